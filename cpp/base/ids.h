@@ -1,0 +1,41 @@
+// Names of things. All are values; none is ever reused for something else.
+#pragma once
+
+#include <array>
+#include <compare>
+#include <cstdint>
+#include <string>
+
+namespace jccl::base {
+
+// Position in admission order; lower ids were admitted earlier. 0 = not admitted (observer).
+using PeerId = std::uint32_t;
+
+// Random id of one life of a peer; 0 = none.
+using Incarnation = std::uint64_t;
+
+using RunId = std::array<std::uint8_t, 16>;
+
+// Names a round's stream of numbers; chosen by the user, equal on all peers.
+using Tag = std::string;
+
+struct Attempt {
+  std::uint64_t epoch = 0;
+  std::uint64_t counter = 0;
+  auto operator<=>(const Attempt&) const = default;
+  bool none() const { return epoch == 0; }
+};
+
+struct Digest {
+  std::uint64_t low = 0;
+  std::uint64_t high = 0;
+  auto operator<=>(const Digest&) const = default;
+};
+
+std::string to_hex(const RunId& run);
+std::string to_hex(std::uint64_t value);
+std::string to_hex(const Digest& digest);
+std::string to_text(const Attempt& attempt);  // "3.7"
+bool from_hex(const std::string& text, RunId* run);
+
+}  // namespace jccl::base

@@ -1,0 +1,31 @@
+// Bounds on everything that could otherwise grow by somebody else's wish.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/time.h"
+
+namespace jccl::base {
+
+inline constexpr std::uint32_t kHelloBytesMax = 1024;           // frame before authentication
+inline constexpr std::uint32_t kControlBytesMax = 64 * 1024;    // any control frame
+inline constexpr std::uint32_t kManifestBytesMax = 1024 * 1024; // one manifest part
+inline constexpr std::size_t kPendingSocketsMax = 256;          // before the hello
+inline constexpr Duration kHandshakeMax = 5 * kSecond;
+inline constexpr std::size_t kTagBytesMax = 64;
+inline constexpr std::size_t kSiteNameBytesMax = 64;
+inline constexpr std::size_t kAddressesMax = 8;
+inline constexpr std::size_t kAddressBytesMax = 128;
+inline constexpr std::size_t kTextBytesMax = 512;
+inline constexpr std::size_t kSummaryBytesMax = 2048;
+inline constexpr std::size_t kPeersMax = 1024;
+inline constexpr std::size_t kUnresolvedMax = 256;
+inline constexpr std::size_t kTagsMax = 256;
+inline constexpr std::size_t kLeavesMax = 65536;
+inline constexpr std::uint64_t kRoundBytesMax = std::uint64_t{1} << 40;
+inline constexpr std::size_t kPlanBytesMax = 16 * 1024;
+inline constexpr std::uint32_t kChunkBytesMax = 1024 * 1024;
+inline constexpr std::uint32_t kStripesMax = 64;
+
+}  // namespace jccl::base
