@@ -1,0 +1,123 @@
+// The master: orders membership, starts attempts, decides outcomes. Pure: the driver owns sockets,
+// clock and journal and carries out Effects in the order journal (durable) → send → close.
+// Runs on whichever thread drives it, one event at a time. Rules: DESIGN §4, PROTOCOL.md.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "base/status.h"
+#include "base/time.h"
+#include "wire/messages.h"
+
+namespace jccl::protocol {
+
+using ConnId = std::uint64_t;  // one control connection; never reused by a driver
+
+struct MasterOptions {
+  wire::RunId run{};
+  std::uint32_t start_peers = 1;  // sites awaited once, before the first round of the run
+  std::uint32_t min_peers = 1;    // sites every commit needs
+  base::Duration heartbeat = 500 * base::kMillisecond;
+  base::Duration silence = 3 * base::kSecond;        // hung or cut: evict
+  base::Duration reset_grace = 200 * base::kMillisecond;  // connection reset, listener still answers
+  base::Duration restart_grace = 60 * base::kSecond;  // journaled members reconnect after a restart
+  std::uint32_t sites_max = 1024;
+  std::size_t history = 1024;  // commits per tag whose outcome is remembered; older: EXPIRED
+  std::uint64_t seed = 1;      // tickets
+};
+
+// Chooses a plan. Given by the driver (collective/ knows plans); pure.
+struct PlanRequest {
+  base::Bytes hint;                                        // Ready::hint of the contributors
+  std::vector<wire::PeerId> contributors, receivers;       // ascending, one shard group
+  std::vector<std::pair<wire::PeerId, wire::PeerId>> bad_links;  // failed in this round
+};
+using Planner = std::function<base::Result<base::Bytes>(const PlanRequest&)>;
+
+// ---- events ------------------------------------------------------------------------------------
+
+struct ConnMessage {
+  ConnId conn = 0;
+  wire::Message message;
+};
+struct ConnClosed {  // reset, EOF, protocol violation, or closed by an effect
+  ConnId conn = 0;
+};
+struct ProbeAnswer {  // answer to Effects::probe: does the peer's listener refuse connections?
+  wire::Incarnation incarnation = 0;
+  bool refused = false;
+};
+struct EvictSite {  // the operator's wish
+  std::string site;
+};
+struct Tick {};
+using MasterEvent = std::variant<ConnMessage, ConnClosed, ProbeAnswer, EvictSite, Tick>;
+
+// ---- effects -----------------------------------------------------------------------------------
+
+struct MasterSend {
+  ConnId conn = 0;
+  wire::Message message;
+};
+// One line of the run's history for people and tools: kind plus fields, written as JSON by the
+// driver. Kinds: admit, evict, leave, epoch, birth, start, commit, abort, reject, sync, refuse.
+struct HistoryLine {
+  std::string kind;
+  std::vector<std::pair<std::string, std::string>> fields;
+};
+struct MasterEffects {
+  std::vector<wire::Record> journal;  // made durable, in order, before anything below
+  std::vector<MasterSend> send;
+  std::vector<ConnId> close;
+  std::vector<std::pair<wire::Incarnation, std::vector<std::string>>> probe;
+  std::vector<HistoryLine> history;
+  base::Time wake = base::kNever;  // deliver a Tick no later than this
+};
+
+// ---- what people may ask -----------------------------------------------------------------------
+
+struct PeerView {
+  wire::Member member;
+  bool connected = false;
+  bool admitted = false;  // else an observer
+  base::Duration silent = 0;
+  std::uint64_t progress = 0;
+  std::string waiting_for;  // what this peer's oldest open call waits for, in words
+};
+struct TagView {
+  wire::TagInfo info;
+  std::string phase;        // idle | forming | running | …
+  wire::Attempt attempt;
+  std::string waiting_for;  // never empty while the round stands still
+  std::uint64_t commits = 0, aborts = 0;
+};
+struct MasterView {
+  std::uint64_t epoch = 0;
+  std::vector<PeerView> peers;
+  std::vector<TagView> tags;
+};
+
+class MasterMachine {
+ public:
+  // Recovers from the records of the journal (empty: a new run). The first effects journal the run
+  // (if new) and a new epoch.
+  MasterMachine(MasterOptions options, Planner planner, const std::vector<wire::Record>& records,
+                base::Time now);
+  ~MasterMachine();
+  MasterMachine(MasterMachine&&) noexcept;
+
+  MasterEffects start(base::Time now);
+  MasterEffects on(const MasterEvent& event, base::Time now);
+  MasterView view(base::Time now) const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace jccl::protocol

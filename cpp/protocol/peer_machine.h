@@ -1,0 +1,160 @@
+// One peer's side of the protocol: its control connection, its calls, the attempts they run in, and
+// what is in doubt. Pure: the driver owns sockets, clock, the data plane and the user's buffers, and
+// carries out Effects in the order listed. Runs on whichever thread drives it, one event at a time.
+//
+// A call lives: call → (Ready) → waiting → START → `run` → attempt done → (Done) → COMMIT →
+// `commit` + `complete`. An abort → `discard`, and either a new START or `complete` with a code.
+// In doubt (a START was accepted and no outcome heard), the machine never decides alone.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/status.h"
+#include "base/time.h"
+#include "wire/messages.h"
+
+namespace jccl::protocol {
+
+struct PeerOptions {
+  wire::RunId run{};
+  std::string site;
+  std::uint32_t shard = 0, shards = 1;
+  std::vector<std::string> addresses;
+  std::uint32_t start_peers = 0;
+  base::Duration master_grace = 60 * base::kSecond;  // how long to wait for a lost master
+  base::Duration reconnect_pause = 50 * base::kMillisecond;  // doubles up to 1 s
+};
+
+// ---- events ------------------------------------------------------------------------------------
+
+struct Connected {};     // the control connection is up (and authenticated, with TLS)
+struct Disconnected {    // or could not be established
+  base::Status cause;    // kAuth ends the communicator; everything else is tried again
+};
+struct FromMaster {
+  wire::Message message;
+};
+struct Call {  // a user's collective on `tag`; the machine gives it its number
+  wire::Tag tag;
+  wire::Digest descriptor;
+  std::string summary;
+  base::Bytes hint;
+  double weight = 1.0;
+  bool is_state = false;  // the tag has a revision and digest (set by Publish / SyncCall before)
+  wire::Digest fingerprint;
+  base::Time deadline = 0;  // absolute
+};
+struct CancelCall {  // Ctrl-C or abort(): ends with kAborted, or kInDoubt after a START
+  wire::Tag tag;
+};
+struct AttemptDone {  // the whole result is here
+  wire::Attempt attempt;
+  wire::Digest result;
+};
+struct AttemptFailed {
+  wire::Attempt attempt;
+  base::Code cause = base::Code::kLinkLost;
+  wire::PeerId peer = 0;
+  std::string text;
+};
+struct SyncCall {  // wants the newest revision of `tag`; own state is (revision, digest)
+  wire::Tag tag;
+  bool source = false;
+  std::uint64_t revision = 0;
+  wire::Digest digest;
+  wire::Digest descriptor;
+  std::string summary;
+  base::Time deadline = 0;
+};
+struct FetchDone {  // answers Effects::fetch: verified against the digest and now the own state
+  wire::Held held;
+};
+struct FetchFailed {
+  wire::Tag tag;
+  std::string text;
+};
+struct PublishState {  // after a committed round (or sync): the own state of the tag's revision
+  wire::Held held;
+};
+struct Depart {};  // leave gracefully; `departed` follows
+struct NewLife {   // answers Effects::rejoin with a fresh random incarnation
+  wire::Incarnation incarnation = 0;
+};
+struct Progress {  // payload bytes moved so far, for heartbeats
+  std::uint64_t bytes = 0;
+};
+struct PeerTick {};
+using PeerEvent = std::variant<Connected, Disconnected, FromMaster, Call, CancelCall, AttemptDone,
+                               AttemptFailed, SyncCall, FetchDone, FetchFailed, PublishState, Depart,
+                               NewLife, Progress, PeerTick>;
+
+// ---- effects -----------------------------------------------------------------------------------
+
+struct RunAttempt {  // move the data; end with AttemptDone or AttemptFailed
+  wire::Start start;
+  bool receiver = false;
+};
+struct CompleteCall {
+  wire::Tag tag;
+  std::uint64_t n = 0;
+  base::Status status;        // kOk: committed, and `commit` named its attempt just before
+  std::uint32_t world = 0;    // sites that contributed
+  std::uint64_t epoch = 0;
+  std::uint32_t attempts = 0;
+  std::vector<wire::Contributor> contributors;
+};
+struct FetchSnapshot {
+  wire::Held want;
+  std::vector<wire::Member> holders;
+};
+struct CompleteSync {
+  wire::Tag tag;
+  base::Status status;  // kOk: the own state is the newest; kResynced never appears here
+  wire::Held held;
+};
+struct PeerEffects {
+  std::vector<wire::Attempt> discard;  // aborted or superseded: drop data, keep the user's input
+  std::vector<RunAttempt> run;
+  std::vector<wire::Attempt> commit;   // outputs become visible; keep serving results to receivers
+  std::vector<CompleteCall> complete;
+  std::vector<FetchSnapshot> fetch;
+  std::vector<CompleteSync> synced;
+  std::optional<wire::Roster> roster;  // new membership
+  std::vector<wire::Message> send;     // on the control connection
+  bool connect = false;                // dial the master (again)
+  bool disconnect = false;             // drop the control connection
+  bool rejoin = false;                 // evicted: hand in a NewLife
+  bool departed = false;
+  std::optional<base::Status> broken;  // terminal: every open and later call ends with this
+  base::Time wake = base::kNever;      // deliver a PeerTick no later than this
+};
+
+class PeerMachine {
+ public:
+  PeerMachine(PeerOptions options, wire::Incarnation incarnation, base::Time now);
+  ~PeerMachine();
+  PeerMachine(PeerMachine&&) noexcept;
+
+  PeerEffects start(base::Time now);  // asks to connect
+  PeerEffects on(const PeerEvent& event, base::Time now);
+
+  wire::Incarnation incarnation() const;
+  wire::PeerId id() const;       // 0 while an observer
+  bool member() const;
+  std::uint64_t epoch() const;
+  wire::RunId run() const;       // known after the first Welcome
+  // A tag whose outcome is unknown, or whose state is behind: calls answer kResync / kInDoubt.
+  bool needs_resync(const wire::Tag& tag) const;
+  std::uint64_t committed(const wire::Tag& tag) const;
+  std::string waiting_for(const wire::Tag& tag, base::Time now) const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace jccl::protocol

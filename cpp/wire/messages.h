@@ -1,0 +1,276 @@
+// The control messages between a peer and the master, and the journal's records, as plain values.
+// What the bytes look like is in PROTOCOL.md and codec.h; what they mean, and who may send what
+// when, is in protocol/. A change of any field bumps kVersion and the golden bytes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/codes.h"
+#include "base/ids.h"
+#include "base/time.h"
+
+namespace jccl::wire {
+
+using base::Attempt;
+using base::Bytes;
+using base::Code;
+using base::Digest;
+using base::Duration;
+using base::Incarnation;
+using base::PeerId;
+using base::RunId;
+using base::Tag;
+
+inline constexpr std::uint16_t kVersion = 1;
+
+// ---- parts -------------------------------------------------------------------------------------
+
+// A round by name: n = committed rounds of the tag + 1.
+struct RoundName {
+  Tag tag;
+  std::uint64_t n = 0;
+  auto operator<=>(const RoundName&) const = default;
+};
+
+struct Member {
+  PeerId id = 0;
+  Incarnation incarnation = 0;
+  std::string site;
+  std::uint32_t shard = 0, shards = 1;
+  std::vector<std::string> addresses;  // empty: can only dial out
+  std::uint64_t ticket = 0;            // proves to this member that the master named it to you
+  bool operator==(const Member&) const = default;
+};
+
+struct Contributor {
+  PeerId id = 0;
+  double weight = 1.0;
+  bool operator==(const Contributor&) const = default;
+};
+
+// What is known of one tag: the last commit, and for state tags the snapshot of that revision.
+struct TagInfo {
+  Tag tag;
+  std::uint64_t committed = 0;
+  bool is_state = false;
+  bool operator==(const TagInfo&) const = default;
+};
+
+struct Held {  // a snapshot a peer can serve, or the state it stands at
+  Tag tag;
+  std::uint64_t revision = 0;
+  Digest digest;
+  bool operator==(const Held&) const = default;
+};
+
+struct Unresolved {
+  Attempt attempt;
+  RoundName round;
+  bool operator==(const Unresolved&) const = default;
+};
+
+// ---- peer to master ----------------------------------------------------------------------------
+
+struct Hello {  // the first frame of a control connection; ≤ kHelloBytesMax
+  std::uint16_t version = kVersion;
+  RunId run{};  // all zero: whichever run this master has
+  Incarnation incarnation = 0;
+  std::string site;  // peers of one site are admitted and evicted together
+  std::uint32_t shard = 0, shards = 1;
+  std::vector<std::string> addresses;
+  std::uint32_t start_peers = 0;  // sites awaited once before the first round; 0: no wish
+  bool operator==(const Hello&) const = default;
+};
+struct Resume {  // right after Welcome: everything the master must answer or know
+  std::vector<Unresolved> unresolved;
+  std::vector<Held> held;
+  bool operator==(const Resume&) const = default;
+};
+struct Ready {
+  RoundName round;
+  Digest descriptor;    // shapes, dtypes, op, codec of all leaves; equal on all peers
+  std::string summary;  // the same in words, for the mismatch text; ≤ kSummaryBytesMax
+  Bytes hint;           // opaque to the protocol: what kind of plan; part of the descriptor
+  double weight = 1.0;  // 0: receive only
+  bool has_state = false;
+  std::uint64_t revision = 0;  // = n - 1 when has_state
+  Digest state;
+  Digest fingerprint;  // of whatever must be alike for the state to evolve alike; 0: none
+  Duration deadline = 0;  // left when this was sent
+  bool operator==(const Ready&) const = default;
+};
+struct Done {
+  Attempt attempt;
+  Digest result;
+  bool operator==(const Done&) const = default;
+};
+struct Fail {
+  Attempt attempt;
+  Code cause = Code::kLinkLost;  // kLinkLost (peer named), kGuard, kCorrupt, kAborted, kDeadline
+  PeerId peer = 0;               // the other end of a failed link
+  std::string text;
+  bool operator==(const Fail&) const = default;
+};
+struct Withdraw {  // takes back a Ready that has not been started
+  RoundName round;
+  bool operator==(const Withdraw&) const = default;
+};
+struct Query {  // asks for the outcome of an attempt in doubt; answered by Outcome
+  Unresolved about;
+  bool operator==(const Query&) const = default;
+};
+struct Heartbeat {
+  std::uint64_t sequence = 0;
+  std::uint64_t progress = 0;  // payload bytes moved in this life, any direction
+  bool operator==(const Heartbeat&) const = default;
+};
+struct Leave {
+  bool operator==(const Leave&) const = default;
+};
+struct Sync {  // wants to stand at the newest revision of a state tag; answered by SyncReply
+  Tag tag;
+  bool source = false;  // named source of an unborn run
+  std::uint64_t revision = 0;
+  Digest digest;        // of the own state at that revision
+  Digest descriptor;    // shapes and dtypes; equal on all peers
+  std::string summary;
+  Duration deadline = 0;
+  bool operator==(const Sync&) const = default;
+};
+struct Published {  // can serve this snapshot from now on
+  Held held;
+  bool operator==(const Published&) const = default;
+};
+
+// ---- master to peer ----------------------------------------------------------------------------
+
+struct Welcome {
+  RunId run{};
+  std::uint64_t epoch = 0;
+  Duration heartbeat = 0;  // send one this often
+  Duration silence = 0;    // either side is taken for lost after this long without a frame
+  bool operator==(const Welcome&) const = default;
+};
+struct Refuse {  // and the connection closes
+  Code code = Code::kInvalid;
+  std::string text;
+  bool operator==(const Refuse&) const = default;
+};
+struct Roster {  // the membership at an epoch, and where every tag stands
+  std::uint64_t epoch = 0;
+  std::vector<Member> members;  // ascending id
+  std::vector<TagInfo> tags;
+  bool operator==(const Roster&) const = default;
+};
+struct Start {
+  Attempt attempt;
+  RoundName round;
+  std::vector<Contributor> contributors;  // ascending id; their value is in the result
+  std::vector<PeerId> receivers;          // ascending id; they only get it
+  Bytes plan;                             // opaque
+  bool operator==(const Start&) const = default;
+};
+enum class Verdict : std::uint8_t { kCommitted = 1, kAborted = 2, kExpired = 3 };
+struct Outcome {
+  Attempt attempt;
+  RoundName round;
+  Verdict verdict = Verdict::kAborted;
+  // kCommitted:
+  std::vector<Contributor> contributors;
+  std::uint32_t world = 0;  // sites that contributed
+  Digest result;
+  // kAborted: whether the master will try again without another call; if not, `code` ends the call
+  bool retry = false;
+  Code code = Code::kOk;
+  std::string text;
+  bool operator==(const Outcome&) const = default;
+};
+struct Reject {  // ends a call that has not been started
+  RoundName round;
+  Code code = Code::kInvalid;
+  std::string text;
+  bool operator==(const Reject&) const = default;
+};
+struct Moved {  // round.n was committed without you; non-state calls go again as committed + 1
+  RoundName round;
+  std::uint64_t committed = 0;
+  bool operator==(const Moved&) const = default;
+};
+struct Waiting {  // what a started call stands still for, in words; sent when it changes
+  RoundName round;
+  std::string text;
+  bool operator==(const Waiting&) const = default;
+};
+struct Evicted {  // the run goes on without this incarnation; the connection closes
+  std::string text;
+  bool operator==(const Evicted&) const = default;
+};
+struct HeartbeatAck {
+  std::uint64_t sequence = 0;
+  bool operator==(const HeartbeatAck&) const = default;
+};
+enum class SyncVerdict : std::uint8_t {
+  kCurrent = 1,  // state equals the newest revision; the peer is (or is about to be) a member
+  kFetch = 2,    // get (revision, digest) from one of the holders, then Sync again
+  kWait = 3,     // e.g. start_peers not reached, source not there, holders publishing; text says
+  kRefused = 4,  // code and text end the call
+};
+struct SyncReply {
+  Tag tag;
+  SyncVerdict verdict = SyncVerdict::kWait;
+  std::uint64_t revision = 0;
+  Digest digest;
+  std::vector<Member> holders;
+  Code code = Code::kOk;
+  std::string text;
+  bool operator==(const SyncReply&) const = default;
+};
+
+using Message =
+    std::variant<Hello, Resume, Ready, Done, Fail, Withdraw, Query, Heartbeat, Leave, Sync,
+                 Published, Welcome, Refuse, Roster, Start, Outcome, Reject, Moved, Waiting,
+                 Evicted, HeartbeatAck, SyncReply>;
+
+// ---- journal records ---------------------------------------------------------------------------
+
+struct RunRecord {  // always the first
+  RunId run{};
+  std::uint16_t version = kVersion;
+  bool operator==(const RunRecord&) const = default;
+};
+struct EpochRecord {  // a membership; also written by every starting master before its first Start
+  std::uint64_t epoch = 0;
+  PeerId next_id = 1;
+  std::vector<Member> members;  // without addresses and tickets
+  std::string reason;
+  bool operator==(const EpochRecord&) const = default;
+};
+struct BirthRecord {  // once per state tag: where its revision 0 comes from
+  Tag tag;
+  Incarnation source = 0;
+  Digest digest;
+  bool operator==(const BirthRecord&) const = default;
+};
+struct CommitRecord {
+  Attempt attempt;
+  RoundName round;
+  std::vector<Contributor> contributors;
+  std::uint32_t world = 0;
+  Digest result;
+  bool is_state = false;
+  Digest state;  // of revision n - 1, which all contributors shared
+  Bytes plan;
+  bool operator==(const CommitRecord&) const = default;
+};
+struct StateRecord {  // the digest that revision has: the first one published; later ones must equal
+  Held held;
+  bool operator==(const StateRecord&) const = default;
+};
+
+using Record = std::variant<RunRecord, EpochRecord, BirthRecord, CommitRecord, StateRecord>;
+
+}  // namespace jccl::wire
