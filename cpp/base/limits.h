@@ -17,6 +17,7 @@ inline constexpr std::size_t kTagBytesMax = 64;
 inline constexpr std::size_t kSiteNameBytesMax = 64;
 inline constexpr std::size_t kAddressesMax = 8;
 inline constexpr std::size_t kAddressBytesMax = 128;
+inline constexpr std::size_t kStatusBytesMax = 60 * 1024;
 inline constexpr std::size_t kTextBytesMax = 512;
 inline constexpr std::size_t kSummaryBytesMax = 2048;
 inline constexpr std::size_t kPeersMax = 1024;

@@ -230,10 +230,20 @@ struct SyncReply {
   bool operator==(const SyncReply&) const = default;
 };
 
+// ---- anybody who may connect, instead of a Hello ----------------------------------------------
+
+struct StatusAsk {  // answered by the driver of the master, then the connection closes
+  bool operator==(const StatusAsk&) const = default;
+};
+struct StatusReply {
+  Bytes json;  // UTF-8; ≤ kStatusBytesMax
+  bool operator==(const StatusReply&) const = default;
+};
+
 using Message =
     std::variant<Hello, Resume, Ready, Done, Fail, Withdraw, Query, Heartbeat, Leave, Sync,
                  Published, Welcome, Refuse, Roster, Start, Outcome, Reject, Moved, Waiting,
-                 Evicted, HeartbeatAck, SyncReply>;
+                 Evicted, HeartbeatAck, SyncReply, StatusAsk, StatusReply>;
 
 // ---- journal records ---------------------------------------------------------------------------
 
