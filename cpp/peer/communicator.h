@@ -1,0 +1,155 @@
+// A peer's open communicator: the C++ API that the C header, the XLA handlers and Python share.
+// Every method may be called from any thread. Calls of different tags run side by side; waits are
+// bounded by deadlines and can be ended by abort(). One control thread (protocol machine,
+// heartbeats) and one data thread (links, kernels) belong to each communicator.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/status.h"
+#include "base/time.h"
+#include "codec/codec.h"
+#include "codec/dtype.h"
+#include "collective/op.h"
+
+namespace jccl::peer {
+
+struct ConnectOptions {
+  std::string master;     // "host:port[,host:port…]"
+  std::string token;      // jccl1.<run>.<ca>.<secret>; empty: plain, loopback only
+  bool insecure = false;  // allow plain connections off loopback
+  std::string site;       // empty: a site of its own
+  std::uint32_t shard = 0, shards = 1;
+  std::string bind;                    // listen address; empty: chosen by `master`; "none": dial out only
+  std::vector<std::string> advertise;  // addresses told to others; empty: from the bound socket
+  std::uint32_t start_peers = 0;       // sites awaited before the first round
+  std::uint32_t stripes = 0;           // connections per link; 0: automatic
+  std::size_t chunk_bytes = 256 * 1024;
+  base::Duration deadline = 300 * base::kSecond;  // default of every call
+  base::Duration connect_timeout = 30 * base::kSecond;
+  base::Duration master_grace = 60 * base::kSecond;
+};
+
+// One array of a call. `in` is read, `out` written only at commit; they may be the same memory or
+// not overlap at all. The memory must stay valid until the call ended.
+struct Leaf {
+  codec::Dtype dtype = codec::Dtype::kF32;
+  std::uint64_t count = 0;
+  const void* in = nullptr;
+  void* out = nullptr;
+  std::string path;  // for messages, e.g. "params/dense/kernel"; may be empty
+};
+
+enum class Collective : std::uint8_t {
+  kAllReduce = 1,
+  kAllGather = 2,      // out holds slots × count elements, slot = position by peer id
+  kReduceScatter = 3,  // out holds count elements; only [scatter_first, +scatter_count) is written
+  kBroadcast = 4,      // from the one peer with root = true
+  kBarrier = 5,
+};
+
+struct RoundOptions {
+  base::Tag tag = "default";
+  Collective collective = Collective::kAllReduce;
+  collective::Op op = collective::Op::kMean;
+  codec::CodecId codec = codec::CodecId::kNone;
+  double weight = 1.0;          // 0: receive only
+  bool root = false;            // broadcast
+  std::uint32_t slots = 0;      // all_gather
+  std::string plan;             // "" automatic, "direct", "ring"
+  bool guard = true;            // leave this peer's contribution out if it holds NaN or Inf
+  base::Digest fingerprint;     // see wire::Ready
+  base::Duration deadline = 0;  // 0: the communicator's
+};
+
+struct RoundResult {
+  base::Status status;
+  std::uint64_t n = 0;
+  std::uint32_t world = 0;     // sites whose values are in the result
+  std::uint64_t epoch = 0;
+  std::uint32_t attempts = 0;
+  std::vector<base::PeerId> contributors;
+  std::vector<double> weights;
+  std::uint64_t sent_bytes = 0, received_bytes = 0;  // payload, all attempts
+  std::uint64_t scatter_first = 0, scatter_count = 0;  // of leaf 0, reduce_scatter only
+  base::Duration elapsed = 0;
+};
+
+using Handle = std::uint64_t;  // 0: none
+
+struct SyncOptions {
+  base::Tag tag = "default";
+  bool source = false;          // this peer's state is the run's first
+  base::Duration deadline = 0;
+};
+struct SyncResult {
+  base::Status status;
+  std::uint64_t revision = 0;
+  base::Digest digest;
+  bool replaced = false;  // `out` differs from `in`
+};
+
+struct Attributes {
+  base::RunId run{};
+  base::PeerId id = 0;  // 0: observer
+  base::Incarnation incarnation = 0;
+  std::uint64_t epoch = 0;
+  std::uint32_t world = 0;  // sites in the membership
+  std::vector<std::string> sites;
+  std::uint64_t sent_bytes = 0, received_bytes = 0;
+  std::uint64_t rounds_committed = 0, rounds_retried = 0;
+  std::string listen;
+};
+
+class Communicator {
+ public:
+  // Returns once the master has said Welcome. Codes: kMasterLost (unreachable; text lists what was
+  // tried), kVersion, kWrongRun, kAuth, kIo (port in use), kInvalid.
+  static base::Result<std::shared_ptr<Communicator>> connect(const ConnectOptions& options);
+  ~Communicator();  // close()
+
+  // Blocking: start + wait.
+  RoundResult run(const std::vector<Leaf>& leaves, const RoundOptions& options);
+
+  // Begins a round. With `stage`, inputs are copied first and may change at once; `out` of the
+  // leaves is then ignored and outputs go where wait() says.
+  base::Result<Handle> start(const std::vector<Leaf>& leaves, const RoundOptions& options,
+                             bool stage = false);
+  // Ends a round: exactly once per handle. `outs` (staged rounds only): where each leaf goes; on
+  // failure the staged input is copied there. kUnknownTag for a handle that isn't open, kBusyTag
+  // if another thread waits on it.
+  RoundResult wait(Handle handle, const std::vector<void*>* outs = nullptr);
+  bool finished(Handle handle) const;
+
+  // Makes `leaves` the newest revision of the tag's state: in is this peer's, out gets the run's
+  // (a copy of `in` where equal). Declares the tag as state.
+  SyncResult sync_state(const std::vector<Leaf>& leaves, const SyncOptions& options);
+
+  // After a committed round: `in` is the state of the new revision, copied into a host buffer from
+  // which joiners are served. If the tag needs a resync, fetches the newest state into `out`
+  // instead and answers kResynced. out == in or a copy of in otherwise.
+  SyncResult publish(const std::vector<Leaf>& leaves, const SyncOptions& options);
+
+  void abort();   // ends every wait with kAborted (or kInDoubt); the communicator stays usable
+  void close();   // leaves the run gracefully; idempotent; later calls answer kClosed
+  Attributes attributes() const;
+  base::Digest digest(const base::Tag& tag) const;  // of the newest published revision
+  std::uint64_t revision(const base::Tag& tag) const;
+  std::string waiting_for() const;
+
+  class Impl;  // public so that the drivers' parts can name it
+  explicit Communicator(std::unique_ptr<Impl> impl);
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+// "wait text" of a status for users: code, what happened, remedy.
+std::string describe(const base::Status& status);
+
+}  // namespace jccl::peer
