@@ -1,0 +1,35 @@
+// Opens a connection: each address, and each endpoint it resolves to, in order, until one is
+// connected and, with credentials that ask for it, its TLS handshake is done. The error lists
+// what was tried and why each failed. Confined to its loop's thread.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "base/limits.h"
+#include "net/address.h"
+#include "net/credentials.h"
+#include "net/stream.h"
+
+namespace jccl::net {
+
+struct DialOptions {
+  Duration time_max = 10 * base::kSecond;    // for the whole list
+  Duration connect_max = 5 * base::kSecond;  // for one endpoint's TCP connection
+  Duration handshake_max = base::kHandshakeMax;
+};
+
+// A dial under way. Destroying it cancels: `done` is not called afterwards.
+class Dial {
+ public:
+  virtual ~Dial() = default;
+};
+
+// `done` runs once. Codes: kAuth if any address refused the token or lacked one, else kLinkLost
+// if one was reached or refused, kIo if none could be resolved, kDeadline if time ran out. The
+// dialling side must send first.
+[[nodiscard]] std::unique_ptr<Dial> dial(Loop& loop, std::vector<Address> addresses,
+                                         const Credentials& credentials, DialOptions options,
+                                         StreamDone done);
+
+}  // namespace jccl::net

@@ -1,0 +1,109 @@
+// Frames on a ByteStream. Control frames: u32 payload bytes | u32 crc32c(payload) | payload, small
+// and bounded, smaller still before authentication. Data frames: a header of fixed size that is
+// opaque here, then a payload whose size and place the sink decides; no size is taken from the
+// wire. Confined to the loop's thread; any method may be called, and the object destroyed, from
+// its own callbacks.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/limits.h"
+#include "base/status.h"
+#include "net/stream.h"
+
+namespace jccl::net {
+
+struct FramedOptions {
+  std::uint32_t hello_bytes_max = base::kHelloBytesMax;    // until authenticated()
+  std::uint32_t frame_bytes_max = base::kControlBytesMax;  // from then on
+  std::size_t queue_bytes_max = 16 * 1024 * 1024;          // unsent; beyond it send() refuses
+  Time hello_by = base::kNever;   // closes unless authenticated() was called by then
+  std::shared_ptr<void> pending;  // released by authenticated() or closing
+};
+
+class FramedStream {
+ public:
+  FramedStream(Loop& loop, std::unique_ptr<ByteStream> stream, FramedOptions options = {});
+  ~FramedStream();  // closes at once
+
+  // Starts reading. The view is valid during the call. on_closed comes at most once, and not
+  // after close(), finish() or take(): kLinkLost, kAuth, kDeadline (no hello in time), kCorrupt
+  // (checksum), kLimit (frame too large).
+  void start(std::function<void(ByteView)> on_frame, std::function<void(Status)> on_closed);
+  void authenticated();
+  // Queues a frame; those queued in one turn of the loop leave in one write. kLimit if the queue
+  // is full or the frame too large, kClosed after the end. Takes effect before start() too.
+  Status send(ByteView payload);
+  void close();
+  // Closes once the queue is written and the other side has read it (or 1 s passed): for a last
+  // word to a stranger. Frames that still arrive are dropped.
+  void finish();
+  // Gives the stream on, with what was read too far and what is still unsent, e.g. to a Link.
+  std::unique_ptr<ByteStream> take();
+
+  const ByteStream* stream() const;  // null after the end
+  std::size_t queued_bytes() const;
+  StreamStats stats() const;  // the last known after the end
+
+ private:
+  struct Impl;
+  std::shared_ptr<Impl> impl_;
+};
+
+// What a sink answers to a data header.
+struct Placement {
+  enum class Kind {
+    kInto,    // read the payload into these spans, in order
+    kPause,   // not yet: stop reading this stripe until resume(), then ask again
+    kDrain,   // read and forget so many bytes
+    kRefuse,  // nonsense: close the stripe
+  };
+  Kind kind = Kind::kRefuse;
+  std::vector<MutableView> spans;
+  std::uint64_t drain_bytes = 0;
+  Status status;
+
+  static Placement into(MutableView span);
+  static Placement into(std::vector<MutableView> spans);
+  static Placement pause();
+  static Placement drain(std::uint64_t bytes);
+  static Placement refuse(Status status);  // not Ok
+};
+
+class DataSink {
+ public:
+  virtual ~DataSink() = default;
+  virtual Placement place(ByteView header) = 0;
+  // The payload is in place; the sink checks its CRC. Anything but Ok closes the stripe.
+  virtual Status arrived(ByteView header) = 0;
+  // The stripe ended between place() and arrived(): the place is free again.
+  virtual void lost(ByteView header) = 0;
+};
+
+// Reads data frames from one stream; a Link has one per stripe.
+class DataReader {
+ public:
+  // `sink` outlives the reader.
+  DataReader(std::size_t header_bytes, DataSink* sink);
+  ~DataReader();  // calls lost() where a frame was under way
+  // Moves up to about `budget` bytes. kBlocked: ask the stream when_readable(). kMore: the budget
+  // is used up. kPaused: call again after resume. kFailed: see status().
+  enum class Outcome { kBlocked, kMore, kPaused, kFailed };
+  Outcome pump(ByteStream& stream, std::size_t budget);
+  bool paused() const;
+  const Status& status() const;
+  // The frame under way, if the predicate holds for its header, is drained from here on and its
+  // place is not touched any more; neither arrived() nor lost() will come.
+  void abandon(const std::function<bool(ByteView header)>& which);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace jccl::net

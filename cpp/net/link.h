@@ -1,0 +1,100 @@
+// One peer's way to another: n stripes (connections) fed from one queue. Whichever stripe has
+// room takes the next frame, so a slow one never holds the others, and frames arrive in any order
+// across stripes. A lost stripe is no error of the link: what may not have arrived is named, and
+// the owner sends it again. Nothing is retransmitted here. Confined to its loop's thread;
+// callbacks never run inside a call of the owner, and the owner may destroy the link in one.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "net/frames.h"
+#include "net/stream.h"
+
+namespace jccl::net {
+
+using StripeId = std::uint32_t;  // counts up from 1 in a link, never reused
+
+struct OutFrame {
+  Bytes header;                            // exactly LinkOptions::header_bytes
+  std::vector<ByteView> payload;           // gathered in order; not copied
+  std::shared_ptr<const void> keep_alive;  // freed once sent, dropped or lost
+  std::uint64_t key = 0;                   // the owner's name for it; keys need not be unique
+  bool urgent = false;                     // before all frames that are not
+};
+
+struct StripeLoss {
+  StripeId stripe = 0;
+  Status status;
+  // Frames written to the stripe, wholly or in part, since they were last forgotten: they may
+  // have arrived or not. In the order they were sent.
+  std::vector<std::uint64_t> keys;
+  bool complete = true;  // false: more than sent_keys_max were sent; the oldest are not named
+};
+
+struct LinkEvents {
+  std::function<void(std::uint64_t key)> on_sent;  // the kernel has all of it; memory is free
+  std::function<void(const StripeLoss&)> on_stripe_lost;
+  // After the on_stripe_lost of the last stripe. Queued frames stay: add_stripe() revives.
+  std::function<void(Status)> on_dead;
+};
+
+struct LinkOptions {
+  std::size_t header_bytes = 64;
+  std::size_t sent_keys_max = 65536;  // remembered per stripe
+};
+
+struct StripeStats {
+  StripeId stripe = 0;
+  StreamStats stream;
+  std::size_t frames_sent = 0;
+  std::size_t frames_received = 0;
+  bool sending = false;  // holds a frame it could not write out yet
+  bool paused = false;   // the sink said so
+  std::string remote;
+};
+
+struct LinkStats {
+  std::size_t frames_queued = 0;
+  std::uint64_t bytes_queued = 0;  // not yet taken by a stripe
+  std::vector<StripeStats> stripes;
+};
+
+class Link {
+ public:
+  // `sink` outlives the link.
+  Link(Loop& loop, LinkOptions options, DataSink* sink, LinkEvents events);
+  ~Link();  // close()
+
+  StripeId add_stripe(std::unique_ptr<ByteStream> stream);
+  // As if the stripe had failed with `status`: reports its loss.
+  void drop_stripe(StripeId stripe, Status status);
+  void send(OutFrame frame);
+  // Asks the sink again about every paused stripe.
+  void resume();
+
+  // Queued frames for which the predicate holds go, unsent and unreported. Number dropped.
+  std::size_t drop_queued(const std::function<bool(std::uint64_t key)>& which);
+  // For an aborted attempt: drops queued frames and copies what is left of frames being written,
+  // so that on return nothing points at the owner's memory. No on_sent for them.
+  void abandon_sending(const std::function<bool(std::uint64_t key)>& which);
+  // The same for frames being received: the rest is drained, their place is not touched again.
+  void abandon_receiving(const std::function<bool(ByteView header)>& which);
+  // Sent keys whose fate no longer matters (round decided): not named by a later loss.
+  void forget(const std::function<bool(std::uint64_t key)>& which);
+
+  std::size_t stripe_count() const;
+  LinkStats stats() const;
+  // Stops at once; no callback but DataSink::lost() for frames being received.
+  void close();
+
+ private:
+  struct Impl;
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace jccl::net

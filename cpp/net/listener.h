@@ -1,0 +1,50 @@
+// Accepts connections on one port, IPv4 and IPv6. A socket is pending until its owner releases
+// `Accepted::pending`; pending sockets are bounded in number and time, and a stranger costs no
+// more than that. The dialling side sends first: a silent socket is closed at the deadline, and
+// one that speaks TLS where none is (or the reverse) is told so and closed.
+// Confined to its loop's thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "base/limits.h"
+#include "net/address.h"
+#include "net/credentials.h"
+#include "net/stream.h"
+
+namespace jccl::net {
+
+struct Accepted {
+  std::unique_ptr<ByteStream> stream;
+  Time adopt_by = 0;              // close the stream unless its hello was accepted by then
+  std::shared_ptr<void> pending;  // release when the hello was accepted (or the stream closed)
+};
+
+struct ListenerOptions {
+  std::size_t pending_max = base::kPendingSocketsMax;
+  Duration handshake_max = base::kHandshakeMax;  // first byte, TLS and hello together
+};
+
+struct ListenerStats {
+  std::uint64_t accepted = 0;  // handed to the callback
+  std::uint64_t refused = 0;   // TLS refused, or spoke something else
+  std::uint64_t late = 0;      // closed at the deadline
+  std::uint64_t excess = 0;    // closed because too many were pending
+  std::size_t pending = 0;
+};
+
+class Listener {
+ public:
+  virtual ~Listener() = default;  // closes; pending sockets too, handed-over ones not
+  // Port 0 takes a free one. kIo if the port is in use or may not be bound.
+  static Result<std::unique_ptr<Listener>> open(Loop& loop, const Address& bind,
+                                                const Credentials& credentials,
+                                                ListenerOptions options,
+                                                std::function<void(Accepted)> on_accepted);
+  virtual std::uint16_t port() const = 0;
+  virtual ListenerStats stats() const = 0;
+};
+
+}  // namespace jccl::net

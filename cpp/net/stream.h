@@ -1,0 +1,97 @@
+// A connected byte stream, plain TCP or TLS 1.3 over it, in readiness style: calls move what can
+// be moved now and never block, so between calls nothing points at the caller's memory.
+// Confined to its loop's thread. Closing is destroying; after that no handler runs.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/bytes.h"
+#include "base/status.h"
+#include "net/credentials.h"
+#include "net/loop.h"
+
+namespace jccl::net {
+
+using base::Bytes;
+using base::ByteView;
+using MutableView = std::span<std::uint8_t>;
+
+struct StreamStats {
+  std::uint64_t bytes_sent = 0;      // accepted by the kernel
+  std::uint64_t bytes_received = 0;  // read from the kernel
+  std::uint64_t bytes_acked = 0;     // acknowledged by the other kernel
+  std::uint64_t bytes_unacked = 0;   // in our kernel's send queue, sent or not
+  Time sent_at = 0;                  // last time bytes_sent grew; creation at first
+  Time received_at = 0;
+  Duration rtt_ns = 0;  // as the kernel smooths it
+};
+
+class ByteStream {
+ public:
+  virtual ~ByteStream() = default;
+
+  // Fills `parts` in order with what is there. Bytes moved; 0 = nothing now, or failed: see
+  // failure(). Call until 0 before asking when_readable().
+  std::size_t read_now(std::span<const MutableView> parts);
+  std::size_t read_now(MutableView into) {
+    return read_now(std::span<const MutableView>(&into, 1));
+  }
+  // Writes a prefix of `parts`, in order. 0 = no room now, or failed: see failure().
+  std::size_t write_now(std::span<const ByteView> parts);
+  // Runs `fn` once when a read (write) is worth another try, also after a failure. One of each
+  // may wait at a time; a later call replaces the earlier.
+  virtual void when_readable(std::function<void()> fn) = 0;
+  virtual void when_writable(std::function<void()> fn) = 0;
+  // No more bytes from us; reading goes on.
+  virtual void shut_write() = 0;
+  // Ok while the stream lives. kLinkLost when the other side closed, reset or timed out; kAuth
+  // when TLS refused.
+  virtual const Status& failure() const = 0;
+
+  virtual StreamStats stats() const = 0;
+  virtual std::string remote_text() const = 0;  // "10.0.0.7:4711"
+  virtual bool remote_is_loopback() const = 0;
+  virtual bool is_tls() const = 0;
+
+  // Bytes read too far by an earlier owner: read_now gives them first.
+  void unread(Bytes bytes);
+  // Bytes an earlier owner had promised: written before anything else.
+  void write_ahead(Bytes bytes);
+  // Writes what write_ahead() left. True when nothing of it is left.
+  bool flush_ahead();
+
+ protected:
+  virtual std::size_t read_some(std::span<const MutableView> parts) = 0;
+  virtual std::size_t write_some(std::span<const ByteView> parts) = 0;
+
+ private:
+  Bytes unread_;
+  std::size_t unread_at_ = 0;
+  Bytes ahead_;
+  std::size_t ahead_at_ = 0;
+};
+
+// Takes a connected, non-blocking socket and tunes it: no Nagle delay, no SIGPIPE, keepalive,
+// congestion control by round-trip time.
+std::unique_ptr<ByteStream> plain_stream(Loop& loop, int fd);
+
+enum class Role { kDialling, kAccepting };
+
+// A TLS handshake over `lower`. Destroying it cancels. `done` runs once, on the loop's thread,
+// with the encrypted stream or with kAuth (token wrong or missing on one side), kLinkLost or
+// kDeadline. No certificates, no tickets, no early data.
+class Handshake {
+ public:
+  virtual ~Handshake() = default;
+};
+using StreamDone = std::function<void(Result<std::unique_ptr<ByteStream>>)>;
+[[nodiscard]] std::unique_ptr<Handshake> tls_handshake(Loop& loop,
+                                                       std::unique_ptr<ByteStream> lower, Role role,
+                                                       const Credentials& credentials,
+                                                       Duration time_max, StreamDone done);
+
+}  // namespace jccl::net
