@@ -1,0 +1,253 @@
+"""The native module. Only `jccl._native` imports it.
+
+Every blocking call releases the GIL, polls for Ctrl-C (which aborts the wait and raises
+KeyboardInterrupt) and is bounded by its deadline. Durations are seconds; 0 means the
+default. Arrays are C-contiguous numpy arrays (bfloat16 by ml_dtypes) and are used in
+place, never copied on the way in. A bad argument raises ValueError or TypeError; an
+expected fault of `connect`, `start` and `Master.start` raises CoreError(code, text); an
+expected fault of a round is the `code` and `text` of its result.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final, Literal
+
+import numpy as np
+
+_Array = np.ndarray[Any, Any]
+
+Collective = Literal[
+    "all_reduce", "all_gather", "reduce_scatter", "broadcast", "barrier"
+]
+Op = Literal["sum", "mean", "min", "max", "prod"]
+Codec = Literal["none", "bf16", "fp16", "int8"]
+
+version: Final[str]
+ffi_api_version: Final[tuple[int, int]]
+"""(major, minor) of the XLA FFI headers this module was compiled with."""
+codes: Final[dict[str, int]]
+"""{"Ok": 0, "Empty": 1, ...} as in base/codes.h."""
+remedies: Final[dict[int, str]]
+"""Code number to "none", "retry", "reconnect", "resync", "fix" or "report"."""
+limits: Final[dict[str, int]]
+"""leaves_max, round_bytes_max, tag_bytes_max, peers_max."""
+dtypes: Final[tuple[str, ...]]
+"""Names of the numpy dtypes a leaf may have."""
+
+class CoreError(Exception):
+    """An expected fault; args are (code, text)."""
+
+    code: int
+    text: str
+
+class RoundResult:
+    @property
+    def code(self) -> int: ...
+    @property
+    def text(self) -> str: ...
+    @property
+    def n(self) -> int: ...
+    @property
+    def world(self) -> int: ...
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def attempts(self) -> int: ...
+    @property
+    def contributors(self) -> list[int]: ...
+    @property
+    def weights(self) -> list[float]: ...
+    @property
+    def sent_bytes(self) -> int: ...
+    @property
+    def received_bytes(self) -> int: ...
+    @property
+    def scatter_first(self) -> int: ...
+    @property
+    def scatter_count(self) -> int: ...
+    @property
+    def elapsed(self) -> float: ...
+
+class SyncResult:
+    @property
+    def code(self) -> int: ...
+    @property
+    def text(self) -> str: ...
+    @property
+    def revision(self) -> int: ...
+    @property
+    def digest(self) -> str: ...
+    @property
+    def replaced(self) -> bool: ...
+
+class Attributes:
+    @property
+    def run_id(self) -> str: ...
+    @property
+    def id(self) -> int:
+        """0 while an observer."""
+    @property
+    def incarnation(self) -> int: ...
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def world(self) -> int: ...
+    @property
+    def sites(self) -> list[str]: ...
+    @property
+    def sent_bytes(self) -> int: ...
+    @property
+    def received_bytes(self) -> int: ...
+    @property
+    def rounds_committed(self) -> int: ...
+    @property
+    def rounds_retried(self) -> int: ...
+    @property
+    def listen(self) -> str: ...
+
+class Communicator:
+    @staticmethod
+    def connect(
+        *,
+        master: str,
+        token: str = "",
+        insecure: bool = False,
+        site: str = "",
+        shard: int = 0,
+        shards: int = 1,
+        bind: str = "",
+        advertise: Sequence[str] = (),
+        start_peers: int = 0,
+        stripes: int = 0,
+        chunk_bytes: int = 262144,
+        deadline: float = 300.0,
+        connect_timeout: float = 30.0,
+        master_grace: float = 60.0,
+    ) -> Communicator: ...
+    @property
+    def registry_id(self) -> int:
+        """Names this communicator inside compiled programs; never reused in a process."""
+    def run(
+        self,
+        inputs: Sequence[_Array],
+        outputs: Sequence[_Array],
+        *,
+        tag: str = "default",
+        collective: Collective = "all_reduce",
+        op: Op = "mean",
+        codec: Codec = "none",
+        weight: float = 1.0,
+        root: bool = False,
+        slots: int = 0,
+        plan: str = "",
+        guard: bool = True,
+        fingerprint: str = "",
+        deadline: float = 0.0,
+        paths: Sequence[str] = (),
+    ) -> RoundResult:
+        """Blocks. `outputs[i]` may be `inputs[i]` itself; it is written only at commit."""
+    def start(
+        self,
+        inputs: Sequence[_Array],
+        outputs: Sequence[_Array] | None = None,
+        *,
+        tag: str = "default",
+        collective: Collective = "all_reduce",
+        op: Op = "mean",
+        codec: Codec = "none",
+        weight: float = 1.0,
+        root: bool = False,
+        slots: int = 0,
+        plan: str = "",
+        guard: bool = True,
+        fingerprint: str = "",
+        deadline: float = 0.0,
+        paths: Sequence[str] = (),
+    ) -> int:
+        """Begins a round; returns a handle. Without `outputs` the inputs are staged (copied)
+        and `wait` says where results go; with them the arrays are held until `wait`."""
+    def wait(
+        self, handle: int, outputs: Sequence[_Array] | None = None
+    ) -> RoundResult: ...
+    def finished(self, handle: int) -> bool: ...
+    def sync_state(
+        self,
+        inputs: Sequence[_Array],
+        outputs: Sequence[_Array],
+        *,
+        tag: str = "default",
+        source: bool = False,
+        deadline: float = 0.0,
+        paths: Sequence[str] = (),
+    ) -> SyncResult: ...
+    def publish(
+        self,
+        inputs: Sequence[_Array],
+        outputs: Sequence[_Array],
+        *,
+        tag: str = "default",
+        deadline: float = 0.0,
+        paths: Sequence[str] = (),
+    ) -> SyncResult: ...
+    def attributes(self) -> Attributes: ...
+    def digest(self, tag: str = "default") -> str:
+        """Of the newest published revision: 32 hex digits."""
+    def revision(self, tag: str = "default") -> int: ...
+    def last_fault(self, tag: str = "default") -> str:
+        """Words for the last in-jit status of this tag that was not Ok; "" if none."""
+    def waiting_for(self) -> str: ...
+    def abort(self) -> None:
+        """Ends every wait; callable from any thread."""
+    def close(self) -> None:
+        """Leaves the run; idempotent."""
+    @property
+    def closed(self) -> bool: ...
+
+class Master:
+    @staticmethod
+    def start(
+        *,
+        bind: str = "127.0.0.1:0",
+        store: str = "memory:",
+        token: str = "",
+        insecure: bool = False,
+        start_peers: int = 1,
+        min_peers: int = 1,
+        silence: float = 3.0,
+        history: str = "",
+    ) -> Master: ...
+    @property
+    def address(self) -> str: ...
+    @property
+    def token(self) -> str: ...
+    @property
+    def run_id(self) -> str: ...
+    def status_json(self) -> str: ...
+    def stop(self) -> None:
+        """Idempotent."""
+
+def query_status(
+    master: str, *, token: str = "", insecure: bool = False, timeout: float = 5.0
+) -> str:
+    """The status JSON of a master elsewhere. Raises CoreError."""
+
+def new_token() -> str: ...
+def explain(code: int) -> str:
+    """One sentence: what the code means and what to do next."""
+
+def abort_all() -> None:
+    """Aborts the waits of every open communicator of this process."""
+
+def handlers() -> dict[str, Any]:
+    """FFI target name to capsule, for the CPU platform."""
+
+def outer_step(
+    anchor: _Array,
+    momentum: _Array | None,
+    delta: _Array,
+    *,
+    learning_rate: float,
+    momentum_decay: float = 0.0,
+    nesterov: bool = True,
+) -> None:
+    """The contraction-free outer step on f32 arrays, in place; the in-jit
+    kernels' host form."""
