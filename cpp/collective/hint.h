@@ -1,0 +1,28 @@
+// What a peer tells the master about the plan a round needs. Opaque to the protocol; part of what
+// all peers of a round must agree on. Pure.
+#pragma once
+
+#include <cstdint>
+
+#include "base/bytes.h"
+#include "base/status.h"
+
+namespace jccl::collective {
+
+enum class HintKind : std::uint8_t {
+  kAuto = 0,     // the master chooses among plans of the default result class
+  kDirect = 1,
+  kRing = 2,
+  kGather = 3,   // every contributor owns its own data (all_gather)
+  kScatter = 4,  // direct without handing the result round (reduce_scatter)
+};
+
+struct Hint {
+  HintKind kind = HintKind::kAuto;
+  bool operator==(const Hint&) const = default;
+};
+
+base::Bytes encode_hint(const Hint& hint);
+base::Result<Hint> decode_hint(base::ByteView bytes);  // kInvalid for anything else
+
+}  // namespace jccl::collective
