@@ -8,10 +8,11 @@
 
 namespace jccl::base {
 
-inline constexpr std::uint32_t kHelloBytesMax = 1024;           // frame before authentication
-inline constexpr std::uint32_t kControlBytesMax = 64 * 1024;    // any control frame
-inline constexpr std::uint32_t kManifestBytesMax = 1024 * 1024; // one manifest part
-inline constexpr std::size_t kPendingSocketsMax = 256;          // before the hello
+inline constexpr std::uint32_t kHelloBytesMax = 1024;         // frame before authentication
+inline constexpr std::uint32_t kControlBytesMax = 64 * 1024;  // any control frame to the master
+inline constexpr std::uint32_t kRosterBytesMax = 2 * 1024 * 1024;  // same, from the master
+inline constexpr std::uint32_t kManifestBytesMax = 1024 * 1024;    // one manifest part
+inline constexpr std::size_t kPendingSocketsMax = 256;             // before the hello
 inline constexpr Duration kHandshakeMax = 5 * kSecond;
 inline constexpr std::size_t kTagBytesMax = 64;
 inline constexpr std::size_t kSiteNameBytesMax = 64;

@@ -2,18 +2,67 @@
 // allocates only within base/limits.h, and refuses anything that is not exactly one valid value.
 #pragma once
 
+#include <string_view>
+
 #include "base/bytes.h"
+#include "base/limits.h"
 #include "base/status.h"
 #include "wire/messages.h"
 
 namespace jccl::wire {
 
+// X(name, type number): the first byte of a message. Numbers are never reused; a peer sends those
+// below 32, the master the others.
+#define JCCL_MESSAGES(X) \
+  X(Hello, 1)            \
+  X(Resume, 2)           \
+  X(Ready, 3)            \
+  X(Done, 4)             \
+  X(Fail, 5)             \
+  X(Withdraw, 6)         \
+  X(Query, 7)            \
+  X(Heartbeat, 8)        \
+  X(Leave, 9)            \
+  X(Sync, 10)            \
+  X(Published, 11)       \
+  X(Welcome, 33)         \
+  X(Refuse, 34)          \
+  X(Roster, 35)          \
+  X(Start, 36)           \
+  X(Outcome, 37)         \
+  X(Reject, 38)          \
+  X(Moved, 39)           \
+  X(Waiting, 40)         \
+  X(Evicted, 41)         \
+  X(HeartbeatAck, 42)    \
+  X(SyncReply, 43)       \
+  X(StatusAsk, 12)       \
+  X(StatusReply, 44)
+
+// X(name, type number): the first byte of a journal record.
+#define JCCL_RECORDS(X) \
+  X(RunRecord, 1)       \
+  X(EpochRecord, 2)     \
+  X(BirthRecord, 3)     \
+  X(CommitRecord, 4)    \
+  X(StateRecord, 5)
+
+// A bound that `message` breaks, in words: Code::kLimit, or kInvalid for a value that has no bytes.
+// encode() takes a broken bound for a bug of ours, so whoever builds a message from what a user
+// said (a tag, a site, addresses, a hint) checks it first. Human texts (text, summary, reason) are
+// never too long: encode() cuts them to their bound.
+base::Status check(const Message& message);
+
 base::Bytes encode(const Message& message);
+// Fails with Code::kInvalid. A Hello of another version decodes to its version and nothing else,
+// so that the master can answer it.
 base::Result<Message> decode(base::ByteView bytes);
 std::string_view name_of(const Message& message);
 
+// A member is journaled without its addresses and ticket.
 base::Bytes encode_record(const Record& record);
-base::Result<Record> decode_record(base::ByteView bytes);
+base::Result<Record> decode_record(base::ByteView bytes);  // fails with Code::kDamaged
+std::string_view name_of(const Record& record);
 
 // First frame on every connection between peers.
 struct LinkHello {
@@ -24,7 +73,9 @@ struct LinkHello {
   std::uint16_t stripe = 0, stripes = 1;
   bool operator==(const LinkHello&) const = default;
 };
+inline constexpr std::size_t kLinkHelloBytes = 50;
 base::Bytes encode(const LinkHello& hello);
+// Code::kVersion if only the version differs, else kInvalid.
 base::Result<LinkHello> decode_link_hello(base::ByteView bytes);
 
 // Header of every data frame, fixed size. The payload's size follows from (attempt, chunk, kind)
@@ -46,6 +97,7 @@ struct FrameHeader {
   bool operator==(const FrameHeader&) const = default;
 };
 inline constexpr std::size_t kFrameHeaderBytes = 40;  // ends with a CRC32C of the header itself
+inline constexpr std::uint32_t kFramePayloadBytesMax = 8 * base::kChunkBytesMax;  // i8 sums in i64
 void encode(const FrameHeader& header, std::uint8_t* out /* kFrameHeaderBytes */);
 base::Result<FrameHeader> decode_frame_header(base::ByteView bytes);
 

@@ -99,7 +99,7 @@ struct Ready {
   bool has_state = false;
   std::uint64_t revision = 0;  // = n - 1 when has_state
   Digest state;
-  Digest fingerprint;  // of whatever must be alike for the state to evolve alike; 0: none
+  Digest fingerprint;     // of whatever must be alike for the state to evolve alike; 0: none
   Duration deadline = 0;  // left when this was sent
   bool operator==(const Ready&) const = default;
 };
@@ -135,8 +135,8 @@ struct Sync {  // wants to stand at the newest revision of a state tag; answered
   Tag tag;
   bool source = false;  // named source of an unborn run
   std::uint64_t revision = 0;
-  Digest digest;        // of the own state at that revision
-  Digest descriptor;    // shapes and dtypes; equal on all peers
+  Digest digest;      // of the own state at that revision
+  Digest descriptor;  // shapes and dtypes; equal on all peers
   std::string summary;
   Duration deadline = 0;
   bool operator==(const Sync&) const = default;
@@ -276,7 +276,7 @@ struct CommitRecord {
   Bytes plan;
   bool operator==(const CommitRecord&) const = default;
 };
-struct StateRecord {  // the digest that revision has: the first one published; later ones must equal
+struct StateRecord {  // the digest that revision has: the first published; later ones must equal
   Held held;
   bool operator==(const StateRecord&) const = default;
 };

@@ -1,0 +1,160 @@
+// The two directions of one description: FieldEncoder and FieldDecoder offer the same calls, and
+// fields.h names each field once, so that writer and reader can't drift apart. Both hold the same
+// bounds. The encoder notes the first broken bound; the decoder stays failed after one.
+// Human texts longer than their bound are cut by the encoder; everything else is refused.
+#pragma once
+
+#include <cmath>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/limits.h"
+#include "base/status.h"
+#include "base/text.h"
+#include "wire/messages.h"
+
+namespace jccl::wire {
+
+// Longest prefix of at most `bytes_max` bytes that doesn't end inside a UTF-8 character.
+inline std::string_view cut_text(std::string_view text, std::size_t bytes_max) {
+  if (text.size() <= bytes_max) return text;
+  std::size_t end = bytes_max;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  return text.substr(0, end);
+}
+
+inline bool is_weight(double v) { return std::isfinite(v) && !std::signbit(v); }
+
+class FieldEncoder {
+ public:
+  template <typename T>
+  using Ref = const T&;
+  static constexpr bool kDecodes = false;
+
+  void u8(std::uint8_t v) { out_.u8(v); }
+  void u16(std::uint16_t v) { out_.u16(v); }
+  void u32(std::uint32_t v) { out_.u32(v); }
+  void u64(std::uint64_t v) { out_.u64(v); }
+  void i64(std::int64_t v) { out_.i64(v); }
+  void flag(bool v) { out_.flag(v); }
+  void attempt(const Attempt& v) { out_.attempt(v); }
+  void digest(const Digest& v) { out_.digest(v); }
+  void run(const RunId& v) { out_.run(v); }
+  void weight(double v) {
+    v += 0.0;  // -0 becomes 0: one value, one form
+    if (!is_weight(v)) return refuse("a weight is not a finite number >= 0");
+    out_.f64(v);
+  }
+  void tag(const Tag& v) {
+    if (v.empty()) return refuse("a tag is empty");
+    name(v, base::kTagBytesMax, "tag");
+  }
+  void name(const std::string& v, std::size_t bytes_max, std::string_view what) {
+    if (v.size() > bytes_max) {
+      return refuse(base::cat(what, " '", v.substr(0, 32), "…' has ", v.size(),
+                              " bytes; the limit is ", bytes_max));
+    }
+    out_.text(v, bytes_max);
+  }
+  void text(const std::string& v, std::size_t bytes_max) {
+    out_.text(cut_text(v, bytes_max), bytes_max);
+  }
+  void blob(const Bytes& v, std::size_t bytes_max, std::string_view what) {
+    if (v.size() > bytes_max) {
+      return refuse(base::cat(what, " has ", v.size(), " bytes; the limit is ", bytes_max));
+    }
+    out_.blob(v, bytes_max);
+  }
+  template <typename E>
+  void one_of(E v, bool (*valid)(std::uint8_t)) {
+    const auto number = static_cast<std::uint8_t>(v);
+    if (static_cast<E>(number) != v || !valid(number))
+      return refuse("an enumeration has a value out of its range");
+    out_.u8(number);
+  }
+  template <typename T, typename Each>
+  void list(const std::vector<T>& v, std::size_t count_max, std::string_view what, Each each) {
+    if (v.size() > count_max) {
+      return refuse(base::cat(v.size(), " ", what, "; the limit is ", count_max));
+    }
+    out_.u32(static_cast<std::uint32_t>(v.size()));
+    for (const T& item : v) each(item);
+  }
+  void require(bool holds, std::string_view otherwise) {
+    if (!holds) refuse(std::string(otherwise));
+  }
+
+  std::size_t size() const { return out_.size(); }
+  const std::string& problem() const { return problem_; }
+  Bytes take() { return out_.take(); }
+
+ private:
+  void refuse(std::string text) {
+    if (problem_.empty()) problem_ = std::move(text);
+  }
+
+  base::Writer out_;
+  std::string problem_;
+};
+
+class FieldDecoder {
+ public:
+  template <typename T>
+  using Ref = T&;
+  static constexpr bool kDecodes = true;
+
+  explicit FieldDecoder(base::ByteView bytes) : in_(bytes) {}
+
+  void u8(std::uint8_t& v) { v = in_.u8(); }
+  void u16(std::uint16_t& v) { v = in_.u16(); }
+  void u32(std::uint32_t& v) { v = in_.u32(); }
+  void u64(std::uint64_t& v) { v = in_.u64(); }
+  void i64(std::int64_t& v) { v = in_.i64(); }
+  void flag(bool& v) { v = in_.flag(); }
+  void attempt(Attempt& v) { v = in_.attempt(); }
+  void digest(Digest& v) { v = in_.digest(); }
+  void run(RunId& v) { v = in_.run(); }
+  void weight(double& v) {
+    v = in_.f64();
+    if (!is_weight(v)) {
+      v = 0;
+      in_.fail();
+    }
+  }
+  void tag(Tag& v) {
+    v = in_.text(base::kTagBytesMax);
+    if (v.empty()) in_.fail();
+  }
+  void name(std::string& v, std::size_t bytes_max, std::string_view) { v = in_.text(bytes_max); }
+  void text(std::string& v, std::size_t bytes_max) { v = in_.text(bytes_max); }
+  void blob(Bytes& v, std::size_t bytes_max, std::string_view) { v = in_.blob(bytes_max); }
+  template <typename E>
+  void one_of(E& v, bool (*valid)(std::uint8_t)) {
+    const std::uint8_t number = in_.u8();
+    if (!valid(number)) return in_.fail();
+    v = static_cast<E>(number);
+  }
+  // Grows as items arrive, so memory stays in proportion to the bytes that were really sent.
+  template <typename T, typename Each>
+  void list(std::vector<T>& v, std::size_t count_max, std::string_view, Each each) {
+    const std::size_t count = in_.count(count_max, 1);
+    for (std::size_t i = 0; i < count && !in_.failed(); ++i) each(v.emplace_back());
+  }
+  void require(bool holds, std::string_view) {
+    if (!holds) in_.fail();
+  }
+
+  bool failed() const { return in_.failed(); }
+  bool finished() const { return in_.finished(); }
+
+ private:
+  base::Reader in_;
+};
+
+inline bool valid_code(std::uint8_t v) { return base::is_code(v); }
+inline bool valid_verdict(std::uint8_t v) { return v >= 1 && v <= 3; }
+inline bool valid_sync_verdict(std::uint8_t v) { return v >= 1 && v <= 4; }
+
+}  // namespace jccl::wire

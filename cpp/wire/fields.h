@@ -1,0 +1,323 @@
+// The fields of every message and record, each named once in the order of its bytes; both
+// directions are made from this (field_io.h). PROTOCOL.md shows the same as tables.
+// A change here changes the golden bytes and must bump kVersion.
+#pragma once
+
+#include "wire/field_io.h"
+
+namespace jccl::wire {
+
+template <typename Io, typename T>
+using In = typename Io::template Ref<T>;
+
+// ---- parts -------------------------------------------------------------------------------------
+
+template <typename Io>
+void fields(Io& io, In<Io, RoundName> m) {
+  io.tag(m.tag);
+  io.u64(m.n);
+}
+
+template <typename Io>
+void fields(Io& io, In<Io, Contributor> m) {
+  io.u32(m.id);
+  io.weight(m.weight);
+}
+
+template <typename Io>
+void fields(Io& io, In<Io, TagInfo> m) {
+  io.tag(m.tag);
+  io.u64(m.committed);
+  io.flag(m.is_state);
+}
+
+template <typename Io>
+void fields(Io& io, In<Io, Held> m) {
+  io.tag(m.tag);
+  io.u64(m.revision);
+  io.digest(m.digest);
+}
+
+template <typename Io>
+void fields(Io& io, In<Io, Unresolved> m) {
+  io.attempt(m.attempt);
+  fields(io, m.round);
+}
+
+// What the journal keeps of a member: neither addresses (they may change) nor tickets (secrets).
+template <typename Io>
+void journaled_fields(Io& io, In<Io, Member> m) {
+  io.u32(m.id);
+  io.u64(m.incarnation);
+  io.name(m.site, base::kSiteNameBytesMax, "site");
+  io.u32(m.shard);
+  io.u32(m.shards);
+}
+
+template <typename Io>
+void addresses(Io& io, In<Io, std::vector<std::string>> v) {
+  io.list(v, base::kAddressesMax, "addresses",
+          [&](auto& one) { io.name(one, base::kAddressBytesMax, "address"); });
+}
+
+template <typename Io>
+void fields(Io& io, In<Io, Member> m) {
+  journaled_fields(io, m);
+  addresses(io, m.addresses);
+  io.u64(m.ticket);
+}
+
+template <typename T, typename Key>
+bool ascending(const std::vector<T>& v, Key key) {
+  for (std::size_t i = 1; i < v.size(); ++i) {
+    if (!(key(v[i - 1]) < key(v[i]))) return false;
+  }
+  return true;
+}
+
+template <typename Io>
+void contributors(Io& io, In<Io, std::vector<Contributor>> v) {
+  io.list(v, base::kPeersMax, "contributors", [&](auto& one) { fields(io, one); });
+  io.require(ascending(v, [](const Contributor& c) { return c.id; }),
+             "contributors are not in ascending order of id");
+}
+
+template <typename Io>
+void held(Io& io, In<Io, std::vector<Held>> v) {
+  io.list(v, base::kTagsMax, "held snapshots", [&](auto& one) { fields(io, one); });
+}
+
+inline bool ids_ascend(const std::vector<Member>& v) {
+  return ascending(v, [](const Member& m) { return m.id; });
+}
+
+// ---- peer to master ----------------------------------------------------------------------------
+
+// The version comes first for good. A hello of another version is only its version: what follows
+// may look different there, and the version alone decides the answer.
+template <typename Io>
+void fields(Io& io, In<Io, Hello> m) {
+  io.u16(m.version);
+  if constexpr (Io::kDecodes) {
+    if (m.version != kVersion) return;
+  }
+  io.run(m.run);
+  io.u64(m.incarnation);
+  io.name(m.site, base::kSiteNameBytesMax, "site");
+  io.u32(m.shard);
+  io.u32(m.shards);
+  addresses(io, m.addresses);
+  io.u32(m.start_peers);
+}
+
+template <typename Io>
+void fields(Io& io, In<Io, Resume> m) {
+  io.list(m.unresolved, base::kUnresolvedMax, "unresolved attempts",
+          [&](auto& one) { fields(io, one); });
+  held(io, m.held);
+}
+
+template <typename Io>
+void fields(Io& io, In<Io, Ready> m) {
+  fields(io, m.round);
+  io.digest(m.descriptor);
+  io.text(m.summary, base::kSummaryBytesMax);
+  io.blob(m.hint, base::kPlanBytesMax, "plan hint");
+  io.weight(m.weight);
+  io.flag(m.has_state);
+  io.u64(m.revision);
+  io.digest(m.state);
+  io.digest(m.fingerprint);
+  io.i64(m.deadline);
+}
+
+template <typename Io>
+void fields(Io& io, In<Io, Done> m) {
+  io.attempt(m.attempt);
+  io.digest(m.result);
+}
+
+template <typename Io>
+void fields(Io& io, In<Io, Fail> m) {
+  io.attempt(m.attempt);
+  io.one_of(m.cause, valid_code);
+  io.u32(m.peer);
+  io.text(m.text, base::kTextBytesMax);
+}
+
+template <typename Io>
+void fields(Io& io, In<Io, Withdraw> m) {
+  fields(io, m.round);
+}
+
+template <typename Io>
+void fields(Io& io, In<Io, Query> m) {
+  fields(io, m.about);
+}
+
+template <typename Io>
+void fields(Io& io, In<Io, Heartbeat> m) {
+  io.u64(m.sequence);
+  io.u64(m.progress);
+}
+
+template <typename Io>
+void fields(Io&, In<Io, Leave>) {}
+
+template <typename Io>
+void fields(Io& io, In<Io, Sync> m) {
+  io.tag(m.tag);
+  io.flag(m.source);
+  io.u64(m.revision);
+  io.digest(m.digest);
+  io.digest(m.descriptor);
+  io.text(m.summary, base::kSummaryBytesMax);
+  io.i64(m.deadline);
+}
+
+template <typename Io>
+void fields(Io& io, In<Io, Published> m) {
+  fields(io, m.held);
+}
+
+// ---- master to peer ----------------------------------------------------------------------------
+
+template <typename Io>
+void fields(Io& io, In<Io, Welcome> m) {
+  io.run(m.run);
+  io.u64(m.epoch);
+  io.i64(m.heartbeat);
+  io.i64(m.silence);
+}
+
+// Never changes with the version: a peer of any version must be able to read why.
+template <typename Io>
+void fields(Io& io, In<Io, Refuse> m) {
+  io.one_of(m.code, valid_code);
+  io.text(m.text, base::kTextBytesMax);
+}
+
+template <typename Io>
+void fields(Io& io, In<Io, Roster> m) {
+  io.u64(m.epoch);
+  io.list(m.members, base::kPeersMax, "members", [&](auto& one) { fields(io, one); });
+  io.require(ids_ascend(m.members), "members are not in ascending order of id");
+  io.list(m.tags, base::kTagsMax, "tags", [&](auto& one) { fields(io, one); });
+}
+
+template <typename Io>
+void fields(Io& io, In<Io, Start> m) {
+  io.attempt(m.attempt);
+  fields(io, m.round);
+  contributors(io, m.contributors);
+  io.list(m.receivers, base::kPeersMax, "receivers", [&](auto& one) { io.u32(one); });
+  io.require(ascending(m.receivers, [](PeerId id) { return id; }),
+             "receivers are not in ascending order of id");
+  io.blob(m.plan, base::kPlanBytesMax, "plan");
+}
+
+template <typename Io>
+void fields(Io& io, In<Io, Outcome> m) {
+  io.attempt(m.attempt);
+  fields(io, m.round);
+  io.one_of(m.verdict, valid_verdict);
+  contributors(io, m.contributors);
+  io.u32(m.world);
+  io.digest(m.result);
+  io.flag(m.retry);
+  io.one_of(m.code, valid_code);
+  io.text(m.text, base::kTextBytesMax);
+}
+
+template <typename Io>
+void fields(Io& io, In<Io, Reject> m) {
+  fields(io, m.round);
+  io.one_of(m.code, valid_code);
+  io.text(m.text, base::kSummaryBytesMax);  // may list who sent what
+}
+
+template <typename Io>
+void fields(Io& io, In<Io, Moved> m) {
+  fields(io, m.round);
+  io.u64(m.committed);
+}
+
+template <typename Io>
+void fields(Io& io, In<Io, Waiting> m) {
+  fields(io, m.round);
+  io.text(m.text, base::kTextBytesMax);
+}
+
+template <typename Io>
+void fields(Io& io, In<Io, Evicted> m) {
+  io.text(m.text, base::kTextBytesMax);
+}
+
+template <typename Io>
+void fields(Io& io, In<Io, HeartbeatAck> m) {
+  io.u64(m.sequence);
+}
+
+template <typename Io>
+void fields(Io& io, In<Io, SyncReply> m) {
+  io.tag(m.tag);
+  io.one_of(m.verdict, valid_sync_verdict);
+  io.u64(m.revision);
+  io.digest(m.digest);
+  io.list(m.holders, base::kPeersMax, "holders", [&](auto& one) { fields(io, one); });
+  io.one_of(m.code, valid_code);
+  io.text(m.text, base::kSummaryBytesMax);  // may list who sent what
+}
+
+// ---- anybody who may connect -------------------------------------------------------------------
+
+template <typename Io>
+void fields(Io&, In<Io, StatusAsk>) {}
+
+template <typename Io>
+void fields(Io& io, In<Io, StatusReply> m) {
+  io.blob(m.json, base::kStatusBytesMax, "status");
+}
+
+// ---- journal records ---------------------------------------------------------------------------
+
+template <typename Io>
+void fields(Io& io, In<Io, RunRecord> m) {
+  io.run(m.run);
+  io.u16(m.version);
+}
+
+template <typename Io>
+void fields(Io& io, In<Io, EpochRecord> m) {
+  io.u64(m.epoch);
+  io.u32(m.next_id);
+  io.list(m.members, base::kPeersMax, "members", [&](auto& one) { journaled_fields(io, one); });
+  io.require(ids_ascend(m.members), "members are not in ascending order of id");
+  io.text(m.reason, base::kTextBytesMax);
+}
+
+template <typename Io>
+void fields(Io& io, In<Io, BirthRecord> m) {
+  io.tag(m.tag);
+  io.u64(m.source);
+  io.digest(m.digest);
+}
+
+template <typename Io>
+void fields(Io& io, In<Io, CommitRecord> m) {
+  io.attempt(m.attempt);
+  fields(io, m.round);
+  contributors(io, m.contributors);
+  io.u32(m.world);
+  io.digest(m.result);
+  io.flag(m.is_state);
+  io.digest(m.state);
+  io.blob(m.plan, base::kPlanBytesMax, "plan");
+}
+
+template <typename Io>
+void fields(Io& io, In<Io, StateRecord> m) {
+  fields(io, m.held);
+}
+
+}  // namespace jccl::wire

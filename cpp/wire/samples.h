@@ -1,0 +1,84 @@
+// Test values: one of every message, record, header and ask, every field away from its default.
+// Only tests include this; the golden bytes are made of them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "wire/codec.h"
+
+namespace jccl::wire {
+
+inline RunId sample_run() {
+  RunId run{};
+  for (std::size_t i = 0; i < run.size(); ++i) run[i] = static_cast<std::uint8_t>(0xA0 + i);
+  return run;
+}
+
+inline Member sample_member(PeerId id) {
+  return {id, 0x1111 * std::uint64_t{id}, "eu-west", 1, 2, {"10.0.0.1:4001", "[::1]:4001"}, 99};
+}
+
+inline std::vector<Message> sample_messages() {
+  const Attempt attempt{3, 7};
+  const RoundName round{"grads", 12};
+  const Digest digest{0x0102030405060708, 0x1112131415161718};
+  const Held held{"model", 11, {5, 6}};
+  const std::vector<Contributor> contributors{{1, 1.0}, {4, 0.25}};
+  return {
+      Hello{kVersion, sample_run(), 0xBEEF, "eu-west", 1, 2, {"host.example:4001"}, 3},
+      Resume{{{attempt, round}}, {held}},
+      Ready{round, digest, "f32[10]", {1, 2, 3}, 0.5, true, 11, {5, 6}, {7, 8}, 9'000'000'000},
+      Done{attempt, digest},
+      Fail{attempt, Code::kGuard, 4, "leaf 'w' holds NaN"},
+      Withdraw{round},
+      Query{{attempt, round}},
+      Heartbeat{17, 1 << 20},
+      Leave{},
+      Sync{"model", true, 11, digest, {9, 10}, "f32[10]", 5'000'000'000},
+      Published{held},
+      Welcome{sample_run(), 3, 500'000'000, 3'000'000'000},
+      Refuse{Code::kVersion, "speak version 1"},
+      Roster{3, {sample_member(1), sample_member(4)}, {{"grads", 11, false}, {"model", 2, true}}},
+      Start{attempt, round, contributors, {5, 6}, {0xFF, 0x00, 0x7F}},
+      Outcome{attempt, round, Verdict::kCommitted, contributors, 2, digest, true, Code::kLinkLost,
+              "link 1-4 broke"},
+      Reject{round, Code::kMismatch, "peer 1 sent f32[10], peer 4 f32[11]"},
+      Moved{round, 12},
+      Waiting{round, "waits for peer 4"},
+      Evicted{"silent for 3 s"},
+      HeartbeatAck{17},
+      SyncReply{"model", SyncVerdict::kFetch, 11, digest, {sample_member(4)}, Code::kResync, "get"},
+      StatusAsk{},
+      StatusReply{{'{', '}'}},
+  };
+}
+
+inline std::vector<Record> sample_records() {
+  Member journaled = sample_member(1);
+  journaled.addresses.clear();
+  journaled.ticket = 0;
+  std::vector<Record> records;
+  records.emplace_back(RunRecord{sample_run(), kVersion});
+  records.emplace_back(EpochRecord{3, 5, {journaled}, "peer 1 joined"});
+  records.emplace_back(BirthRecord{"model", 0xBEEF, {5, 6}});
+  CommitRecord& commit = std::get<CommitRecord>(records.emplace_back(CommitRecord{}));
+  commit.attempt = {3, 7};
+  commit.round = {"grads", 12};
+  commit.contributors = {{1, 1.0}, {4, 0.25}};
+  commit.world = 2;
+  commit.result = {1, 2};
+  commit.is_state = true;
+  commit.state = {5, 6};
+  commit.plan = {0xFF, 0x00};
+  records.emplace_back(StateRecord{{"model", 12, {7, 8}}});
+  return records;
+}
+
+inline LinkHello sample_link_hello() { return {kVersion, sample_run(), 1, 2, 3, 4, 5}; }
+inline FrameHeader sample_frame_header() {
+  return {FrameKind::kResult, {3, 7}, 9, 4096, 0xDEADBEEF};
+}
+inline SnapshotAsk sample_ask() { return {"model", 11, 2, 3, 5}; }
+
+}  // namespace jccl::wire
