@@ -1,0 +1,49 @@
+// Adds up the lanes of the scan loops in one fixed tree.
+#include "codec/guard.h"
+
+#include <algorithm>
+
+#include "codec/isa.h"
+#include "codec/kernels.h"
+
+namespace jccl::codec {
+namespace {
+
+constexpr std::size_t kTile = 1024;  // elements; a multiple of kScanLanes
+constexpr std::uint64_t kInfinity32 = 0x7F800000;
+constexpr std::uint64_t kInfinity64 = 0x7FF0000000000000;
+
+double sum_of(ScanLanes lanes) {
+  for (std::size_t half = kScanLanes / 2; half > 0; half /= 2) {
+    for (std::size_t l = 0; l < half; ++l) lanes.squares[l] += lanes.squares[l + half];
+  }
+  return lanes.squares[0];
+}
+
+}  // namespace
+
+GuardResult scan(Dtype dtype, const void* in, std::size_t count) {
+  if (!is_float(dtype) || count == 0) return {};
+  const FloatMode mode;
+  const Kernels& k = kernels();
+  ScanLanes lanes{};
+  if (dtype == Dtype::kF64) {
+    k.scan_f64(in, count, &lanes);
+    return {lanes.magnitude_max < kInfinity64, sum_of(lanes)};
+  }
+  if (dtype == Dtype::kF32) {
+    k.scan_f32(in, count, &lanes);
+    return {lanes.magnitude_max < kInfinity32, sum_of(lanes)};
+  }
+  float tile[kTile];
+  const auto* bytes = static_cast<const std::uint8_t*>(in);
+  for (std::size_t at = 0; at < count; at += kTile) {
+    const std::size_t n = std::min(kTile, count - at);
+    const auto widen = dtype == Dtype::kBf16 ? k.bf16_to_f32 : k.f16_to_f32;
+    widen(bytes + at * size_of(dtype), n, tile);
+    k.scan_f32(tile, n, &lanes);
+  }
+  return {lanes.magnitude_max < kInfinity32, sum_of(lanes)};
+}
+
+}  // namespace jccl::codec

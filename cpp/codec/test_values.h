@@ -1,0 +1,53 @@
+// Inputs for the tests of codecs and kernels: random over many magnitudes, and every awkward
+// value. Test-only; seeded, so equal everywhere.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "base/rng.h"
+
+namespace jccl::codec {
+
+// Sizes around the grid of every codec and the width of every loop.
+inline const std::vector<std::size_t>& test_sizes() {
+  static const std::vector<std::size_t> kSizes = {0,   1,   2,   3,   15,   16,   17,   31,
+                                                  33,  63,  64,  65,  127,  255,  256,  257,
+                                                  511, 512, 513, 777, 1023, 1025, 5000, 20011};
+  return kSizes;
+}
+
+inline double normal(base::Rng& rng) {  // near enough: sum of uniforms
+  double sum = -6;
+  for (int i = 0; i < 12; ++i) sum += rng.unit();
+  return sum;
+}
+
+inline std::vector<float> normal_values(std::size_t count, std::uint64_t seed) {
+  base::Rng rng(seed);
+  std::vector<float> values(count);
+  for (float& v : values) v = static_cast<float>(normal(rng));
+  return values;
+}
+
+// Any finite bit pattern, in runs of like magnitude so that blocks differ.
+inline std::vector<float> wild_values(std::size_t count, std::uint64_t seed) {
+  base::Rng rng(seed);
+  std::vector<float> values(count);
+  int exponent = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (i % 97 == 0) exponent = static_cast<int>(rng.below(278)) - 150;
+    values[i] = std::ldexp(static_cast<float>(normal(rng)) / 8, exponent);
+    if (rng.chance(0.02)) values[i] = 0;
+    if (rng.chance(0.01)) values[i] = -0.0F;
+    if (rng.chance(0.002)) values[i] = std::numeric_limits<float>::denorm_min();
+    if (rng.chance(0.002)) values[i] = -std::numeric_limits<float>::max();
+    if (rng.chance(0.002)) values[i] = std::ldexp(1.0F, -126);
+  }
+  return values;
+}
+
+}  // namespace jccl::codec
