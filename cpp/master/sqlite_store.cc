@@ -1,0 +1,224 @@
+// SQLite as a list of durable rows. locking_mode=EXCLUSIVE keeps the file's lock from the first
+// access until close, also across transactions: a second master is refused, and a killed one
+// leaves no lock behind. Blocks on the disk: fsync per append.
+#include "master/sqlite_store.h"
+
+#include <sqlite3.h>
+
+#include <cstdint>
+
+#include "base/text.h"
+
+namespace jccl::master {
+namespace {
+
+using base::Code;
+using base::Status;
+
+constexpr std::int64_t kApplicationId = 0x6A63636C;  // "jccl"
+constexpr std::int64_t kFormat = 1;
+
+struct CloseDb {
+  void operator()(sqlite3* db) const { sqlite3_close_v2(db); }
+};
+struct Finalize {
+  void operator()(sqlite3_stmt* statement) const { sqlite3_finalize(statement); }
+};
+using Db = std::unique_ptr<sqlite3, CloseDb>;
+using Statement = std::unique_ptr<sqlite3_stmt, Finalize>;
+
+class SqliteStore : public StateStore {
+ public:
+  SqliteStore(std::string path, Db db) : path_(std::move(path)), db_(std::move(db)) {}
+
+  Status open();
+  base::Result<std::vector<wire::Row>> load() override;
+  Status append(const std::vector<wire::Row>& rows) override;
+  Status truncate(std::uint64_t last) override;
+
+ private:
+  Status adopt();
+  Status create();
+  Status insert(const std::vector<wire::Row>& rows);
+  Status execute(const char* sql);
+  Status prepare(const char* sql, Statement* statement);
+  base::Result<std::int64_t> number(const char* sql);
+  Status failed() const;  // what SQLite last complained of, in our codes
+  Status fail_for_good(Status status);
+
+  const std::string path_;
+  Db db_;
+  Statement insert_;
+  Status broken_;
+};
+
+Status SqliteStore::failed() const {
+  const int code = sqlite3_errcode(db_.get()) & 0xFF;
+  const std::string name = base::cat("journal ", path_, ": ");
+  switch (code) {
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+      return {Code::kIo, name + "in use by another master (or another program reads it)"};
+    case SQLITE_NOTADB:
+      return {Code::kDamaged, name + "not a jccl journal; name another file"};
+    case SQLITE_CORRUPT:
+      return {Code::kDamaged, name + "the file is damaged; restore it from a copy"};
+    case SQLITE_CONSTRAINT:
+      return {Code::kDamaged, name + "a row with this sequence exists already"};
+    case SQLITE_FULL:
+      return {Code::kIo, name + "the disk is full"};
+    default:
+      return {Code::kIo, base::cat(name, sqlite3_errmsg(db_.get()))};
+  }
+}
+
+Status SqliteStore::fail_for_good(Status status) {
+  if (broken_.ok()) broken_ = status;
+  return status;
+}
+
+Status SqliteStore::execute(const char* sql) {
+  const int code = sqlite3_exec(db_.get(), sql, nullptr, nullptr, nullptr);
+  return code == SQLITE_OK ? Status{} : failed();
+}
+
+Status SqliteStore::prepare(const char* sql, Statement* statement) {
+  sqlite3_stmt* raw = nullptr;
+  const int code = sqlite3_prepare_v2(db_.get(), sql, -1, &raw, nullptr);
+  statement->reset(raw);
+  return code == SQLITE_OK ? Status{} : failed();
+}
+
+base::Result<std::int64_t> SqliteStore::number(const char* sql) {
+  Statement statement;
+  if (Status status = prepare(sql, &statement); !status.ok()) return status;
+  if (sqlite3_step(statement.get()) != SQLITE_ROW) return failed();
+  return sqlite3_column_int64(statement.get(), 0);
+}
+
+Status SqliteStore::open() {
+  sqlite3_extended_result_codes(db_.get(), 1);
+  if (sqlite3_db_readonly(db_.get(), "main") != 0) {  // SQLite's silent second choice
+    return {Code::kIo, base::cat("journal ", path_, ": may only be read; a master writes it")};
+  }
+  for (const char* sql : {"PRAGMA locking_mode=EXCLUSIVE", "PRAGMA synchronous=FULL",
+                          "PRAGMA trusted_schema=OFF", "BEGIN IMMEDIATE"}) {
+    if (Status status = execute(sql); !status.ok()) return status;
+  }
+  // A foreign file is recognised before anything in it is changed, its journal mode included.
+  if (Status status = adopt(); !status.ok()) return status;
+  if (Status status = execute("COMMIT"); !status.ok()) return status;
+  if (Status status = execute("PRAGMA journal_mode=WAL"); !status.ok()) return status;
+  return prepare("INSERT INTO journal(sequence, payload, crc, previous) VALUES(?, ?, ?, ?)",
+                 &insert_);
+}
+
+Status SqliteStore::adopt() {
+  const base::Result<std::int64_t> tables = number("SELECT count(*) FROM sqlite_schema");
+  if (!tables.ok()) return tables.status();
+  const base::Result<std::int64_t> id = number("PRAGMA application_id");
+  if (!id.ok()) return id.status();
+  if (id.value() == 0 && tables.value() == 0) return create();
+  if (id.value() != kApplicationId) {
+    return {Code::kDamaged, base::cat("journal ", path_,
+                                      ": not a jccl journal (another program's "
+                                      "database); name another file")};
+  }
+  const base::Result<std::int64_t> format = number("PRAGMA user_version");
+  if (!format.ok()) return format.status();
+  if (format.value() != kFormat) {
+    return {Code::kVersion, base::cat("journal ", path_, ": has file format ", format.value(),
+                                      "; this master knows ", kFormat)};
+  }
+  return {};
+}
+
+Status SqliteStore::create() {
+  const std::string sql = base::cat(
+      "CREATE TABLE journal(sequence INTEGER PRIMARY KEY, payload BLOB NOT NULL, "
+      "crc INTEGER NOT NULL, previous INTEGER NOT NULL);"
+      "PRAGMA application_id=",
+      kApplicationId, "; PRAGMA user_version=", kFormat);
+  return execute(sql.c_str());
+}
+
+base::Result<std::vector<wire::Row>> SqliteStore::load() {
+  if (!broken_.ok()) return broken_;
+  Statement statement;
+  const char* sql = "SELECT sequence, payload, crc, previous FROM journal ORDER BY sequence";
+  if (Status status = prepare(sql, &statement); !status.ok()) return status;
+  std::vector<wire::Row> rows;
+  int step = 0;
+  while ((step = sqlite3_step(statement.get())) == SQLITE_ROW) {
+    wire::Row row;
+    row.sequence = static_cast<std::uint64_t>(sqlite3_column_int64(statement.get(), 0));
+    const auto* payload = static_cast<const std::uint8_t*>(sqlite3_column_blob(statement.get(), 1));
+    const int size = sqlite3_column_bytes(statement.get(), 1);
+    if (payload != nullptr) row.payload.assign(payload, payload + size);
+    const std::int64_t crc = sqlite3_column_int64(statement.get(), 2);
+    row.crc = static_cast<std::uint32_t>(crc);
+    if (crc != static_cast<std::int64_t>(row.crc)) {
+      return Status{Code::kDamaged, base::cat("journal ", path_, ": row ", row.sequence,
+                                              ": its CRC32C has more than 32 bits")};
+    }
+    row.previous = static_cast<std::uint64_t>(sqlite3_column_int64(statement.get(), 3));
+    rows.push_back(std::move(row));
+  }
+  if (step != SQLITE_DONE) return failed();
+  return rows;
+}
+
+Status SqliteStore::insert(const std::vector<wire::Row>& rows) {
+  sqlite3_stmt* statement = insert_.get();
+  for (const wire::Row& row : rows) {
+    sqlite3_reset(statement);
+    sqlite3_bind_int64(statement, 1, static_cast<std::int64_t>(row.sequence));
+    // A null pointer would bind NULL, also for an empty blob.
+    const void* payload = row.payload.empty() ? "" : static_cast<const void*>(row.payload.data());
+    sqlite3_bind_blob64(statement, 2, payload, row.payload.size(), SQLITE_STATIC);
+    sqlite3_bind_int64(statement, 3, row.crc);
+    sqlite3_bind_int64(statement, 4, static_cast<std::int64_t>(row.previous));
+    if (sqlite3_step(statement) != SQLITE_DONE) return failed();
+  }
+  return {};
+}
+
+Status SqliteStore::append(const std::vector<wire::Row>& rows) {
+  if (!broken_.ok()) return broken_;
+  if (rows.empty()) return {};
+  Status status = execute("BEGIN IMMEDIATE");
+  if (status.ok()) status = insert(rows);
+  sqlite3_reset(insert_.get());
+  sqlite3_clear_bindings(insert_.get());
+  if (status.ok()) status = execute("COMMIT");
+  if (status.ok()) return status;
+  (void)execute("ROLLBACK");  // SQLite may have done so already
+  return fail_for_good(std::move(status));
+}
+
+Status SqliteStore::truncate(std::uint64_t last) {
+  if (!broken_.ok()) return broken_;
+  const std::string sql = base::cat("DELETE FROM journal WHERE sequence > ", last);
+  Status status = execute(sql.c_str());
+  return status.ok() ? status : fail_for_good(std::move(status));
+}
+
+}  // namespace
+
+base::Result<std::unique_ptr<StateStore>> open_sqlite_store(const std::string& path) {
+  // SQLite gives names that begin with a colon a meaning of their own.
+  const std::string file = path.front() == ':' ? "./" + path : path;
+  sqlite3* raw = nullptr;
+  const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
+  const int code = sqlite3_open_v2(file.c_str(), &raw, flags, nullptr);
+  Db db(raw);
+  if (code != SQLITE_OK) {
+    return Status{Code::kIo, base::cat("journal ", path, ": ",
+                                       raw == nullptr ? "out of memory" : sqlite3_errmsg(raw))};
+  }
+  auto store = std::make_unique<SqliteStore>(path, std::move(db));
+  if (Status status = store->open(); !status.ok()) return status;
+  return std::unique_ptr<StateStore>(std::move(store));
+}
+
+}  // namespace jccl::master
