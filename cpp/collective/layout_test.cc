@@ -1,0 +1,162 @@
+#include "collective/layout.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/limits.h"
+#include "base/rng.h"
+#include "collective/kernels.h"
+
+namespace jccl::collective {
+namespace {
+
+using codec::CodecId;
+using codec::Dtype;
+
+// Every element of every leaf exactly once and in order; sizes add up; cuts lie on the grid.
+void expect_valid(const std::vector<LeafSpec>& leaves, const LayoutOptions& options,
+                  const std::vector<Chunk>& chunks) {
+  const std::uint64_t grid = grid_elements(options.codec);
+  std::uint32_t leaf = 0;
+  std::uint64_t at = 0;
+  std::uint32_t owner = 0;
+  for (std::size_t c = 0; c < chunks.size(); ++c) {
+    const Chunk& chunk = chunks[c];
+    ASSERT_EQ(chunk.index, c);
+    ASSERT_GE(chunk.owner, owner);
+    owner = chunk.owner;
+    ASSERT_LT(owner, options.shares.size());
+    std::uint64_t bytes = 0;
+    Chunk sums;
+    for (const Segment& s : chunk.segments) {
+      while (leaf < leaves.size() && at == leaves[leaf].count) ++leaf, at = 0;
+      ASSERT_EQ(s.leaf, leaf);
+      ASSERT_EQ(s.first, at);
+      ASSERT_GT(s.count, 0U);
+      ASSERT_EQ(s.first % grid, 0U);
+      at += s.count;
+      ASSERT_TRUE(at % grid == 0 || at == leaves[leaf].count);
+      bytes += s.count * codec::size_of(leaves[leaf].dtype);
+      sums.encoded_bytes += codec::encoded_bytes(options.codec, leaves[leaf].dtype, s.count);
+      sums.accumulator_bytes += accumulator_bytes(leaves[leaf].dtype, s.count);
+      sums.elements += s.count;
+    }
+    ASSERT_EQ(chunk.encoded_bytes, sums.encoded_bytes);
+    ASSERT_EQ(chunk.accumulator_bytes, sums.accumulator_bytes);
+    ASSERT_EQ(chunk.elements, sums.elements);
+    ASSERT_LE(bytes, std::max<std::uint64_t>(options.chunk_bytes, 8 * grid));
+  }
+  while (leaf < leaves.size() && at == leaves[leaf].count) ++leaf, at = 0;
+  ASSERT_EQ(leaf, leaves.size());
+}
+
+std::vector<std::uint64_t> bytes_of_owners(const std::vector<LeafSpec>& leaves,
+                                           const LayoutOptions& options) {
+  std::vector<std::uint64_t> bytes(options.shares.size());
+  for (const Chunk& chunk : make_layout(leaves, options)) {
+    for (const Segment& s : chunk.segments) {
+      bytes[chunk.owner] += s.count * codec::size_of(leaves[s.leaf].dtype);
+    }
+  }
+  return bytes;
+}
+
+TEST(LayoutTest, any_leaves_are_covered_once_on_the_grid) {
+  base::Rng rng(1);
+  for (int round = 0; round < 400; ++round) {
+    std::vector<LeafSpec> leaves(rng.below(12));
+    for (LeafSpec& leaf : leaves) {
+      leaf.dtype = static_cast<Dtype>(1 + rng.below(12));
+      leaf.count = rng.chance(0.2) ? 0 : rng.below(rng.chance(0.5) ? 40 : 30000);
+    }
+    LayoutOptions options;
+    options.codec = static_cast<CodecId>(rng.below(4));
+    options.chunk_bytes = 1 + rng.below(40000);
+    options.shares.resize(1 + rng.below(16));
+    for (auto& share : options.shares) share = static_cast<std::uint32_t>(rng.below(1000));
+    options.shares[0] += 1;
+    expect_valid(leaves, options, make_layout(leaves, options));
+    EXPECT_EQ(make_layout(leaves, options), make_layout(leaves, options));
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST(LayoutTest, each_owner_is_within_one_grid_step_of_its_share) {
+  const std::vector<LeafSpec> leaves = {
+      {Dtype::kF32, 1000003}, {Dtype::kF64, 77777}, {Dtype::kF32, 5}};
+  const std::uint64_t all = 4 * 1000003 + 8 * 77777 + 20;
+  for (const CodecId codec : {CodecId::kNone, CodecId::kInt8}) {
+    for (const auto& shares : {std::vector<std::uint32_t>(7, 1), {1, 2, 3, 4}, {0, 5, 0, 5}}) {
+      const LayoutOptions options{codec, 256 * 1024, shares};
+      const auto bytes = bytes_of_owners(leaves, options);
+      const double sum = std::accumulate(shares.begin(), shares.end(), 0.0);
+      for (std::size_t i = 0; i < shares.size(); ++i) {
+        const double ideal = static_cast<double>(all) * shares[i] / sum;
+        EXPECT_NEAR(static_cast<double>(bytes[i]), ideal, 8.0 * grid_elements(codec));
+      }
+    }
+  }
+}
+
+TEST(LayoutTest, tiny_leaves_share_a_chunk) {
+  const std::vector<LeafSpec> leaves(2000, {Dtype::kF32, 3});
+  const auto chunks = make_layout(leaves, {CodecId::kInt8, 256 * 1024, {1, 1}});
+  ASSERT_EQ(chunks.size(), 2U);
+  EXPECT_EQ(chunks[0].segments.size(), 1000U);
+  EXPECT_EQ(chunks[0].encoded_bytes, 7000U);
+}
+
+TEST(LayoutTest, nothing_to_send_gives_no_chunks) {
+  EXPECT_TRUE(make_layout({}, {CodecId::kNone, 1024, {1, 1}}).empty());
+  EXPECT_TRUE(
+      make_layout({{Dtype::kF32, 0}, {Dtype::kI8, 0}}, {CodecId::kNone, 1024, {1}}).empty());
+}
+
+TEST(LayoutTest, fewer_elements_than_owners_still_reach_an_owner) {
+  const std::vector<LeafSpec> leaves = {{Dtype::kF32, 3}};
+  const auto chunks =
+      make_layout(leaves, {CodecId::kNone, 1024, std::vector<std::uint32_t>(16, 1)});
+  ASSERT_EQ(chunks.size(), 1U);
+  EXPECT_EQ(chunks[0].elements, 3U);
+}
+
+TEST(LayoutTest, the_largest_round_allowed_is_cut_without_overflow) {
+  const std::vector<LeafSpec> leaves = {{Dtype::kF32, base::kRoundBytesMax / 4}};
+  const LayoutOptions options{CodecId::kInt8, std::size_t{1} << 34,
+                              std::vector<std::uint32_t>(base::kPeersMax, UINT32_MAX)};
+  expect_valid(leaves, options, make_layout(leaves, options));
+}
+
+TEST(LayoutTest, a_gather_gives_every_owner_every_leaf) {
+  const std::vector<LeafSpec> leaves = {{Dtype::kF32, 5000}, {Dtype::kI8, 7}, {Dtype::kF64, 0}};
+  const LayoutOptions options{CodecId::kInt8, 4096, {1, 1, 1}};
+  const auto chunks = make_gather_layout(leaves, options);
+  for (std::uint32_t owner = 0; owner < 3; ++owner) {
+    std::vector<Chunk> own;
+    for (Chunk chunk : chunks) {
+      if (chunk.owner != owner) continue;
+      chunk.index = static_cast<std::uint32_t>(own.size());
+      own.push_back(chunk);
+    }
+    expect_valid(leaves, options, own);
+  }
+}
+
+TEST(LayoutTest, a_scatter_gives_each_owner_its_equal_part_of_each_leaf) {
+  const std::vector<LeafSpec> leaves = {{Dtype::kF32, 4000}, {Dtype::kF32, 10}};
+  const auto chunks = make_scatter_layout(leaves, {CodecId::kInt8, 2048, {1, 1, 1, 1}});
+  std::vector<std::vector<std::uint64_t>> next = {{0, 0}, {1000, 2}, {2000, 5}, {3000, 7}};
+  for (const Chunk& chunk : chunks) {
+    for (const Segment& s : chunk.segments) {
+      EXPECT_EQ(s.first, next[chunk.owner][s.leaf]);
+      next[chunk.owner][s.leaf] += s.count;
+    }
+  }
+  EXPECT_EQ(next,
+            (std::vector<std::vector<std::uint64_t>>{{1000, 2}, {2000, 5}, {3000, 7}, {4000, 10}}));
+}
+
+}  // namespace
+}  // namespace jccl::collective

@@ -1,0 +1,53 @@
+// Names of the reductions, and the texts of the refusals.
+#include "collective/op.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "base/text.h"
+
+namespace jccl::collective {
+namespace {
+
+constexpr std::string_view kNames[] = {"?", "sum", "mean", "min", "max", "prod"};
+
+}  // namespace
+
+std::string_view name_of(Op op) {
+  const auto number = static_cast<std::size_t>(op);
+  return number <= kOpNumberMax ? kNames[number] : kNames[0];
+}
+
+std::optional<Op> op_from_number(std::uint8_t number) {
+  if (number < 1 || number > kOpNumberMax) return std::nullopt;
+  return static_cast<Op>(number);
+}
+
+std::optional<Op> op_from_name(std::string_view name) {
+  const auto* at = std::find(std::begin(kNames) + 1, std::end(kNames), name);
+  if (at == std::end(kNames)) return std::nullopt;
+  return static_cast<Op>(at - std::begin(kNames));
+}
+
+base::Status check_supported(Op op, codec::Dtype dtype, codec::CodecId codec) {
+  if (is_supported(op, dtype, codec)) return base::ok_status();
+  const std::string_view why = codec::is_float(dtype)
+                                   ? " quantises, so it applies to sum and mean only"
+                                   : " applies to floating-point leaves only";
+  return {base::Code::kInvalid,
+          base::cat(name_of(op), " of ", codec::name_of(dtype), " with codec ",
+                    codec::name_of(codec), ": the codec", why, "; use codec none")};
+}
+
+base::Status check_weight(Op op, codec::Dtype dtype, double weight) {
+  if (is_weight(op, dtype, weight)) return base::ok_status();
+  if (op == Op::kMean && codec::is_float(dtype)) {
+    return {base::Code::kInvalid,
+            base::cat("weight ", weight, ": a weight is a number from 0 to 2^100")};
+  }
+  return {base::Code::kInvalid,
+          base::cat("weight ", weight, " for ", name_of(op), " of ", codec::name_of(dtype),
+                    ": weights apply to the mean of floating-point leaves")};
+}
+
+}  // namespace jccl::collective
