@@ -301,6 +301,7 @@ void fields(Io& io, In<Io, BirthRecord> m) {
   io.tag(m.tag);
   io.u64(m.source);
   io.digest(m.digest);
+  io.u32(m.shard);
 }
 
 template <typename Io>
@@ -313,11 +314,13 @@ void fields(Io& io, In<Io, CommitRecord> m) {
   io.flag(m.is_state);
   io.digest(m.state);
   io.blob(m.plan, base::kPlanBytesMax, "plan");
+  io.list(m.shard_results, base::kPeersMax, "shard results", [&](auto& one) { io.digest(one); });
 }
 
 template <typename Io>
 void fields(Io& io, In<Io, StateRecord> m) {
   fields(io, m.held);
+  io.u32(m.shard);
 }
 
 }  // namespace jccl::wire

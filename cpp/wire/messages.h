@@ -263,6 +263,7 @@ struct BirthRecord {  // once per state tag: where its revision 0 comes from
   Tag tag;
   Incarnation source = 0;
   Digest digest;
+  std::uint32_t shard = 0;  // one record for each shard of the source's site
   bool operator==(const BirthRecord&) const = default;
 };
 struct CommitRecord {
@@ -273,11 +274,13 @@ struct CommitRecord {
   Digest result;
   bool is_state = false;
   Digest state;  // of revision n - 1, which all contributors shared
-  Bytes plan;
+  Bytes plan;    // of shard 0
+  std::vector<Digest> shard_results;  // of shards 1, 2, …; empty when sites have one shard
   bool operator==(const CommitRecord&) const = default;
 };
 struct StateRecord {  // the digest that revision has: the first published; later ones must equal
   Held held;
+  std::uint32_t shard = 0;  // sites with several shards hold several ranges
   bool operator==(const StateRecord&) const = default;
 };
 

@@ -61,7 +61,7 @@ inline std::vector<Record> sample_records() {
   std::vector<Record> records;
   records.emplace_back(RunRecord{sample_run(), kVersion});
   records.emplace_back(EpochRecord{3, 5, {journaled}, "peer 1 joined"});
-  records.emplace_back(BirthRecord{"model", 0xBEEF, {5, 6}});
+  records.emplace_back(BirthRecord{"model", 0xBEEF, {5, 6}, 1});
   CommitRecord& commit = std::get<CommitRecord>(records.emplace_back(CommitRecord{}));
   commit.attempt = {3, 7};
   commit.round = {"grads", 12};
@@ -71,7 +71,8 @@ inline std::vector<Record> sample_records() {
   commit.is_state = true;
   commit.state = {5, 6};
   commit.plan = {0xFF, 0x00};
-  records.emplace_back(StateRecord{{"model", 12, {7, 8}}});
+  commit.shard_results = {{9, 10}};
+  records.emplace_back(StateRecord{{"model", 12, {7, 8}}, 1});
   return records;
 }
 
