@@ -90,13 +90,16 @@ class DataReader {
  public:
   // `sink` outlives the reader.
   DataReader(std::size_t header_bytes, DataSink* sink);
-  ~DataReader();  // calls lost() where a frame was under way
+  ~DataReader();  // cancel()
   // Moves up to about `budget` bytes. kBlocked: ask the stream when_readable(). kMore: the budget
   // is used up. kPaused: call again after resume. kFailed: see status().
   enum class Outcome { kBlocked, kMore, kPaused, kFailed };
   Outcome pump(ByteStream& stream, std::size_t budget);
   bool paused() const;
   const Status& status() const;
+  // Ends reading: pump() fails from here on, also one under way. Calls lost() as at the end.
+  void cancel();
+  std::size_t frames_received() const;
   // The frame under way, if the predicate holds for its header, is drained from here on and its
   // place is not touched any more; neither arrived() nor lost() will come.
   void abandon(const std::function<bool(ByteView header)>& which);

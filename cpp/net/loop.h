@@ -62,6 +62,7 @@ class Loop {
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;
+  std::shared_ptr<Poster::Gate> gate_;
 };
 
 }  // namespace jccl::net

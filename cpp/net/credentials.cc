@@ -1,0 +1,153 @@
+#include "net/credentials.h"
+
+#include <openssl/core_names.h>
+#include <openssl/crypto.h>
+#include <openssl/kdf.h>
+#include <openssl/params.h>
+#include <openssl/rand.h>
+
+#include <span>
+
+#include "base/text.h"
+
+namespace jccl::net {
+namespace {
+
+constexpr std::string_view kForm = "jccl1.<run id>.<CA fingerprint or 0>.<secret>";
+
+Status bad_token(std::string_view why) {
+  return Status{Code::kAuth, base::cat("the token is not of the form ", kForm, ": ", why)};
+}
+
+int digit_of(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  return -1;
+}
+
+bool read_hex(std::string_view text, std::span<std::uint8_t> out) {
+  if (text.size() != 2 * out.size()) return false;
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const int high = digit_of(text[2 * i]);
+    const int low = digit_of(text[2 * i + 1]);
+    if (high < 0 || low < 0) return false;
+    out[i] = static_cast<std::uint8_t>(high * 16 + low);
+  }
+  return true;
+}
+
+std::string write_hex(std::span<const std::uint8_t> bytes) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string out;
+  for (const std::uint8_t byte : bytes) {
+    out += kDigits[byte >> 4];
+    out += kDigits[byte & 15];
+  }
+  return out;
+}
+
+Status fill_random(std::span<std::uint8_t> out) {
+  if (RAND_priv_bytes(out.data(), static_cast<int>(out.size())) == 1) return {};
+  return Status{Code::kIo, "the system's random generator failed"};
+}
+
+// Parts between dots; false unless there are exactly N.
+template <std::size_t N>
+bool split(std::string_view text, std::array<std::string_view, N>* parts) {
+  for (std::size_t i = 0; i < N; ++i) {
+    const std::size_t dot = text.find('.');
+    if ((dot == std::string_view::npos) != (i + 1 == N)) return false;
+    (*parts)[i] = text.substr(0, dot);
+    if (dot != std::string_view::npos) text.remove_prefix(dot + 1);
+  }
+  return true;
+}
+
+}  // namespace
+
+Result<Token> parse_token(std::string_view text) {
+  std::array<std::string_view, 4> parts;
+  if (!split(text, &parts)) return bad_token("it needs four parts with dots between");
+  if (parts[0] != "jccl1") return bad_token("it does not start with jccl1");
+  Token token;
+  if (!read_hex(parts[1], token.run)) return bad_token("the run id is not 32 hex digits");
+  std::array<std::uint8_t, 32> fingerprint;
+  if (parts[2] != "0" && !read_hex(parts[2], fingerprint)) {
+    return bad_token("the CA fingerprint is neither 0 nor 64 hex digits");
+  }
+  token.ca_fingerprint = std::string(parts[2]);
+  if (!read_hex(parts[3], token.secret)) return bad_token("the secret is not 32 hex digits");
+  return token;
+}
+
+std::string to_text(const Token& token) {
+  return base::cat("jccl1.", write_hex(token.run), ".", token.ca_fingerprint, ".",
+                   write_hex(token.secret));
+}
+
+Result<base::RunId> new_run_id() {
+  base::RunId run;
+  const Status status = fill_random(run);
+  if (!status.ok()) return status;
+  return run;
+}
+
+Result<std::uint64_t> random_u64() {
+  std::array<std::uint8_t, 8> bytes;
+  const Status status = fill_random(bytes);
+  if (!status.ok()) return status;
+  std::uint64_t value = 0;
+  for (const std::uint8_t byte : bytes) value = value << 8 | byte;
+  return value == 0 ? 1 : value;
+}
+
+Result<Token> new_token() {
+  Token token;
+  Status status = fill_random(token.run);
+  if (status.ok()) status = fill_random(token.secret);
+  if (!status.ok()) return status;
+  return token;
+}
+
+Credentials Credentials::plain(const base::RunId& run) {
+  Credentials out;
+  out.run = run;
+  return out;
+}
+
+Credentials Credentials::from(const Token& token) {
+  Credentials out;
+  out.run = token.run;
+  out.tls = true;
+  std::array<std::uint8_t, 16> salt = token.run;
+  std::array<std::uint8_t, 16> secret = token.secret;
+  char digest[] = "SHA256";
+  char info[] = "jccl1 tls external psk";
+  const OSSL_PARAM params[] = {
+      OSSL_PARAM_construct_utf8_string(OSSL_KDF_PARAM_DIGEST, digest, 0),
+      OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_KEY, secret.data(), secret.size()),
+      OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_SALT, salt.data(), salt.size()),
+      OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_INFO, info, sizeof(info) - 1),
+      OSSL_PARAM_construct_end()};
+  EVP_KDF* kdf = EVP_KDF_fetch(nullptr, "HKDF", nullptr);
+  JCCL_CHECK(kdf != nullptr);  // part of every OpenSSL 3 default provider
+  EVP_KDF_CTX* context = EVP_KDF_CTX_new(kdf);
+  JCCL_CHECK(context != nullptr);
+  const int derived = EVP_KDF_derive(context, out.key.data(), out.key.size(), params);
+  EVP_KDF_CTX_free(context);
+  EVP_KDF_free(kdf);
+  OPENSSL_cleanse(secret.data(), secret.size());
+  JCCL_CHECK(derived == 1);
+  return out;
+}
+
+Status check_exposure(const Address& address, bool has_token, bool insecure) {
+  if (has_token || insecure || is_loopback(address)) return {};
+  return Status{Code::kAuth,
+                base::cat("refused: ", to_text(address),
+                          " is reachable from other machines and no token is set. Pass the token "
+                          "that the master printed (JCCL_TOKEN or --token), or --insecure where "
+                          "everyone on the network may join and read the run")};
+}
+
+}  // namespace jccl::net

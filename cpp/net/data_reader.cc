@@ -1,0 +1,233 @@
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "base/text.h"
+#include "net/frames.h"
+
+namespace jccl::net {
+namespace {
+
+constexpr std::size_t kScratchBytes = 64 * 1024;
+constexpr std::size_t kSpansPerRead = 63;  // and one for the next header
+
+MutableView scratch() {
+  thread_local std::array<std::uint8_t, kScratchBytes> bytes;  // drained bytes; nobody looks
+  return bytes;
+}
+
+}  // namespace
+
+Placement Placement::into(MutableView span) { return into(std::vector<MutableView>{span}); }
+
+Placement Placement::into(std::vector<MutableView> spans) {
+  Placement out;
+  out.kind = Kind::kInto;
+  out.spans = std::move(spans);
+  return out;
+}
+
+Placement Placement::pause() {
+  Placement out;
+  out.kind = Kind::kPause;
+  return out;
+}
+
+Placement Placement::drain(std::uint64_t bytes) {
+  Placement out;
+  out.kind = Kind::kDrain;
+  out.drain_bytes = bytes;
+  return out;
+}
+
+Placement Placement::refuse(Status status) {
+  JCCL_CHECK(!status.ok());
+  Placement out;
+  out.kind = Kind::kRefuse;
+  out.status = std::move(status);
+  return out;
+}
+
+struct DataReader::Impl {
+  enum class Phase { kHeader, kPlacing, kPaused, kPayload, kDraining };
+
+  Impl(std::size_t header_bytes, DataSink* s)
+      : sink(s), header(header_bytes), next_header(header_bytes) {}
+
+  // Each step moves what it can; false when the stream has nothing (or failed).
+  bool read_header(ByteStream& stream) {
+    if (got < header.size()) {
+      const std::size_t n = stream.read_now(MutableView(header).subspan(got));
+      got += n;
+      moved += n;
+      if (n == 0) return false;
+    }
+    if (got == header.size()) phase = Phase::kPlacing;
+    return true;
+  }
+
+  void place() {
+    Placement answer = sink->place(header);
+    if (phase != Phase::kPlacing) return;  // cancelled meanwhile
+    switch (answer.kind) {
+      case Placement::Kind::kInto:
+        spans = std::move(answer.spans);
+        span_index = span_at = 0;
+        phase = Phase::kPayload;
+        skip_full();
+        break;
+      case Placement::Kind::kPause:
+        phase = Phase::kPaused;
+        break;
+      case Placement::Kind::kDrain:
+        drain_left = answer.drain_bytes;
+        phase = Phase::kDraining;
+        break;
+      case Placement::Kind::kRefuse:
+        status = answer.status;
+        break;
+    }
+  }
+
+  void skip_full() {
+    while (span_index < spans.size() && span_at == spans[span_index].size()) {
+      ++span_index;
+      span_at = 0;
+    }
+  }
+
+  // Payload and the header behind it in one call.
+  bool read_payload(ByteStream& stream) {
+    if (span_index < spans.size()) {
+      std::array<MutableView, kSpansPerRead + 1> parts;
+      std::size_t count = 0;
+      for (std::size_t i = span_index; i < spans.size() && count < kSpansPerRead; ++i) {
+        parts[count++] = spans[i].subspan(i == span_index ? span_at : 0);
+      }
+      const bool all = span_index + count == spans.size();
+      if (all) parts[count++] = MutableView(next_header);
+      std::size_t n = stream.read_now(std::span<const MutableView>(parts.data(), count));
+      if (n == 0) return false;
+      moved += n;
+      advance(n);
+    }
+    if (span_index == spans.size()) finish_frame();
+    return true;
+  }
+
+  void advance(std::size_t n) {
+    while (n > 0 && span_index < spans.size()) {
+      const std::size_t step = std::min(n, spans[span_index].size() - span_at);
+      span_at += step;
+      n -= step;
+      skip_full();
+    }
+    next_got = n;
+  }
+
+  void finish_frame() {
+    phase = Phase::kHeader;
+    spans.clear();
+    std::swap(header, next_header);
+    got = std::exchange(next_got, 0);
+    ++frames;
+    Status answer = sink->arrived(next_header);
+    if (status.ok()) status = std::move(answer);
+  }
+
+  bool drain(ByteStream& stream) {
+    if (drain_left > 0) {
+      const MutableView into = scratch();
+      const std::size_t n = stream.read_now(
+          into.first(static_cast<std::size_t>(std::min<std::uint64_t>(into.size(), drain_left))));
+      if (n == 0) return false;
+      drain_left -= n;
+      moved += n;
+    }
+    if (drain_left == 0) {
+      phase = Phase::kHeader;
+      got = 0;
+    }
+    return true;
+  }
+
+  bool step(ByteStream& stream) {
+    switch (phase) {
+      case Phase::kHeader:
+        return read_header(stream);
+      case Phase::kPlacing:
+        place();
+        return true;
+      case Phase::kPayload:
+        return read_payload(stream);
+      case Phase::kDraining:
+        return drain(stream);
+      case Phase::kPaused:
+        return false;
+    }
+    return false;
+  }
+
+  DataSink* sink;
+  Phase phase = Phase::kHeader;
+  Bytes header;  // of the frame under way, or as much as has come
+  std::size_t got = 0;
+  Bytes next_header;  // read along with a payload's end
+  std::size_t next_got = 0;
+  std::vector<MutableView> spans;
+  std::size_t span_index = 0;
+  std::size_t span_at = 0;
+  std::uint64_t drain_left = 0;
+  std::size_t moved = 0;
+  std::size_t frames = 0;
+  Status status;
+};
+
+DataReader::DataReader(std::size_t header_bytes, DataSink* sink)
+    : impl_(std::make_unique<Impl>(header_bytes, sink)) {
+  JCCL_CHECK(header_bytes > 0);
+}
+
+DataReader::~DataReader() { cancel(); }
+
+DataReader::Outcome DataReader::pump(ByteStream& stream, std::size_t budget) {
+  using Phase = Impl::Phase;
+  Impl& impl = *impl_;
+  if (impl.phase == Phase::kPaused) impl.phase = Phase::kPlacing;
+  impl.moved = 0;
+  // Frames without payload move few bytes but cost a call each.
+  std::size_t steps = 4096;
+  while (impl.status.ok() && impl.moved < budget && steps-- > 0) {
+    if (impl.step(stream)) continue;
+    if (impl.phase == Phase::kPaused) return Outcome::kPaused;
+    if (stream.failure().ok()) return Outcome::kBlocked;
+    impl.status = stream.failure();
+  }
+  return impl.status.ok() ? Outcome::kMore : Outcome::kFailed;
+}
+
+bool DataReader::paused() const { return impl_->phase == Impl::Phase::kPaused; }
+
+const Status& DataReader::status() const { return impl_->status; }
+
+std::size_t DataReader::frames_received() const { return impl_->frames; }
+
+void DataReader::cancel() {
+  const bool under_way = impl_->phase == Impl::Phase::kPayload;
+  impl_->phase = Impl::Phase::kPaused;
+  impl_->spans.clear();
+  if (impl_->status.ok()) impl_->status = Status{Code::kClosed, "the stripe is closed"};
+  if (under_way) impl_->sink->lost(impl_->header);
+}
+
+void DataReader::abandon(const std::function<bool(ByteView header)>& which) {
+  if (impl_->phase != Impl::Phase::kPayload || !which(impl_->header)) return;
+  impl_->drain_left = 0;
+  for (std::size_t i = impl_->span_index; i < impl_->spans.size(); ++i) {
+    impl_->drain_left += impl_->spans[i].size() - (i == impl_->span_index ? impl_->span_at : 0);
+  }
+  impl_->spans.clear();
+  impl_->phase = Impl::Phase::kDraining;
+}
+
+}  // namespace jccl::net

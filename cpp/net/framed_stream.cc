@@ -1,0 +1,250 @@
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/crc32c.h"
+#include "base/text.h"
+#include "net/frames.h"
+#include "net/linger.h"
+
+namespace jccl::net {
+namespace {
+
+constexpr std::size_t kHeadBytes = 8;
+constexpr std::size_t kReadBudget = 256 * 1024;  // per turn; others want the loop too
+constexpr std::size_t kKeptBytes = 64 * 1024;    // a queue that was longer gives memory back
+
+std::uint32_t u32_at(const Bytes& bytes, std::size_t at) {
+  std::uint32_t value;
+  std::memcpy(&value, bytes.data() + at, sizeof(value));
+  return value;
+}
+
+}  // namespace
+
+struct FramedStream::Impl : std::enable_shared_from_this<Impl> {
+  explicit Impl(Loop& l) : loop(l) {}
+
+  // Handlers hold it weakly: they may outlast the owner's interest.
+  template <void (Impl::*step)()>
+  auto later() {
+    return [weak = weak_from_this()] {
+      const auto self = weak.lock();
+      if (self && self->stream) (*self.*step)();
+    };
+  }
+
+  std::uint32_t frame_max() const {
+    return authenticated ? options.frame_bytes_max : options.hello_bytes_max;
+  }
+
+  void read() {
+    for (std::size_t budget = kReadBudget; stream && budget > 0;) {
+      make_room();
+      const std::size_t n = stream->read_now(MutableView(in).subspan(in_end));
+      if (n == 0) {
+        if (!stream->failure().ok()) return read_failed();
+        stream->when_readable(later<&Impl::read>());
+        return;
+      }
+      in_end += n;
+      budget -= std::min(budget, n);
+      parse();
+    }
+    if (stream) loop.post(later<&Impl::read>());
+  }
+
+  // A write may have failed with the other side's last words still to be read; only when reading
+  // ends too, nothing more can come.
+  void read_failed() { end(stream->failure()); }
+
+  void make_room() {
+    const std::size_t wanted = kHeadBytes + frame_max();
+    if (in_at == in_end) in_at = in_end = 0;
+    if (in_at > 0 && in_at + wanted > in.size()) {
+      std::memmove(in.data(), in.data() + in_at, in_end - in_at);
+      in_end -= in_at;
+      in_at = 0;
+    }
+    if (in.size() < wanted) in.resize(wanted);
+  }
+
+  void parse() {
+    while (stream && in_end - in_at >= kHeadBytes) {
+      const std::uint32_t size = u32_at(in, in_at);
+      const std::uint32_t crc = u32_at(in, in_at + 4);
+      if (size > frame_max()) return end(too_large(size));
+      if (in_end - in_at < kHeadBytes + size) return;
+      const ByteView payload = ByteView(in).subspan(in_at + kHeadBytes, size);
+      if (base::crc32c(payload) != crc) {
+        return end(Status{Code::kCorrupt, base::cat("checksum of a frame from ",
+                                                    stream->remote_text(), " does not match")});
+      }
+      in_at += kHeadBytes + size;
+      const auto callback = on_frame;  // it may replace or end everything here
+      callback(payload);
+    }
+  }
+
+  Status too_large(std::uint32_t size) const {
+    const std::string remote = stream->remote_text();
+    const Status tls = explain_tls_record(ByteView(in).subspan(in_at, kHeadBytes), remote);
+    if (!authenticated && !tls.ok()) return tls;
+    return Status{Code::kLimit,
+                  base::cat("frame of ", size, " bytes from ", remote, ", allowed ", frame_max())};
+  }
+
+  void write() {
+    write_asked = false;
+    while (out_at < out.size()) {
+      const ByteView rest = ByteView(out).subspan(out_at);
+      const std::size_t n = stream->write_now(std::span<const ByteView>(&rest, 1));
+      if (n == 0) {
+        if (stream->failure().ok()) {
+          write_asked = true;
+          stream->when_writable(later<&Impl::write>());
+        } else {
+          out.clear();  // reading will tell the owner
+          out_at = 0;
+          write_broken = true;
+        }
+        return;
+      }
+      out_at += n;
+    }
+    if (out.capacity() > kKeptBytes) out = {};
+    out.clear();
+    out_at = 0;
+  }
+
+  void ask_write() {
+    if (write_asked || write_broken) return;
+    write_asked = true;
+    loop.post(later<&Impl::write>());
+  }
+
+  // The stream is gone, callbacks too; what was left is returned for a last use.
+  std::unique_ptr<ByteStream> stop() {
+    if (!stream) return nullptr;
+    last_stats = stream->stats();
+    loop.cancel(std::exchange(hello_timer, 0));
+    options.pending.reset();
+    return std::move(stream);
+  }
+
+  void end(Status status) {
+    const auto keep = shared_from_this();
+    stop();
+    const auto callback = std::exchange(on_closed, nullptr);
+    if (callback) callback(std::move(status));
+  }
+
+  Bytes unsent() const { return {out.begin() + static_cast<std::ptrdiff_t>(out_at), out.end()}; }
+
+  Loop& loop;
+  std::unique_ptr<ByteStream> stream;
+  FramedOptions options;
+  std::function<void(ByteView)> on_frame;
+  std::function<void(Status)> on_closed;
+  bool authenticated = false;
+  bool write_asked = false;
+  bool write_broken = false;
+  TimerId hello_timer = 0;
+  Bytes in;
+  std::size_t in_at = 0;
+  std::size_t in_end = 0;
+  Bytes out;
+  std::size_t out_at = 0;
+  StreamStats last_stats;
+};
+
+FramedStream::FramedStream(Loop& loop, std::unique_ptr<ByteStream> stream, FramedOptions options)
+    : impl_(std::make_shared<Impl>(loop)) {
+  JCCL_CHECK(loop.confined());
+  impl_->stream = std::move(stream);
+  impl_->options = std::move(options);
+  if (impl_->options.hello_by == base::kNever) return;
+  impl_->hello_timer =
+      loop.run_after(impl_->options.hello_by - loop.now(), [weak = impl_->weak_from_this()] {
+        const auto self = weak.lock();
+        if (!self || !self->stream) return;
+        self->hello_timer = 0;
+        self->end(Status{Code::kDeadline,
+                         base::cat("no hello from ", self->stream->remote_text(), " in time")});
+      });
+}
+
+FramedStream::~FramedStream() { close(); }
+
+void FramedStream::start(std::function<void(ByteView)> on_frame,
+                         std::function<void(Status)> on_closed) {
+  if (!impl_->stream) return;
+  impl_->on_frame = std::move(on_frame);
+  impl_->on_closed = std::move(on_closed);
+  impl_->loop.post(impl_->later<&Impl::read>());
+}
+
+void FramedStream::authenticated() {
+  impl_->authenticated = true;
+  impl_->loop.cancel(std::exchange(impl_->hello_timer, 0));
+  impl_->options.pending.reset();
+}
+
+Status FramedStream::send(ByteView payload) {
+  if (!impl_->stream) return Status{Code::kClosed, "the connection is closed"};
+  if (payload.size() > impl_->options.frame_bytes_max) {
+    return Status{Code::kLimit, base::cat("a frame of ", payload.size(), " bytes, allowed ",
+                                          impl_->options.frame_bytes_max)};
+  }
+  if (queued_bytes() + payload.size() > impl_->options.queue_bytes_max) {
+    return Status{Code::kLimit, base::cat(impl_->stream->remote_text(), " does not read: ",
+                                          queued_bytes(), " bytes wait for it")};
+  }
+  if (impl_->write_broken) return {};  // on_closed is on its way
+  const std::uint32_t head[2] = {static_cast<std::uint32_t>(payload.size()), base::crc32c(payload)};
+  const auto* bytes = reinterpret_cast<const std::uint8_t*>(head);
+  impl_->out.insert(impl_->out.end(), bytes, bytes + sizeof(head));
+  impl_->out.insert(impl_->out.end(), payload.begin(), payload.end());
+  impl_->ask_write();
+  return {};
+}
+
+void FramedStream::close() {
+  impl_->stop();
+  impl_->on_closed = nullptr;
+}
+
+void FramedStream::finish() {
+  if (!impl_->stream) return;
+  Bytes rest = impl_->unsent();
+  auto pending = impl_->options.pending;
+  std::unique_ptr<ByteStream> stream = impl_->stop();
+  impl_->on_closed = nullptr;
+  if (!rest.empty()) stream->write_ahead(std::move(rest));
+  linger(impl_->loop, std::move(stream), std::move(pending));
+}
+
+std::unique_ptr<ByteStream> FramedStream::take() {
+  if (!impl_->stream) return nullptr;
+  Bytes rest = impl_->unsent();
+  std::unique_ptr<ByteStream> stream = impl_->stop();
+  impl_->on_closed = nullptr;
+  stream->when_readable(nullptr);
+  stream->when_writable(nullptr);
+  if (!rest.empty()) stream->write_ahead(std::move(rest));
+  if (impl_->in_at < impl_->in_end) {
+    const ByteView over = ByteView(impl_->in).subspan(impl_->in_at, impl_->in_end - impl_->in_at);
+    stream->unread({over.begin(), over.end()});
+  }
+  return stream;
+}
+
+const ByteStream* FramedStream::stream() const { return impl_->stream.get(); }
+
+std::size_t FramedStream::queued_bytes() const { return impl_->out.size() - impl_->out_at; }
+
+StreamStats FramedStream::stats() const {
+  return impl_->stream ? impl_->stream->stats() : impl_->last_stats;
+}
+
+}  // namespace jccl::net

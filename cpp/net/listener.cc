@@ -1,0 +1,259 @@
+#include "net/listener.h"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <vector>
+
+#include "base/text.h"
+#include "net/linger.h"
+#include "net/watch.h"
+
+namespace jccl::net {
+namespace {
+
+constexpr int kBacklog = 1024;
+constexpr int kAcceptsPerTurn = 16;
+constexpr Duration kPauseWithoutFiles = 50 * base::kMillisecond;
+constexpr int kPortTries = 8;
+
+Result<int> open_socket(const Endpoint& endpoint, bool dual_stack) {
+  const int family = endpoint.storage.ss_family;
+  const int fd = ::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  int error = fd < 0 ? errno : 0;
+  if (error == 0) {
+    const int on = 1;
+    const int v6_only = dual_stack ? 0 : 1;
+    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    if (family == AF_INET6) {
+      (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &v6_only, sizeof(v6_only));
+    }
+    const auto* address = reinterpret_cast<const sockaddr*>(&endpoint.storage);
+    if (::bind(fd, address, endpoint.size) != 0 || ::listen(fd, kBacklog) != 0) error = errno;
+  }
+  if (error == 0) return fd;
+  if (fd >= 0) ::close(fd);
+  if (error == EADDRINUSE) {
+    return Status{Code::kIo,
+                  base::cat("port ", port_of(endpoint), " is already in use (", to_text(endpoint),
+                            "); choose another, or 0 for a free one")};
+  }
+  const bool missing = error == EAFNOSUPPORT || error == EADDRNOTAVAIL;
+  return Status{missing ? Code::kInvalid : Code::kIo,  // kInvalid: no such family or address here
+                base::cat("cannot listen on ", to_text(endpoint), ": ", std::strerror(error))};
+}
+
+void set_port(Endpoint* endpoint, std::uint16_t port) {
+  reinterpret_cast<sockaddr_in*>(&endpoint->storage)->sin_port = htons(port);
+}
+
+// One socket per endpoint, all on one port. Endpoints this machine lacks are left out, as long
+// as one is left.
+Result<std::vector<int>> open_all(const Address& bind, std::vector<Endpoint> endpoints) {
+  std::vector<int> out;
+  Status status{Code::kIo, "nothing to listen on"};
+  std::uint16_t port = bind.port;
+  for (Endpoint& endpoint : endpoints) {
+    set_port(&endpoint, port);
+    Result<int> fd = open_socket(endpoint, bind.host.empty());
+    if (fd.ok()) {
+      out.push_back(fd.value());
+      port = port_of(local_endpoint(fd.value()));
+      if (bind.host.empty()) break;  // [::] takes IPv4 too
+      continue;
+    }
+    status = fd.status();
+    if (status.code == Code::kInvalid) continue;
+    for (const int other : out) ::close(other);
+    return status;
+  }
+  if (!out.empty()) return out;
+  return Status{Code::kIo, status.text};
+}
+
+Result<std::vector<int>> open_sockets(const Address& bind) {
+  Result<std::vector<Endpoint>> endpoints = resolve_now(bind);
+  if (!endpoints.ok()) return endpoints.status();
+  // A free port of one family may be taken in the other: try again with another.
+  Result<std::vector<int>> out = open_all(bind, endpoints.value());
+  for (int i = 1; i < kPortTries && !out.ok() && bind.port == 0; ++i) {
+    out = open_all(bind, endpoints.value());
+  }
+  return out;
+}
+
+using PendingId = std::uint64_t;
+
+struct Pending {
+  std::unique_ptr<ByteStream> stream;  // until the first bytes are seen
+  std::array<std::uint8_t, 3> first{};
+  std::size_t got = 0;
+  std::unique_ptr<Handshake> handshake;  // from then on, with TLS
+  Time deadline = 0;
+  TimerId timer = 0;
+  std::shared_ptr<void> slot;
+};
+
+class OpenListener final : public Listener {
+ public:
+  OpenListener(Loop& loop, std::vector<int> sockets, const Credentials& credentials,
+               ListenerOptions options, std::function<void(Accepted)> on_accepted)
+      : loop_(loop),
+        credentials_(credentials),
+        options_(options),
+        on_accepted_(std::move(on_accepted)) {
+    port_ = port_of(local_endpoint(sockets.front()));
+    for (const int fd : sockets) {
+      sockets_.push_back(std::make_unique<Watch>(loop, fd));
+      wait(sockets_.back().get());
+    }
+  }
+
+  ~OpenListener() override {
+    loop_.cancel(pause_);
+    for (auto& [id, pending] : pending_) loop_.cancel(pending.timer);
+  }
+
+  std::uint16_t port() const override { return port_; }
+  ListenerStats stats() const override {
+    ListenerStats out = stats_;
+    out.pending = *held_;
+    return out;
+  }
+
+ private:
+  void wait(Watch* socket) {
+    socket->readable([this, socket] { accept(socket); });
+  }
+
+  void accept(Watch* socket) {
+    for (int i = 0; i < kAcceptsPerTurn; ++i) {
+      const int fd = ::accept4(socket->fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+      if (fd >= 0) {
+        admit(fd);
+      } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+        // Readiness would come back at once; wait until files are free again.
+        pause_ = loop_.run_after(kPauseWithoutFiles, [this] {
+          for (const auto& each : sockets_) wait(each.get());
+        });
+        return;
+      } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+        break;
+      }
+    }
+    wait(socket);
+  }
+
+  void admit(int fd) {
+    if (*held_ >= options_.pending_max && !make_room()) {
+      ::close(fd);
+      return;
+    }
+    const PendingId id = ++last_id_;
+    Pending& pending = pending_[id];
+    pending.stream = plain_stream(loop_, fd);
+    pending.deadline = loop_.now() + options_.handshake_max;
+    pending.slot = take_slot();
+    pending.timer = loop_.run_after(options_.handshake_max, [this, id] {
+      ++stats_.late;
+      pending_.erase(id);
+    });
+    pending.stream->when_readable([this, id] { sniff(id); });
+  }
+
+  // The oldest that has not proved anything goes, so that silent sockets cannot keep others out.
+  bool make_room() {
+    ++stats_.excess;
+    if (pending_.empty()) return false;
+    loop_.cancel(pending_.begin()->second.timer);
+    pending_.erase(pending_.begin());
+    return *held_ < options_.pending_max;
+  }
+
+  std::shared_ptr<void> take_slot() {
+    ++*held_;
+    return std::shared_ptr<void>(held_.get(), [held = held_](void*) { --*held; });
+  }
+
+  // The first three bytes tell TLS from frames of ours, whose third byte is 0 in a hello.
+  void sniff(PendingId id) {
+    Pending& pending = pending_.at(id);
+    const std::size_t n = pending.stream->read_now(MutableView(pending.first).subspan(pending.got));
+    pending.got += n;
+    const bool may_be_tls =
+        pending.first[0] == 0x16 && (pending.got < 2 || pending.first[1] == 0x03);
+    if (pending.got == 0 || (may_be_tls && pending.got < pending.first.size())) {
+      if (!pending.stream->failure().ok()) return drop(id);
+      pending.stream->when_readable([this, id] { sniff(id); });
+      return;
+    }
+    pending.stream->unread(
+        {pending.first.begin(), pending.first.begin() + static_cast<std::ptrdiff_t>(pending.got)});
+    const bool is_tls = may_be_tls && pending.first[2] != 0;
+    if (is_tls != credentials_.tls) return refuse(id);
+    if (!is_tls) return hand_over(id, std::move(pending.stream));
+    pending.handshake = tls_handshake(loop_, std::move(pending.stream), Role::kAccepting,
+                                      credentials_, options_.handshake_max,
+                                      [this, id](Result<std::unique_ptr<ByteStream>> result) {
+                                        if (!result.ok()) return drop(id);
+                                        hand_over(id, std::move(result.value()));
+                                      });
+  }
+
+  void drop(PendingId id) {
+    const auto entry = pending_.extract(id);
+    loop_.cancel(entry.mapped().timer);
+    ++stats_.refused;
+  }
+
+  void refuse(PendingId id) {
+    auto entry = pending_.extract(id);
+    Pending& pending = entry.mapped();
+    loop_.cancel(pending.timer);
+    ++stats_.refused;
+    pending.stream->write_ahead(alert_record());
+    linger(loop_, std::move(pending.stream), std::move(pending.slot));
+  }
+
+  void hand_over(PendingId id, std::unique_ptr<ByteStream> stream) {
+    auto entry = pending_.extract(id);
+    Pending& pending = entry.mapped();
+    loop_.cancel(pending.timer);
+    ++stats_.accepted;
+    const auto on_accepted = on_accepted_;  // it may destroy this listener
+    on_accepted({std::move(stream), pending.deadline, std::move(pending.slot)});
+  }
+
+  Loop& loop_;
+  Credentials credentials_;
+  ListenerOptions options_;
+  std::function<void(Accepted)> on_accepted_;
+  std::uint16_t port_ = 0;
+  ListenerStats stats_;
+  // Outlives the listener with the last slot handed over.
+  std::shared_ptr<std::size_t> held_ = std::make_shared<std::size_t>(0);
+  std::map<PendingId, Pending> pending_;
+  PendingId last_id_ = 0;
+  TimerId pause_ = 0;
+  std::vector<std::unique_ptr<Watch>> sockets_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Listener>> Listener::open(Loop& loop, const Address& bind,
+                                                 const Credentials& credentials,
+                                                 ListenerOptions options,
+                                                 std::function<void(Accepted)> on_accepted) {
+  JCCL_CHECK(loop.confined());
+  Result<std::vector<int>> sockets = open_sockets(bind);
+  if (!sockets.ok()) return sockets.status();
+  return std::unique_ptr<Listener>(std::make_unique<OpenListener>(
+      loop, std::move(sockets.value()), credentials, options, std::move(on_accepted)));
+}
+
+}  // namespace jccl::net

@@ -1,0 +1,192 @@
+#include "net/stream.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "base/check.h"
+#include "base/text.h"
+#include "net/tune.h"
+#include "net/watch.h"
+
+namespace jccl::net {
+
+std::size_t ByteStream::read_now(std::span<const MutableView> parts) {
+  if (unread_at_ == unread_.size()) return read_some(parts);
+  std::size_t total = 0;
+  for (const MutableView& part : parts) {
+    const std::size_t n = std::min(part.size(), unread_.size() - unread_at_);
+    if (n > 0) std::memcpy(part.data(), unread_.data() + unread_at_, n);
+    unread_at_ += n;
+    total += n;
+  }
+  if (unread_at_ == unread_.size()) {
+    unread_ = {};
+    unread_at_ = 0;
+  }
+  return total;
+}
+
+std::size_t ByteStream::write_now(std::span<const ByteView> parts) {
+  return flush_ahead() ? write_some(parts) : 0;
+}
+
+void ByteStream::unread(Bytes bytes) {
+  Bytes all;
+  all.reserve(bytes.size() + unread_.size() - unread_at_);
+  const ByteView rest = ByteView(unread_).subspan(unread_at_);
+  all.insert(all.end(), bytes.begin(), bytes.end());
+  all.insert(all.end(), rest.begin(), rest.end());
+  unread_ = std::move(all);
+  unread_at_ = 0;
+}
+
+void ByteStream::write_ahead(Bytes bytes) {
+  ahead_.insert(ahead_.end(), bytes.begin(), bytes.end());
+}
+
+bool ByteStream::flush_ahead() {
+  while (ahead_at_ < ahead_.size()) {
+    const ByteView rest = ByteView(ahead_).subspan(ahead_at_);
+    const std::size_t n = write_some(std::span<const ByteView>(&rest, 1));
+    if (n == 0) return false;
+    ahead_at_ += n;
+  }
+  ahead_ = {};
+  ahead_at_ = 0;
+  return true;
+}
+
+namespace {
+
+constexpr std::size_t kPartsMax = 64;
+
+std::size_t gather(std::span<const ByteView> parts, std::array<iovec, kPartsMax>* out,
+                   std::size_t* total) {
+  std::size_t count = 0;
+  for (const ByteView& part : parts) {
+    if (count == kPartsMax) break;
+    if (part.empty()) continue;
+    (*out)[count++] = {const_cast<std::uint8_t*>(part.data()), part.size()};
+    *total += part.size();
+  }
+  return count;
+}
+
+class PlainStream final : public ByteStream {
+ public:
+  PlainStream(Loop& loop, int fd) : loop_(loop), watch_(loop, fd) {
+    tune(fd);
+    const Endpoint remote = remote_endpoint(fd);
+    remote_ = to_text(remote);
+    loopback_ = net::is_loopback(remote);
+    stats_.sent_at = stats_.received_at = loop.now();
+  }
+
+  void when_readable(std::function<void()> fn) override { watch_.readable(std::move(fn)); }
+  void when_writable(std::function<void()> fn) override { watch_.writable(std::move(fn)); }
+  void shut_write() override { (void)::shutdown(watch_.fd(), SHUT_WR); }
+  const Status& failure() const override { return failure_; }
+  std::string remote_text() const override { return remote_; }
+  bool remote_is_loopback() const override { return loopback_; }
+  bool is_tls() const override { return false; }
+
+  StreamStats stats() const override {
+    StreamStats out = stats_;
+    const KernelCounts counts = kernel_counts(watch_.fd());
+    out.bytes_acked = std::min(counts.bytes_acked, stats_.bytes_sent);
+    out.bytes_unacked = counts.bytes_unacked;
+    out.rtt_ns = counts.rtt_ns;
+    return out;
+  }
+
+ protected:
+  // Reading goes on after a failed write: what came before a reset is still in the kernel.
+  std::size_t read_some(std::span<const MutableView> parts) override {
+    if (read_ended_) return 0;
+    if (drained_) {  // the last read came back short, so the kernel has nothing: save a call
+      drained_ = false;
+      return 0;
+    }
+    std::array<iovec, kPartsMax> io;
+    std::size_t count = 0;
+    std::size_t wanted = 0;
+    for (const MutableView& part : parts) {
+      if (count == kPartsMax) break;
+      if (part.empty()) continue;
+      io[count++] = {part.data(), part.size()};
+      wanted += part.size();
+    }
+    JCCL_CHECK(wanted > 0);
+    msghdr message{};
+    message.msg_iov = io.data();
+    message.msg_iovlen = count;
+    ssize_t n;
+    do {
+      n = ::recvmsg(watch_.fd(), &message, MSG_DONTWAIT);
+    } while (n < 0 && errno == EINTR);
+    if (n > 0) {
+      stats_.bytes_received += static_cast<std::size_t>(n);
+      stats_.received_at = loop_.now();
+      drained_ = static_cast<std::size_t>(n) < wanted;
+      return static_cast<std::size_t>(n);
+    }
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return 0;
+    read_ended_ = true;
+    fail(n == 0 ? 0 : errno);
+    return 0;
+  }
+
+  std::size_t write_some(std::span<const ByteView> parts) override {
+    if (!failure_.ok()) return 0;
+    std::array<iovec, kPartsMax> io;
+    std::size_t wanted = 0;
+    msghdr message{};
+    message.msg_iov = io.data();
+    message.msg_iovlen = gather(parts, &io, &wanted);
+    JCCL_CHECK(wanted > 0);
+    ssize_t n;
+    do {
+      n = ::sendmsg(watch_.fd(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    } while (n < 0 && errno == EINTR);
+    if (n > 0) {
+      stats_.bytes_sent += static_cast<std::size_t>(n);
+      stats_.sent_at = loop_.now();
+      return static_cast<std::size_t>(n);
+    }
+    if (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != ENOBUFS) fail(errno);
+    return 0;
+  }
+
+ private:
+  void fail(int error) {
+    if (!failure_.ok()) return;
+    if (error == 0) {
+      failure_ = Status{Code::kLinkLost, base::cat(remote_, " closed the connection")};
+    } else {
+      failure_ =
+          Status{Code::kLinkLost, base::cat("connection to ", remote_, ": ", std::strerror(error))};
+    }
+  }
+
+  Loop& loop_;
+  Watch watch_;
+  std::string remote_;
+  bool loopback_ = false;
+  bool drained_ = false;
+  bool read_ended_ = false;
+  Status failure_;
+  StreamStats stats_;
+};
+
+}  // namespace
+
+std::unique_ptr<ByteStream> plain_stream(Loop& loop, int fd) {
+  JCCL_CHECK(loop.confined());
+  return std::make_unique<PlainStream>(loop, fd);
+}
+
+}  // namespace jccl::net
