@@ -1,0 +1,297 @@
+// Opening and closing of a master, its listener and its connections.
+#include "master/driver.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "base/text.h"
+#include "master/outward.h"
+#include "master/planner.h"
+#include "wire/codec.h"
+
+namespace jccl::master {
+
+using base::cat;
+using base::Code;
+using base::Status;
+
+namespace {
+
+constexpr base::Duration kSweepInterval = 100 * base::kMillisecond;
+
+protocol::HistoryLine opening_line(const std::string& run, const std::string& address,
+                                   const std::string& store, std::uint64_t sequence) {
+  return {"master",
+          {{"run", run},
+           {"address", address},
+           {"store", store},
+           {"journal", std::to_string(sequence)},
+           {"pid", std::to_string(::getpid())},
+           {"unix_ms", std::to_string(unix_milliseconds())}}};
+}
+
+}  // namespace
+
+Master::Driver::Driver(MasterConfig config) : config_(std::move(config)) {}
+
+Master::Driver::~Driver() { stop(); }
+
+Status Master::Driver::read_config() {
+  if (config_.min_peers < 1 || config_.start_peers < 1) {
+    return {Code::kInvalid, "start_peers and min_peers are at least 1"};
+  }
+  if (config_.silence < 10 * base::kMillisecond || config_.heartbeat < 0 ||
+      config_.heartbeat * 2 > config_.silence) {
+    return {Code::kInvalid, "silence is at least 10 ms and at least two heartbeats"};
+  }
+  const auto bind = net::parse_address(config_.bind);
+  if (!bind.ok()) return bind.status();
+  bind_ = bind.value();
+  if (!config_.run.empty()) {
+    if (!base::from_hex(config_.run, &run_)) {
+      return {Code::kInvalid, cat("run id '", config_.run, "' is not 32 hex digits")};
+    }
+    run_known_ = true;
+  }
+  if (!config_.token.empty()) {
+    const auto token = net::parse_token(config_.token);
+    if (!token.ok()) return token.status();
+    if (run_known_ && run_ != token.value().run) {
+      return {Code::kWrongRun, cat("run ", config_.run, " was asked for, but the token is of run ",
+                                   base::to_hex(token.value().run))};
+    }
+    run_ = token.value().run;
+    run_known_ = true;
+    credentials_ = net::Credentials::from(token.value());
+  }
+  return net::check_exposure(bind_, !config_.token.empty(), config_.insecure);
+}
+
+protocol::MasterOptions Master::Driver::machine_options() const {
+  protocol::MasterOptions options;
+  options.run = run_;
+  options.start_peers = config_.start_peers;
+  options.min_peers = config_.min_peers;
+  options.silence = config_.silence;
+  options.heartbeat = config_.heartbeat > 0 ? config_.heartbeat : config_.silence / 6;
+  options.reset_grace = config_.reset_grace;
+  options.restart_grace = config_.restart_grace;
+  return options;
+}
+
+Status Master::Driver::recover() {
+  auto store = open_store(config_.store);
+  if (!store.ok()) return store.status();
+  store_ = std::move(store.value());
+  auto rows = store_->load();
+  if (!rows.ok()) return rows.status();
+  auto chain = wire::walk(rows.value(), run_known_ ? &run_ : nullptr);
+  if (!chain.ok()) {
+    return {chain.status().code, cat("journal ", config_.store, ": ", chain.status().text)};
+  }
+  const std::size_t kept = rows.value().size() - chain.value().cut_rows;
+  if (chain.value().cut_rows > 0) {
+    const Status cut = store_->truncate(kept);
+    if (!cut.ok()) return cut;
+    log(cat("journal ", config_.store, ": a torn record after ", kept, " was cut off"));
+  }
+  writer_ = chain.value().writer;
+  journal_sequence_ = kept;
+  const auto& records = chain.value().records;
+  if (!records.empty()) {
+    run_ = std::get<wire::RunRecord>(records.front()).run;
+  } else if (!run_known_) {
+    const auto fresh = net::new_run_id();
+    if (!fresh.ok()) return fresh.status();
+    run_ = fresh.value();
+  }
+  if (config_.token.empty()) credentials_ = net::Credentials::plain(run_);
+  run_text_ = base::to_hex(run_);
+  auto options = machine_options();
+  const auto seed = net::random_u64();
+  if (!seed.ok()) return seed.status();
+  options.seed = seed.value();
+  machine_ = std::make_unique<protocol::MasterMachine>(options, make_plan, records, started_);
+  return {};
+}
+
+Status Master::Driver::listen() {
+  net::ListenerOptions options;
+  options.handshake_max = config_.hello_max;
+  auto listener = net::Listener::open(loop_, bind_, credentials_, options,
+                                      [this](net::Accepted a) { on_accepted(std::move(a)); });
+  if (!listener.ok()) return listener.status();
+  listener_ = std::move(listener.value());
+  net::Address shown = bind_;
+  shown.port = listener_->port();
+  if (is_wildcard(shown.host)) shown.host = outward_host();
+  address_ = net::to_text(shown);
+  return {};
+}
+
+// The port comes before the new epoch: a master that can't serve must leave no trace in the journal.
+Status Master::Driver::open() {
+  started_ = loop_.now();
+  last_time_ = started_;
+  Status status = read_config();
+  if (!status.ok()) return status;
+  auto history = History::open(config_.history, started_);
+  if (!history.ok()) return history.status();
+  history_ = std::move(history.value());
+  status = recover();
+  if (!status.ok()) return status;
+  status = listen();
+  if (!status.ok()) return status;
+  protocol::MasterEffects first = machine_->start(started_);
+  first.history.insert(first.history.begin(),
+                       opening_line(run_text_, address_, config_.store, journal_sequence_));
+  status = append(first.journal);
+  if (!status.ok()) return status;
+  first.journal.clear();
+  loop_.start();
+  loop_.call([this, &first] {
+    arm(first.wake);
+    carry_out(std::move(first));
+  });
+  return {};
+}
+
+void Master::Driver::stop() {
+  if (stopped_) return;
+  stopped_ = true;
+  loop_.stop();
+  probes_.clear();
+  conns_.clear();
+  closing_.clear();
+  listener_.reset();
+  store_.reset();
+  history_.reset();
+}
+
+void Master::Driver::on_accepted(net::Accepted accepted) {
+  const ConnId id = next_conn_++;
+  net::FramedOptions options;
+  options.frame_bytes_max = base::kRosterBytesMax;
+  options.hello_by = accepted.adopt_by;
+  options.pending = std::move(accepted.pending);
+  Conn& conn = conns_[id];
+  conn.stream =
+      std::make_unique<net::FramedStream>(loop_, std::move(accepted.stream), std::move(options));
+  conn.stream->start([this, id](base::ByteView bytes) { on_frame(id, bytes); },
+                     [this, id](const Status& status) { on_closed(id, status); });
+}
+
+void Master::Driver::on_frame(ConnId id, base::ByteView bytes) {
+  const auto found = conns_.find(id);
+  if (found == conns_.end()) return;
+  auto message = wire::decode(bytes);
+  if (!message.ok()) return drop_stranger(id, message.status().text);
+  if (!found->second.greeted) {
+    if (std::holds_alternative<wire::StatusAsk>(message.value())) return answer_status(id);
+    if (!std::holds_alternative<wire::Hello>(message.value())) {
+      return drop_stranger(id, cat("begins with ", wire::name_of(message.value())));
+    }
+    found->second.greeted = true;
+  }
+  enqueue(protocol::ConnMessage{id, std::move(message.value())});
+}
+
+void Master::Driver::on_closed(ConnId id, const Status& status) {
+  const auto found = conns_.find(id);
+  if (found == conns_.end()) return;
+  const bool greeted = found->second.greeted;
+  conns_.erase(found);
+  if (greeted) return enqueue(protocol::ConnClosed{id});
+  // A stranger who left in silence is not worth a line.
+  if (status.code != Code::kLinkLost) {
+    ++strangers_closed_;
+    if (const auto line = valve_.pass(cat("stranger closed: ", status.text), loop_.now())) {
+      log(*line);
+    }
+  }
+}
+
+void Master::Driver::answer_status(ConnId id) {
+  const std::string text = status_now();
+  const Status sent =
+      conns_[id].stream->send(wire::encode(wire::StatusReply{{text.begin(), text.end()}}));
+  if (!sent.ok()) log(cat("status answer not sent: ", sent.text));
+  retire(id, true);
+}
+
+// Bytes that are no message of ours: the connection ends, whoever it was.
+void Master::Driver::drop_stranger(ConnId id, const std::string& why) {
+  const auto found = conns_.find(id);
+  JCCL_CHECK(found != conns_.end());
+  const net::ByteStream* stream = found->second.stream->stream();
+  const std::string who = stream == nullptr ? "a peer" : stream->remote_text();
+  const bool greeted = found->second.greeted;
+  ++strangers_closed_;
+  if (const auto line = valve_.pass(cat("closed ", who, ": ", why), loop_.now())) log(*line);
+  retire(id, false);
+  if (greeted) enqueue(protocol::ConnClosed{id});
+}
+
+void Master::Driver::retire(ConnId id, bool last_words) {
+  const auto found = conns_.find(id);
+  if (found == conns_.end()) return;
+  auto stream = std::move(found->second.stream);
+  conns_.erase(found);
+  if (!last_words) return;
+  stream->finish();
+  closing_.push_back(std::move(stream));
+  if (sweep_timer_ == 0) sweep_timer_ = loop_.run_after(kSweepInterval, [this] { sweep(); });
+}
+
+void Master::Driver::sweep() {
+  sweep_timer_ = 0;
+  std::erase_if(closing_, [](const auto& stream) { return stream->stream() == nullptr; });
+  if (!closing_.empty()) {
+    sweep_timer_ = loop_.run_after(kSweepInterval, [this] { sweep(); });
+  }
+}
+
+std::string Master::Driver::status_now() {
+  DriverFacts facts;
+  facts.run = run_text_;
+  facts.address = address_;
+  facts.store = config_.store;
+  facts.start_peers = config_.start_peers;
+  facts.min_peers = config_.min_peers;
+  facts.uptime_s = static_cast<double>(loop_.now() - started_) / 1e9;
+  facts.journal_sequence = journal_sequence_;
+  facts.connections = conns_.size();
+  facts.strangers_closed = strangers_closed_;
+  facts.failure = failure().text;
+  facts.tls = credentials_.tls;
+  if (listener_ != nullptr) {
+    const net::ListenerStats stats = listener_->stats();
+    facts.pending = stats.pending;
+    facts.strangers_closed += stats.refused + stats.late + stats.excess;
+  }
+  return status_object(machine_->view(machine_time()), facts);
+}
+
+std::string Master::Driver::status() {
+  std::string text;
+  const bool asked = loop_.call([this, &text] { text = status_now(); });
+  return asked ? text : std::string("{}");
+}
+
+void Master::Driver::evict(std::string site) {
+  loop_.post([this, site = std::move(site)] { enqueue(protocol::EvictSite{site}); });
+}
+
+Status Master::Driver::failure() const {
+  const std::lock_guard lock(failure_guard_);
+  return failure_;
+}
+
+void Master::Driver::log(const std::string& line) {
+  if (config_.log) return config_.log(line);
+  std::fprintf(stderr, "jccl-master: %s\n", line.c_str());
+}
+
+}  // namespace jccl::master

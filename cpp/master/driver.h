@@ -1,0 +1,117 @@
+// Carries out what the master machine decides: sockets in, decoded messages to the machine, its
+// effects out, in the order journal (durable), sends, closes. Decides nothing itself.
+// Confined to its loop's thread once started, save where said otherwise.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "master/history.h"
+#include "master/log_valve.h"
+#include "master/master.h"
+#include "master/status_json.h"
+#include "master/store.h"
+#include "net/credentials.h"
+#include "net/frames.h"
+#include "net/listener.h"
+#include "net/loop.h"
+#include "net/probe.h"
+#include "protocol/master_machine.h"
+#include "wire/chain.h"
+
+namespace jccl::master {
+
+class Master::Driver {
+ public:
+  explicit Driver(MasterConfig config);
+  ~Driver();
+
+  base::Status open();  // store, journal, machine, listener, thread
+  void stop();          // any thread but the loop's
+  std::string status();             // any thread
+  void evict(std::string site);     // any thread
+  base::Status failure() const;     // any thread
+  const std::string& address() const { return address_; }
+  const std::string& run_text() const { return run_text_; }
+  const std::string& token() const { return config_.token; }
+
+ private:
+  using ConnId = protocol::ConnId;
+  struct Conn {
+    std::unique_ptr<net::FramedStream> stream;
+    bool greeted = false;  // its Hello went to the machine
+  };
+
+  base::Status read_config();
+  base::Status recover();
+  base::Status listen();
+  protocol::MasterOptions machine_options() const;
+
+  void on_accepted(net::Accepted accepted);
+  void on_frame(ConnId id, base::ByteView bytes);
+  void on_closed(ConnId id, const base::Status& status);
+  void answer_status(ConnId id);
+  void drop_stranger(ConnId id, const std::string& why);
+  void retire(ConnId id, bool last_words);
+  void sweep();
+
+  void enqueue(protocol::MasterEvent event);
+  void pump();
+  protocol::MasterEffects take_batch();
+  void merge(protocol::MasterEffects effects, protocol::MasterEffects* batch);
+  base::Status append(const std::vector<wire::Record>& records);
+  void carry_out(protocol::MasterEffects effects);
+  void send(const protocol::MasterSend& message);
+  void start_probe(wire::Incarnation incarnation, const std::vector<std::string>& addresses);
+  void arm(base::Time wake);
+  void on_alarm();
+  base::Time machine_time();
+  void fail(base::Status status);
+  void log(const std::string& line);
+  std::string status_now();
+
+  const MasterConfig config_;
+  net::Credentials credentials_;
+  net::Address bind_;
+  wire::RunId run_{};
+  bool run_known_ = false;
+  std::string run_text_, address_;
+
+  net::Loop loop_;
+  std::unique_ptr<StateStore> store_;
+  wire::ChainWriter writer_;
+  std::uint64_t journal_sequence_ = 0;
+  std::unique_ptr<History> history_;
+  std::unique_ptr<protocol::MasterMachine> machine_;
+  std::unique_ptr<net::Listener> listener_;
+  LogValve valve_;
+  base::Time started_ = 0;
+
+  ConnId next_conn_ = 1;
+  std::map<ConnId, Conn> conns_;
+  std::vector<std::unique_ptr<net::FramedStream>> closing_;  // writing their last words
+  net::TimerId sweep_timer_ = 0;
+  std::uint64_t strangers_closed_ = 0;
+
+  std::deque<protocol::MasterEvent> inbox_;
+  std::set<ConnId> doomed_;  // closed by an effect of the batch under way
+  bool pump_posted_ = false;
+  net::TimerId alarm_ = 0;
+  base::Time alarm_due_ = base::kNever;
+  base::Time last_time_ = 0;      // of the machine's clock
+  base::Duration stalled_ = 0;    // time the machine's clock did not count
+  bool after_stall_ = false, put_off_ = false;
+  std::uint64_t next_probe_ = 1;
+  std::map<std::uint64_t, std::unique_ptr<net::Probe>> probes_;
+
+  mutable std::mutex failure_guard_;
+  base::Status failure_;
+  bool stopped_ = false;
+};
+
+}  // namespace jccl::master

@@ -1,0 +1,171 @@
+// The turn of the driver: a batch of events into the machine, its effects out. All records of one
+// turn go into one durable append; nothing is sent before it returns. The append runs on the
+// loop's thread: it is one write of about half a millisecond, and everything that could be done
+// meanwhile waits for it anyway.
+#include <algorithm>
+
+#include "base/text.h"
+#include "master/driver.h"
+#include "wire/codec.h"
+
+namespace jccl::master {
+
+using base::cat;
+using base::Code;
+using base::Status;
+
+namespace {
+
+constexpr base::Duration kStall = 100 * base::kMillisecond;
+constexpr base::Duration kAfterStall = 50 * base::kMillisecond;
+constexpr base::Duration kProbeMax = 500 * base::kMillisecond;
+
+template <typename T>
+void move_all(std::vector<T>& from, std::vector<T>& to) {
+  to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
+}
+
+}  // namespace
+
+// The machine's clock stands still while this process does: a master that was stopped, swapped out
+// or waiting for its disk has no evidence that its peers were silent.
+base::Time Master::Driver::machine_time() {
+  base::Time now = loop_.now() - stalled_;
+  if (alarm_due_ != base::kNever && now > alarm_due_ + kStall) {
+    const base::Time resumed = std::max(alarm_due_, last_time_);
+    stalled_ += now - resumed;
+    now = resumed;
+    after_stall_ = true;
+  }
+  last_time_ = std::max(now, last_time_);
+  return last_time_;
+}
+
+void Master::Driver::enqueue(protocol::MasterEvent event) {
+  inbox_.push_back(std::move(event));
+  if (pump_posted_) return;
+  pump_posted_ = true;  // events of one turn of the loop share one durable append
+  loop_.post([this] { pump(); });
+}
+
+void Master::Driver::pump() {
+  pump_posted_ = false;
+  while (!inbox_.empty() && failure().ok()) {
+    protocol::MasterEffects batch = take_batch();
+    const Status durable = append(batch.journal);
+    if (!durable.ok()) return fail(durable);
+    carry_out(std::move(batch));
+  }
+}
+
+protocol::MasterEffects Master::Driver::take_batch() {
+  protocol::MasterEffects batch;
+  doomed_.clear();
+  const base::Time now = machine_time();
+  for (; !inbox_.empty(); inbox_.pop_front()) {
+    const protocol::MasterEvent& event = inbox_.front();
+    const auto* message = std::get_if<protocol::ConnMessage>(&event);
+    if (message != nullptr && doomed_.count(message->conn) > 0) continue;
+    merge(machine_->on(event, now), &batch);
+  }
+  return batch;
+}
+
+void Master::Driver::merge(protocol::MasterEffects effects, protocol::MasterEffects* batch) {
+  doomed_.insert(effects.close.begin(), effects.close.end());
+  arm(effects.wake);
+  move_all(effects.journal, batch->journal);
+  move_all(effects.send, batch->send);
+  move_all(effects.close, batch->close);
+  move_all(effects.probe, batch->probe);
+  move_all(effects.history, batch->history);
+}
+
+Status Master::Driver::append(const std::vector<wire::Record>& records) {
+  if (records.empty()) return {};
+  std::vector<wire::Row> rows;
+  rows.reserve(records.size());
+  for (const auto& record : records) rows.push_back(writer_.append(record));
+  const Status status = store_->append(rows);
+  if (status.ok()) journal_sequence_ = rows.back().sequence;
+  return status;
+}
+
+void Master::Driver::carry_out(protocol::MasterEffects effects) {
+  for (const auto& message : effects.send) send(message);
+  for (const ConnId id : effects.close) {
+    if (conns_.count(id) == 0) continue;
+    retire(id, true);
+    enqueue(protocol::ConnClosed{id});
+  }
+  for (const auto& [incarnation, addresses] : effects.probe) start_probe(incarnation, addresses);
+  const Status written = history_->write(effects.history, loop_.now());
+  if (!written.ok()) log(written.text);
+}
+
+void Master::Driver::send(const protocol::MasterSend& message) {
+  const auto found = conns_.find(message.conn);
+  if (found == conns_.end()) return;  // it ended meanwhile; the machine is about to hear of it
+  net::FramedStream& stream = *found->second.stream;
+  if (std::holds_alternative<wire::Welcome>(message.message)) stream.authenticated();
+  const Status sent = stream.send(wire::encode(message.message));
+  if (sent.ok() || sent.code == Code::kClosed) return;
+  log(cat("connection closed, ", wire::name_of(message.message), " could not be queued: ",
+          sent.text));
+  retire(message.conn, false);
+  enqueue(protocol::ConnClosed{message.conn});
+}
+
+void Master::Driver::start_probe(wire::Incarnation incarnation,
+                                 const std::vector<std::string>& addresses) {
+  std::vector<net::Address> listeners;
+  for (const auto& text : addresses) {
+    const auto address = net::parse_address(text);
+    if (address.ok()) listeners.push_back(address.value());
+  }
+  const std::uint64_t id = next_probe_++;
+  probes_[id] = net::probe(loop_, std::move(listeners), kProbeMax,
+                           [this, id, incarnation](bool refused) {
+                             loop_.post([this, id] { probes_.erase(id); });
+                             enqueue(protocol::ProbeAnswer{incarnation, refused});
+                           });
+}
+
+void Master::Driver::arm(base::Time wake) {
+  if (wake >= alarm_due_) return;
+  loop_.cancel(alarm_);
+  alarm_due_ = wake;
+  const base::Duration wait = std::max<base::Duration>(0, wake - (loop_.now() - stalled_));
+  alarm_ = loop_.run_after(wait, [this] { on_alarm(); });
+}
+
+void Master::Driver::on_alarm() {
+  after_stall_ = false;
+  machine_time();
+  if (after_stall_ && !put_off_) {  // first read what arrived while nobody looked; once
+    put_off_ = true;
+    alarm_ = loop_.run_after(kAfterStall, [this] { on_alarm(); });
+    return;
+  }
+  put_off_ = false;
+  alarm_due_ = base::kNever;
+  enqueue(protocol::Tick{});
+}
+
+// Never retried: after a failed write nobody knows what the disk holds. A new start reads it.
+void Master::Driver::fail(Status status) {
+  {
+    const std::lock_guard lock(failure_guard_);
+    failure_ = {status.code, cat("the journal failed, the master stops: ", status.text)};
+  }
+  listener_.reset();
+  conns_.clear();
+  closing_.clear();
+  probes_.clear();
+  inbox_.clear();
+  loop_.cancel(alarm_);
+  log(failure_.text);
+  if (config_.on_failure) config_.on_failure(failure_);
+}
+
+}  // namespace jccl::master

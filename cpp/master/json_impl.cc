@@ -1,0 +1,2 @@
+// Boost.JSON is compiled here, once.
+#include <boost/json/src.hpp>

@@ -1,0 +1,62 @@
+// A master in this process: one thread that listens, drives the master machine, writes its journal
+// and its history. Several may live side by side; teardown takes milliseconds and frees the port.
+// Refuses to bind off loopback without a token, and to serve a journal that is damaged, of another
+// run, or held by another master. Methods may be called from any thread but the master's own.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/status.h"
+#include "base/time.h"
+
+namespace jccl::master {
+
+struct MasterConfig {
+  std::string bind = "127.0.0.1:0";  // port 0 takes a free one
+  std::string store = "memory:";     // or "sqlite:PATH"
+  std::string token;                 // jccl1.<run>.<ca>.<secret>; empty: plain, loopback only
+  bool insecure = false;             // plain connections off loopback, by explicit wish
+  std::string run;                   // 32 hex digits; empty: the token's, the journal's, or new
+  std::uint32_t start_peers = 1;     // sites awaited once, before the first round
+  std::uint32_t min_peers = 1;       // sites every commit needs
+  base::Duration silence = 3 * base::kSecond;
+  base::Duration heartbeat = 0;  // 0: a sixth of `silence`
+  base::Duration reset_grace = 200 * base::kMillisecond;
+  base::Duration restart_grace = 60 * base::kSecond;
+  base::Duration hello_max = 5 * base::kSecond;  // from accept to a valid hello
+  std::string history;                           // JSON lines are appended to this file; empty: none
+  std::function<void(const std::string&)> log;   // one line at a time; empty: standard error
+  // The master stopped serving by itself (its journal failed). At most once, on its thread; may
+  // not call stop().
+  std::function<void(const base::Status&)> on_failure;
+};
+
+class Master {
+ public:
+  // Serves from the moment this returns. Codes: kInvalid, kAuth (exposure), kIo (port in use,
+  // store in use or unusable), kWrongRun, kDamaged (names the record), kVersion.
+  static base::Result<std::unique_ptr<Master>> start(const MasterConfig& config);
+  ~Master();  // stop()
+  Master(const Master&) = delete;
+  Master& operator=(const Master&) = delete;
+
+  const std::string& address() const;  // what peers dial, "host:port"
+  const std::string& run_id() const;   // 32 hex digits
+  const std::string& token() const;    // empty without one
+  // One JSON object: what each peer and tag stands at and waits for.
+  std::string status_json() const;
+  base::Status failure() const;               // ok while serving
+  void evict_site(const std::string& site);   // the operator's wish
+  void stop();                                // idempotent; peers see the connection end
+
+  class Driver;
+
+ private:
+  explicit Master(std::unique_ptr<Driver> driver);
+  std::unique_ptr<Driver> driver_;
+};
+
+}  // namespace jccl::master

@@ -1,0 +1,27 @@
+// The answer to "how is the run?": the machine's view and the driver's own facts as one JSON
+// object of at most kStatusBytesMax. With more peers than fit, the last are counted, not listed.
+// Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "protocol/master_machine.h"
+
+namespace jccl::master {
+
+struct DriverFacts {
+  std::string run, address, store;
+  std::uint32_t start_peers = 1, min_peers = 1;
+  double uptime_s = 0;
+  std::uint64_t journal_sequence = 0;
+  std::size_t connections = 0;
+  std::size_t pending = 0;              // sockets that have not said hello
+  std::uint64_t strangers_closed = 0;   // refused, late, excess or garbage
+  std::string failure;                  // empty while serving
+  bool tls = false;
+};
+
+std::string status_object(const protocol::MasterView& view, const DriverFacts& facts);
+
+}  // namespace jccl::master
