@@ -1,0 +1,132 @@
+"""jccl: fault-tolerant collectives for JAX, and DiLoCo on top of them.
+
+Names are looked up when first used, so that `import jccl` needs neither the native module
+nor jax: the command line starts at once, and `jccl doctor` can say what is missing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from jccl import cli, metrics, testing
+    from jccl.codecs import Bf16, Codec, Fp16, Fp32, Int8
+    from jccl.communicator import Communicator, Handle, Result, connect
+    from jccl.errors import (
+        AbortedError,
+        AuthError,
+        BusyTagError,
+        ClosedError,
+        Code,
+        CorruptError,
+        DamagedJournal,
+        DeadlineError,
+        EmptyRound,
+        Error,
+        EvictedError,
+        GuardError,
+        InDoubt,
+        InternalError,
+        InvalidError,
+        IoError,
+        LimitError,
+        LinkLost,
+        LocalSkewError,
+        MasterLost,
+        MismatchError,
+        PeerLost,
+        Remedy,
+        ResyncNeeded,
+        StateLost,
+        Status,
+        TooFew,
+        UnknownTagError,
+        VersionError,
+        WrongRunError,
+        check,
+    )
+    from jccl.functions import (
+        all_gather,
+        all_reduce,
+        barrier,
+        broadcast,
+        done,
+        reduce_scatter,
+        start,
+    )
+    from jccl.ops import Reduced
+    from jccl.optim.diloco import DilocoState, diloco
+    from jccl.optim.outer import Outer, nesterov, sgd
+    from jccl.snapshot import publish, sync_state
+
+_HOMES = {
+    "codecs": ("Bf16", "Codec", "Fp16", "Fp32", "Int8"),
+    "communicator": ("Communicator", "Handle", "Result", "connect"),
+    "errors": (
+        "AbortedError",
+        "AuthError",
+        "BusyTagError",
+        "ClosedError",
+        "Code",
+        "CorruptError",
+        "DamagedJournal",
+        "DeadlineError",
+        "EmptyRound",
+        "Error",
+        "EvictedError",
+        "GuardError",
+        "InDoubt",
+        "InternalError",
+        "InvalidError",
+        "IoError",
+        "LimitError",
+        "LinkLost",
+        "LocalSkewError",
+        "MasterLost",
+        "MismatchError",
+        "PeerLost",
+        "Remedy",
+        "ResyncNeeded",
+        "StateLost",
+        "Status",
+        "TooFew",
+        "UnknownTagError",
+        "VersionError",
+        "WrongRunError",
+        "check",
+    ),
+    "functions": (
+        "all_gather",
+        "all_reduce",
+        "barrier",
+        "broadcast",
+        "done",
+        "reduce_scatter",
+        "start",
+    ),
+    "ops": ("Reduced",),
+    "optim.diloco": ("DilocoState", "diloco"),
+    "optim.outer": ("Outer", "nesterov", "sgd"),
+    "snapshot": ("publish", "sync_state"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+_MODULES = ("cli", "metrics", "ops", "testing")
+
+__all__ = sorted([*_HOME_OF, *_MODULES, "__version__"])
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME_OF:
+        value = getattr(importlib.import_module(f"jccl.{_HOME_OF[name]}"), name)
+        globals()[name] = value
+        return value
+    if name in _MODULES:
+        return importlib.import_module(f"jccl.{name}")
+    raise AttributeError(f"module 'jccl' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

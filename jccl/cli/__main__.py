@@ -1,0 +1,5 @@
+"""`python -m jccl.cli`: the same as the `jccl` command."""
+
+from jccl.cli import main
+
+main()

@@ -1,0 +1,72 @@
+"""Options and small helpers that several subcommands share."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import click
+
+from jccl import errors
+
+
+def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """--master, --token-file and --insecure: how to reach a run."""
+    for option in (
+        click.option(
+            "--insecure", is_flag=True, help="Allow plain connections off loopback."
+        ),
+        click.option(
+            "--token-file",
+            type=click.Path(exists=True, dir_okay=False),
+            help="File with the run's token; default JCCL_TOKEN, JCCL_TOKEN_FILE.",
+        ),
+        click.option(
+            "--master",
+            envvar="JCCL_MASTER",
+            metavar="HOST:PORT",
+            help="Address of the master; default JCCL_MASTER.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@contextlib.contextmanager
+def typed_errors() -> Iterator[None]:
+    """Turns the native module's CoreError into the error of its code."""
+    from jccl import _native
+
+    try:
+        yield
+    except _native.core().CoreError as fault:
+        code, text = fault.args
+        raise errors.error_of(code, text) from None
+
+
+def bytes_text(count: float) -> str:
+    for unit in ("B", "KB", "MB", "GB"):
+        if abs(count) < 1000 or unit == "GB":
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    raise AssertionError("unreachable")
+
+
+class Size(click.ParamType):
+    """`64M`, `1K`, `4096`: bytes, by powers of 1024."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> int:
+        if isinstance(value, int):
+            return value
+        text = str(value).strip().upper().removesuffix("IB").removesuffix("B")
+        factor = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:], 1)
+        try:
+            size = int(float(text[:-1] if factor > 1 else text) * factor)
+        except ValueError:
+            self.fail(f"{value!r} is not a size like 4096, 64K or 1G", param, ctx)
+        if size < 1:
+            self.fail(f"{value!r} is not positive", param, ctx)
+        return size

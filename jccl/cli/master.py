@@ -1,0 +1,80 @@
+"""`jccl master`: the process that orders membership and decides outcomes."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+from typing import Any
+
+import click
+
+from jccl.cli.common import typed_errors
+from jccl.settings import DEFAULT_PORT, read_token
+
+
+@click.command(name="master")
+@click.option(
+    "--bind",
+    default=f"127.0.0.1:{DEFAULT_PORT}",
+    show_default=True,
+    help="Listen address; port 0 takes a free one.",
+)
+@click.option(
+    "--store",
+    default="memory:",
+    show_default=True,
+    help="Where the journal lives: sqlite:PATH survives a restart.",
+)
+@click.option("--token-file", type=click.Path(), help="File with the run's token.")
+@click.option("--new-token", is_flag=True, help="Make a token and print it.")
+@click.option(
+    "--start-peers", default=1, show_default=True, help="Sites to await at first."
+)
+@click.option(
+    "--min-peers", default=1, show_default=True, help="Sites each commit needs."
+)
+@click.option(
+    "--silence",
+    default=3.0,
+    show_default=True,
+    help="Seconds until a silent peer is evicted.",
+)
+@click.option(
+    "--history", default="", help="Append every decision to this file, as JSON lines."
+)
+@click.option("--insecure", is_flag=True, help="Allow plain connections off loopback.")
+def command(token_file: str | None, new_token: bool, **config: Any) -> None:
+    """Run the master of a run until Ctrl-C.
+
+    Prints the JCCL_MASTER= line that peers need. With --store sqlite:PATH, a killed master
+    started again with the same arguments goes on where it was.
+    """
+    from jccl import _native
+
+    if new_token and token_file:
+        raise click.UsageError("--new-token and --token-file exclude each other")
+    token = _native.core().new_token() if new_token else read_token(None, token_file)
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    with typed_errors():
+        master = _native.core().Master.start(token=token, **config)
+    click.echo(f"JCCL_MASTER={master.address}")
+    if new_token:
+        click.echo(f"JCCL_TOKEN={token}")
+    try:
+        failure = _serve(master, stop)
+    finally:
+        master.stop()
+    if failure:
+        raise click.ClickException(f"the master stopped serving: {failure}")
+
+
+def _serve(master: Any, stop: threading.Event) -> str:
+    """Waits for a signal, or for a failure of the journal; the text of the latter."""
+    while not stop.wait(0.5):
+        failure = json.loads(master.status_json()).get("failure", "")
+        if failure:
+            return str(failure)
+    return ""

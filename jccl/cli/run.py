@@ -1,0 +1,195 @@
+"""`jccl run`: a master and N peers on this machine, for trying things and for tests.
+
+The launcher holds the master; peers are child processes that find it in JCCL_MASTER.
+`--kill-every` makes it kill one peer with SIGKILL now and then and start it again, which a
+training script should not even notice.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from typing import TextIO
+
+import click
+
+from jccl.cli.common import typed_errors
+from jccl.settings import read_token
+
+STOP_GRACE_S = 10.0
+
+
+@click.command(name="run", context_settings={"ignore_unknown_options": True})
+@click.option("-n", "--peers", default=2, show_default=True, help="How many peers.")
+@click.option(
+    "--kill-every", type=float, help="Kill and restart a random peer this often (s)."
+)
+@click.option("--seed", type=int, help="Of the choice whom to kill.")
+@click.option(
+    "--store", default="memory:", show_default=True, help="Journal: sqlite:PATH."
+)
+@click.option(
+    "--history", default="", help="Append every decision to this file, as JSON lines."
+)
+@click.option(
+    "--token-file", type=click.Path(exists=True), help="Use TLS with this token."
+)
+@click.argument(
+    "argv", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- CMD..."
+)
+def command(
+    peers: int,
+    kill_every: float | None,
+    seed: int | None,
+    store: str,
+    history: str,
+    token_file: str | None,
+    argv: Sequence[str],
+) -> None:
+    """Start a master and N peers running CMD.
+
+    Peers get JCCL_MASTER, JCCL_START_PEERS, JCCL_PEERS and JCCL_PEER_INDEX (0 to N-1).
+    Exit code: 0 if every peer's last life ended with 0, else the first other code.
+    """
+    from jccl import _native
+
+    if peers < 1:
+        raise click.UsageError("-n is at least 1")
+    if kill_every is not None and kill_every <= 0:
+        raise click.UsageError("--kill-every is more than 0 seconds")
+    token = read_token(None, token_file)
+    with typed_errors():
+        master = _native.core().Master.start(
+            store=store, history=history, token=token, start_peers=peers
+        )
+    env = {
+        **os.environ,
+        "JCCL_MASTER": master.address,
+        "JCCL_START_PEERS": str(peers),
+        "JCCL_PEERS": str(peers),
+        "PYTHONUNBUFFERED": "1",
+    }
+    if token:
+        env["JCCL_TOKEN"] = token
+    click.echo(f"JCCL_MASTER={master.address}", err=True)
+    launcher = Launcher(list(argv), env, peers, random.Random(seed))
+    try:
+        code = launcher.run(kill_every)
+    finally:
+        launcher.stop()
+        master.stop()
+    sys.exit(code)
+
+
+class Launcher:
+    """The peers as processes: starts, restarts, kills, and gathers their output."""
+
+    def __init__(
+        self, argv: list[str], env: dict[str, str], count: int, choice: random.Random
+    ) -> None:
+        self._argv = argv
+        self._env = env
+        self._choice = choice
+        self._lives = [0] * count
+        self._printers: list[threading.Thread] = []
+        self._lock = threading.Lock()
+        self._processes: list[subprocess.Popen[str]] = []
+        for index in range(count):
+            self._processes.append(self._start(index))
+
+    def run(self, kill_every: float | None) -> int:
+        """Waits for all peers. The exit code of the whole."""
+        next_kill = time.monotonic() + kill_every if kill_every else float("inf")
+        while True:
+            codes = [process.poll() for process in self._processes]
+            if all(code is not None for code in codes):
+                return self._verdict(codes)
+            if time.monotonic() >= next_kill and kill_every:
+                self._kill_one(codes)
+                next_kill = time.monotonic() + kill_every
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """Ends what still runs: politely first, and after a grace for good."""
+        running = [p for p in self._processes if p.poll() is None]
+        for process in running:
+            process.send_signal(signal.SIGINT)
+        deadline = time.monotonic() + STOP_GRACE_S
+        for process in running:
+            try:
+                process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        for printer in self._printers:
+            printer.join(1.0)
+
+    def _verdict(self, codes: Sequence[int | None]) -> int:
+        for printer in self._printers:
+            printer.join(5.0)
+        for index, code in enumerate(codes):
+            if code:
+                self._say(f"peer {index} ended with {_code_text(code)}")
+        bad = [code for code in codes if code]
+        return 0 if not bad else (bad[0] if bad[0] > 0 else 128 - bad[0])
+
+    def _kill_one(self, codes: Sequence[int | None]) -> None:
+        # Once somebody has finished the others are about to: a peer started now would wait
+        # for members that never come.
+        if any(code is not None for code in codes):
+            return
+        index = self._choice.randrange(len(codes))
+        process = self._processes[index]
+        process.kill()
+        process.wait()
+        self._lives[index] += 1
+        self._say(f"peer {index} killed; life {self._lives[index]} begins")
+        self._processes[index] = self._start(index)
+
+    def _start(self, index: int) -> subprocess.Popen[str]:
+        env = {
+            **self._env,
+            "JCCL_PEER_INDEX": str(index),
+            "JCCL_PEER_LIFE": str(self._lives[index]),
+        }
+        try:
+            process = subprocess.Popen(
+                self._argv,
+                env=env,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                start_new_session=True,  # Ctrl-C reaches peers through stop(), once
+            )
+        except OSError as fault:
+            self.stop()
+            raise click.ClickException(
+                f"cannot start {self._argv[0]}: {fault}"
+            ) from None
+        assert process.stdout is not None
+        printer = threading.Thread(
+            target=self._print, args=(index, process.stdout), daemon=True
+        )
+        printer.start()
+        self._printers.append(printer)
+        return process
+
+    def _print(self, index: int, stream: TextIO) -> None:
+        for line in stream:
+            with self._lock:
+                click.echo(f"[{index}] {line}", nl=False)
+
+    def _say(self, text: str) -> None:
+        with self._lock:
+            click.echo(f"jccl run: {text}", err=True)
+
+
+def _code_text(code: int) -> str:
+    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"

@@ -1,0 +1,118 @@
+"""`jccl status`: a run as its master sees it, and what each peer waits for."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import click
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+
+from jccl.cli.common import run_options, typed_errors
+from jccl.settings import read_token
+
+EXIT_FAILED = 2
+
+
+@click.command(name="status")
+@run_options
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print the master's answer as it is."
+)
+@click.option("--watch", is_flag=True, help="Keep asking, once a second, until Ctrl-C.")
+@click.option(
+    "--timeout", default=5.0, show_default=True, help="Seconds to wait for an answer."
+)
+def command(
+    master: str | None,
+    token_file: str | None,
+    insecure: bool,
+    as_json: bool,
+    watch: bool,
+    timeout: float,
+) -> None:
+    """Show a run: its peers, its rounds, and what everyone waits for.
+
+    Exit code: 0 the master serves; 1 it can't be reached; 2 it has failed.
+    """
+    if not master:
+        raise click.UsageError(
+            "no master named: give --master HOST:PORT or set JCCL_MASTER"
+        )
+    token = read_token(None, token_file)
+
+    def ask() -> str:
+        from jccl import _native
+
+        with typed_errors():
+            return str(
+                _native.core().query_status(
+                    master, token=token, insecure=insecure, timeout=timeout
+                )
+            )
+
+    if watch:
+        _watch(ask)
+        return
+    text = ask()
+    if as_json:
+        click.echo(json.dumps(json.loads(text), indent=2))
+    else:
+        Console().print(render(json.loads(text)))
+    if json.loads(text).get("failure"):
+        raise SystemExit(EXIT_FAILED)
+
+
+def _watch(ask: Any) -> None:
+    try:
+        with Live(console=Console(), auto_refresh=False) as live:
+            while True:
+                live.update(render(json.loads(ask())), refresh=True)
+                time.sleep(1.0)
+    except KeyboardInterrupt:
+        return
+
+
+def render(status: dict[str, Any]) -> Group:
+    """The status object as tables."""
+    head = (
+        f"run {status['run'][:8]}  epoch {status['epoch']}  master {status['address']}  "
+        f"up {status['uptime_s']:.0f} s  store {status['journal']['store']}"
+    )
+    peers = Table("peer", "site", "shard", "state", "silent", "waits for", expand=False)
+    for peer in status["peers"]:
+        peers.add_row(
+            str(peer["id"] or "-"),
+            peer["site"] or "-",
+            f"{peer['shard']}/{peer['shards']}",
+            _state_of(peer),
+            f"{peer['silent_s']:.1f} s",
+            peer["waiting_for"] or "-",
+        )
+    tags = Table(
+        "tag", "committed", "phase", "attempt", "aborts", "waits for", expand=False
+    )
+    for tag in status["tags"]:
+        tags.add_row(
+            tag["tag"],
+            str(tag["committed"]),
+            tag["phase"],
+            tag["attempt"] or "-",
+            str(tag["aborts"]),
+            tag["waiting_for"] or "-",
+        )
+    parts: list[Any] = [head]
+    if status.get("failure"):
+        parts.append(f"[bold red]FAILED[/]: {status['failure']}")
+    if not status["peers"]:
+        parts.append("no peers")
+    return Group(*parts, peers, tags)
+
+
+def _state_of(peer: dict[str, Any]) -> str:
+    if not peer["connected"]:
+        return "lost"
+    return "member" if peer["admitted"] else "observer"

@@ -1,0 +1,506 @@
+"""An open place in a run: connect, the host collectives, start and wait, attributes.
+
+Works on numpy arrays without copying them and on jax arrays outside jit; inside jit the
+same verbs are in `jccl.ops` (`jccl.all_reduce` and friends choose). Faults raise the typed
+errors of `jccl.errors`. Every method may be called from any thread; waits are bounded by
+deadlines, end on Ctrl-C and can be ended by `abort`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from jccl import _native, errors
+from jccl.codecs import Codec, resolve
+from jccl.errors import Code, Status
+from jccl.settings import env_default, read_token, truth
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """What a round on the host gives: the value, and how it came about."""
+
+    value: Any
+    status: Status
+    text: str = ""
+    n: int = 0  # number of the round in its tag
+    contributors: tuple[int, ...] = ()  # peers whose values are in the result
+    weights: tuple[float, ...] = ()
+    sent_bytes: int = 0
+    received_bytes: int = 0
+    elapsed: float = 0.0
+    first: int = 0  # reduce_scatter: where this peer's share begins
+
+    @property
+    def world(self) -> int:
+        return self.status.world
+
+    @property
+    def epoch(self) -> int:
+        return self.status.epoch
+
+    @property
+    def attempts(self) -> int:
+        return self.status.attempts
+
+
+@dataclasses.dataclass(frozen=True)
+class Synced:
+    """What `Communicator.sync_state` gives."""
+
+    value: Any
+    revision: int
+    digest: str
+    replaced: bool  # the value differs from what was passed in
+
+
+class Handle:
+    """A round that was started; `wait` ends it, exactly once."""
+
+    def __init__(
+        self, comm: Communicator, number: int, finish: Callable[[Any], Result]
+    ):
+        self._comm = comm
+        self._finish = finish
+        self.number = number
+
+    def wait(self) -> Result:
+        return self._comm.wait(self)
+
+    def test(self) -> bool:
+        return self._comm.test(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Leaves:
+    """A pytree as the native module wants it: flat C-contiguous arrays with paths."""
+
+    arrays: list[np.ndarray]
+    paths: list[str]
+    treedef: Any
+    like: list[bool]  # jax leaves get jax results
+
+    @staticmethod
+    def of(tree: Any) -> _Leaves:
+        entries, treedef = jax.tree_util.tree_flatten_with_path(tree)
+        paths = [path_text(path) for path, _ in entries]
+        arrays = [
+            host_array(leaf, path)
+            for (_, leaf), path in zip(entries, paths, strict=True)
+        ]
+        like = [isinstance(leaf, jax.Array) for _, leaf in entries]
+        return _Leaves(arrays, paths, treedef, like)
+
+    def tree(self, outs: Sequence[np.ndarray]) -> Any:
+        leaves = [
+            jax.numpy.asarray(out) if is_jax else out
+            for out, is_jax in zip(outs, self.like, strict=True)
+        ]
+        return jax.tree_util.tree_unflatten(self.treedef, leaves)
+
+
+def path_text(path: Any) -> str:
+    """`params/dense/kernel` of a jax key path."""
+    return jax.tree_util.keystr(path, simple=True, separator="/")
+
+
+def host_array(leaf: Any, path: str) -> np.ndarray:
+    """The numpy view of a leaf. Refuses dtypes the transport does not have."""
+    if isinstance(leaf, jax.core.Tracer):
+        raise TypeError(
+            f"leaf '{path}' is traced: inside jit use jccl.all_reduce(x, comm) or jccl.ops"
+        )
+    dtype = getattr(leaf, "dtype", None)
+    if dtype is not None and jax.dtypes.issubdtype(dtype, jax.dtypes.extended):
+        raise TypeError(unsupported(path, dtype))
+    array = np.asarray(leaf)
+    if array.dtype.name not in _native.core().dtypes:
+        raise TypeError(unsupported(path, array.dtype))
+    return np.ascontiguousarray(array).reshape(array.shape)
+
+
+def unsupported(path: str, dtype: Any) -> str:
+    known = ", ".join(_native.core().dtypes)
+    return f"leaf '{path}' has dtype {dtype}, which cannot travel; known: {known}"
+
+
+def _outputs(leaves: _Leaves, out: Any, lead: tuple[int, ...] = ()) -> list[np.ndarray]:
+    if out is None:
+        return [np.empty(lead + a.shape, a.dtype) for a in leaves.arrays]
+    targets = jax.tree_util.tree_leaves(out)
+    if len(targets) != len(leaves.arrays):
+        raise ValueError(
+            f"out has {len(targets)} leaves, the input {len(leaves.arrays)}"
+        )
+    for target, array, path in zip(targets, leaves.arrays, leaves.paths, strict=True):
+        good = (
+            isinstance(target, np.ndarray)
+            and target.flags.c_contiguous
+            and target.flags.writeable
+            and target.shape == lead + array.shape
+            and target.dtype == array.dtype
+        )
+        if not good:
+            raise ValueError(
+                f"out of leaf '{path}' must be a writable C-contiguous numpy array of "
+                f"shape {lead + array.shape} and dtype {array.dtype}"
+            )
+    return targets
+
+
+class Communicator:
+    """Made by `connect`. A context manager; leaving it leaves the run gracefully."""
+
+    def __init__(self, core: Any):
+        self.core = core
+        self.registry_id: int = core.registry_id
+        # At exit too: peers that stay must not take a finished process for a dead one.
+        self._closer = weakref.finalize(self, _close_quietly, core)
+        _OPEN[self.registry_id] = self
+
+    def __enter__(self) -> Communicator:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else f"peer {self.core.attributes().id}"
+        return f"<jccl.Communicator {self.registry_id}, {state}>"
+
+    # ---- collectives -----------------------------------------------------------------
+
+    def all_reduce(self, tree: Any, *, out: Any = None, **options: Any) -> Result:
+        """Reduces every leaf over all peers; all end with bit-identical values.
+
+        Args:
+            tree: pytree of numpy or jax arrays. Left intact: it is what an abort returns.
+            out: pytree of numpy arrays for the result; may be `tree` itself.
+            **options: op ("mean", "sum", "min", "max", "prod"), codec, weight, tag, plan
+                ("direct", "ring"), deadline in seconds, guard (leave this peer out when
+                it holds NaN or Inf; then GuardError is raised after the round).
+        """
+        leaves = _Leaves.of(tree)
+        outs = _outputs(leaves, out)
+        return self._run(leaves, outs, "all_reduce", options)
+
+    def all_gather(self, tree: Any, *, slots: int, **options: Any) -> Result:
+        """Stacks every peer's leaf: shape `(slots, ...)`, slot = place by peer id.
+
+        The first `len(result.contributors)` slots are filled; more peers than slots is an
+        error.
+        """
+        leaves = _Leaves.of(tree)
+        outs = [np.zeros((slots, *a.shape), a.dtype) for a in leaves.arrays]
+        return self._run(leaves, outs, "all_gather", {**options, "slots": slots})
+
+    def reduce_scatter(self, array: Any, **options: Any) -> Result:
+        """Reduces one array and gives each peer its share: flat, from `result.first`."""
+        leaves = _Leaves.of(array)
+        if len(leaves.arrays) != 1:
+            raise ValueError("reduce_scatter takes one array, not a tree")
+        outs = _outputs(leaves, None)
+        result = self.core.run(
+            leaves.arrays, outs, **self._options("reduce_scatter", options, leaves)
+        )
+        first, count = result.scatter_first, result.scatter_count
+        share = outs[0].reshape(-1)[first : first + count]
+        value = jax.numpy.asarray(share) if leaves.like[0] else share
+        return dataclasses.replace(_checked(result, value), first=first)
+
+    def broadcast(
+        self, tree: Any, *, root: bool, out: Any = None, **options: Any
+    ) -> Result:
+        """Gives everyone the leaves of the one peer that passes `root=True`."""
+        leaves = _Leaves.of(tree)
+        outs = _outputs(leaves, out)
+        return self._run(leaves, outs, "broadcast", {**options, "root": root})
+
+    def barrier(self, *, tag: str = "barrier", deadline: float | None = None) -> Result:
+        """Returns when all peers have called it."""
+        leaves = _Leaves.of(())
+        return self._run(leaves, [], "barrier", {"tag": tag, "deadline": deadline})
+
+    # ---- start and wait --------------------------------------------------------------
+
+    def start(
+        self,
+        tree: Any,
+        *,
+        collective: str = "all_reduce",
+        copy: bool = False,
+        **options: Any,
+    ) -> Handle:
+        """Begins a round and returns at once.
+
+        Args:
+            tree: must not change until `wait`, unless `copy=True`.
+            collective: "all_reduce", "broadcast" or "barrier".
+        """
+        leaves = _Leaves.of(tree)
+        outs = _outputs(leaves, None)
+        held = [a.copy() for a in leaves.arrays] if copy else leaves.arrays
+        with _raising():
+            number = self.core.start(
+                held, outs, **self._options(collective, options, leaves)
+            )
+        return Handle(self, number, lambda result: _checked(result, leaves.tree(outs)))
+
+    def wait(self, handle: Handle) -> Result:
+        """Ends a round that `start` began; exactly once per handle."""
+        return handle._finish(self.core.wait(handle.number))
+
+    def test(self, handle: Handle) -> bool:
+        """Whether `wait` would return at once."""
+        return bool(self.core.finished(handle.number))
+
+    # ---- shared state ----------------------------------------------------------------
+
+    def sync_state(
+        self,
+        tree: Any,
+        *,
+        tag: str = "state",
+        source: bool = False,
+        deadline: float | None = None,
+    ) -> Synced:
+        """Makes `tree` the newest revision of the tag's shared state.
+
+        The first call of a run is its birth: the peer with `source=True`, else the first
+        one admitted, gives the state; everyone else adopts it.
+        """
+        return self._share(self.core.sync_state, tree, tag, deadline, source=source)
+
+    def publish(
+        self, tree: Any, *, tag: str = "state", deadline: float | None = None
+    ) -> Synced:
+        """After a committed round: `tree` is the state of the new revision.
+
+        Joiners are served from a host copy. If this peer fell behind, the newest state is
+        fetched instead and `replaced` says so.
+        """
+        return self._share(self.core.publish, tree, tag, deadline)
+
+    def digest(self, tag: str = "state") -> str:
+        """Of the newest published revision: 32 hex digits."""
+        return str(self.core.digest(tag))
+
+    def revision(self, tag: str = "state") -> int:
+        return int(self.core.revision(tag))
+
+    # ---- about itself ----------------------------------------------------------------
+
+    def attributes(self) -> Any:
+        """run_id, id, epoch, world, sites, bytes, rounds, listen."""
+        return self.core.attributes()
+
+    def waiting_for(self) -> str:
+        """What this peer waits for right now; "" if nothing."""
+        return str(self.core.waiting_for())
+
+    def last_fault(self, tag: str = "default") -> str:
+        """Words for the last in-jit status of a tag that was not OK."""
+        return str(self.core.last_fault(tag))
+
+    @property
+    def closed(self) -> bool:
+        return bool(self.core.closed)
+
+    def abort(self) -> None:
+        """Ends every wait of this communicator; it stays usable. Any thread may call it."""
+        self.core.abort()
+
+    def close(self) -> None:
+        """Leaves the run gracefully. Idempotent; later calls raise ClosedError."""
+        _OPEN.pop(self.registry_id, None)
+        self._closer.detach()
+        self.core.close()
+
+    # ---- parts -----------------------------------------------------------------------
+
+    def _options(
+        self, collective: str, options: dict[str, Any], leaves: _Leaves
+    ) -> dict[str, Any]:
+        known = {
+            "tag",
+            "op",
+            "codec",
+            "weight",
+            "root",
+            "slots",
+            "plan",
+            "guard",
+            "deadline",
+        }
+        unknown = sorted(set(options) - known)
+        if unknown:
+            raise TypeError(f"{collective} has no option {', '.join(unknown)}")
+        given = {k: v for k, v in options.items() if v is not None}
+        codec: Codec = resolve(given.pop("codec", None))
+        return {
+            **given,
+            "collective": collective,
+            "codec": codec.name,
+            "paths": leaves.paths,
+        }
+
+    def _run(
+        self,
+        leaves: _Leaves,
+        outs: list[np.ndarray],
+        collective: str,
+        options: dict[str, Any],
+    ) -> Result:
+        result = self.core.run(
+            leaves.arrays, outs, **self._options(collective, options, leaves)
+        )
+        return _checked(result, leaves.tree(outs) if result.code in SHOWN else None)
+
+    def _share(
+        self,
+        call: Callable[..., Any],
+        tree: Any,
+        tag: str,
+        deadline: float | None,
+        **options: Any,
+    ) -> Synced:
+        leaves = _Leaves.of(tree)
+        outs = [np.empty(a.shape, a.dtype) for a in leaves.arrays]
+        result = call(
+            leaves.arrays,
+            outs,
+            tag=tag,
+            deadline=deadline or 0.0,
+            paths=leaves.paths,
+            **options,
+        )
+        if result.code not in (Code.OK, Code.RESYNCED):
+            raise errors.error_of(result.code, result.text)
+        return Synced(
+            leaves.tree(outs), result.revision, result.digest, result.replaced
+        )
+
+
+# The codes after which the outputs hold the committed result. A peer the guard left out of
+# a round receives the others' result like everybody else.
+SHOWN = (Code.OK, Code.GUARD)
+
+_OPEN: weakref.WeakValueDictionary[int, Communicator] = weakref.WeakValueDictionary()
+
+
+def open_communicators() -> dict[int, Communicator]:
+    """By registry id; what compiled programs of this process can reach."""
+    return {key: comm for key, comm in _OPEN.items() if not comm.closed}
+
+
+def _checked(raw: Any, value: Any) -> Result:
+    result = Result(
+        value=value,
+        status=Status(raw.code, raw.world, raw.epoch, raw.attempts),
+        text=raw.text,
+        n=raw.n,
+        contributors=tuple(raw.contributors),
+        weights=tuple(raw.weights),
+        sent_bytes=raw.sent_bytes,
+        received_bytes=raw.received_bytes,
+        elapsed=raw.elapsed,
+    )
+    if raw.code != Code.OK:
+        fault = errors.error_of(raw.code, raw.text)
+        fault.result = result  # type: ignore[attr-defined]
+        raise fault
+    return result
+
+
+class _raising:
+    """Turns the native module's CoreError into the typed error of its code."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, fault: Any, trace: Any) -> None:
+        if kind is not None and issubclass(kind, _native.core().CoreError):
+            code, text = fault.args
+            raise errors.error_of(code, text) from None
+
+
+def _close_quietly(core: Any) -> None:
+    core.close()
+
+
+def connect(
+    master: str | None = None,
+    *,
+    token: str | None = None,
+    token_file: str | os.PathLike[str] | None = None,
+    site: str | None = None,
+    shard: int | None = None,
+    shards: int | None = None,
+    advertise: Sequence[str] | str | None = None,
+    bind: str | None = None,
+    start_peers: int | None = None,
+    deadline: float | None = None,
+    connect_timeout: float = 30.0,
+    master_grace: float = 60.0,
+    stripes: int = 0,
+    insecure: bool | None = None,
+) -> Communicator:
+    """Joins a run.
+
+    Args:
+        master: "host:port", several by commas; default JCCL_MASTER.
+        token: the run's token (or `token_file`); default JCCL_TOKEN, JCCL_TOKEN_FILE. Off
+            loopback a token is required unless `insecure`.
+        site: peers with one site name live and die together; default JCCL_SITE, else a
+            site of its own. `shard` of `shards` is this peer's place in it.
+        advertise: addresses other peers may reach this one at, tried in order.
+        bind: listen address; "none" for a peer that can only dial out.
+        start_peers: sites to await before the first round; default JCCL_START_PEERS.
+        deadline: seconds, of every call that names none; default JCCL_DEADLINE, else 300.
+        connect_timeout: seconds to reach the master.
+        master_grace: seconds to wait for a lost master to come back.
+        stripes: connections per link; 0 chooses.
+        insecure: allow plain connections off loopback; default JCCL_INSECURE.
+
+    Errors:
+        MasterLost (unreachable; says what was tried), VersionError, WrongRunError,
+        AuthError, IoError (port in use), InvalidError.
+
+    Example:
+        >>> with jccl.connect("127.0.0.1:29400") as comm:
+        ...     mean = comm.all_reduce(gradients).value
+    """
+    where = env_default(master, "JCCL_MASTER")
+    if not where:
+        raise errors.InvalidError(
+            "no master named: pass jccl.connect('host:port'), set JCCL_MASTER, or start the "
+            "script with 'jccl run -n 3 -- python script.py'"
+        )
+    addresses = env_default(advertise, "JCCL_ADVERTISE")
+    if isinstance(addresses, str):
+        addresses = [part.strip() for part in addresses.split(",") if part.strip()]
+    options = {
+        "master": where,
+        "token": read_token(token, token_file),
+        "insecure": bool(env_default(insecure, "JCCL_INSECURE", truth)),
+        "site": env_default(site, "JCCL_SITE") or "",
+        "shard": env_default(shard, "JCCL_SHARD", int) or 0,
+        "shards": env_default(shards, "JCCL_SHARDS", int) or 1,
+        "bind": env_default(bind, "JCCL_BIND") or "",
+        "advertise": list(addresses or ()),
+        "start_peers": env_default(start_peers, "JCCL_START_PEERS", int) or 0,
+        "stripes": stripes,
+        "deadline": env_default(deadline, "JCCL_DEADLINE", float) or 300.0,
+        "connect_timeout": connect_timeout,
+        "master_grace": master_grace,
+    }
+    with _raising():
+        core = _native.core().Communicator.connect(**options)
+    return Communicator(core)

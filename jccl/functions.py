@@ -1,0 +1,88 @@
+"""The collective verbs as functions: one spelling inside jit and outside.
+
+With traced leaves they are `jccl.ops` (an expected fault is data in `status`); with numpy
+or jax arrays outside jit they are the communicator's methods (a fault raises).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+
+from jccl import ops
+from jccl.communicator import Communicator, Handle, Result
+
+
+def traced(*trees: Any) -> bool:
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(trees))
+
+
+def all_reduce(tree: Any, comm: Communicator, **options: Any) -> Result | ops.Reduced:
+    """Reduces every leaf over all peers; all end with bit-identical values.
+
+    Args:
+        tree: pytree of arrays. Left intact: it is what an abort returns.
+        comm: open communicator. Peers match calls by tag and number, not by order.
+        **options: op ("mean", "sum", "min", "max", "prod"), codec (a name or an object),
+            weight, tag, deadline in seconds, plan; `token` in jit to chain calls; `out`
+            and `guard` outside.
+
+    Returns:
+        `.value` like `tree` and `.status` (code, world, epoch, attempts). In jit, if the
+        code is not OK, the value equals `tree`.
+
+    Errors:
+        Outside jit the typed errors of `jccl.errors`; in jit none for a lost peer.
+
+    Cost: 2·(w-1)/w of the encoded size sent per peer; 2 link delays and 2 round trips to
+    the master.
+
+    Example:
+        >>> mean = jccl.all_reduce(grads, comm, codec=jccl.Int8()).value
+    """
+    if traced(tree, options.get("weight")):
+        return ops.all_reduce(tree, comm, **options)
+    return comm.all_reduce(tree, **options)
+
+
+def all_gather(tree: Any, comm: Communicator, *, slots: int, **options: Any) -> Any:
+    """Stacks every peer's leaf: shape `(slots, ...)`; slot is the place by peer id."""
+    if traced(tree):
+        return ops.all_gather(tree, comm, slots=slots, **options)
+    return comm.all_gather(tree, slots=slots, **options)
+
+
+def reduce_scatter(array: Any, comm: Communicator, **options: Any) -> Any:
+    """Reduces an array and gives each peer its share."""
+    if traced(array):
+        return ops.reduce_scatter(array, comm, **options)
+    return comm.reduce_scatter(array, **options)
+
+
+def broadcast(tree: Any, comm: Communicator, *, root: bool, **options: Any) -> Any:
+    """Gives everyone the leaves of the one peer that passes `root=True`."""
+    if traced(tree):
+        return ops.broadcast(tree, comm, root=root, **options)
+    return comm.broadcast(tree, root=root, **options)
+
+
+def barrier(comm: Communicator, **options: Any) -> Any:
+    """Returns when all peers have called it; with `token`, the in-jit form."""
+    if "token" in options:
+        return ops.barrier(comm, **options)
+    return comm.barrier(**options)
+
+
+def start(tree: Any, comm: Communicator, **options: Any) -> Handle | Any:
+    """Begins a round; communication then overlaps what follows until `done`."""
+    if traced(tree):
+        return ops.start(tree, comm, **options)
+    return comm.start(tree, **options)
+
+
+def done(handle: Any, *args: Any, **options: Any) -> Any:
+    """Ends a round that `start` began."""
+    if isinstance(handle, Handle):
+        return handle.wait()
+    return ops.done(handle, *args, **options)

@@ -1,0 +1,51 @@
+"""Defaults that come from the environment, and the token. Needs neither jax nor numpy.
+
+An argument always wins over the environment. The names are JCCL_MASTER, JCCL_TOKEN,
+JCCL_TOKEN_FILE, JCCL_SITE, JCCL_SHARD, JCCL_SHARDS, JCCL_BIND, JCCL_ADVERTISE,
+JCCL_START_PEERS, JCCL_DEADLINE and JCCL_INSECURE.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+DEFAULT_PORT = 29400
+
+
+def env_default(value: Any, name: str, convert: Callable[[str], Any] = str) -> Any:
+    """`value`, else the environment's, which is only ever a default."""
+    if value is not None:
+        return value
+    text = os.environ.get(name)
+    if text is None or text == "":
+        return None
+    try:
+        return convert(text)
+    except ValueError as fault:
+        raise ValueError(f"environment variable {name}={text!r}: {fault}") from None
+
+
+def read_token(token: str | None, token_file: str | os.PathLike[str] | None) -> str:
+    """The token of the arguments, else of JCCL_TOKEN or JCCL_TOKEN_FILE; "" if none."""
+    if token is not None and token_file is not None:
+        raise ValueError("give token or token_file, not both")
+    if token is not None:
+        return token
+    if token_file is None:
+        text = os.environ.get("JCCL_TOKEN", "")
+        if text:
+            return text.strip()
+        token_file = os.environ.get("JCCL_TOKEN_FILE") or None
+    return Path(token_file).read_text().strip() if token_file is not None else ""
+
+
+def truth(text: str) -> bool:
+    """A yes or no of the environment."""
+    if text.lower() in ("1", "true", "yes", "on"):
+        return True
+    if text.lower() in ("0", "false", "no", "off"):
+        return False
+    raise ValueError("expected 1 or 0")

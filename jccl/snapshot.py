@@ -1,0 +1,243 @@
+"""The shared training state of a run from the host's side: `sync_state`, `publish`.
+
+Finds jccl's optimizer states inside a Flax TrainState, an nnx pair or any pytree, makes
+the part that all peers share the run's newest, and sets the parameters to the anchor when
+that part was replaced. Moments of inner optimizers, data cursors and random keys stay the
+peer's own. Refuses to guess: a state without a jccl optimizer needs `comm`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import weakref
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from jccl.communicator import Communicator
+from jccl.errors import ResyncNeeded
+
+
+class Declared(NamedTuple):
+    """A transform that shares state: whose, under which tag, on which schedule."""
+
+    comm: weakref.ReferenceType[Communicator]
+    tag: str
+    sync_every: int
+
+
+_DECLARED: dict[int, Declared] = {}
+_KEYS = itertools.count(1)
+
+
+def declare(comm: Communicator, tag: str, sync_every: int) -> int:
+    """Registers a transform. The key travels in its state, where sync_state finds it."""
+    key = next(_KEYS)
+    reference = weakref.ref(comm, lambda _: _DECLARED.pop(key, None))
+    _DECLARED[key] = Declared(reference, tag, sync_every)
+    return key
+
+
+def sync_state(
+    state: Any,
+    comm: Communicator | None = None,
+    *,
+    tag: str | None = None,
+    source: bool = False,
+    deadline: float | None = None,
+) -> Any:
+    """Makes the shared part of `state` the run's newest; the one extra line of a script.
+
+    The same for first starters and for joiners. On the run's first call one peer's state
+    becomes everyone's: the one with `source=True`, else the first one admitted.
+
+    Args:
+        state: a TrainState or `(params, opt_state)` whose optimizer was made by
+            `jccl.diloco`, an `(nnx model, nnx.Optimizer)` pair, or any pytree of arrays
+            if `comm` is given: then all of it is shared.
+        comm: default the communicator the optimizer was made with.
+        tag: default the optimizer's; "state" for a plain pytree.
+        source: this peer's state is the run's first.
+        deadline: seconds.
+
+    Returns:
+        The same type as `state`, with parameters equal to the anchor if the shared part
+        was replaced. nnx objects are updated in place and returned.
+
+    Errors:
+        Error with code STATE_LOST if every holder of the newest revision is gone,
+        MismatchError if the peers' states differ in structure, DeadlineError.
+
+    Example:
+        >>> state = jccl.sync_state(state)
+    """
+    if _is_nnx_pair(state):
+        return _sync_nnx(state, comm, tag=tag, source=source, deadline=deadline)
+    nodes = [leaf for leaf in _nodes(state) if _is_shared(leaf)]
+    if not nodes:
+        if comm is None:
+            raise ValueError(
+                "this state holds no jccl optimizer state, so sync_state does not know the "
+                "communicator: pass comm=, or make the optimizer with jccl.diloco"
+            )
+        options = {"source": source, "deadline": deadline}
+        return comm.sync_state(state, tag=tag or "state", **options).value
+    synced = [_sync_node(node, comm, tag, source, deadline) for node in nodes]
+    return _put_back(state, nodes, synced)
+
+
+def publish(
+    state: Any, comm: Communicator, *, tag: str = "state", deadline: float | None = None
+) -> Any:
+    """After a committed round: `state` is the new revision, from which joiners are served.
+
+    Only for state that `jccl.diloco` does not look after itself. Returns the state to go
+    on with: the newest one, should this peer have fallen behind.
+    """
+    return comm.publish(state, tag=tag, deadline=deadline).value
+
+
+def find(state: Any) -> list[Any]:
+    """The jccl optimizer states inside a pytree, in order."""
+    return [leaf for leaf in _nodes(state) if _is_shared(leaf)]
+
+
+def _is_shared(node: Any) -> bool:
+    return hasattr(type(node), "jccl_shared")
+
+
+def _nodes(state: Any) -> list[Any]:
+    return jax.tree_util.tree_leaves(state, is_leaf=_is_shared)
+
+
+def declared_for(node: Any, comm: Communicator | None, tag: str | None) -> Declared:
+    """Whose a found optimizer state is.
+
+    A state restored from a checkpoint carries the key of an earlier process: then the
+    only declared transform is meant, or the caller has to say.
+    """
+    entry = _DECLARED.get(int(np.asarray(_value(node.key))))
+    if entry is None or (comm is not None and entry.comm() is not comm):
+        fitting = [
+            other
+            for other in _DECLARED.values()
+            if (comm is None or other.comm() is comm)
+            and (tag is None or other.tag == tag)
+        ]
+        if len(fitting) != 1:
+            raise ValueError(
+                f"{len(fitting)} optimizers made by jccl.diloco fit this state: pass comm= "
+                "and tag= to name one"
+            )
+        entry = fitting[0]
+    return entry
+
+
+def _sync_node(
+    node: Any,
+    comm: Communicator | None,
+    tag: str | None,
+    source: bool,
+    deadline: float | None,
+) -> tuple[Any, bool]:
+    entry = declared_for(node, comm, tag)
+    owner = comm or entry.comm()
+    if owner is None:
+        raise ValueError("the communicator of this optimizer is gone; pass comm=")
+    options = {"source": source, "deadline": deadline}
+    shared = owner.sync_state(node.jccl_shared(), tag=tag or entry.tag, **options)
+    return node.jccl_adopt(shared.value, entry.sync_every), shared.replaced
+
+
+def _put_back(state: Any, nodes: list[Any], synced: list[tuple[Any, bool]]) -> Any:
+    leaves, treedef = jax.tree_util.tree_flatten(state, is_leaf=_is_shared)
+    renewed = {id(node): new for node, (new, _) in zip(nodes, synced, strict=True)}
+    state = jax.tree_util.tree_unflatten(
+        treedef, [renewed.get(id(leaf), leaf) for leaf in leaves]
+    )
+    replaced = [new for new, was_replaced in synced if was_replaced]
+    for node in replaced:
+        state = _with_params(state, node.anchor)
+    return state
+
+
+def _with_params(state: Any, anchor: Any) -> Any:
+    """`state` with its parameters set to the anchor, in their own dtypes and buffers."""
+    if hasattr(state, "params") and hasattr(state, "replace"):
+        return state.replace(params=_like(anchor, state.params))
+    if isinstance(state, dict) and "params" in state:
+        return {**state, "params": _like(anchor, state["params"])}
+    if (
+        isinstance(state, tuple)
+        and hasattr(state, "_replace")
+        and hasattr(state, "params")
+    ):
+        return state._replace(params=_like(anchor, state.params))
+    if isinstance(state, tuple) and len(state) > 1 and _fits(anchor, state[0]):
+        return (_like(anchor, state[0]), *state[1:])
+    raise ResyncNeeded(
+        "the optimizer's state was replaced by the run's newest, but no parameters were "
+        "found beside it: pass a TrainState, a dict with 'params', or (params, opt_state)"
+    )
+
+
+def _fits(anchor: Any, params: Any) -> bool:
+    same = jax.tree_util.tree_structure(anchor) == jax.tree_util.tree_structure(params)
+    return same and all(
+        a.shape == p.shape
+        for a, p in zip(jax.tree.leaves(anchor), jax.tree.leaves(params), strict=True)
+    )
+
+
+def _like(anchor: Any, params: Any) -> Any:
+    # A copy: anchor and parameters may both be donated to a step.
+    return jax.tree.map(
+        lambda a, p: jax.numpy.array(a, dtype=p.dtype, copy=True), anchor, params
+    )
+
+
+# ---- flax.nnx ------------------------------------------------------------------------
+
+
+def _value(leaf: Any) -> Any:
+    return leaf.get_value() if hasattr(leaf, "get_value") else leaf
+
+
+def _is_nnx_pair(state: Any) -> bool:
+    nnx = sys.modules.get("flax.nnx")  # a state of nnx exists only if nnx was imported
+    return (
+        nnx is not None
+        and isinstance(state, tuple)
+        and len(state) == 2
+        and isinstance(state[1], nnx.Optimizer)
+    )
+
+
+def _sync_nnx(pair: Any, comm: Communicator | None, **options: Any) -> Any:
+    from flax import nnx
+
+    model, optimizer = pair
+    params = nnx.state(model, optimizer.wrt)
+    arrays = jax.tree.map(lambda leaf: leaf, jax.tree.leaves(params))
+    opt_leaves, opt_def = jax.tree_util.tree_flatten(
+        optimizer.opt_state, is_leaf=_is_shared
+    )
+    nodes = [leaf for leaf in opt_leaves if _is_shared(leaf)]
+    if not nodes:
+        raise ValueError("this nnx.Optimizer was not made with jccl.diloco")
+    for node in nodes:
+        new, replaced = _sync_node(
+            node, comm, options["tag"], options["source"], options["deadline"]
+        )
+        opt_leaves = [new if leaf is node else leaf for leaf in opt_leaves]
+        if replaced:
+            anchor = jax.tree.leaves(new.anchor)
+            fresh = [
+                jax.numpy.array(a, dtype=p.dtype, copy=True)
+                for a, p in zip(anchor, arrays, strict=True)
+            ]
+            nnx.update(model, jax.tree.unflatten(jax.tree.structure(params), fresh))
+    optimizer.opt_state = nnx.data(jax.tree_util.tree_unflatten(opt_def, opt_leaves))
+    return pair
