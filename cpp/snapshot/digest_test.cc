@@ -1,0 +1,67 @@
+#include "snapshot/digest.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "base/rng.h"
+
+namespace jccl::snapshot {
+namespace {
+
+base::Bytes random_bytes(std::size_t size, std::uint64_t seed) {
+  base::Rng rng(seed);
+  base::Bytes bytes(size);
+  for (auto& byte : bytes) byte = static_cast<std::uint8_t>(rng.next());
+  return bytes;
+}
+
+TEST(DigestTest, it_is_xxh3_of_128_bits) {
+  EXPECT_EQ(to_hex(digest_of({})), "99aa06d3014798d86001c324468d497f");
+  // The reference implementation's buffer: a multiplicative generator's top bytes.
+  base::Bytes buffer(2367);
+  std::uint64_t generator = 2654435761U;
+  for (auto& byte : buffer) {
+    byte = static_cast<std::uint8_t>(generator >> 56);
+    generator *= 11400714785074694797ULL;
+  }
+  const base::ByteView view(buffer);
+  EXPECT_EQ(digest_of(view.first(1)), (Digest{0xC44BDFF4074EECDB, 0xA6CD5E9392000F6A}));
+  EXPECT_EQ(digest_of(view.first(6)), (Digest{0x3E7039BDDA43CFC6, 0x082AFE0B8162D12A}));
+  EXPECT_EQ(digest_of(view.first(12)), (Digest{0x061A192713F69AD9, 0x6E3EFD8FC7802B18}));
+  EXPECT_EQ(digest_of(view), (Digest{0xCB37AEB9E5D361ED, 0xE89C0F6FF369B427}));
+}
+
+TEST(DigestTest, pieces_of_any_size_give_the_digest_of_the_whole) {
+  for (const std::size_t size : {0, 1, 16, 17, 128, 129, 240, 241, 255, 256, 257, 1024, 5000}) {
+    const base::Bytes bytes = random_bytes(size, size);
+    const Digest whole = digest_of(bytes);
+    base::Rng rng(7);
+    Hasher hasher;
+    for (int turn = 0; turn < 20; ++turn) {
+      for (std::size_t at = 0; at < size;) {
+        const std::size_t take = std::min<std::size_t>(size - at, rng.below(300));
+        hasher.update(base::ByteView(bytes).subspan(at, take));
+        at += take;
+      }
+      EXPECT_EQ(hasher.finish(), whole) << size;
+    }
+  }
+}
+
+TEST(DigestTest, every_bit_and_the_order_of_a_list_matter) {
+  base::Bytes bytes = random_bytes(300, 1);
+  std::set<Digest> seen{digest_of(bytes)};
+  for (std::size_t bit = 0; bit < bytes.size() * 8; ++bit) {
+    bytes[bit / 8] ^= static_cast<std::uint8_t>(1U << (bit % 8));
+    seen.insert(digest_of(bytes));
+    bytes[bit / 8] ^= static_cast<std::uint8_t>(1U << (bit % 8));
+  }
+  EXPECT_EQ(seen.size(), 2401U);
+  const Digest a{1, 2}, b{3, 4};
+  EXPECT_NE(combine(std::vector{a, b}), combine(std::vector{b, a}));
+  EXPECT_NE(combine(std::vector{a}), a);
+}
+
+}  // namespace
+}  // namespace jccl::snapshot
