@@ -43,6 +43,7 @@ struct Leaf {
   const void* in = nullptr;
   void* out = nullptr;
   std::string path;  // for messages, e.g. "params/dense/kernel"; may be empty
+  std::vector<std::uint64_t> shape;  // if known: peers must agree on it, not only on the count
 };
 
 enum class Collective : std::uint8_t {
@@ -65,6 +66,8 @@ struct RoundOptions {
   bool guard = true;            // leave this peer's contribution out if it holds NaN or Inf
   base::Digest fingerprint;     // see wire::Ready
   base::Duration deadline = 0;  // 0: the communicator's
+  // Nobody looks at `out` before the call ended: results may be received straight into it.
+  bool out_private = false;
 };
 
 struct RoundResult {

@@ -1,0 +1,521 @@
+// See attempt.h. Sums are formed in the order the plan gives, whatever order frames arrive in:
+// what comes early waits in its buffer.
+#include "peer/attempt.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/crc32c.h"
+#include "base/text.h"
+#include "codec/guard.h"
+#include "collective/kernels.h"
+#include "snapshot/digest.h"
+
+namespace jccl::peer {
+namespace {
+
+using base::cat;
+using base::Code;
+using base::Status;
+using net::Placement;
+using wire::FrameKind;
+
+std::uint32_t crc_of(const std::vector<base::ByteView>& views) {
+  std::uint32_t crc = 0;
+  for (const base::ByteView& view : views) crc = base::crc32c(view, crc);
+  return crc;
+}
+
+}  // namespace
+
+AttemptRun::AttemptRun(wire::Start start, base::PeerId self, CallRef call, BufferPool* pool,
+                       std::size_t chunk_bytes, AttemptHost* host)
+    : start_(std::move(start)),
+      self_(self),
+      call_(std::move(call)),
+      pool_(pool),
+      chunk_bytes_(chunk_bytes),
+      host_(host) {}
+
+Status AttemptRun::prepare() {
+  auto plan = collective::decode(start_.plan);
+  if (!plan.ok()) return plan.status();
+  plan_ = std::move(plan.value());
+  for (std::size_t i = 0; i < plan_.order.size(); ++i) {
+    if (plan_.order[i] == self_) position_ = static_cast<std::int32_t>(i);
+    const auto found =
+        std::find_if(start_.contributors.begin(), start_.contributors.end(),
+                     [&](const wire::Contributor& c) { return c.id == plan_.order[i]; });
+    if (found == start_.contributors.end()) {
+      return {Code::kInternal, cat("the plan names peer ", plan_.order[i], ", START does not")};
+    }
+    weights_.push_back(found->weight);
+    weight_sum_ += found->weight;
+  }
+  const RoundOptions& options = call_->options;
+  if (options.collective == Collective::kBroadcast && plan_.order.size() > 1) {
+    return {Code::kInvalid, cat(plan_.order.size(), " peers broadcast in one round; one may")};
+  }
+  if (options.collective == Collective::kAllGather && plan_.order.size() > options.slots) {
+    return {Code::kLimit, cat("all_gather has ", options.slots, " slots, but ",
+                              plan_.order.size(), " peers contribute")};
+  }
+  // One output that is an input too must stay intact until the outcome is known.
+  eager_ = options.out_private &&
+           std::all_of(call_->leaves.begin(), call_->leaves.end(),
+                       [](const Leaf& leaf) { return leaf.out != nullptr && leaf.out != leaf.in; });
+  return lay_out();
+}
+
+Status AttemptRun::lay_out() {
+  const bool gather = plan_.kind == collective::PlanKind::kGather;
+  collective::LayoutOptions options;
+  options.codec = call_->options.codec;
+  options.chunk_bytes = chunk_bytes_;
+  options.shares = plan_.shares;
+  if (options.shares.empty()) options.shares.assign(plan_.order.size(), 1);
+  std::vector<collective::Chunk> layout =
+      gather ? collective::make_gather_layout(call_->specs, options)
+      : plan_.kind == collective::PlanKind::kScatter
+          ? collective::make_scatter_layout(call_->specs, options)
+          : collective::make_layout(call_->specs, options);
+  if (layout.size() >= (std::size_t{1} << 29)) return {Code::kLimit, "too many chunks"};
+  for (collective::Chunk& chunk : layout) {
+    ChunkState state;
+    state.slot = gather ? chunk.owner : 0;
+    state.route = contributes()
+                      ? collective::route(plan_, chunk, static_cast<std::uint32_t>(position_))
+                      : collective::receiver_route(plan_, chunk);
+    state.chunk = std::move(chunk);
+    state.finished = !wants_result(state);
+    if (!state.finished) ++unfinished_;
+    chunks_.push_back(std::move(state));
+  }
+  return {};
+}
+
+void AttemptRun::begin() {
+  for (ChunkState& chunk : chunks_) {
+    if (failed_) return;
+    const collective::Route& route = chunk.route;
+    if (!contributes()) continue;
+    if (route.send_to >= 0 && !route.partial) {
+      host_->enqueue(start_.attempt, plan_.order[static_cast<std::size_t>(route.send_to)],
+                     {FrameKind::kContribution, chunk.chunk.index});
+    }
+    // Alone, or first of a chain: nothing arrives that would set it going.
+    const bool self_first =
+        !route.add_order.empty() &&
+        route.add_order.front() == static_cast<std::uint32_t>(position_) &&
+        (route.add_order.size() == 1);
+    if (self_first) advance(chunk);
+  }
+  report_if_complete();
+}
+
+bool AttemptRun::wants_result(const ChunkState& chunk) const {
+  if (plan_.kind != collective::PlanKind::kScatter) return true;
+  return chunk.route.owner;
+}
+
+bool AttemptRun::expects(const ChunkState& chunk, base::PeerId from, FrameKind kind) const {
+  const collective::Route& route = chunk.route;
+  if (kind == FrameKind::kResult) {
+    if (chunk.finished || route.owner) return false;
+    const std::size_t source = route.result_from >= 0
+                                   ? static_cast<std::size_t>(route.result_from)
+                                   : static_cast<std::size_t>(chunk.chunk.owner);
+    return plan_.order[source] == from;
+  }
+  if (route.partial != (kind == FrameKind::kPartial)) return false;
+  for (std::size_t i = chunk.added; i < route.add_order.size(); ++i) {
+    const std::uint32_t position = route.add_order[i];
+    if (plan_.order[position] == from) return chunk.early.find(position) == chunk.early.end();
+  }
+  return false;
+}
+
+std::size_t AttemptRun::payload_bytes(const ChunkState& chunk, FrameKind kind) const {
+  return kind == FrameKind::kPartial ? chunk.chunk.accumulator_bytes : chunk.chunk.encoded_bytes;
+}
+
+Placement AttemptRun::place(base::PeerId from, const wire::FrameHeader& header) {
+  if (header.chunk >= chunks_.size()) {
+    return Placement::refuse({Code::kCorrupt, cat("chunk ", header.chunk, " does not exist")});
+  }
+  ChunkState& chunk = chunks_[header.chunk];
+  const std::size_t size = payload_bytes(chunk, header.kind);
+  if (header.payload_bytes != size) {
+    return Placement::refuse({Code::kCorrupt, cat("chunk ", header.chunk, " has ", size,
+                                                  " bytes, the frame says ", header.payload_bytes)});
+  }
+  const FrameName name{from, {static_cast<std::uint8_t>(header.kind), header.chunk}};
+  if (failed_ || committed_ || !expects(chunk, from, header.kind) || arriving_.count(name) > 0) {
+    return Placement::drain(size);  // a copy of what is here already
+  }
+  const bool straight = header.kind == FrameKind::kResult && eager_ &&
+                        call_->options.codec == codec::CodecId::kNone &&
+                        chunk.route.result_to.empty();
+  if (straight) {
+    arriving_[name] = nullptr;
+    return Placement::into(output_views(chunk));
+  }
+  BufferRef buffer = pool_->take(size);
+  Placement placement = Placement::into(buffer->span());
+  arriving_[name] = std::move(buffer);
+  return placement;
+}
+
+Status AttemptRun::arrived(base::PeerId from, const wire::FrameHeader& header) {
+  const FrameName name{from, {static_cast<std::uint8_t>(header.kind), header.chunk}};
+  const auto found = arriving_.find(name);
+  if (found == arriving_.end()) return {};
+  const BufferRef buffer = std::move(found->second);
+  arriving_.erase(found);
+  ChunkState& chunk = chunks_[header.chunk];
+  std::vector<base::ByteView> views;
+  if (buffer) {
+    views.push_back(buffer->span());
+  } else {
+    for (const net::MutableView& view : output_views(chunk)) views.emplace_back(view);
+  }
+  if (crc_of(views) != header.payload_crc) {
+    return {Code::kCorrupt, cat("chunk ", header.chunk, " from peer ", from,
+                                " arrived damaged (CRC32C differs)")};
+  }
+  call_->received_bytes += header.payload_bytes;
+  if (failed_ || !expects(chunk, from, header.kind)) return {};
+  if (header.kind == FrameKind::kResult) {
+    snapshot::Hasher hasher;
+    for (const base::ByteView& view : views) hasher.update(view);
+    chunk.digest = hasher.finish();
+    chunk.result = buffer;
+    chunk.result_crc = header.payload_crc;
+    chunk.written = !buffer;
+    settle(chunk);
+  } else {
+    for (std::uint32_t position : chunk.route.add_order) {
+      if (plan_.order[position] == from) chunk.early[position] = buffer;
+    }
+    advance(chunk);
+  }
+  report_if_complete();
+  return {};
+}
+
+void AttemptRun::lost(base::PeerId from, const wire::FrameHeader& header) {
+  arriving_.erase({from, {static_cast<std::uint8_t>(header.kind), header.chunk}});
+}
+
+// Adds whatever is next in order and here.
+void AttemptRun::advance(ChunkState& chunk) {
+  const std::vector<std::uint32_t>& order = chunk.route.add_order;
+  if (chunk.added == order.size() || failed_) return;
+  while (chunk.added < order.size()) {
+    const std::uint32_t position = order[chunk.added];
+    if (position == static_cast<std::uint32_t>(position_)) {
+      if (!add_own(chunk)) return;
+    } else {
+      const auto found = chunk.early.find(position);
+      if (found == chunk.early.end()) return;
+      const BufferRef data = std::move(found->second);
+      chunk.early.erase(found);
+      add_other(chunk, data);
+    }
+    ++chunk.added;
+  }
+  if (chunk.route.owner) {
+    finish(chunk);
+  } else if (chunk.route.send_to >= 0) {
+    host_->enqueue(start_.attempt, plan_.order[static_cast<std::size_t>(chunk.route.send_to)],
+                   {FrameKind::kPartial, chunk.chunk.index});
+  }
+}
+
+bool AttemptRun::add_own(ChunkState& chunk) {
+  if (const auto bad = guard(chunk)) {
+    fail(Code::kGuard, self_, *bad);
+    return false;
+  }
+  const RoundOptions& options = call_->options;
+  const bool first = chunk.added == 0;
+  if (!chunk.accumulator) chunk.accumulator = pool_->take(chunk.chunk.accumulator_bytes);
+  BufferRef encoded;
+  if (options.codec != codec::CodecId::kNone) {
+    encoded = pool_->take(chunk.chunk.encoded_bytes);
+    encode_own(chunk, encoded->data());
+  }
+  std::size_t encoded_at = 0, accumulator_at = 0;
+  for (const collective::Segment& segment : chunk.chunk.segments) {
+    const codec::Dtype dtype = call_->specs[segment.leaf].dtype;
+    const std::uint8_t* from =
+        encoded ? encoded->data() + encoded_at
+                : static_cast<const std::uint8_t*>(call_->leaves[segment.leaf].in) +
+                      segment.first * codec::size_of(dtype);
+    collective::accumulate(options.op, dtype, options.codec, first, from, segment.count,
+                           weights_[static_cast<std::size_t>(position_)],
+                           chunk.accumulator->data() + accumulator_at);
+    encoded_at += codec::encoded_bytes(options.codec, dtype, segment.count);
+    accumulator_at += collective::accumulator_bytes(dtype, segment.count);
+  }
+  return true;
+}
+
+void AttemptRun::add_other(ChunkState& chunk, const BufferRef& data) {
+  const RoundOptions& options = call_->options;
+  const bool first = chunk.added == 0;
+  if (first && chunk.route.partial) {
+    chunk.accumulator = data;  // the sum so far
+    return;
+  }
+  const std::uint32_t position = chunk.route.add_order[chunk.added];
+  if (!chunk.accumulator) chunk.accumulator = pool_->take(chunk.chunk.accumulator_bytes);
+  std::size_t data_at = 0, accumulator_at = 0;
+  for (const collective::Segment& segment : chunk.chunk.segments) {
+    const codec::Dtype dtype = call_->specs[segment.leaf].dtype;
+    std::uint8_t* into = chunk.accumulator->data() + accumulator_at;
+    if (chunk.route.partial) {
+      collective::add_partial(options.op, dtype, data->data() + accumulator_at, segment.count,
+                              into);
+    } else {
+      collective::accumulate(options.op, dtype, options.codec, first, data->data() + data_at,
+                             segment.count, weights_[position], into);
+    }
+    data_at += codec::encoded_bytes(options.codec, dtype, segment.count);
+    accumulator_at += collective::accumulator_bytes(dtype, segment.count);
+  }
+}
+
+void AttemptRun::finish(ChunkState& chunk) {
+  const RoundOptions& options = call_->options;
+  chunk.result = pool_->take(chunk.chunk.encoded_bytes);
+  std::size_t encoded_at = 0, accumulator_at = 0;
+  // all_gather: each owner adds only itself, so its own weight is the whole sum.
+  const double weights = plan_.kind == collective::PlanKind::kGather
+                             ? weights_[static_cast<std::size_t>(position_)]
+                             : weight_sum_;
+  for (const collective::Segment& segment : chunk.chunk.segments) {
+    const codec::Dtype dtype = call_->specs[segment.leaf].dtype;
+    collective::finish(options.op, dtype, options.codec,
+                       chunk.accumulator->data() + accumulator_at, segment.count, weights,
+                       chunk.result->data() + encoded_at);
+    encoded_at += codec::encoded_bytes(options.codec, dtype, segment.count);
+    accumulator_at += collective::accumulator_bytes(dtype, segment.count);
+  }
+  chunk.accumulator.reset();
+  chunk.digest = snapshot::digest_of(chunk.result->span());
+  chunk.result_crc = base::crc32c(chunk.result->span());
+  settle(chunk);
+}
+
+// The result of a chunk is known here: pass it on, and write it where that is allowed already.
+void AttemptRun::settle(ChunkState& chunk) {
+  chunk.finished = true;
+  hand_on(chunk);
+  if (eager_ && !chunk.written) {
+    decode_result(chunk);
+    chunk.written = true;
+  }
+  const bool kept = chunk.route.owner || !chunk.route.result_to.empty();
+  if (chunk.written && !kept) chunk.result.reset();
+  --unfinished_;
+}
+
+void AttemptRun::hand_on(ChunkState& chunk) {
+  for (std::uint32_t position : chunk.route.result_to) {
+    host_->enqueue(start_.attempt, plan_.order[position],
+                   {FrameKind::kResult, chunk.chunk.index});
+  }
+  if (!chunk.route.owner || plan_.kind == collective::PlanKind::kScatter) return;
+  for (base::PeerId receiver : start_.receivers) {
+    if (receiver == self_) continue;
+    host_->enqueue(start_.attempt, receiver, {FrameKind::kResult, chunk.chunk.index});
+  }
+}
+
+std::optional<net::OutFrame> AttemptRun::produce(const WorkItem& item) {
+  if (failed_ || item.chunk >= chunks_.size()) return std::nullopt;
+  ChunkState& chunk = chunks_[item.chunk];
+  net::OutFrame frame;
+  wire::FrameHeader header;
+  header.kind = item.kind;
+  header.attempt = start_.attempt;
+  header.chunk = item.chunk;
+  header.payload_bytes = static_cast<std::uint32_t>(payload_bytes(chunk, item.kind));
+  if (item.kind == FrameKind::kContribution) {
+    if (committed_) return std::nullopt;  // the owner had it, or the round went on without
+    if (const auto bad = guard(chunk)) {
+      fail(Code::kGuard, self_, *bad);
+      return std::nullopt;
+    }
+    if (call_->options.codec == codec::CodecId::kNone) {
+      frame.payload = input_views(chunk);
+      frame.keep_alive = call_;
+    } else {
+      BufferRef encoded = pool_->take(chunk.chunk.encoded_bytes);
+      encode_own(chunk, encoded->data());
+      frame.payload.push_back(encoded->span());
+      frame.keep_alive = encoded;
+    }
+    header.payload_crc = crc_of(frame.payload);
+  } else {
+    const BufferRef& held = item.kind == FrameKind::kPartial ? chunk.accumulator : chunk.result;
+    if (!held) return std::nullopt;
+    frame.payload.push_back(held->span());
+    frame.keep_alive = held;
+    header.payload_crc =
+        item.kind == FrameKind::kResult ? chunk.result_crc : base::crc32c(held->span());
+  }
+  frame.header.resize(wire::kFrameHeaderBytes);
+  wire::encode(header, frame.header.data());
+  call_->sent_bytes += header.payload_bytes;
+  return frame;
+}
+
+void AttemptRun::commit() {
+  JCCL_CHECK(done_ && !committed_);
+  committed_ = true;
+  const RoundOptions& options = call_->options;
+  if (options.collective == Collective::kAllGather) {
+    for (const Leaf& leaf : call_->leaves) {
+      const std::size_t used = plan_.order.size() * leaf.count * codec::size_of(leaf.dtype);
+      const std::size_t all = options.slots * leaf.count * codec::size_of(leaf.dtype);
+      if (leaf.out && all > used) {
+        std::memset(static_cast<std::uint8_t*>(leaf.out) + used, 0, all - used);
+      }
+    }
+  }
+  bool first = true;
+  for (ChunkState& chunk : chunks_) {
+    if (!wants_result(chunk)) continue;
+    if (plan_.kind == collective::PlanKind::kScatter) {
+      for (const collective::Segment& segment : chunk.chunk.segments) {
+        if (segment.leaf != 0) continue;
+        if (first) call_->scatter_first = segment.first;
+        first = false;
+        call_->scatter_count += segment.count;
+      }
+    }
+    if (!chunk.written) decode_result(chunk);
+    chunk.written = true;
+  }
+}
+
+void AttemptRun::decode_result(const ChunkState& chunk) {
+  std::size_t at = 0;
+  for (const collective::Segment& segment : chunk.chunk.segments) {
+    const codec::Dtype dtype = call_->specs[segment.leaf].dtype;
+    if (std::uint8_t* out = output_of(chunk, segment)) {
+      codec::decode(call_->options.codec, dtype, chunk.result->data() + at, segment.count, out);
+    }
+    at += codec::encoded_bytes(call_->options.codec, dtype, segment.count);
+  }
+}
+
+void AttemptRun::encode_own(const ChunkState& chunk, std::uint8_t* out) const {
+  for (const collective::Segment& segment : chunk.chunk.segments) {
+    const codec::Dtype dtype = call_->specs[segment.leaf].dtype;
+    const auto* in = static_cast<const std::uint8_t*>(call_->leaves[segment.leaf].in) +
+                     segment.first * codec::size_of(dtype);
+    codec::encode(call_->options.codec, dtype, in, segment.count, out);
+    out += codec::encoded_bytes(call_->options.codec, dtype, segment.count);
+  }
+}
+
+std::optional<std::string> AttemptRun::guard(const ChunkState& chunk) const {
+  if (!call_->options.guard) return std::nullopt;
+  for (const collective::Segment& segment : chunk.chunk.segments) {
+    const Leaf& leaf = call_->leaves[segment.leaf];
+    if (!codec::is_float(leaf.dtype)) continue;
+    const auto* in = static_cast<const std::uint8_t*>(leaf.in) +
+                     segment.first * codec::size_of(leaf.dtype);
+    if (!codec::scan(leaf.dtype, in, segment.count).finite) {
+      return cat(leaf_text(leaf, segment.leaf), " holds NaN or Inf");
+    }
+  }
+  return std::nullopt;
+}
+
+std::vector<base::ByteView> AttemptRun::input_views(const ChunkState& chunk) const {
+  std::vector<base::ByteView> views;
+  for (const collective::Segment& segment : chunk.chunk.segments) {
+    const Leaf& leaf = call_->leaves[segment.leaf];
+    const std::size_t size = codec::size_of(leaf.dtype);
+    views.emplace_back(static_cast<const std::uint8_t*>(leaf.in) + segment.first * size,
+                       segment.count * size);
+  }
+  return views;
+}
+
+std::vector<net::MutableView> AttemptRun::output_views(const ChunkState& chunk) const {
+  std::vector<net::MutableView> views;
+  for (const collective::Segment& segment : chunk.chunk.segments) {
+    const std::size_t size = codec::size_of(call_->leaves[segment.leaf].dtype);
+    views.emplace_back(output_of(chunk, segment), segment.count * size);
+  }
+  return views;
+}
+
+std::uint8_t* AttemptRun::output_of(const ChunkState& chunk,
+                                    const collective::Segment& segment) const {
+  const Leaf& leaf = call_->leaves[segment.leaf];
+  if (leaf.out == nullptr) return nullptr;
+  const std::uint64_t first = chunk.slot * leaf.count + segment.first;
+  return static_cast<std::uint8_t*>(leaf.out) + first * codec::size_of(leaf.dtype);
+}
+
+void AttemptRun::report_if_complete() {
+  if (unfinished_ > 0 || done_ || failed_) return;
+  done_ = true;
+  base::Digest result;
+  if (plan_.kind != collective::PlanKind::kScatter) {
+    base::Writer digests;
+    for (const ChunkState& chunk : chunks_) digests.digest(chunk.digest);
+    result = snapshot::digest_of(digests.bytes());
+  }
+  host_->attempt_done(start_.attempt, result);
+}
+
+void AttemptRun::fail(Code cause, base::PeerId peer, std::string text) {
+  if (failed_ || done_) return;
+  failed_ = true;
+  host_->attempt_failed(start_.attempt, cause, peer, std::move(text));
+}
+
+std::vector<base::PeerId> AttemptRun::others() const {
+  std::vector<base::PeerId> peers;
+  for (base::PeerId id : plan_.order) {
+    if (id != self_) peers.push_back(id);
+  }
+  if (contributes()) {
+    for (base::PeerId id : start_.receivers) {
+      if (id != self_) peers.push_back(id);
+    }
+  }
+  return peers;
+}
+
+std::vector<AttemptRun::Awaited> AttemptRun::awaited() const {
+  std::map<base::PeerId, bool> result_only;
+  for (const ChunkState& chunk : chunks_) {
+    const collective::Route& route = chunk.route;
+    for (std::size_t i = chunk.added; i < route.add_order.size(); ++i) {
+      const std::uint32_t position = route.add_order[i];
+      const base::PeerId peer = plan_.order[position];
+      if (peer != self_ && chunk.early.find(position) == chunk.early.end()) {
+        result_only[peer] = route.partial;  // a partial depends on others, like a result
+      }
+    }
+    if (!chunk.finished && !route.owner) {
+      const std::size_t source = route.result_from >= 0
+                                     ? static_cast<std::size_t>(route.result_from)
+                                     : static_cast<std::size_t>(chunk.chunk.owner);
+      result_only.emplace(plan_.order[source], true);
+    }
+  }
+  std::vector<Awaited> awaited;
+  for (const auto& [peer, result] : result_only) awaited.push_back({peer, result});
+  return awaited;
+}
+
+}  // namespace jccl::peer

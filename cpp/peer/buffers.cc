@@ -1,0 +1,73 @@
+// Size classes are quarters of powers of two, so at most 25 % is wasted.
+#include "peer/buffers.h"
+
+#include <bit>
+#include <new>
+
+#include "base/check.h"
+
+namespace jccl::peer {
+namespace {
+
+constexpr std::size_t kAlign = 64;
+constexpr std::size_t kSmallest = 4096;
+
+struct SizeClass {
+  std::size_t index;
+  std::size_t bytes;
+};
+
+SizeClass class_of(std::size_t size) {
+  if (size <= kSmallest) return {0, kSmallest};
+  const std::size_t quarter = std::bit_floor(size - 1) / 4;
+  const std::size_t steps = (size + quarter - 1) / quarter;  // 5..8 quarters
+  const std::size_t log = static_cast<std::size_t>(std::bit_width(quarter)) - 1;
+  return {log * 4 + steps - 4, steps * quarter};
+}
+
+}  // namespace
+
+void Buffer::Free::operator()(std::uint8_t* memory) const {
+  ::operator delete[](memory, std::align_val_t(kAlign));
+}
+
+Buffer::Buffer(std::size_t capacity)
+    : data_(static_cast<std::uint8_t*>(::operator new[](capacity, std::align_val_t(kAlign)))),
+      size_(capacity),
+      capacity_(capacity) {}
+
+void Buffer::resize(std::size_t size) {
+  JCCL_CHECK(size <= capacity_);
+  size_ = size;
+}
+
+BufferPool::BufferPool(std::size_t kept_bytes_max) : shelf_(std::make_shared<Shelf>()) {
+  shelf_->kept_bytes_max = kept_bytes_max;
+}
+
+BufferRef BufferPool::take(std::size_t size) {
+  const SizeClass wanted = class_of(size);
+  std::unique_ptr<Buffer> buffer;
+  {
+    std::lock_guard lock(shelf_->mutex);
+    if (wanted.index >= shelf_->by_class.size()) shelf_->by_class.resize(wanted.index + 1);
+    auto& row = shelf_->by_class[wanted.index];
+    if (!row.empty()) {
+      buffer = std::move(row.back());
+      row.pop_back();
+      shelf_->kept_bytes -= wanted.bytes;
+    }
+  }
+  if (!buffer) buffer = std::make_unique<Buffer>(wanted.bytes);
+  buffer->resize(size);
+  auto give_back = [shelf = shelf_, wanted](Buffer* raw) {
+    std::unique_ptr<Buffer> owned(raw);
+    std::lock_guard lock(shelf->mutex);
+    if (shelf->kept_bytes + wanted.bytes > shelf->kept_bytes_max) return;
+    shelf->kept_bytes += wanted.bytes;
+    shelf->by_class[wanted.index].push_back(std::move(owned));
+  };
+  return {buffer.release(), give_back};
+}
+
+}  // namespace jccl::peer

@@ -1,0 +1,146 @@
+// Checks and descriptors of calls.
+#include "peer/call.h"
+
+#include "base/limits.h"
+#include "base/text.h"
+#include "collective/hint.h"
+#include "snapshot/digest.h"
+
+namespace jccl::peer {
+namespace {
+
+using base::cat;
+using base::Code;
+using base::Status;
+
+constexpr std::size_t kLeavesInSummary = 8;
+
+std::string_view name_of(Collective collective) {
+  switch (collective) {
+    case Collective::kAllReduce:
+      return "all_reduce";
+    case Collective::kAllGather:
+      return "all_gather";
+    case Collective::kReduceScatter:
+      return "reduce_scatter";
+    case Collective::kBroadcast:
+      return "broadcast";
+    case Collective::kBarrier:
+      return "barrier";
+  }
+  return "?";
+}
+
+void write_leaves(base::Writer& out, const std::vector<Leaf>& leaves) {
+  out.u32(static_cast<std::uint32_t>(leaves.size()));
+  for (const Leaf& leaf : leaves) {
+    out.u8(static_cast<std::uint8_t>(leaf.dtype));
+    out.u64(leaf.count);
+    out.u32(static_cast<std::uint32_t>(leaf.shape.size()));
+    for (std::uint64_t extent : leaf.shape) out.u64(extent);
+  }
+}
+
+std::string leaves_text(const std::vector<Leaf>& leaves) {
+  std::string text = cat(leaves.size(), leaves.size() == 1 ? " leaf" : " leaves");
+  for (std::size_t i = 0; i < leaves.size() && i < kLeavesInSummary; ++i) {
+    text += cat(i == 0 ? ": " : ", ", leaf_text(leaves[i], i));
+  }
+  if (leaves.size() > kLeavesInSummary) text += ", …";
+  if (text.size() > base::kSummaryBytesMax / 2) text.resize(base::kSummaryBytesMax / 2);
+  return text;
+}
+
+collective::HintKind hint_of(const RoundOptions& options) {
+  if (options.collective == Collective::kAllGather) return collective::HintKind::kGather;
+  if (options.collective == Collective::kReduceScatter) return collective::HintKind::kScatter;
+  if (options.plan == "direct") return collective::HintKind::kDirect;
+  if (options.plan == "ring") return collective::HintKind::kRing;
+  return collective::HintKind::kAuto;
+}
+
+}  // namespace
+
+std::string leaf_text(const Leaf& leaf, std::size_t index) {
+  std::string text = leaf.path.empty() ? cat("leaf ", index) : leaf.path;
+  text += cat(" ", codec::name_of(leaf.dtype), "[");
+  if (leaf.shape.empty()) {
+    text += cat(leaf.count);
+  } else {
+    for (std::size_t i = 0; i < leaf.shape.size(); ++i) text += cat(i ? "," : "", leaf.shape[i]);
+  }
+  return text + "]";
+}
+
+Status check_call(const std::vector<Leaf>& leaves, const RoundOptions& options) {
+  if (options.tag.empty() || options.tag.size() > base::kTagBytesMax) {
+    return {Code::kInvalid, cat("a tag has 1 to ", base::kTagBytesMax, " bytes")};
+  }
+  if (leaves.size() > base::kLeavesMax) {
+    return {Code::kLimit, cat(leaves.size(), " leaves; at most ", base::kLeavesMax)};
+  }
+  if (!(options.weight >= 0) || options.weight > 1e300) {
+    return {Code::kInvalid, cat("weight ", options.weight, " is not a finite number ≥ 0")};
+  }
+  if (options.plan != "" && options.plan != "auto" && options.plan != "direct" &&
+      options.plan != "ring") {
+    return {Code::kInvalid, cat("unknown plan '", options.plan, "'; use auto, direct or ring")};
+  }
+  std::uint64_t bytes = 0;
+  for (std::size_t i = 0; i < leaves.size(); ++i) {
+    const Leaf& leaf = leaves[i];
+    const std::size_t size = codec::size_of(leaf.dtype);
+    if (size == 0) return {Code::kInvalid, cat(leaf_text(leaf, i), ": unknown dtype")};
+    if (leaf.count > base::kRoundBytesMax / size) {
+      return {Code::kLimit, cat(leaf_text(leaf, i), ": more than ", base::kRoundBytesMax, " bytes")};
+    }
+    bytes += leaf.count * size;
+    if (leaf.count > 0 && leaf.in == nullptr) {
+      return {Code::kInvalid, cat(leaf_text(leaf, i), ": no input memory")};
+    }
+    const Status supported = collective::check_supported(options.op, leaf.dtype, options.codec);
+    if (!supported.ok()) {
+      return {supported.code, cat(leaf_text(leaf, i), ": ", supported.text)};
+    }
+    if (options.weight != 1.0 && options.weight != 0.0 && !codec::is_float(leaf.dtype)) {
+      return {Code::kInvalid, cat(leaf_text(leaf, i), ": weights need floats")};
+    }
+  }
+  if (bytes > base::kRoundBytesMax) {
+    return {Code::kLimit, cat(bytes, " bytes in one round; at most ", base::kRoundBytesMax)};
+  }
+  if (options.collective == Collective::kAllGather && options.slots == 0) {
+    return {Code::kInvalid, "all_gather needs slots ≥ 1"};
+  }
+  return {};
+}
+
+Descriptor describe_call(const CallRecord& call, std::size_t chunk_bytes) {
+  const RoundOptions& o = call.options;
+  Descriptor descriptor;
+  descriptor.hint = collective::encode_hint({hint_of(o)});
+  base::Writer out;
+  out.u8(static_cast<std::uint8_t>(o.collective));
+  out.u8(static_cast<std::uint8_t>(o.op));
+  out.u8(static_cast<std::uint8_t>(o.codec));
+  out.u32(o.slots);
+  out.u64(chunk_bytes);
+  out.blob(descriptor.hint, base::kPlanBytesMax);
+  write_leaves(out, call.leaves);
+  descriptor.digest = snapshot::digest_of(out.bytes());
+  descriptor.summary = cat(name_of(o.collective), " ", collective::name_of(o.op), ", codec ",
+                           codec::name_of(o.codec), ", plan ", o.plan.empty() ? "auto" : o.plan,
+                           ", chunk ", chunk_bytes, ", ", leaves_text(call.leaves));
+  return descriptor;
+}
+
+Descriptor describe_state(const std::vector<Leaf>& leaves) {
+  Descriptor descriptor;
+  base::Writer out;
+  write_leaves(out, leaves);
+  descriptor.digest = snapshot::digest_of(out.bytes());
+  descriptor.summary = cat("state, ", leaves_text(leaves));
+  return descriptor;
+}
+
+}  // namespace jccl::peer

@@ -1,0 +1,53 @@
+// One user call from its start to its end: leaves, options, result. Shared by the user's thread
+// (which waits), the control thread (which decides) and the data thread (which moves bytes).
+// Only `result`, `done` and `taken` change after the start; they are guarded by the table's mutex.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/status.h"
+#include "collective/layout.h"
+#include "peer/buffers.h"
+#include "peer/communicator.h"
+
+namespace jccl::peer {
+
+struct CallRecord {
+  Handle handle = 0;
+  std::vector<Leaf> leaves;
+  RoundOptions options;
+  std::vector<BufferRef> staged;  // copies of the inputs, if the user asked for them
+  std::vector<collective::LeafSpec> specs;
+  std::uint64_t payload_bytes = 0;
+  base::Time begun = 0;
+  std::atomic<std::uint64_t> sent_bytes{0};
+  std::atomic<std::uint64_t> received_bytes{0};
+  // Filled by the data thread at commit.
+  std::uint64_t scatter_first = 0, scatter_count = 0;
+
+  RoundResult result;
+  bool done = false;
+  bool taken = false;  // a thread waits on it
+};
+using CallRef = std::shared_ptr<CallRecord>;
+
+// Checks everything that needs no other peer; kInvalid / kLimit name the leaf.
+base::Status check_call(const std::vector<Leaf>& leaves, const RoundOptions& options);
+
+// What all peers of a round must agree on, and the same in words.
+struct Descriptor {
+  base::Digest digest;
+  std::string summary;
+  base::Bytes hint;
+};
+Descriptor describe_call(const CallRecord& call, std::size_t chunk_bytes);
+Descriptor describe_state(const std::vector<Leaf>& leaves);
+
+std::string leaf_text(const Leaf& leaf, std::size_t index);  // "params/w f32[3,4]"
+
+}  // namespace jccl::peer

@@ -1,0 +1,125 @@
+// See connect.h.
+#include "peer/connect.h"
+
+#include <arpa/inet.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/limits.h"
+#include "base/text.h"
+
+namespace jccl::peer {
+namespace {
+
+using base::cat;
+using base::Code;
+using base::Status;
+
+// The local address of the route to `target`: connecting a datagram socket sends nothing.
+std::string local_address_towards(const net::Address& target) {
+  const auto endpoints = net::resolve_now(target);
+  if (!endpoints.ok()) return "";
+  for (const net::Endpoint& endpoint : endpoints.value()) {
+    const int fd = ::socket(endpoint.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) continue;
+    std::string text;
+    if (::connect(fd, reinterpret_cast<const sockaddr*>(&endpoint.storage), endpoint.size) == 0) {
+      text = net::to_text(net::local_endpoint(fd));
+    }
+    ::close(fd);
+    const auto parsed = net::parse_address(text);
+    if (parsed.ok()) return parsed.value().host;
+  }
+  return "";
+}
+
+Status check_names(const ConnectOptions& o) {
+  if (o.site.size() > base::kSiteNameBytesMax) {
+    return {Code::kInvalid, cat("a site name has at most ", base::kSiteNameBytesMax, " bytes")};
+  }
+  if (o.shards == 0 || o.shard >= o.shards) {
+    return {Code::kInvalid, cat("shard ", o.shard, " of ", o.shards, " does not exist")};
+  }
+  if (o.shards > 1 && o.site.empty()) {
+    return {Code::kInvalid, "a site of several shards needs a site name, equal on all of them"};
+  }
+  if (o.advertise.size() > base::kAddressesMax) {
+    return {Code::kLimit, cat("at most ", base::kAddressesMax, " advertised addresses")};
+  }
+  for (const std::string& address : o.advertise) {
+    const auto parsed = net::parse_address(address);
+    if (!parsed.ok()) return parsed.status();
+  }
+  if (o.chunk_bytes < 4096 || o.chunk_bytes > base::kChunkBytesMax) {
+    return {Code::kInvalid, cat("chunk_bytes must be 4096 to ", base::kChunkBytesMax)};
+  }
+  return {};
+}
+
+}  // namespace
+
+base::Result<Setup> make_setup(const ConnectOptions& o) {
+  Setup setup;
+  const Status names = check_names(o);
+  if (!names.ok()) return names;
+  if (o.master.empty()) {
+    return Status(Code::kInvalid, "no master address: pass master= or set JCCL_MASTER=host:port");
+  }
+  auto master = net::parse_addresses(o.master);
+  if (!master.ok()) return master.status();
+  setup.master = std::move(master.value());
+  setup.credentials = net::Credentials::plain({});
+  if (!o.token.empty()) {
+    const auto token = net::parse_token(o.token);
+    if (!token.ok()) return token.status();
+    setup.credentials = net::Credentials::from(token.value());
+    setup.machine.run = token.value().run;
+  }
+  for (const net::Address& address : setup.master) {
+    const Status exposed = net::check_exposure(address, !o.token.empty(), o.insecure);
+    if (!exposed.ok()) return exposed;
+  }
+  if (o.bind != "none") {
+    std::string bind = o.bind;
+    if (bind.empty()) {
+      const net::Address& first = setup.master.front();
+      bind = !net::is_loopback(first) ? ":0" : first.host == "::1" ? "[::1]:0" : "127.0.0.1:0";
+    }
+    const auto address = net::parse_address(bind);
+    if (!address.ok()) return address.status();
+    const Status exposed = net::check_exposure(address.value(), !o.token.empty(), o.insecure);
+    if (!exposed.ok()) return exposed;
+    setup.bind = address.value();
+  }
+  const auto incarnation = net::random_u64();
+  if (!incarnation.ok()) return incarnation.status();
+  setup.incarnation = incarnation.value();
+  setup.machine.site = o.site.empty() ? cat("peer-", base::to_hex(setup.incarnation)) : o.site;
+  setup.machine.shard = o.shard;
+  setup.machine.shards = o.shards;
+  setup.machine.start_peers = o.start_peers;
+  setup.machine.master_grace = o.master_grace;
+  return setup;
+}
+
+std::vector<std::string> advertised(const ConnectOptions& o, const net::Address& bound,
+                                    const std::vector<net::Address>& master) {
+  std::vector<std::string> addresses;
+  for (const std::string& text : o.advertise) {
+    auto parsed = net::parse_address(text);
+    if (!parsed.ok()) continue;
+    if (parsed.value().port == 0) parsed.value().port = bound.port;
+    addresses.push_back(net::to_text(parsed.value()));
+  }
+  if (!addresses.empty()) return addresses;
+  net::Address told = bound;
+  const bool wildcard = told.host.empty() || told.host == "0.0.0.0" || told.host == "::";
+  for (std::size_t i = 0; wildcard && i < master.size(); ++i) {
+    told.host = local_address_towards(master[i]);
+    if (!told.host.empty()) break;
+  }
+  if (!told.host.empty()) addresses.push_back(net::to_text(told));
+  return addresses;
+}
+
+}  // namespace jccl::peer

@@ -1,0 +1,29 @@
+// Turns what a user asked for into what the threads need: addresses, credentials, exposure checks.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "net/address.h"
+#include "net/credentials.h"
+#include "peer/communicator.h"
+#include "protocol/peer_machine.h"
+
+namespace jccl::peer {
+
+struct Setup {
+  std::vector<net::Address> master;
+  std::optional<net::Address> bind;  // none: this peer can only dial out
+  net::Credentials credentials;
+  protocol::PeerOptions machine;
+  base::Incarnation incarnation = 0;
+};
+
+base::Result<Setup> make_setup(const ConnectOptions& options);
+
+// What others are told to dial, once the port is known.
+std::vector<std::string> advertised(const ConnectOptions& options, const net::Address& bound,
+                                    const std::vector<net::Address>& master);
+
+}  // namespace jccl::peer

@@ -1,0 +1,335 @@
+// See control.h.
+#include "peer/control.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/text.h"
+#include "net/credentials.h"
+#include "wire/codec.h"
+
+namespace jccl::peer {
+namespace {
+
+using base::cat;
+using base::Code;
+using base::Status;
+
+}  // namespace
+
+Control::Control(net::Loop& loop, net::Loop& data_loop, Plane& plane, Config config)
+    : loop_(loop),
+      data_loop_(data_loop),
+      plane_(plane),
+      config_(std::move(config)),
+      machine_(config_.machine, config_.incarnation, loop.now()) {}
+
+Control::~Control() {
+  loop_.cancel(timer_);
+  dial_.reset();
+  stream_.reset();
+}
+
+void Control::begin() {
+  loop_.post([this] {
+    update_view();
+    apply(machine_.start(loop_.now()));
+  });
+}
+
+void Control::on(protocol::PeerEvent event) { apply(machine_.on(event, loop_.now())); }
+
+void Control::call(const protocol::Call& call, CallRef record) {
+  loop_.post([this, call, record] {
+    calls_[call.tag] = record;
+    tags_.insert(call.tag);
+    on(call);
+  });
+}
+
+void Control::cancel_all() {
+  loop_.post([this] {
+    std::vector<wire::Tag> open;
+    for (const auto& [tag, call] : calls_) open.push_back(tag);
+    for (const wire::Tag& tag : open) on(protocol::CancelCall{tag});
+    std::map<wire::Tag, SyncRef> syncs = std::move(syncs_);
+    syncs_.clear();
+    for (const auto& [tag, record] : syncs) {
+      data_loop_.post([this, tag = tag] { plane_.stop_fetch(tag); });
+      std::lock_guard lock(mutex_);
+      record->status = {Code::kAborted, cat("synchronising '", tag, "' was interrupted")};
+      record->done = true;
+    }
+    changed_.notify_all();
+  });
+}
+
+void Control::sync(const protocol::SyncCall& call, SyncRef record) {
+  loop_.post([this, call, record] {
+    syncs_[call.tag] = record;
+    tags_.insert(call.tag);
+    on(call);
+  });
+}
+
+void Control::published(const wire::Held& held) {
+  loop_.post([this, held] {
+    tags_.insert(held.tag);
+    on(protocol::PublishState{held});
+  });
+}
+
+void Control::depart() {
+  loop_.post([this] { on(protocol::Depart{}); });
+}
+
+bool Control::needs_resync(const wire::Tag& tag) {
+  bool answer = false;
+  loop_.call([&] { answer = machine_.needs_resync(tag); });
+  return answer;
+}
+
+std::string Control::waiting_for() {
+  std::string text;
+  loop_.call([&] {
+    for (const auto& [tag, call] : calls_) {
+      const std::string what = machine_.waiting_for(tag, loop_.now());
+      text += cat(text.empty() ? "" : "; ", tag, ": ", what);
+    }
+    for (const auto& [tag, record] : syncs_) {
+      const std::string what = machine_.waiting_for(tag, loop_.now());
+      text += cat(text.empty() ? "" : "; ", tag, ": ", what);
+    }
+  });
+  return text;
+}
+
+void Control::attempt_done(const wire::Attempt& attempt, const base::Digest& result) {
+  loop_.post([this, attempt, result] { on(protocol::AttemptDone{attempt, result}); });
+}
+
+void Control::attempt_failed(const wire::Attempt& attempt, Code cause, base::PeerId peer,
+                             std::string text) {
+  loop_.post([this, attempt, cause, peer, text = std::move(text)] {
+    on(protocol::AttemptFailed{attempt, cause, peer, text});
+  });
+}
+
+void Control::fetched(const wire::Held& held) {
+  loop_.post([this, held] { on(protocol::FetchDone{held}); });
+}
+
+void Control::fetch_failed(const wire::Tag& tag, std::string text) {
+  loop_.post([this, tag, text = std::move(text)] { on(protocol::FetchFailed{tag, text}); });
+}
+
+// Carries out effects in their order. Everything that concerns the data thread goes there in one
+// post each, so that its order holds there too: a call completes after its commit was written.
+void Control::apply(protocol::PeerEffects effects) {
+  for (const wire::Attempt& attempt : effects.discard) {
+    data_loop_.post([this, attempt] { plane_.discard(attempt); });
+  }
+  if (effects.roster) {
+    data_loop_.post([this, roster = *effects.roster] { plane_.set_roster(roster); });
+    std::lock_guard lock(mutex_);
+    view_.sites.clear();
+    for (const wire::Member& member : effects.roster->members) {
+      if (std::find(view_.sites.begin(), view_.sites.end(), member.site) == view_.sites.end()) {
+        view_.sites.push_back(member.site);
+      }
+    }
+  }
+  for (const protocol::RunAttempt& order : effects.run) {
+    const auto found = calls_.find(order.start.round.tag);
+    if (found == calls_.end()) {
+      attempt_failed(order.start.attempt, Code::kAborted, 0, "no such call is open here");
+      continue;
+    }
+    data_loop_.post([this, order, call = found->second] { plane_.run(order, call); });
+  }
+  for (const wire::Attempt& attempt : effects.commit) {
+    data_loop_.post([this, attempt] { plane_.commit(attempt); });
+  }
+  for (const protocol::CompleteCall& done : effects.complete) complete(done);
+  for (const protocol::FetchSnapshot& order : effects.fetch) {
+    const auto found = syncs_.find(order.want.tag);
+    if (found == syncs_.end()) continue;
+    data_loop_.post([this, order, record = found->second] { plane_.fetch(order, record->layout); });
+  }
+  for (const protocol::CompleteSync& done : effects.synced) synced(done);
+  for (const wire::Message& message : effects.send) send(message);
+  if (effects.broken) {
+    std::lock_guard lock(mutex_);
+    view_.broken = *effects.broken;
+  }
+  if (effects.departed) {
+    std::lock_guard lock(mutex_);
+    view_.departed = true;
+  }
+  if (effects.disconnect) disconnect();
+  arm(effects.wake);
+  update_view();
+  if (effects.rejoin) {
+    const auto fresh = net::random_u64();
+    if (fresh.ok()) on(protocol::NewLife{fresh.value()});
+  }
+  if (effects.connect) connect();
+}
+
+void Control::update_view() {
+  const wire::RunId run = machine_.run();
+  const base::Incarnation incarnation = machine_.incarnation();
+  bool fresh = false;
+  {
+    std::lock_guard lock(mutex_);
+    fresh = view_.run != run || view_.incarnation != incarnation;
+    view_.run = run;
+    view_.incarnation = incarnation;
+    view_.id = machine_.id();
+    view_.epoch = machine_.epoch();
+    view_.welcomed = view_.welcomed || machine_.epoch() > 0;
+  }
+  changed_.notify_all();
+  if (!fresh) return;
+  const bool dialled = !config_.machine.addresses.empty();
+  data_loop_.post([this, run, incarnation, dialled] { plane_.set_self(run, incarnation, dialled); });
+}
+
+void Control::complete(const protocol::CompleteCall& done) {
+  const auto found = calls_.find(done.tag);
+  if (found == calls_.end()) return;
+  const CallRef call = found->second;
+  calls_.erase(found);
+  data_loop_.post([this, call, done] { finish_call(call, done); });
+}
+
+// On the data thread, after the commit or discard of the call's last attempt.
+void Control::finish_call(const CallRef& call, const protocol::CompleteCall& done) {
+  plane_.release(call);
+  if (!done.status.ok()) {
+    const bool same_size = call->options.collective != Collective::kAllGather;
+    for (const Leaf& leaf : call->leaves) {
+      if (leaf.out == nullptr || leaf.out == leaf.in || !same_size || leaf.count == 0) continue;
+      std::memcpy(leaf.out, leaf.in, leaf.count * codec::size_of(leaf.dtype));
+    }
+  }
+  {
+    std::lock_guard lock(mutex_);
+    RoundResult& result = call->result;
+    result.status = done.status;
+    result.n = done.n;
+    result.world = done.world;
+    result.epoch = done.epoch;
+    result.attempts = done.attempts;
+    for (const wire::Contributor& c : done.contributors) {
+      result.contributors.push_back(c.id);
+      result.weights.push_back(c.weight);
+    }
+    result.sent_bytes = call->sent_bytes;
+    result.received_bytes = call->received_bytes;
+    result.scatter_first = call->scatter_first;
+    result.scatter_count = call->scatter_count;
+    result.elapsed = data_loop_.now() - call->begun;
+    call->done = true;
+    if (done.status.ok()) ++view_.rounds_committed;
+    if (done.attempts > 1) view_.rounds_retried += done.attempts - 1;
+  }
+  changed_.notify_all();
+}
+
+void Control::synced(const protocol::CompleteSync& done) {
+  const auto found = syncs_.find(done.tag);
+  if (found == syncs_.end()) return;
+  const SyncRef record = found->second;
+  syncs_.erase(found);
+  if (!done.status.ok()) data_loop_.post([this, tag = done.tag] { plane_.stop_fetch(tag); });
+  {
+    std::lock_guard lock(mutex_);
+    record->status = done.status;
+    record->held = done.held;
+    record->done = true;
+  }
+  changed_.notify_all();
+}
+
+void Control::connect() {
+  ++connection_;
+  stream_.reset();
+  const std::uint64_t connection = connection_;
+  dial_ = net::dial(loop_, config_.master, config_.credentials, {},
+                    [this, connection](base::Result<std::unique_ptr<net::ByteStream>> stream) {
+                      if (connection != connection_) return;
+                      if (stream.ok()) {
+                        connected(std::move(stream.value()));
+                      } else {
+                        lost(stream.status());
+                      }
+                    });
+}
+
+void Control::connected(std::unique_ptr<net::ByteStream> stream) {
+  const std::uint64_t connection = connection_;
+  stream_ = std::make_unique<net::FramedStream>(loop_, std::move(stream));
+  stream_->authenticated();  // we chose whom to dial
+  stream_->start(
+      [this, connection](base::ByteView frame) {
+        if (connection != connection_) return;
+        auto message = wire::decode(frame);
+        if (!message.ok()) {
+          lost({Code::kCorrupt, cat("the master sent nonsense: ", message.status().text)});
+          return;
+        }
+        on(protocol::FromMaster{std::move(message.value())});
+      },
+      [this, connection](Status cause) {
+        if (connection == connection_) lost(std::move(cause));
+      });
+  on(protocol::Connected{});
+}
+
+void Control::disconnect() {
+  ++connection_;
+  if (stream_) stream_->finish();
+  stream_.reset();
+  dial_.reset();
+}
+
+void Control::lost(Status cause) {
+  ++connection_;
+  stream_.reset();
+  dial_.reset();
+  {
+    std::lock_guard lock(mutex_);
+    view_.last_error = cause;
+  }
+  on(protocol::Disconnected{std::move(cause)});
+}
+
+void Control::send(const wire::Message& message) {
+  if (!stream_) return;  // the machine sends again after it reconnected
+  const Status sent = stream_->send(wire::encode(message));
+  if (sent.ok()) return;
+  loop_.post([this, sent, connection = connection_] {  // not in the middle of other effects
+    if (connection == connection_) lost(sent);
+  });
+}
+
+void Control::arm(base::Time wake) {
+  if (wake == timer_at_ && timer_ != 0) return;
+  loop_.cancel(timer_);
+  timer_ = 0;
+  timer_at_ = wake;
+  if (wake == base::kNever) return;
+  timer_ = loop_.run_after(std::max<base::Duration>(0, wake - loop_.now()), [this] {
+    timer_ = 0;
+    timer_at_ = base::kNever;
+    beat();
+  });
+}
+
+void Control::beat() {
+  on(protocol::Progress{plane_.progress()});
+  on(protocol::PeerTick{});
+}
+
+}  // namespace jccl::peer

@@ -1,0 +1,113 @@
+// The control thread of a communicator: drives the peer machine over the connection to the master
+// and turns its effects into orders for the data thread and results for the users' threads.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "net/dial.h"
+#include "net/frames.h"
+#include "net/loop.h"
+#include "peer/call.h"
+#include "peer/plane.h"
+#include "protocol/peer_machine.h"
+
+namespace jccl::peer {
+
+struct SyncRecord {
+  wire::Tag tag;
+  snapshot::Layout layout;  // of the user's leaves
+  base::Status status;
+  wire::Held held;
+  bool done = false;
+};
+using SyncRef = std::shared_ptr<SyncRecord>;
+
+// What users' threads may see without asking the control thread.
+struct ControlView {
+  bool welcomed = false;
+  bool departed = false;
+  base::Status broken;      // terminal
+  base::Status last_error;  // of the connection to the master
+  base::RunId run{};
+  base::Incarnation incarnation = 0;
+  base::PeerId id = 0;
+  std::uint64_t epoch = 0;
+  std::vector<std::string> sites;
+  std::uint64_t rounds_committed = 0, rounds_retried = 0;
+};
+
+class Control {
+ public:
+  struct Config {
+    protocol::PeerOptions machine;
+    base::Incarnation incarnation = 0;
+    std::vector<net::Address> master;
+    net::Credentials credentials;
+  };
+
+  Control(net::Loop& loop, net::Loop& data_loop, Plane& plane, Config config);
+  ~Control();  // on the loop's thread, or while it does not run
+
+  // From any thread.
+  void begin();
+  void call(const protocol::Call& call, CallRef record);
+  void cancel_all();
+  void sync(const protocol::SyncCall& call, SyncRef record);
+  void published(const wire::Held& held);
+  void depart();
+  bool needs_resync(const wire::Tag& tag);  // asks the control thread
+  std::string waiting_for();
+
+  // Guards the view, the results of calls and syncs; notified at each change.
+  std::mutex& mutex() { return mutex_; }
+  std::condition_variable& changed() { return changed_; }
+  const ControlView& view() const { return view_; }
+
+  // Events of the data thread.
+  void attempt_done(const wire::Attempt& attempt, const base::Digest& result);
+  void attempt_failed(const wire::Attempt& attempt, base::Code cause, base::PeerId peer,
+                      std::string text);
+  void fetched(const wire::Held& held);
+  void fetch_failed(const wire::Tag& tag, std::string text);
+
+ private:
+  void on(protocol::PeerEvent event);
+  void apply(protocol::PeerEffects effects);
+  void complete(const protocol::CompleteCall& done);
+  void finish_call(const CallRef& call, const protocol::CompleteCall& done);
+  void synced(const protocol::CompleteSync& done);
+  void connect();
+  void connected(std::unique_ptr<net::ByteStream> stream);
+  void disconnect();
+  void lost(base::Status cause);
+  void send(const wire::Message& message);
+  void update_view();
+  void arm(base::Time wake);
+  void beat();
+
+  net::Loop& loop_;
+  net::Loop& data_loop_;
+  Plane& plane_;
+  Config config_;
+  protocol::PeerMachine machine_;
+  std::unique_ptr<net::Dial> dial_;
+  std::unique_ptr<net::FramedStream> stream_;
+  std::uint64_t connection_ = 0;
+  net::TimerId timer_ = 0;
+  base::Time timer_at_ = base::kNever;
+  std::map<wire::Tag, CallRef> calls_;
+  std::map<wire::Tag, SyncRef> syncs_;
+  std::set<std::string> tags_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  ControlView view_;
+};
+
+}  // namespace jccl::peer

@@ -1,0 +1,331 @@
+// See link_table.h.
+#include "peer/link_table.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+
+namespace jccl::peer {
+namespace {
+
+using base::cat;
+using base::Code;
+using base::Incarnation;
+using base::Status;
+
+constexpr base::Duration kBackoffMin = 20 * base::kMillisecond;
+constexpr base::Duration kBackoffMax = base::kSecond;
+
+}  // namespace
+
+class LinkTable::Sink : public net::DataSink {
+ public:
+  Sink(LinkOwner* owner, Incarnation from) : owner_(owner), from_(from) {}
+  net::Placement place(base::ByteView header) override { return owner_->place(from_, header); }
+  Status arrived(base::ByteView header) override { return owner_->arrived(from_, header); }
+  void lost(base::ByteView header) override { owner_->lost(from_, header); }
+
+ private:
+  LinkOwner* owner_;
+  Incarnation from_;
+};
+
+struct LinkTable::Entry {
+  wire::Member member;
+  std::unique_ptr<Sink> sink;
+  std::unique_ptr<net::Link> link;
+  std::unique_ptr<net::Dial> dial;
+  std::deque<std::uint64_t> queue;  // keys of frames not yet made
+  std::size_t in_link = 0;          // frames made and not yet sent
+  bool pumping = false;
+  bool loopback = true;
+  bool ever_linked = false;
+  base::Duration backoff = kBackoffMin;
+  base::Time dial_at = 0;
+  base::Time down_since = 0;
+  Status last_error;
+};
+
+struct LinkTable::Pending {
+  std::unique_ptr<net::FramedStream> stream;
+};
+
+LinkTable::LinkTable(net::Loop& loop, LinkTableOptions options, LinkOwner* owner)
+    : loop_(loop), options_(std::move(options)), owner_(owner) {}
+
+LinkTable::~LinkTable() = default;
+
+Status LinkTable::listen(const net::Address& bind) {
+  auto listener = net::Listener::open(loop_, bind, options_.credentials, {},
+                                      [this](net::Accepted a) { accepted(std::move(a)); });
+  if (!listener.ok()) return listener.status();
+  listener_ = std::move(listener.value());
+  return {};
+}
+
+std::uint16_t LinkTable::port() const { return listener_ ? listener_->port() : 0; }
+
+void LinkTable::set_self(const base::RunId& run, Incarnation incarnation, bool can_be_dialled) {
+  run_ = run;
+  can_be_dialled_ = can_be_dialled;
+  if (incarnation == self_) return;
+  self_ = incarnation;  // a new life: the old one's links and ticket are worth nothing
+  self_id_ = 0;
+  ticket_ = 0;
+  entries_.clear();
+  members_.clear();
+}
+
+void LinkTable::set_members(const std::vector<wire::Member>& members) {
+  members_.clear();
+  for (const wire::Member& member : members) {
+    members_.insert(member.incarnation);
+    if (member.incarnation != self_) continue;
+    self_id_ = member.id;
+    ticket_ = member.ticket;
+  }
+  if (self_id_ == 0) return;  // an observer has links to holders only
+  for (const wire::Member& member : members) {
+    if (member.incarnation != self_) use(member);
+  }
+  tick(loop_.now());
+}
+
+void LinkTable::use(const wire::Member& member) { dial_if_needed(entry(member)); }
+
+LinkTable::Entry& LinkTable::entry(const wire::Member& member) {
+  auto& slot = entries_[member.incarnation];
+  if (!slot) {
+    slot = std::make_unique<Entry>();
+    slot->member = member;
+    slot->down_since = loop_.now();
+    slot->sink = std::make_unique<Sink>(owner_, member.incarnation);
+    const Incarnation peer = member.incarnation;
+    net::LinkEvents events;
+    events.on_sent = [this, peer](std::uint64_t) {
+      const auto found = entries_.find(peer);
+      if (found == entries_.end()) return;
+      if (found->second->in_link > 0) --found->second->in_link;
+      pump(*found->second);
+    };
+    events.on_stripe_lost = [this, peer](const net::StripeLoss& loss) { stripe_lost(peer, loss); };
+    events.on_dead = [this, peer](Status why) {
+      const auto found = entries_.find(peer);
+      if (found == entries_.end()) return;
+      found->second->down_since = loop_.now();
+      found->second->last_error = std::move(why);
+      dial_if_needed(*found->second);
+    };
+    net::LinkOptions options;
+    options.header_bytes = wire::kFrameHeaderBytes;
+    slot->link = std::make_unique<net::Link>(loop_, options, slot->sink.get(), std::move(events));
+  } else if (member.id != 0) {
+    slot->member = member;
+  }
+  return *slot;
+}
+
+std::uint32_t LinkTable::stripes_wanted(const Entry& entry) const {
+  if (options_.stripes > 0) return std::min(options_.stripes, base::kStripesMax);
+  return entry.loopback ? 2 : 8;
+}
+
+bool LinkTable::should_dial(const Entry& entry) const {
+  if (entry.member.addresses.empty()) return false;
+  if (!can_be_dialled_ || self_id_ < entry.member.id) return true;
+  // The appointed side has had its time.
+  return entry.link->stripe_count() == 0 && owner_->wanted(entry.member.incarnation) &&
+         loop_.now() - entry.down_since > options_.repair_max / 2;
+}
+
+void LinkTable::dial_if_needed(Entry& entry) {
+  if (entry.dial || !should_dial(entry) || loop_.now() < entry.dial_at) return;
+  const std::size_t have = entry.link->stripe_count();
+  if (have > 0 && have >= stripes_wanted(entry)) return;
+  std::vector<net::Address> addresses;
+  for (const std::string& text : entry.member.addresses) {
+    auto address = net::parse_address(text);
+    if (address.ok()) addresses.push_back(address.value());
+  }
+  const Incarnation peer = entry.member.incarnation;
+  entry.dial = net::dial(loop_, std::move(addresses), options_.credentials, {},
+                         [this, peer](auto stream) { dialled(peer, std::move(stream)); });
+}
+
+void LinkTable::dialled(Incarnation peer, base::Result<std::unique_ptr<net::ByteStream>> stream) {
+  const auto found = entries_.find(peer);
+  if (found == entries_.end()) return;
+  Entry& e = *found->second;
+  const std::unique_ptr<net::Dial> ended = std::move(e.dial);
+  if (!stream.ok()) {
+    e.last_error = stream.status();
+    e.dial_at = loop_.now() + e.backoff;
+    e.backoff = std::min(2 * e.backoff, kBackoffMax);
+    if (e.link->stripe_count() == 0 && owner_->wanted(peer) && e.backoff > 2 * kBackoffMin) {
+      owner_->link_failed(peer, e.last_error);
+    }
+    return;
+  }
+  wire::LinkHello hello;
+  hello.run = run_;
+  hello.from = self_;
+  hello.to = peer;
+  hello.ticket = e.member.ticket;
+  hello.stripe = static_cast<std::uint16_t>(e.link->stripe_count());
+  hello.stripes = static_cast<std::uint16_t>(stripes_wanted(e));
+  net::FramedStream framed(loop_, std::move(stream.value()));
+  if (!framed.send(wire::encode(hello)).ok()) return;
+  if (auto taken = framed.take()) add_stripe(e, std::move(taken));
+  dial_if_needed(e);
+}
+
+void LinkTable::accepted(net::Accepted accepted) {
+  const std::uint64_t id = next_pending_++;
+  net::FramedOptions options;
+  options.hello_by = accepted.adopt_by;
+  options.pending = std::move(accepted.pending);
+  auto pending = std::make_unique<Pending>();
+  pending->stream =
+      std::make_unique<net::FramedStream>(loop_, std::move(accepted.stream), options);
+  net::FramedStream* stream = pending->stream.get();
+  pending_[id] = std::move(pending);
+  stream->start([this, id](base::ByteView frame) { hello(id, frame); },
+                [this, id](Status) { pending_.erase(id); });
+}
+
+// A connection that is not exactly from whom the master named to us closes without an answer.
+void LinkTable::hello(std::uint64_t id, base::ByteView frame) {
+  const auto found = pending_.find(id);
+  if (found == pending_.end()) return;
+  const std::unique_ptr<Pending> pending = std::move(found->second);
+  pending_.erase(found);
+  const auto hello = wire::decode_link_hello(frame);
+  if (!hello.ok()) return;
+  const wire::LinkHello& h = hello.value();
+  const bool ours = h.version == wire::kVersion && h.run == run_ && h.to == self_ &&
+                    ticket_ != 0 && h.ticket == ticket_ && h.from != self_;
+  if (!ours) return;
+  pending->stream->authenticated();
+  std::unique_ptr<net::ByteStream> stream = pending->stream->take();
+  if (!stream) return;
+  wire::Member stranger;  // a joiner that fetches: not a member yet
+  stranger.incarnation = h.from;
+  Entry& e = entry(stranger);
+  if (e.link->stripe_count() >= base::kStripesMax) return;
+  add_stripe(e, std::move(stream));
+}
+
+void LinkTable::add_stripe(Entry& e, std::unique_ptr<net::ByteStream> stream) {
+  e.loopback = stream->remote_is_loopback();
+  e.ever_linked = true;
+  e.backoff = kBackoffMin;
+  e.link->add_stripe(std::move(stream));
+  pump(e);
+}
+
+void LinkTable::stripe_lost(Incarnation peer, const net::StripeLoss& loss) {
+  const auto found = entries_.find(peer);
+  if (found == entries_.end()) return;
+  Entry& e = *found->second;
+  // Whatever may not have arrived is made and sent again; receivers drop what they have.
+  for (auto key = loss.keys.rbegin(); key != loss.keys.rend(); ++key) e.queue.push_front(*key);
+  e.in_link = static_cast<std::size_t>(e.link->stats().frames_queued);
+  e.last_error = loss.status;
+  e.dial_at = loop_.now() + (e.link->stripe_count() == 0 ? 0 : e.backoff);
+  dial_if_needed(e);
+  pump(e);
+}
+
+void LinkTable::enqueue(Incarnation to, std::uint64_t key) {
+  const auto found = entries_.find(to);
+  if (found == entries_.end()) return;  // gone: the attempt is failed by whoever waits for it
+  found->second->queue.push_back(key);
+  dial_if_needed(*found->second);
+  pump(*found->second);
+}
+
+void LinkTable::pump(Entry& e) {
+  if (e.pumping) return;  // produce() may enqueue
+  e.pumping = true;
+  const std::size_t room = 2 * e.link->stripe_count() + 1;
+  while (e.link->stripe_count() > 0 && e.in_link < room && !e.queue.empty()) {
+    const std::uint64_t key = e.queue.front();
+    e.queue.pop_front();
+    auto frame = owner_->produce(e.member.incarnation, key);
+    if (!frame) continue;
+    frame->key = key;
+    ++e.in_link;
+    e.link->send(std::move(*frame));
+  }
+  e.pumping = false;
+}
+
+void LinkTable::abandon(const std::function<bool(std::uint64_t)>& key,
+                        const std::function<bool(base::ByteView)>& header) {
+  for (auto& [incarnation, e] : entries_) {
+    std::erase_if(e->queue, key);
+    e->link->drop_queued(key);
+    e->link->abandon_sending(key);
+    e->link->abandon_receiving(header);
+    e->link->forget(key);
+    e->in_link = static_cast<std::size_t>(e->link->stats().frames_queued);
+    for (const auto& stripe : e->link->stats().stripes) e->in_link += stripe.sending ? 1 : 0;
+    pump(*e);
+  }
+}
+
+void LinkTable::forget(const std::function<bool(std::uint64_t)>& key) {
+  for (auto& [incarnation, e] : entries_) e->link->forget(key);
+}
+
+bool LinkTable::has_queued(const std::function<bool(std::uint64_t)>& key) const {
+  for (const auto& [incarnation, e] : entries_) {
+    if (e->in_link > 0 || std::any_of(e->queue.begin(), e->queue.end(), key)) return true;
+  }
+  return false;
+}
+
+void LinkTable::resume() {
+  for (auto& [incarnation, e] : entries_) e->link->resume();
+}
+
+void LinkTable::tick(base::Time now) {
+  for (auto it = entries_.begin(); it != entries_.end();) {
+    Entry& e = *it->second;
+    const bool wanted = owner_->wanted(it->first);
+    const bool member = members_.count(it->first) > 0;
+    const bool idle_stranger = !member && !wanted && e.queue.empty();
+    if (idle_stranger && (e.link->stripe_count() == 0 || e.member.id != 0)) {
+      it = entries_.erase(it);
+      continue;
+    }
+    dial_if_needed(e);
+    if (wanted && e.link->stripe_count() == 0 && now - e.down_since > options_.repair_max) {
+      e.down_since = now;
+      owner_->link_failed(it->first, e.last_error.ok()
+                                         ? Status(Code::kLinkLost, "no connection could be made")
+                                         : e.last_error);
+    }
+    ++it;
+  }
+}
+
+base::Time LinkTable::last_received(Incarnation peer) const {
+  const auto found = entries_.find(peer);
+  if (found == entries_.end()) return 0;
+  base::Time latest = 0;
+  for (const auto& stripe : found->second->link->stats().stripes) {
+    latest = std::max(latest, stripe.stream.received_at);
+  }
+  return latest;
+}
+
+std::string LinkTable::describe(Incarnation peer) const {
+  const auto found = entries_.find(peer);
+  if (found == entries_.end()) return "no link";
+  const Entry& e = *found->second;
+  return cat(e.link->stripe_count(), " stripes, ", e.queue.size() + e.in_link, " frames to send",
+             e.last_error.ok() ? "" : cat(", last error: ", e.last_error.text));
+}
+
+}  // namespace jccl::peer

@@ -1,0 +1,101 @@
+// The links of one peer: who dials whom, hellos, stripes, repair, and one queue of frames-to-make
+// per link, so that a frame is encoded only when its link has room. Knows incarnations and keys,
+// not attempts. Confined to the data thread.
+//
+// Who dials: the lower id, if the other can be dialled; a peer that cannot be dialled always dials
+// itself. If the appointed side does not manage, the other tries too.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "net/dial.h"
+#include "net/link.h"
+#include "net/listener.h"
+#include "wire/codec.h"
+#include "wire/messages.h"
+
+namespace jccl::peer {
+
+class LinkOwner {
+ public:
+  virtual ~LinkOwner() = default;
+  virtual net::Placement place(base::Incarnation from, base::ByteView header) = 0;
+  virtual base::Status arrived(base::Incarnation from, base::ByteView header) = 0;
+  virtual void lost(base::Incarnation from, base::ByteView header) = 0;
+  // Makes the frame named by `key`; nullopt: no longer wanted.
+  virtual std::optional<net::OutFrame> produce(base::Incarnation to, std::uint64_t key) = 0;
+  // No stripe is left and repair did not succeed. Queued keys stay queued.
+  virtual void link_failed(base::Incarnation peer, const base::Status& why) = 0;
+  virtual bool wanted(base::Incarnation peer) const = 0;  // an attempt or fetch uses the link
+};
+
+struct LinkTableOptions {
+  net::Credentials credentials;
+  std::uint32_t stripes = 0;  // 0: 2 on loopback, 8 elsewhere
+  base::Duration repair_max = base::kSecond;
+};
+
+class LinkTable {
+ public:
+  LinkTable(net::Loop& loop, LinkTableOptions options, LinkOwner* owner);
+  ~LinkTable();
+
+  base::Status listen(const net::Address& bind);
+  std::uint16_t port() const;
+
+  void set_self(const base::RunId& run, base::Incarnation incarnation, bool can_be_dialled);
+  // The membership, and what this peer's own ticket is. Links to others stay until unused.
+  void set_members(const std::vector<wire::Member>& members);
+  void use(const wire::Member& member);  // e.g. a holder, before this peer is a member
+
+  void enqueue(base::Incarnation to, std::uint64_t key);
+  // Nothing of the keys (frames) for which the predicate holds is sent or received any more, and
+  // nothing points at the owner's memory on return.
+  void abandon(const std::function<bool(std::uint64_t)>& key,
+               const std::function<bool(base::ByteView)>& header);
+  void forget(const std::function<bool(std::uint64_t)>& key);
+  bool has_queued(const std::function<bool(std::uint64_t)>& key) const;
+  void resume();  // asks again about paused stripes
+  void tick(base::Time now);
+  base::Time last_received(base::Incarnation peer) const;  // 0: no link
+  std::string describe(base::Incarnation peer) const;
+
+ private:
+  struct Entry;
+  class Sink;
+  struct Pending;
+
+  Entry& entry(const wire::Member& member);
+  bool should_dial(const Entry& entry) const;
+  void dial_if_needed(Entry& entry);
+  void dialled(base::Incarnation peer, base::Result<std::unique_ptr<net::ByteStream>> stream);
+  void accepted(net::Accepted accepted);
+  void hello(std::uint64_t pending, base::ByteView frame);
+  void add_stripe(Entry& entry, std::unique_ptr<net::ByteStream> stream);
+  void stripe_lost(base::Incarnation peer, const net::StripeLoss& loss);
+  void pump(Entry& entry);
+  std::uint32_t stripes_wanted(const Entry& entry) const;
+
+  net::Loop& loop_;
+  LinkTableOptions options_;
+  LinkOwner* owner_;
+  base::RunId run_{};
+  base::Incarnation self_ = 0;
+  base::PeerId self_id_ = 0;
+  std::uint64_t ticket_ = 0;
+  bool can_be_dialled_ = false;
+  std::unique_ptr<net::Listener> listener_;
+  std::map<base::Incarnation, std::unique_ptr<Entry>> entries_;
+  std::set<base::Incarnation> members_;
+  std::map<std::uint64_t, std::unique_ptr<Pending>> pending_;
+  std::uint64_t next_pending_ = 1;
+};
+
+}  // namespace jccl::peer

@@ -1,0 +1,316 @@
+// See plane.h.
+#include "peer/plane.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+
+namespace jccl::peer {
+namespace {
+
+using base::cat;
+using base::Code;
+using base::Incarnation;
+using base::PeerId;
+using base::Status;
+using net::Placement;
+using wire::FrameKind;
+
+constexpr base::Duration kTick = 100 * base::kMillisecond;
+constexpr std::uint32_t kSnapshotSlot = 0;  // keys of snapshot frames
+constexpr int kChunkBits = 29;
+
+std::uint64_t key_of(std::uint32_t slot, WorkItem item) {
+  return (std::uint64_t{slot} << 32) |
+         (static_cast<std::uint64_t>(item.kind) << kChunkBits) | item.chunk;
+}
+std::uint32_t slot_of(std::uint64_t key) { return static_cast<std::uint32_t>(key >> 32); }
+WorkItem item_of(std::uint64_t key) {
+  const auto low = static_cast<std::uint32_t>(key);
+  return {static_cast<FrameKind>(low >> kChunkBits), low & ((1U << kChunkBits) - 1)};
+}
+
+bool is_snapshot(FrameKind kind) {
+  return kind == FrameKind::kSnapshotAsk || kind == FrameKind::kSnapshotPart ||
+         kind == FrameKind::kSnapshotGone;
+}
+
+LinkTableOptions link_options(const PlaneOptions& options) {
+  LinkTableOptions links;
+  links.credentials = options.credentials;
+  links.stripes = options.stripes;
+  links.repair_max = std::min(options.silence, base::kSecond);
+  return links;
+}
+
+}  // namespace
+
+Plane::Plane(net::Loop& loop, PlaneOptions options, SnapshotStore* store, PlaneEvents events)
+    : loop_(loop),
+      options_(options),
+      events_(std::move(events)),
+      links_(loop, link_options(options), this),
+      snapshots_(store, &pool_, this) {
+  timer_ = loop_.run_after(kTick, [this] { tick(); });
+}
+
+Plane::~Plane() {
+  loop_.cancel(timer_);
+  for (auto& [attempt, running] : running_) drop_frames(running);
+}
+
+void Plane::set_self(const base::RunId& run, Incarnation incarnation, bool can_be_dialled) {
+  self_ = incarnation;
+  links_.set_self(run, incarnation, can_be_dialled);
+}
+
+void Plane::set_roster(const wire::Roster& roster) {
+  roster_ = roster;
+  self_id_ = 0;
+  for (const wire::Member& member : roster.members) {
+    if (member.incarnation == self_) self_id_ = member.id;
+  }
+  links_.set_members(roster.members);
+}
+
+void Plane::run(const protocol::RunAttempt& order, CallRef call) {
+  const wire::Attempt attempt = order.start.attempt;
+  newest_ = std::max(newest_, attempt);
+  Running& running = running_[attempt];
+  running.slot = next_slot_++;
+  running.begun = loop_.now();
+  by_slot_[running.slot] = attempt;
+  for (const wire::Member& member : roster_.members) {
+    running.incarnations[member.id] = member.incarnation;
+  }
+  running.run = std::make_unique<AttemptRun>(order.start, self_id_, std::move(call), &pool_,
+                                             options_.chunk_bytes,
+                                             static_cast<AttemptHost*>(this));
+  const Status ready = running.run->prepare();
+  if (!ready.ok()) {
+    attempt_failed(attempt, Code::kAborted, 0, ready.text);
+    return;
+  }
+  running.run->begin();
+  links_.resume();
+}
+
+void Plane::drop_frames(const Running& running) {
+  const std::uint32_t slot = running.slot;
+  const wire::Attempt attempt = running.run->start().attempt;
+  links_.abandon([slot](std::uint64_t key) { return slot_of(key) == slot; },
+                 [attempt](base::ByteView header) {
+                   const auto h = wire::decode_frame_header(header);
+                   return h.ok() && h.value().attempt == attempt && !is_snapshot(h.value().kind);
+                 });
+}
+
+void Plane::discard(const wire::Attempt& attempt) {
+  const auto found = running_.find(attempt);
+  if (found == running_.end()) return;
+  drop_frames(found->second);
+  by_slot_.erase(found->second.slot);
+  running_.erase(found);
+  links_.resume();  // frames of the attempt that were paused are drained now
+}
+
+void Plane::commit(const wire::Attempt& attempt) {
+  const auto found = running_.find(attempt);
+  if (found == running_.end()) return;
+  found->second.run->commit();
+}
+
+void Plane::release(const CallRef& call) {
+  for (auto it = running_.begin(); it != running_.end();) {
+    Running& running = it->second;
+    if (running.run->call() != call) {
+      ++it;
+      continue;
+    }
+    // Committed results live in our own buffers and go on being served; contributions still
+    // queued point at the caller's memory and have no more use.
+    const std::uint32_t slot = running.slot;
+    const bool serve = running.run->committed();
+    if (!serve) {
+      drop_frames(running);
+      by_slot_.erase(slot);
+      it = running_.erase(it);
+      continue;
+    }
+    links_.abandon(
+        [slot](std::uint64_t key) {
+          return slot_of(key) == slot && item_of(key).kind != FrameKind::kResult;
+        },
+        [](base::ByteView) { return false; });
+    ++it;
+  }
+}
+
+void Plane::fetch(const protocol::FetchSnapshot& order, const snapshot::Layout& layout) {
+  snapshots_.fetch(order, layout, loop_.now());
+}
+
+void Plane::stop_fetch(const wire::Tag& tag) { snapshots_.stop(tag); }
+
+PeerId Plane::id_of(const Running& running, Incarnation incarnation) const {
+  for (const auto& [id, inc] : running.incarnations) {
+    if (inc == incarnation) return id;
+  }
+  return 0;
+}
+
+Placement Plane::place(Incarnation from, base::ByteView header) {
+  const auto decoded = wire::decode_frame_header(header);
+  if (!decoded.ok()) return Placement::refuse(decoded.status());
+  const wire::FrameHeader& h = decoded.value();
+  if (is_snapshot(h.kind)) return snapshots_.place(from, h);
+  const auto found = running_.find(h.attempt);
+  if (found == running_.end()) {
+    // Over already, or its START has not come yet: that pauses only this stripe.
+    if (h.attempt <= newest_) return Placement::drain(h.payload_bytes);
+    return Placement::pause();
+  }
+  const PeerId peer = id_of(found->second, from);
+  if (peer == 0) return Placement::refuse({Code::kCorrupt, "a stranger sent a data frame"});
+  return found->second.run->place(peer, h);
+}
+
+Status Plane::arrived(Incarnation from, base::ByteView header) {
+  const wire::FrameHeader h = wire::decode_frame_header(header).value();
+  progress_ += h.payload_bytes;
+  received_ += h.payload_bytes;
+  if (is_snapshot(h.kind)) return snapshots_.arrived(from, h);
+  const auto found = running_.find(h.attempt);
+  if (found == running_.end()) return {};
+  return found->second.run->arrived(id_of(found->second, from), h);
+}
+
+void Plane::lost(Incarnation from, base::ByteView header) {
+  const auto h = wire::decode_frame_header(header);
+  if (!h.ok()) return;
+  if (is_snapshot(h.value().kind)) {
+    snapshots_.lost(from, h.value());
+    return;
+  }
+  const auto found = running_.find(h.value().attempt);
+  if (found != running_.end()) {
+    found->second.run->lost(id_of(found->second, from), h.value());
+  }
+}
+
+std::optional<net::OutFrame> Plane::produce(Incarnation to, std::uint64_t key) {
+  std::optional<net::OutFrame> frame;
+  if (slot_of(key) == kSnapshotSlot) {
+    frame = snapshots_.produce(to, static_cast<std::uint32_t>(key));
+  } else {
+    const auto slot = by_slot_.find(slot_of(key));
+    if (slot == by_slot_.end()) return std::nullopt;
+    frame = running_.at(slot->second).run->produce(item_of(key));
+  }
+  if (frame) {
+    std::uint64_t bytes = 0;
+    for (const base::ByteView& part : frame->payload) bytes += part.size();
+    progress_ += bytes;
+    sent_ += bytes;
+  }
+  return frame;
+}
+
+void Plane::enqueue(const wire::Attempt& attempt, PeerId to, WorkItem item) {
+  const Running& running = running_.at(attempt);
+  const auto found = running.incarnations.find(to);
+  if (found == running.incarnations.end()) return;
+  links_.enqueue(found->second, key_of(running.slot, item));
+}
+
+void Plane::attempt_done(const wire::Attempt& attempt, const base::Digest& result) {
+  events_.attempt_done(attempt, result);
+}
+
+void Plane::attempt_failed(const wire::Attempt& attempt, Code cause, PeerId peer,
+                           std::string text) {
+  events_.attempt_failed(attempt, cause, peer, std::move(text));
+}
+
+void Plane::link_failed(Incarnation peer, const Status& why) {
+  snapshots_.link_failed(peer);
+  std::vector<std::pair<wire::Attempt, PeerId>> failed;
+  for (const auto& [attempt, running] : running_) {
+    if (running.run->done()) continue;
+    const PeerId id = id_of(running, peer);
+    const auto others = running.run->others();
+    if (std::find(others.begin(), others.end(), id) != others.end()) failed.emplace_back(attempt, id);
+  }
+  for (const auto& [attempt, id] : failed) {
+    attempt_failed(attempt, Code::kLinkLost, id, cat("link to peer ", id, ": ", why.text));
+  }
+}
+
+bool Plane::wanted(Incarnation peer) const {
+  for (const auto& [attempt, running] : running_) {
+    if (running.run->committed()) continue;
+    const PeerId id = id_of(running, peer);
+    const auto others = running.run->others();
+    if (id != 0 && std::find(others.begin(), others.end(), id) != others.end()) return true;
+  }
+  return snapshots_.uses(peer);
+}
+
+void Plane::enqueue_snapshot(Incarnation to, std::uint32_t item) {
+  links_.enqueue(to, (std::uint64_t{kSnapshotSlot} << 32) | item);
+}
+
+void Plane::fetch_ended(const wire::Tag& tag, const Status& status, const wire::Held& held) {
+  if (status.ok()) {
+    events_.fetched(held);
+  } else {
+    events_.fetch_failed(tag, status.text);
+  }
+}
+
+void Plane::tick() {
+  timer_ = loop_.run_after(kTick, [this] { tick(); });
+  const base::Time now = loop_.now();
+  links_.tick(now);
+  snapshots_.tick(now);
+  check_stalls(now);
+  // Committed attempts stay until the links have taken every result frame.
+  for (auto it = running_.begin(); it != running_.end();) {
+    const std::uint32_t slot = it->second.slot;
+    const bool serving =
+        links_.has_queued([slot](std::uint64_t key) { return slot_of(key) == slot; });
+    if (it->second.run->committed() && !serving) {
+      links_.forget([slot](std::uint64_t key) { return slot_of(key) == slot; });
+      by_slot_.erase(slot);
+      it = running_.erase(it);
+    } else {
+      ++it;
+    }
+  }
+}
+
+// A peer we wait for sends nothing though its connections stand: cut without a reset, or stuck.
+// A missing result is held against its sender only after twice the time, since the sender may
+// itself be waiting for a third peer that everybody then names.
+void Plane::check_stalls(base::Time now) {
+  std::vector<std::tuple<wire::Attempt, PeerId, base::Duration>> stalled;
+  for (const auto& [attempt, running] : running_) {
+    if (running.run->done()) continue;
+    for (const AttemptRun::Awaited& awaited : running.run->awaited()) {
+      const auto peer = running.incarnations.find(awaited.peer);
+      if (peer == running.incarnations.end()) continue;
+      const base::Time heard = std::max(running.begun, links_.last_received(peer->second));
+      const base::Duration limit = awaited.result ? 2 * options_.silence : options_.silence;
+      if (now - heard > limit) stalled.emplace_back(attempt, awaited.peer, now - heard);
+    }
+  }
+  for (const auto& [attempt, peer, silent] : stalled) {
+    const auto found = running_.find(attempt);
+    if (found == running_.end()) continue;
+    found->second.begun = now;  // once per attempt and limit
+    attempt_failed(attempt, Code::kLinkLost, peer,
+                   cat("peer ", peer, " sent nothing for ", silent / base::kMillisecond, " ms"));
+  }
+}
+
+}  // namespace jccl::peer

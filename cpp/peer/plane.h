@@ -1,0 +1,108 @@
+// The data thread of a communicator: runs attempts over links, serves snapshots to joiners and
+// fetches them. Everything is confined to its loop; the control thread posts to it.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+
+#include "net/loop.h"
+#include "peer/attempt.h"
+#include "peer/link_table.h"
+#include "peer/snapshots.h"
+#include "protocol/peer_machine.h"
+
+namespace jccl::peer {
+
+struct PlaneOptions {
+  net::Credentials credentials;
+  std::uint32_t stripes = 0;
+  std::size_t chunk_bytes = 256 * 1024;
+  base::Duration silence = 3 * base::kSecond;  // a peer we wait for sends nothing: the link failed
+};
+
+struct PlaneEvents {  // called on the data thread
+  std::function<void(const wire::Attempt&, const base::Digest&)> attempt_done;
+  std::function<void(const wire::Attempt&, base::Code, base::PeerId, std::string)> attempt_failed;
+  std::function<void(const wire::Held&)> fetched;
+  std::function<void(const wire::Tag&, std::string)> fetch_failed;
+};
+
+class Plane : private LinkOwner, private AttemptHost, private SnapshotLinks {
+ public:
+  Plane(net::Loop& loop, PlaneOptions options, SnapshotStore* store, PlaneEvents events);
+  ~Plane() override;
+
+  base::Status listen(const net::Address& bind) { return links_.listen(bind); }
+  std::uint16_t port() const { return links_.port(); }
+  void set_self(const base::RunId& run, base::Incarnation incarnation, bool can_be_dialled);
+  void set_roster(const wire::Roster& roster);
+
+  void run(const protocol::RunAttempt& order, CallRef call);
+  // Aborted or superseded: on return nothing refers to the call's memory.
+  void discard(const wire::Attempt& attempt);
+  // Outputs become visible; results are served on until the links have taken them.
+  void commit(const wire::Attempt& attempt);
+  // The call is over, however it ended: nothing refers to its memory on return.
+  void release(const CallRef& call);
+
+  void fetch(const protocol::FetchSnapshot& order, const snapshot::Layout& layout);
+  void stop_fetch(const wire::Tag& tag);
+
+  std::uint64_t progress() const { return progress_.load(std::memory_order_relaxed); }
+  std::uint64_t sent() const { return sent_.load(std::memory_order_relaxed); }
+  std::uint64_t received() const { return received_.load(std::memory_order_relaxed); }
+
+ private:
+  struct Running {
+    std::uint32_t slot = 0;  // upper half of the keys of its frames
+    std::unique_ptr<AttemptRun> run;
+    base::Time begun = 0;
+    std::map<base::PeerId, base::Incarnation> incarnations;
+  };
+
+  // LinkOwner
+  net::Placement place(base::Incarnation from, base::ByteView header) override;
+  base::Status arrived(base::Incarnation from, base::ByteView header) override;
+  void lost(base::Incarnation from, base::ByteView header) override;
+  std::optional<net::OutFrame> produce(base::Incarnation to, std::uint64_t key) override;
+  void link_failed(base::Incarnation peer, const base::Status& why) override;
+  bool wanted(base::Incarnation peer) const override;
+  // AttemptHost
+  void enqueue(const wire::Attempt& attempt, base::PeerId to, WorkItem item) override;
+  void attempt_done(const wire::Attempt& attempt, const base::Digest& result) override;
+  void attempt_failed(const wire::Attempt& attempt, base::Code cause, base::PeerId peer,
+                      std::string text) override;
+  // SnapshotLinks
+  void enqueue_snapshot(base::Incarnation to, std::uint32_t item) override;
+  void use_link(const wire::Member& holder) override { links_.use(holder); }
+  void fetch_ended(const wire::Tag& tag, const base::Status& status,
+                   const wire::Held& held) override;
+
+  base::PeerId id_of(const Running& running, base::Incarnation incarnation) const;
+  void drop_frames(const Running& running);
+  void tick();
+  void check_stalls(base::Time now);
+
+  net::Loop& loop_;
+  PlaneOptions options_;
+  PlaneEvents events_;
+  BufferPool pool_;
+  LinkTable links_;
+  SnapshotTraffic snapshots_;
+  wire::Roster roster_;
+  base::Incarnation self_ = 0;
+  base::PeerId self_id_ = 0;
+  std::map<wire::Attempt, Running> running_;  // also committed ones that still serve results
+  std::map<std::uint32_t, wire::Attempt> by_slot_;
+  std::uint32_t next_slot_ = 1;
+  wire::Attempt newest_;  // STARTs come in order: an older unknown attempt is over
+  net::TimerId timer_ = 0;
+  std::atomic<std::uint64_t> progress_{0};
+  std::atomic<std::uint64_t> sent_{0};
+  std::atomic<std::uint64_t> received_{0};
+};
+
+}  // namespace jccl::peer

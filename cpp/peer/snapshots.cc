@@ -1,0 +1,373 @@
+// See snapshots.h.
+#include "peer/snapshots.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/crc32c.h"
+#include "base/text.h"
+#include "snapshot/digest.h"
+
+namespace jccl::peer {
+namespace {
+
+using base::cat;
+using base::Code;
+using base::Incarnation;
+using base::Status;
+using net::Placement;
+using wire::FrameKind;
+
+constexpr std::size_t kRevisionsKept = 2;
+constexpr std::size_t kAskBytesMax = 256;
+
+snapshot::Layout layout_of(const std::vector<Leaf>& leaves) {
+  std::vector<snapshot::LeafShape> shapes;
+  for (const Leaf& leaf : leaves) {
+    shapes.push_back({leaf.path, static_cast<std::uint8_t>(leaf.dtype), leaf.count,
+                      leaf.count * codec::size_of(leaf.dtype)});
+  }
+  return snapshot::Layout(shapes);
+}
+
+}  // namespace
+
+// ---- store -------------------------------------------------------------------------------------
+
+SnapshotRef SnapshotStore::make(const wire::Tag& tag, std::uint64_t revision,
+                                const std::vector<Leaf>& leaves) {
+  auto made = std::make_shared<StoredSnapshot>();
+  made->layout = layout_of(leaves);
+  made->data = pool_.take(made->layout.total_bytes());
+  snapshot::ManifestBuilder builder(made->layout);
+  constexpr std::size_t kPiece = 256 * 1024;  // copied and digested while it is in cache
+  std::uint8_t* to = made->data->data();
+  for (const Leaf& leaf : leaves) {
+    const auto* from = static_cast<const std::uint8_t*>(leaf.in);
+    std::size_t left = leaf.count * codec::size_of(leaf.dtype);
+    while (left > 0) {
+      const std::size_t size = std::min(left, kPiece);
+      std::memcpy(to, from, size);
+      builder.add({to, size});
+      to += size;
+      from += size;
+      left -= size;
+    }
+  }
+  const snapshot::Manifest manifest = builder.finish(tag, revision);
+  made->held = manifest.held;
+  made->manifest = snapshot::encode(manifest);
+  return made;
+}
+
+void SnapshotStore::put(SnapshotRef snapshot) {
+  std::lock_guard lock(mutex_);
+  auto& kept = by_tag_[snapshot->held.tag];
+  std::erase_if(kept, [&](const SnapshotRef& s) {
+    return s->held.revision >= snapshot->held.revision;
+  });
+  kept.push_back(std::move(snapshot));
+  while (kept.size() > kRevisionsKept) kept.pop_front();
+}
+
+SnapshotRef SnapshotStore::newest(const wire::Tag& tag) const {
+  std::lock_guard lock(mutex_);
+  const auto found = by_tag_.find(tag);
+  return found == by_tag_.end() || found->second.empty() ? nullptr : found->second.back();
+}
+
+SnapshotRef SnapshotStore::find(const wire::Tag& tag, std::uint64_t revision) const {
+  std::lock_guard lock(mutex_);
+  const auto found = by_tag_.find(tag);
+  if (found == by_tag_.end()) return nullptr;
+  for (const SnapshotRef& s : found->second) {
+    if (s->held.revision == revision) return s;
+  }
+  return nullptr;
+}
+
+bool copy_out(const StoredSnapshot& snapshot, const std::vector<Leaf>& leaves) {
+  if (layout_of(leaves).descriptor() != snapshot.layout.descriptor()) return false;
+  const std::uint8_t* from = snapshot.data->data();
+  for (const Leaf& leaf : leaves) {
+    const std::size_t size = leaf.count * codec::size_of(leaf.dtype);
+    if (size > 0 && leaf.out != nullptr) std::memcpy(leaf.out, from, size);
+    from += size;
+  }
+  return true;
+}
+
+// ---- traffic -----------------------------------------------------------------------------------
+
+struct SnapshotTraffic::Fetch {
+  wire::Held want;
+  snapshot::Layout layout;
+  std::uint64_t id = 0;
+  std::map<Incarnation, wire::Member> holders;
+  std::unique_ptr<snapshot::FetchPlan> plan;
+  base::Bytes manifest_bytes;
+  std::optional<snapshot::Manifest> manifest;  // known: the data is being fetched
+  BufferRef data;
+};
+
+struct SnapshotTraffic::Outgoing {
+  wire::FrameHeader header;
+  base::Bytes own;        // an ask
+  base::ByteView view;    // a part
+  SnapshotRef keep;
+};
+
+SnapshotTraffic::SnapshotTraffic(SnapshotStore* store, BufferPool* pool, SnapshotLinks* links)
+    : store_(store), pool_(pool), links_(links) {}
+
+SnapshotTraffic::~SnapshotTraffic() = default;
+
+SnapshotTraffic::Fetch* SnapshotTraffic::find(const wire::Tag& tag) {
+  const auto found = fetches_.find(tag);
+  return found == fetches_.end() ? nullptr : found->second.get();
+}
+
+// Ask ids are (fetch id << 32 | ask of its plan).
+SnapshotTraffic::Fetch* SnapshotTraffic::by_frame(const wire::FrameHeader& header) {
+  for (auto& [tag, fetch] : fetches_) {
+    if (fetch->id == header.attempt.counter >> 32 && fetch->want.revision == header.attempt.epoch) {
+      return fetch.get();
+    }
+  }
+  return nullptr;
+}
+
+void SnapshotTraffic::fetch(const protocol::FetchSnapshot& order, const snapshot::Layout& layout,
+                            base::Time now) {
+  now_ = now;
+  auto fetch = std::make_unique<Fetch>();
+  fetch->want = order.want;
+  fetch->layout = layout;
+  fetch->id = next_fetch_++;
+  fetch->manifest_bytes.resize(layout.manifest_bytes());
+  fetch->plan = std::make_unique<snapshot::FetchPlan>(snapshot::FetchOptions{}, 0,
+                                                      layout.manifest_parts());
+  for (const wire::Member& holder : order.holders) {
+    fetch->holders[holder.incarnation] = holder;
+    fetch->plan->add_holder(holder.incarnation, now);
+  }
+  Fetch& placed = *fetch;
+  fetches_[order.want.tag] = std::move(fetch);
+  for (const wire::Member& holder : order.holders) links_->use_link(holder);
+  drive(placed);
+}
+
+void SnapshotTraffic::stop(const wire::Tag& tag) { fetches_.erase(tag); }
+
+bool SnapshotTraffic::uses(Incarnation peer) const {
+  return std::any_of(fetches_.begin(), fetches_.end(),
+                     [&](const auto& f) { return f.second->holders.count(peer) > 0; });
+}
+
+// Sends what the plan asks for, and notices when there is nobody left to ask.
+void SnapshotTraffic::drive(Fetch& fetch) {
+  const wire::Tag tag = fetch.want.tag;
+  for (const snapshot::FetchAsk& next : fetch.plan->next_asks(now_)) {
+    wire::SnapshotAsk ask;
+    ask.tag = tag;
+    ask.revision = fetch.want.revision;
+    ask.ask = (fetch.id << 32) | (next.ask & 0xFFFFFFFF);
+    ask.first_part = next.first_part;
+    ask.last_part = next.last_part;
+    Outgoing out;
+    out.header.kind = FrameKind::kSnapshotAsk;
+    out.header.attempt = {ask.revision, ask.ask};
+    out.own = wire::encode(ask);
+    send(next.holder, std::move(out));
+  }
+  if (!fetch.plan->finished() && !fetch.plan->status().ok()) end(tag, fetch.plan->status());
+}
+
+void SnapshotTraffic::send(Incarnation to, Outgoing outgoing) {
+  const std::uint32_t item = next_item_++;
+  outgoing_[item] = std::make_unique<Outgoing>(std::move(outgoing));
+  links_->enqueue_snapshot(to, item);
+}
+
+std::optional<net::OutFrame> SnapshotTraffic::produce(Incarnation, std::uint32_t item) {
+  const auto found = outgoing_.find(item);
+  if (found == outgoing_.end()) return std::nullopt;
+  const std::shared_ptr<Outgoing> out(std::move(found->second));
+  outgoing_.erase(found);
+  if (!out->own.empty()) out->view = out->own;
+  out->header.payload_bytes = static_cast<std::uint32_t>(out->view.size());
+  out->header.payload_crc = base::crc32c(out->view);
+  net::OutFrame frame;
+  frame.header.resize(wire::kFrameHeaderBytes);
+  wire::encode(out->header, frame.header.data());
+  if (!out->view.empty()) frame.payload.push_back(out->view);
+  frame.keep_alive = out;
+  return frame;
+}
+
+Placement SnapshotTraffic::place(Incarnation from, const wire::FrameHeader& header) {
+  std::size_t size_max = kAskBytesMax;
+  if (header.kind == FrameKind::kSnapshotPart) {
+    const Fetch* fetch = by_frame(header);
+    if (fetch == nullptr || header.chunk >= fetch->layout.all_parts()) {
+      if (header.payload_bytes > snapshot::kPartBytes) {
+        return Placement::refuse({Code::kCorrupt, "a snapshot part is too large"});
+      }
+      return Placement::drain(header.payload_bytes);
+    }
+    size_max = fetch->layout.part_size(header.chunk);
+    if (header.payload_bytes != size_max) {
+      return Placement::refuse({Code::kCorrupt, "a snapshot part has the wrong size"});
+    }
+    if (!fetch->plan->wants(header.chunk)) return Placement::drain(header.payload_bytes);
+  }
+  if (header.payload_bytes > size_max) {
+    return Placement::refuse({Code::kCorrupt, "a snapshot question is too large"});
+  }
+  BufferRef buffer = pool_->take(header.payload_bytes);
+  Placement placement = Placement::into(buffer->span());
+  arriving_[{from, header.attempt.counter, header.chunk}] = std::move(buffer);
+  return placement;
+}
+
+void SnapshotTraffic::lost(Incarnation from, const wire::FrameHeader& header) {
+  arriving_.erase({from, header.attempt.counter, header.chunk});
+}
+
+Status SnapshotTraffic::arrived(Incarnation from, const wire::FrameHeader& header) {
+  const auto found = arriving_.find({from, header.attempt.counter, header.chunk});
+  if (found == arriving_.end()) return {};
+  const BufferRef buffer = std::move(found->second);
+  arriving_.erase(found);
+  if (base::crc32c(buffer->span()) != header.payload_crc) {
+    return {Code::kCorrupt, "a snapshot frame arrived damaged (CRC32C differs)"};
+  }
+  if (header.kind == FrameKind::kSnapshotAsk) {
+    const auto ask = wire::decode_snapshot_ask(buffer->span());
+    if (!ask.ok()) return ask.status();
+    serve(from, ask.value());
+    return {};
+  }
+  Fetch* fetch = by_frame(header);
+  if (fetch == nullptr) return {};
+  if (header.kind == FrameKind::kSnapshotGone) {
+    fetch->plan->on_holder_lost(from, "holds that revision no more");
+    drive(*fetch);
+    return {};
+  }
+  const bool good = verify(*fetch, header.chunk, buffer->span());
+  const auto use = fetch->plan->on_part(from, header.attempt.counter & 0xFFFFFFFF, header.chunk,
+                                        good, now_);
+  if (use == snapshot::PartUse::kKeep) {
+    const std::uint32_t first_data = fetch->layout.manifest_parts();
+    const bool of_manifest = header.chunk < first_data;
+    std::uint8_t* base = of_manifest ? fetch->manifest_bytes.data() : fetch->data->data();
+    const std::uint64_t index = of_manifest ? header.chunk : header.chunk - first_data;
+    std::memcpy(base + index * fetch->layout.part_bytes(), buffer->data(), buffer->size());
+  }
+  if (fetch->plan->finished() && !fetch->manifest) {
+    manifest_complete(*fetch);
+    return {};
+  }
+  if (fetch->plan->finished()) {
+    auto made = std::make_shared<StoredSnapshot>();
+    made->held = fetch->want;
+    made->layout = fetch->layout;
+    made->manifest = std::move(fetch->manifest_bytes);
+    made->data = fetch->data;
+    store_->put(std::move(made));
+    end(fetch->want.tag, {});
+    return {};
+  }
+  drive(*fetch);
+  return {};
+}
+
+// Parts of the manifest are verified when it is complete, those of the data one by one.
+bool SnapshotTraffic::verify(Fetch& fetch, std::uint32_t part, base::ByteView bytes) {
+  const std::uint32_t first_data = fetch.layout.manifest_parts();
+  if (part < first_data) return true;
+  return fetch.manifest && snapshot::digest_of(bytes) == fetch.manifest->parts[part - first_data];
+}
+
+void SnapshotTraffic::manifest_complete(Fetch& fetch) {
+  auto manifest = snapshot::decode_manifest(fetch.manifest_bytes, fetch.want, fetch.layout);
+  if (!manifest.ok()) {
+    end(fetch.want.tag, manifest.status());
+    return;
+  }
+  fetch.manifest = std::move(manifest.value());
+  fetch.data = pool_->take(fetch.layout.total_bytes());
+  fetch.id = next_fetch_++;
+  fetch.plan = std::make_unique<snapshot::FetchPlan>(
+      snapshot::FetchOptions{}, fetch.layout.manifest_parts(), fetch.layout.all_parts());
+  for (const auto& [incarnation, holder] : fetch.holders) {
+    fetch.plan->add_holder(incarnation, now_);
+  }
+  if (fetch.plan->finished()) {  // a state without elements
+    auto made = std::make_shared<StoredSnapshot>();
+    made->held = fetch.want;
+    made->layout = fetch.layout;
+    made->manifest = fetch.manifest_bytes;
+    made->data = fetch.data;
+    store_->put(std::move(made));
+    end(fetch.want.tag, {});
+    return;
+  }
+  drive(fetch);
+}
+
+void SnapshotTraffic::serve(Incarnation to, const wire::SnapshotAsk& ask) {
+  const SnapshotRef held = store_->find(ask.tag, ask.revision);
+  Outgoing out;
+  out.header.attempt = {ask.revision, ask.ask};
+  if (!held || ask.last_part > held->layout.all_parts() || ask.first_part >= ask.last_part) {
+    out.header.kind = FrameKind::kSnapshotGone;
+    send(to, std::move(out));
+    return;
+  }
+  const std::uint32_t first_data = held->layout.manifest_parts();
+  for (std::uint32_t part = ask.first_part; part < ask.last_part; ++part) {
+    Outgoing piece;
+    piece.header.kind = FrameKind::kSnapshotPart;
+    piece.header.attempt = out.header.attempt;
+    piece.header.chunk = part;
+    const bool of_manifest = part < first_data;
+    const std::uint8_t* base = of_manifest ? held->manifest.data() : held->data->data();
+    const std::uint64_t index = of_manifest ? part : part - first_data;
+    piece.view = {base + index * held->layout.part_bytes(), held->layout.part_size(part)};
+    piece.keep = held;
+    send(to, std::move(piece));
+  }
+}
+
+void SnapshotTraffic::link_failed(Incarnation peer) {
+  std::vector<wire::Tag> tags;
+  for (auto& [tag, fetch] : fetches_) {
+    if (fetch->holders.count(peer) == 0) continue;
+    fetch->plan->on_holder_lost(peer, "the link broke");
+    tags.push_back(tag);
+  }
+  for (const wire::Tag& tag : tags) {
+    if (Fetch* fetch = find(tag)) drive(*fetch);
+  }
+}
+
+void SnapshotTraffic::tick(base::Time now) {
+  now_ = now;
+  std::vector<wire::Tag> tags;
+  for (auto& [tag, fetch] : fetches_) tags.push_back(tag);
+  for (const wire::Tag& tag : tags) {
+    if (Fetch* fetch = find(tag)) drive(*fetch);
+  }
+}
+
+void SnapshotTraffic::end(const wire::Tag& tag, const Status& status) {
+  const auto found = fetches_.find(tag);
+  if (found == fetches_.end()) return;
+  const wire::Held held = found->second->want;
+  fetches_.erase(found);
+  links_->fetch_ended(tag, status, held);
+}
+
+}  // namespace jccl::peer

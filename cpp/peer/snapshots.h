@@ -1,0 +1,101 @@
+// Snapshots of the shared state: the host copies a peer serves (store), and their way between
+// peers (traffic). A snapshot is a flat byte string over the leaves, cut into parts; the digest of
+// its manifest names it, so every part can be verified by itself, whoever sent it.
+// The store is used by user threads and the data thread; the traffic is confined to the latter.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "net/frames.h"
+#include "net/link.h"
+#include "peer/buffers.h"
+#include "peer/communicator.h"
+#include "protocol/peer_machine.h"
+#include "snapshot/fetch_plan.h"
+#include "snapshot/manifest.h"
+#include "wire/codec.h"
+
+namespace jccl::peer {
+
+struct StoredSnapshot {
+  wire::Held held;
+  snapshot::Layout layout;
+  base::Bytes manifest;  // encoded
+  BufferRef data;
+};
+using SnapshotRef = std::shared_ptr<const StoredSnapshot>;
+
+class SnapshotStore {
+ public:
+  // Copies and digests the leaves in one pass: the cost is one read and one write of the state.
+  SnapshotRef make(const wire::Tag& tag, std::uint64_t revision, const std::vector<Leaf>& leaves);
+  void put(SnapshotRef snapshot);  // keeps the two newest revisions of a tag
+  SnapshotRef newest(const wire::Tag& tag) const;
+  SnapshotRef find(const wire::Tag& tag, std::uint64_t revision) const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<wire::Tag, std::deque<SnapshotRef>> by_tag_;
+  BufferPool pool_;
+};
+
+// False if the snapshot's size is not that of the leaves.
+bool copy_out(const StoredSnapshot& snapshot, const std::vector<Leaf>& leaves);
+
+class SnapshotLinks {
+ public:
+  virtual ~SnapshotLinks() = default;
+  virtual void enqueue_snapshot(base::Incarnation to, std::uint32_t item) = 0;
+  virtual void use_link(const wire::Member& holder) = 0;
+  virtual void fetch_ended(const wire::Tag& tag, const base::Status& status,
+                           const wire::Held& held) = 0;
+};
+
+class SnapshotTraffic {
+ public:
+  SnapshotTraffic(SnapshotStore* store, BufferPool* pool, SnapshotLinks* links);
+  ~SnapshotTraffic();
+
+  // `layout` is that of the fetcher's own leaves. What was fetched is put into the store.
+  void fetch(const protocol::FetchSnapshot& order, const snapshot::Layout& layout,
+             base::Time now);
+  void stop(const wire::Tag& tag);
+  bool uses(base::Incarnation peer) const;
+
+  net::Placement place(base::Incarnation from, const wire::FrameHeader& header);
+  base::Status arrived(base::Incarnation from, const wire::FrameHeader& header);
+  void lost(base::Incarnation from, const wire::FrameHeader& header);
+  std::optional<net::OutFrame> produce(base::Incarnation to, std::uint32_t item);
+  void link_failed(base::Incarnation peer);
+  void tick(base::Time now);
+
+ private:
+  struct Fetch;
+  struct Outgoing;  // one frame to be sent: an ask, a part, or "gone"
+
+  void send(base::Incarnation to, Outgoing outgoing);
+  void serve(base::Incarnation to, const wire::SnapshotAsk& ask);
+  void drive(Fetch& fetch);
+  bool verify(Fetch& fetch, std::uint32_t part, base::ByteView bytes);
+  void manifest_complete(Fetch& fetch);
+  void end(const wire::Tag& tag, const base::Status& status);
+  Fetch* find(const wire::Tag& tag);
+  Fetch* by_frame(const wire::FrameHeader& header);
+
+  SnapshotStore* store_;
+  BufferPool* pool_;
+  SnapshotLinks* links_;
+  std::map<wire::Tag, std::unique_ptr<Fetch>> fetches_;
+  std::map<std::uint32_t, std::unique_ptr<Outgoing>> outgoing_;
+  std::map<std::tuple<base::Incarnation, std::uint64_t, std::uint32_t>, BufferRef> arriving_;
+  std::uint64_t next_fetch_ = 1;  // upper half of ask ids, so that old answers match nothing
+  std::uint32_t next_item_ = 1;
+  base::Time now_ = 0;
+};
+
+}  // namespace jccl::peer
