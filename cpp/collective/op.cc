@@ -41,13 +41,13 @@ base::Status check_supported(Op op, codec::Dtype dtype, codec::CodecId codec) {
 
 base::Status check_weight(Op op, codec::Dtype dtype, double weight) {
   if (is_weight(op, dtype, weight)) return base::ok_status();
-  if (op == Op::kMean && codec::is_float(dtype)) {
+  if ((op == Op::kSum || op == Op::kMean) && codec::is_float(dtype)) {
     return {base::Code::kInvalid,
             base::cat("weight ", weight, ": a weight is a number from 0 to 2^100")};
   }
   return {base::Code::kInvalid,
           base::cat("weight ", weight, " for ", name_of(op), " of ", codec::name_of(dtype),
-                    ": weights apply to the mean of floating-point leaves")};
+                    ": weights apply to sum and mean of floating-point leaves")};
 }
 
 }  // namespace jccl::collective

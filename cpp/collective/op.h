@@ -26,10 +26,11 @@ constexpr bool is_supported(Op op, codec::Dtype dtype, codec::CodecId codec) {
   return !codec::is_lossy(codec) || (adds && codec::is_float(dtype));
 }
 
-// Weights other than 1: the mean of floats, finite and not negative. 0 contributes nothing.
+// Weights other than 1: sum and mean of floats, finite and not negative. 0 contributes nothing.
 constexpr bool is_weight(Op op, codec::Dtype dtype, double weight) {
   if (weight == 1) return true;
-  return op == Op::kMean && codec::is_float(dtype) && weight >= 0 && weight <= 0x1p100;
+  const bool adds = op == Op::kSum || op == Op::kMean;
+  return adds && codec::is_float(dtype) && weight >= 0 && weight <= 0x1p100;
 }
 
 // Code::kInvalid with what to use instead.

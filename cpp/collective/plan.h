@@ -1,0 +1,67 @@
+// A plan as data: who adds, in which order, and who sends what to whom. The master chooses it
+// (planner.h), START carries its bytes, every peer derives its own routes from it. Refuses any
+// bytes that are not exactly one well-formed plan. Pure; any thread.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/ids.h"
+#include "base/status.h"
+#include "collective/layout.h"
+
+namespace jccl::collective {
+
+// The numbers travel and are never reused.
+enum class PlanKind : std::uint8_t {
+  kDirect = 1,   // everyone sends each owner its part; owners send the result to all
+  kRing = 2,     // partial sums go round to the owner, results go round from it
+  kGather = 3,   // all_gather: every contributor owns its own data
+  kScatter = 4,  // reduce_scatter: direct without sending the result
+};
+
+std::string_view name_of(PlanKind kind);
+
+struct Plan {
+  PlanKind kind = PlanKind::kDirect;
+  std::vector<base::PeerId> order;  // contributors: ascending, but for a ring, where it is the ring
+  std::vector<std::uint32_t> shares;  // relative, one per position; empty: equal (direct, ring)
+  bool operator==(const Plan&) const = default;
+};
+
+base::Status check(const Plan& plan);  // kInvalid if it breaks a rule above or a limit
+base::Bytes encode(const Plan& plan);
+base::Result<Plan> decode(base::ByteView bytes);
+
+// The cut that belongs to the plan's kind.
+std::vector<Chunk> make_layout(const Plan& plan, const std::vector<LeafSpec>& leaves,
+                               codec::CodecId codec, std::size_t chunk_bytes);
+
+// How a contribution is encoded before it is added, by its sender or by the adder itself. In a
+// ring nothing is quantised before the result is.
+constexpr codec::CodecId contribution_codec(const Plan& plan, codec::CodecId codec) {
+  return plan.kind == PlanKind::kRing ? codec::CodecId::kNone : codec;
+}
+
+// What one peer does for one chunk. All numbers are positions in Plan::order.
+struct Route {
+  std::vector<std::uint32_t> add_order;  // whose data this peer adds, itself included; empty: none
+  bool partial = false;           // what is awaited and sent on are partial sums, not contributions
+  std::int32_t send_to = -1;      // gets this peer's contribution or partial sum; -1: nobody
+  bool owner = false;             // finishes and encodes the result
+  std::int32_t result_from = -1;  // sends the result; -1: this is the owner, or no result wanted
+  std::vector<std::uint32_t> result_to;  // get the result from this peer, besides receivers
+  bool operator==(const Route&) const = default;
+};
+
+Route route(const Plan& plan, const Chunk& chunk, std::uint32_t my_position);  // contributors
+Route receiver_route(const Plan& plan, const Chunk& chunk);  // only result_from, if any
+
+// Everyone this contributor sends the result of the chunk to; the owner also serves receivers.
+std::vector<base::PeerId> result_targets(const Plan& plan, const Chunk& chunk,
+                                         std::uint32_t my_position,
+                                         const std::vector<base::PeerId>& receivers);
+
+}  // namespace jccl::collective

@@ -1,0 +1,137 @@
+#include "collective/planner.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/limits.h"
+#include "base/rng.h"
+
+namespace jccl::collective {
+namespace {
+
+using base::PeerId;
+using Avoid = std::vector<std::pair<PeerId, PeerId>>;
+
+std::vector<PeerId> members(std::uint32_t count) {
+  std::vector<PeerId> ids(count);
+  std::iota(ids.begin(), ids.end(), 1);
+  return ids;
+}
+
+bool is_avoided(const Avoid& avoid, PeerId a, PeerId b) {
+  return std::count(avoid.begin(), avoid.end(), std::pair{a, b}) +
+             std::count(avoid.begin(), avoid.end(), std::pair{b, a}) >
+         0;
+}
+
+bool is_good_ring(const std::vector<PeerId>& ring, const Avoid& avoid) {
+  for (std::size_t i = 0; i < ring.size(); ++i) {
+    if (is_avoided(avoid, ring[i], ring[(i + 1) % ring.size()])) return false;
+  }
+  return true;
+}
+
+bool some_ring_exists(std::uint32_t count, const Avoid& avoid) {
+  std::vector<PeerId> order = members(count);
+  do {
+    if (is_good_ring(order, avoid)) return true;
+  } while (std::next_permutation(order.begin() + 1, order.end()));
+  return false;
+}
+
+TEST(PlannerTest, direct_is_the_default_and_members_come_in_id_order) {
+  const auto plan = choose({7, 3, 5}, {});
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan.value(), (Plan{PlanKind::kDirect, {3, 5, 7}, {}}));
+}
+
+TEST(PlannerTest, a_kind_can_be_asked_for) {
+  for (const PlanKind kind :
+       {PlanKind::kDirect, PlanKind::kRing, PlanKind::kGather, PlanKind::kScatter}) {
+    const auto plan = choose({2, 1}, {.kind = kind});
+    ASSERT_TRUE(plan.ok());
+    EXPECT_EQ(plan.value().kind, kind);
+  }
+}
+
+TEST(PlannerTest, one_avoided_link_among_four_gives_a_ring_without_it) {
+  const Avoid avoid = {{2, 1}};
+  const auto plan = choose(members(4), {.avoid = avoid});
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan.value().kind, PlanKind::kRing);
+  EXPECT_TRUE(is_good_ring(plan.value().order, avoid));
+}
+
+TEST(PlannerTest, links_of_strangers_do_not_matter) {
+  const auto plan = choose(members(3), {.avoid = {{1, 9}, {8, 9}, {2, 2}}});
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan.value().kind, PlanKind::kDirect);
+}
+
+TEST(PlannerTest, a_link_nothing_goes_around_is_named) {
+  const auto three = choose(members(3), {.avoid = {{3, 2}}});
+  EXPECT_EQ(three.status().code, base::Code::kLinkLost);
+  EXPECT_EQ(three.status().text, "no plan does without the link between peers 2 and 3");
+  EXPECT_EQ(choose(members(2), {.avoid = {{1, 2}}}).status().code, base::Code::kLinkLost);
+  const auto direct = choose(members(5), {.kind = PlanKind::kDirect, .avoid = {{3, 2}}});
+  EXPECT_EQ(direct.status().text, "no direct plan does without the link between peers 2 and 3");
+}
+
+TEST(PlannerTest, small_worlds_find_a_ring_exactly_when_there_is_one) {
+  base::Rng rng(3);
+  int found = 0;
+  int none = 0;
+  for (int round = 0; round < 600; ++round) {
+    const auto count = static_cast<std::uint32_t>(3 + rng.below(5));
+    Avoid avoid = {{1, 2}};
+    for (PeerId a = 1; a <= count; ++a) {
+      for (PeerId b = a + 1; b <= count; ++b) {
+        if (rng.chance(0.35)) avoid.emplace_back(b, a);
+      }
+    }
+    const auto plan = choose(members(count), {.avoid = avoid});
+    ASSERT_EQ(plan.ok(), some_ring_exists(count, avoid));
+    plan.ok() ? ++found : ++none;
+    if (plan.ok()) {
+      EXPECT_TRUE(is_good_ring(plan.value().order, avoid));
+    }
+  }
+  EXPECT_GT(found, 50);
+  EXPECT_GT(none, 50);
+}
+
+TEST(PlannerTest, large_worlds_go_around_many_links) {
+  base::Rng rng(4);
+  for (const std::uint32_t count : {16U, 17U, 64U, 200U}) {
+    Avoid avoid = {{1, 2}};
+    for (PeerId a = 1; a <= count; ++a) {
+      for (PeerId b = a + 1; b <= count; ++b) {
+        if (rng.chance(0.3)) avoid.emplace_back(a, b);
+      }
+    }
+    const auto plan = choose(members(count), {.avoid = avoid});
+    ASSERT_TRUE(plan.ok()) << count;
+    EXPECT_TRUE(check(plan.value()).ok());
+    EXPECT_EQ(plan.value().order.size(), count);
+    EXPECT_TRUE(is_good_ring(plan.value().order, avoid)) << count;
+    EXPECT_EQ(plan.value(), choose(members(count), {.avoid = avoid}).value());
+  }
+}
+
+TEST(PlannerTest, shares_follow_their_peer_and_others_own_one) {
+  const auto plan = choose({4, 2, 3}, {.shares = {{4, 5}, {9, 7}}});
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan.value().shares, (std::vector<std::uint32_t>{1, 1, 5}));
+}
+
+TEST(PlannerTest, impossible_memberships_are_refused) {
+  EXPECT_EQ(choose({}, {}).status().code, base::Code::kInvalid);
+  EXPECT_EQ(choose({1, 1}, {}).status().code, base::Code::kInvalid);
+  EXPECT_EQ(choose({0, 1}, {}).status().code, base::Code::kInvalid);
+  EXPECT_EQ(choose(members(base::kPeersMax + 1), {}).status().code, base::Code::kLimit);
+}
+
+}  // namespace
+}  // namespace jccl::collective
