@@ -273,8 +273,8 @@ struct CommitRecord {
   std::uint32_t world = 0;
   Digest result;
   bool is_state = false;
-  Digest state;  // of revision n - 1, which all contributors shared
-  Bytes plan;    // of shard 0
+  Digest state;                       // of revision n - 1, which all contributors shared
+  Bytes plan;                         // of shard 0
   std::vector<Digest> shard_results;  // of shards 1, 2, …; empty when sites have one shard
   bool operator==(const CommitRecord&) const = default;
 };
