@@ -1,0 +1,59 @@
+# The commands of this repository. `make demo` and `make test` set up all they need by themselves
+# (see .ci/setup); `make check` is what CI runs after the tests; `make long-…` takes long.
+# Plain commands behind them, for those who prefer to type: CONTRIBUTING.md.
+.PHONY: demo test check lint types tidy clean help \
+  long-kills long-seeds long-tsan long-asan
+.DEFAULT_GOAL := help
+
+PY := .venv/bin/python
+STAGE := .ci/stage
+
+help:
+	@sed -n 's/^## //p' Makefile
+
+## make demo   master and 3 peers train a small language model, through kills (about 3 minutes)
+demo: .venv/.ready
+	$(PY) examples/demo.py
+
+## make test   every fast test, C++ and Python
+test: .venv/.ready-test
+	$(STAGE) "build C++ tests" .ci/build-tests
+	$(STAGE) "C++ tests" .venv/bin/ctest --test-dir build/ext --output-on-failure -j2
+	$(STAGE) "Python tests" $(PY) -m pytest -q tests
+
+## make check  sanitizers, simulated seeds, kills of real processes, short demo, style (CI)
+check: .venv/.ready-test
+	$(STAGE) "style" $(MAKE) --no-print-directory lint types
+	$(STAGE) "simulated seeds" build/ext/cpp/jccl-sim --seeds 10000 --jobs 2
+	$(STAGE) "kills of real processes" $(PY) -m tests.stress --kills 300
+	$(STAGE) "short demo" $(PY) examples/demo.py --quick
+	$(STAGE) "ASan and UBSan" .ci/sanitize asan
+
+lint: .venv/.ready-test
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	git ls-files 'cpp/*.h' 'cpp/*.cc' 'cpp/*.c' 'xla_ext/*.h' 'xla_ext/*.cc' | xargs .venv/bin/clang-format --dry-run --Werror
+
+types: .venv/.ready-test
+	.venv/bin/mypy
+
+## make long-kills   1,000 kills of real processes, every result compared with an oracle
+long-kills: .venv/.ready-test
+	$(PY) -m tests.stress --kills 1000
+
+## make long-seeds   a million simulated seeds
+long-seeds: .venv/.ready-test
+	build/ext/cpp/jccl-sim --seeds 1000000 --jobs 2
+
+## make long-tsan    the C++ tests under ThreadSanitizer
+long-tsan: .venv/.ready-test
+	.ci/sanitize tsan
+
+clean:
+	rm -rf build dist .venv/.ready .venv/.ready-test
+
+.venv/.ready: pyproject.toml .ci/setup
+	.ci/setup run
+
+.venv/.ready-test: pyproject.toml .ci/setup
+	.ci/setup test

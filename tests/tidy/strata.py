@@ -1,0 +1,42 @@
+"""The layer table of docs/architecture.md as data: who may include or import whom."""
+
+# C++ folder -> folders it may include, besides itself.
+CPP = {
+    "base": set(),
+    "codec": {"base"},
+    "wire": {"base"},
+    "protocol": {"base", "wire"},
+    "collective": {"base", "codec"},
+    "snapshot": {"base", "wire"},
+    "net": {"base"},
+    "master": {"base", "wire", "protocol", "collective", "snapshot", "net"},
+    "peer": {"base", "codec", "wire", "protocol", "collective", "snapshot", "net"},
+    "capi": {"base", "peer", "master", "jccl"},
+    "sim": {"base", "wire", "protocol", "collective", "snapshot"},
+}
+XLA_EXT = {"base", "codec", "peer", "master", "xla"}
+
+# No socket, clock, thread, mutex, file, log, random device, getenv.
+PURE = {"base", "codec", "wire", "protocol", "collective", "snapshot"}
+IMPURE_HEADERS = {
+    "thread", "mutex", "condition_variable", "atomic", "chrono", "fstream", "iostream",
+    "random", "filesystem", "future", "shared_mutex", "ctime",
+    "sys/socket.h", "unistd.h", "time.h", "pthread.h", "fcntl.h",
+}
+IMPURE_CALLS = ("getenv(", "std::random_device", "fopen(", "clock_gettime(", "std::rand(")
+
+# Python module -> modules of the package it may import (left to right in the table).
+PYTHON = [
+    ["errors"],
+    ["codecs", "settings"],
+    ["_native"],
+    ["metrics"],
+    ["communicator"],
+    ["ops", "callback"],
+    ["functions"],
+    ["mesh"],
+    ["snapshot"],
+    ["optim"],
+    ["testing"],
+    ["cli"],
+]

@@ -1,0 +1,149 @@
+"""Holds the layer table: fails on any other include or import, on impurity in pure folders, on
+public symbols other than `jccl_*`, and on the size limits of a unit."""
+
+import ast
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.tidy import strata
+
+ROOT = Path(__file__).parents[2]
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
+
+
+def sources(folder):
+    return sorted(
+        p for p in folder.rglob("*") if p.suffix in {".h", ".cc", ".c"} and p.is_file()
+    )
+
+
+def includes(path):
+    return INCLUDE.findall(path.read_text())
+
+
+@pytest.mark.parametrize("folder", sorted(strata.CPP))
+def test_a_folder_includes_only_what_its_row_names(folder):
+    allowed = strata.CPP[folder] | {folder}
+    wrong = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in sources(ROOT / "cpp" / folder)
+        for quote, name in includes(path)
+        if quote == '"' and name.split("/")[0] not in allowed
+        and not (path.name.endswith(("_test.cc", "_test.c")) and name.startswith("jccl/"))
+    ]
+    assert not wrong
+
+
+def test_the_extension_includes_only_what_its_row_names():
+    allowed = strata.XLA_EXT | {"xla_ext"}
+    folders = set(strata.CPP)
+    wrong = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in sources(ROOT / "xla_ext")
+        for quote, name in includes(path)
+        if quote == '"' and name.split("/")[0] in folders - allowed
+    ]
+    assert not wrong
+
+
+@pytest.mark.parametrize("folder", sorted(strata.PURE))
+def test_pure_folders_touch_nothing_outside(folder):
+    wrong = []
+    for path in sources(ROOT / "cpp" / folder):
+        if path.name.endswith("_test.cc"):
+            continue
+        for _, name in includes(path):
+            if name in strata.IMPURE_HEADERS:
+                wrong.append(f"{path.name} includes {name}")
+        text = path.read_text()
+        wrong += [f"{path.name} uses {c}" for c in strata.IMPURE_CALLS if c in text]
+        if re.search(r"for \(.*: \w*unordered", text):
+            wrong.append(f"{path.name} iterates an unordered container")
+    assert not wrong
+
+
+def python_level(module):
+    for level, names in enumerate(strata.PYTHON):
+        if module in names:
+            return level
+    return None
+
+
+def imported_modules(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("jccl"):
+            parts = (node.module or "").split(".")
+            if len(parts) > 1:
+                yield parts[1]
+            else:
+                yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                parts = alias.name.split(".")
+                if parts[0] == "jccl" and len(parts) > 1:
+                    yield parts[1]
+
+
+def test_python_modules_import_only_to_their_left():
+    wrong = []
+    for path in sorted((ROOT / "jccl").rglob("*.py")):
+        module = path.relative_to(ROOT / "jccl").parts[0].removesuffix(".py")
+        if module == "__init__":
+            continue
+        level = python_level(module)
+        assert level is not None, f"{module} is missing in the layer table"
+        for name in imported_modules(path):
+            other = python_level(name)
+            if name == "_core":
+                if module != "_native":
+                    wrong.append(f"{module} imports the extension; only _native may")
+            elif other is not None and name != module and other > level:
+                wrong.append(f"{module} imports {name}")
+    assert not wrong
+
+
+def test_only_jccl_symbols_are_exported():
+    libraries = list((ROOT / "build").glob("**/libjccl.so"))
+    assert libraries, "build the C++ tree first (make test does)"
+    for library in libraries:
+        out = subprocess.run(
+            ["nm", "-D", "--defined-only", str(library)], capture_output=True, text=True, check=True
+        ).stdout
+        names = {line.split()[-1] for line in out.splitlines() if line.split()[-2] in "TDBRVW"}
+        strangers = {n for n in names if not n.startswith("jccl_")}
+        assert not strangers, f"{library.name} exports {sorted(strangers)[:5]}"
+
+
+def test_no_file_outgrows_its_reader():
+    long = {
+        str(path.relative_to(ROOT)): lines
+        for folder in ("cpp", "xla_ext", "jccl", "examples", "benchmarks", "tests")
+        for path in sorted((ROOT / folder).rglob("*"))
+        if path.suffix in {".py", ".cc", ".h", ".c"}
+        and (lines := len(path.read_text().splitlines())) > 500
+    }
+    assert not long
+
+
+BANNED = re.compile(r"\b(worker|replica)s?\b", re.I)
+PLACES = re.compile(r"/work/|/root/|/farm/")
+
+
+def test_documents_use_the_words_of_the_glossary_and_name_no_machine():
+    listed = subprocess.run(
+        ["git", "ls-files", "*.md", "*.py", "*.cc", "*.h", "*.toml", "Makefile", ".ci/*"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    ).stdout.split()
+    wrong = []
+    for name in listed:
+        if name.startswith("tests/tidy/"):
+            continue
+        for number, line in enumerate((ROOT / name).read_text().splitlines(), 1):
+            if PLACES.search(line):
+                wrong.append(f"{name}:{number}: {line.strip()[:80]}")
+            if name.endswith(".md") and BANNED.search(line):
+                wrong.append(f"{name}:{number}: {line.strip()[:80]}")
+    assert not wrong
