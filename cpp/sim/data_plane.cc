@@ -1,0 +1,410 @@
+// Contributions to owners, results to all, repair, snapshots: symbolically.
+#include "sim/data_plane.h"
+
+#include <algorithm>
+
+#include "sim/world.h"
+
+namespace jccl::sim {
+
+inline constexpr Duration kStall = 800 * kMillisecond;
+inline constexpr std::size_t kRunsKept = 12;
+inline constexpr std::size_t kEarlyMax = 64;
+inline constexpr std::uint32_t kWhole = (1U << kElements) - 1;
+
+namespace {
+
+bool has(const std::vector<wire::PeerId>& ids, wire::PeerId id) {
+  return std::find(ids.begin(), ids.end(), id) != ids.end();
+}
+
+void write_ids(base::Writer& writer, const std::vector<wire::PeerId>& ids) {
+  writer.u32(static_cast<std::uint32_t>(ids.size()));
+  for (const wire::PeerId id : ids) writer.u32(id);
+}
+
+std::vector<wire::PeerId> read_ids(base::Reader& reader) {
+  std::vector<wire::PeerId> ids(reader.count(1024, 4));
+  for (wire::PeerId& id : ids) id = reader.u32();
+  return ids;
+}
+
+}  // namespace
+
+bool Plan::owns(wire::PeerId id) const { return has(owners, id); }
+bool Plan::contributes(wire::PeerId id) const { return has(contributors, id); }
+
+// Direct while all links are good, else a star around a contributor none of whose links failed.
+base::Result<base::Bytes> make_plan(const protocol::PlanRequest& request) {
+  std::vector<wire::PeerId> owners = request.contributors;
+  if (!request.bad_links.empty()) {
+    std::erase_if(owners, [&request](wire::PeerId id) {
+      return std::any_of(request.bad_links.begin(), request.bad_links.end(),
+                         [id](const auto& bad) { return bad.first == id || bad.second == id; });
+    });
+    if (owners.empty())
+      return base::Status{base::Code::kLinkLost, "no contributor reaches all others"};
+    owners.resize(1);
+  }
+  base::Writer writer;
+  write_ids(writer, owners);
+  write_ids(writer, request.contributors);
+  write_ids(writer, request.receivers);
+  return writer.take();
+}
+
+Plan read_plan(const base::Bytes& bytes) {
+  base::Reader reader(bytes);
+  Plan plan;
+  plan.owners = read_ids(reader);
+  plan.contributors = read_ids(reader);
+  plan.receivers = read_ids(reader);
+  JCCL_CHECK(reader.finished());
+  return plan;
+}
+
+const DataRun* DataPlane::find(const wire::Attempt& attempt) const {
+  for (const DataRun& run : runs_) {
+    if (run.attempt == attempt) return &run;
+  }
+  return nullptr;
+}
+
+DataRun* DataPlane::find_run(const wire::Attempt& attempt) {
+  return const_cast<DataRun*>(find(attempt));
+}
+
+void DataPlane::clear() {
+  runs_.clear();
+  early_.clear();
+  fetches_.clear();
+}
+
+void DataPlane::send(wire::PeerId to, DataMessage message) {
+  const wire::Member& member = world_.history.everybody.at(to);
+  message.from = peer_.incarnation;
+  message.to = member.incarnation;
+  world_.send_data(peer_.slot, std::move(message));
+}
+
+// ---- an attempt --------------------------------------------------------------------------------
+
+void DataPlane::run(const protocol::RunAttempt& order) {
+  if (runs_.size() >= kRunsKept) runs_.erase(runs_.begin());
+  DataRun fresh;
+  fresh.attempt = order.start.attempt, fresh.round = order.start.round;
+  fresh.plan = read_plan(order.start.plan);
+  fresh.self = peer_.machine->id();
+  fresh.receiver = !fresh.plan.contributes(fresh.self);
+  fresh.moved = world_.now;
+  const auto tag = std::find_if(peer_.tags.begin(), peer_.tags.end(),
+                                [&](const UserTag& t) { return t.tag == fresh.round.tag; });
+  AttemptInfo::Part part;
+  part.shard = peer_.shard;
+  if (tag != peer_.tags.end() && tag->call != 0) {
+    fresh.call = tag->call;
+    fresh.given = tag->buffers.memory;
+    part.call = tag->call, part.weight = world_.history.call(tag->call).weight;
+  }
+  world_.history.attempts[fresh.attempt].parts[fresh.self] = part;
+  runs_.push_back(std::move(fresh));
+  DataRun& run = runs_.back();
+  if (!run.receiver && tag != peer_.tags.end() && tag->bad) {
+    return fail(run, base::Code::kGuard, 0, "not a number");
+  }
+  if (run.plan.owners.empty()) run.have = kWhole;
+  if (!run.receiver) {
+    for (const wire::PeerId owner : run.plan.owners) {
+      DataMessage message;
+      message.kind = DataKind::kContribution;
+      message.attempt = run.attempt, message.round = run.round, message.from_id = run.self;
+      for (std::size_t e = 0; e < kElements; ++e) {
+        if (run.plan.owner_of(e) != owner) continue;
+        message.elements |= 1U << e;
+        message.values[e] = run.given[e];
+      }
+      if (message.elements == 0) continue;
+      if (owner == run.self) {
+        take(run, run.self, message.elements, message.values);
+      } else {
+        send(owner, std::move(message));
+      }
+    }
+  }
+  finish_if_whole(run);
+  const wire::Attempt attempt = order.start.attempt;
+  for (std::size_t i = 0; i < early_.size();) {
+    if (early_[i].attempt != attempt) {
+      ++i;
+      continue;
+    }
+    DataMessage message = std::move(early_[i]);
+    early_.erase(early_.begin() + static_cast<std::ptrdiff_t>(i));
+    on_data(message);
+  }
+}
+
+void DataPlane::take(DataRun& run, wire::PeerId from, std::uint32_t elements, const Array& values) {
+  const bool stale_too = world_.options().plants.stale_data_accepted;
+  for (std::size_t e = 0; e < kElements; ++e) {
+    if ((elements >> e & 1) == 0 || (run.have >> e & 1) != 0) continue;
+    if (!stale_too && (has(run.arrived[e], from) || !run.plan.contributes(from))) continue;
+    run.arrived[e].push_back(from);
+    add(run.partial[e], values[e]);
+    if (run.arrived[e].size() == run.plan.contributors.size()) close_element(run, e);
+  }
+}
+
+void DataPlane::close_element(DataRun& run, std::size_t element) {
+  store(run, element, run.partial[element]);
+  DataMessage message;
+  message.kind = DataKind::kResult;
+  message.attempt = run.attempt, message.round = run.round, message.from_id = run.self;
+  message.elements = 1U << element;
+  message.values[element] = run.partial[element];
+  for (const wire::PeerId id : run.plan.contributors) {
+    if (id != run.self) send(id, message);
+  }
+  for (const wire::PeerId id : run.plan.receivers) {
+    if (id != run.self) send(id, message);
+  }
+}
+
+void DataPlane::store(DataRun& run, std::size_t element, const Sum& sum) {
+  if ((run.have >> element & 1) != 0) return;
+  run.have |= 1U << element;
+  run.result[element] = sum;
+  for (UserTag& tag : peer_.tags) {
+    if (run.call != 0 && tag.call == run.call && tag.buffers.in_place && !run.failed) {
+      tag.buffers.memory[element] = sum;
+    }
+  }
+}
+
+void DataPlane::finish_if_whole(DataRun& run) {
+  if (run.done || run.failed || run.have != kWhole) return;
+  run.done = true;
+  world_.history.attempts[run.attempt].parts[run.self].done = true;
+  base::Digest digest = digest_of(run.result);
+  if (world_.mix.corrupt > 0 && !world_.healed && world_.rng.data.chance(world_.mix.corrupt)) {
+    digest.low ^= 1;
+  }
+  peer_.queue(protocol::AttemptDone{run.attempt, digest});
+}
+
+void DataPlane::fail(DataRun& run, base::Code cause, wire::PeerId other, const char* why) {
+  run.failed = true;
+  peer_.queue(protocol::AttemptFailed{run.attempt, cause, other, why});
+}
+
+void DataPlane::discard(const wire::Attempt& attempt) {
+  std::erase_if(early_, [&](const DataMessage& m) { return m.attempt == attempt; });
+  const DataRun* run = find(attempt);
+  if (run == nullptr) return;
+  for (UserTag& tag : peer_.tags) {
+    if (run->call == 0 || tag.call != run->call || !tag.buffers.in_place) continue;
+    if (!world_.options().plants.input_not_restored) tag.buffers.memory = tag.buffers.input;
+  }
+  std::erase_if(runs_, [&](const DataRun& r) { return r.attempt == attempt; });
+}
+
+void DataPlane::commit(const wire::Attempt& attempt) {
+  const DataRun* run = find(attempt);
+  JCCL_CHECK(run != nullptr && run->have == kWhole);
+  for (UserTag& tag : peer_.tags) {
+    if (tag.tag == run->round.tag) tag.visible = attempt;
+  }
+}
+
+// ---- arrivals ----------------------------------------------------------------------------------
+
+void DataPlane::on_data(DataMessage& message) {
+  moved_ += 1000;
+  switch (message.kind) {
+    case DataKind::kContribution:
+      return on_contribution(message);
+    case DataKind::kResult:
+      return on_result(message);
+    case DataKind::kAsk:
+      return on_ask(message);
+    default:
+      return on_snapshot(message);
+  }
+}
+
+void DataPlane::on_contribution(DataMessage& message) {
+  DataRun* run = find_run(message.attempt);
+  if (run == nullptr && world_.options().plants.stale_data_accepted) {
+    for (DataRun& other : runs_) {
+      if (other.round == message.round && !other.done) run = &other;
+    }
+  }
+  if (run == nullptr) {  // its START may still come
+    if (early_.size() >= kEarlyMax) early_.erase(early_.begin());
+    early_.push_back(std::move(message));
+    return;
+  }
+  if (run->done || run->failed) return;
+  run->moved = world_.now;
+  take(*run, message.from_id, message.elements, message.values);
+  finish_if_whole(*run);
+}
+
+void DataPlane::on_result(DataMessage& message) {
+  DataRun* run = find_run(message.attempt);
+  if (run == nullptr) {
+    if (early_.size() >= kEarlyMax) early_.erase(early_.begin());
+    early_.push_back(std::move(message));
+    return;
+  }
+  if (run->done || run->failed) return;
+  run->moved = world_.now;
+  for (std::size_t e = 0; e < kElements; ++e) {
+    if ((message.elements >> e & 1) != 0) store(*run, e, message.values[e]);
+  }
+  finish_if_whole(*run);
+}
+
+void DataPlane::on_ask(const DataMessage& message) {
+  const DataRun* run = find(message.attempt);
+  if (run == nullptr || !run->done) return;
+  DataMessage answer;
+  answer.kind = DataKind::kResult;
+  answer.attempt = run->attempt, answer.round = run->round, answer.from_id = run->self;
+  answer.elements = kWhole;
+  answer.values = run->result;
+  send(message.from_id, std::move(answer));
+}
+
+// Somebody this run still needs something from.
+std::optional<wire::PeerId> DataPlane::missing(const DataRun& run) const {
+  for (std::size_t e = 0; e < kElements; ++e) {
+    if ((run.have >> e & 1) != 0) continue;
+    const wire::PeerId owner = run.plan.owner_of(e);
+    if (owner != run.self) return owner;
+    for (const wire::PeerId id : run.plan.contributors) {
+      if (!has(run.arrived[e], id)) return id;
+    }
+  }
+  return std::nullopt;
+}
+
+void DataPlane::ask_for_result(DataRun& run) {
+  if (run.plan.contributors.empty()) return;
+  DataMessage ask;
+  ask.kind = DataKind::kAsk;
+  ask.attempt = run.attempt, ask.from_id = run.self;
+  run.moved = world_.now;
+  send(run.plan.contributors[run.turn++ % run.plan.contributors.size()], std::move(ask));
+}
+
+void DataPlane::on_reset(std::uint32_t other) {
+  for (std::size_t i = 0; i < runs_.size(); ++i) {
+    DataRun& run = runs_[i];
+    if (run.done || run.failed) continue;
+    for (std::size_t e = 0; e < kElements && !run.failed && !run.done; ++e) {
+      const wire::PeerId owner = run.plan.owner_of(e);
+      for (const wire::PeerId id : run.plan.contributors) {
+        const bool ours = owner == run.self ? true : id == owner;
+        if (!ours || id == run.self) continue;
+        if (world_.slots.at(world_.history.everybody.at(id).incarnation) != other) continue;
+        if (run.receiver) {
+          ask_for_result(run);
+        } else {
+          fail(run, base::Code::kLinkLost, id, "connection reset");
+        }
+        break;
+      }
+    }
+  }
+  for (auto& [tag, fetch] : fetches_) {
+    if (fetch.at < fetch.holders.size() &&
+        world_.slots.at(fetch.holders[fetch.at].incarnation) == other) {
+      fetch.asked = 0;  // the next tick asks the next holder
+    }
+  }
+}
+
+void DataPlane::tick() {
+  for (std::size_t i = 0; i < runs_.size(); ++i) {
+    DataRun& run = runs_[i];
+    if (run.done || run.failed || world_.now < run.moved + kStall) continue;
+    const std::optional<wire::PeerId> other = missing(run);
+    if (run.receiver) {
+      ask_for_result(run);
+    } else if (other) {
+      fail(run, base::Code::kLinkLost, *other, "no progress");
+    }
+  }
+  for (auto it = fetches_.begin(); it != fetches_.end();) {
+    Fetch& fetch = it->second;
+    if (world_.now < fetch.asked + kStall) {
+      ++it;
+      continue;
+    }
+    ++fetch.at;
+    if (fetch.at < fetch.holders.size()) {
+      ask_next(fetch);
+      ++it;
+      continue;
+    }
+    const wire::Tag tag = it->first;
+    it = fetches_.erase(it);
+    peer_.queue(protocol::FetchFailed{tag, "no holder answers"});
+    it = fetches_.upper_bound(tag);
+  }
+}
+
+// ---- snapshots ---------------------------------------------------------------------------------
+
+void DataPlane::fetch(const protocol::FetchSnapshot& order) {
+  Fetch& fetch = fetches_[order.want.tag];
+  fetch = {order.want, order.holders, 0, world_.now};
+  if (fetch.holders.empty()) {
+    fetch.asked = 0;
+    return;
+  }
+  const std::size_t turn = world_.rng.data.below(fetch.holders.size());
+  std::rotate(fetch.holders.begin(), fetch.holders.begin() + static_cast<std::ptrdiff_t>(turn),
+              fetch.holders.end());
+  ask_next(fetch);
+}
+
+void DataPlane::ask_next(Fetch& fetch) {
+  fetch.asked = world_.now;
+  DataMessage ask;
+  ask.kind = DataKind::kSnapshotAsk;
+  ask.held = fetch.want;
+  ask.from = peer_.incarnation;
+  ask.to = fetch.holders[fetch.at].incarnation;
+  world_.send_data(peer_.slot, std::move(ask));
+}
+
+void DataPlane::on_snapshot(DataMessage& message) {
+  if (message.kind == DataKind::kSnapshotAsk) {
+    DataMessage answer;
+    answer.kind = DataKind::kSnapshotGone;
+    answer.held = message.held;
+    for (const UserTag& tag : peer_.tags) {
+      if (tag.published == message.held) answer.kind = DataKind::kSnapshotPart;
+    }
+    answer.from = peer_.incarnation, answer.to = message.from;
+    world_.send_data(peer_.slot, std::move(answer));
+    return;
+  }
+  const auto fetch = fetches_.find(message.held.tag);
+  if (fetch == fetches_.end() || fetch->second.want != message.held) return;
+  if (message.kind == DataKind::kSnapshotGone) {
+    fetch->second.asked = 0;
+    return;
+  }
+  fetches_.erase(fetch);
+  for (UserTag& tag : peer_.tags) {
+    if (tag.tag != message.held.tag) continue;
+    tag.revision = message.held.revision, tag.digest = message.held.digest;
+    tag.published = message.held;
+  }
+  peer_.queue(protocol::FetchDone{message.held});
+}
+
+}  // namespace jccl::sim

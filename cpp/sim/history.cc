@@ -1,0 +1,57 @@
+// Keeps the books and hands each entry to the oracles it concerns.
+#include "sim/history.h"
+
+namespace jccl::sim {
+
+void History::on_durable(const wire::Record& record) {
+  p5_record(*this, record);
+  if (const auto* e = std::get_if<wire::EpochRecord>(&record)) {
+    epoch = e->epoch;
+    epochs.insert({e->epoch, e->members.size()});
+    members.clear();
+    for (const wire::Member& member : e->members) {
+      members[member.id] = member;
+      everybody[member.id] = member;
+    }
+  } else if (const auto* c = std::get_if<wire::CommitRecord>(&record)) {
+    p1_commit_is_everywhere(*this, *c);
+    p2_calls_in_commit(*this, *c);
+    if (c->is_state) {
+      p6_state(*this, "the journal's commit", {c->round.tag, c->round.n - 1, c->state});
+    }
+    commits.emplace(c->round, CommitInfo{*c, {}});
+    committed.emplace(c->attempt, c->round);
+    last[c->round.tag] = c->round.n;
+  } else if (const auto* b = std::get_if<wire::BirthRecord>(&record)) {
+    p6_state(*this, "the journal's birth", {b->tag, 0, b->digest});
+  } else if (const auto* s = std::get_if<wire::StateRecord>(&record)) {
+    p6_state(*this, "the journal's state", s->held);
+  }
+  durable.push_back(record);
+}
+
+void History::on_told(std::uint32_t slot, const wire::Message& message) {
+  p5_told(*this, slot, message);
+}
+
+void History::on_published(const Published& published) {
+  p5_published(*this, published);
+  if (failed()) return;
+  p1_same_for_all(*this, published);
+  p2_each_once(*this, published);
+}
+
+void History::on_call_ended(const CallRecord& call, bool untouched) {
+  p3_untouched(*this, call, untouched);
+}
+
+void History::on_state(std::uint32_t slot, const wire::Held& held) {
+  p6_state(*this, base::cat("slot ", slot), held);
+}
+
+void History::on_end(const std::vector<wire::Record>& journal) {
+  p5_journal_is_history(*this, journal);
+  p1_no_means_no(*this);
+}
+
+}  // namespace jccl::sim

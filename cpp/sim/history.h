@@ -1,0 +1,108 @@
+// What really happened in a run, as an all-seeing observer writes it down, and the promises of the
+// design held against it: one file oracle_pN.cc per promise. The first broken promise is kept.
+// Pure; one thread per world.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "protocol/peer_machine.h"
+#include "sim/sums.h"
+#include "wire/messages.h"
+
+namespace jccl::sim {
+
+struct CallRecord {  // one call of one user
+  std::uint64_t id = 0;
+  std::uint32_t slot = 0;
+  wire::Incarnation incarnation = 0;
+  wire::Tag tag;
+  double weight = 1;
+  base::Time deadline = 0;
+  bool open = true;  // stays so for ever when the process died
+  bool success = false;
+  base::Code code = base::Code::kOk;
+  std::uint64_t n = 0;
+};
+
+struct AttemptInfo {
+  struct Part {
+    std::uint64_t call = 0;  // 0: takes part without a call
+    std::uint32_t shard = 0;
+    double weight = 1;
+    bool done = false;
+  };
+  std::map<wire::PeerId, Part> parts;  // who accepted the START
+  bool told_aborted = false;
+};
+
+struct Published {  // a success that a user was told of
+  std::uint32_t slot = 0;
+  std::uint32_t shard = 0;
+  wire::Attempt attempt;
+  std::uint64_t call = 0;
+  const Array* result = nullptr;
+  const protocol::CompleteCall* complete = nullptr;
+};
+
+struct CommitInfo {
+  wire::CommitRecord record;
+  std::map<std::uint32_t, Array> results;  // per shard, as first published
+};
+
+struct History {
+  std::uint32_t min_peers = 1;
+  base::Time now = 0;
+  std::string promise, what;  // of the first violation
+
+  std::vector<wire::Record> durable;
+  std::uint64_t epoch = 0;
+  std::map<wire::PeerId, wire::Member> members;            // of the newest durable epoch
+  std::map<wire::PeerId, wire::Member> everybody;          // ever admitted
+  std::set<std::pair<std::uint64_t, std::size_t>> epochs;  // durable epochs and their sizes
+  std::map<wire::RoundName, CommitInfo> commits;
+  std::map<wire::Attempt, wire::RoundName> committed;
+  std::map<wire::Tag, std::uint64_t> last;  // commits per tag
+  std::map<wire::Attempt, AttemptInfo> attempts;
+  std::map<std::pair<wire::Tag, std::uint64_t>, wire::Digest> states;
+  std::map<std::uint64_t, wire::RoundName> counted;  // calls whose input is in a commit
+  std::vector<CallRecord> calls;                     // by id - 1
+
+  bool failed() const { return !promise.empty(); }
+  void fail(const char* which, std::string text) {
+    if (promise.empty()) promise = which, what = std::move(text);
+  }
+  CallRecord& call(std::uint64_t id) { return calls[id - 1]; }
+
+  // What the world reports.
+  void on_durable(const wire::Record& record);
+  void on_told(std::uint32_t slot, const wire::Message& message);
+  void on_published(const Published& published);
+  void on_call_ended(const CallRecord& call, bool untouched);
+  void on_state(std::uint32_t slot, const wire::Held& held);
+  void on_end(const std::vector<wire::Record>& journal);
+};
+
+// P1 atomic.
+void p1_commit_is_everywhere(History& history, const wire::CommitRecord& record);
+void p1_same_for_all(History& history, const Published& published);
+void p1_no_means_no(History& history);
+// P2 exactly once.
+void p2_each_once(History& history, const Published& published);
+void p2_calls_in_commit(History& history, const wire::CommitRecord& record);
+// P3 abort is invisible.
+void p3_untouched(History& history, const CallRecord& call, bool untouched);
+// P4 bounded: an open call of a running process, and when it could last have acted.
+void p4_in_time(History& history, const CallRecord& call, base::Time slack_from);
+// P5 journal first, one decision, no gap, resolved after a restart.
+void p5_record(History& history, const wire::Record& record);
+void p5_told(History& history, std::uint32_t slot, const wire::Message& message);
+void p5_published(History& history, const Published& published);
+void p5_journal_is_history(History& history, const std::vector<wire::Record>& journal);
+// P6 one history.
+void p6_state(History& history, const std::string& who, const wire::Held& held);
+
+}  // namespace jccl::sim

@@ -1,0 +1,207 @@
+// jccl-sim: runs seeds of the deterministic simulation. Exit 0: all promises kept; 1: one broken
+// (seed, promise and the last lines of the run are printed); 2: wrong usage. Each job is a thread
+// with worlds of its own.
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/codes.h"
+#include "base/text.h"
+#include "sim/world.h"
+#include "wire/codec.h"
+
+namespace {
+
+using namespace jccl;
+using namespace jccl::sim;
+
+struct Options {
+  std::uint64_t seeds = 1000, first = 1;
+  unsigned jobs = 1;
+  bool trace = false, twice = false, coverage = false, keep_going = false;
+  Plants plants;
+};
+
+thread_local std::uint64_t current_seed = 0;
+
+void on_abort(int) {
+  std::fprintf(stderr, "jccl-sim: a check failed in seed %llu\n",
+               static_cast<unsigned long long>(current_seed));
+}
+
+constexpr const char* kUsage =
+    "usage: jccl-sim [--seeds N] [--first-seed S] [--jobs J] [--seed S] [--trace] [--twice]\n"
+    "                [--keep-going] [--coverage] [--plant send-before-durable|input-not-restored|\n"
+    "                doubt-presumes-commit|stale-data-accepted]\n"
+    "Runs N seeds of the simulated cluster against the promises P1-P6 and liveness (L).\n"
+    "--seed S runs one; --trace prints all of it; --twice runs each seed twice and compares.\n";
+
+bool plant(Plants& plants, const std::string& name) {
+  if (name == "send-before-durable") return plants.send_before_durable = true;
+  if (name == "input-not-restored") return plants.input_not_restored = true;
+  if (name == "doubt-presumes-commit") return plants.doubt_presumes_commit = true;
+  if (name == "stale-data-accepted") return plants.stale_data_accepted = true;
+  return false;
+}
+
+bool parse(int argc, char** argv, Options& options) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string arg = argv[i];
+    const char* value = i + 1 < argc ? argv[i + 1] : nullptr;
+    if (arg == "--trace")
+      options.trace = true;
+    else if (arg == "--twice")
+      options.twice = true;
+    else if (arg == "--coverage")
+      options.coverage = true;
+    else if (arg == "--keep-going")
+      options.keep_going = true;
+    else if (value == nullptr)
+      return false;
+    else if (arg == "--seeds")
+      options.seeds = std::strtoull(argv[++i], nullptr, 10);
+    else if (arg == "--first-seed")
+      options.first = std::strtoull(argv[++i], nullptr, 10);
+    else if (arg == "--jobs")
+      options.jobs = static_cast<unsigned>(std::atoi(argv[++i]));
+    else if (arg == "--seed")
+      options.first = std::strtoull(argv[++i], nullptr, 10), options.seeds = 1;
+    else if (arg == "--plant") {
+      if (!plant(options.plants, argv[++i])) return false;
+    } else
+      return false;
+  }
+  return options.jobs >= 1 && options.jobs <= 256;
+}
+
+void print_line(const std::string& line) { std::puts(line.c_str()); }
+
+// The run is deterministic: what a quick run found, a traced one shows.
+void show(const Report& report, const Options& options) {
+  std::printf("seed %llu: %s broken: %s\n  %s\n", static_cast<unsigned long long>(report.seed),
+              report.promise.c_str(), report.what.c_str(), report.mix.c_str());
+  if (options.trace) return;
+  const Report again = simulate({report.seed, options.plants, true, 30, nullptr});
+  for (const std::string& line : again.tail) std::printf("  %s\n", line.c_str());
+  std::printf("  replay: jccl-sim --seed %llu --trace\n",
+              static_cast<unsigned long long>(report.seed));
+  std::fflush(stdout);
+}
+
+void print_counts(const Counts& c, double seconds) {
+  const auto n = [](std::uint64_t v) { return static_cast<unsigned long long>(v); };
+  std::printf(
+      "%llu seeds in %.1f s (%.0f/s): %llu events, %llu messages, %llu commits, "
+      "%llu aborted attempts, %llu deliveries\n",
+      n(c.seeds), seconds, static_cast<double>(c.seeds) / seconds, n(c.events), n(c.messages),
+      n(c.commits), n(c.aborts), n(c.deliveries));
+  std::printf(
+      "%llu admissions, %llu late joiners, %llu syncs, %llu master starts, %llu torn rows, "
+      "%llu seeds lost a state, %.1f %% of seeds with 10 commits or more\n",
+      n(c.admissions), n(c.joins), n(c.syncs), n(c.master_starts), n(c.torn_rows), n(c.lost_states),
+      100.0 * static_cast<double>(c.busy_seeds) /
+          static_cast<double>(std::max<std::uint64_t>(1, c.seeds)));
+  std::printf("faults:");
+  for (std::size_t i = 0; i < kFaults; ++i) {
+    const std::string name(name_of(static_cast<Fault>(i)));
+    std::printf(" %s %llu", name.c_str(), n(c.faults[i]));
+  }
+  std::printf("\ncalls ended:");
+  for (std::size_t i = 0; i < kCodes; ++i) {
+    const std::string name(base::name_of(static_cast<base::Code>(i)));
+    if (c.codes[i] > 0) std::printf(" %s %llu", name.c_str(), n(c.codes[i]));
+  }
+  std::printf("\n");
+}
+
+template <std::size_t N>
+std::string name_of_message() {
+  return std::string(wire::name_of(wire::Message(std::in_place_index<N>)));
+}
+
+template <std::size_t... N>
+std::vector<std::string> message_names(std::index_sequence<N...>) {
+  return {name_of_message<N>()...};
+}
+
+void print_coverage(const Counts& c) {
+  const auto names = message_names(std::make_index_sequence<kMessages>());
+  std::printf("%-14s %s\n", "to the master", "new / observer / member");
+  for (std::size_t m = 0; m < kMessages; ++m) {
+    std::uint64_t total = 0;
+    for (const std::uint64_t v : c.master_seen[m]) total += v;
+    if (total == 0) continue;
+    std::printf("%-14s", names[m].c_str());
+    for (const std::uint64_t v : c.master_seen[m])
+      std::printf(" %llu", static_cast<unsigned long long>(v));
+    std::printf("\n");
+  }
+  std::printf("%-14s %s\n", "to a peer", "observer / idle / waiting / running / behind");
+  for (std::size_t m = 0; m < kMessages; ++m) {
+    std::uint64_t total = 0;
+    for (const std::uint64_t v : c.peer_seen[m]) total += v;
+    if (total == 0) continue;
+    std::printf("%-14s", names[m].c_str());
+    for (const std::uint64_t v : c.peer_seen[m])
+      std::printf(" %llu", static_cast<unsigned long long>(v));
+    std::printf("\n");
+  }
+}
+
+struct Shared {
+  std::atomic<std::uint64_t> next{0};
+  std::atomic<std::uint64_t> broken{0};
+  std::mutex mutex;
+  Counts counts;
+};
+
+void work(const Options& options, Shared& shared) {
+  Counts counts;
+  while (true) {
+    const std::uint64_t i = shared.next.fetch_add(1);
+    if (i >= options.seeds || (shared.broken > 0 && !options.keep_going)) break;
+    current_seed = options.first + i;
+    RunOptions run{current_seed, options.plants, options.trace, 0, print_line};
+    Report report = simulate(run);
+    if (options.twice && simulate(run).trace_hash != report.trace_hash) {
+      report.promise = "determinism", report.what = "two runs of the seed differ";
+    }
+    counts.add(report.counts);
+    if (report.promise.empty()) continue;
+    ++shared.broken;
+    const std::lock_guard lock(shared.mutex);
+    show(report, options);
+  }
+  const std::lock_guard lock(shared.mutex);
+  shared.counts.add(counts);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  if (argc == 2 && std::strcmp(argv[1], "--help") == 0) return std::puts(kUsage), 0;
+  if (!parse(argc, argv, options)) return std::fputs(kUsage, stderr), 2;
+  std::signal(SIGABRT, on_abort);
+  const auto begin = std::chrono::steady_clock::now();
+  Shared shared;
+  std::vector<std::thread> threads;
+  for (unsigned j = 1; j < options.jobs; ++j) {
+    threads.emplace_back([&] { work(options, shared); });
+  }
+  work(options, shared);
+  for (std::thread& thread : threads) thread.join();
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  print_counts(shared.counts, took.count());
+  if (options.coverage) print_coverage(shared.counts);
+  const auto broken = static_cast<unsigned long long>(shared.broken.load());
+  std::printf("%llu seeds broke a promise\n", broken);
+  return broken == 0 ? 0 : 1;
+}

@@ -1,0 +1,114 @@
+#include "sim/mix.h"
+
+#include "base/rng.h"
+#include "base/text.h"
+#include "sim/events.h"
+
+namespace jccl::sim {
+namespace {
+
+constexpr std::array<std::string_view, kFaults> kNames = {
+    "peer-crash", "peer-pause",      "peer-leave", "control-reset", "control-cut",
+    "data-reset", "data-cut",        "clog",       "master-crash",  "master-pause",
+    "disk-error", "operator-evicts", "late-join"};
+
+// Rates at which most runs still commit more than a dozen rounds.
+constexpr std::array<double, kFaults> kUsual = {0.25, 0.25, 0.08, 0.3,  0.2,  0.3, 0.2,
+                                                0.2,  0.3,  0.1,  0.05, 0.03, 0.2};
+
+std::uint32_t draw_slots(base::Rng& rng) {
+  const double x = rng.unit();
+  if (x < 0.05) return 1;
+  if (x < 0.85) return 2 + static_cast<std::uint32_t>(rng.below(4));
+  if (x < 0.97) return 6 + static_cast<std::uint32_t>(rng.below(3));
+  return 9 + static_cast<std::uint32_t>(rng.below(8));
+}
+
+void draw_people(base::Rng& rng, Mix& mix) {
+  mix.slots = draw_slots(rng);
+  if (mix.slots >= 4 && mix.slots % 2 == 0 && rng.chance(0.3)) mix.shards = 2;
+  if (mix.slots > 1 && rng.chance(0.5)) {
+    mix.late = mix.shards * static_cast<std::uint32_t>(rng.below(mix.slots / mix.shards));
+  }
+  mix.tags = rng.chance(0.6) ? 1 : 2 + static_cast<std::uint32_t>(rng.below(2));
+  for (std::uint32_t t = 0; t < mix.tags; ++t) mix.is_state.push_back(rng.chance(0.6));
+  mix.same_birth = rng.chance(0.3);
+  const std::uint32_t first = mix.slots - mix.late;
+  if (rng.chance(0.3)) mix.named_source = 1 + static_cast<std::uint32_t>(rng.below(first));
+  const std::uint32_t sites = first / mix.shards;
+  mix.start_peers = rng.chance(0.7) ? sites : 1;
+  if (sites > 2 && rng.chance(0.2)) mix.min_peers = 2;
+  if (rng.chance(0.15)) mix.history = 2 + rng.below(6);
+}
+
+void draw_faults(base::Rng& rng, Mix& mix) {
+  const double x = rng.unit();
+  if (x < 0.05) return;  // no fault at all
+  if (x < 0.25) {        // one kind, absurdly often
+    const std::size_t kind = rng.below(kFaults);
+    mix.rate[kind] = kUsual[kind] * (5 + 15 * rng.unit());
+    return;
+  }
+  for (std::size_t kind = 0; kind < kFaults; ++kind) {
+    if (rng.chance(0.5)) mix.rate[kind] = kUsual[kind] * (0.2 + 2 * rng.unit());
+  }
+  if (rng.chance(0.3)) mix.weight_zero = 0.2 * rng.unit();
+  if (rng.chance(0.2)) mix.guard = 0.1 * rng.unit();
+  if (rng.chance(0.1)) mix.mismatch = 0.05 * rng.unit();
+  if (rng.chance(0.15)) mix.corrupt = 0.1 * rng.unit();
+  if (rng.chance(0.2)) mix.cancel = 0.1 * rng.unit();
+}
+
+void draw_times(base::Rng& rng, Mix& mix) {
+  const auto ms = [&rng](int low, int high) {
+    return between(rng, low * kMillisecond, high * kMillisecond);
+  };
+  mix.latency = rng.chance(0.5) ? ms(0, 2) : ms(1, 25);
+  mix.jitter = mix.latency / 2 + 100'000;
+  mix.data_latency = mix.latency + ms(0, 10);
+  mix.sync_pause = rng.chance(0.7) ? ms(0, 3) : ms(1, 30);
+  mix.think = rng.chance(0.5) ? ms(1, 20) : ms(20, 200);
+  mix.deadline = rng.chance(0.3) ? ms(200, 2000) : ms(2000, 8000);
+  mix.downtime = ms(50, 3000);
+  mix.pause = ms(50, 3000);
+  mix.cut = ms(50, 3000);
+  mix.master_down = ms(10, 2000);
+  mix.heartbeat = ms(80, 200);
+  mix.silence = mix.heartbeat * 5 + 4 * (mix.latency + mix.jitter);
+  mix.reset_grace = ms(20, 200);
+  mix.restart_grace = ms(1000, 4000);
+  mix.master_grace = ms(4000, 15000);
+  mix.faults_until = ms(2000, 9000);
+}
+
+}  // namespace
+
+std::string_view name_of(Fault fault) { return kNames[static_cast<std::size_t>(fault)]; }
+
+Mix draw_mix(std::uint64_t seed) {
+  base::Rng rng(seed ^ 0x6D6978);
+  Mix mix;
+  draw_people(rng, mix);
+  draw_faults(rng, mix);
+  draw_times(rng, mix);
+  mix.vanish = 0.5 * rng.unit();
+  mix.in_place = rng.unit();
+  return mix;
+}
+
+std::string Mix::describe() const {
+  std::string text =
+      base::cat("slots ", slots, " shards ", shards, " late ", late, " start_peers ", start_peers,
+                " min_peers ", min_peers, " history ", history, " tags");
+  for (const bool state : is_state) text += state ? " state" : " plain";
+  text += base::cat(" source ", named_source, " latency ", latency / 1000, "us deadline ",
+                    deadline / kMillisecond, "ms sync ", sync_pause / 1000, "us heartbeat ",
+                    heartbeat / kMillisecond, "ms silence ", silence / kMillisecond, "ms faults");
+  for (std::size_t kind = 0; kind < kFaults; ++kind) {
+    if (rate[kind] > 0) text += base::cat(" ", kNames[kind], "=", rate[kind]);
+  }
+  return text + base::cat(" zero=", weight_zero, " guard=", guard, " mismatch=", mismatch,
+                          " corrupt=", corrupt, " cancel=", cancel);
+}
+
+}  // namespace jccl::sim

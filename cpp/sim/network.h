@@ -1,0 +1,79 @@
+// The network model: control connections as FIFO byte streams (frames cut, joined, delayed, held
+// up, reset, half open) and peer links as FIFO message streams. Holds what is in flight; refuses
+// to know what it means. Pure; one thread per world.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "sim/events.h"
+#include "sim/sums.h"
+#include "wire/messages.h"
+
+namespace jccl::sim {
+
+inline constexpr std::uint32_t kSlotsMax = 16;
+
+struct Segment {
+  Time at = 0;
+  base::Bytes bytes;
+  bool end = false;  // FIN or RST: the sender is gone
+};
+
+struct Direction {
+  std::deque<Segment> queue;
+  base::Bytes in;         // arrived, not yet a whole frame
+  std::size_t in_at = 0;  // read up to here
+  Time last = 0;
+  bool posted = false;
+};
+
+struct Conn {
+  std::uint64_t id = 0;
+  std::uint32_t slot = 0;
+  std::uint32_t peer_life = 0, master_life = 0;
+  bool peer_open = false, master_open = false;
+  bool peer_vanished = false, master_vanished = false;  // nobody is left to answer with a reset
+  Direction up, down;
+};
+
+enum class DataKind : std::uint8_t {
+  kContribution,
+  kResult,
+  kAsk,
+  kSnapshotAsk,
+  kSnapshotPart,
+  kSnapshotGone
+};
+
+struct DataMessage {
+  DataKind kind = DataKind::kContribution;
+  Time at = 0;
+  wire::Incarnation from = 0, to = 0;
+  wire::PeerId from_id = 0;
+  wire::Attempt attempt;
+  wire::RoundName round;
+  std::uint32_t elements = 0;  // which of the array's elements: a bit mask
+  Array values;
+  wire::Held held;
+};
+
+struct DataLink {
+  std::deque<DataMessage> queue;
+  Time last = 0;
+  Time blocked_until = 0;
+  bool posted = false;
+};
+
+// Appends `payload` as a frame; cuts it or joins it to what is already under way.
+struct StreamLaw {
+  double split = 0, coalesce = 0;
+};
+void push_frame(Direction& direction, const base::Bytes& payload, Time at, StreamLaw law,
+                base::Rng& rng);
+// The next whole frame of what has arrived; false: none yet.
+bool pop_frame(Direction& direction, base::Bytes* payload);
+
+}  // namespace jccl::sim

@@ -1,0 +1,49 @@
+// P2 exactly once: a result is the sum over the reported contributors of their inputs at call
+// time, each once; no input is in two rounds.
+#include "sim/history.h"
+
+namespace jccl::sim {
+
+using base::cat;
+
+void p2_calls_in_commit(History& history, const wire::CommitRecord& record) {
+  const auto attempt = history.attempts.find(record.attempt);
+  if (attempt == history.attempts.end()) return;  // P1 has said so
+  for (const wire::Contributor& contributor : record.contributors) {
+    const auto part = attempt->second.parts.find(contributor.id);
+    if (part == attempt->second.parts.end()) {
+      history.fail("P2", cat("contributor ", contributor.id, " of attempt ",
+                             to_text(record.attempt), " never accepted its START"));
+      return;
+    }
+    if (part->second.weight != contributor.weight) {
+      history.fail("P2", cat("contributor ", contributor.id, " counted with weight ",
+                             contributor.weight, " instead of ", part->second.weight));
+    }
+    const auto [other, fresh] = history.counted.emplace(part->second.call, record.round);
+    if (!fresh) {
+      history.fail("P2", cat("the input of call ", part->second.call, " is in rounds ",
+                             other->second.n, " and ", record.round.n, " of ", record.round.tag));
+    }
+  }
+}
+
+void p2_each_once(History& history, const Published& published) {
+  const CommitInfo& commit = history.commits.at(history.committed.at(published.attempt));
+  const AttemptInfo& attempt = history.attempts.at(published.attempt);
+  Sum expected;
+  for (const wire::Contributor& contributor : commit.record.contributors) {
+    const auto part = attempt.parts.find(contributor.id);
+    if (part == attempt.parts.end() || part->second.shard != published.shard) continue;
+    add(expected, {{part->second.call, 1}});
+  }
+  for (const Sum& sum : *published.result) {
+    if (sum == expected) continue;
+    history.fail("P2", cat("slot ", published.slot, ", ", commit.record.round.tag, " ",
+                           commit.record.round.n, ", attempt ", to_text(published.attempt),
+                           ": result ", to_text(sum), ", due ", to_text(expected)));
+    return;
+  }
+}
+
+}  // namespace jccl::sim

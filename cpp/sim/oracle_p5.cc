@@ -1,0 +1,111 @@
+// P5: nobody learns of a commit or an epoch before its record is durable; at most one outcome per
+// attempt and one commit per round; no gap in a tag's numbers; what a restarted master reads is
+// what was decided.
+#include "sim/history.h"
+
+namespace jccl::sim {
+
+using base::cat;
+
+namespace {
+
+void check_epoch(History& history, const wire::EpochRecord& record) {
+  if (record.epoch <= history.epoch) {
+    history.fail("P5", cat("epoch ", record.epoch, " journaled after ", history.epoch));
+  }
+  std::set<wire::Incarnation> seen;
+  for (const wire::Member& member : record.members) {
+    const auto known = history.everybody.find(member.id);
+    if (known != history.everybody.end() && known->second.incarnation != member.incarnation) {
+      history.fail("P5", cat("id ", member.id, " was given to a second incarnation"));
+    }
+    if (!seen.insert(member.incarnation).second) {
+      history.fail("P5", cat("one incarnation is twice in epoch ", record.epoch));
+    }
+    if (member.id >= record.next_id) {
+      history.fail("P5", cat("id ", member.id, " is not below next_id ", record.next_id));
+    }
+  }
+  for (const auto& [id, member] : history.everybody) {
+    if (history.members.count(id) == 0 && seen.count(member.incarnation) != 0) {
+      history.fail("P5", cat("evicted peer ", id, " is back in epoch ", record.epoch));
+    }
+  }
+}
+
+void check_commit(History& history, const wire::CommitRecord& record) {
+  const auto last = history.last.find(record.round.tag);
+  const std::uint64_t due = (last == history.last.end() ? 0 : last->second) + 1;
+  if (record.round.n != due) {
+    history.fail(
+        "P5", cat("commit of ", record.round.tag, " ", record.round.n, " where ", due, " was due"));
+  }
+  if (history.committed.count(record.attempt) != 0) {
+    history.fail("P5", cat("attempt ", to_text(record.attempt), " committed twice"));
+  }
+  const auto attempt = history.attempts.find(record.attempt);
+  if (attempt != history.attempts.end() && attempt->second.told_aborted) {
+    history.fail("P5", cat("attempt ", to_text(record.attempt), " committed after ABORT was told"));
+  }
+}
+
+}  // namespace
+
+void p5_record(History& history, const wire::Record& record) {
+  if (std::holds_alternative<wire::RunRecord>(record) != history.durable.empty()) {
+    history.fail("P5", "the run record is not the first, or not the only one");
+  }
+  if (const auto* epoch = std::get_if<wire::EpochRecord>(&record)) check_epoch(history, *epoch);
+  if (const auto* commit = std::get_if<wire::CommitRecord>(&record)) check_commit(history, *commit);
+}
+
+void p5_told(History& history, std::uint32_t slot, const wire::Message& message) {
+  if (const auto* roster = std::get_if<wire::Roster>(&message)) {
+    if (history.epochs.count({roster->epoch, roster->members.size()}) == 0) {
+      history.fail("P5", cat("slot ", slot, " learnt epoch ", roster->epoch, " (",
+                             roster->members.size(), " members) before it was durable"));
+    }
+  }
+  if (const auto* start = std::get_if<wire::Start>(&message)) {
+    if (start->attempt.epoch > history.epoch) {
+      history.fail("P5", cat("START ", to_text(start->attempt), " before its epoch was durable"));
+    }
+  }
+  const auto* outcome = std::get_if<wire::Outcome>(&message);
+  if (outcome == nullptr) return;
+  const bool committed = history.committed.count(outcome->attempt) != 0;
+  if (outcome->verdict == wire::Verdict::kCommitted && !committed) {
+    history.fail("P5", cat("slot ", slot, " learnt COMMIT ", to_text(outcome->attempt), " of ",
+                           outcome->round.tag, " ", outcome->round.n, " before it was durable"));
+  }
+  if (outcome->verdict == wire::Verdict::kAborted) {
+    history.attempts[outcome->attempt].told_aborted = true;
+    if (committed) {
+      history.fail("P5", cat("slot ", slot, " was told ABORT of the committed attempt ",
+                             to_text(outcome->attempt)));
+    }
+  }
+}
+
+void p5_published(History& history, const Published& published) {
+  if (history.committed.count(published.attempt) == 0) {
+    history.fail("P5", cat("slot ", published.slot, " reported success of attempt ",
+                           to_text(published.attempt), ", which is not committed"));
+    return;
+  }
+  const wire::RoundName& round = history.committed.at(published.attempt);
+  if (published.complete != nullptr &&
+      (published.complete->tag != round.tag || published.complete->n != round.n)) {
+    history.fail("P5", cat("slot ", published.slot, " took ", round.tag, " ", round.n, " for ",
+                           published.complete->tag, " ", published.complete->n));
+  }
+}
+
+void p5_journal_is_history(History& history, const std::vector<wire::Record>& journal) {
+  if (journal != history.durable) {
+    history.fail("P5", cat("the journal has ", journal.size(), " records, history ",
+                           history.durable.size(), ", or they differ"));
+  }
+}
+
+}  // namespace jccl::sim

@@ -1,0 +1,248 @@
+// The process: drives its PeerMachine and carries out what it orders.
+#include "sim/peer.h"
+
+#include <utility>
+
+#include "sim/world.h"
+
+namespace jccl::sim {
+
+using base::cat;
+
+inline constexpr Duration kEnginePause = 200 * kMillisecond;
+
+SimPeer::SimPeer(World& w, std::uint32_t s)
+    : world(w),
+      slot(s),
+      site(cat("s", s / w.mix.shards)),
+      shard(s % w.mix.shards),
+      data(w, *this) {}
+
+// ---- life and death ----------------------------------------------------------------------------
+
+void SimPeer::boot() {
+  ++life;
+  alive = true, paused = leaving = false;
+  if (life > 1 && world.mix.shards == 1 && world.rng.app.chance(world.mix.moves_site)) {
+    site = cat("s", slot, ".", life);
+  }
+  tags.clear();
+  for (std::uint32_t t = 0; t < world.mix.tags; ++t) {
+    UserTag tag;
+    tag.tag = cat("t", t);
+    tag.is_state = tag.needs_sync = world.mix.is_state[t];
+    const std::uint64_t own = world.mix.same_birth ? 7 : 1000 * slot + life;
+    tag.digest = {mix_in(own, t), 1};
+    tags.push_back(std::move(tag));
+  }
+  new_machine();
+  for (UserTag& tag : tags) act_later(tag, world.mix.think);
+}
+
+void SimPeer::new_machine() {
+  incarnation = world.new_incarnation(slot);
+  protocol::PeerOptions options;
+  options.site = site, options.shard = shard, options.shards = world.mix.shards;
+  options.addresses = {cat("slot-", slot)};
+  options.start_peers = 0;
+  options.master_grace = world.mix.master_grace;
+  data.clear();
+  pending_.clear();
+  wake_ = base::kNever;
+  engine_armed_ = false;
+  conn = 0;
+  if (world.tracing())
+    world.note(cat("PEER ", slot, " up at ", site, ", incarnation ", incarnation));
+  machine = std::make_unique<protocol::PeerMachine>(options, incarnation, world.now);
+  busy_ = true;
+  apply(machine->start(world.now));
+  busy_ = false;
+  drain();
+}
+
+void SimPeer::die(bool vanish) {
+  if (!alive) return;
+  if (world.tracing()) world.note(cat("PEER ", slot, vanish ? " vanishes" : " dies"));
+  if (conn != 0) world.close_peer_end(conn, vanish);
+  conn = 0;
+  ++life, ++dials;
+  alive = paused = leaving = false;
+  machine.reset();
+  data.clear();
+  pending_.clear();
+  incarnation = 0;
+  world.repost(held);
+}
+
+void SimPeer::leave() {
+  if (leaving) return;
+  leaving = true;
+  feed(protocol::Depart{});
+}
+
+void SimPeer::resume() {
+  if (!paused) return;
+  paused = false;
+  resumed_at = world.now;
+  world.repost(held);
+}
+
+// ---- events ------------------------------------------------------------------------------------
+
+void SimPeer::feed(protocol::PeerEvent event) {
+  if (!alive) return;
+  queue(std::move(event));
+  drain();
+}
+
+void SimPeer::drain() {
+  if (busy_) return;
+  busy_ = true;
+  while (!pending_.empty() && alive) {
+    const protocol::PeerEvent event = std::move(pending_.front());
+    pending_.pop_front();
+    apply(machine->on(event, world.now));
+  }
+  busy_ = false;
+}
+
+void SimPeer::on_message(wire::Message message) { feed(protocol::FromMaster{std::move(message)}); }
+
+void SimPeer::on_data(DataMessage& message) {
+  data.on_data(message);
+  drain();
+}
+
+void SimPeer::on_reset(std::uint32_t other) {
+  data.on_reset(other);
+  drain();
+}
+
+void SimPeer::on_dialed(bool accepted, std::uint64_t number) {
+  if (number != dials) return;
+  if (accepted) return feed(protocol::Connected{});
+  feed(protocol::Disconnected{{base::Code::kIo, "connection refused"}});
+}
+
+void SimPeer::on_closed(std::uint64_t closed) {
+  if (closed != conn) return;
+  conn = 0;
+  feed(protocol::Disconnected{{base::Code::kIo, "connection lost"}});
+}
+
+void SimPeer::on_wake() {
+  if (world.now < wake_) return;  // an earlier wish, taken back since
+  wake_ = base::kNever;
+  feed(protocol::PeerTick{});
+}
+
+void SimPeer::on_engine() {
+  engine_armed_ = false;
+  data.tick();
+  queue(protocol::Progress{data.moved()});
+  drain();
+  if (!data.idle() && !engine_armed_) {
+    engine_armed_ = true;
+    world.post(world.now + kEnginePause, Kind::kEngine, slot);
+  }
+}
+
+void SimPeer::arm(Time wake) {
+  if (wake == wake_) return;
+  wake_ = wake;
+  if (wake_ != base::kNever) world.post(wake_, Kind::kPeerWake, slot);
+}
+
+// ---- effects -----------------------------------------------------------------------------------
+
+void SimPeer::apply(protocol::PeerEffects effects) {
+  apply_data(effects);
+  for (const protocol::CompleteCall& done : effects.complete) complete(done);
+  for (const protocol::FetchSnapshot& fetch : effects.fetch) {
+    if (world.tracing())
+      world.note(cat("     ", slot, " fetch ", fetch.want.tag, " ", fetch.want.revision));
+    data.fetch(fetch);
+  }
+  for (const protocol::CompleteSync& done : effects.synced) synced(done);
+  if (conn != 0) {
+    for (const wire::Message& message : effects.send) world.send_up(conn, message);
+  }
+  if (effects.disconnect) hang_up();
+  if (effects.connect) {
+    hang_up();
+    world.dial(slot, ++dials);
+  }
+  if (!data.idle() && !engine_armed_) {
+    engine_armed_ = true;
+    world.post(world.now + kEnginePause, Kind::kEngine, slot);
+  }
+  arm(effects.wake);
+  if (effects.rejoin) {
+    incarnation = world.new_incarnation(slot);
+    if (world.tracing()) world.note(cat("PEER ", slot, " has a new life: ", incarnation));
+    pending_.push_front(protocol::NewLife{incarnation});
+  }
+  if (effects.departed) return die(false);
+  if (effects.broken) broken(*effects.broken);
+}
+
+void SimPeer::apply_data(protocol::PeerEffects& effects) {
+  for (const wire::Attempt& attempt : effects.discard) {
+    if (world.tracing()) world.note(cat("     ", slot, " discard ", to_text(attempt)));
+    data.discard(attempt);
+  }
+  for (const protocol::RunAttempt& run : effects.run) {
+    if (world.tracing()) {
+      world.note(cat("     ", slot, " run ", to_text(run.start.attempt), " of ",
+                     run.start.round.tag, " ", run.start.round.n, run.receiver ? " receiver" : ""));
+    }
+    data.run(run);
+  }
+  for (const wire::Attempt& attempt : effects.commit) data.commit(attempt);
+}
+
+void SimPeer::hang_up() {
+  if (conn != 0) world.close_peer_end(conn);
+  conn = 0;
+}
+
+// The communicator is done for; the user opens a new one and keeps his state.
+void SimPeer::broken(const base::Status& status) {
+  if (world.tracing())
+    world.note(cat("     ", slot, " BROKEN ", name_of(status.code), " ", status.text));
+  for (UserTag& tag : tags) {
+    if (tag.call != 0) complete({tag.tag, 0, status, 0, 0, 0, {}});
+    if (tag.syncing) synced({tag.tag, status, {}});
+    tag.needs_sync = tag.is_state;
+    act_later(tag, world.mix.think);
+  }
+  hang_up();
+  if (leaving) return die(false);
+  ++life;  // voids the old machine's timers
+  for (UserTag& tag : tags) act_later(tag, world.mix.think);
+  busy_ = false;
+  new_machine();
+  busy_ = true;
+}
+
+std::uint32_t SimPeer::phase() const {
+  if (machine == nullptr || !machine->member()) return 0;
+  for (const UserTag& tag : tags) {
+    if (machine->needs_resync(tag.tag)) return 4;
+  }
+  if (!data.idle()) return 3;
+  for (const UserTag& tag : tags) {
+    if (tag.call != 0) return 2;
+  }
+  return 1;
+}
+
+bool SimPeer::settled() const {
+  if (!machine->member()) return false;
+  for (const UserTag& tag : tags) {
+    if (machine->needs_resync(tag.tag)) return false;
+  }
+  return true;
+}
+
+}  // namespace jccl::sim

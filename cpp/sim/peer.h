@@ -1,0 +1,97 @@
+// One simulated process: driver of a PeerMachine, its data plane, and the user's program above it,
+// which calls rounds on several tags, keeps state, synchronises it and reads every status. Pure;
+// one thread per world.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/data_plane.h"
+#include "sim/history.h"
+
+namespace jccl::sim {
+
+class World;
+
+struct UserTag {  // the user's program on one tag
+  wire::Tag tag;
+  bool is_state = false;
+  bool needs_sync = false;
+  bool was_synced = false;
+  std::uint64_t revision = 0;
+  wire::Digest digest;
+  std::optional<wire::Held> published;  // what it serves
+  std::uint64_t turn = 0;               // pending acts of an earlier turn are void
+  std::uint64_t call = 0;               // open call's id; 0: none
+  bool bad = false;                     // the open call's input does not pass the guard
+  Buffers buffers;
+  std::optional<wire::Attempt> visible;  // committed just before the completion
+  bool syncing = false;
+  Time sync_deadline = 0;
+  bool lost = false;  // last told: STATE_LOST
+  std::uint32_t good_after_heal = 0;
+};
+
+struct SimPeer {
+  SimPeer(World& world, std::uint32_t slot);
+
+  void boot();            // a new process at this slot
+  void die(bool vanish);  // SIGKILL, or the machine with it
+  void feed(protocol::PeerEvent event);
+  void queue(protocol::PeerEvent event) { pending_.push_back(std::move(event)); }  // then drain()
+  void drain();
+  void on_message(wire::Message message);
+  void on_dialed(bool accepted, std::uint64_t number);
+  void on_closed(std::uint64_t conn);
+  void on_wake();
+  void on_data(DataMessage& message);
+  void on_reset(std::uint32_t other);
+  void on_engine();
+  void act(std::size_t tag, std::uint64_t turn);
+  void cancel(std::size_t tag, std::uint64_t turn);
+  void leave();
+  void audit();
+  void resume();
+  bool running() const { return alive && !paused; }
+  bool settled() const;         // everything the user wants works (again)
+  std::uint32_t phase() const;  // for coverage
+
+  World& world;
+  const std::uint32_t slot;
+  std::string site;
+  std::uint32_t shard = 0;
+  bool alive = false, paused = false, leaving = false;
+  std::uint32_t life = 0;
+  Time resumed_at = 0;
+  std::unique_ptr<protocol::PeerMachine> machine;
+  wire::Incarnation incarnation = 0;
+  std::uint64_t conn = 0, dials = 0;
+  DataPlane data;
+  std::vector<UserTag> tags;
+  std::vector<Event> held;  // while stopped
+
+ private:
+  void apply(protocol::PeerEffects effects);
+  void apply_data(protocol::PeerEffects& effects);
+  void complete(const protocol::CompleteCall& done);
+  void synced(const protocol::CompleteSync& done);
+  void end_call(UserTag& tag, const protocol::CompleteCall& done, bool success);
+  void broken(const base::Status& status);
+  void new_machine();
+  void hang_up();
+  void call(UserTag& tag, std::size_t index);
+  void sync(UserTag& tag, std::size_t index);
+  void act_later(UserTag& tag, base::Duration pause);
+  void arm(Time wake);
+  UserTag* find(const wire::Tag& tag);
+
+  std::deque<protocol::PeerEvent> pending_;
+  bool busy_ = false;
+  Time wake_ = base::kNever;
+  bool engine_armed_ = false;
+};
+
+}  // namespace jccl::sim

@@ -1,0 +1,149 @@
+// The simulator on trial: same seed, same run; the machines keep their promises over some hundred
+// seeds; and bugs planted in the drivers are found within a bounded number of seeds.
+#include <gtest/gtest.h>
+
+#include "sim/world.h"
+
+namespace jccl::sim {
+namespace {
+
+Report run_seed(std::uint64_t seed, Plants plants = {}, bool trace = false) {
+  return simulate({seed, plants, trace, 30, nullptr});
+}
+
+std::string told(const Report& report) {
+  return base::cat("seed ", report.seed, ": ", report.promise, ": ", report.what, "\n", report.mix);
+}
+
+// The first seed that finds the planted bug, 0: none up to the bound.
+std::uint64_t first_finding(Plants plants, std::uint64_t seeds, std::string* promise) {
+  for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
+    const Report report = run_seed(seed, plants);
+    if (report.promise.empty()) continue;
+    *promise = report.promise;
+    return seed;
+  }
+  return 0;
+}
+
+TEST(SimTest, a_seed_gives_the_same_run_again) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    const Report first = run_seed(seed), second = run_seed(seed), traced = run_seed(seed, {}, true);
+    EXPECT_EQ(first.trace_hash, second.trace_hash) << "seed " << seed;
+    EXPECT_EQ(first.trace_hash, traced.trace_hash) << "seed " << seed;
+    EXPECT_EQ(first.counts.events, second.counts.events) << "seed " << seed;
+  }
+  EXPECT_NE(run_seed(1).trace_hash, run_seed(2).trace_hash);
+}
+
+TEST(SimTest, three_hundred_seeds_keep_every_promise_and_do_something) {
+  Counts counts;
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    const Report report = run_seed(seed);
+    ASSERT_TRUE(report.promise.empty()) << told(report);
+    counts.add(report.counts);
+  }
+  EXPECT_GT(counts.busy_seeds, counts.seeds / 2);
+  EXPECT_LT(counts.lost_states, counts.seeds / 3);
+  EXPECT_GT(counts.commits, 10 * counts.seeds);
+  EXPECT_GT(counts.aborts, counts.seeds / 10);
+  EXPECT_GT(counts.deliveries, counts.commits);
+  EXPECT_GT(counts.master_starts, counts.seeds * 5 / 4);
+  EXPECT_GT(counts.torn_rows, 0U);
+  for (std::size_t kind = 0; kind < kFaults; ++kind) {
+    EXPECT_GT(counts.faults[kind], 0U) << name_of(static_cast<Fault>(kind));
+  }
+  using base::Code;
+  for (const Code code : {Code::kOk, Code::kEmpty, Code::kDeadline, Code::kInDoubt, Code::kGuard,
+                          Code::kMismatch, Code::kAborted, Code::kResync, Code::kEvicted}) {
+    EXPECT_GT(counts.codes[static_cast<std::size_t>(code)], 0U) << base::name_of(code);
+  }
+}
+
+// Bounds are a few times what was measured when they were written.
+TEST(SimTest, telling_before_the_journal_is_durable_is_found) {
+  Plants plants;
+  plants.send_before_durable = true;
+  std::string promise;
+  EXPECT_NE(first_finding(plants, 50, &promise), 0U);
+  EXPECT_EQ(promise, "P5");
+}
+
+TEST(SimTest, an_input_not_restored_after_an_abort_is_found) {
+  Plants plants;
+  plants.input_not_restored = true;
+  std::string promise;
+  EXPECT_NE(first_finding(plants, 50, &promise), 0U);
+  EXPECT_TRUE(promise == "P2" || promise == "P3" || promise == "P1") << promise;
+}
+
+TEST(SimTest, presuming_commit_when_in_doubt_is_found) {
+  Plants plants;
+  plants.doubt_presumes_commit = true;
+  std::string promise;
+  EXPECT_NE(first_finding(plants, 1000, &promise), 0U);
+}
+
+TEST(SimTest, data_of_a_stale_attempt_counted_is_found) {
+  Plants plants;
+  plants.stale_data_accepted = true;
+  std::string promise;
+  EXPECT_NE(first_finding(plants, 1000, &promise), 0U);
+}
+
+TEST(SimTest, every_element_of_a_wrong_sum_is_seen_by_the_oracle) {
+  Sum sum;
+  add(sum, {{3, 1}});
+  add(sum, {{1, 1}, {3, 1}});
+  EXPECT_EQ(sum, (Sum{{1, 1}, {3, 2}}));
+  Array one = one_hot(5), other = one_hot(5);
+  EXPECT_EQ(digest_of(one), digest_of(other));
+  other[kElements - 1][0].count = 2;
+  EXPECT_NE(digest_of(one), digest_of(other));
+}
+
+TEST(SimTest, frames_survive_any_cutting_and_joining) {
+  base::Rng rng(7);
+  for (int round = 0; round < 200; ++round) {
+    Direction direction;
+    std::vector<base::Bytes> sent;
+    for (std::size_t i = 0; i < 20; ++i) {
+      base::Bytes payload(rng.below(40));
+      for (std::uint8_t& byte : payload) byte = static_cast<std::uint8_t>(rng.next());
+      push_frame(direction, payload, static_cast<Time>(i), {0.5, 0.5}, rng);
+      sent.push_back(payload);
+    }
+    std::vector<base::Bytes> got;
+    Time last = 0;
+    for (const Segment& segment : direction.queue) {
+      EXPECT_GE(segment.at, last);
+      last = segment.at;
+      direction.in.insert(direction.in.end(), segment.bytes.begin(), segment.bytes.end());
+      base::Bytes payload;
+      while (pop_frame(direction, &payload)) got.push_back(payload);
+    }
+    EXPECT_EQ(got, sent);
+  }
+}
+
+TEST(SimTest, a_disk_keeps_what_was_synced_and_at_most_one_torn_row_more) {
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    base::Rng rng(seed);
+    Disk disk;
+    wire::ChainWriter chain;
+    disk.unsynced.push_back(chain.append(wire::RunRecord{{1}, wire::kVersion}));
+    disk.unsynced.push_back(chain.append(wire::EpochRecord{1, 1, {}, "start"}));
+    disk.sync();
+    for (std::uint64_t e = 2; e < 6; ++e) {
+      disk.unsynced.push_back(chain.append(wire::EpochRecord{e, 1, {}, "more"}));
+    }
+    disk.crash(rng, 0.5);
+    const auto walked = wire::walk(disk.rows, nullptr);
+    ASSERT_TRUE(walked.ok()) << walked.status().text;
+    EXPECT_GE(walked.value().records.size(), 2U);
+    EXPECT_LE(walked.value().cut_rows, 1U);
+  }
+}
+
+}  // namespace
+}  // namespace jccl::sim

@@ -1,0 +1,202 @@
+// The user's program above a simulated peer: calls, statuses, state, synchronisation. It believes
+// what the library says; the oracles don't.
+#include "sim/peer.h"
+#include "sim/world.h"
+
+namespace jccl::sim {
+
+using base::cat;
+using base::Code;
+
+UserTag* SimPeer::find(const wire::Tag& name) {
+  for (UserTag& tag : tags) {
+    if (tag.tag == name) return &tag;
+  }
+  return nullptr;
+}
+
+void SimPeer::act_later(UserTag& tag, base::Duration pause) {
+  const Duration when = between(world.rng.app, pause / 2 + 1, pause * 3 / 2 + 1);
+  world.post(world.now + when, Kind::kApp, slot, static_cast<std::uint64_t>(&tag - tags.data()),
+             ++tag.turn);
+}
+
+void SimPeer::act(std::size_t index, std::uint64_t turn) {
+  UserTag& tag = tags[index];
+  if (turn != tag.turn || tag.call != 0 || tag.syncing || leaving) return;
+  if (tag.needs_sync) return sync(tag, index);
+  for (const UserTag& other : tags) {  // as a script does: first all state, then rounds
+    if (other.is_state && !other.was_synced) return act_later(tag, world.mix.think + kMillisecond);
+  }
+  call(tag, index);
+}
+
+void SimPeer::call(UserTag& tag, std::size_t index) {
+  const Mix& mix = world.mix;
+  base::Rng& rng = world.rng.app;
+  const bool calm = world.healed;
+  History& history = world.history;
+  CallRecord record;
+  record.id = history.calls.size() + 1;
+  record.slot = slot, record.incarnation = incarnation, record.tag = tag.tag;
+  // A site has one weight, whatever its number of shards.
+  const bool zero = mix.shards == 1 && rng.chance(mix.weight_zero);
+  record.weight = zero && !calm ? 0 : 1.0 + static_cast<double>(rng.below(4));
+  record.deadline = world.now + between(rng, mix.deadline / 2, mix.deadline * 3 / 2);
+  if (calm) record.deadline = world.now + std::max<Duration>(mix.deadline, 8 * kSecond);
+  tag.call = record.id;
+  tag.bad = !calm && rng.chance(mix.guard);
+  tag.visible.reset();
+  tag.buffers.in_place = rng.chance(mix.in_place);
+  tag.buffers.input = tag.buffers.memory = one_hot(record.id);
+  tag.buffers.out = {};
+  protocol::Call event;
+  event.tag = tag.tag;
+  event.descriptor = {1, !calm && rng.chance(mix.mismatch) ? 2U : 1U};
+  event.summary = "f32[3]";
+  event.weight = record.weight;
+  event.is_state = tag.is_state;
+  event.deadline = record.deadline;
+  history.calls.push_back(std::move(record));
+  if (!calm && rng.chance(mix.cancel)) {
+    world.post(
+        world.now + static_cast<Duration>(rng.below(static_cast<std::uint64_t>(mix.deadline))),
+        Kind::kCancel, slot, index, tag.call);
+  }
+  if (world.tracing()) world.note(cat("     ", slot, " call ", tag.call, " on ", tag.tag));
+  feed(event);
+}
+
+void SimPeer::cancel(std::size_t index, std::uint64_t call_id) {
+  if (tags[index].call == call_id) feed(protocol::CancelCall{tags[index].tag});
+}
+
+void SimPeer::sync(UserTag& tag, std::size_t) {
+  tag.syncing = true;
+  tag.sync_deadline = world.now + 5 * kSecond;
+  protocol::SyncCall event;
+  event.tag = tag.tag;
+  event.source = world.mix.named_source == slot + 1;
+  event.revision = tag.revision, event.digest = tag.digest;
+  event.descriptor = {3, 3};
+  event.summary = "f32[3]";
+  event.deadline = tag.sync_deadline;
+  if (world.tracing()) world.note(cat("     ", slot, " sync ", tag.tag, " at ", tag.revision));
+  feed(event);
+}
+
+// ---- answers -----------------------------------------------------------------------------------
+
+void SimPeer::complete(const protocol::CompleteCall& done) {
+  UserTag* tag = find(done.tag);
+  if (tag == nullptr || tag->call == 0) {
+    return world.history.fail("P4", cat("slot ", slot, ": a call on ", done.tag, " ended twice"));
+  }
+  if (world.tracing()) {
+    world.note(cat("     ", slot, " call ", tag->call, " on ", done.tag, " ", done.n, " ends ",
+                   name_of(done.status.code), " world ", done.world, " ", done.status.text));
+  }
+  ++world.counts.codes[static_cast<std::size_t>(done.status.code)];
+  bool success = tag->visible.has_value();
+  if (success != (done.status.ok() || (success && done.status.code == Code::kGuard))) {
+    return world.history.fail(
+        "P3", cat("slot ", slot, ": ", name_of(done.status.code),
+                  success ? " after a commit" : " without a commit", ", call ", tag->call));
+  }
+  const bool doubt = done.status.code == Code::kInDoubt;
+  if (doubt && world.options().plants.doubt_presumes_commit) {
+    for (const auto& [attempt, info] : world.history.attempts) {
+      const auto part = info.parts.find(machine->id());
+      if (part == info.parts.end() || part->second.call != tag->call || !part->second.done)
+        continue;
+      tag->visible = attempt;
+      success = true;
+    }
+  }
+  end_call(*tag, done, success);
+}
+
+void SimPeer::end_call(UserTag& tag, const protocol::CompleteCall& done, bool success) {
+  CallRecord& record = world.history.call(tag.call);
+  record.open = false, record.success = success;
+  record.code = done.status.code, record.n = done.n;
+  if (success) {
+    const DataRun* run = data.find(*tag.visible);
+    JCCL_CHECK(run != nullptr);
+    Array& target = tag.buffers.in_place ? tag.buffers.memory : tag.buffers.out;
+    target = run->result;
+    const bool presumed = done.status.code == Code::kInDoubt;
+    world.history.on_published(
+        {slot, shard, *tag.visible, tag.call, &target, presumed ? nullptr : &done});
+    ++world.counts.deliveries;
+  } else if (tag.buffers.in_place && !world.options().plants.input_not_restored) {
+    tag.buffers.memory = tag.buffers.input;
+  }
+  const bool untouched = tag.buffers.memory == tag.buffers.input && tag.buffers.out == Array{};
+  world.history.on_call_ended(record, untouched);
+  tag.call = 0;
+  if (world.history.failed()) return;
+  if (success && world.healed) ++tag.good_after_heal;
+  if (success && tag.is_state) {
+    // With several shards no peer sees the whole result: the state then follows the round's name.
+    const DataRun* run = data.find(*tag.visible);
+    std::uint64_t seed = mix_in(tag.digest.low, run->attempt.counter);
+    if (world.mix.shards == 1) seed = mix_in(seed, digest_of(run->result).high);
+    tag.revision = run->round.n;
+    tag.digest = {mix_in(seed, run->attempt.epoch), tag.revision};
+    const wire::Held held{tag.tag, tag.revision, tag.digest};
+    world.history.on_state(slot, held);
+    tag.published = held;
+    queue(protocol::PublishState{held});
+  }
+  switch (done.status.code) {
+    case Code::kInDoubt:
+    case Code::kEvicted:
+    case Code::kResync:
+      tag.needs_sync = tag.is_state;
+      break;
+    default:
+      break;
+  }
+  act_later(tag, success ? world.mix.think : world.mix.think + 20 * kMillisecond);
+}
+
+void SimPeer::synced(const protocol::CompleteSync& done) {
+  UserTag* tag = find(done.tag);
+  if (tag == nullptr || !tag->syncing) {
+    return world.history.fail("P4", cat("slot ", slot, ": a sync of ", done.tag, " ended twice"));
+  }
+  if (world.tracing()) {
+    world.note(cat("     ", slot, " sync ", done.tag, " ends ", name_of(done.status.code), " ",
+                   done.held.revision, " ", done.status.text));
+  }
+  tag->syncing = false;
+  tag->lost = done.status.code == Code::kStateLost;
+  if (done.status.ok()) {
+    ++world.counts.syncs;
+    const wire::Held own{tag->tag, tag->revision, tag->digest};
+    if (done.held != own) {
+      return world.history.fail("P6", cat("slot ", slot, ": sync of ", done.tag, " says revision ",
+                                          done.held.revision, ", the state is ", own.revision));
+    }
+    world.history.on_state(slot, own);
+    tag->needs_sync = false;
+    tag->was_synced = true;
+    tag->published = own;
+    queue(protocol::PublishState{own});
+  }
+  act_later(*tag, tag->lost ? kSecond : world.mix.think + 20 * kMillisecond);
+}
+
+void SimPeer::audit() {
+  if (!running()) return;
+  for (UserTag& tag : tags) {
+    if (tag.call != 0) p4_in_time(world.history, world.history.call(tag.call), resumed_at);
+    if (!tag.syncing) continue;
+    if (world.now > std::max(tag.sync_deadline, resumed_at) + 20 * kMillisecond) {
+      world.history.fail("P4", cat("slot ", slot, ": sync of ", tag.tag, " outlives its deadline"));
+    }
+  }
+}
+
+}  // namespace jccl::sim

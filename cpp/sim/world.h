@@ -1,0 +1,125 @@
+// One run: peers, master, network, faults and oracles around one virtual clock, all from one seed.
+// First faults, then everything heals, then all who live must get on. Pure; one thread per world.
+#pragma once
+
+#include <array>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "sim/history.h"
+#include "sim/master.h"
+#include "sim/mix.h"
+#include "sim/network.h"
+#include "sim/peer.h"
+
+namespace jccl::sim {
+
+inline constexpr std::size_t kMessages = std::variant_size_v<wire::Message>;
+inline constexpr std::size_t kPhases = 5;  // of a peer: see SimPeer::phase
+inline constexpr std::size_t kCodes = 28;
+
+struct Counts {  // what a run (or many) did: a simulator that does nothing finds nothing
+  std::array<std::uint64_t, kFaults> faults{};
+  std::uint64_t seeds = 0, events = 0, messages = 0, commits = 0, aborts = 0, deliveries = 0;
+  std::uint64_t admissions = 0, master_starts = 0, torn_rows = 0, joins = 0, syncs = 0;
+  std::uint64_t lost_states = 0, busy_seeds = 0;  // seeds with ≥ 10 commits
+  std::array<std::uint64_t, kCodes> codes{};      // how calls ended
+  std::array<std::array<std::uint64_t, kPhases>, kMessages> peer_seen{};
+  std::array<std::array<std::uint64_t, 3>, kMessages> master_seen{};  // new, observer, member
+  void add(const Counts& other);
+};
+
+struct RunOptions {
+  std::uint64_t seed = 1;
+  Plants plants;
+  bool trace = false;
+  std::size_t trace_lines = 30;  // 0: print each line at once to `sink`
+  void (*sink)(const std::string& line) = nullptr;
+};
+
+struct Report {
+  std::uint64_t seed = 0;
+  std::string promise, what;  // empty: all kept
+  std::uint64_t trace_hash = 0;
+  Counts counts;
+  std::string mix;
+  std::vector<std::string> tail;
+};
+
+Report simulate(const RunOptions& options);
+
+class World {
+ public:
+  explicit World(const RunOptions& options);
+  Report run();
+
+  // For processes.
+  void post(Time at, Kind kind, std::uint32_t target, std::uint64_t a = 0, std::uint64_t b = 0);
+  void repost(std::vector<Event>& held);  // events a stopped process finds now
+  std::uint32_t life_of(std::uint32_t target) const;
+  void dial(std::uint32_t slot, std::uint64_t number);
+  void send_up(std::uint64_t conn, const wire::Message& message);
+  void send_down(std::uint64_t conn, const wire::Message& message);
+  void close_peer_end(std::uint64_t conn, bool vanish = false);
+  void close_master_end(std::uint64_t conn, bool vanish = false);
+  void reset_conn(std::uint64_t conn);
+  void probe(wire::Incarnation incarnation);
+  void send_data(std::uint32_t from, DataMessage message);
+  void reset_data(std::uint32_t a, std::uint32_t b, bool one_sided);
+  wire::Incarnation new_incarnation(std::uint32_t slot);
+  bool tracing() const { return options_.trace; }
+  void note(std::string line);
+
+  const RunOptions& options() const { return options_; }
+  const Mix mix;
+  Streams rng;
+  Time now = 0;
+  bool healed = false;
+  History history;
+  Counts counts;
+  SimMaster master;
+  std::vector<SimPeer> peers;
+  std::map<wire::Incarnation, std::uint32_t> slots;  // every incarnation there ever was
+
+ private:
+  void begin();
+  void dispatch(const Event& event);
+  void dispatch_peer(const Event& event);
+  bool hold(const Event& event);
+  void on_control(const Event& event);
+  void deliver(Conn& conn, bool up, const base::Bytes& payload);
+  void end_of_stream(Conn& conn, bool up);
+  void on_data(const Event& event);
+  void on_dialed(const Event& event);
+  void audit();
+  bool converged() const;
+  void check_state_lost();
+  void push(Conn& conn, bool up, const wire::Message& message);
+  void push_end(Conn& conn, bool up);
+  void post_stream(Conn& conn, bool up);
+  Duration delay(std::uint32_t slot);
+  Conn& conn(std::uint64_t id) { return conns_[id - 1]; }
+  DataLink& link(std::uint32_t from, std::uint32_t to) { return links_[from * kSlotsMax + to]; }
+
+  // faults.cc
+  void arm_fault();
+  void inject();
+  void inject(Fault fault);
+  void fault_peer(Fault fault);
+  void fault_network(Fault fault);
+  void fault_master(Fault fault);
+  void heal();
+
+  RunOptions options_;
+  EventQueue queue_;
+  std::deque<Conn> conns_;
+  std::vector<DataLink> links_;
+  std::array<Time, kSlotsMax> up_blocked_{}, down_blocked_{}, slow_until_{};
+  Time healed_at_ = 0;
+  bool over_ = false;
+  std::uint64_t hash_ = 1;
+  std::deque<std::string> tail_;
+};
+
+}  // namespace jccl::sim
