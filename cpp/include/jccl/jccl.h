@@ -59,7 +59,7 @@ enum jccl_code {
   JCCL_PEER_LOST = 25,   /* a peer died, hung or was cut off */
   JCCL_LINK_LOST = 26,   /* a link between two peers broke */
   JCCL_INTERNAL = 27,    /* a bug of ours */
-  JCCL_CODES = 28        /* how many there are */
+  JCCL_CODE_COUNT = 28
 };
 
 /* "Ok", "Deadline", …; "Unknown" for other numbers. Static text. */
@@ -169,15 +169,16 @@ enum jccl_collective {
   JCCL_BARRIER = 5
 };
 
-/* `in` is read; `out` is written only when the round commits. They may be the same memory, or not
+/* `in` is read; `out` is written only when the round commits (see out_private). They may be the same memory, or not
  * overlap at all, and stay valid until the call (or the wait of its handle) returned. */
 typedef struct {
-  int32_t dtype;    /* enum jccl_dtype */
-  uint32_t reserved; /* 0 */
-  uint64_t count;   /* elements of in */
+  int32_t dtype;         /* enum jccl_dtype */
+  uint32_t dimensions;   /* length of shape */
+  uint64_t count;        /* elements of in */
   const void* in;
   void* out;
-  const char* path; /* for messages, e.g. "params/dense/kernel"; may be NULL */
+  const char* path;      /* for messages, e.g. "params/dense/kernel"; may be NULL */
+  const uint64_t* shape; /* peers must agree on it; NULL: only on the count */
 } jccl_array;
 
 typedef struct {
@@ -187,6 +188,8 @@ typedef struct {
   int32_t root;            /* broadcast: 1 on the one peer whose value it is */
   uint32_t slots;          /* all_gather: room of out, in contributions */
   int32_t guard;           /* 1 (default): leave this peer out if it holds NaN or Inf */
+  int32_t out_private;     /* 1: nobody looks at out before the end, so it may hold parts sooner */
+  uint32_t reserved;
   double weight;           /* of this peer's value, default 1; 0: receive only */
   int64_t deadline_ns;     /* 0: the communicator's */
   const char* tag;         /* names the stream of rounds; NULL = "default" */
@@ -195,7 +198,8 @@ typedef struct {
 } jccl_round_options;
 
 #define JCCL_ROUND_OPTIONS_INIT \
-  { sizeof(jccl_round_options), JCCL_MEAN, JCCL_CODEC_NONE, 0, 0, 1, 1.0, 0, NULL, NULL, {0, 0} }
+  { sizeof(jccl_round_options), JCCL_MEAN, JCCL_CODEC_NONE, 0, 0, 1, 0, 0, 1.0, 0, NULL, NULL, \
+    {0, 0} }
 
 typedef struct {
   uint32_t struct_size;       /* set by JCCL_RESULT_INIT */

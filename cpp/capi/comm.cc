@@ -1,0 +1,150 @@
+// Joining, leaving, and questions, for C.
+#include "capi/comm.h"
+
+#include <cstdio>
+
+#include "capi/errors.h"
+
+namespace jccl::capi {
+namespace {
+
+std::vector<std::string> split(const std::string& text) {
+  std::vector<std::string> parts;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find(',', at), text.size());
+    if (end > at) parts.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return parts;
+}
+
+Status read_options(const jccl_options* given, peer::ConnectOptions* out) {
+  jccl_options options = JCCL_OPTIONS_INIT;
+  const Status status = read_struct(given, "jccl_options", &options);
+  if (!status.ok()) return status;
+  if (options.master == nullptr || *options.master == '\0') {
+    return invalid("jccl_options.master is not set");
+  }
+  if (options.deadline_ns < 0 || options.connect_timeout_ns < 0 || options.master_grace_ns < 0) {
+    return invalid("a duration is negative");
+  }
+  out->master = options.master;
+  out->token = text_or(options.token, "");
+  out->insecure = options.insecure != 0;
+  out->site = text_or(options.site, "");
+  out->shard = options.shard;
+  out->shards = std::max<std::uint32_t>(options.shards, 1);
+  out->bind = text_or(options.bind, "");
+  out->advertise = split(text_or(options.advertise, ""));
+  out->start_peers = options.start_peers;
+  out->stripes = options.stripes;
+  if (options.chunk_bytes > 0) out->chunk_bytes = options.chunk_bytes;
+  if (options.deadline_ns > 0) out->deadline = options.deadline_ns;
+  if (options.connect_timeout_ns > 0) out->connect_timeout = options.connect_timeout_ns;
+  if (options.master_grace_ns > 0) out->master_grace = options.master_grace_ns;
+  return {};
+}
+
+Status null_comm() { return invalid("comm is NULL"); }
+
+jccl_attribute_values values_of(const peer::Attributes& from) {
+  jccl_attribute_values out = JCCL_ATTRIBUTES_INIT;
+  out.id = from.id;
+  out.incarnation = from.incarnation;
+  out.epoch = from.epoch;
+  out.world = from.world;
+  out.sent_bytes = from.sent_bytes;
+  out.received_bytes = from.received_bytes;
+  out.rounds_committed = from.rounds_committed;
+  out.rounds_retried = from.rounds_retried;
+  std::snprintf(out.run, sizeof out.run, "%s", base::to_hex(from.run).c_str());
+  std::snprintf(out.listen, sizeof out.listen, "%s", from.listen.c_str());
+  return out;
+}
+
+}  // namespace
+}  // namespace jccl::capi
+
+using jccl::base::Status;
+namespace capi = jccl::capi;
+
+extern "C" {
+
+int32_t jccl_connect(const jccl_options* options, jccl_comm** out) {
+  return capi::guarded("jccl_connect", [&]() -> Status {
+    if (out == nullptr) return capi::null_comm();
+    *out = nullptr;
+    jccl::peer::ConnectOptions wish;
+    const Status read = capi::read_options(options, &wish);
+    if (!read.ok()) return read;
+    auto comm = jccl::peer::Communicator::connect(wish);
+    if (!comm.ok()) return comm.status();
+    *out = new jccl_comm{std::move(comm.value())};
+    return {};
+  });
+}
+
+int32_t jccl_close(jccl_comm* comm) {
+  return capi::guarded("jccl_close", [&]() -> Status {
+    if (comm == nullptr) return capi::null_comm();
+    comm->held->close();
+    return {};
+  });
+}
+
+void jccl_free(jccl_comm* comm) {
+  if (comm == nullptr) return;
+  jccl_close(comm);
+  delete comm;
+}
+
+int32_t jccl_abort(jccl_comm* comm) {
+  return capi::guarded("jccl_abort", [&]() -> Status {
+    if (comm == nullptr) return capi::null_comm();
+    comm->held->abort();
+    return {};
+  });
+}
+
+int32_t jccl_attributes(const jccl_comm* comm, jccl_attribute_values* values) {
+  return capi::guarded("jccl_attributes", [&]() -> Status {
+    if (comm == nullptr) return capi::null_comm();
+    if (values == nullptr) return capi::invalid("values is NULL");
+    const Status read = capi::check_result(values, "jccl_attribute_values");
+    if (!read.ok()) return read;
+    capi::write_struct(capi::values_of(comm->held->attributes()), values);
+    return {};
+  });
+}
+
+int32_t jccl_sites(const jccl_comm* comm, char* text, size_t* size) {
+  return capi::guarded("jccl_sites", [&]() -> Status {
+    if (comm == nullptr) return capi::null_comm();
+    std::string all;
+    for (const std::string& site : comm->held->attributes().sites) {
+      all += all.empty() ? site : "," + site;
+    }
+    return capi::write_text(all, text, size);
+  });
+}
+
+int32_t jccl_waiting_for(const jccl_comm* comm, char* text, size_t* size) {
+  return capi::guarded("jccl_waiting_for", [&]() -> Status {
+    if (comm == nullptr) return capi::null_comm();
+    return capi::write_text(comm->held->waiting_for(), text, size);
+  });
+}
+
+int32_t jccl_state(const jccl_comm* comm, const char* tag, uint64_t* revision,
+                   uint64_t digest[2]) {
+  return capi::guarded("jccl_state", [&]() -> Status {
+    if (comm == nullptr) return capi::null_comm();
+    const std::string name = capi::text_or(tag, "default");
+    const jccl::base::Digest held = comm->held->digest(name);
+    if (revision != nullptr) *revision = comm->held->revision(name);
+    if (digest != nullptr) digest[0] = held.low, digest[1] = held.high;
+    return {};
+  });
+}
+
+}  // extern "C"

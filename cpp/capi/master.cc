@@ -1,0 +1,91 @@
+// A master in the caller's process, for C.
+#include "master/master.h"
+
+#include <memory>
+
+#include "capi/errors.h"
+#include "net/credentials.h"
+
+struct jccl_master {
+  std::unique_ptr<jccl::master::Master> held;
+};
+
+namespace jccl::capi {
+namespace {
+
+Status read_config(const jccl_master_options* given, master::MasterConfig* config) {
+  jccl_master_options options = JCCL_MASTER_OPTIONS_INIT;
+  Status status = read_struct(given, "jccl_master_options", &options);
+  if (!status.ok()) return status;
+  if (options.silence_ns < 0 || options.restart_grace_ns < 0) {
+    return invalid("a duration is negative");
+  }
+  config->bind = text_or(options.bind, config->bind);
+  config->store = text_or(options.store, config->store);
+  config->token = text_or(options.token, "");
+  config->run = text_or(options.run, "");
+  config->history = text_or(options.history, "");
+  config->insecure = options.insecure != 0;
+  if (options.start_peers > 0) config->start_peers = options.start_peers;
+  if (options.min_peers > 0) config->min_peers = options.min_peers;
+  if (options.silence_ns > 0) config->silence = options.silence_ns;
+  if (options.restart_grace_ns > 0) config->restart_grace = options.restart_grace_ns;
+  return {};
+}
+
+}  // namespace
+}  // namespace jccl::capi
+
+using jccl::base::Status;
+namespace capi = jccl::capi;
+
+extern "C" {
+
+int32_t jccl_master_start(const jccl_master_options* options, jccl_master** out) {
+  return capi::guarded("jccl_master_start", [&]() -> Status {
+    if (out == nullptr) return capi::invalid("master is NULL");
+    *out = nullptr;
+    jccl::master::MasterConfig config;
+    const Status read = capi::read_config(options, &config);
+    if (!read.ok()) return read;
+    auto started = jccl::master::Master::start(config);
+    if (!started.ok()) return started.status();
+    *out = new jccl_master{std::move(started.value())};
+    return {};
+  });
+}
+
+void jccl_master_stop(jccl_master* master) { delete master; }
+
+const char* jccl_master_address(const jccl_master* master) {
+  return master == nullptr ? "" : master->held->address().c_str();
+}
+
+const char* jccl_master_run(const jccl_master* master) {
+  return master == nullptr ? "" : master->held->run_id().c_str();
+}
+
+int32_t jccl_master_status(const jccl_master* master, char* text, size_t* size) {
+  return capi::guarded("jccl_master_status", [&]() -> Status {
+    if (master == nullptr) return capi::invalid("master is NULL");
+    return capi::write_text(master->held->status_json(), text, size);
+  });
+}
+
+int32_t jccl_master_evict(jccl_master* master, const char* site) {
+  return capi::guarded("jccl_master_evict", [&]() -> Status {
+    if (master == nullptr || site == nullptr) return capi::invalid("master or site is NULL");
+    master->held->evict_site(site);
+    return {};
+  });
+}
+
+int32_t jccl_new_token(char* text, size_t* size) {
+  return capi::guarded("jccl_new_token", [&]() -> Status {
+    const auto token = jccl::net::new_token();
+    if (!token.ok()) return token.status();
+    return capi::write_text(jccl::net::to_text(token.value()), text, size);
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,313 @@
+// Rounds and shared state, for C: arguments are checked here, so that nothing unchecked goes on.
+#include <optional>
+
+#include "base/limits.h"
+#include "capi/comm.h"
+#include "capi/errors.h"
+#include "codec/codec.h"
+#include "codec/dtype.h"
+#include "collective/op.h"
+
+namespace jccl::capi {
+namespace {
+
+#define JCCL_SAME(c_name, name) \
+  static_assert(static_cast<int>(c_name) == static_cast<int>(name), "jccl.h differs")
+JCCL_SAME(JCCL_F32, codec::Dtype::kF32);
+JCCL_SAME(JCCL_F64, codec::Dtype::kF64);
+JCCL_SAME(JCCL_BF16, codec::Dtype::kBf16);
+JCCL_SAME(JCCL_F16, codec::Dtype::kF16);
+JCCL_SAME(JCCL_I8, codec::Dtype::kI8);
+JCCL_SAME(JCCL_I16, codec::Dtype::kI16);
+JCCL_SAME(JCCL_I32, codec::Dtype::kI32);
+JCCL_SAME(JCCL_I64, codec::Dtype::kI64);
+JCCL_SAME(JCCL_U8, codec::Dtype::kU8);
+JCCL_SAME(JCCL_U16, codec::Dtype::kU16);
+JCCL_SAME(JCCL_U32, codec::Dtype::kU32);
+JCCL_SAME(JCCL_U64, codec::Dtype::kU64);
+JCCL_SAME(JCCL_SUM, collective::Op::kSum);
+JCCL_SAME(JCCL_MEAN, collective::Op::kMean);
+JCCL_SAME(JCCL_MIN, collective::Op::kMin);
+JCCL_SAME(JCCL_MAX, collective::Op::kMax);
+JCCL_SAME(JCCL_PROD, collective::Op::kProd);
+JCCL_SAME(JCCL_CODEC_NONE, codec::CodecId::kNone);
+JCCL_SAME(JCCL_CODEC_BF16, codec::CodecId::kBf16);
+JCCL_SAME(JCCL_CODEC_FP16, codec::CodecId::kFp16);
+JCCL_SAME(JCCL_CODEC_INT8, codec::CodecId::kInt8);
+JCCL_SAME(JCCL_ALL_REDUCE, peer::Collective::kAllReduce);
+JCCL_SAME(JCCL_ALL_GATHER, peer::Collective::kAllGather);
+JCCL_SAME(JCCL_REDUCE_SCATTER, peer::Collective::kReduceScatter);
+JCCL_SAME(JCCL_BROADCAST, peer::Collective::kBroadcast);
+JCCL_SAME(JCCL_BARRIER, peer::Collective::kBarrier);
+#undef JCCL_SAME
+
+constexpr std::uint32_t kDimensionsMax = 64;
+
+bool is_byte(int32_t value) { return value >= 0 && value <= 255; }
+
+Status read_array(const jccl_array& from, std::size_t index, peer::Leaf* leaf) {
+  const auto dtype = is_byte(from.dtype)
+                         ? codec::dtype_from_number(static_cast<std::uint8_t>(from.dtype))
+                         : std::nullopt;
+  const std::string name = from.path != nullptr ? std::string(from.path)
+                                                : base::cat("array ", index);
+  if (!dtype) return invalid(base::cat(name, ": unknown dtype ", from.dtype));
+  if (from.count > 0 && (from.in == nullptr || from.out == nullptr)) {
+    return invalid(base::cat(name, ": in or out is NULL"));
+  }
+  leaf->dtype = *dtype;
+  leaf->count = from.count;
+  leaf->in = from.in;
+  leaf->out = from.out;
+  leaf->path = text_or(from.path, "");
+  if (from.shape == nullptr) return {};
+  if (from.dimensions > kDimensionsMax) {
+    return invalid(base::cat(name, ": ", from.dimensions, " dimensions"));
+  }
+  leaf->shape.assign(from.shape, from.shape + from.dimensions);
+  std::uint64_t product = 1;
+  for (const std::uint64_t extent : leaf->shape) {
+    if (__builtin_mul_overflow(product, extent, &product)) {
+      return invalid(base::cat(name, ": the shape overflows"));
+    }
+  }
+  if (product == from.count) return {};
+  return invalid(base::cat(name, ": the shape has ", product, " elements, not ", from.count));
+}
+
+Status read_arrays(const jccl_array* arrays, std::size_t count, std::vector<peer::Leaf>* out) {
+  if (count > 0 && arrays == nullptr) return invalid("arrays is NULL");
+  if (count > base::kLeavesMax) {
+    return {Code::kLimit, base::cat(count, " arrays; the limit is ", base::kLeavesMax)};
+  }
+  out->resize(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const Status status = read_array(arrays[i], i, &(*out)[i]);
+    if (!status.ok()) return status;
+  }
+  return {};
+}
+
+Status read_options(const jccl_round_options* given, peer::RoundOptions* out) {
+  jccl_round_options options = JCCL_ROUND_OPTIONS_INIT;
+  const Status status = read_struct(given, "jccl_round_options", &options);
+  if (!status.ok()) return status;
+  const auto op = is_byte(options.op)
+                      ? collective::op_from_number(static_cast<std::uint8_t>(options.op))
+                      : std::nullopt;
+  const auto codec = is_byte(options.codec)
+                         ? codec::codec_from_number(static_cast<std::uint8_t>(options.codec))
+                         : std::nullopt;
+  if (!op) return invalid(base::cat("unknown op ", options.op));
+  if (!codec) return invalid(base::cat("unknown codec ", options.codec));
+  if (options.deadline_ns < 0) return invalid("deadline_ns is negative");
+  out->op = *op;
+  out->codec = *codec;
+  out->root = options.root != 0;
+  out->slots = options.slots;
+  out->guard = options.guard != 0;
+  out->out_private = options.out_private != 0;
+  out->weight = options.weight;
+  out->deadline = options.deadline_ns;
+  out->tag = text_or(options.tag, "default");
+  out->plan = text_or(options.plan, "");
+  out->fingerprint = {options.fingerprint[0], options.fingerprint[1]};
+  return {};
+}
+
+void write_result(const peer::RoundResult& from, jccl_result* out) {
+  if (out == nullptr) return;
+  jccl_result value = JCCL_RESULT_INIT;
+  JCCL_CHECK(read_struct(out, "jccl_result", &value).ok());  // keeps the caller's room
+  value.code = static_cast<int32_t>(from.status.code);
+  value.n = from.n;
+  value.epoch = from.epoch;
+  value.world = from.world;
+  value.attempts = from.attempts;
+  value.sent_bytes = from.sent_bytes;
+  value.received_bytes = from.received_bytes;
+  value.scatter_first = from.scatter_first;
+  value.scatter_count = from.scatter_count;
+  value.elapsed_ns = from.elapsed;
+  value.contributors = static_cast<std::uint32_t>(from.contributors.size());
+  const std::size_t room = std::min<std::size_t>(value.contributors_room, value.contributors);
+  for (std::size_t i = 0; i < room; ++i) {
+    if (value.contributor_ids != nullptr) value.contributor_ids[i] = from.contributors[i];
+    if (value.contributor_weights != nullptr && i < from.weights.size()) {
+      value.contributor_weights[i] = from.weights[i];
+    }
+  }
+  write_struct(value, out);
+}
+
+struct Call {
+  std::vector<peer::Leaf> leaves;
+  peer::RoundOptions options;
+};
+
+Status read_call(jccl_comm* comm, peer::Collective collective, const jccl_array* arrays,
+                 std::size_t count, const jccl_round_options* options, Call* call) {
+  if (comm == nullptr) return invalid("comm is NULL");
+  Status status = read_arrays(arrays, count, &call->leaves);
+  if (status.ok()) status = read_options(options, &call->options);
+  call->options.collective = collective;
+  return status;
+}
+
+// Ends a call that never began: the result says so, too.
+Status refused(const Status& status, jccl_result* result) {
+  peer::RoundResult nothing;
+  nothing.status = status;
+  write_result(nothing, result);
+  return status;
+}
+
+Status run(jccl_comm* comm, peer::Collective collective, const jccl_array* arrays,
+           std::size_t count, const jccl_round_options* options, jccl_result* result) {
+  Status status = check_result(result, "jccl_result");
+  if (!status.ok()) return status;
+  Call call;
+  status = read_call(comm, collective, arrays, count, options, &call);
+  if (!status.ok()) return refused(status, result);
+  const peer::RoundResult done = comm->held->run(call.leaves, call.options);
+  write_result(done, result);
+  return done.status;
+}
+
+using SyncCall = peer::SyncResult (peer::Communicator::*)(const std::vector<peer::Leaf>&,
+                                                          const peer::SyncOptions&);
+
+void write_sync(const peer::SyncResult& from, jccl_sync_result* out) {
+  jccl_sync_result value = JCCL_SYNC_RESULT_INIT;
+  value.code = static_cast<int32_t>(from.status.code);
+  value.revision = from.revision;
+  value.digest[0] = from.digest.low;
+  value.digest[1] = from.digest.high;
+  value.replaced = from.replaced ? 1 : 0;
+  write_struct(value, out);
+}
+
+Status synchronise(jccl_comm* comm, SyncCall how, const jccl_array* arrays, std::size_t count,
+                   const jccl_sync_options* given, jccl_sync_result* result) {
+  Status status = check_result(result, "jccl_sync_result");
+  if (!status.ok()) return status;
+  jccl_sync_options options = JCCL_SYNC_OPTIONS_INIT;
+  std::vector<peer::Leaf> leaves;
+  if (comm == nullptr) status = invalid("comm is NULL");
+  if (status.ok()) status = read_struct(given, "jccl_sync_options", &options);
+  if (status.ok() && options.deadline_ns < 0) status = invalid("deadline_ns is negative");
+  if (status.ok()) status = read_arrays(arrays, count, &leaves);
+  peer::SyncResult done;
+  done.status = status;
+  if (status.ok()) {
+    peer::SyncOptions wish;
+    wish.tag = text_or(options.tag, "default");
+    wish.source = options.source != 0;
+    wish.deadline = options.deadline_ns;
+    done = (comm->held.get()->*how)(leaves, wish);
+  }
+  write_sync(done, result);
+  return done.status;
+}
+
+bool is_collective(int32_t number) {
+  return number >= JCCL_ALL_REDUCE && number <= JCCL_BARRIER;
+}
+
+}  // namespace
+}  // namespace jccl::capi
+
+using jccl::base::Status;
+using jccl::peer::Collective;
+using jccl::peer::Communicator;
+namespace capi = jccl::capi;
+
+extern "C" {
+
+int32_t jccl_all_reduce(jccl_comm* comm, const jccl_array* arrays, size_t count,
+                        const jccl_round_options* options, jccl_result* result) {
+  return capi::guarded("jccl_all_reduce", [&] {
+    return capi::run(comm, Collective::kAllReduce, arrays, count, options, result);
+  });
+}
+
+int32_t jccl_all_gather(jccl_comm* comm, const jccl_array* arrays, size_t count,
+                        const jccl_round_options* options, jccl_result* result) {
+  return capi::guarded("jccl_all_gather", [&] {
+    return capi::run(comm, Collective::kAllGather, arrays, count, options, result);
+  });
+}
+
+int32_t jccl_reduce_scatter(jccl_comm* comm, const jccl_array* arrays, size_t count,
+                            const jccl_round_options* options, jccl_result* result) {
+  return capi::guarded("jccl_reduce_scatter", [&] {
+    return capi::run(comm, Collective::kReduceScatter, arrays, count, options, result);
+  });
+}
+
+int32_t jccl_broadcast(jccl_comm* comm, const jccl_array* arrays, size_t count,
+                       const jccl_round_options* options, jccl_result* result) {
+  return capi::guarded("jccl_broadcast", [&] {
+    return capi::run(comm, Collective::kBroadcast, arrays, count, options, result);
+  });
+}
+
+int32_t jccl_barrier(jccl_comm* comm, const jccl_round_options* options, jccl_result* result) {
+  return capi::guarded("jccl_barrier", [&] {
+    return capi::run(comm, Collective::kBarrier, nullptr, 0, options, result);
+  });
+}
+
+int32_t jccl_start(jccl_comm* comm, int32_t collective, const jccl_array* arrays, size_t count,
+                   const jccl_round_options* options, jccl_handle* handle) {
+  return capi::guarded("jccl_start", [&]() -> Status {
+    if (handle == nullptr) return capi::invalid("handle is NULL");
+    *handle = 0;
+    if (!capi::is_collective(collective)) {
+      return capi::invalid(jccl::base::cat("unknown collective ", collective));
+    }
+    capi::Call call;
+    const Status status = capi::read_call(comm, static_cast<Collective>(collective), arrays, count,
+                                          options, &call);
+    if (!status.ok()) return status;
+    const auto started = comm->held->start(call.leaves, call.options);
+    if (!started.ok()) return started.status();
+    *handle = started.value();
+    return {};
+  });
+}
+
+int32_t jccl_wait(jccl_comm* comm, jccl_handle handle, jccl_result* result) {
+  return capi::guarded("jccl_wait", [&]() -> Status {
+    const Status status = capi::check_result(result, "jccl_result");
+    if (!status.ok()) return status;
+    if (comm == nullptr) return capi::refused(capi::invalid("comm is NULL"), result);
+    const jccl::peer::RoundResult done = comm->held->wait(handle);
+    capi::write_result(done, result);
+    return done.status;
+  });
+}
+
+int32_t jccl_test(jccl_comm* comm, jccl_handle handle, int32_t* finished) {
+  return capi::guarded("jccl_test", [&]() -> Status {
+    if (comm == nullptr || finished == nullptr) return capi::invalid("comm or finished is NULL");
+    *finished = comm->held->finished(handle) ? 1 : 0;
+    return {};
+  });
+}
+
+int32_t jccl_sync_state(jccl_comm* comm, const jccl_array* arrays, size_t count,
+                        const jccl_sync_options* options, jccl_sync_result* result) {
+  return capi::guarded("jccl_sync_state", [&] {
+    return capi::synchronise(comm, &Communicator::sync_state, arrays, count, options, result);
+  });
+}
+
+int32_t jccl_publish(jccl_comm* comm, const jccl_array* arrays, size_t count,
+                     const jccl_sync_options* options, jccl_sync_result* result) {
+  return capi::guarded("jccl_publish", [&] {
+    return capi::synchronise(comm, &Communicator::publish, arrays, count, options, result);
+  });
+}
+
+}  // extern "C"
