@@ -215,10 +215,13 @@ class _Diloco(NamedTuple):
         adopted = shared.status[0] == Code.RESYNCED
         on_anchor = ops.committed(mean.status) | adopted
         renewed = state.jccl_adopt(shared.value, self.sync_every)
+        # The round's own code, unless publishing had something worse or better to say.
+        published = shared.status[0] == Code.OK
+        code = jnp.where(published, mean.status[0], shared.status[0])
         state = renewed._replace(
             step=jnp.where(adopted, renewed.step, state.step),
             skipped=state.skipped + 1 - on_anchor.astype(jnp.int32),
-            status=jnp.where(adopted, shared.status, mean.status),
+            status=mean.status.at[0].set(code),
         )
         updates = jax.tree.map(
             lambda u, a, p: jnp.where(on_anchor, a - p.astype(a.dtype), u),
