@@ -68,7 +68,10 @@ struct DataReader::Impl {
 
   void place() {
     Placement answer = sink->place(header);
-    if (phase != Phase::kPlacing) return;  // cancelled meanwhile
+    if (phase != Phase::kPlacing) {  // cancelled meanwhile
+      if (answer.kind == Placement::Kind::kInto) sink->lost(header);
+      return;
+    }
     switch (answer.kind) {
       case Placement::Kind::kInto:
         spans = std::move(answer.spans);

@@ -10,7 +10,8 @@
 namespace jccl::net {
 namespace {
 
-constexpr std::size_t kHeadBytes = 8;
+constexpr std::size_t kSizeBytes = 4;
+constexpr std::size_t kHeadBytes = 8;            // and the checksum
 constexpr std::size_t kReadBudget = 256 * 1024;  // per turn; others want the loop too
 constexpr std::size_t kKeptBytes = 64 * 1024;    // a queue that was longer gives memory back
 
@@ -70,11 +71,11 @@ struct FramedStream::Impl : std::enable_shared_from_this<Impl> {
   }
 
   void parse() {
-    while (stream && in_end - in_at >= kHeadBytes) {
+    while (stream && in_end - in_at >= kSizeBytes) {
       const std::uint32_t size = u32_at(in, in_at);
-      const std::uint32_t crc = u32_at(in, in_at + 4);
       if (size > frame_max()) return end(too_large(size));
       if (in_end - in_at < kHeadBytes + size) return;
+      const std::uint32_t crc = u32_at(in, in_at + kSizeBytes);
       const ByteView payload = ByteView(in).subspan(in_at + kHeadBytes, size);
       if (base::crc32c(payload) != crc) {
         return end(Status{Code::kCorrupt, base::cat("checksum of a frame from ",
@@ -88,7 +89,7 @@ struct FramedStream::Impl : std::enable_shared_from_this<Impl> {
 
   Status too_large(std::uint32_t size) const {
     const std::string remote = stream->remote_text();
-    const Status tls = explain_tls_record(ByteView(in).subspan(in_at, kHeadBytes), remote);
+    const Status tls = explain_tls_record(ByteView(in).subspan(in_at, kSizeBytes), remote);
     if (!authenticated && !tls.ok()) return tls;
     return Status{Code::kLimit,
                   base::cat("frame of ", size, " bytes from ", remote, ", allowed ", frame_max())};
@@ -129,6 +130,7 @@ struct FramedStream::Impl : std::enable_shared_from_this<Impl> {
     last_stats = stream->stats();
     loop.cancel(std::exchange(hello_timer, 0));
     options.pending.reset();
+    on_frame = nullptr;
     return std::move(stream);
   }
 

@@ -22,8 +22,8 @@ struct FramedOptions {
   std::uint32_t hello_bytes_max = base::kHelloBytesMax;    // until authenticated()
   std::uint32_t frame_bytes_max = base::kControlBytesMax;  // from then on
   std::size_t queue_bytes_max = 16 * 1024 * 1024;          // unsent; beyond it send() refuses
-  Time hello_by = base::kNever;   // closes unless authenticated() was called by then
-  std::shared_ptr<void> pending;  // released by authenticated() or closing
+  Time hello_by = base::kNever;             // closes unless authenticated() was called by then
+  std::shared_ptr<void> pending = nullptr;  // released by authenticated() or closing
 };
 
 class FramedStream {

@@ -20,11 +20,11 @@ namespace jccl::net {
 using StripeId = std::uint32_t;  // counts up from 1 in a link, never reused
 
 struct OutFrame {
-  Bytes header;                            // exactly LinkOptions::header_bytes
-  std::vector<ByteView> payload;           // gathered in order; not copied
-  std::shared_ptr<const void> keep_alive;  // freed once sent, dropped or lost
-  std::uint64_t key = 0;                   // the owner's name for it; keys need not be unique
-  bool urgent = false;                     // before all frames that are not
+  Bytes header = {};                                 // exactly LinkOptions::header_bytes
+  std::vector<ByteView> payload = {};                // gathered in order; not copied
+  std::shared_ptr<const void> keep_alive = nullptr;  // freed once sent, dropped or lost
+  std::uint64_t key = 0;  // the owner's name for it; keys need not be unique
+  bool urgent = false;    // before all frames that are not
 };
 
 struct StripeLoss {
@@ -37,10 +37,11 @@ struct StripeLoss {
 };
 
 struct LinkEvents {
-  std::function<void(std::uint64_t key)> on_sent;  // the kernel has all of it; memory is free
-  std::function<void(const StripeLoss&)> on_stripe_lost;
+  std::function<void(std::uint64_t key)> on_sent =
+      nullptr;  // the kernel has all of it; memory is free
+  std::function<void(const StripeLoss&)> on_stripe_lost = nullptr;
   // After the on_stripe_lost of the last stripe. Queued frames stay: add_stripe() revives.
-  std::function<void(Status)> on_dead;
+  std::function<void(Status)> on_dead = nullptr;
 };
 
 struct LinkOptions {

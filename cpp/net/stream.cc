@@ -107,7 +107,9 @@ class PlainStream final : public ByteStream {
   // Reading goes on after a failed write: what came before a reset is still in the kernel.
   std::size_t read_some(std::span<const MutableView> parts) override {
     if (read_ended_) return 0;
-    if (drained_) {  // the last read came back short, so the kernel has nothing: save a call
+    // The last read came back short, so the kernel has nothing: save a call. Not after a failed
+    // write: then the last bytes must be found now, as no more readiness may come.
+    if (drained_ && failure_.ok()) {
       drained_ = false;
       return 0;
     }

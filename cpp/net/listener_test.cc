@@ -1,0 +1,168 @@
+#include "net/listener.h"
+
+#include <sys/socket.h>
+
+#include "net/frames.h"
+#include "net/test_support.h"
+
+namespace jccl::net::test {
+namespace {
+
+class ListenerTest : public NetTest {
+ protected:
+  ~ListenerTest() override {
+    loop.call([&] {
+      raw.clear();
+      server.reset();
+    });
+  }
+  void listen(const Credentials& credentials, ListenerOptions options = {}) {
+    on([&] { server = std::make_unique<Server>(loop, credentials, options); });
+  }
+  // A plain connection that has sent `bytes`.
+  ByteStream* stranger(Bytes bytes) {
+    Dialled dialled;
+    on([&] { dialled.start(loop, {server->address}, plain()); });
+    EXPECT_TRUE(eventually([&] { return dialled.calls == 1; }));
+    EXPECT_TRUE(dialled.status.ok()) << dialled.status.text;
+    on([&] {
+      dialled.handle.reset();
+      dialled.stream->write_ahead(std::move(bytes));
+      (void)dialled.stream->flush_ahead();
+      raw.push_back(std::move(dialled.stream));
+    });
+    return raw.back().get();
+  }
+  bool closed(ByteStream* stream) {
+    std::uint8_t ignored[64];
+    while (stream->read_now(ignored) > 0) {
+    }
+    return !stream->failure().ok();
+  }
+
+  std::unique_ptr<Server> server;
+  std::vector<std::unique_ptr<ByteStream>> raw;
+};
+
+TEST_F(ListenerTest, a_port_in_use_is_named) {
+  listen(plain());
+  on([&] {
+    const auto second =
+        Listener::open(loop, server->address, plain(), ListenerOptions{}, [](Accepted) {});
+    ASSERT_FALSE(second.ok());
+    EXPECT_EQ(second.status().code, Code::kIo);
+    EXPECT_NE(second.status().text.find("port " + std::to_string(server->address.port)),
+              std::string::npos)
+        << second.status().text;
+  });
+}
+
+TEST_F(ListenerTest, every_interface_takes_ipv4_and_ipv6_on_one_port) {
+  on([&] { server = std::make_unique<Server>(loop, plain(), ListenerOptions{}, ""); });
+  for (const char* host : {"127.0.0.1", "::1", "localhost"}) {
+    const std::uint16_t port = server->address.port;
+    server->address = Address{host, port};
+    ASSERT_NE(stranger({1}), nullptr);
+  }
+  EXPECT_TRUE(eventually([&] { return server->accepted.size() == 3; }));
+  on([&] { EXPECT_TRUE(server->accepted[0].stream->remote_is_loopback()); });
+}
+
+TEST_F(ListenerTest, localhost_listens_in_both_families_on_one_port) {
+  on([&] { server = std::make_unique<Server>(loop, plain(), ListenerOptions{}, "localhost"); });
+  for (const char* host : {"127.0.0.1", "::1"}) {
+    server->address.host = host;
+    ASSERT_NE(stranger({1}), nullptr);
+  }
+  EXPECT_TRUE(eventually([&] { return server->accepted.size() == 2; }));
+}
+
+TEST_F(ListenerTest, garbage_never_gets_past_a_listener_with_a_token) {
+  listen(tls());
+  const std::vector<Bytes> garbage = {
+      bytes_of("GET / HTTP/1.1\r\n\r\n"), Bytes(5000, 0), Bytes(5000, 0xff),
+      // A TLS record header, then nonsense.
+      [] {
+        Bytes bytes(300, 0x42);
+        bytes[0] = 0x16, bytes[1] = 3, bytes[2] = 1, bytes[3] = 0, bytes[4] = 200;
+        return bytes;
+      }()};
+  for (const Bytes& bytes : garbage) {
+    ByteStream* stream = stranger(bytes);
+    EXPECT_TRUE(eventually([&] { return closed(stream); }));
+  }
+  EXPECT_TRUE(eventually([&] { return server->listener->stats().refused == garbage.size(); }));
+  on([&] { EXPECT_TRUE(server->accepted.empty()); });
+}
+
+TEST_F(ListenerTest, silent_and_slow_sockets_are_closed_at_the_deadline) {
+  for (const Credentials& credentials : {plain(), tls()}) {
+    listen(credentials, {.handshake_max = 50 * base::kMillisecond});
+    ByteStream* silent = stranger({});
+    ByteStream* slow = stranger({0x16, 0x03});  // the beginning of a TLS record
+    EXPECT_TRUE(eventually([&] { return closed(silent) && closed(slow); }));
+    on([&] {
+      EXPECT_EQ(server->listener->stats().late, 2u);
+      EXPECT_EQ(server->listener->stats().pending, 0u);
+      EXPECT_TRUE(server->accepted.empty());
+    });
+  }
+}
+
+TEST_F(ListenerTest, a_first_byte_then_silence_is_closed_by_the_hello_deadline) {
+  listen(plain(), {.handshake_max = 50 * base::kMillisecond});
+  ByteStream* slow = stranger({40, 0});
+  ASSERT_TRUE(eventually([&] { return server->accepted.size() == 1; }));
+  std::unique_ptr<FramedStream> framed;
+  Status status;
+  on([&] {
+    Accepted& accepted = server->accepted[0];
+    FramedOptions options;
+    options.hello_by = accepted.adopt_by;
+    options.pending = std::move(accepted.pending);
+    framed = std::make_unique<FramedStream>(loop, std::move(accepted.stream), options);
+    framed->start([](ByteView) {}, [&](Status s) { status = s; });
+    EXPECT_EQ(server->listener->stats().pending, 1u);
+  });
+  EXPECT_TRUE(eventually([&] { return status.code == Code::kDeadline; }));
+  EXPECT_TRUE(eventually([&] { return closed(slow); }));
+  on([&] {
+    EXPECT_EQ(server->listener->stats().pending, 0u);
+    framed.reset();
+  });
+}
+
+TEST_F(ListenerTest, pending_sockets_are_bounded_and_newcomers_still_get_through) {
+  listen(plain(), {.pending_max = 8, .handshake_max = 60 * base::kSecond});
+  for (int i = 0; i < 20; ++i) stranger({});  // silent: the oldest make room
+  EXPECT_TRUE(eventually([&] { return server->listener->stats().excess == 12; }));
+  on([&] { EXPECT_EQ(server->listener->stats().pending, 8u); });
+  stranger({1});
+  EXPECT_TRUE(eventually([&] { return server->accepted.size() == 1; }));
+}
+
+TEST_F(ListenerTest, excess_is_closed_while_all_slots_are_handed_over) {
+  listen(plain(), {.pending_max = 2});
+  stranger({1});
+  stranger({1});
+  ASSERT_TRUE(eventually([&] { return server->accepted.size() == 2; }));
+  ByteStream* third = stranger({1});
+  EXPECT_TRUE(eventually([&] { return closed(third); }));
+  on([&] { server->accepted[0].pending.reset(); });  // adopted: its slot is free
+  stranger({1});
+  EXPECT_TRUE(eventually([&] { return server->accepted.size() == 3; }));
+}
+
+TEST_F(ListenerTest, a_slot_may_outlive_the_listener) {
+  listen(plain());
+  stranger({1});
+  ASSERT_TRUE(eventually([&] { return server->accepted.size() == 1; }));
+  on([&] {
+    Accepted kept = std::move(server->accepted[0]);
+    server.reset();
+    EXPECT_NE(kept.pending, nullptr);
+  });
+}
+
+}  // namespace
+}  // namespace jccl::net::test

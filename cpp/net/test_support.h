@@ -1,0 +1,119 @@
+// What the tests of this folder share: a running loop, waiting under a deadline, connected pairs.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "net/dial.h"
+#include "net/listener.h"
+
+namespace jccl::net::test {
+
+// True once `holds` does; asked on the loop's thread.
+inline bool eventually(Loop& loop, const std::function<bool()>& holds,
+                       Duration time_max = 30 * base::kSecond) {
+  const Time end = loop.now() + time_max;
+  while (true) {
+    bool held = false;
+    loop.call([&] { held = holds(); });
+    if (held) return true;
+    if (loop.now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+inline Bytes bytes_of(std::string_view text) { return {text.begin(), text.end()}; }
+inline std::string text_of(ByteView bytes) { return {bytes.begin(), bytes.end()}; }
+
+inline Token token_of(std::uint8_t seed) {
+  Token token;
+  token.run.fill(seed);
+  token.secret.fill(static_cast<std::uint8_t>(seed + 1));
+  return token;
+}
+
+inline Credentials plain() { return Credentials::plain(token_of(1).run); }
+inline Credentials tls() { return Credentials::from(token_of(1)); }
+
+// A listener whose accepted streams are kept, on 127.0.0.1 or `host`.
+struct Server {
+  Server(Loop& loop, const Credentials& credentials, ListenerOptions options = {},
+         const std::string& host = "127.0.0.1") {
+    auto opened = Listener::open(loop, Address{host, 0}, credentials, options,
+                                 [this](Accepted a) { accepted.push_back(std::move(a)); });
+    if (!opened.ok()) {
+      ADD_FAILURE() << opened.status().text;
+      return;
+    }
+    listener = std::move(opened.value());
+    address = Address{host, listener->port()};
+  }
+  std::vector<Accepted> accepted;
+  std::unique_ptr<Listener> listener;
+  Address address;
+};
+
+struct Dialled {
+  void start(Loop& loop, std::vector<Address> addresses, const Credentials& credentials,
+             DialOptions options = {}) {
+    handle = dial(loop, std::move(addresses), credentials, options,
+                  [this](Result<std::unique_ptr<ByteStream>> result) {
+                    ++calls;
+                    status = result.status();
+                    if (result.ok()) stream = std::move(result.value());
+                  });
+  }
+  int calls = 0;
+  Status status;
+  std::unique_ptr<ByteStream> stream;
+  std::unique_ptr<Dial> handle;
+};
+
+// Everything confined is made, used and freed on the loop's thread.
+class NetTest : public ::testing::Test {
+ protected:
+  NetTest() { loop.start(); }
+  ~NetTest() override { loop.stop(); }
+  void on(const std::function<void()>& fn) { ASSERT_TRUE(loop.call(fn)); }
+  bool eventually(const std::function<bool()>& holds) { return test::eventually(loop, holds); }
+
+  using Pair = std::pair<std::unique_ptr<ByteStream>, std::unique_ptr<ByteStream>>;
+  // Two ends of `count` connections. The dialling end speaks first, so one byte is exchanged.
+  std::vector<Pair> connect(const Credentials& credentials, std::size_t count = 1,
+                            const std::string& host = "127.0.0.1") {
+    std::vector<Pair> out;
+    std::unique_ptr<Server> server;
+    on([&] { server = std::make_unique<Server>(loop, credentials, ListenerOptions{}, host); });
+    for (std::size_t i = 0; i < count; ++i) {
+      Dialled dialled;
+      on([&] { dialled.start(loop, {server->address}, credentials); });
+      EXPECT_TRUE(eventually([&] { return dialled.calls == 1; }));
+      EXPECT_TRUE(dialled.status.ok()) << dialled.status.text;
+      if (!dialled.stream) return out;
+      on([&] {
+        dialled.handle.reset();
+        dialled.stream->write_ahead({1});
+        EXPECT_TRUE(dialled.stream->flush_ahead());
+      });
+      EXPECT_TRUE(eventually([&] { return server->accepted.size() == i + 1; }));
+      std::uint8_t byte = 0;
+      EXPECT_TRUE(eventually(
+          [&] { return server->accepted[i].stream->read_now(MutableView(&byte, 1)) == 1; }));
+      EXPECT_EQ(byte, 1);
+      out.emplace_back(std::move(dialled.stream), std::move(server->accepted[i].stream));
+    }
+    on([&] { server.reset(); });
+    return out;
+  }
+
+  Loop loop;
+};
+
+}  // namespace jccl::net::test
