@@ -17,15 +17,15 @@ void History::on_durable(const wire::Record& record) {
     p1_commit_is_everywhere(*this, *c);
     p2_calls_in_commit(*this, *c);
     if (c->is_state) {
-      p6_state(*this, "the journal's commit", {c->round.tag, c->round.n - 1, c->state});
+      p6_state(*this, "the journal's commit", 0, {c->round.tag, c->round.n - 1, c->state});
     }
     commits.emplace(c->round, CommitInfo{*c, {}});
     committed.emplace(c->attempt, c->round);
     last[c->round.tag] = c->round.n;
   } else if (const auto* b = std::get_if<wire::BirthRecord>(&record)) {
-    p6_state(*this, "the journal's birth", {b->tag, 0, b->digest});
+    p6_state(*this, "the journal's birth", b->shard, {b->tag, 0, b->digest});
   } else if (const auto* s = std::get_if<wire::StateRecord>(&record)) {
-    p6_state(*this, "the journal's state", s->held);
+    p6_state(*this, "the journal's state", s->shard, s->held);
   }
   durable.push_back(record);
 }
@@ -45,8 +45,8 @@ void History::on_call_ended(const CallRecord& call, bool untouched) {
   p3_untouched(*this, call, untouched);
 }
 
-void History::on_state(std::uint32_t slot, const wire::Held& held) {
-  p6_state(*this, base::cat("slot ", slot), held);
+void History::on_state(std::uint32_t slot, std::uint32_t shard, const wire::Held& held) {
+  p6_state(*this, base::cat("slot ", slot), shard, held);
 }
 
 void History::on_end(const std::vector<wire::Record>& journal) {

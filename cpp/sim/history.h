@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "protocol/peer_machine.h"
@@ -67,7 +68,8 @@ struct History {
   std::map<wire::Attempt, wire::RoundName> committed;
   std::map<wire::Tag, std::uint64_t> last;  // commits per tag
   std::map<wire::Attempt, AttemptInfo> attempts;
-  std::map<std::pair<wire::Tag, std::uint64_t>, wire::Digest> states;
+  std::map<std::tuple<wire::Tag, std::uint32_t, std::uint64_t>, wire::Digest>
+      states;                                        // by tag, shard, revision
   std::map<std::uint64_t, wire::RoundName> counted;  // calls whose input is in a commit
   std::vector<CallRecord> calls;                     // by id - 1
 
@@ -82,7 +84,7 @@ struct History {
   void on_told(std::uint32_t slot, const wire::Message& message);
   void on_published(const Published& published);
   void on_call_ended(const CallRecord& call, bool untouched);
-  void on_state(std::uint32_t slot, const wire::Held& held);
+  void on_state(std::uint32_t slot, std::uint32_t shard, const wire::Held& held);
   void on_end(const std::vector<wire::Record>& journal);
 };
 
@@ -103,6 +105,7 @@ void p5_told(History& history, std::uint32_t slot, const wire::Message& message)
 void p5_published(History& history, const Published& published);
 void p5_journal_is_history(History& history, const std::vector<wire::Record>& journal);
 // P6 one history.
-void p6_state(History& history, const std::string& who, const wire::Held& held);
+void p6_state(History& history, const std::string& who, std::uint32_t shard,
+              const wire::Held& held);
 
 }  // namespace jccl::sim

@@ -3,13 +3,14 @@
 
 namespace jccl::sim {
 
-void p6_state(History& history, const std::string& who, const wire::Held& held) {
+void p6_state(History& history, const std::string& who, std::uint32_t shard,
+              const wire::Held& held) {
   const auto [known, fresh] =
-      history.states.emplace(std::pair(held.tag, held.revision), held.digest);
+      history.states.emplace(std::tuple(held.tag, shard, held.revision), held.digest);
   if (fresh || known->second == held.digest) return;
-  history.fail(
-      "P6", base::cat(who, " has another digest for ", held.tag, " revision ", held.revision, ": ",
-                      to_hex(held.digest), " not ", to_hex(known->second)));
+  history.fail("P6", base::cat(who, " has another digest for ", held.tag, " revision ",
+                               held.revision, ", shard ", shard, ": ", to_hex(held.digest), " not ",
+                               to_hex(known->second)));
 }
 
 }  // namespace jccl::sim

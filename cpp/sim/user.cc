@@ -138,14 +138,12 @@ void SimPeer::end_call(UserTag& tag, const protocol::CompleteCall& done, bool su
   if (world.history.failed()) return;
   if (success && world.healed) ++tag.good_after_heal;
   if (success && tag.is_state) {
-    // With several shards no peer sees the whole result: the state then follows the round's name.
     const DataRun* run = data.find(*tag.visible);
-    std::uint64_t seed = mix_in(tag.digest.low, run->attempt.counter);
-    if (world.mix.shards == 1) seed = mix_in(seed, digest_of(run->result).high);
+    const std::uint64_t seed = mix_in(tag.digest.low, digest_of(run->result).high);
     tag.revision = run->round.n;
     tag.digest = {mix_in(seed, run->attempt.epoch), tag.revision};
     const wire::Held held{tag.tag, tag.revision, tag.digest};
-    world.history.on_state(slot, held);
+    world.history.on_state(slot, shard, held);
     tag.published = held;
     queue(protocol::PublishState{held});
   }
@@ -179,7 +177,7 @@ void SimPeer::synced(const protocol::CompleteSync& done) {
       return world.history.fail("P6", cat("slot ", slot, ": sync of ", done.tag, " says revision ",
                                           done.held.revision, ", the state is ", own.revision));
     }
-    world.history.on_state(slot, own);
+    world.history.on_state(slot, shard, own);
     tag->needs_sync = false;
     tag->was_synced = true;
     tag->published = own;

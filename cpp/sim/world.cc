@@ -204,19 +204,20 @@ void World::check_state_lost() {
   over_ = true;
   for (std::size_t t = 0; t < mix.tags; ++t) {
     if (!mix.is_state[t]) continue;
-    bool held = false, told = false;
+    bool told = false, held = false;
     const wire::Tag name = cat("t", t);
     const auto last = history.last.find(name);
     const std::uint64_t newest = last == history.last.end() ? 0 : last->second;
-    const auto digest = history.states.find({name, newest});
+    std::set<std::uint32_t> shards;  // whose part of the newest revision somebody has
     for (const SimPeer& peer : peers) {
       if (!peer.alive) continue;
       const UserTag& tag = peer.tags[t];
       told = told || tag.lost;
-      held = held || (tag.revision == newest && digest != history.states.end() &&
-                      digest->second == tag.digest);
+      const auto digest = history.states.find({name, peer.shard, newest});
+      held = digest != history.states.end() && digest->second == tag.digest;
+      if (tag.revision == newest && held) shards.insert(peer.shard);
     }
-    if (!held && told) {
+    if (shards.size() < mix.shards && told) {
       ++counts.lost_states;
       return;
     }
