@@ -102,11 +102,13 @@ std::size_t encoded_bytes(CodecId codec, Dtype dtype, std::size_t count) {
 }
 
 void encode_f32(CodecId codec, Dtype dtype, const float* in, std::size_t count, std::uint8_t* out) {
+  if (count == 0) return;
   const FloatMode mode;
   encode_tile(kernels(), codec, dtype, in, count, out);
 }
 
 void decode_f32(CodecId codec, Dtype dtype, const std::uint8_t* in, std::size_t count, float* out) {
+  if (count == 0) return;
   const FloatMode mode;
   decode_tile(kernels(), codec, dtype, in, count, out);
 }
