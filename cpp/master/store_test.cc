@@ -68,7 +68,9 @@ TEST_F(StoreTest, rows_are_there_after_reopening) {
   ASSERT_TRUE(store->append(part(rows, 1, 6)).ok());
   ASSERT_TRUE(store->append({}).ok());
   EXPECT_EQ(store->load().value(), part(rows, 0, 6));
+  EXPECT_TRUE(std::filesystem::exists(path() + "-wal"));
   store.reset();
+  EXPECT_FALSE(std::filesystem::exists(path() + "-wal"));  // folded in: one file to copy
   store = open();
   EXPECT_EQ(store->load().value(), part(rows, 0, 6));
   ASSERT_TRUE(store->append(part(rows, 6, 9)).ok());
