@@ -1,7 +1,7 @@
 """Text for the examples, from what every machine has: Python's own sources.
 
-Files are told apart by a hash of their name, so every machine with the same Python gives
-a peer the same share, and nobody trains on the held-out files.
+Files are told apart by a hash of their name, so every machine with the same Python
+gives a peer the same share, and nobody trains on the held-out files.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The main job in small: a master and three peers train one model, and survive kills.
 
-Runs examples/train_lm.py in three processes on loopback, kills one peer with SIGKILL and
-starts a fresh one in its place, later kills the master and restarts it on its journal, and
-lets one more process train alone for comparison. Then it checks that all peers hold the
-same bits and that nothing was lost. Writes demo/. `make demo` runs it.
+Runs examples/train_lm.py in three processes on loopback, kills one peer with SIGKILL
+and starts a fresh one in its place, later kills the master and restarts it on its
+journal, and lets one more process train alone for comparison. Then it checks that all
+peers hold the same bits and that nothing was lost. Writes demo/. `make demo` runs it.
 """
 
 from __future__ import annotations
@@ -78,7 +78,9 @@ class Member:
 class Demo:
     """The story: who is started, killed and restarted when."""
 
-    def __init__(self, run: Processes, args: argparse.Namespace, console: Console):
+    def __init__(
+        self, run: Processes, args: argparse.Namespace, console: Console
+    ) -> None:
         self.run, self.args, self.console = run, args, console
         self.began = time.time()
         self.events: list[tuple[float, str, str]] = []
@@ -333,7 +335,8 @@ def summary(peers: list[Peer], alone: Peer) -> Table:
             state = "killed" if peer.killed else "failed"
             table.add_row(peer.name, str(last.get("step", 0)), state, *["-"] * 7)
             continue
-        # Each step, a ring or direct all-reduce sends 2 (w-1)/w of the gradient per peer.
+        # Each step, an all-reduce sends 2 (w-1)/w of the gradient per peer.
+        sent = end["sent_bytes"]
         every_step = 2 * 2 / 3 * 4 * start["parameters"] * end["step"]
         table.add_row(
             peer.name,
@@ -343,8 +346,8 @@ def summary(peers: list[Peer], alone: Peer) -> Table:
             reference,
             str(sum(line["status"] == "OK" for line in peer.of("round"))),
             str(end["retried"]),
-            f"{end['sent_bytes'] / 1e6:.1f} MB",
-            f"{every_step / 1e6:.0f} MB, {every_step / max(end['sent_bytes'], 1):.0f} x",
+            f"{sent / 1e6:.1f} MB",
+            f"{every_step / 1e6:.0f} MB, {every_step / max(sent, 1):.0f} x",
             f"{end['anchor_sha256'][:8]} {end['outer_sha256'][:8]}",
         )
     return table

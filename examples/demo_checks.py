@@ -1,7 +1,7 @@
 """What must hold after the demo, found out from its files alone.
 
-The journal is the truth about commits; the history tells what was started; the peers' own
-lines tell what they hold. Each check returns the faults it found, in words.
+The journal is the truth about commits; the history tells what was started; the peers'
+own lines tell what they hold. Each check returns the faults it found, in words.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def check_digests(peers: list[Peer]) -> list[str]:
 
 
 def check_revisions(peers: list[Peer], commits: list[Commit], rounds: int) -> list[str]:
-    """Commits are 1, 2, 3, ... in the journal, and no peer misses one it was there for."""
+    """Commits are 1, 2, 3, ... and no peer misses one it was there for."""
     faults = []
     numbers = [commit.n for commit in commits if commit.tag == TAG]
     if numbers != list(range(1, len(numbers) + 1)):

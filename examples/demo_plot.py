@@ -8,7 +8,7 @@ from typing import Any
 import matplotlib
 
 matplotlib.use("Agg")
-from matplotlib import pyplot as plt  # noqa: E402
+from matplotlib import pyplot as plt
 
 COLORS = {"kill": "tab:red", "join": "tab:green", "master": "tab:purple"}
 

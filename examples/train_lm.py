@@ -127,7 +127,7 @@ def rounds_of(state: TrainState, args: argparse.Namespace) -> int:
 
 
 def evaluate(state: TrainState, held_out: np.ndarray) -> float:
-    """Nats per byte of the anchor, which all peers share, on files nobody trained on."""
+    """Nats per byte of the shared anchor, on files nobody trained on."""
     anchor = getattr(state.opt_state, "anchor", state.params)
     texts = corpus.windows(held_out, (16, 32), LENGTH, np.random.default_rng(1))
     score = jax.jit(lambda params, text: loss_of(params, state.apply_fn, text))
@@ -137,7 +137,7 @@ def evaluate(state: TrainState, held_out: np.ndarray) -> float:
 class Log:
     """One JSON line per event, and a line of text for people."""
 
-    def __init__(self, args: argparse.Namespace, comm: Any, state: TrainState):
+    def __init__(self, args: argparse.Namespace, comm: Any, state: TrainState) -> None:
         self.args, self.comm, self.steps = args, comm, 0
         self.parameters = sum(x.size for x in jax.tree.leaves(state.params))
         self.file = open(args.log, "a") if args.log else None  # noqa: SIM115

@@ -1,7 +1,8 @@
 """jccl: fault-tolerant collectives for JAX, and DiLoCo on top of them.
 
-Names are looked up when first used, so that `import jccl` needs neither the native module
-nor jax: the command line starts at once, and `jccl doctor` can say what is missing.
+Names are looked up when first used, so that `import jccl` needs neither the native
+module nor jax: the command line starts at once, and `jccl doctor` can say what is
+missing.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from jccl import cli, metrics, testing
+    from jccl import cli, metrics, ops, testing
     from jccl.codecs import Bf16, Codec, Fp16, Fp32, Int8
     from jccl.communicator import Communicator, Handle, Result, connect
     from jccl.errors import (
@@ -115,7 +116,68 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 _MODULES = ("cli", "metrics", "ops", "testing")
 
-__all__ = sorted([*_HOME_OF, *_MODULES, "__version__"])
+__all__ = [
+    "AbortedError",
+    "AuthError",
+    "Bf16",
+    "BusyTagError",
+    "ClosedError",
+    "Code",
+    "Codec",
+    "Communicator",
+    "CorruptError",
+    "DamagedJournal",
+    "DeadlineError",
+    "DilocoState",
+    "EmptyRound",
+    "Error",
+    "EvictedError",
+    "Fp16",
+    "Fp32",
+    "GuardError",
+    "Handle",
+    "InDoubt",
+    "Int8",
+    "InternalError",
+    "InvalidError",
+    "IoError",
+    "LimitError",
+    "LinkLost",
+    "LocalSkewError",
+    "MasterLost",
+    "MismatchError",
+    "Outer",
+    "PeerLost",
+    "Reduced",
+    "Remedy",
+    "Result",
+    "ResyncNeeded",
+    "StateLost",
+    "Status",
+    "TooFew",
+    "UnknownTagError",
+    "VersionError",
+    "WrongRunError",
+    "__version__",
+    "all_gather",
+    "all_reduce",
+    "barrier",
+    "broadcast",
+    "check",
+    "cli",
+    "connect",
+    "diloco",
+    "done",
+    "metrics",
+    "nesterov",
+    "ops",
+    "publish",
+    "reduce_scatter",
+    "sgd",
+    "start",
+    "sync_state",
+    "testing",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -53,7 +53,9 @@ class Fp16(Codec):
 
 @dataclasses.dataclass(frozen=True)
 class Int8(Codec):
-    """Blocks of 256 elements: an f32 scale, then one byte each (3.94 times fewer bytes)."""
+    """Blocks of 256 elements: an f32 scale, then one byte each (3.94 times fewer
+    bytes).
+    """
 
     name: ClassVar[str] = "int8"
     number: ClassVar[int] = 3
@@ -86,5 +88,7 @@ def resolve(codec: Codec | str | None) -> Codec:
     found = CODECS.get(codec) if isinstance(codec, str) else None
     if found is None:
         names = ", ".join(sorted(CODECS))
-        raise ValueError(f"unknown codec {codec!r}; known: {names}, or a jccl codec object")
+        raise ValueError(
+            f"unknown codec {codec!r}; known: {names}, or a jccl codec object"
+        )
     return found

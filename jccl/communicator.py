@@ -1,9 +1,9 @@
 """An open place in a run: connect, the host collectives, start and wait, attributes.
 
 Works on numpy arrays without copying them and on jax arrays outside jit; inside jit the
-same verbs are in `jccl.ops` (`jccl.all_reduce` and friends choose). Faults raise the typed
-errors of `jccl.errors`. Every method may be called from any thread; waits are bounded by
-deadlines, end on Ctrl-C and can be ended by `abort`.
+same verbs are in `jccl.ops` (`jccl.all_reduce` and friends choose). Faults raise the
+typed errors of `jccl.errors`. Every method may be called from any thread; waits are
+bounded by deadlines, end on Ctrl-C and can be ended by `abort`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import jax
 import numpy as np
 
 from jccl import _native, errors
+from jccl._faults import typed_errors
 from jccl.codecs import Codec, resolve
 from jccl.errors import Code, Status
 from jccl.settings import env_default, read_token, truth
@@ -66,7 +67,7 @@ class Handle:
 
     def __init__(
         self, comm: Communicator, number: int, finish: Callable[[Any], Result]
-    ):
+    ) -> None:
         self._comm = comm
         self._finish = finish
         self.number = number
@@ -115,7 +116,8 @@ def host_array(leaf: Any, path: str) -> np.ndarray:
     """The numpy view of a leaf. Refuses dtypes the transport does not have."""
     if isinstance(leaf, jax.core.Tracer):
         raise TypeError(
-            f"leaf '{path}' is traced: inside jit use jccl.all_reduce(x, comm) or jccl.ops"
+            f"leaf '{path}' is traced: inside jit use jccl.all_reduce(x, comm) "
+            "or jccl.ops"
         )
     dtype = getattr(leaf, "dtype", None)
     if dtype is not None and jax.dtypes.issubdtype(dtype, jax.dtypes.extended):
@@ -158,7 +160,7 @@ def _outputs(leaves: _Leaves, out: Any, lead: tuple[int, ...] = ()) -> list[np.n
 class Communicator:
     """Made by `connect`. A context manager; leaving it leaves the run gracefully."""
 
-    def __init__(self, core: Any):
+    def __init__(self, core: Any) -> None:
         self.core = core
         self.registry_id: int = core.registry_id
         # At exit too: peers that stay must not take a finished process for a dead one.
@@ -181,9 +183,10 @@ class Communicator:
         """Reduces every leaf over all peers; all end with bit-identical values.
 
         Args:
-            tree: pytree of numpy or jax arrays. Left intact: it is what an abort returns.
-            out: pytree of numpy arrays for the result; may be `tree` itself.
-            **options: op ("mean", "sum", "min", "max", "prod"), codec, weight, tag, plan
+            tree: pytree of numpy or jax arrays. Left intact: it is what an abort
+                returns. out: pytree of numpy arrays for the result; may be `tree`
+                itself. **options: op ("mean", "sum", "min", "max", "prod"), codec,
+                weight, tag, plan
                 ("direct", "ring"), deadline in seconds, guard (leave this peer out when
                 it holds NaN or Inf; then GuardError is raised after the round).
         """
@@ -194,15 +197,17 @@ class Communicator:
     def all_gather(self, tree: Any, *, slots: int, **options: Any) -> Result:
         """Stacks every peer's leaf: shape `(slots, ...)`, slot = place by peer id.
 
-        The first `len(result.contributors)` slots are filled; more peers than slots is an
-        error.
+        The first `len(result.contributors)` slots are filled; more peers than slots is
+        an error.
         """
         leaves = _Leaves.of(tree)
         outs = [np.zeros((slots, *a.shape), a.dtype) for a in leaves.arrays]
         return self._run(leaves, outs, "all_gather", {**options, "slots": slots})
 
     def reduce_scatter(self, array: Any, **options: Any) -> Result:
-        """Reduces one array and gives each peer its share: flat, from `result.first`."""
+        """Reduces one array and gives each peer its share: flat, from
+        `result.first`.
+        """
         leaves = _Leaves.of(array)
         if len(leaves.arrays) != 1:
             raise ValueError("reduce_scatter takes one array, not a tree")
@@ -247,7 +252,7 @@ class Communicator:
         leaves = _Leaves.of(tree)
         outs = _outputs(leaves, None)
         held = [a.copy() for a in leaves.arrays] if copy else leaves.arrays
-        with _raising():
+        with typed_errors():
             number = self.core.start(
                 held, outs, **self._options(collective, options, leaves)
             )
@@ -273,8 +278,8 @@ class Communicator:
     ) -> Synced:
         """Makes `tree` the newest revision of the tag's shared state.
 
-        The first call of a run is its birth: the peer with `source=True`, else the first
-        one admitted, gives the state; everyone else adopts it.
+        The first call of a run is its birth: the peer with `source=True`, else the
+            first one admitted, gives the state; everyone else adopts it.
         """
         return self._share(self.core.sync_state, tree, tag, deadline, source=source)
 
@@ -283,8 +288,8 @@ class Communicator:
     ) -> Synced:
         """After a committed round: `tree` is the state of the new revision.
 
-        Joiners are served from a host copy. If this peer fell behind, the newest state is
-        fetched instead and `replaced` says so.
+        Joiners are served from a host copy. If this peer fell behind, the newest state
+        is fetched instead and `replaced` says so.
         """
         return self._share(self.core.publish, tree, tag, deadline)
 
@@ -314,7 +319,9 @@ class Communicator:
         return bool(self.core.closed)
 
     def abort(self) -> None:
-        """Ends every wait of this communicator; it stays usable. Any thread may call it."""
+        """Ends every wait of this communicator; it stays usable. Any thread may call
+        it.
+        """
         self.core.abort()
 
     def close(self) -> None:
@@ -388,8 +395,8 @@ class Communicator:
         )
 
 
-# The codes after which the outputs hold the committed result. A peer the guard left out of
-# a round receives the others' result like everybody else.
+# The codes after which the outputs hold the committed result. A peer the guard left out
+# of a round receives the others' result like everybody else.
 SHOWN = (Code.OK, Code.GUARD)
 
 _OPEN: weakref.WeakValueDictionary[int, Communicator] = weakref.WeakValueDictionary()
@@ -419,18 +426,6 @@ def _checked(raw: Any, value: Any) -> Result:
     return result
 
 
-class _raising:
-    """Turns the native module's CoreError into the typed error of its code."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, fault: Any, trace: Any) -> None:
-        if kind is not None and issubclass(kind, _native.core().CoreError):
-            code, text = fault.args
-            raise errors.error_of(code, text) from None
-
-
 def _close_quietly(core: Any) -> None:
     core.close()
 
@@ -456,18 +451,19 @@ def connect(
 
     Args:
         master: "host:port", several by commas; default JCCL_MASTER.
-        token: the run's token (or `token_file`); default JCCL_TOKEN, JCCL_TOKEN_FILE. Off
+        token: the run's token (or `token_file`); default JCCL_TOKEN, JCCL_TOKEN_FILE.
+            Off
             loopback a token is required unless `insecure`.
         site: peers with one site name live and die together; default JCCL_SITE, else a
             site of its own. `shard` of `shards` is this peer's place in it.
         advertise: addresses other peers may reach this one at, tried in order.
         bind: listen address; "none" for a peer that can only dial out.
         start_peers: sites to await before the first round; default JCCL_START_PEERS.
-        deadline: seconds, of every call that names none; default JCCL_DEADLINE, else 300.
-        connect_timeout: seconds to reach the master.
-        master_grace: seconds to wait for a lost master to come back.
-        stripes: connections per link; 0 chooses.
-        insecure: allow plain connections off loopback; default JCCL_INSECURE.
+        deadline: seconds, of every call that names none; default JCCL_DEADLINE, else
+            300. connect_timeout: seconds to reach the master. master_grace: seconds to
+            wait for a lost master to come back. stripes: connections per link; 0
+            chooses. insecure: allow plain connections off loopback; default
+            JCCL_INSECURE.
 
     Errors:
         MasterLost (unreachable; says what was tried), VersionError, WrongRunError,
@@ -480,8 +476,8 @@ def connect(
     where = env_default(master, "JCCL_MASTER")
     if not where:
         raise errors.InvalidError(
-            "no master named: pass jccl.connect('host:port'), set JCCL_MASTER, or start the "
-            "script with 'jccl run -n 3 -- python script.py'"
+            "no master named: pass jccl.connect('host:port'), set JCCL_MASTER, or start "
+            "the script with 'jccl run -n 3 -- python script.py'"
         )
     addresses = env_default(advertise, "JCCL_ADVERTISE")
     if isinstance(addresses, str):
@@ -501,6 +497,6 @@ def connect(
         "connect_timeout": connect_timeout,
         "master_grace": master_grace,
     }
-    with _raising():
+    with typed_errors():
         core = _native.core().Communicator.connect(**options)
     return Communicator(core)

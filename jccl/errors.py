@@ -1,8 +1,8 @@
 """Every fault a user can meet: its code, its one remedy, its exception.
 
 The numbers are those of the C API, of the in-jit status array and of the wire; they are
-never reused. Nothing here touches the native module, so errors can be caught, raised and
-tested without it. Inside jit a fault is data (`status`); `check` turns it into an
+never reused. Nothing here touches the native module, so errors can be caught, raised
+and tested without it. Inside jit a fault is data (`status`); `check` turns it into an
 exception on the host.
 """
 
@@ -74,7 +74,7 @@ class Error(Exception):
 
     code: Code = Code.INTERNAL
 
-    def __init__(self, text: str = "", code: int | None = None):
+    def __init__(self, text: str = "", code: int | None = None) -> None:
         if code is not None:
             self.code = Code(code)
         self.text = text or MEANING[self.code]

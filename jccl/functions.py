@@ -1,7 +1,7 @@
 """The collective verbs as functions: one spelling inside jit and outside.
 
-With traced leaves they are `jccl.ops` (an expected fault is data in `status`); with numpy
-or jax arrays outside jit they are the communicator's methods (a fault raises).
+With traced leaves they are `jccl.ops` (an expected fault is data in `status`); with
+numpy or jax arrays outside jit they are the communicator's methods (a fault raises).
 """
 
 from __future__ import annotations
@@ -24,19 +24,20 @@ def all_reduce(tree: Any, comm: Communicator, **options: Any) -> Result | ops.Re
     Args:
         tree: pytree of arrays. Left intact: it is what an abort returns.
         comm: open communicator. Peers match calls by tag and number, not by order.
-        **options: op ("mean", "sum", "min", "max", "prod"), codec (a name or an object),
+        **options: op ("mean", "sum", "min", "max", "prod"), codec (a name or an
+            object),
             weight, tag, deadline in seconds, plan; `token` in jit to chain calls; `out`
             and `guard` outside.
 
     Returns:
-        `.value` like `tree` and `.status` (code, world, epoch, attempts). In jit, if the
-        code is not OK, the value equals `tree`.
+        `.value` like `tree` and `.status` (code, world, epoch, attempts). In jit, if
+        the code is not OK, the value equals `tree`.
 
     Errors:
         Outside jit the typed errors of `jccl.errors`; in jit none for a lost peer.
 
-    Cost: 2·(w-1)/w of the encoded size sent per peer; 2 link delays and 2 round trips to
-    the master.
+    Cost: 2·(w-1)/w of the encoded size sent per peer; 2 link delays and 2 round trips
+    to the master.
 
     Example:
         >>> mean = jccl.all_reduce(grads, comm, codec=jccl.Int8()).value

@@ -25,7 +25,9 @@ def read(comm: Communicator) -> dict[str, int]:
 class Meter:
     """Readings with rates: `*_per_s` since the last call of `read`."""
 
-    def __init__(self, comm: Communicator, clock: Callable[[], float] = time.monotonic):
+    def __init__(
+        self, comm: Communicator, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._comm = comm
         self._clock = clock
         self._last = read(comm)

@@ -1,9 +1,9 @@
 """The shared training state of a run from the host's side: `sync_state`, `publish`.
 
 Finds jccl's optimizer states inside a Flax TrainState, an nnx pair or any pytree, makes
-the part that all peers share the run's newest, and sets the parameters to the anchor when
-that part was replaced. Moments of inner optimizers, data cursors and random keys stay the
-peer's own. Refuses to guess: a state without a jccl optimizer needs `comm`.
+the part that all peers share the run's newest, and sets the parameters to the anchor
+when that part was replaced. Moments of inner optimizers, data cursors and random keys
+stay the peer's own. Refuses to guess: a state without a jccl optimizer needs `comm`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ _KEYS = itertools.count(1)
 
 
 def declare(comm: Communicator, tag: str, sync_every: int) -> int:
-    """Registers a transform. The key travels in its state, where sync_state finds it."""
+    """Registers a transform. The key travels in its state, where sync_state finds
+    it.
+    """
     key = next(_KEYS)
     reference = weakref.ref(comm, lambda _: _DECLARED.pop(key, None))
     _DECLARED[key] = Declared(reference, tag, sync_every)
@@ -48,10 +50,11 @@ def sync_state(
     source: bool = False,
     deadline: float | None = None,
 ) -> Any:
-    """Makes the shared part of `state` the run's newest; the one extra line of a script.
+    """Makes the shared part of `state` the run's newest; the one extra line of a
+    script.
 
-    The same for first starters and for joiners. On the run's first call one peer's state
-    becomes everyone's: the one with `source=True`, else the first one admitted.
+    The same for first starters and for joiners. On the run's first call one peer's
+    state becomes everyone's: the one with `source=True`, else the first one admitted.
 
     Args:
         state: a TrainState or `(params, opt_state)` whose optimizer was made by
@@ -79,11 +82,11 @@ def sync_state(
     if not nodes:
         if comm is None:
             raise ValueError(
-                "this state holds no jccl optimizer state, so sync_state does not know the "
-                "communicator: pass comm=, or make the optimizer with jccl.diloco"
+                "this state holds no jccl optimizer state, so sync_state does not know "
+                "the communicator: pass comm=, or make the optimizer with jccl.diloco"
             )
-        options = {"source": source, "deadline": deadline}
-        return comm.sync_state(state, tag=tag or "state", **options).value
+        tag = tag or "state"
+        return comm.sync_state(state, tag=tag, source=source, deadline=deadline).value
     synced = [_sync_node(node, comm, tag, source, deadline) for node in nodes]
     return _put_back(state, nodes, synced)
 
@@ -91,10 +94,11 @@ def sync_state(
 def publish(
     state: Any, comm: Communicator, *, tag: str = "state", deadline: float | None = None
 ) -> Any:
-    """After a committed round: `state` is the new revision, from which joiners are served.
+    """After a committed round: `state` is the new revision, from which joiners are
+    served.
 
-    Only for state that `jccl.diloco` does not look after itself. Returns the state to go
-    on with: the newest one, should this peer have fallen behind.
+    Only for state that `jccl.diloco` does not look after itself. Returns the state to
+    go on with: the newest one, should this peer have fallen behind.
     """
     return comm.publish(state, tag=tag, deadline=deadline).value
 
@@ -128,8 +132,8 @@ def declared_for(node: Any, comm: Communicator | None, tag: str | None) -> Decla
         ]
         if len(fitting) != 1:
             raise ValueError(
-                f"{len(fitting)} optimizers made by jccl.diloco fit this state: pass comm= "
-                "and tag= to name one"
+                f"{len(fitting)} optimizers made by jccl.diloco fit this state: pass "
+                "comm= and tag= to name one"
             )
         entry = fitting[0]
     return entry
@@ -146,8 +150,9 @@ def _sync_node(
     owner = comm or entry.comm()
     if owner is None:
         raise ValueError("the communicator of this optimizer is gone; pass comm=")
-    options = {"source": source, "deadline": deadline}
-    shared = owner.sync_state(node.jccl_shared(), tag=tag or entry.tag, **options)
+    shared = owner.sync_state(
+        node.jccl_shared(), tag=tag or entry.tag, source=source, deadline=deadline
+    )
     return node.jccl_adopt(shared.value, entry.sync_every), shared.replaced
 
 
@@ -164,7 +169,9 @@ def _put_back(state: Any, nodes: list[Any], synced: list[tuple[Any, bool]]) -> A
 
 
 def _with_params(state: Any, anchor: Any) -> Any:
-    """`state` with its parameters set to the anchor, in their own dtypes and buffers."""
+    """`state` with its parameters set to the anchor, in their own dtypes and
+    buffers.
+    """
     if hasattr(state, "params") and hasattr(state, "replace"):
         return state.replace(params=_like(anchor, state.params))
     if isinstance(state, dict) and "params" in state:
@@ -178,14 +185,15 @@ def _with_params(state: Any, anchor: Any) -> Any:
     if isinstance(state, tuple) and len(state) > 1 and _fits(anchor, state[0]):
         return (_like(anchor, state[0]), *state[1:])
     raise ResyncNeeded(
-        "the optimizer's state was replaced by the run's newest, but no parameters were "
-        "found beside it: pass a TrainState, a dict with 'params', or (params, opt_state)"
+        "the optimizer's state was replaced by the run's newest, but no parameters "
+        "were found beside it: pass a TrainState, a dict with 'params', or "
+        "(params, opt_state)"
     )
 
 
 def _fits(anchor: Any, params: Any) -> bool:
-    same = jax.tree_util.tree_structure(anchor) == jax.tree_util.tree_structure(params)
-    return same and all(
+    same = jax.tree.structure(anchor) == jax.tree.structure(params)
+    return bool(same) and all(
         a.shape == p.shape
         for a, p in zip(jax.tree.leaves(anchor), jax.tree.leaves(params), strict=True)
     )

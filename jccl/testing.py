@@ -1,8 +1,8 @@
 """Runs in miniature for users' own tests: peers on threads, or peers as processes.
 
-`Cluster` puts a master and n communicators into this process; `Processes` starts programs
-that can be killed, paused and continued like machines. Both end everything they started.
-Nothing here needs pytest.
+`Cluster` puts a master and n communicators into this process; `Processes` starts
+programs that can be killed, paused and continued like machines. Both end everything
+they started. Nothing here needs pytest.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from jccl import _native
+from jccl._faults import typed_errors
 from jccl.communicator import Communicator, connect
 
 T = TypeVar("T")
@@ -34,14 +35,17 @@ class Cluster:
         ...     sums = cluster.run(lambda comm, i: comm.all_reduce(x, op="sum").value)
     """
 
-    def __init__(self, n: int, *, start_peers: int | None = None, **master: Any):
+    def __init__(
+        self, n: int, *, start_peers: int | None = None, **master: Any
+    ) -> None:
         self.n = n
         self._options = {"start_peers": start_peers or n, **master}
         self.master: Any = None
         self.comms: list[Communicator] = []
 
     def __enter__(self) -> Cluster:
-        self.master = _native.core().Master.start(**self._options)
+        with typed_errors():
+            self.master = _native.core().Master.start(**self._options)
         try:
             for _ in range(self.n):
                 self.join()
@@ -71,7 +75,9 @@ class Cluster:
         program: Callable[[Communicator, int], T],
         comms: Sequence[Communicator] | None = None,
     ) -> list[T]:
-        """Runs `program(comm, index)` on a thread per peer; the first fault is raised."""
+        """Runs `program(comm, index)` on a thread per peer; the first fault is
+        raised.
+        """
         peers = list(self.comms if comms is None else comms)
         results: list[Any] = [None] * len(peers)
         faults: list[BaseException] = []
@@ -103,7 +109,7 @@ class Cluster:
 class Process:
     """One program with its output in a file."""
 
-    def __init__(self, argv: Sequence[str], env: dict[str, str], log: Path):
+    def __init__(self, argv: Sequence[str], env: dict[str, str], log: Path) -> None:
         self.log = log
         with log.open("ab") as file:
             self.popen = subprocess.Popen(
@@ -154,7 +160,7 @@ class Processes:
         ...     peers[0].kill()
     """
 
-    def __init__(self, *, start_peers: int = 1, path: str | Path | None = None):
+    def __init__(self, *, start_peers: int = 1, path: str | Path | None = None) -> None:
         self._start_peers = start_peers
         self._folder = tempfile.TemporaryDirectory(prefix="jccl-") if not path else None
         self.path = Path(path or self._folder.name)  # type: ignore[union-attr]
@@ -200,7 +206,8 @@ class Processes:
 
     def status(self) -> str:
         """The master's status JSON."""
-        return str(_native.core().query_status(self.address))
+        with typed_errors():
+            return str(_native.core().query_status(self.address))
 
 
 def _announced(master: Process, seen: int, timeout: float = 30.0) -> str:

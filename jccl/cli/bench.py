@@ -1,8 +1,8 @@
 """`jccl bench`: collectives measured by the columns of nccl-tests, and checked.
 
 Every element of the last iteration is compared with what the contributors' known inputs
-must give; `#wrong` counts those outside the codec's documented error. Without a master the
-command starts one, and the other peers as processes of this machine.
+must give; `#wrong` counts those outside the codec's documented error. Without a master
+the command starts one, and the other peers as processes of this machine.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import click
 import numpy as np
 
-from jccl.cli.common import Size, run_options, typed_errors
+from jccl.cli.common import Size, run_options
 from jccl.codecs import CODECS
 from jccl.settings import read_token
 
@@ -76,8 +76,8 @@ def command(
 ) -> None:
     """Measure all_reduce of f32 arrays from --begin to --end bytes.
 
-    With --master (or JCCL_MASTER) this process is one of --peers peers of that run: start
-    it on every machine. Without, everything runs on this machine.
+    With --master (or JCCL_MASTER) this process is one of --peers peers of that run:
+    start it on every machine. Without, everything runs on this machine.
     """
     if plan["factor"] <= 1:
         raise click.UsageError("--factor is more than 1")
@@ -97,6 +97,7 @@ def command(
 
 def _measure_here(peers: int, plan: Plan, show: Callable[..., None]) -> int:
     from jccl import _native
+    from jccl._faults import typed_errors
 
     with typed_errors():
         master = _native.core().Master.start(start_peers=peers)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import click
-
-from jccl import errors
 
 
 def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -31,26 +28,6 @@ def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
     ):
         command = option(command)
     return command
-
-
-@contextlib.contextmanager
-def typed_errors() -> Iterator[None]:
-    """Turns the native module's CoreError into the error of its code."""
-    from jccl import _native
-
-    try:
-        yield
-    except _native.core().CoreError as fault:
-        code, text = fault.args
-        raise errors.error_of(code, text) from None
-
-
-def bytes_text(count: float) -> str:
-    for unit in ("B", "KB", "MB", "GB"):
-        if abs(count) < 1000 or unit == "GB":
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    raise AssertionError("unreachable")
 
 
 class Size(click.ParamType):

@@ -18,7 +18,10 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from jccl import _native
+from jccl._faults import typed_errors
 from jccl.cli.common import run_options
+from jccl.errors import Error
 from jccl.settings import DEFAULT_PORT, read_token
 
 OK, WARN, FAIL = "ok", "warn", "fail"
@@ -41,7 +44,8 @@ def command(
 ) -> None:
     """Check this machine, and say how to fix what is wrong.
 
-    With --master (or JCCL_MASTER) it also asks that master. Exit code 1 if a check fails.
+    With --master (or JCCL_MASTER) it also asks that master. Exit code 1 if a check
+    fails.
     """
     findings = [check() for check in CHECKS]
     findings.append(_master(master, token_file, insecure))
@@ -57,10 +61,7 @@ def command(
 
 
 def _python() -> Finding:
-    found = platform.python_version()
-    if sys.version_info < (3, 11):
-        return Finding("python", FAIL, found, "use Python 3.11 or newer")
-    return Finding("python", OK, found)
+    return Finding("python", OK, f"{platform.python_version()}, {sys.executable}")
 
 
 def _packages() -> Finding:
@@ -80,27 +81,21 @@ def _packages() -> Finding:
 
 def _extension() -> Finding:
     try:
-        from jccl import _native
-
-        core = _native.core()
+        version = _native.core().version
     except ImportError as fault:
         return Finding("native module", FAIL, str(fault), "pip install -e .")
-    return Finding("native module", OK, f"version {core.version}")
+    return Finding("native module", OK, f"version {version}")
 
 
 def _ffi() -> Finding:
     try:
-        from jccl import _native
-
         built = _native.core().ffi_api_version
     except ImportError:
         return Finding("XLA FFI", FAIL, "no native module", "pip install -e .")
-    problem = _native.ffi_problem()
-    text = f"built for {built[0]}.{built[1]}"
-    if problem:
-        return Finding(
-            "XLA FFI", FAIL, f"{text}; {problem}", "rebuild against this jaxlib"
-        )
+    if problem := _native.ffi_problem():
+        return Finding("XLA FFI", FAIL, problem, "build jccl against this jaxlib")
+    served = _native.runtime_ffi_api_version()
+    text = f"built for {built[0]}.{built[1]}, jaxlib serves {served[0]}.{served[1]}"
     return Finding("XLA FFI", OK, text)
 
 
@@ -169,18 +164,15 @@ def _master(master: str | None, token_file: str | None, insecure: bool) -> Findi
     if not master:
         return Finding("master", OK, "none named (JCCL_MASTER is not set)")
     try:
-        from jccl import _native
-
-        core = _native.core()
-        text = core.query_status(
-            master, token=read_token(None, token_file), insecure=insecure, timeout=5.0
-        )
+        with typed_errors():
+            text = _native.core().query_status(
+                master, token=read_token(None, token_file), insecure=insecure
+            )
     except ImportError:
         return Finding("master", FAIL, "no native module", "pip install -e .")
-    except core.CoreError as fault:
-        return Finding(
-            "master", FAIL, fault.args[1], "start it: jccl master; check JCCL_MASTER"
-        )
+    except Error as fault:
+        fix = "start it (jccl master); check JCCL_MASTER"
+        return Finding("master", FAIL, fault.text, fix)
     status = json.loads(text)
     if status.get("failure"):
         return Finding("master", FAIL, status["failure"], "restart it on its journal")

@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 
-from jccl.cli.common import typed_errors
 from jccl.settings import DEFAULT_PORT, read_token
 
 
@@ -47,10 +46,11 @@ from jccl.settings import DEFAULT_PORT, read_token
 def command(token_file: str | None, new_token: bool, **config: Any) -> None:
     """Run the master of a run until Ctrl-C.
 
-    Prints the JCCL_MASTER= line that peers need. With --store sqlite:PATH, a killed master
-    started again with the same arguments goes on where it was.
+    Prints the JCCL_MASTER= line that peers need. With --store sqlite:PATH, a killed
+    master started again with the same arguments goes on where it was.
     """
     from jccl import _native
+    from jccl._faults import typed_errors
 
     if new_token and token_file:
         raise click.UsageError("--new-token and --token-file exclude each other")

@@ -1,8 +1,8 @@
 """`jccl run`: a master and N peers on this machine, for trying things and for tests.
 
 The launcher holds the master; peers are child processes that find it in JCCL_MASTER.
-`--kill-every` makes it kill one peer with SIGKILL now and then and start it again, which a
-training script should not even notice.
+`--kill-every` makes it kill one peer with SIGKILL now and then and start it again,
+which a training script should not even notice.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from typing import TextIO
 
 import click
 
-from jccl.cli.common import typed_errors
 from jccl.settings import read_token
 
 STOP_GRACE_S = 10.0
@@ -58,6 +57,7 @@ def command(
     Exit code: 0 if every peer's last life ended with 0, else the first other code.
     """
     from jccl import _native
+    from jccl._faults import typed_errors
 
     if peers < 1:
         raise click.UsageError("-n is at least 1")
@@ -140,8 +140,8 @@ class Launcher:
         return 0 if not bad else (bad[0] if bad[0] > 0 else 128 - bad[0])
 
     def _kill_one(self, codes: Sequence[int | None]) -> None:
-        # Once somebody has finished the others are about to: a peer started now would wait
-        # for members that never come.
+        # Once somebody has finished the others are about to: a peer started now would
+        # wait for members that never come.
         if any(code is not None for code in codes):
             return
         index = self._choice.randrange(len(codes))

@@ -11,7 +11,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 
-from jccl.cli.common import run_options, typed_errors
+from jccl.cli.common import run_options
 from jccl.settings import read_token
 
 EXIT_FAILED = 2
@@ -46,6 +46,7 @@ def command(
 
     def ask() -> str:
         from jccl import _native
+        from jccl._faults import typed_errors
 
         with typed_errors():
             return str(
@@ -79,8 +80,8 @@ def _watch(ask: Any) -> None:
 def render(status: dict[str, Any]) -> Group:
     """The status object as tables."""
     head = (
-        f"run {status['run'][:8]}  epoch {status['epoch']}  master {status['address']}  "
-        f"up {status['uptime_s']:.0f} s  store {status['journal']['store']}"
+        f"run {status['run'][:8]}  epoch {status['epoch']}  "
+        f"master {status['address']}  up {status['uptime_s']:.0f} s  store {status['journal']['store']}"
     )
     peers = Table("peer", "site", "shard", "state", "silent", "waits for", expand=False)
     for peer in status["peers"]:

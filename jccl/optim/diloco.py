@@ -30,8 +30,8 @@ Weight = float | Callable[[jax.Array], jax.Array]
 class DilocoState(NamedTuple):
     """Plain pytrees all through, so it is checkpointed like any optimizer state.
 
-    Shared by all peers, equal bit for bit: `anchor`, `outer`, `rounds`. The rest is this
-    peer's own.
+    Shared by all peers, equal bit for bit: `anchor`, `outer`, `rounds`. The rest is
+    this peer's own.
     """
 
     inner: Any
@@ -73,7 +73,8 @@ def diloco(
     deadline: float | None = None,
     plan: str | None = None,
 ) -> optax.GradientTransformationExtraArgs:
-    """Trains with `inner`, and every `sync_every` steps takes one outer step with all peers.
+    """Trains with `inner`, and every `sync_every` steps takes one outer step with all
+    peers.
 
     Args:
         comm: open communicator.
@@ -96,8 +97,8 @@ def diloco(
         committed round, on the anchor, up to the rounding of `params + update`: the
         anchor in the state is the shared truth, and `status` says how the round ended.
 
-    Cost: in the step of a round 2·(w-1)/w of the encoded size sent per peer, one copy of
-    the shared state for joiners; memory for the anchor and the outer state.
+    Cost: in the step of a round 2·(w-1)/w of the encoded size sent per peer, one copy
+    of the shared state for joiners; memory for the anchor and the outer state.
 
     Example:
         >>> tx = jccl.diloco(comm, optax.adamw(1e-3), sync_every=50)
@@ -204,7 +205,9 @@ class _Diloco(NamedTuple):
     def _publish(
         self, updates: Any, state: DilocoState, params: Any, mean: ops.Reduced
     ) -> tuple[Any, DilocoState]:
-        """Hands the new revision to the transport, or adopts the run's if this is behind."""
+        """Hands the new revision to the transport, or adopts the run's if this is
+        behind.
+        """
         shared = ops.publish(
             state.jccl_shared(),
             self.comm,
@@ -239,8 +242,8 @@ def _anchor_leaf(path: Any, leaf: Any) -> jax.Array:
     if not jnp.issubdtype(leaf.dtype, jnp.floating):
         name = jax.tree_util.keystr(path, simple=True, separator="/")
         raise TypeError(
-            f"parameter '{name}' is {leaf.dtype}: jccl.diloco averages real floating-point "
-            "parameters; leave others out with optax.masked"
+            f"parameter '{name}' is {leaf.dtype}: jccl.diloco averages real "
+            "floating-point parameters; leave others out with optax.masked"
         )
     return jnp.array(leaf, dtype=_wide(leaf.dtype), copy=True)
 

@@ -1,9 +1,10 @@
 """Outer optimizers: how the committed mean of the pseudo-gradients moves the anchor.
 
-`nesterov` and `sgd` run in a kernel of the transport that never contracts a multiply and
-an add into one rounding, so every peer gets the same bits whatever its processor. Any
-other optax transform runs in XLA, whose rounding depends on processor and version: its
-rounds carry a fingerprint of all that, and peers whose fingerprints differ are refused.
+`nesterov` and `sgd` run in a kernel of the transport that never contracts a multiply
+and an add into one rounding, so every peer gets the same bits whatever its processor.
+Any other optax transform runs in XLA, whose rounding depends on processor and version:
+its rounds carry a fingerprint of all that, and peers whose fingerprints differ are
+refused.
 """
 
 from __future__ import annotations
@@ -46,24 +47,27 @@ class Outer:
             if leaf.dtype != jnp.float32:
                 name = jax.tree_util.keystr(path, simple=True, separator="/")
                 raise TypeError(
-                    f"parameter '{name}' is {leaf.dtype}; jccl.nesterov and jccl.sgd work "
-                    "on float32 anchors: use an optax outer optimizer for others"
+                    f"parameter '{name}' is {leaf.dtype}; jccl.nesterov and jccl.sgd "
+                    "work on float32 anchors: use an optax outer optimizer for others"
                 )
         return jax.tree.map(jnp.zeros_like, anchor) if self.momentum else ()
 
     def step(
         self, anchor: Any, state: Any, delta: Any, status: jax.Array
     ) -> tuple[Any, Any]:
-        """The new anchor and state if `status` is that of a committed round, else the old."""
-        return ops.outer_step(
+        """The new anchor and state if `status` is that of a committed round, else the
+        old.
+        """
+        moved = ops.outer_step(
             anchor,
-            state,
+            state if self.momentum else None,
             delta,
-            status,
+            status=status,
             learning_rate=self.learning_rate,
-            momentum=self.momentum,
+            decay=self.momentum,
             nesterov=self.is_nesterov,
         )
+        return moved.anchor, moved.momentum if self.momentum else ()
 
     def fingerprint(self, anchor: Any) -> str:
         return f"{self!r}"
@@ -138,6 +142,6 @@ def resolve(outer: Outer | optax.GradientTransformation | None) -> Outer | XlaOu
     if hasattr(outer, "init") and hasattr(outer, "update"):
         return XlaOuter(outer)
     raise TypeError(
-        f"outer is {type(outer).__name__}: expected jccl.nesterov, jccl.sgd or an optax "
-        "transform"
+        f"outer is {type(outer).__name__}: expected jccl.nesterov, jccl.sgd or an "
+        "optax transform"
     )
