@@ -115,8 +115,9 @@ class MasterMachine {
   MasterEffects on(const MasterEvent& event, base::Time now);
   MasterView view(base::Time now) const;
 
+  struct State;  // for master_*.cc only
+
  private:
-  struct State;
   std::unique_ptr<State> state_;
 };
 

@@ -152,8 +152,9 @@ class PeerMachine {
   std::uint64_t committed(const wire::Tag& tag) const;
   std::string waiting_for(const wire::Tag& tag, base::Time now) const;
 
+  struct State;  // for peer_*.cc only
+
  private:
-  struct State;
   std::unique_ptr<State> state_;
 };
 

@@ -1,0 +1,176 @@
+#include "protocol/attempt.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/check.h"
+#include "base/text.h"
+
+namespace jccl::protocol {
+
+namespace {
+
+using Phase = AttemptPhase;
+using Input = AttemptInput;
+
+// Where an input leads, by what is then left of the attempt.
+struct Edge {
+  Phase from;
+  Input input;
+  Phase complete;    // every contributor is done or evicted, and enough sites are left
+  Phase open;        // some are not done, and enough sites are left
+  Phase impossible;  // fewer sites are left than a commit needs
+};
+
+constexpr std::array kEdges = {
+    Edge{Phase::kMoving, Input::kDone, Phase::kAgreed, Phase::kMoving, Phase::kLost},
+    Edge{Phase::kMoving, Input::kUnequalDone, Phase::kUnequal, Phase::kUnequal, Phase::kUnequal},
+    Edge{Phase::kMoving, Input::kDoneGone, Phase::kAgreed, Phase::kMoving, Phase::kLost},
+    // Its data may be missing somewhere, and who isn't done would wait for a peer that is gone.
+    Edge{Phase::kMoving, Input::kUndoneGone, Phase::kAgreed, Phase::kLost, Phase::kLost},
+    // The rest is final: whoever holds the attempt ends it within the same event.
+    Edge{Phase::kAgreed, Input::kDone, Phase::kAgreed, Phase::kAgreed, Phase::kAgreed},
+    Edge{Phase::kAgreed, Input::kUnequalDone, Phase::kAgreed, Phase::kAgreed, Phase::kAgreed},
+    Edge{Phase::kAgreed, Input::kDoneGone, Phase::kAgreed, Phase::kAgreed, Phase::kAgreed},
+    Edge{Phase::kAgreed, Input::kUndoneGone, Phase::kAgreed, Phase::kAgreed, Phase::kAgreed},
+    Edge{Phase::kUnequal, Input::kDone, Phase::kUnequal, Phase::kUnequal, Phase::kUnequal},
+    Edge{Phase::kUnequal, Input::kUnequalDone, Phase::kUnequal, Phase::kUnequal, Phase::kUnequal},
+    Edge{Phase::kUnequal, Input::kDoneGone, Phase::kUnequal, Phase::kUnequal, Phase::kUnequal},
+    Edge{Phase::kUnequal, Input::kUndoneGone, Phase::kUnequal, Phase::kUnequal, Phase::kUnequal},
+    Edge{Phase::kLost, Input::kDone, Phase::kLost, Phase::kLost, Phase::kLost},
+    Edge{Phase::kLost, Input::kUnequalDone, Phase::kLost, Phase::kLost, Phase::kLost},
+    Edge{Phase::kLost, Input::kDoneGone, Phase::kLost, Phase::kLost, Phase::kLost},
+    Edge{Phase::kLost, Input::kUndoneGone, Phase::kLost, Phase::kLost, Phase::kLost},
+};
+
+constexpr bool answers_every_input() {
+  for (int phase = 0; phase < static_cast<int>(Phase::kCount); ++phase) {
+    for (int input = 0; input < static_cast<int>(Input::kCount); ++input) {
+      int rows = 0;
+      for (const Edge& edge : kEdges) {
+        rows += edge.from == static_cast<Phase>(phase) && edge.input == static_cast<Input>(input);
+      }
+      if (rows != 1) return false;
+    }
+  }
+  return true;
+}
+static_assert(answers_every_input(), "each phase answers each input exactly once");
+
+const Edge& edge_of(Phase phase, Input input) {
+  const auto* found = std::find_if(kEdges.begin(), kEdges.end(), [&](const Edge& edge) {
+    return edge.from == phase && edge.input == input;
+  });
+  JCCL_CHECK(found != kEdges.end());
+  return *found;
+}
+
+}  // namespace
+
+RunningAttempt::RunningAttempt(wire::Attempt attempt, wire::RoundName round,
+                               std::vector<Part> parts, std::uint32_t min_peers)
+    : attempt_(attempt), round_(std::move(round)), sites_min_(std::max(1U, min_peers)) {
+  for (Part& part : parts) {
+    const wire::PeerId id = part.id;
+    parts_[id] = std::move(part);
+  }
+  JCCL_CHECK(world() >= sites_min_);
+}
+
+Part* RunningAttempt::part_of(wire::Incarnation incarnation) {
+  for (auto& [id, part] : parts_) {
+    if (part.incarnation == incarnation) return &part;
+  }
+  return nullptr;
+}
+
+void RunningAttempt::done(Part& part, const wire::Digest& result) {
+  if (part.done.has_value() || part.evicted) return;
+  part.done = result;
+  if (!part.contributes()) return;
+  const bool unequal = std::any_of(parts_.begin(), parts_.end(), [&](const auto& entry) {
+    const Part& other = entry.second;
+    return other.contributes() && !other.evicted && other.shard == part.shard &&
+           other.done.has_value() && *other.done != result;
+  });
+  settle(unequal ? Input::kUnequalDone : Input::kDone);
+}
+
+void RunningAttempt::gone(const std::string& site) {
+  bool contributed = false, undone = false;
+  for (auto& [id, part] : parts_) {
+    if (part.site != site || part.evicted) continue;
+    part.evicted = true;
+    contributed = contributed || part.contributes();
+    undone = undone || (part.contributes() && !part.done.has_value());
+  }
+  if (!contributed) return;
+  settle(undone ? Input::kUndoneGone : Input::kDoneGone);
+  if (phase_ == Phase::kLost && reason_.empty()) {
+    reason_ = undone ? base::cat(site, " lost before DONE")
+                     : base::cat("fewer sites left than the ", sites_min_, " a commit needs");
+  }
+}
+
+void RunningAttempt::settle(Input input) {
+  const Edge& edge = edge_of(phase_, input);
+  if (sites_left() < sites_min_) {
+    phase_ = edge.impossible;
+  } else {
+    phase_ = all_done_or_gone() ? edge.complete : edge.open;
+  }
+}
+
+bool RunningAttempt::all_done_or_gone() const {
+  return std::all_of(parts_.begin(), parts_.end(), [](const auto& entry) {
+    const Part& part = entry.second;
+    return !part.contributes() || part.evicted || part.done.has_value();
+  });
+}
+
+std::uint32_t RunningAttempt::sites_left() const {
+  std::set<std::string> sites;
+  for (const auto& [id, part] : parts_) {
+    if (part.contributes() && !part.evicted) sites.insert(part.site);
+  }
+  return static_cast<std::uint32_t>(sites.size());
+}
+
+std::uint32_t RunningAttempt::world() const {
+  std::set<std::string> sites;
+  for (const auto& [id, part] : parts_) {
+    if (part.contributes()) sites.insert(part.site);
+  }
+  return static_cast<std::uint32_t>(sites.size());
+}
+
+std::vector<wire::Contributor> RunningAttempt::contributors() const {
+  std::vector<wire::Contributor> all;
+  for (const auto& [id, part] : parts_) {
+    if (part.contributes()) all.push_back({id, part.weight});
+  }
+  return all;
+}
+
+std::vector<wire::Digest> RunningAttempt::results() const {
+  JCCL_CHECK(phase_ == Phase::kAgreed);
+  std::vector<wire::Digest> results;
+  for (const auto& [id, part] : parts_) {
+    if (!part.contributes() || part.evicted) continue;  // an evicted one's digest decides nothing
+    if (part.shard >= results.size()) results.resize(part.shard + 1);
+    results[part.shard] = *part.done;
+  }
+  return results;
+}
+
+std::string RunningAttempt::waits_for() const {
+  std::string names;
+  for (const auto& [id, part] : parts_) {
+    if (!part.contributes() || part.evicted || part.done.has_value()) continue;
+    names += base::cat(names.empty() ? "" : ", ", part.site);
+    if (part.shard > 0) names += base::cat("/", part.shard);
+  }
+  return names;
+}
+
+}  // namespace jccl::protocol

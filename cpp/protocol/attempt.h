@@ -1,0 +1,78 @@
+// One running attempt at the master: who takes part, who is done, and what that means. Decides
+// commit or abort and gives the reason; sends nothing, journals nothing. Pure; any one thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/time.h"
+#include "wire/messages.h"
+
+namespace jccl::protocol {
+
+struct Part {
+  wire::PeerId id = 0;
+  wire::Incarnation incarnation = 0;
+  std::string site;
+  std::uint32_t shard = 0;
+  double weight = 0;  // 0: a receiver
+  bool evicted = false;
+  bool failed = false;  // a receiver that gave up; never holds the others
+  std::optional<wire::Digest> done;
+  bool contributes() const { return weight > 0; }
+};
+
+// What may happen to an attempt, and where it then stands. A row per (phase, input); the table is
+// checked for completeness when it is compiled.
+enum class AttemptPhase : std::uint8_t { kMoving, kAgreed, kUnequal, kLost, kCount };
+enum class AttemptInput : std::uint8_t {
+  kDone,
+  kUnequalDone,  // a digest that differs from another contributor's of the same shard
+  kDoneGone,     // a contributing site was evicted after all its shards were done
+  kUndoneGone,   // … before
+  kCount
+};
+
+class RunningAttempt {
+ public:
+  RunningAttempt(wire::Attempt attempt, wire::RoundName round, std::vector<Part> parts,
+                 std::uint32_t min_peers);
+
+  const wire::Attempt& attempt() const { return attempt_; }
+  const wire::RoundName& round() const { return round_; }
+  const std::map<wire::PeerId, Part>& parts() const { return parts_; }
+  Part* part_of(wire::Incarnation incarnation);  // null when it takes no part
+  AttemptPhase phase() const { return phase_; }
+
+  void done(Part& part, const wire::Digest& result);  // the first report of a part counts
+  void gone(const std::string& site);                 // evicted, with all its shards
+
+  // kLost: why the attempt can't commit any more.
+  const std::string& reason() const { return reason_; }
+  std::uint32_t world() const;  // sites that contribute
+  std::vector<wire::Contributor> contributors() const;
+  std::vector<wire::Digest> results() const;  // by shard; only when agreed
+  std::string waits_for() const;              // names those that are not done
+
+  std::vector<wire::Start> starts;  // by shard; sent again to a peer that lost its connection
+  base::Time since = 0, deadline = base::kNever;
+  std::set<std::uint64_t> askers;   // connections that asked for the outcome without a part
+
+ private:
+  void settle(AttemptInput input);
+  std::uint32_t sites_left() const;  // contributing and not evicted
+  bool all_done_or_gone() const;
+
+  wire::Attempt attempt_;
+  wire::RoundName round_;
+  std::map<wire::PeerId, Part> parts_;
+  std::uint32_t sites_min_;
+  AttemptPhase phase_ = AttemptPhase::kMoving;
+  std::string reason_;
+};
+
+}  // namespace jccl::protocol

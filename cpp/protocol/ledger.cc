@@ -1,0 +1,120 @@
+#include "protocol/ledger.h"
+
+#include "base/check.h"
+#include "base/text.h"
+
+namespace jccl::protocol {
+
+namespace {
+
+constexpr std::size_t kFormerMax = 4096;
+
+}  // namespace
+
+void Ledger::apply(const wire::Record& record) {
+  if (const auto* run = std::get_if<wire::RunRecord>(&record)) {
+    JCCL_CHECK(!has_run_);
+    has_run_ = true;
+    run_ = run->run;
+  } else if (const auto* epoch = std::get_if<wire::EpochRecord>(&record)) {
+    apply_epoch(*epoch);
+  } else if (const auto* birth = std::get_if<wire::BirthRecord>(&record)) {
+    Standing& at = tags_[birth->tag];
+    at.born = begun_ = any_born_ = true;
+    at.source = birth->source;
+    at.digests[birth->shard] = birth->digest;
+  } else if (const auto* commit = std::get_if<wire::CommitRecord>(&record)) {
+    apply_commit(*commit);
+  } else if (const auto* state = std::get_if<wire::StateRecord>(&record)) {
+    Standing& at = tags_[state->held.tag];
+    JCCL_CHECK(state->held.revision == at.committed);
+    at.digests[state->shard] = state->held.digest;
+  }
+}
+
+void Ledger::apply_epoch(const wire::EpochRecord& record) {
+  JCCL_CHECK(record.epoch > epoch_);
+  epoch_ = record.epoch;
+  next_id_ = record.next_id;
+  std::map<wire::PeerId, wire::Member> members;
+  for (const wire::Member& member : record.members) {
+    members[member.id] = member;
+    fenced_.erase(member.incarnation);
+  }
+  for (const auto& [id, member] : members_) {
+    if (members.count(id) > 0) continue;
+    fenced_.insert(member.incarnation);
+    former_[id] = {member.site, member.shard};
+    if (former_.size() > kFormerMax) former_.erase(former_.begin());
+  }
+  members_ = std::move(members);
+}
+
+void Ledger::apply_commit(const wire::CommitRecord& record) {
+  Standing& at = tags_[record.round.tag];
+  JCCL_CHECK(record.round.n == at.committed + 1);
+  begun_ = true;
+  at.committed = record.round.n;
+  at.digests.clear();
+  at.seats.clear();
+  for (const wire::Contributor& one : record.contributors) {
+    if (const auto member = members_.find(one.id); member != members_.end()) {
+      at.seats.emplace_back(member->second.site, member->second.shard);
+    } else if (const auto former = former_.find(one.id); former != former_.end()) {
+      at.seats.push_back(former->second);
+    }
+  }
+  commits_[record.attempt] = record.round;
+  at.recent.push_back(record);
+  if (at.recent.size() > history_) {
+    commits_.erase(at.recent.front().attempt);
+    at.recent.pop_front();
+  }
+}
+
+const Standing& Ledger::standing(const wire::Tag& tag) const {
+  static const Standing fresh;
+  const auto found = tags_.find(tag);
+  return found == tags_.end() ? fresh : found->second;
+}
+
+wire::Outcome Ledger::told(const wire::CommitRecord& record, std::uint32_t shard) {
+  wire::Outcome outcome;
+  outcome.attempt = record.attempt;
+  outcome.round = record.round;
+  outcome.verdict = wire::Verdict::kCommitted;
+  outcome.contributors = record.contributors;
+  outcome.world = record.world;
+  outcome.result = record.result;
+  if (shard > 0 && shard <= record.shard_results.size()) {
+    outcome.result = record.shard_results[shard - 1];
+  }
+  return outcome;
+}
+
+std::optional<wire::Outcome> Ledger::outcome(const wire::Unresolved& about,
+                                             std::uint32_t shard) const {
+  if (const auto found = commits_.find(about.attempt); found != commits_.end()) {
+    const Standing& at = standing(found->second.tag);
+    JCCL_CHECK(!at.recent.empty());
+    return told(at.recent[found->second.n - at.recent.front().round.n], shard);
+  }
+  if (about.round.tag.empty()) return std::nullopt;
+  wire::Outcome outcome;
+  outcome.attempt = about.attempt;
+  outcome.round = about.round;
+  const Standing& at = standing(about.round.tag);
+  if (!at.recent.empty() && about.round.n < at.recent.front().round.n) {
+    outcome.verdict = wire::Verdict::kExpired;
+    outcome.text = base::cat("round ", about.round.n, " of ", about.round.tag,
+                             " is older than the journal remembers");
+    return outcome;
+  }
+  outcome.verdict = wire::Verdict::kAborted;
+  outcome.retry = true;
+  outcome.code = wire::Code::kPeerLost;
+  outcome.text = "the attempt ended without a commit";
+  return outcome;
+}
+
+}  // namespace jccl::protocol

@@ -1,0 +1,70 @@
+// What the journal says, as values: membership, births, state digests and the commits that are
+// remembered. apply() is the only way in, at recovery and while running alike, so a restarted
+// master can't know anything the journal doesn't. Refuses nothing: records were checked by whoever
+// made them. Pure; any one thread.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "wire/messages.h"
+
+namespace jccl::protocol {
+
+using Seat = std::pair<std::string, std::uint32_t>;  // site and shard: outlives an incarnation
+
+// Where one tag stands.
+struct Standing {
+  bool born = false;  // a state tag with a first snapshot
+  wire::Incarnation source = 0;
+  std::uint64_t committed = 0;
+  std::map<std::uint32_t, wire::Digest> digests;  // by shard, of revision `committed`, once known
+  std::deque<wire::CommitRecord> recent;          // ascending n, at most `history`
+  std::vector<Seat> seats;                        // of the last commit's contributors
+};
+
+class Ledger {
+ public:
+  explicit Ledger(std::size_t history) : history_(history) {}
+  void apply(const wire::Record& record);
+
+  bool has_run() const { return has_run_; }
+  const wire::RunId& run() const { return run_; }
+  std::uint64_t epoch() const { return epoch_; }
+  wire::PeerId next_id() const { return next_id_; }
+  const std::map<wire::PeerId, wire::Member>& members() const { return members_; }
+  const std::map<wire::Tag, Standing>& tags() const { return tags_; }
+  const Standing& standing(const wire::Tag& tag) const;  // a fresh one for an unknown tag
+  bool fenced(wire::Incarnation incarnation) const { return fenced_.count(incarnation) > 0; }
+  void fence(wire::Incarnation incarnation) { fenced_.insert(incarnation); }  // not journaled
+  bool begun() const { return begun_; }  // any birth or commit: start_peers was reached once
+  bool any_born() const { return any_born_; }
+
+  // The outcome of an attempt that isn't running now. `round.tag` may be empty when only the
+  // attempt is known; then nothing is said of attempts that are not remembered.
+  std::optional<wire::Outcome> outcome(const wire::Unresolved& about, std::uint32_t shard) const;
+  static wire::Outcome told(const wire::CommitRecord& record, std::uint32_t shard);
+
+ private:
+  void apply_epoch(const wire::EpochRecord& record);
+  void apply_commit(const wire::CommitRecord& record);
+
+  std::size_t history_;
+  bool has_run_ = false, begun_ = false, any_born_ = false;
+  wire::RunId run_{};
+  std::uint64_t epoch_ = 0;
+  wire::PeerId next_id_ = 1;
+  std::map<wire::PeerId, wire::Member> members_;
+  std::map<wire::PeerId, Seat> former_;  // seats of the last evicted members
+  std::set<wire::Incarnation> fenced_;
+  std::map<wire::Tag, Standing> tags_;
+  std::map<wire::Attempt, wire::RoundName> commits_;  // of all that is `recent`
+};
+
+}  // namespace jccl::protocol

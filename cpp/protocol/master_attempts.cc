@@ -1,0 +1,221 @@
+// Running attempts at the master: DONE, FAIL, the decision, and the outcome whoever asks for it.
+// The only place that journals a commit. Pure; one event at a time.
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/text.h"
+#include "protocol/master_state.h"
+
+namespace jccl::protocol {
+
+using base::cat;
+using base::Code;
+using State = MasterMachine::State;
+
+namespace {
+
+constexpr std::size_t kAbortedMax = 64;  // remembered per round, with code and text
+
+}  // namespace
+
+wire::Tag State::running_tag(const wire::Attempt& attempt) const {
+  for (const auto& [tag, round] : rounds_) {
+    if (round.running.has_value() && round.running->attempt() == attempt) return tag;
+  }
+  return {};
+}
+
+void State::on_done(Life& life, const wire::Done& done) {
+  const wire::Tag tag = running_tag(done.attempt);
+  if (tag.empty()) return answer(life, {done.attempt, {}});
+  RunningAttempt& running = *rounds_.at(tag).running;
+  Part* part = running.part_of(life.incarnation);
+  if (part == nullptr) {
+    running.askers.insert(life.conn);
+    return;
+  }
+  running.done(*part, done.result);
+  touch(tag);
+}
+
+void State::on_query(Life& life, const wire::Query& query) {
+  const wire::Tag tag = running_tag(query.about.attempt);
+  answer(life, query.about);
+  if (!tag.empty()) send(life, wire::Waiting{query.about.round, waiting_text(tag)});
+}
+
+// Tells the outcome, now or, of an attempt that still runs, when it is decided.
+void State::answer(Life& life, const wire::Unresolved& about) {
+  const wire::Tag tag = running_tag(about.attempt);
+  if (!tag.empty()) {
+    RunningAttempt& running = *rounds_.at(tag).running;
+    if (running.part_of(life.incarnation) == nullptr) running.askers.insert(life.conn);
+    return;
+  }
+  if (const auto outcome = outcome_of(about, life.shard)) send(life, *outcome);
+}
+
+std::optional<wire::Outcome> State::outcome_of(const wire::Unresolved& about,
+                                               std::uint32_t shard) const {
+  for (const auto& [tag, round] : rounds_) {
+    const auto found = round.memory.aborted.find(about.attempt);
+    if (found != round.memory.aborted.end()) return found->second;
+  }
+  return ledger_.outcome(about, shard);
+}
+
+void State::remember_link(Round& round, const wire::Attempt& attempt, wire::PeerId reporter,
+                          wire::PeerId named) {
+  if (named == 0 || named == reporter || ledger_.members().count(named) == 0) return;
+  const auto link = std::minmax(reporter, named);
+  round.memory.link_failures[{link.first, link.second}].insert(attempt);
+  round.memory.named[named].insert(reporter);
+}
+
+void State::on_fail(Life& life, const wire::Fail& fail) {
+  const wire::Tag tag = running_tag(fail.attempt);
+  if (tag.empty()) {
+    for (auto& [other, round] : rounds_) {  // the second report about one broken link
+      if (round.memory.aborted.count(fail.attempt) == 0 || fail.cause != Code::kLinkLost) continue;
+      remember_link(round, fail.attempt, life.id, fail.peer);
+    }
+    return answer(life, {fail.attempt, {}});
+  }
+  Round& round = rounds_.at(tag);
+  RunningAttempt& running = *round.running;
+  Part* part = running.part_of(life.incarnation);
+  if (part == nullptr || part->done.has_value()) return;
+  touch(tag);
+  if (!part->contributes()) {  // a receiver's failure is its own
+    part->failed = true;
+    return;
+  }
+  const std::string text = cat(name(life), ": ", fail.text);
+  switch (fail.cause) {
+    case Code::kGuard:
+      return abort(tag, Code::kGuard, text, true, life.site);
+    case Code::kAborted:
+    case Code::kDeadline:
+      return abort(tag, fail.cause, text, true, life.site);
+    case Code::kCorrupt:
+      ++round.memory.corrupt;
+      return abort(tag, Code::kCorrupt, text, round.memory.corrupt < 2);
+    default:
+      if (fail.cause == Code::kLinkLost) remember_link(round, fail.attempt, life.id, fail.peer);
+      return abort(tag, fail.cause, text, true);
+  }
+}
+
+bool State::conclude(const wire::Tag& tag) {
+  const auto found = rounds_.find(tag);
+  if (found == rounds_.end() || !found->second.running.has_value()) return false;
+  Round& round = found->second;
+  switch (round.running->phase()) {
+    case AttemptPhase::kAgreed:
+      commit(tag);
+      return true;
+    case AttemptPhase::kUnequal:
+      ++round.memory.corrupt;
+      abort(tag, Code::kCorrupt, "the result differs between peers", round.memory.corrupt < 2);
+      return true;
+    case AttemptPhase::kLost: {
+      const std::string reason = round.running->reason();
+      abort(tag, Code::kPeerLost, reason, true);
+      return true;
+    }
+    default:
+      break;
+  }
+  if (now_ < round.running->deadline) return false;
+  abort(tag, Code::kDeadline,
+        cat("round ", round.running->round().n, " of ", tag, ": deadline passed; waited for ",
+            round.running->waits_for()),
+        false);
+  return true;
+}
+
+void State::commit(const wire::Tag& tag) {
+  Round& round = rounds_.at(tag);
+  RunningAttempt& running = *round.running;
+  const Standing& at = ledger_.standing(tag);
+  wire::CommitRecord record;
+  record.attempt = running.attempt();
+  record.round = running.round();
+  record.contributors = running.contributors();
+  record.world = running.world();
+  const std::vector<wire::Digest> results = running.results();
+  record.result = results.front();
+  record.shard_results.assign(results.begin() + 1, results.end());
+  record.is_state = at.born;
+  if (const auto state = at.digests.find(0); state != at.digests.end()) {
+    record.state = state->second;
+  }
+  record.plan = running.starts.front().plan;
+  journal(record);
+  round.received.clear();
+  for (const auto& [id, part] : running.parts()) {
+    if (!part.contributes()) round.received.insert(id);
+    const Life* life = part.evicted ? nullptr : life_of(part.incarnation);
+    if (life != nullptr && life->resumed) send(*life, Ledger::told(record, part.shard));
+  }
+  for (const ConnId conn : running.askers) {
+    const auto asker = conns_.find(conn);
+    const Life* life = asker == conns_.end() ? nullptr : life_of(asker->second);
+    if (life != nullptr && life->conn == conn) send(conn, Ledger::told(record, life->shard));
+  }
+  note("commit", {{"tag", tag}, {"n", cat(record.round.n)},
+                  {"attempt", base::to_text(record.attempt)}, {"world", cat(record.world)},
+                  {"result", base::to_hex(record.result)}});
+  round.running.reset();
+  round.memory = {};
+  ++round.commits;
+  begun_ = true;
+  std::vector<std::pair<wire::Incarnation, wire::Ready>> late;  // READY for what is now committed
+  for (const auto& [incarnation, open] : round.ready) late.emplace_back(incarnation, open.ready);
+  for (const auto& [incarnation, ready] : late) {
+    round.ready.erase(incarnation);
+    if (Life* life = life_of(incarnation)) answer_ready_out_of_turn(*life, ready);
+  }
+  touch(tag);
+}
+
+// `cause_site` brought the abort upon itself: its guard hit, or its user gave up. A guard hit goes
+// again without its contribution; who gave up does not go again. The others always do.
+void State::abort(const wire::Tag& tag, Code code, const std::string& text, bool retry,
+                  const std::string& cause_site) {
+  Round& round = rounds_.at(tag);
+  RunningAttempt& running = *round.running;
+  wire::Outcome outcome;
+  outcome.attempt = running.attempt();
+  outcome.round = running.round();
+  outcome.verdict = wire::Verdict::kAborted;
+  outcome.retry = retry;
+  outcome.code = code;
+  outcome.text = text;
+  if (!cause_site.empty()) outcome.code = Code::kPeerLost;  // for everybody else
+  if (!retry) round.memory = {};
+  if (round.memory.aborted.size() >= kAbortedMax) {
+    round.memory.aborted.erase(round.memory.aborted.begin());
+  }
+  round.memory.aborted[outcome.attempt] = outcome;
+  note("abort", {{"tag", tag}, {"n", cat(outcome.round.n)},
+                 {"attempt", base::to_text(outcome.attempt)},
+                 {"code", std::string(base::name_of(code))}, {"text", text}});
+  const RunningAttempt ended = std::move(running);
+  round.running.reset();
+  ++round.aborts;
+  touch(tag);
+  for (const auto& [id, part] : ended.parts()) {
+    const Life* life = part.evicted ? nullptr : life_of(part.incarnation);
+    if (life == nullptr || !life->resumed) continue;
+    wire::Outcome told = outcome;
+    if (!cause_site.empty() && part.site == cause_site) {
+      told.code = code;
+      told.retry = code == Code::kGuard;
+    }
+    send(*life, told);
+  }
+  for (const ConnId conn : ended.askers) send(conn, outcome);
+}
+
+}  // namespace jccl::protocol

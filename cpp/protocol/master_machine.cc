@@ -1,0 +1,218 @@
+// The master machine's front: takes an event, hands it to whoever answers it, then lets everything
+// that follows settle. Pure; one event at a time. See master_state.h for the pieces.
+#include "protocol/master_machine.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/limits.h"
+#include "base/text.h"
+#include "protocol/master_state.h"
+
+namespace jccl::protocol {
+
+using base::cat;
+using base::Code;
+using base::Duration;
+using base::Time;
+
+MasterMachine::State::State(MasterOptions options, Planner planner,
+                            const std::vector<wire::Record>& records, Time now)
+    : options_(options), planner_(std::move(planner)), ledger_(options.history), now_(now),
+      last_(now), started_at_(now) {
+  for (const wire::Record& record : records) ledger_.apply(record);
+  begun_ = ledger_.begun();
+  for (const auto& [id, member] : ledger_.members()) {
+    Life& life = lives_[member.incarnation];
+    life.incarnation = member.incarnation;
+    life.site = member.site;
+    life.shard = member.shard;
+    life.shards = member.shards;
+    life.id = id;
+    life.heard = life.gone = now;
+  }
+}
+
+// A machine that was not driven for a while has no evidence that others were silent.
+void MasterMachine::State::begin(Time now) {
+  now_ = std::max(now, last_);
+  const Duration gap = now_ - last_;
+  if (gap > 2 * options_.heartbeat && gap > options_.silence / 3) {
+    for (auto& [incarnation, life] : lives_) {
+      life.heard = std::min(now_, life.heard + gap);
+      life.gone = std::min(now_, life.gone + gap);
+    }
+  }
+  last_ = now_;
+}
+
+void MasterMachine::State::start() {
+  started_at_ = now_;
+  if (!ledger_.has_run()) journal(wire::RunRecord{options_.run, wire::kVersion});
+  std::vector<wire::Member> members;
+  for (const auto& [id, member] : ledger_.members()) members.push_back(member);
+  write_epoch(std::move(members), ledger_.next_id(), "master started");
+}
+
+void MasterMachine::State::on(const MasterEvent& event) {
+  if (const auto* message = std::get_if<ConnMessage>(&event)) {
+    on_message(message->conn, message->message);
+  } else if (const auto* closed = std::get_if<ConnClosed>(&event)) {
+    on_closed(closed->conn);
+  } else if (const auto* probe = std::get_if<ProbeAnswer>(&event)) {
+    Life* life = life_of(probe->incarnation);
+    if (probe->refused && life != nullptr && life->id != 0 && !life->connected()) {
+      evict(life->site, cat(name(*life), " is gone: its listener refuses connections"), "evict");
+    }
+  } else if (const auto* wish = std::get_if<EvictSite>(&event)) {
+    evict(wish->site, cat(wish->site, " was evicted by the operator"), "evict");
+  } else {
+    touch_all();
+    tell_waiting();
+  }
+  settle();
+}
+
+void MasterMachine::State::on_message(ConnId conn, const wire::Message& message) {
+  if (doomed_.count(conn) > 0) return;  // closed by us; this was on its way
+  const auto [entry, fresh] = conns_.try_emplace(conn, 0);
+  if (const auto* hello = std::get_if<wire::Hello>(&message)) {
+    if (!fresh) return refuse(conn, Code::kInvalid, "a second Hello on one connection");
+    return on_hello(conn, *hello);
+  }
+  Life* life = entry->second == 0 ? nullptr : life_of(entry->second);
+  if (life == nullptr || life->conn != conn) {
+    return refuse(conn, Code::kInvalid, "the first message must be a Hello");
+  }
+  life->heard = now_;
+  if (const auto* beat = std::get_if<wire::Heartbeat>(&message)) {
+    life->progress = beat->progress;
+    return send(conn, wire::HeartbeatAck{beat->sequence});
+  }
+  if (const auto* resume = std::get_if<wire::Resume>(&message)) {
+    if (life->resumed) return refuse(conn, Code::kInvalid, "a second Resume on one connection");
+    return on_resume(*life, *resume);
+  }
+  if (std::holds_alternative<wire::Leave>(message)) return on_leave(*life);
+  if (!life->resumed) return refuse(conn, Code::kInvalid, "Resume must follow Welcome");
+  on_peer_message(*life, message);
+}
+
+void MasterMachine::State::on_peer_message(Life& life, const wire::Message& message) {
+  if (const auto* ready = std::get_if<wire::Ready>(&message)) return on_ready(life, *ready);
+  if (const auto* done = std::get_if<wire::Done>(&message)) return on_done(life, *done);
+  if (const auto* fail = std::get_if<wire::Fail>(&message)) return on_fail(life, *fail);
+  if (const auto* back = std::get_if<wire::Withdraw>(&message)) return on_withdraw(life, *back);
+  if (const auto* query = std::get_if<wire::Query>(&message)) return on_query(life, *query);
+  if (const auto* sync = std::get_if<wire::Sync>(&message)) return on_sync(life, *sync);
+  if (const auto* published = std::get_if<wire::Published>(&message)) {
+    return report(life, published->held);
+  }
+  refuse(life.conn, Code::kInvalid, "a message that only the master sends");
+}
+
+// Lives first, for they decide who is waited for; then every tag that anything happened to. An
+// eviction or admission in between touches all tags, so this ends when nothing is touched.
+void MasterMachine::State::settle() {
+  expire_lives();
+  for (int turn = 0; turn < 10000; ++turn) {
+    if (lives_changed_) {
+      lives_changed_ = false;
+      touch_all();
+    }
+    if (!touched_.empty()) {
+      const wire::Tag tag = *touched_.begin();
+      touched_.erase(touched_.begin());
+      const bool ended = conclude(tag);
+      sync_tag(tag);
+      if (ended) touch(tag);  // who stands still for this commit is admitted before it forms
+      else if (!admit_some()) form(tag);
+      else touch(tag);
+      continue;
+    }
+    if (!admit_some()) break;
+  }
+  JCCL_CHECK(touched_.empty());
+  flush_roster();
+}
+
+void MasterMachine::State::touch_all() {
+  for (const auto& [tag, round] : rounds_) touched_.insert(tag);
+}
+
+Time MasterMachine::State::next_wake() const {
+  Time wake = base::kNever;
+  const auto by = [&](Time at) { wake = std::min(wake, std::max(at, now_ + 1)); };
+  for (const auto& [incarnation, life] : lives_) {
+    if (life.connected()) {
+      by(life.heard + options_.silence);
+      for (const auto& [tag, asked] : life.syncs) by(asked.deadline);
+    } else {
+      by(life.seen ? life.gone + options_.reset_grace : started_at_ + options_.restart_grace);
+    }
+  }
+  for (const auto& [tag, round] : rounds_) {
+    if (round.running.has_value()) by(round.running->deadline);
+    for (const auto& [incarnation, open] : round.ready) by(open.deadline);
+    if (!round.hold_site.empty()) by(round.hold_until);
+    if (round.lost_since != base::kNever) by(round.lost_since + options_.silence);
+  }
+  if (!lives_.empty()) by(next_tick_);
+  return wake;
+}
+
+MasterEffects MasterMachine::State::finish() {
+  if (now_ >= next_tick_) next_tick_ = now_ + options_.heartbeat;
+  fx_.wake = next_wake();
+  MasterEffects out = std::move(fx_);
+  fx_ = {};
+  return out;
+}
+
+void MasterMachine::State::journal(wire::Record record) {
+  ledger_.apply(record);
+  fx_.journal.push_back(std::move(record));
+}
+
+void MasterMachine::State::send(ConnId conn, wire::Message message) {
+  if (conns_.count(conn) > 0) fx_.send.push_back({conn, std::move(message)});
+}
+
+void MasterMachine::State::note(std::string kind,
+                                std::vector<std::pair<std::string, std::string>> fields) {
+  fx_.history.push_back({std::move(kind), std::move(fields)});
+}
+
+void MasterMachine::State::refuse(ConnId conn, Code code, std::string text) {
+  note("refuse", {{"code", std::string(base::name_of(code))}, {"text", text}});
+  send(conn, wire::Refuse{code, std::move(text)});
+  close(conn);
+}
+
+void MasterMachine::State::close(ConnId conn) {
+  fx_.close.push_back(conn);
+  doomed_.insert(conn);
+  lose(conn);
+}
+
+MasterMachine::MasterMachine(MasterOptions options, Planner planner,
+                             const std::vector<wire::Record>& records, Time now)
+    : state_(std::make_unique<State>(options, std::move(planner), records, now)) {}
+MasterMachine::~MasterMachine() = default;
+MasterMachine::MasterMachine(MasterMachine&&) noexcept = default;
+
+MasterEffects MasterMachine::start(Time now) {
+  state_->begin(now);
+  state_->start();
+  return state_->finish();
+}
+
+MasterEffects MasterMachine::on(const MasterEvent& event, Time now) {
+  state_->begin(now);
+  state_->on(event);
+  return state_->finish();
+}
+
+MasterView MasterMachine::view(Time now) const { return state_->view(now); }
+
+}  // namespace jccl::protocol

@@ -1,0 +1,371 @@
+// The master's lives: hello, resume, loss, eviction and admission, and the epochs they make. Every
+// change of the membership is journaled here and nowhere else. Pure; one event at a time.
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/limits.h"
+#include "base/rng.h"
+#include "base/text.h"
+#include "protocol/master_state.h"
+
+namespace jccl::protocol {
+
+using base::cat;
+using base::Code;
+using base::Status;
+using State = MasterMachine::State;
+
+std::optional<Status> State::objection(const wire::Hello& hello) const {
+  if (hello.version != wire::kVersion) {
+    return Status{Code::kVersion, cat("the master speaks protocol version ", wire::kVersion,
+                                      ", this peer ", hello.version)};
+  }
+  if (hello.run != wire::RunId{} && hello.run != ledger_.run()) {
+    return Status{Code::kWrongRun, cat("this master has run ", base::to_hex(ledger_.run()),
+                                       ", the peer wants ", base::to_hex(hello.run))};
+  }
+  if (hello.incarnation == 0 || hello.site.empty() || hello.shards == 0 ||
+      hello.shards > base::kPeersMax || hello.shard >= hello.shards) {
+    return Status{Code::kInvalid, cat("shard ", hello.shard, " of ", hello.shards, " of site \"",
+                                      hello.site, "\" is no valid peer")};
+  }
+  std::set<std::string> sites;
+  const Life* other = nullptr;  // that disagrees about the number of shards
+  bool replaces = false;        // a member's seat: then the whole site goes
+  for (const auto& [incarnation, life] : lives_) {
+    sites.insert(life.site);
+    if (incarnation == hello.incarnation &&
+        (life.site != hello.site || life.shard != hello.shard || life.shards != hello.shards)) {
+      return Status{Code::kInvalid, cat("this incarnation is ", name(life))};
+    }
+    if (life.site != hello.site || incarnation == hello.incarnation) continue;
+    replaces = replaces || (life.id != 0 && life.shard == hello.shard);
+    const bool differs = life.shards != hello.shards && life.shard != hello.shard;
+    if (differs && life.connected()) other = &life;
+  }
+  if (other != nullptr && !replaces) {
+    return Status{Code::kInvalid, cat("site ", hello.site, " has ", other->shards,
+                                      " shards, this peer says ", hello.shards)};
+  }
+  if (sites.count(hello.site) == 0 && sites.size() >= options_.sites_max) {
+    return Status{Code::kLimit, cat("the run has ", sites.size(), " sites, the most it takes")};
+  }
+  if (lives_.count(hello.incarnation) == 0 && lives_.size() >= 2 * base::kPeersMax) {
+    return Status{Code::kLimit, cat("the run has ", lives_.size(), " peers, the most it takes")};
+  }
+  return std::nullopt;
+}
+
+void State::on_hello(ConnId conn, const wire::Hello& hello) {
+  if (const auto refused = objection(hello)) {
+    return refuse(conn, refused->code, refused->text);
+  }
+  if (ledger_.fenced(hello.incarnation)) {
+    send(conn, wire::Evicted{cat("the run went on without this life of ", hello.site)});
+    return close(conn);
+  }
+  std::vector<wire::Incarnation> replaced;
+  for (const Life* other : shards_of(hello.site)) {
+    if (other->incarnation == hello.incarnation) continue;
+    if (other->shard != hello.shard && other->shards == hello.shards) continue;
+    replaced.push_back(other->incarnation);
+  }
+  for (const wire::Incarnation incarnation : replaced) {
+    const Life* other = life_of(incarnation);
+    if (other == nullptr) continue;  // went with its site
+    if (other->id == 0) drop_observer(incarnation);
+    else evict(hello.site, cat(name(*other), " came back as a new incarnation"), "evict");
+  }
+  attach(conn, hello);
+}
+
+void State::attach(ConnId conn, const wire::Hello& hello) {
+  Life& life = lives_[hello.incarnation];
+  if (life.connected()) {  // the old connection broke and nobody told us
+    const ConnId old = life.conn;
+    life.conn = 0;
+    conns_.erase(old);
+    fx_.close.push_back(old);
+    doomed_.insert(old);
+  }
+  detach(life);
+  life.incarnation = hello.incarnation;
+  life.site = hello.site;
+  life.shard = hello.shard;
+  life.shards = hello.shards;
+  life.addresses = hello.addresses;
+  life.conn = conn;
+  life.resumed = false;
+  life.seen = true;
+  life.order = ++order_;
+  life.heard = now_;
+  conns_[conn] = hello.incarnation;
+  start_peers_asked_ = std::max(start_peers_asked_, hello.start_peers);
+  send(life, wire::Welcome{ledger_.run(), ledger_.epoch(), options_.heartbeat, options_.silence});
+}
+
+// Outcomes first, so that the peer knows what it holds before it hears what others do now.
+void State::on_resume(Life& life, const wire::Resume& resume) {
+  life.resumed = true;
+  for (const wire::Held& held : resume.held) report(life, held);
+  std::set<wire::Attempt> listed;
+  for (const wire::Unresolved& about : resume.unresolved) {
+    listed.insert(about.attempt);
+    answer(life, about);
+  }
+  send(life, roster());
+  for (auto& [tag, round] : rounds_) {
+    if (!round.running.has_value() || listed.count(round.running->attempt()) > 0) continue;
+    const Part* part = round.running->part_of(life.incarnation);
+    if (part == nullptr || part->done.has_value()) continue;
+    send(life, round.running->starts[part->shard]);  // the first one was lost on its way
+  }
+  lives_changed_ = true;
+}
+
+void State::on_closed(ConnId conn) {
+  if (doomed_.erase(conn) > 0) return;
+  lose(conn);
+}
+
+void State::lose(ConnId conn) {
+  const auto found = conns_.find(conn);
+  if (found == conns_.end()) return;
+  const wire::Incarnation incarnation = found->second;
+  conns_.erase(found);
+  Life* life = incarnation == 0 ? nullptr : life_of(incarnation);
+  if (life == nullptr || life->conn != conn) return;
+  life->conn = 0;
+  detach(*life);
+  if (life->id == 0) {
+    lives_.erase(incarnation);
+  } else if (!life->addresses.empty()) {
+    fx_.probe.emplace_back(incarnation, life->addresses);
+  }
+}
+
+// What was said on a lost connection is said again on the next one, or not meant any more.
+void State::detach(Life& life) {
+  JCCL_CHECK(!life.connected());
+  life.resumed = false;
+  life.gone = now_;
+  life.syncs.clear();
+  for (auto& [tag, round] : rounds_) round.ready.erase(life.incarnation);
+  lives_changed_ = true;
+}
+
+void State::drop_observer(wire::Incarnation incarnation) {
+  Life* life = life_of(incarnation);
+  JCCL_CHECK(life != nullptr && life->id == 0);
+  ledger_.fence(incarnation);
+  send(*life, wire::Evicted{cat(name(*life), " came back as a new incarnation")});
+  if (life->connected()) close(life->conn);  // forgets the life
+}
+
+void State::on_leave(Life& life) {
+  const std::string text = cat(name(life), " left");
+  if (life.id != 0) return evict(life.site, text, "leave");
+  const ConnId conn = life.conn;
+  ledger_.fence(life.incarnation);
+  send(conn, wire::Evicted{text});
+  close(conn);
+}
+
+void State::evict(const std::string& site, const std::string& reason, const std::string& kind) {
+  std::vector<wire::Member> left;
+  for (const auto& [id, member] : ledger_.members()) {
+    if (member.site != site) left.push_back(member);
+  }
+  if (left.size() != ledger_.members().size()) {
+    write_epoch(std::move(left), ledger_.next_id(), reason);
+    note(kind, {{"site", site}, {"reason", reason}});
+  }
+  for (auto& [tag, round] : rounds_) {
+    if (round.running.has_value()) round.running->gone(site);
+    if (round.hold_site == site) round.hold_site.clear();
+  }
+  for (Life* life : shards_of(site)) {
+    const wire::Incarnation incarnation = life->incarnation;
+    ledger_.fence(incarnation);
+    if (life->connected()) {
+      const ConnId conn = life->conn;
+      send(conn, wire::Evicted{reason});
+      life->id = 0;
+      close(conn);
+    } else {
+      detach(*life);
+      lives_.erase(incarnation);
+    }
+  }
+}
+
+void State::expire_lives() {
+  std::vector<wire::Incarnation> due;
+  for (const auto& [incarnation, life] : lives_) {
+    const base::Time end = life.connected() ? life.heard + options_.silence
+                           : life.seen      ? life.gone + options_.reset_grace
+                                            : started_at_ + options_.restart_grace;
+    if (now_ >= end) due.push_back(incarnation);
+  }
+  for (const wire::Incarnation incarnation : due) {
+    Life* life = life_of(incarnation);
+    if (life == nullptr) continue;  // went with its site
+    if (life->id != 0) {
+      const char* why = life->connected() ? " was silent for too long"
+                        : life->seen      ? " lost its connection and did not come back"
+                                          : " did not come back after the master's restart";
+      evict(life->site, cat(name(*life), why), "evict");
+    } else {
+      close(life->conn);
+    }
+  }
+}
+
+bool State::complete(const std::string& site) const {
+  std::uint32_t present = 0, shards = 0;
+  for (const auto& [incarnation, life] : lives_) {
+    if (life.site != site) continue;
+    shards = life.shards;
+    present += life.connected() && life.resumed;
+  }
+  return shards > 0 && present == shards;
+}
+
+bool State::wants_in(const std::string& site) const {
+  if (!complete(site)) return false;
+  bool syncs = false, ready = false, all_sync = true;
+  for (const auto& [incarnation, life] : lives_) {
+    if (life.site != site) continue;
+    if (life.id != 0) return false;
+    all_sync = all_sync && !life.syncs.empty();
+    for (const auto& [tag, asked] : life.syncs) {
+      syncs = true;
+      if (!asked.matches || !door_open(tag, site)) return false;
+    }
+    for (const auto& [tag, round] : rounds_) ready = ready || round.ready.count(incarnation) > 0;
+  }
+  return syncs ? all_sync : ready && !ledger_.any_born();
+}
+
+bool State::admit_some() {
+  std::map<std::uint64_t, std::string> by_order;  // who connected first gets the lower ids
+  std::set<std::string> seen;
+  for (const auto& [incarnation, life] : lives_) {
+    if (life.id != 0 || !seen.insert(life.site).second || !wants_in(life.site)) continue;
+    std::uint64_t order = life.order;
+    for (const auto& [other, shard] : lives_) {
+      if (shard.site == life.site) order = std::min(order, shard.order);
+    }
+    by_order[order] = life.site;
+  }
+  if (by_order.empty()) return false;
+  std::vector<std::string> sites;
+  for (const auto& [order, site] : by_order) sites.push_back(site);
+  admit(sites);
+  return true;
+}
+
+void State::admit(const std::vector<std::string>& sites) {
+  std::vector<wire::Member> members;
+  for (const auto& [id, member] : ledger_.members()) members.push_back(member);
+  wire::PeerId next = ledger_.next_id();
+  std::string reason;
+  std::vector<wire::Incarnation> current;
+  for (const std::string& site : sites) {
+    for (Life* life : shards_of(site)) {
+      life->id = next++;
+      wire::Member member = member_of(*life);
+      member.addresses.clear();
+      member.ticket = 0;
+      members.push_back(std::move(member));
+      current.push_back(life->incarnation);
+    }
+    reason += cat(reason.empty() ? "" : ", ", site);
+    note("admit", {{"site", site}});
+  }
+  write_epoch(std::move(members), next, cat("admitted ", reason));
+  for (const wire::Incarnation incarnation : current) {
+    Life* life = life_of(incarnation);
+    std::vector<wire::Tag> tags;
+    for (const auto& [tag, asked] : life->syncs) tags.push_back(tag);
+    for (const wire::Tag& tag : tags) reply_current(*life, tag);
+  }
+}
+
+void State::write_epoch(std::vector<wire::Member> members, wire::PeerId next_id,
+                        std::string reason) {
+  wire::EpochRecord record;
+  record.epoch = ledger_.epoch() + 1;
+  record.next_id = next_id;
+  record.members = std::move(members);
+  record.reason = std::move(reason);
+  std::string names;
+  for (const auto& member : record.members) {
+    names += cat(names.empty() ? "" : " ", member.site);
+    if (member.shards > 1) names += cat("/", member.shard);
+  }
+  note("epoch", {{"epoch", cat(record.epoch)}, {"members", names}, {"reason", record.reason}});
+  journal(std::move(record));
+  roster_dirty_ = lives_changed_ = true;
+}
+
+wire::Member State::member_of(const Life& life) const {
+  // The ticket is of the member it names: whoever shows it was sent by this master.
+  const std::uint64_t ticket = base::Rng(options_.seed ^ life.incarnation).next();
+  return {life.id, life.incarnation, life.site, life.shard, life.shards, life.addresses, ticket};
+}
+
+wire::Roster State::roster() const {
+  wire::Roster roster;
+  roster.epoch = ledger_.epoch();
+  for (const auto& [id, member] : ledger_.members()) {
+    roster.members.push_back(member_of(lives_.at(member.incarnation)));
+  }
+  std::set<wire::Tag> tags;
+  for (const auto& [tag, standing] : ledger_.tags()) tags.insert(tag);
+  for (const auto& tag : tags) {
+    roster.tags.push_back({tag, ledger_.standing(tag).committed, is_state(tag)});
+  }
+  return roster;
+}
+
+void State::flush_roster() {
+  if (!roster_dirty_) return;
+  roster_dirty_ = false;
+  const wire::Roster news = roster();
+  for (const auto& [incarnation, life] : lives_) {
+    if (life.connected() && life.resumed) send(life, news);
+  }
+}
+
+Life* State::life_of(wire::Incarnation incarnation) {
+  const auto found = lives_.find(incarnation);
+  return found == lives_.end() ? nullptr : &found->second;
+}
+
+const Life* State::life_of(wire::Incarnation incarnation) const {
+  const auto found = lives_.find(incarnation);
+  return found == lives_.end() ? nullptr : &found->second;
+}
+
+std::vector<Life*> State::shards_of(const std::string& site) {
+  std::vector<Life*> shards;
+  for (auto& [incarnation, life] : lives_) {
+    if (life.site == site) shards.push_back(&life);
+  }
+  std::sort(shards.begin(), shards.end(),
+            [](const Life* a, const Life* b) { return a->shard < b->shard; });
+  return shards;
+}
+
+std::set<std::string> State::member_sites() const {
+  std::set<std::string> sites;
+  for (const auto& [id, member] : ledger_.members()) sites.insert(member.site);
+  return sites;
+}
+
+std::uint32_t State::start_peers() const {
+  return begun_ ? 0 : std::max(options_.start_peers, start_peers_asked_);
+}
+
+}  // namespace jccl::protocol

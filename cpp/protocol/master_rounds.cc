@@ -1,0 +1,375 @@
+// Forming a round at the master: READY by READY, until all members agree and an attempt starts.
+// Refuses, with words, whatever does not fit. Pure; one event at a time.
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+#include "base/limits.h"
+#include "base/text.h"
+#include "protocol/master_state.h"
+
+namespace jccl::protocol {
+
+using base::cat;
+using base::Code;
+using base::Status;
+using base::Time;
+using State = MasterMachine::State;
+
+namespace {
+
+// The master ends a round a little before its earliest deadline, so that its reason still arrives.
+base::Duration margin(base::Duration left) {
+  return std::min<base::Duration>(left / 8, 500 * base::kMillisecond);
+}
+
+}  // namespace
+
+void State::on_ready(Life& life, const wire::Ready& ready) {
+  const wire::Tag& tag = ready.round.tag;
+  const auto refused = [&](Code code, std::string text) {
+    send(life, wire::Reject{ready.round, code, std::move(text)});
+  };
+  if (!std::isfinite(ready.weight) || ready.weight < 0) {
+    return refused(Code::kInvalid, "the weight must be finite and not negative");
+  }
+  if (tag.size() > base::kTagBytesMax || tag.empty()) {
+    return refused(Code::kInvalid, "a tag has 1 to 64 bytes");
+  }
+  if (rounds_.count(tag) == 0 && rounds_.size() >= base::kTagsMax) {
+    return refused(Code::kLimit, cat("the run has ", rounds_.size(), " tags, the most it takes"));
+  }
+  Round& round = rounds_[tag];
+  if (answer_ready_out_of_turn(life, ready) || !state_fits(life, ready)) return;
+  OpenReady open;
+  open.ready = ready;
+  open.since = now_;
+  open.deadline = now_ + ready.deadline - margin(std::max<base::Duration>(0, ready.deadline));
+  round.ready[life.incarnation] = std::move(open);
+  if (life.id == 0) lives_changed_ = true;
+  touch(tag);
+}
+
+bool State::answer_ready_out_of_turn(Life& life, const wire::Ready& ready) {
+  const wire::RoundName& name = ready.round;
+  const Standing& at = ledger_.standing(name.tag);
+  const auto resync = [&](std::string text) {
+    send(life, wire::Reject{name, Code::kResync, text});
+    note("reject", {{"site", life.site}, {"tag", name.tag}, {"text", std::move(text)}});
+    return true;
+  };
+  auto& running = rounds_[name.tag].running;
+  if (running.has_value() && running->round() == name) {
+    const Part* part = running->part_of(life.incarnation);
+    if (part != nullptr) {  // it can't have heard of the start
+      send(life, running->starts[part->shard]);
+      return true;
+    }
+  }
+  if (name.n <= at.committed) {
+    if (at.born) {
+      return resync(cat("round ", name.n, " of ", name.tag, " was committed without this peer; ",
+                        "the newest revision is ", at.committed));
+    }
+    send(life, wire::Moved{name, at.committed});
+    return true;
+  }
+  if (name.n > at.committed + 1) {
+    return resync(cat("round ", name.n, " of ", name.tag, " is ahead of the run, which committed ",
+                      at.committed));
+  }
+  if (life.id == 0 && ledger_.any_born() && life.syncs.empty()) {
+    return resync(cat(life.site, " is no member: synchronise the state first"));
+  }
+  return false;
+}
+
+bool State::state_fits(Life& life, const wire::Ready& ready) {
+  const wire::Tag& tag = ready.round.tag;
+  const Standing& at = ledger_.standing(tag);
+  const auto no = [&](Code code, std::string text) {
+    send(life, wire::Reject{ready.round, code, text});
+    note("reject", {{"site", life.site}, {"tag", tag}, {"text", std::move(text)}});
+    return false;
+  };
+  if (!at.born) {
+    if (ready.has_state) {
+      return no(at.committed > 0 ? Code::kMismatch : Code::kResync,
+                cat(tag, " has no snapshot yet: synchronise it first"));
+    }
+    if (is_state(tag)) return no(Code::kMismatch, cat(tag, " is about to be a state tag"));
+    return true;
+  }
+  if (!ready.has_state) return no(Code::kMismatch, cat(tag, " is a state tag; the call has none"));
+  if (ready.revision != at.committed) {
+    return no(Code::kResync, cat("own state of ", tag, " is at revision ", ready.revision,
+                                 ", the run at ", at.committed));
+  }
+  report(life, {tag, ready.revision, ready.state});
+  const auto known = at.digests.find(life.shard);
+  if (known != at.digests.end() && known->second != ready.state) {
+    return no(Code::kResync, cat("revision ", at.committed, " of ", tag, " has digest ",
+                                 base::to_hex(known->second), ", this peer has ",
+                                 base::to_hex(ready.state)));
+  }
+  return true;
+}
+
+void State::on_withdraw(Life& life, const wire::Withdraw& withdraw) {
+  const auto found = rounds_.find(withdraw.round.tag);
+  if (found == rounds_.end()) return;
+  Round& round = found->second;
+  touch(withdraw.round.tag);
+  if (round.ready.erase(life.incarnation) > 0) return;
+  if (!round.running.has_value() || round.running->round() != withdraw.round) return;
+  Part* part = round.running->part_of(life.incarnation);  // the START crossed it
+  if (part == nullptr || part->done.has_value()) return;
+  if (!part->contributes()) {
+    part->failed = true;
+    return;
+  }
+  abort(withdraw.round.tag, Code::kAborted, cat(name(life), " withdrew"), true, life.site);
+}
+
+const OpenReady* State::ready_of(const wire::Tag& tag, const wire::Member& member) const {
+  const Round& round = rounds_.at(tag);
+  const auto found = round.ready.find(member.incarnation);
+  return found == round.ready.end() ? nullptr : &found->second;
+}
+
+void State::reject(const wire::Tag& tag, wire::Incarnation incarnation, Code code,
+                   const std::string& text) {
+  Round& round = rounds_.at(tag);
+  const auto found = round.ready.find(incarnation);
+  JCCL_CHECK(found != round.ready.end());
+  const wire::RoundName name = found->second.ready.round;
+  round.ready.erase(found);
+  if (const Life* life = life_of(incarnation)) {
+    send(*life, wire::Reject{name, code, text});
+    note("reject", {{"site", life->site}, {"tag", tag}, {"n", cat(name.n)},
+                    {"code", std::string(base::name_of(code))}, {"text", text}});
+  }
+}
+
+void State::reject_all(const wire::Tag& tag, Code code, const std::string& text) {
+  std::vector<wire::Incarnation> open;
+  for (const auto& [incarnation, one] : rounds_.at(tag).ready) open.push_back(incarnation);
+  for (const wire::Incarnation incarnation : open) reject(tag, incarnation, code, text);
+  rounds_.at(tag).memory = {};
+}
+
+Time State::round_deadline(const wire::Tag& tag) const {
+  Time deadline = base::kNever;
+  for (const auto& [id, member] : ledger_.members()) {
+    const OpenReady* open = ready_of(tag, member);
+    if (open != nullptr) deadline = std::min(deadline, open->deadline);
+  }
+  return deadline;
+}
+
+// The earliest deadline of a member is the round's. An observer's own ends nobody else's wait.
+void State::expire_round(const wire::Tag& tag) {
+  Round& round = rounds_.at(tag);
+  if (round.running.has_value()) return;
+  const std::string why = waiting_text(tag);
+  if (now_ >= round_deadline(tag)) {
+    const bool few = forming_wait(tag).cause == WaitCause::kTooFew;
+    return reject_all(tag, few ? Code::kTooFew : Code::kDeadline,
+                      cat("round ", ledger_.standing(tag).committed + 1, " of ", tag,
+                          ": deadline passed; ", why));
+  }
+  std::vector<wire::Incarnation> due;
+  for (const auto& [incarnation, open] : round.ready) {
+    if (now_ >= open.deadline) due.push_back(incarnation);
+  }
+  for (const wire::Incarnation incarnation : due) {
+    reject(tag, incarnation, Code::kDeadline, cat("deadline passed before admission; ", why));
+  }
+}
+
+void State::form(const wire::Tag& tag) {
+  const auto found = rounds_.find(tag);
+  if (found == rounds_.end() || found->second.ready.empty()) return;
+  expire_round(tag);
+  Round& round = found->second;
+  if (round.running.has_value() || round.ready.empty()) return;
+  if (now_ >= round.hold_until || member_sites().count(round.hold_site) > 0) {
+    round.hold_site.clear();
+  }
+  if (forming_wait(tag).cause != WaitCause::kNothing) return;
+  if (agree(tag)) launch(tag);
+}
+
+// Fewer sites than a commit needs is the more telling reason, so it comes first.
+Wait State::forming_wait(const wire::Tag& tag) const {
+  const Round& round = rounds_.at(tag);
+  const std::size_t sites = member_sites().size();
+  if (sites < start_peers()) {
+    return {WaitCause::kTooFew, cat("waits for the first ", start_peers(), " sites, ", sites,
+                                    " are there")};
+  }
+  if (sites < std::max(1U, options_.min_peers)) {
+    return {WaitCause::kTooFew, cat("waits for min_peers = ", options_.min_peers, " sites, ",
+                                    sites, sites == 1 ? " is" : " are", " there")};
+  }
+  const std::string missing = missing_members(tag);
+  if (!missing.empty()) return {WaitCause::kPeers, cat("waits for READY of ", missing)};
+  std::set<std::string> contributing;
+  for (const Part& part : parts_for(tag)) {
+    if (part.contributes()) contributing.insert(part.site);
+  }
+  if (!contributing.empty() && contributing.size() < options_.min_peers) {
+    return {WaitCause::kTooFew, cat("waits for min_peers = ", options_.min_peers, " sites, ",
+                                    contributing.size(), " contribute")};
+  }
+  if (!round.hold_site.empty()) {
+    return {WaitCause::kPeers, cat("is held for ", round.hold_site, ", which fetches the state")};
+  }
+  return {};
+}
+
+bool State::agree(const wire::Tag& tag) {
+  std::map<std::uint32_t, wire::Digest> descriptors;
+  std::set<std::uint32_t> counts;
+  std::set<wire::Digest> fingerprints;
+  bool equal = true;
+  for (const auto& [id, member] : ledger_.members()) {
+    const wire::Ready& ready = ready_of(tag, member)->ready;
+    const auto [entry, fresh] = descriptors.try_emplace(member.shard, ready.descriptor);
+    equal = equal && entry->second == ready.descriptor;
+    counts.insert(member.shards);
+    if (ready.has_state) fingerprints.insert(ready.fingerprint);
+  }
+  if (counts.size() > 1 || !equal || fingerprints.size() > 1) {
+    reject_all(tag, Code::kMismatch, mismatch_text(tag));
+    return false;
+  }
+  if (!agree_on_state(tag)) return false;
+  const std::vector<Part> parts = parts_for(tag);
+  if (std::none_of(parts.begin(), parts.end(), [](const Part& p) { return p.contributes(); })) {
+    reject_all(tag, Code::kEmpty, cat("nobody contributes to round ",
+                                      ledger_.standing(tag).committed + 1, " of ", tag));
+    return false;
+  }
+  return true;
+}
+
+bool State::agree_on_state(const wire::Tag& tag) {
+  const Standing& at = ledger_.standing(tag);
+  if (!at.born) return true;
+  std::vector<wire::Incarnation> other;
+  for (const auto& [id, member] : ledger_.members()) {
+    const wire::Ready& ready = ready_of(tag, member)->ready;
+    Life& life = *life_of(member.incarnation);
+    if (at.digests.count(member.shard) == 0 && entitled(life, tag)) {
+      establish(life, tag, ready.state);
+    }
+    const auto known = at.digests.find(member.shard);
+    if (known == at.digests.end() || known->second != ready.state) {
+      other.push_back(member.incarnation);
+    }
+  }
+  for (const wire::Incarnation incarnation : other) {
+    reject(tag, incarnation, Code::kResync,
+           cat("own state of ", tag, " is not revision ", at.committed, " of the run"));
+  }
+  return other.empty();
+}
+
+// A site contributes with all its shards or not at all.
+std::vector<Part> State::parts_for(const wire::Tag& tag) const {
+  std::set<std::string> silent;
+  for (const auto& [id, member] : ledger_.members()) {
+    const OpenReady* open = ready_of(tag, member);
+    if (open == nullptr || open->ready.weight <= 0) silent.insert(member.site);
+  }
+  std::vector<Part> parts;
+  for (const auto& [id, member] : ledger_.members()) {
+    Part part;
+    part.id = id;
+    part.incarnation = member.incarnation;
+    part.site = member.site;
+    part.shard = member.shard;
+    if (silent.count(member.site) == 0) part.weight = ready_of(tag, member)->ready.weight;
+    parts.push_back(std::move(part));
+  }
+  return parts;
+}
+
+base::Result<std::vector<base::Bytes>> State::plans_for(const wire::Tag& tag,
+                                                        const std::vector<Part>& parts) const {
+  const Round& round = rounds_.at(tag);
+  std::map<std::uint32_t, PlanRequest> groups;
+  for (const Part& part : parts) {
+    PlanRequest& group = groups[part.shard];
+    (part.contributes() ? group.contributors : group.receivers).push_back(part.id);
+    if (part.contributes()) group.hint = round.ready.at(part.incarnation).ready.hint;
+  }
+  std::vector<base::Bytes> plans;
+  for (auto& [shard, group] : groups) {
+    for (const auto& [link, attempts] : round.memory.link_failures) {
+      const auto has = [&](wire::PeerId id) {
+        return std::count(group.contributors.begin(), group.contributors.end(), id) +
+                   std::count(group.receivers.begin(), group.receivers.end(), id) > 0;
+      };
+      if (attempts.size() >= 2 && has(link.first) && has(link.second)) {
+        group.bad_links.push_back(link);
+      }
+    }
+    auto plan = planner_(group);
+    if (!plan.ok()) return plan.status();
+    plans.push_back(std::move(plan.value()));
+  }
+  return plans;
+}
+
+void State::launch(const wire::Tag& tag) {
+  std::vector<Part> parts = parts_for(tag);
+  const auto plans = plans_for(tag, parts);
+  if (!plans.ok()) return evict_worst_link(tag, plans.status());
+  flush_roster();  // who the parts are must be known before they are named
+  Round& round = rounds_.at(tag);
+  begun_ = true;
+  const wire::Attempt attempt{ledger_.epoch(), ++counter_};
+  const wire::RoundName name{tag, ledger_.standing(tag).committed + 1};
+  round.running.emplace(attempt, name, std::move(parts), options_.min_peers);
+  round.running_told.clear();
+  RunningAttempt& running = *round.running;
+  running.since = now_;
+  running.deadline = round_deadline(tag);
+  for (const base::Bytes& plan : plans.value()) {
+    running.starts.push_back({attempt, name, {}, {}, plan});
+  }
+  std::string contributors, receivers;
+  for (const auto& [id, part] : running.parts()) {
+    wire::Start& start = running.starts[part.shard];
+    if (part.contributes()) start.contributors.push_back({id, part.weight});
+    else start.receivers.push_back(id);
+    std::string& names = part.contributes() ? contributors : receivers;
+    names += cat(names.empty() ? "" : " ", this->name(id));
+  }
+  for (const auto& [id, part] : running.parts()) {
+    round.ready.erase(part.incarnation);
+    send(*life_of(part.incarnation), running.starts[part.shard]);
+  }
+  note("start", {{"tag", tag}, {"n", cat(name.n)}, {"attempt", base::to_text(attempt)},
+                 {"contributors", contributors}, {"receivers", receivers}});
+}
+
+// No plan avoids the links that failed: the peer that more others could not reach has to go.
+void State::evict_worst_link(const wire::Tag& tag, const Status& why) {
+  const RoundMemory& memory = rounds_.at(tag).memory;
+  wire::PeerId worst = 0;
+  std::size_t reporters_max = 0;
+  for (const auto& [id, reporters] : memory.named) {
+    if (ledger_.members().count(id) == 0 || reporters.size() < reporters_max) continue;
+    worst = id;  // ids ascend, so the higher one wins a tie
+    reporters_max = reporters.size();
+  }
+  if (worst == 0) return reject_all(tag, why.code, why.text);
+  evict(ledger_.members().at(worst).site,
+        cat(name(worst), " can't be reached by ", reporters_max, " of its peers; ", why.text),
+        "evict");
+}
+
+}  // namespace jccl::protocol

@@ -1,0 +1,218 @@
+// What the master machine holds between two events, and the steps it is made of. Private to the
+// master_*.cc files. Durable facts live in the Ledger, everything else here is lost by a restart
+// and rebuilt from what peers say when they come back. Pure; one event at a time.
+//
+// A life:   hello → observer → (admitted) member → evicted, fenced for ever
+// A round:  forming (READY by READY) → running (RunningAttempt) → commit: n + 1
+//                                                               → abort: forming again, same n
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "protocol/attempt.h"
+#include "protocol/ledger.h"
+#include "protocol/master_machine.h"
+
+namespace jccl::protocol {
+
+struct AskedSync {  // an open Sync of a connected life
+  wire::Sync sync;
+  base::Time deadline = base::kNever;
+  bool fetching = false;  // told kFetch; silent until it asks again
+  bool matches = false;   // stands at the newest revision; waits to be admitted
+  std::string told;       // last kWait text
+};
+
+struct Life {  // of an incarnation that is a member, or a connected observer
+  wire::Incarnation incarnation = 0;
+  std::string site;
+  std::uint32_t shard = 0, shards = 1, start_peers = 0;
+  std::vector<std::string> addresses;
+  wire::PeerId id = 0;  // 0: observer
+  ConnId conn = 0;      // 0: not connected
+  bool resumed = false;
+  bool seen = false;    // connected at least once since this master started
+  std::uint64_t order = 0;  // of connecting
+  base::Time heard = 0;     // last frame
+  base::Time gone = 0;      // when the connection was lost
+  std::uint64_t progress = 0;
+  std::map<wire::Tag, AskedSync> syncs;
+  std::map<wire::Tag, wire::Held> held;
+  std::map<wire::Tag, wire::Held> fetched;    // what kFetch named last
+  std::map<wire::Tag, std::uint32_t> stale;   // fetches that were too slow
+  bool connected() const { return conn != 0; }
+};
+
+struct OpenReady {
+  wire::Ready ready;
+  base::Time deadline = base::kNever;
+  base::Time since = 0;
+  std::string told;  // last Waiting text
+};
+
+// What is remembered of a round until it commits.
+struct RoundMemory {
+  std::map<std::pair<wire::PeerId, wire::PeerId>, std::set<wire::Attempt>> link_failures;
+  std::map<wire::PeerId, std::set<wire::PeerId>> named;  // whom, by which reporters
+  std::uint32_t corrupt = 0;
+  std::map<wire::Attempt, wire::Outcome> aborted;
+};
+
+struct Round {  // the volatile side of one tag
+  std::map<wire::Incarnation, OpenReady> ready;
+  std::optional<RunningAttempt> running;
+  std::string running_told;
+  RoundMemory memory;
+  std::set<wire::PeerId> received;  // receivers of the last commit
+  // Of the state, by shard, with its words; after a restart unknown until the next Sync.
+  std::map<std::uint32_t, std::pair<wire::Digest, std::string>> descriptors;
+  std::string hold_site;            // a joiner that could not keep up: START waits for it …
+  base::Time hold_until = 0;        // … until here
+  base::Time lost_since = base::kNever;  // no holder of the newest revision is left
+  std::uint64_t commits = 0, aborts = 0;
+};
+
+enum class WaitCause : std::uint8_t { kNothing, kTooFew, kPeers };
+
+struct Wait {  // why a round stands still
+  WaitCause cause = WaitCause::kNothing;
+  std::string text;
+};
+
+struct MasterMachine::State {
+  State(MasterOptions options, Planner planner, const std::vector<wire::Record>& records,
+        base::Time now);
+
+  // master_machine.cc: routing
+  void begin(base::Time now);
+  MasterEffects finish();
+  void start();
+  void on(const MasterEvent& event);
+  void on_message(ConnId conn, const wire::Message& message);
+  void on_peer_message(Life& life, const wire::Message& message);
+  void settle();  // everything that follows from the event
+  base::Time next_wake() const;
+  void journal(wire::Record record);
+  void send(ConnId conn, wire::Message message);
+  void send(const Life& life, wire::Message message) { send(life.conn, std::move(message)); }
+  void note(std::string kind, std::vector<std::pair<std::string, std::string>> fields);
+  void refuse(ConnId conn, wire::Code code, std::string text);
+  void close(ConnId conn);
+  void touch(const wire::Tag& tag) { touched_.insert(tag); }
+  void touch_all();
+
+  // master_peers.cc: lives, membership
+  void on_hello(ConnId conn, const wire::Hello& hello);
+  std::optional<base::Status> objection(const wire::Hello& hello) const;
+  void attach(ConnId conn, const wire::Hello& hello);
+  void on_resume(Life& life, const wire::Resume& resume);
+  void on_closed(ConnId conn);
+  void lose(ConnId conn);
+  void detach(Life& life);  // its connection is gone
+  void drop_observer(wire::Incarnation incarnation);
+  void on_leave(Life& life);
+  void evict(const std::string& site, const std::string& reason, const std::string& kind);
+  void expire_lives();
+  bool complete(const std::string& site) const;  // all shards connected and resumed
+  bool admit_some();
+  bool wants_in(const std::string& site) const;
+  void admit(const std::vector<std::string>& sites);
+  void write_epoch(std::vector<wire::Member> members, wire::PeerId next_id, std::string reason);
+  wire::Roster roster() const;
+  wire::Member member_of(const Life& life) const;
+  void flush_roster();
+  Life* life_of(wire::Incarnation incarnation);
+  const Life* life_of(wire::Incarnation incarnation) const;
+  std::vector<Life*> shards_of(const std::string& site);
+  std::set<std::string> member_sites() const;
+  std::uint32_t start_peers() const;
+
+  // master_rounds.cc: forming
+  void on_ready(Life& life, const wire::Ready& ready);
+  bool answer_ready_out_of_turn(Life& life, const wire::Ready& ready);
+  bool state_fits(Life& life, const wire::Ready& ready);
+  void on_withdraw(Life& life, const wire::Withdraw& withdraw);
+  const OpenReady* ready_of(const wire::Tag& tag, const wire::Member& member) const;
+  void reject(const wire::Tag& tag, wire::Incarnation incarnation, wire::Code code,
+              const std::string& text);
+  void reject_all(const wire::Tag& tag, wire::Code code, const std::string& text);
+  void expire_round(const wire::Tag& tag);
+  void form(const wire::Tag& tag);
+  bool agree(const wire::Tag& tag);  // false: somebody was rejected
+  bool agree_on_state(const wire::Tag& tag);
+  Wait forming_wait(const wire::Tag& tag) const;
+  void launch(const wire::Tag& tag);
+  std::vector<Part> parts_for(const wire::Tag& tag) const;
+  base::Result<std::vector<base::Bytes>> plans_for(const wire::Tag& tag,
+                                                   const std::vector<Part>& parts) const;
+  void evict_worst_link(const wire::Tag& tag, const base::Status& why);
+  base::Time round_deadline(const wire::Tag& tag) const;
+
+  // master_attempts.cc: running
+  void on_done(Life& life, const wire::Done& done);
+  void on_fail(Life& life, const wire::Fail& fail);
+  void on_query(Life& life, const wire::Query& query);
+  void answer(Life& life, const wire::Unresolved& about);
+  void remember_link(Round& round, const wire::Attempt& attempt, wire::PeerId reporter,
+                     wire::PeerId named);
+  bool conclude(const wire::Tag& tag);  // true: the attempt ended
+  void commit(const wire::Tag& tag);
+  void abort(const wire::Tag& tag, wire::Code code, const std::string& text, bool retry,
+             const std::string& cause_site = {});
+  std::optional<wire::Outcome> outcome_of(const wire::Unresolved& about, std::uint32_t shard) const;
+  wire::Tag running_tag(const wire::Attempt& attempt) const;  // empty: none
+
+  // master_sync.cc: state tags
+  void on_sync(Life& life, const wire::Sync& sync);
+  void report(Life& life, const wire::Held& held);
+  bool entitled(const Life& life, const wire::Tag& tag) const;
+  void establish(const Life& life, const wire::Tag& tag, const wire::Digest& digest);
+  void sync_tag(const wire::Tag& tag);  // answers every open Sync that can be answered
+  void sync_one(Life& life, const wire::Tag& tag);
+  void try_birth(const wire::Tag& tag);
+  std::string birth_source(const wire::Tag& tag, std::string* wait) const;  // empty: wait says why
+  void offer(Life& life, AskedSync& asked, std::vector<wire::Member> holders);
+  bool descriptor_fits(Life& life, const AskedSync& asked);
+  void reply_wait(Life& life, AskedSync& asked, const std::string& text);
+  void reply_refused(Life& life, const wire::Tag& tag, wire::Code code, const std::string& text);
+  void reply_current(Life& life, const wire::Tag& tag);
+  bool is_state(const wire::Tag& tag) const;
+  std::vector<wire::Member> holders_of(const wire::Tag& tag, const Life& asker) const;
+  bool may_publish(const wire::Tag& tag, std::uint32_t shard, wire::Incarnation but) const;
+  bool contributed(wire::PeerId id, const wire::Tag& tag) const;
+  bool door_open(const wire::Tag& tag, const std::string& site) const;
+
+  // master_texts.cc: what stands still and why
+  std::string name(const Life& life) const;
+  std::string name(wire::PeerId id) const;
+  std::string silence_of(const Life& life) const;
+  std::string missing_members(const wire::Tag& tag) const;
+  std::string waiting_text(const wire::Tag& tag) const;
+  std::string cross_wait() const;
+  void tell_waiting();
+  std::string mismatch_text(const wire::Tag& tag) const;
+  MasterView view(base::Time now) const;
+
+  MasterOptions options_;
+  Planner planner_;
+  Ledger ledger_;
+  base::Time now_ = 0, last_ = 0, started_at_ = 0, next_tick_ = 0;
+  bool begun_ = false;  // start_peers was reached once
+  std::uint64_t counter_ = 0, order_ = 0;
+  std::map<ConnId, wire::Incarnation> conns_;  // 0: hello refused or not heard yet
+  std::set<ConnId> doomed_;  // closed by an effect, not yet reported closed
+  std::map<wire::Incarnation, Life> lives_;
+  std::map<wire::Tag, Round> rounds_;
+  std::uint32_t start_peers_asked_ = 0;
+  base::Time crossed_since_ = base::kNever;
+  std::set<wire::Tag> touched_;
+  bool lives_changed_ = false;
+  bool roster_dirty_ = false;
+  MasterEffects fx_;
+};
+
+}  // namespace jccl::protocol

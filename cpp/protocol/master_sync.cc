@@ -1,0 +1,339 @@
+// State tags at the master: birth, who holds the newest revision, and what a peer that wants it is
+// told. One digest per (tag, revision, shard): the first report of somebody entitled to it, made
+// durable before anything relies on it; never a vote. Pure; one event at a time.
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/limits.h"
+#include "base/text.h"
+#include "protocol/master_state.h"
+
+namespace jccl::protocol {
+
+using base::cat;
+using base::Code;
+using State = MasterMachine::State;
+
+namespace {
+
+constexpr base::Duration kHoldMax = base::kSecond;
+constexpr std::size_t kHoldersMax = 32;  // named to one fetcher
+
+bool holds_back(std::uint32_t stale) {  // after 2, 4, 8 … fetches in vain
+  return stale >= 2 && (stale & (stale - 1)) == 0;
+}
+
+}  // namespace
+
+bool State::is_state(const wire::Tag& tag) const {
+  if (ledger_.standing(tag).born) return true;
+  return std::any_of(lives_.begin(), lives_.end(),
+                     [&](const auto& entry) { return entry.second.syncs.count(tag) > 0; });
+}
+
+void State::on_sync(Life& life, const wire::Sync& sync) {
+  const Standing& at = ledger_.standing(sync.tag);
+  if (sync.tag.empty() || sync.tag.size() > base::kTagBytesMax) {
+    return reply_refused(life, sync.tag, Code::kInvalid, "a tag has 1 to 64 bytes");
+  }
+  if (rounds_.count(sync.tag) == 0 && rounds_.size() >= base::kTagsMax) {
+    return reply_refused(life, sync.tag, Code::kLimit, "the run has no room for another tag");
+  }
+  const Round& round = rounds_[sync.tag];
+  if (!at.born && (at.committed > 0 || round.running.has_value() || !round.ready.empty())) {
+    return reply_refused(life, sync.tag, Code::kMismatch,
+                         cat(sync.tag, " is in use without state"));
+  }
+  const auto fetched = life.fetched.find(sync.tag);
+  if (fetched != life.fetched.end() && fetched->second.digest == sync.digest &&
+      fetched->second.revision < at.committed) {
+    ++life.stale[sync.tag];
+    life.fetched.erase(fetched);
+  }
+  AskedSync asked;
+  asked.sync = sync;
+  asked.deadline = now_ + std::max<base::Duration>(0, sync.deadline);
+  life.syncs[sync.tag] = std::move(asked);
+  report(life, {sync.tag, sync.revision, sync.digest});
+  lives_changed_ = true;
+}
+
+// A peer says at which snapshot it stands.
+void State::report(Life& life, const wire::Held& held) {
+  const Standing& at = ledger_.standing(held.tag);
+  if (rounds_.count(held.tag) == 0 && !at.born) {
+    life.held[held.tag] = held;
+    if (life.held.size() > base::kTagsMax) life.held.erase(life.held.begin());
+    return;
+  }
+  life.held[held.tag] = held;
+  if (at.born && at.digests.count(life.shard) == 0 && held.revision == at.committed &&
+      entitled(life, held.tag)) {
+    establish(life, held.tag, held.digest);
+  }
+  touch(held.tag);
+}
+
+bool State::contributed(wire::PeerId id, const wire::Tag& tag) const {
+  const Standing& at = ledger_.standing(tag);
+  if (id == 0 || at.recent.empty()) return false;
+  const auto& all = at.recent.back().contributors;
+  if (std::any_of(all.begin(), all.end(), [&](const auto& one) { return one.id == id; })) {
+    return true;
+  }
+  const auto round = rounds_.find(tag);  // a receiver checked its result against the commit's
+  return round != rounds_.end() && round->second.received.count(id) > 0;
+}
+
+// May this life say which digest the newest revision has? Whoever took part in its round may; when
+// nobody of those is left in the membership, a later life at the seat of a contributor.
+bool State::entitled(const Life& life, const wire::Tag& tag) const {
+  if (contributed(life.id, tag)) return true;
+  const Standing& at = ledger_.standing(tag);
+  const Seat seat{life.site, life.shard};
+  return std::count(at.seats.begin(), at.seats.end(), seat) > 0 &&
+         !may_publish(tag, life.shard, life.incarnation);
+}
+
+void State::establish(const Life& life, const wire::Tag& tag, const wire::Digest& digest) {
+  const Standing& at = ledger_.standing(tag);
+  JCCL_CHECK(at.digests.count(life.shard) == 0);
+  journal(wire::StateRecord{{tag, at.committed, digest}, life.shard});
+  note("sync", {{"tag", tag}, {"revision", cat(at.committed)}, {"digest", base::to_hex(digest)},
+                {"from", name(life)}});
+  touch(tag);
+}
+
+// Somebody in the membership that isn't known as a holder yet, but may turn out to be one.
+bool State::may_publish(const wire::Tag& tag, std::uint32_t shard, wire::Incarnation but) const {
+  const Standing& at = ledger_.standing(tag);
+  const auto known = at.digests.find(shard);
+  for (const auto& [incarnation, life] : lives_) {
+    if (life.id == 0 || life.shard != shard || incarnation == but) continue;
+    if (!life.seen) return true;  // not back since the master's restart: nothing known of it
+    const auto held = life.held.find(tag);
+    const bool reported = held != life.held.end() && held->second.revision >= at.committed;
+    if (known == at.digests.end()) {
+      if (contributed(life.id, tag) && !reported) return true;
+      continue;
+    }
+    if (!reported && (contributed(life.id, tag) || incarnation == at.source)) return true;
+    if (reported && held->second.digest == known->second && !life.connected()) return true;
+  }
+  return false;
+}
+
+std::vector<wire::Member> State::holders_of(const wire::Tag& tag, const Life& asker) const {
+  const Standing& at = ledger_.standing(tag);
+  const auto known = at.digests.find(asker.shard);
+  std::vector<wire::Member> members, observers;
+  if (known == at.digests.end()) return members;
+  for (const auto& [incarnation, life] : lives_) {
+    if (incarnation == asker.incarnation || !life.connected() || life.shard != asker.shard) {
+      continue;
+    }
+    const auto held = life.held.find(tag);
+    if (held == life.held.end() || held->second.digest != known->second) continue;
+    auto& list = life.id != 0 ? members : observers;
+    if (list.size() < kHoldersMax) list.push_back(member_of(life));
+  }
+  return members.empty() ? observers : members;
+}
+
+// A joiner may enter between a commit and the first READY for the next round: later, it would keep
+// waiting those that are ready already. Unless the round can't start without it, or waits for it.
+bool State::door_open(const wire::Tag& tag, const std::string& site) const {
+  const Round& round = rounds_.at(tag);
+  if (round.running.has_value()) return false;
+  if (round.hold_site == site) return true;
+  if (member_sites().size() < std::max({1U, options_.min_peers, start_peers()})) return true;
+  return std::none_of(round.ready.begin(), round.ready.end(), [&](const auto& entry) {
+    const auto life = lives_.find(entry.first);
+    return life != lives_.end() && life->second.id != 0;
+  });
+}
+
+void State::sync_tag(const wire::Tag& tag) {
+  std::vector<wire::Incarnation> asking;
+  for (auto& [incarnation, life] : lives_) {
+    const auto found = life.syncs.find(tag);
+    if (found == life.syncs.end()) continue;
+    if (now_ >= found->second.deadline) {
+      life.syncs.erase(found);
+      lives_changed_ = true;
+      continue;
+    }
+    asking.push_back(incarnation);
+  }
+  if (asking.empty()) return;
+  if (!ledger_.standing(tag).born) try_birth(tag);
+  Round& round = rounds_.at(tag);
+  bool lost = false;
+  for (const wire::Incarnation incarnation : asking) {
+    Life* life = life_of(incarnation);
+    if (life->syncs.count(tag) == 0 || !ledger_.standing(tag).born) continue;
+    sync_one(*life, tag);
+    const auto left = life->syncs.find(tag);
+    if (left == life->syncs.end() || left->second.fetching || left->second.matches) continue;
+    lost = lost || !may_publish(tag, life->shard, 0);
+  }
+  if (!lost) {
+    round.lost_since = base::kNever;
+  } else if (round.lost_since == base::kNever) {
+    round.lost_since = now_;
+  }
+}
+
+void State::sync_one(Life& life, const wire::Tag& tag) {
+  AskedSync& asked = life.syncs.at(tag);
+  const Standing& at = ledger_.standing(tag);
+  asked.matches = false;
+  if (asked.fetching || !descriptor_fits(life, asked)) return;
+  if (at.digests.count(life.shard) == 0 && asked.sync.revision == at.committed &&
+      entitled(life, tag)) {
+    establish(life, tag, asked.sync.digest);
+  }
+  const auto known = at.digests.find(life.shard);
+  if (known != at.digests.end() && known->second == asked.sync.digest) {
+    if (life.id != 0) return reply_current(life, tag);
+    asked.matches = true;
+    const bool running = rounds_.at(tag).running.has_value();
+    return reply_wait(life, asked, running || !door_open(tag, life.site)
+                                       ? "current; enters at the next commit"
+                                       : "current; waits for its other tags and shards");
+  }
+  std::vector<wire::Member> holders = holders_of(tag, life);
+  if (!holders.empty()) return offer(life, asked, std::move(holders));
+  const std::string what = cat("revision ", at.committed, " of ", tag);
+  if (may_publish(tag, life.shard, 0)) {
+    return reply_wait(life, asked, cat("waits for a holder to publish ", what));
+  }
+  const base::Time since = rounds_.at(tag).lost_since;
+  if (since != base::kNever && now_ >= since + options_.silence) {
+    return reply_refused(life, tag, Code::kStateLost, cat("every holder of ", what, " is gone"));
+  }
+  reply_wait(life, asked, cat("no holder of ", what, " is connected"));
+}
+
+bool State::descriptor_fits(Life& life, const AskedSync& asked) {
+  const wire::Sync& sync = asked.sync;
+  auto& known = rounds_.at(sync.tag).descriptors;
+  const auto [entry, fresh] = known.try_emplace(life.shard, sync.descriptor, sync.summary);
+  if (entry->second.first == sync.descriptor) return true;
+  const std::string theirs = entry->second.second, own = sync.summary;
+  reply_refused(life, wire::Tag(sync.tag), Code::kMismatch,
+                cat("the state of the run is ", theirs, "; this peer's is ", own));
+  return false;
+}
+
+// The run is born once per state tag, when enough sites ask: from the named source, else from the
+// site that connected first.
+void State::try_birth(const wire::Tag& tag) {
+  std::string wait;
+  const std::string site = birth_source(tag, &wait);
+  if (site.empty()) {
+    for (auto& [incarnation, life] : lives_) {
+      const auto asked = life.syncs.find(tag);
+      if (asked != life.syncs.end()) reply_wait(life, asked->second, wait);
+    }
+    return;
+  }
+  Round& round = rounds_.at(tag);
+  for (const Life* life : shards_of(site)) {
+    const wire::Sync& sync = life->syncs.at(tag).sync;
+    journal(wire::BirthRecord{tag, life->incarnation, sync.digest, life->shard});
+    round.descriptors[life->shard] = {sync.descriptor, sync.summary};
+    note("birth", {{"tag", tag}, {"source", name(*life)}, {"digest", base::to_hex(sync.digest)}});
+  }
+  roster_dirty_ = lives_changed_ = true;
+}
+
+std::string State::birth_source(const wire::Tag& tag, std::string* wait) const {
+  std::map<std::string, std::uint32_t> shards_asking;
+  std::map<std::string, std::pair<std::uint64_t, std::uint32_t>> sites;  // first order, shards
+  std::pair<std::uint64_t, std::string> named{UINT64_MAX, ""}, first{UINT64_MAX, ""};
+  for (const auto& [incarnation, life] : lives_) {
+    const auto asked = life.syncs.find(tag);
+    if (asked == life.syncs.end()) continue;
+    ++shards_asking[life.site];
+    auto& [order, shards] = sites.try_emplace(life.site, life.order, life.shards).first->second;
+    order = std::min(order, life.order);
+    if (asked->second.sync.source) named = std::min(named, {order, life.site});
+  }
+  std::uint32_t ready = 0;
+  for (const auto& [site, entry] : sites) {
+    if (shards_asking[site] < entry.second) continue;
+    ++ready;
+    first = std::min(first, {entry.first, site});
+  }
+  if (ready < std::max(1U, start_peers())) {
+    *wait = cat("waits for the first ", start_peers(), " sites to synchronise ", tag, ", ", ready,
+                " did");
+    return {};
+  }
+  if (named.second.empty()) return first.second;
+  if (shards_asking[named.second] < sites.at(named.second).second) {
+    *wait = cat("waits for all shards of the source ", named.second);
+    return {};
+  }
+  return named.second;
+}
+
+void State::offer(Life& life, AskedSync& asked, std::vector<wire::Member> holders) {
+  const wire::Tag& tag = asked.sync.tag;
+  const Standing& at = ledger_.standing(tag);
+  wire::SyncReply reply;
+  reply.tag = tag;
+  reply.verdict = wire::SyncVerdict::kFetch;
+  reply.revision = at.committed;
+  reply.digest = at.digests.at(life.shard);
+  reply.holders = std::move(holders);
+  asked.fetching = true;
+  life.fetched[tag] = {tag, reply.revision, reply.digest};
+  if (life.id == 0 && holds_back(life.stale[tag])) {
+    Round& round = rounds_.at(tag);
+    round.hold_site = life.site;
+    round.hold_until = now_ + kHoldMax;
+  }
+  send(life, std::move(reply));
+}
+
+void State::reply_wait(Life& life, AskedSync& asked, const std::string& text) {
+  if (asked.told == text) return;
+  asked.told = text;
+  wire::SyncReply reply;
+  reply.tag = asked.sync.tag;
+  reply.verdict = wire::SyncVerdict::kWait;
+  reply.text = text;
+  send(life, std::move(reply));
+}
+
+void State::reply_refused(Life& life, const wire::Tag& tag, Code code, const std::string& text) {
+  wire::SyncReply reply;
+  reply.tag = tag;
+  reply.verdict = wire::SyncVerdict::kRefused;
+  reply.code = code;
+  reply.text = text;
+  note("reject", {{"site", life.site}, {"tag", tag}, {"code", std::string(base::name_of(code))},
+                  {"text", text}});
+  send(life, std::move(reply));
+  life.syncs.erase(tag);
+  lives_changed_ = true;
+}
+
+void State::reply_current(Life& life, const wire::Tag& tag) {
+  const Standing& at = ledger_.standing(tag);
+  wire::SyncReply reply;
+  reply.tag = tag;
+  reply.verdict = wire::SyncVerdict::kCurrent;
+  reply.revision = at.committed;
+  reply.digest = at.digests.at(life.shard);
+  life.held[tag] = {tag, reply.revision, reply.digest};
+  life.stale.erase(tag);
+  life.fetched.erase(tag);
+  life.syncs.erase(tag);
+  send(life, std::move(reply));
+  touch(tag);
+}
+
+}  // namespace jccl::protocol

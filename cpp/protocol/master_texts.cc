@@ -1,0 +1,192 @@
+// In words: who is waited for and why, what disagrees, and the view people may ask for. Decides
+// nothing. Pure; one event at a time.
+#include <algorithm>
+
+#include "base/text.h"
+#include "protocol/master_state.h"
+
+namespace jccl::protocol {
+
+using base::cat;
+using base::Code;
+using State = MasterMachine::State;
+
+namespace {
+
+constexpr std::size_t kNamesMax = 8;  // in one text
+
+}  // namespace
+
+std::string State::name(const Life& life) const {
+  return life.shards > 1 ? cat(life.site, "/", life.shard) : life.site;
+}
+
+std::string State::name(wire::PeerId id) const {
+  const auto found = ledger_.members().find(id);
+  if (found == ledger_.members().end()) return cat("peer ", id);
+  const wire::Member& member = found->second;
+  return member.shards > 1 ? cat(member.site, "/", member.shard) : member.site;
+}
+
+std::string State::silence_of(const Life& life) const {
+  if (!life.connected()) return life.seen ? " (not connected)" : " (not back since the restart)";
+  const base::Duration silent = now_ - life.heard;
+  if (silent < options_.silence / 2) return "";
+  return cat(" (silent for ", silent / base::kMillisecond / 100 * 100, " ms)");
+}
+
+std::string State::missing_members(const wire::Tag& tag) const {
+  std::string names;
+  std::size_t count = 0;
+  for (const auto& [id, member] : ledger_.members()) {
+    if (ready_of(tag, member) != nullptr) continue;
+    if (++count > kNamesMax) continue;
+    names += cat(count == 1 ? "" : ", ", name(id), silence_of(lives_.at(member.incarnation)));
+  }
+  return count > kNamesMax ? cat(names, " and ", count - kNamesMax, " more") : names;
+}
+
+std::string State::waiting_text(const wire::Tag& tag) const {
+  const Round& round = rounds_.at(tag);
+  if (round.running.has_value()) {
+    return cat("attempt ", base::to_text(round.running->attempt()), " waits for DONE of ",
+               round.running->waits_for());
+  }
+  return forming_wait(tag).text;
+}
+
+// All members wait, each for a round that needs another: the calls were made in different orders.
+std::string State::cross_wait() const {
+  std::string text;
+  std::set<wire::Tag> tags;
+  for (const auto& [tag, round] : rounds_) {
+    if (round.running.has_value()) return {};
+  }
+  for (const auto& [id, member] : ledger_.members()) {
+    std::string waits;
+    for (const auto& [tag, round] : rounds_) {
+      if (round.ready.count(member.incarnation) == 0) continue;
+      tags.insert(tag);
+      waits += cat(waits.empty() ? "" : " and ", tag);
+    }
+    if (waits.empty()) return {};
+    text += cat(text.empty() ? "" : ", ", name(id), " waits in ", waits);
+  }
+  return tags.size() < 2 ? "" : cat("cross wait: ", text);
+}
+
+// Only what stands still for a heartbeat is told, and only when it changed: a round that flows
+// costs nothing.
+void State::tell_waiting() {
+  const std::string crossed = cross_wait();
+  if (crossed.empty()) crossed_since_ = base::kNever;
+  else if (crossed_since_ == base::kNever) crossed_since_ = now_;
+  const bool cross = !crossed.empty() && now_ - crossed_since_ >= 2 * options_.heartbeat;
+  for (auto& [tag, round] : rounds_) {
+    if (round.running.has_value()) {
+      if (now_ - round.running->since < options_.heartbeat) continue;
+      const std::string text = waiting_text(tag);
+      if (text == round.running_told) continue;
+      round.running_told = text;
+      for (const auto& [id, part] : round.running->parts()) {
+        const Life* life = part.evicted ? nullptr : life_of(part.incarnation);
+        if (life != nullptr) send(*life, wire::Waiting{round.running->round(), text});
+      }
+      continue;
+    }
+    if (round.ready.empty()) continue;
+    const std::string text = cross ? crossed : waiting_text(tag);
+    for (auto& [incarnation, open] : round.ready) {
+      if (now_ - open.since < options_.heartbeat) continue;
+      const Life* life = life_of(incarnation);
+      const std::string own = life->id != 0 ? text : cat(name(*life), " is not admitted yet");
+      if (own == open.told) continue;
+      open.told = own;
+      send(*life, wire::Waiting{open.ready.round, own});
+    }
+  }
+}
+
+// Lists who sent what, those that sent the same together.
+std::string State::mismatch_text(const wire::Tag& tag) const {
+  std::map<std::string, std::string> who;
+  std::vector<std::string> order;
+  const auto add = [&](const std::string& what, wire::PeerId id) {
+    std::string& names = who[what];
+    if (names.empty()) order.push_back(what);
+    names += cat(names.empty() ? "" : ", ", name(id));
+  };
+  const auto listed = [&](const char* title) {
+    std::string text = cat("round ", ledger_.standing(tag).committed + 1, " of ", tag, ": ", title);
+    for (const std::string& what : order) text += cat("; ", who[what], ": ", what);
+    return text;
+  };
+  for (const auto& [id, member] : ledger_.members()) add(cat(member.shards, " shards"), id);
+  if (order.size() > 1) return listed("sites have different numbers of shards");
+  who.clear(), order.clear();
+  std::map<std::uint32_t, std::set<wire::Digest>> descriptors;
+  for (const auto& [id, member] : ledger_.members()) {
+    const wire::Ready& ready = ready_of(tag, member)->ready;
+    descriptors[member.shard].insert(ready.descriptor);
+    add(ready.summary.empty() ? base::to_hex(ready.descriptor) : ready.summary, id);
+  }
+  for (const auto& [shard, set] : descriptors) {
+    if (set.size() > 1) return listed("peers disagree");
+  }
+  who.clear(), order.clear();
+  for (const auto& [id, member] : ledger_.members()) {
+    add(cat("fingerprint ", base::to_hex(ready_of(tag, member)->ready.fingerprint)), id);
+  }
+  return listed("the state would not evolve alike");
+}
+
+MasterView State::view(base::Time now) const {
+  MasterView view;
+  view.epoch = ledger_.epoch();
+  for (const auto& [incarnation, life] : lives_) {
+    PeerView peer;
+    peer.member = member_of(life);
+    peer.connected = life.connected();
+    peer.admitted = life.id != 0;
+    peer.silent = std::max<base::Duration>(0, now - life.heard);
+    peer.progress = life.progress;
+    base::Time oldest = base::kNever;
+    for (const auto& [tag, round] : rounds_) {
+      const auto open = round.ready.find(incarnation);
+      if (open == round.ready.end() || open->second.since >= oldest) continue;
+      oldest = open->second.since;
+      peer.waiting_for = cat(tag, " ", waiting_text(tag));
+    }
+    for (const auto& [tag, asked] : life.syncs) {
+      if (peer.waiting_for.empty()) peer.waiting_for = cat("sync of ", tag, ": ", asked.told);
+    }
+    view.peers.push_back(std::move(peer));
+  }
+  std::sort(view.peers.begin(), view.peers.end(), [](const PeerView& a, const PeerView& b) {
+    return std::pair(a.member.id == 0, a.member.id) < std::pair(b.member.id == 0, b.member.id);
+  });
+  std::set<wire::Tag> tags;
+  for (const auto& [tag, standing] : ledger_.tags()) tags.insert(tag);
+  for (const auto& [tag, round] : rounds_) tags.insert(tag);
+  for (const wire::Tag& tag : tags) {
+    TagView one;
+    one.info = {tag, ledger_.standing(tag).committed, is_state(tag)};
+    one.phase = "idle";
+    const auto round = rounds_.find(tag);
+    if (round != rounds_.end()) {
+      one.commits = round->second.commits;
+      one.aborts = round->second.aborts;
+      if (round->second.running.has_value()) {
+        one.phase = "running";
+        one.attempt = round->second.running->attempt();
+      } else if (!round->second.ready.empty()) {
+        one.phase = "forming";
+      }
+      if (one.phase != "idle") one.waiting_for = waiting_text(tag);
+    }
+    view.tags.push_back(std::move(one));
+  }
+  return view;
+}
+
+}  // namespace jccl::protocol

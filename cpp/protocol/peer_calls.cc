@@ -1,0 +1,332 @@
+// A peer's calls: numbered, made ready, started, reported, ended by what the master decided. A call
+// whose outcome is unknown at its deadline ends in doubt; this peer never decides alone. Pure.
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/text.h"
+#include "protocol/peer_state.h"
+
+namespace jccl::protocol {
+
+using base::cat;
+using base::Code;
+using base::Status;
+using State = PeerMachine::State;
+
+std::optional<Status> State::objection(const Call& call) const {
+  if (broken_.has_value()) return broken_;
+  if (departing_ || link_ == Link::kEnded) {
+    return Status{Code::kClosed, "the communicator was closed"};
+  }
+  if (calls_.count(call.tag) > 0 || syncs_.count(call.tag) > 0) {
+    return Status{Code::kBusyTag, cat("a call on ", call.tag, " is open")};
+  }
+  if (doubts_.count(call.tag) > 0) {
+    return Status{Code::kInDoubt, cat("an earlier round of ", call.tag, " is in doubt")};
+  }
+  if (call.is_state) {
+    const auto held = held_.find(call.tag);
+    if (held == held_.end()) {
+      return Status{Code::kResync, cat("no state of ", call.tag, ": synchronise it first")};
+    }
+    const auto committed = committed_.find(call.tag);
+    const std::uint64_t newest = committed == committed_.end() ? 0 : committed->second;
+    if (resync_.count(call.tag) > 0 || held->second.revision < newest) {
+      return Status{Code::kResync, cat("own state of ", call.tag, " is at revision ",
+                                       held->second.revision, ", the run may be further")};
+    }
+  }
+  if (now_ >= call.deadline) return Status{Code::kDeadline, "the deadline is over"};
+  if (master_lost()) {
+    return Status{Code::kMasterLost, "the master is unreachable beyond the grace period"};
+  }
+  return std::nullopt;
+}
+
+void State::on_call(const Call& call) {
+  if (const auto no = objection(call)) {
+    CompleteCall refused;
+    refused.tag = call.tag;
+    refused.status = *no;
+    refused.epoch = epoch_;
+    fx_.complete.push_back(std::move(refused));
+    return;
+  }
+  OpenCall& open = calls_[call.tag];
+  open.call = call;
+  open.weight = call.weight;
+  open.n = (call.is_state ? held_.at(call.tag).revision : committed_[call.tag]) + 1;
+  send_ready(open);
+}
+
+void State::send_ready(const OpenCall& open) {
+  wire::Ready ready;
+  ready.round = {open.call.tag, open.n};
+  ready.descriptor = open.call.descriptor;
+  ready.summary = open.call.summary;
+  ready.hint = open.call.hint;
+  ready.weight = open.weight;
+  if (open.call.is_state) {
+    const wire::Held& held = held_.at(open.call.tag);
+    ready.has_state = true;
+    ready.revision = held.revision;
+    ready.state = held.digest;
+    ready.fingerprint = open.call.fingerprint;
+  }
+  ready.deadline = std::max<base::Duration>(0, open.call.deadline - now_);
+  send(std::move(ready));
+}
+
+OpenCall* State::call_of(const wire::Attempt& attempt) {
+  for (auto& [tag, open] : calls_) {
+    if (open.phase != CallPhase::kWaiting && open.attempt == attempt) return &open;
+  }
+  return nullptr;
+}
+
+void State::on_start(const wire::Start& start) {
+  const auto found = calls_.find(start.round.tag);
+  const auto doubt = doubts_.find(start.round.tag);
+  if (doubt != doubts_.end() && doubt->second.about.attempt == start.attempt) return;
+  const bool mine = found != calls_.end() && found->second.n == start.round.n;
+  if (!mine) {  // it crossed a Withdraw
+    return send(wire::Fail{start.attempt, Code::kAborted, 0, "the call had ended"});
+  }
+  OpenCall& open = found->second;
+  if (open.phase != CallPhase::kWaiting) {
+    if (open.attempt == start.attempt) return;  // said twice
+    fx_.discard.push_back(open.attempt);        // another attempt runs, so this one never commits
+  }
+  const auto& in = start.contributors;
+  open.receiver = std::none_of(in.begin(), in.end(), [&](const auto& c) { return c.id == id_; });
+  open.phase = CallPhase::kMoving;
+  open.attempt = start.attempt;
+  open.own.reset();
+  open.failed.reset();
+  open.orphan = false;
+  open.waiting.clear();
+  ++open.attempts;
+  fx_.run.push_back({start, open.receiver});
+}
+
+void State::on_attempt_done(const AttemptDone& done) {
+  OpenCall* open = call_of(done.attempt);
+  if (open == nullptr || open->own.has_value() || open->failed.has_value()) return;
+  open->own = done.result;
+  if (open->phase == CallPhase::kClosing) return close_committed(wire::Tag(open->call.tag));
+  open->phase = CallPhase::kReported;
+  report(*open);
+}
+
+void State::on_attempt_failed(const AttemptFailed& failed) {
+  OpenCall* open = call_of(failed.attempt);
+  if (open == nullptr || open->own.has_value() || open->failed.has_value()) return;
+  open->failed = wire::Fail{failed.attempt, failed.cause, failed.peer, failed.text};
+  if (open->phase == CallPhase::kClosing) return close_committed(wire::Tag(open->call.tag));
+  if (failed.cause == Code::kGuard) {
+    open->guarded = true;
+    open->weight = 0;
+  }
+  open->phase = CallPhase::kReported;
+  report(*open);
+}
+
+void State::report(const OpenCall& open) {
+  if (open.own.has_value()) send(wire::Done{open.attempt, *open.own});
+  else if (open.failed.has_value()) send(*open.failed);
+}
+
+void State::heard_commit(const wire::Tag& tag, std::uint64_t n) {
+  std::uint64_t& committed = committed_[tag];
+  committed = std::max(committed, n);
+}
+
+void State::on_outcome(const wire::Outcome& outcome) {
+  for (const auto& [tag, doubt] : doubts_) {
+    if (doubt.about.attempt == outcome.attempt) return settle_doubt(wire::Tag(tag), outcome);
+  }
+  OpenCall* open = call_of(outcome.attempt);
+  if (open == nullptr || open->phase == CallPhase::kClosing) return;
+  const wire::Tag tag = open->call.tag;
+  switch (outcome.verdict) {
+    case wire::Verdict::kCommitted:
+      heard_commit(tag, open->n);
+      life_pause_ = 0;
+      open->outcome = outcome;
+      open->phase = CallPhase::kClosing;
+      return close_committed(tag);
+    case wire::Verdict::kExpired:
+      heard_commit(tag, open->n);
+      fx_.discard.push_back(open->attempt);
+      if (open->call.is_state) resync_.insert(tag);
+      return complete(tag, Code::kResync, outcome.text);
+    case wire::Verdict::kAborted:
+      fx_.discard.push_back(open->attempt);
+      return on_aborted(*open, outcome);
+  }
+}
+
+void State::on_aborted(OpenCall& open, const wire::Outcome& outcome) {
+  const wire::Tag tag = open.call.tag;
+  if (open.orphan) return complete(tag, Code::kEvicted, open.waiting);
+  if (!outcome.retry) return complete(tag, outcome.code, outcome.text);
+  if (outcome.code == Code::kGuard) {  // another shard of this site
+    open.guarded = true;
+    open.weight = 0;
+  }
+  open.phase = CallPhase::kWaiting;
+  open.own.reset();
+  open.failed.reset();
+  open.waiting = outcome.text;
+  send_ready(open);
+}
+
+// Visible only when the round is committed and the own copy is complete and the same.
+void State::close_committed(const wire::Tag& tag) {
+  OpenCall& open = calls_.at(tag);
+  JCCL_CHECK(open.phase == CallPhase::kClosing && open.outcome.has_value());
+  if (open.own.has_value() && *open.own == open.outcome->result) {
+    fx_.commit.push_back(open.attempt);
+    return complete(tag, open.guarded ? Code::kGuard : Code::kOk,
+                    open.guarded ? "own contribution was left out" : "");
+  }
+  if (!open.own.has_value() && !open.failed.has_value()) return;  // the data is on its way
+  fx_.discard.push_back(open.attempt);
+  if (open.call.is_state) resync_.insert(tag);
+  const bool differs = open.own.has_value();
+  complete(tag, open.orphan ? Code::kEvicted : Code::kResync,
+           cat("round ", open.n, " of ", tag, " was committed, but the own result ",
+               differs ? "differs" : "is not complete"));
+}
+
+void State::complete(const wire::Tag& tag, Code code, std::string text) {
+  const auto found = calls_.find(tag);
+  JCCL_CHECK(found != calls_.end());
+  const OpenCall& open = found->second;
+  CompleteCall done;
+  done.tag = tag;
+  done.n = open.n;
+  done.status = {code, std::move(text)};
+  done.epoch = epoch_;
+  done.attempts = open.attempts;
+  if (open.outcome.has_value() && (code == Code::kOk || code == Code::kGuard)) {
+    done.world = open.outcome->world;
+    done.contributors = open.outcome->contributors;
+    done.epoch = open.attempt.epoch;
+  }
+  if (code == Code::kResync && open.call.is_state) resync_.insert(tag);
+  fx_.complete.push_back(std::move(done));
+  calls_.erase(found);
+}
+
+void State::on_reject(const wire::Reject& reject) {
+  const auto found = calls_.find(reject.round.tag);
+  if (found == calls_.end() || found->second.n != reject.round.n) return;
+  if (found->second.phase != CallPhase::kWaiting) return;
+  complete(reject.round.tag, reject.code, reject.text);
+}
+
+void State::on_moved(const wire::Moved& moved) {
+  heard_commit(moved.round.tag, moved.committed);
+  const auto found = calls_.find(moved.round.tag);
+  if (found == calls_.end() || found->second.n != moved.round.n) return;
+  OpenCall& open = found->second;
+  if (open.phase != CallPhase::kWaiting || open.call.is_state) return;
+  open.n = moved.committed + 1;
+  send_ready(open);
+}
+
+void State::on_waiting(const wire::Waiting& waiting) {
+  const auto found = calls_.find(waiting.round.tag);
+  if (found != calls_.end() && found->second.n == waiting.round.n && !found->second.orphan) {
+    found->second.waiting = waiting.text;
+  }
+}
+
+void State::on_cancel(const wire::Tag& tag) {
+  if (calls_.count(tag) > 0) give_up(tag, Code::kAborted, "interrupted");
+  else if (syncs_.count(tag) > 0) finish_sync(tag, Code::kAborted, "interrupted");
+}
+
+// Ends a call from this side. Before a START nothing has happened; after a COMMIT everything has;
+// in between only the master knows.
+void State::give_up(const wire::Tag& tag, Code code, const std::string& why) {
+  OpenCall& open = calls_.at(tag);
+  if (open.phase == CallPhase::kWaiting) {
+    send(wire::Withdraw{{tag, open.n}});
+    const std::string words = up() ? open.waiting : "not connected to the master";
+    return complete(tag, code, words.empty() ? why : cat(why, "; ", words));
+  }
+  if (open.phase == CallPhase::kClosing) {
+    fx_.discard.push_back(open.attempt);
+    if (open.call.is_state) resync_.insert(tag);
+    return complete(tag, Code::kResync, cat(why, " before the committed result was complete"));
+  }
+  Doubt doubt;
+  doubt.about = {open.attempt, {tag, open.n}};
+  doubt.is_state = open.call.is_state;
+  doubt.kept = open.own.has_value();
+  if (doubt.kept) {
+    doubt.report = wire::Done{open.attempt, *open.own};
+  } else {
+    if (!open.failed.has_value()) {
+      const Code cause = code == Code::kDeadline ? code : Code::kAborted;
+      open.failed = wire::Fail{open.attempt, cause, 0, why};
+      send(*open.failed);
+    }
+    doubt.report = *open.failed;
+    fx_.discard.push_back(open.attempt);
+  }
+  doubts_[tag] = std::move(doubt);
+  complete(tag, Code::kInDoubt, cat(why, "; the outcome of attempt ",
+                                    base::to_text(doubts_[tag].about.attempt), " is not known"));
+}
+
+void State::settle_doubt(const wire::Tag& tag, const wire::Outcome& outcome) {
+  const Doubt doubt = doubts_.at(tag);
+  doubts_.erase(tag);
+  if (doubt.kept) fx_.discard.push_back(doubt.about.attempt);
+  if (outcome.verdict == wire::Verdict::kAborted) return;
+  heard_commit(tag, doubt.about.round.n);
+  const auto held = held_.find(tag);
+  const bool behind = held == held_.end() || held->second.revision < doubt.about.round.n;
+  if (doubt.is_state && behind) resync_.insert(tag);  // unless synchronised meanwhile
+}
+
+void State::orphan_calls(const std::string& text) {
+  std::vector<wire::Tag> state;
+  for (auto& [tag, open] : calls_) {
+    if (open.phase == CallPhase::kWaiting) {
+      if (open.call.is_state) state.push_back(tag);
+    } else {
+      open.orphan = true;
+      open.waiting = text;
+    }
+  }
+  for (const wire::Tag& tag : state) complete(tag, Code::kResync, text);
+}
+
+void State::lose_master_for_calls() {
+  const std::string text = cat("the master is unreachable for ",
+                               (now_ - lost_at_) / base::kSecond, " s");
+  std::vector<wire::Tag> tags;
+  for (const auto& [tag, open] : calls_) tags.push_back(tag);
+  for (const wire::Tag& tag : tags) give_up(tag, Code::kMasterLost, text);
+  tags.clear();
+  for (const auto& [tag, open] : syncs_) tags.push_back(tag);
+  for (const wire::Tag& tag : tags) finish_sync(tag, Code::kMasterLost, text);
+}
+
+// Asks again for what should have been answered: no message is trusted to have arrived.
+void State::ask_again() {
+  if (now_ < next_ask_) return;
+  next_ask_ = now_ + 2 * heartbeat_;
+  for (const auto& [tag, doubt] : doubts_) send(wire::Query{doubt.about});
+  for (const auto& [tag, open] : calls_) {
+    const bool asks = open.phase == CallPhase::kReported ||
+                      (open.phase == CallPhase::kMoving && open.orphan);
+    if (asks) send(wire::Query{{open.attempt, {tag, open.n}}});
+  }
+}
+
+}  // namespace jccl::protocol

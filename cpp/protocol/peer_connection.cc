@@ -1,0 +1,174 @@
+// The peer's control connection: dialing with back-off, the greeting, what is said again after a
+// loss, eviction and the next life. Never gives up on the master by itself; calls do. Pure.
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/text.h"
+#include "protocol/peer_state.h"
+
+namespace jccl::protocol {
+
+using base::cat;
+using base::Code;
+using State = PeerMachine::State;
+
+namespace {
+
+constexpr base::Duration kPauseMax = base::kSecond;
+
+bool terminal(Code code) {
+  return code == Code::kAuth || code == Code::kVersion || code == Code::kWrongRun ||
+         code == Code::kInvalid || code == Code::kLimit;
+}
+
+}  // namespace
+
+void State::dial() {
+  if (link_ != Link::kPaused) return;
+  link_ = Link::kDialing;
+  fx_.connect = true;
+}
+
+void State::pause() {
+  if (up()) lost_at_ = now_;
+  link_ = Link::kPaused;
+  dial_at_ = now_ + pause_;
+  pause_ = std::min(kPauseMax, pause_ * 2);
+}
+
+void State::on_connected() {
+  if (link_ != Link::kDialing) return;
+  link_ = Link::kGreeting;
+  heard_ = now_;
+  wire::Hello hello;
+  hello.run = run_;
+  hello.incarnation = incarnation_;
+  hello.site = options_.site;
+  hello.shard = options_.shard;
+  hello.shards = options_.shards;
+  hello.addresses = options_.addresses;
+  hello.start_peers = options_.start_peers;
+  fx_.send.push_back(std::move(hello));
+}
+
+void State::on_disconnected(const base::Status& cause) {
+  if (link_ == Link::kEnded || link_ == Link::kPaused || link_ == Link::kNoLife) return;
+  if (cause.code == Code::kAuth) return break_off(cause);
+  if (departing_) {
+    fx_.departed = true;
+    link_ = Link::kEnded;
+    return;
+  }
+  pause();
+}
+
+// Everything the master has to answer or know, then everything that still waits.
+void State::on_welcome(const wire::Welcome& welcome) {
+  if (link_ != Link::kGreeting) return;
+  link_ = Link::kUp;
+  pause_ = options_.reconnect_pause;
+  run_ = welcome.run;
+  epoch_ = std::max(epoch_, welcome.epoch);
+  heartbeat_ = std::max(base::kMillisecond, welcome.heartbeat);
+  silence_ = std::max(2 * heartbeat_, welcome.silence);
+  next_beat_ = now_ + heartbeat_;
+  next_ask_ = now_ + 2 * heartbeat_;
+  wire::Resume resume;
+  for (const auto& [tag, open] : calls_) {
+    if (open.phase == CallPhase::kMoving || open.phase == CallPhase::kReported) {
+      resume.unresolved.push_back({open.attempt, {tag, open.n}});
+    }
+  }
+  for (const auto& [tag, doubt] : doubts_) resume.unresolved.push_back(doubt.about);
+  for (const auto& [tag, held] : held_) resume.held.push_back(held);
+  send(std::move(resume));
+  for (const auto& [tag, open] : calls_) {
+    if (open.phase == CallPhase::kWaiting) send_ready(open);
+    else if (open.phase == CallPhase::kReported) report(open);
+  }
+  for (const auto& [tag, doubt] : doubts_) {
+    if (doubt.report.has_value()) send(*doubt.report);
+  }
+  for (auto& [tag, open] : syncs_) {
+    open.current = false;
+    if (!open.fetching) send_sync(open);
+  }
+  if (departing_) send(wire::Leave{});
+}
+
+void State::on_refuse(const wire::Refuse& refuse) {
+  if (terminal(refuse.code)) return break_off({refuse.code, refuse.text});
+  fx_.disconnect = true;
+  pause();
+}
+
+void State::break_off(base::Status why) {
+  JCCL_CHECK(!why.ok());
+  std::vector<wire::Tag> tags;
+  for (const auto& [tag, open] : calls_) tags.push_back(tag);
+  link_ = Link::kEnded;
+  for (const wire::Tag& tag : tags) give_up(tag, why.code, why.text);
+  tags.clear();
+  for (const auto& [tag, open] : syncs_) tags.push_back(tag);
+  for (const wire::Tag& tag : tags) finish_sync(tag, why.code, why.text);
+  fx_.disconnect = true;
+  fx_.departed = departing_;
+  fx_.broken = why;
+  broken_ = std::move(why);
+}
+
+// The run goes on without this life. The next one starts as an observer, and asks what became of
+// the attempts this one was in.
+void State::on_evicted(const wire::Evicted& evicted) {
+  fx_.disconnect = true;
+  if (up()) lost_at_ = now_;
+  if (departing_) {
+    fx_.departed = true;
+    link_ = Link::kEnded;
+    return;
+  }
+  link_ = Link::kNoLife;
+  fx_.rejoin = true;
+  id_ = 0;
+  for (const auto& [tag, held] : held_) resync_.insert(tag);
+  for (auto& [tag, sync] : syncs_) sync.current = false;
+  orphan_calls(evicted.text);
+}
+
+void State::on_new_life(const NewLife& life) {
+  if (link_ != Link::kNoLife) return;
+  JCCL_CHECK(life.incarnation != 0 && life.incarnation != incarnation_);
+  incarnation_ = life.incarnation;
+  link_ = Link::kPaused;
+  dial_at_ = now_ + life_pause_;
+  life_pause_ = std::min(kPauseMax, std::max(options_.reconnect_pause, 2 * life_pause_));
+}
+
+void State::on_roster(const wire::Roster& roster) {
+  epoch_ = std::max(epoch_, roster.epoch);
+  id_ = 0;
+  for (const wire::Member& member : roster.members) {
+    if (member.incarnation == incarnation_) id_ = member.id;
+  }
+  for (const wire::TagInfo& info : roster.tags) heard_commit(info.tag, info.committed);
+  fx_.roster = roster;
+  finish_current_syncs();
+}
+
+void State::tend_connection() {
+  if (link_ == Link::kPaused && now_ >= dial_at_ && !fx_.disconnect) dial();
+  const bool open = link_ == Link::kUp || link_ == Link::kGreeting;
+  if (open && now_ >= heard_ + silence_) {
+    fx_.disconnect = true;
+    fx_.send.clear();
+    pause();
+  }
+  if (!up() || now_ < next_beat_) return;
+  next_beat_ = now_ + heartbeat_;
+  send(wire::Heartbeat{++sequence_, progress_});
+  ask_again();
+}
+
+bool State::master_lost() const { return !up() && now_ >= lost_at_ + options_.master_grace; }
+
+}  // namespace jccl::protocol

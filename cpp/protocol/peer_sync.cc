@@ -1,0 +1,122 @@
+// A peer's way to the newest revision of a state tag: ask, fetch, ask again, until the master says
+// current and names this peer in the roster. Survives reconnects and new lives. Pure.
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/text.h"
+#include "protocol/peer_state.h"
+
+namespace jccl::protocol {
+
+using base::cat;
+using base::Code;
+using State = PeerMachine::State;
+
+namespace {
+
+constexpr base::Duration kFetchPause = 100 * base::kMillisecond;
+
+}  // namespace
+
+void State::on_sync_call(const SyncCall& call) {
+  base::Status no;
+  if (broken_.has_value()) no = *broken_;
+  else if (departing_ || link_ == Link::kEnded) no = {Code::kClosed, "the communicator was closed"};
+  else if (syncs_.count(call.tag) > 0 || calls_.count(call.tag) > 0) {
+    no = {Code::kBusyTag, cat("a call on ", call.tag, " is open")};
+  } else if (master_lost()) {
+    no = {Code::kMasterLost, "the master is unreachable beyond the grace period"};
+  }
+  if (!no.ok()) {
+    fx_.synced.push_back({call.tag, std::move(no), {call.tag, call.revision, call.digest}});
+    return;
+  }
+  OpenSync& open = syncs_[call.tag];
+  open.call = call;
+  send_sync(open);
+}
+
+void State::send_sync(const OpenSync& open) {
+  wire::Sync sync;
+  sync.tag = open.call.tag;
+  sync.source = open.call.source;
+  sync.revision = open.call.revision;
+  sync.digest = open.call.digest;
+  sync.descriptor = open.call.descriptor;
+  sync.summary = open.call.summary;
+  sync.deadline = std::max<base::Duration>(0, open.call.deadline - now_);
+  send(std::move(sync));
+}
+
+void State::on_sync_reply(const wire::SyncReply& reply) {
+  const auto found = syncs_.find(reply.tag);
+  if (found == syncs_.end()) return;
+  OpenSync& open = found->second;
+  switch (reply.verdict) {
+    case wire::SyncVerdict::kWait:
+      open.waiting = reply.text;
+      return;
+    case wire::SyncVerdict::kRefused:
+      return finish_sync(wire::Tag(reply.tag), reply.code, reply.text);
+    case wire::SyncVerdict::kFetch:
+      heard_commit(reply.tag, reply.revision);
+      if (open.fetching) return;
+      open.fetching = true;
+      fx_.fetch.push_back({{reply.tag, reply.revision, reply.digest}, reply.holders});
+      return;
+    case wire::SyncVerdict::kCurrent:
+      heard_commit(reply.tag, reply.revision);
+      if (open.fetching) return;  // asks again when the fetch ends
+      if (open.call.digest != reply.digest) return send_sync(open);
+      open.call.revision = reply.revision;
+      held_[reply.tag] = {reply.tag, reply.revision, reply.digest};
+      open.current = true;
+      open.waiting = "waits to be admitted";
+      return finish_current_syncs();
+  }
+}
+
+void State::finish_current_syncs() {
+  if (id_ == 0) return;
+  std::vector<wire::Tag> done;
+  for (const auto& [tag, open] : syncs_) {
+    if (open.current) done.push_back(tag);
+  }
+  for (const wire::Tag& tag : done) finish_sync(tag, Code::kOk, "");
+}
+
+void State::finish_sync(const wire::Tag& tag, Code code, std::string text) {
+  const auto found = syncs_.find(tag);
+  JCCL_CHECK(found != syncs_.end());
+  const SyncCall& call = found->second.call;
+  if (code == Code::kOk) resync_.erase(tag);
+  fx_.synced.push_back({tag, {code, std::move(text)}, {tag, call.revision, call.digest}});
+  syncs_.erase(found);
+}
+
+void State::on_fetch_done(const FetchDone& done) {
+  held_[done.held.tag] = done.held;
+  const auto found = syncs_.find(done.held.tag);
+  if (found == syncs_.end()) return;
+  OpenSync& open = found->second;
+  open.fetching = false;
+  open.call.revision = done.held.revision;
+  open.call.digest = done.held.digest;
+  send_sync(open);
+}
+
+void State::on_fetch_failed(const FetchFailed& failed) {
+  const auto found = syncs_.find(failed.tag);
+  if (found == syncs_.end()) return;
+  OpenSync& open = found->second;
+  open.fetching = false;
+  open.waiting = failed.text;
+  open.again = now_ + kFetchPause;
+}
+
+void State::on_publish(const wire::Held& held) {
+  held_[held.tag] = held;
+  send(wire::Published{held});
+}
+
+}  // namespace jccl::protocol
