@@ -237,6 +237,9 @@ def explain(code: int) -> str:
 def abort_all() -> None:
     """Aborts the waits of every open communicator of this process."""
 
+def ensure_interrupts() -> None:
+    """On the main thread: lets Ctrl-C abort waits of compiled programs. Elsewhere: nothing."""
+
 def handlers() -> dict[str, Any]:
     """FFI target name to capsule, for the CPU platform."""
 

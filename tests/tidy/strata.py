@@ -30,6 +30,7 @@ PYTHON = [
     ["errors"],
     ["codecs", "settings"],
     ["_native"],
+    ["_chain", "_trees"],
     ["metrics"],
     ["communicator"],
     ["ops", "callback"],

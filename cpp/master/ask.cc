@@ -1,0 +1,117 @@
+#include "master/ask.h"
+
+#include <future>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/text.h"
+#include "net/address.h"
+#include "net/credentials.h"
+#include "net/dial.h"
+#include "net/frames.h"
+#include "net/loop.h"
+#include "wire/codec.h"
+
+namespace jccl::master {
+
+using base::Code;
+using base::Result;
+using base::Status;
+
+namespace {
+
+// One question over one connection. Lives on its loop's thread from begin() to the answer.
+class Question {
+ public:
+  Question(net::Loop& loop, std::promise<Result<std::string>> answer)
+      : loop_(loop), answer_(std::move(answer)) {}
+
+  void begin(std::vector<net::Address> addresses, const net::Credentials& credentials,
+             base::Duration time_max) {
+    net::DialOptions options;
+    options.time_max = time_max;
+    loop_.run_after(time_max, [this] {
+      finish(Status{Code::kDeadline, "the master did not answer in time"});
+    });
+    dial_ = net::dial(loop_, std::move(addresses), credentials, options,
+                      [this](Result<std::unique_ptr<net::ByteStream>> stream) {
+                        if (!stream.ok()) return finish(unreachable(stream.status()));
+                        ask(std::move(stream.value()));
+                      });
+  }
+
+ private:
+  static Status unreachable(const Status& status) {
+    const bool nobody = status.code == Code::kLinkLost || status.code == Code::kDeadline;
+    return {nobody ? Code::kMasterLost : status.code, status.text};
+  }
+
+  void ask(std::unique_ptr<net::ByteStream> stream) {
+    stream_ = std::make_unique<net::FramedStream>(loop_, std::move(stream));
+    stream_->authenticated();  // the dialling side has proved who it talks to, or needs no proof
+    stream_->start([this](base::ByteView bytes) { heard(bytes); },
+                   [this](const Status& status) { finish(unreachable(status)); });
+    const Status sent = stream_->send(wire::encode(wire::StatusAsk{}));
+    if (!sent.ok()) finish(sent);
+  }
+
+  void heard(base::ByteView bytes) {
+    const auto message = wire::decode(bytes);
+    if (!message.ok()) return finish(message.status());
+    if (const auto* reply = std::get_if<wire::StatusReply>(&message.value())) {
+      return finish(std::string(reply->json.begin(), reply->json.end()));
+    }
+    if (const auto* refuse = std::get_if<wire::Refuse>(&message.value())) {
+      return finish(Status{refuse->code, refuse->text});
+    }
+    finish(Status{Code::kVersion, base::cat("the answer was a ", wire::name_of(message.value()))});
+  }
+
+  void finish(Result<std::string> answer) {
+    if (std::exchange(answered_, true)) return;
+    answer_.set_value(std::move(answer));
+  }
+
+  net::Loop& loop_;
+  std::promise<Result<std::string>> answer_;
+  bool answered_ = false;
+  std::unique_ptr<net::Dial> dial_;
+  std::unique_ptr<net::FramedStream> stream_;
+};
+
+}  // namespace
+
+Result<std::string> ask_status(const AskOptions& options) {
+  auto addresses = net::parse_addresses(options.master);
+  if (!addresses.ok()) return addresses.status();
+  net::Credentials credentials = net::Credentials::plain({});
+  if (!options.token.empty()) {
+    const auto token = net::parse_token(options.token);
+    if (!token.ok()) return token.status();
+    credentials = net::Credentials::from(token.value());
+  }
+  for (const net::Address& address : addresses.value()) {
+    const Status safe =
+        net::check_exposure(address, !options.token.empty(), options.insecure);
+    if (!safe.ok()) return safe;
+  }
+  std::promise<Result<std::string>> promise;
+  auto answer = promise.get_future();
+  net::Loop loop;
+  Question question(loop, std::move(promise));
+  loop.start();
+  loop.post([&] { question.begin(addresses.value(), credentials, options.time_max); });
+  Result<std::string> out = answer.get();
+  loop.stop();  // from here on nothing runs on it, and the question may be destroyed here
+  return out;
+}
+
+Result<std::string> new_token_text() {
+  const auto token = net::new_token();
+  if (!token.ok()) return token.status();
+  return net::to_text(token.value());
+}
+
+}  // namespace jccl::master

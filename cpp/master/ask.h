@@ -1,0 +1,26 @@
+// Questions to a master elsewhere, for tools: what does everything wait for? Also fresh tokens.
+// Blocks the calling thread within a time bound; brings its own loop and leaves nothing behind.
+#pragma once
+
+#include <string>
+
+#include "base/status.h"
+#include "base/time.h"
+
+namespace jccl::master {
+
+struct AskOptions {
+  std::string master;     // "host:port[,host:port…]"
+  std::string token;      // empty: plain, loopback only
+  bool insecure = false;  // plain connections off loopback, by explicit wish
+  base::Duration time_max = 5 * base::kSecond;
+};
+
+// The status JSON. Codes: kInvalid (address, token), kAuth, kIo, kMasterLost (nobody answers; the
+// text lists what was tried), kDeadline.
+base::Result<std::string> ask_status(const AskOptions& options);
+
+// A token of a run that does not exist yet.
+base::Result<std::string> new_token_text();
+
+}  // namespace jccl::master

@@ -1,0 +1,58 @@
+"""Refuses two blocking ops of one communicator that a program leaves without an order.
+
+XLA runs independent calls in any order, differently on every run: two peers could each
+wait in the op the other has not reached. The state hangs weakly on JAX's traces, so a
+dropped trace takes it along. Limits: ops in two sibling branches or loop bodies of a
+program are not compared, a jitted function's ops are seen only while it is traced, and
+whether a token was truly carried from the earlier op is not followed through other ops.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import weakref
+from typing import Any
+
+from jccl import _native
+
+
+@dataclasses.dataclass
+class _Seen:
+    """What one trace holds so far, by communicator."""
+
+    ops: set[int] = dataclasses.field(default_factory=set)
+    inner: set[int] = dataclasses.field(default_factory=set)  # in a nested trace
+    used: list[weakref.ref[Any]] = dataclasses.field(default_factory=list)
+
+
+_seen: weakref.WeakKeyDictionary[Any, _Seen] = weakref.WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+def claim(comm: int, token: Any) -> None:
+    """Notes a blocking op in the current trace; ValueError if it has no order."""
+    programs = [t for t in _native.current_traces() if _native.is_program_trace(t)]
+    if not programs:
+        return  # eager: Python's own order
+    with _lock:
+        here, *around = [_seen.setdefault(trace, _Seen()) for trace in programs]
+        if token is None:
+            unordered = comm in here.ops or comm in here.inner
+            unordered = unordered or any(comm in outer.ops for outer in around)
+        else:
+            unordered = any(ref() is token for ref in here.used)
+        if unordered:
+            raise ValueError(
+                "jccl: a second blocking op of this communicator in one program has no "
+                "order with the first, so peers could wait for each other: pass the "
+                "first one's .token as token= (each token to one op only)"
+            )
+        here.ops.add(comm)
+        for outer in around:
+            outer.inner.add(comm)
+        if token is not None:
+            try:
+                here.used.append(weakref.ref(token))
+            except TypeError:  # a Python number: a constant, not an op's token
+                raise TypeError("jccl: token must come from another op") from None

@@ -1,0 +1,163 @@
+"""The only importer of the extension, and the home of what depends on JAX's version.
+
+Registers the FFI targets at the first op inside or outside jit, never at import: a
+handler built against newer headers than the running jaxlib would keep the whole CPU
+backend from starting. Host calls on numpy arrays work without that. Runs on any thread.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pathlib
+import re
+from typing import Any
+
+
+@functools.cache
+def core() -> Any:
+    """The extension `_core`; ImportError with the cure if it is missing."""
+    try:
+        return importlib.import_module("jccl._core")
+    except ImportError as error:
+        raise ImportError(missing_text(error)) from error
+
+
+def missing_text(error: object) -> str:
+    """What to do about an extension that does not load."""
+    return (
+        f"jccl's native module is missing or does not load ({error}). In a source tree "
+        "run `pip install -e .` first; after a plain `pip install .` leave the "
+        "repository's folder, whose jccl/ hides the installed package."
+    )
+
+
+_OLDEST_TO_NEWEST = (
+    # jaxlib release from which an FFI API minor is served; the last row is open-ended.
+    ((0, 4, 34), 1),
+    ((0, 8, 1), 2),
+    ((0, 9, 1), 3),
+    ((0, 11, 1), 4),
+    ((0, 12, 0), 5),
+)
+
+
+def runtime_ffi_api_version() -> tuple[int, int]:
+    """(major, minor) of the FFI API that the running jaxlib serves.
+
+    Its own headers say; a jaxlib without headers is looked up by its release.
+    """
+    import jaxlib
+    import jaxlib.version
+
+    folder = pathlib.Path(jaxlib.__file__).parent / "include"
+    header = folder / "xla" / "ffi" / "api" / "c_api.h"
+    try:
+        text = header.read_text(encoding="utf-8")
+    except OSError:
+        text = ""
+    found = {
+        name: int(value)
+        for name, value in re.findall(r"#define XLA_FFI_API_(MAJOR|MINOR) (\d+)", text)
+    }
+    if len(found) == 2:
+        return found["MAJOR"], found["MINOR"]
+    release = tuple(int(x) for x in re.findall(r"\d+", jaxlib.version.__version__)[:3])
+    minors = [minor for since, minor in _OLDEST_TO_NEWEST if release >= since]
+    return (0, minors[-1]) if minors else (0, 0)
+
+
+def ffi_problem(
+    built: tuple[int, int] | None = None, runtime: tuple[int, int] | None = None
+) -> str | None:
+    """Why this jaxlib cannot serve the handlers, with the cure; None if it can."""
+    built = built or core().ffi_api_version
+    runtime = runtime or runtime_ffi_api_version()
+    if built[0] == runtime[0] and built[1] <= runtime[1]:
+        return None
+    return (
+        f"jccl was built for XLA FFI API {built[0]}.{built[1]}, but this jaxlib serves "
+        f"{runtime[0]}.{runtime[1]}: upgrade jaxlib, or build jccl again in this "
+        "environment (pip install --no-build-isolation --force-reinstall -e .). "
+        "Calls outside jit on numpy arrays work as they are."
+    )
+
+
+@functools.cache
+def register_targets() -> None:
+    """Tells XLA's CPU platform about the handlers, once a process."""
+    import jax
+
+    if problem := ffi_problem():
+        raise ImportError(problem)
+    for name, capsule in core().handlers().items():
+        jax.ffi.register_ffi_target(name, capsule, platform="cpu")
+
+
+def current_traces() -> list[Any]:
+    """The traces around the caller, innermost first; empty outside any transformation.
+
+    Private in JAX: where a release moves it, an empty list switches off the checks that
+    build on it (unchained ops, vmap over operands that are not batched) and nothing else.
+    """
+    try:
+        from jax._src import core
+
+        trace = core.trace_ctx.trace
+        chain = []
+        while trace is not None and not isinstance(trace, core.EvalTrace):
+            chain.append(trace)
+            trace = getattr(trace, "parent_trace", None)
+        return chain
+    except (ImportError, AttributeError):
+        return []
+
+
+def is_program_trace(trace: Any) -> bool:
+    """Whether the trace records a program (jit, scan, cond, ...)."""
+    return type(trace).__name__ in ("DynamicJaxprTrace", "JaxprTrace")
+
+
+def is_batch_trace(trace: Any) -> bool:
+    """Whether the trace is a vmap's."""
+    return type(trace).__name__ == "BatchTrace"
+
+
+def local_axis_size() -> int:
+    """Local devices over which the caller is mapped (shard_map, pmap); 1 outside."""
+    import jax
+
+    try:
+        mesh = jax.sharding.get_abstract_mesh()
+        sizes = dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True))
+        manual = getattr(mesh, "manual_axes", ())
+    except AttributeError:
+        return 1
+    total = 1
+    for axis in manual:
+        total *= sizes[axis]
+    return max(1, total // jax.process_count())
+
+
+def fence(refusals: dict[str, str]) -> Any:
+    """An identity primitive that refuses vmap and differentiation in our words.
+
+    `refusals` holds the texts under "vmap" and "grad".
+    """
+    from jax.extend.core import Primitive
+    from jax.interpreters import ad, batching, mlir
+
+    primitive = Primitive("jccl_fence")
+    primitive.def_impl(lambda x: x)
+    primitive.def_abstract_eval(lambda x: x)
+    mlir.register_lowering(primitive, lambda ctx, x: [x])
+
+    def refuse(text: str) -> Any:
+        def rule(*args: Any, **kwargs: Any) -> Any:
+            raise NotImplementedError(text)
+
+        return rule
+
+    batching.primitive_batchers[primitive] = refuse(refusals["vmap"])
+    ad.primitive_jvps[primitive] = refuse(refusals["grad"])
+    return primitive

@@ -1,0 +1,139 @@
+"""Between users' pytrees and the operands of a custom call.
+
+Leaves are checked by dtype and size, named by path, and passed through a fence that
+refuses vmap and differentiation in our words. Scalars that may change from call to call
+become operands, never attributes: an attribute's change would recompile.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jccl import _native
+
+_core = _native.core()
+
+VMAP_TEXT = (
+    "jccl: a collective cannot be vmapped: every lane would be a round of its own, and "
+    "under lax.cond it would run for lanes that did not take the branch. Call it outside "
+    "vmap on the batched array."
+)
+GRAD_TEXT = (
+    "jccl: a collective cannot be differentiated. Take gradients first and reduce them, "
+    "or wrap the operand in jax.lax.stop_gradient."
+)
+fence = _native.fence({"vmap": VMAP_TEXT, "grad": GRAD_TEXT})
+
+
+class Leaves:
+    """A flattened pytree, checked against what the transport carries."""
+
+    def __init__(self, tree: Any):
+        flat, self.treedef = jax.tree_util.tree_flatten_with_path(tree)
+        self.paths = [_path_text(path) for path, _ in flat]
+        for path, (_, leaf) in zip(self.paths, flat, strict=True):
+            _check_leaf(path, leaf)
+        self.arrays = [jnp.asarray(leaf) for _, leaf in flat]
+        size = sum(x.size * x.dtype.itemsize for x in self.arrays)
+        if len(flat) > _core.limits["leaves_max"]:
+            raise ValueError(
+                f"jccl: {len(flat)} leaves, but a round takes at most "
+                f"{_core.limits['leaves_max']}; stack small leaves into larger arrays"
+            )
+        if size > _core.limits["round_bytes_max"]:
+            raise ValueError(
+                f"jccl: {size} bytes, but a round takes at most "
+                f"{_core.limits['round_bytes_max']}; split it over several tags"
+            )
+
+    def fenced(self) -> list[jax.Array]:
+        return [fence.bind(x) for x in self.arrays]
+
+    def specs(
+        self, shape: Callable[[tuple[int, ...]], tuple[int, ...]] = tuple
+    ) -> list:
+        return [_spec(shape(x.shape), x) for x in self.arrays]
+
+    def unflatten(self, arrays: Sequence[Any]) -> Any:
+        return jax.tree_util.tree_unflatten(self.treedef, arrays)
+
+    @property
+    def path_text(self) -> str:
+        return "\n".join(path.replace("\n", " ") for path in self.paths)
+
+
+def _path_text(path: Any) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator="/")
+
+
+def _check_leaf(path: str, leaf: Any) -> None:
+    name = f"leaf '{path}'" if path else "the array"
+    dtype = getattr(leaf, "dtype", None)
+    if dtype is None:
+        if isinstance(leaf, bool) or not isinstance(leaf, int | float):
+            raise TypeError(
+                f"jccl: {name} is a {type(leaf).__name__}, not an array or number"
+            )
+        return
+    if str(dtype) not in _core.dtypes:
+        raise TypeError(
+            f"jccl: {name} has dtype {dtype}, which is not carried; use one of "
+            + ", ".join(_core.dtypes)
+        )
+
+
+def _spec(shape: tuple[int, ...], like: jax.Array) -> Any:
+    varying = getattr(jax.typeof(like), "vma", None)
+    if varying:  # inside shard_map: keep what the result varies over
+        return jax.ShapeDtypeStruct(shape, like.dtype, vma=varying)
+    return jax.ShapeDtypeStruct(shape, like.dtype)
+
+
+def scalar(value: Any, dtype: Any) -> jax.Array:
+    array = jnp.asarray(value, dtype)
+    if array.shape != ():
+        raise ValueError(f"jccl: expected a scalar, got shape {array.shape}")
+    return fence.bind(array)
+
+
+def deadline_ms(deadline: Any) -> jax.Array:
+    """0 stands for the communicator's default; a traced deadline is rounded up to 1 ms."""
+    if deadline is None:
+        return scalar(0, jnp.int32)
+    if isinstance(deadline, int | float):
+        if not 0 < deadline < 2**31 / 1000:
+            raise ValueError(f"jccl: deadline={deadline} must be seconds above 0")
+        return scalar(math.ceil(deadline * 1000), jnp.int32)
+    milliseconds = jnp.ceil(jnp.asarray(deadline, jnp.float32) * 1000)
+    return scalar(jnp.maximum(milliseconds, 1), jnp.int32)
+
+
+def codec_name(codec: Any) -> str:
+    name = getattr(codec, "name", codec)
+    if name is None or name in ("fp32", "f32"):
+        return "none"
+    if not isinstance(name, str):
+        raise TypeError(f"jccl: codec must be a name or a jccl codec, not {codec!r}")
+    return name
+
+
+def fingerprint_digest(fingerprint: str | None) -> str:
+    if not fingerprint:
+        return ""
+    return hashlib.blake2b(fingerprint.encode(), digest_size=16).hexdigest()
+
+
+def check_outer(one: Leaves, anchor: Leaves) -> None:
+    if [x.shape for x in one.arrays] != [x.shape for x in anchor.arrays]:
+        raise ValueError("jccl: anchor, momentum and delta must have the same shapes")
+    for path, x in zip(one.paths, one.arrays, strict=True):
+        if x.dtype != jnp.float32:
+            raise TypeError(
+                f"jccl: outer step: leaf '{path}' is {x.dtype}, not float32"
+            )

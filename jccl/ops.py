@@ -1,0 +1,532 @@
+"""Collectives on pytrees as operations of XLA programs: in jit, scan, cond, while, or eager.
+
+An expected fault (a lost peer, a deadline) is data: read `status`. A program that would
+be wrong on every run (dtype, size, vmap, two blocking ops without an order) is refused
+while it is traced. One op is one custom call over all leaves; XLA never copies them into
+a bucket. See `jccl.communicator` for the same verbs on numpy arrays.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jccl import _native
+from jccl._chain import claim
+from jccl._trees import (
+    VMAP_TEXT,
+    Leaves,
+    check_outer,
+    codec_name,
+    deadline_ms,
+    fence,
+    fingerprint_digest,
+    scalar,
+)
+
+_core = _native.core()
+
+OK = _core.codes["Ok"]
+GUARD = _core.codes["Guard"]
+RESYNCED = _core.codes["Resynced"]
+
+_COLLECTIVES = {
+    "all_reduce": 1,
+    "all_gather": 2,
+    "reduce_scatter": 3,
+    "broadcast": 4,
+    "barrier": 5,
+}
+
+
+class HasRegistryId(Protocol):
+    """An open communicator: the native one or `jccl.Communicator`."""
+
+    @property
+    def registry_id(self) -> int: ...
+
+
+class Reduced(NamedTuple):
+    """A round's outcome.
+
+    Attributes:
+        value: the result; where the round did not commit, what went in.
+        status: i32[4]: code, world (sites whose values are in it), epoch, attempts.
+        token: u32[]; pass it to the op that must come after this one.
+    """
+
+    value: Any
+    status: jax.Array
+    token: jax.Array
+
+
+class Gathered(NamedTuple):
+    """`value` has a leading axis of slots, ordered by peer id; `mask` says which hold data."""
+
+    value: Any
+    mask: jax.Array
+    status: jax.Array
+    token: jax.Array
+
+
+class Scattered(NamedTuple):
+    """`value` holds elements [first, first + count) of the flattened result, else zeros.
+
+    `extent` is i32[2]: first, count. Not committed: value is what went in, count is 0.
+    """
+
+    value: jax.Array
+    extent: jax.Array
+    status: jax.Array
+    token: jax.Array
+
+
+class Started(NamedTuple):
+    """`handle` is u32[2] and may live in optimizer state; use `passed` from here on."""
+
+    handle: jax.Array
+    passed: Any
+    token: jax.Array
+
+
+class Published(NamedTuple):
+    """`status` is i32[4]: code, 1 if `value` was replaced by the newest state, revision, 0."""
+
+    value: Any
+    status: jax.Array
+    token: jax.Array
+
+
+class Stepped(NamedTuple):
+    """Anchor parameters and outer momentum after an outer step."""
+
+    anchor: Any
+    momentum: Any
+
+
+_STATUS = jax.ShapeDtypeStruct((4,), jnp.int32)
+_TOKEN = jax.ShapeDtypeStruct((), jnp.uint32)
+_HANDLE = jax.ShapeDtypeStruct((2,), jnp.uint32)
+
+
+def _check_call(comm: HasRegistryId, tag: str) -> int:
+    if not isinstance(tag, str) or not tag:
+        raise TypeError(f"jccl: tag must be a non-empty str, not {tag!r}")
+    if len(tag.encode()) > _core.limits["tag_bytes_max"]:
+        raise ValueError(
+            f"jccl: tag is longer than {_core.limits['tag_bytes_max']} bytes"
+        )
+    if any(_native.is_batch_trace(trace) for trace in _native.current_traces()):
+        raise NotImplementedError(VMAP_TEXT)
+    devices = _native.local_axis_size()
+    if devices > 1:
+        raise NotImplementedError(
+            f"jccl: called from a program mapped over {devices} local devices, whose "
+            "shards would be taken for values of the whole. Reduce over the local devices "
+            "first (psum) and call outside shard_map, or use one device."
+        )
+    _native.register_targets()
+    _core.ensure_interrupts()
+    return comm.registry_id
+
+
+def _blocking(comm: HasRegistryId, tag: str, token: Any) -> tuple[int, jax.Array]:
+    number = _check_call(comm, tag)
+    claim(number, token)
+    return number, scalar(0 if token is None else token, jnp.uint32)
+
+
+def _round(
+    leaves: Leaves,
+    comm: HasRegistryId,
+    *,
+    collective: str,
+    out: list,
+    tag: str,
+    token: Any,
+    weight: Any = 1.0,
+    deadline: Any = None,
+    in_place: bool = False,
+    **attributes: Any,
+) -> list[jax.Array]:
+    number, token = _blocking(comm, tag, token)
+    n = len(leaves.arrays)
+    extent = [jax.ShapeDtypeStruct((2,), jnp.int32)]
+    call = jax.ffi.ffi_call(
+        "jccl_round",
+        [*out, _STATUS, _TOKEN, *(extent if collective == "reduce_scatter" else [])],
+        has_side_effect=True,
+        input_output_aliases={i: i for i in range(n)} if in_place else None,
+    )
+    texts = {"op": "sum", "codec": "none", "plan": "", "fingerprint": ""}
+    return call(
+        *leaves.fenced(),
+        scalar(weight, jnp.float32),
+        deadline_ms(deadline),
+        token,
+        comm=np.int64(number),
+        tag=tag,
+        collective=np.int32(_COLLECTIVES[collective]),
+        paths=leaves.path_text,
+        **{**texts, **attributes},
+    )
+
+
+def all_reduce(
+    tree: Any,
+    comm: HasRegistryId,
+    *,
+    tag: str = "default",
+    op: str = "mean",
+    codec: Any = None,
+    weight: Any = 1.0,
+    deadline: Any = None,
+    plan: str | None = None,
+    token: Any = None,
+    fingerprint: str | None = None,
+    guard: bool = True,
+    in_place: bool = False,
+) -> Reduced:
+    """Reduces every array of a pytree over all peers of the run, as one round.
+
+    Args:
+        tree: arrays of any shape, equal on all peers. What an uncommitted round returns.
+        comm: open communicator; peers match calls by `tag` and number, not by order.
+        tag: name of the round's stream.
+        op: "sum", "mean", "min", "max" or "prod"; mean is over contributors, by weight.
+        codec: how chunks travel: a name, a codec object, or None for the dtype itself.
+        weight: number or traced f32; 0 only receives.
+        deadline: seconds, number or traced; None takes the communicator's.
+        plan: "direct" or "ring"; None leaves the choice to the master.
+        token: of the blocking op that must come first; see `Reduced.token`.
+        fingerprint: words for what must be alike on all peers, else the round is refused.
+        guard: leave this peer's contribution out if it holds NaN or Inf.
+        in_place: the results take the operands' memory (donate them, or XLA copies).
+
+    Returns:
+        Reduced(value, status, token).
+
+    Raises:
+        TypeError, ValueError: leaf dtype, limits, or a second unchained op in a program.
+        NotImplementedError: under vmap, grad, or over several local devices.
+    """
+    leaves = Leaves(tree)
+    *value, status, after = _round(
+        leaves,
+        comm,
+        collective="all_reduce",
+        out=leaves.specs(),
+        tag=tag,
+        token=token,
+        weight=weight,
+        deadline=deadline,
+        in_place=in_place,
+        op=op,
+        codec=codec_name(codec),
+        plan=plan or "",
+        fingerprint=fingerprint_digest(fingerprint),
+        guard=np.int32(guard),
+    )
+    return Reduced(leaves.unflatten(value), status, after)
+
+
+def all_gather(
+    tree: Any,
+    comm: HasRegistryId,
+    *,
+    slots: int,
+    tag: str = "default",
+    codec: Any = None,
+    deadline: Any = None,
+    token: Any = None,
+) -> Gathered:
+    """Collects every peer's arrays; shapes are static, so room for `slots` peers is made.
+
+    Not committed: all slots are zero and masked out.
+    """
+    if not 1 <= slots <= _core.limits["peers_max"]:
+        raise ValueError(f"jccl: slots={slots} is out of range")
+    leaves = Leaves(tree)
+    *value, status, after = _round(
+        leaves,
+        comm,
+        collective="all_gather",
+        out=leaves.specs(lambda shape: (slots, *shape)),
+        tag=tag,
+        token=token,
+        deadline=deadline,
+        codec=codec_name(codec),
+        slots=np.int32(slots),
+    )
+    held = jnp.where(committed(status), status[1], 0)
+    mask = jnp.arange(slots) < held
+    return Gathered(leaves.unflatten(value), mask, status, after)
+
+
+def reduce_scatter(
+    array: Any,
+    comm: HasRegistryId,
+    *,
+    tag: str = "default",
+    op: str = "mean",
+    codec: Any = None,
+    weight: Any = 1.0,
+    deadline: Any = None,
+    token: Any = None,
+) -> Scattered:
+    """Reduces one array; each peer gets the share of it that it owns in this round."""
+    leaves = Leaves(array)
+    if len(leaves.arrays) != 1:
+        raise ValueError("jccl: reduce_scatter takes one array")
+    value, status, after, extent = _round(
+        leaves,
+        comm,
+        collective="reduce_scatter",
+        out=leaves.specs(),
+        tag=tag,
+        token=token,
+        weight=weight,
+        deadline=deadline,
+        op=op,
+        codec=codec_name(codec),
+    )
+    return Scattered(leaves.unflatten([value]), extent, status, after)
+
+
+def broadcast(
+    tree: Any,
+    comm: HasRegistryId,
+    *,
+    root: bool,
+    tag: str = "default",
+    codec: Any = None,
+    deadline: Any = None,
+    token: Any = None,
+) -> Reduced:
+    """Gives every peer the arrays of the one peer that says `root=True`."""
+    leaves = Leaves(tree)
+    *value, status, after = _round(
+        leaves,
+        comm,
+        collective="broadcast",
+        out=leaves.specs(),
+        tag=tag,
+        token=token,
+        deadline=deadline,
+        codec=codec_name(codec),
+        root=np.int32(root),
+    )
+    return Reduced(leaves.unflatten(value), status, after)
+
+
+def barrier(
+    comm: HasRegistryId,
+    *,
+    tag: str = "barrier",
+    deadline: Any = None,
+    token: Any = None,
+) -> Reduced:
+    """Waits until every member of the run is here; `value` is None."""
+    status, after = _round(
+        Leaves(()),
+        comm,
+        collective="barrier",
+        out=[],
+        tag=tag,
+        token=token,
+        deadline=deadline,
+    )
+    return Reduced(None, status, after)
+
+
+def start(
+    tree: Any,
+    comm: HasRegistryId,
+    *,
+    passing: Any = (),
+    tag: str = "default",
+    op: str = "mean",
+    codec: Any = None,
+    weight: Any = 1.0,
+    deadline: Any = None,
+    plan: str | None = None,
+    token: Any = None,
+    fingerprint: str | None = None,
+    guard: bool = True,
+) -> Started:
+    """Begins an all_reduce and returns at once; `done` ends it, any time later.
+
+    The arrays are copied before this returns. XLA orders calls by data alone: what must
+    be computed after the start takes its operands from `Started.passed`.
+
+    Args:
+        tree: as in `all_reduce`.
+        passing: a pytree handed through unchanged (in place), of any dtypes carried.
+
+    Returns:
+        Started(handle, passed, token). A start that fails shows as the status of `done`.
+    """
+    leaves = Leaves(tree)
+    through = Leaves(passing)
+    number = _check_call(comm, tag)
+    n, k = len(leaves.arrays), len(through.arrays)
+    call = jax.ffi.ffi_call(
+        "jccl_start",
+        [_HANDLE, *through.specs(), _TOKEN],
+        has_side_effect=True,
+        input_output_aliases={n + i: 1 + i for i in range(k)},
+    )
+    handle, *passed, after = call(
+        *leaves.fenced(),
+        *through.fenced(),
+        scalar(weight, jnp.float32),
+        deadline_ms(deadline),
+        scalar(0 if token is None else token, jnp.uint32),
+        comm=np.int64(number),
+        tag=tag,
+        collective=np.int32(_COLLECTIVES["all_reduce"]),
+        count=np.int32(n),
+        op=op,
+        codec=codec_name(codec),
+        plan=plan or "",
+        fingerprint=fingerprint_digest(fingerprint),
+        guard=np.int32(guard),
+        paths=leaves.path_text,
+    )
+    return Started(handle, through.unflatten(passed), after)
+
+
+def no_handle() -> jax.Array:
+    """A handle that names no round, to begin an optimizer's state with."""
+    return jnp.zeros((2,), jnp.uint32)
+
+
+def done(
+    handle: jax.Array,
+    like: Any,
+    comm: HasRegistryId,
+    *,
+    after: Any = (),
+    tag: str = "default",
+    token: Any = None,
+) -> Reduced:
+    """Ends a round begun by `start`, waiting for it if need be; once per handle.
+
+    Args:
+        handle: from `Started.handle`.
+        like: arrays shaped as those of the start. They are the value if no round was
+            started; their memory takes the result.
+        after: arrays that must have been computed first; not read.
+        tag: for the words of `last_fault`.
+
+    Returns:
+        Reduced. Not committed: value is what the start was given.
+    """
+    leaves = Leaves(like)
+    number = _check_call(comm, tag)
+    first = [jnp.asarray(x) for x in jax.tree_util.tree_leaves(after)]
+    call = jax.ffi.ffi_call(
+        "jccl_done",
+        [*leaves.specs(), _STATUS, _TOKEN],
+        has_side_effect=True,
+        input_output_aliases={1 + i: i for i in range(len(leaves.arrays))},
+    )
+    *value, status, token = call(
+        fence.bind(jnp.asarray(handle, jnp.uint32)),
+        *leaves.fenced(),
+        *first,
+        scalar(0 if token is None else token, jnp.uint32),
+        comm=np.int64(number),
+        tag=tag,
+    )
+    return Reduced(leaves.unflatten(value), status, token)
+
+
+def publish(
+    tree: Any,
+    comm: HasRegistryId,
+    *,
+    status: jax.Array,
+    tag: str = "default",
+    deadline: Any = None,
+    token: Any = None,
+) -> Published:
+    """Makes the state after a round the newest revision, or fetches it if left behind.
+
+    After a committed round the arrays are copied and digested into host memory, from which
+    joiners are served. If this peer was left behind (evicted, a late commit, another
+    digest) the newest state is fetched instead: code RESYNCED, word 1 is 1. After any
+    other outcome the arrays come back as they are, with that outcome's code.
+
+    Args:
+        tree: all that the next rounds depend on: anchor, outer state, counters.
+        status: of the round, as `all_reduce` returned it.
+    """
+    leaves = Leaves(tree)
+    number = _check_call(comm, tag)
+    call = jax.ffi.ffi_call(
+        "jccl_publish",
+        [*leaves.specs(), _STATUS, _TOKEN],
+        has_side_effect=True,
+        input_output_aliases={i: i for i in range(len(leaves.arrays))},
+    )
+    *value, after, token = call(
+        *leaves.fenced(),
+        fence.bind(jnp.asarray(status, jnp.int32)),
+        deadline_ms(deadline),
+        scalar(0 if token is None else token, jnp.uint32),
+        comm=np.int64(number),
+        tag=tag,
+        paths=leaves.path_text,
+    )
+    return Published(leaves.unflatten(value), after, token)
+
+
+def committed(status: jax.Array) -> jax.Array:
+    """Whether a round's value is the result: also if the guard left this peer's part out."""
+    return (status[0] == OK) | (status[0] == GUARD)
+
+
+def outer_step(
+    anchor: Any,
+    momentum: Any,
+    delta: Any,
+    *,
+    status: jax.Array,
+    learning_rate: Any,
+    decay: Any = 0.0,
+    nesterov: bool = True,
+) -> Stepped:
+    """The outer optimizer's step, with the same bits on every peer whatever its processor.
+
+    delta = anchor - local parameters, averaged by the round that `status` belongs to.
+    m <- decay m + delta; anchor <- anchor - learning_rate (delta + decay m), or with
+    nesterov=False anchor - learning_rate m. momentum=None is plain descent. Nothing
+    advances unless the round committed. Pure: XLA may merge or drop it.
+    """
+    _native.register_targets()
+    groups = [anchor] if momentum is None else [anchor, momentum]
+    leaves = [Leaves(tree) for tree in (*groups, delta)]
+    for one in leaves:
+        check_outer(one, leaves[0])
+    kind = 0 if momentum is None else 2 if nesterov else 1
+    kept = [x for one in leaves[:-1] for x in one.fenced()]
+    call = jax.ffi.ffi_call(
+        "jccl_outer",
+        [spec for one in leaves[:-1] for spec in one.specs()],
+        input_output_aliases={i: i for i in range(len(kept))},
+    )
+    out = call(
+        *kept,
+        *leaves[-1].fenced(),
+        scalar(learning_rate, jnp.float32),
+        scalar(decay, jnp.float32),
+        fence.bind(jnp.asarray(status, jnp.int32)),
+        kind=np.int32(kind),
+    )
+    n = len(leaves[0].arrays)
+    new_momentum = None if momentum is None else leaves[1].unflatten(out[n:])
+    return Stepped(leaves[0].unflatten(out[:n]), new_momentum)

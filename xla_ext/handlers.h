@@ -1,0 +1,26 @@
+// The XLA custom calls of the CPU platform, by target name. No per-call state, no future: a handler
+// blocks on XLA's thread under a deadline and always succeeds; what went wrong is in the status
+// words. Operand and result orders are written at each handler.
+#pragma once
+
+#include "xla/ffi/api/ffi.h"
+
+namespace jccl::xla_ext {
+
+struct Target {
+  const char* name;
+  XLA_FFI_Handler* handler;
+};
+
+inline constexpr int kTargets = 5;
+extern const Target kTargetTable[kTargets];
+
+}  // namespace jccl::xla_ext
+
+extern "C" {
+XLA_FFI_Error* JcclRound(XLA_FFI_CallFrame* frame);
+XLA_FFI_Error* JcclStart(XLA_FFI_CallFrame* frame);
+XLA_FFI_Error* JcclDone(XLA_FFI_CallFrame* frame);
+XLA_FFI_Error* JcclPublish(XLA_FFI_CallFrame* frame);
+XLA_FFI_Error* JcclOuter(XLA_FFI_CallFrame* frame);
+}

@@ -1,0 +1,315 @@
+// Rounds from inside compiled programs. Each handler makes one communicator call over all its
+// leaves, on XLA's thread and XLA's buffers, and turns the outcome into status words. Expected
+// faults are never ffi::Errors: those destroy every donated buffer of the program.
+#include <algorithm>
+#include <cstring>
+
+#include "base/text.h"
+#include "float_mode.h"
+#include "handlers.h"
+#include "operands.h"
+
+namespace jccl::xla_ext {
+
+namespace ffi = xla::ffi;
+using base::Code;
+using base::Status;
+
+namespace {
+
+ffi::Error malformed(const char* what) {
+  return ffi::Error(ffi::ErrorCode::kInvalidArgument,
+                    base::cat("jccl: ", what, " was built with other operands than this "
+                              "version takes"));
+}
+
+template <typename T>
+std::optional<T> scalar(const ffi::RemainingArgs& args, std::size_t at) {
+  const auto view = operand(args, at);
+  if (!view || view->count != 1 || codec::size_of(view->dtype) != sizeof(T)) return std::nullopt;
+  T value;
+  std::memcpy(&value, view->data, sizeof(T));
+  return value;
+}
+
+std::optional<View> status_result(const ffi::RemainingRets& rets, std::size_t at) {
+  const auto view = result(rets, at);
+  if (!view || view->dtype != codec::Dtype::kI32 || view->count != 4) return std::nullopt;
+  return view;
+}
+
+bool put_token(const ffi::RemainingRets& rets, std::size_t at, std::uint32_t token) {
+  const auto view = result(rets, at);
+  if (!view || view->count != 1 || codec::size_of(view->dtype) != 4) return false;
+  ++token;  // a value of its own, so that no pass can take result and operand for one array
+  std::memcpy(view->data, &token, 4);
+  return true;
+}
+
+base::Digest digest_from(const std::string& hex) {
+  base::RunId bytes{};
+  base::Digest digest;
+  if (!base::from_hex(hex, &bytes)) return digest;
+  std::memcpy(&digest.low, bytes.data(), 8);
+  std::memcpy(&digest.high, bytes.data() + 8, 8);
+  return digest;
+}
+
+Status options_from(const ffi::Dictionary& attributes, double weight, std::int32_t deadline_ms,
+                    peer::RoundOptions* options) {
+  options->tag = text_attribute(attributes, "tag");
+  options->collective = static_cast<peer::Collective>(
+      attribute<std::int32_t>(attributes, "collective", 1));
+  const std::string op = text_attribute(attributes, "op");
+  const std::string codec_name = text_attribute(attributes, "codec");
+  const auto known_op = collective::op_from_name(op);
+  const auto known_codec = codec::codec_from_name(codec_name);
+  if (!known_op) return {Code::kInvalid, base::cat("unknown op '", op, "'")};
+  if (!known_codec) return {Code::kInvalid, base::cat("unknown codec '", codec_name, "'")};
+  options->op = *known_op;
+  options->codec = *known_codec;
+  options->weight = weight;
+  options->root = attribute<std::int32_t>(attributes, "root", 0) != 0;
+  options->slots = static_cast<std::uint32_t>(attribute<std::int32_t>(attributes, "slots", 0));
+  options->plan = text_attribute(attributes, "plan");
+  options->guard = attribute<std::int32_t>(attributes, "guard", 1) != 0;
+  options->fingerprint = digest_from(text_attribute(attributes, "fingerprint"));
+  options->deadline = deadline_ms > 0 ? deadline_ms * base::kMillisecond : 0;
+  return {};
+}
+
+std::shared_ptr<Entry> entry_of(const ffi::Dictionary& attributes) {
+  return Registry::get().find(attribute<std::int64_t>(attributes, "comm", 0));
+}
+
+// Handles of starts that failed: done() reports their code, so that one place checks the outcome.
+constexpr std::uint64_t kFailedStart = std::uint64_t{1} << 63;
+
+Status failed_start(std::uint64_t handle) {
+  const auto code = static_cast<std::int32_t>(handle & 0xFFFF);
+  if (!base::is_code(code)) return {Code::kUnknownTag, "no round was started"};
+  return {static_cast<Code>(code), "the round could not be started"};
+}
+
+// A reduce_scatter writes its own share alone; XLA's buffer holds whatever was there before.
+void zero_outside(const Payload& data, const peer::RoundResult& result) {
+  if (data.out.empty()) return;
+  const View& out = data.out[0];
+  const std::size_t element = codec::size_of(out.dtype);
+  const std::uint64_t first = std::min(result.scatter_first, out.count);
+  const std::uint64_t end = std::min(first + result.scatter_count, out.count);
+  auto* bytes = static_cast<std::uint8_t*>(out.data);
+  if (first > 0) std::memset(bytes, 0, first * element);
+  if (end < out.count) std::memset(bytes + end * element, 0, (out.count - end) * element);
+}
+
+// Operands: leaves…, weight f32, deadline_ms s32, token u32.
+// Results: leaves…, status s32[4], token u32 [, extent s32[2] = first, count: reduce_scatter].
+ffi::Error round_call(std::int32_t device, ffi::RunId run, ffi::RemainingArgs args,
+                      ffi::RemainingRets rets, ffi::Dictionary attributes) {
+  const ScopedFloatMode mode;
+  const bool scatter = attribute<std::int32_t>(attributes, "collective", 1) ==
+                       static_cast<std::int32_t>(peer::Collective::kReduceScatter);
+  const std::size_t extra = scatter ? 3 : 2;
+  if (args.size() < 3 || rets.size() != args.size() - 3 + extra) return malformed("jccl_round");
+  const std::size_t n = args.size() - 3;
+  const auto data = payload(args, 0, rets, 0, n);
+  const auto weight = scalar<float>(args, n);
+  const auto deadline_ms = scalar<std::int32_t>(args, n + 1);
+  const auto token = scalar<std::uint32_t>(args, n + 2);
+  const auto status = status_result(rets, n);
+  if (!data || !weight || !deadline_ms || !token || !status || !put_token(rets, n + 1, *token)) {
+    return malformed("jccl_round");
+  }
+  const auto entry = entry_of(attributes);
+  peer::RoundResult outcome;
+  if (!entry) {
+    outcome.status = {Code::kClosed, "the communicator is closed"};
+  } else {
+    peer::RoundOptions options;
+    outcome.status = options_from(attributes, *weight, *deadline_ms, &options);
+    if (outcome.status.ok()) outcome.status = entry->enter(options.tag, run.run_id, device);
+    if (outcome.status.ok()) {
+      outcome = entry->comm().run(data->leaves(text_attribute(attributes, "paths")), options);
+    }
+    entry->note(options.tag, outcome.status);
+  }
+  if (!holds_result(outcome.status.code)) data->keep_input();
+  put_status(*status, outcome);
+  if (scatter) {
+    const auto extent = result(rets, n + 2);
+    if (!extent || extent->count != 2) return malformed("jccl_round");
+    auto* words = static_cast<std::int32_t*>(extent->data);
+    words[0] = static_cast<std::int32_t>(outcome.scatter_first);
+    words[1] = static_cast<std::int32_t>(outcome.scatter_count);
+    if (holds_result(outcome.status.code)) zero_outside(*data, outcome);
+  }
+  return ffi::Error::Success();
+}
+
+// Operands: `count` leaves, pass-throughs…, weight f32, deadline_ms s32, token u32.
+// Results: handle u32[2], pass-throughs… (aliased), token u32.
+ffi::Error start_call(std::int32_t device, ffi::RunId run, ffi::RemainingArgs args,
+                      ffi::RemainingRets rets, ffi::Dictionary attributes) {
+  const ScopedFloatMode mode;
+  const auto n = static_cast<std::size_t>(attribute<std::int32_t>(attributes, "count", -1));
+  if (args.size() < 3 || n > args.size() - 3) return malformed("jccl_start");
+  const std::size_t through = args.size() - 3 - n;
+  if (rets.size() != through + 2) return malformed("jccl_start");
+  const auto weight = scalar<float>(args, n + through);
+  const auto deadline_ms = scalar<std::int32_t>(args, n + through + 1);
+  const auto token = scalar<std::uint32_t>(args, n + through + 2);
+  const auto handle_out = result(rets, 0);
+  const auto passed = payload(args, n, rets, 1, through);
+  Payload data;
+  for (std::size_t i = 0; i < n; ++i) {
+    const auto view = operand(args, i);
+    if (!view) return malformed("jccl_start");
+    data.in.push_back(*view);
+    data.out.push_back({view->dtype, view->count, nullptr});
+  }
+  if (!weight || !deadline_ms || !token || !passed || !handle_out || handle_out->bytes() != 8 ||
+      !put_token(rets, through + 1, *token)) {
+    return malformed("jccl_start");
+  }
+  passed->keep_input();
+  Status failure{Code::kClosed, "the communicator is closed"};
+  std::uint64_t handle = 0;
+  if (const auto entry = entry_of(attributes)) {
+    peer::RoundOptions options;
+    failure = options_from(attributes, *weight, *deadline_ms, &options);
+    if (failure.ok()) failure = entry->enter(options.tag, run.run_id, device);
+    if (failure.ok()) {
+      const auto leaves = data.leaves(text_attribute(attributes, "paths"));
+      const auto started = entry->comm().start(leaves, options, /*stage=*/true);
+      failure = started.status();
+      if (started.ok()) {
+        handle = started.value();
+        entry->opened(handle, options.tag, data.shapes());
+      }
+    }
+    entry->note(options.tag, failure);
+  }
+  if (!failure.ok()) handle = kFailedStart | static_cast<std::uint64_t>(failure.code);
+  std::memcpy(handle_out->data, &handle, 8);
+  return ffi::Error::Success();
+}
+
+// Operands: handle u32[2], `count` leaves, whatever must come before…, token u32.
+// Results: leaves…, status s32[4], token u32. Not committed: what start() was given; no such
+// handle, or a start that failed: this call's own leaves.
+ffi::Error done_call(ffi::RemainingArgs args, ffi::RemainingRets rets,
+                     ffi::Dictionary attributes) {
+  const ScopedFloatMode mode;
+  if (rets.size() < 2 || args.size() < rets.size()) return malformed("jccl_done");
+  const std::size_t n = rets.size() - 2;
+  const auto handle_in = operand(args, 0);
+  const auto data = payload(args, 1, rets, 0, n);
+  const auto token = scalar<std::uint32_t>(args, args.size() - 1);
+  const auto status = status_result(rets, n);
+  if (!handle_in || handle_in->bytes() != 8 || !data || !token || !status ||
+      !put_token(rets, n + 1, *token)) {
+    return malformed("jccl_done");
+  }
+  std::uint64_t handle = 0;
+  std::memcpy(&handle, handle_in->data, 8);
+  const auto entry = entry_of(attributes);
+  peer::RoundResult outcome;
+  bool written = false;
+  if (!entry) {
+    outcome.status = {Code::kClosed, "the communicator is closed"};
+  } else if (handle & kFailedStart) {
+    outcome.status = failed_start(handle);
+  } else {
+    base::Tag tag = text_attribute(attributes, "tag");
+    outcome.status = entry->take(handle, data->shapes(), &tag);
+    if (outcome.status.ok()) {
+      std::vector<void*> outs;
+      for (const View& view : data->out) outs.push_back(view.data);
+      outcome = entry->comm().wait(handle, &outs);
+      written = outcome.status.code != Code::kClosed && outcome.status.code != Code::kUnknownTag &&
+                outcome.status.code != Code::kBusyTag;
+    }
+    entry->note(tag, outcome.status);
+  }
+  if (!written) data->keep_input();
+  put_status(*status, outcome);
+  return ffi::Error::Success();
+}
+
+// Whether the state may have to change: a round that committed made a new revision; one that left
+// this peer behind calls for the newest one. After any other outcome the state stands as it was.
+bool wants_publish(Code round) {
+  return holds_result(round) || base::remedy_of(round) == base::Remedy::kResync;
+}
+
+// Operands: leaves…, status s32[4] of the round, deadline_ms s32, token u32.
+// Results: leaves…, status s32[4] = code, 1 if replaced, revision, 0; token u32.
+ffi::Error publish_call(ffi::RemainingArgs args, ffi::RemainingRets rets,
+                        ffi::Dictionary attributes) {
+  const ScopedFloatMode mode;
+  if (args.size() < 3 || rets.size() != args.size() - 1) return malformed("jccl_publish");
+  const std::size_t n = args.size() - 3;
+  const auto data = payload(args, 0, rets, 0, n);
+  const auto round = operand(args, n);
+  const auto deadline_ms = scalar<std::int32_t>(args, n + 1);
+  const auto token = scalar<std::uint32_t>(args, n + 2);
+  const auto status = status_result(rets, n);
+  if (!data || !round || round->bytes() != 16 || !deadline_ms || !token || !status ||
+      !put_token(rets, n + 1, *token)) {
+    return malformed("jccl_publish");
+  }
+  std::int32_t number = 0;
+  std::memcpy(&number, round->data, 4);
+  const Code code = base::is_code(number) ? static_cast<Code>(number) : Code::kInvalid;
+  const auto entry = entry_of(attributes);
+  peer::SyncResult outcome;
+  if (!entry) {
+    outcome.status = {Code::kClosed, "the communicator is closed"};
+  } else if (wants_publish(code)) {
+    peer::SyncOptions options;
+    options.tag = text_attribute(attributes, "tag");
+    options.deadline = *deadline_ms > 0 ? *deadline_ms * base::kMillisecond : 0;
+    outcome = entry->comm().publish(data->leaves(text_attribute(attributes, "paths")), options);
+    entry->note(options.tag, outcome.status);
+  } else {
+    outcome.status.code = code;
+  }
+  const Code ended = outcome.status.code;
+  if (ended != Code::kOk && ended != Code::kResynced) data->keep_input();
+  if (ended == Code::kOk && !wants_publish(code)) data->keep_input();
+  put_status(*status, ended, outcome.replaced ? 1 : 0, outcome.revision);
+  return ffi::Error::Success();
+}
+
+}  // namespace
+
+}  // namespace jccl::xla_ext
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(JcclRound, jccl::xla_ext::round_call,
+                              xla::ffi::Ffi::Bind()
+                                  .Ctx<xla::ffi::DeviceOrdinal>()
+                                  .Ctx<xla::ffi::RunId>()
+                                  .RemainingArgs()
+                                  .RemainingRets()
+                                  .Attrs());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(JcclStart, jccl::xla_ext::start_call,
+                              xla::ffi::Ffi::Bind()
+                                  .Ctx<xla::ffi::DeviceOrdinal>()
+                                  .Ctx<xla::ffi::RunId>()
+                                  .RemainingArgs()
+                                  .RemainingRets()
+                                  .Attrs());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(JcclDone, jccl::xla_ext::done_call,
+                              xla::ffi::Ffi::Bind().RemainingArgs().RemainingRets().Attrs());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(JcclPublish, jccl::xla_ext::publish_call,
+                              xla::ffi::Ffi::Bind().RemainingArgs().RemainingRets().Attrs());
+
+namespace jccl::xla_ext {
+
+const Target kTargetTable[kTargets] = {
+    {"jccl_round", JcclRound}, {"jccl_start", JcclStart},     {"jccl_done", JcclDone},
+    {"jccl_publish", JcclPublish}, {"jccl_outer", JcclOuter},
+};
+
+}  // namespace jccl::xla_ext

@@ -1,0 +1,212 @@
+// The module itself: tables, handlers, the outer step for host arrays, and how Python's signals and
+// errors meet the transport's. jccl/_core.pyi is its contract.
+#include "module.h"
+
+#include <pybind11/numpy.h>
+#include <pybind11/stl.h>
+
+#include <chrono>
+#include <cmath>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "arrays.h"
+#include "base/limits.h"
+#include "base/text.h"
+#include "handlers.h"
+#include "interrupt.h"
+#include "outer.h"
+#include "registry.h"
+
+namespace py = pybind11;
+
+namespace jccl::xla_ext {
+
+namespace {
+
+// Owned by the module object, which lives as long as the interpreter.
+PyObject* core_error = nullptr;
+
+const char* text_of(base::Remedy remedy) {
+  switch (remedy) {
+    case base::Remedy::kNone:
+      return "none";
+    case base::Remedy::kRetry:
+      return "retry";
+    case base::Remedy::kReconnect:
+      return "reconnect";
+    case base::Remedy::kResync:
+      return "resync";
+    case base::Remedy::kFix:
+      return "fix";
+    case base::Remedy::kReport:
+      return "report";
+  }
+  return "report";
+}
+
+}  // namespace
+
+void raise(const base::Status& status) {
+  const py::object type = py::reinterpret_borrow<py::object>(core_error);
+  const py::object error = type(static_cast<int>(status.code), status.text);
+  error.attr("code") = static_cast<int>(status.code);
+  error.attr("text") = status.text;
+  PyErr_SetObject(core_error, error.ptr());
+  throw py::error_already_set();
+}
+
+base::Duration duration_from(double seconds, const char* name) {
+  constexpr double kCentury = 3.2e9;
+  if (!(seconds >= 0) || seconds > kCentury) {
+    throw py::value_error(base::cat(name, " must be seconds, 0 or more"));
+  }
+  return static_cast<base::Duration>(seconds * 1e9);
+}
+
+namespace {
+
+// Python sets wakeup descriptors from the main thread only. Returns the one before.
+int set_wakeup(int descriptor) {
+  const py::object set = py::module_::import("signal").attr("set_wakeup_fd");
+  return py::cast<int>(set(descriptor, py::arg("warn_on_full_buffer") = false));
+}
+
+bool on_main_thread() {
+  const py::object main = py::module_::import("threading").attr("main_thread")();
+  return py::cast<unsigned long>(main.attr("ident")) == PyThread_get_thread_ident();
+}
+
+}  // namespace
+
+void ensure_interrupts() {
+  const int ours = wakeup_descriptor();
+  if (ours < 0 || !on_main_thread()) return;
+  const int before = set_wakeup(ours);
+  if (before != ours) chain_wakeup(before);
+}
+
+void check_signals() {
+  if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+}
+
+void interruptible(std::function<void()> blocking) {
+  struct Shared {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool done = false;
+  };
+  const auto shared = std::make_shared<Shared>();
+  std::thread([shared, blocking = std::move(blocking)] {
+    blocking();
+    std::lock_guard lock(shared->mutex);
+    shared->done = true;
+    shared->changed.notify_all();
+  }).detach();
+  for (bool done = false; !done;) {
+    {
+      py::gil_scoped_release release;
+      std::unique_lock lock(shared->mutex);
+      done = shared->changed.wait_for(lock, std::chrono::milliseconds(50),
+                                      [&] { return shared->done; });
+    }
+    if (!done) check_signals();
+  }
+}
+
+namespace {
+
+py::dict handlers() {
+  py::dict out;
+  for (const Target& target : kTargetTable) {
+    out[target.name] = py::capsule(reinterpret_cast<void*>(target.handler));
+  }
+  return out;
+}
+
+void bind_tables(py::module_& module) {
+  py::dict codes, remedies, limits;
+  for (int number = 0; base::is_code(number); ++number) {
+    const auto code = static_cast<base::Code>(number);
+    codes[py::str(std::string(base::name_of(code)))] = number;
+    remedies[py::int_(number)] = text_of(base::remedy_of(code));
+  }
+  limits["leaves_max"] = base::kLeavesMax;
+  limits["round_bytes_max"] = base::kRoundBytesMax;
+  limits["tag_bytes_max"] = base::kTagBytesMax;
+  limits["peers_max"] = base::kPeersMax;
+  py::list dtypes;
+  for (const auto& [name, dtype] : kDtypeNames) dtypes.append(name);
+  module.attr("codes") = codes;
+  module.attr("remedies") = remedies;
+  module.attr("limits") = limits;
+  module.attr("dtypes") = py::tuple(dtypes);
+  module.attr("version") = JCCL_VERSION;
+  module.attr("ffi_api_version") = py::make_tuple(XLA_FFI_API_MAJOR, XLA_FFI_API_MINOR);
+}
+
+std::string explain(int number) {
+  if (!base::is_code(number)) throw py::value_error(base::cat("no code ", number));
+  return peer::describe({static_cast<base::Code>(number), ""});
+}
+
+float* floats(const py::array& array, py::ssize_t count, const char* name, bool written) {
+  if (!py::isinstance<py::array_t<float>>(array) || array.size() != count ||
+      (array.flags() & py::array::c_style) == 0 || (written && !array.writeable())) {
+    throw py::value_error(base::cat(name, " must be a writable, C-contiguous f32 array of ", count,
+                                    " elements"));
+  }
+  return static_cast<float*>(const_cast<void*>(array.data()));
+}
+
+void host_outer_step(const py::array& anchor, const std::optional<py::array>& momentum,
+                     const py::array& delta, float learning_rate, float momentum_decay,
+                     bool nesterov) {
+  OuterLeaf leaf;
+  leaf.count = static_cast<std::size_t>(anchor.size());
+  leaf.anchor_out = floats(anchor, anchor.size(), "anchor", true);
+  leaf.anchor = leaf.anchor_out;
+  leaf.delta = floats(delta, anchor.size(), "delta", false);
+  OuterKind kind = OuterKind::kSgd;
+  if (momentum) {
+    leaf.momentum_out = floats(*momentum, anchor.size(), "momentum", true);
+    leaf.momentum = leaf.momentum_out;
+    kind = nesterov ? OuterKind::kNesterov : OuterKind::kMomentum;
+  }
+  py::gil_scoped_release release;
+  outer_step(kind, {learning_rate, momentum_decay}, leaf);
+}
+
+// The parent's wakeup descriptor is a socket that the parent reads: a signal of the child must not
+// abort the parent's waits.
+void after_fork_in_child() {
+  if (on_main_thread()) set_wakeup(chained_wakeup());
+}
+
+}  // namespace
+
+}  // namespace jccl::xla_ext
+
+PYBIND11_MODULE(_core, module) {
+  using namespace jccl::xla_ext;
+  module.doc() = "The native module of jccl; import jccl instead.";
+  core_error = PyErr_NewExceptionWithDoc("jccl._core.CoreError",
+                                         "An expected fault; args are (code, text).", nullptr,
+                                         nullptr);
+  module.attr("CoreError") = py::reinterpret_borrow<py::object>(core_error);
+  bind_tables(module);
+  bind_communicator(module);
+  bind_master(module);
+  module.def("handlers", &handlers);
+  module.def("explain", &explain, py::arg("code"));
+  module.def("abort_all", [] { Registry::get().abort_all(); },
+             py::call_guard<py::gil_scoped_release>());
+  module.def("outer_step", &host_outer_step, py::arg("anchor"), py::arg("momentum").none(true),
+             py::arg("delta"), py::kw_only(), py::arg("learning_rate"),
+             py::arg("momentum_decay") = 0.0F, py::arg("nesterov") = true);
+  module.def("ensure_interrupts", &ensure_interrupts);
+  py::module_::import("os").attr("register_at_fork")(
+      py::arg("after_in_child") = py::cpp_function(&after_fork_in_child));
+}

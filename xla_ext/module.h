@@ -1,0 +1,34 @@
+// Parts of the pybind11 module `_core`, and what they share. Every function here needs the GIL.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <functional>
+#include <string>
+
+#include "base/status.h"
+#include "base/time.h"
+
+namespace jccl::xla_ext {
+
+void bind_communicator(pybind11::module_& module);
+void bind_master(pybind11::module_& module);
+
+// Raises _core.CoreError(code, text).
+[[noreturn]] void raise(const base::Status& status);
+
+// Seconds from Python; ValueError if negative, NaN or more than a century.
+base::Duration duration_from(double seconds, const char* name);
+
+// Makes Ctrl-C abort waits, where called on the main thread (Python allows it there alone); every
+// call that may block asks again, as others may have set a descriptor since. Theirs is chained.
+void ensure_interrupts();
+
+// Runs `blocking` without the GIL on a thread of its own and waits; on Ctrl-C leaves it behind and
+// raises KeyboardInterrupt. For what no communicator can abort yet.
+void interruptible(std::function<void()> blocking);
+
+// Call when a wait is over: raises KeyboardInterrupt if a signal ended it.
+void check_signals();
+
+}  // namespace jccl::xla_ext

@@ -1,0 +1,393 @@
+// Python's Communicator: options and numpy arrays in, results out, no GIL while it waits.
+#include <pybind11/stl.h>
+#include <unistd.h>
+
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+
+#include "arrays.h"
+#include "base/text.h"
+#include "module.h"
+#include "registry.h"
+
+namespace py = pybind11;
+
+namespace jccl::xla_ext {
+
+namespace {
+
+using base::Code;
+using base::Status;
+
+std::uint32_t small(const py::handle& value, const char* name) {
+  const auto number = py::cast<std::int64_t>(value);
+  if (number < 0 || number > UINT32_MAX) {
+    throw py::value_error(base::cat(name, " must be between 0 and 2^32 - 1"));
+  }
+  return static_cast<std::uint32_t>(number);
+}
+
+// Each keyword may be taken once; what is left over is the caller's typing error.
+class Keywords {
+ public:
+  explicit Keywords(const py::kwargs& kwargs) : kwargs_(kwargs) {}
+  template <typename T>
+  T take(const char* name, T fallback) {
+    taken_.insert(name);
+    return kwargs_.contains(name) ? py::cast<T>(kwargs_[name]) : fallback;
+  }
+  std::uint32_t take_small(const char* name, std::uint32_t fallback) {
+    taken_.insert(name);
+    return kwargs_.contains(name) ? small(kwargs_[name], name) : fallback;
+  }
+  base::Duration take_seconds(const char* name, double fallback) {
+    return duration_from(take<double>(name, fallback), name);
+  }
+  void finish(const char* call) const {
+    for (const auto& [key, value] : kwargs_) {
+      const auto name = py::cast<std::string>(key);
+      if (!taken_.contains(name)) {
+        throw py::type_error(base::cat(call, "() got an unexpected keyword '", name, "'"));
+      }
+    }
+  }
+
+ private:
+  const py::kwargs& kwargs_;
+  std::set<std::string> taken_;
+};
+
+peer::Collective collective_from(const std::string& name) {
+  if (name == "all_reduce") return peer::Collective::kAllReduce;
+  if (name == "all_gather") return peer::Collective::kAllGather;
+  if (name == "reduce_scatter") return peer::Collective::kReduceScatter;
+  if (name == "broadcast") return peer::Collective::kBroadcast;
+  if (name == "barrier") return peer::Collective::kBarrier;
+  throw py::value_error(base::cat("unknown collective '", name, "'"));
+}
+
+base::Digest digest_from(const std::string& hex) {
+  base::RunId bytes{};
+  base::Digest digest;
+  if (hex.empty()) return digest;
+  if (!base::from_hex(hex, &bytes)) throw py::value_error("fingerprint must be 32 hex digits");
+  std::memcpy(&digest.low, bytes.data(), 8);
+  std::memcpy(&digest.high, bytes.data() + 8, 8);
+  return digest;
+}
+
+peer::RoundOptions round_options(Keywords& keywords) {
+  peer::RoundOptions options;
+  options.tag = keywords.take<std::string>("tag", "default");
+  options.collective = collective_from(keywords.take<std::string>("collective", "all_reduce"));
+  const auto op = keywords.take<std::string>("op", "mean");
+  const auto codec = keywords.take<std::string>("codec", "none");
+  const auto known_op = collective::op_from_name(op);
+  const auto known_codec = codec::codec_from_name(codec);
+  if (!known_op) throw py::value_error(base::cat("unknown op '", op, "'"));
+  if (!known_codec) throw py::value_error(base::cat("unknown codec '", codec, "'"));
+  options.op = *known_op;
+  options.codec = *known_codec;
+  options.weight = keywords.take<double>("weight", 1.0);
+  options.root = keywords.take<bool>("root", false);
+  options.slots = keywords.take_small("slots", 0);
+  options.plan = keywords.take<std::string>("plan", "");
+  options.guard = keywords.take<bool>("guard", true);
+  options.fingerprint = digest_from(keywords.take<std::string>("fingerprint", ""));
+  options.deadline = keywords.take_seconds("deadline", 0);
+  return options;
+}
+
+std::size_t slots_of(const peer::RoundOptions& options) {
+  if (options.collective != peer::Collective::kAllGather) return 1;
+  if (options.slots == 0) throw py::value_error("all_gather needs slots=");
+  return options.slots;
+}
+
+// What Python holds. Closes when Python lets go of it, unless this is a fork of the process that
+// connected: there the threads behind it do not exist, and it is left alone.
+class Communicator {
+ public:
+  explicit Communicator(std::shared_ptr<Entry> entry) : entry_(std::move(entry)) {}
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+  ~Communicator() {
+    if (entry_->foreign()) {
+      [[maybe_unused]] auto* leaked = new std::shared_ptr<Entry>(std::move(entry_));
+      return;
+    }
+    py::gil_scoped_release release;
+    shut();
+  }
+
+  static std::unique_ptr<Communicator> connect(const py::kwargs& kwargs);
+
+  std::int64_t registry_id() const { return entry_->id(); }
+  bool closed() const { return closed_ || entry_->foreign(); }
+
+  peer::RoundResult run(const Arrays& ins, const Arrays& outs, const py::kwargs& kwargs);
+  peer::Handle start(const Arrays& ins, const std::optional<Arrays>& outs,
+                     const py::kwargs& kwargs);
+  peer::RoundResult wait(peer::Handle handle, const std::optional<Arrays>& outs);
+  bool finished(peer::Handle handle) const {
+    return !usable().ok() || entry_->comm().finished(handle);
+  }
+  peer::SyncResult sync(const Arrays& ins, const Arrays& outs, const py::kwargs& kwargs,
+                        bool publish);
+  peer::Attributes attributes() const {
+    if (entry_->foreign()) raise(usable());
+    return entry_->comm().attributes();
+  }
+  std::string digest(const std::string& tag) const {
+    if (entry_->foreign()) raise(usable());
+    return base::to_hex(entry_->comm().digest(tag));
+  }
+  std::uint64_t revision(const std::string& tag) const {
+    if (entry_->foreign()) raise(usable());
+    return entry_->comm().revision(tag);
+  }
+  std::string last_fault(const std::string& tag) const {
+    return entry_->foreign() ? usable().text : entry_->last_fault(tag);
+  }
+  std::string waiting_for() const {
+    return entry_->foreign() ? usable().text : entry_->comm().waiting_for();
+  }
+  void abort() {
+    if (!entry_->foreign()) entry_->comm().abort();
+  }
+  void close() {
+    if (entry_->foreign()) return;
+    {
+      py::gil_scoped_release release;
+      shut();
+    }
+    held_.clear();
+  }
+
+ private:
+  struct Held {
+    Arrays ins, outs;
+  };
+
+  Status usable() const {
+    if (entry_->foreign()) {
+      return {Code::kClosed,
+              "the communicator belongs to the process that connected; after a fork, connect anew"};
+    }
+    if (closed_) return {Code::kClosed, "the communicator is closed; connect anew"};
+    return {};
+  }
+  void shut() {
+    closed_ = true;
+    Registry::get().remove(entry_->id());
+    entry_->comm().close();
+  }
+
+  std::shared_ptr<Entry> entry_;
+  bool closed_ = false;
+  // Arrays of rounds under way: they must outlive the round, whatever Python drops. GIL-guarded.
+  std::map<peer::Handle, Held> held_;
+};
+
+std::unique_ptr<Communicator> Communicator::connect(const py::kwargs& kwargs) {
+  Keywords keywords(kwargs);
+  peer::ConnectOptions options;
+  options.master = keywords.take<std::string>("master", "");
+  if (options.master.empty()) throw py::value_error("master= must name host:port");
+  options.token = keywords.take<std::string>("token", "");
+  options.insecure = keywords.take<bool>("insecure", false);
+  options.site = keywords.take<std::string>("site", "");
+  options.shard = keywords.take_small("shard", 0);
+  options.shards = keywords.take_small("shards", 1);
+  options.bind = keywords.take<std::string>("bind", "");
+  options.advertise = keywords.take<std::vector<std::string>>("advertise", {});
+  options.start_peers = keywords.take_small("start_peers", 0);
+  options.stripes = keywords.take_small("stripes", 0);
+  options.chunk_bytes = keywords.take_small("chunk_bytes", 256 * 1024);
+  options.deadline = keywords.take_seconds("deadline", 300);
+  options.connect_timeout = keywords.take_seconds("connect_timeout", 30);
+  options.master_grace = keywords.take_seconds("master_grace", 60);
+  keywords.finish("connect");
+  ensure_interrupts();
+  using Outcome = base::Result<std::shared_ptr<peer::Communicator>>;
+  const auto outcome = std::make_shared<std::optional<Outcome>>();
+  interruptible([outcome, options] { *outcome = peer::Communicator::connect(options); });
+  if (!(*outcome)->ok()) raise((*outcome)->status());
+  return std::make_unique<Communicator>(Registry::get().add((*outcome)->value()));
+}
+
+peer::RoundResult Communicator::run(const Arrays& ins, const Arrays& outs,
+                                    const py::kwargs& kwargs) {
+  Keywords keywords(kwargs);
+  const peer::RoundOptions options = round_options(keywords);
+  const auto paths = keywords.take<std::vector<std::string>>("paths", {});
+  keywords.finish("run");
+  const auto leaves = leaves_from(ins, &outs, paths, slots_of(options));
+  peer::RoundResult result;
+  result.status = usable();
+  if (!result.status.ok()) return result;
+  ensure_interrupts();
+  {
+    const auto entry = entry_;  // another thread may drop this object while we wait
+    py::gil_scoped_release release;
+    result = entry->comm().run(leaves, options);
+  }
+  check_signals();
+  return result;
+}
+
+peer::Handle Communicator::start(const Arrays& ins, const std::optional<Arrays>& outs,
+                                 const py::kwargs& kwargs) {
+  Keywords keywords(kwargs);
+  const peer::RoundOptions options = round_options(keywords);
+  const auto paths = keywords.take<std::vector<std::string>>("paths", {});
+  keywords.finish("start");
+  const auto leaves = leaves_from(ins, outs ? &*outs : nullptr, paths, slots_of(options));
+  if (const Status status = usable(); !status.ok()) raise(status);
+  const auto entry = entry_;
+  std::optional<base::Result<peer::Handle>> started;
+  {
+    py::gil_scoped_release release;
+    started = entry->comm().start(leaves, options, /*stage=*/!outs);
+  }
+  if (!started->ok()) raise(started->status());
+  if (outs) {
+    held_[started->value()] = {ins, *outs};
+  } else {
+    std::vector<Shape> shapes;
+    for (const auto& leaf : leaves) shapes.push_back({leaf.dtype, leaf.count});
+    entry->opened(started->value(), options.tag, std::move(shapes));
+  }
+  return started->value();
+}
+
+peer::RoundResult Communicator::wait(peer::Handle handle, const std::optional<Arrays>& outs) {
+  peer::RoundResult result;
+  result.status = usable();
+  if (!result.status.ok()) return result;
+  const bool staged = !held_.contains(handle);
+  std::vector<void*> places;
+  if (staged && outs) {
+    std::vector<Shape> shapes;
+    for (const auto& leaf : leaves_from(*outs, &*outs, {}, 1)) {
+      shapes.push_back({leaf.dtype, leaf.count});
+    }
+    base::Tag tag;
+    result.status = entry_->take(handle, shapes, &tag);
+    if (!result.status.ok()) return result;
+    places = places_from(*outs);
+  } else if (staged) {
+    throw py::value_error("a staged round needs outputs= at wait()");
+  }
+  ensure_interrupts();
+  {
+    const auto entry = entry_;
+    py::gil_scoped_release release;
+    result = entry->comm().wait(handle, staged ? &places : nullptr);
+  }
+  if (result.status.code != Code::kBusyTag) held_.erase(handle);
+  check_signals();
+  return result;
+}
+
+peer::SyncResult Communicator::sync(const Arrays& ins, const Arrays& outs,
+                                    const py::kwargs& kwargs, bool publish) {
+  Keywords keywords(kwargs);
+  peer::SyncOptions options;
+  options.tag = keywords.take<std::string>("tag", "default");
+  if (!publish) options.source = keywords.take<bool>("source", false);
+  options.deadline = keywords.take_seconds("deadline", 0);
+  const auto paths = keywords.take<std::vector<std::string>>("paths", {});
+  keywords.finish(publish ? "publish" : "sync_state");
+  const auto leaves = leaves_from(ins, &outs, paths, 1);
+  peer::SyncResult result;
+  result.status = usable();
+  if (!result.status.ok()) return result;
+  ensure_interrupts();
+  {
+    const auto entry = entry_;
+    py::gil_scoped_release release;
+    result = publish ? entry->comm().publish(leaves, options)
+                     : entry->comm().sync_state(leaves, options);
+  }
+  check_signals();
+  return result;
+}
+
+void bind_results(py::module_& module) {
+  using peer::RoundResult;
+  py::class_<RoundResult>(module, "RoundResult")
+      .def_property_readonly("code",
+                             [](const RoundResult& r) { return static_cast<int>(r.status.code); })
+      .def_property_readonly("text", [](const RoundResult& r) { return r.status.text; })
+      .def_readonly("n", &RoundResult::n)
+      .def_readonly("world", &RoundResult::world)
+      .def_readonly("epoch", &RoundResult::epoch)
+      .def_readonly("attempts", &RoundResult::attempts)
+      .def_readonly("contributors", &RoundResult::contributors)
+      .def_readonly("weights", &RoundResult::weights)
+      .def_readonly("sent_bytes", &RoundResult::sent_bytes)
+      .def_readonly("received_bytes", &RoundResult::received_bytes)
+      .def_readonly("scatter_first", &RoundResult::scatter_first)
+      .def_readonly("scatter_count", &RoundResult::scatter_count)
+      .def_property_readonly(
+          "elapsed", [](const RoundResult& r) { return static_cast<double>(r.elapsed) * 1e-9; });
+  using peer::SyncResult;
+  py::class_<SyncResult>(module, "SyncResult")
+      .def_property_readonly("code",
+                             [](const SyncResult& r) { return static_cast<int>(r.status.code); })
+      .def_property_readonly("text", [](const SyncResult& r) { return r.status.text; })
+      .def_readonly("revision", &SyncResult::revision)
+      .def_property_readonly("digest", [](const SyncResult& r) { return base::to_hex(r.digest); })
+      .def_readonly("replaced", &SyncResult::replaced);
+  using peer::Attributes;
+  py::class_<Attributes>(module, "Attributes")
+      .def_property_readonly("run_id", [](const Attributes& a) { return base::to_hex(a.run); })
+      .def_readonly("id", &Attributes::id)
+      .def_readonly("incarnation", &Attributes::incarnation)
+      .def_readonly("epoch", &Attributes::epoch)
+      .def_readonly("world", &Attributes::world)
+      .def_readonly("sites", &Attributes::sites)
+      .def_readonly("sent_bytes", &Attributes::sent_bytes)
+      .def_readonly("received_bytes", &Attributes::received_bytes)
+      .def_readonly("rounds_committed", &Attributes::rounds_committed)
+      .def_readonly("rounds_retried", &Attributes::rounds_retried)
+      .def_readonly("listen", &Attributes::listen);
+}
+
+}  // namespace
+
+void bind_communicator(py::module_& module) {
+  bind_results(module);
+  py::class_<Communicator>(module, "Communicator")
+      .def_static("connect", [](const py::kwargs& kwargs) { return Communicator::connect(kwargs); })
+      .def_property_readonly("registry_id", &Communicator::registry_id)
+      .def_property_readonly("closed", &Communicator::closed)
+      .def("run", &Communicator::run, py::arg("inputs"), py::arg("outputs"))
+      .def("start", &Communicator::start, py::arg("inputs"), py::arg("outputs") = py::none())
+      .def("wait", &Communicator::wait, py::arg("handle"), py::arg("outputs") = py::none())
+      .def("finished", &Communicator::finished, py::arg("handle"))
+      .def(
+          "sync_state",
+          [](Communicator& self, const Arrays& ins, const Arrays& outs, const py::kwargs& kwargs) {
+            return self.sync(ins, outs, kwargs, false);
+          },
+          py::arg("inputs"), py::arg("outputs"))
+      .def(
+          "publish",
+          [](Communicator& self, const Arrays& ins, const Arrays& outs, const py::kwargs& kwargs) {
+            return self.sync(ins, outs, kwargs, true);
+          },
+          py::arg("inputs"), py::arg("outputs"))
+      .def("attributes", &Communicator::attributes)
+      .def("digest", &Communicator::digest, py::arg("tag") = "default")
+      .def("revision", &Communicator::revision, py::arg("tag") = "default")
+      .def("last_fault", &Communicator::last_fault, py::arg("tag") = "default")
+      .def("waiting_for", &Communicator::waiting_for)
+      .def("abort", &Communicator::abort, py::call_guard<py::gil_scoped_release>())
+      .def("close", &Communicator::close);
+}
+
+}  // namespace jccl::xla_ext

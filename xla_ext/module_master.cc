@@ -1,0 +1,105 @@
+// Python's Master (embedded), the status question to a master elsewhere, and fresh tokens.
+#include <memory>
+#include <optional>
+
+#include "base/text.h"
+#include "master/ask.h"
+#include "master/master.h"
+#include "module.h"
+
+namespace py = pybind11;
+
+namespace jccl::xla_ext {
+
+namespace {
+
+class Master {
+ public:
+  explicit Master(std::unique_ptr<master::Master> master) : master_(std::move(master)) {}
+  ~Master() { stop(); }
+  Master(const Master&) = delete;
+  Master& operator=(const Master&) = delete;
+
+  const master::Master& held() const { return *master_; }
+  void stop() {
+    py::gil_scoped_release release;
+    master_->stop();
+  }
+
+ private:
+  std::unique_ptr<master::Master> master_;
+};
+
+struct MasterArguments {
+  std::string bind, store, token;
+  bool insecure = false;
+  std::uint32_t start_peers = 1, min_peers = 1;
+  double silence = 3.0;
+  std::string history;
+};
+
+std::unique_ptr<Master> start_master(const MasterArguments& arguments) {
+  master::MasterConfig config;
+  config.bind = arguments.bind;
+  config.store = arguments.store;
+  config.token = arguments.token;
+  config.insecure = arguments.insecure;
+  config.start_peers = arguments.start_peers;
+  config.min_peers = arguments.min_peers;
+  config.silence = duration_from(arguments.silence, "silence");
+  config.history = arguments.history;
+  std::optional<base::Result<std::unique_ptr<master::Master>>> started;
+  {
+    py::gil_scoped_release release;
+    started = master::Master::start(config);
+  }
+  if (!started->ok()) raise(started->status());
+  return std::make_unique<Master>(std::move(started->value()));
+}
+
+std::string query_status(const std::string& address, const std::string& token, bool insecure,
+                         double timeout) {
+  master::AskOptions options;
+  options.master = address;
+  options.token = token;
+  options.insecure = insecure;
+  options.time_max = duration_from(timeout, "timeout");
+  const auto answer = std::make_shared<std::optional<base::Result<std::string>>>();
+  interruptible([answer, options] { *answer = master::ask_status(options); });
+  if (!(*answer)->ok()) raise((*answer)->status());
+  return (*answer)->value();
+}
+
+std::string new_token() {
+  const auto token = master::new_token_text();
+  if (!token.ok()) raise(token.status());
+  return token.value();
+}
+
+}  // namespace
+
+void bind_master(py::module_& module) {
+  py::class_<Master>(module, "Master")
+      .def_static(
+          "start",
+          [](std::string bind, std::string store, std::string token, bool insecure,
+             std::uint32_t start_peers, std::uint32_t min_peers, double silence,
+             std::string history) {
+            return start_master({std::move(bind), std::move(store), std::move(token), insecure,
+                                 start_peers, min_peers, silence, std::move(history)});
+          },
+          py::kw_only(), py::arg("bind") = "127.0.0.1:0", py::arg("store") = "memory:",
+          py::arg("token") = "", py::arg("insecure") = false, py::arg("start_peers") = 1,
+          py::arg("min_peers") = 1, py::arg("silence") = 3.0, py::arg("history") = "")
+      .def_property_readonly("address", [](const Master& m) { return m.held().address(); })
+      .def_property_readonly("token", [](const Master& m) { return m.held().token(); })
+      .def_property_readonly("run_id", [](const Master& m) { return m.held().run_id(); })
+      .def("status_json", [](const Master& m) { return m.held().status_json(); },
+           py::call_guard<py::gil_scoped_release>())
+      .def("stop", &Master::stop);
+  module.def("query_status", &query_status, py::arg("master"), py::kw_only(),
+             py::arg("token") = "", py::arg("insecure") = false, py::arg("timeout") = 5.0);
+  module.def("new_token", &new_token);
+}
+
+}  // namespace jccl::xla_ext

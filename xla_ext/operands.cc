@@ -1,0 +1,136 @@
+#include "operands.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace jccl::xla_ext {
+
+namespace ffi = xla::ffi;
+using codec::Dtype;
+
+std::optional<Dtype> dtype_of(ffi::DataType type) {
+  switch (type) {
+    case ffi::DataType::F32:
+      return Dtype::kF32;
+    case ffi::DataType::F64:
+      return Dtype::kF64;
+    case ffi::DataType::BF16:
+      return Dtype::kBf16;
+    case ffi::DataType::F16:
+      return Dtype::kF16;
+    case ffi::DataType::S8:
+      return Dtype::kI8;
+    case ffi::DataType::S16:
+      return Dtype::kI16;
+    case ffi::DataType::S32:
+      return Dtype::kI32;
+    case ffi::DataType::S64:
+      return Dtype::kI64;
+    case ffi::DataType::U8:
+      return Dtype::kU8;
+    case ffi::DataType::U16:
+      return Dtype::kU16;
+    case ffi::DataType::U32:
+      return Dtype::kU32;
+    case ffi::DataType::U64:
+      return Dtype::kU64;
+    default:
+      return std::nullopt;
+  }
+}
+
+namespace {
+
+template <typename Buffer>
+std::optional<View> view_of(Buffer& buffer) {
+  const auto dtype = dtype_of(buffer.element_type());
+  if (!dtype) return std::nullopt;
+  return View{*dtype, static_cast<std::uint64_t>(buffer.element_count()), buffer.untyped_data()};
+}
+
+}  // namespace
+
+std::optional<View> operand(const ffi::RemainingArgs& args, std::size_t at) {
+  if (at >= args.size()) return std::nullopt;
+  auto buffer = args.get<ffi::AnyBuffer>(at);
+  if (!buffer.has_value()) return std::nullopt;
+  return view_of(buffer.value());
+}
+
+std::optional<View> result(const ffi::RemainingRets& rets, std::size_t at) {
+  if (at >= rets.size()) return std::nullopt;
+  auto buffer = rets.get<ffi::AnyBuffer>(at);
+  if (!buffer.has_value()) return std::nullopt;
+  return view_of(*buffer.value());
+}
+
+std::string text_attribute(const ffi::Dictionary& attributes, std::string_view name) {
+  return std::string(attribute<std::string_view>(attributes, name, ""));
+}
+
+std::optional<Payload> payload(const ffi::RemainingArgs& args, std::size_t first_arg,
+                               const ffi::RemainingRets& rets, std::size_t first_ret,
+                               std::size_t count) {
+  Payload out;
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto from = operand(args, first_arg + i);
+    const auto to = result(rets, first_ret + i);
+    if (!from || !to || from->dtype != to->dtype) return std::nullopt;
+    out.in.push_back(*from);
+    out.out.push_back(*to);
+  }
+  return out;
+}
+
+std::vector<peer::Leaf> Payload::leaves(const std::string& paths) const {
+  std::vector<peer::Leaf> out_leaves;
+  out_leaves.reserve(in.size());
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < in.size(); ++i) {
+    const std::size_t end = std::min(paths.find('\n', at), paths.size());
+    peer::Leaf leaf;
+    leaf.dtype = in[i].dtype;
+    leaf.count = in[i].count;
+    leaf.in = in[i].data;
+    leaf.out = out[i].data;
+    leaf.path = paths.substr(at, end - at);
+    out_leaves.push_back(std::move(leaf));
+    at = std::min(end + 1, paths.size());
+  }
+  return out_leaves;
+}
+
+std::vector<Shape> Payload::shapes() const {
+  std::vector<Shape> all;
+  for (const View& view : in) all.push_back({view.dtype, view.count});
+  return all;
+}
+
+void Payload::keep_input() const {
+  for (std::size_t i = 0; i < in.size(); ++i) {
+    if (out[i].data == in[i].data || out[i].bytes() == 0) continue;
+    if (out[i].bytes() == in[i].bytes()) {
+      std::memcpy(out[i].data, in[i].data, in[i].bytes());
+    } else {
+      std::memset(out[i].data, 0, out[i].bytes());  // all_gather: no slot is valid
+    }
+  }
+}
+
+void put_status(const View& status, base::Code code, std::uint64_t world, std::uint64_t epoch,
+                std::uint64_t attempts) {
+  const auto word = [](std::uint64_t value) {
+    return static_cast<std::int32_t>(std::min<std::uint64_t>(value, INT32_MAX));
+  };
+  auto* words = static_cast<std::int32_t*>(status.data);
+  words[0] = static_cast<std::int32_t>(code);
+  words[1] = word(world);
+  words[2] = word(epoch);
+  words[3] = word(attempts);
+}
+
+void put_status(const View& status, const peer::RoundResult& result) {
+  put_status(status, result.status.code, result.world, result.epoch, result.attempts);
+}
+
+}  // namespace jccl::xla_ext

@@ -1,0 +1,58 @@
+// Between XLA's operand lists and the communicator's leaves: dtypes, paths, status words, and what
+// a payload is when a round did not commit. Used by the CPU handlers; runs on XLA's threads.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "peer/communicator.h"
+#include "registry.h"
+#include "xla/ffi/api/ffi.h"
+
+namespace jccl::xla_ext {
+
+std::optional<codec::Dtype> dtype_of(xla::ffi::DataType type);
+
+// An operand or a result, by position. `data` may be null when count is 0.
+struct View {
+  codec::Dtype dtype = codec::Dtype::kF32;
+  std::uint64_t count = 0;
+  void* data = nullptr;
+  std::size_t bytes() const { return count * codec::size_of(dtype); }
+};
+std::optional<View> operand(const xla::ffi::RemainingArgs& args, std::size_t at);
+std::optional<View> result(const xla::ffi::RemainingRets& rets, std::size_t at);
+
+template <typename T>
+T attribute(const xla::ffi::Dictionary& attributes, std::string_view name, T fallback) {
+  const auto held = attributes.get<T>(name);
+  return held.has_value() ? held.value() : fallback;
+}
+std::string text_attribute(const xla::ffi::Dictionary& attributes, std::string_view name);
+
+// First `count` operands and results as leaves; nullopt if a type is not one of ours.
+struct Payload {
+  std::vector<View> in, out;
+  std::vector<peer::Leaf> leaves(const std::string& paths) const;
+  std::vector<Shape> shapes() const;
+  void keep_input() const;  // out <- in; what does not fit in's size is zeroed
+};
+std::optional<Payload> payload(const xla::ffi::RemainingArgs& args, std::size_t first_arg,
+                               const xla::ffi::RemainingRets& rets, std::size_t first_ret,
+                               std::size_t count);
+
+// The outputs of the call hold the round's result: also for a peer whose own contribution was left
+// out by the guard.
+constexpr bool holds_result(base::Code code) {
+  return code == base::Code::kOk || code == base::Code::kGuard;
+}
+
+// (code, world, epoch, attempts)
+void put_status(const View& status, base::Code code, std::uint64_t world = 0,
+                std::uint64_t epoch = 0, std::uint64_t attempts = 0);
+void put_status(const View& status, const peer::RoundResult& result);
+
+}  // namespace jccl::xla_ext

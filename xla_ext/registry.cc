@@ -1,0 +1,113 @@
+#include "registry.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include "base/text.h"
+
+namespace jccl::xla_ext {
+
+using base::Code;
+using base::Status;
+
+Entry::Entry(std::shared_ptr<peer::Communicator> communicator, std::int64_t id)
+    : communicator_(std::move(communicator)), id_(id), pid_(getpid()) {}
+
+bool Entry::foreign() const { return getpid() != pid_; }
+
+Status Entry::enter(const base::Tag& tag, std::int64_t execution, std::int32_t device) {
+  std::lock_guard lock(mutex_);
+  const auto [at, fresh] = calls_.try_emplace(tag, LocalCall{execution, device});
+  if (!fresh && at->second.execution == execution && at->second.device != device) {
+    return {Code::kLocalSkew,
+            base::cat("tag '", tag, "': local devices ", at->second.device, " and ", device,
+                      " both called it in one execution; reduce over the local devices first and "
+                      "call from a program that runs on one of them")};
+  }
+  at->second = {execution, device};
+  return {};
+}
+
+void Entry::note(const base::Tag& tag, const Status& status) {
+  if (status.ok()) return;
+  std::lock_guard lock(mutex_);
+  faults_[tag] = peer::describe(status);
+}
+
+std::string Entry::last_fault(const base::Tag& tag) const {
+  std::lock_guard lock(mutex_);
+  const auto at = faults_.find(tag);
+  return at == faults_.end() ? std::string() : at->second;
+}
+
+void Entry::opened(peer::Handle handle, const base::Tag& tag, std::vector<Shape> shapes) {
+  std::lock_guard lock(mutex_);
+  open_[handle] = {tag, std::move(shapes)};
+}
+
+Status Entry::take(peer::Handle handle, const std::vector<Shape>& shapes, base::Tag* tag) {
+  std::lock_guard lock(mutex_);
+  const auto at = open_.find(handle);
+  if (at == open_.end()) {
+    return {Code::kUnknownTag, base::cat("handle ", handle, " names no round that was started")};
+  }
+  if (at->second.shapes != shapes) {
+    return {Code::kInvalid, base::cat("done() of tag '", at->second.tag,
+                                      "' was given other leaves than its start()")};
+  }
+  *tag = at->second.tag;
+  open_.erase(at);
+  return {};
+}
+
+namespace {
+Registry* instance = nullptr;
+}
+
+Registry& Registry::get() {
+  static const bool made = [] {
+    instance = new Registry(1);
+    pthread_atfork(nullptr, nullptr, &Registry::after_fork_in_child);
+    return true;
+  }();
+  (void)made;
+  return *instance;
+}
+
+// Only this thread exists in the child, and the old registry's mutex may be held by one that does
+// not: leave it where it is. Reading `next_` unlocked is safe enough, as ids only have to differ.
+void Registry::after_fork_in_child() { instance = new Registry(instance->next_ + 1000); }
+
+std::shared_ptr<Entry> Registry::add(std::shared_ptr<peer::Communicator> communicator) {
+  std::lock_guard lock(mutex_);
+  const std::int64_t id = next_++;
+  auto entry = std::make_shared<Entry>(std::move(communicator), id);
+  entries_[id] = entry;
+  return entry;
+}
+
+std::shared_ptr<Entry> Registry::find(std::int64_t id) const {
+  std::lock_guard lock(mutex_);
+  const auto at = entries_.find(id);
+  return at == entries_.end() ? nullptr : at->second;
+}
+
+void Registry::remove(std::int64_t id) {
+  std::shared_ptr<Entry> last;  // destroyed after the lock: it may close the communicator
+  std::lock_guard lock(mutex_);
+  const auto at = entries_.find(id);
+  if (at == entries_.end()) return;
+  last = std::move(at->second);
+  entries_.erase(at);
+}
+
+void Registry::abort_all() {
+  std::vector<std::shared_ptr<Entry>> all;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [id, entry] : entries_) all.push_back(entry);
+  }
+  for (const auto& entry : all) entry->comm().abort();
+}
+
+}  // namespace jccl::xla_ext

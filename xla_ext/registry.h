@@ -1,0 +1,85 @@
+// Communicators by number, so that a compiled program can name one by an int64 attribute: XLA's own
+// per-call state is not portable between versions. Ids are never reused in a process. After a fork
+// the child starts with an empty registry (the threads behind the entries exist only in the parent),
+// so its calls find nothing and answer kClosed. Never destroyed: a handler may still run at exit.
+// Called from any thread.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "peer/communicator.h"
+
+namespace jccl::xla_ext {
+
+// What a program's done() must match, kept from its start(): size of every leaf.
+struct Shape {
+  codec::Dtype dtype = codec::Dtype::kF32;
+  std::uint64_t count = 0;
+  bool operator==(const Shape&) const = default;
+};
+
+class Entry {
+ public:
+  Entry(std::shared_ptr<peer::Communicator> communicator, std::int64_t id);
+
+  peer::Communicator& comm() const { return *communicator_; }
+  std::int64_t id() const { return id_; }
+  bool foreign() const;  // made in another process (fork): must not be touched
+
+  // kLocalSkew if another device of this process has called the same tag in the same execution.
+  // Joining the local devices is not built yet, and taking the calls for rounds of their own would
+  // add up different shards.
+  base::Status enter(const base::Tag& tag, std::int64_t execution, std::int32_t device);
+
+  void note(const base::Tag& tag, const base::Status& status);  // keeps faults, drops the rest
+  std::string last_fault(const base::Tag& tag) const;
+
+  void opened(peer::Handle handle, const base::Tag& tag, std::vector<Shape> shapes);
+  // Takes an open handle out. kUnknownTag: there is none; kInvalid: its leaves are others.
+  base::Status take(peer::Handle handle, const std::vector<Shape>& shapes, base::Tag* tag);
+
+ private:
+  struct LocalCall {
+    std::int64_t execution = 0;
+    std::int32_t device = 0;
+  };
+  struct Open {
+    base::Tag tag;
+    std::vector<Shape> shapes;
+  };
+
+  const std::shared_ptr<peer::Communicator> communicator_;
+  const std::int64_t id_;
+  const pid_t pid_;
+  mutable std::mutex mutex_;
+  std::map<base::Tag, LocalCall> calls_;
+  std::map<base::Tag, std::string> faults_;
+  std::map<peer::Handle, Open> open_;
+};
+
+class Registry {
+ public:
+  static Registry& get();
+  std::shared_ptr<Entry> add(std::shared_ptr<peer::Communicator> communicator);
+  std::shared_ptr<Entry> find(std::int64_t id) const;  // null: closed, unknown, or of the parent
+  void remove(std::int64_t id);
+  void abort_all();
+
+ private:
+  explicit Registry(std::int64_t next) : next_(next) {}
+  static void after_fork_in_child();
+
+  mutable std::mutex mutex_;
+  std::int64_t next_;
+  std::map<std::int64_t, std::shared_ptr<Entry>> entries_;
+};
+
+}  // namespace jccl::xla_ext
