@@ -11,13 +11,13 @@
 #define SECOND ((int64_t)1000000000)
 #define COUNT 1000
 
-#define CHECK(condition)                                                                  \
-  do {                                                                                    \
-    if (!(condition)) {                                                                   \
+#define CHECK(condition)                                                               \
+  do {                                                                                 \
+    if (!(condition)) {                                                                \
       fprintf(stderr, "%s:%d: %s\n  last error: %s\n", __FILE__, __LINE__, #condition, \
-              jccl_last_error());                                                         \
-      _Exit(1);                                                                           \
-    }                                                                                     \
+              jccl_last_error());                                                      \
+      _Exit(1);                                                                        \
+    }                                                                                  \
   } while (0)
 
 #define CHECK_CODE(expected, call)                                                           \

@@ -135,8 +135,7 @@ int32_t jccl_waiting_for(const jccl_comm* comm, char* text, size_t* size) {
   });
 }
 
-int32_t jccl_state(const jccl_comm* comm, const char* tag, uint64_t* revision,
-                   uint64_t digest[2]) {
+int32_t jccl_state(const jccl_comm* comm, const char* tag, uint64_t* revision, uint64_t digest[2]) {
   return capi::guarded("jccl_state", [&]() -> Status {
     if (comm == nullptr) return capi::null_comm();
     const std::string name = capi::text_or(tag, "default");

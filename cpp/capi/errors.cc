@@ -49,12 +49,18 @@ static_assert(JCCL_CODE_COUNT == 0 JCCL_CODES(X), "a code of base/codes.h is not
 
 const char* name_of(base::Remedy remedy) {
   switch (remedy) {
-    case base::Remedy::kNone: return "none";
-    case base::Remedy::kRetry: return "retry";
-    case base::Remedy::kReconnect: return "reconnect";
-    case base::Remedy::kResync: return "resync";
-    case base::Remedy::kFix: return "fix";
-    case base::Remedy::kReport: return "report";
+    case base::Remedy::kNone:
+      return "none";
+    case base::Remedy::kRetry:
+      return "retry";
+    case base::Remedy::kReconnect:
+      return "reconnect";
+    case base::Remedy::kResync:
+      return "resync";
+    case base::Remedy::kFix:
+      return "fix";
+    case base::Remedy::kReport:
+      return "report";
   }
   return "report";
 }

@@ -47,8 +47,9 @@ Status read_struct(const Struct* given, const char* name, Struct* out) {
     return invalid(base::cat(name, ".struct_size is not set; use its _INIT macro"));
   }
   if (given->struct_size > sizeof(Struct)) {
-    return {Code::kVersion, base::cat(name, " has ", given->struct_size, " bytes, this library knows ",
-                                      sizeof(Struct), ": it is older than the header")};
+    return {Code::kVersion,
+            base::cat(name, " has ", given->struct_size, " bytes, this library knows ",
+                      sizeof(Struct), ": it is older than the header")};
   }
   const std::size_t size = given->struct_size;
   std::memcpy(static_cast<void*>(out), given, size);

@@ -49,8 +49,8 @@ Status read_array(const jccl_array& from, std::size_t index, peer::Leaf* leaf) {
   const auto dtype = is_byte(from.dtype)
                          ? codec::dtype_from_number(static_cast<std::uint8_t>(from.dtype))
                          : std::nullopt;
-  const std::string name = from.path != nullptr ? std::string(from.path)
-                                                : base::cat("array ", index);
+  const std::string name =
+      from.path != nullptr ? std::string(from.path) : base::cat("array ", index);
   if (!dtype) return invalid(base::cat(name, ": unknown dtype ", from.dtype));
   if (from.count > 0 && (from.in == nullptr || from.out == nullptr)) {
     return invalid(base::cat(name, ": in or out is NULL"));
@@ -210,9 +210,7 @@ Status synchronise(jccl_comm* comm, SyncCall how, const jccl_array* arrays, std:
   return done.status;
 }
 
-bool is_collective(int32_t number) {
-  return number >= JCCL_ALL_REDUCE && number <= JCCL_BARRIER;
-}
+bool is_collective(int32_t number) { return number >= JCCL_ALL_REDUCE && number <= JCCL_BARRIER; }
 
 }  // namespace
 }  // namespace jccl::capi
@@ -267,8 +265,8 @@ int32_t jccl_start(jccl_comm* comm, int32_t collective, const jccl_array* arrays
       return capi::invalid(jccl::base::cat("unknown collective ", collective));
     }
     capi::Call call;
-    const Status status = capi::read_call(comm, static_cast<Collective>(collective), arrays, count,
-                                          options, &call);
+    const Status status =
+        capi::read_call(comm, static_cast<Collective>(collective), arrays, count, options, &call);
     if (!status.ok()) return status;
     const auto started = comm->held->start(call.leaves, call.options);
     if (!started.ok()) return started.status();

@@ -10,7 +10,7 @@
 namespace jccl::collective {
 
 enum class HintKind : std::uint8_t {
-  kAuto = 0,     // the master chooses among plans of the default result class
+  kAuto = 0,  // the master chooses among plans of the default result class
   kDirect = 1,
   kRing = 2,
   kGather = 3,   // every contributor owns its own data (all_gather)

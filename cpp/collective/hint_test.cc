@@ -15,8 +15,8 @@ TEST(HintTest, every_kind_comes_back_as_it_went) {
 }
 
 TEST(HintTest, anything_else_is_refused) {
-  for (const base::Bytes& bytes : {base::Bytes{}, base::Bytes{5}, base::Bytes{255},
-                                   base::Bytes{1, 0}}) {
+  for (const base::Bytes& bytes :
+       {base::Bytes{}, base::Bytes{5}, base::Bytes{255}, base::Bytes{1, 0}}) {
     EXPECT_EQ(decode_hint(bytes).status().code, base::Code::kInvalid);
   }
 }

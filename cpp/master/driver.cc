@@ -131,7 +131,8 @@ Status Master::Driver::listen() {
   return {};
 }
 
-// The port comes before the new epoch: a master that can't serve must leave no trace in the journal.
+// The port comes before the new epoch: a master that can't serve must leave no trace in the
+// journal.
 Status Master::Driver::open() {
   started_ = loop_.now();
   last_time_ = started_;

@@ -31,11 +31,11 @@ class Master::Driver {
   explicit Driver(MasterConfig config);
   ~Driver();
 
-  base::Status open();  // store, journal, machine, listener, thread
-  void stop();          // any thread but the loop's
-  std::string status();             // any thread
-  void evict(std::string site);     // any thread
-  base::Status failure() const;     // any thread
+  base::Status open();           // store, journal, machine, listener, thread
+  void stop();                   // any thread but the loop's
+  std::string status();          // any thread
+  void evict(std::string site);  // any thread
+  base::Status failure() const;  // any thread
   const std::string& address() const { return address_; }
   const std::string& run_text() const { return run_text_; }
   const std::string& token() const { return config_.token; }
@@ -103,8 +103,8 @@ class Master::Driver {
   bool pump_posted_ = false;
   net::TimerId alarm_ = 0;
   base::Time alarm_due_ = base::kNever;
-  base::Time last_time_ = 0;      // of the machine's clock
-  base::Duration stalled_ = 0;    // time the machine's clock did not count
+  base::Time last_time_ = 0;    // of the machine's clock
+  base::Duration stalled_ = 0;  // time the machine's clock did not count
   bool after_stall_ = false, put_off_ = false;
   std::uint64_t next_probe_ = 1;
   std::map<std::uint64_t, std::unique_ptr<net::Probe>> probes_;

@@ -110,8 +110,8 @@ void Master::Driver::send(const protocol::MasterSend& message) {
   if (std::holds_alternative<wire::Welcome>(message.message)) stream.authenticated();
   const Status sent = stream.send(wire::encode(message.message));
   if (sent.ok() || sent.code == Code::kClosed) return;
-  log(cat("connection closed, ", wire::name_of(message.message), " could not be queued: ",
-          sent.text));
+  log(cat("connection closed, ", wire::name_of(message.message),
+          " could not be queued: ", sent.text));
   retire(message.conn, false);
   enqueue(protocol::ConnClosed{message.conn});
 }
@@ -124,11 +124,11 @@ void Master::Driver::start_probe(wire::Incarnation incarnation,
     if (address.ok()) listeners.push_back(address.value());
   }
   const std::uint64_t id = next_probe_++;
-  probes_[id] = net::probe(loop_, std::move(listeners), kProbeMax,
-                           [this, id, incarnation](bool refused) {
-                             loop_.post([this, id] { probes_.erase(id); });
-                             enqueue(protocol::ProbeAnswer{incarnation, refused});
-                           });
+  probes_[id] =
+      net::probe(loop_, std::move(listeners), kProbeMax, [this, id, incarnation](bool refused) {
+        loop_.post([this, id] { probes_.erase(id); });
+        enqueue(protocol::ProbeAnswer{incarnation, refused});
+      });
 }
 
 void Master::Driver::arm(base::Time wake) {

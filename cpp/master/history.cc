@@ -1,11 +1,10 @@
 // Appends history lines to a file, flushed line by line.
 #include "master/history.h"
 
+#include <boost/json.hpp>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
-
-#include <boost/json.hpp>
 
 #include "base/text.h"
 
@@ -43,8 +42,7 @@ Status History::write(const std::vector<protocol::HistoryLine>& lines, base::Tim
   const double seconds = static_cast<double>(now - origin_) / 1e9;
   for (const auto& line : lines) {
     const std::string text = history_json(line, seconds) + "\n";
-    if (std::fwrite(text.data(), 1, text.size(), file_) == text.size() &&
-        std::fflush(file_) == 0) {
+    if (std::fwrite(text.data(), 1, text.size(), file_) == text.size() && std::fflush(file_) == 0) {
       continue;
     }
     const Status status{Code::kIo, base::cat("history ends here: ", std::strerror(errno))};

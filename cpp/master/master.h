@@ -27,8 +27,8 @@ struct MasterConfig {
   base::Duration reset_grace = 200 * base::kMillisecond;
   base::Duration restart_grace = 60 * base::kSecond;
   base::Duration hello_max = 5 * base::kSecond;  // from accept to a valid hello
-  std::string history;                           // JSON lines are appended to this file; empty: none
-  std::function<void(const std::string&)> log;   // one line at a time; empty: standard error
+  std::string history;                          // JSON lines are appended to this file; empty: none
+  std::function<void(const std::string&)> log;  // one line at a time; empty: standard error
   // The master stopped serving by itself (its journal failed). At most once, on its thread; may
   // not call stop().
   std::function<void(const base::Status&)> on_failure;
@@ -48,9 +48,9 @@ class Master {
   const std::string& token() const;    // empty without one
   // One JSON object: what each peer and tag stands at and waits for.
   std::string status_json() const;
-  base::Status failure() const;               // ok while serving
-  void evict_site(const std::string& site);   // the operator's wish
-  void stop();                                // idempotent; peers see the connection end
+  base::Status failure() const;              // ok while serving
+  void evict_site(const std::string& site);  // the operator's wish
+  void stop();                               // idempotent; peers see the connection end
 
   class Driver;
 

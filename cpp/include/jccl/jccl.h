@@ -27,7 +27,8 @@ extern "C" {
 #define JCCL_VERSION_MINOR 1
 #define JCCL_VERSION_PATCH 0
 
-/* ---- codes ------------------------------------------------------------------------------------ */
+/* ---- codes ------------------------------------------------------------------------------------
+ */
 
 /* Each has one remedy, see jccl_code_remedy(). Numbers are never reused. */
 enum jccl_code {
@@ -76,7 +77,8 @@ JCCL_EXPORT const char* jccl_version(void);
  * entry and the length with the 0 on return; too little room is LIMIT and `size` says how much is
  * needed. `text` may be NULL when the room is 0. */
 
-/* ---- master ----------------------------------------------------------------------------------- */
+/* ---- master -----------------------------------------------------------------------------------
+ */
 
 typedef struct jccl_master jccl_master;
 
@@ -112,7 +114,8 @@ JCCL_EXPORT int32_t jccl_master_evict(jccl_master* master, const char* site);
 /* A fresh token for a fresh run. Codes: OK, LIMIT, INVALID, IO. */
 JCCL_EXPORT int32_t jccl_new_token(char* text, size_t* size);
 
-/* ---- joining and leaving ---------------------------------------------------------------------- */
+/* ---- joining and leaving ----------------------------------------------------------------------
+ */
 
 typedef struct jccl_comm jccl_comm;
 
@@ -147,19 +150,30 @@ JCCL_EXPORT void jccl_free(jccl_comm* comm);
 /* Ends every wait with ABORTED (or IN_DOUBT); the communicator stays usable. Codes: OK, INVALID. */
 JCCL_EXPORT int32_t jccl_abort(jccl_comm* comm);
 
-/* ---- rounds ----------------------------------------------------------------------------------- */
+/* ---- rounds -----------------------------------------------------------------------------------
+ */
 
 enum jccl_dtype {
-  JCCL_F32 = 1, JCCL_F64, JCCL_BF16, JCCL_F16,
-  JCCL_I8, JCCL_I16, JCCL_I32, JCCL_I64,
-  JCCL_U8, JCCL_U16, JCCL_U32, JCCL_U64
+  JCCL_F32 = 1,
+  JCCL_F64,
+  JCCL_BF16,
+  JCCL_F16,
+  JCCL_I8,
+  JCCL_I16,
+  JCCL_I32,
+  JCCL_I64,
+  JCCL_U8,
+  JCCL_U16,
+  JCCL_U32,
+  JCCL_U64
 };
 enum jccl_op { JCCL_SUM = 1, JCCL_MEAN, JCCL_MIN, JCCL_MAX, JCCL_PROD };
-enum jccl_codec { /* how an array travels */
-  JCCL_CODEC_NONE = 0, /* as its dtype */
-  JCCL_CODEC_BF16 = 1,
-  JCCL_CODEC_FP16 = 2,
-  JCCL_CODEC_INT8 = 3 /* blocks of 256 with an f32 scale: 3.94 times fewer bytes than f32 */
+enum jccl_codec {                      /* how an array travels */
+                  JCCL_CODEC_NONE = 0, /* as its dtype */
+                  JCCL_CODEC_BF16 = 1,
+                  JCCL_CODEC_FP16 = 2,
+                  JCCL_CODEC_INT8 =
+                      3 /* blocks of 256 with an f32 scale: 3.94 times fewer bytes than f32 */
 };
 enum jccl_collective {
   JCCL_ALL_REDUCE = 1,
@@ -169,12 +183,13 @@ enum jccl_collective {
   JCCL_BARRIER = 5
 };
 
-/* `in` is read; `out` is written only when the round commits (see out_private). They may be the same memory, or not
- * overlap at all, and stay valid until the call (or the wait of its handle) returned. */
+/* `in` is read; `out` is written only when the round commits (see out_private). They may be the
+ * same memory, or not overlap at all, and stay valid until the call (or the wait of its handle)
+ * returned. */
 typedef struct {
-  int32_t dtype;         /* enum jccl_dtype */
-  uint32_t dimensions;   /* length of shape */
-  uint64_t count;        /* elements of in */
+  int32_t dtype;       /* enum jccl_dtype */
+  uint32_t dimensions; /* length of shape */
+  uint64_t count;      /* elements of in */
   const void* in;
   void* out;
   const char* path;      /* for messages, e.g. "params/dense/kernel"; may be NULL */
@@ -182,13 +197,13 @@ typedef struct {
 } jccl_array;
 
 typedef struct {
-  uint32_t struct_size;    /* set by JCCL_ROUND_OPTIONS_INIT */
-  int32_t op;              /* enum jccl_op; default MEAN */
-  int32_t codec;           /* enum jccl_codec */
-  int32_t root;            /* broadcast: 1 on the one peer whose value it is */
-  uint32_t slots;          /* all_gather: room of out, in contributions */
-  int32_t guard;           /* 1 (default): leave this peer out if it holds NaN or Inf */
-  int32_t out_private;     /* 1: nobody looks at out before the end, so it may hold parts sooner */
+  uint32_t struct_size; /* set by JCCL_ROUND_OPTIONS_INIT */
+  int32_t op;           /* enum jccl_op; default MEAN */
+  int32_t codec;        /* enum jccl_codec */
+  int32_t root;         /* broadcast: 1 on the one peer whose value it is */
+  uint32_t slots;       /* all_gather: room of out, in contributions */
+  int32_t guard;        /* 1 (default): leave this peer out if it holds NaN or Inf */
+  int32_t out_private;  /* 1: nobody looks at out before the end, so it may hold parts sooner */
   uint32_t reserved;
   double weight;           /* of this peer's value, default 1; 0: receive only */
   int64_t deadline_ns;     /* 0: the communicator's */
@@ -197,25 +212,28 @@ typedef struct {
   uint64_t fingerprint[2]; /* of what must be alike on all peers; 0: nothing */
 } jccl_round_options;
 
-#define JCCL_ROUND_OPTIONS_INIT \
-  { sizeof(jccl_round_options), JCCL_MEAN, JCCL_CODEC_NONE, 0, 0, 1, 0, 0, 1.0, 0, NULL, NULL, \
-    {0, 0} }
+#define JCCL_ROUND_OPTIONS_INIT                                                                  \
+  {                                                                                              \
+    sizeof(jccl_round_options), JCCL_MEAN, JCCL_CODEC_NONE, 0, 0, 1, 0, 0, 1.0, 0, NULL, NULL, { \
+      0, 0                                                                                       \
+    }                                                                                            \
+  }
 
 typedef struct {
-  uint32_t struct_size;       /* set by JCCL_RESULT_INIT */
-  int32_t code;               /* as the function answered */
-  uint64_t n;                 /* number of the round in its tag */
+  uint32_t struct_size; /* set by JCCL_RESULT_INIT */
+  int32_t code;         /* as the function answered */
+  uint64_t n;           /* number of the round in its tag */
   uint64_t epoch;
-  uint32_t world;             /* sites whose values are in the result */
+  uint32_t world; /* sites whose values are in the result */
   uint32_t attempts;
-  uint64_t sent_bytes;        /* payload of all attempts */
+  uint64_t sent_bytes; /* payload of all attempts */
   uint64_t received_bytes;
-  uint64_t scatter_first;     /* reduce_scatter: the elements of array 0 that were written */
+  uint64_t scatter_first; /* reduce_scatter: the elements of array 0 that were written */
   uint64_t scatter_count;
   int64_t elapsed_ns;
-  uint32_t contributors;      /* peers whose values are in the result */
-  uint32_t contributors_room; /* set by the caller: length of the two arrays below */
-  uint32_t* contributor_ids;  /* filled with the first ones; may be NULL */
+  uint32_t contributors;       /* peers whose values are in the result */
+  uint32_t contributors_room;  /* set by the caller: length of the two arrays below */
+  uint32_t* contributor_ids;   /* filled with the first ones; may be NULL */
   double* contributor_weights; /* likewise */
 } jccl_result;
 
@@ -255,7 +273,8 @@ JCCL_EXPORT int32_t jccl_wait(jccl_comm* comm, jccl_handle handle, jccl_result* 
 /* *finished = 1 when jccl_wait would not block. Codes: OK, INVALID. */
 JCCL_EXPORT int32_t jccl_test(jccl_comm* comm, jccl_handle handle, int32_t* finished);
 
-/* ---- shared state ----------------------------------------------------------------------------- */
+/* ---- shared state -----------------------------------------------------------------------------
+ */
 
 typedef struct {
   uint32_t struct_size; /* set by JCCL_SYNC_OPTIONS_INIT */
@@ -289,25 +308,28 @@ JCCL_EXPORT int32_t jccl_sync_state(jccl_comm* comm, const jccl_array* arrays, s
 JCCL_EXPORT int32_t jccl_publish(jccl_comm* comm, const jccl_array* arrays, size_t count,
                                  const jccl_sync_options* options, jccl_sync_result* result);
 
-/* ---- questions -------------------------------------------------------------------------------- */
+/* ---- questions --------------------------------------------------------------------------------
+ */
 
 typedef struct {
   uint32_t struct_size; /* set by JCCL_ATTRIBUTES_INIT */
   uint32_t id;          /* 0: observer, not admitted */
   uint64_t incarnation;
   uint64_t epoch;
-  uint32_t world;       /* sites in the membership */
+  uint32_t world; /* sites in the membership */
   uint32_t reserved;
   uint64_t sent_bytes;
   uint64_t received_bytes;
   uint64_t rounds_committed;
   uint64_t rounds_retried;
-  char run[40];         /* 32 hex digits */
-  char listen[136];     /* where this peer listens; "" if it only dials out */
+  char run[40];     /* 32 hex digits */
+  char listen[136]; /* where this peer listens; "" if it only dials out */
 } jccl_attribute_values;
 
-#define JCCL_ATTRIBUTES_INIT \
-  { sizeof(jccl_attribute_values), 0, 0, 0, 0, 0, 0, 0, 0, 0, {0}, {0} }
+#define JCCL_ATTRIBUTES_INIT                                             \
+  {                                                                      \
+    sizeof(jccl_attribute_values), 0, 0, 0, 0, 0, 0, 0, 0, 0, {0}, { 0 } \
+  }
 
 /* Codes of all: OK, INVALID, and LIMIT where a text is answered. */
 JCCL_EXPORT int32_t jccl_attributes(const jccl_comm* comm, jccl_attribute_values* values);

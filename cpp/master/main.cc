@@ -1,0 +1,259 @@
+// jccl-master: one run's master as a program. Prints JCCL_MASTER=host:port once it serves, stops
+// cleanly on SIGTERM and SIGINT, and exits with a code that tells why it could not start.
+#include <getopt.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <limits>
+#include <string>
+
+#include "base/text.h"
+#include "master/master.h"
+#include "net/credentials.h"
+
+namespace jccl::master {
+namespace {
+
+using base::cat;
+using base::Code;
+using base::Status;
+
+constexpr char kHelp[] =
+    R"(usage: jccl-master [options]
+
+Orders one run's membership and decides its rounds; never on the data path.
+
+  --bind HOST:PORT       where to listen (default 127.0.0.1:29400; port 0: a free one)
+  --store STORE          sqlite:PATH, or memory: (default; a restart then is a new run)
+  --token-file PATH      the run's token; or in the environment: JCCL_TOKEN
+  --new-token            print a fresh token and exit
+  --insecure             allow plain connections off loopback without a token
+  --run ID               32 hex digits; default: the token's, the journal's, or a new one
+  --start-peers N        sites awaited once, before the first round (default 1)
+  --min-peers N          sites every commit needs (default 1)
+  --silence-ms N         a peer silent for this long is evicted (default 3000)
+  --history PATH         append every decision to this file as JSON lines
+  --print-address-file PATH   write HOST:PORT there once serving
+  --help
+
+exit codes: 0 stopped, 1 failed, 2 usage, 3 port or store unusable, 4 journal damaged,
+            5 another run, 6 token missing or wrong
+)";
+
+constexpr int kExitUsage = 2;
+
+struct Arguments {
+  MasterConfig config;
+  std::string token_file, address_file;
+  bool new_token = false, help = false;
+};
+
+int exit_code(Code code) {
+  switch (code) {
+    case Code::kInvalid:
+      return kExitUsage;
+    case Code::kIo:
+      return 3;
+    case Code::kDamaged:
+      return 4;
+    case Code::kWrongRun:
+      return 5;
+    case Code::kAuth:
+      return 6;
+    default:
+      return 1;
+  }
+}
+
+int report(const Status& status) {
+  std::fprintf(stderr, "jccl-master: %s\n", status.text.c_str());
+  return exit_code(status.code);
+}
+
+Status read_number(const char* name, const char* text, std::uint32_t* out) {
+  char* end = nullptr;
+  errno = 0;
+  const unsigned long long value = std::strtoull(text, &end, 10);
+  if (errno != 0 || *text < '0' || *text > '9' || *end != '\0' || value == 0 ||
+      value > std::numeric_limits<std::uint32_t>::max()) {
+    return {Code::kInvalid, cat("--", name, " takes a number of at least 1, not '", text, "'")};
+  }
+  *out = static_cast<std::uint32_t>(value);
+  return {};
+}
+
+enum Flag {
+  kBind = 256,
+  kStore,
+  kTokenFile,
+  kNewToken,
+  kInsecure,
+  kRun,
+  kStartPeers,
+  kMinPeers,
+  kSilence,
+  kHistory,
+  kAddressFile,
+  kHelpFlag
+};
+
+constexpr option kFlags[] = {{"bind", required_argument, nullptr, kBind},
+                             {"store", required_argument, nullptr, kStore},
+                             {"token-file", required_argument, nullptr, kTokenFile},
+                             {"new-token", no_argument, nullptr, kNewToken},
+                             {"insecure", no_argument, nullptr, kInsecure},
+                             {"run", required_argument, nullptr, kRun},
+                             {"start-peers", required_argument, nullptr, kStartPeers},
+                             {"min-peers", required_argument, nullptr, kMinPeers},
+                             {"silence-ms", required_argument, nullptr, kSilence},
+                             {"history", required_argument, nullptr, kHistory},
+                             {"print-address-file", required_argument, nullptr, kAddressFile},
+                             {"help", no_argument, nullptr, kHelpFlag},
+                             {nullptr, 0, nullptr, 0}};
+
+Status read_flag(int flag, const char* value, Arguments* out) {
+  std::uint32_t milliseconds = 0;
+  switch (flag) {
+    case kBind:
+      out->config.bind = value;
+      return {};
+    case kStore:
+      out->config.store = value;
+      return {};
+    case kTokenFile:
+      out->token_file = value;
+      return {};
+    case kNewToken:
+      out->new_token = true;
+      return {};
+    case kInsecure:
+      out->config.insecure = true;
+      return {};
+    case kRun:
+      out->config.run = value;
+      return {};
+    case kStartPeers:
+      return read_number("start-peers", value, &out->config.start_peers);
+    case kMinPeers:
+      return read_number("min-peers", value, &out->config.min_peers);
+    case kHistory:
+      out->config.history = value;
+      return {};
+    case kAddressFile:
+      out->address_file = value;
+      return {};
+    case kHelpFlag:
+      out->help = true;
+      return {};
+    case kSilence: {
+      const Status status = read_number("silence-ms", value, &milliseconds);
+      out->config.silence = milliseconds * base::kMillisecond;
+      return status;
+    }
+    default:
+      return {Code::kInvalid, "unknown or incomplete option; see --help"};
+  }
+}
+
+Status read_arguments(int argc, char** argv, Arguments* out) {
+  out->config.bind = "127.0.0.1:29400";
+  for (;;) {
+    const int flag = ::getopt_long(argc, argv, "", kFlags, nullptr);
+    if (flag == -1) break;
+    const Status status = read_flag(flag, ::optarg, out);
+    if (!status.ok()) return status;
+  }
+  if (::optind < argc) return {Code::kInvalid, cat("unexpected argument '", argv[::optind], "'")};
+  return {};
+}
+
+Status read_token(Arguments* arguments) {
+  if (arguments->token_file.empty()) {
+    const char* token = std::getenv("JCCL_TOKEN");
+    if (token != nullptr) arguments->config.token = token;
+    return {};
+  }
+  std::ifstream file(arguments->token_file);
+  if (!(file >> arguments->config.token)) {
+    return {Code::kAuth, cat("no token can be read from ", arguments->token_file)};
+  }
+  return {};
+}
+
+Status write_address(const std::string& path, const std::string& address) {
+  if (path.empty()) return {};
+  const std::string draft = path + ".draft";  // readers see all of it or nothing
+  std::ofstream file(draft);
+  file << address << "\n";
+  file.close();
+  if (!file || std::rename(draft.c_str(), path.c_str()) != 0) {
+    return {Code::kIo, cat("address file ", path, " can't be written")};
+  }
+  return {};
+}
+
+int print_new_token() {
+  const auto token = net::new_token();
+  if (!token.ok()) return report(token.status());
+  std::printf("%s\n", net::to_text(token.value()).c_str());
+  return 0;
+}
+
+// Blocks until a signal asks for a stop or the master stopped by itself.
+int wait_for_end(int signals, int failed, const Master& master) {
+  pollfd waits[] = {{signals, POLLIN, 0}, {failed, POLLIN, 0}};
+  while (::poll(waits, 2, -1) < 0 && errno == EINTR) {
+  }
+  if ((waits[1].revents & POLLIN) == 0) return 0;
+  const Status status = master.failure();  // already logged where it happened
+  return exit_code(status.code);
+}
+
+int serve(Arguments arguments) {
+  sigset_t stops;
+  sigemptyset(&stops);
+  sigaddset(&stops, SIGTERM);
+  sigaddset(&stops, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &stops, nullptr);  // before any thread starts
+  std::signal(SIGPIPE, SIG_IGN);
+  const int signals = ::signalfd(-1, &stops, SFD_CLOEXEC);
+  const int failed = ::eventfd(0, EFD_CLOEXEC);
+  if (signals < 0 || failed < 0) return report({Code::kIo, "no descriptors left"});
+
+  arguments.config.on_failure = [failed](const Status&) { ::eventfd_write(failed, 1); };
+  auto master = Master::start(arguments.config);
+  if (!master.ok()) return report(master.status());
+  const Status written = write_address(arguments.address_file, master.value()->address());
+  if (!written.ok()) return report(written);
+  std::printf("JCCL_MASTER=%s\n", master.value()->address().c_str());
+  std::fflush(stdout);
+  const int code = wait_for_end(signals, failed, *master.value());
+  master.value()->stop();
+  return code;
+}
+
+int run(int argc, char** argv) {
+  Arguments arguments;
+  const Status parsed = read_arguments(argc, argv, &arguments);
+  if (!parsed.ok()) return report(parsed);
+  if (arguments.help) {
+    std::fputs(kHelp, stdout);
+    return 0;
+  }
+  if (arguments.new_token) return print_new_token();
+  const Status token = read_token(&arguments);
+  if (!token.ok()) return report(token);
+  return serve(std::move(arguments));
+}
+
+}  // namespace
+}  // namespace jccl::master
+
+int main(int argc, char** argv) { return jccl::master::run(argc, argv); }

@@ -1,0 +1,344 @@
+#include "master/master.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <boost/json.hpp>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "base/rng.h"
+#include "master/ask.h"
+#include "master/raw_peer.h"
+#include "master/store.h"
+#include "net/credentials.h"
+
+namespace jccl::master {
+namespace {
+
+using base::Code;
+namespace json = boost::json;
+
+struct MasterTest : testing::Test {
+  std::filesystem::path folder;
+  MasterConfig config;
+  std::atomic<int> lines{0};
+
+  void SetUp() override {
+    std::string pattern = (std::filesystem::temp_directory_path() / "jccl-master-XXXXXX").string();
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    folder = pattern;
+    config.log = [this](const std::string&) { ++lines; };
+  }
+  void TearDown() override { std::filesystem::remove_all(folder); }
+
+  std::string sqlite() const { return "sqlite:" + (folder / "run.db").string(); }
+  std::unique_ptr<Master> start() {
+    auto started = Master::start(config);
+    EXPECT_TRUE(started.ok()) << started.status().text;
+    return started.ok() ? std::move(started.value()) : nullptr;
+  }
+  base::Status why_not() { return Master::start(config).status(); }
+};
+
+json::object status_of(const Master& master) {
+  return json::parse(master.status_json()).as_object();
+}
+
+TEST_F(MasterTest, a_hello_is_welcomed_with_the_run_and_its_times) {
+  const auto master = start();
+  Member a(master->address(), 11);
+  ASSERT_TRUE(a.welcome);
+  EXPECT_EQ(base::to_hex(a.welcome->run), master->run_id());
+  EXPECT_EQ(a.welcome->silence, config.silence);
+  EXPECT_EQ(a.welcome->heartbeat, config.silence / 6);
+  EXPECT_GE(a.welcome->epoch, 1u);
+}
+
+TEST_F(MasterTest, rounds_commit_and_are_journaled_before_they_are_told) {
+  config.history = (folder / "history.jsonl").string();
+  const auto master = start();
+  Member a(master->address(), 11), b(master->address(), 22);
+  // Both are members once the first round that needs both was started.
+  a.ready("grads", 1);
+  ASSERT_TRUE(a.socket.await<wire::Start>());
+  const auto before = status_of(*master).at("journal").at("sequence").to_number<std::uint64_t>();
+  a.socket.send(wire::Done{});  // an attempt nobody knows: answered or ignored, never fatal
+  EXPECT_GE(before, 2u);
+  const auto view = status_of(*master);
+  EXPECT_EQ(view.at("peers").as_array().size(), 2u);
+  EXPECT_EQ(view.at("tags").as_array().size(), 1u);
+  master->stop();
+  std::ifstream file(config.history);
+  std::string line, kinds;
+  while (std::getline(file, line)) {
+    const json::value parsed = json::parse(line);
+    EXPECT_TRUE(parsed.at("t").is_double());
+    kinds += std::string(parsed.at("kind").as_string()) + " ";
+  }
+  EXPECT_EQ(kinds.find("master "), 0u);
+  EXPECT_NE(kinds.find("start "), std::string::npos);
+}
+
+TEST_F(MasterTest, two_peers_commit_a_hundred_rounds) {
+  config.store = sqlite();
+  config.start_peers = 2;
+  const auto master = start();
+  Member a(master->address(), 11), b(master->address(), 22);
+  for (std::uint64_t n = 1; n <= 100; ++n) ASSERT_TRUE(commit_round({&a, &b}, "grads", n)) << n;
+  const auto view = status_of(*master);
+  EXPECT_EQ(view.at("tags").at(0).at("committed").to_number<int>(), 100);
+  EXPECT_GT(view.at("journal").at("sequence").to_number<int>(), 100);
+}
+
+TEST_F(MasterTest, another_protocol_version_is_refused_in_words) {
+  const auto master = start();
+  RawPeer peer(master->address());
+  wire::Hello hello = hello_of(11);
+  hello.version = wire::kVersion + 1;
+  peer.send(hello);
+  const auto refuse = peer.await<wire::Refuse>();
+  ASSERT_TRUE(refuse);
+  EXPECT_EQ(refuse->code, Code::kVersion);
+  EXPECT_NE(refuse->text.find(std::to_string(wire::kVersion + 1)), std::string::npos);
+  EXPECT_TRUE(peer.ended());
+}
+
+TEST_F(MasterTest, a_peer_of_another_run_is_refused) {
+  const auto master = start();
+  RawPeer peer(master->address());
+  wire::RunId other{};
+  other.fill(7);
+  peer.send(hello_of(11, other));
+  const auto refuse = peer.await<wire::Refuse>();
+  ASSERT_TRUE(refuse);
+  EXPECT_EQ(refuse->code, Code::kWrongRun);
+  EXPECT_TRUE(peer.ended());
+}
+
+TEST_F(MasterTest, a_first_frame_that_is_no_hello_ends_the_connection) {
+  const auto master = start();
+  RawPeer peer(master->address());
+  peer.send(wire::Heartbeat{});
+  EXPECT_TRUE(peer.ended());
+  EXPECT_EQ(status_of(*master).at("strangers_closed").to_number<int>(), 1);
+}
+
+TEST_F(MasterTest, garbage_ends_the_connection_of_a_stranger_and_of_a_peer) {
+  const auto master = start();
+  RawPeer stranger(master->address());
+  stranger.send_bytes(base::Bytes(64, 0xFF));
+  EXPECT_TRUE(stranger.ended());
+  RawPeer frames(master->address());
+  frames.send_frame({200, 1, 2, 3});
+  EXPECT_TRUE(frames.ended());
+  Member a(master->address(), 11);
+  a.socket.send_frame({200, 1, 2, 3});
+  EXPECT_TRUE(a.socket.ended());
+  Member again(master->address(), 11);
+  EXPECT_TRUE(again.welcome);
+}
+
+TEST_F(MasterTest, garbage_does_not_disturb_running_rounds) {
+  config.start_peers = 2;
+  const auto master = start();
+  Member a(master->address(), 11), b(master->address(), 22);
+  std::atomic<bool> done{false};
+  std::atomic<int> sent{0};
+  std::thread noise([&] {
+    base::Rng rng(5);
+    do {
+      RawPeer stranger(master->address());
+      base::Bytes bytes(rng.below(2000));
+      for (auto& byte : bytes) byte = static_cast<std::uint8_t>(rng.next());
+      stranger.send_bytes(bytes);
+      ++sent;
+    } while (!done);
+  });
+  for (std::uint64_t n = 1; n <= 200; ++n) {
+    const auto attempt = commit_round({&a, &b}, "grads", n);
+    EXPECT_TRUE(attempt) << n;
+    if (!attempt) break;
+  }
+  done = true;
+  noise.join();
+  EXPECT_GT(sent, 0);
+  EXPECT_LT(lines, 60);  // rate-limited, however many came
+}
+
+TEST_F(MasterTest, a_stranger_that_trickles_bytes_is_closed_at_the_deadline) {
+  config.hello_max = 300 * base::kMillisecond;
+  const auto master = start();
+  RawPeer slow(master->address());
+  slow.send_bytes({40, 0, 0, 0});  // a frame's size, and never the frame
+  EXPECT_TRUE(slow.ended());
+  RawPeer silent(master->address());
+  EXPECT_TRUE(silent.ended());
+  EXPECT_TRUE(Member(master->address(), 11).welcome);
+}
+
+TEST_F(MasterTest, three_hundred_silent_strangers_leave_members_alone) {
+  config.hello_max = 500 * base::kMillisecond;
+  const auto master = start();
+  Member a(master->address(), 11);
+  std::vector<RawPeer> strangers;
+  for (int i = 0; i < 300; ++i) strangers.emplace_back(master->address());
+  for (std::uint64_t n = 1; n <= 20; ++n) ASSERT_TRUE(commit_round({&a}, "grads", n));
+  for (auto& stranger : strangers) EXPECT_TRUE(stranger.ended());
+  EXPECT_TRUE(Member(master->address(), 22).welcome);
+}
+
+TEST_F(MasterTest, three_hundred_peers_are_welcome_at_once) {
+  const auto master = start();
+  std::vector<RawPeer> peers;
+  for (int i = 0; i < 300; ++i) {
+    peers.emplace_back(master->address());
+    ASSERT_TRUE(peers.back().send(hello_of(static_cast<std::uint64_t>(1000 + i))));
+  }
+  for (auto& peer : peers) ASSERT_TRUE(peer.await<wire::Welcome>());
+  const std::string text = master->status_json();
+  EXPECT_LE(text.size(), base::kStatusBytesMax);
+  const auto view = json::parse(text).as_object();
+  EXPECT_EQ(view.at("connections").to_number<int>(), 300);
+  EXPECT_EQ(view.at("peers").as_array().size() + view.at("peers_left_out").to_number<std::size_t>(),
+            300u);
+}
+
+TEST_F(MasterTest, anybody_may_ask_for_the_status) {
+  const auto master = start();
+  Member a(master->address(), 11);
+  AskOptions question;
+  question.master = master->address();
+  const auto answer = ask_status(question);
+  ASSERT_TRUE(answer.ok()) << answer.status().text;
+  const auto view = json::parse(answer.value()).as_object();
+  EXPECT_EQ(view.at("run").as_string(), master->run_id());
+  EXPECT_EQ(view.at("peers").at(0).at("site").as_string(), "site-11");
+  EXPECT_TRUE(view.at("peers").at(0).at("connected").as_bool());
+  EXPECT_FALSE(view.at("peers").at(0).at("admitted").as_bool());
+}
+
+TEST_F(MasterTest, the_operator_evicts_a_site) {
+  const auto master = start();
+  Member a(master->address(), 11);
+  ASSERT_TRUE(commit_round({&a}, "grads", 1));
+  master->evict_site("site-11");
+  EXPECT_TRUE(a.socket.await<wire::Evicted>());
+}
+
+TEST_F(MasterTest, a_restart_on_its_journal_keeps_the_run_and_raises_the_epoch) {
+  config.store = sqlite();
+  auto master = start();
+  const std::string run = master->run_id();
+  base::Attempt last;
+  std::uint64_t epoch = 0;
+  {
+    Member a(master->address(), 11);
+    epoch = a.welcome->epoch;
+    for (std::uint64_t n = 1; n <= 3; ++n) last = *commit_round({&a}, "grads", n);
+  }
+  master.reset();
+  master = start();
+  EXPECT_EQ(master->run_id(), run);
+  Member a(master->address(), 11, {{last, {"grads", 3}}});
+  ASSERT_TRUE(a.welcome);
+  EXPECT_GT(a.welcome->epoch, epoch);
+  const auto outcome = a.socket.await<wire::Outcome>();
+  ASSERT_TRUE(outcome);
+  EXPECT_EQ(outcome->attempt, last);
+  EXPECT_EQ(outcome->verdict, wire::Verdict::kCommitted);
+  EXPECT_EQ(outcome->result, (base::Digest{3, 4}));
+  const auto attempt = commit_round({&a}, "grads", 4);
+  ASSERT_TRUE(attempt);
+  EXPECT_GT(attempt->epoch, last.epoch);
+}
+
+TEST_F(MasterTest, a_master_can_be_pinned_to_its_run) {
+  config.store = sqlite();
+  config.run = std::string(32, 'a');
+  EXPECT_EQ(start()->run_id(), config.run);
+  config.run.clear();
+  EXPECT_EQ(start()->run_id(), std::string(32, 'a'));
+  config.run = std::string(32, 'b');
+  const base::Status status = why_not();
+  EXPECT_EQ(status.code, Code::kWrongRun);
+  EXPECT_NE(status.text.find(std::string(32, 'a')), std::string::npos);
+}
+
+TEST_F(MasterTest, two_masters_cannot_share_a_store) {
+  config.store = sqlite();
+  const auto master = start();
+  const base::Status status = why_not();
+  EXPECT_EQ(status.code, Code::kIo);
+  EXPECT_NE(status.text.find("another master"), std::string::npos) << status.text;
+}
+
+TEST_F(MasterTest, a_port_in_use_is_named_and_leaves_no_trace_in_the_journal) {
+  const auto master = start();
+  config.store = sqlite();
+  config.bind = master->address();
+  const base::Status status = why_not();
+  EXPECT_EQ(status.code, Code::kIo);
+  EXPECT_NE(status.text.find(std::to_string(port_of(master->address()))), std::string::npos);
+  auto store = open_store(config.store);
+  ASSERT_TRUE(store.ok());
+  EXPECT_TRUE(store.value()->load().value().empty());
+}
+
+TEST_F(MasterTest, off_loopback_needs_a_token_or_an_explicit_wish) {
+  config.bind = "0.0.0.0:0";
+  EXPECT_EQ(why_not().code, Code::kAuth);
+  config.insecure = true;
+  const auto open = start();
+  EXPECT_EQ(open->address().find("0.0.0.0"), std::string::npos) << open->address();
+  config.insecure = false;
+  config.token = net::to_text(net::new_token().value());
+  EXPECT_TRUE(Master::start(config).ok());
+}
+
+TEST_F(MasterTest, with_a_token_nothing_is_said_without_it) {
+  const auto token = net::new_token().value();
+  config.token = net::to_text(token);
+  const auto master = start();
+  EXPECT_EQ(master->run_id(), base::to_hex(token.run));
+  RawPeer plain(master->address());
+  plain.send(hello_of(11));
+  EXPECT_TRUE(plain.ended());
+  AskOptions question;
+  question.master = master->address();
+  question.token = config.token;
+  EXPECT_TRUE(ask_status(question).ok());
+  question.token = net::to_text(net::new_token().value());
+  EXPECT_EQ(ask_status(question).status().code, Code::kAuth);
+}
+
+TEST_F(MasterTest, bad_settings_are_refused_before_anything_is_opened) {
+  config.run = "not hex";
+  EXPECT_EQ(why_not().code, Code::kInvalid);
+  config.run.clear();
+  config.heartbeat = config.silence;
+  EXPECT_EQ(why_not().code, Code::kInvalid);
+  config.heartbeat = 0;
+  config.min_peers = 0;
+  EXPECT_EQ(why_not().code, Code::kInvalid);
+  config.min_peers = 1;
+  config.store = "tape:1";
+  EXPECT_EQ(why_not().code, Code::kInvalid);
+  config.store = "memory:";
+  config.history = (folder / "none" / "history").string();
+  EXPECT_EQ(why_not().code, Code::kIo);
+}
+
+TEST_F(MasterTest, many_masters_live_side_by_side_and_free_their_ports_at_once) {
+  std::vector<std::unique_ptr<Master>> masters;
+  for (int i = 0; i < 8; ++i) masters.push_back(start());
+  for (const auto& master : masters) EXPECT_TRUE(Member(master->address(), 11).welcome);
+  config.bind = masters[3]->address();
+  Member held(config.bind, 12);  // a connection that is open when its master goes
+  masters.clear();
+  for (int i = 0; i < 50; ++i) ASSERT_NE(start(), nullptr);
+}
+
+}  // namespace
+}  // namespace jccl::master

@@ -1,0 +1,185 @@
+// jccl-master as a process: its output, exit codes, signals, and its death by SIGKILL.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sqlite3.h>
+#include <sys/wait.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "master/raw_peer.h"
+
+namespace jccl::master {
+namespace {
+
+struct Exit {
+  int code = -1;  // -1: did not end, or was killed
+  std::string out, err;
+};
+
+class ProgramTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = (std::filesystem::temp_directory_path() / "jccl-program-XXXXXX").string();
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+    ::unsetenv("JCCL_TOKEN");
+  }
+  void TearDown() override {
+    if (pid_ > 0) stop(SIGKILL);
+    std::filesystem::remove_all(folder_);
+  }
+
+  std::string at(const std::string& name) const { return (folder_ / name).string(); }
+  std::string read(const std::string& name) const {
+    std::ifstream file(at(name));
+    std::stringstream text;
+    text << file.rdbuf();
+    return text.str();
+  }
+  void spawn(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), JCCL_MASTER_PROGRAM);
+    std::vector<char*> argv;
+    for (auto& argument : arguments) argv.push_back(argument.data());
+    argv.push_back(nullptr);
+    const std::string out = at("out"), err = at("err");
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      if (!std::freopen(out.c_str(), "w", stdout) || !std::freopen(err.c_str(), "w", stderr)) {
+        ::_exit(98);
+      }
+      ::execv(argv[0], argv.data());
+      ::_exit(99);
+    }
+  }
+  int wait() {
+    int status = 0;
+    EXPECT_EQ(::waitpid(pid_, &status, 0), pid_);
+    pid_ = -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+  int stop(int signal) {
+    ::kill(pid_, signal);
+    return wait();
+  }
+  Exit run(std::vector<std::string> arguments) {
+    spawn(std::move(arguments));
+    Exit out;
+    out.code = wait();
+    out.out = read("out");
+    out.err = read("err");
+    return out;
+  }
+  // Starts a master that serves; its address.
+  std::string serve(std::vector<std::string> more = {}) {
+    std::filesystem::remove(at("address"));
+    std::vector<std::string> arguments{"--bind", "127.0.0.1:0", "--print-address-file",
+                                       at("address")};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    spawn(arguments);
+    for (int i = 0; i < 20'000 && !std::filesystem::exists(at("address")); ++i) ::usleep(1000);
+    std::ifstream file(at("address"));
+    std::string address;
+    EXPECT_TRUE(file >> address) << read("err");
+    return address;
+  }
+
+  std::filesystem::path folder_;
+  pid_t pid_ = -1;
+};
+
+TEST_F(ProgramTest, it_prints_its_address_and_stops_cleanly_on_a_signal) {
+  for (const int signal : {SIGTERM, SIGINT}) {
+    const std::string address = serve();
+    Member a(address, 11);
+    EXPECT_TRUE(a.welcome);
+    EXPECT_EQ(stop(signal), 0);
+    EXPECT_EQ(read("out"), "JCCL_MASTER=" + address + "\n");
+    EXPECT_TRUE(a.socket.ended());
+  }
+}
+
+TEST_F(ProgramTest, a_kill_and_a_restart_on_the_journal_lose_nothing_that_was_told) {
+  const std::vector<std::string> store{"--store", "sqlite:" + at("run.db")};
+  base::Attempt last;
+  std::uint64_t n = 0, epoch = 0;
+  for (int life = 0; life < 5; ++life) {
+    const std::string address = serve(store);
+    std::vector<wire::Unresolved> open;
+    if (n > 0) open.push_back({last, {"grads", n}});
+    Member a(address, 11, open);
+    ASSERT_TRUE(a.welcome) << read("err");
+    EXPECT_GT(a.welcome->epoch, epoch);
+    epoch = a.welcome->epoch;
+    if (n > 0) {
+      const auto outcome = a.socket.await<wire::Outcome>();
+      ASSERT_TRUE(outcome);
+      EXPECT_EQ(outcome->verdict, wire::Verdict::kCommitted);
+      EXPECT_EQ(outcome->attempt, last);
+    }
+    for (int i = 0; i < 10; ++i) {
+      const auto attempt = commit_round({&a}, "grads", ++n);
+      ASSERT_TRUE(attempt);
+      EXPECT_GT(*attempt, last);
+      last = *attempt;
+    }
+    stop(SIGKILL);
+  }
+}
+
+TEST_F(ProgramTest, what_keeps_it_from_starting_has_a_text_and_a_code) {
+  const std::string address =
+      serve({"--store", "sqlite:" + at("run.db"), "--run", std::string(32, 'a')});
+  const pid_t serving = pid_;
+  Exit exit = run({"--bind", address});
+  EXPECT_EQ(exit.code, 3);
+  EXPECT_NE(exit.err.find(std::to_string(port_of(address))), std::string::npos) << exit.err;
+  exit = run({"--bind", "127.0.0.1:0", "--store", "sqlite:" + at("run.db")});
+  EXPECT_EQ(exit.code, 3);
+  EXPECT_NE(exit.err.find("another master"), std::string::npos) << exit.err;
+  exit = run({"--bind", "0.0.0.0:0"});
+  EXPECT_EQ(exit.code, 6);
+  exit = run({"--frobnicate"});
+  EXPECT_EQ(exit.code, 2);
+  exit = run({"--start-peers", "-3"});
+  EXPECT_EQ(exit.code, 2);
+  EXPECT_NE(exit.err.find("--start-peers"), std::string::npos);
+  exit = run({"--token-file", at("nothing")});
+  EXPECT_EQ(exit.code, 6);
+  pid_ = serving;
+  EXPECT_EQ(stop(SIGTERM), 0);
+  exit = run({"--bind", "127.0.0.1:0", "--store", "sqlite:" + at("run.db"), "--run",
+              std::string(32, 'b')});
+  EXPECT_EQ(exit.code, 5);
+}
+
+TEST_F(ProgramTest, a_damaged_journal_is_refused_and_the_record_named) {
+  const std::string where = "sqlite:" + at("run.db");
+  const std::string address = serve({"--store", where});
+  Member a(address, 11);
+  for (std::uint64_t n = 1; n <= 5; ++n) ASSERT_TRUE(commit_round({&a}, "grads", n));
+  EXPECT_EQ(stop(SIGTERM), 0);
+  sqlite3* db = nullptr;
+  ASSERT_EQ(sqlite3_open(at("run.db").c_str(), &db), SQLITE_OK);
+  ASSERT_EQ(sqlite3_exec(db, "update journal set payload = x'00' where sequence = 3", nullptr,
+                         nullptr, nullptr),
+            SQLITE_OK);
+  EXPECT_EQ(sqlite3_changes(db), 1);
+  sqlite3_close(db);
+  const Exit exit = run({"--bind", "127.0.0.1:0", "--store", where});
+  EXPECT_EQ(exit.code, 4);
+  EXPECT_NE(exit.err.find("row 3"), std::string::npos) << exit.err;
+}
+
+TEST_F(ProgramTest, help_and_tokens_need_no_master) {
+  Exit exit = run({"--help"});
+  EXPECT_EQ(exit.code, 0);
+  EXPECT_NE(exit.out.find("--store"), std::string::npos);
+  exit = run({"--new-token"});
+  EXPECT_EQ(exit.code, 0);
+  EXPECT_EQ(exit.out.find("jccl1."), 0u);
+}
+
+}  // namespace
+}  // namespace jccl::master

@@ -1,0 +1,8 @@
+# The master as a program. Its tests start it, kill it, and start it again.
+add_executable(jccl-master master/main.cc)
+target_link_libraries(jccl-master PRIVATE jccl_master)
+if(TARGET master_test)
+  add_dependencies(master_test jccl-master)
+  target_compile_definitions(master_test PRIVATE
+    JCCL_MASTER_PROGRAM="$<TARGET_FILE:jccl-master>")
+endif()
