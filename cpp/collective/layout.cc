@@ -26,7 +26,7 @@ class Packer {
     while (count > 0) {
       if (!chunks_.empty() && chunks_.back().owner != owner) room_ = 0;
       std::uint64_t taken = room_ / step_bytes * grid_;
-      if (taken < count && taken == 0 && fits_tail(leaf, count)) taken = count;
+      if (taken == 0 && fits_tail(leaf, count)) taken = count;
       if (taken == 0) {
         open(owner);
         taken = std::max<std::uint64_t>(room_ / step_bytes, 1) * grid_;
@@ -41,9 +41,9 @@ class Packer {
   std::vector<Chunk> take() { return std::move(chunks_); }
 
  private:
-  // The rest of a leaf may be shorter than a grid step.
+  // The rest of a leaf may be shorter than a grid step, and fit where no whole step does.
   bool fits_tail(std::uint32_t leaf, std::uint64_t count) const {
-    return count < grid_ && count * codec::size_of(leaves_[leaf].dtype) <= room_;
+    return count * codec::size_of(leaves_[leaf].dtype) <= room_;
   }
 
   void open(std::uint32_t owner) {

@@ -100,6 +100,14 @@ TEST(LayoutTest, each_owner_is_within_one_grid_step_of_its_share) {
   }
 }
 
+TEST(LayoutTest, a_share_that_ends_on_the_grid_is_met_exactly) {
+  const LayoutOptions options{CodecId::kInt8, 256 * 1024, {1, 2, 1}};
+  EXPECT_EQ(bytes_of_owners({{Dtype::kF32, 4 * 256}}, options),
+            (std::vector<std::uint64_t>{1024, 2048, 1024}));
+  EXPECT_EQ(bytes_of_owners({{Dtype::kF32, 256}, {Dtype::kF64, 256}, {Dtype::kI8, 1024}}, options),
+            (std::vector<std::uint64_t>{1024, 2048, 1024}));
+}
+
 TEST(LayoutTest, tiny_leaves_share_a_chunk) {
   const std::vector<LeafSpec> leaves(2000, {Dtype::kF32, 3});
   const auto chunks = make_layout(leaves, {CodecId::kInt8, 256 * 1024, {1, 1}});

@@ -120,6 +120,22 @@ TEST(PlannerTest, large_worlds_go_around_many_links) {
   }
 }
 
+// Links only between two halves: every peer can reach just half of them all, the fewest for which
+// a ring is certain, and the first guess is wrong almost everywhere.
+TEST(PlannerTest, a_large_world_of_two_halves_is_threaded) {
+  for (const std::uint32_t count : {18U, 40U, 100U}) {
+    Avoid avoid;
+    for (PeerId a = 1; a <= count; ++a) {
+      for (PeerId b = a + 1; b <= count; ++b) {
+        if ((a <= count / 2) == (b <= count / 2)) avoid.emplace_back(a, b);
+      }
+    }
+    const auto plan = choose(members(count), {.avoid = avoid});
+    ASSERT_TRUE(plan.ok()) << count;
+    EXPECT_TRUE(is_good_ring(plan.value().order, avoid)) << count;
+  }
+}
+
 TEST(PlannerTest, shares_follow_their_peer_and_others_own_one) {
   const auto plan = choose({4, 2, 3}, {.shares = {{4, 5}, {9, 7}}});
   ASSERT_TRUE(plan.ok());
