@@ -190,7 +190,9 @@ void State::close_committed(const wire::Tag& tag) {
     return complete(tag, open.guarded ? Code::kGuard : Code::kOk,
                     open.guarded ? "own contribution was left out" : "");
   }
-  if (!open.own.has_value() && !open.failed.has_value()) return;  // the data is on its way
+  if (!open.own.has_value() && !open.failed.has_value() && !open.orphan) {
+    return;  // the data is on its way; nobody sends any to an evicted life
+  }
   fx_.discard.push_back(open.attempt);
   if (open.call.is_state) resync_.insert(tag);
   const bool differs = open.own.has_value();

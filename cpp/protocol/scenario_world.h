@@ -1,0 +1,90 @@
+// A tiny world for scenario texts: the real machines, wired in memory with links that lose nothing
+// and take no time, and hands to kill, pause and cut them. Test only; no randomness at all.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "protocol/master_machine.h"
+#include "protocol/peer_machine.h"
+
+namespace jccl::protocol {
+
+struct Process {  // one peer
+  PeerOptions options;
+  std::optional<PeerMachine> machine;
+  ConnId conn = 0;
+  bool alive = true, paused = false, reachable = true;
+  base::Time wake = base::kNever;
+  std::map<wire::Tag, wire::Attempt> running;
+  std::map<wire::Tag, wire::Held> wanted;  // what it was told to fetch
+  std::map<wire::Tag, wire::Held> own;
+  std::deque<PeerEvent> inbox;  // while paused
+};
+
+class ScenarioWorld {
+ public:
+  // Carries out one command; returns what happened, a line each.
+  std::string run(const std::string& command);
+
+ private:
+  using Words = std::vector<std::string>;
+  struct Parsed {
+    std::string verb;
+    Words names;  // of peers
+    Words rest;
+    std::map<std::string, std::string> options;
+    std::string option(const std::string& key, const std::string& other) const;
+  };
+  Parsed parse(const std::string& command) const;
+
+  void set_master(const Parsed& p);
+  void start_peers_default(const Parsed& p);
+  void start_master();
+  void add_peer(const Parsed& p, const std::string& name);
+  void act(const Parsed& p, const std::string& name);
+  void act_on_process(const Parsed& p, Process& peer);
+  void act_on_state(const Parsed& p, const std::string& name);
+  void call(const Parsed& p, const std::string& name);
+  void fail(const Parsed& p, const std::string& name);
+  void sync(const Parsed& p, const std::string& name);
+  void crash_master();
+  void break_conn(Process& peer);
+  void wait(base::Duration duration);
+  void show(const Parsed& p);
+
+  void to_master(MasterEvent event);
+  void to_peer(const std::string& name, PeerEvent event);
+  void flow();  // until nothing is on its way
+  void apply(MasterEffects effects);
+  void apply(const std::string& name, PeerEffects effects);
+  void tell(const std::string& name, const PeerEffects& effects);
+  void connect(const std::string& name);
+  std::string words(const HistoryLine& line);
+  base::Digest digest(const std::string& name);
+  std::string named(std::string text) const;  // digests by their names again
+  void say(const std::string& line) { said_ += line + "\n"; }
+
+  base::Time now_ = base::kSecond;
+  MasterOptions options_;
+  std::vector<wire::Record> durable_;
+  std::optional<MasterMachine> master_;
+  base::Time master_wake_ = base::kNever;
+  std::string dies_at_commit_;  // "before" or "after" the record is durable
+  bool planner_refuses_bad_links_ = true;
+  std::set<std::string> hidden_{"epoch"};
+  std::map<std::string, Process> peers_;
+  std::map<ConnId, std::string> conns_;
+  ConnId next_conn_ = 0;
+  wire::Incarnation next_incarnation_ = 100;
+  std::deque<MasterEvent> for_master_;
+  std::deque<std::pair<std::string, PeerEvent>> for_peers_;
+  std::map<std::string, std::string> digest_names_;
+  std::string said_;
+};
+
+}  // namespace jccl::protocol
