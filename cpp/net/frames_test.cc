@@ -57,7 +57,7 @@ class FakeStream final : public ByteStream {
     std::size_t total = 0;
     for (const MutableView& part : parts) {
       const std::size_t n = std::min(part.size(), piece.size());
-      std::memcpy(part.data(), piece.data(), n);
+      if (n > 0) std::memcpy(part.data(), piece.data(), n);
       piece.erase(piece.begin(), piece.begin() + static_cast<std::ptrdiff_t>(n));
       total += n;
     }
