@@ -28,6 +28,7 @@ struct CallRecord {
   std::atomic<std::uint64_t> sent_bytes{0};
   std::atomic<std::uint64_t> received_bytes{0};
   // Filled by the data thread at commit.
+  bool delivered = false;  // outputs hold a committed result (also with kGuard)
   std::uint64_t scatter_first = 0, scatter_count = 0;
 
   RoundResult result;

@@ -13,6 +13,7 @@
 #include <map>
 #include <mutex>
 
+#include "base/limits.h"
 #include "base/text.h"
 #include "net/address.h"
 #include "net/credentials.h"
@@ -207,6 +208,9 @@ base::Result<Handle> Communicator::Impl::start(const std::vector<Leaf>& leaves,
       return Status(Code::kBusyTag, cat("a call with tag '", o.tag,
                                         "' is already running; wait for it or use another tag"));
     }
+    if (books_.count(o.tag) == 0 && books_.size() >= base::kTagsMax) {
+      return Status(Code::kLimit, cat("more than ", base::kTagsMax, " tags; tag '", o.tag, "'"));
+    }
     order.is_state = books_[o.tag].is_state;
     call->handle = next_handle_++;
     calls_[call->handle] = call;
@@ -268,7 +272,7 @@ RoundResult Communicator::Impl::wait(Handle handle, const std::vector<void*>* ou
   std::lock_guard lock(mutex_);
   calls_.erase(handle);
   open_tags_.erase(call->options.tag);
-  if (result.status.ok()) books_[call->options.tag].revision = result.n;
+  if (call->delivered) books_[call->options.tag].revision = result.n;
   return result;
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/limits.h"
 #include "base/text.h"
 #include "net/credentials.h"
 #include "wire/codec.h"
@@ -42,7 +43,10 @@ void Control::on(protocol::PeerEvent event) { apply(machine_.on(event, loop_.now
 void Control::call(const protocol::Call& call, CallRef record) {
   loop_.post([this, call, record] {
     calls_[call.tag] = record;
-    tags_.insert(call.tag);
+    if (!view_.broken.ok()) {
+      break_off(Status(view_.broken));
+      return;
+    }
     on(call);
   });
 }
@@ -67,14 +71,16 @@ void Control::cancel_all() {
 void Control::sync(const protocol::SyncCall& call, SyncRef record) {
   loop_.post([this, call, record] {
     syncs_[call.tag] = record;
-    tags_.insert(call.tag);
+    if (!view_.broken.ok()) {
+      break_off(Status(view_.broken));
+      return;
+    }
     on(call);
   });
 }
 
 void Control::published(const wire::Held& held) {
   loop_.post([this, held] {
-    tags_.insert(held.tag);
     on(protocol::PublishState{held});
   });
 }
@@ -158,10 +164,7 @@ void Control::apply(protocol::PeerEffects effects) {
   }
   for (const protocol::CompleteSync& done : effects.synced) synced(done);
   for (const wire::Message& message : effects.send) send(message);
-  if (effects.broken) {
-    std::lock_guard lock(mutex_);
-    view_.broken = *effects.broken;
-  }
+  if (effects.broken) break_off(*effects.broken);
   if (effects.departed) {
     std::lock_guard lock(mutex_);
     view_.departed = true;
@@ -174,6 +177,21 @@ void Control::apply(protocol::PeerEffects effects) {
     if (fresh.ok()) on(protocol::NewLife{fresh.value()});
   }
   if (effects.connect) connect();
+}
+
+// Terminal: whatever is open ends here, and so will every later call.
+void Control::break_off(const Status& why) {
+  {
+    std::lock_guard lock(mutex_);
+    view_.broken = why;
+  }
+  while (!calls_.empty()) {
+    protocol::CompleteCall done;
+    done.tag = calls_.begin()->first;
+    done.status = why;
+    complete(done);
+  }
+  while (!syncs_.empty()) synced({syncs_.begin()->first, why, {}});
 }
 
 void Control::update_view() {
@@ -206,7 +224,7 @@ void Control::complete(const protocol::CompleteCall& done) {
 // On the data thread, after the commit or discard of the call's last attempt.
 void Control::finish_call(const CallRef& call, const protocol::CompleteCall& done) {
   plane_.release(call);
-  if (!done.status.ok()) {
+  if (!call->delivered) {
     const bool same_size = call->options.collective != Collective::kAllGather;
     for (const Leaf& leaf : call->leaves) {
       if (leaf.out == nullptr || leaf.out == leaf.in || !same_size || leaf.count == 0) continue;
@@ -231,7 +249,7 @@ void Control::finish_call(const CallRef& call, const protocol::CompleteCall& don
     result.scatter_count = call->scatter_count;
     result.elapsed = data_loop_.now() - call->begun;
     call->done = true;
-    if (done.status.ok()) ++view_.rounds_committed;
+    if (call->delivered) ++view_.rounds_committed;
     if (done.attempts > 1) view_.rounds_retried += done.attempts - 1;
   }
   changed_.notify_all();
@@ -269,7 +287,9 @@ void Control::connect() {
 
 void Control::connected(std::unique_ptr<net::ByteStream> stream) {
   const std::uint64_t connection = connection_;
-  stream_ = std::make_unique<net::FramedStream>(loop_, std::move(stream));
+  net::FramedOptions options;
+  options.frame_bytes_max = base::kRosterBytesMax;
+  stream_ = std::make_unique<net::FramedStream>(loop_, std::move(stream), options);
   stream_->authenticated();  // we chose whom to dial
   stream_->start(
       [this, connection](base::ByteView frame) {

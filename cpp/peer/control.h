@@ -7,7 +7,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <string>
 
 #include "net/dial.h"
@@ -87,6 +86,7 @@ class Control {
   void disconnect();
   void lost(base::Status cause);
   void send(const wire::Message& message);
+  void break_off(const base::Status& why);
   void update_view();
   void arm(base::Time wake);
   void beat();
@@ -103,7 +103,6 @@ class Control {
   base::Time timer_at_ = base::kNever;
   std::map<wire::Tag, CallRef> calls_;
   std::map<wire::Tag, SyncRef> syncs_;
-  std::set<std::string> tags_;
 
   std::mutex mutex_;
   std::condition_variable changed_;

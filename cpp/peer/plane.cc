@@ -118,6 +118,7 @@ void Plane::commit(const wire::Attempt& attempt) {
   const auto found = running_.find(attempt);
   if (found == running_.end()) return;
   found->second.run->commit();
+  found->second.run->call()->delivered = true;
 }
 
 void Plane::release(const CallRef& call) {
