@@ -476,8 +476,8 @@ def connect(
     where = env_default(master, "JCCL_MASTER")
     if not where:
         raise errors.InvalidError(
-            "no master named: pass jccl.connect('host:port'), set JCCL_MASTER, or start "
-            "the script with 'jccl run -n 3 -- python script.py'"
+            "no master named: pass jccl.connect('host:port'), set JCCL_MASTER, or "
+            "start the script with 'jccl run -n 3 -- python script.py'"
         )
     addresses = env_default(advertise, "JCCL_ADVERTISE")
     if isinstance(addresses, str):

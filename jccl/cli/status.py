@@ -81,7 +81,8 @@ def render(status: dict[str, Any]) -> Group:
     """The status object as tables."""
     head = (
         f"run {status['run'][:8]}  epoch {status['epoch']}  "
-        f"master {status['address']}  up {status['uptime_s']:.0f} s  store {status['journal']['store']}"
+        f"master {status['address']}  up {status['uptime_s']:.0f} s  "
+        f"store {status['journal']['store']}"
     )
     peers = Table("peer", "site", "shard", "state", "silent", "waits for", expand=False)
     for peer in status["peers"]:

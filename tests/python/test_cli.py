@@ -1,0 +1,302 @@
+"""The jccl command, as people and scripts use it."""
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from jccl.cli import bench, group
+from jccl.testing import Cluster, Processes, wait_until
+
+JCCL = [sys.executable, "-m", "jccl.cli"]
+PEER = (
+    "import os, sys, numpy as np, jccl\n"
+    "with jccl.connect(deadline=60) as comm:\n"
+    "    n = comm.all_reduce(np.ones(4), op='sum').value[0]\n"
+    "    print('sum', n, 'of', os.environ['JCCL_PEERS'], flush=True)\n"
+)
+
+
+@pytest.fixture(autouse=True)
+def no_environment(monkeypatch):
+    for name in list(os.environ):
+        if name.startswith("JCCL_"):
+            monkeypatch.delenv(name)
+
+
+def invoke(*args):
+    return CliRunner().invoke(group, list(args))
+
+
+def test_help_lists_every_command():
+    result = invoke("--help")
+    assert result.exit_code == 0
+    for name in ("master", "run", "status", "bench", "doctor", "token"):
+        assert name in result.output
+        assert invoke(name, "--help").exit_code == 0
+
+
+def test_an_unknown_command_is_a_usage_error():
+    assert invoke("frobnicate").exit_code == 2
+
+
+def test_run_gives_every_peer_the_run_and_prefixes_what_it_says():
+    done = subprocess.run(
+        [*JCCL, "run", "-n", "3", "--", sys.executable, "-c", PEER],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    lines = sorted(line for line in done.stdout.splitlines() if "sum" in line)
+    assert lines == [f"[{i}] sum 3.0 of 3" for i in range(3)]
+
+
+def test_run_passes_on_the_exit_code_of_a_peer_that_fails():
+    program = "import os, sys; sys.exit(3 * int(os.environ['JCCL_PEER_INDEX']))"
+    done = subprocess.run(
+        [*JCCL, "run", "-n", "2", "--", sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 3
+    assert "peer 1 ended with exit code 3" in done.stderr
+
+
+def test_run_of_a_command_that_does_not_exist_says_so():
+    done = subprocess.run(
+        [*JCCL, "run", "--", "no-such-program"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    assert "no-such-program" in done.stderr
+
+
+def test_run_kills_and_restarts_peers_until_all_end_well(tmp_path):
+    # Life 0 of the killed peer hangs in a barrier that needs all; only its death and the
+    # next life can let anybody finish.
+    program = (
+        "import os, pathlib, time, jccl\n"
+        "life = int(os.environ['JCCL_PEER_LIFE'])\n"
+        f"mark = pathlib.Path({str(tmp_path)!r}) / 'killed'\n"
+        "if life: mark.touch()\n"
+        "while not mark.exists(): time.sleep(0.05)\n"
+        "print('life', life)\n"
+    )
+    done = subprocess.run(
+        [*JCCL, "run", "-n", "2", "--kill-every", "1.0", "--seed", "1", "--"]
+        + [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "killed; life 1 begins" in done.stderr
+    assert "life 0" in done.stdout and "life 1" in done.stdout
+
+
+def test_the_master_prints_its_address_and_ends_cleanly_on_ctrl_c():
+    with Processes(start_peers=1) as run:
+        assert run.master is not None
+        assert f"JCCL_MASTER={run.address}" in run.master.output()
+        run.master.interrupt()
+        assert run.master.wait(30) == 0
+
+
+def test_a_master_killed_and_restarted_keeps_its_run_and_port():
+    with Processes(start_peers=1) as run:
+        before, address = json.loads(run.status()), run.address
+        run.master.kill()
+        run.start_master()
+        after = json.loads(run.status())
+        assert run.address == address
+        assert after["run"] == before["run"]
+        assert after["epoch"] > before["epoch"]
+
+
+def test_a_port_in_use_is_named():
+    with Cluster(1) as cluster:
+        done = subprocess.run(
+            [*JCCL, "master", "--bind", cluster.master.address],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+    assert done.returncode == 1
+    assert cluster.master.address.split(":")[1] in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_master_off_loopback_without_a_token_is_refused():
+    done = subprocess.run(
+        [*JCCL, "master", "--bind", "0.0.0.0:0"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    assert "token" in done.stderr and "--insecure" in done.stderr
+
+
+def test_status_shows_peers_and_what_they_wait_for():
+    with Cluster(2) as cluster:
+        cluster.run(lambda comm, i: comm.barrier())
+        handle = cluster.comms[0].start(np.ones(3), tag="grads", deadline=60)
+        address = cluster.master.address
+
+        def waiting():
+            answer = json.loads(invoke("status", "--master", address, "--json").output)
+            return [p["waiting_for"] for p in answer["peers"] if p["waiting_for"]]
+
+        wait_until(lambda: bool(waiting()), 30, "the waiting text")
+        assert "grads" in waiting()[0]
+        shown = invoke("status", "--master", address)
+        assert shown.exit_code == 0
+        assert "member" in shown.output and "grads" in shown.output
+        cluster.comms[0].abort()
+        with pytest.raises(Exception, match="ABORTED"):
+            handle.wait()
+
+
+def test_status_of_an_unreachable_master_fails_with_one_line():
+    done = subprocess.run(
+        [*JCCL, "status", "--master", "127.0.0.1:1", "--timeout", "1"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("jccl: ") and "127.0.0.1:1" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_status_without_a_master_is_a_usage_error():
+    result = invoke("status")
+    assert result.exit_code == 2 and "JCCL_MASTER" in result.output
+
+
+@pytest.mark.parametrize("codec", ["none", "int8", "bf16", "fp16"])
+def test_bench_measures_and_finds_nothing_wrong(codec):
+    done = subprocess.run(
+        [*JCCL, "bench", "-b", "1K", "-e", "4K", "-f", "2", "-n", "2"]
+        + ["--codec", codec, "--json"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [row["size"] for row in rows] == [1024, 2048, 4096]
+    for row in rows:
+        assert row["wrong"] == 0 and row["peers"] == 2
+        assert row["time_us"] > 0 and row["busbw_GBps"] > 0
+        assert row["sent_bytes"] > 0
+
+
+def test_bench_prints_the_columns_of_nccl_tests():
+    done = subprocess.run(
+        [*JCCL, "bench", "-b", "64", "-e", "64", "--peers", "3"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    header = done.stdout.splitlines()[0]
+    for column in (
+        "size",
+        "count",
+        "type",
+        "redop",
+        "time",
+        "algbw",
+        "busbw",
+        "#wrong",
+    ):
+        assert column in header
+
+
+def test_bench_counts_elements_that_are_wrong():
+    plan = bench.Plan(4096, 4096, 2.0, "none", "sum", 0, 1)
+    right = bench.contribution(1, 1000) + bench.contribution(2, 1000)
+    assert bench.count_wrong(right, (1, 2), plan) == 0
+    right[[3, 500]] += 0.01
+    assert bench.count_wrong(right, (1, 2), plan) == 2
+    assert bench.count_wrong(np.zeros(1000, np.float32), (1, 2), plan) > 900
+
+
+def test_sizes_are_read_like_nccl_tests_does():
+    plan = bench.Plan(1024, 4096, 2.0, "none", "sum", 0, 1)
+    assert list(plan.sizes()) == [1024, 2048, 4096]
+    assert invoke("bench", "-b", "many").exit_code == 2
+
+
+def test_doctor_finds_this_machine_fit():
+    result = invoke("doctor", "--json")
+    assert result.exit_code == 0, result.output
+    findings = {finding["what"]: finding for finding in json.loads(result.output)}
+    assert findings["native module"]["state"] == "ok"
+    assert findings["XLA FFI"]["state"] == "ok"
+    assert "jax" in findings["packages"]["found"]
+
+
+def test_doctor_names_a_master_it_cannot_reach_and_the_fix():
+    result = invoke("doctor", "--master", "127.0.0.1:1", "--json")
+    assert result.exit_code == 1
+    master = json.loads(result.output)[-1]
+    assert master["state"] == "fail" and "jccl master" in master["fix"]
+
+
+def test_a_token_file_is_private_and_never_overwritten(tmp_path):
+    path = tmp_path / "token"
+    assert invoke("token", "--file", str(path)).exit_code == 0
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert path.read_text().startswith("jccl1.")
+    again = invoke("token", "--file", str(path))
+    assert again.exit_code == 1 and "exists" in again.output
+
+
+def test_two_tokens_differ():
+    assert invoke("token").output != invoke("token").output
+
+
+def test_peers_with_a_token_meet_over_tls(tmp_path):
+    path = tmp_path / "token"
+    invoke("token", "--file", str(path))
+    done = subprocess.run(
+        [*JCCL, "run", "-n", "2", "--token-file", str(path)]
+        + ["--", sys.executable, "-c", PEER],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("sum 2.0") == 2
+
+
+def test_ctrl_c_ends_a_run_with_its_peers(tmp_path):
+    mark = tmp_path / "up"
+    program = (
+        f"import pathlib, time; pathlib.Path({str(mark)!r}).touch(); time.sleep(60)"
+    )
+    launcher = subprocess.Popen(
+        [*JCCL, "run", "-n", "1", "--", sys.executable, "-c", program],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        wait_until(mark.exists, 60, "the peer")
+        launcher.send_signal(signal.SIGINT)
+        assert launcher.wait(30) != 0
+    finally:
+        launcher.kill()
+    assert Path(mark).exists()

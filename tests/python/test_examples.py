@@ -1,0 +1,137 @@
+"""Every example is run, as its docstring says, and the demo's checks can fail.
+
+The demo itself takes minutes: `make demo`, or `examples/demo.py --quick`.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+sys.path.insert(0, str(EXAMPLES))
+
+import demo_checks  # noqa: E402
+import demo_plot  # noqa: E402
+
+ENV = {
+    **{name: value for name, value in os.environ.items() if name[:5] != "JCCL_"},
+    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",
+    "JAX_PLATFORMS": "cpu",
+}
+
+
+def launch(n, *argv):
+    return subprocess.run(
+        [sys.executable, "-m", "jccl.cli", "run", "-n", str(n), "--", *argv],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env=ENV,
+    )
+
+
+def test_hello_gives_every_peer_the_mean_of_their_numbers():
+    done = launch(3, sys.executable, str(EXAMPLES / "hello.py"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("mean [1. 1. 1. 1.] over 3 peers") == 3
+
+
+def test_train_lm_ends_with_the_same_bits_on_all_peers_and_a_lower_loss(tmp_path):
+    program = (
+        "import os, sys, runpy\n"
+        f"log = {str(tmp_path)!r} + '/' + os.environ['JCCL_PEER_INDEX'] + '.jsonl'\n"
+        "sys.argv = ['train_lm.py', '--rounds=4', '--sync-every=5', '--log=' + log]\n"
+        f"sys.path.insert(0, {str(EXAMPLES)!r})\n"
+        f"runpy.run_path({str(EXAMPLES / 'train_lm.py')!r}, run_name='__main__')\n"
+    )
+    done = launch(2, sys.executable, "-c", program)
+    assert done.returncode == 0, done.stdout + done.stderr
+    peers = [
+        demo_checks.Peer(
+            f"peer {i}", demo_checks.read_lines(tmp_path / f"{i}.jsonl"), exit_code=0
+        )
+        for i in range(2)
+    ]
+    assert demo_checks.check_peers(peers) == []
+    assert demo_checks.check_digests(peers) == []
+    for peer in peers:
+        assert [line["round"] for line in peer.of("round")] == [1, 2, 3, 4]
+        assert all(line["status"] == "OK" for line in peer.of("round"))
+
+
+def line(kind, **fields):
+    return {"t": 0.0, "kind": kind, "step": 0, **fields}
+
+
+def good_peer(name="peer 0", digest="d"):
+    rounds = [
+        line("round", round=n, revision=n, digest=f"{digest}{n}", status="OK", loss=1.0)
+        for n in (1, 2)
+    ]
+    end = line("end", val_loss=1.0, anchor_sha256="a", outer_sha256="o")
+    lines = [line("start", val_loss=2.0), *rounds, end]
+    return demo_checks.Peer(name, lines, exit_code=0)
+
+
+def commits(*numbers):
+    return [demo_checks.Commit(f"1.{n}", demo_checks.TAG, n) for n in numbers]
+
+
+def test_the_demo_finds_digests_that_differ():
+    assert demo_checks.check_digests([good_peer(), good_peer("peer 1")]) == []
+    other = good_peer("peer 1", digest="e")
+    assert "revision 1 has 2 digests" in demo_checks.check_digests([good_peer(), other])
+    other.lines[-1]["anchor_sha256"] = "b"
+    assert any("anchor" in f for f in demo_checks.check_digests([good_peer(), other]))
+
+
+def test_the_demo_finds_a_loss_that_did_not_fall_and_a_peer_that_failed():
+    assert demo_checks.check_peers([good_peer()]) == []
+    flat = good_peer()
+    flat.lines[-1]["val_loss"] = 2.0
+    assert demo_checks.check_peers([flat])
+    failed = good_peer()
+    failed.exit_code = 1
+    assert demo_checks.check_peers([failed])
+    unfinished = good_peer()
+    unfinished.lines.pop()
+    assert demo_checks.check_peers([unfinished])
+
+
+def test_the_demo_finds_gaps_in_the_revisions():
+    peers = [good_peer()]
+    assert demo_checks.check_revisions(peers, commits(1, 2), 2) == []
+    assert demo_checks.check_revisions(peers, commits(1, 3), 2)
+    assert demo_checks.check_revisions(peers, commits(1, 2, 2), 2)
+    assert demo_checks.check_revisions(peers, commits(1), 2)
+    del peers[0].lines[1]
+    peers[0].lines[1]["round"] = 4
+    peers[0].lines.insert(1, line("round", round=1, status="OK"))
+    assert demo_checks.check_revisions(peers, commits(1, 2), 2)
+
+
+def test_the_demo_finds_a_start_without_an_outcome():
+    history = [
+        {"kind": "start", "attempt": "1.1", "tag": demo_checks.TAG, "n": "1"},
+        {"kind": "start", "attempt": "1.9", "tag": demo_checks.TAG, "n": "2"},
+    ]
+    assert demo_checks.check_starts(history, commits(1, 2)) == []  # 1.9 superseded
+    assert demo_checks.check_starts(history, commits(1))
+    ended = [*history, {"kind": "abort", "attempt": "1.9", "tag": "x", "n": "2"}]
+    assert demo_checks.check_starts(ended, commits(1)) == []
+
+
+def test_half_a_line_of_a_killed_writer_is_left_out(tmp_path):
+    path = tmp_path / "log.jsonl"
+    path.write_text('{"a": 1}\n{"b"')
+    assert demo_checks.read_lines(path) == [{"a": 1}]
+
+
+def test_the_picture_is_drawn(tmp_path):
+    path = tmp_path / "loss.png"
+    losses = {"peer 0": [(0.0, 2.0), (1.0, 1.0)], "alone": [(0.0, 2.0)], "late": []}
+    demo_plot.plot(path, losses, [(0.5, "kill", "peer 1 killed")], "title")
+    assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"

@@ -1,0 +1,105 @@
+"""sync_state and publish: births, joiners, and states it does not understand."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax.training.train_state import TrainState
+
+import jccl
+from jccl.testing import Cluster
+
+PARAMS = {"w": jnp.arange(4.0)}
+
+
+def test_a_plain_pytree_is_shared_whole_and_the_named_source_wins():
+    with Cluster(3) as cluster:
+
+        def program(comm, index):
+            state = {"n": np.int64(index), "x": jnp.full(5, float(index))}
+            return jccl.sync_state(state, comm, source=index == 2)
+
+        for state in cluster.run(program):
+            assert int(state["n"]) == 2
+            assert isinstance(state["x"], jax.Array)
+            assert state["x"].tolist() == [2.0] * 5
+
+
+def test_a_late_peer_gets_the_newest_published_revision():
+    with Cluster(1) as cluster:
+        comm = cluster.comms[0]
+        state = jccl.sync_state({"x": np.zeros(1000)}, comm)
+        for _ in range(3):
+            mean = comm.all_reduce(np.ones(1000), tag="state").value
+            state = jccl.publish({"x": state["x"] + mean}, comm)
+        late = cluster.join()
+        got = jccl.sync_state({"x": np.full(1000, -1.0)}, late)
+        assert got["x"].tolist() == [3.0] * 1000
+        assert late.revision("state") == comm.revision("state") == 3
+        assert late.digest("state") == comm.digest("state")
+
+
+def test_all_first_starters_begin_from_one_state():
+    with Cluster(2) as cluster:
+
+        def program(comm, index):
+            tx = jccl.diloco(comm, optax.sgd(0.1), sync_every=2)
+            params = jax.tree.map(lambda x: x + index, PARAMS)
+            state = TrainState.create(apply_fn=None, params=params, tx=tx)
+            return jccl.sync_state(state)
+
+        first, second = cluster.run(program)
+        for state in (first, second):
+            assert isinstance(state, TrainState)
+            assert state.params["w"].tolist() == state.opt_state.anchor["w"].tolist()
+        assert first.params["w"].tolist() == second.params["w"].tolist()
+
+
+@pytest.mark.parametrize("form", ["tuple", "dict"])
+def test_parameters_are_found_beside_the_optimizer_state(form):
+    with Cluster(2) as cluster:
+
+        def program(comm, index):
+            tx = jccl.diloco(comm, optax.sgd(0.1), sync_every=2)
+            params = jax.tree.map(lambda x: x + index, PARAMS)
+            state = (params, tx.init(params))
+            if form == "dict":
+                state = {"params": state[0], "opt": state[1], "note": 1}
+            state = jccl.sync_state(state, source=index == 1)
+            return state[0] if form == "tuple" else state["params"]
+
+        for params in cluster.run(program):
+            assert params["w"].tolist() == [1.0, 2.0, 3.0, 4.0]
+
+
+def test_a_state_without_a_jccl_optimizer_needs_a_communicator():
+    with pytest.raises(ValueError, match="comm="):
+        jccl.sync_state({"x": jnp.zeros(3)})
+
+
+def test_states_of_different_structure_are_refused_with_both_summaries():
+    with Cluster(2) as cluster:
+
+        def program(comm, index):
+            state = {"x": np.zeros(3 + index)}
+            try:
+                jccl.sync_state(state, comm, deadline=30)
+            except jccl.MismatchError as fault:
+                return fault.text
+            return ""
+
+        texts = [text for text in cluster.run(program) if text]
+        assert texts
+        assert all("3" in text and "4" in text for text in texts)
+
+
+def test_a_state_of_an_earlier_process_is_taken_by_the_communicator_named():
+    with Cluster(1) as cluster:
+        comm = cluster.comms[0]
+        tx = jccl.diloco(comm, optax.sgd(0.1), sync_every=2)
+        state = TrainState.create(apply_fn=None, params=PARAMS, tx=tx)
+        old = state.opt_state._replace(key=jnp.int32(-1))
+        restored = jccl.sync_state(state.replace(opt_state=old), comm)
+        assert restored.params["w"].tolist() == PARAMS["w"].tolist()
+        assert comm.revision("diloco") == 0 and comm.digest("diloco")
