@@ -125,7 +125,7 @@ class Communicator:
     ) -> Communicator: ...
     @property
     def registry_id(self) -> int:
-        """Names this communicator inside compiled programs; never reused in a process."""
+        """Names it inside compiled programs; never reused in a process."""
     def run(
         self,
         inputs: Sequence[_Array],
@@ -144,7 +144,7 @@ class Communicator:
         deadline: float = 0.0,
         paths: Sequence[str] = (),
     ) -> RoundResult:
-        """Blocks. `outputs[i]` may be `inputs[i]` itself; it is written only at commit."""
+        """Blocks. `outputs[i]` may be `inputs[i]`; it is written only at commit."""
     def start(
         self,
         inputs: Sequence[_Array],
@@ -163,8 +163,9 @@ class Communicator:
         deadline: float = 0.0,
         paths: Sequence[str] = (),
     ) -> int:
-        """Begins a round; returns a handle. Without `outputs` the inputs are staged (copied)
-        and `wait` says where results go; with them the arrays are held until `wait`."""
+        """Begins a round; returns a handle. Without `outputs` the inputs are staged
+        (copied) and `wait` says where results go; with them the arrays are held until
+        `wait`."""
     def wait(
         self, handle: int, outputs: Sequence[_Array] | None = None
     ) -> RoundResult: ...
@@ -231,14 +232,11 @@ def query_status(
     """The status JSON of a master elsewhere. Raises CoreError."""
 
 def new_token() -> str: ...
-def explain(code: int) -> str:
-    """One sentence: what the code means and what to do next."""
-
 def abort_all() -> None:
     """Aborts the waits of every open communicator of this process."""
 
 def ensure_interrupts() -> None:
-    """On the main thread: lets Ctrl-C abort waits of compiled programs. Elsewhere: nothing."""
+    """On the main thread: lets Ctrl-C abort waits of compiled programs."""
 
 def handlers() -> dict[str, Any]:
     """FFI target name to capsule, for the CPU platform."""

@@ -97,8 +97,9 @@ def register_targets() -> None:
 def current_traces() -> list[Any]:
     """The traces around the caller, innermost first; empty outside any transformation.
 
-    Private in JAX: where a release moves it, an empty list switches off the checks that
-    build on it (unchained ops, vmap over operands that are not batched) and nothing else.
+    Private in JAX: where a release moves it, an empty list switches off the checks
+    that build on it (unchained ops, vmap over operands that are not batched) and
+    nothing else.
     """
     try:
         from jax._src import core

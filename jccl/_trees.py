@@ -21,12 +21,12 @@ _core = _native.core()
 
 VMAP_TEXT = (
     "jccl: a collective cannot be vmapped: every lane would be a round of its own, and "
-    "under lax.cond it would run for lanes that did not take the branch. Call it outside "
-    "vmap on the batched array."
+    "under lax.cond it would run for lanes that did not take the branch. Call it "
+    "outside vmap on the batched array."
 )
 GRAD_TEXT = (
-    "jccl: a collective cannot be differentiated. Take gradients first and reduce them, "
-    "or wrap the operand in jax.lax.stop_gradient."
+    "jccl: a collective cannot be differentiated. Take gradients first and reduce "
+    "them, or wrap the operand in jax.lax.stop_gradient."
 )
 fence = _native.fence({"vmap": VMAP_TEXT, "grad": GRAD_TEXT})
 
@@ -91,7 +91,11 @@ def _check_leaf(path: str, leaf: Any) -> None:
 def _spec(shape: tuple[int, ...], like: jax.Array) -> Any:
     varying = getattr(jax.typeof(like), "vma", None)
     if varying:  # inside shard_map: keep what the result varies over
-        return jax.ShapeDtypeStruct(shape, like.dtype, vma=varying)
+        return jax.ShapeDtypeStruct(
+            shape,
+            like.dtype,
+            vma=varying,  # type: ignore[call-arg]
+        )
     return jax.ShapeDtypeStruct(shape, like.dtype)
 
 
@@ -103,7 +107,7 @@ def scalar(value: Any, dtype: Any) -> jax.Array:
 
 
 def deadline_ms(deadline: Any) -> jax.Array:
-    """0 stands for the communicator's default; a traced deadline is rounded up to 1 ms."""
+    """0 stands for the communicator's default; a traced one is rounded up to 1 ms."""
     if deadline is None:
         return scalar(0, jnp.int32)
     if isinstance(deadline, int | float):

@@ -1,13 +1,14 @@
-"""Collectives on pytrees as operations of XLA programs: in jit, scan, cond, while, or eager.
+"""Collectives on pytrees as operations of XLA programs: in jit, scan, cond, or eager.
 
 An expected fault (a lost peer, a deadline) is data: read `status`. A program that would
 be wrong on every run (dtype, size, vmap, two blocking ops without an order) is refused
-while it is traced. One op is one custom call over all leaves; XLA never copies them into
-a bucket. See `jccl.communicator` for the same verbs on numpy arrays.
+while it is traced. One op is one custom call over all leaves; XLA never copies them
+into a bucket. See `jccl.communicator` for the same verbs on numpy arrays.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -64,7 +65,7 @@ class Reduced(NamedTuple):
 
 
 class Gathered(NamedTuple):
-    """`value` has a leading axis of slots, ordered by peer id; `mask` says which hold data."""
+    """`value` has a leading axis of slots, by peer id; `mask` says which hold data."""
 
     value: Any
     mask: jax.Array
@@ -73,7 +74,7 @@ class Gathered(NamedTuple):
 
 
 class Scattered(NamedTuple):
-    """`value` holds elements [first, first + count) of the flattened result, else zeros.
+    """`value` holds elements [first, first + count) of the flat result, else zeros.
 
     `extent` is i32[2]: first, count. Not committed: value is what went in, count is 0.
     """
@@ -93,7 +94,7 @@ class Started(NamedTuple):
 
 
 class Published(NamedTuple):
-    """`status` is i32[4]: code, 1 if `value` was replaced by the newest state, revision, 0."""
+    """`status` is i32[4]: code, 1 if `value` is the newest instead, revision, 0."""
 
     value: Any
     status: jax.Array
@@ -125,8 +126,8 @@ def _check_call(comm: HasRegistryId, tag: str) -> int:
     if devices > 1:
         raise NotImplementedError(
             f"jccl: called from a program mapped over {devices} local devices, whose "
-            "shards would be taken for values of the whole. Reduce over the local devices "
-            "first (psum) and call outside shard_map, or use one device."
+            "shards would be taken for values of the whole. Reduce over the local "
+            "devices first (psum) and call outside shard_map, or use one device."
         )
     _native.register_targets()
     _core.ensure_interrupts()
@@ -151,7 +152,7 @@ def _round(
     deadline: Any = None,
     in_place: bool = False,
     **attributes: Any,
-) -> list[jax.Array]:
+) -> Sequence[jax.Array]:
     number, token = _blocking(comm, tag, token)
     n = len(leaves.arrays)
     extent = [jax.ShapeDtypeStruct((2,), jnp.int32)]
@@ -193,7 +194,7 @@ def all_reduce(
     """Reduces every array of a pytree over all peers of the run, as one round.
 
     Args:
-        tree: arrays of any shape, equal on all peers. What an uncommitted round returns.
+        tree: arrays of any shape, equal on all peers; what an aborted round returns.
         comm: open communicator; peers match calls by `tag` and number, not by order.
         tag: name of the round's stream.
         op: "sum", "mean", "min", "max" or "prod"; mean is over contributors, by weight.
@@ -202,7 +203,7 @@ def all_reduce(
         deadline: seconds, number or traced; None takes the communicator's.
         plan: "direct" or "ring"; None leaves the choice to the master.
         token: of the blocking op that must come first; see `Reduced.token`.
-        fingerprint: words for what must be alike on all peers, else the round is refused.
+        fingerprint: words for what must be alike on all peers, else a refusal.
         guard: leave this peer's contribution out if it holds NaN or Inf.
         in_place: the results take the operands' memory (donate them, or XLA copies).
 
@@ -210,7 +211,7 @@ def all_reduce(
         Reduced(value, status, token).
 
     Raises:
-        TypeError, ValueError: leaf dtype, limits, or a second unchained op in a program.
+        TypeError, ValueError: leaf dtype, limits, a second unchained op in a program.
         NotImplementedError: under vmap, grad, or over several local devices.
     """
     leaves = Leaves(tree)
@@ -243,7 +244,7 @@ def all_gather(
     deadline: Any = None,
     token: Any = None,
 ) -> Gathered:
-    """Collects every peer's arrays; shapes are static, so room for `slots` peers is made.
+    """Collects every peer's arrays into room for `slots` peers: shapes are static.
 
     Not committed: all slots are zero and masked out.
     """
@@ -367,7 +368,7 @@ def start(
         passing: a pytree handed through unchanged (in place), of any dtypes carried.
 
     Returns:
-        Started(handle, passed, token). A start that fails shows as the status of `done`.
+        Started(handle, passed, token). A start that fails shows in the status of done.
     """
     leaves = Leaves(tree)
     through = Leaves(passing)
@@ -456,10 +457,10 @@ def publish(
 ) -> Published:
     """Makes the state after a round the newest revision, or fetches it if left behind.
 
-    After a committed round the arrays are copied and digested into host memory, from which
-    joiners are served. If this peer was left behind (evicted, a late commit, another
-    digest) the newest state is fetched instead: code RESYNCED, word 1 is 1. After any
-    other outcome the arrays come back as they are, with that outcome's code.
+    After a committed round the arrays are copied and digested into host memory, from
+    which joiners are served. If this peer was left behind (evicted, a late commit,
+    another digest) the newest state is fetched instead: code RESYNCED, word 1 is 1.
+    After any other outcome the arrays come back as they are, with that outcome's code.
 
     Args:
         tree: all that the next rounds depend on: anchor, outer state, counters.
@@ -486,7 +487,7 @@ def publish(
 
 
 def committed(status: jax.Array) -> jax.Array:
-    """Whether a round's value is the result: also if the guard left this peer's part out."""
+    """Whether the value is the result: also if the guard left this peer out of it."""
     return (status[0] == OK) | (status[0] == GUARD)
 
 
@@ -500,7 +501,7 @@ def outer_step(
     decay: Any = 0.0,
     nesterov: bool = True,
 ) -> Stepped:
-    """The outer optimizer's step, with the same bits on every peer whatever its processor.
+    """The outer optimizer's step, with the same bits on every processor.
 
     delta = anchor - local parameters, averaged by the round that `status` belongs to.
     m <- decay m + delta; anchor <- anchor - learning_rate (delta + decay m), or with

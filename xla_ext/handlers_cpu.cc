@@ -237,10 +237,10 @@ ffi::Error done_call(ffi::RemainingArgs args, ffi::RemainingRets rets,
   return ffi::Error::Success();
 }
 
-// Whether the state may have to change: a round that committed made a new revision; one that left
-// this peer behind calls for the newest one. After any other outcome the state stands as it was.
-bool wants_publish(Code round) {
-  return holds_result(round) || base::remedy_of(round) == base::Remedy::kResync;
+// A round that committed made a new revision. After any other outcome the state stands as it was,
+// but this peer may have been left behind; without a revision of its own there is nothing to heal.
+bool wants_publish(Code round, const peer::Communicator& comm, const base::Tag& tag) {
+  return holds_result(round) || comm.digest(tag) != base::Digest{};
 }
 
 // Operands: leaves…, status s32[4] of the round, deadline_ms s32, token u32.
@@ -264,20 +264,22 @@ ffi::Error publish_call(ffi::RemainingArgs args, ffi::RemainingRets rets,
   const Code code = base::is_code(number) ? static_cast<Code>(number) : Code::kInvalid;
   const auto entry = entry_of(attributes);
   peer::SyncResult outcome;
+  bool written = false;
   if (!entry) {
     outcome.status = {Code::kClosed, "the communicator is closed"};
-  } else if (wants_publish(code)) {
+  } else {
     peer::SyncOptions options;
     options.tag = text_attribute(attributes, "tag");
     options.deadline = *deadline_ms > 0 ? *deadline_ms * base::kMillisecond : 0;
-    outcome = entry->comm().publish(data->leaves(text_attribute(attributes, "paths")), options);
-    entry->note(options.tag, outcome.status);
-  } else {
-    outcome.status.code = code;
+    if (wants_publish(code, entry->comm(), options.tag)) {
+      outcome = entry->comm().publish(data->leaves(text_attribute(attributes, "paths")), options);
+      entry->note(options.tag, outcome.status);
+      written = outcome.status.ok() || outcome.status.code == Code::kResynced;
+    }
+    if (outcome.status.ok() && !holds_result(code)) outcome.status.code = code;
   }
+  if (!written) data->keep_input();
   const Code ended = outcome.status.code;
-  if (ended != Code::kOk && ended != Code::kResynced) data->keep_input();
-  if (ended == Code::kOk && !wants_publish(code)) data->keep_input();
   put_status(*status, ended, outcome.replaced ? 1 : 0, outcome.revision);
   return ffi::Error::Success();
 }

@@ -147,11 +147,6 @@ void bind_tables(py::module_& module) {
   module.attr("ffi_api_version") = py::make_tuple(XLA_FFI_API_MAJOR, XLA_FFI_API_MINOR);
 }
 
-std::string explain(int number) {
-  if (!base::is_code(number)) throw py::value_error(base::cat("no code ", number));
-  return peer::describe({static_cast<base::Code>(number), ""});
-}
-
 float* floats(const py::array& array, py::ssize_t count, const char* name, bool written) {
   if (!py::isinstance<py::array_t<float>>(array) || array.size() != count ||
       (array.flags() & py::array::c_style) == 0 || (written && !array.writeable())) {
@@ -200,7 +195,6 @@ PYBIND11_MODULE(_core, module) {
   bind_communicator(module);
   bind_master(module);
   module.def("handlers", &handlers);
-  module.def("explain", &explain, py::arg("code"));
   module.def("abort_all", [] { Registry::get().abort_all(); },
              py::call_guard<py::gil_scoped_release>());
   module.def("outer_step", &host_outer_step, py::arg("anchor"), py::arg("momentum").none(true),

@@ -1,0 +1,13 @@
+"""Before jax starts: the CPU backend, and a device per in-process peer, since XLA runs
+the programs of one device one after another and peers wait for each other."""
+
+import os
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ["XLA_FLAGS"] = " ".join(
+    [
+        os.environ.get("XLA_FLAGS", ""),
+        "--xla_force_host_platform_device_count=4",
+        "--xla_cpu_multi_thread_eigen=false",
+    ]
+).strip()

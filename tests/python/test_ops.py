@@ -1,0 +1,559 @@
+"""The in-jit ops against a real master: values, statuses as data, and refusals."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jccl import _native, ops
+from jccl.testing import Cluster
+
+CODES = _native.core().codes
+
+
+@pytest.fixture(scope="module")
+def pair():
+    with Cluster(2) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def fresh():
+    with Cluster(2) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def solo():
+    with Cluster(1) as cluster:
+        yield cluster.comms[0]
+
+
+def on_peers(cluster, program):
+    """Runs program(comm, index) on a thread and a device per peer, results as numpy."""
+
+    def one(comm, index):
+        with jax.default_device(jax.devices()[index]):
+            return jax.tree.map(np.asarray, program(comm, index))
+
+    return cluster.run(one)
+
+
+def tree_of(index):
+    return {
+        "kernel": jnp.arange(6.0).reshape(2, 3) + index,
+        "bias": {"b": jnp.full((3,), index, jnp.int32), "none": jnp.zeros((0,))},
+    }
+
+
+def check_sum(reduced):
+    assert reduced.status.tolist()[:2] == [0, 2]
+    assert reduced.value["kernel"].tolist() == [[1.0, 3.0, 5.0], [7.0, 9.0, 11.0]]
+    assert reduced.value["bias"]["b"].tolist() == [1, 1, 1]
+    assert reduced.value["bias"]["none"].shape == (0,)
+
+
+def test_an_eager_call_reduces_a_pytree(pair):
+    results = on_peers(
+        pair, lambda c, i: ops.all_reduce(tree_of(i), c, tag="eager", op="sum")
+    )
+    for reduced in results:
+        check_sum(reduced)
+
+
+def test_a_jitted_call_reduces_every_time_it_runs(pair):
+    def program(comm, index):
+        step = jax.jit(lambda t: ops.all_reduce(t, comm, tag="jit", op="sum"))
+        return [step(tree_of(index)) for _ in range(3)]
+
+    for results in on_peers(pair, program):
+        for reduced in results:
+            check_sum(reduced)
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_donated_operands_are_reduced_too(pair, in_place):
+    def program(comm, index):
+        def step(x):
+            return ops.all_reduce(
+                x, comm, tag=f"donate{in_place}", op="sum", in_place=in_place
+            )
+
+        return jax.jit(step, donate_argnums=0)(jnp.full((1000,), index + 1.0))
+
+    for reduced in on_peers(pair, program):
+        assert reduced.status[0] == 0 and np.all(reduced.value == 3.0)
+
+
+def test_in_place_and_donated_results_take_the_operands_memory(solo):
+    step = jax.jit(
+        lambda x: ops.all_reduce(x, solo, tag="memory", in_place=True).value,
+        donate_argnums=0,
+    )
+    x = jnp.arange(100_000.0)
+    before = x.unsafe_buffer_pointer()
+    after = step(x)
+    assert after.unsafe_buffer_pointer() == before
+    assert x.is_deleted()
+
+
+def test_rounds_in_a_scan_follow_each_other(pair):
+    def program(comm, index):
+        def body(carry, _):
+            x, token = carry
+            mean = ops.all_reduce(x, comm, tag="scan", token=token)
+            return (mean.value + 1, mean.token), mean.status
+
+        start = (jnp.full((5,), float(index)), jnp.uint32(0))
+        return jax.jit(lambda: jax.lax.scan(body, start, None, length=4))()
+
+    for (x, token), statuses in on_peers(pair, program):
+        assert np.all(x == 4.5) and token == 4
+        assert statuses[:, 0].tolist() == [0, 0, 0, 0]
+
+
+def test_a_branch_that_is_not_taken_makes_no_round(pair):
+    def program(comm, index):
+        @jax.jit
+        def step(x, n):
+            def sync(x):
+                mean = ops.all_reduce(x, comm, tag="cond")
+                return mean.value, mean.status
+
+            return jax.lax.cond(
+                n % 4 == 0, sync, lambda x: (x, -jnp.ones(4, jnp.int32)), x
+            )
+
+        x, taken = jnp.full((3,), float(index)), []
+        for n in range(8):
+            x, status = step(x, n)
+            taken.append(int(status[0]))
+        return x, np.asarray(taken)
+
+    for x, taken in on_peers(pair, program):
+        assert np.all(x == 0.5)
+        assert taken.tolist() == [0, -1, -1, -1, 0, -1, -1, -1]
+
+
+def test_a_while_loop_carries_the_token(pair):
+    def program(comm, index):
+        def body(carry):
+            n, x, token = carry
+            mean = ops.all_reduce(x, comm, tag="while", op="sum", token=token)
+            return n + 1, mean.value, mean.token
+
+        start = (0, jnp.ones(2), jnp.uint32(0))
+        return jax.jit(lambda: jax.lax.while_loop(lambda c: c[0] < 3, body, start))()
+
+    for _, x, token in on_peers(pair, program):
+        assert x.tolist() == [8.0, 8.0] and token == 3
+
+
+@pytest.mark.parametrize("op", ["sum", "mean", "min", "max", "prod"])
+def test_every_op_reduces(pair, op):
+    expected = {"sum": 5.0, "mean": 2.5, "min": 2.0, "max": 3.0, "prod": 6.0}[op]
+    results = on_peers(
+        pair,
+        lambda c, i: jax.jit(lambda x: ops.all_reduce(x, c, tag=f"op-{op}", op=op))(
+            jnp.full((7,), i + 2.0)
+        ),
+    )
+    for reduced in results:
+        assert np.all(reduced.value == expected)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "int8", "uint32", "int32"])
+def test_dtypes_travel_as_they_are(pair, dtype):
+    results = on_peers(
+        pair,
+        lambda c, i: ops.all_reduce(
+            jnp.arange(5).astype(dtype), c, tag=f"dtype-{dtype}", op="sum"
+        ),
+    )
+    for reduced in results:
+        assert reduced.value.dtype.name == dtype
+        assert reduced.value.astype(np.float32).tolist() == [0, 2, 4, 6, 8]
+
+
+@pytest.mark.parametrize("codec", ["bf16", "fp16", "int8"])
+def test_a_lossy_codec_gives_all_peers_the_same_bits(pair, codec):
+    data = [np.random.default_rng(i).normal(size=1000).astype("f4") for i in (0, 1)]
+    one, other = on_peers(
+        pair,
+        lambda c, i: ops.all_reduce(
+            jnp.asarray(data[i]), c, tag=f"codec-{codec}", codec=codec
+        ),
+    )
+    assert one.value.tobytes() == other.value.tobytes()
+    assert np.max(np.abs(one.value - (data[0] + data[1]) / 2)) < 0.05
+
+
+def test_traced_weights_weigh_the_mean(pair):
+    def program(comm, index):
+        step = jax.jit(lambda x, w: ops.all_reduce(x, comm, tag="weight", weight=w))
+        return step(jnp.full((3,), float(index)), jnp.float32(1 + 2 * index))
+
+    for reduced in on_peers(pair, program):
+        assert reduced.value.tolist() == [0.75, 0.75, 0.75]
+
+
+def test_all_gather_fills_slots_in_peer_order_and_masks_the_rest(pair):
+    order = [c.attributes().id for c in pair.comms]
+    results = on_peers(
+        pair,
+        lambda c, i: jax.jit(
+            lambda x: ops.all_gather({"x": x}, c, slots=3, tag="gather")
+        )(jnp.full((2,), float(order[i]))),
+    )
+    for gathered in results:
+        assert gathered.status[0] == 0
+        assert gathered.mask.tolist() == [True, True, False]
+        assert gathered.value["x"][:2, 0].tolist() == sorted(map(float, order))
+
+
+def test_reduce_scatter_gives_each_element_to_one_peer(pair):
+    n = 2001
+    results = on_peers(
+        pair,
+        lambda c, i: ops.reduce_scatter(jnp.arange(float(n)), c, tag="rs", op="sum"),
+    )
+    owned = np.zeros(n, int)
+    for scattered in results:
+        assert scattered.status[0] == 0
+        first, count = scattered.extent
+        owned[first : first + count] += 1
+        inside = np.zeros(n, bool)
+        inside[first : first + count] = True
+        assert np.all(scattered.value[inside] == 2 * np.arange(float(n))[inside])
+        assert np.all(scattered.value[~inside] == 0)
+    assert np.all(owned == 1)
+
+
+def test_broadcast_gives_all_the_roots_arrays(pair):
+    results = on_peers(
+        pair,
+        lambda c, i: ops.broadcast(
+            jnp.full((4,), float(i)), c, root=i == 1, tag="broadcast"
+        ),
+    )
+    for sent in results:
+        assert sent.status[0] == 0 and sent.value.tolist() == [1.0] * 4
+
+
+def test_a_barrier_has_a_status_and_no_value(pair):
+    for passed in on_peers(pair, lambda c, i: ops.barrier(c)):
+        assert passed.value is None and passed.status.tolist()[:2] == [0, 2]
+
+
+def test_start_and_done_carry_a_handle_across_steps(pair):
+    def program(comm, index):
+        @jax.jit
+        def begin(x, y):
+            begun = ops.start({"x": x}, comm, passing=y, tag="async", op="sum")
+            return begun.handle, begun.passed
+
+        @jax.jit
+        def end(handle, y):
+            return ops.done(handle, {"x": jnp.zeros(6)}, comm, after=y, tag="async")
+
+        handle, y = begin(jnp.full((6,), index + 1.0), jnp.ones(3))
+        return end(handle, y * 2), y
+
+    for reduced, y in on_peers(pair, program):
+        assert reduced.status.tolist()[:2] == [0, 2]
+        assert reduced.value["x"].tolist() == [3.0] * 6
+        assert y.tolist() == [1.0] * 3
+
+
+def test_a_handle_that_was_never_started_keeps_the_callers_arrays(solo):
+    ended = ops.done(ops.no_handle(), jnp.arange(3.0), solo, tag="never")
+    assert ended.status[0] == CODES["UnknownTag"]
+    assert ended.value.tolist() == [0.0, 1.0, 2.0]
+    assert "handle" in solo.core.last_fault("never")
+
+
+def test_done_refuses_other_leaves_than_its_start(solo):
+    begun = ops.start(jnp.ones(8), solo, tag="shape")
+    wrong = ops.done(begun.handle, jnp.ones(4), solo, tag="shape")
+    assert wrong.status[0] == CODES["Invalid"]
+    right = ops.done(begun.handle, jnp.zeros(8), solo, tag="shape")
+    assert right.status[0] == 0 and right.value.tolist() == [1.0] * 8
+
+
+def test_a_start_that_fails_shows_in_done(solo):
+    first = ops.start(jnp.ones(2), solo, tag="twice")
+    second = ops.start(jnp.ones(2), solo, tag="twice")
+    assert ops.done(second.handle, jnp.ones(2), solo).status[0] == CODES["BusyTag"]
+    assert ops.done(first.handle, jnp.ones(2), solo).status[0] == 0
+
+
+def test_a_deadline_is_a_status_and_the_value_is_the_input(fresh):
+    comm = fresh.comms[0]
+    step = jax.jit(lambda x, d: ops.all_reduce(x, comm, tag="alone", deadline=d))
+    missed = step(jnp.arange(4.0), 0.3)
+    assert missed.status[0] in (CODES["Deadline"], CODES["TooFew"])
+    assert missed.value.tolist() == [0.0, 1.0, 2.0, 3.0]
+    assert comm.core.last_fault("alone")
+
+
+def test_the_run_goes_on_when_a_peer_leaves(fresh):
+    stays, leaves = fresh.comms
+    on_peers(fresh, lambda c, i: ops.all_reduce(jnp.ones(2), c, tag="t"))
+    leaves.close()
+    alone = ops.all_reduce(jnp.full((2,), 5.0), stays, tag="t")
+    assert alone.status.tolist()[:2] == [0, 1]
+    assert alone.value.tolist() == [5.0, 5.0]
+
+
+def test_mismatched_shapes_are_a_status_on_both_peers(pair):
+    results = on_peers(
+        pair, lambda c, i: ops.all_reduce(jnp.ones(3 + i), c, tag="mismatch")
+    )
+    for i, reduced in enumerate(results):
+        assert reduced.status[0] == CODES["Mismatch"]
+        assert reduced.value.tolist() == [1.0] * (3 + i)
+    assert "mismatch" in pair.comms[0].core.last_fault("mismatch").lower()
+
+
+def test_a_contribution_with_nan_is_left_out_and_its_peer_told(pair):
+    results = on_peers(
+        pair,
+        lambda c, i: ops.all_reduce(
+            {"grad": jnp.full((3,), jnp.nan if i else 2.0)}, c, tag="guard"
+        ),
+    )
+    assert [r.status[0] for r in results] == [0, CODES["Guard"]]
+    for reduced in results:
+        assert reduced.value["grad"].tolist() == [2.0] * 3
+        assert bool(ops.committed(reduced.status))
+    assert "grad" in pair.comms[1].core.last_fault("guard")
+
+
+def test_a_closed_communicator_is_a_status(fresh):
+    comm = fresh.comms[0]
+    step = jax.jit(lambda x: ops.all_reduce(x, comm, tag="closed"))
+    lowered = step.lower(jnp.ones(2)).compile()
+    comm.close()
+    late = lowered(jnp.full((2,), 7.0))
+    assert late.status[0] == CODES["Closed"] and late.value.tolist() == [7.0, 7.0]
+
+
+@pytest.mark.parametrize("map_over", ["plain", "jit", "cond"])
+def test_vmap_is_refused(solo, map_over):
+    def plain(x):
+        return ops.all_reduce(x, solo, tag="vmap").value
+
+    def cond(x):
+        return jax.lax.cond(x[0] > 0, plain, lambda x: x, x)
+
+    function = {"plain": plain, "jit": jax.jit(plain), "cond": cond}[map_over]
+    with pytest.raises(NotImplementedError, match="cannot be vmapped"):
+        jax.vmap(function)(jnp.ones((2, 3)))
+
+
+def test_vmap_is_refused_even_if_no_operand_is_batched(solo):
+    def branch(p):
+        return jax.lax.cond(
+            p, lambda: ops.all_reduce(jnp.ones(2), solo).value, lambda: jnp.ones(2)
+        )
+
+    with pytest.raises(NotImplementedError, match="cannot be vmapped"):
+        jax.vmap(branch)(jnp.array([True, False]))
+
+
+def test_grad_is_refused_and_stop_gradient_is_the_way_round(solo):
+    def loss(x):
+        return ops.all_reduce(x, solo, tag="grad").value.sum()
+
+    with pytest.raises(NotImplementedError, match="cannot be differentiated"):
+        jax.grad(loss)(jnp.ones(3))
+    value = jax.grad(lambda x: x.sum() * loss(jax.lax.stop_gradient(x)))(jnp.ones(3))
+    assert value.tolist() == [3.0] * 3
+
+
+@pytest.mark.parametrize(
+    "leaf, word",
+    [
+        (jnp.ones(2, jnp.complex64), "complex64"),
+        (jnp.ones(2, bool), "bool"),
+        (jnp.ones(2, jnp.float8_e4m3fn), "float8_e4m3fn"),
+        (jax.random.key(0), "key"),
+        (True, "bool"),
+        ("text", "str"),
+    ],
+)
+def test_a_leaf_that_cannot_travel_is_named_before_tracing(solo, leaf, word):
+    with pytest.raises(TypeError, match=rf"'params/w'.*{word}"):
+        ops.all_reduce({"params": {"w": leaf}}, solo)
+
+
+def test_bad_arguments_are_refused_while_tracing(solo):
+    x = jnp.ones(2)
+    with pytest.raises(ValueError, match="deadline"):
+        ops.all_reduce(x, solo, deadline=-1.0)
+    with pytest.raises(TypeError, match="tag"):
+        ops.all_reduce(x, solo, tag="")
+    with pytest.raises(ValueError, match="64 bytes"):
+        ops.all_reduce(x, solo, tag="t" * 65)
+    with pytest.raises(ValueError, match="scalar"):
+        ops.all_reduce(x, solo, weight=jnp.ones(2))
+    with pytest.raises(ValueError, match="leaves"):
+        ops.all_reduce([np.float32(0)] * 65537, solo)
+
+
+def test_an_unknown_op_is_a_status(solo):
+    refused = ops.all_reduce(jnp.ones(2), solo, tag="op", op="median")
+    assert refused.status[0] == CODES["Invalid"]
+    assert "median" in solo.core.last_fault("op")
+
+
+def test_a_second_op_without_a_token_is_refused(solo):
+    def program(x):
+        first = ops.all_reduce(x, solo, tag="a")
+        return first.value, ops.all_reduce(x, solo, tag="b").value
+
+    with pytest.raises(ValueError, match="token="):
+        jax.jit(program)(jnp.ones(2))
+
+
+def test_a_token_used_twice_is_refused(solo):
+    def program(x):
+        token = ops.all_reduce(x, solo, tag="a").token
+        second = ops.all_reduce(x, solo, tag="b", token=token)
+        third = ops.all_reduce(x, solo, tag="c", token=token)
+        return second.value, third.value
+
+    with pytest.raises(ValueError, match="token="):
+        jax.jit(program)(jnp.ones(2))
+
+
+def test_an_op_after_a_branch_with_an_op_needs_a_token(solo):
+    def sync(x):
+        return ops.all_reduce(x, solo, tag="a").value
+
+    def program(x):
+        y = jax.lax.cond(x[0] > 0, sync, lambda x: x, x)
+        return y, ops.all_reduce(x, solo, tag="b").value
+
+    with pytest.raises(ValueError, match="token="):
+        jax.jit(program)(jnp.ones(2))
+
+
+def test_chained_ops_and_ops_of_both_branches_are_allowed(solo):
+    def program(x):
+        first = ops.all_reduce(x, solo, tag="a")
+        return ops.all_reduce(first.value, solo, tag="b", token=first.token)
+
+    assert jax.jit(program)(jnp.ones(2)).value.tolist() == [1.0, 1.0]
+
+    def either(x):
+        def branch(tag):
+            return lambda x: ops.all_reduce(x, solo, tag=tag).value
+
+        return jax.lax.cond(x[0] > 0, branch("a"), branch("b"), x)
+
+    assert jax.jit(either)(jnp.ones(2)).tolist() == [1.0, 1.0]
+
+
+def test_a_program_over_several_local_devices_is_refused(solo):
+    mesh = jax.make_mesh((2,), ("d",))
+    spec = jax.sharding.PartitionSpec("d")
+
+    def program(x):
+        return ops.all_reduce(x, solo, tag="mesh").value
+
+    mapped = jax.shard_map(
+        program, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False
+    )
+    with pytest.raises(NotImplementedError, match="2 local devices"):
+        jax.jit(mapped)(jnp.ones(4))
+
+
+def test_publish_makes_a_revision_with_one_digest_on_all_peers(fresh):
+    def program(comm, index):
+        @jax.jit
+        def step(x):
+            mean = ops.all_reduce(x, comm, tag="model")
+            shared = ops.publish(
+                {"anchor": mean.value, "n": jnp.int32(1)},
+                comm,
+                tag="model",
+                status=mean.status,
+                token=mean.token,
+            )
+            return mean.value, shared
+
+        return step(jnp.full((50,), float(index)))
+
+    results = on_peers(fresh, program)
+    for mean, shared in results:
+        assert shared.status.tolist() == [0, 0, 1, 0]
+        assert np.array_equal(shared.value["anchor"], mean)
+    digests = {c.core.digest("model") for c in fresh.comms}
+    assert len(digests) == 1 and digests != {"0" * 32}
+    assert [c.core.revision("model") for c in fresh.comms] == [1, 1]
+
+
+def test_publish_after_a_round_that_failed_hands_the_state_back(solo):
+    state = {"anchor": jnp.arange(3.0)}
+    status = jnp.array([CODES["Deadline"], 0, 1, 1], jnp.int32)
+    kept = ops.publish(state, solo, tag="unborn", status=status)
+    assert kept.status.tolist() == [CODES["Deadline"], 0, 0, 0]
+    assert kept.value["anchor"].tolist() == [0.0, 1.0, 2.0]
+    assert solo.core.revision("unborn") == 0
+
+
+OK = jnp.array([0, 2, 1, 1], jnp.int32)
+ABORTED = jnp.array([16, 0, 1, 1], jnp.int32)
+
+
+def outer_trees(scale=1.0):
+    rng = np.random.default_rng(7)
+    make = lambda: {"w": (rng.normal(size=(37, 11)) * scale).astype(np.float32)}  # noqa: E731
+    return make(), make(), make()
+
+
+def reference(anchor, momentum, delta, nesterov):
+    lr, mu = np.float32(0.7), np.float32(0.9)
+    momentum = mu * momentum + delta
+    step = delta + mu * momentum if nesterov else momentum
+    return anchor - lr * step, momentum
+
+
+@pytest.mark.parametrize("nesterov", [True, False])
+@pytest.mark.parametrize("scale", [1.0, 1e-39])  # 1e-39: denormal
+def test_the_outer_step_rounds_each_operation_once(nesterov, scale):
+    anchor, momentum, delta = outer_trees(scale)
+    step = jax.jit(
+        lambda a, m, d: ops.outer_step(
+            a, m, d, status=OK, learning_rate=0.7, decay=0.9, nesterov=nesterov
+        )
+    )
+    moved = step(anchor, momentum, delta)
+    wanted = reference(anchor["w"], momentum["w"], delta["w"], nesterov)
+    assert np.asarray(moved.anchor["w"]).tobytes() == wanted[0].tobytes()
+    assert np.asarray(moved.momentum["w"]).tobytes() == wanted[1].tobytes()
+
+
+def test_the_outer_step_does_nothing_unless_the_round_committed():
+    anchor, momentum, delta = outer_trees()
+    kept = ops.outer_step(
+        anchor, momentum, delta, status=ABORTED, learning_rate=0.7, decay=0.9
+    )
+    assert np.array_equal(kept.anchor["w"], anchor["w"])
+    assert np.array_equal(kept.momentum["w"], momentum["w"])
+
+
+def test_the_outer_step_without_momentum_is_plain_descent():
+    anchor, _, delta = outer_trees()
+    moved = ops.outer_step(anchor, None, delta, status=OK, learning_rate=1.0)
+    assert moved.momentum is None
+    assert np.array_equal(moved.anchor["w"], anchor["w"] - delta["w"])
+
+
+def test_the_outer_step_refuses_other_types_and_shapes():
+    x, y = jnp.ones(3), jnp.ones(3, jnp.bfloat16)
+    with pytest.raises(TypeError, match=r"'w' is bfloat16"):
+        ops.outer_step({"w": x}, None, {"w": y}, status=OK, learning_rate=1.0)
+    with pytest.raises(ValueError, match="same shapes"):
+        ops.outer_step(x, None, jnp.ones(4), status=OK, learning_rate=1.0)
