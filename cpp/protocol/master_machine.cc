@@ -152,10 +152,15 @@ Time MasterMachine::State::next_wake() const {
     }
   }
   for (const auto& [tag, round] : rounds_) {
-    if (round.running.has_value()) by(round.running->deadline);
-    for (const auto& [incarnation, open] : round.ready) by(open.deadline);
-    if (!round.hold_site.empty()) by(round.hold_until);
-    if (round.lost_since != base::kNever) by(round.lost_since + options_.silence);
+    if (round.running.has_value()) {
+      by(round.running->deadline);  // READYs expire when it has ended
+    } else {
+      for (const auto& [incarnation, open] : round.ready) by(open.deadline);
+    }
+    if (!round.hold_site.empty() && now_ < round.hold_until) by(round.hold_until);
+    if (round.lost_since != base::kNever && now_ < round.lost_since + options_.silence) {
+      by(round.lost_since + options_.silence);
+    }
   }
   if (!lives_.empty()) by(next_tick_);
   return wake;

@@ -165,7 +165,12 @@ void State::sync_tag(const wire::Tag& tag) {
     }
     asking.push_back(incarnation);
   }
-  if (asking.empty()) return;
+  if (asking.empty()) {
+    if (const auto idle = rounds_.find(tag); idle != rounds_.end()) {
+      idle->second.lost_since = base::kNever;
+    }
+    return;
+  }
   if (!ledger_.standing(tag).born) try_birth(tag);
   Round& round = rounds_.at(tag);
   bool lost = false;
