@@ -53,6 +53,14 @@ Status AttemptRun::prepare() {
     weight_sum_ += found->weight;
   }
   const RoundOptions& options = call_->options;
+  for (double weight : weights_) {
+    for (const collective::LeafSpec& leaf : call_->specs) {
+      const Status usable = collective::check_weight(options.op, leaf.dtype, weight);
+      if (!usable.ok()) return usable;
+    }
+  }
+  if (!(weight_sum_ > 0)) return {Code::kEmpty, "the weights add up to 0"};
+  contribution_codec_ = collective::contribution_codec(plan_, options.codec);
   if (options.collective == Collective::kBroadcast && plan_.order.size() > 1) {
     return {Code::kInvalid, cat(plan_.order.size(), " peers broadcast in one round; one may")};
   }
@@ -68,21 +76,12 @@ Status AttemptRun::prepare() {
 }
 
 Status AttemptRun::lay_out() {
-  const bool gather = plan_.kind == collective::PlanKind::kGather;
-  collective::LayoutOptions options;
-  options.codec = call_->options.codec;
-  options.chunk_bytes = chunk_bytes_;
-  options.shares = plan_.shares;
-  if (options.shares.empty()) options.shares.assign(plan_.order.size(), 1);
   std::vector<collective::Chunk> layout =
-      gather ? collective::make_gather_layout(call_->specs, options)
-      : plan_.kind == collective::PlanKind::kScatter
-          ? collective::make_scatter_layout(call_->specs, options)
-          : collective::make_layout(call_->specs, options);
+      collective::make_layout(plan_, call_->specs, call_->options.codec, chunk_bytes_);
   if (layout.size() >= (std::size_t{1} << 29)) return {Code::kLimit, "too many chunks"};
   for (collective::Chunk& chunk : layout) {
     ChunkState state;
-    state.slot = gather ? chunk.owner : 0;
+    state.slot = plan_.kind == collective::PlanKind::kGather ? chunk.owner : 0;
     state.route = contributes()
                       ? collective::route(plan_, chunk, static_cast<std::uint32_t>(position_))
                       : collective::receiver_route(plan_, chunk);
@@ -136,7 +135,17 @@ bool AttemptRun::expects(const ChunkState& chunk, base::PeerId from, FrameKind k
 }
 
 std::size_t AttemptRun::payload_bytes(const ChunkState& chunk, FrameKind kind) const {
-  return kind == FrameKind::kPartial ? chunk.chunk.accumulator_bytes : chunk.chunk.encoded_bytes;
+  if (kind == FrameKind::kPartial) return chunk.chunk.accumulator_bytes;
+  return kind == FrameKind::kContribution ? own_bytes(chunk) : chunk.chunk.encoded_bytes;
+}
+
+std::size_t AttemptRun::own_bytes(const ChunkState& chunk) const {
+  std::size_t bytes = 0;
+  for (const collective::Segment& segment : chunk.chunk.segments) {
+    bytes += codec::encoded_bytes(contribution_codec_, call_->specs[segment.leaf].dtype,
+                                  segment.count);
+  }
+  return bytes;
 }
 
 Placement AttemptRun::place(base::PeerId from, const wire::FrameHeader& header) {
@@ -241,8 +250,8 @@ bool AttemptRun::add_own(ChunkState& chunk) {
   const bool first = chunk.added == 0;
   if (!chunk.accumulator) chunk.accumulator = pool_->take(chunk.chunk.accumulator_bytes);
   BufferRef encoded;
-  if (options.codec != codec::CodecId::kNone) {
-    encoded = pool_->take(chunk.chunk.encoded_bytes);
+  if (contribution_codec_ != codec::CodecId::kNone) {
+    encoded = pool_->take(own_bytes(chunk));
     encode_own(chunk, encoded->data());
   }
   std::size_t encoded_at = 0, accumulator_at = 0;
@@ -252,10 +261,10 @@ bool AttemptRun::add_own(ChunkState& chunk) {
         encoded ? encoded->data() + encoded_at
                 : static_cast<const std::uint8_t*>(call_->leaves[segment.leaf].in) +
                       segment.first * codec::size_of(dtype);
-    collective::accumulate(options.op, dtype, options.codec, first, from, segment.count,
+    collective::accumulate(options.op, dtype, contribution_codec_, first, from, segment.count,
                            weights_[static_cast<std::size_t>(position_)],
                            chunk.accumulator->data() + accumulator_at);
-    encoded_at += codec::encoded_bytes(options.codec, dtype, segment.count);
+    encoded_at += codec::encoded_bytes(contribution_codec_, dtype, segment.count);
     accumulator_at += collective::accumulator_bytes(dtype, segment.count);
   }
   return true;
@@ -278,10 +287,10 @@ void AttemptRun::add_other(ChunkState& chunk, const BufferRef& data) {
       collective::add_partial(options.op, dtype, data->data() + accumulator_at, segment.count,
                               into);
     } else {
-      collective::accumulate(options.op, dtype, options.codec, first, data->data() + data_at,
+      collective::accumulate(options.op, dtype, contribution_codec_, first, data->data() + data_at,
                              segment.count, weights_[position], into);
     }
-    data_at += codec::encoded_bytes(options.codec, dtype, segment.count);
+    data_at += codec::encoded_bytes(contribution_codec_, dtype, segment.count);
     accumulator_at += collective::accumulator_bytes(dtype, segment.count);
   }
 }
@@ -290,14 +299,10 @@ void AttemptRun::finish(ChunkState& chunk) {
   const RoundOptions& options = call_->options;
   chunk.result = pool_->take(chunk.chunk.encoded_bytes);
   std::size_t encoded_at = 0, accumulator_at = 0;
-  // all_gather: each owner adds only itself, so its own weight is the whole sum.
-  const double weights = plan_.kind == collective::PlanKind::kGather
-                             ? weights_[static_cast<std::size_t>(position_)]
-                             : weight_sum_;
   for (const collective::Segment& segment : chunk.chunk.segments) {
     const codec::Dtype dtype = call_->specs[segment.leaf].dtype;
     collective::finish(options.op, dtype, options.codec,
-                       chunk.accumulator->data() + accumulator_at, segment.count, weights,
+                       chunk.accumulator->data() + accumulator_at, segment.count, weight_sum_,
                        chunk.result->data() + encoded_at);
     encoded_at += codec::encoded_bytes(options.codec, dtype, segment.count);
     accumulator_at += collective::accumulator_bytes(dtype, segment.count);
@@ -322,14 +327,12 @@ void AttemptRun::settle(ChunkState& chunk) {
 }
 
 void AttemptRun::hand_on(ChunkState& chunk) {
-  for (std::uint32_t position : chunk.route.result_to) {
-    host_->enqueue(start_.attempt, plan_.order[position],
-                   {FrameKind::kResult, chunk.chunk.index});
-  }
-  if (!chunk.route.owner || plan_.kind == collective::PlanKind::kScatter) return;
-  for (base::PeerId receiver : start_.receivers) {
-    if (receiver == self_) continue;
-    host_->enqueue(start_.attempt, receiver, {FrameKind::kResult, chunk.chunk.index});
+  if (!contributes()) return;
+  const auto targets = collective::result_targets(
+      plan_, chunk.chunk, static_cast<std::uint32_t>(position_), start_.receivers);
+  for (base::PeerId peer : targets) {
+    if (peer == self_) continue;
+    host_->enqueue(start_.attempt, peer, {FrameKind::kResult, chunk.chunk.index});
   }
 }
 
@@ -348,11 +351,11 @@ std::optional<net::OutFrame> AttemptRun::produce(const WorkItem& item) {
       fail(Code::kGuard, self_, *bad);
       return std::nullopt;
     }
-    if (call_->options.codec == codec::CodecId::kNone) {
+    if (contribution_codec_ == codec::CodecId::kNone) {
       frame.payload = input_views(chunk);
       frame.keep_alive = call_;
     } else {
-      BufferRef encoded = pool_->take(chunk.chunk.encoded_bytes);
+      BufferRef encoded = pool_->take(own_bytes(chunk));
       encode_own(chunk, encoded->data());
       frame.payload.push_back(encoded->span());
       frame.keep_alive = encoded;
@@ -417,8 +420,8 @@ void AttemptRun::encode_own(const ChunkState& chunk, std::uint8_t* out) const {
     const codec::Dtype dtype = call_->specs[segment.leaf].dtype;
     const auto* in = static_cast<const std::uint8_t*>(call_->leaves[segment.leaf].in) +
                      segment.first * codec::size_of(dtype);
-    codec::encode(call_->options.codec, dtype, in, segment.count, out);
-    out += codec::encoded_bytes(call_->options.codec, dtype, segment.count);
+    codec::encode(contribution_codec_, dtype, in, segment.count, out);
+    out += codec::encoded_bytes(contribution_codec_, dtype, segment.count);
   }
 }
 

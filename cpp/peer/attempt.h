@@ -88,6 +88,7 @@ class AttemptRun {
   bool wants_result(const ChunkState& chunk) const;
   bool expects(const ChunkState& chunk, base::PeerId from, wire::FrameKind kind) const;
   std::size_t payload_bytes(const ChunkState& chunk, wire::FrameKind kind) const;
+  std::size_t own_bytes(const ChunkState& chunk) const;  // of an encoded contribution
   void advance(ChunkState& chunk);
   bool add_own(ChunkState& chunk);
   void add_other(ChunkState& chunk, const BufferRef& data);
@@ -113,6 +114,7 @@ class AttemptRun {
   std::int32_t position_ = -1;  // in plan_.order; -1: receiver
   std::vector<double> weights_;  // by position
   double weight_sum_ = 0;
+  codec::CodecId contribution_codec_ = codec::CodecId::kNone;
   bool eager_ = false;  // outputs are private and apart from the inputs
   std::vector<ChunkState> chunks_;
   std::map<FrameName, BufferRef> arriving_;  // null: straight into the output

@@ -1,6 +1,8 @@
 // Checks and descriptors of calls.
 #include "peer/call.h"
 
+#include <cstring>
+
 #include "base/limits.h"
 #include "base/text.h"
 #include "collective/hint.h"
@@ -102,8 +104,9 @@ Status check_call(const std::vector<Leaf>& leaves, const RoundOptions& options) 
     if (!supported.ok()) {
       return {supported.code, cat(leaf_text(leaf, i), ": ", supported.text)};
     }
-    if (options.weight != 1.0 && options.weight != 0.0 && !codec::is_float(leaf.dtype)) {
-      return {Code::kInvalid, cat(leaf_text(leaf, i), ": weights need floats")};
+    if (options.weight != 0) {
+      const Status weight = collective::check_weight(options.op, leaf.dtype, options.weight);
+      if (!weight.ok()) return {weight.code, cat(leaf_text(leaf, i), ": ", weight.text)};
     }
   }
   if (bytes > base::kRoundBytesMax) {
@@ -113,6 +116,13 @@ Status check_call(const std::vector<Leaf>& leaves, const RoundOptions& options) 
     return {Code::kInvalid, "all_gather needs slots ≥ 1"};
   }
   return {};
+}
+
+void keep_input(const RoundOptions& options, const Leaf& leaf) {
+  const std::size_t bytes = leaf.count * codec::size_of(leaf.dtype);
+  const bool fits = options.collective != Collective::kAllGather;
+  if (!fits || bytes == 0 || leaf.out == nullptr || leaf.in == nullptr) return;
+  if (leaf.out != leaf.in) std::memcpy(leaf.out, leaf.in, bytes);
 }
 
 Descriptor describe_call(const CallRecord& call, std::size_t chunk_bytes) {

@@ -40,6 +40,9 @@ using CallRef = std::shared_ptr<CallRecord>;
 // Checks everything that needs no other peer; kInvalid / kLimit name the leaf.
 base::Status check_call(const std::vector<Leaf>& leaves, const RoundOptions& options);
 
+// The payload of a failed call is its input. (all_gather has no output of that form.)
+void keep_input(const RoundOptions& options, const Leaf& leaf);
+
 // What all peers of a round must agree on, and the same in words.
 struct Descriptor {
   base::Digest digest;

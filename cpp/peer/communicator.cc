@@ -404,6 +404,7 @@ void Communicator::Impl::close() {
       if (call->done) continue;
       call->result.status = closed_status();
       call->done = true;
+      for (const Leaf& leaf : call->leaves) keep_input(call->options, leaf);
     }
     control_->changed().notify_all();
   }
@@ -430,13 +431,7 @@ RoundResult Communicator::run(const std::vector<Leaf>& leaves, const RoundOption
   if (handle.ok()) return impl_->wait(handle.value(), nullptr);
   RoundResult result;
   result.status = handle.status();
-  if (options.collective == Collective::kAllGather) return result;
-  for (const Leaf& leaf : leaves) {
-    const std::size_t bytes = leaf.count * codec::size_of(leaf.dtype);
-    if (leaf.out != nullptr && leaf.out != leaf.in && leaf.in != nullptr && bytes > 0) {
-      std::memcpy(leaf.out, leaf.in, bytes);
-    }
-  }
+  for (const Leaf& leaf : leaves) keep_input(options, leaf);
   return result;
 }
 

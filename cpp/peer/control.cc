@@ -225,11 +225,7 @@ void Control::complete(const protocol::CompleteCall& done) {
 void Control::finish_call(const CallRef& call, const protocol::CompleteCall& done) {
   plane_.release(call);
   if (!call->delivered) {
-    const bool same_size = call->options.collective != Collective::kAllGather;
-    for (const Leaf& leaf : call->leaves) {
-      if (leaf.out == nullptr || leaf.out == leaf.in || !same_size || leaf.count == 0) continue;
-      std::memcpy(leaf.out, leaf.in, leaf.count * codec::size_of(leaf.dtype));
-    }
+    for (const Leaf& leaf : call->leaves) keep_input(call->options, leaf);
   }
   {
     std::lock_guard lock(mutex_);
