@@ -14,6 +14,7 @@ import argparse
 import json
 import random
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+COMMIT_RECORD = 4  # its type byte
 TAGS = ("f32-in", "f32-out", "int8-in", "multi")
 
 
@@ -212,6 +214,18 @@ def entries(folder):
                 continue  # torn by a kill
 
 
+def journaled_commits(path):
+    """tag -> numbers of the committed rounds, in journal order (cpp/wire/PROTOCOL.md)."""
+    committed = defaultdict(list)
+    database = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    for (payload,) in database.execute("SELECT payload FROM journal ORDER BY sequence"):
+        if payload[0] == COMMIT_RECORD:
+            length = int.from_bytes(payload[17:19], "little")
+            tag = payload[19 : 19 + length].decode()
+            committed[tag].append(int.from_bytes(payload[19 + length : 27 + length], "little"))
+    return committed
+
+
 def judge(folder):
     """Every log line against the others and the master's history; returns (counts, problems)."""
     counts, problems = Counter(), []
@@ -227,19 +241,12 @@ def judge(folder):
             value = (entry["digest"], tuple(entry["ids"]), tuple(entry["weights"]))
             if rounds[key].setdefault("value", value) != value:
                 problems.append(f"{peer}: round {key} differs: {value} != {rounds[key]['value']}")
-    committed = defaultdict(list)
-    for line in (Path(folder) / "history.jsonl").read_text().splitlines():
-        try:
-            entry = json.loads(line)
-        except ValueError:
-            continue
-        if entry["kind"] == "commit":
-            committed[entry["tag"]].append(int(entry["n"]))
+    committed = journaled_commits(Path(folder) / "journal.db")
     for key in rounds:
         if key[1] not in committed[key[0]]:
-            problems.append(f"round {key} was returned but the history has no commit of it")
+            problems.append(f"round {key} was returned but the journal has no commit of it")
     for tag, numbers in committed.items():
-        if sorted(set(numbers)) != list(range(1, max(numbers) + 1)):
+        if numbers != list(range(1, max(numbers) + 1)):
             problems.append(f"{tag}: revisions have a gap or repeat")
     counts["rounds committed"] = sum(len(set(n)) for n in committed.values())
     return counts, problems

@@ -131,7 +131,8 @@ std::uint32_t LinkTable::stripes_wanted(const Entry& entry) const {
 }
 
 bool LinkTable::should_dial(const Entry& entry) const {
-  if (entry.member.addresses.empty()) return false;
+  // After a restart the master names members before it knows where they are again.
+  if (entry.member.addresses.empty() || entry.member.ticket == 0) return false;
   if (!can_be_dialled_ || self_id_ < entry.member.id) return true;
   // The appointed side has had its time.
   return entry.link->stripe_count() == 0 && owner_->wanted(entry.member.incarnation) &&
