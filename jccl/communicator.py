@@ -71,6 +71,7 @@ class Handle:
         self._comm = comm
         self._finish = finish
         self.number = number
+        self.ended = False
 
     def wait(self) -> Result:
         return self._comm.wait(self)
@@ -260,7 +261,14 @@ class Communicator:
 
     def wait(self, handle: Handle) -> Result:
         """Ends a round that `start` began; exactly once per handle."""
-        return handle._finish(self.core.wait(handle.number))
+        if handle.ended:
+            raise errors.UnknownTagError(
+                f"round {handle.number} has ended: it was waited for already"
+            )
+        result = self.core.wait(handle.number)
+        # Another thread's wait goes on: the handle is still open for that one.
+        handle.ended = result.code != Code.BUSY_TAG
+        return handle._finish(result)
 
     def test(self, handle: Handle) -> bool:
         """Whether `wait` would return at once."""

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 
 import click
 
+from jccl import __version__
+
 _COMMANDS = {
     "master": "Run the master of a run.",
     "run": "Start a master and N peers on this machine.",
@@ -37,7 +39,7 @@ class _Lazy(click.Group):
 
 
 @click.command(cls=_Lazy)
-@click.version_option(package_name="jccl")
+@click.version_option(version=__version__, prog_name="jccl")
 def group() -> None:
     """Fault-tolerant collectives for JAX."""
 

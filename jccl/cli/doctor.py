@@ -18,6 +18,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+import jccl
 from jccl import _native
 from jccl._faults import typed_errors
 from jccl.cli.common import run_options
@@ -65,8 +66,8 @@ def _python() -> Finding:
 
 
 def _packages() -> Finding:
-    versions, missing = [], []
-    for name in ("jccl", "jax", "jaxlib", "optax", "numpy", "flax"):
+    versions, missing = [f"jccl {jccl.__version__}"], []
+    for name in ("jax", "jaxlib", "optax", "numpy", "flax"):
         try:
             versions.append(f"{name} {importlib.metadata.version(name)}")
         except importlib.metadata.PackageNotFoundError:

@@ -145,7 +145,7 @@ def test_weights_shift_the_mean():
 
 
 def test_a_round_without_a_commit_rolls_into_the_next_and_moves_nothing_shared():
-    with Cluster(2) as cluster:
+    with Cluster(2, start_peers=1) as cluster:
 
         def joins(comm, index):
             tx = jccl.diloco(

@@ -3,7 +3,6 @@
 The demo itself takes minutes: `make demo`, or `examples/demo.py --quick`.
 """
 
-import json
 import os
 import subprocess
 import sys
