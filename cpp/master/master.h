@@ -25,7 +25,7 @@ struct MasterConfig {
   base::Duration silence = 3 * base::kSecond;
   base::Duration heartbeat = 0;  // 0: a sixth of `silence`
   base::Duration reset_grace = 200 * base::kMillisecond;
-  base::Duration restart_grace = 60 * base::kSecond;
+  base::Duration restart_grace = 5 * base::kSecond;
   base::Duration hello_max = 5 * base::kSecond;  // from accept to a valid hello
   std::string history;                          // JSON lines are appended to this file; empty: none
   std::function<void(const std::string&)> log;  // one line at a time; empty: standard error
