@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "capi/errors.h"
-#include "net/credentials.h"
+#include "master/ask.h"
 
 struct jccl_master {
   std::unique_ptr<jccl::master::Master> held;
@@ -82,9 +82,9 @@ int32_t jccl_master_evict(jccl_master* master, const char* site) {
 
 int32_t jccl_new_token(char* text, size_t* size) {
   return capi::guarded("jccl_new_token", [&]() -> Status {
-    const auto token = jccl::net::new_token();
+    const auto token = jccl::master::new_token_text();
     if (!token.ok()) return token.status();
-    return capi::write_text(jccl::net::to_text(token.value()), text, size);
+    return capi::write_text(token.value(), text, size);
   });
 }
 

@@ -1,12 +1,10 @@
 // Rounds and shared state, for C: arguments are checked here, so that nothing unchecked goes on.
+// Dtypes, codecs and ops are named as peer/communicator.h hands them on.
 #include <optional>
 
 #include "base/limits.h"
 #include "capi/comm.h"
 #include "capi/errors.h"
-#include "codec/codec.h"
-#include "codec/dtype.h"
-#include "collective/op.h"
 
 namespace jccl::capi {
 namespace {

@@ -156,6 +156,7 @@ void Control::apply(protocol::PeerEffects effects) {
   for (const wire::Attempt& attempt : effects.commit) {
     data_loop_.post([this, attempt] { plane_.commit(attempt); });
   }
+  update_view();  // whoever a completion wakes sees the epoch it happened in
   for (const protocol::CompleteCall& done : effects.complete) complete(done);
   for (const protocol::FetchSnapshot& order : effects.fetch) {
     const auto found = syncs_.find(order.want.tag);
