@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sqlite3.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include <filesystem>
@@ -49,6 +50,11 @@ class ProgramTest : public testing::Test {
       if (!std::freopen(out.c_str(), "w", stdout) || !std::freopen(err.c_str(), "w", stderr)) {
         ::_exit(98);
       }
+      if (file_bytes_max_ > 0) {
+        ::signal(SIGXFSZ, SIG_IGN);
+        const rlimit limit{file_bytes_max_, file_bytes_max_};
+        ::setrlimit(RLIMIT_FSIZE, &limit);
+      }
       ::execv(argv[0], argv.data());
       ::_exit(99);
     }
@@ -87,6 +93,7 @@ class ProgramTest : public testing::Test {
 
   std::filesystem::path folder_;
   pid_t pid_ = -1;
+  rlim_t file_bytes_max_ = 0;  // of the program; 0: as the test's
 };
 
 TEST_F(ProgramTest, it_prints_its_address_and_stops_cleanly_on_a_signal) {
@@ -170,6 +177,40 @@ TEST_F(ProgramTest, a_damaged_journal_is_refused_and_the_record_named) {
   const Exit exit = run({"--bind", "127.0.0.1:0", "--store", where});
   EXPECT_EQ(exit.code, 4);
   EXPECT_NE(exit.err.find("row 3"), std::string::npos) << exit.err;
+}
+
+TEST_F(ProgramTest, a_journal_that_fails_stops_the_master_and_what_was_told_stays_true) {
+  const std::vector<std::string> store{"--store", "sqlite:" + at("run.db")};
+  file_bytes_max_ = 512 * 1024;
+  base::Attempt last;
+  std::uint64_t told = 0;
+  {
+    Member a(serve(store), 11);
+    while (const auto attempt = commit_round({&a}, "grads", told + 1)) {
+      last = *attempt;
+      ASSERT_LT(++told, 10'000u);
+    }
+    EXPECT_EQ(wait(), 3);
+    EXPECT_NE(read("err").find("the journal failed"), std::string::npos) << read("err");
+  }
+  EXPECT_GT(told, 10u);
+  file_bytes_max_ = 0;
+  Member a(serve(store), 11, {{last, {"grads", told}}});
+  const auto outcome = a.socket.await<wire::Outcome>();
+  ASSERT_TRUE(outcome) << read("err");
+  EXPECT_EQ(outcome->verdict, wire::Verdict::kCommitted);
+  EXPECT_EQ(outcome->attempt, last);
+}
+
+TEST_F(ProgramTest, a_master_that_was_stopped_itself_does_not_take_its_peers_for_silent) {
+  Member a(serve({"--silence-ms", "400"}), 11);
+  for (std::uint64_t n = 1; n <= 5; ++n) {
+    ASSERT_TRUE(commit_round({&a}, "grads", n)) << n;
+    ::kill(pid_, SIGSTOP);
+    ::usleep(900'000);  // longer than the silence allowed
+    a.socket.send(wire::Heartbeat{n, 0});
+    ::kill(pid_, SIGCONT);
+  }
 }
 
 TEST_F(ProgramTest, help_and_tokens_need_no_master) {

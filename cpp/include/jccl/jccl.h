@@ -88,7 +88,7 @@ typedef struct {
   uint32_t min_peers;       /* sites every commit needs; 0 = 1 */
   int32_t insecure;         /* 1: plain connections off loopback without a token */
   int64_t silence_ns;       /* a peer silent for this long is evicted; 0 = 3 s */
-  int64_t restart_grace_ns; /* for known peers to come back after a restart; 0 = 60 s */
+  int64_t restart_grace_ns; /* for known peers to come back after a restart; 0 = 5 s */
   const char* bind;         /* "host:port"; NULL = "127.0.0.1:0", a free port */
   const char* store;        /* "sqlite:PATH"; NULL = "memory:" */
   const char* token;        /* NULL: plain, loopback only */
