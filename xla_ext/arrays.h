@@ -16,12 +16,12 @@ namespace jccl::xla_ext {
 
 // "float32" and so on, ml_dtypes' "bfloat16" too.
 inline constexpr std::pair<const char*, codec::Dtype> kDtypeNames[] = {
-    {"float32", codec::Dtype::kF32}, {"float64", codec::Dtype::kF64},
+    {"float32", codec::Dtype::kF32},   {"float64", codec::Dtype::kF64},
     {"bfloat16", codec::Dtype::kBf16}, {"float16", codec::Dtype::kF16},
-    {"int8", codec::Dtype::kI8}, {"int16", codec::Dtype::kI16},
-    {"int32", codec::Dtype::kI32}, {"int64", codec::Dtype::kI64},
-    {"uint8", codec::Dtype::kU8}, {"uint16", codec::Dtype::kU16},
-    {"uint32", codec::Dtype::kU32}, {"uint64", codec::Dtype::kU64},
+    {"int8", codec::Dtype::kI8},       {"int16", codec::Dtype::kI16},
+    {"int32", codec::Dtype::kI32},     {"int64", codec::Dtype::kI64},
+    {"uint8", codec::Dtype::kU8},      {"uint16", codec::Dtype::kU16},
+    {"uint32", codec::Dtype::kU32},    {"uint64", codec::Dtype::kU64},
 };
 
 using Arrays = std::vector<pybind11::array>;

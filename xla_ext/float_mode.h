@@ -1,6 +1,6 @@
-// XLA runs its programs with denormals flushed to zero; peers that call from host code do not. While
-// one of these lives, the calling thread computes as IEEE 754 says: round to nearest, denormals
-// kept, no traps. Two peers must not differ by who called the kernel.
+// XLA runs its programs with denormals flushed to zero; peers that call from host code do not.
+// While one of these lives, the calling thread computes as IEEE 754 says: round to nearest,
+// denormals kept, no traps. Two peers must not differ by who called the kernel.
 #pragma once
 
 #include <cstdint>

@@ -19,7 +19,8 @@ namespace {
 
 ffi::Error malformed(const char* what) {
   return ffi::Error(ffi::ErrorCode::kInvalidArgument,
-                    base::cat("jccl: ", what, " was built with other operands than this "
+                    base::cat("jccl: ", what,
+                              " was built with other operands than this "
                               "version takes"));
 }
 
@@ -58,8 +59,8 @@ base::Digest digest_from(const std::string& hex) {
 Status options_from(const ffi::Dictionary& attributes, double weight, std::int32_t deadline_ms,
                     peer::RoundOptions* options) {
   options->tag = text_attribute(attributes, "tag");
-  options->collective = static_cast<peer::Collective>(
-      attribute<std::int32_t>(attributes, "collective", 1));
+  options->collective =
+      static_cast<peer::Collective>(attribute<std::int32_t>(attributes, "collective", 1));
   const std::string op = text_attribute(attributes, "op");
   const std::string codec_name = text_attribute(attributes, "codec");
   const auto known_op = collective::op_from_name(op);
@@ -198,8 +199,7 @@ ffi::Error start_call(std::int32_t device, ffi::RunId run, ffi::RemainingArgs ar
 // Operands: handle u32[2], `count` leaves, whatever must come before…, token u32.
 // Results: leaves…, status s32[4], token u32. Not committed: what start() was given; no such
 // handle, or a start that failed: this call's own leaves.
-ffi::Error done_call(ffi::RemainingArgs args, ffi::RemainingRets rets,
-                     ffi::Dictionary attributes) {
+ffi::Error done_call(ffi::RemainingArgs args, ffi::RemainingRets rets, ffi::Dictionary attributes) {
   const ScopedFloatMode mode;
   if (rets.size() < 2 || args.size() < rets.size()) return malformed("jccl_done");
   const std::size_t n = rets.size() - 2;
@@ -310,7 +310,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(JcclPublish, jccl::xla_ext::publish_call,
 namespace jccl::xla_ext {
 
 const Target kTargetTable[kTargets] = {
-    {"jccl_round", JcclRound}, {"jccl_start", JcclStart},     {"jccl_done", JcclDone},
+    {"jccl_round", JcclRound},     {"jccl_start", JcclStart}, {"jccl_done", JcclDone},
     {"jccl_publish", JcclPublish}, {"jccl_outer", JcclOuter},
 };
 

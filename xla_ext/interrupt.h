@@ -1,7 +1,7 @@
-// Ctrl-C while a handler or a host call waits. Python's own handler cannot run then (a small program
-// computes on the main thread itself), but the C part of it writes the signal's number to a wakeup
-// descriptor at once. A thread here reads that descriptor, passes the byte on to whoever had the
-// descriptor before, and on SIGINT aborts the waits of every communicator.
+// Ctrl-C while a handler or a host call waits. Python's own handler cannot run then (a small
+// program computes on the main thread itself), but the C part of it writes the signal's number to a
+// wakeup descriptor at once. A thread here reads that descriptor, passes the byte on to whoever had
+// the descriptor before, and on SIGINT aborts the waits of every communicator.
 #pragma once
 
 namespace jccl::xla_ext {

@@ -150,8 +150,8 @@ void bind_tables(py::module_& module) {
 float* floats(const py::array& array, py::ssize_t count, const char* name, bool written) {
   if (!py::isinstance<py::array_t<float>>(array) || array.size() != count ||
       (array.flags() & py::array::c_style) == 0 || (written && !array.writeable())) {
-    throw py::value_error(base::cat(name, " must be a writable, C-contiguous f32 array of ", count,
-                                    " elements"));
+    throw py::value_error(
+        base::cat(name, " must be a writable, C-contiguous f32 array of ", count, " elements"));
   }
   return static_cast<float*>(const_cast<void*>(array.data()));
 }
@@ -187,20 +187,19 @@ void after_fork_in_child() {
 PYBIND11_MODULE(_core, module) {
   using namespace jccl::xla_ext;
   module.doc() = "The native module of jccl; import jccl instead.";
-  core_error = PyErr_NewExceptionWithDoc("jccl._core.CoreError",
-                                         "An expected fault; args are (code, text).", nullptr,
-                                         nullptr);
+  core_error = PyErr_NewExceptionWithDoc(
+      "jccl._core.CoreError", "An expected fault; args are (code, text).", nullptr, nullptr);
   module.attr("CoreError") = py::reinterpret_borrow<py::object>(core_error);
   bind_tables(module);
   bind_communicator(module);
   bind_master(module);
   module.def("handlers", &handlers);
-  module.def("abort_all", [] { Registry::get().abort_all(); },
-             py::call_guard<py::gil_scoped_release>());
+  module.def(
+      "abort_all", [] { Registry::get().abort_all(); }, py::call_guard<py::gil_scoped_release>());
   module.def("outer_step", &host_outer_step, py::arg("anchor"), py::arg("momentum").none(true),
              py::arg("delta"), py::kw_only(), py::arg("learning_rate"),
              py::arg("momentum_decay") = 0.0F, py::arg("nesterov") = true);
   module.def("ensure_interrupts", &ensure_interrupts);
-  py::module_::import("os").attr("register_at_fork")(
-      py::arg("after_in_child") = py::cpp_function(&after_fork_in_child));
+  py::module_::import("os").attr("register_at_fork")(py::arg("after_in_child") =
+                                                         py::cpp_function(&after_fork_in_child));
 }

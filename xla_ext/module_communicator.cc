@@ -292,8 +292,8 @@ peer::RoundResult Communicator::wait(peer::Handle handle, const std::optional<Ar
   return result;
 }
 
-peer::SyncResult Communicator::sync(const Arrays& ins, const Arrays& outs,
-                                    const py::kwargs& kwargs, bool publish) {
+peer::SyncResult Communicator::sync(const Arrays& ins, const Arrays& outs, const py::kwargs& kwargs,
+                                    bool publish) {
   Keywords keywords(kwargs);
   peer::SyncOptions options;
   options.tag = keywords.take<std::string>("tag", "default");

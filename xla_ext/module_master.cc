@@ -88,17 +88,19 @@ void bind_master(py::module_& module) {
             return start_master({std::move(bind), std::move(store), std::move(token), insecure,
                                  start_peers, min_peers, silence, std::move(history)});
           },
-          py::kw_only(), py::arg("bind") = "127.0.0.1:0", py::arg("store") = "memory:",
-          py::arg("token") = "", py::arg("insecure") = false, py::arg("start_peers") = 1,
-          py::arg("min_peers") = 1, py::arg("silence") = 3.0, py::arg("history") = "")
+          py::kw_only(), py::arg("bind") = "127.0.0.1:0",
+          py::arg("store") = "memory:", py::arg("token") = "", py::arg("insecure") = false,
+          py::arg("start_peers") = 1, py::arg("min_peers") = 1, py::arg("silence") = 3.0,
+          py::arg("history") = "")
       .def_property_readonly("address", [](const Master& m) { return m.held().address(); })
       .def_property_readonly("token", [](const Master& m) { return m.held().token(); })
       .def_property_readonly("run_id", [](const Master& m) { return m.held().run_id(); })
-      .def("status_json", [](const Master& m) { return m.held().status_json(); },
-           py::call_guard<py::gil_scoped_release>())
+      .def(
+          "status_json", [](const Master& m) { return m.held().status_json(); },
+          py::call_guard<py::gil_scoped_release>())
       .def("stop", &Master::stop);
-  module.def("query_status", &query_status, py::arg("master"), py::kw_only(),
-             py::arg("token") = "", py::arg("insecure") = false, py::arg("timeout") = 5.0);
+  module.def("query_status", &query_status, py::arg("master"), py::kw_only(), py::arg("token") = "",
+             py::arg("insecure") = false, py::arg("timeout") = 5.0);
   module.def("new_token", &new_token);
 }
 

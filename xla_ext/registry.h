@@ -1,8 +1,8 @@
 // Communicators by number, so that a compiled program can name one by an int64 attribute: XLA's own
 // per-call state is not portable between versions. Ids are never reused in a process. After a fork
-// the child starts with an empty registry (the threads behind the entries exist only in the parent),
-// so its calls find nothing and answer kClosed. Never destroyed: a handler may still run at exit.
-// Called from any thread.
+// the child starts with an empty registry (the threads behind the entries exist only in the
+// parent), so its calls find nothing and answer kClosed. Never destroyed: a handler may still run
+// at exit. Called from any thread.
 #pragma once
 
 #include <sys/types.h>

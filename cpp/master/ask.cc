@@ -32,9 +32,8 @@ class Question {
              base::Duration time_max) {
     net::DialOptions options;
     options.time_max = time_max;
-    loop_.run_after(time_max, [this] {
-      finish(Status{Code::kDeadline, "the master did not answer in time"});
-    });
+    loop_.run_after(
+        time_max, [this] { finish(Status{Code::kDeadline, "the master did not answer in time"}); });
     dial_ = net::dial(loop_, std::move(addresses), credentials, options,
                       [this](Result<std::unique_ptr<net::ByteStream>> stream) {
                         if (!stream.ok()) return finish(unreachable(stream.status()));
@@ -93,8 +92,7 @@ Result<std::string> ask_status(const AskOptions& options) {
     credentials = net::Credentials::from(token.value());
   }
   for (const net::Address& address : addresses.value()) {
-    const Status safe =
-        net::check_exposure(address, !options.token.empty(), options.insecure);
+    const Status safe = net::check_exposure(address, !options.token.empty(), options.insecure);
     if (!safe.ok()) return safe;
   }
   std::promise<Result<std::string>> promise;

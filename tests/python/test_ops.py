@@ -456,7 +456,8 @@ def test_chained_ops_and_ops_of_both_branches_are_allowed(solo):
 
 
 def test_a_program_over_several_local_devices_is_refused(solo):
-    mesh = jax.make_mesh((2,), ("d",))
+    auto = (jax.sharding.AxisType.Auto,)
+    mesh = jax.make_mesh((2,), ("d",), axis_types=auto)
     spec = jax.sharding.PartitionSpec("d")
 
     def program(x):
