@@ -125,6 +125,7 @@ void State::on_attempt_failed(const AttemptFailed& failed) {
   if (open->phase == CallPhase::kClosing) return close_committed(wire::Tag(open->call.tag));
   if (failed.cause == Code::kGuard) {
     open->guarded = true;
+    open->guard_text = failed.text;
     open->weight = 0;
   }
   open->phase = CallPhase::kReported;
@@ -172,6 +173,7 @@ void State::on_aborted(OpenCall& open, const wire::Outcome& outcome) {
   if (!outcome.retry) return complete(tag, outcome.code, outcome.text);
   if (outcome.code == Code::kGuard) {  // another shard of this site
     open.guarded = true;
+    if (open.guard_text.empty()) open.guard_text = outcome.text;
     open.weight = 0;
   }
   open.phase = CallPhase::kWaiting;
@@ -188,7 +190,7 @@ void State::close_committed(const wire::Tag& tag) {
   if (open.own.has_value() && *open.own == open.outcome->result) {
     fx_.commit.push_back(open.attempt);
     return complete(tag, open.guarded ? Code::kGuard : Code::kOk,
-                    open.guarded ? "own contribution was left out" : "");
+                    open.guarded ? cat("own contribution was left out: ", open.guard_text) : "");
   }
   if (!open.own.has_value() && !open.failed.has_value() && !open.orphan) {
     return;  // the data is on its way; nobody sends any to an evicted life

@@ -26,6 +26,7 @@ struct OpenCall {
   CallPhase phase = CallPhase::kWaiting;
   double weight = 1.0;
   bool guarded = false;   // a guard hit: weight 0, and the call ends with kGuard
+  std::string guard_text;  // which leaf it was
   bool receiver = false;
   bool orphan = false;    // started in an earlier life, which was evicted
   std::uint32_t attempts = 0;
