@@ -154,6 +154,7 @@ std::vector<wire::Contributor> RunningAttempt::contributors() const {
 
 std::vector<wire::Digest> RunningAttempt::results() const {
   JCCL_CHECK(phase_ == Phase::kAgreed);
+  JCCL_CHECK(sites_left() >= sites_min_);
   std::vector<wire::Digest> results;
   for (const auto& [id, part] : parts_) {
     if (!part.contributes() || part.evicted) continue;  // an evicted one's digest decides nothing

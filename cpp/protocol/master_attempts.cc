@@ -35,6 +35,7 @@ void State::on_done(Life& life, const wire::Done& done) {
     return;
   }
   running.done(*part, done.result);
+  conclude(tag);  // at once: what the decision rests on may be lost by the end of this event
   touch(tag);
 }
 
@@ -94,9 +95,6 @@ void State::on_fail(Life& life, const wire::Fail& fail) {
   switch (fail.cause) {
     case Code::kGuard:
       return abort(tag, Code::kGuard, text, true, life.site);
-    case Code::kAborted:
-    case Code::kDeadline:
-      return abort(tag, fail.cause, text, true, life.site);
     case Code::kCorrupt:
       ++round.memory.corrupt;
       return abort(tag, Code::kCorrupt, text, round.memory.corrupt < 2);
@@ -152,6 +150,11 @@ void State::commit(const wire::Tag& tag) {
   }
   record.plan = running.starts.front().plan;
   journal(record);
+  for (auto& [incarnation, life] : lives_) {  // what matched is the newest no more
+    if (const auto asked = life.syncs.find(tag); asked != life.syncs.end()) {
+      asked->second.matches = false;
+    }
+  }
   round.received.clear();
   for (const auto& [id, part] : running.parts()) {
     if (!part.contributes()) round.received.insert(id);
@@ -179,10 +182,10 @@ void State::commit(const wire::Tag& tag) {
   touch(tag);
 }
 
-// `cause_site` brought the abort upon itself: its guard hit, or its user gave up. A guard hit goes
-// again without its contribution; who gave up does not go again. The others always do.
+// With `retry` everybody goes again. Who gave up has ended its call already, and a new call of the
+// same peer has nothing to do with it. `guarded_site` goes again without its contribution.
 void State::abort(const wire::Tag& tag, Code code, const std::string& text, bool retry,
-                  const std::string& cause_site) {
+                  const std::string& guarded_site) {
   Round& round = rounds_.at(tag);
   RunningAttempt& running = *round.running;
   wire::Outcome outcome;
@@ -192,7 +195,7 @@ void State::abort(const wire::Tag& tag, Code code, const std::string& text, bool
   outcome.retry = retry;
   outcome.code = code;
   outcome.text = text;
-  if (!cause_site.empty()) outcome.code = Code::kPeerLost;  // for everybody else
+  if (!guarded_site.empty()) outcome.code = Code::kPeerLost;  // for everybody else
   if (!retry) round.memory = {};
   if (round.memory.aborted.size() >= kAbortedMax) {
     round.memory.aborted.erase(round.memory.aborted.begin());
@@ -209,10 +212,7 @@ void State::abort(const wire::Tag& tag, Code code, const std::string& text, bool
     const Life* life = part.evicted ? nullptr : life_of(part.incarnation);
     if (life == nullptr || !life->resumed) continue;
     wire::Outcome told = outcome;
-    if (!cause_site.empty() && part.site == cause_site) {
-      told.code = code;
-      told.retry = code == Code::kGuard;
-    }
+    if (part.site == guarded_site) told.code = code;
     send(*life, told);
   }
   for (const ConnId conn : ended.askers) send(conn, outcome);

@@ -18,8 +18,12 @@ using base::Time;
 
 MasterMachine::State::State(MasterOptions options, Planner planner,
                             const std::vector<wire::Record>& records, Time now)
-    : options_(options), planner_(std::move(planner)), ledger_(options.history), now_(now),
-      last_(now), started_at_(now) {
+    : options_(options),
+      planner_(std::move(planner)),
+      ledger_(options.history),
+      now_(now),
+      last_(now),
+      started_at_(now) {
   for (const wire::Record& record : records) ledger_.apply(record);
   begun_ = ledger_.begun();
   for (const auto& [id, member] : ledger_.members()) {
@@ -115,6 +119,7 @@ void MasterMachine::State::on_peer_message(Life& life, const wire::Message& mess
 // eviction or admission in between touches all tags, so this ends when nothing is touched.
 void MasterMachine::State::settle() {
   expire_lives();
+  end_holds();
   for (int turn = 0; turn < 10000; ++turn) {
     if (lives_changed_) {
       lives_changed_ = false;
@@ -125,15 +130,27 @@ void MasterMachine::State::settle() {
       touched_.erase(touched_.begin());
       const bool ended = conclude(tag);
       sync_tag(tag);
-      if (ended) touch(tag);  // who stands still for this commit is admitted before it forms
-      else if (!admit_some()) form(tag);
-      else touch(tag);
+      if (ended)
+        touch(tag);  // who stands still for this commit is admitted before it forms
+      else if (!admit_some())
+        form(tag);
+      else
+        touch(tag);
       continue;
     }
     if (!admit_some()) break;
   }
   JCCL_CHECK(touched_.empty());
   flush_roster();
+}
+
+// A hold ends in time, with the admission of the joiner, or when it is gone.
+void MasterMachine::State::end_holds() {
+  const std::set<std::string> members = member_sites();
+  const auto ended = std::erase_if(holds_, [&](const auto& hold) {
+    return now_ >= hold.second || members.count(hold.first) > 0 || shards_of(hold.first).empty();
+  });
+  if (ended > 0) touch_all();
 }
 
 void MasterMachine::State::touch_all() {
@@ -157,11 +174,11 @@ Time MasterMachine::State::next_wake() const {
     } else {
       for (const auto& [incarnation, open] : round.ready) by(open.deadline);
     }
-    if (!round.hold_site.empty() && now_ < round.hold_until) by(round.hold_until);
     if (round.lost_since != base::kNever && now_ < round.lost_since + options_.silence) {
       by(round.lost_since + options_.silence);
     }
   }
+  for (const auto& [site, until] : holds_) by(until);
   if (!lives_.empty()) by(next_tick_);
   return wake;
 }

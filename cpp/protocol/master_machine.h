@@ -25,7 +25,7 @@ struct MasterOptions {
   base::Duration heartbeat = 500 * base::kMillisecond;
   base::Duration silence = 3 * base::kSecond;        // hung or cut: evict
   base::Duration reset_grace = 200 * base::kMillisecond;  // connection reset, listener still answers
-  base::Duration restart_grace = 60 * base::kSecond;  // journaled members reconnect after a restart
+  base::Duration restart_grace = 5 * base::kSecond;  // for journaled members to come back
   std::uint32_t sites_max = 1024;
   std::size_t history = 1024;  // commits per tag whose outcome is remembered; older: EXPIRED
   std::uint64_t seed = 1;      // tickets

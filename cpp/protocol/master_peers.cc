@@ -171,7 +171,7 @@ void State::on_leave(Life& life) {
   close(conn);
 }
 
-void State::evict(const std::string& site, const std::string& reason, const std::string& kind) {
+void State::evict(std::string site, const std::string& reason, const std::string& kind) {
   std::vector<wire::Member> left;
   for (const auto& [id, member] : ledger_.members()) {
     if (member.site != site) left.push_back(member);
@@ -182,7 +182,6 @@ void State::evict(const std::string& site, const std::string& reason, const std:
   }
   for (auto& [tag, round] : rounds_) {
     if (round.running.has_value()) round.running->gone(site);
-    if (round.hold_site == site) round.hold_site.clear();
   }
   for (Life* life : shards_of(site)) {
     const wire::Incarnation incarnation = life->incarnation;
@@ -197,6 +196,10 @@ void State::evict(const std::string& site, const std::string& reason, const std:
       lives_.erase(incarnation);
     }
   }
+  // Decided by this loss, before the next one can change what the decision rests on.
+  std::vector<wire::Tag> tags;
+  for (const auto& [tag, round] : rounds_) tags.push_back(tag);
+  for (const wire::Tag& tag : tags) conclude(tag);
 }
 
 void State::expire_lives() {
@@ -240,7 +243,7 @@ bool State::wants_in(const std::string& site) const {
     all_sync = all_sync && !life.syncs.empty();
     for (const auto& [tag, asked] : life.syncs) {
       syncs = true;
-      if (!asked.matches || !door_open(tag, site)) return false;
+      if (!asked.matches || !door_open(tag)) return false;
     }
     for (const auto& [tag, round] : rounds_) ready = ready || round.ready.count(incarnation) > 0;
   }

@@ -108,9 +108,9 @@ bool State::state_fits(Life& life, const wire::Ready& ready) {
   report(life, {tag, ready.revision, ready.state});
   const auto known = at.digests.find(life.shard);
   if (known != at.digests.end() && known->second != ready.state) {
-    return no(Code::kResync, cat("revision ", at.committed, " of ", tag, " has digest ",
-                                 base::to_hex(known->second), ", this peer has ",
-                                 base::to_hex(ready.state)));
+    return no(Code::kResync,
+              cat("revision ", at.committed, " of ", tag, " has digest ",
+                  base::to_hex(known->second), ", this peer has ", base::to_hex(ready.state)));
   }
   return true;
 }
@@ -128,7 +128,7 @@ void State::on_withdraw(Life& life, const wire::Withdraw& withdraw) {
     part->failed = true;
     return;
   }
-  abort(withdraw.round.tag, Code::kAborted, cat(name(life), " withdrew"), true, life.site);
+  abort(withdraw.round.tag, Code::kAborted, cat(name(life), " withdrew"), true);
 }
 
 const OpenReady* State::ready_of(const wire::Tag& tag, const wire::Member& member) const {
@@ -146,8 +146,11 @@ void State::reject(const wire::Tag& tag, wire::Incarnation incarnation, Code cod
   round.ready.erase(found);
   if (const Life* life = life_of(incarnation)) {
     send(*life, wire::Reject{name, code, text});
-    note("reject", {{"site", life->site}, {"tag", tag}, {"n", cat(name.n)},
-                    {"code", std::string(base::name_of(code))}, {"text", text}});
+    note("reject", {{"site", life->site},
+                    {"tag", tag},
+                    {"n", cat(name.n)},
+                    {"code", std::string(base::name_of(code))},
+                    {"text", text}});
   }
 }
 
@@ -193,24 +196,21 @@ void State::form(const wire::Tag& tag) {
   expire_round(tag);
   Round& round = found->second;
   if (round.running.has_value() || round.ready.empty()) return;
-  if (now_ >= round.hold_until || member_sites().count(round.hold_site) > 0) {
-    round.hold_site.clear();
-  }
+  end_holds();
   if (forming_wait(tag).cause != WaitCause::kNothing) return;
   if (agree(tag)) launch(tag);
 }
 
 // Fewer sites than a commit needs is the more telling reason, so it comes first.
 Wait State::forming_wait(const wire::Tag& tag) const {
-  const Round& round = rounds_.at(tag);
   const std::size_t sites = member_sites().size();
   if (sites < start_peers()) {
-    return {WaitCause::kTooFew, cat("waits for the first ", start_peers(), " sites, ", sites,
-                                    " are there")};
+    return {WaitCause::kTooFew,
+            cat("waits for the first ", start_peers(), " sites, ", sites, " are there")};
   }
   if (sites < std::max(1U, options_.min_peers)) {
-    return {WaitCause::kTooFew, cat("waits for min_peers = ", options_.min_peers, " sites, ",
-                                    sites, sites == 1 ? " is" : " are", " there")};
+    return {WaitCause::kTooFew, cat("waits for min_peers = ", options_.min_peers, " sites, ", sites,
+                                    sites == 1 ? " is" : " are", " there")};
   }
   const std::string missing = missing_members(tag);
   if (!missing.empty()) return {WaitCause::kPeers, cat("waits for READY of ", missing)};
@@ -222,8 +222,9 @@ Wait State::forming_wait(const wire::Tag& tag) const {
     return {WaitCause::kTooFew, cat("waits for min_peers = ", options_.min_peers, " sites, ",
                                     contributing.size(), " contribute")};
   }
-  if (!round.hold_site.empty()) {
-    return {WaitCause::kPeers, cat("is held for ", round.hold_site, ", which fetches the state")};
+  if (!holds_.empty() && ledger_.standing(tag).born) {
+    return {WaitCause::kPeers,
+            cat("is held for ", holds_.begin()->first, ", which fetches the state")};
   }
   return {};
 }
@@ -247,8 +248,9 @@ bool State::agree(const wire::Tag& tag) {
   if (!agree_on_state(tag)) return false;
   const std::vector<Part> parts = parts_for(tag);
   if (std::none_of(parts.begin(), parts.end(), [](const Part& p) { return p.contributes(); })) {
-    reject_all(tag, Code::kEmpty, cat("nobody contributes to round ",
-                                      ledger_.standing(tag).committed + 1, " of ", tag));
+    reject_all(
+        tag, Code::kEmpty,
+        cat("nobody contributes to round ", ledger_.standing(tag).committed + 1, " of ", tag));
     return false;
   }
   return true;
@@ -310,7 +312,8 @@ base::Result<std::vector<base::Bytes>> State::plans_for(const wire::Tag& tag,
     for (const auto& [link, attempts] : round.memory.link_failures) {
       const auto has = [&](wire::PeerId id) {
         return std::count(group.contributors.begin(), group.contributors.end(), id) +
-                   std::count(group.receivers.begin(), group.receivers.end(), id) > 0;
+                   std::count(group.receivers.begin(), group.receivers.end(), id) >
+               0;
       };
       if (attempts.size() >= 2 && has(link.first) && has(link.second)) {
         group.bad_links.push_back(link);
@@ -343,8 +346,10 @@ void State::launch(const wire::Tag& tag) {
   std::string contributors, receivers;
   for (const auto& [id, part] : running.parts()) {
     wire::Start& start = running.starts[part.shard];
-    if (part.contributes()) start.contributors.push_back({id, part.weight});
-    else start.receivers.push_back(id);
+    if (part.contributes())
+      start.contributors.push_back({id, part.weight});
+    else
+      start.receivers.push_back(id);
     std::string& names = part.contributes() ? contributors : receivers;
     names += cat(names.empty() ? "" : " ", this->name(id));
   }
@@ -352,8 +357,11 @@ void State::launch(const wire::Tag& tag) {
     round.ready.erase(part.incarnation);
     send(*life_of(part.incarnation), running.starts[part.shard]);
   }
-  note("start", {{"tag", tag}, {"n", cat(name.n)}, {"attempt", base::to_text(attempt)},
-                 {"contributors", contributors}, {"receivers", receivers}});
+  note("start", {{"tag", tag},
+                 {"n", cat(name.n)},
+                 {"attempt", base::to_text(attempt)},
+                 {"contributors", contributors},
+                 {"receivers", receivers}});
 }
 
 // No plan avoids the links that failed: the peer that more others could not reach has to go.

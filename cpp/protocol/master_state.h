@@ -42,8 +42,9 @@ struct Life {  // of an incarnation that is a member, or a connected observer
   std::uint64_t progress = 0;
   std::map<wire::Tag, AskedSync> syncs;
   std::map<wire::Tag, wire::Held> held;
-  std::map<wire::Tag, wire::Held> fetched;    // what kFetch named last
-  std::map<wire::Tag, std::uint32_t> stale;   // fetches that were too slow
+  std::map<wire::Tag, wire::Held> fetched;  // what kFetch named last
+  std::map<wire::Tag, std::uint64_t> behind;  // asked while this newer revision was the newest
+  std::uint32_t missed = 0;  // offers that were outdated before it could enter
   bool connected() const { return conn != 0; }
 };
 
@@ -70,8 +71,6 @@ struct Round {  // the volatile side of one tag
   std::set<wire::PeerId> received;  // receivers of the last commit
   // Of the state, by shard, with its words; after a restart unknown until the next Sync.
   std::map<std::uint32_t, std::pair<wire::Digest, std::string>> descriptors;
-  std::string hold_site;            // a joiner that could not keep up: START waits for it …
-  base::Time hold_until = 0;        // … until here
   base::Time lost_since = base::kNever;  // no holder of the newest revision is left
   std::uint64_t commits = 0, aborts = 0;
 };
@@ -104,6 +103,7 @@ struct MasterMachine::State {
   void close(ConnId conn);
   void touch(const wire::Tag& tag) { touched_.insert(tag); }
   void touch_all();
+  void end_holds();
 
   // master_peers.cc: lives, membership
   void on_hello(ConnId conn, const wire::Hello& hello);
@@ -115,7 +115,8 @@ struct MasterMachine::State {
   void detach(Life& life);  // its connection is gone
   void drop_observer(wire::Incarnation incarnation);
   void on_leave(Life& life);
-  void evict(const std::string& site, const std::string& reason, const std::string& kind);
+  // By value: the caller's string may belong to what is evicted.
+  void evict(std::string site, const std::string& reason, const std::string& kind);
   void expire_lives();
   bool complete(const std::string& site) const;  // all shards connected and resumed
   bool admit_some();
@@ -162,7 +163,7 @@ struct MasterMachine::State {
   bool conclude(const wire::Tag& tag);  // true: the attempt ended
   void commit(const wire::Tag& tag);
   void abort(const wire::Tag& tag, wire::Code code, const std::string& text, bool retry,
-             const std::string& cause_site = {});
+             const std::string& guarded_site = {});
   std::optional<wire::Outcome> outcome_of(const wire::Unresolved& about, std::uint32_t shard) const;
   wire::Tag running_tag(const wire::Attempt& attempt) const;  // empty: none
 
@@ -184,7 +185,7 @@ struct MasterMachine::State {
   std::vector<wire::Member> holders_of(const wire::Tag& tag, const Life& asker) const;
   bool may_publish(const wire::Tag& tag, std::uint32_t shard, wire::Incarnation but) const;
   bool contributed(wire::PeerId id, const wire::Tag& tag) const;
-  bool door_open(const wire::Tag& tag, const std::string& site) const;
+  bool door_open(const wire::Tag& tag) const;
 
   // master_texts.cc: what stands still and why
   std::string name(const Life& life) const;
@@ -207,6 +208,9 @@ struct MasterMachine::State {
   std::set<ConnId> doomed_;  // closed by an effect, not yet reported closed
   std::map<wire::Incarnation, Life> lives_;
   std::map<wire::Tag, Round> rounds_;
+  // Joiners that could not keep up. While one of them is here no START of any state tag is sent:
+  // it has to be current on all of them at one moment.
+  std::map<std::string, base::Time> holds_;
   std::uint32_t start_peers_asked_ = 0;
   base::Time crossed_since_ = base::kNever;
   std::set<wire::Tag> touched_;

@@ -19,8 +19,8 @@ namespace {
 constexpr base::Duration kHoldMax = base::kSecond;
 constexpr std::size_t kHoldersMax = 32;  // named to one fetcher
 
-bool holds_back(std::uint32_t stale) {  // after 2, 4, 8 … fetches in vain
-  return stale >= 2 && (stale & (stale - 1)) == 0;
+bool holds_back(std::uint32_t missed) {  // after 2, 4, 8 … offers in vain
+  return missed >= 2 && (missed & (missed - 1)) == 0;
 }
 
 }  // namespace
@@ -43,12 +43,6 @@ void State::on_sync(Life& life, const wire::Sync& sync) {
   if (!at.born && (at.committed > 0 || round.running.has_value() || !round.ready.empty())) {
     return reply_refused(life, sync.tag, Code::kMismatch,
                          cat(sync.tag, " is in use without state"));
-  }
-  const auto fetched = life.fetched.find(sync.tag);
-  if (fetched != life.fetched.end() && fetched->second.digest == sync.digest &&
-      fetched->second.revision < at.committed) {
-    ++life.stale[sync.tag];
-    life.fetched.erase(fetched);
   }
   AskedSync asked;
   asked.sync = sync;
@@ -99,7 +93,9 @@ void State::establish(const Life& life, const wire::Tag& tag, const wire::Digest
   const Standing& at = ledger_.standing(tag);
   JCCL_CHECK(at.digests.count(life.shard) == 0);
   journal(wire::StateRecord{{tag, at.committed, digest}, life.shard});
-  note("sync", {{"tag", tag}, {"revision", cat(at.committed)}, {"digest", base::to_hex(digest)},
+  note("sync", {{"tag", tag},
+                {"revision", cat(at.committed)},
+                {"digest", base::to_hex(digest)},
                 {"from", name(life)}});
   touch(tag);
 }
@@ -111,8 +107,11 @@ bool State::may_publish(const wire::Tag& tag, std::uint32_t shard, wire::Incarna
   for (const auto& [incarnation, life] : lives_) {
     if (life.id == 0 || life.shard != shard || incarnation == but) continue;
     if (!life.seen) return true;  // not back since the master's restart: nothing known of it
+    if (life.syncs.count(tag) > 0) continue;  // wants that revision itself
     const auto held = life.held.find(tag);
     const bool reported = held != life.held.end() && held->second.revision >= at.committed;
+    const auto behind = life.behind.find(tag);
+    if (!reported && behind != life.behind.end() && behind->second == at.committed) continue;
     if (known == at.digests.end()) {
       if (contributed(life.id, tag) && !reported) return true;
       continue;
@@ -142,10 +141,10 @@ std::vector<wire::Member> State::holders_of(const wire::Tag& tag, const Life& as
 
 // A joiner may enter between a commit and the first READY for the next round: later, it would keep
 // waiting those that are ready already. Unless the round can't start without it, or waits for it.
-bool State::door_open(const wire::Tag& tag, const std::string& site) const {
+bool State::door_open(const wire::Tag& tag) const {
   const Round& round = rounds_.at(tag);
   if (round.running.has_value()) return false;
-  if (round.hold_site == site) return true;
+  if (!holds_.empty()) return true;
   if (member_sites().size() < std::max({1U, options_.min_peers, start_peers()})) return true;
   return std::none_of(round.ready.begin(), round.ready.end(), [&](const auto& entry) {
     const auto life = lives_.find(entry.first);
@@ -203,10 +202,13 @@ void State::sync_one(Life& life, const wire::Tag& tag) {
     if (life.id != 0) return reply_current(life, tag);
     asked.matches = true;
     const bool running = rounds_.at(tag).running.has_value();
-    return reply_wait(life, asked, running || !door_open(tag, life.site)
-                                       ? "current; enters at the next commit"
-                                       : "current; waits for its other tags and shards");
+    return reply_wait(life, asked,
+                      running || !door_open(tag)
+                          ? "current; enters at the next commit"
+                          : "current; waits for its other tags and shards");
   }
+  // Its user asks for a newer state: whatever its part in the newest round, it will not publish it.
+  if (asked.sync.revision < at.committed) life.behind[tag] = at.committed;
   std::vector<wire::Member> holders = holders_of(tag, life);
   if (!holders.empty()) return offer(life, asked, std::move(holders));
   const std::string what = cat("revision ", at.committed, " of ", tag);
@@ -294,12 +296,10 @@ void State::offer(Life& life, AskedSync& asked, std::vector<wire::Member> holder
   reply.digest = at.digests.at(life.shard);
   reply.holders = std::move(holders);
   asked.fetching = true;
+  const auto last = life.fetched.find(tag);
+  const bool missed = last != life.fetched.end() && last->second.revision < at.committed;
   life.fetched[tag] = {tag, reply.revision, reply.digest};
-  if (life.id == 0 && holds_back(life.stale[tag])) {
-    Round& round = rounds_.at(tag);
-    round.hold_site = life.site;
-    round.hold_until = now_ + kHoldMax;
-  }
+  if (missed && holds_back(++life.missed) && life.id == 0) holds_[life.site] = now_ + kHoldMax;
   send(life, std::move(reply));
 }
 
@@ -319,7 +319,9 @@ void State::reply_refused(Life& life, const wire::Tag& tag, Code code, const std
   reply.verdict = wire::SyncVerdict::kRefused;
   reply.code = code;
   reply.text = text;
-  note("reject", {{"site", life.site}, {"tag", tag}, {"code", std::string(base::name_of(code))},
+  note("reject", {{"site", life.site},
+                  {"tag", tag},
+                  {"code", std::string(base::name_of(code))},
                   {"text", text}});
   send(life, std::move(reply));
   life.syncs.erase(tag);
@@ -334,7 +336,7 @@ void State::reply_current(Life& life, const wire::Tag& tag) {
   reply.revision = at.committed;
   reply.digest = at.digests.at(life.shard);
   life.held[tag] = {tag, reply.revision, reply.digest};
-  life.stale.erase(tag);
+  life.missed = 0;
   life.fetched.erase(tag);
   life.syncs.erase(tag);
   send(life, std::move(reply));

@@ -93,6 +93,10 @@ void State::on_start(const wire::Start& start) {
     return send(wire::Fail{start.attempt, Code::kAborted, 0, "the call had ended"});
   }
   OpenCall& open = found->second;
+  if (open.phase == CallPhase::kWaiting && meant_for_another(open)) {
+    send(wire::Fail{start.attempt, Code::kAborted, 0, "the call it was meant for had ended"});
+    return send_ready(open);
+  }
   if (open.phase != CallPhase::kWaiting) {
     if (open.attempt == start.attempt) return;  // said twice
     fx_.discard.push_back(open.attempt);        // another attempt runs, so this one never commits
@@ -107,6 +111,18 @@ void State::on_start(const wire::Start& start) {
   open.waiting.clear();
   ++open.attempts;
   fx_.run.push_back({start, open.receiver});
+}
+
+// A START answers a READY; after a Withdraw it may be the one taken back. The first START after it
+// counts as such, which at worst costs one attempt.
+bool State::meant_for_another(const OpenCall& open) {
+  const auto found = withdrawn_.find(open.call.tag);
+  if (found == withdrawn_.end()) return false;
+  const Withdrawn before = std::move(found->second);
+  withdrawn_.erase(found);
+  if (before.n != open.n) return false;
+  return before.descriptor != open.call.descriptor || before.hint != open.call.hint ||
+         before.weight != open.weight;
 }
 
 void State::on_attempt_done(const AttemptDone& done) {
@@ -133,8 +149,10 @@ void State::on_attempt_failed(const AttemptFailed& failed) {
 }
 
 void State::report(const OpenCall& open) {
-  if (open.own.has_value()) send(wire::Done{open.attempt, *open.own});
-  else if (open.failed.has_value()) send(*open.failed);
+  if (open.own.has_value())
+    send(wire::Done{open.attempt, *open.own});
+  else if (open.failed.has_value())
+    send(*open.failed);
 }
 
 void State::heard_commit(const wire::Tag& tag, std::uint64_t n) {
@@ -248,8 +266,10 @@ void State::on_waiting(const wire::Waiting& waiting) {
 }
 
 void State::on_cancel(const wire::Tag& tag) {
-  if (calls_.count(tag) > 0) give_up(tag, Code::kAborted, "interrupted");
-  else if (syncs_.count(tag) > 0) finish_sync(tag, Code::kAborted, "interrupted");
+  if (calls_.count(tag) > 0)
+    give_up(tag, Code::kAborted, "interrupted");
+  else if (syncs_.count(tag) > 0)
+    finish_sync(tag, Code::kAborted, "interrupted");
 }
 
 // Ends a call from this side. Before a START nothing has happened; after a COMMIT everything has;
@@ -258,6 +278,7 @@ void State::give_up(const wire::Tag& tag, Code code, const std::string& why) {
   OpenCall& open = calls_.at(tag);
   if (open.phase == CallPhase::kWaiting) {
     send(wire::Withdraw{{tag, open.n}});
+    withdrawn_[tag] = {open.n, open.call.descriptor, open.call.hint, open.weight};
     const std::string words = up() ? open.waiting : "not connected to the master";
     return complete(tag, code, words.empty() ? why : cat(why, "; ", words));
   }
@@ -282,8 +303,9 @@ void State::give_up(const wire::Tag& tag, Code code, const std::string& why) {
     fx_.discard.push_back(open.attempt);
   }
   doubts_[tag] = std::move(doubt);
-  complete(tag, Code::kInDoubt, cat(why, "; the outcome of attempt ",
-                                    base::to_text(doubts_[tag].about.attempt), " is not known"));
+  complete(tag, Code::kInDoubt,
+           cat(why, "; the outcome of attempt ", base::to_text(doubts_[tag].about.attempt),
+               " is not known"));
 }
 
 void State::settle_doubt(const wire::Tag& tag, const wire::Outcome& outcome) {
@@ -311,8 +333,8 @@ void State::orphan_calls(const std::string& text) {
 }
 
 void State::lose_master_for_calls() {
-  const std::string text = cat("the master is unreachable for ",
-                               (now_ - lost_at_) / base::kSecond, " s");
+  const std::string text =
+      cat("the master is unreachable for ", (now_ - lost_at_) / base::kSecond, " s");
   std::vector<wire::Tag> tags;
   for (const auto& [tag, open] : calls_) tags.push_back(tag);
   for (const wire::Tag& tag : tags) give_up(tag, Code::kMasterLost, text);
@@ -327,8 +349,8 @@ void State::ask_again() {
   next_ask_ = now_ + 2 * heartbeat_;
   for (const auto& [tag, doubt] : doubts_) send(wire::Query{doubt.about});
   for (const auto& [tag, open] : calls_) {
-    const bool asks = open.phase == CallPhase::kReported ||
-                      (open.phase == CallPhase::kMoving && open.orphan);
+    const bool asks =
+        open.phase == CallPhase::kReported || (open.phase == CallPhase::kMoving && open.orphan);
     if (asks) send(wire::Query{{open.attempt, {tag, open.n}}});
   }
 }

@@ -25,10 +25,10 @@ struct OpenCall {
   std::uint64_t n = 0;
   CallPhase phase = CallPhase::kWaiting;
   double weight = 1.0;
-  bool guarded = false;   // a guard hit: weight 0, and the call ends with kGuard
+  bool guarded = false;  // a guard hit: weight 0, and the call ends with kGuard
   std::string guard_text;  // which leaf it was
   bool receiver = false;
-  bool orphan = false;    // started in an earlier life, which was evicted
+  bool orphan = false;  // started in an earlier life, which was evicted
   std::uint32_t attempts = 0;
   wire::Attempt attempt;
   std::optional<wire::Digest> own;  // the complete result
@@ -37,17 +37,26 @@ struct OpenCall {
   std::string waiting;                   // the master's last words
 };
 
+// What a READY that was taken back promised. A START for it may still be on its way, also to the
+// next call of the same number; it is void if that call promises anything else.
+struct Withdrawn {
+  std::uint64_t n = 0;
+  wire::Digest descriptor;
+  base::Bytes hint;
+  double weight = 0;
+};
+
 struct Doubt {  // an attempt whose call ended before its outcome was known
   wire::Unresolved about;
   bool is_state = false;
-  bool kept = false;  // the data plane still holds its result
+  bool kept = false;                    // the data plane still holds its result
   std::optional<wire::Message> report;  // a Done or Fail that has to reach the master
 };
 
 struct OpenSync {
   SyncCall call;
   bool fetching = false;
-  bool current = false;          // waits for the Roster that names this peer
+  bool current = false;             // waits for the Roster that names this peer
   base::Time again = base::kNever;  // after a failed fetch
   std::string waiting;
 };
@@ -62,7 +71,9 @@ struct PeerMachine::State {
   PeerEffects finish();
   base::Time next_wake() const;
   void tick();
-  void send(wire::Message message) { if (up()) fx_.send.push_back(std::move(message)); }
+  void send(wire::Message message) {
+    if (up()) fx_.send.push_back(std::move(message));
+  }
   bool up() const { return link_ == Link::kUp; }
   void depart();
 
@@ -85,6 +96,7 @@ struct PeerMachine::State {
   std::optional<base::Status> objection(const Call& call) const;
   void on_cancel(const wire::Tag& tag);
   void on_start(const wire::Start& start);
+  bool meant_for_another(const OpenCall& open);
   void on_attempt_done(const AttemptDone& done);
   void on_attempt_failed(const AttemptFailed& failed);
   void on_outcome(const wire::Outcome& outcome);
@@ -120,8 +132,8 @@ struct PeerMachine::State {
   base::Time now_ = 0, last_ = 0;
   Link link_ = Link::kPaused;
   base::Duration heartbeat_, silence_;
-  base::Time heard_ = 0;        // last frame of the master
-  base::Time lost_at_ = 0;      // since when there is no master
+  base::Time heard_ = 0;    // last frame of the master
+  base::Time lost_at_ = 0;  // since when there is no master
   base::Time dial_at_ = 0;
   base::Duration pause_ = 0;
   base::Duration life_pause_ = 0;  // evicted again and again: comes back slower
@@ -134,6 +146,7 @@ struct PeerMachine::State {
   std::optional<base::Status> broken_;
   std::map<wire::Tag, OpenCall> calls_;
   std::map<wire::Tag, Doubt> doubts_;
+  std::map<wire::Tag, Withdrawn> withdrawn_;
   std::map<wire::Tag, OpenSync> syncs_;
   std::map<wire::Tag, std::uint64_t> committed_;
   std::map<wire::Tag, wire::Held> held_;

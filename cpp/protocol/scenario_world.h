@@ -30,6 +30,10 @@ class ScenarioWorld {
  public:
   // Carries out one command; returns what happened, a line each.
   std::string run(const std::string& command);
+  // For random tests: at most this many deliveries after each command; a broken connection then
+  // loses what was on its way.
+  void deliver_at_most(int count) { budget_ = count; }
+  bool has_master() const { return master_.has_value(); }
 
  private:
   using Words = std::vector<std::string>;
@@ -85,6 +89,9 @@ class ScenarioWorld {
   std::deque<std::pair<std::string, PeerEvent>> for_peers_;
   std::map<std::string, std::string> digest_names_;
   std::string said_;
+  int budget_ = 1 << 30;
+  bool lossy() const { return budget_ < (1 << 30); }
+  void lose(ConnId conn, const std::string& name);
 };
 
 }  // namespace jccl::protocol

@@ -74,7 +74,7 @@ std::string ScenarioWorld::run(const std::string& command) {
   } else if (p.verb == "evict-site") {
     to_master(EvictSite{p.names.at(0)});
   } else {
-    JCCL_CHECK(!p.names.empty());
+    JCCL_CHECK(!p.names.empty() || lossy());
     for (const std::string& name : p.names) {
       act(p, name);
       flow();
@@ -116,7 +116,8 @@ void ScenarioWorld::start_master() {
 }
 
 void ScenarioWorld::add_peer(const Parsed& p, const std::string& name) {
-  flow();
+  if (lossy()) lose(peers_[name].conn, name);
+  else flow();
   conns_.erase(peers_[name].conn);  // of an earlier process: the master does not notice yet
   peers_.erase(name);
   Process& peer = peers_[name];
@@ -134,6 +135,7 @@ void ScenarioWorld::add_peer(const Parsed& p, const std::string& name) {
 
 void ScenarioWorld::act(const Parsed& p, const std::string& name) {
   Process& peer = peers_.at(name);
+  if (!peer.alive) return;
   if (p.verb == "call") return call(p, name);
   if (p.verb == "done" || p.verb == "fail") {
     if (peer.running.count(p.rest.at(0)) == 0) return say(cat(name, ": (no attempt)"));
@@ -193,7 +195,8 @@ void ScenarioWorld::act_on_state(const Parsed& p, const std::string& name) {
     return to_peer(name, FetchDone{peer.own[tag]});
   }
   if (p.verb == "fetch-failed") return to_peer(name, FetchFailed{tag, "the holder is gone"});
-  const std::uint64_t revision = peer.machine->committed(tag);
+  const std::uint64_t revision = std::strtoull(
+      p.option("revision", std::to_string(peer.machine->committed(tag))).c_str(), nullptr, 10);
   peer.own[tag] = {tag, revision, digest(p.option("digest", cat(tag, "@", revision)))};
   to_peer(name, PublishState{peer.own[tag]});
 }
@@ -219,7 +222,8 @@ void ScenarioWorld::fail(const Parsed& p, const std::string& name) {
   if (cause == "guard") failed.cause = Code::kGuard;
   if (cause == "corrupt") failed.cause = Code::kCorrupt;
   if (cause == "link") {
-    failed.peer = peers_.at(p.rest.at(2)).machine->id();
+    const auto& other = peers_.at(p.rest.at(2)).machine;
+    if (other.has_value()) failed.peer = other->id();
     failed.text = cat("link to ", p.rest.at(2), " broke");
   }
   to_peer(name, failed);
@@ -248,6 +252,7 @@ void ScenarioWorld::crash_master() {
   for_master_.clear();
   for (auto& [name, peer] : peers_) {
     if (peer.conn == 0) continue;
+    if (lossy()) lose(peer.conn, name);
     conns_.erase(peer.conn);
     peer.conn = 0;
     to_peer(name, Disconnected{{Code::kMasterLost, "connection reset"}});
@@ -258,10 +263,24 @@ void ScenarioWorld::break_conn(Process& peer) {
   if (peer.conn == 0) return;
   const ConnId conn = peer.conn;
   const std::string name = conns_.at(conn);
+  if (lossy()) lose(conn, name);
   conns_.erase(conn);
   peer.conn = 0;
   to_master(ConnClosed{conn});
   if (peer.alive) to_peer(name, Disconnected{{Code::kMasterLost, "connection reset"}});
+}
+
+void ScenarioWorld::lose(ConnId conn, const std::string& name) {
+  std::erase_if(for_master_, [&](const MasterEvent& event) {
+    const auto* message = std::get_if<ConnMessage>(&event);
+    return message != nullptr && message->conn == conn;
+  });
+  std::erase_if(for_peers_, [&](const auto& entry) {
+    return entry.first == name && std::holds_alternative<FromMaster>(entry.second);
+  });
+  std::erase_if(peers_.at(name).inbox, [](const PeerEvent& event) {
+    return std::holds_alternative<FromMaster>(event);
+  });
 }
 
 // Moves time from alarm to alarm, the earliest first.
@@ -322,7 +341,7 @@ void ScenarioWorld::to_peer(const std::string& name, PeerEvent event) {
 }
 
 void ScenarioWorld::flow() {
-  while (!for_master_.empty() || !for_peers_.empty()) {
+  for (int left = budget_; left > 0 && !(for_master_.empty() && for_peers_.empty()); --left) {
     if (!for_master_.empty()) {
       const MasterEvent event = std::move(for_master_.front());
       for_master_.pop_front();

@@ -1,0 +1,74 @@
+#include "protocol/ledger.h"
+
+#include <gtest/gtest.h>
+
+namespace jccl::protocol {
+namespace {
+
+wire::CommitRecord commit(std::uint64_t n, wire::Attempt attempt) {
+  wire::CommitRecord record;
+  record.attempt = attempt;
+  record.round = {"t", n};
+  record.contributors = {{1, 1.0}};
+  record.world = 1;
+  record.result = {n, 0};
+  record.shard_results = {{n, 1}};
+  return record;
+}
+
+wire::Verdict verdict(const Ledger& ledger, wire::Attempt attempt, std::uint64_t n) {
+  return ledger.outcome({attempt, {"t", n}}, 0)->verdict;
+}
+
+TEST(LedgerTest, an_outcome_is_committed_aborted_or_expired) {
+  Ledger ledger(2);
+  for (std::uint64_t n = 1; n <= 4; ++n) ledger.apply(commit(n, {1, 10 * n}));
+  EXPECT_EQ(verdict(ledger, {1, 40}, 4), wire::Verdict::kCommitted);
+  EXPECT_EQ(verdict(ledger, {1, 30}, 3), wire::Verdict::kCommitted);
+  EXPECT_EQ(verdict(ledger, {1, 39}, 4), wire::Verdict::kAborted);
+  EXPECT_EQ(verdict(ledger, {1, 50}, 5), wire::Verdict::kAborted);
+  EXPECT_EQ(verdict(ledger, {1, 20}, 2), wire::Verdict::kExpired) << "it was committed";
+  EXPECT_EQ(verdict(ledger, {1, 19}, 2), wire::Verdict::kExpired) << "nobody knows any more";
+}
+
+TEST(LedgerTest, an_attempt_without_its_round_is_only_answered_when_it_is_remembered) {
+  Ledger ledger(1);
+  ledger.apply(commit(1, {1, 1}));
+  ledger.apply(commit(2, {1, 2}));
+  EXPECT_TRUE(ledger.outcome({{1, 2}, {}}, 0).has_value());
+  EXPECT_FALSE(ledger.outcome({{1, 1}, {}}, 0).has_value());
+}
+
+TEST(LedgerTest, each_shard_hears_its_own_result) {
+  Ledger ledger(4);
+  ledger.apply(commit(1, {1, 1}));
+  EXPECT_EQ(ledger.outcome({{1, 1}, {"t", 1}}, 0)->result, (wire::Digest{1, 0}));
+  EXPECT_EQ(ledger.outcome({{1, 1}, {"t", 1}}, 1)->result, (wire::Digest{1, 1}));
+}
+
+TEST(LedgerTest, a_member_that_left_the_epoch_is_fenced_for_ever) {
+  Ledger ledger(4);
+  wire::Member a, b;
+  a.id = 1, a.incarnation = 100, a.site = "a";
+  b.id = 2, b.incarnation = 200, b.site = "b";
+  ledger.apply(wire::EpochRecord{1, 3, {a, b}, ""});
+  EXPECT_FALSE(ledger.fenced(200));
+  ledger.apply(wire::EpochRecord{2, 3, {a}, ""});
+  ledger.apply(wire::EpochRecord{3, 3, {a}, ""});
+  EXPECT_TRUE(ledger.fenced(200));
+  EXPECT_FALSE(ledger.fenced(100));
+  EXPECT_EQ(ledger.next_id(), 3U) << "its id is not used again";
+}
+
+TEST(LedgerTest, a_commit_ends_what_is_known_of_the_state) {
+  Ledger ledger(4);
+  ledger.apply(wire::BirthRecord{"t", 100, {7, 7}, 0});
+  EXPECT_EQ(ledger.standing("t").digests.at(0), (wire::Digest{7, 7}));
+  ledger.apply(commit(1, {1, 1}));
+  EXPECT_TRUE(ledger.standing("t").digests.empty());
+  ledger.apply(wire::StateRecord{{"t", 1, {8, 8}}, 0});
+  EXPECT_EQ(ledger.standing("t").digests.at(0), (wire::Digest{8, 8}));
+}
+
+}  // namespace
+}  // namespace jccl::protocol

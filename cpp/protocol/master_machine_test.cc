@@ -1,0 +1,160 @@
+// What no scenario can say: messages out of order, from strangers, and with values nobody sends.
+#include "protocol/master_machine.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace jccl::protocol {
+namespace {
+
+constexpr base::Time kNow = base::kSecond;
+
+struct Rig {
+  Rig() : master(options(), plan, {}, kNow) { (void)master.start(kNow); }
+  static MasterOptions options() {
+    MasterOptions options;
+    options.run.fill(9);
+    return options;
+  }
+  static base::Result<base::Bytes> plan(const PlanRequest&) { return base::Bytes{}; }
+
+  MasterEffects say(ConnId conn, wire::Message message) {
+    return master.on(ConnMessage{conn, std::move(message)}, kNow);
+  }
+  static wire::Hello hello(wire::Incarnation incarnation, const std::string& site) {
+    wire::Hello hello;
+    hello.incarnation = incarnation;
+    hello.site = site;
+    return hello;
+  }
+  void join(ConnId conn, wire::Incarnation incarnation, const std::string& site) {
+    (void)say(conn, hello(incarnation, site));
+    (void)say(conn, wire::Resume{});
+  }
+
+  MasterMachine master;
+};
+
+template <typename T>
+const T* sent(const MasterEffects& effects) {
+  for (const MasterSend& one : effects.send) {
+    if (const T* found = std::get_if<T>(&one.message)) return found;
+  }
+  return nullptr;
+}
+
+bool refused(const MasterEffects& effects, ConnId conn, base::Code code) {
+  const auto* refuse = sent<wire::Refuse>(effects);
+  return refuse != nullptr && refuse->code == code &&
+         effects.close == std::vector<ConnId>{conn};
+}
+
+TEST(MasterTest, a_starting_master_journals_the_run_and_a_new_epoch_first) {
+  MasterMachine master(Rig::options(), Rig::plan, {}, kNow);
+  const MasterEffects effects = master.start(kNow);
+  ASSERT_EQ(effects.journal.size(), 2U);
+  EXPECT_TRUE(std::holds_alternative<wire::RunRecord>(effects.journal[0]));
+  EXPECT_EQ(std::get<wire::EpochRecord>(effects.journal[1]).epoch, 1U);
+  MasterMachine again(Rig::options(), Rig::plan, effects.journal, kNow);
+  const MasterEffects second = again.start(kNow);
+  ASSERT_EQ(second.journal.size(), 1U);
+  EXPECT_EQ(std::get<wire::EpochRecord>(second.journal[0]).epoch, 2U);
+}
+
+TEST(MasterTest, whatever_comes_before_the_hello_closes_the_connection) {
+  for (const wire::Message& message :
+       {wire::Message(wire::Resume{}), wire::Message(wire::Ready{}), wire::Message(wire::Leave{}),
+        wire::Message(wire::Heartbeat{}), wire::Message(wire::Start{})}) {
+    Rig rig;
+    EXPECT_TRUE(refused(rig.say(1, message), 1, base::Code::kInvalid));
+    EXPECT_TRUE(rig.say(1, message).send.empty()) << "it is closed already";
+  }
+}
+
+TEST(MasterTest, messages_out_of_turn_close_the_connection) {
+  Rig rig;
+  (void)rig.say(1, Rig::hello(10, "a"));
+  EXPECT_TRUE(refused(rig.say(1, wire::Done{}), 1, base::Code::kInvalid)) << "before Resume";
+  rig.join(2, 20, "b");
+  EXPECT_TRUE(refused(rig.say(2, wire::Resume{}), 2, base::Code::kInvalid)) << "twice";
+  rig.join(3, 30, "c");
+  EXPECT_TRUE(refused(rig.say(3, Rig::hello(30, "c")), 3, base::Code::kInvalid)) << "twice";
+  rig.join(4, 40, "d");
+  EXPECT_TRUE(refused(rig.say(4, wire::Outcome{}), 4, base::Code::kInvalid)) << "a master's";
+}
+
+TEST(MasterTest, another_version_or_run_or_seat_is_refused_with_the_reason) {
+  Rig rig;
+  wire::Hello hello = Rig::hello(10, "a");
+  hello.version = wire::kVersion + 1;
+  const MasterEffects effects = rig.say(1, hello);
+  EXPECT_TRUE(refused(effects, 1, base::Code::kVersion));
+  EXPECT_NE(sent<wire::Refuse>(effects)->text.find(std::to_string(wire::kVersion + 1)),
+            std::string::npos);
+  hello = Rig::hello(10, "a");
+  hello.run.fill(1);
+  EXPECT_TRUE(refused(rig.say(2, hello), 2, base::Code::kWrongRun));
+  hello = Rig::hello(10, "a");
+  hello.shard = 1;
+  EXPECT_TRUE(refused(rig.say(3, hello), 3, base::Code::kInvalid));
+  EXPECT_TRUE(refused(rig.say(4, Rig::hello(10, "")), 4, base::Code::kInvalid));
+  EXPECT_TRUE(refused(rig.say(5, Rig::hello(0, "a")), 5, base::Code::kInvalid));
+}
+
+TEST(MasterTest, an_impossible_weight_or_tag_is_rejected) {
+  Rig rig;
+  rig.join(1, 10, "a");
+  wire::Ready ready;
+  ready.round = {"t", 1};
+  ready.deadline = base::kSecond;
+  for (const double weight : {-1.0, static_cast<double>(NAN), static_cast<double>(INFINITY)}) {
+    ready.weight = weight;
+    const MasterEffects effects = rig.say(1, ready);
+    ASSERT_NE(sent<wire::Reject>(effects), nullptr);
+    EXPECT_EQ(sent<wire::Reject>(effects)->code, base::Code::kInvalid);
+  }
+  ready.weight = 1;
+  ready.round.n = 7;
+  const MasterEffects effects = rig.say(1, ready);
+  ASSERT_NE(sent<wire::Reject>(effects), nullptr) << "ahead of the run";
+  EXPECT_EQ(sent<wire::Reject>(effects)->code, base::Code::kResync);
+}
+
+TEST(MasterTest, messages_about_unknown_attempts_are_answered) {
+  Rig rig;
+  rig.join(1, 10, "a");
+  const MasterEffects effects = rig.say(1, wire::Query{{{5, 5}, {"t", 1}}});
+  ASSERT_NE(sent<wire::Outcome>(effects), nullptr);
+  EXPECT_EQ(sent<wire::Outcome>(effects)->verdict, wire::Verdict::kAborted);
+  EXPECT_EQ(sent<wire::Outcome>(effects)->attempt, (wire::Attempt{5, 5}));
+  (void)rig.say(1, wire::Done{{5, 5}, {}});
+  (void)rig.say(1, wire::Fail{{5, 5}, base::Code::kGuard, 3, "x"});
+  (void)rig.say(1, wire::Withdraw{{"never", 3}});
+  (void)rig.say(1, wire::Published{{"never", 3, {}}});
+}
+
+TEST(MasterTest, a_machine_that_was_not_driven_evicts_nobody_for_it) {
+  Rig rig;
+  rig.join(1, 10, "a");
+  wire::Ready ready;
+  ready.round = {"t", 1};
+  ready.deadline = 1000 * base::kSecond;
+  (void)rig.say(1, ready);
+  const MasterEffects effects = rig.master.on(Tick{}, kNow + 60 * base::kSecond);
+  EXPECT_EQ(sent<wire::Evicted>(effects), nullptr);
+  EXPECT_TRUE(rig.master.view(kNow + 60 * base::kSecond).peers.at(0).admitted);
+}
+
+TEST(MasterTest, nothing_is_sent_for_a_heartbeat_but_its_answer) {
+  Rig rig;
+  rig.join(1, 10, "a");
+  const MasterEffects effects = rig.say(1, wire::Heartbeat{3, 77});
+  ASSERT_EQ(effects.send.size(), 1U);
+  EXPECT_EQ(std::get<wire::HeartbeatAck>(effects.send[0].message).sequence, 3U);
+  EXPECT_TRUE(effects.journal.empty());
+  EXPECT_EQ(rig.master.view(kNow).peers.at(0).progress, 77U);
+}
+
+}  // namespace
+}  // namespace jccl::protocol
