@@ -49,6 +49,22 @@ TEST(DigestTest, pieces_of_any_size_give_the_digest_of_the_whole) {
   }
 }
 
+// Ends of the stream in every place of the hash's blocks of 1024 bytes.
+TEST(DigestTest, pieces_that_end_anywhere_in_a_block_give_the_digest_of_the_whole) {
+  base::Rng rng(11);
+  for (int turn = 0; turn < 2000; ++turn) {
+    const base::Bytes bytes = random_bytes(rng.below(9000), static_cast<std::uint64_t>(turn));
+    const std::size_t longest = turn % 3 == 0 ? 300 : turn % 3 == 1 ? 3000 : 9000;
+    Hasher hasher;
+    for (std::size_t at = 0; at < bytes.size();) {
+      const std::size_t take = std::min<std::size_t>(bytes.size() - at, rng.below(longest));
+      hasher.update(base::ByteView(bytes).subspan(at, take));
+      at += take;
+    }
+    EXPECT_EQ(hasher.finish(), digest_of(bytes)) << bytes.size();
+  }
+}
+
 TEST(DigestTest, every_bit_and_the_order_of_a_list_matter) {
   base::Bytes bytes = random_bytes(300, 1);
   std::set<Digest> seen{digest_of(bytes)};
