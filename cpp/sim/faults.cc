@@ -106,12 +106,16 @@ void World::fault_master(Fault fault) {
       return master.feed(protocol::EvictSite{peers[rng.faults.below(peers.size())].site});
     case Fault::kDiskError:  // the write fails: the process stops, and nothing of it is there
       if (master.busy) master.disk.unsynced.clear();
-      [[fallthrough]];
+      return crash_master();
     default:
-      master.die(rng.faults.chance(mix.vanish));
-      return post(now + between(rng.faults, kMillisecond, 2 * mix.master_down), Kind::kMasterUp,
-                  kMaster);
+      if (rng.faults.chance(0.5)) return crash_master();
+      master.doomed = true;
   }
+}
+
+void World::crash_master() {
+  master.die(rng.faults.chance(mix.vanish));
+  post(now + between(rng.faults, kMillisecond, 2 * mix.master_down), Kind::kMasterUp, kMaster);
 }
 
 void World::heal() {
@@ -120,6 +124,7 @@ void World::heal() {
   healed_at_ = now;
   up_blocked_.fill(0), down_blocked_.fill(0), slow_until_.fill(0);
   for (DataLink& l : links_) l.blocked_until = 0;
+  master.doomed = false;
   if (!master.alive) master.boot();
   if (master.paused) master.paused = false, master.release();
   // A few dead may stay dead, if enough sites are left to begin and to commit.

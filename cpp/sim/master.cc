@@ -67,7 +67,7 @@ void SimMaster::boot() {
 void SimMaster::die(bool vanish) {
   if (world.tracing()) world.note("MASTER dies");
   ++life;
-  alive = paused = busy = false;
+  alive = paused = busy = doomed = false;
   disk.crash(world.rng.disk, world.mix.torn);
   machine.reset();
   world.close_master_end(0, vanish);
@@ -118,6 +118,7 @@ void SimMaster::apply(protocol::MasterEffects effects) {
                  static_cast<Duration>(
                      world.rng.disk.below(static_cast<std::uint64_t>(world.mix.sync_pause) + 1)),
              Kind::kMasterSynced, kMaster);
+  if (doomed) world.crash_master();
 }
 
 void SimMaster::on_synced() {

@@ -37,6 +37,7 @@ struct SimMaster {
 
   World& world;
   bool alive = false, paused = false, busy = false;
+  bool doomed = false;  // dies with its next write, told or not, on the disk or not
   std::uint32_t life = 0;
   std::unique_ptr<protocol::MasterMachine> machine;
   Disk disk;

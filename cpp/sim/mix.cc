@@ -74,7 +74,7 @@ void draw_times(base::Rng& rng, Mix& mix) {
   mix.cut = ms(50, 3000);
   mix.master_down = ms(10, 2000);
   mix.heartbeat = ms(80, 200);
-  mix.silence = mix.heartbeat * 5 + 4 * (mix.latency + mix.jitter);
+  mix.silence = mix.heartbeat * 5 + 4 * (mix.latency + mix.jitter) + 300 * kMillisecond;
   mix.reset_grace = ms(20, 200);
   mix.restart_grace = ms(1000, 4000);
   mix.master_grace = ms(4000, 15000);

@@ -10,6 +10,8 @@ namespace jccl::sim {
 using base::cat;
 
 inline constexpr Duration kConvergeMax = 60 * kSecond;
+inline constexpr std::uint64_t kEventsMax = 300'000;  // far beyond what a long run takes
+inline constexpr Duration kSpikeMax = 150 * kMillisecond;
 inline constexpr Duration kAuditPause = 100 * kMillisecond;
 inline constexpr std::uint32_t kGoodRounds = 3;  // per tag and peer after healing
 
@@ -42,7 +44,9 @@ Report World::run() {
     const Event event = queue_.take();
     JCCL_CHECK(event.at >= now);
     now = history.now = event.at;
-    ++counts.events;
+    if (++counts.events > kEventsMax)
+      history.fail("L", cat("still busy after ", kEventsMax, " events, now at kind ",
+                            static_cast<int>(event.kind), " of ", event.target));
     hash_ = mix_in(hash_, static_cast<std::uint64_t>(event.at) ^ event.order);
     hash_ =
         mix_in(hash_, (static_cast<std::uint64_t>(event.kind) << 56) ^ (event.a << 20) ^ event.b);
@@ -244,7 +248,7 @@ void World::check_state_lost() {
 
 Duration World::delay(std::uint32_t slot) {
   Duration d = mix.latency + static_cast<Duration>(rng.net.below(mix.jitter + 1));
-  if (rng.net.chance(mix.spike)) d *= 20;
+  if (rng.net.chance(mix.spike)) d = std::min(d * 20, d + kSpikeMax);
   if (slow_until_[slot] > now) d = d * 10 + 20 * kMillisecond;
   return d;
 }
@@ -433,7 +437,7 @@ void World::send_data(std::uint32_t from, DataMessage message) {
   if (to->second == from) return;
   DataLink& l = link(from, to->second);
   Duration d = mix.data_latency + static_cast<Duration>(rng.data.below(mix.jitter + 1));
-  if (rng.data.chance(mix.spike)) d *= 20;
+  if (rng.data.chance(mix.spike)) d = std::min(d * 20, d + kSpikeMax);
   if (std::max(slow_until_[from], slow_until_[to->second]) > now) d = d * 10 + 20 * kMillisecond;
   l.last = message.at = std::max(l.last, now + d);
   l.queue.push_back(std::move(message));

@@ -70,6 +70,7 @@ class World {
   wire::Incarnation new_incarnation(std::uint32_t slot);
   bool tracing() const { return options_.trace; }
   void note(std::string line);
+  void crash_master();  // and start it again after a while
 
   const RunOptions& options() const { return options_; }
   const Mix mix;
