@@ -19,7 +19,8 @@ struct Part {
   wire::Incarnation incarnation = 0;
   std::string site;
   std::uint32_t shard = 0;
-  double weight = 0;  // 0: a receiver
+  double weight = 0;       // 0: a receiver
+  std::uint64_t call = 0;  // of its READY
   bool evicted = false;
   bool failed = false;  // a receiver that gave up; never holds the others
   std::optional<wire::Digest> done;
@@ -60,7 +61,7 @@ class RunningAttempt {
 
   std::vector<wire::Start> starts;  // by shard; sent again to a peer that lost its connection
   base::Time since = 0, deadline = base::kNever;
-  std::set<std::uint64_t> askers;   // connections that asked for the outcome without a part
+  std::set<std::uint64_t> askers;  // connections that asked for the outcome without a part
 
  private:
   void settle(AttemptInput input);

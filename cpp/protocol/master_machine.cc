@@ -37,14 +37,14 @@ MasterMachine::State::State(MasterOptions options, Planner planner,
   }
 }
 
-// A machine that was not driven for a while has no evidence that others were silent.
+// A machine that is woken later than it asked has no evidence that others were silent.
 void MasterMachine::State::begin(Time now) {
   now_ = std::max(now, last_);
-  const Duration gap = now_ - last_;
-  if (gap > 2 * options_.heartbeat && gap > options_.silence / 3) {
+  const Duration late = now_ > wake_ ? now_ - wake_ : 0;
+  if (late > options_.silence / 3) {
     for (auto& [incarnation, life] : lives_) {
-      life.heard = std::min(now_, life.heard + gap);
-      life.gone = std::min(now_, life.gone + gap);
+      life.heard = std::min(now_, life.heard + late);
+      life.gone = std::min(now_, life.gone + late);
     }
   }
   last_ = now_;
@@ -185,7 +185,7 @@ Time MasterMachine::State::next_wake() const {
 
 MasterEffects MasterMachine::State::finish() {
   if (now_ >= next_tick_) next_tick_ = now_ + options_.heartbeat;
-  fx_.wake = next_wake();
+  fx_.wake = wake_ = next_wake();
   MasterEffects out = std::move(fx_);
   fx_ = {};
   return out;

@@ -118,7 +118,7 @@ void State::on_resume(Life& life, const wire::Resume& resume) {
     if (!round.running.has_value() || listed.count(round.running->attempt()) > 0) continue;
     const Part* part = round.running->part_of(life.incarnation);
     if (part == nullptr || part->done.has_value()) continue;
-    send(life, round.running->starts[part->shard]);  // the first one was lost on its way
+    send_start(life, *part, *round.running);  // the first one was lost on its way
   }
   lives_changed_ = true;
 }

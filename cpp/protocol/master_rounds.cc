@@ -28,7 +28,7 @@ base::Duration margin(base::Duration left) {
 void State::on_ready(Life& life, const wire::Ready& ready) {
   const wire::Tag& tag = ready.round.tag;
   const auto refused = [&](Code code, std::string text) {
-    send(life, wire::Reject{ready.round, code, std::move(text)});
+    send(life, wire::Reject{ready.round, code, std::move(text), ready.call});
   };
   if (!std::isfinite(ready.weight) || ready.weight < 0) {
     return refused(Code::kInvalid, "the weight must be finite and not negative");
@@ -54,17 +54,18 @@ bool State::answer_ready_out_of_turn(Life& life, const wire::Ready& ready) {
   const wire::RoundName& name = ready.round;
   const Standing& at = ledger_.standing(name.tag);
   const auto resync = [&](std::string text) {
-    send(life, wire::Reject{name, Code::kResync, text});
+    send(life, wire::Reject{name, Code::kResync, text, ready.call});
     note("reject", {{"site", life.site}, {"tag", name.tag}, {"text", std::move(text)}});
     return true;
   };
   auto& running = rounds_[name.tag].running;
   if (running.has_value() && running->round() == name) {
-    const Part* part = running->part_of(life.incarnation);
-    if (part != nullptr) {  // it can't have heard of the start
-      send(life, running->starts[part->shard]);
+    Part* part = running->part_of(life.incarnation);
+    if (part != nullptr && part->call == ready.call) {  // it can't have heard of the start
+      send_start(life, *part, *running);
       return true;
     }
+    if (part != nullptr) drop_part(name.tag, *part, cat(this->name(life), " called anew"));
   }
   if (name.n <= at.committed) {
     if (at.born) {
@@ -88,7 +89,7 @@ bool State::state_fits(Life& life, const wire::Ready& ready) {
   const wire::Tag& tag = ready.round.tag;
   const Standing& at = ledger_.standing(tag);
   const auto no = [&](Code code, std::string text) {
-    send(life, wire::Reject{ready.round, code, text});
+    send(life, wire::Reject{ready.round, code, text, ready.call});
     note("reject", {{"site", life.site}, {"tag", tag}, {"text", std::move(text)}});
     return false;
   };
@@ -123,12 +124,23 @@ void State::on_withdraw(Life& life, const wire::Withdraw& withdraw) {
   if (round.ready.erase(life.incarnation) > 0) return;
   if (!round.running.has_value() || round.running->round() != withdraw.round) return;
   Part* part = round.running->part_of(life.incarnation);  // the START crossed it
-  if (part == nullptr || part->done.has_value()) return;
-  if (!part->contributes()) {
-    part->failed = true;
+  if (part != nullptr) drop_part(withdraw.round.tag, *part, cat(name(life), " withdrew"));
+}
+
+// The call that a part ran for has ended.
+void State::drop_part(const wire::Tag& tag, Part& part, const std::string& why) {
+  if (part.done.has_value()) return;
+  if (!part.contributes()) {
+    part.failed = true;
     return;
   }
-  abort(withdraw.round.tag, Code::kAborted, cat(name(life), " withdrew"), true);
+  abort(tag, Code::kAborted, why, true);
+}
+
+void State::send_start(const Life& life, const Part& part, const RunningAttempt& running) {
+  wire::Start start = running.starts[part.shard];
+  start.call = part.call;
+  send(life, std::move(start));
 }
 
 const OpenReady* State::ready_of(const wire::Tag& tag, const wire::Member& member) const {
@@ -143,9 +155,10 @@ void State::reject(const wire::Tag& tag, wire::Incarnation incarnation, Code cod
   const auto found = round.ready.find(incarnation);
   JCCL_CHECK(found != round.ready.end());
   const wire::RoundName name = found->second.ready.round;
+  const std::uint64_t call = found->second.ready.call;
   round.ready.erase(found);
   if (const Life* life = life_of(incarnation)) {
-    send(*life, wire::Reject{name, code, text});
+    send(*life, wire::Reject{name, code, text, call});
     note("reject", {{"site", life->site},
                     {"tag", tag},
                     {"n", cat(name.n)},
@@ -292,6 +305,7 @@ std::vector<Part> State::parts_for(const wire::Tag& tag) const {
     part.incarnation = member.incarnation;
     part.site = member.site;
     part.shard = member.shard;
+    if (const OpenReady* open = ready_of(tag, member)) part.call = open->ready.call;
     if (silent.count(member.site) == 0) part.weight = ready_of(tag, member)->ready.weight;
     parts.push_back(std::move(part));
   }
@@ -355,7 +369,7 @@ void State::launch(const wire::Tag& tag) {
   }
   for (const auto& [id, part] : running.parts()) {
     round.ready.erase(part.incarnation);
-    send(*life_of(part.incarnation), running.starts[part.shard]);
+    send_start(*life_of(part.incarnation), part, running);
   }
   note("start", {{"tag", tag},
                  {"n", cat(name.n)},

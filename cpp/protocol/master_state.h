@@ -135,6 +135,8 @@ struct MasterMachine::State {
   // master_rounds.cc: forming
   void on_ready(Life& life, const wire::Ready& ready);
   bool answer_ready_out_of_turn(Life& life, const wire::Ready& ready);
+  void send_start(const Life& life, const Part& part, const RunningAttempt& running);
+  void drop_part(const wire::Tag& tag, Part& part, const std::string& why);
   bool state_fits(Life& life, const wire::Ready& ready);
   void on_withdraw(Life& life, const wire::Withdraw& withdraw);
   const OpenReady* ready_of(const wire::Tag& tag, const wire::Member& member) const;
@@ -201,7 +203,7 @@ struct MasterMachine::State {
   MasterOptions options_;
   Planner planner_;
   Ledger ledger_;
-  base::Time now_ = 0, last_ = 0, started_at_ = 0, next_tick_ = 0;
+  base::Time now_ = 0, last_ = 0, wake_ = base::kNever, started_at_ = 0, next_tick_ = 0;
   bool begun_ = false;  // start_peers was reached once
   std::uint64_t counter_ = 0, order_ = 0;
   std::map<ConnId, wire::Incarnation> conns_;  // 0: hello refused or not heard yet

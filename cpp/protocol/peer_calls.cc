@@ -54,6 +54,7 @@ void State::on_call(const Call& call) {
   }
   OpenCall& open = calls_[call.tag];
   open.call = call;
+  open.number = ++calls_made_;
   open.weight = call.weight;
   open.n = (call.is_state ? held_.at(call.tag).revision : committed_[call.tag]) + 1;
   send_ready(open);
@@ -74,6 +75,7 @@ void State::send_ready(const OpenCall& open) {
     ready.fingerprint = open.call.fingerprint;
   }
   ready.deadline = std::max<base::Duration>(0, open.call.deadline - now_);
+  ready.call = open.number;
   send(std::move(ready));
 }
 
@@ -88,15 +90,12 @@ void State::on_start(const wire::Start& start) {
   const auto found = calls_.find(start.round.tag);
   const auto doubt = doubts_.find(start.round.tag);
   if (doubt != doubts_.end() && doubt->second.about.attempt == start.attempt) return;
-  const bool mine = found != calls_.end() && found->second.n == start.round.n;
+  const bool mine = found != calls_.end() && found->second.n == start.round.n &&
+                    found->second.number == start.call;
   if (!mine) {  // it crossed a Withdraw
     return send(wire::Fail{start.attempt, Code::kAborted, 0, "the call had ended"});
   }
   OpenCall& open = found->second;
-  if (open.phase == CallPhase::kWaiting && meant_for_another(open)) {
-    send(wire::Fail{start.attempt, Code::kAborted, 0, "the call it was meant for had ended"});
-    return send_ready(open);
-  }
   if (open.phase != CallPhase::kWaiting) {
     if (open.attempt == start.attempt) return;  // said twice
     fx_.discard.push_back(open.attempt);        // another attempt runs, so this one never commits
@@ -111,18 +110,6 @@ void State::on_start(const wire::Start& start) {
   open.waiting.clear();
   ++open.attempts;
   fx_.run.push_back({start, open.receiver});
-}
-
-// A START answers a READY; after a Withdraw it may be the one taken back. The first START after it
-// counts as such, which at worst costs one attempt.
-bool State::meant_for_another(const OpenCall& open) {
-  const auto found = withdrawn_.find(open.call.tag);
-  if (found == withdrawn_.end()) return false;
-  const Withdrawn before = std::move(found->second);
-  withdrawn_.erase(found);
-  if (before.n != open.n) return false;
-  return before.descriptor != open.call.descriptor || before.hint != open.call.hint ||
-         before.weight != open.weight;
 }
 
 void State::on_attempt_done(const AttemptDone& done) {
@@ -243,7 +230,7 @@ void State::complete(const wire::Tag& tag, Code code, std::string text) {
 
 void State::on_reject(const wire::Reject& reject) {
   const auto found = calls_.find(reject.round.tag);
-  if (found == calls_.end() || found->second.n != reject.round.n) return;
+  if (found == calls_.end() || found->second.number != reject.call) return;
   if (found->second.phase != CallPhase::kWaiting) return;
   complete(reject.round.tag, reject.code, reject.text);
 }
@@ -278,7 +265,6 @@ void State::give_up(const wire::Tag& tag, Code code, const std::string& why) {
   OpenCall& open = calls_.at(tag);
   if (open.phase == CallPhase::kWaiting) {
     send(wire::Withdraw{{tag, open.n}});
-    withdrawn_[tag] = {open.n, open.call.descriptor, open.call.hint, open.weight};
     const std::string words = up() ? open.waiting : "not connected to the master";
     return complete(tag, code, words.empty() ? why : cat(why, "; ", words));
   }

@@ -26,6 +26,7 @@ bool terminal(Code code) {
 void State::dial() {
   if (link_ != Link::kPaused) return;
   link_ = Link::kDialing;
+  heard_ = now_;
   fx_.connect = true;
 }
 
@@ -157,7 +158,7 @@ void State::on_roster(const wire::Roster& roster) {
 
 void State::tend_connection() {
   if (link_ == Link::kPaused && now_ >= dial_at_ && !fx_.disconnect) dial();
-  const bool open = link_ == Link::kUp || link_ == Link::kGreeting;
+  const bool open = link_ == Link::kUp || link_ == Link::kGreeting || link_ == Link::kDialing;
   if (open && now_ >= heard_ + silence_) {
     fx_.disconnect = true;
     fx_.send.clear();

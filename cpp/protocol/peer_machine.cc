@@ -22,13 +22,13 @@ PeerMachine::State::State(PeerOptions options, wire::Incarnation incarnation, Ti
   JCCL_CHECK(incarnation != 0);
 }
 
-// A machine that was not driven for a while has no evidence that the master was silent.
+// A machine that is woken later than it asked has no evidence that the master was silent.
 void PeerMachine::State::begin(Time now) {
   now_ = std::max(now, last_);
-  const Duration gap = now_ - last_;
-  if (gap > 2 * heartbeat_ && gap > silence_ / 3) {
-    heard_ = std::min(now_, heard_ + gap);
-    lost_at_ = std::min(now_, lost_at_ + gap);
+  const Duration late = now_ > wake_ ? now_ - wake_ : 0;
+  if (late > silence_ / 3) {
+    heard_ = std::min(now_, heard_ + late);
+    lost_at_ = std::min(now_, lost_at_ + late);
   }
   last_ = now_;
 }
@@ -106,14 +106,16 @@ Time PeerMachine::State::next_wake() const {
   }
   if (link_ == Link::kPaused) by(dial_at_);
   if (link_ == Link::kUp) by(next_beat_);
-  if (link_ == Link::kUp || link_ == Link::kGreeting) by(heard_ + silence_);
+  if (link_ == Link::kUp || link_ == Link::kGreeting || link_ == Link::kDialing) {
+    by(heard_ + silence_);
+  }
   if (!up() && !(calls_.empty() && syncs_.empty())) by(lost_at_ + options_.master_grace);
   return wake;
 }
 
 PeerEffects PeerMachine::State::finish() {
   tick();
-  fx_.wake = next_wake();
+  fx_.wake = wake_ = next_wake();
   PeerEffects out = std::move(fx_);
   fx_ = {};
   return out;

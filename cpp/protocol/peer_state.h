@@ -22,6 +22,7 @@ enum class CallPhase : std::uint8_t { kWaiting, kMoving, kReported, kClosing };
 
 struct OpenCall {
   Call call;
+  std::uint64_t number = 0;  // of all calls of this machine: what a START must answer
   std::uint64_t n = 0;
   CallPhase phase = CallPhase::kWaiting;
   double weight = 1.0;
@@ -35,15 +36,6 @@ struct OpenCall {
   std::optional<wire::Fail> failed;
   std::optional<wire::Outcome> outcome;  // kClosing: committed
   std::string waiting;                   // the master's last words
-};
-
-// What a READY that was taken back promised. A START for it may still be on its way, also to the
-// next call of the same number; it is void if that call promises anything else.
-struct Withdrawn {
-  std::uint64_t n = 0;
-  wire::Digest descriptor;
-  base::Bytes hint;
-  double weight = 0;
 };
 
 struct Doubt {  // an attempt whose call ended before its outcome was known
@@ -96,7 +88,6 @@ struct PeerMachine::State {
   std::optional<base::Status> objection(const Call& call) const;
   void on_cancel(const wire::Tag& tag);
   void on_start(const wire::Start& start);
-  bool meant_for_another(const OpenCall& open);
   void on_attempt_done(const AttemptDone& done);
   void on_attempt_failed(const AttemptFailed& failed);
   void on_outcome(const wire::Outcome& outcome);
@@ -129,7 +120,7 @@ struct PeerMachine::State {
   PeerOptions options_;
   wire::Incarnation incarnation_;
   wire::RunId run_{};
-  base::Time now_ = 0, last_ = 0;
+  base::Time now_ = 0, last_ = 0, wake_ = base::kNever;
   Link link_ = Link::kPaused;
   base::Duration heartbeat_, silence_;
   base::Time heard_ = 0;    // last frame of the master
@@ -145,8 +136,8 @@ struct PeerMachine::State {
   base::Time departed_by_ = base::kNever;
   std::optional<base::Status> broken_;
   std::map<wire::Tag, OpenCall> calls_;
+  std::uint64_t calls_made_ = 0;
   std::map<wire::Tag, Doubt> doubts_;
-  std::map<wire::Tag, Withdrawn> withdrawn_;
   std::map<wire::Tag, OpenSync> syncs_;
   std::map<wire::Tag, std::uint64_t> committed_;
   std::map<wire::Tag, wire::Held> held_;
