@@ -22,3 +22,10 @@ if(JCCL_TESTS)
     -P ${CMAKE_CURRENT_SOURCE_DIR}/capi/exports_test.cmake)
   set_tests_properties(c_program_test exports_test PROPERTIES TIMEOUT 120)
 endif()
+
+if(TARGET capi_test)
+  # Processes to be stopped and killed.
+  add_dependencies(capi_test jccl-stress-peer)
+  target_compile_definitions(capi_test PRIVATE
+    JCCL_STRESS_PEER="$<TARGET_FILE:jccl-stress-peer>")
+endif()

@@ -94,7 +94,8 @@ Status check_call(const std::vector<Leaf>& leaves, const RoundOptions& options) 
     const std::size_t size = codec::size_of(leaf.dtype);
     if (size == 0) return {Code::kInvalid, cat(leaf_text(leaf, i), ": unknown dtype")};
     if (leaf.count > base::kRoundBytesMax / size) {
-      return {Code::kLimit, cat(leaf_text(leaf, i), ": more than ", base::kRoundBytesMax, " bytes")};
+      return {Code::kLimit,
+              cat(leaf_text(leaf, i), ": more than ", base::kRoundBytesMax, " bytes")};
     }
     bytes += leaf.count * size;
     if (leaf.count > 0 && leaf.in == nullptr) {
@@ -112,10 +113,19 @@ Status check_call(const std::vector<Leaf>& leaves, const RoundOptions& options) 
   if (bytes > base::kRoundBytesMax) {
     return {Code::kLimit, cat(bytes, " bytes in one round; at most ", base::kRoundBytesMax)};
   }
-  if (options.collective == Collective::kAllGather && options.slots == 0) {
-    return {Code::kInvalid, "all_gather needs slots ≥ 1"};
+  if (options.collective == Collective::kAllGather) {
+    if (options.slots == 0) return {Code::kInvalid, "all_gather needs slots ≥ 1"};
+    if (bytes > base::kRoundBytesMax / options.slots) {
+      return {Code::kLimit, cat(options.slots, " slots of ", bytes, " bytes; at most ",
+                                base::kRoundBytesMax, " bytes in one round")};
+    }
   }
   return {};
+}
+
+std::size_t output_bytes(const RoundOptions& options, const Leaf& leaf) {
+  const std::size_t bytes = leaf.count * codec::size_of(leaf.dtype);
+  return options.collective == Collective::kAllGather ? bytes * options.slots : bytes;
 }
 
 void keep_input(const RoundOptions& options, const Leaf& leaf) {

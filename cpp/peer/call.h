@@ -40,6 +40,9 @@ using CallRef = std::shared_ptr<CallRecord>;
 // Checks everything that needs no other peer; kInvalid / kLimit name the leaf.
 base::Status check_call(const std::vector<Leaf>& leaves, const RoundOptions& options);
 
+// Bytes of the leaf's output: as many as its input, but all_gather has `slots` times that.
+std::size_t output_bytes(const RoundOptions& options, const Leaf& leaf);
+
 // The payload of a failed call is its input. (all_gather has no output of that form.)
 void keep_input(const RoundOptions& options, const Leaf& leaf);
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <cstring>
 #include <map>
@@ -72,9 +73,9 @@ class Communicator::Impl {
   std::unique_ptr<Control> control_;
   std::string listen_text_;
 
-  std::mutex mutex_;  // of the tables below; taken before control's
-  bool closed_ = false;
-  bool closing_ = false;
+  std::mutex mutex_;                 // of the tables below; taken before control's
+  std::atomic<bool> closed_{false};  // written under mutex_
+  std::atomic<bool> closing_{false};
   Handle next_handle_ = 1;
   std::map<Handle, CallRef> calls_;
   std::map<base::Tag, Handle> open_tags_;
@@ -133,17 +134,15 @@ Status Communicator::Impl::open() {
   control_->begin();
   const base::Time limit = control_loop_.now() + options_.connect_timeout;
   std::unique_lock lock(control_->mutex());
-  wait_until(lock, limit, [&] {
-    return control_->view().welcomed || !control_->view().broken.ok();
-  });
+  wait_until(lock, limit,
+             [&] { return control_->view().welcomed || !control_->view().broken.ok(); });
   const ControlView& view = control_->view();
   if (!view.broken.ok()) return view.broken;
   if (view.welcomed) return {};
-  return {Code::kMasterLost,
-          cat("no master answered at ", options_.master, " within ",
-              options_.connect_timeout / base::kMillisecond, " ms",
-              view.last_error.ok() ? "" : cat(": ", view.last_error.text),
-              "; start one with `jccl master`, or correct the address")};
+  return {Code::kMasterLost, cat("no master answered at ", options_.master, " within ",
+                                 options_.connect_timeout / base::kMillisecond, " ms",
+                                 view.last_error.ok() ? "" : cat(": ", view.last_error.text),
+                                 "; start one with `jccl master`, or correct the address")};
 }
 
 // Waits in slices, so that a wait never depends on one notification.
@@ -152,7 +151,8 @@ bool Communicator::Impl::wait_until(std::unique_lock<std::mutex>& lock, base::Ti
   while (!ready()) {
     const base::Time now = control_loop_.now();
     if (now >= limit) return false;
-    const auto slice = std::chrono::nanoseconds(std::min<base::Duration>(limit - now, base::kSecond));
+    const auto slice =
+        std::chrono::nanoseconds(std::min<base::Duration>(limit - now, base::kSecond));
     control_->changed().wait_for(lock, slice);
   }
   return true;
@@ -184,7 +184,7 @@ base::Result<Handle> Communicator::Impl::start(const std::vector<Leaf>& leaves,
     const std::size_t bytes = leaf.count * codec::size_of(leaf.dtype);
     call->payload_bytes += bytes;
     if (!stage) continue;
-    auto copy = std::make_shared<Buffer>(std::max<std::size_t>(bytes, 1));
+    auto copy = std::make_shared<Buffer>(std::max<std::size_t>(output_bytes(o, leaf), 1));
     if (bytes > 0) std::memcpy(copy->data(), leaf.in, bytes);
     leaf.in = copy->data();
     leaf.out = copy->data();  // the result, or the input, lies here until wait() hands it out
@@ -263,7 +263,9 @@ RoundResult Communicator::Impl::wait(Handle handle, const std::vector<void*>* ou
   }
   if (!call->staged.empty() && outs != nullptr) {
     for (std::size_t i = 0; i < outs->size() && i < call->leaves.size(); ++i) {
-      const std::size_t bytes = call->leaves[i].count * codec::size_of(call->leaves[i].dtype);
+      const std::size_t bytes = output_bytes(call->options, call->leaves[i]);
+      const bool gather = call->options.collective == Collective::kAllGather;
+      if (gather && !call->delivered) continue;  // its input has not the form of its output
       if (bytes > 0 && (*outs)[i] != nullptr) {
         std::memcpy((*outs)[i], call->staged[i]->data(), bytes);
       }
@@ -277,6 +279,7 @@ RoundResult Communicator::Impl::wait(Handle handle, const std::vector<void*>* ou
 }
 
 bool Communicator::Impl::finished(Handle handle) {
+  if (::getpid() != pid_) return true;
   CallRef call;
   {
     std::lock_guard lock(mutex_);
@@ -332,6 +335,7 @@ SyncResult Communicator::Impl::sync(const std::vector<Leaf>& leaves, const SyncO
 
 SyncResult Communicator::Impl::sync_state(const std::vector<Leaf>& leaves,
                                           const SyncOptions& options) {
+  if (::getpid() != pid_) return {forked_status(), 0, {}, false};  // a lock may be held for ever
   std::uint64_t revision = 0;
   {
     std::lock_guard lock(mutex_);
@@ -346,6 +350,7 @@ SyncResult Communicator::Impl::sync_state(const std::vector<Leaf>& leaves,
 
 SyncResult Communicator::Impl::publish(const std::vector<Leaf>& leaves,
                                        const SyncOptions& options) {
+  if (::getpid() != pid_) return {forked_status(), 0, {}, false};  // a lock may be held for ever
   std::uint64_t revision = 0;
   {
     std::lock_guard lock(mutex_);
@@ -495,8 +500,7 @@ std::string Communicator::waiting_for() const {
 }
 
 std::string describe(const Status& status) {
-  constexpr std::string_view kRemedies[] = {"",        "retry",  "reconnect",
-                                            "resync", "fix",    "report"};
+  constexpr std::string_view kRemedies[] = {"", "retry", "reconnect", "resync", "fix", "report"};
   if (status.ok()) return "Ok";
   const auto remedy = static_cast<std::size_t>(base::remedy_of(status.code));
   return cat(base::name_of(status.code), ": ", status.text,
