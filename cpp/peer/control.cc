@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 
 #include "base/limits.h"
 #include "base/text.h"
@@ -53,18 +54,10 @@ void Control::call(const protocol::Call& call, CallRef record) {
 
 void Control::cancel_all() {
   loop_.post([this] {
-    std::vector<wire::Tag> open;
-    for (const auto& [tag, call] : calls_) open.push_back(tag);
+    std::set<wire::Tag> open;
+    for (const auto& [tag, call] : calls_) open.insert(tag);
+    for (const auto& [tag, sync] : syncs_) open.insert(tag);
     for (const wire::Tag& tag : open) on(protocol::CancelCall{tag});
-    std::map<wire::Tag, SyncRef> syncs = std::move(syncs_);
-    syncs_.clear();
-    for (const auto& [tag, record] : syncs) {
-      data_loop_.post([this, tag = tag] { plane_.stop_fetch(tag); });
-      std::lock_guard lock(mutex_);
-      record->status = {Code::kAborted, cat("synchronising '", tag, "' was interrupted")};
-      record->done = true;
-    }
-    changed_.notify_all();
   });
 }
 
