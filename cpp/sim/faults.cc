@@ -133,6 +133,7 @@ void World::heal() {
   for (const SimPeer& peer : peers) alive += peer.alive ? 1 : 0;
   for (SimPeer& peer : peers) {
     if (peer.paused) post(now, Kind::kPeerResume, peer.slot);
+    if (peer.leaving) post(now + kSecond, Kind::kPeerUp, peer.slot, 1);
     if (peer.alive) continue;
     const bool may_stay = mix.shards == 1 && alive >= needed && alive > 0;
     if (may_stay && rng.faults.chance(0.3)) continue;

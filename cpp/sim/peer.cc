@@ -167,6 +167,10 @@ void SimPeer::apply(protocol::PeerEffects effects) {
   if (conn != 0) {
     for (const wire::Message& message : effects.send) world.send_up(conn, message);
   }
+  if (world.tracing() && (effects.connect || effects.disconnect)) {
+    world.note(
+        cat("     ", slot, effects.disconnect ? " hangs up" : "", effects.connect ? " dials" : ""));
+  }
   if (effects.disconnect) hang_up();
   if (effects.connect) {
     hang_up();

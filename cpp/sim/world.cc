@@ -101,6 +101,7 @@ void World::post(Time at, Kind kind, std::uint32_t target, std::uint64_t a, std:
   Event event;
   event.at = std::max(at, now), event.kind = kind, event.target = target, event.a = a, event.b = b;
   event.life = life_of(target);
+  if (kind == Kind::kPeerUp && a == 1) event.life = 0;  // whoever lives then
   if (kind == Kind::kControl || kind == Kind::kData || kind == Kind::kDataReset) event.life = 0;
   queue_.post(event);
 }

@@ -129,6 +129,7 @@ void fields(Io& io, In<Io, Ready> m) {
   io.digest(m.state);
   io.digest(m.fingerprint);
   io.i64(m.deadline);
+  io.u64(m.call);
 }
 
 template <typename Io>
@@ -214,6 +215,7 @@ void fields(Io& io, In<Io, Start> m) {
   io.require(ascending(m.receivers, [](PeerId id) { return id; }),
              "receivers are not in ascending order of id");
   io.blob(m.plan, base::kPlanBytesMax, "plan");
+  io.u64(m.call);
 }
 
 template <typename Io>
@@ -234,6 +236,7 @@ void fields(Io& io, In<Io, Reject> m) {
   fields(io, m.round);
   io.one_of(m.code, valid_code);
   io.text(m.text, base::kSummaryBytesMax);  // may list who sent what
+  io.u64(m.call);
 }
 
 template <typename Io>

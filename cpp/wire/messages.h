@@ -99,8 +99,9 @@ struct Ready {
   bool has_state = false;
   std::uint64_t revision = 0;  // = n - 1 when has_state
   Digest state;
-  Digest fingerprint;     // of whatever must be alike for the state to evolve alike; 0: none
-  Duration deadline = 0;  // left when this was sent
+  Digest fingerprint;      // of whatever must be alike for the state to evolve alike; 0: none
+  Duration deadline = 0;   // left when this was sent
+  std::uint64_t call = 0;  // which call of this life asks; START and Reject name it again
   bool operator==(const Ready&) const = default;
 };
 struct Done {
@@ -172,6 +173,7 @@ struct Start {
   std::vector<Contributor> contributors;  // ascending id; their value is in the result
   std::vector<PeerId> receivers;          // ascending id; they only get it
   Bytes plan;                             // opaque
+  std::uint64_t call = 0;                 // the receiver's Ready::call that this answers
   bool operator==(const Start&) const = default;
 };
 enum class Verdict : std::uint8_t { kCommitted = 1, kAborted = 2, kExpired = 3 };
@@ -193,6 +195,7 @@ struct Reject {  // ends a call that has not been started
   RoundName round;
   Code code = Code::kInvalid;
   std::string text;
+  std::uint64_t call = 0;  // the Ready::call that this answers
   bool operator==(const Reject&) const = default;
 };
 struct Moved {  // round.n was committed without you; non-state calls go again as committed + 1
