@@ -308,11 +308,8 @@ void DataPlane::on_reset(std::uint32_t other) {
         const bool ours = owner == run.self ? true : id == owner;
         if (!ours || id == run.self) continue;
         if (world_.slots.at(world_.history.everybody.at(id).incarnation) != other) continue;
-        if (run.receiver) {
-          ask_for_result(run);
-        } else {
-          fail(run, base::Code::kLinkLost, id, "connection reset");
-        }
+        if (run.receiver) break;  // the next tick asks somebody
+        fail(run, base::Code::kLinkLost, id, "connection reset");
         break;
       }
     }

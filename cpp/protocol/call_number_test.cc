@@ -1,0 +1,117 @@
+// A START or Reject is for one call of one peer, not for whatever call has the same (tag, n) when
+// it arrives. Found by the simulator (seeds 281, 1459): the new call's input was counted with the
+// weight of the call before.
+#include <gtest/gtest.h>
+
+#include "protocol/master_machine.h"
+#include "protocol/peer_machine.h"
+
+namespace jccl::protocol {
+namespace {
+
+constexpr base::Time kNow = base::kSecond;
+
+template <typename T>
+std::vector<T> sent(const PeerEffects& effects) {
+  std::vector<T> found;
+  for (const wire::Message& message : effects.send) {
+    if (const T* one = std::get_if<T>(&message)) found.push_back(*one);
+  }
+  return found;
+}
+
+template <typename T>
+std::vector<T> sent(const MasterEffects& effects) {
+  std::vector<T> found;
+  for (const MasterSend& one : effects.send) {
+    if (const T* message = std::get_if<T>(&one.message)) found.push_back(*message);
+  }
+  return found;
+}
+
+struct PeerRig {
+  PeerRig() : peer(PeerOptions{}, 5, kNow) {
+    (void)peer.start(kNow);
+    (void)peer.on(Connected{}, kNow);
+    hear(wire::Welcome{{}, 1, base::kSecond / 2, 3 * base::kSecond});
+    hear(wire::Roster{1, {{1, 5, "a", 0, 1, {}, 0}}, {}});
+  }
+  PeerEffects hear(wire::Message message) { return peer.on(FromMaster{std::move(message)}, kNow); }
+  wire::Ready call(double weight) {
+    Call call;
+    call.tag = "t";
+    call.weight = weight;
+    call.deadline = kNow + 60 * base::kSecond;
+    return sent<wire::Ready>(peer.on(call, kNow)).at(0);
+  }
+  static wire::Start start(std::uint64_t counter, double weight, std::uint64_t call) {
+    return {{1, counter}, {"t", 1}, {{1, weight}}, {}, {}, call};
+  }
+  PeerMachine peer;
+};
+
+TEST(CallNumberTest, a_start_for_a_call_that_has_ended_does_not_take_the_next_one) {
+  PeerRig rig;
+  const wire::Ready first = rig.call(1);
+  EXPECT_EQ(rig.peer.on(CancelCall{"t"}, kNow).complete.size(), 1U);
+  const wire::Ready second = rig.call(4);
+  ASSERT_EQ(first.round, second.round);
+  const PeerEffects late = rig.hear(PeerRig::start(1, 1, first.call));
+  EXPECT_TRUE(late.run.empty());
+  EXPECT_EQ(sent<wire::Fail>(late).size(), 1U);
+  EXPECT_EQ(rig.hear(PeerRig::start(2, 4, second.call)).run.size(), 1U);
+}
+
+TEST(CallNumberTest, a_reject_of_a_call_that_has_ended_does_not_end_the_next_one) {
+  PeerRig rig;
+  const wire::Ready first = rig.call(1);
+  (void)rig.peer.on(CancelCall{"t"}, kNow);
+  const wire::Ready second = rig.call(1);
+  using base::Code;
+  EXPECT_TRUE(
+      rig.hear(wire::Reject{first.round, Code::kDeadline, "late", first.call}).complete.empty());
+  EXPECT_EQ(
+      rig.hear(wire::Reject{second.round, Code::kDeadline, "late", second.call}).complete.size(),
+      1U);
+}
+
+TEST(CallNumberTest, a_ready_of_a_new_call_ends_the_attempt_that_ran_for_the_one_before) {
+  MasterOptions options;
+  options.run.fill(9);
+  MasterMachine master(
+      options, [](const PlanRequest&) { return base::Bytes{}; }, {}, kNow);
+  (void)master.start(kNow);
+  const auto say = [&](ConnId conn, wire::Message message) {
+    return master.on(ConnMessage{conn, std::move(message)}, kNow);
+  };
+  wire::Ready ready;
+  ready.round = {"t", 1};
+  ready.deadline = 60 * base::kSecond;
+  for (ConnId conn = 1; conn <= 2; ++conn) {
+    wire::Hello hello;
+    hello.incarnation = conn;
+    hello.site = conn == 1 ? "a" : "b";
+    hello.start_peers = 2;
+    (void)say(conn, hello);
+    (void)say(conn, wire::Resume{});
+  }
+  ready.call = 7;
+  (void)say(1, ready);
+  const auto starts = sent<wire::Start>(say(2, ready));
+  ASSERT_EQ(starts.size(), 2U);
+  EXPECT_EQ(starts[0].call, 7U);
+  EXPECT_EQ(sent<wire::Start>(say(1, ready)).size(), 1U);  // the same call again: said again
+  ready.call = 8;
+  ready.weight = 4;
+  const MasterEffects anew = say(1, ready);
+  EXPECT_TRUE(sent<wire::Start>(anew).empty());
+  ASSERT_EQ(sent<wire::Outcome>(anew).size(), 2U);
+  EXPECT_TRUE(sent<wire::Outcome>(anew)[1].retry);
+  const auto again = sent<wire::Start>(say(2, ready));
+  ASSERT_EQ(again.size(), 2U);
+  EXPECT_GT(again[0].attempt, starts[0].attempt);
+  EXPECT_EQ(again[0].contributors[0].weight, 4);
+}
+
+}  // namespace
+}  // namespace jccl::protocol
