@@ -1,0 +1,362 @@
+// Checks calls, hands them to the control thread, and waits.
+#include "peer/communicator_impl.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstring>
+
+#include "base/limits.h"
+#include "base/text.h"
+#include "net/address.h"
+#include "net/credentials.h"
+#include "peer/connect.h"
+
+namespace jccl::peer {
+namespace {
+
+using base::cat;
+using base::Code;
+using base::Status;
+
+// How long past its deadline a wait still trusts the control thread to end it.
+constexpr base::Duration kDeadlineSlack = 5 * base::kSecond;
+constexpr base::Duration kDepartMax = base::kSecond;
+
+Status closed_status() {
+  return {Code::kClosed, "the communicator is closed; connect again to go on"};
+}
+Status forked_status() {
+  return {Code::kClosed,
+          "this process was forked after connect; communicators do not survive a fork: connect "
+          "in the child"};
+}
+
+}  // namespace
+
+Communicator::Impl::Impl(ConnectOptions options) : options_(std::move(options)), pid_(::getpid()) {}
+
+Status Communicator::Impl::open() {
+  auto setup = make_setup(options_);
+  if (!setup.ok()) return setup.status();
+  Setup& s = setup.value();
+  control_loop_.start();
+  data_loop_.start();
+  PlaneOptions plane;
+  plane.credentials = s.credentials;
+  plane.stripes = options_.stripes;
+  plane.chunk_bytes = options_.chunk_bytes;
+  PlaneEvents events;
+  events.attempt_done = [this](const auto& a, const auto& d) { control_->attempt_done(a, d); };
+  events.attempt_failed = [this](const auto& a, Code c, base::PeerId p, std::string t) {
+    control_->attempt_failed(a, c, p, std::move(t));
+  };
+  events.fetched = [this](const auto& held) { control_->fetched(held); };
+  events.fetch_failed = [this](const auto& tag, std::string t) {
+    control_->fetch_failed(tag, std::move(t));
+  };
+  Status listening;
+  data_loop_.call([&] {
+    plane_ = std::make_unique<Plane>(data_loop_, plane, &store_, std::move(events));
+    if (s.bind) listening = plane_->listen(*s.bind);
+    if (listening.ok() && s.bind) s.bind->port = plane_->port();
+  });
+  if (!listening.ok()) return listening;
+  Control::Config config;
+  config.machine = s.machine;
+  config.incarnation = s.incarnation;
+  config.master = s.master;
+  config.credentials = s.credentials;
+  if (s.bind) {
+    config.machine.addresses = advertised(options_, *s.bind, s.master);
+    listen_text_ = config.machine.addresses.empty() ? "" : config.machine.addresses.front();
+  }
+  control_loop_.call([&] {
+    control_ = std::make_unique<Control>(control_loop_, data_loop_, *plane_, std::move(config));
+  });
+  control_->begin();
+  const base::Time limit = control_loop_.now() + options_.connect_timeout;
+  std::unique_lock lock(control_->mutex());
+  wait_until(lock, limit,
+             [&] { return control_->view().welcomed || !control_->view().broken.ok(); });
+  const ControlView& view = control_->view();
+  if (!view.broken.ok()) return view.broken;
+  if (view.welcomed) return {};
+  return {Code::kMasterLost, cat("no master answered at ", options_.master, " within ",
+                                 options_.connect_timeout / base::kMillisecond, " ms",
+                                 view.last_error.ok() ? "" : cat(": ", view.last_error.text),
+                                 "; start one with `jccl master`, or correct the address")};
+}
+
+// Waits in slices, so that a wait never depends on one notification.
+bool Communicator::Impl::wait_until(std::unique_lock<std::mutex>& lock, base::Time limit,
+                                    const std::function<bool()>& ready) {
+  while (!ready()) {
+    const base::Time now = control_loop_.now();
+    if (now >= limit) return false;
+    const auto slice =
+        std::chrono::nanoseconds(std::min<base::Duration>(limit - now, base::kSecond));
+    control_->changed().wait_for(lock, slice);
+  }
+  return true;
+}
+
+Status Communicator::Impl::usable() const {
+  if (::getpid() != pid_) return forked_status();
+  if (closed_ || closing_) return closed_status();
+  return {};
+}
+
+base::Result<Handle> Communicator::Impl::start(const std::vector<Leaf>& leaves,
+                                               const RoundOptions& options, bool stage) {
+  if (::getpid() != pid_) return forked_status();
+  const Status checked = check_call(leaves, options);
+  if (!checked.ok()) return checked;
+  auto call = std::make_shared<CallRecord>();
+  call->leaves = leaves;
+  call->options = options;
+  RoundOptions& o = call->options;
+  if (o.plan == "auto") o.plan.clear();
+  if (o.collective == Collective::kAllGather || o.collective == Collective::kBroadcast) {
+    o.op = collective::Op::kSum;
+  }
+  if (o.collective == Collective::kAllGather && o.weight > 0) o.weight = 1.0;
+  if (o.collective == Collective::kBroadcast) o.weight = o.root ? 1.0 : 0.0;
+  for (Leaf& leaf : call->leaves) {
+    call->specs.push_back({leaf.dtype, leaf.count});
+    const std::size_t bytes = leaf.count * codec::size_of(leaf.dtype);
+    call->payload_bytes += bytes;
+    if (!stage) continue;
+    auto copy = std::make_shared<Buffer>(std::max<std::size_t>(output_bytes(o, leaf), 1));
+    if (bytes > 0) std::memcpy(copy->data(), leaf.in, bytes);
+    leaf.in = copy->data();
+    leaf.out = copy->data();  // the result, or the input, lies here until wait() hands it out
+    call->staged.push_back(std::move(copy));
+  }
+  call->begun = control_loop_.now();
+  const Descriptor descriptor = describe_call(*call, options_.chunk_bytes);
+  protocol::Call order;
+  order.tag = o.tag;
+  order.descriptor = descriptor.digest;
+  order.summary = descriptor.summary;
+  order.hint = descriptor.hint;
+  order.weight = o.weight;
+  order.fingerprint = o.fingerprint;
+  order.deadline = call->begun + deadline_of(o.deadline);
+  {
+    std::lock_guard lock(mutex_);
+    const Status open = usable();
+    if (!open.ok()) return open;
+    if (open_tags_.count(o.tag) > 0) {
+      return Status(Code::kBusyTag, cat("a call with tag '", o.tag,
+                                        "' is already running; wait for it or use another tag"));
+    }
+    if (books_.count(o.tag) == 0 && books_.size() >= base::kTagsMax) {
+      return Status(Code::kLimit, cat("more than ", base::kTagsMax, " tags; tag '", o.tag, "'"));
+    }
+    order.is_state = books_[o.tag].is_state;
+    call->handle = next_handle_++;
+    calls_[call->handle] = call;
+    open_tags_[o.tag] = call->handle;
+  }
+  control_->call(order, call);
+  return call->handle;
+}
+
+RoundResult Communicator::Impl::wait(Handle handle, const std::vector<void*>* outs) {
+  RoundResult result;
+  CallRef call;
+  if (::getpid() != pid_) {
+    result.status = forked_status();
+    return result;
+  }
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = calls_.find(handle);
+    if (found == calls_.end()) {
+      result.status = {closed_ ? Code::kClosed : Code::kUnknownTag,
+                       closed_ ? closed_status().text
+                               : cat("no round with handle ", handle,
+                                     " is open: it was never started or was waited for already")};
+      return result;
+    }
+    call = found->second;
+    if (call->taken) {
+      result.status = {Code::kBusyTag,
+                       cat("another thread waits for tag '", call->options.tag, "' already")};
+      return result;
+    }
+    call->taken = true;
+  }
+  {
+    const base::Time limit = call->begun + deadline_of(call->options.deadline) + kDeadlineSlack;
+    std::unique_lock lock(control_->mutex());
+    wait_until(lock, limit, [&] { return call->done; });
+    if (!call->done) {
+      // The control thread owes an answer by the deadline; the memory may still be in use.
+      lock.unlock();
+      data_loop_.call([&] { plane_->release(call); });
+      lock.lock();
+      if (!call->done) {
+        call->result.status = {Code::kInternal,
+                               cat("round '", call->options.tag, "' outlived its deadline")};
+      }
+    }
+    result = call->result;
+  }
+  if (!call->staged.empty() && outs != nullptr) {
+    for (std::size_t i = 0; i < outs->size() && i < call->leaves.size(); ++i) {
+      const std::size_t bytes = output_bytes(call->options, call->leaves[i]);
+      const bool gather = call->options.collective == Collective::kAllGather;
+      if (gather && !call->delivered) continue;  // its input has not the form of its output
+      if (bytes > 0 && (*outs)[i] != nullptr) {
+        std::memcpy((*outs)[i], call->staged[i]->data(), bytes);
+      }
+    }
+  }
+  std::lock_guard lock(mutex_);
+  calls_.erase(handle);
+  open_tags_.erase(call->options.tag);
+  if (call->delivered) books_[call->options.tag].revision = result.n;
+  return result;
+}
+
+bool Communicator::Impl::finished(Handle handle) {
+  if (::getpid() != pid_) return true;
+  CallRef call;
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = calls_.find(handle);
+    if (found == calls_.end()) return true;
+    call = found->second;
+  }
+  std::lock_guard lock(control_->mutex());
+  return call->done;
+}
+
+// Brings the own state, held as `own`, to the run's newest revision.
+SyncResult Communicator::Impl::sync(const std::vector<Leaf>& leaves, const SyncOptions& options,
+                                    SnapshotRef own) {
+  SyncResult result;
+  const Descriptor descriptor = describe_state(leaves);
+  auto record = std::make_shared<SyncRecord>();
+  record->tag = options.tag;
+  record->layout = own->layout;
+  protocol::SyncCall order;
+  order.tag = options.tag;
+  order.source = options.source;
+  order.revision = own->held.revision;
+  order.digest = own->held.digest;
+  order.descriptor = descriptor.digest;
+  order.summary = descriptor.summary;
+  const base::Duration deadline = deadline_of(options.deadline);
+  order.deadline = control_loop_.now() + deadline;
+  control_->sync(order, record);
+  {
+    std::unique_lock lock(control_->mutex());
+    wait_until(lock, order.deadline + kDeadlineSlack, [&] { return record->done; });
+    if (!record->done) record->status = {Code::kInternal, "synchronising outlived its deadline"};
+    result.status = record->status;
+    result.revision = record->held.revision;
+    result.digest = record->held.digest;
+  }
+  if (!result.status.ok()) return result;
+  SnapshotRef newest = store_.find(options.tag, result.revision);
+  if (!newest || newest->held.digest != result.digest) newest = own;
+  result.replaced = result.digest != own->held.digest;
+  if (!copy_out(*newest, leaves)) {
+    result.status = {Code::kInternal, "the fetched state does not fit its leaves"};
+    return result;
+  }
+  {
+    std::lock_guard lock(mutex_);
+    books_[options.tag] = {result.revision, true};
+  }
+  control_->published({options.tag, result.revision, result.digest});
+  return result;
+}
+
+SyncResult Communicator::Impl::sync_state(const std::vector<Leaf>& leaves,
+                                          const SyncOptions& options) {
+  if (::getpid() != pid_) return {forked_status(), 0, {}, false};  // a lock may be held for ever
+  std::uint64_t revision = 0;
+  {
+    std::lock_guard lock(mutex_);
+    const Status open = usable();
+    if (!open.ok()) return {open, 0, {}, false};
+    revision = books_[options.tag].revision;
+  }
+  SnapshotRef own = store_.make(options.tag, revision, leaves);
+  store_.put(own);
+  return sync(leaves, options, std::move(own));
+}
+
+SyncResult Communicator::Impl::publish(const std::vector<Leaf>& leaves,
+                                       const SyncOptions& options) {
+  if (::getpid() != pid_) return {forked_status(), 0, {}, false};  // a lock may be held for ever
+  std::uint64_t revision = 0;
+  {
+    std::lock_guard lock(mutex_);
+    const Status open = usable();
+    if (!open.ok()) return {open, 0, {}, false};
+    Book& book = books_[options.tag];
+    book.is_state = true;
+    revision = book.revision;
+  }
+  SnapshotRef own = store_.newest(options.tag);
+  const bool news = !own || own->held.revision != revision;
+  if (news) {
+    own = store_.make(options.tag, revision, leaves);
+    store_.put(own);
+  }
+  if (control_->needs_resync(options.tag)) {
+    SyncResult result = sync(leaves, options, std::move(own));
+    if (result.status.ok()) {
+      result.status = {Code::kResynced, cat("state replaced by revision ", result.revision)};
+    }
+    return result;
+  }
+  if (news) control_->published(own->held);
+  for (const Leaf& leaf : leaves) {
+    const std::size_t bytes = leaf.count * codec::size_of(leaf.dtype);
+    if (leaf.out != nullptr && leaf.out != leaf.in && bytes > 0) {
+      std::memcpy(leaf.out, leaf.in, bytes);
+    }
+  }
+  return {{}, own->held.revision, own->held.digest, false};
+}
+
+void Communicator::Impl::close() {
+  if (::getpid() != pid_) return;
+  {
+    std::lock_guard lock(mutex_);
+    if (closed_ || closing_) return;
+    closing_ = true;
+  }
+  if (control_) {
+    control_->cancel_all();
+    control_->depart();
+    std::unique_lock lock(control_->mutex());
+    wait_until(lock, control_loop_.now() + kDepartMax, [&] {
+      return control_->view().departed || !control_->view().broken.ok() ||
+             !control_->view().welcomed;
+    });
+  }
+  control_loop_.stop();
+  data_loop_.stop();
+  std::lock_guard lock(mutex_);
+  closed_ = true;
+  if (control_) {
+    std::lock_guard results(control_->mutex());
+    for (auto& [handle, call] : calls_) {
+      if (call->done) continue;
+      call->result.status = closed_status();
+      call->done = true;
+      for (const Leaf& leaf : call->leaves) keep_input(call->options, leaf);
+    }
+    control_->changed().notify_all();
+  }
+}
+
+}  // namespace jccl::peer

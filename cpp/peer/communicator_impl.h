@@ -1,0 +1,70 @@
+// What a communicator is made of; communicator.h is the façade over it.
+//
+// Two threads per communicator: control (protocol, heartbeats) and data (links, kernels), so that
+// votes and heartbeats never wait behind bulk data. Users' threads only post and wait.
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "net/loop.h"
+#include "peer/call.h"
+#include "peer/communicator.h"
+#include "peer/control.h"
+#include "peer/plane.h"
+#include "peer/snapshots.h"
+
+namespace jccl::peer {
+
+class Communicator::Impl {
+ public:
+  explicit Impl(ConnectOptions options);
+  ~Impl() { close(); }
+
+  base::Status open();
+  base::Status usable() const;
+  void close();
+
+  base::Result<Handle> start(const std::vector<Leaf>& leaves, const RoundOptions& options,
+                             bool stage);
+  RoundResult wait(Handle handle, const std::vector<void*>* outs);
+  bool finished(Handle handle);
+  SyncResult sync(const std::vector<Leaf>& leaves, const SyncOptions& options, SnapshotRef own);
+  SyncResult sync_state(const std::vector<Leaf>& leaves, const SyncOptions& options);
+  SyncResult publish(const std::vector<Leaf>& leaves, const SyncOptions& options);
+
+  ConnectOptions options_;
+  pid_t pid_;
+  net::Loop control_loop_;
+  net::Loop data_loop_;
+  SnapshotStore store_;
+  std::unique_ptr<Plane> plane_;
+  std::unique_ptr<Control> control_;
+  std::string listen_text_;
+
+  std::mutex mutex_;                 // of the tables below; taken before control's
+  std::atomic<bool> closed_{false};  // written under mutex_
+  std::atomic<bool> closing_{false};
+  Handle next_handle_ = 1;
+  std::map<Handle, CallRef> calls_;
+  std::map<base::Tag, Handle> open_tags_;
+  struct Book {
+    std::uint64_t revision = 0;  // rounds of the tag whose result was delivered here
+    bool is_state = false;       // has been synchronised or published
+  };
+  std::map<base::Tag, Book> books_;
+
+ private:
+  bool wait_until(std::unique_lock<std::mutex>& lock, base::Time limit,
+                  const std::function<bool()>& ready);
+  base::Duration deadline_of(base::Duration wished) const {
+    return wished > 0 ? wished : options_.deadline;
+  }
+};
+
+}  // namespace jccl::peer
