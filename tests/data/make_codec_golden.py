@@ -1,6 +1,7 @@
-"""Writes the golden vectors of the codecs: an implementation in numpy, independent of the C++ one.
+"""Writes the golden vectors of the codecs: numpy, independent of the C++ one.
 
-Run by hand when a codec's bytes are meant to change; the files beside this one are committed.
+Run by hand when a codec's bytes are meant to change; the files beside this one are
+committed.
 """
 
 import pathlib
@@ -20,7 +21,9 @@ def make_input():
         rng.standard_normal(256) * 1e-38,
         rng.standard_normal(256) * 1e-42,
         rng.standard_normal(256) * 1e37,
-        np.array([3.4028235e38, -3.4028235e38, 65504, 65519, 65520, -1e9, -0.0, 1.4e-45]),
+        np.array(
+            [3.4028235e38, -3.4028235e38, 65504, 65519, 65520, -1e9, -0.0, 1.4e-45]
+        ),
         2.0 ** np.arange(-149, 128),
     ]
     return np.concatenate([p.astype(np.float32) for p in parts])

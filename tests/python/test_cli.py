@@ -83,8 +83,8 @@ def test_run_of_a_command_that_does_not_exist_says_so():
 
 
 def test_run_kills_and_restarts_peers_until_all_end_well(tmp_path):
-    # Life 0 of the killed peer hangs in a barrier that needs all; only its death and the
-    # next life can let anybody finish.
+    # Life 0 of the killed peer hangs in a barrier that needs all; only its death and
+    # the next life can let anybody finish.
     program = (
         "import os, pathlib, time, jccl\n"
         "life = int(os.environ['JCCL_PEER_LIFE'])\n"

@@ -1,0 +1,297 @@
+"""Writes the parts of docs/ that repeat what the code says: tables, and strata.svg.
+
+    python docs/generate.py            # rewrite
+    python docs/generate.py --check    # exit code 1 if something is out of date
+
+A generated part stands between `<!-- generated: NAME -->` and `<!-- end -->`.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+DOCS = Path(__file__).parent
+ROOT = DOCS.parent
+sys.path.insert(0, str(ROOT))
+
+from tests.tidy import strata  # noqa: E402
+
+BLOCK = re.compile(r"(<!-- generated: ([\w-]+) -->\n)(.*?)(<!-- end -->)", re.S)
+
+HOLDS = {
+    "base": "status and result, bytes, ids, limits, checks, CRC32C, seeded random",
+    "codec": "bf16, fp16, int8 blocks; kernels per instruction set; the guard",
+    "wire": "control messages, journal records, frame headers",
+    "protocol": "master machine, round machine, peer machine, scenarios",
+    "collective": "plans, layout, the planner, reduction kernels",
+    "snapshot": "digest, manifest, who fetches what from whom",
+    "net": "loop, addresses, TLS, links of stripes, listener: bytes, never messages",
+    "master": "driver of the master machine, journal, status, `jccl-master`",
+    "peer": "communicator: driver of the peer machine, data thread, snapshots",
+    "capi": "the C API over communicator and master",
+    "sim": "simulated world around the real machines, with oracles",
+    "xla_ext": "XLA FFI handlers, registry, pybind11 module",
+}
+
+CODE = re.compile(r"X\((\w+), (\d+), (\w+)\)\s*/\* (.*?) \*/")
+LIMIT = re.compile(r"constexpr [\w:]+ (k\w+Max) = ([^;]+);(?:\s*// (.*))?")
+
+
+# ---- what the code says --------------------------------------------------------------
+
+
+def codes() -> list[tuple[str, int, str, str]]:
+    """(name, number, remedy, meaning) of base/codes.h."""
+    text = (ROOT / "cpp/base/codes.h").read_text()
+    found = re.findall(CODE, text)
+    if len(found) != text.count("  X("):
+        raise SystemExit("base/codes.h has rows that this script does not read")
+    return [(name, int(number), remedy, why) for name, number, remedy, why in found]
+
+
+def commands() -> dict[str, object]:
+    """The click commands by name."""
+    import click
+
+    from jccl.cli import group
+
+    context = click.Context(group)
+    return {
+        name: group.get_command(context, name) for name in group.list_commands(context)
+    }
+
+
+def master_help() -> str:
+    text = (ROOT / "cpp/master/main.cc").read_text()
+    return re.search(r'R"\((.*?)\)"', text, re.S)[1].strip()  # type: ignore[index]
+
+
+# ---- tables --------------------------------------------------------------------------
+
+
+def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = [head, tuple("---" for _ in head), *rows]
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+
+
+def upper(name: str) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).upper()
+
+
+def codes_table() -> str:
+    from jccl.errors import ERROR, Code
+
+    rows = []
+    for name, number, remedy, why in codes():
+        raised = ERROR.get(Code(number))
+        rows.append(
+            (
+                str(number),
+                f"`{upper(name)}`",
+                why,
+                remedy.lower(),
+                f"`{raised.__name__}`" if raised else "–",
+            )
+        )
+    return table(("number", "code", "meaning", "remedy", "Python"), rows)
+
+
+def remedies_table() -> str:
+    from jccl.errors import NEXT, Remedy
+
+    return table(
+        ("remedy", "what to do"), [(remedy.value, NEXT[remedy]) for remedy in Remedy]
+    )
+
+
+def limits_table() -> str:
+    text = (ROOT / "cpp/base/limits.h").read_text()
+    rows = []
+    for name, value, note in re.findall(LIMIT, text):
+        words = re.findall(r"[A-Z]+[a-z0-9]*", name.removesuffix("Max"))
+        shown = re.sub(r"std::uint64_t\{1\} << (\d+)", r"2^\1", value)
+        shown = shown.replace("kSecond", "s").replace(" * s", " s").replace("*", "×")
+        rows.append((" ".join(words).lower(), shown, note))
+    return table(("limit", "at most", ""), rows)
+
+
+def cli_table(name: str) -> str:
+    import click
+
+    command = commands()[name]
+    rows = []
+    for option in command.params:  # type: ignore[attr-defined]
+        if not isinstance(option, click.Option):
+            continue
+        spelt = ", ".join(f"`{spelling}`" for spelling in option.opts)
+        default = option.default
+        given = not option.is_flag and not callable(default)
+        shown = (
+            f"`{default}`" if given and isinstance(default, str | int | float) else ""
+        )
+        rows.append((spelt, shown if default else "", option.help or ""))
+    return table(("option", "default", ""), rows)
+
+
+def master_block() -> str:
+    return f"```text\n{master_help()}\n```\n"
+
+
+def strata_rows() -> list[tuple[str, bool, set[str]]]:
+    rows = [(name, name in strata.PURE, set(uses)) for name, uses in strata.CPP.items()]
+    return [*rows, ("xla_ext", False, strata.XLA_EXT - {"xla"})]
+
+
+def strata_table() -> str:
+    rows = []
+    for name, pure, uses in strata_rows():
+        folder = f"`{name}/`" if name == "xla_ext" else f"`cpp/{name}/`"
+        others = " ".join(sorted(uses)).replace("jccl", "`jccl.h`") or "–"
+        if name == "xla_ext":
+            others += ", XLA's FFI headers"
+        rows.append((folder, "pure" if pure else "", others, HOLDS[name]))
+    return table(("folder", "", "may include", "holds"), rows)
+
+
+def python_table() -> str:
+    rows = [
+        (str(level + 1), " ".join(f"`{name}`" for name in names))
+        for level, names in enumerate(strata.PYTHON)
+    ]
+    return table(("level", "modules of `jccl/`: each imports only lower levels"), rows)
+
+
+BLOCKS: dict[str, Callable[[], str]] = {
+    "codes": codes_table,
+    "remedies": remedies_table,
+    "limits": limits_table,
+    "jccl-master": master_block,
+    "strata": strata_table,
+    "python": python_table,
+}
+
+
+def block(name: str) -> str:
+    if name.startswith("cli-"):
+        return cli_table(name.removeprefix("cli-"))
+    return BLOCKS[name]()
+
+
+# ---- the picture of the strata -------------------------------------------------------
+
+ROWS = [
+    ["xla_ext", "capi"],
+    ["master", "peer", "sim"],
+    ["protocol", "collective", "snapshot", "net"],
+    ["wire", "codec", ""],
+    ["base"],
+]
+BOX_W, BOX_H, GAP_X, GAP_Y, LEFT, TOP = 150, 44, 30, 46, 24, 44
+STYLE = """<style>
+  text { font: 14px sans-serif; fill: #1f2933; text-anchor: middle }
+  .note { font-size: 12px; fill: #52606d; text-anchor: start }
+  .pure { fill: #d9f2e3; stroke: #2f855a }
+  .driver { fill: #e3ecfa; stroke: #2b6cb0 }
+  line { stroke: #9aa5b1; stroke-width: 1.2; marker-end: url(#tip) }
+  path.tip { fill: #9aa5b1 }
+</style>"""
+TIP = (
+    '<defs><marker id="tip" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7" '
+    'markerHeight="7" orient="auto"><path class="tip" d="M0 0 8 4 0 8z"/>'
+    "</marker></defs>"
+)
+
+
+def places() -> dict[str, tuple[float, float]]:
+    """Centre of each box; a row that is shorter than the longest is centred."""
+    longest = max(len(row) for row in ROWS)
+    found = {}
+    for y, row in enumerate(ROWS):
+        indent = (longest - len(row)) * (BOX_W + GAP_X) / 2
+        for x, name in enumerate(row):
+            if not name:
+                continue  # an empty place
+            found[name] = (
+                LEFT + indent + x * (BOX_W + GAP_X) + BOX_W / 2,
+                TOP + y * (BOX_H + GAP_Y) + BOX_H / 2,
+            )
+    return found
+
+
+def direct_uses() -> dict[str, set[str]]:
+    """Without the edges that follow from others, so that the picture can be read."""
+    uses = {name: others & set(HOLDS) for name, _, others in strata_rows()}
+
+    def reach(name: str) -> set[str]:
+        return uses[name].union(*(reach(other) for other in uses[name]), set())
+
+    return {
+        name: others - set().union(*(reach(other) for other in others))
+        for name, others in uses.items()
+    }
+
+
+def strata_svg() -> str:
+    at, uses = places(), direct_uses()
+    height = TOP + len(ROWS) * (BOX_H + GAP_Y)
+    width = 2 * LEFT + max(len(row) for row in ROWS) * (BOX_W + GAP_X) - GAP_X
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}">',
+        STYLE,
+        TIP,
+        f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
+        f'<text class="note" x="{LEFT}" y="24">An arrow points to what a folder may '
+        "include; what follows from other arrows is left out. Green folders are "
+        "pure.</text>",
+    ]
+    for name, others in sorted(uses.items()):
+        for other in sorted(others):
+            (x1, y1), (x2, y2) = at[name], at[other]
+            # Off the middle, so that arrows from both sides stay apart.
+            shift = max(-1.0, min(1.0, (x2 - x1) / BOX_W)) * BOX_W / 4
+            lines.append(
+                f'<line x1="{x1 + shift:.0f}" y1="{y1 + BOX_H / 2:.0f}" '
+                f'x2="{x2 - shift:.0f}" y2="{y2 - BOX_H / 2:.0f}"/>'
+            )
+    for name, (x, y) in sorted(at.items()):
+        kind = "pure" if name in strata.PURE else "driver"
+        lines.append(
+            f'<rect class="{kind}" x="{x - BOX_W / 2:.0f}" y="{y - BOX_H / 2:.0f}" '
+            f'width="{BOX_W}" height="{BOX_H}" rx="6"/>'
+        )
+        lines.append(f'<text x="{x:.0f}" y="{y + 5:.0f}">{name}</text>')
+    return "\n".join([*lines, "</svg>", ""])
+
+
+# ---- files ---------------------------------------------------------------------------
+
+
+def rendered() -> dict[Path, str]:
+    """Each file with generated parts, as it should be."""
+    files = {DOCS / "strata.svg": strata_svg()}
+    for path in [*sorted(ROOT.glob("*.md")), *sorted(DOCS.glob("*.md"))]:
+        text = path.read_text()
+        if BLOCK.search(text):
+            files[path] = BLOCK.sub(lambda m: m[1] + block(m[2]) + m[4], text)
+    return files
+
+
+def main() -> int:
+    stale = [
+        (path, text)
+        for path, text in rendered().items()
+        if not path.exists() or path.read_text() != text
+    ]
+    for path, text in stale:
+        if "--check" in sys.argv[1:]:
+            print(f"{path.relative_to(ROOT)} is out of date: run docs/generate.py")
+        else:
+            path.write_text(text)
+    return int("--check" in sys.argv[1:] and bool(stale))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

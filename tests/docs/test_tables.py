@@ -1,0 +1,110 @@
+"""Tables and pictures that repeat the code say what the code says."""
+
+import importlib.util
+import inspect
+import re
+
+import pytest
+
+import jccl
+from tests.docs.markdown import ROOT, name, prose
+from tests.tidy import strata
+
+SETTINGS = ROOT / "docs" / "settings.md"
+VARIABLE = re.compile(r"\bJCCL_[A-Z]+(?:_[A-Z]+)*\b")
+
+
+def load_generator():
+    spec = importlib.util.spec_from_file_location(
+        "docs_generate", ROOT / "docs" / "generate.py"
+    )
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+generate = load_generator()
+
+
+def first_column(text):
+    rows = re.findall(r"^\| (.*?) \|", text, re.M)
+    return {code for row in rows for code in re.findall(r"`([^`]+)`", row)}
+
+
+def section(path, heading):
+    return re.search(
+        rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", prose(path), re.S | re.M
+    )[1]
+
+
+@pytest.mark.parametrize("path", generate.rendered(), ids=name)
+def test_generated_parts_are_up_to_date(path):
+    assert path.read_text() == generate.rendered()[path], "run docs/generate.py"
+
+
+def test_the_table_of_strata_is_the_one_the_structure_test_holds():
+    text = section(ROOT / "docs/architecture.md", "The strata")
+    shown = {}
+    for line in re.findall(r"^\| `(?:cpp/)?\w+/`.*$", text, re.M):
+        folder, pure, uses, _ = (cell.strip() for cell in line.strip("|").split("|"))
+        folder = folder.strip("`").removeprefix("cpp/").rstrip("/")
+        names = set(re.findall(r"[\w.]+", uses.replace(", XLA's FFI headers", " xla")))
+        shown[folder] = (pure == "pure", {n.removesuffix(".h") for n in names})
+    held = {f: (f in strata.PURE, set(uses)) for f, uses in strata.CPP.items()}
+    assert shown == {**held, "xla_ext": (False, strata.XLA_EXT)}
+
+
+def test_the_strata_are_the_folders_that_exist():
+    folders = {p.name for p in (ROOT / "cpp").iterdir() if any(p.glob("*.cc"))}
+    assert folders == set(strata.CPP)
+    modules = {
+        path.stem if path.is_file() else path.name
+        for path in (ROOT / "jccl").iterdir()
+        if path.suffix == ".py" or (path / "__init__.py").exists()
+    }
+    known = {module for level in strata.PYTHON for module in level}
+    assert modules - {"__init__"} <= known
+
+
+def test_the_picture_shows_every_folder_once():
+    drawn = [name for row in generate.ROWS for name in row if name]
+    assert sorted(drawn) == sorted([*strata.CPP, "xla_ext"])
+
+
+def test_every_code_has_a_row():
+    text = (ROOT / "docs/errors.md").read_text()
+    numbers = re.findall(r"^\| (\d+) \| `(\w+)`", text, re.M)
+    assert {(int(n), code) for n, code in numbers} == {
+        (int(code), code.name) for code in jccl.Code
+    }
+
+
+def test_every_environment_variable_is_documented_and_read():
+    read = set()
+    for path in [*(ROOT / "jccl").rglob("*.py"), ROOT / "cpp/master/main.cc"]:
+        text = path.read_text()
+        if path.suffix == ".cc":
+            text = " ".join(re.findall(r'getenv\("(\w+)"\)', text))
+        read |= set(VARIABLE.findall(text))
+    assert first_column(section(SETTINGS, "Environment")) == read
+
+
+def test_no_other_program_of_ours_reads_the_environment():
+    for folder in ("cpp", "xla_ext"):
+        for path in (ROOT / folder).rglob("*.cc"):
+            if "_test" not in path.name and path.name != "main.cc":
+                assert "getenv(" not in path.read_text(), path
+
+
+def test_every_option_of_connect_is_documented():
+    options = set(inspect.signature(jccl.connect).parameters)
+    shown = first_column(section(SETTINGS, "Options of `jccl.connect`"))
+    assert shown == options
+
+
+def test_every_command_has_a_section_with_its_options():
+    text = (ROOT / "docs/cli.md").read_text()
+    for command in generate.commands():
+        assert f"\n## jccl {command}\n" in text
+        assert f"<!-- generated: cli-{command} -->" in text
+    assert "<!-- generated: jccl-master -->" in text
