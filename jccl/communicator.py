@@ -19,6 +19,7 @@ import numpy as np
 
 from jccl import _native, errors
 from jccl._faults import typed_errors
+from jccl._host import HostLeaves, outputs
 from jccl.codecs import Codec, resolve
 from jccl.errors import Code, Status
 from jccl.settings import env_default, read_token, truth
@@ -80,84 +81,6 @@ class Handle:
         return self._comm.test(self)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Leaves:
-    """A pytree as the native module wants it: flat C-contiguous arrays with paths."""
-
-    arrays: list[np.ndarray]
-    paths: list[str]
-    treedef: Any
-    like: list[bool]  # jax leaves get jax results
-
-    @staticmethod
-    def of(tree: Any) -> _Leaves:
-        entries, treedef = jax.tree_util.tree_flatten_with_path(tree)
-        paths = [path_text(path) for path, _ in entries]
-        arrays = [
-            host_array(leaf, path)
-            for (_, leaf), path in zip(entries, paths, strict=True)
-        ]
-        like = [isinstance(leaf, jax.Array) for _, leaf in entries]
-        return _Leaves(arrays, paths, treedef, like)
-
-    def tree(self, outs: Sequence[np.ndarray]) -> Any:
-        leaves = [
-            jax.numpy.asarray(out) if is_jax else out
-            for out, is_jax in zip(outs, self.like, strict=True)
-        ]
-        return jax.tree_util.tree_unflatten(self.treedef, leaves)
-
-
-def path_text(path: Any) -> str:
-    """`params/dense/kernel` of a jax key path."""
-    return jax.tree_util.keystr(path, simple=True, separator="/")
-
-
-def host_array(leaf: Any, path: str) -> np.ndarray:
-    """The numpy view of a leaf. Refuses dtypes the transport does not have."""
-    if isinstance(leaf, jax.core.Tracer):
-        raise TypeError(
-            f"leaf '{path}' is traced: inside jit use jccl.all_reduce(x, comm) "
-            "or jccl.ops"
-        )
-    dtype = getattr(leaf, "dtype", None)
-    if dtype is not None and jax.dtypes.issubdtype(dtype, jax.dtypes.extended):
-        raise TypeError(unsupported(path, dtype))
-    array = np.asarray(leaf)
-    if array.dtype.name not in _native.core().dtypes:
-        raise TypeError(unsupported(path, array.dtype))
-    return np.ascontiguousarray(array).reshape(array.shape)
-
-
-def unsupported(path: str, dtype: Any) -> str:
-    known = ", ".join(_native.core().dtypes)
-    return f"leaf '{path}' has dtype {dtype}, which cannot travel; known: {known}"
-
-
-def _outputs(leaves: _Leaves, out: Any, lead: tuple[int, ...] = ()) -> list[np.ndarray]:
-    if out is None:
-        return [np.empty(lead + a.shape, a.dtype) for a in leaves.arrays]
-    targets = jax.tree_util.tree_leaves(out)
-    if len(targets) != len(leaves.arrays):
-        raise ValueError(
-            f"out has {len(targets)} leaves, the input {len(leaves.arrays)}"
-        )
-    for target, array, path in zip(targets, leaves.arrays, leaves.paths, strict=True):
-        good = (
-            isinstance(target, np.ndarray)
-            and target.flags.c_contiguous
-            and target.flags.writeable
-            and target.shape == lead + array.shape
-            and target.dtype == array.dtype
-        )
-        if not good:
-            raise ValueError(
-                f"out of leaf '{path}' must be a writable C-contiguous numpy array of "
-                f"shape {lead + array.shape} and dtype {array.dtype}"
-            )
-    return targets
-
-
 class Communicator:
     """Made by `connect`. A context manager; leaving it leaves the run gracefully."""
 
@@ -191,8 +114,8 @@ class Communicator:
                 ("direct", "ring"), deadline in seconds, guard (leave this peer out when
                 it holds NaN or Inf; then GuardError is raised after the round).
         """
-        leaves = _Leaves.of(tree)
-        outs = _outputs(leaves, out)
+        leaves = HostLeaves.of(tree)
+        outs = outputs(leaves, out)
         return self._run(leaves, outs, "all_reduce", options)
 
     def all_gather(self, tree: Any, *, slots: int, **options: Any) -> Result:
@@ -201,7 +124,7 @@ class Communicator:
         The first `len(result.contributors)` slots are filled; more peers than slots is
         an error.
         """
-        leaves = _Leaves.of(tree)
+        leaves = HostLeaves.of(tree)
         outs = [np.zeros((slots, *a.shape), a.dtype) for a in leaves.arrays]
         return self._run(leaves, outs, "all_gather", {**options, "slots": slots})
 
@@ -209,10 +132,10 @@ class Communicator:
         """Reduces one array and gives each peer its share: flat, from
         `result.first`.
         """
-        leaves = _Leaves.of(array)
+        leaves = HostLeaves.of(array)
         if len(leaves.arrays) != 1:
             raise ValueError("reduce_scatter takes one array, not a tree")
-        outs = _outputs(leaves, None)
+        outs = outputs(leaves, None)
         result = self.core.run(
             leaves.arrays, outs, **self._options("reduce_scatter", options, leaves)
         )
@@ -225,13 +148,13 @@ class Communicator:
         self, tree: Any, *, root: bool, out: Any = None, **options: Any
     ) -> Result:
         """Gives everyone the leaves of the one peer that passes `root=True`."""
-        leaves = _Leaves.of(tree)
-        outs = _outputs(leaves, out)
+        leaves = HostLeaves.of(tree)
+        outs = outputs(leaves, out)
         return self._run(leaves, outs, "broadcast", {**options, "root": root})
 
     def barrier(self, *, tag: str = "barrier", deadline: float | None = None) -> Result:
         """Returns when all peers have called it."""
-        leaves = _Leaves.of(())
+        leaves = HostLeaves.of(())
         return self._run(leaves, [], "barrier", {"tag": tag, "deadline": deadline})
 
     # ---- start and wait --------------------------------------------------------------
@@ -250,8 +173,8 @@ class Communicator:
             tree: must not change until `wait`, unless `copy=True`.
             collective: "all_reduce", "broadcast" or "barrier".
         """
-        leaves = _Leaves.of(tree)
-        outs = _outputs(leaves, None)
+        leaves = HostLeaves.of(tree)
+        outs = outputs(leaves, None)
         held = [a.copy() for a in leaves.arrays] if copy else leaves.arrays
         with typed_errors():
             number = self.core.start(
@@ -341,7 +264,7 @@ class Communicator:
     # ---- parts -----------------------------------------------------------------------
 
     def _options(
-        self, collective: str, options: dict[str, Any], leaves: _Leaves
+        self, collective: str, options: dict[str, Any], leaves: HostLeaves
     ) -> dict[str, Any]:
         known = {
             "tag",
@@ -368,7 +291,7 @@ class Communicator:
 
     def _run(
         self,
-        leaves: _Leaves,
+        leaves: HostLeaves,
         outs: list[np.ndarray],
         collective: str,
         options: dict[str, Any],
@@ -386,7 +309,7 @@ class Communicator:
         deadline: float | None,
         **options: Any,
     ) -> Synced:
-        leaves = _Leaves.of(tree)
+        leaves = HostLeaves.of(tree)
         outs = [np.empty(a.shape, a.dtype) for a in leaves.arrays]
         result = call(
             leaves.arrays,

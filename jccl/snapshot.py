@@ -192,8 +192,8 @@ def _with_params(state: Any, anchor: Any) -> Any:
 
 
 def _fits(anchor: Any, params: Any) -> bool:
-    same = jax.tree.structure(anchor) == jax.tree.structure(params)
-    return bool(same) and all(
+    ours: Any = jax.tree.structure(anchor)
+    return bool(ours == jax.tree.structure(params)) and all(
         a.shape == p.shape
         for a, p in zip(jax.tree.leaves(anchor), jax.tree.leaves(params), strict=True)
     )

@@ -56,7 +56,7 @@ PYTHON = [
     ["codecs", "settings"],
     ["_native"],
     ["_faults"],
-    ["_chain", "_trees"],
+    ["_chain", "_host", "_results", "_trees"],
     ["communicator"],
     ["ops", "callback"],
     ["functions"],

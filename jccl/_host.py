@@ -1,0 +1,96 @@
+"""Between users' pytrees and the flat numpy arrays that a round on the host works on.
+
+Arrays are used where they lie. Refuses traced values and dtypes that cannot travel,
+naming the leaf by its path. Any thread.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from jccl import _native
+
+
+@dataclasses.dataclass(frozen=True)
+class HostLeaves:
+    """A pytree as the native module wants it: flat C-contiguous arrays with paths."""
+
+    arrays: list[np.ndarray]
+    paths: list[str]
+    treedef: Any
+    like: list[bool]  # jax leaves get jax results
+
+    @staticmethod
+    def of(tree: Any) -> HostLeaves:
+        entries, treedef = jax.tree_util.tree_flatten_with_path(tree)
+        paths = [path_text(path) for path, _ in entries]
+        arrays = [
+            host_array(leaf, path)
+            for (_, leaf), path in zip(entries, paths, strict=True)
+        ]
+        like = [isinstance(leaf, jax.Array) for _, leaf in entries]
+        return HostLeaves(arrays, paths, treedef, like)
+
+    def tree(self, outs: Sequence[np.ndarray]) -> Any:
+        leaves = [
+            jax.numpy.asarray(out) if is_jax else out
+            for out, is_jax in zip(outs, self.like, strict=True)
+        ]
+        return jax.tree_util.tree_unflatten(self.treedef, leaves)
+
+
+def path_text(path: Any) -> str:
+    """`params/dense/kernel` of a jax key path."""
+    return jax.tree_util.keystr(path, simple=True, separator="/")
+
+
+def host_array(leaf: Any, path: str) -> np.ndarray:
+    """The numpy view of a leaf. Refuses dtypes the transport does not have."""
+    if isinstance(leaf, jax.core.Tracer):
+        raise TypeError(
+            f"leaf '{path}' is traced: inside jit use jccl.all_reduce(x, comm) "
+            "or jccl.ops"
+        )
+    dtype = getattr(leaf, "dtype", None)
+    if dtype is not None and jax.dtypes.issubdtype(dtype, jax.dtypes.extended):
+        raise TypeError(unsupported(path, dtype))
+    array = np.asarray(leaf)
+    if array.dtype.name not in _native.core().dtypes:
+        raise TypeError(unsupported(path, array.dtype))
+    return np.ascontiguousarray(array).reshape(array.shape)
+
+
+def unsupported(path: str, dtype: Any) -> str:
+    known = ", ".join(_native.core().dtypes)
+    return f"leaf '{path}' has dtype {dtype}, which cannot travel; known: {known}"
+
+
+def outputs(
+    leaves: HostLeaves, out: Any, lead: tuple[int, ...] = ()
+) -> list[np.ndarray]:
+    if out is None:
+        return [np.empty(lead + a.shape, a.dtype) for a in leaves.arrays]
+    targets = jax.tree_util.tree_leaves(out)
+    if len(targets) != len(leaves.arrays):
+        raise ValueError(
+            f"out has {len(targets)} leaves, the input {len(leaves.arrays)}"
+        )
+    for target, array, path in zip(targets, leaves.arrays, leaves.paths, strict=True):
+        good = (
+            isinstance(target, np.ndarray)
+            and target.flags.c_contiguous
+            and target.flags.writeable
+            and target.shape == lead + array.shape
+            and target.dtype == array.dtype
+        )
+        if not good:
+            raise ValueError(
+                f"out of leaf '{path}' must be a writable C-contiguous numpy array of "
+                f"shape {lead + array.shape} and dtype {array.dtype}"
+            )
+    return targets

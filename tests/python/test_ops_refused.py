@@ -1,0 +1,149 @@
+"""What the in-jit ops refuse, and in which words, before anything is sent."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jccl import _native, ops
+from jccl.testing import Cluster
+
+CODES = _native.core().codes
+
+
+@pytest.fixture(scope="module")
+def solo():
+    with Cluster(1) as cluster:
+        yield cluster.comms[0]
+
+
+@pytest.mark.parametrize("map_over", ["plain", "jit", "cond"])
+def test_vmap_is_refused(solo, map_over):
+    def plain(x):
+        return ops.all_reduce(x, solo, tag="vmap").value
+
+    def cond(x):
+        return jax.lax.cond(x[0] > 0, plain, lambda x: x, x)
+
+    function = {"plain": plain, "jit": jax.jit(plain), "cond": cond}[map_over]
+    with pytest.raises(NotImplementedError, match="cannot be vmapped"):
+        jax.vmap(function)(jnp.ones((2, 3)))
+
+
+def test_vmap_is_refused_even_if_no_operand_is_batched(solo):
+    def branch(p):
+        return jax.lax.cond(
+            p, lambda: ops.all_reduce(jnp.ones(2), solo).value, lambda: jnp.ones(2)
+        )
+
+    with pytest.raises(NotImplementedError, match="cannot be vmapped"):
+        jax.vmap(branch)(jnp.array([True, False]))
+
+
+def test_grad_is_refused_and_stop_gradient_is_the_way_round(solo):
+    def loss(x):
+        return ops.all_reduce(x, solo, tag="grad").value.sum()
+
+    with pytest.raises(NotImplementedError, match="cannot be differentiated"):
+        jax.grad(loss)(jnp.ones(3))
+    value = jax.grad(lambda x: x.sum() * loss(jax.lax.stop_gradient(x)))(jnp.ones(3))
+    assert value.tolist() == [3.0] * 3
+
+
+@pytest.mark.parametrize(
+    "leaf, word",
+    [
+        (jnp.ones(2, jnp.complex64), "complex64"),
+        (jnp.ones(2, bool), "bool"),
+        (jnp.ones(2, jnp.float8_e4m3fn), "float8_e4m3fn"),
+        (jax.random.key(0), "key"),
+        (True, "bool"),
+        ("text", "str"),
+    ],
+)
+def test_a_leaf_that_cannot_travel_is_named_before_tracing(solo, leaf, word):
+    with pytest.raises(TypeError, match=rf"'params/w'.*{word}"):
+        ops.all_reduce({"params": {"w": leaf}}, solo)
+
+
+def test_bad_arguments_are_refused_while_tracing(solo):
+    x = jnp.ones(2)
+    with pytest.raises(ValueError, match="deadline"):
+        ops.all_reduce(x, solo, deadline=-1.0)
+    with pytest.raises(TypeError, match="tag"):
+        ops.all_reduce(x, solo, tag="")
+    with pytest.raises(ValueError, match="64 bytes"):
+        ops.all_reduce(x, solo, tag="t" * 65)
+    with pytest.raises(ValueError, match="scalar"):
+        ops.all_reduce(x, solo, weight=jnp.ones(2))
+    with pytest.raises(ValueError, match="leaves"):
+        ops.all_reduce([np.float32(0)] * 65537, solo)
+
+
+def test_an_unknown_op_is_a_status(solo):
+    refused = ops.all_reduce(jnp.ones(2), solo, tag="op", op="median")
+    assert refused.status[0] == CODES["Invalid"]
+    assert "median" in solo.core.last_fault("op")
+
+
+def test_a_second_op_without_a_token_is_refused(solo):
+    def program(x):
+        first = ops.all_reduce(x, solo, tag="a")
+        return first.value, ops.all_reduce(x, solo, tag="b").value
+
+    with pytest.raises(ValueError, match="token="):
+        jax.jit(program)(jnp.ones(2))
+
+
+def test_a_token_used_twice_is_refused(solo):
+    def program(x):
+        token = ops.all_reduce(x, solo, tag="a").token
+        second = ops.all_reduce(x, solo, tag="b", token=token)
+        third = ops.all_reduce(x, solo, tag="c", token=token)
+        return second.value, third.value
+
+    with pytest.raises(ValueError, match="token="):
+        jax.jit(program)(jnp.ones(2))
+
+
+def test_an_op_after_a_branch_with_an_op_needs_a_token(solo):
+    def sync(x):
+        return ops.all_reduce(x, solo, tag="a").value
+
+    def program(x):
+        y = jax.lax.cond(x[0] > 0, sync, lambda x: x, x)
+        return y, ops.all_reduce(x, solo, tag="b").value
+
+    with pytest.raises(ValueError, match="token="):
+        jax.jit(program)(jnp.ones(2))
+
+
+def test_chained_ops_and_ops_of_both_branches_are_allowed(solo):
+    def program(x):
+        first = ops.all_reduce(x, solo, tag="a")
+        return ops.all_reduce(first.value, solo, tag="b", token=first.token)
+
+    assert jax.jit(program)(jnp.ones(2)).value.tolist() == [1.0, 1.0]
+
+    def either(x):
+        def branch(tag):
+            return lambda x: ops.all_reduce(x, solo, tag=tag).value
+
+        return jax.lax.cond(x[0] > 0, branch("a"), branch("b"), x)
+
+    assert jax.jit(either)(jnp.ones(2)).tolist() == [1.0, 1.0]
+
+
+def test_a_program_over_several_local_devices_is_refused(solo):
+    auto = (jax.sharding.AxisType.Auto,)
+    mesh = jax.make_mesh((2,), ("d",), axis_types=auto)
+    spec = jax.sharding.PartitionSpec("d")
+
+    def program(x):
+        return ops.all_reduce(x, solo, tag="mesh").value
+
+    mapped = jax.shard_map(
+        program, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False
+    )
+    with pytest.raises(NotImplementedError, match="2 local devices"):
+        jax.jit(mapped)(jnp.ones(4))
