@@ -109,7 +109,11 @@ class Demo:
 
     def start_peer(self, name: str, index: int, seed: int) -> Member:
         log = self.run.path / f"{name.replace(' ', '-')}.jsonl"
-        env = {"JCCL_PEER_INDEX": str(index), "JCCL_PEERS": "3"}
+        env = {
+            "JCCL_PEER_INDEX": str(index),
+            "JCCL_PEERS": "3",
+            "JCCL_SITE": name.replace(" ", "-"),
+        }
         process = self.run.peer(self.command(log, f"--seed={seed}"), **env)
         return Member(name, index, process, log)
 
@@ -237,6 +241,8 @@ def state_of(member: Member) -> str:
 def main() -> int:
     args = parse()
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=150)
     folder = Path(args.out)
     if folder.exists():
         shutil.rmtree(folder)
@@ -245,6 +251,9 @@ def main() -> int:
     os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
     os.environ["OMP_NUM_THREADS"] = "1"
     os.environ["JAX_PLATFORMS"] = "cpu"
+    # The newcomer runs the program that the others have compiled.
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder.resolve() / "cache")
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     with Processes(start_peers=3, path=folder) as run:
         demo = Demo(run, args, console)
         watch(demo, console)
@@ -399,7 +408,7 @@ def parse() -> argparse.Namespace:
         "--limit", type=float, default=1200.0, help="seconds to give up after"
     )
     args = parser.parse_args()
-    args.rounds = args.rounds or (60 if args.quick else 150)
+    args.rounds = args.rounds or (60 if args.quick else 200)
     args.kill_at = max(2, args.rounds // 5 if not args.quick else 5)
     args.master_at = args.rounds * 3 // 5
     return args
