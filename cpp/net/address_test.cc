@@ -71,8 +71,7 @@ TEST(AddressTest, an_unknown_name_is_reported_and_does_not_hold_the_loop) {
     loop.post([&] { other_ran = true; });
   });
   loop.call([&] { EXPECT_TRUE(other_ran); });
-  ASSERT_TRUE(test::eventually(
-      loop, [&] { return done; }, 120 * base::kSecond));
+  ASSERT_TRUE(test::eventually(loop, [&] { return done; }, 120 * base::kSecond));
   EXPECT_EQ(status.code, Code::kIo);
   EXPECT_NE(status.text.find("no-such-host.invalid"), std::string::npos);
   loop.stop();

@@ -21,7 +21,7 @@ struct Watch::State : std::enable_shared_from_this<State> {
     bool waiting = false;
   };
 
-  void wait(Side State::*side, Descriptor::wait_type type, std::function<void()> fn) {
+  void wait(Side State::* side, Descriptor::wait_type type, std::function<void()> fn) {
     (this->*side).fn = std::move(fn);
     if ((this->*side).waiting) return;
     (this->*side).waiting = true;

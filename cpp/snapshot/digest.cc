@@ -2,9 +2,8 @@
 #include "snapshot/digest.h"
 
 #include <array>
-#include <cstring>
-
 #include <boost/hash2/xxh3.hpp>
+#include <cstring>
 
 namespace jccl::snapshot {
 namespace {
@@ -22,9 +21,9 @@ Digest finished(boost::hash2::xxh3_128& hash) {
 
 }  // namespace
 
-// Boost.Hash2 1.90 buffers up to 256 bytes between updates and forgets, when it takes them in at the
-// end, that a block of 1024 bytes may end among them: the digest is then not XXH3's. An update of
-// more than 512 bytes leaves at most 64 in its buffer, and that is safe. So bytes are kept here
+// Boost.Hash2 1.90 buffers up to 256 bytes between updates and forgets, when it takes them in at
+// the end, that a block of 1024 bytes may end among them: the digest is then not XXH3's. An update
+// of more than 512 bytes leaves at most 64 in its buffer, and that is safe. So bytes are kept here
 // until there are enough, and never fewer than kKept are handed over last.
 constexpr std::size_t kKept = 1024;
 

@@ -97,7 +97,7 @@ typedef struct {
 } jccl_master_options;
 
 #define JCCL_MASTER_OPTIONS_INIT \
-  { sizeof(jccl_master_options), 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL }
+  {sizeof(jccl_master_options), 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL}
 
 /* Starts a master in this process, on a thread of its own. options may be NULL. Codes: OK, INVALID,
  * AUTH, IO (port or store in use), WRONG_RUN, DAMAGED (fix or report). */
@@ -138,7 +138,7 @@ typedef struct {
 } jccl_options;
 
 #define JCCL_OPTIONS_INIT \
-  { sizeof(jccl_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL }
+  {sizeof(jccl_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL}
 
 /* Joins a run. Codes: OK, MASTER_LOST (reconnect), VERSION, WRONG_RUN, AUTH, IO, INVALID (fix). */
 JCCL_EXPORT int32_t jccl_connect(const jccl_options* options, jccl_comm** comm);
@@ -212,12 +212,20 @@ typedef struct {
   uint64_t fingerprint[2]; /* of what must be alike on all peers; 0: nothing */
 } jccl_round_options;
 
-#define JCCL_ROUND_OPTIONS_INIT                                                                  \
-  {                                                                                              \
-    sizeof(jccl_round_options), JCCL_MEAN, JCCL_CODEC_NONE, 0, 0, 1, 0, 0, 1.0, 0, NULL, NULL, { \
-      0, 0                                                                                       \
-    }                                                                                            \
-  }
+#define JCCL_ROUND_OPTIONS_INIT \
+  {sizeof(jccl_round_options),  \
+   JCCL_MEAN,                   \
+   JCCL_CODEC_NONE,             \
+   0,                           \
+   0,                           \
+   1,                           \
+   0,                           \
+   0,                           \
+   1.0,                         \
+   0,                           \
+   NULL,                        \
+   NULL,                        \
+   {0, 0}}
 
 typedef struct {
   uint32_t struct_size; /* set by JCCL_RESULT_INIT */
@@ -237,8 +245,7 @@ typedef struct {
   double* contributor_weights; /* likewise */
 } jccl_result;
 
-#define JCCL_RESULT_INIT \
-  { sizeof(jccl_result), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL }
+#define JCCL_RESULT_INIT {sizeof(jccl_result), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL}
 
 /* All block until the round is decided or its deadline passed. options and result may be NULL.
  * Codes: OK, EMPTY, TOO_FEW, DEADLINE, ABORTED (retry), IN_DOUBT, EVICTED, RESYNC (resync),
@@ -283,8 +290,7 @@ typedef struct {
   const char* tag;      /* NULL = "default" */
 } jccl_sync_options;
 
-#define JCCL_SYNC_OPTIONS_INIT \
-  { sizeof(jccl_sync_options), 0, 0, NULL }
+#define JCCL_SYNC_OPTIONS_INIT {sizeof(jccl_sync_options), 0, 0, NULL}
 
 typedef struct {
   uint32_t struct_size; /* set by JCCL_SYNC_RESULT_INIT */
@@ -295,8 +301,7 @@ typedef struct {
   uint32_t reserved;
 } jccl_sync_result;
 
-#define JCCL_SYNC_RESULT_INIT \
-  { sizeof(jccl_sync_result), 0, 0, {0, 0}, 0, 0 }
+#define JCCL_SYNC_RESULT_INIT {sizeof(jccl_sync_result), 0, 0, {0, 0}, 0, 0}
 
 /* Brings the arrays to the newest revision of the tag's state: in is this peer's, out gets the
  * run's. Codes: OK, DEADLINE, ABORTED (retry), MASTER_LOST, CLOSED (reconnect), MISMATCH,
@@ -326,10 +331,7 @@ typedef struct {
   char listen[136]; /* where this peer listens; "" if it only dials out */
 } jccl_attribute_values;
 
-#define JCCL_ATTRIBUTES_INIT                                             \
-  {                                                                      \
-    sizeof(jccl_attribute_values), 0, 0, 0, 0, 0, 0, 0, 0, 0, {0}, { 0 } \
-  }
+#define JCCL_ATTRIBUTES_INIT {sizeof(jccl_attribute_values), 0, 0, 0, 0, 0, 0, 0, 0, 0, {0}, {0}}
 
 /* Codes of all: OK, INVALID, and LIMIT where a text is answered. */
 JCCL_EXPORT int32_t jccl_attributes(const jccl_comm* comm, jccl_attribute_values* values);
