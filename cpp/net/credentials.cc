@@ -143,11 +143,12 @@ Credentials Credentials::from(const Token& token) {
 
 Status check_exposure(const Address& address, bool has_token, bool insecure) {
   if (has_token || insecure || is_loopback(address)) return {};
-  return Status{Code::kAuth,
-                base::cat("refused: ", to_text(address),
-                          " is reachable from other machines and no token is set. Pass the token "
-                          "that the master printed (JCCL_TOKEN or --token-file), or --insecure where "
-                          "everyone on the network may join and read the run")};
+  return Status{
+      Code::kAuth,
+      base::cat("refused: ", to_text(address),
+                " is reachable from other machines and no token is set. Pass the token "
+                "that the master printed (JCCL_TOKEN or --token-file), or --insecure where "
+                "everyone on the network may join and read the run")};
 }
 
 }  // namespace jccl::net
