@@ -167,6 +167,8 @@ void LinkTable::dialled(Incarnation peer, base::Result<std::unique_ptr<net::Byte
     }
     return;
   }
+  // Meanwhile the other side may have dialled too, e.g. as the joiner that it was a moment ago.
+  if (e.link->stripe_count() >= stripes_wanted(e)) return;
   wire::LinkHello hello;
   hello.run = run_;
   hello.from = self_;
