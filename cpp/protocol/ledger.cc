@@ -20,7 +20,7 @@ void Ledger::apply(const wire::Record& record) {
     apply_epoch(*epoch);
   } else if (const auto* birth = std::get_if<wire::BirthRecord>(&record)) {
     Standing& at = tags_[birth->tag];
-    at.born = begun_ = any_born_ = true;
+    at.born = any_born_ = true;
     at.source = birth->source;
     at.digests[birth->shard] = birth->digest;
   } else if (const auto* commit = std::get_if<wire::CommitRecord>(&record)) {
@@ -61,6 +61,13 @@ void Ledger::apply_commit(const wire::CommitRecord& record) {
     if (const auto member = members_.find(one.id); member != members_.end()) {
       at.seats.emplace_back(member->second.site, member->second.shard);
     } else if (const auto former = former_.find(one.id); former != former_.end()) {
+      at.seats.push_back(former->second);
+    }
+  }
+  for (const wire::PeerId id : record.receivers) {
+    if (const auto member = members_.find(id); member != members_.end()) {
+      at.seats.emplace_back(member->second.site, member->second.shard);
+    } else if (const auto former = former_.find(id); former != former_.end()) {
       at.seats.push_back(former->second);
     }
   }

@@ -98,6 +98,10 @@ void State::on_fail(Life& life, const wire::Fail& fail) {
     case Code::kCorrupt:
       ++round.memory.corrupt;
       return abort(tag, Code::kCorrupt, text, round.memory.corrupt < 2);
+    case Code::kInvalid:  // what the calls ask for together can't be done: no attempt cures that
+    case Code::kLimit:
+    case Code::kEmpty:
+      return abort(tag, fail.cause, text, false);
     default:
       if (fail.cause == Code::kLinkLost) remember_link(round, fail.attempt, life.id, fail.peer);
       return abort(tag, fail.cause, text, true);
@@ -149,15 +153,16 @@ void State::commit(const wire::Tag& tag) {
     record.state = state->second;
   }
   record.plan = running.starts.front().plan;
+  for (const auto& [id, part] : running.parts()) {
+    if (!part.contributes()) record.receivers.push_back(id);
+  }
   journal(record);
   for (auto& [incarnation, life] : lives_) {  // what matched is the newest no more
     if (const auto asked = life.syncs.find(tag); asked != life.syncs.end()) {
       asked->second.matches = false;
     }
   }
-  round.received.clear();
   for (const auto& [id, part] : running.parts()) {
-    if (!part.contributes()) round.received.insert(id);
     const Life* life = part.evicted ? nullptr : life_of(part.incarnation);
     if (life != nullptr && life->resumed) send(*life, Ledger::told(record, part.shard));
   }
@@ -166,8 +171,10 @@ void State::commit(const wire::Tag& tag) {
     const Life* life = asker == conns_.end() ? nullptr : life_of(asker->second);
     if (life != nullptr && life->conn == conn) send(conn, Ledger::told(record, life->shard));
   }
-  note("commit", {{"tag", tag}, {"n", cat(record.round.n)},
-                  {"attempt", base::to_text(record.attempt)}, {"world", cat(record.world)},
+  note("commit", {{"tag", tag},
+                  {"n", cat(record.round.n)},
+                  {"attempt", base::to_text(record.attempt)},
+                  {"world", cat(record.world)},
                   {"result", base::to_hex(record.result)}});
   round.running.reset();
   round.memory = {};
@@ -201,9 +208,11 @@ void State::abort(const wire::Tag& tag, Code code, const std::string& text, bool
     round.memory.aborted.erase(round.memory.aborted.begin());
   }
   round.memory.aborted[outcome.attempt] = outcome;
-  note("abort", {{"tag", tag}, {"n", cat(outcome.round.n)},
+  note("abort", {{"tag", tag},
+                 {"n", cat(outcome.round.n)},
                  {"attempt", base::to_text(outcome.attempt)},
-                 {"code", std::string(base::name_of(code))}, {"text", text}});
+                 {"code", std::string(base::name_of(code))},
+                 {"text", text}});
   const RunningAttempt ended = std::move(running);
   round.running.reset();
   ++round.aborts;

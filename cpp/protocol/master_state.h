@@ -68,7 +68,6 @@ struct Round {  // the volatile side of one tag
   std::optional<RunningAttempt> running;
   std::string running_told;
   RoundMemory memory;
-  std::set<wire::PeerId> received;  // receivers of the last commit
   // Of the state, by shard, with its words; after a restart unknown until the next Sync.
   std::map<std::uint32_t, std::pair<wire::Digest, std::string>> descriptors;
   base::Time lost_since = base::kNever;  // no holder of the newest revision is left

@@ -75,8 +75,9 @@ bool State::contributed(wire::PeerId id, const wire::Tag& tag) const {
   if (std::any_of(all.begin(), all.end(), [&](const auto& one) { return one.id == id; })) {
     return true;
   }
-  const auto round = rounds_.find(tag);  // a receiver checked its result against the commit's
-  return round != rounds_.end() && round->second.received.count(id) > 0;
+  const auto& receivers =
+      at.recent.back().receivers;  // they compare their result with the commit's
+  return std::count(receivers.begin(), receivers.end(), id) > 0;
 }
 
 // May this life say which digest the newest revision has? Whoever took part in its round may; when
@@ -203,9 +204,8 @@ void State::sync_one(Life& life, const wire::Tag& tag) {
     asked.matches = true;
     const bool running = rounds_.at(tag).running.has_value();
     return reply_wait(life, asked,
-                      running || !door_open(tag)
-                          ? "current; enters at the next commit"
-                          : "current; waits for its other tags and shards");
+                      running || !door_open(tag) ? "current; enters at the next commit"
+                                                 : "current; waits for its other tags and shards");
   }
   // Its user asks for a newer state: whatever its part in the newest round, it will not publish it.
   if (asked.sync.revision < at.committed) life.behind[tag] = at.committed;
@@ -278,7 +278,17 @@ std::string State::birth_source(const wire::Tag& tag, std::string* wait) const {
                 " did");
     return {};
   }
-  if (named.second.empty()) return first.second;
+  if (named.second.empty()) {
+    if (!ledger_.any_born()) return first.second;
+    // The run has members with state: their named source of this tag may still be to come.
+    for (const std::string& site : member_sites()) {
+      const auto asked = sites.find(site);
+      if (asked != sites.end() && shards_asking[site] >= asked->second.second) continue;
+      *wait = cat("waits for ", site, " to synchronise ", tag, ", or for a named source");
+      return {};
+    }
+    return first.second;
+  }
   if (shards_asking[named.second] < sites.at(named.second).second) {
     *wait = cat("waits for all shards of the source ", named.second);
     return {};

@@ -8,7 +8,7 @@
 namespace jccl::sim {
 
 inline constexpr Duration kStall = 800 * kMillisecond;
-inline constexpr std::size_t kRunsKept = 12;
+inline constexpr std::ptrdiff_t kRunsKept = 12;  // committed ones, for receivers that ask
 inline constexpr std::size_t kEarlyMax = 64;
 inline constexpr std::uint32_t kWhole = (1U << kElements) - 1;
 
@@ -90,7 +90,11 @@ void DataPlane::send(wire::PeerId to, DataMessage message) {
 // ---- an attempt --------------------------------------------------------------------------------
 
 void DataPlane::run(const protocol::RunAttempt& order) {
-  if (runs_.size() >= kRunsKept) runs_.erase(runs_.begin());
+  if (std::count_if(runs_.begin(), runs_.end(), [](const DataRun& r) { return r.committed; }) >=
+      kRunsKept) {
+    runs_.erase(
+        std::find_if(runs_.begin(), runs_.end(), [](const DataRun& r) { return r.committed; }));
+  }
   DataRun fresh;
   fresh.attempt = order.start.attempt, fresh.round = order.start.round;
   fresh.plan = read_plan(order.start.plan);
@@ -209,8 +213,9 @@ void DataPlane::discard(const wire::Attempt& attempt) {
 }
 
 void DataPlane::commit(const wire::Attempt& attempt) {
-  const DataRun* run = find(attempt);
+  DataRun* run = find_run(attempt);
   JCCL_CHECK(run != nullptr && run->have == kWhole);
+  run->committed = true;
   for (UserTag& tag : peer_.tags) {
     if (tag.tag == run->round.tag) tag.visible = attempt;
   }

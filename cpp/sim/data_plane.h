@@ -46,7 +46,7 @@ struct DataRun {
   std::uint32_t have = 0;  // bit mask over elements
   std::array<std::vector<wire::PeerId>, kElements> arrived;
   std::array<Sum, kElements> partial;
-  bool done = false, failed = false;
+  bool done = false, failed = false, committed = false;
   Time moved = 0;
   std::uint32_t turn = 0;  // whom a receiver asks next
 };

@@ -318,6 +318,9 @@ void fields(Io& io, In<Io, CommitRecord> m) {
   io.digest(m.state);
   io.blob(m.plan, base::kPlanBytesMax, "plan");
   io.list(m.shard_results, base::kPeersMax, "shard results", [&](auto& one) { io.digest(one); });
+  io.list(m.receivers, base::kPeersMax, "receivers", [&](auto& one) { io.u32(one); });
+  io.require(ascending(m.receivers, [](PeerId id) { return id; }),
+             "receivers are not in ascending order of id");
 }
 
 template <typename Io>

@@ -279,6 +279,7 @@ struct CommitRecord {
   Digest state;                       // of revision n - 1, which all contributors shared
   Bytes plan;                         // of shard 0
   std::vector<Digest> shard_results;  // of shards 1, 2, …; empty when sites have one shard
+  std::vector<PeerId> receivers;      // ascending; who got the result without a part in it
   bool operator==(const CommitRecord&) const = default;
 };
 struct StateRecord {  // the digest that revision has: the first published; later ones must equal

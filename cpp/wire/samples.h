@@ -72,6 +72,7 @@ inline std::vector<Record> sample_records() {
   commit.state = {5, 6};
   commit.plan = {0xFF, 0x00};
   commit.shard_results = {{9, 10}};
+  commit.receivers = {2, 6};
   records.emplace_back(StateRecord{{"model", 12, {7, 8}}, 1});
   return records;
 }
