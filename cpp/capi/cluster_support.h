@@ -176,7 +176,7 @@ inline RoundOptions sum_of(const std::string& tag) {
   RoundOptions o;
   o.tag = tag;
   o.op = Op::kSum;
-  o.deadline = 120 * kSecond;
+  o.deadline = 30 * kSecond;
   return o;
 }
 

@@ -149,8 +149,14 @@ Placement AttemptRun::place(base::PeerId from, const wire::FrameHeader& header) 
                              header.payload_bytes)});
   }
   const FrameName name{from, {static_cast<std::uint8_t>(header.kind), header.chunk}};
-  if (failed_ || committed_ || !expects(chunk, from, header.kind) || arriving_.count(name) > 0) {
+  if (failed_ || committed_ || !expects(chunk, from, header.kind)) {
     return Placement::drain(size);  // a copy of what is here already
+  }
+  if (arriving_.count(name) > 0) {
+    // Sent again because the sender lost the stripe of the first copy, which this side may lose
+    // too: only when that one has arrived is this one a copy of what is here.
+    paused_ = true;
+    return Placement::pause();
   }
   const bool straight = header.kind == FrameKind::kResult && eager_ &&
                         call_->options.codec == codec::CodecId::kNone &&

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -48,6 +49,8 @@ class AttemptRun {
   net::Placement place(base::PeerId from, const wire::FrameHeader& header);
   base::Status arrived(base::PeerId from, const wire::FrameHeader& header);
   void lost(base::PeerId from, const wire::FrameHeader& header);
+  // A frame was paused by place() and is to be asked about again. Ask after arrived() and lost().
+  bool take_paused() { return std::exchange(paused_, false); }
   // nullopt: the frame is no longer wanted, or the attempt just failed (guard).
   std::optional<net::OutFrame> produce(const WorkItem& item);
 
@@ -72,15 +75,15 @@ class AttemptRun {
   struct ChunkState {
     collective::Chunk chunk;
     collective::Route route;
-    std::uint32_t slot = 0;           // all_gather: whose copy of the leaves
-    std::uint32_t added = 0;          // of route.add_order
+    std::uint32_t slot = 0;   // all_gather: whose copy of the leaves
+    std::uint32_t added = 0;  // of route.add_order
     BufferRef accumulator;
     std::map<std::uint32_t, BufferRef> early;  // contributions by position, not yet added
-    BufferRef result;                 // encoded
+    BufferRef result;                          // encoded
     std::uint32_t result_crc = 0;
     base::Digest digest;
-    bool finished = false;            // result known here
-    bool written = false;             // already in the (private) output
+    bool finished = false;  // result known here
+    bool written = false;   // already in the (private) output
   };
   using FrameName = std::pair<base::PeerId, std::pair<std::uint8_t, std::uint32_t>>;
 
@@ -111,7 +114,7 @@ class AttemptRun {
   std::size_t chunk_bytes_;
   AttemptHost* host_;
   collective::Plan plan_;
-  std::int32_t position_ = -1;  // in plan_.order; -1: receiver
+  std::int32_t position_ = -1;   // in plan_.order; -1: receiver
   std::vector<double> weights_;  // by position
   double weight_sum_ = 0;
   codec::CodecId contribution_codec_ = codec::CodecId::kNone;
@@ -122,6 +125,7 @@ class AttemptRun {
   bool done_ = false;
   bool failed_ = false;
   bool committed_ = false;
+  bool paused_ = false;
 };
 
 }  // namespace jccl::peer

@@ -21,8 +21,8 @@ constexpr std::uint32_t kSnapshotSlot = 0;  // keys of snapshot frames
 constexpr int kChunkBits = 29;
 
 std::uint64_t key_of(std::uint32_t slot, WorkItem item) {
-  return (std::uint64_t{slot} << 32) |
-         (static_cast<std::uint64_t>(item.kind) << kChunkBits) | item.chunk;
+  return (std::uint64_t{slot} << 32) | (static_cast<std::uint64_t>(item.kind) << kChunkBits) |
+         item.chunk;
 }
 std::uint32_t slot_of(std::uint64_t key) { return static_cast<std::uint32_t>(key >> 32); }
 WorkItem item_of(std::uint64_t key) {
@@ -84,11 +84,10 @@ void Plane::run(const protocol::RunAttempt& order, CallRef call) {
     running.incarnations[member.id] = member.incarnation;
   }
   running.run = std::make_unique<AttemptRun>(order.start, self_id_, std::move(call), &pool_,
-                                             options_.chunk_bytes,
-                                             static_cast<AttemptHost*>(this));
+                                             options_.chunk_bytes, static_cast<AttemptHost*>(this));
   const Status ready = running.run->prepare();
   if (!ready.ok()) {
-    attempt_failed(attempt, Code::kAborted, 0, ready.text);
+    attempt_failed(attempt, ready.code, 0, ready.text);
     return;
   }
   running.run->begin();
@@ -183,7 +182,10 @@ Status Plane::arrived(Incarnation from, base::ByteView header) {
   if (is_snapshot(h.kind)) return snapshots_.arrived(from, h);
   const auto found = running_.find(h.attempt);
   if (found == running_.end()) return {};
-  return found->second.run->arrived(id_of(found->second, from), h);
+  AttemptRun& run = *found->second.run;
+  const Status status = run.arrived(id_of(found->second, from), h);
+  if (run.take_paused()) loop_.post([this] { links_.resume(); });
+  return status;
 }
 
 void Plane::lost(Incarnation from, base::ByteView header) {
@@ -194,9 +196,10 @@ void Plane::lost(Incarnation from, base::ByteView header) {
     return;
   }
   const auto found = running_.find(h.value().attempt);
-  if (found != running_.end()) {
-    found->second.run->lost(id_of(found->second, from), h.value());
-  }
+  if (found == running_.end()) return;
+  AttemptRun& run = *found->second.run;
+  run.lost(id_of(found->second, from), h.value());
+  if (run.take_paused()) loop_.post([this] { links_.resume(); });
 }
 
 std::optional<net::OutFrame> Plane::produce(Incarnation to, std::uint64_t key) {
@@ -240,7 +243,8 @@ void Plane::link_failed(Incarnation peer, const Status& why) {
     if (running.run->done()) continue;
     const PeerId id = id_of(running, peer);
     const auto others = running.run->others();
-    if (std::find(others.begin(), others.end(), id) != others.end()) failed.emplace_back(attempt, id);
+    if (std::find(others.begin(), others.end(), id) != others.end())
+      failed.emplace_back(attempt, id);
   }
   for (const auto& [attempt, id] : failed) {
     attempt_failed(attempt, Code::kLinkLost, id, cat("link to peer ", id, ": ", why.text));

@@ -35,6 +35,8 @@ struct Settings {
   std::string master = "127.0.0.1:29400";
   std::string log;
   std::string token;
+  std::string site;
+  std::uint32_t shard = 0, shards = 1;
   std::uint64_t elements = 65536;
   std::uint64_t seed = 1;
   std::uint32_t start_peers = 1;
@@ -106,8 +108,7 @@ std::string line_of(const std::string& tag, const RoundResult& r, bool right,
 }
 
 jccl::base::ByteView bytes_of(const auto& values) {
-  return {reinterpret_cast<const std::uint8_t*>(values.data()),
-          values.size() * sizeof(values[0])};
+  return {reinterpret_cast<const std::uint8_t*>(values.data()), values.size() * sizeof(values[0])};
 }
 
 struct Mode {
@@ -190,14 +191,28 @@ void work(Communicator& comm, const Mode& mode, const Settings& s, std::uint64_t
 bool parse(int argc, char** argv, Settings* s) {
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string flag = argv[i], value = argv[i + 1];
-    if (flag == "--master") s->master = value;
-    else if (flag == "--log") s->log = value;
-    else if (flag == "--token") s->token = value;
-    else if (flag == "--elements") s->elements = std::stoull(value);
-    else if (flag == "--seed") s->seed = std::stoull(value);
-    else if (flag == "--start-peers") s->start_peers = static_cast<std::uint32_t>(std::stoul(value));
-    else if (flag == "--deadline") s->deadline_s = std::stod(value);
-    else return false;
+    if (flag == "--master")
+      s->master = value;
+    else if (flag == "--log")
+      s->log = value;
+    else if (flag == "--token")
+      s->token = value;
+    else if (flag == "--site")
+      s->site = value;
+    else if (flag == "--shard")
+      s->shard = static_cast<std::uint32_t>(std::stoul(value));
+    else if (flag == "--shards")
+      s->shards = static_cast<std::uint32_t>(std::stoul(value));
+    else if (flag == "--elements")
+      s->elements = std::stoull(value);
+    else if (flag == "--seed")
+      s->seed = std::stoull(value);
+    else if (flag == "--start-peers")
+      s->start_peers = static_cast<std::uint32_t>(std::stoul(value));
+    else if (flag == "--deadline")
+      s->deadline_s = std::stod(value);
+    else
+      return false;
   }
   return argc % 2 == 1 && !s->log.empty();
 }
@@ -207,8 +222,10 @@ bool parse(int argc, char** argv, Settings* s) {
 int main(int argc, char** argv) {
   Settings s;
   if (!parse(argc, argv, &s)) {
-    std::fprintf(stderr, "usage: jccl-stress-peer --master HOST:PORT --log FILE [--elements N] "
-                         "[--seed S] [--start-peers N] [--deadline SECONDS] [--token T]\n");
+    std::fprintf(stderr,
+                 "usage: jccl-stress-peer --master HOST:PORT --log FILE [--elements N] "
+                 "[--seed S] [--start-peers N] [--deadline SECONDS] [--token T] "
+                 "[--site NAME --shard I --shards N]\n");
     return 2;
   }
   std::signal(SIGTERM, [](int) { g_stop = true; });
@@ -216,6 +233,9 @@ int main(int argc, char** argv) {
   options.master = s.master;
   options.token = s.token;
   options.start_peers = s.start_peers;
+  options.site = s.site;
+  options.shard = s.shard;
+  options.shards = s.shards;
   auto comm = Communicator::connect(options);
   if (!comm.ok()) {
     std::fprintf(stderr, "%s\n", jccl::peer::describe(comm.status()).c_str());

@@ -1,0 +1,331 @@
+// What peers are told when they disagree, contribute nonsense, come too few or too late, and when
+// strangers send garbage.
+#include <cmath>
+#include <limits>
+
+#include "base/rng.h"
+#include "capi/cluster_support.h"
+#include "master/raw_peer.h"
+#include "wire/codec.h"
+
+namespace jccl::capi::test {
+namespace {
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+// Peer 0 and 1 call alike, peer 2 calls what `change` makes of it.
+void expect_mismatch(const std::function<void(Leaf&, RoundOptions&)>& change,
+                     const std::vector<std::string>& parts) {
+  Cluster cluster(3);
+  cluster.on_all([&](std::size_t p, Communicator& comm) {
+    std::vector<float> x(1000, 1), out(1000, 2);
+    Leaf leaf = leaf_of(x, out, "params/w");
+    leaf.shape = {10, 100};
+    RoundOptions o = sum_of("x");
+    if (p == 2) change(leaf, o);
+    const RoundResult r = comm.run({leaf}, o);
+    EXPECT_EQ(r.status.code, Code::kMismatch) << r.status.text;
+    for (const std::string& part : parts) {
+      EXPECT_TRUE(contains(r.status.text, part)) << part << " in: " << r.status.text;
+    }
+    EXPECT_EQ(r.sent_bytes, 0u) << "nothing moved";
+    EXPECT_EQ(x[0], 1);
+    EXPECT_EQ(out[0], leaf.dtype == Dtype::kF32 ? 1 : out[0]);
+    const SmallRound again = small_round(comm, sum_of("x"), 1);
+    EXPECT_TRUE(again.result.status.ok()) << again.result.status.text;
+  });
+}
+
+TEST(MismatchTest, shapes_that_differ_are_listed_for_every_peer) {
+  expect_mismatch([](Leaf& leaf, RoundOptions&) { leaf.shape = {100, 10}; },
+                  {"params/w f32[10,100]", "params/w f32[100,10]"});
+}
+TEST(MismatchTest, counts_that_differ_are_listed) {
+  expect_mismatch([](Leaf& leaf, RoundOptions&) { leaf.count = 999, leaf.shape = {}; },
+                  {"f32[10,100]", "f32[999]"});
+}
+TEST(MismatchTest, dtypes_that_differ_are_listed) {
+  expect_mismatch([](Leaf& leaf, RoundOptions&) { leaf.dtype = Dtype::kI32; },
+                  {"f32[10,100]", "i32[10,100]"});
+}
+TEST(MismatchTest, codecs_that_differ_are_listed) {
+  expect_mismatch([](Leaf&, RoundOptions& o) { o.codec = CodecId::kInt8; },
+                  {"codec none", "codec int8"});
+}
+TEST(MismatchTest, ops_that_differ_are_listed) {
+  expect_mismatch([](Leaf&, RoundOptions& o) { o.op = Op::kMax; }, {" sum", " max"});
+}
+TEST(MismatchTest, plans_that_differ_are_listed) {
+  expect_mismatch([](Leaf&, RoundOptions& o) { o.plan = "ring"; }, {"plan auto", "plan ring"});
+}
+TEST(MismatchTest, collectives_that_differ_are_listed) {
+  expect_mismatch([](Leaf&, RoundOptions& o) { o.collective = Collective::kReduceScatter; },
+                  {"all_reduce", "reduce_scatter"});
+}
+
+TEST(MismatchTest, peers_that_wait_for_each_other_in_different_tags_are_told_so) {
+  Cluster cluster(2);
+  std::atomic<int> told{0};
+  cluster.on_all([&](std::size_t p, Communicator& comm) {
+    std::vector<float> x(8, 1);
+    auto handle = comm.start({leaf_of(x, x)}, sum_of(p == 0 ? "left" : "right"));
+    ASSERT_TRUE(handle.ok());
+    EXPECT_TRUE(eventually([&] { return contains(comm.waiting_for(), "cross wait"); }))
+        << comm.waiting_for();
+    const std::string text = comm.waiting_for();
+    EXPECT_TRUE(contains(text, "waits in left") && contains(text, "waits in right")) << text;
+    ++told;
+    EXPECT_TRUE(eventually([&] { return told == 2; }));
+    comm.abort();
+    EXPECT_EQ(comm.wait(handle.value()).status.code, Code::kAborted);
+  });
+}
+
+TEST(GuardTest, nan_is_left_out_and_its_peer_is_told_the_leaf) {
+  Cluster cluster(3);
+  for (const char* plan : {"direct", "ring"}) {
+    for (CodecId codec : {CodecId::kNone, CodecId::kInt8}) {
+      cluster.on_all([&](std::size_t p, Communicator& comm) {
+        std::vector<float> a(500, 1), b(70000, 2);
+        if (p == 1) b[69999] = p % 2 ? std::nanf("") : std::numeric_limits<float>::infinity();
+        RoundOptions o = sum_of("guarded");
+        o.plan = plan;
+        o.codec = codec;
+        const RoundResult r = comm.run({leaf_of(a, a, "a"), leaf_of(b, b, "params/b")}, o);
+        EXPECT_EQ(r.world, 2u);
+        EXPECT_NEAR(a[0], 2, 0.05);
+        EXPECT_NEAR(b[69999], 4, 0.05) << "also the guarded peer gets the others' result";
+        if (p != 1) {
+          EXPECT_TRUE(r.status.ok()) << r.status.text;
+          return;
+        }
+        EXPECT_EQ(r.status.code, Code::kGuard);
+        EXPECT_TRUE(contains(r.status.text, "params/b")) << r.status.text;
+      });
+    }
+  }
+}
+
+TEST(GuardTest, without_the_guard_nan_travels_and_all_get_the_same_bits) {
+  Cluster cluster(2);
+  cluster.on_all([&](std::size_t p, Communicator& comm) {
+    std::vector<float> x(100, 1);
+    if (p == 1) x[7] = std::nanf("");
+    RoundOptions o = sum_of("x");
+    o.guard = false;
+    EXPECT_TRUE(comm.run({leaf_of(x, x)}, o).status.ok());
+    EXPECT_TRUE(std::isnan(x[7]));
+    EXPECT_EQ(x[8], 2);
+  });
+}
+
+TEST(GuardTest, a_round_of_nothing_but_nan_is_empty) {
+  Cluster cluster(2);
+  cluster.on_all([&](std::size_t, Communicator& comm) {
+    const SmallRound r = [&] {
+      std::vector<float> x(100, std::nanf(""));
+      SmallRound s;
+      s.result = comm.run({leaf_of(x, x)}, sum_of("x"));
+      return s;
+    }();
+    EXPECT_TRUE(r.result.status.code == Code::kEmpty || r.result.status.code == Code::kGuard)
+        << r.result.status.text;
+    EXPECT_EQ(r.result.world, 0u);
+  });
+}
+
+TEST(FewTest, a_round_of_weights_zero_is_empty_and_keeps_the_input) {
+  Cluster cluster(2);
+  cluster.on_all([](std::size_t, Communicator& comm) {
+    RoundOptions o = sum_of("x");
+    o.weight = 0;
+    const SmallRound r = small_round(comm, o, 7);
+    EXPECT_EQ(r.result.status.code, Code::kEmpty) << r.result.status.text;
+    EXPECT_EQ(r.value, 7);
+  });
+}
+
+TEST(FewTest, fewer_than_min_peers_end_the_round_at_its_deadline) {
+  ClusterOptions options;
+  options.start_together = false;
+  options.master.min_peers = 2;
+  Cluster cluster(1, options);
+  RoundOptions o = sum_of("x");
+  o.deadline = 300 * kMillisecond;
+  const SmallRound r = small_round(cluster[0], o, 7);
+  EXPECT_EQ(r.result.status.code, Code::kTooFew) << r.result.status.text;
+  EXPECT_EQ(r.value, 7);
+}
+
+TEST(FewTest, min_peers_that_come_in_time_are_enough) {
+  ClusterOptions options;
+  options.start_together = false;
+  options.master.min_peers = 2;
+  Cluster cluster(1, options);
+  std::vector<float> x(8, 1);
+  auto handle = cluster[0].start({leaf_of(x, x)}, sum_of("x"));
+  ASSERT_TRUE(handle.ok());
+  Communicator* late = cluster.add();
+  EXPECT_TRUE(small_round(*late, sum_of("x"), 1, 8).result.status.ok());
+  EXPECT_EQ(cluster[0].wait(handle.value()).world, 2u);
+  EXPECT_EQ(x[0], 2);
+}
+
+TEST(DeadlineTest, its_text_names_who_was_waited_for) {
+  Cluster cluster(0, [] {
+    ClusterOptions options;
+    options.start_together = false;
+    options.master.start_peers = 3;
+    return options;
+  }());
+  for (const char* site : {"alpha", "beta", "gamma"}) {
+    ConnectOptions o = cluster.peer_options();
+    o.site = site;
+    cluster.add(o);
+  }
+  cluster.on_all([](std::size_t, Communicator& comm) {
+    EXPECT_TRUE(small_round(comm, sum_of("x"), 1).result.status.ok());
+  });
+  cluster.on_all([](std::size_t p, Communicator& comm) {
+    if (p == 1) return;  // beta does not come
+    RoundOptions o = sum_of("x");
+    o.deadline = 300 * kMillisecond;
+    const SmallRound r = small_round(comm, o, 7);
+    EXPECT_EQ(r.result.status.code, Code::kDeadline) << r.result.status.text;
+    EXPECT_TRUE(contains(r.result.status.text, "beta")) << r.result.status.text;
+    EXPECT_EQ(r.value, 7);
+  });
+  cluster.on_all([](std::size_t, Communicator& comm) {  // the tag goes on
+    EXPECT_TRUE(small_round(comm, sum_of("x"), 1).result.status.ok());
+  });
+}
+
+TEST(TogetherTest, what_the_calls_ask_for_together_and_can_not_be_done_ends_them_all) {
+  Cluster cluster(3);
+  cluster.on_all([](std::size_t p, Communicator& comm) {
+    std::vector<float> x(100, 1), out(200, 2);
+    RoundOptions o;
+    o.tag = "two roots";
+    o.collective = Collective::kBroadcast;
+    o.root = p < 2;
+    RoundResult r = comm.run({leaf_of(x, out)}, o);
+    EXPECT_EQ(r.status.code, Code::kInvalid) << r.status.text;
+    EXPECT_TRUE(contains(r.status.text, "2 peers broadcast")) << r.status.text;
+    o.tag = "no root";
+    o.root = false;
+    EXPECT_EQ(comm.run({leaf_of(x, out)}, o).status.code, Code::kEmpty);
+    o.tag = "few slots";
+    o.collective = Collective::kAllGather;
+    o.slots = 2;
+    r = comm.run({leaf_of(x, out)}, o);
+    EXPECT_EQ(r.status.code, Code::kLimit) << r.status.text;
+    EXPECT_TRUE(contains(r.status.text, "2 slots")) << r.status.text;
+  });
+}
+
+TEST(ConnectTest, what_can_not_be_connected_says_why) {
+  Cluster cluster(0);
+  const auto why = [&](const std::function<void(ConnectOptions&)>& set) {
+    ConnectOptions o = cluster.peer_options();
+    o.connect_timeout = 500 * kMillisecond;
+    set(o);
+    return Communicator::connect(o).status();
+  };
+  base::Status s = why([](auto& o) { o.master = "127.0.0.1:1"; });
+  EXPECT_EQ(s.code, Code::kMasterLost);
+  EXPECT_TRUE(contains(s.text, "127.0.0.1:1")) << s.text;
+  s = why([](auto& o) { o.master = "no-such-host.invalid:29400"; });
+  EXPECT_TRUE(s.code == Code::kMasterLost || s.code == Code::kAuth) << s.text;
+  EXPECT_EQ(why([](auto& o) { o.master = "127.0.0.1"; }).code, Code::kInvalid);
+  EXPECT_EQ(why([](auto& o) { o.master = ""; }).code, Code::kInvalid);
+  EXPECT_EQ(why([](auto& o) { o.token = "jccl1.zz.0.zz"; }).code, Code::kAuth);
+  EXPECT_EQ(why([](auto& o) { o.shard = 2, o.shards = 2, o.site = "eu"; }).code, Code::kInvalid);
+  EXPECT_EQ(why([](auto& o) { o.shards = 2; }).code, Code::kInvalid) << "no site name";
+  EXPECT_EQ(why([](auto& o) { o.bind = "0.0.0.0:0"; }).code, Code::kAuth);
+  EXPECT_EQ(why([](auto& o) { o.master = "192.0.2.1:29400"; }).code, Code::kAuth);
+  EXPECT_EQ(why([](auto& o) { o.chunk_bytes = 12; }).code, Code::kInvalid);
+  EXPECT_EQ(why([](auto& o) { o.advertise = {"nonsense"}; }).code, Code::kInvalid);
+  s = why([](auto& o) { o.bind = o.master; });
+  EXPECT_EQ(s.code, Code::kIo) << s.text;
+  EXPECT_TRUE(why([](auto& o) { o.bind = "0.0.0.0:0", o.insecure = true; }).ok());
+}
+
+TEST(ConnectTest, a_hello_of_another_version_or_run_is_refused_in_words) {
+  Cluster cluster(0);
+  wire::Hello hello = master::hello_of(5);
+  hello.version = 99;
+  master::RawPeer old(cluster.address());
+  old.send(hello);
+  const auto refused = old.await<wire::Refuse>();
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->code, Code::kVersion);
+  hello = master::hello_of(6);
+  hello.run.fill(7);
+  master::RawPeer stray(cluster.address());
+  stray.send(hello);
+  const auto other = stray.await<wire::Refuse>();
+  ASSERT_TRUE(other);
+  EXPECT_EQ(other->code, Code::kWrongRun);
+}
+
+// Garbage of several kinds, again and again, until told to stop.
+void pester(const std::string& address, std::atomic<bool>& stop, std::uint64_t seed) {
+  base::Rng rng(seed);
+  std::vector<master::RawPeer> held;  // some just hang there
+  while (!stop) {
+    master::RawPeer peer(address);
+    base::Bytes bytes(1 + rng.below(3000));
+    for (auto& b : bytes) b = static_cast<std::uint8_t>(rng.next());
+    switch (rng.below(5)) {
+      case 0:
+        peer.send_bytes(bytes);
+        break;
+      case 1:
+        peer.send_frame(bytes);  // well framed, nonsense inside
+        break;
+      case 2: {
+        wire::LinkHello hello;
+        hello.from = rng.next();
+        hello.to = rng.next();
+        hello.ticket = rng.next();
+        peer.send_frame(wire::encode(hello));
+        break;
+      }
+      case 3: {
+        base::Writer huge;
+        huge.u32(0xFFFFFFF0);
+        peer.send_bytes(huge.take());
+        break;
+      }
+      default:
+        peer.send_bytes({22, 3, 1, 0, 200});  // the beginning of a TLS hello
+        break;
+    }
+    if (held.size() < 40) held.push_back(std::move(peer));
+  }
+}
+
+TEST(StrangersTest, garbage_to_the_ports_of_master_and_peers_has_no_effect_on_rounds) {
+  Cluster cluster(3);
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> strangers;
+  strangers.emplace_back([&] { pester(cluster.address(), stop, 1); });
+  for (std::size_t p = 0; p < 2; ++p) {
+    strangers.emplace_back([&, p] { pester(cluster[p].attributes().listen, stop, 2 + p); });
+  }
+  cluster.on_all([](std::size_t, Communicator& comm) {
+    for (int i = 0; i < 60; ++i) {
+      const SmallRound r = small_round(comm, sum_of("x"), 1, 30000);
+      ASSERT_TRUE(r.result.status.ok()) << r.result.status.text;
+      EXPECT_EQ(r.value, 3);
+      EXPECT_EQ(r.result.attempts, 1u);
+    }
+  });
+  stop = true;
+  for (std::thread& stranger : strangers) stranger.join();
+}
+
+}  // namespace
+}  // namespace jccl::capi::test

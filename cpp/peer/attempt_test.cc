@@ -1,0 +1,331 @@
+#include "peer/attempt.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <deque>
+
+#include "base/rng.h"
+#include "collective/plan.h"
+
+namespace jccl::peer {
+namespace {
+
+using base::Code;
+using collective::PlanKind;
+using wire::FrameKind;
+
+constexpr wire::Attempt kAttempt{3, 1};
+
+// All peers of one attempt, and between them a network that delivers in any order, twice, damaged,
+// or only in part.
+class Bench {
+ public:
+  struct Setting {
+    PlanKind kind = PlanKind::kDirect;
+    std::size_t peers = 3;
+    std::size_t receivers = 0;
+    std::size_t count = 5000;
+    bool out_private = false;
+    codec::CodecId codec = codec::CodecId::kNone;
+    std::uint64_t seed = 1;
+  };
+
+  explicit Bench(Setting setting) : setting_(setting), rng_(setting.seed) {
+    collective::Plan plan;
+    plan.kind = setting.kind;
+    wire::Start start;
+    start.attempt = kAttempt;
+    start.round = {"x", 1};
+    const std::size_t all = setting.peers + setting.receivers;
+    for (std::size_t p = 0; p < all; ++p) {
+      const auto id = static_cast<base::PeerId>(10 + p);
+      if (p < setting.peers) {
+        start.contributors.push_back({id, 1.0});
+        plan.order.push_back(id);
+      } else {
+        start.receivers.push_back(id);
+      }
+    }
+    start.plan = collective::encode(plan);
+    for (std::size_t p = 0; p < all; ++p) peers_.push_back(std::make_unique<Peer>(this, p, start));
+  }
+
+  struct Peer : AttemptHost {
+    Peer(Bench* bench, std::size_t p, const wire::Start& start) : bench(bench), index(p) {
+      in.assign(bench->setting_.count, static_cast<float>(1 << p));
+      out.assign(bench->setting_.count, -1.0F);
+      call = std::make_shared<CallRecord>();
+      call->leaves.push_back(
+          {codec::Dtype::kF32, in.size(), in.data(), out.data(), "params/w", {}});
+      call->specs.push_back({codec::Dtype::kF32, in.size()});
+      call->options.op = collective::Op::kSum;
+      call->options.codec = bench->setting_.codec;
+      call->options.out_private = bench->setting_.out_private;
+      run = std::make_unique<AttemptRun>(start, static_cast<base::PeerId>(10 + p), call,
+                                         &bench->pool_, 4096, this);
+    }
+    void enqueue(const wire::Attempt&, base::PeerId to, WorkItem item) override {
+      bench->frames_.push_back({index, to - 10, item});
+    }
+    void attempt_done(const wire::Attempt&, const base::Digest& digest) override {
+      ++done;
+      result = digest;
+    }
+    void attempt_failed(const wire::Attempt&, Code why, base::PeerId about,
+                        std::string words) override {
+      failed = why;
+      named = about;
+      text = std::move(words);
+    }
+    Bench* bench;
+    std::size_t index;
+    std::vector<float> in, out;
+    CallRef call;
+    std::unique_ptr<AttemptRun> run;
+    int done = 0;
+    base::Digest result;
+    Code failed = Code::kOk;
+    base::PeerId named = 0;
+    std::string text;
+  };
+
+  struct Frame {
+    std::size_t from = 0, to = 0;
+    WorkItem item;
+  };
+
+  void begin() {
+    for (auto& peer : peers_) ASSERT_TRUE(peer->run->prepare().ok());
+    for (auto& peer : peers_) peer->run->begin();
+  }
+
+  std::optional<net::OutFrame> made(const Frame& f) { return peers_[f.from]->run->produce(f.item); }
+  net::Placement place(const Frame& f, const net::OutFrame& frame) {
+    return peers_[f.to]->run->place(id(f.from), header(frame));
+  }
+  base::Status arrived(const Frame& f, const net::OutFrame& frame) {
+    return peers_[f.to]->run->arrived(id(f.from), header(frame));
+  }
+  void lost(const Frame& f, const net::OutFrame& frame) {
+    peers_[f.to]->run->lost(id(f.from), header(frame));
+  }
+  // Copies up to `bytes_max` of the payload to where it was placed.
+  static void fill(const net::Placement& at, const net::OutFrame& frame, std::size_t bytes_max,
+                   bool damage = false) {
+    base::Bytes all;
+    for (const auto& view : frame.payload) all.insert(all.end(), view.begin(), view.end());
+    if (damage && !all.empty()) all[all.size() / 2] ^= 0x10;
+    std::size_t from = 0;
+    for (const auto& span : at.spans) {
+      const std::size_t n = std::min({span.size(), all.size() - from, bytes_max - from});
+      std::memcpy(span.data(), all.data() + from, n);
+      from += n;
+    }
+  }
+  void deliver(const Frame& f) {
+    const auto frame = made(f);
+    if (!frame) return;
+    const net::Placement at = place(f, *frame);
+    if (at.kind == net::Placement::Kind::kDrain) return;
+    ASSERT_EQ(at.kind, net::Placement::Kind::kInto);
+    fill(at, *frame, SIZE_MAX);
+    ASSERT_TRUE(arrived(f, *frame).ok());
+  }
+  Frame take_any() {
+    const std::size_t i = rng_.below(frames_.size());
+    const Frame f = frames_[i];
+    frames_.erase(frames_.begin() + static_cast<std::ptrdiff_t>(i));
+    return f;
+  }
+  void deliver_all() {
+    while (!frames_.empty()) deliver(take_any());
+  }
+  void expect_committed() {
+    const float sum = static_cast<float>((1 << setting_.peers) - 1);
+    for (auto& peer : peers_) {
+      ASSERT_EQ(peer->done, 1) << "peer " << peer->index << ": " << peer->text;
+      EXPECT_EQ(peer->result, peers_[0]->result);
+      if (!setting_.out_private) {
+        EXPECT_EQ(peer->out, std::vector<float>(setting_.count, -1.0F)) << "before the commit";
+      }
+      peer->run->commit();
+      EXPECT_EQ(peer->out, std::vector<float>(setting_.count, sum));
+      EXPECT_EQ(peer->in[0], static_cast<float>(1 << peer->index));
+    }
+  }
+
+  static base::PeerId id(std::size_t p) { return static_cast<base::PeerId>(10 + p); }
+  static wire::FrameHeader header(const net::OutFrame& frame) {
+    return wire::decode_frame_header(frame.header).value();
+  }
+
+  Setting setting_;
+  base::Rng rng_;
+  BufferPool pool_;
+  std::vector<std::unique_ptr<Peer>> peers_;
+  std::deque<Frame> frames_;
+};
+
+TEST(AttemptTest, the_order_of_arrival_does_not_matter) {
+  for (PlanKind kind : {PlanKind::kDirect, PlanKind::kRing}) {
+    for (std::size_t receivers : {0U, 2U}) {
+      for (bool out_private : {false, true}) {
+        base::Digest first;
+        for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+          Bench bench({kind, 4, receivers, 5000, out_private, codec::CodecId::kNone, seed});
+          bench.begin();
+          bench.deliver_all();
+          bench.expect_committed();
+          if (seed == 1) first = bench.peers_[0]->result;
+          EXPECT_EQ(bench.peers_[0]->result, first);
+        }
+      }
+    }
+  }
+}
+
+TEST(AttemptTest, duplicates_damage_and_losses_are_survived_by_sending_again) {
+  for (PlanKind kind : {PlanKind::kDirect, PlanKind::kRing}) {
+    for (std::uint64_t seed = 1; seed <= 30; ++seed) {
+      Bench bench({kind, 3, 1, 4000, seed % 2 == 0, codec::CodecId::kNone, seed});
+      bench.begin();
+      while (!bench.frames_.empty()) {
+        const Bench::Frame f = bench.take_any();
+        const auto frame = bench.made(f);
+        if (!frame) continue;
+        const net::Placement at = bench.place(f, *frame);
+        if (at.kind == net::Placement::Kind::kDrain) continue;
+        ASSERT_EQ(at.kind, net::Placement::Kind::kInto);
+        switch (bench.rng_.below(4)) {
+          case 0:  // arrives, and comes once more
+            Bench::fill(at, *frame, SIZE_MAX);
+            ASSERT_TRUE(bench.arrived(f, *frame).ok());
+            bench.frames_.push_back(f);
+            break;
+          case 1: {  // damaged on its way: the stripe closes, the frame is sent again
+            Bench::fill(at, *frame, SIZE_MAX, true);
+            EXPECT_EQ(bench.arrived(f, *frame).code, Code::kCorrupt);
+            bench.frames_.push_back(f);
+            break;
+          }
+          case 2:  // its stripe breaks in the middle
+            Bench::fill(at, *frame, 100);
+            bench.lost(f, *frame);
+            bench.frames_.push_back(f);
+            break;
+          default:
+            Bench::fill(at, *frame, SIZE_MAX);
+            ASSERT_TRUE(bench.arrived(f, *frame).ok());
+        }
+      }
+      bench.expect_committed();
+    }
+  }
+}
+
+TEST(AttemptTest, a_second_copy_waits_for_the_fate_of_the_first) {
+  for (const bool first_arrives : {true, false}) {
+    Bench bench({});
+    bench.begin();
+    const Bench::Frame f = bench.take_any();
+    const auto frame = bench.made(f);
+    ASSERT_TRUE(frame);
+    const net::Placement first = bench.place(f, *frame);
+    ASSERT_EQ(first.kind, net::Placement::Kind::kInto);
+    Bench::fill(first, *frame, 64);
+    EXPECT_FALSE(bench.peers_[f.to]->run->take_paused());
+    EXPECT_EQ(bench.place(f, *frame).kind, net::Placement::Kind::kPause);
+    if (first_arrives) {
+      Bench::fill(first, *frame, SIZE_MAX);
+      EXPECT_TRUE(bench.arrived(f, *frame).ok());
+    } else {
+      bench.lost(f, *frame);
+    }
+    EXPECT_TRUE(bench.peers_[f.to]->run->take_paused());
+    const net::Placement second = bench.place(f, *frame);
+    if (first_arrives) {
+      EXPECT_EQ(second.kind, net::Placement::Kind::kDrain);
+    } else {
+      ASSERT_EQ(second.kind, net::Placement::Kind::kInto);
+      Bench::fill(second, *frame, SIZE_MAX);
+      EXPECT_TRUE(bench.arrived(f, *frame).ok());
+    }
+    bench.deliver_all();
+    bench.expect_committed();
+  }
+}
+
+TEST(AttemptTest, frames_that_make_no_sense_are_refused) {
+  Bench bench({});
+  bench.begin();
+  const Bench::Frame f = bench.take_any();
+  const auto frame = bench.made(f);
+  ASSERT_TRUE(frame);
+  AttemptRun& run = *bench.peers_[f.to]->run;
+  wire::FrameHeader h = Bench::header(*frame);
+  h.payload_bytes += 4;
+  EXPECT_EQ(run.place(Bench::id(f.from), h).kind, net::Placement::Kind::kRefuse);
+  h = Bench::header(*frame);
+  h.chunk = 100000;
+  EXPECT_EQ(run.place(Bench::id(f.from), h).kind, net::Placement::Kind::kRefuse);
+  h = Bench::header(*frame);
+  EXPECT_EQ(run.place(99, h).kind, net::Placement::Kind::kDrain) << "not in the plan";
+}
+
+TEST(AttemptTest, nan_fails_the_attempt_with_the_leaf_and_nothing_of_it_leaves) {
+  for (PlanKind kind : {PlanKind::kDirect, PlanKind::kRing}) {
+    Bench bench({kind, 3, 0, 5000, false, codec::CodecId::kNone, 1});
+    for (float& v : bench.peers_[1]->in) v = std::nanf("");
+    bench.begin();
+    while (!bench.frames_.empty()) {
+      const Bench::Frame f = bench.take_any();
+      const auto frame = bench.made(f);
+      EXPECT_TRUE(f.from != 1 || !frame || f.item.kind == FrameKind::kResult);
+      if (frame) bench.deliver(f);
+    }
+    EXPECT_EQ(bench.peers_[1]->failed, Code::kGuard);
+    EXPECT_EQ(bench.peers_[1]->named, Bench::id(1));
+    EXPECT_NE(bench.peers_[1]->text.find("params/w"), std::string::npos);
+    for (auto& peer : bench.peers_) EXPECT_EQ(peer->done, 0);
+  }
+}
+
+TEST(AttemptTest, it_says_for_whom_it_waits) {
+  Bench bench({});
+  bench.begin();
+  std::deque<Bench::Frame> held;
+  while (!bench.frames_.empty()) {  // nothing from peer 2 arrives
+    const Bench::Frame f = bench.take_any();
+    if (f.from == 2)
+      held.push_back(f);
+    else
+      bench.deliver(f);
+  }
+  const auto awaited = bench.peers_[0]->run->awaited();
+  ASSERT_FALSE(awaited.empty());
+  for (const auto& a : awaited) {
+    EXPECT_TRUE(a.peer == Bench::id(2) || a.result);
+  }
+  EXPECT_TRUE(std::any_of(awaited.begin(), awaited.end(),
+                          [](const auto& a) { return a.peer == Bench::id(2) && !a.result; }));
+  bench.frames_ = held;
+  bench.deliver_all();
+  bench.expect_committed();
+  EXPECT_TRUE(bench.peers_[0]->run->awaited().empty());
+}
+
+TEST(AttemptTest, a_plan_that_start_does_not_cover_is_refused) {
+  Bench bench({});
+  wire::Start start = bench.peers_[0]->run->start();
+  start.contributors.pop_back();
+  AttemptRun missing(start, 10, bench.peers_[0]->call, &bench.pool_, 4096, bench.peers_[0].get());
+  EXPECT_EQ(missing.prepare().code, Code::kInternal);
+  start.plan = {1, 2, 3};
+  AttemptRun nonsense(start, 10, bench.peers_[0]->call, &bench.pool_, 4096, bench.peers_[0].get());
+  EXPECT_FALSE(nonsense.prepare().ok());
+}
+
+}  // namespace
+}  // namespace jccl::peer

@@ -1,0 +1,109 @@
+#include "peer/call.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "base/limits.h"
+
+namespace jccl::peer {
+namespace {
+
+using base::Code;
+using codec::CodecId;
+using codec::Dtype;
+
+float g_memory[64];
+
+Leaf leaf(Dtype dtype = Dtype::kF32, std::uint64_t count = 8,
+          std::vector<std::uint64_t> shape = {}) {
+  return {dtype, count, g_memory, g_memory, "params/w", std::move(shape)};
+}
+
+Descriptor described(std::vector<Leaf> leaves, RoundOptions options = {},
+                     std::size_t chunk_bytes = 4096) {
+  CallRecord record;
+  record.leaves = std::move(leaves);
+  record.options = std::move(options);
+  return describe_call(record, chunk_bytes);
+}
+
+TEST(CallTest, the_descriptor_changes_with_all_that_peers_must_agree_on) {
+  const auto digest_of = [](std::vector<Leaf> leaves,
+                            const std::function<void(RoundOptions&)>& set = {},
+                            std::size_t chunk = 4096) {
+    RoundOptions o;
+    if (set) set(o);
+    return described(std::move(leaves), o, chunk).digest;
+  };
+  const base::Digest plain = digest_of({leaf()});
+  EXPECT_EQ(plain, digest_of({leaf()}));
+  EXPECT_NE(plain, digest_of({leaf(Dtype::kI32)}));
+  EXPECT_NE(plain, digest_of({leaf(Dtype::kF32, 9)}));
+  EXPECT_NE(plain, digest_of({leaf(Dtype::kF32, 8, {2, 4})}));
+  EXPECT_NE(digest_of({leaf(Dtype::kF32, 8, {4, 2})}), digest_of({leaf(Dtype::kF32, 8, {2, 4})}));
+  EXPECT_NE(plain, digest_of({leaf(), leaf()}));
+  EXPECT_NE(plain, digest_of({leaf()}, [](auto& o) { o.op = collective::Op::kSum; }));
+  EXPECT_NE(plain, digest_of({leaf()}, [](auto& o) { o.codec = CodecId::kInt8; }));
+  EXPECT_NE(plain, digest_of({leaf()}, [](auto& o) { o.plan = "ring"; }));
+  EXPECT_NE(plain, digest_of({leaf()}, [](auto& o) { o.slots = 3; }));
+  EXPECT_NE(plain, digest_of({leaf()}, [](auto& o) { o.collective = Collective::kBroadcast; }));
+  EXPECT_NE(plain, digest_of({leaf()}, {}, 8192));
+  // What is each peer's own matter.
+  EXPECT_EQ(plain, digest_of({leaf()}, [](auto& o) { o.weight = 3; }));
+  EXPECT_EQ(plain, digest_of({leaf()}, [](auto& o) { o.root = true; }));
+  EXPECT_EQ(plain, digest_of({leaf()}, [](auto& o) { o.deadline = 5; }));
+  Leaf other = leaf();
+  other.path = "model/w";
+  EXPECT_EQ(plain, digest_of({other}));
+}
+
+TEST(CallTest, the_summary_lists_the_first_leaves_and_stays_short) {
+  const Descriptor d = described({leaf(Dtype::kF32, 8, {2, 4}), leaf(Dtype::kU8)});
+  EXPECT_EQ(d.summary,
+            "all_reduce mean, codec none, plan auto, chunk 4096, 2 leaves: params/w f32[2,4], "
+            "params/w u8[8]");
+  Leaf wordy = leaf();
+  wordy.path = std::string(3000, 'p');
+  EXPECT_LE(described({wordy, wordy}).summary.size(), base::kSummaryBytesMax);
+  const std::string many = describe_state(std::vector<Leaf>(20, leaf())).summary;
+  EXPECT_NE(many.find("20 leaves"), std::string::npos);
+  EXPECT_NE(many.find("…"), std::string::npos);
+}
+
+TEST(CallTest, an_unnamed_leaf_is_named_by_its_position) {
+  Leaf unnamed = leaf(Dtype::kI64, 3);
+  unnamed.path.clear();
+  EXPECT_EQ(leaf_text(unnamed, 7), "leaf 7 i64[3]");
+}
+
+TEST(CallTest, limits_hold_for_the_whole_round_and_for_all_slots) {
+  RoundOptions o;
+  const Leaf half = leaf(Dtype::kF32, base::kRoundBytesMax / 8);
+  EXPECT_TRUE(check_call({half}, o).ok());
+  EXPECT_TRUE(check_call({half, half}, o).ok());
+  EXPECT_EQ(check_call({half, half, leaf()}, o).code, Code::kLimit);
+  o.collective = Collective::kAllGather;
+  o.slots = 2;
+  EXPECT_TRUE(check_call({half}, o).ok());
+  o.slots = 3;
+  EXPECT_EQ(check_call({half}, o).code, Code::kLimit);
+  EXPECT_EQ(output_bytes(o, leaf()), 3u * 32);
+}
+
+TEST(CallTest, a_failed_call_leaves_its_input_in_the_output_but_not_for_all_gather) {
+  std::vector<float> in = {1, 2}, out = {7, 7};
+  const Leaf two{Dtype::kF32, 2, in.data(), out.data(), "", {}};
+  RoundOptions o;
+  o.collective = Collective::kAllGather;
+  keep_input(o, two);
+  EXPECT_EQ(out[0], 7);
+  keep_input({}, two);
+  EXPECT_EQ(out, in);
+  Leaf nowhere = two;
+  nowhere.out = nullptr;
+  keep_input({}, nowhere);
+}
+
+}  // namespace
+}  // namespace jccl::peer
