@@ -223,6 +223,55 @@ TEST(JoinTest, a_named_source_gives_the_first_state) {
   });
 }
 
+TEST(JoinTest, a_blocked_synchronisation_can_be_ended_and_begun_again) {
+  Cluster cluster(0, of_sites(2));
+  Communicator* comm = cluster.add();
+  std::vector<float> state(1000, 1), same(1000, 2);
+  SyncOptions o;
+  o.tag = "model";
+  o.deadline = 300 * kMillisecond;
+  SyncResult late = comm->sync_state({leaf_of(state, state)}, o);
+  EXPECT_TRUE(late.status.code == Code::kTooFew || late.status.code == Code::kDeadline)
+      << late.status.text;
+  o.deadline = 60 * kSecond;
+  std::thread blocked([&] {
+    const SyncResult s = comm->sync_state({leaf_of(state, state)}, o);
+    EXPECT_EQ(s.status.code, Code::kAborted) << s.status.text;
+  });
+  EXPECT_TRUE(eventually([&] { return contains(comm->waiting_for(), "model"); }));
+  EXPECT_EQ(comm->sync_state({leaf_of(same, same)}, o).status.code, Code::kBusyTag);
+  comm->abort();
+  blocked.join();
+  cluster.add();
+  cluster.on_all([&](std::size_t p, Communicator& peer) {
+    std::vector<float> mine(1000, static_cast<float>(p));
+    const SyncResult s = peer.sync_state({leaf_of(mine, mine)}, o);
+    EXPECT_TRUE(s.status.ok()) << s.status.text;
+  });
+  EXPECT_EQ(cluster[0].digest("model"), cluster[1].digest("model"));
+}
+
+TEST(JoinTest, a_state_without_elements_and_one_of_many_leaves_are_synchronised) {
+  Cluster cluster(2);
+  cluster.on_all([](std::size_t p, Communicator& comm) {
+    std::vector<float> nothing;
+    SyncOptions o;
+    o.tag = "empty";
+    EXPECT_TRUE(comm.sync_state({leaf_of(nothing, nothing)}, o).status.ok());
+    std::vector<std::vector<double>> many;
+    std::vector<Leaf> leaves;
+    for (std::size_t i = 0; i < 500; ++i) many.emplace_back(i % 5, static_cast<double>(p));
+    for (auto& v : many) leaves.push_back(leaf_of(v, v, cat("leaf/", v.size())));
+    o.tag = "many";
+    const SyncResult s = comm.sync_state(leaves, o);
+    EXPECT_TRUE(s.status.ok()) << s.status.text;
+    for (auto& v : many) {
+      for (double value : v) EXPECT_EQ(value, many[1][0]);
+    }
+  });
+  EXPECT_EQ(cluster[0].digest("many"), cluster[1].digest("many"));
+}
+
 TEST(JoinTest, a_state_of_another_form_is_refused_in_words) {
   Cluster cluster(2);
   std::vector<Code> codes(2);

@@ -56,14 +56,22 @@ void Control::cancel_all() {
   loop_.post([this] {
     std::set<wire::Tag> open;
     for (const auto& [tag, call] : calls_) open.insert(tag);
-    for (const auto& [tag, sync] : syncs_) open.insert(tag);
+    for (const auto& [tag, record] : syncs_) open.insert(tag);
     for (const wire::Tag& tag : open) on(protocol::CancelCall{tag});
   });
 }
 
 void Control::sync(const protocol::SyncCall& call, SyncRef record) {
   loop_.post([this, call, record] {
-    syncs_[call.tag] = record;
+    if (!syncs_.try_emplace(call.tag, record).second) {
+      {
+        std::lock_guard lock(mutex_);
+        record->status = {Code::kBusyTag, cat("'", call.tag, "' is being synchronised already")};
+        record->done = true;
+      }
+      changed_.notify_all();
+      return;
+    }
     if (!view_.broken.ok()) {
       break_off(Status(view_.broken));
       return;
@@ -73,9 +81,7 @@ void Control::sync(const protocol::SyncCall& call, SyncRef record) {
 }
 
 void Control::published(const wire::Held& held) {
-  loop_.post([this, held] {
-    on(protocol::PublishState{held});
-  });
+  loop_.post([this, held] { on(protocol::PublishState{held}); });
 }
 
 void Control::depart() {
@@ -204,7 +210,8 @@ void Control::update_view() {
   changed_.notify_all();
   if (!fresh) return;
   const bool dialled = !config_.machine.addresses.empty();
-  data_loop_.post([this, run, incarnation, dialled] { plane_.set_self(run, incarnation, dialled); });
+  data_loop_.post(
+      [this, run, incarnation, dialled] { plane_.set_self(run, incarnation, dialled); });
 }
 
 void Control::complete(const protocol::CompleteCall& done) {
