@@ -3,15 +3,17 @@
     python -m tests.stress --kills 300          # in CI
     python -m tests.stress --kills 1000         # make long-kills
 
-Peers are `jccl-stress-peer` programs: each checks its own results against the encode-add-encode
-formula over the reported contributors and weights, and that a failed call left its buffers as they
-were. This program kills, pauses and restarts peers and the master, and afterwards compares peers
-with each other and with the journal: same round, same bytes, same contributors, also for the dead.
-Counts are asserted, times are reported.
+Peers are `jccl-stress-peer` programs: each checks its own results against the
+encode-add-encode formula over the reported contributors and weights, and that a failed
+call left its buffers as they were. This program kills, pauses and restarts peers and
+the master, and afterwards compares peers with each other and with the journal: same
+round, same bytes, same contributors, also for the dead. Counts are asserted, times are
+reported.
 """
 
 import argparse
 import json
+import os
 import random
 import signal
 import sqlite3
@@ -55,12 +57,17 @@ class Run:
             "--start-peers", str(self.args.peers),
             "--print-address-file", str(address),
         ]  # fmt: skip
-        errors = open(self.folder / "master.err", "a")
-        self.master = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
+        errors = (self.folder / "master.err").open("a")
+        self.master = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=errors
+        )
         limit = time.monotonic() + 20
         while not (address.exists() and address.read_text().strip()):
             if self.master.poll() is not None or time.monotonic() > limit:
-                raise SystemExit("the master did not start: " + (self.folder / "master.err").read_text())
+                raise SystemExit(
+                    "the master did not start: "
+                    + (self.folder / "master.err").read_text()
+                )
             time.sleep(0.005)
         self.port = int(address.read_text().strip().rsplit(":", 1)[1])
 
@@ -70,12 +77,17 @@ class Run:
         log = self.folder / f"peer-{number}.jsonl"
         log.touch()
         command = [
-            program("jccl-stress-peer"), "--master", f"127.0.0.1:{self.port}", "--log", str(log),
-            "--elements", str(self.args.elements), "--seed", str(self.args.seed * 10007 + number),
+            program("jccl-stress-peer"),
+            "--master", f"127.0.0.1:{self.port}",
+            "--log", str(log),
+            "--elements", str(self.args.elements),
+            "--seed", str(self.args.seed * 10007 + number),
             "--deadline", str(self.args.deadline),
         ]  # fmt: skip
-        errors = open(self.folder / f"peer-{number}.err", "w")
-        self.peers[number] = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
+        errors = (self.folder / f"peer-{number}.err").open("w")
+        self.peers[number] = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=errors
+        )
 
     def fill(self):
         while len(self.peers) < self.args.peers:
@@ -143,18 +155,25 @@ class Run:
             self.fill()
             now = self.commits()
             floor = {tag: max([b[tag] for b in base.values()] or [0]) for tag in TAGS}
-            if now and all(p[t] >= floor[t] + rounds for p in now.values() for t in TAGS):
+            if now and all(
+                p[t] >= floor[t] + rounds for p in now.values() for t in TAGS
+            ):
                 return time.monotonic() - begun
             time.sleep(0.02)
         raise SystemExit(
-            f"no progress within {limit_s} s: {now}\n" + self.status() + f"\nlogs: {self.folder}"
+            f"no progress within {limit_s} s: {now}\n"
+            + self.status()
+            + f"\nlogs: {self.folder}"
         )
 
     def status(self):
         text = subprocess.run(
-            [sys.executable, "-m", "jccl.cli", "status", "--master", f"127.0.0.1:{self.port}"],
-            capture_output=True, text=True, cwd=ROOT,
-        )  # fmt: skip
+            [sys.executable, "-m", "jccl.cli", "status", "--json"],
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+            env={**os.environ, "JCCL_MASTER": f"127.0.0.1:{self.port}"},
+        )
         return text.stdout + text.stderr
 
     def step(self):
@@ -181,7 +200,10 @@ class Run:
         self.await_progress(2, 60)
         begun = time.monotonic()
         next_check = self.args.check_every
-        while self.kills() < self.args.kills and time.monotonic() - begun < self.args.minutes * 60:
+        while (
+            self.kills() < self.args.kills
+            and time.monotonic() - begun < self.args.minutes * 60
+        ):
             self.step()
             if self.kills() >= next_check:
                 next_check += self.args.check_every
@@ -215,19 +237,21 @@ def entries(folder):
 
 
 def journaled_commits(path):
-    """tag -> numbers of the committed rounds, in journal order (cpp/wire/PROTOCOL.md)."""
+    """tag -> numbers of the committed rounds, in journal order (PROTOCOL.md)."""
     committed = defaultdict(list)
     database = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
     for (payload,) in database.execute("SELECT payload FROM journal ORDER BY sequence"):
         if payload[0] == COMMIT_RECORD:
             length = int.from_bytes(payload[17:19], "little")
             tag = payload[19 : 19 + length].decode()
-            committed[tag].append(int.from_bytes(payload[19 + length : 27 + length], "little"))
+            committed[tag].append(
+                int.from_bytes(payload[19 + length : 27 + length], "little")
+            )
     return committed
 
 
 def judge(folder):
-    """Every log line against the others and the master's history; returns (counts, problems)."""
+    """Every log line against the others and the journal; (counts, problems)."""
     counts, problems = Counter(), []
     rounds = defaultdict(dict)
     for peer, entry in entries(folder):
@@ -240,11 +264,15 @@ def judge(folder):
             key = (entry["tag"], entry["n"])
             value = (entry["digest"], tuple(entry["ids"]), tuple(entry["weights"]))
             if rounds[key].setdefault("value", value) != value:
-                problems.append(f"{peer}: round {key} differs: {value} != {rounds[key]['value']}")
+                problems.append(
+                    f"{peer}: round {key} differs: {value} != {rounds[key]['value']}"
+                )
     committed = journaled_commits(Path(folder) / "journal.db")
     for key in rounds:
         if key[1] not in committed[key[0]]:
-            problems.append(f"round {key} was returned but the journal has no commit of it")
+            problems.append(
+                f"round {key} was returned but the journal has no commit of it"
+            )
     for tag, numbers in committed.items():
         if numbers != list(range(1, max(numbers) + 1)):
             problems.append(f"{tag}: revisions have a gap or repeat")
@@ -258,12 +286,18 @@ def main():
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--peers", type=int, default=4)
     parser.add_argument("--elements", type=int, default=65536)
-    parser.add_argument("--rate", type=float, default=4.0, help="faults per second, about")
+    parser.add_argument(
+        "--rate", type=float, default=4.0, help="faults per second, about"
+    )
     parser.add_argument("--deadline", type=float, default=60)
-    parser.add_argument("--patience", type=float, default=60, help="seconds to the next commits")
+    parser.add_argument(
+        "--patience", type=float, default=60, help="seconds to the next commits"
+    )
     parser.add_argument("--check-every", type=int, default=50)
     parser.add_argument("--no-pause", dest="pause", action="store_false")
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 30))
+    parser.add_argument(
+        "--seed", type=int, default=random.SystemRandom().randrange(1 << 30)
+    )
     parser.add_argument("--keep", help="folder for the logs, kept")
     args = parser.parse_args()
     folder = args.keep or tempfile.mkdtemp(prefix="jccl-stress-")
@@ -280,7 +314,8 @@ def main():
     print(f"gap to the next commits: max {max(run.gaps):.2f} s of {len(run.gaps)}")
     for problem in problems[:20]:
         print("WRONG:", problem)
-    print(f"{run.kills()} kills, {counts['call Ok']} results compared, {len(problems)} wrong")
+    compared = counts["call Ok"]
+    print(f"{run.kills()} kills, {compared} results compared, {len(problems)} wrong")
     if problems or run.kills() < args.kills or counts["call Ok"] < args.kills:
         raise SystemExit(1)
 

@@ -5,10 +5,11 @@
 #include <cstdio>
 #include <cstdlib>
 
-#define JCCL_CHECK(condition)                                                                   \
-  do {                                                                                          \
-    if (!(condition)) [[unlikely]] {                                                            \
-      std::fprintf(stderr, "jccl: invariant broken: %s (%s:%d)\n", #condition, __FILE__, __LINE__); \
-      std::abort();                                                                             \
-    }                                                                                           \
+#define JCCL_CHECK(condition)                                                            \
+  do {                                                                                   \
+    if (!(condition)) [[unlikely]] {                                                     \
+      std::fprintf(stderr, "jccl: invariant broken: %s (%s:%d)\n", #condition, __FILE__, \
+                   __LINE__);                                                            \
+      std::abort();                                                                      \
+    }                                                                                    \
   } while (false)

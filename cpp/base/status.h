@@ -24,8 +24,8 @@ inline Status ok_status() { return {}; }
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : held_(std::move(value)) {}          // NOLINT: implicit by design
-  Result(Status status) : held_(std::move(status)) {    // NOLINT
+  Result(T value) : held_(std::move(value)) {}        // NOLINT: implicit by design
+  Result(Status status) : held_(std::move(status)) {  // NOLINT
     JCCL_CHECK(!std::get<Status>(held_).ok());
   }
   bool ok() const { return std::holds_alternative<T>(held_); }
