@@ -26,7 +26,8 @@ void SimPeer::act(std::size_t index, std::uint64_t turn) {
   if (turn != tag.turn || tag.call != 0 || tag.syncing || leaving) return;
   if (tag.needs_sync) return sync(tag, index);
   for (const UserTag& other : tags) {  // as a script does: first all state, then rounds
-    if (other.is_state && !other.was_synced) return act_later(tag, world.mix.think + kMillisecond);
+    if (other.is_state && !other.was_synced)
+      return act_later(tag, world.mix.think + 50 * kMillisecond);
   }
   call(tag, index);
 }
