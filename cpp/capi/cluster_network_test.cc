@@ -379,5 +379,32 @@ TEST(StripesTest, a_round_outlives_the_loss_of_all_stripes) {
   cutter.join();
 }
 
+TEST(StripesTest, a_joiner_fetches_on_over_new_stripes_when_all_break) {
+  ProxiedPair pair;
+  constexpr std::size_t kCount = 8'000'000;
+  std::vector<float> state(kCount);
+  for (std::size_t i = 0; i < kCount; ++i) state[i] = static_cast<float>(i % 1000);
+  const std::uint64_t before = pair.proxy.bytes();
+  std::thread cutter([&] {
+    EXPECT_TRUE(eventually([&] { return pair.proxy.bytes() > before + 6'000'000; }));
+    pair.proxy.cut(4);
+    EXPECT_TRUE(eventually([&] { return pair.proxy.done_cutting(); }));
+  });
+  pair.cluster.on_all([&](std::size_t p, Communicator& comm) {
+    const auto asked = [&] {
+      return pair.cluster.master().status_json().find("model") != std::string::npos;
+    };
+    EXPECT_TRUE(p == 0 || eventually(asked)) << "the source asks first";
+    std::vector<float> mine = p == 0 ? state : std::vector<float>(kCount, 0.0F);
+    SyncOptions o;
+    o.tag = "model";
+    o.source = p == 0;
+    const SyncResult s = comm.sync_state({leaf_of(mine, mine)}, o);
+    EXPECT_TRUE(s.status.ok()) << s.status.text;
+    EXPECT_TRUE(mine == state);
+  });
+  cutter.join();
+}
+
 }  // namespace
 }  // namespace jccl::capi::test

@@ -188,8 +188,7 @@ void LinkTable::accepted(net::Accepted accepted) {
   options.hello_by = accepted.adopt_by;
   options.pending = std::move(accepted.pending);
   auto pending = std::make_unique<Pending>();
-  pending->stream =
-      std::make_unique<net::FramedStream>(loop_, std::move(accepted.stream), options);
+  pending->stream = std::make_unique<net::FramedStream>(loop_, std::move(accepted.stream), options);
   net::FramedStream* stream = pending->stream.get();
   pending_[id] = std::move(pending);
   stream->start([this, id](base::ByteView frame) { hello(id, frame); },
@@ -205,8 +204,8 @@ void LinkTable::hello(std::uint64_t id, base::ByteView frame) {
   const auto hello = wire::decode_link_hello(frame);
   if (!hello.ok()) return;
   const wire::LinkHello& h = hello.value();
-  const bool ours = h.version == wire::kVersion && h.run == run_ && h.to == self_ &&
-                    ticket_ != 0 && h.ticket == ticket_ && h.from != self_;
+  const bool ours = h.version == wire::kVersion && h.run == run_ && h.to == self_ && ticket_ != 0 &&
+                    h.ticket == ticket_ && h.from != self_;
   if (!ours) return;
   pending->stream->authenticated();
   std::unique_ptr<net::ByteStream> stream = pending->stream->take();
@@ -234,6 +233,7 @@ void LinkTable::stripe_lost(Incarnation peer, const net::StripeLoss& loss) {
   for (auto key = loss.keys.rbegin(); key != loss.keys.rend(); ++key) e.queue.push_front(*key);
   e.in_link = static_cast<std::size_t>(e.link->stats().frames_queued);
   e.last_error = loss.status;
+  owner_->stripe_lost(peer);
   e.dial_at = loop_.now() + (e.link->stripe_count() == 0 ? 0 : e.backoff);
   dial_if_needed(e);
   pump(e);

@@ -31,6 +31,8 @@ class LinkOwner {
   virtual void lost(base::Incarnation from, base::ByteView header) = 0;
   // Makes the frame named by `key`; nullopt: no longer wanted.
   virtual std::optional<net::OutFrame> produce(base::Incarnation to, std::uint64_t key) = 0;
+  // Its frames are sent again where a key still names them; what the other side sent may be lost.
+  virtual void stripe_lost(base::Incarnation peer) = 0;
   // No stripe is left and repair did not succeed. Queued keys stay queued.
   virtual void link_failed(base::Incarnation peer, const base::Status& why) = 0;
   virtual bool wanted(base::Incarnation peer) const = 0;  // an attempt or fetch uses the link

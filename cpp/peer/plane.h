@@ -68,6 +68,7 @@ class Plane : private LinkOwner, private AttemptHost, private SnapshotLinks {
   base::Status arrived(base::Incarnation from, base::ByteView header) override;
   void lost(base::Incarnation from, base::ByteView header) override;
   std::optional<net::OutFrame> produce(base::Incarnation to, std::uint64_t key) override;
+  void stripe_lost(base::Incarnation peer) override { snapshots_.stripe_lost(peer); }
   void link_failed(base::Incarnation peer, const base::Status& why) override;
   bool wanted(base::Incarnation peer) const override;
   // AttemptHost

@@ -63,9 +63,8 @@ SnapshotRef SnapshotStore::make(const wire::Tag& tag, std::uint64_t revision,
 void SnapshotStore::put(SnapshotRef snapshot) {
   std::lock_guard lock(mutex_);
   auto& kept = by_tag_[snapshot->held.tag];
-  std::erase_if(kept, [&](const SnapshotRef& s) {
-    return s->held.revision >= snapshot->held.revision;
-  });
+  std::erase_if(kept,
+                [&](const SnapshotRef& s) { return s->held.revision >= snapshot->held.revision; });
   kept.push_back(std::move(snapshot));
   while (kept.size() > kRevisionsKept) kept.pop_front();
 }
@@ -112,8 +111,8 @@ struct SnapshotTraffic::Fetch {
 
 struct SnapshotTraffic::Outgoing {
   wire::FrameHeader header;
-  base::Bytes own;        // an ask
-  base::ByteView view;    // a part
+  base::Bytes own;      // an ask
+  base::ByteView view;  // a part
   SnapshotRef keep;
 };
 
@@ -145,8 +144,8 @@ void SnapshotTraffic::fetch(const protocol::FetchSnapshot& order, const snapshot
   fetch->layout = layout;
   fetch->id = next_fetch_++;
   fetch->manifest_bytes.resize(layout.manifest_bytes());
-  fetch->plan = std::make_unique<snapshot::FetchPlan>(snapshot::FetchOptions{}, 0,
-                                                      layout.manifest_parts());
+  fetch->plan =
+      std::make_unique<snapshot::FetchPlan>(snapshot::FetchOptions{}, 0, layout.manifest_parts());
   for (const wire::Member& holder : order.holders) {
     fetch->holders[holder.incarnation] = holder;
     fetch->plan->add_holder(holder.incarnation, now);
@@ -256,8 +255,8 @@ Status SnapshotTraffic::arrived(Incarnation from, const wire::FrameHeader& heade
     return {};
   }
   const bool good = verify(*fetch, header.chunk, buffer->span());
-  const auto use = fetch->plan->on_part(from, header.attempt.counter & 0xFFFFFFFF, header.chunk,
-                                        good, now_);
+  const auto use =
+      fetch->plan->on_part(from, header.attempt.counter & 0xFFFFFFFF, header.chunk, good, now_);
   if (use == snapshot::PartUse::kKeep) {
     const std::uint32_t first_data = fetch->layout.manifest_parts();
     const bool of_manifest = header.chunk < first_data;
@@ -341,6 +340,10 @@ void SnapshotTraffic::serve(Incarnation to, const wire::SnapshotAsk& ask) {
   }
 }
 
+void SnapshotTraffic::stripe_lost(Incarnation peer) {
+  if (uses(peer)) ask_anew_.insert(peer);
+}
+
 void SnapshotTraffic::link_failed(Incarnation peer) {
   std::vector<wire::Tag> tags;
   for (auto& [tag, fetch] : fetches_) {
@@ -355,6 +358,13 @@ void SnapshotTraffic::link_failed(Incarnation peer) {
 
 void SnapshotTraffic::tick(base::Time now) {
   now_ = now;
+  for (const Incarnation peer : std::exchange(ask_anew_, {})) {
+    for (auto& [tag, fetch] : fetches_) {
+      if (fetch->holders.count(peer) == 0) continue;
+      fetch->plan->on_holder_lost(peer, "a stripe broke");
+      fetch->plan->add_holder(peer, now);
+    }
+  }
   std::vector<wire::Tag> tags;
   for (auto& [tag, fetch] : fetches_) tags.push_back(tag);
   for (const wire::Tag& tag : tags) {

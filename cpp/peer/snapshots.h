@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "net/frames.h"
@@ -62,8 +63,7 @@ class SnapshotTraffic {
   ~SnapshotTraffic();
 
   // `layout` is that of the fetcher's own leaves. What was fetched is put into the store.
-  void fetch(const protocol::FetchSnapshot& order, const snapshot::Layout& layout,
-             base::Time now);
+  void fetch(const protocol::FetchSnapshot& order, const snapshot::Layout& layout, base::Time now);
   void stop(const wire::Tag& tag);
   bool uses(base::Incarnation peer) const;
 
@@ -71,6 +71,8 @@ class SnapshotTraffic {
   base::Status arrived(base::Incarnation from, const wire::FrameHeader& header);
   void lost(base::Incarnation from, const wire::FrameHeader& header);
   std::optional<net::OutFrame> produce(base::Incarnation to, std::uint32_t item);
+  // Parts and asks under way may be lost: the next tick() asks that holder anew.
+  void stripe_lost(base::Incarnation peer);
   void link_failed(base::Incarnation peer);
   void tick(base::Time now);
 
@@ -93,6 +95,7 @@ class SnapshotTraffic {
   std::map<wire::Tag, std::unique_ptr<Fetch>> fetches_;
   std::map<std::uint32_t, std::unique_ptr<Outgoing>> outgoing_;
   std::map<std::tuple<base::Incarnation, std::uint64_t, std::uint32_t>, BufferRef> arriving_;
+  std::set<base::Incarnation> ask_anew_;
   std::uint64_t next_fetch_ = 1;  // upper half of ask ids, so that old answers match nothing
   std::uint32_t next_item_ = 1;
   base::Time now_ = 0;
