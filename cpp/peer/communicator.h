@@ -25,7 +25,7 @@ struct ConnectOptions {
   bool insecure = false;  // allow plain connections off loopback
   std::string site;       // empty: a site of its own
   std::uint32_t shard = 0, shards = 1;
-  std::string bind;                    // listen address; empty: chosen by `master`; "none": dial out only
+  std::string bind;  // listen address; empty: chosen by `master`; "none": dial out only
   std::vector<std::string> advertise;  // addresses told to others; empty: from the bound socket
   std::uint32_t start_peers = 0;       // sites awaited before the first round
   std::uint32_t stripes = 0;           // connections per link; 0: automatic
@@ -42,7 +42,7 @@ struct Leaf {
   std::uint64_t count = 0;
   const void* in = nullptr;
   void* out = nullptr;
-  std::string path;  // for messages, e.g. "params/dense/kernel"; may be empty
+  std::string path;                  // for messages, e.g. "params/dense/kernel"; may be empty
   std::vector<std::uint64_t> shape;  // if known: peers must agree on it, not only on the count
 };
 
@@ -73,12 +73,12 @@ struct RoundOptions {
 struct RoundResult {
   base::Status status;
   std::uint64_t n = 0;
-  std::uint32_t world = 0;     // sites whose values are in the result
+  std::uint32_t world = 0;  // sites whose values are in the result
   std::uint64_t epoch = 0;
   std::uint32_t attempts = 0;
   std::vector<base::PeerId> contributors;
   std::vector<double> weights;
-  std::uint64_t sent_bytes = 0, received_bytes = 0;  // payload, all attempts
+  std::uint64_t sent_bytes = 0, received_bytes = 0;    // payload, all attempts
   std::uint64_t scatter_first = 0, scatter_count = 0;  // of leaf 0, reduce_scatter only
   base::Duration elapsed = 0;
 };
@@ -87,7 +87,7 @@ using Handle = std::uint64_t;  // 0: none
 
 struct SyncOptions {
   base::Tag tag = "default";
-  bool source = false;          // this peer's state is the run's first
+  bool source = false;  // this peer's state is the run's first
   base::Duration deadline = 0;
 };
 struct SyncResult {
@@ -138,8 +138,8 @@ class Communicator {
   // instead and answers kResynced. out == in or a copy of in otherwise.
   SyncResult publish(const std::vector<Leaf>& leaves, const SyncOptions& options);
 
-  void abort();   // ends every wait with kAborted (or kInDoubt); the communicator stays usable
-  void close();   // leaves the run gracefully; idempotent; later calls answer kClosed
+  void abort();  // ends every wait with kAborted (or kInDoubt); the communicator stays usable
+  void close();  // leaves the run gracefully; idempotent; later calls answer kClosed
   Attributes attributes() const;
   base::Digest digest(const base::Tag& tag) const;  // of the newest published revision
   std::uint64_t revision(const base::Tag& tag) const;

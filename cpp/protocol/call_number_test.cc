@@ -78,8 +78,7 @@ TEST(CallNumberTest, a_reject_of_a_call_that_has_ended_does_not_end_the_next_one
 TEST(CallNumberTest, a_ready_of_a_new_call_ends_the_attempt_that_ran_for_the_one_before) {
   MasterOptions options;
   options.run.fill(9);
-  MasterMachine master(
-      options, [](const PlanRequest&) { return base::Bytes{}; }, {}, kNow);
+  MasterMachine master(options, [](const PlanRequest&) { return base::Bytes{}; }, {}, kNow);
   (void)master.start(kNow);
   const auto say = [&](ConnId conn, wire::Message message) {
     return master.on(ConnMessage{conn, std::move(message)}, kNow);

@@ -23,8 +23,9 @@ struct MasterOptions {
   std::uint32_t start_peers = 1;  // sites awaited once, before the first round of the run
   std::uint32_t min_peers = 1;    // sites every commit needs
   base::Duration heartbeat = 500 * base::kMillisecond;
-  base::Duration silence = 3 * base::kSecond;        // hung or cut: evict
-  base::Duration reset_grace = 200 * base::kMillisecond;  // connection reset, listener still answers
+  base::Duration silence = 3 * base::kSecond;  // hung or cut: evict
+  base::Duration reset_grace =
+      200 * base::kMillisecond;                      // connection reset, listener still answers
   base::Duration restart_grace = 5 * base::kSecond;  // for journaled members to come back
   std::uint32_t sites_max = 1024;
   std::size_t history = 1024;  // commits per tag whose outcome is remembered; older: EXPIRED
@@ -33,8 +34,8 @@ struct MasterOptions {
 
 // Chooses a plan. Given by the driver (collective/ knows plans); pure.
 struct PlanRequest {
-  base::Bytes hint;                                        // Ready::hint of the contributors
-  std::vector<wire::PeerId> contributors, receivers;       // ascending, one shard group
+  base::Bytes hint;                                              // Ready::hint of the contributors
+  std::vector<wire::PeerId> contributors, receivers;             // ascending, one shard group
   std::vector<std::pair<wire::PeerId, wire::PeerId>> bad_links;  // failed in this round
 };
 using Planner = std::function<base::Result<base::Bytes>(const PlanRequest&)>;
@@ -91,7 +92,7 @@ struct PeerView {
 };
 struct TagView {
   wire::TagInfo info;
-  std::string phase;        // idle | forming | running | …
+  std::string phase;  // idle | forming | running | …
   wire::Attempt attempt;
   std::string waiting_for;  // never empty while the round stands still
   std::uint64_t commits = 0, aborts = 0;

@@ -46,8 +46,7 @@ const T* sent(const MasterEffects& effects) {
 
 bool refused(const MasterEffects& effects, ConnId conn, base::Code code) {
   const auto* refuse = sent<wire::Refuse>(effects);
-  return refuse != nullptr && refuse->code == code &&
-         effects.close == std::vector<ConnId>{conn};
+  return refuse != nullptr && refuse->code == code && effects.close == std::vector<ConnId>{conn};
 }
 
 TEST(MasterTest, a_starting_master_journals_the_run_and_a_new_epoch_first) {

@@ -73,8 +73,10 @@ void State::on_hello(ConnId conn, const wire::Hello& hello) {
   for (const wire::Incarnation incarnation : replaced) {
     const Life* other = life_of(incarnation);
     if (other == nullptr) continue;  // went with its site
-    if (other->id == 0) drop_observer(incarnation);
-    else evict(hello.site, cat(name(*other), " came back as a new incarnation"), "evict");
+    if (other->id == 0)
+      drop_observer(incarnation);
+    else
+      evict(hello.site, cat(name(*other), " came back as a new incarnation"), "evict");
   }
   attach(conn, hello);
 }

@@ -35,16 +35,16 @@ struct Life {  // of an incarnation that is a member, or a connected observer
   wire::PeerId id = 0;  // 0: observer
   ConnId conn = 0;      // 0: not connected
   bool resumed = false;
-  bool seen = false;    // connected at least once since this master started
+  bool seen = false;        // connected at least once since this master started
   std::uint64_t order = 0;  // of connecting
   base::Time heard = 0;     // last frame
   base::Time gone = 0;      // when the connection was lost
   std::uint64_t progress = 0;
   std::map<wire::Tag, AskedSync> syncs;
   std::map<wire::Tag, wire::Held> held;
-  std::map<wire::Tag, wire::Held> fetched;  // what kFetch named last
+  std::map<wire::Tag, wire::Held> fetched;    // what kFetch named last
   std::map<wire::Tag, std::uint64_t> behind;  // asked while this newer revision was the newest
-  std::uint32_t missed = 0;  // offers that were outdated before it could enter
+  std::uint32_t missed = 0;                   // offers that were outdated before it could enter
   bool connected() const { return conn != 0; }
 };
 
@@ -206,7 +206,7 @@ struct MasterMachine::State {
   bool begun_ = false;  // start_peers was reached once
   std::uint64_t counter_ = 0, order_ = 0;
   std::map<ConnId, wire::Incarnation> conns_;  // 0: hello refused or not heard yet
-  std::set<ConnId> doomed_;  // closed by an effect, not yet reported closed
+  std::set<ConnId> doomed_;                    // closed by an effect, not yet reported closed
   std::map<wire::Incarnation, Life> lives_;
   std::map<wire::Tag, Round> rounds_;
   // Joiners that could not keep up. While one of them is here no START of any state tag is sent:

@@ -79,8 +79,10 @@ std::string State::cross_wait() const {
 // costs nothing.
 void State::tell_waiting() {
   const std::string crossed = cross_wait();
-  if (crossed.empty()) crossed_since_ = base::kNever;
-  else if (crossed_since_ == base::kNever) crossed_since_ = now_;
+  if (crossed.empty())
+    crossed_since_ = base::kNever;
+  else if (crossed_since_ == base::kNever)
+    crossed_since_ = now_;
   const bool cross = !crossed.empty() && now_ - crossed_since_ >= 2 * options_.heartbeat;
   for (auto& [tag, round] : rounds_) {
     if (round.running.has_value()) {

@@ -84,8 +84,10 @@ void State::on_welcome(const wire::Welcome& welcome) {
   for (const auto& [tag, held] : held_) resume.held.push_back(held);
   send(std::move(resume));
   for (const auto& [tag, open] : calls_) {
-    if (open.phase == CallPhase::kWaiting) send_ready(open);
-    else if (open.phase == CallPhase::kReported) report(open);
+    if (open.phase == CallPhase::kWaiting)
+      send_ready(open);
+    else if (open.phase == CallPhase::kReported)
+      report(open);
   }
   for (const auto& [tag, doubt] : doubts_) {
     if (doubt.report.has_value()) send(*doubt.report);

@@ -16,9 +16,17 @@ using base::Duration;
 using base::Time;
 
 PeerMachine::State::State(PeerOptions options, wire::Incarnation incarnation, Time now)
-    : options_(std::move(options)), incarnation_(incarnation), run_(options_.run), now_(now),
-      last_(now), heartbeat_(500 * base::kMillisecond), silence_(3 * base::kSecond), heard_(now),
-      lost_at_(now), dial_at_(now), pause_(options_.reconnect_pause) {
+    : options_(std::move(options)),
+      incarnation_(incarnation),
+      run_(options_.run),
+      now_(now),
+      last_(now),
+      heartbeat_(500 * base::kMillisecond),
+      silence_(3 * base::kSecond),
+      heard_(now),
+      lost_at_(now),
+      dial_at_(now),
+      pause_(options_.reconnect_pause) {
   JCCL_CHECK(incarnation != 0);
 }
 
@@ -181,10 +189,14 @@ std::string PeerMachine::waiting_for(const wire::Tag& tag, Time now) const {
   const OpenCall& open = call->second;
   if (!open.waiting.empty()) return open.waiting;
   switch (open.phase) {
-    case CallPhase::kWaiting: return "READY of the other peers";
-    case CallPhase::kMoving: return "data";
-    case CallPhase::kReported: return "the other peers' results";
-    case CallPhase::kClosing: return "the rest of a committed result";
+    case CallPhase::kWaiting:
+      return "READY of the other peers";
+    case CallPhase::kMoving:
+      return "data";
+    case CallPhase::kReported:
+      return "the other peers' results";
+    case CallPhase::kClosing:
+      return "the rest of a committed result";
   }
   return {};
 }

@@ -1,6 +1,7 @@
 // One peer's side of the protocol: its control connection, its calls, the attempts they run in, and
-// what is in doubt. Pure: the driver owns sockets, clock, the data plane and the user's buffers, and
-// carries out Effects in the order listed. Runs on whichever thread drives it, one event at a time.
+// what is in doubt. Pure: the driver owns sockets, clock, the data plane and the user's buffers,
+// and carries out Effects in the order listed. Runs on whichever thread drives it, one event at a
+// time.
 //
 // A call lives: call → (Ready) → waiting → START → `run` → attempt done → (Done) → COMMIT →
 // `commit` + `complete`. An abort → `discard`, and either a new START or `complete` with a code.
@@ -25,15 +26,15 @@ struct PeerOptions {
   std::uint32_t shard = 0, shards = 1;
   std::vector<std::string> addresses;
   std::uint32_t start_peers = 0;
-  base::Duration master_grace = 60 * base::kSecond;  // how long to wait for a lost master
+  base::Duration master_grace = 60 * base::kSecond;          // how long to wait for a lost master
   base::Duration reconnect_pause = 50 * base::kMillisecond;  // doubles up to 1 s
 };
 
 // ---- events ------------------------------------------------------------------------------------
 
-struct Connected {};     // the control connection is up (and authenticated, with TLS)
-struct Disconnected {    // or could not be established
-  base::Status cause;    // kAuth ends the communicator; everything else is tried again
+struct Connected {};   // the control connection is up (and authenticated, with TLS)
+struct Disconnected {  // or could not be established
+  base::Status cause;  // kAuth ends the communicator; everything else is tried again
 };
 struct FromMaster {
   wire::Message message;
@@ -89,8 +90,8 @@ struct Progress {  // payload bytes moved so far, for heartbeats
 };
 struct PeerTick {};
 using PeerEvent = std::variant<Connected, Disconnected, FromMaster, Call, CancelCall, AttemptDone,
-                               AttemptFailed, SyncCall, FetchDone, FetchFailed, PublishState, Depart,
-                               NewLife, Progress, PeerTick>;
+                               AttemptFailed, SyncCall, FetchDone, FetchFailed, PublishState,
+                               Depart, NewLife, Progress, PeerTick>;
 
 // ---- effects -----------------------------------------------------------------------------------
 
@@ -101,8 +102,8 @@ struct RunAttempt {  // move the data; end with AttemptDone or AttemptFailed
 struct CompleteCall {
   wire::Tag tag;
   std::uint64_t n = 0;
-  base::Status status;        // kOk: committed, and `commit` named its attempt just before
-  std::uint32_t world = 0;    // sites that contributed
+  base::Status status;      // kOk: committed, and `commit` named its attempt just before
+  std::uint32_t world = 0;  // sites that contributed
   std::uint64_t epoch = 0;
   std::uint32_t attempts = 0;
   std::vector<wire::Contributor> contributors;
@@ -119,7 +120,7 @@ struct CompleteSync {
 struct PeerEffects {
   std::vector<wire::Attempt> discard;  // aborted or superseded: drop data, keep the user's input
   std::vector<RunAttempt> run;
-  std::vector<wire::Attempt> commit;   // outputs become visible; keep serving results to receivers
+  std::vector<wire::Attempt> commit;  // outputs become visible; keep serving results to receivers
   std::vector<CompleteCall> complete;
   std::vector<FetchSnapshot> fetch;
   std::vector<CompleteSync> synced;
@@ -143,10 +144,10 @@ class PeerMachine {
   PeerEffects on(const PeerEvent& event, base::Time now);
 
   wire::Incarnation incarnation() const;
-  wire::PeerId id() const;       // 0 while an observer
+  wire::PeerId id() const;  // 0 while an observer
   bool member() const;
   std::uint64_t epoch() const;
-  wire::RunId run() const;       // known after the first Welcome
+  wire::RunId run() const;  // known after the first Welcome
   // A tag whose outcome is unknown, or whose state is behind: calls answer kResync / kInDoubt.
   bool needs_resync(const wire::Tag& tag) const;
   std::uint64_t committed(const wire::Tag& tag) const;

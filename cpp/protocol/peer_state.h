@@ -26,7 +26,7 @@ struct OpenCall {
   std::uint64_t n = 0;
   CallPhase phase = CallPhase::kWaiting;
   double weight = 1.0;
-  bool guarded = false;  // a guard hit: weight 0, and the call ends with kGuard
+  bool guarded = false;    // a guard hit: weight 0, and the call ends with kGuard
   std::string guard_text;  // which leaf it was
   bool receiver = false;
   bool orphan = false;  // started in an earlier life, which was evicted

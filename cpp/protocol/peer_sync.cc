@@ -20,8 +20,10 @@ constexpr base::Duration kFetchPause = 100 * base::kMillisecond;
 
 void State::on_sync_call(const SyncCall& call) {
   base::Status no;
-  if (broken_.has_value()) no = *broken_;
-  else if (departing_ || link_ == Link::kEnded) no = {Code::kClosed, "the communicator was closed"};
+  if (broken_.has_value())
+    no = *broken_;
+  else if (departing_ || link_ == Link::kEnded)
+    no = {Code::kClosed, "the communicator was closed"};
   else if (syncs_.count(call.tag) > 0 || calls_.count(call.tag) > 0) {
     no = {Code::kBusyTag, cat("a call on ", call.tag, " is open")};
   } else if (master_lost()) {

@@ -52,7 +52,8 @@ class RandomRun {
     run("wait 60");
     for (int turn = 0; turn < 30 && !converged(); ++turn) {
       const wire::Tag tag = turn % 2 == 0 || !with_state_ ? "grads" : "model";
-      for (const auto& name : names_) run(cat("call ", name, " ", tag, state_of(tag), " deadline=20"));
+      for (const auto& name : names_)
+        run(cat("call ", name, " ", tag, state_of(tag), " deadline=20"));
       for (int round = 0; round < 4; ++round) {
         for (const auto& name : names_) run(cat("fetched ", name, " model"));
         run("wait 0.3");
@@ -133,9 +134,12 @@ class RandomRun {
       std::istringstream in(line);
       std::string who, what, third;
       in >> who >> what >> third;
-      if (who == "commit") heard_commit(line);
-      else if (what == "keeps") kept_[who] = third;
-      else if (who.back() == ':') heard_peer(who.substr(0, who.size() - 1), what, third, in);
+      if (who == "commit")
+        heard_commit(line);
+      else if (what == "keeps")
+        kept_[who] = third;
+      else if (who.back() == ':')
+        heard_peer(who.substr(0, who.size() - 1), what, third, in);
     }
   }
 
@@ -162,8 +166,10 @@ class RandomRun {
       const std::string attempt = kept_[name + ":"];
       const auto commit = commits_.find(cat(tag, " ", n));
       // The master may have died between the durable record and its history line.
-      if (commit == commits_.end()) commits_[cat(tag, " ", n)] = attempt;
-      else EXPECT_EQ(commit->second, attempt) << name << " " << tag << " " << n;
+      if (commit == commits_.end())
+        commits_[cat(tag, " ", n)] = attempt;
+      else
+        EXPECT_EQ(commit->second, attempt) << name << " " << tag << " " << n;
       good_[name].insert(tag);
       if (tag == "model") follow_ups_.push_back(cat("publish ", name, " model revision=", n));
     } else if (tag == "model" && (code == "Resync" || code == "Evicted" || code == "InDoubt")) {
@@ -192,8 +198,8 @@ TEST(RandomTest, faults_break_no_promise_and_the_run_goes_on_after_them) {
   const char* first = std::getenv("JCCL_SEED");
   const char* count = std::getenv("JCCL_SEEDS");
   const std::uint64_t from = first == nullptr ? 1 : std::strtoull(first, nullptr, 10);
-  const std::uint64_t seeds = count != nullptr ? std::strtoull(count, nullptr, 10)
-                              : first != nullptr   ? 1
+  const std::uint64_t seeds = count != nullptr   ? std::strtoull(count, nullptr, 10)
+                              : first != nullptr ? 1
                                                  : 200;
   for (std::uint64_t seed = from; seed < from + seeds; ++seed) {
     RandomRun run(seed);

@@ -42,9 +42,12 @@ ScenarioWorld::Parsed ScenarioWorld::parse(const std::string& command) const {
   for (std::string word; in >> word;) {
     const auto equals = word.find('=');
     const bool peer = peers_.count(word) > 0 && parsed.rest.empty();
-    if (equals != std::string::npos) parsed.options[word.substr(0, equals)] = word.substr(equals + 1);
-    else if (peer || parsed.verb == "peers") parsed.names.push_back(word);
-    else parsed.rest.push_back(word);
+    if (equals != std::string::npos)
+      parsed.options[word.substr(0, equals)] = word.substr(equals + 1);
+    else if (peer || parsed.verb == "peers")
+      parsed.names.push_back(word);
+    else
+      parsed.rest.push_back(word);
   }
   return parsed;
 }
@@ -104,9 +107,9 @@ void ScenarioWorld::start_peers_default(const Parsed& p) {
 void ScenarioWorld::start_master() {
   const auto planner = [this](const PlanRequest& request) -> base::Result<base::Bytes> {
     if (!request.bad_links.empty() && planner_refuses_bad_links_) {
-      return base::Status{Code::kLinkLost, cat("no plan avoids the link ",
-                                               request.bad_links.front().first, "-",
-                                               request.bad_links.front().second)};
+      return base::Status{Code::kLinkLost,
+                          cat("no plan avoids the link ", request.bad_links.front().first, "-",
+                              request.bad_links.front().second)};
     }
     if (!request.bad_links.empty()) say("planner: avoids a failed link");
     return request.hint;
@@ -116,8 +119,10 @@ void ScenarioWorld::start_master() {
 }
 
 void ScenarioWorld::add_peer(const Parsed& p, const std::string& name) {
-  if (lossy()) lose(peers_[name].conn, name);
-  else flow();
+  if (lossy())
+    lose(peers_[name].conn, name);
+  else
+    flow();
   conns_.erase(peers_[name].conn);  // of an earlier process: the master does not notice yet
   peers_.erase(name);
   Process& peer = peers_[name];
@@ -278,9 +283,8 @@ void ScenarioWorld::lose(ConnId conn, const std::string& name) {
   std::erase_if(for_peers_, [&](const auto& entry) {
     return entry.first == name && std::holds_alternative<FromMaster>(entry.second);
   });
-  std::erase_if(peers_.at(name).inbox, [](const PeerEvent& event) {
-    return std::holds_alternative<FromMaster>(event);
-  });
+  std::erase_if(peers_.at(name).inbox,
+                [](const PeerEvent& event) { return std::holds_alternative<FromMaster>(event); });
 }
 
 // Moves time from alarm to alarm, the earliest first.
@@ -313,8 +317,9 @@ void ScenarioWorld::show(const Parsed& p) {
   if (p.rest.at(0) == "master") {
     const MasterView view = master_->view(now_);
     for (const PeerView& one : view.peers) {
-      say(cat(one.member.site, one.admitted ? " member " : " observer", one.admitted
-              ? std::to_string(one.member.id) : "", one.connected ? "" : ", not connected",
+      say(cat(one.member.site, one.admitted ? " member " : " observer",
+              one.admitted ? std::to_string(one.member.id) : "",
+              one.connected ? "" : ", not connected",
               one.waiting_for.empty() ? "" : ", " + one.waiting_for));
     }
     for (const TagView& one : view.tags) {
@@ -328,8 +333,8 @@ void ScenarioWorld::show(const Parsed& p) {
     for (const wire::Tag& tag : p.rest) {
       const PeerMachine& m = *peer.machine;
       say(cat(name, ": ", m.member() ? "member" : "observer", ", ", tag, " ", m.committed(tag),
-              m.needs_resync(tag) ? ", needs resync" : "", ", waits for: ",
-              m.waiting_for(tag, now_)));
+              m.needs_resync(tag) ? ", needs resync" : "",
+              ", waits for: ", m.waiting_for(tag, now_)));
     }
   }
 }
@@ -352,8 +357,10 @@ void ScenarioWorld::flow() {
     for_peers_.pop_front();
     Process& peer = peers_.at(name);
     if (!peer.alive) continue;
-    if (peer.paused) peer.inbox.push_back(std::move(event));
-    else apply(name, peer.machine->on(event, now_));
+    if (peer.paused)
+      peer.inbox.push_back(std::move(event));
+    else
+      apply(name, peer.machine->on(event, now_));
   }
 }
 
@@ -444,8 +451,8 @@ void ScenarioWorld::tell(const std::string& name, const PeerEffects& effects) {
   }
   for (const CompleteSync& done : effects.synced) {
     std::string line = cat(name, ": sync ", done.tag, " ", base::name_of(done.status.code));
-    if (done.status.ok()) line += cat(", revision ", done.held.revision, " ",
-                                      base::to_hex(done.held.digest));
+    if (done.status.ok())
+      line += cat(", revision ", done.held.revision, " ", base::to_hex(done.held.digest));
     if (!done.status.text.empty()) line += cat(" (", done.status.text, ")");
     say(line);
   }
@@ -460,15 +467,16 @@ void ScenarioWorld::tell(const std::string& name, const PeerEffects& effects) {
 std::string ScenarioWorld::words(const HistoryLine& line) {
   std::string text = line.kind;
   for (const auto& [key, value] : line.fields) {
-    if (!value.empty()) text += cat(" ", key, "=", value.find(' ') == std::string::npos
-                                                       ? value : "[" + value + "]");
+    if (!value.empty())
+      text += cat(" ", key, "=", value.find(' ') == std::string::npos ? value : "[" + value + "]");
   }
   return text;
 }
 
 base::Digest ScenarioWorld::digest(const std::string& name) {
   base::Digest digest{0xcbf29ce484222325ULL, 1};
-  for (const char c : name) digest.low = (digest.low ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+  for (const char c : name)
+    digest.low = (digest.low ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
   digest_names_[base::to_hex(digest)] = "<" + name + ">";
   return digest;
 }
