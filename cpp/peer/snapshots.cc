@@ -225,16 +225,16 @@ Placement SnapshotTraffic::place(Incarnation from, const wire::FrameHeader& head
   }
   BufferRef buffer = pool_->take(header.payload_bytes);
   Placement placement = Placement::into(buffer->span());
-  arriving_[{from, header.attempt.counter, header.chunk}] = std::move(buffer);
+  arriving_[{from, header.kind, header.attempt.counter, header.chunk}] = std::move(buffer);
   return placement;
 }
 
 void SnapshotTraffic::lost(Incarnation from, const wire::FrameHeader& header) {
-  arriving_.erase({from, header.attempt.counter, header.chunk});
+  arriving_.erase({from, header.kind, header.attempt.counter, header.chunk});
 }
 
 Status SnapshotTraffic::arrived(Incarnation from, const wire::FrameHeader& header) {
-  const auto found = arriving_.find({from, header.attempt.counter, header.chunk});
+  const auto found = arriving_.find({from, header.kind, header.attempt.counter, header.chunk});
   if (found == arriving_.end()) return {};
   const BufferRef buffer = std::move(found->second);
   arriving_.erase(found);

@@ -94,7 +94,9 @@ class SnapshotTraffic {
   SnapshotLinks* links_;
   std::map<wire::Tag, std::unique_ptr<Fetch>> fetches_;
   std::map<std::uint32_t, std::unique_ptr<Outgoing>> outgoing_;
-  std::map<std::tuple<base::Incarnation, std::uint64_t, std::uint32_t>, BufferRef> arriving_;
+  // Both sides of a link may fetch from each other: the kind tells an ask from a part.
+  using FrameName = std::tuple<base::Incarnation, wire::FrameKind, std::uint64_t, std::uint32_t>;
+  std::map<FrameName, BufferRef> arriving_;
   std::set<base::Incarnation> ask_anew_;
   std::uint64_t next_fetch_ = 1;  // upper half of ask ids, so that old answers match nothing
   std::uint32_t next_item_ = 1;
