@@ -281,6 +281,8 @@ class Communicator:
         if unknown:
             raise TypeError(f"{collective} has no option {', '.join(unknown)}")
         given = {k: v for k, v in options.items() if v is not None}
+        check_seconds(given.get("deadline"))
+        check_text("tag", given.get("tag"))
         codec: Codec = resolve(given.pop("codec", None))
         return {
             **given,
@@ -315,7 +317,7 @@ class Communicator:
             leaves.arrays,
             outs,
             tag=tag,
-            deadline=deadline or 0.0,
+            deadline=check_seconds(deadline) or 0.0,
             paths=leaves.paths,
             **options,
         )
@@ -324,6 +326,18 @@ class Communicator:
         return Synced(
             leaves.tree(outs), result.revision, result.digest, result.replaced
         )
+
+
+def check_seconds(deadline: float | None) -> float | None:
+    """0 would reach the native module as "the default", and is hardly meant so."""
+    if deadline is not None and not deadline > 0:
+        raise ValueError(f"deadline={deadline} must be seconds above 0")
+    return deadline
+
+
+def check_text(name: str, value: Any) -> None:
+    if value is not None and not isinstance(value, str):
+        raise TypeError(f"{name} must be a string, not {type(value).__name__}")
 
 
 # The codes after which the outputs hold the committed result. A peer the guard left out
@@ -404,6 +418,13 @@ def connect(
         >>> with jccl.connect("127.0.0.1:29400") as comm:
         ...     mean = comm.all_reduce(gradients).value
     """
+    for name, text in (
+        ("master", master),
+        ("token", token),
+        ("site", site),
+        ("bind", bind),
+    ):
+        check_text(name, text)
     where = env_default(master, "JCCL_MASTER")
     if not where:
         raise errors.InvalidError(
@@ -424,7 +445,8 @@ def connect(
         "advertise": list(addresses or ()),
         "start_peers": env_default(start_peers, "JCCL_START_PEERS", int) or 0,
         "stripes": stripes,
-        "deadline": env_default(deadline, "JCCL_DEADLINE", float) or 300.0,
+        "deadline": check_seconds(env_default(deadline, "JCCL_DEADLINE", float))
+        or 300.0,
         "connect_timeout": connect_timeout,
         "master_grace": master_grace,
     }

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from jccl.errors import AuthError, IoError
+
 DEFAULT_PORT = 29400
 
 
@@ -29,7 +31,10 @@ def env_default(value: Any, name: str, convert: Callable[[str], Any] = str) -> A
 
 
 def read_token(token: str | None, token_file: str | os.PathLike[str] | None) -> str:
-    """The token of the arguments, else of JCCL_TOKEN or JCCL_TOKEN_FILE; "" if none."""
+    """The token of the arguments, else of JCCL_TOKEN or JCCL_TOKEN_FILE; "" if none.
+
+    A file that is named must hold one: an empty file never means "without encryption".
+    """
     if token is not None and token_file is not None:
         raise ValueError("give token or token_file, not both")
     if token is not None:
@@ -39,7 +44,21 @@ def read_token(token: str | None, token_file: str | os.PathLike[str] | None) -> 
         if text:
             return text.strip()
         token_file = os.environ.get("JCCL_TOKEN_FILE") or None
-    return Path(token_file).read_text().strip() if token_file is not None else ""
+    return _token_in(token_file) if token_file is not None else ""
+
+
+def _token_in(path: str | os.PathLike[str]) -> str:
+    try:
+        token = Path(path).read_text(encoding="ascii").strip()
+    except UnicodeDecodeError:
+        raise AuthError(f"token file {os.fspath(path)} holds no token") from None
+    except OSError as fault:
+        raise IoError(
+            f"token file {os.fspath(path)} can't be read: {fault.strerror}"
+        ) from None
+    if not token:
+        raise AuthError(f"token file {os.fspath(path)} is empty")
+    return token
 
 
 def truth(text: str) -> bool:

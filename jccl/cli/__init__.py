@@ -51,5 +51,6 @@ def main(args: Sequence[str] | None = None) -> None:
     try:
         group.main(args=args, prog_name="jccl", standalone_mode=True)
     except Error as fault:
-        click.echo(f"jccl: {fault}", err=True)
+        # Not the remedy: those speak of calls in a script.
+        click.echo(f"jccl: {fault.text} [{fault.code.name}]", err=True)
         sys.exit(1)

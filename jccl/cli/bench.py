@@ -83,6 +83,10 @@ def command(
         raise click.UsageError("--factor is more than 1")
     if peers < 1 or plan["iterations"] < 1:
         raise click.UsageError("--peers and --iterations are at least 1")
+    if plan["warmup"] < 0:
+        raise click.UsageError("--warmup is at least 0")
+    if plan["begin"] > plan["end"]:
+        raise click.UsageError("--begin is at most --end")
     show = _silent if quiet else _show_json if as_json else _show_row
     if show is _show_row:
         click.echo(HEADER)
@@ -90,28 +94,29 @@ def command(
         options = {"token": read_token(None, token_file), "insecure": insecure}
         wrong = _measure(master, peers, Plan(**plan), show, options)
     else:
-        wrong = _measure_here(peers, Plan(**plan), show)
+        token = read_token(None, token_file)
+        wrong = _measure_here(peers, Plan(**plan), show, token)
     if wrong:
         raise click.ClickException(f"{wrong} elements are wrong")
 
 
-def _measure_here(peers: int, plan: Plan, show: Callable[..., None]) -> int:
+def _measure_here(peers: int, plan: Plan, show: Callable[..., None], token: str) -> int:
     from jccl import _native
     from jccl._faults import typed_errors
 
     with typed_errors():
-        master = _native.core().Master.start(start_peers=peers)
+        master = _native.core().Master.start(start_peers=peers, token=token)
     arguments = [
         f"--{name}={value}" for name, value in dataclasses.asdict(plan).items()
     ]
     argv = [sys.executable, "-m", "jccl.cli", "bench", "--quiet", f"--peers={peers}"]
-    env = {**os.environ, "JCCL_MASTER": master.address}
+    env = {**os.environ, "JCCL_MASTER": master.address, "JCCL_TOKEN": token}
     others = [
         subprocess.Popen([*argv, *arguments], env=env, stdout=subprocess.DEVNULL)
         for _ in range(peers - 1)
     ]
     try:
-        wrong = _measure(master.address, peers, plan, show, {})
+        wrong = _measure(master.address, peers, plan, show, {"token": token})
         codes = [other.wait(60) for other in others]
     finally:
         for other in others:

@@ -22,10 +22,17 @@ import jccl
 from jccl import _native
 from jccl._faults import typed_errors
 from jccl.cli.common import run_options
-from jccl.errors import Error
+from jccl.errors import Code, Error
 from jccl.settings import DEFAULT_PORT, read_token
 
 OK, WARN, FAIL = "ok", "warn", "fail"
+FIXES = {
+    Code.MASTER_LOST: "start it (jccl master); check JCCL_MASTER",
+    Code.AUTH: "give the run's token (JCCL_TOKEN or --token-file)",
+    Code.INVALID: "correct JCCL_MASTER or --master",
+    Code.IO: "correct JCCL_TOKEN_FILE or --token-file",
+    Code.VERSION: "install the master's version of jccl",
+}
 MARK = {OK: "[green]ok[/]", WARN: "[yellow]warn[/]", FAIL: "[bold red]fail[/]"}
 
 
@@ -165,14 +172,13 @@ def _master(master: str | None, token_file: str | None, insecure: bool) -> Findi
     if not master:
         return Finding("master", OK, "none named (JCCL_MASTER is not set)")
     try:
+        token = read_token(None, token_file)
         with typed_errors():
-            text = _native.core().query_status(
-                master, token=read_token(None, token_file), insecure=insecure
-            )
+            text = _native.core().query_status(master, token=token, insecure=insecure)
     except ImportError:
         return Finding("master", FAIL, "no native module", "pip install -e .")
     except Error as fault:
-        fix = "start it (jccl master); check JCCL_MASTER"
+        fix = FIXES.get(fault.code, "see the finding")
         return Finding("master", FAIL, fault.text, fix)
     status = json.loads(text)
     if status.get("failure"):

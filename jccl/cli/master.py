@@ -28,13 +28,22 @@ from jccl.settings import DEFAULT_PORT, read_token
 @click.option("--token-file", type=click.Path(), help="File with the run's token.")
 @click.option("--new-token", is_flag=True, help="Make a token and print it.")
 @click.option(
-    "--start-peers", default=1, show_default=True, help="Sites to await at first."
+    "--start-peers",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Sites to await at first.",
 )
 @click.option(
-    "--min-peers", default=1, show_default=True, help="Sites each commit needs."
+    "--min-peers",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Sites each commit needs.",
 )
 @click.option(
     "--silence",
+    type=click.FloatRange(0, min_open=True),
     default=3.0,
     show_default=True,
     help="Seconds until a silent peer is evicted.",

@@ -78,6 +78,9 @@ def command(
     if token:
         env["JCCL_TOKEN"] = token
     click.echo(f"JCCL_MASTER={master.address}", err=True)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:  # as nohup sets it
+            signal.signal(number, _end_with_peers)
     launcher = Launcher(list(argv), env, peers, random.Random(seed))
     try:
         code = launcher.run(kill_every)
@@ -85,6 +88,11 @@ def command(
         launcher.stop()
         master.stop()
     sys.exit(code)
+
+
+def _end_with_peers(number: int, frame: object) -> None:
+    # Peers are sessions of their own: they would outlive a launcher that just dies.
+    raise SystemExit(128 + number)
 
 
 class Launcher:

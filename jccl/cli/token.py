@@ -29,6 +29,8 @@ def command(path: str | None) -> None:
         raise click.ClickException(
             f"{path} exists; it may hold a token in use"
         ) from None
+    except OSError as fault:
+        raise click.ClickException(f"cannot write {path}: {fault.strerror}") from None
     with os.fdopen(handle, "w") as file:
         file.write(token + "\n")
     click.echo(f"JCCL_TOKEN_FILE={os.path.abspath(path)}")

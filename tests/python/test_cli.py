@@ -300,3 +300,82 @@ def test_ctrl_c_ends_a_run_with_its_peers(tmp_path):
     finally:
         launcher.kill()
     assert Path(mark).exists()
+
+
+def test_sigterm_ends_a_run_with_its_peers(tmp_path):
+    mark = tmp_path / "pid"
+    program = (
+        "import os, pathlib, time\n"
+        f"path = pathlib.Path({str(mark)!r})\n"
+        "path.with_suffix('.new').write_text(str(os.getpid()))\n"
+        "path.with_suffix('.new').rename(path)\n"
+        "time.sleep(60)"
+    )
+    launcher = subprocess.Popen(
+        [*JCCL, "run", "-n", "1", "--", sys.executable, "-c", program],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        wait_until(mark.exists, 60, "the peer")
+        launcher.terminate()
+        assert launcher.wait(30) == 128 + signal.SIGTERM
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(mark.read_text()), 0)
+    finally:
+        launcher.kill()
+
+
+@pytest.mark.parametrize(
+    "arguments, code, words",
+    [
+        (["master", "--token-file", "absent"], 1, "absent can't be read"),
+        (["master", "--token-file", "empty"], 1, "empty is empty"),
+        (["master", "--token-file", "binary"], 1, "binary holds no token"),
+        (["master", "--silence", "-1"], 2, "--silence"),
+        (["master", "--start-peers", "0"], 2, "--start-peers"),
+        (["status", "--master", "127.0.0.1:1", "--token-file", "empty"], 1, "is empty"),
+        (["status", "--master", "nowhere"], 1, "the port is missing"),
+        (["status", "--master", "10.0.0.1:29400"], 1, "no token is set"),
+        (["token", "--file", "no/such/folder"], 1, "cannot write no/such/folder"),
+        (["bench", "--warmup", "-1"], 2, "--warmup"),
+        (["bench", "--begin", "2K", "--end", "1K"], 2, "--begin"),
+        (["run", "--store", "sqlite:no/such", "--", "true"], 1, "no/such"),
+    ],
+)
+def test_wrong_input_is_one_line_without_a_traceback(tmp_path, arguments, code, words):
+    (tmp_path / "empty").write_text("\n")
+    (tmp_path / "binary").write_bytes(b"\xd4\x00\xff")
+    done = subprocess.run(
+        [*JCCL, *arguments],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == code, done.stderr
+    last = done.stderr.strip().splitlines()[-1]
+    assert words in last and "Traceback" not in done.stderr
+    assert code == 2 or len(done.stderr.strip().splitlines()) == 1
+
+
+def test_doctor_says_what_is_wrong_with_the_token(monkeypatch):
+    monkeypatch.setenv("JCCL_TOKEN_FILE", "/no/such/file")
+    result = invoke("doctor", "--master", "127.0.0.1:1", "--json")
+    assert result.exit_code == 1
+    master = json.loads(result.output)[-1]
+    assert "/no/such/file" in master["found"] and "JCCL_TOKEN_FILE" in master["fix"]
+
+
+def test_bench_uses_the_token_of_the_environment():
+    token = invoke("token").output.strip()
+    done = subprocess.run(
+        [*JCCL, "bench", "-b", "4K", "-e", "4K", "-n", "1", "--json"],
+        env={**os.environ, "JCCL_TOKEN": token},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["wrong"] == 0
