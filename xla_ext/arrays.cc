@@ -45,6 +45,7 @@ std::vector<peer::Leaf> leaves_from(const Arrays& ins, const Arrays* outs,
     peer::Leaf leaf;
     leaf.dtype = dtype_from(ins[i], name);
     leaf.count = static_cast<std::uint64_t>(ins[i].size());
+    leaf.shape.assign(ins[i].shape(), ins[i].shape() + ins[i].ndim());
     leaf.in = ins[i].data();
     if (i < paths.size()) leaf.path = paths[i];
     if (outs != nullptr) {

@@ -167,7 +167,7 @@ ffi::Error start_call(std::int32_t device, ffi::RunId run, ffi::RemainingArgs ar
     const auto view = operand(args, i);
     if (!view) return malformed("jccl_start");
     data.in.push_back(*view);
-    data.out.push_back({view->dtype, view->count, nullptr});
+    data.out.push_back({view->dtype, view->count, nullptr, {}});
   }
   if (!weight || !deadline_ms || !token || !passed || !handle_out || handle_out->bytes() != 8 ||
       !put_token(rets, through + 1, *token)) {

@@ -45,7 +45,11 @@ template <typename Buffer>
 std::optional<View> view_of(Buffer& buffer) {
   const auto dtype = dtype_of(buffer.element_type());
   if (!dtype) return std::nullopt;
-  return View{*dtype, static_cast<std::uint64_t>(buffer.element_count()), buffer.untyped_data()};
+  const auto extents = buffer.dimensions();
+  return View{*dtype,
+              static_cast<std::uint64_t>(buffer.element_count()),
+              buffer.untyped_data(),
+              {extents.begin(), extents.end()}};
 }
 
 }  // namespace
@@ -91,6 +95,7 @@ std::vector<peer::Leaf> Payload::leaves(const std::string& paths) const {
     peer::Leaf leaf;
     leaf.dtype = in[i].dtype;
     leaf.count = in[i].count;
+    leaf.shape = in[i].shape;
     leaf.in = in[i].data;
     leaf.out = out[i].data;
     leaf.path = paths.substr(at, end - at);

@@ -21,6 +21,7 @@ struct View {
   codec::Dtype dtype = codec::Dtype::kF32;
   std::uint64_t count = 0;
   void* data = nullptr;
+  std::vector<std::uint64_t> shape;
   std::size_t bytes() const { return count * codec::size_of(dtype); }
 };
 std::optional<View> operand(const xla::ffi::RemainingArgs& args, std::size_t at);
