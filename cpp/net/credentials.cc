@@ -146,8 +146,8 @@ Status check_exposure(const Address& address, bool has_token, bool insecure) {
   return Status{
       Code::kAuth,
       base::cat("refused: ", to_text(address),
-                " is reachable from other machines and no token is set. Pass the token "
-                "that the master printed (JCCL_TOKEN or --token-file), or --insecure where "
+                " is reachable from other machines and no token is set. Pass the run's token "
+                "(JCCL_TOKEN or --token-file; `jccl token` makes one), or --insecure where "
                 "everyone on the network may join and read the run")};
 }
 

@@ -40,11 +40,12 @@ class DialTest : public NetTest {
     ASSERT_TRUE(eventually([&] { return dialled.calls == 1; }));
   }
   // Sends a hello over the dialled stream; the status it closes with.
-  Status closed_after_hello() {
+  Status closed_after_hello(bool authenticated = false) {
     bool closed = false;
     Status status;
     on([&] {
       framed = std::make_unique<FramedStream>(loop, std::move(dialled.stream));
+      if (authenticated) framed->authenticated();
       EXPECT_TRUE(framed->send(bytes_of("hello, this is a plain frame")).ok());
       framed->start([](ByteView) {},
                     [&](Status s) {
@@ -138,6 +139,15 @@ TEST_F(DialTest, a_dialler_without_a_token_is_told_that_the_listener_needs_one) 
   EXPECT_EQ(status.code, Code::kAuth) << status.text;
   EXPECT_NE(status.text.find("requires a token"), std::string::npos) << status.text;
   on([&] { EXPECT_TRUE(server->accepted.empty()); });
+}
+
+TEST_F(DialTest, a_dialler_that_takes_long_frames_is_told_so_too) {
+  listen(tls());
+  dial_and_wait({server->address}, plain());
+  ASSERT_TRUE(dialled.status.ok());
+  const Status status = closed_after_hello(true);
+  EXPECT_EQ(status.code, Code::kAuth) << status.text;
+  EXPECT_NE(status.text.find("requires a token"), std::string::npos) << status.text;
 }
 
 TEST_F(DialTest, an_address_that_refuses_the_token_makes_the_whole_dial_an_auth_error) {

@@ -57,7 +57,19 @@ struct FramedStream::Impl : std::enable_shared_from_this<Impl> {
 
   // A write may have failed with the other side's last words still to be read; only when reading
   // ends too, nothing more can come.
-  void read_failed() { end(stream->failure()); }
+  void read_failed() {
+    const Status refused = refusal();
+    end(refused.ok() ? stream->failure() : refused);
+  }
+
+  // What a listener with a token says to a plain stream, in place of a first frame: with the limit
+  // of an authenticated stream it looks like the head of a long one.
+  Status refusal() const {
+    const Bytes alert = alert_record();
+    const ByteView rest = ByteView(in).subspan(in_at, in_end - in_at);
+    if (heard || !std::ranges::equal(rest, alert)) return {};
+    return explain_tls_record(rest, stream->remote_text());
+  }
 
   void make_room() {
     const std::size_t wanted = kHeadBytes + frame_max();
@@ -82,6 +94,7 @@ struct FramedStream::Impl : std::enable_shared_from_this<Impl> {
                                                     stream->remote_text(), " does not match")});
       }
       in_at += kHeadBytes + size;
+      heard = true;
       const auto callback = on_frame;  // it may replace or end everything here
       callback(payload);
     }
@@ -90,7 +103,7 @@ struct FramedStream::Impl : std::enable_shared_from_this<Impl> {
   Status too_large(std::uint32_t size) const {
     const std::string remote = stream->remote_text();
     const Status tls = explain_tls_record(ByteView(in).subspan(in_at, kSizeBytes), remote);
-    if (!authenticated && !tls.ok()) return tls;
+    if (!heard && !tls.ok()) return tls;
     return Status{Code::kLimit,
                   base::cat("frame of ", size, " bytes from ", remote, ", allowed ", frame_max())};
   }
@@ -149,6 +162,7 @@ struct FramedStream::Impl : std::enable_shared_from_this<Impl> {
   std::function<void(ByteView)> on_frame;
   std::function<void(Status)> on_closed;
   bool authenticated = false;
+  bool heard = false;  // a frame, ever
   bool write_asked = false;
   bool write_broken = false;
   TimerId hello_timer = 0;

@@ -76,7 +76,7 @@ Status explain_tls_record(ByteView first, const std::string& remote) {
   if (first[0] == 0x15) {
     return Status{Code::kAuth, base::cat(remote,
                                          " requires a token of its run and this side "
-                                         "has none: set JCCL_TOKEN or pass --token")};
+                                         "has none: set JCCL_TOKEN or pass --token-file")};
   }
   if (first[0] == 0x16) {
     return Status{Code::kAuth, base::cat(remote,
