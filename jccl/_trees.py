@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from jccl import _native
+from jccl.codecs import resolve
 
 _core = _native.core()
 
@@ -119,12 +120,18 @@ def deadline_ms(deadline: Any) -> jax.Array:
 
 
 def codec_name(codec: Any) -> str:
-    name = getattr(codec, "name", codec)
-    if name is None or name in ("fp32", "f32"):
-        return "none"
-    if not isinstance(name, str):
-        raise TypeError(f"jccl: codec must be a name or a jccl codec, not {codec!r}")
-    return name
+    return resolve(codec).name
+
+
+OPS = ("sum", "mean", "min", "max", "prod")
+PLANS = ("", "auto", "direct", "ring")
+
+
+def known(what: str, value: str, values: Sequence[str]) -> str:
+    """A misspelt word is refused while tracing, not answered by a status every step."""
+    if value not in values:
+        raise ValueError(f"jccl: unknown {what} {value!r}; known: {', '.join(values)}")
+    return value
 
 
 def fingerprint_digest(fingerprint: str | None) -> str:

@@ -235,7 +235,8 @@ class Communicator:
 
     def attributes(self) -> Any:
         """run_id, id, epoch, world, sites, bytes, rounds, listen."""
-        return self.core.attributes()
+        with typed_errors():
+            return self.core.attributes()
 
     def waiting_for(self) -> str:
         """What this peer waits for right now; "" if nothing."""

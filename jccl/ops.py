@@ -27,6 +27,8 @@ from jccl._results import (
     Stepped,
 )
 from jccl._trees import (
+    OPS,
+    PLANS,
     VMAP_TEXT,
     Leaves,
     check_outer,
@@ -34,6 +36,7 @@ from jccl._trees import (
     deadline_ms,
     fence,
     fingerprint_digest,
+    known,
     scalar,
 )
 
@@ -168,9 +171,9 @@ def all_reduce(
         weight=weight,
         deadline=deadline,
         in_place=in_place,
-        op=op,
+        op=known("op", op, OPS),
         codec=codec_name(codec),
-        plan=plan or "",
+        plan=known("plan", plan or "", PLANS),
         fingerprint=fingerprint_digest(fingerprint),
         guard=np.int32(guard),
     )
@@ -234,7 +237,7 @@ def reduce_scatter(
         token=token,
         weight=weight,
         deadline=deadline,
-        op=op,
+        op=known("op", op, OPS),
         codec=codec_name(codec),
     )
     return Scattered(leaves.unflatten([value]), extent, status, after)
@@ -333,9 +336,9 @@ def start(
         tag=tag,
         collective=np.int32(_COLLECTIVES["all_reduce"]),
         count=np.int32(n),
-        op=op,
+        op=known("op", op, OPS),
         codec=codec_name(codec),
-        plan=plan or "",
+        plan=known("plan", plan or "", PLANS),
         fingerprint=fingerprint_digest(fingerprint),
         guard=np.int32(guard),
         paths=leaves.path_text,

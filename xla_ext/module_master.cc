@@ -1,4 +1,6 @@
 // Python's Master (embedded), the status question to a master elsewhere, and fresh tokens.
+#include <unistd.h>
+
 #include <memory>
 #include <optional>
 
@@ -21,13 +23,22 @@ class Master {
   Master& operator=(const Master&) = delete;
 
   const master::Master& held() const { return *master_; }
+  std::string status_json() const {
+    if (forked()) raise({base::Code::kClosed, "the master belongs to the process that started it"});
+    py::gil_scoped_release release;
+    return master_->status_json();
+  }
   void stop() {
+    if (forked()) return (void)master_.release();  // its threads are not here
     py::gil_scoped_release release;
     master_->stop();
   }
 
  private:
+  bool forked() const { return ::getpid() != owner_; }
+
   std::unique_ptr<master::Master> master_;
+  const pid_t owner_ = ::getpid();
 };
 
 struct MasterArguments {
@@ -95,9 +106,7 @@ void bind_master(py::module_& module) {
       .def_property_readonly("address", [](const Master& m) { return m.held().address(); })
       .def_property_readonly("token", [](const Master& m) { return m.held().token(); })
       .def_property_readonly("run_id", [](const Master& m) { return m.held().run_id(); })
-      .def(
-          "status_json", [](const Master& m) { return m.held().status_json(); },
-          py::call_guard<py::gil_scoped_release>())
+      .def("status_json", &Master::status_json)
       .def("stop", &Master::stop);
   module.def("query_status", &query_status, py::arg("master"), py::kw_only(), py::arg("token") = "",
              py::arg("insecure") = false, py::arg("timeout") = 5.0);

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import jccl
+from jccl import _native
 from jccl.testing import Cluster, environment, wait_until
 
 
@@ -161,6 +162,64 @@ def test_peers_that_disagree_learn_who_sent_what(pair):
 
     for text in pair.run(program):
         assert "w" in text and "3" in text and "4" in text
+
+
+@pytest.mark.parametrize("in_jit", [False, True])
+def test_equal_counts_in_other_shapes_are_a_mismatch(pair, in_jit):
+    def program(comm, index):
+        x = jnp.zeros((2, 8) if index else (8, 2))
+        if in_jit:
+            step = jax.jit(lambda x: jccl.all_reduce(x, comm, deadline=30).status)
+            assert step(x)[0] == jccl.Code.MISMATCH
+            return comm.last_fault()
+        with pytest.raises(jccl.MismatchError) as caught:
+            comm.all_reduce(np.asarray(x), deadline=30)
+        return caught.value.text
+
+    for text in pair.run(program):
+        assert "f32[2,8]" in text and "f32[8,2]" in text
+
+
+@pytest.mark.parametrize("deadline", [0, -1.0, float("nan")])
+def test_a_deadline_that_is_no_time_is_refused(pair, deadline):
+    comm = pair.comms[0]
+    with pytest.raises(ValueError, match="above 0"):
+        comm.all_reduce(np.ones(3), deadline=deadline)
+    with pytest.raises(ValueError, match="above 0"):
+        comm.sync_state(np.ones(3), deadline=deadline)
+    with pytest.raises(ValueError, match="above 0"):
+        jccl.connect(pair.master.address, deadline=deadline)
+
+
+def test_options_that_are_no_text_are_refused_by_name(pair):
+    with pytest.raises(TypeError, match="tag must be a string, not int"):
+        pair.comms[0].all_reduce(np.ones(3), tag=3)
+    with pytest.raises(TypeError, match="master must be a string, not int"):
+        jccl.connect(29400)
+
+
+@pytest.mark.parametrize(
+    "held, words", [(None, "can't be read"), (b"\n", "is empty"), (b"\xff", "no token")]
+)
+def test_a_token_file_without_a_token_is_refused(tmp_path, held, words):
+    path = tmp_path / "token"
+    if held is not None:
+        path.write_bytes(held)
+    with pytest.raises(jccl.Error, match=words):
+        jccl.connect("127.0.0.1:1", token_file=path)
+
+
+def test_a_missing_token_is_told_at_once():
+    token = _native.core().new_token()
+    master = _native.core().Master.start(token=token)
+    try:
+        with pytest.raises(jccl.AuthError, match="requires a token"):
+            jccl.connect(master.address)
+        with pytest.raises(_native.core().CoreError) as caught:
+            _native.core().query_status(master.address)
+        assert caught.value.args[0] == jccl.Code.AUTH
+    finally:
+        master.stop()
 
 
 def test_a_deadline_says_who_was_waited_for(pair):

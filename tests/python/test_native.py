@@ -267,6 +267,13 @@ with Cluster(1) as cluster:
         result = comm.run([x], [x])
         sync = comm.publish([x], [x])
         comm.abort(); comm.close()
+        try:
+            cluster.master.status_json()
+        except jccl._native.core().CoreError as fault:
+            assert fault.args[0] == result.code
+        else:
+            os._exit(1)
+        cluster.master.stop()
         sys.stdout.write(f"{result.code} {sync.code} {result.text}\\n")
         sys.stdout.flush()
         os._exit(0)

@@ -80,10 +80,20 @@ def test_bad_arguments_are_refused_while_tracing(solo):
         ops.all_reduce([np.float32(0)] * 65537, solo)
 
 
-def test_an_unknown_op_is_a_status(solo):
-    refused = ops.all_reduce(jnp.ones(2), solo, tag="op", op="median")
+def test_misspelt_words_are_refused_while_tracing(solo):
+    x = jnp.ones(2)
+    with pytest.raises(ValueError, match=r"'median'.*prod"):
+        ops.all_reduce(x, solo, op="median")
+    with pytest.raises(ValueError, match=r"'tree'.*ring"):
+        ops.all_reduce(x, solo, plan="tree")
+    with pytest.raises(ValueError, match=r"'int9'.*int8"):
+        ops.start(x, solo, codec="int9")
+
+
+def test_a_codec_that_does_not_fit_the_leaf_is_a_status(solo):
+    refused = ops.all_reduce(jnp.arange(3), solo, tag="op", codec="int8")
     assert refused.status[0] == CODES["Invalid"]
-    assert "median" in solo.core.last_fault("op")
+    assert "i32[3]" in solo.core.last_fault("op")
 
 
 def test_a_second_op_without_a_token_is_refused(solo):
