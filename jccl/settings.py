@@ -15,6 +15,9 @@ from typing import Any
 from jccl.errors import AuthError, IoError
 
 DEFAULT_PORT = 29400
+# What names one peer: several peers must not inherit it from whoever starts them, since
+# two lives of one shard evict each other.
+OF_ONE_PEER = ("JCCL_SITE", "JCCL_SHARD", "JCCL_SHARDS", "JCCL_ADVERTISE")
 
 
 def env_default(value: Any, name: str, convert: Callable[[str], Any] = str) -> Any:
@@ -59,6 +62,11 @@ def _token_in(path: str | os.PathLike[str]) -> str:
     if not token:
         raise AuthError(f"token file {os.fspath(path)} is empty")
     return token
+
+
+def shared_environment() -> dict[str, str]:
+    """The environment without what names one peer, for a command that starts many."""
+    return {k: v for k, v in os.environ.items() if k not in OF_ONE_PEER}
 
 
 def truth(text: str) -> bool:

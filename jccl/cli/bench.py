@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -20,7 +19,7 @@ import numpy as np
 
 from jccl.cli.common import Size, run_options
 from jccl.codecs import CODECS
-from jccl.settings import read_token
+from jccl.settings import read_token, shared_environment
 
 PATTERN = 251  # below the int8 block, so that every block has the same largest element
 CHUNK = 1 << 20
@@ -110,7 +109,11 @@ def _measure_here(peers: int, plan: Plan, show: Callable[..., None], token: str)
         f"--{name}={value}" for name, value in dataclasses.asdict(plan).items()
     ]
     argv = [sys.executable, "-m", "jccl.cli", "bench", "--quiet", f"--peers={peers}"]
-    env = {**os.environ, "JCCL_MASTER": master.address, "JCCL_TOKEN": token}
+    env = {
+        **shared_environment(),
+        "JCCL_MASTER": master.address,
+        "JCCL_TOKEN": token,
+    }
     others = [
         subprocess.Popen([*argv, *arguments], env=env, stdout=subprocess.DEVNULL)
         for _ in range(peers - 1)

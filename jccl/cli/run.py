@@ -7,7 +7,6 @@ which a training script should not even notice.
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import subprocess
@@ -19,7 +18,7 @@ from typing import TextIO
 
 import click
 
-from jccl.settings import read_token
+from jccl.settings import read_token, shared_environment
 
 STOP_GRACE_S = 10.0
 
@@ -69,7 +68,7 @@ def command(
             store=store, history=history, token=token, start_peers=peers
         )
     env = {
-        **os.environ,
+        **shared_environment(),
         "JCCL_MASTER": master.address,
         "JCCL_START_PEERS": str(peers),
         "JCCL_PEERS": str(peers),

@@ -59,6 +59,18 @@ def test_run_gives_every_peer_the_run_and_prefixes_what_it_says():
     assert lines == [f"[{i}] sum 3.0 of 3" for i in range(3)]
 
 
+def test_peers_of_a_run_do_not_inherit_the_name_of_one():
+    done = subprocess.run(
+        [*JCCL, "run", "-n", "2", "--", sys.executable, "-c", PEER],
+        env={**os.environ, "JCCL_SITE": "here", "JCCL_SHARD": "0"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("sum 2.0") == 2
+
+
 def test_run_passes_on_the_exit_code_of_a_peer_that_fails():
     program = "import os, sys; sys.exit(3 * int(os.environ['JCCL_PEER_INDEX']))"
     done = subprocess.run(
