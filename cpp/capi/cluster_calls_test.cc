@@ -156,7 +156,8 @@ TEST(CallsTest, a_handle_is_waited_for_by_one_thread_and_abort_ends_that_wait) {
 
 TEST(CallsTest, a_communicator_stays_usable_after_an_abort) {
   Cluster cluster(2);
-  std::vector<float> x(8, 1);
+  // The same shape as below: the other peer's call may reach the master before the withdrawal does.
+  std::vector<float> x(64, 1);
   auto handle = cluster[0].start({leaf_of(x, x)}, sum_of("again"));
   ASSERT_TRUE(handle.ok());
   cluster[0].abort();

@@ -132,6 +132,7 @@ TEST(GuardTest, a_round_of_nothing_but_nan_is_empty) {
     }();
     EXPECT_TRUE(r.result.status.code == Code::kEmpty || r.result.status.code == Code::kGuard)
         << r.result.status.text;
+    EXPECT_TRUE(contains(r.result.status.text, "NaN")) << r.result.status.text;
     EXPECT_EQ(r.result.world, 0u);
   });
 }

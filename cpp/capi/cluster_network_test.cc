@@ -92,7 +92,7 @@ TEST(TlsTest, a_wrong_or_missing_token_is_refused_and_disturbs_nobody) {
   o.token = "";
   o.connect_timeout = kSecond;
   const base::Status missing = Communicator::connect(o).status();
-  EXPECT_TRUE(missing.code == Code::kAuth || missing.code == Code::kMasterLost) << missing.text;
+  EXPECT_EQ(missing.code, Code::kAuth) << missing.text;
   expect_rounds(cluster);
 }
 
@@ -170,7 +170,7 @@ TEST(AddressTest, peers_that_only_dial_out_reduce_with_one_that_listens) {
   }
 }
 
-TEST(AddressTest, two_peers_that_only_dial_out_are_told_that_they_can_not_reach_each_other) {
+TEST(AddressTest, two_peers_that_only_dial_out_never_get_a_wrong_sum) {
   Cluster cluster(0, [] {
     ClusterOptions options;
     options.start_together = false;

@@ -40,6 +40,9 @@ void write_leaves(base::Writer& out, const std::vector<Leaf>& leaves) {
     out.u64(leaf.count);
     out.u32(static_cast<std::uint32_t>(leaf.shape.size()));
     for (std::uint64_t extent : leaf.shape) out.u64(extent);
+    // Names too, where the caller has some: leaves of one shape in another order are other leaves.
+    out.blob({reinterpret_cast<const std::uint8_t*>(leaf.path.data()), leaf.path.size()},
+             leaf.path.size());
   }
 }
 

@@ -53,9 +53,13 @@ TEST(CallTest, the_descriptor_changes_with_all_that_peers_must_agree_on) {
   EXPECT_EQ(plain, digest_of({leaf()}, [](auto& o) { o.weight = 3; }));
   EXPECT_EQ(plain, digest_of({leaf()}, [](auto& o) { o.root = true; }));
   EXPECT_EQ(plain, digest_of({leaf()}, [](auto& o) { o.deadline = 5; }));
-  Leaf other = leaf();
-  other.path = "model/w";
-  EXPECT_EQ(plain, digest_of({other}));
+}
+
+TEST(CallTest, leaves_of_one_shape_in_another_order_are_other_leaves) {
+  Leaf v = leaf(), w = leaf();
+  v.path = "v", w.path = "w";
+  EXPECT_EQ(described({v, w}).digest, described({v, w}).digest);
+  EXPECT_NE(described({v, w}).digest, described({w, v}).digest);
 }
 
 TEST(CallTest, the_summary_lists_the_first_leaves_and_stays_short) {

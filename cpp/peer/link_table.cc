@@ -305,12 +305,18 @@ void LinkTable::tick(base::Time now) {
     dial_if_needed(e);
     if (wanted && e.link->stripe_count() == 0 && now - e.down_since > options_.repair_max) {
       e.down_since = now;
-      owner_->link_failed(it->first, e.last_error.ok()
-                                         ? Status(Code::kLinkLost, "no connection could be made")
-                                         : e.last_error);
+      owner_->link_failed(it->first, e.last_error.ok() ? no_connection(e) : e.last_error);
     }
     ++it;
   }
+}
+
+Status LinkTable::no_connection(const Entry& e) const {
+  if (e.member.addresses.empty() && !can_be_dialled_) {
+    return {Code::kLinkLost,
+            "both ends can only dial out: let one of them listen (bind, advertise)"};
+  }
+  return {Code::kLinkLost, "no connection could be made"};
 }
 
 base::Time LinkTable::last_received(Incarnation peer) const {

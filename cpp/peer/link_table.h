@@ -84,6 +84,7 @@ class LinkTable {
   void stripe_lost(base::Incarnation peer, const net::StripeLoss& loss);
   void pump(Entry& entry);
   std::uint32_t stripes_wanted(const Entry& entry) const;
+  base::Status no_connection(const Entry& entry) const;
 
   net::Loop& loop_;
   LinkTableOptions options_;

@@ -94,6 +94,7 @@ void State::on_fail(Life& life, const wire::Fail& fail) {
   const std::string text = cat(name(life), ": ", fail.text);
   switch (fail.cause) {
     case Code::kGuard:
+      round.memory.guarded += cat(round.memory.guarded.empty() ? "" : "; ", text);
       return abort(tag, Code::kGuard, text, true, life.site);
     case Code::kCorrupt:
       ++round.memory.corrupt;

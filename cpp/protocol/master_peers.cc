@@ -76,7 +76,7 @@ void State::on_hello(ConnId conn, const wire::Hello& hello) {
     if (other->id == 0)
       drop_observer(incarnation);
     else
-      evict(hello.site, cat(name(*other), " came back as a new incarnation"), "evict");
+      evict(hello.site, came_back(*other), "evict");
   }
   attach(conn, hello);
 }
@@ -160,7 +160,7 @@ void State::drop_observer(wire::Incarnation incarnation) {
   Life* life = life_of(incarnation);
   JCCL_CHECK(life != nullptr && life->id == 0);
   ledger_.fence(incarnation);
-  send(*life, wire::Evicted{cat(name(*life), " came back as a new incarnation")});
+  send(*life, wire::Evicted{came_back(*life)});
   if (life->connected()) close(life->conn);  // forgets the life
 }
 

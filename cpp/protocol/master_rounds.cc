@@ -263,7 +263,8 @@ bool State::agree(const wire::Tag& tag) {
   if (std::none_of(parts.begin(), parts.end(), [](const Part& p) { return p.contributes(); })) {
     reject_all(
         tag, Code::kEmpty,
-        cat("nobody contributes to round ", ledger_.standing(tag).committed + 1, " of ", tag));
+        cat("nobody contributes to round ", ledger_.standing(tag).committed + 1, " of ", tag,
+            rounds_.at(tag).memory.guarded.empty() ? "" : ": ", rounds_.at(tag).memory.guarded));
     return false;
   }
   return true;

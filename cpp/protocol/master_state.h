@@ -60,6 +60,7 @@ struct RoundMemory {
   std::map<std::pair<wire::PeerId, wire::PeerId>, std::set<wire::Attempt>> link_failures;
   std::map<wire::PeerId, std::set<wire::PeerId>> named;  // whom, by which reporters
   std::uint32_t corrupt = 0;
+  std::string guarded;  // whose contribution was left out, and why
   std::map<wire::Attempt, wire::Outcome> aborted;
 };
 
@@ -190,6 +191,7 @@ struct MasterMachine::State {
 
   // master_texts.cc: what stands still and why
   std::string name(const Life& life) const;
+  std::string came_back(const Life& life) const;  // why the life before ended
   std::string name(wire::PeerId id) const;
   std::string silence_of(const Life& life) const;
   std::string missing_members(const wire::Tag& tag) const;

@@ -21,6 +21,11 @@ std::string State::name(const Life& life) const {
   return life.shards > 1 ? cat(life.site, "/", life.shard) : life.site;
 }
 
+std::string State::came_back(const Life& life) const {
+  return cat(name(life), " came back as a new incarnation; if both are alive, give each a site ",
+             "or shard of its own");
+}
+
 std::string State::name(wire::PeerId id) const {
   const auto found = ledger_.members().find(id);
   if (found == ledger_.members().end()) return cat("peer ", id);

@@ -1,6 +1,7 @@
 // Framing of the simulated control connections: u32 length, then the message.
 #include "sim/network.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace jccl::sim {
@@ -11,7 +12,7 @@ void push_frame(Direction& direction, const base::Bytes& payload, Time at, Strea
   base::Bytes bytes(4 + payload.size());
   const auto size = static_cast<std::uint32_t>(payload.size());
   std::memcpy(bytes.data(), &size, 4);
-  std::memcpy(bytes.data() + 4, payload.data(), payload.size());
+  std::copy(payload.begin(), payload.end(), bytes.begin() + 4);
   if (!direction.queue.empty() && !direction.queue.back().end && rng.chance(law.coalesce)) {
     base::Bytes& tail = direction.queue.back().bytes;
     tail.insert(tail.end(), bytes.begin(), bytes.end());
