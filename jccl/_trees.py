@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from jccl import _native
+from jccl._host import path_text
 from jccl.codecs import resolve
 
 _core = _native.core()
@@ -37,7 +38,7 @@ class Leaves:
 
     def __init__(self, tree: Any):
         flat, self.treedef = jax.tree_util.tree_flatten_with_path(tree)
-        self.paths = [_path_text(path) for path, _ in flat]
+        self.paths = [path_text(path) for path, _ in flat]
         for path, (_, leaf) in zip(self.paths, flat, strict=True):
             _check_leaf(path, leaf)
         self.arrays = [jnp.asarray(leaf) for _, leaf in flat]
@@ -67,10 +68,6 @@ class Leaves:
     @property
     def path_text(self) -> str:
         return "\n".join(path.replace("\n", " ") for path in self.paths)
-
-
-def _path_text(path: Any) -> str:
-    return jax.tree_util.keystr(path, simple=True, separator="/")
 
 
 def _check_leaf(path: str, leaf: Any) -> None:
