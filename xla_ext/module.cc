@@ -29,24 +29,6 @@ namespace {
 // Owned by the module object, which lives as long as the interpreter.
 PyObject* core_error = nullptr;
 
-const char* text_of(base::Remedy remedy) {
-  switch (remedy) {
-    case base::Remedy::kNone:
-      return "none";
-    case base::Remedy::kRetry:
-      return "retry";
-    case base::Remedy::kReconnect:
-      return "reconnect";
-    case base::Remedy::kResync:
-      return "resync";
-    case base::Remedy::kFix:
-      return "fix";
-    case base::Remedy::kReport:
-      return "report";
-  }
-  return "report";
-}
-
 }  // namespace
 
 void raise(const base::Status& status) {
@@ -131,7 +113,7 @@ void bind_tables(py::module_& module) {
   for (int number = 0; base::is_code(number); ++number) {
     const auto code = static_cast<base::Code>(number);
     codes[py::str(std::string(base::name_of(code)))] = number;
-    remedies[py::int_(number)] = text_of(base::remedy_of(code));
+    remedies[py::int_(number)] = base::name_of(base::remedy_of(code)).data();
   }
   limits["leaves_max"] = base::kLeavesMax;
   limits["round_bytes_max"] = base::kRoundBytesMax;

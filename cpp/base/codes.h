@@ -2,6 +2,7 @@
 // in-jit status array and of the wire; they are never reused.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
@@ -66,6 +67,11 @@ constexpr Remedy remedy_of(Code code) {
 #undef X
   }
   return Remedy::kReport;
+}
+
+constexpr std::string_view name_of(Remedy remedy) {
+  constexpr std::string_view kNames[] = {"none", "retry", "reconnect", "resync", "fix", "report"};
+  return kNames[static_cast<std::size_t>(remedy)];
 }
 
 constexpr bool is_code(std::int32_t number) { return number >= 0 && number <= 27; }

@@ -47,24 +47,6 @@ JCCL_SAME(JCCL_INTERNAL, kInternal);
 static_assert(JCCL_CODE_COUNT == 0 JCCL_CODES(X), "a code of base/codes.h is not in jccl.h");
 #undef X
 
-const char* name_of(base::Remedy remedy) {
-  switch (remedy) {
-    case base::Remedy::kNone:
-      return "none";
-    case base::Remedy::kRetry:
-      return "retry";
-    case base::Remedy::kReconnect:
-      return "reconnect";
-    case base::Remedy::kResync:
-      return "resync";
-    case base::Remedy::kFix:
-      return "fix";
-    case base::Remedy::kReport:
-      return "report";
-  }
-  return "report";
-}
-
 }  // namespace
 
 void remember(const Status& status) {
@@ -94,7 +76,7 @@ const char* jccl_code_name(int32_t code) {
 }
 
 const char* jccl_code_remedy(int32_t code) {
-  return jccl::capi::name_of(jccl::base::remedy_of(static_cast<jccl::base::Code>(code)));
+  return jccl::base::name_of(jccl::base::remedy_of(static_cast<jccl::base::Code>(code))).data();
 }
 
 const char* jccl_last_error(void) { return jccl::capi::last_error().c_str(); }

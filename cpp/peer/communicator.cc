@@ -94,11 +94,10 @@ std::string Communicator::waiting_for() const {
 }
 
 std::string describe(const Status& status) {
-  constexpr std::string_view kRemedies[] = {"", "retry", "reconnect", "resync", "fix", "report"};
   if (status.ok()) return "Ok";
-  const auto remedy = static_cast<std::size_t>(base::remedy_of(status.code));
+  const base::Remedy remedy = base::remedy_of(status.code);
   return cat(base::name_of(status.code), ": ", status.text,
-             remedy == 0 ? "" : cat(" [remedy: ", kRemedies[remedy], "]"));
+             remedy == base::Remedy::kNone ? "" : cat(" [remedy: ", base::name_of(remedy), "]"));
 }
 
 }  // namespace jccl::peer
