@@ -160,4 +160,18 @@ void finish(Op op, Dtype dtype, CodecId codec, void* acc, std::size_t count, dou
   }
 }
 
+bool reduce2(Op op, Dtype dtype, const void* a, double wa, const void* b, double wb,
+             std::size_t count, double weight_sum, void* out) {
+  const bool adds = op == Op::kSum || op == Op::kMean;
+  if (!adds || (dtype != Dtype::kF32 && dtype != Dtype::kF64)) return false;
+  JCCL_CHECK(is_weight(op, dtype, wa));
+  JCCL_CHECK(is_weight(op, dtype, wb));
+  JCCL_CHECK(op != Op::kMean || weight_sum > 0);
+  const codec::FloatMode mode;
+  const Sum2 terms{a, wa, b, wb, op == Op::kMean ? weight_sum : 1};
+  const FloatLoops& f = dtype == Dtype::kF64 ? loops().f64 : loops().f32;
+  if (count > 0) f.sum2(terms, count, out);
+  return true;
+}
+
 }  // namespace jccl::collective

@@ -30,4 +30,11 @@ void add_partial(Op op, codec::Dtype dtype, const void* partial, std::size_t cou
 void finish(Op op, codec::Dtype dtype, codec::CodecId codec, void* acc, std::size_t count,
             double weight_sum, std::uint8_t* encoded_out);
 
+// The whole of a sum or mean of two in one pass: the same bytes as accumulate(first) of `a`,
+// accumulate of `b` and finish, for leaves of f32 and f64 that travel as they are. Also the last
+// step of more: `a` is then the accumulator so far, with weight 1. `out` may be `a` or `b`.
+// false, and nothing is done: not supported, take the long way.
+[[nodiscard]] bool reduce2(Op op, codec::Dtype dtype, const void* a, double wa, const void* b,
+                           double wb, std::size_t count, double weight_sum, void* out);
+
 }  // namespace jccl::collective

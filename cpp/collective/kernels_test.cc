@@ -222,6 +222,52 @@ TEST_P(KernelsTest, a_result_may_be_finished_in_place_and_at_any_address) {
   }
 }
 
+TEST_P(KernelsTest, the_sum_of_two_in_one_pass_has_the_bytes_of_the_long_way) {
+  const double weights[][2] = {{1, 1}, {0.5, 2}, {1, 0}, {0, 0.3}, {0.1, 1}, {0x1p100, 0x1p100}};
+  for (const Dtype dtype : {Dtype::kF32, Dtype::kF64}) {
+    const std::size_t width = codec::size_of(dtype);
+    for (const Op op : {Op::kSum, Op::kMean}) {
+      for (const auto& w : weights) {
+        for (const std::size_t size : codec::test_sizes()) {
+          std::vector<Bytes> in = {leaf_bytes(dtype, size, 2 * size + 1),
+                                   leaf_bytes(dtype, size, 9)};
+          for (const std::size_t at : {size / 3, size / 2}) {  // NaN and Inf − Inf
+            if (size > 2) std::memset(in[at % 2].data() + at * width, 0xFF, width - 1);
+          }
+          const Bytes expected = kernel_result({op, dtype, CodecId::kNone}, in, size, {w[0], w[1]});
+          Bytes b(1), out(3 + size * width);  // at odd addresses
+          b.insert(b.end(), in[1].begin(), in[1].end());
+          ASSERT_TRUE(reduce2(op, dtype, in[0].data(), w[0], b.data() + 1, w[1], size, w[0] + w[1],
+                              out.data() + 3));
+          ASSERT_EQ(Bytes(out.begin() + 3, out.end()), expected) << name_of(op) << size << w[1];
+          ASSERT_TRUE(reduce2(op, dtype, in[0].data(), w[0], b.data() + 1, w[1], size, w[0] + w[1],
+                              b.data() + 1));
+          ASSERT_EQ(Bytes(b.begin() + 1, b.end()), expected) << "onto the second";
+          ASSERT_TRUE(reduce2(op, dtype, in[0].data(), w[0], in[1].data(), w[1], size, w[0] + w[1],
+                              in[0].data()));
+          ASSERT_EQ(in[0], expected) << "onto the first";
+        }
+      }
+    }
+  }
+  float x = 0;
+  EXPECT_FALSE(reduce2(Op::kMax, Dtype::kF32, &x, 1, &x, 1, 1, 2, &x));
+  EXPECT_FALSE(reduce2(Op::kSum, Dtype::kBf16, &x, 1, &x, 1, 1, 2, &x));
+}
+
+TEST_P(KernelsTest, a_mean_divides_alike_whether_the_divisor_has_an_exact_inverse_or_not) {
+  for (const double by : {2.0, 0.25, 3.0, 0x1p100, 0x1p-126, 0x1p126, 0x1p127, 1.0}) {
+    const std::size_t size = 5000;
+    const auto x = codec::wild_values(size, 77);
+    std::vector<float> out(size), expected(size);
+    for (std::size_t i = 0; i < size; ++i) expected[i] = x[i] / static_cast<float>(by);
+    std::vector<float> acc = x;
+    finish(Op::kMean, Dtype::kF32, CodecId::kNone, acc.data(), size, by,
+           reinterpret_cast<std::uint8_t*>(out.data()));
+    ASSERT_EQ(std::memcmp(out.data(), expected.data(), size * 4), 0) << by;
+  }
+}
+
 TEST_P(KernelsTest, nan_wins_in_min_and_max_and_leaves_as_the_one_canonical_nan) {
   std::vector<float> a(100, 1.0F);
   std::vector<float> b(100, 2.0F);

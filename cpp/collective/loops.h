@@ -9,6 +9,15 @@
 
 namespace jccl::collective {
 
+// One pass for the whole sum of two: tidied( (wa·a + wb·b) / by ).
+struct Sum2 {
+  const void* a = nullptr;
+  double wa = 1;
+  const void* b = nullptr;
+  double wb = 1;
+  double by = 1;
+};
+
 // f32 or f64; `acc` and `x` are arrays of that type.
 struct FloatLoops {
   void (*add)(const void* x, std::size_t count, void* acc);
@@ -19,6 +28,7 @@ struct FloatLoops {
   void (*scale)(const void* x, std::size_t count, double weight, void* out);  // out may be x
   void (*divide)(const void* x, std::size_t count, double by, void* out);     // likewise
   void (*tidy)(const void* x, std::size_t count, void* out);  // likewise; divide tidies NaNs too
+  void (*sum2)(const Sum2& terms, std::size_t count, void* out);  // out may be a or b
 };
 
 // `acc` and `partial` are arrays of the accumulator type, `x` and `out` of the leaf's.
