@@ -17,6 +17,8 @@ CPP = {
 # Tests of the topmost folder run whole clusters, against references from below.
 TESTS_ALSO = {"capi": {"codec", "net", "wire"}}
 XLA_EXT = {"base", "codec", "peer", "master", "xla"}
+# Programs of the benchmarks: what a C++ user of the transport has.
+BENCHMARKS = {"base", "codec", "collective", "peer", "master"}
 
 # No socket, clock, thread, mutex, file, log, random device, getenv.
 PURE = {"base", "codec", "wire", "protocol", "collective", "snapshot"}

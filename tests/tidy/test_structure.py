@@ -50,6 +50,28 @@ def test_the_extension_includes_only_what_its_row_names():
     assert not wrong
 
 
+def test_programs_of_the_benchmarks_include_only_what_users_have():
+    folders = set(strata.CPP)
+    wrong = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in sources(ROOT / "benchmarks")
+        for quote, name in includes(path)
+        if quote == '"' and name.split("/")[0] in folders - strata.BENCHMARKS
+    ]
+    assert not wrong
+
+
+def test_benchmarks_and_examples_import_only_public_modules():
+    wrong = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for folder in ("benchmarks", "examples")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for name in imported_modules(path)
+        if name.startswith("_")
+    ]
+    assert not wrong
+
+
 @pytest.mark.parametrize("folder", sorted(strata.PURE))
 def test_pure_folders_touch_nothing_outside(folder):
     wrong = []
