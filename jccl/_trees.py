@@ -121,7 +121,7 @@ def codec_name(codec: Any) -> str:
 
 
 OPS = ("sum", "mean", "min", "max", "prod")
-PLANS = ("", "auto", "direct", "ring")
+PLANS = ("", "auto", "direct", "exchange", "ring")
 
 
 def known(what: str, value: str, values: Sequence[str]) -> str:

@@ -111,8 +111,9 @@ class Communicator:
                 returns. out: pytree of numpy arrays for the result; may be `tree`
                 itself. **options: op ("mean", "sum", "min", "max", "prod"), codec,
                 weight, tag, plan
-                ("direct", "ring"), deadline in seconds, guard (leave this peer out when
-                it holds NaN or Inf; then GuardError is raised after the round).
+                ("direct", "exchange", "ring"), deadline in seconds, guard (leave this
+                peer out when it holds NaN or Inf; then GuardError is raised after the
+                round).
         """
         leaves = HostLeaves.of(tree)
         outs = outputs(leaves, out)

@@ -147,7 +147,8 @@ def all_reduce(
         codec: how chunks travel: a name, a codec object, or None for the dtype itself.
         weight: number or traced f32; 0 only receives.
         deadline: seconds, number or traced; None takes the communicator's.
-        plan: "direct" or "ring"; None leaves the choice to the master.
+        plan: "direct", "exchange" (the same bits in one link delay, for few peers or
+            little data) or "ring"; None leaves the choice to the master.
         token: of the blocking op that must come first; see `Reduced.token`.
         fingerprint: words for what must be alike on all peers, else a refusal.
         guard: leave this peer's contribution out if it holds NaN or Inf.

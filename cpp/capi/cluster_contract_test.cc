@@ -178,7 +178,7 @@ std::vector<Cell> reduce_cells() {
     for (Op op : kOps) {
       for (CodecId codec : kCodecs) {
         if (!collective::is_supported(op, dtype, codec)) continue;
-        for (const char* plan : {"direct", "ring"}) {
+        for (const char* plan : {"direct", "exchange", "ring"}) {
           cells.push_back({op, dtype, codec, plan, cells.size() % 2 == 0});
         }
       }
@@ -433,7 +433,7 @@ TEST(ContractEdgeTest, a_weighted_mean_counts_each_peer_with_its_weight) {
 
 TEST(ContractEdgeTest, a_peer_of_weight_zero_gets_the_result_of_the_others) {
   Cluster cluster(3, small_chunks());
-  for (const char* plan : {"direct", "ring"}) {
+  for (const char* plan : {"direct", "exchange", "ring"}) {
     for (CodecId codec : kCodecs) {
       cluster.on_all([&](std::size_t p, Communicator& comm) {
         RoundOptions o = sum_of("spectator");

@@ -85,7 +85,7 @@ TEST(MismatchTest, peers_that_wait_for_each_other_in_different_tags_are_told_so)
 
 TEST(GuardTest, nan_is_left_out_and_its_peer_is_told_the_leaf) {
   Cluster cluster(3);
-  for (const char* plan : {"direct", "ring"}) {
+  for (const char* plan : {"direct", "exchange", "ring"}) {
     for (CodecId codec : {CodecId::kNone, CodecId::kInt8}) {
       cluster.on_all([&](std::size_t p, Communicator& comm) {
         std::vector<float> a(500, 1), b(70000, 2);

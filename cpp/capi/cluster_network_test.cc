@@ -49,7 +49,7 @@ TEST(TlsTest, a_run_with_a_token_reduces_gathers_and_synchronises) {
     EXPECT_TRUE(comm.run({leaf_of(x, all)}, o).status.ok());
     EXPECT_EQ(all[2 * 50000], 1.5F);
     EXPECT_EQ(all.back(), 0.0F);
-    for (const char* plan : {"direct", "ring"}) {
+    for (const char* plan : {"direct", "exchange", "ring"}) {
       o = sum_of("lossy");
       o.plan = plan;
       o.codec = CodecId::kInt8;

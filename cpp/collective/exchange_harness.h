@@ -78,8 +78,8 @@ class Executor {
     const Route r = route(x_.plan, chunk, me);
     State& state = states_[me][c];
     bool moved = false;
-    if (r.send_to >= 0 && !r.partial && !state.sent) {
-      send(me, static_cast<std::uint32_t>(r.send_to), c, own(me, chunk));
+    if (!r.send_to.empty() && !r.partial && !state.sent) {
+      for (const std::uint32_t to : r.send_to) send(me, to, c, own(me, chunk));
       state.sent = moved = true;
     }
     while (state.added < r.add_order.size() && add_next(me, chunk, r)) moved = true;
@@ -89,7 +89,7 @@ class Executor {
       moved = true;
     }
     if (summed && !r.owner && !state.sent) {
-      send(me, static_cast<std::uint32_t>(r.send_to), c, state.accumulator);
+      for (const std::uint32_t to : r.send_to) send(me, to, c, state.accumulator);
       state.sent = moved = true;
     }
     if (out_.results[id(me)][c] && !state.passed_on) {

@@ -255,7 +255,8 @@ void expect_reduced(const Exchange& x, const Outcome& outcome) {
 TEST(ExchangeTest, every_world_plan_op_dtype_and_codec_meets_the_oracle) {
   std::uint64_t seed = 1;
   for (std::uint32_t world = 1; world <= 16; ++world) {
-    for (const PlanKind kind : {PlanKind::kDirect, PlanKind::kRing, PlanKind::kScatter}) {
+    for (const PlanKind kind :
+         {PlanKind::kDirect, PlanKind::kExchange, PlanKind::kRing, PlanKind::kScatter}) {
       for (const Op op : kOps) {
         for (std::uint8_t d = 1; d <= codec::kDtypeNumberMax; ++d) {
           for (const CodecId codec : kCodecs) {
@@ -310,6 +311,26 @@ TEST(ExchangeTest, a_direct_result_has_the_same_bits_whatever_the_shares_cuts_an
   }
 }
 
+TEST(ExchangeTest, an_exchange_has_the_bits_of_the_direct_plan) {
+  for (std::uint32_t world = 1; world <= 16; ++world) {
+    for (const CodecId codec : kCodecs) {
+      for (const Op op : {Op::kSum, Op::kMean}) {
+        Exchange x = make_exchange(make_plan(PlanKind::kDirect, world, world), op, Dtype::kF32,
+                                   codec, world);
+        for (double& w : x.weights) w = 0.25 * static_cast<double>(1 + x.shuffle % 7);
+        const auto direct = decoded(x, Executor(x).run(), x.plan.order[0]).leaves;
+        x.plan.kind = PlanKind::kExchange;
+        x.plan.shares.clear();
+        const Outcome outcome = Executor(x).run();
+        ASSERT_TRUE(outcome.complete);
+        for (const auto& [peer, results] : outcome.results) {
+          ASSERT_EQ(decoded(x, outcome, peer).leaves, direct) << text_of(x) << " peer " << peer;
+        }
+      }
+    }
+  }
+}
+
 TEST(ExchangeTest, a_gather_hands_every_peer_the_values_of_every_contributor) {
   for (std::uint32_t world = 1; world <= 16; ++world) {
     for (const CodecId codec : kCodecs) {
@@ -338,7 +359,8 @@ TEST(ExchangeTest, a_gather_hands_every_peer_the_values_of_every_contributor) {
 TEST(ExchangeTest, the_bytes_each_peer_sends_are_the_documented_ones) {
   for (const std::uint32_t world : {1U, 2U, 5U, 8U}) {
     for (const std::size_t receivers : {0, 2}) {
-      for (const PlanKind kind : {PlanKind::kDirect, PlanKind::kRing, PlanKind::kScatter}) {
+      for (const PlanKind kind :
+           {PlanKind::kDirect, PlanKind::kExchange, PlanKind::kRing, PlanKind::kScatter}) {
         Plan plan = make_plan(kind, world, 1);
         plan.shares.clear();
         Exchange x = make_exchange(plan, Op::kSum, Dtype::kF32, CodecId::kInt8, 2);
@@ -353,6 +375,10 @@ TEST(ExchangeTest, the_bytes_each_peer_sends_are_the_documented_ones) {
         for (const Chunk& chunk : outcome.chunks) partial += chunk.accumulator_bytes;
         for (const auto& [peer, bytes] : outcome.sent_bytes) sent += bytes;
         const std::uint64_t others = world - 1;
+        if (kind == PlanKind::kExchange) {
+          EXPECT_EQ(sent, (others * world + x.receivers.size()) * encoded) << text_of(x);
+          continue;
+        }
         const std::uint64_t up = kind == PlanKind::kRing ? partial : encoded;
         const std::uint64_t down = kind == PlanKind::kScatter ? 0 : encoded;
         EXPECT_EQ(sent, others * up + (others + x.receivers.size()) * down) << text_of(x);

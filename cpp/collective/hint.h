@@ -15,6 +15,7 @@ enum class HintKind : std::uint8_t {
   kRing = 2,
   kGather = 3,   // every contributor owns its own data (all_gather)
   kScatter = 4,  // direct without handing the result round (reduce_scatter)
+  kExchange = 5,
 };
 
 struct Hint {

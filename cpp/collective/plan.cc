@@ -12,7 +12,7 @@ namespace {
 
 using base::Code;
 
-constexpr std::string_view kNames[] = {"?", "direct", "ring", "gather", "scatter"};
+constexpr std::string_view kNames[] = {"?", "direct", "ring", "gather", "scatter", "exchange"};
 
 base::Status invalid(const std::string& text) { return {Code::kInvalid, "plan: " + text}; }
 
@@ -33,13 +33,22 @@ Route direct_route(const Plan& plan, std::uint32_t owner, std::uint32_t me) {
   const bool returns = plan.kind == PlanKind::kDirect;
   Route r;
   if (me != owner) {
-    r.send_to = static_cast<std::int32_t>(owner);
+    r.send_to = {owner};
     if (returns) r.result_from = static_cast<std::int32_t>(owner);
     return r;
   }
   r.owner = true;
   for (std::uint32_t p = 0; p < plan.order.size(); ++p) r.add_order.push_back(p);
   if (returns) r.result_to = all_but(plan.order.size(), me);
+  return r;
+}
+
+// The owner differs from the others only in that it serves receivers.
+Route exchange_route(const Plan& plan, std::uint32_t me) {
+  Route r;
+  r.owner = true;
+  for (std::uint32_t p = 0; p < plan.order.size(); ++p) r.add_order.push_back(p);
+  r.send_to = all_but(plan.order.size(), me);
   return r;
 }
 
@@ -69,7 +78,7 @@ Route ring_route(const Plan& plan, std::uint32_t owner, std::uint32_t me) {
     r.owner = true;
     return r;
   }
-  r.send_to = static_cast<std::int32_t>(after);
+  r.send_to = {after};
   r.result_from = static_cast<std::int32_t>(before);
   return r;
 }
@@ -82,7 +91,7 @@ std::string_view name_of(PlanKind kind) {
 }
 
 base::Status check(const Plan& plan) {
-  if (plan.kind < PlanKind::kDirect || plan.kind > PlanKind::kScatter) {
+  if (plan.kind < PlanKind::kDirect || plan.kind > PlanKind::kExchange) {
     return invalid(base::cat("unknown kind ", static_cast<int>(plan.kind)));
   }
   if (plan.order.empty()) return invalid("nobody contributes");
@@ -147,6 +156,7 @@ Route route(const Plan& plan, const Chunk& chunk, std::uint32_t my_position) {
   JCCL_CHECK(chunk.owner < plan.order.size());
   if (plan.kind == PlanKind::kRing) return ring_route(plan, chunk.owner, my_position);
   if (plan.kind == PlanKind::kGather) return gather_route(plan, chunk.owner, my_position);
+  if (plan.kind == PlanKind::kExchange) return exchange_route(plan, my_position);
   return direct_route(plan, chunk.owner, my_position);
 }
 
@@ -163,7 +173,7 @@ std::vector<base::PeerId> result_targets(const Plan& plan, const Chunk& chunk,
   const Route mine = route(plan, chunk, my_position);
   std::vector<base::PeerId> targets;
   for (const std::uint32_t position : mine.result_to) targets.push_back(plan.order[position]);
-  if (mine.owner && plan.kind != PlanKind::kScatter) {
+  if (my_position == chunk.owner && plan.kind != PlanKind::kScatter) {
     targets.insert(targets.end(), receivers.begin(), receivers.end());
   }
   return targets;

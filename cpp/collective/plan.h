@@ -16,10 +16,11 @@ namespace jccl::collective {
 
 // The numbers travel and are never reused.
 enum class PlanKind : std::uint8_t {
-  kDirect = 1,   // everyone sends each owner its part; owners send the result to all
-  kRing = 2,     // partial sums go round to the owner, results go round from it
-  kGather = 3,   // all_gather: every contributor owns its own data
-  kScatter = 4,  // reduce_scatter: direct without sending the result
+  kDirect = 1,    // everyone sends each owner its part; owners send the result to all
+  kRing = 2,      // partial sums go round to the owner, results go round from it
+  kGather = 3,    // all_gather: every contributor owns its own data
+  kScatter = 4,   // reduce_scatter: direct without sending the result
+  kExchange = 5,  // everyone sends everyone all it has and adds for itself; same bits as direct
 };
 
 std::string_view name_of(PlanKind kind);
@@ -48,9 +49,9 @@ constexpr codec::CodecId contribution_codec(const Plan& plan, codec::CodecId cod
 // What one peer does for one chunk. All numbers are positions in Plan::order.
 struct Route {
   std::vector<std::uint32_t> add_order;  // whose data this peer adds, itself included; empty: none
-  bool partial = false;           // what is awaited and sent on are partial sums, not contributions
-  std::int32_t send_to = -1;      // gets this peer's contribution or partial sum; -1: nobody
-  bool owner = false;             // finishes and encodes the result
+  bool partial = false;  // what is awaited and sent on are partial sums, not contributions
+  std::vector<std::uint32_t> send_to;  // get this peer's contribution, or one its partial sum
+  bool owner = false;             // finishes and encodes the result; in an exchange everyone does
   std::int32_t result_from = -1;  // sends the result; -1: this is the owner, or no result wanted
   std::vector<std::uint32_t> result_to;  // get the result from this peer, besides receivers
   bool operator==(const Route&) const = default;
@@ -59,7 +60,8 @@ struct Route {
 Route route(const Plan& plan, const Chunk& chunk, std::uint32_t my_position);  // contributors
 Route receiver_route(const Plan& plan, const Chunk& chunk);  // only result_from, if any
 
-// Everyone this contributor sends the result of the chunk to; the owner also serves receivers.
+// Everyone this contributor sends the result of the chunk to; the chunk's owner also serves
+// receivers.
 std::vector<base::PeerId> result_targets(const Plan& plan, const Chunk& chunk,
                                          std::uint32_t my_position,
                                          const std::vector<base::PeerId>& receivers);

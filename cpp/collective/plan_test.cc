@@ -26,7 +26,8 @@ Plan plan_of(PlanKind kind, std::uint32_t size) {
 TEST(PlanTest, a_plan_comes_back_from_its_bytes) {
   for (const Plan& plan :
        {Plan{PlanKind::kDirect, {1, 4, 9}, {1, 0, 7}}, Plan{PlanKind::kRing, {9, 1, 4}, {}},
-        Plan{PlanKind::kGather, {3}, {}}, Plan{PlanKind::kScatter, {3, 4}, {}}}) {
+        Plan{PlanKind::kGather, {3}, {}}, Plan{PlanKind::kScatter, {3, 4}, {}},
+        Plan{PlanKind::kExchange, {3, 4}, {}}}) {
     const auto back = decode(encode(plan));
     ASSERT_TRUE(back.ok()) << back.status().text;
     EXPECT_EQ(back.value(), plan);
@@ -44,7 +45,7 @@ TEST(PlanTest, the_largest_plan_fits_its_limit) {
 TEST(PlanTest, a_plan_that_breaks_a_rule_is_refused) {
   const Plan bad[] = {
       {static_cast<PlanKind>(0), {1}, {}},
-      {static_cast<PlanKind>(5), {1}, {}},
+      {static_cast<PlanKind>(6), {1}, {}},
       {PlanKind::kDirect, {}, {}},
       {PlanKind::kDirect, {0, 1}, {}},
       {PlanKind::kDirect, {2, 1}, {}},
@@ -53,6 +54,8 @@ TEST(PlanTest, a_plan_that_breaks_a_rule_is_refused) {
       {PlanKind::kRing, {1, 2}, {0, 0}},
       {PlanKind::kGather, {1, 2}, {1, 1}},
       {PlanKind::kScatter, {1, 2}, {1, 1}},
+      {PlanKind::kExchange, {1, 2}, {1, 1}},
+      {PlanKind::kExchange, {2, 1}, {}},
       plan_of(PlanKind::kRing, base::kPeersMax + 1),
   };
   for (const Plan& plan : bad) {
@@ -80,7 +83,7 @@ TEST(PlanTest, cut_prolonged_and_random_bytes_never_become_a_wrong_plan) {
     Bytes noise = bytes;
     for (std::uint64_t flips = 1 + rng.below(4); flips > 0; --flips) {
       noise[rng.below(noise.size())] =
-          static_cast<std::uint8_t>(rng.below(4) == 0 ? 255 : rng.below(5));
+          static_cast<std::uint8_t>(rng.below(4) == 0 ? 255 : rng.below(6));
     }
     const auto plan = decode(noise);
     if (plan.ok()) {
@@ -92,36 +95,45 @@ TEST(PlanTest, cut_prolonged_and_random_bytes_never_become_a_wrong_plan) {
 
 TEST(RouteTest, in_a_direct_plan_the_owner_adds_everyone_in_order_and_answers_all) {
   const Plan plan = plan_of(PlanKind::kDirect, 3);
-  EXPECT_EQ(route(plan, owned_by(1), 0), (Route{{}, false, 1, false, 1, {}}));
-  EXPECT_EQ(route(plan, owned_by(1), 1), (Route{{0, 1, 2}, false, -1, true, -1, {0, 2}}));
-  EXPECT_EQ(receiver_route(plan, owned_by(1)), (Route{{}, false, -1, false, 1, {}}));
+  EXPECT_EQ(route(plan, owned_by(1), 0), (Route{{}, false, {1}, false, 1, {}}));
+  EXPECT_EQ(route(plan, owned_by(1), 1), (Route{{0, 1, 2}, false, {}, true, -1, {0, 2}}));
+  EXPECT_EQ(receiver_route(plan, owned_by(1)), (Route{{}, false, {}, false, 1, {}}));
+}
+
+TEST(RouteTest, in_an_exchange_everyone_adds_everyone_and_the_owner_serves_receivers) {
+  const Plan plan = plan_of(PlanKind::kExchange, 3);
+  EXPECT_EQ(route(plan, owned_by(1), 0), (Route{{0, 1, 2}, false, {1, 2}, true, -1, {}}));
+  EXPECT_EQ(route(plan, owned_by(1), 1), (Route{{0, 1, 2}, false, {0, 2}, true, -1, {}}));
+  EXPECT_EQ(receiver_route(plan, owned_by(1)), (Route{{}, false, {}, false, 1, {}}));
+  EXPECT_EQ(result_targets(plan, owned_by(1), 1, {20}), (std::vector<base::PeerId>{20}));
+  EXPECT_TRUE(result_targets(plan, owned_by(1), 0, {20}).empty());
 }
 
 TEST(RouteTest, in_a_ring_the_sum_starts_after_the_owner_and_the_result_follows_it) {
   const Plan plan = plan_of(PlanKind::kRing, 4);
-  EXPECT_EQ(route(plan, owned_by(2), 3), (Route{{3}, true, 0, false, 2, {0}}));
-  EXPECT_EQ(route(plan, owned_by(2), 0), (Route{{3, 0}, true, 1, false, 3, {1}}));
-  EXPECT_EQ(route(plan, owned_by(2), 1), (Route{{0, 1}, true, 2, false, 0, {}}));
-  EXPECT_EQ(route(plan, owned_by(2), 2), (Route{{1, 2}, true, -1, true, -1, {3}}));
+  EXPECT_EQ(route(plan, owned_by(2), 3), (Route{{3}, true, {0}, false, 2, {0}}));
+  EXPECT_EQ(route(plan, owned_by(2), 0), (Route{{3, 0}, true, {1}, false, 3, {1}}));
+  EXPECT_EQ(route(plan, owned_by(2), 1), (Route{{0, 1}, true, {2}, false, 0, {}}));
+  EXPECT_EQ(route(plan, owned_by(2), 2), (Route{{1, 2}, true, {}, true, -1, {3}}));
   const Plan two = plan_of(PlanKind::kRing, 2);
-  EXPECT_EQ(route(two, owned_by(0), 0), (Route{{1, 0}, true, -1, true, -1, {1}}));
-  EXPECT_EQ(route(two, owned_by(0), 1), (Route{{1}, true, 0, false, 0, {}}));
+  EXPECT_EQ(route(two, owned_by(0), 0), (Route{{1, 0}, true, {}, true, -1, {1}}));
+  EXPECT_EQ(route(two, owned_by(0), 1), (Route{{1}, true, {0}, false, 0, {}}));
 }
 
 TEST(RouteTest, alone_a_peer_adds_itself_and_talks_to_nobody) {
-  for (const PlanKind kind :
-       {PlanKind::kDirect, PlanKind::kRing, PlanKind::kGather, PlanKind::kScatter}) {
-    EXPECT_EQ(route(plan_of(kind, 1), owned_by(0), 0), (Route{{0}, false, -1, true, -1, {}}));
+  for (const PlanKind kind : {PlanKind::kDirect, PlanKind::kRing, PlanKind::kGather,
+                              PlanKind::kScatter, PlanKind::kExchange}) {
+    EXPECT_EQ(route(plan_of(kind, 1), owned_by(0), 0), (Route{{0}, false, {}, true, -1, {}}));
   }
 }
 
 TEST(RouteTest, a_gather_sends_only_results_and_a_scatter_none) {
   const Plan gather = plan_of(PlanKind::kGather, 3);
-  EXPECT_EQ(route(gather, owned_by(0), 0), (Route{{0}, false, -1, true, -1, {1, 2}}));
-  EXPECT_EQ(route(gather, owned_by(0), 2), (Route{{}, false, -1, false, 0, {}}));
+  EXPECT_EQ(route(gather, owned_by(0), 0), (Route{{0}, false, {}, true, -1, {1, 2}}));
+  EXPECT_EQ(route(gather, owned_by(0), 2), (Route{{}, false, {}, false, 0, {}}));
   const Plan scatter = plan_of(PlanKind::kScatter, 3);
-  EXPECT_EQ(route(scatter, owned_by(0), 0), (Route{{0, 1, 2}, false, -1, true, -1, {}}));
-  EXPECT_EQ(route(scatter, owned_by(0), 2), (Route{{}, false, 0, false, -1, {}}));
+  EXPECT_EQ(route(scatter, owned_by(0), 0), (Route{{0, 1, 2}, false, {}, true, -1, {}}));
+  EXPECT_EQ(route(scatter, owned_by(0), 2), (Route{{}, false, {0}, false, -1, {}}));
   EXPECT_EQ(receiver_route(scatter, owned_by(0)), Route{});
 }
 
@@ -136,16 +148,16 @@ TEST(RouteTest, the_owner_alone_serves_receivers) {
 
 // Every send has exactly one peer that awaits it, and the other way round.
 TEST(RouteTest, what_is_sent_is_what_is_awaited_in_every_world) {
-  for (const PlanKind kind :
-       {PlanKind::kDirect, PlanKind::kRing, PlanKind::kGather, PlanKind::kScatter}) {
+  for (const PlanKind kind : {PlanKind::kDirect, PlanKind::kRing, PlanKind::kGather,
+                              PlanKind::kScatter, PlanKind::kExchange}) {
     for (std::uint32_t size = 1; size <= 16; ++size) {
       const Plan plan = plan_of(kind, size);
       for (std::uint32_t owner = 0; owner < size; ++owner) {
         std::vector<std::pair<std::uint32_t, std::uint32_t>> sent, awaited, given, taken;
         for (std::uint32_t me = 0; me < size; ++me) {
           const Route r = route(plan, owned_by(owner), me);
-          EXPECT_EQ(r.owner, me == owner);
-          if (r.send_to >= 0) sent.emplace_back(me, r.send_to);
+          EXPECT_EQ(r.owner, me == owner || kind == PlanKind::kExchange);
+          for (const auto to : r.send_to) sent.emplace_back(me, to);
           for (const auto from : r.add_order) {
             if (from != me) awaited.emplace_back(from, me);
           }

@@ -131,7 +131,8 @@ base::Result<Plan> choose(std::vector<PeerId> members, const PlannerOptions& opt
   }
   const Links links(members, options.avoid);
   Plan plan;
-  plan.kind = options.kind.value_or(links.all_good() ? PlanKind::kDirect : PlanKind::kRing);
+  const PlanKind good = members.size() == 2 ? PlanKind::kExchange : PlanKind::kDirect;
+  plan.kind = options.kind.value_or(links.all_good() ? good : PlanKind::kRing);
   plan.order = members;
   if (plan.kind == PlanKind::kRing && !members.empty() && !links.all_good()) {
     const auto count = static_cast<std::uint32_t>(members.size());

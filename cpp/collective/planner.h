@@ -1,5 +1,6 @@
-// Chooses a plan for the members of an attempt. Direct unless something else is asked for or a
-// link must be avoided; then a ring that does without the link. Refuses, naming a link, when no
+// Chooses a plan for the members of an attempt. Unless something else is asked for: an
+// exchange for two, direct for more (the same bits); if a link must be avoided, a ring that does
+// without it. Refuses, naming a link, when no
 // plan avoids them all. The same request gives the same plan. Pure; any thread.
 #pragma once
 
@@ -14,7 +15,7 @@
 namespace jccl::collective {
 
 struct PlannerOptions {
-  std::optional<PlanKind> kind = {};  // nothing: direct if possible, else ring
+  std::optional<PlanKind> kind = {};  // nothing: the bits of direct if possible, else ring
   std::vector<std::pair<base::PeerId, base::PeerId>> avoid = {};    // links, either way round
   std::vector<std::pair<base::PeerId, std::uint32_t>> shares = {};  // others own 1 share each
 };

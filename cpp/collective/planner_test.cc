@@ -47,9 +47,14 @@ TEST(PlannerTest, direct_is_the_default_and_members_come_in_id_order) {
   EXPECT_EQ(plan.value(), (Plan{PlanKind::kDirect, {3, 5, 7}, {}}));
 }
 
+TEST(PlannerTest, two_exchange_what_they_have) {
+  EXPECT_EQ(choose({7, 3}, {}).value(), (Plan{PlanKind::kExchange, {3, 7}, {}}));
+  EXPECT_EQ(choose({7}, {}).value().kind, PlanKind::kDirect);
+}
+
 TEST(PlannerTest, a_kind_can_be_asked_for) {
-  for (const PlanKind kind :
-       {PlanKind::kDirect, PlanKind::kRing, PlanKind::kGather, PlanKind::kScatter}) {
+  for (const PlanKind kind : {PlanKind::kDirect, PlanKind::kRing, PlanKind::kGather,
+                              PlanKind::kScatter, PlanKind::kExchange}) {
     const auto plan = choose({2, 1}, {.kind = kind});
     ASSERT_TRUE(plan.ok());
     EXPECT_EQ(plan.value().kind, kind);

@@ -32,6 +32,7 @@ TEST(PlannerTest, each_hint_gives_its_kind_of_plan) {
   EXPECT_EQ(kind_of(request(HintKind::kRing)), PlanKind::kRing);
   EXPECT_EQ(kind_of(request(HintKind::kGather)), PlanKind::kGather);
   EXPECT_EQ(kind_of(request(HintKind::kScatter)), PlanKind::kScatter);
+  EXPECT_EQ(kind_of(request(HintKind::kExchange)), PlanKind::kExchange);
 }
 
 TEST(PlannerTest, a_bad_link_is_gone_round) {

@@ -98,9 +98,11 @@ void AttemptRun::begin() {
     if (failed_) return;
     const collective::Route& route = chunk.route;
     if (!contributes()) continue;
-    if (route.send_to >= 0 && !route.partial) {
-      host_->enqueue(start_.attempt, plan_.order[static_cast<std::size_t>(route.send_to)],
-                     {FrameKind::kContribution, chunk.chunk.index});
+    if (!route.partial) {
+      for (const std::uint32_t to : route.send_to) {
+        host_->enqueue(start_.attempt, plan_.order[to],
+                       {FrameKind::kContribution, chunk.chunk.index});
+      }
     }
     // Alone, or first of a chain: nothing arrives that would set it going.
     const bool self_first = !route.add_order.empty() &&
@@ -231,9 +233,10 @@ void AttemptRun::advance(ChunkState& chunk) {
   }
   if (chunk.route.owner) {
     finish(chunk);
-  } else if (chunk.route.send_to >= 0) {
-    host_->enqueue(start_.attempt, plan_.order[static_cast<std::size_t>(chunk.route.send_to)],
-                   {FrameKind::kPartial, chunk.chunk.index});
+    return;
+  }
+  for (const std::uint32_t to : chunk.route.send_to) {
+    host_->enqueue(start_.attempt, plan_.order[to], {FrameKind::kPartial, chunk.chunk.index});
   }
 }
 

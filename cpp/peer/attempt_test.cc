@@ -169,7 +169,7 @@ class Bench {
 };
 
 TEST(AttemptTest, the_order_of_arrival_does_not_matter) {
-  for (PlanKind kind : {PlanKind::kDirect, PlanKind::kRing}) {
+  for (PlanKind kind : {PlanKind::kDirect, PlanKind::kExchange, PlanKind::kRing}) {
     for (std::size_t receivers : {0U, 2U}) {
       for (bool out_private : {false, true}) {
         base::Digest first;
@@ -187,7 +187,7 @@ TEST(AttemptTest, the_order_of_arrival_does_not_matter) {
 }
 
 TEST(AttemptTest, duplicates_damage_and_losses_are_survived_by_sending_again) {
-  for (PlanKind kind : {PlanKind::kDirect, PlanKind::kRing}) {
+  for (PlanKind kind : {PlanKind::kDirect, PlanKind::kExchange, PlanKind::kRing}) {
     for (std::uint64_t seed = 1; seed <= 30; ++seed) {
       Bench bench({kind, 3, 1, 4000, seed % 2 == 0, codec::CodecId::kNone, seed});
       bench.begin();
@@ -275,7 +275,7 @@ TEST(AttemptTest, frames_that_make_no_sense_are_refused) {
 }
 
 TEST(AttemptTest, nan_fails_the_attempt_with_the_leaf_and_nothing_of_it_leaves) {
-  for (PlanKind kind : {PlanKind::kDirect, PlanKind::kRing}) {
+  for (PlanKind kind : {PlanKind::kDirect, PlanKind::kExchange, PlanKind::kRing}) {
     Bench bench({kind, 3, 0, 5000, false, codec::CodecId::kNone, 1});
     for (float& v : bench.peers_[1]->in) v = std::nanf("");
     bench.begin();

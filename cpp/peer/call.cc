@@ -61,6 +61,7 @@ collective::HintKind hint_of(const RoundOptions& options) {
   if (options.collective == Collective::kReduceScatter) return collective::HintKind::kScatter;
   if (options.plan == "direct") return collective::HintKind::kDirect;
   if (options.plan == "ring") return collective::HintKind::kRing;
+  if (options.plan == "exchange") return collective::HintKind::kExchange;
   return collective::HintKind::kAuto;
 }
 
@@ -88,8 +89,9 @@ Status check_call(const std::vector<Leaf>& leaves, const RoundOptions& options) 
     return {Code::kInvalid, cat("weight ", options.weight, " is not a finite number ≥ 0")};
   }
   if (options.plan != "" && options.plan != "auto" && options.plan != "direct" &&
-      options.plan != "ring") {
-    return {Code::kInvalid, cat("unknown plan '", options.plan, "'; use auto, direct or ring")};
+      options.plan != "ring" && options.plan != "exchange") {
+    return {Code::kInvalid,
+            cat("unknown plan '", options.plan, "'; use auto, direct, exchange or ring")};
   }
   std::uint64_t bytes = 0;
   for (std::size_t i = 0; i < leaves.size(); ++i) {

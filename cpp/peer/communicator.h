@@ -62,7 +62,7 @@ struct RoundOptions {
   double weight = 1.0;          // 0: receive only
   bool root = false;            // broadcast
   std::uint32_t slots = 0;      // all_gather
-  std::string plan;             // "" automatic, "direct", "ring"
+  std::string plan;             // "" automatic, "direct", "exchange", "ring"
   bool guard = true;            // leave this peer's contribution out if it holds NaN or Inf
   base::Digest fingerprint;     // see wire::Ready
   base::Duration deadline = 0;  // 0: the communicator's

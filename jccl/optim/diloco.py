@@ -90,7 +90,7 @@ def diloco(
             receives.
         tag: names the rounds; two optimizers of one run need two tags.
         deadline: seconds for a round; default the communicator's.
-        plan: "direct" or "ring" pins the plan.
+        plan: "direct", "exchange" or "ring" pins the plan.
 
     Returns:
         An optax transform whose state is a `DilocoState`. Its updates end, after a

@@ -208,7 +208,7 @@ typedef struct {
   double weight;           /* of this peer's value, default 1; 0: receive only */
   int64_t deadline_ns;     /* 0: the communicator's */
   const char* tag;         /* names the stream of rounds; NULL = "default" */
-  const char* plan;        /* NULL: automatic; "direct", "ring" */
+  const char* plan;        /* NULL: automatic; "direct", "exchange", "ring" */
   uint64_t fingerprint[2]; /* of what must be alike on all peers; 0: nothing */
 } jccl_round_options;
 
