@@ -13,6 +13,7 @@ namespace {
 constexpr std::size_t kSizeBytes = 4;
 constexpr std::size_t kHeadBytes = 8;            // and the checksum
 constexpr std::size_t kReadBudget = 256 * 1024;  // per turn; others want the loop too
+constexpr std::size_t kRoomBytes = 4 * 1024;     // to read into, unless a frame is longer
 constexpr std::size_t kKeptBytes = 64 * 1024;    // a queue that was longer gives memory back
 
 std::uint32_t u32_at(const Bytes& bytes, std::size_t at) {
@@ -71,9 +72,15 @@ struct FramedStream::Impl : std::enable_shared_from_this<Impl> {
     return explain_tls_record(rest, stream->remote_text());
   }
 
+  // Room for the frame under way, whose announced size parse() has checked; or for a few small
+  // ones. A connection holds no more, for a master has a thousand.
   void make_room() {
-    const std::size_t wanted = kHeadBytes + frame_max();
-    if (in_at == in_end) in_at = in_end = 0;
+    std::size_t wanted = std::min<std::size_t>(kHeadBytes + frame_max(), kRoomBytes);
+    if (in_end - in_at >= kSizeBytes) wanted = std::max(wanted, kHeadBytes + u32_at(in, in_at));
+    if (in_at == in_end) {
+      in_at = in_end = 0;
+      if (in.size() > kKeptBytes) in = {};
+    }
     if (in_at > 0 && in_at + wanted > in.size()) {
       std::memmove(in.data(), in.data() + in_at, in_end - in_at);
       in_end -= in_at;
