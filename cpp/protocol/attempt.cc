@@ -10,6 +10,8 @@ namespace jccl::protocol {
 
 namespace {
 
+constexpr std::size_t kNamesMax = 8;  // in one text
+
 using Phase = AttemptPhase;
 using Input = AttemptInput;
 
@@ -72,28 +74,40 @@ RunningAttempt::RunningAttempt(wire::Attempt attempt, wire::RoundName round,
     : attempt_(attempt), round_(std::move(round)), sites_min_(std::max(1U, min_peers)) {
   for (Part& part : parts) {
     const wire::PeerId id = part.id;
+    ids_[part.incarnation] = id;
     parts_[id] = std::move(part);
   }
-  JCCL_CHECK(world() >= sites_min_);
+  recount();
+  world_ = sites_left_;
+  JCCL_CHECK(world_ >= sites_min_);
 }
 
 Part* RunningAttempt::part_of(wire::Incarnation incarnation) {
-  for (auto& [id, part] : parts_) {
-    if (part.incarnation == incarnation) return &part;
+  const auto found = ids_.find(incarnation);
+  return found == ids_.end() ? nullptr : &parts_.at(found->second);
+}
+
+void RunningAttempt::recount() {
+  std::set<std::string> sites;
+  open_ = 0;
+  agreed_.clear();
+  for (const auto& [id, part] : parts_) {
+    if (!part.contributes() || part.evicted) continue;
+    sites.insert(part.site);
+    open_ += !part.done.has_value();
+    if (part.done.has_value()) agreed_.try_emplace(part.shard, *part.done);
   }
-  return nullptr;
+  sites_left_ = static_cast<std::uint32_t>(sites.size());
 }
 
 void RunningAttempt::done(Part& part, const wire::Digest& result) {
   if (part.done.has_value() || part.evicted) return;
   part.done = result;
   if (!part.contributes()) return;
-  const bool unequal = std::any_of(parts_.begin(), parts_.end(), [&](const auto& entry) {
-    const Part& other = entry.second;
-    return other.contributes() && !other.evicted && other.shard == part.shard &&
-           other.done.has_value() && *other.done != result;
-  });
-  settle(unequal ? Input::kUnequalDone : Input::kDone);
+  JCCL_CHECK(open_ > 0);
+  --open_;
+  const bool equal = agreed_.try_emplace(part.shard, result).first->second == result;
+  settle(equal ? Input::kDone : Input::kUnequalDone);
 }
 
 void RunningAttempt::gone(const std::string& site) {
@@ -105,6 +119,7 @@ void RunningAttempt::gone(const std::string& site) {
     undone = undone || (part.contributes() && !part.done.has_value());
   }
   if (!contributed) return;
+  recount();
   settle(undone ? Input::kUndoneGone : Input::kDoneGone);
   if (phase_ == Phase::kLost && reason_.empty()) {
     reason_ = undone ? base::cat(site, " lost before DONE")
@@ -114,34 +129,11 @@ void RunningAttempt::gone(const std::string& site) {
 
 void RunningAttempt::settle(Input input) {
   const Edge& edge = edge_of(phase_, input);
-  if (sites_left() < sites_min_) {
+  if (sites_left_ < sites_min_) {
     phase_ = edge.impossible;
   } else {
-    phase_ = all_done_or_gone() ? edge.complete : edge.open;
+    phase_ = open_ == 0 ? edge.complete : edge.open;
   }
-}
-
-bool RunningAttempt::all_done_or_gone() const {
-  return std::all_of(parts_.begin(), parts_.end(), [](const auto& entry) {
-    const Part& part = entry.second;
-    return !part.contributes() || part.evicted || part.done.has_value();
-  });
-}
-
-std::uint32_t RunningAttempt::sites_left() const {
-  std::set<std::string> sites;
-  for (const auto& [id, part] : parts_) {
-    if (part.contributes() && !part.evicted) sites.insert(part.site);
-  }
-  return static_cast<std::uint32_t>(sites.size());
-}
-
-std::uint32_t RunningAttempt::world() const {
-  std::set<std::string> sites;
-  for (const auto& [id, part] : parts_) {
-    if (part.contributes()) sites.insert(part.site);
-  }
-  return static_cast<std::uint32_t>(sites.size());
 }
 
 std::vector<wire::Contributor> RunningAttempt::contributors() const {
@@ -154,7 +146,7 @@ std::vector<wire::Contributor> RunningAttempt::contributors() const {
 
 std::vector<wire::Digest> RunningAttempt::results() const {
   JCCL_CHECK(phase_ == Phase::kAgreed);
-  JCCL_CHECK(sites_left() >= sites_min_);
+  JCCL_CHECK(sites_left_ >= sites_min_);
   std::vector<wire::Digest> results;
   for (const auto& [id, part] : parts_) {
     if (!part.contributes() || part.evicted) continue;  // an evicted one's digest decides nothing
@@ -166,12 +158,14 @@ std::vector<wire::Digest> RunningAttempt::results() const {
 
 std::string RunningAttempt::waits_for() const {
   std::string names;
+  std::size_t count = 0;
   for (const auto& [id, part] : parts_) {
     if (!part.contributes() || part.evicted || part.done.has_value()) continue;
+    if (++count > kNamesMax) continue;
     names += base::cat(names.empty() ? "" : ", ", part.site);
     if (part.shard > 0) names += base::cat("/", part.shard);
   }
-  return names;
+  return count > kNamesMax ? base::cat(names, " and ", count - kNamesMax, " more") : names;
 }
 
 }  // namespace jccl::protocol

@@ -54,7 +54,7 @@ class RunningAttempt {
 
   // kLost: why the attempt can't commit any more.
   const std::string& reason() const { return reason_; }
-  std::uint32_t world() const;  // sites that contribute
+  std::uint32_t world() const { return world_; }  // sites that contribute
   std::vector<wire::Contributor> contributors() const;
   std::vector<wire::Digest> results() const;  // by shard; only when agreed
   std::string waits_for() const;              // names those that are not done
@@ -65,13 +65,18 @@ class RunningAttempt {
 
  private:
   void settle(AttemptInput input);
-  std::uint32_t sites_left() const;  // contributing and not evicted
-  bool all_done_or_gone() const;
+  void recount();
 
   wire::Attempt attempt_;
   wire::RoundName round_;
   std::map<wire::PeerId, Part> parts_;
+  std::map<wire::Incarnation, wire::PeerId> ids_;
   std::uint32_t sites_min_;
+  // Counted, so that a report costs the same whatever the number of peers.
+  std::uint32_t world_ = 0;                       // sites that contribute
+  std::uint32_t sites_left_ = 0;                  // … and are not evicted
+  std::size_t open_ = 0;                          // contributors neither done nor evicted
+  std::map<std::uint32_t, wire::Digest> agreed_;  // by shard, of those done and not evicted
   AttemptPhase phase_ = AttemptPhase::kMoving;
   std::string reason_;
 };

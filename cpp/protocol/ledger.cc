@@ -1,5 +1,7 @@
 #include "protocol/ledger.h"
 
+#include <string_view>
+
 #include "base/check.h"
 #include "base/text.h"
 
@@ -48,6 +50,9 @@ void Ledger::apply_epoch(const wire::EpochRecord& record) {
     if (former_.size() > kFormerMax) former_.erase(former_.begin());
   }
   members_ = std::move(members);
+  std::set<std::string_view> sites;
+  for (const auto& [id, member] : members_) sites.insert(member.site);
+  sites_ = sites.size();
 }
 
 void Ledger::apply_commit(const wire::CommitRecord& record) {

@@ -39,6 +39,7 @@ class Ledger {
   std::uint64_t epoch() const { return epoch_; }
   wire::PeerId next_id() const { return next_id_; }
   const std::map<wire::PeerId, wire::Member>& members() const { return members_; }
+  std::size_t sites() const { return sites_; }  // of the members
   const std::map<wire::Tag, Standing>& tags() const { return tags_; }
   const Standing& standing(const wire::Tag& tag) const;  // a fresh one for an unknown tag
   bool fenced(wire::Incarnation incarnation) const { return fenced_.count(incarnation) > 0; }
@@ -61,6 +62,7 @@ class Ledger {
   std::uint64_t epoch_ = 0;
   wire::PeerId next_id_ = 1;
   std::map<wire::PeerId, wire::Member> members_;
+  std::size_t sites_ = 0;
   std::map<wire::PeerId, Seat> former_;  // seats of the last evicted members
   std::set<wire::Incarnation> fenced_;
   std::map<wire::Tag, Standing> tags_;

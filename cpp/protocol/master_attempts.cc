@@ -19,10 +19,8 @@ constexpr std::size_t kAbortedMax = 64;  // remembered per round, with code and 
 }  // namespace
 
 wire::Tag State::running_tag(const wire::Attempt& attempt) const {
-  for (const auto& [tag, round] : rounds_) {
-    if (round.running.has_value() && round.running->attempt() == attempt) return tag;
-  }
-  return {};
+  const auto found = running_.find(attempt);
+  return found == running_.end() ? wire::Tag{} : found->second;
 }
 
 void State::on_done(Life& life, const wire::Done& done) {
@@ -158,10 +156,10 @@ void State::commit(const wire::Tag& tag) {
     if (!part.contributes()) record.receivers.push_back(id);
   }
   journal(record);
-  for (auto& [incarnation, life] : lives_) {  // what matched is the newest no more
-    if (const auto asked = life.syncs.find(tag); asked != life.syncs.end()) {
-      asked->second.matches = false;
-    }
+  for (const wire::Incarnation incarnation : round.asking) {
+    Life* life = life_of(incarnation);
+    if (life == nullptr || life->syncs.count(tag) == 0) continue;
+    life->syncs.at(tag).matches = false;  // what matched is the newest no more
   }
   for (const auto& [id, part] : running.parts()) {
     const Life* life = part.evicted ? nullptr : life_of(part.incarnation);
@@ -177,6 +175,7 @@ void State::commit(const wire::Tag& tag) {
                   {"attempt", base::to_text(record.attempt)},
                   {"world", cat(record.world)},
                   {"result", base::to_hex(record.result)}});
+  running_.erase(record.attempt);
   round.running.reset();
   round.memory = {};
   ++round.commits;
@@ -215,6 +214,7 @@ void State::abort(const wire::Tag& tag, Code code, const std::string& text, bool
                  {"code", std::string(base::name_of(code))},
                  {"text", text}});
   const RunningAttempt ended = std::move(running);
+  running_.erase(ended.attempt());
   round.running.reset();
   ++round.aborts;
   touch(tag);

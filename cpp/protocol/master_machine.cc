@@ -28,6 +28,7 @@ MasterMachine::State::State(MasterOptions options, Planner planner,
   begun_ = ledger_.begun();
   for (const auto& [id, member] : ledger_.members()) {
     Life& life = lives_[member.incarnation];
+    sites_[member.site].insert(member.incarnation);
     life.incarnation = member.incarnation;
     life.site = member.site;
     life.shard = member.shard;
@@ -125,20 +126,15 @@ void MasterMachine::State::settle() {
       lives_changed_ = false;
       touch_all();
     }
-    if (!touched_.empty()) {
-      const wire::Tag tag = *touched_.begin();
-      touched_.erase(touched_.begin());
-      const bool ended = conclude(tag);
-      sync_tag(tag);
-      if (ended)
-        touch(tag);  // who stands still for this commit is admitted before it forms
-      else if (!admit_some())
-        form(tag);
-      else
-        touch(tag);
-      continue;
-    }
-    if (!admit_some()) break;
+    if (touched_.empty()) break;
+    const wire::Tag tag = *touched_.begin();
+    touched_.erase(touched_.begin());
+    const bool ended = conclude(tag);
+    sync_tag(tag);
+    if (ended || admit_some())
+      touch(tag);  // who stands still for this commit is admitted before it forms
+    else
+      form(tag);
   }
   JCCL_CHECK(touched_.empty());
   flush_roster();
@@ -146,6 +142,7 @@ void MasterMachine::State::settle() {
 
 // A hold ends in time, with the admission of the joiner, or when it is gone.
 void MasterMachine::State::end_holds() {
+  if (holds_.empty()) return;
   const std::set<std::string> members = member_sites();
   const auto ended = std::erase_if(holds_, [&](const auto& hold) {
     return now_ >= hold.second || members.count(hold.first) > 0 || shards_of(hold.first).empty();
@@ -160,20 +157,14 @@ void MasterMachine::State::touch_all() {
 Time MasterMachine::State::next_wake() const {
   Time wake = base::kNever;
   const auto by = [&](Time at) { wake = std::min(wake, std::max(at, now_ + 1)); };
-  for (const auto& [incarnation, life] : lives_) {
-    if (life.connected()) {
-      by(life.heard + options_.silence);
-      for (const auto& [tag, asked] : life.syncs) by(asked.deadline);
-    } else {
-      by(life.seen ? life.gone + options_.reset_grace : started_at_ + options_.restart_grace);
-    }
-  }
+  if (!lives_.empty()) by(lives_due_);
   for (const auto& [tag, round] : rounds_) {
     if (round.running.has_value()) {
       by(round.running->deadline);  // READYs expire when it has ended
-    } else {
-      for (const auto& [incarnation, open] : round.ready) by(open.deadline);
+    } else if (!round.ready.empty()) {
+      by(round.ready_due);
     }
+    if (!round.asking.empty()) by(round.sync_due);
     if (round.lost_since != base::kNever && now_ < round.lost_since + options_.silence) {
       by(round.lost_since + options_.silence);
     }

@@ -15,6 +15,12 @@ using base::Code;
 using base::Status;
 using State = MasterMachine::State;
 
+namespace {
+
+const std::set<wire::Incarnation> kNobody;
+
+}  // namespace
+
 std::optional<Status> State::objection(const wire::Hello& hello) const {
   if (hello.version != wire::kVersion) {
     return Status{Code::kVersion, cat("the master speaks protocol version ", wire::kVersion,
@@ -29,16 +35,17 @@ std::optional<Status> State::objection(const wire::Hello& hello) const {
     return Status{Code::kInvalid, cat("shard ", hello.shard, " of ", hello.shards, " of site \"",
                                       hello.site, "\" is no valid peer")};
   }
-  std::set<std::string> sites;
+  const Life* known = life_of(hello.incarnation);
+  if (known != nullptr &&
+      (known->site != hello.site || known->shard != hello.shard || known->shards != hello.shards)) {
+    return Status{Code::kInvalid, cat("this incarnation is ", name(*known))};
+  }
   const Life* other = nullptr;  // that disagrees about the number of shards
   bool replaces = false;        // a member's seat: then the whole site goes
-  for (const auto& [incarnation, life] : lives_) {
-    sites.insert(life.site);
-    if (incarnation == hello.incarnation &&
-        (life.site != hello.site || life.shard != hello.shard || life.shards != hello.shards)) {
-      return Status{Code::kInvalid, cat("this incarnation is ", name(life))};
-    }
-    if (life.site != hello.site || incarnation == hello.incarnation) continue;
+  const auto site = sites_.find(hello.site);
+  for (const wire::Incarnation incarnation : site == sites_.end() ? kNobody : site->second) {
+    const Life& life = lives_.at(incarnation);
+    if (incarnation == hello.incarnation) continue;
     replaces = replaces || (life.id != 0 && life.shard == hello.shard);
     const bool differs = life.shards != hello.shards && life.shard != hello.shard;
     if (differs && life.connected()) other = &life;
@@ -47,10 +54,10 @@ std::optional<Status> State::objection(const wire::Hello& hello) const {
     return Status{Code::kInvalid, cat("site ", hello.site, " has ", other->shards,
                                       " shards, this peer says ", hello.shards)};
   }
-  if (sites.count(hello.site) == 0 && sites.size() >= options_.sites_max) {
-    return Status{Code::kLimit, cat("the run has ", sites.size(), " sites, the most it takes")};
+  if (site == sites_.end() && sites_.size() >= options_.sites_max) {
+    return Status{Code::kLimit, cat("the run has ", sites_.size(), " sites, the most it takes")};
   }
-  if (lives_.count(hello.incarnation) == 0 && lives_.size() >= 2 * base::kPeersMax) {
+  if (known == nullptr && lives_.size() >= 2 * base::kPeersMax) {
     return Status{Code::kLimit, cat("the run has ", lives_.size(), " peers, the most it takes")};
   }
   return std::nullopt;
@@ -91,6 +98,7 @@ void State::attach(ConnId conn, const wire::Hello& hello) {
     doomed_.insert(old);
   }
   detach(life);
+  sites_[hello.site].insert(hello.incarnation);
   life.incarnation = hello.incarnation;
   life.site = hello.site;
   life.shard = hello.shard;
@@ -101,6 +109,7 @@ void State::attach(ConnId conn, const wire::Hello& hello) {
   life.seen = true;
   life.order = ++order_;
   life.heard = now_;
+  lives_due_ = std::min(lives_due_, now_ + options_.silence);
   conns_[conn] = hello.incarnation;
   start_peers_asked_ = std::max(start_peers_asked_, hello.start_peers);
   send(life, wire::Welcome{ledger_.run(), ledger_.epoch(), options_.heartbeat, options_.silence});
@@ -140,7 +149,7 @@ void State::lose(ConnId conn) {
   life->conn = 0;
   detach(*life);
   if (life->id == 0) {
-    lives_.erase(incarnation);
+    forget(incarnation);
   } else if (!life->addresses.empty()) {
     fx_.probe.emplace_back(incarnation, life->addresses);
   }
@@ -151,6 +160,7 @@ void State::detach(Life& life) {
   JCCL_CHECK(!life.connected());
   life.resumed = false;
   life.gone = now_;
+  lives_due_ = std::min(lives_due_, now_ + options_.reset_grace);
   life.syncs.clear();
   for (auto& [tag, round] : rounds_) round.ready.erase(life.incarnation);
   lives_changed_ = true;
@@ -195,7 +205,7 @@ void State::evict(std::string site, const std::string& reason, const std::string
       close(conn);
     } else {
       detach(*life);
-      lives_.erase(incarnation);
+      forget(incarnation);
     }
   }
   // Decided by this loss, before the next one can change what the decision rests on.
@@ -205,12 +215,17 @@ void State::evict(std::string site, const std::string& reason, const std::string
 }
 
 void State::expire_lives() {
+  if (now_ < lives_due_) return;
+  lives_due_ = now_ + options_.silence;
   std::vector<wire::Incarnation> due;
   for (const auto& [incarnation, life] : lives_) {
     const base::Time end = life.connected() ? life.heard + options_.silence
                            : life.seen      ? life.gone + options_.reset_grace
                                             : started_at_ + options_.restart_grace;
-    if (now_ >= end) due.push_back(incarnation);
+    if (now_ >= end)
+      due.push_back(incarnation);
+    else
+      lives_due_ = std::min(lives_due_, end);
   }
   for (const wire::Incarnation incarnation : due) {
     Life* life = life_of(incarnation);
@@ -228,8 +243,9 @@ void State::expire_lives() {
 
 bool State::complete(const std::string& site) const {
   std::uint32_t present = 0, shards = 0;
-  for (const auto& [incarnation, life] : lives_) {
-    if (life.site != site) continue;
+  const auto found = sites_.find(site);
+  for (const wire::Incarnation incarnation : found == sites_.end() ? kNobody : found->second) {
+    const Life& life = lives_.at(incarnation);
     shards = life.shards;
     present += life.connected() && life.resumed;
   }
@@ -239,8 +255,8 @@ bool State::complete(const std::string& site) const {
 bool State::wants_in(const std::string& site) const {
   if (!complete(site)) return false;
   bool syncs = false, ready = false, all_sync = true;
-  for (const auto& [incarnation, life] : lives_) {
-    if (life.site != site) continue;
+  for (const wire::Incarnation incarnation : sites_.at(site)) {
+    const Life& life = lives_.at(incarnation);
     if (life.id != 0) return false;
     all_sync = all_sync && !life.syncs.empty();
     for (const auto& [tag, asked] : life.syncs) {
@@ -253,15 +269,13 @@ bool State::wants_in(const std::string& site) const {
 }
 
 bool State::admit_some() {
+  if (observers() == 0) return false;
   std::map<std::uint64_t, std::string> by_order;  // who connected first gets the lower ids
-  std::set<std::string> seen;
-  for (const auto& [incarnation, life] : lives_) {
-    if (life.id != 0 || !seen.insert(life.site).second || !wants_in(life.site)) continue;
-    std::uint64_t order = life.order;
-    for (const auto& [other, shard] : lives_) {
-      if (shard.site == life.site) order = std::min(order, shard.order);
-    }
-    by_order[order] = life.site;
+  for (const auto& [site, shards] : sites_) {
+    if (lives_.at(*shards.begin()).id != 0 || !wants_in(site)) continue;
+    std::uint64_t order = UINT64_MAX;
+    for (const wire::Incarnation shard : shards) order = std::min(order, lives_.at(shard).order);
+    by_order[order] = site;
   }
   if (by_order.empty()) return false;
   std::vector<std::string> sites;
@@ -355,12 +369,22 @@ const Life* State::life_of(wire::Incarnation incarnation) const {
 
 std::vector<Life*> State::shards_of(const std::string& site) {
   std::vector<Life*> shards;
-  for (auto& [incarnation, life] : lives_) {
-    if (life.site == site) shards.push_back(&life);
+  const auto found = sites_.find(site);
+  for (const wire::Incarnation incarnation : found == sites_.end() ? kNobody : found->second) {
+    shards.push_back(&lives_.at(incarnation));
   }
   std::sort(shards.begin(), shards.end(),
             [](const Life* a, const Life* b) { return a->shard < b->shard; });
   return shards;
+}
+
+void State::forget(wire::Incarnation incarnation) {
+  const auto found = lives_.find(incarnation);
+  JCCL_CHECK(found != lives_.end());
+  const auto site = sites_.find(found->second.site);
+  site->second.erase(incarnation);
+  if (site->second.empty()) sites_.erase(site);
+  lives_.erase(found);
 }
 
 std::set<std::string> State::member_sites() const {

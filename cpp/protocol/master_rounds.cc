@@ -45,6 +45,8 @@ void State::on_ready(Life& life, const wire::Ready& ready) {
   open.ready = ready;
   open.since = now_;
   open.deadline = now_ + ready.deadline - margin(std::max<base::Duration>(0, ready.deadline));
+  const Time due = round.ready.empty() ? base::kNever : round.ready_due;
+  round.ready_due = std::min(due, open.deadline);
   round.ready[life.incarnation] = std::move(open);
   if (life.id == 0) lives_changed_ = true;
   touch(tag);
@@ -186,7 +188,7 @@ Time State::round_deadline(const wire::Tag& tag) const {
 // The earliest deadline of a member is the round's. An observer's own ends nobody else's wait.
 void State::expire_round(const wire::Tag& tag) {
   Round& round = rounds_.at(tag);
-  if (round.running.has_value()) return;
+  if (round.running.has_value() || now_ < round.ready_due) return;
   const std::string why = waiting_text(tag);
   if (now_ >= round_deadline(tag)) {
     const bool few = forming_wait(tag).cause == WaitCause::kTooFew;
@@ -194,9 +196,13 @@ void State::expire_round(const wire::Tag& tag) {
                       cat("round ", ledger_.standing(tag).committed + 1, " of ", tag,
                           ": deadline passed; ", why));
   }
+  round.ready_due = base::kNever;
   std::vector<wire::Incarnation> due;
   for (const auto& [incarnation, open] : round.ready) {
-    if (now_ >= open.deadline) due.push_back(incarnation);
+    if (now_ >= open.deadline)
+      due.push_back(incarnation);
+    else
+      round.ready_due = std::min(round.ready_due, open.deadline);
   }
   for (const wire::Incarnation incarnation : due) {
     reject(tag, incarnation, Code::kDeadline, cat("deadline passed before admission; ", why));
@@ -210,13 +216,14 @@ void State::form(const wire::Tag& tag) {
   Round& round = found->second;
   if (round.running.has_value() || round.ready.empty()) return;
   end_holds();
+  if (round.ready.size() < ledger_.members().size()) return;  // READYs are missing
   if (forming_wait(tag).cause != WaitCause::kNothing) return;
   if (agree(tag)) launch(tag);
 }
 
 // Fewer sites than a commit needs is the more telling reason, so it comes first.
 Wait State::forming_wait(const wire::Tag& tag) const {
-  const std::size_t sites = member_sites().size();
+  const std::size_t sites = ledger_.sites();
   if (sites < start_peers()) {
     return {WaitCause::kTooFew,
             cat("waits for the first ", start_peers(), " sites, ", sites, " are there")};
@@ -353,6 +360,7 @@ void State::launch(const wire::Tag& tag) {
   round.running.emplace(attempt, name, std::move(parts), options_.min_peers);
   round.running_told.clear();
   RunningAttempt& running = *round.running;
+  running_[attempt] = tag;
   running.since = now_;
   running.deadline = round_deadline(tag);
   for (const base::Bytes& plan : plans.value()) {

@@ -72,6 +72,9 @@ struct Round {  // the volatile side of one tag
   // Of the state, by shard, with its words; after a restart unknown until the next Sync.
   std::map<std::uint32_t, std::pair<wire::Digest, std::string>> descriptors;
   base::Time lost_since = base::kNever;  // no holder of the newest revision is left
+  std::set<wire::Incarnation> asking;    // all with an open Sync, and some that had one
+  // No READY, no Sync expires before these; the exact times are looked up when they come.
+  base::Time ready_due = base::kNever, sync_due = base::kNever;
   std::uint64_t commits = 0, aborts = 0;
 };
 
@@ -129,6 +132,8 @@ struct MasterMachine::State {
   Life* life_of(wire::Incarnation incarnation);
   const Life* life_of(wire::Incarnation incarnation) const;
   std::vector<Life*> shards_of(const std::string& site);
+  void forget(wire::Incarnation incarnation);
+  std::size_t observers() const { return lives_.size() - ledger_.members().size(); }
   std::set<std::string> member_sites() const;
   std::uint32_t start_peers() const;
 
@@ -175,6 +180,7 @@ struct MasterMachine::State {
   bool entitled(const Life& life, const wire::Tag& tag) const;
   void establish(const Life& life, const wire::Tag& tag, const wire::Digest& digest);
   void sync_tag(const wire::Tag& tag);  // answers every open Sync that can be answered
+  void drop_ended_syncs(const wire::Tag& tag);
   void sync_one(Life& life, const wire::Tag& tag);
   void try_birth(const wire::Tag& tag);
   std::string birth_source(const wire::Tag& tag, std::string* wait) const;  // empty: wait says why
@@ -210,7 +216,10 @@ struct MasterMachine::State {
   std::map<ConnId, wire::Incarnation> conns_;  // 0: hello refused or not heard yet
   std::set<ConnId> doomed_;                    // closed by an effect, not yet reported closed
   std::map<wire::Incarnation, Life> lives_;
+  std::map<std::string, std::set<wire::Incarnation>> sites_;  // of all lives
+  base::Time lives_due_ = 0;                                  // no life expires before
   std::map<wire::Tag, Round> rounds_;
+  std::map<wire::Attempt, wire::Tag> running_;
   // Joiners that could not keep up. While one of them is here no START of any state tag is sent:
   // it has to be current on all of them at one moment.
   std::map<std::string, base::Time> holds_;

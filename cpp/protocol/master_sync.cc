@@ -27,8 +27,13 @@ bool holds_back(std::uint32_t missed) {  // after 2, 4, 8 … offers in vain
 
 bool State::is_state(const wire::Tag& tag) const {
   if (ledger_.standing(tag).born) return true;
-  return std::any_of(lives_.begin(), lives_.end(),
-                     [&](const auto& entry) { return entry.second.syncs.count(tag) > 0; });
+  const auto round = rounds_.find(tag);
+  if (round == rounds_.end()) return false;
+  const auto& asking = round->second.asking;
+  return std::any_of(asking.begin(), asking.end(), [&](wire::Incarnation incarnation) {
+    const Life* life = life_of(incarnation);
+    return life != nullptr && life->syncs.count(tag) > 0;
+  });
 }
 
 void State::on_sync(Life& life, const wire::Sync& sync) {
@@ -39,7 +44,7 @@ void State::on_sync(Life& life, const wire::Sync& sync) {
   if (rounds_.count(sync.tag) == 0 && rounds_.size() >= base::kTagsMax) {
     return reply_refused(life, sync.tag, Code::kLimit, "the run has no room for another tag");
   }
-  const Round& round = rounds_[sync.tag];
+  Round& round = rounds_[sync.tag];
   if (!at.born && (at.committed > 0 || round.running.has_value() || !round.ready.empty())) {
     return reply_refused(life, sync.tag, Code::kMismatch,
                          cat(sync.tag, " is in use without state"));
@@ -47,6 +52,8 @@ void State::on_sync(Life& life, const wire::Sync& sync) {
   AskedSync asked;
   asked.sync = sync;
   asked.deadline = now_ + std::max<base::Duration>(0, sync.deadline);
+  round.asking.insert(life.incarnation);
+  round.sync_due = std::min(round.sync_due, asked.deadline);
   life.syncs[sync.tag] = std::move(asked);
   report(life, {sync.tag, sync.revision, sync.digest});
   lives_changed_ = true;
@@ -71,13 +78,15 @@ void State::report(Life& life, const wire::Held& held) {
 bool State::contributed(wire::PeerId id, const wire::Tag& tag) const {
   const Standing& at = ledger_.standing(tag);
   if (id == 0 || at.recent.empty()) return false;
-  const auto& all = at.recent.back().contributors;
-  if (std::any_of(all.begin(), all.end(), [&](const auto& one) { return one.id == id; })) {
-    return true;
-  }
-  const auto& receivers =
-      at.recent.back().receivers;  // they compare their result with the commit's
-  return std::count(receivers.begin(), receivers.end(), id) > 0;
+  const wire::CommitRecord& last = at.recent.back();
+  const auto below = [](const wire::Contributor& one, wire::PeerId other) {
+    return one.id < other;
+  };
+  const auto found =
+      std::lower_bound(last.contributors.begin(), last.contributors.end(), id, below);
+  if (found != last.contributors.end() && found->id == id) return true;
+  // They compare their result with the commit's.
+  return std::binary_search(last.receivers.begin(), last.receivers.end(), id);
 }
 
 // May this life say which digest the newest revision has? Whoever took part in its round may; when
@@ -146,33 +155,42 @@ bool State::door_open(const wire::Tag& tag) const {
   const Round& round = rounds_.at(tag);
   if (round.running.has_value()) return false;
   if (!holds_.empty()) return true;
-  if (member_sites().size() < std::max({1U, options_.min_peers, start_peers()})) return true;
+  if (ledger_.sites() < std::max({1U, options_.min_peers, start_peers()})) return true;
   return std::none_of(round.ready.begin(), round.ready.end(), [&](const auto& entry) {
     const auto life = lives_.find(entry.first);
     return life != lives_.end() && life->second.id != 0;
   });
 }
 
-void State::sync_tag(const wire::Tag& tag) {
-  std::vector<wire::Incarnation> asking;
-  for (auto& [incarnation, life] : lives_) {
-    const auto found = life.syncs.find(tag);
-    if (found == life.syncs.end()) continue;
-    if (now_ >= found->second.deadline) {
-      life.syncs.erase(found);
+// Those that got their answer, are gone, or have waited for long enough.
+void State::drop_ended_syncs(const wire::Tag& tag) {
+  Round& round = rounds_.at(tag);
+  round.sync_due = base::kNever;
+  std::erase_if(round.asking, [&](wire::Incarnation incarnation) {
+    Life* life = life_of(incarnation);
+    if (life == nullptr || life->syncs.count(tag) == 0) return true;
+    const base::Time deadline = life->syncs.at(tag).deadline;
+    if (now_ >= deadline) {
+      life->syncs.erase(tag);
       lives_changed_ = true;
-      continue;
+      return true;
     }
-    asking.push_back(incarnation);
-  }
-  if (asking.empty()) {
-    if (const auto idle = rounds_.find(tag); idle != rounds_.end()) {
-      idle->second.lost_since = base::kNever;
-    }
+    round.sync_due = std::min(round.sync_due, deadline);
+    return false;
+  });
+}
+
+void State::sync_tag(const wire::Tag& tag) {
+  const auto entry = rounds_.find(tag);
+  if (entry == rounds_.end()) return;
+  Round& round = entry->second;
+  drop_ended_syncs(tag);
+  if (round.asking.empty()) {
+    round.lost_since = base::kNever;
     return;
   }
+  const std::vector<wire::Incarnation> asking(round.asking.begin(), round.asking.end());
   if (!ledger_.standing(tag).born) try_birth(tag);
-  Round& round = rounds_.at(tag);
   bool lost = false;
   for (const wire::Incarnation incarnation : asking) {
     Life* life = life_of(incarnation);

@@ -150,6 +150,10 @@ std::string State::mismatch_text(const wire::Tag& tag) const {
 MasterView State::view(base::Time now) const {
   MasterView view;
   view.epoch = ledger_.epoch();
+  std::map<wire::Tag, std::string> texts;  // made once: each names who is missing among all
+  for (const auto& [tag, round] : rounds_) {
+    if (round.running.has_value() || !round.ready.empty()) texts[tag] = waiting_text(tag);
+  }
   for (const auto& [incarnation, life] : lives_) {
     PeerView peer;
     peer.member = member_of(life);
@@ -162,7 +166,7 @@ MasterView State::view(base::Time now) const {
       const auto open = round.ready.find(incarnation);
       if (open == round.ready.end() || open->second.since >= oldest) continue;
       oldest = open->second.since;
-      peer.waiting_for = cat(tag, " ", waiting_text(tag));
+      peer.waiting_for = cat(tag, " ", texts.at(tag));
     }
     for (const auto& [tag, asked] : life.syncs) {
       if (peer.waiting_for.empty()) peer.waiting_for = cat("sync of ", tag, ": ", asked.told);
@@ -189,7 +193,7 @@ MasterView State::view(base::Time now) const {
       } else if (!round->second.ready.empty()) {
         one.phase = "forming";
       }
-      if (one.phase != "idle") one.waiting_for = waiting_text(tag);
+      if (one.phase != "idle") one.waiting_for = texts.at(tag);
     }
     view.tags.push_back(std::move(one));
   }
