@@ -2,7 +2,7 @@
 # (see .ci/setup); `make check` is what CI runs after the tests; `make long-…` takes long.
 # Plain commands behind them, for those who prefer to type: CONTRIBUTING.md.
 .PHONY: demo test check lint types tidy clean help \
-  long-kills long-seeds long-tsan long-asan
+  long-kills long-seeds long-tsan long-asan long-wan
 .DEFAULT_GOAL := help
 
 PY := .venv/bin/python
@@ -27,6 +27,7 @@ check: .venv/.ready-test
 	$(STAGE) "simulated seeds" build/ext/cpp/jccl-sim --seeds 10000 --jobs 2
 	$(STAGE) "kills of real processes" $(PY) -m tests.stress --kills 300
 	$(STAGE) "short demo" $(PY) examples/demo.py --quick
+	$(STAGE) "wide-area lab" $(PY) -m benchmarks.wan.selftest --functional
 	$(STAGE) "ASan and UBSan" .ci/sanitize asan
 
 lint: .venv/.ready-test
@@ -44,6 +45,10 @@ long-kills: .venv/.ready-test
 ## make long-seeds   a million simulated seeds
 long-seeds: .venv/.ready-test
 	build/ext/cpp/jccl-sim --seeds 1000000 --jobs 2
+
+## make long-wan     self-test of the lab for wide-area links, with its rates and delays (root, iperf3)
+long-wan: .venv/.ready-test
+	$(PY) -m benchmarks.wan.selftest
 
 ## make long-tsan    the C++ tests under ThreadSanitizer
 long-tsan: .venv/.ready-test

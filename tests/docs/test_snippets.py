@@ -3,7 +3,8 @@
 `python run` blocks of a document are executed in order, in one program. `console`
 blocks hold commands after `$ ` and lines of which each must be in the output, spaces
 aside. A block with `file=PATH` equals that file; C files are compiled as strict C99.
-`sh` blocks set things up and are not executed, but what they name must exist.
+`sh` blocks set things up and are not executed, but what they name must exist. Blocks
+marked `lab` need network namespaces and are skipped where there can be none.
 """
 
 import functools
@@ -17,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.wan import missing
 from tests.docs.markdown import ROOT, blocks, documents, name
 
 BLOCKS = [block for path in documents() for block in blocks(path)]
@@ -72,6 +74,11 @@ def outcome(command):
     return run(argv, path)
 
 
+def need_lab():
+    if reason := missing():
+        pytest.skip(reason)
+
+
 def test_every_block_says_what_it_is():
     strange = [f"{name(b.path)}: {b.language!r}" for b in BLOCKS]
     known = [
@@ -94,13 +101,16 @@ def test_a_block_with_a_file_equals_it(block):
     "path", sorted({b.path for b in of("python", "run")}), ids=name
 )
 def test_the_python_of_a_document_runs(path):
-    parts = [b.text for b in of("python", "run") if b.path == path]
+    shown = [b for b in of("python", "run") if b.path == path]
+    if any("lab" in b.words for b in shown):
+        need_lab()
+    parts = [b.text for b in shown]
     done = run([sys.executable, "-c", "\n".join(parts)], [])
     assert done.returncode == 0, done.stderr
 
 
 CONSOLE = [
-    (command, answer)
+    (command, answer, "lab" in block.words)
     for block in of("console")
     for command, answer in re.findall(
         r"^\$ ([^\n]*)\n(.*?)(?=^\$ |\Z)", block.text, re.S | re.M
@@ -108,8 +118,10 @@ CONSOLE = [
 ]
 
 
-@pytest.mark.parametrize("command, answer", CONSOLE, ids=[c for c, _ in CONSOLE])
-def test_a_command_answers_as_shown(command, answer):
+@pytest.mark.parametrize("command, answer, lab", CONSOLE, ids=[c for c, *_ in CONSOLE])
+def test_a_command_answers_as_shown(command, answer, lab):
+    if lab:
+        need_lab()
     done = outcome(command)
     said = normal(done.stdout + done.stderr)
     assert done.returncode == 0, said
@@ -118,7 +130,7 @@ def test_a_command_answers_as_shown(command, answer):
 
 
 def test_the_readmes_script_ends_with_one_digest_on_all_peers():
-    shown = [c for c, _ in CONSOLE if c.startswith("jccl run") and "train.py" in c]
+    shown = [c for c, *_ in CONSOLE if c.startswith("jccl run") and "train.py" in c]
     assert len(shown) == 1
     digests = re.findall(r"digest ([0-9a-f]{32})", outcome(shown[0]).stdout)
     assert len(digests) == 3 and len(set(digests)) == 1
