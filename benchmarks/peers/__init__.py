@@ -1,0 +1,1 @@
+"""Peers of a benchmark as processes that take batches from standard input."""

@@ -1,0 +1,99 @@
+"""Benchmarks in tiny sizes: the columns are there, results are right. Never speed."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import common
+from benchmarks.peers import stepped
+
+ROOT = Path(__file__).parents[2]
+ENV = {k: v for k, v in os.environ.items() if not k.startswith("JCCL_")}
+
+
+def run(module, *arguments, out):
+    done = subprocess.run(
+        [sys.executable, "-m", f"benchmarks.{module}", *arguments, "--out", str(out)],
+        cwd=ROOT,
+        env=ENV,
+        capture_output=True,
+        text=True,
+        timeout=170,
+    )
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def rows_of(done):
+    return [json.loads(line) for line in done.stdout.splitlines() if line[:1] == "{"]
+
+
+def test_all_reduce_gives_every_variant_a_row_without_wrong_values(tmp_path):
+    done = run(
+        "all_reduce",
+        *("--sizes", "4096,1048580", "--codecs", "none,int8"),
+        *("--turns", "1", "--iterations", "1", "--json"),
+        out=tmp_path,
+    )
+    rows = rows_of(done)
+    shown = {
+        (r["cell"]["variant"], r["cell"]["codec"], r["cell"]["size"]) for r in rows
+    }
+    for codec in ("none", "int8"):
+        for size in (4096, 1048580):
+            for variant in ("jccl", "jccl-jit", "jccl-donate", "ceiling"):
+                assert (variant, codec, size) in shown
+    for row in rows:
+        assert row["columns"]["wrong"] == 0
+        assert row["columns"]["time_p50_us"] > 0
+        assert row["columns"]["cpu_s_per_GB"] >= 0
+        assert {"cpu", "cores", "kernel", "load"} <= set(row["machine"])
+    assert common.read_rows(tmp_path) == sorted(
+        rows, key=common.read_rows(tmp_path).index
+    )
+
+
+def test_a_run_of_four_peers_with_calls_in_flight_is_right(tmp_path):
+    done = run(
+        "all_reduce",
+        *("--peers", "4", "--sizes", "65536", "--concurrent", "3", "--turns", "1"),
+        *("--iterations", "1", "--variants", "jccl", "--json"),
+        out=tmp_path,
+    )
+    (row,) = rows_of(done)
+    assert row["cell"]["peers"] == 4 and row["columns"]["wrong"] == 0
+
+
+def test_cells_are_measured_once_in_full_and_always_in_quick(tmp_path):
+    calls = []
+
+    def measure():
+        calls.append(1)
+        yield {"cell": {"variant": "x"}, "columns": {"time_p50_us": 1.0}}
+
+    for full in (True, True, False):
+        cells = common.Cells.of("some", str(tmp_path), full)
+        (row,) = cells.rows({"size": 4, "codec": "none"}, measure)
+        assert row["cell"] == {"size": 4, "codec": "none", "variant": "x"}
+    assert len(calls) == 2
+
+
+@pytest.mark.parametrize("codec", sorted(stepped.BOUNDS))
+def test_a_wrong_value_is_counted(codec):
+    batch = stepped.Batch(size=4 * 1000, codec=codec)
+    out = sum(stepped.contribution(p, batch.count) for p in (1, 2))
+    assert stepped.count_wrong(out, batch, (1, 2)) == 0
+    for index, value in ((0, np.nan), (500, np.inf), (999, 0.0)):
+        out[index] = value
+    assert stepped.count_wrong(out, batch, (1, 2)) == 3
+
+
+def test_percentiles_take_the_nearest_rank():
+    values = list(range(1, 101))
+    assert [common.percentile(values, p) for p in (50, 99, 100)] == [50, 99, 100]
+    assert common.percentile([7.0], 99) == 7.0
