@@ -199,9 +199,11 @@ def jccl(peers: int, name: str = "jccl", *options: str, **ours: Any) -> Iterator
 
 
 @contextlib.contextmanager
-def in_jit(peers: int, name: str = "jccl-jit", *options: str) -> Iterator[Group]:
-    """A JAX program per peer."""
-    with master(peers) as address:
+def in_jit(
+    peers: int, name: str = "jccl-jit", *options: str, **ours: Any
+) -> Iterator[Group]:
+    """A JAX program per peer. `ours` goes to master()."""
+    with master(peers, **ours) as address:
         argv = [sys.executable, "-m", "benchmarks.peers.in_jit", address, peers]
         with _group(name, [[*argv, *options]] * peers) as group:
             yield group
@@ -213,6 +215,14 @@ def ceiling(connections: int = 2, name: str = "ceiling") -> Iterator[Group]:
     program = programs("bench-ceiling")["bench-ceiling"]
     argv = [program, "--port", free_port(), "--connections", connections, "--peer"]
     with _group(name, [[*argv, 0], [*argv, 1]]) as group:
+        yield group
+
+
+@contextlib.contextmanager
+def floor(database: str, name: str = "floor") -> Iterator[Group]:
+    """Round trips and durable commits; see benchmarks/ceiling/floor.cc."""
+    program = programs("bench-floor")["bench-floor"]
+    with _group(name, [[program, database]]) as group:
         yield group
 
 
@@ -229,7 +239,7 @@ def gloo(peers: int, python: str, name: str = "gloo") -> Iterator[Group]:
 def _group(name: str, commands: Sequence[Sequence[Any]]) -> Iterator[Group]:
     group = Group(name, [Peer([str(part) for part in argv]) for argv in commands])
     try:
-        group.run(size=4, iterations=1, warmup=1)  # connected and loaded
+        group.run(size=4, iterations=1, warmup=1)  # connects and loads
         yield group
     finally:
         group.end()
@@ -286,7 +296,7 @@ def summary(turns: Sequence[Sequence[Result]], bytes_all: int) -> dict[str, Any]
     p50 = percentile(times, 50)
     first = [a["rss_extra"] for a in turns[0]]  # later turns of a process repeat it
     extra = None if None in first else max(first)
-    world = every[0]["peers"]
+    world = max(1, every[0]["peers"])  # a barrier does not say
     algbw = bytes_all / p50
     return {
         "time_p50_us": p50 / 1e3,

@@ -69,6 +69,21 @@ def test_a_run_of_four_peers_with_calls_in_flight_is_right(tmp_path):
     assert row["cell"]["peers"] == 4 and row["columns"]["wrong"] == 0
 
 
+def test_latency_says_how_near_the_limit_a_round_is(tmp_path):
+    rows = rows_of(
+        run("latency", "--turns", "1", "--iterations", "2", "--json", out=tmp_path)
+    )
+    for store in ("memory:", "sqlite:"):
+        columns = {
+            r["cell"]["what"]: r["columns"] for r in rows if r["cell"]["store"] == store
+        }
+        assert ("commit" in columns) == (store == "sqlite:")
+        assert columns["round trip"]["time_p50_us"] > 0
+        for what in ("barrier", "all_reduce", "direct", "int8", "all_reduce-jit"):
+            assert columns[what]["percent_of_limit"] > 0
+            assert columns[what]["wrong"] == 0
+
+
 def test_cells_are_measured_once_in_full_and_always_in_quick(tmp_path):
     calls = []
 
