@@ -1,12 +1,13 @@
 # The commands of this repository. `make demo` and `make test` set up all they need by themselves
 # (see .ci/setup); `make check` is what CI runs after the tests; `make long-…` takes long.
 # Plain commands behind them, for those who prefer to type: CONTRIBUTING.md.
-.PHONY: demo test check lint types tidy clean help \
+.PHONY: demo test check lint types tidy clean help bench long-bench \
   long-kills long-seeds long-tsan long-asan long-wan
 .DEFAULT_GOAL := help
 
 PY := .venv/bin/python
 STAGE := .ci/stage
+BENCHMARKS := all_reduce latency
 
 help:
 	@sed -n 's/^## //p' Makefile
@@ -29,6 +30,11 @@ check: .venv/.ready-test
 	$(STAGE) "short demo" $(PY) examples/demo.py --quick
 	$(STAGE) "wide-area lab" $(PY) -m benchmarks.wan.selftest --functional
 	$(STAGE) "ASan and UBSan" .ci/sanitize asan
+
+## make bench  every benchmark, a few minutes each, and a page of plots (docs/benchmarks.md)
+bench: .venv/.ready-test
+	for name in $(BENCHMARKS); do $(PY) -m benchmarks.$$name || exit 1; done
+	$(PY) -m benchmarks.report
 
 lint: .venv/.ready-test
 	.venv/bin/ruff check .
@@ -53,6 +59,11 @@ long-wan: .venv/.ready-test
 ## make long-tsan    the C++ tests under ThreadSanitizer
 long-tsan: .venv/.ready-test
 	.ci/sanitize tsan
+
+## make long-bench   every cell of the benchmarks; goes on where it was
+long-bench: .venv/.ready-test
+	for name in $(BENCHMARKS); do $(PY) -m benchmarks.$$name --full || exit 1; done
+	$(PY) -m benchmarks.report
 
 clean:
 	rm -rf build dist .venv/.ready .venv/.ready-test

@@ -71,7 +71,16 @@ def test_a_run_of_four_peers_with_calls_in_flight_is_right(tmp_path):
 
 def test_latency_says_how_near_the_limit_a_round_is(tmp_path):
     rows = rows_of(
-        run("latency", "--turns", "1", "--iterations", "2", "--json", out=tmp_path)
+        run(
+            "latency",
+            "--turns",
+            "1",
+            "--iterations",
+            "2",
+            "--no-jit",
+            "--json",
+            out=tmp_path,
+        )
     )
     for store in ("memory:", "sqlite:"):
         columns = {
@@ -79,9 +88,34 @@ def test_latency_says_how_near_the_limit_a_round_is(tmp_path):
         }
         assert ("commit" in columns) == (store == "sqlite:")
         assert columns["round trip"]["time_p50_us"] > 0
-        for what in ("barrier", "all_reduce", "direct", "int8", "all_reduce-jit"):
+        for what in ("barrier", "all_reduce", "direct", "int8"):
             assert columns[what]["percent_of_limit"] > 0
             assert columns[what]["wrong"] == 0
+
+
+def test_the_report_shows_what_was_measured_and_what_was_wrong(tmp_path):
+    def measure(wrong):
+        for size in (4096, 65536, 1 << 20):
+            for variant in ("jccl", "gloo"):
+                columns = {"time_p50_us": 1.0, "algbw_GBps": 0.5, "wrong": wrong}
+                yield {
+                    "cell": {"size": size, "variant": variant},
+                    "columns": {**columns, "times_gloo": 2.0, "cpu_s_per_GB": 0.4},
+                }
+
+    kind = {"peers": 2, "codec": "none", "concurrent": 1}
+    common.Cells.of("all_reduce", str(tmp_path), False).rows(kind, lambda: measure(0))
+    common.Cells.of("other", str(tmp_path), False).rows(kind, lambda: measure(3))
+    page = tmp_path / "page.html"
+    argv = ["-m", "benchmarks.report", str(tmp_path), "-o", str(page)]
+    done = subprocess.run(
+        [sys.executable, *argv], cwd=ROOT, env=ENV, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    text = page.read_text()
+    assert text.count("<svg") >= 4  # lines, two groups of bars, lines of `other`
+    assert text.count("<tr class='wrong'>") == 6
+    assert "load" in text and "4 KiB" in text
 
 
 def test_cells_are_measured_once_in_full_and_always_in_quick(tmp_path):
