@@ -11,6 +11,12 @@ if(NOT SQLite3_FOUND)
     "(Debian/Ubuntu: apt-get install libsqlite3-dev) and build again.")
 endif()
 
+find_path(XXHASH_INCLUDE_DIR xxhash.h)
+if(NOT EXISTS "${XXHASH_INCLUDE_DIR}/xxhash.h")
+  message(FATAL_ERROR "jccl: xxhash.h (>= 0.8.1) not found. Install it "
+    "(Debian/Ubuntu: apt-get install libxxhash-dev) and build again.")
+endif()
+
 # Boost >= 1.90, headers only: a system copy, else the build-time wheel `cmeel-boost`.
 if(NOT Boost_INCLUDE_DIR)
   find_package(Boost 1.90 QUIET CONFIG)

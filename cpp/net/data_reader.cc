@@ -18,11 +18,14 @@ MutableView scratch() {
 
 }  // namespace
 
-Placement Placement::into(MutableView span) { return into(std::vector<MutableView>{span}); }
+Placement Placement::into(MutableView span, std::uint64_t token) {
+  return into(std::vector<MutableView>{span}, token);
+}
 
-Placement Placement::into(std::vector<MutableView> spans) {
+Placement Placement::into(std::vector<MutableView> spans, std::uint64_t token) {
   Placement out;
   out.kind = Kind::kInto;
+  out.token = token;
   out.spans = std::move(spans);
   return out;
 }
@@ -69,12 +72,13 @@ struct DataReader::Impl {
   void place() {
     Placement answer = sink->place(header);
     if (phase != Phase::kPlacing) {  // cancelled meanwhile
-      if (answer.kind == Placement::Kind::kInto) sink->lost(header);
+      if (answer.kind == Placement::Kind::kInto) sink->lost(header, answer.token);
       return;
     }
     switch (answer.kind) {
       case Placement::Kind::kInto:
         spans = std::move(answer.spans);
+        token = answer.token;
         span_index = span_at = 0;
         phase = Phase::kPayload;
         skip_full();
@@ -134,7 +138,7 @@ struct DataReader::Impl {
     std::swap(header, next_header);
     got = std::exchange(next_got, 0);
     ++frames;
-    Status answer = sink->arrived(next_header);
+    Status answer = sink->arrived(next_header, token);
     if (status.ok()) status = std::move(answer);
   }
 
@@ -178,6 +182,7 @@ struct DataReader::Impl {
   Bytes next_header;  // read along with a payload's end
   std::size_t next_got = 0;
   std::vector<MutableView> spans;
+  std::uint64_t token = 0;
   std::size_t span_index = 0;
   std::size_t span_at = 0;
   std::uint64_t drain_left = 0;
@@ -220,7 +225,7 @@ void DataReader::cancel() {
   impl_->phase = Impl::Phase::kPaused;
   impl_->spans.clear();
   if (impl_->status.ok()) impl_->status = Status{Code::kClosed, "the stripe is closed"};
-  if (under_way) impl_->sink->lost(impl_->header);
+  if (under_way) impl_->sink->lost(impl_->header, impl_->token);
 }
 
 void DataReader::abandon(const std::function<bool(ByteView header)>& which) {

@@ -66,10 +66,11 @@ struct Placement {
   Kind kind = Kind::kRefuse;
   std::vector<MutableView> spans;
   std::uint64_t drain_bytes = 0;
+  std::uint64_t token = 0;  // the sink's name for this place; arrived() and lost() name it again
   Status status;
 
-  static Placement into(MutableView span);
-  static Placement into(std::vector<MutableView> spans);
+  static Placement into(MutableView span, std::uint64_t token = 0);
+  static Placement into(std::vector<MutableView> spans, std::uint64_t token = 0);
   static Placement pause();
   static Placement drain(std::uint64_t bytes);
   static Placement refuse(Status status);  // not Ok
@@ -79,10 +80,11 @@ class DataSink {
  public:
   virtual ~DataSink() = default;
   virtual Placement place(ByteView header) = 0;
-  // The payload is in place; the sink checks its CRC. Anything but Ok closes the stripe.
-  virtual Status arrived(ByteView header) = 0;
+  // The payload is in place; the sink checks its CRC. Anything but Ok closes the stripe. `token` is
+  // the placement's: two copies of one frame may be under way on two stripes.
+  virtual Status arrived(ByteView header, std::uint64_t token) = 0;
   // The stripe ended between place() and arrived(): the place is free again.
-  virtual void lost(ByteView header) = 0;
+  virtual void lost(ByteView header, std::uint64_t token) = 0;
 };
 
 // Reads data frames from one stream; a Link has one per stripe.

@@ -309,13 +309,13 @@ struct Sink final : DataSink {
     }
     return Placement::into(spans);
   }
-  Status arrived(ByteView header) override {
+  Status arrived(ByteView header, std::uint64_t) override {
     got.push_back(text_of(buffer));
     base::Reader reader(header);
     (void)reader.u32();
     return reader.u32() == kBad ? Status{Code::kCorrupt, "crc"} : Status{};
   }
-  void lost(ByteView) override { ++losses; }
+  void lost(ByteView, std::uint64_t) override { ++losses; }
 
   bool hold = true;
   int asked = 0;

@@ -53,7 +53,7 @@ struct Side final : DataSink {
     if (got.contains(key) || drain) return Placement::drain(size);
     return Placement::into(MutableView(in).subspan(key * chunk_bytes, size));
   }
-  Status arrived(ByteView header) override {
+  Status arrived(ByteView header, std::uint64_t) override {
     base::Reader reader(header);
     const std::uint64_t key = reader.u64();
     const std::uint32_t size = reader.u32();
@@ -63,7 +63,7 @@ struct Side final : DataSink {
     order.push_back(key);
     return {};
   }
-  void lost(ByteView) override { ++losses; }
+  void lost(ByteView, std::uint64_t) override { ++losses; }
 
   LinkEvents events() {
     return {.on_sent = [this](std::uint64_t key) { sent.push_back(key); },

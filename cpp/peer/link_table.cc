@@ -22,8 +22,12 @@ class LinkTable::Sink : public net::DataSink {
  public:
   Sink(LinkOwner* owner, Incarnation from) : owner_(owner), from_(from) {}
   net::Placement place(base::ByteView header) override { return owner_->place(from_, header); }
-  Status arrived(base::ByteView header) override { return owner_->arrived(from_, header); }
-  void lost(base::ByteView header) override { owner_->lost(from_, header); }
+  Status arrived(base::ByteView header, std::uint64_t token) override {
+    return owner_->arrived(from_, header, token);
+  }
+  void lost(base::ByteView header, std::uint64_t token) override {
+    owner_->lost(from_, header, token);
+  }
 
  private:
   LinkOwner* owner_;

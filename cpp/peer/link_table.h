@@ -27,8 +27,9 @@ class LinkOwner {
  public:
   virtual ~LinkOwner() = default;
   virtual net::Placement place(base::Incarnation from, base::ByteView header) = 0;
-  virtual base::Status arrived(base::Incarnation from, base::ByteView header) = 0;
-  virtual void lost(base::Incarnation from, base::ByteView header) = 0;
+  virtual base::Status arrived(base::Incarnation from, base::ByteView header,
+                               std::uint64_t token) = 0;
+  virtual void lost(base::Incarnation from, base::ByteView header, std::uint64_t token) = 0;
   // Makes the frame named by `key`; nullopt: no longer wanted.
   virtual std::optional<net::OutFrame> produce(base::Incarnation to, std::uint64_t key) = 0;
   // Its frames are sent again where a key still names them; what the other side sent may be lost.

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/rng.h"
+#include "snapshot/xxh3.h"
 
 namespace jccl::snapshot {
 namespace {
@@ -77,6 +78,31 @@ TEST(DigestTest, every_bit_and_the_order_of_a_list_matter) {
   const Digest a{1, 2}, b{3, 4};
   EXPECT_NE(combine(std::vector{a, b}), combine(std::vector{b, a}));
   EXPECT_NE(combine(std::vector{a}), a);
+}
+
+TEST(DigestTest, every_instruction_set_gives_the_same_digest) {
+  std::vector<const Xxh3*> variants{&kXxh3Baseline};
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2")) {
+    variants.push_back(&kXxh3V3);
+  }
+  if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) {
+    variants.push_back(&kXxh3V4);
+  }
+#endif
+  for (const std::size_t size : {0, 3, 9, 100, 200, 241, 1024, 1025, 70000}) {
+    const base::Bytes bytes = random_bytes(size + 1, size);
+    const base::ByteView view = base::ByteView(bytes).subspan(1);  // at an odd address
+    for (const Xxh3* variant : variants) {
+      alignas(64) std::uint8_t state[kXxh3StateBytes];
+      variant->reset(state);
+      variant->update(state, view.data(), size / 3);
+      variant->update(state, view.data() + size / 3, size - size / 3);
+      for (const Xxh3Result got : {variant->digest(view.data(), size), variant->finish(state)}) {
+        EXPECT_EQ((Digest{.low = got.low, .high = got.high}), digest_of(view)) << size;
+      }
+    }
+  }
 }
 
 }  // namespace

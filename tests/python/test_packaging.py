@@ -19,6 +19,7 @@ NINJA = shutil.which("ninja", path=str(Path(sys.executable).parent)) or "ninja"
         ("CMAKE_DISABLE_FIND_PACKAGE_Python=ON", "apt-get install python3-dev"),
         ("CMAKE_DISABLE_FIND_PACKAGE_OpenSSL=ON", "apt-get install libssl-dev"),
         ("CMAKE_DISABLE_FIND_PACKAGE_SQLite3=ON", "apt-get install libsqlite3-dev"),
+        ("XXHASH_INCLUDE_DIR=/no/such/folder", "apt-get install libxxhash-dev"),
         ("XLA_FFI_INCLUDE_DIR=/no/such/folder", "pip install 'jaxlib>="),
     ],
 )

@@ -1,0 +1,4 @@
+#if defined(__x86_64__)
+#define JCCL_XXH3 kXxh3V4
+#include "snapshot/xxh3_body.h"
+#endif
