@@ -20,12 +20,6 @@ using base::Status;
 using net::Placement;
 using wire::FrameKind;
 
-std::uint32_t crc_of(const std::vector<base::ByteView>& views) {
-  std::uint32_t crc = 0;
-  for (const base::ByteView& view : views) crc = base::crc32c(view, crc);
-  return crc;
-}
-
 }  // namespace
 
 AttemptRun::AttemptRun(wire::Start start, base::PeerId self, CallRef call, BufferPool* pool,
@@ -72,6 +66,10 @@ Status AttemptRun::prepare() {
   eager_ = options.out_private &&
            std::all_of(call_->leaves.begin(), call_->leaves.end(),
                        [](const Leaf& leaf) { return leaf.out != nullptr && leaf.out != leaf.in; });
+  // Receivers are served on after the commit, when the output belongs to the caller again.
+  serves_ =
+      contributes() && !start_.receivers.empty() && plan_.kind != collective::PlanKind::kScatter;
+  in_output_ = eager_ && options.codec == codec::CodecId::kNone && !serves_;
   return lay_out();
 }
 
@@ -88,9 +86,46 @@ Status AttemptRun::lay_out() {
     state.chunk = std::move(chunk);
     state.finished = !wants_result(state);
     if (!state.finished) ++unfinished_;
+    const bool adds_own =
+        std::any_of(state.route.add_order.begin(), state.route.add_order.end(),
+                    [&](std::uint32_t p) { return static_cast<std::int32_t>(p) == position_; });
+    const bool sends = state.route.send_to >= 0 && !state.route.partial;
+    state.encoded_uses = (sends ? 1U : 0U) + (adds_own ? 1U : 0U);
+    note_others(state);
     chunks_.push_back(std::move(state));
   }
+  std::sort(others_.begin(), others_.end());
   return {};
+}
+
+// Whoever this peer gets frames of the chunk from or sends them to.
+void AttemptRun::note_others(const ChunkState& chunk) {
+  const auto note = [this](base::PeerId peer) {
+    const bool known = std::find(others_.begin(), others_.end(), peer) != others_.end();
+    if (peer != self_ && !known) others_.push_back(peer);
+  };
+  const collective::Route& route = chunk.route;
+  for (std::uint32_t position : route.add_order) note(plan_.order[position]);
+  if (route.send_to >= 0) note(plan_.order[static_cast<std::size_t>(route.send_to)]);
+  if (route.result_from >= 0) note(plan_.order[static_cast<std::size_t>(route.result_from)]);
+  if (!contributes()) return;
+  for (base::PeerId peer : collective::result_targets(
+           plan_, chunk.chunk, static_cast<std::uint32_t>(position_), start_.receivers)) {
+    note(peer);
+  }
+}
+
+std::uint32_t AttemptRun::crc_of(const std::vector<base::ByteView>& views) {
+  std::uint32_t crc = 0;
+  for (const base::ByteView& view : views) crc = base::crc32c(view, crc);
+  return crc;
+}
+
+base::Digest AttemptRun::digest_of(const std::vector<base::ByteView>& views) {
+  if (views.size() == 1) return snapshot::digest_of(views.front());
+  snapshot::Hasher hasher;
+  for (const base::ByteView& view : views) hasher.update(view);
+  return hasher.finish();
 }
 
 void AttemptRun::begin() {
@@ -134,6 +169,16 @@ bool AttemptRun::expects(const ChunkState& chunk, base::PeerId from, FrameKind k
   return false;
 }
 
+std::vector<base::ByteView> AttemptRun::result_views(const ChunkState& chunk) const {
+  std::vector<base::ByteView> views;
+  if (chunk.result) {
+    views.push_back(chunk.result->span());
+  } else {
+    for (const net::MutableView& view : output_views(chunk)) views.emplace_back(view);
+  }
+  return views;
+}
+
 std::size_t AttemptRun::payload_bytes(const ChunkState& chunk, FrameKind kind) const {
   if (kind == FrameKind::kPartial) return chunk.chunk.accumulator_bytes;
   return kind == FrameKind::kContribution ? own_bytes(chunk) : chunk.chunk.encoded_bytes;
@@ -150,34 +195,34 @@ Placement AttemptRun::place(base::PeerId from, const wire::FrameHeader& header) 
         {Code::kCorrupt, cat("chunk ", header.chunk, " has ", size, " bytes, the frame says ",
                              header.payload_bytes)});
   }
-  const FrameName name{from, {static_cast<std::uint8_t>(header.kind), header.chunk}};
   if (failed_ || committed_ || !expects(chunk, from, header.kind)) {
     return Placement::drain(size);  // a copy of what is here already
   }
-  if (arriving_.count(name) > 0) {
-    // Sent again because the sender lost the stripe of the first copy, which this side may lose
-    // too: only when that one has arrived is this one a copy of what is here.
-    paused_ = true;
-    return Placement::pause();
-  }
-  const bool straight = header.kind == FrameKind::kResult && eager_ &&
-                        call_->options.codec == codec::CodecId::kNone &&
-                        chunk.route.result_to.empty();
+  const std::uint64_t token = next_token_++;
+  // Only the first of several copies may write where the result belongs.
+  const bool straight = header.kind == FrameKind::kResult && in_output_ && !under_way(from, header);
   if (straight) {
-    arriving_[name] = nullptr;
-    return Placement::into(output_views(chunk));
+    arriving_[token] = {from, header.kind, header.chunk, nullptr};
+    return Placement::into(output_views(chunk), token);
   }
   BufferRef buffer = pool_->take(size);
-  Placement placement = Placement::into(buffer->span());
-  arriving_[name] = std::move(buffer);
+  Placement placement = Placement::into(buffer->span(), token);
+  arriving_[token] = {from, header.kind, header.chunk, std::move(buffer)};
   return placement;
 }
 
-Status AttemptRun::arrived(base::PeerId from, const wire::FrameHeader& header) {
-  const FrameName name{from, {static_cast<std::uint8_t>(header.kind), header.chunk}};
-  const auto found = arriving_.find(name);
+bool AttemptRun::under_way(base::PeerId from, const wire::FrameHeader& header) const {
+  return std::any_of(arriving_.begin(), arriving_.end(), [&](const auto& entry) {
+    const Arriving& a = entry.second;
+    return a.from == from && a.kind == header.kind && a.chunk == header.chunk;
+  });
+}
+
+Status AttemptRun::arrived(base::PeerId from, const wire::FrameHeader& header,
+                           std::uint64_t token) {
+  const auto found = arriving_.find(token);
   if (found == arriving_.end()) return {};
-  const BufferRef buffer = std::move(found->second);
+  const BufferRef buffer = std::move(found->second.buffer);
   arriving_.erase(found);
   ChunkState& chunk = chunks_[header.chunk];
   std::vector<base::ByteView> views;
@@ -191,15 +236,16 @@ Status AttemptRun::arrived(base::PeerId from, const wire::FrameHeader& header) {
             cat("chunk ", header.chunk, " from peer ", from, " arrived damaged (CRC32C differs)")};
   }
   call_->received_bytes += header.payload_bytes;
-  if (failed_ || !expects(chunk, from, header.kind)) return {};
+  if (failed_ || committed_ || !expects(chunk, from, header.kind)) return {};
+  if (under_way(from, header)) {
+    std::erase_if(arriving_, [&](const auto& entry) {
+      const Arriving& a = entry.second;
+      return a.from == from && a.kind == header.kind && a.chunk == header.chunk;
+    });
+    host_->drop_copies(start_.attempt, from, {header.kind, header.chunk});
+  }
   if (header.kind == FrameKind::kResult) {
-    snapshot::Hasher hasher;
-    for (const base::ByteView& view : views) hasher.update(view);
-    chunk.digest = hasher.finish();
-    chunk.result = buffer;
-    chunk.result_crc = header.payload_crc;
-    chunk.written = !buffer;
-    settle(chunk);
+    take_result(chunk, buffer, header.payload_crc);
   } else {
     for (std::uint32_t position : chunk.route.add_order) {
       if (plan_.order[position] == from) chunk.early[position] = buffer;
@@ -210,14 +256,33 @@ Status AttemptRun::arrived(base::PeerId from, const wire::FrameHeader& header) {
   return {};
 }
 
-void AttemptRun::lost(base::PeerId from, const wire::FrameHeader& header) {
-  arriving_.erase({from, {static_cast<std::uint8_t>(header.kind), header.chunk}});
+// `buffer` is null if the result came straight into the output.
+void AttemptRun::take_result(ChunkState& chunk, const BufferRef& buffer, std::uint32_t crc) {
+  if (buffer && in_output_) {  // a second copy that overtook the first
+    const std::uint8_t* from = buffer->data();
+    for (const net::MutableView& view : output_views(chunk)) {
+      std::memcpy(view.data(), from, view.size());
+      from += view.size();
+    }
+  } else {
+    chunk.result = buffer;
+  }
+  chunk.result_crc = crc;
+  chunk.written = in_output_;
+  chunk.digest = digest_of(result_views(chunk));
+  settle(chunk);
 }
 
-// Adds whatever is next in order and here.
+// Adds whatever is next in order and here. The own value waits for a neighbour, so that the two
+// make one pass over memory where the kernels have that.
 void AttemptRun::advance(ChunkState& chunk) {
   const std::vector<std::uint32_t>& order = chunk.route.add_order;
   if (chunk.added == order.size() || failed_) return;
+  if (chunk.added == 0 && order.size() == 2 && !chunk.route.partial) {
+    if (chunk.early.empty()) return;
+    if (add_both(chunk)) return settle(chunk);
+    if (failed_) return;
+  }
   while (chunk.added < order.size()) {
     const std::uint32_t position = order[chunk.added];
     if (position == static_cast<std::uint32_t>(position_)) {
@@ -248,7 +313,7 @@ void AttemptRun::settle(ChunkState& chunk) {
     decode_result(chunk);
     chunk.written = true;
   }
-  const bool kept = chunk.route.owner || !chunk.route.result_to.empty();
+  const bool kept = serves_ || !chunk.route.result_to.empty();  // to be sent, perhaps again
   if (chunk.written && !kept) chunk.result.reset();
   --unfinished_;
 }
@@ -274,27 +339,27 @@ std::optional<net::OutFrame> AttemptRun::produce(const WorkItem& item) {
   header.payload_bytes = static_cast<std::uint32_t>(payload_bytes(chunk, item.kind));
   if (item.kind == FrameKind::kContribution) {
     if (committed_) return std::nullopt;  // the owner had it, or the round went on without
-    if (const auto bad = guard(chunk)) {
-      fail(Code::kGuard, self_, *bad);
-      return std::nullopt;
-    }
+    if (!pass_guard(chunk)) return std::nullopt;
     if (contribution_codec_ == codec::CodecId::kNone) {
       frame.payload = input_views(chunk);
       frame.keep_alive = call_;
     } else {
-      BufferRef encoded = pool_->take(own_bytes(chunk));
-      encode_own(chunk, encoded->data());
+      const BufferRef encoded = own_encoded(chunk);
       frame.payload.push_back(encoded->span());
       frame.keep_alive = encoded;
     }
     header.payload_crc = crc_of(frame.payload);
+  } else if (item.kind == FrameKind::kPartial) {
+    if (!chunk.accumulator) return std::nullopt;
+    frame.payload.push_back(chunk.accumulator->span());
+    frame.keep_alive = chunk.accumulator;
+    header.payload_crc = crc_of(frame.payload);
   } else {
-    const BufferRef& held = item.kind == FrameKind::kPartial ? chunk.accumulator : chunk.result;
-    if (!held) return std::nullopt;
-    frame.payload.push_back(held->span());
-    frame.keep_alive = held;
-    header.payload_crc =
-        item.kind == FrameKind::kResult ? chunk.result_crc : base::crc32c(held->span());
+    const bool lies_in_output = chunk.finished && chunk.written && in_output_ && !committed_;
+    if (!chunk.result && !lies_in_output) return std::nullopt;
+    frame.payload = result_views(chunk);
+    frame.keep_alive = chunk.result ? std::shared_ptr<const void>(chunk.result) : call_;
+    header.payload_crc = chunk.result_crc;
   }
   frame.header.resize(wire::kFrameHeaderBytes);
   wire::encode(header, frame.header.data());
@@ -347,19 +412,6 @@ void AttemptRun::fail(Code cause, base::PeerId peer, std::string text) {
   if (failed_ || done_) return;
   failed_ = true;
   host_->attempt_failed(start_.attempt, cause, peer, std::move(text));
-}
-
-std::vector<base::PeerId> AttemptRun::others() const {
-  std::vector<base::PeerId> peers;
-  for (base::PeerId id : plan_.order) {
-    if (id != self_) peers.push_back(id);
-  }
-  if (contributes()) {
-    for (base::PeerId id : start_.receivers) {
-      if (id != self_) peers.push_back(id);
-    }
-  }
-  return peers;
 }
 
 std::vector<AttemptRun::Awaited> AttemptRun::awaited() const {

@@ -32,6 +32,8 @@ class AttemptHost {
  public:
   virtual ~AttemptHost() = default;
   virtual void enqueue(const wire::Attempt& attempt, base::PeerId to, WorkItem item) = 0;
+  // Other copies of the frame that are still under way from that peer are drained from here on.
+  virtual void drop_copies(const wire::Attempt& attempt, base::PeerId from, WorkItem item) = 0;
   virtual void attempt_done(const wire::Attempt& attempt, const base::Digest& result) = 0;
   virtual void attempt_failed(const wire::Attempt& attempt, base::Code cause, base::PeerId peer,
                               std::string text) = 0;
@@ -46,11 +48,11 @@ class AttemptRun {
   base::Status prepare();
   void begin();
 
+  // A frame may be under way in several copies, each with its placement's token: a sender that
+  // lost a stripe, or thinks it slow, sends again. The first that arrives whole counts.
   net::Placement place(base::PeerId from, const wire::FrameHeader& header);
-  base::Status arrived(base::PeerId from, const wire::FrameHeader& header);
-  void lost(base::PeerId from, const wire::FrameHeader& header);
-  // A frame was paused by place() and is to be asked about again. Ask after arrived() and lost().
-  bool take_paused() { return std::exchange(paused_, false); }
+  base::Status arrived(base::PeerId from, const wire::FrameHeader& header, std::uint64_t token);
+  void lost(std::uint64_t token) { arriving_.erase(token); }
   // nullopt: the frame is no longer wanted, or the attempt just failed (guard).
   std::optional<net::OutFrame> produce(const WorkItem& item);
 
@@ -62,7 +64,9 @@ class AttemptRun {
   bool done() const { return done_; }
   bool committed() const { return committed_; }
   bool contributes() const { return position_ >= 0; }
-  std::vector<base::PeerId> others() const;  // everyone this peer may exchange frames with
+  // The results are kept in buffers of this object, to be served to receivers after the commit.
+  bool serves() const { return serves_; }
+  const std::vector<base::PeerId>& others() const { return others_; }  // exchange frames with us
   // Peers whose data this one cannot go on without; a contribution weighs more than a result,
   // because its sender depends on nobody.
   struct Awaited {
@@ -75,31 +79,53 @@ class AttemptRun {
   struct ChunkState {
     collective::Chunk chunk;
     collective::Route route;
-    std::uint32_t slot = 0;   // all_gather: whose copy of the leaves
-    std::uint32_t added = 0;  // of route.add_order
-    BufferRef accumulator;
+    std::uint32_t slot = 0;                    // all_gather: whose copy of the leaves
+    std::uint32_t added = 0;                   // of route.add_order
+    BufferRef accumulator;                     // null: there is none, or it is the output
     std::map<std::uint32_t, BufferRef> early;  // contributions by position, not yet added
-    BufferRef result;                          // encoded
+    BufferRef encoded;                         // own contribution, while it has uses left
+    std::uint32_t encoded_uses = 0;
+    BufferRef result;  // encoded; null: not known, or it lies in the output
     std::uint32_t result_crc = 0;
     base::Digest digest;
+    bool guarded = false;   // own values were looked at
     bool finished = false;  // result known here
     bool written = false;   // already in the (private) output
   };
-  using FrameName = std::pair<base::PeerId, std::pair<std::uint8_t, std::uint32_t>>;
+  struct Arriving {
+    base::PeerId from = 0;
+    wire::FrameKind kind = wire::FrameKind::kContribution;
+    std::uint32_t chunk = 0;
+    BufferRef buffer;  // null: straight into the output
+  };
+
+  static std::uint32_t crc_of(const std::vector<base::ByteView>& views);
+  static base::Digest digest_of(const std::vector<base::ByteView>& views);
 
   base::Status lay_out();
+  void note_others(const ChunkState& chunk);
+  bool under_way(base::PeerId from, const wire::FrameHeader& header) const;
   bool wants_result(const ChunkState& chunk) const;
   bool expects(const ChunkState& chunk, base::PeerId from, wire::FrameKind kind) const;
   std::size_t payload_bytes(const ChunkState& chunk, wire::FrameKind kind) const;
   std::size_t own_bytes(const ChunkState& chunk) const;  // of an encoded contribution
   void advance(ChunkState& chunk);
+  bool add_both(ChunkState& chunk);
   bool add_own(ChunkState& chunk);
   void add_other(ChunkState& chunk, const BufferRef& data);
+  bool sums_in_output(const ChunkState& chunk) const;
+  std::uint8_t* accumulator_of(const ChunkState& chunk, const collective::Segment& segment,
+                               std::size_t at) const;
   void finish(ChunkState& chunk);
+  void note_result(ChunkState& chunk);
+  void take_result(ChunkState& chunk, const BufferRef& buffer, std::uint32_t crc);
   void hand_on(ChunkState& chunk);
   void settle(ChunkState& chunk);
+  std::vector<base::ByteView> result_views(const ChunkState& chunk) const;
+  bool pass_guard(ChunkState& chunk);
   std::optional<std::string> guard(const ChunkState& chunk) const;
-  void encode_own(const ChunkState& chunk, std::uint8_t* out) const;
+  BufferRef own_encoded(ChunkState& chunk);
+  const std::uint8_t* own_values(const collective::Segment& segment) const;
   void decode_result(const ChunkState& chunk);
   std::vector<base::ByteView> input_views(const ChunkState& chunk) const;
   std::vector<net::MutableView> output_views(const ChunkState& chunk) const;
@@ -118,14 +144,17 @@ class AttemptRun {
   std::vector<double> weights_;  // by position
   double weight_sum_ = 0;
   codec::CodecId contribution_codec_ = codec::CodecId::kNone;
-  bool eager_ = false;  // outputs are private and apart from the inputs
+  bool eager_ = false;      // outputs are private and apart from the inputs
+  bool in_output_ = false;  // and results travel as they lie there: no buffers for them
+  bool serves_ = false;
   std::vector<ChunkState> chunks_;
-  std::map<FrameName, BufferRef> arriving_;  // null: straight into the output
+  std::vector<base::PeerId> others_;            // ascending
+  std::map<std::uint64_t, Arriving> arriving_;  // by token
+  std::uint64_t next_token_ = 1;
   std::size_t unfinished_ = 0;
   bool done_ = false;
   bool failed_ = false;
   bool committed_ = false;
-  bool paused_ = false;
 };
 
 }  // namespace jccl::peer

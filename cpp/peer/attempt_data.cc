@@ -21,29 +21,103 @@ std::size_t AttemptRun::own_bytes(const ChunkState& chunk) const {
   return bytes;
 }
 
-bool AttemptRun::add_own(ChunkState& chunk) {
+// True: f32 and f64 sums may be formed where the result will lie.
+bool AttemptRun::sums_in_output(const ChunkState& chunk) const {
+  if (!in_output_ || chunk.route.partial) return false;
+  for (const collective::Segment& segment : chunk.chunk.segments) {
+    const codec::Dtype dtype = call_->specs[segment.leaf].dtype;
+    if (dtype != codec::Dtype::kF32 && dtype != codec::Dtype::kF64) return false;
+  }
+  return true;
+}
+
+std::uint8_t* AttemptRun::accumulator_of(const ChunkState& chunk,
+                                         const collective::Segment& segment, std::size_t at) const {
+  return chunk.accumulator ? chunk.accumulator->data() + at : output_of(chunk, segment);
+}
+
+bool AttemptRun::pass_guard(ChunkState& chunk) {
+  if (chunk.guarded) return true;
   if (const auto bad = guard(chunk)) {
     fail(Code::kGuard, self_, *bad);
     return false;
   }
+  chunk.guarded = true;
+  return true;
+}
+
+// Encoded once for all who need it: those it is sent to, and the own sum.
+BufferRef AttemptRun::own_encoded(ChunkState& chunk) {
+  BufferRef encoded = chunk.encoded;
+  if (!encoded) {
+    encoded = pool_->take(own_bytes(chunk));
+    std::uint8_t* out = encoded->data();
+    for (const collective::Segment& segment : chunk.chunk.segments) {
+      const codec::Dtype dtype = call_->specs[segment.leaf].dtype;
+      codec::encode(contribution_codec_, dtype, own_values(segment), segment.count, out);
+      out += codec::encoded_bytes(contribution_codec_, dtype, segment.count);
+    }
+  }
+  if (chunk.encoded_uses > 0) --chunk.encoded_uses;
+  chunk.encoded = chunk.encoded_uses > 0 ? encoded : nullptr;
+  return encoded;
+}
+
+const std::uint8_t* AttemptRun::own_values(const collective::Segment& segment) const {
+  const Leaf& leaf = call_->leaves[segment.leaf];
+  return static_cast<const std::uint8_t*>(leaf.in) + segment.first * codec::size_of(leaf.dtype);
+}
+
+// Both contributions of a sum of two, in one pass from their places to the result's. False: not of
+// a kind that the kernels have, or the guard failed.
+bool AttemptRun::add_both(ChunkState& chunk) {
+  const RoundOptions& options = call_->options;
+  if (contribution_codec_ != codec::CodecId::kNone || !chunk.route.owner) return false;
+  for (const collective::Segment& segment : chunk.chunk.segments) {
+    if (call_->specs[segment.leaf].dtype != codec::Dtype::kF32) return false;
+  }
+  if (options.codec != codec::CodecId::kNone || !pass_guard(chunk)) return false;
+  const std::vector<std::uint32_t>& order = chunk.route.add_order;
+  const bool own_first = order[0] == static_cast<std::uint32_t>(position_);
+  const BufferRef other = chunk.early.begin()->second;
+  if (!in_output_) chunk.result = pool_->take(chunk.chunk.encoded_bytes);
+  std::size_t at = 0;
+  for (const collective::Segment& segment : chunk.chunk.segments) {
+    const void* mine = own_values(segment);
+    const void* theirs = other->data() + at;
+    std::uint8_t* out = chunk.result ? chunk.result->data() + at : output_of(chunk, segment);
+    const bool done = collective::reduce2(options.op, codec::Dtype::kF32, own_first ? mine : theirs,
+                                          weights_[order[0]], own_first ? theirs : mine,
+                                          weights_[order[1]], segment.count, weight_sum_, out);
+    if (!done) {
+      chunk.result.reset();
+      return false;
+    }
+    at += segment.count * sizeof(float);
+  }
+  chunk.early.clear();
+  chunk.added = 2;
+  chunk.written = in_output_;
+  note_result(chunk);
+  return true;
+}
+
+bool AttemptRun::add_own(ChunkState& chunk) {
+  if (!pass_guard(chunk)) return false;
   const RoundOptions& options = call_->options;
   const bool first = chunk.added == 0;
-  if (!chunk.accumulator) chunk.accumulator = pool_->take(chunk.chunk.accumulator_bytes);
-  BufferRef encoded;
-  if (contribution_codec_ != codec::CodecId::kNone) {
-    encoded = pool_->take(own_bytes(chunk));
-    encode_own(chunk, encoded->data());
+  if (!chunk.accumulator && !sums_in_output(chunk)) {
+    chunk.accumulator = pool_->take(chunk.chunk.accumulator_bytes);
   }
+  BufferRef encoded;
+  if (contribution_codec_ != codec::CodecId::kNone) encoded = own_encoded(chunk);
   std::size_t encoded_at = 0, accumulator_at = 0;
   for (const collective::Segment& segment : chunk.chunk.segments) {
     const codec::Dtype dtype = call_->specs[segment.leaf].dtype;
-    const std::uint8_t* from =
-        encoded ? encoded->data() + encoded_at
-                : static_cast<const std::uint8_t*>(call_->leaves[segment.leaf].in) +
-                      segment.first * codec::size_of(dtype);
+    const std::uint8_t* from = encoded ? encoded->data() + encoded_at : own_values(segment);
     collective::accumulate(options.op, dtype, contribution_codec_, first, from, segment.count,
                            weights_[static_cast<std::size_t>(position_)],
-                           chunk.accumulator->data() + accumulator_at);
+                           accumulator_of(chunk, segment, accumulator_at));
     encoded_at += codec::encoded_bytes(contribution_codec_, dtype, segment.count);
     accumulator_at += collective::accumulator_bytes(dtype, segment.count);
   }
@@ -58,11 +132,13 @@ void AttemptRun::add_other(ChunkState& chunk, const BufferRef& data) {
     return;
   }
   const std::uint32_t position = chunk.route.add_order[chunk.added];
-  if (!chunk.accumulator) chunk.accumulator = pool_->take(chunk.chunk.accumulator_bytes);
+  if (!chunk.accumulator && !sums_in_output(chunk)) {
+    chunk.accumulator = pool_->take(chunk.chunk.accumulator_bytes);
+  }
   std::size_t data_at = 0, accumulator_at = 0;
   for (const collective::Segment& segment : chunk.chunk.segments) {
     const codec::Dtype dtype = call_->specs[segment.leaf].dtype;
-    std::uint8_t* into = chunk.accumulator->data() + accumulator_at;
+    std::uint8_t* into = accumulator_of(chunk, segment, accumulator_at);
     if (chunk.route.partial) {
       collective::add_partial(options.op, dtype, data->data() + accumulator_at, segment.count,
                               into);
@@ -77,19 +153,28 @@ void AttemptRun::add_other(ChunkState& chunk, const BufferRef& data) {
 
 void AttemptRun::finish(ChunkState& chunk) {
   const RoundOptions& options = call_->options;
-  chunk.result = pool_->take(chunk.chunk.encoded_bytes);
+  if (!in_output_) chunk.result = pool_->take(chunk.chunk.encoded_bytes);
   std::size_t encoded_at = 0, accumulator_at = 0;
   for (const collective::Segment& segment : chunk.chunk.segments) {
     const codec::Dtype dtype = call_->specs[segment.leaf].dtype;
-    collective::finish(options.op, dtype, options.codec, chunk.accumulator->data() + accumulator_at,
-                       segment.count, weight_sum_, chunk.result->data() + encoded_at);
+    collective::finish(
+        options.op, dtype, options.codec, accumulator_of(chunk, segment, accumulator_at),
+        segment.count, weight_sum_,
+        chunk.result ? chunk.result->data() + encoded_at : output_of(chunk, segment));
     encoded_at += codec::encoded_bytes(options.codec, dtype, segment.count);
     accumulator_at += collective::accumulator_bytes(dtype, segment.count);
   }
   chunk.accumulator.reset();
-  chunk.digest = snapshot::digest_of(chunk.result->span());
-  chunk.result_crc = base::crc32c(chunk.result->span());
+  chunk.written = in_output_;
+  note_result(chunk);
   settle(chunk);
+}
+
+// Looks at the result's bytes while they are in the cache.
+void AttemptRun::note_result(ChunkState& chunk) {
+  const std::vector<base::ByteView> views = result_views(chunk);
+  chunk.digest = digest_of(views);
+  if (serves_ || !chunk.route.result_to.empty()) chunk.result_crc = crc_of(views);
 }
 
 void AttemptRun::decode_result(const ChunkState& chunk) {
@@ -103,24 +188,12 @@ void AttemptRun::decode_result(const ChunkState& chunk) {
   }
 }
 
-void AttemptRun::encode_own(const ChunkState& chunk, std::uint8_t* out) const {
-  for (const collective::Segment& segment : chunk.chunk.segments) {
-    const codec::Dtype dtype = call_->specs[segment.leaf].dtype;
-    const auto* in = static_cast<const std::uint8_t*>(call_->leaves[segment.leaf].in) +
-                     segment.first * codec::size_of(dtype);
-    codec::encode(contribution_codec_, dtype, in, segment.count, out);
-    out += codec::encoded_bytes(contribution_codec_, dtype, segment.count);
-  }
-}
-
 std::optional<std::string> AttemptRun::guard(const ChunkState& chunk) const {
   if (!call_->options.guard) return std::nullopt;
   for (const collective::Segment& segment : chunk.chunk.segments) {
     const Leaf& leaf = call_->leaves[segment.leaf];
     if (!codec::is_float(leaf.dtype)) continue;
-    const auto* in =
-        static_cast<const std::uint8_t*>(leaf.in) + segment.first * codec::size_of(leaf.dtype);
-    if (!codec::scan(leaf.dtype, in, segment.count).finite) {
+    if (!codec::scan(leaf.dtype, own_values(segment), segment.count).finite) {
       return cat(leaf_text(leaf, segment.leaf), " holds NaN or Inf");
     }
   }
@@ -130,10 +203,8 @@ std::optional<std::string> AttemptRun::guard(const ChunkState& chunk) const {
 std::vector<base::ByteView> AttemptRun::input_views(const ChunkState& chunk) const {
   std::vector<base::ByteView> views;
   for (const collective::Segment& segment : chunk.chunk.segments) {
-    const Leaf& leaf = call_->leaves[segment.leaf];
-    const std::size_t size = codec::size_of(leaf.dtype);
-    views.emplace_back(static_cast<const std::uint8_t*>(leaf.in) + segment.first * size,
-                       segment.count * size);
+    const std::size_t size = codec::size_of(call_->leaves[segment.leaf].dtype);
+    views.emplace_back(own_values(segment), segment.count * size);
   }
   return views;
 }

@@ -281,6 +281,12 @@ void LinkTable::abandon(const std::function<bool(std::uint64_t)>& key,
   }
 }
 
+void LinkTable::abandon_receiving(Incarnation from,
+                                  const std::function<bool(base::ByteView)>& header) {
+  const auto found = entries_.find(from);
+  if (found != entries_.end()) found->second->link->abandon_receiving(header);
+}
+
 void LinkTable::forget(const std::function<bool(std::uint64_t)>& key) {
   for (auto& [incarnation, e] : entries_) e->link->forget(key);
 }

@@ -63,6 +63,8 @@ class LinkTable {
   // nothing points at the owner's memory on return.
   void abandon(const std::function<bool(std::uint64_t)>& key,
                const std::function<bool(base::ByteView)>& header);
+  // Frames under way from that peer for which the predicate holds are drained.
+  void abandon_receiving(base::Incarnation from, const std::function<bool(base::ByteView)>& header);
   void forget(const std::function<bool(std::uint64_t)>& key);
   bool has_queued(const std::function<bool(std::uint64_t)>& key) const;
   void resume();  // asks again about paused stripes

@@ -127,16 +127,16 @@ void Plane::release(const CallRef& call) {
       ++it;
       continue;
     }
-    // Committed results live in our own buffers and go on being served; contributions still
-    // queued point at the caller's memory and have no more use.
     const std::uint32_t slot = running.slot;
-    const bool serve = running.run->committed();
-    if (!serve) {
+    if (!running.run->committed() || !running.run->serves()) {
       drop_frames(running);
+      links_.forget([slot](std::uint64_t key) { return slot_of(key) == slot; });
       by_slot_.erase(slot);
       it = running_.erase(it);
       continue;
     }
+    // What receivers may still ask for lies in our own buffers; contributions that are still queued
+    // point at the caller's memory and have no more use.
     links_.abandon(
         [slot](std::uint64_t key) {
           return slot_of(key) == slot && item_of(key).kind != FrameKind::kResult;
@@ -175,31 +175,22 @@ Placement Plane::place(Incarnation from, base::ByteView header) {
   return found->second.run->place(peer, h);
 }
 
-Status Plane::arrived(Incarnation from, base::ByteView header) {
+Status Plane::arrived(Incarnation from, base::ByteView header, std::uint64_t token) {
   const wire::FrameHeader h = wire::decode_frame_header(header).value();
   progress_ += h.payload_bytes;
   received_ += h.payload_bytes;
-  if (is_snapshot(h.kind)) return snapshots_.arrived(from, h);
+  if (is_snapshot(h.kind)) return snapshots_.arrived(from, h, token);
   const auto found = running_.find(h.attempt);
   if (found == running_.end()) return {};
-  AttemptRun& run = *found->second.run;
-  const Status status = run.arrived(id_of(found->second, from), h);
-  if (run.take_paused()) loop_.post([this] { links_.resume(); });
-  return status;
+  return found->second.run->arrived(id_of(found->second, from), h, token);
 }
 
-void Plane::lost(Incarnation from, base::ByteView header) {
+void Plane::lost(Incarnation, base::ByteView header, std::uint64_t token) {
   const auto h = wire::decode_frame_header(header);
   if (!h.ok()) return;
-  if (is_snapshot(h.value().kind)) {
-    snapshots_.lost(from, h.value());
-    return;
-  }
+  if (is_snapshot(h.value().kind)) return snapshots_.lost(token);
   const auto found = running_.find(h.value().attempt);
-  if (found == running_.end()) return;
-  AttemptRun& run = *found->second.run;
-  run.lost(id_of(found->second, from), h.value());
-  if (run.take_paused()) loop_.post([this] { links_.resume(); });
+  if (found != running_.end()) found->second.run->lost(token);
 }
 
 std::optional<net::OutFrame> Plane::produce(Incarnation to, std::uint64_t key) {
@@ -225,6 +216,16 @@ void Plane::enqueue(const wire::Attempt& attempt, PeerId to, WorkItem item) {
   const auto found = running.incarnations.find(to);
   if (found == running.incarnations.end()) return;
   links_.enqueue(found->second, key_of(running.slot, item));
+}
+
+void Plane::drop_copies(const wire::Attempt& attempt, PeerId from, WorkItem item) {
+  const auto peer = running_.at(attempt).incarnations.find(from);
+  if (peer == running_.at(attempt).incarnations.end()) return;
+  links_.abandon_receiving(peer->second, [&](base::ByteView header) {
+    const auto h = wire::decode_frame_header(header);
+    return h.ok() && h.value().attempt == attempt && h.value().kind == item.kind &&
+           h.value().chunk == item.chunk;
+  });
 }
 
 void Plane::attempt_done(const wire::Attempt& attempt, const base::Digest& result) {

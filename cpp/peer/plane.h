@@ -65,14 +65,15 @@ class Plane : private LinkOwner, private AttemptHost, private SnapshotLinks {
 
   // LinkOwner
   net::Placement place(base::Incarnation from, base::ByteView header) override;
-  base::Status arrived(base::Incarnation from, base::ByteView header) override;
-  void lost(base::Incarnation from, base::ByteView header) override;
+  base::Status arrived(base::Incarnation from, base::ByteView header, std::uint64_t token) override;
+  void lost(base::Incarnation from, base::ByteView header, std::uint64_t token) override;
   std::optional<net::OutFrame> produce(base::Incarnation to, std::uint64_t key) override;
   void stripe_lost(base::Incarnation peer) override { snapshots_.stripe_lost(peer); }
   void link_failed(base::Incarnation peer, const base::Status& why) override;
   bool wanted(base::Incarnation peer) const override;
   // AttemptHost
   void enqueue(const wire::Attempt& attempt, base::PeerId to, WorkItem item) override;
+  void drop_copies(const wire::Attempt& attempt, base::PeerId from, WorkItem item) override;
   void attempt_done(const wire::Attempt& attempt, const base::Digest& result) override;
   void attempt_failed(const wire::Attempt& attempt, base::Code cause, base::PeerId peer,
                       std::string text) override;

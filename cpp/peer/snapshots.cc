@@ -204,7 +204,7 @@ std::optional<net::OutFrame> SnapshotTraffic::produce(Incarnation, std::uint32_t
   return frame;
 }
 
-Placement SnapshotTraffic::place(Incarnation from, const wire::FrameHeader& header) {
+Placement SnapshotTraffic::place(Incarnation, const wire::FrameHeader& header) {
   std::size_t size_max = kAskBytesMax;
   if (header.kind == FrameKind::kSnapshotPart) {
     const Fetch* fetch = by_frame(header);
@@ -224,17 +224,15 @@ Placement SnapshotTraffic::place(Incarnation from, const wire::FrameHeader& head
     return Placement::refuse({Code::kCorrupt, "a snapshot question is too large"});
   }
   BufferRef buffer = pool_->take(header.payload_bytes);
-  Placement placement = Placement::into(buffer->span());
-  arriving_[{from, header.kind, header.attempt.counter, header.chunk}] = std::move(buffer);
+  const std::uint64_t token = next_token_++;
+  Placement placement = Placement::into(buffer->span(), token);
+  arriving_[token] = std::move(buffer);
   return placement;
 }
 
-void SnapshotTraffic::lost(Incarnation from, const wire::FrameHeader& header) {
-  arriving_.erase({from, header.kind, header.attempt.counter, header.chunk});
-}
-
-Status SnapshotTraffic::arrived(Incarnation from, const wire::FrameHeader& header) {
-  const auto found = arriving_.find({from, header.kind, header.attempt.counter, header.chunk});
+Status SnapshotTraffic::arrived(Incarnation from, const wire::FrameHeader& header,
+                                std::uint64_t token) {
+  const auto found = arriving_.find(token);
   if (found == arriving_.end()) return {};
   const BufferRef buffer = std::move(found->second);
   arriving_.erase(found);

@@ -68,8 +68,9 @@ class SnapshotTraffic {
   bool uses(base::Incarnation peer) const;
 
   net::Placement place(base::Incarnation from, const wire::FrameHeader& header);
-  base::Status arrived(base::Incarnation from, const wire::FrameHeader& header);
-  void lost(base::Incarnation from, const wire::FrameHeader& header);
+  base::Status arrived(base::Incarnation from, const wire::FrameHeader& header,
+                       std::uint64_t token);
+  void lost(std::uint64_t token) { arriving_.erase(token); }
   std::optional<net::OutFrame> produce(base::Incarnation to, std::uint32_t item);
   // Parts and asks under way may be lost: the next tick() asks that holder anew.
   void stripe_lost(base::Incarnation peer);
@@ -94,9 +95,8 @@ class SnapshotTraffic {
   SnapshotLinks* links_;
   std::map<wire::Tag, std::unique_ptr<Fetch>> fetches_;
   std::map<std::uint32_t, std::unique_ptr<Outgoing>> outgoing_;
-  // Both sides of a link may fetch from each other: the kind tells an ask from a part.
-  using FrameName = std::tuple<base::Incarnation, wire::FrameKind, std::uint64_t, std::uint32_t>;
-  std::map<FrameName, BufferRef> arriving_;
+  std::map<std::uint64_t, BufferRef> arriving_;  // by token of the placement
+  std::uint64_t next_token_ = 1;
   std::set<base::Incarnation> ask_anew_;
   std::uint64_t next_fetch_ = 1;  // upper half of ask ids, so that old answers match nothing
   std::uint32_t next_item_ = 1;
