@@ -89,8 +89,10 @@ Status AttemptRun::lay_out() {
     const bool adds_own =
         std::any_of(state.route.add_order.begin(), state.route.add_order.end(),
                     [&](std::uint32_t p) { return static_cast<std::int32_t>(p) == position_; });
-    const bool sends = state.route.send_to >= 0 && !state.route.partial;
-    state.encoded_uses = (sends ? 1U : 0U) + (adds_own ? 1U : 0U);
+    state.encoded_uses = adds_own ? 1 : 0;
+    if (!state.route.partial) {
+      state.encoded_uses += static_cast<std::uint32_t>(state.route.send_to.size());
+    }
     note_others(state);
     chunks_.push_back(std::move(state));
   }
@@ -106,7 +108,7 @@ void AttemptRun::note_others(const ChunkState& chunk) {
   };
   const collective::Route& route = chunk.route;
   for (std::uint32_t position : route.add_order) note(plan_.order[position]);
-  if (route.send_to >= 0) note(plan_.order[static_cast<std::size_t>(route.send_to)]);
+  for (std::uint32_t position : route.send_to) note(plan_.order[position]);
   if (route.result_from >= 0) note(plan_.order[static_cast<std::size_t>(route.result_from)]);
   if (!contributes()) return;
   for (base::PeerId peer : collective::result_targets(
