@@ -243,10 +243,15 @@ void LinkTable::stripe_lost(Incarnation peer, const net::StripeLoss& loss) {
   pump(e);
 }
 
-void LinkTable::enqueue(Incarnation to, std::uint64_t key) {
+void LinkTable::enqueue(Incarnation to, std::uint64_t key, bool ahead) {
   const auto found = entries_.find(to);
   if (found == entries_.end()) return;  // gone: the attempt is failed by whoever waits for it
-  found->second->queue.push_back(key);
+  auto& queue = found->second->queue;
+  if (ahead) {
+    queue.push_front(key);
+  } else {
+    queue.push_back(key);
+  }
   dial_if_needed(*found->second);
   pump(*found->second);
 }
@@ -254,7 +259,7 @@ void LinkTable::enqueue(Incarnation to, std::uint64_t key) {
 void LinkTable::pump(Entry& e) {
   if (e.pumping) return;  // produce() may enqueue
   e.pumping = true;
-  const std::size_t room = 2 * e.link->stripe_count() + 1;
+  const std::size_t room = e.link->stripe_count();
   while (e.link->stripe_count() > 0 && e.in_link < room && !e.queue.empty()) {
     const std::uint64_t key = e.queue.front();
     e.queue.pop_front();

@@ -58,7 +58,8 @@ class LinkTable {
   void set_members(const std::vector<wire::Member>& members);
   void use(const wire::Member& member);  // e.g. a holder, before this peer is a member
 
-  void enqueue(base::Incarnation to, std::uint64_t key);
+  // `ahead`: before what waits already, e.g. because its bytes are in the cache now.
+  void enqueue(base::Incarnation to, std::uint64_t key, bool ahead = false);
   // Nothing of the keys (frames) for which the predicate holds is sent or received any more, and
   // nothing points at the owner's memory on return.
   void abandon(const std::function<bool(std::uint64_t)>& key,

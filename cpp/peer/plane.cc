@@ -215,7 +215,8 @@ void Plane::enqueue(const wire::Attempt& attempt, PeerId to, WorkItem item) {
   const Running& running = running_.at(attempt);
   const auto found = running.incarnations.find(to);
   if (found == running.incarnations.end()) return;
-  links_.enqueue(found->second, key_of(running.slot, item));
+  // Results and partial sums have just been made: they are in the cache, and others wait for them.
+  links_.enqueue(found->second, key_of(running.slot, item), item.kind != FrameKind::kContribution);
 }
 
 void Plane::drop_copies(const wire::Attempt& attempt, PeerId from, WorkItem item) {
