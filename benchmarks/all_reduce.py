@@ -45,7 +45,16 @@ COLUMNS = (
     Column("load", "load", 5, ".2f"),
 )
 CEILING_CODECS = ("none", "int8")
-VARIANTS = ("jccl", "jccl-jit", "jccl-donate", "gloo", "ceiling")
+VARIANTS = (
+    "jccl",
+    "jccl-inplace",
+    "jccl-jit",
+    "jccl-donate",
+    "gloo",
+    "jax-psum",
+    "ceiling",
+)
+FP32_ONLY = ("gloo", "jax-psum")
 
 Cell = dict[str, Any]
 
@@ -161,6 +170,8 @@ def _lasting(
             running.append(stack.enter_context(made))
         if python:
             running.append(stack.enter_context(groups.gloo(peers, python)))
+        if "jax-psum" in names:
+            running.append(stack.enter_context(groups.psum(peers)))
         yield running
 
 
@@ -175,7 +186,8 @@ class _Run:
         self.lasting = [
             group
             for group in lasting
-            if group.name != "jccl-donate" or one["concurrent"] == 1
+            if (group.name != "jccl-donate" or one["concurrent"] == 1)
+            and (group.name != "jax-psum" or one["codec"] == "none")
         ]
         self.bytes_all = one["size"] * one["concurrent"]
 
@@ -184,8 +196,11 @@ class _Run:
         iterations = iterations or max(2, min(50, 16 * M // self.bytes_all))
         with contextlib.ExitStack() as stack:
             running = []
-            if "jccl" in self.names:  # fresh, so that its memory is this cell's
-                running.append(stack.enter_context(groups.jccl(self.cell["peers"])))
+            # Fresh, so that its memory is this cell's.
+            for name, flags in (("jccl", []), ("jccl-inplace", ["--in-place"])):
+                if name in self.names:
+                    made = groups.jccl(self.cell["peers"], name, *flags)
+                    running.append(stack.enter_context(made))
             running += self.lasting
             two = self.cell["peers"] == 2 and self.cell["codec"] in CEILING_CODECS
             if "ceiling" in self.names and two:
@@ -222,7 +237,7 @@ class _Run:
             "iterations": iterations,
             "warmup": 2,
         }
-        if name == "gloo":  # has no codecs: the baseline is its fp32
+        if name in FP32_ONLY:  # without codecs: the baseline is their fp32
             batch["codec"] = "none"
         return batch
 

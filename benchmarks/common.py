@@ -166,7 +166,7 @@ NCCL_COLUMNS = (
     Column("size", "size", 10, unit="(B)"),
     Column("count", "count", 9, unit="(f32)"),
     Column("redop", "redop", 5),
-    Column("variant", "variant", 11),
+    Column("variant", "variant", 12),
     Column("codec", "codec", 5),
     Column("peers", "peers", 5),
     Column("concurrent", "calls", 5),

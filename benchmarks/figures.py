@@ -24,9 +24,11 @@ Plot = tuple[str, Figure]  # title, picture
 
 COLOURS = {
     "jccl": "#1f5fbf",
+    "jccl-inplace": "#10306b",
     "jccl-jit": "#6aa3e8",
     "jccl-donate": "#15a3a3",
     "gloo": "#c8761b",
+    "jax-psum": "#e3b778",
     "plain": "#8a8a8a",
     "ceiling": "#8a8a8a",
 }

@@ -236,6 +236,15 @@ def gloo(peers: int, python: str, name: str = "gloo") -> Iterator[Group]:
 
 
 @contextlib.contextmanager
+def psum(peers: int, name: str = "jax-psum") -> Iterator[Group]:
+    """JAX's own collective between processes, in jit."""
+    argv = [sys.executable, "-m", "benchmarks.peers.psum"]
+    argv += [f"127.0.0.1:{free_port()}", str(peers)]
+    with _group(name, [[*argv, rank] for rank in range(peers)]) as group:
+        yield group
+
+
+@contextlib.contextmanager
 def _group(name: str, commands: Sequence[Sequence[Any]]) -> Iterator[Group]:
     group = Group(name, [Peer([str(part) for part in argv]) for argv in commands])
     try:

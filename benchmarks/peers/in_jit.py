@@ -80,9 +80,11 @@ class InJit:
 
     def once(self) -> None:
         self.outputs, status = self.program(self.inputs)
-        jax.block_until_ready((self.outputs, status))
-        if int(status[0]) != 0:
-            raise SystemExit(f"round ended with code {int(status[0])}")
+        jax.block_until_ready(self.outputs)
+        # Indexing in JAX would be a program of its own.
+        code = int(np.asarray(status)[0])
+        if code != 0:
+            raise SystemExit(f"round ended with code {code}")
 
     def results(self) -> list[np.ndarray]:
         return [np.asarray(array) for array in self.outputs]

@@ -46,8 +46,15 @@ def test_all_reduce_gives_every_variant_a_row_without_wrong_values(tmp_path):
     }
     for codec in ("none", "int8"):
         for size in (4096, 1048580):
-            for variant in ("jccl", "jccl-jit", "jccl-donate", "ceiling"):
+            for variant in (
+                "jccl",
+                "jccl-inplace",
+                "jccl-jit",
+                "jccl-donate",
+                "ceiling",
+            ):
                 assert (variant, codec, size) in shown
+    assert ("jax-psum", "none", 4096) in shown
     for row in rows:
         assert row["columns"]["wrong"] == 0
         assert row["columns"]["time_p50_us"] > 0
