@@ -34,10 +34,16 @@ Result = dict[str, Any]  # one peer's answer to one batch
 
 
 def environment() -> dict[str, str]:
-    """Without what names another run; JAX on the CPU without threads of its own."""
+    """Without what names another run; JAX on one CPU device, without threads of its
+    own. The last of equal flags counts.
+    """
     kept = {k: v for k, v in os.environ.items() if not k.startswith("JCCL_")}
-    flags = kept.get("XLA_FLAGS", "") + " --xla_cpu_multi_thread_eigen=false"
-    return {**kept, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags.strip()}
+    flags = [
+        kept.get("XLA_FLAGS", ""),
+        "--xla_cpu_multi_thread_eigen=false",
+        "--xla_force_host_platform_device_count=1",
+    ]
+    return {**kept, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": " ".join(flags).strip()}
 
 
 def programs(*names: str) -> dict[str, Path]:
