@@ -7,7 +7,7 @@
 
 PY := .venv/bin/python
 STAGE := .ci/stage
-BENCHMARKS := all_reduce latency
+BENCHMARKS := all_reduce latency wide_area
 
 help:
 	@sed -n 's/^## //p' Makefile
