@@ -41,6 +41,8 @@ COLUMNS = (
     *NCCL_COLUMNS,
     *COST_COLUMNS,
     Column("times_gloo", "x gloo", 6, ".2f"),
+    Column("times_cpp", "x c++", 5, ".2f"),
+    Column("times_fp32", "x f32", 5, ".2f"),
     Column("percent_of_ceiling", "ceil", 5, ".0f", "(%)"),
     Column("load", "load", 5, ".2f"),
 )
@@ -54,7 +56,15 @@ VARIANTS = (
     "jax-psum",
     "ceiling",
 )
-FP32_ONLY = ("gloo", "jax-psum")
+FP32_ONLY = ("gloo", "jax-psum", "jccl-fp32")
+
+# Columns that say how many times as fast as another variant one is.
+BESIDE = {
+    "gloo": "times_gloo",
+    "jccl": "times_cpp",
+    "jccl-fp32": "times_fp32",
+    "ceiling": "times_ceiling",
+}
 
 Cell = dict[str, Any]
 
@@ -191,16 +201,24 @@ class _Run:
         ]
         self.bytes_all = one["size"] * one["concurrent"]
 
+    def _fresh(self) -> list[str]:
+        """Started for this cell alone, so that their memory is this cell's. A codec is
+        compared with the same call without one.
+        """
+        names = [name for name in ("jccl", "jccl-inplace") if name in self.names]
+        if "jccl" in names and self.cell["codec"] != "none":
+            names.append("jccl-fp32")
+        return names
+
     def measure(self, turns: int, iterations: int | None) -> Iterator[Row]:
         """A turn of small calls has more of them: it is worth its two barriers."""
         iterations = iterations or max(2, min(50, 16 * M // self.bytes_all))
         with contextlib.ExitStack() as stack:
             running = []
-            # Fresh, so that its memory is this cell's.
-            for name, flags in (("jccl", []), ("jccl-inplace", ["--in-place"])):
-                if name in self.names:
-                    made = groups.jccl(self.cell["peers"], name, *flags)
-                    running.append(stack.enter_context(made))
+            for name in self._fresh():
+                flags = ["--in-place"] if name == "jccl-inplace" else []
+                made = groups.jccl(self.cell["peers"], name, *flags)
+                running.append(stack.enter_context(made))
             running += self.lasting
             two = self.cell["peers"] == 2 and self.cell["codec"] in CEILING_CODECS
             if "ceiling" in self.names and two:
@@ -214,12 +232,13 @@ class _Run:
 
     def _row(self, name: str, turns: dict[str, list[list[groups.Result]]]) -> Row:
         columns = groups.summary(turns[name], self.bytes_all)
+        for other, column in BESIDE.items():
+            if other in turns:
+                columns[column] = groups.speedup(turns[name], turns[other])
         if "gloo" in turns:
-            columns["times_gloo"] = groups.speedup(turns[name], turns["gloo"])
             columns["times_gloo_of_medians"] = _of_medians(turns, name, "gloo")
         if "ceiling" in turns:
-            share = groups.speedup(turns[name], turns["ceiling"])
-            columns["percent_of_ceiling"] = 100 * share
+            columns["percent_of_ceiling"] = 100 * columns["times_ceiling"]
         columns["load"] = max(a["load"] for turn in turns[name] for a in turn)
         lossy = self.cell["codec"] != "none"
         shown = "gloo-fp32" if name == "gloo" and lossy else name

@@ -166,6 +166,7 @@ def all_reduce(rows: Sequence[Row]) -> Iterator[Plot]:
     rows = [  # Gloo has no codecs: its fp32 stands beside all of them
         {**r, "cell": {**r["cell"], "variant": r["cell"]["variant"].split("-fp32")[0]}}
         for r in rows
+        if r["cell"]["variant"] != "jccl-fp32"
     ]
     for peers in distinct(rows, "peers"):
         for codec in distinct(rows, "codec"):
