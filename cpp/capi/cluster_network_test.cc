@@ -170,7 +170,45 @@ TEST(AddressTest, peers_that_only_dial_out_reduce_with_one_that_listens) {
   }
 }
 
-TEST(AddressTest, two_peers_that_only_dial_out_never_get_a_wrong_sum) {
+TEST(AddressTest, peers_that_only_dial_out_reduce_through_those_that_listen) {
+  for (const std::size_t listening : {0U, 1U, 2U}) {  // the place of the first that listens
+    Cluster cluster(0, [] {
+      ClusterOptions options;
+      options.start_together = false;
+      options.master.start_peers = 4;
+      options.peer.chunk_bytes = 4096;
+      return options;
+    }());
+    ConnectOptions quiet = cluster.peer_options();
+    quiet.bind = "none";
+    for (std::size_t p = 0; p < 4; ++p) {
+      const bool listens = p == listening || (listening == 1 && p == 3);
+      cluster.add(listens ? cluster.peer_options() : quiet);
+    }
+    expect_rounds(cluster);
+    cluster.on_all([&](std::size_t p, Communicator& comm) {
+      for (const char* plan : {"", "direct"}) {
+        for (const CodecId codec : {CodecId::kNone, CodecId::kInt8}) {
+          RoundOptions o = sum_of("lossy");
+          o.plan = plan;
+          o.codec = codec;
+          const SmallRound r = small_round(comm, o, 2, 30000);
+          EXPECT_TRUE(r.result.status.ok()) << r.result.status.text;
+          EXPECT_EQ(r.result.attempts, 1U);
+          EXPECT_NEAR(r.value, 8, codec == CodecId::kNone ? 0 : 0.1);
+        }
+      }
+      std::vector<float> state(30000, static_cast<float>(p));
+      SyncOptions s;
+      s.tag = "model";
+      const SyncResult synced = comm.sync_state({leaf_of(state, state)}, s);
+      EXPECT_TRUE(synced.status.ok()) << synced.status.text;
+      EXPECT_EQ(state.front(), state.back());
+    });
+  }
+}
+
+TEST(AddressTest, two_peers_that_only_dial_out_are_told_so) {
   Cluster cluster(0, [] {
     ClusterOptions options;
     options.start_together = false;
@@ -184,11 +222,11 @@ TEST(AddressTest, two_peers_that_only_dial_out_never_get_a_wrong_sum) {
     RoundOptions o = sum_of("x");
     o.deadline = 2 * kSecond;
     const SmallRound r = small_round(comm, o, 1);
-    if (r.result.status.ok()) {  // the other was evicted: the sum is of one
-      EXPECT_EQ(r.value, static_cast<float>(r.result.world));
-    } else {
-      EXPECT_EQ(r.value, 1);
-    }
+    EXPECT_EQ(r.result.status.code, Code::kLinkLost);
+    EXPECT_TRUE(contains(r.result.status.text, "peers 1 and 2 can both only dial out"))
+        << r.result.status.text;
+    EXPECT_TRUE(contains(r.result.status.text, "let one listen (bind, advertise)"));
+    EXPECT_EQ(r.value, 1);
   });
 }
 

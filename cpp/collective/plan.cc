@@ -105,7 +105,7 @@ base::Status check(const Plan& plan) {
   const bool sorted = std::is_sorted(plan.order.begin(), plan.order.end());
   if (plan.kind != PlanKind::kRing && !sorted) return invalid("contributors are not ascending");
   if (plan.shares.empty()) return base::ok_status();
-  if (plan.kind != PlanKind::kDirect && plan.kind != PlanKind::kRing) {
+  if (!has_shares(plan.kind)) {
     return invalid(base::cat(name_of(plan.kind), " has no shares"));
   }
   if (plan.shares.size() != plan.order.size()) {

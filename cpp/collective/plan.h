@@ -28,9 +28,16 @@ std::string_view name_of(PlanKind kind);
 struct Plan {
   PlanKind kind = PlanKind::kDirect;
   std::vector<base::PeerId> order;  // contributors: ascending, but for a ring, where it is the ring
-  std::vector<std::uint32_t> shares;  // relative, one per position; empty: equal (direct, ring)
+  std::vector<std::uint32_t>
+      shares;  // relative, one per position; empty: equal (not gather, scatter)
   bool operator==(const Plan&) const = default;
 };
+
+// Kinds whose plans may have shares: what each owns. In an exchange the owner only serves
+// receivers.
+constexpr bool has_shares(PlanKind kind) {
+  return kind == PlanKind::kDirect || kind == PlanKind::kRing || kind == PlanKind::kExchange;
+}
 
 base::Status check(const Plan& plan);  // kInvalid if it breaks a rule above or a limit
 base::Bytes encode(const Plan& plan);

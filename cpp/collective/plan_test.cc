@@ -54,7 +54,7 @@ TEST(PlanTest, a_plan_that_breaks_a_rule_is_refused) {
       {PlanKind::kRing, {1, 2}, {0, 0}},
       {PlanKind::kGather, {1, 2}, {1, 1}},
       {PlanKind::kScatter, {1, 2}, {1, 1}},
-      {PlanKind::kExchange, {1, 2}, {1, 1}},
+      {PlanKind::kExchange, {1, 2}, {1}},
       {PlanKind::kExchange, {2, 1}, {}},
       plan_of(PlanKind::kRing, base::kPeersMax + 1),
   };

@@ -1,7 +1,8 @@
-// Chooses a plan for the members of an attempt. Unless something else is asked for: an
-// exchange for two, direct for more (the same bits); if a link must be avoided, a ring that does
-// without it. Refuses, naming a link, when no
-// plan avoids them all. The same request gives the same plan. Pure; any thread.
+// Chooses a plan for the members of an attempt. Unless something else is asked for: an exchange for
+// two, direct for more. If a link is missing, direct with only such owners as everybody can reach
+// (the same bits), who so relay between the others; else a ring that does without the link.
+// Refuses, naming a link, when no plan avoids them all. The same request gives the same plan. Pure;
+// any thread.
 #pragma once
 
 #include <optional>
@@ -15,8 +16,11 @@
 namespace jccl::collective {
 
 struct PlannerOptions {
-  std::optional<PlanKind> kind = {};  // nothing: the bits of direct if possible, else ring
-  std::vector<std::pair<base::PeerId, base::PeerId>> avoid = {};    // links, either way round
+  std::optional<PlanKind> kind = {};         // nothing: the bits of direct if possible, else ring
+  std::vector<base::PeerId> receivers = {};  // get the result; nothing waits for them
+  // Links that failed, either way round, and peers that only dial out: no two of them have a link.
+  std::vector<std::pair<base::PeerId, base::PeerId>> avoid = {};
+  std::vector<base::PeerId> dial_only = {};
   std::vector<std::pair<base::PeerId, std::uint32_t>> shares = {};  // others own 1 share each
 };
 

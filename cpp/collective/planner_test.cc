@@ -61,12 +61,46 @@ TEST(PlannerTest, a_kind_can_be_asked_for) {
   }
 }
 
-TEST(PlannerTest, one_avoided_link_among_four_gives_a_ring_without_it) {
-  const Avoid avoid = {{2, 1}};
+TEST(PlannerTest, a_missing_link_leaves_the_owning_to_those_everybody_can_reach) {
+  const auto plan = choose(members(4), {.avoid = {{2, 1}}});
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan.value(), (Plan{PlanKind::kDirect, {1, 2, 3, 4}, {0, 0, 1, 1}}));
+  const auto three = choose(members(3), {.kind = PlanKind::kDirect, .avoid = {{3, 2}}});
+  EXPECT_EQ(three.value(), (Plan{PlanKind::kDirect, {1, 2, 3}, {1, 0, 0}}));
+}
+
+TEST(PlannerTest, without_such_a_peer_a_ring_does_without_the_links) {
+  const Avoid avoid = {{2, 1}, {3, 4}};
   const auto plan = choose(members(4), {.avoid = avoid});
   ASSERT_TRUE(plan.ok());
   EXPECT_EQ(plan.value().kind, PlanKind::kRing);
   EXPECT_TRUE(is_good_ring(plan.value().order, avoid));
+}
+
+TEST(PlannerTest, peers_that_only_dial_out_meet_at_those_that_listen) {
+  EXPECT_EQ(choose(members(3), {.dial_only = {2, 3}}).value(),
+            (Plan{PlanKind::kDirect, {1, 2, 3}, {1, 0, 0}}));
+  EXPECT_EQ(choose(members(5), {.dial_only = {1, 4}}).value().shares,
+            (std::vector<std::uint32_t>{0, 1, 1, 0, 1}));
+  EXPECT_EQ(choose(members(3), {.dial_only = {2}}).value(),
+            (Plan{PlanKind::kDirect, {1, 2, 3}, {}}));
+  EXPECT_EQ(choose(members(2), {.dial_only = {2, 9}}).value().kind, PlanKind::kExchange);
+  const auto alone = choose({2, 7}, {.dial_only = {2, 7}});
+  EXPECT_EQ(alone.status().code, base::Code::kLinkLost);
+  EXPECT_EQ(alone.status().text,
+            "peers 2 and 7 can both only dial out, and no plan does without a link between them: "
+            "let one listen (bind, advertise), or add a peer that all can reach");
+}
+
+TEST(PlannerTest, what_a_receiver_gets_comes_from_a_peer_it_can_reach) {
+  const auto dialling = choose(members(3), {.receivers = {9}, .dial_only = {2, 9}});
+  EXPECT_EQ(dialling.value(), (Plan{PlanKind::kDirect, {1, 2, 3}, {1, 0, 1}}));
+  const auto two = choose(members(2), {.receivers = {9}, .dial_only = {2, 9}});
+  EXPECT_EQ(two.value(), (Plan{PlanKind::kExchange, {1, 2}, {1, 0}}));
+  const auto failed = choose(members(3), {.receivers = {9}, .avoid = {{9, 3}}});
+  EXPECT_EQ(failed.value(), (Plan{PlanKind::kDirect, {1, 2, 3}, {1, 1, 0}}));
+  const auto hopeless = choose(members(1), {.receivers = {9}, .dial_only = {1, 9}});
+  EXPECT_EQ(hopeless.value(), (Plan{PlanKind::kDirect, {1}, {}}));
 }
 
 TEST(PlannerTest, links_of_strangers_do_not_matter) {
@@ -76,11 +110,12 @@ TEST(PlannerTest, links_of_strangers_do_not_matter) {
 }
 
 TEST(PlannerTest, a_link_nothing_goes_around_is_named) {
-  const auto three = choose(members(3), {.avoid = {{3, 2}}});
+  const auto three = choose(members(3), {.avoid = {{3, 2}, {1, 2}}});
   EXPECT_EQ(three.status().code, base::Code::kLinkLost);
   EXPECT_EQ(three.status().text, "no plan does without the link between peers 2 and 3");
   EXPECT_EQ(choose(members(2), {.avoid = {{1, 2}}}).status().code, base::Code::kLinkLost);
-  const auto direct = choose(members(5), {.kind = PlanKind::kDirect, .avoid = {{3, 2}}});
+  const auto direct =
+      choose(members(5), {.kind = PlanKind::kDirect, .avoid = {{3, 2}, {1, 4}, {5, 1}}});
   EXPECT_EQ(direct.status().text, "no direct plan does without the link between peers 2 and 3");
 }
 
@@ -96,7 +131,7 @@ TEST(PlannerTest, small_worlds_find_a_ring_exactly_when_there_is_one) {
         if (rng.chance(0.35)) avoid.emplace_back(b, a);
       }
     }
-    const auto plan = choose(members(count), {.avoid = avoid});
+    const auto plan = choose(members(count), {.kind = PlanKind::kRing, .avoid = avoid});
     ASSERT_EQ(plan.ok(), some_ring_exists(count, avoid));
     plan.ok() ? ++found : ++none;
     if (plan.ok()) {

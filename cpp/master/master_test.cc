@@ -59,7 +59,7 @@ TEST_F(MasterTest, a_hello_is_welcomed_with_the_run_and_its_times) {
 TEST_F(MasterTest, rounds_commit_and_are_journaled_before_they_are_told) {
   config.history = (folder / "history.jsonl").string();
   const auto master = start();
-  Member a(master->address(), 11), b(master->address(), 22);
+  Member a(master->address(), 11), b(master->address(), 22, {}, true);
   // Both are members once the first round that needs both was started.
   a.ready("grads", 1);
   ASSERT_TRUE(a.socket.await<wire::Start>());
@@ -85,7 +85,7 @@ TEST_F(MasterTest, two_peers_commit_a_hundred_rounds) {
   config.store = sqlite();
   config.start_peers = 2;
   const auto master = start();
-  Member a(master->address(), 11), b(master->address(), 22);
+  Member a(master->address(), 11), b(master->address(), 22, {}, true);
   for (std::uint64_t n = 1; n <= 100; ++n) ASSERT_TRUE(commit_round({&a, &b}, "grads", n)) << n;
   const auto view = status_of(*master);
   EXPECT_EQ(view.at("tags").at(0).at("committed").to_number<int>(), 100);
@@ -143,7 +143,7 @@ TEST_F(MasterTest, garbage_ends_the_connection_of_a_stranger_and_of_a_peer) {
 TEST_F(MasterTest, garbage_does_not_disturb_running_rounds) {
   config.start_peers = 2;
   const auto master = start();
-  Member a(master->address(), 11), b(master->address(), 22);
+  Member a(master->address(), 11), b(master->address(), 22, {}, true);
   std::atomic<bool> done{false};
   std::atomic<int> sent{0};
   std::thread noise([&] {

@@ -119,11 +119,13 @@ class RawPeer {
   base::Bytes held_;
 };
 
-inline wire::Hello hello_of(wire::Incarnation incarnation, const wire::RunId& run = {}) {
+inline wire::Hello hello_of(wire::Incarnation incarnation, const wire::RunId& run = {},
+                            bool listens = false) {
   wire::Hello hello;
   hello.run = run;
   hello.incarnation = incarnation;
   hello.site = "site-" + std::to_string(incarnation);
+  if (listens) hello.addresses = {"127.0.0.1:1"};  // said, not meant: no data moves
   return hello;
 }
 
@@ -133,9 +135,10 @@ struct Member {
   wire::Incarnation incarnation;
   std::optional<wire::Welcome> welcome;
 
-  Member(const std::string& address, wire::Incarnation id, std::vector<wire::Unresolved> open = {})
+  Member(const std::string& address, wire::Incarnation id, std::vector<wire::Unresolved> open = {},
+         bool listens = false)
       : socket(address), incarnation(id) {
-    socket.send(hello_of(id));
+    socket.send(hello_of(id, {}, listens));
     welcome = socket.await<wire::Welcome>();
     socket.send(wire::Resume{std::move(open), {}});
   }

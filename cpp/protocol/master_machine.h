@@ -37,6 +37,7 @@ struct PlanRequest {
   base::Bytes hint;                                              // Ready::hint of the contributors
   std::vector<wire::PeerId> contributors, receivers;             // ascending, one shard group
   std::vector<std::pair<wire::PeerId, wire::PeerId>> bad_links;  // failed in this round
+  std::vector<wire::PeerId> dial_only;  // of both: without an address; no two of them have a link
 };
 using Planner = std::function<base::Result<base::Bytes>(const PlanRequest&)>;
 

@@ -327,6 +327,8 @@ base::Result<std::vector<base::Bytes>> State::plans_for(const wire::Tag& tag,
   for (const Part& part : parts) {
     PlanRequest& group = groups[part.shard];
     (part.contributes() ? group.contributors : group.receivers).push_back(part.id);
+    const Life* life = life_of(part.incarnation);
+    if (life != nullptr && life->addresses.empty()) group.dial_only.push_back(part.id);
     if (part.contributes()) group.hint = round.ready.at(part.incarnation).ready.hint;
   }
   std::vector<base::Bytes> plans;

@@ -190,6 +190,8 @@ struct MasterMachine::State {
   void reply_refused(Life& life, const wire::Tag& tag, wire::Code code, const std::string& text);
   void reply_current(Life& life, const wire::Tag& tag);
   bool is_state(const wire::Tag& tag) const;
+  bool can_serve(const Life& holder, const Life& asker, const wire::Tag& tag) const;
+  bool out_of_reach(const wire::Tag& tag, const Life& asker) const;
   std::vector<wire::Member> holders_of(const wire::Tag& tag, const Life& asker) const;
   bool may_publish(const wire::Tag& tag, std::uint32_t shard, wire::Incarnation but) const;
   bool contributed(wire::PeerId id, const wire::Tag& tag) const;

@@ -132,17 +132,28 @@ bool State::may_publish(const wire::Tag& tag, std::uint32_t shard, wire::Incarna
   return false;
 }
 
+bool State::can_serve(const Life& holder, const Life& asker, const wire::Tag& tag) const {
+  const auto known = ledger_.standing(tag).digests.find(asker.shard);
+  if (known == ledger_.standing(tag).digests.end() || holder.incarnation == asker.incarnation ||
+      !holder.connected() || holder.shard != asker.shard) {
+    return false;
+  }
+  const auto held = holder.held.find(tag);
+  return held != holder.held.end() && held->second.digest == known->second;
+}
+
+// There are holders, but they can only dial out, like the asker.
+bool State::out_of_reach(const wire::Tag& tag, const Life& asker) const {
+  return holders_of(tag, asker).empty() &&
+         std::any_of(lives_.begin(), lives_.end(),
+                     [&](const auto& entry) { return can_serve(entry.second, asker, tag); });
+}
+
 std::vector<wire::Member> State::holders_of(const wire::Tag& tag, const Life& asker) const {
-  const Standing& at = ledger_.standing(tag);
-  const auto known = at.digests.find(asker.shard);
   std::vector<wire::Member> members, observers;
-  if (known == at.digests.end()) return members;
   for (const auto& [incarnation, life] : lives_) {
-    if (incarnation == asker.incarnation || !life.connected() || life.shard != asker.shard) {
-      continue;
-    }
-    const auto held = life.held.find(tag);
-    if (held == life.held.end() || held->second.digest != known->second) continue;
+    if (!can_serve(life, asker, tag)) continue;
+    if (life.addresses.empty() && asker.addresses.empty()) continue;
     auto& list = life.id != 0 ? members : observers;
     if (list.size() < kHoldersMax) list.push_back(member_of(life));
   }
@@ -198,6 +209,7 @@ void State::sync_tag(const wire::Tag& tag) {
     sync_one(*life, tag);
     const auto left = life->syncs.find(tag);
     if (left == life->syncs.end() || left->second.fetching || left->second.matches) continue;
+    if (out_of_reach(tag, *life)) continue;
     lost = lost || !may_publish(tag, life->shard, 0);
   }
   if (!lost) {
@@ -230,6 +242,11 @@ void State::sync_one(Life& life, const wire::Tag& tag) {
   std::vector<wire::Member> holders = holders_of(tag, life);
   if (!holders.empty()) return offer(life, asked, std::move(holders));
   const std::string what = cat("revision ", at.committed, " of ", tag);
+  if (out_of_reach(tag, life)) {
+    return reply_wait(life, asked,
+                      cat("waits for a holder of ", what, " that listens: this peer ",
+                          "and those there are can only dial out"));
+  }
   if (may_publish(tag, life.shard, 0)) {
     return reply_wait(life, asked, cat("waits for a holder to publish ", what));
   }
