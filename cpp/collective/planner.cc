@@ -2,6 +2,7 @@
 #include "collective/planner.h"
 
 #include <algorithm>
+#include <functional>
 #include <set>
 
 #include "base/limits.h"
@@ -13,6 +14,10 @@ namespace {
 
 using base::Code;
 using base::PeerId;
+
+// Every contributor of an exchange sends a frame to every other: for few of them only.
+constexpr std::size_t kExchangeMax = 16;
+constexpr double kTie = 0.01;
 
 bool any(const std::vector<bool>& flags) {
   return std::find(flags.begin(), flags.end(), true) != flags.end();
@@ -38,71 +43,136 @@ void serve_receivers(const std::vector<PeerId>& members, const PlannerOptions& o
   if (any(serving)) *owners = serving;
 }
 
-// What each owns, in the order of the plan; empty: equal.
-std::vector<std::uint32_t> shares_of(const std::vector<PeerId>& members,
-                                     const std::vector<PeerId>& order,
-                                     const std::vector<bool>& owners,
-                                     const PlannerOptions& options) {
-  std::vector<std::uint32_t> wanted(members.size(), 1);
-  for (const auto& [peer, share] : options.shares) {
-    const auto at = std::find(members.begin(), members.end(), peer);
-    if (at != members.end()) wanted[static_cast<std::size_t>(at - members.begin())] = share;
+std::vector<std::uint32_t> places(const Plan& plan, const std::vector<PeerId>& members) {
+  std::vector<std::uint32_t> out;
+  for (const PeerId id : plan.order) {
+    out.push_back(static_cast<std::uint32_t>(std::lower_bound(members.begin(), members.end(), id) -
+                                             members.begin()));
   }
-  std::vector<std::uint32_t> owned(members.size(), 0);
-  for (std::size_t i = 0; i < members.size(); ++i) owned[i] = owners[i] ? wanted[i] : 0;
-  if (std::all_of(owned.begin(), owned.end(), [](std::uint32_t s) { return s == 0; })) {
-    for (std::size_t i = 0; i < members.size(); ++i) owned[i] = owners[i] ? 1 : 0;
-  }
-  const bool equal = options.shares.empty() && owned == wanted;
-  std::vector<std::uint32_t> shares;
-  for (std::size_t i = 0; i < order.size() && !equal; ++i) {
-    const auto at = std::lower_bound(members.begin(), members.end(), order[i]);
-    shares.push_back(owned[static_cast<std::size_t>(at - members.begin())]);
-  }
-  return shares;
+  return out;
 }
 
-PlanKind kind_for(const std::vector<PeerId>& members, const Reach& reach) {
-  if (reach.complete()) return members.size() == 2 ? PlanKind::kExchange : PlanKind::kDirect;
-  return any(reach.hubs()) ? PlanKind::kDirect : PlanKind::kRing;
-}
+// One request on its way through the kinds of plans.
+class Chooser {
+ public:
+  Chooser(std::vector<PeerId> members, const PlannerOptions& options)
+      : options_(options),
+        members_(std::move(members)),
+        network_(options.network.count() == members_.size() ? options.network
+                                                            : Network(members_.size())),
+        reach_(members_, options.avoid, options.dial_only) {}
+
+  base::Result<std::vector<Candidate>> run() {
+    base::Status status;
+    if (options_.kind) {
+      status = add(*options_.kind, base::cat(name_of(*options_.kind), " plan"));
+    } else if (members_.size() == 1) {
+      status = add(PlanKind::kDirect, "plan");
+    } else if (reach_.complete()) {
+      if (members_.size() <= kExchangeMax) status = add(PlanKind::kExchange, "plan");
+      if (status.ok()) status = add(PlanKind::kDirect, "plan");
+    } else {
+      status = add(any(reach_.hubs()) ? PlanKind::kDirect : PlanKind::kRing, "plan");
+    }
+    if (!status.ok()) return status;
+    // Simpler plans were added first.
+    std::stable_sort(found_.begin(), found_.end(),
+                     [](const Candidate& a, const Candidate& b) { return a.seconds < b.seconds; });
+    const double best = found_.front().seconds;
+    const auto simplest = std::min_element(
+        found_.begin(), found_.end(),
+        [&](const Candidate& a, const Candidate& b) { return rank(a, best) < rank(b, best); });
+    std::rotate(found_.begin(), simplest, simplest + 1);
+    return std::move(found_);
+  }
+
+ private:
+  // Among equally good ones: an exchange before direct, equal shares before others.
+  static int rank(const Candidate& c, double best) {
+    if (c.seconds > best * (1 + kTie)) return 3;
+    if (c.plan.kind == PlanKind::kExchange) return 0;
+    return c.plan.shares.empty() ? 1 : 2;
+  }
+
+  base::Status add(PlanKind kind, const std::string& what) {
+    Plan plan;
+    plan.kind = kind;
+    plan.order = members_;
+    std::vector<bool> owners(members_.size(), true);
+    if (kind == PlanKind::kDirect) {
+      owners = reach_.hubs();
+      if (!any(owners)) return reach_.no_way_around(what);
+    } else if (kind == PlanKind::kRing) {
+      std::vector<std::uint32_t> ring = places(plan, members_);
+      if (!reach_.complete()) {
+        auto found = reach_.ring();
+        if (!found) return reach_.no_way_around(options_.kind ? "ring" : what);
+        ring = std::move(*found);
+      }
+      ring = ordered_ring(std::move(ring), network_, options_.work,
+                          [this](auto a, auto b) { return reach_.linked(a, b); });
+      for (std::size_t i = 0; i < ring.size(); ++i) plan.order[i] = members_[ring[i]];
+    } else if (!reach_.complete()) {
+      return reach_.no_way_around(what);
+    }
+    if (!has_shares(kind)) return keep(std::move(plan));
+    serve_receivers(members_, options_, &owners);
+    const std::vector<std::uint32_t> equal(owners.begin(), owners.end());
+    base::Status status = keep(with_shares(plan, equal));
+    if (kind != PlanKind::kDirect || !status.ok()) return status;
+    const auto balanced = balanced_shares(network_, options_.work, owners);
+    return balanced == equal ? status : keep(with_shares(plan, balanced));
+  }
+
+  // From shares by member to shares by place in the plan; equal ones are left out.
+  Plan with_shares(Plan plan, const std::vector<std::uint32_t>& shares) const {
+    if (std::adjacent_find(shares.begin(), shares.end(), std::not_equal_to<>()) == shares.end()) {
+      return plan;
+    }
+    for (const std::uint32_t place : places(plan, members_)) plan.shares.push_back(shares[place]);
+    return plan;
+  }
+
+  base::Status keep(Plan plan) {
+    const base::Status status = check(plan);
+    if (!status.ok()) return status;
+    const double seconds = predict_for(plan, members_, network_, options_.work);
+    found_.push_back({std::move(plan), seconds});
+    return {};
+  }
+
+  const PlannerOptions& options_;
+  std::vector<PeerId> members_;
+  Network network_;
+  Reach reach_;
+  std::vector<Candidate> found_;
+};
 
 }  // namespace
 
-base::Result<Plan> choose(std::vector<PeerId> members, const PlannerOptions& options) {
+double predict_for(const Plan& plan, const std::vector<PeerId>& members, const Network& network,
+                   const Work& work) {
+  return predict(plan, places(plan, members), network, work);
+}
+
+base::Result<std::vector<Candidate>> candidates(std::vector<PeerId> members,
+                                                const PlannerOptions& options) {
   std::sort(members.begin(), members.end());
   if (members.size() > base::kPeersMax) {
     return base::Status{Code::kLimit,
                         base::cat(members.size(), " contributors, at most ", base::kPeersMax)};
   }
-  Plan plan;
-  plan.order = members;
-  base::Status status = check(plan);
+  Plan plain;
+  plain.order = members;
+  const base::Status status = check(plain);
   if (!status.ok()) return status;
-  const auto count = static_cast<std::uint32_t>(members.size());
-  const Reach reach(members, options.avoid, options.dial_only);
-  plan.kind = options.kind.value_or(kind_for(members, reach));
-  const std::string what = options.kind ? base::cat(name_of(plan.kind), " plan") : "plan";
-  std::vector<bool> owners(count, true);
-  if (plan.kind == PlanKind::kDirect) {
-    owners = reach.hubs();
-    if (!any(owners)) return reach.no_way_around(what);
-  } else if (plan.kind == PlanKind::kRing && !reach.complete()) {
-    const auto ring = reach.ring();
-    if (!ring) return reach.no_way_around(options.kind ? "ring" : what);
-    for (std::size_t i = 0; i < count; ++i) plan.order[i] = members[(*ring)[i]];
-  } else if (!reach.complete()) {
-    return reach.no_way_around(what);
-  }
-  if (has_shares(plan.kind)) {
-    serve_receivers(members, options, &owners);
-    plan.shares = shares_of(members, plan.order, owners, options);
-  } else if (!options.shares.empty()) {
-    plan.shares.assign(count, 1);  // refused below
-  }
-  status = check(plan);
-  if (!status.ok()) return status;
-  return plan;
+  return Chooser(std::move(members), options).run();
+}
+
+base::Result<Plan> choose(std::vector<PeerId> members, const PlannerOptions& options) {
+  auto found = candidates(std::move(members), options);
+  if (!found.ok()) return found.status();
+  return std::move(found.value().front().plan);
 }
 
 }  // namespace jccl::collective

@@ -1,8 +1,8 @@
-// Chooses a plan for the members of an attempt. Unless something else is asked for: an exchange for
-// two, direct for more. If a link is missing, direct with only such owners as everybody can reach
-// (the same bits), who so relay between the others; else a ring that does without the link.
-// Refuses, naming a link, when no plan avoids them all. The same request gives the same plan. Pure;
-// any thread.
+// Chooses a plan for the members of an attempt: among those with the bits of direct, unless another
+// kind is asked for, the one that the cost model (cost.h) predicts to be the fastest. If a link is
+// missing, direct with only such owners as everybody can reach, who so relay between the others;
+// else a ring that does without the link. Refuses, naming a link, when no plan avoids them all. The
+// same request gives the same plan. Pure; any thread.
 #pragma once
 
 #include <optional>
@@ -11,6 +11,7 @@
 
 #include "base/ids.h"
 #include "base/status.h"
+#include "collective/cost.h"
 #include "collective/plan.h"
 
 namespace jccl::collective {
@@ -21,11 +22,24 @@ struct PlannerOptions {
   // Links that failed, either way round, and peers that only dial out: no two of them have a link.
   std::vector<std::pair<base::PeerId, base::PeerId>> avoid = {};
   std::vector<base::PeerId> dial_only = {};
-  std::vector<std::pair<base::PeerId, std::uint32_t>> shares = {};  // others own 1 share each
+  Network network{};  // of the members in ascending order; empty: nothing was measured
+  Work work{};
 };
 
-// kInvalid: no members, or a share for a kind without shares; kLimit: too many; kLinkLost: no way
-// around a link.
+struct Candidate {
+  Plan plan;
+  double seconds = 0;  // predicted
+};
+
+// What is possible, the best first: two plans within a hundredth of each other are equally good,
+// and the simpler one is taken. kInvalid: no members; kLimit: too many; kLinkLost: no way around a
+// link.
+base::Result<std::vector<Candidate>> candidates(std::vector<base::PeerId> members,
+                                                const PlannerOptions& options);
 base::Result<Plan> choose(std::vector<base::PeerId> members, const PlannerOptions& options);
+
+// Of a plan for these members: what candidates() would say.
+double predict_for(const Plan& plan, const std::vector<base::PeerId>& members,
+                   const Network& network, const Work& work);
 
 }  // namespace jccl::collective

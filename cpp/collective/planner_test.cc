@@ -52,6 +52,60 @@ TEST(PlannerTest, two_exchange_what_they_have) {
   EXPECT_EQ(choose({7}, {}).value().kind, PlanKind::kDirect);
 }
 
+TEST(PlannerTest, little_is_exchanged_and_much_goes_to_owners) {
+  const auto kind = [](std::uint32_t peers, double bytes) {
+    return choose(members(peers), {.work = {bytes, bytes, bytes}}).value().kind;
+  };
+  EXPECT_EQ(kind(4, 4096), PlanKind::kExchange);
+  EXPECT_EQ(kind(16, 4096), PlanKind::kExchange);
+  EXPECT_EQ(kind(17, 4096), PlanKind::kDirect);
+  EXPECT_EQ(kind(4, 64e6), PlanKind::kDirect);
+  EXPECT_EQ(kind(2, 64e6), PlanKind::kExchange);
+}
+
+TEST(PlannerTest, the_longer_the_delay_the_more_is_exchanged) {
+  PlannerOptions far;
+  far.network = Network(4);
+  for (std::uint32_t i = 0; i < 4; ++i) {
+    for (std::uint32_t j = 0; j < 4; ++j) {
+      if (i != j) far.network.set(i, j, {0.08, 1.25e8});
+    }
+  }
+  far.work = {1e6, 1e6, 1e6};
+  EXPECT_EQ(choose(members(4), far).value().kind, PlanKind::kExchange);
+  EXPECT_EQ(choose(members(4), {.work = far.work}).value().kind, PlanKind::kDirect);
+}
+
+TEST(PlannerTest, candidates_come_with_predictions_and_the_chosen_one_first) {
+  PlannerOptions options;
+  options.network = Network(3);
+  options.network.set_up(1, 1e7);
+  const auto found = candidates({9, 4, 6}, options);
+  ASSERT_TRUE(found.ok());
+  ASSERT_EQ(found.value().size(), 3U);
+  const Plan& chosen = found.value().front().plan;
+  EXPECT_EQ(chosen.kind, PlanKind::kDirect);
+  ASSERT_EQ(chosen.shares.size(), 3U);
+  EXPECT_LT(chosen.shares[1], chosen.shares[0] / 10);
+  for (const Candidate& c : found.value()) {
+    EXPECT_GE(c.seconds, found.value().front().seconds);
+    EXPECT_EQ(c.seconds, predict_for(c.plan, {4, 6, 9}, options.network, options.work));
+  }
+  EXPECT_EQ(choose({9, 4, 6}, options).value(), chosen);
+}
+
+TEST(PlannerTest, a_ring_that_is_asked_for_is_ordered_by_its_links) {
+  PlannerOptions options{.kind = PlanKind::kRing};
+  options.network = Network(4);
+  for (const auto& [a, b] : {std::pair{0U, 1U}, {2U, 3U}}) {
+    options.network.set(a, b, {0.05, 1e6});
+    options.network.set(b, a, {0.05, 1e6});
+  }
+  const auto plan = choose(members(4), options);
+  ASSERT_TRUE(plan.ok());
+  EXPECT_TRUE(is_good_ring(plan.value().order, {{1, 2}, {3, 4}}));
+}
+
 TEST(PlannerTest, a_kind_can_be_asked_for) {
   for (const PlanKind kind : {PlanKind::kDirect, PlanKind::kRing, PlanKind::kGather,
                               PlanKind::kScatter, PlanKind::kExchange}) {
@@ -174,12 +228,6 @@ TEST(PlannerTest, a_large_world_of_two_halves_is_threaded) {
     ASSERT_TRUE(plan.ok()) << count;
     EXPECT_TRUE(is_good_ring(plan.value().order, avoid)) << count;
   }
-}
-
-TEST(PlannerTest, shares_follow_their_peer_and_others_own_one) {
-  const auto plan = choose({4, 2, 3}, {.shares = {{4, 5}, {9, 7}}});
-  ASSERT_TRUE(plan.ok());
-  EXPECT_EQ(plan.value().shares, (std::vector<std::uint32_t>{1, 1, 5}));
 }
 
 TEST(PlannerTest, impossible_memberships_are_refused) {
