@@ -17,8 +17,9 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
-from benchmarks.common import Row
+from benchmarks.common import Row, median
 
 Plot = tuple[str, Figure]  # title, picture
 
@@ -120,34 +121,42 @@ class Bars:
 
 
 def bars(rows: Sequence[Row], plot: Bars) -> Figure:
-    rows = [row for row in rows if value(row, plot.y) is not None]
-    labels = list(dict.fromkeys(plot.label(row) for row in rows))
-    names = list(dict.fromkeys(str(value(row, plot.by)) for row in rows))
-    height = 1.2 + len(labels) * (0.16 + 0.17 * len(names))
+    """Bars that are there, close together; the median if several rows say the same."""
+    held: dict[str, dict[str, list[Row]]] = {}
+    for row in rows:
+        if value(row, plot.y) is not None:
+            group = held.setdefault(plot.label(row), {})
+            group.setdefault(str(value(row, plot.by)), []).append(row)
+    names = list(dict.fromkeys(name for group in held.values() for name in group))
+    count = sum(len(group) for group in held.values())
+    height = 1.2 + 0.19 * count + 0.14 * len(held)
     figure, axes = plt.subplots(figsize=(7.2, height), layout="constrained")
-    thick = 0.8 / max(1, len(names))
-    for i, name in enumerate(names):
-        mine = [row for row in rows if str(value(row, plot.by)) == name]
-        places = [labels.index(plot.label(row)) + i * thick for row in mine]
-        lengths = [value(row, plot.y) for row in mine]
-        drawn = axes.barh(
-            places, lengths, thick * 0.92, color=colour(name, names), label=name
-        )
-        axes.bar_label(drawn, [number(x) for x in lengths], padding=2, fontsize=8)
-        for place, row in zip(places, mine, strict=True):
-            if plot.limit and value(row, plot.limit):
-                low, high = place - thick / 2, place + thick / 2
-                axes.vlines(value(row, plot.limit), low, high, color="#202020", lw=2)
-    axes.set_yticks([k + 0.4 - thick / 2 for k in range(len(labels))], labels)
+    place, ticks = 0.0, []
+    for group in held.values():
+        ticks.append(place + (len(group) - 1) / 2)
+        for name in sorted(group, key=names.index):
+            length = median(value(row, plot.y) for row in group[name])
+            shade = colour(name, names)
+            drawn = axes.barh([place], [length], 0.9, color=shade)
+            axes.bar_label(drawn, [number(length)], padding=2, fontsize=8)
+            limit = value(group[name][0], plot.limit) if plot.limit else None
+            if limit:
+                axes.vlines(limit, place - 0.45, place + 0.45, color="#202020", lw=2)
+            place += 1
+        place += 0.7
+    axes.set_yticks(ticks, list(held))
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
     axes.set_xlabel(plot.axis)
-    axes.margins(x=0.1)
+    axes.margins(x=0.1, y=0.6 / max(1, count))
     if plot.mark is not None:
         axes.axvline(plot.mark, color="#404040", lw=1, ls="--")
     if len(names) > 1:
+        handles = [Patch(color=colour(name, names), label=name) for name in names]
         columns = min(5, len(names))
-        figure.legend(loc="outside upper center", ncols=columns, frameon=False)
+        figure.legend(
+            handles=handles, loc="outside upper center", ncols=columns, frameon=False
+        )
     return figure
 
 

@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
+
+Shape = dict[str, Any]
 
 M = 1 << 20
 PAYLOAD_SHARE = 1448 / 1500  # of IP bytes
@@ -58,7 +61,7 @@ def slow_pair() -> Cell:
     which makes 20/11 payloads at the full rate.
     """
     settings = line("1gbit", 40, "h0-h1.rate=100mbit")
-    shape = {"hosts": 3, "size": 64 * M, "load": 20 / 11}
+    shape: Shape = {"hosts": 3, "size": 64 * M, "load": 20 / 11}
     return Cell("triangle, slow pair", settings, 1000, 40, **shape)
 
 
@@ -67,7 +70,7 @@ def slow_uplink() -> Cell:
     which is all if it owns no share.
     """
     settings = line("1gbit", 40, "h0.up=100mbit")
-    shape = {"hosts": 3, "size": 64 * M, "codec": "int8"}
+    shape: Shape = {"hosts": 3, "size": 64 * M, "codec": "int8"}
     return Cell("triangle, slow uplink", settings, 100, 40, **shape)
 
 
@@ -77,11 +80,11 @@ def cells() -> list[Cell]:
     capped = line("1gbit", 40, "flow_rate=100mbit")
     fast = line("5gbit", 10)
     line_s = 256 * M * 8 / (1000e6 * PAYLOAD_SHARE)  # of the capped row, at 100 %
-    wanted = {"floor_s": 3.0, "target_s": 2.5}
-    wanted_lossy = {"floor_s": 3.4, "target_s": 2.8}
-    wanted_int8 = {"codec": "int8", "floor_s": 1.1, "target_s": 0.85}
-    wanted_thin = {"codec": "int8", "floor_s": 4.0, "target_s": 3.3}
-    wanted_capped = {"floor_s": line_s / 0.8, "target_s": line_s / 0.92}
+    wanted: Shape = {"floor_s": 3.0, "target_s": 2.5}
+    wanted_lossy: Shape = {"floor_s": 3.4, "target_s": 2.8}
+    wanted_int8: Shape = {"codec": "int8", "floor_s": 1.1, "target_s": 0.85}
+    wanted_thin: Shape = {"codec": "int8", "floor_s": 4.0, "target_s": 3.3}
+    wanted_capped: Shape = {"floor_s": line_s / 0.8, "target_s": line_s / 0.92}
     return [
         Cell("1 Gbit/s 80 ms", long_fat, 1000, 80, **wanted, gloo=True),
         Cell("1 Gbit/s 80 ms", long_fat, 1000, 80, **wanted, tls=False),
