@@ -1,5 +1,6 @@
 """Benchmarks in tiny sizes: the columns are there, results are right. Never speed."""
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -55,6 +56,9 @@ def test_all_reduce_gives_every_variant_a_row_without_wrong_values(tmp_path):
             ):
                 assert (variant, codec, size) in shown
     assert ("jax-psum", "none", 4096) in shown
+    torch = importlib.util.find_spec("torch")
+    assert torch or "pip install torch==2.13.0" in done.stderr
+    assert not torch or ("gloo", "none", 4096) in shown
     for row in rows:
         assert row["columns"]["wrong"] == 0
         assert row["columns"]["time_p50_us"] > 0
