@@ -72,10 +72,12 @@ void MasterMachine::State::on(const MasterEvent& event) {
   } else if (const auto* wish = std::get_if<EvictSite>(&event)) {
     evict(wish->site, cat(wish->site, " was evicted by the operator"), "evict");
   } else {
+    ticking_ = true;
     touch_all();
     tell_waiting();
   }
   settle();
+  ticking_ = false;
 }
 
 void MasterMachine::State::on_message(ConnId conn, const wire::Message& message) {

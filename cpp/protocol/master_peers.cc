@@ -18,6 +18,7 @@ using State = MasterMachine::State;
 namespace {
 
 const std::set<wire::Incarnation> kNobody;
+constexpr std::size_t kCrowd = 64;  // members from which on admissions are gathered
 
 }  // namespace
 
@@ -268,8 +269,23 @@ bool State::wants_in(const std::string& site) const {
   return syncs ? all_sync : ready && !ledger_.any_born();
 }
 
+// Each admission is an epoch, and a roster for everybody. Those of a crowd are put off until a round
+// can start with them, or to the next heartbeat: else n peers that arrive one by one cost n rosters
+// of n members for n peers. Joiners with state have a door to catch, so they are not put off.
+bool State::gathers() const {
+  if (ledger_.members().size() < kCrowd || ticking_) return false;
+  const std::size_t sites_needed = std::max(options_.min_peers, start_peers());
+  return std::none_of(rounds_.begin(), rounds_.end(), [&](const auto& entry) {
+    const Round& round = entry.second;
+    if (!round.asking.empty()) return true;
+    if (round.running.has_value() || round.ready.size() < ledger_.members().size()) return false;
+    const std::size_t others = round.ready.size() - ledger_.members().size();
+    return ledger_.sites() + others >= sites_needed;
+  });
+}
+
 bool State::admit_some() {
-  if (observers() == 0) return false;
+  if (observers() == 0 || gathers()) return false;
   std::map<std::uint64_t, std::string> by_order;  // who connected first gets the lower ids
   for (const auto& [site, shards] : sites_) {
     if (lives_.at(*shards.begin()).id != 0 || !wants_in(site)) continue;

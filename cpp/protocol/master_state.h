@@ -124,6 +124,7 @@ struct MasterMachine::State {
   bool complete(const std::string& site) const;  // all shards connected and resumed
   bool admit_some();
   bool wants_in(const std::string& site) const;
+  bool gathers() const;
   void admit(const std::vector<std::string>& sites);
   void write_epoch(std::vector<wire::Member> members, wire::PeerId next_id, std::string reason);
   wire::Roster roster() const;
@@ -228,7 +229,7 @@ struct MasterMachine::State {
   std::uint32_t start_peers_asked_ = 0;
   base::Time crossed_since_ = base::kNever;
   std::set<wire::Tag> touched_;
-  bool lives_changed_ = false;
+  bool lives_changed_ = false, ticking_ = false;
   bool roster_dirty_ = false;
   MasterEffects fx_;
 };
