@@ -1,4 +1,6 @@
-// Bytes: u8 kind | u32 n | n × u32 peer | u32 m | m × u32 share, little-endian.
+// Bytes: u8 kind | u32 n | n × (u32 first peer, u32 count of neighbouring ids in a row) | u32 m |
+// m × u32 share, little-endian. Mostly the order ascends without a gap: one run, whatever the
+// world.
 #include "collective/plan.h"
 
 #include <algorithm>
@@ -15,6 +17,18 @@ using base::Code;
 constexpr std::string_view kNames[] = {"?", "direct", "ring", "gather", "scatter", "exchange"};
 
 base::Status invalid(const std::string& text) { return {Code::kInvalid, "plan: " + text}; }
+
+std::vector<std::pair<base::PeerId, std::uint32_t>> runs_of(
+    const std::vector<base::PeerId>& order) {
+  std::vector<std::pair<base::PeerId, std::uint32_t>> runs;
+  for (const base::PeerId peer : order) {
+    if (!runs.empty() && peer == runs.back().first + runs.back().second)
+      ++runs.back().second;
+    else
+      runs.emplace_back(peer, 1);
+  }
+  return runs;
+}
 
 bool has_duplicate(std::vector<base::PeerId> ids) {
   std::sort(ids.begin(), ids.end());
@@ -120,8 +134,9 @@ base::Bytes encode(const Plan& plan) {
   JCCL_CHECK(check(plan).ok());
   base::Writer w;
   w.u8(static_cast<std::uint8_t>(plan.kind));
-  w.u32(static_cast<std::uint32_t>(plan.order.size()));
-  for (const base::PeerId peer : plan.order) w.u32(peer);
+  const std::vector<std::pair<base::PeerId, std::uint32_t>> runs = runs_of(plan.order);
+  w.u32(static_cast<std::uint32_t>(runs.size()));
+  for (const auto& [first, count] : runs) w.u32(first), w.u32(count);
   w.u32(static_cast<std::uint32_t>(plan.shares.size()));
   for (const std::uint32_t share : plan.shares) w.u32(share);
   JCCL_CHECK(w.size() <= base::kPlanBytesMax);
@@ -132,8 +147,12 @@ base::Result<Plan> decode(base::ByteView bytes) {
   base::Reader r(bytes);
   Plan plan;
   plan.kind = static_cast<PlanKind>(r.u8());
-  plan.order.resize(r.count(base::kPeersMax, 4));
-  for (base::PeerId& peer : plan.order) peer = r.u32();
+  for (std::size_t runs = r.count(base::kPeersMax, 8); runs > 0 && !r.failed(); --runs) {
+    const std::uint32_t first = r.u32(), count = r.u32();
+    const bool joins = !plan.order.empty() && first == plan.order.back() + 1;
+    if (count == 0 || count > base::kPeersMax - plan.order.size() || joins) r.fail();
+    for (std::uint32_t i = 0; i < count && !r.failed(); ++i) plan.order.push_back(first + i);
+  }
   plan.shares.resize(r.count(base::kPeersMax, 4));
   for (std::uint32_t& share : plan.shares) share = r.u32();
   if (!r.finished()) return invalid("cut short, too long, or beyond a limit");

@@ -7,6 +7,7 @@
 #include "base/rng.h"
 #include "base/text.h"
 #include "protocol/master_state.h"
+#include "protocol/roster.h"
 
 namespace jccl::protocol {
 
@@ -107,6 +108,7 @@ void State::attach(ConnId conn, const wire::Hello& hello) {
   life.addresses = hello.addresses;
   life.conn = conn;
   life.resumed = false;
+  life.roster_epoch = 0;
   life.seen = true;
   life.order = ++order_;
   life.heard = now_;
@@ -126,6 +128,7 @@ void State::on_resume(Life& life, const wire::Resume& resume) {
     answer(life, about);
   }
   send(life, roster());
+  life.roster_epoch = ledger_.epoch();
   for (auto& [tag, round] : rounds_) {
     if (!round.running.has_value() || listed.count(round.running->attempt()) > 0) continue;
     const Part* part = round.running->part_of(life.incarnation);
@@ -269,9 +272,10 @@ bool State::wants_in(const std::string& site) const {
   return syncs ? all_sync : ready && !ledger_.any_born();
 }
 
-// Each admission is an epoch, and a roster for everybody. Those of a crowd are put off until a round
-// can start with them, or to the next heartbeat: else n peers that arrive one by one cost n rosters
-// of n members for n peers. Joiners with state have a door to catch, so they are not put off.
+// Each admission is an epoch, and a roster for everybody. Those of a crowd are put off until a
+// round can start with them, or to the next heartbeat: else n peers that arrive one by one cost n
+// rosters of n members for n peers. Joiners with state have a door to catch, so they are not put
+// off.
 bool State::gathers() const {
   if (ledger_.members().size() < kCrowd || ticking_) return false;
   const std::size_t sites_needed = std::max(options_.min_peers, start_peers());
@@ -367,10 +371,15 @@ wire::Roster State::roster() const {
 void State::flush_roster() {
   if (!roster_dirty_) return;
   roster_dirty_ = false;
-  const wire::Roster news = roster();
-  for (const auto& [incarnation, life] : lives_) {
-    if (life.connected() && life.resumed) send(life, news);
+  const wire::Roster whole = roster();
+  const wire::Roster change = change_of(told_, whole);
+  for (auto& [incarnation, life] : lives_) {
+    if (!life.connected() || !life.resumed) continue;
+    const bool follows = told_.epoch != 0 && life.roster_epoch == told_.epoch;
+    send(life, follows ? change : whole);
+    life.roster_epoch = whole.epoch;
   }
+  told_ = whole;
 }
 
 Life* State::life_of(wire::Incarnation incarnation) {

@@ -35,10 +35,11 @@ struct Life {  // of an incarnation that is a member, or a connected observer
   wire::PeerId id = 0;  // 0: observer
   ConnId conn = 0;      // 0: not connected
   bool resumed = false;
-  bool seen = false;        // connected at least once since this master started
-  std::uint64_t order = 0;  // of connecting
-  base::Time heard = 0;     // last frame
-  base::Time gone = 0;      // when the connection was lost
+  std::uint64_t roster_epoch = 0;  // of the last Roster sent on this connection
+  bool seen = false;               // connected at least once since this master started
+  std::uint64_t order = 0;         // of connecting
+  base::Time heard = 0;            // last frame
+  base::Time gone = 0;             // when the connection was lost
   std::uint64_t progress = 0;
   std::map<wire::Tag, AskedSync> syncs;
   std::map<wire::Tag, wire::Held> held;
@@ -231,6 +232,7 @@ struct MasterMachine::State {
   std::set<wire::Tag> touched_;
   bool lives_changed_ = false, ticking_ = false;
   bool roster_dirty_ = false;
+  wire::Roster told_;  // the last one for everybody; changes build on it
   MasterEffects fx_;
 };
 

@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/text.h"
 #include "protocol/peer_state.h"
+#include "protocol/roster.h"
 
 namespace jccl::protocol {
 
@@ -147,14 +148,19 @@ void State::on_new_life(const NewLife& life) {
   life_pause_ = std::min(kPauseMax, std::max(options_.reconnect_pause, 2 * life_pause_));
 }
 
-void State::on_roster(const wire::Roster& roster) {
-  epoch_ = std::max(epoch_, roster.epoch);
+void State::on_roster(const wire::Roster& news) {
+  if (!apply(news, &roster_)) {  // a master that lost count of what it told; a new one starts whole
+    fx_.disconnect = true;
+    fx_.send.clear();
+    return pause();
+  }
+  epoch_ = std::max(epoch_, roster_.epoch);
   id_ = 0;
-  for (const wire::Member& member : roster.members) {
+  for (const wire::Member& member : roster_.members) {
     if (member.incarnation == incarnation_) id_ = member.id;
   }
-  for (const wire::TagInfo& info : roster.tags) heard_commit(info.tag, info.committed);
-  fx_.roster = roster;
+  for (const wire::TagInfo& info : news.tags) heard_commit(info.tag, info.committed);
+  fx_.roster = roster_;
   finish_current_syncs();
 }
 

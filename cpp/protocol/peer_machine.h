@@ -124,7 +124,7 @@ struct PeerEffects {
   std::vector<CompleteCall> complete;
   std::vector<FetchSnapshot> fetch;
   std::vector<CompleteSync> synced;
-  std::optional<wire::Roster> roster;  // new membership
+  std::optional<wire::Roster> roster;  // new membership, the whole
   std::vector<wire::Message> send;     // on the control connection
   bool connect = false;                // dial the master (again)
   bool disconnect = false;             // drop the control connection

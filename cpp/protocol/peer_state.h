@@ -135,6 +135,7 @@ struct PeerMachine::State {
   bool departing_ = false;
   base::Time departed_by_ = base::kNever;
   std::optional<base::Status> broken_;
+  wire::Roster roster_;
   std::map<wire::Tag, OpenCall> calls_;
   std::uint64_t calls_made_ = 0;
   std::map<wire::Tag, Doubt> doubts_;

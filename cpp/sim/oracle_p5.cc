@@ -61,7 +61,11 @@ void p5_record(History& history, const wire::Record& record) {
 
 void p5_told(History& history, std::uint32_t slot, const wire::Message& message) {
   if (const auto* roster = std::get_if<wire::Roster>(&message)) {
-    if (history.epochs.count({roster->epoch, roster->members.size()}) == 0) {
+    // The whole has all members of its epoch; a change can name no more than these.
+    const auto durable = history.epochs.lower_bound({roster->epoch, roster->members.size()});
+    const bool known = durable != history.epochs.end() && durable->first == roster->epoch &&
+                       (roster->base != 0 || durable->second == roster->members.size());
+    if (!known) {
       history.fail("P5", cat("slot ", slot, " learnt epoch ", roster->epoch, " (",
                              roster->members.size(), " members) before it was durable"));
     }

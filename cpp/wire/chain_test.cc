@@ -125,7 +125,8 @@ TEST(ChainTest, another_run_or_another_version_is_refused) {
   EXPECT_TRUE(walk(rows, &mine).ok());
   EXPECT_EQ(walk(rows, &other).status().code, Code::kWrongRun);
   ChainWriter writer;
-  EXPECT_EQ(walk({writer.append(RunRecord{mine, 2})}, nullptr).status().code, Code::kVersion);
+  EXPECT_EQ(walk({writer.append(RunRecord{mine, kVersion + 1})}, nullptr).status().code,
+            Code::kVersion);
 }
 
 }  // namespace

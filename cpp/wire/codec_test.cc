@@ -141,12 +141,63 @@ TEST(CodecTest, a_huge_count_allocates_nothing) {
   base::Writer w;
   w.u8(34 + 1);  // Roster
   w.u64(1);
+  w.u64(0);
   w.u32(0xFFFFFFFF);
   EXPECT_EQ(decode(w.bytes()).status().code, Code::kInvalid);
   base::Writer many;
   many.u8(2);  // Resume
   many.u32(static_cast<std::uint32_t>(base::kUnresolvedMax));
   EXPECT_FALSE(decode(many.bytes()).ok());
+}
+
+base::Writer outcome_up_to_contributors() {
+  base::Writer w;
+  w.u8(37);
+  w.attempt({1, 1});
+  w.text("t", 64);
+  w.u64(1);
+  w.u8(1);  // committed
+  return w;
+}
+
+Bytes outcome_of(const std::vector<std::pair<std::uint32_t, std::uint32_t>>& ids,
+                 const std::vector<std::pair<double, std::uint32_t>>& weights) {
+  base::Writer w = outcome_up_to_contributors();
+  w.u32(static_cast<std::uint32_t>(ids.size()));
+  for (const auto& [first, count] : ids) w.u32(first), w.u32(count);
+  w.u32(static_cast<std::uint32_t>(weights.size()));
+  for (const auto& [weight, count] : weights) w.f64(weight), w.u32(count);
+  w.u32(1);
+  w.digest({1, 2});
+  w.flag(false);
+  w.u8(0);
+  w.text("", 0);
+  return w.take();
+}
+
+TEST(CodecTest, contributors_have_one_form) {
+  Outcome expected;
+  expected.attempt = {1, 1};
+  expected.round = {"t", 1};
+  expected.verdict = Verdict::kCommitted;
+  expected.contributors = {{1, 2}, {2, 2}, {3, 1}, {7, 1}};
+  expected.world = 1;
+  expected.result = {1, 2};
+  expected.code = base::Code::kOk;
+  EXPECT_EQ(encode(expected), outcome_of({{1, 3}, {7, 1}}, {{2, 2}, {1, 2}}));
+  EXPECT_EQ(decode(encode(expected)).value(), Message(expected));
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_FALSE(decode(outcome_of({{1, 2}, {3, 1}}, {{1, 3}})).ok());  // one run in two
+  EXPECT_FALSE(decode(outcome_of({{1, 3}}, {{1, 1}, {1, 2}})).ok());  // the same of weights
+  EXPECT_FALSE(decode(outcome_of({{5, 2}, {1, 2}}, {{1, 4}})).ok());  // descending
+  EXPECT_FALSE(decode(outcome_of({{1, 3}, {3, 2}}, {{1, 5}})).ok());  // twice the same id
+  EXPECT_FALSE(decode(outcome_of({{1, 3}}, {{1, 2}})).ok());          // one without a weight
+  EXPECT_FALSE(decode(outcome_of({{1, 3}}, {{1, 4}})).ok());          // one weight too many
+  EXPECT_FALSE(decode(outcome_of({{1, 0}}, {})).ok());                // an empty run
+  EXPECT_FALSE(decode(outcome_of({{1, 1}}, {{nan, 1}})).ok());
+  EXPECT_FALSE(decode(outcome_of({{1, 1025}}, {{1, 1025}})).ok());
+  EXPECT_TRUE(decode(outcome_of({{1, 1024}}, {{1, 1024}})).ok());
+  EXPECT_FALSE(decode(outcome_of({{0xFFFFFFFF, 2}}, {{1, 2}})).ok());  // beyond any id
 }
 
 TEST(CodecTest, one_item_beyond_a_limit_is_refused_on_both_sides) {

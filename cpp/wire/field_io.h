@@ -85,6 +85,33 @@ class FieldEncoder {
   void require(bool holds, std::string_view otherwise) {
     if (!holds) refuse(std::string(otherwise));
   }
+  // Runs of neighbouring ids, then runs of equal weights: a thousand peers of one weight are 28
+  // bytes, and every START and Outcome has them for every one of the thousand.
+  void contributors(const std::vector<Contributor>& v) {
+    if (v.size() > base::kPeersMax) {
+      return refuse(base::cat(v.size(), " contributors; the limit is ", base::kPeersMax));
+    }
+    const auto runs = [&](auto joins, auto head) {
+      base::Writer runs;
+      std::uint32_t count = 0;
+      for (std::size_t at = 0; at < v.size(); ++count) {
+        std::size_t end = at + 1;
+        while (end < v.size() && joins(v[end - 1], v[end])) ++end;
+        head(runs, v[at]);
+        runs.u32(static_cast<std::uint32_t>(end - at));
+        at = end;
+      }
+      out_.u32(count);
+      out_.raw(runs.bytes().data(), runs.size());
+    };
+    for (const Contributor& one : v) {
+      if (!is_weight(one.weight + 0.0)) return refuse("a weight is not a finite number >= 0");
+    }
+    runs([](const Contributor& a, const Contributor& b) { return b.id == a.id + 1; },
+         [](base::Writer& w, const Contributor& one) { w.u32(one.id); });
+    runs([](const Contributor& a, const Contributor& b) { return a.weight == b.weight; },
+         [](base::Writer& w, const Contributor& one) { w.f64(one.weight + 0.0); });
+  }
 
   std::size_t size() const { return out_.size(); }
   const std::string& problem() const { return problem_; }
@@ -144,6 +171,31 @@ class FieldDecoder {
   }
   void require(bool holds, std::string_view) {
     if (!holds) in_.fail();
+  }
+  // One value, one form: a run that could be part of the one before it is refused.
+  void contributors(std::vector<Contributor>& v) {
+    std::uint64_t next = 0;  // the lowest id that the next run may begin with
+    for (std::size_t runs = in_.count(base::kPeersMax, 8); runs > 0 && !in_.failed(); --runs) {
+      const std::uint64_t first = in_.u32(), count = in_.u32();
+      const bool fits = count > 0 && count <= base::kPeersMax - v.size() && first >= next &&
+                        first + count <= std::uint64_t{1} << 32;
+      if (!fits) return in_.fail();
+      for (std::uint64_t i = 0; i < count; ++i) {
+        v.push_back({static_cast<PeerId>(first + i), 0});
+      }
+      next = first + count + 1;
+    }
+    std::size_t at = 0;
+    for (std::size_t runs = in_.count(base::kPeersMax, 12); runs > 0 && !in_.failed(); --runs) {
+      double value = 0;
+      weight(value);
+      const std::size_t count = in_.u32();
+      const bool fits =
+          count > 0 && count <= v.size() - at && (at == 0 || v[at - 1].weight != value);
+      if (!fits) return in_.fail();
+      for (std::size_t end = at + count; at < end; ++at) v[at].weight = value;
+    }
+    if (at != v.size()) in_.fail();
   }
 
   bool failed() const { return in_.failed(); }

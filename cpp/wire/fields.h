@@ -19,12 +19,6 @@ void fields(Io& io, In<Io, RoundName> m) {
 }
 
 template <typename Io>
-void fields(Io& io, In<Io, Contributor> m) {
-  io.u32(m.id);
-  io.weight(m.weight);
-}
-
-template <typename Io>
 void fields(Io& io, In<Io, TagInfo> m) {
   io.tag(m.tag);
   io.u64(m.committed);
@@ -77,9 +71,9 @@ bool ascending(const std::vector<T>& v, Key key) {
 
 template <typename Io>
 void contributors(Io& io, In<Io, std::vector<Contributor>> v) {
-  io.list(v, base::kPeersMax, "contributors", [&](auto& one) { fields(io, one); });
   io.require(ascending(v, [](const Contributor& c) { return c.id; }),
              "contributors are not in ascending order of id");
+  io.contributors(v);
 }
 
 template <typename Io>
@@ -201,8 +195,12 @@ void fields(Io& io, In<Io, Refuse> m) {
 template <typename Io>
 void fields(Io& io, In<Io, Roster> m) {
   io.u64(m.epoch);
+  io.u64(m.base);
   io.list(m.members, base::kPeersMax, "members", [&](auto& one) { fields(io, one); });
   io.require(ids_ascend(m.members), "members are not in ascending order of id");
+  io.list(m.left, base::kPeersMax, "members that left", [&](auto& one) { io.u32(one); });
+  io.require(ascending(m.left, [](PeerId id) { return id; }),
+             "members that left are not in ascending order of id");
   io.list(m.tags, base::kTagsMax, "tags", [&](auto& one) { fields(io, one); });
 }
 

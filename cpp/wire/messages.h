@@ -25,7 +25,7 @@ using base::PeerId;
 using base::RunId;
 using base::Tag;
 
-inline constexpr std::uint16_t kVersion = 1;
+inline constexpr std::uint16_t kVersion = 2;
 
 // ---- parts -------------------------------------------------------------------------------------
 
@@ -161,9 +161,11 @@ struct Refuse {  // and the connection closes
   std::string text;
   bool operator==(const Refuse&) const = default;
 };
-struct Roster {  // the membership at an epoch, and where every tag stands
+struct Roster {  // the membership at an epoch, and where every tag stands; or how these changed
   std::uint64_t epoch = 0;
+  std::uint64_t base = 0;  // 0: the whole; else the epoch of the last Roster, and changes to it
   std::vector<Member> members;  // ascending id
+  std::vector<PeerId> left;     // ascending; members of `base` that are none any more
   std::vector<TagInfo> tags;
   bool operator==(const Roster&) const = default;
 };

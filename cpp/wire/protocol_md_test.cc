@@ -46,6 +46,7 @@ class FieldNamer {
     add(")");
   }
   void require(bool, std::string_view) {}
+  void contributors(const std::vector<Contributor>&) { add("contributors"); }
 
   const std::string& types() const { return types_; }
 

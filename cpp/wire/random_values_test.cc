@@ -55,6 +55,14 @@ class FieldInventor {
     for (T& item : v) each(item);
   }
   void require(bool holds, std::string_view) { EXPECT_TRUE(holds); }
+  void contributors(std::vector<Contributor>& v) {
+    v.resize(rng_.chance(0.9) ? rng_.below(8) : size(base::kPeersMax));
+    for (Contributor& one : v) {
+      ascending_ += rng_.chance(0.5) ? 1 : 1 + static_cast<std::uint32_t>(rng_.below(9));
+      one.id = ascending_;
+      one.weight = rng_.chance(0.5) ? 1 : rng_.unit() * 1e300;
+    }
+  }
 
  private:
   std::size_t size(std::size_t max) {
