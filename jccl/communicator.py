@@ -117,7 +117,7 @@ class Communicator:
         """
         leaves = HostLeaves.of(tree)
         outs = outputs(leaves, out)
-        return self._run(leaves, outs, "all_reduce", options)
+        return self._run(leaves, outs, "all_reduce", options, fresh=out is None)
 
     def all_gather(self, tree: Any, *, slots: int, **options: Any) -> Result:
         """Stacks every peer's leaf: shape `(slots, ...)`, slot = place by peer id.
@@ -127,7 +127,9 @@ class Communicator:
         """
         leaves = HostLeaves.of(tree)
         outs = [np.zeros((slots, *a.shape), a.dtype) for a in leaves.arrays]
-        return self._run(leaves, outs, "all_gather", {**options, "slots": slots})
+        return self._run(
+            leaves, outs, "all_gather", {**options, "slots": slots}, fresh=True
+        )
 
     def reduce_scatter(self, array: Any, **options: Any) -> Result:
         """Reduces one array and gives each peer its share: flat, from
@@ -138,7 +140,10 @@ class Communicator:
             raise ValueError("reduce_scatter takes one array, not a tree")
         outs = outputs(leaves, None)
         result = self.core.run(
-            leaves.arrays, outs, **self._options("reduce_scatter", options, leaves)
+            leaves.arrays,
+            outs,
+            **self._options("reduce_scatter", options, leaves),
+            out_private=True,
         )
         first, count = result.scatter_first, result.scatter_count
         share = outs[0].reshape(-1)[first : first + count]
@@ -151,7 +156,9 @@ class Communicator:
         """Gives everyone the leaves of the one peer that passes `root=True`."""
         leaves = HostLeaves.of(tree)
         outs = outputs(leaves, out)
-        return self._run(leaves, outs, "broadcast", {**options, "root": root})
+        return self._run(
+            leaves, outs, "broadcast", {**options, "root": root}, fresh=out is None
+        )
 
     def barrier(self, *, tag: str = "barrier", deadline: float | None = None) -> Result:
         """Returns when all peers have called it."""
@@ -299,9 +306,15 @@ class Communicator:
         outs: list[np.ndarray],
         collective: str,
         options: dict[str, Any],
+        *,
+        fresh: bool = False,
     ) -> Result:
+        # Nobody else can see outputs made here: parts may be received straight into them.
         result = self.core.run(
-            leaves.arrays, outs, **self._options(collective, options, leaves)
+            leaves.arrays,
+            outs,
+            **self._options(collective, options, leaves),
+            out_private=fresh,
         )
         return _checked(result, leaves.tree(outs) if result.code in SHOWN else None)
 

@@ -129,8 +129,10 @@ ffi::Error round_call(std::int32_t device, ffi::RunId run, ffi::RemainingArgs ar
   } else {
     peer::RoundOptions options;
     outcome.status = options_from(attributes, *weight, *deadline_ms, &options);
+    options.out_private = true;  // XLA shows a result to nobody before its handler returned
     if (outcome.status.ok()) outcome.status = entry->enter(options.tag, run.run_id, device);
     if (outcome.status.ok()) {
+      data->expect_writes();
       outcome = entry->comm().run(data->leaves(text_attribute(attributes, "paths")), options);
     }
     entry->note(options.tag, outcome.status);

@@ -95,6 +95,7 @@ peer::RoundOptions round_options(Keywords& keywords) {
   options.slots = keywords.take_small("slots", 0);
   options.plan = keywords.take<std::string>("plan", "");
   options.guard = keywords.take<bool>("guard", true);
+  options.out_private = keywords.take<bool>("out_private", false);
   options.fingerprint = digest_from(keywords.take<std::string>("fingerprint", ""));
   options.deadline = keywords.take_seconds("deadline", 0);
   return options;

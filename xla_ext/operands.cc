@@ -1,5 +1,7 @@
 #include "operands.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -119,6 +121,18 @@ void Payload::keep_input() const {
     } else {
       std::memset(out[i].data, 0, out[i].bytes());  // all_gather: no slot is valid
     }
+  }
+}
+
+void Payload::expect_writes() const {
+  constexpr std::uintptr_t kHuge = std::uintptr_t{2} << 20;
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    if (out[i].data == in[i].data || out[i].bytes() < 2 * kHuge) continue;
+    const auto first = (reinterpret_cast<std::uintptr_t>(out[i].data) + kHuge - 1) & ~(kHuge - 1);
+    const auto end =
+        (reinterpret_cast<std::uintptr_t>(out[i].data) + out[i].bytes()) & ~(kHuge - 1);
+    // Advice only: without it everything works, slower.
+    (void)::madvise(reinterpret_cast<void*>(first), end - first, MADV_HUGEPAGE);
   }
 }
 

@@ -47,7 +47,8 @@ TEST(Crc32cTest, the_known_answers_of_rfc_3720_come_out) {
 
 TEST(Crc32cTest, both_forms_follow_the_definition_at_every_size_and_alignment) {
   const Bytes bytes = random_bytes(40000, 1);
-  for (std::size_t size : {1, 7, 8, 9, 255, 256, 767, 768, 769, 1536, 12287, 12288, 12289, 39000}) {
+  for (std::size_t size : {1,   7,   8,   9,   255,  256,  511,   512,   513,   575,
+                           576, 767, 768, 769, 1087, 1536, 12287, 12288, 12289, 39000}) {
     for (std::size_t at = 0; at < 9; ++at) {
       const ByteView view = ByteView(bytes).subspan(at, size);
       const std::uint32_t seed = at == 0 ? 0 : static_cast<std::uint32_t>(0x9E3779B9U * at);

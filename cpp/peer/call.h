@@ -21,7 +21,8 @@ struct CallRecord {
   Handle handle = 0;
   std::vector<Leaf> leaves;
   RoundOptions options;
-  std::vector<BufferRef> staged;  // copies of the inputs, if the user asked for them
+  // If the user asked for it: copies of the inputs, and where results wait to be taken.
+  std::vector<BufferRef> staged_in, staged_out;
   std::vector<collective::LeafSpec> specs;
   std::uint64_t payload_bytes = 0;
   base::Time begun = 0;

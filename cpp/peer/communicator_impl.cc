@@ -128,12 +128,15 @@ base::Result<Handle> Communicator::Impl::start(const std::vector<Leaf>& leaves,
     const std::size_t bytes = leaf.count * codec::size_of(leaf.dtype);
     call->payload_bytes += bytes;
     if (!stage) continue;
-    auto copy = std::make_shared<Buffer>(std::max<std::size_t>(output_bytes(o, leaf), 1));
-    if (bytes > 0) std::memcpy(copy->data(), leaf.in, bytes);
-    leaf.in = copy->data();
-    leaf.out = copy->data();  // the result, or the input, lies here until wait() hands it out
-    call->staged.push_back(std::move(copy));
+    BufferRef in = staging_.take(std::max<std::size_t>(bytes, 1));
+    BufferRef out = staging_.take(std::max<std::size_t>(output_bytes(o, leaf), 1));
+    if (bytes > 0) std::memcpy(in->data(), leaf.in, bytes);
+    leaf.in = in->data();
+    leaf.out = out->data();  // the result, or the input, lies here until wait() hands it out
+    call->staged_in.push_back(std::move(in));
+    call->staged_out.push_back(std::move(out));
   }
+  o.out_private = o.out_private || stage;
   call->begun = control_loop_.now();
   const Descriptor descriptor = describe_call(*call, options_.chunk_bytes);
   protocol::Call order;
@@ -205,13 +208,13 @@ RoundResult Communicator::Impl::wait(Handle handle, const std::vector<void*>* ou
     }
     result = call->result;
   }
-  if (!call->staged.empty() && outs != nullptr) {
+  if (!call->staged_out.empty() && outs != nullptr) {
     for (std::size_t i = 0; i < outs->size() && i < call->leaves.size(); ++i) {
       const std::size_t bytes = output_bytes(call->options, call->leaves[i]);
       const bool gather = call->options.collective == Collective::kAllGather;
       if (gather && !call->delivered) continue;  // its input has not the form of its output
       if (bytes > 0 && (*outs)[i] != nullptr) {
-        std::memcpy((*outs)[i], call->staged[i]->data(), bytes);
+        std::memcpy((*outs)[i], call->staged_out[i]->data(), bytes);
       }
     }
   }

@@ -43,6 +43,7 @@ class Communicator::Impl {
   net::Loop control_loop_;
   net::Loop data_loop_;
   SnapshotStore store_;
+  BufferPool staging_;
   std::unique_ptr<Plane> plane_;
   std::unique_ptr<Control> control_;
   std::string listen_text_;
