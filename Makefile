@@ -54,6 +54,7 @@ long-seeds: .venv/.ready-test
 
 ## make long-wan     self-test of the lab for wide-area links, with its rates and delays (root, iperf3)
 long-wan: .venv/.ready-test
+	command -v iperf3 >/dev/null || .ci/setup test iperf3
 	$(PY) -m benchmarks.wan.selftest
 
 ## make long-tsan    the C++ tests under ThreadSanitizer

@@ -272,7 +272,7 @@ class Measuring:
             "retransmitted": again / max(1.0, segments),
             "cpu_s_per_GB": median(cpu) / (size / 1e9),
             "rss_peak": max(a["rss_peak"] for a in every),
-            "rss_extra_payloads": self.extra.get(name, 0) / size,
+            "rss_extra_payloads": self.extra[name] / size if name == "jccl" else None,
             "attempts": max(a["attempts"] for a in every),
             "load": max(a["load"] for a in every),
         }
