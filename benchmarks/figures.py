@@ -55,9 +55,9 @@ def value(row: Row, name: str) -> Any:
 def size_text(size: float) -> str:
     for unit in ("B", "KiB", "MiB"):
         if size < 1024:
-            return f"{size:g} {unit}"
+            return f"{size:.3g} {unit}"
         size /= 1024
-    return f"{size:g} GiB"
+    return f"{size:.3g} GiB"
 
 
 def distinct(rows: Sequence[Row], name: str) -> list[Any]:
@@ -102,7 +102,7 @@ def _scale(axes: Axes, rows: Sequence[Row], x: str, y: str) -> None:
         axes.set_xticks(values, [form(v) for v in values])
         axes.minorticks_off()
     found = [v for v in distinct(rows, y) if isinstance(v, int | float) and v > 0]
-    if found and found[-1] / found[0] > 100:
+    if found and found[-1] / found[0] > 10:
         axes.set_yscale("log")
     else:
         axes.set_ylim(bottom=0)
@@ -236,6 +236,62 @@ def wide_area(rows: Sequence[Row]) -> Iterator[Plot]:
     yield "Wide area: share of what the line can carry", bars(rows, plot)
 
 
+def long_form(rows: Sequence[Row], columns: dict[str, str]) -> list[Row]:
+    """A row for each of the columns, as `y`, named by `series`."""
+    return [
+        {**row, "cell": {**row["cell"], "series": text}, "columns": {"y": held}}
+        for column, text in columns.items()
+        for row in rows
+        if (held := value(row, column)) is not None
+    ]
+
+
+def scale(rows: Sequence[Row]) -> Iterator[Plot]:
+    costs = {"time_p50_us": "time", "cpu_us": "CPU of a peer"}
+    words = {
+        "size": ("bytes of a call", "bytes"),
+        "leaves": ("leaves of the same bytes", "leaves"),
+        "tiny leaves": ("leaves of a few bytes each", "leaves"),
+        "calls": ("calls of 4 KiB at once", "calls at once"),
+        "big calls": ("calls that share the same bytes", "calls at once"),
+    }
+    for over, (title, axis) in words.items():
+        mine = long_form([r for r in rows if r["cell"]["over"] == over], costs)
+        if mine:
+            x = "size" if over == "size" else "value"
+            figure = lines(mine, x, "y", "series", (axis, "us of a round"))
+            yield f"Cost over {title}", figure
+    peers = [r for r in rows if r["cell"]["over"] == "peers"]
+    for size in distinct(peers, "size"):
+        mine = long_form([r for r in peers if r["cell"]["size"] == size], costs)
+        figure = lines(mine, "peers", "y", "series", ("peers", "us of a round"))
+        yield f"Cost over peers, {size_text(size)} each", figure
+
+    def label(row: Row) -> str:
+        return f"{row['cell']['value']}, {row['cell']['peers']} peers"
+
+    memory = [r for r in rows if r["cell"]["over"] == "memory"]
+    if memory:
+        plot = Bars(label, "rss_extra_payloads", "over", "payloads, over in and out")
+        yield "Memory of a round", bars(memory, plot)
+
+
+def master_load(rows: Sequence[Row]) -> Iterator[Plot]:
+    kind = {"tags": 1, "pace_ms": 0, "weights": "equal", "store": "memory:"}
+    mine = [r for r in rows if kind.items() <= r["cell"].items()]
+    if not mine:
+        return
+    for y, axis in (
+        ("cpu_us_per_peer", "us of the master's CPU per peer"),
+        ("bytes_out", "bytes from the master per peer"),
+    ):
+        shown = [r for r in mine if value(r, y) is not None]
+        yield (
+            f"The master alone: {axis}",
+            lines(shown, "peers", y, "phase", ("peers", axis)),
+        )
+
+
 def generic(rows: Sequence[Row]) -> Iterator[Plot]:
     """Lines over the number that varies most, by the word that varies most."""
     keys = list(dict.fromkeys(key for row in rows for key in row["cell"]))
@@ -263,6 +319,8 @@ FIGURES: dict[str, Callable[[Sequence[Row]], Iterator[Plot]]] = {
     "all_reduce": all_reduce,
     "latency": latency,
     "wide_area": wide_area,
+    "scale": scale,
+    "master_load": master_load,
 }
 
 
