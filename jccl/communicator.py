@@ -309,7 +309,7 @@ class Communicator:
         *,
         fresh: bool = False,
     ) -> Result:
-        # Nobody else can see outputs made here: parts may be received straight into them.
+        # Nobody else can see outputs made here: parts may be received right into them.
         result = self.core.run(
             leaves.arrays,
             outs,

@@ -17,8 +17,8 @@ CPP = {
 # Tests of the topmost folder run whole clusters, against references from below.
 TESTS_ALSO = {"capi": {"codec", "net", "wire"}}
 XLA_EXT = {"base", "codec", "peer", "master", "xla"}
-# Programs of the benchmarks: what a C++ user of the transport has, and the wire for one that plays
-# the peers of a master.
+# Programs of the benchmarks: what a C++ user of the transport has, and the wire for one
+# that plays the peers of a master.
 BENCHMARKS = {"base", "codec", "collective", "peer", "master", "wire"}
 
 # No socket, clock, thread, mutex, file, log, random device, getenv.
