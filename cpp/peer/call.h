@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -33,6 +34,7 @@ struct CallRecord {
   std::uint64_t scatter_first = 0, scatter_count = 0;
 
   RoundResult result;
+  std::condition_variable ended;  // of this call alone: many may be waited for at once
   bool done = false;
   bool taken = false;  // a thread waits on it
 };

@@ -78,7 +78,7 @@ Status Communicator::Impl::open() {
   control_->begin();
   const base::Time limit = control_loop_.now() + options_.connect_timeout;
   std::unique_lock lock(control_->mutex());
-  wait_until(lock, limit,
+  wait_until(lock, control_->changed(), limit,
              [&] { return control_->view().welcomed || !control_->view().broken.ok(); });
   const ControlView& view = control_->view();
   if (!view.broken.ok()) return view.broken;
@@ -90,14 +90,15 @@ Status Communicator::Impl::open() {
 }
 
 // Waits in slices, so that a wait never depends on one notification.
-bool Communicator::Impl::wait_until(std::unique_lock<std::mutex>& lock, base::Time limit,
+bool Communicator::Impl::wait_until(std::unique_lock<std::mutex>& lock,
+                                    std::condition_variable& changed, base::Time limit,
                                     const std::function<bool()>& ready) {
   while (!ready()) {
     const base::Time now = control_loop_.now();
     if (now >= limit) return false;
     const auto slice =
         std::chrono::nanoseconds(std::min<base::Duration>(limit - now, base::kSecond));
-    control_->changed().wait_for(lock, slice);
+    changed.wait_for(lock, slice);
   }
   return true;
 }
@@ -195,7 +196,7 @@ RoundResult Communicator::Impl::wait(Handle handle, const std::vector<void*>* ou
   {
     const base::Time limit = call->begun + deadline_of(call->options.deadline) + kDeadlineSlack;
     std::unique_lock lock(control_->mutex());
-    wait_until(lock, limit, [&] { return call->done; });
+    wait_until(lock, call->ended, limit, [&] { return call->done; });
     if (!call->done) {
       // The control thread owes an answer by the deadline; the memory may still be in use.
       lock.unlock();
@@ -258,7 +259,8 @@ SyncResult Communicator::Impl::sync(const std::vector<Leaf>& leaves, const SyncO
   control_->sync(order, record);
   {
     std::unique_lock lock(control_->mutex());
-    wait_until(lock, order.deadline + kDeadlineSlack, [&] { return record->done; });
+    wait_until(lock, control_->changed(), order.deadline + kDeadlineSlack,
+               [&] { return record->done; });
     if (!record->done) record->status = {Code::kInternal, "synchronising outlived its deadline"};
     result.status = record->status;
     result.revision = record->held.revision;
@@ -341,7 +343,7 @@ void Communicator::Impl::close() {
     control_->cancel_all();
     control_->depart();
     std::unique_lock lock(control_->mutex());
-    wait_until(lock, control_loop_.now() + kDepartMax, [&] {
+    wait_until(lock, control_->changed(), control_loop_.now() + kDepartMax, [&] {
       return control_->view().departed || !control_->view().broken.ok() ||
              !control_->view().welcomed;
     });
@@ -357,6 +359,7 @@ void Communicator::Impl::close() {
       call->result.status = closed_status();
       call->done = true;
       for (const Leaf& leaf : call->leaves) keep_input(call->options, leaf);
+      call->ended.notify_all();
     }
     control_->changed().notify_all();
   }

@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include <atomic>
+#include <condition_variable>
 #include <functional>
 #include <map>
 #include <memory>
@@ -61,8 +62,8 @@ class Communicator::Impl {
   std::map<base::Tag, Book> books_;
 
  private:
-  bool wait_until(std::unique_lock<std::mutex>& lock, base::Time limit,
-                  const std::function<bool()>& ready);
+  bool wait_until(std::unique_lock<std::mutex>& lock, std::condition_variable& changed,
+                  base::Time limit, const std::function<bool()>& ready);
   base::Duration deadline_of(base::Duration wished) const {
     return wished > 0 ? wished : options_.deadline;
   }

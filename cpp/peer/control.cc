@@ -166,8 +166,11 @@ void Control::apply(protocol::PeerEffects effects) {
   for (const wire::Message& message : effects.send) send(message);
   if (effects.broken) break_off(*effects.broken);
   if (effects.departed) {
-    std::lock_guard lock(mutex_);
-    view_.departed = true;
+    {
+      std::lock_guard lock(mutex_);
+      view_.departed = true;
+    }
+    changed_.notify_all();
   }
   if (effects.disconnect) disconnect();
   arm(effects.wake);
@@ -185,6 +188,7 @@ void Control::break_off(const Status& why) {
     std::lock_guard lock(mutex_);
     view_.broken = why;
   }
+  changed_.notify_all();
   while (!calls_.empty()) {
     protocol::CompleteCall done;
     done.tag = calls_.begin()->first;
@@ -197,17 +201,18 @@ void Control::break_off(const Status& why) {
 void Control::update_view() {
   const wire::RunId run = machine_.run();
   const base::Incarnation incarnation = machine_.incarnation();
-  bool fresh = false;
+  bool fresh = false, news = false;
   {
     std::lock_guard lock(mutex_);
     fresh = view_.run != run || view_.incarnation != incarnation;
+    news = fresh || view_.id != machine_.id() || view_.epoch != machine_.epoch();
     view_.run = run;
     view_.incarnation = incarnation;
     view_.id = machine_.id();
     view_.epoch = machine_.epoch();
     view_.welcomed = view_.welcomed || machine_.epoch() > 0;
   }
-  changed_.notify_all();
+  if (news) changed_.notify_all();  // not at every message: each waiting thread would wake
   if (!fresh) return;
   const bool dialled = !config_.machine.addresses.empty();
   data_loop_.post(
@@ -249,7 +254,7 @@ void Control::finish_call(const CallRef& call, const protocol::CompleteCall& don
     if (call->delivered) ++view_.rounds_committed;
     if (done.attempts > 1) view_.rounds_retried += done.attempts - 1;
   }
-  changed_.notify_all();
+  call->ended.notify_all();
 }
 
 void Control::synced(const protocol::CompleteSync& done) {

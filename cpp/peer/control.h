@@ -63,7 +63,8 @@ class Control {
   bool needs_resync(const wire::Tag& tag);  // asks the control thread
   std::string waiting_for();
 
-  // Guards the view, the results of calls and syncs; notified at each change.
+  // Guards the view, the results of calls and syncs. Notified when something changed that people
+  // wait for, but for the end of a call: that has a condition of its own.
   std::mutex& mutex() { return mutex_; }
   std::condition_variable& changed() { return changed_; }
   const ControlView& view() const { return view_; }
