@@ -19,7 +19,6 @@ using State = MasterMachine::State;
 namespace {
 
 const std::set<wire::Incarnation> kNobody;
-constexpr std::size_t kCrowd = 64;  // members from which on admissions are gathered
 
 }  // namespace
 

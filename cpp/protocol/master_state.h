@@ -19,6 +19,9 @@
 
 namespace jccl::protocol {
 
+// From so many peers on, what each arrival would tell everybody is gathered.
+inline constexpr std::size_t kCrowd = 64;
+
 struct AskedSync {  // an open Sync of a connected life
   wire::Sync sync;
   base::Time deadline = base::kNever;

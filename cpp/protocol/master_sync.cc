@@ -274,9 +274,14 @@ void State::try_birth(const wire::Tag& tag) {
   std::string wait;
   const std::string site = birth_source(tag, &wait);
   if (site.empty()) {
-    for (auto& [incarnation, life] : lives_) {
+    const auto& asking = rounds_.at(tag).asking;
+    for (const wire::Incarnation incarnation : asking) {
+      Life& life = lives_.at(incarnation);
       const auto asked = life.syncs.find(tag);
-      if (asked != life.syncs.end()) reply_wait(life, asked->second, wait);
+      if (asked == life.syncs.end()) continue;
+      // The text counts those that came; a crowd hears of it with the heartbeats.
+      const bool now = asking.size() < kCrowd || ticking_ || asked->second.told.empty();
+      if (now) reply_wait(life, asked->second, wait);
     }
     return;
   }
