@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <latch>
 #include <string>
 #include <thread>
 #include <vector>
@@ -31,33 +32,40 @@ struct Options {
   std::size_t bytes = 4096, first_bytes = 0;  // of the first tag, if it is to be a big one
 };
 
-void drive(peer::Communicator& comm, const Options& options, std::uint32_t number, Lane* lane,
-           std::atomic<bool>* over, std::vector<Lane>* lanes, std::vector<std::uint32_t>* at_end) {
+struct Race {
+  Race(const Options& o, std::uint32_t lanes_count)
+      : options(o), lanes(lanes_count), ready(lanes_count) {}
+  const Options& options;
+  std::vector<Lane> lanes;
+  std::latch ready;  // every tag has done a round
+  std::atomic<bool> over{false};
+  std::vector<std::uint32_t> at_end;  // rounds of each tag when the first was through
+};
+
+void drive(peer::Communicator& comm, Race* race, std::uint32_t number) {
+  Lane& lane = race->lanes[number];
   peer::RoundOptions round;
   round.tag = base::cat("lane", number);
   round.op = collective::Op::kSum;
-  const std::size_t count = lane->in.size() / sizeof(float);
+  const std::size_t count = lane.in.size() / sizeof(float);
   peer::Leaf leaf;
   leaf.count = count;
-  leaf.in = lane->in.data();
-  leaf.out = lane->out.data();
-  peer::RoundResult result;
-  for (std::uint32_t i = 0; i < options.rounds; ++i) {
+  leaf.in = lane.in.data();
+  leaf.out = lane.out.data();
+  peer::RoundResult result = comm.run({leaf}, round);
+  race->ready.arrive_and_wait();
+  for (std::uint32_t i = 0; i < race->options.rounds && result.status.ok(); ++i) {
     const std::int64_t begun = clock_ns();
     result = comm.run({leaf}, round);
-    if (!result.status.ok()) {
-      lane->status = result.status;
-      break;
-    }
-    lane->times_ns.push_back(clock_ns() - begun);
-    ++lane->rounds;
+    lane.times_ns.push_back(clock_ns() - begun);
+    ++lane.rounds;
   }
-  if (!over->exchange(true)) {
-    for (const Lane& other : *lanes) at_end->push_back(other.rounds);
+  lane.status = result.status;
+  if (!race->over.exchange(true)) {
+    for (const Lane& other : race->lanes) race->at_end.push_back(other.rounds);
   }
-  if (!lane->status.ok()) return;
-  lane->wrong =
-      count_wrong(lane->out.floats(), count, result.contributors, false, *bound_of("none"));
+  if (!lane.status.ok()) return;
+  lane.wrong = count_wrong(lane.out.floats(), count, result.contributors, false, *bound_of("none"));
 }
 
 std::string list_of(const std::vector<double>& values) {
@@ -66,61 +74,62 @@ std::string list_of(const std::vector<double>& values) {
   return "[" + text + "]";
 }
 
+void print(const Options& options, const Race& race, double wall_s, double cpu_s,
+           std::uint64_t wrong) {
+  std::vector<double> done(race.at_end.begin(), race.at_end.end()), medians;
+  for (const Lane& lane : race.lanes) {
+    std::vector<std::int64_t> times = lane.times_ns;
+    std::sort(times.begin(), times.end());
+    medians.push_back(static_cast<double>(times[times.size() / 2]));
+  }
+  std::printf(
+      "{\"tags\":%u,\"rounds\":%u,\"wall_s\":%.6f,\"cpu_s\":%.6f,\"wrong\":%llu,"
+      "\"done_at_end\":%s,\"median_ns\":%s}\n",
+      options.tags, options.rounds, wall_s, cpu_s, static_cast<unsigned long long>(wrong),
+      list_of(done).c_str(), list_of(medians).c_str());
+}
+
+int failed(const base::Status& status) {
+  std::fprintf(stderr, "bench-fair: %s\n", peer::describe(status).c_str());
+  return 1;
+}
+
 int run(const Options& options) {
   peer::ConnectOptions connect;
   connect.master = options.master;
   connect.start_peers = options.peers;
   auto comm = peer::Communicator::connect(connect);
-  if (!comm.ok()) {
-    std::fprintf(stderr, "bench-fair: %s\n", peer::describe(comm.status()).c_str());
-    return 1;
-  }
+  if (!comm.ok()) return failed(comm.status());
   peer::RoundOptions barrier;
   barrier.tag = "barrier";
   barrier.collective = peer::Collective::kBarrier;
-  base::Status status = comm.value()->run({}, barrier).status;  // now this peer has its number
-  std::vector<Lane> lanes(options.tags);
-  for (Lane& lane : lanes) {
-    const bool first = &lane == &lanes.front() && options.first_bytes > 0;
+  const base::Status met = comm.value()->run({}, barrier).status;  // now this peer has its number
+  if (!met.ok()) return failed(met);
+  Race race(options, options.tags);
+  for (Lane& lane : race.lanes) {
+    const bool first = &lane == &race.lanes.front() && options.first_bytes > 0;
     lane.in = Buffer(first ? options.first_bytes : options.bytes);
     lane.out = Buffer(lane.in.size());
     fill_contribution(comm.value()->attributes().id, lane.in.floats(),
                       lane.in.size() / sizeof(float));
   }
-  std::atomic<bool> over{false};
-  std::vector<std::uint32_t> at_end;
   std::vector<std::thread> threads;
   const CpuTime before = cpu_now();
   const std::int64_t begun = clock_ns();
-  for (std::uint32_t i = 0; status.ok() && i < options.tags; ++i) {
-    threads.emplace_back(drive, std::ref(*comm.value()), std::ref(options), i, &lanes[i], &over,
-                         &lanes, &at_end);
+  for (std::uint32_t i = 0; i < options.tags; ++i) {
+    threads.emplace_back(drive, std::ref(*comm.value()), &race, i);
   }
   for (std::thread& thread : threads) thread.join();
   const double wall_s = static_cast<double>(clock_ns() - begun) / 1e9;
   const CpuTime after = cpu_now();
+  const std::int64_t cpu_ns = after.user_ns + after.system_ns - before.user_ns - before.system_ns;
   std::uint64_t wrong = 0;
-  std::vector<double> done(at_end.begin(), at_end.end()), slowest;
-  for (Lane& lane : lanes) {
-    if (!lane.status.ok()) status = lane.status;
+  for (const Lane& lane : race.lanes) {
+    if (!lane.status.ok()) return failed(lane.status);
     wrong += lane.wrong;
-    std::sort(lane.times_ns.begin(), lane.times_ns.end());
-    if (!lane.times_ns.empty()) {
-      slowest.push_back(static_cast<double>(lane.times_ns[lane.times_ns.size() / 2]));
-    }
   }
   comm.value()->close();
-  if (!status.ok()) {
-    std::fprintf(stderr, "bench-fair: %s\n", peer::describe(status).c_str());
-    return 1;
-  }
-  std::printf(
-      "{\"tags\":%u,\"rounds\":%u,\"wall_s\":%.6f,\"cpu_s\":%.6f,\"wrong\":%llu,"
-      "\"done_at_end\":%s,\"median_ns\":%s}\n",
-      options.tags, options.rounds, wall_s,
-      static_cast<double>(after.user_ns + after.system_ns - before.user_ns - before.system_ns) /
-          1e9,
-      static_cast<unsigned long long>(wrong), list_of(done).c_str(), list_of(slowest).c_str());
+  print(options, race, wall_s, static_cast<double>(cpu_ns) / 1e9, wrong);
   return wrong == 0 ? 0 : 3;
 }
 
