@@ -344,6 +344,20 @@ base::Time LinkTable::last_received(Incarnation peer) const {
   return latest;
 }
 
+std::vector<LinkMeasure> LinkTable::measures() const {
+  std::vector<LinkMeasure> out;
+  for (const auto& [incarnation, e] : entries_) {
+    LinkMeasure measure{incarnation, 0, 0, 0};
+    for (const auto& stripe : e->link->stats().stripes) {
+      const base::Duration rtt = stripe.stream.rtt_ns;
+      if (rtt > 0 && (measure.rtt_ns == 0 || rtt < measure.rtt_ns)) measure.rtt_ns = rtt;
+      ++measure.stripes;
+    }
+    out.push_back(measure);
+  }
+  return out;
+}
+
 std::string LinkTable::describe(Incarnation peer) const {
   const auto found = entries_.find(peer);
   if (found == entries_.end()) return "no link";

@@ -45,6 +45,14 @@ struct LinkTableOptions {
   base::Duration repair_max = base::kSecond;
 };
 
+// What one link is known to carry, from its own traffic alone.
+struct LinkMeasure {
+  base::Incarnation peer = 0;
+  base::Duration rtt_ns = 0;    // 0: no stripe stands
+  double bytes_per_second = 0;  // towards the peer while frames waited; 0: that never lasted
+  std::uint32_t stripes = 0;
+};
+
 class LinkTable {
  public:
   LinkTable(net::Loop& loop, LinkTableOptions options, LinkOwner* owner);
@@ -71,6 +79,7 @@ class LinkTable {
   void resume();  // asks again about paused stripes
   void tick(base::Time now);
   base::Time last_received(base::Incarnation peer) const;  // 0: no link
+  std::vector<LinkMeasure> measures() const;
   std::string describe(base::Incarnation peer) const;
 
  private:
