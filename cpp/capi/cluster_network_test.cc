@@ -253,6 +253,8 @@ class Proxy {
   // Ends the `count` oldest connections, both ways at once.
   void cut(int count) { cut_ = count; }
   bool done_cutting() const { return cut_ == 0; }
+  // The `count` oldest carry nothing any more, and nobody is told.
+  void freeze(std::size_t count) { frozen_ = count; }
 
   static int bound(std::uint16_t* port) {
     const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -308,7 +310,8 @@ class Proxy {
   void run() {
     while (!stop_) {
       std::vector<pollfd> wait = {{listen_, POLLIN, 0}};
-      for (const Pipe& pipe : pipes_) {
+      for (std::size_t i = frozen_; i < pipes_.size(); ++i) {
+        const Pipe& pipe = pipes_[i];
         const auto events = [](bool in, bool out) {
           return static_cast<short>((in ? POLLIN : 0) | (out ? POLLOUT : 0));
         };
@@ -317,7 +320,9 @@ class Proxy {
       }
       ::poll(wait.data(), wait.size(), 5);
       if (wait[0].revents != 0) accept_one();
-      for (Pipe& pipe : pipes_) {
+      for (std::size_t i = 0; i < pipes_.size(); ++i) {
+        Pipe& pipe = pipes_[i];
+        if (i < frozen_ && cut_ == 0) continue;
         const bool goes_on = move(pipe.a, pipe.b, pipe.to_b) && move(pipe.b, pipe.a, pipe.to_a);
         if (!goes_on || cut_ > 0) {
           if (cut_ > 0) --cut_;
@@ -336,6 +341,7 @@ class Proxy {
   std::atomic<std::size_t> open_{0};
   std::atomic<std::uint64_t> bytes_{0};
   std::atomic<int> cut_{0};
+  std::atomic<std::size_t> frozen_{0};
   std::atomic<bool> stop_{false};
   std::thread thread_;
 };
@@ -388,6 +394,24 @@ TEST(StripesTest, a_round_outlives_the_loss_of_stripes_without_a_new_attempt) {
   cutter.join();
   EXPECT_TRUE(eventually([&] { return pair.proxy.connections() == 4; })) << "repaired";
   expect_rounds(pair.cluster);
+}
+
+TEST(StripesTest, a_round_outlives_a_stripe_that_freezes_without_a_new_attempt) {
+  ProxiedPair pair;
+  const std::uint64_t before = pair.proxy.bytes();
+  std::thread freezer([&] {
+    EXPECT_TRUE(eventually([&] { return pair.proxy.bytes() > before + 2'000'000; }));
+    pair.proxy.freeze(1);
+  });
+  for (int i = 0; i < 3; ++i) {
+    pair.cluster.on_all([](std::size_t, Communicator& comm) {
+      const SmallRound r = small_round(comm, sum_of("large"), 3, kLarge);
+      EXPECT_TRUE(r.result.status.ok()) << r.result.status.text;
+      EXPECT_EQ(r.value, 6);
+      EXPECT_EQ(r.result.attempts, 1u);
+    });
+  }
+  freezer.join();
 }
 
 TEST(StripesTest, a_round_outlives_the_loss_of_all_stripes) {

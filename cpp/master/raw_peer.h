@@ -14,7 +14,6 @@
 #include <utility>
 
 #include "base/crc32c.h"
-#include "collective/hint.h"
 #include "wire/codec.h"
 
 namespace jccl::master {
@@ -148,7 +147,7 @@ struct Member {
     message.round = {tag, n};
     message.descriptor = {1, 2};
     message.summary = "f32[4]";
-    message.hint = collective::encode_hint({});
+    message.hint = {0};
     message.deadline = 60 * base::kSecond;
     return socket.send(message);
   }

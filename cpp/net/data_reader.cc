@@ -43,6 +43,12 @@ Placement Placement::drain(std::uint64_t bytes) {
   return out;
 }
 
+Placement Placement::note() {
+  Placement out;
+  out.kind = Kind::kNote;
+  return out;
+}
+
 Placement Placement::refuse(Status status) {
   JCCL_CHECK(!status.ok());
   Placement out;
@@ -89,6 +95,10 @@ struct DataReader::Impl {
       case Placement::Kind::kDrain:
         drain_left = answer.drain_bytes;
         phase = Phase::kDraining;
+        break;
+      case Placement::Kind::kNote:
+        phase = Phase::kHeader;
+        got = 0;
         break;
       case Placement::Kind::kRefuse:
         status = answer.status;
@@ -154,6 +164,7 @@ struct DataReader::Impl {
     if (drain_left == 0) {
       phase = Phase::kHeader;
       got = 0;
+      ++drained;
     }
     return true;
   }
@@ -188,6 +199,7 @@ struct DataReader::Impl {
   std::uint64_t drain_left = 0;
   std::size_t moved = 0;
   std::size_t frames = 0;
+  std::size_t drained = 0;
   Status status;
 };
 
@@ -219,6 +231,8 @@ bool DataReader::paused() const { return impl_->phase == Impl::Phase::kPaused; }
 const Status& DataReader::status() const { return impl_->status; }
 
 std::size_t DataReader::frames_received() const { return impl_->frames; }
+
+std::size_t DataReader::frames_drained() const { return impl_->drained; }
 
 void DataReader::cancel() {
   const bool under_way = impl_->phase == Impl::Phase::kPayload;

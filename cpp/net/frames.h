@@ -61,6 +61,7 @@ struct Placement {
     kInto,    // read the payload into these spans, in order
     kPause,   // not yet: stop reading this stripe until resume(), then ask again
     kDrain,   // read and forget so many bytes
+    kNote,    // not a frame: the header was all of it, and it does not count
     kRefuse,  // nonsense: close the stripe
   };
   Kind kind = Kind::kRefuse;
@@ -73,6 +74,7 @@ struct Placement {
   static Placement into(std::vector<MutableView> spans, std::uint64_t token = 0);
   static Placement pause();
   static Placement drain(std::uint64_t bytes);
+  static Placement note();
   static Placement refuse(Status status);  // not Ok
 };
 
@@ -102,6 +104,7 @@ class DataReader {
   // Ends reading: pump() fails from here on, also one under way. Calls lost() as at the end.
   void cancel();
   std::size_t frames_received() const;
+  std::size_t frames_drained() const;
   // The frame under way, if the predicate holds for its header, is drained from here on and its
   // place is not touched any more; neither arrived() nor lost() will come.
   void abandon(const std::function<bool(ByteView header)>& which);

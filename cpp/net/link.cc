@@ -15,64 +15,31 @@ constexpr std::size_t kTurnBytes = 1024 * 1024;  // per stripe or queue and turn
 constexpr std::size_t kBatchBytes = 64 * 1024;   // small frames up to this leave in one write
 constexpr std::size_t kBatchFramesMax = 16;
 constexpr std::size_t kPartsMax = 64;
-
-std::uint64_t bytes_of(const OutFrame& frame) {
-  std::uint64_t out = frame.header.size();
-  for (const ByteView& part : frame.payload) out += part.size();
-  return out;
-}
-
-// A frame that a stripe has taken.
-struct Taken {
-  OutFrame frame;
-  std::uint64_t bytes = 0;    // of the whole frame
-  std::uint64_t written = 0;  // so many of them
-  bool abandoned = false;     // no on_sent
-};
-
-// The unwritten rest of a frame, as views; up to `room` of them.
-std::size_t rest_of(const Taken& taken, ByteView* out, std::size_t room) {
-  std::uint64_t skip = taken.written;
-  std::size_t count = 0;
-  const auto add = [&](ByteView part) {
-    if (skip >= part.size()) {
-      skip -= part.size();
-    } else if (count < room) {
-      out[count++] = part.subspan(static_cast<std::size_t>(std::exchange(skip, 0)));
-    }
-  };
-  add(taken.frame.header);
-  for (const ByteView& part : taken.frame.payload) add(part);
-  return count;
-}
-
-// Moves what is left into memory of our own, so that the owner's is free.
-void own_rest(Taken* taken) {
-  std::vector<ByteView> rest(taken->frame.payload.size() + 1);
-  rest.resize(rest_of(*taken, rest.data(), rest.size()));
-  auto copy = std::make_shared<Bytes>();
-  copy->reserve(static_cast<std::size_t>(taken->bytes - taken->written));
-  for (const ByteView& part : rest) copy->insert(copy->end(), part.begin(), part.end());
-  taken->frame.header.clear();
-  taken->frame.payload = {ByteView(*copy)};
-  taken->frame.keep_alive = copy;
-  taken->bytes = copy->size();
-  taken->written = 0;
-  taken->abandoned = true;
-}
+// On long paths notes of arrival come more often than tick(), so that late is known early.
+constexpr Duration kNoteRttMin = 2 * base::kMillisecond;
+constexpr Duration kNoteDelayMin = 20 * base::kMillisecond;
 
 struct Stripe {
-  Stripe(StripeId i, std::unique_ptr<ByteStream> s, std::size_t header_bytes, DataSink* sink)
-      : id(i), stream(std::move(s)), reader(header_bytes, sink) {}
+  Stripe(StripeId i, std::unique_ptr<ByteStream> s, std::size_t header_bytes,
+         std::unique_ptr<DataSink> sink)
+      : id(i),
+        stream(std::move(s)),
+        sink(std::move(sink)),
+        reader(header_bytes, this->sink.get()) {}
+
+  // Frames of the owner that have arrived, for good or not; notes do not count.
+  std::uint64_t arrived() const { return reader.frames_received() + reader.frames_drained(); }
 
   StripeId id;
   std::unique_ptr<ByteStream> stream;
+  std::unique_ptr<DataSink> sink;
   DataReader reader;
-  std::deque<Taken> batch;
-  std::deque<std::uint64_t> sent_keys;
-  bool complete = true;
+  Batch batch;
   bool gone = false;          // handlers still queued do nothing
   bool write_broken = false;  // reads to the end, then reports its loss
+  bool note_due = false;      // leaves after the frames being written
+  std::uint64_t noted = 0;    // of arrived(), the other side knows so many
+  Time noted_at = 0;
   std::size_t frames_sent = 0;
 };
 
@@ -82,7 +49,29 @@ using StripePtr = std::shared_ptr<Stripe>;
 
 struct Link::Impl : std::enable_shared_from_this<Impl> {
   Impl(Loop& l, LinkOptions o, DataSink* s, LinkEvents e)
-      : loop(l), options(o), sink(s), events(std::move(e)) {}
+      : loop(l),
+        options(std::move(o)),
+        sink(s),
+        events(std::move(e)),
+        flight(options.sent_keys_max) {}
+
+  // Stands between a stripe's reader and the owner's sink: the link's notes are its own.
+  struct StripeSink final : DataSink {
+    StripeSink(Impl* link, StripeId stripe) : link(link), stripe(stripe) {}
+    Placement place(ByteView header) override {
+      if (link->options.notes.read) {
+        if (const auto frames = link->options.notes.read(header))
+          return link->noted(stripe, *frames);
+      }
+      return link->sink->place(header);
+    }
+    Status arrived(ByteView header, std::uint64_t token) override {
+      return link->sink->arrived(header, token);
+    }
+    void lost(ByteView header, std::uint64_t token) override { link->sink->lost(header, token); }
+    Impl* link;
+    StripeId stripe;
+  };
 
   // Handlers hold link and stripe weakly.
   template <void (Impl::*step)(const StripePtr&)>
@@ -109,53 +98,65 @@ struct Link::Impl : std::enable_shared_from_this<Impl> {
   // all of them and one that is full drops out until it has room.
   void pump() {
     pump_asked = false;
+    pumping = true;
+    give();
+    pumping = false;
+  }
+
+  void give() {
     std::uint64_t budget = kTurnBytes;
-    while (has_queued() && !idle.empty()) {
+    while (!closed) {
+      const StripePtr stripe = next_idle();
+      if (!stripe) return;
+      if (!has_queued()) {
+        if (!events.on_room) return;
+        const auto on_room = events.on_room;  // the link may go in it
+        on_room();
+        if (closed || !has_queued()) return;
+        if (stripe->gone) continue;
+      }
       if (budget == 0) return ask_pump();
-      const StripePtr stripe = idle.front();
-      idle.pop_front();
+      std::erase(idle, stripe);
       budget -= std::min(budget, take_batch(stripe.get()));
       write(stripe);
-      if (closed) return;
     }
   }
 
+  StripePtr next_idle() const {
+    for (const StripePtr& stripe : idle) {
+      if (!flight.late(stripe->id)) return stripe;
+    }
+    return nullptr;
+  }
+
   std::uint64_t take_batch(Stripe* stripe) {
+    const Time now = loop.now();
     std::uint64_t total = 0;
-    while (has_queued() && stripe->batch.size() < kBatchFramesMax) {
+    while (has_queued() && stripe->batch.frames() < kBatchFramesMax) {
       std::deque<OutFrame>& queue = urgent.empty() ? normal : urgent;
       const std::uint64_t bytes = bytes_of(queue.front());
       if (total > 0 && total + bytes > kBatchBytes) break;
       total += bytes;
       bytes_queued -= bytes;
-      remember(stripe, queue.front().key);
-      stripe->batch.push_back({std::move(queue.front()), bytes});
+      flight.took(stripe->id, queue.front().key, now);
+      stripe->batch.push(std::move(queue.front()));
       queue.pop_front();
     }
     return total;
   }
 
-  void remember(Stripe* stripe, std::uint64_t key) {
-    if (stripe->sent_keys.size() >= options.sent_keys_max) {
-      stripe->sent_keys.pop_front();
-      stripe->complete = false;
-    }
-    stripe->sent_keys.push_back(key);
-  }
-
   void write(const StripePtr& stripe) {
+    if (stripe->batch.empty()) push_note(stripe.get());
     while (!stripe->batch.empty()) {
       std::array<ByteView, kPartsMax> parts;
-      std::size_t count = 0;
-      for (const Taken& taken : stripe->batch) {
-        count += rest_of(taken, parts.data() + count, parts.size() - count);
-      }
+      const std::size_t count = stripe->batch.unwritten(parts);
       const std::size_t n = stripe->stream->write_now({parts.data(), count});
       if (n == 0) return write_blocked(stripe);
       if (!advance(stripe, n)) return;
+      if (stripe->batch.empty()) push_note(stripe.get());
     }
     idle.push_back(stripe);
-    if (has_queued()) ask_pump();
+    if (!pumping && (has_queued() || events.on_room)) ask_pump();
   }
 
   void write_blocked(const StripePtr& stripe) {
@@ -171,26 +172,85 @@ struct Link::Impl : std::enable_shared_from_this<Impl> {
 
   // False if a callback ended the stripe or the link.
   bool advance(const StripePtr& stripe, std::uint64_t n) {
-    while (n > 0) {
-      Taken& first = stripe->batch.front();
-      const std::uint64_t step = std::min(n, first.bytes - first.written);
-      first.written += step;
-      n -= step;
-      if (first.written < first.bytes) break;
-      const std::uint64_t key = first.frame.key;
-      const bool tell = !first.abandoned && events.on_sent;
+    return stripe->batch.advance(n, [&](std::uint64_t key) {
       ++stripe->frames_sent;
-      stripe->batch.pop_front();
-      if (tell) events.on_sent(key);
-      if (closed || stripe->gone) return false;
+      if (events.on_sent) events.on_sent(key);
+      return !closed && !stripe->gone;
+    });
+  }
+
+  // ---- notes of arrival, late stripes ----
+
+  void push_note(Stripe* stripe) {
+    if (!std::exchange(stripe->note_due, false)) return;
+    stripe->noted = stripe->arrived();
+    stripe->noted_at = loop.now();
+    OutFrame note;
+    note.header = options.notes.make(stripe->noted);
+    JCCL_CHECK(note.header.size() == options.header_bytes);
+    stripe->batch.push(std::move(note), false);
+  }
+
+  void send_note(const StripePtr& stripe) {
+    if (!options.notes.make || stripe->gone || stripe->write_broken) return;
+    if (stripe->arrived() == stripe->noted) return;
+    stripe->note_due = true;
+    if (std::erase(idle, stripe) > 0) write(stripe);
+  }
+
+  Placement noted(StripeId stripe, std::uint64_t frames) {
+    const bool was_late = flight.late(stripe);
+    if (!flight.arrived(stripe, frames, loop.now())) {
+      return Placement::refuse({Code::kCorrupt, "more frames are said to have arrived than left"});
     }
-    return true;
+    if (was_late && !flight.late(stripe)) ask_pump();
+    return Placement::note();
+  }
+
+  void tick() {
+    const std::vector<StripePtr> all = all_stripes();
+    rtt = 0;
+    for (const StripePtr& stripe : all) {
+      const Duration one = stripe->stream->stats().rtt_ns;
+      if (one > 0 && (rtt == 0 || one < rtt)) rtt = one;
+      send_note(stripe);
+    }
+    std::vector<std::uint64_t> again;
+    std::vector<StripePtr> hopeless;
+    for (const Flight::Late& late : flight.check(loop.now(), rtt)) {
+      again.insert(again.end(), late.again.begin(), late.again.end());
+      const auto found = stripes.find(late.stripe);
+      if (late.replace && found != stripes.end()) hopeless.push_back(found->second);
+    }
+    if (!again.empty() || !hopeless.empty()) {
+      loop.post([weak = weak_from_this(), again = std::move(again), hopeless] {
+        const auto self = weak.lock();
+        if (self && !self->closed) self->act_on_late(again, hopeless);
+      });
+    }
+    ask_pump();  // a stripe may have caught up
+  }
+
+  void act_on_late(const std::vector<std::uint64_t>& again,
+                   const std::vector<StripePtr>& hopeless) {
+    if (!again.empty() && events.on_late) events.on_late(again);
+    for (const StripePtr& stripe : hopeless) {
+      if (closed) return;
+      if (stripe->gone) continue;
+      lose(stripe, {Code::kLinkLost, base::cat("the connection to ", stripe->stream->remote_text(),
+                                               " fell far behind the others of its link")});
+    }
+    if (!closed) ask_pump();
   }
 
   // ---- receiving ----
 
   void read(const StripePtr& stripe) {
-    switch (stripe->reader.pump(*stripe->stream, kTurnBytes)) {
+    const DataReader::Outcome outcome = stripe->reader.pump(*stripe->stream, kTurnBytes);
+    if (rtt >= kNoteRttMin && loop.now() - stripe->noted_at > std::max(kNoteDelayMin, rtt / 4)) {
+      send_note(stripe);
+    }
+    switch (outcome) {
       case DataReader::Outcome::kBlocked:
         if (stripe->gone) return;
         stripe->stream->when_readable(later<&Impl::read>(stripe));
@@ -211,6 +271,7 @@ struct Link::Impl : std::enable_shared_from_this<Impl> {
   // Without callbacks to the owner but DataSink::lost().
   void detach(const StripePtr& stripe) {
     stripe->gone = true;
+    delivered_before += stripe->stream->stats().bytes_delivered;
     stripes.erase(stripe->id);
     std::erase(idle, stripe);
     stripe->reader.cancel();
@@ -222,10 +283,16 @@ struct Link::Impl : std::enable_shared_from_this<Impl> {
   void lose(const StripePtr& stripe, const Status& why) {
     const Status status = why;
     detach(stripe);
-    StripeLoss loss{
-        stripe->id, status, {stripe->sent_keys.begin(), stripe->sent_keys.end()}, stripe->complete};
+    Flight::Rest rest = flight.remove_stripe(stripe->id);
+    const StripeLoss loss{stripe->id, status, std::move(rest.keys), rest.complete};
     if (events.on_stripe_lost) events.on_stripe_lost(loss);
     if (!closed && stripes.empty() && events.on_dead) events.on_dead(status);
+  }
+
+  std::vector<StripePtr> all_stripes() const {
+    std::vector<StripePtr> out;
+    for (const auto& [id, stripe] : stripes) out.push_back(stripe);
+    return out;
   }
 
   Loop& loop;
@@ -236,14 +303,18 @@ struct Link::Impl : std::enable_shared_from_this<Impl> {
   std::deque<OutFrame> normal;
   std::uint64_t bytes_queued = 0;
   bool pump_asked = false;
+  bool pumping = false;
   bool closed = false;
   StripeId last_id = 0;
+  Flight flight;
+  Duration rtt = 0;
+  std::uint64_t delivered_before = 0;  // by stripes that are gone
   std::map<StripeId, StripePtr> stripes;
   std::deque<StripePtr> idle;  // ready to take a frame; longest waiting first
 };
 
 Link::Link(Loop& loop, LinkOptions options, DataSink* sink, LinkEvents events)
-    : impl_(std::make_shared<Impl>(loop, options, sink, std::move(events))) {
+    : impl_(std::make_shared<Impl>(loop, std::move(options), sink, std::move(events))) {
   JCCL_CHECK(loop.confined());
 }
 
@@ -252,9 +323,12 @@ Link::~Link() { close(); }
 StripeId Link::add_stripe(std::unique_ptr<ByteStream> stream) {
   JCCL_CHECK(!impl_->closed);
   const StripeId id = ++impl_->last_id;
-  const auto stripe =
-      std::make_shared<Stripe>(id, std::move(stream), impl_->options.header_bytes, impl_->sink);
+  const auto stripe = std::make_shared<Stripe>(id, std::move(stream), impl_->options.header_bytes,
+                                               std::make_unique<Impl::StripeSink>(impl_.get(), id));
   impl_->stripes.emplace(id, stripe);
+  impl_->flight.add_stripe(id, impl_->loop.now());
+  const Duration rtt = stripe->stream->stats().rtt_ns;
+  if (rtt > 0 && (impl_->rtt == 0 || rtt < impl_->rtt)) impl_->rtt = rtt;
   impl_->loop.post(impl_->later<&Impl::read>(stripe));
   // An empty batch: sends what the stream's earlier owner left, then waits for frames.
   impl_->loop.post(
@@ -290,6 +364,10 @@ void Link::send(OutFrame frame) {
   impl_->ask_pump();
 }
 
+void Link::wake() { impl_->ask_pump(); }
+
+void Link::tick() { impl_->tick(); }
+
 void Link::resume() {
   for (const auto& [id, stripe] : impl_->stripes) {
     if (stripe->reader.paused() && !stripe->gone) {
@@ -312,11 +390,7 @@ std::size_t Link::drop_queued(const std::function<bool(std::uint64_t key)>& whic
 
 void Link::abandon_sending(const std::function<bool(std::uint64_t key)>& which) {
   (void)drop_queued(which);
-  for (const auto& [id, stripe] : impl_->stripes) {
-    for (Taken& taken : stripe->batch) {
-      if (!taken.abandoned && which(taken.frame.key)) own_rest(&taken);
-    }
-  }
+  for (const auto& [id, stripe] : impl_->stripes) stripe->batch.own(which);
 }
 
 void Link::abandon_receiving(const std::function<bool(ByteView header)>& which) {
@@ -324,16 +398,36 @@ void Link::abandon_receiving(const std::function<bool(ByteView header)>& which) 
 }
 
 void Link::forget(const std::function<bool(std::uint64_t key)>& which) {
-  for (const auto& [id, stripe] : impl_->stripes) {
-    std::erase_if(stripe->sent_keys, which);
-    if (stripe->sent_keys.empty()) stripe->complete = true;  // all older ones are decided too
-  }
+  impl_->flight.forget(which);
 }
 
 std::size_t Link::stripe_count() const { return impl_->stripes.size(); }
 
+bool Link::sending() const {
+  return impl_->has_queued() ||
+         std::any_of(impl_->stripes.begin(), impl_->stripes.end(),
+                     [](const auto& entry) { return !entry.second->batch.empty(); });
+}
+
+Duration Link::rtt() const { return impl_->rtt; }
+
+std::uint64_t Link::bytes_delivered() const {
+  std::uint64_t out = impl_->delivered_before;
+  for (const auto& [id, stripe] : impl_->stripes) out += stripe->stream->stats().bytes_delivered;
+  return out;
+}
+
+Time Link::last_received() const {
+  Time latest = 0;
+  for (const auto& [id, stripe] : impl_->stripes) {
+    latest = std::max(latest, stripe->stream->last_received());
+  }
+  return latest;
+}
+
 LinkStats Link::stats() const {
   LinkStats out;
+  out.sent_again = impl_->flight.sent_again();
   out.frames_queued = impl_->urgent.size() + impl_->normal.size();
   out.bytes_queued = impl_->bytes_queued;
   for (const auto& [id, stripe] : impl_->stripes) {
@@ -344,6 +438,7 @@ LinkStats Link::stats() const {
     one.frames_received = stripe->reader.frames_received();
     one.sending = !stripe->batch.empty();
     one.paused = stripe->reader.paused();
+    one.late = impl_->flight.late(id);
     one.remote = stripe->stream->remote_text();
   }
   return out;

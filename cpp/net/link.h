@@ -1,52 +1,58 @@
 // One peer's way to another: n stripes (connections) fed from one queue. Whichever stripe has
 // room takes the next frame, so a slow one never holds the others, and frames arrive in any order
 // across stripes. A lost stripe is no error of the link: what may not have arrived is named, and
-// the owner sends it again. Nothing is retransmitted here. Confined to its loop's thread;
-// callbacks never run inside a call of the owner, and the owner may destroy the link in one.
+// the owner sends it again; so is what a stripe holds that is much later than its peers. Nothing
+// is retransmitted here. Confined to its loop's thread; callbacks never run inside a call of the
+// owner, and the owner may destroy the link in one.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/bytes.h"
+#include "net/batch.h"
+#include "net/flight.h"
 #include "net/frames.h"
 #include "net/stream.h"
 
 namespace jccl::net {
 
-using StripeId = std::uint32_t;  // counts up from 1 in a link, never reused
-
-struct OutFrame {
-  Bytes header = {};                                 // exactly LinkOptions::header_bytes
-  std::vector<ByteView> payload = {};                // gathered in order; not copied
-  std::shared_ptr<const void> keep_alive = nullptr;  // freed once sent, dropped or lost
-  std::uint64_t key = 0;  // the owner's name for it; keys need not be unique
-  bool urgent = false;    // before all frames that are not
-};
-
 struct StripeLoss {
   StripeId stripe = 0;
   Status status;
-  // Frames written to the stripe, wholly or in part, since they were last forgotten: they may
-  // have arrived or not. In the order they were sent.
+  // Frames written to the stripe, wholly or in part, and neither forgotten nor known to be there:
+  // they may have arrived or not. In the order they were sent.
   std::vector<std::uint64_t> keys;
   bool complete = true;  // false: more than sent_keys_max were sent; the oldest are not named
 };
 
 struct LinkEvents {
+  // A stripe has room and no frame waits: the owner may send() some now, best one stripe's worth.
+  std::function<void()> on_room = nullptr;
   std::function<void(std::uint64_t key)> on_sent =
       nullptr;  // the kernel has all of it; memory is free
+  // Frames in a stripe that is much later than its peers: worth sending again.
+  std::function<void(const std::vector<std::uint64_t>& keys)> on_late = nullptr;
   std::function<void(const StripeLoss&)> on_stripe_lost = nullptr;
   // After the on_stripe_lost of the last stripe. Queued frames stay: add_stripe() revives.
   std::function<void(Status)> on_dead = nullptr;
 };
 
+// How the owner spells "so many frames of this stripe have arrived" as a header without payload.
+// Such notes travel on the stripe they speak of. Without them a late stripe is not noticed.
+struct ArrivalNotes {
+  std::function<Bytes(std::uint64_t frames)> make = nullptr;
+  std::function<std::optional<std::uint64_t>(ByteView header)> read = nullptr;
+};
+
 struct LinkOptions {
   std::size_t header_bytes = 64;
   std::size_t sent_keys_max = 65536;  // remembered per stripe
+  ArrivalNotes notes = {};
 };
 
 struct StripeStats {
@@ -56,12 +62,14 @@ struct StripeStats {
   std::size_t frames_received = 0;
   bool sending = false;  // holds a frame it could not write out yet
   bool paused = false;   // the sink said so
+  bool late = false;
   std::string remote;
 };
 
 struct LinkStats {
   std::size_t frames_queued = 0;
   std::uint64_t bytes_queued = 0;  // not yet taken by a stripe
+  std::uint64_t sent_again = 0;    // frames named by on_late
   std::vector<StripeStats> stripes;
 };
 
@@ -75,8 +83,12 @@ class Link {
   // As if the stripe had failed with `status`: reports its loss.
   void drop_stripe(StripeId stripe, Status status);
   void send(OutFrame frame);
+  // Asks on_room() when stripes have room; for an owner that has something new.
+  void wake();
   // Asks the sink again about every paused stripe.
   void resume();
+  // Tells the other side what arrived and looks for late stripes. To be called every 100 ms.
+  void tick();
 
   // Queued frames for which the predicate holds go, unsent and unreported. Number dropped.
   std::size_t drop_queued(const std::function<bool(std::uint64_t key)>& which);
@@ -89,6 +101,11 @@ class Link {
   void forget(const std::function<bool(std::uint64_t key)>& which);
 
   std::size_t stripe_count() const;
+  bool sending() const;  // a frame is queued, or being written
+  Duration rtt() const;  // the least of its stripes; 0: none is known yet
+  // Bytes that reached the other side's kernel, also over stripes that are gone.
+  std::uint64_t bytes_delivered() const;
+  Time last_received() const;  // 0: nothing ever
   LinkStats stats() const;
   // Stops at once; no callback but DataSink::lost() for frames being received.
   void close();

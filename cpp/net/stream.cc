@@ -94,10 +94,13 @@ class PlainStream final : public ByteStream {
   bool remote_is_loopback() const override { return loopback_; }
   bool is_tls() const override { return false; }
 
+  Time last_received() const override { return stats_.received_at; }
+
   StreamStats stats() const override {
     StreamStats out = stats_;
     const KernelCounts counts = kernel_counts(watch_.fd());
     out.bytes_acked = std::min(counts.bytes_acked, stats_.bytes_sent);
+    out.bytes_delivered = std::min(counts.bytes_delivered, stats_.bytes_sent);
     out.bytes_unacked = counts.bytes_unacked;
     out.rtt_ns = counts.rtt_ns;
     return out;

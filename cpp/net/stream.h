@@ -24,8 +24,11 @@ struct StreamStats {
   std::uint64_t bytes_sent = 0;      // accepted by the kernel
   std::uint64_t bytes_received = 0;  // read from the kernel
   std::uint64_t bytes_acked = 0;     // acknowledged by the other kernel
-  std::uint64_t bytes_unacked = 0;   // in our kernel's send queue, sent or not
-  Time sent_at = 0;                  // last time bytes_sent grew; creation at first
+  // The same with what arrived behind a gap, which is counted in segments: grows evenly where
+  // bytes_acked leaps when a lost segment is repaired.
+  std::uint64_t bytes_delivered = 0;
+  std::uint64_t bytes_unacked = 0;  // in our kernel's send queue, sent or not
+  Time sent_at = 0;                 // last time bytes_sent grew; creation at first
   Time received_at = 0;
   Duration rtt_ns = 0;  // as the kernel smooths it
 };
@@ -53,6 +56,7 @@ class ByteStream {
   virtual const Status& failure() const = 0;
 
   virtual StreamStats stats() const = 0;
+  virtual Time last_received() const = 0;       // stats().received_at, without asking the kernel
   virtual std::string remote_text() const = 0;  // "10.0.0.7:4711"
   virtual bool remote_is_loopback() const = 0;
   virtual bool is_tls() const = 0;

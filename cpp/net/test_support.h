@@ -76,6 +76,45 @@ struct Dialled {
   std::unique_ptr<Dial> handle;
 };
 
+// A stream through a valve: shut, nothing comes through and nobody is told, as if the way were
+// blocked. What was written before waits beyond it, as in a proxy.
+class Valve final : public ByteStream {
+ public:
+  explicit Valve(std::unique_ptr<ByteStream> inner) : inner_(std::move(inner)) {}
+  void set(bool open) {
+    open_ = open;
+    if (open && readable_) inner_->when_readable(std::exchange(readable_, nullptr));
+    if (open && writable_) inner_->when_writable(std::exchange(writable_, nullptr));
+  }
+  void when_readable(std::function<void()> fn) override {
+    open_ ? inner_->when_readable(std::move(fn)) : void(readable_ = std::move(fn));
+  }
+  void when_writable(std::function<void()> fn) override {
+    open_ ? inner_->when_writable(std::move(fn)) : void(writable_ = std::move(fn));
+  }
+  void shut_write() override { inner_->shut_write(); }
+  const Status& failure() const override { return inner_->failure(); }
+  StreamStats stats() const override { return inner_->stats(); }
+  Time last_received() const override { return inner_->last_received(); }
+  std::string remote_text() const override { return inner_->remote_text(); }
+  bool remote_is_loopback() const override { return true; }
+  bool is_tls() const override { return inner_->is_tls(); }
+
+ protected:
+  std::size_t read_some(std::span<const MutableView> parts) override {
+    return open_ ? inner_->read_now(parts) : 0;
+  }
+  std::size_t write_some(std::span<const ByteView> parts) override {
+    return open_ ? inner_->write_now(parts) : 0;
+  }
+
+ private:
+  std::unique_ptr<ByteStream> inner_;
+  bool open_ = true;
+  std::function<void()> readable_;
+  std::function<void()> writable_;
+};
+
 // Everything confined is made, used and freed on the loop's thread.
 class NetTest : public ::testing::Test {
  protected:

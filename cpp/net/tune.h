@@ -13,6 +13,7 @@ void tune(int fd);
 
 struct KernelCounts {
   std::uint64_t bytes_acked = 0;
+  std::uint64_t bytes_delivered = 0;
   std::uint64_t bytes_unacked = 0;
   base::Duration rtt_ns = 0;
 };

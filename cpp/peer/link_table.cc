@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "peer/stripe_tuner.h"
 
 namespace jccl::peer {
 namespace {
@@ -15,6 +16,27 @@ using base::Status;
 
 constexpr base::Duration kBackoffMin = 20 * base::kMillisecond;
 constexpr base::Duration kBackoffMax = base::kSecond;
+constexpr std::size_t kRefillBytes = 64 * 1024;  // small frames leave together
+
+// A stripe's notes of arrival are frames of a kind of their own.
+net::ArrivalNotes arrival_notes() {
+  net::ArrivalNotes notes;
+  notes.make = [](std::uint64_t frames) {
+    wire::FrameHeader header;
+    header.kind = wire::FrameKind::kArrived;
+    header.attempt.counter = frames;
+    base::Bytes out(wire::kFrameHeaderBytes);
+    wire::encode(header, out.data());
+    return out;
+  };
+  notes.read = [](base::ByteView header) -> std::optional<std::uint64_t> {
+    if (header[4] != static_cast<std::uint8_t>(wire::FrameKind::kArrived)) return std::nullopt;
+    const auto note = wire::decode_frame_header(header);
+    if (!note.ok()) return std::nullopt;  // the owner refuses it
+    return note.value().attempt.counter;
+  };
+  return notes;
+}
 
 }  // namespace
 
@@ -38,11 +60,10 @@ struct LinkTable::Entry {
   wire::Member member;
   std::unique_ptr<Sink> sink;
   std::unique_ptr<net::Link> link;
-  std::unique_ptr<net::Dial> dial;
-  std::deque<std::uint64_t> queue;  // keys of frames not yet made
-  std::size_t in_link = 0;          // frames made and not yet sent
-  bool pumping = false;
-  bool loopback = true;
+  std::map<std::uint64_t, std::unique_ptr<net::Dial>> dials;  // under way
+  std::deque<std::uint64_t> queue;                            // keys of frames not yet made
+  StripeTuner tuner;
+  net::RateMeter meter;
   bool ever_linked = false;
   base::Duration backoff = kBackoffMin;
   base::Time dial_at = 0;
@@ -102,15 +123,18 @@ LinkTable::Entry& LinkTable::entry(const wire::Member& member) {
   if (!slot) {
     slot = std::make_unique<Entry>();
     slot->member = member;
+    slot->tuner = StripeTuner(options_.stripes);
     slot->down_since = loop_.now();
     slot->sink = std::make_unique<Sink>(owner_, member.incarnation);
     const Incarnation peer = member.incarnation;
     net::LinkEvents events;
-    events.on_sent = [this, peer](std::uint64_t) {
+    events.on_room = [this, peer] {
       const auto found = entries_.find(peer);
-      if (found == entries_.end()) return;
-      if (found->second->in_link > 0) --found->second->in_link;
-      pump(*found->second);
+      if (found != entries_.end()) refill(*found->second);
+    };
+    events.on_late = [this, peer](const std::vector<std::uint64_t>& keys) {
+      const auto found = entries_.find(peer);
+      if (found != entries_.end()) send_again(*found->second, keys);
     };
     events.on_stripe_lost = [this, peer](const net::StripeLoss& loss) { stripe_lost(peer, loss); };
     events.on_dead = [this, peer](Status why) {
@@ -122,16 +146,12 @@ LinkTable::Entry& LinkTable::entry(const wire::Member& member) {
     };
     net::LinkOptions options;
     options.header_bytes = wire::kFrameHeaderBytes;
+    options.notes = arrival_notes();
     slot->link = std::make_unique<net::Link>(loop_, options, slot->sink.get(), std::move(events));
   } else if (member.id != 0) {
     slot->member = member;
   }
   return *slot;
-}
-
-std::uint32_t LinkTable::stripes_wanted(const Entry& entry) const {
-  if (options_.stripes > 0) return std::min(options_.stripes, base::kStripesMax);
-  return entry.loopback ? 2 : 8;
 }
 
 bool LinkTable::should_dial(const Entry& entry) const {
@@ -143,43 +163,56 @@ bool LinkTable::should_dial(const Entry& entry) const {
          loop_.now() - entry.down_since > options_.repair_max / 2;
 }
 
+// All that are missing at once: one after another would cost a round trip each.
 void LinkTable::dial_if_needed(Entry& entry) {
-  if (entry.dial || !should_dial(entry) || loop_.now() < entry.dial_at) return;
-  const std::size_t have = entry.link->stripe_count();
-  if (have > 0 && have >= stripes_wanted(entry)) return;
+  const std::size_t wanted = entry.tuner.wanted();
+  if (entry.link->stripe_count() + entry.dials.size() >= wanted) return;
+  if (loop_.now() < entry.dial_at || !should_dial(entry)) return;
+  while (entry.link->stripe_count() + entry.dials.size() < wanted) dial(entry);
+}
+
+void LinkTable::dial(Entry& entry) {
   std::vector<net::Address> addresses;
   for (const std::string& text : entry.member.addresses) {
     auto address = net::parse_address(text);
     if (address.ok()) addresses.push_back(address.value());
   }
   const Incarnation peer = entry.member.incarnation;
-  entry.dial = net::dial(loop_, std::move(addresses), options_.credentials, {},
-                         [this, peer](auto stream) { dialled(peer, std::move(stream)); });
+  const std::uint64_t id = next_dial_++;
+  entry.dials[id] =
+      net::dial(loop_, std::move(addresses), options_.credentials, {},
+                [this, peer, id](auto stream) { dialled(peer, id, std::move(stream)); });
 }
 
-void LinkTable::dialled(Incarnation peer, base::Result<std::unique_ptr<net::ByteStream>> stream) {
+void LinkTable::dial_failed(Entry& e, const Status& why) {
+  e.last_error = why;
+  if (loop_.now() >= e.dial_at) {  // of several that failed together one counts
+    e.dial_at = loop_.now() + e.backoff;
+    e.backoff = std::min(2 * e.backoff, kBackoffMax);
+  }
+  if (e.link->stripe_count() == 0 && e.dials.empty() && owner_->wanted(e.member.incarnation) &&
+      e.backoff > 2 * kBackoffMin) {
+    owner_->link_failed(e.member.incarnation, e.last_error);
+  }
+}
+
+void LinkTable::dialled(Incarnation peer, std::uint64_t dial,
+                        base::Result<std::unique_ptr<net::ByteStream>> stream) {
   const auto found = entries_.find(peer);
   if (found == entries_.end()) return;
   Entry& e = *found->second;
-  const std::unique_ptr<net::Dial> ended = std::move(e.dial);
-  if (!stream.ok()) {
-    e.last_error = stream.status();
-    e.dial_at = loop_.now() + e.backoff;
-    e.backoff = std::min(2 * e.backoff, kBackoffMax);
-    if (e.link->stripe_count() == 0 && owner_->wanted(peer) && e.backoff > 2 * kBackoffMin) {
-      owner_->link_failed(peer, e.last_error);
-    }
-    return;
-  }
+  const auto ended = e.dials.extract(dial);
+  if (!stream.ok()) return dial_failed(e, stream.status());
   // Meanwhile the other side may have dialled too, e.g. as the joiner that it was a moment ago.
-  if (e.link->stripe_count() >= stripes_wanted(e)) return;
+  const std::uint32_t wanted = e.tuner.wanted();
+  if (e.link->stripe_count() >= wanted) return;
   wire::LinkHello hello;
   hello.run = run_;
   hello.from = self_;
   hello.to = peer;
   hello.ticket = e.member.ticket;
   hello.stripe = static_cast<std::uint16_t>(e.link->stripe_count());
-  hello.stripes = static_cast<std::uint16_t>(stripes_wanted(e));
+  hello.stripes = static_cast<std::uint16_t>(wanted);
   net::FramedStream framed(loop_, std::move(stream.value()));
   if (!framed.send(wire::encode(hello)).ok()) return;
   if (auto taken = framed.take()) add_stripe(e, std::move(taken));
@@ -222,25 +255,28 @@ void LinkTable::hello(std::uint64_t id, base::ByteView frame) {
 }
 
 void LinkTable::add_stripe(Entry& e, std::unique_ptr<net::ByteStream> stream) {
-  e.loopback = stream->remote_is_loopback();
+  e.tuner.connected(stream->remote_is_loopback(), stream->stats().rtt_ns);
   e.ever_linked = true;
   e.backoff = kBackoffMin;
   e.link->add_stripe(std::move(stream));
-  pump(e);
+  e.link->wake();
 }
 
 void LinkTable::stripe_lost(Incarnation peer, const net::StripeLoss& loss) {
   const auto found = entries_.find(peer);
   if (found == entries_.end()) return;
   Entry& e = *found->second;
-  // Whatever may not have arrived is made and sent again; receivers drop what they have.
-  for (auto key = loss.keys.rbegin(); key != loss.keys.rend(); ++key) e.queue.push_front(*key);
-  e.in_link = static_cast<std::size_t>(e.link->stats().frames_queued);
   e.last_error = loss.status;
+  send_again(e, loss.keys);
   owner_->stripe_lost(peer);
   e.dial_at = loop_.now() + (e.link->stripe_count() == 0 ? 0 : e.backoff);
   dial_if_needed(e);
-  pump(e);
+}
+
+// Whatever may not have arrived, or not soon; receivers drop what they have.
+void LinkTable::send_again(Entry& e, const std::vector<std::uint64_t>& keys) {
+  for (auto key = keys.rbegin(); key != keys.rend(); ++key) e.queue.push_front(*key);
+  e.link->wake();
 }
 
 void LinkTable::enqueue(Incarnation to, std::uint64_t key, bool ahead) {
@@ -253,23 +289,35 @@ void LinkTable::enqueue(Incarnation to, std::uint64_t key, bool ahead) {
     queue.push_back(key);
   }
   dial_if_needed(*found->second);
-  pump(*found->second);
+  found->second->link->wake();
 }
 
-void LinkTable::pump(Entry& e) {
-  if (e.pumping) return;  // produce() may enqueue
-  e.pumping = true;
-  const std::size_t room = e.link->stripe_count();
-  while (e.link->stripe_count() > 0 && e.in_link < room && !e.queue.empty()) {
+// One stripe's worth of frames, made when it has room: what was just read to make them is still in
+// the cache when the kernel copies it.
+void LinkTable::refill(Entry& e) {
+  std::size_t bytes = 0;
+  while (bytes < kRefillBytes && !e.queue.empty()) {
     const std::uint64_t key = e.queue.front();
     e.queue.pop_front();
     auto frame = owner_->produce(e.member.incarnation, key);
     if (!frame) continue;
     frame->key = key;
-    ++e.in_link;
+    bytes += net::bytes_of(*frame);
     e.link->send(std::move(*frame));
   }
-  e.pumping = false;
+  measure(e);
+}
+
+void LinkTable::measure(Entry& e) {
+  const base::Time now = loop_.now();
+  const bool busy = !e.queue.empty();
+  const base::Duration rtt = e.link->rtt();
+  if (busy == e.meter.busy() && !(busy && e.meter.due(now, rtt))) return;
+  const std::uint64_t delivered = busy && e.meter.busy() ? e.link->bytes_delivered() : 0;
+  const auto window = e.meter.sample(now, delivered, busy, rtt);
+  if (!window) return;
+  e.tuner.measured(*window, static_cast<std::uint32_t>(e.link->stripe_count()), rtt);
+  dial_if_needed(e);
 }
 
 void LinkTable::abandon(const std::function<bool(std::uint64_t)>& key,
@@ -280,9 +328,7 @@ void LinkTable::abandon(const std::function<bool(std::uint64_t)>& key,
     e->link->abandon_sending(key);
     e->link->abandon_receiving(header);
     e->link->forget(key);
-    e->in_link = static_cast<std::size_t>(e->link->stats().frames_queued);
-    for (const auto& stripe : e->link->stats().stripes) e->in_link += stripe.sending ? 1 : 0;
-    pump(*e);
+    e->link->wake();
   }
 }
 
@@ -298,7 +344,7 @@ void LinkTable::forget(const std::function<bool(std::uint64_t)>& key) {
 
 bool LinkTable::has_queued(const std::function<bool(std::uint64_t)>& key) const {
   for (const auto& [incarnation, e] : entries_) {
-    if (e->in_link > 0 || std::any_of(e->queue.begin(), e->queue.end(), key)) return true;
+    if (e->link->sending() || std::any_of(e->queue.begin(), e->queue.end(), key)) return true;
   }
   return false;
 }
@@ -318,6 +364,8 @@ void LinkTable::tick(base::Time now) {
       continue;
     }
     dial_if_needed(e);
+    e.link->tick();
+    measure(e);
     if (wanted && e.link->stripe_count() == 0 && now - e.down_since > options_.repair_max) {
       e.down_since = now;
       owner_->link_failed(it->first, e.last_error.ok() ? no_connection(e) : e.last_error);
@@ -337,23 +385,15 @@ Status LinkTable::no_connection(const Entry& e) const {
 base::Time LinkTable::last_received(Incarnation peer) const {
   const auto found = entries_.find(peer);
   if (found == entries_.end()) return 0;
-  base::Time latest = 0;
-  for (const auto& stripe : found->second->link->stats().stripes) {
-    latest = std::max(latest, stripe.stream.received_at);
-  }
-  return latest;
+  return found->second->link->last_received();
 }
 
 std::vector<LinkMeasure> LinkTable::measures() const {
   std::vector<LinkMeasure> out;
   for (const auto& [incarnation, e] : entries_) {
-    LinkMeasure measure{incarnation, 0, 0, 0};
-    for (const auto& stripe : e->link->stats().stripes) {
-      const base::Duration rtt = stripe.stream.rtt_ns;
-      if (rtt > 0 && (measure.rtt_ns == 0 || rtt < measure.rtt_ns)) measure.rtt_ns = rtt;
-      ++measure.stripes;
-    }
-    out.push_back(measure);
+    const std::size_t stripes = e->link->stripe_count();
+    out.push_back({incarnation, stripes > 0 ? e->link->rtt() : 0, e->meter.bytes_per_second(),
+                   static_cast<std::uint32_t>(stripes)});
   }
   return out;
 }
@@ -362,7 +402,7 @@ std::string LinkTable::describe(Incarnation peer) const {
   const auto found = entries_.find(peer);
   if (found == entries_.end()) return "no link";
   const Entry& e = *found->second;
-  return cat(e.link->stripe_count(), " stripes, ", e.queue.size() + e.in_link, " frames to send",
+  return cat(e.link->stripe_count(), " stripes, ", e.queue.size(), " frames to send",
              e.last_error.ok() ? "" : cat(", last error: ", e.last_error.text));
 }
 

@@ -1,6 +1,7 @@
 // The links of one peer: who dials whom, hellos, stripes, repair, and one queue of frames-to-make
-// per link, so that a frame is encoded only when its link has room. Knows incarnations and keys,
-// not attempts. Confined to the data thread.
+// per link, so that a frame is encoded only when its link has room. How many stripes a link gets
+// is learned from what it carries (StripeTuner); what a late or lost stripe held is made and sent
+// again. Knows incarnations and keys, not attempts. Confined to the data thread.
 //
 // Who dials: the lower id, if the other can be dialled; a peer that cannot be dialled always dials
 // itself. If the appointed side does not manage, the other tries too.
@@ -41,7 +42,7 @@ class LinkOwner {
 
 struct LinkTableOptions {
   net::Credentials credentials;
-  std::uint32_t stripes = 0;  // 0: 2 on loopback, 8 elsewhere
+  std::uint32_t stripes = 0;  // 0: by round-trip time and what pays
   base::Duration repair_max = base::kSecond;
 };
 
@@ -79,6 +80,8 @@ class LinkTable {
   void resume();  // asks again about paused stripes
   void tick(base::Time now);
   base::Time last_received(base::Incarnation peer) const;  // 0: no link
+  // Links are encrypted: their bytes need no checksum of their own.
+  bool encrypted() const { return options_.credentials.tls; }
   std::vector<LinkMeasure> measures() const;
   std::string describe(base::Incarnation peer) const;
 
@@ -90,12 +93,17 @@ class LinkTable {
   Entry& entry(const wire::Member& member);
   bool should_dial(const Entry& entry) const;
   void dial_if_needed(Entry& entry);
-  void dialled(base::Incarnation peer, base::Result<std::unique_ptr<net::ByteStream>> stream);
+  void dial(Entry& entry);
+  void dialled(base::Incarnation peer, std::uint64_t dial,
+               base::Result<std::unique_ptr<net::ByteStream>> stream);
+  void dial_failed(Entry& entry, const base::Status& why);
   void accepted(net::Accepted accepted);
   void hello(std::uint64_t pending, base::ByteView frame);
   void add_stripe(Entry& entry, std::unique_ptr<net::ByteStream> stream);
   void stripe_lost(base::Incarnation peer, const net::StripeLoss& loss);
-  void pump(Entry& entry);
+  void send_again(Entry& entry, const std::vector<std::uint64_t>& keys);
+  void refill(Entry& entry);
+  void measure(Entry& entry);
   std::uint32_t stripes_wanted(const Entry& entry) const;
   base::Status no_connection(const Entry& entry) const;
 
@@ -112,6 +120,7 @@ class LinkTable {
   std::set<base::Incarnation> members_;
   std::map<std::uint64_t, std::unique_ptr<Pending>> pending_;
   std::uint64_t next_pending_ = 1;
+  std::uint64_t next_dial_ = 1;
 };
 
 }  // namespace jccl::peer

@@ -37,8 +37,7 @@ namespace jccl::wire {
   X(HeartbeatAck, 42)    \
   X(SyncReply, 43)       \
   X(StatusAsk, 12)       \
-  X(StatusReply, 44)     \
-  X(Measured, 13)
+  X(StatusReply, 44)
 
 // X(name, type number): the first byte of a journal record.
 #define JCCL_RECORDS(X) \
@@ -88,6 +87,8 @@ enum class FrameKind : std::uint8_t {
   kSnapshotAsk = 4,   // payload: SnapshotAsk
   kSnapshotPart = 5,  // attempt = (revision, ask id), chunk = part
   kSnapshotGone = 6,  // no payload; the revision is no longer held
+  kArrived = 7,       // no payload; attempt.counter frames before it on this stripe, in the other
+                      // direction, have arrived; itself it is not counted
 };
 struct FrameHeader {
   FrameKind kind = FrameKind::kContribution;

@@ -31,8 +31,9 @@ bool valid(const LinkHello& hello) {
 
 bool valid(const FrameHeader& header) {
   const auto kind = static_cast<std::uint8_t>(header.kind);
-  if (kind < 1 || kind > 6 || header.payload_bytes > kFramePayloadBytesMax) return false;
-  return header.kind != FrameKind::kSnapshotGone || header.payload_bytes == 0;
+  if (kind < 1 || kind > 7 || header.payload_bytes > kFramePayloadBytesMax) return false;
+  const bool bare = header.kind == FrameKind::kSnapshotGone || header.kind == FrameKind::kArrived;
+  return !bare || header.payload_bytes == 0;
 }
 
 }  // namespace

@@ -1,0 +1,123 @@
+#include "net/flight.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace jccl::net {
+namespace {
+
+using base::Duration;
+using base::Time;
+
+// The other side tells what arrived every 100 ms at the latest.
+constexpr Duration kLateMin = 250 * base::kMillisecond;
+constexpr Duration kReplaceMin = 2 * base::kSecond;
+constexpr int kLateFactor = 4;
+constexpr int kTypicalShare = 8;  // a new sample counts for 1/8
+
+}  // namespace
+
+void Flight::add_stripe(StripeId stripe, Time now) { lanes_[stripe].heard = now; }
+
+void Flight::took(StripeId stripe, std::uint64_t key, Time now) {
+  Lane& lane = lanes_.at(stripe);
+  if (lane.items.size() >= keys_max_) {
+    lane.items.pop_front();
+    ++lane.first;
+    lane.complete = false;
+  }
+  lane.items.push_back({key, now});
+}
+
+bool Flight::arrived(StripeId stripe, std::uint64_t frames, Time now) {
+  const auto found = lanes_.find(stripe);
+  if (found == lanes_.end()) return true;
+  Lane& lane = found->second;
+  if (frames > lane.first + lane.items.size()) return false;
+  if (frames <= lane.first) return true;
+  const auto count = static_cast<std::ptrdiff_t>(frames - lane.first);
+  const Duration taken = now - lane.items[static_cast<std::size_t>(count - 1)].since;
+  // What a late stripe takes is not typical.
+  if (lane.late_since == 0) {
+    typical_ = typical_ == 0 ? taken : typical_ + (taken - typical_) / kTypicalShare;
+  }
+  lane.items.erase(lane.items.begin(), lane.items.begin() + count);
+  lane.first = frames;
+  lane.heard = now;
+  drop_forgotten(&lane);
+  if (lane.items.empty()) lane.late_since = 0;
+  return true;
+}
+
+void Flight::drop_forgotten(Lane* lane) {
+  while (!lane->items.empty() && lane->items.front().forgotten) {
+    lane->items.pop_front();
+    ++lane->first;
+  }
+  if (lane->items.empty()) lane->complete = true;  // all older ones are decided too
+}
+
+void Flight::forget(const std::function<bool(std::uint64_t key)>& which) {
+  for (auto& [stripe, lane] : lanes_) {
+    for (Item& item : lane.items) item.forgotten = item.forgotten || which(item.key);
+    drop_forgotten(&lane);
+  }
+}
+
+Flight::Rest Flight::remove_stripe(StripeId stripe) {
+  Rest rest;
+  const auto found = lanes_.find(stripe);
+  if (found == lanes_.end()) return rest;
+  for (const Item& item : found->second.items) {
+    if (!item.forgotten) rest.keys.push_back(item.key);
+  }
+  rest.complete = found->second.complete;
+  lanes_.erase(found);
+  return rest;
+}
+
+bool Flight::overtaken(const Lane& lane, Time oldest) const {
+  return std::any_of(lanes_.begin(), lanes_.end(), [&](const auto& entry) {
+    const Lane& other = entry.second;
+    return &other != &lane && other.late_since == 0 && other.heard > oldest &&
+           (other.items.empty() || other.items.front().since > oldest);
+  });
+}
+
+bool Flight::others_heard_after(const Lane& lane, Time time) const {
+  return std::any_of(lanes_.begin(), lanes_.end(), [&](const auto& entry) {
+    return &entry.second != &lane && entry.second.heard > time;
+  });
+}
+
+std::vector<Flight::Late> Flight::check(Time now, Duration rtt) {
+  std::vector<Late> out;
+  const Duration late_after = std::max({kLateFactor * typical_, kLateFactor * rtt, kLateMin});
+  for (auto& [stripe, lane] : lanes_) {
+    if (lane.items.empty() || now - lane.items.front().since <= late_after) {
+      lane.late_since = 0;
+      continue;
+    }
+    const Time oldest = lane.items.front().since;
+    if (lane.late_since == 0 && !overtaken(lane, oldest)) continue;
+    if (lane.late_since == 0) lane.late_since = now;
+    Late late{stripe, {}, false};
+    for (Item& item : lane.items) {
+      if (!item.forgotten && !std::exchange(item.again, true)) late.again.push_back(item.key);
+    }
+    sent_again_ += late.again.size();
+    late.replace = now - lane.late_since > std::max(4 * late_after, kReplaceMin) &&
+                   others_heard_after(lane, lane.late_since);
+    if (!late.again.empty() || late.replace) out.push_back(std::move(late));
+  }
+  return out;
+}
+
+bool Flight::late(StripeId stripe) const {
+  const auto found = lanes_.find(stripe);
+  return found != lanes_.end() && found->second.late_since != 0;
+}
+
+}  // namespace jccl::net

@@ -1,0 +1,72 @@
+// The frames on their way over each stripe of a link: what the other side has told to have
+// arrived, and which stripe is so much later than its peers that its frames should go again over
+// another. Pure: time comes in.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <vector>
+
+#include "base/time.h"
+
+namespace jccl::net {
+
+using StripeId = std::uint32_t;  // counts up from 1 in a link, never reused
+
+class Flight {
+ public:
+  explicit Flight(std::size_t keys_max) : keys_max_(keys_max) {}
+
+  void add_stripe(StripeId stripe, base::Time now);
+  void took(StripeId stripe, std::uint64_t key, base::Time now);
+  // The other side has the first `frames` frames of the stripe. False: more than were sent.
+  [[nodiscard]] bool arrived(StripeId stripe, std::uint64_t frames, base::Time now);
+  // Nobody cares any more for these: they count, but are neither named nor waited for.
+  void forget(const std::function<bool(std::uint64_t key)>& which);
+
+  struct Rest {
+    std::vector<std::uint64_t> keys;  // may not have arrived, in the order they were sent
+    bool complete = true;  // false: more than keys_max were under way; the oldest are not named
+  };
+  Rest remove_stripe(StripeId stripe);
+
+  // A stripe is late when its oldest frame has been under way for several times what frames take,
+  // while another one delivered what it took later. It is given nothing until it catches up, and
+  // what it holds is named once. Late for long: it is better replaced.
+  struct Late {
+    StripeId stripe = 0;
+    std::vector<std::uint64_t> again;
+    bool replace = false;
+  };
+  std::vector<Late> check(base::Time now, base::Duration rtt);
+  bool late(StripeId stripe) const;
+  std::uint64_t sent_again() const { return sent_again_; }
+  base::Duration typical() const { return typical_; }  // from taking a frame to hearing of it
+
+ private:
+  struct Item {
+    std::uint64_t key = 0;
+    base::Time since = 0;
+    bool forgotten = false;
+    bool again = false;
+  };
+  struct Lane {
+    std::deque<Item> items;
+    std::uint64_t first = 0;  // number of items.front(), from 0
+    base::Time heard = 0;     // something arrived
+    base::Time late_since = 0;
+    bool complete = true;
+  };
+  bool overtaken(const Lane& lane, base::Time oldest) const;
+  bool others_heard_after(const Lane& lane, base::Time time) const;
+  static void drop_forgotten(Lane* lane);
+
+  std::size_t keys_max_;
+  std::map<StripeId, Lane> lanes_;
+  base::Duration typical_ = 0;
+  std::uint64_t sent_again_ = 0;
+};
+
+}  // namespace jccl::net
