@@ -166,7 +166,8 @@ def number(x: float) -> str:
 
 def cell_text(row: Row) -> str:
     cell = row["cell"]
-    text = f"{size_text(cell['size'])} {cell['codec']}, {cell['peers']} peers"
+    kind = "f32" if cell["codec"] == "none" else cell["codec"]
+    text = f"{size_text(cell['size'])} {kind}, {cell['peers']} peers"
     calls = cell.get("concurrent", 1)
     return text if calls == 1 else f"{text}, {calls} calls"
 

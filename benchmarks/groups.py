@@ -325,7 +325,7 @@ def summary(turns: Sequence[Sequence[Result]], bytes_all: int) -> dict[str, Any]
         # Over inputs and outputs; of small payloads nothing can be said.
         "rss_extra": extra,
         "rss_extra_payloads": extra / bytes_all
-        if extra is not None and bytes_all >= 1 << 20
+        if extra is not None and bytes_all >= 1 << 22
         else None,
         "wrong": sum(a["wrong"] for a in every),
         "sent_bytes": every[0]["sent_bytes"],

@@ -260,9 +260,13 @@ def growth(rows: Sequence[Row]) -> list[str]:
             f"size: CPU = {fixed:.0f} us + {per_byte * 1e3:.3f} s per GB; time of the "
             f"large ones ~ bytes^{exponent(points('size', 'time_p50_us')[-3:]):.2f}"
         )
-    for value, ratio in points("leaves", "of_first"):
+    leaves, costs = points("leaves", "of_first"), points("leaves", "cpu_us")
+    for (value, ratio), (_, cost) in zip(leaves, costs, strict=True):
         if value == 500:
-            told.append(f"leaves: 500 of 100 KB take {ratio:.3f} x one of 50 MB")
+            told.append(
+                f"leaves: 500 of 100 KB take {ratio:.3f} x the time of one of 50 MB, "
+                f"{cost / costs[0][1]:.3f} x its CPU"
+            )
     if tiny := points("tiny leaves", "cpu_us"):
         told.append(f"leaves: {line(tiny)[1]:.2f} us of CPU each, of 256 bytes")
     if calls := points("calls", "cpu_us"):

@@ -46,7 +46,7 @@ Load load_of(PlanKind kind, double n, double share, const Work& work) {
   const double others = n - 1;
   switch (kind) {
     case PlanKind::kExchange:
-      return {others * work.encoded, others * work.encoded, (n + 3 * coded) * work.data,
+      return {others * work.encoded, others * work.encoded, (others + 4 * coded) * work.data,
               2 * others};
     case PlanKind::kGather:
       return {others * work.encoded, others * work.encoded, n * coded * work.data, 2 * others};
@@ -166,8 +166,10 @@ class Balancer {
       if (v <= 1e-12) continue;
       const double a = total[m.from] * total[m.from];
       const double b = total[m.to] * total[m.to];
-      cut[m.from] = std::max(cut[m.from], v * a / (a + b));
-      cut[m.to] = std::max(cut[m.to], v * b / (a + b));
+      // What one end does not have the other gives up.
+      const double from = std::min((*s)[m.from], std::max(v - (*s)[m.to], v * a / (a + b)));
+      cut[m.from] = std::max(cut[m.from], from);
+      cut[m.to] = std::max(cut[m.to], v - from);
     }
     for (std::size_t i = 0; i < s->size(); ++i) (*s)[i] = std::max(0.0, (*s)[i] - cut[i]);
     return any;

@@ -161,6 +161,26 @@ TEST(CostTest, never_slower_than_equal_shares_and_never_without_an_owner) {
   }
 }
 
+// Against every division into sixteenths.
+TEST(CostTest, shares_are_near_the_best_there_are) {
+  base::Rng rng(15);
+  double worst = 1;
+  for (int trial = 0; trial < 150; ++trial) {
+    const Network network = some_network(rng, 4);
+    const Work work = bytes_of(1e9);
+    double best = 1e99;
+    for (std::uint32_t a = 0; a <= 16; ++a) {
+      for (std::uint32_t b = 0; a + b <= 16; ++b) {
+        for (std::uint32_t c = 0; a + b + c <= 16; ++c) {
+          best = std::min(best, direct(network, work, {a, b, c, 16 - a - b - c}));
+        }
+      }
+    }
+    worst = std::max(worst, direct(network, work, balanced_shares(network, work, all(4))) / best);
+  }
+  EXPECT_LT(worst, 1.15);
+}
+
 TEST(CostTest, who_is_named_first_does_not_matter) {
   base::Rng rng(12);
   for (int trial = 0; trial < 200; ++trial) {

@@ -92,8 +92,7 @@ Plan make_plan(PlanKind kind, std::uint32_t world, std::uint64_t seed) {
   if (kind == PlanKind::kRing) {
     for (std::size_t i = world; i > 1; --i) std::swap(plan.order[i - 1], plan.order[rng.below(i)]);
   }
-  const bool divisible = kind == PlanKind::kDirect || kind == PlanKind::kRing;
-  if (divisible && rng.chance(0.5)) {
+  if (has_shares(kind) && rng.chance(0.5)) {
     for (std::uint32_t i = 0; i < world; ++i) {
       plan.shares.push_back(static_cast<std::uint32_t>(rng.below(4)));
     }

@@ -1,18 +1,32 @@
-// One byte so far: the kind.
+// Bytes: u8 kind | u64 data | u64 encoded | u64 accumulator, little-endian.
 #include "collective/hint.h"
 
 #include "base/text.h"
 
 namespace jccl::collective {
 
-base::Bytes encode_hint(const Hint& hint) { return {static_cast<std::uint8_t>(hint.kind)}; }
+base::Bytes encode_hint(const Hint& hint) {
+  base::Writer w;
+  w.u8(static_cast<std::uint8_t>(hint.kind));
+  w.u64(hint.data_bytes);
+  w.u64(hint.encoded_bytes);
+  w.u64(hint.accumulator_bytes);
+  return w.take();
+}
 
 base::Result<Hint> decode_hint(base::ByteView bytes) {
-  if (bytes.size() != 1 || bytes[0] > static_cast<std::uint8_t>(HintKind::kExchange)) {
+  base::Reader r(bytes);
+  Hint hint;
+  const std::uint8_t kind = r.u8();
+  hint.kind = static_cast<HintKind>(kind);
+  hint.data_bytes = r.u64();
+  hint.encoded_bytes = r.u64();
+  hint.accumulator_bytes = r.u64();
+  if (!r.finished() || kind > static_cast<std::uint8_t>(HintKind::kExchange)) {
     return base::Status{base::Code::kInvalid,
                         base::cat("plan hint of ", bytes.size(), " bytes is not one of ours")};
   }
-  return Hint{static_cast<HintKind>(bytes[0])};
+  return hint;
 }
 
 }  // namespace jccl::collective

@@ -1,5 +1,5 @@
-// What a peer tells the master about the plan a round needs. Opaque to the protocol; part of what
-// all peers of a round must agree on. Pure.
+// What a peer tells the master about the plan a round needs: which kind, and how many bytes. Opaque
+// to the protocol; part of what all peers of a round must agree on. Pure.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,9 @@ enum class HintKind : std::uint8_t {
 
 struct Hint {
   HintKind kind = HintKind::kAuto;
-  bool operator==(const Hint&) const = default;
+  // Of one contributor: all leaves as they are, encoded, and in accumulator form.
+  std::uint64_t data_bytes = 0, encoded_bytes = 0, accumulator_bytes = 0;
+  auto operator<=>(const Hint&) const = default;
 };
 
 base::Bytes encode_hint(const Hint& hint);

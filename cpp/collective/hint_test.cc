@@ -7,7 +7,7 @@ namespace {
 
 TEST(HintTest, every_kind_comes_back_as_it_went) {
   for (std::uint8_t kind = 0; kind <= 5; ++kind) {
-    const Hint hint{static_cast<HintKind>(kind)};
+    const Hint hint{static_cast<HintKind>(kind), 1ULL << 40, 77, 0};
     const auto back = decode_hint(encode_hint(hint));
     ASSERT_TRUE(back.ok());
     EXPECT_EQ(back.value(), hint);
@@ -15,10 +15,15 @@ TEST(HintTest, every_kind_comes_back_as_it_went) {
 }
 
 TEST(HintTest, anything_else_is_refused) {
-  for (const base::Bytes& bytes :
-       {base::Bytes{}, base::Bytes{6}, base::Bytes{255}, base::Bytes{1, 0}}) {
-    EXPECT_EQ(decode_hint(bytes).status().code, base::Code::kInvalid);
+  const base::Bytes good = encode_hint({HintKind::kRing, 1, 2, 3});
+  for (std::size_t size = 0; size < good.size(); ++size) {
+    EXPECT_EQ(decode_hint(base::ByteView(good).first(size)).status().code, base::Code::kInvalid);
   }
+  base::Bytes longer = good, unknown = good;
+  longer.push_back(0);
+  EXPECT_EQ(decode_hint(longer).status().code, base::Code::kInvalid);
+  unknown[0] = 6;
+  EXPECT_EQ(decode_hint(unknown).status().code, base::Code::kInvalid);
 }
 
 }  // namespace

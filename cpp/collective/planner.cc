@@ -117,6 +117,10 @@ class Chooser {
     }
     if (!has_shares(kind)) return keep(std::move(plan));
     serve_receivers(members_, options_, &owners);
+    // In an exchange owners only serve receivers: without any, fewer owners are fewer chunks.
+    if (kind == PlanKind::kExchange && options_.receivers.empty()) {
+      std::fill(owners.begin() + 1, owners.end(), false);
+    }
     const std::vector<std::uint32_t> equal(owners.begin(), owners.end());
     base::Status status = keep(with_shares(plan, equal));
     if (kind != PlanKind::kDirect || !status.ok()) return status;

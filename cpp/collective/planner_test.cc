@@ -48,7 +48,9 @@ TEST(PlannerTest, direct_is_the_default_and_members_come_in_id_order) {
 }
 
 TEST(PlannerTest, two_exchange_what_they_have) {
-  EXPECT_EQ(choose({7, 3}, {}).value(), (Plan{PlanKind::kExchange, {3, 7}, {}}));
+  EXPECT_EQ(choose({7, 3}, {}).value(), (Plan{PlanKind::kExchange, {3, 7}, {1, 0}}));
+  const auto served = choose({7, 3}, {.receivers = {9}});
+  EXPECT_EQ(served.value(), (Plan{PlanKind::kExchange, {3, 7}, {}}));
   EXPECT_EQ(choose({7}, {}).value().kind, PlanKind::kDirect);
 }
 

@@ -8,7 +8,6 @@
 
 #include "base/text.h"
 #include "master/outward.h"
-#include "master/planner.h"
 #include "wire/codec.h"
 
 namespace jccl::master {
@@ -113,7 +112,8 @@ Status Master::Driver::recover() {
   const auto seed = net::random_u64();
   if (!seed.ok()) return seed.status();
   options.seed = seed.value();
-  machine_ = std::make_unique<protocol::MasterMachine>(options, make_plan, records, started_);
+  const auto plan = [this](const protocol::PlanRequest& request) { return planner_.plan(request); };
+  machine_ = std::make_unique<protocol::MasterMachine>(options, plan, records, started_);
   return {};
 }
 
@@ -272,7 +272,7 @@ std::string Master::Driver::status_now() {
     facts.pending = stats.pending;
     facts.strangers_closed += stats.refused + stats.late + stats.excess;
   }
-  return status_object(machine_->view(machine_time()), facts);
+  return status_object(machine_->view(machine_time()), facts, planner_);
 }
 
 std::string Master::Driver::status() {

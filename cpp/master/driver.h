@@ -14,6 +14,7 @@
 #include "master/history.h"
 #include "master/log_valve.h"
 #include "master/master.h"
+#include "master/planner.h"
 #include "master/status_json.h"
 #include "master/store.h"
 #include "net/credentials.h"
@@ -87,6 +88,7 @@ class Master::Driver {
   wire::ChainWriter writer_;
   std::uint64_t journal_sequence_ = 0;
   std::unique_ptr<History> history_;
+  Planner planner_;
   std::unique_ptr<protocol::MasterMachine> machine_;
   std::unique_ptr<net::Listener> listener_;
   LogValve valve_;

@@ -79,6 +79,8 @@ void Master::Driver::merge(protocol::MasterEffects effects, protocol::MasterEffe
   move_all(effects.close, batch->close);
   move_all(effects.probe, batch->probe);
   move_all(effects.history, batch->history);
+  // At once: the plan of a later event of this batch may rest on them.
+  for (auto& [peer, measured] : effects.measured) planner_.note(peer, std::move(measured));
 }
 
 Status Master::Driver::append(const std::vector<wire::Record>& records) {

@@ -1,24 +1,124 @@
-// From a plan request of the protocol to a plan of collective/, as bytes.
+// See planner.h.
 #include "master/planner.h"
 
-#include "collective/hint.h"
-#include "collective/planner.h"
+#include <algorithm>
+
+#include "base/limits.h"
 
 namespace jccl::master {
+namespace {
 
-base::Result<base::Bytes> make_plan(const protocol::PlanRequest& request) {
+using collective::Candidate;
+using collective::HintKind;
+
+constexpr double kDrift = 1.25;       // a plan in use stays until another is so much faster
+constexpr std::size_t kKeptMax = 64;  // kinds of requests
+constexpr std::size_t kMeasuredMax = 2 * base::kPeersMax;
+
+}  // namespace
+
+// Two requests of one key may have the same plan: another membership, size or failed link is
+// another key.
+Planner::Key Planner::key_of(const protocol::PlanRequest& request) {
+  std::vector<wire::PeerId> links;
+  for (const auto& [a, b] : request.bad_links) links.insert(links.end(), {a, b});
+  return {request.hint, {request.contributors, request.receivers, request.dial_only, links}};
+}
+
+base::Result<base::Bytes> Planner::plan(const protocol::PlanRequest& request) {
+  const Key key = key_of(request);
+  Kept& kept = kept_[key];
+  // Planning again after every note would cost a thousand peers more than it gains.
+  const std::uint64_t patience = std::max<std::uint64_t>(1, request.contributors.size() / 2);
+  if (kept.bytes.empty() || notes_ - kept.planned_at >= patience) {
+    const base::Status status = choose(request, kept);
+    if (!status.ok()) {
+      kept_.erase(key);
+      return status;
+    }
+    kept.planned_at = notes_;
+  }
+  kept.used_at = ++requests_;
+  ++kept.view.uses;
+  base::Bytes bytes = kept.bytes;
+  forget_some();
+  return bytes;
+}
+
+base::Status Planner::choose(const protocol::PlanRequest& request, Kept& kept) const {
   const auto hint = collective::decode_hint(request.hint);
   if (!hint.ok()) return hint.status();
   collective::PlannerOptions options;
-  if (hint.value().kind != collective::HintKind::kAuto) {
+  if (hint.value().kind != HintKind::kAuto) {
     options.kind = static_cast<collective::PlanKind>(hint.value().kind);
   }
   options.receivers = request.receivers;
   options.avoid = request.bad_links;
   options.dial_only = request.dial_only;
-  const auto plan = collective::choose(request.contributors, options);
-  if (!plan.ok()) return plan.status();
-  return collective::encode(plan.value());
+  options.network = network_of(request.contributors);
+  options.work = {static_cast<double>(hint.value().data_bytes),
+                  static_cast<double>(hint.value().encoded_bytes),
+                  static_cast<double>(hint.value().accumulator_bytes)};
+  auto found = collective::candidates(request.contributors, options);
+  if (!found.ok()) return found.status();
+  std::vector<Candidate> all = std::move(found.value());
+  if (!kept.bytes.empty()) {
+    Candidate old = kept.view.candidates.front();
+    old.seconds =
+        collective::predict_for(old.plan, request.contributors, options.network, options.work);
+    if (old.seconds <= kDrift * all.front().seconds) {
+      std::erase_if(all, [&](const Candidate& c) { return c.plan == old.plan; });
+      all.insert(all.begin(), std::move(old));
+    }
+  }
+  kept.bytes = collective::encode(all.front().plan);
+  kept.view.contributors = request.contributors;
+  kept.view.hint = hint.value();
+  kept.view.candidates = std::move(all);
+  return {};
+}
+
+void Planner::note(wire::PeerId peer, wire::Measured measured) {
+  ++notes_;
+  measured_[peer] = std::move(measured);
+  // Ids are never given twice: the lowest are those of the longest gone.
+  while (measured_.size() > kMeasuredMax) measured_.erase(measured_.begin());
+}
+
+collective::Network Planner::network_of(const std::vector<wire::PeerId>& members) const {
+  collective::Network network(members.size());
+  for (std::uint32_t i = 0; i < members.size(); ++i) {
+    const auto found = measured_.find(members[i]);
+    if (found == measured_.end()) continue;
+    if (found->second.up_bytes_per_s > 0) {
+      network.set_up(i, static_cast<double>(found->second.up_bytes_per_s));
+    }
+    for (const wire::LinkMeasured& link : found->second.links) {
+      const auto at = std::lower_bound(members.begin(), members.end(), link.peer);
+      if (at == members.end() || *at != link.peer || link.peer == members[i]) continue;
+      collective::LinkCost cost;
+      if (link.rtt_us > 0) cost.delay_s = link.rtt_us / 2e6;
+      if (link.bytes_per_s > 0) cost.bytes_per_s = static_cast<double>(link.bytes_per_s);
+      network.set(i, static_cast<std::uint32_t>(at - members.begin()), cost);
+    }
+  }
+  return network;
+}
+
+void Planner::forget_some() {
+  if (kept_.size() <= kKeptMax) return;
+  kept_.erase(std::min_element(kept_.begin(), kept_.end(), [](const auto& a, const auto& b) {
+    return a.second.used_at < b.second.used_at;
+  }));
+}
+
+std::vector<PlanView> Planner::plans() const {
+  std::vector<std::pair<std::uint64_t, const Kept*>> by_use;
+  for (const auto& [key, kept] : kept_) by_use.emplace_back(kept.used_at, &kept);
+  std::sort(by_use.rbegin(), by_use.rend());
+  std::vector<PlanView> views;
+  for (const auto& [used, kept] : by_use) views.push_back(kept->view);
+  return views;
 }
 
 }  // namespace jccl::master

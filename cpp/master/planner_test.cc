@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/rng.h"
 #include "collective/hint.h"
 #include "collective/plan.h"
 
@@ -11,9 +12,15 @@ namespace {
 using collective::HintKind;
 using collective::PlanKind;
 
+constexpr std::uint64_t kMuch = 1 << 28;
+
+base::Result<base::Bytes> make_plan(const protocol::PlanRequest& request) {
+  return Planner().plan(request);
+}
+
 protocol::PlanRequest request(HintKind kind) {
   protocol::PlanRequest out;
-  out.hint = collective::encode_hint({kind});
+  out.hint = collective::encode_hint({kind, kMuch, kMuch, kMuch});
   out.contributors = {2, 3, 5, 7};
   return out;
 }
@@ -74,6 +81,94 @@ TEST(PlannerTest, a_hint_of_another_making_is_refused) {
   auto wish = request(HintKind::kAuto);
   wish.hint = {1, 2, 3};
   EXPECT_EQ(make_plan(wish).status().code, base::Code::kInvalid);
+}
+
+TEST(PlannerTest, few_bytes_are_exchanged) {
+  auto wish = request(HintKind::kAuto);
+  wish.hint = collective::encode_hint({HintKind::kAuto, 4096, 4096, 4096});
+  EXPECT_EQ(kind_of(wish), PlanKind::kExchange);
+}
+
+collective::Plan planned(Planner& planner, const protocol::PlanRequest& wish) {
+  return collective::decode(planner.plan(wish).value()).value();
+}
+
+wire::Measured uplink(std::uint64_t bytes_per_s) { return {bytes_per_s, {}}; }
+
+TEST(PlannerTest, a_slow_uplink_owns_less_once_it_is_known) {
+  Planner planner;
+  const auto wish = request(HintKind::kAuto);
+  EXPECT_TRUE(planned(planner, wish).shares.empty());
+  for (wire::PeerId id : {2, 3, 5}) planner.note(id, uplink(1'000'000'000));
+  EXPECT_TRUE(planned(planner, wish).shares.empty());
+  planner.note(7, uplink(50'000'000));
+  planner.note(7, uplink(50'000'000));
+  const auto plan = planned(planner, wish);
+  ASSERT_EQ(plan.shares.size(), 4U);
+  EXPECT_LT(plan.shares[3], plan.shares[0] / 10);
+  ASSERT_EQ(planner.plans().size(), 1U);
+  const PlanView view = planner.plans()[0];
+  EXPECT_EQ(view.uses, 3U);
+  EXPECT_EQ(view.candidates.front().plan, plan);
+  EXPECT_GE(view.candidates.size(), 2U);
+}
+
+TEST(PlannerTest, a_plan_in_use_stays_until_another_gains_a_quarter) {
+  Planner planner;
+  const auto wish = request(HintKind::kAuto);
+  for (wire::PeerId id : {2, 3, 5, 7}) planner.note(id, uplink(100'000'000));
+  EXPECT_TRUE(planned(planner, wish).shares.empty());
+  for (int i = 0; i < 4; ++i) planner.note(7, uplink(85'000'000));  // 1.18 times as long
+  EXPECT_TRUE(planned(planner, wish).shares.empty());
+  auto after = wish;  // a new membership starts anew
+  after.contributors = {3, 5, 7, 9};
+  for (int i = 0; i < 4; ++i) planner.note(7, uplink(60'000'000));
+  EXPECT_FALSE(planned(planner, after).shares.empty());
+  EXPECT_FALSE(planned(planner, wish).shares.empty());
+}
+
+TEST(PlannerTest, rates_and_delays_of_links_count) {
+  Planner planner;
+  const auto wish = request(HintKind::kAuto);
+  for (int i = 0; i < 3; ++i) {
+    planner.note(2, {0, {{3, 80'000, 5'000'000}, {5, 80'000, 90'000'000}, {99, 1, 1}}});
+  }
+  const auto plan = planned(planner, wish);
+  ASSERT_EQ(plan.shares.size(), 4U);
+  EXPECT_LT(plan.shares[0] + plan.shares[1], plan.shares[2] / 4);
+  auto small = wish;
+  small.hint = collective::encode_hint({HintKind::kAuto, 100'000, 100'000, 100'000});
+  EXPECT_EQ(planned(planner, small).kind, PlanKind::kExchange);  // 40 ms less
+}
+
+TEST(PlannerTest, the_kind_that_was_asked_for_stays_whatever_is_measured) {
+  base::Rng rng(3);
+  for (int trial = 0; trial < 200; ++trial) {
+    Planner planner;
+    const auto kind = static_cast<HintKind>(1 + rng.below(5));
+    for (int step = 0; step < 5; ++step) {
+      wire::Measured measured{rng.below(1 << 30), {}};
+      for (wire::PeerId id : {2, 3, 5, 7}) {
+        measured.links.push_back(
+            {id, static_cast<std::uint32_t>(rng.below(1 << 20)), rng.below(1 << 30)});
+      }
+      planner.note(static_cast<wire::PeerId>(2 + rng.below(6)), measured);
+      EXPECT_EQ(planned(planner, request(kind)).kind, static_cast<PlanKind>(kind));
+      const PlanKind automatic = planned(planner, request(HintKind::kAuto)).kind;
+      EXPECT_TRUE(automatic == PlanKind::kDirect || automatic == PlanKind::kExchange);
+    }
+  }
+}
+
+TEST(PlannerTest, it_keeps_a_bounded_number_of_plans) {
+  Planner planner;
+  auto wish = request(HintKind::kAuto);
+  for (std::uint64_t bytes = 1; bytes <= 1000; ++bytes) {
+    wish.hint = collective::encode_hint({HintKind::kAuto, bytes, bytes, bytes});
+    ASSERT_TRUE(planner.plan(wish).ok());
+    ASSERT_LE(planner.plans().size(), 64U);
+  }
+  EXPECT_EQ(planner.plans().front().hint.data_bytes, 1000U);
 }
 
 }  // namespace

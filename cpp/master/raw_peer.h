@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/crc32c.h"
+#include "collective/hint.h"
 #include "wire/codec.h"
 
 namespace jccl::master {
@@ -147,7 +148,7 @@ struct Member {
     message.round = {tag, n};
     message.descriptor = {1, 2};
     message.summary = "f32[4]";
-    message.hint = {0};
+    message.hint = collective::encode_hint({});
     message.deadline = 60 * base::kSecond;
     return socket.send(message);
   }

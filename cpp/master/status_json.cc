@@ -1,7 +1,9 @@
 // Builds the status object. Names of fields are part of what tools read: add, never rename.
 #include "master/status_json.h"
 
+#include <algorithm>
 #include <boost/json.hpp>
+#include <set>
 
 #include "base/ids.h"
 #include "base/limits.h"
@@ -39,9 +41,63 @@ json::object tag_json(const protocol::TagView& tag) {
           {"aborts", tag.aborts}};
 }
 
+constexpr std::size_t kLinksMax = 1024;  // a thousand peers have a million
+
+json::array links_json(const Planner& planner, const protocol::MasterView& view, std::size_t* all) {
+  std::set<wire::PeerId> members;
+  for (const auto& peer : view.peers) {
+    if (peer.admitted) members.insert(peer.member.id);
+  }
+  json::array links;
+  for (const auto& [from, measured] : planner.measured()) {
+    if (members.count(from) == 0) continue;
+    for (const wire::LinkMeasured& link : measured.links) {
+      if (members.count(link.peer) == 0 || ++*all > kLinksMax) continue;
+      links.push_back({{"from", from},
+                       {"to", link.peer},
+                       {"rtt_ms", link.rtt_us / 1e3},
+                       {"bytes_per_s", link.bytes_per_s}});
+    }
+  }
+  return links;
+}
+
+json::array uplinks_json(const Planner& planner, const protocol::MasterView& view) {
+  json::array uplinks;
+  for (const auto& peer : view.peers) {
+    const auto found = planner.measured().find(peer.member.id);
+    if (!peer.admitted || found == planner.measured().end()) continue;
+    uplinks.push_back({{"peer", found->first}, {"bytes_per_s", found->second.up_bytes_per_s}});
+  }
+  return uplinks;
+}
+
+json::object candidate_json(const collective::Candidate& candidate) {
+  json::object out = {{"plan", collective::name_of(candidate.plan.kind)},
+                      {"predicted_s", candidate.seconds}};
+  if (candidate.plan.kind == collective::PlanKind::kRing) {
+    out["order"] = json::value_from(candidate.plan.order);
+  }
+  if (!candidate.plan.shares.empty()) out["shares"] = json::value_from(candidate.plan.shares);
+  return out;
+}
+
+json::object plan_json(const PlanView& plan) {
+  json::array candidates;
+  for (const auto& candidate : plan.candidates) candidates.emplace_back(candidate_json(candidate));
+  const bool pinned = plan.hint.kind != collective::HintKind::kAuto;
+  return {{"contributors", json::value_from(plan.contributors)},
+          {"pinned", pinned},
+          {"data_bytes", plan.hint.data_bytes},
+          {"encoded_bytes", plan.hint.encoded_bytes},
+          {"attempts", plan.uses},
+          {"candidates", std::move(candidates)}};  // the plan in use first
+}
+
 }  // namespace
 
-std::string status_object(const protocol::MasterView& view, const DriverFacts& facts) {
+std::string status_object(const protocol::MasterView& view, const DriverFacts& facts,
+                          const Planner& planner) {
   json::object out = {{"run", facts.run},
                       {"address", facts.address},
                       {"version", wire::kVersion},
@@ -55,20 +111,37 @@ std::string status_object(const protocol::MasterView& view, const DriverFacts& f
                       {"pending", facts.pending},
                       {"strangers_closed", facts.strangers_closed},
                       {"failure", facts.failure}};
-  json::array peers, tags;
+  json::array peers, tags, plans;
+  json::array uplinks = uplinks_json(planner, view);
+  std::size_t links_all = 0;
+  json::array links = links_json(planner, view, &links_all);
+  for (const auto& plan : planner.plans()) plans.emplace_back(plan_json(plan));
   for (const auto& tag : view.tags) tags.emplace_back(tag_json(tag));
   for (const auto& peer : view.peers) peers.emplace_back(peer_json(peer));
-  const std::size_t peers_all = peers.size(), tags_all = tags.size();
-  for (;;) {  // drop the last half of the longer list until the text fits
-    out["peers"] = peers;
-    out["tags"] = tags;
-    out["peers_left_out"] = peers_all - peers.size();
-    out["tags_left_out"] = tags_all - tags.size();
+  struct List {
+    const char* name;
+    json::array& items;
+    std::size_t all;
+  };
+  // What is known of links and plans goes before peers and tags do.
+  const List lists[] = {{"links", links, links_all},
+                        {"plans", plans, plans.size()},
+                        {"uplinks", uplinks, uplinks.size()},
+                        {"peers", peers, peers.size()},
+                        {"tags", tags, tags.size()}};
+  for (;;) {  // drop the last quarter of the longest list until the text fits
+    for (const List& list : lists) {
+      out[list.name] = list.items;
+      out[std::string(list.name) + "_left_out"] = list.all - list.items.size();
+    }
     std::string text = json::serialize(out);
     if (text.size() <= base::kStatusBytesMax) return text;
-    json::array& longer = peers.size() >= tags.size() ? peers : tags;
-    JCCL_CHECK(!longer.empty());
-    longer.resize(longer.size() * 3 / 4);
+    const auto first = lists + (links.empty() && plans.empty() && uplinks.empty() ? 3 : 0);
+    const auto last = first == lists ? lists + 3 : std::end(lists);
+    const List* longest = std::max_element(
+        first, last, [](const List& a, const List& b) { return a.items.size() < b.items.size(); });
+    JCCL_CHECK(!longest->items.empty());
+    longest->items.resize(longest->items.size() * 3 / 4);
   }
 }
 

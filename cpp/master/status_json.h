@@ -1,11 +1,13 @@
 // The answer to "how is the run?": the machine's view and the driver's own facts as one JSON
-// object of at most kStatusBytesMax. With more peers than fit, the last are counted, not listed.
+// object of at most kStatusBytesMax. With more peers or links than fit, the last are counted, not
+// listed.
 // Pure.
 #pragma once
 
 #include <cstdint>
 #include <string>
 
+#include "master/planner.h"
 #include "protocol/master_machine.h"
 
 namespace jccl::master {
@@ -22,6 +24,7 @@ struct DriverFacts {
   bool tls = false;
 };
 
-std::string status_object(const protocol::MasterView& view, const DriverFacts& facts);
+std::string status_object(const protocol::MasterView& view, const DriverFacts& facts,
+                          const Planner& planner);
 
 }  // namespace jccl::master

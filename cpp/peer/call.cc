@@ -6,6 +6,7 @@
 #include "base/limits.h"
 #include "base/text.h"
 #include "collective/hint.h"
+#include "collective/kernels.h"
 #include "snapshot/digest.h"
 
 namespace jccl::peer {
@@ -143,7 +144,13 @@ void keep_input(const RoundOptions& options, const Leaf& leaf) {
 Descriptor describe_call(const CallRecord& call, std::size_t chunk_bytes) {
   const RoundOptions& o = call.options;
   Descriptor descriptor;
-  descriptor.hint = collective::encode_hint({hint_of(o)});
+  collective::Hint hint{hint_of(o)};
+  for (const collective::LeafSpec& leaf : call.specs) {
+    hint.data_bytes += leaf.count * codec::size_of(leaf.dtype);
+    hint.encoded_bytes += codec::encoded_bytes(o.codec, leaf.dtype, leaf.count);
+    hint.accumulator_bytes += collective::accumulator_bytes(leaf.dtype, leaf.count);
+  }
+  descriptor.hint = collective::encode_hint(hint);
   base::Writer out;
   out.u8(static_cast<std::uint8_t>(o.collective));
   out.u8(static_cast<std::uint8_t>(o.op));

@@ -56,6 +56,7 @@ Status Communicator::Impl::open() {
   events.fetch_failed = [this](const auto& tag, std::string t) {
     control_->fetch_failed(tag, std::move(t));
   };
+  events.measured = [this](const auto& measured) { control_->measured(measured); };
   Status listening;
   data_loop_.call([&] {
     plane_ = std::make_unique<Plane>(data_loop_, plane, &store_, std::move(events));

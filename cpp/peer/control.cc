@@ -128,6 +128,10 @@ void Control::fetch_failed(const wire::Tag& tag, std::string text) {
   loop_.post([this, tag, text = std::move(text)] { on(protocol::FetchFailed{tag, text}); });
 }
 
+void Control::measured(const wire::Measured& measured) {
+  loop_.post([this, measured] { on(protocol::NewMeasures{measured}); });
+}
+
 // Carries out effects in their order. Everything that concerns the data thread goes there in one
 // post each, so that its order holds there too: a call completes after its commit was written.
 void Control::apply(protocol::PeerEffects effects) {

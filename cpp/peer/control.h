@@ -75,6 +75,7 @@ class Control {
                       std::string text);
   void fetched(const wire::Held& held);
   void fetch_failed(const wire::Tag& tag, std::string text);
+  void measured(const wire::Measured& measured);
 
  private:
   void on(protocol::PeerEvent event);

@@ -281,6 +281,7 @@ void Plane::tick() {
   links_.tick(now);
   snapshots_.tick(now);
   check_stalls(now);
+  survey(now);
   // Committed attempts stay until the links have taken every result frame.
   for (auto it = running_.begin(); it != running_.end();) {
     const std::uint32_t slot = it->second.slot;
@@ -294,6 +295,26 @@ void Plane::tick() {
       ++it;
     }
   }
+}
+
+// Tells the master what the links carry, when there is something new to say.
+void Plane::survey(base::Time now) {
+  const bool waiting = links_.has_queued([](std::uint64_t) { return true; });
+  survey_.sample(now, sent_.load(std::memory_order_relaxed), waiting);
+  if (self_id_ == 0 || !events_.measured || !survey_.time_to_look(now)) return;
+  std::map<Incarnation, PeerId> ids;
+  for (const wire::Member& member : roster_.members) ids[member.incarnation] = member.id;
+  std::vector<wire::LinkMeasured> links;
+  for (const LinkMeasure& link : links_.measures()) {
+    const auto id = ids.find(link.peer);
+    if (id == ids.end() || link.stripes == 0) continue;
+    const base::Duration rtt_us = std::min<base::Duration>(link.rtt_ns / 1000, UINT32_MAX);
+    links.push_back({id->second, static_cast<std::uint32_t>(rtt_us),
+                     static_cast<std::uint64_t>(link.bytes_per_second)});
+  }
+  std::sort(links.begin(), links.end(),
+            [](const auto& a, const auto& b) { return a.peer < b.peer; });
+  if (const auto fresh = survey_.due(now, std::move(links))) events_.measured(*fresh);
 }
 
 // A peer we wait for sends nothing though its connections stand: cut without a reset, or stuck.

@@ -12,6 +12,7 @@
 #include "peer/attempt.h"
 #include "peer/link_table.h"
 #include "peer/snapshots.h"
+#include "peer/survey.h"
 #include "protocol/peer_machine.h"
 
 namespace jccl::peer {
@@ -28,6 +29,7 @@ struct PlaneEvents {  // called on the data thread
   std::function<void(const wire::Attempt&, base::Code, base::PeerId, std::string)> attempt_failed;
   std::function<void(const wire::Held&)> fetched;
   std::function<void(const wire::Tag&, std::string)> fetch_failed;
+  std::function<void(const wire::Measured&)> measured;
 };
 
 class Plane : private LinkOwner, private AttemptHost, private SnapshotLinks {
@@ -87,6 +89,7 @@ class Plane : private LinkOwner, private AttemptHost, private SnapshotLinks {
   void drop_frames(const Running& running);
   void tick();
   void check_stalls(base::Time now);
+  void survey(base::Time now);
 
   net::Loop& loop_;
   PlaneOptions options_;
@@ -94,6 +97,7 @@ class Plane : private LinkOwner, private AttemptHost, private SnapshotLinks {
   BufferPool pool_;
   LinkTable links_;
   SnapshotTraffic snapshots_;
+  Survey survey_;
   wire::Roster roster_;
   base::Incarnation self_ = 0;
   base::PeerId self_id_ = 0;

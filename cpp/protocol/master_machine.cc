@@ -115,6 +115,10 @@ void MasterMachine::State::on_peer_message(Life& life, const wire::Message& mess
   if (const auto* published = std::get_if<wire::Published>(&message)) {
     return report(life, published->held);
   }
+  if (const auto* measured = std::get_if<wire::Measured>(&message)) {
+    if (life.id != 0) fx_.measured.emplace_back(life.id, *measured);
+    return;
+  }
   refuse(life.conn, Code::kInvalid, "a message that only the master sends");
 }
 

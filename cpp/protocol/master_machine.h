@@ -78,6 +78,7 @@ struct MasterEffects {
   std::vector<ConnId> close;
   std::vector<std::pair<wire::Incarnation, std::vector<std::string>>> probe;
   std::vector<HistoryLine> history;
+  std::vector<std::pair<wire::PeerId, wire::Measured>> measured;  // by members; for the planner
   base::Time wake = base::kNever;  // deliver a Tick no later than this
 };
 

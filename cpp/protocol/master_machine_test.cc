@@ -145,6 +145,23 @@ TEST(MasterTest, a_machine_that_was_not_driven_evicts_nobody_for_it) {
   EXPECT_TRUE(rig.master.view(kNow + 60 * base::kSecond).peers.at(0).admitted);
 }
 
+TEST(MasterTest, measurements_of_members_go_to_the_planner_and_those_of_observers_nowhere) {
+  Rig rig;
+  rig.join(1, 10, "a");
+  const wire::Measured measured{5, {{2, 30, 40}}};
+  EXPECT_TRUE(rig.say(1, measured).measured.empty());
+  wire::Ready ready;
+  ready.round = {"t", 1};
+  ready.deadline = 1000 * base::kSecond;
+  (void)rig.say(1, ready);
+  const MasterEffects effects = rig.say(1, measured);
+  ASSERT_EQ(effects.measured.size(), 1U);
+  EXPECT_EQ(effects.measured[0].first, rig.master.view(kNow).peers.at(0).member.id);
+  EXPECT_EQ(effects.measured[0].second, measured);
+  EXPECT_TRUE(effects.send.empty());
+  EXPECT_TRUE(effects.journal.empty());
+}
+
 TEST(MasterTest, nothing_is_sent_for_a_heartbeat_but_its_answer) {
   Rig rig;
   rig.join(1, 10, "a");

@@ -97,6 +97,7 @@ void State::on_welcome(const wire::Welcome& welcome) {
     open.current = false;
     if (!open.fetching) send_sync(open);
   }
+  if (measured_.has_value()) send(*measured_);
   if (departing_) send(wire::Leave{});
 }
 

@@ -56,6 +56,10 @@ void PeerMachine::State::on(const PeerEvent& event) {
   if (std::holds_alternative<Depart>(event)) return depart();
   if (const auto* life = std::get_if<NewLife>(&event)) return on_new_life(*life);
   if (const auto* progress = std::get_if<Progress>(&event)) progress_ = progress->bytes;
+  if (const auto* fresh = std::get_if<NewMeasures>(&event)) {
+    measured_ = fresh->measured;
+    if (up()) send(*measured_);
+  }
 }
 
 void PeerMachine::State::on_master(const wire::Message& message) {

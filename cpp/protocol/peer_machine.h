@@ -88,10 +88,13 @@ struct NewLife {   // answers Effects::rejoin with a fresh random incarnation
 struct Progress {  // payload bytes moved so far, for heartbeats
   std::uint64_t bytes = 0;
 };
+struct NewMeasures {  // what the links carry; said again after a reconnect
+  wire::Measured measured;
+};
 struct PeerTick {};
 using PeerEvent = std::variant<Connected, Disconnected, FromMaster, Call, CancelCall, AttemptDone,
                                AttemptFailed, SyncCall, FetchDone, FetchFailed, PublishState,
-                               Depart, NewLife, Progress, PeerTick>;
+                               Depart, NewLife, Progress, NewMeasures, PeerTick>;
 
 // ---- effects -----------------------------------------------------------------------------------
 

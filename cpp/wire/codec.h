@@ -37,7 +37,8 @@ namespace jccl::wire {
   X(HeartbeatAck, 42)    \
   X(SyncReply, 43)       \
   X(StatusAsk, 12)       \
-  X(StatusReply, 44)
+  X(StatusReply, 44)     \
+  X(Measured, 13)
 
 // X(name, type number): the first byte of a journal record.
 #define JCCL_RECORDS(X) \

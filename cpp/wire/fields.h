@@ -171,6 +171,21 @@ void fields(Io& io, In<Io, Sync> m) {
 }
 
 template <typename Io>
+void fields(Io& io, In<Io, LinkMeasured> m) {
+  io.u32(m.peer);
+  io.u32(m.rtt_us);
+  io.u64(m.bytes_per_s);
+}
+
+template <typename Io>
+void fields(Io& io, In<Io, Measured> m) {
+  io.u64(m.up_bytes_per_s);
+  io.list(m.links, base::kPeersMax, "measured links", [&](auto& one) { fields(io, one); });
+  io.require(ascending(m.links, [](const LinkMeasured& l) { return l.peer; }),
+             "measured links are not in ascending order of id");
+}
+
+template <typename Io>
 void fields(Io& io, In<Io, Published> m) {
   fields(io, m.held);
 }

@@ -142,6 +142,17 @@ struct Sync {  // wants to stand at the newest revision of a state tag; answered
   Duration deadline = 0;
   bool operator==(const Sync&) const = default;
 };
+struct LinkMeasured {  // of one link, as its sending side saw it
+  PeerId peer = 0;
+  std::uint32_t rtt_us = 0;       // 0: not measured
+  std::uint64_t bytes_per_s = 0;  // towards the peer, while data waited; 0: not measured
+  bool operator==(const LinkMeasured&) const = default;
+};
+struct Measured {  // what the links of this peer carry, from the traffic of rounds alone
+  std::uint64_t up_bytes_per_s = 0;  // all links together, while data waited; 0: not measured
+  std::vector<LinkMeasured> links;   // ascending id
+  bool operator==(const Measured&) const = default;
+};
 struct Published {  // can serve this snapshot from now on
   Held held;
   bool operator==(const Published&) const = default;
@@ -248,7 +259,7 @@ struct StatusReply {
 using Message =
     std::variant<Hello, Resume, Ready, Done, Fail, Withdraw, Query, Heartbeat, Leave, Sync,
                  Published, Welcome, Refuse, Roster, Start, Outcome, Reject, Moved, Waiting,
-                 Evicted, HeartbeatAck, SyncReply, StatusAsk, StatusReply>;
+                 Evicted, HeartbeatAck, SyncReply, StatusAsk, StatusReply, Measured>;
 
 // ---- journal records ---------------------------------------------------------------------------
 

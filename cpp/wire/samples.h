@@ -55,6 +55,7 @@ inline std::vector<Message> sample_messages() {
       SyncReply{"model", SyncVerdict::kFetch, 11, digest, {sample_member(4)}, Code::kResync, "get"},
       StatusAsk{},
       StatusReply{{'{', '}'}},
+      Measured{125'000'000, {{1, 80'000, 12'000'000}, {4, 350, 1'000'000'000}}},
   };
 }
 

@@ -17,6 +17,7 @@ from typing import Any
 import click
 import numpy as np
 
+from jccl.cli import explain
 from jccl.cli.common import Size, run_options
 from jccl.codecs import CODECS
 from jccl.settings import read_token, shared_environment
@@ -36,6 +37,8 @@ class Plan:
     op: str
     warmup: int
     iterations: int
+    plan: str = "auto"
+    explain: bool = False
 
     def sizes(self) -> Iterator[int]:
         size = float(self.begin)
@@ -54,6 +57,19 @@ class Plan:
 )
 @click.option(
     "--op", type=click.Choice(["sum", "mean"]), default="sum", show_default=True
+)
+@click.option(
+    "--plan",
+    type=click.Choice(["auto", *explain.PLANS]),
+    default="auto",
+    show_default=True,
+    help="Who sends what to whom; auto: the master chooses.",
+)
+@click.option(
+    "--explain",
+    is_flag=True,
+    help="Also print the plans there were, with predicted and measured time. Give it "
+    "to all peers or none.",
 )
 @click.option("--peers", default=2, show_default=True, help="How many, in all.")
 @click.option(
@@ -106,8 +122,10 @@ def _measure_here(peers: int, plan: Plan, show: Callable[..., None], token: str)
     with typed_errors():
         master = _native.core().Master.start(start_peers=peers, token=token)
     arguments = [
-        f"--{name}={value}" for name, value in dataclasses.asdict(plan).items()
-    ]
+        f"--{name}={value}"
+        for name, value in dataclasses.asdict(plan).items()
+        if name != "explain"
+    ] + ["--explain"] * plan.explain
     argv = [sys.executable, "-m", "jccl.cli", "bench", "--quiet", f"--peers={peers}"]
     env = {
         **shared_environment(),
@@ -138,22 +156,46 @@ def _measure(
     show: Callable[..., None],
     options: dict[str, Any],
 ) -> int:
+    from jccl import _native
     from jccl.communicator import connect
+
+    def ask() -> dict[str, Any]:
+        text = _native.core().query_status(master, timeout=5.0, **options)
+        return dict(json.loads(text))
 
     wrong = 0
     with connect(master, start_peers=peers, **options) as comm:
         for size in plan.sizes():
             row = _measure_size(comm, size, plan)
             wrong += row["wrong"]
+            if plan.explain:
+                row["explain"] = _explain(comm, size, plan, row, ask)
             show(row)
         comm.barrier()
     return wrong
+
+
+def _explain(
+    comm: Any,
+    size: int,
+    plan: Plan,
+    row: dict[str, Any],
+    ask: Callable[[], dict[str, Any]],
+) -> dict[str, Any]:
+    """The decision behind `row`; measures the other plans for it."""
+    measured = {plan.plan: row["time_us"] / 1e6}
+    for name in explain.PLANS:
+        if name not in measured:
+            other = dataclasses.replace(plan, plan=name)
+            measured[name] = _measure_size(comm, size, other)["time_us"] / 1e6
+    return explain.decision(ask(), size, plan.codec, measured)
 
 
 def _measure_size(comm: Any, size: int, plan: Plan) -> dict[str, Any]:
     count = size // 4
     out = np.empty(count, np.float32)
     options = {"op": plan.op, "codec": plan.codec, "tag": "bench", "out": out}
+    options["plan"] = plan.plan
     mine = contribution(comm.attributes().id, count)
     seconds = []
     for _ in range(plan.warmup + plan.iterations):
@@ -225,6 +267,9 @@ def _show_row(row: dict[str, Any]) -> None:
         f"{row['time_us']:>10.1f}{row['algbw_GBps']:>9.3f}{row['busbw_GBps']:>9.3f}"
         f"{row['wrong']:>8}{row['sent_bytes']:>13}{row['received_bytes']:>13}"
     )
+    if "explain" in row:
+        click.echo(explain.text(row["explain"]))
+        click.echo(explain.matrix(row["explain"]))
 
 
 def _show_json(row: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from jccl.cli import bench, group
+from jccl.cli import bench, explain, group
 from jccl.testing import Cluster, Processes, wait_until
 
 JCCL = [sys.executable, "-m", "jccl.cli"]
@@ -235,6 +235,59 @@ def test_bench_prints_the_columns_of_nccl_tests():
         "#wrong",
     ):
         assert column in header
+
+
+def test_bench_explains_the_plan_with_predicted_and_measured_time():
+    done = subprocess.run(
+        [*JCCL, "bench", "-b", "4K", "-e", "4K", "-n", "2", "--peers", "3"]
+        + ["--explain", "--json"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    decision = json.loads(done.stdout)["explain"]
+    assert decision["plan"] == "exchange"
+    rows = {row["plan"]: row for row in decision["candidates"]}
+    assert set(rows) == {"exchange", "direct", "ring"}
+    for row in rows.values():
+        assert row["predicted_s"] > 0 and row["measured_s"] > 0
+    assert [row["plan"] for row in rows.values() if row["chosen"]] == ["exchange"]
+    assert rows["exchange"]["predicted_s"] < rows["ring"]["predicted_s"]
+    assert len(decision["links"]) <= 6
+
+
+def test_an_explained_decision_is_shown_in_lines():
+    candidates = [
+        {"plan": "direct", "predicted_s": 0.002, "shares": [0, 3, 1]},
+        {"plan": "exchange", "predicted_s": 0.4},
+    ]
+    ring = {"plan": "ring", "predicted_s": 1e-4, "order": [1, 3, 2]}
+    status = {
+        "links": [{"from": 1, "to": 2, "rtt_ms": 80.0, "bytes_per_s": 0}],
+        "uplinks": [{"peer": 1, "bytes_per_s": 125_000_000}],
+        "plans": [
+            {"pinned": True, "data_bytes": 8, "candidates": [ring]},
+            {
+                "pinned": False,
+                "data_bytes": 8,
+                "encoded_bytes": 8,
+                "candidates": candidates,
+            },
+        ],
+    }
+    measured = {"auto": 0.003, "direct": 1.0, "ring": 0.5}
+    decision = explain.decision(status, 8, "none", measured)
+    lines = explain.text(decision).splitlines()
+    assert lines[0] == "# 8 B are reduced by: direct"
+    words = [" ".join(line.split()[1:]) for line in lines[2:]]
+    assert words == [
+        "direct 2.00 ms 3.00 ms 0 75 25 % <- chosen",
+        "exchange 400.00 ms - all",
+        "ring 100 us 500.00 ms equal order 1 3 2",
+    ]
+    text = explain.matrix(decision)
+    assert "1 -> all" in text and "125.0 MB/s" in text and "rtt 80.00 ms" in text
 
 
 def test_bench_counts_elements_that_are_wrong():
