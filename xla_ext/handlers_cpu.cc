@@ -313,7 +313,7 @@ namespace jccl::xla_ext {
 
 const Target kTargetTable[kTargets] = {
     {"jccl_round", JcclRound},     {"jccl_start", JcclStart}, {"jccl_done", JcclDone},
-    {"jccl_publish", JcclPublish}, {"jccl_outer", JcclOuter},
+    {"jccl_publish", JcclPublish}, {"jccl_outer", JcclOuter}, {"jccl_roundtrip", JcclRoundtrip},
 };
 
 }  // namespace jccl::xla_ext

@@ -173,6 +173,7 @@ PYBIND11_MODULE(_core, module) {
       "jccl._core.CoreError", "An expected fault; args are (code, text).", nullptr, nullptr);
   module.attr("CoreError") = py::reinterpret_borrow<py::object>(core_error);
   bind_tables(module);
+  bind_codecs(module);
   bind_communicator(module);
   bind_master(module);
   module.def("handlers", &handlers);

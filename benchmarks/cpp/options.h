@@ -17,7 +17,7 @@ inline constexpr std::uint64_t kInFlightBytesMax = 1ULL << 30;
 // One set of iterations: all of one size and kind.
 struct Batch {
   std::uint64_t bytes = 1 << 20;  // of f32, of one call
-  codec::CodecId codec = codec::CodecId::kNone;
+  codec::Codec codec;
   collective::Op op = collective::Op::kSum;
   std::uint32_t leaves = 1;
   std::uint32_t concurrent = 1;  // calls in flight, each with a tag and arrays of its own

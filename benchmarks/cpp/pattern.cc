@@ -24,6 +24,9 @@ std::optional<ErrorBound> bound_of(const std::string& codec) {
       {"bf16", {0x1p-8, 0}},
       {"fp16", {0x1p-11, 0}},
       {"int8", {0, (1 + 0x1p-14) / 254}},
+      {"fp8", {0x1.0004p-4, 0}},
+      {"int4", {0, 0x1.04p0 / 14}},
+      {"e3m0", {0x1.0004p0 / 3, 0x1.04p0 / 128}},
   };
   for (const Row& row : kRows) {
     if (codec == row.codec) return row.bound;

@@ -162,6 +162,34 @@ static void reduce_weighted_int8(peer* self) {
   for (i = 0; i < COUNT; ++i) CHECK(out[i] > 4.9f && out[i] < 5.1f);
 }
 
+/* What the first of four entries per block leave out comes with the next round. */
+static void feed_errors_back(peer* self) {
+  float left[COUNT], zeros[COUNT], sent[COUNT];
+  jccl_array array = array_of(JCCL_F32, COUNT, left, left);
+  jccl_round_options options = tagged("feedback");
+  int i;
+  (void)self;
+  options.codec = JCCL_CODEC_TOPK;
+  options.kept = 4;
+  for (i = 0; i < COUNT; ++i) left[i] = (float)i;
+  array.out = sent;
+  CHECK_CODE(JCCL_OK, jccl_roundtrip(&array, &options));
+  array.out = left;
+  CHECK_CODE(JCCL_OK, jccl_residual(&array, &options));
+  for (i = 0; i < COUNT; ++i) CHECK(left[i] + sent[i] == (float)i);
+  for (i = 0; i < COUNT; ++i) CHECK((sent[i] == 0) == (i < COUNT - 4));
+  array.out = zeros;
+  options.stochastic = 1;
+  CHECK_CODE(JCCL_INVALID, jccl_residual(&array, &options));
+  options.codec = JCCL_CODEC_INT4;
+  CHECK_CODE(JCCL_INVALID, jccl_residual(&array, &options)); /* kept */
+  options.kept = 0;
+  CHECK_CODE(JCCL_INVALID, jccl_residual(&array, &options)); /* its error is of one round */
+  options.stochastic = 0;
+  CHECK_CODE(JCCL_OK, jccl_residual(&array, &options));
+  CHECK_CODE(JCCL_INVALID, jccl_residual(NULL, &options));
+}
+
 /* Three rounds in flight at once, waited for in the other order. */
 static void reduce_async(peer* self) {
   static const char* const kTags[3] = {"a", "b", "c"};
@@ -321,6 +349,7 @@ static void* live(void* argument) {
   check_attributes(self);
   reduce_blocking(self);
   reduce_weighted_int8(self);
+  feed_errors_back(self);
   reduce_async(self);
   other_collectives(self);
   next_revision(self);

@@ -16,7 +16,8 @@ constexpr Dtype kDtypes[] = {Dtype::kF32, Dtype::kF64, Dtype::kBf16, Dtype::kF16
                              Dtype::kI8,  Dtype::kI16, Dtype::kI32,  Dtype::kI64,
                              Dtype::kU8,  Dtype::kU16, Dtype::kU32,  Dtype::kU64};
 constexpr Op kOps[] = {Op::kSum, Op::kMean, Op::kMin, Op::kMax, Op::kProd};
-constexpr CodecId kCodecs[] = {CodecId::kNone, CodecId::kBf16, CodecId::kFp16, CodecId::kInt8};
+constexpr CodecId kCodecs[] = {CodecId::kNone, CodecId::kBf16, CodecId::kFp16, CodecId::kInt8,
+                               CodecId::kFp8,  CodecId::kInt4, CodecId::kE3m0};
 
 bool is_unsigned(Dtype dtype) { return dtype >= Dtype::kU8; }
 
@@ -145,11 +146,12 @@ double bound_of(const Cell& cell, std::size_t world) {
                                                   : 0x1p-50;
   if (!codec::is_float(cell.dtype)) return 0;
   if (cell.codec == CodecId::kNone) return cell.op == Op::kMean ? 8 * unit : 0;
-  const double step = cell.codec == CodecId::kBf16   ? 0x1p-8
-                      : cell.codec == CodecId::kFp16 ? 0x1p-11
-                                                     : 1.0 / 254;
   const double w = cell.op == Op::kMean ? 1 : static_cast<double>(world);
-  return 8.0 / 7 * 1.02 * w * 2 * (step + unit);
+  const double largest = 8.0 / 7;
+  const double contribution = codec::reference::error_bound(cell.codec, largest, largest);
+  const double sum = w * (largest + contribution);
+  return 1.02 * (w * contribution + codec::reference::error_bound(cell.codec, sum, sum) +
+                 2 * w * largest * unit);
 }
 
 void check_result(const Cell& cell, std::size_t world, const Bytes& out, std::size_t first,
@@ -442,7 +444,8 @@ TEST(ContractEdgeTest, a_peer_of_weight_zero_gets_the_result_of_the_others) {
         o.weight = p == 1 ? 0.0 : 1.0;
         const SmallRound r = small_round(comm, o, p == 1 ? 1000.0F : 2.0F, 3000);
         EXPECT_TRUE(r.result.status.ok()) << r.result.status.text;
-        EXPECT_NEAR(r.value, 4.0F, codec == CodecId::kNone ? 0 : 0.03);
+        const auto off = [&](double v) { return codec::reference::error_bound(codec, v, v); };
+        EXPECT_NEAR(r.value, 4.0F, 2 * off(2) + off(5));
         EXPECT_EQ(r.result.world, 2u);
       });
     }

@@ -5,6 +5,7 @@
 #include "base/limits.h"
 #include "capi/comm.h"
 #include "capi/errors.h"
+#include "peer/call.h"
 
 namespace jccl::capi {
 namespace {
@@ -32,6 +33,10 @@ JCCL_SAME(JCCL_CODEC_NONE, codec::CodecId::kNone);
 JCCL_SAME(JCCL_CODEC_BF16, codec::CodecId::kBf16);
 JCCL_SAME(JCCL_CODEC_FP16, codec::CodecId::kFp16);
 JCCL_SAME(JCCL_CODEC_INT8, codec::CodecId::kInt8);
+JCCL_SAME(JCCL_CODEC_FP8, codec::CodecId::kFp8);
+JCCL_SAME(JCCL_CODEC_INT4, codec::CodecId::kInt4);
+JCCL_SAME(JCCL_CODEC_E3M0, codec::CodecId::kE3m0);
+JCCL_SAME(JCCL_CODEC_TOPK, codec::CodecId::kTopK);
 JCCL_SAME(JCCL_ALL_REDUCE, peer::Collective::kAllReduce);
 JCCL_SAME(JCCL_ALL_GATHER, peer::Collective::kAllGather);
 JCCL_SAME(JCCL_REDUCE_SCATTER, peer::Collective::kReduceScatter);
@@ -86,6 +91,19 @@ Status read_arrays(const jccl_array* arrays, std::size_t count, std::vector<peer
   return {};
 }
 
+Status read_codec(const jccl_round_options& options, codec::Codec* out) {
+  const auto id = is_byte(options.codec)
+                      ? codec::codec_from_number(static_cast<std::uint8_t>(options.codec))
+                      : std::nullopt;
+  if (!id) return invalid(base::cat("unknown codec ", options.codec));
+  *out = *id;
+  if (options.kept > codec::kTopKBlock) return invalid(base::cat("kept ", options.kept));
+  if (options.kept != 0) out->kept = static_cast<std::uint16_t>(options.kept);
+  out->stochastic = options.stochastic != 0;
+  out->seed = options.seed;
+  return codec::check(*out);
+}
+
 Status read_options(const jccl_round_options* given, peer::RoundOptions* out) {
   jccl_round_options options = JCCL_ROUND_OPTIONS_INIT;
   const Status status = read_struct(given, "jccl_round_options", &options);
@@ -93,14 +111,11 @@ Status read_options(const jccl_round_options* given, peer::RoundOptions* out) {
   const auto op = is_byte(options.op)
                       ? collective::op_from_number(static_cast<std::uint8_t>(options.op))
                       : std::nullopt;
-  const auto codec = is_byte(options.codec)
-                         ? codec::codec_from_number(static_cast<std::uint8_t>(options.codec))
-                         : std::nullopt;
   if (!op) return invalid(base::cat("unknown op ", options.op));
-  if (!codec) return invalid(base::cat("unknown codec ", options.codec));
+  const Status coded = read_codec(options, &out->codec);
+  if (!coded.ok()) return coded;
   if (options.deadline_ns < 0) return invalid("deadline_ns is negative");
   out->op = *op;
-  out->codec = *codec;
   out->root = options.root != 0;
   out->slots = options.slots;
   out->guard = options.guard != 0;
@@ -170,6 +185,14 @@ Status run(jccl_comm* comm, peer::Collective collective, const jccl_array* array
   const peer::RoundResult done = comm->held->run(call.leaves, call.options);
   write_result(done, result);
   return done.status;
+}
+
+Status run_codec(const jccl_array* array, const jccl_round_options* options, bool residual) {
+  Call call;
+  if (array == nullptr) return invalid("array is NULL");
+  Status status = read_arrays(array, 1, &call.leaves);
+  if (status.ok()) status = read_options(options, &call.options);
+  return status.ok() ? peer::roundtrip(call.leaves[0], call.options, residual) : status;
 }
 
 using SyncCall = peer::SyncResult (peer::Communicator::*)(const std::vector<peer::Leaf>&,
@@ -282,6 +305,14 @@ int32_t jccl_wait(jccl_comm* comm, jccl_handle handle, jccl_result* result) {
     capi::write_result(done, result);
     return done.status;
   });
+}
+
+int32_t jccl_roundtrip(const jccl_array* array, const jccl_round_options* options) {
+  return capi::guarded("jccl_roundtrip", [&] { return capi::run_codec(array, options, false); });
+}
+
+int32_t jccl_residual(const jccl_array* array, const jccl_round_options* options) {
+  return capi::guarded("jccl_residual", [&] { return capi::run_codec(array, options, true); });
 }
 
 int32_t jccl_test(jccl_comm* comm, jccl_handle handle, int32_t* finished) {

@@ -8,8 +8,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
+#include "base/status.h"
 #include "codec/dtype.h"
 
 namespace jccl::codec {
@@ -20,24 +22,79 @@ enum class CodecId : std::uint8_t {
   kBf16 = 1,  // 16 bits, round to nearest even, finite values stay finite
   kFp16 = 2,  // likewise; magnitudes above 65504 become 65504
   kInt8 = 3,  // blocks of 256 elements: f32 scale, then one byte each
+  kFp8 = 4,   // blocks of 256 elements: bf16 scale, then one e4m3 byte each
+  kInt4 = 5,  // blocks of 64 elements: bf16 scale, then half a byte each
+  kE3m0 = 6,  // likewise; sign and 3 exponent bits
+  kTopK = 7,  // blocks of 4096 elements: the largest `kept`, as index and f32
 };
 
+inline constexpr std::uint8_t kCodecNumberMax = 7;
 inline constexpr std::size_t kInt8Block = 256;
+inline constexpr std::size_t kFp8Block = 256;
+inline constexpr std::size_t kInt4Block = 64;  // e3m0 too
+inline constexpr std::size_t kTopKBlock = 4096;
+inline constexpr std::uint16_t kTopKKept = 64;  // unless said otherwise: 1.6 %
 
-constexpr bool is_lossy(CodecId codec) { return codec != CodecId::kNone; }
-std::string_view name_of(CodecId codec);  // "none", "bf16", "fp16", "int8"
+// A codec with its parameters. All peers of a round must agree on all of them.
+struct Codec {
+  CodecId id = CodecId::kNone;
+  bool stochastic = false;  // round up or down by chance, so that the mean of many is exact
+  std::uint16_t kept = 0;   // top-k only: entries per block
+  std::uint64_t seed = 0;   // stochastic only
+
+  constexpr Codec() = default;
+  constexpr Codec(CodecId codec)  // NOLINT(google-explicit-constructor): a codec is one by its id
+      : id(codec), kept(codec == CodecId::kTopK ? kTopKKept : std::uint16_t{0}) {}
+  bool operator==(const Codec&) const = default;
+};
+
+constexpr Codec top_k(std::uint32_t kept) {
+  Codec codec = CodecId::kTopK;
+  codec.kept = static_cast<std::uint16_t>(kept < kTopKBlock ? kept : kTopKBlock);
+  return codec;
+}
+
+constexpr Codec stochastic(CodecId id, std::uint64_t seed) {
+  Codec codec = id;
+  codec.stochastic = true;
+  codec.seed = seed;
+  return codec;
+}
+
+// kInvalid: a parameter that this codec does not have, or out of its range.
+base::Status check(const Codec& codec);
+
+constexpr bool is_lossy(const Codec& codec) { return codec.id != CodecId::kNone; }
+std::string_view name_of(CodecId codec);  // "none", "bf16", "fp16", "int8", "fp8", ...
 std::optional<CodecId> codec_from_number(std::uint8_t number);
-std::optional<CodecId> codec_from_name(std::string_view name);
+
+// With its parameters: "int8", "int8:stochastic:seed=7", "topk:kept=64". codec_from_name() reads
+// what name_of() writes; parameters may be left out.
+std::string name_of(const Codec& codec);
+std::optional<Codec> codec_from_name(std::string_view name);
 
 // A leaf may be cut only at multiples of this many elements.
-std::size_t block_elements(CodecId codec);
+std::size_t block_elements(const Codec& codec);
 
 // Bytes of `count` elements that start on a block boundary; the last block may be short.
-std::size_t encoded_bytes(CodecId codec, Dtype dtype, std::size_t count);
+std::size_t encoded_bytes(const Codec& codec, Dtype dtype, std::size_t count);
+
+// The chance of stochastic rounding: a function of a seed (noise.h makes one from the names of
+// round, peer and leaf) and of the element's index in its leaf, so that cuts change nothing.
+struct Noise {
+  std::uint64_t seed = 0;
+  std::uint64_t first_element = 0;  // index of the first element of the call
+};
 
 // `in` starts on a block boundary of its leaf. The encoding of a whole is the concatenation of the
-// encodings of its parts, wherever it was cut. `in` and `out` must not overlap.
-void encode(CodecId codec, Dtype dtype, const void* in, std::size_t count, std::uint8_t* out);
-void decode(CodecId codec, Dtype dtype, const std::uint8_t* in, std::size_t count, void* out);
+// encodings of its parts, wherever it was cut. `in` and `out` must not overlap. `noise` is only
+// looked at if the codec is stochastic.
+void encode(const Codec& codec, Dtype dtype, const void* in, std::size_t count, std::uint8_t* out,
+            const Noise& noise = {});
+void decode(const Codec& codec, Dtype dtype, const std::uint8_t* in, std::size_t count, void* out);
+
+// Likewise, and says whether every element was finite: encoding looks at each anyway.
+[[nodiscard]] bool encode_checked(const Codec& codec, Dtype dtype, const void* in,
+                                  std::size_t count, std::uint8_t* out, const Noise& noise = {});
 
 }  // namespace jccl::codec

@@ -7,7 +7,16 @@
 
 namespace jccl::codec {
 
-void encode_f32(CodecId codec, Dtype dtype, const float* in, std::size_t count, std::uint8_t* out);
-void decode_f32(CodecId codec, Dtype dtype, const std::uint8_t* in, std::size_t count, float* out);
+// Code that works by tiles takes this many elements at a time: whole blocks that fit the
+// first-level cache.
+inline constexpr std::size_t kTileMax = kTopKBlock;
+constexpr std::size_t tile_elements(const Codec& codec) {
+  return codec.id == CodecId::kTopK ? kTopKBlock : 4 * kInt8Block;
+}
+
+void encode_f32(const Codec& codec, Dtype dtype, const float* in, std::size_t count,
+                std::uint8_t* out, const Noise& noise = {});
+void decode_f32(const Codec& codec, Dtype dtype, const std::uint8_t* in, std::size_t count,
+                float* out);
 
 }  // namespace jccl::codec

@@ -46,4 +46,12 @@ GuardResult scan(Dtype dtype, const void* in, std::size_t count) {
   return {lanes.magnitude_max < kInfinity32, sum_of(lanes)};
 }
 
+bool all_finite(Dtype dtype, const void* in, std::size_t count) {
+  if (!is_float(dtype) || count == 0) return true;
+  const Kernels& k = kernels();
+  if (dtype == Dtype::kF64) return k.finite_64(in, count);
+  if (dtype == Dtype::kF32) return k.finite_32(in, count);
+  return k.finite_16(in, count, dtype == Dtype::kBf16 ? 0x7F80 : 0x7C00);
+}
+
 }  // namespace jccl::codec

@@ -16,4 +16,7 @@ struct GuardResult {
 
 GuardResult scan(Dtype dtype, const void* in, std::size_t count);
 
+// The first half of it, several times as fast. See also encode_checked() in codec.h.
+bool all_finite(Dtype dtype, const void* in, std::size_t count);
+
 }  // namespace jccl::codec

@@ -8,11 +8,28 @@
 namespace jccl::codec {
 
 inline constexpr std::size_t kScanLanes = 16;
+inline constexpr std::size_t kLossyCodecs = 7;
 
 // Element i of a leaf belongs to lane i % 16; the lanes are added up at the end in one fixed tree.
 struct ScanLanes {
   double squares[kScanLanes];
   std::uint64_t magnitude_max;  // largest bit pattern without sign, of f32 or f64
+};
+
+// Plain numbers: the loops must not see a type with inline functions (kernels_body.h).
+struct LoopSettings {
+  std::size_t kept = 0;             // top-k
+  std::uint64_t seed = 0;           // noise
+  std::uint64_t first_element = 0;  // likewise
+};
+
+// Of f32 values. Encoding gives the largest bit pattern without sign among them.
+struct CodecLoops {
+  std::uint32_t (*encode)(const LoopSettings& with, const void* in, std::size_t count,
+                          std::uint8_t* out);
+  std::uint32_t (*encode_noisy)(const LoopSettings& with, const void* in, std::size_t count,
+                                std::uint8_t* out);  // null: there is no such form
+  void (*decode)(const LoopSettings& with, const std::uint8_t* in, std::size_t count, void* out);
 };
 
 struct Kernels {
@@ -22,13 +39,16 @@ struct Kernels {
   void (*f32_to_f64)(const void* in, std::size_t count, void* out);
   void (*f32_to_bf16)(const void* in, std::size_t count, void* out);
   void (*f32_to_f16)(const void* in, std::size_t count, void* out);
-  void (*f32_to_bf16_finite)(const void* in, std::size_t count, void* out);  // finite stays finite
-  void (*f32_to_f16_finite)(const void* in, std::size_t count, void* out);
-  void (*int8_encode)(const void* in, std::size_t count, std::uint8_t* out);
-  void (*int8_decode)(const std::uint8_t* in, std::size_t count, void* out);
+  void (*subtract_f32)(const void* a, const void* b, std::size_t count, void* out);  // any overlap
+  void (*subtract_f64)(const void* a, const void* b, std::size_t count, void* out);
   // `count` is a multiple of kScanLanes unless it is the last call of a leaf.
   void (*scan_f32)(const void* in, std::size_t count, ScanLanes* lanes);
   void (*scan_f64)(const void* in, std::size_t count, ScanLanes* lanes);
+  // Whether all are finite, of 16-bit patterns that hold their exponent in `mask`, f32 or f64.
+  bool (*finite_16)(const void* in, std::size_t count, std::uint16_t mask);
+  bool (*finite_32)(const void* in, std::size_t count);
+  bool (*finite_64)(const void* in, std::size_t count);
+  CodecLoops codecs[kLossyCodecs];  // number 1 first
 };
 
 extern const Kernels kKernelsBaseline;

@@ -1,9 +1,11 @@
 // The source of all variants of the codec loops; a kernels_*.cc defines JCCL_KERNELS and includes
-// it. Nothing here may be an inline function with external linkage, nor come from a header that has
-// them: the linker would keep one copy for all variants, maybe one this processor cannot run.
+// it: conversions between types here, the codecs in body_*.h. Nothing there or here may be an
+// inline function with external linkage, nor come from a header that has them: the linker would
+// keep one copy for all variants, maybe one this processor cannot run.
 #include <cstddef>
 #include <cstdint>
 
+#include "codec/body_noise.h"
 #include "codec/kernels.h"
 
 namespace jccl::codec {
@@ -24,8 +26,6 @@ using U64 = Loose<std::uint64_t>;
 constexpr std::int32_t kMagnitude = 0x7FFFFFFF;
 constexpr std::int32_t kInfinity = 0x7F800000;
 constexpr std::int32_t kFloatMax = 0x7F7FFFFF;
-constexpr std::int32_t kBf16Max = 0x7F7F0000;  // as f32 bits
-constexpr std::int32_t kF16Max = 0x477FE000;   // 65504 as f32 bits
 
 inline std::int32_t bits_of(float v) { return __builtin_bit_cast(std::int32_t, v); }
 inline float float_of(std::int32_t v) { return __builtin_bit_cast(float, v); }
@@ -61,10 +61,36 @@ inline float f32_of_f16(std::uint16_t half) {
   return float_of(magnitude | ((half & 0x8000) << 16));
 }
 
-inline std::int32_t limited(std::int32_t bits, std::int32_t magnitude_max) {
-  const std::int32_t magnitude = bits & kMagnitude;
-  const std::int32_t kept = magnitude > magnitude_max ? magnitude_max : magnitude;
-  return magnitude >= kInfinity ? bits : (kept | (bits & ~kMagnitude));
+// The largest magnitude of few elements, as bits. SSE2 has no maximum of integers; that of floats
+// passes over NaN, which is found apart, and waits so long that four of them take turns.
+inline std::int32_t largest_magnitude(const F32* __restrict x, std::size_t count) {
+  std::int32_t all = 0;
+  std::size_t done = 0;
+#if defined(__x86_64__) && !defined(__SSE4_1__)
+  constexpr std::size_t kLanes = 16;
+  float most[kLanes] = {};
+  std::int32_t unordered[kLanes] = {};
+  for (const std::size_t whole = count - count % kLanes; done < whole; done += kLanes) {
+#pragma omp simd
+    for (std::size_t l = 0; l < kLanes; ++l) {
+      const float v = float_of(bits_of(x[done + l].v) & kMagnitude);
+      most[l] = v > most[l] ? v : most[l];
+      unordered[l] |= v != v ? -1 : 0;
+    }
+  }
+  std::int32_t found = 0;
+  for (std::size_t l = 0; l < kLanes; ++l) {
+    all = bits_of(most[l]) > all ? bits_of(most[l]) : all;
+    found |= unordered[l];
+  }
+  if (found != 0) all = kMagnitude;
+#endif
+#pragma omp simd reduction(max : all)
+  for (std::size_t i = done; i < count; ++i) {
+    const std::int32_t magnitude = bits_of(x[i].v) & kMagnitude;
+    all = magnitude > all ? magnitude : all;
+  }
+  return all;
 }
 
 void bf16_to_f32(const void* in, std::size_t count, void* out) {
@@ -113,78 +139,6 @@ void f32_to_f16(const void* in, std::size_t count, void* out) {
   auto* __restrict y = static_cast<U16*>(out);
 #pragma omp simd
   for (std::size_t i = 0; i < count; ++i) y[i].v = f16_of(bits_of(x[i].v));
-}
-
-void f32_to_bf16_finite(const void* in, std::size_t count, void* out) {
-  const auto* __restrict x = static_cast<const F32*>(in);
-  auto* __restrict y = static_cast<U16*>(out);
-#pragma omp simd
-  for (std::size_t i = 0; i < count; ++i) y[i].v = bf16_of(limited(bits_of(x[i].v), kBf16Max));
-}
-
-void f32_to_f16_finite(const void* in, std::size_t count, void* out) {
-  const auto* __restrict x = static_cast<const F32*>(in);
-  auto* __restrict y = static_cast<U16*>(out);
-#pragma omp simd
-  for (std::size_t i = 0; i < count; ++i) y[i].v = f16_of(limited(bits_of(x[i].v), kF16Max));
-}
-
-constexpr std::size_t kBlock = 256;
-constexpr std::int32_t kScaleMin = 0x00800000;  // 2^-126: its inverse is finite
-constexpr std::int32_t kScaleMax = 0x7C010200;  // largest of 16 bits whose 127-fold is finite
-
-// The scale has 16 significant bits, so code * scale is exact: decoding never rounds, and encoding
-// decoded values gives the same bytes again.
-inline float scale_of(std::int32_t magnitude_max) {
-  const float ideal = float_of(magnitude_max > kFloatMax ? kFloatMax : magnitude_max) / 127.0F;
-  const std::int32_t up = (bits_of(ideal) + 0xFF) & ~0xFF;
-  const std::int32_t above = up < kScaleMin ? kScaleMin : up;
-  return float_of(above > kScaleMax ? kScaleMax : above);
-}
-
-inline void int8_encode_block(const F32* __restrict x, std::size_t count,
-                              std::uint8_t* __restrict out) {
-  std::int32_t magnitude_max = 0;
-#pragma omp simd reduction(max : magnitude_max)
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::int32_t magnitude = bits_of(x[i].v) & kMagnitude;
-    magnitude_max = magnitude > magnitude_max ? magnitude : magnitude_max;
-  }
-  const float scale = scale_of(magnitude_max);
-  const float inverse = 1.0F / scale;
-  reinterpret_cast<F32*>(out)->v = scale;
-  std::uint8_t* __restrict codes = out + 4;
-  // Adding 1.5·2^23 rounds to nearest even and leaves the integer in the low bits.
-#pragma omp simd
-  for (std::size_t i = 0; i < count; ++i) {
-    codes[i] = static_cast<std::uint8_t>(bits_of(x[i].v * inverse + 0x1.8p23F));
-  }
-}
-
-void int8_encode(const void* in, std::size_t count, std::uint8_t* out) {
-  const auto* x = static_cast<const F32*>(in);
-  for (; count >= kBlock; count -= kBlock, x += kBlock, out += 4 + kBlock) {
-    int8_encode_block(x, kBlock, out);
-  }
-  if (count > 0) int8_encode_block(x, count, out);
-}
-
-inline void int8_decode_block(const std::uint8_t* __restrict in, std::size_t count,
-                              F32* __restrict y) {
-  const float scale = reinterpret_cast<const F32*>(in)->v;
-  const std::uint8_t* __restrict codes = in + 4;
-#pragma omp simd
-  for (std::size_t i = 0; i < count; ++i) {
-    y[i].v = static_cast<float>(static_cast<std::int8_t>(codes[i])) * scale;
-  }
-}
-
-void int8_decode(const std::uint8_t* in, std::size_t count, void* out) {
-  auto* y = static_cast<F32*>(out);
-  for (; count >= kBlock; count -= kBlock, y += kBlock, in += 4 + kBlock) {
-    int8_decode_block(in, kBlock, y);
-  }
-  if (count > 0) int8_decode_block(in, count, y);
 }
 
 void scan_f32(const void* in, std::size_t count, ScanLanes* lanes) {
@@ -237,11 +191,78 @@ void scan_f64(const void* in, std::size_t count, ScanLanes* lanes) {
   if (magnitude > lanes->magnitude_max) lanes->magnitude_max = magnitude;
 }
 
+// Pointers may be equal.
+template <typename T>
+void subtract(const void* a, const void* b, std::size_t count, void* out) {
+  const auto* x = static_cast<const Loose<T>*>(a);
+  const auto* y = static_cast<const Loose<T>*>(b);
+  auto* z = static_cast<Loose<T>*>(out);
+#pragma omp simd
+  for (std::size_t i = 0; i < count; ++i) z[i].v = x[i].v - y[i].v;
+}
+
+bool finite_16(const void* in, std::size_t count, std::uint16_t mask) {
+  const auto* x = static_cast<const U16*>(in);
+  std::uint16_t found = 0;
+#pragma omp simd reduction(| : found)
+  for (std::size_t i = 0; i < count; ++i) {
+    found = static_cast<std::uint16_t>(found | ((x[i].v & mask) == mask ? 1 : 0));
+  }
+  return found == 0;
+}
+
+bool finite_32(const void* in, std::size_t count) {
+  const auto* x = static_cast<const U32*>(in);
+  std::int32_t magnitude_max = 0;
+#pragma omp simd reduction(max : magnitude_max)
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto magnitude = static_cast<std::int32_t>(x[i].v) & kMagnitude;
+    magnitude_max = magnitude > magnitude_max ? magnitude : magnitude_max;
+  }
+  return magnitude_max < kInfinity;
+}
+
+bool finite_64(const void* in, std::size_t count) {
+  const auto* x = static_cast<const U64*>(in);
+  std::int64_t magnitude_max = 0;
+#pragma omp simd reduction(max : magnitude_max)
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto magnitude = static_cast<std::int64_t>(x[i].v) & INT64_MAX;
+    magnitude_max = magnitude > magnitude_max ? magnitude : magnitude_max;
+  }
+  return magnitude_max < 0x7FF0000000000000;
+}
+
 }  // namespace
+}  // namespace jccl::codec
+
+#include "codec/body_16_bits.h"
+#include "codec/body_scaled.h"
+#include "codec/body_top_k.h"
+
+namespace jccl::codec {
 
 extern const Kernels JCCL_KERNELS;
 constinit const Kernels JCCL_KERNELS = {
-    bf16_to_f32,        f16_to_f32,        f64_to_f32,  f32_to_f64,  f32_to_bf16, f32_to_f16,
-    f32_to_bf16_finite, f32_to_f16_finite, int8_encode, int8_decode, scan_f32,    scan_f64};
+    bf16_to_f32,
+    f16_to_f32,
+    f64_to_f32,
+    f32_to_f64,
+    f32_to_bf16,
+    f32_to_f16,
+    subtract<float>,
+    subtract<double>,
+    scan_f32,
+    scan_f64,
+    finite_16,
+    finite_32,
+    finite_64,
+    {{encode_16<Bf16>, encode_16_noisy<Bf16>, decode_16<bf16_to_f32>},
+     {encode_16<Fp16>, encode_16_noisy<Fp16>, decode_16<f16_to_f32>},
+     {encode_scaled<Int8>, encode_scaled_noisy<Int8>, decode_scaled<Int8>},
+     {encode_scaled<Fp8>, encode_scaled_noisy<Fp8>, decode_scaled<Fp8>},
+     {encode_scaled<Int4>, encode_scaled_noisy<Int4>, decode_scaled<Int4>},
+     {encode_scaled<E3m0>, encode_scaled_noisy<E3m0>, decode_scaled<E3m0>},
+     {encode_top_k, nullptr, decode_top_k}}};
 
 }  // namespace jccl::codec

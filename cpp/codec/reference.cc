@@ -29,29 +29,17 @@ float float_of(std::uint32_t bits) {
   return value;
 }
 
-// Upward to 16 significant bits, within [2^-126, largest whose 127-fold is finite].
-float scale_of(float magnitude_max) {
-  const double ideal = static_cast<double>(magnitude_max / 127.0F);
-  if (ideal < 0x1p-126) return 0x1p-126F;
-  const int unit = std::ilogb(ideal) - 15;
-  const double up = std::ldexp(std::ceil(std::ldexp(ideal, -unit)), unit);
-  return static_cast<float>(std::min(up, 33026.0 * 0x1p106));
-}
-
-void encode_block(const float* in, std::size_t count, std::uint8_t* out) {
-  float magnitude_max = 0;
-  for (std::size_t i = 0; i < count; ++i) magnitude_max = std::max(magnitude_max, std::fabs(in[i]));
-  const float scale = scale_of(magnitude_max);
-  const float inverse = 1.0F / scale;
-  std::memcpy(out, &scale, 4);
-  for (std::size_t i = 0; i < count; ++i) {
-    const auto code = static_cast<std::int8_t>(std::nearbyintf(in[i] * inverse));
-    out[4 + i] = static_cast<std::uint8_t>(code);
-  }
-}
-
 float limited(float value, float magnitude_max) {
   return std::isfinite(value) ? std::clamp(value, -magnitude_max, magnitude_max) : value;
+}
+
+// One of the two neighbours of value with so many digits; of the bits between them `lost` count.
+float moved(float value, int digits, int last, int lost, std::uint32_t chance) {
+  if (value == 0) return value;
+  const int unit = std::max(std::ilogb(value) - digits + 1, last);
+  const double position = std::nearbyint(std::ldexp(std::fabs(value), lost - unit));
+  const double up = std::floor(std::ldexp(position + (chance >> (16 - lost)), -lost));
+  return std::copysign(static_cast<float>(std::ldexp(up, unit)), value);
 }
 
 }  // namespace
@@ -88,37 +76,16 @@ float f32_of_f16(std::uint16_t value) {
   return float_of(sign | bits_of(static_cast<float>(magnitude)));
 }
 
-void encode(CodecId codec, const float* in, std::size_t count, std::uint8_t* out) {
-  if (codec == CodecId::kInt8) {
-    for (std::size_t at = 0; at < count; at += kInt8Block, out += 4 + kInt8Block) {
-      encode_block(in + at, std::min(kInt8Block, count - at), out);
-    }
-    return;
-  }
-  for (std::size_t i = 0; i < count; ++i) {
-    if (codec == CodecId::kNone) std::memcpy(out + 4 * i, &in[i], 4);
-    std::uint16_t half = 0;
-    if (codec == CodecId::kBf16) half = bf16_of_f32(limited(in[i], 0x1.FEp127F));
-    if (codec == CodecId::kFp16) half = f16_of_f32(limited(in[i], 65504.0F));
-    if (codec != CodecId::kNone) std::memcpy(out + 2 * i, &half, 2);
-  }
+std::uint16_t finite_bf16(float value, bool noisy, std::uint32_t chance) {
+  const float kept = limited(value, 0x1.FEp127F);
+  const bool moves = noisy && std::isfinite(value);
+  return bf16_of_f32(moves ? moved(kept, 8, -133, 16, chance) : kept);
 }
 
-void decode(CodecId codec, const std::uint8_t* in, std::size_t count, float* out) {
-  for (std::size_t i = 0; i < count; ++i) {
-    if (codec == CodecId::kInt8) {
-      const std::uint8_t* block = in + (i / kInt8Block) * (4 + kInt8Block);
-      float scale = 0;
-      std::memcpy(&scale, block, 4);
-      out[i] = static_cast<float>(static_cast<std::int8_t>(block[4 + i % kInt8Block])) * scale;
-      continue;
-    }
-    std::uint16_t half = 0;
-    if (codec == CodecId::kNone) std::memcpy(&out[i], in + 4 * i, 4);
-    if (codec != CodecId::kNone) std::memcpy(&half, in + 2 * i, 2);
-    if (codec == CodecId::kBf16) out[i] = f32_of_bf16(half);
-    if (codec == CodecId::kFp16) out[i] = f32_of_f16(half);
-  }
+std::uint16_t finite_f16(float value, bool noisy, std::uint32_t chance) {
+  const float kept = limited(value, 65504.0F);
+  const bool moves = noisy && std::isfinite(value);
+  return f16_of_f32(moves ? moved(kept, 11, -24, 13, chance) : kept);
 }
 
 }  // namespace jccl::codec::reference

@@ -9,14 +9,39 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "codec/codec.h"
 
 namespace jccl::codec {
 
+// One of each kind, and top-k at three densities.
+inline const std::vector<Codec>& lossy_codecs() {
+  static const std::vector<Codec> kCodecs = {CodecId::kBf16, CodecId::kFp16, CodecId::kInt8,
+                                             CodecId::kFp8,  CodecId::kInt4, CodecId::kE3m0,
+                                             CodecId::kTopK, top_k(1),       top_k(2731)};
+  return kCodecs;
+}
+
+inline const std::vector<Codec>& all_codecs() {
+  static const std::vector<Codec> kCodecs = [] {
+    std::vector<Codec> all = lossy_codecs();
+    all.insert(all.begin(), Codec{});
+    return all;
+  }();
+  return kCodecs;
+}
+
+inline const std::vector<Codec>& stochastic_codecs() {
+  static const std::vector<Codec> kCodecs = {
+      stochastic(CodecId::kBf16, 1), stochastic(CodecId::kFp16, 2), stochastic(CodecId::kInt8, 3),
+      stochastic(CodecId::kFp8, 4),  stochastic(CodecId::kInt4, 5), stochastic(CodecId::kE3m0, 6)};
+  return kCodecs;
+}
+
 // Sizes around the grid of every codec and the width of every loop.
 inline const std::vector<std::size_t>& test_sizes() {
-  static const std::vector<std::size_t> kSizes = {0,   1,   2,   3,   15,   16,   17,   31,
-                                                  33,  63,  64,  65,  127,  255,  256,  257,
-                                                  511, 512, 513, 777, 1023, 1025, 5000, 20011};
+  static const std::vector<std::size_t> kSizes = {
+      0,   1,   2,   3,   15,  16,  17,   31,   33,   63,   64,   65,   127,  255,
+      256, 257, 511, 512, 513, 777, 1023, 1025, 4095, 4096, 4097, 5000, 20011};
   return kSizes;
 }
 

@@ -9,13 +9,14 @@
 
 #include "base/bytes.h"
 #include "base/rng.h"
-#include "codec/codec.h"
+#include "codec/noise.h"
 #include "collective/kernels.h"
 #include "collective/plan.h"
 
 namespace jccl::collective {
 
 using base::Bytes;
+using codec::Codec;
 using codec::CodecId;
 using codec::Dtype;
 
@@ -23,7 +24,7 @@ struct Exchange {
   Plan plan;
   std::vector<LeafSpec> leaves;
   Op op = Op::kSum;
-  CodecId codec = CodecId::kNone;
+  Codec codec;
   std::size_t chunk_bytes = 256 * 1024;
   std::vector<std::vector<Bytes>> inputs;  // by position, by leaf
   std::vector<double> weights;             // by position
@@ -136,10 +137,10 @@ class Executor {
     const double all = x_.plan.kind == PlanKind::kGather ? 1 : weight_sum_;
     for (const Segment& s : chunk.segments) {
       const Dtype dtype = x_.leaves[s.leaf].dtype;
-      finish(x_.op, dtype, x_.codec, state.accumulator.data() + acc_at, s.count, all,
-             out.data() + out_at);
+      finish(x_.op, dtype, result(), state.accumulator.data() + acc_at, s.count, all,
+             out.data() + out_at, noise(result_noise_peer(x_.plan, chunk), s));
       acc_at += accumulator_bytes(dtype, s.count);
-      out_at += codec::encoded_bytes(x_.codec, dtype, s.count);
+      out_at += codec::encoded_bytes(result(), dtype, s.count);
     }
     return out;
   }
@@ -158,7 +159,7 @@ class Executor {
     for (const Segment& s : chunk.segments) {
       const Dtype dtype = x_.leaves[s.leaf].dtype;
       const std::uint8_t* in = x_.inputs[me][s.leaf].data() + s.first * codec::size_of(dtype);
-      codec::encode(contribution(), dtype, in, s.count, out.data() + at);
+      codec::encode(contribution(), dtype, in, s.count, out.data() + at, noise(id(me), s));
       at += codec::encoded_bytes(contribution(), dtype, s.count);
     }
     return out;
@@ -188,7 +189,11 @@ class Executor {
     return true;
   }
 
-  CodecId contribution() const { return contribution_codec(x_.plan, x_.codec); }
+  Codec contribution() const { return contribution_codec(x_.plan, x_.codec); }
+  Codec result() const { return result_codec(x_.plan, x_.codec); }
+  codec::Noise noise(base::PeerId peer, const Segment& s) const {
+    return {codec::noise_seed(x_.codec, {1, peer, s.leaf}), s.first};
+  }
   base::PeerId id(std::uint32_t position) const { return x_.plan.order[position]; }
 
   const Exchange& x_;

@@ -13,10 +13,9 @@
 namespace jccl::collective {
 namespace {
 
+using codec::Codec;
 using codec::CodecId;
 using codec::Dtype;
-
-constexpr std::size_t kTile = 4 * codec::kInt8Block;  // elements; a multiple of every block
 
 const Loops& loops() {
 #if defined(__x86_64__)
@@ -53,7 +52,7 @@ void combine(const FloatLoops& f, Op op, const void* x, std::size_t count, doubl
   }
 }
 
-void accumulate_f64(Op op, CodecId codec, bool first, const std::uint8_t* encoded,
+void accumulate_f64(Op op, const Codec& codec, bool first, const std::uint8_t* encoded,
                     std::size_t count, double weight, void* acc) {
   const FloatLoops& f = loops().f64;
   if (first) {
@@ -61,17 +60,18 @@ void accumulate_f64(Op op, CodecId codec, bool first, const std::uint8_t* encode
     if (weight != 1) f.scale(acc, count, weight, acc);
     return;
   }
-  if (codec == CodecId::kNone) return combine(f, op, encoded, count, weight, acc);
-  double tile[kTile];
+  if (codec.id == CodecId::kNone) return combine(f, op, encoded, count, weight, acc);
+  double tile[codec::kTileMax];
+  const std::size_t step = codec::tile_elements(codec);
   auto* out = static_cast<std::uint8_t*>(acc);
-  for (std::size_t at = 0; at < count; at += kTile) {
-    const std::size_t n = std::min(kTile, count - at);
+  for (std::size_t at = 0; at < count; at += step) {
+    const std::size_t n = std::min(step, count - at);
     codec::decode(codec, Dtype::kF64, encoded + encoded_bytes(codec, Dtype::kF64, at), n, tile);
     combine(f, op, tile, n, weight, out + at * sizeof(double));
   }
 }
 
-void accumulate_f32(Op op, Dtype dtype, CodecId codec, bool first, const std::uint8_t* encoded,
+void accumulate_f32(Op op, Dtype dtype, const Codec& codec, bool first, const std::uint8_t* encoded,
                     std::size_t count, double weight, void* acc) {
   const Loops& all = loops();
   if (first) {
@@ -79,17 +79,18 @@ void accumulate_f32(Op op, Dtype dtype, CodecId codec, bool first, const std::ui
     if (weight != 1) all.f32.scale(acc, count, weight, acc);
     return;
   }
-  if (codec == CodecId::kInt8) {
+  if (codec.id == CodecId::kInt8) {
     return weight == 1 ? all.add_int8(encoded, count, acc)
                        : all.add_int8_scaled(encoded, count, weight, acc);
   }
-  if (codec == CodecId::kNone && dtype == Dtype::kF32) {
+  if (codec.id == CodecId::kNone && dtype == Dtype::kF32) {
     return combine(all.f32, op, encoded, count, weight, acc);
   }
-  float tile[kTile];
+  float tile[codec::kTileMax];
+  const std::size_t step = codec::tile_elements(codec);
   auto* out = static_cast<std::uint8_t*>(acc);
-  for (std::size_t at = 0; at < count; at += kTile) {
-    const std::size_t n = std::min(kTile, count - at);
+  for (std::size_t at = 0; at < count; at += step) {
+    const std::size_t n = std::min(step, count - at);
     codec::decode_f32(codec, dtype, encoded + encoded_bytes(codec, dtype, at), n, tile);
     combine(all.f32, op, tile, n, weight, out + at * sizeof(float));
   }
@@ -109,7 +110,7 @@ std::size_t accumulator_bytes(Dtype dtype, std::size_t count) {
   return count * integer_loops(dtype).accumulator_bytes;
 }
 
-void accumulate(Op op, Dtype dtype, CodecId codec, bool first, const std::uint8_t* encoded,
+void accumulate(Op op, Dtype dtype, const Codec& codec, bool first, const std::uint8_t* encoded,
                 std::size_t count, double weight, void* acc) {
   JCCL_CHECK(is_supported(op, dtype, codec));
   JCCL_CHECK(is_weight(op, dtype, weight));
@@ -130,8 +131,8 @@ void add_partial(Op op, Dtype dtype, const void* partial, std::size_t count, voi
   combine(f, op, partial, count, 1, acc);
 }
 
-void finish(Op op, Dtype dtype, CodecId codec, void* acc, std::size_t count, double weight_sum,
-            std::uint8_t* encoded_out) {
+void finish(Op op, Dtype dtype, const Codec& codec, void* acc, std::size_t count, double weight_sum,
+            std::uint8_t* encoded_out, const codec::Noise& noise) {
   JCCL_CHECK(is_supported(op, dtype, codec));
   JCCL_CHECK(op != Op::kMean || weight_sum > 0);
   if (count == 0) return;
@@ -143,19 +144,21 @@ void finish(Op op, Dtype dtype, CodecId codec, void* acc, std::size_t count, dou
   const codec::FloatMode mode;
   const bool wide = dtype == Dtype::kF64;
   const FloatLoops& f = wide ? loops().f64 : loops().f32;
-  if (codec == CodecId::kNone && (wide || dtype == Dtype::kF32)) {
+  if (codec.id == CodecId::kNone && (wide || dtype == Dtype::kF32)) {
     return finish_part(f, op, acc, count, weight_sum, encoded_out);
   }
-  alignas(double) std::uint8_t tile[kTile * sizeof(double)];
+  alignas(double) std::uint8_t tile[codec::kTileMax * sizeof(double)];
+  const std::size_t step = codec::tile_elements(codec);
   const auto* in = static_cast<const std::uint8_t*>(acc);
-  for (std::size_t at = 0; at < count; at += kTile) {
-    const std::size_t n = std::min(kTile, count - at);
+  for (std::size_t at = 0; at < count; at += step) {
+    const std::size_t n = std::min(step, count - at);
     finish_part(f, op, in + accumulator_bytes(dtype, at), n, weight_sum, tile);
     std::uint8_t* out = encoded_out + encoded_bytes(codec, dtype, at);
+    const codec::Noise here{noise.seed, noise.first_element + at};
     if (wide) {
-      codec::encode(codec, dtype, tile, n, out);
+      codec::encode(codec, dtype, tile, n, out, here);
     } else {
-      codec::encode_f32(codec, dtype, reinterpret_cast<const float*>(tile), n, out);
+      codec::encode_f32(codec, dtype, reinterpret_cast<const float*>(tile), n, out, here);
     }
   }
 }

@@ -17,7 +17,7 @@ std::size_t accumulator_bytes(codec::Dtype dtype, std::size_t count);
 
 // first: acc := weight·decode(encoded); else: acc := acc (op) weight·decode(encoded).
 // A weight of exactly 1 does not multiply. `encoded` and `acc` must not overlap.
-void accumulate(Op op, codec::Dtype dtype, codec::CodecId codec, bool first,
+void accumulate(Op op, codec::Dtype dtype, const codec::Codec& codec, bool first,
                 const std::uint8_t* encoded, std::size_t count, double weight, void* acc);
 
 // acc := acc (op) partial, both in accumulator form.
@@ -26,9 +26,9 @@ void add_partial(Op op, codec::Dtype dtype, const void* partial, std::size_t cou
 // Divides by `weight_sum` if the op is mean, turns every NaN into the one canonical NaN, encodes.
 // `weight_sum` is the sum of the weights in f64 in adding order; for integers the number of
 // contributors. `acc` is left as it is, unless `encoded_out` is `acc` itself, which is allowed when
-// the leaf is f32 or f64 and travels as it is.
-void finish(Op op, codec::Dtype dtype, codec::CodecId codec, void* acc, std::size_t count,
-            double weight_sum, std::uint8_t* encoded_out);
+// the leaf is f32 or f64 and travels as it is. `noise`: of the result, if the codec is stochastic.
+void finish(Op op, codec::Dtype dtype, const codec::Codec& codec, void* acc, std::size_t count,
+            double weight_sum, std::uint8_t* encoded_out, const codec::Noise& noise = {});
 
 // The whole of a sum or mean of two in one pass: the same bytes as accumulate(first) of `a`,
 // accumulate of `b` and finish, for leaves of f32 and f64 that travel as they are. Also the last

@@ -11,6 +11,7 @@ namespace jccl::collective {
 namespace {
 
 using base::Bytes;
+using codec::Codec;
 using codec::CodecId;
 using codec::Dtype;
 using codec::Isa;
@@ -18,12 +19,12 @@ using codec::Isa;
 __extension__ typedef __int128 Wide;
 
 constexpr Op kOps[] = {Op::kSum, Op::kMean, Op::kMin, Op::kMax, Op::kProd};
-constexpr CodecId kCodecs[] = {CodecId::kNone, CodecId::kBf16, CodecId::kFp16, CodecId::kInt8};
+constexpr codec::Noise kNoise = {77, 512};
 
 struct Case {
   Op op;
   Dtype dtype;
-  CodecId codec;
+  Codec codec;
 };
 
 // The registry: every supported (op, dtype, codec) inherits every test below.
@@ -31,9 +32,11 @@ std::vector<Case> all_cases() {
   std::vector<Case> cases;
   for (const Op op : kOps) {
     for (std::uint8_t d = 1; d <= codec::kDtypeNumberMax; ++d) {
-      for (const CodecId codec : kCodecs) {
-        const auto dtype = static_cast<Dtype>(d);
-        if (is_supported(op, dtype, codec)) cases.push_back({op, dtype, codec});
+      const auto dtype = static_cast<Dtype>(d);
+      for (const auto& codecs : {codec::all_codecs(), codec::stochastic_codecs()}) {
+        for (const Codec& codec : codecs) {
+          if (is_supported(op, dtype, codec)) cases.push_back({op, dtype, codec});
+        }
       }
     }
   }
@@ -93,9 +96,9 @@ Bytes float_result(const Case& c, const std::vector<Bytes>& encoded, std::size_t
   }
   Bytes out(codec::encoded_bytes(c.codec, c.dtype, count));
   if constexpr (sizeof(T) == 8) {
-    codec::encode(c.codec, c.dtype, acc.data(), count, out.data());
+    codec::encode(c.codec, c.dtype, acc.data(), count, out.data(), kNoise);
   } else {
-    codec::encode_f32(c.codec, c.dtype, acc.data(), count, out.data());
+    codec::encode_f32(c.codec, c.dtype, acc.data(), count, out.data(), kNoise);
   }
   return out;
 }
@@ -138,7 +141,7 @@ Bytes kernel_result(const Case& c, const std::vector<Bytes>& encoded, std::size_
     weight_sum += weights[p];
   }
   Bytes out(codec::encoded_bytes(c.codec, c.dtype, count));
-  finish(c.op, c.dtype, c.codec, acc.data(), count, weight_sum, out.data());
+  finish(c.op, c.dtype, c.codec, acc.data(), count, weight_sum, out.data(), kNoise);
   return out;
 }
 
@@ -333,15 +336,15 @@ TEST(OpTest, the_table_refuses_lossy_codecs_for_all_but_sum_and_mean_of_floats) 
   int refused = 0;
   for (const Op op : kOps) {
     for (std::uint8_t d = 1; d <= codec::kDtypeNumberMax; ++d) {
-      for (const CodecId codec : kCodecs) {
+      for (const Codec& codec : codec::all_codecs()) {
         const auto status = check_supported(op, static_cast<Dtype>(d), codec);
         const bool adds = op == Op::kSum || op == Op::kMean;
-        EXPECT_EQ(status.ok(), codec == CodecId::kNone || (adds && d <= 4));
+        EXPECT_EQ(status.ok(), codec.id == CodecId::kNone || (adds && d <= 4));
         refused += status.ok() ? 0 : 1;
       }
     }
   }
-  EXPECT_EQ(refused, 2 * 8 * 3 + 3 * 12 * 3);
+  EXPECT_EQ(refused, 2 * 8 * 9 + 3 * 12 * 9);
   EXPECT_EQ(check_supported(Op::kMax, Dtype::kF32, CodecId::kInt8).text,
             "max of f32 with codec int8: the codec quantises, so it applies to sum and mean only; "
             "use codec none");

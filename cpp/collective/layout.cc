@@ -90,7 +90,7 @@ std::vector<std::uint64_t> range_ends(const std::vector<LeafSpec>& leaves,
 
 }  // namespace
 
-std::uint64_t grid_elements(codec::CodecId codec) {
+std::uint64_t grid_elements(const codec::Codec& codec) {
   return std::max<std::uint64_t>(codec::block_elements(codec), 16);
 }
 

@@ -36,13 +36,13 @@ struct Chunk {
 };
 
 struct LayoutOptions {
-  codec::CodecId codec = codec::CodecId::kNone;
+  codec::Codec codec;
   std::size_t chunk_bytes = 256 * 1024;  // of leaf data, at most, but at least one grid step
   std::vector<std::uint32_t> shares;     // relative, one per owner; not all 0
 };
 
 // Elements between allowed cuts: the codec's block; 16 where the codec has none, for alignment.
-std::uint64_t grid_elements(codec::CodecId codec);
+std::uint64_t grid_elements(const codec::Codec& codec);
 
 // Owners get contiguous ranges in position order, each within one grid step of its share of the
 // bytes. Chunks are numbered in leaf order; leaves without elements appear nowhere.

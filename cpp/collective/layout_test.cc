@@ -72,7 +72,7 @@ TEST(LayoutTest, any_leaves_are_covered_once_on_the_grid) {
       leaf.count = rng.chance(0.2) ? 0 : rng.below(rng.chance(0.5) ? 40 : 30000);
     }
     LayoutOptions options;
-    options.codec = static_cast<CodecId>(rng.below(4));
+    options.codec = static_cast<CodecId>(rng.below(8));
     options.chunk_bytes = 1 + rng.below(40000);
     options.shares.resize(1 + rng.below(16));
     for (auto& share : options.shares) share = static_cast<std::uint32_t>(rng.below(1000));

@@ -29,14 +29,14 @@ std::optional<Op> op_from_name(std::string_view name) {
   return static_cast<Op>(at - std::begin(kNames));
 }
 
-base::Status check_supported(Op op, codec::Dtype dtype, codec::CodecId codec) {
+base::Status check_supported(Op op, codec::Dtype dtype, const codec::Codec& codec) {
   if (is_supported(op, dtype, codec)) return base::ok_status();
   const std::string_view why = codec::is_float(dtype)
                                    ? " quantises, so it applies to sum and mean only"
                                    : " applies to floating-point leaves only";
   return {base::Code::kInvalid,
           base::cat(name_of(op), " of ", codec::name_of(dtype), " with codec ",
-                    codec::name_of(codec), ": the codec", why, "; use codec none")};
+                    codec::name_of(codec.id), ": the codec", why, "; use codec none")};
 }
 
 base::Status check_weight(Op op, codec::Dtype dtype, double weight) {

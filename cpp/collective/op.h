@@ -21,7 +21,7 @@ std::optional<Op> op_from_number(std::uint8_t number);
 std::optional<Op> op_from_name(std::string_view name);
 
 // Lossy codecs: sum and mean of floats. Travelling as the dtype: every op of every dtype.
-constexpr bool is_supported(Op op, codec::Dtype dtype, codec::CodecId codec) {
+constexpr bool is_supported(Op op, codec::Dtype dtype, const codec::Codec& codec) {
   const bool adds = op == Op::kSum || op == Op::kMean;
   return !codec::is_lossy(codec) || (adds && codec::is_float(dtype));
 }
@@ -34,7 +34,7 @@ constexpr bool is_weight(Op op, codec::Dtype dtype, double weight) {
 }
 
 // Code::kInvalid with what to use instead.
-base::Status check_supported(Op op, codec::Dtype dtype, codec::CodecId codec);
+base::Status check_supported(Op op, codec::Dtype dtype, const codec::Codec& codec);
 base::Status check_weight(Op op, codec::Dtype dtype, double weight);
 
 }  // namespace jccl::collective

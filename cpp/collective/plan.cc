@@ -130,6 +130,11 @@ base::Status check(const Plan& plan) {
   return base::ok_status();
 }
 
+base::Status check_codec(PlanKind kind, const codec::Codec& codec) {
+  if (kind != PlanKind::kRing || codec.id != codec::CodecId::kTopK) return base::ok_status();
+  return {Code::kInvalid, "codec topk in a ring: partial sums would travel whole; use direct"};
+}
+
 base::Bytes encode(const Plan& plan) {
   JCCL_CHECK(check(plan).ok());
   base::Writer w;
@@ -162,8 +167,8 @@ base::Result<Plan> decode(base::ByteView bytes) {
 }
 
 std::vector<Chunk> make_layout(const Plan& plan, const std::vector<LeafSpec>& leaves,
-                               codec::CodecId codec, std::size_t chunk_bytes) {
-  LayoutOptions options{codec, chunk_bytes, plan.shares};
+                               const codec::Codec& codec, std::size_t chunk_bytes) {
+  LayoutOptions options{result_codec(plan, codec), chunk_bytes, plan.shares};
   if (options.shares.empty()) options.shares.assign(plan.order.size(), 1);
   if (plan.kind == PlanKind::kGather) return make_gather_layout(leaves, options);
   if (plan.kind == PlanKind::kScatter) return make_scatter_layout(leaves, options);

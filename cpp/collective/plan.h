@@ -45,13 +45,33 @@ base::Result<Plan> decode(base::ByteView bytes);
 
 // The cut that belongs to the plan's kind.
 std::vector<Chunk> make_layout(const Plan& plan, const std::vector<LeafSpec>& leaves,
-                               codec::CodecId codec, std::size_t chunk_bytes);
+                               const codec::Codec& codec, std::size_t chunk_bytes);
 
 // How a contribution is encoded before it is added, by its sender or by the adder itself. In a
-// ring nothing is quantised before the result is.
-constexpr codec::CodecId contribution_codec(const Plan& plan, codec::CodecId codec) {
-  return plan.kind == PlanKind::kRing ? codec::CodecId::kNone : codec;
+// ring nothing is quantised before the result is, and in a gather the result is the contribution.
+constexpr codec::Codec contribution_codec(const Plan& plan, const codec::Codec& codec) {
+  const bool once = plan.kind == PlanKind::kRing || plan.kind == PlanKind::kGather;
+  return once ? codec::Codec{} : codec;
 }
+
+// How the result is encoded. A sum of n blocks with k entries each has up to n·k, and all of them
+// stay: nothing that a contribution carried is lost.
+constexpr codec::Codec result_codec(const Plan& plan, const codec::Codec& codec) {
+  if (codec.id != codec::CodecId::kTopK || plan.kind == PlanKind::kGather) return codec;
+  const std::uint64_t entries = std::uint64_t{codec.kept} * plan.order.size();
+  return codec::top_k(static_cast<std::uint32_t>(
+      entries < codec::kTopKBlock ? entries : std::uint64_t{codec::kTopKBlock}));
+}
+
+// Whose chance the result of a chunk takes under a stochastic codec: everyone's, for it must not
+// depend on who the owner is, but in a gather the owner's own. For codec/noise.h.
+constexpr base::PeerId result_noise_peer(const Plan& plan, const Chunk& chunk) {
+  return plan.kind == PlanKind::kGather ? plan.order[chunk.owner] : base::PeerId{0};
+}
+
+// kInvalid for a codec that a kind of plan cannot carry: top-k in a ring, whose partial sums would
+// have to travel whole.
+base::Status check_codec(PlanKind kind, const codec::Codec& codec);
 
 // What one peer does for one chunk. All numbers are positions in Plan::order.
 struct Route {

@@ -54,7 +54,10 @@ Status AttemptRun::prepare() {
     }
   }
   if (!(weight_sum_ > 0)) return {Code::kEmpty, "the weights add up to 0"};
+  const Status carried = collective::check_codec(plan_.kind, options.codec);
+  if (!carried.ok()) return carried;
   contribution_codec_ = collective::contribution_codec(plan_, options.codec);
+  result_codec_ = collective::result_codec(plan_, options.codec);
   if (options.collective == Collective::kBroadcast && plan_.order.size() > 1) {
     return {Code::kInvalid, cat(plan_.order.size(), " peers broadcast in one round; one may")};
   }
@@ -69,7 +72,7 @@ Status AttemptRun::prepare() {
   // Receivers are served on after the commit, when the output belongs to the caller again.
   serves_ =
       contributes() && !start_.receivers.empty() && plan_.kind != collective::PlanKind::kScatter;
-  in_output_ = eager_ && options.codec == codec::CodecId::kNone && !serves_;
+  in_output_ = eager_ && !codec::is_lossy(result_codec_) && !serves_;
   return lay_out();
 }
 

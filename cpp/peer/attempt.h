@@ -124,7 +124,9 @@ class AttemptRun {
   std::vector<base::ByteView> result_views(const ChunkState& chunk) const;
   bool pass_guard(ChunkState& chunk);
   std::optional<std::string> guard(const ChunkState& chunk) const;
+  BufferRef encode_own(const ChunkState& chunk, bool* finite) const;
   BufferRef own_encoded(ChunkState& chunk);
+  codec::Noise noise(base::PeerId peer, const collective::Segment& segment) const;
   const std::uint8_t* own_values(const collective::Segment& segment) const;
   void decode_result(const ChunkState& chunk);
   std::vector<base::ByteView> input_views(const ChunkState& chunk) const;
@@ -143,7 +145,7 @@ class AttemptRun {
   std::int32_t position_ = -1;   // in plan_.order; -1: receiver
   std::vector<double> weights_;  // by position
   double weight_sum_ = 0;
-  codec::CodecId contribution_codec_ = codec::CodecId::kNone;
+  codec::Codec contribution_codec_, result_codec_;
   bool eager_ = false;      // outputs are private and apart from the inputs
   bool in_output_ = false;  // and results travel as they lie there: no buffers for them
   bool serves_ = false;

@@ -3,6 +3,7 @@
 #include "base/crc32c.h"
 #include "base/text.h"
 #include "codec/guard.h"
+#include "codec/noise.h"
 #include "collective/kernels.h"
 #include "peer/attempt.h"
 #include "snapshot/digest.h"
@@ -38,26 +39,44 @@ std::uint8_t* AttemptRun::accumulator_of(const ChunkState& chunk,
 
 bool AttemptRun::pass_guard(ChunkState& chunk) {
   if (chunk.guarded) return true;
-  if (const auto bad = guard(chunk)) {
-    fail(Code::kGuard, self_, *bad);
-    return false;
+  bool finite = true;
+  const bool encodes = codec::is_lossy(contribution_codec_);
+  if (encodes) chunk.encoded = encode_own(chunk, &finite);  // looks at every value anyway
+  if (!encodes || !finite) {
+    if (const auto bad = guard(chunk)) {
+      chunk.encoded.reset();
+      fail(Code::kGuard, self_, *bad);
+      return false;
+    }
   }
   chunk.guarded = true;
   return true;
 }
 
-// Encoded once for all who need it: those it is sent to, and the own sum.
+codec::Noise AttemptRun::noise(base::PeerId peer, const collective::Segment& segment) const {
+  const codec::NoiseName name{start_.round.n, peer, segment.leaf};
+  return {codec::noise_seed(call_->options.codec, name), segment.first};
+}
+
+BufferRef AttemptRun::encode_own(const ChunkState& chunk, bool* finite) const {
+  BufferRef encoded = pool_->take(own_bytes(chunk));
+  std::uint8_t* out = encoded->data();
+  for (const collective::Segment& segment : chunk.chunk.segments) {
+    const codec::Dtype dtype = call_->specs[segment.leaf].dtype;
+    const bool good = codec::encode_checked(contribution_codec_, dtype, own_values(segment),
+                                            segment.count, out, noise(self_, segment));
+    *finite = *finite && good;
+    out += codec::encoded_bytes(contribution_codec_, dtype, segment.count);
+  }
+  return encoded;
+}
+
+// Encoded once for all who need it: those it is sent to, and the own sum. Once more only if one of
+// them needs it again.
 BufferRef AttemptRun::own_encoded(ChunkState& chunk) {
   BufferRef encoded = chunk.encoded;
-  if (!encoded) {
-    encoded = pool_->take(own_bytes(chunk));
-    std::uint8_t* out = encoded->data();
-    for (const collective::Segment& segment : chunk.chunk.segments) {
-      const codec::Dtype dtype = call_->specs[segment.leaf].dtype;
-      codec::encode(contribution_codec_, dtype, own_values(segment), segment.count, out);
-      out += codec::encoded_bytes(contribution_codec_, dtype, segment.count);
-    }
-  }
+  bool finite = true;
+  if (!encoded) encoded = encode_own(chunk, &finite);
   if (chunk.encoded_uses > 0) --chunk.encoded_uses;
   chunk.encoded = chunk.encoded_uses > 0 ? encoded : nullptr;
   return encoded;
@@ -72,11 +91,11 @@ const std::uint8_t* AttemptRun::own_values(const collective::Segment& segment) c
 // a kind that the kernels have, or the guard failed.
 bool AttemptRun::add_both(ChunkState& chunk) {
   const RoundOptions& options = call_->options;
-  if (contribution_codec_ != codec::CodecId::kNone || !chunk.route.owner) return false;
+  if (codec::is_lossy(contribution_codec_) || !chunk.route.owner) return false;
   for (const collective::Segment& segment : chunk.chunk.segments) {
     if (call_->specs[segment.leaf].dtype != codec::Dtype::kF32) return false;
   }
-  if (options.codec != codec::CodecId::kNone || !pass_guard(chunk)) return false;
+  if (codec::is_lossy(result_codec_) || !pass_guard(chunk)) return false;
   const std::vector<std::uint32_t>& order = chunk.route.add_order;
   const bool own_first = order[0] == static_cast<std::uint32_t>(position_);
   const BufferRef other = chunk.early.begin()->second;
@@ -110,7 +129,7 @@ bool AttemptRun::add_own(ChunkState& chunk) {
     chunk.accumulator = pool_->take(chunk.chunk.accumulator_bytes);
   }
   BufferRef encoded;
-  if (contribution_codec_ != codec::CodecId::kNone) encoded = own_encoded(chunk);
+  if (codec::is_lossy(contribution_codec_)) encoded = own_encoded(chunk);
   std::size_t encoded_at = 0, accumulator_at = 0;
   for (const collective::Segment& segment : chunk.chunk.segments) {
     const codec::Dtype dtype = call_->specs[segment.leaf].dtype;
@@ -157,11 +176,11 @@ void AttemptRun::finish(ChunkState& chunk) {
   std::size_t encoded_at = 0, accumulator_at = 0;
   for (const collective::Segment& segment : chunk.chunk.segments) {
     const codec::Dtype dtype = call_->specs[segment.leaf].dtype;
-    collective::finish(
-        options.op, dtype, options.codec, accumulator_of(chunk, segment, accumulator_at),
-        segment.count, weight_sum_,
-        chunk.result ? chunk.result->data() + encoded_at : output_of(chunk, segment));
-    encoded_at += codec::encoded_bytes(options.codec, dtype, segment.count);
+    collective::finish(options.op, dtype, result_codec_,
+                       accumulator_of(chunk, segment, accumulator_at), segment.count, weight_sum_,
+                       chunk.result ? chunk.result->data() + encoded_at : output_of(chunk, segment),
+                       noise(collective::result_noise_peer(plan_, chunk.chunk), segment));
+    encoded_at += codec::encoded_bytes(result_codec_, dtype, segment.count);
     accumulator_at += collective::accumulator_bytes(dtype, segment.count);
   }
   chunk.accumulator.reset();
@@ -182,9 +201,9 @@ void AttemptRun::decode_result(const ChunkState& chunk) {
   for (const collective::Segment& segment : chunk.chunk.segments) {
     const codec::Dtype dtype = call_->specs[segment.leaf].dtype;
     if (std::uint8_t* out = output_of(chunk, segment)) {
-      codec::decode(call_->options.codec, dtype, chunk.result->data() + at, segment.count, out);
+      codec::decode(result_codec_, dtype, chunk.result->data() + at, segment.count, out);
     }
-    at += codec::encoded_bytes(call_->options.codec, dtype, segment.count);
+    at += codec::encoded_bytes(result_codec_, dtype, segment.count);
   }
 }
 
@@ -193,7 +212,7 @@ std::optional<std::string> AttemptRun::guard(const ChunkState& chunk) const {
   for (const collective::Segment& segment : chunk.chunk.segments) {
     const Leaf& leaf = call_->leaves[segment.leaf];
     if (!codec::is_float(leaf.dtype)) continue;
-    if (!codec::scan(leaf.dtype, own_values(segment), segment.count).finite) {
+    if (!codec::all_finite(leaf.dtype, own_values(segment), segment.count)) {
       return cat(leaf_text(leaf, segment.leaf), " holds NaN or Inf");
     }
   }

@@ -5,8 +5,10 @@
 
 #include "base/limits.h"
 #include "base/text.h"
+#include "codec/roundtrip.h"
 #include "collective/hint.h"
 #include "collective/kernels.h"
+#include "collective/plan.h"
 #include "snapshot/digest.h"
 
 namespace jccl::peer {
@@ -66,6 +68,13 @@ collective::HintKind hint_of(const RoundOptions& options) {
   return collective::HintKind::kAuto;
 }
 
+Status check_codec(const RoundOptions& options) {
+  const Status parameters = codec::check(options.codec);
+  if (!parameters.ok()) return parameters;
+  const bool ring = options.plan == "ring";
+  return ring ? collective::check_codec(collective::PlanKind::kRing, options.codec) : Status{};
+}
+
 }  // namespace
 
 std::string leaf_text(const Leaf& leaf, std::size_t index) {
@@ -94,6 +103,8 @@ Status check_call(const std::vector<Leaf>& leaves, const RoundOptions& options) 
     return {Code::kInvalid,
             cat("unknown plan '", options.plan, "'; use auto, direct, exchange or ring")};
   }
+  const Status codec = check_codec(options);
+  if (!codec.ok()) return codec;
   std::uint64_t bytes = 0;
   for (std::size_t i = 0; i < leaves.size(); ++i) {
     const Leaf& leaf = leaves[i];
@@ -134,6 +145,26 @@ std::size_t output_bytes(const RoundOptions& options, const Leaf& leaf) {
   return options.collective == Collective::kAllGather ? bytes * options.slots : bytes;
 }
 
+Status roundtrip(const Leaf& leaf, const RoundOptions& options, bool residual) {
+  const Status parameters = codec::check(options.codec);
+  if (!parameters.ok()) return parameters;
+  const Status supported =
+      collective::check_supported(collective::Op::kSum, leaf.dtype, options.codec);
+  if (!supported.ok()) return supported;
+  if (options.codec.stochastic) {
+    return {Code::kInvalid, "the error of a stochastic codec is of one round; use it without"};
+  }
+  if (leaf.count > 0 && (leaf.in == nullptr || leaf.out == nullptr)) {
+    return {Code::kInvalid, "an array without memory"};
+  }
+  if (residual) {
+    codec::residual(options.codec, leaf.dtype, leaf.in, leaf.count, leaf.out);
+  } else {
+    codec::roundtrip(options.codec, leaf.dtype, leaf.in, leaf.count, leaf.out);
+  }
+  return {};
+}
+
 void keep_input(const RoundOptions& options, const Leaf& leaf) {
   const std::size_t bytes = leaf.count * codec::size_of(leaf.dtype);
   const bool fits = options.collective != Collective::kAllGather;
@@ -154,7 +185,10 @@ Descriptor describe_call(const CallRecord& call, std::size_t chunk_bytes) {
   base::Writer out;
   out.u8(static_cast<std::uint8_t>(o.collective));
   out.u8(static_cast<std::uint8_t>(o.op));
-  out.u8(static_cast<std::uint8_t>(o.codec));
+  out.u8(static_cast<std::uint8_t>(o.codec.id));
+  out.u32(o.codec.kept);
+  out.u8(o.codec.stochastic ? 1 : 0);
+  out.u64(o.codec.seed);
   out.u32(o.slots);
   out.u64(chunk_bytes);
   out.blob(descriptor.hint, base::kPlanBytesMax);

@@ -46,6 +46,10 @@ base::Status check_call(const std::vector<Leaf>& leaves, const RoundOptions& opt
 // Bytes of the leaf's output: as many as its input, but all_gather has `slots` times that.
 std::size_t output_bytes(const RoundOptions& options, const Leaf& leaf);
 
+// What the codec of the options makes of the leaf, in its `out`: decode(encode(in)) or, `residual`,
+// what that leaves out. kInvalid for what a round would refuse.
+base::Status roundtrip(const Leaf& leaf, const RoundOptions& options, bool residual);
+
 // The payload of a failed call is its input. (all_gather has no output of that form.)
 void keep_input(const RoundOptions& options, const Leaf& leaf);
 

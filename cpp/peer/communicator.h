@@ -58,7 +58,7 @@ struct RoundOptions {
   base::Tag tag = "default";
   Collective collective = Collective::kAllReduce;
   collective::Op op = collective::Op::kMean;
-  codec::CodecId codec = codec::CodecId::kNone;
+  codec::Codec codec;
   double weight = 1.0;          // 0: receive only
   bool root = false;            // broadcast
   std::uint32_t slots = 0;      // all_gather

@@ -29,16 +29,94 @@ def make_input():
     return np.concatenate([p.astype(np.float32) for p in parts])
 
 
-def encode_int8(x, block=256):
+E4M3 = np.arange(127, dtype=np.uint8).view(ml_dtypes.float8_e4m3fn).astype(np.float64)
+E3M0 = np.array([0, 1, 2, 4, 8, 16, 32, 64], np.float64)
+
+
+def scale_of(part, top, lost, largest):
+    """The largest magnitude over `top`, upward until the `lost` low bits are 0."""
+    ideal = np.max(np.abs(part)) / np.float32(top)
+    up = (int(ideal.view(np.uint32)) + lost) & ~lost
+    return np.array(min(max(up, 0x00800000), largest), np.uint32).view(np.float32)
+
+
+def codes_near(f, levels, ties_up):
+    """Index of the nearest level to |f|; a tie goes to the even one, or up."""
+    f = np.minimum(np.abs(f.astype(np.float64)), levels[-1])
+    low = np.searchsorted(levels, f, side="right") - 1
+    high = np.minimum(low + 1, len(levels) - 1)
+    below, above = f - levels[low], levels[high] - f
+    tie = high if ties_up else np.where(low % 2 == 0, low, high)
+    return np.where(below < above, low, np.where(above < below, high, tie))
+
+
+def chances(seed, first, count):
+    """16 bits for each element: a hash of the seed and its index."""
+    u64, u32 = np.uint64, np.uint32
+    i = np.arange(first, first + count, dtype=u64)
+    key = u64(seed) + i // u64(256) * u64(0x9E3779B97F4A7C15)
+    key = (key ^ (key >> u64(30))) * u64(0xBF58476D1CE4E5B9)
+    key = (key ^ (key >> u64(27))) * u64(0x94D049BB133111EB)
+    key ^= key >> u64(31)
+    within = (i % u64(256)).astype(u32)
+    x = key.astype(u32) + within % u32(128) * u32(0x9E3779B9)
+    x = (x ^ (x >> u32(16))) * u32(0x7FEB352D)
+    x = ((x ^ (x >> u32(15))) + (key >> u64(32)).astype(u32)) * u32(0x846CA68B)
+    x ^= x >> u32(16)
+    return np.where(within < 128, x & u32(0xFFFF), x >> u32(16)).astype(np.int64)
+
+
+def codes_noisy(f, levels, chance):
+    """The level below |f|, or the one above: 14 bits of its position and of chance."""
+    f = np.minimum(np.abs(f.astype(np.float64)), levels[-1])
+    low = np.minimum(np.searchsorted(levels, f, side="right") - 1, len(levels) - 2)
+    step = levels[low + 1] - levels[low]
+    position = np.rint((f - levels[low]) / step * 16384).astype(np.int64)
+    return low + (position + (chance >> 2) >= 16384) * 1
+
+
+def encode_scaled(x, block, top, lost, largest, levels, sign, ties_up=False, seed=None):
+    """`sign`: how a negative code is written, by its bit, or 0 for two's complement."""
+    out = b""
+    half = block == 64
+    for at in range(0, len(x), block):
+        part = x[at : at + block]
+        scale = scale_of(part, top, lost, largest)
+        f = part * (np.float32(1) / scale)
+        if seed is None:
+            codes = codes_near(f, levels, ties_up)
+        else:
+            codes = codes_noisy(f, levels, chances(seed, at, len(part)))
+        minus = np.signbit(f)
+        codes = np.where(minus, codes | sign if sign else -codes, codes) & 0xFF
+        codes = codes.astype(np.uint8)
+        if half:
+            bytes_ = (len(part) + 1) // 2
+            high = np.zeros(bytes_, np.uint8)
+            high[: len(part) - bytes_] = codes[bytes_:] << 4
+            codes = (codes[:bytes_] & 15) | high
+        out += scale.tobytes()[4 - (4 if lost == 0xFF else 2) :] + codes.tobytes()
+    return out
+
+
+SCALED = {
+    "int8": (256, 127, 0xFF, 0x7C010200, np.arange(128.0), 0),
+    "fp8": (256, 448, 0xFFFF, 0x7B120000, E4M3, 0x80),
+    "int4": (64, 7, 0xFFFF, 0x7E120000, np.arange(8.0), 0),
+    "e3m0": (64, 64, 0xFFFF, 0x7C7F0000, E3M0, 8, True),
+}
+
+
+def encode_topk(x, kept, block=4096):
     out = b""
     for at in range(0, len(x), block):
         part = x[at : at + block]
-        ideal = np.max(np.abs(part)) / np.float32(127)
-        up = (int(ideal.view(np.uint32)) + 0xFF) & ~0xFF
-        bits = min(max(up, 0x00800000), 0x7C010200)
-        scale = np.array(bits, np.uint32).view(np.float32)
-        codes = np.rint(part * (np.float32(1) / scale)).astype(np.int8)
-        out += scale.tobytes() + codes.tobytes()
+        if 6 * kept >= 4 * len(part):
+            out += part.tobytes()
+            continue
+        order = np.argsort(-np.abs(part.astype(np.float64)), kind="stable")
+        index = np.sort(order[:kept]).astype(np.uint16)
+        out += index.tobytes() + part[index].tobytes()
     return out
 
 
@@ -47,10 +125,17 @@ def main():
     bf16_max = np.float32(ml_dtypes.finfo(ml_dtypes.bfloat16).max)
     bf16 = np.clip(x, -bf16_max, bf16_max).astype(ml_dtypes.bfloat16)
     fp16 = np.clip(x, -65504, 65504).astype(np.float16)
-    (HERE / "codec_input_f32.bin").write_bytes(x.tobytes())
-    (HERE / "codec_bf16.bin").write_bytes(bf16.tobytes())
-    (HERE / "codec_fp16.bin").write_bytes(fp16.tobytes())
-    (HERE / "codec_int8.bin").write_bytes(encode_int8(x))
+    files = {
+        "input_f32": x.tobytes(),
+        "bf16": bf16.tobytes(),
+        "fp16": fp16.tobytes(),
+        "topk_100": encode_topk(x, 100),
+    }
+    for name, parameters in SCALED.items():
+        files[name] = encode_scaled(x, *parameters)
+        files[f"{name}_seed_5"] = encode_scaled(x, *parameters, seed=5)
+    for name, data in files.items():
+        (HERE / f"codec_{name}.bin").write_bytes(data)
 
 
 if __name__ == "__main__":

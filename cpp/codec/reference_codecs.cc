@@ -1,0 +1,266 @@
+// The codecs of reference.h. A scaled format is a list of the magnitudes it has, in code order.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include "codec/reference.h"
+
+namespace jccl::codec::reference {
+namespace {
+
+struct Format {
+  std::size_t block;
+  int scale_digits;  // significant bits
+  bool half_bytes;
+  bool ties_up;                    // else to the even code
+  std::uint32_t sign;              // added to the code of a negative value; 0: two's complement
+  std::vector<double> magnitudes;  // by code
+  double top() const { return magnitudes.back(); }
+  std::size_t scale_bytes() const { return scale_digits > 8 ? 4 : 2; }
+};
+
+std::vector<double> integers(int top) {
+  std::vector<double> values(static_cast<std::size_t>(top) + 1);
+  std::iota(values.begin(), values.end(), 0);
+  return values;
+}
+
+std::vector<double> e4m3() {
+  std::vector<double> values;
+  for (int code = 0; code <= 0x7E; ++code) {
+    const int exponent = code >> 3;
+    const int fraction = code & 7;
+    values.push_back(exponent == 0 ? std::ldexp(fraction, -9)
+                                   : std::ldexp(8 + fraction, exponent - 10));
+  }
+  return values;
+}
+
+Format format_of(CodecId id) {
+  if (id == CodecId::kInt8) return {256, 16, false, false, 0, integers(127)};
+  if (id == CodecId::kFp8) return {256, 8, false, false, 0x80, e4m3()};
+  if (id == CodecId::kInt4) return {64, 8, true, false, 0, integers(7)};
+  return {64, 8, true, true, 8, {0, 1, 2, 4, 8, 16, 32, 64}};
+}
+
+// Upward to the format's digits, within [2^-126, the largest whose top-fold is finite].
+float scale_of(const Format& format, float magnitude_max) {
+  const auto ideal = static_cast<double>(magnitude_max / static_cast<float>(format.top()));
+  if (ideal < 0x1p-126) return 0x1p-126F;
+  const int unit = std::ilogb(ideal) - format.scale_digits + 1;
+  const auto up = static_cast<float>(std::ldexp(std::ceil(std::ldexp(ideal, -unit)), unit));
+  const bool finite = std::isfinite(up * static_cast<float>(format.top()));
+  return finite ? up : up - std::ldexp(1.0F, unit);
+}
+
+int code_near(const Format& format, double f) {
+  const double magnitude = std::min(std::fabs(f), format.top());
+  int best = 0;
+  for (std::size_t c = 1; c < format.magnitudes.size(); ++c) {
+    const double away = std::fabs(magnitude - format.magnitudes[c]);
+    const double before = std::fabs(magnitude - format.magnitudes[static_cast<std::size_t>(best)]);
+    if (away < before || (away == before && (format.ties_up || c % 2 == 0))) {
+      best = static_cast<int>(c);
+    }
+  }
+  return best;
+}
+
+// Between two magnitudes the position keeps 14 bits, and the chance decides.
+int code_noisy(const Format& format, double f, std::uint32_t chance) {
+  const double magnitude = std::fabs(f);
+  if (magnitude >= format.top()) return static_cast<int>(format.magnitudes.size()) - 1;
+  const auto above =
+      std::upper_bound(format.magnitudes.begin(), format.magnitudes.end(), magnitude);
+  const double step = *above - *(above - 1);
+  const double position = std::nearbyint((magnitude - *(above - 1)) / step * 16384);
+  const bool up = position + (chance >> 2) >= 16384;
+  return static_cast<int>(above - format.magnitudes.begin()) - (up ? 0 : 1);
+}
+
+std::uint32_t coded(const Format& format, float f, bool noisy, std::uint32_t chance) {
+  const int code = noisy ? code_noisy(format, f, chance) : code_near(format, f);
+  if (!std::signbit(f)) return static_cast<std::uint32_t>(code);
+  return format.sign == 0 ? static_cast<std::uint32_t>(-code)
+                          : static_cast<std::uint32_t>(code) | format.sign;
+}
+
+void encode_block(const Codec& codec, const Format& format, const float* in, std::size_t count,
+                  const Noise& noise, std::uint8_t* out) {
+  float magnitude_max = 0;
+  for (std::size_t i = 0; i < count; ++i) magnitude_max = std::max(magnitude_max, std::fabs(in[i]));
+  const float scale = scale_of(format, magnitude_max);
+  const float inverse = 1.0F / scale;
+  const std::size_t scale_bytes = format.scale_bytes();
+  std::uint8_t bytes[4];
+  std::memcpy(bytes, &scale, 4);
+  std::memcpy(out, bytes + 4 - scale_bytes, scale_bytes);  // bf16: the upper half
+  out += scale_bytes;
+  const std::size_t half = (count + 1) / 2;
+  if (format.half_bytes) std::memset(out, 0, half);
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::uint32_t chance = chance_of(noise.seed, noise.first_element + i);
+    const std::uint32_t code = coded(format, in[i] * inverse, codec.stochastic, chance);
+    if (!format.half_bytes) {
+      out[i] = static_cast<std::uint8_t>(code);
+    } else if (i < half) {
+      out[i] = static_cast<std::uint8_t>(out[i] | (code & 15));
+    } else {
+      out[i - half] = static_cast<std::uint8_t>(out[i - half] | (code & 15) << 4);
+    }
+  }
+}
+
+double value_of(const Format& format, std::uint32_t code) {
+  const std::uint32_t bits = format.half_bytes ? 16 : 256;
+  code %= bits;
+  if (format.sign != 0) {
+    const std::size_t at = code & (format.sign - 1);
+    // The one e4m3 pattern without a number is never written; it counts as the next one would.
+    const double magnitude = at < format.magnitudes.size() ? format.magnitudes[at] : 480;
+    return (code & format.sign) != 0 ? -magnitude : magnitude;
+  }
+  return code < bits / 2 ? code : static_cast<double>(code) - bits;
+}
+
+void decode_block(const Format& format, const std::uint8_t* in, std::size_t count, float* out) {
+  std::uint8_t bytes[4] = {};
+  const std::size_t scale_bytes = format.scale_bytes();
+  std::memcpy(bytes + 4 - scale_bytes, in, scale_bytes);
+  float scale = 0;
+  std::memcpy(&scale, bytes, 4);
+  in += scale_bytes;
+  const std::size_t half = (count + 1) / 2;
+  for (std::size_t i = 0; i < count; ++i) {
+    std::uint32_t code = format.half_bytes ? in[i % half] : in[i];
+    if (format.half_bytes) code = i < half ? code & 15 : code >> 4;
+    out[i] = static_cast<float>(value_of(format, code)) * scale;
+  }
+}
+
+bool is_dense(const Codec& codec, std::size_t count) {
+  return std::size_t{6} * codec.kept >= 4 * count;
+}
+
+void encode_largest(const Codec& codec, const float* in, std::size_t count, std::uint8_t* out) {
+  if (is_dense(codec, count)) {
+    std::memcpy(out, in, 4 * count);
+    return;
+  }
+  std::vector<std::uint16_t> order(count);
+  std::iota(order.begin(), order.end(), std::uint16_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](auto a, auto b) { return std::fabs(in[a]) > std::fabs(in[b]); });
+  std::sort(order.begin(), order.begin() + codec.kept);
+  for (std::size_t e = 0; e < codec.kept; ++e) {
+    std::memcpy(out + 2 * e, &order[e], 2);
+    std::memcpy(out + std::size_t{2} * codec.kept + 4 * e, &in[order[e]], 4);
+  }
+}
+
+void decode_largest(const Codec& codec, const std::uint8_t* in, std::size_t count, float* out) {
+  if (is_dense(codec, count)) {
+    std::memcpy(out, in, 4 * count);
+    return;
+  }
+  std::fill_n(out, count, 0.0F);
+  for (std::size_t e = 0; e < codec.kept; ++e) {
+    std::uint16_t index = 0;
+    std::memcpy(&index, in + 2 * e, 2);
+    if (index < count) std::memcpy(out + index, in + std::size_t{2} * codec.kept + 4 * e, 4);
+  }
+}
+
+}  // namespace
+
+std::uint32_t chance_of(std::uint64_t seed, std::uint64_t element) {
+  std::uint64_t key = seed + element / 256 * 0x9E3779B97F4A7C15;
+  key = (key ^ (key >> 30)) * 0xBF58476D1CE4E5B9;
+  key = (key ^ (key >> 27)) * 0x94D049BB133111EB;
+  key ^= key >> 31;
+  const auto within = static_cast<std::uint32_t>(element % 256);
+  std::uint32_t hash = static_cast<std::uint32_t>(key) + within % 128 * 0x9E3779B9;
+  hash = (hash ^ (hash >> 16)) * 0x7FEB352D;
+  hash = ((hash ^ (hash >> 15)) + static_cast<std::uint32_t>(key >> 32)) * 0x846CA68B;
+  hash ^= hash >> 16;
+  return within < 128 ? hash & 0xFFFF : hash >> 16;
+}
+
+void encode(const Codec& codec, const float* in, std::size_t count, std::uint8_t* out,
+            const Noise& noise) {
+  const bool scaled = codec.id >= CodecId::kInt8 && codec.id <= CodecId::kE3m0;
+  if (scaled || codec.id == CodecId::kTopK) {
+    const Format format = format_of(codec.id);
+    const std::size_t block = block_elements(codec);
+    for (std::size_t at = 0; at < count; at += block) {
+      const std::size_t n = std::min(block, count - at);
+      const Noise here{noise.seed, noise.first_element + at};
+      std::uint8_t* to = out + encoded_bytes(codec, Dtype::kF32, at);
+      if (scaled) encode_block(codec, format, in + at, n, here, to);
+      if (!scaled) encode_largest(codec, in + at, n, to);
+    }
+    return;
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    if (codec.id == CodecId::kNone) {
+      std::memcpy(out + 4 * i, &in[i], 4);
+      continue;
+    }
+    const std::uint32_t chance = chance_of(noise.seed, noise.first_element + i);
+    std::uint16_t half = 0;
+    if (codec.id == CodecId::kBf16) half = finite_bf16(in[i], codec.stochastic, chance);
+    if (codec.id == CodecId::kFp16) half = finite_f16(in[i], codec.stochastic, chance);
+    std::memcpy(out + 2 * i, &half, 2);
+  }
+}
+
+void decode(const Codec& codec, const std::uint8_t* in, std::size_t count, float* out) {
+  const bool scaled = codec.id >= CodecId::kInt8 && codec.id <= CodecId::kE3m0;
+  if (scaled || codec.id == CodecId::kTopK) {
+    const Format format = format_of(codec.id);
+    const std::size_t block = block_elements(codec);
+    for (std::size_t at = 0; at < count; at += block) {
+      const std::size_t n = std::min(block, count - at);
+      const std::uint8_t* from = in + encoded_bytes(codec, Dtype::kF32, at);
+      if (scaled) decode_block(format, from, n, out + at);
+      if (!scaled) decode_largest(codec, from, n, out + at);
+    }
+    return;
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    std::uint16_t half = 0;
+    if (codec.id == CodecId::kNone) std::memcpy(&out[i], in + 4 * i, 4);
+    if (codec.id != CodecId::kNone) std::memcpy(&half, in + 2 * i, 2);
+    if (codec.id == CodecId::kBf16) out[i] = f32_of_bf16(half);
+    if (codec.id == CodecId::kFp16) out[i] = f32_of_f16(half);
+  }
+}
+
+double error_bound(const Codec& codec, double x, double absmax) {
+  const double v = std::fabs(x);
+  const double steps = codec.stochastic ? 2 : 1;  // in halves
+  switch (codec.id) {
+    case CodecId::kNone:
+      return 0;
+    case CodecId::kBf16:
+      return steps * (v * 0x1p-8 + 0x1p-134);
+    case CodecId::kFp16:
+      return v > 65504 ? v - 65504 : steps * (v * 0x1p-11 + 0x1p-25);
+    case CodecId::kInt8:
+      return steps * std::max(absmax / 254 * (1 + 0x1p-14), 0x1p-127);
+    case CodecId::kFp8:
+      return steps * std::max({v * 0x1.0004p-4, absmax / 448 * 0x1.04p-10, 0x1p-136});
+    case CodecId::kInt4:
+      return steps * std::max(absmax / 14 * 0x1.04p0, 0x1p-127);
+    case CodecId::kE3m0:
+      return std::max({v * (codec.stochastic ? 1.0 : 0x1.0004p0 / 3),
+                       steps * absmax / 128 * 0x1.04p0, steps * 0x1p-127});
+    case CodecId::kTopK:
+      return v;
+  }
+  return 0;
+}
+
+}  // namespace jccl::codec::reference
