@@ -14,7 +14,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from jccl import cli, metrics, ops, testing
-    from jccl.codecs import Bf16, Codec, Fp16, Fp32, Int8
+    from jccl.codecs import Bf16, Codec, E3m0, Fp8, Fp16, Fp32, Int4, Int8, TopK
     from jccl.communicator import Communicator, Handle, Result, connect
     from jccl.errors import (
         AbortedError,
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from jccl.snapshot import publish, sync_state
 
 _HOMES = {
-    "codecs": ("Bf16", "Codec", "Fp16", "Fp32", "Int8"),
+    "codecs": ("Bf16", "Codec", "E3m0", "Fp16", "Fp32", "Fp8", "Int4", "Int8", "TopK"),
     "communicator": ("Communicator", "Handle", "Result", "connect"),
     "errors": (
         "AbortedError",
@@ -129,14 +129,17 @@ __all__ = [
     "DamagedJournal",
     "DeadlineError",
     "DilocoState",
+    "E3m0",
     "EmptyRound",
     "Error",
     "EvictedError",
     "Fp16",
     "Fp32",
+    "Fp8",
     "GuardError",
     "Handle",
     "InDoubt",
+    "Int4",
     "Int8",
     "InternalError",
     "InvalidError",
@@ -155,6 +158,7 @@ __all__ = [
     "StateLost",
     "Status",
     "TooFew",
+    "TopK",
     "UnknownTagError",
     "VersionError",
     "WrongRunError",

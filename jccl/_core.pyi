@@ -19,7 +19,8 @@ Collective = Literal[
     "all_reduce", "all_gather", "reduce_scatter", "broadcast", "barrier"
 ]
 Op = Literal["sum", "mean", "min", "max", "prod"]
-Codec = Literal["none", "bf16", "fp16", "int8"]
+Codec = str
+"""A name, then parameters: "int8", "int4:stochastic:seed=7", "topk:kept=9"."""
 
 version: Final[str]
 ffi_api_version: Final[tuple[int, int]]
@@ -240,6 +241,31 @@ def ensure_interrupts() -> None:
 
 def handlers() -> dict[str, Any]:
     """FFI target name to capsule, for the CPU platform."""
+
+def codec_encode(
+    array: _Array,
+    codec: Codec,
+    *,
+    seed: int = 0,
+    first_element: int = 0,
+    reference: bool = False,
+) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """The bytes of ALGORITHMS.md; `seed` is that of the noise. `reference` takes the
+    plain form that defines them, for float32 alone."""
+
+def codec_decode(
+    encoded: _Array, codec: Codec, out: _Array, *, reference: bool = False
+) -> None: ...
+def codec_roundtrip(
+    array: _Array, codec: Codec, out: _Array, *, residual: bool = False
+) -> None:
+    """out = decode(encode(array)), or what that leaves out. `out` may be `array`."""
+
+def isas() -> list[str]:
+    """Instruction sets that the kernels can use here, slowest first."""
+
+def force_isa(isa: str) -> None:
+    """For tests and benchmarks: all of them give the same bytes."""
 
 def outer_step(
     anchor: _Array,

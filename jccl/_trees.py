@@ -117,7 +117,7 @@ def deadline_ms(deadline: Any) -> jax.Array:
 
 
 def codec_name(codec: Any) -> str:
-    return resolve(codec).name
+    return resolve(codec).spec
 
 
 OPS = ("sum", "mean", "min", "max", "prod")

@@ -1,13 +1,16 @@
-"""How the elements of a leaf travel: objects with a name, and the names themselves.
+"""How the elements of a leaf travel: objects with parameters, and their names.
 
-A codec here is a description; the bytes are made by `cpp/codec`. Refuses parameters the
-transport does not have. Nothing here touches the native module.
+A codec here is a description; the bytes are made by `cpp/codec`, and their layout,
+error bounds and sources are in `ALGORITHMS.md`. Refuses parameters the transport does
+not have. The native module and jax are touched by `residual` and `roundtrip` alone.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
+from typing import Any, ClassVar
+
+_SEED_END = 2**64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,6 +24,92 @@ class Codec:
     def bits(self) -> float:
         return 32.0
 
+    @property
+    def spec(self) -> str:
+        """Name and parameters in one word, as the transport reads them."""
+        return self.name
+
+    def roundtrip(self, x: Any) -> Any:
+        """What arrives of `x`: decode(encode(x)), like `x`.
+
+        Args:
+            x: numpy array (gives one, without jax) or jax array, traced or not; floats.
+                It counts as one leaf: a part of a leaf gives the same values only if
+                it was cut at blocks.
+
+        Raises:
+            ValueError: for a stochastic codec, whose error belongs to one round.
+
+        Example:
+            >>> jccl.Int4().roundtrip(np.array([1.0, 0.4], np.float32))
+            array([1.0000001, 0.4285714], dtype=float32)
+        """
+        return _apply(self, x, residual=False)
+
+    def residual(self, x: Any) -> Any:
+        """What a contribution of `x` leaves out: x - decode(encode(x)).
+
+        Added to the next contribution, it comes through sooner or later, so nothing is
+        lost (error feedback; arXiv:1809.07599). One fused pass. Arguments and errors
+        as in `roundtrip`.
+
+        Example:
+            >>> send = grads + left
+            >>> mean = jccl.all_reduce(send, comm, codec=codec).value
+            >>> left = codec.residual(send)
+        """
+        return _apply(self, x, residual=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Rounding(Codec):
+    """Codecs that round, to the nearest or by chance.
+
+    With `stochastic`, a value between two goes to either with the probability that
+    makes the mean exact; every peer of a round gives the same `seed`. Chance depends on
+    seed, round, peer, leaf and element alone, so results are the same bits on all
+    peers, whatever the plan and the processors. Up to twice the error.
+    """
+
+    stochastic: bool = dataclasses.field(default=False, kw_only=True)
+    seed: int = dataclasses.field(default=0, kw_only=True)
+
+    def __post_init__(self) -> None:
+        what = f"{type(self).__name__}(seed={self.seed!r})"
+        if not 0 <= self.seed < _SEED_END:
+            raise ValueError(f"{what}: a seed is an integer from 0 to 2**64 - 1")
+        if self.seed and not self.stochastic:
+            raise ValueError(f"{what}: a seed is for stochastic=True")
+
+    @property
+    def spec(self) -> str:
+        if not self.stochastic:
+            return self.name
+        return f"{self.name}:stochastic:seed={self.seed}"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Scaled(_Rounding):
+    """Codecs that scale blocks; each has one block size."""
+
+    _block: ClassVar[int] = 1
+    _scale_bits: ClassVar[int] = 16
+    _code_bits: ClassVar[int] = 8
+    block: int = 0  # 0: the codec's
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.block not in (0, self._block):
+            raise ValueError(
+                f"{type(self).__name__}(block={self.block}): the only block size is "
+                f"{self._block}"
+            )
+        object.__setattr__(self, "block", self._block)
+
+    @property
+    def bits(self) -> float:
+        return self._code_bits + self._scale_bits / self._block
+
 
 @dataclasses.dataclass(frozen=True)
 class Fp32(Codec):
@@ -28,7 +117,7 @@ class Fp32(Codec):
 
 
 @dataclasses.dataclass(frozen=True)
-class Bf16(Codec):
+class Bf16(_Rounding):
     """16 bits, rounded to nearest even; finite values stay finite."""
 
     name: ClassVar[str] = "bf16"
@@ -40,7 +129,7 @@ class Bf16(Codec):
 
 
 @dataclasses.dataclass(frozen=True)
-class Fp16(Codec):
+class Fp16(_Rounding):
     """16 bits; magnitudes above 65504 become 65504."""
 
     name: ClassVar[str] = "fp16"
@@ -52,22 +141,92 @@ class Fp16(Codec):
 
 
 @dataclasses.dataclass(frozen=True)
-class Int8(Codec):
+class Int8(_Scaled):
     """Blocks of 256 elements: an f32 scale, then one byte each (3.94 times fewer
     bytes).
     """
 
     name: ClassVar[str] = "int8"
     number: ClassVar[int] = 3
-    block: int = 256
+    _block: ClassVar[int] = 256
+    _scale_bits: ClassVar[int] = 32
 
-    def __post_init__(self) -> None:
-        if self.block != 256:
-            raise ValueError(f"Int8(block={self.block}): the only block size is 256")
+
+@dataclasses.dataclass(frozen=True)
+class Fp8(_Scaled):
+    """Blocks of 256 elements: a bf16 scale, then one e4m3 byte each (3.97 times fewer
+    bytes). Small elements of a block keep 4 significant bits, where int8 loses them.
+
+    Source: arXiv:2209.05433.
+    """
+
+    name: ClassVar[str] = "fp8"
+    number: ClassVar[int] = 4
+    _block: ClassVar[int] = 256
+
+
+@dataclasses.dataclass(frozen=True)
+class Int4(_Scaled):
+    """Blocks of 64 elements: a bf16 scale, then half a byte each, -7 to 7 (7.53 times
+    fewer bytes).
+    """
+
+    name: ClassVar[str] = "int4"
+    number: ClassVar[int] = 5
+    _block: ClassVar[int] = 64
+    _code_bits: ClassVar[int] = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class E3m0(_Scaled):
+    """Blocks of 64 elements: a bf16 scale, then sign and 3 exponent bits each: 0 and
+    seven powers of two (7.53 times fewer bytes).
+
+    Source: Streaming DiLoCo, arXiv:2501.18512.
+    """
+
+    name: ClassVar[str] = "e3m0"
+    number: ClassVar[int] = 6
+    _block: ClassVar[int] = 64
+    _code_bits: ClassVar[int] = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class TopK(Codec):
+    """Of each block of 4096 elements the `kept` largest, exactly: index and f32, 6
+    bytes each (64: 42.7 times fewer bytes). Use it with error feedback (`residual`).
+
+    Results carry the entries of all contributors, so nothing that was sent is lost;
+    they are dense once that is no longer. Not in a ring.
+
+    Args:
+        kept: entries per block, 1 to 4096.
+        density: the same as a fraction of the elements.
+
+    Source: arXiv:1809.07599; 64 of 4096 as in SparseLoCo, arXiv:2508.15706.
+    """
+
+    name: ClassVar[str] = "topk"
+    number: ClassVar[int] = 7
+    block: ClassVar[int] = 4096
+    kept: int = 64
+    density: dataclasses.InitVar[float | None] = None
+
+    def __post_init__(self, density: float | None) -> None:
+        if density is not None:
+            if not 0 < density <= 1:
+                raise ValueError(f"TopK(density={density}): a fraction above 0")
+            object.__setattr__(self, "kept", max(1, round(density * self.block)))
+        if not 1 <= self.kept <= self.block:
+            raise ValueError(f"TopK(kept={self.kept}): 1 to {self.block} of each block")
 
     @property
     def bits(self) -> float:
-        return 8.0 + 32.0 / self.block
+        return min(48.0 * self.kept / self.block, 32.0)
+
+    @property
+    def spec(self) -> str:
+        return f"{self.name}:kept={self.kept}"
 
 
 CODECS: dict[str, Codec] = {
@@ -76,6 +235,10 @@ CODECS: dict[str, Codec] = {
     "bf16": Bf16(),
     "fp16": Fp16(),
     "int8": Int8(),
+    "fp8": Fp8(),
+    "int4": Int4(),
+    "e3m0": E3m0(),
+    "topk": TopK(),
 }
 
 
@@ -92,3 +255,32 @@ def resolve(codec: Codec | str | None) -> Codec:
             f"unknown codec {codec!r}; known: {names}, or a jccl codec object"
         )
     return found
+
+
+def _apply(codec: Codec, x: Any, *, residual: bool) -> Any:
+    import numpy as np
+
+    from jccl import _native
+
+    if isinstance(codec, _Rounding) and codec.stochastic:
+        raise ValueError(
+            f"{codec.spec}: the error of a stochastic codec belongs to one round"
+        )
+    if isinstance(x, np.ndarray | np.generic):
+        array = np.ascontiguousarray(x).reshape(np.shape(x))
+        out = np.empty_like(array)
+        _native.core().codec_roundtrip(array, codec.spec, out, residual=residual)
+        return out
+    import jax
+    import jax.numpy as jnp
+
+    traced = jnp.asarray(x)
+    if codec.number != 0 and not jnp.issubdtype(traced.dtype, jnp.floating):
+        raise TypeError(f"codec {codec.name} is for floats, not {traced.dtype}")
+    _native.register_targets()
+    call = jax.ffi.ffi_call(
+        "jccl_roundtrip",
+        jax.ShapeDtypeStruct(traced.shape, traced.dtype),
+        vmap_method="sequential",  # each lane is a leaf of its own
+    )
+    return call(traced, codec=codec.spec, residual=np.int32(residual))

@@ -296,7 +296,7 @@ class Communicator:
         return {
             **given,
             "collective": collective,
-            "codec": codec.name,
+            "codec": codec.spec,
             "paths": leaves.paths,
         }
 

@@ -242,6 +242,10 @@ def count_wrong(out: np.ndarray, contributors: tuple[int, ...], plan: Plan) -> i
         "int8": (sent + scale) * largest / 254,
         "bf16": (sent + scale) * largest / 256,
         "fp16": (sent + scale) * largest / 2048,
+        "fp8": (sent * 1.07 + scale) * largest / 16,
+        "int4": (sent * 1.07 + scale) * largest / 13,
+        "e3m0": (sent * 1.33 + scale) * largest / 3,
+        "topk": scale * largest,  # what is not among the largest stays out
     }.get(plan.codec, scale * largest * 1e-6)
     wrong = 0
     pattern = (np.arange(PATTERN, dtype=np.float32) - 125) / 64 * np.float32(scale)

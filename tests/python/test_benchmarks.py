@@ -85,6 +85,21 @@ def test_a_run_of_four_peers_with_calls_in_flight_is_right(tmp_path):
     assert row["cell"]["peers"] == 4 and row["columns"]["wrong"] == 0
 
 
+def test_codecs_compares_every_loop_with_memcpy(tmp_path):
+    done = run(
+        "codecs",
+        *("--codecs", "none,int8,topk:kept=9", "--isas", "baseline", "--turns", "1"),
+        "--json",
+        out=tmp_path,
+    )
+    rows = rows_of(done)
+    loops = {(r["cell"]["codec"], r["cell"]["what"]) for r in rows}
+    assert ("int8", "decode-add") in loops and ("none", "sum2") in loops
+    assert ("topk:kept=9", "finish") in loops and len(loops) == 3 + 4 + 4
+    for row in rows:
+        assert row["columns"]["GBps"] > 0 and row["columns"]["percent_of_limit"] > 0
+
+
 def test_latency_says_how_near_the_limit_a_round_is(tmp_path):
     rows = rows_of(
         run(

@@ -56,9 +56,9 @@ IMPURE_BUT = {("codec/isa.cc", "atomic")}
 # Python module -> modules of the package it may import (left to right in the table).
 PYTHON = [
     ["errors"],
-    ["codecs", "settings"],
+    ["settings"],
     ["_native"],
-    ["_faults"],
+    ["_faults", "codecs"],
     ["_chain", "_host", "_results", "_trees"],
     ["communicator"],
     ["ops", "callback"],
