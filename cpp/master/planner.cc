@@ -14,6 +14,23 @@ using collective::HintKind;
 constexpr double kDrift = 1.25;       // a plan in use stays until another is so much faster
 constexpr std::size_t kKeptMax = 64;  // kinds of requests
 constexpr std::size_t kMeasuredMax = 2 * base::kPeersMax;
+constexpr std::size_t kLinksMax = 1 << 16;  // of one plan: the slowest of each member decide
+
+// At most `count` of the links, ascending.
+std::vector<wire::LinkMeasured> slowest(std::vector<wire::LinkMeasured> links, std::size_t count) {
+  if (links.size() <= count) return links;
+  const auto rate = [](const wire::LinkMeasured& l) {
+    return l.bytes_per_s == 0 ? UINT64_MAX : l.bytes_per_s;
+  };
+  std::nth_element(links.begin(), links.begin() + static_cast<std::ptrdiff_t>(count), links.end(),
+                   [&](const auto& a, const auto& b) {
+                     return std::pair(rate(a), a.peer) < std::pair(rate(b), b.peer);
+                   });
+  links.resize(count);
+  std::sort(links.begin(), links.end(),
+            [](const auto& a, const auto& b) { return a.peer < b.peer; });
+  return links;
+}
 
 }  // namespace
 
@@ -93,7 +110,8 @@ collective::Network Planner::network_of(const std::vector<wire::PeerId>& members
     if (found->second.up_bytes_per_s > 0) {
       network.set_up(i, static_cast<double>(found->second.up_bytes_per_s));
     }
-    for (const wire::LinkMeasured& link : found->second.links) {
+    for (const wire::LinkMeasured& link :
+         slowest(found->second.links, kLinksMax / members.size())) {
       const auto at = std::lower_bound(members.begin(), members.end(), link.peer);
       if (at == members.end() || *at != link.peer || link.peer == members[i]) continue;
       collective::LinkCost cost;

@@ -160,6 +160,27 @@ TEST(PlannerTest, the_kind_that_was_asked_for_stays_whatever_is_measured) {
   }
 }
 
+TEST(PlannerTest, a_thousand_peers_that_measured_all_their_links_are_planned_for) {
+  Planner planner;
+  auto wish = request(HintKind::kAuto);
+  wish.contributors.clear();
+  for (wire::PeerId id = 1; id <= 1000; ++id) wish.contributors.push_back(id);
+  base::Rng rng(4);
+  for (const wire::PeerId from : wish.contributors) {
+    wire::Measured measured{100'000'000, {}};
+    for (const wire::PeerId to : wish.contributors) {
+      if (to != from) measured.links.push_back({to, 80'000, 1'000'000 + rng.below(1'000'000)});
+    }
+    for (auto& link : measured.links) {
+      if (from == 7 || link.peer == 7) link.bytes_per_s /= 50;
+    }
+    planner.note(from, std::move(measured));
+  }
+  const auto plan = planned(planner, wish);
+  ASSERT_EQ(plan.shares.size(), 1000U);
+  EXPECT_EQ(plan.shares[6], 0U);
+}
+
 TEST(PlannerTest, it_keeps_a_bounded_number_of_plans) {
   Planner planner;
   auto wish = request(HintKind::kAuto);
