@@ -46,7 +46,7 @@ Load load_of(PlanKind kind, double n, double share, const Work& work) {
   const double others = n - 1;
   switch (kind) {
     case PlanKind::kExchange:
-      return {others * work.encoded, others * work.encoded, (others + 4 * coded) * work.data,
+      return {others * work.encoded, others * work.encoded, (n + 3 * coded) * work.data,
               2 * others};
     case PlanKind::kGather:
       return {others * work.encoded, others * work.encoded, n * coded * work.data, 2 * others};

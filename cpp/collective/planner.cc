@@ -87,11 +87,11 @@ class Chooser {
   }
 
  private:
-  // Among equally good ones: an exchange before direct, equal shares before others.
+  // Among equally good ones: the one with the least work for processors, then equal shares.
   static int rank(const Candidate& c, double best) {
     if (c.seconds > best * (1 + kTie)) return 3;
-    if (c.plan.kind == PlanKind::kExchange) return 0;
-    return c.plan.shares.empty() ? 1 : 2;
+    if (c.plan.kind == PlanKind::kExchange) return 1;
+    return c.plan.shares.empty() ? 0 : 2;
   }
 
   base::Status add(PlanKind kind, const std::string& what) {

@@ -32,8 +32,8 @@ struct Candidate {
 };
 
 // What is possible, the best first: two plans within a hundredth of each other are equally good,
-// and the simpler one is taken. kInvalid: no members; kLimit: too many; kLinkLost: no way around a
-// link.
+// and the one with less work for processors is taken. kInvalid: no members; kLimit: too many;
+// kLinkLost: no way around a link.
 base::Result<std::vector<Candidate>> candidates(std::vector<base::PeerId> members,
                                                 const PlannerOptions& options);
 base::Result<Plan> choose(std::vector<base::PeerId> members, const PlannerOptions& options);
