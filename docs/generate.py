@@ -23,7 +23,7 @@ BLOCK = re.compile(r"(<!-- generated: ([\w-]+) -->\n)(.*?)(<!-- end -->)", re.S)
 
 HOLDS = {
     "base": "status and result, bytes, ids, limits, checks, CRC32C, seeded random",
-    "codec": "bf16, fp16, int8, fp8, int4, e3m0, top-k; kernels per instruction set; the guard",
+    "codec": "16, 8 and 4 bits, top-k; kernels per instruction set; the guard",
     "wire": "control messages, journal records, frame headers",
     "protocol": "master machine, round machine, peer machine, scenarios",
     "collective": "plans, layout, the planner, reduction kernels",
