@@ -197,7 +197,9 @@ def test_status_without_a_master_is_a_usage_error():
     assert result.exit_code == 2 and "JCCL_MASTER" in result.output
 
 
-@pytest.mark.parametrize("codec", ["none", "int8", "bf16", "fp16"])
+@pytest.mark.parametrize(
+    "codec", ["none", "int8", "bf16", "fp16", "fp8", "int4", "e3m0", "topk"]
+)
 def test_bench_measures_and_finds_nothing_wrong(codec):
     done = subprocess.run(
         [*JCCL, "bench", "-b", "1K", "-e", "4K", "-f", "2", "-n", "2"]
