@@ -8,6 +8,11 @@ constexpr std::int32_t kScaleMin = 0x00800000;  // 2^-126: its inverse is finite
 constexpr float kRounds =
     0x1.8p23F;  // adding it rounds to nearest even, the integer in the low bits
 
+// Of NaN, whose code nobody specifies, the sum may wrap.
+inline std::int32_t plus(std::int32_t a, std::int32_t b) {
+  return static_cast<std::int32_t>(static_cast<std::uint32_t>(a) + static_cast<std::uint32_t>(b));
+}
+
 inline std::int32_t integer_near(float f) { return bits_of(f + kRounds); }
 
 // The magnitude goes up by chance. It keeps 14 bits after the point: so few that a decoded value,
@@ -51,7 +56,7 @@ struct Fp8 {  // e4m3: bias 7, no infinity, 448 the largest
     const std::int32_t bits = bits_of(f);
     const std::int32_t magnitude = bits & kMagnitude;
     const std::int32_t normal =
-        ((magnitude + 0x7FFFF + ((magnitude >> 20) & 1)) >> 20) - (120 << 3);
+        (plus(magnitude, 0x7FFFF + ((magnitude >> 20) & 1)) >> 20) - (120 << 3);
     const std::int32_t small = bits_of(float_of(magnitude) + 0x1p14F) - bits_of(0x1p14F);
     return limited_code(magnitude < kNormalMin ? small : normal, bits);
   }
@@ -59,7 +64,7 @@ struct Fp8 {  // e4m3: bias 7, no infinity, 448 the largest
     const std::int32_t bits = bits_of(f);
     const std::int32_t magnitude = bits & kMagnitude;
     const std::int32_t chance = noise >> 2;
-    const std::int32_t kept = (magnitude + 0x1F + ((magnitude >> 6) & 1)) >> 6;
+    const std::int32_t kept = plus(magnitude, 0x1F + ((magnitude >> 6) & 1)) >> 6;
     const std::int32_t normal = ((kept + chance) >> 14) - (120 << 3);
     const std::int32_t fine = bits_of(float_of(magnitude) + 1.0F) - bits_of(1.0F);  // 2^-23
     return limited_code(magnitude < kNormalMin ? (fine + chance) >> 14 : normal, bits);
@@ -100,7 +105,7 @@ struct E3m0 {  // 0 and 1, 2, 4, ... 64, with sign; ties to the larger magnitude
   static std::int32_t near(float f) {
     const std::int32_t bits = bits_of(f);
     const std::int32_t magnitude = bits & kMagnitude;
-    const std::int32_t exponent = ((magnitude + 0x400000) >> 23) - 126;
+    const std::int32_t exponent = (plus(magnitude, 0x400000) >> 23) - 126;
     const std::int32_t small = magnitude < 0x3F000000 ? 0 : 1;
     return limited_code(exponent > small ? exponent : small, bits);
   }
@@ -108,7 +113,7 @@ struct E3m0 {  // 0 and 1, 2, 4, ... 64, with sign; ties to the larger magnitude
     const std::int32_t bits = bits_of(f);
     const std::int32_t magnitude = bits & kMagnitude;
     const std::int32_t chance = noise >> 2;
-    const std::int32_t kept = (magnitude + 0xFF + ((magnitude >> 9) & 1)) >> 9;
+    const std::int32_t kept = plus(magnitude, 0xFF + ((magnitude >> 9) & 1)) >> 9;
     const std::int32_t normal = ((kept + chance) >> 14) - 126;
     const std::int32_t fine = bits_of(float_of(magnitude) + 0x1p9F) - bits_of(0x1p9F);  // 2^-14
     return limited_code(magnitude < 0x3F800000 ? (fine + chance) >> 14 : normal, bits);
