@@ -29,6 +29,7 @@ class FakeStream final : public ByteStream {
   void when_writable(std::function<void()> fn) override { on_writable = std::move(fn); }
   void shut_write() override {}
   const Status& failure() const override { return failed; }
+  void pace(std::uint64_t) override {}
   Time last_received() const override { return 0; }
   StreamStats stats() const override { return {}; }
   std::string remote_text() const override { return "fake:1"; }

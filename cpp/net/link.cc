@@ -11,6 +11,10 @@
 namespace jccl::net {
 namespace {
 
+// What a stripe sends above its part. With the same factor as threshold of being faster than the
+// others, those that are fast grow whenever they cannot fill the line together.
+constexpr double kPaceRoom = 1.15;
+constexpr double kMovedKept = 0.8;
 constexpr std::size_t kTurnBytes = 1024 * 1024;  // per stripe or queue and turn of the loop
 constexpr std::size_t kBatchBytes = 64 * 1024;   // small frames up to this leave in one write
 constexpr std::size_t kBatchFramesMax = 16;
@@ -35,10 +39,12 @@ struct Stripe {
   std::unique_ptr<DataSink> sink;
   DataReader reader;
   Batch batch;
-  bool gone = false;          // handlers still queued do nothing
-  bool write_broken = false;  // reads to the end, then reports its loss
-  bool note_due = false;      // leaves after the frames being written
-  std::uint64_t noted = 0;    // of arrived(), the other side knows so many
+  bool gone = false;           // handlers still queued do nothing
+  bool write_broken = false;   // reads to the end, then reports its loss
+  bool note_due = false;       // leaves after the frames being written
+  double moved = 0;            // bytes delivered, older ones count less
+  std::uint64_t paced_at = 0;  // bytes delivered when it was paced last
+  std::uint64_t noted = 0;     // of arrived(), the other side knows so many
   Time noted_at = 0;
   std::size_t frames_sent = 0;
 };
@@ -415,6 +421,22 @@ std::uint64_t Link::bytes_delivered() const {
   std::uint64_t out = impl_->delivered_before;
   for (const auto& [id, stripe] : impl_->stripes) out += stripe->stream->stats().bytes_delivered;
   return out;
+}
+
+void Link::pace(double bytes_per_second) {
+  const double equal = 1 / static_cast<double>(impl_->stripes.size());
+  double sum = 0;
+  for (auto& [id, stripe] : impl_->stripes) {
+    const std::uint64_t delivered = stripe->stream->stats().bytes_delivered;
+    stripe->moved *= kMovedKept;
+    stripe->moved += static_cast<double>(delivered - std::exchange(stripe->paced_at, delivered));
+    sum += stripe->moved;
+  }
+  for (auto& [id, stripe] : impl_->stripes) {
+    const double own = sum > 0 ? stripe->moved / sum : 0;
+    const double share = own > equal * kPaceRoom ? own : equal;
+    stripe->stream->pace(static_cast<std::uint64_t>(kPaceRoom * bytes_per_second * share));
+  }
 }
 
 Time Link::last_received() const {

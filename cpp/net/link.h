@@ -105,6 +105,10 @@ class Link {
   Duration rtt() const;  // the least of its stripes; 0: none is known yet
   // Bytes that reached the other side's kernel, also over stripes that are gone.
   std::uint64_t bytes_delivered() const;
+  // Bytes a second that all stripes together should send, and a little more to find out that the
+  // path got faster; 0: no bound. Each is given an equal part, or the one it had of what was
+  // delivered lately if that is more: so the fast ones take what slow ones leave.
+  void pace(double bytes_per_second);
   Time last_received() const;  // 0: nothing ever
   LinkStats stats() const;
   // Stops at once; no callback but DataSink::lost() for frames being received.

@@ -11,7 +11,6 @@ using base::Time;
 
 constexpr Duration kWindowMin = 20 * base::kMillisecond;
 constexpr std::size_t kWindowsKept = 32;
-constexpr int kWindowRtts = 3;
 constexpr Duration kSampleEvery = 10 * base::kMillisecond;
 
 }  // namespace
@@ -39,7 +38,7 @@ std::optional<RateWindow> RateMeter::sample(Time now, std::uint64_t delivered, b
     window_bytes_ = delivered;
     return std::nullopt;
   }
-  if (now - window_from_ < std::max(kWindowMin, kWindowRtts * rtt)) return std::nullopt;
+  if (now - window_from_ < std::max(kWindowMin, window_rtts_ * rtt)) return std::nullopt;
   const RateWindow window{delivered - window_bytes_, now - window_from_};
   window_from_ = now;
   window_bytes_ = delivered;

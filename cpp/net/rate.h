@@ -19,6 +19,8 @@ struct RateWindow {
 
 class RateMeter {
  public:
+  RateMeter(int window_rtts = 3) : window_rtts_(window_rtts) {}
+
   // `delivered` never shrinks; it is looked at where busy() and `busy` hold. `busy`: frames wait
   // for room in the connections right now. A window that was completed by this sample, if any.
   std::optional<RateWindow> sample(base::Time now, std::uint64_t delivered, bool busy,
@@ -34,6 +36,7 @@ class RateMeter {
   std::uint64_t busy_bytes() const { return busy_bytes_; }
 
  private:
+  int window_rtts_;
   bool busy_ = false;
   base::Time counts_from_ = 0;  // of this busy period
   base::Time window_from_ = 0;

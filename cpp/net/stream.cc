@@ -94,6 +94,9 @@ class PlainStream final : public ByteStream {
   bool remote_is_loopback() const override { return loopback_; }
   bool is_tls() const override { return false; }
 
+  void pace(std::uint64_t bytes_per_second) override {
+    if (!loopback_) net::pace(watch_.fd(), bytes_per_second);
+  }
   Time last_received() const override { return stats_.received_at; }
 
   StreamStats stats() const override {

@@ -95,6 +95,7 @@ class Valve final : public ByteStream {
   void shut_write() override { inner_->shut_write(); }
   const Status& failure() const override { return inner_->failure(); }
   StreamStats stats() const override { return inner_->stats(); }
+  void pace(std::uint64_t rate) override { inner_->pace(rate); }
   Time last_received() const override { return inner_->last_received(); }
   std::string remote_text() const override { return inner_->remote_text(); }
   bool remote_is_loopback() const override { return true; }

@@ -70,6 +70,11 @@ void tune(int fd) {
   if (const int bytes = send_buffer_bytes(); bytes > 0) set(fd, SOL_SOCKET, SO_SNDBUF, bytes);
 }
 
+void pace(int fd, std::uint64_t bytes_per_second) {
+  const unsigned long rate = bytes_per_second > 0 ? bytes_per_second : ~0UL;
+  (void)setsockopt(fd, SOL_SOCKET, SO_MAX_PACING_RATE, &rate, sizeof(rate));
+}
+
 KernelCounts kernel_counts(int fd) {
   KernelCounts out;
   tcp_info info;

@@ -10,6 +10,8 @@ namespace jccl::net {
 // For a connected socket: no Nagle delay, keepalive, a bound on unacknowledged data, congestion
 // control by measured round-trip time, and on long paths little unsent data in the kernel.
 void tune(int fd);
+// The kernel sends at most so many bytes a second, evenly; 0: as fast as it likes.
+void pace(int fd, std::uint64_t bytes_per_second);
 
 struct KernelCounts {
   std::uint64_t bytes_acked = 0;

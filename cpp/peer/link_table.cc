@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "net/pacing.h"
 #include "peer/stripe_tuner.h"
 
 namespace jccl::peer {
@@ -64,6 +65,7 @@ struct LinkTable::Entry {
   std::deque<std::uint64_t> queue;                            // keys of frames not yet made
   StripeTuner tuner;
   net::RateMeter meter;
+  net::Pacing pacing;
   bool ever_linked = false;
   base::Duration backoff = kBackoffMin;
   base::Time dial_at = 0;
@@ -315,6 +317,7 @@ void LinkTable::measure(Entry& e) {
   if (busy == e.meter.busy() && !(busy && e.meter.due(now, rtt))) return;
   const std::uint64_t delivered = busy && e.meter.busy() ? e.link->bytes_delivered() : 0;
   const auto window = e.meter.sample(now, delivered, busy, rtt);
+  if (e.pacing.sample(now, delivered, busy, rtt)) e.link->pace(e.pacing.bytes_per_second());
   if (!window) return;
   e.tuner.measured(*window, static_cast<std::uint32_t>(e.link->stripe_count()), rtt);
   dial_if_needed(e);
