@@ -237,6 +237,19 @@ def wide_area(rows: Sequence[Row]) -> Iterator[Plot]:
     yield "Wide area: share of what the line can carry", bars(rows, plot)
 
 
+def codecs(rows: Sequence[Row]) -> Iterator[Plot]:
+    plot = Bars(
+        label=lambda row: f"{row['cell']['codec']}, {row['cell']['what']}",
+        y="GBps",
+        by="isa",
+        axis="GB/s of f32 on one core; tick: the limit",
+        limit="limit_GBps",
+    )
+    for place in distinct(rows, "place"):
+        mine = [r for r in rows if r["cell"]["place"] == place]
+        yield f"Codecs, data in {place}", bars(mine, plot)
+
+
 def long_form(rows: Sequence[Row], columns: dict[str, str]) -> list[Row]:
     """A row for each of the columns, as `y`, named by `series`."""
     return [
@@ -320,6 +333,7 @@ FIGURES: dict[str, Callable[[Sequence[Row]], Iterator[Plot]]] = {
     "all_reduce": all_reduce,
     "latency": latency,
     "wide_area": wide_area,
+    "codecs": codecs,
     "scale": scale,
     "master_load": master_load,
 }
