@@ -8,7 +8,7 @@ namespace {
 using base::Duration;
 using base::kMillisecond;
 
-constexpr std::uint32_t kLoopback = 2;
+constexpr std::uint32_t kLoopback = 1;
 constexpr std::uint32_t kNear = 2;
 constexpr std::uint32_t kMiddle = 4;
 constexpr std::uint32_t kFar = 8;
