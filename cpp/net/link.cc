@@ -13,7 +13,7 @@ namespace {
 
 // What a stripe sends above its part. With the same factor as threshold of being faster than the
 // others, those that are fast grow whenever they cannot fill the line together.
-constexpr double kPaceRoom = 1.15;
+constexpr double kPaceRoom = 1.3;
 constexpr double kMovedKept = 0.8;
 constexpr std::size_t kTurnBytes = 1024 * 1024;  // per stripe or queue and turn of the loop
 constexpr std::size_t kBatchBytes = 64 * 1024;   // small frames up to this leave in one write

@@ -21,7 +21,7 @@ struct Path {
   void busy_for(int ms) {
     for (int at = 0; at < ms; at += 20) {
       (void)pacing.sample(now, static_cast<std::uint64_t>(delivered), true, kRtt);
-      const double bound = 1.15 * pacing.bytes_per_second() / 1000;
+      const double bound = 1.3 * pacing.bytes_per_second() / 1000;
       delivered += 20 * (bound > 0 ? std::min(bound, rate) : rate);
       now += 20 * kMillisecond;
     }
