@@ -288,6 +288,8 @@ void AttemptRun::advance(ChunkState& chunk) {
     if (add_both(chunk)) return settle(chunk);
     if (failed_) return;
   }
+  const bool fuses = order.size() > 2 && sums_f32(chunk);
+  if (fuses && chunk.added == 0 && !add_first_two(chunk)) return;
   while (chunk.added < order.size()) {
     const std::uint32_t position = order[chunk.added];
     if (position == static_cast<std::uint32_t>(position_)) {
@@ -297,6 +299,7 @@ void AttemptRun::advance(ChunkState& chunk) {
       if (found == chunk.early.end()) return;
       const BufferRef data = std::move(found->second);
       chunk.early.erase(found);
+      if (fuses && chunk.added + 1 == order.size()) return add_last(chunk, data);
       add_other(chunk, data);
     }
     ++chunk.added;

@@ -111,6 +111,10 @@ class AttemptRun {
   std::size_t own_bytes(const ChunkState& chunk) const;  // of an encoded contribution
   void advance(ChunkState& chunk);
   bool add_both(ChunkState& chunk);
+  bool sums_f32(const ChunkState& chunk) const;
+  const BufferRef* early_at(const ChunkState& chunk, std::size_t index) const;
+  bool add_first_two(ChunkState& chunk);
+  void add_last(ChunkState& chunk, const BufferRef& data);
   bool add_own(ChunkState& chunk);
   void add_other(ChunkState& chunk, const BufferRef& data);
   bool sums_in_output(const ChunkState& chunk) const;

@@ -1,5 +1,7 @@
 // The arithmetic and the memory of an attempt: own contributions, sums, results, and where they lie
 // in the leaves. See attempt.h.
+#include <algorithm>
+
 #include "base/crc32c.h"
 #include "base/text.h"
 #include "codec/guard.h"
@@ -119,6 +121,69 @@ bool AttemptRun::add_both(ChunkState& chunk) {
   chunk.written = in_output_;
   note_result(chunk);
   return true;
+}
+
+// Sums of which the kernels do two terms in one pass.
+bool AttemptRun::sums_f32(const ChunkState& chunk) const {
+  const collective::Op op = call_->options.op;
+  const bool adds = op == collective::Op::kSum || op == collective::Op::kMean;
+  if (!adds || !chunk.route.owner || chunk.route.partial) return false;
+  if (codec::is_lossy(contribution_codec_) || codec::is_lossy(result_codec_)) return false;
+  return std::all_of(chunk.chunk.segments.begin(), chunk.chunk.segments.end(),
+                     [this](const collective::Segment& segment) {
+                       return call_->specs[segment.leaf].dtype == codec::Dtype::kF32;
+                     });
+}
+
+// The contribution that is `index`-th in the order of the sum, if it arrived.
+const BufferRef* AttemptRun::early_at(const ChunkState& chunk, std::size_t index) const {
+  const auto found = chunk.early.find(chunk.route.add_order[index]);
+  return found == chunk.early.end() ? nullptr : &found->second;
+}
+
+// False: one of them is not here yet, or the guard failed.
+bool AttemptRun::add_first_two(ChunkState& chunk) {
+  const std::vector<std::uint32_t>& order = chunk.route.add_order;
+  const auto me = static_cast<std::uint32_t>(position_);
+  const BufferRef* terms[2];
+  for (std::size_t i = 0; i < 2; ++i) {
+    terms[i] = early_at(chunk, i);
+    if (terms[i] == nullptr && order[i] != me) return false;
+    if (order[i] == me && !pass_guard(chunk)) return false;
+  }
+  if (!sums_in_output(chunk)) chunk.accumulator = pool_->take(chunk.chunk.accumulator_bytes);
+  std::size_t at = 0;
+  for (const collective::Segment& segment : chunk.chunk.segments) {
+    const void* x[2];
+    for (std::size_t i = 0; i < 2; ++i) {
+      x[i] = terms[i] != nullptr ? (*terms[i])->data() + at : own_values(segment);
+    }
+    JCCL_CHECK(collective::reduce2(collective::Op::kSum, codec::Dtype::kF32, x[0],
+                                   weights_[order[0]], x[1], weights_[order[1]], segment.count, 1,
+                                   accumulator_of(chunk, segment, at)));
+    at += segment.count * sizeof(float);
+  }
+  chunk.early.erase(order[0]);
+  chunk.early.erase(order[1]);
+  chunk.added = 2;
+  return true;
+}
+
+// The last term and the division; the sum's place becomes the result's.
+void AttemptRun::add_last(ChunkState& chunk, const BufferRef& data) {
+  const std::uint32_t position = chunk.route.add_order[chunk.added];
+  std::size_t at = 0;
+  for (const collective::Segment& segment : chunk.chunk.segments) {
+    std::uint8_t* sum = accumulator_of(chunk, segment, at);
+    JCCL_CHECK(collective::reduce2(call_->options.op, codec::Dtype::kF32, data->data() + at,
+                                   weights_[position], sum, 1, segment.count, weight_sum_, sum));
+    at += segment.count * sizeof(float);
+  }
+  ++chunk.added;
+  chunk.result = std::move(chunk.accumulator);
+  chunk.written = in_output_;
+  note_result(chunk);
+  settle(chunk);
 }
 
 bool AttemptRun::add_own(ChunkState& chunk) {
