@@ -283,13 +283,9 @@ void AttemptRun::take_result(ChunkState& chunk, const BufferRef& buffer, std::ui
 void AttemptRun::advance(ChunkState& chunk) {
   const std::vector<std::uint32_t>& order = chunk.route.add_order;
   if (chunk.added == order.size() || failed_) return;
-  if (chunk.added == 0 && order.size() == 2 && !chunk.route.partial) {
-    if (chunk.early.empty()) return;
-    if (add_both(chunk)) return settle(chunk);
-    if (failed_) return;
-  }
-  const bool fuses = order.size() > 2 && sums_f32(chunk);
+  const bool fuses = order.size() > 1 && sums_f32(chunk);
   if (fuses && chunk.added == 0 && !add_first_two(chunk)) return;
+  if (chunk.finished) return;
   while (chunk.added < order.size()) {
     const std::uint32_t position = order[chunk.added];
     if (position == static_cast<std::uint32_t>(position_)) {
@@ -299,7 +295,10 @@ void AttemptRun::advance(ChunkState& chunk) {
       if (found == chunk.early.end()) return;
       const BufferRef data = std::move(found->second);
       chunk.early.erase(found);
-      if (fuses && chunk.added + 1 == order.size()) return add_last(chunk, data);
+      if (fuses && chunk.added + 1 == order.size()) {
+        ++chunk.added;
+        return add_two(chunk, {data, false, weights_[position]}, {});
+      }
       add_other(chunk, data);
     }
     ++chunk.added;

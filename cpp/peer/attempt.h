@@ -110,11 +110,14 @@ class AttemptRun {
   std::size_t payload_bytes(const ChunkState& chunk, wire::FrameKind kind) const;
   std::size_t own_bytes(const ChunkState& chunk) const;  // of an encoded contribution
   void advance(ChunkState& chunk);
-  bool add_both(ChunkState& chunk);
+  struct Term {  // of a sum: what arrived; or else the own value, or the sum so far
+    BufferRef arrived;
+    bool own = false;
+    double weight = 1;
+  };
   bool sums_f32(const ChunkState& chunk) const;
-  const BufferRef* early_at(const ChunkState& chunk, std::size_t index) const;
   bool add_first_two(ChunkState& chunk);
-  void add_last(ChunkState& chunk, const BufferRef& data);
+  void add_two(ChunkState& chunk, const Term& a, const Term& b);
   bool add_own(ChunkState& chunk);
   void add_other(ChunkState& chunk, const BufferRef& data);
   bool sums_in_output(const ChunkState& chunk) const;

@@ -89,40 +89,6 @@ const std::uint8_t* AttemptRun::own_values(const collective::Segment& segment) c
   return static_cast<const std::uint8_t*>(leaf.in) + segment.first * codec::size_of(leaf.dtype);
 }
 
-// Both contributions of a sum of two, in one pass from their places to the result's. False: not of
-// a kind that the kernels have, or the guard failed.
-bool AttemptRun::add_both(ChunkState& chunk) {
-  const RoundOptions& options = call_->options;
-  if (codec::is_lossy(contribution_codec_) || !chunk.route.owner) return false;
-  for (const collective::Segment& segment : chunk.chunk.segments) {
-    if (call_->specs[segment.leaf].dtype != codec::Dtype::kF32) return false;
-  }
-  if (codec::is_lossy(result_codec_) || !pass_guard(chunk)) return false;
-  const std::vector<std::uint32_t>& order = chunk.route.add_order;
-  const bool own_first = order[0] == static_cast<std::uint32_t>(position_);
-  const BufferRef other = chunk.early.begin()->second;
-  if (!in_output_) chunk.result = pool_->take(chunk.chunk.encoded_bytes);
-  std::size_t at = 0;
-  for (const collective::Segment& segment : chunk.chunk.segments) {
-    const void* mine = own_values(segment);
-    const void* theirs = other->data() + at;
-    std::uint8_t* out = chunk.result ? chunk.result->data() + at : output_of(chunk, segment);
-    const bool done = collective::reduce2(options.op, codec::Dtype::kF32, own_first ? mine : theirs,
-                                          weights_[order[0]], own_first ? theirs : mine,
-                                          weights_[order[1]], segment.count, weight_sum_, out);
-    if (!done) {
-      chunk.result.reset();
-      return false;
-    }
-    at += segment.count * sizeof(float);
-  }
-  chunk.early.clear();
-  chunk.added = 2;
-  chunk.written = in_output_;
-  note_result(chunk);
-  return true;
-}
-
 // Sums of which the kernels do two terms in one pass.
 bool AttemptRun::sums_f32(const ChunkState& chunk) const {
   const collective::Op op = call_->options.op;
@@ -135,51 +101,42 @@ bool AttemptRun::sums_f32(const ChunkState& chunk) const {
                      });
 }
 
-// The contribution that is `index`-th in the order of the sum, if it arrived.
-const BufferRef* AttemptRun::early_at(const ChunkState& chunk, std::size_t index) const {
-  const auto found = chunk.early.find(chunk.route.add_order[index]);
-  return found == chunk.early.end() ? nullptr : &found->second;
-}
-
 // False: one of them is not here yet, or the guard failed.
 bool AttemptRun::add_first_two(ChunkState& chunk) {
-  const std::vector<std::uint32_t>& order = chunk.route.add_order;
-  const auto me = static_cast<std::uint32_t>(position_);
-  const BufferRef* terms[2];
+  Term terms[2];
   for (std::size_t i = 0; i < 2; ++i) {
-    terms[i] = early_at(chunk, i);
-    if (terms[i] == nullptr && order[i] != me) return false;
-    if (order[i] == me && !pass_guard(chunk)) return false;
+    const std::uint32_t position = chunk.route.add_order[i];
+    const auto found = chunk.early.find(position);
+    terms[i].weight = weights_[position];
+    terms[i].own = position == static_cast<std::uint32_t>(position_);
+    if (terms[i].own && !pass_guard(chunk)) return false;
+    if (!terms[i].own && found == chunk.early.end()) return false;
+    if (!terms[i].own) terms[i].arrived = found->second;
   }
+  for (std::size_t i = 0; i < 2; ++i) chunk.early.erase(chunk.route.add_order[i]);
   if (!sums_in_output(chunk)) chunk.accumulator = pool_->take(chunk.chunk.accumulator_bytes);
-  std::size_t at = 0;
-  for (const collective::Segment& segment : chunk.chunk.segments) {
-    const void* x[2];
-    for (std::size_t i = 0; i < 2; ++i) {
-      x[i] = terms[i] != nullptr ? (*terms[i])->data() + at : own_values(segment);
-    }
-    JCCL_CHECK(collective::reduce2(collective::Op::kSum, codec::Dtype::kF32, x[0],
-                                   weights_[order[0]], x[1], weights_[order[1]], segment.count, 1,
-                                   accumulator_of(chunk, segment, at)));
-    at += segment.count * sizeof(float);
-  }
-  chunk.early.erase(order[0]);
-  chunk.early.erase(order[1]);
   chunk.added = 2;
+  add_two(chunk, terms[0], terms[1]);
   return true;
 }
 
-// The last term and the division; the sum's place becomes the result's.
-void AttemptRun::add_last(ChunkState& chunk, const BufferRef& data) {
-  const std::uint32_t position = chunk.route.add_order[chunk.added];
+// Into the sum's place, in one pass. The last of the chunk's additions divides too, and the place
+// becomes the result's. `chunk.added` counts both terms already.
+void AttemptRun::add_two(ChunkState& chunk, const Term& a, const Term& b) {
+  const bool last = chunk.added == chunk.route.add_order.size();
+  const collective::Op op = last ? call_->options.op : collective::Op::kSum;
   std::size_t at = 0;
   for (const collective::Segment& segment : chunk.chunk.segments) {
     std::uint8_t* sum = accumulator_of(chunk, segment, at);
-    JCCL_CHECK(collective::reduce2(call_->options.op, codec::Dtype::kF32, data->data() + at,
-                                   weights_[position], sum, 1, segment.count, weight_sum_, sum));
+    const auto values = [&](const Term& term) -> const std::uint8_t* {
+      if (term.arrived) return term.arrived->data() + at;
+      return term.own ? own_values(segment) : sum;
+    };
+    JCCL_CHECK(collective::reduce2(op, codec::Dtype::kF32, values(a), a.weight, values(b), b.weight,
+                                   segment.count, weight_sum_, sum));
     at += segment.count * sizeof(float);
   }
-  ++chunk.added;
+  if (!last) return;
   chunk.result = std::move(chunk.accumulator);
   chunk.written = in_output_;
   note_result(chunk);
