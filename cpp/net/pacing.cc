@@ -1,7 +1,6 @@
 #include "net/pacing.h"
 
 #include <algorithm>
-#include <vector>
 
 namespace jccl::net {
 namespace {
@@ -23,9 +22,7 @@ bool Pacing::sample(base::Time now, std::uint64_t delivered, bool busy, base::Du
     if (level_ < kLevelWindows) return false;
   }
   // Neither the windows of the start nor one into which acknowledgements were bunched.
-  std::vector<double> sorted(rates_.begin(), rates_.end());
-  std::sort(sorted.begin(), sorted.end());
-  rate_ = sorted[(sorted.size() - 1) * 3 / 4];
+  rate_ = three_quarters(rates_);
   return true;
 }
 

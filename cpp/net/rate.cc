@@ -43,15 +43,16 @@ std::optional<RateWindow> RateMeter::sample(Time now, std::uint64_t delivered, b
   window_from_ = now;
   window_bytes_ = delivered;
   busy_ns_ += window.busy_ns;
-  busy_bytes_ += window.bytes;
   rates_.push_back(window.bytes_per_second());
   if (rates_.size() > kWindowsKept) rates_.pop_front();
   return window;
 }
 
-double RateMeter::bytes_per_second() const {
-  if (rates_.empty()) return 0;
-  std::vector<double> sorted(rates_.begin(), rates_.end());
+double RateMeter::bytes_per_second() const { return three_quarters(rates_); }
+
+double three_quarters(const std::deque<double>& rates) {
+  if (rates.empty()) return 0;
+  std::vector<double> sorted(rates.begin(), rates.end());
   std::sort(sorted.begin(), sorted.end());
   return sorted[(sorted.size() - 1) * 3 / 4];
 }

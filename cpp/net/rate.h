@@ -17,6 +17,9 @@ struct RateWindow {
   double bytes_per_second() const;
 };
 
+// The rate that three quarters do not exceed; 0 of none.
+double three_quarters(const std::deque<double>& rates);
+
 class RateMeter {
  public:
   RateMeter(int window_rtts = 3) : window_rtts_(window_rtts) {}
@@ -33,7 +36,6 @@ class RateMeter {
   // look faster than the path is, and connections that start make others slower. 0: none yet.
   double bytes_per_second() const;
   base::Duration busy_ns() const { return busy_ns_; }  // in all windows
-  std::uint64_t busy_bytes() const { return busy_bytes_; }
 
  private:
   int window_rtts_;
@@ -43,7 +45,6 @@ class RateMeter {
   std::uint64_t window_bytes_ = 0;
   base::Time sampled_at_ = 0;
   base::Duration busy_ns_ = 0;
-  std::uint64_t busy_bytes_ = 0;
   std::deque<double> rates_;
 };
 

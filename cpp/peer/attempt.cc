@@ -217,10 +217,8 @@ Placement AttemptRun::place(base::PeerId from, const wire::FrameHeader& header) 
 }
 
 bool AttemptRun::under_way(base::PeerId from, const wire::FrameHeader& header) const {
-  return std::any_of(arriving_.begin(), arriving_.end(), [&](const auto& entry) {
-    const Arriving& a = entry.second;
-    return a.from == from && a.kind == header.kind && a.chunk == header.chunk;
-  });
+  return std::any_of(arriving_.begin(), arriving_.end(),
+                     [&](const auto& entry) { return entry.second.is_of(from, header); });
 }
 
 Status AttemptRun::arrived(base::PeerId from, const wire::FrameHeader& header,
@@ -242,11 +240,8 @@ Status AttemptRun::arrived(base::PeerId from, const wire::FrameHeader& header,
   }
   call_->received_bytes += header.payload_bytes;
   if (failed_ || committed_ || !expects(chunk, from, header.kind)) return {};
-  if (under_way(from, header)) {
-    std::erase_if(arriving_, [&](const auto& entry) {
-      const Arriving& a = entry.second;
-      return a.from == from && a.kind == header.kind && a.chunk == header.chunk;
-    });
+  const auto is_copy = [&](const auto& entry) { return entry.second.is_of(from, header); };
+  if (std::erase_if(arriving_, is_copy) > 0) {
     host_->drop_copies(start_.attempt, from, {header.kind, header.chunk});
   }
   if (header.kind == FrameKind::kResult) {
@@ -347,7 +342,7 @@ std::optional<net::OutFrame> AttemptRun::produce(const WorkItem& item) {
   if (item.kind == FrameKind::kContribution) {
     if (committed_) return std::nullopt;  // the owner had it, or the round went on without
     if (!pass_guard(chunk)) return std::nullopt;
-    if (contribution_codec_ == codec::CodecId::kNone) {
+    if (!codec::is_lossy(contribution_codec_)) {
       frame.payload = input_views(chunk);
       frame.keep_alive = call_;
     } else {

@@ -97,6 +97,9 @@ class AttemptRun {
     wire::FrameKind kind = wire::FrameKind::kContribution;
     std::uint32_t chunk = 0;
     BufferRef buffer;  // null: straight into the output
+    bool is_of(base::PeerId peer, const wire::FrameHeader& header) const {
+      return from == peer && kind == header.kind && chunk == header.chunk;
+    }
   };
 
   static std::uint32_t crc_of(const std::vector<base::ByteView>& views);

@@ -327,7 +327,6 @@ void LinkTable::abandon(const std::function<bool(std::uint64_t)>& key,
                         const std::function<bool(base::ByteView)>& header) {
   for (auto& [incarnation, e] : entries_) {
     std::erase_if(e->queue, key);
-    e->link->drop_queued(key);
     e->link->abandon_sending(key);
     e->link->abandon_receiving(header);
     e->link->forget(key);

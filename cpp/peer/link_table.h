@@ -80,8 +80,6 @@ class LinkTable {
   void resume();  // asks again about paused stripes
   void tick(base::Time now);
   base::Time last_received(base::Incarnation peer) const;  // 0: no link
-  // Links are encrypted: their bytes need no checksum of their own.
-  bool encrypted() const { return options_.credentials.tls; }
   std::vector<LinkMeasure> measures() const;
   std::string describe(base::Incarnation peer) const;
 

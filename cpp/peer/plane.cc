@@ -130,7 +130,6 @@ void Plane::release(const CallRef& call) {
     const std::uint32_t slot = running.slot;
     if (!running.run->committed() || !running.run->serves()) {
       drop_frames(running);
-      links_.forget([slot](std::uint64_t key) { return slot_of(key) == slot; });
       by_slot_.erase(slot);
       it = running_.erase(it);
       continue;
