@@ -155,6 +155,7 @@ Status Master::Driver::open() {
   loop_.call([this, &first] {
     arm(first.wake);
     carry_out(std::move(first));
+    watch_store();
   });
   return {};
 }

@@ -72,6 +72,7 @@ class Master::Driver {
   void arm(base::Time wake);
   void on_alarm();
   base::Time machine_time();
+  void watch_store();
   void fail(base::Status status);
   void log(const std::string& line);
   std::string status_now();
@@ -104,6 +105,7 @@ class Master::Driver {
   std::set<ConnId> doomed_;  // closed by an effect of the batch under way
   bool pump_posted_ = false;
   net::TimerId alarm_ = 0;
+  net::TimerId held_timer_ = 0;
   base::Time alarm_due_ = base::kNever;
   base::Time last_time_ = 0;    // of the machine's clock
   base::Duration stalled_ = 0;  // time the machine's clock did not count

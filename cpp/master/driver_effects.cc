@@ -18,6 +18,7 @@ namespace {
 
 constexpr base::Duration kStall = 100 * base::kMillisecond;
 constexpr base::Duration kAfterStall = 50 * base::kMillisecond;
+constexpr base::Duration kHeldInterval = 100 * base::kMillisecond;
 constexpr base::Duration kProbeMax = 500 * base::kMillisecond;
 
 template <typename T>
@@ -54,6 +55,7 @@ void Master::Driver::pump() {
     protocol::MasterEffects batch = take_batch();
     const Status durable = append(batch.journal);
     if (!durable.ok()) return fail(durable);
+    if (const Status held = store_->held(); !held.ok()) return fail(held);
     carry_out(std::move(batch));
   }
 }
@@ -154,11 +156,19 @@ void Master::Driver::on_alarm() {
   enqueue(protocol::Tick{});
 }
 
+// A master that was paused or cut off from its store must notice it also when nobody asks anything.
+void Master::Driver::watch_store() {
+  if (const Status held = store_->held(); !held.ok()) return fail(held);
+  held_timer_ = loop_.run_after(kHeldInterval, [this] { watch_store(); });
+}
+
 // Never retried: after a failed write nobody knows what the disk holds. A new start reads it.
 void Master::Driver::fail(Status status) {
+  const bool fenced = status.code == Code::kEvicted;
   {
     const std::lock_guard lock(failure_guard_);
-    failure_ = {status.code, cat("the journal failed, the master stops: ", status.text)};
+    failure_ = {status.code,
+                cat(fenced ? "fenced" : "the journal failed", ", the master stops: ", status.text)};
   }
   listener_.reset();
   conns_.clear();
@@ -166,6 +176,7 @@ void Master::Driver::fail(Status status) {
   probes_.clear();
   inbox_.clear();
   loop_.cancel(alarm_);
+  loop_.cancel(held_timer_);
   log(failure_.text);
   if (config_.on_failure) config_.on_failure(failure_);
 }

@@ -27,7 +27,8 @@ class MemoryStore : public StateStore {
 
 }  // namespace
 
-base::Result<std::unique_ptr<StateStore>> open_store(const std::string& where) {
+base::Result<std::unique_ptr<StateStore>> open_store(const std::string& where,
+                                                     const StoreOptions&) {
   constexpr std::string_view kSqlite = "sqlite:";
   if (where == "memory:") return std::unique_ptr<StateStore>(std::make_unique<MemoryStore>());
   if (where.starts_with(kSqlite) && where.size() > kSqlite.size()) {

@@ -1,10 +1,14 @@
 // Where the journal's rows live. A store keeps them durable and in order; what they mean, and
 // whether they form a chain, is wire/chain.h's. One store serves one master: opening fails while
-// another holds it. A failed append or truncate is final: every later call fails too, because
-// what is on the disk is no longer known. Not thread-safe; may move between threads.
+// another holds it, or waits as its standby, and a store that several machines reach may be lost to
+// a standby: then the rows stay as they are for whoever has it now (it is *fenced*). A failed
+// append or truncate is final: every later call fails too. Its rows are durable or never will be,
+// but this master doesn't know which; the next one reads it. Not thread-safe; may move between
+// threads.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,13 +24,28 @@ class StateStore {
   // All rows in ascending sequence. Codes: kIo, kDamaged.
   virtual base::Result<std::vector<wire::Row>> load() = 0;
   // One transaction: all of the rows are durable when this returns ok, or none ever is seen.
+  // kEvicted: fenced; the text names the master that took over.
   virtual base::Status append(const std::vector<wire::Row>& rows) = 0;
   // Deletes the rows behind `last`, durably: what a walk has cut from a torn tail.
   virtual base::Status truncate(std::uint64_t last) = 0;
+  // ok as long as no other master can have taken over. Asked before anything is told, and while
+  // nothing happens; kEvicted is final.
+  virtual base::Status held() { return {}; }
+};
+
+struct StoreOptions {
+  std::string address;                          // where this master will serve, for others to read
+  bool insecure = false;                        // plain connections off loopback, by explicit wish
+  std::function<void(const std::string&)> log;  // one line at a time; empty: nowhere
+  // Asked about ten times a second while another master is the active one; false ends the wait.
+  // Empty: waits for ever.
+  std::function<bool()> keep_waiting;
 };
 
 // "sqlite:PATH", or "memory:" for a journal that dies with its master. Codes: kInvalid (unknown
-// form), kIo (cannot be opened, or in use by another master), kDamaged (not a jccl journal).
-base::Result<std::unique_ptr<StateStore>> open_store(const std::string& where);
+// form), kIo (cannot be opened, or in use by another master), kDamaged (not a jccl journal),
+// kAborted (the wait was ended).
+base::Result<std::unique_ptr<StateStore>> open_store(const std::string& where,
+                                                     const StoreOptions& options = {});
 
 }  // namespace jccl::master
