@@ -2,7 +2,7 @@
 # (see .ci/setup); `make check` is what CI runs after the tests; `make long-…` takes long.
 # Plain commands behind them, for those who prefer to type: CONTRIBUTING.md.
 .PHONY: demo test check lint types tidy clean help bench long-bench \
-  long-kills long-seeds long-tsan long-asan long-wan
+  long-kills long-stress long-seeds long-tsan long-asan long-wan
 .DEFAULT_GOAL := help
 
 PY := .venv/bin/python
@@ -26,7 +26,7 @@ test: .venv/.ready-test
 check: .venv/.ready-test
 	$(STAGE) "style" $(MAKE) --no-print-directory lint types
 	$(STAGE) "simulated seeds" build/ext/cpp/jccl-sim --seeds 10000 --jobs 2
-	$(STAGE) "kills of real processes" $(PY) -m tests.stress --kills 300
+	$(STAGE) "kills of real processes" $(PY) -m tests.stress --minutes 1 --kills 300
 	$(STAGE) "short demo" $(PY) examples/demo.py --quick
 	$(STAGE) "wide-area lab" $(PY) -m benchmarks.wan.selftest --functional
 	$(STAGE) "ASan and UBSan" .ci/sanitize asan
@@ -47,6 +47,10 @@ types: .venv/.ready-test
 ## make long-kills   1,000 kills of real processes, every result compared with an oracle
 long-kills: .venv/.ready-test
 	$(PY) -m tests.stress --kills 1000
+
+## make long-stress  kills of real processes for MINUTES (default 480), about ten a second
+long-stress: .venv/.ready-test
+	$(PY) -m tests.stress --minutes $(or $(MINUTES),480)
 
 ## make long-seeds   a million simulated seeds
 long-seeds: .venv/.ready-test

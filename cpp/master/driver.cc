@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/failpoint.h"
 #include "base/text.h"
 #include "master/outward.h"
 #include "wire/codec.h"
@@ -143,6 +144,7 @@ Status Master::Driver::open() {
   history_ = std::move(history.value());
   status = recover();
   if (!status.ok()) return status;
+  base::failpoint(base::Failpoint::kMasterRecovered);
   status = listen();
   if (!status.ok()) return status;
   protocol::MasterEffects first = machine_->start(started_);

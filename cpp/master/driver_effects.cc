@@ -4,6 +4,7 @@
 // meanwhile waits for it anyway.
 #include <algorithm>
 
+#include "base/failpoint.h"
 #include "base/text.h"
 #include "master/driver.h"
 #include "wire/codec.h"
@@ -20,6 +21,31 @@ constexpr base::Duration kStall = 100 * base::kMillisecond;
 constexpr base::Duration kAfterStall = 50 * base::kMillisecond;
 constexpr base::Duration kHeldInterval = 100 * base::kMillisecond;
 constexpr base::Duration kProbeMax = 500 * base::kMillisecond;
+
+using base::Failpoint;
+static_assert(std::variant_size_v<wire::Record> == 5 &&
+              std::is_same_v<std::variant_alternative_t<3, wire::Record>, wire::CommitRecord>);
+
+// Two failpoints for each type of record, in the order of the variant.
+void at_records(const std::vector<wire::Record>& records, bool appended) {
+  if (base::failpoint_hook == nullptr) return;
+  for (const wire::Record& record : records) {
+    const std::size_t first = static_cast<std::size_t>(Failpoint::kMasterRunAppending);
+    base::failpoint(static_cast<Failpoint>(first + 2 * record.index() + (appended ? 1 : 0)));
+  }
+}
+
+// Reached when the message has been written: the write waits in the loop, and this behind it.
+void at_told(net::Loop& loop, const wire::Message& message) {
+  if (base::failpoint_hook == nullptr) return;
+  const auto* outcome = std::get_if<wire::Outcome>(&message);
+  const bool commit = outcome != nullptr && outcome->verdict == wire::Verdict::kCommitted;
+  const auto post = [&](Failpoint point) { loop.post([point] { base::failpoint(point); }); };
+  if (std::holds_alternative<wire::Welcome>(message)) post(Failpoint::kMasterWelcomeTold);
+  if (std::holds_alternative<wire::Roster>(message)) post(Failpoint::kMasterRosterTold);
+  if (std::holds_alternative<wire::Start>(message)) post(Failpoint::kMasterStartTold);
+  if (commit) post(Failpoint::kMasterCommitTold);
+}
 
 template <typename T>
 void move_all(std::vector<T>& from, std::vector<T>& to) {
@@ -90,7 +116,9 @@ Status Master::Driver::append(const std::vector<wire::Record>& records) {
   std::vector<wire::Row> rows;
   rows.reserve(records.size());
   for (const auto& record : records) rows.push_back(writer_.append(record));
+  at_records(records, false);
   const Status status = store_->append(rows);
+  at_records(records, true);
   if (status.ok()) journal_sequence_ = rows.back().sequence;
   return status;
 }
@@ -113,6 +141,7 @@ void Master::Driver::send(const protocol::MasterSend& message) {
   net::FramedStream& stream = *found->second.stream;
   if (std::holds_alternative<wire::Welcome>(message.message)) stream.authenticated();
   const Status sent = stream.send(wire::encode(message.message));
+  at_told(loop_, message.message);
   if (sent.ok() || sent.code == Code::kClosed) return;
   log(cat("connection closed, ", wire::name_of(message.message),
           " could not be queued: ", sent.text));

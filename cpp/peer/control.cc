@@ -5,6 +5,7 @@
 #include <cstring>
 #include <set>
 
+#include "base/failpoint.h"
 #include "base/limits.h"
 #include "base/text.h"
 #include "net/credentials.h"
@@ -15,7 +16,25 @@ namespace {
 
 using base::cat;
 using base::Code;
+using base::Failpoint;
 using base::Status;
+
+void at_received(const wire::Message& message) {
+  if (base::failpoint_hook == nullptr) return;
+  const auto* outcome = std::get_if<wire::Outcome>(&message);
+  const bool commit = outcome != nullptr && outcome->verdict == wire::Verdict::kCommitted;
+  if (std::holds_alternative<wire::Start>(message)) base::failpoint(Failpoint::kPeerStartReceived);
+  if (commit) base::failpoint(Failpoint::kPeerCommitReceived);
+}
+
+// Reached when the message has been written: the write waits in the loop, and this behind it.
+void at_sent(net::Loop& loop, const wire::Message& message) {
+  if (base::failpoint_hook == nullptr) return;
+  const auto post = [&](Failpoint point) { loop.post([point] { base::failpoint(point); }); };
+  if (std::holds_alternative<wire::Hello>(message)) post(Failpoint::kPeerHelloSent);
+  if (std::holds_alternative<wire::Ready>(message)) post(Failpoint::kPeerReadySent);
+  if (std::holds_alternative<wire::Done>(message)) post(Failpoint::kPeerDoneSent);
+}
 
 }  // namespace
 
@@ -259,6 +278,7 @@ void Control::finish_call(const CallRef& call, const protocol::CompleteCall& don
     if (done.attempts > 1) view_.rounds_retried += done.attempts - 1;
   }
   call->ended.notify_all();
+  base::failpoint(Failpoint::kPeerCallEnded);
 }
 
 void Control::synced(const protocol::CompleteSync& done) {
@@ -305,6 +325,7 @@ void Control::connected(std::unique_ptr<net::ByteStream> stream) {
           lost({Code::kCorrupt, cat("the master sent nonsense: ", message.status().text)});
           return;
         }
+        at_received(message.value());
         on(protocol::FromMaster{std::move(message.value())});
       },
       [this, connection](Status cause) {
@@ -334,6 +355,7 @@ void Control::lost(Status cause) {
 void Control::send(const wire::Message& message) {
   if (!stream_) return;  // the machine sends again after it reconnected
   const Status sent = stream_->send(wire::encode(message));
+  at_sent(loop_, message);
   if (sent.ok()) return;
   loop_.post([this, sent, connection = connection_] {  // not in the middle of other effects
     if (connection == connection_) lost(sent);

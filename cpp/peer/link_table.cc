@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/failpoint.h"
 #include "base/text.h"
 #include "net/pacing.h"
 #include "peer/stripe_tuner.h"
@@ -218,6 +219,7 @@ void LinkTable::dialled(Incarnation peer, std::uint64_t dial,
   net::FramedStream framed(loop_, std::move(stream.value()));
   if (!framed.send(wire::encode(hello)).ok()) return;
   if (auto taken = framed.take()) add_stripe(e, std::move(taken));
+  base::failpoint(base::Failpoint::kPeerLinkDialled);
   dial_if_needed(e);
 }
 
@@ -254,6 +256,7 @@ void LinkTable::hello(std::uint64_t id, base::ByteView frame) {
   Entry& e = entry(stranger);
   if (e.link->stripe_count() >= base::kStripesMax) return;
   add_stripe(e, std::move(stream));
+  base::failpoint(base::Failpoint::kPeerLinkAccepted);
 }
 
 void LinkTable::add_stripe(Entry& e, std::unique_ptr<net::ByteStream> stream) {

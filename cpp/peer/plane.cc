@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/failpoint.h"
 #include "base/text.h"
 
 namespace jccl::peer {
@@ -118,6 +119,7 @@ void Plane::commit(const wire::Attempt& attempt) {
   if (found == running_.end()) return;
   found->second.run->commit();
   found->second.run->call()->delivered = true;
+  base::failpoint(base::Failpoint::kPeerCommitWritten);
 }
 
 void Plane::release(const CallRef& call) {
@@ -179,6 +181,7 @@ Status Plane::arrived(Incarnation from, base::ByteView header, std::uint64_t tok
   progress_ += h.payload_bytes;
   received_ += h.payload_bytes;
   if (is_snapshot(h.kind)) return snapshots_.arrived(from, h, token);
+  base::failpoint(base::Failpoint::kPeerFrameArrived);
   const auto found = running_.find(h.attempt);
   if (found == running_.end()) return {};
   return found->second.run->arrived(id_of(found->second, from), h, token);
@@ -200,6 +203,7 @@ std::optional<net::OutFrame> Plane::produce(Incarnation to, std::uint64_t key) {
     const auto slot = by_slot_.find(slot_of(key));
     if (slot == by_slot_.end()) return std::nullopt;
     frame = running_.at(slot->second).run->produce(item_of(key));
+    base::failpoint(base::Failpoint::kPeerFrameMade);
   }
   if (frame) {
     std::uint64_t bytes = 0;
@@ -229,6 +233,7 @@ void Plane::drop_copies(const wire::Attempt& attempt, PeerId from, WorkItem item
 }
 
 void Plane::attempt_done(const wire::Attempt& attempt, const base::Digest& result) {
+  base::failpoint(base::Failpoint::kPeerResultComplete);
   events_.attempt_done(attempt, result);
 }
 

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/crc32c.h"
+#include "base/failpoint.h"
 #include "base/text.h"
 #include "snapshot/digest.h"
 
@@ -255,6 +256,7 @@ Status SnapshotTraffic::arrived(Incarnation from, const wire::FrameHeader& heade
   const bool good = verify(*fetch, header.chunk, buffer->span());
   const auto use =
       fetch->plan->on_part(from, header.attempt.counter & 0xFFFFFFFF, header.chunk, good, now_);
+  base::failpoint(base::Failpoint::kPeerSnapshotFetching);
   if (use == snapshot::PartUse::kKeep) {
     const std::uint32_t first_data = fetch->layout.manifest_parts();
     const bool of_manifest = header.chunk < first_data;
@@ -315,6 +317,7 @@ void SnapshotTraffic::manifest_complete(Fetch& fetch) {
 }
 
 void SnapshotTraffic::serve(Incarnation to, const wire::SnapshotAsk& ask) {
+  base::failpoint(base::Failpoint::kPeerSnapshotServing);
   const SnapshotRef held = store_->find(ask.tag, ask.revision);
   Outgoing out;
   out.header.attempt = {ask.revision, ask.ask};
@@ -375,6 +378,7 @@ void SnapshotTraffic::end(const wire::Tag& tag, const Status& status) {
   if (found == fetches_.end()) return;
   const wire::Held held = found->second->want;
   fetches_.erase(found);
+  if (status.ok()) base::failpoint(base::Failpoint::kPeerSnapshotFetched);
   links_->fetch_ended(tag, status, held);
 }
 

@@ -1,12 +1,19 @@
 // jccl-stress-peer: a peer that reduces for ever and checks every result against an oracle, made
-// to be killed (tests/stress.py). One thread per tag, so that tags never wait for each other:
-//   f32-in     in place, fp32, sum           int8-in   in place, int8, weighted mean
-//   f32-out    out of place, fp32, mean      multi     three arrays of three dtypes, asynchronous
+// to be killed (tests/stress). One thread per mode, so that tags never wait for each other:
+//   f32-in     in place, fp32, sum           int4-out   out of place, int4, mean
+//   f32-out    out of place, fp32, mean      async      staged: the input changes after the start
+//   int8-in    in place, int8, mean          multi      three arrays of two dtypes, asynchronous
+//   state      in place, sum, into a shared state that is published and that joiners fetch
 // Each call draws a weight w from 1..997 and contributes g(w, k): the reported weights then say
-// exactly what every result must be. One JSON line per call goes to the log.
+// exactly what every result must be. One JSON line per call goes to the log, and one per revision.
+// JCCL_FAIL arms a failpoint (net/fail_at.h).
+#include <cmath>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <functional>
+#include <map>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -15,6 +22,7 @@
 #include "base/rng.h"
 #include "base/text.h"
 #include "collective/kernels.h"
+#include "net/fail_at.h"
 #include "peer/communicator.h"
 #include "snapshot/digest.h"
 
@@ -28,6 +36,7 @@ using jccl::peer::Communicator;
 using jccl::peer::Leaf;
 using jccl::peer::RoundOptions;
 using jccl::peer::RoundResult;
+using jccl::peer::SyncResult;
 
 std::atomic<bool> g_stop{false};
 
@@ -36,6 +45,9 @@ struct Settings {
   std::string log;
   std::string token;
   std::string site;
+  std::string bind, advertise;
+  std::string modes = "f32-in,f32-out,int8-in,int4-out,async,multi";
+  std::uint64_t chunk_bytes = 256 * 1024;
   std::uint32_t shard = 0, shards = 1;
   std::uint64_t elements = 65536;
   std::uint64_t seed = 1;
@@ -98,13 +110,29 @@ std::string list_of(const auto& values) {
   return "[" + text + "]";
 }
 
+// Of the clock that all processes of a machine share.
+std::int64_t milliseconds() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
+}
+
+std::string quoted(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += static_cast<unsigned char>(c) < 32 ? ' ' : c;
+  }
+  return out + "\"";
+}
+
 std::string line_of(const std::string& tag, const RoundResult& r, bool right,
                     const jccl::base::Digest& digest) {
   return cat("{\"tag\":\"", tag, "\",\"n\":", r.n, ",\"code\":\"", name_of(r.status.code),
              "\",\"world\":", r.world, ",\"epoch\":", r.epoch, ",\"attempts\":", r.attempts,
              ",\"ids\":", list_of(r.contributors), ",\"weights\":", list_of(r.weights),
              ",\"digest\":\"", to_hex(digest), "\",\"right\":", right ? "true" : "false",
-             ",\"ms\":", r.elapsed / 1000000, "}");
+             ",\"ms\":", r.elapsed / 1000000, ",\"at\":", milliseconds(),
+             r.status.ok() ? "" : cat(",\"text\":", quoted(r.status.text)), "}");
 }
 
 jccl::base::ByteView bytes_of(const auto& values) {
@@ -116,20 +144,56 @@ struct Mode {
   bool in_place = false;
   Op op = Op::kSum;
   CodecId codec = CodecId::kNone;
-  bool multi = false;
+  enum Kind { kOne, kStaged, kSeveral, kState } kind = kOne;
 };
 
-void reduce_floats(Communicator& comm, const Mode& mode, double w, const Settings& s, Log& log) {
-  const std::vector<float> input = input_of<float>(w, s.elements);
-  std::vector<float> in = input, out(s.elements, 7.0F);
+const std::vector<Mode> kModes = {{"f32-in", true, Op::kSum, CodecId::kNone, Mode::kOne},
+                                  {"f32-out", false, Op::kMean, CodecId::kNone, Mode::kOne},
+                                  {"int8-in", true, Op::kMean, CodecId::kInt8, Mode::kOne},
+                                  {"int4-out", false, Op::kMean, CodecId::kInt4, Mode::kOne},
+                                  {"async", false, Op::kSum, CodecId::kNone, Mode::kStaged},
+                                  {"multi", true, Op::kSum, CodecId::kNone, Mode::kSeveral},
+                                  {"state", true, Op::kSum, CodecId::kNone, Mode::kState}};
+
+RoundOptions options_of(const Mode& mode, double w, const Settings& s) {
   RoundOptions o;
   o.tag = mode.tag;
   o.op = mode.op;
   o.codec = mode.codec;
   o.weight = w;
   o.deadline = static_cast<jccl::base::Duration>(s.deadline_s * 1e9);
+  return o;
+}
+
+// Starts, lets `meanwhile` run, and waits.
+RoundResult started(Communicator& comm, const std::vector<Leaf>& leaves, const RoundOptions& o,
+                    bool stage, const std::vector<void*>* outs, const auto& meanwhile) {
+  auto handle = comm.start(leaves, o, stage);
+  if (handle.ok()) {
+    meanwhile();
+    return comm.wait(handle.value(), outs);
+  }
+  RoundResult refused;
+  refused.status = handle.status();
+  return refused;
+}
+
+RoundResult reduce_one(Communicator& comm, const Mode& mode, double w, const Settings& s,
+                       Log& log) {
+  const std::vector<float> input = input_of<float>(w, s.elements);
+  std::vector<float> in = input, out(s.elements, 7.0F);
+  const RoundOptions o = options_of(mode, w, s);
+  const bool staged = mode.kind == Mode::kStaged;
   Leaf leaf{Dtype::kF32, s.elements, in.data(), mode.in_place ? in.data() : out.data(), "x", {}};
-  const RoundResult r = comm.run({leaf}, o);
+  RoundResult r;
+  if (staged) {
+    const std::vector<void*> outs{out.data()};
+    const auto spoil = [&] { std::fill(in.begin(), in.end(), -1.0F); };
+    r = started(comm, {leaf}, o, true, &outs, spoil);
+    if (r.n == 0 && in == input) out = input;  // refused: nothing was staged
+  } else {
+    r = comm.run({leaf}, o);
+  }
   const std::vector<float>& result = mode.in_place ? in : out;
   bool right;
   if (r.status.ok()) {
@@ -137,30 +201,21 @@ void reduce_floats(Communicator& comm, const Mode& mode, double w, const Setting
   } else {
     right = result == input;  // an abort is invisible
   }
-  right = right && (mode.in_place || in == input);
+  right = right && (mode.in_place || staged || in == input);
   log.line(line_of(mode.tag, r, right, jccl::snapshot::digest_of(bytes_of(result))));
+  return r;
 }
 
-void reduce_several(Communicator& comm, const Mode& mode, double w, const Settings& s, Log& log) {
+RoundResult reduce_several(Communicator& comm, const Mode& mode, double w, const Settings& s,
+                           Log& log) {
   const std::uint64_t n = s.elements / 3 + 1;
   std::vector<float> a = input_of<float>(w, n);
   std::vector<double> b = input_of<double>(w, n);
   std::vector<float> c = input_of<float>(w, 5);
-  RoundOptions o;
-  o.tag = mode.tag;
-  o.op = Op::kSum;
-  o.weight = w;
-  o.deadline = static_cast<jccl::base::Duration>(s.deadline_s * 1e9);
   const std::vector<Leaf> leaves = {{Dtype::kF32, n, a.data(), a.data(), "a", {}},
                                     {Dtype::kF64, n, b.data(), b.data(), "b", {}},
                                     {Dtype::kF32, 5, c.data(), c.data(), "c", {}}};
-  auto handle = comm.start(leaves, o);
-  RoundResult r;
-  if (handle.ok()) {
-    r = comm.wait(handle.value());
-  } else {
-    r.status = handle.status();
-  }
+  const RoundResult r = started(comm, leaves, options_of(mode, w, s), false, nullptr, [] {});
   bool right;
   if (r.status.ok()) {
     right = a == oracle<float>(Op::kSum, Dtype::kF32, CodecId::kNone, r.weights, n, false) &&
@@ -173,59 +228,123 @@ void reduce_several(Communicator& comm, const Mode& mode, double w, const Settin
                                         jccl::snapshot::digest_of(bytes_of(b)),
                                         jccl::snapshot::digest_of(bytes_of(c))};
   log.line(line_of(mode.tag, r, right, jccl::snapshot::combine(digests)));
+  return r;
 }
+
+// A state that depends on every round so far: element 0 counts them, the others mix results in.
+class State {
+ public:
+  State(Communicator& comm, const Mode& mode, const Settings& s, Log& log)
+      : comm_(comm), mode_(mode), s_(s), log_(log), values_(s.elements) {}
+
+  RoundResult step(double w) {
+    if (!synced_) sync();
+    std::vector<float> x = input_of<float>(w, s_.elements);
+    const RoundResult r = comm_.run({{Dtype::kF32, s_.elements, x.data(), x.data(), "x", {}}},
+                                    options_of(mode_, w, s_));
+    const std::vector<float> sum =
+        r.status.ok()
+            ? oracle<float>(Op::kSum, Dtype::kF32, CodecId::kNone, r.weights, s_.elements, false)
+            : input_of<float>(w, s_.elements);
+    log_.line(line_of(mode_.tag, r, x == sum, jccl::snapshot::digest_of(bytes_of(x))));
+    if (r.status.ok()) {
+      values_[0] += 1;
+      for (std::size_t k = 1; k < values_.size(); ++k) {
+        values_[k] = static_cast<std::int32_t>((values_[k] * 31LL + std::lround(x[k])) % 65521);
+      }
+      note(comm_.publish(leaves(), {mode_.tag, false, 0}));
+    } else {
+      synced_ = false;
+    }
+    return r;
+  }
+
+ private:
+  std::vector<Leaf> leaves() {
+    return {{Dtype::kI32, values_.size(), values_.data(), values_.data(), "state", {}}};
+  }
+  void sync() { note(comm_.sync_state(leaves(), {mode_.tag, false, 0})); }
+  void note(const SyncResult& r) {
+    using jccl::base::Code;
+    synced_ = r.status.ok() || r.status.code == Code::kResynced;
+    const bool right = !synced_ || static_cast<std::uint64_t>(values_[0]) == r.revision;
+    log_.line(cat("{\"tag\":\"", mode_.tag, ".revision\",\"n\":", r.revision, ",\"code\":\"",
+                  synced_ ? "Ok" : name_of(r.status.code),
+                  "\",\"replaced\":", r.replaced ? "true" : "false", ",\"digest\":\"",
+                  to_hex(jccl::snapshot::digest_of(bytes_of(values_))),
+                  "\",\"right\":", right ? "true" : "false", ",\"at\":", milliseconds(),
+                  synced_ ? "" : cat(",\"text\":", quoted(r.status.text)), "}"));
+    if (r.status.code == Code::kStateLost) std::_Exit(3);  // for good: loud and alone
+  }
+
+  Communicator& comm_;
+  const Mode& mode_;
+  const Settings& s_;
+  Log& log_;
+  std::vector<std::int32_t> values_;
+  bool synced_ = false;
+};
 
 void work(Communicator& comm, const Mode& mode, const Settings& s, std::uint64_t seed, Log& log) {
   jccl::base::Rng rng(seed);
+  State state(comm, mode, s, log);
   while (!g_stop) {
     const double w = static_cast<double>(1 + rng.below(997));
-    if (mode.multi) {
-      reduce_several(comm, mode, w, s, log);
-    } else {
-      reduce_floats(comm, mode, w, s, log);
-    }
+    const RoundResult r = mode.kind == Mode::kState     ? state.step(w)
+                          : mode.kind == Mode::kSeveral ? reduce_several(comm, mode, w, s, log)
+                                                        : reduce_one(comm, mode, w, s, log);
     if (comm.attributes().run == jccl::base::RunId{}) break;
+    // A call that ends at once would end at once again.
+    if (!r.status.ok()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
 }
 
 bool parse(int argc, char** argv, Settings* s) {
+  const auto small = [](const std::string& v) { return static_cast<std::uint32_t>(std::stoul(v)); };
+  const std::map<std::string, std::function<void(const std::string&)>> flags = {
+      {"--master", [&](const std::string& v) { s->master = v; }},
+      {"--log", [&](const std::string& v) { s->log = v; }},
+      {"--token", [&](const std::string& v) { s->token = v; }},
+      {"--site", [&](const std::string& v) { s->site = v; }},
+      {"--bind", [&](const std::string& v) { s->bind = v; }},
+      {"--advertise", [&](const std::string& v) { s->advertise = v; }},
+      {"--modes", [&](const std::string& v) { s->modes = v; }},
+      {"--chunk-bytes", [&](const std::string& v) { s->chunk_bytes = std::stoull(v); }},
+      {"--shard", [&](const std::string& v) { s->shard = small(v); }},
+      {"--shards", [&](const std::string& v) { s->shards = small(v); }},
+      {"--elements", [&](const std::string& v) { s->elements = std::stoull(v); }},
+      {"--seed", [&](const std::string& v) { s->seed = std::stoull(v); }},
+      {"--start-peers", [&](const std::string& v) { s->start_peers = small(v); }},
+      {"--deadline", [&](const std::string& v) { s->deadline_s = std::stod(v); }}};
   for (int i = 1; i + 1 < argc; i += 2) {
-    const std::string flag = argv[i], value = argv[i + 1];
-    if (flag == "--master")
-      s->master = value;
-    else if (flag == "--log")
-      s->log = value;
-    else if (flag == "--token")
-      s->token = value;
-    else if (flag == "--site")
-      s->site = value;
-    else if (flag == "--shard")
-      s->shard = static_cast<std::uint32_t>(std::stoul(value));
-    else if (flag == "--shards")
-      s->shards = static_cast<std::uint32_t>(std::stoul(value));
-    else if (flag == "--elements")
-      s->elements = std::stoull(value);
-    else if (flag == "--seed")
-      s->seed = std::stoull(value);
-    else if (flag == "--start-peers")
-      s->start_peers = static_cast<std::uint32_t>(std::stoul(value));
-    else if (flag == "--deadline")
-      s->deadline_s = std::stod(value);
-    else
-      return false;
+    const auto flag = flags.find(argv[i]);
+    if (flag == flags.end()) return false;
+    flag->second(argv[i + 1]);
   }
   return argc % 2 == 1 && !s->log.empty();
+}
+
+std::vector<Mode> modes_of(const Settings& s) {
+  std::vector<Mode> chosen;
+  for (const Mode& mode : kModes) {
+    if (cat(",", s.modes, ",").find(cat(",", mode.tag, ",")) != std::string::npos) {
+      chosen.push_back(mode);
+    }
+  }
+  return chosen;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   Settings s;
-  if (!parse(argc, argv, &s)) {
+  if (!parse(argc, argv, &s) || !jccl::net::FailAt::arm(std::getenv("JCCL_FAIL"))) {
     std::fprintf(stderr,
                  "usage: jccl-stress-peer --master HOST:PORT --log FILE [--elements N] "
                  "[--seed S] [--start-peers N] [--deadline SECONDS] [--token T] "
-                 "[--site NAME --shard I --shards N]\n");
+                 "[--modes TAG,TAG] [--bind HOST:PORT] [--advertise HOST:PORT] "
+                 "[--chunk-bytes N] [--site NAME --shard I --shards N]\n"
+                 "JCCL_FAIL=FAILPOINT:COUNT:ACTION[:MS] in the environment: see net/fail_at.h\n");
     return 2;
   }
   std::signal(SIGTERM, [](int) { g_stop = true; });
@@ -236,16 +355,16 @@ int main(int argc, char** argv) {
   options.site = s.site;
   options.shard = s.shard;
   options.shards = s.shards;
+  options.bind = s.bind;
+  options.chunk_bytes = s.chunk_bytes;
+  if (!s.advertise.empty()) options.advertise = {s.advertise};
   auto comm = Communicator::connect(options);
   if (!comm.ok()) {
     std::fprintf(stderr, "%s\n", jccl::peer::describe(comm.status()).c_str());
     return 1;
   }
   Log log(s.log);
-  const std::vector<Mode> modes = {{"f32-in", true, Op::kSum, CodecId::kNone, false},
-                                   {"f32-out", false, Op::kMean, CodecId::kNone, false},
-                                   {"int8-in", true, Op::kMean, CodecId::kInt8, false},
-                                   {"multi", true, Op::kSum, CodecId::kNone, true}};
+  const std::vector<Mode> modes = modes_of(s);
   std::vector<std::thread> threads;
   for (std::size_t i = 0; i < modes.size(); ++i) {
     threads.emplace_back([&, i] { work(*comm.value(), modes[i], s, s.seed * 31 + i, log); });

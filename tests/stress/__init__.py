@@ -1,0 +1,1 @@
+"""Faults on real processes: kills, pauses, cuts, damaged bytes."""

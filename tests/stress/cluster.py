@@ -1,0 +1,239 @@
+"""A master and peers as processes, their faults and their logs."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+from tests.stress.judge import Judge
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = ("build/ext/cpp", "build/dev")
+
+
+def program(name, folder=None):
+    for place in [folder] if folder else [ROOT / f for f in FOLDERS]:
+        path = Path(place) / name
+        if path.exists():
+            return str(path)
+    raise SystemExit(f"{name} is not built; run `make test` first")
+
+
+class Fault(Exception):
+    """The cluster did not do what it must; the text says what."""
+
+
+class Peer:
+    def __init__(self, number, process, log, errors):
+        self.number, self.process = number, process
+        self.log, self.errors = log, errors
+        self.read_bytes, self.rest = 0, b""
+        self.newest = {}  # tag -> n of its last committed round
+        self.entries = 0
+        self.started = time.monotonic()
+        self.waked_at = None  # paused until then
+
+    @property
+    def name(self):
+        return self.log.name
+
+    def living(self):
+        return self.process.poll() is None
+
+    def new_lines(self):
+        if self.log.stat().st_size == self.read_bytes:
+            return []
+        with self.log.open("rb") as file:
+            file.seek(self.read_bytes)
+            data = file.read()
+        self.read_bytes += len(data)
+        *lines, self.rest = (self.rest + data).split(b"\n")
+        return lines
+
+    def complaint(self):
+        return self.errors.read_text(errors="replace").strip()
+
+
+class Cluster:
+    """Peers by number; of those that ended, all lines are read."""
+
+    def __init__(self, folder, programs=None, master=(), peer=(), environment=None):
+        self.folder, self.programs = Path(folder), programs
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.master_options, self.peer_options = list(master), list(peer)
+        self.environment = {**os.environ, **(environment or {})}
+        self.master, self.port, self.started = None, 0, 0
+        self.peers, self.faults, self.judge = {}, Counter(), Judge()
+
+    def start_master(self, fail=None, wait=True, name="jccl-master", more=()):
+        address = self.folder / "address"
+        address.unlink(missing_ok=True)
+        command = [
+            program("jccl-failing-master" if fail else name, self.programs),
+            "--bind", f"127.0.0.1:{self.port}",
+            "--store", f"sqlite:{self.folder / 'journal.db'}",
+            "--history", str(self.folder / "history.jsonl"),
+            "--print-address-file", str(address), *self.master_options, *more,
+        ]  # fmt: skip
+        with (self.folder / "master.err").open("a") as errors:
+            self.master = subprocess.Popen(
+                command,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                env={**self.environment, "JCCL_FAIL": fail or ""},
+            )
+        if wait:
+            self.await_master(address)
+
+    def await_master(self, address, limit_s=60):
+        limit = time.monotonic() + limit_s
+        while not (address.exists() and address.read_text().strip()):
+            if self.master.poll() is not None or time.monotonic() > limit:
+                raise Fault("the master did not start: " + self.master_said())
+            time.sleep(0.003)
+        self.port = int(address.read_text().strip().rsplit(":", 1)[1])
+
+    def master_said(self):
+        return (self.folder / "master.err").read_text(errors="replace")
+
+    def start_peer(self, *more, fail=None):
+        self.started += 1
+        number = self.started
+        log = self.folder / f"peer-{number}.jsonl"
+        log.touch()
+        errors = self.folder / f"peer-{number}.err"
+        command = [
+            program("jccl-stress-peer", self.programs),
+            "--master", f"127.0.0.1:{self.port}",
+            "--log", str(log),
+            "--seed", str(number),
+            *self.peer_options, *more,
+        ]  # fmt: skip
+        with errors.open("w") as file:
+            process = subprocess.Popen(
+                command,
+                stdout=subprocess.DEVNULL,
+                stderr=file,
+                env={**self.environment, "JCCL_FAIL": fail or ""},
+            )
+        self.peers[number] = Peer(number, process, log, errors)
+        return self.peers[number]
+
+    def kill_peers(self, peers):
+        """All at once: every signal is out before the first death is waited for."""
+        for peer in peers:
+            peer.process.kill()
+        for peer in peers:
+            self.faults["peer SIGKILL"] += 1
+            self.bury(peer)
+
+    def bury(self, peer):
+        peer.process.wait()
+        self.read_peer(peer)
+        del self.peers[peer.number]
+        peer.log.unlink()
+        if not peer.complaint():
+            peer.errors.unlink()
+
+    def kill_master(self):
+        self.master.kill()
+        self.master.wait()
+        self.faults["master SIGKILL"] += 1
+
+    def pause(self, peer, seconds):
+        peer.process.send_signal(signal.SIGSTOP)
+        peer.waked_at = time.monotonic() + seconds
+        self.faults["peer SIGSTOP"] += 1
+
+    def wake(self, everyone=False):
+        for peer in self.peers.values():
+            if peer.waked_at and (everyone or time.monotonic() >= peer.waked_at):
+                peer.process.send_signal(signal.SIGCONT)
+                peer.waked_at = None
+
+    def read_peer(self, peer):
+        for line in peer.new_lines():
+            entry = self.judge.read(peer.name, line)
+            if entry is None:
+                continue
+            peer.entries += 1
+            if entry["code"] == "Ok" and "ids" in entry:
+                peer.newest[entry["tag"]] = entry["n"]
+
+    def read(self):
+        """Reads what is new in all logs; a peer that ended by itself is counted."""
+        for peer in list(self.peers.values()):
+            code = peer.process.poll()
+            self.read_peer(peer)
+            if code is None:
+                continue
+            text = peer.complaint()
+            self.faults[f"peer exit {code}: {text[:120]}"] += 1
+            if code < 0 or code > 3:
+                self.judge.problems.append(f"{peer.name} ended with {code}: {text}")
+            self.bury(peer)
+
+    def newest(self):
+        """tag -> the newest round that any living peer returned."""
+        newest = Counter()
+        for peer in self.peers.values():
+            for tag, n in peer.newest.items():
+                newest[tag] = max(newest[tag], n)
+        return newest
+
+    def await_rounds(self, rounds, tags, limit_s, tend=lambda: None):
+        """Every living peer commits `rounds` more rounds of every tag; the seconds."""
+        begun = time.monotonic()
+        self.read()
+        floor = self.newest()
+        while time.monotonic() - begun < limit_s:
+            tend()
+            self.wake()
+            self.read()
+            if self.peers and all(
+                peer.newest.get(tag, 0) >= floor[tag] + rounds
+                for peer in self.peers.values()
+                for tag in tags
+            ):
+                return time.monotonic() - begun
+            time.sleep(0.01)
+        raise Fault(f"no progress within {limit_s} s: {self.describe()}")
+
+    def describe(self):
+        """What everything waits for, as the master says."""
+        lines = [f"{p.name}: {p.newest}" for p in self.peers.values()]
+        text = subprocess.run(
+            [sys.executable, "-m", "jccl.cli", "status", "--json"],
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+            env={**os.environ, "JCCL_MASTER": f"127.0.0.1:{self.port}"},
+        )
+        said = text.stdout + text.stderr
+        return "\n".join([*lines, said, f"logs: {self.folder}"])
+
+    def stop(self):
+        """A clean end of all; what does not end is killed and is a problem."""
+        self.wake(everyone=True)
+        for process in [*(p.process for p in self.peers.values()), self.master]:
+            if process is not None:
+                process.send_signal(signal.SIGCONT)
+                process.terminate()
+        limit = time.monotonic() + 20
+        for peer in list(self.peers.values()):
+            self.end(peer.process, peer.name, limit)
+            self.bury(peer)
+        if self.master is not None:
+            self.end(self.master, "master", limit)
+            self.master = None
+
+    def end(self, process, name, limit):
+        try:
+            process.wait(max(0.1, limit - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            self.judge.problems.append(f"{name} did not end within 20 s of SIGTERM")
+            process.kill()
+            process.wait()
