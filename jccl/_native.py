@@ -11,6 +11,7 @@ import functools
 import importlib
 import pathlib
 import re
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -162,3 +163,80 @@ def fence(refusals: dict[str, str]) -> Any:
     batching.primitive_batchers[primitive] = refuse(refusals["vmap"])
     ad.primitive_jvps[primitive] = refuse(refusals["grad"])
     return primitive
+
+
+def effect_call(
+    target: str, out: list, input_output_aliases: dict[int, int] | None = None
+) -> Any:
+    """`jax.ffi.ffi_call` with a side effect, but on JAX's fast path.
+
+    A JAX effect keeps transformations from dropping or repeating the call, but a
+    program that has one leaves the C++ dispatch: some 10 us per argument and result,
+    every time it runs. So the effect goes when dead code is removed, the last pass
+    before lowering, if a result of the call is used: from there on its data hold it
+    in the jaxpr, and `has_side_effect` in the HLO. A call whose results nobody uses
+    keeps its effect and is made. Where JAX removes no dead code (in a `while`'s body,
+    under `keep_unused`) the effect stays too: slower, never wrong.
+    """
+    import jax
+
+    call = jax.ffi.ffi_call(
+        target, out, has_side_effect=True, input_output_aliases=input_output_aliases
+    )
+
+    def wrapped(*operands: Any, **attributes: Any) -> Any:
+        primitive = _call_primitive()
+        if primitive is None or not current_traces():
+            return call(*operands, **attributes)
+        plain = functools.partial(call, **attributes)
+        return _rebound(jax.make_jaxpr(plain)(*operands), primitive, operands)
+
+    return wrapped
+
+
+@functools.cache
+def _call_primitive() -> Any:
+    """A primitive around ffi_call's, its parameter `inner`; None if JAX has moved."""
+    from jax.extend.core import Primitive
+    from jax.interpreters import mlir, partial_eval
+
+    rules = getattr(partial_eval, "dce_rules", None)
+    if rules is None:
+        return None
+    primitive = Primitive("jccl_call")
+    primitive.multiple_results = True
+
+    def abstract(*avals: Any, inner: Any, settled: bool, **params: Any) -> Any:
+        out, effects = inner.abstract_eval(*avals, **params)
+        return out, (set() if settled else effects)
+
+    def lowered(*operands: Any, inner: Any, settled: bool, **params: Any) -> Any:
+        return inner.bind(*operands, **params)
+
+    def keep(used: list[bool], eqn: Any) -> Any:
+        if any(used):
+            params = {**eqn.params, "settled": True}
+            eqn = eqn.replace(params=params, effects=frozenset())
+        return [True] * len(eqn.invars), eqn
+
+    primitive.def_impl(lowered)
+    primitive.def_effectful_abstract_eval(abstract)
+    mlir.register_lowering(primitive, mlir.lower_fun(lowered, multiple_results=True))
+    rules[primitive] = keep
+    return primitive
+
+
+def _rebound(closed: Any, primitive: Any, operands: Sequence[Any]) -> list[Any]:
+    """Evaluates the jaxpr of one ffi_call with `primitive` around that call."""
+    values = dict(zip(closed.jaxpr.invars, operands, strict=True))
+    for eqn in closed.jaxpr.eqns:
+        arguments = [values[x] for x in eqn.invars]
+        if eqn.effects:
+            out = primitive.bind(
+                *arguments, inner=eqn.primitive, settled=False, **eqn.params
+            )
+        else:
+            out = eqn.primitive.bind(*arguments, **eqn.params)
+        out = out if eqn.primitive.multiple_results else [out]
+        values.update(zip(eqn.outvars, out, strict=True))
+    return [values[x] for x in closed.jaxpr.outvars]

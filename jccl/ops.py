@@ -102,10 +102,9 @@ def _round(
     number, token = _blocking(comm, tag, token)
     n = len(leaves.arrays)
     extent = [jax.ShapeDtypeStruct((2,), jnp.int32)]
-    call = jax.ffi.ffi_call(
+    call = _native.effect_call(
         "jccl_round",
         [*out, _STATUS, _TOKEN, *(extent if collective == "reduce_scatter" else [])],
-        has_side_effect=True,
         input_output_aliases={i: i for i in range(n)} if in_place else None,
     )
     texts = {"op": "sum", "codec": "none", "plan": "", "fingerprint": ""}
@@ -321,10 +320,9 @@ def start(
     through = Leaves(passing)
     number = _check_call(comm, tag)
     n, k = len(leaves.arrays), len(through.arrays)
-    call = jax.ffi.ffi_call(
+    call = _native.effect_call(
         "jccl_start",
         [_HANDLE, *through.specs(), _TOKEN],
-        has_side_effect=True,
         input_output_aliases={n + i: 1 + i for i in range(k)},
     )
     handle, *passed, after = call(
@@ -376,10 +374,9 @@ def done(
     leaves = Leaves(like)
     number = _check_call(comm, tag)
     first = [jnp.asarray(x) for x in jax.tree_util.tree_leaves(after)]
-    call = jax.ffi.ffi_call(
+    call = _native.effect_call(
         "jccl_done",
         [*leaves.specs(), _STATUS, _TOKEN],
-        has_side_effect=True,
         input_output_aliases={1 + i: i for i in range(len(leaves.arrays))},
     )
     *value, status, token = call(
@@ -415,10 +412,9 @@ def publish(
     """
     leaves = Leaves(tree)
     number = _check_call(comm, tag)
-    call = jax.ffi.ffi_call(
+    call = _native.effect_call(
         "jccl_publish",
         [*leaves.specs(), _STATUS, _TOKEN],
-        has_side_effect=True,
         input_output_aliases={i: i for i in range(len(leaves.arrays))},
     )
     *value, after, token = call(
