@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/text.h"
+#include "protocol/mutants.h"
 
 namespace jccl::protocol {
 
@@ -87,12 +88,21 @@ Part* RunningAttempt::part_of(wire::Incarnation incarnation) {
   return found == ids_.end() ? nullptr : &parts_.at(found->second);
 }
 
+// Its DONE is waited for, and its site is one of those a commit needs.
+bool RunningAttempt::decides(const Part& part) {
+  return part.contributes() || JCCL_MUTANT(kReceiversDecide);
+}
+
+bool RunningAttempt::enough() const {
+  return sites_left_ >= sites_min_ || (JCCL_MUTANT(kTooFewCommit) && sites_left_ > 0);
+}
+
 void RunningAttempt::recount() {
   std::set<std::string> sites;
   open_ = 0;
   agreed_.clear();
   for (const auto& [id, part] : parts_) {
-    if (!part.contributes() || part.evicted) continue;
+    if (!decides(part) || part.evicted) continue;
     sites.insert(part.site);
     open_ += !part.done.has_value();
     if (part.done.has_value()) agreed_.try_emplace(part.shard, *part.done);
@@ -103,10 +113,11 @@ void RunningAttempt::recount() {
 void RunningAttempt::done(Part& part, const wire::Digest& result) {
   if (part.done.has_value() || part.evicted) return;
   part.done = result;
-  if (!part.contributes()) return;
+  if (!decides(part)) return;
   JCCL_CHECK(open_ > 0);
   --open_;
-  const bool equal = agreed_.try_emplace(part.shard, result).first->second == result;
+  const bool equal = agreed_.try_emplace(part.shard, result).first->second == result ||
+                     JCCL_MUTANT(kUnequalCommit);
   settle(equal ? Input::kDone : Input::kUnequalDone);
 }
 
@@ -115,8 +126,8 @@ void RunningAttempt::gone(const std::string& site) {
   for (auto& [id, part] : parts_) {
     if (part.site != site || part.evicted) continue;
     part.evicted = true;
-    contributed = contributed || part.contributes();
-    undone = undone || (part.contributes() && !part.done.has_value());
+    contributed = contributed || decides(part);
+    undone = undone || (decides(part) && !part.done.has_value());
   }
   if (!contributed) return;
   recount();
@@ -129,16 +140,17 @@ void RunningAttempt::gone(const std::string& site) {
 
 void RunningAttempt::settle(Input input) {
   const Edge& edge = edge_of(phase_, input);
-  if (sites_left_ < sites_min_) {
+  if (!enough()) {
     phase_ = edge.impossible;
   } else {
-    phase_ = open_ == 0 ? edge.complete : edge.open;
+    phase_ = open_ == 0 || JCCL_MUTANT(kFirstDoneCommits) ? edge.complete : edge.open;
   }
 }
 
 std::vector<wire::Contributor> RunningAttempt::contributors() const {
   std::vector<wire::Contributor> all;
   for (const auto& [id, part] : parts_) {
+    if (JCCL_MUTANT(kDeadContributorLeftOut) && part.evicted) continue;
     if (part.contributes()) all.push_back({id, part.weight});
   }
   return all;
@@ -146,10 +158,11 @@ std::vector<wire::Contributor> RunningAttempt::contributors() const {
 
 std::vector<wire::Digest> RunningAttempt::results() const {
   JCCL_CHECK(phase_ == Phase::kAgreed);
-  JCCL_CHECK(sites_left_ >= sites_min_);
+  JCCL_CHECK(enough());
   std::vector<wire::Digest> results;
   for (const auto& [id, part] : parts_) {
     if (!part.contributes() || part.evicted) continue;  // an evicted one's digest decides nothing
+    if (JCCL_MUTANT(kFirstDoneCommits) && !part.done.has_value()) continue;
     if (part.shard >= results.size()) results.resize(part.shard + 1);
     results[part.shard] = *part.done;
   }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/time.h"
+#include "protocol/mutants.h"
 #include "wire/messages.h"
 
 namespace jccl::protocol {
@@ -24,7 +25,7 @@ struct Part {
   bool evicted = false;
   bool failed = false;  // a receiver that gave up; never holds the others
   std::optional<wire::Digest> done;
-  bool contributes() const { return weight > 0; }
+  bool contributes() const { return weight > 0 || JCCL_MUTANT(kZeroWeightContributes); }
 };
 
 // What may happen to an attempt, and where it then stands. A row per (phase, input); the table is
@@ -66,6 +67,8 @@ class RunningAttempt {
  private:
   void settle(AttemptInput input);
   void recount();
+  static bool decides(const Part& part);
+  bool enough() const;  // sites left for a commit
 
   wire::Attempt attempt_;
   wire::RoundName round_;

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/text.h"
+#include "protocol/mutants.h"
 
 namespace jccl::protocol {
 
@@ -45,7 +46,7 @@ void Ledger::apply_epoch(const wire::EpochRecord& record) {
   }
   for (const auto& [id, member] : members_) {
     if (members.count(id) > 0) continue;
-    fenced_.insert(member.incarnation);
+    if (!JCCL_MUTANT(kFencesForgotten)) fenced_.insert(member.incarnation);
     former_[id] = {member.site, member.shard};
     if (former_.size() > kFormerMax) former_.erase(former_.begin());
   }
@@ -98,7 +99,7 @@ wire::Outcome Ledger::told(const wire::CommitRecord& record, std::uint32_t shard
   outcome.contributors = record.contributors;
   outcome.world = record.world;
   outcome.result = record.result;
-  if (shard > 0 && shard <= record.shard_results.size()) {
+  if (shard > 0 && shard <= record.shard_results.size() && !JCCL_MUTANT(kResultOfAnotherShard)) {
     outcome.result = record.shard_results[shard - 1];
   }
   return outcome;
@@ -106,7 +107,8 @@ wire::Outcome Ledger::told(const wire::CommitRecord& record, std::uint32_t shard
 
 std::optional<wire::Outcome> Ledger::outcome(const wire::Unresolved& about,
                                              std::uint32_t shard) const {
-  if (const auto found = commits_.find(about.attempt); found != commits_.end()) {
+  if (const auto found = commits_.find(about.attempt);
+      found != commits_.end() && !JCCL_MUTANT(kCommittedToldAborted)) {
     const Standing& at = standing(found->second.tag);
     JCCL_CHECK(!at.recent.empty());
     return told(at.recent[found->second.n - at.recent.front().round.n], shard);
@@ -116,7 +118,8 @@ std::optional<wire::Outcome> Ledger::outcome(const wire::Unresolved& about,
   outcome.attempt = about.attempt;
   outcome.round = about.round;
   const Standing& at = standing(about.round.tag);
-  if (!at.recent.empty() && about.round.n < at.recent.front().round.n) {
+  const bool known = at.recent.empty() || about.round.n >= at.recent.front().round.n;
+  if (!known && !JCCL_MUTANT(kExpiredToldAborted)) {
     outcome.verdict = wire::Verdict::kExpired;
     outcome.text = base::cat("round ", about.round.n, " of ", about.round.tag,
                              " is older than the journal remembers");

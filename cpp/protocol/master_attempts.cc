@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/text.h"
 #include "protocol/master_state.h"
+#include "protocol/mutants.h"
 
 namespace jccl::protocol {
 
@@ -20,6 +21,9 @@ constexpr std::size_t kAbortedMax = 64;  // remembered per round, with code and 
 
 wire::Tag State::running_tag(const wire::Attempt& attempt) const {
   const auto found = running_.find(attempt);
+  if (JCCL_MUTANT(kAnyAttemptFits) && found == running_.end() && !running_.empty()) {
+    return running_.rbegin()->second;
+  }
   return found == running_.end() ? wire::Tag{} : found->second;
 }
 
@@ -33,7 +37,8 @@ void State::on_done(Life& life, const wire::Done& done) {
     return;
   }
   running.done(*part, done.result);
-  conclude(tag);  // at once: what the decision rests on may be lost by the end of this event
+  // At once: what the decision rests on may be lost by the end of this event.
+  if (!JCCL_MUTANT(kDecisionLeftForLater)) conclude(tag);
   touch(tag);
 }
 
@@ -46,11 +51,12 @@ void State::on_query(Life& life, const wire::Query& query) {
 // Tells the outcome, now or, of an attempt that still runs, when it is decided.
 void State::answer(Life& life, const wire::Unresolved& about) {
   const wire::Tag tag = running_tag(about.attempt);
-  if (!tag.empty()) {
+  if (!tag.empty() && !JCCL_MUTANT(kRunningToldAborted)) {
     RunningAttempt& running = *rounds_.at(tag).running;
     if (running.part_of(life.incarnation) == nullptr) running.askers.insert(life.conn);
     return;
   }
+  if (JCCL_MUTANT(kUnknownAttemptDropped)) return;
   if (const auto outcome = outcome_of(about, life.shard)) send(life, *outcome);
 }
 
@@ -159,7 +165,8 @@ void State::commit(const wire::Tag& tag) {
   for (const wire::Incarnation incarnation : round.asking) {
     Life* life = life_of(incarnation);
     if (life == nullptr || life->syncs.count(tag) == 0) continue;
-    life->syncs.at(tag).matches = false;  // what matched is the newest no more
+    // What matched is the newest no more.
+    life->syncs.at(tag).matches = JCCL_MUTANT(kMatchOutlivesCommit) && life->syncs.at(tag).matches;
   }
   for (const auto& [id, part] : running.parts()) {
     const Life* life = part.evicted ? nullptr : life_of(part.incarnation);

@@ -8,6 +8,7 @@
 #include "base/limits.h"
 #include "base/text.h"
 #include "protocol/master_state.h"
+#include "protocol/mutants.h"
 
 namespace jccl::protocol {
 
@@ -42,7 +43,7 @@ MasterMachine::State::State(MasterOptions options, Planner planner,
 void MasterMachine::State::begin(Time now) {
   now_ = std::max(now, last_);
   const Duration late = now_ > wake_ ? now_ - wake_ : 0;
-  if (late > options_.silence / 3) {
+  if (late > options_.silence / 3 && !JCCL_MUTANT(kOwnPauseHeldAgainstPeers)) {
     for (auto& [incarnation, life] : lives_) {
       life.heard = std::min(now_, life.heard + late);
       life.gone = std::min(now_, life.gone + late);
@@ -56,6 +57,7 @@ void MasterMachine::State::start() {
   if (!ledger_.has_run()) journal(wire::RunRecord{options_.run, wire::kVersion});
   std::vector<wire::Member> members;
   for (const auto& [id, member] : ledger_.members()) members.push_back(member);
+  if (JCCL_MUTANT(kAttemptsReused) && ledger_.epoch() > 0) return;
   write_epoch(std::move(members), ledger_.next_id(), "master started");
 }
 
@@ -151,7 +153,8 @@ void MasterMachine::State::end_holds() {
   if (holds_.empty()) return;
   const std::set<std::string> members = member_sites();
   const auto ended = std::erase_if(holds_, [&](const auto& hold) {
-    return now_ >= hold.second || members.count(hold.first) > 0 || shards_of(hold.first).empty();
+    const bool over = now_ >= hold.second && !JCCL_MUTANT(kHoldNeverEnds);
+    return over || members.count(hold.first) > 0 || shards_of(hold.first).empty();
   });
   if (ended > 0) touch_all();
 }

@@ -7,6 +7,7 @@
 #include "base/rng.h"
 #include "base/text.h"
 #include "protocol/master_state.h"
+#include "protocol/mutants.h"
 #include "protocol/roster.h"
 
 namespace jccl::protocol {
@@ -68,13 +69,13 @@ void State::on_hello(ConnId conn, const wire::Hello& hello) {
   if (const auto refused = objection(hello)) {
     return refuse(conn, refused->code, refused->text);
   }
-  if (ledger_.fenced(hello.incarnation)) {
+  if (ledger_.fenced(hello.incarnation) && !JCCL_MUTANT(kFenceNotChecked)) {
     send(conn, wire::Evicted{cat("the run went on without this life of ", hello.site)});
     return close(conn);
   }
   std::vector<wire::Incarnation> replaced;
   for (const Life* other : shards_of(hello.site)) {
-    if (other->incarnation == hello.incarnation) continue;
+    if (other->incarnation == hello.incarnation || JCCL_MUTANT(kGhostKeepsItsSeat)) continue;
     if (other->shard != hello.shard && other->shards == hello.shards) continue;
     replaced.push_back(other->incarnation);
   }
@@ -214,6 +215,7 @@ void State::evict(std::string site, const std::string& reason, const std::string
   // Decided by this loss, before the next one can change what the decision rests on.
   std::vector<wire::Tag> tags;
   for (const auto& [tag, round] : rounds_) tags.push_back(tag);
+  if (JCCL_MUTANT(kDecisionLeftForLater)) return touch_all();
   for (const wire::Tag& tag : tags) conclude(tag);
 }
 
@@ -222,9 +224,11 @@ void State::expire_lives() {
   lives_due_ = now_ + options_.silence;
   std::vector<wire::Incarnation> due;
   for (const auto& [incarnation, life] : lives_) {
+    if (JCCL_MUTANT(kSilenceIsNoDeath) && life.connected()) continue;
     const base::Time end = life.connected() ? life.heard + options_.silence
-                           : life.seen      ? life.gone + options_.reset_grace
-                                            : started_at_ + options_.restart_grace;
+                           : life.seen || JCCL_MUTANT(kRestartGivesNoGrace)
+                               ? life.gone + options_.reset_grace
+                               : started_at_ + options_.restart_grace;
     if (now_ >= end)
       due.push_back(incarnation);
     else
@@ -264,7 +268,9 @@ bool State::wants_in(const std::string& site) const {
     all_sync = all_sync && !life.syncs.empty();
     for (const auto& [tag, asked] : life.syncs) {
       syncs = true;
-      if (!asked.matches || !door_open(tag)) return false;
+      const bool behind = JCCL_MUTANT(kJoinerOneBehind) &&
+                          asked.sync.revision + 1 == ledger_.standing(tag).committed;
+      if (!(asked.matches || behind) || !door_open(tag)) return false;
     }
     for (const auto& [tag, round] : rounds_) ready = ready || round.ready.count(incarnation) > 0;
   }
@@ -335,6 +341,7 @@ void State::write_epoch(std::vector<wire::Member> members, wire::PeerId next_id,
   wire::EpochRecord record;
   record.epoch = ledger_.epoch() + 1;
   record.next_id = next_id;
+  if (JCCL_MUTANT(kIdsGivenAgain) && !members.empty()) record.next_id = members.back().id + 1;
   record.members = std::move(members);
   record.reason = std::move(reason);
   std::string names;

@@ -7,6 +7,7 @@
 #include "base/limits.h"
 #include "base/text.h"
 #include "protocol/master_state.h"
+#include "protocol/mutants.h"
 
 namespace jccl::protocol {
 
@@ -63,18 +64,19 @@ bool State::answer_ready_out_of_turn(Life& life, const wire::Ready& ready) {
   auto& running = rounds_[name.tag].running;
   if (running.has_value() && running->round() == name) {
     Part* part = running->part_of(life.incarnation);
+    if (JCCL_MUTANT(kNewCallInOldAttempt) && part != nullptr) part->call = ready.call;
     if (part != nullptr && part->call == ready.call) {  // it can't have heard of the start
       send_start(life, *part, *running);
       return true;
     }
     if (part != nullptr) drop_part(name.tag, *part, cat(this->name(life), " called anew"));
   }
-  if (name.n <= at.committed) {
+  if (name.n <= at.committed && !JCCL_MUTANT(kOldNumberAccepted)) {
     if (at.born) {
       return resync(cat("round ", name.n, " of ", name.tag, " was committed without this peer; ",
                         "the newest revision is ", at.committed));
     }
-    send(life, wire::Moved{name, at.committed});
+    if (!JCCL_MUTANT(kOldReadyDropped)) send(life, wire::Moved{name, at.committed});
     return true;
   }
   if (name.n > at.committed + 1) {
@@ -354,7 +356,8 @@ void State::launch(const wire::Tag& tag) {
   std::vector<Part> parts = parts_for(tag);
   const auto plans = plans_for(tag, parts);
   if (!plans.ok()) return evict_worst_link(tag, plans.status());
-  flush_roster();  // who the parts are must be known before they are named
+  // Who the parts are must be known before they are named.
+  if (!JCCL_MUTANT(kStartBeforeRoster)) flush_roster();
   Round& round = rounds_.at(tag);
   begun_ = true;
   const wire::Attempt attempt{ledger_.epoch(), ++counter_};
@@ -379,7 +382,7 @@ void State::launch(const wire::Tag& tag) {
     names += cat(names.empty() ? "" : " ", this->name(id));
   }
   for (const auto& [id, part] : running.parts()) {
-    round.ready.erase(part.incarnation);
+    if (!JCCL_MUTANT(kReadyKeptOverAbort)) round.ready.erase(part.incarnation);
     send_start(*life_of(part.incarnation), part, running);
   }
   note("start", {{"tag", tag},

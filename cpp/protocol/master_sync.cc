@@ -7,6 +7,7 @@
 #include "base/limits.h"
 #include "base/text.h"
 #include "protocol/master_state.h"
+#include "protocol/mutants.h"
 
 namespace jccl::protocol {
 
@@ -86,13 +87,14 @@ bool State::contributed(wire::PeerId id, const wire::Tag& tag) const {
       std::lower_bound(last.contributors.begin(), last.contributors.end(), id, below);
   if (found != last.contributors.end() && found->id == id) return true;
   // They compare their result with the commit's.
-  return std::binary_search(last.receivers.begin(), last.receivers.end(), id);
+  return !JCCL_MUTANT(kReceiversHoldNothing) &&
+         std::binary_search(last.receivers.begin(), last.receivers.end(), id);
 }
 
 // May this life say which digest the newest revision has? Whoever took part in its round may; when
 // nobody of those is left in the membership, a later life at the seat of a contributor.
 bool State::entitled(const Life& life, const wire::Tag& tag) const {
-  if (contributed(life.id, tag)) return true;
+  if (contributed(life.id, tag) || JCCL_MUTANT(kStrangerNamesTheDigest)) return true;
   const Standing& at = ledger_.standing(tag);
   const Seat seat{life.site, life.shard};
   return std::count(at.seats.begin(), at.seats.end(), seat) > 0 &&
@@ -121,7 +123,10 @@ bool State::may_publish(const wire::Tag& tag, std::uint32_t shard, wire::Incarna
     const auto held = life.held.find(tag);
     const bool reported = held != life.held.end() && held->second.revision >= at.committed;
     const auto behind = life.behind.find(tag);
-    if (!reported && behind != life.behind.end() && behind->second == at.committed) continue;
+    if (!reported && behind != life.behind.end() && behind->second == at.committed &&
+        !JCCL_MUTANT(kWaitsForOneWhoIsBehind)) {
+      continue;
+    }
     if (known == at.digests.end()) {
       if (contributed(life.id, tag) && !reported) return true;
       continue;
@@ -201,7 +206,8 @@ void State::sync_tag(const wire::Tag& tag) {
     return;
   }
   const std::vector<wire::Incarnation> asking(round.asking.begin(), round.asking.end());
-  if (!ledger_.standing(tag).born) try_birth(tag);
+  const bool again = JCCL_MUTANT(kBornAgain) && round.lost_since != base::kNever;
+  if (!ledger_.standing(tag).born || again) try_birth(tag);
   bool lost = false;
   for (const wire::Incarnation incarnation : asking) {
     Life* life = life_of(incarnation);

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/text.h"
+#include "protocol/mutants.h"
 #include "protocol/peer_state.h"
 
 namespace jccl::protocol {
@@ -81,7 +82,8 @@ void State::send_ready(const OpenCall& open) {
 
 OpenCall* State::call_of(const wire::Attempt& attempt) {
   for (auto& [tag, open] : calls_) {
-    if (open.phase != CallPhase::kWaiting && open.attempt == attempt) return &open;
+    const bool same = open.attempt == attempt || JCCL_MUTANT(kOutcomeOfAnotherAttempt);
+    if (open.phase != CallPhase::kWaiting && same) return &open;
   }
   return nullptr;
 }
@@ -91,7 +93,7 @@ void State::on_start(const wire::Start& start) {
   const auto doubt = doubts_.find(start.round.tag);
   if (doubt != doubts_.end() && doubt->second.about.attempt == start.attempt) return;
   const bool mine = found != calls_.end() && found->second.n == start.round.n &&
-                    found->second.number == start.call;
+                    (found->second.number == start.call || JCCL_MUTANT(kStartOfAnEndedCall));
   if (!mine) {  // it crossed a Withdraw
     return send(wire::Fail{start.attempt, Code::kAborted, 0, "the call had ended"});
   }
@@ -118,6 +120,7 @@ void State::on_attempt_done(const AttemptDone& done) {
   open->own = done.result;
   if (open->phase == CallPhase::kClosing) return close_committed(wire::Tag(open->call.tag));
   open->phase = CallPhase::kReported;
+  if (JCCL_MUTANT(kVisibleAtDone)) fx_.commit.push_back(done.attempt);
   report(*open);
 }
 
@@ -129,7 +132,7 @@ void State::on_attempt_failed(const AttemptFailed& failed) {
   if (failed.cause == Code::kGuard) {
     open->guarded = true;
     open->guard_text = failed.text;
-    open->weight = 0;
+    if (!JCCL_MUTANT(kGuardWeightKept)) open->weight = 0;
   }
   open->phase = CallPhase::kReported;
   report(*open);
@@ -192,7 +195,8 @@ void State::on_aborted(OpenCall& open, const wire::Outcome& outcome) {
 void State::close_committed(const wire::Tag& tag) {
   OpenCall& open = calls_.at(tag);
   JCCL_CHECK(open.phase == CallPhase::kClosing && open.outcome.has_value());
-  if (open.own.has_value() && *open.own == open.outcome->result) {
+  const bool right = open.own == open.outcome->result || JCCL_MUTANT(kResultNotCompared);
+  if (open.own.has_value() && right) {
     fx_.commit.push_back(open.attempt);
     return complete(tag, open.guarded ? Code::kGuard : Code::kOk,
                     open.guarded ? cat("own contribution was left out: ", open.guard_text) : "");
@@ -272,6 +276,12 @@ void State::give_up(const wire::Tag& tag, Code code, const std::string& why) {
     fx_.discard.push_back(open.attempt);
     if (open.call.is_state) resync_.insert(tag);
     return complete(tag, Code::kResync, cat(why, " before the committed result was complete"));
+  }
+  if (JCCL_MUTANT(kDoubtPresumesCommit) && open.own.has_value()) {
+    return fx_.commit.push_back(open.attempt), complete(tag, Code::kOk, "");
+  }
+  if (JCCL_MUTANT(kDoubtToldAsFailure)) {
+    return fx_.discard.push_back(open.attempt), complete(tag, code, why);
   }
   Doubt doubt;
   doubt.about = {open.attempt, {tag, open.n}};

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/text.h"
+#include "protocol/mutants.h"
 #include "protocol/peer_state.h"
 
 namespace jccl::protocol {
@@ -111,7 +112,9 @@ Time PeerMachine::State::next_wake() const {
   if (link_ == Link::kEnded) return base::kNever;
   Time wake = departed_by_;
   const auto by = [&](Time at) { wake = std::min(wake, std::max(at, now_ + 1)); };
-  for (const auto& [tag, open] : calls_) by(open.call.deadline);
+  for (const auto& [tag, open] : calls_) {
+    if (!JCCL_MUTANT(kDeadlineTimerLost)) by(open.call.deadline);
+  }
   for (const auto& [tag, open] : syncs_) {
     by(open.call.deadline);
     if (open.again != base::kNever) by(open.again);

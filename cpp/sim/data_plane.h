@@ -1,6 +1,6 @@
 // The model of a peer's data engine and of its user's buffers: symbolic chunks over faulty links,
 // direct or star plans, repair of receivers, snapshots. It does what a real driver must do with the
-// effects of a PeerMachine, and with plants what it must not. Pure; one thread per world.
+// effects of a PeerMachine, and as a mutant what it must not. Pure; one thread per world.
 #pragma once
 
 #include <map>
@@ -94,6 +94,7 @@ class DataPlane {
   std::vector<DataRun> runs_;
   std::vector<DataMessage> early_;  // for STARTs still to come
   std::map<wire::Tag, Fetch> fetches_;
+  std::map<wire::RoundName, std::array<Sum, kElements>> leftover_;  // a mutant's
   std::uint64_t moved_ = 0;
 };
 

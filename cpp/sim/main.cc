@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -14,6 +15,7 @@
 
 #include "base/codes.h"
 #include "base/text.h"
+#include "sim/mutant_search.h"
 #include "sim/world.h"
 #include "wire/codec.h"
 
@@ -26,7 +28,12 @@ struct Options {
   std::uint64_t seeds = 1000, first = 1;
   unsigned jobs = 1;
   bool trace = false, twice = false, coverage = false, keep_going = false;
-  Plants plants;
+  const MutantRow* mutant = nullptr;
+  bool mutants = false, seeds_given = false;
+  std::string from, rewrite;
+  protocol::Mutant planted() const {
+    return mutant == nullptr ? protocol::Mutant{} : mutant->mutant;
+  }
 };
 
 thread_local std::uint64_t current_seed = 0;
@@ -38,18 +45,14 @@ void on_abort(int) {
 
 constexpr const char* kUsage =
     "usage: jccl-sim [--seeds N] [--first-seed S] [--jobs J] [--seed S] [--trace] [--twice]\n"
-    "                [--keep-going] [--coverage] [--plant send-before-durable|input-not-restored|\n"
-    "                doubt-presumes-commit|stale-data-accepted]\n"
+    "                [--keep-going] [--coverage] [--mutant NAME]\n"
+    "       jccl-sim --mutants [--mutant NAME] [--seeds N] [--jobs J] [--from FILE] [--rewrite "
+    "FILE]\n"
     "Runs N seeds of the simulated cluster against the promises P1-P6 and liveness (L).\n"
-    "--seed S runs one; --trace prints all of it; --twice runs each seed twice and compares.\n";
-
-bool plant(Plants& plants, const std::string& name) {
-  if (name == "send-before-durable") return plants.send_before_durable = true;
-  if (name == "input-not-restored") return plants.input_not_restored = true;
-  if (name == "doubt-presumes-commit") return plants.doubt_presumes_commit = true;
-  if (name == "stale-data-accepted") return plants.stale_data_accepted = true;
-  return false;
-}
+    "--seed S runs one; --trace prints all of it; --twice runs each seed twice and compares.\n"
+    "--mutant NAME plants a bug; --mutants looks for a seed that catches each of them (up to "
+    "100,000\n"
+    "seeds; first the one in FILE), prints a table, and exits 1 if one survives.\n";
 
 bool parse(int argc, char** argv, Options& options) {
   for (int i = 1; i < argc; ++i) {
@@ -63,18 +66,25 @@ bool parse(int argc, char** argv, Options& options) {
       options.coverage = true;
     else if (arg == "--keep-going")
       options.keep_going = true;
+    else if (arg == "--mutants")
+      options.mutants = true;
     else if (value == nullptr)
       return false;
     else if (arg == "--seeds")
-      options.seeds = std::strtoull(argv[++i], nullptr, 10);
+      options.seeds = std::strtoull(argv[++i], nullptr, 10), options.seeds_given = true;
     else if (arg == "--first-seed")
       options.first = std::strtoull(argv[++i], nullptr, 10);
     else if (arg == "--jobs")
       options.jobs = static_cast<unsigned>(std::atoi(argv[++i]));
     else if (arg == "--seed")
       options.first = std::strtoull(argv[++i], nullptr, 10), options.seeds = 1;
-    else if (arg == "--plant") {
-      if (!plant(options.plants, argv[++i])) return false;
+    else if (arg == "--from")
+      options.from = argv[++i];
+    else if (arg == "--rewrite")
+      options.rewrite = argv[++i];
+    else if (arg == "--mutant") {
+      options.mutant = find_mutant(argv[++i]);
+      if (options.mutant == nullptr) return false;
     } else
       return false;
   }
@@ -88,7 +98,7 @@ void show(const Report& report, const Options& options) {
   std::printf("seed %llu: %s broken: %s\n  %s\n", static_cast<unsigned long long>(report.seed),
               report.promise.c_str(), report.what.c_str(), report.mix.c_str());
   if (options.trace) return;
-  const Report again = simulate({report.seed, options.plants, true, 30, nullptr});
+  const Report again = simulate({report.seed, options.planted(), true, 30, nullptr});
   for (const std::string& line : again.tail) std::printf("  %s\n", line.c_str());
   std::printf("  replay: jccl-sim --seed %llu --trace\n",
               static_cast<unsigned long long>(report.seed));
@@ -168,7 +178,7 @@ void work(const Options& options, Shared& shared) {
     const std::uint64_t i = shared.next.fetch_add(1);
     if (i >= options.seeds || (shared.broken > 0 && !options.keep_going)) break;
     current_seed = options.first + i;
-    RunOptions run{current_seed, options.plants, options.trace, 0, print_line};
+    RunOptions run{current_seed, options.planted(), options.trace, 0, print_line};
     Report report = simulate(run);
     if (options.twice && simulate(run).trace_hash != report.trace_hash) {
       report.promise = "determinism", report.what = "two runs of the seed differ";
@@ -183,12 +193,41 @@ void work(const Options& options, Shared& shared) {
   shared.counts.add(counts);
 }
 
+int hunt(const Options& options) {
+  MutantSearch search;
+  search.jobs = options.jobs;
+  if (options.seeds_given) search.seeds = options.seeds;
+  for (const MutantRow& row : mutants()) {
+    if (options.mutant == nullptr || options.mutant->mutant == row.mutant) {
+      search.rows.push_back(&row);
+    }
+  }
+  if (!options.from.empty()) {
+    std::ifstream file(options.from);
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    base::Result<Catches> known = read_catches(text);
+    if (!file || !known.ok()) return std::fputs("jccl-sim: no table of seeds there\n", stderr), 2;
+    search.known = std::move(known.value());
+  }
+  const std::vector<MutantFound> all = search_mutants(search);
+  print_found(all);
+  Catches catches = search.known;
+  bool survived = false;
+  for (const MutantFound& one : all) {
+    survived = survived || one.seed == 0;
+    if (one.seed != 0) catches[std::string(one.row->name)] = {one.seed, one.promise};
+  }
+  if (!options.rewrite.empty()) std::ofstream(options.rewrite) << write_catches(catches);
+  return survived ? 1 : 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   Options options;
   if (argc == 2 && std::strcmp(argv[1], "--help") == 0) return std::puts(kUsage), 0;
   if (!parse(argc, argv, options)) return std::fputs(kUsage, stderr), 2;
+  if (options.mutants) return hunt(options);
   std::signal(SIGABRT, on_abort);
   const auto begin = std::chrono::steady_clock::now();
   Shared shared;

@@ -1,12 +1,27 @@
 // The master's process: journal, then make durable, then tell; and what a crash leaves of that.
 #include "sim/master.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "protocol/mutants.h"
 #include "sim/world.h"
 #include "wire/codec.h"
 
 namespace jccl::sim {
+
+namespace {
+
+// Planted: what peers are told of before it is durable.
+bool told_early(const std::vector<wire::Record>& journal) {
+  return std::any_of(journal.begin(), journal.end(), [](const wire::Record& record) {
+    return JCCL_MUTANT(kCommitToldEarly)  ? std::holds_alternative<wire::CommitRecord>(record)
+           : JCCL_MUTANT(kEpochToldEarly) ? std::holds_alternative<wire::EpochRecord>(record)
+                                          : false;
+  });
+}
+
+}  // namespace
 
 void Disk::sync() {
   rows.insert(rows.end(), unsynced.begin(), unsynced.end());
@@ -49,7 +64,7 @@ void SimMaster::boot() {
       return world.history.fail(
           "P5", base::cat("the journal is refused after a crash: ", walked.status().text));
     }
-    disk.rows.resize(walked.value().records.size());
+    if (!JCCL_MUTANT(kTornTailLeft)) disk.rows.resize(walked.value().records.size());
     world.counts.torn_rows += walked.value().cut_rows;
     records = walked.value().records;
     chain = walked.value().writer;
@@ -108,7 +123,7 @@ void SimMaster::apply(protocol::MasterEffects effects) {
   }
   if (effects.journal.empty()) return carry_out(effects);
   for (const wire::Record& record : effects.journal) disk.unsynced.push_back(chain.append(record));
-  if (world.options().plants.send_before_durable) {
+  if (told_early(effects.journal)) {
     carry_out(effects);
     effects.send.clear(), effects.close.clear(), effects.probe.clear();
   }
@@ -136,6 +151,7 @@ void SimMaster::on_synced() {
 void SimMaster::report_durable() {
   for (; disk.told < disk.rows.size(); ++disk.told) {
     base::Result<wire::Record> record = wire::decode_record(disk.rows[disk.told].payload);
+    if (JCCL_MUTANT(kTornTailLeft) && !record.ok()) continue;
     JCCL_CHECK(record.ok());
     world.history.on_durable(record.value());
   }

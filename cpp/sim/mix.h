@@ -32,14 +32,6 @@ enum class Fault : std::uint8_t {
 inline constexpr std::size_t kFaults = static_cast<std::size_t>(Fault::kCount);
 std::string_view name_of(Fault fault);
 
-// Bugs put into the drivers on purpose: the oracles must find each.
-struct Plants {
-  bool send_before_durable = false;    // the master's driver tells before the journal is safe
-  bool input_not_restored = false;     // an abort leaves partial results in an in-place buffer
-  bool doubt_presumes_commit = false;  // a deadline in doubt with a whole result counts as success
-  bool stale_data_accepted = false;    // data is matched by round, not by attempt
-};
-
 struct Mix {
   std::uint32_t slots = 3;   // peers that exist, some of them later
   std::uint32_t shards = 1;  // per site

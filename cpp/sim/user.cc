@@ -1,5 +1,6 @@
 // The user's program above a simulated peer: calls, statuses, state, synchronisation. It believes
 // what the library says; the oracles don't.
+#include "protocol/mutants.h"
 #include "sim/peer.h"
 #include "sim/world.h"
 
@@ -99,21 +100,11 @@ void SimPeer::complete(const protocol::CompleteCall& done) {
                    name_of(done.status.code), " world ", done.world, " ", done.status.text));
   }
   ++world.counts.codes[static_cast<std::size_t>(done.status.code)];
-  bool success = tag->visible.has_value();
+  const bool success = tag->visible.has_value();
   if (success != (done.status.ok() || (success && done.status.code == Code::kGuard))) {
     return world.history.fail(
         "P3", cat("slot ", slot, ": ", name_of(done.status.code),
                   success ? " after a commit" : " without a commit", ", call ", tag->call));
-  }
-  const bool doubt = done.status.code == Code::kInDoubt;
-  if (doubt && world.options().plants.doubt_presumes_commit) {
-    for (const auto& [attempt, info] : world.history.attempts) {
-      const auto part = info.parts.find(machine->id());
-      if (part == info.parts.end() || part->second.call != tag->call || !part->second.done)
-        continue;
-      tag->visible = attempt;
-      success = true;
-    }
   }
   end_call(*tag, done, success);
 }
@@ -127,11 +118,9 @@ void SimPeer::end_call(UserTag& tag, const protocol::CompleteCall& done, bool su
     JCCL_CHECK(run != nullptr);
     Array& target = tag.buffers.in_place ? tag.buffers.memory : tag.buffers.out;
     target = run->result;
-    const bool presumed = done.status.code == Code::kInDoubt;
-    world.history.on_published(
-        {slot, shard, *tag.visible, tag.call, &target, presumed ? nullptr : &done});
+    world.history.on_published({slot, shard, *tag.visible, tag.call, &target, &done});
     ++world.counts.deliveries;
-  } else if (tag.buffers.in_place && !world.options().plants.input_not_restored) {
+  } else if (tag.buffers.in_place && !JCCL_MUTANT(kAbortKeepsResult)) {
     tag.buffers.memory = tag.buffers.input;
   }
   const bool untouched = tag.buffers.memory == tag.buffers.input && tag.buffers.out == Array{};

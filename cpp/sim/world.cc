@@ -68,7 +68,12 @@ Report World::run() {
   return report;
 }
 
-Report simulate(const RunOptions& options) { return World(options).run(); }
+Report simulate(const RunOptions& options) {
+  protocol::planted = options.mutant;
+  Report report = World(options).run();
+  protocol::planted = protocol::Mutant::kNone;
+  return report;
+}
 
 void World::note(std::string line) {
   line = cat(now / kMillisecond, ".", (now / 1000) % 1000, "ms ", line);

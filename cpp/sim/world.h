@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "protocol/mutants.h"
 #include "sim/history.h"
 #include "sim/master.h"
 #include "sim/mix.h"
@@ -32,7 +33,7 @@ struct Counts {  // what a run (or many) did: a simulator that does nothing find
 
 struct RunOptions {
   std::uint64_t seed = 1;
-  Plants plants;
+  protocol::Mutant mutant = protocol::Mutant::kNone;
   bool trace = false;
   std::size_t trace_lines = 30;  // 0: print each line at once to `sink`
   void (*sink)(const std::string& line) = nullptr;

@@ -1,0 +1,16 @@
+# The product has no trace of planted bugs; the simulator's form of the same folder has.
+#   cmake -DLIBRARY=… -DPLANTED=… -DNM=nm -P no_mutant_test.cmake
+foreach(library IN ITEMS ${LIBRARY} ${PLANTED})
+  execute_process(COMMAND ${NM} ${library} OUTPUT_VARIABLE table ERROR_QUIET RESULT_VARIABLE failed)
+  if(failed)
+    message(FATAL_ERROR "${NM} could not read ${library}")
+  endif()
+  string(REGEX MATCHALL "[^\n]*planted[^\n]*" found "${table}")
+  list(LENGTH found count)
+  message(STATUS "${library}: ${count} symbols of planted bugs")
+  if(library STREQUAL LIBRARY AND NOT count EQUAL 0)
+    message(FATAL_ERROR "the product has planted bugs: ${found}")
+  elseif(library STREQUAL PLANTED AND count EQUAL 0)
+    message(FATAL_ERROR "this test finds nothing where there is something")
+  endif()
+endforeach()
