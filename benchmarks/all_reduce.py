@@ -51,6 +51,7 @@ VARIANTS = (
     "jccl",
     "jccl-inplace",
     "jccl-jit",
+    "jccl-kept",
     "jccl-donate",
     "gloo",
     "jax-psum",
@@ -175,9 +176,13 @@ def _lasting(
         running = []
         if "jccl-jit" in names:
             running.append(stack.enter_context(groups.in_jit(peers)))
-        if "jccl-donate" in names:
-            made = groups.in_jit(peers, "jccl-donate", "--donate")
-            running.append(stack.enter_context(made))
+        for name, flag in (
+            ("jccl-kept", "--keep-memory"),
+            ("jccl-donate", "--donate"),
+        ):
+            if name in names:
+                made = groups.in_jit(peers, name, flag)
+                running.append(stack.enter_context(made))
         if python:
             running.append(stack.enter_context(groups.gloo(peers, python)))
         if "jax-psum" in names:

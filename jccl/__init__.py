@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from jccl.ops import Reduced
     from jccl.optim.diloco import DilocoState, diloco
     from jccl.optim.outer import Outer, nesterov, sgd
+    from jccl.settings import keep_memory
     from jccl.snapshot import publish, sync_state
 
 _HOMES = {
@@ -111,6 +112,7 @@ _HOMES = {
     "ops": ("Reduced",),
     "optim.diloco": ("DilocoState", "diloco"),
     "optim.outer": ("Outer", "nesterov", "sgd"),
+    "settings": ("keep_memory",),
     "snapshot": ("publish", "sync_state"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -172,6 +174,7 @@ __all__ = [
     "connect",
     "diloco",
     "done",
+    "keep_memory",
     "metrics",
     "nesterov",
     "ops",

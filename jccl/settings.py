@@ -7,7 +7,9 @@ JCCL_START_PEERS, JCCL_DEADLINE and JCCL_INSECURE.
 
 from __future__ import annotations
 
+import ctypes
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -67,6 +69,29 @@ def _token_in(path: str | os.PathLike[str]) -> str:
 def shared_environment() -> dict[str, str]:
     """The environment without what names one peer, for a command that starts many."""
     return {k: v for k, v in os.environ.items() if k not in OF_ONE_PEER}
+
+
+_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of glibc's malloc.h
+
+
+def keep_memory() -> bool:
+    """Makes this process keep the memory it frees, for the next array of that size.
+
+    XLA takes memory for the results of every call, and malloc gives large blocks back
+    to the kernel as soon as they are free: the kernel then clears each page again,
+    a pass over the result that costs more than the transport's own. Call it before the
+    first large array. The price: what was free once stays with the process (its peak,
+    and holes between blocks), so nothing else on the machine can have it.
+
+    Returns:
+        Whether it took effect; only glibc's malloc can do it.
+    """
+    libc: Any = ctypes.CDLL(None) if sys.platform.startswith("linux") else None
+    if not hasattr(libc, "gnu_get_libc_version"):
+        return False
+    mallopt = libc.mallopt
+    # Blocks of any size come from the heap, whose end is never given back.
+    return bool(mallopt(_M_MMAP_MAX, 0) and mallopt(_M_TRIM_THRESHOLD, -1))
 
 
 def truth(text: str) -> bool:

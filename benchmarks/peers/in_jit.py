@@ -1,7 +1,8 @@
 """A peer whose all_reduce is an operation of a jitted program.
 
-usage: python -m benchmarks.peers.in_jit MASTER PEERS [--donate]
+usage: python -m benchmarks.peers.in_jit MASTER PEERS [--donate] [--keep-memory]
 --donate: results take the memory of donated inputs, as in a step that updates in place.
+--keep-memory: the process keeps the memory that it frees.
 """
 
 from __future__ import annotations
@@ -97,6 +98,8 @@ class InJit:
 
 def main() -> None:
     master, peers = sys.argv[1], int(sys.argv[2])
+    if "--keep-memory" in sys.argv and not jccl.keep_memory():
+        raise SystemExit("this platform's malloc cannot keep memory")
     with jccl.connect(master, start_peers=peers) as comm:
         stepped.serve(InJit(comm, peers, donate="--donate" in sys.argv))
 
