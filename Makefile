@@ -2,7 +2,7 @@
 # (see .ci/setup); `make check` is what CI runs after the tests; `make long-…` takes long.
 # Plain commands behind them, for those who prefer to type: CONTRIBUTING.md.
 .PHONY: demo test check lint types tidy clean help bench long-bench \
-  long-kills long-stress long-seeds long-tsan long-asan long-wan
+  long-kills long-stress long-failpoints long-seeds long-tsan long-asan long-wan
 .DEFAULT_GOAL := help
 
 PY := .venv/bin/python
@@ -27,6 +27,7 @@ check: .venv/.ready-test
 	$(STAGE) "style" $(MAKE) --no-print-directory lint types
 	$(STAGE) "simulated seeds" build/ext/cpp/jccl-sim --seeds 10000 --jobs 2
 	$(STAGE) "kills of real processes" $(PY) -m tests.stress --minutes 1 --kills 300
+	$(STAGE) "kills at every failpoint" $(PY) -m tests.stress.failpoints
 	$(STAGE) "short demo" $(PY) examples/demo.py --quick
 	$(STAGE) "wide-area lab" $(PY) -m benchmarks.wan.selftest --functional
 	$(STAGE) "ASan and UBSan" .ci/sanitize asan
@@ -51,6 +52,10 @@ long-kills: .venv/.ready-test
 ## make long-stress  kills of real processes for MINUTES (default 480), about ten a second
 long-stress: .venv/.ready-test
 	$(PY) -m tests.stress --minutes $(or $(MINUTES),480)
+
+## make long-failpoints  kills and stops at every failpoint, in more rounds, worlds and codecs
+long-failpoints: .venv/.ready-test
+	$(PY) -m tests.stress.failpoints --full
 
 ## make long-seeds   a million simulated seeds
 long-seeds: .venv/.ready-test

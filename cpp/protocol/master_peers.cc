@@ -261,20 +261,21 @@ bool State::complete(const std::string& site) const {
 
 bool State::wants_in(const std::string& site) const {
   if (!complete(site)) return false;
-  bool syncs = false, ready = false, all_sync = true;
+  // A Sync on a tag that is not born can't match, and its birth may wait for this very site.
+  const bool any_born = ledger_.any_born();
+  bool ready = false, all_sync = true;
   for (const wire::Incarnation incarnation : sites_.at(site)) {
     const Life& life = lives_.at(incarnation);
     if (life.id != 0) return false;
     all_sync = all_sync && !life.syncs.empty();
     for (const auto& [tag, asked] : life.syncs) {
-      syncs = true;
       const bool behind = JCCL_MUTANT(kJoinerOneBehind) &&
                           asked.sync.revision + 1 == ledger_.standing(tag).committed;
-      if (!(asked.matches || behind) || !door_open(tag)) return false;
+      if (any_born && (!(asked.matches || behind) || !door_open(tag))) return false;
     }
     for (const auto& [tag, round] : rounds_) ready = ready || round.ready.count(incarnation) > 0;
   }
-  return syncs ? all_sync : ready && !ledger_.any_born();
+  return any_born ? all_sync : ready;
 }
 
 // Each admission is an epoch, and a roster for everybody. Those of a crowd are put off until a
@@ -331,7 +332,9 @@ void State::admit(const std::vector<std::string>& sites) {
   for (const wire::Incarnation incarnation : current) {
     Life* life = life_of(incarnation);
     std::vector<wire::Tag> tags;
-    for (const auto& [tag, asked] : life->syncs) tags.push_back(tag);
+    for (const auto& [tag, asked] : life->syncs) {
+      if (ledger_.standing(tag).born) tags.push_back(tag);
+    }
     for (const wire::Tag& tag : tags) reply_current(*life, tag);
   }
 }
