@@ -116,6 +116,7 @@ void DataPlane::run(const protocol::RunAttempt& order) {
   runs_.push_back(std::move(fresh));
   DataRun& run = runs_.back();
   if (!run.receiver && tag != peer_.tags.end() && tag->bad) {
+    p2_refused_once(world_.history, world_.history.call(tag->call));
     return fail(run, base::Code::kGuard, 0, "not a number");
   }
   if (run.plan.owners.empty()) run.have = kWhole;
@@ -193,8 +194,10 @@ void DataPlane::finish_if_whole(DataRun& run) {
   world_.history.attempts[run.attempt].parts[run.self].done = true;
   base::Digest digest = digest_of(run.result);
   if (world_.mix.corrupt > 0 && !world_.healed && world_.rng.data.chance(world_.mix.corrupt)) {
-    digest.low ^= 1;
+    if (run.receiver) run.result[0].clear();  // nobody waits for its digest: it must compare
+    digest = run.receiver ? digest_of(run.result) : base::Digest{digest.low ^ 1, digest.high};
   }
+  world_.history.attempts[run.attempt].parts[run.self].result = digest;
   peer_.queue(protocol::AttemptDone{run.attempt, digest});
 }
 

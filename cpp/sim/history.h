@@ -27,6 +27,7 @@ struct CallRecord {  // one call of one user
   bool success = false;
   base::Code code = base::Code::kOk;
   std::uint64_t n = 0;
+  bool refused = false;  // the guard did not let its input pass
 };
 
 struct AttemptInfo {
@@ -35,6 +36,7 @@ struct AttemptInfo {
     std::uint32_t shard = 0;
     double weight = 1;
     bool done = false;
+    wire::Digest result;  // as reported
   };
   std::map<wire::PeerId, Part> parts;  // who accepted the START
   bool told_aborted = false;
@@ -95,6 +97,7 @@ void p1_no_means_no(History& history);
 // P2 exactly once.
 void p2_each_once(History& history, const Published& published);
 void p2_calls_in_commit(History& history, const wire::CommitRecord& record);
+void p2_refused_once(History& history, CallRecord& call);
 // P3 abort is invisible.
 void p3_untouched(History& history, const CallRecord& call, bool untouched);
 // P4 bounded: an open call of a running process, and when it could last have acted.

@@ -7,6 +7,25 @@ namespace jccl::sim {
 
 using base::cat;
 
+namespace {
+
+// Whoever lives has reported what the journal says everybody has.
+void p1_equal_digests(History& history, const wire::CommitRecord& record,
+                      const AttemptInfo& attempt) {
+  for (const wire::Contributor& contributor : record.contributors) {
+    const auto part = attempt.parts.find(contributor.id);
+    if (history.members.count(contributor.id) == 0 || part == attempt.parts.end()) continue;
+    const std::uint32_t shard = part->second.shard;
+    const wire::Digest& due = shard == 0 ? record.result : record.shard_results.at(shard - 1);
+    if (part->second.result == due) continue;
+    history.fail("P1",
+                 cat("attempt ", to_text(record.attempt), " is committed with digest ", to_hex(due),
+                     ", member ", contributor.id, " reported ", to_hex(part->second.result)));
+  }
+}
+
+}  // namespace
+
 void p1_commit_is_everywhere(History& history, const wire::CommitRecord& record) {
   const auto attempt = history.attempts.find(record.attempt);
   if (attempt == history.attempts.end()) {
@@ -14,7 +33,7 @@ void p1_commit_is_everywhere(History& history, const wire::CommitRecord& record)
                  cat("attempt ", to_text(record.attempt), " was committed but nobody ran it"));
     return;
   }
-  std::set<std::string> sites, broken;
+  std::set<std::string> sites, broken, all;
   for (const wire::Contributor& contributor : record.contributors) {
     const auto member = history.members.find(contributor.id);
     const auto known = history.everybody.find(contributor.id);
@@ -22,6 +41,7 @@ void p1_commit_is_everywhere(History& history, const wire::CommitRecord& record)
       history.fail("P1", cat("contributor ", contributor.id, " was never admitted"));
       return;
     }
+    all.insert(known->second.site);
     if (member == history.members.end()) {
       broken.insert(known->second.site);
       continue;
@@ -39,6 +59,11 @@ void p1_commit_is_everywhere(History& history, const wire::CommitRecord& record)
     history.fail("P1", cat("attempt ", to_text(record.attempt), " is committed with ", sites.size(),
                            " living sites of ", history.min_peers));
   }
+  if (record.world != all.size()) {
+    history.fail("P1", cat("attempt ", to_text(record.attempt), " is committed with world ",
+                           record.world, ", its contributors are of ", all.size(), " sites"));
+  }
+  if (!history.failed()) p1_equal_digests(history, record, attempt->second);
 }
 
 void p1_same_for_all(History& history, const Published& published) {

@@ -1,5 +1,5 @@
 // P2 exactly once: a result is the sum over the reported contributors of their inputs at call
-// time, each once; no input is in two rounds.
+// time, each once; no input is in two rounds, and none that was not to count.
 #include "sim/history.h"
 
 namespace jccl::sim {
@@ -20,12 +20,25 @@ void p2_calls_in_commit(History& history, const wire::CommitRecord& record) {
       history.fail("P2", cat("contributor ", contributor.id, " counted with weight ",
                              contributor.weight, " instead of ", part->second.weight));
     }
+    if (!(contributor.weight > 0)) {
+      history.fail("P2", cat("contributor ", contributor.id, " of attempt ",
+                             to_text(record.attempt), " has no weight"));
+    }
     const auto [other, fresh] = history.counted.emplace(part->second.call, record.round);
     if (!fresh) {
       history.fail("P2", cat("the input of call ", part->second.call, " is in rounds ",
                              other->second.n, " and ", record.round.n, " of ", record.round.tag));
     }
   }
+}
+
+// An input that the guard refused goes on without its weight.
+void p2_refused_once(History& history, CallRecord& call) {
+  if (call.refused) {
+    history.fail("P2", cat("slot ", call.slot, ": the input of call ", call.id, " on ", call.tag,
+                           " was refused by the guard and is asked for again"));
+  }
+  call.refused = true;
 }
 
 void p2_each_once(History& history, const Published& published) {

@@ -14,6 +14,7 @@ void check_epoch(History& history, const wire::EpochRecord& record) {
     history.fail("P5", cat("epoch ", record.epoch, " journaled after ", history.epoch));
   }
   std::set<wire::Incarnation> seen;
+  std::set<std::pair<std::string, std::uint32_t>> seats;
   for (const wire::Member& member : record.members) {
     const auto known = history.everybody.find(member.id);
     if (known != history.everybody.end() && known->second.incarnation != member.incarnation) {
@@ -21,6 +22,10 @@ void check_epoch(History& history, const wire::EpochRecord& record) {
     }
     if (!seen.insert(member.incarnation).second) {
       history.fail("P5", cat("one incarnation is twice in epoch ", record.epoch));
+    }
+    if (!seats.emplace(member.site, member.shard).second) {
+      history.fail("P5", cat("two members have the seat ", member.site, "/", member.shard,
+                             " in epoch ", record.epoch));
     }
     if (member.id >= record.next_id) {
       history.fail("P5", cat("id ", member.id, " is not below next_id ", record.next_id));
