@@ -1,6 +1,7 @@
 // SQLite as a list of durable rows. locking_mode=EXCLUSIVE keeps the file's lock from the first
 // access until close, also across transactions: a second master is refused, and a killed one
-// leaves no lock behind. Blocks on the disk: fsync per append.
+// leaves no lock behind. Blocks on the disk: fsync per append. The last acknowledged record is
+// noted in a second file, PATH-last: a journal that lost its end is refused.
 #include "master/sqlite_store.h"
 
 #include <sqlite3.h>
@@ -8,6 +9,7 @@
 #include <cstdint>
 
 #include "base/text.h"
+#include "master/last_record.h"
 
 namespace jccl::master {
 namespace {
@@ -43,12 +45,14 @@ class SqliteStore : public StateStore {
   Status execute(const char* sql);
   Status prepare(const char* sql, Statement* statement);
   base::Result<std::int64_t> number(const char* sql);
+  Status check_end(const std::vector<wire::Row>& rows) const;
   Status failed() const;  // what SQLite last complained of, in our codes
   Status fail_for_good(Status status);
 
   const std::string path_;
   Db db_;
   Statement insert_;
+  LastRecord last_;
   Status broken_;
 };
 
@@ -109,6 +113,7 @@ Status SqliteStore::open() {
   if (Status status = adopt(); !status.ok()) return status;
   if (Status status = execute("COMMIT"); !status.ok()) return status;
   if (Status status = execute("PRAGMA journal_mode=WAL"); !status.ok()) return status;
+  if (Status status = last_.open(path_ + "-last"); !status.ok()) return status;
   return prepare("INSERT INTO journal(sequence, payload, crc, previous) VALUES(?, ?, ?, ?)",
                  &insert_);
 }
@@ -165,7 +170,28 @@ base::Result<std::vector<wire::Row>> SqliteStore::load() {
     rows.push_back(std::move(row));
   }
   if (step != SQLITE_DONE) return failed();
+  if (Status status = check_end(rows); !status.ok()) return status;
   return rows;
+}
+
+// The rows hold what was acknowledged last, if that is known.
+Status SqliteStore::check_end(const std::vector<wire::Row>& rows) const {
+  const std::uint64_t told = last_.sequence();
+  const std::uint64_t end = rows.empty() ? 0 : rows.back().sequence;
+  if (told == 0) return {};
+  const std::string cure = base::cat("; restore all files of the journal from one copy, or remove ",
+                                     last_.path(), " to go on without what is missing");
+  if (end < told) {
+    return {Code::kDamaged, base::cat("journal ", path_, ": ends at row ", end, ", but row ", told,
+                                      " was acknowledged: its end is damaged (", path_,
+                                      "-wal?) or missing, or this is an older copy", cure)};
+  }
+  for (const wire::Row& row : rows) {
+    if (row.sequence != told || row.crc == last_.crc()) continue;
+    return {Code::kDamaged, base::cat("journal ", path_, ": row ", told,
+                                      " is not the one that was acknowledged", cure)};
+  }
+  return {};
 }
 
 Status SqliteStore::insert(const std::vector<wire::Row>& rows) {
@@ -191,13 +217,20 @@ Status SqliteStore::append(const std::vector<wire::Row>& rows) {
   sqlite3_reset(insert_.get());
   sqlite3_clear_bindings(insert_.get());
   if (status.ok()) status = execute("COMMIT");
-  if (status.ok()) return status;
+  if (status.ok()) {
+    status = last_.note(rows.back().sequence, rows.back().crc);
+    return status.ok() ? status : fail_for_good(std::move(status));
+  }
   (void)execute("ROLLBACK");  // SQLite may have done so already
   return fail_for_good(std::move(status));
 }
 
 Status SqliteStore::truncate(std::uint64_t last) {
   if (!broken_.ok()) return broken_;
+  if (last < last_.sequence()) {  // no write that was cut short: it had been acknowledged
+    return fail_for_good({Code::kDamaged, base::cat("journal ", path_, ": row ", last + 1,
+                                                    " is damaged; restore it from a copy")});
+  }
   const std::string sql = base::cat("DELETE FROM journal WHERE sequence > ", last);
   Status status = execute(sql.c_str());
   return status.ok() ? status : fail_for_good(std::move(status));

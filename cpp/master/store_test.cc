@@ -131,6 +131,12 @@ TEST_F(StoreTest, truncate_deletes_what_a_walk_has_cut) {
   ASSERT_TRUE(store->append(rows).ok());
   base::Result<wire::Chain> chain = wire::walk(store->load().value(), nullptr);
   ASSERT_EQ(chain.value().cut_rows, 1U);
+  const base::Status refused = store->truncate(4);  // it was acknowledged: no torn tail
+  EXPECT_EQ(refused.code, Code::kDamaged);
+  EXPECT_NE(refused.text.find("row 5"), std::string::npos) << refused.text;
+  store.reset();
+  std::filesystem::remove(path() + "-last");
+  store = open();
   ASSERT_TRUE(store->truncate(4).ok());
   ASSERT_TRUE(store->append({chain.value().writer.append(wire::sample_records()[4])}).ok());
   store.reset();
@@ -138,6 +144,25 @@ TEST_F(StoreTest, truncate_deletes_what_a_walk_has_cut) {
   ASSERT_TRUE(chain.ok());
   EXPECT_EQ(chain.value().records.size(), 5U);
   EXPECT_EQ(chain.value().cut_rows, 0U);
+}
+
+TEST_F(StoreTest, a_journal_that_is_older_than_what_was_told_is_refused) {
+  auto store = open();
+  ASSERT_TRUE(store->append(rows_of(3)).ok());
+  store.reset();
+  std::filesystem::copy_file(path(), path() + "-copy");
+  store = open();
+  ASSERT_TRUE(store->append(part(rows_of(5), 3, 5)).ok());
+  store.reset();
+  std::filesystem::rename(path() + "-copy", path());
+  base::Status status = open()->load().status();
+  EXPECT_EQ(status.code, Code::kDamaged);
+  EXPECT_NE(status.text.find("ends at row 3, but row 5 was acknowledged"), std::string::npos)
+      << status.text;
+  std::filesystem::remove(path());  // also when nothing is left of it
+  EXPECT_EQ(open()->load().status().code, Code::kDamaged);
+  std::filesystem::remove(path() + "-last");
+  EXPECT_TRUE(open()->load().ok());
 }
 
 TEST_F(StoreTest, damaged_rows_reach_the_walk_which_names_them) {
