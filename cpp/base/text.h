@@ -1,6 +1,7 @@
 // cat("round ", 3, " of ", tag): builds a message; the standard library here has no std::format.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -19,6 +20,17 @@ std::string cat(const Parts&... parts) {
   std::string out;
   (append_text(out, parts), ...);
   return out;
+}
+
+// "1.2 GB", "34.0 MB", "5 kB", "12 bytes"
+inline std::string bytes_text(std::uint64_t bytes) {
+  const auto tenths = [bytes](std::uint64_t unit) {
+    const std::uint64_t n = (bytes + unit / 20) / (unit / 10);
+    return cat(n / 10, ".", n % 10);
+  };
+  if (bytes >= 1'000'000'000) return cat(tenths(1'000'000'000), " GB");
+  if (bytes >= 1'000'000) return cat(tenths(1'000'000), " MB");
+  return bytes >= 10'000 ? cat(bytes / 1000, " kB") : cat(bytes, " bytes");
 }
 
 }  // namespace jccl::base

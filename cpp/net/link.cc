@@ -197,9 +197,10 @@ struct Link::Impl : std::enable_shared_from_this<Impl> {
     stripe->batch.push(std::move(note), false);
   }
 
-  void send_note(const StripePtr& stripe) {
+  void send_note(const StripePtr& stripe, Duration alive_every = 0) {
     if (!options.notes.make || stripe->gone || stripe->write_broken) return;
-    if (stripe->arrived() == stripe->noted) return;
+    const bool alive_due = alive_every > 0 && loop.now() - stripe->noted_at >= alive_every;
+    if (stripe->arrived() == stripe->noted && !alive_due) return;
     stripe->note_due = true;
     if (std::erase(idle, stripe) > 0) write(stripe);
   }
@@ -213,13 +214,13 @@ struct Link::Impl : std::enable_shared_from_this<Impl> {
     return Placement::note();
   }
 
-  void tick() {
+  void tick(Duration alive_every) {
     const std::vector<StripePtr> all = all_stripes();
     rtt = 0;
     for (const StripePtr& stripe : all) {
       const Duration one = stripe->stream->stats().rtt_ns;
       if (one > 0 && (rtt == 0 || one < rtt)) rtt = one;
-      send_note(stripe);
+      send_note(stripe, alive_every);
     }
     std::vector<std::uint64_t> again;
     std::vector<StripePtr> hopeless;
@@ -372,7 +373,7 @@ void Link::send(OutFrame frame) {
 
 void Link::wake() { impl_->ask_pump(); }
 
-void Link::tick() { impl_->tick(); }
+void Link::tick(Duration alive_every) { impl_->tick(alive_every); }
 
 void Link::resume() {
   for (const auto& [id, stripe] : impl_->stripes) {

@@ -87,8 +87,10 @@ class Link {
   void wake();
   // Asks the sink again about every paused stripe.
   void resume();
-  // Tells the other side what arrived and looks for late stripes. To be called every 100 ms.
-  void tick();
+  // Tells the other side what arrived and looks for late stripes. To be called every 100 ms. With
+  // `alive_every`, each stripe tells so at least that often, even if nothing arrived: who waits
+  // for frames of this side can tell a slow one from one that is cut off.
+  void tick(Duration alive_every = 0);
 
   // Queued frames for which the predicate holds go, unsent and unreported. Number dropped.
   std::size_t drop_queued(const std::function<bool(std::uint64_t key)>& which);

@@ -97,6 +97,7 @@ Status AttemptRun::lay_out() {
       state.encoded_uses += static_cast<std::uint32_t>(state.route.send_to.size());
     }
     note_others(state);
+    all_bytes_ += frames_bytes(state);
     chunks_.push_back(std::move(state));
   }
   std::sort(others_.begin(), others_.end());
@@ -244,6 +245,7 @@ Status AttemptRun::arrived(base::PeerId from, const wire::FrameHeader& header,
   if (std::erase_if(arriving_, is_copy) > 0) {
     host_->drop_copies(start_.attempt, from, {header.kind, header.chunk});
   }
+  moved_bytes_ += header.payload_bytes;
   if (header.kind == FrameKind::kResult) {
     take_result(chunk, buffer, header.payload_crc);
   } else {
@@ -366,6 +368,7 @@ std::optional<net::OutFrame> AttemptRun::produce(const WorkItem& item) {
   frame.header.resize(wire::kFrameHeaderBytes);
   wire::encode(header, frame.header.data());
   call_->sent_bytes += header.payload_bytes;
+  moved_bytes_ += header.payload_bytes;
   return frame;
 }
 
@@ -416,27 +419,55 @@ void AttemptRun::fail(Code cause, base::PeerId peer, std::string text) {
   host_->attempt_failed(start_.attempt, cause, peer, std::move(text));
 }
 
+// Of all frames of the chunk that this peer sends or gets.
+std::uint64_t AttemptRun::frames_bytes(const ChunkState& chunk) const {
+  const collective::Route& route = chunk.route;
+  const FrameKind kind = route.partial ? FrameKind::kPartial : FrameKind::kContribution;
+  std::uint64_t frames = 0;
+  for (const std::uint32_t position : route.add_order) {
+    frames += static_cast<std::int32_t>(position) != position_;
+  }
+  std::uint64_t results = !chunk.finished && !route.owner;
+  if (contributes()) {
+    frames += route.send_to.size();
+    results += collective::result_targets(plan_, chunk.chunk, static_cast<std::uint32_t>(position_),
+                                          start_.receivers)
+                   .size();
+  }
+  return frames * payload_bytes(chunk, kind) + results * chunk.chunk.encoded_bytes;
+}
+
 std::vector<AttemptRun::Awaited> AttemptRun::awaited() const {
-  std::map<base::PeerId, bool> result_only;
+  std::map<base::PeerId, std::uint64_t> missing;
   for (const ChunkState& chunk : chunks_) {
     const collective::Route& route = chunk.route;
+    const FrameKind kind = route.partial ? FrameKind::kPartial : FrameKind::kContribution;
     for (std::size_t i = chunk.added; i < route.add_order.size(); ++i) {
       const std::uint32_t position = route.add_order[i];
-      const base::PeerId peer = plan_.order[position];
-      if (peer != self_ && chunk.early.find(position) == chunk.early.end()) {
-        result_only[peer] = route.partial;  // a partial depends on others, like a result
-      }
+      const bool here = chunk.early.find(position) != chunk.early.end();
+      if (plan_.order[position] == self_ || here) continue;
+      missing[plan_.order[position]] += payload_bytes(chunk, kind);
     }
-    if (!chunk.finished && !route.owner) {
-      const std::size_t source = route.result_from >= 0
-                                     ? static_cast<std::size_t>(route.result_from)
-                                     : static_cast<std::size_t>(chunk.chunk.owner);
-      result_only.emplace(plan_.order[source], true);
-    }
+    if (chunk.finished || route.owner) continue;
+    const std::size_t source = route.result_from >= 0 ? static_cast<std::size_t>(route.result_from)
+                                                      : static_cast<std::size_t>(chunk.chunk.owner);
+    missing[plan_.order[source]] += chunk.chunk.encoded_bytes;
   }
   std::vector<Awaited> awaited;
-  for (const auto& [peer, result] : result_only) awaited.push_back({peer, result});
+  for (const auto& [peer, bytes] : missing) awaited.push_back({peer, bytes});
   return awaited;
+}
+
+wire::Moving AttemptRun::moving() const {
+  wire::Moving moving{start_.attempt, 0, all_bytes_, 0};
+  moving.left = all_bytes_ > moved_bytes_ ? all_bytes_ - moved_bytes_ : 0;
+  std::uint64_t most = 0;
+  for (const Awaited& one : awaited()) {
+    if (one.bytes <= most) continue;
+    most = one.bytes;
+    moving.waits_on = one.peer;
+  }
+  return moving;
 }
 
 }  // namespace jccl::peer

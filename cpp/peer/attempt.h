@@ -67,13 +67,13 @@ class AttemptRun {
   // The results are kept in buffers of this object, to be served to receivers after the commit.
   bool serves() const { return serves_; }
   const std::vector<base::PeerId>& others() const { return others_; }  // exchange frames with us
-  // Peers whose data this one cannot go on without; a contribution weighs more than a result,
-  // because its sender depends on nobody.
+  // Peers whose data this one cannot go on without.
   struct Awaited {
     base::PeerId peer = 0;
-    bool result = false;
+    std::uint64_t bytes = 0;
   };
   std::vector<Awaited> awaited() const;
+  wire::Moving moving() const;  // how far it is, for people and for the master
 
  private:
   struct ChunkState {
@@ -112,6 +112,7 @@ class AttemptRun {
   bool expects(const ChunkState& chunk, base::PeerId from, wire::FrameKind kind) const;
   std::size_t payload_bytes(const ChunkState& chunk, wire::FrameKind kind) const;
   std::size_t own_bytes(const ChunkState& chunk) const;  // of an encoded contribution
+  std::uint64_t frames_bytes(const ChunkState& chunk) const;
   void advance(ChunkState& chunk);
   struct Term {  // of a sum: what arrived; or else the own value, or the sum so far
     BufferRef arrived;
@@ -164,6 +165,7 @@ class AttemptRun {
   std::map<std::uint64_t, Arriving> arriving_;  // by token
   std::uint64_t next_token_ = 1;
   std::size_t unfinished_ = 0;
+  std::uint64_t all_bytes_ = 0, moved_bytes_ = 0;  // both ways; frames sent again count again
   bool done_ = false;
   bool failed_ = false;
   bool committed_ = false;

@@ -235,6 +235,10 @@ void Control::update_view() {
     view_.epoch = machine_.epoch();
     view_.welcomed = view_.welcomed || machine_.epoch() > 0;
   }
+  if (machine_.silence() != silence_) {
+    silence_ = machine_.silence();
+    data_loop_.post([this, silence = silence_] { plane_.set_silence(silence); });
+  }
   if (news) changed_.notify_all();  // not at every message: each waiting thread would wake
   if (!fresh) return;
   const bool dialled = !config_.machine.addresses.empty();
@@ -376,7 +380,7 @@ void Control::arm(base::Time wake) {
 }
 
 void Control::beat() {
-  on(protocol::Progress{plane_.progress()});
+  on(protocol::Progress{plane_.progress(), plane_.moving()});
   on(protocol::PeerTick{});
 }
 

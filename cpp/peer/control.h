@@ -101,6 +101,7 @@ class Control {
   std::unique_ptr<net::Dial> dial_;
   std::unique_ptr<net::FramedStream> stream_;
   std::uint64_t connection_ = 0;
+  base::Duration silence_ = 0;  // as the data thread was told
   net::TimerId timer_ = 0;
   base::Time timer_at_ = base::kNever;
   std::map<wire::Tag, CallRef> calls_;

@@ -119,6 +119,11 @@ void LinkTable::set_members(const std::vector<wire::Member>& members) {
   tick(loop_.now());
 }
 
+void LinkTable::set_times(base::Duration repair_max, base::Duration alive_every) {
+  options_.repair_max = repair_max;
+  options_.alive_every = alive_every;
+}
+
 void LinkTable::use(const wire::Member& member) { dial_if_needed(entry(member)); }
 
 LinkTable::Entry& LinkTable::entry(const wire::Member& member) {
@@ -369,7 +374,7 @@ void LinkTable::tick(base::Time now) {
       continue;
     }
     dial_if_needed(e);
-    e.link->tick();
+    e.link->tick(wanted ? options_.alive_every : 0);
     measure(e);
     if (wanted && e.link->stripe_count() == 0 && now - e.down_since > options_.repair_max) {
       e.down_since = now;

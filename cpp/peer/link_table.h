@@ -44,6 +44,7 @@ struct LinkTableOptions {
   net::Credentials credentials;
   std::uint32_t stripes = 0;  // 0: by round-trip time and what pays
   base::Duration repair_max = base::kSecond;
+  base::Duration alive_every = 500 * base::kMillisecond;  // something leaves over a link in use
 };
 
 // What one link is known to carry, from its own traffic alone.
@@ -65,6 +66,7 @@ class LinkTable {
   void set_self(const base::RunId& run, base::Incarnation incarnation, bool can_be_dialled);
   // The membership, and what this peer's own ticket is. Links to others stay until unused.
   void set_members(const std::vector<wire::Member>& members);
+  void set_times(base::Duration repair_max, base::Duration alive_every);
   void use(const wire::Member& member);  // e.g. a holder, before this peer is a member
 
   // `ahead`: before what waits already, e.g. because its bytes are in the cache now.

@@ -17,7 +17,8 @@ using base::Status;
 using net::Placement;
 using wire::FrameKind;
 
-constexpr base::Duration kTick = 100 * base::kMillisecond;
+constexpr base::Duration kTickMin = 10 * base::kMillisecond;
+constexpr base::Duration kTickMax = 100 * base::kMillisecond;
 constexpr std::uint32_t kSnapshotSlot = 0;  // keys of snapshot frames
 constexpr int kChunkBits = 29;
 
@@ -36,11 +37,15 @@ bool is_snapshot(FrameKind kind) {
          kind == FrameKind::kSnapshotGone;
 }
 
+base::Duration repair_max(base::Duration silence) { return std::min(silence, base::kSecond); }
+base::Duration alive_every(base::Duration silence) { return silence / 6; }
+
 LinkTableOptions link_options(const PlaneOptions& options) {
   LinkTableOptions links;
   links.credentials = options.credentials;
   links.stripes = options.stripes;
-  links.repair_max = std::min(options.silence, base::kSecond);
+  links.repair_max = repair_max(options.silence);
+  links.alive_every = alive_every(options.silence);
   return links;
 }
 
@@ -52,7 +57,8 @@ Plane::Plane(net::Loop& loop, PlaneOptions options, SnapshotStore* store, PlaneE
       events_(std::move(events)),
       links_(loop, link_options(options), this),
       snapshots_(store, &pool_, this) {
-  timer_ = loop_.run_after(kTick, [this] { tick(); });
+  ticked_ = loop_.now();
+  timer_ = loop_.run_after(tick_interval(), [this] { tick(); });
 }
 
 Plane::~Plane() {
@@ -63,6 +69,21 @@ Plane::~Plane() {
 void Plane::set_self(const base::RunId& run, Incarnation incarnation, bool can_be_dialled) {
   self_ = incarnation;
   links_.set_self(run, incarnation, can_be_dialled);
+}
+
+void Plane::set_silence(base::Duration silence) {
+  options_.silence = silence;
+  links_.set_times(repair_max(silence), alive_every(silence));
+}
+
+std::vector<wire::Moving> Plane::moving() const {
+  const std::lock_guard lock(moving_guard_);
+  return moving_;
+}
+
+// Often enough that a silence is noticed within a tenth of itself.
+base::Duration Plane::tick_interval() const {
+  return std::clamp(options_.silence / 12, kTickMin, kTickMax);
 }
 
 void Plane::set_roster(const wire::Roster& roster) {
@@ -253,7 +274,7 @@ void Plane::link_failed(Incarnation peer, const Status& why) {
       failed.emplace_back(attempt, id);
   }
   for (const auto& [attempt, id] : failed) {
-    attempt_failed(attempt, Code::kLinkLost, id, cat("link to peer ", id, ": ", why.text));
+    attempt_failed(attempt, Code::kLinkLost, id, cat("link to ", name(id), ": ", why.text));
   }
 }
 
@@ -280,8 +301,10 @@ void Plane::fetch_ended(const wire::Tag& tag, const Status& status, const wire::
 }
 
 void Plane::tick() {
-  timer_ = loop_.run_after(kTick, [this] { tick(); });
+  timer_ = loop_.run_after(tick_interval(), [this] { tick(); });
   const base::Time now = loop_.now();
+  if (now - ticked_ > tick_interval() + options_.silence / 3) awake_since_ = now;
+  ticked_ = now;
   links_.tick(now);
   snapshots_.tick(now);
   check_stalls(now);
@@ -321,28 +344,47 @@ void Plane::survey(base::Time now) {
   if (const auto fresh = survey_.due(now, std::move(links))) events_.measured(*fresh);
 }
 
-// A peer we wait for sends nothing though its connections stand: cut without a reset, or stuck.
-// A missing result is held against its sender only after twice the time, since the sender may
-// itself be waiting for a third peer that everybody then names.
+// A peer we wait for sends nothing though its connections stand: it is stopped, or the link is cut
+// without a reset. One that is only slow, or waits itself, says every now and then that it lives.
+// A little sooner than the master's own limit, so that it can ask others before that.
 void Plane::check_stalls(base::Time now) {
-  std::vector<std::tuple<wire::Attempt, PeerId, base::Duration>> stalled;
+  std::vector<std::tuple<wire::Attempt, PeerId, std::string>> stalled;
+  std::vector<wire::Moving> moving;
   for (const auto& [attempt, running] : running_) {
     if (running.run->done()) continue;
+    const wire::Moving& here = moving.emplace_back(running.run->moving());
+    const wire::RoundName& round = running.run->start().round;
     for (const AttemptRun::Awaited& awaited : running.run->awaited()) {
       const auto peer = running.incarnations.find(awaited.peer);
       if (peer == running.incarnations.end()) continue;
-      const base::Time heard = std::max(running.begun, links_.last_received(peer->second));
-      const base::Duration limit = awaited.result ? 2 * options_.silence : options_.silence;
-      if (now - heard > limit) stalled.emplace_back(attempt, awaited.peer, now - heard);
+      const base::Time heard =
+          std::max({running.begun, awake_since_, links_.last_received(peer->second)});
+      if (now - heard <= options_.silence * 5 / 6) continue;
+      stalled.emplace_back(
+          attempt, awaited.peer,
+          cat("nothing from ", name(awaited.peer), " for ", (now - heard) / base::kMillisecond,
+              " ms in round ", round.n, " of ", round.tag, ", ", base::bytes_text(here.left),
+              " of ", base::bytes_text(here.all), " left"));
     }
   }
-  for (const auto& [attempt, peer, silent] : stalled) {
+  {
+    const std::lock_guard lock(moving_guard_);
+    moving_ = std::move(moving);
+  }
+  for (auto& [attempt, peer, text] : stalled) {
     const auto found = running_.find(attempt);
     if (found == running_.end()) continue;
     found->second.begun = now;  // once per attempt and limit
-    attempt_failed(attempt, Code::kLinkLost, peer,
-                   cat("peer ", peer, " sent nothing for ", silent / base::kMillisecond, " ms"));
+    attempt_failed(attempt, Code::kPeerLost, peer, std::move(text));
   }
+}
+
+std::string Plane::name(PeerId peer) const {
+  for (const wire::Member& member : roster_.members) {
+    if (member.id != peer) continue;
+    return member.shards > 1 ? cat(member.site, "/", member.shard) : member.site;
+  }
+  return cat("peer ", peer);
 }
 
 }  // namespace jccl::peer

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <set>
 
 #include "net/loop.h"
@@ -21,7 +22,7 @@ struct PlaneOptions {
   net::Credentials credentials;
   std::uint32_t stripes = 0;
   std::size_t chunk_bytes = 256 * 1024;
-  base::Duration silence = 3 * base::kSecond;  // a peer we wait for sends nothing: the link failed
+  base::Duration silence = 3 * base::kSecond;  // until set_silence()
 };
 
 struct PlaneEvents {  // called on the data thread
@@ -41,6 +42,8 @@ class Plane : private LinkOwner, private AttemptHost, private SnapshotLinks {
   std::uint16_t port() const { return links_.port(); }
   void set_self(const base::RunId& run, base::Incarnation incarnation, bool can_be_dialled);
   void set_roster(const wire::Roster& roster);
+  // Of the run: a peer we wait for that sends nothing for so long is cut off or hangs.
+  void set_silence(base::Duration silence);
 
   void run(const protocol::RunAttempt& order, CallRef call);
   // Aborted or superseded: on return nothing refers to the call's memory.
@@ -54,6 +57,7 @@ class Plane : private LinkOwner, private AttemptHost, private SnapshotLinks {
   void stop_fetch(const wire::Tag& tag);
 
   std::uint64_t progress() const { return progress_.load(std::memory_order_relaxed); }
+  std::vector<wire::Moving> moving() const;  // any thread; as of the last tick
   std::uint64_t sent() const { return sent_.load(std::memory_order_relaxed); }
   std::uint64_t received() const { return received_.load(std::memory_order_relaxed); }
 
@@ -88,7 +92,9 @@ class Plane : private LinkOwner, private AttemptHost, private SnapshotLinks {
   base::PeerId id_of(const Running& running, base::Incarnation incarnation) const;
   void drop_frames(const Running& running);
   void tick();
+  base::Duration tick_interval() const;
   void check_stalls(base::Time now);
+  std::string name(base::PeerId peer) const;
   void survey(base::Time now);
 
   net::Loop& loop_;
@@ -106,6 +112,10 @@ class Plane : private LinkOwner, private AttemptHost, private SnapshotLinks {
   std::uint32_t next_slot_ = 1;
   wire::Attempt newest_;  // STARTs come in order: an older unknown attempt is over
   net::TimerId timer_ = 0;
+  base::Time ticked_ = 0;
+  base::Time awake_since_ = 0;  // this thread was not running before: nobody's silence counts
+  mutable std::mutex moving_guard_;
+  std::vector<wire::Moving> moving_;
   std::atomic<std::uint64_t> progress_{0};
   std::atomic<std::uint64_t> sent_{0};
   std::atomic<std::uint64_t> received_{0};

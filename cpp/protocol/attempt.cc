@@ -169,6 +169,17 @@ std::vector<wire::Digest> RunningAttempt::results() const {
   return results;
 }
 
+bool RunningAttempt::excused(wire::PeerId named, wire::PeerId reporter) const {
+  if (silent.at(named).size() > 1) return false;
+  bool waits = false;
+  for (const auto& [other, reporters] : silent) {
+    if (reporters.count(named) == 0) continue;
+    if (other == reporter) return false;  // each blames the other
+    waits = true;
+  }
+  return waits;
+}
+
 std::string RunningAttempt::waits_for() const {
   std::string names;
   std::size_t count = 0;

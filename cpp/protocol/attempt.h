@@ -59,9 +59,14 @@ class RunningAttempt {
   std::vector<wire::Contributor> contributors() const;
   std::vector<wire::Digest> results() const;  // by shard; only when agreed
   std::string waits_for() const;              // names those that are not done
+  // `named` waits for a third peer itself, and nobody else blames it.
+  bool excused(wire::PeerId named, wire::PeerId reporter) const;
 
   std::vector<wire::Start> starts;  // by shard; sent again to a peer that lost its connection
   base::Time since = 0, deadline = base::kNever;
+  // Who got nothing from whom for too long, in words. Judged a little later, when all have said so.
+  std::map<wire::PeerId, std::map<wire::PeerId, std::string>> silent;  // whom, by which reporter
+  base::Time judged_at = base::kNever;
   std::set<std::uint64_t> askers;  // connections that asked for the outcome without a part
 
  private:

@@ -16,6 +16,8 @@ using State = MasterMachine::State;
 namespace {
 
 constexpr std::size_t kAbortedMax = 64;  // remembered per round, with code and text
+constexpr base::Duration kCutMin = 10 * base::kSecond;
+constexpr base::Duration kCutMax = 600 * base::kSecond;
 
 }  // namespace
 
@@ -73,15 +75,18 @@ void State::remember_link(Round& round, const wire::Attempt& attempt, wire::Peer
                           wire::PeerId named) {
   if (named == 0 || named == reporter || ledger_.members().count(named) == 0) return;
   const auto link = std::minmax(reporter, named);
-  round.memory.link_failures[{link.first, link.second}].insert(attempt);
+  auto& attempts = round.memory.link_failures[{link.first, link.second}];
+  attempts.insert(attempt);
   round.memory.named[named].insert(reporter);
+  if (attempts.size() >= 2) cut_link(round, reporter, named);
 }
 
 void State::on_fail(Life& life, const wire::Fail& fail) {
   const wire::Tag tag = running_tag(fail.attempt);
   if (tag.empty()) {
     for (auto& [other, round] : rounds_) {  // the second report about one broken link
-      if (round.memory.aborted.count(fail.attempt) == 0 || fail.cause != Code::kLinkLost) continue;
+      const bool link = fail.cause == Code::kLinkLost || fail.cause == Code::kPeerLost;
+      if (round.memory.aborted.count(fail.attempt) == 0 || !link) continue;
       remember_link(round, fail.attempt, life.id, fail.peer);
     }
     return answer(life, {fail.attempt, {}});
@@ -89,7 +94,7 @@ void State::on_fail(Life& life, const wire::Fail& fail) {
   Round& round = rounds_.at(tag);
   RunningAttempt& running = *round.running;
   Part* part = running.part_of(life.incarnation);
-  if (part == nullptr || part->done.has_value()) return;
+  if (part == nullptr || part->done.has_value() || part->failed) return;
   touch(tag);
   if (!part->contributes()) {  // a receiver's failure is its own
     part->failed = true;
@@ -103,14 +108,69 @@ void State::on_fail(Life& life, const wire::Fail& fail) {
     case Code::kCorrupt:
       ++round.memory.corrupt;
       return abort(tag, Code::kCorrupt, text, round.memory.corrupt < 2);
+    case Code::kPeerLost:
+      if (fail.peer == part->id || running.parts().count(fail.peer) == 0) break;
+      part->failed = true;
+      running.silent[fail.peer][part->id] = text;
+      running.judged_at = std::min(running.judged_at, now_ + options_.silence / 16);
+      return;
     case Code::kInvalid:  // what the calls ask for together can't be done: no attempt cures that
     case Code::kLimit:
     case Code::kEmpty:
       return abort(tag, fail.cause, text, false);
     default:
-      if (fail.cause == Code::kLinkLost) remember_link(round, fail.attempt, life.id, fail.peer);
-      return abort(tag, fail.cause, text, true);
+      break;
   }
+  if (fail.cause == Code::kLinkLost) remember_link(round, fail.attempt, life.id, fail.peer);
+  abort(tag, fail.cause, text, true);
+}
+
+// Somebody waits for data that does not come. Whoever the master has not heard for long either
+// hangs; between two that it hears the link is cut.
+void State::judge(const wire::Tag& tag) {
+  Round& round = rounds_.at(tag);
+  RunningAttempt& running = *round.running;
+  std::string text;
+  std::map<std::string, std::string> hung;  // by site
+  std::set<std::pair<wire::PeerId, wire::PeerId>> cut;
+  for (const auto& [named, reporters] : running.silent) {
+    for (const auto& [reporter, words] : reporters) text += cat(text.empty() ? "" : "; ", words);
+    const Part& part = running.parts().at(named);
+    const Life* life = part.evicted ? nullptr : life_of(part.incarnation);
+    if (life == nullptr) continue;
+    const base::Duration silent = now_ - life->heard;
+    if (silent >= options_.silence / 2) {
+      hung[part.site] = cat(name(*life), " hangs: no heartbeat for ", silent / base::kMillisecond,
+                            " ms; ", reporters.begin()->second);
+      continue;
+    }
+    for (const auto& [reporter, words] : reporters) {
+      if (!running.excused(named, reporter)) cut.emplace(reporter, named);
+    }
+  }
+  if (hung.empty() && cut.empty()) {  // they wait in a circle
+    for (const auto& [named, reporters] : running.silent) {
+      for (const auto& [reporter, words] : reporters) cut.emplace(reporter, named);
+    }
+  }
+  for (const auto& [reporter, named] : cut) {
+    remember_link(round, running.attempt(), reporter, named);
+    cut_link(round, reporter, named);
+  }
+  abort(tag, Code::kPeerLost, text, true);
+  for (const auto& [site, why] : hung) evict(site, why, "evict");
+}
+
+// Plans do without the link for a while; each time it proves cut again, for longer.
+void State::cut_link(Round& round, wire::PeerId a, wire::PeerId b) {
+  const auto link = std::minmax(a, b);
+  if (ledger_.members().count(a) == 0 || ledger_.members().count(b) == 0) return;
+  if (!round.memory.cut.insert({link.first, link.second}).second) return;
+  Cut& cut = cuts_[{link.first, link.second}];
+  cut.until = now_ + std::min(kCutMax, kCutMin << std::min(cut.times, 10U));
+  ++cut.times;
+  note("cut", {{"link", cat(name(link.first), " ", name(link.second))},
+               {"avoided_s", cat((cut.until - now_) / base::kSecond)}});
 }
 
 bool State::conclude(const wire::Tag& tag) {
@@ -132,6 +192,10 @@ bool State::conclude(const wire::Tag& tag) {
     }
     default:
       break;
+  }
+  if (now_ >= round.running->judged_at) {
+    judge(tag);
+    return true;
   }
   if (now_ < round.running->deadline) return false;
   abort(tag, Code::kDeadline,
@@ -182,6 +246,10 @@ void State::commit(const wire::Tag& tag) {
                   {"attempt", base::to_text(record.attempt)},
                   {"world", cat(record.world)},
                   {"result", base::to_hex(record.result)}});
+  std::erase_if(cuts_, [&](const auto& entry) {  // it was used again, and carried its part
+    return now_ >= entry.second.until && running.parts().count(entry.first.first) > 0 &&
+           running.parts().count(entry.first.second) > 0;
+  });
   running_.erase(record.attempt);
   round.running.reset();
   round.memory = {};

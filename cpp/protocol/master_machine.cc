@@ -59,6 +59,7 @@ void MasterMachine::State::start() {
   for (const auto& [id, member] : ledger_.members()) members.push_back(member);
   if (JCCL_MUTANT(kAttemptsReused) && ledger_.epoch() > 0) return;
   write_epoch(std::move(members), ledger_.next_id(), "master started");
+  probe_absent();
 }
 
 void MasterMachine::State::on(const MasterEvent& event) {
@@ -76,6 +77,7 @@ void MasterMachine::State::on(const MasterEvent& event) {
   } else {
     ticking_ = true;
     touch_all();
+    probe_absent();
     tell_waiting();
   }
   settle();
@@ -96,6 +98,7 @@ void MasterMachine::State::on_message(ConnId conn, const wire::Message& message)
   life->heard = now_;
   if (const auto* beat = std::get_if<wire::Heartbeat>(&message)) {
     life->progress = beat->progress;
+    life->moving = beat->moving;
     return send(conn, wire::HeartbeatAck{beat->sequence});
   }
   if (const auto* resume = std::get_if<wire::Resume>(&message)) {
@@ -169,7 +172,8 @@ Time MasterMachine::State::next_wake() const {
   if (!lives_.empty()) by(lives_due_);
   for (const auto& [tag, round] : rounds_) {
     if (round.running.has_value()) {
-      by(round.running->deadline);  // READYs expire when it has ended
+      by(std::min(round.running->deadline,
+                  round.running->judged_at));  // READYs expire when it has ended
     } else if (!round.ready.empty()) {
       by(round.ready_due);
     }

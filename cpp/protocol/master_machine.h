@@ -67,7 +67,8 @@ struct MasterSend {
   wire::Message message;
 };
 // One line of the run's history for people and tools: kind plus fields, written as JSON by the
-// driver. Kinds: admit, evict, leave, epoch, birth, start, commit, abort, reject, sync, refuse.
+// driver. Kinds: admit, evict, leave, epoch, birth, start, commit, abort, reject, sync, refuse,
+// cut.
 struct HistoryLine {
   std::string kind;
   std::vector<std::pair<std::string, std::string>> fields;

@@ -20,6 +20,7 @@ using State = MasterMachine::State;
 namespace {
 
 const std::set<wire::Incarnation> kNobody;
+constexpr std::size_t kProbesMax = 64;  // at once: each is a socket
 
 }  // namespace
 
@@ -248,6 +249,22 @@ void State::expire_lives() {
   }
 }
 
+// After a restart: those that are not back yet are asked whether they still listen, a few at a time
+// and again each heartbeat. Who refuses is gone, and is not waited for.
+void State::probe_absent() {
+  if (now_ >= started_at_ + options_.restart_grace) return;
+  std::size_t asked = 0;
+  const auto& members = ledger_.members();
+  for (auto it = members.upper_bound(probed_last_); it != members.end(); ++it) {
+    const wire::Member& member = it->second;
+    if (lives_.at(member.incarnation).seen || member.addresses.empty()) continue;
+    if (asked++ == kProbesMax) return;
+    probed_last_ = it->first;
+    fx_.probe.emplace_back(member.incarnation, member.addresses);
+  }
+  probed_last_ = 0;
+}
+
 bool State::complete(const std::string& site) const {
   std::uint32_t present = 0, shards = 0;
   const auto found = sites_.find(site);
@@ -320,7 +337,6 @@ void State::admit(const std::vector<std::string>& sites) {
     for (Life* life : shards_of(site)) {
       life->id = next++;
       wire::Member member = member_of(*life);
-      member.addresses.clear();
       member.ticket = 0;
       members.push_back(std::move(member));
       current.push_back(life->incarnation);
@@ -346,12 +362,21 @@ void State::write_epoch(std::vector<wire::Member> members, wire::PeerId next_id,
   record.next_id = next_id;
   if (JCCL_MUTANT(kIdsGivenAgain) && !members.empty()) record.next_id = members.back().id + 1;
   record.members = std::move(members);
+  for (wire::Member& member : record.members) {
+    const Life* life = life_of(member.incarnation);
+    if (life != nullptr && life->seen) member.addresses = life->addresses;
+  }
   record.reason = std::move(reason);
   std::string names;
   for (const auto& member : record.members) {
     names += cat(names.empty() ? "" : " ", member.site);
     if (member.shards > 1) names += cat("/", member.shard);
   }
+  std::set<wire::PeerId> ids;
+  for (const wire::Member& member : record.members) ids.insert(member.id);
+  std::erase_if(cuts_, [&](const auto& entry) {
+    return ids.count(entry.first.first) == 0 || ids.count(entry.first.second) == 0;
+  });
   note("epoch", {{"epoch", cat(record.epoch)}, {"members", names}, {"reason", record.reason}});
   journal(std::move(record));
   roster_dirty_ = lives_changed_ = true;

@@ -323,7 +323,8 @@ std::vector<Part> State::parts_for(const wire::Tag& tag) const {
 }
 
 base::Result<std::vector<base::Bytes>> State::plans_for(const wire::Tag& tag,
-                                                        const std::vector<Part>& parts) const {
+                                                        const std::vector<Part>& parts,
+                                                        bool avoid_cuts) const {
   const Round& round = rounds_.at(tag);
   std::map<std::uint32_t, PlanRequest> groups;
   for (const Part& part : parts) {
@@ -335,15 +336,17 @@ base::Result<std::vector<base::Bytes>> State::plans_for(const wire::Tag& tag,
   }
   std::vector<base::Bytes> plans;
   for (auto& [shard, group] : groups) {
-    for (const auto& [link, attempts] : round.memory.link_failures) {
-      const auto has = [&](wire::PeerId id) {
-        return std::count(group.contributors.begin(), group.contributors.end(), id) +
-                   std::count(group.receivers.begin(), group.receivers.end(), id) >
-               0;
-      };
-      if (attempts.size() >= 2 && has(link.first) && has(link.second)) {
-        group.bad_links.push_back(link);
-      }
+    const auto has = [&group](wire::PeerId id) {
+      return std::count(group.contributors.begin(), group.contributors.end(), id) +
+                 std::count(group.receivers.begin(), group.receivers.end(), id) >
+             0;
+    };
+    auto bad = round.memory.cut;
+    for (const auto& [link, cut] : cuts_) {
+      if (avoid_cuts && now_ < cut.until) bad.insert(link);
+    }
+    for (const auto& link : bad) {
+      if (has(link.first) && has(link.second)) group.bad_links.push_back(link);
     }
     auto plan = planner_(group);
     if (!plan.ok()) return plan.status();
@@ -354,7 +357,8 @@ base::Result<std::vector<base::Bytes>> State::plans_for(const wire::Tag& tag,
 
 void State::launch(const wire::Tag& tag) {
   std::vector<Part> parts = parts_for(tag);
-  const auto plans = plans_for(tag, parts);
+  auto plans = plans_for(tag, parts, true);
+  if (!plans.ok()) plans = plans_for(tag, parts, false);  // only this round's evidence may evict
   if (!plans.ok()) return evict_worst_link(tag, plans.status());
   // Who the parts are must be known before they are named.
   if (!JCCL_MUTANT(kStartBeforeRoster)) flush_roster();

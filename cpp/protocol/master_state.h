@@ -44,6 +44,7 @@ struct Life {  // of an incarnation that is a member, or a connected observer
   base::Time heard = 0;            // last frame
   base::Time gone = 0;             // when the connection was lost
   std::uint64_t progress = 0;
+  std::vector<wire::Moving> moving;  // of the last heartbeat
   std::map<wire::Tag, AskedSync> syncs;
   std::map<wire::Tag, wire::Held> held;
   std::map<wire::Tag, wire::Held> fetched;    // what kFetch named last
@@ -62,6 +63,7 @@ struct OpenReady {
 // What is remembered of a round until it commits.
 struct RoundMemory {
   std::map<std::pair<wire::PeerId, wire::PeerId>, std::set<wire::Attempt>> link_failures;
+  std::set<std::pair<wire::PeerId, wire::PeerId>> cut;   // links that plans have to avoid
   std::map<wire::PeerId, std::set<wire::PeerId>> named;  // whom, by which reporters
   std::uint32_t corrupt = 0;
   std::string guarded;  // whose contribution was left out, and why
@@ -80,6 +82,11 @@ struct Round {  // the volatile side of one tag
   // No READY, no Sync expires before these; the exact times are looked up when they come.
   base::Time ready_due = base::kNever, sync_due = base::kNever;
   std::uint64_t commits = 0, aborts = 0;
+};
+
+struct Cut {             // a link between two members that carried nothing
+  base::Time until = 0;  // plans do without it, if they can
+  std::uint32_t times = 0;
 };
 
 enum class WaitCause : std::uint8_t { kNothing, kTooFew, kPeers };
@@ -125,6 +132,7 @@ struct MasterMachine::State {
   // By value: the caller's string may belong to what is evicted.
   void evict(std::string site, const std::string& reason, const std::string& kind);
   void expire_lives();
+  void probe_absent();
   bool complete(const std::string& site) const;  // all shards connected and resumed
   bool admit_some();
   bool wants_in(const std::string& site) const;
@@ -161,7 +169,8 @@ struct MasterMachine::State {
   void launch(const wire::Tag& tag);
   std::vector<Part> parts_for(const wire::Tag& tag) const;
   base::Result<std::vector<base::Bytes>> plans_for(const wire::Tag& tag,
-                                                   const std::vector<Part>& parts) const;
+                                                   const std::vector<Part>& parts,
+                                                   bool avoid_cuts) const;
   void evict_worst_link(const wire::Tag& tag, const base::Status& why);
   base::Time round_deadline(const wire::Tag& tag) const;
 
@@ -172,6 +181,8 @@ struct MasterMachine::State {
   void answer(Life& life, const wire::Unresolved& about);
   void remember_link(Round& round, const wire::Attempt& attempt, wire::PeerId reporter,
                      wire::PeerId named);
+  void judge(const wire::Tag& tag);
+  void cut_link(Round& round, wire::PeerId a, wire::PeerId b);
   bool conclude(const wire::Tag& tag);  // true: the attempt ended
   void commit(const wire::Tag& tag);
   void abort(const wire::Tag& tag, wire::Code code, const std::string& text, bool retry,
@@ -225,8 +236,10 @@ struct MasterMachine::State {
   std::map<wire::Incarnation, Life> lives_;
   std::map<std::string, std::set<wire::Incarnation>> sites_;  // of all lives
   base::Time lives_due_ = 0;                                  // no life expires before
+  wire::PeerId probed_last_ = 0;                              // of the members that are not back
   std::map<wire::Tag, Round> rounds_;
   std::map<wire::Attempt, wire::Tag> running_;
+  std::map<std::pair<wire::PeerId, wire::PeerId>, Cut> cuts_;
   // Joiners that could not keep up. While one of them is here no START of any state tag is sent:
   // it has to be current on all of them at one moment.
   std::map<std::string, base::Time> holds_;

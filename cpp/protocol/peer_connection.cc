@@ -175,7 +175,7 @@ void State::tend_connection() {
   }
   if (!up() || now_ < next_beat_) return;
   next_beat_ = now_ + heartbeat_;
-  send(wire::Heartbeat{++sequence_, progress_});
+  send(wire::Heartbeat{++sequence_, progress_, moving_});
   ask_again();
 }
 

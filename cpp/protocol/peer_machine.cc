@@ -56,7 +56,10 @@ void PeerMachine::State::on(const PeerEvent& event) {
   if (const auto* state = std::get_if<PublishState>(&event)) return on_publish(state->held);
   if (std::holds_alternative<Depart>(event)) return depart();
   if (const auto* life = std::get_if<NewLife>(&event)) return on_new_life(*life);
-  if (const auto* progress = std::get_if<Progress>(&event)) progress_ = progress->bytes;
+  if (const auto* progress = std::get_if<Progress>(&event)) {
+    progress_ = progress->bytes;
+    moving_ = progress->moving;
+  }
   if (const auto* fresh = std::get_if<NewMeasures>(&event)) {
     measured_ = fresh->measured;
     if (up()) send(*measured_);
@@ -171,6 +174,7 @@ wire::PeerId PeerMachine::id() const { return state_->id_; }
 bool PeerMachine::member() const { return state_->id_ != 0; }
 std::uint64_t PeerMachine::epoch() const { return state_->epoch_; }
 wire::RunId PeerMachine::run() const { return state_->run_; }
+base::Duration PeerMachine::silence() const { return state_->silence_; }
 bool PeerMachine::needs_resync(const wire::Tag& tag) const {
   return state_->resync_.count(tag) > 0;
 }

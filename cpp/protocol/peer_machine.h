@@ -85,8 +85,9 @@ struct Depart {};  // leave gracefully; `departed` follows
 struct NewLife {   // answers Effects::rejoin with a fresh random incarnation
   wire::Incarnation incarnation = 0;
 };
-struct Progress {  // payload bytes moved so far, for heartbeats
+struct Progress {  // payload bytes moved so far and what moves now, for heartbeats
   std::uint64_t bytes = 0;
+  std::vector<wire::Moving> moving = {};
 };
 struct NewMeasures {  // what the links carry; said again after a reconnect
   wire::Measured measured;
@@ -150,7 +151,8 @@ class PeerMachine {
   wire::PeerId id() const;  // 0 while an observer
   bool member() const;
   std::uint64_t epoch() const;
-  wire::RunId run() const;  // known after the first Welcome
+  wire::RunId run() const;         // known after the first Welcome
+  base::Duration silence() const;  // of the run; before the first Welcome the default
   // A tag whose outcome is unknown, or whose state is behind: calls answer kResync / kInDoubt.
   bool needs_resync(const wire::Tag& tag) const;
   std::uint64_t committed(const wire::Tag& tag) const;

@@ -130,6 +130,7 @@ struct PeerMachine::State {
   base::Duration life_pause_ = 0;  // evicted again and again: comes back slower
   base::Time next_beat_ = 0, next_ask_ = 0;
   std::uint64_t sequence_ = 0, progress_ = 0;
+  std::vector<wire::Moving> moving_;
   std::optional<wire::Measured> measured_;  // the newest
   wire::PeerId id_ = 0;
   std::uint64_t epoch_ = 0;

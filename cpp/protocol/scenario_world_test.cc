@@ -226,6 +226,11 @@ void ScenarioWorld::fail(const Parsed& p, const std::string& name) {
   failed.text = cause;
   if (cause == "guard") failed.cause = Code::kGuard;
   if (cause == "corrupt") failed.cause = Code::kCorrupt;
+  if (cause == "silent") {
+    failed.cause = Code::kPeerLost;
+    failed.peer = peers_.at(p.rest.at(2)).machine->id();
+    failed.text = cat("nothing from ", p.rest.at(2), " for 2500 ms");
+  }
   if (cause == "link") {
     const auto& other = peers_.at(p.rest.at(2)).machine;
     if (other.has_value()) failed.peer = other->id();

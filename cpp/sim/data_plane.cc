@@ -343,7 +343,7 @@ void DataPlane::tick() {
     if (run.receiver) {
       ask_for_result(run);
     } else if (other) {
-      fail(run, base::Code::kLinkLost, *other, "no progress");
+      fail(run, base::Code::kPeerLost, *other, "no progress");
     }
   }
   for (auto it = fetches_.begin(); it != fetches_.end();) {

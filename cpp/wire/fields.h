@@ -38,7 +38,14 @@ void fields(Io& io, In<Io, Unresolved> m) {
   fields(io, m.round);
 }
 
-// What the journal keeps of a member: neither addresses (they may change) nor tickets (secrets).
+template <typename Io>
+void addresses(Io& io, In<Io, std::vector<std::string>> v) {
+  io.list(v, base::kAddressesMax, "addresses",
+          [&](auto& one) { io.name(one, base::kAddressBytesMax, "address"); });
+}
+
+// What the journal keeps of a member: its addresses, so that a restarted master can look who is
+// gone; no tickets, they are secrets.
 template <typename Io>
 void journaled_fields(Io& io, In<Io, Member> m) {
   io.u32(m.id);
@@ -46,18 +53,12 @@ void journaled_fields(Io& io, In<Io, Member> m) {
   io.name(m.site, base::kSiteNameBytesMax, "site");
   io.u32(m.shard);
   io.u32(m.shards);
-}
-
-template <typename Io>
-void addresses(Io& io, In<Io, std::vector<std::string>> v) {
-  io.list(v, base::kAddressesMax, "addresses",
-          [&](auto& one) { io.name(one, base::kAddressBytesMax, "address"); });
+  addresses(io, m.addresses);
 }
 
 template <typename Io>
 void fields(Io& io, In<Io, Member> m) {
   journaled_fields(io, m);
-  addresses(io, m.addresses);
   io.u64(m.ticket);
 }
 
@@ -151,9 +152,18 @@ void fields(Io& io, In<Io, Query> m) {
 }
 
 template <typename Io>
+void fields(Io& io, In<Io, Moving> m) {
+  io.attempt(m.attempt);
+  io.u64(m.left);
+  io.u64(m.all);
+  io.u32(m.waits_on);
+}
+
+template <typename Io>
 void fields(Io& io, In<Io, Heartbeat> m) {
   io.u64(m.sequence);
   io.u64(m.progress);
+  io.list(m.moving, base::kTagsMax, "moving attempts", [&](auto& one) { fields(io, one); });
 }
 
 template <typename Io>

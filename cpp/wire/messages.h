@@ -25,7 +25,7 @@ using base::PeerId;
 using base::RunId;
 using base::Tag;
 
-inline constexpr std::uint16_t kVersion = 2;
+inline constexpr std::uint16_t kVersion = 3;
 
 // ---- parts -------------------------------------------------------------------------------------
 
@@ -111,7 +111,7 @@ struct Done {
 };
 struct Fail {
   Attempt attempt;
-  Code cause = Code::kLinkLost;  // kLinkLost (peer named), kGuard, kCorrupt, kAborted, kDeadline
+  Code cause = Code::kLinkLost;  // kLinkLost (broke) and kPeerLost (silent) name a peer; kGuard …
   PeerId peer = 0;               // the other end of a failed link
   std::string text;
   bool operator==(const Fail&) const = default;
@@ -124,9 +124,16 @@ struct Query {  // asks for the outcome of an attempt in doubt; answered by Outc
   Unresolved about;
   bool operator==(const Query&) const = default;
 };
+struct Moving {  // an attempt whose result is not complete here
+  Attempt attempt;
+  std::uint64_t left = 0, all = 0;  // payload bytes still to be sent and received; of how many
+  PeerId waits_on = 0;              // whose data is missing most; 0: nobody's
+  bool operator==(const Moving&) const = default;
+};
 struct Heartbeat {
   std::uint64_t sequence = 0;
   std::uint64_t progress = 0;  // payload bytes moved in this life, any direction
+  std::vector<Moving> moving = {};
   bool operator==(const Heartbeat&) const = default;
 };
 struct Leave {

@@ -33,7 +33,7 @@ inline std::vector<Message> sample_messages() {
       Fail{attempt, Code::kGuard, 4, "leaf 'w' holds NaN"},
       Withdraw{round},
       Query{{attempt, round}},
-      Heartbeat{17, 1 << 20},
+      Heartbeat{17, 1 << 20, {{attempt, 1 << 18, 1 << 21, 4}}},
       Leave{},
       Sync{"model", true, 11, digest, {9, 10}, "f32[10]", 5'000'000'000},
       Published{held},
@@ -61,7 +61,6 @@ inline std::vector<Message> sample_messages() {
 
 inline std::vector<Record> sample_records() {
   Member journaled = sample_member(1);
-  journaled.addresses.clear();
   journaled.ticket = 0;
   std::vector<Record> records;
   records.emplace_back(RunRecord{sample_run(), kVersion});
