@@ -67,10 +67,14 @@ void State::on_disconnected(const base::Status& cause) {
 // Everything the master has to answer or know, then everything that still waits.
 void State::on_welcome(const wire::Welcome& welcome) {
   if (link_ != Link::kGreeting) return;
+  if (welcome.epoch < epoch_) {  // another master follows this one, which doesn't know it yet
+    fx_.disconnect = true;
+    return pause();
+  }
   link_ = Link::kUp;
   pause_ = options_.reconnect_pause;
   run_ = welcome.run;
-  epoch_ = std::max(epoch_, welcome.epoch);
+  epoch_ = welcome.epoch;
   heartbeat_ = std::max(base::kMillisecond, welcome.heartbeat);
   silence_ = std::max(2 * heartbeat_, welcome.silence);
   next_beat_ = now_ + heartbeat_;

@@ -78,6 +78,7 @@ class ScenarioWorld {
   std::vector<wire::Record> durable_;
   std::optional<MasterMachine> master_;
   base::Time master_wake_ = base::kNever;
+  std::size_t behind_ = 0;      // another has followed this master: it lacks so many records
   std::string dies_at_commit_;  // "before" or "after" the record is durable
   bool planner_refuses_bad_links_ = true;
   std::set<std::string> hidden_{"epoch"};

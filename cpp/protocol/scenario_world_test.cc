@@ -69,6 +69,7 @@ std::string ScenarioWorld::run(const std::string& command) {
   } else if (p.verb == "crash-at-commit") {
     dies_at_commit_ = p.rest.at(0);
   } else if (p.verb == "restart") {
+    behind_ = static_cast<std::size_t>(std::atoi(p.option("behind", "0").c_str()));
     start_master();
   } else if (p.verb == "wait") {
     wait(duration_of(p.rest.at(0)));
@@ -114,7 +115,9 @@ void ScenarioWorld::start_master() {
     if (!request.bad_links.empty()) say("planner: avoids a failed link");
     return request.hint;
   };
-  master_.emplace(options_, planner, durable_, now_);
+  std::vector<wire::Record> known = durable_;
+  known.resize(known.size() - std::min(known.size(), behind_));
+  master_.emplace(options_, planner, known, now_);
   apply(master_->start(now_));
 }
 
@@ -379,7 +382,9 @@ void ScenarioWorld::apply(MasterEffects effects) {
     dies_at_commit_.clear();
     return crash_master();
   }
-  durable_.insert(durable_.end(), effects.journal.begin(), effects.journal.end());
+  if (behind_ == 0) {  // else the store refuses its rows
+    durable_.insert(durable_.end(), effects.journal.begin(), effects.journal.end());
+  }
   if (commits && dies_at_commit_ == "after") {
     say("master: dies after the commit is durable, before telling it");
     dies_at_commit_.clear();

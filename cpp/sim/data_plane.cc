@@ -35,18 +35,27 @@ std::vector<wire::PeerId> read_ids(base::Reader& reader) {
 bool Plan::owns(wire::PeerId id) const { return has(owners, id); }
 bool Plan::contributes(wire::PeerId id) const { return has(contributors, id); }
 
-// Direct while all links are good, else a star around a contributor none of whose links failed.
-base::Result<base::Bytes> make_plan(const protocol::PlanRequest& request) {
+// Direct while all links are good, else a star around a contributor that reaches all others. Who
+// is known to be slow owns nothing as long as others can.
+base::Result<base::Bytes> make_plan(const protocol::PlanRequest& request,
+                                    const std::map<wire::PeerId, std::uint64_t>& speeds) {
   std::vector<wire::PeerId> owners = request.contributors;
-  if (!request.bad_links.empty()) {
-    std::erase_if(owners, [&request](wire::PeerId id) {
-      return std::any_of(request.bad_links.begin(), request.bad_links.end(),
-                         [id](const auto& bad) { return bad.first == id || bad.second == id; });
-    });
-    if (owners.empty())
-      return base::Status{base::Code::kLinkLost, "no contributor reaches all others"};
-    owners.resize(1);
+  const bool star = !request.hint.empty() && request.hint[0] == kStarHint;
+  if (request.dial_only.size() > 1) {
+    std::erase_if(owners, [&](wire::PeerId id) { return has(request.dial_only, id); });
   }
+  std::erase_if(owners, [&request](wire::PeerId id) {
+    return std::any_of(request.bad_links.begin(), request.bad_links.end(),
+                       [id](const auto& bad) { return bad.first == id || bad.second == id; });
+  });
+  if (owners.empty() && !request.contributors.empty())
+    return base::Status{base::Code::kLinkLost, "no contributor reaches all others"};
+  const auto slow = [&](wire::PeerId id) {
+    const auto speed = speeds.find(id);
+    return speed != speeds.end() && speed->second < 300;
+  };
+  if (!std::all_of(owners.begin(), owners.end(), slow)) std::erase_if(owners, slow);
+  if (star || !request.bad_links.empty()) owners.resize(std::min<std::size_t>(1, owners.size()));
   base::Writer writer;
   write_ids(writer, owners);
   write_ids(writer, request.contributors);

@@ -23,7 +23,9 @@ struct Plan {
   bool owns(wire::PeerId id) const;
   bool contributes(wire::PeerId id) const;
 };
-base::Result<base::Bytes> make_plan(const protocol::PlanRequest& request);
+inline constexpr std::uint8_t kStarHint = 1;  // one owner only
+base::Result<base::Bytes> make_plan(const protocol::PlanRequest& request,
+                                    const std::map<wire::PeerId, std::uint64_t>& speeds);
 Plan read_plan(const base::Bytes& bytes);
 
 // One call's arrays. In place, results land where the input was, and an abort brings it back.

@@ -23,7 +23,9 @@ enum class Kind : std::uint8_t {
   kDataReset,  // the link to slot a broke
   kDialed,     // answer to a dial; a = 1 accepted, b = dial number
   kMasterWake,
-  kMasterSynced,
+  kMasterSynced,  // a = whether the write holds
+  kStoreApply,    // a write reaches the store; a = its number
+  kLease,         // a master looks after its lease
   kMasterUp,
   kMasterResume,
   kPeerWake,
@@ -34,13 +36,14 @@ enum class Kind : std::uint8_t {
   kEngine,    // the data plane looks for stalls
   kApp,       // the user's program acts on tag a, if b is still its turn
   kCancel,    // the user interrupts the call on tag a, if b is still its turn
-  kFault,
+  kFault,     // a = number in the list
+  kGhost,     // a ghost's connection ends; a = connection
   kHeal,
   kAudit,
 };
 
-inline constexpr std::uint32_t kMaster = 1000;  // targets that are no slot
-inline constexpr std::uint32_t kNobody = 1001;
+inline constexpr std::uint32_t kMaster = 1000;  // targets that are no slot: masters from here on
+inline constexpr std::uint32_t kNobody = 2000;
 
 struct Event {
   Time at = 0;
@@ -81,8 +84,9 @@ struct Streams {
         faults(seed ^ 0x6661756C74),
         app(seed ^ 0x617070),
         disk(seed ^ 0x6469736B),
-        ids(seed ^ 0x696473) {}
-  base::Rng net, data, faults, app, disk, ids;
+        ids(seed ^ 0x696473),
+        clocks(seed ^ 0x636C6F636B) {}
+  base::Rng net, data, faults, app, disk, ids, clocks;
 };
 
 inline Duration between(base::Rng& rng, Duration low, Duration high) {

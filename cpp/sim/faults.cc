@@ -1,132 +1,287 @@
-// What goes wrong, when, to whom; and the moment when nothing goes wrong any more.
+// What goes wrong, when, to whom; and the moment when nothing goes wrong any more. A fault is drawn
+// with all its choices made, so that a list of them says all there is to say.
+#include <algorithm>
+
 #include "sim/world.h"
+#include "wire/codec.h"
 
 namespace jccl::sim {
 
 using base::cat;
 
-void World::arm_fault() {
-  double total = 0;
-  for (const double rate : mix.rate) total += rate;
-  if (total <= 0) return;
-  // Exponential gaps, cheaply: a geometric number of small steps would do as well.
-  const double u = rng.faults.unit();
-  const double gap = (u < 0.5 ? u : u * u * 3) / total;
-  post(now + 1 + static_cast<Duration>(gap * static_cast<double>(kSecond)), Kind::kFault, kNobody);
+namespace {
+
+// Choices a fault carries; each reads its own bits.
+bool coin(std::uint64_t bits, int place) { return (bits >> place & 1) != 0; }
+double unit(std::uint64_t bits, int place) {
+  return static_cast<double>(bits >> place & 255) / 256.0;
 }
 
-void World::inject() {
-  if (healed) return;
-  arm_fault();
-  double total = 0;
-  for (const double rate : mix.rate) total += rate;
-  double at = rng.faults.unit() * total;
-  for (std::size_t kind = 0; kind < kFaults; ++kind) {
-    at -= mix.rate[kind];
-    if (mix.rate[kind] > 0 && at <= 0) return inject(static_cast<Fault>(kind));
-  }
-}
-
-void World::inject(Fault fault) {
-  ++counts.faults[static_cast<std::size_t>(fault)];
+Duration length_of(base::Rng& rng, const Mix& mix, Fault fault) {
   switch (fault) {
     case Fault::kPeerCrash:
+    case Fault::kMassCrash:
+    case Fault::kJoinerCrash:
+      return between(rng, kMillisecond, 2 * mix.downtime);
+    case Fault::kPeerPause:
+      return between(rng, kMillisecond, 2 * mix.pause);
+    case Fault::kMasterPause:
+      return between(rng, kMillisecond, mix.pause);
+    case Fault::kMasterCrash:
+    case Fault::kDiskError:
+    case Fault::kDiskRot:
+      return between(rng, kMillisecond, 2 * mix.master_down);
+    case Fault::kDiskFull:
+      return between(rng, kMillisecond, mix.master_down);
+    case Fault::kClockJump:
+      return between(rng, kMillisecond, mix.jump);
+    default:
+      return between(rng, kMillisecond, 2 * mix.cut);
+  }
+}
+
+void draw_one(base::Rng& rng, const Mix& mix, Fault fault, Time at, std::vector<Injected>& list) {
+  const auto slot = [&] { return static_cast<std::uint32_t>(rng.below(mix.slots)); };
+  Injected one{at, fault, slot(), slot(), length_of(rng, mix, fault), rng.next()};
+  if (fault == Fault::kMassCrash) {  // a rack, a provider
+    for (one.a = 0; one.a < mix.slots; ++one.a) {
+      one.length = length_of(rng, mix, fault), one.bits = rng.next();
+      if (rng.chance(0.6)) list.push_back(one);
+    }
+    return;
+  }
+  if (fault == Fault::kSwizzle) {  // one by one away, in another order back
+    for (one.a = 0; one.a < mix.slots; ++one.a) {
+      one.at = at + between(rng, 0, mix.cut), one.length = length_of(rng, mix, fault);
+      if (rng.chance(0.5)) list.push_back(one);
+    }
+    return;
+  }
+  list.push_back(one);
+}
+
+}  // namespace
+
+std::vector<Injected> draw_faults(const Mix& mix, std::uint64_t seed) {
+  base::Rng rng(seed ^ 0x6661756C7473);
+  std::vector<Injected> list;
+  double total = 0;
+  for (const double rate : mix.rate) total += rate;
+  if (total <= 0) return list;
+  for (Time at = 0;;) {
+    // Exponential gaps, cheaply: a geometric number of small steps would do as well.
+    const double u = rng.unit();
+    const double gap = (u < 0.5 ? u : u * u * 3) / total;
+    at += 1 + static_cast<Duration>(gap * static_cast<double>(kSecond));
+    if (at >= mix.faults_until) break;
+    double left = rng.unit() * total;
+    for (std::size_t kind = 0; kind < kFaults; ++kind) {
+      left -= mix.rate[kind];
+      if (mix.rate[kind] <= 0 || left > 0) continue;
+      draw_one(rng, mix, static_cast<Fault>(kind), at, list);
+      break;
+    }
+  }
+  return list;
+}
+
+void World::inject(const Injected& fault) {
+  if (healed || fault.a >= peers.size()) return;
+  ++counts.faults[static_cast<std::size_t>(fault.fault)];
+  if (tracing()) {
+    note(cat("FAULT ", name_of(fault.fault), " ", fault.a, " ", fault.b, " for ",
+             fault.length / kMillisecond, " ms"));
+  }
+  switch (fault.fault) {
+    case Fault::kPeerCrash:
+    case Fault::kMassCrash:
+    case Fault::kJoinerCrash:
     case Fault::kPeerPause:
     case Fault::kPeerLeave:
-    case Fault::kLateJoin:
+    case Fault::kGhost:
       return fault_peer(fault);
-    case Fault::kMasterCrash:
-    case Fault::kMasterPause:
-    case Fault::kDiskError:
-    case Fault::kOperatorEvicts:
-      return fault_master(fault);
-    default:
-      return fault_network(fault);
-  }
-}
-
-void World::fault_peer(Fault fault) {
-  SimPeer& peer = peers[rng.faults.below(peers.size())];
-  if (tracing()) note(cat("FAULT ", name_of(fault), " slot ", peer.slot));
-  const Duration down = between(rng.faults, 1 * kMillisecond, 2 * mix.downtime);
-  if (!peer.alive) return;
-  if (fault == Fault::kPeerPause) {
-    if (peer.paused) return;
-    peer.paused = true;
-    post(now + between(rng.faults, kMillisecond, 2 * mix.pause), Kind::kPeerResume, peer.slot);
-    return;
-  }
-  if (fault == Fault::kPeerLeave && !peer.paused) {
-    peer.leave();
-    post(now + 500 * kMillisecond, Kind::kPeerGone, peer.slot);
-    return;
-  }
-  peer.die(rng.faults.chance(mix.vanish));
-  // Some stay dead until everything heals.
-  if (!rng.faults.chance(0.1)) post(now + down, Kind::kPeerUp, peer.slot);
-}
-
-void World::fault_network(Fault fault) {
-  const auto a = static_cast<std::uint32_t>(rng.faults.below(peers.size()));
-  const auto b = static_cast<std::uint32_t>(rng.faults.below(peers.size()));
-  const Time until = now + between(rng.faults, kMillisecond, 2 * mix.cut);
-  if (tracing()) note(cat("FAULT ", name_of(fault), " slots ", a, " ", b));
-  switch (fault) {
+    case Fault::kLateWakes:
+    case Fault::kClockJump:
+      return fault_clock(fault);
     case Fault::kControlReset:
-      if (peers[a].alive && peers[a].conn != 0) reset_conn(peers[a].conn);
-      return;
-    case Fault::kControlCut: {
-      const std::uint64_t way = rng.faults.below(3);
-      if (way != 1) up_blocked_[a] = until;
-      if (way != 0) down_blocked_[a] = until;
-      return;
-    }
+    case Fault::kControlCut:
     case Fault::kDataReset:
-      if (a != b) reset_data(a, b, rng.faults.chance(0.2));
+    case Fault::kDataCut:
+    case Fault::kClog:
+    case Fault::kSwizzle:
+    case Fault::kDataFlip:
+      return fault_network(fault);
+    default:
+      return fault_master(fault);
+  }
+}
+
+void World::fault_peer(const Injected& fault) {
+  SimPeer& peer = peers[fault.a];
+  if (fault.fault == Fault::kGhost) return haunt(fault);
+  if (!peer.alive) return;
+  if (fault.fault == Fault::kPeerPause) return peer.pause(fault.length, coin(fault.bits, 0));
+  if (fault.fault == Fault::kJoinerCrash && peer.machine->member()) return;
+  if (fault.fault == Fault::kPeerLeave && !peer.paused) {
+    peer.leave();
+    return post(now + 500 * kMillisecond, Kind::kPeerGone, peer.slot);
+  }
+  peer.die(unit(fault.bits, 0) < mix.vanish);
+  // Some stay dead until everything heals.
+  if (unit(fault.bits, 8) >= 0.1) post(now + fault.length, Kind::kPeerUp, peer.slot);
+}
+
+// A connection of a life that is over: its process was stopped and replaced, and wakes; or what
+// it sent comes late. It greets, claims things, and hears nothing.
+void World::haunt(const Injected& fault) {
+  SimPeer& peer = peers[fault.a];
+  SimMaster* master = active();
+  std::vector<wire::Incarnation> past;
+  for (const wire::Incarnation life : peer.lives) {
+    if (life != peer.incarnation) past.push_back(life);
+  }
+  if (past.empty() || master == nullptr) return;
+  wire::Hello hello;
+  hello.incarnation = past[fault.bits % past.size()];
+  hello.site = peer.site, hello.shard = peer.shard, hello.shards = mix.shards;
+  hello.addresses = {cat("slot-", peer.slot)};
+  const std::uint64_t id = connect(peer, *master);
+  conn(id).ghost = true;
+  send_up(id, hello);
+  wire::Resume resume;
+  wire::RoundName round{"t0", 1};
+  if (!history.attempts.empty()) {
+    const wire::Attempt attempt = history.attempts.rbegin()->first;
+    if (const auto last = history.last.find("t0"); last != history.last.end()) {
+      round.n = last->second + 1 - (coin(fault.bits, 8) ? 1 : 0);
+    }
+    if (round.n == 0) round.n = 1;
+    resume.unresolved.push_back({attempt, round});
+    send_up(id, resume);
+    if (coin(fault.bits, 9)) send_up(id, wire::Done{attempt, {fault.bits, 1}});
+    if (coin(fault.bits, 10)) send_up(id, wire::Fail{attempt, base::Code::kLinkLost, 1, "ghost"});
+  } else {
+    send_up(id, resume);
+  }
+  if (coin(fault.bits, 11)) {
+    wire::Ready ready;
+    ready.round = round, ready.descriptor = {1, 1}, ready.deadline = kSecond, ready.call = 1;
+    send_up(id, ready);
+  }
+  if (coin(fault.bits, 12)) send_up(id, wire::Withdraw{round});
+  if (coin(fault.bits, 13)) send_up(id, wire::Published{{"t0", round.n, {fault.bits, 2}}});
+  if (coin(fault.bits, 14) && coin(fault.bits, 15)) send_up(id, wire::Leave{});
+  post(now + fault.length, Kind::kGhost, kNobody, id);
+}
+
+void World::fault_clock(const Injected& fault) {
+  const bool of_master = coin(fault.bits, 0) && coin(fault.bits, 1);
+  const std::uint32_t which = of_master ? fault.b % mix.masters : fault.a;
+  if (fault.fault == Fault::kLateWakes) {
+    late_until_[of_master ? kSlotsMax + which : which] = now + fault.length;
+    if (!of_master) peers[which].free_at = now + fault.length + mix.lag;
+    return;
+  }
+  if (of_master)
+    masters[which].jump(fault.length);
+  else
+    peers[which].jump(fault.length);
+}
+
+void World::fault_network(const Injected& fault) {
+  const std::uint32_t a = fault.a, b = fault.b % mix.slots;
+  const Time until = now + fault.length;
+  const auto cut = [&](std::uint32_t m, bool up, bool down) {
+    if (up) up_blocked_[a][m] = until;
+    if (down) down_blocked_[a][m] = until;
+  };
+  switch (fault.fault) {
+    case Fault::kControlReset:
+      if (peers[a].alive && peers[a].conn != 0)
+        reset_conn(peers[a].conn, unit(fault.bits, 0) < 0.2);
+      return;
+    case Fault::kControlCut:
+      for (std::uint32_t m = 0; m < mix.masters; ++m) {
+        const std::uint64_t way = fault.bits % 3;
+        if (m > 0 && m == fault.bits >> 8 % mix.masters) continue;  // not from this one
+        cut(m, way != 1, way != 0);
+      }
+      return;
+    case Fault::kSwizzle:
+      for (std::uint32_t m = 0; m < mix.masters; ++m) cut(m, true, true);
+      for (std::uint32_t other = 0; other < mix.slots; ++other) {
+        link(a, other).blocked_until = link(other, a).blocked_until = until;
+      }
+      return;
+    case Fault::kDataReset:
+      if (a != b) reset_data(a, b, unit(fault.bits, 0) < 0.2);
       return;
     case Fault::kDataCut:
       link(a, b).blocked_until = until;
-      if (rng.faults.chance(0.5)) link(b, a).blocked_until = until;
+      if (coin(fault.bits, 0)) link(b, a).blocked_until = until;
+      return;
+    case Fault::kDataFlip:
+      link(a, b).flips_until = until;
       return;
     default:
       slow_until_[a] = until;
   }
 }
 
-void World::fault_master(Fault fault) {
-  if (tracing()) note(cat("FAULT ", name_of(fault)));
-  if (!master.alive) return;
-  switch (fault) {
+void World::fault_master(const Injected& fault) {
+  const std::uint32_t which = fault.b % mix.masters;
+  SimMaster& master = mix.masters > 1 && coin(fault.bits, 2) ? masters[which]
+                      : active() != nullptr                  ? *active()
+                                                             : masters[which];
+  switch (fault.fault) {
+    case Fault::kStoreCut:
+      store.cut_until[master.index] = now + fault.length;
+      return;
+    case Fault::kDiskFull:
+      store.full_until = now + fault.length;
+      return;
+    case Fault::kDiskError:
+      store.fails_next = coin(fault.bits, 0) ? StoreFault::kWrite : StoreFault::kSync;
+      return;
+    case Fault::kDiskRot:
+      store.rot = fault.bits | 1;
+      return crash_master(master, fault.length, false);
     case Fault::kMasterPause:
-      if (master.paused) return;
-      master.paused = true;
-      return post(now + between(rng.faults, kMillisecond, mix.pause), Kind::kMasterResume, kMaster);
+      if (master.alive) master.pause(fault.length, coin(fault.bits, 0));
+      return;
     case Fault::kOperatorEvicts:
-      if (!master.running()) return;
-      return master.feed(protocol::EvictSite{peers[rng.faults.below(peers.size())].site});
-    case Fault::kDiskError:  // the write fails: the process stops, and nothing of it is there
-      if (master.busy) master.disk.unsynced.clear();
-      return crash_master();
+      if (master.machine == nullptr || !master.running()) return;
+      return master.feed(protocol::EvictSite{peers[fault.a].site});
     default:
-      if (rng.faults.chance(0.5)) return crash_master();
+      if (!master.alive) return;
+      if (coin(fault.bits, 1)) {
+        return crash_master(master, fault.length, unit(fault.bits, 8) < mix.vanish);
+      }
       master.doomed = true;
   }
 }
 
-void World::crash_master() {
-  master.die(rng.faults.chance(mix.vanish));
-  post(now + between(rng.faults, kMillisecond, 2 * mix.master_down), Kind::kMasterUp, kMaster);
+void World::crash_master(SimMaster& master, Duration down, bool vanish) {
+  if (!master.alive) return;
+  master.die(vanish);
+  post(now + down, Kind::kMasterUp, kMaster + master.index);
 }
 
 void World::heal() {
   if (tracing()) note("HEAL");
   healed = true;
   healed_at_ = now;
-  up_blocked_.fill(0), down_blocked_.fill(0), slow_until_.fill(0);
-  for (DataLink& l : links_) l.blocked_until = 0;
-  master.doomed = false;
-  if (!master.alive) master.boot();
-  if (master.paused) master.paused = false, master.release();
+  for (auto& row : up_blocked_) row.fill(0);
+  for (auto& row : down_blocked_) row.fill(0);
+  slow_until_.fill(0), late_until_.fill(0);
+  for (DataLink& l : links_) l.blocked_until = l.flips_until = 0;
+  store.cut_until.fill(0);
+  store.full_until = 0, store.fails_next = StoreFault::kNone, store.rot = 0;
+  for (SimMaster& master : masters) {
+    master.doomed = false;
+    if (master.paused) master.resume();
+    if (!master.alive && (master.index == 0 || rng.faults.chance(0.7))) master.boot();
+  }
   // A few dead may stay dead, if enough sites are left to begin and to commit.
   const std::uint32_t needed = std::max(mix.min_peers, mix.start_peers) * mix.shards;
   std::uint32_t alive = 0;
@@ -135,7 +290,7 @@ void World::heal() {
     if (peer.paused) post(now, Kind::kPeerResume, peer.slot);
     if (peer.leaving) post(now + kSecond, Kind::kPeerUp, peer.slot, 1);
     if (peer.alive) continue;
-    const bool may_stay = mix.shards == 1 && alive >= needed && alive > 0;
+    const bool may_stay = mix.shards == 1 && mix.dial_only == 0 && alive >= needed && alive > 0;
     if (may_stay && rng.faults.chance(0.3)) continue;
     ++alive;
     post(now + between(rng.faults, 0, 200 * kMillisecond), Kind::kPeerUp, peer.slot);

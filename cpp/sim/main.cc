@@ -96,7 +96,7 @@ void print_line(const std::string& line) { std::puts(line.c_str()); }
 // The run is deterministic: what a quick run found, a traced one shows.
 void show(const Report& report, const Options& options) {
   std::printf("seed %llu: %s broken: %s\n  %s\n", static_cast<unsigned long long>(report.seed),
-              report.promise.c_str(), report.what.c_str(), report.mix.c_str());
+              report.promise.c_str(), report.what.c_str(), report.mix.describe().c_str());
   if (options.trace) return;
   const Report again = simulate({report.seed, options.planted(), true, 30, nullptr});
   for (const std::string& line : again.tail) std::printf("  %s\n", line.c_str());
@@ -114,10 +114,20 @@ void print_counts(const Counts& c, double seconds) {
       n(c.commits), n(c.aborts), n(c.deliveries));
   std::printf(
       "%llu admissions, %llu late joiners, %llu syncs, %llu master starts, %llu torn rows, "
-      "%llu seeds lost a state, %.1f %% of seeds with 10 commits or more\n",
-      n(c.admissions), n(c.joins), n(c.syncs), n(c.master_starts), n(c.torn_rows), n(c.lost_states),
-      100.0 * static_cast<double>(c.busy_seeds) /
-          static_cast<double>(std::max<std::uint64_t>(1, c.seeds)));
+      "%llu seeds lost a state\n",
+      n(c.admissions), n(c.joins), n(c.syncs), n(c.master_starts), n(c.torn_rows),
+      n(c.lost_states));
+  std::printf(
+      "%llu takeovers, %llu masters fenced, %llu failed writes, %llu damaged journals refused, "
+      "%llu flipped frames dropped, %llu measures\ncommits per seed:",
+      n(c.takeovers), n(c.fenced), n(c.failed_writes), n(c.refused_journals), n(c.flipped),
+      n(c.measured));
+  const char* const steps[] = {"0", "1-2", "3-9", "10-19", "20-29", "30-59", "60-119", "120+"};
+  for (std::size_t i = 0; i < c.commits_spread.size(); ++i) {
+    std::printf(" %s: %.1f %%", steps[i],
+                100.0 * static_cast<double>(c.commits_spread[i]) / static_cast<double>(c.seeds));
+  }
+  std::printf("\n");
   std::printf("faults:");
   for (std::size_t i = 0; i < kFaults; ++i) {
     const std::string name(name_of(static_cast<Fault>(i)));

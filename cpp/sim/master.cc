@@ -1,4 +1,5 @@
-// The master's process: journal, then make durable, then tell; and what a crash leaves of that.
+// The master's process: journal, then make durable, then tell; what a crash leaves of that; and
+// the lease without which it tells nothing.
 #include "sim/master.h"
 
 #include <algorithm>
@@ -9,6 +10,8 @@
 #include "wire/codec.h"
 
 namespace jccl::sim {
+
+using base::cat;
 
 namespace {
 
@@ -23,32 +26,61 @@ bool told_early(const std::vector<wire::Record>& journal) {
 
 }  // namespace
 
-void Disk::sync() {
-  rows.insert(rows.end(), unsynced.begin(), unsynced.end());
-  unsynced.clear();
-}
-
-void Disk::crash(base::Rng& rng, double torn) {
-  const std::size_t kept = rng.below(unsynced.size() + 1);
-  rows.insert(rows.end(), unsynced.begin(), unsynced.begin() + static_cast<std::ptrdiff_t>(kept));
-  if (kept < unsynced.size() && rng.chance(torn)) {
-    wire::Row row = unsynced[kept];
-    if (rng.chance(0.5)) {
-      row.payload.resize(rng.below(row.payload.size()));
-    } else {
-      row.payload[rng.below(row.payload.size())] ^= static_cast<std::uint8_t>(1U << rng.below(8));
-    }
-    rows.push_back(std::move(row));
-  }
-  unsynced.clear();
-}
+Time SimMaster::clock() const { return world.now + skew_; }
 
 void SimMaster::boot() {
   ++life, ++world.counts.master_starts;
   alive = true, paused = busy = false;
-  wake_ = base::kNever;
+  wake_ = base::kNever, lease_at_ = 0;
+  skew_ = static_cast<Time>(world.rng.clocks.below(3600)) * kSecond;
   pending_.clear();
   stashed_ = {};
+  if (world.tracing()) world.note(cat("MASTER ", index, " up, life ", life));
+  if (!world.mix.fenced_store) return serve();
+  on_lease();
+}
+
+// Renews the lease, or takes one that nobody has.
+void SimMaster::on_lease() {
+  Store& store = world.store;
+  const Mix& mix = world.mix;
+  if (world.now < lease_at_) return;  // one chain of these is enough
+  lease_at_ = world.now + mix.lease / 4;
+  world.post(lease_at_, Kind::kLease, kMaster + index);
+  if (store.cut_until[index] > world.now) {
+    if (machine != nullptr && clock() >= held_until_) {
+      world.crash_master(*this, mix.master_down, false);
+    }
+    return;
+  }
+  const Time expires = world.now + mix.lease;
+  if (machine != nullptr) {
+    if (!store.held_by(index, term_, world.now)) {  // fenced: ends by itself
+      if (world.tracing()) world.note(cat("MASTER ", index, " is fenced"));
+      ++world.counts.fenced;
+      return world.crash_master(*this, mix.master_down, false);
+    }
+    store.expires = expires;
+    held_until_ = clock() + mix.lease;
+    return;
+  }
+  if (store.holder != kNoHolder && world.now < store.expires) return;
+  term_ = ++store.term;
+  store.holder = index, store.expires = expires;
+  held_until_ = clock() + mix.lease;
+  ++world.counts.takeovers;
+  serve();
+}
+
+// Whether no other master can have taken over, by this one's clock.
+bool SimMaster::still_held() {
+  if (!world.mix.fenced_store || clock() < held_until_) return true;
+  if (world.tracing()) world.note(cat("MASTER ", index, " has no lease any more"));
+  world.crash_master(*this, world.mix.master_down, false);
+  return false;
+}
+
+void SimMaster::serve() {
   protocol::MasterOptions options;
   options.run = {1, 2, 3, 4};
   options.start_peers = world.mix.start_peers, options.min_peers = world.mix.min_peers;
@@ -56,44 +88,80 @@ void SimMaster::boot() {
   options.reset_grace = world.mix.reset_grace, options.restart_grace = world.mix.restart_grace;
   options.history = world.mix.history;
   options.seed = world.rng.ids.next();
+  Disk& disk = world.store.disk;
+  if (world.store.rot != 0 && disk.rows.size() > 1) {
+    const auto damaged = wire::walk(rotten(disk.rows, world.store.rot), &options.run);
+    if (damaged.ok()) {
+      return world.history.fail("P9", "a damaged row of the journal was taken for a good one");
+    }
+    ++world.counts.refused_journals;
+  }
+  world.store.rot = 0;  // mended
   std::vector<wire::Record> records;
   chain = {};
   if (!disk.rows.empty()) {
     base::Result<wire::Chain> walked = wire::walk(disk.rows, &options.run);
     if (!walked.ok()) {
       return world.history.fail(
-          "P5", base::cat("the journal is refused after a crash: ", walked.status().text));
+          "P5", cat("the journal is refused after a crash: ", walked.status().text));
     }
     if (!JCCL_MUTANT(kTornTailLeft)) disk.rows.resize(walked.value().records.size());
     world.counts.torn_rows += walked.value().cut_rows;
     records = walked.value().records;
     chain = walked.value().writer;
   }
-  report_durable();
-  if (world.tracing())
-    world.note(base::cat("MASTER up, life ", life, ", ", records.size(), " records"));
-  machine = std::make_unique<protocol::MasterMachine>(options, make_plan, records, world.now);
+  world.report_durable();
+  if (world.tracing()) world.note(cat("MASTER ", index, " serves, ", records.size(), " records"));
+  speeds_.clear();
+  machine = std::make_unique<protocol::MasterMachine>(
+      options, [this](const protocol::PlanRequest& request) { return make_plan(request, speeds_); },
+      records, clock());
   in_machine_ = true;
-  apply(machine->start(world.now));
+  apply(machine->start(clock()));
   in_machine_ = false;
   drain();
 }
 
 void SimMaster::die(bool vanish) {
-  if (world.tracing()) world.note("MASTER dies");
+  if (world.tracing()) world.note(cat("MASTER ", index, vanish ? " vanishes" : " dies"));
   ++life;
   alive = paused = busy = doomed = false;
-  disk.crash(world.rng.disk, world.mix.torn);
+  if (!world.mix.fenced_store) world.store.disk.crash(world.rng.disk, world.mix.torn);
   machine.reset();
-  world.close_master_end(0, vanish);
+  world.close_master_ends(index, vanish);
   release();
+}
+
+void SimMaster::pause(Duration length, bool clock_stands) {
+  if (paused) return;
+  paused = true;
+  asleep_ = clock_stands ? length : 0;
+  world.post(world.now + length, Kind::kMasterResume, kMaster + index);
+}
+
+void SimMaster::resume() {
+  paused = false;
+  skew_ -= std::exchange(asleep_, 0);
+  if (world.mix.fenced_store) {  // until it asks it may believe that it is the master
+    world.post(world.now + between(world.rng.clocks, 0, world.mix.lease / 4), Kind::kLease,
+               kMaster + index);
+  }
+  release();
+}
+
+void SimMaster::jump(Duration by) {
+  if (!alive) return;
+  skew_ += by;
+  if (wake_ == base::kNever) return;
+  wake_ = world.now;
+  world.post(wake_, Kind::kMasterWake, kMaster + index);
 }
 
 void SimMaster::release() { world.repost(held); }
 
 // One event at a time; while the disk is busy, nothing.
 void SimMaster::feed(protocol::MasterEvent event) {
-  if (!alive) return;
+  if (!listens()) return;
   pending_.push_back(std::move(event));
   drain();
 }
@@ -101,60 +169,74 @@ void SimMaster::feed(protocol::MasterEvent event) {
 void SimMaster::drain() {
   if (in_machine_) return;
   in_machine_ = true;
-  while (!pending_.empty() && !busy && alive) {
+  while (!pending_.empty() && !busy && listens() && still_held()) {
     const protocol::MasterEvent next = std::move(pending_.front());
     pending_.pop_front();
-    apply(machine->on(next, world.now));
+    apply(machine->on(next, clock()));
   }
   in_machine_ = false;
 }
 
 void SimMaster::apply(protocol::MasterEffects effects) {
-  if (effects.wake != wake_) {
-    wake_ = effects.wake;
-    if (wake_ != base::kNever) world.post(wake_, Kind::kMasterWake, kMaster);
+  const Time wake = effects.wake == base::kNever ? base::kNever : effects.wake - skew_;
+  if (wake != wake_) {
+    wake_ = wake;
+    if (wake_ != base::kNever) world.post(wake_, Kind::kMasterWake, kMaster + index);
   }
   if (world.tracing()) {
     for (const protocol::HistoryLine& line : effects.history) {
-      std::string text = base::cat("     MASTER ", line.kind);
-      for (const auto& [key, value] : line.fields) text += base::cat(" ", key, "=", value);
+      std::string text = cat("     MASTER ", line.kind);
+      for (const auto& [key, value] : line.fields) text += cat(" ", key, "=", value);
       world.note(text);
     }
   }
   if (effects.journal.empty()) return carry_out(effects);
-  for (const wire::Record& record : effects.journal) disk.unsynced.push_back(chain.append(record));
-  if (told_early(effects.journal)) {
+  const std::vector<wire::Record> records = std::move(effects.journal);
+  if (told_early(records)) {
     carry_out(effects);
     effects.send.clear(), effects.close.clear(), effects.probe.clear();
   }
   stashed_ = std::move(effects);
   busy = true;
-  world.post(world.now + 1 +
-                 static_cast<Duration>(
-                     world.rng.disk.below(static_cast<std::uint64_t>(world.mix.sync_pause) + 1)),
-             Kind::kMasterSynced, kMaster);
-  if (doomed) world.crash_master();
+  write(records);
 }
 
-void SimMaster::on_synced() {
-  disk.sync();
-  report_durable();
+void SimMaster::write(const std::vector<wire::Record>& records) {
+  Store& store = world.store;
+  base::Rng& rng = world.rng.disk;
+  const Time due = world.now + 1 + between(rng, 0, world.mix.sync_pause);
+  std::vector<wire::Row> rows;
+  for (const wire::Record& record : records) rows.push_back(chain.append(record));
+  if (world.mix.fenced_store) {
+    store.writes.push_back({index, life, term_, std::move(rows)});
+    world.post(due, Kind::kStoreApply, kNobody, store.writes.size() - 1);
+  } else {
+    const StoreFault fault = std::exchange(store.fails_next, StoreFault::kNone);
+    const bool full = store.full_until > world.now || fault == StoreFault::kWrite;
+    if (!full) store.disk.unsynced = std::move(rows);
+    const bool good = !full && fault == StoreFault::kNone;
+    world.post(due, Kind::kMasterSynced, kMaster + index, good ? 1 : 0);
+  }
+  if (doomed) world.crash_master(*this, world.mix.master_down, rng.chance(world.mix.vanish));
+}
+
+// A write that failed is never tried again: what is on the disk is not known any more.
+void SimMaster::on_synced(bool good) {
+  if (!good) {
+    if (world.tracing()) world.note(cat("MASTER ", index, ": the write failed"));
+    ++world.counts.failed_writes;
+    return world.crash_master(*this, world.mix.master_down, false);
+  }
+  if (!world.mix.fenced_store) world.store.disk.sync();
+  world.report_durable();
   busy = false;
   protocol::MasterEffects effects = std::exchange(stashed_, {});
+  if (!still_held()) return;
   in_machine_ = true;
   carry_out(effects);
   in_machine_ = false;
   release();
   drain();
-}
-
-void SimMaster::report_durable() {
-  for (; disk.told < disk.rows.size(); ++disk.told) {
-    base::Result<wire::Record> record = wire::decode_record(disk.rows[disk.told].payload);
-    if (JCCL_MUTANT(kTornTailLeft) && !record.ok()) continue;
-    JCCL_CHECK(record.ok());
-    world.history.on_durable(record.value());
-  }
 }
 
 void SimMaster::carry_out(protocol::MasterEffects& effects) {
@@ -163,7 +245,11 @@ void SimMaster::carry_out(protocol::MasterEffects& effects) {
     world.close_master_end(id);
     pending_.push_back(protocol::ConnClosed{id});
   }
-  for (const auto& [incarnation, addresses] : effects.probe) world.probe(incarnation);
+  for (const auto& [incarnation, addresses] : effects.probe) world.probe(*this, incarnation);
+  for (const auto& [peer, measured] : effects.measured) {
+    speeds_[peer] = measured.up_bytes_per_s;
+    ++world.counts.measured;
+  }
 }
 
 void SimMaster::on_wake() {

@@ -1,59 +1,64 @@
-// The simulated master process: driver of a MasterMachine over a disk that loses what was not made
-// durable and may tear the last row. Pure; one thread per world.
+// A simulated master process: driver of a MasterMachine over a store that may lose what was not
+// made durable, or serve another master by now. While it holds no lease it is a standby and
+// refuses connections. Pure; one thread per world.
 #pragma once
 
 #include <deque>
+#include <map>
 #include <memory>
 #include <vector>
 
 #include "protocol/master_machine.h"
-#include "sim/network.h"
-#include "wire/chain.h"
+#include "sim/store.h"
 
 namespace jccl::sim {
 
 class World;
 
-struct Disk {
-  std::vector<wire::Row> rows;  // durable
-  std::vector<wire::Row> unsynced;
-  std::size_t told = 0;  // durable rows that history knows of
-
-  void sync();
-  // What a power cut leaves: a prefix of the unsynced rows, the last of them perhaps torn.
-  void crash(base::Rng& rng, double torn);
-};
-
 struct SimMaster {
-  explicit SimMaster(World& w) : world(w) {}
+  SimMaster(World& w, std::uint32_t i) : world(w), index(i) {}
 
   void boot();
   void die(bool vanish);
+  void pause(Duration length, bool clock_stands);
+  void resume();
+  void jump(Duration by);
   void feed(protocol::MasterEvent event);
-  void on_synced();
+  void on_synced(bool good);
   void on_wake();
+  void on_lease();
   bool running() const { return alive && !paused && !busy; }
+  bool listens() const { return alive && machine != nullptr; }
   void release();  // events held while stopped or busy
+  Time clock() const;
 
   World& world;
+  const std::uint32_t index;
   bool alive = false, paused = false, busy = false;
   bool doomed = false;  // dies with its next write, told or not, on the disk or not
   std::uint32_t life = 0;
   std::unique_ptr<protocol::MasterMachine> machine;
-  Disk disk;
   wire::ChainWriter chain;
   std::vector<Event> held;
 
  private:
+  void serve();
+  void write(const std::vector<wire::Record>& records);
+  bool still_held();
   void apply(protocol::MasterEffects effects);
   void carry_out(protocol::MasterEffects& effects);
-  void report_durable();
   void drain();
 
   std::deque<protocol::MasterEvent> pending_;
   protocol::MasterEffects stashed_;
   bool in_machine_ = false;
   Time wake_ = base::kNever;
+  Time lease_at_ = 0;                             // when it looks after its lease again
+  Time skew_ = 0;                                 // of its clock
+  Duration asleep_ = 0;                           // its clock stands for so long when it resumes
+  std::uint64_t term_ = 0;                        // of the lease it holds or held
+  Time held_until_ = 0;                           // by its own clock
+  std::map<wire::PeerId, std::uint64_t> speeds_;  // what peers measured
 };
 
 }  // namespace jccl::sim

@@ -8,13 +8,15 @@ namespace jccl::sim {
 namespace {
 
 constexpr std::array<std::string_view, kFaults> kNames = {
-    "peer-crash", "peer-pause",      "peer-leave", "control-reset", "control-cut",
-    "data-reset", "data-cut",        "clog",       "master-crash",  "master-pause",
-    "disk-error", "operator-evicts", "late-join"};
+    "peer-crash",    "mass-crash",  "joiner-crash", "peer-pause",     "peer-leave",   "ghost",
+    "control-reset", "control-cut", "data-reset",   "data-cut",       "clog",         "swizzle",
+    "data-flip",     "late-wakes",  "clock-jump",   "master-crash",   "master-pause", "disk-error",
+    "disk-full",     "disk-rot",    "store-cut",    "operator-evicts"};
 
 // Rates at which most runs still commit more than a dozen rounds.
-constexpr std::array<double, kFaults> kUsual = {0.25, 0.25, 0.08, 0.3,  0.2,  0.3, 0.2,
-                                                0.2,  0.3,  0.1,  0.05, 0.03, 0.2};
+constexpr std::array<double, kFaults> kUsual = {0.2,  0.02, 0.1,  0.25, 0.08, 0.1, 0.3, 0.2,
+                                                0.3,  0.2,  0.2,  0.1,  0.2,  0.1, 0.1, 0.3,
+                                                0.15, 0.05, 0.03, 0.03, 0.15, 0.03};
 
 std::uint32_t draw_slots(base::Rng& rng) {
   const double x = rng.unit();
@@ -26,7 +28,10 @@ std::uint32_t draw_slots(base::Rng& rng) {
 
 void draw_people(base::Rng& rng, Mix& mix) {
   mix.slots = draw_slots(rng);
-  if (mix.slots >= 4 && mix.slots % 2 == 0 && rng.chance(0.3)) mix.shards = 2;
+  if (rng.chance(0.3)) {
+    const auto shards = static_cast<std::uint32_t>(2 + rng.below(3));
+    if (mix.slots % shards == 0) mix.shards = shards;
+  }
   if (mix.slots > 1 && rng.chance(0.5)) {
     mix.late = mix.shards * static_cast<std::uint32_t>(rng.below(mix.slots / mix.shards));
   }
@@ -39,6 +44,13 @@ void draw_people(base::Rng& rng, Mix& mix) {
   mix.start_peers = rng.chance(0.7) ? sites : 1;
   if (sites > 2 && rng.chance(0.2)) mix.min_peers = 2;
   if (rng.chance(0.15)) mix.history = 2 + rng.below(6);
+  if (mix.slots > mix.shards && rng.chance(0.1)) {  // the first site listens, for each shard
+    mix.dial_only = 1 + static_cast<std::uint32_t>(rng.below(mix.slots - mix.shards));
+  }
+  mix.fenced_store = rng.chance(0.3);
+  if (mix.fenced_store && rng.chance(0.8)) {
+    mix.masters = 2 + static_cast<std::uint32_t>(rng.chance(0.3));
+  }
 }
 
 void draw_faults(base::Rng& rng, Mix& mix) {
@@ -51,6 +63,11 @@ void draw_faults(base::Rng& rng, Mix& mix) {
   }
   for (std::size_t kind = 0; kind < kFaults; ++kind) {
     if (rng.chance(0.5)) mix.rate[kind] = kUsual[kind] * (0.2 + 2 * rng.unit());
+  }
+  if (mix.masters > 1) {  // what makes several of them interesting
+    for (const Fault fault : {Fault::kMasterPause, Fault::kStoreCut}) {
+      mix.rate[static_cast<std::size_t>(fault)] *= 3;
+    }
   }
   if (rng.chance(0.3)) mix.weight_zero = 0.2 * rng.unit();
   if (rng.chance(0.2)) mix.guard = 0.1 * rng.unit();
@@ -67,18 +84,22 @@ void draw_times(base::Rng& rng, Mix& mix) {
   mix.jitter = mix.latency / 2 + 100'000;
   mix.data_latency = mix.latency + ms(0, 10);
   mix.sync_pause = rng.chance(0.7) ? ms(0, 3) : ms(1, 30);
-  mix.think = rng.chance(0.5) ? ms(1, 20) : ms(20, 200);
+  mix.think = rng.chance(0.5) ? ms(1, 20) : ms(20, 80);
   mix.deadline = rng.chance(0.3) ? ms(200, 2000) : ms(2000, 8000);
   mix.downtime = ms(50, 3000);
   mix.pause = ms(50, 3000);
   mix.cut = ms(50, 3000);
   mix.master_down = ms(10, 2000);
-  mix.heartbeat = ms(80, 200);
-  mix.silence = mix.heartbeat * 5 + 4 * (mix.latency + mix.jitter) + 300 * kMillisecond;
+  mix.heartbeat = ms(100, 300);
+  mix.silence = mix.heartbeat * 4 + 4 * (mix.latency + mix.jitter) + 300 * kMillisecond;
   mix.reset_grace = ms(20, 200);
   mix.restart_grace = ms(1000, 4000);
   mix.master_grace = ms(4000, 15000);
-  mix.faults_until = ms(2000, 9000);
+  mix.faults_until = ms(3000, 9000);
+  mix.calls = static_cast<std::uint32_t>(40 + rng.below(80));
+  mix.lease = ms(300, 1500);
+  mix.lag = ms(10, 600);
+  mix.jump = ms(10, 3000);
 }
 
 }  // namespace
@@ -99,7 +120,8 @@ Mix draw_mix(std::uint64_t seed) {
 std::string Mix::describe() const {
   std::string text =
       base::cat("slots ", slots, " shards ", shards, " late ", late, " start_peers ", start_peers,
-                " min_peers ", min_peers, " history ", history, " tags");
+                " min_peers ", min_peers, " history ", history, " masters ", masters,
+                fenced_store ? " fenced" : "", " dial_only ", dial_only, " tags");
   for (const bool state : is_state) text += state ? " state" : " plain";
   text += base::cat(" source ", named_source, " latency ", latency / 1000, "us deadline ",
                     deadline / kMillisecond, "ms sync ", sync_pause / 1000, "us heartbeat ",

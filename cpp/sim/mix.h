@@ -15,22 +15,42 @@ namespace jccl::sim {
 
 enum class Fault : std::uint8_t {
   kPeerCrash,
+  kMassCrash,    // half of all or more at one moment
+  kJoinerCrash,  // of a process that is no member (yet)
   kPeerPause,
   kPeerLeave,
-  kControlReset,
-  kControlCut,
+  kGhost,         // an old incarnation's connection comes up again
+  kControlReset,  // what is in flight is lost; sometimes one end does not notice
+  kControlCut,    // both ways or one
   kDataReset,
-  kDataCut,
-  kClog,
+  kDataCut,   // both ways or one
+  kClog,      // slow links
+  kSwizzle,   // cuts some peers off one by one and lets them back in another order
+  kDataFlip,  // bits flip on a peer link
+  kLateWakes,
+  kClockJump,  // of one process; clocks only go forward
   kMasterCrash,
   kMasterPause,
-  kDiskError,
+  kDiskError,  // a write or its fsync fails
+  kDiskFull,
+  kDiskRot,  // a row is damaged while its master is down; later somebody mends it
+  kStoreCut,
   kOperatorEvicts,
-  kLateJoin,
   kCount,
 };
 inline constexpr std::size_t kFaults = static_cast<std::size_t>(Fault::kCount);
 std::string_view name_of(Fault fault);
+
+// One fault, with all its choices made: a script is a list of these. `a` and `b` are slots, or a
+// master and nothing; what the rest means depends on the kind (faults.cc).
+struct Injected {
+  base::Time at = 0;
+  Fault fault = Fault::kPeerCrash;
+  std::uint32_t a = 0, b = 0;
+  base::Duration length = 0;
+  std::uint64_t bits = 0;
+  bool operator==(const Injected&) const = default;
+};
 
 struct Mix {
   std::uint32_t slots = 3;   // peers that exist, some of them later
@@ -41,7 +61,11 @@ struct Mix {
   bool same_birth = false;         // all first states equal
   std::uint32_t named_source = 0;  // slot + 1 that is the source; 0: none
   std::uint32_t min_peers = 1, start_peers = 1;
-  std::size_t history = 1024;
+  std::uint64_t history = 1024;
+  std::uint32_t masters = 1;    // processes, one of them active
+  bool fenced_store = false;    // a store outside, with a lease; else the master's own disk
+  std::uint32_t dial_only = 0;  // the last so many slots have no address
+  std::uint32_t calls = 0;      // per tag and process before everything heals; 0: no bound
 
   std::array<double, kFaults> rate{};  // per second
   double vanish = 0.3;                 // share of crashes nobody is told of
@@ -54,11 +78,33 @@ struct Mix {
   double spike = 0.02, split = 0.05, coalesce = 0.2;
   base::Duration deadline = 0, downtime = 0, pause = 0, cut = 0, master_down = 0;
   base::Duration heartbeat = 0, silence = 0, reset_grace = 0, restart_grace = 0, master_grace = 0;
+  base::Duration lease = 0, lag = 0, jump = 0;  // of a fenced store, late wakes, clocks
   base::Duration faults_until = 0;
 
   std::string describe() const;
 };
 
+// Calls f(name, field) for every number of a mix, so that scripts can write and read them.
+template <typename M, typename F>
+void each_field(M& m, F f) {
+  f("slots", m.slots), f("shards", m.shards), f("late", m.late), f("tags", m.tags);
+  f("same_birth", m.same_birth), f("named_source", m.named_source), f("min_peers", m.min_peers);
+  f("start_peers", m.start_peers), f("history", m.history), f("masters", m.masters);
+  f("fenced_store", m.fenced_store), f("dial_only", m.dial_only), f("calls", m.calls);
+  f("vanish", m.vanish), f("torn", m.torn), f("weight_zero", m.weight_zero), f("guard", m.guard);
+  f("mismatch", m.mismatch), f("corrupt", m.corrupt), f("cancel", m.cancel);
+  f("in_place", m.in_place), f("moves_site", m.moves_site), f("latency", m.latency);
+  f("jitter", m.jitter), f("data_latency", m.data_latency), f("sync_pause", m.sync_pause);
+  f("think", m.think), f("spike", m.spike), f("split", m.split), f("coalesce", m.coalesce);
+  f("deadline", m.deadline), f("downtime", m.downtime), f("pause", m.pause), f("cut", m.cut);
+  f("master_down", m.master_down), f("heartbeat", m.heartbeat), f("silence", m.silence);
+  f("reset_grace", m.reset_grace), f("restart_grace", m.restart_grace);
+  f("master_grace", m.master_grace), f("lease", m.lease), f("lag", m.lag), f("jump", m.jump);
+  f("faults_until", m.faults_until);
+}
+
 Mix draw_mix(std::uint64_t seed);
+// All faults of a run, ascending in time.
+std::vector<Injected> draw_faults(const Mix& mix, std::uint64_t seed);
 
 }  // namespace jccl::sim

@@ -15,6 +15,7 @@
 namespace jccl::sim {
 
 inline constexpr std::uint32_t kSlotsMax = 16;
+inline constexpr std::uint32_t kMastersMax = 3;
 
 struct Segment {
   Time at = 0;
@@ -32,7 +33,8 @@ struct Direction {
 
 struct Conn {
   std::uint64_t id = 0;
-  std::uint32_t slot = 0;
+  std::uint32_t slot = 0, master = 0;
+  bool ghost = false;  // nobody reads at the peer's end
   std::uint32_t peer_life = 0, master_life = 0;
   bool peer_open = false, master_open = false;
   bool peer_vanished = false, master_vanished = false;  // nobody is left to answer with a reset
@@ -63,7 +65,8 @@ struct DataMessage {
 struct DataLink {
   std::deque<DataMessage> queue;
   Time last = 0;
-  Time blocked_until = 0;
+  Time blocked_until = 0, flips_until = 0;
+  std::uint32_t flips = 0;  // in a row
   bool posted = false;
 };
 

@@ -20,9 +20,13 @@ SimPeer::SimPeer(World& w, std::uint32_t s)
 
 // ---- life and death ----------------------------------------------------------------------------
 
+Time SimPeer::clock() const { return world.now + skew_; }
+
 void SimPeer::boot() {
   ++life;
   alive = true, paused = leaving = false;
+  skew_ = static_cast<Time>(world.rng.clocks.below(3600)) * kSecond;
+  asleep_ = 0;
   if (life > 1 && world.mix.shards == 1 && world.rng.app.chance(world.mix.moves_site)) {
     site = cat("s", slot, ".", life);
   }
@@ -41,9 +45,10 @@ void SimPeer::boot() {
 
 void SimPeer::new_machine() {
   incarnation = world.new_incarnation(slot);
+  lives.push_back(incarnation);
   protocol::PeerOptions options;
   options.site = site, options.shard = shard, options.shards = world.mix.shards;
-  options.addresses = {cat("slot-", slot)};
+  if (slot < world.mix.slots - world.mix.dial_only) options.addresses = {cat("slot-", slot)};
   options.start_peers = 0;
   options.master_grace = world.mix.master_grace;
   data.clear();
@@ -53,9 +58,9 @@ void SimPeer::new_machine() {
   conn = 0;
   if (world.tracing())
     world.note(cat("PEER ", slot, " up at ", site, ", incarnation ", incarnation));
-  machine = std::make_unique<protocol::PeerMachine>(options, incarnation, world.now);
+  machine = std::make_unique<protocol::PeerMachine>(options, incarnation, clock());
   busy_ = true;
-  apply(machine->start(world.now));
+  apply(machine->start(clock()));
   busy_ = false;
   drain();
 }
@@ -80,11 +85,32 @@ void SimPeer::leave() {
   feed(protocol::Depart{});
 }
 
+void SimPeer::pause(Duration length, bool clock_stands) {
+  if (paused) return;
+  paused = true;
+  asleep_ = clock_stands ? length : 0;
+  world.post(world.now + length, Kind::kPeerResume, slot);
+}
+
 void SimPeer::resume() {
   if (!paused) return;
   paused = false;
-  resumed_at = world.now;
+  free_at = std::max(free_at, world.now);
+  const Duration slept = std::exchange(asleep_, 0);
+  skew_ -= slept;
+  for (UserTag& tag : tags) {  // by its clock they have so much more
+    if (tag.call != 0) world.history.call(tag.call).deadline += slept;
+    tag.sync_deadline += slept;
+  }
   world.repost(held);
+}
+
+void SimPeer::jump(Duration by) {
+  if (!alive) return;
+  skew_ += by;
+  if (wake_ == base::kNever) return;
+  wake_ = world.now;
+  world.post(wake_, Kind::kPeerWake, slot);
 }
 
 // ---- events ------------------------------------------------------------------------------------
@@ -101,7 +127,7 @@ void SimPeer::drain() {
   while (!pending_.empty() && alive) {
     const protocol::PeerEvent event = std::move(pending_.front());
     pending_.pop_front();
-    apply(machine->on(event, world.now));
+    apply(machine->on(event, clock()));
   }
   busy_ = false;
 }
@@ -180,9 +206,10 @@ void SimPeer::apply(protocol::PeerEffects effects) {
     engine_armed_ = true;
     world.post(world.now + kEnginePause, Kind::kEngine, slot);
   }
-  arm(effects.wake);
+  arm(effects.wake == base::kNever ? base::kNever : effects.wake - skew_);
   if (effects.rejoin) {
     incarnation = world.new_incarnation(slot);
+    lives.push_back(incarnation);
     if (world.tracing()) world.note(cat("PEER ", slot, " has a new life: ", incarnation));
     pending_.push_front(protocol::NewLife{incarnation});
   }

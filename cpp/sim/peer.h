@@ -33,6 +33,7 @@ struct UserTag {  // the user's program on one tag
   Time sync_deadline = 0;
   bool lost = false;  // last told: STATE_LOST
   std::uint32_t good_after_heal = 0;
+  std::uint32_t calls = 0;
 };
 
 struct SimPeer {
@@ -54,7 +55,10 @@ struct SimPeer {
   void cancel(std::size_t tag, std::uint64_t turn);
   void leave();
   void audit();
+  void pause(Duration length, bool clock_stands);
   void resume();
+  void jump(Duration by);
+  Time clock() const;
   bool running() const { return alive && !paused; }
   bool settled() const;         // everything the user wants works (again)
   std::uint32_t phase() const;  // for coverage
@@ -65,7 +69,8 @@ struct SimPeer {
   std::uint32_t shard = 0;
   bool alive = false, paused = false, leaving = false;
   std::uint32_t life = 0;
-  Time resumed_at = 0;
+  Time free_at = 0;                      // before it could not act in time
+  std::vector<wire::Incarnation> lives;  // of this slot, ever
   std::unique_ptr<protocol::PeerMachine> machine;
   wire::Incarnation incarnation = 0;
   std::uint64_t conn = 0, dials = 0;
@@ -83,6 +88,7 @@ struct SimPeer {
   void new_machine();
   void hang_up();
   void call(UserTag& tag, std::size_t index);
+  void measure();
   void sync(UserTag& tag, std::size_t index);
   void act_later(UserTag& tag, base::Duration pause);
   void arm(Time wake);
@@ -91,6 +97,8 @@ struct SimPeer {
   std::deque<protocol::PeerEvent> pending_;
   bool busy_ = false;
   Time wake_ = base::kNever;
+  Time skew_ = 0;        // of its clock
+  Duration asleep_ = 0;  // its clock stands for so long when it resumes
   bool engine_armed_ = false;
 };
 

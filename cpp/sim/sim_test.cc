@@ -13,7 +13,8 @@ Report run_seed(std::uint64_t seed, protocol::Mutant mutant = {}, bool trace = f
 }
 
 std::string told(const Report& report) {
-  return base::cat("seed ", report.seed, ": ", report.promise, ": ", report.what, "\n", report.mix);
+  return base::cat("seed ", report.seed, ": ", report.promise, ": ", report.what, "\n",
+                   report.mix.describe());
 }
 
 TEST(SimTest, a_seed_gives_the_same_run_again) {
@@ -33,7 +34,11 @@ TEST(SimTest, three_hundred_seeds_keep_every_promise_and_do_something) {
     ASSERT_TRUE(report.promise.empty()) << told(report);
     counts.add(report.counts);
   }
-  EXPECT_GT(counts.busy_seeds, counts.seeds / 2);
+  std::uint64_t busy = 0;  // 30 commits or more: a run that is only broken finds nothing
+  for (std::size_t step = 5; step < counts.commits_spread.size(); ++step) {
+    busy += counts.commits_spread[step];
+  }
+  EXPECT_GT(busy, counts.seeds / 2);
   EXPECT_LT(counts.lost_states, counts.seeds / 3);
   EXPECT_GT(counts.commits, 10 * counts.seeds);
   EXPECT_GT(counts.aborts, counts.seeds / 10);

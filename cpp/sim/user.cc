@@ -38,6 +38,9 @@ void SimPeer::call(UserTag& tag, std::size_t index) {
   base::Rng& rng = world.rng.app;
   const bool calm = world.healed;
   History& history = world.history;
+  if (!calm && mix.calls != 0 && tag.calls >= mix.calls) return act_later(tag, 200 * kMillisecond);
+  ++tag.calls;
+  if (rng.chance(0.05)) measure();
   CallRecord record;
   record.id = history.calls.size() + 1;
   record.slot = slot, record.incarnation = incarnation, record.tag = tag.tag;
@@ -55,10 +58,11 @@ void SimPeer::call(UserTag& tag, std::size_t index) {
   protocol::Call event;
   event.tag = tag.tag;
   event.descriptor = {1, !calm && rng.chance(mix.mismatch) ? 2U : 1U};
+  if (index % 2 == 1) event.hint = {kStarHint};
   event.summary = "f32[3]";
   event.weight = record.weight;
   event.is_state = tag.is_state;
-  event.deadline = record.deadline;
+  event.deadline = record.deadline - world.now + clock();
   history.calls.push_back(std::move(record));
   if (!calm && rng.chance(mix.cancel)) {
     world.post(
@@ -67,6 +71,17 @@ void SimPeer::call(UserTag& tag, std::size_t index) {
   }
   if (world.tracing()) world.note(cat("     ", slot, " call ", tag.call, " on ", tag.tag));
   feed(event);
+}
+
+// What its links carry, as far as anybody cares.
+void SimPeer::measure() {
+  wire::Measured measured;
+  measured.up_bytes_per_s = 1 + world.rng.app.below(1000);
+  for (const auto& [id, member] : world.history.members) {
+    if (member.incarnation == incarnation) continue;
+    measured.links.push_back({id, 100, 1 + world.rng.app.below(1000)});
+  }
+  feed(protocol::NewMeasures{std::move(measured)});
 }
 
 void SimPeer::cancel(std::size_t index, std::uint64_t call_id) {
@@ -83,7 +98,7 @@ void SimPeer::sync(UserTag& tag, std::size_t) {
   event.revision = tag.revision, event.digest = tag.digest;
   event.descriptor = {3, 3};
   event.summary = "f32[3]";
-  event.deadline = tag.sync_deadline;
+  event.deadline = tag.sync_deadline - world.now + clock();
   if (world.tracing()) world.note(cat("     ", slot, " sync ", tag.tag, " at ", tag.revision));
   feed(event);
 }
@@ -180,9 +195,9 @@ void SimPeer::synced(const protocol::CompleteSync& done) {
 void SimPeer::audit() {
   if (!running()) return;
   for (UserTag& tag : tags) {
-    if (tag.call != 0) p4_in_time(world.history, world.history.call(tag.call), resumed_at);
+    if (tag.call != 0) p4_in_time(world.history, world.history.call(tag.call), free_at);
     if (!tag.syncing) continue;
-    if (world.now > std::max(tag.sync_deadline, resumed_at) + 20 * kMillisecond) {
+    if (world.now > std::max(tag.sync_deadline, free_at) + 20 * kMillisecond) {
       world.history.fail("P4", cat("slot ", slot, ": sync of ", tag.tag, " outlives its deadline"));
     }
   }

@@ -13,6 +13,7 @@
 #include "sim/mix.h"
 #include "sim/network.h"
 #include "sim/peer.h"
+#include "sim/store.h"
 
 namespace jccl::sim {
 
@@ -24,12 +25,17 @@ struct Counts {  // what a run (or many) did: a simulator that does nothing find
   std::array<std::uint64_t, kFaults> faults{};
   std::uint64_t seeds = 0, events = 0, messages = 0, commits = 0, aborts = 0, deliveries = 0;
   std::uint64_t admissions = 0, master_starts = 0, torn_rows = 0, joins = 0, syncs = 0;
-  std::uint64_t lost_states = 0, busy_seeds = 0;  // seeds with ≥ 10 commits
+  std::uint64_t lost_states = 0;
+  std::uint64_t takeovers = 0, fenced = 0, failed_writes = 0, refused_journals = 0;
+  std::uint64_t measured = 0, ghosts = 0, flipped = 0;
+  std::array<std::uint64_t, 8> commits_spread{};  // seeds by commits: 0, 1-2, 3-9, 10-29, …
   std::array<std::uint64_t, kCodes> codes{};      // how calls ended
   std::array<std::array<std::uint64_t, kPhases>, kMessages> peer_seen{};
   std::array<std::array<std::uint64_t, 3>, kMessages> master_seen{};  // new, observer, member
   void add(const Counts& other);
 };
+
+struct Script;
 
 struct RunOptions {
   std::uint64_t seed = 1;
@@ -37,6 +43,7 @@ struct RunOptions {
   bool trace = false;
   std::size_t trace_lines = 30;  // 0: print each line at once to `sink`
   void (*sink)(const std::string& line) = nullptr;
+  const Script* script = nullptr;  // instead of what the seed would draw
 };
 
 struct Report {
@@ -44,7 +51,8 @@ struct Report {
   std::string promise, what;  // empty: all kept
   std::uint64_t trace_hash = 0;
   Counts counts;
-  std::string mix;
+  Mix mix;
+  std::vector<Injected> faults;
   std::vector<std::string> tail;
 };
 
@@ -64,14 +72,17 @@ class World {
   void send_down(std::uint64_t conn, const wire::Message& message);
   void close_peer_end(std::uint64_t conn, bool vanish = false);
   void close_master_end(std::uint64_t conn, bool vanish = false);
-  void reset_conn(std::uint64_t conn);
-  void probe(wire::Incarnation incarnation);
+  void close_master_ends(std::uint32_t master, bool vanish);
+  void reset_conn(std::uint64_t conn, bool half);
+  void probe(const SimMaster& master, wire::Incarnation incarnation);
   void send_data(std::uint32_t from, DataMessage message);
   void reset_data(std::uint32_t a, std::uint32_t b, bool one_sided);
   wire::Incarnation new_incarnation(std::uint32_t slot);
   bool tracing() const { return options_.trace; }
   void note(std::string line);
-  void crash_master();  // and start it again after a while
+  void crash_master(SimMaster& master, Duration down, bool vanish);  // and start it again
+  void report_durable();
+  SimMaster* active();  // the master that serves; of several the last that began to; null: none
 
   const RunOptions& options() const { return options_; }
   const Mix mix;
@@ -80,7 +91,8 @@ class World {
   bool healed = false;
   History history;
   Counts counts;
-  SimMaster master;
+  Store store;
+  std::vector<SimMaster> masters;
   std::vector<SimPeer> peers;
   std::map<wire::Incarnation, std::uint32_t> slots;  // every incarnation there ever was
 
@@ -88,15 +100,19 @@ class World {
   void begin();
   void dispatch(const Event& event);
   void dispatch_peer(const Event& event);
+  void dispatch_master(const Event& event);
+  void flip(const DataMessage& message);
   bool hold(const Event& event);
   void on_control(const Event& event);
   void deliver(Conn& conn, bool up, const base::Bytes& payload);
   void end_of_stream(Conn& conn, bool up);
   void on_data(const Event& event);
   void on_dialed(const Event& event);
+  std::uint64_t connect(SimPeer& peer, SimMaster& master);
+  void apply_write(std::uint64_t number);
   void audit();
   bool converged() const;
-  void check_state_lost();
+  void check_liveness();
   void push(Conn& conn, bool up, const wire::Message& message);
   void push_end(Conn& conn, bool up);
   void post_stream(Conn& conn, bool up);
@@ -105,19 +121,23 @@ class World {
   DataLink& link(std::uint32_t from, std::uint32_t to) { return links_[from * kSlotsMax + to]; }
 
   // faults.cc
-  void arm_fault();
-  void inject();
-  void inject(Fault fault);
-  void fault_peer(Fault fault);
-  void fault_network(Fault fault);
-  void fault_master(Fault fault);
+  void inject(const Injected& fault);
+  void fault_peer(const Injected& fault);
+  void haunt(const Injected& fault);
+  void fault_clock(const Injected& fault);
+  void fault_network(const Injected& fault);
+  void fault_master(const Injected& fault);
   void heal();
 
   RunOptions options_;
   EventQueue queue_;
   std::deque<Conn> conns_;
   std::vector<DataLink> links_;
-  std::array<Time, kSlotsMax> up_blocked_{}, down_blocked_{}, slow_until_{};
+  using ByMaster = std::array<Time, kMastersMax>;
+  std::array<ByMaster, kSlotsMax> up_blocked_{}, down_blocked_{};
+  std::array<Time, kSlotsMax> slow_until_{};
+  std::array<Time, kSlotsMax + kMastersMax> late_until_{};
+  std::vector<Injected> faults_;
   Time healed_at_ = 0;
   bool over_ = false;
   std::uint64_t hash_ = 1;

@@ -1,0 +1,69 @@
+// L live: after everything has healed, all who live get on within a bound, or are told that the
+// newest state is lost, and it is.
+#include "sim/world.h"
+
+namespace jccl::sim {
+
+using base::cat;
+
+constexpr Duration kConvergeMax = 60 * kSecond;
+constexpr std::uint32_t kGoodRounds = 3;  // per tag and peer after healing
+
+bool World::converged() const {
+  for (const SimPeer& peer : peers) {
+    if (!peer.alive) continue;
+    if (!peer.settled()) return false;
+    for (const UserTag& tag : peer.tags) {
+      if (tag.good_after_heal < kGoodRounds) return false;
+    }
+  }
+  return true;
+}
+
+// The one excuse for standing still: nobody alive holds the newest revision of a state, and those
+// who ask for it are told so.
+void World::check_liveness() {
+  if (now <= healed_at_ + kConvergeMax) return;
+  over_ = true;
+  for (std::size_t t = 0; t < mix.tags; ++t) {
+    if (!mix.is_state[t]) continue;
+    bool told = false, held = false;
+    const wire::Tag name = cat("t", t);
+    const auto last = history.last.find(name);
+    const std::uint64_t newest = last == history.last.end() ? 0 : last->second;
+    std::set<std::uint32_t> shards;  // whose part of the newest revision somebody has
+    for (const SimPeer& peer : peers) {
+      if (!peer.alive) continue;
+      const UserTag& tag = peer.tags[t];
+      told = told || tag.lost;
+      const auto digest = history.states.find({name, peer.shard, newest});
+      held = digest != history.states.end() && digest->second == tag.digest;
+      if (tag.revision == newest && held) shards.insert(peer.shard);
+    }
+    if (shards.size() < mix.shards && told) {
+      ++counts.lost_states;
+      return;
+    }
+  }
+  std::string text = cat("not all get on ", kConvergeMax / kSecond, " s after everything healed:");
+  for (const SimPeer& peer : peers) {
+    if (!peer.alive) continue;
+    text += cat("\n  slot ", peer.slot, peer.machine->member() ? " member" : " observer");
+    for (const UserTag& tag : peer.tags) {
+      text +=
+          cat(", ", tag.tag, tag.is_state ? " state" : "", " revision ", tag.revision, " good ",
+              tag.good_after_heal, tag.call != 0 ? " in a call" : "", tag.syncing ? " syncing" : "",
+              tag.lost ? " lost" : "", " (", peer.machine->waiting_for(tag.tag, peer.clock()), ")");
+    }
+  }
+  for (SimMaster& master : masters) {
+    if (!master.listens()) continue;
+    for (const protocol::TagView& tag : master.machine->view(master.clock()).tags) {
+      text += cat("\n  master ", master.index, ": ", tag.info.tag, " ", tag.phase, " committed ",
+                  tag.info.committed, ": ", tag.waiting_for);
+    }
+  }
+  history.fail("L", text);
+}
+
+}  // namespace jccl::sim
