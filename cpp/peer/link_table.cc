@@ -76,6 +76,11 @@ struct LinkTable::Entry {
 
 struct LinkTable::Pending {
   std::unique_ptr<net::FramedStream> stream;
+  // From a peer that heard of us before we did: its hello waits for our own ticket.
+  std::unique_ptr<net::ByteStream> early;
+  wire::LinkHello hello;
+  base::Time hello_by = base::kNever;
+  std::shared_ptr<void> slot;  // of the listener's bound
 };
 
 LinkTable::LinkTable(net::Loop& loop, LinkTableOptions options, LinkOwner* owner)
@@ -102,6 +107,7 @@ void LinkTable::set_self(const base::RunId& run, Incarnation incarnation, bool c
   ticket_ = 0;
   entries_.clear();
   members_.clear();
+  std::erase_if(pending_, [](const auto& entry) { return entry.second->early != nullptr; });
 }
 
 void LinkTable::set_members(const std::vector<wire::Member>& members) {
@@ -113,6 +119,7 @@ void LinkTable::set_members(const std::vector<wire::Member>& members) {
     ticket_ = member.ticket;
   }
   if (self_id_ == 0) return;  // an observer has links to holders only
+  adopt_early();
   for (const wire::Member& member : members) {
     if (member.incarnation != self_) use(member);
   }
@@ -232,8 +239,10 @@ void LinkTable::accepted(net::Accepted accepted) {
   const std::uint64_t id = next_pending_++;
   net::FramedOptions options;
   options.hello_by = accepted.adopt_by;
-  options.pending = std::move(accepted.pending);
+  options.pending = accepted.pending;
   auto pending = std::make_unique<Pending>();
+  pending->hello_by = accepted.adopt_by;
+  pending->slot = std::move(accepted.pending);
   pending->stream = std::make_unique<net::FramedStream>(loop_, std::move(accepted.stream), options);
   net::FramedStream* stream = pending->stream.get();
   pending_[id] = std::move(pending);
@@ -241,27 +250,47 @@ void LinkTable::accepted(net::Accepted accepted) {
                 [this, id](Status) { pending_.erase(id); });
 }
 
-// A connection that is not exactly from whom the master named to us closes without an answer.
+// A connection that is not exactly from whom the master named to us closes without an answer. One
+// that comes before the master's word to us waits for it, unread: closing it would cost the other
+// side what it has sent, and another connection.
 void LinkTable::hello(std::uint64_t id, base::ByteView frame) {
   const auto found = pending_.find(id);
   if (found == pending_.end()) return;
-  const std::unique_ptr<Pending> pending = std::move(found->second);
+  std::unique_ptr<Pending> pending = std::move(found->second);
   pending_.erase(found);
   const auto hello = wire::decode_link_hello(frame);
   if (!hello.ok()) return;
-  const wire::LinkHello& h = hello.value();
-  const bool ours = h.version == wire::kVersion && h.run == run_ && h.to == self_ && ticket_ != 0 &&
-                    h.ticket == ticket_ && h.from != self_;
-  if (!ours) return;
-  pending->stream->authenticated();
+  pending->hello = hello.value();
+  const wire::LinkHello& h = pending->hello;
+  if (h.version != wire::kVersion || h.run != run_ || h.to != self_ || h.from == self_) return;
+  if (ticket_ != 0 && h.ticket != ticket_) return;
+  if (ticket_ != 0) pending->stream->authenticated();
   std::unique_ptr<net::ByteStream> stream = pending->stream->take();
   if (!stream) return;
+  if (ticket_ != 0) return adopt(h.from, std::move(stream));
+  pending->early = std::move(stream);
+  pending_[id] = std::move(pending);
+}
+
+void LinkTable::adopt(Incarnation from, std::unique_ptr<net::ByteStream> stream) {
   wire::Member stranger;  // a joiner that fetches: not a member yet
-  stranger.incarnation = h.from;
+  stranger.incarnation = from;
   Entry& e = entry(stranger);
   if (e.link->stripe_count() >= base::kStripesMax) return;
   add_stripe(e, std::move(stream));
   base::failpoint(base::Failpoint::kPeerLinkAccepted);
+}
+
+void LinkTable::adopt_early() {
+  for (auto it = pending_.begin(); it != pending_.end();) {
+    const std::unique_ptr<Pending>& pending = it->second;
+    if (!pending->early) {
+      ++it;
+      continue;
+    }
+    if (pending->hello.ticket == ticket_) adopt(pending->hello.from, std::move(pending->early));
+    it = pending_.erase(it);
+  }
 }
 
 void LinkTable::add_stripe(Entry& e, std::unique_ptr<net::ByteStream> stream) {
@@ -364,6 +393,9 @@ void LinkTable::resume() {
 }
 
 void LinkTable::tick(base::Time now) {
+  std::erase_if(pending_, [now](const auto& entry) {
+    return entry.second->early && now > entry.second->hello_by;
+  });
   for (auto it = entries_.begin(); it != entries_.end();) {
     Entry& e = *it->second;
     const bool wanted = owner_->wanted(it->first);

@@ -99,6 +99,8 @@ class LinkTable {
   void dial_failed(Entry& entry, const base::Status& why);
   void accepted(net::Accepted accepted);
   void hello(std::uint64_t pending, base::ByteView frame);
+  void adopt(base::Incarnation from, std::unique_ptr<net::ByteStream> stream);
+  void adopt_early();
   void add_stripe(Entry& entry, std::unique_ptr<net::ByteStream> stream);
   void stripe_lost(base::Incarnation peer, const net::StripeLoss& loss);
   void send_again(Entry& entry, const std::vector<std::uint64_t>& keys);

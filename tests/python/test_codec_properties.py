@@ -226,10 +226,10 @@ def test_a_round_sends_the_documented_bytes(world, plan):
             for turn in range(3)
         ]
 
-    # A frame that went down with a connection is sent again: the least of three counts.
+    # No connection breaks here, so nothing is sent twice, not even in the first round.
     with Cluster(world) as cluster:
-        sent = np.sum(cluster.run(program), axis=0).min(axis=0)
-    for codec, total in zip(objects, sent, strict=True):
+        sent = np.sum(cluster.run(program), axis=0).T
+    for codec, totals in zip(objects, sent, strict=True):
         one = documented_bytes(codec.spec, count)
         result = one
         if isinstance(codec, jccl.TopK):
@@ -239,4 +239,4 @@ def test_a_round_sends_the_documented_bytes(world, plan):
         expected = (
             world * others * one if plan == "exchange" else others * (one + result)
         )
-        assert total == expected, codec.spec
+        assert totals.tolist() == [expected] * 3, codec.spec
