@@ -68,6 +68,7 @@ enum class Mutant : std::uint8_t {
   kDoubtPresumesCommit,
   kDoubtToldAsFailure,
   kDeadlineTimerLost,
+  kOldMasterFollowed,
   kCount
 };
 

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/text.h"
+#include "protocol/mutants.h"
 #include "protocol/peer_state.h"
 #include "protocol/roster.h"
 
@@ -67,14 +68,15 @@ void State::on_disconnected(const base::Status& cause) {
 // Everything the master has to answer or know, then everything that still waits.
 void State::on_welcome(const wire::Welcome& welcome) {
   if (link_ != Link::kGreeting) return;
-  if (welcome.epoch < epoch_) {  // another master follows this one, which doesn't know it yet
+  // Another master follows this one, which doesn't know it yet.
+  if (welcome.epoch < epoch_ && !JCCL_MUTANT(kOldMasterFollowed)) {
     fx_.disconnect = true;
     return pause();
   }
   link_ = Link::kUp;
   pause_ = options_.reconnect_pause;
   run_ = welcome.run;
-  epoch_ = welcome.epoch;
+  epoch_ = std::max(epoch_, welcome.epoch);
   heartbeat_ = std::max(base::kMillisecond, welcome.heartbeat);
   silence_ = std::max(2 * heartbeat_, welcome.silence);
   next_beat_ = now_ + heartbeat_;

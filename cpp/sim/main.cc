@@ -16,8 +16,11 @@
 #include "base/codes.h"
 #include "base/text.h"
 #include "sim/mutant_search.h"
+#include "sim/shrink.h"
 #include "sim/world.h"
 #include "wire/codec.h"
+
+extern const char* const jccl_sim_commit;
 
 namespace {
 
@@ -30,7 +33,8 @@ struct Options {
   bool trace = false, twice = false, coverage = false, keep_going = false;
   const MutantRow* mutant = nullptr;
   bool mutants = false, seeds_given = false;
-  std::string from, rewrite;
+  std::string from, rewrite, script;
+  bool shrink = false;
   protocol::Mutant planted() const {
     return mutant == nullptr ? protocol::Mutant{} : mutant->mutant;
   }
@@ -46,10 +50,13 @@ void on_abort(int) {
 constexpr const char* kUsage =
     "usage: jccl-sim [--seeds N] [--first-seed S] [--jobs J] [--seed S] [--trace] [--twice]\n"
     "                [--keep-going] [--coverage] [--mutant NAME]\n"
+    "       jccl-sim --seed S --shrink | --script FILE [--shrink] [--trace]\n"
     "       jccl-sim --mutants [--mutant NAME] [--seeds N] [--jobs J] [--from FILE] [--rewrite "
     "FILE]\n"
-    "Runs N seeds of the simulated cluster against the promises P1-P6 and liveness (L).\n"
+    "Runs N seeds of the simulated cluster against the promises P1-P7, P9 and liveness (L).\n"
     "--seed S runs one; --trace prints all of it; --twice runs each seed twice and compares.\n"
+    "--shrink makes a run that breaks a promise smaller and prints it as a script; --script runs "
+    "one.\n"
     "--mutant NAME plants a bug; --mutants looks for a seed that catches each of them (up to "
     "100,000\n"
     "seeds; first the one in FILE), prints a table, and exits 1 if one survives.\n";
@@ -68,6 +75,8 @@ bool parse(int argc, char** argv, Options& options) {
       options.keep_going = true;
     else if (arg == "--mutants")
       options.mutants = true;
+    else if (arg == "--shrink")
+      options.shrink = true;
     else if (value == nullptr)
       return false;
     else if (arg == "--seeds")
@@ -78,6 +87,8 @@ bool parse(int argc, char** argv, Options& options) {
       options.jobs = static_cast<unsigned>(std::atoi(argv[++i]));
     else if (arg == "--seed")
       options.first = std::strtoull(argv[++i], nullptr, 10), options.seeds = 1;
+    else if (arg == "--script")
+      options.script = argv[++i];
     else if (arg == "--from")
       options.from = argv[++i];
     else if (arg == "--rewrite")
@@ -95,14 +106,46 @@ void print_line(const std::string& line) { std::puts(line.c_str()); }
 
 // The run is deterministic: what a quick run found, a traced one shows.
 void show(const Report& report, const Options& options) {
-  std::printf("seed %llu: %s broken: %s\n  %s\n", static_cast<unsigned long long>(report.seed),
-              report.promise.c_str(), report.what.c_str(), report.mix.describe().c_str());
+  std::printf("seed %llu, commit %s: %s broken: %s\n  %s\n",
+              static_cast<unsigned long long>(report.seed), jccl_sim_commit, report.promise.c_str(),
+              report.what.c_str(), report.mix.describe().c_str());
   if (options.trace) return;
   const Report again = simulate({report.seed, options.planted(), true, 30, nullptr});
   for (const std::string& line : again.tail) std::printf("  %s\n", line.c_str());
-  std::printf("  replay: jccl-sim --seed %llu --trace\n",
-              static_cast<unsigned long long>(report.seed));
+  const auto seed = static_cast<unsigned long long>(report.seed);
+  std::printf("  replay: jccl-sim --seed %llu --trace\n  smaller: jccl-sim --seed %llu --shrink\n",
+              seed, seed);
   std::fflush(stdout);
+}
+
+// One run by its script, or the smallest script that breaks what it (or a seed) breaks.
+int replay(const Options& options) {
+  Script script;
+  if (!options.script.empty()) {
+    std::ifstream file(options.script);
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    base::Result<Script> read = read_script(text);
+    if (!file || !read.ok()) {
+      std::fprintf(stderr, "jccl-sim: %s is no script: %s\n", options.script.c_str(),
+                   read.ok() ? "" : read.status().text.c_str());
+      return 2;
+    }
+    script = std::move(read.value());
+  } else {
+    script = script_of(simulate({options.first, options.planted()}));
+  }
+  RunOptions run{script.seed, options.planted(), options.trace, 0, print_line, &script};
+  const Report report = simulate(run);
+  std::printf("commit %s: %s%s%s\n", jccl_sim_commit,
+              report.promise.empty() ? "all promises kept" : report.promise.c_str(),
+              report.promise.empty() ? "" : " broken: ", report.what.c_str());
+  if (!options.shrink || report.promise.empty()) return report.promise.empty() ? 0 : 1;
+  script.promise = report.promise;
+  const Shrunk small = shrink(script, options.planted(), 20'000);
+  std::printf("# %llu runs, %zu faults became %zu: %s\n%s",
+              static_cast<unsigned long long>(small.runs), script.faults.size(),
+              small.script.faults.size(), small.report.what.c_str(), to_text(small.script).c_str());
+  return 1;
 }
 
 void print_counts(const Counts& c, double seconds) {
@@ -238,6 +281,7 @@ int main(int argc, char** argv) {
   if (argc == 2 && std::strcmp(argv[1], "--help") == 0) return std::puts(kUsage), 0;
   if (!parse(argc, argv, options)) return std::fputs(kUsage, stderr), 2;
   if (options.mutants) return hunt(options);
+  if (options.shrink || !options.script.empty()) return replay(options);
   std::signal(SIGABRT, on_abort);
   const auto begin = std::chrono::steady_clock::now();
   Shared shared;

@@ -99,6 +99,8 @@ constexpr std::array<MutantRow, kMutants> kRows = {{
      "a call in doubt ends as a plain failure and frees its buffer"},
     {Mutant::kDeadlineTimerLost, "deadline-timer-lost",
      "no timer is set for the deadline of a call"},
+    {Mutant::kOldMasterFollowed, "old-master-followed",
+     "a peer follows a master that another has replaced"},
 }};
 
 constexpr bool in_order() {

@@ -56,6 +56,7 @@ bool read_mix(std::istringstream& words, Mix& mix) {
 std::string to_text(const Script& script) {
   std::string text = cat("seed ", script.seed, "\n");
   if (!script.promise.empty()) text += cat("promise ", script.promise, "\n");
+  if (!script.mutant.empty()) text += cat("mutant ", script.mutant, "\n");
   std::vector<std::string> usual;
   const Mix fresh;
   each_field(fresh, [&](const char*, const auto& value) { usual.push_back(number(value)); });
@@ -88,6 +89,8 @@ base::Result<Script> read_script(const std::string& text) {
       good = !(words >> script.seed).fail();
     } else if (what == "promise") {
       good = !(words >> script.promise).fail();
+    } else if (what == "mutant") {
+      good = !(words >> script.mutant).fail();
     } else if (what == "mix") {
       good = read_mix(words, script.mix);
     } else if (what == "fault") {

@@ -13,6 +13,7 @@ namespace jccl::sim {
 struct Script {
   std::uint64_t seed = 1;
   std::string promise;  // what it broke when it was written
+  std::string mutant;   // the planted bug it is about; empty: none
   Mix mix;
   std::vector<Injected> faults;
 };

@@ -1,5 +1,11 @@
 # jccl-sim: the simulator as a program. It links once both protocol machines are there.
-add_executable(jccl-sim ${CMAKE_CURRENT_SOURCE_DIR}/sim/main.cc)
+# A failure names the commit it was found at.
+set(JCCL_SIM_COMMIT ${CMAKE_CURRENT_BINARY_DIR}/sim_commit.cc)
+add_custom_target(jccl_sim_commit BYPRODUCTS ${JCCL_SIM_COMMIT}
+  COMMAND ${CMAKE_COMMAND} -DOUT=${JCCL_SIM_COMMIT} -DFROM=${CMAKE_CURRENT_SOURCE_DIR}
+          -P ${CMAKE_CURRENT_SOURCE_DIR}/sim/commit.cmake)
+add_executable(jccl-sim ${CMAKE_CURRENT_SOURCE_DIR}/sim/main.cc ${JCCL_SIM_COMMIT})
+add_dependencies(jccl-sim jccl_sim_commit)
 target_link_libraries(jccl-sim PRIVATE jccl_sim Threads::Threads)
 if(JCCL_TESTS)
   add_test(NAME sim_seeds COMMAND jccl-sim --seeds 1000)
