@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from jccl import cli, metrics, ops, testing
+    from jccl import cli, mesh, metrics, ops, testing
     from jccl.codecs import Bf16, Codec, E3m0, Fp8, Fp16, Fp32, Int4, Int8, TopK
     from jccl.communicator import Communicator, Handle, Result, connect
     from jccl.errors import (
@@ -116,7 +116,7 @@ _HOMES = {
     "snapshot": ("publish", "sync_state"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-_MODULES = ("cli", "metrics", "ops", "testing")
+_MODULES = ("cli", "mesh", "metrics", "ops", "testing")
 
 __all__ = [
     "AbortedError",
@@ -175,6 +175,7 @@ __all__ = [
     "diloco",
     "done",
     "keep_memory",
+    "mesh",
     "metrics",
     "nesterov",
     "ops",

@@ -125,8 +125,12 @@ def is_batch_trace(trace: Any) -> bool:
     return type(trace).__name__ == "BatchTrace"
 
 
-def local_axis_size() -> int:
-    """Local devices over which the caller is mapped (shard_map, pmap); 1 outside."""
+def mapped_axes() -> dict[str, int]:
+    """Names and sizes of the mesh axes the caller is mapped over; empty outside.
+
+    Inside shard_map and pmap the whole mesh counts: its axes that are left to XLA's
+    partitioner come with size 0, since nobody knows which devices they reach.
+    """
     import jax
 
     try:
@@ -134,11 +138,23 @@ def local_axis_size() -> int:
         sizes = dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True))
         manual = getattr(mesh, "manual_axes", ())
     except AttributeError:
-        return 1
-    total = 1
-    for axis in manual:
-        total *= sizes[axis]
-    return max(1, total // jax.process_count())
+        return {}
+    if not manual:
+        return {}
+    left = {name for name, size in sizes.items() if name not in manual and size > 1}
+    return {name: 0 if name in left else size for name, size in sizes.items()}
+
+
+def local_axis_size() -> int:
+    """Local devices over which the caller is mapped (shard_map, pmap); 1 outside."""
+    import math
+
+    import jax
+
+    return max(
+        1,
+        math.prod(size or 1 for size in mapped_axes().values()) // jax.process_count(),
+    )
 
 
 def fence(refusals: dict[str, str]) -> Any:

@@ -60,7 +60,7 @@ class Leaves:
     def specs(
         self, shape: Callable[[tuple[int, ...]], tuple[int, ...]] = tuple
     ) -> list:
-        return [_spec(shape(x.shape), x) for x in self.arrays]
+        return [spec_like(shape(x.shape), x) for x in self.arrays]
 
     def unflatten(self, arrays: Sequence[Any]) -> Any:
         return jax.tree_util.tree_unflatten(self.treedef, arrays)
@@ -86,7 +86,7 @@ def _check_leaf(path: str, leaf: Any) -> None:
         )
 
 
-def _spec(shape: tuple[int, ...], like: jax.Array) -> Any:
+def spec_like(shape: tuple[int, ...], like: jax.Array) -> Any:
     varying = getattr(jax.typeof(like), "vma", None)
     if varying:  # inside shard_map: keep what the result varies over
         return jax.ShapeDtypeStruct(

@@ -59,7 +59,8 @@ _TOKEN = jax.ShapeDtypeStruct((), jnp.uint32)
 _HANDLE = jax.ShapeDtypeStruct((2,), jnp.uint32)
 
 
-def _check_call(comm: HasRegistryId, tag: str) -> int:
+def check_call(comm: HasRegistryId, tag: str, over_mesh: bool = False) -> int:
+    """Refuses what would be wrong on every run; the communicator's number."""
     if not isinstance(tag, str) or not tag:
         raise TypeError(f"jccl: tag must be a non-empty str, not {tag!r}")
     if len(tag.encode()) > _core.limits["tag_bytes_max"]:
@@ -69,11 +70,11 @@ def _check_call(comm: HasRegistryId, tag: str) -> int:
     if any(_native.is_batch_trace(trace) for trace in _native.current_traces()):
         raise NotImplementedError(VMAP_TEXT)
     devices = _native.local_axis_size()
-    if devices > 1:
+    if devices > 1 and not over_mesh:
         raise NotImplementedError(
             f"jccl: called from a program mapped over {devices} local devices, whose "
-            "shards would be taken for values of the whole. Reduce over the local "
-            "devices first (psum) and call outside shard_map, or use one device."
+            "shards would be taken for values of the whole. Use jccl.mesh.all_reduce, "
+            "or reduce over the local devices and call outside shard_map."
         )
     _native.register_targets()
     _core.ensure_interrupts()
@@ -81,7 +82,7 @@ def _check_call(comm: HasRegistryId, tag: str) -> int:
 
 
 def _blocking(comm: HasRegistryId, tag: str, token: Any) -> tuple[int, jax.Array]:
-    number = _check_call(comm, tag)
+    number = check_call(comm, tag)
     claim(number, token)
     return number, scalar(0 if token is None else token, jnp.uint32)
 
@@ -318,7 +319,7 @@ def start(
     """
     leaves = Leaves(tree)
     through = Leaves(passing)
-    number = _check_call(comm, tag)
+    number = check_call(comm, tag)
     n, k = len(leaves.arrays), len(through.arrays)
     call = _native.effect_call(
         "jccl_start",
@@ -372,7 +373,7 @@ def done(
         Reduced. Not committed: value is what the start was given.
     """
     leaves = Leaves(like)
-    number = _check_call(comm, tag)
+    number = check_call(comm, tag)
     first = [jnp.asarray(x) for x in jax.tree_util.tree_leaves(after)]
     call = _native.effect_call(
         "jccl_done",
@@ -411,7 +412,7 @@ def publish(
         status: of the round, as `all_reduce` returned it.
     """
     leaves = Leaves(tree)
-    number = _check_call(comm, tag)
+    number = check_call(comm, tag)
     call = _native.effect_call(
         "jccl_publish",
         [*leaves.specs(), _STATUS, _TOKEN],

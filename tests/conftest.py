@@ -7,7 +7,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ["XLA_FLAGS"] = " ".join(
     [
         os.environ.get("XLA_FLAGS", ""),
-        "--xla_force_host_platform_device_count=4",
+        "--xla_force_host_platform_device_count=8",
         "--xla_cpu_multi_thread_eigen=false",
     ]
 ).strip()

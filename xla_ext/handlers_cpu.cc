@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/text.h"
+#include "calls.h"
 #include "float_mode.h"
 #include "handlers.h"
 #include "operands.h"
@@ -16,72 +16,6 @@ using base::Code;
 using base::Status;
 
 namespace {
-
-ffi::Error malformed(const char* what) {
-  return ffi::Error(ffi::ErrorCode::kInvalidArgument,
-                    base::cat("jccl: ", what,
-                              " was built with other operands than this "
-                              "version takes"));
-}
-
-template <typename T>
-std::optional<T> scalar(const ffi::RemainingArgs& args, std::size_t at) {
-  const auto view = operand(args, at);
-  if (!view || view->count != 1 || codec::size_of(view->dtype) != sizeof(T)) return std::nullopt;
-  T value;
-  std::memcpy(&value, view->data, sizeof(T));
-  return value;
-}
-
-std::optional<View> status_result(const ffi::RemainingRets& rets, std::size_t at) {
-  const auto view = result(rets, at);
-  if (!view || view->dtype != codec::Dtype::kI32 || view->count != 4) return std::nullopt;
-  return view;
-}
-
-bool put_token(const ffi::RemainingRets& rets, std::size_t at, std::uint32_t token) {
-  const auto view = result(rets, at);
-  if (!view || view->count != 1 || codec::size_of(view->dtype) != 4) return false;
-  ++token;  // a value of its own, so that no pass can take result and operand for one array
-  std::memcpy(view->data, &token, 4);
-  return true;
-}
-
-base::Digest digest_from(const std::string& hex) {
-  base::RunId bytes{};
-  base::Digest digest;
-  if (!base::from_hex(hex, &bytes)) return digest;
-  std::memcpy(&digest.low, bytes.data(), 8);
-  std::memcpy(&digest.high, bytes.data() + 8, 8);
-  return digest;
-}
-
-Status options_from(const ffi::Dictionary& attributes, double weight, std::int32_t deadline_ms,
-                    peer::RoundOptions* options) {
-  options->tag = text_attribute(attributes, "tag");
-  options->collective =
-      static_cast<peer::Collective>(attribute<std::int32_t>(attributes, "collective", 1));
-  const std::string op = text_attribute(attributes, "op");
-  const std::string codec_name = text_attribute(attributes, "codec");
-  const auto known_op = collective::op_from_name(op);
-  const auto known_codec = codec::codec_from_name(codec_name);
-  if (!known_op) return {Code::kInvalid, base::cat("unknown op '", op, "'")};
-  if (!known_codec) return {Code::kInvalid, base::cat("unknown codec '", codec_name, "'")};
-  options->op = *known_op;
-  options->codec = *known_codec;
-  options->weight = weight;
-  options->root = attribute<std::int32_t>(attributes, "root", 0) != 0;
-  options->slots = static_cast<std::uint32_t>(attribute<std::int32_t>(attributes, "slots", 0));
-  options->plan = text_attribute(attributes, "plan");
-  options->guard = attribute<std::int32_t>(attributes, "guard", 1) != 0;
-  options->fingerprint = digest_from(text_attribute(attributes, "fingerprint"));
-  options->deadline = deadline_ms > 0 ? deadline_ms * base::kMillisecond : 0;
-  return {};
-}
-
-std::shared_ptr<Entry> entry_of(const ffi::Dictionary& attributes) {
-  return Registry::get().find(attribute<std::int64_t>(attributes, "comm", 0));
-}
 
 // Handles of starts that failed: done() reports their code, so that one place checks the outcome.
 constexpr std::uint64_t kFailedStart = std::uint64_t{1} << 63;
@@ -239,12 +173,6 @@ ffi::Error done_call(ffi::RemainingArgs args, ffi::RemainingRets rets, ffi::Dict
   return ffi::Error::Success();
 }
 
-// A round that committed made a new revision. After any other outcome the state stands as it was,
-// but this peer may have been left behind; without a revision of its own there is nothing to heal.
-bool wants_publish(Code round, const peer::Communicator& comm, const base::Tag& tag) {
-  return holds_result(round) || comm.digest(tag) != base::Digest{};
-}
-
 // Operands: leaves…, status s32[4] of the round, deadline_ms s32, token u32.
 // Results: leaves…, status s32[4] = code, 1 if replaced, revision, 0; token u32.
 ffi::Error publish_call(ffi::RemainingArgs args, ffi::RemainingRets rets,
@@ -312,8 +240,14 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(JcclPublish, jccl::xla_ext::publish_call,
 namespace jccl::xla_ext {
 
 const Target kTargetTable[kTargets] = {
-    {"jccl_round", JcclRound},     {"jccl_start", JcclStart}, {"jccl_done", JcclDone},
-    {"jccl_publish", JcclPublish}, {"jccl_outer", JcclOuter}, {"jccl_roundtrip", JcclRoundtrip},
+    {"jccl_round", JcclRound},
+    {"jccl_start", JcclStart},
+    {"jccl_done", JcclDone},
+    {"jccl_publish", JcclPublish},
+    {"jccl_outer", JcclOuter},
+    {"jccl_roundtrip", JcclRoundtrip},
+    {"jccl_mesh_round", JcclMeshRound},
+    {"jccl_mesh_publish", JcclMeshPublish},
 };
 
 }  // namespace jccl::xla_ext

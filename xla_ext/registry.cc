@@ -19,10 +19,11 @@ Status Entry::enter(const base::Tag& tag, std::int64_t execution, std::int32_t d
   std::lock_guard lock(mutex_);
   const auto [at, fresh] = calls_.try_emplace(tag, LocalCall{execution, device});
   if (!fresh && at->second.execution == execution && at->second.device != device) {
-    return {Code::kLocalSkew,
-            base::cat("tag '", tag, "': local devices ", at->second.device, " and ", device,
-                      " both called it in one execution; reduce over the local devices first and "
-                      "call from a program that runs on one of them")};
+    return {
+        Code::kLocalSkew,
+        base::cat("tag '", tag, "': local devices ", at->second.device, " and ", device,
+                  " both called it in one execution; use jccl.mesh.all_reduce inside shard_map, "
+                  "or call from a program that runs on one device")};
   }
   at->second = {execution, device};
   return {};

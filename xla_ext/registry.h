@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "local_join.h"
 #include "peer/communicator.h"
 
 namespace jccl::xla_ext {
@@ -34,10 +35,12 @@ class Entry {
   std::int64_t id() const { return id_; }
   bool foreign() const;  // made in another process (fork): must not be touched
 
-  // kLocalSkew if another device of this process has called the same tag in the same execution.
-  // Joining the local devices is not built yet, and taking the calls for rounds of their own would
-  // add up different shards.
+  // kLocalSkew if another device of this process has called the same tag in the same execution by
+  // an op that speaks for the whole peer: as rounds of their own they would add up different
+  // shards.
   base::Status enter(const base::Tag& tag, std::int64_t execution, std::int32_t device);
+
+  JoinTable& joins() { return joins_; }  // of the ops that local devices make together
 
   void note(const base::Tag& tag, const base::Status& status);  // keeps faults, drops the rest
   std::string last_fault(const base::Tag& tag) const;
@@ -63,6 +66,7 @@ class Entry {
   std::map<base::Tag, LocalCall> calls_;
   std::map<base::Tag, std::string> faults_;
   std::map<peer::Handle, Open> open_;
+  JoinTable joins_;
 };
 
 class Registry {

@@ -26,7 +26,8 @@ LANGUAGES = {"python", "console", "c", "sh", "text", ""}
 ENV = {
     **{key: value for key, value in os.environ.items() if key[:5] != "JCCL_"},
     "JAX_PLATFORMS": "cpu",
-    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",
+    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false "
+    "--xla_force_host_platform_device_count=4",
 }
 
 

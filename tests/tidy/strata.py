@@ -59,7 +59,7 @@ PYTHON = [
     ["settings"],
     ["_native"],
     ["_faults", "codecs"],
-    ["_chain", "_host", "_results", "_trees"],
+    ["_chain", "_geometry", "_host", "_results", "_trees"],
     ["communicator"],
     ["ops", "callback"],
     ["functions"],

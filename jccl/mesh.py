@@ -1,0 +1,292 @@
+"""Collectives from programs mapped over several local devices: shard_map and pmap.
+
+The devices reduce among themselves first, each then carries its share of the result
+across the wide area, and they gather it again. The calls of all local devices join into
+one round, so a fault is decided once and every device reads the same status. Refuses
+axes left to XLA's partitioner. Under shard_map pass `check_vma=False`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jccl import _geometry, _native, ops
+from jccl._chain import claim
+from jccl._geometry import Axes, Frame, Leaf, Reduction
+from jccl._results import HasRegistryId, Published, Reduced
+from jccl._trees import (
+    OPS,
+    PLANS,
+    Leaves,
+    codec_name,
+    deadline_ms,
+    fence,
+    fingerprint_digest,
+    known,
+    scalar,
+    spec_like,
+)
+
+JOIN_MAX_S = 15.0
+
+
+class _Call:
+    """The pieces of a pytree that this device holds, for one native call."""
+
+    def __init__(self, tree: Any, specs: Any, reduced: Axes, split: bool = False):
+        self.frame = _geometry.frame_here()
+        if unknown := [axis for axis in reduced if axis not in self.frame.sizes]:
+            raise ValueError(
+                f"jccl.mesh: no axis {', '.join(map(str, unknown))} in a mesh of "
+                f"{', '.join(self.frame.sizes)}"
+            )
+        self.leaves = Leaves(tree)
+        self.layout = [
+            _geometry.leaf_of(path, array, spec, self.frame)
+            for path, array, spec in zip(
+                self.leaves.paths,
+                self.leaves.arrays,
+                _geometry.specs_for(tree, specs),
+                strict=True,
+            )
+        ]
+        self.reductions = [
+            _geometry.reduction_of(leaf, reduced, self.frame, split)
+            for leaf in self.layout
+        ]
+
+    def device(self) -> jax.Array:
+        """Which device this is, in the order of the mesh."""
+        index = jnp.zeros((), jnp.int32)
+        for axis, size in self.frame.sizes.items():
+            index = index * size + lax.axis_index(axis)
+        return index
+
+    def bind(
+        self, target: str, pieces: Sequence[Any], *operands: Any, **attributes: Any
+    ) -> Sequence[jax.Array]:
+        status = jax.ShapeDtypeStruct((4,), jnp.int32)
+        token = jax.ShapeDtypeStruct((), jnp.uint32)
+        like = [spec_like(x.shape, x) for x in pieces]
+        call = _native.effect_call(target, [*like, status, token])
+        geometry = _geometry.words(self.layout, self.reductions, self.frame)
+        return call(
+            *pieces,
+            *operands,
+            geometry=np.asarray(geometry, np.int64),
+            parts=np.int32(1),
+            local_devices=np.int32(self.frame.devices // jax.process_count()),
+            paths=self.leaves.path_text,
+            **attributes,
+        )
+
+
+def all_reduce(
+    tree: Any,
+    comm: HasRegistryId,
+    *,
+    axis_name: Any,
+    specs: Any = None,
+    gather: bool = True,
+    tag: str = "default",
+    op: str = "mean",
+    codec: Any = None,
+    weight: Any = 1.0,
+    deadline: Any = None,
+    plan: str | None = None,
+    token: Any = None,
+    fingerprint: str | None = None,
+    guard: bool = True,
+    join_timeout: float = JOIN_MAX_S,
+) -> Reduced:
+    """Reduces over local mesh axes and over all peers of the run, as one round.
+
+    Peers need not have the same number of devices: what crosses is whole leaves. The
+    mean is that of the peers' means by `weight`, each over its own devices.
+
+    Args:
+        tree: what this device holds of the leaves.
+        axis_name: mesh axes over which devices hold values of their own, which are
+            reduced; () if all devices hold the same. Over an axis named neither here
+            nor in a leaf's spec the leaf must be the same on all devices.
+        specs: how leaves are cut, PartitionSpecs as for shard_map's `in_specs`. A leaf
+            that an axis cuts is not reduced over that axis: the gradient of an
+            all-gathered parameter has been summed over it already.
+        gather: False leaves leaves that were reduced as this device's share of the flat
+            leaf, zero-padded to equal shares; `unshard` puts them together.
+        weight, deadline: alike on all local devices.
+        join_timeout: seconds, 15 at most, from the first to the last local device's
+            call; else LOCAL_SKEW on all. The deadline runs once all are there.
+        comm, tag, op, codec, plan, token, fingerprint, guard: as in
+            `jccl.ops.all_reduce`.
+
+    Returns:
+        Reduced(value, status, token). Not committed: value is what this peer put into
+        the round, the local devices' reduction, the same on all of them.
+
+    Errors:
+        ValueError, TypeError, NotImplementedError while tracing, as in `jccl.ops`.
+
+    Cost: a local reduce-scatter and all-gather; one copy into and out of host memory;
+    the wide-area cost of `jccl.all_reduce`.
+
+    Example:
+        >>> mean = jccl.mesh.all_reduce(grads, comm, axis_name="data").value
+    """
+    number = ops.check_call(comm, tag, over_mesh=True)
+    claim(number, token)
+    known("op", op, OPS)
+    call = _Call(tree, specs, _geometry.axes_of(axis_name), split=not gather)
+    pieces = [
+        _reduced(array, one, call.frame, op)
+        for array, one in zip(call.leaves.fenced(), call.reductions, strict=True)
+    ]
+    *shares, status, after = call.bind(
+        "jccl_mesh_round",
+        pieces,
+        call.device(),
+        scalar(weight, jnp.float32),
+        deadline_ms(deadline),
+        scalar(0 if token is None else token, jnp.uint32),
+        held=np.asarray([number, 0], np.int64),
+        tag=tag,
+        op=op,
+        codec=codec_name(codec),
+        plan=known("plan", plan or "", PLANS),
+        fingerprint=fingerprint_digest(fingerprint),
+        guard=np.int32(guard),
+        join_ms=_join_ms(join_timeout),
+    )
+    value = [
+        _gathered(share, one, leaf) if gather else share
+        for share, one, leaf in zip(shares, call.reductions, call.layout, strict=True)
+    ]
+    return Reduced(call.leaves.unflatten(value), status, after)
+
+
+def publish(
+    tree: Any,
+    comm: HasRegistryId,
+    *,
+    status: jax.Array,
+    specs: Any = None,
+    tag: str = "default",
+    deadline: Any = None,
+    token: Any = None,
+) -> Published:
+    """As `jccl.ops.publish`, from all local devices: `specs` says how leaves are cut,
+    and what no axis cuts must be the same on all of them.
+    """
+    number = ops.check_call(comm, tag, over_mesh=True)
+    call = _Call(tree, specs, ())
+    *value, after, token = call.bind(
+        "jccl_mesh_publish",
+        call.leaves.fenced(),
+        fence.bind(jnp.asarray(status, jnp.int32)),
+        call.device(),
+        deadline_ms(deadline),
+        scalar(0 if token is None else token, jnp.uint32),
+        held=np.asarray([number, 0], np.int64),
+        tag=tag,
+    )
+    return Published(call.leaves.unflatten(value), after, token)
+
+
+def unshard(shares: Any, like: Any, *, axis_name: Any) -> Any:
+    """Whole leaves from what `all_reduce(gather=False)` left on each device.
+
+    Args:
+        shares: this device's shares of the flat leaves.
+        like: arrays or ShapeDtypeStructs with the leaves' shapes.
+        axis_name: as it was there.
+    """
+    axes = _geometry.axes_of(axis_name)
+
+    def whole(share: jax.Array, leaf: Any) -> jax.Array:
+        if not math.prod(leaf.shape):
+            return share.reshape(leaf.shape)
+        flat = lax.all_gather(share, axes, tiled=True)
+        return flat[: math.prod(leaf.shape)].reshape(leaf.shape)
+
+    return jax.tree.map(whole, shares, like)
+
+
+def shard(tree: Any, *, axis_name: Any) -> Any:
+    """This device's shares of whole leaves, as `all_reduce(gather=False)` cuts them."""
+    axes = _geometry.axes_of(axis_name)
+
+    def own(leaf: jax.Array) -> jax.Array:
+        ways = math.prod(lax.axis_size(axis) for axis in axes)
+        flat = _padded(leaf.ravel(), ways)
+        size = flat.size // ways
+        return lax.dynamic_slice(flat, (lax.axis_index(axes) * size,), (size,))
+
+    return jax.tree.map(own, tree)
+
+
+def _join_ms(seconds: float) -> np.int32:
+    if not 0 < seconds <= JOIN_MAX_S:
+        raise ValueError(
+            f"jccl.mesh: join_timeout={seconds} must be above 0 and at most "
+            f"{JOIN_MAX_S:g} s: XLA aborts a process whose devices wait longer"
+        )
+    return np.int32(math.ceil(seconds * 1000))
+
+
+def _padded(flat: jax.Array, ways: int) -> jax.Array:
+    missing = -flat.size % ways
+    return jnp.pad(flat, (0, missing)) if missing else flat
+
+
+def _reduced(array: jax.Array, how: Reduction, frame: Frame, op: str) -> jax.Array:
+    """What this device contributes: its share of the local reduction, or all of it."""
+    if not how.axes:
+        return array
+    ways = frame.ways(how.axes)
+    wide = array.astype(_wide(array.dtype))
+    if how.scatter:
+        wide = _scattered(_padded(wide.ravel(), ways), how.axes, ways, op)
+    else:
+        wide = _all_reduced(wide, how.axes, op)
+    if op == "mean":  # integers truncate toward zero, as they do across peers
+        wide = lax.div(wide, jnp.asarray(ways, wide.dtype))
+    return wide.astype(array.dtype)
+
+
+def _scattered(flat: jax.Array, axes: Axes, ways: int, op: str) -> jax.Array:
+    if op in ("sum", "mean"):
+        return lax.psum_scatter(flat, axes, scatter_dimension=0, tiled=True)
+    rows = lax.all_to_all(flat.reshape(ways, -1), axes, 0, 0)
+    kind: Any = {"min": jnp.min, "max": jnp.max, "prod": jnp.prod}[op]
+    return kind(rows, axis=0)
+
+
+def _all_reduced(array: jax.Array, axes: Axes, op: str) -> jax.Array:
+    if op == "prod":
+        return jnp.prod(lax.all_gather(array, axes), axis=0).astype(array.dtype)
+    kind: Any = {"min": lax.pmin, "max": lax.pmax}.get(op, lax.psum)
+    return kind(array, axes)
+
+
+def _wide(dtype: Any) -> Any:
+    """What sums of `dtype` are held in: rounding and overflow come once, at the end."""
+    if dtype.itemsize >= 4:
+        return dtype
+    if jnp.issubdtype(dtype, jnp.floating):
+        return jnp.dtype(jnp.float32)
+    signed = jnp.issubdtype(dtype, jnp.signedinteger)
+    return jnp.dtype(jnp.int32 if signed else jnp.uint32)
+
+
+def _gathered(share: jax.Array, how: Reduction, leaf: Leaf) -> jax.Array:
+    if not how.scatter:
+        return share
+    flat = lax.all_gather(share, how.axes, tiled=True)
+    return flat[: leaf.size].reshape(leaf.block)

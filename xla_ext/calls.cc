@@ -1,0 +1,76 @@
+#include "calls.h"
+
+#include "base/text.h"
+
+namespace jccl::xla_ext {
+
+namespace ffi = xla::ffi;
+using base::Code;
+using base::Status;
+
+namespace {
+
+base::Digest digest_from(const std::string& hex) {
+  base::RunId bytes{};
+  base::Digest digest;
+  if (!base::from_hex(hex, &bytes)) return digest;
+  std::memcpy(&digest.low, bytes.data(), 8);
+  std::memcpy(&digest.high, bytes.data() + 8, 8);
+  return digest;
+}
+
+}  // namespace
+
+ffi::Error malformed(const char* what) {
+  return ffi::Error(ffi::ErrorCode::kInvalidArgument,
+                    base::cat("jccl: ", what,
+                              " was built with other operands than this "
+                              "version takes"));
+}
+
+std::optional<View> status_result(const ffi::RemainingRets& rets, std::size_t at) {
+  const auto view = result(rets, at);
+  if (!view || view->dtype != codec::Dtype::kI32 || view->count != 4) return std::nullopt;
+  return view;
+}
+
+bool put_token(const ffi::RemainingRets& rets, std::size_t at, std::uint32_t token) {
+  const auto view = result(rets, at);
+  if (!view || view->count != 1 || codec::size_of(view->dtype) != 4) return false;
+  ++token;  // a value of its own, so that no pass can take result and operand for one array
+  std::memcpy(view->data, &token, 4);
+  return true;
+}
+
+Status options_from(const ffi::Dictionary& attributes, double weight, std::int32_t deadline_ms,
+                    peer::RoundOptions* options) {
+  options->tag = text_attribute(attributes, "tag");
+  options->collective =
+      static_cast<peer::Collective>(attribute<std::int32_t>(attributes, "collective", 1));
+  const std::string op = text_attribute(attributes, "op");
+  const std::string codec_name = text_attribute(attributes, "codec");
+  const auto known_op = collective::op_from_name(op);
+  const auto known_codec = codec::codec_from_name(codec_name);
+  if (!known_op) return {Code::kInvalid, base::cat("unknown op '", op, "'")};
+  if (!known_codec) return {Code::kInvalid, base::cat("unknown codec '", codec_name, "'")};
+  options->op = *known_op;
+  options->codec = *known_codec;
+  options->weight = weight;
+  options->root = attribute<std::int32_t>(attributes, "root", 0) != 0;
+  options->slots = static_cast<std::uint32_t>(attribute<std::int32_t>(attributes, "slots", 0));
+  options->plan = text_attribute(attributes, "plan");
+  options->guard = attribute<std::int32_t>(attributes, "guard", 1) != 0;
+  options->fingerprint = digest_from(text_attribute(attributes, "fingerprint"));
+  options->deadline = deadline_ms > 0 ? deadline_ms * base::kMillisecond : 0;
+  return {};
+}
+
+bool wants_publish(Code round, const peer::Communicator& comm, const base::Tag& tag) {
+  return holds_result(round) || comm.digest(tag) != base::Digest{};
+}
+
+std::shared_ptr<Entry> entry_of(const ffi::Dictionary& attributes) {
+  return Registry::get().find(attribute<std::int64_t>(attributes, "comm", 0));
+}
+
+}  // namespace jccl::xla_ext

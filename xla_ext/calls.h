@@ -1,0 +1,37 @@
+// What the handlers of rounds have in common: scalar operands, status and token results, and the
+// options that a program gives as attributes. Runs on XLA's threads.
+#pragma once
+
+#include <cstring>
+#include <memory>
+#include <optional>
+
+#include "operands.h"
+#include "registry.h"
+
+namespace jccl::xla_ext {
+
+xla::ffi::Error malformed(const char* what);
+
+template <typename T>
+std::optional<T> scalar(const xla::ffi::RemainingArgs& args, std::size_t at) {
+  const auto view = operand(args, at);
+  if (!view || view->count != 1 || codec::size_of(view->dtype) != sizeof(T)) return std::nullopt;
+  T value;
+  std::memcpy(&value, view->data, sizeof(T));
+  return value;
+}
+
+std::optional<View> status_result(const xla::ffi::RemainingRets& rets, std::size_t at);
+bool put_token(const xla::ffi::RemainingRets& rets, std::size_t at, std::uint32_t token);
+
+base::Status options_from(const xla::ffi::Dictionary& attributes, double weight,
+                          std::int32_t deadline_ms, peer::RoundOptions* options);
+
+// A round that committed made a new revision. After any other outcome the state stands as it was,
+// but this peer may have been left behind; without a revision of its own there is nothing to heal.
+bool wants_publish(base::Code round, const peer::Communicator& comm, const base::Tag& tag);
+
+std::shared_ptr<Entry> entry_of(const xla::ffi::Dictionary& attributes);
+
+}  // namespace jccl::xla_ext

@@ -1,0 +1,79 @@
+// The calls that the local devices of one execution make of one op, joined into one round. Two
+// clocks: the devices must all have come within kJoinMax of the first, since one that waits here
+// keeps the others waiting in local collectives, which XLA ends by aborting the process after
+// 40 s; only then does the last one run the round, with the round's own deadline, and all return
+// together. Runs on XLA's threads, one per device.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/status.h"
+#include "base/time.h"
+#include "peer/buffers.h"
+
+namespace jccl::xla_ext {
+
+inline constexpr base::Duration kJoinMax = 15 * base::kSecond;
+
+struct JoinOutcome {
+  base::Status status;
+  std::uint64_t words[3] = {0, 0, 0};  // of the status result, after the code
+  bool has_result = false;             // the out half of the memory is to be handed out
+};
+
+class Join {
+ public:
+  Join(std::uint32_t devices, std::size_t bytes, peer::BufferPool& pool);
+
+  // Host memory of the whole call: what goes into the round, and what comes out of it.
+  std::uint8_t* in() const { return in_->data(); }
+  std::uint8_t* out() const { return out_->data(); }
+
+  // Called once by each device after its values are in place, or with what is wrong with them.
+  // `scalars` must be alike on all, else kInvalid for all. The last one calls `work`, whose outcome
+  // everybody returns.
+  JoinOutcome arrive(const base::Status& own, const std::vector<double>& scalars,
+                     base::Duration wait_max, const std::function<JoinOutcome(Join&)>& work);
+
+ private:
+  friend class JoinTable;
+  const std::uint32_t devices_;
+  const peer::BufferRef in_, out_;
+  std::set<std::int32_t> entered_;  // guarded by the table
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::uint32_t arrived_ = 0;
+  std::vector<double> scalars_;
+  bool running_ = false, done_ = false;
+  JoinOutcome outcome_;
+};
+
+// The open joins of one communicator. A device joins the oldest open one of its tag and execution
+// that it is not part of yet: in a scan one execution makes many calls one after another.
+class JoinTable {
+ public:
+  std::shared_ptr<Join> enter(const base::Tag& tag, std::int64_t execution, std::int32_t device,
+                              std::uint32_t devices, std::size_t bytes);
+
+ private:
+  static constexpr std::size_t kOpenMax = 64;  // joins some device of which never came
+  struct Open {
+    base::Tag tag;
+    std::int64_t execution = 0;
+    std::shared_ptr<Join> join;
+  };
+  std::mutex mutex_;
+  std::list<Open> open_;
+  peer::BufferPool pool_;
+};
+
+}  // namespace jccl::xla_ext

@@ -1,0 +1,58 @@
+// One device's call of an op that all local devices make together: its operands, their places in
+// the leaves of the peer, and the copies between both. A process may hold several parts of its
+// site's leaves, each with a communicator of its own. Runs on XLA's threads, one per device.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "calls.h"
+#include "geometry.h"
+
+namespace jccl::xla_ext {
+
+class MeshCall {
+ public:
+  // The first `count` operands and results; nullopt if they are not what `geometry` says.
+  static std::optional<MeshCall> read(const xla::ffi::RemainingArgs& args,
+                                      const xla::ffi::RemainingRets& rets,
+                                      const xla::ffi::Dictionary& attributes, std::size_t count,
+                                      std::uint32_t device);
+
+  // Puts this device's values in place, waits for the other devices, and hands out the results, or
+  // the operands if there are none.
+  JoinOutcome join(std::int64_t execution, std::int32_t ordinal, const std::vector<double>& scalars,
+                   const std::function<JoinOutcome(MeshCall&, Join&)>& work);
+
+  struct Part {
+    std::shared_ptr<Entry> entry;  // null: closed
+    std::uint32_t number = 0;
+    std::vector<std::size_t> offsets;  // of the leaves, in the memory of the join
+  };
+  const std::vector<Part>& parts() const { return parts_; }
+  std::vector<peer::Leaf> leaves(const Part& part, const Join& join) const;
+  const base::Tag& tag() const { return tag_; }
+  void note(const base::Status& status) const;
+
+ private:
+  explicit MeshCall(Geometry geometry) : geometry_(std::move(geometry)) {}
+  bool find_dtypes();
+  void lay_out();
+  base::Status gather(Join& join) const;
+  void hand_out(const Join& join) const;
+  const Part* holder(std::uint32_t number) const;
+
+  Geometry geometry_;
+  base::Tag tag_;
+  std::string paths_;
+  std::uint32_t device_ = 0, local_devices_ = 1;
+  base::Duration join_max_ = kJoinMax;
+  Payload data_;
+  std::vector<codec::Dtype> dtypes_;  // by leaf
+  std::vector<Part> parts_;
+  std::size_t bytes_ = 0;
+};
+
+}  // namespace jccl::xla_ext
