@@ -7,7 +7,8 @@ naming the leaf by its path. Any thread.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -23,7 +24,7 @@ class HostLeaves:
     arrays: list[np.ndarray]
     paths: list[str]
     treedef: Any
-    like: list[bool]  # jax leaves get jax results
+    like: list[Callable[[np.ndarray], Any] | None]  # where jax leaves' results go
 
     @staticmethod
     def of(tree: Any) -> HostLeaves:
@@ -33,15 +34,30 @@ class HostLeaves:
             host_array(leaf, path)
             for (_, leaf), path in zip(entries, paths, strict=True)
         ]
-        like = [isinstance(leaf, jax.Array) for _, leaf in entries]
+        like = [_place(leaf) for _, leaf in entries]
         return HostLeaves(arrays, paths, treedef, like)
 
     def tree(self, outs: Sequence[np.ndarray]) -> Any:
         leaves = [
-            jax.numpy.asarray(out) if is_jax else out
-            for out, is_jax in zip(outs, self.like, strict=True)
+            put(out) if put else out for out, put in zip(outs, self.like, strict=True)
         ]
         return jax.tree_util.tree_unflatten(self.treedef, leaves)
+
+
+def _place(leaf: Any) -> Callable[[np.ndarray], jax.Array] | None:
+    if not isinstance(leaf, jax.Array):
+        return None
+    if len(leaf.sharding.device_set) == 1:
+        return jax.numpy.asarray
+    return functools.partial(_put_like, leaf.sharding)
+
+
+def _put_like(sharding: Any, array: np.ndarray) -> jax.Array:
+    # all_gather's results have an axis more than the operand had.
+    try:
+        return jax.device_put(array, sharding)
+    except ValueError:
+        return jax.numpy.asarray(array)
 
 
 def path_text(path: Any) -> str:

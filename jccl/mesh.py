@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.sharding import PartitionSpec
 
 from jccl import _geometry, _native, ops
 from jccl._chain import claim
@@ -197,6 +198,66 @@ def publish(
         tag=tag,
     )
     return Published(call.leaves.unflatten(value), after, token)
+
+
+class Local(NamedTuple):
+    """How an optimizer's parameters lie on the local devices, if there are several."""
+
+    axis_name: Any = ()
+    specs: Any = None
+
+    def all_reduce(self, tree: Any, comm: HasRegistryId, **options: Any) -> Reduced:
+        if self._mapped():
+            axes, specs = self
+            return all_reduce(tree, comm, axis_name=axes, specs=specs, **options)
+        return ops.all_reduce(tree, comm, **options)
+
+    def publish(
+        self, tree: Any, comm: HasRegistryId, *, like: Any, **options: Any
+    ) -> Published:
+        """`like`: the parameters; leaves of one path and shape take their specs."""
+        if self._mapped():
+            specs = specs_like(tree, like, self.specs)
+            return publish(tree, comm, specs=specs, **options)
+        return ops.publish(tree, comm, **options)
+
+    def _mapped(self) -> bool:
+        if _native.mapped_axes():
+            return True
+        if _geometry.axes_of(self.axis_name) or self.specs is not None:
+            raise ValueError(
+                "jccl: axis_name= and specs= are for steps mapped over local devices: "
+                "call the step inside shard_map or pmap, or leave them out"
+            )
+        return False
+
+
+def specs_like(state: Any, params: Any, specs: Any) -> Any:
+    """PartitionSpecs of an optimizer's state from those of its parameters.
+
+    A leaf of the state whose path ends like a parameter's and that has its shape is cut
+    as that parameter is; all others are whole on every device.
+
+    Args:
+        state: arrays, or shapes as `jax.eval_shape(tx.init, params)` gives them.
+        params: the parameters, of the same shapes as the state speaks of.
+        specs: of the parameters, or a prefix of them; None: all whole.
+
+    Returns:
+        A tree like `state`, for `in_specs` and `out_specs` of `shard_map`.
+    """
+    flat = jax.tree_util.tree_leaves_with_path(params)
+    known = list(zip(flat, _geometry.specs_for(params, specs), strict=True))
+
+    def one(path: Any, leaf: Any) -> PartitionSpec:
+        fits = [
+            (len(own), spec)
+            for (own, param), spec in known
+            if path[len(path) - len(own) :] == own and param.shape == leaf.shape
+        ]
+        return max(fits, key=lambda fit: fit[0])[1] if fits else PartitionSpec()
+
+    return jax.tree_util.tree_map_with_path(one, state)
 
 
 def unshard(shares: Any, like: Any, *, axis_name: Any) -> Any:

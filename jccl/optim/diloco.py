@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 
-from jccl import ops, snapshot
+from jccl import mesh, ops, snapshot
 from jccl.codecs import Codec, resolve
 from jccl.communicator import Communicator
 from jccl.errors import Code
@@ -72,6 +72,8 @@ def diloco(
     tag: str = "diloco",
     deadline: float | None = None,
     plan: str | None = None,
+    axis_name: Any = (),
+    specs: Any = None,
 ) -> optax.GradientTransformationExtraArgs:
     """Trains with `inner`, and every `sync_every` steps takes one outer step with all
     peers.
@@ -91,6 +93,11 @@ def diloco(
         tag: names the rounds; two optimizers of one run need two tags.
         deadline: seconds for a round; default the communicator's.
         plan: "direct", "exchange" or "ring" pins the plan.
+        axis_name: in a program mapped over local devices, the mesh axes over which
+            devices train apart, on parameters of their own; () if all take the same
+            steps. Where they do, the anchor is the mean over them too.
+        specs: there, how parameters are cut over the axes, as for `shard_map`; None if
+            every device holds them whole. `jccl.mesh.specs_like` gives the state's.
 
     Returns:
         An optax transform whose state is a `DilocoState`. Its updates end, after a
@@ -114,6 +121,7 @@ def diloco(
         weights=1.0 if weights is None else weights,
         tag=tag,
         round_options={"deadline": deadline, "plan": plan},
+        local=mesh.Local(axis_name, specs),
         key=snapshot.declare(comm, tag, int(sync_every)),
     )
     return optax.GradientTransformationExtraArgs(core.init, core.update)
@@ -128,6 +136,7 @@ class _Diloco(NamedTuple):
     weights: Weight
     tag: str
     round_options: dict[str, Any]
+    local: mesh.Local
     key: int
 
     def init(self, params: Any) -> DilocoState:
@@ -183,7 +192,7 @@ class _Diloco(NamedTuple):
     ) -> tuple[Any, DilocoState]:
         updates = _widen(updates, state.anchor)
         delta = jax.tree.map(_pseudo_gradient, state.anchor, params, updates)
-        mean = ops.all_reduce(
+        mean = self.local.all_reduce(
             delta,
             self.comm,
             op="mean",
@@ -208,9 +217,10 @@ class _Diloco(NamedTuple):
         """Hands the new revision to the transport, or adopts the run's if this is
         behind.
         """
-        shared = ops.publish(
+        shared = self.local.publish(
             state.jccl_shared(),
             self.comm,
+            like=params,
             tag=self.tag,
             status=mean.status,
             token=mean.token,
