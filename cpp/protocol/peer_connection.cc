@@ -56,7 +56,8 @@ void State::on_connected() {
 
 void State::on_disconnected(const base::Status& cause) {
   if (link_ == Link::kEnded || link_ == Link::kPaused || link_ == Link::kNoLife) return;
-  if (cause.code == Code::kAuth) return break_off(cause);
+  // A token that was good once is good: the handshake met damaged bytes, or another master.
+  if (cause.code == Code::kAuth && epoch_ == 0) return break_off(cause);
   if (departing_) {
     fx_.departed = true;
     link_ = Link::kEnded;

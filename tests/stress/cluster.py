@@ -1,7 +1,9 @@
 """A master and peers as processes, their faults and their logs."""
 
 import os
+import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -20,6 +22,15 @@ def program(name, folder=None):
         if path.exists():
             return str(path)
     raise SystemExit(f"{name} is not built; run `make test` first")
+
+
+def free_port():
+    """Not of the range from which the system gives ports to those who dial."""
+    while True:
+        port = random.randrange(10000, 32000)
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) != 0:
+                return port
 
 
 class Fault(Exception):
@@ -210,7 +221,7 @@ class Cluster:
             capture_output=True,
             text=True,
             cwd=ROOT,
-            env={**os.environ, "JCCL_MASTER": f"127.0.0.1:{self.port}"},
+            env={**self.environment, "JCCL_MASTER": f"127.0.0.1:{self.port}"},
         )
         said = text.stdout + text.stderr
         return "\n".join([*lines, said, f"logs: {self.folder}"])

@@ -10,10 +10,8 @@ master, starts, and everybody must commit further rounds; all results go to the 
 """
 
 import argparse
-import random
 import re
 import shutil
-import socket
 import tempfile
 import time
 from collections import Counter
@@ -21,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.stress.cluster import ROOT, Cluster, Fault
+from tests.stress.cluster import ROOT, Cluster, Fault, free_port
 
 CHUNKED = ("--elements", "6000", "--chunk-bytes", "4096")  # 6 frames to each other peer
 ROUND_POINTS = (
@@ -119,15 +117,6 @@ def every_case(full):
     yield from snapshot_cases("stop")
     yield from master_cases(tuple(range(4, 13)))
     yield from master_cases(action="stop")
-
-
-def free_port():
-    """Not of the range from which the system gives ports to those who dial."""
-    while True:
-        port = random.randrange(10000, 32000)
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) != 0:
-                return port
 
 
 class Trial:

@@ -1,0 +1,34 @@
+// What a peer makes of a connection to the master that fails.
+#include <gtest/gtest.h>
+
+#include "protocol/peer_machine.h"
+
+namespace jccl::protocol {
+namespace {
+
+constexpr base::Time kNow = base::kSecond;
+const base::Status kBadToken{base::Code::kAuth, "TLS handshake failed: the token does not match"};
+
+TEST(PeerConnectionTest, a_token_that_never_was_good_ends_the_communicator) {
+  PeerMachine peer(PeerOptions{}, 5, kNow);
+  (void)peer.start(kNow);
+  const PeerEffects effects = peer.on(Disconnected{kBadToken}, kNow);
+  ASSERT_TRUE(effects.broken.has_value());
+  EXPECT_EQ(effects.broken->code, base::Code::kAuth);
+}
+
+// Found with a proxy that flips bits: the handshake of a reconnect met one of them.
+TEST(PeerConnectionTest, a_handshake_that_fails_after_a_welcome_is_tried_again) {
+  PeerMachine peer(PeerOptions{}, 5, kNow);
+  (void)peer.start(kNow);
+  (void)peer.on(Connected{}, kNow);
+  (void)peer.on(FromMaster{wire::Welcome{{}, 1, base::kSecond / 2, 3 * base::kSecond}}, kNow);
+  (void)peer.on(Disconnected{{base::Code::kLinkLost, "reset"}}, kNow);
+  EXPECT_TRUE(peer.on(PeerTick{}, kNow + base::kSecond).connect);
+  const PeerEffects failed = peer.on(Disconnected{kBadToken}, kNow + base::kSecond);
+  EXPECT_FALSE(failed.broken.has_value());
+  EXPECT_TRUE(peer.on(PeerTick{}, kNow + 3 * base::kSecond).connect);
+}
+
+}  // namespace
+}  // namespace jccl::protocol

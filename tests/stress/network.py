@@ -1,0 +1,331 @@
+"""Cuts, one-way cuts, slow and lying links, resets, pauses; real processes.
+
+    python -m tests.stress.network              # in CI
+    python -m tests.stress.network --only cut   # cases whose name contains this
+
+Three peers and a master behind a proxy (proxy.py). Each case says what must hold: who
+is evicted and who never is, that everybody commits again after the fault, and that no
+result is wrong. Times are reported, not asserted, save that nothing takes a minute.
+"""
+
+import argparse
+import json
+import shutil
+import subprocess
+import tempfile
+import time
+import traceback
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tests.stress.cluster import Cluster, Fault, free_port, program
+from tests.stress.proxy import Network
+
+SILENCE_S = 1.0
+PATIENCE_S = 60
+CASES = {}
+
+
+def case(function):
+    CASES[function.__name__] = function
+    return function
+
+
+class World:
+    """A cluster whose connections all go through a proxy. Peers are a, b and c."""
+
+    def __init__(self, folder, args, tls=False, modes="f32-in,int8-in", elements=4096):
+        self.network, self.modes = Network(), modes.split(",")
+        environment = {}
+        options = ["--modes", modes, "--elements", str(elements), "--deadline", "120"]
+        if tls:
+            master = program("jccl-master", args.programs)
+            token = subprocess.check_output([master, "--new-token"], text=True).strip()
+            environment["JCCL_TOKEN"] = token
+            options += ["--token", token]
+        silence = ["--silence-ms", str(int(SILENCE_S * 1000))]
+        self.cluster = Cluster(
+            folder,
+            args.programs,
+            master=["--start-peers", "3", *silence],
+            peer=options,
+            environment=environment,
+        )
+        self.times = {}
+
+    def __enter__(self):
+        self.cluster.start_master()
+        self.master_port = self.network.listen("master", self.cluster.port)
+        for name in "abc":
+            self.start_peer(name)
+        self.rounds()
+        return self
+
+    def __exit__(self, *_):
+        self.network.heal()
+        self.cluster.stop()
+        self.network.close()
+        self.cluster.judge.read_journal(self.cluster.folder / "journal.db")
+
+    def start_peer(self, name):
+        port = free_port()
+        peer = self.cluster.start_peer(
+            "--master", f"127.0.0.1:{self.master_port}",
+            "--site", name, "--bind", f"127.0.0.1:{port}",
+            "--advertise", f"127.0.0.1:{self.network.listen(name, port)}",
+        )  # fmt: skip
+        self.network.processes[name] = peer.process.pid
+        return peer
+
+    def peer(self, name):
+        pid = self.network.processes[name]
+        return next(p for p in self.cluster.peers.values() if p.process.pid == pid)
+
+    def rounds(self, count=2, of="abc", what=None):
+        """These peers commit so many more rounds of each tag."""
+        peers = [self.peer(name) for name in of]
+        begun = time.monotonic()
+        self.cluster.read()
+        floor = self.cluster.newest()
+        while not all(
+            p.newest.get(tag, 0) >= floor[tag] + count
+            for p in peers
+            for tag in self.modes
+        ):
+            self.cluster.read()
+            if time.monotonic() > begun + PATIENCE_S:
+                raise Fault(f"{what or 'no'} rounds: {self.cluster.describe()}")
+            time.sleep(0.01)
+        if what:
+            self.times[what] = time.monotonic() - begun
+
+    def history(self, kind):
+        path = self.cluster.folder / "history.jsonl"
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        return [line for line in lines if line["kind"] == kind]
+
+    def evictions(self):
+        return Counter(line["site"] for line in self.history("evict"))
+
+    def must(self, holds, what):
+        if not holds:
+            self.cluster.judge.problems.append(f"{what}: {self.history('evict')}")
+
+    def nobody_is_evicted(self):
+        self.must(not self.evictions(), "somebody was evicted")
+
+
+@case
+def cut_between_two_peers(world):
+    """The plan goes round the link, everybody stays."""
+    world.network.set("a", "b", cut=True)
+    world.rounds(2, what="two rounds without the link")
+    world.nobody_is_evicted()
+    world.network.heal()
+    world.rounds()
+
+
+@case
+def one_way_cut_between_two_peers(world):
+    world.network.set_way("a", "c", cut=True)
+    world.rounds(2, what="two rounds without the link")
+    world.nobody_is_evicted()
+    world.network.heal()
+    world.rounds()
+
+
+@case
+def cut_of_a_peer_from_everybody(world):
+    """It is evicted and named, the others go on; healed, it comes back."""
+    world.network.set("b", cut=True)
+    world.rounds(2, of="ac", what="two rounds of the others")
+    world.must(set(world.evictions()) == {"b"}, "not just b was evicted")
+    world.network.heal()
+    world.rounds(what="two rounds of all after healing")
+
+
+@case
+def cut_of_a_peer_from_the_master(world):
+    world.network.set("c", "master", cut=True)
+    world.rounds(2, of="ab", what="two rounds of the others")
+    world.must(set(world.evictions()) == {"c"}, "not just c was evicted")
+    world.network.heal()
+    world.rounds(what="two rounds of all after healing")
+
+
+@case
+def one_way_cut_to_the_master(world):
+    world.network.set_way("a", "master", cut=True)
+    world.rounds(2, of="bc", what="two rounds of the others")
+    world.must(set(world.evictions()) == {"a"}, "not just a was evicted")
+    world.network.heal()
+    world.rounds(what="two rounds of all after healing")
+
+
+@case
+def one_way_cut_from_the_master(world):
+    """It hears nothing, so it dials again, and is never answered: evicted."""
+    world.network.set_way("master", "a", cut=True)
+    world.rounds(2, of="bc", what="two rounds of the others")
+    world.must(set(world.evictions()) == {"a"}, "not just a was evicted")
+    world.network.heal()
+    world.rounds(what="two rounds of all after healing")
+
+
+@case
+def slow_peer(world):
+    """100 kB/s to and from one peer: rounds are slow, nobody is evicted."""
+    world.network.set("b", rate=100e3)
+    world.rounds(3, what="three slow rounds")
+    world.nobody_is_evicted()
+
+
+@case
+def long_delay(world):
+    """50 ms each way, everywhere."""
+    world.network.set("a", "b", "c", "master", delay=0.05)
+    world.rounds(3, what="three rounds at 100 ms")
+    world.nobody_is_evicted()
+
+
+@case
+def resets(world):
+    """Connections are reset twenty times a second."""
+    for _ in range(60):
+        world.network.reset_one()
+        world.cluster.read()
+        time.sleep(0.05)
+    world.rounds(what="two rounds after 60 resets")
+    world.must(world.network.counts["resets"] >= 50, "too few resets")
+
+
+def lie(world, rates, seconds):
+    """Bytes are flipped at these rates; what arrives is right, and healed all go on."""
+    for rate in rates:
+        world.network.set("a", "b", "c", "master", flips=rate)
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            world.cluster.read()
+            time.sleep(0.05)
+    world.network.heal()
+    world.rounds(what="two rounds after the flips")
+    world.must(world.network.counts["flipped bytes"] > 0, "no byte was flipped")
+
+
+@case
+def flips_rare(world):
+    lie(world, [1e-6, 1e-5], 4)
+
+
+@case
+def flips_often(world):
+    lie(world, [1e-4, 1e-3], 3)
+
+
+@case
+def flips_everywhere(world):
+    lie(world, [1e-2], 3)
+
+
+@case
+def flips_under_tls(world):
+    lie(world, [1e-6, 1e-5, 1e-4, 1e-3, 1e-2], 2)
+
+
+def pause(world, name, seconds):
+    peer = world.peer(name)
+    world.cluster.pause(peer, seconds)
+    time.sleep(seconds)
+    world.cluster.wake(everyone=True)
+
+
+@case
+def short_pauses(world):
+    """Thirty of 0.3 × the silence allowed: nobody is ever evicted."""
+    for number in range(30):
+        pause(world, "abc"[number % 3], 0.3 * SILENCE_S)
+        world.rounds(1)
+    world.nobody_is_evicted()
+
+
+@case
+def pauses_of_the_limit(world):
+    """At the limit either may happen; nothing may be wrong and all come back."""
+    for name in "abc":
+        pause(world, name, SILENCE_S)
+        world.rounds()
+    world.times["evicted of 3"] = sum(world.evictions().values())
+
+
+@case
+def long_pauses(world):
+    """3 × the silence allowed: evicted, named; woken it is fenced and comes back."""
+    for name in "abc":
+        peer = world.peer(name)
+        world.cluster.pause(peer, 3 * SILENCE_S)
+        others = "abc".replace(name, "")
+        begun = time.monotonic()
+        world.rounds(2, of=others, what=f"two rounds while {name} is stopped")
+        time.sleep(max(0, 3 * SILENCE_S - (time.monotonic() - begun)))
+        world.cluster.wake(everyone=True)
+        world.must(world.evictions()[name] == 1, f"{name} was not evicted once")
+        reasons = [e["reason"] for e in world.history("evict") if e["site"] == name]
+        world.must(all(name in r for r in reasons), "the reason does not name it")
+        world.rounds(what=f"two rounds after {name} woke")
+
+
+BIG = {"elements": 65536, "modes": "f32-in"}
+WORLDS = {  # what a case needs other than the usual
+    "flips_rare": BIG,
+    "flips_often": BIG,
+    "flips_under_tls": {**BIG, "tls": True},
+}
+
+
+def run_case(name, folder, args):
+    world = World(folder, args, **WORLDS.get(name, {}))
+    problems = world.cluster.judge.problems
+    try:
+        with world:
+            CASES[name](world)
+    except Fault as fault:
+        problems.append(str(fault))
+    except Exception:
+        problems.append(traceback.format_exc())
+    return name, problems, world
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", default="", help="cases whose name contains this")
+    parser.add_argument("--programs", help="folder of the programs, else the build's")
+    parser.add_argument("--jobs", type=int, default=6, help="clusters side by side")
+    args = parser.parse_args()
+    home = Path(tempfile.mkdtemp(prefix="jccl-network-"))
+    names = [name for name in CASES if args.only in name]
+    begun, wrong, counts = time.monotonic(), 0, Counter()
+    with ThreadPoolExecutor(args.jobs) as pool:
+        runs = pool.map(lambda n: run_case(n, home / n, args), names)
+        for name, problems, world in runs:
+            counts += world.cluster.judge.counts + world.network.counts
+            times = ", ".join(f"{what}: {t:.2f}" for what, t in world.times.items())
+            print(f"{name}: {times or 'ok'}", flush=True)
+            for problem in problems[:3]:
+                print(f"WRONG: {name}: {problem}", flush=True)
+            wrong += len(problems)
+            if not problems:
+                shutil.rmtree(home / name)
+    seconds = time.monotonic() - begun
+    print(
+        f"{len(names)} cases, {counts['call Ok']} results compared, "
+        f"{counts['results that needed a retry']} of them retried, "
+        f"{counts['flipped bytes']} bytes flipped, {wrong} wrong, {seconds:.0f} s"
+    )
+    if wrong:
+        raise SystemExit(f"logs: {home}")
+    shutil.rmtree(home)
+
+
+if __name__ == "__main__":
+    main()
