@@ -29,6 +29,7 @@ check: .venv/.ready-test
 	$(STAGE) "kills of real processes" $(PY) -m tests.stress --minutes 1 --kills 300
 	$(STAGE) "kills at every failpoint" $(PY) -m tests.stress.failpoints
 	$(STAGE) "cuts, lies and pauses" $(PY) -m tests.stress.network
+	$(STAGE) "crowds" $(PY) -m tests.stress.crowds
 	$(STAGE) "short demo" $(PY) examples/demo.py --quick
 	$(STAGE) "wide-area lab" $(PY) -m benchmarks.wan.selftest --functional
 	$(STAGE) "ASan and UBSan" .ci/sanitize asan

@@ -125,13 +125,21 @@ std::string quoted(const std::string& text) {
   return out + "\"";
 }
 
+// Each shard of a site reduces with the same shard of the other sites; ids follow the shards.
+std::vector<double> weights_of(const RoundResult& r, const Settings& s) {
+  std::vector<double> own;
+  for (std::size_t i = s.shard; i < r.weights.size(); i += s.shards) own.push_back(r.weights[i]);
+  return own;
+}
+
 std::string line_of(const std::string& tag, const RoundResult& r, bool right,
-                    const jccl::base::Digest& digest) {
-  return cat("{\"tag\":\"", tag, "\",\"n\":", r.n, ",\"code\":\"", name_of(r.status.code),
-             "\",\"world\":", r.world, ",\"epoch\":", r.epoch, ",\"attempts\":", r.attempts,
-             ",\"ids\":", list_of(r.contributors), ",\"weights\":", list_of(r.weights),
-             ",\"digest\":\"", to_hex(digest), "\",\"right\":", right ? "true" : "false",
-             ",\"ms\":", r.elapsed / 1000000, ",\"at\":", milliseconds(),
+                    const jccl::base::Digest& digest, const Settings& s) {
+  return cat("{\"tag\":\"", tag, "\",\"shard\":", s.shard, ",\"n\":", r.n, ",\"code\":\"",
+             name_of(r.status.code), "\",\"world\":", r.world, ",\"epoch\":", r.epoch,
+             ",\"attempts\":", r.attempts, ",\"ids\":", list_of(r.contributors),
+             ",\"weights\":", list_of(r.weights), ",\"digest\":\"", to_hex(digest),
+             "\",\"right\":", right ? "true" : "false", ",\"ms\":", r.elapsed / 1000000,
+             ",\"at\":", milliseconds(),
              r.status.ok() ? "" : cat(",\"text\":", quoted(r.status.text)), "}");
 }
 
@@ -197,12 +205,13 @@ RoundResult reduce_one(Communicator& comm, const Mode& mode, double w, const Set
   const std::vector<float>& result = mode.in_place ? in : out;
   bool right;
   if (r.status.ok()) {
-    right = result == oracle<float>(mode.op, Dtype::kF32, mode.codec, r.weights, s.elements, false);
+    right = result ==
+            oracle<float>(mode.op, Dtype::kF32, mode.codec, weights_of(r, s), s.elements, false);
   } else {
     right = result == input;  // an abort is invisible
   }
   right = right && (mode.in_place || staged || in == input);
-  log.line(line_of(mode.tag, r, right, jccl::snapshot::digest_of(bytes_of(result))));
+  log.line(line_of(mode.tag, r, right, jccl::snapshot::digest_of(bytes_of(result)), s));
   return r;
 }
 
@@ -218,16 +227,17 @@ RoundResult reduce_several(Communicator& comm, const Mode& mode, double w, const
   const RoundResult r = started(comm, leaves, options_of(mode, w, s), false, nullptr, [] {});
   bool right;
   if (r.status.ok()) {
-    right = a == oracle<float>(Op::kSum, Dtype::kF32, CodecId::kNone, r.weights, n, false) &&
-            b == oracle<double>(Op::kSum, Dtype::kF64, CodecId::kNone, r.weights, n, false) &&
-            c == oracle<float>(Op::kSum, Dtype::kF32, CodecId::kNone, r.weights, 5, false);
+    right =
+        a == oracle<float>(Op::kSum, Dtype::kF32, CodecId::kNone, weights_of(r, s), n, false) &&
+        b == oracle<double>(Op::kSum, Dtype::kF64, CodecId::kNone, weights_of(r, s), n, false) &&
+        c == oracle<float>(Op::kSum, Dtype::kF32, CodecId::kNone, weights_of(r, s), 5, false);
   } else {
     right = a == input_of<float>(w, n) && b == input_of<double>(w, n) && c == input_of<float>(w, 5);
   }
   const jccl::base::Digest digests[] = {jccl::snapshot::digest_of(bytes_of(a)),
                                         jccl::snapshot::digest_of(bytes_of(b)),
                                         jccl::snapshot::digest_of(bytes_of(c))};
-  log.line(line_of(mode.tag, r, right, jccl::snapshot::combine(digests)));
+  log.line(line_of(mode.tag, r, right, jccl::snapshot::combine(digests), s));
   return r;
 }
 
@@ -242,11 +252,11 @@ class State {
     std::vector<float> x = input_of<float>(w, s_.elements);
     const RoundResult r = comm_.run({{Dtype::kF32, s_.elements, x.data(), x.data(), "x", {}}},
                                     options_of(mode_, w, s_));
-    const std::vector<float> sum =
-        r.status.ok()
-            ? oracle<float>(Op::kSum, Dtype::kF32, CodecId::kNone, r.weights, s_.elements, false)
-            : input_of<float>(w, s_.elements);
-    log_.line(line_of(mode_.tag, r, x == sum, jccl::snapshot::digest_of(bytes_of(x))));
+    const std::vector<float> sum = r.status.ok()
+                                       ? oracle<float>(Op::kSum, Dtype::kF32, CodecId::kNone,
+                                                       weights_of(r, s_), s_.elements, false)
+                                       : input_of<float>(w, s_.elements);
+    log_.line(line_of(mode_.tag, r, x == sum, jccl::snapshot::digest_of(bytes_of(x)), s_));
     if (r.status.ok()) {
       values_[0] += 1;
       for (std::size_t k = 1; k < values_.size(); ++k) {

@@ -2,6 +2,7 @@
 
 import os
 import random
+import resource
 import signal
 import socket
 import subprocess
@@ -31,6 +32,12 @@ def free_port():
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) != 0:
                 return port
+
+
+def full_at(size):
+    """In a new process: writes behind `size` fail, as on a full disk."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
 
 class Fault(Exception):
@@ -79,15 +86,16 @@ class Cluster:
         self.master, self.port, self.started = None, 0, 0
         self.peers, self.faults, self.judge = {}, Counter(), Judge()
 
-    def start_master(self, fail=None, wait=True, name="jccl-master", more=()):
+    def start_master(self, fail=None, wait=True, file_bytes_max=None):
+        """`file_bytes_max`: its disk is full when a file has so many."""
         address = self.folder / "address"
         address.unlink(missing_ok=True)
         command = [
-            program("jccl-failing-master" if fail else name, self.programs),
+            program("jccl-failing-master" if fail else "jccl-master", self.programs),
             "--bind", f"127.0.0.1:{self.port}",
             "--store", f"sqlite:{self.folder / 'journal.db'}",
             "--history", str(self.folder / "history.jsonl"),
-            "--print-address-file", str(address), *self.master_options, *more,
+            "--print-address-file", str(address), *self.master_options,
         ]  # fmt: skip
         with (self.folder / "master.err").open("a") as errors:
             self.master = subprocess.Popen(
@@ -95,6 +103,9 @@ class Cluster:
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
                 env={**self.environment, "JCCL_FAIL": fail or ""},
+                preexec_fn=(lambda: full_at(file_bytes_max))
+                if file_bytes_max
+                else None,
             )
         if wait:
             self.await_master(address)

@@ -51,7 +51,7 @@ def commits_of(path):
 class Judge:
     def __init__(self):
         self.counts, self.problems = Counter(), []
-        self.rounds = {}  # (tag, n) -> hash of what everybody must have got
+        self.rounds = {}  # (tag, n, shard) -> hash of what everybody must have got
         self.contributors = {}  # (tag, n) -> ids
         self.committed_at = defaultdict(dict)  # tag -> n -> ms, the first to return it
         self.texts = Counter()  # of failed calls
@@ -74,7 +74,7 @@ class Judge:
         return entry
 
     def compare(self, peer, entry):
-        key = (entry["tag"], entry["n"])
+        key = (entry["tag"], entry["n"], entry.get("shard", 0))
         said = [entry["digest"], entry.get("ids"), entry.get("weights")]
         value = hashlib.blake2b(json.dumps(said).encode(), digest_size=8).digest()
         if self.rounds.setdefault(key, value) != value:
@@ -82,7 +82,7 @@ class Judge:
                 f"{peer}: {key} differs from what another got: {entry}"
             )
         if "ids" in entry:
-            self.contributors[key] = entry["ids"]
+            self.contributors[entry["tag"], entry["n"]] = entry["ids"]
             times = self.committed_at[entry["tag"]]
             times[entry["n"]] = min(times.get(entry["n"], entry["at"]), entry["at"])
 
