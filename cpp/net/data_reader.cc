@@ -147,8 +147,8 @@ struct DataReader::Impl {
     spans.clear();
     std::swap(header, next_header);
     got = std::exchange(next_got, 0);
-    ++frames;
     Status answer = sink->arrived(next_header, token);
+    if (answer.ok()) ++frames;  // a damaged one has not arrived: the sender must send it again
     if (status.ok()) status = std::move(answer);
   }
 

@@ -380,6 +380,7 @@ TEST(DataReaderTest, a_refused_header_and_a_bad_checksum_fail_the_stripe) {
     EXPECT_EQ(reader.pump(stream, 1 << 20), Outcome::kFailed);
     EXPECT_EQ(reader.status().code, what == Sink::kBad ? Code::kCorrupt : Code::kInvalid);
     EXPECT_EQ(sink.losses, 0);
+    EXPECT_EQ(reader.frames_received(), 0U) << "the other side would not send it again";
   }
 }
 

@@ -29,22 +29,37 @@ class Flow:
     flips: float = 0  # of all bytes, one bit each
 
 
-def inode_of(pid, port):
-    """The socket of that process whose own port this is, or None."""
-    for name in ("tcp", "tcp6"):
-        for line in Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]:
-            fields = line.split()
-            if int(fields[1].rsplit(":", 1)[1], 16) == port:
-                yield f"socket:[{fields[9]}]"
+def inode_of(own, other):
+    """Of the TCP socket between these addresses, asked of the kernel's sock_diag(7).
+
+    /proc/net/tcp would say it too, but has a line for each socket of the machine.
+    """
+
+    def address(host):
+        return socket.inet_aton(host) + bytes(12)
+
+    pair = struct.pack("!HH", own[1], other[1]) + address(own[0]) + address(other[0])
+    states, no_cookie = 0xFFFFFFFF, 0xFFFFFFFF
+    request = struct.pack("BBBBI", socket.AF_INET, socket.IPPROTO_TCP, 0, 0, states)
+    request += pair + struct.pack("III", 0, no_cookie, no_cookie)
+    by_family, flag_request = 20, 1
+    head = struct.pack("IHHII", 16 + len(request), by_family, flag_request, 1, 0)
+    sock_diag = 4
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, sock_diag) as kernel:
+        kernel.sendto(head + request, (0, 0))
+        answer = kernel.recv(4096)
+    if struct.unpack_from("H", answer, 4)[0] != by_family:
+        return None
+    return struct.unpack_from("I", answer, 16 + 4 + 48 + 16)[0]
 
 
-def owns(pid, port):
-    try:
-        inodes = set(inode_of(pid, port))
-        folder = Path(f"/proc/{pid}/fd")
-        return any(os.readlink(fd) in inodes for fd in folder.iterdir())
-    except OSError:  # it died meanwhile
-        return False
+def owns(pid, inode):
+    with contextlib.suppress(OSError):  # it died meanwhile
+        for fd in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                if os.readlink(fd) == f"socket:[{inode}]":
+                    return True
+    return False
 
 
 class Network:
@@ -132,10 +147,15 @@ class Network:
             side.transport.abort()
 
     def dialler(self, writer):
-        port = writer.get_extra_info("peername")[1]
+        own, other = (
+            writer.get_extra_info("peername"),
+            writer.get_extra_info("sockname"),
+        )
+        inode = inode_of(own, other)
         for name, pid in self.processes.items():
-            if owns(pid, port):
+            if inode and owns(pid, inode):
                 return name
+        self.counts["strangers"] += 1
         return "stranger"
 
     async def serve(self, target, port, reader, writer):
