@@ -55,9 +55,10 @@ long-kills: .venv/.ready-test
 long-stress: .venv/.ready-test
 	$(PY) -m tests.stress --minutes $(or $(MINUTES),480)
 
-## make long-failpoints  kills and stops at every failpoint, in more rounds, worlds and codecs
+## make long-failpoints  kills and stops at every failpoint in more rounds, worlds and codecs; more cuts
 long-failpoints: .venv/.ready-test
 	$(PY) -m tests.stress.failpoints --full
+	$(PY) -m tests.stress.network --full
 
 ## make long-seeds   a million simulated seeds
 long-seeds: .venv/.ready-test

@@ -38,18 +38,20 @@ class Chaos:
                 "--modes", ",".join(TAGS),
             ],
         )  # fmt: skip
-        self.events = 0
+        self.moments = []  # of kills
 
     def fill(self):
         while len(self.cluster.peers) < self.args.peers:
             self.cluster.start_peer("--seed", str(self.rng.randrange(1 << 40)))
 
     def kill_master(self):
+        self.moments.append(time.monotonic())
         self.cluster.kill_master()
         time.sleep(self.rng.choice([0, 0, 0.05, 0.3]))
         self.cluster.start_master()
 
     def kill_some(self, living):
+        self.moments.append(time.monotonic())
         if self.rng.random() < 0.05 and len(living) > 2:
             self.cluster.faults["half or more at once"] += 1
             count = self.rng.randrange(len(living) // 2, len(living))
@@ -124,6 +126,11 @@ def episode(args, folder, seed, seconds, kills):
         for problem in judge.problems[:20]:
             print("WRONG:", problem)
     gaps = judge.gaps(chaos.begun, chaos.ended)
+    waits = judge.waits(chaos.moments) or [0]
+    print(
+        f"from a kill to the next commit: median {waits[len(waits) // 2]:.3f} s, "
+        f"99 % {waits[len(waits) * 99 // 100]:.2f} s, longest {waits[-1]:.2f} s"
+    )
     counts = judge.counts + chaos.cluster.faults
     counts["kills"] = chaos.kills()
     if args.verbose:

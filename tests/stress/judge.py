@@ -7,6 +7,7 @@ alone. The judge compares peers with each other and with the journal, and notes 
 rounds committed.
 """
 
+import bisect
 import hashlib
 import json
 import sqlite3
@@ -102,6 +103,15 @@ class Judge:
             if numbers != list(range(1, len(numbers) + 1)):
                 self.problems.append(f"{tag}: revisions have a gap or repeat")
         self.counts["rounds committed"] += sum(len(n) for n in committed.values())
+
+    def waits(self, moments):
+        """From each of these times to the next commit of any tag, ascending seconds."""
+        commits = sorted(
+            t for times in self.committed_at.values() for t in times.values()
+        )
+        later = [bisect.bisect_right(commits, 1000 * moment) for moment in moments]
+        pairs = zip(moments, later, strict=True)
+        return sorted(commits[i] / 1000 - m for m, i in pairs if i < len(commits))
 
     def gaps(self, begun, ended):
         """tag -> the longest time without a commit, in seconds."""

@@ -62,7 +62,7 @@ class World:
             peer=options,
             environment=environment,
         )
-        self.times = {}
+        self.times, self.full = {}, args.full
 
     def __enter__(self):
         self.cluster.start_master()
@@ -223,6 +223,7 @@ def resets(world):
 
 def lie(world, rates, seconds):
     """Bytes are flipped at these rates; what arrives is right, and healed all go on."""
+    seconds *= 10 if world.full else 1
     for rate in rates:
         world.network.set("a", "b", "c", "master", flips=rate)
         end = time.monotonic() + seconds
@@ -263,8 +264,8 @@ def pause(world, name, seconds):
 
 @case
 def short_pauses(world):
-    """Thirty of 0.3 × the silence allowed: nobody is ever evicted."""
-    for number in range(30):
+    """Thirty of 0.3 × the silence allowed (--full: 100): nobody is ever evicted."""
+    for number in range(100 if world.full else 30):
         pause(world, "abc"[number % 3], 0.3 * PAUSED_SILENCE_S)
         world.rounds(1)
     world.nobody_is_evicted()
@@ -324,6 +325,7 @@ def run_case(name, folder, args):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help="cases whose name contains this")
+    parser.add_argument("--full", action="store_true", help="more pauses, longer lies")
     parser.add_argument("--programs", help="folder of the programs, else the build's")
     parser.add_argument("--jobs", type=int, default=5, help="clusters side by side")
     args = parser.parse_args()
