@@ -27,6 +27,7 @@ check: .venv/.ready-test
 	$(STAGE) "style" $(MAKE) --no-print-directory lint types
 	$(STAGE) "simulated seeds" build/ext/cpp/jccl-sim --seeds 10000 --jobs 2
 	$(STAGE) "kills of real processes" $(PY) -m tests.stress --minutes 1 --kills 300
+	$(STAGE) "kills with a shared state" $(PY) -m tests.stress --minutes 0.3 --kills 40 --rate 3 --peers 6 --modes f32-in,state
 	$(STAGE) "kills at every failpoint" $(PY) -m tests.stress.failpoints
 	$(STAGE) "cuts, lies and pauses" $(PY) -m tests.stress.network
 	$(STAGE) "crowds" $(PY) -m tests.stress.crowds

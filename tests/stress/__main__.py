@@ -29,13 +29,14 @@ class Chaos:
 
     def __init__(self, args, folder, seed):
         self.args, self.rng = args, random.Random(seed)
+        self.tags = args.modes.split(",")
         self.cluster = Cluster(
             folder,
             programs=args.programs,
             master=["--start-peers", str(args.peers)],
             peer=[
                 "--elements", str(args.elements), "--deadline", str(args.deadline),
-                "--modes", ",".join(TAGS),
+                "--modes", ",".join(self.tags),
             ],
         )  # fmt: skip
         self.moments = []  # of kills
@@ -55,9 +56,18 @@ class Chaos:
         if self.rng.random() < 0.05 and len(living) > 2:
             self.cluster.faults["half or more at once"] += 1
             count = self.rng.randrange(len(living) // 2, len(living))
-            self.cluster.kill_peers(self.rng.sample(living, count))
+            self.cluster.kill_peers(self.sparing(self.rng.sample(living, count)))
         else:
-            self.cluster.kill_peers([self.rng.choice(living)])
+            self.cluster.kill_peers(self.sparing([self.rng.choice(living)]))
+
+    def sparing(self, victims):
+        """Without the last holder of the newest state: else the state is lost."""
+        newest = self.cluster.newest()["state"]
+        peers = self.cluster.peers.values()
+        holders = [p for p in peers if newest and p.newest.get("state", 0) == newest]
+        if holders and all(p in victims or p.waked_at for p in holders):
+            return [p for p in victims if p is not holders[0]]
+        return victims
 
     def step(self):
         """One fault. On average 1.5 kills: see kill_some."""
@@ -85,7 +95,7 @@ class Chaos:
         cluster, args = self.cluster, self.args
         cluster.start_master()
         self.fill()
-        cluster.await_rounds(1, TAGS, args.patience, self.fill)
+        cluster.await_rounds(1, self.tags, args.patience, self.fill)
         self.begun = due = time.monotonic()
         told = self.begun + 30
         while (now := time.monotonic()) < self.begun + seconds or self.kills() < kills:
@@ -109,7 +119,7 @@ class Chaos:
             time.sleep(0.005)
         self.ended = time.monotonic()
         cluster.wake(everyone=True)
-        self.settled = cluster.await_rounds(2, TAGS, args.patience, self.fill)
+        self.settled = cluster.await_rounds(2, self.tags, args.patience, self.fill)
 
 
 def episode(args, folder, seed, seconds, kills):
@@ -148,6 +158,7 @@ def arguments():
     parser.add_argument(
         "--rate", type=float, default=10, help="kills per second, about"
     )
+    parser.add_argument("--modes", default=",".join(TAGS), help="or f32-in,state")
     parser.add_argument("--deadline", type=float, default=60)
     parser.add_argument(
         "--patience", type=float, default=60, help="seconds to the next commit, at most"
