@@ -8,7 +8,7 @@ expected fault of `connect`, `start` and `Master.start` raises CoreError(code, t
 expected fault of a round is the `code` and `text` of its result.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -216,7 +216,11 @@ class Master:
         min_peers: int = 1,
         silence: float = 3.0,
         history: str = "",
-    ) -> Master: ...
+        keep_waiting: Callable[[], bool] | None = None,
+    ) -> Master:
+        """With etcd it waits while another master is active, until `keep_waiting`,
+        called several times a second, is false."""
+
     @property
     def address(self) -> str: ...
     @property

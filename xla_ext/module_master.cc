@@ -47,7 +47,20 @@ struct MasterArguments {
   std::uint32_t start_peers = 1, min_peers = 1;
   double silence = 3.0;
   std::string history;
+  py::object keep_waiting;  // called without arguments while a standby waits; or None
 };
+
+// Runs Python's signal handlers, too: the thread that waits is the main one as a rule.
+bool keeps_waiting(const py::object& ask, std::optional<py::error_already_set>* fault) {
+  const py::gil_scoped_acquire held;
+  try {
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+    return ask.is_none() || ask().cast<bool>();
+  } catch (py::error_already_set& raised) {
+    *fault = std::move(raised);
+    return false;
+  }
+}
 
 std::unique_ptr<Master> start_master(const MasterArguments& arguments) {
   master::MasterConfig config;
@@ -59,11 +72,14 @@ std::unique_ptr<Master> start_master(const MasterArguments& arguments) {
   config.min_peers = arguments.min_peers;
   config.silence = duration_from(arguments.silence, "silence");
   config.history = arguments.history;
+  std::optional<py::error_already_set> fault;
+  config.keep_waiting = [&] { return keeps_waiting(arguments.keep_waiting, &fault); };
   std::optional<base::Result<std::unique_ptr<master::Master>>> started;
   {
     py::gil_scoped_release release;
     started = master::Master::start(config);
   }
+  if (fault.has_value()) throw std::move(*fault);
   if (!started->ok()) raise(started->status());
   return std::make_unique<Master>(std::move(started->value()));
 }
@@ -95,14 +111,15 @@ void bind_master(py::module_& module) {
           "start",
           [](std::string bind, std::string store, std::string token, bool insecure,
              std::uint32_t start_peers, std::uint32_t min_peers, double silence,
-             std::string history) {
+             std::string history, py::object keep_waiting) {
             return start_master({std::move(bind), std::move(store), std::move(token), insecure,
-                                 start_peers, min_peers, silence, std::move(history)});
+                                 start_peers, min_peers, silence, std::move(history),
+                                 std::move(keep_waiting)});
           },
           py::kw_only(), py::arg("bind") = "127.0.0.1:0",
           py::arg("store") = "memory:", py::arg("token") = "", py::arg("insecure") = false,
           py::arg("start_peers") = 1, py::arg("min_peers") = 1, py::arg("silence") = 3.0,
-          py::arg("history") = "")
+          py::arg("history") = "", py::arg("keep_waiting") = py::none())
       .def_property_readonly("address", [](const Master& m) { return m.held().address(); })
       .def_property_readonly("token", [](const Master& m) { return m.held().token(); })
       .def_property_readonly("run_id", [](const Master& m) { return m.held().run_id(); })

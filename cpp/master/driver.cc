@@ -81,10 +81,27 @@ protocol::MasterOptions Master::Driver::machine_options() const {
   return options;
 }
 
-Status Master::Driver::recover() {
-  auto store = open_store(config_.store);
+// Another master may be active: then this waits, its port taken but refusing whoever dials it.
+Status Master::Driver::open_journal() {
+  auto port = net::Reservation::open(bind_);
+  if (!port.ok()) return port.status();
+  reserved_ = std::move(port.value());
+  bind_.port = reserved_->port();
+  set_address(bind_.port);
+  StoreOptions options;
+  options.address = address_;
+  options.insecure = config_.insecure;
+  options.log = [this](const std::string& line) { log(line); };
+  options.keep_waiting = config_.keep_waiting;
+  auto store = open_store(config_.store, options);
   if (!store.ok()) return store.status();
   store_ = std::move(store.value());
+  started_ = last_time_ = loop_.now();  // waiting was no part of this master's life
+  return {};
+}
+
+Status Master::Driver::recover() {
+  if (const Status opened = open_journal(); !opened.ok()) return opened;
   auto rows = store_->load();
   if (!rows.ok()) return rows.status();
   auto chain = wire::walk(rows.value(), run_known_ ? &run_ : nullptr);
@@ -125,11 +142,16 @@ Status Master::Driver::listen() {
                                       [this](net::Accepted a) { on_accepted(std::move(a)); });
   if (!listener.ok()) return listener.status();
   listener_ = std::move(listener.value());
+  reserved_.reset();
+  set_address(listener_->port());
+  return {};
+}
+
+void Master::Driver::set_address(std::uint16_t port) {
   net::Address shown = bind_;
-  shown.port = listener_->port();
+  shown.port = port;
   if (is_wildcard(shown.host)) shown.host = outward_host();
   address_ = net::to_text(shown);
-  return {};
 }
 
 // The port comes before the new epoch: a master that can't serve must leave no trace in the

@@ -49,8 +49,10 @@ class Master::Driver {
   };
 
   base::Status read_config();
+  base::Status open_journal();
   base::Status recover();
   base::Status listen();
+  void set_address(std::uint16_t port);
   protocol::MasterOptions machine_options() const;
 
   void on_accepted(net::Accepted accepted);
@@ -91,6 +93,7 @@ class Master::Driver {
   std::unique_ptr<History> history_;
   Planner planner_;
   std::unique_ptr<protocol::MasterMachine> machine_;
+  std::unique_ptr<net::Reservation> reserved_;  // until it listens
   std::unique_ptr<net::Listener> listener_;
   LogValve valve_;
   base::Time started_ = 0;

@@ -19,6 +19,9 @@ namespace {
 
 constexpr base::Duration kStall = 100 * base::kMillisecond;
 constexpr base::Duration kAfterStall = 50 * base::kMillisecond;
+// Nothing of a turn is told before all of its records are durable, so a turn may be written in
+// parts; etcd takes 1.5 MiB at once.
+constexpr std::size_t kAppendBytesMax = 1 << 20;
 constexpr base::Duration kHeldInterval = 100 * base::kMillisecond;
 constexpr base::Duration kProbeMax = 500 * base::kMillisecond;
 
@@ -113,13 +116,26 @@ void Master::Driver::merge(protocol::MasterEffects effects, protocol::MasterEffe
 
 Status Master::Driver::append(const std::vector<wire::Record>& records) {
   if (records.empty()) return {};
-  std::vector<wire::Row> rows;
-  rows.reserve(records.size());
-  for (const auto& record : records) rows.push_back(writer_.append(record));
   at_records(records, false);
-  const Status status = store_->append(rows);
+  std::vector<wire::Row> rows;
+  std::size_t bytes = 0;
+  const auto write = [&] {
+    const Status status = store_->append(rows);
+    if (status.ok()) journal_sequence_ = rows.back().sequence;
+    rows.clear();
+    bytes = 0;
+    return status;
+  };
+  for (const auto& record : records) {
+    wire::Row row = writer_.append(record);
+    if (!rows.empty() && bytes + row.payload.size() > kAppendBytesMax) {
+      if (const Status status = write(); !status.ok()) return status;
+    }
+    bytes += row.payload.size();
+    rows.push_back(std::move(row));
+  }
+  const Status status = write();
   at_records(records, true);
-  if (status.ok()) journal_sequence_ = rows.back().sequence;
   return status;
 }
 
@@ -207,6 +223,7 @@ void Master::Driver::fail(Status status) {
   loop_.cancel(alarm_);
   loop_.cancel(held_timer_);
   log(failure_.text);
+  store_.reset();  // what it holds is for the next master
   if (config_.on_failure) config_.on_failure(failure_);
 }
 

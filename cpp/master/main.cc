@@ -31,7 +31,9 @@ constexpr char kHelp[] =
 Orders one run's membership and decides its rounds; never on the data path.
 
   --bind HOST:PORT       where to listen (default 127.0.0.1:29400; port 0: a free one)
-  --store STORE          sqlite:PATH, or memory: (default; a restart then is a new run)
+  --store STORE          sqlite:PATH, etcd://HOST:PORT,HOST:PORT/PREFIX (two masters: one is
+                         active, the other its standby), or memory: (default; a restart then is
+                         a new run)
   --token-file PATH      the run's token; or in the environment: JCCL_TOKEN
   --new-token            print a fresh token and exit
   --insecure             allow plain connections off loopback without a token
@@ -44,7 +46,7 @@ Orders one run's membership and decides its rounds; never on the data path.
   --help
 
 exit codes: 0 stopped, 1 failed, 2 usage, 3 port or store unusable, 4 journal damaged,
-            5 another run, 6 token missing or wrong
+            5 another run, 6 token missing or wrong, 7 fenced: another master may be active
 )";
 
 constexpr int kExitUsage = 2;
@@ -67,6 +69,8 @@ int exit_code(Code code) {
       return 5;
     case Code::kAuth:
       return 6;
+    case Code::kEvicted:
+      return 7;
     default:
       return 1;
   }
@@ -206,6 +210,11 @@ int print_new_token() {
   return 0;
 }
 
+bool is_readable(int fd) {
+  pollfd wait{fd, POLLIN, 0};
+  return ::poll(&wait, 1, 0) > 0;
+}
+
 // Blocks until a signal asks for a stop or the master stopped by itself.
 int wait_for_end(int signals, int failed, const Master& master) {
   pollfd waits[] = {{signals, POLLIN, 0}, {failed, POLLIN, 0}};
@@ -228,7 +237,9 @@ int serve(Arguments arguments) {
   if (signals < 0 || failed < 0) return report({Code::kIo, "no descriptors left"});
 
   arguments.config.on_failure = [failed](const Status&) { ::eventfd_write(failed, 1); };
+  arguments.config.keep_waiting = [signals] { return !is_readable(signals); };
   auto master = Master::start(arguments.config);
+  if (!master.ok() && master.status().code == Code::kAborted) return 0;
   if (!master.ok()) return report(master.status());
   const Status written = write_address(arguments.address_file, master.value()->address());
   if (!written.ok()) return report(written);

@@ -1,5 +1,6 @@
 // A master in this process: one thread that listens, drives the master machine, writes its journal
 // and its history. Several may live side by side; teardown takes milliseconds and frees the port.
+// With its journal in etcd it first waits until no other master of the run is active.
 // Refuses to bind off loopback without a token, and to serve a journal that is damaged, of another
 // run, or held by another master. Methods may be called from any thread but the master's own.
 #pragma once
@@ -16,7 +17,7 @@ namespace jccl::master {
 
 struct MasterConfig {
   std::string bind = "127.0.0.1:0";  // port 0 takes a free one
-  std::string store = "memory:";     // or "sqlite:PATH"
+  std::string store = "memory:";     // or "sqlite:PATH", "etcd://HOST:PORT,…/PREFIX"
   std::string token;                 // jccl1.<run>.<ca>.<secret>; empty: plain, loopback only
   bool insecure = false;             // plain connections off loopback, by explicit wish
   std::string run;                   // 32 hex digits; empty: the token's, the journal's, or new
@@ -32,12 +33,16 @@ struct MasterConfig {
   // The master stopped serving by itself (its journal failed). At most once, on its thread; may
   // not call stop().
   std::function<void(const base::Status&)> on_failure;
+  // With etcd, start() waits as a standby while another master is active; asked several times a
+  // second, on start()'s thread, false ends the wait. Empty: waits for ever.
+  std::function<bool()> keep_waiting;
 };
 
 class Master {
  public:
   // Serves from the moment this returns. Codes: kInvalid, kAuth (exposure), kIo (port in use,
-  // store in use or unusable), kWrongRun, kDamaged (names the record), kVersion.
+  // store in use or unusable), kWrongRun, kDamaged (names the record), kVersion, kAborted (it was
+  // told to stop waiting).
   static base::Result<std::unique_ptr<Master>> start(const MasterConfig& config);
   ~Master();  // stop()
   Master(const Master&) = delete;

@@ -4,6 +4,8 @@
 #include <string_view>
 
 #include "base/text.h"
+#include "master/etcd_store.h"
+#include "master/etcd_where.h"
 #include "master/sqlite_store.h"
 
 namespace jccl::master {
@@ -28,14 +30,15 @@ class MemoryStore : public StateStore {
 }  // namespace
 
 base::Result<std::unique_ptr<StateStore>> open_store(const std::string& where,
-                                                     const StoreOptions&) {
+                                                     const StoreOptions& options) {
   constexpr std::string_view kSqlite = "sqlite:";
   if (where == "memory:") return std::unique_ptr<StateStore>(std::make_unique<MemoryStore>());
   if (where.starts_with(kSqlite) && where.size() > kSqlite.size()) {
     return open_sqlite_store(where.substr(kSqlite.size()));
   }
+  if (is_etcd(where)) return open_etcd_store(where, options);
   return base::Status{base::Code::kInvalid,
-                      base::cat("store '", where, "': give sqlite:PATH or memory:")};
+                      base::cat("store '", where, "': give sqlite:PATH, etcd://… or memory:")};
 }
 
 }  // namespace jccl::master

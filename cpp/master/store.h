@@ -42,9 +42,9 @@ struct StoreOptions {
   std::function<bool()> keep_waiting;
 };
 
-// "sqlite:PATH", or "memory:" for a journal that dies with its master. Codes: kInvalid (unknown
-// form), kIo (cannot be opened, or in use by another master), kDamaged (not a jccl journal),
-// kAborted (the wait was ended).
+// "sqlite:PATH", "etcd://…" (etcd_where.h), or "memory:" for a journal that dies with its master.
+// Codes: kInvalid (unknown form), kIo (cannot be opened, or in use by another master), kDamaged
+// (not a jccl journal), kVersion, kAuth (etcd), kAborted (the wait was ended).
 base::Result<std::unique_ptr<StateStore>> open_store(const std::string& where,
                                                      const StoreOptions& options = {});
 

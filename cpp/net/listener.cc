@@ -22,7 +22,7 @@ constexpr int kAcceptsPerTurn = 16;
 constexpr Duration kPauseWithoutFiles = 50 * base::kMillisecond;
 constexpr int kPortTries = 8;
 
-Result<int> open_socket(const Endpoint& endpoint, bool dual_stack) {
+Result<int> open_socket(const Endpoint& endpoint, bool dual_stack, bool listening) {
   const int family = endpoint.storage.ss_family;
   const int fd = ::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   int error = fd < 0 ? errno : 0;
@@ -34,7 +34,8 @@ Result<int> open_socket(const Endpoint& endpoint, bool dual_stack) {
       (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &v6_only, sizeof(v6_only));
     }
     const auto* address = reinterpret_cast<const sockaddr*>(&endpoint.storage);
-    if (::bind(fd, address, endpoint.size) != 0 || ::listen(fd, kBacklog) != 0) error = errno;
+    if (::bind(fd, address, endpoint.size) != 0) error = errno;
+    if (error == 0 && listening && ::listen(fd, kBacklog) != 0) error = errno;
   }
   if (error == 0) return fd;
   if (fd >= 0) ::close(fd);
@@ -54,13 +55,14 @@ void set_port(Endpoint* endpoint, std::uint16_t port) {
 
 // One socket per endpoint, all on one port. Endpoints this machine lacks are left out, as long
 // as one is left.
-Result<std::vector<int>> open_all(const Address& bind, std::vector<Endpoint> endpoints) {
+Result<std::vector<int>> open_all(const Address& bind, std::vector<Endpoint> endpoints,
+                                  bool listening) {
   std::vector<int> out;
   Status status{Code::kIo, "nothing to listen on"};
   std::uint16_t port = bind.port;
   for (Endpoint& endpoint : endpoints) {
     set_port(&endpoint, port);
-    Result<int> fd = open_socket(endpoint, bind.host.empty());
+    Result<int> fd = open_socket(endpoint, bind.host.empty(), listening);
     if (fd.ok()) {
       out.push_back(fd.value());
       port = port_of(local_endpoint(fd.value()));
@@ -76,13 +78,13 @@ Result<std::vector<int>> open_all(const Address& bind, std::vector<Endpoint> end
   return Status{Code::kIo, status.text};
 }
 
-Result<std::vector<int>> open_sockets(const Address& bind) {
+Result<std::vector<int>> open_sockets(const Address& bind, bool listening) {
   Result<std::vector<Endpoint>> endpoints = resolve_now(bind);
   if (!endpoints.ok()) return endpoints.status();
   // A free port of one family may be taken in the other: try again with another.
-  Result<std::vector<int>> out = open_all(bind, endpoints.value());
+  Result<std::vector<int>> out = open_all(bind, endpoints.value(), listening);
   for (int i = 1; i < kPortTries && !out.ok() && bind.port == 0; ++i) {
-    out = open_all(bind, endpoints.value());
+    out = open_all(bind, endpoints.value(), listening);
   }
   return out;
 }
@@ -243,6 +245,18 @@ class OpenListener final : public Listener {
   std::vector<std::unique_ptr<Watch>> sockets_;
 };
 
+class HeldPort final : public Reservation {
+ public:
+  explicit HeldPort(std::vector<int> sockets) : sockets_(std::move(sockets)) {}
+  ~HeldPort() override {
+    for (const int fd : sockets_) ::close(fd);
+  }
+  std::uint16_t port() const override { return port_of(local_endpoint(sockets_.front())); }
+
+ private:
+  const std::vector<int> sockets_;
+};
+
 }  // namespace
 
 Result<std::unique_ptr<Listener>> Listener::open(Loop& loop, const Address& bind,
@@ -250,10 +264,16 @@ Result<std::unique_ptr<Listener>> Listener::open(Loop& loop, const Address& bind
                                                  ListenerOptions options,
                                                  std::function<void(Accepted)> on_accepted) {
   JCCL_CHECK(loop.confined());
-  Result<std::vector<int>> sockets = open_sockets(bind);
+  Result<std::vector<int>> sockets = open_sockets(bind, true);
   if (!sockets.ok()) return sockets.status();
   return std::unique_ptr<Listener>(std::make_unique<OpenListener>(
       loop, std::move(sockets.value()), credentials, options, std::move(on_accepted)));
+}
+
+Result<std::unique_ptr<Reservation>> Reservation::open(const Address& bind) {
+  Result<std::vector<int>> sockets = open_sockets(bind, false);
+  if (!sockets.ok()) return sockets.status();
+  return std::unique_ptr<Reservation>(std::make_unique<HeldPort>(std::move(sockets.value())));
 }
 
 }  // namespace jccl::net

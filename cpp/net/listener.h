@@ -47,4 +47,14 @@ class Listener {
   virtual ListenerStats stats() const = 0;
 };
 
+// Holds a port without listening: whoever dials it is refused at once. A listener of this process
+// can be opened on it meanwhile.
+class Reservation {
+ public:
+  virtual ~Reservation() = default;
+  // As Listener::open.
+  static Result<std::unique_ptr<Reservation>> open(const Address& bind);
+  virtual std::uint16_t port() const = 0;
+};
+
 }  // namespace jccl::net

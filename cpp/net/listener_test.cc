@@ -44,6 +44,32 @@ class ListenerTest : public NetTest {
   std::vector<std::unique_ptr<ByteStream>> raw;
 };
 
+TEST_F(ListenerTest, a_reserved_port_refuses_until_it_is_listened_on) {
+  const auto reserved = Reservation::open({"127.0.0.1", 0});
+  ASSERT_TRUE(reserved.ok()) << reserved.status().text;
+  const Address address{"127.0.0.1", reserved.value()->port()};
+  const auto dial_it = [&] {
+    Dialled dialled;
+    on([&] { dialled.start(loop, {address}, plain()); });
+    EXPECT_TRUE(eventually([&] { return dialled.calls == 1; }));
+    on([&] {
+      dialled.handle.reset();
+      dialled.stream.reset();
+    });
+    return dialled.status;
+  };
+  EXPECT_EQ(dial_it().code, Code::kLinkLost);
+  std::unique_ptr<Listener> listener;
+  on([&] {
+    auto opened = Listener::open(loop, address, plain(), {}, [](Accepted) {});
+    EXPECT_TRUE(opened.ok()) << opened.status().text;
+    listener = std::move(opened.value());
+  });
+  EXPECT_TRUE(dial_it().ok());
+  EXPECT_EQ(Reservation::open(address).status().code, Code::kIo);  // somebody listens there
+  on([&] { listener.reset(); });
+}
+
 TEST_F(ListenerTest, a_port_in_use_is_named) {
   listen(plain());
   on([&] {

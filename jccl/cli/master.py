@@ -23,7 +23,8 @@ from jccl.settings import DEFAULT_PORT, read_token
     "--store",
     default="memory:",
     show_default=True,
-    help="Where the journal lives: sqlite:PATH survives a restart.",
+    help="Where the journal lives: sqlite:PATH survives a restart, "
+    "etcd://HOST:PORT,…/PREFIX also the loss of the machine.",
 )
 @click.option("--token-file", type=click.Path(), help="File with the run's token.")
 @click.option("--new-token", is_flag=True, help="Make a token and print it.")
@@ -56,10 +57,12 @@ def command(token_file: str | None, new_token: bool, **config: Any) -> None:
     """Run the master of a run until Ctrl-C.
 
     Prints the JCCL_MASTER= line that peers need. With --store sqlite:PATH, a killed
-    master started again with the same arguments goes on where it was.
+    master started again with the same arguments goes on where it was. With --store
+    etcd://…, start it on two machines: one is active, the other takes over.
     """
     from jccl import _native
     from jccl._faults import typed_errors
+    from jccl.errors import AbortedError
 
     if new_token and token_file:
         raise click.UsageError("--new-token and --token-file exclude each other")
@@ -67,8 +70,12 @@ def command(token_file: str | None, new_token: bool, **config: Any) -> None:
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    with typed_errors():
-        master = _native.core().Master.start(token=token, **config)
+    config["keep_waiting"] = lambda: not stop.is_set()
+    try:
+        with typed_errors():
+            master = _native.core().Master.start(token=token, **config)
+    except AbortedError:
+        return  # stopped while it was a standby
     click.echo(f"JCCL_MASTER={master.address}")
     if new_token:
         click.echo(f"JCCL_TOKEN={token}")

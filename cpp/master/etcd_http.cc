@@ -1,0 +1,286 @@
+// Beast over Asio on an io_context of its own, run until the one operation under way has ended.
+// etcd's JSON gateway maps gRPC's codes to HTTP's; which of them are final is told by refused().
+#include "master/etcd_http.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ssl.hpp>
+#include <boost/beast/core.hpp>
+#include <boost/beast/http.hpp>
+#include <boost/json.hpp>
+#include <optional>
+
+#include "base/text.h"
+
+namespace jccl::master {
+
+base::Time boot_now() {
+  timespec now{};
+  ::clock_gettime(CLOCK_BOOTTIME, &now);
+  return now.tv_sec * base::kSecond + now.tv_nsec;
+}
+
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = beast::http;
+using base::cat;
+using base::Code;
+using base::Result;
+using base::Status;
+using boost::system::error_code;
+
+constexpr base::Duration kPauseMin = 20 * base::kMillisecond;
+constexpr base::Duration kPauseMax = 250 * base::kMillisecond;
+constexpr base::Duration kTryMin = 50 * base::kMillisecond;
+
+using Plain = beast::tcp_stream;
+using Tls = asio::ssl::stream<beast::tcp_stream>;
+
+struct Reply {
+  unsigned code = 0;
+  std::string body;
+};
+
+// The words of {"error":"…","message":"…"}; else the beginning of whatever came.
+std::string message_of(const std::string& body) {
+  error_code bad;
+  const auto json = boost::json::parse(body, bad);
+  if (!bad && json.is_object()) {
+    for (const char* name : {"message", "error"}) {
+      const auto* text = json.as_object().if_contains(name);
+      if (text != nullptr && text->is_string()) return std::string(text->as_string());
+    }
+  }
+  return cat("'", body.substr(0, 80), "'");
+}
+
+// What etcd says of a request for good, whoever is asked. Everything else may pass: no leader, too
+// many requests, a member that is starting.
+std::optional<Status> refused(const Reply& reply) {
+  const std::string text = cat("etcd refused: ", message_of(reply.body));
+  if (reply.code == 401 || reply.code == 403) return Status{Code::kAuth, text};
+  const bool full = text.find("space exceeded") != std::string::npos;
+  if (reply.code >= 400 && reply.code < 500 && reply.code != 408 && (reply.code != 429 || full)) {
+    return Status{Code::kInvalid, text};
+  }
+  return full ? std::optional(Status{Code::kInvalid, text}) : std::nullopt;
+}
+
+class Client final : public EtcdHttp {
+ public:
+  explicit Client(const EtcdWhere& where)
+      : where_(where), try_max_(std::max(kTryMin, where.lease / 5)) {}
+
+  Status set_up_tls();
+  Result<std::string> post(const std::string& path, const std::string& body, base::Time deadline,
+                           const Accept& accept) override;
+
+ private:
+  const net::Address& endpoint() const { return where_.endpoints[at_]; }
+  Status connect(base::Time by);
+  Status connect_to(const net::Endpoint& endpoint, base::Time by);
+  Status shake(base::Time by);
+  Result<Reply> exchange(const std::string& path, const std::string& body, base::Time by);
+  template <typename Stream>
+  Status exchange_on(Stream& stream, const std::string& path, const std::string& body,
+                     base::Time by, Reply* reply);
+  template <typename Begin>
+  error_code run(Begin begin, base::Time by);
+  Plain& lowest() { return tls_ ? tls_->next_layer() : *plain_; }
+  bool connected() const { return plain_ != nullptr || tls_ != nullptr; }
+  void drop() { plain_.reset(), tls_.reset(), left_over_.clear(); }
+  Status lost(std::string_view what, const error_code& error) const {
+    // An alert may come after the handshake: in TLS 1.3 the client's part of it is judged last.
+    const bool alert = error.category() == asio::error::get_ssl_category();
+    return {alert ? Code::kAuth : Code::kLinkLost,
+            cat(net::to_text(endpoint()), ": ", what, ": ",
+                error == beast::error::timeout ? "no answer" : error.message())};
+  }
+
+  const EtcdWhere where_;
+  const base::Duration try_max_;
+  asio::io_context io_{1};
+  std::optional<asio::ssl::context> context_;
+  std::size_t at_ = 0;  // which endpoint is dialled next, or connected
+  std::unique_ptr<Plain> plain_;
+  std::unique_ptr<Tls> tls_;
+  beast::flat_buffer left_over_;
+};
+
+Status Client::set_up_tls() {
+  if (!where_.tls) return {};
+  context_.emplace(asio::ssl::context::tls_client);
+  error_code bad;
+  const auto unusable = [&](const std::string& file) {
+    return Status{Code::kInvalid, cat("etcd's TLS: ", file, " can't be used: ", bad.message())};
+  };
+  context_->set_options(asio::ssl::context::default_workarounds | asio::ssl::context::no_tlsv1 |
+                            asio::ssl::context::no_tlsv1_1,
+                        bad);
+  context_->set_verify_mode(asio::ssl::verify_peer, bad);
+  if (where_.ca.empty()) {
+    context_->set_default_verify_paths(bad);
+  } else {
+    context_->load_verify_file(where_.ca, bad);
+  }
+  if (bad) return unusable(where_.ca.empty() ? "the system's CA list" : where_.ca);
+  if (where_.cert.empty()) return {};
+  context_->use_certificate_chain_file(where_.cert, bad);
+  if (bad) return unusable(where_.cert);
+  context_->use_private_key_file(where_.key, asio::ssl::context::pem, bad);
+  return bad ? unusable(where_.key) : Status{};
+}
+
+// One operation, begun by `begin(handler)`, to its end; the stream's own timer ends it at `by`.
+template <typename Begin>
+error_code Client::run(Begin begin, base::Time by) {
+  error_code result = beast::error::timeout;
+  lowest().expires_after(
+      std::chrono::nanoseconds(std::max<base::Duration>(base::kMillisecond, by - boot_now())));
+  begin([&result](const error_code& error, auto&&...) { result = error; });
+  io_.restart();
+  io_.run();
+  return result;
+}
+
+Status Client::connect(base::Time by) {
+  const auto endpoints = net::resolve_now(endpoint());
+  if (!endpoints.ok()) {
+    return {Code::kLinkLost, cat(net::to_text(endpoint()), ": ", endpoints.status().text)};
+  }
+  Status status{Code::kLinkLost, cat(net::to_text(endpoint()), ": no address")};
+  for (const net::Endpoint& one : endpoints.value()) {
+    status = connect_to(one, by);
+    if (status.ok()) return status;
+    drop();
+  }
+  return status;
+}
+
+Status Client::connect_to(const net::Endpoint& endpoint, base::Time by) {
+  asio::ip::tcp::endpoint target;
+  if (endpoint.size > target.capacity()) return {Code::kLinkLost, "no such address family"};
+  std::memcpy(target.data(), &endpoint.storage, endpoint.size);
+  target.resize(endpoint.size);
+  drop();
+  if (where_.tls) {
+    tls_ = std::make_unique<Tls>(io_, *context_);
+  } else {
+    plain_ = std::make_unique<Plain>(io_);
+  }
+  const error_code error =
+      run([&](auto handler) { lowest().async_connect(target, std::move(handler)); }, by);
+  if (error) return lost("connect", error);
+  error_code ignored;
+  lowest().socket().set_option(asio::ip::tcp::no_delay(true), ignored);
+  return where_.tls ? shake(by) : Status{};
+}
+
+Status Client::shake(base::Time by) {
+  const std::string& host = endpoint().host;
+  error_code bad;
+  asio::ip::make_address(host, bad);
+  if (bad) SSL_set_tlsext_host_name(tls_->native_handle(), host.c_str());  // a name, no literal
+  tls_->set_verify_callback(asio::ssl::host_name_verification(host), bad);
+  const error_code error = run(
+      [&](auto handler) {
+        tls_->async_handshake(asio::ssl::stream_base::client, std::move(handler));
+      },
+      by);
+  if (!error) return {};
+  return lost("TLS handshake", error);
+}
+
+template <typename Stream>
+Status Client::exchange_on(Stream& stream, const std::string& path, const std::string& body,
+                           base::Time by, Reply* reply) {
+  http::request<http::string_body> request{http::verb::post, path, 11};
+  request.set(http::field::host, net::to_text(endpoint()));
+  request.set(http::field::content_type, "application/json");
+  request.body() = body;
+  request.prepare_payload();
+  error_code error =
+      run([&](auto handler) { http::async_write(stream, request, std::move(handler)); }, by);
+  if (error) return lost("send", error);
+  http::response_parser<http::string_body> parser;
+  parser.body_limit(kAnswerBytesMax);
+  error = run(
+      [&](auto handler) { http::async_read(stream, left_over_, parser, std::move(handler)); }, by);
+  if (error == http::error::body_limit) {
+    return {Code::kLimit, cat(net::to_text(endpoint()), ": the answer is too large")};
+  }
+  if (error) return lost("read", error);
+  reply->code = parser.get().result_int();
+  const bool last = parser.get().need_eof() || !parser.get().keep_alive();
+  reply->body = std::move(parser.get().body());
+  if (last) drop();
+  return {};
+}
+
+Result<Reply> Client::exchange(const std::string& path, const std::string& body, base::Time by) {
+  Reply reply;
+  Status status = connected() ? Status{} : connect(by);
+  if (status.ok()) {
+    status = tls_ ? exchange_on(*tls_, path, body, by, &reply)
+                  : exchange_on(*plain_, path, body, by, &reply);
+  }
+  if (!status.ok()) {
+    drop();
+    return status;
+  }
+  return reply;
+}
+
+Result<std::string> Client::post(const std::string& path, const std::string& body,
+                                 base::Time deadline, const Accept& accept) {
+  std::string tried;
+  base::Duration pause = kPauseMin;
+  Code code = Code::kLinkLost;
+  for (std::size_t turn = 0;; ++turn) {
+    const bool kept = connected();
+    const base::Time begun = boot_now();
+    const auto reply = exchange(path, body, std::min(deadline, boot_now() + try_max_));
+    std::string why;
+    if (reply.ok()) {
+      const Reply& heard = reply.value();
+      const Status taken = heard.code == 200 ? accept(heard.body) : Status{};
+      if (heard.code == 200 && taken.ok()) return heard.body;
+      if (const auto final = refused(heard)) return *final;
+      why = cat(net::to_text(endpoint()), ": ",
+                heard.code == 200 ? taken.text : cat(heard.code, " ", message_of(heard.body)));
+      drop();
+    } else {
+      why = reply.status().text;
+      code = reply.status().code;
+      if (code == Code::kLimit) return reply.status();
+      // A kept connection that was closed meanwhile says nothing of the endpoint.
+      if (kept && turn == 0 && boot_now() - begun < kPauseMax) continue;
+    }
+    if (turn < where_.endpoints.size()) tried += cat(tried.empty() ? "" : "; ", why);
+    at_ = (at_ + 1) % where_.endpoints.size();
+    const bool all_tried = (turn + 1) % where_.endpoints.size() == 0;
+    const base::Time next = boot_now() + (all_tried ? pause : 0);
+    if (next >= deadline || (code == Code::kAuth && all_tried)) {
+      return Status{code, cat("etcd can't be reached (", tried, ")")};
+    }
+    if (!all_tried) continue;
+    timespec nap{0, static_cast<long>(pause)};
+    ::nanosleep(&nap, nullptr);
+    pause = std::min(kPauseMax, 2 * pause);
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<EtcdHttp>> EtcdHttp::open(const EtcdWhere& where) {
+  auto client = std::make_unique<Client>(where);
+  if (const Status status = client->set_up_tls(); !status.ok()) return status;
+  return std::unique_ptr<EtcdHttp>(std::move(client));
+}
+
+}  // namespace jccl::master
