@@ -32,6 +32,10 @@ class Question {
              base::Duration time_max) {
     net::DialOptions options;
     options.time_max = time_max;
+    if (addresses.size() > 1) {  // one serves; the machine of another may be dead
+      options.connect_max = time_max / static_cast<base::Duration>(addresses.size() + 1);
+      options.handshake_max = options.connect_max;
+    }
     loop_.run_after(
         time_max, [this] { finish(Status{Code::kDeadline, "the master did not answer in time"}); });
     dial_ = net::dial(loop_, std::move(addresses), credentials, options,

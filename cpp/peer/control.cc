@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <set>
+#include <utility>
 
 #include "base/failpoint.h"
 #include "base/limits.h"
@@ -18,6 +19,11 @@ using base::cat;
 using base::Code;
 using base::Failpoint;
 using base::Status;
+
+// Of several masters one serves. The others refuse at once, or their machine is dead, or their
+// process is stopped and only its kernel still accepts: each of these must cost little.
+constexpr base::Duration kReachMax = base::kSecond;
+constexpr base::Duration kFirstWordMax = 1500 * base::kMillisecond;
 
 void at_received(const wire::Message& message) {
   if (base::failpoint_hook == nullptr) return;
@@ -47,6 +53,7 @@ Control::Control(net::Loop& loop, net::Loop& data_loop, Plane& plane, Config con
 
 Control::~Control() {
   loop_.cancel(timer_);
+  loop_.cancel(first_word_);
   dial_.reset();
   stream_.reset();
 }
@@ -304,7 +311,9 @@ void Control::connect() {
   ++connection_;
   stream_.reset();
   const std::uint64_t connection = connection_;
-  dial_ = net::dial(loop_, config_.master, config_.credentials, {},
+  net::DialOptions options;
+  if (config_.master.size() > 1) options.connect_max = options.handshake_max = kReachMax;
+  dial_ = net::dial(loop_, config_.master, config_.credentials, options,
                     [this, connection](base::Result<std::unique_ptr<net::ByteStream>> stream) {
                       if (connection != connection_) return;
                       if (stream.ok()) {
@@ -324,6 +333,7 @@ void Control::connected(std::unique_ptr<net::ByteStream> stream) {
   stream_->start(
       [this, connection](base::ByteView frame) {
         if (connection != connection_) return;
+        loop_.cancel(std::exchange(first_word_, 0));
         auto message = wire::decode(frame);
         if (!message.ok()) {
           lost({Code::kCorrupt, cat("the master sent nonsense: ", message.status().text)});
@@ -335,18 +345,35 @@ void Control::connected(std::unique_ptr<net::ByteStream> stream) {
       [this, connection](Status cause) {
         if (connection == connection_) lost(std::move(cause));
       });
+  if (config_.master.size() > 1) await_first_word();
   on(protocol::Connected{});
 }
 
-void Control::disconnect() {
+void Control::await_first_word() {
+  loop_.cancel(first_word_);
+  first_word_ = loop_.run_after(kFirstWordMax, [this] {
+    first_word_ = 0;
+    lost({Code::kMasterLost, "the master took the connection but does not answer"});
+  });
+}
+
+// The next dial begins with another master: the one that was lost may be gone for good.
+void Control::rotate() {
   ++connection_;
+  loop_.cancel(std::exchange(first_word_, 0));
+  auto& list = config_.master;
+  if (!list.empty()) std::rotate(list.begin(), list.begin() + 1, list.end());
+}
+
+void Control::disconnect() {
+  rotate();
   if (stream_) stream_->finish();
   stream_.reset();
   dial_.reset();
 }
 
 void Control::lost(Status cause) {
-  ++connection_;
+  rotate();
   stream_.reset();
   dial_.reset();
   {

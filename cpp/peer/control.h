@@ -46,7 +46,7 @@ class Control {
   struct Config {
     protocol::PeerOptions machine;
     base::Incarnation incarnation = 0;
-    std::vector<net::Address> master;
+    std::vector<net::Address> master;  // the active one and its standbys, in any order
     net::Credentials credentials;
   };
 
@@ -85,6 +85,8 @@ class Control {
   void synced(const protocol::CompleteSync& done);
   void connect();
   void connected(std::unique_ptr<net::ByteStream> stream);
+  void await_first_word();
+  void rotate();
   void disconnect();
   void lost(base::Status cause);
   void send(const wire::Message& message);
@@ -101,7 +103,8 @@ class Control {
   std::unique_ptr<net::Dial> dial_;
   std::unique_ptr<net::FramedStream> stream_;
   std::uint64_t connection_ = 0;
-  base::Duration silence_ = 0;  // as the data thread was told
+  base::Duration silence_ = 0;   // as the data thread was told
+  net::TimerId first_word_ = 0;  // by when a master among several has to say something
   net::TimerId timer_ = 0;
   base::Time timer_at_ = base::kNever;
   std::map<wire::Tag, CallRef> calls_;
