@@ -21,6 +21,7 @@ import functools
 import shutil
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import click
@@ -59,6 +60,7 @@ SIZE = 4096
 @click.option("--turns", default=9, show_default=True, help="Of each variant.")
 @click.option("--iterations", default=50, show_default=True, help="Of a turn.")
 @click.option("--jit/--no-jit", default=True, help="Rounds inside jit, too.")
+@click.option("--etcd", help="HOST:PORT,… of an etcd: journals in it, too.")
 def main(
     full: bool,
     as_json: bool,
@@ -67,6 +69,7 @@ def main(
     turns: int,
     iterations: int,
     jit: bool,
+    etcd: str | None,
 ) -> None:
     """Measure barriers and 4 KiB rounds, against what they can't do without."""
     table = Table(COLUMNS, as_json)
@@ -74,10 +77,10 @@ def main(
     cells = Cells.of("latency", out, full)
     wrong = 0
     for count in [2, 4, 8] if full else [peers]:
-        for store in ("memory:", "sqlite:"):
+        for store in ("memory:", "sqlite:", *(["etcd:"] if etcd else [])):
             cell = {"store": store, "peers": count}
             measure = functools.partial(
-                _measure, store, count, turns, iterations, jit and count <= 4
+                _measure, store, count, turns, iterations, jit and count <= 4, etcd
             )
             rows = cells.rows(cell, measure)
             wrong += sum(row["columns"]["wrong"] or 0 for row in rows)
@@ -107,14 +110,21 @@ def _folder() -> Iterator[str]:
 
 
 def _measure(
-    store: str, peers: int, turns: int, iterations: int, jit: bool
+    store: str,
+    peers: int,
+    turns: int,
+    iterations: int,
+    jit: bool,
+    etcd: str | None = None,
 ) -> Iterator[Row]:
     batch = {"iterations": iterations, "warmup": 3}
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(_folder())
-        durable = store != "memory:"
+        durable = store == "sqlite:"  # bench-floor's commits are SQLite's
 
         def place(name: str) -> str:
+            if store == "etcd:":
+                return f"etcd://{etcd}/bench/{Path(folder).name}/{name}"
             return f"sqlite:{folder}/{name}.db" if durable else store
 
         running = []
