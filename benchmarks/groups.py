@@ -278,12 +278,14 @@ def alternate(
     groups: Sequence[Group], batches: dict[str, dict[str, Any]], turns: int
 ) -> dict[str, list[list[Result]]]:
     """Results by group: per turn, what its peers answered. The order of the groups
-    turns round every time, so that none always follows the same other.
+    turns round every time and begins elsewhere every other time: none always follows
+    the same other, and none always stands at an end, which was seen to cost up to 15 %.
     """
     results: dict[str, list[list[Result]]] = {group.name: [] for group in groups}
     for turn in range(turns):
-        order = groups if turn % 2 == 0 else list(reversed(groups))
-        for group in order:
+        first = turn // 2 % len(groups)
+        order = [*groups[first:], *groups[:first]]
+        for group in order if turn % 2 == 0 else reversed(order):
             batch = dict(batches[group.name])
             if turn > 0:
                 batch["warmup"] = min(1, batch.get("warmup", 1))
