@@ -158,17 +158,33 @@ def local_axis_size() -> int:
 
 
 def fence(refusals: dict[str, str]) -> Any:
-    """An identity primitive that refuses vmap and differentiation in our words.
+    """An identity primitive that refuses what a collective cannot be part of.
 
-    `refusals` holds the texts under "vmap" and "grad".
+    `refusals` holds the texts under "vmap", "grad" and "spread": a program that XLA's
+    partitioner spreads over several devices would run the call on each of them, on
+    arrays gathered there.
     """
+    import jax
     from jax.extend.core import Primitive
     from jax.interpreters import ad, batching, mlir
 
     primitive = Primitive("jccl_fence")
-    primitive.def_impl(lambda x: x)
+
+    def held(x: Any) -> Any:
+        if isinstance(x, jax.Array) and len(x.sharding.device_set) > 1:
+            raise NotImplementedError(refusals["spread"])
+        return x
+
+    def lowered(ctx: Any, x: Any) -> list[Any]:
+        # Inside shard_map the context is a mesh's, without a number of devices.
+        context = getattr(ctx.module_context, "axis_context", None)
+        if (getattr(context, "num_devices", 1) or 1) > 1:
+            raise NotImplementedError(refusals["spread"])
+        return [x]
+
+    primitive.def_impl(held)
     primitive.def_abstract_eval(lambda x: x)
-    mlir.register_lowering(primitive, lambda ctx, x: [x])
+    mlir.register_lowering(primitive, lowered)
 
     def refuse(text: str) -> Any:
         def rule(*args: Any, **kwargs: Any) -> Any:
