@@ -23,9 +23,11 @@ SMALL_BYTES = 1 << 16  # up to here every device reduces the whole leaf for itse
 
 @dataclasses.dataclass(frozen=True)
 class Frame:
-    """The mesh that the caller is mapped over."""
+    """The mesh that the caller is mapped over, and how its site's leaves are shared."""
 
     sizes: dict[str, int]
+    processes: int = 1  # of the site; the mesh counts their devices one after another
+    parts: int = 1  # into which leaves are cut for the wide area, on all sites alike
 
     def ways(self, axes: Sequence[str]) -> int:
         return math.prod(self.sizes[axis] for axis in axes)
@@ -39,7 +41,7 @@ class Frame:
         return [len(axes), *(names.index(axis) for axis in axes)]
 
 
-def frame_here() -> Frame:
+def frame_here(parts: int = 1) -> Frame:
     """The caller's; refuses to be outside shard_map, or half inside."""
     sizes = _native.mapped_axes()
     if not sizes:
@@ -51,7 +53,14 @@ def frame_here() -> Frame:
             f"jccl.mesh: axis {', '.join(left)} of the mesh is left to XLA's "
             "partitioner; map over all axes (shard_map without axis_names=)"
         )
-    return Frame(sizes)
+    frame = Frame(sizes, jax.process_count(), parts)
+    if parts % frame.processes or frame.devices % frame.processes:
+        raise ValueError(
+            f"jccl.mesh: {frame.processes} processes cannot share {frame.devices} "
+            f"devices and {parts} parts equally; connect with jccl.mesh.connect(..., "
+            "parts=n), n a multiple of the processes of every site"
+        )
+    return frame
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,10 +87,18 @@ class Leaf:
 @dataclasses.dataclass(frozen=True)
 class Reduction:
     """How local devices reduce a leaf: over `axes`; each keeps its range of the result
-    if `scatter`, else all of it."""
+    if `scatter`, else all of it. `alike`: nothing to reduce, the range is taken."""
 
     axes: Axes
     scatter: bool
+    alike: bool = False
+    groups: int = 1  # of devices, one per process, each with ranges of its own parts
+
+    def group_size(self, size: int, parts: int) -> int:
+        """Elements of a leaf that one group has, its last one perhaps fewer."""
+        if self.groups == 1:
+            return size
+        return parts // self.groups * -(-size // parts)
 
 
 def axes_of(entry: Any) -> Axes:
@@ -123,9 +140,33 @@ def reduction_of(leaf: Leaf, reduced: Axes, frame: Frame, split: bool) -> Reduct
     """Small leaves are reduced whole unless `split`: XLA joins their all-reduces into a
     few, while cutting thousands of leaves out of a bucket compiles for minutes."""
     axes = tuple(axis for axis in reduced if axis not in leaf.cut_axes)
+    if frame.processes > 1 and part_dimension(leaf, frame) < 0:
+        return _over_processes(leaf, axes, frame)
     if leaf.size == 0 or frame.ways(axes) == 1:
         return Reduction((), False)
     return Reduction(axes, split or leaf.bytes > SMALL_BYTES)
+
+
+def part_dimension(leaf: Leaf, frame: Frame) -> int:
+    """Parts of a leaf that the mesh's first axis cuts are cut along that dimension, of
+    others along the flat leaf (-1): so each process holds its own."""
+    first = next(iter(frame.sizes))
+    along = [d for d, cut in enumerate(leaf.cuts) if cut and cut[0] == first]
+    if frame.parts == 1 or not along:
+        return -1
+    extent = leaf.block[along[0]] * frame.ways(leaf.cuts[along[0]])
+    return along[0] if extent % frame.parts == 0 else -1
+
+
+def _over_processes(leaf: Leaf, axes: Axes, frame: Frame) -> Reduction:
+    everything = tuple(frame.sizes)
+    if leaf.cut_axes or set(axes) not in (set(), set(everything)):
+        raise NotImplementedError(
+            "jccl.mesh: in a site of several processes a leaf is either cut by the "
+            f"mesh's first axis ('{everything[0]}'; into a multiple of {frame.parts}), "
+            "or by none and then reduced over all axes or over none"
+        )
+    return Reduction(everything, True, not axes, frame.processes)
 
 
 def words(
@@ -137,9 +178,10 @@ def words(
         out.append(len(leaf.block))
         for extent, cut in zip(leaf.block, leaf.cuts, strict=True):
             out += [extent * frame.ways(cut), *frame.numbers(cut)]
-        out.append(-1)
+        out.append(part_dimension(leaf, frame))
     out.append(len(leaves))
     for index, (leaf, one) in enumerate(zip(leaves, reductions, strict=True)):
         scattered = one.axes if one.scatter else ()
-        out += [*frame.numbers(scattered), 1, 1, index, leaf.size]
+        own = one.group_size(leaf.size, frame.parts)
+        out += [*frame.numbers(scattered), one.groups, 1, index, own]
     return out

@@ -34,6 +34,9 @@ from jccl._trees import (
     scalar,
     spec_like,
 )
+from jccl.communicator import Communicator
+from jccl.communicator import connect as open_communicator
+from jccl.errors import Code
 
 JOIN_MAX_S = 15.0
 
@@ -41,8 +44,16 @@ JOIN_MAX_S = 15.0
 class _Call:
     """The pieces of a pytree that this device holds, for one native call."""
 
-    def __init__(self, tree: Any, specs: Any, reduced: Axes, split: bool = False):
-        self.frame = _geometry.frame_here()
+    def __init__(
+        self,
+        tree: Any,
+        comm: HasRegistryId | Parts,
+        specs: Any,
+        reduced: Axes,
+        split: bool = False,
+    ):
+        self.held = _held(comm)
+        self.frame = _geometry.frame_here(comm.parts if isinstance(comm, Parts) else 1)
         if unknown := [axis for axis in reduced if axis not in self.frame.sizes]:
             raise ValueError(
                 f"jccl.mesh: no axis {', '.join(map(str, unknown))} in a mesh of "
@@ -58,6 +69,8 @@ class _Call:
                 strict=True,
             )
         ]
+        if split and self.frame.processes > 1:
+            raise NotImplementedError("jccl.mesh: gather=False in a site of processes")
         self.reductions = [
             _geometry.reduction_of(leaf, reduced, self.frame, split)
             for leaf in self.layout
@@ -69,6 +82,30 @@ class _Call:
         for axis, size in self.frame.sizes.items():
             index = index * size + lax.axis_index(axis)
         return index
+
+    def agreed(
+        self,
+        status: jax.Array,
+        pieces: Sequence[jax.Array] = (),
+        shares: Sequence[jax.Array] = (),
+    ) -> tuple[jax.Array, Sequence[jax.Array]]:
+        """The status that all processes of the site act on; any IN_DOUBT wins."""
+        if self.frame.processes == 1:
+            return status, shares
+        code = status[0]
+        fine = (code == Code.OK) | (code == Code.GUARD) | (code == Code.RESYNCED)
+        rank = jnp.where(code == Code.IN_DOUBT, 3, jnp.where(fine, 0, 2))
+        rank = jnp.where(fine & (code != Code.OK), 1, rank)
+        words = status.at[0].set(rank * 256 + code)
+        words = lax.pmax(words, tuple(self.frame.sizes))
+        status = words.at[0].set(words[0] % 256)
+        went = ops.committed(status)
+        back = zip(shares, pieces, strict=True)
+        return status, [jnp.where(went, share, piece) for share, piece in back]
+
+    def gathered(self, shares: Sequence[jax.Array]) -> list[jax.Array]:
+        every = zip(shares, self.reductions, self.layout, strict=True)
+        return [_gathered(share, how, leaf, self.frame) for share, how, leaf in every]
 
     def bind(
         self, target: str, pieces: Sequence[Any], *operands: Any, **attributes: Any
@@ -82,16 +119,78 @@ class _Call:
             *pieces,
             *operands,
             geometry=np.asarray(geometry, np.int64),
-            parts=np.int32(1),
-            local_devices=np.int32(self.frame.devices // jax.process_count()),
+            held=np.asarray(self.held, np.int64).ravel(),
+            parts=np.int32(self.frame.parts),
+            local_devices=np.int32(self.frame.devices // self.frame.processes),
             paths=self.leaves.path_text,
             **attributes,
         )
 
 
+class Parts:
+    """This process's share of a site whose leaves are cut into `parts` for the wide
+    area: a communicator for each part it holds. Made by `connect`."""
+
+    def __init__(self, comms: Sequence[Communicator], first: int, parts: int):
+        self.comms = tuple(comms)
+        self.first = first
+        self.parts = parts
+
+    def close(self) -> None:
+        for comm in self.comms:
+            comm.close()
+
+    def last_fault(self, tag: str = "default") -> str:
+        texts = [comm.last_fault(tag) for comm in self.comms]
+        return next((text for text in texts if text), "")
+
+
+def connect(
+    master: str | None = None,
+    *,
+    site: str,
+    parts: int,
+    process: int | None = None,
+    processes: int | None = None,
+    **options: Any,
+) -> Parts:
+    """Joins a run in which some sites have several processes.
+
+    Every site cuts its leaves into the same number of parts, and each of its processes
+    carries its own ones: a site of one process all, one of two half of them each. A
+    site's rounds have one outcome. Leaves that an axis cuts must be so on all sites,
+    along the same dimension.
+
+    Args:
+        site: the processes of one `jax.distributed` world share this name.
+        parts: a multiple of the number of processes of every site of the run.
+        process, processes: this one's place; default JAX's.
+        master, options: as in `jccl.connect`.
+    """
+    at = jax.process_index() if process is None else process
+    count = jax.process_count() if processes is None else processes
+    if parts % count or not 0 <= at < count:
+        raise ValueError(f"process {at} of {count} cannot hold its share of {parts}")
+    own = parts // count
+    comms = [
+        open_communicator(master, site=site, shard=part, shards=parts, **options)
+        for part in range(at * own, (at + 1) * own)
+    ]
+    return Parts(comms, at * own, parts)
+
+
+def _members(comm: HasRegistryId | Parts) -> Sequence[HasRegistryId]:
+    return comm.comms if isinstance(comm, Parts) else (comm,)
+
+
+def _held(comm: HasRegistryId | Parts) -> list[tuple[int, int]]:
+    first = comm.first if isinstance(comm, Parts) else 0
+    return [(one.registry_id, first + i) for i, one in enumerate(_members(comm))]
+
+
 def all_reduce(
     tree: Any,
-    comm: HasRegistryId,
+    comm: HasRegistryId | Parts,
     *,
     axis_name: Any,
     specs: Any = None,
@@ -141,10 +240,10 @@ def all_reduce(
     Example:
         >>> mean = jccl.mesh.all_reduce(grads, comm, axis_name="data").value
     """
-    number = ops.check_call(comm, tag, over_mesh=True)
-    claim(number, token)
+    numbers = [ops.check_call(one, tag, over_mesh=True) for one in _members(comm)]
+    claim(numbers[0], token)
     known("op", op, OPS)
-    call = _Call(tree, specs, _geometry.axes_of(axis_name), split=not gather)
+    call = _Call(tree, comm, specs, _geometry.axes_of(axis_name), split=not gather)
     pieces = [
         _reduced(array, one, call.frame, op)
         for array, one in zip(call.leaves.fenced(), call.reductions, strict=True)
@@ -156,7 +255,6 @@ def all_reduce(
         scalar(weight, jnp.float32),
         deadline_ms(deadline),
         scalar(0 if token is None else token, jnp.uint32),
-        held=np.asarray([number, 0], np.int64),
         tag=tag,
         op=op,
         codec=codec_name(codec),
@@ -165,16 +263,14 @@ def all_reduce(
         guard=np.int32(guard),
         join_ms=_join_ms(join_timeout),
     )
-    value = [
-        _gathered(share, one, leaf) if gather else share
-        for share, one, leaf in zip(shares, call.reductions, call.layout, strict=True)
-    ]
+    status, kept = call.agreed(status, pieces, shares)
+    value = call.gathered(kept) if gather else kept
     return Reduced(call.leaves.unflatten(value), status, after)
 
 
 def publish(
     tree: Any,
-    comm: HasRegistryId,
+    comm: HasRegistryId | Parts,
     *,
     status: jax.Array,
     specs: Any = None,
@@ -185,19 +281,24 @@ def publish(
     """As `jccl.ops.publish`, from all local devices: `specs` says how leaves are cut,
     and what no axis cuts must be the same on all of them.
     """
-    number = ops.check_call(comm, tag, over_mesh=True)
-    call = _Call(tree, specs, ())
-    *value, after, token = call.bind(
+    for one in _members(comm):
+        ops.check_call(one, tag, over_mesh=True)
+    call = _Call(tree, comm, specs, ())
+    pieces = [
+        _reduced(array, one, call.frame, "sum")
+        for array, one in zip(call.leaves.fenced(), call.reductions, strict=True)
+    ]
+    *shares, after, token = call.bind(
         "jccl_mesh_publish",
-        call.leaves.fenced(),
+        pieces,
         fence.bind(jnp.asarray(status, jnp.int32)),
         call.device(),
         deadline_ms(deadline),
         scalar(0 if token is None else token, jnp.uint32),
-        held=np.asarray([number, 0], np.int64),
         tag=tag,
     )
-    return Published(call.leaves.unflatten(value), after, token)
+    after, _ = call.agreed(after)
+    return Published(call.leaves.unflatten(call.gathered(shares)), after, token)
 
 
 class Local(NamedTuple):
@@ -311,9 +412,13 @@ def _reduced(array: jax.Array, how: Reduction, frame: Frame, op: str) -> jax.Arr
     if not how.axes:
         return array
     ways = frame.ways(how.axes)
+    if how.alike:
+        flat = _grouped(array.ravel(), how, frame)
+        size = flat.size // ways
+        return lax.dynamic_slice(flat, (lax.axis_index(how.axes) * size,), (size,))
     wide = array.astype(_wide(array.dtype))
     if how.scatter:
-        wide = _scattered(_padded(wide.ravel(), ways), how.axes, ways, op)
+        wide = _scattered(_grouped(wide.ravel(), how, frame), how.axes, ways, op)
     else:
         wide = _all_reduced(wide, how.axes, op)
     if op == "mean":  # integers truncate toward zero, as they do across peers
@@ -346,8 +451,19 @@ def _wide(dtype: Any) -> Any:
     return jnp.dtype(jnp.int32 if signed else jnp.uint32)
 
 
-def _gathered(share: jax.Array, how: Reduction, leaf: Leaf) -> jax.Array:
+def _grouped(flat: jax.Array, how: Reduction, frame: Frame) -> jax.Array:
+    """Padded so that each group of devices has its own range, in equal shares."""
+    own = how.group_size(flat.size, frame.parts)
+    rows = jnp.pad(flat, (0, own * how.groups - flat.size)).reshape(how.groups, own)
+    missing = -own % (frame.ways(how.axes) // how.groups)
+    return jnp.pad(rows, ((0, 0), (0, missing))).ravel()
+
+
+def _gathered(share: jax.Array, how: Reduction, leaf: Leaf, frame: Frame) -> jax.Array:
     if not how.scatter:
         return share
-    flat = lax.all_gather(share, how.axes, tiled=True)
+    if leaf.size == 0:
+        return share.reshape(leaf.block)
+    flat = lax.all_gather(share, how.axes, tiled=True).reshape(how.groups, -1)
+    flat = flat[:, : how.group_size(leaf.size, frame.parts)].ravel()
     return flat[: leaf.size].reshape(leaf.block)

@@ -1,0 +1,106 @@
+"""One process of a site of several: what test_mesh_sites starts. Prints its results.
+
+Arguments: site, process, processes, address of the site's JAX coordinator.
+"""
+
+import hashlib
+import os
+import sys
+
+site, process, processes, coordinator = sys.argv[1:5]
+os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
+
+import jax  # noqa: E402
+import jax.numpy as jnp  # noqa: E402
+import numpy as np  # noqa: E402
+import optax  # noqa: E402
+from jax.sharding import NamedSharding  # noqa: E402
+from jax.sharding import PartitionSpec as P  # noqa: E402
+
+import jccl  # noqa: E402
+
+if int(processes) > 1:
+    jax.distributed.initialize(coordinator, int(processes), int(process))
+jccl.mesh  # noqa: B018
+
+AUTO = jax.sharding.AxisType.Auto
+MESH = jax.make_mesh((len(jax.devices()),), ("d",), axis_types=(AUTO,))
+SPECS = {"b": P(), "s": P(), "t": P(), "w": P(None, "d")}
+
+
+def tree():
+    return {
+        "b": np.arange(7.0, dtype=np.float32),
+        "s": np.float32(3),
+        "t": np.arange(300 * 77, dtype=np.float32).reshape(300, 77) % 5,
+        "w": np.arange(6.0 * 8, dtype=np.float32).reshape(6, 8),
+    }
+
+
+def placed(values, specs):
+    def put(x, spec):
+        place = NamedSharding(MESH, spec)
+        return jax.make_array_from_callback(np.shape(x), place, lambda at: x[at])
+
+    return jax.tree.map(put, jax.tree.map(np.asarray, values), specs)
+
+
+def mapped(program, specs, outs):
+    return jax.jit(
+        jax.shard_map(
+            program, mesh=MESH, in_specs=specs, out_specs=outs, check_vma=False
+        )
+    )
+
+
+def whole(values, specs):
+    """On every device, to look at."""
+
+    def gather(x):
+        return {
+            name: jax.lax.all_gather(x[name], "d", axis=1, tiled=True)
+            if len(specs[name]) > 1
+            else x[name]
+            for name in x
+        }
+
+    out = mapped(gather, (specs,), P())(values)
+    return jax.tree.map(lambda x: np.asarray(x.addressable_data(0)), out)
+
+
+def reduces(comm):
+    """Devices have values of their own; then leaves are cut over them."""
+    ways = MESH.size
+
+    def own(x):
+        scale = 1.0 + jax.lax.axis_index("d") * (4 // ways)
+        mine = jax.tree.map(lambda leaf: leaf * scale, x)
+        out = jccl.mesh.all_reduce(mine, comm, axis_name="d", tag="own", op="sum")
+        return out.value, out.status
+
+    plain = jax.tree.map(lambda _: P(), SPECS)
+    value, status = mapped(own, (plain,), (plain, P()))(placed(tree(), plain))
+    total = (1 + 2 + 3 + 4) + (1 + 3)  # four devices there, two here
+    for name, leaf in whole(value, plain).items():
+        np.testing.assert_array_equal(leaf, tree()[name] * total, err_msg=name)
+    print("own", np.asarray(status.addressable_data(0)).tolist(), flush=True)
+
+    def cut(x):
+        out = jccl.mesh.all_reduce(
+            x, comm, axis_name=(), specs=SPECS, tag="cut", op="sum"
+        )
+        return out.value, out.status
+
+    value, status = mapped(cut, (SPECS,), (SPECS, P()))(placed(tree(), SPECS))
+    for name, leaf in whole(value, SPECS).items():
+        np.testing.assert_array_equal(leaf, tree()[name] * 2, err_msg=name)
+    print("cut", np.asarray(status.addressable_data(0)).tolist(), flush=True)
+
+
+comm = jccl.mesh.connect(
+    site=site, parts=2, process=int(process), processes=int(processes), deadline=60.0
+)
+reduces(comm)
+print("done", flush=True)
+comm.close()
