@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from jccl import cli, mesh, metrics, ops, testing
+    from jccl import cli, mesh, metrics, ops, sites, testing
     from jccl.codecs import Bf16, Codec, E3m0, Fp8, Fp16, Fp32, Int4, Int8, TopK
     from jccl.communicator import Communicator, Handle, Result, connect
     from jccl.errors import (
@@ -116,7 +116,7 @@ _HOMES = {
     "snapshot": ("publish", "sync_state"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-_MODULES = ("cli", "mesh", "metrics", "ops", "testing")
+_MODULES = ("cli", "mesh", "metrics", "ops", "sites", "testing")
 
 __all__ = [
     "AbortedError",
@@ -182,6 +182,7 @@ __all__ = [
     "publish",
     "reduce_scatter",
     "sgd",
+    "sites",
     "start",
     "sync_state",
     "testing",

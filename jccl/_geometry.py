@@ -57,7 +57,7 @@ def frame_here(parts: int = 1) -> Frame:
     if parts % frame.processes or frame.devices % frame.processes:
         raise ValueError(
             f"jccl.mesh: {frame.processes} processes cannot share {frame.devices} "
-            f"devices and {parts} parts equally; connect with jccl.mesh.connect(..., "
+            f"devices and {parts} parts equally; connect with jccl.sites.connect(..., "
             "parts=n), n a multiple of the processes of every site"
         )
     return frame

@@ -34,8 +34,6 @@ from jccl._trees import (
     scalar,
     spec_like,
 )
-from jccl.communicator import Communicator
-from jccl.communicator import connect as open_communicator
 from jccl.errors import Code
 
 JOIN_MAX_S = 15.0
@@ -47,13 +45,13 @@ class _Call:
     def __init__(
         self,
         tree: Any,
-        comm: HasRegistryId | Parts,
+        comm: HasRegistryId,
         specs: Any,
         reduced: Axes,
         split: bool = False,
     ):
         self.held = _held(comm)
-        self.frame = _geometry.frame_here(comm.parts if isinstance(comm, Parts) else 1)
+        self.frame = _geometry.frame_here(getattr(comm, "parts", 1))
         if unknown := [axis for axis in reduced if axis not in self.frame.sizes]:
             raise ValueError(
                 f"jccl.mesh: no axis {', '.join(map(str, unknown))} in a mesh of "
@@ -127,70 +125,18 @@ class _Call:
         )
 
 
-class Parts:
-    """This process's share of a site whose leaves are cut into `parts` for the wide
-    area: a communicator for each part it holds. Made by `connect`."""
-
-    def __init__(self, comms: Sequence[Communicator], first: int, parts: int):
-        self.comms = tuple(comms)
-        self.first = first
-        self.parts = parts
-
-    def close(self) -> None:
-        for comm in self.comms:
-            comm.close()
-
-    def last_fault(self, tag: str = "default") -> str:
-        texts = [comm.last_fault(tag) for comm in self.comms]
-        return next((text for text in texts if text), "")
+def _members(comm: HasRegistryId) -> Sequence[HasRegistryId]:
+    return getattr(comm, "comms", (comm,))
 
 
-def connect(
-    master: str | None = None,
-    *,
-    site: str,
-    parts: int,
-    process: int | None = None,
-    processes: int | None = None,
-    **options: Any,
-) -> Parts:
-    """Joins a run in which some sites have several processes.
-
-    Every site cuts its leaves into the same number of parts, and each of its processes
-    carries its own ones: a site of one process all, one of two half of them each. A
-    site's rounds have one outcome. Leaves that an axis cuts must be so on all sites,
-    along the same dimension.
-
-    Args:
-        site: the processes of one `jax.distributed` world share this name.
-        parts: a multiple of the number of processes of every site of the run.
-        process, processes: this one's place; default JAX's.
-        master, options: as in `jccl.connect`.
-    """
-    at = jax.process_index() if process is None else process
-    count = jax.process_count() if processes is None else processes
-    if parts % count or not 0 <= at < count:
-        raise ValueError(f"process {at} of {count} cannot hold its share of {parts}")
-    own = parts // count
-    comms = [
-        open_communicator(master, site=site, shard=part, shards=parts, **options)
-        for part in range(at * own, (at + 1) * own)
-    ]
-    return Parts(comms, at * own, parts)
-
-
-def _members(comm: HasRegistryId | Parts) -> Sequence[HasRegistryId]:
-    return comm.comms if isinstance(comm, Parts) else (comm,)
-
-
-def _held(comm: HasRegistryId | Parts) -> list[tuple[int, int]]:
-    first = comm.first if isinstance(comm, Parts) else 0
+def _held(comm: HasRegistryId) -> list[tuple[int, int]]:
+    first = getattr(comm, "first", 0)
     return [(one.registry_id, first + i) for i, one in enumerate(_members(comm))]
 
 
 def all_reduce(
     tree: Any,
-    comm: HasRegistryId | Parts,
+    comm: HasRegistryId,
     *,
     axis_name: Any,
     specs: Any = None,
@@ -270,7 +216,7 @@ def all_reduce(
 
 def publish(
     tree: Any,
-    comm: HasRegistryId | Parts,
+    comm: HasRegistryId,
     *,
     status: jax.Array,
     specs: Any = None,
@@ -281,6 +227,23 @@ def publish(
     """As `jccl.ops.publish`, from all local devices: `specs` says how leaves are cut,
     and what no axis cuts must be the same on all of them.
     """
+    return share_state(
+        tree, comm, status, specs=specs, tag=tag, deadline=deadline, token=token
+    )
+
+
+def share_state(
+    tree: Any,
+    comm: HasRegistryId,
+    status: jax.Array,
+    *,
+    specs: Any,
+    tag: str,
+    deadline: Any = None,
+    token: Any = None,
+    **attributes: Any,
+) -> Published:
+    """What `publish` and the sites' sync_state have in common."""
     for one in _members(comm):
         ops.check_call(one, tag, over_mesh=True)
     call = _Call(tree, comm, specs, ())
@@ -296,6 +259,7 @@ def publish(
         deadline_ms(deadline),
         scalar(0 if token is None else token, jnp.uint32),
         tag=tag,
+        **attributes,
     )
     after, _ = call.agreed(after)
     return Published(call.leaves.unflatten(call.gathered(shares)), after, token)

@@ -2,7 +2,10 @@
 // the leaves; the last one to come makes the communicator's call for all, so a fault is decided
 // once and each device gets the same status. A process with several parts of its site's leaves
 // runs one round per part; the master decides those of one site as one.
-#include <algorithm>
+#include <functional>
+#include <optional>
+#include <thread>
+#include <vector>
 
 #include "float_mode.h"
 #include "handlers.h"
@@ -50,16 +53,33 @@ JoinOutcome run_parts(const MeshCall& call, const Join& join, peer::RoundOptions
   return worst;
 }
 
-JoinOutcome publish_parts(const MeshCall& call, const Join& join, Code round,
-                          const peer::SyncOptions& options) {
+using Share = std::function<std::optional<peer::SyncResult>(peer::Communicator&,
+                                                            const std::vector<peer::Leaf>&)>;
+
+// Side by side: the master answers a part of a site when it has heard of all of them.
+std::vector<std::optional<peer::SyncResult>> share_parts(const MeshCall& call, const Join& join,
+                                                         const Share& share) {
+  std::vector<std::optional<peer::SyncResult>> all(call.parts().size());
+  const auto one = [&](std::size_t i) {
+    const MeshCall::Part& part = call.parts()[i];
+    all[i] = share(part.entry->comm(), call.leaves(part, join));
+  };
+  std::vector<std::thread> others;
+  for (std::size_t i = 1; i < all.size(); ++i) others.emplace_back(one, i);
+  one(0);
+  for (std::thread& other : others) other.join();
+  return all;
+}
+
+JoinOutcome publish_parts(const MeshCall& call, const Join& join, Code round, const Share& share) {
   JoinOutcome worst;
   worst.status.code = round;
   if (holds_result(round)) worst.status = {};
   int rank = 0;
   bool wanted = false;
-  for (const MeshCall::Part& part : call.parts()) {
-    if (!wants_publish(round, part.entry->comm(), options.tag)) continue;
-    const peer::SyncResult one = part.entry->comm().publish(call.leaves(part, join), options);
+  for (const auto& shared : share_parts(call, join, share)) {
+    if (!shared) continue;
+    const peer::SyncResult& one = *shared;
     const bool written = one.status.ok() || one.status.code == Code::kResynced;
     const int badness = written ? (one.status.ok() ? 1 : 2) : 3;
     wanted = true;
@@ -103,6 +123,7 @@ ffi::Error mesh_round(std::int32_t ordinal, ffi::RunId run, ffi::RemainingArgs a
   return ffi::Error::Success();
 }
 
+// With the attribute `sync` it is sync_state, and the status operand is OK.
 // Operands: pieces…, status s32[4] of the round, device s32, deadline_ms s32, token u32.
 // Results: pieces…, status s32[4] = code, 1 if replaced, revision, 0; token u32.
 ffi::Error mesh_publish(std::int32_t ordinal, ffi::RunId run, ffi::RemainingArgs args,
@@ -129,7 +150,16 @@ ffi::Error mesh_publish(std::int32_t ordinal, ffi::RunId run, ffi::RemainingArgs
     peer::SyncOptions options;
     options.tag = all.tag();
     options.deadline = *deadline_ms > 0 ? *deadline_ms * base::kMillisecond : 0;
-    return publish_parts(all, join, code, options);
+    options.source = attribute<std::int32_t>(attributes, "source", 0) != 0;
+    const bool sync = attribute<std::int32_t>(attributes, "sync", 0) != 0;
+    return publish_parts(
+        all, join, code,
+        [&](peer::Communicator& comm,
+            const std::vector<peer::Leaf>& leaves) -> std::optional<peer::SyncResult> {
+          if (sync) return comm.sync_state(leaves, options);
+          if (!wants_publish(code, comm, options.tag)) return std::nullopt;
+          return comm.publish(leaves, options);
+        });
   };
   put_status(*status, call->join(run.run_id, ordinal, scalars, work));
   return ffi::Error::Success();

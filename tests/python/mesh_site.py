@@ -12,7 +12,6 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
 
 import jax  # noqa: E402
-import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 import optax  # noqa: E402
 from jax.sharding import NamedSharding  # noqa: E402
@@ -22,7 +21,6 @@ import jccl  # noqa: E402
 
 if int(processes) > 1:
     jax.distributed.initialize(coordinator, int(processes), int(process))
-jccl.mesh  # noqa: B018
 
 AUTO = jax.sharding.AxisType.Auto
 MESH = jax.make_mesh((len(jax.devices()),), ("d",), axis_types=(AUTO,))
@@ -98,9 +96,38 @@ def reduces(comm):
     print("cut", np.asarray(status.addressable_data(0)).tolist(), flush=True)
 
 
-comm = jccl.mesh.connect(
+def trains(comm):
+    """DiLoCo of sites that begin apart and do not agree on the gradient."""
+    shift = 0.0 if site == "eu" else 1.0
+    start = jax.tree.map(lambda x: np.asarray(x / 100 + shift, np.float32), tree())
+    params = placed(start, SPECS)
+    inner = optax.sgd(0.05, momentum=0.5)
+    tx = jccl.diloco(comm, inner, sync_every=2, codec="int8", specs=SPECS)
+    params, state = jccl.sync_state((params, tx.init(params)))
+    specs = (SPECS, jccl.mesh.specs_like(state, params, SPECS))
+
+    def step(carry, _):
+        params, state = carry
+        grads = jax.tree.map(lambda p: p * (1.5 - shift), params)
+        updates, state = tx.update(grads, state, params)
+        return (optax.apply_updates(params, updates), state), None
+
+    def run(params, state):
+        return jax.lax.scan(step, (params, state), None, length=4)[0]
+
+    params, state = mapped(run, specs, specs)(params, state)
+    status = np.asarray(state.status.addressable_data(0)).tolist()
+    rounds = int(state.rounds.addressable_data(0))
+    digest = hashlib.sha256()
+    for name, leaf in sorted(whole(state.anchor, SPECS).items()):
+        digest.update(name.encode() + leaf.tobytes())
+    print("train", [*status[:2], rounds, digest.hexdigest()], flush=True)
+
+
+comm = jccl.sites.connect(
     site=site, parts=2, process=int(process), processes=int(processes), deadline=60.0
 )
 reduces(comm)
+trains(comm)
 print("done", flush=True)
 comm.close()

@@ -1,5 +1,6 @@
 """Sites of one and of two processes, each with several devices, in one run."""
 
+import ast
 import socket
 import sys
 from pathlib import Path
@@ -15,7 +16,12 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def test_a_site_of_two_processes_reduces_with_a_site_of_one():
+def said(peer, word):
+    lines = [x for x in peer.output().splitlines() if x.startswith(word + " ")]
+    return [ast.literal_eval(line[len(word) :]) for line in lines]
+
+
+def test_a_site_of_two_processes_trains_with_a_site_of_one():
     coordinator = f"127.0.0.1:{free_port()}"
     with Processes(start_peers=2) as run:
         peers = [
@@ -27,7 +33,10 @@ def test_a_site_of_two_processes_reduces_with_a_site_of_one():
             ]
         ]
         for peer in peers:
-            assert peer.wait() == 0, peer.output()
+            assert peer.wait(240) == 0, peer.output()
         for peer in peers:
-            lines = [x for x in peer.output().splitlines() if x[:4] in ("own ", "cut ")]
-            assert [eval(line[4:])[:2] for line in lines] == [[0, 2], [0, 2]]
+            assert said(peer, "own")[0][:2] == [0, 2]
+            assert said(peer, "cut")[0][:2] == [0, 2]
+        ends = [said(peer, "train")[0] for peer in peers]
+        assert ends[0][:3] == [0, 2, 2]
+        assert ends[0] == ends[1] == ends[2]

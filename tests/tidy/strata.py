@@ -64,6 +64,7 @@ PYTHON = [
     ["ops", "callback"],
     ["functions"],
     ["mesh"],
+    ["sites"],
     ["snapshot"],
     ["optim"],
     ["metrics", "testing"],

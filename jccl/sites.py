@@ -1,0 +1,137 @@
+"""Sites of several processes, each one JAX world (`jax.distributed`) with a mesh.
+
+Every site cuts its leaves into the same number of parts and each of its processes
+carries its own ones across the wide area: a site of one process all, one of two half of
+them each. A site's rounds have one outcome. Leaves that an axis cuts must be so on all
+sites, along the same dimension. For programs under `shard_map` only, by `jccl.mesh`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
+
+from jccl import mesh
+from jccl.communicator import Communicator, Synced
+from jccl.communicator import connect as open_communicator
+from jccl.errors import Code, error_of
+
+
+class Parts:
+    """A communicator for each part of the leaves that this process holds; takes the
+    place of one in `jccl.mesh` and `jccl.diloco`. Made by `connect`."""
+
+    def __init__(self, comms: Sequence[Communicator], first: int, parts: int):
+        self.comms = tuple(comms)
+        self.first = first
+        self.parts = parts
+
+    @property
+    def registry_id(self) -> int:
+        raise TypeError(
+            "jccl: a communicator of several parts is for jccl.mesh inside shard_map"
+        )
+
+    def close(self) -> None:
+        for comm in self.comms:
+            comm.close()
+
+    def sync_state(
+        self,
+        tree: Any,
+        *,
+        tag: str = "state",
+        source: bool = False,
+        deadline: float | None = None,
+    ) -> Synced:
+        """As `Communicator.sync_state`, with arrays that lie on a mesh over the site's
+        devices; other leaves must be the same on all processes."""
+        places = [getattr(leaf, "sharding", None) for leaf in jax.tree.leaves(tree)]
+        on = next((one for one in places if isinstance(one, NamedSharding)), None)
+        if on is None:
+            raise ValueError(
+                "jccl.mesh: no array of this state lies on a mesh; put the parameters "
+                "there with jax.device_put(x, NamedSharding(mesh, spec))"
+            )
+
+        def spec_of(leaf: Any) -> PartitionSpec:
+            place = getattr(leaf, "sharding", None)
+            return place.spec if isinstance(place, NamedSharding) else PartitionSpec()
+
+        specs = jax.tree.map(spec_of, tree)
+        whole = PartitionSpec()
+        options = {"sync": np.int32(1), "source": np.int32(source)}
+
+        def program(tree: Any) -> Any:
+            out = mesh.share_state(
+                tree,
+                self,
+                jnp.zeros((4,), jnp.int32),
+                specs=specs,
+                tag=tag,
+                deadline=deadline,
+                **options,
+            )
+            return out.value, out.status
+
+        value, status = jax.jit(
+            jax.shard_map(
+                program,
+                mesh=on.mesh,
+                in_specs=(specs,),
+                out_specs=(specs, whole),
+                check_vma=False,
+            )
+        )(tree)
+        code, replaced, revision, _ = np.asarray(status).tolist()
+        if code not in (Code.OK, Code.RESYNCED):
+            raise error_of(code, self.last_fault(tag))
+        return Synced(value, revision, self.digest(tag), bool(replaced))
+
+    def digest(self, tag: str = "state") -> str:
+        """Of the newest published revision, of each part that this process holds."""
+        return " ".join(comm.digest(tag) for comm in self.comms)
+
+    def revision(self, tag: str = "state") -> int:
+        return min(comm.revision(tag) for comm in self.comms)
+
+    def last_fault(self, tag: str = "default") -> str:
+        texts = [comm.last_fault(tag) for comm in self.comms]
+        return next((text for text in texts if text), "")
+
+
+def connect(
+    master: str | None = None,
+    *,
+    site: str,
+    parts: int,
+    process: int | None = None,
+    processes: int | None = None,
+    **options: Any,
+) -> Parts:
+    """Joins a run in which some sites have several processes.
+
+    Args:
+        site: the processes of one `jax.distributed` world share this name.
+        parts: a multiple of the number of processes of every site of the run.
+        process, processes: this one's place; default JAX's.
+        master, options: as in `jccl.connect`.
+
+    Example:
+        >>> comm = jccl.sites.connect(site="eu", parts=2)
+    """
+    at = jax.process_index() if process is None else process
+    count = jax.process_count() if processes is None else processes
+    if parts % count or not 0 <= at < count:
+        raise ValueError(f"process {at} of {count} cannot hold its share of {parts}")
+    own = parts // count
+    comms = [
+        open_communicator(master, site=site, shard=part, shards=parts, **options)
+        for part in range(at * own, (at + 1) * own)
+    ]
+    return Parts(comms, at * own, parts)
