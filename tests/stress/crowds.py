@@ -31,14 +31,17 @@ def case(modes, **options):
 
 
 class World:
-    def __init__(self, folder, args, modes, start_peers=3, elements=1024):
+    def __init__(self, folder, args, modes, start_peers=3, elements=1024, plan=""):
         self.modes, self.times = modes.split(","), {}
         self.cluster = Cluster(
             folder,
             args.programs,
             master=["--start-peers", str(start_peers)],
-            peer=["--modes", modes, "--elements", str(elements), "--deadline", "120"],
-        )
+            peer=[
+                "--modes", modes, "--elements", str(elements), "--deadline", "120",
+                "--plan", plan,
+            ],
+        )  # fmt: skip
 
     def rounds(self, count=2, what=None):
         seconds = self.cluster.await_rounds(count, self.modes, PATIENCE_S)
@@ -71,6 +74,21 @@ def all_but_one_die_at_once(world):
         world.rounds(what=f"two rounds of the survivor, {survivor + 1}")
         world.start(7)
         world.rounds()
+
+
+@case("f32-in,int8-in,int4-out", plan="ring")
+def one_after_the_other_dies_in_a_ring(world):
+    """Its sums are not quantised on their way; the oracle knows that formula too."""
+    cluster = world.cluster
+    cluster.start_master()
+    world.start(4)
+    for _ in range(4):
+        world.rounds()
+        cluster.kill_peers([next(iter(cluster.peers.values()))])
+        world.start(1)
+    world.rounds()
+    quantised = {tag for tag, n in cluster.judge.rings}
+    world.must(quantised == {"int8-in", "int4-out"}, f"rings: {quantised}")
 
 
 @case("f32-in,state", start_peers=4)

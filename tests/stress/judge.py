@@ -14,6 +14,7 @@ import sqlite3
 from collections import Counter, defaultdict
 
 COMMIT_RECORD = 4  # its type byte (PROTOCOL.md)
+RING = 2  # the first byte of such a plan
 
 
 class Cursor:
@@ -33,7 +34,7 @@ class Cursor:
 
 
 def commits_of(path):
-    """(tag, n, ids of the contributors) of each committed round, in journal order."""
+    """(tag, n, contributors' ids, kind of plan) of each commit, in journal order."""
     database = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
     rows = database.execute("SELECT payload FROM journal ORDER BY sequence")
     for (payload,) in rows:
@@ -45,7 +46,10 @@ def commits_of(path):
         for _ in range(record.uint(4)):  # runs of neighbouring ids
             first, count = record.uint(4), record.uint(4)
             ids += range(first, first + count)
-        yield tag, n, ids
+        for _ in range(record.uint(4)):  # runs of equal weights
+            record.uint(8 + 4)
+        record.uint(4 + 16 + 1 + 16)  # world, result, is state, state
+        yield tag, n, ids, record.uint(4) and record.uint(1)
     database.close()
 
 
@@ -54,6 +58,7 @@ class Judge:
         self.counts, self.problems = Counter(), []
         self.rounds = {}  # (tag, n, shard) -> hash of what everybody must have got
         self.contributors = {}  # (tag, n) -> ids
+        self.rings = set()  # (tag, n) whose bytes are those of a ring, quantised
         self.committed_at = defaultdict(dict)  # tag -> n -> ms, the first to return it
         self.texts = Counter()  # of failed calls
 
@@ -82,6 +87,8 @@ class Judge:
             self.problems.append(
                 f"{peer}: {key} differs from what another got: {entry}"
             )
+        if entry.get("ring"):
+            self.rings.add((entry["tag"], entry["n"]))
         if "ids" in entry:
             self.contributors[entry["tag"], entry["n"]] = entry["ids"]
             times = self.committed_at[entry["tag"]]
@@ -89,13 +96,15 @@ class Judge:
 
     def read_journal(self, path):
         committed = defaultdict(list)
-        for tag, n, ids in commits_of(path):
+        for tag, n, ids, plan in commits_of(path):
             committed[tag].append(n)
             returned = self.contributors.get((tag, n))
             if returned is not None and returned != ids:
                 self.problems.append(
                     f"{(tag, n)}: {returned} returned, {ids} journaled"
                 )
+            if (tag, n) in self.rings and plan != RING:
+                self.problems.append(f"{(tag, n)}: not of the ring that it seems")
         for tag, n in self.contributors:
             if n not in set(committed[tag][n - 1 : n]):
                 self.problems.append(f"{(tag, n)} was returned; the journal has it not")
