@@ -2,7 +2,7 @@
 # (see .ci/setup); `make check` is what CI runs after the tests; `make long-…` takes long.
 # Plain commands behind them, for those who prefer to type: CONTRIBUTING.md.
 .PHONY: demo test check lint types tidy clean help bench long-bench \
-  long-kills long-stress long-failpoints long-seeds long-tsan long-asan long-wan
+  long-kills long-standby long-stress long-failpoints long-seeds long-tsan long-asan long-wan
 .DEFAULT_GOAL := help
 
 PY := .venv/bin/python
@@ -60,6 +60,10 @@ long-stress: .venv/.ready-test
 long-failpoints: .venv/.ready-test
 	$(PY) -m tests.stress.failpoints --full
 	$(PY) -m tests.stress.network --full
+
+## make long-standby  200 faults of masters and of their etcd (apt-get install etcd-server)
+long-standby: .venv/.ready-test
+	$(PY) -m tests.standby --faults 200
 
 ## make long-seeds   a million simulated seeds
 long-seeds: .venv/.ready-test

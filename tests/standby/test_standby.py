@@ -42,8 +42,8 @@ def store(etcd, request):
 class Master:
     """`jccl master` on a port of its own."""
 
-    def __init__(self, store: str, folder: Path) -> None:
-        self.address = f"127.0.0.1:{free_ports(1)[0]}"
+    def __init__(self, store: str, folder: Path, address: str = "") -> None:
+        self.address = address or f"127.0.0.1:{free_ports(1)[0]}"
         self.log = folder / f"master-{self.address.rpartition(':')[2]}.log"
         argv = [sys.executable, "-m", "jccl.cli", "master", f"--store={store}"]
         argv += [f"--bind={self.address}", f"--start-peers={PEERS}"]

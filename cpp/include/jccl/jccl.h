@@ -90,7 +90,7 @@ typedef struct {
   int64_t silence_ns;       /* a peer silent for this long is evicted; 0 = 3 s */
   int64_t restart_grace_ns; /* for known peers to come back after a restart; 0 = 5 s */
   const char* bind;         /* "host:port"; NULL = "127.0.0.1:0", a free port */
-  const char* store;        /* "sqlite:PATH"; NULL = "memory:" */
+  const char* store;        /* "sqlite:PATH", "etcd://HOST:PORT,.../PREFIX"; NULL = "memory:" */
   const char* token;        /* NULL: plain, loopback only */
   const char* run;          /* 32 hex digits; NULL: the token's, the journal's, or a new one */
   const char* history;      /* JSON lines are appended to this file; NULL: none */
@@ -99,7 +99,8 @@ typedef struct {
 #define JCCL_MASTER_OPTIONS_INIT \
   {sizeof(jccl_master_options), 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL}
 
-/* Starts a master in this process, on a thread of its own. options may be NULL. Codes: OK, INVALID,
+/* Starts a master in this process, on a thread of its own. options may be NULL. With etcd it
+ * returns when no other master of the run is active, however long that takes. Codes: OK, INVALID,
  * AUTH, IO (port or store in use), WRONG_RUN, DAMAGED (fix or report). */
 JCCL_EXPORT int32_t jccl_master_start(const jccl_master_options* options, jccl_master** master);
 /* Stops it, frees its port at once and the object. NULL is allowed. */
