@@ -2,7 +2,8 @@
 # (see .ci/setup); `make check` is what CI runs after the tests; `make long-…` takes long.
 # Plain commands behind them, for those who prefer to type: CONTRIBUTING.md.
 .PHONY: demo test check lint types tidy clean help bench long-bench \
-  long-kills long-standby long-stress long-failpoints long-seeds long-tsan long-asan long-wan
+  long-kills long-standby long-stress long-failpoints long-seeds long-mutants long-model \
+  long-tsan long-asan long-wan
 .DEFAULT_GOAL := help
 
 PY := .venv/bin/python
@@ -26,6 +27,7 @@ test: .venv/.ready-test
 check: .venv/.ready-test
 	$(STAGE) "style" $(MAKE) --no-print-directory lint types
 	$(STAGE) "simulated seeds" build/ext/cpp/jccl-sim --seeds 10000 --jobs 2
+	$(STAGE) "planted bugs" build/ext/cpp/jccl-sim --mutants --from cpp/sim/mutants.txt --seeds 20000 --jobs 2
 	$(STAGE) "kills of real processes" $(PY) -m tests.stress --minutes 1 --kills 300
 	$(STAGE) "kills with a shared state" $(PY) -m tests.stress --minutes 0.3 --kills 40 --rate 3 --peers 6 --modes f32-in,state
 	$(STAGE) "kills at every failpoint" $(PY) -m tests.stress.failpoints
@@ -68,6 +70,18 @@ long-standby: .venv/.ready-test
 ## make long-seeds   a million simulated seeds
 long-seeds: .venv/.ready-test
 	build/ext/cpp/jccl-sim --seeds 1000000 --jobs 2
+
+## make long-mutants  finds every planted bug anew and writes the table of seeds that CI begins with
+long-mutants: .venv/.ready-test
+	build/ext/cpp/jccl-sim --mutants --seeds 100000 --jobs 2 --rewrite cpp/sim/mutants.txt
+
+## make long-model   all interleavings of a small world: two faults, then state, then three peers
+long-model: .venv/.ready-test
+	build/ext/cpp/jccl-model --begun --coarse --rounds 1 --faults 2
+	build/ext/cpp/jccl-model --begun --coarse --rounds 2 --faults 1 --ticks 1
+	build/ext/cpp/jccl-model --begun --coarse --rounds 1 --faults 2 --state
+	build/ext/cpp/jccl-model --begun --coarse --rounds 1 --faults 1 --peers 3
+	build/ext/cpp/jccl-model --rounds 2 --faults 1
 
 ## make long-wan     self-test of the lab for wide-area links, with its rates and delays (root, iperf3)
 long-wan: .venv/.ready-test

@@ -44,6 +44,7 @@ class Ledger {
   const Standing& standing(const wire::Tag& tag) const;  // a fresh one for an unknown tag
   bool fenced(wire::Incarnation incarnation) const { return fenced_.count(incarnation) > 0; }
   void fence(wire::Incarnation incarnation) { fenced_.insert(incarnation); }  // not journaled
+  const std::set<wire::Incarnation>& fenced() const { return fenced_; }
   bool begun() const { return begun_; }  // any commit: start_peers was reached once
   bool any_born() const { return any_born_; }
 

@@ -119,9 +119,15 @@ class MasterMachine {
   MasterEffects on(const MasterEvent& event, base::Time now);
   MasterView view(base::Time now) const;
 
+  // For searches through all interleavings (canonical.cc): a second machine that goes on from here,
+  // and all that decides what it will do, in 128 bits. Words for people are not in it.
+  MasterMachine clone() const;
+  base::Digest digest() const;
+
   struct State;  // for master_*.cc only
 
  private:
+  explicit MasterMachine(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };
 

@@ -158,9 +158,14 @@ class PeerMachine {
   std::uint64_t committed(const wire::Tag& tag) const;
   std::string waiting_for(const wire::Tag& tag, base::Time now) const;
 
+  // As of MasterMachine: for searches through all interleavings (canonical.cc).
+  PeerMachine clone() const;
+  base::Digest digest() const;
+
   struct State;  // for peer_*.cc only
 
  private:
+  explicit PeerMachine(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };
 

@@ -11,3 +11,16 @@ if(JCCL_TESTS)
   add_test(NAME sim_seeds COMMAND jccl-sim --seeds 1000)
   set_tests_properties(sim_seeds PROPERTIES TIMEOUT 300)
 endif()
+
+# jccl-model: all interleavings of the same machines in a small world.
+add_library(jccl_model STATIC ${CMAKE_CURRENT_SOURCE_DIR}/sim/model/world.cc
+  ${CMAKE_CURRENT_SOURCE_DIR}/sim/model/choices.cc ${CMAKE_CURRENT_SOURCE_DIR}/sim/model/search.cc)
+target_link_libraries(jccl_model PUBLIC jccl_sim)
+add_executable(jccl-model ${CMAKE_CURRENT_SOURCE_DIR}/sim/model/main.cc)
+target_link_libraries(jccl-model PRIVATE jccl_model)
+if(JCCL_TESTS)
+  add_executable(model_test ${CMAKE_CURRENT_SOURCE_DIR}/sim/model/model_test.cc)
+  target_link_libraries(model_test PRIVATE jccl_model GTest::gtest GTest::gtest_main)
+  add_test(NAME model_test COMMAND model_test)
+  set_tests_properties(model_test PROPERTIES TIMEOUT 300)
+endif()

@@ -1,0 +1,98 @@
+// The small world on trial: a few scopes are searched whole and keep every promise, and planted
+// bugs are found by a short path that can be read.
+#include <gtest/gtest.h>
+
+#include "protocol/mutants.h"
+#include "sim/model/search.h"
+
+namespace jccl::sim::model {
+namespace {
+
+using protocol::Mutant;
+
+Scope small(std::uint32_t faults, std::uint32_t ticks) {
+  Scope scope;
+  scope.faults = faults, scope.ticks = ticks;
+  scope.begun = scope.coarse = true;
+  return scope;
+}
+
+Found run(const Scope& scope, Mutant mutant = Mutant::kNone) {
+  protocol::planted = mutant;
+  const Found found = search(scope, {});
+  protocol::planted = Mutant::kNone;
+  return found;
+}
+
+std::string told(const Found& found) {
+  std::string text = base::cat(found.promise, ": ", found.what, "\n");
+  for (const std::string& line : found.trace) text += base::cat("  ", line, "\n");
+  return text;
+}
+
+TEST(ModelTest, without_faults_every_order_of_two_rounds_ends_in_both_commits) {
+  Scope scope = small(0, 0);
+  scope.begun = scope.coarse = false;
+  for (const bool state : {false, true}) {
+    scope.state = state;
+    const Found found = run(scope);
+    EXPECT_TRUE(found.promise.empty()) << told(found);
+    EXPECT_TRUE(found.whole);
+    EXPECT_GT(found.states, 500U);
+    EXPECT_GE(found.quiet, 1U);
+  }
+}
+
+TEST(ModelTest, no_single_fault_at_any_moment_breaks_a_promise) {
+  for (const bool state : {false, true}) {
+    Scope scope = small(1, 0);
+    scope.rounds = state ? 1 : 2;
+    scope.state = state;
+    const Found found = run(scope);
+    EXPECT_TRUE(found.promise.empty()) << told(found);
+    EXPECT_TRUE(found.whole);
+    EXPECT_GT(found.states, 8000U);
+  }
+}
+
+TEST(ModelTest, no_timer_that_fires_early_breaks_a_promise) {
+  Scope scope = small(0, 2);
+  scope.rounds = 1;
+  const Found found = run(scope);
+  EXPECT_TRUE(found.promise.empty()) << told(found);
+  EXPECT_TRUE(found.whole);
+}
+
+TEST(ModelTest, planted_bugs_are_found_by_a_short_path) {
+  struct Case {
+    Mutant mutant;
+    Scope scope;
+    const char* promise;
+  };
+  const std::vector<Case> cases = {
+      {Mutant::kFirstDoneCommits, small(0, 0), "P1"},
+      {Mutant::kDeadContributorLeftOut, small(1, 0), "P1"},
+      {Mutant::kAttemptsReused, small(1, 0), "P5"},
+      {Mutant::kCommittedToldAborted, small(1, 0), "P5"},
+      {Mutant::kRunningToldAborted, small(1, 0), "P5"},
+      {Mutant::kIdsGivenAgain, small(1, 0), "P5"},
+      {Mutant::kUnknownAttemptDropped, small(1, 0), "L"},
+      {Mutant::kDoubtToldAsFailure, small(1, 1), "P1"},
+      {Mutant::kDoubtPresumesCommit, small(1, 1), "P5"},
+  };
+  for (const Case& one : cases) {
+    const Found found = run(one.scope, one.mutant);
+    EXPECT_EQ(found.promise, one.promise) << static_cast<int>(one.mutant) << "\n" << told(found);
+    EXPECT_LE(found.trace.size(), 40U);
+    EXPECT_GE(found.trace.size(), 3U);
+  }
+}
+
+TEST(ModelTest, the_same_scope_has_the_same_states) {
+  const Found one = run(small(0, 1)), other = run(small(0, 1));
+  EXPECT_EQ(one.states, other.states);
+  EXPECT_EQ(one.transitions, other.transitions);
+}
+
+}  // namespace
+}  // namespace jccl::sim::model

@@ -1,0 +1,408 @@
+// The processes of the small world: what each choice does to them.
+#include "sim/model/world.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace jccl::sim::model {
+
+using base::cat;
+using base::Code;
+
+namespace {
+
+constexpr base::Duration kHeartbeat = 1000 * kSecond;
+constexpr std::uint8_t kCallsMax = 16;  // of one slot
+const wire::Tag kTag = "t";
+
+}  // namespace
+
+World::World(const Scope& scope)
+    : scope_(scope),
+      peers_(scope.peers),
+      book_(std::make_shared<History>()),
+      faults_left_(scope.faults),
+      ticks_left_(scope.ticks) {
+  book().min_peers = scope.min_peers;
+  for (std::uint64_t id = 1; id <= std::uint64_t{scope.peers} * kCallsMax; ++id) {
+    CallRecord record;
+    record.id = id, record.slot = static_cast<std::uint32_t>((id - 1) / kCallsMax);
+    record.open = false, record.success = false, record.code = Code::kInDoubt;
+    book().calls.push_back(record);
+  }
+  start_master();
+  asleep_ = scope.begun;
+  for (std::uint8_t slot = 0; slot < peers_.size() - scope.late; ++slot) boot(slot);
+  if (scope.begun) connect_all();
+}
+
+// Everybody connects in one order; then the users begin.
+void World::connect_all() {
+  for (bool more = true; more;) {
+    more = false;
+    for (const Choice& choice : choices()) {
+      const bool delivers = choice.step == Step::kToMaster || choice.step == Step::kToPeer ||
+                            choice.step == Step::kDial;
+      if (!delivers) continue;
+      take(choice);
+      more = true;
+      break;
+    }
+  }
+  asleep_ = false;
+  for (std::uint8_t slot = 0; slot < peers_.size(); ++slot) {
+    if (peers_[slot].box != nullptr) act(slot);
+  }
+}
+
+History& World::book() {
+  if (book_.use_count() > 1) book_ = std::make_shared<History>(*book_);
+  book_hash_ = 0;
+  book_->now = now_;
+  return *book_;
+}
+
+ModelConn* World::conn_of(protocol::ConnId id) {
+  const auto found = std::find_if(conns_.begin(), conns_.end(),
+                                  [id](const ModelConn& conn) { return conn.id == id; });
+  return found == conns_.end() ? nullptr : &*found;
+}
+
+ModelConn* World::conn_at(std::uint8_t slot) {
+  const auto found = std::find_if(conns_.begin(), conns_.end(), [slot](const ModelConn& conn) {
+    return conn.slot == slot && conn.peer_open;
+  });
+  return found == conns_.end() ? nullptr : &*found;
+}
+
+void World::tidy() {
+  std::erase_if(conns_, [](const ModelConn& c) { return !c.peer_open && !c.master_open; });
+}
+
+bool World::alive(wire::PeerId id) const {
+  const auto member = book_->everybody.find(id);
+  return member != book_->everybody.end() &&
+         std::any_of(peers_.begin(), peers_.end(), [&](const ModelPeer& peer) {
+           return peer.incarnation == member->second.incarnation;
+         });
+}
+
+// ---- the master --------------------------------------------------------------------------------
+
+void World::start_master() {
+  protocol::MasterOptions options;
+  options.run = {1, 2, 3, 4};
+  options.start_peers = scope_.peers - scope_.late, options.min_peers = scope_.min_peers;
+  options.heartbeat = kHeartbeat, options.silence = 4 * kHeartbeat;
+  options.reset_grace = kSecond, options.restart_grace = 5 * kSecond;
+  options.history = scope_.history;
+  const auto planner = [](const protocol::PlanRequest& request) -> base::Result<base::Bytes> {
+    if (request.bad_links.empty()) return base::Bytes{};
+    return base::Status{Code::kLinkLost, "no way around the links that failed"};
+  };
+  ++master_lives_;
+  protocol::MasterMachine fresh(options, planner, book_->durable, now_);
+  protocol::MasterEffects effects = fresh.start(now_);
+  master_ = std::make_shared<Box<protocol::MasterMachine>>(
+      Box<protocol::MasterMachine>{fresh.clone(), fresh.digest()});
+  apply(std::move(effects));
+}
+
+void World::kill_master() {
+  master_ = nullptr;
+  master_wake_ = base::kNever;
+  probes_.clear();
+  for (ModelConn& conn : conns_) conn.master_open = false, conn.up.clear();
+  tidy();
+}
+
+bool World::to_master(const protocol::MasterEvent& event) {
+  protocol::MasterMachine next = master_->machine.clone();
+  protocol::MasterEffects effects = next.on(event, now_);
+  const base::Digest digest = next.digest();
+  master_ = std::make_shared<Box<protocol::MasterMachine>>(
+      Box<protocol::MasterMachine>{std::move(next), digest});
+  return apply(std::move(effects));
+}
+
+bool World::apply(protocol::MasterEffects effects) {
+  const bool wrote = !effects.journal.empty();
+  if (death_ == 1 && wrote) return kill_master(), true;
+  for (const wire::Record& record : effects.journal) {
+    book().on_durable(record);
+    p1_no_means_no(book());
+  }
+  if (death_ == 2 && wrote) return kill_master(), true;
+  master_wake_ = effects.wake;
+  for (protocol::MasterSend& send : effects.send) {
+    ModelConn* conn = conn_of(send.conn);
+    if (conn == nullptr || !conn->master_open || !send_worthy(send.message)) continue;
+    if (conn->peer_open) conn->down.push_back(wrap(std::move(send.message)));
+  }
+  for (const auto& [incarnation, addresses] : effects.probe) {
+    for (std::uint8_t slot = 0; slot < peers_.size(); ++slot) {
+      if (incarnation / 100 == slot + 1U) probes_.emplace_back(incarnation, slot);
+    }
+  }
+  bool more = false;
+  for (const protocol::ConnId id : effects.close) {
+    ModelConn* conn = conn_of(id);
+    if (conn != nullptr) conn->master_open = false, conn->up.clear();
+    tidy();
+    more = to_master(protocol::ConnClosed{id}) || more;
+    if (master_ == nullptr) break;
+  }
+  return wrote || more;
+}
+
+// ---- peers -------------------------------------------------------------------------------------
+
+void World::boot(std::uint8_t slot) {
+  ModelPeer& peer = peers_[slot];
+  const std::uint8_t lives = peer.lives, dials = peer.dials, calls = peer.calls;
+  peer = {};
+  peer.lives = lives + 1, peer.dials = dials, peer.calls = calls, peer.begun = true;
+  peer.incarnation = 100U * (slot + 1U) + peer.lives;
+  peer.needs_sync = scope_.state;
+  peer.digest = {1000U * slot + peer.lives, 1};
+  protocol::PeerOptions options;
+  options.site = cat("s", static_cast<int>(slot));
+  options.addresses = {"here"};
+  options.master_grace = 1000 * kHeartbeat;
+  options.reconnect_pause = 0;
+  protocol::PeerMachine fresh(options, peer.incarnation, now_);
+  protocol::PeerEffects effects = fresh.start(now_);
+  const base::Digest digest = fresh.digest();
+  peer.box = std::make_shared<Box<protocol::PeerMachine>>(
+      Box<protocol::PeerMachine>{std::move(fresh), digest});
+  std::vector<protocol::PeerEvent> next;
+  apply(slot, effects, next);
+  if (!asleep_) act(slot);
+}
+
+void World::die(std::uint8_t slot) {
+  hang_up(slot);
+  ModelPeer& peer = peers_[slot];
+  peer.box = nullptr;
+  peer.incarnation = 0, peer.call = 0;
+  peer.dialing = peer.syncing = false;
+  peer.runs.clear();
+  peer.wake = base::kNever;
+  peer.visible.reset(), peer.wanted.reset();
+}
+
+void World::hang_up(std::uint8_t slot) {
+  if (ModelConn* conn = conn_at(slot)) conn->peer_open = false, conn->down.clear();
+  tidy();
+}
+
+// One event, and at once all that this process does about it by itself.
+void World::to_peer(std::uint8_t slot, protocol::PeerEvent event) {
+  std::vector<protocol::PeerEvent> next{std::move(event)};
+  ModelPeer& peer = peers_[slot];
+  protocol::PeerMachine machine = peer.box->machine.clone();
+  for (std::size_t i = 0; i < next.size() && peer.box != nullptr; ++i) {
+    const protocol::PeerEvent one = next[i];
+    protocol::PeerEffects effects = machine.on(one, now_);
+    apply(slot, effects, next);
+  }
+  if (peer.box == nullptr) return;
+  const base::Digest digest = machine.digest();
+  peer.box = std::make_shared<Box<protocol::PeerMachine>>(
+      Box<protocol::PeerMachine>{std::move(machine), digest});
+}
+
+void World::apply(std::uint8_t slot, protocol::PeerEffects& effects,
+                  std::vector<protocol::PeerEvent>& next) {
+  ModelPeer& peer = peers_[slot];
+  for (const wire::Attempt& attempt : effects.discard) {
+    std::erase_if(peer.runs, [&](const ModelRun& r) { return r.start.attempt == attempt; });
+  }
+  for (const protocol::RunAttempt& order : effects.run) run(slot, order);
+  for (const wire::Attempt& attempt : effects.commit) peer.visible = attempt;
+  for (const protocol::CompleteCall& done : effects.complete) complete(slot, done, next);
+  for (const protocol::FetchSnapshot& fetch : effects.fetch) peer.wanted = fetch.want;
+  for (const protocol::CompleteSync& done : effects.synced) synced(slot, done, next);
+  if (ModelConn* conn = conn_at(slot)) {
+    for (wire::Message& message : effects.send) {
+      if (conn->master_open) conn->up.push_back(wrap(std::move(message)));
+    }
+  }
+  if (effects.disconnect || effects.connect) hang_up(slot);
+  if (effects.connect) peer.dialing = true;
+  peer.wake = effects.wake;
+  if (effects.rejoin) {
+    peer.incarnation = 100U * (slot + 1U) + ++peer.lives;
+    next.push_back(protocol::NewLife{peer.incarnation});
+  }
+  if (effects.broken)
+    book().fail("L", cat("slot ", slot + 0, " is broken: ", effects.broken->text));
+}
+
+void World::run(std::uint8_t slot, const protocol::RunAttempt& order) {
+  ModelPeer& peer = peers_[slot];
+  AttemptInfo::Part part;
+  part.call = peer.call;
+  if (peer.call != 0) part.weight = book_->calls[peer.call - 1].weight;
+  book().attempts[order.start.attempt].parts[peer.box->machine.id()] = part;
+  std::erase_if(peer.runs,
+                [&](const ModelRun& r) { return r.start.attempt == order.start.attempt; });
+  ModelRun fresh;
+  fresh.start = order.start, fresh.receiver = order.receiver, fresh.call = peer.call;
+  peer.runs.push_back(std::move(fresh));
+}
+
+void World::complete(std::uint8_t slot, const protocol::CompleteCall& done,
+                     std::vector<protocol::PeerEvent>& next) {
+  ModelPeer& peer = peers_[slot];
+  JCCL_CHECK(peer.call != 0);
+  CallRecord& record = book().call(peer.call);
+  const bool success = peer.visible.has_value();
+  if (success != done.status.ok()) {
+    return book().fail("P3", cat("slot ", slot + 0, ": ", name_of(done.status.code),
+                                 success ? " after a commit" : " without a commit"));
+  }
+  record.open = false, record.success = success, record.code = done.status.code, record.n = done.n;
+  if (!success && done.attempts == 0 && done.status.code != Code::kDeadline) {
+    // Refused at the door: as if it had never been made.
+    record.code = Code::kInDoubt;
+    if (peer.calls > 0) --peer.calls;
+  }
+  if (success) {
+    const auto run = std::find_if(peer.runs.begin(), peer.runs.end(), [&](const ModelRun& r) {
+      return r.start.attempt == *peer.visible;
+    });
+    if (run == peer.runs.end() || !run->done) {
+      return book().fail("P1", cat("slot ", slot + 0, " hands out a result it does not have"));
+    }
+    book().on_published({slot, 0, *peer.visible, peer.call, &run->result, &done});
+    if (scope_.state) {
+      const std::uint64_t seed = mix_in(peer.digest.low, digest_of(run->result).high);
+      peer.revision = run->start.round.n;
+      peer.digest = {mix_in(seed, run->start.attempt.epoch), peer.revision};
+      const wire::Held held{kTag, peer.revision, peer.digest};
+      book().on_state(slot, 0, held);
+      next.push_back(protocol::PublishState{held});
+    }
+    peer.runs.erase(run);
+  } else {
+    p1_no_means_no(book());
+  }
+  const Code code = done.status.code;
+  peer.call = 0;
+  peer.visible.reset();
+  if (code == Code::kInDoubt || code == Code::kEvicted || code == Code::kResync) {
+    peer.needs_sync = scope_.state;
+  }
+  if (success && wants(peer)) {
+    if (const auto call = new_call(slot)) next.push_back(*call);
+  }
+}
+
+void World::synced(std::uint8_t slot, const protocol::CompleteSync& done,
+                   std::vector<protocol::PeerEvent>& next) {
+  ModelPeer& peer = peers_[slot];
+  peer.syncing = false;
+  peer.lost = done.status.code == Code::kStateLost;
+  peer.wanted.reset();
+  if (!done.status.ok()) return;
+  const wire::Held own{kTag, peer.revision, peer.digest};
+  if (done.held != own) {
+    return book().fail("P6", cat("slot ", slot + 0, " is told that its state is revision ",
+                                 done.held.revision, ", it is ", own.revision));
+  }
+  book().on_state(slot, 0, own);
+  peer.needs_sync = false;
+  next.push_back(protocol::PublishState{own});
+  if (wants(peer)) {
+    if (const auto call = new_call(slot)) next.push_back(*call);
+  }
+}
+
+bool World::wants(const ModelPeer& peer) const {
+  const auto last = book_->last.find(kTag);
+  return peer.box != nullptr && peer.calls < kCallsMax &&
+         (last == book_->last.end() ? 0 : last->second) < scope_.rounds;
+}
+
+std::optional<protocol::Call> World::new_call(std::uint8_t slot) {
+  ModelPeer& peer = peers_[slot];
+  peer.call = slot * kCallsMax + ++peer.calls;
+  CallRecord& record = book().call(peer.call);
+  record.open = true, record.tag = kTag, record.incarnation = peer.incarnation;
+  record.weight = 1.0 + peer.calls % 2;  // a call taken for another shows
+  record.deadline = now_ + 10 * kSecond;
+  protocol::Call call;
+  call.tag = kTag;
+  call.descriptor = {1, 1};
+  call.weight = record.weight;
+  call.is_state = scope_.state;
+  call.deadline = record.deadline;
+  return call;
+}
+
+// The user's next wish.
+void World::act(std::uint8_t slot) {
+  ModelPeer& peer = peers_[slot];
+  if (!peer.needs_sync) {
+    if (const auto call = new_call(slot)) to_peer(slot, *call);
+    return;
+  }
+  peer.syncing = true;
+  protocol::SyncCall sync;
+  sync.tag = kTag;
+  sync.revision = peer.revision, sync.digest = peer.digest;
+  sync.descriptor = {3, 3};
+  sync.deadline = now_ + 100 * kSecond;
+  to_peer(slot, sync);
+}
+
+// ---- data --------------------------------------------------------------------------------------
+
+bool World::accepted_by_all(const ModelRun& run) const {
+  const auto attempt = book_->attempts.find(run.start.attempt);
+  const auto& in = run.start.contributors;
+  return std::all_of(in.begin(), in.end(), [&](const wire::Contributor& one) {
+    return attempt->second.parts.count(one.id) > 0;
+  });
+}
+
+void World::complete_run(std::uint8_t slot, ModelRun& run) {
+  AttemptInfo& attempt = book().attempts[run.start.attempt];
+  Sum sum;
+  for (const wire::Contributor& one : run.start.contributors) {
+    add(sum, {{attempt.parts.at(one.id).call, 1}});
+  }
+  run.result.fill(sum);
+  run.done = true;
+  AttemptInfo::Part& part = attempt.parts[peers_[slot].box->machine.id()];
+  part.done = true, part.result = digest_of(run.result);
+  to_peer(slot, protocol::AttemptDone{run.start.attempt, part.result});
+}
+
+// ---- time --------------------------------------------------------------------------------------
+
+base::Time World::earliest() const {
+  base::Time at = master_wake_;
+  for (const ModelPeer& peer : peers_) at = std::min(at, peer.wake);
+  return at;
+}
+
+bool World::fire_timer(std::uint8_t which) {
+  --ticks_left_;
+  now_ = std::max(now_, which == peers_.size() ? master_wake_ : peers_[which].wake);
+  bool wrote = false;
+  if (which == peers_.size()) {
+    master_wake_ = base::kNever;
+    wrote = to_master(protocol::Tick{});
+  } else {
+    peers_[which].wake = base::kNever;
+    to_peer(which, protocol::PeerTick{});
+  }
+  for (const ModelPeer& peer : peers_) {
+    if (peer.call != 0) p4_in_time(book(), book().call(peer.call), 0);
+  }
+  return wrote;
+}
+
+}  // namespace jccl::sim::model
