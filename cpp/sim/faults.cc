@@ -17,6 +17,14 @@ double unit(std::uint64_t bits, int place) {
   return static_cast<double>(bits >> place & 255) / 256.0;
 }
 
+bool of_disk_or_clock(Fault fault) {
+  return fault == Fault::kDiskError || fault == Fault::kDiskFull || fault == Fault::kDiskRot ||
+         fault == Fault::kClockJump || fault == Fault::kLateWakes;
+}
+bool of_master(Fault fault) {  // the process alone
+  return fault == Fault::kMasterCrash || fault == Fault::kMasterPause;
+}
+
 Duration length_of(base::Rng& rng, const Mix& mix, Fault fault) {
   switch (fault) {
     case Fault::kPeerCrash:
@@ -88,6 +96,10 @@ std::vector<Injected> draw_faults(const Mix& mix, std::uint64_t seed) {
 void World::inject(const Injected& fault) {
   if (healed || fault.a >= peers.size()) return;
   ++counts.faults[static_cast<std::size_t>(fault.fault)];
+  if (!of_master(fault.fault)) disturbed_until_ = std::max(disturbed_until_, now + fault.length);
+  if (of_disk_or_clock(fault.fault)) {
+    disk_disturbed_until_ = std::max(disk_disturbed_until_, now + fault.length);
+  }
   if (tracing()) {
     note(cat("FAULT ", name_of(fault.fault), " ", fault.a, " ", fault.b, " for ",
              fault.length / kMillisecond, " ms"));

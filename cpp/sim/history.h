@@ -71,9 +71,10 @@ struct History {
   std::map<wire::Tag, std::uint64_t> last;  // commits per tag
   std::map<wire::Attempt, AttemptInfo> attempts;
   std::map<std::tuple<wire::Tag, std::uint32_t, std::uint64_t>, wire::Digest>
-      states;                                        // by tag, shard, revision
-  std::map<std::uint64_t, wire::RoundName> counted;  // calls whose input is in a commit
-  std::vector<CallRecord> calls;                     // by id - 1
+      states;                                             // by tag, shard, revision
+  std::map<std::uint64_t, wire::RoundName> counted;       // calls whose input is in a commit
+  std::vector<CallRecord> calls;                          // by id - 1
+  std::map<std::uint32_t, std::set<wire::PeerId>> named;  // by slot: in any roster it was told
 
   bool failed() const { return !promise.empty(); }
   void fail(const char* which, std::string text) {
@@ -104,6 +105,8 @@ void p3_untouched(History& history, const CallRecord& call, bool untouched);
 void p4_in_time(History& history, const CallRecord& call, base::Time slack_from);
 // P5 journal first, one decision, no gap, resolved after a restart.
 void p5_record(History& history, const wire::Record& record);
+void p5_seat(History& history, const std::string& site, std::uint32_t shard,
+             wire::Incarnation welcome);
 void p5_told(History& history, std::uint32_t slot, const wire::Message& message);
 void p5_published(History& history, const Published& published);
 void p5_journal_is_history(History& history, const std::vector<wire::Record>& journal);

@@ -114,6 +114,7 @@ Mix draw_mix(std::uint64_t seed) {
   draw_times(rng, mix);
   mix.vanish = 0.5 * rng.unit();
   mix.in_place = rng.unit();
+  if (rng.chance(0.2)) mix.foreign = rng.unit();
   return mix;
 }
 

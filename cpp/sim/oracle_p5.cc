@@ -64,6 +64,16 @@ void p5_record(History& history, const wire::Record& record) {
   if (const auto* commit = std::get_if<wire::CommitRecord>(&record)) check_commit(history, *commit);
 }
 
+// Whoever is welcomed at a seat has replaced the life that had it.
+void p5_seat(History& history, const std::string& site, std::uint32_t shard,
+             wire::Incarnation welcome) {
+  for (const auto& [id, member] : history.members) {
+    if (member.site != site || member.shard != shard || member.incarnation == welcome) continue;
+    history.fail("P5", cat("a new life of ", site, "/", shard, " is welcomed while member ", id,
+                           " still has its seat"));
+  }
+}
+
 void p5_told(History& history, std::uint32_t slot, const wire::Message& message) {
   if (const auto* roster = std::get_if<wire::Roster>(&message)) {
     // The whole has all members of its epoch; a change can name no more than these.
@@ -75,7 +85,15 @@ void p5_told(History& history, std::uint32_t slot, const wire::Message& message)
                              roster->members.size(), " members) before it was durable"));
     }
   }
+  if (const auto* roster = std::get_if<wire::Roster>(&message)) {
+    for (const wire::Member& member : roster->members) history.named[slot].insert(member.id);
+  }
   if (const auto* start = std::get_if<wire::Start>(&message)) {
+    for (const wire::Contributor& one : start->contributors) {
+      if (history.named[slot].count(one.id) > 0) continue;
+      history.fail("P5", cat("slot ", slot, ": START ", to_text(start->attempt), " names peer ",
+                             one.id, ", of whom it was not told"));
+    }
     if (start->attempt.epoch > history.epoch) {
       history.fail("P5", cat("START ", to_text(start->attempt), " before its epoch was durable"));
     }

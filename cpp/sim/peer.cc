@@ -37,6 +37,10 @@ void SimPeer::boot() {
     tag.is_state = tag.needs_sync = world.mix.is_state[t];
     const std::uint64_t own = world.mix.same_birth ? 7 : 1000 * slot + life;
     tag.digest = {mix_in(own, t), 1};
+    if (life == 1 && world.mix.foreign > 0 && world.rng.app.chance(world.mix.foreign)) {
+      const auto last = world.history.last.find(tag.tag);
+      tag.revision = (last == world.history.last.end() ? 0 : last->second) + world.rng.app.below(3);
+    }
     tags.push_back(std::move(tag));
   }
   new_machine();

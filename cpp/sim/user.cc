@@ -178,6 +178,7 @@ void SimPeer::synced(const protocol::CompleteSync& done) {
   tag->lost = done.status.code == Code::kStateLost;
   if (done.status.ok()) {
     ++world.counts.syncs;
+    if (world.mix.foreign > 0) tag->revision = done.held.revision;  // its number was another run's
     const wire::Held own{tag->tag, tag->revision, tag->digest};
     if (done.held != own) {
       return world.history.fail("P6", cat("slot ", slot, ": sync of ", done.tag, " says revision ",

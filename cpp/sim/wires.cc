@@ -183,6 +183,9 @@ void World::deliver(Conn& c, bool up, const base::Bytes& payload) {
     history.on_told(c.slot, message.value());
   } else {
     ++counts.peer_seen[kind][peers[c.slot].phase()];
+    if (std::holds_alternative<wire::Welcome>(message.value())) {
+      p5_seat(history, peers[c.slot].site, peers[c.slot].shard, peers[c.slot].incarnation);
+    }
     history.on_told(c.slot, message.value());
     peers[c.slot].on_message(std::move(message.value()));
   }

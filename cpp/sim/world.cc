@@ -129,6 +129,7 @@ void World::report_durable() {
     base::Result<wire::Record> record = wire::decode_record(disk.rows[disk.told].payload);
     if (JCCL_MUTANT(kTornTailLeft) && !record.ok()) continue;
     JCCL_CHECK(record.ok());
+    check_membership(record.value());
     history.on_durable(record.value());
   }
 }

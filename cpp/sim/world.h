@@ -120,6 +120,11 @@ class World {
   Conn& conn(std::uint64_t id) { return conns_[id - 1]; }
   DataLink& link(std::uint32_t from, std::uint32_t to) { return links_[from * kSlotsMax + to]; }
 
+  // oracle_p7.cc
+  void check_membership(const wire::Record& record);
+  void check_admission(const wire::Member& member);
+  void check_eviction(const wire::Member& member, const std::string& reason);
+
   // faults.cc
   void inject(const Injected& fault);
   void fault_peer(const Injected& fault);
@@ -139,6 +144,8 @@ class World {
   std::array<Time, kSlotsMax + kMastersMax> late_until_{};
   std::vector<Injected> faults_;
   Time healed_at_ = 0;
+  Time served_at_ = 0;                                   // the newest master's first record
+  Time disturbed_until_ = 0, disk_disturbed_until_ = 0;  // by faults other than the master's
   bool over_ = false;
   std::uint64_t hash_ = 1;
   std::deque<std::string> tail_;
