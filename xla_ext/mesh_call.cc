@@ -166,6 +166,7 @@ JoinOutcome MeshCall::join(std::int64_t execution, std::int32_t ordinal,
   if (outcome.status.ok()) {
     JoinTable& joins = parts_.front().entry->joins();
     const auto join = joins.enter(tag_, execution, ordinal, local_devices_, bytes_);
+    data_.expect_writes();
     const Status fine = gather(*join);
     outcome = join->arrive(fine, scalars, join_max_, [&](Join& all) { return work(*this, all); });
     if (outcome.has_result) hand_out(*join);

@@ -291,6 +291,23 @@ def test_devices_that_do_not_come_together_are_all_told(solo):
     assert reduce_on(mesh, solo, trees, tag="skew")[1][:, 0].tolist() == [0] * 4
 
 
+def test_local_collectives_beside_the_call_do_not_keep_devices_apart(solo):
+    """XLA orders them as it likes; who waits in the call holds up no other device."""
+
+    def program(x, y):
+        out = jccl.mesh.all_reduce(
+            x, solo, axis_name="d", tag="beside", op="sum", join_timeout=10
+        )
+        beside = [jax.lax.psum(y @ y.T * (i + 1), "d") for i in range(4)]
+        beside = [jax.lax.psum(jnp.sin(z) @ z, "d").sum() for z in beside]
+        return out.value, out.status, beside
+
+    step = mapped(program, mesh_of(0, (4,), ("d",)), P(), P())
+    for _ in range(20):
+        value, status, _ = step(jnp.ones(30000), jnp.ones((64, 64)))
+        assert status[0] == Code.OK and value[0] == 4
+
+
 def test_unlike_weights_are_refused_for_all(solo):
     mesh = mesh_of(0, (4,), ("d",))
 
