@@ -91,7 +91,8 @@ def test_a_peer_of_four_devices_trains_with_a_peer_of_one(specs):
                 run = jax.jit(trainer(tx, whole_grads))
             start = jax.tree.map(lambda x: x + 0.1 * index, PARAMS)
             params, state = jccl.sync_state((start, tx.init(start)))
-            return run(params, state, XS[4 * index : 4 * index + 4])
+            xs = XS[4 * index : 4 * index + 4]
+            return jax.block_until_ready(run(params, state, xs))
 
         (params, many), (_, one) = cluster.run(program)
         digests = {comm.digest("diloco") for comm in cluster.comms}
@@ -164,7 +165,8 @@ def test_a_late_peer_of_many_devices_adopts_the_state_where_it_lies():
         assert new[1].anchor["w"].sharding.spec == P(None, "d")
         runs = [jax.jit(trainer(first, whole_grads)), over_devices(tx, cut_grads, CUT)]
         ends = cluster.run(
-            lambda comm, i: runs[i](*[old, new][i], XS[4:6]), cluster.comms
+            lambda comm, i: jax.block_until_ready(runs[i](*[old, new][i], XS[4:6])),
+            cluster.comms,
         )
     same_bits(ends[0][1].jccl_shared(), ends[1][1].jccl_shared())
     assert int(ends[1][1].status[1]) == 2
