@@ -2,6 +2,12 @@
 the programs of one device one after another and peers wait for each other."""
 
 import os
+import signal
+
+# A shell starts what runs in the background with Ctrl-C ignored, and children inherit
+# that: without this the tests of Ctrl-C fail there, each after its whole time-out.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ["XLA_FLAGS"] = " ".join(

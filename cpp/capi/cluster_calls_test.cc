@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/limits.h"
 #include "capi/cluster_support.h"
 
 namespace jccl::capi::test {
@@ -327,6 +328,24 @@ TEST(CallsTest, the_status_names_world_epoch_attempts_and_contributors) {
     EXPECT_EQ(r.weights[static_cast<std::size_t>(at - r.contributors.begin())], p + 1.0);
   }
   EXPECT_EQ(cluster[0].attributes().world, 3u);
+}
+
+TEST(CallsTest, a_tag_that_no_message_can_carry_is_refused_before_anything_is_sent) {
+  Cluster cluster(1);
+  std::vector<float> state(10, 1);
+  SyncOptions o;
+  o.deadline = 10 * kSecond;
+  for (const std::string& tag : {std::string(), std::string(65, 't'), std::string("\xFF")}) {
+    o.tag = tag;
+    EXPECT_EQ(cluster[0].sync_state({leaf_of(state, state)}, o).status.code, Code::kInvalid);
+    EXPECT_EQ(cluster[0].publish({leaf_of(state, state)}, o).status.code, Code::kInvalid);
+  }
+  for (std::size_t i = 0; i < base::kTagsMax; ++i) {
+    o.tag = cat("t", i);
+    ASSERT_TRUE(cluster[0].publish({leaf_of(state, state)}, o).status.ok());
+  }
+  o.tag = "one more";
+  EXPECT_EQ(cluster[0].publish({leaf_of(state, state)}, o).status.code, Code::kLimit);
 }
 
 }  // namespace

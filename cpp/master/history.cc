@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/text.h"
+#include "base/utf8.h"
 
 namespace jccl::master {
 
@@ -18,7 +19,7 @@ std::string history_json(const protocol::HistoryLine& line, double seconds) {
   out["t"] = std::round(seconds * 1e6) / 1e6;
   out["kind"] = line.kind;
   for (const auto& [name, value] : line.fields) out[name] = value;
-  return boost::json::serialize(out);
+  return base::to_utf8(boost::json::serialize(out));
 }
 
 base::Result<std::unique_ptr<History>> History::open(const std::string& path, base::Time origin) {

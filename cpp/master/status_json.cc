@@ -7,6 +7,7 @@
 
 #include "base/ids.h"
 #include "base/limits.h"
+#include "base/utf8.h"
 #include "wire/messages.h"
 
 namespace jccl::master {
@@ -134,7 +135,7 @@ std::string status_object(const protocol::MasterView& view, const DriverFacts& f
       out[list.name] = list.items;
       out[std::string(list.name) + "_left_out"] = list.all - list.items.size();
     }
-    std::string text = json::serialize(out);
+    std::string text = base::to_utf8(json::serialize(out));  // paths may be any bytes
     if (text.size() <= base::kStatusBytesMax) return text;
     const auto first = lists + (links.empty() && plans.empty() && uplinks.empty() ? 3 : 0);
     const auto last = first == lists ? lists + 3 : std::end(lists);

@@ -5,6 +5,7 @@
 
 #include "base/limits.h"
 #include "base/text.h"
+#include "base/utf8.h"
 #include "codec/roundtrip.h"
 #include "collective/hint.h"
 #include "collective/kernels.h"
@@ -88,10 +89,13 @@ std::string leaf_text(const Leaf& leaf, std::size_t index) {
   return text + "]";
 }
 
+Status check_tag(const base::Tag& tag) {
+  if (!tag.empty() && tag.size() <= base::kTagBytesMax && base::is_utf8(tag)) return {};
+  return {Code::kInvalid, cat("a tag has 1 to ", base::kTagBytesMax, " bytes of UTF-8")};
+}
+
 Status check_call(const std::vector<Leaf>& leaves, const RoundOptions& options) {
-  if (options.tag.empty() || options.tag.size() > base::kTagBytesMax) {
-    return {Code::kInvalid, cat("a tag has 1 to ", base::kTagBytesMax, " bytes")};
-  }
+  if (Status status = check_tag(options.tag); !status.ok()) return status;
   if (leaves.size() > base::kLeavesMax) {
     return {Code::kLimit, cat(leaves.size(), " leaves; at most ", base::kLeavesMax)};
   }

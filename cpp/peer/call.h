@@ -40,6 +40,7 @@ struct CallRecord {
 };
 using CallRef = std::shared_ptr<CallRecord>;
 
+base::Status check_tag(const base::Tag& tag);  // kInvalid for one that has no place in a message
 // Checks everything that needs no other peer; kInvalid / kLimit name the leaf.
 base::Status check_call(const std::vector<Leaf>& leaves, const RoundOptions& options);
 

@@ -95,6 +95,13 @@ TEST(CallTest, limits_hold_for_the_whole_round_and_for_all_slots) {
   EXPECT_EQ(output_bytes(o, leaf()), 3u * 32);
 }
 
+TEST(CallTest, a_tag_is_a_short_text) {
+  EXPECT_TRUE(check_tag("grads").ok());
+  EXPECT_TRUE(check_tag(std::string(base::kTagBytesMax, 't')).ok());
+  const std::string wrong[] = {"", std::string(base::kTagBytesMax + 1, 't'), "\xFC"};
+  for (const std::string& tag : wrong) EXPECT_EQ(check_tag(tag).code, Code::kInvalid) << tag;
+}
+
 TEST(CallTest, a_failed_call_leaves_its_input_in_the_output_but_not_for_all_gather) {
   std::vector<float> in = {1, 2}, out = {7, 7};
   const Leaf two{Dtype::kF32, 2, in.data(), out.data(), "", {}};

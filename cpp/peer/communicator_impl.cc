@@ -110,6 +110,17 @@ Status Communicator::Impl::usable() const {
   return {};
 }
 
+Status Communicator::Impl::room_for(const base::Tag& tag) const {
+  if (books_.count(tag) > 0 || books_.size() < base::kTagsMax) return {};
+  return {Code::kLimit, cat("more than ", base::kTagsMax, " tags; tag '", tag, "'")};
+}
+
+Status Communicator::Impl::state_tag(const base::Tag& tag) const {
+  if (Status status = usable(); !status.ok()) return status;
+  if (Status status = check_tag(tag); !status.ok()) return status;
+  return room_for(tag);
+}
+
 base::Result<Handle> Communicator::Impl::start(const std::vector<Leaf>& leaves,
                                                const RoundOptions& options, bool stage) {
   if (::getpid() != pid_) return forked_status();
@@ -157,9 +168,7 @@ base::Result<Handle> Communicator::Impl::start(const std::vector<Leaf>& leaves,
       return Status(Code::kBusyTag, cat("a call with tag '", o.tag,
                                         "' is already running; wait for it or use another tag"));
     }
-    if (books_.count(o.tag) == 0 && books_.size() >= base::kTagsMax) {
-      return Status(Code::kLimit, cat("more than ", base::kTagsMax, " tags; tag '", o.tag, "'"));
-    }
+    if (const Status room = room_for(o.tag); !room.ok()) return room;
     order.is_state = books_[o.tag].is_state;
     call->handle = next_handle_++;
     calls_[call->handle] = call;
@@ -289,7 +298,7 @@ SyncResult Communicator::Impl::sync_state(const std::vector<Leaf>& leaves,
   std::uint64_t revision = 0;
   {
     std::lock_guard lock(mutex_);
-    const Status open = usable();
+    const Status open = state_tag(options.tag);
     if (!open.ok()) return {open, 0, {}, false};
     revision = books_[options.tag].revision;
   }
@@ -304,7 +313,7 @@ SyncResult Communicator::Impl::publish(const std::vector<Leaf>& leaves,
   std::uint64_t revision = 0;
   {
     std::lock_guard lock(mutex_);
-    const Status open = usable();
+    const Status open = state_tag(options.tag);
     if (!open.ok()) return {open, 0, {}, false};
     Book& book = books_[options.tag];
     book.is_state = true;

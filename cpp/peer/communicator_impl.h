@@ -6,6 +6,7 @@
 
 #include <sys/types.h>
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <functional>
@@ -29,6 +30,8 @@ class Communicator::Impl {
 
   base::Status open();
   base::Status usable() const;
+  base::Status room_for(const base::Tag& tag) const;   // both under mutex_
+  base::Status state_tag(const base::Tag& tag) const;  // whether a snapshot of it can be had
   void close();
 
   base::Result<Handle> start(const std::vector<Leaf>& leaves, const RoundOptions& options,
@@ -65,7 +68,9 @@ class Communicator::Impl {
   bool wait_until(std::unique_lock<std::mutex>& lock, std::condition_variable& changed,
                   base::Time limit, const std::function<bool()>& ready);
   base::Duration deadline_of(base::Duration wished) const {
-    return wished > 0 ? wished : options_.deadline;
+    // Far beyond any wish, and near enough that the clock can be added to it.
+    constexpr base::Duration kYears = 10 * 365 * 86'400 * base::kSecond;
+    return std::min(wished > 0 ? wished : options_.deadline, kYears);
   }
 };
 

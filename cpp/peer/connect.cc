@@ -7,6 +7,7 @@
 
 #include "base/limits.h"
 #include "base/text.h"
+#include "base/utf8.h"
 
 namespace jccl::peer {
 namespace {
@@ -34,8 +35,9 @@ std::string local_address_towards(const net::Address& target) {
 }
 
 Status check_names(const ConnectOptions& o) {
-  if (o.site.size() > base::kSiteNameBytesMax) {
-    return {Code::kInvalid, cat("a site name has at most ", base::kSiteNameBytesMax, " bytes")};
+  if (o.site.size() > base::kSiteNameBytesMax || !base::is_utf8(o.site)) {
+    return {Code::kInvalid,
+            cat("a site name has at most ", base::kSiteNameBytesMax, " bytes of UTF-8")};
   }
   if (o.shards == 0 || o.shard >= o.shards) {
     return {Code::kInvalid, cat("shard ", o.shard, " of ", o.shards, " does not exist")};
@@ -49,6 +51,7 @@ Status check_names(const ConnectOptions& o) {
   for (const std::string& address : o.advertise) {
     const auto parsed = net::parse_address(address);
     if (!parsed.ok()) return parsed.status();
+    if (!base::is_utf8(address)) return {Code::kInvalid, "an advertised address is not UTF-8"};
   }
   if (o.chunk_bytes < 4096 || o.chunk_bytes > base::kChunkBytesMax) {
     return {Code::kInvalid, cat("chunk_bytes must be 4096 to ", base::kChunkBytesMax)};

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "base/text.h"
+#include "protocol/durations.h"
 #include "protocol/master_state.h"
 #include "protocol/mutants.h"
 
@@ -45,7 +46,8 @@ void State::on_ready(Life& life, const wire::Ready& ready) {
   OpenReady open;
   open.ready = ready;
   open.since = now_;
-  open.deadline = now_ + ready.deadline - margin(std::max<base::Duration>(0, ready.deadline));
+  const base::Duration left = bounded(ready.deadline);
+  open.deadline = now_ + left - margin(left);
   const Time due = round.ready.empty() ? base::kNever : round.ready_due;
   round.ready_due = std::min(due, open.deadline);
   round.ready[life.incarnation] = std::move(open);
@@ -336,7 +338,7 @@ base::Result<std::vector<base::Bytes>> State::plans_for(const wire::Tag& tag,
   }
   std::vector<base::Bytes> plans;
   for (auto& [shard, group] : groups) {
-    const auto has = [&group](wire::PeerId id) {
+    const auto has = [&group = group](wire::PeerId id) {  // clang 14 needs the name again
       return std::count(group.contributors.begin(), group.contributors.end(), id) +
                  std::count(group.receivers.begin(), group.receivers.end(), id) >
              0;

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "base/text.h"
+#include "protocol/durations.h"
 #include "protocol/master_state.h"
 #include "protocol/mutants.h"
 
@@ -52,7 +53,7 @@ void State::on_sync(Life& life, const wire::Sync& sync) {
   }
   AskedSync asked;
   asked.sync = sync;
-  asked.deadline = now_ + std::max<base::Duration>(0, sync.deadline);
+  asked.deadline = now_ + bounded(sync.deadline);
   round.asking.insert(life.incarnation);
   round.sync_due = std::min(round.sync_due, asked.deadline);
   life.syncs[sync.tag] = std::move(asked);

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/text.h"
+#include "protocol/durations.h"
 #include "protocol/mutants.h"
 #include "protocol/peer_state.h"
 #include "protocol/roster.h"
@@ -78,8 +79,8 @@ void State::on_welcome(const wire::Welcome& welcome) {
   pause_ = options_.reconnect_pause;
   run_ = welcome.run;
   epoch_ = std::max(epoch_, welcome.epoch);
-  heartbeat_ = std::max(base::kMillisecond, welcome.heartbeat);
-  silence_ = std::max(2 * heartbeat_, welcome.silence);
+  heartbeat_ = std::max(base::kMillisecond, bounded(welcome.heartbeat));
+  silence_ = std::max(2 * heartbeat_, bounded(welcome.silence));
   next_beat_ = now_ + heartbeat_;
   next_ask_ = now_ + 2 * heartbeat_;
   wire::Resume resume;

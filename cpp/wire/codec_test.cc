@@ -295,6 +295,19 @@ TEST(CodecTest, human_texts_are_cut_between_characters) {
   EXPECT_EQ(cut, ("x" + text).substr(0, cut.size()));
 }
 
+TEST(CodecTest, names_that_are_not_utf8_are_refused_and_texts_are_mended) {
+  Hello hello = std::get<Hello>(sample_messages()[0]);
+  hello.site = "z\xFCrich";  // as Latin-1 has it
+  EXPECT_EQ(check(hello).text, "Hello: site 'z?rich' is not UTF-8");
+  EXPECT_FALSE(check(Withdraw{{"\x80", 1}}).ok());
+  const Message back = decode(encode(Evicted{"gone: z\xFCrich"})).value();
+  EXPECT_EQ(std::get<Evicted>(back).text, "gone: z?rich");
+  // The same bytes from somebody who does not check.
+  Bytes bytes = encode(Evicted{"zurich"});
+  bytes[4] = 0xFC;
+  EXPECT_FALSE(decode(bytes).ok());
+}
+
 TEST(CodecTest, the_journal_keeps_addresses_and_no_tickets) {
   EpochRecord epoch{1, 2, {sample_member(1)}, "joined"};
   const Record back = decode_record(encode_record(epoch)).value();

@@ -1,7 +1,8 @@
 // The two directions of one description: FieldEncoder and FieldDecoder offer the same calls, and
 // fields.h names each field once, so that writer and reader can't drift apart. Both hold the same
 // bounds. The encoder notes the first broken bound; the decoder stays failed after one.
-// Human texts longer than their bound are cut by the encoder; everything else is refused.
+// Human texts longer than their bound are cut by the encoder, and what is not UTF-8 in them becomes
+// '?'; everything else is refused: a name of stray bytes would end whoever shows it as text.
 #pragma once
 
 #include <cmath>
@@ -13,6 +14,7 @@
 #include "base/limits.h"
 #include "base/status.h"
 #include "base/text.h"
+#include "base/utf8.h"
 #include "wire/messages.h"
 
 namespace jccl::wire {
@@ -56,9 +58,11 @@ class FieldEncoder {
       return refuse(base::cat(what, " '", v.substr(0, 32), "…' has ", v.size(),
                               " bytes; the limit is ", bytes_max));
     }
+    if (!base::is_utf8(v)) return refuse(base::cat(what, " '", base::to_utf8(v), "' is not UTF-8"));
     out_.text(v, bytes_max);
   }
   void text(const std::string& v, std::size_t bytes_max) {
+    if (!base::is_utf8(v)) return text(base::to_utf8(v), bytes_max);
     out_.text(cut_text(v, bytes_max), bytes_max);
   }
   void blob(const Bytes& v, std::size_t bytes_max, std::string_view what) {
@@ -151,11 +155,16 @@ class FieldDecoder {
     }
   }
   void tag(Tag& v) {
-    v = in_.text(base::kTagBytesMax);
+    text(v, base::kTagBytesMax);
     if (v.empty()) in_.fail();
   }
-  void name(std::string& v, std::size_t bytes_max, std::string_view) { v = in_.text(bytes_max); }
-  void text(std::string& v, std::size_t bytes_max) { v = in_.text(bytes_max); }
+  void name(std::string& v, std::size_t bytes_max, std::string_view) { text(v, bytes_max); }
+  void text(std::string& v, std::size_t bytes_max) {
+    v = in_.text(bytes_max);
+    if (base::is_utf8(v)) return;
+    v.clear();
+    in_.fail();
+  }
   void blob(Bytes& v, std::size_t bytes_max, std::string_view) { v = in_.blob(bytes_max); }
   template <typename E>
   void one_of(E& v, bool (*valid)(std::uint8_t)) {

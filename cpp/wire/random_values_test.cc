@@ -34,8 +34,15 @@ class FieldInventor {
     if (v.empty()) v.assign(1, 't');
   }
   void name(std::string& v, std::size_t max, std::string_view) {
-    v.resize(size(max));
-    for (char& c : v) c = static_cast<char>(rng_.next());
+    static constexpr std::string_view kCharacters[] = {
+        "a", "\t", "\n", "\xC2\xA2", "\xE2\x82\xAC", "\xF0\x90\x8D\x88"};
+    v.clear();
+    for (std::size_t left = size(max); left > 0;) {
+      const std::string_view c = kCharacters[rng_.below(std::size(kCharacters))];
+      if (c.size() > left) break;
+      v += c;
+      left -= c.size();
+    }
   }
   void text(std::string& v, std::size_t max) { name(v, max, ""); }
   void blob(Bytes& v, std::size_t max, std::string_view) {

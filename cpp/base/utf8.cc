@@ -1,0 +1,43 @@
+// UTF-8 as RFC 3629 has it: no overlong forms, no surrogates, nothing beyond U+10FFFF.
+#include "base/utf8.h"
+
+#include <cstdint>
+
+namespace jccl::base {
+
+std::size_t utf8_character(std::string_view text) {
+  if (text.empty()) return 0;
+  const auto byte = [text](std::size_t i) { return static_cast<std::uint8_t>(text[i]); };
+  const std::uint8_t first = byte(0);
+  if (first < 0x80) return 1;
+  const std::size_t size = first < 0xC2 ? 0 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
+  if (size == 0 || first > 0xF4 || text.size() < size) return 0;
+  for (std::size_t i = 1; i < size; ++i) {
+    if ((byte(i) & 0xC0) != 0x80) return 0;
+  }
+  const std::uint8_t second = byte(1);
+  const bool overlong = (first == 0xE0 && second < 0xA0) || (first == 0xF0 && second < 0x90);
+  const bool beyond = (first == 0xED && second > 0x9F) || (first == 0xF4 && second > 0x8F);
+  return overlong || beyond ? 0 : size;
+}
+
+bool is_utf8(std::string_view text) {
+  while (!text.empty()) {
+    const std::size_t size = utf8_character(text);
+    if (size == 0) return false;
+    text.remove_prefix(size);
+  }
+  return true;
+}
+
+std::string to_utf8(std::string_view text) {
+  std::string out(text);
+  for (std::size_t at = 0; at < out.size();) {
+    const std::size_t size = utf8_character(text.substr(at));
+    if (size == 0) out[at] = '?';
+    at += size == 0 ? 1 : size;
+  }
+  return out;
+}
+
+}  // namespace jccl::base

@@ -1,0 +1,14 @@
+// What text is: tags, names and messages travel as UTF-8, whatever a caller hands in.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace jccl::base {
+
+// Bytes of the character that `text` begins with; 0 if it begins with none.
+std::size_t utf8_character(std::string_view text);
+bool is_utf8(std::string_view text);
+std::string to_utf8(std::string_view text);  // every byte that belongs to no character becomes '?'
+
+}  // namespace jccl::base
