@@ -3,7 +3,7 @@
 # Plain commands behind them, for those who prefer to type: CONTRIBUTING.md.
 .PHONY: demo test check lint types tidy clean help bench long-bench \
   long-kills long-standby long-stress long-failpoints long-seeds long-mutants long-model \
-  long-tsan long-asan long-wan
+  long-tsan long-asan long-wan long-fuzz
 .DEFAULT_GOAL := help
 
 PY := .venv/bin/python
@@ -88,9 +88,17 @@ long-wan: .venv/.ready-test
 	command -v iperf3 >/dev/null || .ci/setup test iperf3
 	$(PY) -m benchmarks.wan.selftest
 
-## make long-tsan    the C++ tests under ThreadSanitizer
+## make long-tsan    the C++ tests under ThreadSanitizer, then MINUTES (default 10) of stress
 long-tsan: .venv/.ready-test
-	.ci/sanitize tsan
+	.ci/sanitize tsan $(or $(MINUTES),10)
+
+## make long-asan    the same under AddressSanitizer, UBSan and LeakSanitizer
+long-asan: .venv/.ready-test
+	.ci/sanitize asan $(or $(MINUTES),10)
+
+## make long-fuzz    every fuzz target under ASan and UBSan, MINUTES in all (default 30; clang 14)
+long-fuzz: .venv/.ready-test
+	.ci/fuzz $(or $(MINUTES),30)
 
 ## make long-bench   every cell of the benchmarks; goes on where it was
 long-bench: .venv/.ready-test

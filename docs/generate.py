@@ -33,6 +33,7 @@ HOLDS = {
     "peer": "communicator: driver of the peer machine, data thread, snapshots",
     "capi": "the C API over communicator and master",
     "sim": "simulated world around the real machines, with oracles",
+    "fuzz": "fuzz targets for every parser and both machines, and their replay",
     "xla_ext": "XLA FFI handlers, registry, pybind11 module",
 }
 
@@ -183,7 +184,7 @@ def block(name: str) -> str:
 # ---- the picture of the strata -------------------------------------------------------
 
 ROWS = [
-    ["xla_ext", "capi"],
+    ["xla_ext", "capi", "fuzz"],
     ["master", "peer", "sim"],
     ["protocol", "collective", "snapshot", "net"],
     ["wire", "codec", ""],

@@ -9,7 +9,7 @@ add_dependencies(jccl-sim jccl_sim_commit)
 target_link_libraries(jccl-sim PRIVATE jccl_sim Threads::Threads)
 if(JCCL_TESTS)
   add_test(NAME sim_seeds COMMAND jccl-sim --seeds 1000)
-  set_tests_properties(sim_seeds PROPERTIES TIMEOUT 300)
+  set_tests_properties(sim_seeds PROPERTIES TIMEOUT ${JCCL_TEST_SECONDS_MAX})
 endif()
 
 # jccl-model: all interleavings of the same machines in a small world.

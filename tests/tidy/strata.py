@@ -13,6 +13,16 @@ CPP = {
     "peer": {"base", "codec", "wire", "protocol", "collective", "snapshot", "net"},
     "capi": {"base", "peer", "master", "jccl"},
     "sim": {"base", "wire", "protocol", "collective", "snapshot"},
+    "fuzz": {
+        "base",
+        "codec",
+        "wire",
+        "protocol",
+        "collective",
+        "snapshot",
+        "net",
+        "master",
+    },
 }
 # Tests of the topmost folder run whole clusters, against references from below.
 TESTS_ALSO = {"capi": {"codec", "net", "wire"}}

@@ -1,0 +1,20 @@
+# jccl-fuzz-replay runs the stored inputs in any build. With JCCL_FUZZ (clang) there is also one
+# libFuzzer program per target.
+add_executable(jccl-fuzz-replay fuzz/replay_main.cc)
+target_link_libraries(jccl-fuzz-replay PRIVATE jccl_fuzz)
+if(JCCL_TESTS)
+  add_test(NAME fuzz_corpora
+    COMMAND jccl-fuzz-replay ${CMAKE_CURRENT_SOURCE_DIR}/../tests/data/fuzz)
+  set_tests_properties(fuzz_corpora PROPERTIES TIMEOUT ${JCCL_TEST_SECONDS_MAX})
+endif()
+if(JCCL_FUZZ)
+  file(STRINGS fuzz/targets.cc _rows REGEX "run_[a-z]+,")
+  string(REGEX MATCHALL "run_[a-z]+" _runs "${_rows}")
+  list(TRANSFORM _runs REPLACE "run_" "")
+  foreach(_target ${_runs})
+    add_executable(fuzz_${_target} fuzz/libfuzzer_main.cc)
+    target_link_libraries(fuzz_${_target} PRIVATE jccl_fuzz)
+    target_link_options(fuzz_${_target} PRIVATE -fsanitize=fuzzer)
+    target_compile_definitions(fuzz_${_target} PRIVATE JCCL_FUZZ_TARGET="${_target}")
+  endforeach()
+endif()
