@@ -26,7 +26,7 @@ test: .venv/.ready-test
 ## make check  sanitizers, simulated seeds, kills of real processes, short demo, style (CI)
 check: .venv/.ready-test
 	$(STAGE) "style" $(MAKE) --no-print-directory lint types
-	$(STAGE) "simulated seeds" build/ext/cpp/jccl-sim --seeds 10000 --jobs 2
+	$(STAGE) "simulated seeds" build/ext/cpp/jccl-sim --seeds 100000 --jobs 2 --require-coverage
 	$(STAGE) "planted bugs" build/ext/cpp/jccl-sim --mutants --from cpp/sim/mutants.txt --seeds 20000 --jobs 2
 	$(STAGE) "kills of real processes" $(PY) -m tests.stress --minutes 1 --kills 300
 	$(STAGE) "kills with a shared state" $(PY) -m tests.stress --minutes 0.3 --kills 40 --rate 3 --peers 6 --modes f32-in,state
@@ -67,9 +67,9 @@ long-failpoints: .venv/.ready-test
 long-standby: .venv/.ready-test
 	$(PY) -m tests.standby --faults 200
 
-## make long-seeds   a million simulated seeds
+## make long-seeds   ten million simulated seeds
 long-seeds: .venv/.ready-test
-	build/ext/cpp/jccl-sim --seeds 1000000 --jobs 2
+	build/ext/cpp/jccl-sim --seeds 10000000 --jobs 2
 
 ## make long-mutants  finds every planted bug anew and writes the table of seeds that CI begins with
 long-mutants: .venv/.ready-test

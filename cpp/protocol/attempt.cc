@@ -140,6 +140,8 @@ void RunningAttempt::gone(const std::string& site) {
 
 void RunningAttempt::settle(Input input) {
   const Edge& edge = edge_of(phase_, input);
+  const int row = static_cast<int>(phase_) * static_cast<int>(Input::kCount);
+  edges_ |= 1U << (row + static_cast<int>(input));
   if (!enough()) {
     phase_ = edge.impossible;
   } else {

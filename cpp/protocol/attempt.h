@@ -49,6 +49,8 @@ class RunningAttempt {
   const std::map<wire::PeerId, Part>& parts() const { return parts_; }
   Part* part_of(wire::Incarnation incarnation);  // null when it takes no part
   AttemptPhase phase() const { return phase_; }
+  // The rows of the table that were used: bit phase · inputs + input.
+  std::uint32_t edges() const { return edges_; }
 
   void done(Part& part, const wire::Digest& result);  // the first report of a part counts
   void gone(const std::string& site);                 // evicted, with all its shards
@@ -86,6 +88,7 @@ class RunningAttempt {
   std::size_t open_ = 0;                          // contributors neither done nor evicted
   std::map<std::uint32_t, wire::Digest> agreed_;  // by shard, of those done and not evicted
   AttemptPhase phase_ = AttemptPhase::kMoving;
+  std::uint32_t edges_ = 0;
   std::string reason_;
 };
 

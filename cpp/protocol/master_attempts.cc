@@ -251,6 +251,7 @@ void State::commit(const wire::Tag& tag) {
            running.parts().count(entry.first.second) > 0;
   });
   running_.erase(record.attempt);
+  edges_seen_ |= running.edges();
   round.running.reset();
   round.memory = {};
   ++round.commits;
@@ -290,6 +291,7 @@ void State::abort(const wire::Tag& tag, Code code, const std::string& text, bool
                  {"text", text}});
   const RunningAttempt ended = std::move(running);
   running_.erase(ended.attempt());
+  edges_seen_ |= running.edges();
   round.running.reset();
   ++round.aborts;
   touch(tag);

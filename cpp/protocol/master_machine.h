@@ -125,6 +125,7 @@ class MasterMachine {
   base::Digest digest() const;
 
   struct State;  // for master_*.cc only
+  const State& state() const { return *state_; }  // … and for who checks the machine
 
  private:
   explicit MasterMachine(std::unique_ptr<State> state);

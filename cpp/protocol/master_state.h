@@ -246,6 +246,7 @@ struct MasterMachine::State {
   std::uint32_t start_peers_asked_ = 0;
   base::Time crossed_since_ = base::kNever;
   std::set<wire::Tag> touched_;
+  std::uint32_t edges_seen_ = 0;  // of all attempts: see RunningAttempt::edges
   bool lives_changed_ = false, ticking_ = false;
   bool roster_dirty_ = false;
   wire::Roster told_;  // the last one for everybody; changes build on it

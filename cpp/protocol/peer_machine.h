@@ -163,6 +163,7 @@ class PeerMachine {
   base::Digest digest() const;
 
   struct State;  // for peer_*.cc only
+  const State& state() const { return *state_; }  // … and for who checks the machine
 
  private:
   explicit PeerMachine(std::unique_ptr<State> state);

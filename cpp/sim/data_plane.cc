@@ -116,6 +116,7 @@ void DataPlane::run(const protocol::RunAttempt& order) {
                                 [&](const UserTag& t) { return t.tag == fresh.round.tag; });
   AttemptInfo::Part part;
   part.shard = peer_.shard;
+  if (tag != peer_.tags.end()) part.revision = tag->revision, part.state = tag->digest;
   if (tag != peer_.tags.end() && tag->call != 0) {
     fresh.call = tag->call;
     fresh.given = tag->buffers.memory;

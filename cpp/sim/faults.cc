@@ -4,6 +4,7 @@
 
 #include "sim/world.h"
 #include "wire/codec.h"
+#include "wire/samples.h"
 
 namespace jccl::sim {
 
@@ -152,6 +153,7 @@ void World::haunt(const Injected& fault) {
   for (const wire::Incarnation life : peer.lives) {
     if (life != peer.incarnation) past.push_back(life);
   }
+  if (master != nullptr && coin(fault.bits, 20)) return babble(fault, *master);
   if (past.empty() || master == nullptr) return;
   wire::Hello hello;
   hello.incarnation = past[fault.bits % past.size()];
@@ -181,9 +183,38 @@ void World::haunt(const Injected& fault) {
     send_up(id, ready);
   }
   if (coin(fault.bits, 12)) send_up(id, wire::Withdraw{round});
-  if (coin(fault.bits, 13)) send_up(id, wire::Published{{"t0", round.n, {fault.bits, 2}}});
+  const auto state = history.states.find({"t0", peer.shard, round.n - 1});
+  if (coin(fault.bits, 13) && state != history.states.end()) {  // it does not lie
+    send_up(id, wire::Published{{"t0", round.n - 1, state->second}});
+  }
   if (coin(fault.bits, 14) && coin(fault.bits, 15)) send_up(id, wire::Leave{});
   post(now + fault.length, Kind::kGhost, kNobody, id);
+}
+
+// Somebody who got past the handshake and speaks out of turn. Whatever it says, it is refused.
+void World::babble(const Injected& fault, SimMaster& master) {
+  static const std::vector<wire::Message> kMessages = wire::sample_messages();
+  const wire::Message& message = kMessages[(fault.bits >> 24) % kMessages.size()];
+  const std::uint64_t id = connect(peers[fault.a], master);
+  conn(id).ghost = true;
+  post(now + fault.length, Kind::kGhost, kNobody, id);
+  if (std::holds_alternative<wire::StatusAsk>(message)) return;  // the driver answers that
+  if (coin(fault.bits, 21)) {
+    wire::Hello hello;
+    hello.incarnation = new_incarnation(fault.a);
+    hello.site = cat("stranger-", id), hello.addresses = {"nowhere"};
+    send_up(id, hello);
+    const bool masters_own = message.index() >= wire::Message(wire::Welcome{}).index() &&
+                             !std::holds_alternative<wire::Measured>(message);
+    if (coin(fault.bits, 22) && (masters_own || std::holds_alternative<wire::Resume>(message))) {
+      send_up(id, wire::Resume{});
+    } else if (std::holds_alternative<wire::Resume>(message)) {
+      return;
+    }
+  } else if (std::holds_alternative<wire::Hello>(message)) {
+    return;  // of another run: refused
+  }
+  send_up(id, message);
 }
 
 void World::fault_clock(const Injected& fault) {

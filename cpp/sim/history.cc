@@ -6,6 +6,8 @@ namespace jccl::sim {
 void History::on_durable(const wire::Record& record) {
   p5_record(*this, record);
   if (const auto* e = std::get_if<wire::EpochRecord>(&record)) {
+    p5_nobody_lost(*this, *e);
+    p7_members_stay(*this, *e);
     epoch = e->epoch;
     epochs.insert({e->epoch, e->members.size()});
     members.clear();
@@ -16,6 +18,7 @@ void History::on_durable(const wire::Record& record) {
   } else if (const auto* c = std::get_if<wire::CommitRecord>(&record)) {
     p1_commit_is_everywhere(*this, *c);
     p2_calls_in_commit(*this, *c);
+    p6_contributors_agree(*this, *c);
     if (c->is_state) {
       p6_state(*this, "the journal's commit", 0, {c->round.tag, c->round.n - 1, c->state});
     }
@@ -32,6 +35,8 @@ void History::on_durable(const wire::Record& record) {
 
 void History::on_told(std::uint32_t slot, const wire::Message& message) {
   p5_told(*this, slot, message);
+  if (const auto* outcome = std::get_if<wire::Outcome>(&message))
+    p7_nothing_aborts(*this, *outcome);
 }
 
 void History::on_published(const Published& published) {
@@ -43,10 +48,12 @@ void History::on_published(const Published& published) {
 
 void History::on_call_ended(const CallRecord& call, bool untouched) {
   p3_untouched(*this, call, untouched);
+  p7_calls_end_well(*this, call);
 }
 
 void History::on_state(std::uint32_t slot, std::uint32_t shard, const wire::Held& held) {
   p6_state(*this, base::cat("slot ", slot), shard, held);
+  p6_never_back(*this, slot, held);
 }
 
 void History::on_end(const std::vector<wire::Record>& journal) {

@@ -35,6 +35,8 @@ struct AttemptInfo {
     std::uint64_t call = 0;  // 0: takes part without a call
     std::uint32_t shard = 0;
     double weight = 1;
+    std::uint64_t revision = 0;  // where its state stood
+    wire::Digest state;
     bool done = false;
     wire::Digest result;  // as reported
   };
@@ -58,6 +60,9 @@ struct CommitInfo {
 
 struct History {
   std::uint32_t min_peers = 1;
+  std::uint64_t remembered = 1024;  // commits per tag
+  bool joins_only = false;          // nothing goes wrong but that joiners come and die
+  bool master_only = false;         // … but that the master is stopped, dies and comes back in time
   base::Time now = 0;
   std::string promise, what;  // of the first violation
 
@@ -75,6 +80,7 @@ struct History {
   std::map<std::uint64_t, wire::RoundName> counted;       // calls whose input is in a commit
   std::vector<CallRecord> calls;                          // by id - 1
   std::map<std::uint32_t, std::set<wire::PeerId>> named;  // by slot: in any roster it was told
+  std::map<std::pair<std::uint32_t, wire::Tag>, std::uint64_t> stood;  // by slot, of its process
 
   bool failed() const { return !promise.empty(); }
   void fail(const char* which, std::string text) {
@@ -109,9 +115,16 @@ void p5_seat(History& history, const std::string& site, std::uint32_t shard,
              wire::Incarnation welcome);
 void p5_told(History& history, std::uint32_t slot, const wire::Message& message);
 void p5_published(History& history, const Published& published);
+void p5_nobody_lost(History& history, const wire::EpochRecord& record);
 void p5_journal_is_history(History& history, const std::vector<wire::Record>& journal);
 // P6 one history.
 void p6_state(History& history, const std::string& who, std::uint32_t shard,
               const wire::Held& held);
+void p6_contributors_agree(History& history, const wire::CommitRecord& record);
+void p6_never_back(History& history, std::uint32_t slot, const wire::Held& held);
+// P7 joining disturbs nobody.
+void p7_nothing_aborts(History& history, const wire::Outcome& outcome);
+void p7_members_stay(History& history, const wire::EpochRecord& record);
+void p7_calls_end_well(History& history, const CallRecord& call);
 
 }  // namespace jccl::sim

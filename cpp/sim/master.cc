@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "protocol/master_state.h"
 #include "protocol/mutants.h"
 #include "sim/world.h"
 #include "wire/codec.h"
@@ -127,9 +128,14 @@ void SimMaster::die(bool vanish) {
   ++life;
   alive = paused = busy = doomed = false;
   if (!world.mix.fenced_store) world.store.disk.crash(world.rng.disk, world.mix.torn);
-  machine.reset();
+  retire();
   world.close_master_ends(index, vanish);
   release();
+}
+
+void SimMaster::retire() {
+  if (machine != nullptr) world.counts.coverage.see_attempts(machine->state().edges_seen_);
+  machine.reset();
 }
 
 void SimMaster::pause(Duration length, bool clock_stands) {
@@ -172,6 +178,7 @@ void SimMaster::drain() {
   while (!pending_.empty() && !busy && listens() && still_held()) {
     const protocol::MasterEvent next = std::move(pending_.front());
     pending_.pop_front();
+    world.counts.coverage.see(*machine, next);
     apply(machine->on(next, clock()));
   }
   in_machine_ = false;

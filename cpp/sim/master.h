@@ -20,6 +20,7 @@ struct SimMaster {
 
   void boot();
   void die(bool vanish);
+  void retire();  // the machine ends
   void pause(Duration length, bool clock_stands);
   void resume();
   void jump(Duration by);

@@ -56,7 +56,11 @@ void draw_people(base::Rng& rng, Mix& mix) {
 void draw_faults(base::Rng& rng, Mix& mix) {
   const double x = rng.unit();
   if (x < 0.05) return;  // no fault at all
-  if (x < 0.25) {        // one kind, absurdly often
+  if (x < 0.08) {        // only joiners come and go
+    mix.rate[static_cast<std::size_t>(Fault::kJoinerCrash)] = 2 * rng.unit();
+    return;
+  }
+  if (x < 0.25) {  // one kind, absurdly often
     const std::size_t kind = rng.below(kFaults);
     mix.rate[kind] = kUsual[kind] * (5 + 15 * rng.unit());
     return;

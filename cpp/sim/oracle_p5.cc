@@ -100,6 +100,14 @@ void p5_told(History& history, std::uint32_t slot, const wire::Message& message)
   }
   const auto* outcome = std::get_if<wire::Outcome>(&message);
   if (outcome == nullptr) return;
+  if (outcome->verdict == wire::Verdict::kExpired) {
+    const auto last = history.last.find(outcome->round.tag);
+    const std::uint64_t commits = last == history.last.end() ? 0 : last->second;
+    if (outcome->round.n + history.remembered > commits) {
+      history.fail("P5", cat("slot ", slot, " was told EXPIRED of ", outcome->round.tag, " ",
+                             outcome->round.n, " after ", commits, " commits"));
+    }
+  }
   const bool committed = history.committed.count(outcome->attempt) != 0;
   if (outcome->verdict == wire::Verdict::kCommitted && !committed) {
     history.fail("P5", cat("slot ", slot, " learnt COMMIT ", to_text(outcome->attempt), " of ",
@@ -125,6 +133,18 @@ void p5_published(History& history, const Published& published) {
       (published.complete->tag != round.tag || published.complete->n != round.n)) {
     history.fail("P5", cat("slot ", published.slot, " took ", round.tag, " ", round.n, " for ",
                            published.complete->tag, " ", published.complete->n));
+  }
+}
+
+// A master that is back in time loses nobody.
+void p5_nobody_lost(History& history, const wire::EpochRecord& record) {
+  if (!history.master_only) return;
+  for (const auto& [id, member] : history.members) {
+    bool stays = false;
+    for (const wire::Member& other : record.members) stays = stays || other.id == id;
+    if (stays) continue;
+    history.fail("P5", cat("member ", id, " is out in epoch ", record.epoch,
+                           " though only the master stopped: ", record.reason));
   }
 }
 

@@ -13,4 +13,31 @@ void p6_state(History& history, const std::string& who, std::uint32_t shard,
                                to_hex(known->second)));
 }
 
+// Who contributed stood at the revision before, and all of one shard at one digest.
+void p6_contributors_agree(History& history, const wire::CommitRecord& record) {
+  const auto attempt = history.attempts.find(record.attempt);
+  if (!record.is_state || attempt == history.attempts.end()) return;
+  for (const wire::Contributor& contributor : record.contributors) {
+    const auto part = attempt->second.parts.find(contributor.id);
+    if (part == attempt->second.parts.end()) continue;
+    const AttemptInfo::Part& at = part->second;
+    const auto due = history.states.find({record.round.tag, at.shard, record.round.n - 1});
+    const bool same = due != history.states.end() && due->second == at.state;
+    if (same && at.revision == record.round.n - 1) continue;
+    history.fail("P6", base::cat("contributor ", contributor.id, " of ", record.round.tag, " ",
+                                 record.round.n, " stood at revision ", at.revision, ", ",
+                                 to_hex(at.state)));
+  }
+}
+
+// A process's state never goes back.
+void p6_never_back(History& history, std::uint32_t slot, const wire::Held& held) {
+  std::uint64_t& stood = history.stood[{slot, held.tag}];
+  if (held.revision < stood) {
+    history.fail("P6", base::cat("slot ", slot, " went back from revision ", stood, " of ",
+                                 held.tag, " to ", held.revision));
+  }
+  stood = held.revision;
+}
+
 }  // namespace jccl::sim

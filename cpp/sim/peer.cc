@@ -31,6 +31,7 @@ void SimPeer::boot() {
     site = cat("s", slot, ".", life);
   }
   tags.clear();
+  for (std::uint32_t t = 0; t < world.mix.tags; ++t) world.history.stood.erase({slot, cat("t", t)});
   for (std::uint32_t t = 0; t < world.mix.tags; ++t) {
     UserTag tag;
     tag.tag = cat("t", t);
@@ -54,6 +55,8 @@ void SimPeer::new_machine() {
   options.site = site, options.shard = shard, options.shards = world.mix.shards;
   if (slot < world.mix.slots - world.mix.dial_only) options.addresses = {cat("slot-", slot)};
   options.start_peers = 0;
+  const bool astray = !world.healed && mistakes_ == 0 && world.rng.app.chance(0.005);
+  if (astray) ++mistakes_, options.run = {9};  // a token of another run: refused, then mended
   options.master_grace = world.mix.master_grace;
   data.clear();
   pending_.clear();
@@ -131,6 +134,7 @@ void SimPeer::drain() {
   while (!pending_.empty() && alive) {
     const protocol::PeerEvent event = std::move(pending_.front());
     pending_.pop_front();
+    world.counts.coverage.see(*machine, event);
     apply(machine->on(event, clock()));
   }
   busy_ = false;
@@ -253,6 +257,7 @@ void SimPeer::broken(const base::Status& status) {
   }
   hang_up();
   if (leaving) return die(false);
+  ask_the_ended();
   ++life;  // voids the old machine's timers
   for (UserTag& tag : tags) act_later(tag, world.mix.think);
   busy_ = false;
@@ -260,16 +265,34 @@ void SimPeer::broken(const base::Status& status) {
   busy_ = true;
 }
 
-std::uint32_t SimPeer::phase() const {
-  if (machine == nullptr || !machine->member()) return 0;
-  for (const UserTag& tag : tags) {
-    if (machine->needs_resync(tag.tag)) return 4;
+// A communicator that is done for still answers, at once and with a reason.
+void SimPeer::ask_the_ended() {
+  const Time at = clock();
+  protocol::Call call;
+  call.tag = "t0", call.deadline = at + kSecond;
+  protocol::SyncCall sync;
+  sync.tag = "t0", sync.deadline = at + kSecond;
+  const protocol::PeerEvent events[] = {call,
+                                        sync,
+                                        protocol::CancelCall{"t0"},
+                                        protocol::PeerTick{},
+                                        protocol::Progress{},
+                                        protocol::NewMeasures{},
+                                        protocol::AttemptDone{},
+                                        protocol::AttemptFailed{},
+                                        protocol::FetchFailed{"t0", ""},
+                                        protocol::FetchDone{{"t0", 0, {}}},
+                                        protocol::Connected{},
+                                        protocol::Disconnected{},
+                                        protocol::Depart{}};
+  for (const protocol::PeerEvent& event : events) {
+    world.counts.coverage.see(*machine, event);
+    const protocol::PeerEffects effects = machine->on(event, at);
+    const bool answered = (event.index() != 3 || effects.complete.size() == 1) &&
+                          (event.index() != 7 || effects.synced.size() == 1);
+    if (answered && effects.send.empty() && !effects.connect) continue;
+    return world.history.fail("P4", cat("slot ", slot, ": an ended communicator does not answer"));
   }
-  if (!data.idle()) return 3;
-  for (const UserTag& tag : tags) {
-    if (tag.call != 0) return 2;
-  }
-  return 1;
 }
 
 bool SimPeer::settled() const {

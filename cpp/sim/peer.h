@@ -60,8 +60,7 @@ struct SimPeer {
   void jump(Duration by);
   Time clock() const;
   bool running() const { return alive && !paused; }
-  bool settled() const;         // everything the user wants works (again)
-  std::uint32_t phase() const;  // for coverage
+  bool settled() const;  // everything the user wants works (again)
 
   World& world;
   const std::uint32_t slot;
@@ -85,6 +84,8 @@ struct SimPeer {
   void synced(const protocol::CompleteSync& done);
   void end_call(UserTag& tag, const protocol::CompleteCall& done, bool success);
   void broken(const base::Status& status);
+  void ask_the_ended();
+  void call_again();
   void new_machine();
   void hang_up();
   void call(UserTag& tag, std::size_t index);
@@ -95,6 +96,7 @@ struct SimPeer {
   UserTag* find(const wire::Tag& tag);
 
   std::deque<protocol::PeerEvent> pending_;
+  std::uint32_t mistakes_ = 0;  // of the user's configuration
   bool busy_ = false;
   Time wake_ = base::kNever;
   Time skew_ = 0;        // of its clock

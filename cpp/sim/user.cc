@@ -85,10 +85,11 @@ void SimPeer::measure() {
 }
 
 void SimPeer::cancel(std::size_t index, std::uint64_t call_id) {
-  if (tags[index].call == call_id) feed(protocol::CancelCall{tags[index].tag});
+  const UserTag& tag = tags[index];
+  if (tag.call == call_id || tag.call == 0) feed(protocol::CancelCall{tag.tag});
 }
 
-void SimPeer::sync(UserTag& tag, std::size_t) {
+void SimPeer::sync(UserTag& tag, std::size_t index) {
   tag.syncing = true;
   tag.published = wire::Held{tag.tag, tag.revision, tag.digest};  // served while it waits
   tag.sync_deadline = world.now + 5 * kSecond;
@@ -99,6 +100,10 @@ void SimPeer::sync(UserTag& tag, std::size_t) {
   event.descriptor = {3, 3};
   event.summary = "f32[3]";
   event.deadline = tag.sync_deadline - world.now + clock();
+  if (!world.healed && world.rng.app.chance(world.mix.cancel)) {
+    world.post(world.now + static_cast<Duration>(world.rng.app.below(kSecond)), Kind::kCancel, slot,
+               index, ~std::uint64_t{0});
+  }
   if (world.tracing()) world.note(cat("     ", slot, " sync ", tag.tag, " at ", tag.revision));
   feed(event);
 }
@@ -107,6 +112,7 @@ void SimPeer::sync(UserTag& tag, std::size_t) {
 
 void SimPeer::complete(const protocol::CompleteCall& done) {
   UserTag* tag = find(done.tag);
+  if (done.status.code == Code::kBusyTag) return;  // of call_again()
   if (tag == nullptr || tag->call == 0) {
     return world.history.fail("P4", cat("slot ", slot, ": a call on ", done.tag, " ended twice"));
   }
@@ -167,6 +173,7 @@ void SimPeer::end_call(UserTag& tag, const protocol::CompleteCall& done, bool su
 
 void SimPeer::synced(const protocol::CompleteSync& done) {
   UserTag* tag = find(done.tag);
+  if (done.status.code == Code::kBusyTag) return;
   if (tag == nullptr || !tag->syncing) {
     return world.history.fail("P4", cat("slot ", slot, ": a sync of ", done.tag, " ended twice"));
   }
@@ -193,8 +200,23 @@ void SimPeer::synced(const protocol::CompleteSync& done) {
   act_later(*tag, tag->lost ? kSecond : world.mix.think + 20 * kMillisecond);
 }
 
+// A program with a mistake calls a tag that has an open call.
+void SimPeer::call_again() {
+  const UserTag& tag = tags[world.rng.app.below(tags.size())];
+  if (tag.call == 0 && !tag.syncing) return;
+  if (world.rng.app.chance(0.5)) {
+    protocol::Call event;
+    event.tag = tag.tag, event.deadline = clock() + kSecond;
+    return feed(event);
+  }
+  protocol::SyncCall event;
+  event.tag = tag.tag, event.deadline = clock() + kSecond;
+  feed(event);
+}
+
 void SimPeer::audit() {
   if (!running()) return;
+  if (!world.healed && world.rng.app.chance(0.02)) call_again();
   for (UserTag& tag : tags) {
     if (tag.call != 0) p4_in_time(world.history, world.history.call(tag.call), free_at);
     if (!tag.syncing) continue;

@@ -172,17 +172,11 @@ void World::deliver(Conn& c, bool up, const base::Bytes& payload) {
   if (tracing()) {
     note(cat(up ? "up   " : "down ", c.slot, " conn ", c.id, " ", wire::name_of(message.value())));
   }
-  const std::size_t kind = message.value().index();
   if (up) {
-    const SimPeer& peer = peers[c.slot];
-    const bool member = peer.machine != nullptr && peer.machine->member();
-    const bool hello = std::holds_alternative<wire::Hello>(message.value());
-    ++counts.master_seen[kind][hello ? 0 : member ? 2 : 1];
     masters[c.master].feed(protocol::ConnMessage{c.id, std::move(message.value())});
   } else if (c.ghost) {
     history.on_told(c.slot, message.value());
   } else {
-    ++counts.peer_seen[kind][peers[c.slot].phase()];
     if (std::holds_alternative<wire::Welcome>(message.value())) {
       p5_seat(history, peers[c.slot].site, peers[c.slot].shard, peers[c.slot].incarnation);
     }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "protocol/mutants.h"
+#include "sim/coverage.h"
 #include "sim/history.h"
 #include "sim/master.h"
 #include "sim/mix.h"
@@ -17,8 +18,6 @@
 
 namespace jccl::sim {
 
-inline constexpr std::size_t kMessages = std::variant_size_v<wire::Message>;
-inline constexpr std::size_t kPhases = 5;  // of a peer: see SimPeer::phase
 inline constexpr std::size_t kCodes = 28;
 
 struct Counts {  // what a run (or many) did: a simulator that does nothing finds nothing
@@ -30,8 +29,7 @@ struct Counts {  // what a run (or many) did: a simulator that does nothing find
   std::uint64_t measured = 0, ghosts = 0, flipped = 0;
   std::array<std::uint64_t, 8> commits_spread{};  // seeds by commits: 0, 1-2, 3-9, 10-29, …
   std::array<std::uint64_t, kCodes> codes{};      // how calls ended
-  std::array<std::array<std::uint64_t, kPhases>, kMessages> peer_seen{};
-  std::array<std::array<std::uint64_t, 3>, kMessages> master_seen{};  // new, observer, member
+  Coverage coverage;
   void add(const Counts& other);
 };
 
@@ -97,6 +95,7 @@ class World {
   std::map<wire::Incarnation, std::uint32_t> slots;  // every incarnation there ever was
 
  private:
+  void set_calm();
   void begin();
   void dispatch(const Event& event);
   void dispatch_peer(const Event& event);
@@ -129,6 +128,7 @@ class World {
   void inject(const Injected& fault);
   void fault_peer(const Injected& fault);
   void haunt(const Injected& fault);
+  void babble(const Injected& fault, SimMaster& master);
   void fault_clock(const Injected& fault);
   void fault_network(const Injected& fault);
   void fault_master(const Injected& fault);

@@ -1,0 +1,361 @@
+#include "sim/coverage.h"
+
+#include <algorithm>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/text.h"
+#include "protocol/master_state.h"
+#include "protocol/peer_state.h"
+#include "wire/codec.h"
+
+namespace jccl::sim {
+namespace {
+
+using base::cat;
+using protocol::CallPhase;
+using protocol::MasterMachine;
+using protocol::PeerMachine;
+
+constexpr std::array<std::string_view, kMasterPhases> kMasterColumns = {
+    "stranger",     "greeted",     "observer/idle",  "observer/forming",
+    "observer/run", "member/idle", "member/forming", "member/run"};
+constexpr std::array<std::string_view, 5> kMasterEvents = {"closed", "refused", "answered",
+                                                           "evict-site", "tick"};
+constexpr std::array<std::string_view, kPeerPhases> kPeerColumns = {
+    "paused", "dialing",  "greeting", "no-life", "ended", "idle",    "waiting",
+    "moving", "reported", "closing",  "doubt",   "sync",  "fetching"};
+constexpr std::array<std::string_view, std::variant_size_v<protocol::PeerEvent>> kPeerEvents = {
+    "connected",     "disconnected", "",         "call",        "cancel",  "attempt-done",
+    "attempt-fails", "sync-call",    "fetched",  "fetch-fails", "publish", "depart",
+    "new-life",      "progress",     "measures", "tick"};
+
+template <typename T>
+concept HasRound = requires(const T& m) { m.round.tag; };
+template <typename T>
+concept HasTag = requires(const T& m) { m.tag; };
+
+const wire::Tag* tag_of(const wire::Message& message) {
+  return std::visit(
+      [](const auto& m) -> const wire::Tag* {
+        using T = std::decay_t<decltype(m)>;
+        if constexpr (HasRound<T>) return &m.round.tag;
+        if constexpr (HasTag<T>) return &m.tag;
+        if constexpr (std::is_same_v<T, wire::Query>) return &m.about.round.tag;
+        if constexpr (std::is_same_v<T, wire::Published>) return &m.held.tag;
+        return nullptr;
+      },
+      message);
+}
+
+const wire::Attempt* attempt_of(const wire::Message& message) {
+  if (const auto* done = std::get_if<wire::Done>(&message)) return &done->attempt;
+  if (const auto* fail = std::get_if<wire::Fail>(&message)) return &fail->attempt;
+  return nullptr;
+}
+
+std::size_t round_phase(const protocol::Round& round) {
+  return round.running.has_value() ? 2 : round.ready.empty() ? 0 : 1;
+}
+
+std::size_t round_phase(const MasterMachine::State& state, const wire::Tag* tag) {
+  if (tag != nullptr) {
+    const auto found = state.rounds_.find(*tag);
+    return found == state.rounds_.end() ? 0 : round_phase(found->second);
+  }
+  std::size_t phase = 0;
+  for (const auto& [name, round] : state.rounds_) phase = std::max(phase, round_phase(round));
+  return phase;
+}
+
+// Column of a life, and of what it speaks about.
+std::size_t column(const MasterMachine::State& state, const protocol::Life* life,
+                   const wire::Tag* tag) {
+  if (life == nullptr) return 0;
+  if (life->connected() && !life->resumed) return 1;
+  return (life->id == 0 ? 2 : 5) + round_phase(state, tag);
+}
+
+std::size_t column(const MasterMachine::State& state, protocol::ConnId conn,
+                   const wire::Message* message) {
+  const auto found = state.conns_.find(conn);
+  if (found == state.conns_.end() || found->second == 0) return 0;
+  const wire::Tag* tag = message == nullptr ? nullptr : tag_of(*message);
+  if (const wire::Attempt* attempt = message == nullptr ? nullptr : attempt_of(*message)) {
+    const auto running = state.running_.find(*attempt);
+    static const wire::Tag kNone = "-";
+    tag = running == state.running_.end() ? &kNone : &running->second;
+  }
+  return column(state, state.life_of(found->second), tag);
+}
+
+const wire::Tag* tag_of(const protocol::PeerEvent& event) {
+  return std::visit(
+      [](const auto& e) -> const wire::Tag* {
+        using T = std::decay_t<decltype(e)>;
+        if constexpr (std::is_same_v<T, protocol::FromMaster>) return tag_of(e.message);
+        if constexpr (HasTag<T>) return &e.tag;
+        if constexpr (requires { e.held.tag; }) return &e.held.tag;
+        return nullptr;
+      },
+      event);
+}
+
+const wire::Attempt* attempt_of(const protocol::PeerEvent& event) {
+  if (const auto* done = std::get_if<protocol::AttemptDone>(&event)) return &done->attempt;
+  if (const auto* failed = std::get_if<protocol::AttemptFailed>(&event)) return &failed->attempt;
+  return nullptr;
+}
+
+std::size_t call_column(const protocol::OpenCall& open) {
+  return 6 + static_cast<std::size_t>(open.phase);
+}
+
+std::size_t column(const PeerMachine::State& state, const protocol::PeerEvent& event) {
+  using protocol::Link;
+  switch (state.link_) {
+    case Link::kPaused:
+      return 0;
+    case Link::kDialing:
+      return 1;
+    case Link::kGreeting:
+      return 2;
+    case Link::kNoLife:
+      return 3;
+    case Link::kEnded:
+      return 4;
+    case Link::kUp:
+      break;
+  }
+  const wire::Tag* tag = tag_of(event);
+  const wire::Attempt* attempt = attempt_of(event);
+  std::size_t widest = 5;
+  for (const auto& [name, open] : state.calls_) {
+    const bool fits = tag != nullptr       ? name == *tag
+                      : attempt != nullptr ? open.attempt == *attempt
+                                           : true;
+    if (fits) widest = std::max(widest, call_column(open));
+  }
+  for (const auto& [name, doubt] : state.doubts_) {
+    if (tag == nullptr || name == *tag) widest = std::max<std::size_t>(widest, 10);
+  }
+  for (const auto& [name, sync] : state.syncs_) {
+    if (tag == nullptr || name == *tag) {
+      widest = std::max<std::size_t>(widest, sync.fetching ? 12 : 11);
+    }
+  }
+  return widest;
+}
+
+template <std::size_t N>
+std::string name_of_message() {
+  return std::string(wire::name_of(wire::Message(std::in_place_index<N>)));
+}
+
+template <std::size_t... N>
+std::vector<std::string> message_names(std::index_sequence<N...>) {
+  return {name_of_message<N>()...};
+}
+
+}  // namespace
+
+void Coverage::see(const MasterMachine& machine, const protocol::MasterEvent& event) {
+  const MasterMachine::State& state = machine.state();
+  if (const auto* said = std::get_if<protocol::ConnMessage>(&event)) {
+    ++master[said->message.index()][column(state, said->conn, &said->message)];
+  } else if (const auto* closed = std::get_if<protocol::ConnClosed>(&event)) {
+    ++master[kMessageKinds][column(state, closed->conn, nullptr)];
+  } else if (const auto* probe = std::get_if<protocol::ProbeAnswer>(&event)) {
+    const auto* life = state.life_of(probe->incarnation);
+    ++master[kMessageKinds + (probe->refused ? 1 : 2)][column(state, life, nullptr)];
+  } else if (const auto* wish = std::get_if<protocol::EvictSite>(&event)) {
+    const auto site = state.sites_.find(wish->site);
+    const bool known = site != state.sites_.end() && !site->second.empty();
+    const auto* life = known ? state.life_of(*site->second.begin()) : nullptr;
+    ++master[kMessageKinds + 3][column(state, life, nullptr)];
+  } else {
+    const bool members = !state.ledger_.members().empty();
+    ++master[kMessageKinds + 4][(members ? 5 : 2) + round_phase(state, nullptr)];
+  }
+}
+
+void Coverage::see(const PeerMachine& machine, const protocol::PeerEvent& event) {
+  const auto* from = std::get_if<protocol::FromMaster>(&event);
+  const std::size_t row = from != nullptr ? from->message.index() : kMessageKinds + event.index();
+  ++peer[row][column(machine.state(), event)];
+}
+
+void Coverage::see_attempts(std::uint32_t edges) {
+  for (std::size_t edge = 0; edge < kAttemptEdges; ++edge) attempt[edge] += edges >> edge & 1;
+}
+
+void Coverage::add(const Coverage& other) {
+  const auto sum = [](auto& to, const auto& from) {
+    for (std::size_t i = 0; i < to.size(); ++i) {
+      for (std::size_t j = 0; j < to[i].size(); ++j) to[i][j] += from[i][j];
+    }
+  };
+  sum(master, other.master), sum(peer, other.peer);
+  for (std::size_t i = 0; i < kAttemptEdges; ++i) attempt[i] += other.attempt[i];
+}
+
+namespace {
+
+// ---- what cannot happen ------------------------------------------------------------------------
+
+struct Excuse {
+  std::string_view input;   // "*": every one
+  std::string_view phases;  // blank-separated; "*": every one
+  std::string_view why;
+};
+
+constexpr std::string_view kMastersOwn =
+    "Welcome Refuse Roster Start Outcome Reject Moved Waiting Evicted HeartbeatAck SyncReply "
+    "StatusReply";
+constexpr std::string_view kPeersOwn =
+    "Hello Resume Ready Done Fail Withdraw Query Heartbeat Leave Sync Published StatusAsk "
+    "StatusReply Measured";
+constexpr std::string_view kObservers = "observer/idle observer/forming observer/run";
+constexpr std::string_view kMembers = "member/idle member/forming member/run";
+constexpr std::string_view kUp = "idle waiting moving reported closing doubt sync fetching";
+
+constexpr std::array kMasterExcuses = {
+    Excuse{"StatusAsk", "*", "the driver answers it"},
+    Excuse{kMastersOwn, "observer/forming observer/run member/idle member/forming member/run",
+           "refused for what it is, whoever says it and whatever runs"},
+    Excuse{"Hello", kObservers, "a second one is refused for what it is: met after the Welcome"},
+    Excuse{"Hello Resume", kMembers, "a second one is refused for what it is"},
+    Excuse{"Done Fail", "observer/forming member/forming", "an attempt runs, or is not known"},
+    Excuse{"Fail", "observer/run", "a receiver that gives up: once in 20,000 seeds"},
+    Excuse{"refused answered", kObservers, "only members are looked for"},
+    Excuse{"tick", "stranger greeted", "it is of no life"},
+    Excuse{"tick", "observer/run", "a round runs between members"},
+};
+
+constexpr std::array kPeerExcuses = {
+    Excuse{kPeersOwn, "*", "no master says it"},
+    Excuse{kMastersOwn, "paused dialing no-life ended", "there is no connection to hear it on"},
+    Excuse{"Welcome Refuse", kUp, "answers a Hello, once"},
+    Excuse{"Roster Start Outcome Reject Moved Waiting HeartbeatAck SyncReply", "greeting",
+           "the Welcome comes first"},
+    Excuse{"Start", "closing doubt sync fetching", "there is no READY that it could answer"},
+    Excuse{"Outcome", "closing", "whoever heard COMMIT asks no more"},
+    Excuse{"Reject Moved", "moving reported closing doubt sync fetching",
+           "answers a READY that was not started"},
+    Excuse{"Waiting", "closing fetching", "said to calls whose round stands still"},
+    Excuse{"SyncReply", "waiting moving reported closing doubt", "a sync excludes a call"},
+    Excuse{"connected", "greeting no-life", "answers a dial"},
+    Excuse{"connected", kUp, "answers a dial"},
+    Excuse{"disconnected call cancel attempt-done attempt-fails sync-call fetched fetch-fails "
+           "publish depart progress measures tick",
+           "no-life", "the driver hands in the next life before anything else"},
+    Excuse{"call sync-call", "closing", "BUSY_TAG, whatever the open call's phase; too short"},
+    Excuse{"cancel", "doubt fetching closing", "takes chances that are rare"},
+    Excuse{"attempt-done attempt-fails", "idle waiting reported closing fetching",
+           "an attempt ends once; of one that is over only if both cross"},
+    Excuse{"fetched fetch-fails", "waiting moving reported closing doubt",
+           "a sync excludes a call"},
+    Excuse{"publish", "waiting moving reported closing sync fetching",
+           "the user publishes when a call has ended"},
+    Excuse{"publish", "paused dialing greeting", "a call rarely ends while there is no master"},
+    Excuse{"new-life",
+           "paused dialing greeting ended idle waiting moving reported closing doubt sync fetching",
+           "answers `rejoin`"},
+};
+
+constexpr std::array kAttemptExcuses = {
+    Excuse{"*", "agreed unequal lost", "final: its holder ends it within the same event"},
+};
+
+// Whether the blank-separated list has the word.
+bool names(std::string_view list, std::string_view word) {
+  if (list == "*") return true;
+  for (std::size_t at = 0; at < list.size();) {
+    const std::size_t end = std::min(list.find(' ', at), list.size());
+    if (list.substr(at, end - at) == word) return true;
+    at = end + 1;
+  }
+  return false;
+}
+
+const Excuse* excuse(std::span<const Excuse> excuses, std::string_view input,
+                     std::string_view phase) {
+  for (const Excuse& one : excuses) {
+    if (names(one.input, input) && names(one.phases, phase)) return &one;
+  }
+  return nullptr;
+}
+
+struct Table {
+  std::string_view title;
+  std::span<const std::string_view> columns;
+  std::span<const Excuse> excuses;
+};
+
+void write_row(const Table& table, std::string_view input, std::span<const std::uint64_t> counts,
+               std::string& text, std::string& notes, std::size_t* missing) {
+  text += cat("  ", input, ":");
+  for (std::size_t c = 0; c < counts.size(); ++c) {
+    const Excuse* reason = excuse(table.excuses, input, table.columns[c]);
+    if (counts[c] > 0) {
+      text += cat(" ", counts[c]);
+    } else {
+      text += reason != nullptr ? " -" : " MISSING";
+    }
+    if (counts[c] > 0 || reason != nullptr) continue;
+    ++*missing;
+    notes += cat("  ", table.title, ": ", input, " × ", table.columns[c], " was never met\n");
+  }
+  text += "\n";
+}
+
+std::string heading(const Table& table) {
+  std::string text = cat(table.title, ":");
+  for (const std::string_view name : table.columns) text += cat(" ", name);
+  return text + "\n";
+}
+
+}  // namespace
+
+std::string to_text(const Coverage& coverage, std::size_t* missing) {
+  *missing = 0;
+  const auto messages = message_names(std::make_index_sequence<kMessageKinds>());
+  std::string text, notes;
+  const Table to_master{"to the master", kMasterColumns, kMasterExcuses};
+  text += heading(to_master);
+  for (std::size_t row = 0; row < kMasterInputs; ++row) {
+    const std::string_view input =
+        row < kMessageKinds ? std::string_view(messages[row]) : kMasterEvents[row - kMessageKinds];
+    write_row(to_master, input, coverage.master[row], text, notes, missing);
+  }
+  const Table to_peer{"to a peer", kPeerColumns, kPeerExcuses};
+  text += heading(to_peer);
+  for (std::size_t row = 0; row < kPeerInputs; ++row) {
+    const std::string_view input =
+        row < kMessageKinds ? std::string_view(messages[row]) : kPeerEvents[row - kMessageKinds];
+    if (!input.empty()) write_row(to_peer, input, coverage.peer[row], text, notes, missing);
+  }
+  static constexpr std::array<std::string_view, 4> kPhases = {"moving", "agreed", "unequal",
+                                                              "lost"};
+  static constexpr std::array<std::string_view, 4> kInputs = {"done", "unequal-done", "done-gone",
+                                                              "undone-gone"};
+  const Table attempts{"attempts", kPhases, kAttemptExcuses};
+  text += heading(attempts);
+  for (std::size_t input = 0; input < 4; ++input) {
+    std::array<std::uint64_t, 4> counts{};
+    for (std::size_t p = 0; p < 4; ++p) counts[p] = coverage.attempt[p * 4 + input];
+    write_row(attempts, kInputs[input], counts, text, notes, missing);
+  }
+  notes += cat(*missing, " pairs were never met and have no excuse\n");
+  notes += "where a pair was not met (-):\n";
+  for (const Table& table : {to_master, to_peer, attempts}) {
+    for (const Excuse& one : table.excuses) {
+      notes += cat("  ", table.title, ": ", one.input, " × ", one.phases, ": ", one.why, "\n");
+    }
+  }
+  return text + notes;
+}
+
+}  // namespace jccl::sim
