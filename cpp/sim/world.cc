@@ -41,7 +41,7 @@ void World::set_calm() {
   const bool calls = mix.guard + mix.mismatch + mix.corrupt + mix.cancel == 0;
   const bool patient = mix.deadline >= 3 * kSecond;
   if (!calls || !patient) return;
-  history.joins_only = only({Fault::kJoinerCrash});
+  history.joins_only = faults_.empty();
   const Duration back = mix.silence + 3 * kSecond;  // noticed, and dialled again
   history.master_only = !mix.fenced_store && mix.restart_grace >= back &&
                         only({Fault::kMasterCrash, Fault::kMasterPause, Fault::kDiskError,
