@@ -115,9 +115,8 @@ void ScenarioWorld::start_master() {
     if (!request.bad_links.empty()) say("planner: avoids a failed link");
     return request.hint;
   };
-  std::vector<wire::Record> known = durable_;
-  known.resize(known.size() - std::min(known.size(), behind_));
-  master_.emplace(options_, planner, known, now_);
+  const auto end = durable_.end() - static_cast<std::ptrdiff_t>(std::min(durable_.size(), behind_));
+  master_.emplace(options_, planner, std::vector(durable_.begin(), end), now_);
   apply(master_->start(now_));
 }
 
@@ -382,9 +381,7 @@ void ScenarioWorld::apply(MasterEffects effects) {
     dies_at_commit_.clear();
     return crash_master();
   }
-  if (behind_ == 0) {  // else the store refuses its rows
-    durable_.insert(durable_.end(), effects.journal.begin(), effects.journal.end());
-  }
+  if (behind_ == 0) durable_.insert(durable_.end(), effects.journal.begin(), effects.journal.end());
   if (commits && dies_at_commit_ == "after") {
     say("master: dies after the commit is durable, before telling it");
     dies_at_commit_.clear();
