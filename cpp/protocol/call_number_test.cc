@@ -50,6 +50,26 @@ struct PeerRig {
   PeerMachine peer;
 };
 
+TEST(CallNumberTest, a_call_that_did_not_commit_never_ends_ok_whatever_the_master_says) {
+  PeerRig rig;
+  const wire::Ready rejected = rig.call(1);
+  const PeerEffects reject =
+      rig.hear(wire::Reject{rejected.round, base::Code::kOk, "", rejected.call});
+  ASSERT_EQ(reject.complete.size(), 1U);
+  EXPECT_EQ(reject.complete[0].status.code, base::Code::kInternal);
+
+  const wire::Ready started = rig.call(1);
+  (void)rig.hear(PeerRig::start(1, 1, started.call));
+  wire::Outcome outcome;
+  outcome.attempt = {1, 1};
+  outcome.round = started.round;
+  outcome.verdict = wire::Verdict::kAborted;
+  const PeerEffects aborted = rig.hear(outcome);
+  ASSERT_EQ(aborted.complete.size(), 1U);
+  EXPECT_EQ(aborted.complete[0].status.code, base::Code::kInternal);
+  EXPECT_TRUE(aborted.commit.empty());
+}
+
 TEST(CallNumberTest, a_start_for_a_call_that_has_ended_does_not_take_the_next_one) {
   PeerRig rig;
   const wire::Ready first = rig.call(1);

@@ -178,7 +178,7 @@ void State::on_outcome(const wire::Outcome& outcome) {
 void State::on_aborted(OpenCall& open, const wire::Outcome& outcome) {
   const wire::Tag tag = open.call.tag;
   if (open.orphan) return complete(tag, Code::kEvicted, open.waiting);
-  if (!outcome.retry) return complete(tag, outcome.code, outcome.text);
+  if (!outcome.retry) return complete(tag, failure(outcome.code), outcome.text);
   if (outcome.code == Code::kGuard) {  // another shard of this site
     open.guarded = true;
     if (open.guard_text.empty()) open.guard_text = outcome.text;
@@ -236,7 +236,7 @@ void State::on_reject(const wire::Reject& reject) {
   const auto found = calls_.find(reject.round.tag);
   if (found == calls_.end() || found->second.number != reject.call) return;
   if (found->second.phase != CallPhase::kWaiting) return;
-  complete(reject.round.tag, reject.code, reject.text);
+  complete(reject.round.tag, failure(reject.code), reject.text);
 }
 
 void State::on_moved(const wire::Moved& moved) {

@@ -18,6 +18,11 @@ namespace jccl::protocol {
 
 enum class Link : std::uint8_t { kPaused, kDialing, kGreeting, kUp, kNoLife, kEnded };
 
+// What the master ends without a commit has failed, whatever code it names.
+inline base::Code failure(base::Code code) {
+  return code == base::Code::kOk ? base::Code::kInternal : code;
+}
+
 enum class CallPhase : std::uint8_t { kWaiting, kMoving, kReported, kClosing };
 
 struct OpenCall {

@@ -59,7 +59,7 @@ void State::on_sync_reply(const wire::SyncReply& reply) {
       open.waiting = reply.text;
       return;
     case wire::SyncVerdict::kRefused:
-      return finish_sync(wire::Tag(reply.tag), reply.code, reply.text);
+      return finish_sync(wire::Tag(reply.tag), failure(reply.code), reply.text);
     case wire::SyncVerdict::kFetch:
       heard_commit(reply.tag, reply.revision);
       if (open.fetching) return;
