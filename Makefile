@@ -75,13 +75,13 @@ long-seeds: .venv/.ready-test
 long-mutants: .venv/.ready-test
 	build/ext/cpp/jccl-sim --mutants --seeds 100000 --jobs 2 --rewrite cpp/sim/mutants.txt
 
-## make long-model   all interleavings of a small world: two faults, then state, then three peers
+## make long-model   all interleavings of a small world, each scope up to 5 million states
 long-model: .venv/.ready-test
-	build/ext/cpp/jccl-model --begun --coarse --rounds 1 --faults 2
-	build/ext/cpp/jccl-model --begun --coarse --rounds 2 --faults 1 --ticks 1
-	build/ext/cpp/jccl-model --begun --coarse --rounds 1 --faults 2 --state
-	build/ext/cpp/jccl-model --begun --coarse --rounds 1 --faults 1 --peers 3
-	build/ext/cpp/jccl-model --rounds 2 --faults 1
+	for scope in "--rounds 1 --faults 2 --ticks 0" "--rounds 1 --faults 1 --ticks 1" \
+	  "--rounds 2 --faults 1 --ticks 1" "--rounds 1 --faults 2 --ticks 0 --state" \
+	  "--rounds 1 --faults 1 --ticks 0 --peers 3" "--rounds 2 --faults 3"; do \
+	  echo "$$scope"; build/ext/cpp/jccl-model --begun --coarse $$scope --states 5000000; \
+	  code=$$?; [ $$code = 0 ] || [ $$code = 3 ] || exit 1; done  # 3: stopped, and says so
 
 ## make long-wan     self-test of the lab for wide-area links, with its rates and delays (root, iperf3)
 long-wan: .venv/.ready-test

@@ -180,7 +180,8 @@ void World::pass_rosters() {
   }
 }
 
-bool World::progress(const Choice& choice) {
+// What befalls a connection.
+bool World::on_conn(const Choice& choice) {
   const std::uint8_t which = choice.which;
   switch (choice.step) {
     case Step::kToMaster: {
@@ -210,6 +211,28 @@ bool World::progress(const Choice& choice) {
       to_peer(slot, protocol::Disconnected{{base::Code::kIo, "connection lost"}});
       return false;
     }
+    case Step::kReset:  // one end finds out, the other after any part of what is on its way
+      if (choice.other == 0) {
+        conns_[which].peer_open = false, conns_[which].down.clear();
+        to_peer(conns_[which].slot, protocol::Disconnected{{base::Code::kIo, "reset"}});
+        return false;
+      }
+      conns_[which].master_open = false, conns_[which].up.clear();
+      return to_master(protocol::ConnClosed{conns_[which].id});
+    default:
+      return false;
+  }
+}
+
+bool World::progress(const Choice& choice) {
+  const std::uint8_t which = choice.which;
+  switch (choice.step) {
+    case Step::kToMaster:
+    case Step::kToPeer:
+    case Step::kMasterSees:
+    case Step::kPeerSees:
+    case Step::kReset:
+      return on_conn(choice);
     case Step::kDial: {
       ModelPeer& peer = peers_[which];
       peer.dialing = false;
@@ -255,14 +278,6 @@ bool World::progress(const Choice& choice) {
       return false;
     case Step::kTimer:
       return fire_timer(which);
-    case Step::kReset:  // one end finds out, the other after any part of what is on its way
-      if (choice.other == 0) {
-        conns_[which].peer_open = false, conns_[which].down.clear();
-        to_peer(conns_[which].slot, protocol::Disconnected{{base::Code::kIo, "reset"}});
-        return false;
-      }
-      conns_[which].master_open = false, conns_[which].up.clear();
-      return to_master(protocol::ConnClosed{conns_[which].id});
     case Step::kPeerDies:
       die(which);
       return false;

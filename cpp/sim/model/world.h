@@ -126,6 +126,7 @@ class World {
   void conn_choices(std::vector<Choice>& out) const;
   void fault_choices(std::vector<Choice>& out) const;
   bool progress(const Choice& choice);
+  bool on_conn(const Choice& choice);
   bool accepted_by_all(const ModelRun& run) const;
   bool alive(wire::PeerId id) const;
   bool wants(const ModelPeer& peer) const;
