@@ -24,6 +24,7 @@ World::World(const Scope& scope)
       faults_left_(scope.faults),
       ticks_left_(scope.ticks) {
   book().min_peers = scope.min_peers;
+  book().remembered = scope.history;
   for (std::uint64_t id = 1; id <= std::uint64_t{scope.peers} * kCallsMax; ++id) {
     CallRecord record;
     record.id = id, record.slot = static_cast<std::uint32_t>((id - 1) / kCallsMax);
@@ -164,6 +165,7 @@ void World::boot(std::uint8_t slot) {
   peer.lives = lives + 1, peer.dials = dials, peer.calls = calls, peer.begun = true;
   peer.incarnation = 100U * (slot + 1U) + peer.lives;
   peer.needs_sync = scope_.state;
+  book().stood.erase({slot, kTag});
   peer.digest = {1000U * slot + peer.lives, 1};
   protocol::PeerOptions options;
   options.site = cat("s", static_cast<int>(slot));
@@ -243,6 +245,7 @@ void World::run(std::uint8_t slot, const protocol::RunAttempt& order) {
   ModelPeer& peer = peers_[slot];
   AttemptInfo::Part part;
   part.call = peer.call;
+  part.revision = peer.revision, part.state = peer.digest;
   if (peer.call != 0) part.weight = book_->calls[peer.call - 1].weight;
   book().attempts[order.start.attempt].parts[peer.box->machine.id()] = part;
   std::erase_if(peer.runs,
