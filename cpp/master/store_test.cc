@@ -229,7 +229,7 @@ TEST_F(StoreTest, places_that_cannot_hold_a_file_are_named) {
     EXPECT_NE(status.text.find(bad), std::string::npos) << status.text;
   }
   EXPECT_EQ(why_not("sqlite:").code, Code::kInvalid);
-  EXPECT_EQ(why_not("etcd://x").text, "store 'etcd://x': give sqlite:PATH or memory:");
+  EXPECT_EQ(why_not("file:x").text, "store 'file:x': give sqlite:PATH, etcd://… or memory:");
 }
 
 TEST_F(StoreTest, a_read_only_journal_is_refused_at_the_start) {
