@@ -214,8 +214,11 @@ class Master:
         insecure: bool = False,
         start_peers: int = 1,
         min_peers: int = 1,
-        silence: float = 3.0,
+        silence: float = 0.0,
         history: str = "",
+        profile: str = "default",
+        straggler: str = "wait",
+        straggler_after: float = 10.0,
         keep_waiting: Callable[[], bool] | None = None,
     ) -> Master:
         """With etcd it waits while another master is active, until `keep_waiting`,

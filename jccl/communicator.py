@@ -355,9 +355,9 @@ def check_text(name: str, value: Any) -> None:
         raise TypeError(f"{name} must be a string, not {type(value).__name__}")
 
 
-# The codes after which the outputs hold the committed result. A peer the guard left out
+# The codes after which the outputs hold the committed result. A peer that was left out
 # of a round receives the others' result like everybody else.
-SHOWN = (Code.OK, Code.GUARD)
+SHOWN = (Code.OK, Code.GUARD, Code.SKIPPED)
 
 _OPEN: weakref.WeakValueDictionary[int, Communicator] = weakref.WeakValueDictionary()
 
@@ -379,7 +379,7 @@ def _checked(raw: Any, value: Any) -> Result:
         received_bytes=raw.received_bytes,
         elapsed=raw.elapsed,
     )
-    if raw.code != Code.OK:
+    if raw.code not in (Code.OK, Code.SKIPPED):
         fault = errors.error_of(raw.code, raw.text)
         fault.result = result  # type: ignore[attr-defined]
         raise fault

@@ -43,6 +43,7 @@ class Code(enum.IntEnum):
     PEER_LOST = 25
     LINK_LOST = 26
     INTERNAL = 27
+    SKIPPED = 28
 
 
 class Remedy(enum.StrEnum):
@@ -66,7 +67,7 @@ class Status(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        return self.code in (Code.OK, Code.RESYNCED)
+        return self.code in (Code.OK, Code.RESYNCED, Code.SKIPPED)
 
 
 class Error(Exception):
@@ -224,6 +225,7 @@ REMEDY: dict[Code, Remedy] = {
     Code.PEER_LOST: _R.RETRY,
     Code.LINK_LOST: _R.RETRY,
     Code.INTERNAL: _R.REPORT,
+    Code.SKIPPED: _R.NONE,
 }
 
 NEXT: dict[Remedy, str] = {
@@ -264,6 +266,7 @@ MEANING: dict[Code, str] = {
     Code.PEER_LOST: "a peer died, hung or was cut off",
     Code.LINK_LOST: "a link between two peers broke",
     Code.INTERNAL: "a bug in jccl",
+    Code.SKIPPED: "this peer's contribution was left out: it was too slow",
 }
 
 

@@ -44,6 +44,7 @@ _core = _native.core()
 
 OK = _core.codes["Ok"]
 GUARD = _core.codes["Guard"]
+SKIPPED = _core.codes["Skipped"]
 RESYNCED = _core.codes["Resynced"]
 
 _COLLECTIVES = {
@@ -431,8 +432,8 @@ def publish(
 
 
 def committed(status: jax.Array) -> jax.Array:
-    """Whether the value is the result: also if the guard left this peer out of it."""
-    return (status[0] == OK) | (status[0] == GUARD)
+    """Whether the value is the result: also if this peer was left out of it."""
+    return (status[0] == OK) | (status[0] == GUARD) | (status[0] == SKIPPED)
 
 
 def outer_step(

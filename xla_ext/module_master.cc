@@ -45,8 +45,9 @@ struct MasterArguments {
   std::string bind, store, token;
   bool insecure = false;
   std::uint32_t start_peers = 1, min_peers = 1;
-  double silence = 3.0;
-  std::string history;
+  double silence = 0.0;
+  std::string history, profile, straggler;
+  double straggler_after = 10.0;
   py::object keep_waiting;  // called without arguments while a standby waits; or None
 };
 
@@ -70,7 +71,10 @@ std::unique_ptr<Master> start_master(const MasterArguments& arguments) {
   config.insecure = arguments.insecure;
   config.start_peers = arguments.start_peers;
   config.min_peers = arguments.min_peers;
-  config.silence = duration_from(arguments.silence, "silence");
+  config.profile = arguments.profile;
+  if (arguments.silence != 0) config.silence = duration_from(arguments.silence, "silence");
+  config.straggler = arguments.straggler;
+  config.straggler_after = duration_from(arguments.straggler_after, "straggler_after");
   config.history = arguments.history;
   std::optional<py::error_already_set> fault;
   config.keep_waiting = [&] { return keeps_waiting(arguments.keep_waiting, &fault); };
@@ -111,15 +115,18 @@ void bind_master(py::module_& module) {
           "start",
           [](std::string bind, std::string store, std::string token, bool insecure,
              std::uint32_t start_peers, std::uint32_t min_peers, double silence,
-             std::string history, py::object keep_waiting) {
+             std::string history, std::string profile, std::string straggler,
+             double straggler_after, py::object keep_waiting) {
             return start_master({std::move(bind), std::move(store), std::move(token), insecure,
                                  start_peers, min_peers, silence, std::move(history),
+                                 std::move(profile), std::move(straggler), straggler_after,
                                  std::move(keep_waiting)});
           },
           py::kw_only(), py::arg("bind") = "127.0.0.1:0",
           py::arg("store") = "memory:", py::arg("token") = "", py::arg("insecure") = false,
-          py::arg("start_peers") = 1, py::arg("min_peers") = 1, py::arg("silence") = 3.0,
-          py::arg("history") = "", py::arg("keep_waiting") = py::none())
+          py::arg("start_peers") = 1, py::arg("min_peers") = 1, py::arg("silence") = 0.0,
+          py::arg("history") = "", py::arg("profile") = "default", py::arg("straggler") = "wait",
+          py::arg("straggler_after") = 10.0, py::arg("keep_waiting") = py::none())
       .def_property_readonly("address", [](const Master& m) { return m.held().address(); })
       .def_property_readonly("token", [](const Master& m) { return m.held().token(); })
       .def_property_readonly("run_id", [](const Master& m) { return m.held().run_id(); })

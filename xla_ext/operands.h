@@ -49,10 +49,8 @@ std::optional<Payload> payload(const xla::ffi::RemainingArgs& args, std::size_t 
                                std::size_t count);
 
 // The outputs of the call hold the round's result: also for a peer whose own contribution was left
-// out by the guard.
-constexpr bool holds_result(base::Code code) {
-  return code == base::Code::kOk || code == base::Code::kGuard;
-}
+// out by the guard, or as too slow.
+using base::holds_result;
 
 // (code, world, epoch, attempts)
 void put_status(const View& status, base::Code code, std::uint64_t world = 0,

@@ -37,7 +37,8 @@ namespace jccl::base {
   X(Damaged, 24, Report)       /* the journal is damaged; the record is named */    \
   X(PeerLost, 25, Retry)       /* a peer died, hung or was cut off */               \
   X(LinkLost, 26, Retry)       /* a link between two peers broke */                 \
-  X(Internal, 27, Report)      /* a bug of ours */
+  X(Internal, 27, Report)      /* a bug of ours */                                  \
+  X(Skipped, 28, None)         /* own contribution left out: too slow */
 
 enum class Code : std::int32_t {
 #define X(name, number, remedy) k##name = number,
@@ -74,6 +75,11 @@ constexpr std::string_view name_of(Remedy remedy) {
   return kNames[static_cast<std::size_t>(remedy)];
 }
 
-constexpr bool is_code(std::int32_t number) { return number >= 0 && number <= 27; }
+// The outputs of the call hold the round's result, also if the own contribution is not in it.
+constexpr bool holds_result(Code code) {
+  return code == Code::kOk || code == Code::kGuard || code == Code::kSkipped;
+}
+
+constexpr bool is_code(std::int32_t number) { return number >= 0 && number <= 28; }
 
 }  // namespace jccl::base

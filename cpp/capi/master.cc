@@ -17,7 +17,7 @@ Status read_config(const jccl_master_options* given, master::MasterConfig* confi
   jccl_master_options options = JCCL_MASTER_OPTIONS_INIT;
   Status status = read_struct(given, "jccl_master_options", &options);
   if (!status.ok()) return status;
-  if (options.silence_ns < 0 || options.restart_grace_ns < 0) {
+  if (options.silence_ns < 0 || options.restart_grace_ns < 0 || options.straggler_after_ns < 0) {
     return invalid("a duration is negative");
   }
   config->bind = text_or(options.bind, config->bind);
@@ -28,6 +28,9 @@ Status read_config(const jccl_master_options* given, master::MasterConfig* confi
   config->insecure = options.insecure != 0;
   if (options.start_peers > 0) config->start_peers = options.start_peers;
   if (options.min_peers > 0) config->min_peers = options.min_peers;
+  config->profile = text_or(options.profile, config->profile);
+  config->straggler = text_or(options.straggler, config->straggler);
+  if (options.straggler_after_ns > 0) config->straggler_after = options.straggler_after_ns;
   if (options.silence_ns > 0) config->silence = options.silence_ns;
   if (options.restart_grace_ns > 0) config->restart_grace = options.restart_grace_ns;
   return {};

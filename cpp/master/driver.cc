@@ -42,6 +42,9 @@ Status Master::Driver::read_config() {
   if (config_.min_peers < 1 || config_.start_peers < 1) {
     return {Code::kInvalid, "start_peers and min_peers are at least 1"};
   }
+  Status named = read_profile();
+  if (named.ok()) named = read_straggler();
+  if (!named.ok()) return named;
   if (config_.silence < 10 * base::kMillisecond || config_.heartbeat < 0 ||
       config_.heartbeat * 2 > config_.silence) {
     return {Code::kInvalid, "silence is at least 10 ms and at least two heartbeats"};
@@ -69,6 +72,40 @@ Status Master::Driver::read_config() {
   return net::check_exposure(bind_, !config_.token.empty(), config_.insecure);
 }
 
+Status Master::Driver::read_profile() {
+  struct Profile {
+    const char* name;
+    base::Duration silence, reset_grace;
+  };
+  constexpr Profile kProfiles[] = {
+      {"lan", 600 * base::kMillisecond, 200 * base::kMillisecond},
+      {"default", 3 * base::kSecond, 200 * base::kMillisecond},
+      {"wan", 5 * base::kSecond, base::kSecond},
+  };
+  for (const Profile& profile : kProfiles) {
+    if (config_.profile != profile.name) continue;
+    if (config_.silence == 0) config_.silence = profile.silence;
+    if (config_.reset_grace == 0) config_.reset_grace = profile.reset_grace;
+    return {};
+  }
+  return {Code::kInvalid,
+          cat("profile '", config_.profile, "' does not exist; there are lan, default and wan")};
+}
+
+Status Master::Driver::read_straggler() {
+  using protocol::Straggler;
+  constexpr std::pair<const char*, Straggler> kWays[] = {
+      {"wait", Straggler::kWait}, {"skip", Straggler::kSkip}, {"evict", Straggler::kEvict}};
+  for (const auto& [name, way] : kWays) {
+    if (config_.straggler != name) continue;
+    straggler_ = way;
+    if (config_.straggler_after > 0) return {};
+    return {Code::kInvalid, "straggler_after must be above 0"};
+  }
+  return {Code::kInvalid, cat("straggler '", config_.straggler,
+                              "' does not exist; there are wait, skip and evict")};
+}
+
 protocol::MasterOptions Master::Driver::machine_options() const {
   protocol::MasterOptions options;
   options.run = run_;
@@ -78,6 +115,8 @@ protocol::MasterOptions Master::Driver::machine_options() const {
   options.heartbeat = config_.heartbeat > 0 ? config_.heartbeat : config_.silence / 6;
   options.reset_grace = config_.reset_grace;
   options.restart_grace = config_.restart_grace;
+  options.straggler = straggler_;
+  options.straggler_after = config_.straggler_after;
   return options;
 }
 
@@ -286,6 +325,8 @@ std::string Master::Driver::status_now() {
   facts.store = config_.store;
   facts.start_peers = config_.start_peers;
   facts.min_peers = config_.min_peers;
+  facts.silence_s = static_cast<double>(config_.silence) / 1e9;
+  facts.straggler = config_.straggler;
   facts.uptime_s = static_cast<double>(loop_.now() - started_) / 1e9;
   facts.journal_sequence = journal_sequence_;
   facts.connections = conns_.size();

@@ -50,6 +50,8 @@ class Master::Driver {
 
   base::Status read_config();
   base::Status open_journal();
+  base::Status read_profile();
+  base::Status read_straggler();
   base::Status recover();
   base::Status listen();
   void set_address(std::uint16_t port);
@@ -70,6 +72,7 @@ class Master::Driver {
   base::Status append(const std::vector<wire::Record>& records);
   void carry_out(protocol::MasterEffects effects);
   void send(const protocol::MasterSend& message);
+  void log_trouble(const protocol::HistoryLine& line);
   void start_probe(wire::Incarnation incarnation, const std::vector<std::string>& addresses);
   void arm(base::Time wake);
   void on_alarm();
@@ -79,7 +82,8 @@ class Master::Driver {
   void log(const std::string& line);
   std::string status_now();
 
-  const MasterConfig config_;
+  MasterConfig config_;  // as given, and with what the profile says
+  protocol::Straggler straggler_ = protocol::Straggler::kWait;
   net::Credentials credentials_;
   net::Address bind_;
   wire::RunId run_{};

@@ -147,8 +147,17 @@ void Master::Driver::carry_out(protocol::MasterEffects effects) {
     enqueue(protocol::ConnClosed{id});
   }
   for (const auto& [incarnation, addresses] : effects.probe) start_probe(incarnation, addresses);
+  for (const auto& line : effects.history) log_trouble(line);
   const Status written = history_->write(effects.history, loop_.now());
   if (!written.ok()) log(written.text);
+}
+
+// Who was given up, and why, is for the log too, not only for the history.
+void Master::Driver::log_trouble(const protocol::HistoryLine& line) {
+  if (line.kind != "evict" && line.kind != "cut" && line.kind != "skip") return;
+  std::string text = line.kind;
+  for (const auto& [key, value] : line.fields) text += cat(" ", key, "=", value);
+  log(text);
 }
 
 void Master::Driver::send(const protocol::MasterSend& message) {

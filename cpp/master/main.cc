@@ -40,7 +40,10 @@ Orders one run's membership and decides its rounds; never on the data path.
   --run ID               32 hex digits; default: the token's, the journal's, or a new one
   --start-peers N        sites awaited once, before the first round (default 1)
   --min-peers N          sites every commit needs (default 1)
-  --silence-ms N         a peer silent for this long is evicted (default 3000)
+  --profile NAME         lan, default or wan: a peer silent for 0.6, 3 or 5 s is evicted
+  --silence-ms N         … for so long instead
+  --straggler HOW        sites that the others wait for: wait (default), skip or evict
+  --straggler-after S    … for so many seconds (default 10)
   --history PATH         append every decision to this file as JSON lines
   --print-address-file PATH   write HOST:PORT there once serving
   --help
@@ -102,7 +105,10 @@ enum Flag {
   kRun,
   kStartPeers,
   kMinPeers,
+  kProfile,
   kSilence,
+  kStraggler,
+  kStragglerAfter,
   kHistory,
   kAddressFile,
   kHelpFlag
@@ -116,7 +122,10 @@ constexpr option kFlags[] = {{"bind", required_argument, nullptr, kBind},
                              {"run", required_argument, nullptr, kRun},
                              {"start-peers", required_argument, nullptr, kStartPeers},
                              {"min-peers", required_argument, nullptr, kMinPeers},
+                             {"profile", required_argument, nullptr, kProfile},
                              {"silence-ms", required_argument, nullptr, kSilence},
+                             {"straggler", required_argument, nullptr, kStraggler},
+                             {"straggler-after", required_argument, nullptr, kStragglerAfter},
                              {"history", required_argument, nullptr, kHistory},
                              {"print-address-file", required_argument, nullptr, kAddressFile},
                              {"help", no_argument, nullptr, kHelpFlag},
@@ -156,6 +165,21 @@ Status read_flag(int flag, const char* value, Arguments* out) {
     case kHelpFlag:
       out->help = true;
       return {};
+    case kProfile:
+      out->config.profile = value;
+      return {};
+    case kStraggler:
+      out->config.straggler = value;
+      return {};
+    case kStragglerAfter: {
+      char* end = nullptr;
+      const double seconds = std::strtod(value, &end);
+      if (*value == '\0' || *end != '\0' || !(seconds > 0) || seconds > 1e6) {
+        return {Code::kInvalid, cat("--straggler-after takes seconds above 0, not '", value, "'")};
+      }
+      out->config.straggler_after = static_cast<base::Duration>(seconds * 1e9);
+      return {};
+    }
     case kSilence: {
       const Status status = read_number("silence-ms", value, &milliseconds);
       out->config.silence = milliseconds * base::kMillisecond;

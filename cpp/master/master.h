@@ -23,9 +23,16 @@ struct MasterConfig {
   std::string run;                   // 32 hex digits; empty: the token's, the journal's, or new
   std::uint32_t start_peers = 1;     // sites awaited once, before the first round
   std::uint32_t min_peers = 1;       // sites every commit needs
-  base::Duration silence = 3 * base::kSecond;
-  base::Duration heartbeat = 0;  // 0: a sixth of `silence`
-  base::Duration reset_grace = 200 * base::kMillisecond;
+  // How soon a peer counts as hung or cut off: "lan" 0.6 s, "default" 3 s, "wan" 5 s. The links
+  // between peers keep to it too.
+  std::string profile = "default";
+  base::Duration silence = 0;      // 0: the profile's
+  base::Duration heartbeat = 0;    // 0: a sixth of `silence`
+  base::Duration reset_grace = 0;  // 0: the profile's
+  // Sites that the others wait for longer than this: "wait" until the deadline, "skip" their
+  // contribution, "evict" them.
+  std::string straggler = "wait";
+  base::Duration straggler_after = 10 * base::kSecond;
   base::Duration restart_grace = 5 * base::kSecond;
   base::Duration hello_max = 5 * base::kSecond;  // from accept to a valid hello
   std::string history;                          // JSON lines are appended to this file; empty: none

@@ -48,6 +48,7 @@ json::object status_of(const Master& master) {
 }
 
 TEST_F(MasterTest, a_hello_is_welcomed_with_the_run_and_its_times) {
+  config.silence = 3 * base::kSecond;
   const auto master = start();
   Member a(master->address(), 11);
   ASSERT_TRUE(a.welcome);
@@ -55,6 +56,17 @@ TEST_F(MasterTest, a_hello_is_welcomed_with_the_run_and_its_times) {
   EXPECT_EQ(a.welcome->silence, config.silence);
   EXPECT_EQ(a.welcome->heartbeat, config.silence / 6);
   EXPECT_GE(a.welcome->epoch, 1u);
+}
+
+TEST_F(MasterTest, a_profile_sets_the_silence_unless_that_is_given) {
+  config.profile = "lan";
+  Member a(start()->address(), 11);
+  ASSERT_TRUE(a.welcome);
+  EXPECT_EQ(a.welcome->silence, 600 * base::kMillisecond);
+  config.silence = base::kSecond;
+  Member b(start()->address(), 11);
+  ASSERT_TRUE(b.welcome);
+  EXPECT_EQ(b.welcome->silence, base::kSecond);
 }
 
 TEST_F(MasterTest, rounds_commit_and_are_journaled_before_they_are_told) {
@@ -321,8 +333,15 @@ TEST_F(MasterTest, bad_settings_are_refused_before_anything_is_opened) {
   config.run = "not hex";
   EXPECT_EQ(why_not().code, Code::kInvalid);
   config.run.clear();
-  config.heartbeat = config.silence;
+  config.silence = config.heartbeat = base::kSecond;
   EXPECT_EQ(why_not().code, Code::kInvalid);
+  config.silence = 0;
+  config.profile = "moon";
+  EXPECT_EQ(why_not().code, Code::kInvalid);
+  config.profile = "wan";
+  config.straggler = "scold";
+  EXPECT_EQ(why_not().code, Code::kInvalid);
+  config.straggler = "skip";
   config.heartbeat = 0;
   config.min_peers = 0;
   EXPECT_EQ(why_not().code, Code::kInvalid);

@@ -18,6 +18,13 @@ namespace json = boost::json;
 json::object peer_json(const protocol::PeerView& peer) {
   json::array addresses;
   for (const auto& address : peer.member.addresses) addresses.emplace_back(address);
+  json::array moving;
+  for (const wire::Moving& one : peer.moving) {
+    moving.push_back({{"attempt", base::to_text(one.attempt)},
+                      {"left_bytes", one.left},
+                      {"all_bytes", one.all},
+                      {"waits_on", one.waits_on}});
+  }
   return {{"id", peer.member.id},
           {"incarnation", base::to_hex(peer.member.incarnation)},
           {"site", peer.member.site},
@@ -28,6 +35,8 @@ json::object peer_json(const protocol::PeerView& peer) {
           {"admitted", peer.admitted},
           {"silent_s", static_cast<double>(peer.silent) / 1e9},
           {"progress_bytes", peer.progress},
+          {"moving", std::move(moving)},
+          {"trouble", peer.trouble},
           {"waiting_for", peer.waiting_for}};
 }
 
@@ -108,6 +117,8 @@ std::string status_object(const protocol::MasterView& view, const DriverFacts& f
                       {"journal", {{"store", facts.store}, {"sequence", facts.journal_sequence}}},
                       {"start_peers", facts.start_peers},
                       {"min_peers", facts.min_peers},
+                      {"silence_s", facts.silence_s},
+                      {"straggler", facts.straggler},
                       {"connections", facts.connections},
                       {"pending", facts.pending},
                       {"strangers_closed", facts.strangers_closed},

@@ -15,6 +15,8 @@ namespace jccl::master {
 struct DriverFacts {
   std::string run, address, store;
   std::uint32_t start_peers = 1, min_peers = 1;
+  double silence_s = 0;
+  std::string straggler;
   double uptime_s = 0;
   std::uint64_t journal_sequence = 0;
   std::size_t connections = 0;

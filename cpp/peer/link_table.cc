@@ -131,6 +131,14 @@ void LinkTable::set_times(base::Duration repair_max, base::Duration alive_every)
   options_.alive_every = alive_every;
 }
 
+void LinkTable::renew(Incarnation peer, const Status& why) {
+  const auto found = entries_.find(peer);
+  if (found == entries_.end()) return;
+  for (const net::StripeStats& stripe : found->second->link->stats().stripes) {
+    found->second->link->drop_stripe(stripe.stripe, why);
+  }
+}
+
 void LinkTable::use(const wire::Member& member) { dial_if_needed(entry(member)); }
 
 LinkTable::Entry& LinkTable::entry(const wire::Member& member) {

@@ -66,6 +66,8 @@ class LinkTable {
   void set_self(const base::RunId& run, base::Incarnation incarnation, bool can_be_dialled);
   // The membership, and what this peer's own ticket is. Links to others stay until unused.
   void set_members(const std::vector<wire::Member>& members);
+  // Its connections carry nothing: new ones may.
+  void renew(base::Incarnation peer, const base::Status& why);
   void set_times(base::Duration repair_max, base::Duration alive_every);
   void use(const wire::Member& member);  // e.g. a holder, before this peer is a member
 

@@ -375,6 +375,10 @@ void Plane::check_stalls(base::Time now) {
     const auto found = running_.find(attempt);
     if (found == running_.end()) continue;
     found->second.begun = now;  // once per attempt and limit
+    const auto incarnation = found->second.incarnations.find(peer);
+    if (incarnation != found->second.incarnations.end()) {
+      links_.renew(incarnation->second, {Code::kLinkLost, text});
+    }
     attempt_failed(attempt, Code::kPeerLost, peer, std::move(text));
   }
 }

@@ -182,7 +182,7 @@ bool RunningAttempt::excused(wire::PeerId named, wire::PeerId reporter) const {
   return waits;
 }
 
-std::string RunningAttempt::waits_for() const {
+std::string RunningAttempt::waits_for(const std::function<std::string(const Part&)>& detail) const {
   std::string names;
   std::size_t count = 0;
   for (const auto& [id, part] : parts_) {
@@ -190,6 +190,7 @@ std::string RunningAttempt::waits_for() const {
     if (++count > kNamesMax) continue;
     names += base::cat(names.empty() ? "" : ", ", part.site);
     if (part.shard > 0) names += base::cat("/", part.shard);
+    if (detail) names += detail(part);
   }
   return count > kNamesMax ? base::cat(names, " and ", count - kNamesMax, " more") : names;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -60,7 +61,8 @@ class RunningAttempt {
   std::uint32_t world() const { return world_; }  // sites that contribute
   std::vector<wire::Contributor> contributors() const;
   std::vector<wire::Digest> results() const;  // by shard; only when agreed
-  std::string waits_for() const;              // names those that are not done
+  // Names those that are not done, with what `detail` says of each.
+  std::string waits_for(const std::function<std::string(const Part&)>& detail = nullptr) const;
   // `named` waits for a third peer itself, and nobody else blames it.
   bool excused(wire::PeerId named, wire::PeerId reporter) const;
 

@@ -63,18 +63,24 @@ class Canon {
     put(asked.sync), put(asked.deadline), put(asked.fetching), put(asked.matches);
   }
   void put(const OpenReady& open) { put(wire::Message(open.ready)), put(open.deadline); }
+  void put(const Cut& cut) { put(cut.until), put(cut.times); }
   void put(const Part& part) {
     put(part.incarnation), put(part.weight), put(part.call);
     put(part.evicted), put(part.failed), put(part.done);
   }
   void put(const RunningAttempt& running) {
     put(running.attempt()), put(running.round()), put(running.parts()), put(running.phase());
-    put(running.deadline), put(running.askers);
+    put(running.deadline), put(running.askers), put(running.judged_at), put(running.silent.size());
+    for (const auto& [named, reporters] : running.silent) {
+      put(named), put(reporters.size());
+      for (const auto& [reporter, words] : reporters) put(reporter);
+    }
   }
   void put(const Round& round) {
     put(round.ready), put(round.running);
     const RoundMemory& memory = round.memory;
-    put(memory.link_failures), put(memory.named), put(memory.corrupt);
+    put(memory.link_failures), put(memory.cut), put(memory.named), put(memory.corrupt);
+    put(round.skipped), put(round.quorum_since);
     put(memory.guarded.empty()), put(memory.aborted);
     put(round.descriptors.size()), put(round.lost_since), put(round.asking);
   }
@@ -83,7 +89,7 @@ class Canon {
   }
   void put(const OpenCall& open) {
     put(open.call), put(open.number), put(open.n), put(open.phase), put(open.weight);
-    put(open.guarded), put(open.receiver), put(open.orphan), put(open.attempt), put(open.own);
+    put(open.left_out), put(open.receiver), put(open.orphan), put(open.attempt), put(open.own);
     put(open.failed.has_value()), put(open.outcome);
     if (open.failed.has_value()) put(open.failed->cause), put(open.failed->peer);
   }
@@ -110,7 +116,7 @@ void put_life(Canon& canon, const Life& life, std::size_t order) {
   canon.put(life.resumed), canon.put(life.roster_epoch), canon.put(life.seen), canon.put(order);
   canon.put(life.connected() ? life.heard : life.gone);
   canon.put(life.syncs), canon.put(life.held), canon.put(life.fetched), canon.put(life.behind);
-  canon.put(life.missed);
+  canon.put(life.missed), canon.put(wire::Message(wire::Heartbeat{0, 0, life.moving}));
 }
 
 }  // namespace
@@ -137,7 +143,8 @@ base::Digest MasterMachine::digest() const {
     canon.put(incarnation);
     put_life(canon, life, static_cast<std::size_t>(place - orders.begin()));
   }
-  canon.put(at.lives_due_), canon.put(at.rounds_), canon.put(at.holds_);
+  canon.put(at.lives_due_), canon.put(at.rounds_), canon.put(at.holds_), canon.put(at.cuts_);
+  canon.put(at.probed_last_);
   canon.put(at.start_peers_asked_), canon.put(at.roster_dirty_);
   canon.put(wire::Message(at.told_));
   return canon.digest();

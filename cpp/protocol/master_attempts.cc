@@ -197,10 +197,11 @@ bool State::conclude(const wire::Tag& tag) {
     judge(tag);
     return true;
   }
+  if (slow_down(tag)) return true;
   if (now_ < round.running->deadline) return false;
   abort(tag, Code::kDeadline,
         cat("round ", round.running->round().n, " of ", tag, ": deadline passed; waited for ",
-            round.running->waits_for()),
+            running_waits(*round.running)),
         false);
   return true;
 }
@@ -266,9 +267,9 @@ void State::commit(const wire::Tag& tag) {
 }
 
 // With `retry` everybody goes again. Who gave up has ended its call already, and a new call of the
-// same peer has nothing to do with it. `guarded_site` goes again without its contribution.
+// same peer has nothing to do with it. `left_out_site` goes again without its contribution.
 void State::abort(const wire::Tag& tag, Code code, const std::string& text, bool retry,
-                  const std::string& guarded_site) {
+                  const std::string& left_out_site) {
   Round& round = rounds_.at(tag);
   RunningAttempt& running = *round.running;
   wire::Outcome outcome;
@@ -278,7 +279,7 @@ void State::abort(const wire::Tag& tag, Code code, const std::string& text, bool
   outcome.retry = retry;
   outcome.code = code;
   outcome.text = text;
-  if (!guarded_site.empty()) outcome.code = Code::kPeerLost;  // for everybody else
+  if (!left_out_site.empty()) outcome.code = Code::kPeerLost;  // for everybody else
   if (!retry) round.memory = {};
   if (round.memory.aborted.size() >= kAbortedMax) {
     round.memory.aborted.erase(round.memory.aborted.begin());
@@ -299,7 +300,7 @@ void State::abort(const wire::Tag& tag, Code code, const std::string& text, bool
     const Life* life = part.evicted ? nullptr : life_of(part.incarnation);
     if (life == nullptr || !life->resumed) continue;
     wire::Outcome told = outcome;
-    if (part.site == guarded_site) told.code = code;
+    if (part.site == left_out_site) told.code = code;
     send(*life, told);
   }
   for (const ConnId conn : ended.askers) send(conn, outcome);

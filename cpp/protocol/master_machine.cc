@@ -176,6 +176,7 @@ Time MasterMachine::State::next_wake() const {
                   round.running->judged_at));  // READYs expire when it has ended
     } else if (!round.ready.empty()) {
       by(round.ready_due);
+      if (round.quorum_since != base::kNever) by(round.quorum_since + options_.straggler_after);
     }
     if (!round.asking.empty()) by(round.sync_due);
     if (round.lost_since != base::kNever && now_ < round.lost_since + options_.silence) {

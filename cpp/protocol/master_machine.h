@@ -18,6 +18,13 @@ namespace jccl::protocol {
 
 using ConnId = std::uint64_t;  // one control connection; never reused by a driver
 
+// What becomes of a site that the others wait for, `straggler_after` long.
+enum class Straggler : std::uint8_t {
+  kWait,   // until the deadline
+  kSkip,   // the round goes on without its contribution
+  kEvict,  // the run goes on without it
+};
+
 struct MasterOptions {
   wire::RunId run{};
   std::uint32_t start_peers = 1;  // sites awaited once, before the first round of the run
@@ -27,6 +34,8 @@ struct MasterOptions {
   base::Duration reset_grace =
       200 * base::kMillisecond;                      // connection reset, listener still answers
   base::Duration restart_grace = 5 * base::kSecond;  // for journaled members to come back
+  Straggler straggler = Straggler::kWait;
+  base::Duration straggler_after = 10 * base::kSecond;
   std::uint32_t sites_max = 1024;
   std::size_t history = 1024;  // commits per tag whose outcome is remembered; older: EXPIRED
   std::uint64_t seed = 1;      // tickets
@@ -68,7 +77,7 @@ struct MasterSend {
 };
 // One line of the run's history for people and tools: kind plus fields, written as JSON by the
 // driver. Kinds: admit, evict, leave, epoch, birth, start, commit, abort, reject, sync, refuse,
-// cut.
+// cut, skip.
 struct HistoryLine {
   std::string kind;
   std::vector<std::pair<std::string, std::string>> fields;
@@ -91,7 +100,9 @@ struct PeerView {
   bool admitted = false;  // else an observer
   base::Duration silent = 0;
   std::uint64_t progress = 0;
-  std::string waiting_for;  // what this peer's oldest open call waits for, in words
+  std::vector<wire::Moving> moving;  // of its last heartbeat
+  std::string trouble;               // lost, silent, cut off, slow or skipped, in words
+  std::string waiting_for;           // what this peer's oldest open call waits for, in words
 };
 struct TagView {
   wire::TagInfo info;

@@ -78,6 +78,7 @@ bool State::answer_ready_out_of_turn(Life& life, const wire::Ready& ready) {
       return resync(cat("round ", name.n, " of ", name.tag, " was committed without this peer; ",
                         "the newest revision is ", at.committed));
     }
+    take_back(life.site, name.tag);
     if (!JCCL_MUTANT(kOldReadyDropped)) send(life, wire::Moved{name, at.committed});
     return true;
   }
@@ -184,7 +185,8 @@ Time State::round_deadline(const wire::Tag& tag) const {
   Time deadline = base::kNever;
   for (const auto& [id, member] : ledger_.members()) {
     const OpenReady* open = ready_of(tag, member);
-    if (open != nullptr) deadline = std::min(deadline, open->deadline);
+    if (open == nullptr || left_out(tag, member)) continue;
+    deadline = std::min(deadline, open->deadline);
   }
   return deadline;
 }
@@ -215,12 +217,19 @@ void State::expire_round(const wire::Tag& tag) {
 
 void State::form(const wire::Tag& tag) {
   const auto found = rounds_.find(tag);
-  if (found == rounds_.end() || found->second.ready.empty()) return;
+  if (found == rounds_.end()) return;
+  if (found->second.ready.empty()) {
+    found->second.quorum_since = base::kNever;
+    return;
+  }
   expire_round(tag);
   Round& round = found->second;
   if (round.running.has_value() || round.ready.empty()) return;
   end_holds();
-  if (round.ready.size() < ledger_.members().size()) return;  // READYs are missing
+  note_quorum(tag);
+  if (round.ready.empty()) return;
+  const bool missing = round.ready.size() < ledger_.members().size();
+  if (missing && round.skipped.empty()) return;  // the cheap half of forming_wait
   if (forming_wait(tag).cause != WaitCause::kNothing) return;
   if (agree(tag)) launch(tag);
 }
@@ -259,6 +268,7 @@ bool State::agree(const wire::Tag& tag) {
   std::set<wire::Digest> fingerprints;
   bool equal = true;
   for (const auto& [id, member] : ledger_.members()) {
+    if (left_out(tag, member)) continue;
     const wire::Ready& ready = ready_of(tag, member)->ready;
     const auto [entry, fresh] = descriptors.try_emplace(member.shard, ready.descriptor);
     equal = equal && entry->second == ready.descriptor;
@@ -286,6 +296,7 @@ bool State::agree_on_state(const wire::Tag& tag) {
   if (!at.born) return true;
   std::vector<wire::Incarnation> other;
   for (const auto& [id, member] : ledger_.members()) {
+    if (left_out(tag, member)) continue;
     const wire::Ready& ready = ready_of(tag, member)->ready;
     Life& life = *life_of(member.incarnation);
     if (at.digests.count(member.shard) == 0 && entitled(life, tag)) {
@@ -312,6 +323,7 @@ std::vector<Part> State::parts_for(const wire::Tag& tag) const {
   }
   std::vector<Part> parts;
   for (const auto& [id, member] : ledger_.members()) {
+    if (left_out(tag, member)) continue;
     Part part;
     part.id = id;
     part.incarnation = member.incarnation;
@@ -366,6 +378,7 @@ void State::launch(const wire::Tag& tag) {
   if (!JCCL_MUTANT(kStartBeforeRoster)) flush_roster();
   Round& round = rounds_.at(tag);
   begun_ = true;
+  round.quorum_since = base::kNever;
   const wire::Attempt attempt{ledger_.epoch(), ++counter_};
   const wire::RoundName name{tag, ledger_.standing(tag).committed + 1};
   round.running.emplace(attempt, name, std::move(parts), options_.min_peers);

@@ -75,6 +75,8 @@ struct Round {  // the volatile side of one tag
   std::optional<RunningAttempt> running;
   std::string running_told;
   RoundMemory memory;
+  std::set<std::string> skipped;           // sites that are not waited for; until they are back
+  base::Time quorum_since = base::kNever;  // half of the sites are READY, and not all
   // Of the state, by shard, with its words; after a restart unknown until the next Sync.
   std::map<std::uint32_t, std::pair<wire::Digest, std::string>> descriptors;
   base::Time lost_since = base::kNever;  // no holder of the newest revision is left
@@ -174,6 +176,17 @@ struct MasterMachine::State {
   void evict_worst_link(const wire::Tag& tag, const base::Status& why);
   base::Time round_deadline(const wire::Tag& tag) const;
 
+  // master_stragglers.cc: the slow ones
+  void note_quorum(const wire::Tag& tag);
+  bool left_out(const wire::Tag& tag, const wire::Member& member) const;
+  void take_back(const std::string& site, const wire::Tag& tag);
+  void leave_behind(const wire::Tag& tag);
+  bool slow_down(const wire::Tag& tag);
+  std::string straggling(const RunningAttempt& running, base::Duration patience,
+                         std::string* why) const;
+  std::string trouble_of(const Life& life, base::Time now) const;
+  std::string left_text(const RunningAttempt& running, const Part& part) const;
+
   // master_attempts.cc: running
   void on_done(Life& life, const wire::Done& done);
   void on_fail(Life& life, const wire::Fail& fail);
@@ -186,7 +199,7 @@ struct MasterMachine::State {
   bool conclude(const wire::Tag& tag);  // true: the attempt ended
   void commit(const wire::Tag& tag);
   void abort(const wire::Tag& tag, wire::Code code, const std::string& text, bool retry,
-             const std::string& guarded_site = {});
+             const std::string& left_out_site = {});
   std::optional<wire::Outcome> outcome_of(const wire::Unresolved& about, std::uint32_t shard) const;
   wire::Tag running_tag(const wire::Attempt& attempt) const;  // empty: none
 
@@ -220,6 +233,7 @@ struct MasterMachine::State {
   std::string silence_of(const Life& life) const;
   std::string missing_members(const wire::Tag& tag) const;
   std::string waiting_text(const wire::Tag& tag) const;
+  std::string running_waits(const RunningAttempt& running) const;
   std::string cross_wait() const;
   void tell_waiting();
   std::string mismatch_text(const wire::Tag& tag) const;

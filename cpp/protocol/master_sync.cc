@@ -397,6 +397,7 @@ void State::reply_current(Life& life, const wire::Tag& tag) {
   life.fetched.erase(tag);
   life.syncs.erase(tag);
   send(life, std::move(reply));
+  take_back(life.site, tag);
   touch(tag);
 }
 

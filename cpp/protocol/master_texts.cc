@@ -44,7 +44,7 @@ std::string State::missing_members(const wire::Tag& tag) const {
   std::string names;
   std::size_t count = 0;
   for (const auto& [id, member] : ledger_.members()) {
-    if (ready_of(tag, member) != nullptr) continue;
+    if (ready_of(tag, member) != nullptr || left_out(tag, member)) continue;
     if (++count > kNamesMax) continue;
     names += cat(count == 1 ? "" : ", ", name(id), silence_of(lives_.at(member.incarnation)));
   }
@@ -55,9 +55,14 @@ std::string State::waiting_text(const wire::Tag& tag) const {
   const Round& round = rounds_.at(tag);
   if (round.running.has_value()) {
     return cat("attempt ", base::to_text(round.running->attempt()), " waits for DONE of ",
-               round.running->waits_for());
+               running_waits(*round.running));
   }
   return forming_wait(tag).text;
+}
+
+// Who is not DONE, with what it has left to move.
+std::string State::running_waits(const RunningAttempt& running) const {
+  return running.waits_for([&](const Part& part) { return left_text(running, part); });
 }
 
 // All members wait, each for a round that needs another: the calls were made in different orders.
@@ -128,11 +133,14 @@ std::string State::mismatch_text(const wire::Tag& tag) const {
     for (const std::string& what : order) text += cat("; ", who[what], ": ", what);
     return text;
   };
-  for (const auto& [id, member] : ledger_.members()) add(cat(member.shards, " shards"), id);
+  for (const auto& [id, member] : ledger_.members()) {
+    if (!left_out(tag, member)) add(cat(member.shards, " shards"), id);
+  }
   if (order.size() > 1) return listed("sites have different numbers of shards");
   who.clear(), order.clear();
   std::map<std::uint32_t, std::set<wire::Digest>> descriptors;
   for (const auto& [id, member] : ledger_.members()) {
+    if (left_out(tag, member)) continue;
     const wire::Ready& ready = ready_of(tag, member)->ready;
     descriptors[member.shard].insert(ready.descriptor);
     add(ready.summary.empty() ? base::to_hex(ready.descriptor) : ready.summary, id);
@@ -142,6 +150,7 @@ std::string State::mismatch_text(const wire::Tag& tag) const {
   }
   who.clear(), order.clear();
   for (const auto& [id, member] : ledger_.members()) {
+    if (left_out(tag, member)) continue;
     add(cat("fingerprint ", base::to_hex(ready_of(tag, member)->ready.fingerprint)), id);
   }
   return listed("the state would not evolve alike");
@@ -161,6 +170,8 @@ MasterView State::view(base::Time now) const {
     peer.admitted = life.id != 0;
     peer.silent = std::max<base::Duration>(0, now - life.heard);
     peer.progress = life.progress;
+    peer.moving = life.moving;
+    peer.trouble = trouble_of(life, now);
     base::Time oldest = base::kNever;
     for (const auto& [tag, round] : rounds_) {
       const auto open = round.ready.find(incarnation);

@@ -130,8 +130,8 @@ void State::on_attempt_failed(const AttemptFailed& failed) {
   open->failed = wire::Fail{failed.attempt, failed.cause, failed.peer, failed.text};
   if (open->phase == CallPhase::kClosing) return close_committed(wire::Tag(open->call.tag));
   if (failed.cause == Code::kGuard) {
-    open->guarded = true;
-    open->guard_text = failed.text;
+    open->left_out = failed.cause;
+    open->left_out_why = failed.text;
     if (!JCCL_MUTANT(kGuardWeightKept)) open->weight = 0;
   }
   open->phase = CallPhase::kReported;
@@ -179,9 +179,9 @@ void State::on_aborted(OpenCall& open, const wire::Outcome& outcome) {
   const wire::Tag tag = open.call.tag;
   if (open.orphan) return complete(tag, Code::kEvicted, open.waiting);
   if (!outcome.retry) return complete(tag, failure(outcome.code), outcome.text);
-  if (outcome.code == Code::kGuard) {  // another shard of this site
-    open.guarded = true;
-    if (open.guard_text.empty()) open.guard_text = outcome.text;
+  if (outcome.code == Code::kGuard || outcome.code == Code::kSkipped) {  // perhaps another shard
+    if (open.left_out != Code::kGuard) open.left_out = outcome.code;
+    if (open.left_out_why.empty()) open.left_out_why = outcome.text;
     open.weight = 0;
   }
   open.phase = CallPhase::kWaiting;
@@ -198,8 +198,9 @@ void State::close_committed(const wire::Tag& tag) {
   const bool right = open.own == open.outcome->result || JCCL_MUTANT(kResultNotCompared);
   if (open.own.has_value() && right) {
     fx_.commit.push_back(open.attempt);
-    return complete(tag, open.guarded ? Code::kGuard : Code::kOk,
-                    open.guarded ? cat("own contribution was left out: ", open.guard_text) : "");
+    const bool counted = open.left_out == Code::kOk;
+    return complete(tag, open.left_out,
+                    counted ? "" : cat("own contribution was left out: ", open.left_out_why));
   }
   if (!open.own.has_value() && !open.failed.has_value() && !open.orphan) {
     return;  // the data is on its way; nobody sends any to an evicted life
@@ -222,7 +223,7 @@ void State::complete(const wire::Tag& tag, Code code, std::string text) {
   done.status = {code, std::move(text)};
   done.epoch = epoch_;
   done.attempts = open.attempts;
-  if (open.outcome.has_value() && (code == Code::kOk || code == Code::kGuard)) {
+  if (open.outcome.has_value() && base::holds_result(code)) {
     done.world = open.outcome->world;
     done.contributors = open.outcome->contributors;
     done.epoch = open.attempt.epoch;

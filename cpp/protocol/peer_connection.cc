@@ -17,7 +17,9 @@ using State = PeerMachine::State;
 
 namespace {
 
-constexpr base::Duration kPauseMax = base::kSecond;
+constexpr base::Duration kPauseMax = base::kSecond;  // between lives
+constexpr base::Duration kDialPauseMax =
+    300 * base::kMillisecond;  // a restarted master is found soon
 
 bool terminal(Code code) {
   return code == Code::kAuth || code == Code::kVersion || code == Code::kWrongRun ||
@@ -37,7 +39,7 @@ void State::pause() {
   if (up()) lost_at_ = now_;
   link_ = Link::kPaused;
   dial_at_ = now_ + pause_;
-  pause_ = std::min(kPauseMax, pause_ * 2);
+  pause_ = std::min(kDialPauseMax, pause_ * 2);
 }
 
 void State::on_connected() {

@@ -27,7 +27,7 @@ struct PeerOptions {
   std::vector<std::string> addresses;
   std::uint32_t start_peers = 0;
   base::Duration master_grace = 60 * base::kSecond;          // how long to wait for a lost master
-  base::Duration reconnect_pause = 50 * base::kMillisecond;  // doubles up to 1 s
+  base::Duration reconnect_pause = 50 * base::kMillisecond;  // doubles up to 0.3 s
 };
 
 // ---- events ------------------------------------------------------------------------------------

@@ -20,7 +20,8 @@ enum class Link : std::uint8_t { kPaused, kDialing, kGreeting, kUp, kNoLife, kEn
 
 // What the master ends without a commit has failed, whatever code it names.
 inline base::Code failure(base::Code code) {
-  return code == base::Code::kOk ? base::Code::kInternal : code;
+  const bool success = code == base::Code::kOk || code == base::Code::kSkipped;
+  return success ? base::Code::kInternal : code;
 }
 
 enum class CallPhase : std::uint8_t { kWaiting, kMoving, kReported, kClosing };
@@ -31,8 +32,8 @@ struct OpenCall {
   std::uint64_t n = 0;
   CallPhase phase = CallPhase::kWaiting;
   double weight = 1.0;
-  bool guarded = false;    // a guard hit: weight 0, and the call ends with kGuard
-  std::string guard_text;  // which leaf it was
+  base::Code left_out = base::Code::kOk;  // kGuard, kSkipped: weight 0, and the call ends with this
+  std::string left_out_why;               // which leaf it was, or how slow this peer
   bool receiver = false;
   bool orphan = false;  // started in an earlier life, which was evicted
   std::uint32_t attempts = 0;

@@ -95,6 +95,11 @@ void ScenarioWorld::set_master(const Parsed& p) {
   options_.history = std::atoi(p.option("history", "1024").c_str());
   options_.restart_grace = duration_of(p.option("restart_grace", "60"));
   options_.sites_max = std::atoi(p.option("sites_max", "1024").c_str());
+  const std::string straggler = p.option("straggler", "wait");
+  options_.straggler = straggler == "skip"    ? Straggler::kSkip
+                       : straggler == "evict" ? Straggler::kEvict
+                                              : Straggler::kWait;
+  options_.straggler_after = duration_of(p.option("straggler_after", "10"));
   if (p.option("show", "") == "epochs") hidden_.clear();
   planner_refuses_bad_links_ = p.option("planner", "direct") == "direct";
 }
@@ -153,6 +158,10 @@ void ScenarioWorld::act(const Parsed& p, const std::string& name) {
     return to_peer(name, AttemptDone{attempt, digest(p.option("digest", cat("sum-", tag)))});
   }
   if (p.verb == "fail") return fail(p, name);
+  if (p.verb == "moves") {  // how far it is, in MB; said with its next heartbeat
+    const std::uint64_t left = std::strtoull(p.option("left", "0").c_str(), nullptr, 10);
+    return to_peer(name, Progress{0, {{peer.running.at(p.rest.at(0)), left * 1000000, 100000000}}});
+  }
   if (p.verb == "cancel") return to_peer(name, CancelCall{p.rest.at(0)});
   if (p.verb == "leave") return to_peer(name, Depart{});
   if (p.verb == "sync" || p.verb == "fetched" || p.verb == "fetch-failed" || p.verb == "publish") {
@@ -320,32 +329,6 @@ void ScenarioWorld::wait(base::Duration duration) {
   }
 }
 
-void ScenarioWorld::show(const Parsed& p) {
-  if (p.rest.at(0) == "master") {
-    const MasterView view = master_->view(now_);
-    for (const PeerView& one : view.peers) {
-      say(cat(one.member.site, one.admitted ? " member " : " observer",
-              one.admitted ? std::to_string(one.member.id) : "",
-              one.connected ? "" : ", not connected",
-              one.waiting_for.empty() ? "" : ", " + one.waiting_for));
-    }
-    for (const TagView& one : view.tags) {
-      say(cat(one.info.tag, " ", one.info.committed, " ", one.phase,
-              one.waiting_for.empty() ? "" : ": " + one.waiting_for));
-    }
-    return;
-  }
-  for (const auto& [name, peer] : peers_) {
-    if (!peer.alive) continue;
-    for (const wire::Tag& tag : p.rest) {
-      const PeerMachine& m = *peer.machine;
-      say(cat(name, ": ", m.member() ? "member" : "observer", ", ", tag, " ", m.committed(tag),
-              m.needs_resync(tag) ? ", needs resync" : "",
-              ", waits for: ", m.waiting_for(tag, now_)));
-    }
-  }
-}
-
 void ScenarioWorld::to_master(MasterEvent event) { for_master_.push_back(std::move(event)); }
 
 void ScenarioWorld::to_peer(const std::string& name, PeerEvent event) {
@@ -437,64 +420,6 @@ void ScenarioWorld::connect(const std::string& name) {
   peer.conn = ++next_conn_;
   conns_[peer.conn] = name;
   to_peer(name, Connected{});
-}
-
-void ScenarioWorld::tell(const std::string& name, const PeerEffects& effects) {
-  for (const auto& attempt : effects.discard) say(cat(name, ": discards ", base::to_text(attempt)));
-  for (const auto& run : effects.run) {
-    if (run.receiver) say(cat(name, ": only receives ", base::to_text(run.start.attempt)));
-  }
-  for (const auto& attempt : effects.commit) say(cat(name, ": keeps ", base::to_text(attempt)));
-  for (const CompleteCall& done : effects.complete) {
-    std::string line = cat(name, ": ", done.tag, " ", done.n, " ", base::name_of(done.status.code));
-    if (done.world > 0) line += cat(", world ", done.world, ", attempts ", done.attempts);
-    if (!done.status.text.empty()) line += cat(" (", done.status.text, ")");
-    say(line);
-  }
-  for (const FetchSnapshot& fetch : effects.fetch) {
-    std::string from;
-    for (const wire::Member& holder : fetch.holders) from += cat(" ", holder.site);
-    say(cat(name, ": fetches ", fetch.want.tag, " ", fetch.want.revision, " from", from));
-  }
-  for (const CompleteSync& done : effects.synced) {
-    std::string line = cat(name, ": sync ", done.tag, " ", base::name_of(done.status.code));
-    if (done.status.ok())
-      line += cat(", revision ", done.held.revision, " ", base::to_hex(done.held.digest));
-    if (!done.status.text.empty()) line += cat(" (", done.status.text, ")");
-    say(line);
-  }
-  if (effects.rejoin) say(cat(name, ": was evicted, takes a new life"));
-  if (effects.departed) say(cat(name, ": departed"));
-  if (effects.broken.has_value()) {
-    say(cat(name, ": broken, ", base::name_of(effects.broken->code), " (", effects.broken->text,
-            ")"));
-  }
-}
-
-std::string ScenarioWorld::words(const HistoryLine& line) {
-  std::string text = line.kind;
-  for (const auto& [key, value] : line.fields) {
-    if (!value.empty())
-      text += cat(" ", key, "=", value.find(' ') == std::string::npos ? value : "[" + value + "]");
-  }
-  return text;
-}
-
-base::Digest ScenarioWorld::digest(const std::string& name) {
-  base::Digest digest{0xcbf29ce484222325ULL, 1};
-  for (const char c : name)
-    digest.low = (digest.low ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
-  digest_names_[base::to_hex(digest)] = "<" + name + ">";
-  return digest;
-}
-
-std::string ScenarioWorld::named(std::string text) const {
-  for (const auto& [hex, name] : digest_names_) {
-    for (auto at = text.find(hex); at != std::string::npos; at = text.find(hex)) {
-      text.replace(at, hex.size(), name);
-    }
-  }
-  return text;
 }
 
 }  // namespace jccl::protocol

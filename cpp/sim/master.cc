@@ -88,6 +88,8 @@ void SimMaster::serve() {
   options.heartbeat = world.mix.heartbeat, options.silence = world.mix.silence;
   options.reset_grace = world.mix.reset_grace, options.restart_grace = world.mix.restart_grace;
   options.history = world.mix.history;
+  options.straggler = static_cast<protocol::Straggler>(world.mix.straggler);
+  options.straggler_after = world.mix.straggler_after;
   options.seed = world.rng.ids.next();
   Disk& disk = world.store.disk;
   if (world.store.rot != 0 && disk.rows.size() > 1) {

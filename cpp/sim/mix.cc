@@ -119,6 +119,9 @@ Mix draw_mix(std::uint64_t seed) {
   mix.vanish = 0.5 * rng.unit();
   mix.in_place = rng.unit();
   if (rng.chance(0.2)) mix.foreign = rng.unit();
+  base::Rng slow(seed ^ 0x736C6F77);  // its own, so that older seeds draw what they drew
+  if (slow.chance(0.2)) mix.straggler = 1 + static_cast<std::uint32_t>(slow.below(2));
+  mix.straggler_after = between(slow, 300 * kMillisecond, 3000 * kMillisecond);
   return mix;
 }
 
@@ -128,9 +131,11 @@ std::string Mix::describe() const {
                 " min_peers ", min_peers, " history ", history, " masters ", masters,
                 fenced_store ? " fenced" : "", " dial_only ", dial_only, " tags");
   for (const bool state : is_state) text += state ? " state" : " plain";
-  text += base::cat(" source ", named_source, " latency ", latency / 1000, "us deadline ",
-                    deadline / kMillisecond, "ms sync ", sync_pause / 1000, "us heartbeat ",
-                    heartbeat / kMillisecond, "ms silence ", silence / kMillisecond, "ms faults");
+  text +=
+      base::cat(" source ", named_source, " latency ", latency / 1000, "us deadline ",
+                deadline / kMillisecond, "ms sync ", sync_pause / 1000, "us heartbeat ",
+                heartbeat / kMillisecond, "ms silence ", silence / kMillisecond, "ms straggler ",
+                straggler, " after ", straggler_after / kMillisecond, "ms faults");
   for (std::size_t kind = 0; kind < kFaults; ++kind) {
     if (rate[kind] > 0) text += base::cat(" ", kNames[kind], "=", rate[kind]);
   }

@@ -81,6 +81,8 @@ struct Mix {
   base::Duration heartbeat = 0, silence = 0, reset_grace = 0, restart_grace = 0, master_grace = 0;
   base::Duration lease = 0, lag = 0, jump = 0;  // of a fenced store, late wakes, clocks
   base::Duration faults_until = 0;
+  std::uint32_t straggler = 0;  // as protocol::Straggler
+  base::Duration straggler_after = base::kSecond;
 
   std::string describe() const;
 };
@@ -102,7 +104,8 @@ void each_field(M& m, F f) {
   f("master_down", m.master_down), f("heartbeat", m.heartbeat), f("silence", m.silence);
   f("reset_grace", m.reset_grace), f("restart_grace", m.restart_grace);
   f("master_grace", m.master_grace), f("lease", m.lease), f("lag", m.lag), f("jump", m.jump);
-  f("faults_until", m.faults_until);
+  f("faults_until", m.faults_until), f("straggler", m.straggler);
+  f("straggler_after", m.straggler_after);
 }
 
 Mix draw_mix(std::uint64_t seed);

@@ -122,7 +122,7 @@ void SimPeer::complete(const protocol::CompleteCall& done) {
   }
   ++world.counts.codes[static_cast<std::size_t>(done.status.code)];
   const bool success = tag->visible.has_value();
-  if (success != (done.status.ok() || (success && done.status.code == Code::kGuard))) {
+  if (success != (done.status.ok() || (success && base::holds_result(done.status.code)))) {
     return world.history.fail(
         "P3", cat("slot ", slot, ": ", name_of(done.status.code),
                   success ? " after a commit" : " without a commit", ", call ", tag->call));

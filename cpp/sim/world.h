@@ -18,7 +18,7 @@
 
 namespace jccl::sim {
 
-inline constexpr std::size_t kCodes = 28;
+inline constexpr std::size_t kCodes = 29;
 
 struct Counts {  // what a run (or many) did: a simulator that does nothing finds nothing
   std::array<std::uint64_t, kFaults> faults{};

@@ -45,15 +45,36 @@ from jccl.settings import DEFAULT_PORT, read_token
 @click.option(
     "--silence",
     type=click.FloatRange(0, min_open=True),
-    default=3.0,
+    help="Seconds until a silent peer is evicted; default: the profile's.",
+)
+@click.option(
+    "--profile",
+    type=click.Choice(["lan", "default", "wan"]),
+    default="default",
     show_default=True,
-    help="Seconds until a silent peer is evicted.",
+    help="How soon a peer counts as hung or cut off: 0.6, 3 or 5 s.",
+)
+@click.option(
+    "--straggler",
+    type=click.Choice(["wait", "skip", "evict"]),
+    default="wait",
+    show_default=True,
+    help="What becomes of sites that the others wait for.",
+)
+@click.option(
+    "--straggler-after",
+    type=click.FloatRange(0, min_open=True),
+    default=10.0,
+    show_default=True,
+    help="Seconds the others wait for them, with skip and evict.",
 )
 @click.option(
     "--history", default="", help="Append every decision to this file, as JSON lines."
 )
 @click.option("--insecure", is_flag=True, help="Allow plain connections off loopback.")
-def command(token_file: str | None, new_token: bool, **config: Any) -> None:
+def command(
+    token_file: str | None, new_token: bool, silence: float | None, **config: Any
+) -> None:
     """Run the master of a run until Ctrl-C.
 
     Prints the JCCL_MASTER= line that peers need. With --store sqlite:PATH, a killed
@@ -73,7 +94,9 @@ def command(token_file: str | None, new_token: bool, **config: Any) -> None:
     config["keep_waiting"] = lambda: not stop.is_set()
     try:
         with typed_errors():
-            master = _native.core().Master.start(token=token, **config)
+            master = _native.core().Master.start(
+                token=token, silence=silence or 0.0, **config
+            )
     except AbortedError:
         return  # stopped while it was a standby
     click.echo(f"JCCL_MASTER={master.address}")

@@ -84,7 +84,7 @@ def render(status: dict[str, Any]) -> Group:
         f"master {status['address']}  up {status['uptime_s']:.0f} s  "
         f"store {status['journal']['store']}"
     )
-    peers = Table("peer", "site", "shard", "state", "silent", "waits for", expand=False)
+    peers = Table("peer", "site", "shard", "state", "silent", "left", "waits for")
     for peer in status["peers"]:
         peers.add_row(
             str(peer["id"] or "-"),
@@ -92,7 +92,8 @@ def render(status: dict[str, Any]) -> Group:
             f"{peer['shard']}/{peer['shards']}",
             _state_of(peer),
             f"{peer['silent_s']:.1f} s",
-            peer["waiting_for"] or "-",
+            _left_of(peer),
+            "; ".join(filter(None, (peer["trouble"], peer["waiting_for"]))) or "-",
         )
     tags = Table(
         "tag", "committed", "phase", "attempt", "aborts", "waits for", expand=False
@@ -112,6 +113,13 @@ def render(status: dict[str, Any]) -> Group:
     if not status["peers"]:
         parts.append("no peers")
     return Group(*parts, peers, tags)
+
+
+def _left_of(peer: dict[str, Any]) -> str:
+    """What its attempts have still to move, of how much."""
+    left = sum(one["left_bytes"] for one in peer["moving"])
+    total = sum(one["all_bytes"] for one in peer["moving"])
+    return f"{left / 1e6:.1f} of {total / 1e6:.1f} MB" if total else "-"
 
 
 def _state_of(peer: dict[str, Any]) -> str:

@@ -180,6 +180,32 @@ def test_status_shows_peers_and_what_they_wait_for():
             handle.wait()
 
 
+def test_a_site_that_keeps_the_others_waiting_is_skipped_and_status_says_so():
+    with Cluster(3, profile="lan", straggler="skip", straggler_after=0.3) as cluster:
+        cluster.run(lambda comm, i: comm.barrier())
+
+        def mean(comm, i):
+            return comm.all_reduce(np.full(4, float(i)), tag="grads")
+
+        done = cluster.run(mean, cluster.comms[:2])
+        assert all(one.status.world == 2 for one in done)
+        answer = json.loads(cluster.master.status_json())
+        assert (answer["silence_s"], answer["straggler"]) == (0.6, "skip")
+        trouble = [p["trouble"] for p in answer["peers"] if p["trouble"]]
+        assert trouble == ["skipped in grads"]
+        shown = invoke("status", "--master", cluster.master.address)
+        assert "skipped in" in " ".join(shown.output.split())
+        late = cluster.comms[2].start(np.full(4, 2.0), tag="grads")
+
+        def back():
+            peers = json.loads(cluster.master.status_json())["peers"]
+            return not any(p["trouble"] for p in peers)
+
+        wait_until(back, 30, "its return")
+        done = cluster.run(mean, cluster.comms[:2])
+        assert all(one.status.world == 3 for one in [*done, late.wait()])
+
+
 def test_status_of_an_unreachable_master_fails_with_one_line():
     done = subprocess.run(
         [*JCCL, "status", "--master", "127.0.0.1:1", "--timeout", "1"],

@@ -60,7 +60,8 @@ enum jccl_code {
   JCCL_PEER_LOST = 25,   /* a peer died, hung or was cut off */
   JCCL_LINK_LOST = 26,   /* a link between two peers broke */
   JCCL_INTERNAL = 27,    /* a bug of ours */
-  JCCL_CODE_COUNT = 28
+  JCCL_SKIPPED = 28,     /* own contribution left out: too slow; the result is there */
+  JCCL_CODE_COUNT = 29
 };
 
 /* "Ok", "Deadline", …; "Unknown" for other numbers. Static text. */
@@ -83,21 +84,24 @@ JCCL_EXPORT const char* jccl_version(void);
 typedef struct jccl_master jccl_master;
 
 typedef struct {
-  uint32_t struct_size;     /* set by JCCL_MASTER_OPTIONS_INIT */
-  uint32_t start_peers;     /* sites awaited once, before the first round; 0 = 1 */
-  uint32_t min_peers;       /* sites every commit needs; 0 = 1 */
-  int32_t insecure;         /* 1: plain connections off loopback without a token */
-  int64_t silence_ns;       /* a peer silent for this long is evicted; 0 = 3 s */
-  int64_t restart_grace_ns; /* for known peers to come back after a restart; 0 = 5 s */
-  const char* bind;         /* "host:port"; NULL = "127.0.0.1:0", a free port */
-  const char* store;        /* "sqlite:PATH", "etcd://HOST:PORT,.../PREFIX"; NULL = "memory:" */
-  const char* token;        /* NULL: plain, loopback only */
-  const char* run;          /* 32 hex digits; NULL: the token's, the journal's, or a new one */
-  const char* history;      /* JSON lines are appended to this file; NULL: none */
+  uint32_t struct_size;       /* set by JCCL_MASTER_OPTIONS_INIT */
+  uint32_t start_peers;       /* sites awaited once, before the first round; 0 = 1 */
+  uint32_t min_peers;         /* sites every commit needs; 0 = 1 */
+  int32_t insecure;           /* 1: plain connections off loopback without a token */
+  int64_t silence_ns;         /* a peer silent for this long is evicted; 0: the profile's */
+  int64_t restart_grace_ns;   /* for known peers to come back after a restart; 0 = 5 s */
+  const char* bind;           /* "host:port"; NULL = "127.0.0.1:0", a free port */
+  const char* store;          /* "sqlite:PATH", "etcd://HOST:PORT,.../PREFIX"; NULL = "memory:" */
+  const char* token;          /* NULL: plain, loopback only */
+  const char* run;            /* 32 hex digits; NULL: the token's, the journal's, or a new one */
+  const char* history;        /* JSON lines are appended to this file; NULL: none */
+  const char* profile;        /* "lan": silence 0.6 s, "default": 3 s, "wan": 5 s; NULL = default */
+  const char* straggler;      /* sites others wait for: "wait", "skip", "evict"; NULL = "wait" */
+  int64_t straggler_after_ns; /* that long; 0 = 10 s */
 } jccl_master_options;
 
 #define JCCL_MASTER_OPTIONS_INIT \
-  {sizeof(jccl_master_options), 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL}
+  {sizeof(jccl_master_options), 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0}
 
 /* Starts a master in this process, on a thread of its own. options may be NULL. With etcd it
  * returns when no other master of the run is active, however long that takes. Codes: OK, INVALID,

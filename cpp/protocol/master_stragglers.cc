@@ -1,0 +1,183 @@
+// Sites that the others wait for: those that are not READY when half of the run is, and those that
+// move data so slowly that a running attempt stands still for them. What becomes of them is the
+// run's setting: wait, skip, evict. Pure; one event at a time.
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/text.h"
+#include "protocol/master_state.h"
+
+namespace jccl::protocol {
+
+using base::cat;
+using base::Code;
+using State = MasterMachine::State;
+
+namespace {
+
+// Half of the sites, and enough for a commit.
+bool is_quorum(std::size_t ready, std::size_t sites, std::uint32_t min_peers) {
+  return ready < sites && 2 * ready >= sites && ready >= std::max(1U, min_peers);
+}
+
+const wire::Moving* moving_of(const Life& life, const wire::Attempt& attempt) {
+  const auto found = std::find_if(life.moving.begin(), life.moving.end(),
+                                  [&](const auto& one) { return one.attempt == attempt; });
+  return found == life.moving.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+// A site that was skipped is not waited for until it is READY with all its shards, or current.
+bool State::left_out(const wire::Tag& tag, const wire::Member& member) const {
+  const Round& round = rounds_.at(tag);
+  return !round.skipped.empty() && round.skipped.count(member.site) > 0;
+}
+
+void State::take_back(const std::string& site, const wire::Tag& tag) {
+  const auto found = rounds_.find(tag);
+  if (found != rounds_.end() && found->second.skipped.erase(site) > 0) touch(tag);
+}
+
+// Starts the clock of stragglers when half of the sites are READY, and acts when it is over.
+void State::note_quorum(const wire::Tag& tag) {
+  if (options_.straggler == Straggler::kWait) return;
+  Round& round = rounds_.at(tag);
+  if (2 * round.ready.size() < ledger_.members().size()) {
+    round.quorum_since = base::kNever;
+    return;
+  }
+  std::map<std::string, bool> ready;  // with all shards
+  for (const auto& [id, member] : ledger_.members()) {
+    const bool here = ready_of(tag, member) != nullptr;
+    const auto [entry, fresh] = ready.try_emplace(member.site, here);
+    entry->second = entry->second && here;
+  }
+  std::size_t count = 0;
+  for (const auto& [site, here] : ready) {
+    count += here;
+    if (here) round.skipped.erase(site);
+  }
+  if (!is_quorum(count, ready.size(), options_.min_peers)) {
+    round.quorum_since = base::kNever;
+  } else if (round.quorum_since == base::kNever) {
+    round.quorum_since = now_;
+  }
+  if (round.quorum_since == base::kNever) return;
+  if (now_ >= round.quorum_since + options_.straggler_after) leave_behind(tag);
+}
+
+void State::leave_behind(const wire::Tag& tag) {
+  Round& round = rounds_.at(tag);
+  round.quorum_since = base::kNever;
+  std::set<std::string> late;
+  for (const auto& [id, member] : ledger_.members()) {
+    if (ready_of(tag, member) == nullptr && !left_out(tag, member)) late.insert(member.site);
+  }
+  const std::uint64_t n = ledger_.standing(tag).committed + 1;
+  for (const std::string& site : late) {
+    const std::string why =
+        cat(site, " was not READY for round ", n, " of ", tag, " ",
+            options_.straggler_after / base::kMillisecond, " ms after half of the sites");
+    if (options_.straggler == Straggler::kEvict) {
+      evict(site, why, "evict");
+      continue;
+    }
+    round.skipped.insert(site);
+    note("skip", {{"site", site}, {"tag", tag}, {"n", cat(n)}, {"reason", why}});
+  }
+}
+
+// The contributor for which a running attempt stands still: it has at least twice as much left as
+// any other, and would need `patience` more at the pace it has shown. Empty: nobody.
+std::string State::straggling(const RunningAttempt& running, base::Duration patience,
+                              std::string* why) const {
+  std::uint64_t most = 0, next = 0;
+  const Part* slowest = nullptr;
+  const wire::Moving* its = nullptr;
+  for (const auto& [id, part] : running.parts()) {
+    if (!part.contributes() || part.evicted) continue;
+    const Life* life = life_of(part.incarnation);
+    const wire::Moving* moving = life == nullptr ? nullptr : moving_of(*life, running.attempt());
+    if (moving == nullptr && !part.done.has_value()) return {};  // not heard of: who knows
+    const std::uint64_t left = part.done.has_value() ? 0 : moving->left;
+    next = std::max(next, std::min(most, left));
+    if (left <= most) continue;
+    most = left;
+    slowest = &part;
+    its = moving;
+  }
+  if (slowest == nullptr || most / 2 < next) return {};
+  const auto moved = static_cast<double>(its->all - std::min(its->all, most));
+  const double needs = static_cast<double>(now_ - running.since) * static_cast<double>(most);
+  if (moved > 0 && needs < moved * static_cast<double>(patience)) return {};
+  *why = cat(name(slowest->id), " is slow: ", base::bytes_text(most), " of ",
+             base::bytes_text(its->all), " left in round ", running.round().n, " of ",
+             running.round().tag, ", the others have at most ", base::bytes_text(next));
+  return slowest->site;
+}
+
+// True: the attempt ended for a straggler.
+bool State::slow_down(const wire::Tag& tag) {
+  const RunningAttempt& running = *rounds_.at(tag).running;
+  if (options_.straggler == Straggler::kWait || !ticking_) return false;
+  if (now_ < running.since + options_.straggler_after) return false;
+  std::string why;
+  const std::string site = straggling(running, options_.straggler_after, &why);
+  std::set<std::string> others;
+  for (const auto& [id, part] : running.parts()) {
+    if (part.contributes() && !part.evicted && part.site != site) others.insert(part.site);
+  }
+  if (site.empty() || others.size() < std::max(1U, options_.min_peers)) return false;
+  if (options_.straggler == Straggler::kEvict) {
+    evict(site, why, "evict");
+    return true;
+  }
+  note("skip", {{"site", site}, {"tag", tag}, {"n", cat(running.round().n)}, {"reason", why}});
+  abort(tag, Code::kSkipped, why, true, site);
+  return true;
+}
+
+// " (12.0 MB of 33.6 MB left, from eu)", or nothing when nothing is known.
+std::string State::left_text(const RunningAttempt& running, const Part& part) const {
+  const Life* life = life_of(part.incarnation);
+  if (life == nullptr) return {};
+  const wire::Moving* moving = moving_of(*life, running.attempt());
+  std::string text = silence_of(*life);
+  if (moving != nullptr && moving->left > 0) {
+    text += cat(" (", base::bytes_text(moving->left), " of ", base::bytes_text(moving->all),
+                " left", moving->waits_on == 0 ? "" : cat(", from ", name(moving->waits_on)), ")");
+  }
+  return text;
+}
+
+// For people: what the master sees that is not as it should be.
+std::string State::trouble_of(const Life& life, base::Time now) const {
+  std::string text;
+  const auto add = [&text](const std::string& what) {
+    if (!what.empty()) text += cat(text.empty() ? "" : "; ", what);
+  };
+  const auto ms = [](base::Duration duration) { return duration / base::kMillisecond; };
+  if (!life.seen) {
+    add("not back since the master's restart");
+  } else if (!life.connected()) {
+    add(cat("lost its connection ", ms(now - life.gone), " ms ago"));
+  } else if (now - life.heard >= options_.silence / 2) {
+    add(cat("silent for ", ms(now - life.heard), " ms"));
+  }
+  for (const auto& [link, cut] : cuts_) {
+    if (now >= cut.until || (link.first != life.id && link.second != life.id)) continue;
+    add(cat("its link to ", name(link.first == life.id ? link.second : link.first),
+            " carries nothing"));
+  }
+  for (const auto& [tag, round] : rounds_) {
+    if (life.id != 0 && round.skipped.count(life.site) > 0) add(cat("skipped in ", tag));
+    if (!round.running.has_value()) continue;
+    std::string why;
+    const bool slow = straggling(*round.running, options_.silence, &why) == life.site;
+    if (slow && !why.empty()) add(why);
+  }
+  return text;
+}
+
+}  // namespace jccl::protocol
