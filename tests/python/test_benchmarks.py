@@ -124,6 +124,17 @@ def test_latency_says_how_near_the_limit_a_round_is(tmp_path):
             assert columns[what]["wrong"] == 0
 
 
+def test_faults_are_survived_with_right_results(tmp_path):
+    rows = []
+    for fault, times in (("leave", 1), ("master", 1), ("pause", 15)):
+        more = ("--only", fault, "--times", str(times), "--json")
+        rows += rows_of(run("faults", *more, out=tmp_path))
+    assert [r["cell"]["fault"] for r in rows] == ["leave", "master", "pause"]
+    for row in rows:
+        assert row["columns"]["wrong"] == 0 and row["columns"]["p50_s"] > 0
+        assert row["columns"]["evictions"] == 0
+
+
 def test_the_report_shows_what_was_measured_and_what_was_wrong(tmp_path):
     def measure(wrong):
         for size in (4096, 65536, 1 << 20):

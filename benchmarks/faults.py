@@ -1,0 +1,427 @@
+"""What faults cost: from SIGKILL, SIGSTOP, a cut, a leave or a lost master to the next
+committed round, and what a joiner costs the others.
+
+The envelope. A killed peer's connections are reset by its kernel at once, the master's
+probe of its listener is refused at once, and the round starts over: one more round, at
+most one that is lost. A stopped peer or a cut link is silence, so it takes the run's
+silence (profile lan 0.6 s, default 3 s): the master's own limit for who stops beating,
+five sixths of it for a link, and a sixteenth to hear what the others say. A clean leave
+costs the attempt it interrupts. A master that is killed costs its start (a process, the
+journal) and the peers' next try to reach it (at most 0.3 s after the last). A
+joiner fetches its state while the others go on; it costs them what the bytes cost.
+
+Each cell repeats its fault in one run of processes; `round` is the median of the rounds
+without fault in the same run, `over` what the fault cost above one round. Every element
+of every result is checked. Processes are C++ (`bench-faults-peer`) and `jccl-master`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from benchmarks import groups
+from benchmarks.common import Cells, Column, Row, Table, median, options, percentile
+
+COLUMNS = (
+    Column("fault", "fault", 10),
+    Column("peers", "peers", 5),
+    Column("profile", "profile", 7),
+    Column("times", "times", 5),
+    Column("p50_s", "p50", 7, ".3f", "(s)"),
+    Column("p99_s", "p99", 7, ".3f", "(s)"),
+    Column("round_s", "round", 7, ".3f", "(s)"),
+    Column("over_p50_s", "over", 7, ".3f", "(s)"),
+    Column("floor", "floor", 12),
+    Column("evictions", "evicted", 7),
+    Column("wrong", "#wrong", 6),
+    Column("load", "load", 5, ".2f"),
+)
+M = 1 << 20
+LIMIT_S = 60.0
+SETTLE_ROUNDS = 3
+
+
+class Peer:
+    """A process and the events it printed."""
+
+    def __init__(self, argv: list[str]) -> None:
+        self.process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+        self.events: list[dict[str, Any]] = []
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            with contextlib.suppress(json.JSONDecodeError):  # cut by a kill
+                self.events.append(json.loads(line))
+
+    def rounds(self, since_ns: int = 0) -> list[dict[str, Any]]:
+        """Committed ones that ended after `since_ns`."""
+        found = []
+        for event in reversed(self.events):
+            if event["at_ns"] <= since_ns:
+                break
+            if event["what"] == "round" and event["code"] == "Ok":
+                found.append(event)
+        return found[::-1]
+
+    def send(self, number: int) -> int:
+        at = time.monotonic_ns()
+        self.process.send_signal(number)
+        return at
+
+    def end(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self.process.send_signal(signal.SIGCONT)
+            self.process.kill()
+        self.process.wait()
+
+
+class Proxy:
+    """Forwards one port to another until cut: then nothing moves and nothing ends."""
+
+    def __init__(self) -> None:
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
+        self.target = ("", 0)
+        self.cut = threading.Event()
+        self.pairs: dict[socket.socket, socket.socket] = {}
+        threading.Thread(target=self._forward, daemon=True).start()
+
+    def _forward(self) -> None:
+        while self.listener.fileno() >= 0:
+            if self.cut.is_set():
+                time.sleep(0.01)
+                continue
+            readable, _, _ = select.select([self.listener, *self.pairs], [], [], 0.05)
+            for one in readable:
+                if self.cut.is_set():
+                    break
+                with contextlib.suppress(OSError):
+                    self._accept() if one is self.listener else self._move(one)
+
+    def _accept(self) -> None:
+        near, _ = self.listener.accept()
+        far = socket.create_connection(self.target)
+        self.pairs[near], self.pairs[far] = far, near
+
+    def _move(self, one: socket.socket) -> None:
+        other = self.pairs[one]
+        data = one.recv(1 << 18)
+        if data:
+            other.sendall(data)
+            return
+        for end in (one, other):
+            del self.pairs[end]
+            end.close()
+
+
+class Run:
+    """A master and peers that reduce without end."""
+
+    def __init__(self, folder: str, size: int, master: list[str], peer: list[str]):
+        self.programs = groups.programs("jccl-master", "bench-faults-peer")
+        self.folder, self.size = Path(folder), size
+        self.master_options, self.peer_options = master, peer
+        self.address = "127.0.0.1:0"
+        self.peers: list[Peer] = []
+        self.started = 0
+        self.wrong = 0
+        self.master: subprocess.Popen[str] | None = None
+        self.start_master()
+
+    def start_master(self) -> int:
+        """When it serves."""
+        argv = [str(self.programs["jccl-master"]), "--bind", self.address]
+        argv += ["--store", f"sqlite:{self.folder}/journal.db"]
+        argv += ["--history", f"{self.folder}/history.jsonl", *self.master_options]
+        with (self.folder / "master.log").open("a") as log:
+            self.master = subprocess.Popen(
+                argv, stdout=subprocess.PIPE, stderr=log, text=True
+            )
+        assert self.master.stdout is not None
+        line = self.master.stdout.readline()
+        if not line.startswith("JCCL_MASTER="):
+            raise click.ClickException("the master did not start")
+        self.address = line.strip().removeprefix("JCCL_MASTER=")
+        return time.monotonic_ns()
+
+    def kill_master(self) -> None:
+        assert self.master is not None
+        self.master.kill()
+        self.master.wait()
+
+    def add(self, *more: str) -> Peer:
+        self.started += 1
+        argv = [str(self.programs["bench-faults-peer"]), "--master", self.address]
+        argv += ["--bytes", str(self.size), "--site", f"p{self.started}"]
+        peer = Peer([*argv, *self.peer_options, *more])
+        self.peers.append(peer)
+        return peer
+
+    def drop(self, peer: Peer) -> None:
+        peer.end()
+        self.peers.remove(peer)
+        self.wrong += sum(not e["right"] for e in peer.events)
+
+    def settle(self, world: int) -> float:
+        """Until all did some rounds of the whole world; the median of those, in s."""
+        since = time.monotonic_ns()
+
+        def done() -> bool:
+            whole = [[r for r in p.rounds(since) if r["world"] == world]
+                     for p in self.peers]  # fmt: skip
+            return all(len(rounds) > SETTLE_ROUNDS for rounds in whole)
+
+        await_(done, f"{world} peers")
+        ends = [r["at_ns"] for r in self.peers[0].rounds(since) if r["world"] == world]
+        return median(b - a for a, b in zip(ends, ends[1:], strict=False)) / 1e9
+
+    def recovered(self, since_ns: int, world: int) -> float:
+        """Seconds from `since_ns` until all peers committed a round of `world`."""
+
+        def firsts() -> list[int]:
+            all_of = [[r["at_ns"] for r in p.rounds(since_ns) if r["world"] == world]
+                      for p in self.peers]  # fmt: skip
+            return [ends[0] for ends in all_of if ends]
+
+        await_(lambda: len(firsts()) == len(self.peers), f"a round of {world}")
+        return (max(firsts()) - since_ns) / 1e9
+
+    def evictions(self) -> int:
+        lines = (self.folder / "history.jsonl").read_text().splitlines()
+        return sum('"evict"' in line for line in lines)
+
+    def close(self) -> None:
+        for peer in list(self.peers):
+            self.drop(peer)
+        self.kill_master()
+
+
+def await_(condition: Callable[[], bool], what: str) -> None:
+    limit = time.monotonic() + LIMIT_S
+    while not condition():
+        if time.monotonic() > limit:
+            raise click.ClickException(f"{what} did not come within {LIMIT_S:.0f} s")
+        time.sleep(0.005)
+
+
+@contextlib.contextmanager
+def running(
+    peers: int, size: int, profile: str = "default", peer: tuple[str, ...] = ()
+) -> Iterator[Run]:
+    with tempfile.TemporaryDirectory(prefix="jccl-faults-") as folder:
+        master = ["--profile", profile, "--start-peers", str(peers)]
+        run = Run(folder, size, master, list(peer))
+        try:
+            for _ in range(peers):
+                run.add()
+            yield run
+        finally:
+            run.close()
+
+
+Times = list[tuple[float, float]]  # from the fault to the next round, a round without
+
+
+def killed(run: Run, peers: int, times: int, number: int) -> Times:
+    """One dies (or leaves), the others go on, another one comes."""
+    out = []
+    for turn in range(times):
+        run.settle(peers)
+        victim = run.peers[turn % peers]
+        run.peers.remove(victim)
+        at = victim.send(number)
+        took = run.recovered(at, peers - 1)
+        out.append((took, run.settle(peers - 1)))
+        run.peers.append(victim)
+        run.drop(victim)
+        run.add()
+    return out
+
+
+def stopped(run: Run, peers: int, times: int) -> Times:
+    """One stops; it wakes when the others went on without it, and comes back."""
+    out = []
+    for turn in range(times):
+        run.settle(peers)
+        victim = run.peers[turn % peers]
+        run.peers.remove(victim)
+        at = victim.send(signal.SIGSTOP)
+        took = run.recovered(at, peers - 1)
+        out.append((took, run.settle(peers - 1)))
+        victim.send(signal.SIGCONT)
+        run.peers.append(victim)
+    return out
+
+
+def paused(run: Run, peers: int, times: int, pause_s: float) -> Times:
+    """Stops of three tenths of the silence, of one after the other: nobody goes."""
+    usual = run.settle(peers)
+    out = []
+    for turn in range(times):
+        victim = run.peers[turn % peers]
+        at = victim.send(signal.SIGSTOP)
+        time.sleep(pause_s)
+        victim.send(signal.SIGCONT)
+        out.append((run.recovered(at, peers), usual))
+    run.settle(peers)
+    return out
+
+
+def master_killed(run: Run, peers: int, times: int) -> Times:
+    out = []
+    for turn in range(times):
+        usual = run.settle(peers)
+        run.kill_master()
+        time.sleep(0.01 * (turn % 30))  # how long it was away should not matter
+        at = run.start_master()
+        out.append((run.recovered(at, peers), usual))
+    return out
+
+
+def link_cut(size: int, peers: int, times: int, profile: str) -> tuple[Times, int]:
+    """The last peer is dialled through a proxy that stops to forward: whom that cuts
+    off, the plan avoids or the run goes on without.
+    """
+    out, wrong = [], 0
+    for _ in range(times):
+        with running(peers - 1, size, profile) as run:
+            run.settle(peers - 1)
+            proxy = Proxy()
+            with socket.create_server(("127.0.0.1", 0)) as free:
+                proxy.target = free.getsockname()
+            bind = f"127.0.0.1:{proxy.target[1]}"
+            far = run.add("--bind", bind, "--advertise", proxy.address)
+            usual = run.settle(peers)
+            run.peers.remove(far)
+            at = time.monotonic_ns()
+            proxy.cut.set()
+            out.append((run.recovered(at, peers - 1), usual))
+            run.peers.append(far)
+            proxy.listener.close()
+        wrong += run.wrong
+    return out, wrong
+
+
+def summary(fault: str, times: Times, wrong: int, floor: str, **cell: Any) -> Row:
+    took = [t for t, _ in times]
+    usual = median(r for _, r in times)
+    columns = {
+        "times": len(took),
+        "p50_s": median(took),
+        "p99_s": percentile(took, 99),
+        "max_s": max(took),
+        "round_s": usual,
+        "over_p50_s": median(t - r for t, r in times),
+        "floor": floor,
+        "wrong": wrong,
+        "load": os.getloadavg()[0],
+    }
+    return {"cell": {"fault": fault, **cell}, "columns": columns}
+
+
+def measure(fault: str, peers: int, size: int, profile: str, times: int) -> list[Row]:
+    silence = {"lan": 0.6, "default": 3.0, "wan": 5.0}[profile]
+    if fault == "cut":
+        taken, wrong = link_cut(size, peers, times, profile)
+        return [summary(fault, taken, wrong, f"{silence:g} s + round")]
+    act: dict[str, tuple[Callable[[Run], Times], str]] = {
+        "kill": (lambda r: killed(r, peers, times, signal.SIGKILL), "0.5 s + round"),
+        "leave": (lambda r: killed(r, peers, times, signal.SIGTERM), "0.2 s + round"),
+        "stop": (lambda r: stopped(r, peers, times), f"{silence:g} s + round"),
+        "pause": (lambda r: paused(r, peers, times, 0.3 * silence), "no eviction"),
+        "master": (lambda r: master_killed(r, peers, times), "1 s"),
+    }
+    with running(peers, size, profile) as run:
+        taken = act[fault][0](run)
+        evictions = run.evictions()
+    row = summary(fault, taken, run.wrong, act[fault][1])
+    row["columns"]["evictions"] = evictions
+    return [row]
+
+
+def joined(peers: int, size: int, state: int, times: int) -> list[Row]:
+    """From the start of a joiner's process to its state, and to its first round."""
+    out, quiet, busy = [], [], []
+    options = ("--state-bytes", str(state), "--pause-ms", "50")
+    with running(peers, size, peer=options) as run:
+        for _ in range(times):
+            since = time.monotonic_ns()
+            run.settle(peers)
+            quiet += [r["ns"] / 1e9 for r in run.peers[0].rounds(since)]
+            at = time.monotonic_ns()
+            joiner = run.add()
+            await_(lambda j=joiner: any(e["what"] == "sync" for e in j.events), "state")  # type: ignore[misc]
+            synced = next(e["at_ns"] for e in joiner.events if e["what"] == "sync")
+            busy += [r["ns"] / 1e9 for r in run.peers[0].rounds(at)
+                     if r["at_ns"] < synced]  # fmt: skip
+            out.append(((synced - at) / 1e9, median(quiet)))
+            run.settle(peers + 1)
+            joiner.send(signal.SIGTERM)
+            joiner.process.wait()
+            run.drop(joiner)
+    row = summary("join", out, run.wrong, "2 s")
+    row["columns"]["rounds_slower_by"] = median(busy or quiet) / median(quiet) - 1
+    return [row]
+
+
+@click.command()
+@options
+@click.option("--only", help="One fault: kill, leave, stop, pause, cut, master, join.")
+@click.option("--times", type=int, help="How often each; default by cell.")
+def main(
+    only: str | None, times: int | None, full: bool, as_json: bool, out: str | None
+) -> None:
+    """From a fault to the next committed round."""
+    cells = Cells.of("faults", out, full)
+    table = Table(COLUMNS, as_json)
+    plan: list[tuple[str, int, str, int]] = [
+        ("kill", 3, "default", 20 if full else 8),
+        ("kill", 4, "default", 20 if full else 8),
+        ("leave", 3, "default", 20 if full else 8),
+        ("stop", 3, "lan", 20 if full else 5),
+        ("stop", 3, "default", 10 if full else 3),
+        ("pause", 3, "lan", 1000 if full else 100),
+        ("cut", 3, "lan", 10 if full else 3),
+        ("cut", 3, "default", 5 if full else 2),
+        ("master", 3, "default", 1000 if full else 50),
+        ("join", 3, "default", 10 if full else 3),
+    ]
+    for fault, peers, profile, usual in plan:
+        if only and fault != only:
+            continue
+        count = times or usual
+        size = M if fault in ("master", "pause") else 32 * M
+        cell = {"fault": fault, "peers": peers, "profile": profile, "bytes": size}
+        work = (
+            functools.partial(joined, peers, M, 256 * M, count)
+            if fault == "join"
+            else functools.partial(measure, fault, peers, size, profile, count)
+        )
+        rows = cells.rows(cell, work)
+        table.show(rows)
+        for row in rows:
+            if "rounds_slower_by" in row["columns"]:
+                slower = row["columns"]["rounds_slower_by"]
+                table.note(f"members' rounds while it joined: {slower:+.0%}")
+
+
+if __name__ == "__main__":
+    main()
