@@ -135,7 +135,7 @@ class MasterMachine {
   MasterMachine clone() const;
   base::Digest digest() const;
 
-  struct State;  // for master_*.cc only
+  struct State;                                   // for master_*.cc only
   const State& state() const { return *state_; }  // … and for who checks the machine
 
  private:

@@ -162,7 +162,7 @@ class PeerMachine {
   PeerMachine clone() const;
   base::Digest digest() const;
 
-  struct State;  // for peer_*.cc only
+  struct State;                                   // for peer_*.cc only
   const State& state() const { return *state_; }  // … and for who checks the machine
 
  private:
