@@ -1,7 +1,7 @@
 # The commands of this repository. `make demo` and `make test` set up all they need by themselves
 # (see .ci/setup); `make check` is what CI runs after the tests; `make long-…` takes long.
 # Plain commands behind them, for those who prefer to type: CONTRIBUTING.md.
-.PHONY: demo test check lint types tidy clean help bench long-bench \
+.PHONY: demo test check lint types tidy clean help bench coverage long-bench \
   long-kills long-standby long-stress long-failpoints long-seeds long-mutants long-model \
   long-tsan long-asan long-wan long-fuzz
 .DEFAULT_GOAL := help
@@ -99,6 +99,10 @@ long-asan: .venv/.ready-test
 ## make long-fuzz    every fuzz target under ASan and UBSan, MINUTES in all (default 30; clang 14)
 long-fuzz: .venv/.ready-test
 	.ci/fuzz $(or $(MINUTES),30)
+
+## make coverage     lines that tests and stored fuzz inputs reach in wire and journal, at least 95 %
+coverage: .venv/.ready-test
+	.ci/coverage
 
 ## make long-bench   every cell of the benchmarks; goes on where it was
 long-bench: .venv/.ready-test

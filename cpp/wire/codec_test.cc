@@ -286,6 +286,41 @@ TEST(CodecTest, ids_must_ascend_and_tags_must_not_be_empty) {
   EXPECT_FALSE(check(Withdraw{{std::string(base::kTagBytesMax + 1, 't'), 1}}).ok());
 }
 
+TEST(CodecTest, what_the_encoder_refuses_is_named) {
+  const auto problem = [](const Message& message) {
+    const base::Status status = check(message);
+    EXPECT_EQ(status.code, Code::kLimit) << name_of(message);
+    return status.text;
+  };
+  Start start;
+  start.round = {"t", 1};
+  start.plan.assign(base::kPlanBytesMax + 1, 0);
+  EXPECT_EQ(problem(start), "Start: plan has 16385 bytes; the limit is 16384");
+  start.plan.clear();
+  for (PeerId id = 1; id <= base::kPeersMax + 1; ++id) start.contributors.push_back({id, 1});
+  EXPECT_EQ(problem(start), "Start: 1025 contributors; the limit is 1024");
+  Outcome outcome;
+  outcome.round = {"t", 1};
+  outcome.verdict = static_cast<Verdict>(4);
+  EXPECT_EQ(problem(outcome), "Outcome: an enumeration has a value out of its range");
+  SyncReply reply;
+  reply.tag = "model";
+  reply.verdict = static_cast<SyncVerdict>(0);
+  EXPECT_EQ(problem(reply), "SyncReply: an enumeration has a value out of its range");
+  Roster roster;
+  roster.members = {sample_member(2), sample_member(1)};
+  EXPECT_EQ(problem(roster), "Roster: members are not in ascending order of id");
+  roster.members.clear();
+  roster.left = {2, 2};
+  EXPECT_EQ(problem(roster), "Roster: members that left are not in ascending order of id");
+  Measured measured;
+  measured.links = {{2, 1, 1}, {1, 1, 1}};
+  EXPECT_EQ(problem(measured), "Measured: measured links are not in ascending order of id");
+  StatusReply status;
+  status.json.assign(base::kStatusBytesMax + 1, ' ');
+  EXPECT_NE(problem(status).find("StatusReply: status has "), std::string::npos);
+}
+
 TEST(CodecTest, human_texts_are_cut_between_characters) {
   std::string text;
   while (text.size() < base::kTextBytesMax + 3) text += "ä";  // two bytes
