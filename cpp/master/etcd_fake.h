@@ -16,17 +16,20 @@
 #include <thread>
 
 #include "base/check.h"
+#include "master/etcd_http.h"
 #include "master/etcd_kv.h"
 
 namespace jccl::master {
 
 enum class Odd {
+  kRight,       // as etcd does
   kDropBefore,  // closes without doing it
   kDropAfter,   // does it and closes without an answer
   kSilent,      // does it and never answers
   kGarbage,     // does it and answers nonsense with 200
   kHalf,        // does it and sends half of the answer
   kOther,       // does it and answers what was not asked
+  kHuge,        // does it and answers more than is read
   kNoLeader,    // 503, not done
   kTimedOut,    // 504, but done
   kTooLarge,    // 400
@@ -161,6 +164,7 @@ class FakeEtcd {
     if (now == Odd::kSilent) out->result(0u);
     if (now == Odd::kGarbage) out->body() = "<html>what?</html>";
     if (now == Odd::kOther) out->body() = R"({"header":{"revision":"7"},"succeeded":true})";
+    if (now == Odd::kHuge) out->body().assign(EtcdHttp::kAnswerBytesMax + 1, ' ');
     *half = now == Odd::kHalf;
     return true;
   }

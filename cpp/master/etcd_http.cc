@@ -155,8 +155,10 @@ Status Client::connect(base::Time by) {
   }
   Status status{Code::kLinkLost, cat(net::to_text(endpoint()), ": no address")};
   for (const net::Endpoint& one : endpoints.value()) {
-    status = connect_to(one, by);
-    if (status.ok()) return status;
+    Status tried = connect_to(one, by);
+    if (tried.ok()) return tried;
+    // Whom TLS refused is told, not that another address of the name has no server.
+    if (status.code != Code::kAuth) status = std::move(tried);
     drop();
   }
   return status;

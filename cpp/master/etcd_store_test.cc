@@ -192,12 +192,32 @@ TEST_F(EtcdStoreTest, a_standby_can_be_told_to_stop) {
 
 TEST_F(EtcdStoreTest, a_campaign_whose_answer_was_lost_is_won_all_the_same) {
   for (const Odd odd : {Odd::kDropAfter, Odd::kGarbage, Odd::kTimedOut, Odd::kSilent}) {
-    etcd_.next(kTxn, {Odd::kNoLeader, odd, odd, odd});
-    auto store = open();
-    ASSERT_TRUE(store->load().ok());
-    const std::uint64_t n = etcd_.count("/run/rows/");
-    EXPECT_TRUE(store->append(rows_from(n + 1)).ok());
+    for (const bool reads : {true, false}) {  // the first request reads, the second campaigns
+      etcd_.next(kTxn, {Odd::kNoLeader, reads ? odd : Odd::kRight, odd});
+      auto store = open();
+      ASSERT_TRUE(store->load().ok());
+      const std::uint64_t n = etcd_.count("/run/rows/");
+      EXPECT_TRUE(store->append(rows_from(n + 1)).ok());
+    }
   }
+}
+
+// As a machine finds it that slept for longer than its lease.
+TEST_F(EtcdStoreTest, a_campaign_that_is_refused_is_begun_again) {
+  etcd_.next(kTxn, {Odd::kRight, Odd::kTooLarge});
+  auto store = open();
+  EXPECT_TRUE(store->append(rows_from(1)).ok());
+  EXPECT_EQ(etcd_.count("/run/leader"), 1u);
+}
+
+TEST_F(EtcdStoreTest, an_answer_that_is_too_large_is_asked_for_in_smaller_pages) {
+  auto store = open();
+  for (std::uint64_t n = 1; n <= 70; ++n) ASSERT_TRUE(store->append(rows_from(n)).ok());
+  store.reset();
+  etcd_.next(kTxn, {Odd::kHuge, Odd::kHuge});  // 256 appends at a time, then 128, then 64
+  store = open();
+  EXPECT_EQ(store->load().value().size(), 70u);
+  EXPECT_TRUE(store->append(rows_from(71)).ok());
 }
 
 TEST_F(EtcdStoreTest, a_standby_forgets_rows_that_were_wiped) {
@@ -242,6 +262,13 @@ TEST_F(EtcdStoreTest, rows_that_somebody_removed_or_wrote_stop_the_master) {
   etcd_.remove("/run/rows/0000000000000001");
   EXPECT_EQ(why_not().code, Code::kDamaged);
   etcd_.remove("/run/rows/0000000000000002");
+  etcd_.put("/run/rows/0000000000000000", "before all rows");
+  EXPECT_NE(why_not().text.find("other keys than rows"), std::string::npos);
+  etcd_.remove("/run/rows/0000000000000000");
+  etcd_.put("/run/rows/0000000000000001", encode_rows(rows_from(2)));
+  EXPECT_NE(why_not().text.find("not in sequence"), std::string::npos);
+  etcd_.remove("/run/journal");
+  EXPECT_NE(why_not().text.find("holds rows, but"), std::string::npos);
   etcd_.put("/run/journal", "something else");
   EXPECT_EQ(why_not().code, Code::kVersion);
 }
@@ -276,6 +303,51 @@ TEST(EtcdKvTest, base64_is_undone) {
   EXPECT_EQ(base64("Man"), "TWFu");
   for (const char* wrong : {"a", "ab=c", "ab=", "====", "a===", "ab c", "TWF\n"}) {
     EXPECT_FALSE(from_base64(wrong).ok()) << wrong;
+  }
+}
+
+TEST(EtcdKvTest, answers_in_any_other_form_are_refused) {
+  EtcdTxn asked;
+  asked.then = {EtcdRange{"k", ""}};
+  const auto with = [](const std::string& responses) {
+    return R"({"header":{"revision":7},"succeeded":true,"responses":)" + responses + "}";
+  };
+  const auto pair = [&](const std::string& kv) {
+    return with(R"([{"response_range":{"kvs":[)" + kv + "]}}]");
+  };
+  const auto good = parse_txn_reply(
+      pair(R"({"key":"aw==","value":"dg==","create_revision":"3","mod_revision":"4"})"), asked);
+  ASSERT_TRUE(good.ok()) << good.status().text;
+  EXPECT_EQ(good.value().found[0].pairs[0].value, "v");
+  EXPECT_EQ(good.value().found[0].pairs[0].mod, 4u);
+  EXPECT_TRUE(parse_txn_reply(with(R"([{"response_range":{}}])"), asked).ok());
+  for (const std::string& wrong : {std::string("{"),
+                                   std::string("7"),
+                                   std::string("{}"),
+                                   std::string(R"({"header":1})"),
+                                   std::string(R"({"header":{"revision":true}})"),
+                                   std::string(R"({"succeeded":1})"),
+                                   std::string(R"({"header":{"revision":"7x"}})"),
+                                   std::string(R"({"header":{"revision":"-7"}})"),
+                                   with("7"),
+                                   with("[]"),
+                                   with("[7]"),
+                                   with(R"([{"response_put":{}}])"),
+                                   with(R"([{"response_range":7}])"),
+                                   with(R"([{"response_range":{"more":"yes"}}])"),
+                                   with(R"([{"response_range":{"kvs":{}}}])"),
+                                   pair("7"),
+                                   pair("{}"),
+                                   pair(R"({"key":"aw==","mod_revision":"0"})"),
+                                   pair(R"({"key":7,"mod_revision":"4"})"),
+                                   pair(R"({"key":"aw=","mod_revision":"4"})")}) {
+    EXPECT_EQ(parse_txn_reply(wrong, asked).status().code, Code::kLinkLost) << wrong;
+  }
+  EXPECT_EQ(parse_lease_reply(R"({"result":{"ID":"5","TTL":"2"}})").value().seconds, 2);
+  EXPECT_EQ(parse_lease_reply(R"({"ID":"5"})").value().seconds, 0);
+  for (const char* wrong : {"{", "7", "{}", R"({"ID":"0"})", R"({"ID":"5","TTL":"-1"})",
+                            R"({"result":7})", R"({"result":{"ID":[]}})"}) {
+    EXPECT_EQ(parse_lease_reply(wrong).status().code, Code::kLinkLost) << wrong;
   }
 }
 

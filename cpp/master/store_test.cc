@@ -165,6 +165,26 @@ TEST_F(StoreTest, a_journal_that_is_older_than_what_was_told_is_refused) {
   EXPECT_TRUE(open()->load().ok());
 }
 
+TEST_F(StoreTest, another_row_in_place_of_the_one_that_was_told_is_refused) {
+  auto store = open();
+  ASSERT_TRUE(store->append(rows_of(3)).ok());
+  EXPECT_TRUE(store->held().ok());
+  store.reset();
+  sql("UPDATE journal SET crc = crc + 1 WHERE sequence = 3");
+  const base::Status status = open()->load().status();
+  EXPECT_EQ(status.code, Code::kDamaged);
+  EXPECT_NE(status.text.find("row 3 is not the one that was acknowledged"), std::string::npos)
+      << status.text;
+}
+
+TEST_F(StoreTest, a_note_of_the_last_row_that_cannot_be_kept_is_named) {
+  std::filesystem::create_directory(path() + "-last");
+  const base::Status status = why_not(where());
+  EXPECT_EQ(status.code, Code::kIo);
+  EXPECT_TRUE(status.text.starts_with("journal's " + path() + "-last can't be opened"))
+      << status.text;
+}
+
 TEST_F(StoreTest, damaged_rows_reach_the_walk_which_names_them) {
   auto store = open();
   ASSERT_TRUE(store->append(rows_of(5)).ok());
