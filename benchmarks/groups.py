@@ -283,7 +283,7 @@ def alternate(
     """
     results: dict[str, list[list[Result]]] = {group.name: [] for group in groups}
     for turn in range(turns):
-        first = turn // 2 % len(groups)
+        first = turn // 2 % max(1, len(groups))
         order = [*groups[first:], *groups[:first]]
         for group in order if turn % 2 == 0 else reversed(order):
             batch = dict(batches[group.name])

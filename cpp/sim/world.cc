@@ -39,7 +39,8 @@ void World::set_calm() {
     });
   };
   const bool calls = mix.guard + mix.mismatch + mix.corrupt + mix.cancel == 0;
-  const bool patient = mix.deadline >= 3 * kSecond;
+  const bool patient =
+      mix.deadline >= 3 * kSecond && mix.straggler == 0;  // 0: slow ones are waited for
   if (!calls || !patient) return;
   history.joins_only = faults_.empty();
   const Duration back = mix.silence + 3 * kSecond;  // noticed, and dialled again

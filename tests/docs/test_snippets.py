@@ -144,7 +144,8 @@ def test_what_setup_commands_name_exists():
         for line in block.text.splitlines():
             words = line.split("#")[0].split()
             if words[:1] == ["make"]:
-                wrong += [f"make {word}" for word in words[1:] if word not in targets]
+                named = [word for word in words[1:] if "=" not in word]
+                wrong += [f"make {word}" for word in named if word not in targets]
             wrong += [
                 word
                 for word in words
