@@ -40,8 +40,9 @@ void World::set_calm() {
   };
   const bool calls = mix.guard + mix.mismatch + mix.corrupt + mix.cancel == 0;
   const bool patient =
-      mix.deadline >= 3 * kSecond && mix.straggler == 0;  // 0: slow ones are waited for
-  if (!calls || !patient) return;
+      mix.deadline >= 3 * kSecond && mix.straggler == 0;           // 0: slow ones are waited for
+  const bool enough = mix.weight_zero == 0 || mix.min_peers <= 1;  // weight 0 does not contribute
+  if (!calls || !patient || !enough) return;
   history.joins_only = faults_.empty();
   const Duration back = mix.silence + 3 * kSecond;  // noticed, and dialled again
   history.master_only = !mix.fenced_store && mix.restart_grace >= back &&
