@@ -204,6 +204,20 @@ class Run:
         await_(lambda: len(firsts()) == len(self.peers), f"a round of {world}")
         return (max(firsts()) - since_ns) / 1e9
 
+    def went_on(self, since_ns: int) -> float:
+        """Seconds from `since_ns` until all peers committed a round that met the fault:
+        it took another attempt, or began later.
+        """
+
+        def firsts() -> list[int]:
+            all_of = [[r["at_ns"] for r in p.rounds(since_ns)
+                       if r["attempts"] > 1 or r["at_ns"] - r["ns"] > since_ns]
+                      for p in self.peers]  # fmt: skip
+            return [ends[0] for ends in all_of if ends]
+
+        await_(lambda: len(firsts()) == len(self.peers), "a round after the cut")
+        return (max(firsts()) - since_ns) / 1e9
+
     def evictions(self) -> int:
         lines = (self.folder / "history.jsonl").read_text().splitlines()
         return sum('"evict"' in line for line in lines)
@@ -297,8 +311,8 @@ def master_killed(run: Run, peers: int, times: int) -> Times:
 
 
 def link_cut(size: int, peers: int, times: int, profile: str) -> tuple[Times, int]:
-    """The last peer is dialled through a proxy that stops to forward: whom that cuts
-    off, the plan avoids or the run goes on without.
+    """The last peer is dialled through a proxy that stops to forward. The others find
+    another way to it (it dials them), avoid the link, or go on without it.
     """
     out, wrong = [], 0
     for _ in range(times):
@@ -313,7 +327,7 @@ def link_cut(size: int, peers: int, times: int, profile: str) -> tuple[Times, in
             run.peers.remove(far)
             at = time.monotonic_ns()
             proxy.cut.set()
-            out.append((run.recovered(at, peers - 1), usual))
+            out.append((run.went_on(at), usual))
             run.peers.append(far)
             proxy.listener.close()
         wrong += run.wrong
