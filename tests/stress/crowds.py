@@ -6,16 +6,10 @@
 Real processes; each case says what must hold, and every result goes to the judge.
 """
 
-import argparse
-import json
-import shutil
-import tempfile
+import functools
 import time
-import traceback
-from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
+from tests.stress import cases
 from tests.stress.cluster import Cluster, Fault
 
 PATIENCE_S = 90
@@ -30,18 +24,15 @@ def case(modes, **options):
     return note
 
 
-class World:
+class World(cases.World):
     def __init__(self, folder, args, modes, start_peers=3, elements=1024, plan=""):
-        self.modes, self.times = modes.split(","), {}
-        self.cluster = Cluster(
-            folder,
-            args.programs,
-            master=["--start-peers", str(start_peers)],
-            peer=[
-                "--modes", modes, "--elements", str(elements), "--deadline", "120",
-                "--plan", plan,
-            ],
-        )  # fmt: skip
+        self.modes = modes.split(",")
+        options = [
+            "--modes", modes, "--elements", str(elements), "--deadline", "120",
+            "--plan", plan,
+        ]  # fmt: skip
+        start = ["--start-peers", str(start_peers)]
+        super().__init__(Cluster(folder, args.programs, master=start, peer=options))
 
     def rounds(self, count=2, what=None):
         seconds = self.cluster.await_rounds(count, self.modes, PATIENCE_S)
@@ -50,15 +41,6 @@ class World:
 
     def start(self, count, *more):
         return [self.cluster.start_peer(*more) for _ in range(count)]
-
-    def evicted(self):
-        path = self.cluster.folder / "history.jsonl"
-        lines = [json.loads(line) for line in path.read_text().splitlines()]
-        return Counter(line["site"] for line in lines if line["kind"] == "evict")
-
-    def must(self, holds, what):
-        if not holds:
-            self.cluster.judge.problems.append(what)
 
 
 @case("f32-in,f32-out,int8-in,int4-out,async,multi", start_peers=8)
@@ -144,14 +126,14 @@ def whole_and_half_sites_die(world):
     world.rounds(what="two rounds without the site")
     start("south")
     world.rounds()
-    before = world.evicted()["west"]
+    before = world.evictions()["west"]
     cluster.kill_peers(sites["west"][:1])
-    world.must(world.evicted()["west"] >= before, "counts of evictions fell")
+    world.must(world.evictions()["west"] >= before, "counts of evictions fell")
     replacement = ("--site", "west", "--shard", "0", "--shards", "2")
     cluster.start_peer(*replacement)  # its sister shard comes back by itself
     world.rounds(what="two rounds after half a site died")
-    world.must(world.evicted()["west"] > before, "half a site died, the site stayed")
-    world.must(not world.evicted()["north"], "a site that lost nobody was evicted")
+    world.must(world.evictions()["west"] > before, "half a site died, the site stayed")
+    world.must(not world.evictions()["north"], "a site that lost nobody was evicted")
 
 
 @case("f32-in,f32-out")
@@ -163,7 +145,7 @@ def thirty_join_at_once(world):
     world.rounds()
     joiners = world.start(30)
     world.rounds(what="two rounds of all 33")
-    world.must(not world.evicted(), f"evicted by joiners: {world.evicted()}")
+    world.must(not world.evictions(), f"evicted by joiners: {world.evictions()}")
     cluster.kill_peers(joiners)
     world.rounds(what="two rounds after the thirty died")
     world.must(all(p.living() for p in members), "a member died")
@@ -177,7 +159,7 @@ def twelve_join_a_state_at_once(world):
     world.rounds()
     world.start(12)
     world.rounds(what="two rounds of all 15 with equal state")
-    world.must(not world.evicted(), f"evicted by joiners: {world.evicted()}")
+    world.must(not world.evictions(), f"evicted by joiners: {world.evictions()}")
 
 
 @case("f32-in,int8-in,multi")
@@ -201,52 +183,13 @@ def disk_full(world):
     world.rounds(what="two rounds after the restart with room")
 
 
-def run_case(name, folder, args):
-    function, modes, options = CASES[name]
-    world = World(folder, args, modes, **options)
-    cluster = world.cluster
-    try:
-        function(world)
-    except Fault as fault:
-        cluster.judge.problems.append(str(fault))
-    except Exception:
-        cluster.judge.problems.append(traceback.format_exc())
-    finally:
-        cluster.stop()
-    cluster.judge.read_journal(folder / "journal.db")
-    return name, cluster.judge.problems, world
-
-
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", default="", help="cases whose name contains this")
-    parser.add_argument("--programs", help="folder of the programs, else the build's")
-    parser.add_argument("--jobs", type=int, default=3, help="clusters side by side")
-    args = parser.parse_args()
-    home = Path(tempfile.mkdtemp(prefix="jccl-crowds-"))
-    names = [name for name in CASES if args.only in name]
-    begun, wrong, counts = time.monotonic(), 0, Counter()
-    with ThreadPoolExecutor(args.jobs) as pool:
-        runs = pool.map(lambda n: run_case(n, home / n, args), names)
-        for name, problems, world in runs:
-            counts += world.cluster.judge.counts + world.cluster.faults
-            times = ", ".join(f"{what}: {t:.2f}" for what, t in world.times.items())
-            print(f"{name}: {times or 'ok'}", flush=True)
-            for problem in problems[:3]:
-                print(f"WRONG: {name}: {problem}", flush=True)
-            wrong += len(problems)
-            if not problems:
-                shutil.rmtree(home / name)
-    seconds = time.monotonic() - begun
-    print(
-        f"{len(names)} cases, {counts['peer SIGKILL']} peers killed, "
-        f"{counts['call Ok']} results compared, "
-        f"{counts['results that needed a retry']} of them retried, "
-        f"{wrong} wrong, {seconds:.0f} s"
-    )
-    if wrong:
-        raise SystemExit(f"logs: {home}")
-    shutil.rmtree(home)
+    args = cases.parser(__doc__, jobs=3).parse_args()
+    worlds = {
+        name: (functools.partial(World, args=args, modes=modes, **options), act)
+        for name, (act, modes, options) in CASES.items()
+    }
+    cases.run("crowds", worlds, args, also=("peer SIGKILL", "peers killed"))
 
 
 if __name__ == "__main__":

@@ -8,17 +8,11 @@ is evicted and who never is, that everybody commits again after the fault, and t
 result is wrong. Times are reported, not asserted, save that nothing takes a minute.
 """
 
-import argparse
-import json
-import shutil
+import functools
 import subprocess
-import tempfile
 import time
-import traceback
-from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
+from tests.stress import cases
 from tests.stress.cluster import Cluster, Fault, free_port, program
 from tests.stress.proxy import Network
 
@@ -33,7 +27,7 @@ def case(function):
     return function
 
 
-class World:
+class World(cases.World):
     """A cluster whose connections all go through a proxy. Peers are a, b and c."""
 
     def __init__(
@@ -55,14 +49,15 @@ class World:
             environment["JCCL_TOKEN"] = token
             options += ["--token", token]
         silence = ["--silence-ms", str(int(silence_s * 1000))]
-        self.cluster = Cluster(
+        cluster = Cluster(
             folder,
             args.programs,
             master=["--start-peers", "3", *silence],
             peer=options,
             environment=environment,
         )
-        self.times, self.full = {}, args.full
+        super().__init__(cluster)
+        self.full = args.full
 
     def __enter__(self):
         self.cluster.start_master()
@@ -76,9 +71,11 @@ class World:
 
     def __exit__(self, *_):
         self.network.heal()
-        self.cluster.stop()
+        super().__exit__()
         self.network.close()
-        self.cluster.judge.read_journal(self.cluster.folder / "journal.db")
+
+    def counts(self):
+        return super().counts() + self.network.counts
 
     def start_peer(self, name):
         options = ["--master", f"127.0.0.1:{self.master_port}", "--site", name]
@@ -113,14 +110,6 @@ class World:
         if what:
             self.times[what] = time.monotonic() - begun
 
-    def history(self, kind):
-        path = self.cluster.folder / "history.jsonl"
-        lines = [json.loads(line) for line in path.read_text().splitlines()]
-        return [line for line in lines if line["kind"] == kind]
-
-    def evictions(self):
-        return Counter(line["site"] for line in self.history("evict"))
-
     def cut(self, *names, one_way=False):
         """And lets what was under way arrive."""
         if one_way:
@@ -128,10 +117,6 @@ class World:
         else:
             self.network.set(*names, cut=True)
         time.sleep(0.2)
-
-    def must(self, holds, what):
-        if not holds:
-            self.cluster.judge.problems.append(f"{what}: {self.history('evict')}")
 
     def nobody_is_evicted(self):
         self.must(not self.evictions(), "somebody was evicted")
@@ -309,49 +294,15 @@ WORLDS = {  # what a case needs other than the usual
 }
 
 
-def run_case(name, folder, args):
-    world = World(folder, args, **WORLDS.get(name, {}))
-    problems = world.cluster.judge.problems
-    try:
-        with world:
-            CASES[name](world)
-    except Fault as fault:
-        problems.append(str(fault))
-    except Exception:
-        problems.append(traceback.format_exc())
-    return name, problems, world
-
-
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", default="", help="cases whose name contains this")
+    parser = cases.parser(__doc__, jobs=5)
     parser.add_argument("--full", action="store_true", help="more pauses, longer lies")
-    parser.add_argument("--programs", help="folder of the programs, else the build's")
-    parser.add_argument("--jobs", type=int, default=5, help="clusters side by side")
     args = parser.parse_args()
-    home = Path(tempfile.mkdtemp(prefix="jccl-network-"))
-    names = [name for name in CASES if args.only in name]
-    begun, wrong, counts = time.monotonic(), 0, Counter()
-    with ThreadPoolExecutor(args.jobs) as pool:
-        runs = pool.map(lambda n: run_case(n, home / n, args), names)
-        for name, problems, world in runs:
-            counts += world.cluster.judge.counts + world.network.counts
-            times = ", ".join(f"{what}: {t:.2f}" for what, t in world.times.items())
-            print(f"{name}: {times or 'ok'}", flush=True)
-            for problem in problems[:3]:
-                print(f"WRONG: {name}: {problem}", flush=True)
-            wrong += len(problems)
-            if not problems:
-                shutil.rmtree(home / name)
-    seconds = time.monotonic() - begun
-    print(
-        f"{len(names)} cases, {counts['call Ok']} results compared, "
-        f"{counts['results that needed a retry']} of them retried, "
-        f"{counts['flipped bytes']} bytes flipped, {wrong} wrong, {seconds:.0f} s"
-    )
-    if wrong:
-        raise SystemExit(f"logs: {home}")
-    shutil.rmtree(home)
+    worlds = {
+        name: (functools.partial(World, args=args, **WORLDS.get(name, {})), act)
+        for name, act in CASES.items()
+    }
+    cases.run("network", worlds, args, also=("flipped bytes", "bytes flipped"))
 
 
 if __name__ == "__main__":
