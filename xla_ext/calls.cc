@@ -42,6 +42,18 @@ bool put_token(const ffi::RemainingRets& rets, std::size_t at, std::uint32_t tok
   return true;
 }
 
+std::optional<Code> round_code(const ffi::RemainingArgs& args, std::size_t at) {
+  const auto view = operand(args, at);
+  if (!view || view->bytes() != 16) return std::nullopt;
+  std::int32_t number = 0;
+  std::memcpy(&number, view->data, 4);
+  return base::is_code(number) ? static_cast<Code>(number) : Code::kInvalid;
+}
+
+base::Duration deadline_of(std::int32_t deadline_ms) {
+  return deadline_ms > 0 ? deadline_ms * base::kMillisecond : 0;
+}
+
 Status options_from(const ffi::Dictionary& attributes, double weight, std::int32_t deadline_ms,
                     peer::RoundOptions* options) {
   options->tag = text_attribute(attributes, "tag");
@@ -61,7 +73,7 @@ Status options_from(const ffi::Dictionary& attributes, double weight, std::int32
   options->plan = text_attribute(attributes, "plan");
   options->guard = attribute<std::int32_t>(attributes, "guard", 1) != 0;
   options->fingerprint = digest_from(text_attribute(attributes, "fingerprint"));
-  options->deadline = deadline_ms > 0 ? deadline_ms * base::kMillisecond : 0;
+  options->deadline = deadline_of(deadline_ms);
   return {};
 }
 

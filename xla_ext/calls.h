@@ -25,6 +25,11 @@ std::optional<T> scalar(const xla::ffi::RemainingArgs& args, std::size_t at) {
 std::optional<View> status_result(const xla::ffi::RemainingRets& rets, std::size_t at);
 bool put_token(const xla::ffi::RemainingRets& rets, std::size_t at, std::uint32_t token);
 
+// The code of a round, from its status operand s32[4]; kInvalid if it names none.
+std::optional<base::Code> round_code(const xla::ffi::RemainingArgs& args, std::size_t at);
+// 0, the communicator's own, unless it is above 0.
+base::Duration deadline_of(std::int32_t deadline_ms);
+
 base::Status options_from(const xla::ffi::Dictionary& attributes, double weight,
                           std::int32_t deadline_ms, peer::RoundOptions* options);
 

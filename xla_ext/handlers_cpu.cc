@@ -181,17 +181,13 @@ ffi::Error publish_call(ffi::RemainingArgs args, ffi::RemainingRets rets,
   if (args.size() < 3 || rets.size() != args.size() - 1) return malformed("jccl_publish");
   const std::size_t n = args.size() - 3;
   const auto data = payload(args, 0, rets, 0, n);
-  const auto round = operand(args, n);
+  const auto code = round_code(args, n);
   const auto deadline_ms = scalar<std::int32_t>(args, n + 1);
   const auto token = scalar<std::uint32_t>(args, n + 2);
   const auto status = status_result(rets, n);
-  if (!data || !round || round->bytes() != 16 || !deadline_ms || !token || !status ||
-      !put_token(rets, n + 1, *token)) {
+  if (!data || !code || !deadline_ms || !token || !status || !put_token(rets, n + 1, *token)) {
     return malformed("jccl_publish");
   }
-  std::int32_t number = 0;
-  std::memcpy(&number, round->data, 4);
-  const Code code = base::is_code(number) ? static_cast<Code>(number) : Code::kInvalid;
   const auto entry = entry_of(attributes);
   peer::SyncResult outcome;
   bool written = false;
@@ -200,13 +196,13 @@ ffi::Error publish_call(ffi::RemainingArgs args, ffi::RemainingRets rets,
   } else {
     peer::SyncOptions options;
     options.tag = text_attribute(attributes, "tag");
-    options.deadline = *deadline_ms > 0 ? *deadline_ms * base::kMillisecond : 0;
-    if (wants_publish(code, entry->comm(), options.tag)) {
+    options.deadline = deadline_of(*deadline_ms);
+    if (wants_publish(*code, entry->comm(), options.tag)) {
       outcome = entry->comm().publish(data->leaves(text_attribute(attributes, "paths")), options);
       entry->note(options.tag, outcome.status);
       written = outcome.status.ok() || outcome.status.code == Code::kResynced;
     }
-    if (outcome.status.ok() && !holds_result(code)) outcome.status.code = code;
+    if (outcome.status.ok() && !holds_result(*code)) outcome.status.code = *code;
   }
   if (!written) data->keep_input();
   const Code ended = outcome.status.code;

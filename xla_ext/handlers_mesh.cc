@@ -131,33 +131,30 @@ ffi::Error mesh_publish(std::int32_t ordinal, ffi::RunId run, ffi::RemainingArgs
   const ScopedFloatMode mode;
   if (args.size() < 4 || rets.size() != args.size() - 2) return malformed("jccl_mesh_publish");
   const std::size_t n = args.size() - 4;
-  const auto round = operand(args, n);
+  const auto code = round_code(args, n);
   const auto device = scalar<std::int32_t>(args, n + 1);
   const auto deadline_ms = scalar<std::int32_t>(args, n + 2);
   const auto token = scalar<std::uint32_t>(args, n + 3);
   const auto status = status_result(rets, n);
-  if (!round || round->bytes() != 16 || !device || *device < 0 || !deadline_ms || !token ||
-      !status || !put_token(rets, n + 1, *token)) {
+  if (!code || !device || *device < 0 || !deadline_ms || !token || !status ||
+      !put_token(rets, n + 1, *token)) {
     return malformed("jccl_mesh_publish");
   }
-  std::int32_t number = 0;
-  std::memcpy(&number, round->data, 4);
-  const Code code = base::is_code(number) ? static_cast<Code>(number) : Code::kInvalid;
   auto call = MeshCall::read(args, rets, attributes, n, static_cast<std::uint32_t>(*device));
   if (!call) return malformed("jccl_mesh_publish");
-  const std::vector<double> scalars{static_cast<double>(number), static_cast<double>(*deadline_ms)};
+  const std::vector<double> scalars{static_cast<double>(*code), static_cast<double>(*deadline_ms)};
   const auto work = [&](MeshCall& all, Join& join) {
     peer::SyncOptions options;
     options.tag = all.tag();
-    options.deadline = *deadline_ms > 0 ? *deadline_ms * base::kMillisecond : 0;
+    options.deadline = deadline_of(*deadline_ms);
     options.source = attribute<std::int32_t>(attributes, "source", 0) != 0;
     const bool sync = attribute<std::int32_t>(attributes, "sync", 0) != 0;
     return publish_parts(
-        all, join, code,
+        all, join, *code,
         [&](peer::Communicator& comm,
             const std::vector<peer::Leaf>& leaves) -> std::optional<peer::SyncResult> {
           if (sync) return comm.sync_state(leaves, options);
-          if (!wants_publish(code, comm, options.tag)) return std::nullopt;
+          if (!wants_publish(*code, comm, options.tag)) return std::nullopt;
           return comm.publish(leaves, options);
         });
   };
