@@ -15,6 +15,7 @@ _COMMANDS = {
     "run": "Start a master and N peers on this machine.",
     "status": "Show a run: its peers and what each one waits for.",
     "bench": "Measure collectives, with nccl-tests' columns.",
+    "plan": "Say what bandwidth a run needs, and which settings fit.",
     "doctor": "Check this machine, and say how to fix what is wrong.",
     "token": "Make a new token.",
 }

@@ -69,6 +69,7 @@ PYTHON = [
     ["settings"],
     ["_native"],
     ["_faults", "codecs"],
+    ["planning"],
     ["_chain", "_geometry", "_host", "_results", "_trees"],
     ["communicator"],
     ["ops", "callback"],

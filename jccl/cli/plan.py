@@ -1,0 +1,187 @@
+"""`jccl plan`: the bandwidth that a run needs, and a setting for given links."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import re
+from typing import Any
+
+import click
+import numpy as np
+
+from jccl import planning
+from jccl.cli import advice
+
+# Layers and seconds of a step by parameters, as arXiv:2501.18512, Table 4 takes them.
+_SIZES = np.array([1e9, 1e10, 1e11])
+_LAYERS = (24, 48, 108)
+_STEPS_S = (0.1, 0.8, 4.9)
+
+
+class Number(click.ParamType):
+    """A number with one of some units, `10B` or `200mbit`."""
+
+    name = "number"
+
+    def __init__(self, units: dict[str, float], example: str) -> None:
+        self.units, self.example = units, example
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+        if isinstance(value, float):
+            return value
+        found = re.fullmatch(r"([\d.]+(?:e[+-]?\d+)?)\s*([a-z/%]*)", str(value).lower())
+        try:
+            number = float(found[1]) * self.units[found[2]] if found else math.nan
+        except (KeyError, ValueError):
+            number = math.nan
+        if not (math.isfinite(number) and number > 0):
+            units = ", ".join(unit for unit in self.units if unit)
+            self.fail(f"{value!r}: give it like {self.example} ({units})", param, ctx)
+        return number
+
+
+COUNT = Number({"": 1, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}, "10B")
+RATE = Number({"": 1, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9, "tbit": 1e12}, "1gbit")
+TIME = Number({"": 1, "s": 1, "ms": 1e-3, "us": 1e-6, "min": 60}, "100ms")
+SHARE = Number({"": 1, "%": 0.01}, "95%")
+
+
+@click.command()
+@click.option("--params", type=COUNT, required=True, help="Parameters, like 10B.")
+@click.option("--sites", type=click.IntRange(2), required=True, help="Sites.")
+@click.option("--link", type=RATE, required=True, help="Of a site, like 1gbit.")
+@click.option("--rtt", type=TIME, required=True, help="Between sites, like 100ms.")
+@click.option("--step-time", type=TIME, help="Of a step of one site [from --params].")
+@click.option("--layers", type=click.IntRange(1), help="Layers [from --params].")
+@click.option("--target", type=SHARE, default="95%", help="Share of time in steps.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def command(
+    params: float,
+    sites: int,
+    link: float,
+    rtt: float,
+    step_time: float | None,
+    layers: int | None,
+    target: float,
+    as_json: bool,
+) -> None:
+    """Say what bandwidth each method needs, and which one fits these links.
+
+    A model (jccl.planning), not a measurement: steps take equal times, the link carries
+    what it promises, and nobody fails.
+    """
+    if target >= 1:
+        raise click.BadParameter("below 100%", param_hint="--target")
+    model = planning.Model(
+        params,
+        layers or max(1, round(_between(params, _LAYERS))),
+        step_time or _between(params, _STEPS_S),
+    )
+    case = advice.Case(model, sites, link, rtt, target)
+    rows, best = advice.overview(case), advice.recommend(case)
+    if as_json:
+        click.echo(json.dumps(_object(case, rows, best)))
+        return
+    click.echo(_head(case, assumed=step_time is None))
+    for row in rows:
+        click.echo(_line(row))
+    click.echo("\n" + _recommendation(case, best))
+
+
+def _between(params: float, values: tuple[float, ...]) -> float:
+    """Along the power law through the nearest two published sizes."""
+    i = 0 if params < _SIZES[1] else 1
+    slope = math.log10(values[i + 1] / values[i])
+    return float(values[i] * (params / _SIZES[i]) ** slope)
+
+
+def _head(case: advice.Case, assumed: bool) -> str:
+    model = case.model
+    source = " (by the sizes of arXiv:2501.18512)" if assumed else ""
+    return (
+        f"{_count(model.params)} parameters in {model.layers} layers, "
+        f"{model.step_s:.3g} s a step{source}; {case.sites} sites, "
+        f"{_rate(case.bits_per_s)} and {case.rtt_s * 1e3:g} ms between them.\n"
+        f"Each way a site needs, for {case.target:.0%} of its time in steps:\n\n"
+        f"  {'method':<14}{'H':>5}{'P':>4}{'τ':>5}  {'codec':<6}{'plan':<8}"
+        f"{'needs':>12}{'here':>9}{'loss':>8}"
+    )
+
+
+def _line(row: advice.Choice) -> str:
+    method = row.method
+    return (
+        f"  {row.name:<14}{method.sync_every:>5}{method.fragments:>4}"
+        f"{method.overlap:>5}  {row.codec:<6}{row.plan:<8}"
+        f"{_rate(row.required_bits_per_s):>12}{row.utilization:>8.1%} "
+        f"{f'+{row.loss_percent:.1f} %':>7}"
+    )
+
+
+def _recommendation(case: advice.Case, best: advice.Choice) -> str:
+    method, cost = best.method, case.cost(best.plan)
+    bits = cost.wire_bits(case.model.params / method.fragments, method.bits)
+    under_way = bits / case.bits_per_s + cost.latency_s()
+    hidden = method.overlap * case.model.step_s
+    met = best.utilization >= case.target
+    failed = f"Nothing reaches {case.target:.0%} on this link. Closest:"
+    verdict = "Recommended:" if met else failed
+    lines = [
+        f"{verdict}\n{_line(best)}",
+        f"  a round sends {_short(bits / 8)}B from a site and takes {under_way:.3g} s, "
+        f"of which {min(hidden, under_way):.3g} s pass behind steps",
+        f"  {_call(best)}\n",
+        "Needs: bandwidth at which the target is met. Here: share of time in steps on",
+        "this link. Loss: rise of perplexity that papers report for such settings, not",
+        "for your model.",
+    ]
+    return "\n".join(lines)
+
+
+def _call(best: advice.Choice) -> str:
+    method = best.method
+    if best.name == "data-parallel":
+        return "jccl.all_reduce(grads, comm)"
+    options = [f"sync_every={method.sync_every}"]
+    if best.name == "streaming":
+        options += [f"fragments={method.fragments}"]
+    if best.name != "eager" and method.overlap:
+        options += [f"overlap={method.overlap}"]
+    options += [f'codec="{best.codec}"', f'plan="{best.plan}"']
+    verb = "eager_diloco" if best.name == "eager" else "diloco"
+    return f"jccl.{verb}(comm, inner, {', '.join(options)})"
+
+
+def _object(
+    case: advice.Case, rows: list[advice.Choice], best: advice.Choice
+) -> dict[str, Any]:
+    def plain(row: advice.Choice) -> dict[str, Any]:
+        held = dataclasses.asdict(row)
+        if not math.isfinite(row.required_bits_per_s):
+            held["required_bits_per_s"] = None  # JSON has no infinity
+        return held
+
+    return {
+        **dataclasses.asdict(case),
+        "methods": [plain(row) for row in rows],
+        "recommended": plain(best),
+    }
+
+
+def _count(parameters: float) -> str:
+    return _short(parameters).replace(" G", "B").replace(" ", "").replace("k", "K")
+
+
+def _rate(bits_per_s: float) -> str:
+    if not math.isfinite(bits_per_s):
+        return "impossible"
+    return _short(bits_per_s) + "bit/s"
+
+
+def _short(value: float) -> str:
+    for unit, name in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= unit:
+            return f"{value / unit:.3g} {name}"
+    return f"{value:.3g} "

@@ -1,0 +1,210 @@
+"""How much of the time peers would compute, given the links between them.
+
+One event model for data-parallel training, DiLoCo, its streaming form with overlap and
+its eager one, over any bandwidth, with two ways of counting what a collective costs:
+`PUBLISHED` (one-way payload, no latency, as the simulator of arXiv:2501.18512, Table 4)
+and `Wide` (what jccl sends between so many sites, with the round trips of a round).
+Nothing here touches a network; `jccl plan` prints it.
+
+Sources: Streaming DiLoCo, arXiv:2501.18512, section 3.1 and Table 4; INTELLECT-1,
+arXiv:2412.01152, Table 2.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+import numpy as np
+
+# Where `required` looks, bit/s; finer than any figure that is worth printing.
+RATES = np.geomspace(1e6, 1e13, 561)
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """What is trained: parameters, layers, and seconds of one step of a site."""
+
+    params: float
+    layers: int
+    step_s: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Method:
+    """How peers agree.
+
+    sync_every: steps between two rounds of a parameter (H); 1 is data-parallel.
+    fragments: parts of the model with rounds of their own (P), spread over the H steps.
+    overlap: steps that go on while a round is under way (τ).
+    bits: of one encoded parameter.
+    """
+
+    sync_every: int
+    fragments: int = 1
+    overlap: int = 0
+    bits: float = 16.0
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.fragments <= self.sync_every:
+            raise ValueError(
+                f"{self.fragments} fragments in {self.sync_every} steps: between 1 and "
+                "one a step"
+            )
+
+    def due(self, step: int) -> int | None:
+        """Fragment whose round begins at the end of a step, counted from 1."""
+        every = self.sync_every // self.fragments
+        place = (step - 1) % self.sync_every + 1
+        fragment = place // every - 1
+        begins = place % every == 0 and fragment < self.fragments
+        return fragment if begins else None
+
+
+@dataclasses.dataclass(frozen=True)
+class Published:
+    """As in arXiv:2501.18512: each layer is sent as soon as its gradient is known, its
+    payload once, in no time but that of its bytes.
+    """
+
+    layerwise: bool = True
+
+    def wire_bits(self, params: float, bits: float) -> float:
+        return params * bits
+
+    def latency_s(self) -> float:
+        return 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Wide:
+    """What a round of jccl costs the busiest site.
+
+    A fragment is one round: it begins at the end of a step and its result is needed at
+    the end of a later one. Bytes and delays are those of ALGORITHMS.md: "direct" sends
+    and receives 2·(w-1)/w encoded copies in two one-way delays; "ring" carries partial
+    sums as f32 in its first half, and takes 2·(w-1) one-way delays. `agreement` adds
+    the two round trips to the master, READY to START and DONE to COMMIT.
+    """
+
+    sites: int
+    rtt_s: float
+    plan: Literal["direct", "ring"] = "direct"
+    agreement: bool = True
+    layerwise: bool = False
+
+    def wire_bits(self, params: float, bits: float) -> float:
+        share = (self.sites - 1) / self.sites
+        first = bits if self.plan == "direct" else max(bits, 32.0)
+        return share * params * (first + bits)
+
+    def latency_s(self) -> float:
+        hops = 2 if self.plan == "direct" else 2 * (self.sites - 1)
+        return (hops / 2 + (2 if self.agreement else 0)) * self.rtt_s
+
+
+Cost = Published | Wide
+PUBLISHED = Published()
+
+
+def utilization(
+    model: Model, method: Method, bits_per_s: np.ndarray, cost: Cost = PUBLISHED
+) -> np.ndarray:
+    """Share of the time that goes into steps, f64, for each bandwidth.
+
+    The layers of a step run one after another, forward and backward; a backward pass of
+    a layer takes twice its forward pass. Transfers share one link, first come first
+    served. Four times H steps are played and the second half of them counts, when as
+    much is under way at its begin as at its end.
+
+    Args:
+        bits_per_s: of a site, each way; any shape.
+        cost: what a round sends and how long it is under way.
+
+    Cost: 4·H·layers small numpy operations where transfers are by layer, else 4·H.
+    """
+    rates = np.asarray(bits_per_s, np.float64)
+    half = max(2 * method.sync_every, 20)
+    play = _layerwise if cost.layerwise else _roundwise
+    ends = play(model, method, rates, cost, 2 * half)
+    return half * model.step_s / (ends[2 * half] - ends[half])
+
+
+def _layerwise(
+    model: Model, method: Method, rates: np.ndarray, cost: Cost, steps: int
+) -> list[np.ndarray]:
+    """When each step ends, the waits that follow it left out; [0] is the begin."""
+    layers, part = model.layers, model.step_s / (3 * model.layers)
+    seconds = cost.wire_bits(model.params / layers, method.bits) / rates
+    now, free = np.zeros_like(rates), np.zeros_like(rates)
+    ends = [now]
+    # Per layer: (step that needs the transfer, when it is there), oldest first.
+    under_way: list[list[tuple[int, np.ndarray]]] = [[] for _ in range(layers)]
+    for step in range(1, steps + 1):
+        for waits in under_way:
+            while waits and waits[0][0] <= step:
+                now = np.maximum(now, waits.pop(0)[1])
+            now = now + part
+        fragment = method.due(step)
+        for layer in reversed(range(layers)):
+            now = now + 2 * part
+            if fragment is not None and layer % method.fragments == fragment:
+                free = np.maximum(free, now) + seconds
+                done = free + cost.latency_s()
+                under_way[layer].append((step + 1 + method.overlap, done))
+        ends.append(now)
+    return ends
+
+
+def _roundwise(
+    model: Model, method: Method, rates: np.ndarray, cost: Cost, steps: int
+) -> list[np.ndarray]:
+    """As `_layerwise`, and the waits for rounds at the end of a step belong to it."""
+    bits = cost.wire_bits(model.params / method.fragments, method.bits)
+    now, free = np.zeros_like(rates), np.zeros_like(rates)
+    ends = [now]
+    under_way: list[tuple[int, np.ndarray]] = []
+    for step in range(1, steps + 1):
+        now = now + model.step_s
+        if method.due(step) is not None:
+            free = np.maximum(free, now) + bits / rates
+            under_way.append((step + method.overlap, free + cost.latency_s()))
+        while under_way and under_way[0][0] <= step:
+            now = np.maximum(now, under_way.pop(0)[1])
+        ends.append(now)
+    return ends
+
+
+def closed_form(
+    model: Model, method: Method, bits_per_s: np.ndarray, cost: Cost = PUBLISHED
+) -> np.ndarray:
+    """Utilization on paper. With V the bits of a round of the whole model, W the
+    bandwidth, ℓ the latency, t a step, T = H·t: blocking T/(T + P·ℓ + V/W); overlapped,
+    each of P rounds waits for what its τ steps do not hide, max(0, V/(P·W) + ℓ - τ·t),
+    and no cycle is shorter than the link needs, V/W.
+    """
+    period = method.sync_every * model.step_s
+    whole = cost.wire_bits(model.params, method.bits) / np.asarray(bits_per_s)
+    one = whole / method.fragments + cost.latency_s()
+    waits = method.fragments * np.maximum(0.0, one - method.overlap * model.step_s)
+    return period / np.maximum(period + waits, whole)
+
+
+def required(
+    model: Model, method: Method, target: float, cost: Cost = PUBLISHED
+) -> float:
+    """Bandwidth in bit/s at which utilization reaches `target`; inf if latency alone
+    keeps it below.
+    """
+    return crossing(RATES, utilization(model, method, RATES, cost), target)
+
+
+def crossing(rates: np.ndarray, reached: np.ndarray, target: float) -> float:
+    """Where a curve of utilizations over ascending rates first meets `target`."""
+    if not (reached >= target).any():
+        return float("inf")
+    i = int(np.argmax(reached >= target))
+    if i == 0:
+        return float(rates[0])
+    log = np.interp(target, reached[i - 1 : i + 1], np.log(rates[i - 1 : i + 1]))
+    return float(np.exp(log))
