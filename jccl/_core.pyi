@@ -197,8 +197,10 @@ class Communicator:
     def last_fault(self, tag: str = "default") -> str:
         """Words for the last in-jit status of this tag that was not Ok; "" if none."""
     def waiting_for(self) -> str: ...
+    def timeline(self) -> list[dict[str, Any]]:
+        """Times of the last rounds; see jccl.Communicator.timeline."""
     def abort(self) -> None:
-        """Ends every wait; callable from any thread."""
+        """Ends every open round; callable from any thread."""
     def close(self) -> None:
         """Leaves the run; idempotent."""
     @property

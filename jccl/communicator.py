@@ -254,13 +254,27 @@ class Communicator:
         """Words for the last in-jit status of a tag that was not OK."""
         return str(self.core.last_fault(tag))
 
+    def timeline(self) -> list[dict[str, Any]]:
+        """Of the last rounds that ended here, at most 1,024, when what happened.
+
+        Each has tag, n, code, attempts, and in seconds of `time.monotonic()`, or None
+        where it did not happen: begun (the inputs were taken), started (the master said
+        START), moved (the whole result was here), ended (the outcome was known),
+        awaited and taken (a wait or `done` was entered, and left).
+        """
+        return list(self.core.timeline())
+
     @property
     def closed(self) -> bool:
         return bool(self.core.closed)
 
     def abort(self) -> None:
-        """Ends every wait of this communicator; it stays usable. Any thread may call
-        it.
+        """Ends every open round of this communicator; it stays usable. Any thread may
+        call it.
+
+        Handles that nobody waits on stay good for one `wait` or `done`, which answer
+        ABORTED, until their tag is started anew: so it frees the tags of handles that
+        were lost, say with a state that an older checkpoint replaced.
         """
         self.core.abort()
 

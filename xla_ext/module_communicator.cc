@@ -155,6 +155,25 @@ class Communicator {
   std::string waiting_for() const {
     return entry_->foreign() ? usable().text : entry_->comm().waiting_for();
   }
+  py::list timeline() const {
+    py::list rounds;
+    if (entry_->foreign()) return rounds;
+    for (const peer::RoundTimes& t : entry_->comm().timeline()) {
+      py::dict round;
+      round["tag"] = t.tag;
+      round["n"] = t.n;
+      round["code"] = static_cast<int>(t.code);
+      round["attempts"] = t.attempts;
+      const std::pair<const char*, base::Time> times[] = {
+          {"begun", t.begun}, {"started", t.started}, {"moved", t.moved},
+          {"ended", t.ended}, {"awaited", t.awaited}, {"taken", t.taken}};
+      for (const auto& [name, at] : times) {
+        round[name] = at == 0 ? py::object(py::none()) : py::float_(static_cast<double>(at) * 1e-9);
+      }
+      rounds.append(round);
+    }
+    return rounds;
+  }
   void abort() {
     if (!entry_->foreign()) entry_->comm().abort();
   }
@@ -387,6 +406,7 @@ void bind_communicator(py::module_& module) {
       .def("revision", &Communicator::revision, py::arg("tag") = "default")
       .def("last_fault", &Communicator::last_fault, py::arg("tag") = "default")
       .def("waiting_for", &Communicator::waiting_for)
+      .def("timeline", &Communicator::timeline)
       .def("abort", &Communicator::abort, py::call_guard<py::gil_scoped_release>())
       .def("close", &Communicator::close);
 }

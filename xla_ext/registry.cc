@@ -50,7 +50,10 @@ Status Entry::take(peer::Handle handle, const std::vector<Shape>& shapes, base::
   std::lock_guard lock(mutex_);
   const auto at = open_.find(handle);
   if (at == open_.end()) {
-    return {Code::kUnknownTag, base::cat("handle ", handle, " names no round that was started")};
+    return {Code::kUnknownTag,
+            base::cat("handle ", handle,
+                      " names no open round: it was ended already, or is another communicator's or "
+                      "an earlier process's")};
   }
   if (at->second.shapes != shapes) {
     return {Code::kInvalid, base::cat("done() of tag '", at->second.tag,

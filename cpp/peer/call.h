@@ -1,6 +1,7 @@
 // One user call from its start to its end: leaves, options, result. Shared by the user's thread
 // (which waits), the control thread (which decides) and the data thread (which moves bytes).
-// Only `result`, `done` and `taken` change after the start; they are guarded by the table's mutex.
+// Only `result`, `done`, `taken` and `aborted` change after the start; the first two under
+// control's mutex, the others under the communicator's.
 #pragma once
 
 #include <atomic>
@@ -29,14 +30,17 @@ struct CallRecord {
   base::Time begun = 0;
   std::atomic<std::uint64_t> sent_bytes{0};
   std::atomic<std::uint64_t> received_bytes{0};
-  // Filled by the data thread at commit.
+  // Filled by the data thread.
+  base::Time started = 0, moved = 0, ended_at = 0;  // see RoundTimes
+  // At commit.
   bool delivered = false;  // outputs hold a committed result (also with kGuard)
   std::uint64_t scatter_first = 0, scatter_count = 0;
 
   RoundResult result;
   std::condition_variable ended;  // of this call alone: many may be waited for at once
   bool done = false;
-  bool taken = false;  // a thread waits on it
+  bool taken = false;    // a thread waits on it
+  bool aborted = false;  // abort() came while it was open: the next start of its tag forgets it
 };
 using CallRef = std::shared_ptr<CallRecord>;
 

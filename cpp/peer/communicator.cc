@@ -53,9 +53,7 @@ SyncResult Communicator::publish(const std::vector<Leaf>& leaves, const SyncOpti
   return impl_->publish(leaves, options);
 }
 
-void Communicator::abort() {
-  if (impl_->usable().ok()) impl_->control_->cancel_all();
-}
+void Communicator::abort() { impl_->abort(); }
 
 void Communicator::close() { impl_->close(); }
 
@@ -92,6 +90,8 @@ std::string Communicator::waiting_for() const {
   if (!impl_->usable().ok()) return "closed";
   return impl_->control_->waiting_for();
 }
+
+std::vector<RoundTimes> Communicator::timeline() const { return impl_->timeline(); }
 
 std::string describe(const Status& status) {
   if (status.ok()) return "Ok";

@@ -83,7 +83,22 @@ struct RoundResult {
   base::Duration elapsed = 0;
 };
 
-using Handle = std::uint64_t;  // 0: none
+// 0: none. The upper half is random per communicator, so that a handle that outlived its process in
+// a checkpoint names no round of another.
+using Handle = std::uint64_t;
+
+// When what happened to a round that has ended, on the steady clock; 0: it did not happen.
+struct RoundTimes {
+  base::Tag tag;
+  std::uint64_t n = 0;
+  base::Code code = base::Code::kOk;
+  std::uint32_t attempts = 0;
+  base::Time begun = 0;               // start(): the inputs are taken
+  base::Time started = 0;             // the master's first START has come: data move
+  base::Time moved = 0;               // the whole result is here
+  base::Time ended = 0;               // its outcome is known here
+  base::Time awaited = 0, taken = 0;  // wait() entered and left
+};
 
 struct SyncOptions {
   base::Tag tag = "default";
@@ -138,12 +153,16 @@ class Communicator {
   // instead and answers kResynced. out == in or a copy of in otherwise.
   SyncResult publish(const std::vector<Leaf>& leaves, const SyncOptions& options);
 
-  void abort();  // ends every wait with kAborted (or kInDoubt); the communicator stays usable
+  // Ends every open round with kAborted (or kInDoubt); the communicator stays usable. Handles that
+  // nobody waits on can still be waited for, until the next start of their tag takes its place: so
+  // a tag is free again whose handle was lost.
+  void abort();
   void close();  // leaves the run gracefully; idempotent; later calls answer kClosed
   Attributes attributes() const;
   base::Digest digest(const base::Tag& tag) const;  // of the newest published revision
   std::uint64_t revision(const base::Tag& tag) const;
   std::string waiting_for() const;
+  std::vector<RoundTimes> timeline() const;  // of the rounds that ended last, at most 1024
 
   class Impl;  // public so that the drivers' parts can name it
   explicit Communicator(std::unique_ptr<Impl> impl);

@@ -23,6 +23,7 @@ using base::Status;
 // How long past its deadline a wait still trusts the control thread to end it.
 constexpr base::Duration kDeadlineSlack = 5 * base::kSecond;
 constexpr base::Duration kDepartMax = base::kSecond;
+constexpr std::size_t kTimelineMax = 1024;
 
 Status closed_status() {
   return {Code::kClosed, "the communicator is closed; connect again to go on"};
@@ -33,6 +34,9 @@ Status forked_status() {
           "in the child"};
 }
 
+// Bit 63 stays clear: bindings mark starts that failed with it.
+Handle handles_of(base::Incarnation incarnation) { return (incarnation & 0x7FFF'FFFF) << 32; }
+
 }  // namespace
 
 Communicator::Impl::Impl(ConnectOptions options) : options_(std::move(options)), pid_(::getpid()) {}
@@ -41,6 +45,7 @@ Status Communicator::Impl::open() {
   auto setup = make_setup(options_);
   if (!setup.ok()) return setup.status();
   Setup& s = setup.value();
+  next_handle_ = handles_of(s.incarnation) + 1;
   control_loop_.start();
   data_loop_.start();
   PlaneOptions plane;
@@ -160,6 +165,7 @@ base::Result<Handle> Communicator::Impl::start(const std::vector<Leaf>& leaves,
   order.weight = o.weight;
   order.fingerprint = o.fingerprint;
   order.deadline = call->begun + deadline_of(o.deadline);
+  forget_aborted(o.tag);
   {
     std::lock_guard lock(mutex_);
     const Status open = usable();
@@ -181,6 +187,7 @@ base::Result<Handle> Communicator::Impl::start(const std::vector<Leaf>& leaves,
 RoundResult Communicator::Impl::wait(Handle handle, const std::vector<void*>* outs) {
   RoundResult result;
   CallRef call;
+  const base::Time awaited = control_loop_.now();
   if (::getpid() != pid_) {
     result.status = forked_status();
     return result;
@@ -230,10 +237,54 @@ RoundResult Communicator::Impl::wait(Handle handle, const std::vector<void*>* ou
     }
   }
   std::lock_guard lock(mutex_);
+  note_times(*call, awaited);
   calls_.erase(handle);
   open_tags_.erase(call->options.tag);
   if (call->delivered) books_[call->options.tag].revision = result.n;
   return result;
+}
+
+void Communicator::Impl::note_times(const CallRecord& call, base::Time awaited) {
+  if (timeline_.size() == kTimelineMax) timeline_.pop_front();
+  const RoundResult& r = call.result;
+  timeline_.push_back({call.options.tag, r.n, r.status.code, r.attempts, call.begun, call.started,
+                       call.moved, call.ended_at, awaited, control_loop_.now()});
+}
+
+std::vector<RoundTimes> Communicator::Impl::timeline() {
+  if (::getpid() != pid_) return {};
+  std::lock_guard lock(mutex_);
+  return {timeline_.begin(), timeline_.end()};
+}
+
+void Communicator::Impl::abort() {
+  if (!usable().ok()) return;
+  {
+    std::lock_guard lock(mutex_);
+    for (auto& [handle, call] : calls_) call->aborted = true;
+  }
+  control_->cancel_all();
+}
+
+// Makes room for a start where abort() ended a round that nobody has waited for: its handle may be
+// lost for good, with the state that held it.
+void Communicator::Impl::forget_aborted(const base::Tag& tag) {
+  CallRef old;
+  {
+    std::lock_guard lock(mutex_);
+    const auto open = open_tags_.find(tag);
+    if (open == open_tags_.end()) return;
+    old = calls_.at(open->second);
+    if (!old->aborted || old->taken) return;
+  }
+  {
+    std::unique_lock lock(control_->mutex());
+    const base::Time limit = control_loop_.now() + kDeadlineSlack;
+    if (!wait_until(lock, old->ended, limit, [&] { return old->done; })) return;
+  }
+  std::lock_guard lock(mutex_);
+  if (old->taken || calls_.erase(old->handle) == 0) return;
+  open_tags_.erase(tag);
 }
 
 bool Communicator::Impl::finished(Handle handle) {

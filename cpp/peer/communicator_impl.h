@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -38,6 +39,8 @@ class Communicator::Impl {
                              bool stage);
   RoundResult wait(Handle handle, const std::vector<void*>* outs);
   bool finished(Handle handle);
+  void abort();
+  std::vector<RoundTimes> timeline();
   SyncResult sync(const std::vector<Leaf>& leaves, const SyncOptions& options, SnapshotRef own);
   SyncResult sync_state(const std::vector<Leaf>& leaves, const SyncOptions& options);
   SyncResult publish(const std::vector<Leaf>& leaves, const SyncOptions& options);
@@ -63,8 +66,11 @@ class Communicator::Impl {
     bool is_state = false;       // has been synchronised or published
   };
   std::map<base::Tag, Book> books_;
+  std::deque<RoundTimes> timeline_;
 
  private:
+  void note_times(const CallRecord& call, base::Time awaited);  // under mutex_
+  void forget_aborted(const base::Tag& tag);
   bool wait_until(std::unique_lock<std::mutex>& lock, std::condition_variable& changed,
                   base::Time limit, const std::function<bool()>& ready);
   base::Duration deadline_of(base::Duration wished) const {

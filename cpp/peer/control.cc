@@ -283,7 +283,8 @@ void Control::finish_call(const CallRef& call, const protocol::CompleteCall& don
     result.received_bytes = call->received_bytes;
     result.scatter_first = call->scatter_first;
     result.scatter_count = call->scatter_count;
-    result.elapsed = data_loop_.now() - call->begun;
+    call->ended_at = data_loop_.now();
+    result.elapsed = call->ended_at - call->begun;
     call->done = true;
     if (call->delivered) ++view_.rounds_committed;
     if (done.attempts > 1) view_.rounds_retried += done.attempts - 1;

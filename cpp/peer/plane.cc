@@ -101,6 +101,7 @@ void Plane::run(const protocol::RunAttempt& order, CallRef call) {
   Running& running = running_[attempt];
   running.slot = next_slot_++;
   running.begun = loop_.now();
+  if (call->started == 0) call->started = running.begun;
   by_slot_[running.slot] = attempt;
   for (const wire::Member& member : roster_.members) {
     running.incarnations[member.id] = member.incarnation;
@@ -255,6 +256,9 @@ void Plane::drop_copies(const wire::Attempt& attempt, PeerId from, WorkItem item
 
 void Plane::attempt_done(const wire::Attempt& attempt, const base::Digest& result) {
   base::failpoint(base::Failpoint::kPeerResultComplete);
+  if (const auto at = running_.find(attempt); at != running_.end()) {
+    at->second.run->call()->moved = loop_.now();
+  }
   events_.attempt_done(attempt, result);
 }
 

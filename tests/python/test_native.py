@@ -222,6 +222,13 @@ def test_ctrl_c_ends_a_wait_inside_a_compiled_program(half_a_pair):
     expect_interrupt(lambda: compiled(jnp.ones(3)).block_until_ready())
 
 
+def test_ctrl_c_ends_a_done_inside_a_compiled_program(half_a_pair):
+    begun = ops.start(jnp.ones(3), half_a_pair, tag="d", deadline=50.0)
+    step = jax.jit(lambda h: ops.done(h, jnp.zeros(3), half_a_pair, tag="d").status)
+    compiled = step.lower(begun.handle).compile()
+    expect_interrupt(lambda: compiled(begun.handle).block_until_ready())
+
+
 def test_ctrl_c_ends_connect():
     with socket.socket() as silent:  # accepts into its backlog and never answers
         silent.bind(("127.0.0.1", 0))

@@ -152,7 +152,9 @@ JCCL_EXPORT int32_t jccl_connect(const jccl_options* options, jccl_comm** comm);
 JCCL_EXPORT int32_t jccl_close(jccl_comm* comm);
 /* Closes, and frees the object: no other call may be using it. NULL is allowed. */
 JCCL_EXPORT void jccl_free(jccl_comm* comm);
-/* Ends every wait with ABORTED (or IN_DOUBT); the communicator stays usable. Codes: OK, INVALID. */
+/* Ends every open round with ABORTED (or IN_DOUBT); the communicator stays usable. A handle that no
+ * thread waits for stays open until its tag is started anew.
+ * Codes: OK, INVALID. */
 JCCL_EXPORT int32_t jccl_abort(jccl_comm* comm);
 
 /* ---- rounds -----------------------------------------------------------------------------------
