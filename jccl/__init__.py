@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from jccl import cli, mesh, metrics, ops, sites, testing
+    from jccl import cli, exported, gradients, mesh, metrics, ops, sites, testing
     from jccl.codecs import Bf16, Codec, E3m0, Fp8, Fp16, Fp32, Int4, Int8, TopK
     from jccl.communicator import Communicator, Handle, Result, connect
     from jccl.errors import (
@@ -116,7 +116,16 @@ _HOMES = {
     "snapshot": ("publish", "sync_state"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-_MODULES = ("cli", "mesh", "metrics", "ops", "sites", "testing")
+_MODULES = (
+    "cli",
+    "exported",
+    "gradients",
+    "mesh",
+    "metrics",
+    "ops",
+    "sites",
+    "testing",
+)
 
 __all__ = [
     "AbortedError",
@@ -135,9 +144,9 @@ __all__ = [
     "EmptyRound",
     "Error",
     "EvictedError",
+    "Fp8",
     "Fp16",
     "Fp32",
-    "Fp8",
     "GuardError",
     "Handle",
     "InDoubt",
@@ -174,6 +183,8 @@ __all__ = [
     "connect",
     "diloco",
     "done",
+    "exported",
+    "gradients",
     "keep_memory",
     "mesh",
     "metrics",

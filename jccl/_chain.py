@@ -9,6 +9,7 @@ whether a token was truly carried from the earlier op is not followed through ot
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import threading
 import weakref
@@ -23,6 +24,9 @@ class _Seen:
 
     ops: set[int] = dataclasses.field(default_factory=set)
     inner: set[int] = dataclasses.field(default_factory=set)  # in a nested trace
+    count: collections.Counter[int] = dataclasses.field(
+        default_factory=collections.Counter
+    )
     used: list[weakref.ref[Any]] = dataclasses.field(default_factory=list)
 
 
@@ -30,9 +34,13 @@ _seen: weakref.WeakKeyDictionary[Any, _Seen] = weakref.WeakKeyDictionary()
 _lock = threading.Lock()
 
 
+def _programs() -> list[Any]:
+    return [t for t in _native.current_traces() if _native.is_program_trace(t)]
+
+
 def claim(comm: int, token: Any) -> None:
     """Notes a blocking op in the current trace; ValueError if it has no order."""
-    programs = [t for t in _native.current_traces() if _native.is_program_trace(t)]
+    programs = _programs()
     if not programs:
         return  # eager: Python's own order
     with _lock:
@@ -49,10 +57,41 @@ def claim(comm: int, token: Any) -> None:
                 "first one's .token as token= (each token to one op only)"
             )
         here.ops.add(comm)
+        here.count[comm] += 1
         for outer in around:
             outer.inner.add(comm)
+            outer.count[comm] += 1
         if token is not None:
             try:
                 here.used.append(weakref.ref(token))
             except TypeError:  # a Python number: a constant, not an op's token
                 raise TypeError("jccl: token must come from another op") from None
+
+
+class Mark:
+    """How many blocking ops of a communicator a program had when a round ended whose
+    gradient is a round too. Held weakly by trace, as all of this."""
+
+    def __init__(self, comm: int) -> None:
+        self.comm = comm
+        self._then: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+
+    def forward(self) -> None:
+        for trace in _programs()[:1]:
+            self._then[trace] = _count(trace, self.comm)
+
+    def backward(self) -> None:
+        """ValueError if there have been others in this program since."""
+        for trace in _programs()[:1]:
+            if _count(trace, self.comm) != self._then.get(trace, 0):
+                raise ValueError(
+                    "jccl: between an all_reduce and its gradient this program has "
+                    "another blocking op of the communicator, which has no order with "
+                    "the gradient's round: reduce both trees in one call, or make the "
+                    "other op before it or after jax.grad"
+                )
+
+
+def _count(trace: Any, comm: int) -> int:
+    with _lock:
+        return _seen.setdefault(trace, _Seen()).count[comm]

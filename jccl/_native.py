@@ -7,6 +7,7 @@ backend from starting. Host calls on numpy arrays work without that. Runs on any
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib
 import pathlib
@@ -93,6 +94,7 @@ def register_targets() -> None:
         raise ImportError(problem)
     for name, capsule in core().handlers().items():
         jax.ffi.register_ffi_target(name, capsule, platform="cpu")
+    _effect()
 
 
 def current_traces() -> list[Any]:
@@ -192,8 +194,13 @@ def fence(refusals: dict[str, str]) -> Any:
 
         return rule
 
+    def differentiated(primals: Any, tangents: Any) -> Any:
+        if type(tangents[0]).__name__ != "Zero":
+            raise NotImplementedError(refusals["grad"])
+        return primitive.bind(*primals), tangents[0]
+
     batching.primitive_batchers[primitive] = refuse(refusals["vmap"])
-    ad.primitive_jvps[primitive] = refuse(refusals["grad"])
+    ad.primitive_jvps[primitive] = differentiated
     return primitive
 
 
@@ -237,10 +244,11 @@ def _call_primitive() -> Any:
         return None
     primitive = Primitive("jccl_call")
     primitive.multiple_results = True
+    effect = _effect()
 
     def abstract(*avals: Any, inner: Any, settled: bool, **params: Any) -> Any:
         out, effects = inner.abstract_eval(*avals, **params)
-        return out, (set() if settled else effects)
+        return out, (set() if settled else {effect} if effect else effects)
 
     def lowered(*operands: Any, inner: Any, settled: bool, **params: Any) -> Any:
         return inner.bind(*operands, **params)
@@ -256,6 +264,29 @@ def _call_primitive() -> Any:
     mlir.register_lowering(primitive, mlir.lower_fun(lowered, multiple_results=True))
     rules[primitive] = keep
     return primitive
+
+
+@functools.cache
+def _effect() -> Any:
+    """What a call does besides giving results. Allowed where FFI's own is, and inside
+    custom derivatives; refused by remat, which prints it. None if JAX has moved."""
+    try:
+        from jax._src import effects
+    except ImportError:
+        return None
+
+    @dataclasses.dataclass(frozen=True, repr=False)
+    class Collective(effects.Effect):
+        def __repr__(self) -> str:
+            return (
+                "a jccl collective, which a checkpoint would repeat: call it outside "
+                "jax.checkpoint"
+            )
+
+    effects.lowerable_effects.add_type(Collective)
+    effects.control_flow_allowed_effects.add_type(Collective)
+    effects.custom_derivatives_allowed_effects.add_type(Collective)
+    return Collective()
 
 
 def _rebound(closed: Any, primitive: Any, operands: Sequence[Any]) -> list[Any]:

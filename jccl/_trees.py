@@ -28,7 +28,8 @@ VMAP_TEXT = (
 )
 GRAD_TEXT = (
     "jccl: a collective cannot be differentiated. Take gradients first and reduce "
-    "them, or wrap the operand in jax.lax.stop_gradient."
+    "them, wrap the operand in jax.lax.stop_gradient, or use "
+    "jccl.gradients.all_reduce, whose gradient is a round too."
 )
 SPREAD_TEXT = (
     "jccl: these arrays lie on several devices, and outside shard_map XLA would gather "

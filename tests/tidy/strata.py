@@ -73,7 +73,7 @@ PYTHON = [
     ["_chain", "_geometry", "_host", "_results", "_trees"],
     ["communicator"],
     ["ops", "callback"],
-    ["functions"],
+    ["exported", "functions", "gradients"],
     ["mesh"],
     ["sites"],
     ["snapshot"],
