@@ -166,11 +166,16 @@ def _roundwise(
     under_way: list[tuple[int, np.ndarray]] = []
     for step in range(1, steps + 1):
         now = now + model.step_s
-        if method.due(step) is not None:
-            free = np.maximum(free, now) + bits / rates
-            under_way.append((step + method.overlap, free + cost.latency_s()))
+        # What must be there by now comes first: a fragment has one round at a time.
         while under_way and under_way[0][0] <= step:
             now = np.maximum(now, under_way.pop(0)[1])
+        if method.due(step) is not None:
+            free = np.maximum(free, now) + bits / rates
+            done = free + cost.latency_s()
+            if method.overlap:
+                under_way.append((step + method.overlap, done))
+            else:
+                now = done
         ends.append(now)
     return ends
 
