@@ -39,9 +39,11 @@ struct Stripe {
   std::unique_ptr<DataSink> sink;
   DataReader reader;
   Batch batch;
-  bool gone = false;           // handlers still queued do nothing
-  bool write_broken = false;   // reads to the end, then reports its loss
-  bool note_due = false;       // leaves after the frames being written
+  bool gone = false;          // handlers still queued do nothing
+  bool write_broken = false;  // reads to the end, then reports its loss
+  bool note_due = false;      // leaves after the frames being written
+  bool heard = false;         // a header came
+  Time since = 0;
   double moved = 0;            // bytes delivered, older ones count less
   std::uint64_t paced_at = 0;  // bytes delivered when it was paced last
   std::uint64_t noted = 0;     // of arrived(), the other side knows so many
@@ -65,6 +67,9 @@ struct Link::Impl : std::enable_shared_from_this<Impl> {
   struct StripeSink final : DataSink {
     StripeSink(Impl* link, StripeId stripe) : link(link), stripe(stripe) {}
     Placement place(ByteView header) override {
+      if (const auto found = link->stripes.find(stripe); found != link->stripes.end()) {
+        found->second->heard = true;
+      }
       if (link->options.notes.read) {
         if (const auto frames = link->options.notes.read(header))
           return link->noted(stripe, *frames);
@@ -291,7 +296,8 @@ struct Link::Impl : std::enable_shared_from_this<Impl> {
     const Status status = why;
     detach(stripe);
     Flight::Rest rest = flight.remove_stripe(stripe->id);
-    const StripeLoss loss{stripe->id, status, std::move(rest.keys), rest.complete};
+    const StripeLoss loss{stripe->id,    status,        std::move(rest.keys),
+                          rest.complete, stripe->heard, loop.now() - stripe->since};
     if (events.on_stripe_lost) events.on_stripe_lost(loss);
     if (!closed && stripes.empty() && events.on_dead) events.on_dead(status);
   }
@@ -332,6 +338,7 @@ StripeId Link::add_stripe(std::unique_ptr<ByteStream> stream) {
   const StripeId id = ++impl_->last_id;
   const auto stripe = std::make_shared<Stripe>(id, std::move(stream), impl_->options.header_bytes,
                                                std::make_unique<Impl::StripeSink>(impl_.get(), id));
+  stripe->since = impl_->loop.now();
   impl_->stripes.emplace(id, stripe);
   impl_->flight.add_stripe(id, impl_->loop.now());
   const Duration rtt = stripe->stream->stats().rtt_ns;

@@ -28,6 +28,8 @@ struct StripeLoss {
   // they may have arrived or not. In the order they were sent.
   std::vector<std::uint64_t> keys;
   bool complete = true;  // false: more than sent_keys_max were sent; the oldest are not named
+  bool heard = false;    // anything of the other side's link ever came by it
+  Duration stood = 0;    // since add_stripe()
 };
 
 struct LinkEvents {

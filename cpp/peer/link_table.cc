@@ -67,7 +67,6 @@ struct LinkTable::Entry {
   StripeTuner tuner;
   net::RateMeter meter;
   net::Pacing pacing;
-  bool ever_linked = false;
   base::Duration backoff = kBackoffMin;
   base::Time dial_at = 0;
   base::Time down_since = 0;
@@ -160,15 +159,10 @@ LinkTable::Entry& LinkTable::entry(const wire::Member& member) {
       if (found != entries_.end()) send_again(*found->second, keys);
     };
     events.on_stripe_lost = [this, peer](const net::StripeLoss& loss) { stripe_lost(peer, loss); };
-    events.on_dead = [this, peer](Status why) {
-      const auto found = entries_.find(peer);
-      if (found == entries_.end()) return;
-      found->second->down_since = loop_.now();
-      found->second->last_error = std::move(why);
-      dial_if_needed(*found->second);
-    };
+    events.on_dead = [this, peer](Status why) { link_dead(peer, std::move(why)); };
     net::LinkOptions options;
     options.header_bytes = wire::kFrameHeaderBytes;
+    options.sent_keys_max = options_.frames_remembered;
     options.notes = arrival_notes();
     slot->link = std::make_unique<net::Link>(loop_, options, slot->sink.get(), std::move(events));
   } else if (member.id != 0) {
@@ -303,8 +297,6 @@ void LinkTable::adopt_early() {
 
 void LinkTable::add_stripe(Entry& e, std::unique_ptr<net::ByteStream> stream) {
   e.tuner.connected(stream->remote_is_loopback(), stream->stats().rtt_ns);
-  e.ever_linked = true;
-  e.backoff = kBackoffMin;
   e.link->add_stripe(std::move(stream));
   e.link->wake();
 }
@@ -315,9 +307,25 @@ void LinkTable::stripe_lost(Incarnation peer, const net::StripeLoss& loss) {
   Entry& e = *found->second;
   e.last_error = loss.status;
   send_again(e, loss.keys);
+  // Who does not know us closes without an answer, each time: that was no link.
+  const bool linked = loss.heard || loss.stood > options_.repair_max;
+  e.backoff = linked ? kBackoffMin : std::min(2 * e.backoff, kBackoffMax);
+  if (linked) e.down_since = loop_.now();
+  e.dial_at = loop_.now() + (linked && e.link->stripe_count() == 0 ? 0 : e.backoff);
   owner_->stripe_lost(peer);
-  e.dial_at = loop_.now() + (e.link->stripe_count() == 0 ? 0 : e.backoff);
+  if (!loss.complete) {  // what is not named can't be sent again
+    owner_->link_failed(peer, {Code::kLinkLost,
+                               cat("a connection broke with more than ", options_.frames_remembered,
+                                   " frames under way: ", loss.status.text)});
+  }
   dial_if_needed(e);
+}
+
+void LinkTable::link_dead(Incarnation peer, Status why) {
+  const auto found = entries_.find(peer);
+  if (found == entries_.end()) return;
+  found->second->last_error = std::move(why);
+  dial_if_needed(*found->second);
 }
 
 // Whatever may not have arrived, or not soon; receivers drop what they have.

@@ -45,6 +45,7 @@ struct LinkTableOptions {
   std::uint32_t stripes = 0;  // 0: by round-trip time and what pays
   base::Duration repair_max = base::kSecond;
   base::Duration alive_every = 500 * base::kMillisecond;  // something leaves over a link in use
+  std::size_t frames_remembered = 65536;  // under way per stripe, to be sent again if it is lost
 };
 
 // What one link is known to carry, from its own traffic alone.
@@ -105,6 +106,7 @@ class LinkTable {
   void adopt_early();
   void add_stripe(Entry& entry, std::unique_ptr<net::ByteStream> stream);
   void stripe_lost(base::Incarnation peer, const net::StripeLoss& loss);
+  void link_dead(base::Incarnation peer, base::Status why);
   void send_again(Entry& entry, const std::vector<std::uint64_t>& keys);
   void refill(Entry& entry);
   void measure(Entry& entry);

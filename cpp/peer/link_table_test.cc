@@ -15,13 +15,12 @@ constexpr std::uint64_t kTicket = 77;
 
 // One end: sends frames of kBytes, counts what arrives and what is lost.
 struct End final : LinkOwner {
-  End(net::Loop& loop, Incarnation self, std::uint8_t run = 1) : incarnation(self) {
-    LinkTableOptions options;
+  End(net::Loop& loop, Incarnation self, LinkTableOptions options = {}) : incarnation(self) {
     options.credentials = net::test::plain();
     options.stripes = 1;
     table = std::make_unique<LinkTable>(loop, options, this);
     EXPECT_TRUE(table->listen({"127.0.0.1", 0}).ok());
-    table->set_self(net::test::token_of(run).run, self, true);
+    table->set_self(net::test::token_of(1).run, self, true);
   }
   wire::Member member(base::PeerId id) const {
     wire::Member out;
@@ -127,6 +126,45 @@ TEST_F(LinkTableTest, one_that_came_early_is_let_go_after_a_while) {
     second->table->tick(loop.now() + base::kHandshakeMax + base::kSecond);
     return first->losses > 0;
   }));
+}
+
+// It closes each connection without a word. Dialling on for ever, and at once, was a hang.
+TEST_F(LinkTableTest, an_end_that_has_a_new_life_makes_the_link_fail) {
+  LinkTableOptions options;
+  options.repair_max = 200 * base::kMillisecond;
+  on([&] {
+    first = std::make_unique<End>(loop, 11, options);
+    second = std::make_unique<End>(loop, 12);
+    members = {first->member(1), second->member(2)};
+    second->table->set_self(net::test::token_of(1).run, 13, true);
+    first->table->set_members(members);
+    first->table->enqueue(12, 1);
+  });
+  EXPECT_TRUE(eventually([this] {
+    first->table->tick(loop.now());
+    return first->failures > 0;
+  }));
+  // 20 ms, 40, 80 … between them: 5 in 200 ms, and a few more should the machine be slow.
+  on([this] { EXPECT_LT(first->losses, 100); });
+}
+
+TEST_F(LinkTableTest, a_connection_lost_with_more_frames_than_are_remembered_fails_the_link) {
+  LinkTableOptions options;
+  options.frames_remembered = 2;
+  on([&] {
+    first = std::make_unique<End>(loop, 11, options);
+    second = std::make_unique<End>(loop, 12);
+    members = {first->member(1), second->member(2)};
+    first->table->set_members(members);
+    second->table->set_members(members);
+    for (std::uint64_t key = 1; key <= 8; ++key) first->table->enqueue(12, key);
+  });
+  EXPECT_TRUE(eventually([this] { return second->received.size() == 8; }));
+  on([this] {
+    EXPECT_EQ(first->failures, 0);
+    first->table->renew(12, {base::Code::kLinkLost, "by the test"});
+  });
+  EXPECT_TRUE(eventually([this] { return first->losses == 1 && first->failures == 1; }));
 }
 
 TEST_F(LinkTableTest, one_of_another_life_or_run_is_closed_at_once) {

@@ -93,6 +93,7 @@ void Plane::set_roster(const wire::Roster& roster) {
     if (member.incarnation == self_) self_id_ = member.id;
   }
   links_.set_members(roster.members);
+  snapshots_.set_members(roster.members);
 }
 
 void Plane::run(const protocol::RunAttempt& order, CallRef call) {

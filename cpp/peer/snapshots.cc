@@ -159,6 +159,21 @@ void SnapshotTraffic::fetch(const protocol::FetchSnapshot& order, const snapshot
 
 void SnapshotTraffic::stop(const wire::Tag& tag) { fetches_.erase(tag); }
 
+void SnapshotTraffic::set_members(const std::vector<wire::Member>& members) {
+  std::set<Incarnation> present;
+  for (const wire::Member& member : members) present.insert(member.incarnation);
+  std::set<Incarnation> gone;
+  for (const auto& [tag, fetch] : fetches_) {
+    for (const auto& [incarnation, holder] : fetch->holders) {
+      if (holder.id != 0 && !present.contains(incarnation)) gone.insert(incarnation);
+    }
+  }
+  for (const Incarnation incarnation : gone) {
+    lose_holder(incarnation, "is no member any more");
+    for (auto& [tag, fetch] : fetches_) fetch->holders.erase(incarnation);
+  }
+}
+
 bool SnapshotTraffic::uses(Incarnation peer) const {
   return std::any_of(fetches_.begin(), fetches_.end(),
                      [&](const auto& f) { return f.second->holders.count(peer) > 0; });
@@ -249,7 +264,7 @@ Status SnapshotTraffic::arrived(Incarnation from, const wire::FrameHeader& heade
   Fetch* fetch = by_frame(header);
   if (fetch == nullptr) return {};
   if (header.kind == FrameKind::kSnapshotGone) {
-    fetch->plan->on_holder_lost(from, "holds that revision no more");
+    fetch->plan->on_outdated(from);
     drive(*fetch);
     return {};
   }
@@ -345,11 +360,13 @@ void SnapshotTraffic::stripe_lost(Incarnation peer) {
   if (uses(peer)) ask_anew_.insert(peer);
 }
 
-void SnapshotTraffic::link_failed(Incarnation peer) {
+void SnapshotTraffic::link_failed(Incarnation peer) { lose_holder(peer, "the link broke"); }
+
+void SnapshotTraffic::lose_holder(Incarnation holder, const std::string& why) {
   std::vector<wire::Tag> tags;
   for (auto& [tag, fetch] : fetches_) {
-    if (fetch->holders.count(peer) == 0) continue;
-    fetch->plan->on_holder_lost(peer, "the link broke");
+    if (fetch->holders.count(holder) == 0) continue;
+    fetch->plan->on_holder_lost(holder, why);
     tags.push_back(tag);
   }
   for (const wire::Tag& tag : tags) {

@@ -65,6 +65,8 @@ class SnapshotTraffic {
   // `layout` is that of the fetcher's own leaves. What was fetched is put into the store.
   void fetch(const protocol::FetchSnapshot& order, const snapshot::Layout& layout, base::Time now);
   void stop(const wire::Tag& tag);
+  // Members that are none any more serve nothing, however long their connections stand.
+  void set_members(const std::vector<wire::Member>& members);
   bool uses(base::Incarnation peer) const;
 
   net::Placement place(base::Incarnation from, const wire::FrameHeader& header);
@@ -86,6 +88,7 @@ class SnapshotTraffic {
   void drive(Fetch& fetch);
   bool verify(Fetch& fetch, std::uint32_t part, base::ByteView bytes);
   void manifest_complete(Fetch& fetch);
+  void lose_holder(base::Incarnation holder, const std::string& why);
   void end(const wire::Tag& tag, const base::Status& status);
   Fetch* find(const wire::Tag& tag);
   Fetch* by_frame(const wire::FrameHeader& header);

@@ -59,6 +59,11 @@ void FetchPlan::on_holder_lost(base::Incarnation holder, const std::string& why)
   gone_[holder] = why;
 }
 
+void FetchPlan::on_outdated(base::Incarnation holder) {
+  outdated_ = true;
+  on_holder_lost(holder, "holds that revision no more");
+}
+
 PartUse FetchPlan::on_part(base::Incarnation holder, std::uint64_t ask, std::uint32_t part,
                            bool good, base::Time now) {
   const auto it = holders_.find(holder);
@@ -134,10 +139,18 @@ bool FetchPlan::wants(std::uint32_t part) const {
 }
 
 base::Status FetchPlan::status() const {
-  if (finished() || !holders_.empty()) return {};
+  if (finished()) return {};
+  const bool some = std::any_of(holders_.begin(), holders_.end(), [&](const auto& entry) {
+    return !outdated_ || !entry.second.slow;
+  });
+  if (some) return {};
   std::string text =
       base::cat(missing_, " of ", parts_.size(), " parts missing and no holder left");
   const char* separator = ": ";
+  for (const auto& [id, holder] : holders_) {
+    text += base::cat(separator, base::to_hex(id), " is silent");
+    separator = ", ";
+  }
   for (const auto& [id, why] : gone_) {
     text += base::cat(separator, base::to_hex(id), " ", why);
     separator = ", ";

@@ -47,6 +47,8 @@ class FetchPlan {
   void add_holder(base::Incarnation holder, base::Time now);
   // The link broke, or the holder has the revision no more. It may be added again later.
   void on_holder_lost(base::Incarnation holder, const std::string& why);
+  // It holds a newer revision now, as the others soon will: slow ones are not waited for any more.
+  void on_outdated(base::Incarnation holder);
   // A part arrived; `good`: its bytes have the digest that they should. Ask before using it.
   PartUse on_part(base::Incarnation holder, std::uint64_t ask, std::uint32_t part, bool good,
                   base::Time now);
@@ -56,7 +58,8 @@ class FetchPlan {
   bool finished() const { return missing_ == 0; }
   std::uint32_t missing() const { return missing_; }
   bool wants(std::uint32_t part) const;
-  // Not ok when something is missing and no holder is left: kPeerLost, with what became of each.
+  // Not ok when something is missing and no holder is left, or none but slow ones of an outdated
+  // revision: kPeerLost, with what became of each.
   base::Status status() const;
   base::Time wake() const;  // when the next silence is noticed; kNever: nothing is under way
   std::string waiting_for() const;
@@ -90,6 +93,7 @@ class FetchPlan {
   std::map<base::Incarnation, Holder> holders_;
   std::map<base::Incarnation, std::string> gone_;  // and why
   std::set<base::Incarnation> banned_;             // sent bad bytes
+  bool outdated_ = false;
 };
 
 }  // namespace jccl::snapshot

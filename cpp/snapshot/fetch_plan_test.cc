@@ -44,6 +44,20 @@ TEST(FetchPlanTest, parts_are_spread_over_the_holders_and_each_is_asked_for_once
   EXPECT_FALSE(plan.finished());
 }
 
+TEST(FetchPlanTest, a_silent_holder_of_an_outdated_revision_is_not_waited_for) {
+  FetchPlan plan(kOptions, 0, 4);
+  plan.add_holder(1, 0);
+  plan.add_holder(2, 0);
+  ASSERT_EQ(text(plan.next_asks(0)), "1:0-2 2:2-4 ");
+  plan.on_outdated(2);
+  EXPECT_EQ(text(plan.next_asks(1)), "1:2-4 ") << "the other may still have it";
+  EXPECT_TRUE(plan.status().ok());
+  plan.next_asks(kSecond);
+  EXPECT_EQ(plan.status().text,
+            "4 of 4 parts missing and no holder left: 0000000000000001 is silent, "
+            "0000000000000002 holds that revision no more");
+}
+
 TEST(FetchPlanTest, what_the_fetcher_has_is_not_asked_for) {
   FetchPlan plan(kOptions, 0, 6, {0, 2, 5, 77});
   plan.add_holder(1, 0);

@@ -26,6 +26,7 @@ ROUND_POINTS = (
     "ready-sent", "start-received", "result-complete", "done-sent", "commit-received",
     "commit-written", "call-ended",
 )  # fmt: skip
+TOLD_MAX = {"welcome": 3, "roster": 9}  # three peers that join hear no more for sure
 FIRST, MIDDLE, LAST = range(3)  # positions in the order of ids
 
 
@@ -100,6 +101,8 @@ def master_cases(told=(1, 2, 3), action="kill"):
         yield Case(f"master.commit-{when}", 4, **common)
     for message in ("welcome", "roster", "start", "commit"):
         for count in told:  # after the first peer heard it, after the second, after all
+            if count > TOLD_MAX.get(message, count):
+                continue
             yield Case(f"master.{message}-told", count, **common)
 
 
