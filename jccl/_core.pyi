@@ -251,6 +251,18 @@ def ensure_interrupts() -> None:
 def handlers() -> dict[str, Any]:
     """FFI target name to capsule, for the CPU platform."""
 
+def run_handler(
+    target: str,
+    operands: Sequence[_Array],
+    results: Sequence[_Array],
+    attributes: dict[str, Any],
+    *,
+    device: int = 0,
+    execution: int = 0,
+) -> None:
+    """Calls an FFI handler over host arrays, as XLA would. `results` are written and
+    may be operands. Attributes: str, np.int32, np.int64 or an int64 array."""
+
 def codec_encode(
     array: _Array,
     codec: Codec,

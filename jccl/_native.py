@@ -97,6 +97,26 @@ def register_targets() -> None:
     _effect()
 
 
+# Platforms of XLA for which this package has handlers.
+FFI_PLATFORMS = ("cpu",)
+
+
+def default_platform() -> str:
+    """Where a program traced now will run, unless its operands say otherwise."""
+    import jax
+
+    device = jax.config.jax_default_device  # type: ignore[attr-defined]
+    if isinstance(device, str):
+        return device
+    return device.platform if device is not None else jax.default_backend()
+
+
+def jax_release() -> tuple[int, ...]:
+    import jax
+
+    return tuple(int(x) for x in re.findall(r"\d+", jax.__version__)[:3])
+
+
 def current_traces() -> list[Any]:
     """The traces around the caller, innermost first; empty outside any transformation.
 

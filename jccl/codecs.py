@@ -260,7 +260,7 @@ def resolve(codec: Codec | str | None) -> Codec:
 def _apply(codec: Codec, x: Any, *, residual: bool) -> Any:
     import numpy as np
 
-    from jccl import _native
+    from jccl import _native, callback
 
     if isinstance(codec, _Rounding) and codec.stochastic:
         raise ValueError(
@@ -277,10 +277,7 @@ def _apply(codec: Codec, x: Any, *, residual: bool) -> Any:
     traced = jnp.asarray(x)
     if codec.number != 0 and not jnp.issubdtype(traced.dtype, jnp.floating):
         raise TypeError(f"codec {codec.name} is for floats, not {traced.dtype}")
-    _native.register_targets()
-    call = jax.ffi.ffi_call(
-        "jccl_roundtrip",
-        jax.ShapeDtypeStruct(traced.shape, traced.dtype),
-        vmap_method="sequential",  # each lane is a leaf of its own
-    )
-    return call(traced, codec=codec.spec, residual=np.int32(residual))
+    # Under vmap each lane is a leaf of its own.
+    like = jax.ShapeDtypeStruct(traced.shape, traced.dtype)
+    call = callback.pure_call(callback.route_of(), "jccl_roundtrip", [like])
+    return call(traced, codec=codec.spec, residual=np.int32(residual))[0]

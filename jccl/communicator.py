@@ -17,7 +17,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jccl import _native, errors
+from jccl import _native, callback, errors
 from jccl._faults import typed_errors
 from jccl._host import HostLeaves, outputs
 from jccl.codecs import Codec, resolve
@@ -84,8 +84,9 @@ class Handle:
 class Communicator:
     """Made by `connect`. A context manager; leaving it leaves the run gracefully."""
 
-    def __init__(self, core: Any) -> None:
+    def __init__(self, core: Any, route: str = "") -> None:
         self.core = core
+        self.route = route  # how programs reach it; "": as their backend does
         self.registry_id: int = core.registry_id
         # At exit too: peers that stay must not take a finished process for a dead one.
         self._closer = weakref.finalize(self, _close_quietly, core)
@@ -420,6 +421,7 @@ def connect(
     master_grace: float = 60.0,
     stripes: int = 0,
     insecure: bool | None = None,
+    route: str | None = None,
 ) -> Communicator:
     """Joins a run.
 
@@ -438,6 +440,9 @@ def connect(
             wait for a lost master to come back. stripes: connections per link; 0
             chooses. insecure: allow plain connections off loopback; default
             JCCL_INSECURE.
+        route: how compiled programs reach the transport: "ffi", "buffer_callback" (CPU)
+            or "io_callback"; default JCCL_ROUTE, else FFI where XLA has it, else
+            `io_callback`. All give the same bits.
 
     Errors:
         MasterLost (unreachable; says what was tried), VersionError, WrongRunError,
@@ -454,6 +459,7 @@ def connect(
         ("bind", bind),
     ):
         check_text(name, text)
+    chosen = callback.check_route(env_default(route, "JCCL_ROUTE"))
     where = env_default(master, "JCCL_MASTER")
     if not where:
         raise errors.InvalidError(
@@ -481,4 +487,4 @@ def connect(
     }
     with typed_errors():
         core = _native.core().Communicator.connect(**options)
-    return Communicator(core)
+    return Communicator(core, chosen)

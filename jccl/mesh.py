@@ -18,7 +18,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import PartitionSpec
 
-from jccl import _geometry, _native, ops
+from jccl import _geometry, _native, callback, ops
 from jccl._chain import claim
 from jccl._geometry import Axes, Frame, Leaf, Reduction
 from jccl._results import HasRegistryId, Published, Reduced
@@ -51,7 +51,13 @@ class _Call:
         split: bool = False,
     ):
         self.held = _held(comm)
+        self.route = callback.route_of(comm)
         self.frame = _geometry.frame_here(getattr(comm, "parts", 1))
+        problem = callback.mesh_problem(
+            self.route, _native.default_platform(), self.frame.devices
+        )
+        if problem:
+            raise NotImplementedError(problem)
         if unknown := [axis for axis in reduced if axis not in self.frame.sizes]:
             raise ValueError(
                 f"jccl.mesh: no axis {', '.join(map(str, unknown))} in a mesh of "
@@ -111,7 +117,7 @@ class _Call:
         status = jax.ShapeDtypeStruct((4,), jnp.int32)
         token = jax.ShapeDtypeStruct((), jnp.uint32)
         like = [spec_like(x.shape, x) for x in pieces]
-        call = _native.effect_call(target, [*like, status, token])
+        call = callback.effect_call(self.route, target, [*like, status, token])
         geometry = _geometry.words(self.layout, self.reductions, self.frame)
         return call(
             *pieces,

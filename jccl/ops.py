@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jccl import _native
+from jccl import _native, callback
 from jccl._chain import claim
 from jccl._results import (
     Gathered,
@@ -77,7 +77,6 @@ def check_call(comm: HasRegistryId, tag: str, over_mesh: bool = False) -> int:
             "shards would be taken for values of the whole. Use jccl.mesh.all_reduce, "
             "or reduce over the local devices and call outside shard_map."
         )
-    _native.register_targets()
     _core.ensure_interrupts()
     return comm.registry_id
 
@@ -104,10 +103,11 @@ def _round(
     number, token = _blocking(comm, tag, token)
     n = len(leaves.arrays)
     extent = [jax.ShapeDtypeStruct((2,), jnp.int32)]
-    call = _native.effect_call(
+    call = callback.effect_call(
+        callback.route_of(comm),
         "jccl_round",
         [*out, _STATUS, _TOKEN, *(extent if collective == "reduce_scatter" else [])],
-        input_output_aliases={i: i for i in range(n)} if in_place else None,
+        aliases={i: i for i in range(n)} if in_place else None,
     )
     texts = {"op": "sum", "codec": "none", "plan": "", "fingerprint": ""}
     return call(
@@ -322,10 +322,11 @@ def start(
     through = Leaves(passing)
     number = check_call(comm, tag)
     n, k = len(leaves.arrays), len(through.arrays)
-    call = _native.effect_call(
+    call = callback.effect_call(
+        callback.route_of(comm),
         "jccl_start",
         [_HANDLE, *through.specs(), _TOKEN],
-        input_output_aliases={n + i: 1 + i for i in range(k)},
+        aliases={n + i: 1 + i for i in range(k)},
     )
     handle, *passed, after = call(
         *leaves.fenced(),
@@ -376,10 +377,11 @@ def done(
     leaves = Leaves(like)
     number = check_call(comm, tag)
     first = [jnp.asarray(x) for x in jax.tree_util.tree_leaves(after)]
-    call = _native.effect_call(
+    call = callback.effect_call(
+        callback.route_of(comm),
         "jccl_done",
         [*leaves.specs(), _STATUS, _TOKEN],
-        input_output_aliases={1 + i: i for i in range(len(leaves.arrays))},
+        aliases={1 + i: i for i in range(len(leaves.arrays))},
     )
     *value, status, token = call(
         fence.bind(jnp.asarray(handle, jnp.uint32)),
@@ -414,10 +416,11 @@ def publish(
     """
     leaves = Leaves(tree)
     number = check_call(comm, tag)
-    call = _native.effect_call(
+    call = callback.effect_call(
+        callback.route_of(comm),
         "jccl_publish",
         [*leaves.specs(), _STATUS, _TOKEN],
-        input_output_aliases={i: i for i in range(len(leaves.arrays))},
+        aliases={i: i for i in range(len(leaves.arrays))},
     )
     *value, after, token = call(
         *leaves.fenced(),
@@ -445,25 +448,27 @@ def outer_step(
     learning_rate: Any,
     decay: Any = 0.0,
     nesterov: bool = True,
+    route: str | None = None,
 ) -> Stepped:
     """The outer optimizer's step, with the same bits on every processor.
 
     delta = anchor - local parameters, averaged by the round that `status` belongs to.
     m <- decay m + delta; anchor <- anchor - learning_rate (delta + decay m), or with
     nesterov=False anchor - learning_rate m. momentum=None is plain descent. Nothing
-    advances unless the round committed. Pure: XLA may merge or drop it.
+    advances unless the round committed. Pure: XLA may merge or drop it. `route` as in
+    `jccl.connect`.
     """
-    _native.register_targets()
     groups = [anchor] if momentum is None else [anchor, momentum]
     leaves = [Leaves(tree) for tree in (*groups, delta)]
     for one in leaves:
         check_outer(one, leaves[0])
     kind = 0 if momentum is None else 2 if nesterov else 1
     kept = [x for one in leaves[:-1] for x in one.fenced()]
-    call = jax.ffi.ffi_call(
+    call = callback.pure_call(
+        callback.check_route(route) or callback.route_of(),
         "jccl_outer",
         [spec for one in leaves[:-1] for spec in one.specs()],
-        input_output_aliases={i: i for i in range(len(kept))},
+        aliases={i: i for i in range(len(kept))},
     )
     out = call(
         *kept,

@@ -2,7 +2,7 @@
 
 An argument always wins over the environment. The names are JCCL_MASTER, JCCL_TOKEN,
 JCCL_TOKEN_FILE, JCCL_SITE, JCCL_SHARD, JCCL_SHARDS, JCCL_BIND, JCCL_ADVERTISE,
-JCCL_START_PEERS, JCCL_DEADLINE and JCCL_INSECURE.
+JCCL_START_PEERS, JCCL_DEADLINE, JCCL_INSECURE and JCCL_ROUTE.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-// The module itself: tables, handlers, the outer step for host arrays, and how Python's signals and
+// The module itself: tables, the outer step for host arrays, and how Python's signals and
 // errors meet the transport's. jccl/_core.pyi is its contract.
 #include "module.h"
 
@@ -100,14 +100,6 @@ void interruptible(std::function<void()> blocking) {
 
 namespace {
 
-py::dict handlers() {
-  py::dict out;
-  for (const Target& target : kTargetTable) {
-    out[target.name] = py::capsule(reinterpret_cast<void*>(target.handler));
-  }
-  return out;
-}
-
 void bind_tables(py::module_& module) {
   py::dict codes, remedies, limits;
   for (int number = 0; base::is_code(number); ++number) {
@@ -174,9 +166,9 @@ PYBIND11_MODULE(_core, module) {
   module.attr("CoreError") = py::reinterpret_borrow<py::object>(core_error);
   bind_tables(module);
   bind_codecs(module);
+  bind_handlers(module);
   bind_communicator(module);
   bind_master(module);
-  module.def("handlers", &handlers);
   module.def(
       "abort_all", [] { Registry::get().abort_all(); }, py::call_guard<py::gil_scoped_release>());
   module.def("outer_step", &host_outer_step, py::arg("anchor"), py::arg("momentum").none(true),

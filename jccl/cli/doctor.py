@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.metadata
 import json
+import os
 import platform
 import socket
 import sys
@@ -19,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 import jccl
-from jccl import _native
+from jccl import _native, callback
 from jccl._faults import typed_errors
 from jccl.cli.common import run_options
 from jccl.errors import Code, Error
@@ -105,6 +106,23 @@ def _ffi() -> Finding:
     served = _native.runtime_ffi_api_version()
     text = f"built for {built[0]}.{built[1]}, jaxlib serves {served[0]}.{served[1]}"
     return Finding("XLA FFI", OK, text)
+
+
+def _route() -> Finding:
+    """How compiled programs of this machine reach the transport."""
+    try:
+        named = callback.check_route(os.environ.get("JCCL_ROUTE"))
+    except ValueError as fault:
+        return Finding("route", FAIL, f"JCCL_ROUTE: {fault}", "unset JCCL_ROUTE")
+    try:
+        backend = _native.default_platform()
+    except RuntimeError as fault:  # JAX_PLATFORMS names what isn't here
+        return Finding("route", FAIL, f"JAX finds no backend: {fault}", "JAX_PLATFORMS")
+    route = named or callback.route_for(backend)
+    text = f"{route} on {backend}" + (", by JCCL_ROUTE" if named else "")
+    if route == callback.FFI:
+        return Finding("route", OK, text)
+    return Finding("route", WARN, text, "callbacks copy: see jccl.between_steps")
 
 
 def _isa() -> Finding:
@@ -211,6 +229,7 @@ CHECKS: tuple[Callable[[], Finding], ...] = (
     _packages,
     _extension,
     _ffi,
+    _route,
     _isa,
     _congestion,
     _buffers,

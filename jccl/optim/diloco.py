@@ -115,7 +115,7 @@ def diloco(
     core = _Diloco(
         comm=comm,
         inner=optax.with_extra_args_support(inner),
-        outer=outers.resolve(outer),
+        outer=outers.resolve(outer, comm),
         sync_every=int(sync_every),
         codec=resolve(codec),
         weights=1.0 if weights is None else weights,

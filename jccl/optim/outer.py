@@ -33,6 +33,7 @@ class Outer:
     learning_rate: float
     momentum: float = 0.0
     is_nesterov: bool = False
+    route: str = dataclasses.field(default="", repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not np.isfinite(self.learning_rate) or self.learning_rate <= 0:
@@ -66,6 +67,7 @@ class Outer:
             learning_rate=self.learning_rate,
             decay=self.momentum,
             nesterov=self.is_nesterov,
+            route=self.route,
         )
         return moved.anchor, moved.momentum if self.momentum else ()
 
@@ -133,12 +135,16 @@ def processor() -> str:
     return f"{platform.machine()} {hashlib.sha256(flags.encode()).hexdigest()[:12]}"
 
 
-def resolve(outer: Outer | optax.GradientTransformation | None) -> Outer | XlaOuter:
-    """What `jccl.diloco(outer=...)` accepts; None is `nesterov(0.7, 0.9)`."""
+def resolve(
+    outer: Outer | optax.GradientTransformation | None, comm: Any = None
+) -> Outer | XlaOuter:
+    """What `jccl.diloco(outer=...)` accepts; None is `nesterov(0.7, 0.9)`. The step
+    takes the route of the communicator, of which its bits don't depend.
+    """
     if outer is None:
-        return nesterov()
+        outer = nesterov()
     if isinstance(outer, Outer):
-        return outer
+        return dataclasses.replace(outer, route=getattr(comm, "route", ""))
     if hasattr(outer, "init") and hasattr(outer, "update"):
         return XlaOuter(outer)
     raise TypeError(

@@ -340,6 +340,14 @@ def test_doctor_finds_this_machine_fit():
     assert findings["native module"]["state"] == "ok"
     assert findings["XLA FFI"]["state"] == "ok"
     assert "jax" in findings["packages"]["found"]
+    assert findings["route"]["found"] == "ffi on cpu"
+
+
+def test_doctor_names_a_slower_route(monkeypatch):
+    monkeypatch.setenv("JCCL_ROUTE", "io_callback")
+    findings = {one["what"]: one for one in json.loads(invoke("doctor", "--json").output)}
+    assert findings["route"]["state"] == "warn"
+    assert findings["route"]["found"] == "io_callback on cpu, by JCCL_ROUTE"
 
 
 def test_doctor_names_a_master_it_cannot_reach_and_the_fix():

@@ -12,6 +12,11 @@ import jccl
 from jccl.errors import Code
 from jccl.testing import Cluster
 
+pytestmark = [  # `buffer_callback` differs in how arrays come in alone: see test_ops.py
+    pytest.mark.usefixtures("route"),
+    pytest.mark.parametrize("route", ["ffi", "io_callback"], indirect=True),
+]
+
 PARAMS = {"b": jnp.ones(3), "w": jnp.arange(3.0) / 3 + 0.1}
 INNER = optax.adam(1e-2)
 XS = jax.random.normal(jax.random.key(0), (24, 3))
@@ -45,7 +50,7 @@ def assert_same_bits(a, b):
 
 
 @pytest.fixture
-def alone():
+def alone(route):
     with Cluster(1) as cluster:
         yield cluster.comms[0]
 

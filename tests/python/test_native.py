@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +18,7 @@ import numpy as np
 import pytest
 
 import jccl
-from jccl import _native, ops
+from jccl import _native, callback, ops
 from jccl.testing import Cluster, wait_until
 
 core = _native.core()
@@ -214,10 +215,10 @@ def test_ctrl_c_ends_a_host_wait(half_a_pair):
     expect_interrupt(lambda: half_a_pair.core.run([x], [x], deadline=50.0))
 
 
-def test_ctrl_c_ends_a_wait_inside_a_compiled_program(half_a_pair):
-    step = jax.jit(
-        lambda x: ops.all_reduce(x, half_a_pair, tag="c", deadline=50.0).status
-    )
+@pytest.mark.parametrize("route", callback.ROUTES)
+def test_ctrl_c_ends_a_wait_inside_a_compiled_program(half_a_pair, route):
+    comm = types.SimpleNamespace(registry_id=half_a_pair.registry_id, route=route)
+    step = jax.jit(lambda x: ops.all_reduce(x, comm, tag="c", deadline=50.0).status)
     compiled = step.lower(jnp.ones(3)).compile()
     expect_interrupt(lambda: compiled(jnp.ones(3)).block_until_ready())
 

@@ -13,19 +13,19 @@ CODES = _native.core().codes
 
 
 @pytest.fixture(scope="module")
-def pair():
+def pair(route):
     with Cluster(2) as cluster:
         yield cluster
 
 
 @pytest.fixture
-def fresh():
+def fresh(route):
     with Cluster(2) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="module")
-def solo():
+def solo(route):
     with Cluster(1) as cluster:
         yield cluster.comms[0]
 
@@ -86,7 +86,9 @@ def test_donated_operands_are_reduced_too(pair, in_place):
         assert reduced.status[0] == 0 and np.all(reduced.value == 3.0)
 
 
-def test_in_place_and_donated_results_take_the_operands_memory(solo):
+def test_in_place_and_donated_results_take_the_operands_memory(solo, route):
+    if route == "io_callback":
+        pytest.skip("io_callback copies operands and results")
     step = jax.jit(
         lambda x: ops.all_reduce(x, solo, tag="memory", in_place=True).value,
         donate_argnums=0,
@@ -396,11 +398,18 @@ def reference(anchor, momentum, delta, nesterov):
 
 @pytest.mark.parametrize("nesterov", [True, False])
 @pytest.mark.parametrize("scale", [1.0, 1e-39])  # 1e-39: denormal
-def test_the_outer_step_rounds_each_operation_once(nesterov, scale):
+def test_the_outer_step_rounds_each_operation_once(route, nesterov, scale):
     anchor, momentum, delta = outer_trees(scale)
     step = jax.jit(
         lambda a, m, d: ops.outer_step(
-            a, m, d, status=OK, learning_rate=0.7, decay=0.9, nesterov=nesterov
+            a,
+            m,
+            d,
+            status=OK,
+            learning_rate=0.7,
+            decay=0.9,
+            nesterov=nesterov,
+            route=route,
         )
     )
     moved = step(anchor, momentum, delta)
@@ -409,10 +418,10 @@ def test_the_outer_step_rounds_each_operation_once(nesterov, scale):
     assert np.asarray(moved.momentum["w"]).tobytes() == wanted[1].tobytes()
 
 
-def test_the_outer_step_does_nothing_unless_the_round_committed():
+def test_the_outer_step_does_nothing_unless_the_round_committed(route):
     anchor, momentum, delta = outer_trees()
     kept = ops.outer_step(
-        anchor, momentum, delta, status=ABORTED, learning_rate=0.7, decay=0.9
+        anchor, momentum, delta, status=ABORTED, learning_rate=0.7, decay=0.9, route=route
     )
     assert np.array_equal(kept.anchor["w"], anchor["w"])
     assert np.array_equal(kept.momentum["w"], momentum["w"])

@@ -12,7 +12,7 @@ CODES = _native.core().codes
 
 
 @pytest.fixture(scope="module")
-def solo():
+def solo(route):
     with Cluster(1) as cluster:
         yield cluster.comms[0]
 

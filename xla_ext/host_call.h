@@ -1,0 +1,35 @@
+// The FFI handlers called from host code, over arrays in host memory: what a Python callback does
+// where XLA has no FFI. The frame that XLA would make is made here after xla/ffi/api/c_api.h, so both
+// routes run the same handlers and differ in no bit. Refuses attributes of kinds no handler takes.
+// Runs on the calling thread and blocks as the handler does.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/status.h"
+#include "operands.h"
+
+namespace jccl::xla_ext {
+
+using HostAttribute = std::variant<std::int32_t, std::int64_t, std::string, std::vector<std::int64_t>>;
+
+// What XLA's context answers: the device among those that call, and which execution this is.
+struct HostPlace {
+  std::int32_t device = 0;
+  std::int64_t execution = 0;
+};
+
+struct HostCall {
+  std::vector<View> operands, results;
+  std::map<std::string, HostAttribute> attributes;  // handlers rely on the order by name
+  HostPlace place;
+};
+
+// kInvalid: no handler of that name, or its ffi::Error in words.
+base::Status call_handler(const std::string& target, HostCall call);
+
+}  // namespace jccl::xla_ext
