@@ -51,9 +51,9 @@ def mesh_problem(route: str, platform: str, devices: int) -> str | None:
     if _native.jax_release() >= (0, 11):
         return None
     return (
-        f"jccl.mesh over {devices} CPU devices by io_callback: on the CPU backend of JAX "
-        "before 0.11 a program with io_callback and local collectives hangs. Connect "
-        "with route='buffer_callback', or leave route= out for XLA's FFI."
+        f"jccl.mesh over {devices} CPU devices by io_callback: on the CPU backend of "
+        "JAX before 0.11 a program with io_callback and local collectives hangs. "
+        "Connect with route='buffer_callback', or leave route= out for XLA's FFI."
     )
 
 
@@ -213,8 +213,8 @@ class HostCall:
 
 _STATUS = ((4,), np.dtype(np.int32))
 _EXECUTIONS = itertools.count(1)
-# Where pieces of the state lie among operands and results, and the device's number after
-# the last of the pieces (results are the pieces, a status and a token).
+# Where leaves begin among operands and among results; and where the device's number is,
+# counted from the number of results, which are the pieces, a status and a token.
 _LEAVES_AT = {
     "jccl_round": (0, 0),
     "jccl_start": (0, 1),

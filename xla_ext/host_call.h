@@ -1,7 +1,7 @@
 // The FFI handlers called from host code, over arrays in host memory: what a Python callback does
-// where XLA has no FFI. The frame that XLA would make is made here after xla/ffi/api/c_api.h, so both
-// routes run the same handlers and differ in no bit. Refuses attributes of kinds no handler takes.
-// Runs on the calling thread and blocks as the handler does.
+// where XLA has no FFI. The frame that XLA would make is made here after xla/ffi/api/c_api.h, so
+// both routes run the same handlers and differ in no bit. Refuses attributes of kinds no handler
+// takes. Runs on the calling thread and blocks as the handler does.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,8 @@
 
 namespace jccl::xla_ext {
 
-using HostAttribute = std::variant<std::int32_t, std::int64_t, std::string, std::vector<std::int64_t>>;
+using HostAttribute =
+    std::variant<std::int32_t, std::int64_t, std::string, std::vector<std::int64_t>>;
 
 // What XLA's context answers: the device among those that call, and which execution this is.
 struct HostPlace {

@@ -1,4 +1,4 @@
-"""Routes without FFI: which one is taken, faults inside callbacks, order, local devices.
+"""Routes without FFI: which is taken, faults inside callbacks, order, local devices.
 
 What the ops and DiLoCo do over each route is in test_ops.py and test_diloco.py.
 """
@@ -46,7 +46,8 @@ def test_a_program_calls_what_the_communicator_names(solo, route):
 
 
 @pytest.mark.parametrize(
-    "platform, route", [("cpu", "ffi"), ("tpu", "io_callback"), ("METAL", "io_callback")]
+    "platform, route",
+    [("cpu", "ffi"), ("tpu", "io_callback"), ("METAL", "io_callback")],
 )
 def test_a_backend_without_ffi_is_reached_by_io_callback(
     solo, monkeypatch, platform, route
@@ -99,7 +100,11 @@ def test_every_call_that_breaks_hands_its_operands_back(solo, monkeypatch, route
     scattered = ops.reduce_scatter(x, comm, tag="broken")
     codes = [one.status[0] for one in (ended, shared, gathered, scattered)]
     assert codes == [CODES["Internal"]] * 4
-    assert ended.value.tolist() == [2.0, 3.0, 4.0] and shared.value.tolist() == [0, 1, 2]
+    assert ended.value.tolist() == [2.0, 3.0, 4.0] and shared.value.tolist() == [
+        0,
+        1,
+        2,
+    ]
     assert not gathered.value.any() and scattered.extent.tolist() == [0, 0]
     monkeypatch.undo()
     failed = ops.done(begun.handle, x, comm, tag="broken")

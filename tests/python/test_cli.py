@@ -345,7 +345,9 @@ def test_doctor_finds_this_machine_fit():
 
 def test_doctor_names_a_slower_route(monkeypatch):
     monkeypatch.setenv("JCCL_ROUTE", "io_callback")
-    findings = {one["what"]: one for one in json.loads(invoke("doctor", "--json").output)}
+    findings = {
+        one["what"]: one for one in json.loads(invoke("doctor", "--json").output)
+    }
     assert findings["route"]["state"] == "warn"
     assert findings["route"]["found"] == "io_callback on cpu, by JCCL_ROUTE"
 

@@ -421,7 +421,13 @@ def test_the_outer_step_rounds_each_operation_once(route, nesterov, scale):
 def test_the_outer_step_does_nothing_unless_the_round_committed(route):
     anchor, momentum, delta = outer_trees()
     kept = ops.outer_step(
-        anchor, momentum, delta, status=ABORTED, learning_rate=0.7, decay=0.9, route=route
+        anchor,
+        momentum,
+        delta,
+        status=ABORTED,
+        learning_rate=0.7,
+        decay=0.9,
+        route=route,
     )
     assert np.array_equal(kept.anchor["w"], anchor["w"])
     assert np.array_equal(kept.momentum["w"], momentum["w"])
