@@ -9,6 +9,7 @@ over, so that whatever disturbs the machine disturbs all of them.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import select
@@ -62,15 +63,18 @@ def programs(*names: str) -> dict[str, Path]:
             "cmake is needed to build the programs: pip install -e '.[dev]'"
         )
     env = {**os.environ, "PATH": path}
-    for argv in (
-        *_configure(cmake),
-        [cmake, "--build", str(BUILD), "--target", *names],
-    ):
-        done = subprocess.run(argv, capture_output=True, text=True, env=env)
-        if done.returncode:
-            raise click.ClickException(
-                f"building {', '.join(names)} failed:\n{done.stdout}{done.stderr}"
-            )
+    BUILD.mkdir(parents=True, exist_ok=True)
+    with open(BUILD / ".building", "w") as lock:  # tests run side by side
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for argv in (
+            *_configure(cmake),
+            [cmake, "--build", str(BUILD), "--target", *names],
+        ):
+            done = subprocess.run(argv, capture_output=True, text=True, env=env)
+            if done.returncode:
+                raise click.ClickException(
+                    f"building {', '.join(names)} failed:\n{done.stdout}{done.stderr}"
+                )
     return places
 
 

@@ -47,6 +47,9 @@ void run_frames(ByteView bytes);
 void run_data(ByteView bytes);
 // ---- status_target.cc
 void run_status(ByteView bytes);
+// ---- etcd_target.cc
+void run_etcd(ByteView bytes);
+std::vector<Bytes> etcd_seeds();
 // ---- master_target.cc, peer_target.cc: scripts of events into the machines
 void run_master(ByteView bytes);
 void run_peer(ByteView bytes);

@@ -21,6 +21,7 @@ const std::vector<Target>& targets() {
       {"frames", run_frames, no_seeds},
       {"data", run_data, no_seeds},
       {"status", run_status, no_seeds},
+      {"etcd", run_etcd, etcd_seeds},
       {"master", run_master, no_seeds},
       {"peer", run_peer, no_seeds},
   };

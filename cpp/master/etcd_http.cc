@@ -1,15 +1,19 @@
-// Beast over Asio on an io_context of its own, run until the one operation under way has ended.
-// etcd's JSON gateway maps gRPC's codes to HTTP's; which of them are final is told by refused().
+// Asio on an io_context of its own, run until the one operation under way has ended; Beast reads
+// the answers' form. Its own reading and writing of messages is not used: it takes a minute to
+// compile. etcd's JSON gateway maps gRPC's codes to HTTP's; which of them are final is told by
+// refused().
 #include "master/etcd_http.h"
 
 #include <time.h>
 
 #include <algorithm>
+#include <array>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/ssl.hpp>
-#include <boost/beast/core.hpp>
-#include <boost/beast/http.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/string_body.hpp>
 #include <boost/json.hpp>
 #include <optional>
 
@@ -26,8 +30,7 @@ base::Time boot_now() {
 namespace {
 
 namespace asio = boost::asio;
-namespace beast = boost::beast;
-namespace http = beast::http;
+namespace http = boost::beast::http;
 using base::cat;
 using base::Code;
 using base::Result;
@@ -38,8 +41,9 @@ constexpr base::Duration kPauseMin = 20 * base::kMillisecond;
 constexpr base::Duration kPauseMax = 250 * base::kMillisecond;
 constexpr base::Duration kTryMin = 50 * base::kMillisecond;
 
-using Plain = beast::tcp_stream;
-using Tls = asio::ssl::stream<beast::tcp_stream>;
+using Plain = asio::ip::tcp::socket;
+using Tls = asio::ssl::stream<Plain>;
+using Parser = http::response_parser<http::string_body>;
 
 struct Reply {
   unsigned code = 0;
@@ -89,6 +93,8 @@ class Client final : public EtcdHttp {
   template <typename Stream>
   Status exchange_on(Stream& stream, const std::string& path, const std::string& body,
                      base::Time by, Reply* reply);
+  template <typename Stream>
+  error_code read_on(Stream& stream, base::Time by, Parser* parser);
   template <typename Begin>
   error_code run(Begin begin, base::Time by);
   Plain& lowest() { return tls_ ? tls_->next_layer() : *plain_; }
@@ -99,7 +105,7 @@ class Client final : public EtcdHttp {
     const bool alert = error.category() == asio::error::get_ssl_category();
     return {alert ? Code::kAuth : Code::kLinkLost,
             cat(net::to_text(endpoint()), ": ", what, ": ",
-                error == beast::error::timeout ? "no answer" : error.message())};
+                error == asio::error::timed_out ? "no answer" : error.message())};
   }
 
   const EtcdWhere where_;
@@ -109,7 +115,8 @@ class Client final : public EtcdHttp {
   std::size_t at_ = 0;  // which endpoint is dialled next, or connected
   std::unique_ptr<Plain> plain_;
   std::unique_ptr<Tls> tls_;
-  beast::flat_buffer left_over_;
+  std::array<char, 65536> heard_;
+  std::string left_over_;  // heard, and not yet a whole line of an answer
 };
 
 Status Client::set_up_tls() {
@@ -136,16 +143,19 @@ Status Client::set_up_tls() {
   return bad ? unusable(where_.key) : Status{};
 }
 
-// One operation, begun by `begin(handler)`, to its end; the stream's own timer ends it at `by`.
+// One operation, begun by `begin(handler)`, to its end; at `by` its socket is closed.
 template <typename Begin>
 error_code Client::run(Begin begin, base::Time by) {
-  error_code result = beast::error::timeout;
-  lowest().expires_after(
-      std::chrono::nanoseconds(std::max<base::Duration>(base::kMillisecond, by - boot_now())));
+  std::optional<error_code> result;
   begin([&result](const error_code& error, auto&&...) { result = error; });
   io_.restart();
+  io_.run_for(
+      std::chrono::nanoseconds(std::max<base::Duration>(base::kMillisecond, by - boot_now())));
+  if (result) return *result;
+  error_code ignored;
+  lowest().close(ignored);
   io_.run();
-  return result;
+  return asio::error::timed_out;
 }
 
 Status Client::connect(base::Time by) {
@@ -179,7 +189,7 @@ Status Client::connect_to(const net::Endpoint& endpoint, base::Time by) {
       run([&](auto handler) { lowest().async_connect(target, std::move(handler)); }, by);
   if (error) return lost("connect", error);
   error_code ignored;
-  lowest().socket().set_option(asio::ip::tcp::no_delay(true), ignored);
+  lowest().set_option(asio::ip::tcp::no_delay(true), ignored);
   return where_.tls ? shake(by) : Status{};
 }
 
@@ -201,26 +211,51 @@ Status Client::shake(base::Time by) {
 template <typename Stream>
 Status Client::exchange_on(Stream& stream, const std::string& path, const std::string& body,
                            base::Time by, Reply* reply) {
-  http::request<http::string_body> request{http::verb::post, path, 11};
-  request.set(http::field::host, net::to_text(endpoint()));
-  request.set(http::field::content_type, "application/json");
-  request.body() = body;
-  request.prepare_payload();
-  error_code error =
-      run([&](auto handler) { http::async_write(stream, request, std::move(handler)); }, by);
+  const std::string request =
+      cat("POST ", path, " HTTP/1.1\r\nHost: ", net::to_text(endpoint()),
+          "\r\nContent-Type: application/json\r\nContent-Length: ", body.size(), "\r\n\r\n", body);
+  error_code error = run(
+      [&](auto handler) { asio::async_write(stream, asio::buffer(request), std::move(handler)); },
+      by);
   if (error) return lost("send", error);
-  http::response_parser<http::string_body> parser;
+  Parser parser;
   parser.body_limit(kAnswerBytesMax);
-  error = run(
-      [&](auto handler) { http::async_read(stream, left_over_, parser, std::move(handler)); }, by);
+  error = read_on(stream, by, &parser);
   if (error == http::error::body_limit) {
     return {Code::kLimit, cat(net::to_text(endpoint()), ": the answer is too large")};
   }
   if (error) return lost("read", error);
   reply->code = parser.get().result_int();
-  const bool last = parser.get().need_eof() || !parser.get().keep_alive();
+  const bool last = parser.get().need_eof() || !parser.get().keep_alive() || !left_over_.empty();
   reply->body = std::move(parser.get().body());
   if (last) drop();
+  return {};
+}
+
+template <typename Stream>
+error_code Client::read_on(Stream& stream, base::Time by, Parser* parser) {
+  parser->eager(true);
+  while (!parser->is_done()) {
+    std::size_t size = 0;
+    error_code error = run(
+        [&](auto handler) {
+          stream.async_read_some(asio::buffer(heard_),
+                                 [&size, handler](const error_code& why, std::size_t more) mutable {
+                                   size = more;
+                                   handler(why);
+                                 });
+        },
+        by);
+    if (error == asio::error::eof && parser->got_some()) {
+      error = {};
+      parser->put_eof(error);
+      if (!error) return error;
+    }
+    if (error) return error;
+    left_over_.append(heard_.data(), size);
+    left_over_.erase(0, parser->put(asio::buffer(left_over_), error));
+    if (error && error != http::error::need_more) return error;
+  }
   return {};
 }
 

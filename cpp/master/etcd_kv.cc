@@ -127,11 +127,13 @@ std::optional<EtcdFound> read_found(const json::value& response) {
   return out;
 }
 
-// A range must be answered as one: an answer without it would read as "no such key".
+// A range must be answered as one: an answer without it would read as "no such key". And a put as
+// one, which finds nothing.
 bool fits(const EtcdOp& op, const json::value& response) {
-  const char* name = std::holds_alternative<EtcdRange>(op) ? "response_range" : "response_put";
+  const bool range = std::holds_alternative<EtcdRange>(op);
   const auto* object = response.if_object();
-  return object != nullptr && object->contains(name);
+  return object != nullptr && object->contains("response_range") == range &&
+         object->contains("response_put") != range;
 }
 
 }  // namespace

@@ -286,10 +286,10 @@ TEST(EtcdWhereTest, the_forms_of_an_address) {
   EXPECT_TRUE(tls.value().tls);
   EXPECT_EQ(tls.value().ca, "/c.pem");
   EXPECT_EQ(tls.value().key, "/k.pem");
-  for (const char* wrong :
-       {"etcd://", "etcd:///x", "etcd://a:0", "etcd://a:x", "etcd://:2379", "etcd://a?lease=0",
-        "etcd://a?lease=601", "etcd://a?lease=1.5", "etcd://a?lease=", "etcd://a?what=1",
-        "etcd://a?ca=/x", "etcds://a?cert=/x", "etcd://a,,b"}) {
+  for (const char* wrong : {"", "etcd:/", "sqlite:a-file", "etcd://", "etcd:///x", "etcd://a:0",
+                            "etcd://a:x", "etcd://:2379", "etcd://a?lease=0", "etcd://a?lease=601",
+                            "etcd://a?lease=1.5", "etcd://a?lease=", "etcd://a?what=1",
+                            "etcd://a?ca=/x", "etcds://a?cert=/x", "etcd://a,,b"}) {
     EXPECT_EQ(parse_etcd(wrong).status().code, Code::kInvalid) << wrong;
   }
   EXPECT_EQ(open_store("etcd://192.0.2.1/x", {}).status().code, Code::kInvalid);
@@ -334,6 +334,7 @@ TEST(EtcdKvTest, answers_in_any_other_form_are_refused) {
                                    with("[7]"),
                                    with(R"([{"response_put":{}}])"),
                                    with(R"([{"response_range":7}])"),
+                                   with(R"([{"response_put":{},"response_range":{}}])"),
                                    with(R"([{"response_range":{"more":"yes"}}])"),
                                    with(R"([{"response_range":{"kvs":{}}}])"),
                                    pair("7"),

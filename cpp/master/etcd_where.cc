@@ -71,6 +71,7 @@ bool is_etcd(std::string_view where) {
 
 base::Result<EtcdWhere> parse_etcd(std::string_view where) {
   EtcdWhere out;
+  if (!is_etcd(where)) return wrong(where, "it is no etcd's");
   out.tls = where.starts_with(kTls);
   std::string_view rest = where.substr(out.tls ? kTls.size() : kPlain.size());
   std::string_view place = cut(&rest, '?');

@@ -1,4 +1,5 @@
 # jccl-sim: the simulator as a program. It links once both protocol machines are there.
+set_target_properties(jccl_sim PROPERTIES JCCL_TRIES ON)
 # A failure names the commit it was found at.
 set(JCCL_SIM_COMMIT ${CMAKE_CURRENT_BINARY_DIR}/sim_commit.cc)
 add_custom_target(jccl_sim_commit BYPRODUCTS ${JCCL_SIM_COMMIT}
@@ -11,7 +12,11 @@ if(NOT JCCL_SANITIZE)
 endif()
 target_link_libraries(jccl-sim PRIVATE jccl_sim Threads::Threads)
 if(JCCL_TESTS)
-  add_test(NAME sim_seeds COMMAND jccl-sim --seeds 1000)
+  set(_seeds 1000)
+  if(JCCL_SANITIZE)
+    set(_seeds 100)
+  endif()
+  add_test(NAME sim_seeds COMMAND jccl-sim --seeds ${_seeds})
   set_tests_properties(sim_seeds PROPERTIES TIMEOUT ${JCCL_TEST_SECONDS_MAX})
 endif()
 
@@ -19,6 +24,7 @@ endif()
 add_library(jccl_model STATIC ${CMAKE_CURRENT_SOURCE_DIR}/sim/model/world.cc
   ${CMAKE_CURRENT_SOURCE_DIR}/sim/model/choices.cc ${CMAKE_CURRENT_SOURCE_DIR}/sim/model/search.cc)
 target_link_libraries(jccl_model PUBLIC jccl_sim)
+set_target_properties(jccl_model PROPERTIES JCCL_TRIES ON)
 add_executable(jccl-model ${CMAKE_CURRENT_SOURCE_DIR}/sim/model/main.cc)
 target_link_libraries(jccl-model PRIVATE jccl_model)
 if(JCCL_TESTS)
