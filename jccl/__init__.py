@@ -59,8 +59,9 @@ if TYPE_CHECKING:
         start,
     )
     from jccl.ops import Reduced
-    from jccl.optim.diloco import DilocoState, diloco
+    from jccl.optim.diloco import diloco
     from jccl.optim.outer import Outer, nesterov, sgd
+    from jccl.optim.state import DilocoState
     from jccl.settings import keep_memory
     from jccl.snapshot import publish, sync_state
 
@@ -110,8 +111,9 @@ _HOMES = {
         "start",
     ),
     "ops": ("Reduced",),
-    "optim.diloco": ("DilocoState", "diloco"),
+    "optim.diloco": ("diloco",),
     "optim.outer": ("Outer", "nesterov", "sgd"),
+    "optim.state": ("DilocoState",),
     "settings": ("keep_memory",),
     "snapshot": ("publish", "sync_state"),
 }

@@ -21,7 +21,7 @@ from jax.sharding import PartitionSpec
 from jccl import _geometry, _native, callback, ops
 from jccl._chain import claim
 from jccl._geometry import Axes, Frame, Leaf, Reduction
-from jccl._results import HasRegistryId, Published, Reduced
+from jccl._results import HasRegistryId, Published, Reduced, Started
 from jccl._trees import (
     OPS,
     PLANS,
@@ -37,6 +37,11 @@ from jccl._trees import (
 from jccl.errors import Code
 
 JOIN_MAX_S = 15.0
+
+OVERLAP_TEXT = (
+    "jccl: rounds in flight during steps that are mapped over local devices are not "
+    "carried: use overlap=0 there, or map the steps and call the optimizer outside"
+)
 
 
 class _Call:
@@ -282,6 +287,18 @@ class Local(NamedTuple):
             axes, specs = self
             return all_reduce(tree, comm, axis_name=axes, specs=specs, **options)
         return ops.all_reduce(tree, comm, **options)
+
+    def start(self, tree: Any, comm: HasRegistryId, **options: Any) -> Started:
+        if self._mapped():
+            raise NotImplementedError(OVERLAP_TEXT)
+        return ops.start(tree, comm, **options)
+
+    def done(
+        self, handle: jax.Array, like: Any, comm: HasRegistryId, **options: Any
+    ) -> Reduced:
+        if self._mapped():
+            raise NotImplementedError(OVERLAP_TEXT)
+        return ops.done(handle, like, comm, **options)
 
     def publish(
         self, tree: Any, comm: HasRegistryId, *, like: Any, **options: Any

@@ -8,37 +8,52 @@ stay the peer's own. Refuses to guess: a state without a jccl optimizer needs `c
 
 from __future__ import annotations
 
+import concurrent.futures
+import functools
 import itertools
+import os
 import sys
 import weakref
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import numpy as np
 
-from jccl.communicator import Communicator
+from jccl.communicator import Communicator, Synced
 from jccl.errors import ResyncNeeded
 
 
+class Layout(Protocol):
+    """How a transform's state is shared: one tree under each of its tags."""
+
+    @property
+    def tag(self) -> str: ...
+    def tags(self, tag: str | None = None) -> list[str]: ...
+    def shared(self, state: Any) -> list[Any]: ...
+    def adopt(self, state: Any, trees: list[Any]) -> Any: ...
+    def flying(self, state: Any) -> list[int]: ...
+    def landed(self, state: Any) -> Any: ...
+
+
 class Declared(NamedTuple):
-    """A transform that shares state: whose, under which tag, on which schedule."""
+    """A transform that shares state: whose, and in which form."""
 
     comm: weakref.ReferenceType[Communicator]
-    tag: str
-    sync_every: int
+    layout: Layout
 
 
 _DECLARED: dict[int, Declared] = {}
-_KEYS = itertools.count(1)
+# Not from 1: a restored state's key must not be taken for one of this process.
+_KEYS = itertools.count(int.from_bytes(os.urandom(3), "big") << 6 | 1)
 
 
-def declare(comm: Communicator, tag: str, sync_every: int) -> int:
+def declare(comm: Communicator, layout: Layout) -> int:
     """Registers a transform. The key travels in its state, where sync_state finds
     it.
     """
     key = next(_KEYS)
     reference = weakref.ref(comm, lambda _: _DECLARED.pop(key, None))
-    _DECLARED[key] = Declared(reference, tag, sync_every)
+    _DECLARED[key] = Declared(reference, layout)
     return key
 
 
@@ -128,7 +143,7 @@ def declared_for(node: Any, comm: Communicator | None, tag: str | None) -> Decla
             other
             for other in _DECLARED.values()
             if (comm is None or other.comm() is comm)
-            and (tag is None or other.tag == tag)
+            and (tag is None or other.layout.tag == tag)
         ]
         if len(fitting) != 1:
             raise ValueError(
@@ -150,10 +165,34 @@ def _sync_node(
     owner = comm or entry.comm()
     if owner is None:
         raise ValueError("the communicator of this optimizer is gone; pass comm=")
-    shared = owner.sync_state(
-        node.jccl_shared(), tag=tag or entry.tag, source=source, deadline=deadline
+    layout = entry.layout
+    own = _DECLARED.get(int(np.asarray(_value(node.key)))) is entry
+    if own and layout.flying(node):
+        raise ValueError(
+            f"rounds of fragments {layout.flying(node)} are in flight: sync_state is "
+            "for states before their first step and for restored ones; the optimizer "
+            "itself looks after those that train"
+        )
+    node = layout.landed(node)
+    synced = _sync_all(
+        owner, layout.tags(tag), layout.shared(node), source=source, deadline=deadline
     )
-    return node.jccl_adopt(shared.value, entry.sync_every), shared.replaced
+    node = layout.adopt(node, [one.value for one in synced])
+    return node, any(one.replaced for one in synced)
+
+
+def _sync_all(
+    comm: Communicator, tags: list[str], trees: list[Any], **options: Any
+) -> list[Synced]:
+    """All tags at once: a joiner is let in when it is current on each it asks for."""
+    calls = [
+        functools.partial(comm.sync_state, tree, tag=tag, **options)
+        for tag, tree in zip(tags, trees, strict=True)
+    ]
+    if len(calls) == 1 or not isinstance(comm, Communicator):
+        return [call() for call in calls]
+    with concurrent.futures.ThreadPoolExecutor(len(calls)) as threads:
+        return [future.result() for future in [threads.submit(call) for call in calls]]
 
 
 def _put_back(state: Any, nodes: list[Any], synced: list[tuple[Any, bool]]) -> Any:

@@ -1,0 +1,151 @@
+"""The state of `jccl.diloco` and which parts of it are shared under which tag.
+
+Plain pytrees all through, so it is checkpointed like any optimizer state. Every
+fragment has a tag, revision and digest of its own, so it moves when its own round
+commits and never waits for the others.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jccl.optim.fragments import Choice, Fragments, assign
+from jccl.optim.schedule import Schedule
+
+
+class Part(NamedTuple):
+    """What belongs to one fragment. Shared by all peers: `outer`, `rounds`; the rest is
+    this peer's own."""
+
+    outer: Any  # state of the outer optimizer
+    rounds: jax.Array  # i32[]: committed rounds of the run
+    since: jax.Array  # i32[]: steps that this peer's pseudo-gradient holds, at least
+    doubt: jax.Array  # bool[]: whether some of them may be in a result already
+    status: jax.Array  # i32[4] of the last round
+    handle: Any = ()  # u32[2] of the round in flight, zeros if none
+    begun: Any = ()  # i32[]: the step at which it began
+    left: Any = ()  # error feedback: what earlier contributions left out
+    pending: Any = ()  # the same once the round in flight has committed
+    extra: Any = ()  # of the variant
+    watch: Any = ()  # diagnostics, see jccl.optim.diagnostics
+
+
+class DilocoState(NamedTuple):
+    """Shared by all peers, equal bit for bit: `anchor`, `outer`, `rounds`. The rest is
+    this peer's own.
+    """
+
+    inner: Any
+    anchor: Any  # the parameters all peers agree on
+    parts: tuple[Part, ...]  # by fragment
+    step: jax.Array  # i32[]: schedules the rounds; advances on every call
+    skipped: jax.Array  # i32[]: rounds that ended without a commit here
+    status: jax.Array  # i32[4] of the last round: code, world, epoch, attempts
+    key: jax.Array  # i32[]: which communicator and tag, within this process
+
+    @property
+    def outer(self) -> Any:
+        """The outer optimizer's state; with fragments a tuple of theirs."""
+        return self.parts[0].outer if len(self.parts) == 1 else self._each("outer")
+
+    @property
+    def rounds(self) -> Any:
+        """i32[]: committed rounds of the run, of all fragments."""
+        return sum(self._each("rounds")[1:], start=self.parts[0].rounds)
+
+    @property
+    def watch(self) -> Any:
+        """Diagnostics by fragment; () if none were asked for."""
+        return self.parts[0].watch if len(self.parts) == 1 else self._each("watch")
+
+    def jccl_shared(self) -> Any:
+        """All that peers share, for comparison."""
+        return {"anchor": self.anchor, "outer": self.outer, "rounds": self.rounds}
+
+    def _each(self, name: str) -> tuple[Any, ...]:
+        return tuple(getattr(part, name) for part in self.parts)
+
+
+class Layout(NamedTuple):
+    """What is shared under which tag: all that `jccl.sync_state` has to know."""
+
+    tag: str
+    schedule: Schedule
+    choice: Choice
+
+    def fragments(self, params: Any) -> Fragments:
+        found = assign(params, self.choice)
+        if found.number != self.schedule.fragments:
+            raise ValueError(
+                f"fragments: the function names {found.number} fragments for these "
+                f"parameters, and {self.schedule.fragments} for those it was made with"
+            )
+        return found
+
+    def tags(self, tag: str | None = None) -> list[str]:
+        base = tag or self.tag
+        many = self.schedule.fragments
+        return [base] if many == 1 else [f"{base}.{i}" for i in range(many)]
+
+    def shared(self, state: DilocoState) -> list[Any]:
+        """One tree for each tag."""
+        cut = self.fragments(state.anchor)
+        return [shared_of(cut, state, i) for i in range(cut.number)]
+
+    def adopt(self, state: DilocoState, trees: list[Any]) -> DilocoState:
+        """With the shared trees of other peers, about to begin its next steps."""
+        cut = self.fragments(state.anchor)
+        for i, tree in enumerate(trees):
+            state = adopted(cut, state, i, tree)
+        total = jax.tree.leaves(state.rounds)[0]
+        step = self.schedule.step_after(jnp.asarray(total, jnp.int32))
+        return state._replace(step=in_place_of(state.step, step))
+
+    def flying(self, state: DilocoState) -> list[int]:
+        """The fragments whose rounds are in flight, read on the host."""
+        handles = [jax.tree.leaves(part.handle) for part in state.parts]
+        return [i for i, one in enumerate(handles) if one and np.asarray(one[0]).any()]
+
+    def landed(self, state: DilocoState) -> DilocoState:
+        """Without rounds in flight: those of another process end with it."""
+        parts = []
+        for part in state.parts:
+            handle = jax.tree.map(jnp.zeros_like, part.handle)
+            parts.append(part._replace(handle=handle))
+        return state._replace(parts=tuple(parts))
+
+
+def shared_of(cut: Fragments, state: DilocoState, fragment: int) -> Any:
+    part = state.parts[fragment]
+    anchor = cut.part(state.anchor, fragment)
+    return {"anchor": anchor, "outer": part.outer, "rounds": part.rounds}
+
+
+def adopted(
+    cut: Fragments, state: DilocoState, fragment: int, shared: Any
+) -> DilocoState:
+    """With another peer's shared part of a fragment: parameters are the anchor now, so
+    nothing of this peer's own waits to be sent."""
+    part = state.parts[fragment]
+    nothing = {
+        name: jax.tree.map(jnp.zeros_like, getattr(part, name))
+        for name in ("since", "doubt", "handle", "left", "pending", "extra")
+    }
+    part = part._replace(outer=shared["outer"], rounds=shared["rounds"], **nothing)
+    anchor = cut.merge(state.anchor, shared["anchor"], fragment)
+    return replaced(state._replace(anchor=anchor), fragment, part)
+
+
+def replaced(state: DilocoState, fragment: int, part: Part) -> DilocoState:
+    parts = list(state.parts)
+    parts[fragment] = part
+    return state._replace(parts=tuple(parts))
+
+
+def in_place_of(old: Any, new: Any) -> Any:
+    """`new` in the container of `old`: a leaf may be boxed (nnx)."""
+    return jax.tree.unflatten(jax.tree.structure(old), jax.tree.leaves(new))
