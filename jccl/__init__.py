@@ -14,7 +14,18 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from jccl import cli, exported, gradients, mesh, metrics, ops, sites, testing
-    from jccl.codecs import Bf16, Codec, E3m0, Fp8, Fp16, Fp32, Int4, Int8, TopK
+    from jccl.codecs import (
+        Bf16,
+        Codec,
+        E3m0,
+        Fp8,
+        Fp16,
+        Fp32,
+        Int2,
+        Int4,
+        Int8,
+        TopK,
+    )
     from jccl.communicator import Communicator, Handle, Result, connect
     from jccl.errors import (
         AbortedError,
@@ -66,7 +77,18 @@ if TYPE_CHECKING:
     from jccl.snapshot import publish, sync_state
 
 _HOMES = {
-    "codecs": ("Bf16", "Codec", "E3m0", "Fp16", "Fp32", "Fp8", "Int4", "Int8", "TopK"),
+    "codecs": (
+        "Bf16",
+        "Codec",
+        "E3m0",
+        "Fp16",
+        "Fp32",
+        "Fp8",
+        "Int2",
+        "Int4",
+        "Int8",
+        "TopK",
+    ),
     "communicator": ("Communicator", "Handle", "Result", "connect"),
     "errors": (
         "AbortedError",
@@ -152,6 +174,7 @@ __all__ = [
     "GuardError",
     "Handle",
     "InDoubt",
+    "Int2",
     "Int4",
     "Int8",
     "InternalError",

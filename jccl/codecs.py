@@ -192,6 +192,21 @@ class E3m0(_Scaled):
 
 
 @dataclasses.dataclass(frozen=True)
+class Int2(_Scaled):
+    """Blocks of 64 elements: a bf16 scale, then -1, 0 or 1 in a quarter of a byte each
+    (14.2 times fewer bytes). What is below half of its block's largest becomes 0: use
+    it with error feedback.
+
+    Source: 2-bit pseudo-gradients with error feedback, MuLoCo, arXiv:2505.23725.
+    """
+
+    name: ClassVar[str] = "int2"
+    number: ClassVar[int] = 8
+    _block: ClassVar[int] = 64
+    _code_bits: ClassVar[int] = 2
+
+
+@dataclasses.dataclass(frozen=True)
 class TopK(Codec):
     """Of each block of 4096 elements the `kept` largest, exactly: index and f32, 6
     bytes each (64: 42.7 times fewer bytes). Use it with error feedback (`residual`).
@@ -239,6 +254,7 @@ CODECS: dict[str, Codec] = {
     "int4": Int4(),
     "e3m0": E3m0(),
     "topk": TopK(),
+    "int2": Int2(),
 }
 
 

@@ -27,6 +27,7 @@ std::optional<ErrorBound> bound_of(const std::string& codec) {
       {"fp8", {0x1.0004p-4, 0}},
       {"int4", {0, 0x1.04p0 / 14}},
       {"e3m0", {0x1.0004p0 / 3, 0x1.04p0 / 128}},
+      {"int2", {0, 0x1.04p0 / 2}},
   };
   for (const Row& row : kRows) {
     if (codec == row.codec) return row.bound;

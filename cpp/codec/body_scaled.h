@@ -30,7 +30,7 @@ inline std::int32_t integer_noisy(float f, std::int32_t noise, std::int32_t top)
 struct Int8 {
   static constexpr std::size_t kBlock = 256;
   static constexpr std::size_t kScaleBytes = 4;
-  static constexpr bool kHalfBytes = false;
+  static constexpr std::size_t kPerByte = 1;
   static constexpr float kTop = 127;
   static constexpr std::int32_t kScaleLost = 0xFF;       // low bits of the scale that are 0
   static constexpr std::int32_t kScaleMax = 0x7C010200;  // largest whose kTop-fold is finite
@@ -44,7 +44,7 @@ struct Int8 {
 struct Fp8 {  // e4m3: bias 7, no infinity, 448 the largest
   static constexpr std::size_t kBlock = 256;
   static constexpr std::size_t kScaleBytes = 2;
-  static constexpr bool kHalfBytes = false;
+  static constexpr std::size_t kPerByte = 1;
   static constexpr float kTop = 448;
   static constexpr std::int32_t kScaleLost = 0xFFFF;
   static constexpr std::int32_t kScaleMax = 0x7B120000;
@@ -80,7 +80,7 @@ struct Fp8 {  // e4m3: bias 7, no infinity, 448 the largest
 struct Int4 {
   static constexpr std::size_t kBlock = 64;
   static constexpr std::size_t kScaleBytes = 2;
-  static constexpr bool kHalfBytes = true;
+  static constexpr std::size_t kPerByte = 2;
   static constexpr float kTop = 7;
   static constexpr std::int32_t kScaleLost = 0xFFFF;
   static constexpr std::int32_t kScaleMax = 0x7E120000;
@@ -92,10 +92,25 @@ struct Int4 {
   }
 };
 
+struct Int2 {
+  static constexpr std::size_t kBlock = 64;
+  static constexpr std::size_t kScaleBytes = 2;
+  static constexpr std::size_t kPerByte = 4;
+  static constexpr float kTop = 1;
+  static constexpr std::int32_t kScaleLost = 0xFFFF;
+  static constexpr std::int32_t kScaleMax = 0x7F7F0000;
+  static std::int32_t near(float f) { return integer_near(f); }
+  static std::int32_t noisy(float f, std::int32_t noise) { return integer_noisy(f, noise, 1); }
+  static float value(std::int32_t code) {
+    return static_cast<float>(static_cast<std::int32_t>(static_cast<std::uint32_t>(code) << 30) >>
+                              30);
+  }
+};
+
 struct E3m0 {  // 0 and 1, 2, 4, ... 64, with sign; ties to the larger magnitude
   static constexpr std::size_t kBlock = 64;
   static constexpr std::size_t kScaleBytes = 2;
-  static constexpr bool kHalfBytes = true;
+  static constexpr std::size_t kPerByte = 2;
   static constexpr float kTop = 64;
   static constexpr std::int32_t kScaleLost = 0xFFFF;
   static constexpr std::int32_t kScaleMax = 0x7C7F0000;
@@ -157,6 +172,23 @@ inline std::int32_t code_of(float f, const std::uint16_t* noise, std::size_t i) 
   return Format::near(f);
 }
 
+// Element i, of b = ⌈count/4⌉ bytes, in the lowest bits of byte i, then b + i, 2b + i, 3b + i.
+template <typename Format, bool kNoisy>
+inline void encode_quarters(const F32* __restrict x, std::size_t count, float inverse,
+                            const std::uint16_t* __restrict noise, std::uint8_t* __restrict codes) {
+  const std::size_t bytes = (count + 3) / 4;
+  for (std::size_t i = 0; i < bytes; ++i) codes[i] = 0;
+  for (std::size_t part = 0; part * bytes < count; ++part) {
+    const std::size_t at = part * bytes;
+    const std::size_t n = count - at < bytes ? count - at : bytes;
+#pragma omp simd
+    for (std::size_t i = 0; i < n; ++i) {
+      const std::int32_t code = code_of<Format, kNoisy>(x[at + i].v * inverse, noise, at + i);
+      codes[i] = static_cast<std::uint8_t>(codes[i] | (code & 3) << (2 * part));
+    }
+  }
+}
+
 template <typename Format, bool kNoisy>
 inline std::int32_t encode_block(const F32* __restrict x, std::size_t count,
                                  const std::uint16_t* __restrict noise,
@@ -166,11 +198,13 @@ inline std::int32_t encode_block(const F32* __restrict x, std::size_t count,
   const float inverse = 1.0F / scale;
   put_scale<Format>(scale, out);
   std::uint8_t* __restrict codes = out + Format::kScaleBytes;
-  if constexpr (!Format::kHalfBytes) {
+  if constexpr (Format::kPerByte == 1) {
 #pragma omp simd
     for (std::size_t i = 0; i < count; ++i) {
       codes[i] = static_cast<std::uint8_t>(code_of<Format, kNoisy>(x[i].v * inverse, noise, i));
     }
+  } else if constexpr (Format::kPerByte == 4) {
+    encode_quarters<Format, kNoisy>(x, count, inverse, noise, codes);
   } else {  // element i in the low half of byte i, element ⌈count/2⌉ + i in the high half
     const std::size_t half = count / 2;
     const std::size_t bytes = count - half;
@@ -190,7 +224,7 @@ inline std::int32_t encode_block(const F32* __restrict x, std::size_t count,
 
 template <typename Format>
 constexpr std::size_t kBlockBytes =
-    Format::kScaleBytes + (Format::kHalfBytes ? Format::kBlock / 2 : Format::kBlock);
+    Format::kScaleBytes + Format::kBlock / Format::kPerByte;
 
 template <typename Format>
 std::uint32_t encode_scaled(const LoopSettings&, const void* in, std::size_t count,
@@ -232,9 +266,19 @@ template <typename Format>
 inline void decode_block(const std::uint8_t* __restrict in, std::size_t count, F32* __restrict y) {
   const float scale = scale_at<Format>(in);
   const std::uint8_t* __restrict codes = in + Format::kScaleBytes;
-  if constexpr (!Format::kHalfBytes) {
+  if constexpr (Format::kPerByte == 1) {
 #pragma omp simd
     for (std::size_t i = 0; i < count; ++i) y[i].v = Format::value(codes[i]) * scale;
+  } else if constexpr (Format::kPerByte == 4) {
+    const std::size_t bytes = (count + 3) / 4;
+    for (std::size_t part = 0; part * bytes < count; ++part) {
+      const std::size_t at = part * bytes;
+      const std::size_t n = count - at < bytes ? count - at : bytes;
+#pragma omp simd
+      for (std::size_t i = 0; i < n; ++i) {
+        y[at + i].v = Format::value(codes[i] >> (2 * part)) * scale;
+      }
+    }
   } else {
     const std::size_t half = count / 2;
     const std::size_t bytes = count - half;

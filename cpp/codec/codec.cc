@@ -85,6 +85,7 @@ std::size_t block_elements(const Codec& codec) {
       return kInt8Block;
     case CodecId::kInt4:
     case CodecId::kE3m0:
+    case CodecId::kInt2:
       return kInt4Block;
     case CodecId::kTopK:
       return kTopKBlock;
@@ -107,8 +108,10 @@ std::size_t encoded_bytes(const Codec& codec, Dtype dtype, std::size_t count) {
     case CodecId::kFp8:
       return count + 2 * blocks;
     case CodecId::kInt4:
-    case CodecId::kE3m0:  // blocks are even: only the last can end in half a byte
+    case CodecId::kE3m0:  // only the last block can end in a part of a byte
       return (count + 1) / 2 + 2 * blocks;
+    case CodecId::kInt2:
+      return (count + 3) / 4 + 2 * blocks;
     case CodecId::kTopK: {
       const auto bytes_of = [&](std::size_t elements) {
         return std::min<std::size_t>(6 * std::size_t{codec.kept}, 4 * elements);

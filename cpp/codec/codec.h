@@ -26,12 +26,13 @@ enum class CodecId : std::uint8_t {
   kInt4 = 5,  // blocks of 64 elements: bf16 scale, then half a byte each
   kE3m0 = 6,  // likewise; sign and 3 exponent bits
   kTopK = 7,  // blocks of 4096 elements: the largest `kept`, as index and f32
+  kInt2 = 8,  // blocks of 64 elements: bf16 scale, then a quarter of a byte each
 };
 
-inline constexpr std::uint8_t kCodecNumberMax = 7;
+inline constexpr std::uint8_t kCodecNumberMax = 8;
 inline constexpr std::size_t kInt8Block = 256;
 inline constexpr std::size_t kFp8Block = 256;
-inline constexpr std::size_t kInt4Block = 64;  // e3m0 too
+inline constexpr std::size_t kInt4Block = 64;  // e3m0 and int2 too
 inline constexpr std::size_t kTopKBlock = 4096;
 inline constexpr std::uint16_t kTopKKept = 64;  // unless said otherwise: 1.6 %
 

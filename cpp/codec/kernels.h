@@ -8,7 +8,7 @@
 namespace jccl::codec {
 
 inline constexpr std::size_t kScanLanes = 16;
-inline constexpr std::size_t kLossyCodecs = 7;
+inline constexpr std::size_t kLossyCodecs = 8;
 
 // Element i of a leaf belongs to lane i % 16; the lanes are added up at the end in one fixed tree.
 struct ScanLanes {

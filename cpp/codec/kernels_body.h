@@ -263,6 +263,7 @@ constinit const Kernels JCCL_KERNELS = {
      {encode_scaled<Fp8>, encode_scaled_noisy<Fp8>, decode_scaled<Fp8>},
      {encode_scaled<Int4>, encode_scaled_noisy<Int4>, decode_scaled<Int4>},
      {encode_scaled<E3m0>, encode_scaled_noisy<E3m0>, decode_scaled<E3m0>},
-     {encode_top_k, nullptr, decode_top_k}}};
+     {encode_top_k, nullptr, decode_top_k},
+     {encode_scaled<Int2>, encode_scaled_noisy<Int2>, decode_scaled<Int2>}}};
 
 }  // namespace jccl::codec

@@ -10,8 +10,8 @@
 namespace jccl::codec {
 namespace {
 
-constexpr std::string_view kNames[] = {"none", "bf16", "fp16", "int8",
-                                       "fp8",  "int4", "e3m0", "topk"};
+constexpr std::string_view kNames[] = {"none", "bf16", "fp16", "int8", "fp8",
+                                       "int4", "e3m0", "topk", "int2"};
 static_assert(std::size(kNames) == kCodecNumberMax + 1);
 
 bool has_stochastic_form(CodecId id) { return id != CodecId::kNone && id != CodecId::kTopK; }

@@ -62,6 +62,7 @@ TEST(CodecSizesTest, fewer_bytes_than_f32_as_documented) {
   EXPECT_NEAR(ratio(CodecId::kFp8), 3.969, 0.001);
   EXPECT_NEAR(ratio(CodecId::kInt4), 7.529, 0.001);
   EXPECT_NEAR(ratio(CodecId::kE3m0), 7.529, 0.001);
+  EXPECT_NEAR(ratio(CodecId::kInt2), 14.222, 0.001);
   EXPECT_NEAR(ratio(CodecId::kTopK), 42.67, 0.01);
   EXPECT_EQ(encoded_bytes(top_k(4096), Dtype::kF32, 4096), 4U * 4096) << "never more than f32";
   EXPECT_EQ(encoded_bytes(top_k(64), Dtype::kF32, 4096 + 10), 64U * 6 + 40);

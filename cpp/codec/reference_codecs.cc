@@ -13,7 +13,7 @@ namespace {
 struct Format {
   std::size_t block;
   int scale_digits;  // significant bits
-  bool half_bytes;
+  std::uint32_t bits;  // of a code
   bool ties_up;                    // else to the even code
   std::uint32_t sign;              // added to the code of a negative value; 0: two's complement
   std::vector<double> magnitudes;  // by code
@@ -39,10 +39,11 @@ std::vector<double> e4m3() {
 }
 
 Format format_of(CodecId id) {
-  if (id == CodecId::kInt8) return {256, 16, false, false, 0, integers(127)};
-  if (id == CodecId::kFp8) return {256, 8, false, false, 0x80, e4m3()};
-  if (id == CodecId::kInt4) return {64, 8, true, false, 0, integers(7)};
-  return {64, 8, true, true, 8, {0, 1, 2, 4, 8, 16, 32, 64}};
+  if (id == CodecId::kInt8) return {256, 16, 8, false, 0, integers(127)};
+  if (id == CodecId::kFp8) return {256, 8, 8, false, 0x80, e4m3()};
+  if (id == CodecId::kInt4) return {64, 8, 4, false, 0, integers(7)};
+  if (id == CodecId::kInt2) return {64, 8, 2, false, 0, integers(1)};
+  return {64, 8, 4, true, 8, {0, 1, 2, 4, 8, 16, 32, 64}};
 }
 
 // Upward to the format's digits, within [2^-126, the largest whose top-fold is finite].
@@ -98,31 +99,27 @@ void encode_block(const Codec& codec, const Format& format, const float* in, std
   std::memcpy(bytes, &scale, 4);
   std::memcpy(out, bytes + 4 - scale_bytes, scale_bytes);  // bf16: the upper half
   out += scale_bytes;
-  const std::size_t half = (count + 1) / 2;
-  if (format.half_bytes) std::memset(out, 0, half);
+  const std::size_t filled = (count * format.bits + 7) / 8;
+  std::memset(out, 0, filled);
   for (std::size_t i = 0; i < count; ++i) {
     const std::uint32_t chance = chance_of(noise.seed, noise.first_element + i);
     const std::uint32_t code = coded(format, in[i] * inverse, codec.stochastic, chance);
-    if (!format.half_bytes) {
-      out[i] = static_cast<std::uint8_t>(code);
-    } else if (i < half) {
-      out[i] = static_cast<std::uint8_t>(out[i] | (code & 15));
-    } else {
-      out[i - half] = static_cast<std::uint8_t>(out[i - half] | (code & 15) << 4);
-    }
+    std::uint8_t& byte = out[i % filled];
+    const std::uint32_t shift = static_cast<std::uint32_t>(i / filled) * format.bits;
+    byte = static_cast<std::uint8_t>(byte | (code % (1U << format.bits)) << shift);
   }
 }
 
 double value_of(const Format& format, std::uint32_t code) {
-  const std::uint32_t bits = format.half_bytes ? 16 : 256;
-  code %= bits;
+  const std::uint32_t codes = 1U << format.bits;
+  code %= codes;
   if (format.sign != 0) {
     const std::size_t at = code & (format.sign - 1);
     // The one e4m3 pattern without a number is never written; it counts as the next one would.
     const double magnitude = at < format.magnitudes.size() ? format.magnitudes[at] : 480;
     return (code & format.sign) != 0 ? -magnitude : magnitude;
   }
-  return code < bits / 2 ? code : static_cast<double>(code) - bits;
+  return code < codes / 2 ? code : static_cast<double>(code) - codes;
 }
 
 void decode_block(const Format& format, const std::uint8_t* in, std::size_t count, float* out) {
@@ -132,12 +129,16 @@ void decode_block(const Format& format, const std::uint8_t* in, std::size_t coun
   float scale = 0;
   std::memcpy(&scale, bytes, 4);
   in += scale_bytes;
-  const std::size_t half = (count + 1) / 2;
+  const std::size_t filled = (count * format.bits + 7) / 8;
   for (std::size_t i = 0; i < count; ++i) {
-    std::uint32_t code = format.half_bytes ? in[i % half] : in[i];
-    if (format.half_bytes) code = i < half ? code & 15 : code >> 4;
+    const std::uint32_t shift = static_cast<std::uint32_t>(i / filled) * format.bits;
+    const std::uint32_t code = static_cast<std::uint32_t>(in[i % filled]) >> shift;
     out[i] = static_cast<float>(value_of(format, code)) * scale;
   }
+}
+
+bool is_scaled(CodecId id) {
+  return (id >= CodecId::kInt8 && id <= CodecId::kE3m0) || id == CodecId::kInt2;
 }
 
 bool is_dense(const Codec& codec, std::size_t count) {
@@ -190,7 +191,7 @@ std::uint32_t chance_of(std::uint64_t seed, std::uint64_t element) {
 
 void encode(const Codec& codec, const float* in, std::size_t count, std::uint8_t* out,
             const Noise& noise) {
-  const bool scaled = codec.id >= CodecId::kInt8 && codec.id <= CodecId::kE3m0;
+  const bool scaled = is_scaled(codec.id);
   if (scaled || codec.id == CodecId::kTopK) {
     const Format format = format_of(codec.id);
     const std::size_t block = block_elements(codec);
@@ -217,7 +218,7 @@ void encode(const Codec& codec, const float* in, std::size_t count, std::uint8_t
 }
 
 void decode(const Codec& codec, const std::uint8_t* in, std::size_t count, float* out) {
-  const bool scaled = codec.id >= CodecId::kInt8 && codec.id <= CodecId::kE3m0;
+  const bool scaled = is_scaled(codec.id);
   if (scaled || codec.id == CodecId::kTopK) {
     const Format format = format_of(codec.id);
     const std::size_t block = block_elements(codec);
@@ -254,6 +255,8 @@ double error_bound(const Codec& codec, double x, double absmax) {
       return steps * std::max({v * 0x1.0004p-4, absmax / 448 * 0x1.04p-10, 0x1p-136});
     case CodecId::kInt4:
       return steps * std::max(absmax / 14 * 0x1.04p0, 0x1p-127);
+    case CodecId::kInt2:
+      return steps * std::max(absmax / 2 * 0x1.04p0, 0x1p-127);
     case CodecId::kE3m0:
       return std::max({v * (codec.stochastic ? 1.0 : 0x1.0004p0 / 3),
                        steps * absmax / 128 * 0x1.04p0, steps * 0x1p-127});

@@ -17,7 +17,7 @@ namespace jccl::codec {
 inline const std::vector<Codec>& lossy_codecs() {
   static const std::vector<Codec> kCodecs = {CodecId::kBf16, CodecId::kFp16, CodecId::kInt8,
                                              CodecId::kFp8,  CodecId::kInt4, CodecId::kE3m0,
-                                             CodecId::kTopK, top_k(1),       top_k(2731)};
+                                             CodecId::kInt2, CodecId::kTopK, top_k(1),       top_k(2731)};
   return kCodecs;
 }
 
@@ -33,7 +33,8 @@ inline const std::vector<Codec>& all_codecs() {
 inline const std::vector<Codec>& stochastic_codecs() {
   static const std::vector<Codec> kCodecs = {
       stochastic(CodecId::kBf16, 1), stochastic(CodecId::kFp16, 2), stochastic(CodecId::kInt8, 3),
-      stochastic(CodecId::kFp8, 4),  stochastic(CodecId::kInt4, 5), stochastic(CodecId::kE3m0, 6)};
+      stochastic(CodecId::kFp8, 4),  stochastic(CodecId::kInt4, 5), stochastic(CodecId::kE3m0, 6),
+      stochastic(CodecId::kInt2, 7)};
   return kCodecs;
 }
 

@@ -245,6 +245,7 @@ def count_wrong(out: np.ndarray, contributors: tuple[int, ...], plan: Plan) -> i
         "fp8": (sent * 1.07 + scale) * largest / 16,
         "int4": (sent * 1.07 + scale) * largest / 13,
         "e3m0": (sent * 1.33 + scale) * largest / 3,
+        "int2": (sent * 1.5 + scale) * largest / 1.9,
         "topk": scale * largest,  # what is not among the largest stays out
     }.get(plan.codec, scale * largest * 1e-6)
     wrong = 0

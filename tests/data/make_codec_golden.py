@@ -78,7 +78,7 @@ def codes_noisy(f, levels, chance):
 def encode_scaled(x, block, top, lost, largest, levels, sign, ties_up=False, seed=None):
     """`sign`: how a negative code is written, by its bit, or 0 for two's complement."""
     out = b""
-    half = block == 64
+    bits = (len(levels) - 1).bit_length() + 1
     for at in range(0, len(x), block):
         part = x[at : at + block]
         scale = scale_of(part, top, lost, largest)
@@ -90,11 +90,11 @@ def encode_scaled(x, block, top, lost, largest, levels, sign, ties_up=False, see
         minus = np.signbit(f)
         codes = np.where(minus, codes | sign if sign else -codes, codes) & 0xFF
         codes = codes.astype(np.uint8)
-        if half:
-            bytes_ = (len(part) + 1) // 2
-            high = np.zeros(bytes_, np.uint8)
-            high[: len(part) - bytes_] = codes[bytes_:] << 4
-            codes = (codes[:bytes_] & 15) | high
+        filled = (len(part) * bits + 7) // 8
+        rows = np.zeros((8 // bits, filled), np.uint8)
+        rows.reshape(-1)[: len(part)] = codes & ((1 << bits) - 1)
+        shifts = bits * np.arange(8 // bits, dtype=np.uint8)[:, None]
+        codes = np.bitwise_or.reduce(rows << shifts, axis=0)
         out += scale.tobytes()[4 - (4 if lost == 0xFF else 2) :] + codes.tobytes()
     return out
 
@@ -104,6 +104,7 @@ SCALED = {
     "fp8": (256, 448, 0xFFFF, 0x7B120000, E4M3, 0x80),
     "int4": (64, 7, 0xFFFF, 0x7E120000, np.arange(8.0), 0),
     "e3m0": (64, 64, 0xFFFF, 0x7C7F0000, E3M0, 8, True),
+    "int2": (64, 1, 0xFFFF, 0x7F7F0000, np.arange(2.0), 0),
 }
 
 

@@ -224,7 +224,7 @@ def test_status_without_a_master_is_a_usage_error():
 
 
 @pytest.mark.parametrize(
-    "codec", ["none", "int8", "bf16", "fp16", "fp8", "int4", "e3m0", "topk"]
+    "codec", ["none", "int8", "bf16", "fp16", "fp8", "int4", "e3m0", "int2", "topk"]
 )
 def test_bench_measures_and_finds_nothing_wrong(codec):
     done = subprocess.run(

@@ -17,9 +17,16 @@ from jccl import _native
 from jccl.testing import Cluster
 
 ALGORITHMS = Path(__file__).parents[2] / "cpp" / "collective" / "ALGORITHMS.md"
-SCALED = {"int8": (256, 127), "fp8": (256, 448), "int4": (64, 7), "e3m0": (64, 64)}
-NEAREST = ("bf16", "fp16", "int8", "fp8", "int4", "e3m0", "topk:kept=1", "topk:kept=70")
-CHANCE = tuple(f"{name}:stochastic:seed=3" for name in NEAREST[:6])
+SCALED = {
+    "int8": (256, 127),
+    "fp8": (256, 448),
+    "int4": (64, 7),
+    "e3m0": (64, 64),
+    "int2": (64, 1),
+}
+ROUNDING = ("bf16", "fp16", *SCALED)
+NEAREST = (*ROUNDING, "topk:kept=1", "topk:kept=70")
+CHANCE = tuple(f"{name}:stochastic:seed=3" for name in ROUNDING)
 FLOATS = ("float32", "float64", "bfloat16", "float16")
 SIZES = (0, 1, 2, 63, 64, 65, 255, 256, 257, 300, 1000, 4095, 4096, 4097, 5001)
 
@@ -89,8 +96,9 @@ def bound(codec, x):
     if name == "fp8":
         small = np.maximum(a / 448 * 2**-10 * wider, 2.0**-136)
         return halves * np.maximum(v * 2**-4 * (1 + 2**-14), small)
-    if name == "int4":
-        return halves * np.maximum(a / 14 * wider, 2.0**-127)
+    if name in ("int4", "int2"):
+        steps = 2 * SCALED[name][1]
+        return halves * np.maximum(a / steps * wider, 2.0**-127)
     step = np.maximum(halves * a / 128 * wider, halves * 2.0**-127)
     return np.maximum(v if chance else v / 3 * (1 + 2**-14), step)
 
@@ -174,7 +182,7 @@ def documented_sizes():
     return {
         name: (
             int(b),
-            formula.translate(python).replace("m/2", "Fraction(m, 2)"),
+            re.sub(r"m/(\d)", r"Fraction(m, \1)", formula.translate(python)),
             ratio,
         )
         for name, b, formula, ratio in rows
@@ -214,7 +222,8 @@ def test_a_round_sends_the_documented_bytes(world, plan):
     """§5: direct (n−1)·E + (n−1)·R in all, exchange n·(n−1)·E."""
     count = 40_000
     objects = [jccl.Bf16(), jccl.Int8(), jccl.Fp8(), jccl.Int4(), jccl.E3m0()]
-    objects += [jccl.Int8(stochastic=True, seed=1), jccl.TopK(9), jccl.TopK(1500)]
+    objects += [jccl.Int2(), jccl.Int8(stochastic=True, seed=1)]
+    objects += [jccl.TopK(9), jccl.TopK(1500)]
 
     def program(comm, index):
         x = np.random.default_rng(index).standard_normal(count).astype(np.float32)

@@ -20,6 +20,7 @@ OBJECTS = (
     jccl.Fp8(),
     jccl.Int4(),
     jccl.E3m0(),
+    jccl.Int2(),
     jccl.TopK(kept=9),
 )
 

@@ -184,7 +184,8 @@ enum jccl_codec {                      /* how an array travels */
                   JCCL_CODEC_FP8 = 4,  /* e4m3 in blocks of 256 with a bf16 scale: 3.97 times */
                   JCCL_CODEC_INT4 = 5, /* blocks of 64 with a bf16 scale: 7.53 times */
                   JCCL_CODEC_E3M0 = 6, /* sign and 3 exponent bits, blocks as int4: 7.53 times */
-                  JCCL_CODEC_TOPK = 7  /* the `kept` largest of each 4096, as index and f32 */
+                  JCCL_CODEC_TOPK = 7, /* the `kept` largest of each 4096, as index and f32 */
+                  JCCL_CODEC_INT2 = 8  /* -1, 0, 1 in blocks as int4: 14.2 times */
 };
 enum jccl_collective {
   JCCL_ALL_REDUCE = 1,
@@ -222,7 +223,7 @@ typedef struct {
   const char* plan;        /* NULL: automatic; "direct", "exchange", "ring" */
   uint64_t fingerprint[2]; /* of what must be alike on all peers; 0: nothing */
   uint64_t seed;           /* of the chance, if stochastic; the same on all peers */
-  int32_t stochastic;      /* 1: the codec rounds up or down by chance; bf16 to e3m0 */
+  int32_t stochastic;      /* 1: the codec rounds up or down by chance; not topk */
   int32_t reserved;
 } jccl_round_options;
 
