@@ -70,8 +70,12 @@ if TYPE_CHECKING:
         start,
     )
     from jccl.ops import Reduced
+    from jccl.optim.defaults import Defaults, diloco_defaults
+    from jccl.optim.diagnostics import Watch, diagnose
     from jccl.optim.diloco import diloco
+    from jccl.optim.eager import eager_diloco
     from jccl.optim.outer import Outer, nesterov, sgd
+    from jccl.optim.sparse import sparse_loco
     from jccl.optim.state import DilocoState
     from jccl.settings import keep_memory
     from jccl.snapshot import publish, sync_state
@@ -133,8 +137,12 @@ _HOMES = {
         "start",
     ),
     "ops": ("Reduced",),
+    "optim.defaults": ("Defaults", "diloco_defaults"),
+    "optim.diagnostics": ("Watch", "diagnose"),
     "optim.diloco": ("diloco",),
+    "optim.eager": ("eager_diloco",),
     "optim.outer": ("Outer", "nesterov", "sgd"),
+    "optim.sparse": ("sparse_loco",),
     "optim.state": ("DilocoState",),
     "settings": ("keep_memory",),
     "snapshot": ("publish", "sync_state"),
@@ -163,6 +171,7 @@ __all__ = [
     "CorruptError",
     "DamagedJournal",
     "DeadlineError",
+    "Defaults",
     "DilocoState",
     "E3m0",
     "EmptyRound",
@@ -197,6 +206,7 @@ __all__ = [
     "TopK",
     "UnknownTagError",
     "VersionError",
+    "Watch",
     "WrongRunError",
     "__version__",
     "all_gather",
@@ -206,8 +216,11 @@ __all__ = [
     "check",
     "cli",
     "connect",
+    "diagnose",
     "diloco",
+    "diloco_defaults",
     "done",
+    "eager_diloco",
     "exported",
     "gradients",
     "keep_memory",
@@ -219,6 +232,7 @@ __all__ = [
     "reduce_scatter",
     "sgd",
     "sites",
+    "sparse_loco",
     "start",
     "sync_state",
     "testing",

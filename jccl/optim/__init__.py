@@ -1,7 +1,23 @@
-"""Optax transforms over a run: DiLoCo and its outer optimizers."""
+"""Optax transforms over a run: the DiLoCo family and its outer optimizers."""
 
+from jccl.optim.defaults import Defaults, diloco_defaults
+from jccl.optim.diagnostics import Watch, diagnose
 from jccl.optim.diloco import diloco
+from jccl.optim.eager import eager_diloco
 from jccl.optim.outer import Outer, nesterov, sgd
+from jccl.optim.sparse import sparse_loco
 from jccl.optim.state import DilocoState
 
-__all__ = ["DilocoState", "Outer", "diloco", "nesterov", "sgd"]
+__all__ = [
+    "Defaults",
+    "DilocoState",
+    "Outer",
+    "Watch",
+    "diagnose",
+    "diloco",
+    "diloco_defaults",
+    "eager_diloco",
+    "nesterov",
+    "sgd",
+    "sparse_loco",
+]

@@ -1,10 +1,12 @@
-"""What a peer puts into a fragment's round: codec and error feedback.
+"""What a peer puts into a fragment's round, and what it takes out: codec, error
+feedback, merge rule, clipping.
 
 A contribution is quantised once, by the transport, and so is the result; nothing here
 touches what others sent. The residual stays with the peer that made it. Traced code;
-refuses error feedback for leaves cut over devices, whose blocks it does not see.
+refuses what needs whole leaves where local devices hold parts of them.
 
-Source: error feedback, arXiv:1809.07599; decay, SparseLoCo, arXiv:2508.15706.
+Sources: error feedback, arXiv:1809.07599; its decay and the clip to the peers' median,
+SparseLoCo, arXiv:2508.15706.
 """
 
 from __future__ import annotations
@@ -15,19 +17,37 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jccl import ops
 from jccl.codecs import Codec, resolve
+from jccl.communicator import Communicator
 from jccl.mesh import Local
+from jccl.optim import merge
 from jccl.optim.fragments import Fragments
 
 OneCodec = Codec | str | None
 CodecChoice = OneCodec | Sequence[OneCodec] | Callable[[int, tuple[str, ...]], OneCodec]
+MergeChoice = str | Callable[[int, tuple[str, ...]], str]
+
+CLIP_SLOTS = 256  # peers whose norms are compared
+
+
+class Outgoing(NamedTuple):
+    """`payload` travels; `pending` is the residual once it has arrived; `error` is the
+    residual's norm over that of what was sent, f32[]."""
+
+    payload: Any
+    pending: Any
+    error: jax.Array
 
 
 class Contribution(NamedTuple):
-    """How pseudo-gradients are sent; the same for all fragments but for the codec."""
+    """How pseudo-gradients are sent; codec and rule may differ between fragments."""
 
     codec: CodecChoice
     decay: float | None  # of the residual; None: no error feedback
+    merge: MergeChoice = "mean"
+    clip: bool = False
+    measures: bool = False  # the codec's error also without feedback
 
     def codec_of(self, cut: Fragments, fragment: int) -> Codec:
         if callable(self.codec):
@@ -40,33 +60,102 @@ class Contribution(NamedTuple):
             )
         return resolve(self.codec[fragment])
 
+    def merge_of(self, cut: Fragments, fragment: int) -> str:
+        rule = self.merge
+        if callable(rule):
+            rule = rule(fragment, cut.paths_of(fragment))
+        if rule not in merge.RULES:
+            raise ValueError(f"merge={rule!r}: {' or '.join(merge.RULES)}")
+        return rule
+
     def init(self, part: Any) -> Any:
         """The residual of a fragment before its first round; () without feedback."""
         return () if self.decay is None else jax.tree.map(jnp.zeros_like, part)
 
-    def outgoing(self, delta: Any, left: Any, codec: Codec) -> tuple[Any, Any]:
-        """What to send of a pseudo-gradient, and the residual once it has arrived:
-        s = delta + decay * left; left <- s - Q(s)."""
-        if self.decay is None:
-            return delta, ()
-        sent = jax.tree.map(lambda d, e: d + self.decay * e, delta, left)
-        return sent, jax.tree.map(codec.residual, sent)
+    def outgoing(self, delta: Any, left: Any, cut: Fragments, i: int) -> Outgoing:
+        """What to send of a pseudo-gradient:
+        s = delta + decay · left; left <- s - Q(s) once it has arrived."""
+        codec = self.codec_of(cut, i)
+        sent = delta
+        if self.decay is not None:
+            sent = jax.tree.map(lambda d, e: d + self.decay * e, delta, left)
+        pending, error = (), jnp.zeros((), jnp.float32)
+        if self.decay is not None or self.measures:
+            lost = jax.tree.map(codec.residual, sent)
+            error = norm(lost) / jnp.maximum(norm(sent), 1e-30)
+            pending = () if self.decay is None else lost
+        if self.merge_of(cut, i) == "rda":
+            sent = merge.apart(sent, codec)
+        return Outgoing(sent, pending, error)
 
+    def incoming(self, value: Any, cut: Fragments, i: int) -> Any:
+        """The pseudo-gradient for the outer step, from the committed result."""
+        return merge.together(value) if self.merge_of(cut, i) == "rda" else value
 
-def checked(
-    codec: CodecChoice, error_feedback: bool | float, local: Local
-) -> Contribution:
-    """Contribution from the options of `jccl.diloco`; a wrong name is refused here."""
-    decay = float(error_feedback)
-    if not 0 <= decay <= 1:
-        raise ValueError(f"error_feedback={error_feedback}: True, or a decay up to 1")
-    if decay and (local.axis_name or local.specs is not None):
-        raise NotImplementedError(
-            "error_feedback with parameters that lie apart or cut on local devices: "
-            "the codec's blocks are those of whole leaves, which no device holds"
+    def like(self, part: Any, cut: Fragments, i: int) -> Any:
+        """Arrays shaped as what travels of a fragment."""
+        if self.merge_of(cut, i) != "rda":
+            return part
+        return merge.apart(part, self.codec_of(cut, i))
+
+    def clipped(
+        self, delta: Any, comm: Communicator, tag: str, options: dict[str, Any]
+    ) -> tuple[Any, Any]:
+        """Shrunk to the peers' median norm where it is longer, and the token for the op
+        that follows. One small round; if it does not commit nothing is clipped."""
+        if not self.clip:
+            return delta, None
+        own = norm(delta)
+        every = ops.all_gather(
+            own, comm, slots=CLIP_SLOTS, tag=f"{tag}.norm", deadline=options["deadline"]
         )
-    if not callable(codec):
+        there = every.mask & jnp.isfinite(every.value)
+        median = jnp.nanmedian(jnp.where(there, every.value, jnp.nan))
+        limit = jnp.where(there.any() & (own > 0), median / own, 1.0)
+        factor = jnp.minimum(limit, 1.0)
+        return jax.tree.map(lambda d: d * factor.astype(d.dtype), delta), every.token
+
+
+def norm(tree: Any) -> jax.Array:
+    """f32[]: the 2-norm over all leaves."""
+    squares = [
+        jnp.sum(jnp.square(x.astype(jnp.float32))) for x in jax.tree.leaves(tree)
+    ]
+    return jnp.sqrt(sum(squares, start=jnp.zeros((), jnp.float32)))
+
+
+def dot(one: Any, other: Any) -> jax.Array:
+    products = jax.tree.map(
+        lambda a, b: jnp.sum(a.astype(jnp.float32) * b.astype(jnp.float32)), one, other
+    )
+    return sum(jax.tree.leaves(products), start=jnp.zeros((), jnp.float32))
+
+
+def cosine(one: Any, other: Any) -> jax.Array:
+    return dot(one, other) / jnp.maximum(norm(one) * norm(other), 1e-30)
+
+
+def checked(sends: Contribution, local: Local) -> Contribution:
+    """Refuses a wrong name here, not in some step, and what local devices can't do."""
+    if sends.decay is not None and not 0 < sends.decay <= 1:
+        raise ValueError(f"error_feedback={sends.decay}: True, or a decay up to 1")
+    asked = {
+        "error_feedback": sends.decay is not None,
+        "merge": sends.merge != "mean",
+        "clip": sends.clip,
+        "diagnostics": sends.measures,
+    }
+    whole = not local.axis_name and local.specs is None
+    for name in [name for name, is_asked in asked.items() if is_asked and not whole]:
+        raise NotImplementedError(
+            f"{name} with parameters that lie apart or cut on local devices: it looks "
+            "at whole leaves, which no device holds"
+        )
+    if not callable(sends.codec):
+        codec = sends.codec
         one = isinstance(codec, str | Codec) or codec is None
-        for name in [codec] if one else codec:  # type: ignore[union-attr]
-            resolve(name)  # type: ignore[arg-type]
-    return Contribution(codec, decay or None)
+        for each in [codec] if one else codec:  # type: ignore[union-attr]
+            resolve(each)  # type: ignore[arg-type]
+    if not callable(sends.merge) and sends.merge not in merge.RULES:
+        raise ValueError(f"merge={sends.merge!r}: {' or '.join(merge.RULES)}")
+    return sends

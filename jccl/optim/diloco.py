@@ -20,7 +20,7 @@ from jccl import mesh, snapshot
 from jccl.communicator import Communicator
 from jccl.optim import contribution, schedule
 from jccl.optim import outer as outers
-from jccl.optim.contribution import CodecChoice
+from jccl.optim.contribution import CodecChoice, Contribution, MergeChoice
 from jccl.optim.engine import Engine
 from jccl.optim.fragments import Choice
 from jccl.optim.state import DilocoState, Layout
@@ -41,6 +41,10 @@ def diloco(
     mixing: float | None = None,
     codec: CodecChoice = "int8",
     error_feedback: bool | float = False,
+    merge: MergeChoice = "mean",
+    clip: bool = False,
+    late: str = "fold",
+    diagnostics: bool = False,
     weights: Weight | None = None,
     tag: str = "diloco",
     deadline: float | None = None,
@@ -73,6 +77,16 @@ def diloco(
         error_feedback: adds what the codec left out to the next contribution; True, or
             how much of it (β). For codecs below 4 bits. Costs a copy of the parameters,
             with overlap two. Zeroed when this peer adopts another's state.
+        merge: "mean", by weight, or "rda": lengths and directions averaged apart, which
+            keeps the length of pseudo-gradients that disagree. Or a function as for
+            codec. "rda" asks for one kind of processor and one jaxlib.
+        clip: pseudo-gradients longer than the peers' median are cut to it; one small
+            blocking round more.
+        late: what becomes of steps that a round left out (SKIPPED, or RESYNC of a
+            straggler): "fold" keeps them on top of the new anchor, so that the next
+            round sends them; "drop" goes on from the anchor.
+        diagnostics: keeps norms, cosines, the codec's error and bytes of the last round
+            in `state.watch`; see `jccl.diagnose`. Costs a copy of the parameters.
         weights: of this peer in the mean: a number, or a function of the number of
             committed rounds; `update(..., weight=w)` overrides it for one call. 0 only
             receives. A round that a peer trained for only in part (a joiner's first
@@ -110,6 +124,10 @@ def diloco(
         mixing = 0.5 if overlap else 0.0
     if not 0 <= mixing < 1:
         raise ValueError(f"mixing={mixing} is not in [0, 1): at 1 peers never meet")
+    if late not in ("fold", "drop"):
+        raise ValueError(f"late={late!r}: 'fold' or 'drop'")
+    decay = float(error_feedback) if error_feedback else None
+    sends = Contribution(codec, decay, merge, clip, diagnostics)
     layout = Layout(tag, when, choice)
     engine = Engine(
         comm=comm,
@@ -117,7 +135,8 @@ def diloco(
         outer=outers.resolve(outer, comm),
         layout=layout,
         mixing=mixing,
-        sends=contribution.checked(codec, error_feedback, local),
+        folds=late == "fold",
+        sends=contribution.checked(sends, local),
         weights=1.0 if weights is None else weights,
         round_options={"deadline": deadline, "plan": plan},
         local=local,

@@ -18,8 +18,9 @@ from jax import lax
 from jccl import mesh, ops
 from jccl.communicator import Communicator
 from jccl.errors import Code
+from jccl.optim import diagnostics
 from jccl.optim import outer as outers
-from jccl.optim.contribution import Contribution
+from jccl.optim.contribution import Contribution, Outgoing
 from jccl.optim.fragments import Fragments
 from jccl.optim.state import (
     DilocoState,
@@ -37,6 +38,7 @@ class Engine(NamedTuple):
     outer: outers.Outer | outers.XlaOuter
     layout: Layout
     mixing: float
+    folds: bool  # what was left out of a round is kept for the next one
     sends: Contribution
     weights: float | Callable[[jax.Array], jax.Array]
     round_options: dict[str, Any]
@@ -48,17 +50,18 @@ class Engine(NamedTuple):
         cut = self.layout.fragments(params)
         for i in range(cut.number):  # a wrong codec is refused here, not in some step
             self.sends.codec_of(cut, i)
+            self.sends.merge_of(cut, i)
         return DilocoState(
             inner=self.inner.init(params),
             anchor=anchor,
-            parts=tuple(self._part(cut.part(anchor, i)) for i in range(cut.number)),
+            parts=tuple(self.part_of(cut.part(anchor, i)) for i in range(cut.number)),
             step=_zero(),
             skipped=_zero(),
             status=jnp.zeros((4,), jnp.int32),
             key=jnp.full((), self.key, jnp.int32),
         )
 
-    def _part(self, anchor: Any) -> Part:
+    def part_of(self, anchor: Any) -> Part:
         overlapped = self.layout.schedule.overlap > 0
         return Part(
             outer=self.outer.init(anchor),
@@ -70,6 +73,7 @@ class Engine(NamedTuple):
             begun=_zero() if overlapped else (),
             left=self.sends.init(anchor),
             pending=self.sends.init(anchor) if overlapped else (),
+            watch=diagnostics.begin(anchor) if self.sends.measures else (),
         )
 
     def update(
@@ -95,9 +99,9 @@ class Engine(NamedTuple):
         )
         if weight is not None:
             weight = jnp.asarray(weight, jnp.float32)
-        return self._rounds(_Step(updates, params, weight), state)
+        return self.rounds(Step(updates, params, weight), state)
 
-    def _rounds(self, step: _Step, state: DilocoState) -> tuple[Any, DilocoState]:
+    def rounds(self, step: Step, state: DilocoState) -> tuple[Any, DilocoState]:
         when = self.layout.schedule
         begins = when.begins(state.step)
         flying = [jnp.any(part.handle != 0) for part in state.parts]
@@ -112,7 +116,7 @@ class Engine(NamedTuple):
             for fly, part in zip(flying, state.parts, strict=True)
         ]
         landing = jnp.where(jnp.any(jnp.stack(due)), jnp.argmax(jnp.stack(due)), -1)
-        updates, state = self._switch(landing, self._finish, step, state)
+        updates, state = self._switch(landing, self.finish, step, state)
         flying = [jnp.any(part.handle != 0) for part in state.parts]
         turn = when.fragment([part.rounds for part in state.parts], flying)
         return self._switch(
@@ -123,7 +127,7 @@ class Engine(NamedTuple):
         )
 
     def _switch(
-        self, which: jax.Array, branch: Any, step: _Step, state: DilocoState
+        self, which: jax.Array, branch: Any, step: Step, state: DilocoState
     ) -> tuple[Any, DilocoState]:
         """`branch` of one fragment, or none if `which` is -1; the rest is healed where
         that fragment had to be."""
@@ -153,33 +157,31 @@ class Engine(NamedTuple):
     # ---- a round of one fragment -----------------------------------------------------
 
     def _sync(
-        self, cut: Fragments, i: int, step: _Step, state: DilocoState
+        self, cut: Fragments, i: int, step: Step, state: DilocoState
     ) -> tuple[Any, DilocoState, jax.Array]:
-        sent, pending = self._outgoing(cut, i, step, state)
-        mean = self.local.all_reduce(
-            sent, self.comm, **self._options(cut, i, step, state)
-        )
-        return self._take(cut, i, step, state, mean, pending)
+        out, options = self._outgoing(cut, i, step, state)
+        mean = self.local.all_reduce(out.payload, self.comm, **options)
+        state = self._sent(i, state, out)
+        return self._take(cut, i, step, state, mean, out.pending)
 
     def _start(
-        self, cut: Fragments, i: int, step: _Step, state: DilocoState
+        self, cut: Fragments, i: int, step: Step, state: DilocoState
     ) -> tuple[Any, DilocoState, jax.Array]:
-        sent, pending = self._outgoing(cut, i, step, state)
-        started = self.local.start(
-            sent, self.comm, **self._options(cut, i, step, state)
-        )
+        out, options = self._outgoing(cut, i, step, state)
+        started = self.local.start(out.payload, self.comm, **options)
+        state = self._sent(i, state, out)
         part = state.parts[i]._replace(
-            handle=started.handle, begun=state.step, pending=pending
+            handle=started.handle, begun=state.step, pending=out.pending
         )
         return step.updates, replaced(state, i, part), jnp.zeros((), bool)
 
-    def _finish(
-        self, cut: Fragments, i: int, step: _Step, state: DilocoState
+    def finish(
+        self, cut: Fragments, i: int, step: Step, state: DilocoState
     ) -> tuple[Any, DilocoState, jax.Array]:
         part = state.parts[i]
         mean = self.local.done(
             part.handle,
-            cut.part(state.anchor, i),
+            self.sends.like(cut.part(state.anchor, i), cut, i),
             self.comm,
             tag=self._tag(i),
             after=step.updates,
@@ -190,8 +192,8 @@ class Engine(NamedTuple):
     def _tag(self, i: int) -> str:
         return self.layout.tags()[i]
 
-    def _options(
-        self, cut: Fragments, i: int, step: _Step, state: DilocoState
+    def options(
+        self, cut: Fragments, i: int, step: Step, state: DilocoState
     ) -> dict[str, Any]:
         part = state.parts[i]
         weight = step.weight
@@ -205,28 +207,49 @@ class Engine(NamedTuple):
             "codec": self.sends.codec_of(cut, i),
             "weight": jnp.asarray(weight, jnp.float32) * share.astype(jnp.float32),
             "tag": self._tag(i),
-            "fingerprint": self.outer.fingerprint(cut.part(state.anchor, i)),
+            "fingerprint": self._fingerprint(cut, i, state),
             **self.round_options,
         }
 
+    def _fingerprint(self, cut: Fragments, i: int, state: DilocoState) -> str:
+        """What the bits of the next anchor depend on, besides the round's result."""
+        words = self.outer.fingerprint(cut.part(state.anchor, i))
+        if self.sends.merge_of(cut, i) == "mean":
+            return words
+        return f"{words}, merge {self.sends.merge_of(cut, i)}, {outers.environment()}"
+
     def _outgoing(
-        self, cut: Fragments, i: int, step: _Step, state: DilocoState
-    ) -> tuple[Any, Any]:
-        delta = jax.tree.map(
+        self, cut: Fragments, i: int, step: Step, state: DilocoState
+    ) -> tuple[Outgoing, dict[str, Any]]:
+        """A fragment's contribution, and the options of its round."""
+        options = self.options(cut, i, step, state)
+        delta, token = self.sends.clipped(
+            self._delta(cut, i, step, state), self.comm, self._tag(i), options
+        )
+        if token is not None:
+            options["token"] = token
+        return self.sends.outgoing(delta, state.parts[i].left, cut, i), options
+
+    def _delta(self, cut: Fragments, i: int, step: Step, state: DilocoState) -> Any:
+        return jax.tree.map(
             pseudo_gradient,
             cut.part(state.anchor, i),
             cut.part(step.params, i),
             cut.part(step.updates, i),
         )
-        return self.sends.outgoing(
-            delta, state.parts[i].left, self.sends.codec_of(cut, i)
-        )
+
+    def _sent(self, i: int, state: DilocoState, out: Outgoing) -> DilocoState:
+        if not self.sends.measures:
+            return state
+        part = state.parts[i]
+        watch = part.watch._replace(error=out.error)
+        return replaced(state, i, part._replace(watch=watch))
 
     def _take(
         self,
         cut: Fragments,
         i: int,
-        step: _Step,
+        step: Step,
         state: DilocoState,
         mean: ops.Reduced,
         pending: Any,
@@ -234,13 +257,15 @@ class Engine(NamedTuple):
         """Moves the anchor by a round's result, hands the new revision to the
         transport, or adopts the run's if this peer is behind."""
         part, old = state.parts[i], cut.part(state.anchor, i)
-        anchor, outer = self.outer.step(old, part.outer, mean.value, mean.status)
+        value = self.sends.incoming(mean.value, cut, i)
+        anchor, outer = self.outer.step(old, part.outer, value, mean.status)
         committed = ops.committed(mean.status)
         counted = mean.status[0] == Code.OK
         part = part._replace(
             outer=outer,
             rounds=part.rounds + committed.astype(jnp.int32),
             left=select(counted, pending, part.left),
+            watch=self._watched(cut, i, step, state, value, mean.status),
         )
         moved = replaced(
             state._replace(anchor=cut.merge(state.anchor, anchor, i)), i, part
@@ -254,21 +279,57 @@ class Engine(NamedTuple):
             token=mean.token,
         )
         behind = shared.status[0] == Code.RESYNCED
+        # Left out of a result, or of the run for a while: nobody has counted it.
+        folds = mean.status[0] == Code.SKIPPED
+        folds |= (mean.status[0] == Code.RESYNC) & behind & ~part.doubt
+        folds &= self.folds
         state = either(cut, i, behind, adopted(cut, moved, i, shared.value), moved)
-        state = self._noted(i, state, mean.status, shared.status, committed)
-        updates = self._own(cut, i, step, cut.part(state.anchor, i), committed, behind)
-        return updates, state, behind
+        state = self._noted(i, state, part.since, (mean.status, shared.status), folds)
+        anchor = cut.part(state.anchor, i)
+        keep = jnp.where(behind, 0.0, self.mixing)
+        near = self._towards(cut, i, step, anchor, keep)
+        updates = select(committed | behind, near, cut.part(step.updates, i))
+        if self.folds:  # new anchor minus own pseudo-gradient
+            own = jax.tree.map(
+                lambda u, new, was: u + (new - was),
+                cut.part(step.updates, i),
+                anchor,
+                old,
+            )
+            updates = select(folds, own, updates)
+        return cut.merge(step.updates, updates, i), state, behind
+
+    def _watched(
+        self,
+        cut: Fragments,
+        i: int,
+        step: Step,
+        state: DilocoState,
+        value: Any,
+        status: jax.Array,
+    ) -> Any:
+        watch = state.parts[i].watch
+        if not self.sends.measures:
+            return watch
+        bits = self.sends.codec_of(cut, i).bits
+        own = self._delta(cut, i, step, state)
+        seen = diagnostics.seen(watch, own, value, bits, status)
+        return select(ops.committed(status), seen, watch)
 
     def _noted(
         self,
         i: int,
         state: DilocoState,
-        round_status: jax.Array,
-        published: jax.Array,
-        committed: jax.Array,
+        since: jax.Array,
+        statuses: tuple[jax.Array, jax.Array],
+        folds: jax.Array,
     ) -> DilocoState:
-        """With the round's outcome in the state's words and counters."""
+        """With the outcome of round and publishing in the state's words and counters;
+        `since` is what the part's was before."""
+        round_status, published = statuses
         behind = published[0] == Code.RESYNCED
+        committed = ops.committed(round_status)
+        settled = jnp.any(round_status[0] == jnp.array(ABORTED))
         # The round's own code, unless publishing had something worse or better to say.
         fine = published[0] == Code.OK
         status = round_status.at[0].set(jnp.where(fine, round_status[0], published[0]))
@@ -277,39 +338,29 @@ class Engine(NamedTuple):
         held = 0 if isinstance(part.begun, tuple) else state.step - part.begun
         part = part._replace(
             status=status,
-            since=jnp.where(behind, 0, jnp.where(fresh, held, part.since)),
-            doubt=~fresh & (part.doubt | (round_status[0] == Code.IN_DOUBT)),
+            since=jnp.where(folds | ~fresh, since, jnp.where(behind, 0, held)),
+            doubt=~fresh & (part.doubt | ~settled),
         )
         skipped = state.skipped + 1 - fresh.astype(jnp.int32)
         return replaced(state._replace(status=status, skipped=skipped), i, part)
 
-    def _own(
-        self,
-        cut: Fragments,
-        i: int,
-        step: _Step,
-        anchor: Any,
-        committed: jax.Array,
-        behind: jax.Array,
+    def _towards(
+        self, cut: Fragments, i: int, step: Step, anchor: Any, keep: jax.Array
     ) -> Any:
-        """Updates that bring this peer's own parameters to the anchor, or near it."""
-        keep = jnp.where(behind, 0.0, self.mixing)
+        """Updates that bring own parameters to the anchor, but for the part `keep`."""
 
         def one(a: jax.Array, p: jax.Array, u: jax.Array) -> jax.Array:
-            to_anchor = a - p.astype(a.dtype)
-            if self.mixing:
-                to_anchor = (
-                    keep.astype(a.dtype) * u + (1 - keep).astype(a.dtype) * to_anchor
-                )
-            return jnp.where(committed | behind, to_anchor, u)
+            away = a - p.astype(a.dtype)
+            if not self.mixing:
+                return away
+            kept = keep.astype(a.dtype)
+            return kept * u + (1 - kept) * away
 
-        updates = jax.tree.map(
-            one, anchor, cut.part(step.params, i), cut.part(step.updates, i)
-        )
-        return cut.merge(step.updates, updates, i)
+        own = (cut.part(step.params, i), cut.part(step.updates, i))
+        return jax.tree.map(one, anchor, *own)
 
     def _heal(
-        self, cut: Fragments, step: _Step, state: DilocoState
+        self, cut: Fragments, step: Step, state: DilocoState
     ) -> tuple[Any, DilocoState]:
         """Who was left behind with one fragment is so with all, as a rule: the others
         are fetched now, not when their turn comes and everybody waits. Those in flight
@@ -329,18 +380,26 @@ class Engine(NamedTuple):
             is_behind = shared.status[0] == Code.RESYNCED
             renewed = adopted(cut, state, i, shared.value)
             state = either(cut, i, is_behind, renewed, state)
-            updates = self._own(
-                cut,
-                i,
-                step._replace(updates=updates),
-                cut.part(state.anchor, i),
-                jnp.zeros((), bool),
-                is_behind,
-            )
+            anchor = cut.part(state.anchor, i)
+            near = self._towards(cut, i, step, anchor, jnp.zeros(()))
+            part = select(is_behind, near, cut.part(updates, i))
+            updates = cut.merge(updates, part, i)
         return updates, state
 
 
-class _Step(NamedTuple):
+# Outcomes after which nobody has a part of this peer's contribution.
+ABORTED = (
+    Code.EMPTY,
+    Code.TOO_FEW,
+    Code.DEADLINE,
+    Code.MISMATCH,
+    Code.RESYNC,
+    Code.ABORTED,
+    Code.LINK_LOST,
+)
+
+
+class Step(NamedTuple):
     """One call of update: the inner optimizer's updates, and what they are for."""
 
     updates: Any

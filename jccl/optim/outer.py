@@ -116,10 +116,13 @@ class XlaOuter:
         digest = hashlib.sha256(str(jaxpr.jaxpr).encode())
         for constant in jaxpr.consts:
             digest.update(np.asarray(constant).tobytes())
-        return (
-            f"jaxlib {jaxlib.__version__}, {jax.devices()[0].device_kind}, "
-            f"cpu {processor()}, outer {digest.hexdigest()[:16]}"
-        )
+        return f"{environment()}, outer {digest.hexdigest()[:16]}"
+
+
+def environment() -> str:
+    """What the last bits of XLA's arithmetic depend on."""
+    device = jax.devices()[0].device_kind
+    return f"jaxlib {jaxlib.__version__}, {device}, cpu {processor()}"
 
 
 @functools.cache

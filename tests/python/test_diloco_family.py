@@ -1,0 +1,361 @@
+"""The variants and options of DiLoCo, each against its formula."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import jccl
+from jccl.errors import Code
+from jccl.optim import merge
+from jccl.testing import Cluster
+
+PARAMS = {"b": jnp.ones(3), "w": jnp.arange(64.0).reshape(8, 8) / 64}
+INNER = optax.sgd(0.05)
+XS = np.random.default_rng(0).normal(size=(48, 8)).astype(np.float32)
+
+
+def loss(params, x):
+    return jnp.sum((params["w"] @ x - params["b"].sum()) ** 2) / 20
+
+
+def trainer(tx):
+    @jax.jit
+    def run(params, state, xs):
+        def step(carry, x):
+            params, state = carry
+            updates, state = tx.update(jax.grad(loss)(params, x), state, params)
+            params = optax.apply_updates(params, updates)
+            return (params, state), (params, state.status)
+
+        return jax.lax.scan(step, (params, state), xs)
+
+    return lambda *operands: jax.block_until_ready(run(*operands))
+
+
+def begin(tx, params=PARAMS):
+    params = jax.tree.map(lambda x: jnp.array(x, copy=True), params)
+    return jccl.sync_state((params, tx.init(params)))
+
+
+def close(a, b, tolerance=2e-6):
+    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        np.testing.assert_allclose(x, y, rtol=0, atol=tolerance)
+
+
+def same_bits(a, b):
+    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        assert np.asarray(x).tobytes() == np.asarray(y).tobytes()
+
+
+def two_peers(made, steps=12):
+    """Params, state and the history of both after so many steps."""
+    with Cluster(2) as cluster:
+
+        def program(comm, index):
+            tx = made(comm)
+            return trainer(tx)(*begin(tx), XS[index::2][:steps])
+
+        ends = cluster.run(program)
+    same_bits(ends[0][0][1].jccl_shared(), ends[1][0][1].jccl_shared())
+    return ends
+
+
+def add(*trees):
+    return jax.tree.map(lambda *x: sum(x), *trees)
+
+
+def times(factor, tree):
+    return jax.tree.map(lambda x: factor * x, tree)
+
+
+def alone(params, xs):
+    for x in xs:
+        params = add(params, times(-0.05, jax.grad(loss)(params, x)))
+    return params
+
+
+# ---- eager and delayed ---------------------------------------------------------------
+
+
+class Paper:
+    """One peer of the paper's eager form: an anchor and momentum of its own."""
+
+    def __init__(self, rate, momentum):
+        self.rate, self.momentum = rate, momentum
+        self.anchor, self.buffer = PARAMS, times(0, PARAMS)
+
+    def step(self, estimate):
+        self.buffer = add(times(self.momentum, self.buffer), estimate)
+        way = add(estimate, times(self.momentum, self.buffer))
+        self.anchor = add(self.anchor, times(-self.rate, way))
+
+
+@pytest.mark.parametrize("eager", [True, False], ids=["eager", "delayed"])
+def test_overlapped_rounds_are_those_of_the_paper(eager):
+    """Estimate Δ(k-1) + (Δm(k) - Δm(k-1)) / M; before the first result, nothing."""
+    h, rounds = 3, 4
+
+    def made(comm):
+        options = {"outer": jccl.nesterov(0.4, 0.5), "sync_every": h, "codec": None}
+        if eager:
+            return jccl.eager_diloco(comm, INNER, **options)
+        with pytest.warns(UserWarning, match="naively delayed"):
+            return jccl.eager_diloco(comm, INNER, delayed=True, **options)
+
+    ends = two_peers(made, h * rounds)
+    peers = [Paper(0.4, 0.5), Paper(0.4, 0.5)]
+    before = None
+    for k in range(rounds):
+        own = []
+        for index, peer in enumerate(peers):
+            xs = XS[index::2][h * k : h * k + h]
+            own.append(add(peer.anchor, times(-1, alone(peer.anchor, xs))))
+        for index, peer in enumerate(peers):
+            if before is None:
+                continue
+            estimate = times(0.5, add(*before))
+            if eager:
+                estimate = add(estimate, times(0.5, own[index]))
+                # the share of the first one was not looked ahead
+                late = times(-0.5, before[index]) if k > 1 else times(0, own[index])
+                estimate = add(estimate, late)
+            peer.step(estimate)
+        before = own
+    for peer, ((params, state), _) in zip(peers, ends, strict=True):
+        close(params, peer.anchor, 1e-5)
+        assert int(state.rounds) == rounds - 1
+        assert int(state.skipped) == 0
+
+
+def test_an_eager_peer_takes_linear_outer_optimizers_alone():
+    with Cluster(1) as cluster, pytest.raises(TypeError, match="linear"):
+        jccl.eager_diloco(cluster.comms[0], INNER, optax.adam(1.0), sync_every=2)
+
+
+def test_an_eager_joiner_begins_at_the_shared_anchor_and_ahead_of_nothing():
+    with Cluster(1) as cluster:
+        options = {"sync_every": 2, "codec": None, "deadline": 20.0}
+        tx = jccl.eager_diloco(cluster.comms[0], INNER, **options)
+        run = trainer(tx)
+        old, _ = run(*begin(tx), XS[:5])
+        late = cluster.join()
+        mine = jccl.eager_diloco(late, INNER, **options)
+
+        def program(comm, index):
+            carry, step = old, run
+            if index:
+                carry, step = begin(mine, times(2, PARAMS)), trainer(mine)
+                assert not any(
+                    x.any() for x in jax.tree.leaves(carry[1].parts[0].extra)
+                )
+                same_bits(carry[0], carry[1].anchor)
+            while int(carry[1].rounds) < 40 and int(carry[1].status[1]) < 2:
+                carry, _ = step(*carry, XS[:1])
+            end = int(carry[1].rounds) + 4
+            while int(carry[1].rounds) < end:
+                carry, _ = step(*carry, XS[index::2][:1])
+            return carry
+
+        (_, one), (_, two) = cluster.run(program)
+    same_bits(one.jccl_shared(), two.jccl_shared())
+    assert int(two.status[1]) == 2
+
+
+# ---- what a contribution is ----------------------------------------------------------
+
+
+def test_error_feedback_sends_later_what_a_codec_left_out():
+    """With s = Δ + β e, e = s - Q(s), for a single peer whose result is Q(s)."""
+    codec = jccl.Int2()
+    with Cluster(1) as cluster:
+        tx = jccl.diloco(
+            cluster.comms[0],
+            INNER,
+            jccl.sgd(1.0),
+            sync_every=1,
+            codec=codec,
+            error_feedback=0.5,
+        )
+        (_, state), _ = trainer(tx)(*begin(tx), XS[:6])
+    anchor, left = PARAMS, times(0, PARAMS)
+    for x in XS[:6]:
+        delta = times(0.05, jax.grad(loss)(anchor, x))
+        sent = add(delta, times(0.5, left))
+        left = jax.tree.map(codec.residual, sent)
+        # The result is encoded once more, and this codec is idempotent.
+        anchor = add(anchor, times(-1, jax.tree.map(codec.roundtrip, sent)))
+    close(state.anchor, anchor)
+    close(state.parts[0].left, left)
+
+
+def test_the_residual_stays_where_a_round_does_not_commit():
+    with Cluster(2, start_peers=1) as cluster:
+
+        def made(comm, index):
+            tx = jccl.diloco(
+                comm, INNER, sync_every=2, codec="int2", error_feedback=True, deadline=1
+            )
+            return tx, begin(tx)
+
+        (tx, (params, state)), _ = cluster.run(made)
+        (params, state), (_, codes) = trainer(tx)(params, state, XS[:2])
+    assert int(codes[1][0]) == Code.DEADLINE
+    assert not any(np.asarray(x).any() for x in jax.tree.leaves(state.parts[0].left))
+
+
+@pytest.mark.parametrize("codec", [None, "int8", "int4", "int2"])
+def test_lengths_and_directions_are_averaged_apart(codec):
+    ends = two_peers(
+        lambda comm: jccl.diloco(
+            comm, INNER, jccl.sgd(1.0), sync_every=4, codec=codec, merge="rda"
+        ),
+        4,
+    )
+    deltas = [
+        add(PARAMS, times(-1, alone(PARAMS, XS[index::2][:4]))) for index in range(2)
+    ]
+    moved = add(PARAMS, times(-1, ends[0][0][1].anchor))
+    for a, b, got in zip(*map(jax.tree.leaves, [*deltas, moved]), strict=True):
+        lengths = [np.linalg.norm(a), np.linalg.norm(b)]
+        way = a / lengths[0] + b / lengths[1]
+        wanted = np.mean(lengths) * way / np.linalg.norm(way)
+        assert np.linalg.norm(got) == pytest.approx(np.mean(lengths), rel=1e-2)
+        if codec is None:
+            np.testing.assert_allclose(got, wanted, atol=1e-5)
+
+
+def test_directions_of_zeros_are_zeros():
+    zero = {"w": jnp.zeros(5)}
+    mean = merge.apart(zero, jccl.Int8())
+    same_bits(merge.together(mean), zero)
+
+
+def test_the_longest_pseudo_gradient_is_cut_to_the_median():
+    with Cluster(3) as cluster:
+
+        def program(comm, index):
+            # Peer 2 took steps a hundred times as long.
+            inner = optax.sgd(0.001 * [1, 2, 100][index])
+            tx = jccl.diloco(
+                comm, inner, jccl.sgd(1.0), sync_every=1, codec=None, clip=True
+            )
+            return trainer(tx)(*begin(tx), XS[:1])[0][1]
+
+        states = cluster.run(program)
+    grad = jax.grad(loss)(PARAMS, XS[0])
+    wanted = add(PARAMS, times(-0.001 * (1 + 2 + 2) / 3, grad))
+    close(states[0].anchor, wanted)
+
+
+def test_sparse_loco_sends_the_largest_and_keeps_the_rest():
+    with Cluster(2) as cluster:
+
+        def program(comm, index):
+            tx = jccl.sparse_loco(comm, INNER, sync_every=2, codec=jccl.TopK(4))
+            (params, state), _ = trainer(tx)(*begin(tx), XS[index::2][:2])
+            return state
+
+        states = cluster.run(program)
+    same_bits(states[0].jccl_shared(), states[1].jccl_shared())
+    moved = np.asarray(states[0].anchor["w"] - PARAMS["w"])
+    assert 4 <= np.count_nonzero(moved) <= 8
+    assert np.count_nonzero(np.asarray(states[0].parts[0].left["w"])) == 60
+
+
+# ---- what was left out ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("late", ["fold", "drop"])
+def test_a_straggler_that_was_left_out_keeps_its_steps_or_drops_them(late):
+    """Peer 1 comes when the round is over: RESYNC. Folded, its parameters are the new
+    anchor minus its own pseudo-gradient; dropped, the new anchor."""
+    with Cluster(2, straggler="skip", straggler_after=0.3) as cluster:
+
+        def made(comm, index):
+            tx = jccl.diloco(
+                comm, INNER, jccl.sgd(1.0), sync_every=2, codec=None, late=late
+            )
+            return tx, begin(tx)
+
+        (one, start), (two, other) = cluster.run(made)
+        (_, moved), _ = trainer(one)(*start, XS[:4])
+        (params, state), (_, codes) = trainer(two)(*other, XS[4:6])
+    assert codes.tolist()[1][0] == Code.RESYNCED
+    same_bits(state.anchor, moved.anchor)
+    own = add(alone(PARAMS, XS[4:6]), times(-1, PARAMS))
+    close(params, add(moved.anchor, own) if late == "fold" else moved.anchor)
+
+
+# ---- what is said about it -----------------------------------------------------------
+
+
+def cosine(a, b):
+    return a @ b / np.linalg.norm(a) / np.linalg.norm(b)
+
+
+def flat(tree):
+    return np.concatenate([np.ravel(x) for x in jax.tree.leaves(tree)])
+
+
+def test_diagnostics_are_the_norms_and_cosines_of_the_last_round():
+    ends = two_peers(
+        lambda comm: jccl.diloco(
+            comm, INNER, jccl.sgd(1.0), sync_every=3, codec="int8", diagnostics=True
+        ),
+        6,
+    )
+    anchor = PARAMS
+    means = []
+    for k in range(2):
+        deltas = [
+            flat(anchor) - flat(alone(anchor, XS[index::2][3 * k : 3 * k + 3]))
+            for index in range(2)
+        ]
+        means.append(sum(deltas) / 2)
+        anchor = {
+            "b": anchor["b"] - means[-1][:3],
+            "w": anchor["w"] - means[-1][3:].reshape(8, 8),
+        }
+    for own, ((_, state), _) in zip(deltas, ends, strict=True):
+        watch = state.watch
+        assert float(watch.norm) == pytest.approx(np.linalg.norm(own), rel=0.02)
+        assert float(watch.mean_norm) == pytest.approx(
+            np.linalg.norm(means[1]), rel=0.02
+        )
+        assert float(watch.peers_cosine) == pytest.approx(
+            cosine(own, means[1]), abs=0.02
+        )
+        assert float(watch.rounds_cosine) == pytest.approx(cosine(*means), abs=0.02)
+        assert 0 < float(watch.error) < 0.02
+        assert float(watch.sent_bytes) == pytest.approx(67 * (8 + 32 / 256) / 8)
+
+
+def test_a_momentum_that_multiplies_repeated_rounds_is_warned_of():
+    outer = jccl.nesterov(0.4, 0.9)
+    with Cluster(1) as cluster:
+        tx = jccl.diloco(cluster.comms[0], INNER, outer, sync_every=1, diagnostics=True)
+        (_, state), _ = trainer(tx)(*begin(tx), np.stack([XS[0]] * 3))
+        with pytest.warns(UserWarning, match=r"outer momentum 0\.9 times the cosine"):
+            (row,) = jccl.diagnose(state, outer)
+        assert row["pull"] > 0.3
+        plain = jccl.diloco(cluster.comms[0], INNER, sync_every=1)
+        with pytest.raises(ValueError, match="diagnostics=True"):
+            jccl.diagnose(plain.init(PARAMS))
+
+
+def test_defaults_are_the_published_ones_and_say_why():
+    rates = {
+        n: jccl.diloco_defaults(n).outer.learning_rate for n in (1, 2, 3, 4, 8, 20)
+    }
+    assert rates == {1: 0.4, 2: 0.6, 3: 0.6, 4: 0.6, 8: 0.8, 20: 0.8}
+    assert jccl.diloco_defaults(4).options == {
+        "outer": jccl.nesterov(0.6, 0.9),
+        "sync_every": 30,
+    }
+    small = jccl.diloco_defaults(4, parameters=67_000, sync_every=100)
+    assert small.outer.momentum == 0.5
+    assert "67,000" in str(small) and "2503.09799" in str(small)
+    with pytest.raises(ValueError, match="peers is 0"):
+        jccl.diloco_defaults(0)
