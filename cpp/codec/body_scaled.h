@@ -223,8 +223,7 @@ inline std::int32_t encode_block(const F32* __restrict x, std::size_t count,
 }
 
 template <typename Format>
-constexpr std::size_t kBlockBytes =
-    Format::kScaleBytes + Format::kBlock / Format::kPerByte;
+constexpr std::size_t kBlockBytes = Format::kScaleBytes + Format::kBlock / Format::kPerByte;
 
 template <typename Format>
 std::uint32_t encode_scaled(const LoopSettings&, const void* in, std::size_t count,

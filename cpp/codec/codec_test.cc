@@ -84,7 +84,8 @@ TEST_P(CodecTest, golden_vectors_made_by_numpy_come_out) {
   EXPECT_EQ(encoded(CodecId::kE3m0, in), file("codec_e3m0.bin"));
   EXPECT_EQ(encoded(CodecId::kInt2, in), file("codec_int2.bin"));
   EXPECT_EQ(encoded(top_k(100), in), file("codec_topk_100.bin"));
-  for (const CodecId id : {CodecId::kInt8, CodecId::kFp8, CodecId::kInt4, CodecId::kE3m0, CodecId::kInt2}) {
+  for (const CodecId id :
+       {CodecId::kInt8, CodecId::kFp8, CodecId::kInt4, CodecId::kE3m0, CodecId::kInt2}) {
     Bytes bytes(encoded_bytes(id, Dtype::kF32, in.size()));
     encode(stochastic(id, 1), Dtype::kF32, in.data(), in.size(), bytes.data(), {5, 0});
     EXPECT_EQ(bytes, file("codec_" + std::string(name_of(id)) + "_seed_5.bin")) << name_of(id);

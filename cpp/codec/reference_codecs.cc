@@ -12,8 +12,8 @@ namespace {
 
 struct Format {
   std::size_t block;
-  int scale_digits;  // significant bits
-  std::uint32_t bits;  // of a code
+  int scale_digits;                // significant bits
+  std::uint32_t bits;              // of a code
   bool ties_up;                    // else to the even code
   std::uint32_t sign;              // added to the code of a negative value; 0: two's complement
   std::vector<double> magnitudes;  // by code

@@ -15,9 +15,9 @@ namespace jccl::codec {
 
 // One of each kind, and top-k at three densities.
 inline const std::vector<Codec>& lossy_codecs() {
-  static const std::vector<Codec> kCodecs = {CodecId::kBf16, CodecId::kFp16, CodecId::kInt8,
-                                             CodecId::kFp8,  CodecId::kInt4, CodecId::kE3m0,
-                                             CodecId::kInt2, CodecId::kTopK, top_k(1),       top_k(2731)};
+  static const std::vector<Codec> kCodecs = {
+      CodecId::kBf16, CodecId::kFp16, CodecId::kInt8, CodecId::kFp8, CodecId::kInt4,
+      CodecId::kE3m0, CodecId::kInt2, CodecId::kTopK, top_k(1),      top_k(2731)};
   return kCodecs;
 }
 
