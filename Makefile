@@ -2,7 +2,7 @@
 # (see .ci/setup); `make check` is what CI runs after the tests; `make long-…` takes long.
 # Plain commands behind them, for those who prefer to type: CONTRIBUTING.md.
 .PHONY: demo test check lint types tidy clean help bench coverage long-bench \
-  long-kills long-standby long-stress long-failpoints long-seeds long-mutants long-model \
+  long-kills long-anchors long-standby long-stress long-failpoints long-seeds long-mutants long-model \
   long-tsan long-asan long-wan long-fuzz
 .DEFAULT_GOAL := help
 
@@ -30,6 +30,7 @@ check: .venv/.ready-test
 	$(STAGE) "planted bugs" build/ext/cpp/jccl-sim --mutants --from cpp/sim/mutants.txt --seeds 20000 --jobs 2
 	$(STAGE) "kills of real processes" $(PY) -m tests.stress --minutes 1 --kills 300
 	$(STAGE) "kills with a shared state" $(PY) -m tests.stress --minutes 0.3 --kills 40 --rate 3 --peers 6 --modes f32-in,state
+	$(STAGE) "anchors under every codec" $(PY) -m tests.stress --anchors 1000 --peers 4 --rate 5
 	$(STAGE) "kills at every failpoint" $(PY) -m tests.stress.failpoints
 	$(STAGE) "cuts, lies and pauses" $(PY) -m tests.stress.network
 	$(STAGE) "crowds" $(PY) -m tests.stress.crowds
@@ -53,6 +54,10 @@ types: .venv/.ready-test
 ## make long-kills   1,000 kills of real processes, every result compared with an oracle
 long-kills: .venv/.ready-test
 	$(PY) -m tests.stress --kills 1000
+
+## make long-anchors  10,000 outer steps under each codec with kills, by each plan; equal on all peers
+long-anchors: .venv/.ready-test
+	for plan in direct exchange ring; do $(PY) -m tests.stress --anchors 10000 --peers 4 --rate 5 --plan $$plan || exit 1; done
 
 ## make long-stress  kills of real processes for MINUTES (default 480), about ten a second
 long-stress: .venv/.ready-test

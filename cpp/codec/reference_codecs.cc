@@ -51,9 +51,9 @@ float scale_of(const Format& format, float magnitude_max) {
   const auto ideal = static_cast<double>(magnitude_max / static_cast<float>(format.top()));
   if (ideal < 0x1p-126) return 0x1p-126F;
   const int unit = std::ilogb(ideal) - format.scale_digits + 1;
-  const auto up = static_cast<float>(std::ldexp(std::ceil(std::ldexp(ideal, -unit)), unit));
-  const bool finite = std::isfinite(up * static_cast<float>(format.top()));
-  return finite ? up : up - std::ldexp(1.0F, unit);
+  const double up = std::ldexp(std::ceil(std::ldexp(ideal, -unit)), unit);
+  const bool finite = std::isfinite(static_cast<float>(up * format.top()));
+  return static_cast<float>(finite ? up : up - std::ldexp(1.0, unit));
 }
 
 int code_near(const Format& format, double f) {

@@ -4,6 +4,7 @@
 //   f32-out    out of place, fp32, mean      async      staged: the input changes after the start
 //   int8-in    in place, int8, mean          multi      three arrays of two dtypes, asynchronous
 //   state      in place, sum, into a shared state that is published and that joiners fetch
+//   anchor-C   likewise, a mean under codec C that moves an anchor by Nesterov's step, as DiLoCo's
 // Each call draws a weight w from 1..997 and contributes g(w, k): the reported weights then say
 // exactly what every result must be. One JSON line per call goes to the log, and one per revision.
 // JCCL_FAIL arms a failpoint (net/fail_at.h).
@@ -30,6 +31,7 @@
 namespace {
 
 using jccl::base::cat;
+using jccl::codec::Codec;
 using jccl::codec::CodecId;
 using jccl::codec::Dtype;
 using jccl::collective::Op;
@@ -72,13 +74,16 @@ std::vector<T> input_of(double weight, std::uint64_t count) {
 // What the documented encode–add–encode formula gives for these contributions, in this order. In a
 // ring, which is left when links failed, only the result is encoded.
 template <typename T>
-std::vector<T> oracle(Op op, Dtype dtype, CodecId codec, const std::vector<double>& weights,
+std::vector<T> oracle(Op op, Dtype dtype, const Codec& codec, const std::vector<double>& weights,
                       std::uint64_t count, bool ring = false) {
-  const CodecId given = ring ? CodecId::kNone : codec;
+  const Codec given = ring ? Codec{} : codec;
+  const bool sparse = codec.id == CodecId::kTopK;  // a result has the entries of all
+  const auto n = static_cast<std::uint32_t>(weights.size());
+  const Codec result = sparse ? jccl::codec::top_k(codec.kept * n) : codec;
   std::vector<std::uint8_t> acc(jccl::collective::accumulator_bytes(dtype, count));
   std::vector<std::uint8_t> encoded(
       std::max(jccl::codec::encoded_bytes(CodecId::kNone, dtype, count),
-               jccl::codec::encoded_bytes(codec, dtype, count)));
+               jccl::codec::encoded_bytes(result, dtype, count)));
   double sum = 0;
   bool first = true;
   for (double w : weights) {
@@ -88,9 +93,9 @@ std::vector<T> oracle(Op op, Dtype dtype, CodecId codec, const std::vector<doubl
     sum += w;
     first = false;
   }
-  jccl::collective::finish(op, dtype, codec, acc.data(), count, sum, encoded.data());
+  jccl::collective::finish(op, dtype, result, acc.data(), count, sum, encoded.data());
   std::vector<T> out(count);
-  jccl::codec::decode(codec, dtype, encoded.data(), count, out.data());
+  jccl::codec::decode(result, dtype, encoded.data(), count, out.data());
   return out;
 }
 
@@ -156,16 +161,25 @@ struct Mode {
   bool in_place = false;
   Op op = Op::kSum;
   CodecId codec = CodecId::kNone;
-  enum Kind { kOne, kStaged, kSeveral, kState } kind = kOne;
+  enum Kind { kOne, kStaged, kSeveral, kState, kAnchor } kind = kOne;
 };
 
-const std::vector<Mode> kModes = {{"f32-in", true, Op::kSum, CodecId::kNone, Mode::kOne},
-                                  {"f32-out", false, Op::kMean, CodecId::kNone, Mode::kOne},
-                                  {"int8-in", true, Op::kMean, CodecId::kInt8, Mode::kOne},
-                                  {"int4-out", false, Op::kMean, CodecId::kInt4, Mode::kOne},
-                                  {"async", false, Op::kSum, CodecId::kNone, Mode::kStaged},
-                                  {"multi", true, Op::kSum, CodecId::kNone, Mode::kSeveral},
-                                  {"state", true, Op::kSum, CodecId::kNone, Mode::kState}};
+const std::vector<Mode> kFewModes = {{"f32-in", true, Op::kSum, CodecId::kNone, Mode::kOne},
+                                     {"f32-out", false, Op::kMean, CodecId::kNone, Mode::kOne},
+                                     {"int8-in", true, Op::kMean, CodecId::kInt8, Mode::kOne},
+                                     {"int4-out", false, Op::kMean, CodecId::kInt4, Mode::kOne},
+                                     {"async", false, Op::kSum, CodecId::kNone, Mode::kStaged},
+                                     {"multi", true, Op::kSum, CodecId::kNone, Mode::kSeveral},
+                                     {"state", true, Op::kSum, CodecId::kNone, Mode::kState}};
+
+std::vector<Mode> all_modes() {
+  std::vector<Mode> modes = kFewModes;
+  for (int number = 0; number <= jccl::codec::kCodecNumberMax; ++number) {
+    const auto codec = static_cast<CodecId>(number);
+    modes.push_back({cat("anchor-", name_of(codec)), true, Op::kMean, codec, Mode::kAnchor});
+  }
+  return modes;
+}
 
 RoundOptions options_of(const Mode& mode, double w, const Settings& s) {
   RoundOptions o;
@@ -249,27 +263,30 @@ RoundResult reduce_several(Communicator& comm, const Mode& mode, double w, const
   return r;
 }
 
-// A state that depends on every round so far: element 0 counts them, the others mix results in.
+// A state that depends on every round so far: element 0 counts them, the others mix results in; an
+// anchor and its momentum take a step.
 class State {
  public:
   State(Communicator& comm, const Mode& mode, const Settings& s, Log& log)
-      : comm_(comm), mode_(mode), s_(s), log_(log), values_(s.elements) {}
+      : comm_(comm), mode_(mode), s_(s), log_(log), values_(s.elements) {
+    if (mode.kind == Mode::kAnchor) anchor_.resize(s.elements), momentum_.resize(s.elements);
+  }
 
   RoundResult step(double w) {
     if (!synced_) sync();
     std::vector<float> x = input_of<float>(w, s_.elements);
     const RoundResult r = comm_.run({{Dtype::kF32, s_.elements, x.data(), x.data(), "x", {}}},
                                     options_of(mode_, w, s_));
-    const std::vector<float> sum =
-        r.status.ok()
-            ? oracle<float>(Op::kSum, Dtype::kF32, CodecId::kNone, weights_of(r, s_), s_.elements)
-            : input_of<float>(w, s_.elements);
-    log_.line(line_of(mode_.tag, r, x == sum, jccl::snapshot::digest_of(bytes_of(x)), s_));
+    const auto expected = [&](bool ring) {
+      return r.status.ok() ? oracle<float>(mode_.op, Dtype::kF32, mode_.codec, weights_of(r, s_),
+                                           s_.elements, ring)
+                           : input_of<float>(w, s_.elements);
+    };
+    const bool ring = r.status.ok() && x != expected(false);
+    const bool right = x == expected(ring);
+    log_.line(line_of(mode_.tag, r, right, jccl::snapshot::digest_of(bytes_of(x)), s_, ring));
     if (r.status.ok()) {
-      values_[0] += 1;
-      for (std::size_t k = 1; k < values_.size(); ++k) {
-        values_[k] = static_cast<std::int32_t>((values_[k] * 31LL + std::lround(x[k])) % 65521);
-      }
+      advance(x);
       note(comm_.publish(leaves(), {mode_.tag, false, 0}));
     } else {
       synced_ = false;
@@ -279,17 +296,32 @@ class State {
 
  private:
   std::vector<Leaf> leaves() {
-    return {{Dtype::kI32, values_.size(), values_.data(), values_.data(), "state", {}}};
+    return {{Dtype::kI32, values_.size(), values_.data(), values_.data(), "state", {}},
+            {Dtype::kF32, anchor_.size(), anchor_.data(), anchor_.data(), "anchor", {}},
+            {Dtype::kF32, momentum_.size(), momentum_.data(), momentum_.data(), "momentum", {}}};
+  }
+  void advance(const std::vector<float>& x) {
+    values_[0] += 1;
+    for (std::size_t k = 1; k < values_.size() && anchor_.empty(); ++k) {
+      values_[k] = static_cast<std::int32_t>((values_[k] * 31LL + std::lround(x[k])) % 65521);
+    }
+    for (std::size_t k = 0; k < anchor_.size(); ++k) {
+      momentum_[k] = 0.9F * momentum_[k] + x[k];
+      anchor_[k] -= 0.7F * (x[k] + 0.9F * momentum_[k]);
+    }
   }
   void sync() { note(comm_.sync_state(leaves(), {mode_.tag, false, 0})); }
   void note(const SyncResult& r) {
     using jccl::base::Code;
     synced_ = r.status.ok() || r.status.code == Code::kResynced;
     const bool right = !synced_ || static_cast<std::uint64_t>(values_[0]) == r.revision;
+    const jccl::base::Digest digests[] = {jccl::snapshot::digest_of(bytes_of(values_)),
+                                          jccl::snapshot::digest_of(bytes_of(anchor_)),
+                                          jccl::snapshot::digest_of(bytes_of(momentum_))};
     log_.line(cat("{\"tag\":\"", mode_.tag, ".revision\",\"n\":", r.revision, ",\"code\":\"",
                   synced_ ? "Ok" : name_of(r.status.code),
                   "\",\"replaced\":", r.replaced ? "true" : "false", ",\"digest\":\"",
-                  to_hex(jccl::snapshot::digest_of(bytes_of(values_))),
+                  to_hex(jccl::snapshot::combine(digests)),
                   "\",\"right\":", right ? "true" : "false", ",\"at\":", milliseconds(),
                   synced_ ? "" : cat(",\"text\":", quoted(r.status.text)), "}"));
     if (r.status.code == Code::kStateLost) std::_Exit(3);  // for good: loud and alone
@@ -300,6 +332,7 @@ class State {
   const Settings& s_;
   Log& log_;
   std::vector<std::int32_t> values_;
+  std::vector<float> anchor_, momentum_;
   bool synced_ = false;
 };
 
@@ -308,7 +341,7 @@ void work(Communicator& comm, const Mode& mode, const Settings& s, std::uint64_t
   State state(comm, mode, s, log);
   while (!g_stop) {
     const double w = static_cast<double>(1 + rng.below(997));
-    const RoundResult r = mode.kind == Mode::kState     ? state.step(w)
+    const RoundResult r = mode.kind >= Mode::kState     ? state.step(w)
                           : mode.kind == Mode::kSeveral ? reduce_several(comm, mode, w, s, log)
                                                         : reduce_one(comm, mode, w, s, log);
     if (comm.attributes().run == jccl::base::RunId{}) break;
@@ -345,7 +378,7 @@ bool parse(int argc, char** argv, Settings* s) {
 
 std::vector<Mode> modes_of(const Settings& s) {
   std::vector<Mode> chosen;
-  for (const Mode& mode : kModes) {
+  for (const Mode& mode : all_modes()) {
     if (cat(",", s.modes, ",").find(cat(",", mode.tag, ",")) != std::string::npos) {
       chosen.push_back(mode);
     }

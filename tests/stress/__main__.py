@@ -2,6 +2,7 @@
 
     python -m tests.stress --minutes 1 --kills 300     # in CI
     python -m tests.stress --minutes 480               # make long-stress
+    python -m tests.stress --anchors 1000 --peers 4    # so many rounds of each codec
 
 Sixteen peers reduce in place, out of place, quantised, staged and several arrays at
 once. About ten of them are killed each second, and started again at once; of the
@@ -20,6 +21,8 @@ from pathlib import Path
 from tests.stress.cluster import Cluster, Fault
 
 TAGS = ("f32-in", "f32-out", "int8-in", "int4-out", "async", "multi")
+# Outer steps on means under each codec; the anchor is a state of its own.
+CODECS = ("none", "bf16", "fp16", "int8", "fp8", "int4", "e3m0", "topk", "int2")
 EPISODE_S = 600  # then a new run: its journal and logs stay small
 STILL_S = 3  # without a commit for so long, nothing more is killed until there is one
 
@@ -36,7 +39,7 @@ class Chaos:
             master=["--start-peers", str(args.peers)],
             peer=[
                 "--elements", str(args.elements), "--deadline", str(args.deadline),
-                "--modes", ",".join(self.tags),
+                "--modes", ",".join(self.tags), "--plan", args.plan,
             ],
         )  # fmt: skip
         self.moments = []  # of kills
@@ -62,11 +65,13 @@ class Chaos:
 
     def sparing(self, victims):
         """Without the last holder of the newest state: else the state is lost."""
-        newest = self.cluster.newest()["state"]
-        peers = self.cluster.peers.values()
-        holders = [p for p in peers if newest and p.newest.get("state", 0) == newest]
-        if holders and all(p in victims or p.waked_at for p in holders):
-            return [p for p in victims if p is not holders[0]]
+        newest, peers = self.cluster.newest(), self.cluster.peers.values()
+        for tag in newest:
+            if tag != "state" and not tag.startswith("anchor-"):
+                continue
+            holders = [p for p in peers if p.newest.get(tag, 0) == newest[tag]]
+            if all(p in victims or p.waked_at for p in holders):
+                victims = [p for p in victims if p is not holders[0]]
         return victims
 
     def step(self):
@@ -91,6 +96,11 @@ class Chaos:
         faults = self.cluster.faults
         return sum(n for name, n in faults.items() if "SIGKILL" in name)
 
+    def short_of(self, rounds):
+        """Whether some tag's anchor has taken fewer steps."""
+        took = self.cluster.judge.committed_at
+        return any(max(took[tag], default=0) < rounds for tag in self.tags)
+
     def run(self, seconds, kills):
         cluster, args = self.cluster, self.args
         cluster.start_master()
@@ -98,8 +108,12 @@ class Chaos:
         cluster.await_rounds(1, self.tags, args.patience, self.fill)
         self.begun = due = time.monotonic()
         told = self.begun + 30
-        while (now := time.monotonic()) < self.begun + seconds or self.kills() < kills:
-            if now > self.begun + 4 * seconds + 60:
+        while (
+            (now := time.monotonic()) < self.begun + seconds
+            or self.kills() < kills
+            or self.short_of(args.anchors)
+        ):
+            if not args.anchors and now > self.begun + 4 * seconds + 60:
                 raise Fault(f"only {self.kills()} kills in {now - self.begun:.0f} s")
             cluster.wake()
             cluster.read()
@@ -153,6 +167,8 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=0)
     parser.add_argument("--kills", type=int, default=0, help="at least so many")
+    parser.add_argument("--anchors", type=int, default=0, help="rounds of each codec")
+    parser.add_argument("--plan", default="auto", help="auto, direct, exchange or ring")
     parser.add_argument("--peers", type=int, default=16)
     parser.add_argument("--elements", type=int, default=2048)
     parser.add_argument(
@@ -171,8 +187,11 @@ def arguments():
     parser.add_argument("--keep", help="folder for the logs, kept")
     parser.add_argument("--verbose", action="store_true", help="what failed calls said")
     args = parser.parse_args()
-    if not args.minutes and not args.kills:
-        parser.error("give --minutes or --kills")
+    if args.anchors:
+        carried = [c for c in CODECS if (c, args.plan) != ("topk", "ring")]
+        args.modes = ",".join(f"anchor-{codec}" for codec in carried)
+    elif not args.minutes and not args.kills:
+        parser.error("give --minutes, --kills or --anchors")
     return args
 
 
