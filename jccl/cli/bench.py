@@ -166,7 +166,7 @@ def _measure(
     wrong = 0
     with connect(master, start_peers=peers, **options) as comm:
         for size in plan.sizes():
-            row = _measure_size(comm, size, plan)
+            row = measure_size(comm, size, plan)
             wrong += row["wrong"]
             if plan.explain:
                 row["explain"] = _explain(comm, size, plan, row, ask)
@@ -187,11 +187,11 @@ def _explain(
     for name in explain.PLANS:
         if name not in measured:
             other = dataclasses.replace(plan, plan=name)
-            measured[name] = _measure_size(comm, size, other)["time_us"] / 1e6
+            measured[name] = measure_size(comm, size, other)["time_us"] / 1e6
     return explain.decision(ask(), size, plan.codec, measured)
 
 
-def _measure_size(comm: Any, size: int, plan: Plan) -> dict[str, Any]:
+def measure_size(comm: Any, size: int, plan: Plan) -> dict[str, Any]:
     count = size // 4
     out = np.empty(count, np.float32)
     options = {"op": plan.op, "codec": plan.codec, "tag": "bench", "out": out}
