@@ -1,4 +1,4 @@
-"""Writes the parts of docs/ that repeat what the code says: tables, and strata.svg.
+"""Writes the parts of docs/ that repeat what the code says: tables and pictures.
 
     python docs/generate.py            # rewrite
     python docs/generate.py --check    # exit code 1 if something is out of date
@@ -17,6 +17,7 @@ DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 sys.path.insert(0, str(ROOT))
 
+from docs import timelines  # noqa: E402
 from tests.tidy import strata  # noqa: E402
 
 BLOCK = re.compile(r"(<!-- generated: ([\w-]+) -->\n)(.*?)(<!-- end -->)", re.S)
@@ -272,7 +273,7 @@ def strata_svg() -> str:
 
 def rendered() -> dict[Path, str]:
     """Each file with generated parts, as it should be."""
-    files = {DOCS / "strata.svg": strata_svg()}
+    files = {DOCS / "strata.svg": strata_svg(), **timelines.pictures(DOCS)}
     for path in [*sorted(ROOT.glob("*.md")), *sorted(DOCS.glob("*.md"))]:
         text = path.read_text()
         if BLOCK.search(text):

@@ -1,17 +1,12 @@
 """Draws the pictures of docs/diloco.md: what computes and what is under way, over time.
 
-    python docs/timelines.py            # writes docs/diloco-*.svg
-    python docs/timelines.py --check    # exit code 1 if one is out of date
-
-A picture is a list of lanes, a lane a list of (begin, end, class, text), in steps.
+Written by docs/generate.py. A picture is a list of lanes, a lane a list of (begin, end, class, text), in steps.
 """
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
-DOCS = Path(__file__).parent
 STEP, LANE, LEFT, TOP = 32, 34, 96, 26
 STYLE = """<style>
   text { font: 13px sans-serif; fill: #1f2933; text-anchor: middle }
@@ -107,20 +102,8 @@ def drawn(lanes: dict[str, list[Bar]], title: str) -> str:
     return "\n".join([*out, "</svg>", ""])
 
 
-def main() -> int:
-    stale = []
-    for name, (lanes, title) in PICTURES.items():
-        path, text = DOCS / f"diloco-{name}.svg", drawn(lanes(), title)
-        if path.exists() and path.read_text() == text:
-            continue
-        stale.append(path.name)
-        if "--check" not in sys.argv:
-            path.write_text(text)
-    if "--check" in sys.argv and stale:
-        print("out of date:", ", ".join(stale))
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def pictures(folder: Path) -> dict[Path, str]:
+    return {
+        folder / f"diloco-{name}.svg": drawn(lanes(), title)
+        for name, (lanes, title) in PICTURES.items()
+    }
