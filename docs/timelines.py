@@ -1,6 +1,7 @@
 """Draws the pictures of docs/diloco.md: what computes and what is under way, over time.
 
-Written by docs/generate.py. A picture is a list of lanes, a lane a list of (begin, end, class, text), in steps.
+Written by docs/generate.py. A picture is a list of lanes, a lane a list of
+(begin, end, class, text), in steps.
 """
 
 from __future__ import annotations
