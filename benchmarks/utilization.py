@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import math
 import sys
 import tempfile
@@ -183,7 +184,7 @@ def main(
     wrong = 0
     for mbit, rtt_ms in FULL if full else QUICK:
         key = {"mbit": mbit, "rtt_ms": rtt_ms, "methods": "+".join(names)}
-        rows = kept.rows(key, lambda m=mbit, r=rtt_ms: measure(m, r, names))
+        rows = kept.rows(key, functools.partial(measure, mbit, rtt_ms, names))
         wrong += sum(r["columns"]["wrong"] for r in rows)
         table.show(rows)
     if wrong:
