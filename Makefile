@@ -101,7 +101,7 @@ long-tsan: .venv/.ready-test
 long-asan: .venv/.ready-test
 	.ci/sanitize asan $(or $(MINUTES),10)
 
-## make long-fuzz    every fuzz target under ASan and UBSan, MINUTES in all (default 30; clang 14)
+## make long-fuzz    every fuzz target, plain and under ASan and UBSan, MINUTES in all (default 30; clang 14)
 long-fuzz: .venv/.ready-test
 	.ci/fuzz $(or $(MINUTES),30)
 

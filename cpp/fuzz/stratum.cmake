@@ -1,7 +1,10 @@
-# jccl-fuzz-replay runs the stored inputs in any build. With JCCL_FUZZ (clang) there is also one
-# libFuzzer program per target.
-add_executable(jccl-fuzz-replay fuzz/replay_main.cc)
-target_link_libraries(jccl-fuzz-replay PRIVATE jccl_fuzz)
+# jccl-fuzz-replay runs the stored inputs in any build but one: what counts branches for libFuzzer
+# links with libFuzzer or with a sanitizer. With JCCL_FUZZ (clang) there is one libFuzzer program
+# per target.
+if(NOT JCCL_FUZZ OR JCCL_SANITIZE)
+  add_executable(jccl-fuzz-replay fuzz/replay_main.cc)
+  target_link_libraries(jccl-fuzz-replay PRIVATE jccl_fuzz)
+endif()
 if(JCCL_TESTS)
   add_test(NAME fuzz_corpora
     COMMAND jccl-fuzz-replay ${CMAKE_CURRENT_SOURCE_DIR}/../tests/data/fuzz)
