@@ -18,6 +18,7 @@ of every result is checked. Processes are C++ (`bench-faults-peer`) and `jccl-ma
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import json
 import os
@@ -54,13 +55,25 @@ COLUMNS = (
 M = 1 << 20
 LIMIT_S = 60.0
 SETTLE_ROUNDS = 3
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+LIBC = ctypes.CDLL(None)
+
+
+def die_with_the_parent() -> None:
+    """In a new process: it does not outlive a killed benchmark, not even stopped."""
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class Peer:
     """A process and the events it printed."""
 
     def __init__(self, argv: list[str]) -> None:
-        self.process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            argv,
+            stdout=subprocess.PIPE,
+            text=True,
+            preexec_fn=die_with_the_parent,
+        )
         self.events: list[dict[str, Any]] = []
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
@@ -153,7 +166,11 @@ class Run:
         argv += ["--history", f"{self.folder}/history.jsonl", *self.master_options]
         with (self.folder / "master.log").open("a") as log:
             self.master = subprocess.Popen(
-                argv, stdout=subprocess.PIPE, stderr=log, text=True
+                argv,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                preexec_fn=die_with_the_parent,
             )
         assert self.master.stdout is not None
         line = self.master.stdout.readline()
@@ -374,18 +391,22 @@ def measure(fault: str, peers: int, size: int, profile: str, times: int) -> list
 def joined(peers: int, size: int, state: int, times: int) -> list[Row]:
     """From the start of a joiner's process to its state, and to its first round."""
     out, quiet, busy = [], [], []
+    steps_quiet, steps_busy = [], []  # from the end of a round to that of the next
     options = ("--state-bytes", str(state), "--pause-ms", "50")
     with running(peers, size, peer=options) as run:
         for _ in range(times):
             since = time.monotonic_ns()
             run.settle(peers)
-            quiet += [r["ns"] / 1e9 for r in run.peers[0].rounds(since)]
+            alone = run.peers[0].rounds(since)
+            quiet += [r["ns"] / 1e9 for r in alone]
+            steps_quiet += steps(alone)
             at = time.monotonic_ns()
             joiner = run.add()
             await_(lambda j=joiner: any(e["what"] == "sync" for e in j.events), "state")  # type: ignore[misc]
             synced = next(e["at_ns"] for e in joiner.events if e["what"] == "sync")
-            busy += [r["ns"] / 1e9 for r in run.peers[0].rounds(at)
-                     if r["at_ns"] < synced]  # fmt: skip
+            beside = [r for r in run.peers[0].rounds(at) if r["at_ns"] < synced]
+            busy += [r["ns"] / 1e9 for r in beside]
+            steps_busy += steps(beside)
             out.append(((synced - at) / 1e9, median(quiet)))
             run.settle(peers + 1)
             joiner.send(signal.SIGTERM)
@@ -393,7 +414,15 @@ def joined(peers: int, size: int, state: int, times: int) -> list[Row]:
             run.drop(joiner)
     row = summary("join", out, run.wrong, "2 s")
     row["columns"]["rounds_slower_by"] = median(busy or quiet) / median(quiet) - 1
+    row["columns"]["steps_slower_by"] = (
+        median(steps_busy or steps_quiet) / median(steps_quiet) - 1
+    )
     return [row]
+
+
+def steps(rounds: list[dict[str, Any]]) -> list[float]:
+    ends = [r["at_ns"] for r in rounds]
+    return [(b - a) / 1e9 for a, b in zip(ends, ends[1:], strict=False)]
 
 
 @click.command()
@@ -434,7 +463,11 @@ def main(
         for row in rows:
             if "rounds_slower_by" in row["columns"]:
                 slower = row["columns"]["rounds_slower_by"]
-                table.note(f"members' rounds while it joined: {slower:+.0%}")
+                step = row["columns"]["steps_slower_by"]
+                table.note(
+                    f"members while it joined: rounds of {M >> 20} MiB {slower:+.0%}, "
+                    f"steps (publish, pause, round) {step:+.0%}"
+                )
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@
 
 #include "base/failpoint.h"
 #include "base/text.h"
+#include "master/etcd_where.h"
 #include "master/outward.h"
 #include "wire/codec.h"
 
@@ -145,13 +146,15 @@ Status Master::Driver::recover() {
   if (!rows.ok()) return rows.status();
   auto chain = wire::walk(rows.value(), run_known_ ? &run_ : nullptr);
   if (!chain.ok()) {
-    return {chain.status().code, cat("journal ", config_.store, ": ", chain.status().text)};
+    return {chain.status().code,
+            cat("journal ", without_password(config_.store), ": ", chain.status().text)};
   }
   const std::size_t kept = rows.value().size() - chain.value().cut_rows;
   if (chain.value().cut_rows > 0) {
     const Status cut = store_->truncate(kept);
     if (!cut.ok()) return cut;
-    log(cat("journal ", config_.store, ": a torn record after ", kept, " was cut off"));
+    log(cat("journal ", without_password(config_.store), ": a torn record after ", kept,
+            " was cut off"));
   }
   writer_ = chain.value().writer;
   journal_sequence_ = kept;
@@ -209,8 +212,9 @@ Status Master::Driver::open() {
   status = listen();
   if (!status.ok()) return status;
   protocol::MasterEffects first = machine_->start(started_);
-  first.history.insert(first.history.begin(),
-                       opening_line(run_text_, address_, config_.store, journal_sequence_));
+  first.history.insert(
+      first.history.begin(),
+      opening_line(run_text_, address_, without_password(config_.store), journal_sequence_));
   status = append(first.journal);
   if (!status.ok()) return status;
   first.journal.clear();
@@ -322,7 +326,7 @@ std::string Master::Driver::status_now() {
   DriverFacts facts;
   facts.run = run_text_;
   facts.address = address_;
-  facts.store = config_.store;
+  facts.store = without_password(config_.store);
   facts.start_peers = config_.start_peers;
   facts.min_peers = config_.min_peers;
   facts.silence_s = static_cast<double>(config_.silence) / 1e9;

@@ -90,6 +90,8 @@ class Client final : public EtcdHttp {
   Status connect_to(const net::Endpoint& endpoint, base::Time by);
   Status shake(base::Time by);
   Result<Reply> exchange(const std::string& path, const std::string& body, base::Time by);
+  Result<Reply> exchange_once(const std::string& path, const std::string& body, base::Time by);
+  Status log_in(base::Time by);
   template <typename Stream>
   Status exchange_on(Stream& stream, const std::string& path, const std::string& body,
                      base::Time by, Reply* reply);
@@ -117,6 +119,7 @@ class Client final : public EtcdHttp {
   std::unique_ptr<Tls> tls_;
   std::array<char, 65536> heard_;
   std::string left_over_;  // heard, and not yet a whole line of an answer
+  std::string token_;      // of etcd's user; empty: not logged in
 };
 
 Status Client::set_up_tls() {
@@ -211,9 +214,10 @@ Status Client::shake(base::Time by) {
 template <typename Stream>
 Status Client::exchange_on(Stream& stream, const std::string& path, const std::string& body,
                            base::Time by, Reply* reply) {
+  const std::string token = token_.empty() ? "" : cat("Authorization: ", token_, "\r\n");
   const std::string request =
-      cat("POST ", path, " HTTP/1.1\r\nHost: ", net::to_text(endpoint()),
-          "\r\nContent-Type: application/json\r\nContent-Length: ", body.size(), "\r\n\r\n", body);
+      cat("POST ", path, " HTTP/1.1\r\nHost: ", net::to_text(endpoint()), "\r\n", token,
+          "Content-Type: application/json\r\nContent-Length: ", body.size(), "\r\n\r\n", body);
   error_code error = run(
       [&](auto handler) { asio::async_write(stream, asio::buffer(request), std::move(handler)); },
       by);
@@ -259,7 +263,48 @@ error_code Client::read_on(Stream& stream, base::Time by, Parser* parser) {
   return {};
 }
 
+// etcd forgets tokens: after some minutes without use, when it restarts, when its rights change.
+bool token_is_stale(const Reply& reply) {
+  return reply.code != 200 && (reply.body.find("invalid auth token") != std::string::npos ||
+                               reply.body.find("auth store is old") != std::string::npos);
+}
+
+Status Client::log_in(base::Time by) {
+  const boost::json::object who{{"name", where_.user}, {"password", where_.password}};
+  const auto reply = exchange_once("/v3/auth/authenticate", boost::json::serialize(who), by);
+  if (!reply.ok()) return reply.status();
+  const std::string at = cat(net::to_text(endpoint()), ": ");
+  if (const auto final = refused(reply.value())) {
+    return {Code::kAuth, cat(at, "for user ", where_.user, " ", final->text)};
+  }
+  error_code bad;
+  const auto json = boost::json::parse(reply.value().body, bad);
+  const auto* token = bad || !json.is_object() ? nullptr : json.as_object().if_contains("token");
+  const bool text = token != nullptr && token->is_string() && !token->as_string().empty();
+  // It becomes a header's value.
+  const auto plain = [](char c) { return c > ' ' && c < 127; };
+  if (reply.value().code != 200 || !text ||
+      !std::all_of(token->as_string().begin(), token->as_string().end(), plain)) {
+    return {Code::kLinkLost, cat(at, "gives no token: ", message_of(reply.value().body))};
+  }
+  token_ = token->as_string();
+  return {};
+}
+
 Result<Reply> Client::exchange(const std::string& path, const std::string& body, base::Time by) {
+  if (where_.user.empty()) return exchange_once(path, body, by);
+  for (bool again = false;; again = true) {
+    if (token_.empty()) {
+      if (const Status status = log_in(by); !status.ok()) return status;
+    }
+    auto reply = exchange_once(path, body, by);
+    if (again || !reply.ok() || !token_is_stale(reply.value())) return reply;
+    token_.clear();
+  }
+}
+
+Result<Reply> Client::exchange_once(const std::string& path, const std::string& body,
+                                    base::Time by) {
   Reply reply;
   Status status = connected() ? Status{} : connect(by);
   if (status.ok()) {

@@ -16,6 +16,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <thread>
 
 namespace jccl::master {
@@ -58,7 +59,10 @@ void make_certificate(const std::string& cert_path, const std::string& key_path)
 // One connection after the other, one request each.
 class Server {
  public:
+  using Answer = std::function<std::string(std::string_view path, std::string_view token)>;
   explicit Server(std::string reply, asio::ssl::context* tls = nullptr)
+      : Server([reply](auto, auto) { return reply; }, tls) {}
+  explicit Server(Answer reply, asio::ssl::context* tls = nullptr)
       : reply_(std::move(reply)),
         tls_(tls),
         acceptor_(io_, {asio::ip::address_v4::loopback(), 0}),
@@ -101,10 +105,12 @@ class Server {
     http::request<http::string_body> request;
     error_code error;
     http::read(stream, buffer, request, error);
-    if (!error) asio::write(stream, asio::buffer(reply_), error);
+    if (error) return;
+    const std::string reply = reply_(request.target(), request[http::field::authorization]);
+    asio::write(stream, asio::buffer(reply), error);
   }
 
-  const std::string reply_;
+  const Answer reply_;
   asio::ssl::context* const tls_;
   asio::io_context io_;
   tcp::acceptor acceptor_;
@@ -123,6 +129,38 @@ base::Result<std::string> post(const EtcdWhere& where, base::Duration most = 20 
   if (!http.ok()) return http.status();
   return http.value()->post("/v3/kv/txn", "{}", boot_now() + most,
                             [](const std::string&) { return Status{}; });
+}
+
+TEST(EtcdHttpTest, a_user_gets_a_token_and_a_new_one_when_etcd_forgot_it) {
+  std::atomic<int> logins{0};
+  const Server etcd([&](std::string_view path, std::string_view token) {
+    if (path == "/v3/auth/authenticate") {
+      ++logins;
+      return answer(200, "{\"token\":\"t" + std::to_string(logins) + "\"}");
+    }
+    return token == "t2" ? answer(200, "yes")
+                         : answer(401, R"({"message":"etcdserver: invalid auth token"})");
+  });
+  EtcdWhere where = etcd.where();
+  where.user = "jccl", where.password = "secret";
+  EXPECT_EQ(post(where).value(), "yes");
+  EXPECT_EQ(logins, 2);
+}
+
+TEST(EtcdHttpTest, a_wrong_password_is_told_with_the_user_and_without_the_password) {
+  const Server etcd(answer(400, R"({"message":"authentication failed"})"));
+  EtcdWhere where = etcd.where();
+  where.user = "jccl", where.password = "secret";
+  const Status status = post(where).status();
+  EXPECT_EQ(status.code, Code::kAuth);
+  EXPECT_NE(status.text.find("for user jccl etcd refused: authentication failed"),
+            std::string::npos)
+      << status.text;
+  EXPECT_EQ(status.text.find("secret"), std::string::npos);
+  const Server odd(answer(200, R"({"token":"a\r\nb"})"));
+  where = odd.where();
+  where.user = "jccl", where.password = "secret";
+  EXPECT_EQ(post(where, 100 * base::kMillisecond).status().code, Code::kLinkLost);
 }
 
 TEST(EtcdHttpTest, an_answer_is_told_from_a_refusal_and_from_trouble_that_may_pass) {

@@ -304,13 +304,13 @@ Result<std::unique_ptr<StateStore>> open_etcd_store(const std::string& where,
   if (!parsed.ok()) return parsed.status();
   for (const net::Address& address : parsed.value().endpoints) {
     if (parsed.value().tls || options.insecure || net::is_loopback(address)) continue;
-    return Status{Code::kInvalid, cat("store '", where,
+    return Status{Code::kInvalid, cat("store '", without_password(where),
                                       "': plain etcd off loopback; use etcds:// "
                                       "with ca=, cert= and key=, or --insecure")};
   }
   auto store = std::make_unique<EtcdStore>(std::move(parsed.value()), options);
   if (const Status status = store->open(); !status.ok()) {
-    return Status{status.code, cat("store ", where, ": ", status.text)};
+    return Status{status.code, cat("store ", without_password(where), ": ", status.text)};
   }
   return std::unique_ptr<StateStore>(std::move(store));
 }

@@ -286,10 +286,36 @@ TEST(EtcdWhereTest, the_forms_of_an_address) {
   EXPECT_TRUE(tls.value().tls);
   EXPECT_EQ(tls.value().ca, "/c.pem");
   EXPECT_EQ(tls.value().key, "/k.pem");
-  for (const char* wrong : {"", "etcd:/", "sqlite:a-file", "etcd://", "etcd:///x", "etcd://a:0",
-                            "etcd://a:x", "etcd://:2379", "etcd://a?lease=0", "etcd://a?lease=601",
-                            "etcd://a?lease=1.5", "etcd://a?lease=", "etcd://a?what=1",
-                            "etcd://a?ca=/x", "etcds://a?cert=/x", "etcd://a,,b"}) {
+  const auto known = parse_etcd("etcds://jccl:p%40s:s@a,b:1/r");
+  ASSERT_TRUE(known.ok()) << known.status().text;
+  EXPECT_EQ(known.value().user, "jccl");
+  EXPECT_EQ(known.value().password, "p@s:s");
+  EXPECT_EQ(net::to_text(known.value().endpoints), "a:2379,b:1");
+  EXPECT_EQ(without_password("etcds://jccl:p%40s:s@a,b:1/r"), "etcds://jccl:…@a,b:1/r");
+  EXPECT_EQ(without_password("etcd://a:1,b:2/r@x?lease=5"), "etcd://a:1,b:2/r@x?lease=5");
+  EXPECT_EQ(without_password("sqlite:/a:b@c"), "sqlite:/a:b@c");
+  EXPECT_EQ(parse_etcd("etcd://me:hush@").status().text.find("hush"), std::string::npos);
+  for (const char* wrong : {"",
+                            "etcd:/",
+                            "sqlite:a-file",
+                            "etcd://me@a",
+                            "etcd://:x@a",
+                            "etcd://me:@a",
+                            "etcd://me:%4@a",
+                            "etcd://me:%zz@a",
+                            "etcd://",
+                            "etcd:///x",
+                            "etcd://a:0",
+                            "etcd://a:x",
+                            "etcd://:2379",
+                            "etcd://a?lease=0",
+                            "etcd://a?lease=601",
+                            "etcd://a?lease=1.5",
+                            "etcd://a?lease=",
+                            "etcd://a?what=1",
+                            "etcd://a?ca=/x",
+                            "etcds://a?cert=/x",
+                            "etcd://a,,b"}) {
     EXPECT_EQ(parse_etcd(wrong).status().code, Code::kInvalid) << wrong;
   }
   EXPECT_EQ(open_store("etcd://192.0.2.1/x", {}).status().code, Code::kInvalid);

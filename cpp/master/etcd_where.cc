@@ -1,6 +1,7 @@
 #include "master/etcd_where.h"
 
 #include <charconv>
+#include <optional>
 
 #include "base/text.h"
 
@@ -17,8 +18,8 @@ constexpr std::size_t kEndpointsMax = 16, kPrefixBytesMax = 200;
 constexpr int kLeaseSecondsMax = 600;
 
 Status wrong(std::string_view where, std::string_view why) {
-  return {Code::kInvalid,
-          cat("store '", where, "': ", why, "; the form is etcd://HOST:PORT,HOST:PORT/PREFIX")};
+  return {Code::kInvalid, cat("store '", without_password(where), "': ", why,
+                              "; the form is etcd://HOST:PORT,HOST:PORT/PREFIX")};
 }
 
 // Everything up to `mark`, which goes too.
@@ -27,6 +28,42 @@ std::string_view cut(std::string_view* text, char mark) {
   const std::string_view head = text->substr(0, at);
   text->remove_prefix(std::min(at + 1, text->size()));
   return head;
+}
+
+// "a%40b" as "a@b"; nothing if it isn't of this form.
+std::optional<std::string> unescaped(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const char head = text.front();
+    text.remove_prefix(1);
+    if (head == '%') {
+      unsigned char byte = 0;
+      const char* digits = text.data();
+      if (text.size() < 2 || std::from_chars(digits, digits + 2, byte, 16).ptr != digits + 2) {
+        return std::nullopt;
+      }
+      text.remove_prefix(2);
+      out += static_cast<char>(byte);
+    } else {
+      out += head;
+    }
+  }
+  return out;
+}
+
+// "user:password@", which goes from `hosts`.
+Status read_user(std::string_view* hosts, EtcdWhere* out) {
+  const std::size_t at = hosts->rfind('@');
+  if (at == std::string_view::npos) return {};
+  std::string_view who = hosts->substr(0, at);
+  hosts->remove_prefix(at + 1);
+  const auto user = unescaped(cut(&who, ':')), password = unescaped(who);
+  if (!user || !password || user->empty() || password->empty()) {
+    return {Code::kInvalid, "before @ it needs USER:PASSWORD, with %XX for what is no letter"};
+  }
+  out->user = *user;
+  out->password = *password;
+  return {};
 }
 
 base::Result<net::Address> endpoint(std::string_view text) {
@@ -69,6 +106,15 @@ bool is_etcd(std::string_view where) {
   return where.starts_with(kPlain) || where.starts_with(kTls);
 }
 
+std::string without_password(std::string_view where) {
+  if (!is_etcd(where)) return std::string(where);
+  const std::size_t begin = where.find("//") + 2;
+  const std::string_view hosts = where.substr(begin, where.find_first_of("/?", begin) - begin);
+  const std::size_t colon = hosts.find(':'), at = hosts.rfind('@');
+  if (at == std::string_view::npos || colon > at) return std::string(where);
+  return cat(where.substr(0, begin + colon), ":…", where.substr(begin + at));
+}
+
 base::Result<EtcdWhere> parse_etcd(std::string_view where) {
   EtcdWhere out;
   if (!is_etcd(where)) return wrong(where, "it is no etcd's");
@@ -79,6 +125,7 @@ base::Result<EtcdWhere> parse_etcd(std::string_view where) {
   while (!place.empty() && place.back() == '/') place.remove_suffix(1);
   if (!place.empty()) out.prefix = cat("/", place);
   if (out.prefix.size() > kPrefixBytesMax) return wrong(where, "its prefix is too long");
+  if (const Status status = read_user(&hosts, &out); !status.ok()) return wrong(where, status.text);
   while (!hosts.empty()) {
     const auto address = endpoint(cut(&hosts, ','));
     if (!address.ok()) return wrong(where, address.status().text);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/limits.h"
+#include "base/lives.h"
 #include "base/text.h"
 #include "base/utf8.h"
 
@@ -96,7 +97,7 @@ base::Result<Setup> make_setup(const ConnectOptions& o) {
   }
   const auto incarnation = net::random_u64();
   if (!incarnation.ok()) return incarnation.status();
-  setup.incarnation = incarnation.value();
+  setup.incarnation = base::first_life(incarnation.value());
   setup.machine.site = o.site.empty() ? cat("peer-", base::to_hex(setup.incarnation)) : o.site;
   setup.machine.shard = o.shard;
   setup.machine.shards = o.shards;

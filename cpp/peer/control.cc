@@ -8,6 +8,7 @@
 
 #include "base/failpoint.h"
 #include "base/limits.h"
+#include "base/lives.h"
 #include "base/text.h"
 #include "net/credentials.h"
 #include "wire/codec.h"
@@ -206,8 +207,10 @@ void Control::apply(protocol::PeerEffects effects) {
   arm(effects.wake);
   update_view();
   if (effects.rejoin) {
-    const auto fresh = net::random_u64();
-    if (fresh.ok()) on(protocol::NewLife{fresh.value()});
+    const auto random = net::random_u64();
+    if (random.ok()) {
+      on(protocol::NewLife{base::next_life(machine_.incarnation(), random.value())});
+    }
   }
   if (effects.connect) connect();
 }

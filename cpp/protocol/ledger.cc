@@ -46,8 +46,8 @@ void Ledger::apply_epoch(const wire::EpochRecord& record) {
   }
   for (const auto& [id, member] : members_) {
     if (members.count(id) > 0) continue;
-    if (!JCCL_MUTANT(kFencesForgotten)) fenced_.insert(member.incarnation);
-    former_[id] = {member.site, member.shard};
+    if (!JCCL_MUTANT(kFencesForgotten)) fence(member.incarnation);
+    former_[id] = member.incarnation;
     if (former_.size() > kFormerMax) former_.erase(former_.begin());
   }
   members_ = std::move(members);
@@ -56,27 +56,31 @@ void Ledger::apply_epoch(const wire::EpochRecord& record) {
   sites_ = sites.size();
 }
 
+void Ledger::fence(wire::Incarnation incarnation) {
+  if (!fenced_.insert(incarnation).second) return;
+  fenced_order_.push_back(incarnation);
+  if (fenced_order_.size() <= kFencedMax) return;
+  fenced_.erase(fenced_order_.front());
+  fenced_order_.pop_front();
+}
+
+void Ledger::add_taker(Standing& at, wire::PeerId id) const {
+  if (const auto member = members_.find(id); member != members_.end()) {
+    at.takers.push_back(member->second.incarnation);
+  } else if (const auto former = former_.find(id); former != former_.end()) {
+    at.takers.push_back(former->second);
+  }
+}
+
 void Ledger::apply_commit(const wire::CommitRecord& record) {
   Standing& at = tags_[record.round.tag];
   JCCL_CHECK(record.round.n == at.committed + 1);
   begun_ = true;
   at.committed = record.round.n;
   at.digests.clear();
-  at.seats.clear();
-  for (const wire::Contributor& one : record.contributors) {
-    if (const auto member = members_.find(one.id); member != members_.end()) {
-      at.seats.emplace_back(member->second.site, member->second.shard);
-    } else if (const auto former = former_.find(one.id); former != former_.end()) {
-      at.seats.push_back(former->second);
-    }
-  }
-  for (const wire::PeerId id : record.receivers) {
-    if (const auto member = members_.find(id); member != members_.end()) {
-      at.seats.emplace_back(member->second.site, member->second.shard);
-    } else if (const auto former = former_.find(id); former != former_.end()) {
-      at.seats.push_back(former->second);
-    }
-  }
+  at.takers.clear();
+  for (const wire::Contributor& one : record.contributors) add_taker(at, one.id);
+  for (const wire::PeerId id : record.receivers) add_taker(at, id);
   commits_[record.attempt] = record.round;
   at.recent.push_back(record);
   if (at.recent.size() > history_) {

@@ -17,7 +17,10 @@
 
 namespace jccl::protocol {
 
-using Seat = std::pair<std::string, std::uint32_t>;  // site and shard: outlives an incarnation
+// Lives that left and are remembered as such. One that comes back after so many others have left
+// is a stranger: it enters like one, and is told what became of its attempts, which are never
+// reused.
+inline constexpr std::size_t kFencedMax = 65536;
 
 // Where one tag stands.
 struct Standing {
@@ -26,7 +29,7 @@ struct Standing {
   std::uint64_t committed = 0;
   std::map<std::uint32_t, wire::Digest> digests;  // by shard, of revision `committed`, once known
   std::deque<wire::CommitRecord> recent;          // ascending n, at most `history`
-  std::vector<Seat> seats;                        // of the last commit's contributors
+  std::vector<wire::Incarnation> takers;          // lives that took part in the last commit
 };
 
 class Ledger {
@@ -43,7 +46,7 @@ class Ledger {
   const std::map<wire::Tag, Standing>& tags() const { return tags_; }
   const Standing& standing(const wire::Tag& tag) const;  // a fresh one for an unknown tag
   bool fenced(wire::Incarnation incarnation) const { return fenced_.count(incarnation) > 0; }
-  void fence(wire::Incarnation incarnation) { fenced_.insert(incarnation); }  // not journaled
+  void fence(wire::Incarnation incarnation);  // not journaled
   const std::set<wire::Incarnation>& fenced() const { return fenced_; }
   bool begun() const { return begun_; }  // any commit: start_peers was reached once
   bool any_born() const { return any_born_; }
@@ -56,6 +59,7 @@ class Ledger {
  private:
   void apply_epoch(const wire::EpochRecord& record);
   void apply_commit(const wire::CommitRecord& record);
+  void add_taker(Standing& at, wire::PeerId id) const;
 
   std::size_t history_;
   bool has_run_ = false, begun_ = false, any_born_ = false;
@@ -64,8 +68,9 @@ class Ledger {
   wire::PeerId next_id_ = 1;
   std::map<wire::PeerId, wire::Member> members_;
   std::size_t sites_ = 0;
-  std::map<wire::PeerId, Seat> former_;  // seats of the last evicted members
+  std::map<wire::PeerId, wire::Incarnation> former_;  // the last evicted members
   std::set<wire::Incarnation> fenced_;
+  std::deque<wire::Incarnation> fenced_order_;  // may name some that are in again
   std::map<wire::Tag, Standing> tags_;
   std::map<wire::Attempt, wire::RoundName> commits_;  // of all that is `recent`
 };

@@ -60,6 +60,20 @@ TEST(LedgerTest, a_member_that_left_the_epoch_is_fenced_for_ever) {
   EXPECT_EQ(ledger.next_id(), 3U) << "its id is not used again";
 }
 
+TEST(LedgerTest, so_many_fenced_lives_are_remembered_and_no_more) {
+  Ledger ledger(4);
+  for (std::uint64_t life = 1; life <= kFencedMax + 2; ++life) {
+    wire::Member member;
+    member.id = static_cast<wire::PeerId>(life), member.incarnation = life, member.site = "a";
+    ledger.apply(wire::EpochRecord{life, member.id + 1, {member}, ""});
+  }
+  EXPECT_EQ(ledger.fenced().size(), kFencedMax);
+  EXPECT_FALSE(ledger.fenced(1)) << "the first that left";
+  EXPECT_TRUE(ledger.fenced(2));
+  EXPECT_TRUE(ledger.fenced(kFencedMax + 1));
+  EXPECT_FALSE(ledger.fenced(kFencedMax + 2)) << "a member";
+}
+
 TEST(LedgerTest, a_commit_ends_what_is_known_of_the_state) {
   Ledger ledger(4);
   ledger.apply(wire::BirthRecord{"t", 100, {7, 7}, 0});

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "base/lives.h"
 #include "base/text.h"
 #include "protocol/durations.h"
 #include "protocol/master_state.h"
@@ -93,12 +94,15 @@ bool State::contributed(wire::PeerId id, const wire::Tag& tag) const {
 }
 
 // May this life say which digest the newest revision has? Whoever took part in its round may; when
-// nobody of those is left in the membership, a later life at the seat of a contributor.
+// nobody of those is left in the membership, a later life of the same process. Not another process
+// at its seat: it may hold a state of another run under that number, and nobody could tell.
 bool State::entitled(const Life& life, const wire::Tag& tag) const {
   if (contributed(life.id, tag) || JCCL_MUTANT(kStrangerNamesTheDigest)) return true;
   const Standing& at = ledger_.standing(tag);
-  const Seat seat{life.site, life.shard};
-  return std::count(at.seats.begin(), at.seats.end(), seat) > 0 &&
+  const auto same_process = [&](wire::Incarnation taker) {
+    return base::process_of(taker) == base::process_of(life.incarnation);
+  };
+  return std::any_of(at.takers.begin(), at.takers.end(), same_process) &&
          !may_publish(tag, life.shard, life.incarnation);
 }
 

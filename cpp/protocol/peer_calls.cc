@@ -14,6 +14,14 @@ using base::Code;
 using base::Status;
 using State = PeerMachine::State;
 
+namespace {
+
+// A call that ends Resync is in no result, so that its input may go into the next round. One whose
+// round committed with it, or may have, but ends without the result, is told apart.
+constexpr Code kMayBeCounted = Code::kEvicted;
+
+}  // namespace
+
 std::optional<Status> State::objection(const Call& call) const {
   if (broken_.has_value()) return broken_;
   if (departing_ || link_ == Link::kEnded) {
@@ -168,7 +176,7 @@ void State::on_outcome(const wire::Outcome& outcome) {
       heard_commit(tag, open->n);
       fx_.discard.push_back(open->attempt);
       if (open->call.is_state) resync_.insert(tag);
-      return complete(tag, Code::kResync, outcome.text);
+      return complete(tag, kMayBeCounted, outcome.text);
     case wire::Verdict::kAborted:
       fx_.discard.push_back(open->attempt);
       return on_aborted(*open, outcome);
@@ -208,7 +216,7 @@ void State::close_committed(const wire::Tag& tag) {
   fx_.discard.push_back(open.attempt);
   if (open.call.is_state) resync_.insert(tag);
   const bool differs = open.own.has_value();
-  complete(tag, open.orphan ? Code::kEvicted : Code::kResync,
+  complete(tag, kMayBeCounted,
            cat("round ", open.n, " of ", tag, " was committed, but the own result ",
                differs ? "differs" : "is not complete"));
 }
@@ -276,7 +284,7 @@ void State::give_up(const wire::Tag& tag, Code code, const std::string& why) {
   if (open.phase == CallPhase::kClosing) {
     fx_.discard.push_back(open.attempt);
     if (open.call.is_state) resync_.insert(tag);
-    return complete(tag, Code::kResync, cat(why, " before the committed result was complete"));
+    return complete(tag, kMayBeCounted, cat(why, " before the committed result was complete"));
   }
   if (JCCL_MUTANT(kDoubtPresumesCommit) && open.own.has_value()) {
     return fx_.commit.push_back(open.attempt), complete(tag, Code::kOk, "");

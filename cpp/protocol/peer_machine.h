@@ -82,7 +82,7 @@ struct PublishState {  // after a committed round (or sync): the own state of th
   wire::Held held;
 };
 struct Depart {};  // leave gracefully; `departed` follows
-struct NewLife {   // answers Effects::rejoin with a fresh random incarnation
+struct NewLife {   // answers Effects::rejoin with base::next_life
   wire::Incarnation incarnation = 0;
 };
 struct Progress {  // payload bytes moved so far and what moves now, for heartbeats

@@ -85,7 +85,7 @@ class ScenarioWorld {
   std::map<std::string, Process> peers_;
   std::map<ConnId, std::string> conns_;
   ConnId next_conn_ = 0;
-  wire::Incarnation next_incarnation_ = 100;
+  std::uint64_t next_process_ = 100;
   std::deque<MasterEvent> for_master_;
   std::deque<std::pair<std::string, PeerEvent>> for_peers_;
   std::map<std::string, std::string> digest_names_;

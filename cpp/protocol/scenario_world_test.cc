@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "base/check.h"
+#include "base/lives.h"
 #include "base/text.h"
 
 namespace jccl::protocol {
@@ -140,7 +141,7 @@ void ScenarioWorld::add_peer(const Parsed& p, const std::string& name) {
   peer.options.shards = std::atoi(p.option("shards", "1").c_str());
   peer.options.start_peers = std::atoi(p.option("start_peers", "0").c_str());
   if (p.option("listens", "yes") == "yes") peer.options.addresses = {name};
-  peer.machine.emplace(peer.options, ++next_incarnation_, now_);
+  peer.machine.emplace(peer.options, base::first_life(++next_process_), now_);
   apply(name, peer.machine->start(now_));
   flow();
 }
@@ -408,7 +409,9 @@ void ScenarioWorld::apply(const std::string& name, PeerEffects effects) {
     conns_.erase(peer.conn);
     peer.conn = 0;
   }
-  if (effects.rejoin) to_peer(name, NewLife{++next_incarnation_});
+  if (effects.rejoin) {
+    to_peer(name, NewLife{base::next_life(peers_.at(name).machine->incarnation(), 0)});
+  }
   if (effects.connect) connect(name);
 }
 

@@ -216,7 +216,7 @@ void SimPeer::apply(protocol::PeerEffects effects) {
   }
   arm(effects.wake == base::kNever ? base::kNever : effects.wake - skew_);
   if (effects.rejoin) {
-    incarnation = world.new_incarnation(slot);
+    incarnation = world.next_life(slot, incarnation);
     lives.push_back(incarnation);
     if (world.tracing()) world.note(cat("PEER ", slot, " has a new life: ", incarnation));
     pending_.push_front(protocol::NewLife{incarnation});

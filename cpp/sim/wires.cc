@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/crc32c.h"
+#include "base/lives.h"
 #include "sim/world.h"
 #include "wire/codec.h"
 
@@ -199,9 +200,15 @@ void World::probe(const SimMaster& master, wire::Incarnation incarnation) {
 // ---- peer links --------------------------------------------------------------------------------
 
 wire::Incarnation World::new_incarnation(std::uint32_t slot) {
-  wire::Incarnation incarnation = rng.ids.next() | 1;
-  while (!slots.emplace(incarnation, slot).second) incarnation = rng.ids.next() | 1;
+  wire::Incarnation incarnation = base::first_life(rng.ids.next());
+  while (!slots.emplace(incarnation, slot).second) incarnation = base::first_life(rng.ids.next());
   return incarnation;
+}
+
+wire::Incarnation World::next_life(std::uint32_t slot, wire::Incarnation life) {
+  const wire::Incarnation next = base::next_life(life, rng.ids.next());
+  JCCL_CHECK(slots.emplace(next, slot).second);
+  return next;
 }
 
 void World::send_data(std::uint32_t from, DataMessage message) {

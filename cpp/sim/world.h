@@ -76,6 +76,7 @@ class World {
   void send_data(std::uint32_t from, DataMessage message);
   void reset_data(std::uint32_t a, std::uint32_t b, bool one_sided);
   wire::Incarnation new_incarnation(std::uint32_t slot);
+  wire::Incarnation next_life(std::uint32_t slot, wire::Incarnation life);
   bool tracing() const { return options_.trace; }
   void note(std::string line);
   void crash_master(SimMaster& master, Duration down, bool vanish);  // and start it again

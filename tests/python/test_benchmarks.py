@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -198,3 +199,30 @@ def test_percentiles_take_the_nearest_rank():
     values = list(range(1, 101))
     assert [common.percentile(values, p) for p in (50, 99, 100)] == [50, 99, 100]
     assert common.percentile([7.0], 99) == 7.0
+
+
+def test_peers_of_a_killed_benchmark_die_with_it_even_stopped_ones():
+    code = (
+        "import signal, time; from benchmarks.faults import Peer;"
+        "peer = Peer(['sleep', '600']); peer.send(signal.SIGSTOP);"
+        "print(peer.process.pid, flush=True); time.sleep(600)"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code], cwd=ROOT, env=ENV, stdout=subprocess.PIPE
+    )
+    stat = Path(f"/proc/{int(parent.stdout.readline())}/stat")
+
+    def lives():
+        try:
+            return stat.read_text().rsplit(")", 1)[1].split()[0] != "Z"
+        except OSError:  # reaped already
+            return False
+
+    assert lives()
+    parent.kill()
+    parent.wait()
+    limit = time.monotonic() + 60
+    while lives():
+        assert time.monotonic() < limit
+        time.sleep(0.01)
+    parent.stdout.close()

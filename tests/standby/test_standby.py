@@ -2,6 +2,7 @@
 or is cut off, the peers go on, each result is the whole sum, and the master that
 lost says so and ends."""
 
+import base64
 import re
 import shutil
 import subprocess
@@ -273,3 +274,35 @@ def test_etcd_behind_tls_takes_masters_with_its_certificate_only(tmp_path):
         finally:
             for one in (good, astray, uninvited):
                 one.end()
+
+
+def base64_of(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+def test_a_user_with_the_rights_of_its_prefix_serves_and_another_is_refused(tmp_path):
+    with Etcd(members=1) as etcd:
+        for name in ("root", "jccl"):
+            etcd.call(0, "auth/user/add", {"name": name, "password": f"{name}'s p@ss"})
+            etcd.call(0, "auth/role/add", {"name": name})
+            etcd.call(0, "auth/user/grant", {"user": name, "role": name})
+        prefix = {"key": base64_of("/run/"), "range_end": base64_of("/run0")}
+        grant = {"name": "jccl", "perm": {"permType": "READWRITE", **prefix}}
+        etcd.call(0, "auth/role/grant", grant)
+        etcd.call(0, "auth/enable", {})
+        place = f"{etcd.endpoints}/run?lease={LEASE_S}"
+        anybody = Master(f"etcd://{place}", tmp_path)
+        assert anybody.await_end() != 0
+        wrong = Master(f"etcd://jccl:hush@{place}", tmp_path)
+        assert wrong.await_end() != 0
+        assert "for user jccl etcd refused" in wrong.output()
+        assert "hush" not in wrong.output()
+        master = Master(f"etcd://jccl:jccl%27s%20p%40ss@{place}", tmp_path)
+        try:
+            master.await_serving()
+            peers = Peers(master.address)
+            peers.go_on()
+            peers.end()
+        finally:
+            master.end()
+        assert "p%40ss" not in master.output()

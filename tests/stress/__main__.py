@@ -11,6 +11,7 @@ peers are paused. Counts are asserted, times are reported.
 """
 
 import argparse
+import json
 import random
 import shutil
 import tempfile
@@ -25,6 +26,7 @@ TAGS = ("f32-in", "f32-out", "int8-in", "int4-out", "async", "multi")
 CODECS = ("none", "bf16", "fp16", "int8", "fp8", "int4", "e3m0", "topk", "int2")
 EPISODE_S = 600  # then a new run: its journal and logs stay small
 STILL_S = 3  # without a commit for so long, nothing more is killed until there is one
+BEFORE_S = 1  # of a gap: what is shown with it
 
 
 class Chaos:
@@ -36,22 +38,28 @@ class Chaos:
         self.cluster = Cluster(
             folder,
             programs=args.programs,
-            master=["--start-peers", str(args.peers)],
+            master=["--start-peers", str(args.peers), "--profile", args.profile],
             peer=[
                 "--elements", str(args.elements), "--deadline", str(args.deadline),
                 "--modes", ",".join(self.tags), "--plan", args.plan,
             ],
         )  # fmt: skip
         self.moments = []  # of kills
+        self.told = []  # (when, fault in words)
 
     def fill(self):
         while len(self.cluster.peers) < self.args.peers:
             self.cluster.start_peer("--seed", str(self.rng.randrange(1 << 40)))
 
+    def tell(self, what):
+        self.told.append((time.monotonic(), what))
+
     def kill_master(self):
         self.moments.append(time.monotonic())
+        away = self.rng.choice([0, 0, 0.05, 0.3])
+        self.tell(f"the master is killed, away {away} s")
         self.cluster.kill_master()
-        time.sleep(self.rng.choice([0, 0, 0.05, 0.3]))
+        time.sleep(away)
         self.cluster.start_master()
 
     def kill_some(self, living):
@@ -59,6 +67,7 @@ class Chaos:
         if self.rng.random() < 0.05 and len(living) > 2:
             self.cluster.faults["half or more at once"] += 1
             count = self.rng.randrange(len(living) // 2, len(living))
+            self.tell(f"{count} of {len(living)} are killed")
             self.cluster.kill_peers(self.sparing(self.rng.sample(living, count)))
         else:
             self.cluster.kill_peers(self.sparing([self.rng.choice(living)]))
@@ -83,7 +92,9 @@ class Chaos:
             self.kill_master()
         elif draw < 0.09 and len(living) > 1 and self.args.pause:
             seconds = self.rng.choice([0.1, 0.3, 1.0, 4.0])
-            cluster.pause(self.rng.choice(living), seconds)
+            victim = self.rng.choice(living)
+            self.tell(f"{victim.name} stops for {seconds} s")
+            cluster.pause(victim, seconds)
         elif len(living) > 1:
             self.kill_some(living)
         self.fill()
@@ -136,6 +147,30 @@ class Chaos:
         self.settled = cluster.await_rounds(2, self.tags, args.patience, self.fill)
 
 
+def said_by_master(folder):
+    """(when, in words) of what it wrote about lives and attempts that failed."""
+    origin, clock = 0.0, time.time() - time.monotonic()
+    for text in (folder / "history.jsonl").read_text(errors="replace").splitlines():
+        try:
+            line = json.loads(text)
+        except ValueError:  # torn by a kill
+            continue
+        if line["kind"] == "master":
+            origin = int(line["unix_ms"]) / 1000 - clock - line["t"]
+        if line["kind"] in ("master", "evict", "abort", "cut"):
+            said = line.get("reason") or line.get("text") or line.get("link") or ""
+            yield origin + line["t"], f"{line['kind']} {line.get('tag', '')} {said}"
+
+
+def explain(chaos, folder, length, start):
+    """What happened in a gap and shortly before it."""
+    events = sorted([*chaos.told, *said_by_master(folder)])
+    print(f"the longest gap, {length:.2f} s:")
+    for when, what in events:
+        if start - BEFORE_S <= when <= start + length:
+            print(f"  {when - start:+.2f} s  {what[:200]}")
+
+
 def episode(args, folder, seed, seconds, kills):
     """Runs one; (counts, problems, longest gaps by tag)."""
     chaos = Chaos(args, folder, seed)
@@ -155,6 +190,9 @@ def episode(args, folder, seed, seconds, kills):
         f"from a kill to the next commit: median {waits[len(waits) // 2]:.3f} s, "
         f"99 % {waits[len(waits) * 99 // 100]:.2f} s, longest {waits[-1]:.2f} s"
     )
+    if args.verbose:
+        explain(chaos, folder, *max(gaps.values()))
+    gaps = {tag: length for tag, (length, start) in gaps.items()}
     counts = judge.counts + chaos.cluster.faults
     counts["kills"] = chaos.kills()
     if args.verbose:
@@ -180,12 +218,17 @@ def arguments():
         "--patience", type=float, default=60, help="seconds to the next commit, at most"
     )
     parser.add_argument("--no-pause", dest="pause", action="store_false")
+    parser.add_argument(
+        "--profile", default="default", help="lan: a pause is found sooner"
+    )
     parser.add_argument("--programs", help="folder of the programs, else the build's")
     parser.add_argument(
         "--seed", type=int, default=random.SystemRandom().randrange(2**30)
     )
     parser.add_argument("--keep", help="folder for the logs, kept")
-    parser.add_argument("--verbose", action="store_true", help="what failed calls said")
+    parser.add_argument(
+        "--verbose", action="store_true", help="the longest gap, failed calls"
+    )
     args = parser.parse_args()
     if args.anchors:
         carried = [c for c in CODECS if (c, args.plan) != ("topk", "ring")]

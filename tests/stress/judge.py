@@ -123,10 +123,11 @@ class Judge:
         return sorted(commits[i] / 1000 - m for m, i in pairs if i < len(commits))
 
     def gaps(self, begun, ended):
-        """tag -> the longest time without a commit, in seconds."""
+        """tag -> (the longest time without a commit, when it began), in seconds."""
         longest = {}
         for tag, times in self.committed_at.items():
             moments = sorted([begun * 1000, *times.values(), ended * 1000])
             pairs = zip(moments, moments[1:], strict=False)
-            longest[tag] = max(later - earlier for earlier, later in pairs) / 1000
+            length, start = max((later - earlier, earlier) for earlier, later in pairs)
+            longest[tag] = (length / 1000, start / 1000)
         return longest

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/lives.h"
+
 namespace jccl::sim::model {
 
 using base::cat;
@@ -142,7 +144,7 @@ bool World::apply(protocol::MasterEffects effects) {
   }
   for (const auto& [incarnation, addresses] : effects.probe) {
     for (std::uint8_t slot = 0; slot < peers_.size(); ++slot) {
-      if (incarnation / 100 == slot + 1U) probes_.emplace_back(incarnation, slot);
+      if (base::process_of(incarnation) / 100 == slot + 1U) probes_.emplace_back(incarnation, slot);
     }
   }
   bool more = false;
@@ -163,7 +165,7 @@ void World::boot(std::uint8_t slot) {
   const std::uint8_t lives = peer.lives, dials = peer.dials, calls = peer.calls;
   peer = {};
   peer.lives = lives + 1, peer.dials = dials, peer.calls = calls, peer.begun = true;
-  peer.incarnation = 100U * (slot + 1U) + peer.lives;
+  peer.incarnation = base::first_life(100U * (slot + 1U) + peer.lives);
   peer.needs_sync = scope_.state;
   book().stood.erase({slot, kTag});
   peer.digest = {1000U * slot + peer.lives, 1};
@@ -234,7 +236,8 @@ void World::apply(std::uint8_t slot, protocol::PeerEffects& effects,
   if (effects.connect) peer.dialing = true;
   peer.wake = effects.wake;
   if (effects.rejoin) {
-    peer.incarnation = 100U * (slot + 1U) + ++peer.lives;
+    ++peer.lives;
+    peer.incarnation = base::next_life(peer.incarnation, 0);
     next.push_back(protocol::NewLife{peer.incarnation});
   }
   if (effects.broken)
