@@ -1,6 +1,6 @@
-// How a process numbers its lives: the upper 48 bits of an incarnation are random and of the process
-// (of one communicator), the lower 16 count. So a later life is known to have what an earlier one
-// held. Pure.
+// How a process numbers its lives: the upper 48 bits of an incarnation are random and of the
+// process (of one communicator), the lower 16 count. So a later life is known to have what an
+// earlier one held. Pure.
 #pragma once
 
 #include "base/ids.h"
