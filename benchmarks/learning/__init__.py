@@ -1,0 +1,1 @@
+"""Training runs of `benchmarks.science`: a small language model, real peers, claims."""
