@@ -11,7 +11,7 @@ A claim that doesn't hold is printed as such, and is no failure of the command: 
 model of 67,000 parameters does in some hundred steps is a hint, not a proof.
 
 The envelope. A step of all peers together costs 25 CPU-ms (67k), a round next to
-nothing: --quick some 20 runs of 300 steps, --full 3 seeds of some 50 runs of 1,000.
+nothing: --quick some 25 runs of 200 steps, --full 3 seeds of some 50 runs of 1,000.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from benchmarks.learning.claims import Claim, Found
 from benchmarks.learning.runs import Run, train
 
 KEPT = ROOT / "benchmarks" / "results" / "science.json"
-QUICK = Run(steps=300)
+QUICK = Run(steps=200)
 FULL = Run(steps=1000)
 COLUMNS = (
     Column("claim", "claim", 18),
@@ -121,7 +121,7 @@ def show(name: str, found: dict[str, Any], table: Table) -> None:
 @click.command()
 @options
 @click.option("--claims", "wanted", help="Names of claims, with ',' between [all].")
-@click.option("--steps", type=click.IntRange(40), help="Of a run [300; 1000].")
+@click.option("--steps", type=click.IntRange(40), help="Of a run [200; 1000].")
 @click.option("--seeds", type=click.IntRange(1), help="How many [1; 3].")
 @click.option("--keep", is_flag=True, help=f"Write {KEPT.relative_to(ROOT)}.")
 def main(

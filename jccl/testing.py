@@ -26,6 +26,11 @@ from jccl.communicator import Communicator, connect
 T = TypeVar("T")
 JOIN_S = 120.0
 
+# XLA's CPU backend runs the operations of programs on as many threads as there are
+# cores, and one that waits for other peers holds a thread: with more peers in a process
+# than cores they would wait for each other. The backend reads this when it starts.
+os.environ.setdefault("PJRT_NPROC", "32")
+
 
 class Cluster:
     """A master and n communicators in this process.

@@ -112,8 +112,18 @@ class Peer:
         return optax.apply_updates(params, updates), state
 
     def join(self) -> None:
-        if not self.alone:
-            self.params, self.state = jccl.sync_state((self.params, self.state))
+        """Takes what the run has; a newcomer's inner schedule goes on where it is."""
+        if self.alone:
+            return
+        self.params, self.state = jccl.sync_state((self.params, self.state))
+        done = jnp.int32(self.done)
+        inner = optax.tree_utils.tree_set(self.state.inner, count=done)
+        self.state = self.state._replace(inner=inner)
+
+    @property
+    def done(self) -> int:
+        """Steps of the run, as its committed rounds tell."""
+        return int(self.state.rounds) * self.run.sync_every
 
     def train(self, begin: int, end: int) -> None:
         """Steps begin to end of the run, counted from 0."""
@@ -213,8 +223,7 @@ def _churn(run: Run, cluster: Cluster) -> list[Peer]:
         if len(arrived) == run.peers - half:
             ready.set()
         newcomer.join()
-        done = int(newcomer.state.rounds) * run.sync_every
-        newcomer.train(done, run.steps)
+        newcomer.train(newcomer.done, run.steps)
         return newcomer
 
     ready, arrived = threading.Event(), []

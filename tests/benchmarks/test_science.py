@@ -1,0 +1,71 @@
+"""Runs and claims of `benchmarks.science` in miniature; not what they find."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from benchmarks import science
+from benchmarks.learning import claims
+from benchmarks.learning.claims import Found
+from benchmarks.learning.runs import Run, train
+
+TINY = Run(steps=4, peers=2, windows=4, sync_every=2, codec="int8")
+
+
+def test_peers_of_a_run_end_on_one_anchor_and_count_their_bytes():
+    found = train(TINY)
+    assert found["equal"] and found["rounds"] == 2 and found["skipped"] == 0
+    parameters, bits = 68_288, 8.125  # two peers send each contribution once
+    assert 2 * parameters * bits / 8 <= found["sent_bytes"]
+    assert found["sent_bytes"] < 1.05 * 2 * parameters * bits / 8
+    assert found["curve"][-1][:2] == (4, found["loss"])
+    assert train(TINY)["loss"] == found["loss"]  # the same run again, to the bit
+
+
+@pytest.mark.parametrize("big", [False, True])
+def test_every_claim_can_fail(big):
+    for claim in claims.all_claims(Run(steps=300), big):
+        names = list(claim.variants)
+        found = {}
+        for worst in (names, names[::-1]):
+            losses = {name: Found((2.0 + i,)) for i, name in enumerate(worst)}
+            found[worst[0]] = [holds for _, holds in claim.judge(losses)]
+        assert any(not all(checks) for checks in found.values()), claim.name
+
+
+def test_a_codec_that_loses_too_much_is_said_not_to_hold():
+    claim = next(c for c in claims.all_claims(Run(300), False) if c.name == "codecs")
+    good = {name: Found((2.0, 2.01)) for name in claim.variants}
+    good["int2"] = Found((2.1, 2.1))
+    assert all(holds for _, holds in claim.judge(good))
+    checks = claim.judge({**good, "int4": Found((2.05, 2.05))})
+    assert [text.split()[0] for text, holds in checks if not holds] == ["int4"]
+
+
+def test_means_have_their_standard_error():
+    assert Found((1.0, 3.0)).mean == 2.0
+    assert Found((1.0, 3.0)).error == pytest.approx(1.0)
+    assert Found((1.0,)).error == 0.0
+
+
+def test_a_run_that_is_there_is_not_made_again(tmp_path, monkeypatch):
+    made = []
+
+    def fake(run):
+        made.append(run)
+        curve = [[run.steps, 2.0, 1000]]
+        common = {"loss": 2.0 + len(made), "curve": curve, "equal": run.seed < 7}
+        return {**common, "sent_bytes": 1000, "seconds": 0.0}
+
+    monkeypatch.setattr(science, "train", fake)
+    arguments = ["--claims", "H", "--seeds", "2", "--out", str(tmp_path), "--json"]
+    first = CliRunner().invoke(science.main, arguments)
+    assert first.exit_code == 0, first.output
+    assert len(made) == 6 and (tmp_path / "science.svg").exists()
+    again = CliRunner().invoke(science.main, arguments)
+    assert again.exit_code == 0 and len(made) == 6
+    rows = [json.loads(x) for x in again.output.splitlines() if x.startswith("{")]
+    assert len(rows) == 6 and {row["cell"]["seed"] for row in rows} == {0, 1}
+    more = CliRunner().invoke(science.main, [*arguments, "--seeds", "8"])
+    assert more.exit_code == 1 and "anchors of peers differ" in more.output
