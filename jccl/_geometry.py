@@ -41,8 +41,10 @@ class Frame:
         return [len(axes), *(names.index(axis) for axis in axes)]
 
 
-def frame_here(parts: int = 1) -> Frame:
-    """The caller's; refuses to be outside shard_map, or half inside."""
+def frame_here(parts: int = 1, processes: int = 1) -> Frame:
+    """The caller's; refuses to be outside shard_map, or half inside.
+    The mesh may be a part of a `jax.distributed` world: other sites may have the rest.
+    """
     sizes = _native.mapped_axes()
     if not sizes:
         raise ValueError(
@@ -53,7 +55,13 @@ def frame_here(parts: int = 1) -> Frame:
             f"jccl.mesh: axis {', '.join(left)} of the mesh is left to XLA's "
             "partitioner; map over all axes (shard_map without axis_names=)"
         )
-    frame = Frame(sizes, jax.process_count(), parts)
+    frame = Frame(sizes, processes, parts)
+    if frame.devices > processes * jax.local_device_count():
+        raise ValueError(
+            f"jccl.mesh: a mesh of {frame.devices} devices reaches beyond the "
+            f"{processes * jax.local_device_count()} that this site has: processes "
+            "that share one are a site and use jccl.sites.connect(..., parts=n)"
+        )
     if parts % frame.processes or frame.devices % frame.processes:
         raise ValueError(
             f"jccl.mesh: {frame.processes} processes cannot share {frame.devices} "

@@ -168,15 +168,15 @@ def mapped_axes() -> dict[str, int]:
 
 
 def local_axis_size() -> int:
-    """Local devices over which the caller is mapped (shard_map, pmap); 1 outside."""
+    """Devices of the mesh over which the caller is mapped (shard_map, pmap), those of
+    axes left to XLA's partitioner too; 1 outside."""
     import math
 
     import jax
 
-    return max(
-        1,
-        math.prod(size or 1 for size in mapped_axes().values()) // jax.process_count(),
-    )
+    if not mapped_axes():
+        return 1
+    return math.prod(jax.sharding.get_abstract_mesh().axis_sizes)
 
 
 def fence(refusals: dict[str, str]) -> Any:
@@ -204,8 +204,13 @@ def fence(refusals: dict[str, str]) -> Any:
             raise NotImplementedError(refusals["spread"])
         return [x]
 
+    def typed(x: Any) -> Any:
+        if 0 in mapped_axes().values():
+            raise NotImplementedError(refusals["spread"])
+        return x
+
     primitive.def_impl(held)
-    primitive.def_abstract_eval(lambda x: x)
+    primitive.def_abstract_eval(typed)
     mlir.register_lowering(primitive, lowered)
 
     def refuse(text: str) -> Any:

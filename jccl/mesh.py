@@ -8,20 +8,27 @@ axes left to XLA's partitioner. Under shard_map pass `check_vma=False`.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
-from jax.sharding import PartitionSpec
 
-from jccl import _geometry, _native, callback, ops
-from jccl._chain import claim
-from jccl._geometry import Axes, Frame, Leaf, Reduction
-from jccl._results import HasRegistryId, Published, Reduced, Started
+from jccl import _geometry, _native, ops
+from jccl._local import shard, specs_like, unshard
+from jccl._mesh_call import (
+    HANDLE,
+    JOIN_MAX_S,
+    STATUS,
+    TOKEN,
+    Call,
+    after_token,
+    check,
+    join_ms,
+    run_round,
+    shaped,
+)
+from jccl._results import Gathered, HasRegistryId, Published, Reduced, Started
 from jccl._trees import (
     OPS,
     PLANS,
@@ -32,117 +39,23 @@ from jccl._trees import (
     fingerprint_digest,
     known,
     scalar,
-    spec_like,
-)
-from jccl.errors import Code
-
-JOIN_MAX_S = 15.0
-
-OVERLAP_TEXT = (
-    "jccl: rounds in flight during steps that are mapped over local devices are not "
-    "carried: use overlap=0 there, or map the steps and call the optimizer outside"
 )
 
-
-class _Call:
-    """The pieces of a pytree that this device holds, for one native call."""
-
-    def __init__(
-        self,
-        tree: Any,
-        comm: HasRegistryId,
-        specs: Any,
-        reduced: Axes,
-        split: bool = False,
-    ):
-        self.held = _held(comm)
-        self.route = callback.route_of(comm)
-        self.frame = _geometry.frame_here(getattr(comm, "parts", 1))
-        problem = callback.mesh_problem(
-            self.route, _native.default_platform(), self.frame.devices
-        )
-        if problem:
-            raise NotImplementedError(problem)
-        if unknown := [axis for axis in reduced if axis not in self.frame.sizes]:
-            raise ValueError(
-                f"jccl.mesh: no axis {', '.join(map(str, unknown))} in a mesh of "
-                f"{', '.join(self.frame.sizes)}"
-            )
-        self.leaves = Leaves(tree)
-        self.layout = [
-            _geometry.leaf_of(path, array, spec, self.frame)
-            for path, array, spec in zip(
-                self.leaves.paths,
-                self.leaves.arrays,
-                _geometry.specs_for(tree, specs),
-                strict=True,
-            )
-        ]
-        if split and self.frame.processes > 1:
-            raise NotImplementedError("jccl.mesh: gather=False in a site of processes")
-        self.reductions = [
-            _geometry.reduction_of(leaf, reduced, self.frame, split)
-            for leaf in self.layout
-        ]
-
-    def device(self) -> jax.Array:
-        """Which device this is, in the order of the mesh."""
-        index = jnp.zeros((), jnp.int32)
-        for axis, size in self.frame.sizes.items():
-            index = index * size + lax.axis_index(axis)
-        return index
-
-    def agreed(
-        self,
-        status: jax.Array,
-        pieces: Sequence[jax.Array] = (),
-        shares: Sequence[jax.Array] = (),
-    ) -> tuple[jax.Array, Sequence[jax.Array]]:
-        """The status that all processes of the site act on; any IN_DOUBT wins."""
-        if self.frame.processes == 1:
-            return status, shares
-        code = status[0]
-        fine = (code == Code.OK) | (code == Code.GUARD) | (code == Code.RESYNCED)
-        rank = jnp.where(code == Code.IN_DOUBT, 3, jnp.where(fine, 0, 2))
-        rank = jnp.where(fine & (code != Code.OK), 1, rank)
-        words = status.at[0].set(rank * 256 + code)
-        words = lax.pmax(words, tuple(self.frame.sizes))
-        status = words.at[0].set(words[0] % 256)
-        went = ops.committed(status)
-        back = zip(shares, pieces, strict=True)
-        return status, [jnp.where(went, share, piece) for share, piece in back]
-
-    def gathered(self, shares: Sequence[jax.Array]) -> list[jax.Array]:
-        every = zip(shares, self.reductions, self.layout, strict=True)
-        return [_gathered(share, how, leaf, self.frame) for share, how, leaf in every]
-
-    def bind(
-        self, target: str, pieces: Sequence[Any], *operands: Any, **attributes: Any
-    ) -> Sequence[jax.Array]:
-        status = jax.ShapeDtypeStruct((4,), jnp.int32)
-        token = jax.ShapeDtypeStruct((), jnp.uint32)
-        like = [spec_like(x.shape, x) for x in pieces]
-        call = callback.effect_call(self.route, target, [*like, status, token])
-        geometry = _geometry.words(self.layout, self.reductions, self.frame)
-        return call(
-            *pieces,
-            *operands,
-            geometry=np.asarray(geometry, np.int64),
-            held=np.asarray(self.held, np.int64).ravel(),
-            parts=np.int32(self.frame.parts),
-            local_devices=np.int32(self.frame.devices // self.frame.processes),
-            paths=self.leaves.path_text,
-            **attributes,
-        )
-
-
-def _members(comm: HasRegistryId) -> Sequence[HasRegistryId]:
-    return getattr(comm, "comms", (comm,))
-
-
-def _held(comm: HasRegistryId) -> list[tuple[int, int]]:
-    first = getattr(comm, "first", 0)
-    return [(one.registry_id, first + i) for i, one in enumerate(_members(comm))]
+__all__ = [
+    "Local",
+    "all_gather",
+    "all_reduce",
+    "barrier",
+    "broadcast",
+    "done",
+    "publish",
+    "reduce_scatter",
+    "shard",
+    "share_state",
+    "specs_like",
+    "start",
+    "unshard",
+]
 
 
 def all_reduce(
@@ -197,32 +110,231 @@ def all_reduce(
     Example:
         >>> mean = jccl.mesh.all_reduce(grads, comm, axis_name="data").value
     """
-    numbers = [ops.check_call(one, tag, over_mesh=True) for one in _members(comm)]
-    claim(numbers[0], token)
     known("op", op, OPS)
-    call = _Call(tree, comm, specs, _geometry.axes_of(axis_name), split=not gather)
-    pieces = [
-        _reduced(array, one, call.frame, op)
-        for array, one in zip(call.leaves.fenced(), call.reductions, strict=True)
-    ]
-    *shares, status, after = call.bind(
-        "jccl_mesh_round",
+    call = Call(tree, comm, specs, _geometry.axes_of(axis_name), split=not gather)
+    pieces = call.pieces(op)
+    *shares, status, after = run_round(
+        call,
+        comm,
         pieces,
+        collective="all_reduce",
+        tag=tag,
+        weight=weight,
+        deadline=deadline,
+        token=token,
+        join_timeout=join_timeout,
+        op=op,
+        codec=codec_name(codec),
+        plan=known("plan", plan or "", PLANS),
+        fingerprint=fingerprint_digest(fingerprint),
+        guard=np.int32(guard),
+    )
+    status, kept = call.agreed(status, pieces, shares)
+    value = call.gathered(kept) if gather else kept
+    return Reduced(call.leaves.unflatten(value), status, after)
+
+
+def start(
+    tree: Any,
+    comm: HasRegistryId,
+    *,
+    axis_name: Any,
+    specs: Any = None,
+    passing: Any = (),
+    tag: str = "default",
+    op: str = "mean",
+    codec: Any = None,
+    weight: Any = 1.0,
+    deadline: Any = None,
+    plan: str | None = None,
+    token: Any = None,
+    fingerprint: str | None = None,
+    guard: bool = True,
+    join_timeout: float = JOIN_MAX_S,
+) -> Started:
+    """Begins the round of `all_reduce` and returns when all local devices have called;
+    `done` ends it, any time later. The handle is the same on all devices.
+
+    Args:
+        passing: as in `jccl.ops.start`; any other: as in `all_reduce`.
+
+    Cost: the leaves' size twice in host memory, until `done`.
+    """
+    check(comm, tag)
+    call = Call(tree, comm, specs, _geometry.axes_of(axis_name))
+    through = Leaves(passing)
+    pieces = call.pieces(known("op", op, OPS))
+    n, k = len(pieces), len(through.arrays)
+    handle, *passed, after = call.bind(
+        "jccl_mesh_start",
+        [HANDLE, *shaped(through.arrays), TOKEN],
+        *pieces,
+        *through.fenced(),
         call.device(),
         scalar(weight, jnp.float32),
         deadline_ms(deadline),
-        scalar(0 if token is None else token, jnp.uint32),
+        after_token(token),
+        aliases={n + i: 1 + i for i in range(k)},
+        count=np.int32(n),
         tag=tag,
         op=op,
         codec=codec_name(codec),
         plan=known("plan", plan or "", PLANS),
         fingerprint=fingerprint_digest(fingerprint),
         guard=np.int32(guard),
-        join_ms=_join_ms(join_timeout),
+        join_ms=join_ms(join_timeout),
     )
-    status, kept = call.agreed(status, pieces, shares)
-    value = call.gathered(kept) if gather else kept
+    return Started(handle, through.unflatten(passed), after)
+
+
+def done(
+    handle: jax.Array,
+    like: Any,
+    comm: HasRegistryId,
+    *,
+    axis_name: Any,
+    specs: Any = None,
+    after: Any = (),
+    tag: str = "default",
+    token: Any = None,
+    join_timeout: float = JOIN_MAX_S,
+) -> Reduced:
+    """Ends a round begun by `start`, waiting for it if need be; once per handle.
+
+    Args:
+        like: shaped as what the start was given; the value if no round was started.
+        axis_name, specs: as they were at the start.
+        after: arrays that must have been computed first; not read.
+
+    Returns:
+        Reduced, as `all_reduce`.
+    """
+    check(comm, tag)
+    call = Call(like, comm, specs, _geometry.axes_of(axis_name))
+    first = [jnp.asarray(x) for x in jax.tree_util.tree_leaves(after)]
+    pieces = call.shares()
+    n, apart = len(pieces), call.frame.processes > 1
+    *out, status, token = call.bind(
+        "jccl_mesh_done",
+        [*shaped(pieces), *(shaped(pieces) if apart else ()), STATUS, TOKEN],
+        *pieces,
+        fence.bind(jnp.asarray(handle, jnp.uint32)),
+        call.device(),
+        *first,
+        after_token(token),
+        count=np.int32(n),
+        inputs=np.int32(apart),
+        tag=tag,
+        join_ms=join_ms(join_timeout),
+    )
+    status, kept = call.agreed(status, out[n:], out[:n])
+    return Reduced(call.leaves.unflatten(call.gathered(kept)), status, token)
+
+
+def all_gather(
+    tree: Any,
+    comm: HasRegistryId,
+    *,
+    slots: int,
+    specs: Any = None,
+    tag: str = "default",
+    codec: Any = None,
+    deadline: Any = None,
+    token: Any = None,
+    join_timeout: float = JOIN_MAX_S,
+) -> Gathered:
+    """Collects every peer's leaves, as `jccl.ops.all_gather`: a leading axis of slots,
+    behind it each device's block. What no axis of `specs` cuts must be the same on all
+    devices. Not for sites of several processes."""
+    if not 1 <= slots <= ops.PEERS_MAX:
+        raise ValueError(f"jccl: slots={slots} is out of range")
+    call = _whole_site(Call(tree, comm, specs, ()), "all_gather")
+    *value, status, after = run_round(
+        call,
+        comm,
+        call.shares(),
+        collective="all_gather",
+        slots=slots,
+        tag=tag,
+        codec=codec_name(codec),
+        deadline=deadline,
+        token=token,
+        join_timeout=join_timeout,
+    )
+    held = jnp.where(ops.committed(status), status[1], 0)
+    mask = jnp.arange(slots) < held
+    return Gathered(call.leaves.unflatten(value), mask, status, after)
+
+
+def broadcast(
+    tree: Any,
+    comm: HasRegistryId,
+    *,
+    root: bool,
+    specs: Any = None,
+    tag: str = "default",
+    codec: Any = None,
+    deadline: Any = None,
+    token: Any = None,
+    join_timeout: float = JOIN_MAX_S,
+) -> Reduced:
+    """Gives every peer the leaves of the one that says `root=True`, cut as `specs` say.
+    What no axis cuts must be the same on all devices. Not for sites of processes."""
+    call = _whole_site(Call(tree, comm, specs, ()), "broadcast")
+    *value, status, after = run_round(
+        call,
+        comm,
+        call.shares(),
+        collective="broadcast",
+        root=np.int32(root),
+        tag=tag,
+        codec=codec_name(codec),
+        deadline=deadline,
+        token=token,
+        join_timeout=join_timeout,
+    )
     return Reduced(call.leaves.unflatten(value), status, after)
+
+
+def barrier(
+    comm: HasRegistryId,
+    *,
+    tag: str = "barrier",
+    deadline: Any = None,
+    token: Any = None,
+    join_timeout: float = JOIN_MAX_S,
+) -> Reduced:
+    """Waits until all devices of every member are here; `value` is None."""
+    call = Call((), comm, None, ())
+    status, after = run_round(
+        call,
+        comm,
+        (),
+        collective="barrier",
+        tag=tag,
+        deadline=deadline,
+        token=token,
+        join_timeout=join_timeout,
+    )
+    return Reduced(None, call.agreed(status)[0], after)
+
+
+def reduce_scatter(*args: Any, **options: Any) -> Any:
+    """Refused: a peer's own share changes with the members, and follows no mesh."""
+    raise NotImplementedError(
+        "jccl.mesh has no reduce_scatter: the share that a peer owns in a round "
+        "follows no mesh. Use jccl.mesh.all_reduce(..., gather=False), which leaves "
+        "each device its own share of the result"
+    )
+
+
+def _whole_site(call: Call, verb: str) -> Call:
+    if call.frame.parts > 1:
+        raise NotImplementedError(
+            f"jccl.mesh: {verb} in a run of sites with several processes; use "
+            "all_reduce, or jccl.sync_state to give all one peer's state"
+        )
+    return call
 
 
 def publish(
@@ -255,20 +367,17 @@ def share_state(
     **attributes: Any,
 ) -> Published:
     """What `publish` and the sites' sync_state have in common."""
-    for one in _members(comm):
-        ops.check_call(one, tag, over_mesh=True)
-    call = _Call(tree, comm, specs, ())
-    pieces = [
-        _reduced(array, one, call.frame, "sum")
-        for array, one in zip(call.leaves.fenced(), call.reductions, strict=True)
-    ]
+    check(comm, tag)
+    call = Call(tree, comm, specs, ())
+    pieces = call.shares()
     *shares, after, token = call.bind(
         "jccl_mesh_publish",
-        pieces,
+        [*shaped(pieces), STATUS, TOKEN],
+        *pieces,
         fence.bind(jnp.asarray(status, jnp.int32)),
         call.device(),
         deadline_ms(deadline),
-        scalar(0 if token is None else token, jnp.uint32),
+        after_token(token),
         tag=tag,
         **attributes,
     )
@@ -290,14 +399,16 @@ class Local(NamedTuple):
 
     def start(self, tree: Any, comm: HasRegistryId, **options: Any) -> Started:
         if self._mapped():
-            raise NotImplementedError(OVERLAP_TEXT)
+            axes, specs = self
+            return start(tree, comm, axis_name=axes, specs=specs, **options)
         return ops.start(tree, comm, **options)
 
     def done(
         self, handle: jax.Array, like: Any, comm: HasRegistryId, **options: Any
     ) -> Reduced:
         if self._mapped():
-            raise NotImplementedError(OVERLAP_TEXT)
+            axes, specs = self
+            return done(handle, like, comm, axis_name=axes, specs=specs, **options)
         return ops.done(handle, like, comm, **options)
 
     def publish(
@@ -318,139 +429,3 @@ class Local(NamedTuple):
                 "call the step inside shard_map or pmap, or leave them out"
             )
         return False
-
-
-def specs_like(state: Any, params: Any, specs: Any) -> Any:
-    """PartitionSpecs of an optimizer's state from those of its parameters.
-
-    A leaf of the state whose path ends like a parameter's and that has its shape is cut
-    as that parameter is; all others are whole on every device.
-
-    Args:
-        state: arrays, or shapes as `jax.eval_shape(tx.init, params)` gives them.
-        params: the parameters, of the same shapes as the state speaks of.
-        specs: of the parameters, or a prefix of them; None: all whole.
-
-    Returns:
-        A tree like `state`, for `in_specs` and `out_specs` of `shard_map`.
-    """
-    flat = jax.tree_util.tree_leaves_with_path(params)
-    known = list(zip(flat, _geometry.specs_for(params, specs), strict=True))
-
-    def one(path: Any, leaf: Any) -> PartitionSpec:
-        fits = [
-            (len(own), spec)
-            for (own, param), spec in known
-            if path[len(path) - len(own) :] == own and param.shape == leaf.shape
-        ]
-        return max(fits, key=lambda fit: fit[0])[1] if fits else PartitionSpec()
-
-    return jax.tree_util.tree_map_with_path(one, state)
-
-
-def unshard(shares: Any, like: Any, *, axis_name: Any) -> Any:
-    """Whole leaves from what `all_reduce(gather=False)` left on each device.
-
-    Args:
-        shares: this device's shares of the flat leaves.
-        like: arrays or ShapeDtypeStructs with the leaves' shapes.
-        axis_name: as it was there.
-    """
-    axes = _geometry.axes_of(axis_name)
-
-    def whole(share: jax.Array, leaf: Any) -> jax.Array:
-        if not math.prod(leaf.shape):
-            return share.reshape(leaf.shape)
-        flat = lax.all_gather(share, axes, tiled=True)
-        return flat[: math.prod(leaf.shape)].reshape(leaf.shape)
-
-    return jax.tree.map(whole, shares, like)
-
-
-def shard(tree: Any, *, axis_name: Any) -> Any:
-    """This device's shares of whole leaves, as `all_reduce(gather=False)` cuts them."""
-    axes = _geometry.axes_of(axis_name)
-
-    def own(leaf: jax.Array) -> jax.Array:
-        ways = math.prod(lax.axis_size(axis) for axis in axes)
-        flat = _padded(leaf.ravel(), ways)
-        size = flat.size // ways
-        return lax.dynamic_slice(flat, (lax.axis_index(axes) * size,), (size,))
-
-    return jax.tree.map(own, tree)
-
-
-def _join_ms(seconds: float) -> np.int32:
-    if not 0 < seconds <= JOIN_MAX_S:
-        raise ValueError(
-            f"jccl.mesh: join_timeout={seconds} must be above 0 and at most "
-            f"{JOIN_MAX_S:g} s: XLA aborts a process whose devices wait longer"
-        )
-    return np.int32(math.ceil(seconds * 1000))
-
-
-def _padded(flat: jax.Array, ways: int) -> jax.Array:
-    missing = -flat.size % ways
-    return jnp.pad(flat, (0, missing)) if missing else flat
-
-
-def _reduced(array: jax.Array, how: Reduction, frame: Frame, op: str) -> jax.Array:
-    """What this device contributes: its share of the local reduction, or all of it."""
-    if not how.axes:
-        return array
-    ways = frame.ways(how.axes)
-    if how.alike:
-        flat = _grouped(array.ravel(), how, frame)
-        size = flat.size // ways
-        return lax.dynamic_slice(flat, (lax.axis_index(how.axes) * size,), (size,))
-    wide = array.astype(_wide(array.dtype))
-    if how.scatter:
-        wide = _scattered(_grouped(wide.ravel(), how, frame), how.axes, ways, op)
-    else:
-        wide = _all_reduced(wide, how.axes, op)
-    if op == "mean":  # integers truncate toward zero, as they do across peers
-        wide = lax.div(wide, jnp.asarray(ways, wide.dtype))
-    return wide.astype(array.dtype)
-
-
-def _scattered(flat: jax.Array, axes: Axes, ways: int, op: str) -> jax.Array:
-    if op in ("sum", "mean"):
-        return lax.psum_scatter(flat, axes, scatter_dimension=0, tiled=True)
-    rows = lax.all_to_all(flat.reshape(ways, -1), axes, 0, 0)
-    kind: Any = {"min": jnp.min, "max": jnp.max, "prod": jnp.prod}[op]
-    return kind(rows, axis=0)
-
-
-def _all_reduced(array: jax.Array, axes: Axes, op: str) -> jax.Array:
-    if op == "prod":
-        return jnp.prod(lax.all_gather(array, axes), axis=0).astype(array.dtype)
-    kind: Any = {"min": lax.pmin, "max": lax.pmax}.get(op, lax.psum)
-    return kind(array, axes)
-
-
-def _wide(dtype: Any) -> Any:
-    """What sums of `dtype` are held in: rounding and overflow come once, at the end."""
-    if dtype.itemsize >= 4:
-        return dtype
-    if jnp.issubdtype(dtype, jnp.floating):
-        return jnp.dtype(jnp.float32)
-    signed = jnp.issubdtype(dtype, jnp.signedinteger)
-    return jnp.dtype(jnp.int32 if signed else jnp.uint32)
-
-
-def _grouped(flat: jax.Array, how: Reduction, frame: Frame) -> jax.Array:
-    """Padded so that each group of devices has its own range, in equal shares."""
-    own = how.group_size(flat.size, frame.parts)
-    rows = jnp.pad(flat, (0, own * how.groups - flat.size)).reshape(how.groups, own)
-    missing = -own % (frame.ways(how.axes) // how.groups)
-    return jnp.pad(rows, ((0, 0), (0, missing))).ravel()
-
-
-def _gathered(share: jax.Array, how: Reduction, leaf: Leaf, frame: Frame) -> jax.Array:
-    if not how.scatter:
-        return share
-    if leaf.size == 0:
-        return share.reshape(leaf.block)
-    flat = lax.all_gather(share, how.axes, tiled=True).reshape(how.groups, -1)
-    flat = flat[:, : how.group_size(leaf.size, frame.parts)].ravel()
-    return flat[: leaf.size].reshape(leaf.block)

@@ -47,7 +47,8 @@ GUARD = _core.codes["Guard"]
 SKIPPED = _core.codes["Skipped"]
 RESYNCED = _core.codes["Resynced"]
 
-_COLLECTIVES = {
+PEERS_MAX: int = _core.limits["peers_max"]
+COLLECTIVES = {
     "all_reduce": 1,
     "all_gather": 2,
     "reduce_scatter": 3,
@@ -73,9 +74,10 @@ def check_call(comm: HasRegistryId, tag: str, over_mesh: bool = False) -> int:
     devices = _native.local_axis_size()
     if devices > 1 and not over_mesh:
         raise NotImplementedError(
-            f"jccl: called from a program mapped over {devices} local devices, whose "
-            "shards would be taken for values of the whole. Use jccl.mesh.all_reduce, "
-            "or reduce over the local devices and call outside shard_map."
+            f"jccl: called from a program mapped over {devices} devices, whose "
+            "shards would be taken for values of the whole. Use jccl.mesh.all_reduce "
+            "(jccl.mesh has the other verbs too), or reduce over the local devices and "
+            "call outside shard_map."
         )
     _core.ensure_interrupts()
     return comm.registry_id
@@ -117,7 +119,7 @@ def _round(
         token,
         comm=np.int64(number),
         tag=tag,
-        collective=np.int32(_COLLECTIVES[collective]),
+        collective=np.int32(COLLECTIVES[collective]),
         paths=leaves.path_text,
         **{**texts, **attributes},
     )
@@ -196,7 +198,7 @@ def all_gather(
 
     Not committed: all slots are zero and masked out.
     """
-    if not 1 <= slots <= _core.limits["peers_max"]:
+    if not 1 <= slots <= PEERS_MAX:
         raise ValueError(f"jccl: slots={slots} is out of range")
     leaves = Leaves(tree)
     *value, status, after = _round(
@@ -336,7 +338,7 @@ def start(
         scalar(0 if token is None else token, jnp.uint32),
         comm=np.int64(number),
         tag=tag,
-        collective=np.int32(_COLLECTIVES["all_reduce"]),
+        collective=np.int32(COLLECTIVES["all_reduce"]),
         count=np.int32(n),
         op=known("op", op, OPS),
         codec=codec_name(codec),

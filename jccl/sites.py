@@ -26,10 +26,13 @@ class Parts:
     """A communicator for each part of the leaves that this process holds; takes the
     place of one in `jccl.mesh` and `jccl.diloco`. Made by `connect`."""
 
-    def __init__(self, comms: Sequence[Communicator], first: int, parts: int):
+    def __init__(
+        self, comms: Sequence[Communicator], first: int, parts: int, processes: int
+    ):
         self.comms = tuple(comms)
         self.first = first
         self.parts = parts
+        self.processes = processes
 
     @property
     def registry_id(self) -> int:
@@ -134,4 +137,4 @@ def connect(
         open_communicator(master, site=site, shard=part, shards=parts, **options)
         for part in range(at * own, (at + 1) * own)
     ]
-    return Parts(comms, at * own, parts)
+    return Parts(comms, at * own, parts, count)

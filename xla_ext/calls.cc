@@ -81,6 +81,20 @@ bool wants_publish(Code round, const peer::Communicator& comm, const base::Tag& 
   return holds_result(round) || comm.digest(tag) != base::Digest{};
 }
 
+namespace {
+constexpr std::uint64_t kFailedStart = std::uint64_t{1} << 63;
+}
+
+std::uint64_t failed_start_of(Code code) { return kFailedStart | static_cast<std::uint64_t>(code); }
+
+bool is_failed_start(std::uint64_t handle) { return (handle & kFailedStart) != 0; }
+
+Status failed_start(std::uint64_t handle) {
+  const auto code = static_cast<std::int32_t>(handle & 0xFFFF);
+  if (!base::is_code(code)) return {Code::kUnknownTag, "no round was started"};
+  return {static_cast<Code>(code), "the round could not be started"};
+}
+
 std::shared_ptr<Entry> entry_of(const ffi::Dictionary& attributes) {
   return Registry::get().find(attribute<std::int64_t>(attributes, "comm", 0));
 }

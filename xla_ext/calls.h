@@ -37,6 +37,11 @@ base::Status options_from(const xla::ffi::Dictionary& attributes, double weight,
 // but this peer may have been left behind; without a revision of its own there is nothing to heal.
 bool wants_publish(base::Code round, const peer::Communicator& comm, const base::Tag& tag);
 
+// Handles of starts that failed: done() reports their code, so that one place checks the outcome.
+std::uint64_t failed_start_of(base::Code code);
+bool is_failed_start(std::uint64_t handle);
+base::Status failed_start(std::uint64_t handle);
+
 std::shared_ptr<Entry> entry_of(const xla::ffi::Dictionary& attributes);
 
 }  // namespace jccl::xla_ext

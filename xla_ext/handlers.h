@@ -12,7 +12,7 @@ struct Target {
   XLA_FFI_Handler* handler;
 };
 
-inline constexpr int kTargets = 8;
+inline constexpr int kTargets = 10;
 extern const Target kTargetTable[kTargets];
 
 }  // namespace jccl::xla_ext
@@ -23,6 +23,8 @@ XLA_FFI_Error* JcclStart(XLA_FFI_CallFrame* frame);
 XLA_FFI_Error* JcclDone(XLA_FFI_CallFrame* frame);
 XLA_FFI_Error* JcclPublish(XLA_FFI_CallFrame* frame);
 XLA_FFI_Error* JcclMeshRound(XLA_FFI_CallFrame* frame);
+XLA_FFI_Error* JcclMeshStart(XLA_FFI_CallFrame* frame);
+XLA_FFI_Error* JcclMeshDone(XLA_FFI_CallFrame* frame);
 XLA_FFI_Error* JcclMeshPublish(XLA_FFI_CallFrame* frame);
 XLA_FFI_Error* JcclOuter(XLA_FFI_CallFrame* frame);
 XLA_FFI_Error* JcclRoundtrip(XLA_FFI_CallFrame* frame);

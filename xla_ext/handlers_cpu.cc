@@ -17,15 +17,6 @@ using base::Status;
 
 namespace {
 
-// Handles of starts that failed: done() reports their code, so that one place checks the outcome.
-constexpr std::uint64_t kFailedStart = std::uint64_t{1} << 63;
-
-Status failed_start(std::uint64_t handle) {
-  const auto code = static_cast<std::int32_t>(handle & 0xFFFF);
-  if (!base::is_code(code)) return {Code::kUnknownTag, "no round was started"};
-  return {static_cast<Code>(code), "the round could not be started"};
-}
-
 // A reduce_scatter writes its own share alone; XLA's buffer holds whatever was there before.
 void zero_outside(const Payload& data, const peer::RoundResult& result) {
   if (data.out.empty()) return;
@@ -98,15 +89,9 @@ ffi::Error start_call(std::int32_t device, ffi::RunId run, ffi::RemainingArgs ar
   const auto token = scalar<std::uint32_t>(args, n + through + 2);
   const auto handle_out = result(rets, 0);
   const auto passed = payload(args, n, rets, 1, through);
-  Payload data;
-  for (std::size_t i = 0; i < n; ++i) {
-    const auto view = operand(args, i);
-    if (!view) return malformed("jccl_start");
-    data.in.push_back(*view);
-    data.out.push_back({view->dtype, view->count, nullptr, {}});
-  }
-  if (!weight || !deadline_ms || !token || !passed || !handle_out || handle_out->bytes() != 8 ||
-      !put_token(rets, through + 1, *token)) {
+  const auto data = inputs(args, n);
+  if (!data || !weight || !deadline_ms || !token || !passed || !handle_out ||
+      handle_out->bytes() != 8 || !put_token(rets, through + 1, *token)) {
     return malformed("jccl_start");
   }
   passed->keep_input();
@@ -117,17 +102,17 @@ ffi::Error start_call(std::int32_t device, ffi::RunId run, ffi::RemainingArgs ar
     failure = options_from(attributes, *weight, *deadline_ms, &options);
     if (failure.ok()) failure = entry->enter(options.tag, run.run_id, device);
     if (failure.ok()) {
-      const auto leaves = data.leaves(text_attribute(attributes, "paths"));
+      const auto leaves = data->leaves(text_attribute(attributes, "paths"));
       const auto started = entry->comm().start(leaves, options, /*stage=*/true);
       failure = started.status();
       if (started.ok()) {
         handle = started.value();
-        entry->opened(handle, options.tag, data.shapes());
+        entry->opened(handle, options.tag, data->shapes());
       }
     }
     entry->note(options.tag, failure);
   }
-  if (!failure.ok()) handle = kFailedStart | static_cast<std::uint64_t>(failure.code);
+  if (!failure.ok()) handle = failed_start_of(failure.code);
   std::memcpy(handle_out->data, &handle, 8);
   return ffi::Error::Success();
 }
@@ -154,7 +139,7 @@ ffi::Error done_call(ffi::RemainingArgs args, ffi::RemainingRets rets, ffi::Dict
   bool written = false;
   if (!entry) {
     outcome.status = {Code::kClosed, "the communicator is closed"};
-  } else if (handle & kFailedStart) {
+  } else if (is_failed_start(handle)) {
     outcome.status = failed_start(handle);
   } else {
     base::Tag tag = text_attribute(attributes, "tag");
@@ -243,6 +228,8 @@ const Target kTargetTable[kTargets] = {
     {"jccl_outer", JcclOuter},
     {"jccl_roundtrip", JcclRoundtrip},
     {"jccl_mesh_round", JcclMeshRound},
+    {"jccl_mesh_start", JcclMeshStart},
+    {"jccl_mesh_done", JcclMeshDone},
     {"jccl_mesh_publish", JcclMeshPublish},
 };
 

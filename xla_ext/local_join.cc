@@ -9,10 +9,10 @@ namespace jccl::xla_ext {
 
 using base::Code;
 
-Join::Join(std::uint32_t devices, std::size_t bytes, peer::BufferPool& pool)
+Join::Join(std::uint32_t devices, std::size_t bytes, std::size_t out_bytes, peer::BufferPool& pool)
     : devices_(devices),
       in_(pool.take(std::max<std::size_t>(bytes, 1))),
-      out_(pool.take(std::max<std::size_t>(bytes, 1))) {}
+      out_(pool.take(std::max<std::size_t>(out_bytes, 1))) {}
 
 JoinOutcome Join::arrive(const base::Status& own, const std::vector<double>& scalars,
                          base::Duration wait_max, const std::function<JoinOutcome(Join&)>& work) {
@@ -20,8 +20,8 @@ JoinOutcome Join::arrive(const base::Status& own, const std::vector<double>& sca
   if (arrived_ == 0) scalars_ = scalars;
   if (scalars != scalars_) {
     outcome_.status = {Code::kInvalid,
-                       "weight or deadline differ between local devices; they are of the peer: "
-                       "give all the same, e.g. a psum over the mesh"};
+                       "weight, deadline or handle differ between local devices; they are of the "
+                       "peer: give all the same, e.g. a psum over the mesh"};
   }
   if (!own.ok()) outcome_.status = own;
   ++arrived_;
@@ -55,25 +55,62 @@ JoinOutcome Join::arrive(const base::Status& own, const std::vector<double>& sca
   return outcome_;
 }
 
-std::shared_ptr<Join> JoinTable::enter(const base::Tag& tag, std::int64_t execution,
-                                       std::int32_t device, std::uint32_t devices,
-                                       std::size_t bytes) {
+void Join::abort() {
+  std::lock_guard lock(mutex_);
+  if (running_ || done_) return;
+  outcome_.status = {Code::kAborted, base::cat("aborted while ", devices_ - arrived_, " of ",
+                                               devices_, " local devices had not made the call")};
+  done_ = true;
+  changed_.notify_all();
+}
+
+std::shared_ptr<Join> JoinTable::enter(const base::Tag& tag, const Caller& caller,
+                                       std::size_t bytes, std::size_t out_bytes) {
   std::lock_guard lock(mutex_);
   for (auto at = open_.begin(); at != open_.end(); ++at) {
-    if (at->tag != tag || at->execution != execution) continue;
-    if (at->join->entered_.count(device) > 0 ||
+    if (at->tag != tag || at->execution != caller.execution) continue;
+    if (at->join->entered_.count(caller.device) > 0 ||
         at->join->in_->size() != std::max<std::size_t>(bytes, 1))
       continue;
     const auto join = at->join;
-    join->entered_.insert(device);
-    if (join->entered_.size() == devices) open_.erase(at);
+    join->entered_.insert(caller.device);
+    if (join->entered_.size() == caller.devices) open_.erase(at);
     return join;
   }
   if (open_.size() >= kOpenMax) open_.pop_front();
-  auto join = std::make_shared<Join>(devices, bytes, pool_);
-  join->entered_.insert(device);
-  if (devices > 1) open_.push_back({tag, execution, join});
+  auto join = std::make_shared<Join>(caller.devices, bytes, out_bytes, pool_);
+  join->entered_.insert(caller.device);
+  if (caller.devices > 1) open_.push_back({tag, caller.execution, join});
   return join;
+}
+
+void JoinTable::abort() {
+  std::list<Open> all;
+  {
+    std::lock_guard lock(mutex_);
+    all = open_;
+  }
+  for (const Open& one : all) one.join->abort();
+}
+
+void JoinTable::keep(peer::Handle handle, std::shared_ptr<const OpenRound> round) {
+  std::lock_guard lock(mutex_);
+  // A tag has one round at a time: where a new one runs on all parts, the last one has ended on all
+  // of them, and nobody came for it.
+  const auto runs = [](const base::Result<peer::Handle>& part) { return part.ok(); };
+  if (std::all_of(round->handles.begin(), round->handles.end(), runs)) {
+    std::erase_if(rounds_, [&](const auto& kept) { return kept.second->tag == round->tag; });
+  }
+  rounds_[handle] = std::move(round);
+}
+
+std::shared_ptr<const OpenRound> JoinTable::take(peer::Handle handle) {
+  std::lock_guard lock(mutex_);
+  const auto at = rounds_.find(handle);
+  if (at == rounds_.end()) return nullptr;
+  auto round = std::move(at->second);
+  rounds_.erase(at);
+  return round;
 }
 
 }  // namespace jccl::xla_ext

@@ -19,6 +19,7 @@
 #include "base/status.h"
 #include "base/time.h"
 #include "peer/buffers.h"
+#include "peer/communicator.h"
 
 namespace jccl::xla_ext {
 
@@ -30,9 +31,9 @@ struct JoinOutcome {
   bool has_result = false;             // the out half of the memory is to be handed out
 };
 
-class Join {
+class Join : public std::enable_shared_from_this<Join> {
  public:
-  Join(std::uint32_t devices, std::size_t bytes, peer::BufferPool& pool);
+  Join(std::uint32_t devices, std::size_t bytes, std::size_t out_bytes, peer::BufferPool& pool);
 
   // Host memory of the whole call: what goes into the round, and what comes out of it.
   std::uint8_t* in() const { return in_->data(); }
@@ -43,6 +44,10 @@ class Join {
   // everybody returns.
   JoinOutcome arrive(const base::Status& own, const std::vector<double>& scalars,
                      base::Duration wait_max, const std::function<JoinOutcome(Join&)>& work);
+  void abort();  // kAborted for all, unless the work has begun
+
+  // Set by the work of a call that ends a round: the memory of the call that began it.
+  std::shared_ptr<const Join> begun;
 
  private:
   friend class JoinTable;
@@ -57,12 +62,32 @@ class Join {
   JoinOutcome outcome_;
 };
 
+// A round between the call that began it and the one that ends it, which must be of like leaves.
+// The round works on that call's memory.
+struct OpenRound {
+  base::Tag tag;
+  std::vector<std::uint64_t> layout;
+  std::shared_ptr<Join> memory;
+  std::vector<base::Result<peer::Handle>> handles;  // by part
+};
+
+// Which local device calls, and with how many others.
+struct Caller {
+  std::int64_t execution = 0;
+  std::int32_t device = 0;
+  std::uint32_t devices = 1;
+};
+
 // The open joins of one communicator. A device joins the oldest open one of its tag and execution
 // that it is not part of yet: in a scan one execution makes many calls one after another.
 class JoinTable {
  public:
-  std::shared_ptr<Join> enter(const base::Tag& tag, std::int64_t execution, std::int32_t device,
-                              std::uint32_t devices, std::size_t bytes);
+  std::shared_ptr<Join> enter(const base::Tag& tag, const Caller& caller, std::size_t bytes,
+                              std::size_t out_bytes);
+  void abort();  // ends the wait for devices that have not come
+
+  void keep(peer::Handle handle, std::shared_ptr<const OpenRound> round);  // in place of the tag's
+  std::shared_ptr<const OpenRound> take(peer::Handle handle);              // null: none
 
  private:
   static constexpr std::size_t kOpenMax = 64;  // joins some device of which never came
@@ -73,6 +98,7 @@ class JoinTable {
   };
   std::mutex mutex_;
   std::list<Open> open_;
+  std::map<peer::Handle, std::shared_ptr<const OpenRound>> rounds_;
   peer::BufferPool pool_;
 };
 

@@ -22,16 +22,15 @@ std::span<const std::int64_t> words(const ffi::Dictionary& attributes, const cha
 
 }  // namespace
 
-std::optional<MeshCall> MeshCall::read(const ffi::RemainingArgs& args,
-                                       const ffi::RemainingRets& rets,
-                                       const ffi::Dictionary& attributes, std::size_t count,
+std::optional<MeshCall> MeshCall::read(Payload data, const ffi::Dictionary& attributes,
                                        std::uint32_t device) {
   const auto parts = static_cast<std::uint32_t>(attribute<std::int32_t>(attributes, "parts", 1));
   auto geometry = Geometry::read(words(attributes, "geometry"), parts);
-  auto data = payload(args, 0, rets, 0, count);
-  if (!geometry || !data || geometry->operands() != count) return std::nullopt;
+  if (!geometry || geometry->operands() != data.in.size()) return std::nullopt;
   MeshCall call(std::move(*geometry));
-  call.data_ = std::move(*data);
+  call.data_ = std::move(data);
+  call.slots_ =
+      static_cast<std::size_t>(std::max(attribute<std::int32_t>(attributes, "slots", 1), 1));
   call.device_ = device;
   call.tag_ = text_attribute(attributes, "tag");
   call.paths_ = text_attribute(attributes, "paths");
@@ -55,7 +54,7 @@ bool MeshCall::find_dtypes() {
   std::vector<std::optional<codec::Dtype>> found(geometry_.leaves());
   for (std::size_t i = 0; i < geometry_.operands(); ++i) {
     if (data_.in[i].count != geometry_.elements(i)) return false;
-    if (data_.out[i].count != data_.in[i].count) return false;
+    if (data_.out[i].count != data_.in[i].count * slots_) return false;
     for (const std::size_t leaf : geometry_.leaves_of(i)) {
       if (found[leaf]) return false;
       found[leaf] = data_.in[i].dtype;
@@ -108,26 +107,26 @@ Status MeshCall::gather(Join& join) const {
   return fine;
 }
 
-void MeshCall::hand_out(const Join& join) const {
+void MeshCall::hand_out(const std::vector<View>& to, const std::uint8_t* from) const {
   for (std::size_t i = 0; i < geometry_.operands(); ++i) {
-    const std::size_t size = codec::size_of(data_.out[i].dtype);
-    auto* to = static_cast<std::uint8_t*>(data_.out[i].data);
-    std::uint64_t covered = 0;
-    geometry_.each_run(i, device_, Geometry::Span::kAll, [&](const Run& run) {
-      const Part* part = holder(run.part);
-      if (part == nullptr) return;
-      std::memcpy(to + run.operand_at * size,
-                  join.out() + part->offsets[run.leaf] + run.part_at * size, run.count * size);
-      covered += run.count;
-    });
-    if (covered == data_.out[i].count) continue;
-    // The rest pads the last device's range; it lies at the end of the buffer, or of each leaf.
-    std::uint64_t at = 0;
-    geometry_.each_run(i, device_, Geometry::Span::kAll, [&](const Run& run) {
-      std::memset(to + at * size, 0, (run.operand_at - at) * size);
-      at = run.operand_at + run.count;
-    });
-    std::memset(to + at * size, 0, (data_.out[i].count - at) * size);
+    const std::size_t size = codec::size_of(to[i].dtype), own = data_.in[i].count;
+    const std::size_t slots = own == 0 ? 0 : to[i].count / own;
+    for (std::size_t slot = 0; slot < slots; ++slot) {
+      auto* out = static_cast<std::uint8_t*>(to[i].data) + slot * own * size;
+      std::uint64_t at = 0;  // everything before is written
+      geometry_.each_run(i, device_, Geometry::Span::kAll, [&](const Run& run) {
+        const Part* part = holder(run.part);
+        if (part == nullptr) return;
+        const std::size_t leaf = part->offsets[run.leaf] * slots +
+                                 slot * geometry_.part_count(run.leaf, run.part) * size;
+        // What nobody holds pads the last device's range, at the end of the buffer or of a leaf.
+        std::memset(out + at * size, 0, (run.operand_at - at) * size);
+        std::memcpy(out + run.operand_at * size, from + leaf + run.part_at * size,
+                    run.count * size);
+        at = run.operand_at + run.count;
+      });
+      std::memset(out + at * size, 0, (own - at) * size);
+    }
   }
 }
 
@@ -141,7 +140,7 @@ std::vector<peer::Leaf> MeshCall::leaves(const Part& part, const Join& join) con
     leaf.shape = geometry_.part_shape(i, part.number);
     leaf.count = geometry_.part_count(i, part.number);
     leaf.in = join.in() + part.offsets[i];
-    leaf.out = join.out() + part.offsets[i];
+    leaf.out = join.out() + part.offsets[i] * slots_;
     leaf.path = paths_.substr(at, end - at);
     all.push_back(std::move(leaf));
     at = std::min(end + 1, paths_.size());
@@ -156,22 +155,69 @@ void MeshCall::note(const Status& status) const {
   }
 }
 
-JoinOutcome MeshCall::join(std::int64_t execution, std::int32_t ordinal,
-                           const std::vector<double>& scalars,
-                           const std::function<JoinOutcome(MeshCall&, Join&)>& work) {
-  JoinOutcome outcome;
-  for (const Part& part : parts_) {
-    if (!part.entry) outcome.status = {Code::kClosed, "the communicator is closed"};
+std::vector<std::uint64_t> MeshCall::layout() const {
+  std::vector<std::uint64_t> all;
+  for (std::size_t leaf = 0; leaf < geometry_.leaves(); ++leaf) {
+    all.push_back(static_cast<std::uint64_t>(dtypes_[leaf]));
+    for (const Part& part : parts_) all.push_back(geometry_.part_count(leaf, part.number));
   }
+  return all;
+}
+
+Status MeshCall::closed() const {
+  for (const Part& part : parts_) {
+    if (!part.entry) return {Code::kClosed, "the communicator is closed"};
+  }
+  return {};
+}
+
+JoinOutcome MeshCall::join(const Place& place, const std::vector<double>& scalars,
+                           const Work& work) {
+  JoinOutcome outcome{closed(), {0, 0, 0}, false};
   if (outcome.status.ok()) {
-    JoinTable& joins = parts_.front().entry->joins();
-    const auto join = joins.enter(tag_, execution, ordinal, local_devices_, bytes_);
+    const auto join = parts_.front().entry->joins().enter(
+        tag_, {place.execution, place.ordinal, local_devices_}, bytes_, bytes_ * slots_);
     data_.expect_writes();
     const Status fine = gather(*join);
     outcome = join->arrive(fine, scalars, join_max_, [&](Join& all) { return work(*this, all); });
-    if (outcome.has_result) hand_out(*join);
+    if (outcome.has_result) hand_out(data_.out, join->out());
   }
   if (!outcome.has_result) data_.keep_input();
+  note(outcome.status);
+  return outcome;
+}
+
+JoinOutcome MeshCall::begin(const Place& place, const std::vector<double>& scalars,
+                            const Work& work) {
+  JoinOutcome outcome{closed(), {0, 0, 0}, false};
+  if (outcome.status.ok()) {
+    const auto join = parts_.front().entry->joins().enter(
+        tag_, {place.execution, place.ordinal, local_devices_}, bytes_, bytes_);
+    const Status fine = gather(*join);
+    outcome = join->arrive(fine, scalars, join_max_, [&](Join& all) { return work(*this, all); });
+  }
+  note(outcome.status);
+  return outcome;
+}
+
+JoinOutcome MeshCall::end(const Place& place, const std::vector<double>& scalars,
+                          const std::vector<View>& inputs, const Work& work) {
+  JoinOutcome outcome{closed(), {0, 0, 0}, false};
+  std::shared_ptr<const Join> memory;
+  if (outcome.status.ok()) {
+    const auto join = parts_.front().entry->joins().enter(
+        tag_ + " done", {place.execution, place.ordinal, local_devices_}, 0, 0);
+    data_.expect_writes();
+    outcome = join->arrive({}, scalars, join_max_, [&](Join& all) { return work(*this, all); });
+    memory = join->begun;
+  }
+  if (memory == nullptr) {
+    data_.keep_input();
+    if (!inputs.empty()) Payload{data_.in, inputs}.keep_input();
+  } else {
+    hand_out(data_.out, outcome.has_result ? memory->out() : memory->in());
+    if (!inputs.empty()) hand_out(inputs, memory->in());
+  }
   note(outcome.status);
   return outcome;
 }

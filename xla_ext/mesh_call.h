@@ -15,16 +15,24 @@ namespace jccl::xla_ext {
 
 class MeshCall {
  public:
-  // The first `count` operands and results; nullopt if they are not what `geometry` says.
-  static std::optional<MeshCall> read(const xla::ffi::RemainingArgs& args,
-                                      const xla::ffi::RemainingRets& rets,
-                                      const xla::ffi::Dictionary& attributes, std::size_t count,
+  // Of the first `data.in.size()` operands; nullopt if they are not what `geometry` says.
+  static std::optional<MeshCall> read(Payload data, const xla::ffi::Dictionary& attributes,
                                       std::uint32_t device);
 
+  struct Place {
+    std::int64_t execution = 0;
+    std::int32_t ordinal = 0;
+  };
+  using Work = std::function<JoinOutcome(MeshCall&, Join&)>;
   // Puts this device's values in place, waits for the other devices, and hands out the results, or
   // the operands if there are none.
-  JoinOutcome join(std::int64_t execution, std::int32_t ordinal, const std::vector<double>& scalars,
-                   const std::function<JoinOutcome(MeshCall&, Join&)>& work);
+  JoinOutcome join(const Place& place, const std::vector<double>& scalars, const Work& work);
+  // As `join`, in two: `work` of the first keeps the round, that of the second finds it and says in
+  // Join::begun where the memory is. The first hands nothing out. The second gives what went into
+  // the round where it has no result, and into `inputs` in any case.
+  JoinOutcome begin(const Place& place, const std::vector<double>& scalars, const Work& work);
+  JoinOutcome end(const Place& place, const std::vector<double>& scalars,
+                  const std::vector<View>& inputs, const Work& work);
 
   struct Part {
     std::shared_ptr<Entry> entry;  // null: closed
@@ -34,20 +42,23 @@ class MeshCall {
   const std::vector<Part>& parts() const { return parts_; }
   std::vector<peer::Leaf> leaves(const Part& part, const Join& join) const;
   const base::Tag& tag() const { return tag_; }
+  std::vector<std::uint64_t> layout() const;  // dtype and elements of all leaves
   void note(const base::Status& status) const;
 
  private:
   explicit MeshCall(Geometry geometry) : geometry_(std::move(geometry)) {}
   bool find_dtypes();
   void lay_out();
+  base::Status closed() const;
   base::Status gather(Join& join) const;
-  void hand_out(const Join& join) const;
+  void hand_out(const std::vector<View>& to, const std::uint8_t* from) const;
   const Part* holder(std::uint32_t number) const;
 
   Geometry geometry_;
   base::Tag tag_;
   std::string paths_;
   std::uint32_t device_ = 0, local_devices_ = 1;
+  std::size_t slots_ = 1;  // of each leaf in the results
   base::Duration join_max_ = kJoinMax;
   Payload data_;
   std::vector<codec::Dtype> dtypes_;  // by leaf

@@ -175,7 +175,9 @@ class Communicator {
     return rounds;
   }
   void abort() {
-    if (!entry_->foreign()) entry_->comm().abort();
+    if (entry_->foreign()) return;
+    entry_->joins().abort();
+    entry_->comm().abort();
   }
   void close() {
     if (entry_->foreign()) return;

@@ -88,6 +88,17 @@ std::optional<Payload> payload(const ffi::RemainingArgs& args, std::size_t first
   return out;
 }
 
+std::optional<Payload> inputs(const ffi::RemainingArgs& args, std::size_t count) {
+  Payload data;
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto view = operand(args, i);
+    if (!view) return std::nullopt;
+    data.in.push_back(*view);
+    data.out.push_back({view->dtype, view->count, nullptr, {}});
+  }
+  return data;
+}
+
 std::vector<peer::Leaf> Payload::leaves(const std::string& paths) const {
   std::vector<peer::Leaf> out_leaves;
   out_leaves.reserve(in.size());

@@ -44,6 +44,8 @@ struct Payload {
   // times fewer page faults when they are first written.
   void expect_writes() const;
 };
+// The first `count` operands, of calls that give no results of their kind: `out` has no memory.
+std::optional<Payload> inputs(const xla::ffi::RemainingArgs& args, std::size_t count);
 std::optional<Payload> payload(const xla::ffi::RemainingArgs& args, std::size_t first_arg,
                                const xla::ffi::RemainingRets& rets, std::size_t first_ret,
                                std::size_t count);

@@ -111,7 +111,10 @@ void Registry::abort_all() {
     std::lock_guard lock(mutex_);
     for (const auto& [id, entry] : entries_) all.push_back(entry);
   }
-  for (const auto& entry : all) entry->comm().abort();
+  for (const auto& entry : all) {
+    entry->joins().abort();
+    entry->comm().abort();
+  }
 }
 
 }  // namespace jccl::xla_ext

@@ -139,6 +139,7 @@ base::Result<Handle> Communicator::Impl::start(const std::vector<Leaf>& leaves,
   if (o.collective == Collective::kAllGather || o.collective == Collective::kBroadcast) {
     o.op = collective::Op::kSum;
   }
+  if (o.collective == Collective::kBarrier) o.op = collective::Op::kMean;  // peers compare it
   if (o.collective == Collective::kAllGather && o.weight > 0) o.weight = 1.0;
   if (o.collective == Collective::kBroadcast) o.weight = o.root ? 1.0 : 0.0;
   for (Leaf& leaf : call->leaves) {

@@ -422,6 +422,43 @@ def test_peers_may_run_their_rounds_in_different_orders(pair):
                 assert value.tolist() == [2 * (100.0 * n + 10 * k) + 1] * 3
 
 
+def on_the_host(comm, name, x, tag):
+    """The communicator's own verb, with the values of the in-jit ones above."""
+    if name == "all_gather":
+        return comm.all_gather(x, slots=2, tag=tag).value.sum(0)
+    if name == "broadcast":
+        return comm.broadcast(x, root=True, tag=tag).value
+    if name == "barrier":
+        return comm.barrier(tag=tag).value
+    if name == "start_done":
+        return comm.start(x, op="sum", tag=tag).wait().value
+    if name == "reduce_scatter":
+        return comm.reduce_scatter(x, op="sum", tag=tag).value
+    if name == "publish":
+        comm.sync_state(np.zeros(4, "f4"), tag=tag)
+        return comm.publish(comm.all_reduce(x, tag=tag).value, tag=tag).value
+    return comm.all_reduce(x, op="sum", tag=tag).value
+
+
+@pytest.mark.parametrize("collective", COLLECTIVES, ids=named)
+def test_a_peer_inside_jit_meets_one_outside(pair, collective):
+    tag = f"{named(collective)} outside"
+
+    def program(comm, index):
+        x = INPUTS[index]
+        if index == 1:
+            value = on_the_host(comm, named(collective), x, tag)
+            return value, np.zeros(4, np.int32)
+        if collective is publish:
+            comm.sync_state(np.zeros(4, "f4"), tag=tag)
+        return jax.jit(lambda x: collective(comm, index, x, tag=tag)[:2])(x)
+
+    (inside, status), (outside, _) = on_peers(pair, program)
+    assert status[0] == 0
+    if EXPECTED[collective] is not None:
+        assert inside.tolist() == outside.tolist() == EXPECTED[collective].tolist()
+
+
 def test_programs_of_other_shapes_meet_in_one_round(pair):
     """One peer in a scan, one in a branch of a while loop, one tag."""
 
