@@ -191,3 +191,26 @@ def test_options_for_devices_are_refused_outside_a_mapped_program():
         tx = jccl.diloco(cluster.comms[0], INNER, sync_every=1, specs=CUT)
         with pytest.raises(ValueError, match="inside shard_map or pmap"):
             jax.jit(trainer(tx, whole_grads))(PARAMS, tx.init(PARAMS), XS[:1])
+
+
+@pytest.mark.parametrize("specs", [WHOLE, CUT], ids=["whole", "cut"])
+def test_rounds_in_flight_land_alike_on_four_devices_and_on_one(specs):
+    with Cluster(2) as cluster:
+
+        def program(comm, index):
+            options = {"sync_every": 4, "overlap": 2, "codec": None}
+            if index == 0:
+                cut = specs is CUT
+                tx = jccl.diloco(comm, INNER, specs=CUT if cut else None, **options)
+                run = over_devices(tx, cut_grads if cut else mean_grads, specs)
+            else:
+                tx = jccl.diloco(comm, INNER, **options)
+                run = jax.jit(trainer(tx, whole_grads))
+            state = jccl.sync_state((PARAMS, tx.init(PARAMS)))
+            return jax.block_until_ready(run(*state, XS[8 * index : 8 * index + 8]))
+
+        (_, many), (_, one) = cluster.run(program)
+    for state in (many, one):
+        assert np.asarray(state.status)[:2].tolist() == [Code.OK, 2]
+    same_bits(many.jccl_shared(), one.jccl_shared())
+    assert not np.array_equal(one.anchor["w"], PARAMS["w"])
