@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from jccl.optim.diloco import diloco
     from jccl.optim.eager import eager_diloco
     from jccl.optim.outer import Outer, nesterov, sgd
+    from jccl.optim.pace import Pace, paced, seconds_per_step
     from jccl.optim.sparse import sparse_loco
     from jccl.optim.state import DilocoState
     from jccl.settings import keep_memory
@@ -142,6 +143,7 @@ _HOMES = {
     "optim.diloco": ("diloco",),
     "optim.eager": ("eager_diloco",),
     "optim.outer": ("Outer", "nesterov", "sgd"),
+    "optim.pace": ("Pace", "paced", "seconds_per_step"),
     "optim.sparse": ("sparse_loco",),
     "optim.state": ("DilocoState",),
     "settings": ("keep_memory",),
@@ -195,6 +197,7 @@ __all__ = [
     "MasterLost",
     "MismatchError",
     "Outer",
+    "Pace",
     "PeerLost",
     "Reduced",
     "Remedy",
@@ -228,8 +231,10 @@ __all__ = [
     "metrics",
     "nesterov",
     "ops",
+    "paced",
     "publish",
     "reduce_scatter",
+    "seconds_per_step",
     "sgd",
     "sites",
     "sparse_loco",

@@ -5,6 +5,7 @@ from jccl.optim.diagnostics import Watch, diagnose
 from jccl.optim.diloco import diloco
 from jccl.optim.eager import eager_diloco
 from jccl.optim.outer import Outer, nesterov, sgd
+from jccl.optim.pace import Pace, paced, seconds_per_step
 from jccl.optim.sparse import sparse_loco
 from jccl.optim.state import DilocoState
 
@@ -12,12 +13,15 @@ __all__ = [
     "Defaults",
     "DilocoState",
     "Outer",
+    "Pace",
     "Watch",
     "diagnose",
     "diloco",
     "diloco_defaults",
     "eager_diloco",
     "nesterov",
+    "paced",
+    "seconds_per_step",
     "sgd",
     "sparse_loco",
 ]

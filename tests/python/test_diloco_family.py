@@ -359,3 +359,45 @@ def test_defaults_are_the_published_ones_and_say_why():
     assert "67,000" in str(small) and "2503.09799" in str(small)
     with pytest.raises(ValueError, match="peers is 0"):
         jccl.diloco_defaults(0)
+
+
+# ---- speeds --------------------------------------------------------------------------
+
+
+def test_a_pace_fits_a_round_and_counts_by_tokens():
+    assert jccl.paced(0.5, 30) == (60, 60.0)
+    assert jccl.paced(2.0, 30, tokens_per_step=8).options == {
+        "sync_every": 15,
+        "weights": 120.0,
+    }
+    assert jccl.paced(0.7, 30, fragments=4).sync_every == 44
+    assert jccl.paced(99, 30, fragments=4).sync_every == 4
+    with pytest.raises(ValueError, match="above 0"):
+        jccl.paced(0, 30)
+
+
+def test_a_step_takes_the_median_time():
+    times, calls = iter([0.0, 1.0, 1.0, 4.0, 4.0, 4.5]), []
+    assert (
+        jccl.seconds_per_step(calls.append, 1, steps=3, clock=lambda: next(times)) == 1
+    )
+    assert len(calls) == 4
+
+
+def test_a_fast_and_a_slow_peer_meet_and_count_by_their_steps():
+    with Cluster(2) as cluster:
+
+        def program(comm, index):
+            pace = jccl.paced([1.0, 2.0][index], 4.0)
+            tx = jccl.diloco(comm, INNER, jccl.sgd(1.0), codec=None, **pace.options)
+            return trainer(tx)(*begin(tx), XS[index::2][: 2 * pace.sync_every])
+
+        ends = cluster.run(program)
+    anchor = PARAMS
+    for k in range(2):
+        fast = alone(anchor, XS[0::2][4 * k : 4 * k + 4])
+        slow = alone(anchor, XS[1::2][2 * k : 2 * k + 2])
+        anchor = add(times(2 / 3, fast), times(1 / 3, slow))
+    (_, one), (_, two) = (carry for carry, _ in ends)
+    same_bits(one.jccl_shared(), two.jccl_shared())
+    close(one.anchor, anchor)

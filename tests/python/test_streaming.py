@@ -344,6 +344,31 @@ def test_a_joiner_enters_with_every_fragment_current_and_in_turn(overlap):
     assert int(old.status[1]) == 2
 
 
+def test_a_joiner_counts_by_the_part_of_its_first_round_that_it_trained_for():
+    """It enters half a cycle before fragment 0's turn: weight 1/2 beside 1."""
+    options = {"sync_every": 4, "fragments": 2, "codec": None, "deadline": 20.0}
+    inner = optax.sgd(0.1)
+    with Cluster(1) as cluster:
+        tx = jccl.diloco(cluster.comms[0], inner, jccl.sgd(1.0), **options)
+        old, _ = trainer(tx)(*begin(tx), XS[:4])
+        mine = jccl.diloco(cluster.join(), inner, jccl.sgd(1.0), **options)
+        new = begin(mine)
+        same_bits(new[0], old[1].anchor)
+        ends = cluster.run(
+            lambda comm, i: trainer([tx, mine][i])(*[old, new][i], XS[4 + i :: 2][:2])
+        )
+    (_, one), (_, two) = (carry for carry, _ in ends)
+    same_bits(one.jccl_shared(), two.jccl_shared())
+    assert int(two.status[1]) == 2
+    moved = []
+    for i, (params, _) in enumerate([old, new]):
+        sgd = optax.with_extra_args_support(inner)
+        (end, _), _ = plain(sgd)(params, inner.init(params), XS[4 + i :: 2][:2])
+        moved.append(end["embed"])
+    wanted = (moved[0] + 0.5 * moved[1]) / 1.5
+    np.testing.assert_allclose(one.anchor["embed"], wanted, atol=1e-6)
+
+
 def test_an_aborted_round_is_tried_again_by_the_same_fragment():
     with Cluster(2, start_peers=1) as cluster:
 
