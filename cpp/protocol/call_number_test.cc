@@ -70,6 +70,37 @@ TEST(CallNumberTest, a_call_that_did_not_commit_never_ends_ok_whatever_the_maste
   EXPECT_TRUE(aborted.commit.empty());
 }
 
+// Who hears RESYNC puts its input into the next round.
+TEST(CallNumberTest, only_a_call_that_nobody_counted_ends_resync) {
+  using base::Code;
+  PeerRig rig;
+  const wire::Ready left_out = rig.call(1);
+  const PeerEffects reject =
+      rig.hear(wire::Reject{left_out.round, Code::kResync, "too late", left_out.call});
+  EXPECT_EQ(reject.complete.at(0).status.code, Code::kResync);
+
+  wire::Ready ready = rig.call(1);
+  (void)rig.hear(PeerRig::start(1, 1, ready.call));
+  wire::Outcome outcome;
+  outcome.attempt = {1, 1};
+  outcome.round = ready.round;
+  outcome.verdict = wire::Verdict::kExpired;
+  EXPECT_EQ(rig.hear(outcome).complete.at(0).status.code, Code::kEvicted);
+
+  ready = rig.call(1);
+  wire::Start start = PeerRig::start(2, 1, ready.call);
+  start.round = ready.round;
+  (void)rig.hear(start);
+  (void)rig.peer.on(AttemptDone{start.attempt, {1, 1}}, kNow);
+  outcome.attempt = start.attempt;
+  outcome.round = ready.round;
+  outcome.verdict = wire::Verdict::kCommitted;
+  outcome.contributors = start.contributors;
+  outcome.world = 1;
+  outcome.result = {2, 2};
+  EXPECT_EQ(rig.hear(outcome).complete.at(0).status.code, Code::kEvicted);
+}
+
 TEST(CallNumberTest, a_start_for_a_call_that_has_ended_does_not_take_the_next_one) {
   PeerRig rig;
   const wire::Ready first = rig.call(1);
