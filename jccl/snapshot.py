@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Protocol
 
 import jax
 import numpy as np
+import optax
 
 from jccl.communicator import Communicator, Synced
 from jccl.errors import ResyncNeeded
@@ -49,8 +50,13 @@ _KEYS = itertools.count(int.from_bytes(os.urandom(3), "big") << 6 | 1)
 
 def declare(comm: Communicator, layout: Layout) -> int:
     """Registers a transform. The key travels in its state, where sync_state finds
-    it.
+    it. A transform that is made anew (`optax.inject_hyperparams` does so in every
+    trace) keeps its key.
     """
+    for key, held in list(_DECLARED.items()):
+        if held.comm() is comm and held.layout.tag == layout.tag:
+            _DECLARED[key] = held._replace(layout=layout)
+            return key
     key = next(_KEYS)
     reference = weakref.ref(comm, lambda _: _DECLARED.pop(key, None))
     _DECLARED[key] = Declared(reference, layout)
@@ -231,18 +237,31 @@ def _with_params(state: Any, anchor: Any) -> Any:
 
 
 def _fits(anchor: Any, params: Any) -> bool:
-    ours: Any = jax.tree.structure(anchor)
-    return bool(ours == jax.tree.structure(params)) and all(
-        a.shape == p.shape
-        for a, p in zip(jax.tree.leaves(anchor), jax.tree.leaves(params), strict=True)
-    )
+    try:
+        pairs = jax.tree.map(
+            lambda a, p: _masked(a) or a.shape == p.shape,
+            anchor,
+            params,
+            is_leaf=_masked,
+        )
+    except (ValueError, TypeError, AttributeError):  # another structure
+        return False
+    return all(jax.tree.leaves(pairs))
 
 
 def _like(anchor: Any, params: Any) -> Any:
+    """The anchor in the parameters' dtypes; where it is masked, the parameters."""
+
     # A copy: anchor and parameters may both be donated to a step.
-    return jax.tree.map(
-        lambda a, p: jax.numpy.array(a, dtype=p.dtype, copy=True), anchor, params
-    )
+    def one(a: Any, p: Any) -> Any:
+        return p if _masked(a) else jax.numpy.array(a, dtype=p.dtype, copy=True)
+
+    return jax.tree.map(one, anchor, params, is_leaf=_masked)
+
+
+def _masked(node: Any) -> bool:
+    """What `optax.masked` puts where its transform has no leaf."""
+    return isinstance(node, optax.MaskedNode)
 
 
 # ---- flax.nnx ------------------------------------------------------------------------
@@ -262,12 +281,23 @@ def _is_nnx_pair(state: Any) -> bool:
     )
 
 
+def _like_nnx(anchor: Any, params: Any) -> Any:
+    """As `_like`, of trees whose leaves lie in nnx variables of different kinds."""
+    from flax import nnx
+
+    def values(tree: Any) -> list[Any]:
+        boxes = jax.tree.leaves(tree, is_leaf=lambda x: isinstance(x, nnx.Variable))
+        return [_value(box) for box in boxes]
+
+    fresh = _like(values(anchor), values(params))
+    return jax.tree.unflatten(jax.tree.structure(params), fresh)
+
+
 def _sync_nnx(pair: Any, comm: Communicator | None, **options: Any) -> Any:
     from flax import nnx
 
     model, optimizer = pair
     params = nnx.state(model, optimizer.wrt)
-    arrays = jax.tree.map(lambda leaf: leaf, jax.tree.leaves(params))
     opt_leaves, opt_def = jax.tree_util.tree_flatten(
         optimizer.opt_state, is_leaf=_is_shared
     )
@@ -280,11 +310,6 @@ def _sync_nnx(pair: Any, comm: Communicator | None, **options: Any) -> Any:
         )
         opt_leaves = [new if leaf is node else leaf for leaf in opt_leaves]
         if replaced:
-            anchor = jax.tree.leaves(new.anchor)
-            fresh = [
-                jax.numpy.array(a, dtype=p.dtype, copy=True)
-                for a, p in zip(anchor, arrays, strict=True)
-            ]
-            nnx.update(model, jax.tree.unflatten(jax.tree.structure(params), fresh))
+            nnx.update(model, _like_nnx(new.anchor, params))
     optimizer.opt_state = nnx.data(jax.tree_util.tree_unflatten(opt_def, opt_leaves))
     return pair

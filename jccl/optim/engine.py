@@ -20,6 +20,7 @@ from jccl.communicator import Communicator
 from jccl.errors import Code
 from jccl.optim import diagnostics
 from jccl.optim import outer as outers
+from jccl.optim._wrappers import refuse_droppers
 from jccl.optim.contribution import Contribution, Outgoing
 from jccl.optim.fragments import Fragments
 from jccl.optim.state import (
@@ -85,6 +86,7 @@ class Engine(NamedTuple):
         weight: Any = None,
         **extra: Any,
     ) -> tuple[Any, DilocoState]:
+        refuse_droppers("jccl.diloco")
         if params is None:
             raise ValueError(
                 "jccl.diloco needs the parameters: tx.update(grads, state, params)"
