@@ -55,7 +55,6 @@ def draw(axes: Any, answers: list[dict[str, Any]]) -> None:
         bars(axes, waits, y - 0.5, color=WAIT, label=label)
         names += [(y, f"peer {peer + 1}: steps"), (y - 1, "rounds")]
     axes.set_yticks([y for y, _ in names], [name for _, name in names])
-    axes.set_xlim(0, max(a["ended"] for a in answers) - origin)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(left=False)
 
@@ -69,11 +68,12 @@ def plot(path: Path, traced: dict[str, list[dict[str, Any]]], title: str) -> Non
         sharex=True,
         squeeze=False,
     )
+    right = 0.0
     for axes, (mode, answers) in zip(panels[:, 0], traced.items(), strict=True):
         draw(axes, answers)
         took = max(a["ended"] for a in answers) - max(a["begun"] for a in answers)
+        right = max(right, took)
         axes.set_title(f"{mode}: {took:.2f} s", loc="left", fontsize=10)
-    right = max(axes.get_xlim()[1] for axes in panels[:, 0])
     panels[-1, 0].set_xlim(0, right)
     panels[-1, 0].set_xlabel("seconds")
     handles, labels = panels[0, 0].get_legend_handles_labels()

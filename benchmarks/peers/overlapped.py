@@ -161,7 +161,7 @@ class Peer:
 
     def measure(self, batch: Batch) -> dict[str, Any]:
         state = begun_state(batch.width)
-        schedule = Schedule(*map(jnp.asarray, batch.schedule))
+        schedule = jax.tree.map(jnp.asarray, batch.schedule)
         key = jax.random.key(self.comm.attributes().id)
         data = jax.random.normal(key, (batch.rows, batch.width))
         form = (batch.size, batch.rows, batch.steps, batch.codec, batch.trace)
