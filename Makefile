@@ -8,7 +8,7 @@
 
 PY := .venv/bin/python
 STAGE := .ci/stage
-BENCHMARKS := all_reduce codecs latency wide_area utilization scale master_load
+BENCHMARKS := all_reduce codecs latency wide_area overlap utilization scale master_load
 
 help:
 	@sed -n 's/^## //p' Makefile

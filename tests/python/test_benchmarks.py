@@ -136,6 +136,18 @@ def test_faults_are_survived_with_right_results(tmp_path):
         assert row["columns"]["evictions"] == 0
 
 
+def test_overlap_gives_each_way_a_time_and_draws_them(tmp_path):
+    picture = tmp_path / "timeline.svg"
+    more = ("--mbit", "0", "--size", "8192", "--rows", "4", "--turns", "1", "--json")
+    (row,) = rows_of(run("overlap", *more, "--picture", str(picture), out=tmp_path))
+    columns = row["columns"]
+    assert columns["wrong"] == 0 and columns["rounds"] == 2
+    for mode in ("steps", "alone", "blocking", "overlapped"):
+        assert columns[f"{mode}_s"] > 0
+    assert {"hidden", "waited", "busy", "hidden_idle"} <= set(columns)
+    assert picture.read_text().count("<svg") == 1
+
+
 def test_the_report_shows_what_was_measured_and_what_was_wrong(tmp_path):
     def measure(wrong):
         for size in (4096, 65536, 1 << 20):
