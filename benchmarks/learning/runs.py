@@ -226,7 +226,8 @@ def _churn(run: Run, cluster: Cluster) -> list[Peer]:
         newcomer.train(newcomer.done, run.steps)
         return newcomer
 
-    ready, arrived = threading.Event(), []
+    ready = threading.Event()
+    arrived: list[int] = []
     programs = [
         lambda c=comm, i=i: (stays if i < half else leaves)(c, i)
         for i, comm in enumerate(list(cluster.comms))
