@@ -1,13 +1,14 @@
 """One process of a site of several: what test_mesh_sites starts. Prints its results.
 
-Arguments: site, process, processes, address of the site's JAX coordinator.
+Arguments: site, process, processes, address of the site's JAX coordinator, what to do.
 """
 
 import hashlib
 import os
 import sys
+from pathlib import Path
 
-site, process, processes, coordinator = sys.argv[1:5]
+site, process, processes, coordinator, what = sys.argv[1:6]
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
 
@@ -124,10 +125,37 @@ def trains(comm):
     print("train", [*status[:2], rounds, digest.hexdigest()], flush=True)
 
 
+def stays(comm):
+    """Trains, a round per step, through whatever happens to sites, up to the round that
+    the test writes into a file, far enough ahead for all to read it in time."""
+    params = placed(tree(), SPECS)
+    tx = jccl.diloco(comm, optax.sgd(0.05), sync_every=1, specs=SPECS)
+    params, state = jccl.sync_state((params, tx.init(params)))
+    specs = (SPECS, jccl.mesh.specs_like(state, params, SPECS))
+
+    def step(params, state):
+        grads = jax.tree.map(lambda p: p * 0.1, params)
+        updates, state = tx.update(grads, state, params)
+        return optax.apply_updates(params, updates), state
+
+    run = mapped(step, specs, specs)
+    rounds, last = 0, Path(what)
+    while not last.exists() or rounds < int(last.read_text()):
+        params, state = run(params, state)
+        code, world = np.asarray(state.status.addressable_data(0)).tolist()[:2]
+        rounds = int(state.rounds.addressable_data(0))
+        anchor = sorted(whole(state.anchor, SPECS).items())
+        digest = hashlib.sha256(b"".join(leaf.tobytes() for _, leaf in anchor))
+        print("step", [code, world, rounds, digest.hexdigest()], flush=True)
+
+
 comm = jccl.sites.connect(
     site=site, parts=2, process=int(process), processes=int(processes), deadline=60.0
 )
-reduces(comm)
-trains(comm)
+if what == "reduce and train":
+    reduces(comm)
+    trains(comm)
+else:
+    stays(comm)
 print("done", flush=True)
 comm.close()

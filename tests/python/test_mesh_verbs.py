@@ -9,7 +9,7 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import jccl
-from jccl import ops
+from jccl import _native, ops
 from jccl.errors import Code
 from jccl.testing import Cluster
 
@@ -238,13 +238,16 @@ def test_devices_that_do_not_come_together_are_told_in_either_half(solo, half):
     assert "3 of 4 local devices came" in solo.last_fault(tag)
 
 
-def test_abort_ends_the_wait_for_a_device_that_does_not_come(solo):
-    """As Ctrl-C does: it ends every wait of every communicator of the process."""
+@pytest.mark.parametrize("who", ["abort", "Ctrl-C"])
+def test_an_abort_ends_the_wait_for_a_device_that_does_not_come(solo, who):
     ended = threading.Event()
 
     def keep_aborting():
         while not ended.wait(0.05):
-            solo.abort()
+            if who == "abort":
+                solo.abort()
+            else:  # what the signal's watcher calls
+                _native.core().abort_all()
 
     def program(x):
         def sync(x):
