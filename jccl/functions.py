@@ -1,7 +1,7 @@
 """The collective verbs as functions: one spelling inside jit and outside.
 
-With traced leaves they are `jccl.ops` (an expected fault is data in `status`); with
-numpy or jax arrays outside jit they are the communicator's methods (a fault raises).
+Inside jit they are `jccl.ops` (an expected fault is data in `status`); with numpy or
+jax arrays outside jit they are the communicator's methods (a fault raises).
 """
 
 from __future__ import annotations
@@ -10,12 +10,16 @@ from typing import Any
 
 import jax
 
-from jccl import ops
+from jccl import _native, ops
 from jccl.communicator import Communicator, Handle, Result
 
 
 def traced(*trees: Any) -> bool:
-    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(trees))
+    """Whether the call is part of a program. Arrays that a jitted function closes over
+    are not traced, but a call on them is meant for every run, not for the trace."""
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(trees)):
+        return True
+    return any(map(_native.is_program_trace, _native.current_traces()))
 
 
 def all_reduce(tree: Any, comm: Communicator, **options: Any) -> Result | ops.Reduced:
@@ -70,7 +74,7 @@ def broadcast(tree: Any, comm: Communicator, *, root: bool, **options: Any) -> A
 
 def barrier(comm: Communicator, **options: Any) -> Any:
     """Returns when all peers have called it; with `token`, the in-jit form."""
-    if "token" in options:
+    if "token" in options or traced():
         return ops.barrier(comm, **options)
     return comm.barrier(**options)
 

@@ -62,6 +62,27 @@ def test_an_eager_call_reduces_a_pytree(pair):
         check_sum(reduced)
 
 
+def test_a_call_on_arrays_that_a_jitted_function_closes_over_runs_every_time(solo):
+    held = np.arange(3.0, dtype=np.float32)
+
+    @jax.jit
+    def step(x):
+        begun = jccl.start(held, solo, tag="closed over", op="sum")
+        jccl.barrier(solo, tag="closed over too")
+        ended = jccl.done(begun.handle, held, solo, tag="closed over")
+        return ended.value + x, ended.status[0]
+
+    def ended():
+        return [r["tag"] for r in solo.timeline() if "over" in r["tag"]]
+
+    step.lower(0.0)
+    assert ended() == []
+    for turn in (1, 2):
+        value, code = step(float(turn))
+        assert code == 0 and value.tolist() == [turn, turn + 1.0, turn + 2.0]
+        assert sorted(ended()) == ["closed over"] * turn + ["closed over too"] * turn
+
+
 def test_a_jitted_call_reduces_every_time_it_runs(pair):
     def program(comm, index):
         step = jax.jit(lambda t: ops.all_reduce(t, comm, tag="jit", op="sum"))
