@@ -192,7 +192,7 @@ def test_a_wrong_value_is_counted(codec):
     batch = stepped.Batch(size=4 * 1000, codec=codec)
     out = sum(stepped.contribution(p, batch.count) for p in (1, 2))
     assert stepped.count_wrong(out, batch, (1, 2)) == 0
-    for index, value in ((0, np.nan), (500, np.inf), (999, 0.0)):
+    for index, value in ((0, np.nan), (500, np.inf), (999, -1e3)):
         out[index] = value
     assert stepped.count_wrong(out, batch, (1, 2)) == 3
 
