@@ -181,14 +181,14 @@ def test_a_run_with_kills_is_replayed_from_its_history_bit_for_bit(tmp_path):
             return all((tmp_path / f"{name}.{-n}.npy").exists() for name in names)
 
         alive = {name: start(name) for name in "abc"}
-        wait_until(lambda: reached(5, "abc"), 120, "round 5")
+        wait_until(lambda: reached(5, "abc"), 300, "round 5")
         alive["b"].kill()
         start("d")
-        wait_until(lambda: reached(10, "ac"), 120, "round 10")
+        wait_until(lambda: reached(10, "ac"), 300, "round 10")
         alive["c"].kill()
         for process in run.peers:
             if process not in (alive["b"], alive["c"]):
-                assert process.wait(120) == 0, process.output()
+                assert process.wait(300) == 0, process.output()
     sent, anchors = {}, {}
     for path in tmp_path.glob("*.npy"):
         site, number, *_ = path.name.split(".")
