@@ -1,13 +1,15 @@
 """A peer whose every contribution is on disk before it is sent: see test_diloco_exact.
 
-    python -m tests.python.exact_peer FOLDER CODEC ROUNDS
+    python -m tests.python.exact_peer FOLDER CODEC
 
+trains up to the round that the file FOLDER/until names, and ends when it says 0.
 Gradients are small integers and the inner step is a power of two, so what is sent
 follows from parameters and anchor in numpy, to the last bit.
 """
 
 import os
 import sys
+import time
 from pathlib import Path
 
 import jax
@@ -41,6 +43,11 @@ def stepper(tx):
     return step
 
 
+def begin(tx):
+    params = jnp.array(START, copy=True)
+    return jccl.sync_state((params, tx.init(params)))
+
+
 def sent(anchor, params, grads):
     """What a round is given by a peer that takes these steps."""
     for g in grads:
@@ -48,19 +55,16 @@ def sent(anchor, params, grads):
     return anchor - params
 
 
-def train(comm, codec, rounds, note, carry=None):
+def train(comm, site, codec, goes_on, note, carry=None):
     """`note(n, what)` before round n, `note(-n, anchor)` after it committed."""
     tx = make(comm, codec)
-    if carry is None:
-        params = jnp.array(START, copy=True)
-        carry = jccl.sync_state((params, tx.init(params)))
-    params, state = carry
+    params, state = carry or begin(tx)
     step = stepper(tx)
     attempt = 0
-    while int(state.rounds) < rounds:
+    while goes_on(int(state.rounds)):
         attempt += 1
         n = int(state.rounds) + 1
-        grads = gradients([os.getpid(), id(comm) % 2**31, attempt])
+        grads = gradients([*site.encode(), attempt])
         note(n, sent(np.asarray(state.anchor), np.asarray(params), grads))
         for g in grads:
             params, state = step(params, state, g)
@@ -70,7 +74,7 @@ def train(comm, codec, rounds, note, carry=None):
 
 
 def main():
-    folder, codec, rounds = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+    folder, codec = Path(sys.argv[1]), sys.argv[2]
     site = os.environ["JCCL_SITE"]
 
     def note(n, array):
@@ -78,8 +82,15 @@ def main():
         np.save(path.with_suffix(".tmp.npy"), array)
         path.with_suffix(".tmp.npy").rename(path)
 
+    def goes_on(rounds):
+        while (until := int((folder / "until").read_text() or rounds)) == rounds:
+            time.sleep(0.005)
+        return until > rounds
+
     with jccl.connect(deadline=60) as comm:
-        train(comm, codec, rounds, note)
+        carry = begin(make(comm, codec))
+        (folder / f"{site}.joined").touch()
+        train(comm, site, codec, goes_on, note, carry)
 
 
 if __name__ == "__main__":
