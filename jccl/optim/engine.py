@@ -287,19 +287,31 @@ class Engine(NamedTuple):
         folds &= self.folds
         state = either(cut, i, behind, adopted(cut, moved, i, shared.value), moved)
         state = self._noted(i, state, part.since, (mean.status, shared.status), folds)
-        anchor = cut.part(state.anchor, i)
-        keep = jnp.where(behind, 0.0, self.mixing)
-        near = self._towards(cut, i, step, anchor, keep)
-        updates = select(committed | behind, near, cut.part(step.updates, i))
-        if self.folds:  # new anchor minus own pseudo-gradient
-            own = jax.tree.map(
-                lambda u, new, was: u + (new - was),
-                cut.part(step.updates, i),
-                anchor,
-                old,
-            )
-            updates = select(folds, own, updates)
+        anchors = (old, cut.part(state.anchor, i))
+        updates = self._own(cut, i, step, anchors, (committed, behind, folds))
         return cut.merge(step.updates, updates, i), state, behind
+
+    def _own(
+        self,
+        cut: Fragments,
+        i: int,
+        step: Step,
+        anchors: tuple[Any, Any],
+        outcome: tuple[jax.Array, jax.Array, jax.Array],
+    ) -> Any:
+        """This peer's own updates of a fragment, after an outcome (committed, behind,
+        folds), with the anchor before and after."""
+        committed, behind, folds = outcome
+        old, new = anchors
+        own = cut.part(step.updates, i)
+        keep = jnp.where(behind, 0.0, self.mixing)
+        near = self._towards(cut, i, step, new, keep)
+        updates = select(committed | behind, near, own)
+        if not self.folds:
+            return updates
+        # The new anchor minus the own pseudo-gradient.
+        on_top = jax.tree.map(lambda u, now, was: u + (now - was), own, new, old)
+        return select(folds, on_top, updates)
 
     def _watched(
         self,

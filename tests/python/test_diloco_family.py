@@ -129,6 +129,23 @@ def test_overlapped_rounds_are_those_of_the_paper(eager):
         assert int(state.skipped) == 0
 
 
+def test_what_an_eager_round_did_not_deliver_is_sent_with_the_next():
+    with Cluster(2, start_peers=1) as cluster:
+
+        def made(comm, index):
+            tx = jccl.eager_diloco(comm, INNER, sync_every=2, codec=None, deadline=0.5)
+            return tx, begin(tx)
+
+        (tx, start), _ = cluster.run(made)
+        # Peer 1 does not come: the round begun at step 2 ends at its deadline.
+        (_, state), (_, codes) = trainer(tx)(*start, XS[:4])
+        assert codes.tolist()[3][0] == Code.DEADLINE
+        same_bits(state.anchor, PARAMS)
+        cluster.comms[1].close()  # ends what waits for it, too
+    moved = add(times(2, PARAMS), times(-1, alone(PARAMS, XS[:2])))
+    close(state.parts[0].extra.sent, add(moved, times(-1, alone(PARAMS, XS[2:4]))))
+
+
 def test_an_eager_peer_takes_linear_outer_optimizers_alone():
     with Cluster(1) as cluster, pytest.raises(TypeError, match="linear"):
         jccl.eager_diloco(cluster.comms[0], INNER, optax.adam(1.0), sync_every=2)
