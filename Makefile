@@ -2,7 +2,7 @@
 # (see .ci/setup); `make check` is what CI runs after the tests; `make long-…` takes long.
 # Plain commands behind them, for those who prefer to type: CONTRIBUTING.md.
 .PHONY: demo test check lint types tidy clean help bench coverage long-bench \
-  long-kills long-anchors long-standby long-stress long-failpoints long-seeds long-mutants long-model \
+  long-kills long-anchors long-exact long-standby long-stress long-failpoints long-seeds long-mutants long-model \
   long-tsan long-asan long-wan long-fuzz
 .DEFAULT_GOAL := help
 
@@ -92,6 +92,10 @@ long-model: .venv/.ready-test
 long-wan: .venv/.ready-test
 	command -v iperf3 >/dev/null || .ci/setup test iperf3
 	$(PY) -m benchmarks.wan.selftest
+
+## make long-exact  the same DiLoCo run on loopback and over an emulated wide area, bit for bit (root)
+long-exact: .venv/.ready-test
+	$(PY) -m tests.python.exact_wide
 
 ## make long-tsan    the C++ tests under ThreadSanitizer, then MINUTES (default 10) of stress
 long-tsan: .venv/.ready-test
