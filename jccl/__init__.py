@@ -141,7 +141,7 @@ _HOMES = {
         "start",
     ),
     "ops": ("Reduced",),
-    from jccl.optim.between import BetweenState, BetweenSteps, between_steps
+    "optim.between": ("BetweenState", "BetweenSteps", "between_steps"),
     "optim.defaults": ("Defaults", "diloco_defaults"),
     "optim.diagnostics": ("Watch", "diagnose"),
     "optim.diloco": ("diloco",),
