@@ -147,7 +147,8 @@ class BetweenSteps:
     def _begin(self, params: Any, weight: float) -> _Round:
         """`prepare` on the device, then everything else on a thread."""
         codec = self._codec if has_device_encoder(self._codec) else None
-        sent, left = _prepare(self._anchor, params, self._left, codec=codec)
+        left = _beside(self._left, params) if jax.tree.leaves(self._left) else ()
+        sent, left = _prepare(_beside(self._anchor, params), params, left, codec=codec)
         sent = jax.tree.map(_towards_host, sent)
         return _Round(
             functools.partial(self._carry, sent, weight),
@@ -370,7 +371,8 @@ def _mixed(params: Any, anchor: Any, mixing: Any) -> Any:
 
 
 def _beside(tree: Any, params: Any) -> Any:
-    """Host arrays, put on the devices that hold the parameters."""
+    """Arrays like the parameters, on the devices that hold these; most times they are
+    there."""
     return jax.tree.map(
         lambda x, p: jax.device_put(x, getattr(p, "sharding", None)), tree, params
     )
