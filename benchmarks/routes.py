@@ -13,11 +13,11 @@ from __future__ import annotations
 import functools
 import json
 import os
-import resource
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import click
@@ -42,13 +42,19 @@ COLUMNS = (
 @options
 @click.option("--iterations", default=20, show_default=True, help="Calls a cell.")
 @click.option("--size", "sizes", type=int, multiple=True, help="Bytes of f32.")
+@click.option("--route", "routes", type=click.Choice(ROUTES), multiple=True)
 def main(
-    out: str | None, as_json: bool, full: bool, iterations: int, sizes: tuple[int, ...]
+    out: str | None,
+    as_json: bool,
+    full: bool,
+    iterations: int,
+    sizes: tuple[int, ...],
+    routes: tuple[str, ...],
 ) -> None:
     """Time, CPU and memory of a round of one peer by each route."""
     cells, table = Cells.of("routes", out, full), Table(COLUMNS, as_json)
     for size in sizes or SIZES:
-        for route in ROUTES:
+        for route in routes or ROUTES:
             measured = functools.partial(_cell, route, size, iterations)
             table.show(cells.rows({"route": route, "size": size}, measured))
 
@@ -73,11 +79,12 @@ def measure(route: str, size: int, iterations: int) -> None:
 
     from jccl.testing import Cluster
 
-    x = np.random.default_rng(0).normal(size=size // 4).astype(np.float32)
+    x = np.random.default_rng(0).random(size // 4, np.float32)
     with Cluster(1) as cluster:
         call = _call(cluster.comms[0], route)
         held = jax.block_until_ready(jax.numpy.asarray(x))
         jax.block_until_ready(call(held[:4]))  # code and threads; then of this size
+        Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew, at now
         before = _peak_bytes()
         result = jax.block_until_ready(call(held))
         peak = _peak_bytes()
@@ -115,7 +122,8 @@ def _call(comm: Any, route: str) -> Callable[[Any], Any]:
 
 
 def _peak_bytes() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    text = Path("/proc/self/status").read_text()
+    return int(text.split("VmHWM:")[1].split()[0]) * 1024
 
 
 if __name__ == "__main__":

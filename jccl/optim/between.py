@@ -56,22 +56,12 @@ class BetweenSteps:
         rounds, skipped: rounds of the run that committed; that ended here without.
     """
 
-    def __init__(
-        self,
-        comm: Communicator,
-        outer: outers.Outer,
-        schedule: _Schedule,
-        codec: Codec,
-        feedback: bool,
-        tag: str,
-        options: dict[str, Any],
-    ) -> None:
-        self.comm, self.tag = comm, tag
+    def __init__(self, comm: Communicator, settings: _Settings) -> None:
+        self.comm = comm
         self.status = Status(int(Code.OK), 0, 0, 0)
         self.skipped = 0
-        self._outer, self._schedule = outer, schedule
-        self._codec, self._feedback = codec, feedback
-        self._options = options
+        self._settings = settings
+        self._outer = settings.outer
         self._shared: dict[str, Any] | None = None
         self._anchor: Any = None  # on the device
         self._left: Any = ()
@@ -97,10 +87,10 @@ class BetweenSteps:
         anchor = _host(jax.tree.map(_wide, params))
         momentum = jax.tree.map(np.asarray, self._outer.init(anchor))
         mine = {"anchor": anchor, "outer": momentum, "rounds": np.zeros((), np.int32)}
-        synced = self.comm.sync_state(mine, tag=self.tag, source=source)
+        synced = self.comm.sync_state(mine, tag=self._settings.tag, source=source)
         self._adopt(synced.value, params)
-        self._step = self.rounds * self._schedule.every
-        if self._feedback:
+        self._step = self.rounds * self._settings.every
+        if self._settings.feedback:
             self._left = _beside(jax.tree.map(np.zeros_like, anchor), params)
         return _on_anchor(params, self._anchor) if synced.replaced else params
 
@@ -117,7 +107,7 @@ class BetweenSteps:
         """
         self._joined()
         self._step += 1
-        if self._step % self._schedule.every == 0 and self._open is None:
+        if self._step % self._settings.every == 0 and self._open is None:
             self._open = self._begin(params, weight)
         if self._open is not None and self._step >= self._open.due:
             params = self._finish(self._open, params)
@@ -133,27 +123,29 @@ class BetweenSteps:
         """Begins from a checkpoint instead of `params` alone, then joins as `join`."""
         shared = dict(zip(("anchor", "outer", "rounds"), state[:3], strict=True))
         shared = jax.tree.map(np.asarray, shared)
-        synced = self.comm.sync_state(shared, tag=self.tag)
+        synced = self.comm.sync_state(shared, tag=self._settings.tag)
         self._adopt(synced.value, params)
         self._left = _beside(state.left, params) if jax.tree.leaves(state.left) else ()
         self._step = state.step
         if not synced.replaced:
             return params
-        self._step = self.rounds * self._schedule.every
+        self._step = self.rounds * self._settings.every
         return _on_anchor(params, self._anchor)
 
     # ---- a round ---------------------------------------------------------------------
 
     def _begin(self, params: Any, weight: float) -> _Round:
         """`prepare` on the device, then everything else on a thread."""
-        codec = self._codec if has_device_encoder(self._codec) else None
+        codec = (
+            self._settings.codec if has_device_encoder(self._settings.codec) else None
+        )
         left = _beside(self._left, params) if jax.tree.leaves(self._left) else ()
         sent, left = _prepare(_beside(self._anchor, params), params, left, codec=codec)
         sent = jax.tree.map(_towards_host, sent)
         return _Round(
             functools.partial(self._carry, sent, weight),
             left,
-            self._step + self._schedule.overlap,
+            self._step + self._settings.overlap,
         )
 
     def _carry(self, sent: Any, weight: float) -> _Outcome:
@@ -164,11 +156,11 @@ class BetweenSteps:
             done = self.comm.all_reduce(
                 _host(sent),
                 op="mean",
-                codec=self._codec,
-                tag=self.tag,
+                codec=self._settings.codec,
+                tag=self._settings.tag,
                 weight=weight,
                 fingerprint=self._outer.fingerprint(shared["anchor"]),
-                **self._options,
+                **self._settings.options,
             )
             value, status = done.value, done.status
         except Error as fault:
@@ -206,8 +198,8 @@ class BetweenSteps:
         """As the tail of `jccl.diloco`'s round: a peer left behind gets the newest."""
         replaced = False
         try:
-            if committed or self.comm.revision(self.tag):
-                synced = self.comm.publish(shared, tag=self.tag)
+            if committed or self.comm.revision(self._settings.tag):
+                synced = self.comm.publish(shared, tag=self._settings.tag)
                 shared, replaced = synced.value, synced.replaced
                 if replaced:
                     status = status._replace(code=int(Code.RESYNCED))
@@ -227,10 +219,10 @@ class BetweenSteps:
             self._left = round_.left
         self._adopt(outcome.shared, params)
         if outcome.replaced:
-            self._step = self.rounds * self._schedule.every
-        if outcome.replaced or not self._schedule.overlap:
+            self._step = self.rounds * self._settings.every
+        if outcome.replaced or not self._settings.overlap:
             return _on_anchor(params, self._anchor)
-        return _mixed(params, self._anchor, self._schedule.mixing)
+        return _mixed(params, self._anchor, self._settings.mixing)
 
     def _adopt(self, shared: dict[str, Any], params: Any) -> None:
         self._shared = jax.tree.map(np.asarray, shared)
@@ -242,10 +234,15 @@ class BetweenSteps:
         return self._shared
 
 
-class _Schedule(NamedTuple):
+class _Settings(NamedTuple):
+    outer: outers.Outer
     every: int
     overlap: int
     mixing: float
+    codec: Codec
+    feedback: bool
+    tag: str
+    options: dict[str, Any]
 
 
 class _Round:
@@ -331,9 +328,17 @@ def between_steps(
         )
     if feedback and not has_device_encoder(how):
         raise ValueError(f"feedback=True needs codec int8 or int4, not {how.name}")
-    schedule = _Schedule(int(sync_every), int(overlap), float(mixing))
-    options = {"deadline": deadline, "plan": plan}
-    return BetweenSteps(comm, found, schedule, how, feedback, tag, options)
+    settings = _Settings(
+        outer=found,
+        every=int(sync_every),
+        overlap=int(overlap),
+        mixing=float(mixing),
+        codec=how,
+        feedback=feedback,
+        tag=tag,
+        options={"deadline": deadline, "plan": plan},
+    )
+    return BetweenSteps(comm, settings)
 
 
 # ---- on the device -------------------------------------------------------------------
