@@ -3,7 +3,7 @@
 # Plain commands behind them, for those who prefer to type: CONTRIBUTING.md.
 .PHONY: demo test check lint types tidy clean help bench coverage long-bench \
   long-kills long-anchors long-exact long-standby long-stress long-failpoints long-seeds long-mutants long-model \
-  long-tsan long-asan long-wan long-fuzz
+  long-jax-versions long-tsan long-asan long-wan long-fuzz
 .DEFAULT_GOAL := help
 
 PY := .venv/bin/python
@@ -108,6 +108,10 @@ long-asan: .venv/.ready-test
 ## make long-fuzz    every fuzz target, plain and under ASan and UBSan, MINUTES in all (default 30; clang 14)
 long-fuzz: .venv/.ready-test
 	.ci/fuzz $(or $(MINUTES),30)
+
+## make long-jax-versions  one wheel under the oldest, the newest and other JAX releases (package index)
+long-jax-versions: .venv/.ready-test
+	.ci/jax-versions
 
 ## make coverage     lines that tests and stored fuzz inputs reach in wire and journal, at least 95 %
 coverage: .venv/.ready-test

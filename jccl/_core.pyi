@@ -248,8 +248,11 @@ def abort_all() -> None:
 def ensure_interrupts() -> None:
     """On the main thread: lets Ctrl-C abort waits of compiled programs."""
 
-def handlers() -> dict[str, Any]:
-    """FFI target name to capsule, for the CPU platform."""
+def cuda_problem() -> str:
+    """Why no CUDA driver serves in this process; empty if one does."""
+
+def handlers(platform: str = "cpu") -> dict[str, Any]:
+    """FFI target name to capsule, for XLA's platform "cpu" or "CUDA"."""
 
 def run_handler(
     target: str,

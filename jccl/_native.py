@@ -44,13 +44,22 @@ _OLDEST_TO_NEWEST = (
 )
 
 
+# The oldest release that tests run on; pyproject.toml names it too.
+OLDEST_JAXLIB = (0, 7, 2)
+
+
+def jaxlib_release() -> tuple[int, ...]:
+    import jaxlib.version
+
+    return tuple(int(x) for x in re.findall(r"\d+", jaxlib.version.__version__)[:3])
+
+
 def runtime_ffi_api_version() -> tuple[int, int]:
     """(major, minor) of the FFI API that the running jaxlib serves.
 
     Its own headers say; a jaxlib without headers is looked up by its release.
     """
     import jaxlib
-    import jaxlib.version
 
     folder = pathlib.Path(jaxlib.__file__).parent / "include"
     header = folder / "xla" / "ffi" / "api" / "c_api.h"
@@ -64,15 +73,28 @@ def runtime_ffi_api_version() -> tuple[int, int]:
     }
     if len(found) == 2:
         return found["MAJOR"], found["MINOR"]
-    release = tuple(int(x) for x in re.findall(r"\d+", jaxlib.version.__version__)[:3])
+    release = jaxlib_release()
     minors = [minor for since, minor in _OLDEST_TO_NEWEST if release >= since]
     return (0, minors[-1]) if minors else (0, 0)
 
 
 def ffi_problem(
-    built: tuple[int, int] | None = None, runtime: tuple[int, int] | None = None
+    built: tuple[int, int] | None = None,
+    runtime: tuple[int, int] | None = None,
+    release: tuple[int, ...] | None = None,
 ) -> str | None:
-    """Why this jaxlib cannot serve the handlers, with the cure; None if it can."""
+    """Why this jaxlib cannot serve the handlers, with the cure; None if it can.
+
+    The release counts too: FFI API 0.1 had several, of which not all give a handler
+    its device's number.
+    """
+    release = release or jaxlib_release()
+    if release < OLDEST_JAXLIB:
+        return (
+            f"jccl needs jaxlib {'.'.join(map(str, OLDEST_JAXLIB))} or newer, and this "
+            f"is {'.'.join(map(str, release))}: upgrade jaxlib (pip install -U jax "
+            "jaxlib). Calls outside jit on numpy arrays work as they are."
+        )
     built = built or core().ffi_api_version
     runtime = runtime or runtime_ffi_api_version()
     if built[0] == runtime[0] and built[1] <= runtime[1]:
@@ -87,18 +109,23 @@ def ffi_problem(
 
 @functools.cache
 def register_targets() -> None:
-    """Tells XLA's CPU platform about the handlers, once a process."""
+    """Tells XLA about the handlers, once a process.
+
+    Those for CUDA cost nothing and say nothing where there is no GPU: XLA keeps them
+    for a plugin that never comes.
+    """
     import jax
 
     if problem := ffi_problem():
         raise ImportError(problem)
-    for name, capsule in core().handlers().items():
-        jax.ffi.register_ffi_target(name, capsule, platform="cpu")
+    for platform in ("cpu", "CUDA"):
+        for name, capsule in core().handlers(platform).items():
+            jax.ffi.register_ffi_target(name, capsule, platform=platform)
     _effect()
 
 
 # Platforms of XLA for which this package has handlers.
-FFI_PLATFORMS = ("cpu",)
+FFI_PLATFORMS = ("cpu", "cuda")
 
 
 def default_platform() -> str:
@@ -106,9 +133,14 @@ def default_platform() -> str:
     import jax
 
     device = jax.config.jax_default_device  # type: ignore[attr-defined]
-    if isinstance(device, str):
-        return device
-    return device.platform if device is not None else jax.default_backend()
+    if device is None:
+        name = jax.default_backend()
+    else:
+        name = device if isinstance(device, str) else device.platform
+    if name != "gpu":
+        return name
+    version = jax.devices(name)[0].client.platform_version.lower()
+    return "rocm" if "rocm" in version else "cuda"  # JAX calls both "gpu"
 
 
 def jax_release() -> tuple[int, ...]:

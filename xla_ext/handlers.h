@@ -1,6 +1,6 @@
-// The XLA custom calls of the CPU platform, by target name. No per-call state, no future: a handler
-// blocks on XLA's thread under a deadline and always succeeds; what went wrong is in the status
-// words. Operand and result orders are written at each handler.
+// The XLA custom calls by target name, for each platform. No per-call state, no future: a handler
+// of the CPU platform blocks on XLA's thread under a deadline and always succeeds; what went wrong
+// is in the status words. Operand and result orders are written at each handler.
 #pragma once
 
 #include "xla/ffi/api/ffi.h"
@@ -14,6 +14,7 @@ struct Target {
 
 inline constexpr int kTargets = 10;
 extern const Target kTargetTable[kTargets];
+extern const Target kCudaTargetTable[kTargets];
 
 }  // namespace jccl::xla_ext
 

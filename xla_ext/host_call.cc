@@ -3,7 +3,6 @@
 #include <memory>
 
 #include "base/text.h"
-#include "handlers.h"
 
 // XLA leaves both to whoever calls handlers.
 struct XLA_FFI_Error {
@@ -38,7 +37,12 @@ XLA_FFI_Error* device_ordinal(XLA_FFI_DeviceOrdinal_Get_Args* args) {
   return nullptr;
 }
 
-// What else XLA offers (streams, states, futures) our CPU handlers never ask for.
+XLA_FFI_Error* stream(XLA_FFI_Stream_Get_Args* args) {
+  args->stream = args->ctx->place.stream;
+  return nullptr;
+}
+
+// What else XLA offers (states, futures, allocators) our handlers never ask for.
 const XLA_FFI_Api& api() {
   static const XLA_FFI_Api table = [] {
     XLA_FFI_Api all{};
@@ -49,6 +53,7 @@ const XLA_FFI_Api& api() {
     all.XLA_FFI_Error_Create = create_error;
     all.XLA_FFI_Error_GetMessage = message_of_error;
     all.XLA_FFI_Error_Destroy = destroy_error;
+    all.XLA_FFI_Stream_Get = stream;
     all.XLA_FFI_RunId_Get = run_id;
     all.XLA_FFI_DeviceOrdinal_Get = device_ordinal;
     return all;
@@ -172,9 +177,9 @@ class Attributes {
   std::vector<void*> places_;
 };
 
-XLA_FFI_Handler* handler_of(const std::string& target) {
-  for (const Target& one : kTargetTable) {
-    if (target == one.name) return one.handler;
+XLA_FFI_Handler* handler_of(const Target* table, const std::string& target) {
+  for (int i = 0; i < kTargets; ++i) {
+    if (target == table[i].name) return table[i].handler;
   }
   return nullptr;
 }
@@ -182,7 +187,11 @@ XLA_FFI_Handler* handler_of(const std::string& target) {
 }  // namespace
 
 Status call_handler(const std::string& target, HostCall call) {
-  XLA_FFI_Handler* handler = handler_of(target);
+  return call_handler(kTargetTable, target, std::move(call));
+}
+
+Status call_handler(const Target* table, const std::string& target, HostCall call) {
+  XLA_FFI_Handler* handler = handler_of(table, target);
   if (handler == nullptr) return {Code::kInvalid, base::cat("no handler '", target, "'")};
   Buffers operands(call.operands), results(call.results);
   Attributes attributes(call.attributes);

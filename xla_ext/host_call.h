@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "handlers.h"
 #include "operands.h"
 
 namespace jccl::xla_ext {
@@ -22,6 +23,7 @@ using HostAttribute =
 struct HostPlace {
   std::int32_t device = 0;
   std::int64_t execution = 0;
+  void* stream = nullptr;  // of a device; the CPU has none
 };
 
 struct HostCall {
@@ -30,7 +32,9 @@ struct HostCall {
   HostPlace place;
 };
 
-// kInvalid: no handler of that name, or its ffi::Error in words.
+// kInvalid: no handler of that name, or its ffi::Error in words. `table`: the platform's, the CPU's
+// if none is given.
 base::Status call_handler(const std::string& target, HostCall call);
+base::Status call_handler(const Target* table, const std::string& target, HostCall call);
 
 }  // namespace jccl::xla_ext

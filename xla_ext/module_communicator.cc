@@ -205,6 +205,7 @@ class Communicator {
     closed_ = true;
     Registry::get().remove(entry_->id());
     entry_->comm().close();
+    entry_->let_go();
   }
 
   std::shared_ptr<Entry> entry_;

@@ -5,7 +5,7 @@
 
 #include "arrays.h"
 #include "base/text.h"
-#include "handlers.h"
+#include "cuda_driver.h"
 #include "host_call.h"
 #include "module.h"
 
@@ -15,9 +15,12 @@ namespace jccl::xla_ext {
 
 namespace {
 
-py::dict handlers() {
+py::dict handlers(const std::string& platform) {
+  if (platform != "cpu" && platform != "CUDA") {
+    throw py::value_error(base::cat("no handlers for platform '", platform, "'"));
+  }
   py::dict out;
-  for (const Target& target : kTargetTable) {
+  for (const Target& target : platform == "cpu" ? kTargetTable : kCudaTargetTable) {
     out[target.name] = py::capsule(reinterpret_cast<void*>(target.handler));
   }
   return out;
@@ -67,7 +70,8 @@ void run_handler(const std::string& target, const Arrays& operands, const Arrays
 }  // namespace
 
 void bind_handlers(py::module_& module) {
-  module.def("handlers", &handlers);
+  module.def("handlers", &handlers, py::arg("platform") = "cpu");
+  module.def("cuda_problem", [] { return cuda::driver().status().text; });
   module.def("run_handler", &run_handler, py::arg("target"), py::arg("operands"),
              py::arg("results"), py::arg("attributes"), py::kw_only(), py::arg("device") = 0,
              py::arg("execution") = 0);

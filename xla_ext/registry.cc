@@ -10,6 +10,18 @@ namespace jccl::xla_ext {
 using base::Code;
 using base::Status;
 
+Status unknown_handle(peer::Handle handle) {
+  return {Code::kUnknownTag,
+          base::cat("handle ", handle,
+                    " names no open round: it was ended already, or is another communicator's or "
+                    "an earlier process's")};
+}
+
+Status other_leaves(const base::Tag& tag) {
+  return {Code::kInvalid,
+          base::cat("done() of tag '", tag, "' was given other leaves than its start()")};
+}
+
 Entry::Entry(std::shared_ptr<peer::Communicator> communicator, std::int64_t id)
     : communicator_(std::move(communicator)), id_(id), pid_(getpid()) {}
 
@@ -49,19 +61,24 @@ void Entry::opened(peer::Handle handle, const base::Tag& tag, std::vector<Shape>
 Status Entry::take(peer::Handle handle, const std::vector<Shape>& shapes, base::Tag* tag) {
   std::lock_guard lock(mutex_);
   const auto at = open_.find(handle);
-  if (at == open_.end()) {
-    return {Code::kUnknownTag,
-            base::cat("handle ", handle,
-                      " names no open round: it was ended already, or is another communicator's or "
-                      "an earlier process's")};
-  }
-  if (at->second.shapes != shapes) {
-    return {Code::kInvalid, base::cat("done() of tag '", at->second.tag,
-                                      "' was given other leaves than its start()")};
-  }
+  if (at == open_.end()) return unknown_handle(handle);
+  if (at->second.shapes != shapes) return other_leaves(at->second.tag);
   *tag = at->second.tag;
   open_.erase(at);
   return {};
+}
+
+std::shared_ptr<void> Entry::attached(const std::function<std::shared_ptr<void>()>& make) {
+  std::lock_guard lock(mutex_);
+  if (!attached_ && !let_go_) attached_ = make();
+  return attached_;
+}
+
+void Entry::let_go() {
+  std::shared_ptr<void> last;  // destroyed after the lock
+  std::lock_guard lock(mutex_);
+  let_go_ = true;
+  last.swap(attached_);
 }
 
 namespace {

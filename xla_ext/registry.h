@@ -8,6 +8,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -27,6 +28,10 @@ struct Shape {
   bool operator==(const Shape&) const = default;
 };
 
+// What done() is told of a handle that leads nowhere, or to leaves of other sizes.
+base::Status unknown_handle(peer::Handle handle);
+base::Status other_leaves(const base::Tag& tag);
+
 class Entry {
  public:
   Entry(std::shared_ptr<peer::Communicator> communicator, std::int64_t id);
@@ -41,6 +46,11 @@ class Entry {
   base::Status enter(const base::Tag& tag, std::int64_t execution, std::int32_t device);
 
   JoinTable& joins() { return joins_; }  // of the ops that local devices make together
+
+  // What another platform's route keeps for this communicator, made when first asked for; null
+  // once it was let go of, which is when the communicator is closed.
+  std::shared_ptr<void> attached(const std::function<std::shared_ptr<void>()>& make);
+  void let_go();
 
   void note(const base::Tag& tag, const base::Status& status);  // keeps faults, drops the rest
   std::string last_fault(const base::Tag& tag) const;
@@ -67,6 +77,8 @@ class Entry {
   std::map<base::Tag, std::string> faults_;
   std::map<peer::Handle, Open> open_;
   JoinTable joins_;
+  std::shared_ptr<void> attached_;
+  bool let_go_ = false;
 };
 
 class Registry {

@@ -57,6 +57,8 @@ void Communicator::abort() { impl_->abort(); }
 
 void Communicator::close() { impl_->close(); }
 
+base::Duration Communicator::deadline() const { return impl_->options_.deadline; }
+
 Attributes Communicator::attributes() const {
   Attributes a;
   if (::getpid() != impl_->pid_) return a;

@@ -162,6 +162,7 @@ class Communicator {
   // a tag is free again whose handle was lost.
   void abort();
   void close();  // leaves the run gracefully; idempotent; later calls answer kClosed
+  base::Duration deadline() const;  // of calls that name none
   Attributes attributes() const;
   base::Digest digest(const base::Tag& tag) const;  // of the newest published revision
   std::uint64_t revision(const base::Tag& tag) const;

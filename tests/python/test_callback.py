@@ -47,7 +47,7 @@ def test_a_program_calls_what_the_communicator_names(solo, route):
 
 @pytest.mark.parametrize(
     "platform, route",
-    [("cpu", "ffi"), ("tpu", "io_callback"), ("METAL", "io_callback")],
+    [("cpu", "ffi"), ("cuda", "ffi"), ("tpu", "io_callback"), ("rocm", "io_callback")],
 )
 def test_a_backend_without_ffi_is_reached_by_io_callback(
     solo, monkeypatch, platform, route

@@ -32,6 +32,12 @@ def solo():
 
 
 @pytest.fixture
+def solo_comm():
+    with Cluster(1) as cluster:
+        yield cluster.comms[0]
+
+
+@pytest.fixture
 def half_a_pair():
     """A peer whose rounds wait for a second one that never calls."""
     with Cluster(2) as cluster:
@@ -66,6 +72,76 @@ def test_handlers_newer_than_the_runtime_are_refused_with_a_cure():
     problem = _native.ffi_problem((0, 4), (0, 3))
     assert problem and "0.4" in problem and "upgrade jaxlib" in problem
     assert _native.ffi_problem((1, 0), (0, 3))
+
+
+def test_a_jaxlib_below_the_supported_range_is_refused_whatever_api_it_serves():
+    problem = _native.ffi_problem((0, 1), (0, 1), (0, 6, 2))
+    assert problem and "0.7.2 or newer" in problem and "0.6.2" in problem
+    assert _native.ffi_problem((0, 1), (0, 1), _native.OLDEST_JAXLIB) is None
+
+
+def test_the_oldest_jaxlib_is_the_one_that_the_package_asks_for_and_builds_with():
+    root = pathlib.Path(_native.__file__).parents[1]
+    oldest = ".".join(map(str, _native.OLDEST_JAXLIB))
+    assert f'"jaxlib>={oldest}"' in (root / "pyproject.toml").read_text()
+    assert f'"jaxlib=={oldest}"' in (root / "xla_ext/build_backend.py").read_text()
+
+
+def test_a_refusal_leaves_the_cpu_backend_and_calls_on_numpy_arrays_as_they_are():
+    program = """
+import jax, numpy as np
+import jaxlib.version
+jaxlib.version.__version__ = "0.6.2"
+import jccl
+from jccl.testing import Cluster
+with Cluster(1) as cluster:
+    comm = cluster.comms[0]
+    try:
+        jax.jit(lambda x: jccl.all_reduce(x, comm).value)(np.ones(3, np.float32))
+    except ImportError as error:
+        print(error)
+    assert jax.jit(lambda x: x + 1)(np.ones(2)).tolist() == [2.0, 2.0]
+    assert comm.all_reduce(np.ones(3, np.float32), op="sum").value.tolist() == [1.0] * 3
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "needs jaxlib 0.7.2 or newer, and this is 0.6.2" in ended.stdout
+
+
+def test_a_machine_without_a_gpu_has_cuda_handlers_and_no_driver():
+    assert core.handlers("CUDA").keys() == core.handlers().keys()
+    with pytest.raises(ValueError, match="ROCM"):
+        core.handlers("ROCM")
+    problem = core.cuda_problem()
+    assert problem == "" or "libcuda.so.1" in problem or "cuInit" in problem
+
+
+def test_a_program_lowered_for_cuda_makes_the_same_calls(solo_comm):
+    def program(x):
+        begun = ops.start(x, solo_comm, passing=x, tag="a")
+        return ops.done(begun.handle, begun.passed, solo_comm, tag="a").value
+
+    lowered = jax.jit(program).trace(jnp.ones(3)).lower(lowering_platforms=("cuda",))
+    text = lowered.as_text()
+    assert "@jccl_start(" in text and "@jccl_done(" in text
+
+
+@pytest.mark.parametrize(
+    "version, platform", [("cuda 12090", "cuda"), ("ROCm 6.2", "rocm")]
+)
+def test_a_gpu_is_known_by_its_maker(monkeypatch, version, platform):
+    client = types.SimpleNamespace(platform_version=version)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(
+        jax, "devices", lambda name: [types.SimpleNamespace(client=client)]
+    )
+    assert _native.default_platform() == platform
 
 
 def test_the_runtimes_version_is_read_from_its_headers():

@@ -1,0 +1,149 @@
+#include "cuda_call.h"
+
+#include <cstring>
+
+#include "base/text.h"
+#include "calls.h"
+
+namespace jccl::xla_ext::cuda {
+
+using base::Code;
+using base::Status;
+
+namespace {
+
+// Beyond a call's own deadline: joining the local devices, and what the communicator allows itself.
+constexpr base::Duration kPatienceSlack = 30 * base::kSecond;
+constexpr base::Duration kComputeMax = 300 * base::kSecond;  // of calls that wait for nobody
+
+}  // namespace
+
+void Parts::carry_out() const {
+  const Status called = call_handler(target, frame->host);
+  if (!called.ok()) give_up(called);
+}
+
+void Parts::give_up(const Status& why) const {
+  const HostCall& call = frame->host;
+  for (std::size_t i = 0; i < call.results.size(); ++i) {
+    const View& out = call.results[i];
+    if (out.bytes() == 0) continue;
+    if (i < form.leaves && call.operands[i].bytes() == out.bytes()) {
+      std::memcpy(out.data, call.operands[i].data, out.bytes());
+    } else {
+      std::memset(out.data, 0, out.bytes());
+    }
+  }
+  if (form.status) put_status(call.results[*form.status], why.code);
+  if (entry) entry->note(tag(), why);
+}
+
+base::Duration Parts::patience() const {
+  if (!form.deadline) return kComputeMax;
+  std::int32_t ms = 0;
+  std::memcpy(&ms, frame->host.operands[*form.deadline].data, sizeof(ms));
+  const base::Duration wished = deadline_of(ms);
+  return kPatienceSlack + (wished > 0 || !entry ? wished : entry->comm().deadline());
+}
+
+DeviceCall::DeviceCall(const StreamScope& scope, Parts parts)
+    : scope_(scope), parts_(std::move(parts)), state_(State::of(scope.driver(), parts_.entry)) {}
+
+Status DeviceCall::refused(const char* function, Result error) const {
+  return {Code::kInternal, scope_.driver().text(function, error)};
+}
+
+Status DeviceCall::stage() {
+  std::vector<std::size_t> sizes;
+  for (const View& operand : host().operands) sizes.push_back(operand.bytes());
+  for (const View& result : host().results) sizes.push_back(result.bytes());
+  auto made = StagedCall::make(scope_, state_->pool, sizes);
+  if (!made.ok()) return made.status();
+  staged_ = std::move(made.value());
+  std::size_t at = 0;
+  for (View& operand : host().operands) operand.data = staged_->region(at++);
+  for (View& result : host().results) result.data = staged_->region(at++);
+  return {};
+}
+
+Status DeviceCall::fetch() {
+  Steps steps;
+  for (std::size_t i = 0; i < host().operands.size(); ++i) {
+    steps.then([&] {
+      return staged_->fetch(scope_, i, parts_.frame->operands_at[i], host().operands[i].bytes());
+    });
+  }
+  return steps.status;
+}
+
+Status DeviceCall::begin() {
+  StagedCall::Host host;
+  host.work = [parts = parts_] { parts.carry_out(); };
+  host.give_up = [parts = parts_](const Status& why) { parts.give_up(why); };
+  host.patience = [parts = parts_] { return parts.patience(); };
+  return staged_->post(scope_, std::move(host));
+}
+
+Status DeviceCall::carry_out() {
+  if (scope_.can_wait()) {
+    return Steps{}.then([&] { return begin(); }).then([&] { return staged_->wait(scope_); }).status;
+  }
+  const Status arrived = synchronize(scope_);
+  if (arrived.ok()) parts_.carry_out();
+  return arrived;
+}
+
+Status DeviceCall::store(std::size_t first) {
+  Steps steps;
+  for (std::size_t i = first; i < host().results.size(); ++i) {
+    steps.then([&] {
+      return staged_->store(scope_, region_of_result(i), parts_.frame->results_at[i],
+                            host().results[i].bytes());
+    });
+  }
+  return steps.status;
+}
+
+Status DeviceCall::keep(std::size_t first_operand, std::size_t first_result,
+                        std::size_t count) const {
+  const Driver& driver = scope_.driver();
+  for (std::size_t i = 0; i < count; ++i) {
+    const DevicePointer from = parts_.frame->operands_at[first_operand + i];
+    const DevicePointer to = parts_.frame->results_at[first_result + i];
+    const std::size_t bytes = host().results[first_result + i].bytes();
+    if (from == to || bytes == 0) continue;
+    const bool alike = host().operands[first_operand + i].bytes() == bytes;
+    const Result error = alike ? driver.copy_on_device(to, from, bytes, scope_.stream())
+                               : driver.fill_bytes(to, 0, bytes, scope_.stream());  // empty slots
+    if (error != kSuccess) return refused("cuMemcpyDtoDAsync", error);
+  }
+  return {};
+}
+
+Status DeviceCall::fill(std::size_t result, std::uint32_t first, std::uint32_t last) const {
+  const DevicePointer at = parts_.frame->results_at[result];
+  const std::size_t words = host().results[result].bytes() / 4;
+  const auto put = [&](std::size_t from, std::uint32_t value, std::size_t count) {
+    if (count == 0) return Status{};
+    const Result error = scope_.driver().fill_words(at + from * 4, value, count, scope_.stream());
+    return error == kSuccess ? Status{} : refused("cuMemsetD32Async", error);
+  };
+  return Steps{}
+      .then([&] { return put(0, first, words > 0 ? 1 : 0); })
+      .then([&] { return put(1, 0, words > 2 ? words - 2 : 0); })
+      .then([&] { return put(words - 1, last, words > 1 ? 1 : 0); })
+      .status;
+}
+
+Status DeviceCall::answer(const Status& fault) const {
+  Steps steps;
+  steps.then([&] { return keep(0, 0, parts_.form.leaves); });
+  for (std::size_t i = parts_.form.leaves; i < host().results.size(); ++i) {
+    const auto word = parts_.form.status == i ? static_cast<std::uint32_t>(fault.code) : 0U;
+    steps.then([&] { return fill(i, word); });
+  }
+  if (parts_.entry) parts_.entry->note(parts_.tag(), fault);
+  return steps.status;
+}
+
+}  // namespace jccl::xla_ext::cuda

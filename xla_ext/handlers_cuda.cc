@@ -1,0 +1,318 @@
+// The custom calls of the CUDA platform. Each runs the call of the CPU platform on pinned copies of
+// its operands, so that both mean the same to the last bit; this file says what is copied when.
+// Runs on the threads that launch programs, which go on while a round is under way: only done (for
+// its handle) and publish (for what it fetched) wait here, for the stream to come to them.
+// Refuses to be recorded into CUDA graphs: the trait that XLA asks for is not set.
+// Not run on hardware yet; its host part is tested with a library that stands in for the driver.
+#include <cstring>
+#include <optional>
+
+#include "base/text.h"
+#include "calls.h"
+#include "cuda_call.h"
+#include "handlers.h"
+
+namespace jccl::xla_ext {
+
+namespace ffi = xla::ffi;
+using base::Code;
+using base::Status;
+
+namespace cuda {
+namespace {
+
+// The call that this thread is launching: XLA's decoders hand out views of it, and we need it
+// whole.
+thread_local const XLA_FFI_CallFrame* launching = nullptr;
+
+ffi::Error failed(const Status& status) {
+  if (status.ok()) return ffi::Error::Success();
+  return ffi::Error(ffi::ErrorCode::kInternal, base::cat("jccl: ", status.text));
+}
+
+// The call that is being launched, for the handler `target`; nullopt if it has fewer operands or
+// results than that takes.
+std::optional<Parts> parts_here(const char* target, std::size_t operands, std::size_t results,
+                                std::int32_t device, ffi::RunId run) {
+  Parts parts;
+  parts.frame = DeviceFrame::copy(*launching);
+  if (!parts.frame) return std::nullopt;
+  HostCall& host = parts.frame->host;
+  if (host.operands.size() < operands || host.results.size() < results) return std::nullopt;
+  host.place = {device, run.run_id, nullptr};
+  parts.target = target;
+  parts.entry = Registry::get().find(parts.frame->attribute<std::int64_t>("comm", 0));
+  return parts;
+}
+
+// Leaves, then `more` operands of which the deadline is the last but one; results end with status
+// and token, and reduce_scatter's extent.
+Form form_of(const Parts& parts, std::size_t more) {
+  const std::size_t n = parts.frame->host.operands.size() - more;
+  return {n, n, n + more - 2};
+}
+
+// The driver and the stream of a launch, or what is wrong with them.
+class Scope {
+ public:
+  explicit Scope(Stream stream) : status_(driver().status()) {
+    if (!status_.ok()) return;
+    scope_.emplace(driver().value(), stream);
+    status_ = scope_->status();
+  }
+  const Status& status() const { return status_; }
+  const StreamScope& operator*() const { return *scope_; }
+
+ private:
+  Status status_;
+  std::optional<StreamScope> scope_;
+};
+
+// Operands down, the host's call, results up.
+ffi::Error through_host(Stream stream, Parts parts) {
+  const Scope scope(stream);
+  if (!scope.status().ok()) return failed(scope.status());
+  DeviceCall call(*scope, std::move(parts));
+  if (const Status staged = call.stage(); !staged.ok()) {
+    return failed(staged.code == Code::kLimit ? call.answer(staged) : staged);
+  }
+  return failed(Steps{}
+                    .then([&] { return call.fetch(); })
+                    .then([&] { return call.carry_out(); })
+                    .then([&] { return call.store(0); })
+                    .then([&] { return call.retire(); })
+                    .status);
+}
+
+ffi::Error round_on_device(Stream stream, std::int32_t device, ffi::RunId run) {
+  auto parts = parts_here("jccl_round", 3, 2, device, run);
+  if (!parts) return malformed("jccl_round");
+  parts->form = form_of(*parts, 3);
+  if (parts->frame->host.results.size() < parts->form.leaves + 2) return malformed("jccl_round");
+  return through_host(stream, std::move(*parts));
+}
+
+ffi::Error over_mesh(const char* target, Stream stream, std::int32_t device, ffi::RunId run) {
+  auto parts = parts_here(target, 4, 2, device, run);
+  if (!parts) return malformed(target);
+  parts->form = form_of(*parts, 4);
+  if (parts->frame->host.results.size() != parts->form.leaves + 2) return malformed(target);
+  return through_host(stream, std::move(*parts));
+}
+
+ffi::Error mesh_round_on_device(Stream stream, std::int32_t device, ffi::RunId run) {
+  return over_mesh("jccl_mesh_round", stream, device, run);
+}
+
+ffi::Error mesh_publish_on_device(Stream stream, std::int32_t device, ffi::RunId run) {
+  return over_mesh("jccl_mesh_publish", stream, device, run);
+}
+
+ffi::Error compute(const char* target, Stream stream) {
+  auto parts = parts_here(target, 0, 0, 0, {0});
+  if (!parts) return malformed(target);
+  const HostCall& host = parts->frame->host;
+  if (host.operands.size() < host.results.size()) return malformed(target);
+  parts->form.leaves = host.results.size();
+  return through_host(stream, std::move(*parts));
+}
+
+// On the host, as on every other peer: a device's compiler contracts products and sums.
+ffi::Error outer_on_device(Stream stream, std::int32_t, ffi::RunId) {
+  return compute("jccl_outer", stream);
+}
+
+ffi::Error roundtrip_on_device(Stream stream, std::int32_t, ffi::RunId) {
+  return compute("jccl_roundtrip", stream);
+}
+
+// The state goes down in any case and comes up only where a newer one replaces it.
+ffi::Error publish_on_device(Stream stream, std::int32_t device, ffi::RunId run) {
+  auto parts = parts_here("jccl_publish", 3, 2, device, run);
+  if (!parts) return malformed("jccl_publish");
+  parts->form = form_of(*parts, 3);
+  const std::size_t n = parts->form.leaves;
+  if (parts->frame->host.results.size() != n + 2) return malformed("jccl_publish");
+  const Scope scope(stream);
+  if (!scope.status().ok()) return failed(scope.status());
+  DeviceCall call(*scope, std::move(*parts));
+  if (const Status staged = call.stage(); !staged.ok()) {
+    return failed(staged.code == Code::kLimit ? call.answer(staged) : staged);
+  }
+  Steps steps;
+  steps.then([&] { return call.fetch(); }).then([&] { return synchronize(*scope); });
+  if (!steps.status.ok()) return failed(steps.status);
+  call.parts().carry_out();
+  std::int32_t words[4];
+  std::memcpy(words, call.host().results[n].data, sizeof(words));
+  const bool replaced = words[1] != 0;
+  return failed(steps.then([&] { return replaced ? Status{} : call.keep(0, 0, n); })
+                    .then([&] { return call.store(replaced ? 0 : n); })
+                    .then([&] { return call.retire(); })
+                    .status);
+}
+
+// The round behind a start takes its leaves and scalars, and gives results like the leaves, a
+// status and a token, which stay on the host until done.
+Parts round_of(const Parts& start, std::size_t n) {
+  Parts round = start;
+  round.target = "jccl_round";
+  round.frame = std::make_shared<DeviceFrame>(*start.frame);
+  auto& [host, operands_at, results_at] = *round.frame;
+  const auto first = static_cast<std::ptrdiff_t>(n);
+  host.operands.erase(host.operands.begin() + first, host.operands.end() - 3);
+  operands_at.erase(operands_at.begin() + first, operands_at.end() - 3);
+  host.results.assign(host.operands.begin(), host.operands.begin() + first);
+  host.results.push_back({codec::Dtype::kI32, 4, nullptr, {4}});
+  host.results.push_back(host.operands.back());
+  results_at.clear();
+  round.form = {n, n, n + 1};
+  return round;
+}
+
+std::vector<Shape> shapes_of(const HostCall& call, std::size_t first, std::size_t count) {
+  std::vector<Shape> shapes;
+  for (std::size_t i = 0; i < count; ++i) {
+    shapes.push_back({call.operands[first + i].dtype, call.operands[first + i].count});
+  }
+  return shapes;
+}
+
+// The round begins when the stream comes here; the stream itself goes on as soon as the operands
+// are copied.
+ffi::Error start_on_device(Stream stream, std::int32_t device, ffi::RunId run) {
+  const auto parts = parts_here("jccl_start", 3, 2, device, run);
+  if (!parts) return malformed("jccl_start");
+  const HostCall& host = parts->frame->host;
+  const auto n = static_cast<std::size_t>(parts->frame->attribute<std::int32_t>("count", -1));
+  if (n > host.operands.size() - 3) return malformed("jccl_start");
+  const std::size_t through = host.operands.size() - 3 - n;
+  if (host.results.size() != through + 2) return malformed("jccl_start");
+  const Scope scope(stream);
+  if (!scope.status().ok()) return failed(scope.status());
+  const DeviceCall start(*scope, *parts);
+  DeviceCall round(*scope, round_of(*parts, n));
+  Status staged{Code::kClosed, "the communicator is closed"};
+  if (parts->entry) staged = round.stage();
+  if (staged.code == Code::kInternal) return failed(staged);
+  if (!staged.ok() && parts->entry) parts->entry->note(parts->tag(), staged);
+  std::uint64_t handle = failed_start_of(staged.code);
+  Steps steps;
+  steps.then([&] { return start.keep(n, 1, through); });
+  steps.then([&] { return start.keep(host.operands.size() - 1, through + 1, 1); });
+  if (staged.ok()) {
+    steps.then([&] { return round.fetch(); }).then([&] { return round.begin(); });
+    if (!steps.status.ok()) return failed(steps.status);
+    handle = round.state().opened(
+        {round.staged(), round.region_of_result(0), shapes_of(round.host(), 0, n), parts->tag()});
+  }
+  const auto low = static_cast<std::uint32_t>(handle);
+  const auto high = static_cast<std::uint32_t>(handle >> 32);
+  return failed(steps.then([&] { return start.fill(0, low, high); }).status);
+}
+
+// Reads the handle, once the stream has come here; the memory it was read into is free again.
+Status read_handle(const StreamScope& scope, const DeviceCall& done, std::uint64_t* handle) {
+  const auto own = StagedCall::make(scope, done.state().pool, {sizeof(*handle)});
+  if (!own.ok()) return own.status();
+  Steps steps;
+  steps
+      .then([&] {
+        return own.value()->fetch(scope, 0, done.parts().frame->operands_at[0], sizeof(*handle));
+      })
+      .then([&] { return synchronize(scope); });
+  if (steps.status.ok()) std::memcpy(handle, own.value()->region(0), sizeof(*handle));
+  return steps.status;
+}
+
+// No round for a handle: the operands come back, and the status says why.
+Status answer_done(const DeviceCall& done, std::size_t n, const Status& why) {
+  if (done.parts().entry) done.parts().entry->note(done.parts().tag(), why);
+  return Steps{}
+      .then([&] { return done.keep(1, 0, n); })
+      .then([&] { return done.fill(n, static_cast<std::uint32_t>(why.code)); })
+      .status;
+}
+
+ffi::Error done_on_device(Stream stream, std::int32_t device, ffi::RunId run) {
+  const auto parts = parts_here("jccl_done", 2, 2, device, run);
+  if (!parts) return malformed("jccl_done");
+  const HostCall& host = parts->frame->host;
+  const std::size_t n = host.results.size() - 2;
+  if (host.operands.size() < n + 2 || host.operands[0].bytes() != 8) return malformed("jccl_done");
+  const Scope scope(stream);
+  if (!scope.status().ok()) return failed(scope.status());
+  const DeviceCall done(*scope, *parts);
+  std::uint64_t handle = 0;
+  Steps steps;
+  steps.then([&] { return done.keep(host.operands.size() - 1, n + 1, 1); });
+  steps.then([&] { return read_handle(*scope, done, &handle); });
+  if (steps.status.code == Code::kLimit) return failed(answer_done(done, n, steps.status));
+  if (!steps.status.ok()) return failed(steps.status);
+  Started round;
+  Status found{Code::kClosed, "the communicator is closed"};
+  if (parts->entry) {
+    found = is_failed_start(handle) ? failed_start(handle)
+                                    : done.state().take(handle, shapes_of(host, 1, n), &round);
+  }
+  if (!found.ok()) return failed(answer_done(done, n, found));
+  steps.then([&] { return round.call->wait(*scope); });
+  for (std::size_t i = 0; i <= n; ++i) {  // leaves and status
+    steps.then([&] {
+      return round.call->store(*scope, round.first_result + i, parts->frame->results_at[i],
+                               host.results[i].bytes());
+    });
+  }
+  return failed(steps.then([&] { return round.call->retire(*scope); }).status);
+}
+
+// Rounds of a mesh that outlive their call hold host memory of their own, between two programs.
+ffi::Error mesh_handles_on_device(Stream, std::int32_t, ffi::RunId) {
+  return ffi::Error(ffi::ErrorCode::kUnimplemented,
+                    "jccl: start and done over several devices of a mesh have no form for CUDA "
+                    "yet; use jccl.mesh.all_reduce, or connect(route='io_callback')");
+}
+
+using OnDevice = ffi::Error (*)(Stream, std::int32_t, ffi::RunId);
+
+template <OnDevice kCall>
+ffi::Error bound(Stream stream, std::int32_t device, ffi::RunId run, ffi::RemainingArgs,
+                 ffi::RemainingRets, ffi::Dictionary) {
+  return kCall(stream, device, run);
+}
+
+// The frame is ours for the time of the call. No traits: not to be recorded.
+template <OnDevice kCall>
+XLA_FFI_Error* launch(XLA_FFI_CallFrame* frame) {
+  static auto* handler = ffi::Ffi::Bind()
+                             .Ctx<ffi::PlatformStream<Stream>>()
+                             .Ctx<ffi::DeviceOrdinal>()
+                             .Ctx<ffi::RunId>()
+                             .RemainingArgs()
+                             .RemainingRets()
+                             .Attrs()
+                             .To(bound<kCall>)
+                             .release();
+  launching = frame;
+  XLA_FFI_Error* error = handler->Call(frame);
+  launching = nullptr;
+  return error;
+}
+
+}  // namespace
+}  // namespace cuda
+
+const Target kCudaTargetTable[kTargets] = {
+    {"jccl_round", cuda::launch<cuda::round_on_device>},
+    {"jccl_start", cuda::launch<cuda::start_on_device>},
+    {"jccl_done", cuda::launch<cuda::done_on_device>},
+    {"jccl_publish", cuda::launch<cuda::publish_on_device>},
+    {"jccl_outer", cuda::launch<cuda::outer_on_device>},
+    {"jccl_roundtrip", cuda::launch<cuda::roundtrip_on_device>},
+    {"jccl_mesh_round", cuda::launch<cuda::mesh_round_on_device>},
+    {"jccl_mesh_start", cuda::launch<cuda::mesh_handles_on_device>},
+    {"jccl_mesh_done", cuda::launch<cuda::mesh_handles_on_device>},
+    {"jccl_mesh_publish", cuda::launch<cuda::mesh_publish_on_device>},
+};
+
+}  // namespace jccl::xla_ext
