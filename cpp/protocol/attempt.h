@@ -66,6 +66,22 @@ class RunningAttempt {
   // `named` waits for a third peer itself, and nobody else blames it.
   bool excused(wire::PeerId named, wire::PeerId reporter) const;
 
+  // For canonical.cc, which has to know of every field: all that decides something, `put` by one.
+  template <typename Canon>
+  void each_field(Canon& canon) const {
+    const auto& [starts_, since_, deadline_, silent_, judged, asking, attempt, round, parts, ids,
+                 sites_min, world, sites_left, open, agreed, phase, edges, reason] = *this;
+    canon.put(attempt), canon.put(round), canon.put(parts), canon.put(phase), canon.put(sites_min);
+    canon.put(since_), canon.put(deadline_), canon.put(asking), canon.put(judged);
+    canon.put(starts_.size()), canon.put(world), canon.put(sites_left), canon.put(open);
+    canon.put(agreed), canon.put(ids), canon.put(silent_.size());
+    for (const auto& [named, reporters] : silent_) {
+      canon.put(named), canon.put(reporters.size());
+      for (const auto& [reporter, what] : reporters) canon.put(reporter), canon.words(what);
+    }
+    canon.counted(edges), canon.words(reason);
+  }
+
   std::vector<wire::Start> starts;  // by shard; sent again to a peer that lost its connection
   base::Time since = 0, deadline = base::kNever;
   // Who got nothing from whom for too long, in words. Judged a little later, when all have said so.

@@ -53,54 +53,81 @@ class Canon {
     for (const T& value : values) put(value);
   }
 
-  // Without the words in them.
+  // Each takes its struct apart by name: a new field does not compile here until it is put, or
+  // named among those that decide nothing.
   void put(wire::Outcome outcome) {
     outcome.text.clear();
     put(wire::Message(std::move(outcome)));
   }
   void put(const wire::Sync& sync) { put(wire::Message(sync)); }
   void put(const AskedSync& asked) {
-    put(asked.sync), put(asked.deadline), put(asked.fetching), put(asked.matches);
+    const auto& [sync, deadline, fetching, matches, told] = asked;
+    put(sync), put(deadline), put(fetching), put(matches), words(told);
   }
-  void put(const OpenReady& open) { put(wire::Message(open.ready)), put(open.deadline); }
-  void put(const Cut& cut) { put(cut.until), put(cut.times); }
+  void put(const OpenReady& open) {
+    const auto& [ready, deadline, since, told] = open;
+    put(wire::Message(ready)), put(deadline), put(since), words(told);
+  }
+  void put(const Cut& cut) {
+    const auto& [until, times] = cut;
+    put(until), put(times);
+  }
   void put(const Part& part) {
-    put(part.incarnation), put(part.weight), put(part.call);
-    put(part.evicted), put(part.failed), put(part.done);
+    const auto& [id, incarnation, site, shard, weight, call, evicted, failed, done] = part;
+    put(id), put(incarnation), put(site), put(shard), put(weight), put(call);
+    put(evicted), put(failed), put(done);
   }
-  void put(const RunningAttempt& running) {
-    put(running.attempt()), put(running.round()), put(running.parts()), put(running.phase());
-    put(running.deadline), put(running.askers), put(running.judged_at), put(running.silent.size());
-    for (const auto& [named, reporters] : running.silent) {
-      put(named), put(reporters.size());
-      for (const auto& [reporter, words] : reporters) put(reporter);
-    }
+  void put(const RunningAttempt& running) { running.each_field(*this); }
+  void put(const RoundMemory& memory) {
+    const auto& [link_failures, cut, named, corrupt, guarded, aborted] = memory;
+    put(link_failures), put(cut), put(named), put(corrupt), put(aborted);
+    put(guarded.empty()), words(guarded);
   }
   void put(const Round& round) {
-    put(round.ready), put(round.running);
-    const RoundMemory& memory = round.memory;
-    put(memory.link_failures), put(memory.cut), put(memory.named), put(memory.corrupt);
-    put(round.skipped), put(round.quorum_since);
-    put(memory.guarded.empty()), put(memory.aborted);
-    put(round.descriptors.size()), put(round.lost_since), put(round.asking);
+    const auto& [ready, running, told, memory, skipped, quorum_since, descriptors, lost_since,
+                 asking, ready_due, sync_due, commits, aborts] = round;
+    put(ready), put(running), put(memory), put(skipped), put(quorum_since);
+    put(descriptors.size()), put(lost_since), put(asking), put(ready_due), put(sync_due);
+    words(told), counted(commits), counted(aborts);
   }
   void put(const Call& call) {
-    put(call.descriptor), put(call.weight), put(call.is_state), put(call.deadline);
+    const auto& [tag, descriptor, summary, hint, weight, is_state, fingerprint, deadline] = call;
+    put(tag), put(descriptor), put(weight), put(is_state), put(deadline), put(fingerprint);
+    put(hint.size()), words(summary);
   }
   void put(const OpenCall& open) {
-    put(open.call), put(open.number), put(open.n), put(open.phase), put(open.weight);
-    put(open.left_out), put(open.receiver), put(open.orphan), put(open.attempt), put(open.own);
-    put(open.failed.has_value()), put(open.outcome);
-    if (open.failed.has_value()) put(open.failed->cause), put(open.failed->peer);
+    const auto& [call, number, n, phase, weight, left_out, why, receiver, orphan, attempts, attempt,
+                 own, failed, outcome, waiting] = open;
+    put(call), put(number), put(n), put(phase), put(weight), put(left_out), put(receiver);
+    put(orphan), put(attempt), put(own), put(outcome), put(failed.has_value());
+    if (failed.has_value()) put(failed->cause), put(failed->peer);
+    words(why), words(waiting), counted(attempts);
   }
   void put(const Doubt& doubt) {
-    put(doubt.about.attempt), put(doubt.about.round), put(doubt.is_state), put(doubt.kept);
-    put(doubt.report.has_value());
+    const auto& [about, is_state, kept, report] = doubt;
+    put(about.attempt), put(about.round), put(is_state), put(kept), put(report.has_value());
+    if (report.has_value()) put(report->index());  // a Done, whose digest is kept, or a Fail
   }
   void put(const OpenSync& open) {
-    put(open.call.source), put(open.call.revision), put(open.call.digest);
-    put(open.call.deadline), put(open.fetching), put(open.current), put(open.again);
+    const auto& [call, fetching, current, again, waiting] = open;
+    const auto& [tag, source, revision, digest, descriptor, summary, deadline] = call;
+    put(tag), put(source), put(revision), put(digest), put(descriptor), put(deadline);
+    put(fetching), put(current), put(again), words(summary), words(waiting);
   }
+  void put(const Life& life, std::size_t place) {
+    const auto& [incarnation, site, shard, shards, start_peers, addresses, id, conn, resumed,
+                 roster_epoch, seen, order, heard, gone, progress, moving, syncs, held, fetched,
+                 behind, missed] = life;
+    put(incarnation), put(site), put(shard), put(shards), put(start_peers), put(addresses.size());
+    put(id), put(conn), put(resumed), put(roster_epoch), put(seen), put(place);
+    put(life.connected() ? heard : gone), put(syncs), put(held), put(fetched), put(behind);
+    put(missed), put(wire::Message(wire::Heartbeat{0, 0, moving}));
+    counted(progress), counted(order);  // only who came before whom matters
+  }
+
+  // What says something to people, and what is counted for them.
+  void words(const std::string&) {}
+  void counted(std::uint64_t) {}
 
   base::Digest digest() {
     const base::Bytes bytes = out_.take();
@@ -111,13 +138,9 @@ class Canon {
   base::Writer out_;
 };
 
-void put_life(Canon& canon, const Life& life, std::size_t order) {
-  canon.put(life.site), canon.put(life.shard), canon.put(life.id), canon.put(life.conn);
-  canon.put(life.resumed), canon.put(life.roster_epoch), canon.put(life.seen), canon.put(order);
-  canon.put(life.connected() ? life.heard : life.gone);
-  canon.put(life.syncs), canon.put(life.held), canon.put(life.fetched), canon.put(life.behind);
-  canon.put(life.missed), canon.put(wire::Message(wire::Heartbeat{0, 0, life.moving}));
-}
+// Options, the planner, the clock of the event being handled and its effects are no state.
+template <typename... T>
+void same_for_all(const T&...) {}
 
 }  // namespace
 
@@ -129,24 +152,27 @@ MasterMachine MasterMachine::clone() const {
 
 // What the journal says is not in it: whoever holds the journal adds that.
 base::Digest MasterMachine::digest() const {
-  const State& at = *state_;
+  const auto& [options, planner, ledger, now, last, wake, started_at, next_tick, begun, counter,
+               order, conns, doomed, lives, sites, lives_due, probed_last, rounds, running, cuts,
+               holds, start_peers_asked, crossed_since, touched, edges_seen, lives_changed, ticking,
+               roster_dirty, told, fx] = *state_;
+  same_for_all(options, planner, now, fx, touched, lives_changed, ticking);  // done with the event
+  same_for_all(sites, running, order, edges_seen, crossed_since);  // follow from the rest, or words
   Canon canon;
-  canon.put(at.ledger_.epoch()), canon.put(at.ledger_.fenced());
-  canon.put(at.wake_), canon.put(at.last_), canon.put(at.started_at_), canon.put(at.next_tick_);
-  canon.put(at.begun_), canon.put(at.counter_), canon.put(at.conns_), canon.put(at.doomed_);
-  std::vector<std::uint64_t> orders;  // only who came before whom matters
-  for (const auto& [incarnation, life] : at.lives_) orders.push_back(life.order);
+  canon.put(ledger.epoch()), canon.put(ledger.fenced());
+  canon.put(wake), canon.put(last), canon.put(started_at), canon.put(next_tick);
+  canon.put(begun), canon.put(counter), canon.put(conns), canon.put(doomed);
+  std::vector<std::uint64_t> orders;
+  for (const auto& [incarnation, life] : lives) orders.push_back(life.order);
   std::sort(orders.begin(), orders.end());
-  canon.put(at.lives_.size());
-  for (const auto& [incarnation, life] : at.lives_) {
+  canon.put(lives.size());
+  for (const auto& [incarnation, life] : lives) {
     const auto place = std::lower_bound(orders.begin(), orders.end(), life.order);
-    canon.put(incarnation);
-    put_life(canon, life, static_cast<std::size_t>(place - orders.begin()));
+    canon.put(life, static_cast<std::size_t>(place - orders.begin()));
   }
-  canon.put(at.lives_due_), canon.put(at.rounds_), canon.put(at.holds_), canon.put(at.cuts_);
-  canon.put(at.probed_last_);
-  canon.put(at.start_peers_asked_), canon.put(at.roster_dirty_);
-  canon.put(wire::Message(at.told_));
+  canon.put(lives_due), canon.put(rounds), canon.put(holds), canon.put(cuts);
+  canon.put(probed_last), canon.put(start_peers_asked), canon.put(roster_dirty);
+  canon.put(wire::Message(told));
   return canon.digest();
 }
 
@@ -155,16 +181,22 @@ PeerMachine::PeerMachine(std::unique_ptr<State> state) : state_(std::move(state)
 PeerMachine PeerMachine::clone() const { return PeerMachine(std::make_unique<State>(*state_)); }
 
 base::Digest PeerMachine::digest() const {
-  const State& at = *state_;
+  const auto& [options, incarnation, run, now, last, wake, link, heartbeat, silence, heard, lost_at,
+               dial_at, pause, life_pause, next_beat, next_ask, sequence, progress, moving,
+               measured, id, epoch, departing, departed_by, broken, roster, calls, calls_made,
+               doubts, syncs, committed, held, resync, fx] = *state_;
+  same_for_all(options, now, fx, sequence, progress);
   Canon canon;
-  canon.put(at.incarnation_), canon.put(at.run_ == wire::RunId{}), canon.put(at.last_);
-  canon.put(at.wake_), canon.put(at.link_), canon.put(at.up() ? at.heard_ : at.lost_at_);
-  canon.put(at.dial_at_), canon.put(at.pause_), canon.put(at.life_pause_);
-  canon.put(at.next_beat_), canon.put(at.next_ask_), canon.put(at.id_), canon.put(at.epoch_);
-  canon.put(at.departing_), canon.put(at.departed_by_), canon.put(at.broken_.has_value());
-  canon.put(wire::Message(at.roster_));
-  canon.put(at.calls_), canon.put(at.calls_made_), canon.put(at.doubts_), canon.put(at.syncs_);
-  canon.put(at.committed_), canon.put(at.held_), canon.put(at.resync_);
+  canon.put(incarnation), canon.put(run == wire::RunId{}), canon.put(last);
+  canon.put(wake), canon.put(link), canon.put(link == Link::kUp ? heard : lost_at);
+  canon.put(heartbeat), canon.put(silence);
+  canon.put(dial_at), canon.put(pause), canon.put(life_pause);
+  canon.put(next_beat), canon.put(next_ask), canon.put(id), canon.put(epoch);
+  canon.put(departing), canon.put(departed_by), canon.put(broken.has_value());
+  canon.put(wire::Message(roster)), canon.put(measured.has_value());
+  canon.put(wire::Message(wire::Heartbeat{0, 0, moving}));
+  canon.put(calls), canon.put(calls_made), canon.put(doubts), canon.put(syncs);
+  canon.put(committed), canon.put(held), canon.put(resync);
   return canon.digest();
 }
 
