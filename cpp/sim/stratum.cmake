@@ -22,11 +22,15 @@ endif()
 
 # jccl-model: all interleavings of the same machines in a small world.
 add_library(jccl_model STATIC ${CMAKE_CURRENT_SOURCE_DIR}/sim/model/world.cc
-  ${CMAKE_CURRENT_SOURCE_DIR}/sim/model/choices.cc ${CMAKE_CURRENT_SOURCE_DIR}/sim/model/search.cc)
-target_link_libraries(jccl_model PUBLIC jccl_sim)
+  ${CMAKE_CURRENT_SOURCE_DIR}/sim/model/choices.cc
+  ${CMAKE_CURRENT_SOURCE_DIR}/sim/model/state.cc ${CMAKE_CURRENT_SOURCE_DIR}/sim/model/search.cc)
+target_link_libraries(jccl_model PUBLIC jccl_sim Threads::Threads)
 set_target_properties(jccl_model PROPERTIES JCCL_TRIES ON)
 add_executable(jccl-model ${CMAKE_CURRENT_SOURCE_DIR}/sim/model/main.cc)
-target_link_libraries(jccl-model PRIVATE jccl_model)
+target_link_libraries(jccl-model PRIVATE jccl_model Threads::Threads)
+if(NOT JCCL_SANITIZE)
+  target_sources(jccl-model PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/sim/program/pool.cc)
+endif()
 if(JCCL_TESTS)
   add_executable(model_test ${CMAKE_CURRENT_SOURCE_DIR}/sim/model/model_test.cc)
   target_link_libraries(model_test PRIVATE jccl_model GTest::gtest GTest::gtest_main)

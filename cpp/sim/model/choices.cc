@@ -1,4 +1,4 @@
-// What may happen next in the small world, the hash of all that matters, and a choice in words.
+// What may happen next in the small world, what is enough of it, and a choice in words.
 #include <algorithm>
 #include <string_view>
 
@@ -56,6 +56,12 @@ std::shared_ptr<const Parcel> wrap(wire::Message message) {
   return std::make_shared<const Parcel>(Parcel{std::move(message), hash});
 }
 
+bool told_worthy(const wire::Message& message) {
+  return std::holds_alternative<wire::Roster>(message) ||
+         std::holds_alternative<wire::Start>(message) ||
+         std::holds_alternative<wire::Outcome>(message);
+}
+
 bool send_worthy(const wire::Message& message) {
   if (const auto* reply = std::get_if<wire::SyncReply>(&message)) {
     return reply->verdict != wire::SyncVerdict::kWait;
@@ -70,8 +76,12 @@ void World::conn_choices(std::vector<Choice>& out) const {
     const ModelConn& conn = conns_[i];
     if (conn.master_open && !conn.up.empty()) out.push_back({Step::kToMaster, i});
     if (conn.peer_open && !conn.down.empty()) out.push_back({Step::kToPeer, i});
-    if (conn.master_open && !conn.peer_open) out.push_back({Step::kMasterSees, i});
-    if (conn.peer_open && !conn.master_open) out.push_back({Step::kPeerSees, i});
+    if (conn.master_open && (conn.broken || (!conn.peer_open && conn.up.empty()))) {
+      out.push_back({Step::kMasterSees, i});
+    }
+    if (conn.peer_open && (conn.broken || (!conn.master_open && conn.down.empty()))) {
+      out.push_back({Step::kPeerSees, i});
+    }
   }
 }
 
@@ -89,23 +99,18 @@ void World::peer_choices(std::uint8_t slot, std::vector<Choice>& out) const {
     const auto& in = run.start.contributors;
     const bool stuck = std::any_of(in.begin(), in.end(),
                                    [&](const wire::Contributor& one) { return !alive(one.id); });
-    if (!run.receiver) out.push_back({stuck ? Step::kBreak : Step::kLinkFails, slot, r});
+    if (run.receiver) continue;
+    if (stuck) out.push_back({Step::kBreak, slot, r});
+    out.push_back({Step::kLinkFails, slot, r});
   }
   if (peer.call == 0 && !peer.syncing && wants(peer)) out.push_back({Step::kAct, slot});
-  if (peer.wanted.has_value()) {
-    for (const ModelPeer& other : peers_) {
-      if (&other == &peer || other.box == nullptr || other.digest != peer.wanted->digest) continue;
-      out.push_back({Step::kFetched, slot});
-      break;
-    }
-  }
+  if (peer.wanted.has_value()) out.push_back({Step::kFetched, slot});
 }
 
 void World::fault_choices(std::vector<Choice>& out) const {
   for (std::uint8_t i = 0; i < conns_.size(); ++i) {
-    if (!conns_[i].peer_open || !conns_[i].master_open) continue;
-    out.push_back({Step::kReset, i, 0});
-    out.push_back({Step::kReset, i, 1});
+    const ModelConn& conn = conns_[i];
+    if (conn.peer_open && conn.master_open && !conn.broken) out.push_back({Step::kReset, i});
   }
   for (std::uint8_t slot = 0; slot < peers_.size(); ++slot) {
     if (peers_[slot].box != nullptr) out.push_back({Step::kPeerDies, slot});
@@ -137,33 +142,126 @@ std::vector<Choice> World::choices() const {
   return out;
 }
 
-bool World::take(const Choice& choice) {
+// Whether all that this peer can do or suffer now commutes with all that can happen elsewhere
+// before one of these steps, and one of them stays possible whatever happens elsewhere:
+//   * It has a message to hear, or the end of its connection to see. Others only append to its
+//     queue, or end the connection behind what is in it.
+//   * What it says goes to the end of a queue of its own, which others shorten at the other end, or
+//     throw away with the connection, before or after alike.
+//   * It runs no attempt whose data depends on who else accepts it or dies.
+//   * Its own death and the break of its connection are among the steps; faults are counted, in any
+//     order. The master's death loses nothing that is on its way.
+//   * What the oracles note of it is its own, or is flagged whichever comes first: what a master
+//     tells is judged when it is sent, DONEs when they are heard, calls when they end and again
+//     when a commit counts them.
+bool World::commutes(std::uint8_t slot) const {
+  const ModelPeer& peer = peers_[slot];
+  if (peer.box == nullptr || peer.dialing) return false;
+  for (const ModelRun& run : peer.runs) {
+    if (!run.done && !run.failed) return false;
+  }
+  return std::any_of(conns_.begin(), conns_.end(), [slot](const ModelConn& conn) {
+    return conn.slot == slot && conn.peer_open && (!conn.down.empty() || !conn.master_open);
+  });
+}
+
+// Of which process such a step is: a slot, or the number of slots for the others.
+std::size_t World::owner(const Choice& choice) const {
+  switch (choice.step) {
+    case Step::kToPeer:
+    case Step::kPeerSees:
+    case Step::kReset:
+      return conns_[choice.which].slot;
+    case Step::kAct:
+    case Step::kFetched:
+    case Step::kPeerDies:
+      return choice.which;
+    default:
+      return peers_.size();
+  }
+}
+
+// Whether a fault can't have come earlier with the same effect. A death commutes with whatever
+// others do, so it is tried after a step of the process that dies, and not again before its next; a
+// connection that breaks may break at any time from then on, so that is decided when it is made.
+// (Sleep sets, P. Godefroid, "Partial-Order Methods for the Verification of Concurrent Systems",
+// 1996: a state before had the same fault tried, and by induction over the steps what it leads to
+// was looked at. Every way to a state ends in fewer steps or fewer faults left, so nothing leads
+// round in a circle.)
+bool World::anchored(const Choice& choice) const {
+  switch (choice.step) {
+    case Step::kReset:
+      return conns_[choice.which].fresh;
+    case Step::kPeerDies:
+      return (moved_ >> choice.which & 1) != 0;
+    case Step::kLinkFails:  // notes the time
+      return ticks_left_ > 0 || (moved_ >> choice.which & 1) != 0;
+    case Step::kMasterDies:
+      return (moved_ & kMasterBit) != 0;
+    default:
+      return true;
+  }
+}
+
+// One process's steps are enough where they meet the conditions D1 and D2 of stubborn sets
+// (A. Valmari, "The state explosion problem", Lectures on Petri Nets I, 1998): every state without
+// a successor is still reached. Every run of this world ends in one, since calls, lives and faults
+// are bounded, and a broken promise stays broken until then; so it is found, if by another order.
+// Timers look at everybody's clock: as long as one may fire, nothing commutes. A start is such a
+// step too: a process that is not there does nothing else, and nobody sees whether it has begun
+// before it speaks; so is the master's, whose connections are all gone.
+std::vector<Choice> World::ample() {
+  std::vector<Choice> all = choices();
+  tried_ = ~0U;
+  if (!scope_.reduce) return all;
+  std::erase_if(all, [this](const Choice& one) { return !anchored(one); });
+  if (ticks_left_ > 0) return all;
+  for (const Choice& one : all) {
+    if (one.step != Step::kPeerUp && one.step != Step::kMasterUp) continue;
+    tried_ = 0;
+    return {one};
+  }
+  for (std::uint8_t slot = 0; slot < peers_.size(); ++slot) {
+    if (!commutes(slot)) continue;
+    std::erase_if(all, [&](const Choice& one) { return owner(one) != slot; });
+    tried_ = 1U << slot;
+    return all;
+  }
+  return all;
+}
+
+Done World::take(const Choice& choice) {
   if (choice.costs_fault()) --faults_left_;
-  death_ = choice.death;
-  const bool wrote = progress(choice);
+  death_ = choice.death, done_ = {};
+  if (choice.step < Step::kLinkFails) {
+    moved_ &= ~tried_;
+    for (ModelConn& conn : conns_) conn.fresh = conn.fresh && (tried_ >> conn.slot & 1) == 0;
+  }
+  progress(choice);
+  if (death_ >= 3 && master_ != nullptr) kill_master();
   death_ = 0;
+  const Done done = done_;
   if (scope_.coarse) pass_rosters();
-  return wrote;
+  return done;
 }
 
 // Hello, Welcome and Resume as one step. What follows them takes its time.
-bool World::greet(std::uint8_t slot) {
-  bool wrote = false;
+void World::greet(std::uint8_t slot) {
   for (int turn = 0; turn < 2; ++turn) {
     ModelConn* conn = conn_at(slot);
-    if (master_ == nullptr || conn == nullptr || conn->up.empty()) return wrote;
+    if (master_ == nullptr || conn == nullptr || conn->up.empty()) return;
     const protocol::ConnId id = conn->id;
     const auto said = conn->up.front();
     conn->up.erase(conn->up.begin());
-    wrote = to_master(protocol::ConnMessage{id, said->message}) || wrote;
+    heard(*conn, said->message);
+    to_master(protocol::ConnMessage{id, said->message});
     conn = conn_at(slot);
-    if (conn == nullptr || conn->down.empty()) return wrote;
+    if (conn == nullptr || conn->down.empty()) return;
     const auto answer = conn->down.front();
     if (!std::holds_alternative<wire::Welcome>(answer->message)) continue;
     conn->down.erase(conn->down.begin());
     to_peer(slot, protocol::FromMaster{answer->message});
   }
-  return wrote;
 }
 
 void World::pass_rosters() {
@@ -174,57 +272,44 @@ void World::pass_rosters() {
       const auto first = conn->down.front();
       if (!std::holds_alternative<wire::Roster>(first->message)) break;
       conn->down.erase(conn->down.begin());
-      p5_told(book(), slot, first->message);
+      p5_names(book(), slot, first->message);
       to_peer(slot, protocol::FromMaster{first->message});
     }
   }
 }
 
 // What befalls a connection.
-bool World::on_conn(const Choice& choice) {
-  const std::uint8_t which = choice.which;
+void World::on_conn(const Choice& choice) {
+  ModelConn& conn = conns_[choice.which];
+  const protocol::ConnId id = conn.id;
+  const std::uint8_t slot = conn.slot;
   switch (choice.step) {
     case Step::kToMaster: {
-      ModelConn& conn = conns_[which];
       const auto parcel = conn.up.front();
       conn.up.erase(conn.up.begin());
-      return to_master(protocol::ConnMessage{conn.id, parcel->message});
+      heard(conn, parcel->message);
+      return to_master(protocol::ConnMessage{id, parcel->message});
     }
     case Step::kToPeer: {
-      ModelConn& conn = conns_[which];
       const auto parcel = conn.down.front();
       conn.down.erase(conn.down.begin());
-      p5_told(book(), conn.slot, parcel->message);
-      to_peer(conn.slot, protocol::FromMaster{parcel->message});
-      return false;
+      if (told_worthy(parcel->message)) p5_names(book(), slot, parcel->message);
+      return to_peer(slot, protocol::FromMaster{parcel->message});
     }
-    case Step::kMasterSees: {
-      const protocol::ConnId id = conns_[which].id;
-      conns_[which].master_open = false;
+    case Step::kMasterSees:
+      conn.master_open = false, conn.up.clear();
       tidy();
       return to_master(protocol::ConnClosed{id});
-    }
-    case Step::kPeerSees: {
-      const std::uint8_t slot = conns_[which].slot;
-      conns_[which].peer_open = false;
+    case Step::kPeerSees:
+      conn.peer_open = false, conn.down.clear();
       tidy();
-      to_peer(slot, protocol::Disconnected{{base::Code::kIo, "connection lost"}});
-      return false;
-    }
-    case Step::kReset:  // one end finds out, the other after any part of what is on its way
-      if (choice.other == 0) {
-        conns_[which].peer_open = false, conns_[which].down.clear();
-        to_peer(conns_[which].slot, protocol::Disconnected{{base::Code::kIo, "reset"}});
-        return false;
-      }
-      conns_[which].master_open = false, conns_[which].up.clear();
-      return to_master(protocol::ConnClosed{conns_[which].id});
+      return to_peer(slot, protocol::Disconnected{{base::Code::kIo, "connection lost"}});
     default:
-      return false;
+      conn.broken = true;
   }
 }
 
-bool World::progress(const Choice& choice) {
+void World::progress(const Choice& choice) {
   const std::uint8_t which = choice.which;
   switch (choice.step) {
     case Step::kToMaster:
@@ -236,9 +321,13 @@ bool World::progress(const Choice& choice) {
     case Step::kDial: {
       ModelPeer& peer = peers_[which];
       peer.dialing = false;
-      conns_.push_back({1000U * (which + 1U) + ++peer.dials, which, true, true, {}, {}});
+      moved_ |= kMasterBit;
+      ModelConn fresh;
+      fresh.id = 1000U * (which + 1U) + ++peer.dials, fresh.slot = which;
+      const auto later = [&](const ModelConn& conn) { return conn.id > fresh.id; };
+      conns_.insert(std::find_if(conns_.begin(), conns_.end(), later), fresh);
       to_peer(which, protocol::Connected{});
-      return scope_.coarse && greet(which);
+      return scope_.coarse ? greet(which) : void();
     }
     case Step::kProbe: {
       const wire::Incarnation asked = probes_[which].first;
@@ -246,8 +335,7 @@ bool World::progress(const Choice& choice) {
       return to_master(protocol::ProbeAnswer{asked, true});
     }
     case Step::kComplete:
-      complete_run(which, peers_[which].runs[choice.other]);
-      return false;
+      return complete_run(which, peers_[which].runs[choice.other]);
     case Step::kBreak:
     case Step::kLinkFails: {
       ModelRun& run = peers_[which].runs[choice.other];
@@ -256,36 +344,29 @@ bool World::progress(const Choice& choice) {
       for (const wire::Contributor& one : run.start.contributors) {
         if (one.id != peers_[which].box->machine.id()) other = one.id;
       }
-      to_peer(which, protocol::AttemptFailed{run.start.attempt, base::Code::kLinkLost, other, ""});
-      return false;
+      return to_peer(which,
+                     protocol::AttemptFailed{run.start.attempt, base::Code::kLinkLost, other, ""});
     }
     case Step::kAct:
-      act(which);
-      return false;
+      return act(which);
     case Step::kFetched: {
       ModelPeer& peer = peers_[which];
       const wire::Held held = *peer.wanted;
       peer.wanted.reset();
       peer.revision = held.revision, peer.digest = held.digest;
-      to_peer(which, protocol::FetchDone{held});
-      return false;
+      return to_peer(which, protocol::FetchDone{held});
     }
     case Step::kPeerUp:
-      boot(which);
-      return false;
+      return boot(which);
     case Step::kMasterUp:
-      start_master();
-      return false;
+      return start_master();
     case Step::kTimer:
       return fire_timer(which);
     case Step::kPeerDies:
-      die(which);
-      return false;
+      return die(which);
     case Step::kMasterDies:
-      kill_master();
-      return false;
+      return kill_master();
   }
-  return false;
 }
 
 // If nobody is missing and nothing is on its way, only the clock can end an open call: that is a
@@ -304,64 +385,7 @@ void World::check_quiet() {
   book().fail("L", "every peer has a call open, nothing is on its way, and nothing happens");
 }
 
-// ---- the state ---------------------------------------------------------------------------------
-
-std::uint64_t World::book_hash() const {
-  if (book_hash_ != 0) return book_hash_;
-  base::Writer out;
-  out.u64(book_->durable.size());
-  for (const wire::Record& record : book_->durable) {
-    const base::Bytes bytes = wire::encode_record(record);
-    out.raw(bytes.data(), bytes.size());
-  }
-  for (const auto& [attempt, info] : book_->attempts) {
-    out.attempt(attempt);
-    out.flag(info.told_aborted);
-    for (const auto& [id, part] : info.parts) {
-      out.u64(id), out.u64(part.call), out.flag(part.done), out.digest(part.result);
-    }
-  }
-  for (const auto& [round, info] : book_->commits) out.u64(info.results.size());
-  for (const CallRecord& call : book_->calls) {
-    if (call.deadline == 0) continue;
-    out.u64(call.id), out.flag(call.open), out.flag(call.success);
-    out.u64(static_cast<std::uint64_t>(call.code)), out.u64(call.open ? call.deadline : 0);
-  }
-  for (const auto& [key, digest] : book_->states) {
-    out.u64(std::get<2>(key)), out.digest(digest);
-  }
-  book_hash_ = base::hash64(out.bytes()) | 1;
-  return book_hash_;
-}
-
-base::Digest World::digest() const {
-  base::Writer out;
-  out.u64(book_hash()), out.u64(static_cast<std::uint64_t>(now_));
-  out.u64(faults_left_ * 100 + ticks_left_);
-  out.flag(master_ != nullptr);
-  if (master_ != nullptr) out.digest(master_->digest);
-  out.u64(static_cast<std::uint64_t>(master_wake_));
-  for (const ModelPeer& peer : peers_) {
-    out.flag(peer.box != nullptr);
-    if (peer.box != nullptr) out.digest(peer.box->digest);
-    out.u64(peer.incarnation), out.u8(peer.lives), out.u8(peer.dials), out.u8(peer.calls);
-    out.flag(peer.dialing), out.u64(static_cast<std::uint64_t>(peer.wake));
-    for (const ModelRun& run : peer.runs) {
-      out.attempt(run.start.attempt), out.u64(run.call), out.u8(run.done), out.u8(run.failed);
-    }
-    out.u64(peer.call), out.flag(peer.needs_sync), out.flag(peer.syncing), out.flag(peer.lost);
-    out.u64(peer.revision), out.digest(peer.digest), out.flag(peer.wanted.has_value());
-    if (peer.wanted.has_value()) out.digest(peer.wanted->digest);
-  }
-  for (const ModelConn& conn : conns_) {
-    out.u64(conn.id), out.flag(conn.peer_open), out.flag(conn.master_open);
-    out.u64(conn.up.size());
-    for (const auto& parcel : conn.up) out.u64(parcel->hash);
-    for (const auto& parcel : conn.down) out.u64(parcel->hash);
-  }
-  for (const auto& [incarnation, slot] : probes_) out.u64(incarnation);
-  return {base::hash64(out.bytes(), 1), base::hash64(out.bytes(), 2)};
-}
+// ---- words --------------------------------------------------------------------------------------
 
 std::string World::words(const Choice& choice) const {
   const auto peer = [](std::uint8_t slot) { return cat("peer ", slot + 0); };
@@ -372,7 +396,9 @@ std::string World::words(const Choice& choice) const {
   const auto of = [&] { return to_text(peers_[choice.which].runs[choice.other].start.attempt); };
   const std::string death = choice.death == 0   ? ""
                             : choice.death == 1 ? "; it dies before the write"
-                                                : "; it dies after the write";
+                            : choice.death == 2 ? "; it dies after the write"
+                                                : cat("; it dies, only the peers of the bits ",
+                                                      choice.death - 3, " hear of it");
   switch (choice.step) {
     case Step::kToMaster:
       return cat("the master hears ", conn(true), death);
@@ -404,8 +430,7 @@ std::string World::words(const Choice& choice) const {
       return cat(choice.which == peers_.size() ? "the master" : peer(choice.which),
                  "'s timer fires at ", earliest() / base::kMillisecond, " ms", death);
     case Step::kReset:
-      return cat(peer(conns_[choice.which].slot), "'s connection is reset, ",
-                 choice.other == 0 ? "it" : "the master", " sees it first");
+      return cat(peer(conns_[choice.which].slot), "'s connection breaks");
     case Step::kPeerDies:
       return cat(peer(choice.which), " dies");
     case Step::kMasterDies:

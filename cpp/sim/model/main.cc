@@ -15,9 +15,14 @@ using namespace jccl::sim;
 
 constexpr const char* kUsage =
     "usage: jccl-model [--peers N] [--late N] [--rounds N] [--min-peers N] [--state] [--faults N]\n"
-    "                  [--ticks N] [--history N] [--states N] [--mutant NAME] [--quiet]\n"
+    "                  [--ticks N] [--history N] [--begun] [--coarse] [--all] [--jobs J]\n"
+    "                  [--states N] [--mutant NAME] [--quiet]\n"
     "Visits every state that N peers and a master can reach in N rounds with at most so many\n"
-    "faults (deaths, resets, failed links) and timers that fire before messages arrive.\n";
+    "faults (deaths, resets, failed links) and timers that fire before messages arrive. Of steps "
+    "that\n"
+    "commute only one order is tried, unless --all is given. --begun: everybody is connected "
+    "first;\n"
+    "--coarse: greetings and rosters take no time.\n";
 
 struct Options {
   model::Scope scope;
@@ -25,11 +30,8 @@ struct Options {
   const MutantRow* mutant = nullptr;
 };
 
-void tell(std::uint64_t depth, std::uint64_t states, std::uint64_t frontier) {
-  if (depth % 5 != 0) return;
-  std::fprintf(stderr, "depth %llu, %llu states, %llu at the edge\n",
-               static_cast<unsigned long long>(depth), static_cast<unsigned long long>(states),
-               static_cast<unsigned long long>(frontier));
+void tell(std::uint64_t states) {
+  std::fprintf(stderr, "%llu states\n", static_cast<unsigned long long>(states));
 }
 
 bool parse(int argc, char** argv, Options& options) {
@@ -42,6 +44,10 @@ bool parse(int argc, char** argv, Options& options) {
     }
     if (arg == "--begun" || arg == "--coarse") {
       (arg == "--begun" ? options.scope.begun : options.scope.coarse) = true;
+      continue;
+    }
+    if (arg == "--all") {
+      options.scope.reduce = false;
       continue;
     }
     if (arg == "--quiet") {
@@ -64,6 +70,8 @@ bool parse(int argc, char** argv, Options& options) {
       options.scope.ticks = number;
     else if (arg == "--history")
       options.scope.history = number;
+    else if (arg == "--jobs")
+      options.limits.threads = std::max(1U, number);
     else if (arg == "--states")
       options.limits.states_max = std::strtoull(argv[i], nullptr, 10);
     else if (arg == "--mutant" && (options.mutant = find_mutant(argv[i])) != nullptr)
@@ -88,7 +96,12 @@ int main(int argc, char** argv) {
   const auto n = [](std::uint64_t v) { return static_cast<unsigned long long>(v); };
   std::printf("%llu states, %llu transitions, depth %llu, %llu quiet states, %.1f s%s\n",
               n(found.states), n(found.transitions), n(found.depth), n(found.quiet), took.count(),
-              found.whole ? "" : ", NOT ALL: stopped at --states");
+              found.whole ? ", all of them" : ", NOT ALL: stopped at --states");
+  std::printf("%llu ends %llx, by faults left:", n(found.ends), n(found.ends_sum));
+  for (std::uint32_t left = 0; left <= options.scope.faults && left < model::kLayers; ++left) {
+    std::printf(" %u: %llu", left, n(found.layers[left]));
+  }
+  std::printf("\n");
   if (found.promise.empty()) return found.whole ? 0 : 3;
   std::printf("%s broken: %s\n", found.promise.c_str(), found.what.c_str());
   for (const std::string& line : found.trace) std::printf("  %s\n", line.c_str());

@@ -37,6 +37,8 @@ World::World(const Scope& scope)
   asleep_ = scope.begun;
   for (std::uint8_t slot = 0; slot < peers_.size() - scope.late; ++slot) boot(slot);
   if (scope.begun) connect_all();
+  moved_ = ~0U;
+  for (ModelConn& conn : conns_) conn.fresh = true;
 }
 
 // Everybody connects in one order; then the users begin.
@@ -104,6 +106,7 @@ void World::start_master() {
     return base::Status{Code::kLinkLost, "no way around the links that failed"};
   };
   ++master_lives_;
+  moved_ |= kMasterBit;
   protocol::MasterMachine fresh(options, planner, book_->durable, now_);
   protocol::MasterEffects effects = fresh.start(now_);
   master_ = std::make_shared<Box<protocol::MasterMachine>>(
@@ -119,48 +122,54 @@ void World::kill_master() {
   tidy();
 }
 
-bool World::to_master(const protocol::MasterEvent& event) {
+void World::to_master(const protocol::MasterEvent& event) {
+  moved_ |= kMasterBit;
   protocol::MasterMachine next = master_->machine.clone();
   protocol::MasterEffects effects = next.on(event, now_);
   const base::Digest digest = next.digest();
   master_ = std::make_shared<Box<protocol::MasterMachine>>(
       Box<protocol::MasterMachine>{std::move(next), digest});
-  return apply(std::move(effects));
+  apply(std::move(effects));
 }
 
-bool World::apply(protocol::MasterEffects effects) {
-  const bool wrote = !effects.journal.empty();
-  if (death_ == 1 && wrote) return kill_master(), true;
+void World::apply(protocol::MasterEffects effects) {
+  const bool writes = !effects.journal.empty();
+  done_.wrote = done_.wrote || writes;
+  if (death_ == 1 && writes) return kill_master();
   for (const wire::Record& record : effects.journal) {
     book().on_durable(record);
     p1_no_means_no(book());
   }
-  if (death_ == 2 && wrote) return kill_master(), true;
+  if (death_ == 2 && writes) return kill_master();
   master_wake_ = effects.wake;
-  for (protocol::MasterSend& send : effects.send) {
-    ModelConn* conn = conn_of(send.conn);
-    if (conn == nullptr || !conn->master_open || !send_worthy(send.message)) continue;
-    if (conn->peer_open) conn->down.push_back(wrap(std::move(send.message)));
-  }
+  for (protocol::MasterSend& send : effects.send) tell(send);
   for (const auto& [incarnation, addresses] : effects.probe) {
     for (std::uint8_t slot = 0; slot < peers_.size(); ++slot) {
       if (base::process_of(incarnation) / 100 == slot + 1U) probes_.emplace_back(incarnation, slot);
     }
   }
-  bool more = false;
   for (const protocol::ConnId id : effects.close) {
     ModelConn* conn = conn_of(id);
     if (conn != nullptr) conn->master_open = false, conn->up.clear();
     tidy();
-    more = to_master(protocol::ConnClosed{id}) || more;
+    to_master(protocol::ConnClosed{id});
     if (master_ == nullptr) break;
   }
-  return wrote || more;
+}
+
+void World::tell(protocol::MasterSend& send) {
+  ModelConn* conn = conn_of(send.conn);
+  if (conn == nullptr || !conn->master_open || !send_worthy(send.message)) return;
+  done_.told = static_cast<std::uint8_t>(done_.told | 1U << conn->slot);
+  if (death_ >= 3 && ((death_ - 3U) >> conn->slot & 1) == 0) return;
+  if (told_worthy(send.message)) p5_true(book(), conn->slot, send.message);
+  if (conn->peer_open) conn->down.push_back(wrap(std::move(send.message)));
 }
 
 // ---- peers -------------------------------------------------------------------------------------
 
 void World::boot(std::uint8_t slot) {
+  moved_ |= 1U << slot;
   ModelPeer& peer = peers_[slot];
   const std::uint8_t lives = peer.lives, dials = peer.dials, calls = peer.calls;
   peer = {};
@@ -202,6 +211,7 @@ void World::hang_up(std::uint8_t slot) {
 
 // One event, and at once all that this process does about it by itself.
 void World::to_peer(std::uint8_t slot, protocol::PeerEvent event) {
+  moved_ |= 1U << slot;
   std::vector<protocol::PeerEvent> next{std::move(event)};
   ModelPeer& peer = peers_[slot];
   protocol::PeerMachine machine = peer.box->machine.clone();
@@ -300,7 +310,7 @@ void World::complete(std::uint8_t slot, const protocol::CompleteCall& done,
   if (code == Code::kInDoubt || code == Code::kEvicted || code == Code::kResync) {
     peer.needs_sync = scope_.state;
   }
-  if (success && wants(peer)) {
+  if (success && wants(peer, done.n)) {
     if (const auto call = new_call(slot)) next.push_back(*call);
   }
 }
@@ -320,15 +330,15 @@ void World::synced(std::uint8_t slot, const protocol::CompleteSync& done,
   book().on_state(slot, 0, own);
   peer.needs_sync = false;
   next.push_back(protocol::PublishState{own});
-  if (wants(peer)) {
+  if (wants(peer, done.held.revision)) {
     if (const auto call = new_call(slot)) next.push_back(*call);
   }
 }
 
-bool World::wants(const ModelPeer& peer) const {
-  const auto last = book_->last.find(kTag);
-  return peer.box != nullptr && peer.calls < kCallsMax &&
-         (last == book_->last.end() ? 0 : last->second) < scope_.rounds;
+// As far as it knows.
+bool World::wants(const ModelPeer& peer, std::uint64_t known) const {
+  return peer.box != nullptr && peer.calls < kCallsMax && known < scope_.rounds &&
+         peer.box->machine.committed(kTag) < scope_.rounds;
 }
 
 std::optional<protocol::Call> World::new_call(std::uint8_t slot) {
@@ -374,16 +384,26 @@ bool World::accepted_by_all(const ModelRun& run) const {
 }
 
 void World::complete_run(std::uint8_t slot, ModelRun& run) {
-  AttemptInfo& attempt = book().attempts[run.start.attempt];
+  const AttemptInfo& attempt = book_->attempts.at(run.start.attempt);
   Sum sum;
   for (const wire::Contributor& one : run.start.contributors) {
     add(sum, {{attempt.parts.at(one.id).call, 1}});
   }
   run.result.fill(sum);
   run.done = true;
-  AttemptInfo::Part& part = attempt.parts[peers_[slot].box->machine.id()];
-  part.done = true, part.result = digest_of(run.result);
-  to_peer(slot, protocol::AttemptDone{run.start.attempt, part.result});
+  to_peer(slot, protocol::AttemptDone{run.start.attempt, digest_of(run.result)});
+}
+
+// A result counts as reported when the master hears of it, not when a peer has it.
+void World::heard(const ModelConn& conn, const wire::Message& message) {
+  const auto* done = std::get_if<wire::Done>(&message);
+  if (done == nullptr || book_->attempts.count(done->attempt) == 0) return;
+  for (auto& [id, part] : book().attempts.at(done->attempt).parts) {
+    const auto member = book_->everybody.find(id);
+    if (member == book_->everybody.end()) continue;
+    if (base::process_of(member->second.incarnation) / 100 != conn.slot + 1U) continue;
+    part.done = true, part.result = done->result;
+  }
 }
 
 // ---- time --------------------------------------------------------------------------------------
@@ -394,13 +414,12 @@ base::Time World::earliest() const {
   return at;
 }
 
-bool World::fire_timer(std::uint8_t which) {
+void World::fire_timer(std::uint8_t which) {
   --ticks_left_;
   now_ = std::max(now_, which == peers_.size() ? master_wake_ : peers_[which].wake);
-  bool wrote = false;
   if (which == peers_.size()) {
     master_wake_ = base::kNever;
-    wrote = to_master(protocol::Tick{});
+    to_master(protocol::Tick{});
   } else {
     peers_[which].wake = base::kNever;
     to_peer(which, protocol::PeerTick{});
@@ -408,7 +427,6 @@ bool World::fire_timer(std::uint8_t which) {
   for (const ModelPeer& peer : peers_) {
     if (peer.call != 0) p4_in_time(book(), book().call(peer.call), 0);
   }
-  return wrote;
 }
 
 }  // namespace jccl::sim::model

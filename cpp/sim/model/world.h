@@ -1,19 +1,24 @@
 // A world small enough to be searched whole: the real machines and the simulator's oracles, but
 // every order of events is a choice instead of a law of time. A world is a value: copied, changed
 // by one choice, and hashed. What is abstracted:
-//   messages   in order per connection and direction; what a broken connection still delivers is
-//              any prefix; waiting texts are not sent at all
+//   messages   in order per connection and direction. What a process sent arrives, also when it
+//   dies
+//              or hangs up; what is on its way is lost, from some message on, only by a connection
+//              that breaks, which is a fault of its own. Waiting texts are not sent at all
 //   data       once every contributor has accepted an attempt its parts may complete, in any order,
 //              or fail; a result is the symbolic sum of the inputs
 //   time       stands still but for the choice "the earliest timer fires", however much is still on
 //              its way; heartbeats are longer than the run
 //   disk       a write is durable at once, or the master dies before it, or after it and mute
+//   sends      a master that dies in a step has told any part of those it meant to tell
+//   snapshots  what was offered can be fetched
 // Pure; one thread per world.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -31,6 +36,7 @@ struct Scope {                        // what is searched
   std::size_t history = 1024;
   bool begun = false;   // begins when everybody is connected
   bool coarse = false;  // a greeting, and a Roster that nothing is before, take no time
+  bool reduce = true;   // of steps that commute with all others only one order: see ample()
 };
 
 enum class Step : std::uint8_t {
@@ -58,8 +64,14 @@ enum class Step : std::uint8_t {
 struct Choice {
   Step step = Step::kAct;
   std::uint8_t which = 0, other = 0;
-  std::uint8_t death = 0;  // of the master in this step: 1 before the write, 2 after it
+  std::uint8_t death = 0;  // of the master in this step: 1 before the write, 2 after it, 3 + the
+                           // slots that still hear of it
   bool costs_fault() const { return step >= Step::kLinkFails || death != 0; }
+};
+
+struct Done {  // what the master did in a step: where it could have died
+  bool wrote = false;
+  std::uint8_t told = 0;  // slots, as bits
 };
 
 template <typename Machine>
@@ -74,12 +86,15 @@ struct Parcel {  // a message on its way
 };
 std::shared_ptr<const Parcel> wrap(wire::Message message);
 bool send_worthy(const wire::Message& message);  // false: it changes words only
+bool told_worthy(const wire::Message& message);  // false: no promise is about it
 using Queue = std::vector<std::shared_ptr<const Parcel>>;
 
 struct ModelConn {
   protocol::ConnId id = 0;
   std::uint8_t slot = 0;
   bool peer_open = true, master_open = true;
+  bool broken = false;  // either end may see it, whatever is on its way
+  bool fresh = true;    // nothing has happened since it was made
   Queue up, down;
 };
 
@@ -107,16 +122,20 @@ struct ModelPeer {
   std::optional<wire::Held> wanted;  // told to fetch
 };
 
+inline constexpr std::uint32_t kMasterBit = 1U << 31;
+
 class World {
  public:
   explicit World(const Scope& scope);
 
   std::vector<Choice> choices() const;
-  // Carries one out. True: the master wrote its journal in it, so it might have died doing so.
-  bool take(const Choice& choice);
+  // A part of them that is enough to reach every state in which nothing is left to happen.
+  std::vector<Choice> ample();
+  Done take(const Choice& choice);
   base::Digest digest() const;
   const History& history() const { return *book_; }
   bool may_fail() const { return faults_left_ > 0; }
+  std::uint32_t faults_left() const { return faults_left_; }
   // Nothing is left to happen by itself: then, if nobody is missing, no call may be open.
   void check_quiet();
   std::string words(const Choice& choice) const;  // of a choice of this world, before it is taken
@@ -125,17 +144,21 @@ class World {
   void peer_choices(std::uint8_t slot, std::vector<Choice>& out) const;
   void conn_choices(std::vector<Choice>& out) const;
   void fault_choices(std::vector<Choice>& out) const;
-  bool progress(const Choice& choice);
-  bool on_conn(const Choice& choice);
+  void progress(const Choice& choice);
+  void on_conn(const Choice& choice);
   bool accepted_by_all(const ModelRun& run) const;
   bool alive(wire::PeerId id) const;
-  bool wants(const ModelPeer& peer) const;
+  bool wants(const ModelPeer& peer, std::uint64_t known = 0) const;
+  bool commutes(std::uint8_t slot) const;
+  std::size_t owner(const Choice& choice) const;
+  bool anchored(const Choice& choice) const;
 
   void connect_all();
-  bool greet(std::uint8_t slot);
+  void greet(std::uint8_t slot);
   void pass_rosters();
-  bool to_master(const protocol::MasterEvent& event);
-  bool apply(protocol::MasterEffects effects);
+  void to_master(const protocol::MasterEvent& event);
+  void apply(protocol::MasterEffects effects);
+  void tell(protocol::MasterSend& send);
   void start_master();
   void kill_master();
   void boot(std::uint8_t slot);
@@ -152,13 +175,16 @@ class World {
   void run(std::uint8_t slot, const protocol::RunAttempt& order);
   void complete_run(std::uint8_t slot, ModelRun& run);
   void hang_up(std::uint8_t slot);
+  void heard(const ModelConn& conn, const wire::Message& message);
   void tidy();  // forgets connections that both ends have given up
-  bool fire_timer(std::uint8_t which);
+  void fire_timer(std::uint8_t which);
   base::Time earliest() const;
   History& book();
   ModelConn* conn_of(protocol::ConnId id);
   ModelConn* conn_at(std::uint8_t slot);
   std::uint64_t book_hash() const;
+  std::set<wire::Attempt> open_attempts() const;
+  void put_open(base::Writer& out) const;
 
   Scope scope_;
   base::Time now_ = base::kSecond;
@@ -172,7 +198,11 @@ class World {
   mutable std::uint64_t book_hash_ = 0;
   std::uint32_t faults_left_ = 0, ticks_left_ = 0;
   std::uint8_t death_ = 0;  // of the step being taken
-  bool asleep_ = false;     // the users, while everybody connects
+  Done done_;               // in it
+  // Slots, as bits, and kMasterBit: who took part in a step since its faults were tried last, and
+  // whose faults are tried from here.
+  std::uint32_t moved_ = 0, tried_ = ~0U;
+  bool asleep_ = false;  // the users, while everybody connects
 };
 
 }  // namespace jccl::sim::model
