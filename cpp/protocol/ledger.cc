@@ -80,7 +80,9 @@ void Ledger::apply_commit(const wire::CommitRecord& record) {
   at.digests.clear();
   at.takers.clear();
   for (const wire::Contributor& one : record.contributors) add_taker(at, one.id);
-  for (const wire::PeerId id : record.receivers) add_taker(at, id);
+  for (const wire::PeerId id : record.receivers) {
+    if (!JCCL_MUTANT(kReceiversHoldNothing)) add_taker(at, id);
+  }
   commits_[record.attempt] = record.round;
   at.recent.push_back(record);
   if (at.recent.size() > history_) {

@@ -96,7 +96,7 @@ void State::on_fail(Life& life, const wire::Fail& fail) {
   Part* part = running.part_of(life.incarnation);
   if (part == nullptr || part->done.has_value() || part->failed) return;
   touch(tag);
-  if (!part->contributes()) {  // a receiver's failure is its own
+  if (!part->contributes() && !JCCL_MUTANT(kReceiverHoldsUp)) {  // a receiver's failure is its own
     part->failed = true;
     return;
   }

@@ -106,7 +106,8 @@ void MasterMachine::State::on_message(ConnId conn, const wire::Message& message)
     return on_resume(*life, *resume);
   }
   if (std::holds_alternative<wire::Leave>(message)) return on_leave(*life);
-  if (!life->resumed) return refuse(conn, Code::kInvalid, "Resume must follow Welcome");
+  if (!life->resumed && !JCCL_MUTANT(kResumeNotNeeded))
+    return refuse(conn, Code::kInvalid, "Resume must follow Welcome");
   on_peer_message(*life, message);
 }
 

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/text.h"
 #include "protocol/master_state.h"
+#include "protocol/mutants.h"
 
 namespace jccl::protocol {
 
@@ -36,6 +37,7 @@ bool State::left_out(const wire::Tag& tag, const wire::Member& member) const {
 
 void State::take_back(const std::string& site, const wire::Tag& tag) {
   const auto found = rounds_.find(tag);
+  if (JCCL_MUTANT(kSkippedForEver)) return;
   if (found != rounds_.end() && found->second.skipped.erase(site) > 0) touch(tag);
 }
 
@@ -56,7 +58,7 @@ void State::note_quorum(const wire::Tag& tag) {
   std::size_t count = 0;
   for (const auto& [site, here] : ready) {
     count += here;
-    if (here) round.skipped.erase(site);
+    if (here && !JCCL_MUTANT(kSkippedForEver)) round.skipped.erase(site);
   }
   if (!is_quorum(count, ready.size(), options_.min_peers)) {
     round.quorum_since = base::kNever;
@@ -111,6 +113,9 @@ std::string State::straggling(const RunningAttempt& running, base::Duration pati
   const auto moved = static_cast<double>(its->all - std::min(its->all, most));
   const double needs = static_cast<double>(now_ - running.since) * static_cast<double>(most);
   if (moved > 0 && needs < moved * static_cast<double>(patience)) return {};
+  for (const auto& [id, part] : running.parts()) {
+    if (JCCL_MUTANT(kFastOneIsSlow) && part.contributes() && !part.evicted) slowest = &part;
+  }
   *why = cat(name(slowest->id), " is slow: ", base::bytes_text(most), " of ",
              base::bytes_text(its->all), " left in round ", running.round().n, " of ",
              running.round().tag, ", the others have at most ", base::bytes_text(next));

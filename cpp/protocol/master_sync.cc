@@ -124,7 +124,9 @@ bool State::may_publish(const wire::Tag& tag, std::uint32_t shard, wire::Incarna
   for (const auto& [incarnation, life] : lives_) {
     if (life.id == 0 || life.shard != shard || incarnation == but) continue;
     if (!life.seen) return true;  // not back since the master's restart: nothing known of it
-    if (life.syncs.count(tag) > 0) continue;  // wants that revision itself
+    if (life.syncs.count(tag) > 0 && !JCCL_MUTANT(kWaitsForOneWhoIsBehind)) {
+      continue;  // wants that revision itself
+    }
     const auto held = life.held.find(tag);
     const bool reported = held != life.held.end() && held->second.revision >= at.committed;
     const auto behind = life.behind.find(tag);
@@ -175,7 +177,7 @@ std::vector<wire::Member> State::holders_of(const wire::Tag& tag, const Life& as
 bool State::door_open(const wire::Tag& tag) const {
   const Round& round = rounds_.at(tag);
   if (round.running.has_value()) return false;
-  if (!holds_.empty()) return true;
+  if (!holds_.empty() || JCCL_MUTANT(kDoorNeverShut)) return true;
   if (ledger_.sites() < std::max({1U, options_.min_peers, start_peers()})) return true;
   return std::none_of(round.ready.begin(), round.ready.end(), [&](const auto& entry) {
     const auto life = lives_.find(entry.first);

@@ -21,6 +21,7 @@ enum class Mutant : std::uint8_t {
   kLateAbortKeepsResult,
   kStaleDataAccepted,
   kRetryAddsToOldSum,
+  kDamagedFrameTaken,
   // Attempts and the commit condition.
   kReceiversDecide,
   kTooFewCommit,
@@ -31,6 +32,8 @@ enum class Mutant : std::uint8_t {
   kAnyAttemptFits,
   kDecisionLeftForLater,
   kAttemptsReused,
+  kReceiverHoldsUp,
+  kFastOneIsSlow,
   // Outcomes.
   kCommittedToldAborted,
   kExpiredToldAborted,
@@ -51,6 +54,8 @@ enum class Mutant : std::uint8_t {
   kSilenceIsNoDeath,
   kOwnPauseHeldAgainstPeers,
   kRestartGivesNoGrace,
+  kResumeNotNeeded,
+  kSkippedForEver,
   // State and joiners.
   kJoinerOneBehind,
   kMatchOutlivesCommit,
@@ -59,6 +64,7 @@ enum class Mutant : std::uint8_t {
   kWaitsForOneWhoIsBehind,
   kBornAgain,
   kHoldNeverEnds,
+  kDoorNeverShut,
   // Peers.
   kStartOfAnEndedCall,
   kOutcomeOfAnotherAttempt,

@@ -32,6 +32,8 @@ constexpr std::array<std::string_view, std::variant_size_v<protocol::PeerEvent>>
     "attempt-fails", "sync-call",    "fetched",  "fetch-fails", "publish", "depart",
     "new-life",      "progress",     "measures", "tick"};
 
+enum StragglerInput : std::size_t { kLate, kSlow, kReadyAgain, kSyncsAgain };
+
 template <typename T>
 concept HasRound = requires(const T& m) { m.round.tag; };
 template <typename T>
@@ -164,6 +166,7 @@ std::vector<std::string> message_names(std::index_sequence<N...>) {
 void Coverage::see(const MasterMachine& machine, const protocol::MasterEvent& event) {
   const MasterMachine::State& state = machine.state();
   if (const auto* said = std::get_if<protocol::ConnMessage>(&event)) {
+    see_return(machine, said->conn, said->message);
     ++master[said->message.index()][column(state, said->conn, &said->message)];
   } else if (const auto* closed = std::get_if<protocol::ConnClosed>(&event)) {
     ++master[kMessageKinds][column(state, closed->conn, nullptr)];
@@ -176,9 +179,56 @@ void Coverage::see(const MasterMachine& machine, const protocol::MasterEvent& ev
     const auto* life = known ? state.life_of(*site->second.begin()) : nullptr;
     ++master[kMessageKinds + 3][column(state, life, nullptr)];
   } else {
+    see_stragglers(machine);
     const bool members = !state.ledger_.members().empty();
     ++master[kMessageKinds + 4][(members ? 5 : 2) + round_phase(state, nullptr)];
   }
+}
+
+// Under `wait` nothing is done about them, so nothing is told: looked for.
+void Coverage::see_stragglers(const MasterMachine& machine) {
+  const MasterMachine::State& state = machine.state();
+  if (state.options_.straggler != protocol::Straggler::kWait) return;
+  const base::Duration patience = state.options_.straggler_after;
+  for (const auto& [tag, round] : state.rounds_) {
+    if (round.running.has_value()) {
+      std::string why;
+      const bool old = state.now_ >= round.running->since + patience;
+      straggler[kSlow][0] += old && !state.straggling(*round.running, patience, &why).empty();
+      continue;
+    }
+    std::size_t patient = 0;  // READY for so long
+    for (const auto& [incarnation, open] : round.ready) {
+      patient += state.now_ >= open.since + patience;
+    }
+    const std::size_t members = state.ledger_.members().size();
+    straggler[kLate][0] += 2 * patient >= members && round.ready.size() < members;
+  }
+}
+
+void Coverage::see(const protocol::MasterEffects& effects) {
+  for (const protocol::HistoryLine& line : effects.history) {
+    if (line.kind != "skip" && line.kind != "evict") continue;
+    const std::size_t policy = line.kind == "skip" ? 1 : 2;
+    const std::string& reason = line.fields.back().second;
+    straggler[kSlow][policy] += reason.find(" is slow: ") != std::string::npos;
+    straggler[kLate][policy] += reason.find(" was not READY for ") != std::string::npos;
+  }
+}
+
+// Of a site that was skipped.
+void Coverage::see_return(const MasterMachine& machine, protocol::ConnId conn,
+                          const wire::Message& message) {
+  const auto* ready = std::get_if<wire::Ready>(&message);
+  const auto* sync = std::get_if<wire::Sync>(&message);
+  if (ready == nullptr && sync == nullptr) return;
+  const MasterMachine::State& state = machine.state();
+  const auto found = state.conns_.find(conn);
+  const auto round = state.rounds_.find(ready != nullptr ? ready->round.tag : sync->tag);
+  if (found == state.conns_.end() || round == state.rounds_.end()) return;
+  const protocol::Life* life = state.life_of(found->second);
+  if (life == nullptr || round->second.skipped.count(life->site) == 0) return;
+  ++straggler[ready != nullptr ? kReadyAgain : kSyncsAgain][1];
 }
 
 void Coverage::see(const PeerMachine& machine, const protocol::PeerEvent& event) {
@@ -197,7 +247,7 @@ void Coverage::add(const Coverage& other) {
       for (std::size_t j = 0; j < to[i].size(); ++j) to[i][j] += from[i][j];
     }
   };
-  sum(master, other.master), sum(peer, other.peer);
+  sum(master, other.master), sum(peer, other.peer), sum(straggler, other.straggler);
   for (std::size_t i = 0; i < kAttemptEdges; ++i) attempt[i] += other.attempt[i];
 }
 
@@ -265,6 +315,10 @@ constexpr std::array kPeerExcuses = {
     Excuse{"new-life",
            "paused dialing greeting ended idle waiting moving reported closing doubt sync fetching",
            "answers `rejoin`"},
+};
+
+constexpr std::array kStragglerExcuses = {
+    Excuse{"ready-again syncs-again", "wait evict", "nobody is skipped"},
 };
 
 constexpr std::array kAttemptExcuses = {
@@ -350,9 +404,17 @@ std::string to_text(const Coverage& coverage, std::size_t* missing) {
     for (std::size_t p = 0; p < 4; ++p) counts[p] = coverage.attempt[p * 4 + input];
     write_row(attempts, kInputs[input], counts, text, notes, missing);
   }
+  static constexpr std::array<std::string_view, 3> kPolicies = {"wait", "skip", "evict"};
+  static constexpr std::array<std::string_view, 4> kSites = {"late", "slow", "ready-again",
+                                                             "syncs-again"};
+  const Table stragglers{"stragglers", kPolicies, kStragglerExcuses};
+  text += heading(stragglers);
+  for (std::size_t input = 0; input < kStragglerInputs; ++input) {
+    write_row(stragglers, kSites[input], coverage.straggler[input], text, notes, missing);
+  }
   notes += cat(*missing, " pairs were never met and have no excuse\n");
   notes += "where a pair was not met (-):\n";
-  for (const Table& table : {to_master, to_peer, attempts}) {
+  for (const Table& table : {to_master, to_peer, attempts, stragglers}) {
     for (const Excuse& one : table.excuses) {
       notes += cat("  ", table.title, ": ", one.input, " × ", one.phases, ": ", one.why, "\n");
     }

@@ -11,6 +11,7 @@ namespace jccl::sim {
 inline constexpr Duration kStall = 800 * kMillisecond;
 inline constexpr std::ptrdiff_t kRunsKept = 12;  // committed ones, for receivers that ask
 inline constexpr std::size_t kEarlyMax = 64;
+inline constexpr std::uint64_t kMessageBytes = 1000;  // as far as anybody counts them
 inline constexpr std::uint32_t kWhole = (1U << kElements) - 1;
 
 namespace {
@@ -84,6 +85,11 @@ DataRun* DataPlane::find_run(const wire::Attempt& attempt) {
   return const_cast<DataRun*>(find(attempt));
 }
 
+bool DataPlane::runs(std::uint64_t call) const {
+  return std::any_of(runs_.begin(), runs_.end(),
+                     [call](const DataRun& run) { return run.call == call; });
+}
+
 void DataPlane::clear() {
   runs_.clear();
   early_.clear();
@@ -121,6 +127,8 @@ void DataPlane::run(const protocol::RunAttempt& order) {
     fresh.call = tag->call;
     fresh.given = tag->buffers.memory;
     part.call = tag->call, part.weight = world_.history.call(tag->call).weight;
+    p3_given(world_.history, world_.history.call(tag->call),
+             tag->buffers.memory == tag->buffers.input);
   }
   world_.history.attempts[fresh.attempt].parts[fresh.self] = part;
   runs_.push_back(std::move(fresh));
@@ -148,6 +156,7 @@ void DataPlane::run(const protocol::RunAttempt& order) {
       }
     }
   }
+  run.all = left(run);
   finish_if_whole(run);
   const wire::Attempt attempt = order.start.attempt;
   for (std::size_t i = 0; i < early_.size();) {
@@ -213,6 +222,7 @@ void DataPlane::finish_if_whole(DataRun& run) {
 
 void DataPlane::fail(DataRun& run, base::Code cause, wire::PeerId other, const char* why) {
   run.failed = true;
+  world_.history.attempts[run.attempt].parts[run.self].failed = true;
   peer_.queue(protocol::AttemptFailed{run.attempt, cause, other, why});
 }
 
@@ -242,7 +252,8 @@ void DataPlane::commit(const wire::Attempt& attempt) {
 // ---- arrivals ----------------------------------------------------------------------------------
 
 void DataPlane::on_data(DataMessage& message) {
-  moved_ += 1000;
+  moved_ += kMessageBytes;
+  if (message.damaged) p9_taken(world_.history, peer_.slot, message);
   switch (message.kind) {
     case DataKind::kContribution:
       return on_contribution(message);
@@ -312,6 +323,38 @@ std::optional<wire::PeerId> DataPlane::missing(const DataRun& run) const {
   return std::nullopt;
 }
 
+// Messages that this run still has to send or to receive.
+std::uint64_t DataPlane::left(const DataRun& run) const {
+  std::uint64_t count = world_.on_its_way(peer_.slot, run.attempt);
+  for (std::size_t e = 0; e < kElements; ++e) {
+    if ((run.have >> e & 1) != 0) continue;
+    const bool own = run.plan.owner_of(e) == run.self;
+    count += own ? run.plan.contributors.size() - run.arrived[e].size() : 1;
+  }
+  return count;
+}
+
+// What heartbeats tell.
+protocol::Progress DataPlane::progress() const {
+  protocol::Progress progress{moved_};
+  for (const DataRun& run : runs_) {
+    if (run.done || run.failed) continue;
+    const std::uint64_t now_left = left(run);
+    progress.moving.push_back({run.attempt, now_left * kMessageBytes,
+                               std::max(now_left, run.all) * kMessageBytes,
+                               missing(run).value_or(0)});
+  }
+  return progress;
+}
+
+// Whether that peer's process says so on our link.
+bool DataPlane::lives(wire::PeerId id) const {
+  if (!world_.mix.life_signs) return false;
+  const wire::Incarnation life = world_.history.everybody.at(id).incarnation;
+  const std::uint32_t slot = world_.slots.at(life);
+  return world_.peers[slot].incarnation == life && world_.link_lives(slot, peer_.slot);
+}
+
 void DataPlane::ask_for_result(DataRun& run) {
   if (run.plan.contributors.empty()) return;
   DataMessage ask;
@@ -352,6 +395,8 @@ void DataPlane::tick() {
     const std::optional<wire::PeerId> other = missing(run);
     if (run.receiver) {
       ask_for_result(run);
+    } else if (other && lives(*other)) {
+      run.moved = world_.now;  // slow, not lost
     } else if (other) {
       fail(run, base::Code::kPeerLost, *other, "no progress");
     }

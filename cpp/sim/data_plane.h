@@ -28,14 +28,6 @@ base::Result<base::Bytes> make_plan(const protocol::PlanRequest& request,
                                     const std::map<wire::PeerId, std::uint64_t>& speeds);
 Plan read_plan(const base::Bytes& bytes);
 
-// One call's arrays. In place, results land where the input was, and an abort brings it back.
-struct Buffers {
-  bool in_place = false;
-  Array input;   // at call time: what the user may expect to find again
-  Array memory;  // in place: input and output; else the input
-  Array out;     // out of place
-};
-
 struct DataRun {
   wire::Attempt attempt;
   wire::RoundName round;
@@ -50,6 +42,7 @@ struct DataRun {
   std::array<Sum, kElements> partial;
   bool done = false, failed = false, committed = false;
   Time moved = 0;
+  std::uint64_t all = 0;   // messages, when it began
   std::uint32_t turn = 0;  // whom a receiver asks next
 };
 
@@ -66,8 +59,9 @@ class DataPlane {
   void tick();   // stalls
   void clear();  // the process died, or its incarnation did
   const DataRun* find(const wire::Attempt& attempt) const;
+  bool runs(std::uint64_t call) const;  // an attempt of this call
   bool idle() const { return runs_.empty() && fetches_.empty(); }
-  std::uint64_t moved() const { return moved_; }
+  protocol::Progress progress() const;
 
  private:
   struct Fetch {
@@ -90,6 +84,8 @@ class DataPlane {
   void ask_next(Fetch& fetch);
   void send(wire::PeerId to, DataMessage message);
   std::optional<wire::PeerId> missing(const DataRun& run) const;
+  std::uint64_t left(const DataRun& run) const;
+  bool lives(wire::PeerId id) const;
 
   World& world_;
   SimPeer& peer_;

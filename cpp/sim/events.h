@@ -37,6 +37,7 @@ enum class Kind : std::uint8_t {
   kApp,       // the user's program acts on tag a, if b is still its turn
   kCancel,    // the user interrupts the call on tag a, if b is still its turn
   kFault,     // a = number in the list
+  kThaw,      // a frozen master wakes; a = which
   kGhost,     // a ghost's connection ends; a = connection
   kHeal,
   kAudit,

@@ -20,7 +20,7 @@ double unit(std::uint64_t bits, int place) {
 
 bool of_disk_or_clock(Fault fault) {
   return fault == Fault::kDiskError || fault == Fault::kDiskFull || fault == Fault::kDiskRot ||
-         fault == Fault::kClockJump || fault == Fault::kLateWakes;
+         fault == Fault::kClockJump || fault == Fault::kLateWakes || fault == Fault::kDiskSlow;
 }
 bool of_master(Fault fault) {  // the process alone
   return fault == Fault::kMasterCrash || fault == Fault::kMasterPause;
@@ -42,6 +42,10 @@ Duration length_of(base::Rng& rng, const Mix& mix, Fault fault) {
       return between(rng, kMillisecond, 2 * mix.master_down);
     case Fault::kDiskFull:
       return between(rng, kMillisecond, mix.master_down);
+    case Fault::kTrickle:
+      return between(rng, kMillisecond, 4 * kSecond);
+    case Fault::kMasterFrozen:  // long enough for another to take over
+      return mix.lease + between(rng, kMillisecond, mix.lease + mix.pause);
     case Fault::kClockJump:
       return between(rng, kMillisecond, mix.jump);
     default:
@@ -101,6 +105,9 @@ void World::inject(const Injected& fault) {
   if (of_disk_or_clock(fault.fault)) {
     disk_disturbed_until_ = std::max(disk_disturbed_until_, now + fault.length);
   }
+  if (of_master(fault.fault) || of_disk_or_clock(fault.fault) || fault.fault >= Fault::kStoreCut) {
+    master_disturbed_until_ = std::max(master_disturbed_until_, now + fault.length + kSecond);
+  }
   if (tracing()) {
     note(cat("FAULT ", name_of(fault.fault), " ", fault.a, " ", fault.b, " for ",
              fault.length / kMillisecond, " ms"));
@@ -123,6 +130,7 @@ void World::inject(const Injected& fault) {
     case Fault::kClog:
     case Fault::kSwizzle:
     case Fault::kDataFlip:
+    case Fault::kTrickle:
       return fault_network(fault);
     default:
       return fault_master(fault);
@@ -133,7 +141,10 @@ void World::fault_peer(const Injected& fault) {
   SimPeer& peer = peers[fault.a];
   if (fault.fault == Fault::kGhost) return haunt(fault);
   if (!peer.alive) return;
-  if (fault.fault == Fault::kPeerPause) return peer.pause(fault.length, coin(fault.bits, 0));
+  if (fault.fault == Fault::kPeerPause) {
+    hampered_until_[peer.slot] = std::max(hampered_until_[peer.slot], now + fault.length);
+    return peer.pause(fault.length, coin(fault.bits, 0));
+  }
   if (fault.fault == Fault::kJoinerCrash && peer.machine->member()) return;
   if (fault.fault == Fault::kPeerLeave && !peer.paused) {
     peer.leave();
@@ -161,6 +172,12 @@ void World::haunt(const Injected& fault) {
   hello.addresses = {cat("slot-", peer.slot)};
   const std::uint64_t id = connect(peer, *master);
   conn(id).ghost = true;
+  bool fenced = false;
+  for (const auto& [peer_id, member] : history.everybody) {
+    fenced =
+        fenced || (member.incarnation == hello.incarnation && history.members.count(peer_id) == 0);
+  }
+  conn(id).stranger = fenced ? Stranger::kFenced : Stranger::kObserver;
   send_up(id, hello);
   wire::Resume resume;
   wire::RoundName round{"t0", 1};
@@ -202,7 +219,7 @@ void World::babble(const Injected& fault, SimMaster& master) {
   if (coin(fault.bits, 21)) {
     wire::Hello hello;
     hello.incarnation = new_incarnation(fault.a);
-    hello.site = cat("stranger-", id), hello.addresses = {"nowhere"};
+    hello.site = cat(kStrangerSite, id), hello.addresses = {"nowhere"};
     send_up(id, hello);
     const bool masters_own = message.index() >= wire::Message(wire::Welcome{}).index() &&
                              !std::holds_alternative<wire::Measured>(message);
@@ -238,6 +255,11 @@ void World::fault_network(const Injected& fault) {
     if (up) up_blocked_[a][m] = until;
     if (down) down_blocked_[a][m] = until;
   };
+  hampered_until_[a] = std::max(hampered_until_[a], until);
+  if (fault.fault == Fault::kDataReset || fault.fault == Fault::kDataCut ||
+      fault.fault == Fault::kDataFlip) {
+    hampered_until_[b] = std::max(hampered_until_[b], until);
+  }
   switch (fault.fault) {
     case Fault::kControlReset:
       if (peers[a].alive && peers[a].conn != 0)
@@ -266,6 +288,10 @@ void World::fault_network(const Injected& fault) {
     case Fault::kDataFlip:
       link(a, b).flips_until = until;
       return;
+    case Fault::kTrickle:
+      trickle_[a] = {until, 0,
+                     50 * kMillisecond + static_cast<Duration>(fault.bits % 500) * kMillisecond};
+      return;
     default:
       slow_until_[a] = until;
   }
@@ -283,6 +309,13 @@ void World::fault_master(const Injected& fault) {
     case Fault::kDiskFull:
       store.full_until = now + fault.length;
       return;
+    case Fault::kDiskSlow:
+      store.slow_until = now + fault.length;
+      return;
+    case Fault::kMasterCut:
+      return cut_master(master, now + fault.length);
+    case Fault::kMasterFrozen:
+      return freeze(master, fault.length);
     case Fault::kDiskError:
       store.fails_next = coin(fault.bits, 0) ? StoreFault::kWrite : StoreFault::kSync;
       return;
@@ -304,6 +337,34 @@ void World::fault_master(const Injected& fault) {
   }
 }
 
+void World::cut_master(const SimMaster& master, Time until) {
+  for (std::uint32_t slot = 0; slot < mix.slots; ++slot) {
+    up_blocked_[slot][master.index] = down_blocked_[slot][master.index] = until;
+  }
+}
+
+// A virtual machine is moved, or a laptop closed: by its own clock nothing has happened, so it
+// takes itself for the master until it reaches its store. Peers lose the others for a moment.
+void World::freeze(SimMaster& master, Duration length) {
+  if (!master.alive || master.paused) return;
+  master.pause(length, true);
+  if (masters.size() == 1) return;
+  const Time wakes = now + length;
+  store.cut_until[master.index] = wakes + mix.lease;
+  disturbed_until_ = std::max(disturbed_until_, wakes + mix.lease);
+  post(wakes, Kind::kThaw, kNobody, master.index);
+}
+
+void World::thaw(std::uint32_t woken) {
+  if (healed) return;
+  for (const SimMaster& master : masters) {
+    if (master.index != woken) cut_master(master, now + mix.lease / 2);
+  }
+  for (const SimPeer& peer : peers) {
+    if (peer.alive && peer.conn != 0) reset_conn(peer.conn, false);
+  }
+}
+
 void World::crash_master(SimMaster& master, Duration down, bool vanish) {
   if (!master.alive) return;
   master.die(vanish);
@@ -318,8 +379,9 @@ void World::heal() {
   for (auto& row : down_blocked_) row.fill(0);
   slow_until_.fill(0), late_until_.fill(0);
   for (DataLink& l : links_) l.blocked_until = l.flips_until = 0;
+  trickle_.fill({});
   store.cut_until.fill(0);
-  store.full_until = 0, store.fails_next = StoreFault::kNone, store.rot = 0;
+  store.full_until = store.slow_until = 0, store.fails_next = StoreFault::kNone, store.rot = 0;
   for (SimMaster& master : masters) {
     master.doomed = false;
     if (master.paused) master.resume();

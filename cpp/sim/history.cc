@@ -8,6 +8,7 @@ void History::on_durable(const wire::Record& record) {
   if (const auto* e = std::get_if<wire::EpochRecord>(&record)) {
     p5_nobody_lost(*this, *e);
     p7_members_stay(*this, *e);
+    p8_no_member(*this, *e);
     epoch = e->epoch;
     epochs.insert({e->epoch, e->members.size()});
     members.clear();
@@ -44,6 +45,7 @@ void History::on_published(const Published& published) {
   if (failed()) return;
   p1_same_for_all(*this, published);
   p2_each_once(*this, published);
+  if (published.complete != nullptr) p9_published(*this, published);
 }
 
 void History::on_call_ended(const CallRecord& call, bool untouched) {

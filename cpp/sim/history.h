@@ -11,8 +11,9 @@
 #include <vector>
 
 #include "protocol/peer_machine.h"
+#include "sim/network.h"
 #include "sim/sums.h"
-#include "wire/messages.h"
+#include "wire/chain.h"
 
 namespace jccl::sim {
 
@@ -37,12 +38,15 @@ struct AttemptInfo {
     double weight = 1;
     std::uint64_t revision = 0;  // where its state stood
     wire::Digest state;
-    bool done = false;
+    bool done = false, failed = false;
     wire::Digest result;  // as reported
   };
-  std::map<wire::PeerId, Part> parts;  // who accepted the START
-  bool told_aborted = false;
+  std::map<wire::PeerId, Part> parts;      // who accepted the START
+  std::vector<wire::PeerId> contributors;  // as the first START says
+  bool told_aborted = false, judged = false;
 };
+
+inline constexpr std::string_view kStrangerSite = "stranger-";
 
 struct Published {  // a success that a user was told of
   std::uint32_t slot = 0;
@@ -107,13 +111,17 @@ void p2_calls_in_commit(History& history, const wire::CommitRecord& record);
 void p2_refused_once(History& history, CallRecord& call);
 // P3 abort is invisible.
 void p3_untouched(History& history, const CallRecord& call, bool untouched);
+void p3_given(History& history, const CallRecord& call, bool untouched);
+void p3_between(History& history, const CallRecord& call, const Buffers& buffers, bool runs);
 // P4 bounded: an open call of a running process, and when it could last have acted.
 void p4_in_time(History& history, const CallRecord& call, base::Time slack_from);
 // P5 journal first, one decision, no gap, resolved after a restart.
 void p5_record(History& history, const wire::Record& record);
 void p5_seat(History& history, const std::string& site, std::uint32_t shard,
              wire::Incarnation welcome);
-void p5_told(History& history, std::uint32_t slot, const wire::Message& message);
+void p5_told(History& history, std::uint32_t slot, const wire::Message& message);  // both:
+void p5_true(History& history, std::uint32_t slot, const wire::Message& message);
+void p5_names(History& history, std::uint32_t slot, const wire::Message& message);
 void p5_published(History& history, const Published& published);
 void p5_nobody_lost(History& history, const wire::EpochRecord& record);
 void p5_journal_is_history(History& history, const std::vector<wire::Record>& journal);
@@ -126,5 +134,16 @@ void p6_never_back(History& history, std::uint32_t slot, const wire::Held& held)
 void p7_nothing_aborts(History& history, const wire::Outcome& outcome);
 void p7_members_stay(History& history, const wire::EpochRecord& record);
 void p7_calls_end_well(History& history, const CallRecord& call);
+// P8 strangers get nothing.
+void p8_told(History& history, Stranger stranger, const wire::Message& message);
+void p8_no_member(History& history, const wire::EpochRecord& record);
+// P9 corruption never reaches a sum.
+bool p9_frame(History& history, const DataMessage& message, base::Rng& rng);
+void p9_taken(History& history, std::uint32_t slot, const DataMessage& message);
+void p9_rows(History& history, const std::vector<wire::Row>& damaged, const wire::RunId& run);
+void p9_published(History& history, const Published& published);
+// P10 named.
+void p10_says_why(History& history, std::uint32_t slot, const wire::Tag& tag,
+                  const std::string& words);
 
 }  // namespace jccl::sim

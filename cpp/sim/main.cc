@@ -57,7 +57,7 @@ constexpr const char* kUsage =
     "       jccl-sim --seed S --shrink | --script FILE [--shrink] [--trace]\n"
     "       jccl-sim --mutants [--mutant NAME] [--seeds N] [--jobs J] [--from FILE] [--rewrite "
     "FILE]\n"
-    "Runs N seeds of the simulated cluster against the promises P1-P7, P9 and liveness (L).\n"
+    "Runs N seeds of the simulated cluster against the promises P1-P10 and liveness (L).\n"
     "--seed S runs one; --trace prints all of it; --twice runs each seed twice and compares.\n"
     "--shrink makes a run that breaks a promise smaller and prints it as a script; --script runs "
     "one.\n"

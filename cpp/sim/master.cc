@@ -16,6 +16,8 @@ using base::cat;
 
 namespace {
 
+constexpr Duration kSlowWrite = 400 * kMillisecond;
+
 // Planted: what peers are told of before it is durable.
 bool told_early(const std::vector<wire::Record>& journal) {
   return std::any_of(journal.begin(), journal.end(), [](const wire::Record& record) {
@@ -93,10 +95,7 @@ void SimMaster::serve() {
   options.seed = world.rng.ids.next();
   Disk& disk = world.store.disk;
   if (world.store.rot != 0 && disk.rows.size() > 1) {
-    const auto damaged = wire::walk(rotten(disk.rows, world.store.rot), &options.run);
-    if (damaged.ok()) {
-      return world.history.fail("P9", "a damaged row of the journal was taken for a good one");
-    }
+    p9_rows(world.history, rotten(disk.rows, world.store.rot), options.run);
     ++world.counts.refused_journals;
   }
   world.store.rot = 0;  // mended
@@ -181,7 +180,11 @@ void SimMaster::drain() {
     const protocol::MasterEvent next = std::move(pending_.front());
     pending_.pop_front();
     world.counts.coverage.see(*machine, next);
-    apply(machine->on(next, clock()));
+    const bool shut = world.door_shut(*machine);
+    protocol::MasterEffects effects = machine->on(next, clock());
+    world.check_turn(*machine, effects, shut);
+    world.counts.coverage.see(effects);
+    apply(std::move(effects));
   }
   in_machine_ = false;
 }
@@ -213,7 +216,8 @@ void SimMaster::apply(protocol::MasterEffects effects) {
 void SimMaster::write(const std::vector<wire::Record>& records) {
   Store& store = world.store;
   base::Rng& rng = world.rng.disk;
-  const Time due = world.now + 1 + between(rng, 0, world.mix.sync_pause);
+  const Duration slow = store.slow_until > world.now ? kSlowWrite : 0;
+  const Time due = world.now + 1 + between(rng, slow / 8, world.mix.sync_pause + slow);
   std::vector<wire::Row> rows;
   for (const wire::Record& record : records) rows.push_back(chain.append(record));
   if (world.mix.fenced_store) {

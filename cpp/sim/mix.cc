@@ -8,15 +8,17 @@ namespace jccl::sim {
 namespace {
 
 constexpr std::array<std::string_view, kFaults> kNames = {
-    "peer-crash",    "mass-crash",  "joiner-crash", "peer-pause",     "peer-leave",   "ghost",
-    "control-reset", "control-cut", "data-reset",   "data-cut",       "clog",         "swizzle",
-    "data-flip",     "late-wakes",  "clock-jump",   "master-crash",   "master-pause", "disk-error",
-    "disk-full",     "disk-rot",    "store-cut",    "operator-evicts"};
+    "peer-crash",   "mass-crash",      "joiner-crash", "peer-pause", "peer-leave",
+    "ghost",        "control-reset",   "control-cut",  "data-reset", "data-cut",
+    "clog",         "swizzle",         "data-flip",    "late-wakes", "clock-jump",
+    "master-crash", "master-pause",    "disk-error",   "disk-full",  "disk-rot",
+    "store-cut",    "operator-evicts", "trickle",      "disk-slow",  "master-cut",
+    "master-frozen"};
 
 // Rates at which most runs still commit more than a dozen rounds.
-constexpr std::array<double, kFaults> kUsual = {0.2,  0.02, 0.1,  0.25, 0.08, 0.1, 0.3, 0.2,
-                                                0.3,  0.2,  0.2,  0.1,  0.2,  0.1, 0.1, 0.3,
-                                                0.15, 0.05, 0.03, 0.03, 0.15, 0.03};
+constexpr std::array<double, kFaults> kUsual = {0.2,  0.02, 0.1,  0.25, 0.08, 0.1, 0.3,  0.2,  0.3,
+                                                0.2,  0.2,  0.1,  0.2,  0.1,  0.1, 0.3,  0.15, 0.05,
+                                                0.03, 0.03, 0.15, 0.03, 0.2,  0.1, 0.03, 0.03};
 
 std::uint32_t draw_slots(base::Rng& rng) {
   const double x = rng.unit();
@@ -42,7 +44,7 @@ void draw_people(base::Rng& rng, Mix& mix) {
   if (rng.chance(0.3)) mix.named_source = 1 + static_cast<std::uint32_t>(rng.below(first));
   const std::uint32_t sites = first / mix.shards;
   mix.start_peers = rng.chance(0.7) ? sites : 1;
-  if (sites > 2 && rng.chance(0.2)) mix.min_peers = 2;
+  if (sites > 1 && rng.chance(sites > 2 ? 0.25 : 0.1)) mix.min_peers = 2;
   if (rng.chance(0.15)) mix.history = 2 + rng.below(6);
   if (mix.slots > mix.shards && rng.chance(0.1)) {  // the first site listens, for each shard
     mix.dial_only = 1 + static_cast<std::uint32_t>(rng.below(mix.slots - mix.shards));
@@ -51,6 +53,15 @@ void draw_people(base::Rng& rng, Mix& mix) {
   if (mix.fenced_store && rng.chance(0.8)) {
     mix.masters = 2 + static_cast<std::uint32_t>(rng.chance(0.3));
   }
+}
+
+// What goes wrong with calls.
+void draw_chances(base::Rng& rng, Mix& mix) {
+  if (rng.chance(0.3)) mix.weight_zero = (rng.chance(0.2) ? 0.7 : 0.2) * rng.unit();
+  if (rng.chance(0.2)) mix.guard = 0.1 * rng.unit();
+  if (rng.chance(0.1)) mix.mismatch = 0.05 * rng.unit();
+  if (rng.chance(0.15)) mix.corrupt = 0.1 * rng.unit();
+  if (rng.chance(0.2)) mix.cancel = (rng.chance(0.2) ? 0.5 : 0.1) * rng.unit();
 }
 
 void draw_faults(base::Rng& rng, Mix& mix) {
@@ -63,21 +74,18 @@ void draw_faults(base::Rng& rng, Mix& mix) {
   if (x < 0.25) {  // one kind, absurdly often
     const std::size_t kind = rng.below(kFaults);
     mix.rate[kind] = kUsual[kind] * (5 + 15 * rng.unit());
+    if (rng.chance(0.5)) draw_chances(rng, mix);
     return;
   }
   for (std::size_t kind = 0; kind < kFaults; ++kind) {
     if (rng.chance(0.5)) mix.rate[kind] = kUsual[kind] * (0.2 + 2 * rng.unit());
   }
   if (mix.masters > 1) {  // what makes several of them interesting
-    for (const Fault fault : {Fault::kMasterPause, Fault::kStoreCut}) {
+    for (const Fault fault : {Fault::kMasterPause, Fault::kStoreCut, Fault::kMasterFrozen}) {
       mix.rate[static_cast<std::size_t>(fault)] *= 3;
     }
   }
-  if (rng.chance(0.3)) mix.weight_zero = 0.2 * rng.unit();
-  if (rng.chance(0.2)) mix.guard = 0.1 * rng.unit();
-  if (rng.chance(0.1)) mix.mismatch = 0.05 * rng.unit();
-  if (rng.chance(0.15)) mix.corrupt = 0.1 * rng.unit();
-  if (rng.chance(0.2)) mix.cancel = 0.1 * rng.unit();
+  draw_chances(rng, mix);
 }
 
 void draw_times(base::Rng& rng, Mix& mix) {
@@ -120,8 +128,9 @@ Mix draw_mix(std::uint64_t seed) {
   mix.in_place = rng.unit();
   if (rng.chance(0.2)) mix.foreign = rng.unit();
   base::Rng slow(seed ^ 0x736C6F77);  // its own, so that older seeds draw what they drew
-  if (slow.chance(0.2)) mix.straggler = 1 + static_cast<std::uint32_t>(slow.below(2));
+  if (slow.chance(0.3)) mix.straggler = 1 + static_cast<std::uint32_t>(slow.below(2));
   mix.straggler_after = between(slow, 300 * kMillisecond, 3000 * kMillisecond);
+  mix.life_signs = slow.chance(0.5);
   return mix;
 }
 
@@ -131,11 +140,11 @@ std::string Mix::describe() const {
                 " min_peers ", min_peers, " history ", history, " masters ", masters,
                 fenced_store ? " fenced" : "", " dial_only ", dial_only, " tags");
   for (const bool state : is_state) text += state ? " state" : " plain";
-  text +=
-      base::cat(" source ", named_source, " latency ", latency / 1000, "us deadline ",
-                deadline / kMillisecond, "ms sync ", sync_pause / 1000, "us heartbeat ",
-                heartbeat / kMillisecond, "ms silence ", silence / kMillisecond, "ms straggler ",
-                straggler, " after ", straggler_after / kMillisecond, "ms faults");
+  text += base::cat(" source ", named_source, " latency ", latency / 1000, "us deadline ",
+                    deadline / kMillisecond, "ms sync ", sync_pause / 1000, "us heartbeat ",
+                    heartbeat / kMillisecond, "ms silence ", silence / kMillisecond,
+                    "ms straggler ", straggler, " after ", straggler_after / kMillisecond, "ms",
+                    life_signs ? " life signs" : "", " faults");
   for (std::size_t kind = 0; kind < kFaults; ++kind) {
     if (rate[kind] > 0) text += base::cat(" ", kNames[kind], "=", rate[kind]);
   }

@@ -36,6 +36,10 @@ enum class Fault : std::uint8_t {
   kDiskRot,  // a row is damaged while its master is down; later somebody mends it
   kStoreCut,
   kOperatorEvicts,
+  kTrickle,       // a slow site: its links carry one message at a time, with long pauses
+  kDiskSlow,      // writes take long: what comes meanwhile is handled in one go
+  kMasterCut,     // all control connections of one master carry nothing
+  kMasterFrozen,  // a master's machine stands still, clock and all; it wakes cut off from its store
   kCount,
 };
 inline constexpr std::size_t kFaults = static_cast<std::size_t>(Fault::kCount);
@@ -81,6 +85,7 @@ struct Mix {
   base::Duration heartbeat = 0, silence = 0, reset_grace = 0, restart_grace = 0, master_grace = 0;
   base::Duration lease = 0, lag = 0, jump = 0;  // of a fenced store, late wakes, clocks
   base::Duration faults_until = 0;
+  bool life_signs = false;      // peer links say that they live: slow is not taken for dead
   std::uint32_t straggler = 0;  // as protocol::Straggler
   base::Duration straggler_after = base::kSecond;
 
@@ -104,7 +109,7 @@ void each_field(M& m, F f) {
   f("master_down", m.master_down), f("heartbeat", m.heartbeat), f("silence", m.silence);
   f("reset_grace", m.reset_grace), f("restart_grace", m.restart_grace);
   f("master_grace", m.master_grace), f("lease", m.lease), f("lag", m.lag), f("jump", m.jump);
-  f("faults_until", m.faults_until), f("straggler", m.straggler);
+  f("faults_until", m.faults_until), f("life_signs", m.life_signs), f("straggler", m.straggler);
   f("straggler_after", m.straggler_after);
 }
 

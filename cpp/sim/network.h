@@ -31,10 +31,17 @@ struct Direction {
   bool posted = false;
 };
 
+enum class Stranger : std::uint8_t {  // who is no process of the run behind a connection
+  kBabbler,                           // greets, or not, and speaks out of turn
+  kFenced,                            // a life that was a member
+  kObserver,                          // a life that never was
+};
+
 struct Conn {
   std::uint64_t id = 0;
   std::uint32_t slot = 0, master = 0;
-  bool ghost = false;  // nobody reads at the peer's end
+  bool ghost = false;                      // nobody reads at the peer's end
+  Stranger stranger = Stranger::kBabbler;  // of a ghost
   std::uint32_t peer_life = 0, master_life = 0;
   bool peer_open = false, master_open = false;
   bool peer_vanished = false, master_vanished = false;  // nobody is left to answer with a reset
@@ -60,6 +67,12 @@ struct DataMessage {
   std::uint32_t elements = 0;  // which of the array's elements: a bit mask
   Array values;
   wire::Held held;
+  bool damaged = false;  // and nobody noticed
+};
+
+struct Trickle {  // a slot whose links carry one message per `step` until then
+  Time until = 0, free_at = 0;
+  Duration step = 0;
 };
 
 struct DataLink {

@@ -6,8 +6,13 @@ namespace jccl::sim {
 
 using base::cat;
 
-constexpr Duration kConvergeMax = 60 * kSecond;
 constexpr std::uint32_t kGoodRounds = 3;  // per tag and peer after healing
+
+// What may still be waited for when nothing goes wrong any more, one after the other: a lease, a
+// restarted master's grace, members that are silent, calls and syncs of before, two new ones.
+Duration converge_max(const Mix& mix) {
+  return 15 * kSecond + mix.lease + mix.restart_grace + 2 * mix.silence + mix.deadline * 3 / 2;
+}
 
 bool World::converged() const {
   for (const SimPeer& peer : peers) {
@@ -23,7 +28,8 @@ bool World::converged() const {
 // The one excuse for standing still: nobody alive holds the newest revision of a state, and those
 // who ask for it are told so.
 void World::check_liveness() {
-  if (now <= healed_at_ + kConvergeMax) return;
+  const Duration limit = converge_max(mix);
+  if (now <= healed_at_ + limit) return;
   over_ = true;
   for (std::size_t t = 0; t < mix.tags; ++t) {
     if (!mix.is_state[t]) continue;
@@ -45,7 +51,7 @@ void World::check_liveness() {
       return;
     }
   }
-  std::string text = cat("not all get on ", kConvergeMax / kSecond, " s after everything healed:");
+  std::string text = cat("not all get on ", limit / kSecond, " s after everything healed:");
   for (const SimPeer& peer : peers) {
     if (!peer.alive) continue;
     text += cat("\n  slot ", peer.slot, peer.machine->member() ? " member" : " observer");

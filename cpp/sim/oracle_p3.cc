@@ -1,13 +1,31 @@
-// P3 abort is invisible: a call that ends without success leaves every buffer of its user as it
-// was.
+// P3 abort is invisible: an attempt that ends without a commit leaves every buffer of its user as
+// it was, for the next attempt and for the user; nothing is written elsewhere before a commit.
 #include "sim/history.h"
 
 namespace jccl::sim {
 
+using base::cat;
+
+// At the end of a call.
 void p3_untouched(History& history, const CallRecord& call, bool untouched) {
   if (untouched || call.success) return;
-  history.fail("P3", base::cat("slot ", call.slot, ": call ", call.id, " on ", call.tag, " ended ",
-                               name_of(call.code), " and changed a buffer"));
+  history.fail("P3", cat("slot ", call.slot, ": call ", call.id, " on ", call.tag, " ended ",
+                         name_of(call.code), " and changed a buffer"));
+}
+
+// At the start of each attempt: what it is given is the input.
+void p3_given(History& history, const CallRecord& call, bool untouched) {
+  if (untouched) return;
+  history.fail("P3", cat("slot ", call.slot, ": an attempt of call ", call.id, " on ", call.tag,
+                         " is given what an earlier one left"));
+}
+
+// While a call is open. In place, a running attempt works in the user's memory.
+void p3_between(History& history, const CallRecord& call, const Buffers& buffers, bool runs) {
+  const bool works = buffers.in_place && runs;
+  if (buffers.out == Array{} && (works || buffers.memory == buffers.input)) return;
+  history.fail("P3", cat("slot ", call.slot, ": a buffer of call ", call.id, " on ", call.tag,
+                         " is changed ", runs ? "before the commit" : "between two attempts"));
 }
 
 }  // namespace jccl::sim

@@ -1,7 +1,7 @@
 // P5: nobody learns of a commit or an epoch before its record is durable; at most one outcome per
 // attempt and one commit per round; no gap in a tag's numbers; what a restarted master reads is
 // what was decided.
-#include "sim/history.h"
+#include "sim/world.h"
 
 namespace jccl::sim {
 
@@ -75,6 +75,26 @@ void p5_seat(History& history, const std::string& site, std::uint32_t shard,
 }
 
 void p5_told(History& history, std::uint32_t slot, const wire::Message& message) {
+  p5_true(history, slot, message);
+  p5_names(history, slot, message);
+}
+
+// A START names only those whom its receiver was told of.
+void p5_names(History& history, std::uint32_t slot, const wire::Message& message) {
+  if (const auto* roster = std::get_if<wire::Roster>(&message)) {
+    for (const wire::Member& member : roster->members) history.named[slot].insert(member.id);
+  }
+  const auto* start = std::get_if<wire::Start>(&message);
+  if (start == nullptr) return;
+  for (const wire::Contributor& one : start->contributors) {
+    if (history.named[slot].count(one.id) > 0) continue;
+    history.fail("P5", cat("slot ", slot, ": START ", to_text(start->attempt), " names peer ",
+                           one.id, ", of whom it was not told"));
+  }
+}
+
+// What is told is durable.
+void p5_true(History& history, std::uint32_t slot, const wire::Message& message) {
   if (const auto* roster = std::get_if<wire::Roster>(&message)) {
     // The whole has all members of its epoch; a change can name no more than these.
     const auto durable = history.epochs.lower_bound({roster->epoch, roster->members.size()});
@@ -85,15 +105,7 @@ void p5_told(History& history, std::uint32_t slot, const wire::Message& message)
                              roster->members.size(), " members) before it was durable"));
     }
   }
-  if (const auto* roster = std::get_if<wire::Roster>(&message)) {
-    for (const wire::Member& member : roster->members) history.named[slot].insert(member.id);
-  }
   if (const auto* start = std::get_if<wire::Start>(&message)) {
-    for (const wire::Contributor& one : start->contributors) {
-      if (history.named[slot].count(one.id) > 0) continue;
-      history.fail("P5", cat("slot ", slot, ": START ", to_text(start->attempt), " names peer ",
-                             one.id, ", of whom it was not told"));
-    }
     if (start->attempt.epoch > history.epoch) {
       history.fail("P5", cat("START ", to_text(start->attempt), " before its epoch was durable"));
     }
@@ -146,6 +158,19 @@ void p5_nobody_lost(History& history, const wire::EpochRecord& record) {
     history.fail("P5", cat("member ", id, " is out in epoch ", record.epoch,
                            " though only the master stopped: ", record.reason));
   }
+}
+
+// Not before a restarted master has waited for its grace.
+void World::check_grace(const wire::Member& member, const std::string& reason) {
+  const SimPeer& peer = peers[slots.at(member.incarnation)];
+  const bool there = peer.running() && peer.incarnation == member.incarnation;
+  if (!there || mix.shards > 1 || mix.fenced_store) return;
+  if (!says(reason, "after the master's restart")) return;
+  if (now + kSecond / 10 >= served_at_ + mix.restart_grace) return;
+  if (now < disk_disturbed_until_ + mix.restart_grace + kSecond) return;
+  history.fail("P5", cat("slot ", peer.slot, " had ", mix.restart_grace / kMillisecond,
+                         " ms and is evicted ", (now - served_at_) / kMillisecond,
+                         " ms after the master's start"));
 }
 
 void p5_journal_is_history(History& history, const std::vector<wire::Record>& journal) {

@@ -1,5 +1,5 @@
 // P6 one history: a revision of a state tag has one digest, whoever holds, journals or reports it.
-#include "sim/history.h"
+#include "sim/world.h"
 
 namespace jccl::sim {
 
@@ -38,6 +38,25 @@ void p6_never_back(History& history, std::uint32_t slot, const wire::Held& held)
                                  held.tag, " to ", held.revision));
   }
   stood = held.revision;
+}
+
+// STATE_LOST is true when it is said: no member's process has the newest revision.
+void World::check_lost(std::uint32_t asker, const wire::Tag& tag) {
+  const auto last = history.last.find(tag);
+  const std::uint64_t newest = last == history.last.end() ? 0 : last->second;
+  const std::uint32_t shard = peers[asker].shard;
+  const auto due = history.states.find({tag, shard, newest});
+  for (const auto& [id, member] : history.members) {
+    const SimPeer& peer = peers[slots.at(member.incarnation)];
+    if (!peer.alive || peer.incarnation != member.incarnation || member.shard != shard) continue;
+    for (const UserTag& own : peer.tags) {
+      const bool holds = own.tag == tag && own.revision == newest && due != history.states.end() &&
+                         due->second == own.digest;
+      if (!holds) continue;
+      history.fail("P6", base::cat("slot ", asker, " is told that revision ", newest, " of ", tag,
+                                   " is lost, member ", id, " of slot ", peer.slot, " has it"));
+    }
+  }
 }
 
 }  // namespace jccl::sim

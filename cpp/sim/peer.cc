@@ -173,7 +173,7 @@ void SimPeer::on_wake() {
 void SimPeer::on_engine() {
   engine_armed_ = false;
   data.tick();
-  queue(protocol::Progress{data.moved()});
+  queue(data.progress());
   drain();
   if (!data.idle() && !engine_armed_) {
     engine_armed_ = true;

@@ -41,7 +41,7 @@ struct Store {
   Time expires = 0;
   // What is wrong with it.
   std::array<Time, kMastersMax> cut_until{};
-  Time full_until = 0;
+  Time full_until = 0, slow_until = 0;
   StoreFault fails_next = StoreFault::kNone;
   std::uint64_t rot = 0;  // not 0: a row is damaged when the master starts
 

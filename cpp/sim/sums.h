@@ -43,6 +43,14 @@ inline Array one_hot(std::uint64_t call) {
   return array;
 }
 
+// One call's arrays. In place, results land where the input was, and an abort brings it back.
+struct Buffers {
+  bool in_place = false;
+  Array input;   // at call time: what the user may expect to find again
+  Array memory;  // in place: input and output; else the input
+  Array out;     // out of place
+};
+
 inline base::Digest digest_of(const Array& array) {
   base::Digest digest{0x6A636C, 1};
   for (const Sum& sum : array) {

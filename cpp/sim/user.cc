@@ -64,10 +64,9 @@ void SimPeer::call(UserTag& tag, std::size_t index) {
   event.is_state = tag.is_state;
   event.deadline = record.deadline - world.now + clock();
   history.calls.push_back(std::move(record));
-  if (!calm && rng.chance(mix.cancel)) {
-    world.post(
-        world.now + static_cast<Duration>(rng.below(static_cast<std::uint64_t>(mix.deadline))),
-        Kind::kCancel, slot, index, tag.call);
+  if (!calm && rng.chance(mix.cancel)) {  // often while START is on its way
+    const Duration within = rng.chance(0.5) ? 8 * mix.latency + kMillisecond : mix.deadline;
+    world.post(world.now + between(rng, 0, within), Kind::kCancel, slot, index, tag.call);
   }
   if (world.tracing()) world.note(cat("     ", slot, " call ", tag.call, " on ", tag.tag));
   feed(event);
@@ -168,7 +167,9 @@ void SimPeer::end_call(UserTag& tag, const protocol::CompleteCall& done, bool su
     default:
       break;
   }
-  act_later(tag, success ? world.mix.think : world.mix.think + 20 * kMillisecond);
+  const bool at_once = !world.healed && done.status.code == Code::kAborted;
+  const Duration pause = success ? world.mix.think : world.mix.think + 20 * kMillisecond;
+  act_later(tag, at_once && world.rng.app.chance(0.5) ? 0 : pause);
 }
 
 void SimPeer::synced(const protocol::CompleteSync& done) {
@@ -218,7 +219,13 @@ void SimPeer::audit() {
   if (!running()) return;
   if (!world.healed && world.rng.app.chance(0.02)) call_again();
   for (UserTag& tag : tags) {
-    if (tag.call != 0) p4_in_time(world.history, world.history.call(tag.call), free_at);
+    if (tag.call != 0) {
+      p4_in_time(world.history, world.history.call(tag.call), free_at);
+      p3_between(world.history, world.history.call(tag.call), tag.buffers, data.runs(tag.call));
+    }
+    if (tag.call != 0 || tag.syncing) {
+      p10_says_why(world.history, slot, tag.tag, machine->waiting_for(tag.tag, clock()));
+    }
     if (!tag.syncing) continue;
     if (world.now > std::max(tag.sync_deadline, free_at) + 20 * kMillisecond) {
       world.history.fail("P4", cat("slot ", slot, ": sync of ", tag.tag, " outlives its deadline"));

@@ -2,7 +2,6 @@
 // on them.
 #include <utility>
 
-#include "base/crc32c.h"
 #include "base/lives.h"
 #include "sim/world.h"
 #include "wire/codec.h"
@@ -12,6 +11,7 @@ namespace jccl::sim {
 using base::cat;
 
 inline constexpr Duration kSpikeMax = 150 * kMillisecond;
+inline constexpr Duration kTrickleMax = 3 * kSecond;  // what waits for longer is not sent at all
 
 // ---- control connections -----------------------------------------------------------------------
 
@@ -176,9 +176,11 @@ void World::deliver(Conn& c, bool up, const base::Bytes& payload) {
   if (up) {
     masters[c.master].feed(protocol::ConnMessage{c.id, std::move(message.value())});
   } else if (c.ghost) {
+    p8_told(history, c.stranger, message.value());
     history.on_told(c.slot, message.value());
   } else {
-    if (std::holds_alternative<wire::Welcome>(message.value())) {
+    const auto* welcome = std::get_if<wire::Welcome>(&message.value());
+    if (welcome != nullptr && welcome->epoch == history.epoch) {  // of the newest master
       p5_seat(history, peers[c.slot].site, peers[c.slot].shard, peers[c.slot].incarnation);
     }
     history.on_told(c.slot, message.value());
@@ -219,8 +221,9 @@ void World::send_data(std::uint32_t from, DataMessage message) {
   Duration d = mix.data_latency + static_cast<Duration>(rng.data.below(mix.jitter + 1));
   if (rng.data.chance(mix.spike)) d = std::min(d * 20, d + kSpikeMax);
   if (std::max(slow_until_[from], slow_until_[to->second]) > now) d = d * 10 + 20 * kMillisecond;
+  d += std::max(trickle(from), trickle(to->second));
   if (l.flips_until > now && rng.data.chance(0.5)) {
-    flip(message);  // thrown away where it arrives; the link sends it again
+    damage(message);  // thrown away where it arrives; the link sends it again
     d += 2 * mix.data_latency + kMillisecond;
     if (++l.flips >= 3) {
       l.flips = 0;
@@ -236,19 +239,35 @@ void World::send_data(std::uint32_t from, DataMessage message) {
   post(l.queue.front().at, Kind::kData, to->second, from);
 }
 
-// A frame with one bit flipped must not pass for a frame.
-void World::flip(const DataMessage& message) {
+// How long a message waits for its turn on a slot's links.
+Duration World::trickle(std::uint32_t slot) {
+  Trickle& slow = trickle_[slot];
+  if (slow.until <= now) return 0;
+  slow.free_at = std::min(std::max(slow.free_at, now) + slow.step, now + kTrickleMax);
+  return slow.free_at - now;
+}
+
+// One bit of the message's frame is flipped on its way.
+void World::damage(DataMessage& message) {
   ++counts.flipped;
-  base::Writer writer;
-  writer.attempt(message.attempt);
-  writer.u32(message.from_id), writer.u32(message.elements);
-  for (const Sum& sum : message.values) {
-    for (const Term& term : sum) writer.u64(term.call), writer.u32(term.count);
+  if (p9_frame(history, message, rng.data)) return;
+  message.damaged = true;
+  for (Sum& sum : message.values) {
+    if (!sum.empty()) ++sum.front().count;
   }
-  base::Bytes bytes = writer.take();
-  const std::uint32_t crc = base::crc32c(bytes);
-  bytes[rng.data.below(bytes.size())] ^= static_cast<std::uint8_t>(1U << rng.data.below(8));
-  if (base::crc32c(bytes) == crc) history.fail("P9", "a flipped data frame has the same CRC");
+}
+
+// Whether a process hears from another on their link, if it listens.
+bool World::link_lives(std::uint32_t from, std::uint32_t to) {
+  return peers[from].running() && link(from, to).blocked_until <= now;
+}
+
+std::uint64_t World::on_its_way(std::uint32_t from, const wire::Attempt& attempt) {
+  std::uint64_t count = 0;
+  for (std::uint32_t to = 0; to < mix.slots; ++to) {
+    for (const DataMessage& message : link(from, to).queue) count += message.attempt == attempt;
+  }
+  return count;
 }
 
 void World::on_data(const Event& event) {
@@ -278,7 +297,8 @@ void World::reset_data(std::uint32_t a, std::uint32_t b, bool one_sided) {
   link(a, b).queue.clear();
   link(b, a).queue.clear();
   post(now + rng.data.below(5) * kMillisecond, Kind::kDataReset, a, b);
-  if (!one_sided) post(now + rng.data.below(5) * kMillisecond, Kind::kDataReset, b, a);
+  if (!one_sided || mix.life_signs)
+    post(now + rng.data.below(5) * kMillisecond, Kind::kDataReset, b, a);
 }
 
 }  // namespace jccl::sim

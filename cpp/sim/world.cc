@@ -15,7 +15,6 @@ using base::cat;
 
 inline constexpr std::uint64_t kEventsMax =
     1'000'000;  // 16 peers on 0.2 ms links take over 300,000
-inline constexpr Duration kAuditPause = 100 * kMillisecond;
 
 World::World(const RunOptions& options)
     : mix(options.script != nullptr ? options.script->mix : draw_mix(options.seed)),
@@ -233,6 +232,8 @@ void World::dispatch(const Event& event) {
       return apply_write(event.a);
     case Kind::kFault:
       return inject(faults_[event.a]);
+    case Kind::kThaw:
+      return thaw(static_cast<std::uint32_t>(event.a));
     case Kind::kGhost:
       return close_peer_end(event.a);
     case Kind::kHeal:
@@ -288,8 +289,52 @@ void World::dispatch_peer(const Event& event) {
   }
 }
 
+// Who comes in and who goes.
+void World::check_membership(const wire::Record& record) {
+  const auto* epoch = std::get_if<wire::EpochRecord>(&record);
+  if (epoch == nullptr) return;
+  if (epoch->reason == "master started") served_at_ = now, served_epoch_ = epoch->epoch;
+  std::set<wire::PeerId> left;
+  for (const wire::Member& member : epoch->members) {
+    left.insert(member.id);
+    if (history.members.count(member.id) == 0) check_admission(member);
+  }
+  for (const auto& [id, member] : history.members) {
+    if (left.count(id) > 0) continue;
+    check_false_eviction(member, epoch->reason);
+    check_straggler(member.site, epoch->reason);
+    check_grace(member, epoch->reason);
+  }
+}
+
+// What a master made of one event, before anybody hears of it.
+void World::check_turn(const protocol::MasterMachine& machine,
+                       const protocol::MasterEffects& effects, bool door_was_shut) {
+  if (door_was_shut && !effects.journal.empty()) check_door(machine, effects);
+  for (const protocol::HistoryLine& line : effects.history) {
+    if (line.kind == "skip") check_straggler(line.fields.front().second, line.fields.back().second);
+  }
+  for (const protocol::MasterSend& sent : effects.send) {
+    if (const auto* start = std::get_if<wire::Start>(&sent.message)) {
+      AttemptInfo& attempt = history.attempts[start->attempt];
+      for (const wire::Contributor& one : start->contributors) {
+        if (std::find(attempt.contributors.begin(), attempt.contributors.end(), one.id) ==
+            attempt.contributors.end()) {
+          attempt.contributors.push_back(one.id);
+        }
+      }
+    } else if (const auto* outcome = std::get_if<wire::Outcome>(&sent.message)) {
+      if (outcome->verdict == wire::Verdict::kAborted) check_abort(machine, *outcome);
+    } else if (const auto* reply = std::get_if<wire::SyncReply>(&sent.message)) {
+      if (reply->code == base::Code::kStateLost) check_lost(conn(sent.conn).slot, reply->tag);
+    }
+  }
+}
+
 void World::audit() {
   for (SimPeer& peer : peers) peer.audit();
+  check_hung();
+  check_holds();
   if (healed && converged()) over_ = true;
   if (healed && !over_) check_liveness();
   if (!over_) post(now + kAuditPause, Kind::kAudit, kNobody);

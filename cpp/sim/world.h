@@ -19,6 +19,11 @@
 namespace jccl::sim {
 
 inline constexpr std::size_t kCodes = 29;
+inline constexpr Duration kAuditPause = 100 * kMillisecond;
+
+inline bool says(const std::string& text, std::string_view words) {
+  return text.find(words) != std::string::npos;
+}
 
 struct Counts {  // what a run (or many) did: a simulator that does nothing finds nothing
   std::array<std::uint64_t, kFaults> faults{};
@@ -75,12 +80,22 @@ class World {
   void probe(const SimMaster& master, wire::Incarnation incarnation);
   void send_data(std::uint32_t from, DataMessage message);
   void reset_data(std::uint32_t a, std::uint32_t b, bool one_sided);
+  bool link_lives(std::uint32_t from, std::uint32_t to);
+  std::uint64_t on_its_way(std::uint32_t from, const wire::Attempt& attempt);  // messages
   wire::Incarnation new_incarnation(std::uint32_t slot);
   wire::Incarnation next_life(std::uint32_t slot, wire::Incarnation life);
   bool tracing() const { return options_.trace; }
   void note(std::string line);
   void crash_master(SimMaster& master, Duration down, bool vanish);  // and start it again
   void report_durable();
+  // What a master is about to tell, and tells.
+  bool door_shut(const protocol::MasterMachine& machine) const;
+  void check_turn(const protocol::MasterMachine& machine, const protocol::MasterEffects& effects,
+                  bool door_was_shut);
+  void check_door(const protocol::MasterMachine& machine, const protocol::MasterEffects& effects);
+  void check_abort(const protocol::MasterMachine& machine, const wire::Outcome& outcome);
+  void check_lost(std::uint32_t asker, const wire::Tag& tag);
+  void check_straggler(const std::string& site, const std::string& reason);
   SimMaster* active();  // the master that serves; of several the last that began to; null: none
 
   const RunOptions& options() const { return options_; }
@@ -101,7 +116,8 @@ class World {
   void dispatch(const Event& event);
   void dispatch_peer(const Event& event);
   void dispatch_master(const Event& event);
-  void flip(const DataMessage& message);
+  void damage(DataMessage& message);
+  Duration trickle(std::uint32_t slot);
   bool hold(const Event& event);
   void on_control(const Event& event);
   void deliver(Conn& conn, bool up, const base::Bytes& payload);
@@ -120,10 +136,13 @@ class World {
   Conn& conn(std::uint64_t id) { return conns_[id - 1]; }
   DataLink& link(std::uint32_t from, std::uint32_t to) { return links_[from * kSlotsMax + to]; }
 
-  // oracle_p7.cc
+  // oracle_p4.cc to oracle_p7.cc, and whom they concern
   void check_membership(const wire::Record& record);
+  void check_false_eviction(const wire::Member& member, const std::string& reason);
+  void check_hung();
+  void check_grace(const wire::Member& member, const std::string& reason);
   void check_admission(const wire::Member& member);
-  void check_eviction(const wire::Member& member, const std::string& reason);
+  void check_holds();
 
   // faults.cc
   void inject(const Injected& fault);
@@ -133,6 +152,9 @@ class World {
   void fault_clock(const Injected& fault);
   void fault_network(const Injected& fault);
   void fault_master(const Injected& fault);
+  void cut_master(const SimMaster& master, Time until);
+  void freeze(SimMaster& master, Duration length);
+  void thaw(std::uint32_t woken);
   void heal();
 
   RunOptions options_;
@@ -142,11 +164,16 @@ class World {
   using ByMaster = std::array<Time, kMastersMax>;
   std::array<ByMaster, kSlotsMax> up_blocked_{}, down_blocked_{};
   std::array<Time, kSlotsMax> slow_until_{};
+  std::array<Trickle, kSlotsMax> trickle_{};
   std::array<Time, kSlotsMax + kMastersMax> late_until_{};
   std::vector<Injected> faults_;
   Time healed_at_ = 0;
-  Time served_at_ = 0;                                   // the newest master's first record
+  Time served_at_ = 0;  // the newest master's first record
+  std::uint64_t served_epoch_ = 0;
   Time disturbed_until_ = 0, disk_disturbed_until_ = 0;  // by faults other than the master's
+  Time master_disturbed_until_ = 0;
+  std::array<Time, kSlotsMax> hampered_until_{};
+  std::map<wire::PeerId, Duration> gone_for_;  // members whose process is not there
   bool over_ = false;
   std::uint64_t hash_ = 1;
   std::deque<std::string> tail_;
