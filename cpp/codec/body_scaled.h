@@ -77,35 +77,27 @@ struct Fp8 {  // e4m3: bias 7, no infinity, 448 the largest
   }
 };
 
-struct Int4 {
+// Integers in two's complement, kPer of them in a byte, from -kLargest to kLargest.
+template <std::size_t kPer, std::int32_t kLargest, std::int32_t kFinite>
+struct FewBits {
   static constexpr std::size_t kBlock = 64;
   static constexpr std::size_t kScaleBytes = 2;
-  static constexpr std::size_t kPerByte = 2;
-  static constexpr float kTop = 7;
+  static constexpr std::size_t kPerByte = kPer;
+  static constexpr float kTop = kLargest;
   static constexpr std::int32_t kScaleLost = 0xFFFF;
-  static constexpr std::int32_t kScaleMax = 0x7E120000;
+  static constexpr std::int32_t kScaleMax = kFinite;
   static std::int32_t near(float f) { return integer_near(f); }
-  static std::int32_t noisy(float f, std::int32_t noise) { return integer_noisy(f, noise, 7); }
+  static std::int32_t noisy(float f, std::int32_t noise) {
+    return integer_noisy(f, noise, kLargest);
+  }
   static float value(std::int32_t code) {
-    return static_cast<float>(static_cast<std::int32_t>(static_cast<std::uint32_t>(code) << 28) >>
-                              28);
+    constexpr int kAbove = 32 - 8 / static_cast<int>(kPer);
+    return static_cast<float>(
+        static_cast<std::int32_t>(static_cast<std::uint32_t>(code) << kAbove) >> kAbove);
   }
 };
-
-struct Int2 {
-  static constexpr std::size_t kBlock = 64;
-  static constexpr std::size_t kScaleBytes = 2;
-  static constexpr std::size_t kPerByte = 4;
-  static constexpr float kTop = 1;
-  static constexpr std::int32_t kScaleLost = 0xFFFF;
-  static constexpr std::int32_t kScaleMax = 0x7F7F0000;
-  static std::int32_t near(float f) { return integer_near(f); }
-  static std::int32_t noisy(float f, std::int32_t noise) { return integer_noisy(f, noise, 1); }
-  static float value(std::int32_t code) {
-    return static_cast<float>(static_cast<std::int32_t>(static_cast<std::uint32_t>(code) << 30) >>
-                              30);
-  }
-};
+using Int4 = FewBits<2, 7, 0x7E120000>;
+using Int2 = FewBits<4, 1, 0x7F7F0000>;
 
 struct E3m0 {  // 0 and 1, 2, 4, ... 64, with sign; ties to the larger magnitude
   static constexpr std::size_t kBlock = 64;

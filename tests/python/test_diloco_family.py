@@ -70,9 +70,14 @@ def times(factor, tree):
     return jax.tree.map(lambda x: factor * x, tree)
 
 
+@jax.jit
+def one_step(params, x):
+    return add(params, times(-0.05, jax.grad(loss)(params, x)))
+
+
 def alone(params, xs):
     for x in xs:
-        params = add(params, times(-0.05, jax.grad(loss)(params, x)))
+        params = one_step(params, x)
     return params
 
 
