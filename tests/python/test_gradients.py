@@ -10,6 +10,7 @@ from jccl import ops
 from jccl.errors import Code
 from jccl.gradients import all_reduce
 from jccl.testing import Cluster
+from tests.python.on_devices import on_peers
 
 XS = [np.array([1.0, -2.0], "f4"), np.array([3.0, 0.5], "f4")]
 
@@ -18,14 +19,6 @@ XS = [np.array([1.0, -2.0], "f4"), np.array([3.0, 0.5], "f4")]
 def pair():
     with Cluster(2) as cluster:
         yield cluster
-
-
-def on_peers(cluster, program):
-    def one(comm, index):
-        with jax.default_device(jax.devices()[index]):
-            return jax.tree.map(np.asarray, program(comm, index))
-
-    return cluster.run(one)
 
 
 def whole(op):

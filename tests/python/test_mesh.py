@@ -12,22 +12,7 @@ import jccl
 from jccl import ops
 from jccl.errors import Code
 from jccl.testing import Cluster
-
-AUTO = jax.sharding.AxisType.Auto
-
-
-def mesh_of(first, shape, names):
-    count = int(np.prod(shape))
-    devices = np.array(jax.devices()[first : first + count]).reshape(shape)
-    return jax.sharding.Mesh(devices, names, axis_types=(AUTO,) * len(names))
-
-
-def mapped(program, mesh, in_specs, out_specs):
-    return jax.jit(
-        jax.shard_map(
-            program, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False
-        )
-    )
+from tests.python.on_devices import mapped, mesh_of
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +86,7 @@ def test_four_devices_reduce_with_peers_of_one(trio, op):
 
     def program(comm, index):
         if index == 0:
-            mesh = mesh_of(0, (2, 2), ("a", "b"))
+            mesh = mesh_of((2, 2), ("a", "b"))
             return reduce_on(mesh, comm, stacked(range(4)), tag=op, op=op)
         out = comm.all_reduce(values(3 + index), tag=op, op=op)
         return out.value, np.asarray(out.status)
@@ -126,7 +111,7 @@ def test_the_mean_is_that_of_the_peers_means(trio):
             return comm.all_reduce(tree, tag="mean").value
         trees = {"x": jnp.tile(jnp.arange(1.0, 5.0)[:, None], 5)}
         trees["n"] = jnp.array([-7, -7, -7, -8], jnp.int8)
-        return reduce_on(mesh_of(0, (4,), ("d",)), comm, trees, tag="mean")[0]
+        return reduce_on(mesh_of((4,), ("d",)), comm, trees, tag="mean")[0]
 
     for value in trio.run(program):
         np.testing.assert_allclose(value["x"], (2.5 + 4 + 8) / 3, rtol=1e-6)
@@ -150,7 +135,7 @@ def test_leaves_cut_by_axes_cross_as_whole_leaves(trio, shape, cut):
     def program(comm, index):
         if index > 0:
             return comm.all_reduce(tree, tag=tag, op="sum")
-        mesh = mesh_of(0, shape, ("a", "b")[: len(shape)])
+        mesh = mesh_of(shape, ("a", "b")[: len(shape)])
         specs = {"w": cut, "b": P()}
 
         def inner(x):
@@ -169,7 +154,7 @@ def test_leaves_cut_by_axes_cross_as_whole_leaves(trio, shape, cut):
 
 def test_a_cut_leaf_is_reduced_over_the_other_axes_only(solo):
     """Hybrid sharding: cut over one axis, own values over the other."""
-    mesh = mesh_of(0, (2, 4), ("data", "fsdp"))
+    mesh = mesh_of((2, 4), ("data", "fsdp"))
     x = jnp.arange(2.0 * 4 * 8 * 3).reshape(2, 4, 8, 3)  # [data, fsdp, whole leaf]
 
     def program(x):
@@ -193,7 +178,7 @@ def test_a_cut_leaf_is_reduced_over_the_other_axes_only(solo):
 
 
 def test_shares_may_stay_with_their_devices(solo):
-    mesh = mesh_of(0, (8,), ("d",))
+    mesh = mesh_of((8,), ("d",))
     tree = values(1)
 
     def program(x):
@@ -244,7 +229,7 @@ def test_a_fault_is_the_same_on_all_devices_and_keeps_their_reduction():
     """The other peer never calls: the deadline ends the round for all four."""
     with Cluster(2) as cluster:
         cluster.run(lambda comm, _: comm.barrier())
-        mesh = mesh_of(0, (4,), ("d",))
+        mesh = mesh_of((4,), ("d",))
         trees = {"x": jnp.arange(8.0).reshape(4, 2)}
         value, status = reduce_on(
             mesh, cluster.comms[0], trees, tag="alone", op="sum", deadline=0.3
@@ -259,7 +244,7 @@ def test_a_nan_on_one_device_leaves_out_the_peer(trio):
             out = comm.all_reduce({"x": np.ones(3, np.float32)}, tag="nan", op="sum")
             return out.value, np.asarray(out.status)[None]
         x = jnp.ones((4, 3)).at[0, 0].set(jnp.nan)
-        return reduce_on(mesh_of(0, (4,), ("d",)), comm, {"x": x}, tag="nan", op="sum")
+        return reduce_on(mesh_of((4,), ("d",)), comm, {"x": x}, tag="nan", op="sum")
 
     for index, (value, status) in enumerate(trio.run(program)):
         code = Code.GUARD if index == 0 else Code.OK
@@ -269,7 +254,7 @@ def test_a_nan_on_one_device_leaves_out_the_peer(trio):
 
 def test_devices_that_do_not_come_together_are_all_told(solo):
     """One device skips the call: the others give up, and the next call works."""
-    mesh = mesh_of(0, (4,), ("d",))
+    mesh = mesh_of((4,), ("d",))
 
     def program(x):
         def sync(x):
@@ -302,14 +287,14 @@ def test_local_collectives_beside_the_call_do_not_keep_devices_apart(solo):
         beside = [jax.lax.psum(jnp.sin(z) @ z, "d").sum() for z in beside]
         return out.value, out.status, beside
 
-    step = mapped(program, mesh_of(0, (4,), ("d",)), P(), P())
+    step = mapped(program, mesh_of((4,), ("d",)), P(), P())
     for _ in range(20):
         value, status, _ = step(jnp.ones(30000), jnp.ones((64, 64)))
         assert status[0] == Code.OK and value[0] == 4
 
 
 def test_unlike_weights_are_refused_for_all(solo):
-    mesh = mesh_of(0, (4,), ("d",))
+    mesh = mesh_of((4,), ("d",))
 
     def program(x):
         out = jccl.mesh.all_reduce(
@@ -326,7 +311,7 @@ def test_unlike_weights_are_refused_for_all(solo):
     ("devices", "count", "axes"), [(4, 2000, ()), (8, 2000, ()), (8, 200, "d")]
 )
 def test_many_leaves_cross_in_one_round(solo, devices, count, axes):
-    mesh = mesh_of(0, (devices,), ("d",))
+    mesh = mesh_of((devices,), ("d",))
     tree = [np.full((i % 7, 3), i % 5 + 1.0, np.float32) for i in range(count)]
 
     def program(x):
@@ -354,7 +339,7 @@ def test_what_cannot_be_right_is_refused_while_tracing(solo, options, error, tex
         return jccl.mesh.all_reduce(x, solo, tag="bad", **options).value
 
     with pytest.raises(error, match=text):
-        mapped(program, mesh_of(0, (4,), ("d",)), P("d"), P("d"))(jnp.ones(4))
+        mapped(program, mesh_of((4,), ("d",)), P("d"), P("d"))(jnp.ones(4))
 
 
 def test_outside_a_mapped_program_the_message_names_the_other_function(solo):
@@ -363,7 +348,7 @@ def test_outside_a_mapped_program_the_message_names_the_other_function(solo):
 
 
 def test_axes_left_to_the_partitioner_are_refused(solo):
-    mesh = mesh_of(0, (2, 2), ("a", "b"))
+    mesh = mesh_of((2, 2), ("a", "b"))
     partly = jax.shard_map(
         functools.partial(jccl.mesh.all_reduce, comm=solo, axis_name="a"),
         mesh=mesh,

@@ -12,8 +12,8 @@ import jccl
 from jccl import _native, ops
 from jccl.errors import Code
 from jccl.testing import Cluster
+from tests.python.on_devices import mapped, mesh_of
 
-AUTO = jax.sharding.AxisType.Auto
 SPECS = {"w": P(None, "d"), "b": P(), "s": P(), "large": P("d")}
 TREE = {
     "w": jnp.arange(24.0).reshape(3, 8),
@@ -22,19 +22,6 @@ TREE = {
     "large": jnp.arange(40000.0).reshape(8, 5000) % 7,
 }
 BOUNDS = {name: P() for name in TREE}
-
-
-def mesh_of(count, shape=None, names=("d",)):
-    devices = np.array(jax.devices()[:count]).reshape(shape or (count,))
-    return jax.sharding.Mesh(devices, names, axis_types=(AUTO,) * len(names))
-
-
-def mapped(program, mesh, in_specs, out_specs):
-    return jax.jit(
-        jax.shard_map(
-            program, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False
-        )
-    )
 
 
 @pytest.fixture(scope="module")
@@ -89,10 +76,10 @@ def halves(comm, mesh, tag, axes, specs, **options):
 @pytest.mark.parametrize(
     ("mesh", "axes", "specs", "scale"),
     [
-        (mesh_of(4), "d", BOUNDS, 4),
-        (mesh_of(8), "d", BOUNDS, 8),
-        (mesh_of(4), (), SPECS, 1),
-        (mesh_of(8, (2, 4), ("a", "d")), "a", SPECS, 2),
+        (mesh_of((4,)), "d", BOUNDS, 4),
+        (mesh_of((8,)), "d", BOUNDS, 8),
+        (mesh_of((4,)), (), SPECS, 1),
+        (mesh_of((2, 4), ("a", "d")), "a", SPECS, 2),
     ],
     ids=["4 apart", "8 apart", "4 cut", "2 apart of 4 cut"],
 )
@@ -118,7 +105,7 @@ def test_a_round_is_begun_in_one_program_and_ended_in_another(
 
 def test_the_handle_lives_in_the_carry_of_a_scan(pair):
     """Begun under a cond in one step, ended two steps later, as an optimizer would."""
-    mesh = mesh_of(4)
+    mesh = mesh_of((4,))
 
     def program(comm, index):
         if index == 1:
@@ -162,7 +149,7 @@ def test_a_round_without_a_commit_gives_back_the_local_reduction():
     with Cluster(2) as cluster:
         cluster.run(lambda comm, _: comm.barrier())
         begin, end = halves(
-            cluster.comms[0], mesh_of(4), "alone", "d", BOUNDS, deadline=0.3
+            cluster.comms[0], mesh_of((4,)), "alone", "d", BOUNDS, deadline=0.3
         )
         handle, passed = begin(TREE, TREE)
         value, status = end(handle, passed)
@@ -171,7 +158,7 @@ def test_a_round_without_a_commit_gives_back_the_local_reduction():
 
 
 def test_a_handle_ends_one_round_once(solo):
-    mesh = mesh_of(4)
+    mesh = mesh_of((4,))
     begin, end = halves(solo, mesh, "once", "d", BOUNDS)
     value, status = end(ops.no_handle(), TREE)
     assert status[0] == Code.UNKNOWN_TAG
@@ -190,7 +177,7 @@ def test_a_handle_ends_one_round_once(solo):
 
 def test_a_handle_that_nobody_ends_is_freed_by_an_abort(pair):
     comm = pair.comms[0]
-    begin, end = halves(comm, mesh_of(4), "lost", "d", BOUNDS)
+    begin, end = halves(comm, mesh_of((4,)), "lost", "d", BOUNDS)
     lost, _ = jax.block_until_ready(begin(TREE, TREE))
     comm.abort()
 
@@ -207,7 +194,7 @@ def test_a_handle_that_nobody_ends_is_freed_by_an_abort(pair):
 
 @pytest.mark.parametrize("half", ["start", "done"])
 def test_devices_that_do_not_come_together_are_told_in_either_half(solo, half):
-    mesh = mesh_of(4)
+    mesh = mesh_of((4,))
     tag = f"skew {half}"
 
     def program(x):
@@ -257,7 +244,7 @@ def test_an_abort_ends_the_wait_for_a_device_that_does_not_come(solo, who):
         skip = jnp.full((4,), -1, jnp.int32)
         return jax.lax.cond(absent, lambda x: skip, sync, x)[None]
 
-    step = mapped(program, mesh_of(4), P(), P("d"))
+    step = mapped(program, mesh_of((4,)), P(), P("d"))
     compiled = step.lower(jnp.ones(5)).compile()
     thread = threading.Thread(target=keep_aborting)
     thread.start()
@@ -268,7 +255,7 @@ def test_an_abort_ends_the_wait_for_a_device_that_does_not_come(solo, who):
     assert "1 of 4 local devices had not made the call" in solo.last_fault("gone")
 
 
-@pytest.mark.parametrize("mesh", [mesh_of(4), mesh_of(8)], ids=["4", "8"])
+@pytest.mark.parametrize("mesh", [mesh_of((4,)), mesh_of((8,))], ids=["4", "8"])
 def test_all_gather_gives_each_device_its_block_of_every_peer(pair, mesh):
     order = [comm.attributes().id for comm in pair.comms]
     tag = f"gather {mesh.size}"
@@ -309,7 +296,7 @@ def test_broadcast_gives_all_the_roots_leaves(pair, root):
             out = jccl.mesh.broadcast(x, comm, root=root == 0, specs=SPECS, tag=tag)
             return out.value, out.status
 
-        value, status = mapped(send, mesh_of(4), (SPECS,), (SPECS, P()))(mine)
+        value, status = mapped(send, mesh_of((4,)), (SPECS,), (SPECS, P()))(mine)
         assert status[0] == Code.OK
         return value
 
@@ -327,7 +314,7 @@ def test_a_barrier_waits_for_all_devices_of_all_peers(pair):
             assert out.value is None
             return out.status
 
-        return mapped(wait, mesh_of(8), (), P())()[0]
+        return mapped(wait, mesh_of((8,)), (), P())()[0]
 
     assert pair.run(program) == [Code.OK, Code.OK]
 
@@ -346,7 +333,7 @@ def test_the_devices_shares_cross_in_one_round_and_once(pair):
                 out = jccl.mesh.all_reduce(x, comm, axis_name="d", tag="once", op="sum")
                 return out.value
 
-            value = mapped(reduce, mesh_of(8), P(), P())(x)
+            value = mapped(reduce, mesh_of((8,)), P(), P())(x)
             assert value[0] == 9.0
         after = comm.attributes()
         return (
@@ -369,7 +356,7 @@ def test_a_second_peer_of_a_process_with_devices_is_refused(solo):
         def reduce(x):
             return jccl.mesh.all_reduce(x, comm, axis_name="d", tag="second").value
 
-        return mapped(reduce, mesh_of(2), P(), P())(jnp.ones(3))
+        return mapped(reduce, mesh_of((2,)), P(), P())(jnp.ones(3))
 
     with Cluster(2) as cluster:
         first, second = cluster.comms
@@ -394,4 +381,4 @@ def test_a_mesh_beyond_this_process_needs_a_site_of_processes(solo, monkeypatch)
         return jccl.mesh.all_reduce(x, solo, axis_name="d").value
 
     with pytest.raises(ValueError, match=r"jccl\.sites\.connect"):
-        mapped(reduce, mesh_of(4), P(), P())(jnp.ones(3))
+        mapped(reduce, mesh_of((4,)), P(), P())(jnp.ones(3))

@@ -8,6 +8,7 @@ import pytest
 import jccl
 from jccl import _native, ops
 from jccl.testing import Cluster
+from tests.python.on_devices import on_peers
 
 CODES = _native.core().codes
 
@@ -28,16 +29,6 @@ def fresh(route):
 def solo(route):
     with Cluster(1) as cluster:
         yield cluster.comms[0]
-
-
-def on_peers(cluster, program):
-    """Runs program(comm, index) on a thread and a device per peer, results as numpy."""
-
-    def one(comm, index):
-        with jax.default_device(jax.devices()[index]):
-            return jax.tree.map(np.asarray, program(comm, index))
-
-    return cluster.run(one)
 
 
 def tree_of(index):

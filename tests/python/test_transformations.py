@@ -17,6 +17,7 @@ import pytest
 import jccl
 from jccl import ops
 from jccl.testing import Cluster, Processes
+from tests.python.on_devices import on_peers
 
 CODES = ops._core.codes
 PROGRAM = Path(__file__).with_name("carried_program.py")
@@ -246,16 +247,6 @@ TRANSFORMATIONS = [
 
 def named(function):
     return function.__name__
-
-
-def on_peers(cluster, program):
-    """Runs program(comm, index) on a thread and a device per peer."""
-
-    def one(comm, index):
-        with jax.default_device(jax.devices()[index]):
-            return jax.tree.map(np.asarray, program(comm, index))
-
-    return cluster.run(one)
 
 
 def rounds(comm):
