@@ -35,7 +35,7 @@ HOLDS = {
     "capi": "the C API over communicator and master",
     "sim": "simulated world around the real machines, with oracles",
     "fuzz": "fuzz targets for every parser and both machines, and their replay",
-    "xla_ext": "XLA FFI handlers, registry, pybind11 module",
+    "xla_ext": "XLA FFI handlers for CPU and CUDA, registry, pybind11 module",
 }
 
 CODE = re.compile(r"X\((\w+), (\d+), (\w+)\)\s*/\* (.*?) \*/")
