@@ -117,6 +117,7 @@ class LinkTest : public NetTest {
   void open(std::size_t bytes, std::size_t chunk, std::size_t stripes,
             const Credentials& credentials = plain(), LinkOptions options = {}) {
     options.header_bytes = kHeader;
+    on([&] { a.reset(), b.reset(); });  // links of an earlier call live on the loop
     a = std::make_unique<Side>(bytes, chunk, 1);
     b = std::make_unique<Side>(bytes, chunk, 2);
     auto pairs = connect(credentials, stripes);
