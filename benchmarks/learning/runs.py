@@ -118,6 +118,8 @@ class Peer:
         self.params, self.state = jccl.sync_state((self.params, self.state))
         done = jnp.int32(self.done)
         inner = optax.tree_utils.tree_set(self.state.inner, count=done)
+        # A buffer each: the states are donated.
+        inner = jax.tree.map(jnp.copy, inner)
         self.state = self.state._replace(inner=inner)
 
     @property

@@ -66,6 +66,9 @@ bool World::door_shut(const MasterMachine& machine) const {
 }
 
 void World::check_door(const MasterMachine& machine, const protocol::MasterEffects& effects) {
+  // What one writes that another has followed is refused by the store.
+  const SimMaster* master = active();
+  if (master == nullptr || &*master->machine != &machine) return;
   const MasterMachine::State& at = machine.state();
   std::set<std::string> fresh;
   for (const wire::Record& record : effects.journal) {

@@ -24,9 +24,10 @@ struct UserTag {  // the user's program on one tag
   std::uint64_t revision = 0;
   wire::Digest digest;
   std::optional<wire::Held> published;  // what it serves
-  std::uint64_t turn = 0;               // pending acts of an earlier turn are void
-  std::uint64_t call = 0;               // open call's id; 0: none
-  bool bad = false;                     // the open call's input does not pass the guard
+  Time published_at = 0;
+  std::uint64_t turn = 0;  // pending acts of an earlier turn are void
+  std::uint64_t call = 0;  // open call's id; 0: none
+  bool bad = false;        // the open call's input does not pass the guard
   Buffers buffers;
   std::optional<wire::Attempt> visible;  // committed just before the completion
   bool syncing = false;

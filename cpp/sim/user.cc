@@ -156,6 +156,7 @@ void SimPeer::end_call(UserTag& tag, const protocol::CompleteCall& done, bool su
     const wire::Held held{tag.tag, tag.revision, tag.digest};
     world.history.on_state(slot, shard, held);
     tag.published = held;
+    tag.published_at = world.now;
     queue(protocol::PublishState{held});
   }
   switch (done.status.code) {

@@ -8,6 +8,7 @@ A new transform is one more row of ROWS.
 import contextlib
 import functools
 import itertools
+import threading
 
 import jax
 import jax.numpy as jnp
@@ -296,9 +297,14 @@ def through_flax(state, template, folder):
     return serialization.from_bytes(template, path.read_bytes())
 
 
+# One checkpointer at a time: orbax takes a process for one writer, and those of two
+# threads remove each other's unfinished folders.
+_KEEPING = threading.Lock()
+
+
 def through_orbax(state, template, folder):
     abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, template)
-    with contextlib.closing(ocp.StandardCheckpointer()) as keeper:
+    with _KEEPING, contextlib.closing(ocp.StandardCheckpointer()) as keeper:
         keeper.save(folder / "state", state)
         keeper.wait_until_finished()
         return keeper.restore(folder / "state", abstract)
