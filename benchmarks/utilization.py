@@ -28,7 +28,7 @@ import click
 import numpy as np
 
 from benchmarks import groups, published
-from benchmarks.common import Cells, Column, Row, Table, options
+from benchmarks.common import Cells, Column, Row, Table, machine, options
 from benchmarks.wan import Net, missing
 from benchmarks.wide_cells import PAYLOAD_SHARE
 from jccl import codecs, planning
@@ -132,13 +132,9 @@ def row(name: str, mbit: float, rtt_ms: float, answers: list[dict[str, Any]]) ->
             "documented": bits * 1e-3,
             "step_ms": step_s * 1e3,
             "wrong": sum(a["wrong"] for a in answers),
-            "load": _load(),
+            "load": machine()["load"],
         },
     }
-
-
-def _load() -> float:
-    return float(Path("/proc/loadavg").read_text().split()[0])
 
 
 def show_published() -> None:

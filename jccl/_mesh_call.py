@@ -23,6 +23,7 @@ from jccl._results import HasRegistryId
 from jccl._trees import Leaves, deadline_ms, scalar, spec_like
 from jccl.communicator import Communicator
 from jccl.errors import Code
+from jccl.ops import STATUS, TOKEN
 
 JOIN_MAX_S = 15.0
 
@@ -168,11 +169,6 @@ def members(comm: HasRegistryId) -> Sequence[HasRegistryId]:
 def _held(comm: HasRegistryId) -> list[tuple[int, int]]:
     first = getattr(comm, "first", 0)
     return [(one.registry_id, first + i) for i, one in enumerate(members(comm))]
-
-
-STATUS = jax.ShapeDtypeStruct((4,), jnp.int32)
-TOKEN = jax.ShapeDtypeStruct((), jnp.uint32)
-HANDLE = jax.ShapeDtypeStruct((2,), jnp.uint32)
 
 
 def shaped(arrays: Sequence[jax.Array], lead: tuple[int, ...] = ()) -> list[Any]:

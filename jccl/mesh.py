@@ -17,10 +17,7 @@ import numpy as np
 from jccl import _geometry, _native, ops
 from jccl._local import shard, specs_like, unshard
 from jccl._mesh_call import (
-    HANDLE,
     JOIN_MAX_S,
-    STATUS,
-    TOKEN,
     Call,
     after_token,
     check,
@@ -40,6 +37,7 @@ from jccl._trees import (
     known,
     scalar,
 )
+from jccl.ops import HANDLE, STATUS, TOKEN
 
 __all__ = [
     "Local",
@@ -246,8 +244,7 @@ def all_gather(
     """Collects every peer's leaves, as `jccl.ops.all_gather`: a leading axis of slots,
     behind it each device's block. What no axis of `specs` cuts must be the same on all
     devices. Not for sites of several processes."""
-    if not 1 <= slots <= ops.PEERS_MAX:
-        raise ValueError(f"jccl: slots={slots} is out of range")
+    ops.check_slots(slots)
     call = _whole_site(Call(tree, comm, specs, ()), "all_gather")
     *value, status, after = run_round(
         call,
@@ -261,8 +258,7 @@ def all_gather(
         token=token,
         join_timeout=join_timeout,
     )
-    held = jnp.where(ops.committed(status), status[1], 0)
-    mask = jnp.arange(slots) < held
+    mask = ops.filled(status, slots)
     return Gathered(call.leaves.unflatten(value), mask, status, after)
 
 

@@ -47,7 +47,6 @@ GUARD = _core.codes["Guard"]
 SKIPPED = _core.codes["Skipped"]
 RESYNCED = _core.codes["Resynced"]
 
-PEERS_MAX: int = _core.limits["peers_max"]
 COLLECTIVES = {
     "all_reduce": 1,
     "all_gather": 2,
@@ -56,9 +55,9 @@ COLLECTIVES = {
     "barrier": 5,
 }
 
-_STATUS = jax.ShapeDtypeStruct((4,), jnp.int32)
-_TOKEN = jax.ShapeDtypeStruct((), jnp.uint32)
-_HANDLE = jax.ShapeDtypeStruct((2,), jnp.uint32)
+STATUS = jax.ShapeDtypeStruct((4,), jnp.int32)
+TOKEN = jax.ShapeDtypeStruct((), jnp.uint32)
+HANDLE = jax.ShapeDtypeStruct((2,), jnp.uint32)
 
 
 def check_call(comm: HasRegistryId, tag: str, over_mesh: bool = False) -> int:
@@ -108,7 +107,7 @@ def _round(
     call = callback.effect_call(
         callback.route_of(comm),
         "jccl_round",
-        [*out, _STATUS, _TOKEN, *(extent if collective == "reduce_scatter" else [])],
+        [*out, STATUS, TOKEN, *(extent if collective == "reduce_scatter" else [])],
         aliases={i: i for i in range(n)} if in_place else None,
     )
     texts = {"op": "sum", "codec": "none", "plan": "", "fingerprint": ""}
@@ -198,8 +197,7 @@ def all_gather(
 
     Not committed: all slots are zero and masked out.
     """
-    if not 1 <= slots <= PEERS_MAX:
-        raise ValueError(f"jccl: slots={slots} is out of range")
+    check_slots(slots)
     leaves = Leaves(tree)
     *value, status, after = _round(
         leaves,
@@ -212,9 +210,17 @@ def all_gather(
         codec=codec_name(codec),
         slots=np.int32(slots),
     )
-    held = jnp.where(committed(status), status[1], 0)
-    mask = jnp.arange(slots) < held
-    return Gathered(leaves.unflatten(value), mask, status, after)
+    return Gathered(leaves.unflatten(value), filled(status, slots), status, after)
+
+
+def check_slots(slots: int) -> None:
+    if not 1 <= slots <= _core.limits["peers_max"]:
+        raise ValueError(f"jccl: slots={slots} is out of range")
+
+
+def filled(status: jax.Array, slots: int) -> jax.Array:
+    """bool[slots]: which slots of an all_gather hold a peer's arrays."""
+    return jnp.arange(slots) < jnp.where(committed(status), status[1], 0)
 
 
 def reduce_scatter(
@@ -327,7 +333,7 @@ def start(
     call = callback.effect_call(
         callback.route_of(comm),
         "jccl_start",
-        [_HANDLE, *through.specs(), _TOKEN],
+        [HANDLE, *through.specs(), TOKEN],
         aliases={n + i: 1 + i for i in range(k)},
     )
     handle, *passed, after = call(
@@ -382,7 +388,7 @@ def done(
     call = callback.effect_call(
         callback.route_of(comm),
         "jccl_done",
-        [*leaves.specs(), _STATUS, _TOKEN],
+        [*leaves.specs(), STATUS, TOKEN],
         aliases={1 + i: i for i in range(len(leaves.arrays))},
     )
     *value, status, token = call(
@@ -421,7 +427,7 @@ def publish(
     call = callback.effect_call(
         callback.route_of(comm),
         "jccl_publish",
-        [*leaves.specs(), _STATUS, _TOKEN],
+        [*leaves.specs(), STATUS, TOKEN],
         aliases={i: i for i in range(len(leaves.arrays))},
     )
     *value, after, token = call(
