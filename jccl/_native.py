@@ -310,7 +310,9 @@ def _call_primitive() -> Any:
     def lowered(*operands: Any, inner: Any, settled: bool, **params: Any) -> Any:
         return inner.bind(*operands, **params)
 
-    def keep(used: list[bool], eqn: Any) -> Any:
+    # JAX 0.12 and later tell in between which references are read; eqn is the last.
+    def keep(used: list[bool], *rest: Any) -> Any:
+        eqn = rest[-1]
         if any(used):
             params = {**eqn.params, "settled": True}
             eqn = eqn.replace(params=params, effects=frozenset())

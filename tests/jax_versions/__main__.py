@@ -32,6 +32,7 @@ RELEASES: dict[str, tuple[str | None, ...]] = {
     "3.14": (None,),
 }
 OLDEST = (0, 7, 2)  # what pyproject.toml and jccl/_native.py promise
+LARGEST_MB = 4
 NEWER_HEADERS = "0.10.2"  # a wheel built with these must be refused by the oldest
 
 
@@ -135,7 +136,10 @@ def try_one(row: Row, interpreter: Path) -> None:
 
 def rows_of(version: str, python: str, home: Path) -> list[Row]:
     wheel = build_wheel(python, home / f"wheel-{version}")
-    print(f"{wheel.name}: {wheel.stat().st_size / 1e6:.1f} MB", flush=True)
+    megabytes = wheel.stat().st_size / 1e6
+    print(f"{wheel.name}: {megabytes:.1f} MB", flush=True)
+    if megabytes > LARGEST_MB:
+        sys.exit(f"more than {LARGEST_MB} MB: are its symbols still in it?")
     tries: list[tuple[Row, Path, str | None]] = []
     for jax in RELEASES[version]:
         old = jax is not None and tuple(map(int, jax.split("."))) < OLDEST

@@ -112,6 +112,28 @@ def test_the_effect_is_there_until_dead_code_is_removed(solo):
     assert "has_side_effect = true" in traced.lower().as_text()
 
 
+@pytest.mark.parametrize("told", [(), ([False],)], ids=["jax 0.11", "jax 0.12"])
+def test_a_used_call_loses_its_effect_by_the_rule_of_either_jax(solo, told):
+    from jax.interpreters import partial_eval
+
+    def calls(jaxpr):
+        inner = [
+            p.jaxpr
+            for e in jaxpr.eqns
+            for p in e.params.values()
+            if hasattr(p, "jaxpr")
+        ]
+        own = [e for e in jaxpr.eqns if e.primitive.name == "jccl_call"]
+        return own + [call for one in inner for call in calls(one)]
+
+    (call,) = calls(jax.make_jaxpr(plain(solo))(jnp.ones(2)).jaxpr)
+    rule = partial_eval.dce_rules[call.primitive]
+    for used, effects in ((True, False), (False, True)):
+        outs = [used] * len(call.outvars)
+        operands, kept = rule(outs, *told, call)
+        assert all(operands) and bool(kept.effects) == effects
+
+
 def barrier_alone(comm):
     return lambda x: (ops.barrier(comm), x)[1]
 

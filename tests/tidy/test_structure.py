@@ -182,3 +182,14 @@ def test_documents_use_the_words_of_the_glossary_and_name_no_machine():
             if name.endswith(".md") and BANNED.search(line):
                 wrong.append(f"{name}:{number}: {line.strip()[:80]}")
     assert not wrong
+
+
+def test_the_workflow_calls_scripts_that_exist_and_every_cpython_is_installed():
+    from tests.jax_versions.__main__ import RELEASES
+
+    text = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
+    called = set(re.findall(r"(?<![\w/])\.ci/[\w-]+", text))
+    assert ".ci/run" in called and ".ci/jax-versions" in called
+    assert all((ROOT / name).stat().st_mode & 0o111 for name in called)
+    installed = re.search(r"uv python install (.+)", text)[1].split()
+    assert {"3.11", *installed} == set(RELEASES)  # 3.11 is the image's own
