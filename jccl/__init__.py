@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         TopK,
     )
     from jccl.communicator import Communicator, Handle, Result, connect
+    from jccl.encoding import Encoded, encode
     from jccl.errors import (
         AbortedError,
         AuthError,
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
         start,
     )
     from jccl.ops import Reduced
+    from jccl.optim.between import BetweenState, BetweenSteps, between_steps
     from jccl.optim.defaults import Defaults, diloco_defaults
     from jccl.optim.diagnostics import Watch, diagnose
     from jccl.optim.diloco import diloco
@@ -95,6 +97,7 @@ _HOMES = {
         "TopK",
     ),
     "communicator": ("Communicator", "Handle", "Result", "connect"),
+    "encoding": ("Encoded", "encode"),
     "errors": (
         "AbortedError",
         "AuthError",
@@ -138,6 +141,7 @@ _HOMES = {
         "start",
     ),
     "ops": ("Reduced",),
+    "optim.between": ("BetweenState", "BetweenSteps", "between_steps"),
     "optim.defaults": ("Defaults", "diloco_defaults"),
     "optim.diagnostics": ("Watch", "diagnose"),
     "optim.diloco": ("diloco",),
@@ -164,6 +168,8 @@ _MODULES = (
 __all__ = [
     "AbortedError",
     "AuthError",
+    "BetweenState",
+    "BetweenSteps",
     "Bf16",
     "BusyTagError",
     "ClosedError",
@@ -177,6 +183,7 @@ __all__ = [
     "DilocoState",
     "E3m0",
     "EmptyRound",
+    "Encoded",
     "Error",
     "EvictedError",
     "Fp8",
@@ -215,6 +222,7 @@ __all__ = [
     "all_gather",
     "all_reduce",
     "barrier",
+    "between_steps",
     "broadcast",
     "check",
     "cli",
@@ -224,6 +232,7 @@ __all__ = [
     "diloco_defaults",
     "done",
     "eager_diloco",
+    "encode",
     "exported",
     "gradients",
     "keep_memory",

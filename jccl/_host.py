@@ -15,6 +15,8 @@ import jax
 import numpy as np
 
 from jccl import _native
+from jccl.codecs import Codec
+from jccl.encoding import Encoded
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,23 +27,65 @@ class HostLeaves:
     paths: list[str]
     treedef: Any
     like: list[Callable[[np.ndarray], Any] | None]  # where jax leaves' results go
+    # Of contributions that come encoded, what is sent; `arrays` then holds the results'
+    # place, not yet written. Empty: there are none.
+    encoded: list[np.ndarray | None] = dataclasses.field(default_factory=list)
 
     @staticmethod
-    def of(tree: Any) -> HostLeaves:
-        entries, treedef = jax.tree_util.tree_flatten_with_path(tree)
+    def of(tree: Any, codec: Codec | None = None) -> HostLeaves:
+        """`codec`: of the round, which Encoded leaves must have been encoded for; None:
+        there may be none."""
+        entries, treedef = jax.tree_util.tree_flatten_with_path(
+            tree, is_leaf=lambda node: isinstance(node, Encoded)
+        )
         paths = [path_text(path) for path, _ in entries]
-        arrays = [
-            host_array(leaf, path)
-            for (_, leaf), path in zip(entries, paths, strict=True)
+        leaves = [leaf for _, leaf in entries]
+        encoded = [
+            _encoded_bytes(leaf, path, codec) if isinstance(leaf, Encoded) else None
+            for leaf, path in zip(leaves, paths, strict=True)
         ]
-        like = [_place(leaf) for _, leaf in entries]
-        return HostLeaves(arrays, paths, treedef, like)
+        arrays = [
+            np.empty(leaf.shape, leaf.dtype)
+            if isinstance(leaf, Encoded)
+            else host_array(leaf, path)
+            for leaf, path in zip(leaves, paths, strict=True)
+        ]
+        like = [
+            _place(leaf.data if isinstance(leaf, Encoded) else leaf) for leaf in leaves
+        ]
+        some = any(data is not None for data in encoded)
+        return HostLeaves(arrays, paths, treedef, like, encoded if some else [])
+
+    @property
+    def inputs(self) -> list[np.ndarray]:
+        """What the native module reads: values, or the bytes of encoded ones."""
+        if not self.encoded:
+            return self.arrays
+        return [
+            array if data is None else data
+            for array, data in zip(self.arrays, self.encoded, strict=True)
+        ]
+
+    @property
+    def marks(self) -> list[bool]:
+        return [data is not None for data in self.encoded]
 
     def tree(self, outs: Sequence[np.ndarray]) -> Any:
         leaves = [
             put(out) if put else out for out, put in zip(outs, self.like, strict=True)
         ]
         return jax.tree_util.tree_unflatten(self.treedef, leaves)
+
+
+def _encoded_bytes(leaf: Encoded, path: str, codec: Codec | None) -> np.ndarray:
+    if codec is None:
+        raise ValueError(f"leaf '{path}': this collective takes no encoded leaves")
+    if codec != leaf.codec:
+        raise ValueError(
+            f"leaf '{path}' is encoded as {leaf.codec.spec}, but the round has codec "
+            f"{codec.spec}"
+        )
+    return host_array(leaf.data, path)
 
 
 def _place(leaf: Any) -> Callable[[np.ndarray], jax.Array] | None:

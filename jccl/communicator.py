@@ -20,6 +20,7 @@ import numpy as np
 from jccl import _native, callback, errors
 from jccl._faults import typed_errors
 from jccl._host import HostLeaves, outputs
+from jccl._trees import fingerprint_digest
 from jccl.codecs import Codec, resolve
 from jccl.errors import Code, Status
 from jccl.settings import env_default, read_token, truth
@@ -109,14 +110,15 @@ class Communicator:
 
         Args:
             tree: pytree of numpy or jax arrays. Left intact: it is what an abort
-                returns. out: pytree of numpy arrays for the result; may be `tree`
-                itself. **options: op ("mean", "sum", "min", "max", "prod"), codec,
+                returns. Leaves may be `jccl.Encoded` for the codec of the round.
+            out: pytree of numpy arrays for the result; may be `tree` itself.
+            **options: op ("mean", "sum", "min", "max", "prod"), codec,
                 weight, tag, plan
                 ("direct", "exchange", "ring"), deadline in seconds, guard (leave this
                 peer out when it holds NaN or Inf; then GuardError is raised after the
-                round).
+                round), fingerprint (words that must be alike on all peers).
         """
-        leaves = HostLeaves.of(tree)
+        leaves = HostLeaves.of(tree, resolve(options.get("codec")))
         outs = outputs(leaves, out)
         return self._run(leaves, outs, "all_reduce", options, fresh=out is None)
 
@@ -182,9 +184,9 @@ class Communicator:
             tree: must not change until `wait`, unless `copy=True`.
             collective: "all_reduce", "broadcast" or "barrier".
         """
-        leaves = HostLeaves.of(tree)
+        leaves = HostLeaves.of(tree, resolve(options.get("codec")))
         outs = outputs(leaves, None)
-        held = [a.copy() for a in leaves.arrays] if copy else leaves.arrays
+        held = [a.copy() for a in leaves.inputs] if copy else leaves.inputs
         with typed_errors():
             number = self.core.start(
                 held, outs, **self._options(collective, options, leaves)
@@ -300,6 +302,7 @@ class Communicator:
             "plan",
             "guard",
             "deadline",
+            "fingerprint",
         }
         unknown = sorted(set(options) - known)
         if unknown:
@@ -307,12 +310,15 @@ class Communicator:
         given = {k: v for k, v in options.items() if v is not None}
         check_seconds(given.get("deadline"))
         check_text("tag", given.get("tag"))
+        if "fingerprint" in given:
+            given["fingerprint"] = fingerprint_digest(given["fingerprint"])
         codec: Codec = resolve(given.pop("codec", None))
         return {
             **given,
             "collective": collective,
             "codec": codec.spec,
             "paths": leaves.paths,
+            **({"encoded": leaves.marks} if leaves.encoded else {}),
         }
 
     def _run(
@@ -326,7 +332,7 @@ class Communicator:
     ) -> Result:
         # Nobody else can see outputs made here: parts may be received right into them.
         result = self.core.run(
-            leaves.arrays,
+            leaves.inputs,
             outs,
             **self._options(collective, options, leaves),
             out_private=fresh,

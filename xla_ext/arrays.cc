@@ -63,6 +63,34 @@ std::vector<peer::Leaf> leaves_from(const Arrays& ins, const Arrays* outs,
   return leaves;
 }
 
+std::vector<peer::Leaf> leaves_from(const Arrays& ins, const Arrays& outs,
+                                    const std::vector<std::string>& paths, std::size_t slots,
+                                    const std::vector<bool>& encoded) {
+  if (encoded.empty()) return leaves_from(ins, &outs, paths, slots);
+  if (encoded.size() != ins.size() || outs.size() != ins.size()) {
+    throw py::value_error(base::cat(ins.size(), " inputs, ", outs.size(), " outputs and ",
+                                    encoded.size(), " marks of encoded ones"));
+  }
+  if (slots != 1) throw py::value_error("encoded inputs are for collectives with one result");
+  Arrays values = ins;
+  for (std::size_t i = 0; i < ins.size(); ++i) {
+    if (encoded[i]) values[i] = outs[i];
+  }
+  std::vector<peer::Leaf> leaves = leaves_from(values, &outs, paths, slots);
+  for (std::size_t i = 0; i < ins.size(); ++i) {
+    if (!encoded[i]) continue;
+    const std::string name = name_leaf(paths, i);
+    require_contiguous(ins[i], name);
+    if (dtype_from(ins[i], name) != codec::Dtype::kU8) {
+      throw py::type_error(base::cat(name, ": encoded values are uint8"));
+    }
+    leaves[i].in = nullptr;
+    leaves[i].encoded = static_cast<const std::uint8_t*>(ins[i].data());
+    leaves[i].encoded_bytes = static_cast<std::uint64_t>(ins[i].size());
+  }
+  return leaves;
+}
+
 std::vector<void*> places_from(const Arrays& outs) {
   std::vector<void*> places;
   for (std::size_t i = 0; i < outs.size(); ++i) {

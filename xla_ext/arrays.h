@@ -30,6 +30,11 @@ using Arrays = std::vector<pybind11::array>;
 std::vector<peer::Leaf> leaves_from(const Arrays& ins, const Arrays* outs,
                                     const std::vector<std::string>& paths, std::size_t slots);
 
+// Likewise, but inputs marked in `encoded` are the bytes of what the outputs then hold as values.
+std::vector<peer::Leaf> leaves_from(const Arrays& ins, const Arrays& outs,
+                                    const std::vector<std::string>& paths, std::size_t slots,
+                                    const std::vector<bool>& encoded);
+
 // The memory of outputs, for a wait.
 std::vector<void*> places_from(const Arrays& outs);
 

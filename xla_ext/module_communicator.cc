@@ -246,8 +246,9 @@ peer::RoundResult Communicator::run(const Arrays& ins, const Arrays& outs,
   Keywords keywords(kwargs);
   const peer::RoundOptions options = round_options(keywords);
   const auto paths = keywords.take<std::vector<std::string>>("paths", {});
+  const auto encoded = keywords.take<std::vector<bool>>("encoded", {});
   keywords.finish("run");
-  const auto leaves = leaves_from(ins, &outs, paths, slots_of(options));
+  const auto leaves = leaves_from(ins, outs, paths, slots_of(options), encoded);
   peer::RoundResult result;
   result.status = usable();
   if (!result.status.ok()) return result;
@@ -266,8 +267,11 @@ peer::Handle Communicator::start(const Arrays& ins, const std::optional<Arrays>&
   Keywords keywords(kwargs);
   const peer::RoundOptions options = round_options(keywords);
   const auto paths = keywords.take<std::vector<std::string>>("paths", {});
+  const auto encoded = keywords.take<std::vector<bool>>("encoded", {});
   keywords.finish("start");
-  const auto leaves = leaves_from(ins, outs ? &*outs : nullptr, paths, slots_of(options));
+  if (!outs && !encoded.empty()) throw py::value_error("encoded inputs need outputs");
+  const auto leaves = outs ? leaves_from(ins, *outs, paths, slots_of(options), encoded)
+                           : leaves_from(ins, nullptr, paths, slots_of(options));
   if (const Status status = usable(); !status.ok()) raise(status);
   const auto entry = entry_;
   std::optional<base::Result<peer::Handle>> started;

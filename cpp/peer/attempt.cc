@@ -72,6 +72,7 @@ Status AttemptRun::prepare() {
   // Receivers are served on after the commit, when the output belongs to the caller again.
   serves_ =
       contributes() && !start_.receivers.empty() && plan_.kind != collective::PlanKind::kScatter;
+  if (contributes() && !codec::is_lossy(contribution_codec_)) decode_own();
   in_output_ = eager_ && !codec::is_lossy(result_codec_) && !serves_;
   return lay_out();
 }

@@ -135,7 +135,9 @@ class AttemptRun {
   std::vector<base::ByteView> result_views(const ChunkState& chunk) const;
   bool pass_guard(ChunkState& chunk);
   std::optional<std::string> guard(const ChunkState& chunk) const;
+  void decode_own();
   BufferRef encode_own(const ChunkState& chunk, bool* finite) const;
+  const std::uint8_t* own_bytes_of(const collective::Segment& segment) const;
   BufferRef own_encoded(ChunkState& chunk);
   codec::Noise noise(base::PeerId peer, const collective::Segment& segment) const;
   const std::uint8_t* own_values(const collective::Segment& segment) const;
@@ -160,6 +162,8 @@ class AttemptRun {
   bool eager_ = false;      // outputs are private and apart from the inputs
   bool in_output_ = false;  // and results travel as they lie there: no buffers for them
   bool serves_ = false;
+  std::vector<BufferRef> decoded_;  // by leaf; of contributions that came encoded, where plans add
+                                    // them as values
   std::vector<ChunkState> chunks_;
   std::vector<base::PeerId> others_;            // ascending
   std::map<std::uint64_t, Arriving> arriving_;  // by token

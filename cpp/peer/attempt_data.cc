@@ -4,6 +4,7 @@
 
 #include "base/crc32c.h"
 #include "base/text.h"
+#include "codec/encoded.h"
 #include "codec/guard.h"
 #include "codec/noise.h"
 #include "collective/kernels.h"
@@ -65,12 +66,36 @@ BufferRef AttemptRun::encode_own(const ChunkState& chunk, bool* finite) const {
   std::uint8_t* out = encoded->data();
   for (const collective::Segment& segment : chunk.chunk.segments) {
     const codec::Dtype dtype = call_->specs[segment.leaf].dtype;
-    const bool good = codec::encode_checked(contribution_codec_, dtype, own_values(segment),
-                                            segment.count, out, noise(self_, segment));
+    const std::size_t bytes = codec::encoded_bytes(contribution_codec_, dtype, segment.count);
+    bool good = true;
+    if (const std::uint8_t* own = own_bytes_of(segment)) {
+      std::memcpy(out, own, bytes);
+      good = codec::finite_encoded(contribution_codec_, out, segment.count);
+    } else {
+      good = codec::encode_checked(contribution_codec_, dtype, own_values(segment), segment.count,
+                                   out, noise(self_, segment));
+    }
     *finite = *finite && good;
-    out += codec::encoded_bytes(contribution_codec_, dtype, segment.count);
+    out += bytes;
   }
   return encoded;
+}
+
+// Null: the contribution came as values.
+const std::uint8_t* AttemptRun::own_bytes_of(const collective::Segment& segment) const {
+  const Leaf& leaf = call_->leaves[segment.leaf];
+  if (leaf.encoded == nullptr) return nullptr;
+  return leaf.encoded + codec::encoded_bytes(call_->options.codec, leaf.dtype, segment.first);
+}
+
+void AttemptRun::decode_own() {
+  decoded_.resize(call_->leaves.size());
+  for (std::size_t i = 0; i < decoded_.size(); ++i) {
+    const Leaf& leaf = call_->leaves[i];
+    if (leaf.encoded == nullptr) continue;
+    decoded_[i] = pool_->take(leaf.count * codec::size_of(leaf.dtype));
+    codec::decode(call_->options.codec, leaf.dtype, leaf.encoded, leaf.count, decoded_[i]->data());
+  }
 }
 
 // Encoded once for all who need it: those it is sent to, and the own sum. Once more only if one of
@@ -86,7 +111,8 @@ BufferRef AttemptRun::own_encoded(ChunkState& chunk) {
 
 const std::uint8_t* AttemptRun::own_values(const collective::Segment& segment) const {
   const Leaf& leaf = call_->leaves[segment.leaf];
-  return static_cast<const std::uint8_t*>(leaf.in) + segment.first * codec::size_of(leaf.dtype);
+  const void* values = leaf.encoded != nullptr ? decoded_[segment.leaf]->data() : leaf.in;
+  return static_cast<const std::uint8_t*>(values) + segment.first * codec::size_of(leaf.dtype);
 }
 
 // Sums of which the kernels do two terms in one pass.
@@ -234,7 +260,11 @@ std::optional<std::string> AttemptRun::guard(const ChunkState& chunk) const {
   for (const collective::Segment& segment : chunk.chunk.segments) {
     const Leaf& leaf = call_->leaves[segment.leaf];
     if (!codec::is_float(leaf.dtype)) continue;
-    if (!codec::all_finite(leaf.dtype, own_values(segment), segment.count)) {
+    const std::uint8_t* own = own_bytes_of(segment);
+    const bool finite = own != nullptr
+                            ? codec::finite_encoded(call_->options.codec, own, segment.count)
+                            : codec::all_finite(leaf.dtype, own_values(segment), segment.count);
+    if (!finite) {
       return cat(leaf_text(leaf, segment.leaf), " holds NaN or Inf");
     }
   }

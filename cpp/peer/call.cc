@@ -6,6 +6,7 @@
 #include "base/limits.h"
 #include "base/text.h"
 #include "base/utf8.h"
+#include "codec/encoded.h"
 #include "codec/roundtrip.h"
 #include "collective/hint.h"
 #include "collective/kernels.h"
@@ -76,6 +77,11 @@ Status check_codec(const RoundOptions& options) {
   return ring ? collective::check_codec(collective::PlanKind::kRing, options.codec) : Status{};
 }
 
+Status check_encoded(const Leaf& leaf, const codec::Codec& codec) {
+  if (leaf.encoded == nullptr) return {};
+  return codec::check_encoded(codec, leaf.dtype, leaf.encoded, leaf.encoded_bytes, leaf.count);
+}
+
 }  // namespace
 
 std::string leaf_text(const Leaf& leaf, std::size_t index) {
@@ -119,7 +125,7 @@ Status check_call(const std::vector<Leaf>& leaves, const RoundOptions& options) 
               cat(leaf_text(leaf, i), ": more than ", base::kRoundBytesMax, " bytes")};
     }
     bytes += leaf.count * size;
-    if (leaf.count > 0 && leaf.in == nullptr) {
+    if (leaf.count > 0 && leaf.in == nullptr && leaf.encoded == nullptr) {
       return {Code::kInvalid, cat(leaf_text(leaf, i), ": no input memory")};
     }
     const Status supported = collective::check_supported(options.op, leaf.dtype, options.codec);
@@ -130,6 +136,8 @@ Status check_call(const std::vector<Leaf>& leaves, const RoundOptions& options) 
       const Status weight = collective::check_weight(options.op, leaf.dtype, options.weight);
       if (!weight.ok()) return {weight.code, cat(leaf_text(leaf, i), ": ", weight.text)};
     }
+    const Status encoded = check_encoded(leaf, options.codec);
+    if (!encoded.ok()) return {encoded.code, cat(leaf_text(leaf, i), ": ", encoded.text)};
   }
   if (bytes > base::kRoundBytesMax) {
     return {Code::kLimit, cat(bytes, " bytes in one round; at most ", base::kRoundBytesMax)};
@@ -172,8 +180,11 @@ Status roundtrip(const Leaf& leaf, const RoundOptions& options, bool residual) {
 void keep_input(const RoundOptions& options, const Leaf& leaf) {
   const std::size_t bytes = leaf.count * codec::size_of(leaf.dtype);
   const bool fits = options.collective != Collective::kAllGather;
-  if (!fits || bytes == 0 || leaf.out == nullptr || leaf.in == nullptr) return;
-  if (leaf.out != leaf.in) std::memcpy(leaf.out, leaf.in, bytes);
+  if (!fits || bytes == 0 || leaf.out == nullptr) return;
+  if (leaf.encoded != nullptr) {
+    return codec::decode(options.codec, leaf.dtype, leaf.encoded, leaf.count, leaf.out);
+  }
+  if (leaf.in != nullptr && leaf.out != leaf.in) std::memcpy(leaf.out, leaf.in, bytes);
 }
 
 Descriptor describe_call(const CallRecord& call, std::size_t chunk_bytes) {

@@ -44,6 +44,10 @@ struct Leaf {
   void* out = nullptr;
   std::string path;                  // for messages, e.g. "params/dense/kernel"; may be empty
   std::vector<std::uint64_t> shape;  // if known: peers must agree on it, not only on the count
+  // Instead of `in`: the contribution in the bytes of the round's codec, whoever encoded it (see
+  // codec/encoded.h). If the round does not commit, `out` gets the values it stands for.
+  const std::uint8_t* encoded = nullptr;
+  std::uint64_t encoded_bytes = 0;
 };
 
 enum class Collective : std::uint8_t {

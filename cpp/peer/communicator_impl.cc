@@ -147,10 +147,16 @@ base::Result<Handle> Communicator::Impl::start(const std::vector<Leaf>& leaves,
     const std::size_t bytes = leaf.count * codec::size_of(leaf.dtype);
     call->payload_bytes += bytes;
     if (!stage) continue;
-    BufferRef in = staging_.take(std::max<std::size_t>(bytes, 1));
+    const std::size_t held = leaf.encoded != nullptr ? leaf.encoded_bytes : bytes;
+    const void* from = leaf.encoded != nullptr ? leaf.encoded : leaf.in;
+    BufferRef in = staging_.take(std::max<std::size_t>(held, 1));
     BufferRef out = staging_.take(std::max<std::size_t>(output_bytes(o, leaf), 1));
-    if (bytes > 0) std::memcpy(in->data(), leaf.in, bytes);
-    leaf.in = in->data();
+    if (held > 0) std::memcpy(in->data(), from, held);
+    if (leaf.encoded != nullptr) {
+      leaf.encoded = in->data();
+    } else {
+      leaf.in = in->data();
+    }
     leaf.out = out->data();  // the result, or the input, lies here until wait() hands it out
     call->staged_in.push_back(std::move(in));
     call->staged_out.push_back(std::move(out));

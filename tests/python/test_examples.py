@@ -4,6 +4,7 @@ The demo itself takes minutes: `make demo`, or `examples/demo.py --quick`.
 """
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -36,6 +37,16 @@ def test_hello_gives_every_peer_the_mean_of_their_numbers():
     done = launch(3, sys.executable, str(EXAMPLES / "hello.py"))
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("mean [1. 1. 1. 1.] over 3 peers") == 3
+
+
+def test_peers_of_different_routes_end_with_the_same_bits():
+    done = launch(4, sys.executable, str(EXAMPLES / "hybrid_cluster.py"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = [line for line in done.stdout.splitlines() if "digest" in line]
+    assert len(lines) == 4 and len({re.sub(".*digest", "", one) for one in lines}) == 1
+    for way in ("ffi", "buffer_callback", "io_callback", "between steps"):
+        assert sum(f"{way} on cpu: loss" in line for line in lines) == 1
+    assert all("the same on 4 peers" in line for line in lines)
 
 
 def test_train_lm_ends_with_the_same_bits_on_all_peers_and_a_lower_loss(tmp_path):

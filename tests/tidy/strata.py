@@ -70,6 +70,7 @@ PYTHON = [
     ["_native"],
     ["callback"],
     ["_faults", "codecs"],
+    ["encoding"],
     ["planning"],
     ["_chain", "_geometry", "_host", "_results", "_trees"],
     ["_local", "communicator"],

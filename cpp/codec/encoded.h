@@ -1,0 +1,20 @@
+// Contributions that come encoded already, by somebody else's encoder (a device's): whether they
+// are what a codec could have written. An encoder need not choose the same codes as codec.h, since
+// owners decode what they get and every peer gets the owner's result; but its scales must be those
+// of ALGORITHMS.md, so that decoding is exact and finite. Refuses top-k, whose blocks have no
+// scale, and "none". Pure; runs on any thread.
+#pragma once
+
+#include "codec/codec.h"
+
+namespace jccl::codec {
+
+// kInvalid, saying which block is wrong, and for a size that is not encoded_bytes(). A scale of NaN
+// or Inf passes: it says that the values weren't finite, which is the guard's to answer.
+base::Status check_encoded(const Codec& codec, Dtype dtype, const std::uint8_t* in,
+                           std::size_t bytes, std::size_t count);
+
+// Whether all values are finite, of bytes that check_encoded() passed. Starts on a block.
+bool finite_encoded(const Codec& codec, const std::uint8_t* in, std::size_t count);
+
+}  // namespace jccl::codec

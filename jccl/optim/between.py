@@ -1,0 +1,410 @@
+"""DiLoCo between compiled steps: for backends whose programs cannot call the transport.
+
+The step stays a plain jitted function of the user's. Every `sync_every` steps a jitted
+`prepare` forms the pseudo-gradient where the parameters lie and encodes it there, a
+thread carries the bytes across and takes the outer step in host memory, by the kernel
+that every route shares, and a jitted `apply` puts the new anchor under the parameters.
+Peers of a run may use this and others `jccl.diloco`: anchors are equal bit for bit.
+Refuses arrays that another process holds parts of, and outer optimizers run by XLA.
+Called from one thread; one more belongs to each open round.
+
+Source: DiLoCo, arXiv:2311.08105; mixing a delayed round in: arXiv:2501.18512, 2.3.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jccl import _native
+from jccl.codecs import Codec, resolve
+from jccl.communicator import SHOWN, Communicator
+from jccl.encoding import encode, has_device_encoder
+from jccl.errors import Code, Error, Status
+from jccl.optim import outer as outers
+
+
+class BetweenState(NamedTuple):
+    """Numpy arrays all through, for a checkpoint. The first three are the run's, equal
+    bit for bit on all peers; the rest is this peer's own."""
+
+    anchor: Any
+    outer: Any
+    rounds: Any  # i32[]: committed rounds of the run
+    step: int
+    left: Any  # what codes left out so far; () without error feedback
+
+
+class _Outcome(NamedTuple):
+    status: Status
+    shared: dict[str, Any]
+    committed: bool
+    replaced: bool
+
+
+class BetweenSteps:
+    """Made by `between_steps`; call it with the parameters after every step.
+
+    Attributes:
+        status: of the last round that ended: code, world, epoch, attempts.
+        rounds, skipped: rounds of the run that committed; that ended here without.
+    """
+
+    def __init__(self, comm: Communicator, settings: _Settings) -> None:
+        self.comm = comm
+        self.status = Status(int(Code.OK), 0, 0, 0)
+        self.skipped = 0
+        self._settings = settings
+        self._outer = settings.outer
+        self._shared: dict[str, Any] | None = None
+        self._anchor: Any = None  # on the device
+        self._left: Any = ()
+        self._step = 0
+        self._open: _Round | None = None
+
+    @property
+    def rounds(self) -> int:
+        return int(self._joined()["rounds"])
+
+    def join(self, params: Any, *, source: bool = False) -> Any:
+        """Makes these parameters the run's, or the run's newest anchor these.
+
+        The one call before the loop, the same for first starters and joiners.
+
+        Args:
+            params: pytree of float arrays.
+            source: on the run's first call, this peer's are everyone's.
+
+        Returns:
+            The parameters to start from, where `params` were.
+        """
+        anchor = _host(jax.tree.map(_wide, params))
+        momentum = jax.tree.map(np.asarray, self._outer.init(anchor))
+        mine = {"anchor": anchor, "outer": momentum, "rounds": np.zeros((), np.int32)}
+        synced = self.comm.sync_state(mine, tag=self._settings.tag, source=source)
+        self._adopt(synced.value, params)
+        self._step = self.rounds * self._settings.every
+        if self._settings.feedback:
+            self._left = _beside(jax.tree.map(np.zeros_like, anchor), params)
+        return _on_anchor(params, self._anchor) if synced.replaced else params
+
+    def __call__(self, params: Any, *, weight: float = 1.0) -> Any:
+        """After a step: the parameters to go on with; most times those passed in.
+
+        Args:
+            params: after this peer's own step.
+            weight: of this peer in the mean, in the step that begins a round.
+
+        Raises:
+            Nothing for a lost peer or a passed deadline: see `status`; `params` come
+            back, and what they learnt is in the next round.
+        """
+        self._joined()
+        self._step += 1
+        if self._step % self._settings.every == 0 and self._open is None:
+            self._open = self._begin(params, weight)
+        if self._open is not None and self._step >= self._open.due:
+            params = self._finish(self._open, params)
+        return params
+
+    def state(self) -> BetweenState:
+        """For a checkpoint; a round that is open is not in it."""
+        shared = self._joined()
+        parts = (shared["anchor"], shared["outer"], shared["rounds"])
+        return BetweenState(*parts, self._step, _host(self._left))
+
+    def restore(self, state: BetweenState, params: Any) -> Any:
+        """Begins from a checkpoint instead of `params` alone, then joins as `join`."""
+        shared = dict(zip(("anchor", "outer", "rounds"), state[:3], strict=True))
+        shared = jax.tree.map(np.asarray, shared)
+        synced = self.comm.sync_state(shared, tag=self._settings.tag)
+        self._adopt(synced.value, params)
+        self._left = _beside(state.left, params) if jax.tree.leaves(state.left) else ()
+        self._step = state.step
+        if not synced.replaced:
+            return params
+        self._step = self.rounds * self._settings.every
+        return _on_anchor(params, self._anchor)
+
+    # ---- a round ---------------------------------------------------------------------
+
+    def _begin(self, params: Any, weight: float) -> _Round:
+        """`prepare` on the device, then everything else on a thread."""
+        codec = (
+            self._settings.codec if has_device_encoder(self._settings.codec) else None
+        )
+        left = _beside(self._left, params) if jax.tree.leaves(self._left) else ()
+        sent, left = _prepare(_beside(self._anchor, params), params, left, codec=codec)
+        sent = jax.tree.map(_towards_host, sent)
+        return _Round(
+            functools.partial(self._carry, sent, weight),
+            left,
+            self._step + self._settings.overlap,
+        )
+
+    def _carry(self, sent: Any, weight: float) -> _Outcome:
+        """On the round's thread: the bytes across, the outer step, the new revision."""
+        shared = self._joined()
+        value, status = None, self.status
+        try:
+            done = self.comm.all_reduce(
+                _host(sent),
+                op="mean",
+                codec=self._settings.codec,
+                tag=self._settings.tag,
+                weight=weight,
+                fingerprint=self._outer.fingerprint(shared["anchor"]),
+                **self._settings.options,
+            )
+            value, status = done.value, done.status
+        except Error as fault:
+            result = getattr(fault, "result", None)
+            status = result.status if result else Status(int(fault.code), 0, 0, 0)
+            if result and status.code in SHOWN:
+                value = result.value  # this peer was left out of it, and has it too
+        committed = value is not None
+        if committed:
+            shared = self._stepped(shared, value)
+        return self._published(shared, status, committed)
+
+    def _stepped(self, shared: dict[str, Any], mean: Any) -> dict[str, Any]:
+        anchor = jax.tree.map(np.copy, shared["anchor"])
+        momentum = jax.tree.map(np.copy, shared["outer"])
+        momenta = jax.tree.leaves(momentum) or [None] * len(jax.tree.leaves(anchor))
+        leaves = zip(
+            jax.tree.leaves(anchor), momenta, jax.tree.leaves(mean), strict=True
+        )
+        for one, moment, delta in leaves:
+            _native.core().outer_step(
+                one,
+                moment,
+                delta,
+                learning_rate=self._outer.learning_rate,
+                momentum_decay=self._outer.momentum,
+                nesterov=self._outer.is_nesterov,
+            )
+        rounds = np.asarray(shared["rounds"] + 1, np.int32)
+        return {"anchor": anchor, "outer": momentum, "rounds": rounds}
+
+    def _published(
+        self, shared: dict[str, Any], status: Status, committed: bool
+    ) -> _Outcome:
+        """As the tail of `jccl.diloco`'s round: a peer left behind gets the newest."""
+        replaced = False
+        try:
+            if committed or self.comm.revision(self._settings.tag):
+                synced = self.comm.publish(shared, tag=self._settings.tag)
+                shared, replaced = synced.value, synced.replaced
+                if replaced:
+                    status = status._replace(code=int(Code.RESYNCED))
+        except Error as fault:
+            status = status._replace(code=int(fault.code))
+        return _Outcome(status, shared, committed, replaced)
+
+    def _finish(self, round_: _Round, params: Any) -> Any:
+        """Waits for the round if need be, and is `apply`."""
+        self._open = None
+        outcome = round_.wait(self.comm)
+        self.status = outcome.status
+        if not (outcome.committed or outcome.replaced):
+            self.skipped += 1  # what was learnt is still in the parameters
+            return params
+        if outcome.status.code == Code.OK:
+            self._left = round_.left
+        self._adopt(outcome.shared, params)
+        if outcome.replaced:
+            self._step = self.rounds * self._settings.every
+        if outcome.replaced or not self._settings.overlap:
+            return _on_anchor(params, self._anchor)
+        return _mixed(params, self._anchor, self._settings.mixing)
+
+    def _adopt(self, shared: dict[str, Any], params: Any) -> None:
+        self._shared = jax.tree.map(np.asarray, shared)
+        self._anchor = _beside(self._shared["anchor"], params)
+
+    def _joined(self) -> dict[str, Any]:
+        if self._shared is None:
+            raise RuntimeError("call join(params), or restore, before the loop")
+        return self._shared
+
+
+class _Settings(NamedTuple):
+    outer: outers.Outer
+    every: int
+    overlap: int
+    mixing: float
+    codec: Codec
+    feedback: bool
+    tag: str
+    options: dict[str, Any]
+
+
+class _Round:
+    """A round on its thread; `wait` gives its outcome, or raises what broke it."""
+
+    def __init__(self, carry: Callable[[], _Outcome], left: Any, due: int) -> None:
+        self.left, self.due = left, due
+        self._outcome: _Outcome | None = None
+        self._broken: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, args=(carry,), daemon=True)
+        self._thread.start()
+
+    def _run(self, carry: Callable[[], _Outcome]) -> None:
+        try:
+            self._outcome = carry()
+        except BaseException as fault:
+            self._broken = fault
+
+    def wait(self, comm: Communicator) -> _Outcome:
+        try:
+            self._thread.join()  # bounded by the round's deadline
+        except KeyboardInterrupt:
+            comm.abort()
+            self._thread.join()
+            raise
+        if self._broken is not None:
+            raise self._broken
+        assert self._outcome is not None
+        return self._outcome
+
+
+def between_steps(
+    comm: Communicator,
+    outer: outers.Outer | None = None,
+    *,
+    sync_every: int,
+    codec: Codec | str | None = "int8",
+    feedback: bool = False,
+    overlap: int = 0,
+    mixing: float = 0.5,
+    tag: str = "diloco",
+    deadline: float | None = None,
+    plan: str | None = None,
+) -> BetweenSteps:
+    """DiLoCo for any backend, between compiled steps instead of inside them.
+
+    Args:
+        comm: open communicator.
+        outer: `jccl.nesterov(0.7, 0.9)` by default, or `jccl.sgd`.
+        sync_every: steps between rounds (H).
+        codec: how pseudo-gradients travel. Int8 and Int4 are encoded on the device,
+            others in host memory.
+        feedback: what codes leave out is added to the next round's pseudo-gradient;
+            Int8 and Int4 only.
+        overlap: steps during which a round is under way; 0 waits for it.
+        mixing: with `overlap`, how much of the local parameters stays when the round
+            is in: mixing * local + (1 - mixing) * anchor.
+        tag, deadline, plan: as in `jccl.diloco`, whose peers may be in the same run.
+
+    Cost: per round one copy of the encoded pseudo-gradient to the host, one of the
+    anchor back, and the outer step on one core. Memory: the anchor on the device, and
+    what codes left out; on the host anchor, outer state, the mean, the new anchor and
+    outer state, and the revision that joiners are served from, all f32.
+
+    Example:
+        >>> sync = jccl.between_steps(comm, sync_every=50)
+        >>> params = sync.join(params)
+        >>> for batch in batches:
+        ...     params, opt_state = step(params, opt_state, batch)
+        ...     params = sync(params)
+    """
+    if sync_every < 1:
+        raise ValueError(f"sync_every is {sync_every}; at least 1")
+    if not 0 <= overlap < sync_every:
+        raise ValueError(f"overlap={overlap} must be from 0 to {sync_every - 1}")
+    if not 0 <= mixing <= 1:
+        raise ValueError(f"mixing={mixing} must be from 0 to 1")
+    found, how = outers.resolve(outer), resolve(codec)
+    if not isinstance(found, outers.Outer):
+        raise TypeError(
+            "between_steps takes jccl.nesterov or jccl.sgd: other outer optimizers run "
+            "in XLA, whose bits would differ between this peer and the others"
+        )
+    if feedback and not has_device_encoder(how):
+        raise ValueError(f"feedback=True needs codec int8 or int4, not {how.name}")
+    settings = _Settings(
+        outer=found,
+        every=int(sync_every),
+        overlap=int(overlap),
+        mixing=float(mixing),
+        codec=how,
+        feedback=feedback,
+        tag=tag,
+        options={"deadline": deadline, "plan": plan},
+    )
+    return BetweenSteps(comm, settings)
+
+
+# ---- on the device -------------------------------------------------------------------
+
+
+@functools.partial(jax.jit, static_argnames="codec")
+def _prepare(
+    anchor: Any, params: Any, left: Any, *, codec: Codec | None
+) -> tuple[Any, Any]:
+    """What to send, and what that leaves out."""
+    delta = jax.tree.map(lambda a, p: a - p.astype(a.dtype), anchor, params)
+    if jax.tree.leaves(left):
+        delta = jax.tree.map(jnp.add, delta, left)
+    if codec is None:
+        return delta, left
+    sent = jax.tree.map(lambda x: encode(x, codec), delta)
+    if not jax.tree.leaves(left):
+        return sent, left
+    kept = jax.tree.map(lambda x, e: x - e.decode(), delta, sent)
+    return sent, kept
+
+
+@jax.jit
+def _on_anchor(params: Any, anchor: Any) -> Any:
+    return jax.tree.map(lambda p, a: a.astype(p.dtype), params, anchor)
+
+
+@jax.jit
+def _mixed(params: Any, anchor: Any, mixing: Any) -> Any:
+    return jax.tree.map(
+        lambda p, a: (mixing * p.astype(a.dtype) + (1 - mixing) * a).astype(p.dtype),
+        params,
+        anchor,
+    )
+
+
+def _beside(tree: Any, params: Any) -> Any:
+    """Arrays like the parameters, on the devices that hold these; most times they are
+    there."""
+    return jax.tree.map(
+        lambda x, p: jax.device_put(x, getattr(p, "sharding", None)), tree, params
+    )
+
+
+def _wide(x: Any) -> Any:
+    return jnp.asarray(x).astype(jnp.float32)
+
+
+def _towards_host(x: jax.Array) -> jax.Array:
+    """Begins the copy, into pinned memory where the device has some."""
+    kinds = {memory.kind for memory in next(iter(x.devices())).addressable_memories()}
+    if "pinned_host" in kinds and x.sharding.memory_kind == "device":
+        return jax.device_put(x, x.sharding.with_memory_kind("pinned_host"))
+    x.copy_to_host_async()
+    return x
+
+
+def _host(tree: Any) -> Any:
+    """Numpy arrays, of Encoded leaves too; waits for copies under way."""
+
+    def one(x: Any) -> np.ndarray:
+        if isinstance(x, jax.Array) and not x.is_fully_addressable:
+            raise NotImplementedError(
+                "jccl.between_steps: these arrays lie on devices of several processes; "
+                "use jccl.sites and jccl.mesh, or gather them first"
+            )
+        return np.asarray(x)
+
+    return jax.tree.map(one, tree)

@@ -1,0 +1,226 @@
+"""DiLoCo between compiled steps: its arithmetic, faults, joining, and mixed runs."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import jccl
+from jccl import callback
+from jccl.errors import Code
+from jccl.testing import Cluster
+
+PARAMS = {"b": jnp.ones(3), "w": jnp.arange(300.0).reshape(3, 100) / 300 + 0.1}
+XS = jax.random.normal(jax.random.key(0), (24, 3))
+INNER = optax.sgd(0.05)
+
+
+def loss(params, x):
+    return jnp.mean((x @ params["w"] - params["b"].sum()) ** 2)
+
+
+@jax.jit
+def step(params, opt_state, x):
+    updates, opt_state = INNER.update(jax.grad(loss)(params, x), opt_state, params)
+    return optax.apply_updates(params, updates), opt_state
+
+
+def trained(sync, params, xs):
+    opt_state = INNER.init(params)
+    for x in xs:
+        params, opt_state = step(params, opt_state, x)
+        params = sync(params)
+    return params
+
+
+def bits(tree):
+    return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(tree)]
+
+
+def shared(sync):
+    return bits(sync.state()[:3])
+
+
+def on_own_device(program):
+    """Each peer of a test has a device: XLA runs those of one after another."""
+
+    def one(comm, index):
+        with jax.default_device(jax.devices()[index]):
+            return program(comm, index)
+
+    return one
+
+
+@pytest.mark.parametrize("codec", [None, "int8", "topk"])
+def test_a_mixed_run_has_one_anchor_whatever_the_route(codec):
+    """In-jit peers on every route, and one that has its rounds between steps."""
+
+    def in_jit(comm, index, route):
+        comm.route = route
+        tx = jccl.diloco(comm, INNER, jccl.nesterov(), sync_every=4, codec=codec)
+        params = jax.tree.map(jnp.copy, PARAMS)
+        params, state = jccl.sync_state((params, tx.init(params)))
+
+        @jax.jit
+        def train(params, state, x):
+            updates, state = tx.update(jax.grad(loss)(params, x), state, params)
+            return optax.apply_updates(params, updates), state
+
+        for x in XS[index : index + 12]:
+            params, state = train(params, state, x)
+        assert int(state.rounds) == 3
+        return bits(state.jccl_shared()), comm.digest("diloco")
+
+    def between(comm, index):
+        feedback = codec == "int8"
+        sync = jccl.between_steps(
+            comm, jccl.nesterov(), sync_every=4, codec=codec, feedback=feedback
+        )
+        trained(sync, sync.join(PARAMS), XS[index : index + 12])
+        assert sync.rounds == 3 and sync.status.code == Code.OK
+        return shared(sync), comm.digest("diloco")
+
+    peers = [functools.partial(in_jit, route=route) for route in callback.ROUTES]
+    peers += [between]
+    with Cluster(4) as cluster:
+        ended = cluster.run(on_own_device(lambda comm, i: peers[i](comm, i)))
+    assert len({digest for _, digest in ended}) == 1
+    assert all(sorted(one) == sorted(ended[0][0]) for one, _ in ended)
+
+
+def test_one_flipped_ulp_is_seen_and_the_peer_takes_the_runs_state():
+    with Cluster(2) as cluster:
+
+        def program(comm, index):
+            sync = jccl.between_steps(comm, jccl.sgd(1.0), sync_every=2, codec=None)
+            params = trained(sync, sync.join(PARAMS), XS[:2])
+            if index:
+                anchor = sync._shared["anchor"]
+                anchor["w"] = np.nextafter(anchor["w"], np.float32(np.inf))
+            seen = []
+            while sync.rounds < 4:
+                params = trained(sync, params, XS[index:][:2])
+                seen.append(sync.status.code)
+            return shared(sync), seen
+
+        (first, seen), (second, also) = cluster.run(on_own_device(program))
+    assert first == second
+    # The first to publish a revision defines it; the other one is healed.
+    assert sorted(seen + also) == [Code.OK] * 6 + [Code.RESYNCED]
+
+
+def test_error_feedback_brings_the_mean_closer_to_what_was_learnt():
+    def drift(feedback):
+        with Cluster(1) as cluster:
+            sync = jccl.between_steps(
+                cluster.comms[0],
+                jccl.sgd(1.0),
+                sync_every=1,
+                codec="int4",
+                feedback=feedback,
+            )
+            params = sync.join(PARAMS)
+            for _ in range(30):  # steps far below a quarter of the largest one
+                moved = {"b": params["b"] - 1, "w": params["w"] - 0.01}
+                moved["w"] = moved["w"].at[:, ::50].add(-1.0)
+                params = sync(moved)
+            wanted = PARAMS["w"] - 0.3
+            return float(jnp.abs(params["w"] - wanted)[:, 1:50].max())
+
+    assert drift(True) < 0.2 < 0.29 < drift(False)
+
+
+def test_a_round_without_a_commit_leaves_the_parameters_and_rolls_on():
+    with Cluster(2, start_peers=1) as cluster:
+        make = functools.partial(
+            jccl.between_steps, outer=jccl.sgd(1.0), sync_every=2, codec=None
+        )
+        syncs = cluster.run(lambda comm, i: make(comm, deadline=0.5))
+        params = cluster.run(lambda comm, i: syncs[i].join(PARAMS))[0]
+        # Peer 1 is a member and does not come.
+        kept = trained(syncs[0], params, XS[:2])
+        assert syncs[0].status.code == Code.DEADLINE and syncs[0].skipped == 1
+        opt_state = INNER.init(PARAMS)
+        alone = PARAMS
+        for x in XS[:2]:
+            alone, opt_state = step(alone, opt_state, x)
+        assert bits(kept) == bits(alone)
+        cluster.comms[1].close()
+        kept = trained(syncs[0], kept, XS[2:4])
+        assert syncs[0].status.code == Code.OK and syncs[0].rounds == 1
+        np.testing.assert_allclose(kept["w"], syncs[0].state().anchor["w"])
+
+
+def test_nan_leaves_a_peer_out_and_gives_it_the_others_result():
+    with Cluster(2) as cluster:
+
+        def program(comm, index):
+            sync = jccl.between_steps(comm, sync_every=1, codec="int8")
+            params = sync.join(PARAMS)
+            bad = jax.tree.map(lambda p: p * jnp.nan if index else p + 1, params)
+            return bits(sync(bad)), sync.status.code
+
+        (one, ok), (other, guard) = cluster.run(on_own_device(program))
+    assert one == other and (ok, guard) == (Code.OK, Code.GUARD)
+
+
+def test_a_round_under_way_leaves_steps_free_and_is_mixed_in():
+    with Cluster(1) as cluster:
+        sync = jccl.between_steps(
+            cluster.comms[0],
+            jccl.sgd(1.0),
+            sync_every=4,
+            overlap=2,
+            mixing=0.25,
+            codec=None,
+        )
+        sync.join(PARAMS)
+        x = PARAMS
+        for _ in range(4):
+            x = sync(jax.tree.map(lambda p: p + 1, x))
+        assert sync.rounds == 0  # under way: the anchor is that of before
+        for _ in range(2):
+            x = sync(jax.tree.map(lambda p: p + 1, x))
+    assert sync.rounds == 1
+    # Locally 6 steps, in the anchor 4.
+    np.testing.assert_allclose(x["b"], 1 + 0.25 * 6 + 0.75 * 4, rtol=1e-6)
+
+
+def test_a_joiner_and_a_restored_peer_start_from_the_runs_anchor():
+    with Cluster(1) as cluster:
+        make = functools.partial(jccl.between_steps, sync_every=2, codec="int8")
+        old = make(cluster.comms[0])
+        trained(old, old.join(PARAMS), XS[:4])
+        late = make(cluster.join())
+        other = jax.tree.map(lambda p: p + 1, PARAMS)
+        started = late.join(other)
+        assert shared(late) == shared(old) and late.rounds == 2
+        assert bits(started) == bits(old.state().anchor)
+        again = make(cluster.join())
+        assert bits(again.restore(late.state(), other)) == bits(other)
+        assert shared(again) == shared(old)
+
+
+def test_low_precision_parameters_have_a_float32_anchor():
+    with Cluster(1) as cluster:
+        sync = jccl.between_steps(cluster.comms[0], sync_every=1)
+        params = jax.tree.map(lambda p: p.astype(jnp.bfloat16), PARAMS)
+        params = sync(jax.tree.map(lambda p: p * 1.5, sync.join(params)))
+    assert params["w"].dtype == jnp.bfloat16
+    assert sync.state().anchor["w"].dtype == np.float32
+
+
+def test_what_cannot_work_is_refused_with_words():
+    with Cluster(1) as cluster:
+        make = functools.partial(jccl.between_steps, cluster.comms[0])
+        with pytest.raises(TypeError, match=r"jccl\.nesterov or jccl\.sgd"):
+            make(optax.sgd(1.0), sync_every=1)
+        with pytest.raises(ValueError, match="overlap=2 must be from 0 to 1"):
+            make(sync_every=2, overlap=2)
+        with pytest.raises(ValueError, match="feedback=True needs codec int8"):
+            make(sync_every=2, codec="topk", feedback=True)
+        with pytest.raises(RuntimeError, match=r"join\(params\)"):
+            make(sync_every=1)(PARAMS)

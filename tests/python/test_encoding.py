@@ -1,0 +1,144 @@
+"""Contributions that a device encoded: their bytes, bounds, refusals, and rounds."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jccl
+from jccl import _native
+from jccl.errors import Code
+from jccl.testing import Cluster
+
+core = _native.core()
+CODECS = [jccl.Int8(), jccl.Int4()]
+SIZES = [0, 1, 2, 63, 64, 65, 255, 256, 257, 1001]
+# Half a step of the block, and what rounding of scale and product add (ALGORITHMS.md).
+STEP = {"int8": 1 / 254 * (1 + 2**-14), "int4": 1 / 14 * (1 + 2**-6)}
+encode = jax.jit(jccl.encode, static_argnums=1)
+
+
+@pytest.fixture(scope="module")
+def pair():
+    with Cluster(2) as cluster:
+        yield cluster
+
+
+def normal(count, seed=0, scale=1.0):
+    return np.random.default_rng(seed).normal(size=count).astype("f4") * np.float32(
+        scale
+    )
+
+
+def decoded(sent):
+    """What the transport makes of the bytes."""
+    out = np.empty(sent.shape, sent.dtype)
+    core.codec_decode(np.asarray(sent.data), sent.codec.spec, out)
+    return out
+
+
+@pytest.mark.parametrize("codec", CODECS, ids=lambda c: c.name)
+@pytest.mark.parametrize("count", SIZES)
+def test_device_bytes_decode_within_the_bound_and_alike_on_both_sides(codec, count):
+    decode = jax.jit(lambda sent: sent.decode())
+    for scale in (1.0, 1e-38, 5e37, 0.0):
+        x = normal(count, count, scale)
+        sent = encode(x, codec)
+        assert sent.data.size == core.codec_encode(x, codec.spec).size
+        here = np.asarray(decode(sent))
+        assert here.tobytes() == decoded(sent).tobytes()
+        for at in range(0, count, codec.block):
+            part = x[at : at + codec.block].astype(np.float64)
+            bound = max(np.abs(part).max() * STEP[codec.name], 2.0**-126)
+            assert np.abs(here[at : at + codec.block] - part).max() <= bound
+
+
+@pytest.mark.parametrize("codec", CODECS, ids=lambda c: c.name)
+@pytest.mark.parametrize("plan", ["direct", "exchange", "ring"])
+def test_peers_that_encode_on_the_device_or_not_end_with_the_same_bits(
+    pair, codec, plan
+):
+    trees = [
+        {"w": normal(5000, i).reshape(50, 100), "b": normal(7, 9 + i)} for i in (0, 1)
+    ]
+
+    def program(comm, index):
+        tree = trees[index]
+        if index == 0:
+            tree = jax.tree.map(lambda x: encode(x, codec), tree)
+        options = {"codec": codec, "tag": f"{codec.name}-{plan}", "plan": plan}
+        return comm.all_reduce(tree, **options).value
+
+    one, other = pair.run(program)
+    assert isinstance(one["w"], jax.Array) and one["w"].shape == (50, 100)
+    for name in ("w", "b"):
+        assert np.asarray(one[name]).tobytes() == other[name].tobytes()
+        mean = (trees[0][name].astype("f8") + trees[1][name]) / 2
+        assert np.abs(other[name] - mean).max() < 2.5 * STEP[codec.name] * 4.5
+
+
+def test_a_started_round_takes_encoded_leaves_too(pair):
+    def program(comm, index):
+        sent = encode(np.full(300, index, np.float32), jccl.Int8())
+        return comm.start(sent, codec="int8", op="sum", tag="later").wait().value
+
+    for value in pair.run(program):
+        assert np.abs(np.asarray(value) - 1).max() < 1e-4
+
+
+def test_error_feedback_of_the_bytes_sent_loses_nothing(pair):
+    x = normal(999, 4)
+
+    def program(comm, index):
+        left, total = jnp.zeros(999), np.zeros(999)
+        for _ in range(40):
+            sent = encode(x + left, jccl.Int4())
+            total += np.asarray(comm.all_reduce(sent, codec="int4", tag="ef").value)
+            left = x + left - sent.decode()
+        return total / 40
+
+    for mean in pair.run(program):
+        # Alike on both peers, so the results' own rounding is what it was sent with.
+        assert np.abs(mean - x).max() < np.abs(x).max() / 14 / 10
+
+
+def test_nan_encoded_on_the_device_is_left_out_by_the_guard(pair):
+    def program(comm, index):
+        x = np.full(600, np.nan if index else 2.0, np.float32)
+        try:
+            sent = encode(x, jccl.Int8())
+            return Code.OK, comm.all_reduce(sent, codec="int8", tag="nan").value
+        except jccl.GuardError as fault:
+            return fault.code, fault.result.value
+
+    (ok, value), (guard, same) = pair.run(program)
+    assert (ok, guard) == (Code.OK, Code.GUARD)
+    assert np.asarray(value).tobytes() == np.asarray(same).tobytes()
+    assert np.abs(np.asarray(value) - 2).max() < 1e-4
+
+
+def test_bytes_that_no_encoder_writes_are_refused_by_leaf_and_block(pair):
+    comm = pair.comms[0]
+    sent = encode(normal(600), jccl.Int8())
+    data = np.array(sent.data)
+    data[264] = 0x80  # -128, in block 1
+    bad = jccl.Encoded(data, sent.shape, sent.dtype, sent.codec)
+    with pytest.raises(jccl.InvalidError, match="w f32.*block 1 has a code"):
+        comm.all_reduce({"w": bad}, codec="int8", tag="bad")
+    short = jccl.Encoded(sent.data[:-1], sent.shape, sent.dtype, sent.codec)
+    with pytest.raises(jccl.InvalidError, match="607 have|611 encoded bytes"):
+        comm.all_reduce(short, codec="int8", tag="bad")
+
+
+def test_a_round_of_another_codec_is_refused(pair):
+    sent = encode(normal(64), jccl.Int4())
+    with pytest.raises(ValueError, match="encoded as int4.*codec int8"):
+        pair.comms[0].all_reduce(sent, codec="int8", tag="other")
+    with pytest.raises(
+        ValueError, match="topk.* has no device encoder; one of int8, int4"
+    ):
+        jccl.encode(normal(8), "topk")
+    with pytest.raises(TypeError, match="floats, not int32"):
+        jccl.encode(jnp.arange(3), "int8")
+    with pytest.raises(ValueError, match="takes no encoded leaves"):
+        pair.comms[0].all_gather(sent, slots=2, codec="int4")
