@@ -78,6 +78,12 @@ class HostLeaves:
 
 
 def _encoded_bytes(leaf: Encoded, path: str, codec: Codec | None) -> np.ndarray:
+    check_encoded(leaf, path, codec)
+    return host_array(leaf.data, path)
+
+
+def check_encoded(leaf: Encoded, path: str, codec: Codec | None) -> None:
+    """`codec`: of the round; None: this one takes no encoded leaves."""
     if codec is None:
         raise ValueError(f"leaf '{path}': this collective takes no encoded leaves")
     if codec != leaf.codec:
@@ -85,7 +91,6 @@ def _encoded_bytes(leaf: Encoded, path: str, codec: Codec | None) -> np.ndarray:
             f"leaf '{path}' is encoded as {leaf.codec.spec}, but the round has codec "
             f"{codec.spec}"
         )
-    return host_array(leaf.data, path)
 
 
 def _place(leaf: Any) -> Callable[[np.ndarray], jax.Array] | None:

@@ -14,10 +14,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jccl import _native
-from jccl._host import path_text
-from jccl.codecs import resolve
+from jccl._host import check_encoded, path_text
+from jccl.codecs import Codec, resolve
+from jccl.encoding import Encoded
 
 _core = _native.core()
 
@@ -43,13 +45,25 @@ fence = _native.fence({"vmap": VMAP_TEXT, "grad": GRAD_TEXT, "spread": SPREAD_TE
 class Leaves:
     """A flattened pytree, checked against what the transport carries."""
 
-    def __init__(self, tree: Any):
-        flat, self.treedef = jax.tree_util.tree_flatten_with_path(tree)
+    def __init__(self, tree: Any, codec: Codec | None = None):
+        """`codec`: of the round, which Encoded leaves must have been encoded for; None:
+        there may be none."""
+        flat, self.treedef = jax.tree_util.tree_flatten_with_path(
+            tree, is_leaf=lambda node: isinstance(node, Encoded)
+        )
         self.paths = [path_text(path) for path, _ in flat]
-        for path, (_, leaf) in zip(self.paths, flat, strict=True):
+        self.encoded: dict[int, Encoded] = {}
+        for i, (path, (_, leaf)) in enumerate(zip(self.paths, flat, strict=True)):
             _check_leaf(path, leaf)
-        self.arrays = [jnp.asarray(leaf) for _, leaf in flat]
-        size = sum(x.size * x.dtype.itemsize for x in self.arrays)
+            if isinstance(leaf, Encoded):
+                check_encoded(leaf, path, codec)
+                self.encoded[i] = leaf
+        # What a call takes: values, or the bytes of encoded ones.
+        self.arrays = [
+            jnp.asarray(leaf.data if isinstance(leaf, Encoded) else leaf)
+            for _, leaf in flat
+        ]
+        size = sum(math.prod(x.shape) * x.dtype.itemsize for x in self.specs())
         if len(flat) > _core.limits["leaves_max"]:
             raise ValueError(
                 f"jccl: {len(flat)} leaves, but a round takes at most "
@@ -67,7 +81,22 @@ class Leaves:
     def specs(
         self, shape: Callable[[tuple[int, ...]], tuple[int, ...]] = tuple
     ) -> list:
-        return [spec_like(shape(x.shape), x) for x in self.arrays]
+        """Of the leaves' values."""
+        values = [self.encoded.get(i, x) for i, x in enumerate(self.arrays)]
+        return [
+            spec_like(shape(value.shape), x, value.dtype)
+            for value, x in zip(values, self.arrays, strict=True)
+        ]
+
+    @property
+    def encoded_words(self) -> dict[str, np.ndarray]:
+        """The attribute that says which operands are bytes, and of what: for each the
+        leaf, the dtype's number, how many extents, and these."""
+        words: list[int] = []
+        for i, leaf in self.encoded.items():
+            dtype = _core.dtypes.index(jnp.dtype(leaf.dtype).name) + 1
+            words += [i, dtype, len(leaf.shape), *leaf.shape]
+        return {"encoded": np.asarray(words, np.int64)} if words else {}
 
     def unflatten(self, arrays: Sequence[Any]) -> Any:
         return jax.tree_util.tree_unflatten(self.treedef, arrays)
@@ -93,15 +122,16 @@ def _check_leaf(path: str, leaf: Any) -> None:
         )
 
 
-def spec_like(shape: tuple[int, ...], like: jax.Array) -> Any:
+def spec_like(shape: tuple[int, ...], like: jax.Array, dtype: Any = None) -> Any:
     varying = getattr(jax.typeof(like), "vma", None)
+    dtype = like.dtype if dtype is None else dtype
     if varying:  # inside shard_map: keep what the result varies over
         return jax.ShapeDtypeStruct(
             shape,
-            like.dtype,
+            dtype,
             vma=varying,  # type: ignore[call-arg]
         )
-    return jax.ShapeDtypeStruct(shape, like.dtype)
+    return jax.ShapeDtypeStruct(shape, dtype)
 
 
 def scalar(value: Any, dtype: Any) -> jax.Array:

@@ -39,6 +39,7 @@ from jccl._trees import (
     known,
     scalar,
 )
+from jccl.codecs import resolve
 
 _core = _native.core()
 
@@ -108,7 +109,9 @@ def _round(
         callback.route_of(comm),
         "jccl_round",
         [*out, STATUS, TOKEN, *(extent if collective == "reduce_scatter" else [])],
-        aliases={i: i for i in range(n)} if in_place else None,
+        aliases={i: i for i in range(n) if i not in leaves.encoded}
+        if in_place
+        else None,
     )
     texts = {"op": "sum", "codec": "none", "plan": "", "fingerprint": ""}
     return call(
@@ -120,7 +123,7 @@ def _round(
         tag=tag,
         collective=np.int32(COLLECTIVES[collective]),
         paths=leaves.path_text,
-        **{**texts, **attributes},
+        **{**texts, **leaves.encoded_words, **attributes},
     )
 
 
@@ -143,6 +146,8 @@ def all_reduce(
 
     Args:
         tree: arrays of any shape, equal on all peers; what an aborted round returns.
+            Leaves may be `jccl.Encoded` for the codec of the round: their bytes alone
+            leave the device, and the result has values in their place.
         comm: open communicator; peers match calls by `tag` and number, not by order.
         tag: name of the round's stream.
         op: "sum", "mean", "min", "max" or "prod"; mean is over contributors, by weight.
@@ -163,7 +168,7 @@ def all_reduce(
         TypeError, ValueError: leaf dtype, limits, a second unchained op in a program.
         NotImplementedError: under vmap, grad, or over several local devices.
     """
-    leaves = Leaves(tree)
+    leaves = Leaves(tree, resolve(codec))
     *value, status, after = _round(
         leaves,
         comm,
@@ -326,7 +331,7 @@ def start(
     Returns:
         Started(handle, passed, token). A start that fails shows in the status of done.
     """
-    leaves = Leaves(tree)
+    leaves = Leaves(tree, resolve(codec))
     through = Leaves(passing)
     number = check_call(comm, tag)
     n, k = len(leaves.arrays), len(through.arrays)
@@ -352,6 +357,7 @@ def start(
         fingerprint=fingerprint_digest(fingerprint),
         guard=np.int32(guard),
         paths=leaves.path_text,
+        **leaves.encoded_words,
     )
     return Started(handle, through.unflatten(passed), after)
 
@@ -374,8 +380,8 @@ def done(
 
     Args:
         handle: from `Started.handle`.
-        like: arrays shaped as those of the start. They are the value if no round was
-            started; their memory takes the result.
+        like: arrays shaped as those of the start, as the values of encoded ones. They
+            are the value if no round was started; their memory takes the result.
         after: arrays that must have been computed first; not read.
         tag: for the words of `last_fault`.
 

@@ -13,6 +13,16 @@ namespace jccl::xla_ext {
 
 xla::ffi::Error malformed(const char* what);
 
+// What handlers of rounds are given: the device, the execution, and all that the program says.
+inline auto placed_binding() {
+  return xla::ffi::Ffi::Bind()
+      .Ctx<xla::ffi::DeviceOrdinal>()
+      .Ctx<xla::ffi::RunId>()
+      .RemainingArgs()
+      .RemainingRets()
+      .Attrs();
+}
+
 template <typename T>
 std::optional<T> scalar(const xla::ffi::RemainingArgs& args, std::size_t at) {
   const auto view = operand(args, at);

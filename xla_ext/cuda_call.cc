@@ -28,17 +28,28 @@ void Parts::give_up(const Status& why) const {
   for (std::size_t i = 0; i < call.results.size(); ++i) {
     const View& out = call.results[i];
     if (out.bytes() == 0) continue;
-    if (i < form.leaves && call.operands[i].bytes() == out.bytes()) {
-      std::memcpy(out.data, call.operands[i].data, out.bytes());
+    const auto operand = form.operand_of(i);
+    if (operand && encoded.find(*operand) != nullptr) {
+      encoded.decode(call.operands[*operand], out);
+    } else if (operand && call.operands[*operand].bytes() == out.bytes()) {
+      std::memcpy(out.data, call.operands[*operand].data, out.bytes());
     } else {
       std::memset(out.data, 0, out.bytes());
     }
   }
+  const std::uint64_t handle = failed_start_of(why.code);
+  if (form.starts) std::memcpy(call.results[0].data, &handle, sizeof(handle));
   if (form.status) put_status(call.results[*form.status], why.code);
   if (entry) entry->note(tag(), why);
 }
 
 base::Duration Parts::patience() const {
+  if (form.ends) {
+    std::uint64_t handle = 0;
+    std::memcpy(&handle, frame->host.operands[*form.ends].data, sizeof(handle));
+    const base::Duration left = entry ? entry->joins().deadline_of(handle) : 0;
+    return kPatienceSlack + (left > 0 || !entry ? left : entry->comm().deadline());
+  }
   if (!form.deadline) return kComputeMax;
   std::int32_t ms = 0;
   std::memcpy(&ms, frame->host.operands[*form.deadline].data, sizeof(ms));
@@ -108,6 +119,10 @@ Status DeviceCall::keep(std::size_t first_operand, std::size_t first_result,
                         std::size_t count) const {
   const Driver& driver = scope_.driver();
   for (std::size_t i = 0; i < count; ++i) {
+    if (parts_.encoded.find(first_operand + i) != nullptr) {
+      if (const Status put = decode(first_operand + i); !put.ok()) return put;
+      continue;
+    }
     const DevicePointer from = parts_.frame->operands_at[first_operand + i];
     const DevicePointer to = parts_.frame->results_at[first_result + i];
     const std::size_t bytes = host().results[first_result + i].bytes();
@@ -118,6 +133,26 @@ Status DeviceCall::keep(std::size_t first_operand, std::size_t first_result,
     if (error != kSuccess) return refused("cuMemcpyDtoDAsync", error);
   }
   return {};
+}
+
+// Where there is no pinned memory: by way of memory that is not, for which the stream is waited
+// for.
+Status DeviceCall::decode(std::size_t leaf) const {
+  View bytes = host().operands[leaf], values = host().results[leaf];
+  std::vector<std::uint8_t> from(bytes.bytes()), to(values.bytes());
+  bytes.data = from.data();
+  values.data = to.data();
+  if (to.empty()) return {};
+  const Driver& driver = scope_.driver();
+  const Result down = driver.copy_to_host(from.data(), parts_.frame->operands_at[leaf], from.size(),
+                                          scope_.stream());
+  if (down != kSuccess) return refused("cuMemcpyDtoHAsync", down);
+  if (const Status here = synchronize(scope_); !here.ok()) return here;
+  parts_.encoded.decode(bytes, values);
+  const Result up =
+      driver.copy_to_device(parts_.frame->results_at[leaf], to.data(), to.size(), scope_.stream());
+  if (up != kSuccess) return refused("cuMemcpyHtoDAsync", up);
+  return synchronize(scope_);
 }
 
 Status DeviceCall::fill(std::size_t result, std::uint32_t first, std::uint32_t last) const {
@@ -137,10 +172,15 @@ Status DeviceCall::fill(std::size_t result, std::uint32_t first, std::uint32_t l
 
 Status DeviceCall::answer(const Status& fault) const {
   Steps steps;
-  steps.then([&] { return keep(0, 0, parts_.form.leaves); });
-  for (std::size_t i = parts_.form.leaves; i < host().results.size(); ++i) {
-    const auto word = parts_.form.status == i ? static_cast<std::uint32_t>(fault.code) : 0U;
-    steps.then([&] { return fill(i, word); });
+  const Form& form = parts_.form;
+  for (std::size_t i = 0; i < host().results.size(); ++i) {
+    const auto word = form.status == i ? static_cast<std::uint32_t>(fault.code) : 0U;
+    const std::uint64_t handle = form.starts && i == 0 ? failed_start_of(fault.code) : word;
+    steps.then([&] {
+      const auto operand = form.operand_of(i);
+      if (operand) return keep(*operand, i, 1);
+      return fill(i, static_cast<std::uint32_t>(handle), static_cast<std::uint32_t>(handle >> 32));
+    });
   }
   if (parts_.entry) parts_.entry->note(parts_.tag(), fault);
   return steps.status;

@@ -16,6 +16,15 @@ struct Form {
   std::size_t leaves = 0;               // the first operands, and the first results
   std::optional<std::size_t> status;    // result s32[4]
   std::optional<std::size_t> deadline;  // operand s32, in ms
+  bool leaves_again = false;            // the results after the leaves are like them
+  bool starts = false;                  // the first result is the handle u32[2] of a round
+  std::optional<std::size_t> ends;      // operand u32[2]: handle of the round, with its deadline
+
+  // Whose value a result has where there was no round; nullopt: none's.
+  std::optional<std::size_t> operand_of(std::size_t result) const {
+    const std::size_t like = leaves_again && result >= leaves ? result - leaves : result;
+    return like < leaves ? std::optional(like) : std::nullopt;
+  }
 };
 
 // What the host needs once the launch is over; lives as long as the host's part.
@@ -24,6 +33,7 @@ struct Parts {
   std::string target;            // whose CPU handler is run
   std::shared_ptr<Entry> entry;  // null: closed, or a call without a communicator
   Form form;
+  EncodedLeaves encoded;  // operands that are bytes, of results that are values
 
   base::Tag tag() const { return frame->attribute<std::string>("tag", ""); }
   void carry_out() const;                       // the handler, on the pinned copies
@@ -55,6 +65,7 @@ class DeviceCall {
 
  private:
   base::Status refused(const char* function, Result error) const;
+  base::Status decode(std::size_t leaf) const;
 
   const StreamScope& scope_;
   const Parts parts_;

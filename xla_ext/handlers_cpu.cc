@@ -29,7 +29,8 @@ void zero_outside(const Payload& data, const peer::RoundResult& result) {
   if (end < out.count) std::memset(bytes + end * element, 0, (out.count - end) * element);
 }
 
-// Operands: leaves…, weight f32, deadline_ms s32, token u32.
+// Operands: leaves…, weight f32, deadline_ms s32, token u32. A leaf of the attribute `encoded` is
+// u8[n], and values in the results.
 // Results: leaves…, status s32[4], token u32 [, extent s32[2] = first, count: reduce_scatter].
 ffi::Error round_call(std::int32_t device, ffi::RunId run, ffi::RemainingArgs args,
                       ffi::RemainingRets rets, ffi::Dictionary attributes) {
@@ -39,7 +40,9 @@ ffi::Error round_call(std::int32_t device, ffi::RunId run, ffi::RemainingArgs ar
   const std::size_t extra = scatter ? 3 : 2;
   if (args.size() < 3 || rets.size() != args.size() - 3 + extra) return malformed("jccl_round");
   const std::size_t n = args.size() - 3;
-  const auto data = payload(args, 0, rets, 0, n);
+  const auto encoded = encoded_leaves(attributes);
+  if (!encoded) return malformed("jccl_round");
+  const auto data = payload(args, 0, rets, 0, n, *encoded);
   const auto weight = scalar<float>(args, n);
   const auto deadline_ms = scalar<std::int32_t>(args, n + 1);
   const auto token = scalar<std::uint32_t>(args, n + 2);
@@ -75,7 +78,7 @@ ffi::Error round_call(std::int32_t device, ffi::RunId run, ffi::RemainingArgs ar
   return ffi::Error::Success();
 }
 
-// Operands: `count` leaves, pass-throughs…, weight f32, deadline_ms s32, token u32.
+// Operands: `count` leaves as of a round, pass-throughs…, weight f32, deadline_ms s32, token u32.
 // Results: handle u32[2], pass-throughs… (aliased), token u32.
 ffi::Error start_call(std::int32_t device, ffi::RunId run, ffi::RemainingArgs args,
                       ffi::RemainingRets rets, ffi::Dictionary attributes) {
@@ -89,7 +92,9 @@ ffi::Error start_call(std::int32_t device, ffi::RunId run, ffi::RemainingArgs ar
   const auto token = scalar<std::uint32_t>(args, n + through + 2);
   const auto handle_out = result(rets, 0);
   const auto passed = payload(args, n, rets, 1, through);
-  const auto data = inputs(args, n);
+  const auto encoded = encoded_leaves(attributes);
+  if (!encoded) return malformed("jccl_start");
+  const auto data = inputs(args, n, *encoded);
   if (!data || !weight || !deadline_ms || !token || !passed || !handle_out ||
       handle_out->bytes() != 8 || !put_token(rets, through + 1, *token)) {
     return malformed("jccl_start");
@@ -200,19 +205,9 @@ ffi::Error publish_call(ffi::RemainingArgs args, ffi::RemainingRets rets,
 }  // namespace jccl::xla_ext
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(JcclRound, jccl::xla_ext::round_call,
-                              xla::ffi::Ffi::Bind()
-                                  .Ctx<xla::ffi::DeviceOrdinal>()
-                                  .Ctx<xla::ffi::RunId>()
-                                  .RemainingArgs()
-                                  .RemainingRets()
-                                  .Attrs());
+                              jccl::xla_ext::placed_binding());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(JcclStart, jccl::xla_ext::start_call,
-                              xla::ffi::Ffi::Bind()
-                                  .Ctx<xla::ffi::DeviceOrdinal>()
-                                  .Ctx<xla::ffi::RunId>()
-                                  .RemainingArgs()
-                                  .RemainingRets()
-                                  .Attrs());
+                              jccl::xla_ext::placed_binding());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(JcclDone, jccl::xla_ext::done_call,
                               xla::ffi::Ffi::Bind().RemainingArgs().RemainingRets().Attrs());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(JcclPublish, jccl::xla_ext::publish_call,

@@ -41,15 +41,24 @@ std::optional<Parts> parts_here(const char* target, std::size_t operands, std::s
   if (host.operands.size() < operands || host.results.size() < results) return std::nullopt;
   host.place = {device, run.run_id, nullptr};
   parts.target = target;
-  parts.entry = Registry::get().find(parts.frame->attribute<std::int64_t>("comm", 0));
+  const auto held = parts.frame->attribute<std::vector<std::int64_t>>("held", {});  // of a mesh
+  const auto comm = parts.frame->attribute<std::int64_t>("comm", 0);
+  parts.entry = Registry::get().find(held.empty() ? comm : held.front());
+  const auto words = parts.frame->attribute<std::vector<std::int64_t>>("encoded", {});
+  const auto encoded = EncodedLeaves::read(words, parts.frame->attribute<std::string>("codec", ""));
+  if (!encoded) return std::nullopt;
+  parts.encoded = *encoded;
   return parts;
 }
 
 // Leaves, then `more` operands of which the deadline is the last but one; results end with status
 // and token, and reduce_scatter's extent.
 Form form_of(const Parts& parts, std::size_t more) {
-  const std::size_t n = parts.frame->host.operands.size() - more;
-  return {n, n, n + more - 2};
+  Form form;
+  form.leaves = parts.frame->host.operands.size() - more;
+  form.status = form.leaves;
+  form.deadline = form.leaves + more - 2;
+  return form;
 }
 
 // The driver and the stream of a launch, or what is wrong with them.
@@ -152,28 +161,45 @@ ffi::Error publish_on_device(Stream stream, std::int32_t device, ffi::RunId run)
                     .status);
 }
 
+// Some of them, at first, that the host has no use for: they stay on the device.
+void drop(std::vector<View>* views, std::vector<std::uint64_t>* places, std::size_t first,
+          std::size_t count) {
+  const auto from = static_cast<std::ptrdiff_t>(first), many = static_cast<std::ptrdiff_t>(count);
+  views->erase(views->begin() + from, views->begin() + from + many);
+  places->erase(places->begin() + from, places->begin() + from + many);
+}
+
+Parts without_operands(const Parts& parts, std::size_t first, std::size_t count) {
+  Parts fewer = parts;
+  fewer.frame = std::make_shared<DeviceFrame>(*parts.frame);
+  drop(&fewer.frame->host.operands, &fewer.frame->operands_at, first, count);
+  return fewer;
+}
+
 // The round behind a start takes its leaves and scalars, and gives results like the leaves, a
 // status and a token, which stay on the host until done.
 Parts round_of(const Parts& start, std::size_t n) {
-  Parts round = start;
+  Parts round = without_operands(start, n, start.frame->host.operands.size() - 3 - n);
   round.target = "jccl_round";
-  round.frame = std::make_shared<DeviceFrame>(*start.frame);
   auto& [host, operands_at, results_at] = *round.frame;
-  const auto first = static_cast<std::ptrdiff_t>(n);
-  host.operands.erase(host.operands.begin() + first, host.operands.end() - 3);
-  operands_at.erase(operands_at.begin() + first, operands_at.end() - 3);
-  host.results.assign(host.operands.begin(), host.operands.begin() + first);
+  host.results.clear();
+  for (std::size_t i = 0; i < n; ++i) {
+    const View* values = start.encoded.find(i);
+    host.results.push_back(values != nullptr ? *values : host.operands[i]);
+  }
   host.results.push_back({codec::Dtype::kI32, 4, nullptr, {4}});
   host.results.push_back(host.operands.back());
   results_at.clear();
-  round.form = {n, n, n + 1};
+  round.form.leaves = n;
+  round.form.status = n;
+  round.form.deadline = n + 1;
   return round;
 }
 
-std::vector<Shape> shapes_of(const HostCall& call, std::size_t first, std::size_t count) {
+std::vector<Shape> shapes_of(const std::vector<View>& views, std::size_t first, std::size_t count) {
   std::vector<Shape> shapes;
   for (std::size_t i = 0; i < count; ++i) {
-    shapes.push_back({call.operands[first + i].dtype, call.operands[first + i].count});
+    shapes.push_back({views[first + i].dtype, views[first + i].count});
   }
   return shapes;
 }
@@ -203,8 +229,8 @@ ffi::Error start_on_device(Stream stream, std::int32_t device, ffi::RunId run) {
   if (staged.ok()) {
     steps.then([&] { return round.fetch(); }).then([&] { return round.begin(); });
     if (!steps.status.ok()) return failed(steps.status);
-    handle = round.state().opened(
-        {round.staged(), round.region_of_result(0), shapes_of(round.host(), 0, n), parts->tag()});
+    handle = round.state().opened({round.staged(), round.region_of_result(0),
+                                   shapes_of(round.host().results, 0, n), parts->tag()});
   }
   const auto low = static_cast<std::uint32_t>(handle);
   const auto high = static_cast<std::uint32_t>(handle >> 32);
@@ -252,8 +278,9 @@ ffi::Error done_on_device(Stream stream, std::int32_t device, ffi::RunId run) {
   Started round;
   Status found{Code::kClosed, "the communicator is closed"};
   if (parts->entry) {
-    found = is_failed_start(handle) ? failed_start(handle)
-                                    : done.state().take(handle, shapes_of(host, 1, n), &round);
+    found = is_failed_start(handle)
+                ? failed_start(handle)
+                : done.state().take(handle, shapes_of(host.operands, 1, n), &round);
   }
   if (!found.ok()) return failed(answer_done(done, n, found));
   steps.then([&] { return round.call->wait(*scope); });
@@ -266,11 +293,46 @@ ffi::Error done_on_device(Stream stream, std::int32_t device, ffi::RunId run) {
   return failed(steps.then([&] { return round.call->retire(*scope); }).status);
 }
 
-// Rounds of a mesh that outlive their call hold host memory of their own, between two programs.
-ffi::Error mesh_handles_on_device(Stream, std::int32_t, ffi::RunId) {
-  return ffi::Error(ffi::ErrorCode::kUnimplemented,
-                    "jccl: start and done over several devices of a mesh have no form for CUDA "
-                    "yet; use jccl.mesh.all_reduce, or connect(route='io_callback')");
+// A handle is one for all local devices, and the host has it when all of them have called: the
+// stream waits for that, as it does in a local collective, and not for the round. What passes
+// through stays on the device.
+ffi::Error mesh_start_on_device(Stream stream, std::int32_t device, ffi::RunId run) {
+  const auto parts = parts_here("jccl_mesh_start", 4, 2, device, run);
+  if (!parts) return malformed("jccl_mesh_start");
+  const HostCall& host = parts->frame->host;
+  const auto n = static_cast<std::size_t>(parts->frame->attribute<std::int32_t>("count", -1));
+  if (n > host.operands.size() - 4) return malformed("jccl_mesh_start");
+  const std::size_t through = host.operands.size() - 4 - n;
+  if (host.results.size() != through + 2) return malformed("jccl_mesh_start");
+  const Scope scope(stream);
+  if (!scope.status().ok()) return failed(scope.status());
+  const Status passed = DeviceCall(*scope, *parts).keep(n, 1, through);
+  if (!passed.ok()) return failed(passed);
+  Parts start = without_operands(*parts, n, through);
+  drop(&start.frame->host.results, &start.frame->results_at, 1, through);
+  start.form.starts = true;
+  start.form.deadline = n + 2;
+  return through_host(stream, std::move(start));
+}
+
+// What it must come after stays on the device. The pieces go down: they are the results where
+// there is no round.
+ffi::Error mesh_done_on_device(Stream stream, std::int32_t device, ffi::RunId run) {
+  const auto parts = parts_here("jccl_mesh_done", 3, 2, device, run);
+  if (!parts) return malformed("jccl_mesh_done");
+  const HostCall& host = parts->frame->host;
+  const auto n = static_cast<std::size_t>(parts->frame->attribute<std::int32_t>("count", -1));
+  const bool again = parts->frame->attribute<std::int32_t>("inputs", 0) != 0;
+  if (n > host.operands.size() - 3 || host.results.size() != (again ? 2 * n : n) + 2 ||
+      host.operands[n].bytes() != 8) {
+    return malformed("jccl_mesh_done");
+  }
+  Parts done = without_operands(*parts, n + 2, host.operands.size() - 3 - n);
+  done.form.leaves = n;
+  done.form.leaves_again = again;
+  done.form.status = host.results.size() - 2;
+  done.form.ends = n;
+  return through_host(stream, std::move(done));
 }
 
 using OnDevice = ffi::Error (*)(Stream, std::int32_t, ffi::RunId);
@@ -310,8 +372,8 @@ const Target kCudaTargetTable[kTargets] = {
     {"jccl_outer", cuda::launch<cuda::outer_on_device>},
     {"jccl_roundtrip", cuda::launch<cuda::roundtrip_on_device>},
     {"jccl_mesh_round", cuda::launch<cuda::mesh_round_on_device>},
-    {"jccl_mesh_start", cuda::launch<cuda::mesh_handles_on_device>},
-    {"jccl_mesh_done", cuda::launch<cuda::mesh_handles_on_device>},
+    {"jccl_mesh_start", cuda::launch<cuda::mesh_start_on_device>},
+    {"jccl_mesh_done", cuda::launch<cuda::mesh_done_on_device>},
     {"jccl_mesh_publish", cuda::launch<cuda::mesh_publish_on_device>},
 };
 

@@ -106,6 +106,7 @@ JoinOutcome publish_parts(const MeshCall& call, const Join& join, Code round, co
 JoinOutcome keep_round(const MeshCall& call, Join& join, const peer::RoundOptions& options) {
   auto round = std::make_shared<OpenRound>();
   round->tag = call.tag();
+  round->deadline = options.deadline;
   round->layout = call.layout();
   round->memory = join.shared_from_this();
   round->handles = start_parts(call, join, options);
@@ -148,182 +149,209 @@ JoinOutcome end_round(const MeshCall& call, Join& join, peer::Handle handle) {
   return outcome;
 }
 
+// A call as XLA makes it, and whether its operands and results are what the handler takes.
+class Frame {
+ public:
+  Frame(MeshCall::Place place, ffi::RemainingArgs args, ffi::RemainingRets rets,
+        ffi::Dictionary attributes)
+      : place(place), attributes(attributes), args_(args), rets_(rets) {}
+
+  const MeshCall::Place place;
+  const ffi::Dictionary attributes;
+  bool good = true;
+
+  // Besides pieces and what passes through; false where there are fewer.
+  bool has(std::size_t operands, std::size_t results) {
+    return good = good && args_.size() >= operands && rets_.size() >= results;
+  }
+  std::size_t operands() const { return args_.size(); }
+  std::size_t results() const { return rets_.size(); }
+
+  template <typename T>
+  T read(std::size_t at) {
+    return taken(scalar<T>(args_, at));
+  }
+  View words(std::size_t at, std::size_t bytes) { return sized(operand(args_, at), bytes); }
+  View handle_out(std::size_t at) { return sized(result(rets_, at), 8); }
+  View status_out(std::size_t at) { return taken(status_result(rets_, at)); }
+  Code round_status(std::size_t at) { return taken(round_code(args_, at)); }
+  // The token is the last operand and the last result.
+  void pass_token() {
+    good = good && put_token(rets_, results() - 1, read<std::uint32_t>(operands() - 1));
+  }
+  Payload pieces(std::size_t first, std::size_t first_result, std::size_t count) {
+    return taken(payload(args_, first, rets_, first_result, count));
+  }
+  Payload pieces_in(std::size_t count) { return taken(inputs(args_, count)); }
+
+  // Of the pieces, by the device of operand `at`; null if something is wrong.
+  MeshCall* call_of(Payload pieces, std::size_t at) {
+    const auto device = read<std::int32_t>(at);
+    good = good && device >= 0;
+    if (good) {
+      call_ = MeshCall::read(std::move(pieces), attributes, static_cast<std::uint32_t>(device));
+    }
+    return call_ ? &*call_ : nullptr;
+  }
+
+ private:
+  template <typename T>
+  T taken(std::optional<T> value) {
+    good = good && value.has_value();
+    return value ? std::move(*value) : T{};
+  }
+  View sized(const std::optional<View>& view, std::size_t bytes) {
+    good = good && view && view->bytes() == bytes;
+    return good ? *view : View{};
+  }
+
+  const ffi::RemainingArgs args_;
+  const ffi::RemainingRets rets_;
+  std::optional<MeshCall> call_;
+};
+
+// A round's weight and deadline, which must be alike on all devices.
+struct Terms {
+  float weight = 1;
+  std::int32_t deadline_ms = 0;
+
+  std::vector<double> scalars() const { return {weight, static_cast<double>(deadline_ms)}; }
+  Status options(const ffi::Dictionary& attributes, peer::RoundOptions* options) const {
+    return options_from(attributes, weight, deadline_ms, options);
+  }
+};
+
+// Handlers: false if the call has other operands than they take.
 // Operands: pieces…, device s32, weight f32, deadline_ms s32, token u32.
 // Results: pieces…, status s32[4], token u32.
-ffi::Error mesh_round(std::int32_t ordinal, ffi::RunId run, ffi::RemainingArgs args,
-                      ffi::RemainingRets rets, ffi::Dictionary attributes) {
-  const ScopedFloatMode mode;
-  if (args.size() < 4 || rets.size() != args.size() - 2) return malformed("jccl_mesh_round");
-  const std::size_t n = args.size() - 4;
-  const auto device = scalar<std::int32_t>(args, n);
-  const auto weight = scalar<float>(args, n + 1);
-  const auto deadline_ms = scalar<std::int32_t>(args, n + 2);
-  const auto token = scalar<std::uint32_t>(args, n + 3);
-  const auto status = status_result(rets, n);
-  if (!device || *device < 0 || !weight || !deadline_ms || !token || !status ||
-      !put_token(rets, n + 1, *token)) {
-    return malformed("jccl_mesh_round");
-  }
-  auto data = payload(args, 0, rets, 0, n);
-  if (!data) return malformed("jccl_mesh_round");
-  auto call = MeshCall::read(std::move(*data), attributes, static_cast<std::uint32_t>(*device));
-  if (!call) return malformed("jccl_mesh_round");
-  const std::vector<double> scalars{*weight, static_cast<double>(*deadline_ms)};
+bool mesh_round(Frame& frame) {
+  if (!frame.has(4, 2) || frame.results() != frame.operands() - 2) return false;
+  const std::size_t n = frame.operands() - 4;
+  const Terms terms{frame.read<float>(n + 1), frame.read<std::int32_t>(n + 2)};
+  const View status = frame.status_out(n);
+  MeshCall* call = frame.call_of(frame.pieces(0, 0, n), n);
+  frame.pass_token();
+  if (call == nullptr || !frame.good) return false;
   const auto work = [&](MeshCall& all, Join& join) {
     peer::RoundOptions options;
     JoinOutcome outcome;
-    outcome.status = options_from(attributes, *weight, *deadline_ms, &options);
-    if (!outcome.status.ok()) return outcome;
-    return wait_parts(all, start_parts(all, join, options));
+    outcome.status = terms.options(frame.attributes, &options);
+    return outcome.status.ok() ? wait_parts(all, start_parts(all, join, options)) : outcome;
   };
-  put_status(*status, call->join({run.run_id, ordinal}, scalars, work));
-  return ffi::Error::Success();
+  put_status(status, call->join(frame.place, terms.scalars(), work));
+  return true;
 }
 
 // Operands: `count` pieces, pass-throughs…, device s32, weight f32, deadline_ms s32, token u32.
 // Results: handle u32[2], pass-throughs… (aliased), token u32.
-ffi::Error mesh_start(std::int32_t ordinal, ffi::RunId run, ffi::RemainingArgs args,
-                      ffi::RemainingRets rets, ffi::Dictionary attributes) {
-  const ScopedFloatMode mode;
-  const auto n = static_cast<std::size_t>(attribute<std::int32_t>(attributes, "count", -1));
-  if (args.size() < 4 || n > args.size() - 4) return malformed("jccl_mesh_start");
-  const std::size_t through = args.size() - 4 - n, last = args.size() - 4;
-  if (rets.size() != through + 2) return malformed("jccl_mesh_start");
-  const auto device = scalar<std::int32_t>(args, last);
-  const auto weight = scalar<float>(args, last + 1);
-  const auto deadline_ms = scalar<std::int32_t>(args, last + 2);
-  const auto token = scalar<std::uint32_t>(args, last + 3);
-  const auto handle_out = result(rets, 0);
-  const auto passed = payload(args, n, rets, 1, through);
-  auto data = inputs(args, n);
-  if (!device || *device < 0 || !weight || !deadline_ms || !token || !passed || !data ||
-      !handle_out || handle_out->bytes() != 8 || !put_token(rets, through + 1, *token)) {
-    return malformed("jccl_mesh_start");
-  }
-  auto call = MeshCall::read(std::move(*data), attributes, static_cast<std::uint32_t>(*device));
-  if (!call) return malformed("jccl_mesh_start");
-  passed->keep_input();
-  const std::vector<double> scalars{*weight, static_cast<double>(*deadline_ms)};
+bool mesh_start(Frame& frame) {
+  const auto n = static_cast<std::size_t>(attribute<std::int32_t>(frame.attributes, "count", -1));
+  if (!frame.has(4, 2) || n > frame.operands() - 4) return false;
+  const std::size_t last = frame.operands() - 4, through = last - n;
+  if (frame.results() != through + 2) return false;
+  const Terms terms{frame.read<float>(last + 1), frame.read<std::int32_t>(last + 2)};
+  const View handle_out = frame.handle_out(0);
+  const Payload passed = frame.pieces(n, 1, through);
+  MeshCall* call = frame.call_of(frame.pieces_in(n), last);
+  frame.pass_token();
+  if (call == nullptr || !frame.good) return false;
+  passed.keep_input();
   const auto work = [&](MeshCall& all, Join& join) {
     peer::RoundOptions options;
     JoinOutcome outcome;
-    outcome.status = options_from(attributes, *weight, *deadline_ms, &options);
+    outcome.status = terms.options(frame.attributes, &options);
     return outcome.status.ok() ? keep_round(all, join, options) : outcome;
   };
-  const JoinOutcome outcome = call->begin({run.run_id, ordinal}, scalars, work);
+  const JoinOutcome outcome = call->begin(frame.place, terms.scalars(), work);
   // With a handle for some of the parts done() ends those, and finds what is wrong with the others.
   std::uint64_t handle = outcome.words[0];
   if (handle == 0) handle = failed_start_of(outcome.status.code);
-  std::memcpy(handle_out->data, &handle, 8);
-  return ffi::Error::Success();
+  std::memcpy(handle_out.data, &handle, 8);
+  return true;
 }
 
 // Operands: `count` pieces, handle u32[2], device s32, whatever must come before…, token u32.
 // Results: pieces…, with the attribute `inputs` the pieces that went into the round…, status
 // s32[4], token u32. Not committed: what start() was given; no such handle, or a start that failed:
 // this call's own pieces.
-ffi::Error mesh_done(std::int32_t ordinal, ffi::RunId run, ffi::RemainingArgs args,
-                     ffi::RemainingRets rets, ffi::Dictionary attributes) {
-  const ScopedFloatMode mode;
-  const auto n = static_cast<std::size_t>(attribute<std::int32_t>(attributes, "count", -1));
-  const bool both = attribute<std::int32_t>(attributes, "inputs", 0) != 0;
+bool mesh_done(Frame& frame) {
+  const auto n = static_cast<std::size_t>(attribute<std::int32_t>(frame.attributes, "count", -1));
+  const bool both = attribute<std::int32_t>(frame.attributes, "inputs", 0) != 0;
   const std::size_t pieces = both ? 2 * n : n;
-  if (args.size() < 3 || n > args.size() - 3 || rets.size() != pieces + 2) {
-    return malformed("jccl_mesh_done");
-  }
-  auto data = payload(args, 0, rets, 0, n);
-  const auto went_in = payload(args, 0, rets, n, both ? n : 0);
-  const auto handle_in = operand(args, n);
-  const auto device = scalar<std::int32_t>(args, n + 1);
-  const auto token = scalar<std::uint32_t>(args, args.size() - 1);
-  const auto status = status_result(rets, pieces);
-  if (!data || !went_in || !handle_in || handle_in->bytes() != 8 || !device || *device < 0 ||
-      !token || !status || !put_token(rets, pieces + 1, *token)) {
-    return malformed("jccl_mesh_done");
-  }
-  auto call = MeshCall::read(std::move(*data), attributes, static_cast<std::uint32_t>(*device));
-  if (!call) return malformed("jccl_mesh_done");
+  if (!frame.has(3, 2) || n > frame.operands() - 3 || frame.results() != pieces + 2) return false;
+  const View handle_in = frame.words(n, 8), status = frame.status_out(pieces);
+  const Payload went_in = frame.pieces(0, n, both ? n : 0);
+  MeshCall* call = frame.call_of(frame.pieces(0, 0, n), n + 1);
+  frame.pass_token();
+  if (call == nullptr || !frame.good) return false;
   std::uint32_t words[2];
-  std::memcpy(words, handle_in->data, 8);
+  std::memcpy(words, handle_in.data, 8);
   std::uint64_t handle = 0;
-  std::memcpy(&handle, handle_in->data, 8);
+  std::memcpy(&handle, handle_in.data, 8);
   const auto work = [&](MeshCall& all, Join& join) { return end_round(all, join, handle); };
-  put_status(*status, call->end({run.run_id, ordinal},
-                                {static_cast<double>(words[0]), static_cast<double>(words[1])},
-                                went_in->out, work));
-  return ffi::Error::Success();
+  const std::vector<double> scalars{static_cast<double>(words[0]), static_cast<double>(words[1])};
+  put_status(status, call->end(frame.place, scalars, went_in.out, work));
+  return true;
 }
 
 // With the attribute `sync` it is sync_state, and the status operand is OK.
 // Operands: pieces…, status s32[4] of the round, device s32, deadline_ms s32, token u32.
 // Results: pieces…, status s32[4] = code, 1 if replaced, revision, 0; token u32.
-ffi::Error mesh_publish(std::int32_t ordinal, ffi::RunId run, ffi::RemainingArgs args,
-                        ffi::RemainingRets rets, ffi::Dictionary attributes) {
-  const ScopedFloatMode mode;
-  if (args.size() < 4 || rets.size() != args.size() - 2) return malformed("jccl_mesh_publish");
-  const std::size_t n = args.size() - 4;
-  const auto code = round_code(args, n);
-  const auto device = scalar<std::int32_t>(args, n + 1);
-  const auto deadline_ms = scalar<std::int32_t>(args, n + 2);
-  const auto token = scalar<std::uint32_t>(args, n + 3);
-  const auto status = status_result(rets, n);
-  if (!code || !device || *device < 0 || !deadline_ms || !token || !status ||
-      !put_token(rets, n + 1, *token)) {
-    return malformed("jccl_mesh_publish");
-  }
-  auto data = payload(args, 0, rets, 0, n);
-  if (!data) return malformed("jccl_mesh_publish");
-  auto call = MeshCall::read(std::move(*data), attributes, static_cast<std::uint32_t>(*device));
-  if (!call) return malformed("jccl_mesh_publish");
-  const std::vector<double> scalars{static_cast<double>(*code), static_cast<double>(*deadline_ms)};
+bool mesh_publish(Frame& frame) {
+  if (!frame.has(4, 2) || frame.results() != frame.operands() - 2) return false;
+  const std::size_t n = frame.operands() - 4;
+  const Code code = frame.round_status(n);
+  const auto deadline_ms = frame.read<std::int32_t>(n + 2);
+  const View status = frame.status_out(n);
+  MeshCall* call = frame.call_of(frame.pieces(0, 0, n), n + 1);
+  frame.pass_token();
+  if (call == nullptr || !frame.good) return false;
+  const std::vector<double> scalars{static_cast<double>(code), static_cast<double>(deadline_ms)};
   const auto work = [&](MeshCall& all, Join& join) {
     peer::SyncOptions options;
     options.tag = all.tag();
-    options.deadline = deadline_of(*deadline_ms);
-    options.source = attribute<std::int32_t>(attributes, "source", 0) != 0;
-    const bool sync = attribute<std::int32_t>(attributes, "sync", 0) != 0;
+    options.deadline = deadline_of(deadline_ms);
+    options.source = attribute<std::int32_t>(frame.attributes, "source", 0) != 0;
+    const bool sync = attribute<std::int32_t>(frame.attributes, "sync", 0) != 0;
     return publish_parts(
-        all, join, *code,
+        all, join, code,
         [&](peer::Communicator& comm,
             const std::vector<peer::Leaf>& leaves) -> std::optional<peer::SyncResult> {
           if (sync) return comm.sync_state(leaves, options);
-          if (!wants_publish(*code, comm, options.tag)) return std::nullopt;
+          if (!wants_publish(code, comm, options.tag)) return std::nullopt;
           return comm.publish(leaves, options);
         });
   };
-  put_status(*status, call->join({run.run_id, ordinal}, scalars, work));
-  return ffi::Error::Success();
+  put_status(status, call->join(frame.place, scalars, work));
+  return true;
 }
+
+using MeshHandler = bool (*)(Frame&);
+
+template <MeshHandler kHandler, const char* kName>
+ffi::Error bound(std::int32_t ordinal, ffi::RunId run, ffi::RemainingArgs args,
+                 ffi::RemainingRets rets, ffi::Dictionary attributes) {
+  const ScopedFloatMode mode;
+  Frame frame({run.run_id, ordinal}, args, rets, attributes);
+  return kHandler(frame) ? ffi::Error::Success() : malformed(kName);
+}
+
+constexpr char kRound[] = "jccl_mesh_round", kStart[] = "jccl_mesh_start";
+constexpr char kDone[] = "jccl_mesh_done", kPublish[] = "jccl_mesh_publish";
 
 }  // namespace
 
 }  // namespace jccl::xla_ext
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(JcclMeshRound, jccl::xla_ext::mesh_round,
-                              xla::ffi::Ffi::Bind()
-                                  .Ctx<xla::ffi::DeviceOrdinal>()
-                                  .Ctx<xla::ffi::RunId>()
-                                  .RemainingArgs()
-                                  .RemainingRets()
-                                  .Attrs());
-XLA_FFI_DEFINE_HANDLER_SYMBOL(JcclMeshStart, jccl::xla_ext::mesh_start,
-                              xla::ffi::Ffi::Bind()
-                                  .Ctx<xla::ffi::DeviceOrdinal>()
-                                  .Ctx<xla::ffi::RunId>()
-                                  .RemainingArgs()
-                                  .RemainingRets()
-                                  .Attrs());
-XLA_FFI_DEFINE_HANDLER_SYMBOL(JcclMeshDone, jccl::xla_ext::mesh_done,
-                              xla::ffi::Ffi::Bind()
-                                  .Ctx<xla::ffi::DeviceOrdinal>()
-                                  .Ctx<xla::ffi::RunId>()
-                                  .RemainingArgs()
-                                  .RemainingRets()
-                                  .Attrs());
-XLA_FFI_DEFINE_HANDLER_SYMBOL(JcclMeshPublish, jccl::xla_ext::mesh_publish,
-                              xla::ffi::Ffi::Bind()
-                                  .Ctx<xla::ffi::DeviceOrdinal>()
-                                  .Ctx<xla::ffi::RunId>()
-                                  .RemainingArgs()
-                                  .RemainingRets()
-                                  .Attrs());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(
+    JcclMeshRound, (jccl::xla_ext::bound<jccl::xla_ext::mesh_round, jccl::xla_ext::kRound>),
+    jccl::xla_ext::placed_binding());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(
+    JcclMeshStart, (jccl::xla_ext::bound<jccl::xla_ext::mesh_start, jccl::xla_ext::kStart>),
+    jccl::xla_ext::placed_binding());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(
+    JcclMeshDone, (jccl::xla_ext::bound<jccl::xla_ext::mesh_done, jccl::xla_ext::kDone>),
+    jccl::xla_ext::placed_binding());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(
+    JcclMeshPublish, (jccl::xla_ext::bound<jccl::xla_ext::mesh_publish, jccl::xla_ext::kPublish>),
+    jccl::xla_ext::placed_binding());

@@ -104,6 +104,12 @@ void JoinTable::keep(peer::Handle handle, std::shared_ptr<const OpenRound> round
   rounds_[handle] = std::move(round);
 }
 
+base::Duration JoinTable::deadline_of(peer::Handle handle) {
+  std::lock_guard lock(mutex_);
+  const auto at = rounds_.find(handle);
+  return at == rounds_.end() ? 0 : at->second->deadline;
+}
+
 std::shared_ptr<const OpenRound> JoinTable::take(peer::Handle handle) {
   std::lock_guard lock(mutex_);
   const auto at = rounds_.find(handle);

@@ -66,6 +66,7 @@ class Join : public std::enable_shared_from_this<Join> {
 // The round works on that call's memory.
 struct OpenRound {
   base::Tag tag;
+  base::Duration deadline = 0;  // 0: the communicator's
   std::vector<std::uint64_t> layout;
   std::shared_ptr<Join> memory;
   std::vector<base::Result<peer::Handle>> handles;  // by part
@@ -88,6 +89,7 @@ class JoinTable {
 
   void keep(peer::Handle handle, std::shared_ptr<const OpenRound> round);  // in place of the tag's
   std::shared_ptr<const OpenRound> take(peer::Handle handle);              // null: none
+  base::Duration deadline_of(peer::Handle handle);                         // 0: also where none is
 
  private:
   static constexpr std::size_t kOpenMax = 64;  // joins some device of which never came

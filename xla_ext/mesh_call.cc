@@ -11,21 +11,13 @@ using base::Code;
 using base::Status;
 
 namespace {
-
 constexpr std::size_t kAlign = 64;
-
-std::span<const std::int64_t> words(const ffi::Dictionary& attributes, const char* name) {
-  const auto held = attributes.get<ffi::Span<const std::int64_t>>(name);
-  if (!held.has_value()) return {};
-  return {held->begin(), held->size()};
 }
-
-}  // namespace
 
 std::optional<MeshCall> MeshCall::read(Payload data, const ffi::Dictionary& attributes,
                                        std::uint32_t device) {
   const auto parts = static_cast<std::uint32_t>(attribute<std::int32_t>(attributes, "parts", 1));
-  auto geometry = Geometry::read(words(attributes, "geometry"), parts);
+  auto geometry = Geometry::read(words_attribute(attributes, "geometry"), parts);
   if (!geometry || geometry->operands() != data.in.size()) return std::nullopt;
   MeshCall call(std::move(*geometry));
   call.data_ = std::move(data);
@@ -39,7 +31,7 @@ std::optional<MeshCall> MeshCall::read(Payload data, const ffi::Dictionary& attr
   call.join_max_ = std::min(
       attribute<std::int32_t>(attributes, "join_ms", 15000) * base::kMillisecond, kJoinMax);
   if (!call.find_dtypes() || device >= call.geometry_.devices()) return std::nullopt;
-  const auto held = words(attributes, "held");  // (communicator, part), …
+  const auto held = words_attribute(attributes, "held");  // (communicator, part), …
   if (held.empty() || held.size() % 2 != 0 || call.local_devices_ == 0) return std::nullopt;
   for (std::size_t i = 0; i < held.size(); i += 2) {
     const auto number = static_cast<std::uint32_t>(held[i + 1]);

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "arrays.h"
+#include "base/check.h"
 #include "base/limits.h"
 #include "base/text.h"
 #include "handlers.h"
@@ -112,7 +113,10 @@ void bind_tables(py::module_& module) {
   limits["tag_bytes_max"] = base::kTagBytesMax;
   limits["peers_max"] = base::kPeersMax;
   py::list dtypes;
-  for (const auto& [name, dtype] : kDtypeNames) dtypes.append(name);
+  for (const auto& [name, dtype] : kDtypeNames) {
+    dtypes.append(name);
+    JCCL_CHECK(py::len(dtypes) == static_cast<std::size_t>(dtype));  // numbers are places, from 1
+  }
   module.attr("codes") = codes;
   module.attr("remedies") = remedies;
   module.attr("limits") = limits;

@@ -74,28 +74,45 @@ std::string text_attribute(const ffi::Dictionary& attributes, std::string_view n
   return std::string(attribute<std::string_view>(attributes, name, ""));
 }
 
-std::optional<Payload> payload(const ffi::RemainingArgs& args, std::size_t first_arg,
-                               const ffi::RemainingRets& rets, std::size_t first_ret,
-                               std::size_t count) {
-  Payload out;
-  for (std::size_t i = 0; i < count; ++i) {
-    const auto from = operand(args, first_arg + i);
-    const auto to = result(rets, first_ret + i);
-    if (!from || !to || from->dtype != to->dtype) return std::nullopt;
-    out.in.push_back(*from);
-    out.out.push_back(*to);
-  }
-  return out;
+std::span<const std::int64_t> words_attribute(const ffi::Dictionary& attributes,
+                                              std::string_view name) {
+  const auto held = attributes.get<ffi::Span<const std::int64_t>>(name);
+  if (!held.has_value()) return {};
+  return {held->begin(), held->size()};
 }
 
-std::optional<Payload> inputs(const ffi::RemainingArgs& args, std::size_t count) {
+std::optional<EncodedLeaves> encoded_leaves(const ffi::Dictionary& attributes) {
+  return EncodedLeaves::read(words_attribute(attributes, "encoded"),
+                             text_attribute(attributes, "codec"));
+}
+
+std::optional<Payload> payload(const ffi::RemainingArgs& args, std::size_t first_arg,
+                               const ffi::RemainingRets& rets, std::size_t first_ret,
+                               std::size_t count, EncodedLeaves encoded) {
+  auto data = inputs(args, count, std::move(encoded), first_arg);
+  if (!data) return std::nullopt;
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto to = result(rets, first_ret + i);
+    const View* values = data->encoded.find(i);
+    if (!to || to->dtype != data->out[i].dtype) return std::nullopt;
+    if (values != nullptr && to->count != values->count) return std::nullopt;
+    data->out[i] = *to;
+  }
+  return data;
+}
+
+std::optional<Payload> inputs(const ffi::RemainingArgs& args, std::size_t count,
+                              EncodedLeaves encoded, std::size_t first) {
   Payload data;
   for (std::size_t i = 0; i < count; ++i) {
-    const auto view = operand(args, i);
-    if (!view) return std::nullopt;
+    const auto view = operand(args, first + i);
+    const View* values = encoded.find(i);
+    if (!view || (values != nullptr && view->dtype != Dtype::kU8)) return std::nullopt;
     data.in.push_back(*view);
-    data.out.push_back({view->dtype, view->count, nullptr, {}});
+    data.out.push_back(values != nullptr ? *values : *view);
+    data.out.back().data = nullptr;
   }
+  data.encoded = std::move(encoded);
   return data;
 }
 
@@ -106,10 +123,17 @@ std::vector<peer::Leaf> Payload::leaves(const std::string& paths) const {
   for (std::size_t i = 0; i < in.size(); ++i) {
     const std::size_t end = std::min(paths.find('\n', at), paths.size());
     peer::Leaf leaf;
-    leaf.dtype = in[i].dtype;
-    leaf.count = in[i].count;
-    leaf.shape = in[i].shape;
-    leaf.in = in[i].data;
+    const View* values = encoded.find(i);
+    const View& form = values != nullptr ? *values : in[i];
+    leaf.dtype = form.dtype;
+    leaf.count = form.count;
+    leaf.shape = form.shape;
+    if (values == nullptr) {
+      leaf.in = in[i].data;
+    } else {
+      leaf.encoded = static_cast<const std::uint8_t*>(in[i].data);
+      leaf.encoded_bytes = in[i].bytes();
+    }
     leaf.out = out[i].data;
     leaf.path = paths.substr(at, end - at);
     out_leaves.push_back(std::move(leaf));
@@ -120,14 +144,20 @@ std::vector<peer::Leaf> Payload::leaves(const std::string& paths) const {
 
 std::vector<Shape> Payload::shapes() const {
   std::vector<Shape> all;
-  for (const View& view : in) all.push_back({view.dtype, view.count});
+  for (std::size_t i = 0; i < in.size(); ++i) {
+    const View* values = encoded.find(i);
+    const View& form = values != nullptr ? *values : in[i];
+    all.push_back({form.dtype, form.count});
+  }
   return all;
 }
 
 void Payload::keep_input() const {
   for (std::size_t i = 0; i < in.size(); ++i) {
     if (out[i].data == in[i].data || out[i].bytes() == 0) continue;
-    if (out[i].bytes() == in[i].bytes()) {
+    if (encoded.find(i) != nullptr) {
+      encoded.decode(in[i], out[i]);
+    } else if (out[i].bytes() == in[i].bytes()) {
       std::memcpy(out[i].data, in[i].data, in[i].bytes());
     } else {
       std::memset(out[i].data, 0, out[i].bytes());  // all_gather: no slot is valid

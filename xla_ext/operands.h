@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "encoded_leaves.h"
 #include "peer/communicator.h"
 #include "registry.h"
 #include "xla/ffi/api/ffi.h"
@@ -16,14 +17,6 @@ namespace jccl::xla_ext {
 
 std::optional<codec::Dtype> dtype_of(xla::ffi::DataType type);
 
-// An operand or a result, by position. `data` may be null when count is 0.
-struct View {
-  codec::Dtype dtype = codec::Dtype::kF32;
-  std::uint64_t count = 0;
-  void* data = nullptr;
-  std::vector<std::uint64_t> shape;
-  std::size_t bytes() const { return count * codec::size_of(dtype); }
-};
 std::optional<View> operand(const xla::ffi::RemainingArgs& args, std::size_t at);
 std::optional<View> result(const xla::ffi::RemainingRets& rets, std::size_t at);
 
@@ -33,22 +26,27 @@ T attribute(const xla::ffi::Dictionary& attributes, std::string_view name, T fal
   return held.has_value() ? held.value() : fallback;
 }
 std::string text_attribute(const xla::ffi::Dictionary& attributes, std::string_view name);
+std::span<const std::int64_t> words_attribute(const xla::ffi::Dictionary& attributes,
+                                              std::string_view name);
+std::optional<EncodedLeaves> encoded_leaves(const xla::ffi::Dictionary& attributes);
 
 // First `count` operands and results as leaves; nullopt if a type is not one of ours.
 struct Payload {
   std::vector<View> in, out;
+  EncodedLeaves encoded = {};
   std::vector<peer::Leaf> leaves(const std::string& paths) const;
   std::vector<Shape> shapes() const;
-  void keep_input() const;  // out <- in; what does not fit in's size is zeroed
+  void keep_input() const;  // out <- in's values; what does not fit in's size is zeroed
   // XLA allocates results anew for every execution. Backed by huge pages, large ones cost 512
   // times fewer page faults when they are first written.
   void expect_writes() const;
 };
-// The first `count` operands, of calls that give no results of their kind: `out` has no memory.
-std::optional<Payload> inputs(const xla::ffi::RemainingArgs& args, std::size_t count);
+// Operands, of calls that give no results of their kind: `out` has no memory.
+std::optional<Payload> inputs(const xla::ffi::RemainingArgs& args, std::size_t count,
+                              EncodedLeaves encoded = {}, std::size_t first = 0);
 std::optional<Payload> payload(const xla::ffi::RemainingArgs& args, std::size_t first_arg,
                                const xla::ffi::RemainingRets& rets, std::size_t first_ret,
-                               std::size_t count);
+                               std::size_t count, EncodedLeaves encoded = {});
 
 // The outputs of the call hold the round's result: also for a peer whose own contribution was left
 // out by the guard, or as too slow.

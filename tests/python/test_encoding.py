@@ -9,6 +9,7 @@ import jccl
 from jccl import _native
 from jccl.errors import Code
 from jccl.testing import Cluster
+from tests.python.on_devices import on_peers
 
 core = _native.core()
 CODECS = [jccl.Int8(), jccl.Int4()]
@@ -142,3 +143,120 @@ def test_a_round_of_another_codec_is_refused(pair):
         jccl.encode(jnp.arange(3), "int8")
     with pytest.raises(ValueError, match="takes no encoded leaves"):
         pair.comms[0].all_gather(sent, slots=2, codec="int4")
+
+
+# ---- inside programs -----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def routed(route):
+    with Cluster(2) as cluster:
+        yield cluster
+
+
+def in_program(cluster, trees, codec, verb):
+    """What each peer gets of a jitted call; of index 0's leaves the bytes are made by
+    XLA, of index 1's by the transport. With what peer 0 sent, decoded by the latter."""
+
+    def program(comm, index):
+        @jax.jit
+        def step(tree):
+            sent = tree
+            if index == 0:
+                sent = jax.tree.map(lambda x: jccl.encode(x, codec), tree)
+            out = verb(sent, tree, comm, codec)
+            return out.value, out.status, sent
+
+        return step(jax.tree.map(jnp.asarray, trees[index]))
+
+    (value, status, sent), (other, _, _) = on_peers(cluster, program)
+    is_sent = lambda node: isinstance(node, jccl.Encoded)  # noqa: E731
+    return value, other, status, jax.tree.map(decoded, sent, is_leaf=is_sent)
+
+
+def reduced(tree, _, comm, codec, **options):
+    tag = f"in-{codec.name}"
+    return jccl.all_reduce(tree, comm, codec=codec, tag=tag, **options)
+
+
+def begun_and_done(tree, like, comm, codec, **options):
+    tag = f"behind-{codec.name}"
+    begun = jccl.start(tree, comm, codec=codec, tag=tag, **options)
+    return jccl.done(begun.handle, like, comm, tag=tag)
+
+
+@pytest.mark.parametrize("verb", [reduced, begun_and_done])
+@pytest.mark.parametrize("codec", CODECS, ids=lambda c: c.name)
+def test_a_program_sends_the_bytes_that_xla_made(routed, codec, verb):
+    """The result is, bit for bit, Q((D(e) + D(Q(y))) / 2): e the bytes that peer 0's
+    device made, Q and D the transport's codec."""
+    trees = [
+        {"w": normal(3000, i).reshape(30, 100), "b": normal(7, 9 + i)} for i in (0, 1)
+    ]
+    value, other, status, stands_for = in_program(routed, trees, codec, verb)
+    assert status.tolist()[:2] == [0, 2]
+    for name in ("w", "b"):
+        assert np.asarray(value[name]).tobytes() == np.asarray(other[name]).tobytes()
+        own = codec.roundtrip(trees[1][name])
+        mean = (stands_for[name] + own) / np.float32(2)
+        assert np.asarray(value[name]).tobytes() == codec.roundtrip(mean).tobytes()
+        assert value[name].shape == trees[0][name].shape
+
+
+@pytest.mark.parametrize("verb", [reduced, begun_and_done])
+def test_a_round_that_nobody_joins_gives_what_the_bytes_stand_for(routed, verb):
+    x = normal(600, 3)
+
+    @jax.jit
+    def step(x):
+        sent = jccl.encode(x, "int8")
+        out = verb(sent, jnp.zeros(600), routed.comms[0], sent.codec, deadline=0.2)
+        return out.value, out.status, sent
+
+    value, status, sent = step(x)
+    assert status[0] in (Code.DEADLINE, Code.TOO_FEW)
+    assert np.asarray(value).tobytes() == decoded(sent).tobytes()
+
+
+def test_bytes_that_no_encoder_writes_are_a_status_inside_programs(routed):
+    sent = encode(normal(600), jccl.Int8())
+
+    @jax.jit
+    def step(data):
+        bad = jccl.Encoded(data, sent.shape, sent.dtype, sent.codec)
+        out = jccl.all_reduce({"w": bad}, routed.comms[0], codec="int8", tag="bad")
+        return out.value["w"], out.status
+
+    value, status = step(sent.data.at[264].set(0x80))  # -128, in block 1
+    assert status[0] == Code.INVALID and not np.asarray(value).any()
+    assert "block 1 has a code" in routed.comms[0].last_fault("bad")
+
+
+def test_ops_that_take_no_bytes_refuse_them(routed):
+    comm = routed.comms[0]
+    sent = encode(normal(64), jccl.Int4())
+    with pytest.raises(ValueError, match="encoded as int4.*codec none"):
+        jccl.all_reduce(sent, comm)
+    with pytest.raises(ValueError, match="takes no encoded leaves"):
+        jccl.done(jccl.ops.no_handle(), sent, comm)
+    with pytest.raises(ValueError, match="takes no encoded leaves"):
+        jccl.ops.publish(sent, comm, status=jnp.zeros(4, jnp.int32))
+    with pytest.raises(ValueError, match="takes no encoded leaves"):
+        jccl.ops.all_gather(sent, comm, slots=2, codec="int4")
+
+
+@pytest.mark.parametrize("codec", CODECS, ids=lambda c: c.name)
+def test_error_feedback_in_a_scan_is_of_the_bytes_sent(routed, codec):
+    x = normal(300, 4)
+
+    def program(comm, index):
+        def step(left, _):
+            sent = jccl.encode(x + left, codec)
+            out = jccl.all_reduce(sent, comm, codec=codec, tag=f"ef-{codec.name}")
+            return x + left - sent.decode(), out.value
+
+        return jax.jit(lambda: jax.lax.scan(step, jnp.zeros(300), length=20)[1])()
+
+    step_size = np.abs(x).max() * STEP[codec.name]
+    for values in on_peers(routed, program):
+        assert np.abs(values.mean(0) - x).max() < step_size / 5
