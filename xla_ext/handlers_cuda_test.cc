@@ -2,90 +2,10 @@
 // in for CUDA's and real communicators. Each launch has a thread of its own, as it has in XLA.
 #include <gtest/gtest.h>
 
-#include "base/limits.h"
-#include "testing/cluster.h"
-#include "testing/device_program.h"
-#include "testing/fake_cuda.h"
+#include "testing/devices.h"
 
 namespace jccl::xla_ext::testing {
 namespace {
-
-using base::Code;
-using Floats = std::vector<float>;
-
-constexpr int kLost = 719;
-constexpr int kNoMemory = 2;
-
-int number(Code code) { return static_cast<int>(code); }
-
-class Devices : public ::testing::Test {
- protected:
-  void SetUp() override {
-    fake_cuda_reset();
-    for (int i = 0; i < 2; ++i) contexts_.push_back({i, 1, stream(i)});
-  }
-  void TearDown() override {
-    EXPECT_STREQ(fake_cuda_violation(), "");
-    EXPECT_TRUE(eventually([] { return fake_cuda_contexts_pushed() == 0; }));  // frees are late
-    fake_cuda_reset();
-  }
-  static void* stream(int at) {  // streams have threads: the same ones for all tests
-    static void* held[] = {fake_cuda_stream(0), fake_cuda_stream(1)};
-    return held[at];
-  }
-  static void settle(int at) {
-    ASSERT_TRUE(eventually([&] { return fake_cuda_idle(stream(at)); }));
-  }
-  std::vector<Context> contexts_;
-};
-
-struct Round {
-  explicit Round(const Floats& values, float deadline_s = 0)
-      : leaf(Array::floats(values)),
-        out(Array::floats(Floats(values.size(), -7.0F))),
-        deadline(Array::scalar(static_cast<std::int32_t>(deadline_s * 1000))) {}
-
-  std::string launch(const Target* table, const Context& context, const Attributes& attributes) {
-    return invoke(table, "jccl_round", context, {leaf, weight, deadline, token},
-                  {out, status, token_out}, attributes);
-  }
-  std::string launch(const Context& context, Entry& entry) {
-    return launch(kCudaTargetTable, context, round_attributes(entry, "w"));
-  }
-  int code() const { return status->read<std::int32_t>()[0]; }
-  int world() const { return status->read<std::int32_t>()[1]; }
-
-  ArrayRef leaf, out, deadline;
-  ArrayRef weight = Array::scalar(1.0F), token = Array::token(4), token_out = Array::token(0);
-  ArrayRef status = Array::status();
-};
-
-struct Async {
-  explicit Async(const Floats& values)
-      : leaf(Array::floats(values)),
-        passed(Array::floats({1, 2})),
-        passed_out(Array::floats({0, 0})),
-        like(Array::floats(Floats(values.size(), 5.0F))),
-        out(Array::floats(Floats(values.size(), -7.0F))) {}
-
-  std::string start(const Context& context, Entry& entry) {
-    Attributes attributes = round_attributes(entry, "a");
-    attributes["count"] = 1;
-    return invoke(kCudaTargetTable, "jccl_start", context, {leaf, passed, weight, deadline, token},
-                  {handle, passed_out, token_out}, attributes);
-  }
-  std::string done(const Context& context, Entry& entry) {
-    const Attributes attributes{{"comm", entry.id()}, {"tag", std::string("a")}};
-    return invoke(kCudaTargetTable, "jccl_done", context, {handle, like, passed_out, token},
-                  {out, status, token_out}, attributes);
-  }
-  int code() const { return status->read<std::int32_t>()[0]; }
-
-  ArrayRef leaf, passed, passed_out, like, out;
-  ArrayRef handle = Array::handle(), status = Array::status();
-  ArrayRef weight = Array::scalar(1.0F), deadline = Array::scalar(std::int32_t{0});
-  ArrayRef token = Array::token(4), token_out = Array::token(0);
-};
 
 TEST_F(Devices, a_round_has_the_bits_that_it_has_on_a_cpu) {
   Cluster peers(2);
@@ -291,47 +211,6 @@ TEST_F(Devices, a_device_that_is_lost_while_its_stream_waits_ends_nothing_of_the
   EXPECT_EQ(other.launch(kTargetTable, {}, attributes), "");
   EXPECT_EQ(other.code(), 0);
   EXPECT_EQ(other.out->read<float>(), (Floats{2, 3, 4}));
-}
-
-TEST_F(Devices, local_devices_make_one_round) {
-  Cluster peers(2);
-  const Floats whole{1, 2, 3, 4, 5, 6, 7, 8};
-  Round other(whole);
-  std::thread elsewhere([&] {
-    Attributes attributes = round_attributes(peers[1], "w");
-    attributes["paths"] = std::string("w");
-    EXPECT_EQ(other.launch(kTargetTable, {}, attributes), "");
-  });
-  Attributes attributes = round_attributes(peers[0], "w");
-  // One axis of two devices, which cuts the only leaf.
-  attributes["geometry"] = std::vector<std::int64_t>{1, 2, 1, 1, 8, 1, 0, -1, 1, 0, 1, 1, 0, 4};
-  attributes["held"] = std::vector<std::int64_t>{peers[0].id(), 0};
-  attributes["parts"] = 1;
-  attributes["local_devices"] = 2;
-  std::vector<ArrayRef> outs, statuses;
-  std::vector<std::thread> launches;
-  for (int i = 0; i < 2; ++i) {
-    const auto piece = Array::floats(Floats(whole.begin() + 4 * i, whole.begin() + 4 * i + 4));
-    outs.push_back(Array::floats(Floats(4, 0.0F)));
-    statuses.push_back(Array::status());
-    launches.emplace_back([&, i, piece, out = outs.back(), status = statuses.back()] {
-      EXPECT_EQ(invoke(kCudaTargetTable, "jccl_mesh_round", contexts_[static_cast<std::size_t>(i)],
-                       {piece, Array::scalar(std::int32_t{i}), Array::scalar(1.0F),
-                        Array::scalar(std::int32_t{0}), Array::token(0)},
-                       {out, status, Array::token(0)}, attributes),
-                "");
-    });
-  }
-  for (auto& launch : launches) launch.join();
-  elsewhere.join();
-  for (std::size_t i = 0; i < 2; ++i) {
-    settle(static_cast<int>(i));
-    EXPECT_EQ(statuses[i]->read<std::int32_t>()[0], 0);
-    EXPECT_EQ(statuses[i]->read<std::int32_t>()[1], 2);
-    for (std::size_t k = 0; k < 4; ++k) {
-      EXPECT_EQ(outs[i]->read<float>()[k], 2 * whole[4 * i + k]);
-    }
-  }
 }
 
 TEST_F(Devices, a_call_is_not_recorded_into_a_graph) {

@@ -26,6 +26,9 @@ ArrayRef Array::floats(const std::vector<float>& values) {
 ArrayRef Array::ints(const std::vector<std::int32_t>& values) {
   return filled(codec::Dtype::kI32, {values.size()}, values.data());
 }
+ArrayRef Array::bytes_of(const std::vector<std::uint8_t>& values) {
+  return filled(codec::Dtype::kU8, {values.size()}, values.data());
+}
 ArrayRef Array::scalar(float value) { return filled(codec::Dtype::kF32, {}, &value); }
 ArrayRef Array::scalar(std::int32_t value) { return filled(codec::Dtype::kI32, {}, &value); }
 ArrayRef Array::token(std::uint32_t value) { return filled(codec::Dtype::kU32, {}, &value); }

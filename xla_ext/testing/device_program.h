@@ -25,6 +25,7 @@ class Array {
 
   static std::shared_ptr<Array> floats(const std::vector<float>& values);
   static std::shared_ptr<Array> ints(const std::vector<std::int32_t>& values);
+  static std::shared_ptr<Array> bytes_of(const std::vector<std::uint8_t>& values);
   static std::shared_ptr<Array> scalar(float value);
   static std::shared_ptr<Array> scalar(std::int32_t value);
   static std::shared_ptr<Array> token(std::uint32_t value);

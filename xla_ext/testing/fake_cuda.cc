@@ -50,10 +50,12 @@ struct World {
   std::map<std::uintptr_t, std::size_t> on_device, pinned;
   std::set<std::uintptr_t> pinned_before;  // the last reset
   std::map<std::string, int> counts;
+  std::map<std::string, std::uint64_t> copied;  // bytes, by function
   std::map<std::string, Fault> faults;
   std::vector<std::deque<std::function<void()>>> never_done;  // kept: what they hold is in use
   std::string violation;
   int lost = kOk, pushed = 0;
+  bool pageable_copies = false;
   std::uint64_t ns_per_step = 0;
 };
 
@@ -139,8 +141,13 @@ int enqueue_copy(const char* function, void* stream, std::uintptr_t to, std::uin
   if (const int error = enter(function, true); error != kOk) return error;
   {
     std::lock_guard lock(world().mutex);
-    check_inside(to_host ? world().pinned : world().on_device, to, bytes, "a copy's target");
-    check_inside(from_host ? world().pinned : world().on_device, from, bytes, "a copy's source");
+    world().copied[function] += bytes;
+    const auto check = [&](std::uintptr_t at, bool on_host, const char* what) {
+      if (on_host && world().pageable_copies) return;
+      check_inside(on_host ? world().pinned : world().on_device, at, bytes, what);
+    };
+    check(to, to_host, "a copy's target");
+    check(from, from_host, "a copy's source");
   }
   return enqueue(stream, [=] {
     std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), bytes);
@@ -174,10 +181,12 @@ void fake_cuda_reset() {
   w.on_device.clear();
   for (const auto& [at, bytes] : w.pinned) w.pinned_before.insert(at);
   w.counts.clear();
+  w.copied.clear();
   w.faults.clear();
   w.violation.clear();
   w.lost = kOk;
   w.ns_per_step = 0;
+  w.pageable_copies = false;
   w.changed.notify_all();
 }
 
@@ -208,6 +217,11 @@ void fake_cuda_record(void* stream, bool recording) {
   static_cast<Stream*>(stream)->recording = recording;
 }
 
+void fake_cuda_allow_pageable_copies() {
+  std::lock_guard lock(world().mutex);
+  world().pageable_copies = true;
+}
+
 void fake_cuda_pace(std::uint64_t ns_per_step) {
   std::lock_guard lock(world().mutex);
   world().ns_per_step = ns_per_step;
@@ -229,6 +243,11 @@ bool fake_cuda_waiting(void* stream) { return static_cast<Stream*>(stream)->wait
 int fake_cuda_count(const char* function) {
   std::lock_guard lock(world().mutex);
   return world().counts[function];
+}
+
+std::uint64_t fake_cuda_bytes(const char* function) {
+  std::lock_guard lock(world().mutex);
+  return world().copied[function];
 }
 
 std::uint64_t fake_cuda_pinned_bytes() {

@@ -16,6 +16,8 @@ FAKE_CUDA_API void* fake_cuda_alloc(std::size_t bytes);  // memory of a device; 
 
 FAKE_CUDA_API void fake_cuda_hold(void* stream, bool held);         // held: it does nothing
 FAKE_CUDA_API void fake_cuda_record(void* stream, bool recording);  // into a graph
+// From now to the next reset, from and to memory of the host that is not pinned.
+FAKE_CUDA_API void fake_cuda_allow_pageable_copies();
 FAKE_CUDA_API void fake_cuda_pace(std::uint64_t ns_per_step);
 // The `nth` call of `function` from now on (1: the next) answers `error`; `lost`: and so does every
 // call after it, and no stream does anything any more.
@@ -24,6 +26,7 @@ FAKE_CUDA_API void fake_cuda_fail(const char* function, int nth, int error, bool
 FAKE_CUDA_API bool fake_cuda_idle(void* stream);
 FAKE_CUDA_API bool fake_cuda_waiting(void* stream);  // for a word of memory
 FAKE_CUDA_API int fake_cuda_count(const char* function);
+FAKE_CUDA_API std::uint64_t fake_cuda_bytes(const char* function);  // that it copied
 FAKE_CUDA_API std::uint64_t fake_cuda_pinned_bytes();  // allocated since the last reset
 FAKE_CUDA_API int fake_cuda_contexts_pushed();         // on all threads, less those popped
 FAKE_CUDA_API const char* fake_cuda_violation();  // the first thing that no driver allows, or ""
