@@ -114,7 +114,7 @@ long-fuzz: .venv/.ready-test
 
 ## make long-jax-versions  one wheel under the oldest, the newest and other JAX releases (package index)
 long-jax-versions: .venv/.ready-test
-	.ci/jax-versions
+	.ci/jax-versions --suite
 
 ## make coverage     lines that tests and stored fuzz inputs reach in wire and journal, at least 95 %
 coverage: .venv/.ready-test

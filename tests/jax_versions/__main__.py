@@ -5,7 +5,8 @@
 Environments and wheels come from the package index and lie in build/jax-versions; what
 is there is used again. A CPython that is not on PATH is named and left out. Ends with a
 table, and with 1 if a release that must serve does not, or one that must be refused
-breaks anything.
+breaks anything. `--suite` also runs the tests of what lies on JAX under the newest
+release that each CPython has, which takes five minutes each on an idle machine.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import shutil
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -33,6 +35,8 @@ RELEASES: dict[str, tuple[str | None, ...]] = {
 }
 OLDEST = (0, 7, 2)  # what pyproject.toml and jccl/_native.py promise
 LARGEST_MB = 4
+SUITE = ["fast_path", "ops", "transformations", "handles", "gradients", "callback"]
+SUITE += ["mesh_verbs", "optax_contract", "diloco"]
 NEWER_HEADERS = "0.10.2"  # a wheel built with these must be refused by the oldest
 
 
@@ -134,7 +138,29 @@ def try_one(row: Row, interpreter: Path) -> None:
     row.wrong = {k: v for k, v in said["checks"].items() if v != "ok"}
 
 
-def rows_of(version: str, python: str, home: Path) -> list[Row]:
+def try_suite(row: Row, interpreter: Path) -> None:
+    """In a folder without jccl/: the checkout's would hide the installed one."""
+    folder = interpreter.parents[1] / "suite"
+    shutil.rmtree(folder, ignore_errors=True)
+    for name in ("tests", "benchmarks", "examples"):
+        shutil.copytree(ROOT / name, folder / name)
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = needed["optional-dependencies"]["test"]
+    run(UV, "pip", "install", "-q", "--python", interpreter, "flax", "optax", *extras)
+    files = [f"tests/python/test_{name}.py" for name in SUITE]
+    log = folder / "log"
+    with log.open("w") as out:
+        done = subprocess.run(
+            [interpreter, "-m", "pytest", "-q", "-n2", "--dist", "loadfile", *files],
+            cwd=folder, stdout=out, stderr=out, timeout=3000, check=False,
+        )  # fmt: skip
+    print(log.read_text().splitlines()[-1], flush=True)
+    if done.returncode:
+        row.wrong["suite"] = f"see {log}"
+
+
+def rows_of(version: str, python: str, home: Path, suite: bool) -> list[Row]:
     wheel = build_wheel(python, home / f"wheel-{version}")
     megabytes = wheel.stat().st_size / 1e6
     print(f"{wheel.name}: {megabytes:.1f} MB", flush=True)
@@ -151,7 +177,10 @@ def rows_of(version: str, python: str, home: Path) -> list[Row]:
     for number, (row, one, jax) in enumerate(tries):
         folder = home / f"venv-{version}-{number}-{jax or 'newest'}"
         try:
-            try_one(row, environment_with(python, folder, one, jax))
+            interpreter = environment_with(python, folder, one, jax)
+            try_one(row, interpreter)
+            if suite and jax is None:
+                try_suite(row, interpreter)
         except subprocess.CalledProcessError as error:
             row.wrong = {"install": f"exit {error.returncode}"}
         print(row.text(), flush=True)
@@ -161,13 +190,14 @@ def rows_of(version: str, python: str, home: Path) -> list[Row]:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.jax_versions")
     parser.add_argument("--python", action="append", default=[])
+    parser.add_argument("--suite", action="store_true")
     parser.add_argument("--keep", type=Path, default=ROOT / "build" / "jax-versions")
     arguments = parser.parse_args()
     found = pythons(arguments.python)
     rows = []
     for version in RELEASES:
         if version in found:
-            rows += rows_of(version, found[version], arguments.keep)
+            rows += rows_of(version, found[version], arguments.keep, arguments.suite)
     print(f"\n{'python':7} {'jax':9} {'built':6} {'served':6} {'expected':8}")
     for row in rows:
         print(row.text())
