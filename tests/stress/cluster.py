@@ -161,6 +161,12 @@ class Cluster:
             peer.errors.unlink()
 
     def kill_master(self):
+        code = self.master.poll()
+        if code is not None:  # or the kill would hide how it ended
+            said = self.master_said()[-500:]
+            self.judge.problems.append(
+                f"the master ended with {code} by itself: {said}"
+            )
         self.master.kill()
         self.master.wait()
         self.faults["master SIGKILL"] += 1
@@ -194,9 +200,13 @@ class Cluster:
                 continue
             text = peer.complaint()
             self.faults[f"peer exit {code}: {text[:120]}"] += 1
-            if code < 0 or code > 3:
-                self.judge.problems.append(f"{peer.name} ended with {code}: {text}")
+            self.judge_end(peer.name, code, text)
             self.bury(peer)
+
+    def judge_end(self, name, code, said):
+        """0 to 3, or it is a signal or what a sanitizer saw (.ci/sanitize)."""
+        if code not in range(4):
+            self.judge.problems.append(f"{name} ended with {code}: {said}")
 
     def newest(self):
         """tag -> the newest round that any living peer returned."""
@@ -246,15 +256,17 @@ class Cluster:
                 process.terminate()
         limit = time.monotonic() + 20
         for peer in list(self.peers.values()):
-            self.end(peer.process, peer.name, limit)
+            self.end(peer.process, peer.name, limit, peer.complaint)
             self.bury(peer)
         if self.master is not None:
-            self.end(self.master, "master", limit)
+            self.end(self.master, "master", limit, self.master_said)
             self.master = None
 
-    def end(self, process, name, limit):
+    def end(self, process, name, limit, said):
         try:
-            process.wait(max(0.1, limit - time.monotonic()))
+            code = process.wait(max(0.1, limit - time.monotonic()))
+            if code != -signal.SIGTERM:  # it had not got to its handler yet
+                self.judge_end(name, code, said()[-500:])
         except subprocess.TimeoutExpired:
             self.judge.problems.append(f"{name} did not end within 20 s of SIGTERM")
             process.kill()
