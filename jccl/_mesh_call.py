@@ -64,7 +64,7 @@ class Call:
                 f"jccl.mesh: no axis {', '.join(map(str, unknown))} in a mesh of "
                 f"{', '.join(self.frame.sizes)}"
             )
-        self.leaves = Leaves(tree)
+        self.leaves = Leaves(tree)  # refuses encoded ones: devices reduce values first
         self.layout = [
             _geometry.leaf_of(path, array, spec, self.frame)
             for path, array, spec in zip(

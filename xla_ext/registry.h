@@ -48,7 +48,7 @@ class Entry {
   JoinTable& joins() { return joins_; }  // of the ops that local devices make together
 
   // What another platform's route keeps for this communicator, made when first asked for; null
-  // once it was let go of, which is when the communicator is closed.
+  // once it was let go of, which is when the communicator is closed. That ends open joins too.
   std::shared_ptr<void> attached(const std::function<std::shared_ptr<void>()>& make);
   void let_go();
 

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 from jccl import ops
 from jccl.codecs import Codec, resolve
 from jccl.communicator import Communicator
+from jccl.encoding import encode, has_device_encoder
 from jccl.mesh import Local
 from jccl.optim import merge
 from jccl.optim.fragments import Fragments
@@ -48,17 +49,24 @@ class Contribution(NamedTuple):
     merge: MergeChoice = "mean"
     clip: bool = False
     measures: bool = False  # the codec's error also without feedback
+    on_device: bool = False  # XLA makes the codec's bytes
 
     def codec_of(self, cut: Fragments, fragment: int) -> Codec:
         if callable(self.codec):
-            return resolve(self.codec(fragment, cut.paths_of(fragment)))
+            return self._known(self.codec(fragment, cut.paths_of(fragment)))
         if isinstance(self.codec, str | Codec) or self.codec is None:
-            return resolve(self.codec)
+            return self._known(self.codec)
         if len(self.codec) != cut.number:
             raise ValueError(
                 f"codec names {len(self.codec)} codecs for {cut.number} fragments"
             )
-        return resolve(self.codec[fragment])
+        return self._known(self.codec[fragment])
+
+    def _known(self, codec: OneCodec) -> Codec:
+        found = resolve(codec)
+        if self.on_device and not has_device_encoder(found):
+            raise ValueError(f"on_device=True needs int8 or int4, not {found.spec}")
+        return found
 
     def merge_of(self, cut: Fragments, fragment: int) -> str:
         rule = self.merge
@@ -80,13 +88,24 @@ class Contribution(NamedTuple):
         if self.decay is not None:
             sent = jax.tree.map(lambda d, e: d + self.decay * e, delta, left)
         pending, error = (), jnp.zeros((), jnp.float32)
+        payload = sent
+        if self.merge_of(cut, i) == "rda":
+            payload = merge.apart(sent, codec)
+        if self.on_device:
+            payload = jax.tree.map(lambda x: encode(x, codec), payload)
         if self.decay is not None or self.measures:
-            lost = jax.tree.map(codec.residual, sent)
+            lost = self._lost(sent, payload, codec, cut, i)
             error = norm(lost) / jnp.maximum(norm(sent), 1e-30)
             pending = () if self.decay is None else lost
-        if self.merge_of(cut, i) == "rda":
-            sent = merge.apart(sent, codec)
-        return Outgoing(sent, pending, error)
+        return Outgoing(payload, pending, error)
+
+    def _lost(
+        self, sent: Any, payload: Any, codec: Codec, cut: Fragments, i: int
+    ) -> Any:
+        """sent - Q(sent), of the bytes that travel where these were made here."""
+        if not self.on_device or self.merge_of(cut, i) == "rda":
+            return jax.tree.map(codec.residual, sent)
+        return jax.tree.map(lambda x, e: x - e.decode(), sent, payload)
 
     def incoming(self, value: Any, cut: Fragments, i: int) -> Any:
         """The pseudo-gradient for the outer step, from the committed result."""
@@ -144,6 +163,7 @@ def checked(sends: Contribution, local: Local) -> Contribution:
         "merge": sends.merge != "mean",
         "clip": sends.clip,
         "diagnostics": sends.measures,
+        "on_device": sends.on_device,
     }
     whole = not local.axis_name and local.specs is None
     for name in [name for name, is_asked in asked.items() if is_asked and not whole]:

@@ -40,6 +40,7 @@ def diloco(
     overlap: int = 0,
     mixing: float | None = None,
     codec: CodecChoice = "int8",
+    on_device: bool = False,
     error_feedback: bool | float = False,
     merge: MergeChoice = "mean",
     clip: bool = False,
@@ -74,6 +75,9 @@ def diloco(
             meanwhile, else 0.
         codec: how pseudo-gradients travel: a name or an object, one per fragment, or a
             function of (fragment, paths of its leaves).
+        on_device: XLA makes the bytes of int8 and int4, where the parameters lie, and
+            they alone cross an accelerator's bus. Its codes may differ from the
+            transport's by rounding; anchors are equal all the same.
         error_feedback: adds what the codec left out to the next contribution; True, or
             how much of it (β). For codecs below 4 bits. Costs a copy of the parameters,
             with overlap two. Zeroed when this peer adopts another's state.
@@ -127,7 +131,7 @@ def diloco(
     if late not in ("fold", "drop"):
         raise ValueError(f"late={late!r}: 'fold' or 'drop'")
     decay = float(error_feedback) if error_feedback else None
-    sends = Contribution(codec, decay, merge, clip, diagnostics)
+    sends = Contribution(codec, decay, merge, clip, diagnostics, on_device)
     layout = Layout(tag, when, choice)
     engine = Engine(
         comm=comm,

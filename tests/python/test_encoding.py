@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import jccl
@@ -260,3 +261,82 @@ def test_error_feedback_in_a_scan_is_of_the_bytes_sent(routed, codec):
     step_size = np.abs(x).max() * STEP[codec.name]
     for values in on_peers(routed, program):
         assert np.abs(values.mean(0) - x).max() < step_size / 5
+
+
+# ---- jccl.diloco(on_device=True) -----------------------------------------------------
+
+START = {"w": jnp.asarray(normal(64)).reshape(8, 8)}
+
+
+def trained(tx, targets):
+    """Anchors after each step of training towards the targets, and the last state."""
+    params, state = jccl.sync_state((jax.tree.map(jnp.copy, START), tx.init(START)))
+
+    def step(carry, target):
+        params, state = carry
+        grads = {"w": params["w"] - target}
+        updates, state = tx.update(grads, state, params)
+        return (optax.apply_updates(params, updates), state), state.anchor["w"]
+
+    run = jax.jit(lambda *carry: jax.lax.scan(step, carry, targets))
+    (_, state), anchors = run(params, state)
+    return state, np.asarray(anchors)
+
+
+@pytest.mark.parametrize("overlap", [0, 1])
+def test_diloco_that_encodes_on_the_device_keeps_the_anchor_of_one_that_does_not(
+    overlap,
+):
+    targets = jnp.asarray(normal(2 * 8 * 64)).reshape(2, 8, 8, 8)
+
+    def program(comm, index):
+        tx = jccl.diloco(
+            comm,
+            optax.sgd(0.1),
+            sync_every=2,
+            overlap=overlap,
+            codec="int4",
+            error_feedback=True,
+            on_device=index == 0,
+        )
+        state, anchors = trained(tx, targets[index])
+        assert int(state.rounds) >= 3 and int(state.skipped) == 0
+        return anchors
+
+    with Cluster(2) as cluster:
+        one, other = on_peers(cluster, program)
+    assert one.tobytes() == other.tobytes()
+    assert (one[-1] != np.asarray(START["w"])).any()
+
+
+def test_diloco_feeds_back_what_the_devices_bytes_leave_out():
+    """s = Δ + e, e = s - D(sent), for a single peer, whose result is Q(D(sent))."""
+    targets = jnp.asarray(normal(5 * 64)).reshape(5, 8, 8)
+    with Cluster(1) as cluster:
+        tx = jccl.diloco(
+            cluster.comms[0],
+            optax.sgd(0.1),
+            jccl.sgd(1.0),
+            sync_every=1,
+            codec="int4",
+            error_feedback=True,
+            on_device=True,
+        )
+        state, anchors = trained(tx, targets)
+    anchor, left = START["w"], jnp.zeros((8, 8))
+    for target, reached in zip(targets, anchors, strict=True):
+        s = 0.1 * (anchor - target) + left
+        arrives = encode(s, jccl.Int4()).decode()
+        left = s - arrives
+        anchor = anchor - jccl.Int4().roundtrip(arrives)
+        np.testing.assert_allclose(reached, anchor, rtol=0, atol=2e-6)
+    np.testing.assert_allclose(state.parts[0].left["w"], left, rtol=0, atol=2e-6)
+    assert np.abs(np.asarray(left)).max() > 1e-4
+
+
+def test_diloco_has_no_device_encoder_for_other_codecs(pair):
+    tx = jccl.diloco(
+        pair.comms[0], optax.sgd(0.1), sync_every=1, codec="topk", on_device=True
+    )
+    with pytest.raises(ValueError, match="on_device=True needs int8 or int4, not topk"):
+        tx.init(START)
