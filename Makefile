@@ -3,7 +3,7 @@
 # Plain commands behind them, for those who prefer to type: CONTRIBUTING.md.
 .PHONY: demo test check lint types tidy clean help bench coverage long-bench \
   long-kills long-anchors long-exact long-standby long-stress long-failpoints long-seeds long-mutants long-model \
-  long-jax-versions long-tsan long-asan long-wan long-fuzz
+  long-jax-versions long-sites long-tsan long-asan long-wan long-fuzz
 .DEFAULT_GOAL := help
 
 PY := .venv/bin/python
@@ -95,6 +95,10 @@ long-model: .venv/.ready-test
 long-wan: .venv/.ready-test
 	command -v iperf3 >/dev/null || .ci/setup test iperf3
 	$(PY) -m benchmarks.wan.selftest
+
+## make long-sites  sites of several processes: two of two, two in one JAX world, deaths with rounds open
+long-sites: .venv/.ready-test
+	JCCL_LONG=1 $(PY) -m pytest tests/python/test_mesh_sites.py
 
 ## make long-exact  the same DiLoCo run on loopback and over an emulated wide area, bit for bit (root)
 long-exact: .venv/.ready-test

@@ -15,6 +15,9 @@ import threading
 import weakref
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+
 from jccl import _native
 
 
@@ -28,6 +31,7 @@ class _Seen:
         default_factory=collections.Counter
     )
     used: list[weakref.ref[Any]] = dataclasses.field(default_factory=list)
+    ended: dict[int, weakref.ref[Any]] = dataclasses.field(default_factory=dict)
 
 
 _seen: weakref.WeakKeyDictionary[Any, _Seen] = weakref.WeakKeyDictionary()
@@ -66,6 +70,27 @@ def claim(comm: int, token: Any) -> None:
                 here.used.append(weakref.ref(token))
             except TypeError:  # a Python number: a constant, not an op's token
                 raise TypeError("jccl: token must come from another op") from None
+
+
+def follow(comm: int, which: jax.Array) -> jax.Array:
+    """Which branch an optimizer takes, i32[], known only when the rounds of the one
+    updated before it in this program have ended: branches are not compared by `claim`,
+    and so have their order. By data, the one thing that XLA keeps to: no code of a
+    status is below 0."""
+    for trace in _programs()[:1]:
+        with _lock:
+            ended = _seen.setdefault(trace, _Seen()).ended.get(comm)
+        status = ended() if ended else None
+        if status is not None:
+            return jnp.where(status[0] < 0, -1, which)
+    return which
+
+
+def lead(comm: int, status: jax.Array) -> None:
+    """Says what the next `follow` has to wait for: a status that its state holds."""
+    for trace in _programs()[:1]:
+        with _lock:
+            _seen.setdefault(trace, _Seen()).ended[comm] = weakref.ref(status)
 
 
 class Mark:

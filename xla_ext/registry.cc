@@ -75,7 +75,7 @@ std::shared_ptr<void> Entry::attached(const std::function<std::shared_ptr<void>(
 }
 
 void Entry::let_go() {
-  joins_.abort();  // devices that come later find no entry: nobody is to wait for them
+  joins_.abort();              // devices that come later find no entry: nobody is to wait for them
   std::shared_ptr<void> last;  // destroyed after the lock
   std::lock_guard lock(mutex_);
   let_go_ = true;

@@ -15,7 +15,8 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 
-from jccl import mesh, ops
+from jccl import _chain, mesh, ops
+from jccl._mesh_call import members
 from jccl.communicator import Communicator
 from jccl.errors import Code
 from jccl.optim import diagnostics
@@ -134,8 +135,9 @@ class Engine(NamedTuple):
         """`branch` of one fragment, or none if `which` is -1; the rest is healed where
         that fragment had to be."""
         cut = self.layout.fragments(state.anchor)
+        number = members(self.comm)[0].registry_id
         updates, state, behind = lax.switch(
-            which + 1,
+            _chain.follow(number, which) + 1,
             [
                 lambda step, state: (step.updates, state, jnp.zeros((), bool)),
                 *[
@@ -146,6 +148,7 @@ class Engine(NamedTuple):
             step,
             state,
         )
+        _chain.lead(number, state.status)
         if cut.number == 1 or branch == self._start:
             return updates, state
         return lax.cond(

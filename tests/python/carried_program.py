@@ -61,6 +61,6 @@ def with_one(comm):
 
 if mode == "read":
     without_a_communicator()
-with jccl.connect(deadline=30) as comm:
+with jccl.connect(deadline=120) as comm:
     assert with_one(comm) == (1 if mode == "write" else 2)
 print(mode, "ok", flush=True)

@@ -6,6 +6,7 @@ Arguments: site, process, processes, address of the site's JAX coordinator, what
 import hashlib
 import os
 import sys
+import time
 from pathlib import Path
 
 site, process, processes, coordinator, what = sys.argv[1:6]
@@ -20,11 +21,21 @@ from jax.sharding import PartitionSpec as P  # noqa: E402
 
 import jccl  # noqa: E402
 
-if int(processes) > 1:
-    jax.distributed.initialize(coordinator, int(processes), int(process))
+# Of a world of several sites: its processes, this one's place, the first of the site
+# and how many devices of each process its mesh has.
+world, rank, first, each = map(
+    int, os.environ.get("WORLD", f"{processes} {process} 0 2").split()
+)
+if world > 1:
+    jax.distributed.initialize(coordinator, world, rank)
 
 AUTO = jax.sharding.AxisType.Auto
-MESH = jax.make_mesh((len(jax.devices()),), ("d",), axis_types=(AUTO,))
+OWN = [
+    device
+    for at in range(first, first + int(processes))
+    for device in [d for d in jax.devices() if d.process_index == at][:each]
+]
+MESH = jax.make_mesh((len(OWN),), ("d",), axis_types=(AUTO,), devices=OWN)
 SPECS = {"b": P(), "s": P(), "t": P(), "w": P(None, "d")}
 
 
@@ -97,13 +108,91 @@ def reduces(comm):
     print("cut", np.asarray(status.addressable_data(0)).tolist(), flush=True)
 
 
-def trains(comm):
+def halves(comm, tag, axes, specs):
+    """A round in two programs: one begins it, the other ends it."""
+
+    def begin(x):
+        begun = jccl.mesh.start(
+            x, comm, axis_name=axes, specs=specs, tag=tag, op="sum", passing=x
+        )
+        return begun.handle, begun.passed
+
+    def end(handle, x):
+        zeros = jax.tree.map(jax.numpy.zeros_like, x)
+        out = jccl.mesh.done(
+            handle, zeros, comm, axis_name=axes, specs=specs, tag=tag, after=x
+        )
+        return out.value, out.status
+
+    handles = mapped(begin, (specs,), (P(), specs))
+    return handles, mapped(end, (P(), specs), (specs, P()))
+
+
+def code_of(status):
+    return np.asarray(status.addressable_data(0)).tolist()
+
+
+def begins_and_ends(comm):
+    """Devices hold the same values and add them up, then leaves are cut over them."""
+    plain = jax.tree.map(lambda _: P(), SPECS)
+    for tag, axes, specs, ways in (
+        ("all", "d", plain, int(os.environ["DEVICES"])),
+        ("pieces", (), SPECS, 2),
+    ):
+        begin, end = halves(comm, tag, axes, specs)
+        for turn in (1, 2):
+            mine = jax.tree.map(lambda x, n=turn: x * n, tree())
+            handle, passed = begin(placed(mine, specs))
+            value, status = end(handle, passed)
+            for name, leaf in whole(value, specs).items():
+                wanted = tree()[name] * turn * ways
+                np.testing.assert_array_equal(leaf, wanted, err_msg=name)
+            print(tag, code_of(status), flush=True)
+        _, status = end(handle, passed)  # a handle is good for once
+        print("again", code_of(status), flush=True)
+
+
+def holds_handles(comm):
+    """Rounds that begin and end when the test says so, by files in the folder."""
+    begin, end = halves(comm, "held", (), SPECS)
+    x, rounds, go_on = placed(tree(), SPECS), 0, True
+
+    def told(when):
+        file = Path(what) / f"{when} {rounds}"
+        while not file.exists():
+            time.sleep(0.01)  # the test has the deadline
+        return file.read_text() != "last"
+
+    while go_on:
+        rounds += 1
+        go_on = told("begin")
+        handle, passed = begin(x)
+        jax.block_until_ready(passed)
+        print("begun", [rounds], flush=True)
+        told("end")
+        value, status = end(handle, passed)
+        code, world = code_of(status)[:2]
+        print("ended", [code, world], flush=True)
+        assert code == 0, [part.last_fault("held") for part in comm.comms]
+        for name, leaf in whole(value, SPECS).items():
+            np.testing.assert_array_equal(leaf, tree()[name] * world, err_msg=name)
+
+
+def trains(comm, word, overlap):
     """DiLoCo of sites that begin apart and do not agree on the gradient."""
     shift = 0.0 if site == "eu" else 1.0
     start = jax.tree.map(lambda x: np.asarray(x / 100 + shift, np.float32), tree())
     params = placed(start, SPECS)
     inner = optax.sgd(0.05, momentum=0.5)
-    tx = jccl.diloco(comm, inner, sync_every=2, codec="int8", specs=SPECS)
+    tx = jccl.diloco(
+        comm,
+        inner,
+        sync_every=2,
+        overlap=overlap,
+        codec="int8",
+        specs=SPECS,
+        tag=word,
+    )
     params, state = jccl.sync_state((params, tx.init(params)))
     specs = (SPECS, jccl.mesh.specs_like(state, params, SPECS))
 
@@ -122,14 +211,18 @@ def trains(comm):
     digest = hashlib.sha256()
     for name, leaf in sorted(whole(state.anchor, SPECS).items()):
         digest.update(name.encode() + leaf.tobytes())
-    print("train", [*status[:2], rounds, digest.hexdigest()], flush=True)
+    print(word, [*status[:2], rounds, digest.hexdigest()], flush=True)
 
 
 def stays(comm):
     """Trains, a round per step, through whatever happens to sites, up to the round that
     the test writes into a file, far enough ahead for all to read it in time."""
     params = placed(tree(), SPECS)
-    tx = jccl.diloco(comm, optax.sgd(0.05), sync_every=1, specs=SPECS)
+    # With OVERLAP a round is under way while the next step is taken, and in its state.
+    late = int(os.environ.get("OVERLAP", "0"))
+    tx = jccl.diloco(
+        comm, optax.sgd(0.05), sync_every=1 + late, overlap=late, specs=SPECS
+    )
     params, state = jccl.sync_state((params, tx.init(params)))
     specs = (SPECS, jccl.mesh.specs_like(state, params, SPECS))
 
@@ -154,7 +247,12 @@ comm = jccl.sites.connect(
 )
 if what == "reduce and train":
     reduces(comm)
-    trains(comm)
+    trains(comm, "train", 0)
+elif what == "begin and end":
+    begins_and_ends(comm)
+    trains(comm, "behind", 1)
+elif Path(what).is_dir():
+    holds_handles(comm)
 else:
     stays(comm)
 print("done", flush=True)

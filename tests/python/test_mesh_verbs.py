@@ -80,8 +80,10 @@ def halves(comm, mesh, tag, axes, specs, **options):
         (mesh_of((8,)), "d", BOUNDS, 8),
         (mesh_of((4,)), (), SPECS, 1),
         (mesh_of((2, 4), ("a", "d")), "a", SPECS, 2),
+        (mesh_of((3,), first=2), "d", BOUNDS, 3),
+        (mesh_of((2, 2), ("a", "d"), first=4), "a", SPECS, 2),
     ],
-    ids=["4 apart", "8 apart", "4 cut", "2 apart of 4 cut"],
+    ids=["4 apart", "8 apart", "4 cut", "2 apart of 4 cut", "3 of 8", "2 x 2 of 8"],
 )
 def test_a_round_is_begun_in_one_program_and_ended_in_another(
     pair, mesh, axes, specs, scale
