@@ -356,8 +356,9 @@ void Plane::check_stalls(base::Time now) {
   std::vector<std::tuple<wire::Attempt, PeerId, std::string>> stalled;
   std::vector<wire::Moving> moving;
   for (const auto& [attempt, running] : running_) {
+    const wire::Moving here = running.run->moving();
+    if (!running.run->done() || here.left > 0) moving.push_back(here);
     if (running.run->done()) continue;
-    const wire::Moving& here = moving.emplace_back(running.run->moving());
     const wire::RoundName& round = running.run->start().round;
     for (const AttemptRun::Awaited& awaited : running.run->awaited()) {
       const auto peer = running.incarnations.find(awaited.peer);

@@ -59,7 +59,14 @@ void State::answer(Life& life, const wire::Unresolved& about) {
     return;
   }
   if (JCCL_MUTANT(kUnknownAttemptDropped)) return;
-  if (const auto outcome = outcome_of(about, life.shard)) send(life, *outcome);
+  if (const auto outcome = outcome_of(about, life.shard)) tell_late(life, *outcome);
+}
+
+void State::tell_late(Life& life, const wire::Outcome& outcome) {
+  if (outcome.verdict == wire::Verdict::kCommitted) {
+    life.may_hold[outcome.round.tag] = outcome.round.n;
+  }
+  send(life, outcome);
 }
 
 std::optional<wire::Outcome> State::outcome_of(const wire::Unresolved& about,
@@ -239,8 +246,8 @@ void State::commit(const wire::Tag& tag) {
   }
   for (const ConnId conn : running.askers) {
     const auto asker = conns_.find(conn);
-    const Life* life = asker == conns_.end() ? nullptr : life_of(asker->second);
-    if (life != nullptr && life->conn == conn) send(conn, Ledger::told(record, life->shard));
+    Life* life = asker == conns_.end() ? nullptr : life_of(asker->second);
+    if (life != nullptr && life->conn == conn) tell_late(*life, Ledger::told(record, life->shard));
   }
   note("commit", {{"tag", tag},
                   {"n", cat(record.round.n)},

@@ -99,6 +99,7 @@ void MasterMachine::State::on_message(ConnId conn, const wire::Message& message)
   if (const auto* beat = std::get_if<wire::Heartbeat>(&message)) {
     life->progress = beat->progress;
     life->moving = beat->moving;
+    life->beat = now_;
     return send(conn, wire::HeartbeatAck{beat->sequence});
   }
   if (const auto* resume = std::get_if<wire::Resume>(&message)) {
@@ -152,13 +153,12 @@ void MasterMachine::State::settle() {
   flush_roster();
 }
 
-// A hold ends in time, with the admission of the joiner, or when it is gone.
+// A hold ends in time, when rounds wait for the site anyway, or when it is gone.
 void MasterMachine::State::end_holds() {
   if (holds_.empty()) return;
-  const std::set<std::string> members = member_sites();
   const auto ended = std::erase_if(holds_, [&](const auto& hold) {
     const bool over = now_ >= hold.second && !JCCL_MUTANT(kHoldNeverEnds);
-    return over || members.count(hold.first) > 0 || shards_of(hold.first).empty();
+    return over || waited_for(hold.first) || shards_of(hold.first).empty();
   });
   if (ended > 0) touch_all();
 }

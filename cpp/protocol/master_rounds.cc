@@ -256,6 +256,7 @@ Wait State::forming_wait(const wire::Tag& tag) const {
                                     contributing.size(), " contribute")};
   }
   if (!holds_.empty() && ledger_.standing(tag).born) {
+    if (JCCL_MUTANT(kHeldRoundSaysNothing)) return {WaitCause::kPeers, ""};
     return {WaitCause::kPeers,
             cat("is held for ", holds_.begin()->first, ", which fetches the state")};
   }

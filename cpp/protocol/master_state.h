@@ -44,12 +44,16 @@ struct Life {  // of an incarnation that is a member, or a connected observer
   base::Time heard = 0;            // last frame
   base::Time gone = 0;             // when the connection was lost
   std::uint64_t progress = 0;
-  std::vector<wire::Moving> moving;  // of the last heartbeat
+  std::vector<wire::Moving> moving;  // of the last heartbeat …
+  base::Time beat = 0;               // … which came then
   std::map<wire::Tag, AskedSync> syncs;
   std::map<wire::Tag, wire::Held> held;
   std::map<wire::Tag, wire::Held> fetched;    // what kFetch named last
   std::map<wire::Tag, std::uint64_t> behind;  // asked while this newer revision was the newest
-  std::uint32_t missed = 0;                   // offers that were outdated before it could enter
+  // The newest revision it was offered, or heard of as the late outcome of its own attempt: it may
+  // hold that by now. Until it asks again, or its Sync is over.
+  std::map<wire::Tag, std::uint64_t> may_hold;
+  std::uint32_t missed = 0;  // offers that were outdated before it could enter
   bool connected() const { return conn != 0; }
 };
 
@@ -179,6 +183,7 @@ struct MasterMachine::State {
   // master_stragglers.cc: the slow ones
   void note_quorum(const wire::Tag& tag);
   bool left_out(const wire::Tag& tag, const wire::Member& member) const;
+  bool waited_for(const std::string& site) const;
   void take_back(const std::string& site, const wire::Tag& tag);
   void leave_behind(const wire::Tag& tag);
   bool slow_down(const wire::Tag& tag);
@@ -192,6 +197,7 @@ struct MasterMachine::State {
   void on_fail(Life& life, const wire::Fail& fail);
   void on_query(Life& life, const wire::Query& query);
   void answer(Life& life, const wire::Unresolved& about);
+  void tell_late(Life& life, const wire::Outcome& outcome);  // who asked
   void remember_link(Round& round, const wire::Attempt& attempt, wire::PeerId reporter,
                      wire::PeerId named);
   void judge(const wire::Tag& tag);
@@ -223,6 +229,7 @@ struct MasterMachine::State {
   bool out_of_reach(const wire::Tag& tag, const Life& asker) const;
   std::vector<wire::Member> holders_of(const wire::Tag& tag, const Life& asker) const;
   bool may_publish(const wire::Tag& tag, std::uint32_t shard, wire::Incarnation but) const;
+  bool awaited(const wire::Tag& tag, std::uint32_t shard) const;  // a holder, perhaps
   bool contributed(wire::PeerId id, const wire::Tag& tag) const;
   bool door_open(const wire::Tag& tag) const;
 
@@ -254,8 +261,8 @@ struct MasterMachine::State {
   std::map<wire::Tag, Round> rounds_;
   std::map<wire::Attempt, wire::Tag> running_;
   std::map<std::pair<wire::PeerId, wire::PeerId>, Cut> cuts_;
-  // Joiners that could not keep up. While one of them is here no START of any state tag is sent:
-  // it has to be current on all of them at one moment.
+  // Joiners and skipped sites that could not keep up. While one of them is here no START of any
+  // state tag is sent: it has to be current on all of them at one moment.
   std::map<std::string, base::Time> holds_;
   std::uint32_t start_peers_asked_ = 0;
   base::Time crossed_since_ = base::kNever;

@@ -27,12 +27,27 @@ const wire::Moving* moving_of(const Life& life, const wire::Attempt& attempt) {
   return found == life.moving.end() ? nullptr : &*found;
 }
 
+constexpr double kNearly = 1.5;  // heartbeats are not of one moment
+
+double share_left(const wire::Moving& moving) {
+  if (moving.all == 0) return 0;
+  return static_cast<double>(moving.left) / static_cast<double>(moving.all);
+}
+
 }  // namespace
 
 // A site that was skipped is not waited for until it is READY with all its shards, or current.
 bool State::left_out(const wire::Tag& tag, const wire::Member& member) const {
   const Round& round = rounds_.at(tag);
   return !round.skipped.empty() && round.skipped.count(member.site) > 0;
+}
+
+// No round starts without it: it is a member, and skipped nowhere.
+bool State::waited_for(const std::string& site) const {
+  const auto skipped = [&](const auto& entry) {
+    return entry.second.skipped.count(site) > 0 && !JCCL_MUTANT(kNoHoldForTheSkipped);
+  };
+  return member_sites().count(site) > 0 && std::none_of(rounds_.begin(), rounds_.end(), skipped);
 }
 
 void State::take_back(const std::string& site, const wire::Tag& tag) {
@@ -90,11 +105,15 @@ void State::leave_behind(const wire::Tag& tag) {
   }
 }
 
-// The contributor for which a running attempt stands still: it has at least twice as much left as
-// any other, and would need `patience` more at the pace it has shown. Empty: nobody.
+// The contributor for which a running attempt stands still: of what it has to send and to receive
+// at least twice as large a share is left as of any other's, and as large a one as of all others'
+// together, or nearly; and it would need `patience` more at the pace it has shown. What is left
+// between two is left at both ends, so who only waits, for one or for several, has no more left
+// than those. Who is done is never the one: it has most of its way behind it. Empty: nobody.
 std::string State::straggling(const RunningAttempt& running, base::Duration patience,
                               std::string* why) const {
-  std::uint64_t most = 0, next = 0;
+  double most = 0, next = 0, sum = 0;
+  std::uint64_t bytes_next = 0;
   const Part* slowest = nullptr;
   const wire::Moving* its = nullptr;
   for (const auto& [id, part] : running.parts()) {
@@ -102,23 +121,27 @@ std::string State::straggling(const RunningAttempt& running, base::Duration pati
     const Life* life = life_of(part.incarnation);
     const wire::Moving* moving = life == nullptr ? nullptr : moving_of(*life, running.attempt());
     if (moving == nullptr && !part.done.has_value()) return {};  // not heard of: who knows
-    const std::uint64_t left = part.done.has_value() ? 0 : moving->left;
-    next = std::max(next, std::min(most, left));
-    if (left <= most) continue;
-    most = left;
+    const double share = moving == nullptr ? 0 : share_left(*moving);
+    sum += share;
+    const bool leads = share > most && !part.done.has_value();
+    next = std::max(next, leads ? most : share);
+    const wire::Moving* other = leads ? its : moving;
+    if (other != nullptr) bytes_next = std::max(bytes_next, other->left);
+    if (!leads) continue;
+    most = share;
     slowest = &part;
     its = moving;
   }
-  if (slowest == nullptr || most / 2 < next) return {};
-  const auto moved = static_cast<double>(its->all - std::min(its->all, most));
-  const double needs = static_cast<double>(now_ - running.since) * static_cast<double>(most);
+  if (slowest == nullptr || most < 2 * next || kNearly * most < sum - most) return {};
+  const auto moved = static_cast<double>(its->all - std::min(its->all, its->left));
+  const double needs = static_cast<double>(now_ - running.since) * static_cast<double>(its->left);
   if (moved > 0 && needs < moved * static_cast<double>(patience)) return {};
   for (const auto& [id, part] : running.parts()) {
     if (JCCL_MUTANT(kFastOneIsSlow) && part.contributes() && !part.evicted) slowest = &part;
   }
-  *why = cat(name(slowest->id), " is slow: ", base::bytes_text(most), " of ",
+  *why = cat(name(slowest->id), " is slow: ", base::bytes_text(its->left), " of ",
              base::bytes_text(its->all), " left in round ", running.round().n, " of ",
-             running.round().tag, ", the others have at most ", base::bytes_text(next));
+             running.round().tag, ", the others have at most ", base::bytes_text(bytes_next));
   return slowest->site;
 }
 
@@ -126,7 +149,10 @@ std::string State::straggling(const RunningAttempt& running, base::Duration pati
 bool State::slow_down(const wire::Tag& tag) {
   const RunningAttempt& running = *rounds_.at(tag).running;
   if (options_.straggler == Straggler::kWait || !ticking_) return false;
-  if (now_ < running.since + options_.straggler_after) return false;
+  for (const auto& [id, part] : running.parts()) {  // what was said before that says too little
+    const Life* life = part.contributes() && !part.evicted ? life_of(part.incarnation) : nullptr;
+    if (life != nullptr && life->beat < running.since + options_.straggler_after) return false;
+  }
   std::string why;
   const std::string site = straggling(running, options_.straggler_after, &why);
   std::set<std::string> others;

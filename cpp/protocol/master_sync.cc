@@ -58,6 +58,7 @@ void State::on_sync(Life& life, const wire::Sync& sync) {
   round.asking.insert(life.incarnation);
   round.sync_due = std::min(round.sync_due, asked.deadline);
   life.syncs[sync.tag] = std::move(asked);
+  life.may_hold.erase(sync.tag);
   report(life, {sync.tag, sync.revision, sync.digest});
   lives_changed_ = true;
 }
@@ -144,6 +145,18 @@ bool State::may_publish(const wire::Tag& tag, std::uint32_t shard, wire::Incarna
   return false;
 }
 
+// Somebody may turn out to be a holder, or is getting the newest revision just now.
+bool State::awaited(const wire::Tag& tag, std::uint32_t shard) const {
+  const std::uint64_t newest = ledger_.standing(tag).committed;
+  const auto gets_it = [&](const auto& entry) {
+    const Life& life = entry.second;
+    const auto offered = life.may_hold.find(tag);
+    return life.shard == shard && offered != life.may_hold.end() && offered->second == newest &&
+           !JCCL_MUTANT(kFetcherNotAwaited);
+  };
+  return may_publish(tag, shard, 0) || std::any_of(lives_.begin(), lives_.end(), gets_it);
+}
+
 bool State::can_serve(const Life& holder, const Life& asker, const wire::Tag& tag) const {
   const auto known = ledger_.standing(tag).digests.find(asker.shard);
   if (known == ledger_.standing(tag).digests.end() || holder.incarnation == asker.incarnation ||
@@ -195,6 +208,7 @@ void State::drop_ended_syncs(const wire::Tag& tag) {
     const base::Time deadline = life->syncs.at(tag).deadline;
     if (now_ >= deadline) {
       life->syncs.erase(tag);
+      life->may_hold.erase(tag);
       lives_changed_ = true;
       return true;
     }
@@ -223,7 +237,7 @@ void State::sync_tag(const wire::Tag& tag) {
     const auto left = life->syncs.find(tag);
     if (left == life->syncs.end() || left->second.fetching || left->second.matches) continue;
     if (out_of_reach(tag, *life)) continue;
-    lost = lost || !may_publish(tag, life->shard, 0);
+    lost = lost || !awaited(tag, life->shard);
   }
   if (!lost) {
     round.lost_since = base::kNever;
@@ -260,7 +274,7 @@ void State::sync_one(Life& life, const wire::Tag& tag) {
                       cat("waits for a holder of ", what, " that listens: this peer ",
                           "and those there are can only dial out"));
   }
-  if (may_publish(tag, life.shard, 0)) {
+  if (awaited(tag, life.shard)) {
     return reply_wait(life, asked, cat("waits for a holder to publish ", what));
   }
   const base::Time since = rounds_.at(tag).lost_since;
@@ -362,7 +376,10 @@ void State::offer(Life& life, AskedSync& asked, std::vector<wire::Member> holder
   const auto last = life.fetched.find(tag);
   const bool missed = last != life.fetched.end() && last->second.revision < at.committed;
   life.fetched[tag] = {tag, reply.revision, reply.digest};
-  if (missed && holds_back(++life.missed) && life.id == 0) holds_[life.site] = now_ + kHoldMax;
+  life.may_hold[tag] = reply.revision;
+  if (missed && holds_back(++life.missed) && !waited_for(life.site)) {
+    holds_[life.site] = now_ + kHoldMax;
+  }
   send(life, std::move(reply));
 }
 

@@ -16,6 +16,7 @@ enum class Mutant : std::uint8_t {
   kCommitToldEarly,
   kEpochToldEarly,
   kTornTailLeft,
+  kDamageTakenForTear,
   // A peer's data plane.
   kAbortKeepsResult,
   kLateAbortKeepsResult,
@@ -62,9 +63,12 @@ enum class Mutant : std::uint8_t {
   kStrangerNamesTheDigest,
   kReceiversHoldNothing,
   kWaitsForOneWhoIsBehind,
+  kFetcherNotAwaited,
   kBornAgain,
   kHoldNeverEnds,
   kDoorNeverShut,
+  kNoHoldForTheSkipped,
+  kHeldRoundSaysNothing,
   // Peers.
   kStartOfAnEndedCall,
   kOutcomeOfAnotherAttempt,
@@ -74,6 +78,8 @@ enum class Mutant : std::uint8_t {
   kDoubtPresumesCommit,
   kDoubtToldAsFailure,
   kDeadlineTimerLost,
+  kEndOfCallNotNamed,
+  kLivesBackOffForEver,
   kOldMasterFollowed,
   kCount
 };

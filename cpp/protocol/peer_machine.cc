@@ -207,7 +207,7 @@ std::string PeerMachine::waiting_for(const wire::Tag& tag, Time now) const {
     case CallPhase::kReported:
       return "the other peers' results";
     case CallPhase::kClosing:
-      return "the rest of a committed result";
+      return JCCL_MUTANT(kEndOfCallNotNamed) ? "" : "the rest of a committed result";
   }
   return {};
 }

@@ -326,10 +326,11 @@ std::optional<wire::PeerId> DataPlane::missing(const DataRun& run) const {
 // Messages that this run still has to send or to receive.
 std::uint64_t DataPlane::left(const DataRun& run) const {
   std::uint64_t count = world_.on_its_way(peer_.slot, run.attempt);
+  const std::size_t others = run.plan.contributors.size() + run.plan.receivers.size() - 1;
   for (std::size_t e = 0; e < kElements; ++e) {
     if ((run.have >> e & 1) != 0) continue;
     const bool own = run.plan.owner_of(e) == run.self;
-    count += own ? run.plan.contributors.size() - run.arrived[e].size() : 1;
+    count += own ? run.plan.contributors.size() - run.arrived[e].size() + others : 1;
   }
   return count;
 }
@@ -338,8 +339,8 @@ std::uint64_t DataPlane::left(const DataRun& run) const {
 protocol::Progress DataPlane::progress() const {
   protocol::Progress progress{moved_};
   for (const DataRun& run : runs_) {
-    if (run.done || run.failed) continue;
     const std::uint64_t now_left = left(run);
+    if (run.failed || run.committed || (run.done && now_left == 0)) continue;
     progress.moving.push_back({run.attempt, now_left * kMessageBytes,
                                std::max(now_left, run.all) * kMessageBytes,
                                missing(run).value_or(0)});

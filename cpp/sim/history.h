@@ -140,10 +140,10 @@ void p8_no_member(History& history, const wire::EpochRecord& record);
 // P9 corruption never reaches a sum.
 bool p9_frame(History& history, const DataMessage& message, base::Rng& rng);
 void p9_taken(History& history, std::uint32_t slot, const DataMessage& message);
-void p9_rows(History& history, const std::vector<wire::Row>& damaged, const wire::RunId& run);
+void p9_rows(History& history, bool opened);
 void p9_published(History& history, const Published& published);
 // P10 named.
-void p10_says_why(History& history, std::uint32_t slot, const wire::Tag& tag,
+void p10_says_why(History& history, const std::string& who, const wire::Tag& tag,
                   const std::string& words);
 
 }  // namespace jccl::sim

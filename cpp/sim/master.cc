@@ -95,14 +95,15 @@ void SimMaster::serve() {
   options.seed = world.rng.ids.next();
   Disk& disk = world.store.disk;
   if (world.store.rot != 0 && disk.rows.size() > 1) {
-    p9_rows(world.history, rotten(disk.rows, world.store.rot), options.run);
+    const auto damaged = read_journal(rotten(disk.rows, world.store.rot), options.run);
+    p9_rows(world.history, damaged.ok());
     ++world.counts.refused_journals;
   }
   world.store.rot = 0;  // mended
   std::vector<wire::Record> records;
   chain = {};
   if (!disk.rows.empty()) {
-    base::Result<wire::Chain> walked = wire::walk(disk.rows, &options.run);
+    base::Result<wire::Chain> walked = read_journal(disk.rows, options.run);
     if (!walked.ok()) {
       return world.history.fail(
           "P5", cat("the journal is refused after a crash: ", walked.status().text));

@@ -6,8 +6,7 @@ namespace jccl::sim {
 
 using base::cat;
 
-constexpr std::uint32_t kGoodRounds = 3;       // per tag and peer after healing
-constexpr std::uint32_t kOutrunRounds = 1000;  // of one peer, while others fetch
+constexpr std::uint32_t kGoodRounds = 3;  // per tag and peer after healing
 
 // What may still be waited for when nothing goes wrong any more, one after the other: a lease, a
 // restarted master's grace, members that are silent, calls and syncs of before, two new ones.
@@ -26,28 +25,12 @@ bool World::converged() const {
   return true;
 }
 
-// Where slow sites are left out nobody waits for one that fetches more slowly than the others
-// commit (DECISIONS.md, Known limits).
-bool World::outrun() const {
-  if (mix.straggler != static_cast<std::uint32_t>(protocol::Straggler::kSkip)) return false;
-  bool fast = false;
-  for (const SimPeer& peer : peers) {
-    if (!peer.alive) continue;
-    for (const UserTag& tag : peer.tags) {
-      fast = fast || tag.good_after_heal >= kOutrunRounds;
-      if (!tag.syncing && tag.good_after_heal < kGoodRounds) return false;
-    }
-  }
-  return fast;
-}
-
-// The one excuse else for standing still: nobody alive holds the newest revision of a state, and
+// The one excuse for standing still: nobody alive holds the newest revision of a state, and
 // those who ask for it are told so.
 void World::check_liveness() {
   const Duration limit = converge_max(mix);
   if (now <= healed_at_ + limit) return;
   over_ = true;
-  if (outrun()) return;
   for (std::size_t t = 0; t < mix.tags; ++t) {
     if (!mix.is_state[t]) continue;
     bool told = false, held = false;

@@ -29,21 +29,14 @@ void World::check_false_eviction(const wire::Member& member, const std::string& 
   }
 }
 
-// A site is left behind as slow only if it had slow links, or stood still, since the attempt began;
-// or if two others had: who waits for several slow ones has more left than each of them, and is
-// taken for the slow one (DECISIONS.md, Known limits).
+// A site is left behind as slow only if it had slow links, or stood still, since the attempt began.
 void World::check_straggler(const std::string& site, const std::string& reason) {
   if (!says(reason, " is slow: ")) return;
-  if (says(reason, "the others have at most 0 bytes")) return;  // DECISIONS.md, Known limits
-  std::uint32_t slow_others = 0;
   for (const SimPeer& peer : peers) {
     const bool hampered =
         std::max(hampered_until_[peer.slot], peer.free_at) + mix.straggler_after + kSlowSlack > now;
-    if (!hampered && peer.running()) continue;
-    if (peer.site == site) return;
-    ++slow_others;
+    if (peer.site == site && (hampered || !peer.running())) return;
   }
-  if (slow_others >= 2) return;
   history.fail("P4", cat("site ", site, " was not slow and is left behind: ", reason));
 }
 

@@ -3,9 +3,6 @@
 
 namespace jccl::sim {
 
-// In which a message has arrived, as a rule, that says what a member holds.
-inline constexpr Duration kSayMax = 500 * kMillisecond;
-
 void p6_state(History& history, const std::string& who, std::uint32_t shard,
               const wire::Held& held) {
   const auto [known, fresh] =
@@ -43,8 +40,8 @@ void p6_never_back(History& history, std::uint32_t slot, const wire::Held& held)
   stood = held.revision;
 }
 
-// STATE_LOST is true when it is said: no member's process has the newest revision, but for one that
-// has just got it, by a fetch or a late outcome, and not said so yet (DECISIONS.md, Known limits).
+// STATE_LOST is true when it is said: no member's process has the newest revision, not even one that
+// has just got it, by a fetch or a late outcome, and not said so yet.
 void World::check_lost(std::uint32_t asker, const wire::Tag& tag) {
   const auto last = history.last.find(tag);
   const std::uint64_t newest = last == history.last.end() ? 0 : last->second;
@@ -54,9 +51,7 @@ void World::check_lost(std::uint32_t asker, const wire::Tag& tag) {
     const SimPeer& peer = peers[slots.at(member.incarnation)];
     if (!peer.alive || peer.incarnation != member.incarnation || member.shard != shard) continue;
     for (const UserTag& own : peer.tags) {
-      const bool said = own.published.has_value() && own.published->revision == newest &&
-                        history.now > own.published_at + kSayMax;
-      const bool holds = own.tag == tag && !own.syncing && said && own.revision == newest &&
+      const bool holds = own.tag == tag && own.revision == newest &&
                          due != history.states.end() && due->second == own.digest;
       if (!holds) continue;
       history.fail("P6", base::cat("slot ", asker, " is told that revision ", newest, " of ", tag,

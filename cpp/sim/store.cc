@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "protocol/mutants.h"
+
 namespace jccl::sim {
 
 void Disk::sync() {
@@ -23,6 +25,15 @@ void Disk::crash(base::Rng& rng, double torn) {
     rows.push_back(std::move(row));
   }
   unsynced.clear();
+}
+
+base::Result<wire::Chain> read_journal(std::vector<wire::Row> rows, const wire::RunId& run) {
+  base::Result<wire::Chain> chain = wire::walk(rows, &run);
+  while (JCCL_MUTANT(kDamageTakenForTear) && !chain.ok() && rows.size() > 1) {
+    rows.pop_back();
+    chain = wire::walk(rows, &run);
+  }
+  return chain;
 }
 
 std::vector<wire::Row> rotten(std::vector<wire::Row> rows, std::uint64_t bits) {

@@ -50,6 +50,8 @@ struct Store {
   }
 };
 
+// What a master reads when it starts.
+base::Result<wire::Chain> read_journal(std::vector<wire::Row> rows, const wire::RunId& run);
 // One bit of one row but the last, flipped.
 std::vector<wire::Row> rotten(std::vector<wire::Row> rows, std::uint64_t bits);
 

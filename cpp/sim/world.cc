@@ -335,6 +335,7 @@ void World::audit() {
   for (SimPeer& peer : peers) peer.audit();
   check_hung();
   check_holds();
+  check_words();
   if (healed && converged()) over_ = true;
   if (healed && !over_) check_liveness();
   if (!over_) post(now + kAuditPause, Kind::kAudit, kNobody);

@@ -128,7 +128,6 @@ class World {
   void apply_write(std::uint64_t number);
   void audit();
   bool converged() const;
-  bool outrun() const;
   void check_liveness();
   void push(Conn& conn, bool up, const wire::Message& message);
   void push_end(Conn& conn, bool up);
@@ -137,13 +136,14 @@ class World {
   Conn& conn(std::uint64_t id) { return conns_[id - 1]; }
   DataLink& link(std::uint32_t from, std::uint32_t to) { return links_[from * kSlotsMax + to]; }
 
-  // oracle_p4.cc to oracle_p7.cc, and whom they concern
+  // oracle_p4.cc to oracle_p10.cc, and whom they concern
   void check_membership(const wire::Record& record);
   void check_false_eviction(const wire::Member& member, const std::string& reason);
   void check_hung();
   void check_grace(const wire::Member& member, const std::string& reason);
   void check_admission(const wire::Member& member);
   void check_holds();
+  void check_words();
 
   // faults.cc
   void inject(const Injected& fault);

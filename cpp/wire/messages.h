@@ -124,7 +124,7 @@ struct Query {  // asks for the outcome of an attempt in doubt; answered by Outc
   Unresolved about;
   bool operator==(const Query&) const = default;
 };
-struct Moving {  // an attempt whose result is not complete here
+struct Moving {  // an attempt that has something to send or to receive here
   Attempt attempt;
   std::uint64_t left = 0, all = 0;  // payload bytes still to be sent and received; of how many
   PeerId waits_on = 0;              // whose data is missing most; 0: nobody's
