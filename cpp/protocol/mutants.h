@@ -79,7 +79,6 @@ enum class Mutant : std::uint8_t {
   kDoubtToldAsFailure,
   kDeadlineTimerLost,
   kEndOfCallNotNamed,
-  kLivesBackOffForEver,
   kOldMasterFollowed,
   kCount
 };

@@ -156,8 +156,7 @@ void State::on_new_life(const NewLife& life) {
   incarnation_ = life.incarnation;
   link_ = Link::kPaused;
   dial_at_ = now_ + life_pause_;
-  life_pause_ = std::max(options_.reconnect_pause, 2 * life_pause_);
-  if (!JCCL_MUTANT(kLivesBackOffForEver)) life_pause_ = std::min(kPauseMax, life_pause_);
+  life_pause_ = std::min(kPauseMax, std::max(options_.reconnect_pause, 2 * life_pause_));
 }
 
 void State::on_roster(const wire::Roster& news) {

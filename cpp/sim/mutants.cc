@@ -118,8 +118,6 @@ constexpr std::array<MutantRow, kMutants> kRows = {{
      "no timer is set for the deadline of a call"},
     {Mutant::kEndOfCallNotNamed, "end-of-call-not-named",
      "a call that waits for the rest of a committed result can't say so"},
-    {Mutant::kLivesBackOffForEver, "lives-back-off-for-ever",
-     "the pause before the next life grows without bound"},
     {Mutant::kOldMasterFollowed, "old-master-followed",
      "a peer follows a master that another has replaced"},
 }};
