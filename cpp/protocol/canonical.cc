@@ -116,11 +116,12 @@ class Canon {
   }
   void put(const Life& life, std::size_t place) {
     const auto& [incarnation, site, shard, shards, start_peers, addresses, id, conn, resumed,
-                 roster_epoch, seen, order, heard, gone, progress, moving, beat, syncs, held, fetched,
-                 behind, may_hold, missed] = life;
+                 roster_epoch, seen, order, heard, gone, progress, moving, beat, syncs, held,
+                 fetched, behind, may_hold, missed] = life;
     put(incarnation), put(site), put(shard), put(shards), put(start_peers), put(addresses.size());
     put(id), put(conn), put(resumed), put(roster_epoch), put(seen), put(place);
-    put(life.connected() ? heard : gone), put(syncs), put(held), put(fetched), put(behind), put(may_hold);
+    put(life.connected() ? heard : gone), put(syncs), put(held), put(fetched), put(behind),
+        put(may_hold);
     put(missed), put(wire::Message(wire::Heartbeat{0, 0, moving})), put(beat);
     counted(progress), counted(order);  // only who came before whom matters
   }

@@ -40,8 +40,8 @@ void p6_never_back(History& history, std::uint32_t slot, const wire::Held& held)
   stood = held.revision;
 }
 
-// STATE_LOST is true when it is said: no member's process has the newest revision, not even one that
-// has just got it, by a fetch or a late outcome, and not said so yet.
+// STATE_LOST is true when it is said: no member's process has the newest revision, not even one
+// that has just got it, by a fetch or a late outcome, and not said so yet.
 void World::check_lost(std::uint32_t asker, const wire::Tag& tag) {
   const auto last = history.last.find(tag);
   const std::uint64_t newest = last == history.last.end() ? 0 : last->second;
@@ -51,8 +51,8 @@ void World::check_lost(std::uint32_t asker, const wire::Tag& tag) {
     const SimPeer& peer = peers[slots.at(member.incarnation)];
     if (!peer.alive || peer.incarnation != member.incarnation || member.shard != shard) continue;
     for (const UserTag& own : peer.tags) {
-      const bool holds = own.tag == tag && own.revision == newest &&
-                         due != history.states.end() && due->second == own.digest;
+      const bool holds = own.tag == tag && own.revision == newest && due != history.states.end() &&
+                         due->second == own.digest;
       if (!holds) continue;
       history.fail("P6", base::cat("slot ", asker, " is told that revision ", newest, " of ", tag,
                                    " is lost, member ", id, " of slot ", peer.slot, " has it"));

@@ -225,7 +225,8 @@ void SimPeer::audit() {
       p3_between(world.history, world.history.call(tag.call), tag.buffers, data.runs(tag.call));
     }
     if (tag.call != 0 || tag.syncing) {
-      p10_says_why(world.history, cat("slot ", slot), tag.tag, machine->waiting_for(tag.tag, clock()));
+      p10_says_why(world.history, cat("slot ", slot), tag.tag,
+                   machine->waiting_for(tag.tag, clock()));
     }
     if (!tag.syncing) continue;
     if (world.now > std::max(tag.sync_deadline, free_at) + 20 * kMillisecond) {
