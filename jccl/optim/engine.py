@@ -102,7 +102,12 @@ class Engine(NamedTuple):
         )
         if weight is not None:
             weight = jnp.asarray(weight, jnp.float32)
-        return self.rounds(Step(updates, params, weight), state)
+        updates, state = self.rounds(Step(updates, params, weight), state)
+        _chain.lead(self._number(), state.status)
+        return updates, state
+
+    def _number(self) -> int:
+        return members(self.comm)[0].registry_id
 
     def rounds(self, step: Step, state: DilocoState) -> tuple[Any, DilocoState]:
         when = self.layout.schedule
@@ -135,9 +140,8 @@ class Engine(NamedTuple):
         """`branch` of one fragment, or none if `which` is -1; the rest is healed where
         that fragment had to be."""
         cut = self.layout.fragments(state.anchor)
-        number = members(self.comm)[0].registry_id
         updates, state, behind = lax.switch(
-            _chain.follow(number, which) + 1,
+            _chain.follow(self._number(), which) + 1,
             [
                 lambda step, state: (step.updates, state, jnp.zeros((), bool)),
                 *[
@@ -148,7 +152,6 @@ class Engine(NamedTuple):
             step,
             state,
         )
-        _chain.lead(number, state.status)
         if cut.number == 1 or branch == self._start:
             return updates, state
         return lax.cond(

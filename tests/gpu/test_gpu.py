@@ -95,6 +95,27 @@ def test_a_deadline_ends_a_round_that_a_gpu_waits_for():
 
 
 @on_gpu
+@pytest.mark.parametrize("codec", ["int8", "int4"])
+@pytest.mark.parametrize("verb", ["all_reduce", "start and done"])
+def test_a_gpu_sends_the_bytes_that_it_encoded(codec, verb):
+    x, y = (np.random.default_rng(i).normal(size=N).astype("f4") for i in range(2))
+
+    def program(x):
+        sent = jccl.encode(x, codec)
+        if verb == "all_reduce":
+            return jccl.all_reduce(sent, gpu, codec=codec, tag="t")
+        begun = jccl.start(sent, gpu, codec=codec, tag="t")
+        return jccl.done(begun.handle, jnp.zeros(N), gpu, tag="t")
+
+    with Cluster(2) as cluster:
+        gpu, host = cluster.comms
+        results = beside(host, y, codec=codec, tag="t")
+        out = jax.jit(program)(x)
+        assert out.status.tolist()[:2] == [0, 2]
+        assert np.asarray(out.value).tobytes() == results()[0].tobytes()
+
+
+@on_gpu
 def test_a_state_is_published_from_a_gpu():
     with Cluster(1) as cluster:
         gpu = cluster.comms[0]
@@ -128,6 +149,35 @@ def test_the_gpus_of_a_process_make_one_round():
         )
         out = jax.jit(mapped)(jnp.ones(4 * len(devices)))
         assert out.tolist() == [float(len(devices))] * (4 * len(devices))
+
+
+@on_gpu
+@pytest.mark.skipif(len(jax.devices()) < 2, reason="one GPU")
+def test_a_round_of_all_gpus_is_begun_in_one_program_and_ended_in_another():
+    devices = np.array(jax.devices())
+    mesh = jax.sharding.Mesh(devices, ("d",))
+    whole = jax.sharding.PartitionSpec()
+    with Cluster(1) as cluster:
+        gpu = cluster.comms[0]
+
+        def begin(x):
+            return jccl.mesh.start(x, gpu, axis_name="d", op="sum").handle
+
+        def end(handle, x):
+            out = jccl.mesh.done(handle, x, gpu, axis_name="d")
+            return out.value, out.status
+
+        begin, end = (
+            jax.jit(
+                jax.shard_map(
+                    f, mesh=mesh, in_specs=specs, out_specs=whole, check_vma=False
+                )
+            )
+            for f, specs in ((begin, whole), (end, (whole, whole)))
+        )
+        value, status = end(begin(jnp.ones(N)), jnp.zeros(N))
+        assert status[0] == 0
+        assert (np.asarray(value) == len(devices)).all()
 
 
 @on_gpu

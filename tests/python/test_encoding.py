@@ -5,12 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from jax.sharding import PartitionSpec as P
 
 import jccl
 from jccl import _native
 from jccl.errors import Code
 from jccl.testing import Cluster
-from tests.python.on_devices import on_peers
+from tests.python.on_devices import mapped, mesh_of, on_peers
 
 core = _native.core()
 CODECS = [jccl.Int8(), jccl.Int4()]
@@ -244,6 +245,12 @@ def test_ops_that_take_no_bytes_refuse_them(routed):
         jccl.ops.publish(sent, comm, status=jnp.zeros(4, jnp.int32))
     with pytest.raises(ValueError, match="takes no encoded leaves"):
         jccl.ops.all_gather(sent, comm, slots=2, codec="int4")
+    one = mesh_of((1,))
+    with pytest.raises(ValueError, match="takes no encoded leaves"):
+        mapped(
+            lambda x: jccl.mesh.all_reduce(x, comm, axis_name=(), codec="int4").value,
+            *(one, P(), P()),
+        )(sent)
 
 
 @pytest.mark.parametrize("codec", CODECS, ids=lambda c: c.name)

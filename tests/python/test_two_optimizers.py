@@ -115,22 +115,31 @@ def test_blocking_rounds_in_opposite_orders_end_at_the_deadline_and_are_named():
     assert any("waits for READY of" in text for text in texts), texts
 
 
-def test_the_second_ones_round_waits_by_data_for_the_firsts():
+@pytest.mark.parametrize("fragments", [1, 2])
+def test_the_second_ones_round_waits_by_data_for_the_firsts(fragments):
     """XLA keeps to nothing else."""
     with Cluster(1) as cluster:
         txs = [
-            jccl.diloco(cluster.comms[0], optax.sgd(0.1), sync_every=1, tag=tag)
+            jccl.diloco(
+                cluster.comms[0],
+                optax.sgd(0.1),
+                sync_every=2,
+                fragments=fragments,
+                tag=tag,
+            )
             for tag in ("one", "two")
         ]
         step = step_of(txs, 0.1, (0, 1), tied=False)
         carry = ([START, START], [tx.init(START) for tx in txs])
         program = jax.make_jaxpr(step)(carry, None).jaxpr
-    switches = [eqn for eqn in program.eqns if eqn.primitive.name == "cond"]
-    first, second = switches[0], switches[-1]
+    switches = [
+        eqn
+        for eqn in program.eqns
+        if eqn.primitive.name == "cond" and len(eqn.params["branches"]) == fragments + 1
+    ]
+    first, second = switches[0], switches[len(switches) // 2]
     reached = set(first.outvars)
-    for eqn in program.eqns[program.eqns.index(first) + 1 :]:
+    for eqn in program.eqns[program.eqns.index(first) + 1 : program.eqns.index(second)]:
         if any(var in reached for var in eqn.invars if not hasattr(var, "val")):
-            if eqn is second:
-                return
             reached.update(eqn.outvars)
-    raise AssertionError("nothing of the first round reaches the second's switch")
+    assert second.invars[0] in reached  # which branch it takes
