@@ -6,6 +6,7 @@
 #include "base/failpoint.h"
 #include "base/text.h"
 #include "net/pacing.h"
+#include "peer/redial.h"
 #include "peer/stripe_tuner.h"
 
 namespace jccl::peer {
@@ -16,8 +17,6 @@ using base::Code;
 using base::Incarnation;
 using base::Status;
 
-constexpr base::Duration kBackoffMin = 20 * base::kMillisecond;
-constexpr base::Duration kBackoffMax = base::kSecond;
 constexpr std::size_t kRefillBytes = 64 * 1024;  // small frames leave together
 
 // A stripe's notes of arrival are frames of a kind of their own.
@@ -67,8 +66,7 @@ struct LinkTable::Entry {
   StripeTuner tuner;
   net::RateMeter meter;
   net::Pacing pacing;
-  base::Duration backoff = kBackoffMin;
-  base::Time dial_at = 0;
+  Redial redial;
   base::Time down_since = 0;
   Status last_error;
 };
@@ -184,7 +182,7 @@ bool LinkTable::should_dial(const Entry& entry) const {
 void LinkTable::dial_if_needed(Entry& entry) {
   const std::size_t wanted = entry.tuner.wanted();
   if (entry.link->stripe_count() + entry.dials.size() >= wanted) return;
-  if (loop_.now() < entry.dial_at || !should_dial(entry)) return;
+  if (!entry.redial.due(loop_.now()) || !should_dial(entry)) return;
   while (entry.link->stripe_count() + entry.dials.size() < wanted) dial(entry);
 }
 
@@ -203,12 +201,9 @@ void LinkTable::dial(Entry& entry) {
 
 void LinkTable::dial_failed(Entry& e, const Status& why) {
   e.last_error = why;
-  if (loop_.now() >= e.dial_at) {  // of several that failed together one counts
-    e.dial_at = loop_.now() + e.backoff;
-    e.backoff = std::min(2 * e.backoff, kBackoffMax);
-  }
+  e.redial.failed(loop_.now());
   if (e.link->stripe_count() == 0 && e.dials.empty() && owner_->wanted(e.member.incarnation) &&
-      e.backoff > 2 * kBackoffMin) {
+      e.redial.failing()) {
     owner_->link_failed(e.member.incarnation, e.last_error);
   }
 }
@@ -309,9 +304,12 @@ void LinkTable::stripe_lost(Incarnation peer, const net::StripeLoss& loss) {
   send_again(e, loss.keys);
   // Who does not know us closes without an answer, each time: that was no link.
   const bool linked = loss.heard || loss.stood > options_.repair_max;
-  e.backoff = linked ? kBackoffMin : std::min(2 * e.backoff, kBackoffMax);
-  if (linked) e.down_since = loop_.now();
-  e.dial_at = loop_.now() + (linked && e.link->stripe_count() == 0 ? 0 : e.backoff);
+  if (linked) {
+    e.down_since = loop_.now();
+    e.redial.broke(loop_.now(), e.link->stripe_count() == 0);
+  } else {
+    e.redial.closed_unheard(loop_.now());
+  }
   owner_->stripe_lost(peer);
   if (!loss.complete) {  // what is not named can't be sent again
     owner_->link_failed(peer, {Code::kLinkLost,
