@@ -63,7 +63,8 @@ void State::answer(Life& life, const wire::Unresolved& about) {
 }
 
 void State::tell_late(Life& life, const wire::Outcome& outcome) {
-  if (outcome.verdict == wire::Verdict::kCommitted) {
+  const bool of_state = ledger_.standing(outcome.round.tag).born;
+  if (outcome.verdict == wire::Verdict::kCommitted && of_state) {
     life.may_hold[outcome.round.tag] = outcome.round.n;
   }
   send(life, outcome);

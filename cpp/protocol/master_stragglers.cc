@@ -27,7 +27,7 @@ const wire::Moving* moving_of(const Life& life, const wire::Attempt& attempt) {
   return found == life.moving.end() ? nullptr : &*found;
 }
 
-constexpr double kNearly = 1.5;  // heartbeats are not of one moment
+constexpr double kNearly = 1.25;  // heartbeats are not of one moment
 
 double share_left(const wire::Moving& moving) {
   if (moving.all == 0) return 0;
@@ -106,10 +106,11 @@ void State::leave_behind(const wire::Tag& tag) {
 }
 
 // The contributor for which a running attempt stands still: of what it has to send and to receive
-// at least twice as large a share is left as of any other's, and as large a one as of all others'
-// together, or nearly; and it would need `patience` more at the pace it has shown. What is left
-// between two is left at both ends, so who only waits, for one or for several, has no more left
-// than those. Who is done is never the one: it has most of its way behind it. Empty: nobody.
+// at least twice as much is left as of any other's, in bytes and as a share, and nearly as large a
+// share as of all others' together; and it would need `patience` more at the pace it has shown.
+// What is left between two is left at both ends, so who only waits, for one or for several, has no
+// more left than those. Who is done is never the one: it has most of its way behind it. Empty:
+// nobody.
 std::string State::straggling(const RunningAttempt& running, base::Duration patience,
                               std::string* why) const {
   double most = 0, next = 0, sum = 0;
@@ -132,7 +133,8 @@ std::string State::straggling(const RunningAttempt& running, base::Duration pati
     slowest = &part;
     its = moving;
   }
-  if (slowest == nullptr || most < 2 * next || kNearly * most < sum - most) return {};
+  if (slowest == nullptr || its->left / 2 < bytes_next || most < 2 * next) return {};
+  if (kNearly * most < sum - most) return {};
   const auto moved = static_cast<double>(its->all - std::min(its->all, its->left));
   const double needs = static_cast<double>(now_ - running.since) * static_cast<double>(its->left);
   if (moved > 0 && needs < moved * static_cast<double>(patience)) return {};
