@@ -38,6 +38,8 @@ JCCL_SAME(JCCL_CODEC_INT4, codec::CodecId::kInt4);
 JCCL_SAME(JCCL_CODEC_E3M0, codec::CodecId::kE3m0);
 JCCL_SAME(JCCL_CODEC_TOPK, codec::CodecId::kTopK);
 JCCL_SAME(JCCL_CODEC_INT2, codec::CodecId::kInt2);
+JCCL_SAME(JCCL_CODEC_STAT2, codec::CodecId::kStat2);
+JCCL_SAME(JCCL_CODEC_TOPK2, codec::CodecId::kTopK2);
 JCCL_SAME(JCCL_ALL_REDUCE, peer::Collective::kAllReduce);
 JCCL_SAME(JCCL_ALL_GATHER, peer::Collective::kAllGather);
 JCCL_SAME(JCCL_REDUCE_SCATTER, peer::Collective::kReduceScatter);

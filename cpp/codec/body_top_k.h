@@ -1,6 +1,7 @@
 // Part of kernels_body.h: the `kept` largest magnitudes of each block of 4096, ties to the lower
-// index, as u16 indexes in ascending order and then their f32 values. A block that this would not
-// make smaller travels as it is.
+// index, as u16 indexes in ascending order and then their f32 values; or (topk2) as indexes of 12
+// bits and then two bits a value (body_stat2.h). A block that this would not make smaller travels
+// as all of its values.
 // Most elements are never looked at one by one: the `kept`-th largest of the runs' maxima is at
 // most the `kept`-th largest element, so only runs that reach it hold candidates.
 namespace jccl::codec {
@@ -140,6 +141,79 @@ void decode_top_k(const LoopSettings& with, const std::uint8_t* in, std::size_t 
       if (indexes[e].v < n) y[indexes[e].v].v = values[e].v;
     }
     in += 6 * with.kept;
+  }
+}
+
+// ---- the same with values of two bits --------------------------------------------------
+
+constexpr std::size_t kPackedKeptMax = 704;  // of a whole block; above is_dense_2()
+
+constexpr std::size_t packed_bytes(std::size_t indexes) { return (3 * indexes + 1) / 2; }
+
+inline bool is_dense_2(std::size_t count, std::size_t kept) {
+  return packed_bytes(kept) + stat_bytes(kept) >= stat_bytes(count);
+}
+
+// Index e in the lower 12 bits of 3 bytes if e is even, else in the upper; of an odd number the last
+// has 2 bytes.
+inline void pack_indexes(const U16* in, std::size_t count, std::uint8_t* out) {
+  for (std::size_t e = 0; e < count; e += 2, out += 3) {
+    const std::uint32_t other = e + 1 < count ? in[e + 1].v : 0U;
+    const std::uint32_t both = in[e].v | other << 12;
+    out[0] = static_cast<std::uint8_t>(both);
+    out[1] = static_cast<std::uint8_t>(both >> 8);
+    if (e + 1 < count) out[2] = static_cast<std::uint8_t>(both >> 16);
+  }
+}
+
+inline std::size_t index_at(const std::uint8_t* packed, std::size_t e) {
+  const std::uint8_t* at = packed + e / 2 * 3;
+  if (e % 2 == 0) return at[0] | (at[1] & 15U) << 8;
+  return at[1] >> 4 | static_cast<std::size_t>(at[2]) << 4;
+}
+
+std::uint32_t encode_top_k_2(const LoopSettings& with, const void* in, std::size_t count,
+                             std::uint8_t* out) {
+  const auto* x = static_cast<const F32*>(in);
+  Selection selection;
+  std::uint8_t exact[6 * kPackedKeptMax];
+  std::int32_t all_max = 0;
+  for (std::size_t at = 0; at < count; at += kSelectBlock) {
+    const std::size_t n = count - at < kSelectBlock ? count - at : kSelectBlock;
+    std::int32_t most = 0;
+    if (is_dense_2(n, with.kept)) {
+      most = encode_stats(x + at, n, out);
+      out += stat_bytes(n);
+    } else {
+      most = encode_top_k_block(x + at, n, with.kept, &selection, exact);
+      pack_indexes(reinterpret_cast<const U16*>(exact), with.kept, out);
+      out += packed_bytes(with.kept);
+      encode_stats(reinterpret_cast<const F32*>(exact + 2 * with.kept), with.kept, out);
+      out += stat_bytes(with.kept);
+    }
+    all_max = most > all_max ? most : all_max;
+  }
+  return static_cast<std::uint32_t>(all_max);
+}
+
+void decode_top_k_2(const LoopSettings& with, const std::uint8_t* in, std::size_t count,
+                    void* out) {
+  auto* y = static_cast<U32*>(out);
+  U32 values[kPackedKeptMax];
+  for (std::size_t at = 0; at < count; at += kSelectBlock, y += kSelectBlock) {
+    const std::size_t n = count - at < kSelectBlock ? count - at : kSelectBlock;
+    if (is_dense_2(n, with.kept)) {
+      decode_stats(in, n, y);
+      in += stat_bytes(n);
+      continue;
+    }
+    decode_stats(in + packed_bytes(with.kept), with.kept, values);
+    for (std::size_t i = 0; i < n; ++i) y[i].v = 0;
+    for (std::size_t e = 0; e < with.kept; ++e) {
+      const std::size_t index = index_at(in, e);
+      if (index < n) y[index].v = values[e].v;
+    }
+    in += packed_bytes(with.kept) + stat_bytes(with.kept);
   }
 }
 

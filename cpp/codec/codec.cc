@@ -14,7 +14,7 @@
 namespace jccl::codec {
 namespace {
 
-static_assert(kLossyCodecs == kCodecNumberMax);
+static_assert(kLossyCodecs == kCodecNumberMax && kStatBlock == kInt4Block);
 
 constexpr std::uint32_t kInfinity = 0x7F800000;
 
@@ -86,8 +86,10 @@ std::size_t block_elements(const Codec& codec) {
     case CodecId::kInt4:
     case CodecId::kE3m0:
     case CodecId::kInt2:
+    case CodecId::kStat2:
       return kInt4Block;
     case CodecId::kTopK:
+    case CodecId::kTopK2:
       return kTopKBlock;
   }
   JCCL_CHECK(!"known codec");
@@ -112,9 +114,14 @@ std::size_t encoded_bytes(const Codec& codec, Dtype dtype, std::size_t count) {
       return (count + 1) / 2 + 2 * blocks;
     case CodecId::kInt2:
       return (count + 3) / 4 + 2 * blocks;
-    case CodecId::kTopK: {
+    case CodecId::kStat2:
+      return stat_bytes(count);
+    case CodecId::kTopK:
+    case CodecId::kTopK2: {
+      const std::size_t kept = codec.kept;
       const auto bytes_of = [&](std::size_t elements) {
-        return std::min<std::size_t>(6 * std::size_t{codec.kept}, 4 * elements);
+        if (codec.id == CodecId::kTopK) return std::min(6 * kept, 4 * elements);
+        return std::min((3 * kept + 1) / 2 + stat_bytes(kept), stat_bytes(elements));
       };
       return count / block * bytes_of(block) + bytes_of(count % block);
     }

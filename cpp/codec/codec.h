@@ -27,30 +27,34 @@ enum class CodecId : std::uint8_t {
   kE3m0 = 6,  // likewise; sign and 3 exponent bits
   kTopK = 7,  // blocks of 4096 elements: the largest `kept`, as index and f32
   kInt2 = 8,  // blocks of 64 elements: bf16 scale, then a quarter of a byte each
+  kStat2 = 9,   // blocks of 64 elements: two bf16 magnitudes, then a quarter of a byte each
+  kTopK2 = 10,  // as kTopK, but as indexes of 12 bits and values as in kStat2
 };
 
-inline constexpr std::uint8_t kCodecNumberMax = 8;
+inline constexpr std::uint8_t kCodecNumberMax = 10;
 inline constexpr std::size_t kInt8Block = 256;
 inline constexpr std::size_t kFp8Block = 256;
-inline constexpr std::size_t kInt4Block = 64;  // e3m0 and int2 too
+inline constexpr std::size_t kInt4Block = 64;  // e3m0, int2 and stat2 too
 inline constexpr std::size_t kTopKBlock = 4096;
 inline constexpr std::uint16_t kTopKKept = 64;  // unless said otherwise: 1.6 %
+
+constexpr bool is_sparse(CodecId id) { return id == CodecId::kTopK || id == CodecId::kTopK2; }
 
 // A codec with its parameters. All peers of a round must agree on all of them.
 struct Codec {
   CodecId id = CodecId::kNone;
   bool stochastic = false;  // round up or down by chance, so that the mean of many is exact
-  std::uint16_t kept = 0;   // top-k only: entries per block
+  std::uint16_t kept = 0;   // sparse only: entries per block
   std::uint64_t seed = 0;   // stochastic only
 
   constexpr Codec() = default;
   constexpr Codec(CodecId codec)  // NOLINT(google-explicit-constructor): a codec is one by its id
-      : id(codec), kept(codec == CodecId::kTopK ? kTopKKept : std::uint16_t{0}) {}
+      : id(codec), kept(is_sparse(codec) ? kTopKKept : std::uint16_t{0}) {}
   bool operator==(const Codec&) const = default;
 };
 
-constexpr Codec top_k(std::uint32_t kept) {
-  Codec codec = CodecId::kTopK;
+constexpr Codec top_k(std::uint32_t kept, CodecId id = CodecId::kTopK) {
+  Codec codec = id;
   codec.kept = static_cast<std::uint16_t>(kept < kTopKBlock ? kept : kTopKBlock);
   return codec;
 }

@@ -84,6 +84,8 @@ TEST_P(CodecTest, golden_vectors_made_by_numpy_come_out) {
   EXPECT_EQ(encoded(CodecId::kE3m0, in), file("codec_e3m0.bin"));
   EXPECT_EQ(encoded(CodecId::kInt2, in), file("codec_int2.bin"));
   EXPECT_EQ(encoded(top_k(100), in), file("codec_topk_100.bin"));
+  EXPECT_EQ(encoded(CodecId::kStat2, in), file("codec_stat2.bin"));
+  EXPECT_EQ(encoded(top_k(100, CodecId::kTopK2), in), file("codec_topk2_100.bin"));
   for (const CodecId id :
        {CodecId::kInt8, CodecId::kFp8, CodecId::kInt4, CodecId::kE3m0, CodecId::kInt2}) {
     Bytes bytes(encoded_bytes(id, Dtype::kF32, in.size()));
@@ -184,11 +186,43 @@ TEST_P(CodecTest, top_k_keeps_the_largest_exactly_and_ties_go_to_the_lower_index
   }
 }
 
+TEST_P(CodecTest, topk2_keeps_the_elements_of_topk_with_two_bits_each) {
+  for (const std::uint16_t kept : {1, 63, 64, 65, 500}) {
+    for (std::uint64_t seed = 0; seed < 12; ++seed) {
+      auto in = seed % 3 == 1 ? wild_values(5000, seed) : normal_values(5000, seed);
+      if (seed == 3) std::fill(in.begin() + 100, in.end(), 0.0F);  // fewer than kept are not 0
+      const Codec codec = top_k(kept, CodecId::kTopK2);
+      const Bytes bytes = encoded(codec, in);
+      ASSERT_EQ(bytes, reference_encoded(codec, in)) << kept << " " << seed;
+      const auto out = decoded(codec, bytes, in.size());
+      const auto exact = decoded(top_k(kept), encoded(top_k(kept), in), 4096);
+      for (std::size_t i = 0; i < exact.size(); ++i) {
+        ASSERT_TRUE(exact[i] != 0 || out[i] == 0 || in[i] == 0) << "was not kept";
+        ASSERT_TRUE(exact[i] == 0 || out[i] == 0 || (out[i] < 0) == (in[i] < 0)) << i;
+      }
+      ASSERT_EQ(encoded(codec, out), bytes);
+    }
+  }
+}
+
+TEST_P(CodecTest, stat2_sends_the_means_of_the_magnitudes_below_and_above_the_rms) {
+  const std::vector<float> in = {1, -1, 2, -2, 0, 8, -10, 6};  // rms 5.1
+  const std::vector<float> expected = {1.203125F, -1.203125F, 1.203125F, -1.203125F,
+                                       1.203125F, 8,          -8,        8};
+  EXPECT_EQ(decoded(CodecId::kStat2, encoded(CodecId::kStat2, in), in.size()), expected);
+  const std::vector<float> alike = {3, -3, 3, 3};
+  EXPECT_EQ(decoded(CodecId::kStat2, encoded(CodecId::kStat2, alike), 4), alike);
+}
+
 TEST_P(CodecTest, indexes_from_elsewhere_beyond_their_block_are_passed_over) {
   const Codec codec = top_k(4);
   Bytes bytes = encoded(codec, normal_values(100, 1));
   std::memset(bytes.data(), 0xFF, 2 * 4);
   EXPECT_TRUE(same_bits(decoded(codec, bytes, 100), std::vector<float>(100, 0.0F)));
+  const Codec packed = top_k(4, CodecId::kTopK2);
+  bytes = encoded(packed, normal_values(100, 1));
+  std::memset(bytes.data(), 0xFF, 6);
+  EXPECT_TRUE(same_bits(decoded(packed, bytes, 100), std::vector<float>(100, 0.0F)));
 }
 
 TEST_P(CodecTest, any_bytes_decode_like_the_reference) {

@@ -11,7 +11,7 @@ namespace jccl::codec {
 // first-level cache.
 inline constexpr std::size_t kTileMax = kTopKBlock;
 constexpr std::size_t tile_elements(const Codec& codec) {
-  return codec.id == CodecId::kTopK ? kTopKBlock : 4 * kInt8Block;
+  return is_sparse(codec.id) ? kTopKBlock : 4 * kInt8Block;
 }
 
 void encode_f32(const Codec& codec, Dtype dtype, const float* in, std::size_t count,

@@ -8,7 +8,15 @@
 namespace jccl::codec {
 
 inline constexpr std::size_t kScanLanes = 16;
-inline constexpr std::size_t kLossyCodecs = 8;
+inline constexpr std::size_t kLossyCodecs = 10;
+
+inline constexpr std::size_t kStatBlock = 64;
+inline constexpr std::size_t kStatHead = 4;  // small, large
+
+// Of so many elements as stat2. Static: no variant may run another's copy (kernels_body.h).
+[[maybe_unused]] static constexpr std::size_t stat_bytes(std::size_t count) {
+  return kStatHead * ((count + kStatBlock - 1) / kStatBlock) + (count + 3) / 4;
+}
 
 // Element i of a leaf belongs to lane i % 16; the lanes are added up at the end in one fixed tree.
 struct ScanLanes {

@@ -238,6 +238,7 @@ bool finite_64(const void* in, std::size_t count) {
 
 #include "codec/body_16_bits.h"
 #include "codec/body_scaled.h"
+#include "codec/body_stat2.h"
 #include "codec/body_top_k.h"
 
 namespace jccl::codec {
@@ -264,6 +265,8 @@ constinit const Kernels JCCL_KERNELS = {
      {encode_scaled<Int4>, encode_scaled_noisy<Int4>, decode_scaled<Int4>},
      {encode_scaled<E3m0>, encode_scaled_noisy<E3m0>, decode_scaled<E3m0>},
      {encode_top_k, nullptr, decode_top_k},
-     {encode_scaled<Int2>, encode_scaled_noisy<Int2>, decode_scaled<Int2>}}};
+     {encode_scaled<Int2>, encode_scaled_noisy<Int2>, decode_scaled<Int2>},
+     {encode_stat2, nullptr, decode_stat2},
+     {encode_top_k_2, nullptr, decode_top_k_2}}};
 
 }  // namespace jccl::codec

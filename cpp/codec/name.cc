@@ -11,10 +11,12 @@ namespace jccl::codec {
 namespace {
 
 constexpr std::string_view kNames[] = {"none", "bf16", "fp16", "int8", "fp8",
-                                       "int4", "e3m0", "topk", "int2"};
+                                       "int4", "e3m0", "topk", "int2",  "stat2", "topk2"};
 static_assert(std::size(kNames) == kCodecNumberMax + 1);
 
-bool has_stochastic_form(CodecId id) { return id != CodecId::kNone && id != CodecId::kTopK; }
+bool has_stochastic_form(CodecId id) {
+  return id != CodecId::kNone && id != CodecId::kStat2 && !is_sparse(id);
+}
 
 // The number behind "<key>=".
 template <typename T>
@@ -38,12 +40,12 @@ base::Status check(const Codec& codec) {
     return base::Status{base::Code::kInvalid, base::cat("codec ", name_of(codec.id), ": ", text)};
   };
   if (static_cast<std::uint8_t>(codec.id) > kCodecNumberMax) return invalid("unknown");
-  if (codec.id == CodecId::kTopK) {
+  if (is_sparse(codec.id)) {
     if (codec.kept < 1 || codec.kept > kTopKBlock) {
       return invalid(base::cat("kept ", codec.kept, "; 1 to ", kTopKBlock, " of each block"));
     }
   } else if (codec.kept != 0) {
-    return invalid("kept is a parameter of topk alone");
+    return invalid("kept is a parameter of topk and topk2 alone");
   }
   if (codec.stochastic && !has_stochastic_form(codec.id)) {
     return invalid("rounds nothing, so it has no stochastic form");
@@ -59,7 +61,7 @@ std::string_view name_of(CodecId codec) {
 
 std::string name_of(const Codec& codec) {
   std::string text(name_of(codec.id));
-  if (codec.id == CodecId::kTopK) text += base::cat(":kept=", codec.kept);
+  if (is_sparse(codec.id)) text += base::cat(":kept=", codec.kept);
   if (codec.stochastic) text += base::cat(":stochastic:seed=", codec.seed);
   return text;
 }

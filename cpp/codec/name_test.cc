@@ -21,7 +21,7 @@ TEST(CodecNamesTest, names_and_numbers_lead_back_to_the_value) {
     EXPECT_EQ(dtype_from_name(name_of(static_cast<Dtype>(n))), static_cast<Dtype>(n));
     EXPECT_EQ(dtype_from_number(n), static_cast<Dtype>(n));
   }
-  EXPECT_FALSE(codec_from_number(9).has_value());
+  EXPECT_FALSE(codec_from_number(kCodecNumberMax + 1).has_value());
   EXPECT_FALSE(dtype_from_number(0).has_value());
   EXPECT_FALSE(dtype_from_number(13).has_value());
   EXPECT_FALSE(dtype_from_name("complex64").has_value());
@@ -32,7 +32,7 @@ TEST(CodecNamesTest, parameters_follow_the_name) {
   EXPECT_EQ(codec_from_name("topk"), top_k(64));
   EXPECT_EQ(codec_from_name("int4:stochastic"), stochastic(CodecId::kInt4, 0));
   EXPECT_EQ(name_of(stochastic(CodecId::kFp8, 12)), "fp8:stochastic:seed=12");
-  for (const char* wrong : {"int9", "", "int8:", "int8:kept=3", "topk:kept=0", "topk:kept=4097",
+  for (const char* wrong : {"int9", "", "int8:", "int8:kept=3", "topk:kept=0", "topk2:kept=0", "stat2:stochastic", "topk:kept=4097",
                             "topk:kept=", "topk:kept=1x", "topk:stochastic", "none:stochastic",
                             "int8:seed=4", "int8:stochastic:stochastic", "int8:stochastic:seed=-1",
                             "int8:stochastic:seed=99999999999999999999", "int8 "}) {
@@ -46,7 +46,7 @@ TEST(CodecNamesTest, a_wrong_parameter_is_named) {
   EXPECT_EQ(check(codec).text, "codec topk: kept 5000; 1 to 4096 of each block");
   codec = CodecId::kInt8;
   codec.kept = 1;
-  EXPECT_EQ(check(codec).text, "codec int8: kept is a parameter of topk alone");
+  EXPECT_EQ(check(codec).text, "codec int8: kept is a parameter of topk and topk2 alone");
   codec = stochastic(CodecId::kTopK, 0);
   EXPECT_EQ(check(codec).code, base::Code::kInvalid);
   codec = CodecId::kInt8;
@@ -64,6 +64,9 @@ TEST(CodecSizesTest, fewer_bytes_than_f32_as_documented) {
   EXPECT_NEAR(ratio(CodecId::kE3m0), 7.529, 0.001);
   EXPECT_NEAR(ratio(CodecId::kInt2), 14.222, 0.001);
   EXPECT_NEAR(ratio(CodecId::kTopK), 42.67, 0.01);
+  EXPECT_NEAR(ratio(CodecId::kStat2), 12.8, 0.001);
+  EXPECT_NEAR(ratio(CodecId::kTopK2), 141.24, 0.01);
+  EXPECT_EQ(encoded_bytes(top_k(4096, CodecId::kTopK2), Dtype::kF32, 4096), 64U * 20);
   EXPECT_EQ(encoded_bytes(top_k(4096), Dtype::kF32, 4096), 4U * 4096) << "never more than f32";
   EXPECT_EQ(encoded_bytes(top_k(64), Dtype::kF32, 4096 + 10), 64U * 6 + 40);
   EXPECT_EQ(encoded_bytes(CodecId::kInt4, Dtype::kF32, 64 + 7), 34U + 2 + 4);

@@ -141,12 +141,114 @@ bool is_scaled(CodecId id) {
   return (id >= CodecId::kInt8 && id <= CodecId::kE3m0) || id == CodecId::kInt2;
 }
 
+// The sum in the lanes i mod 16, which are then added up in halves.
+double lane_sum(const std::vector<double>& terms) {
+  double lanes[16] = {};
+  for (std::size_t i = 0; i < terms.size(); ++i) lanes[i % 16] += terms[i];
+  for (std::size_t step = 8; step > 0; step /= 2) {
+    for (std::size_t l = 0; l < step; ++l) lanes[l] += lanes[l + step];
+  }
+  return lanes[0];
+}
+
+// The mean as bf16: finite, and above 0 if it is; 0 of nothing.
+std::uint16_t mean_magnitude(const std::vector<double>& terms, std::size_t count) {
+  if (count == 0) return 0;
+  const double mean = lane_sum(terms) / static_cast<double>(count);
+  const std::uint16_t value = finite_bf16(static_cast<float>(mean), false, 0);
+  return value == 0 && mean > 0 ? std::uint16_t{1} : value;
+}
+
+void encode_stat_block(const float* in, std::size_t count, std::uint8_t* out) {
+  std::vector<double> squares, above(count), below(count);
+  for (std::size_t i = 0; i < count; ++i) squares.push_back(static_cast<double>(in[i]) * in[i]);
+  const auto least =
+      static_cast<float>(std::sqrt(lane_sum(squares) / static_cast<double>(count)));
+  std::size_t reached = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const float magnitude = std::fabs(in[i]);
+    (magnitude >= least ? above : below)[i] = static_cast<double>(magnitude);
+    reached += magnitude >= least ? 1 : 0;
+  }
+  std::uint16_t pair[] = {mean_magnitude(below, count - reached), mean_magnitude(above, reached)};
+  const bool alike = pair[0] == pair[1];
+  if (alike) pair[0] = 0;
+  std::memcpy(out, pair, 4);
+  const std::size_t filled = (count + 3) / 4;
+  std::memset(out + 4, 0, filled);
+  for (std::size_t i = 0; i < count; ++i) {
+    const bool is_large = alike || std::fabs(in[i]) >= least;
+    const int code = (std::signbit(in[i]) ? 2 : 0) + (is_large ? 1 : 0);
+    std::uint8_t& byte = out[4 + i % filled];
+    byte = static_cast<std::uint8_t>(byte | code << (2 * (i / filled)));
+  }
+}
+
+void decode_stat_block(const std::uint8_t* in, std::size_t count, float* out) {
+  std::uint16_t pair[2];
+  std::memcpy(pair, in, 4);
+  const std::size_t filled = (count + 3) / 4;
+  for (std::size_t i = 0; i < count; ++i) {
+    const int code = in[4 + i % filled] >> (2 * (i / filled));
+    const auto sign = static_cast<std::uint16_t>((code & 2) << 14);
+    out[i] = f32_of_bf16(static_cast<std::uint16_t>(pair[code & 1] ^ sign));
+  }
+}
+
+std::size_t values_bytes(std::size_t count) {
+  return encoded_bytes(CodecId::kStat2, Dtype::kF32, count);
+}
+
+void encode_values(const float* in, std::size_t count, std::uint8_t* out) {
+  for (std::size_t at = 0; at < count; at += 64) {
+    encode_stat_block(in + at, std::min<std::size_t>(64, count - at), out + values_bytes(at));
+  }
+}
+
+void decode_values(const std::uint8_t* in, std::size_t count, float* out) {
+  for (std::size_t at = 0; at < count; at += 64) {
+    decode_stat_block(in + values_bytes(at), std::min<std::size_t>(64, count - at), out + at);
+  }
+}
+
 bool is_dense(const Codec& codec, std::size_t count) {
-  return std::size_t{6} * codec.kept >= 4 * count;
+  const std::size_t kept = codec.kept;
+  if (codec.id == CodecId::kTopK) return 6 * kept >= 4 * count;
+  return (3 * kept + 1) / 2 + values_bytes(kept) >= values_bytes(count);
+}
+
+// Indexes of 12 bits, one after another from the lowest bit on, and then two bits a value.
+void put_packed(const std::vector<std::uint16_t>& order, std::size_t kept, const float* in,
+                std::uint8_t* out) {
+  const std::size_t packed = (3 * kept + 1) / 2;
+  std::memset(out, 0, packed);
+  std::vector<float> values;
+  for (std::size_t e = 0; e < kept; ++e) {
+    for (std::size_t bit = 0; bit < 12; ++bit) {
+      const std::size_t at = 12 * e + bit;
+      out[at / 8] = static_cast<std::uint8_t>(out[at / 8] | (order[e] >> bit & 1) << at % 8);
+    }
+    values.push_back(in[order[e]]);
+  }
+  encode_values(values.data(), kept, out + packed);
+}
+
+void get_packed(const std::uint8_t* in, std::size_t kept, std::size_t count, float* out) {
+  std::vector<float> values(kept);
+  decode_values(in + (3 * kept + 1) / 2, kept, values.data());
+  for (std::size_t e = 0; e < kept; ++e) {
+    std::size_t index = 0;
+    for (std::size_t bit = 0; bit < 12; ++bit) {
+      const std::size_t at = 12 * e + bit;
+      index |= static_cast<std::size_t>(in[at / 8] >> at % 8 & 1) << bit;
+    }
+    if (index < count) out[index] = values[e];
+  }
 }
 
 void encode_largest(const Codec& codec, const float* in, std::size_t count, std::uint8_t* out) {
   if (is_dense(codec, count)) {
+    if (codec.id == CodecId::kTopK2) return encode_values(in, count, out);
     std::memcpy(out, in, 4 * count);
     return;
   }
@@ -155,6 +257,7 @@ void encode_largest(const Codec& codec, const float* in, std::size_t count, std:
   std::stable_sort(order.begin(), order.end(),
                    [&](auto a, auto b) { return std::fabs(in[a]) > std::fabs(in[b]); });
   std::sort(order.begin(), order.begin() + codec.kept);
+  if (codec.id == CodecId::kTopK2) return put_packed(order, codec.kept, in, out);
   for (std::size_t e = 0; e < codec.kept; ++e) {
     std::memcpy(out + 2 * e, &order[e], 2);
     std::memcpy(out + std::size_t{2} * codec.kept + 4 * e, &in[order[e]], 4);
@@ -163,10 +266,12 @@ void encode_largest(const Codec& codec, const float* in, std::size_t count, std:
 
 void decode_largest(const Codec& codec, const std::uint8_t* in, std::size_t count, float* out) {
   if (is_dense(codec, count)) {
+    if (codec.id == CodecId::kTopK2) return decode_values(in, count, out);
     std::memcpy(out, in, 4 * count);
     return;
   }
   std::fill_n(out, count, 0.0F);
+  if (codec.id == CodecId::kTopK2) return get_packed(in, codec.kept, count, out);
   for (std::size_t e = 0; e < codec.kept; ++e) {
     std::uint16_t index = 0;
     std::memcpy(&index, in + 2 * e, 2);
@@ -191,8 +296,9 @@ std::uint32_t chance_of(std::uint64_t seed, std::uint64_t element) {
 
 void encode(const Codec& codec, const float* in, std::size_t count, std::uint8_t* out,
             const Noise& noise) {
+  if (codec.id == CodecId::kStat2) return encode_values(in, count, out);
   const bool scaled = is_scaled(codec.id);
-  if (scaled || codec.id == CodecId::kTopK) {
+  if (scaled || is_sparse(codec.id)) {
     const Format format = format_of(codec.id);
     const std::size_t block = block_elements(codec);
     for (std::size_t at = 0; at < count; at += block) {
@@ -218,8 +324,9 @@ void encode(const Codec& codec, const float* in, std::size_t count, std::uint8_t
 }
 
 void decode(const Codec& codec, const std::uint8_t* in, std::size_t count, float* out) {
+  if (codec.id == CodecId::kStat2) return decode_values(in, count, out);
   const bool scaled = is_scaled(codec.id);
-  if (scaled || codec.id == CodecId::kTopK) {
+  if (scaled || is_sparse(codec.id)) {
     const Format format = format_of(codec.id);
     const std::size_t block = block_elements(codec);
     for (std::size_t at = 0; at < count; at += block) {
@@ -262,6 +369,9 @@ double error_bound(const Codec& codec, double x, double absmax) {
                        steps * absmax / 128 * 0x1.04p0, steps * 0x1p-127});
     case CodecId::kTopK:
       return v;
+    case CodecId::kStat2:
+    case CodecId::kTopK2:
+      return std::max(absmax * 0x1.01p0, 0x1p-133);
   }
   return 0;
 }

@@ -131,8 +131,9 @@ base::Status check(const Plan& plan) {
 }
 
 base::Status check_codec(PlanKind kind, const codec::Codec& codec) {
-  if (kind != PlanKind::kRing || codec.id != codec::CodecId::kTopK) return base::ok_status();
-  return {Code::kInvalid, "codec topk in a ring: partial sums would travel whole; use direct"};
+  if (kind != PlanKind::kRing || !codec::is_sparse(codec.id)) return base::ok_status();
+  return {Code::kInvalid, base::cat("codec ", codec::name_of(codec.id),
+                                    " in a ring: partial sums would travel whole; use direct")};
 }
 
 base::Bytes encode(const Plan& plan) {

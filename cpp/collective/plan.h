@@ -54,13 +54,21 @@ constexpr codec::Codec contribution_codec(const Plan& plan, const codec::Codec& 
   return once ? codec::Codec{} : codec;
 }
 
-// How the result is encoded. A sum of n blocks with k entries each has up to n·k, and all of them
-// stay: nothing that a contribution carried is lost.
-constexpr codec::Codec result_codec(const Plan& plan, const codec::Codec& codec) {
-  if (codec.id != codec::CodecId::kTopK || plan.kind == PlanKind::kGather) return codec;
-  const std::uint64_t entries = std::uint64_t{codec.kept} * plan.order.size();
+// How a result of n contributions is encoded. A sum of n blocks with k entries each has up to n·k,
+// and all of them stay: nothing that a sparse contribution carried is lost. Error feedback makes up
+// for what a contribution of stat2 leaves out, but nobody keeps what a result leaves out: it has 4
+// bits.
+constexpr codec::Codec result_codec(const codec::Codec& codec, std::size_t contributors) {
+  if (codec.id == codec::CodecId::kStat2) return codec::CodecId::kInt4;
+  if (!codec::is_sparse(codec.id)) return codec;
+  const std::uint64_t entries = std::uint64_t{codec.kept} * contributors;
   return codec::top_k(static_cast<std::uint32_t>(
       entries < codec::kTopKBlock ? entries : std::uint64_t{codec::kTopKBlock}));
+}
+
+// Of this plan; in a gather the result is the contribution.
+constexpr codec::Codec result_codec(const Plan& plan, const codec::Codec& codec) {
+  return plan.kind == PlanKind::kGather ? codec : result_codec(codec, plan.order.size());
 }
 
 // Whose chance the result of a chunk takes under a stochastic codec: everyone's, for it must not
@@ -69,7 +77,7 @@ constexpr base::PeerId result_noise_peer(const Plan& plan, const Chunk& chunk) {
   return plan.kind == PlanKind::kGather ? plan.order[chunk.owner] : base::PeerId{0};
 }
 
-// kInvalid for a codec that a kind of plan cannot carry: top-k in a ring, whose partial sums would
+// kInvalid for a codec that a kind of plan cannot carry: a sparse one in a ring, whose partial sums would
 // have to travel whole.
 base::Status check_codec(PlanKind kind, const codec::Codec& codec);
 

@@ -43,7 +43,7 @@ void fill(ByteView from, Exact* to, std::size_t size) {
 
 codec::Codec any_codec(Input& in) {
   codec::Codec codec = static_cast<codec::CodecId>(in.below(codec::kCodecNumberMax + 1));
-  if (codec.id == codec::CodecId::kTopK) codec.kept = static_cast<std::uint16_t>(in.u16() % 5000);
+  if (codec::is_sparse(codec.id)) codec.kept = static_cast<std::uint16_t>(in.u16() % 5000);
   if (in.below(4) == 0) {
     codec.stochastic = true;
     codec.seed = in.u64();
@@ -150,7 +150,7 @@ std::vector<Bytes> text_seeds() {
   add(2, "jccl1." + run + ".0." + secret);
   add(2, "jccl1." + run + "." + std::string(64, 'b') + "." + secret);
   add(3, run);
-  for (const char* text : {"int8", "int8:stochastic:seed=7", "topk:kept=64", "none"}) add(4, text);
+  for (const char* text : {"int8", "int8:stochastic:seed=7", "topk:kept=64", "stat2", "topk2:kept=64", "none"}) add(4, text);
   return out;
 }
 

@@ -77,9 +77,7 @@ template <typename T>
 std::vector<T> oracle(Op op, Dtype dtype, const Codec& codec, const std::vector<double>& weights,
                       std::uint64_t count, bool ring = false) {
   const Codec given = ring ? Codec{} : codec;
-  const bool sparse = codec.id == CodecId::kTopK;  // a result has the entries of all
-  const auto n = static_cast<std::uint32_t>(weights.size());
-  const Codec result = sparse ? jccl::codec::top_k(codec.kept * n) : codec;
+  const Codec result = jccl::collective::result_codec(codec, weights.size());
   std::vector<std::uint8_t> acc(jccl::collective::accumulator_bytes(dtype, count));
   std::vector<std::uint8_t> encoded(
       std::max(jccl::codec::encoded_bytes(CodecId::kNone, dtype, count),

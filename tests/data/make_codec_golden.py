@@ -121,6 +121,57 @@ def encode_topk(x, kept, block=4096):
     return out
 
 
+def lane_sum(terms):
+    """In f64: lane i mod 16, and the lanes in halves."""
+    lanes = np.zeros(16)
+    for at in range(0, len(terms), 16):
+        part = terms[at : at + 16]
+        lanes[: len(part)] += part
+    while len(lanes) > 1:
+        lanes = lanes[: len(lanes) // 2] + lanes[len(lanes) // 2 :]
+    return lanes[0]
+
+
+def mean_magnitude(magnitudes, chosen):
+    """bf16 bits of the mean of the chosen: finite, and above 0 if it is."""
+    if not chosen.any():
+        return np.uint16(0)
+    mean = lane_sum(np.where(chosen, magnitudes, 0.0)) / chosen.sum()
+    bits = np.float32(mean).astype(ml_dtypes.bfloat16).view(np.uint16)
+    return np.uint16(max(min(bits, 0x7F7F), 1 if mean > 0 else 0))
+
+
+def encode_stat2(x):
+    out = b""
+    for at in range(0, len(x), 64):
+        part = np.abs(x[at : at + 64])
+        wide = part.astype(np.float64)
+        least = np.float32(np.sqrt(lane_sum(wide * wide) / len(part)))
+        large = part >= least
+        pair = [mean_magnitude(wide, ~large), mean_magnitude(wide, large)]
+        if pair[0] == pair[1]:
+            pair, large = [np.uint16(0), pair[1]], part >= 0
+        rows = np.zeros((4, (len(part) + 3) // 4), np.uint8)
+        rows.reshape(-1)[: len(part)] = 2 * np.signbit(x[at : at + 64]) + large
+        codes = np.bitwise_or.reduce(rows << np.uint8([[0], [2], [4], [6]]), axis=0)
+        out += np.array(pair, np.uint16).tobytes() + codes.tobytes()
+    return out
+
+
+def encode_topk2(x, kept, block=4096):
+    out = b""
+    for at in range(0, len(x), block):
+        part = x[at : at + block]
+        order = np.argsort(-np.abs(part.astype(np.float64)), kind="stable")
+        index = np.sort(order[:kept])
+        bits = (index[:, None] >> np.arange(12) & 1).astype(np.uint8).reshape(-1)
+        sparse = np.packbits(bits, bitorder="little").tobytes()
+        sparse += encode_stat2(part[index])
+        dense = encode_stat2(part)
+        out += dense if len(sparse) >= len(dense) else sparse
+    return out
+
+
 def main():
     x = make_input()
     bf16_max = np.float32(ml_dtypes.finfo(ml_dtypes.bfloat16).max)
@@ -131,6 +182,8 @@ def main():
         "bf16": bf16.tobytes(),
         "fp16": fp16.tobytes(),
         "topk_100": encode_topk(x, 100),
+        "stat2": encode_stat2(x),
+        "topk2_100": encode_topk2(x, 100),
     }
     for name, parameters in SCALED.items():
         files[name] = encode_scaled(x, *parameters)

@@ -185,7 +185,9 @@ enum jccl_codec {                      /* how an array travels */
                   JCCL_CODEC_INT4 = 5, /* blocks of 64 with a bf16 scale: 7.53 times */
                   JCCL_CODEC_E3M0 = 6, /* sign and 3 exponent bits, blocks as int4: 7.53 times */
                   JCCL_CODEC_TOPK = 7, /* the `kept` largest of each 4096, as index and f32 */
-                  JCCL_CODEC_INT2 = 8  /* -1, 0, 1 in blocks as int4: 14.2 times */
+                  JCCL_CODEC_INT2 = 8, /* -1, 0, 1 in blocks as int4: 14.2 times */
+                  JCCL_CODEC_STAT2 = 9, /* two magnitudes by blocks of 64: 12.8 times */
+                  JCCL_CODEC_TOPK2 = 10 /* as TOPK, values as STAT2 */
 };
 enum jccl_collective {
   JCCL_ALL_REDUCE = 1,
@@ -216,7 +218,7 @@ typedef struct {
   uint32_t slots;          /* all_gather: room of out, in contributions */
   int32_t guard;           /* 1 (default): leave this peer out if it holds NaN or Inf */
   int32_t out_private;     /* 1: nobody looks at out before the end, so it may hold parts sooner */
-  uint32_t kept;           /* JCCL_CODEC_TOPK: entries per block of 4096; 0: 64 */
+  uint32_t kept;           /* JCCL_CODEC_TOPK, _TOPK2: entries per block of 4096; 0: 64 */
   double weight;           /* of this peer's value, default 1; 0: receive only */
   int64_t deadline_ns;     /* 0: the communicator's */
   const char* tag;         /* names the stream of rounds; NULL = "default" */
