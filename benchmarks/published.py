@@ -7,7 +7,7 @@ from jccl.planning import Method, Model
 # arXiv:2501.18512, Table 4: Gbit/s that a site needs for these shares of time in steps.
 # H=100, fragments of 3 layers, bf16 unless said. The values lie on a grid of 50 points
 # from 0.1 to 1,000, evenly spaced by logarithm, and are printed to one place. All 75
-# were compared with the HTML of the paper's first version (arxiv.org/html/2501.18512v1).
+# were compared with the HTML of the paper's first version (arXiv:2501.18512v1).
 TABLE_4_TARGETS = (0.50, 0.80, 0.90, 0.95, 0.99)
 TABLE_4: dict[str, tuple[Model, dict[str, tuple[float, ...]]]] = {
     "1B": (

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
         Int2,
         Int4,
         Int8,
+        Stat2,
         TopK,
+        TopK2,
     )
     from jccl.communicator import Communicator, Handle, Result, connect
     from jccl.encoding import Encoded, encode
@@ -94,7 +96,9 @@ _HOMES = {
         "Int2",
         "Int4",
         "Int8",
+        "Stat2",
         "TopK",
+        "TopK2",
     ),
     "communicator": ("Communicator", "Handle", "Result", "connect"),
     "encoding": ("Encoded", "encode"),
@@ -211,9 +215,11 @@ __all__ = [
     "Result",
     "ResyncNeeded",
     "StateLost",
+    "Stat2",
     "Status",
     "TooFew",
     "TopK",
+    "TopK2",
     "UnknownTagError",
     "VersionError",
     "Watch",

@@ -29,6 +29,11 @@ class Codec:
         """Name and parameters in one word, as the transport reads them."""
         return self.name
 
+    def result_bits(self, contributors: Any) -> Any:
+        """What an f32 element of a result of so many contributions costs; a number, or
+        an array if they are one."""
+        return self.bits
+
     def roundtrip(self, x: Any) -> Any:
         """What arrives of `x`: decode(encode(x)), like `x`.
 
@@ -207,6 +212,31 @@ class Int2(_Scaled):
 
 
 @dataclasses.dataclass(frozen=True)
+class Stat2(Codec):
+    """Blocks of 64 elements: two bf16 magnitudes, then a quarter of a byte each: the
+    sign, and whether it reaches the block's root mean square (12.8 times fewer bytes).
+    The magnitudes are the means of those that do and of those that don't.
+
+    Results have 4 bits (int4): what a contribution leaves out is made up for by error
+    feedback, but nobody keeps what a result leaves out. Use it with error feedback.
+
+    Source: 2 bits by statistics rather than by the largest element, MuLoCo,
+    arXiv:2505.23725, and SparseLoCo, arXiv:2508.15706.
+    """
+
+    name: ClassVar[str] = "stat2"
+    number: ClassVar[int] = 9
+    block: ClassVar[int] = 64
+
+    @property
+    def bits(self) -> float:
+        return 2.5
+
+    def result_bits(self, contributors: Any) -> Any:
+        return Int4().bits
+
+
+@dataclasses.dataclass(frozen=True)
 class TopK(Codec):
     """Of each block of 4096 elements the `kept` largest, exactly: index and f32, 6
     bytes each (64: 42.7 times fewer bytes). Use it with error feedback (`residual`).
@@ -224,6 +254,7 @@ class TopK(Codec):
     name: ClassVar[str] = "topk"
     number: ClassVar[int] = 7
     block: ClassVar[int] = 4096
+    kept_max: ClassVar[int] = 4096
     kept: int = 64
     density: dataclasses.InitVar[float | None] = None
 
@@ -232,16 +263,55 @@ class TopK(Codec):
             if not 0 < density <= 1:
                 raise ValueError(f"TopK(density={density}): a fraction above 0")
             object.__setattr__(self, "kept", max(1, round(density * self.block)))
-        if not 1 <= self.kept <= self.block:
-            raise ValueError(f"TopK(kept={self.kept}): 1 to {self.block} of each block")
+        if not 1 <= self.kept <= self.kept_max:
+            raise ValueError(
+                f"{type(self).__name__}(kept={self.kept}): 1 to {self.kept_max} of "
+                f"each block of {self.block}"
+            )
 
     @property
     def bits(self) -> float:
-        return min(48.0 * self.kept / self.block, 32.0)
+        return self._exact_bits(self.kept)
+
+    def result_bits(self, contributors: Any) -> Any:
+        return self._exact_bits(self.kept * contributors)
+
+    def _exact_bits(self, entries: Any) -> Any:
+        import numpy as np
+
+        share = 48.0 / self.block * entries
+        return min(share, 32.0) if np.isscalar(share) else share.clip(None, 32.0)
 
     @property
     def spec(self) -> str:
         return f"{self.name}:kept={self.kept}"
+
+
+@dataclasses.dataclass(frozen=True)
+class TopK2(TopK):
+    """The elements of `TopK` with two bits each: index of 12 bits, then as `Stat2` (64:
+    141 times fewer bytes). Use it with error feedback, which then also makes up for
+    what the two bits leave out.
+
+    Results carry the entries of all contributors exactly, in f32, so they are larger
+    than a contribution; with `plan="exchange"` only contributions travel.
+
+    Args:
+        kept: entries per block, 1 to 704; for more `Stat2` is smaller.
+        density: the same as a fraction of the elements.
+
+    Source: SparseLoCo, arXiv:2508.15706.
+    """
+
+    name: ClassVar[str] = "topk2"
+    number: ClassVar[int] = 10
+    kept_max: ClassVar[int] = 704
+
+    @property
+    def bits(self) -> float:
+        indexes, values = (3 * self.kept + 1) // 2, (self.kept + 3) // 4
+        magnitudes = 4 * ((self.kept + 63) // 64)
+        return 8 * (indexes + values + magnitudes) / self.block
 
 
 CODECS: dict[str, Codec] = {
@@ -255,6 +325,8 @@ CODECS: dict[str, Codec] = {
     "e3m0": E3m0(),
     "topk": TopK(),
     "int2": Int2(),
+    "stat2": Stat2(),
+    "topk2": TopK2(),
 }
 
 

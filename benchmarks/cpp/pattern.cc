@@ -28,6 +28,7 @@ std::optional<ErrorBound> bound_of(const std::string& codec) {
       {"int4", {0, 0x1.04p0 / 14}},
       {"e3m0", {0x1.0004p0 / 3, 0x1.04p0 / 128}},
       {"int2", {0, 0x1.04p0 / 2}},
+      {"stat2", {0, 0x1.01p0}},
   };
   for (const Row& row : kRows) {
     if (codec == row.codec) return row.bound;

@@ -48,7 +48,15 @@ def _losses(axis: Axes, name: str, variants: dict[str, Any]) -> None:
 def _bytes(axis: Axes, found: dict[str, Any]) -> None:
     """Curves of all variants that send: the lower left corner is the best."""
     drawn: set[str] = set()
-    wanted = {"data-parallel", "M=4", "fp32", "int8", "int4", "int2 + feedback"}
+    wanted = {
+        "data-parallel",
+        "M=4",
+        "fp32",
+        "int8",
+        "int4",
+        "int2 + feedback",
+        "stat2 + feedback",
+    }
     wanted |= {"eager", "P=5, τ=0", "H=50"}
     for held in found.values():
         for name, values in held["variants"].items():

@@ -74,9 +74,10 @@ def transform(run: Run, comm: jccl.Communicator) -> Any:
 
 
 def codec_of(name: str | None) -> Any:
-    """A codec's name, or "topk-N": N of each 4,096 elements."""
-    if name and name.startswith("topk-"):
-        return jccl.TopK(kept=int(name.removeprefix("topk-")))
+    """A codec's name, or "topk-N", "topk2-N": N of each 4,096 elements."""
+    sparse, _, kept = (name or "").partition("-")
+    if kept:
+        return {"topk": jccl.TopK, "topk2": jccl.TopK2}[sparse](int(kept))
     return name
 
 

@@ -1,7 +1,7 @@
 // Part of kernels_body.h: the `kept` largest magnitudes of each block of 4096, ties to the lower
 // index, as u16 indexes in ascending order and then their f32 values; or (topk2) as indexes of 12
-// bits and then two bits a value (body_stat2.h). A block that this would not make smaller travels
-// as all of its values.
+// bits and then two bits a value (body_stat2.h). A block that this would not make smaller, for topk2
+// one that has no more than `kept`, travels as all of its values.
 // Most elements are never looked at one by one: the `kept`-th largest of the runs' maxima is at
 // most the `kept`-th largest element, so only runs that reach it hold candidates.
 namespace jccl::codec {
@@ -146,13 +146,9 @@ void decode_top_k(const LoopSettings& with, const std::uint8_t* in, std::size_t 
 
 // ---- the same with values of two bits --------------------------------------------------
 
-constexpr std::size_t kPackedKeptMax = 704;  // of a whole block; above is_dense_2()
+constexpr std::size_t kPackedMax = 704;  // kTopK2KeptMax
 
 constexpr std::size_t packed_bytes(std::size_t indexes) { return (3 * indexes + 1) / 2; }
-
-inline bool is_dense_2(std::size_t count, std::size_t kept) {
-  return packed_bytes(kept) + stat_bytes(kept) >= stat_bytes(count);
-}
 
 // Index e in the lower 12 bits of 3 bytes if e is even, else in the upper; of an odd number the last
 // has 2 bytes.
@@ -176,12 +172,12 @@ std::uint32_t encode_top_k_2(const LoopSettings& with, const void* in, std::size
                              std::uint8_t* out) {
   const auto* x = static_cast<const F32*>(in);
   Selection selection;
-  std::uint8_t exact[6 * kPackedKeptMax];
+  std::uint8_t exact[6 * kPackedMax];
   std::int32_t all_max = 0;
   for (std::size_t at = 0; at < count; at += kSelectBlock) {
     const std::size_t n = count - at < kSelectBlock ? count - at : kSelectBlock;
     std::int32_t most = 0;
-    if (is_dense_2(n, with.kept)) {
+    if (n <= with.kept) {
       most = encode_stats(x + at, n, out);
       out += stat_bytes(n);
     } else {
@@ -199,10 +195,10 @@ std::uint32_t encode_top_k_2(const LoopSettings& with, const void* in, std::size
 void decode_top_k_2(const LoopSettings& with, const std::uint8_t* in, std::size_t count,
                     void* out) {
   auto* y = static_cast<U32*>(out);
-  U32 values[kPackedKeptMax];
+  U32 values[kPackedMax];
   for (std::size_t at = 0; at < count; at += kSelectBlock, y += kSelectBlock) {
     const std::size_t n = count - at < kSelectBlock ? count - at : kSelectBlock;
-    if (is_dense_2(n, with.kept)) {
+    if (n <= with.kept) {
       decode_stats(in, n, y);
       in += stat_bytes(n);
       continue;

@@ -121,7 +121,7 @@ std::size_t encoded_bytes(const Codec& codec, Dtype dtype, std::size_t count) {
       const std::size_t kept = codec.kept;
       const auto bytes_of = [&](std::size_t elements) {
         if (codec.id == CodecId::kTopK) return std::min(6 * kept, 4 * elements);
-        return std::min((3 * kept + 1) / 2 + stat_bytes(kept), stat_bytes(elements));
+        return elements <= kept ? stat_bytes(elements) : (3 * kept + 1) / 2 + stat_bytes(kept);
       };
       return count / block * bytes_of(block) + bytes_of(count % block);
     }

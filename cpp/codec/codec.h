@@ -37,6 +37,7 @@ inline constexpr std::size_t kFp8Block = 256;
 inline constexpr std::size_t kInt4Block = 64;  // e3m0, int2 and stat2 too
 inline constexpr std::size_t kTopKBlock = 4096;
 inline constexpr std::uint16_t kTopKKept = 64;  // unless said otherwise: 1.6 %
+inline constexpr std::uint16_t kTopK2KeptMax = 704;  // more take more bytes than stat2
 
 constexpr bool is_sparse(CodecId id) { return id == CodecId::kTopK || id == CodecId::kTopK2; }
 

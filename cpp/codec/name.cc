@@ -41,8 +41,9 @@ base::Status check(const Codec& codec) {
   };
   if (static_cast<std::uint8_t>(codec.id) > kCodecNumberMax) return invalid("unknown");
   if (is_sparse(codec.id)) {
-    if (codec.kept < 1 || codec.kept > kTopKBlock) {
-      return invalid(base::cat("kept ", codec.kept, "; 1 to ", kTopKBlock, " of each block"));
+    const std::size_t most = codec.id == CodecId::kTopK ? kTopKBlock : kTopK2KeptMax;
+    if (codec.kept < 1 || codec.kept > most) {
+      return invalid(base::cat("kept ", codec.kept, "; 1 to ", most, " of each block"));
     }
   } else if (codec.kept != 0) {
     return invalid("kept is a parameter of topk and topk2 alone");

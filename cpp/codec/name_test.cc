@@ -32,7 +32,7 @@ TEST(CodecNamesTest, parameters_follow_the_name) {
   EXPECT_EQ(codec_from_name("topk"), top_k(64));
   EXPECT_EQ(codec_from_name("int4:stochastic"), stochastic(CodecId::kInt4, 0));
   EXPECT_EQ(name_of(stochastic(CodecId::kFp8, 12)), "fp8:stochastic:seed=12");
-  for (const char* wrong : {"int9", "", "int8:", "int8:kept=3", "topk:kept=0", "topk2:kept=0", "stat2:stochastic", "topk:kept=4097",
+  for (const char* wrong : {"int9", "", "int8:", "int8:kept=3", "topk:kept=0", "topk2:kept=0", "topk2:kept=705", "stat2:stochastic", "topk:kept=4097",
                             "topk:kept=", "topk:kept=1x", "topk:stochastic", "none:stochastic",
                             "int8:seed=4", "int8:stochastic:stochastic", "int8:stochastic:seed=-1",
                             "int8:stochastic:seed=99999999999999999999", "int8 "}) {
@@ -66,7 +66,9 @@ TEST(CodecSizesTest, fewer_bytes_than_f32_as_documented) {
   EXPECT_NEAR(ratio(CodecId::kTopK), 42.67, 0.01);
   EXPECT_NEAR(ratio(CodecId::kStat2), 12.8, 0.001);
   EXPECT_NEAR(ratio(CodecId::kTopK2), 141.24, 0.01);
-  EXPECT_EQ(encoded_bytes(top_k(4096, CodecId::kTopK2), Dtype::kF32, 4096), 64U * 20);
+  EXPECT_EQ(encoded_bytes(CodecId::kTopK2, Dtype::kF32, 4096 + 64), 116U + 20);
+  EXPECT_LT(encoded_bytes(top_k(kTopK2KeptMax, CodecId::kTopK2), Dtype::kF32, 4096),
+            encoded_bytes(CodecId::kStat2, Dtype::kF32, 4096));
   EXPECT_EQ(encoded_bytes(top_k(4096), Dtype::kF32, 4096), 4U * 4096) << "never more than f32";
   EXPECT_EQ(encoded_bytes(top_k(64), Dtype::kF32, 4096 + 10), 64U * 6 + 40);
   EXPECT_EQ(encoded_bytes(CodecId::kInt4, Dtype::kF32, 64 + 7), 34U + 2 + 4);

@@ -212,9 +212,8 @@ void decode_values(const std::uint8_t* in, std::size_t count, float* out) {
 }
 
 bool is_dense(const Codec& codec, std::size_t count) {
-  const std::size_t kept = codec.kept;
-  if (codec.id == CodecId::kTopK) return 6 * kept >= 4 * count;
-  return (3 * kept + 1) / 2 + values_bytes(kept) >= values_bytes(count);
+  if (codec.id == CodecId::kTopK) return std::size_t{6} * codec.kept >= 4 * count;
+  return count <= codec.kept;
 }
 
 // Indexes of 12 bits, one after another from the lowest bit on, and then two bits a value.

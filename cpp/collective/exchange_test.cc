@@ -194,10 +194,10 @@ void expect_floats(const Exchange& x, std::uint32_t leaf, const Bytes& result, s
       bound /= weight_sum;
     }
     const double at = static_cast<double>(std::fabs(exact)) + bound;
-    const bool whole = x.codec.id == CodecId::kTopK;  // every entry of the sum stays
+    const bool whole = codec::is_sparse(x.codec.id);  // every entry of the sum stays
     // By chance the largest of a block may have gone down, by half at most (e3m0).
     const double absmax = absmax_near(x.codec, out, i) * (x.codec.stochastic ? 2 : 1);
-    if (!whole) bound += step_error(x.codec, spec.dtype, at, absmax);
+    if (!whole) bound += step_error(result_codec(x.plan, x.codec), spec.dtype, at, absmax);
     if (codec::is_lossy(x.codec)) bound += step_error(CodecId::kNone, spec.dtype, at, 0);
     if (picks) bound = 0;
     ASSERT_LE(std::fabs(static_cast<long double>(out[i]) - exact), bound)

@@ -24,6 +24,7 @@
 #include "base/rng.h"
 #include "base/text.h"
 #include "collective/kernels.h"
+#include "collective/plan.h"
 #include "net/fail_at.h"
 #include "peer/communicator.h"
 #include "snapshot/digest.h"

@@ -246,7 +246,10 @@ def count_wrong(out: np.ndarray, contributors: tuple[int, ...], plan: Plan) -> i
         "int4": (sent * 1.07 + scale) * largest / 13,
         "e3m0": (sent * 1.33 + scale) * largest / 3,
         "int2": (sent * 1.5 + scale) * largest / 1.9,
-        "topk": scale * largest,  # what is not among the largest stays out
+        "stat2": (sent * 1.1 + scale) * largest,
+        # What is not among the largest stays out.
+        "topk": scale * largest,
+        "topk2": (sent * 1.1 + scale) * largest,
     }.get(plan.codec, scale * largest * 1e-6)
     wrong = 0
     pattern = (np.arange(PATTERN, dtype=np.float32) - 125) / 64 * np.float32(scale)

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jccl.codecs import Codec
 from jccl.optim.contribution import cosine, norm
 
 PULL_MAX = 0.3
@@ -39,16 +40,17 @@ def begin(part: Any) -> Watch:
     return Watch._make([*numbers, jax.tree.map(jnp.zeros_like, part)])
 
 
-def seen(watch: Watch, own: Any, mean: Any, bits: float, status: jax.Array) -> Watch:
+def seen(watch: Watch, own: Any, mean: Any, codec: Codec, status: jax.Array) -> Watch:
     """After a committed round."""
     elements = sum(x.size for x in jax.tree.leaves(own))
     world = jnp.maximum(status[1], 1).astype(jnp.float32)
+    bits = codec.bits + codec.result_bits(world)
     return watch._replace(
         norm=norm(own),
         mean_norm=norm(mean),
         peers_cosine=cosine(own, mean),
         rounds_cosine=cosine(mean, watch.before),
-        sent_bytes=2 * (world - 1) / world * (elements * bits / 8),
+        sent_bytes=(world - 1) / world * (elements * bits / 8),
         before=mean,
     )
 

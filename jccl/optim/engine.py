@@ -331,9 +331,9 @@ class Engine(NamedTuple):
         watch = state.parts[i].watch
         if not self.sends.measures:
             return watch
-        bits = self.sends.codec_of(cut, i).bits
+        codec = self.sends.codec_of(cut, i)
         own = self._delta(cut, i, step, state)
-        seen = diagnostics.seen(watch, own, value, bits, status)
+        seen = diagnostics.seen(watch, own, value, codec, status)
         return select(ops.committed(status), seen, watch)
 
     def _noted(

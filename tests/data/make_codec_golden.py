@@ -167,8 +167,7 @@ def encode_topk2(x, kept, block=4096):
         bits = (index[:, None] >> np.arange(12) & 1).astype(np.uint8).reshape(-1)
         sparse = np.packbits(bits, bitorder="little").tobytes()
         sparse += encode_stat2(part[index])
-        dense = encode_stat2(part)
-        out += dense if len(sparse) >= len(dense) else sparse
+        out += encode_stat2(part) if len(part) <= kept else sparse
     return out
 
 

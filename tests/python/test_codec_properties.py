@@ -25,7 +25,8 @@ SCALED = {
     "int2": (64, 1),
 }
 ROUNDING = ("bf16", "fp16", *SCALED)
-NEAREST = (*ROUNDING, "topk:kept=1", "topk:kept=70")
+SPARSE = ("topk:kept=1", "topk:kept=70", "topk2:kept=1", "topk2:kept=67")
+NEAREST = (*ROUNDING, "stat2", *SPARSE)
 CHANCE = tuple(f"{name}:stochastic:seed=3" for name in ROUNDING)
 FLOATS = ("float32", "float64", "bfloat16", "float16")
 SIZES = (0, 1, 2, 63, 64, 65, 255, 256, 257, 300, 1000, 4095, 4096, 4097, 5001)
@@ -68,7 +69,8 @@ def decode(encoded, codec, like, **options):
 
 def block_of(codec):
     name = codec.split(":")[0]
-    return {"bf16": 1, "fp16": 1, "topk": 4096}.get(name) or SCALED[name][0]
+    others = {"bf16": 1, "fp16": 1, "stat2": 64, "topk": 4096, "topk2": 4096}
+    return others.get(name) or SCALED[name][0]
 
 
 def absmax_of_blocks(x, block):
@@ -89,7 +91,9 @@ def bound(codec, x):
         return np.where(v > 65504, v - 65504, halves * (v * 2**-11 + 2**-25))
     if name == "topk":
         return v
-    a = absmax_of_blocks(x, SCALED[name][0])
+    a = absmax_of_blocks(x, block_of(codec))
+    if name in ("stat2", "topk2"):
+        return np.maximum(a * (1 + 2**-8), 2.0**-133)
     if name == "int8":
         return halves * np.maximum(a / 254 * (1 + 2**-14), 2.0**-127)
     wider = 1 + 2**-6
@@ -178,11 +182,11 @@ def documented_sizes():
     """Rows of the table of sizes: name -> (B, formula of m and kept)."""
     table = ALGORITHMS.read_text().split("<!-- sizes:")[1].split("\n\n")[0]
     rows = re.findall(r"^\| (\w+) \| (\d+) \| (.*?) \| ([\d.]+)", table, re.M)
-    python = str.maketrans({"·": "*", "⌈": "-(-(", "⌉": ")//1)"})
+    python = str.maketrans({"·": "*", "⌈": "-(-(", "⌉": ")//1)", "≤": "<="})
     return {
         name: (
             int(b),
-            re.sub(r"m/(\d)", r"Fraction(m, \1)", formula.translate(python)),
+            re.sub(r"(m|kept)/(\d+)", r"Fraction(\1, \2)", formula.translate(python)),
             ratio,
         )
         for name, b, formula, ratio in rows
@@ -223,7 +227,7 @@ def test_a_round_sends_the_documented_bytes(world, plan):
     count = 40_000
     objects = [jccl.Bf16(), jccl.Int8(), jccl.Fp8(), jccl.Int4(), jccl.E3m0()]
     objects += [jccl.Int2(), jccl.Int8(stochastic=True, seed=1)]
-    objects += [jccl.TopK(9), jccl.TopK(1500)]
+    objects += [jccl.TopK(9), jccl.TopK(1500), jccl.Stat2(), jccl.TopK2(9)]
 
     def program(comm, index):
         x = np.random.default_rng(index).standard_normal(count).astype(np.float32)
@@ -244,6 +248,8 @@ def test_a_round_sends_the_documented_bytes(world, plan):
         if isinstance(codec, jccl.TopK):
             kept = min(world * codec.kept, 4096)
             result = documented_bytes(f"topk:kept={kept}", count)
+        if isinstance(codec, jccl.Stat2):
+            result = documented_bytes("int4", count)
         others = world - 1
         expected = (
             world * others * one if plan == "exchange" else others * (one + result)

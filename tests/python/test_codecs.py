@@ -21,7 +21,9 @@ OBJECTS = (
     jccl.Int4(),
     jccl.E3m0(),
     jccl.Int2(),
+    jccl.Stat2(),
     jccl.TopK(kept=9),
+    jccl.TopK2(kept=9),
 )
 
 
@@ -36,7 +38,7 @@ def test_a_name_an_object_and_none_all_resolve():
     assert codecs.resolve(jccl.Bf16()).name == "bf16"
     assert codecs.resolve(None) == codecs.resolve("fp32") == jccl.Fp32()
     assert codecs.resolve("topk") == jccl.TopK(kept=64) == jccl.TopK(density=1 / 64)
-    for codec in OBJECTS[:-1]:
+    for codec in OBJECTS[:-2]:
         assert codecs.resolve(codec.name) == codec
 
 
@@ -54,6 +56,7 @@ def test_an_unknown_codec_is_refused_with_the_known_ones():
         lambda: jccl.E3m0(block=1),
         lambda: jccl.TopK(kept=0),
         lambda: jccl.TopK(kept=4097),
+        lambda: jccl.TopK2(kept=705),
         lambda: jccl.TopK(density=0.0),
         lambda: jccl.TopK(density=1.5),
         lambda: jccl.Int8(seed=3),
@@ -73,6 +76,10 @@ def test_bits_count_codes_and_scales():
     assert 32 / bits["fp8"] == pytest.approx(3.97, abs=0.01)
     assert 32 / bits["int4"] == 32 / bits["e3m0"] == pytest.approx(7.53, abs=0.01)
     assert jccl.TopK(density=1).bits == 32, "never more than f32"
+    assert bits["stat2"] == 2.5 and jccl.Stat2().result_bits(4) == jccl.Int4().bits
+    assert 32 / jccl.TopK2().bits == pytest.approx(141.2, abs=0.1)
+    assert jccl.TopK2(64).result_bits(2) == jccl.TopK(128).bits
+    assert jccl.TopK2(64).result_bits(jnp.float32(100)) == 32
 
 
 def values(count=5000, seed=0):
@@ -126,7 +133,7 @@ def test_what_has_no_residual_is_refused():
 
 
 def test_with_feedback_nothing_is_lost():
-    for codec in (jccl.Int4(), jccl.TopK(kept=100)):
+    for codec in (jccl.Int4(), jccl.Stat2(), jccl.TopK(kept=100), jccl.TopK2(kept=100)):
         left = np.zeros(5000, np.float32)
         wanted, sent = np.zeros(5000), np.zeros(5000)
         for n in range(10):

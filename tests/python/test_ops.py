@@ -190,7 +190,18 @@ def test_dtypes_travel_as_they_are(pair, dtype):
         assert reduced.value.astype(np.float32).tolist() == [0, 2, 4, 6, 8]
 
 
-LOSSY = ["bf16", "fp16", "int8", "fp8", "int4", "e3m0", "int2", "topk"]
+LOSSY = [
+    "bf16",
+    "fp16",
+    "int8",
+    "fp8",
+    "int4",
+    "e3m0",
+    "int2",
+    "topk",
+    "stat2",
+    "topk2",
+]
 
 
 @pytest.mark.parametrize("codec", [*LOSSY, jccl.Int4(stochastic=True, seed=3)], ids=str)

@@ -23,7 +23,19 @@ from tests.stress.cluster import Cluster, Fault
 
 TAGS = ("f32-in", "f32-out", "int8-in", "int4-out", "async", "multi")
 # Outer steps on means under each codec; the anchor is a state of its own.
-CODECS = ("none", "bf16", "fp16", "int8", "fp8", "int4", "e3m0", "topk", "int2")
+CODECS = (
+    "none",
+    "bf16",
+    "fp16",
+    "int8",
+    "fp8",
+    "int4",
+    "e3m0",
+    "topk",
+    "int2",
+    "stat2",
+    "topk2",
+)
 EPISODE_S = 600  # then a new run: its journal and logs stay small
 STILL_S = 3  # without a commit for so long, nothing more is killed until there is one
 BEFORE_S = 1  # of a gap: what is shown with it
@@ -231,7 +243,7 @@ def arguments():
     )
     args = parser.parse_args()
     if args.anchors:
-        carried = [c for c in CODECS if (c, args.plan) != ("topk", "ring")]
+        carried = [c for c in CODECS if args.plan != "ring" or "topk" not in c]
         args.modes = ",".join(f"anchor-{codec}" for codec in carried)
     elif not args.minutes and not args.kills:
         parser.error("give --minutes, --kills or --anchors")
