@@ -40,11 +40,9 @@ COLUMNS = (
     Column("percent_of_limit", "of it", 6, ".0f", "(%)"),
     Column("load", "load", 5, ".2f"),
 )
-CHANCE = tuple(
-    f"{name}:stochastic" for name in ("bf16", "fp16", "int8", "fp8", "int4", "e3m0")
-)
-QUICK = ("none", "bf16", "fp16", "int8", "fp8", "int4", "e3m0", "int2", "topk")
-QUICK += ("stat2", "topk2")
+ROUNDING = ("bf16", "fp16", "int8", "fp8", "int4", "e3m0")
+CHANCE = tuple(f"{name}:stochastic" for name in ROUNDING)
+QUICK = ("none", *ROUNDING, "int2", "topk", "stat2", "topk2")
 ISAS = ("baseline", "v3", "v4")
 MEBIBYTES = {"dram": 96.0, "l2": 0.125}
 

@@ -79,7 +79,7 @@ if TYPE_CHECKING:
     from jccl.optim.diloco import diloco
     from jccl.optim.eager import eager_diloco
     from jccl.optim.outer import Outer, nesterov, sgd
-    from jccl.optim.pace import Pace, paced, seconds_per_step
+    from jccl.optim.pace import Pace, Pacer, paced, seconds_per_step
     from jccl.optim.sparse import sparse_loco
     from jccl.optim.state import DilocoState
     from jccl.settings import keep_memory
@@ -151,7 +151,7 @@ _HOMES = {
     "optim.diloco": ("diloco",),
     "optim.eager": ("eager_diloco",),
     "optim.outer": ("Outer", "nesterov", "sgd"),
-    "optim.pace": ("Pace", "paced", "seconds_per_step"),
+    "optim.pace": ("Pace", "Pacer", "paced", "seconds_per_step"),
     "optim.sparse": ("sparse_loco",),
     "optim.state": ("DilocoState",),
     "settings": ("keep_memory",),
@@ -209,6 +209,7 @@ __all__ = [
     "MismatchError",
     "Outer",
     "Pace",
+    "Pacer",
     "PeerLost",
     "Reduced",
     "Remedy",

@@ -271,16 +271,11 @@ class TopK(Codec):
 
     @property
     def bits(self) -> float:
-        return self._exact_bits(self.kept)
+        return min(48.0 * self.kept / self.block, 32.0)
 
     def result_bits(self, contributors: Any) -> Any:
-        return self._exact_bits(self.kept * contributors)
-
-    def _exact_bits(self, entries: Any) -> Any:
-        import numpy as np
-
-        share = 48.0 / self.block * entries
-        return min(share, 32.0) if np.isscalar(share) else share.clip(None, 32.0)
+        share = 48.0 * self.kept / self.block * contributors
+        return share.clip(None, 32.0) if hasattr(share, "clip") else min(share, 32.0)
 
     @property
     def spec(self) -> str:

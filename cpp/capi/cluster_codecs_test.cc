@@ -53,9 +53,9 @@ TEST(ClusterCodecsTest, a_sparse_result_is_the_sum_of_what_each_sent) {
   for (const std::size_t world : {1, 2, 3}) {
     Cluster cluster(world, several_chunks());
     for (const char* plan : {"", "direct", "exchange"}) {
-      for (const Codec& codec : {codec::top_k(3), codec::top_k(700), codec::top_k(4096),
-                                 codec::top_k(3, codec::CodecId::kTopK2),
-                                 codec::top_k(700, codec::CodecId::kTopK2)}) {
+      for (const Codec& codec :
+           {codec::top_k(3), codec::top_k(700), codec::top_k(4096),
+            codec::top_k(3, codec::CodecId::kTopK2), codec::top_k(700, codec::CodecId::kTopK2)}) {
         std::vector<std::vector<float>> out(world);
         cluster.on_all(
             [&](std::size_t p, Communicator& comm) { out[p] = reduce(comm, codec, plan, p).out; });
@@ -67,7 +67,8 @@ TEST(ClusterCodecsTest, a_sparse_result_is_the_sum_of_what_each_sent) {
           for (std::size_t i = 0; i < kCount; ++i) sum[i] += sent[i];
         }
         for (std::size_t p = 0; p < world; ++p) {
-          ASSERT_EQ(out[p], sum) << "world " << world << " plan '" << plan << "' " << name_of(codec);
+          ASSERT_EQ(out[p], sum) << "world " << world << " plan '" << plan << "' "
+                                 << name_of(codec);
         }
       }
     }

@@ -16,9 +16,9 @@ constexpr Dtype kDtypes[] = {Dtype::kF32, Dtype::kF64, Dtype::kBf16, Dtype::kF16
                              Dtype::kI8,  Dtype::kI16, Dtype::kI32,  Dtype::kI64,
                              Dtype::kU8,  Dtype::kU16, Dtype::kU32,  Dtype::kU64};
 constexpr Op kOps[] = {Op::kSum, Op::kMean, Op::kMin, Op::kMax, Op::kProd};
-constexpr CodecId kCodecs[] = {CodecId::kNone, CodecId::kBf16, CodecId::kFp16, CodecId::kInt8,
-                               CodecId::kFp8,  CodecId::kInt4, CodecId::kE3m0, CodecId::kInt2,
-                               CodecId::kStat2};
+constexpr CodecId kCodecs[] = {CodecId::kNone, CodecId::kBf16, CodecId::kFp16,
+                               CodecId::kInt8, CodecId::kFp8,  CodecId::kInt4,
+                               CodecId::kE3m0, CodecId::kInt2, CodecId::kStat2};
 
 bool is_unsigned(Dtype dtype) { return dtype >= Dtype::kU8; }
 

@@ -1,9 +1,9 @@
 // Part of kernels_body.h: the `kept` largest magnitudes of each block of 4096, ties to the lower
 // index, as u16 indexes in ascending order and then their f32 values; or (topk2) as indexes of 12
-// bits and then two bits a value (body_stat2.h). A block that this would not make smaller, for topk2
-// one that has no more than `kept`, travels as all of its values.
-// Most elements are never looked at one by one: the `kept`-th largest of the runs' maxima is at
-// most the `kept`-th largest element, so only runs that reach it hold candidates.
+// bits and then two bits a value (body_stat2.h). A block that this would not make smaller, for
+// topk2 one that has no more than `kept`, travels as all of its values. Most elements are never
+// looked at one by one: the `kept`-th largest of the runs' maxima is at most the `kept`-th largest
+// element, so only runs that reach it hold candidates.
 namespace jccl::codec {
 namespace {
 
@@ -150,8 +150,8 @@ constexpr std::size_t kPackedMax = 704;  // kTopK2KeptMax
 
 constexpr std::size_t packed_bytes(std::size_t indexes) { return (3 * indexes + 1) / 2; }
 
-// Index e in the lower 12 bits of 3 bytes if e is even, else in the upper; of an odd number the last
-// has 2 bytes.
+// Index e in the lower 12 bits of 3 bytes if e is even, else in the upper; of an odd number the
+// last has 2 bytes.
 inline void pack_indexes(const U16* in, std::size_t count, std::uint8_t* out) {
   for (std::size_t e = 0; e < count; e += 2, out += 3) {
     const std::uint32_t other = e + 1 < count ? in[e + 1].v : 0U;

@@ -95,7 +95,7 @@ void each_block(const Codec& codec, const Format& format, const std::uint8_t* in
 
 Status check_encoded(const Codec& codec, Dtype dtype, const std::uint8_t* in, std::size_t bytes,
                      std::size_t count) {
-  if (codec.id == CodecId::kNone || codec.id == CodecId::kTopK) {
+  if (!is_rounding(codec.id)) {
     return {Code::kInvalid,
             cat("codec ", name_of(codec.id), " takes no encoded values; pass the values")};
   }

@@ -1,8 +1,8 @@
 // Contributions that come encoded already, by somebody else's encoder (a device's): whether they
 // are what a codec could have written. An encoder need not choose the same codes as codec.h, since
 // owners decode what they get and every peer gets the owner's result; but its scales must be those
-// of ALGORITHMS.md, so that decoding is exact and finite. Refuses top-k, whose blocks have no
-// scale, and "none". Pure; runs on any thread.
+// of ALGORITHMS.md, so that decoding is exact and finite. Refuses stat2 and the sparse codecs,
+// whose blocks have no scale, and "none". Pure; runs on any thread.
 #pragma once
 
 #include "codec/codec.h"

@@ -60,6 +60,8 @@ TEST(EncodedTest, another_size_is_refused) {
 TEST(EncodedTest, codecs_without_a_check_are_refused) {
   const Bytes bytes = encoded(CodecId::kTopK, values(300, 1, 1));
   EXPECT_EQ(check(CodecId::kTopK, bytes, 300).code, base::Code::kInvalid);
+  const Bytes two = encoded(CodecId::kStat2, values(300, 1, 1));
+  EXPECT_EQ(check(CodecId::kStat2, two, 300).code, base::Code::kInvalid);
   EXPECT_EQ(check(CodecId::kNone, Bytes(1200), 300).code, base::Code::kInvalid);
 }
 

@@ -10,13 +10,9 @@
 namespace jccl::codec {
 namespace {
 
-constexpr std::string_view kNames[] = {"none", "bf16", "fp16", "int8", "fp8",
-                                       "int4", "e3m0", "topk", "int2",  "stat2", "topk2"};
+constexpr std::string_view kNames[] = {"none", "bf16", "fp16", "int8",  "fp8",  "int4",
+                                       "e3m0", "topk", "int2", "stat2", "topk2"};
 static_assert(std::size(kNames) == kCodecNumberMax + 1);
-
-bool has_stochastic_form(CodecId id) {
-  return id != CodecId::kNone && id != CodecId::kStat2 && !is_sparse(id);
-}
 
 // The number behind "<key>=".
 template <typename T>
@@ -48,7 +44,7 @@ base::Status check(const Codec& codec) {
   } else if (codec.kept != 0) {
     return invalid("kept is a parameter of topk and topk2 alone");
   }
-  if (codec.stochastic && !has_stochastic_form(codec.id)) {
+  if (codec.stochastic && !is_rounding(codec.id)) {
     return invalid("rounds nothing, so it has no stochastic form");
   }
   if (!codec.stochastic && codec.seed != 0) return invalid("a seed is for stochastic rounding");

@@ -32,10 +32,11 @@ TEST(CodecNamesTest, parameters_follow_the_name) {
   EXPECT_EQ(codec_from_name("topk"), top_k(64));
   EXPECT_EQ(codec_from_name("int4:stochastic"), stochastic(CodecId::kInt4, 0));
   EXPECT_EQ(name_of(stochastic(CodecId::kFp8, 12)), "fp8:stochastic:seed=12");
-  for (const char* wrong : {"int9", "", "int8:", "int8:kept=3", "topk:kept=0", "topk2:kept=0", "topk2:kept=705", "stat2:stochastic", "topk:kept=4097",
-                            "topk:kept=", "topk:kept=1x", "topk:stochastic", "none:stochastic",
-                            "int8:seed=4", "int8:stochastic:stochastic", "int8:stochastic:seed=-1",
-                            "int8:stochastic:seed=99999999999999999999", "int8 "}) {
+  for (const char* wrong :
+       {"int9", "", "int8:", "int8:kept=3", "topk:kept=0", "topk2:kept=0", "topk2:kept=705",
+        "stat2:stochastic", "topk:kept=4097", "topk:kept=", "topk:kept=1x", "topk:stochastic",
+        "none:stochastic", "int8:seed=4", "int8:stochastic:stochastic", "int8:stochastic:seed=-1",
+        "int8:stochastic:seed=99999999999999999999", "int8 "}) {
     EXPECT_FALSE(codec_from_name(wrong).has_value()) << wrong;
   }
 }

@@ -162,8 +162,7 @@ std::uint16_t mean_magnitude(const std::vector<double>& terms, std::size_t count
 void encode_stat_block(const float* in, std::size_t count, std::uint8_t* out) {
   std::vector<double> squares, above(count), below(count);
   for (std::size_t i = 0; i < count; ++i) squares.push_back(static_cast<double>(in[i]) * in[i]);
-  const auto least =
-      static_cast<float>(std::sqrt(lane_sum(squares) / static_cast<double>(count)));
+  const auto least = static_cast<float>(std::sqrt(lane_sum(squares) / static_cast<double>(count)));
   std::size_t reached = 0;
   for (std::size_t i = 0; i < count; ++i) {
     const float magnitude = std::fabs(in[i]);

@@ -15,10 +15,20 @@ namespace jccl::codec {
 
 // One of each kind, and the sparse ones at several densities.
 inline const std::vector<Codec>& lossy_codecs() {
-  static const std::vector<Codec> kCodecs = {
-      CodecId::kBf16, CodecId::kFp16, CodecId::kInt8, CodecId::kFp8, CodecId::kInt4,
-      CodecId::kE3m0, CodecId::kInt2, CodecId::kTopK, top_k(1),      top_k(2731),
-      CodecId::kStat2, CodecId::kTopK2, top_k(5, CodecId::kTopK2), top_k(704, CodecId::kTopK2)};
+  static const std::vector<Codec> kCodecs = {CodecId::kBf16,
+                                             CodecId::kFp16,
+                                             CodecId::kInt8,
+                                             CodecId::kFp8,
+                                             CodecId::kInt4,
+                                             CodecId::kE3m0,
+                                             CodecId::kInt2,
+                                             CodecId::kTopK,
+                                             top_k(1),
+                                             top_k(2731),
+                                             CodecId::kStat2,
+                                             CodecId::kTopK2,
+                                             top_k(5, CodecId::kTopK2),
+                                             top_k(704, CodecId::kTopK2)};
   return kCodecs;
 }
 

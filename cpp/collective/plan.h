@@ -77,8 +77,8 @@ constexpr base::PeerId result_noise_peer(const Plan& plan, const Chunk& chunk) {
   return plan.kind == PlanKind::kGather ? plan.order[chunk.owner] : base::PeerId{0};
 }
 
-// kInvalid for a codec that a kind of plan cannot carry: a sparse one in a ring, whose partial sums would
-// have to travel whole.
+// kInvalid for a codec that a kind of plan cannot carry: a sparse one in a ring, whose partial sums
+// would have to travel whole.
 base::Status check_codec(PlanKind kind, const codec::Codec& codec);
 
 // What one peer does for one chunk. All numbers are positions in Plan::order.

@@ -150,7 +150,9 @@ std::vector<Bytes> text_seeds() {
   add(2, "jccl1." + run + ".0." + secret);
   add(2, "jccl1." + run + "." + std::string(64, 'b') + "." + secret);
   add(3, run);
-  for (const char* text : {"int8", "int8:stochastic:seed=7", "topk:kept=64", "stat2", "topk2:kept=64", "none"}) add(4, text);
+  for (const char* text :
+       {"int8", "int8:stochastic:seed=7", "topk:kept=64", "stat2", "topk2:kept=64", "none"})
+    add(4, text);
   return out;
 }
 

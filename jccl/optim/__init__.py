@@ -5,7 +5,7 @@ from jccl.optim.diagnostics import Watch, diagnose
 from jccl.optim.diloco import diloco
 from jccl.optim.eager import eager_diloco
 from jccl.optim.outer import Outer, nesterov, sgd
-from jccl.optim.pace import Pace, paced, seconds_per_step
+from jccl.optim.pace import Pace, Pacer, Turn, paced, seconds_per_step
 from jccl.optim.sparse import sparse_loco
 from jccl.optim.state import DilocoState
 
@@ -14,6 +14,8 @@ __all__ = [
     "DilocoState",
     "Outer",
     "Pace",
+    "Pacer",
+    "Turn",
     "Watch",
     "diagnose",
     "diloco",

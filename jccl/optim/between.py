@@ -299,7 +299,9 @@ def between_steps(
             Int8 and Int4 only.
         overlap: steps during which a round is under way; 0 waits for it.
         mixing: with `overlap`, how much of the local parameters stays when the round
-            is in: mixing * local + (1 - mixing) * anchor.
+            is in: mixing * local + (1 - mixing) * anchor. 0 discards the steps taken
+            meanwhile, 0.5 is the uniform average (α of arXiv:2501.18512, section 2.3,
+            which finds both within 0.2 % up to 10 steps of overlap).
         tag, deadline, plan: as in `jccl.diloco`, whose peers may be in the same run.
 
     Cost: per round one copy of the encoded pseudo-gradient to the host, one of the
@@ -318,8 +320,8 @@ def between_steps(
         raise ValueError(f"sync_every is {sync_every}; at least 1")
     if not 0 <= overlap < sync_every:
         raise ValueError(f"overlap={overlap} must be from 0 to {sync_every - 1}")
-    if not 0 <= mixing <= 1:
-        raise ValueError(f"mixing={mixing} must be from 0 to 1")
+    if not 0 <= mixing < 1:
+        raise ValueError(f"mixing={mixing} is not in [0, 1): at 1 peers never meet")
     found, how = outers.resolve(outer), resolve(codec)
     if not isinstance(found, outers.Outer):
         raise TypeError(

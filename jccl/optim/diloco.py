@@ -18,7 +18,7 @@ import optax
 
 from jccl import mesh, snapshot
 from jccl.communicator import Communicator
-from jccl.optim import contribution, schedule
+from jccl.optim import contribution, joining, schedule
 from jccl.optim import outer as outers
 from jccl.optim.contribution import CodecChoice, Contribution, MergeChoice
 from jccl.optim.engine import Engine
@@ -45,6 +45,7 @@ def diloco(
     merge: MergeChoice = "mean",
     clip: bool = False,
     late: str = "fold",
+    join: str = "anchor",
     diagnostics: bool = False,
     weights: Weight | None = None,
     tag: str = "diloco",
@@ -72,7 +73,7 @@ def diloco(
             which it is in flight. Up to ⌈τP/H⌉ rounds are so at a time.
         mixing: how much of its own parameters a peer keeps where it takes a result:
             α·own + (1-α)·anchor. Default 0.5 with overlap, since own steps were taken
-            meanwhile, else 0.
+            meanwhile (arXiv:2501.18512, section 2.3), else 0.
         codec: how pseudo-gradients travel: a name or an object, one per fragment, or a
             function of (fragment, paths of its leaves).
         on_device: XLA makes the bytes of int8 and int4, where the parameters lie, and
@@ -89,6 +90,11 @@ def diloco(
         late: what becomes of steps that a round left out (SKIPPED, or RESYNC of a
             straggler): "fold" keeps them on top of the new anchor, so that the next
             round sends them; "drop" goes on from the anchor.
+        join: "anchor+inner" gives a joiner the inner optimizer's state of one peer, the
+            first by id that has trained, and not only anchor and outer state. It waits
+            for the round that the others are about, receives it, and goes on like that
+            peer. Costs all peers one small blocking round after each round, and, when
+            somebody joins, the bytes of the inner state. Whole models without overlap.
         diagnostics: keeps norms, cosines, the codec's error and bytes of the last round
             in `state.watch`; see `jccl.diagnose`. Costs a copy of the parameters.
         weights: of this peer in the mean: a number, or a function of the number of
@@ -108,6 +114,9 @@ def diloco(
         An optax transform whose state is a `DilocoState`. Its updates end, after a
         committed round, on the anchor, up to the rounding of `params + update`: the
         anchor in the state is the shared truth, and `status` says how the round ended.
+        `update(..., sync=flag)`, a bool[], begins a round where the flag is set instead
+        of every `sync_every` steps; then `weight` has to tell the steps, see
+        `jccl.Pacer`.
 
     Warns:
         if P does not divide H: rounds then begin unevenly, still H steps apart.
@@ -128,6 +137,14 @@ def diloco(
         mixing = 0.5 if overlap else 0.0
     if not 0 <= mixing < 1:
         raise ValueError(f"mixing={mixing} is not in [0, 1): at 1 peers never meet")
+    if join not in joining.CHOICES:
+        raise ValueError(f"join={join!r}: 'anchor' or 'anchor+inner'")
+    if join == "anchor+inner" and (count > 1 or overlap or axis_name or specs):
+        raise NotImplementedError(
+            "join='anchor+inner' with fragments, overlap or parameters that lie apart "
+            "on local devices: there is no moment at which all of a peer's state is of "
+            "one round; join by the anchor"
+        )
     if late not in ("fold", "drop"):
         raise ValueError(f"late={late!r}: 'fold' or 'drop'")
     decay = float(error_feedback) if error_feedback else None
@@ -145,6 +162,7 @@ def diloco(
         round_options={"deadline": deadline, "plan": plan},
         local=local,
         key=snapshot.declare(comm, layout),
+        takes_inner=join == "anchor+inner",
     )
     return optax.GradientTransformationExtraArgs(engine.init, engine.update)
 

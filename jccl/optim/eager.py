@@ -31,8 +31,9 @@ from jccl.errors import Code
 from jccl.optim import contribution, schedule
 from jccl.optim import outer as outers
 from jccl.optim.contribution import CodecChoice, Contribution
-from jccl.optim.engine import Engine, Step, pseudo_gradient, select
+from jccl.optim.engine import Engine, Step, select
 from jccl.optim.fragments import Fragments
+from jccl.optim.leaves import pseudo_gradient
 from jccl.optim.state import DilocoState, Layout, Part, replaced
 
 
@@ -140,7 +141,7 @@ class Eager(Engine):
     def rounds(self, step: Step, state: DilocoState) -> tuple[Any, DilocoState]:
         cut = self.layout.fragments(state.anchor)
         return lax.cond(
-            self.layout.schedule.begins(state.step),
+            self.begins(step, state),
             lambda step, state: self._boundary(cut, step, state),
             lambda step, state: (step.updates, state),
             step,

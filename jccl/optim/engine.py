@@ -19,11 +19,12 @@ from jccl import _chain, mesh, ops
 from jccl._mesh_call import members
 from jccl.communicator import Communicator
 from jccl.errors import Code
-from jccl.optim import diagnostics
+from jccl.optim import diagnostics, joining
 from jccl.optim import outer as outers
 from jccl.optim._wrappers import refuse_droppers
 from jccl.optim.contribution import Contribution, Outgoing
 from jccl.optim.fragments import Fragments
+from jccl.optim.leaves import anchor_leaf, pseudo_gradient, widen
 from jccl.optim.state import (
     DilocoState,
     Layout,
@@ -46,6 +47,7 @@ class Engine(NamedTuple):
     round_options: dict[str, Any]
     local: mesh.Local
     key: int
+    takes_inner: bool = False  # of a peer, where this one joins
 
     def init(self, params: Any) -> DilocoState:
         anchor = jax.tree_util.tree_map_with_path(anchor_leaf, params)
@@ -61,6 +63,7 @@ class Engine(NamedTuple):
             skipped=_zero(),
             status=jnp.zeros((4,), jnp.int32),
             key=jnp.full((), self.key, jnp.int32),
+            joining=joining.begin() if self.takes_inner else (),
         )
 
     def part_of(self, anchor: Any) -> Part:
@@ -85,6 +88,7 @@ class Engine(NamedTuple):
         params: Any = None,
         *,
         weight: Any = None,
+        sync: Any = None,
         **extra: Any,
     ) -> tuple[Any, DilocoState]:
         refuse_droppers("jccl.diloco")
@@ -102,16 +106,54 @@ class Engine(NamedTuple):
         )
         if weight is not None:
             weight = jnp.asarray(weight, jnp.float32)
-        updates, state = self.rounds(Step(updates, params, weight), state)
-        _chain.lead(self._number(), state.status)
+        if sync is not None:
+            sync = jnp.asarray(sync, bool)
+        step = Step(updates, params, weight, sync)
+        if self.takes_inner:
+            updates, state = self._joined(step, state)
+        else:
+            updates, state = self.rounds(step, state)
+        _chain.lead(self._number(), self._last(state))
         return updates, state
 
     def _number(self) -> int:
         return members(self.comm)[0].registry_id
 
+    def _last(self, state: DilocoState) -> jax.Array:
+        """Of the last op: what who is updated after it waits for; never below 0."""
+        return state.joining if self.takes_inner else state.status
+
+    def _joined(self, step: Step, state: DilocoState) -> tuple[Any, DilocoState]:
+        """A joiner does not train at first: it receives the round that the others are
+        about, and after it their inner state."""
+        before = state.rounds
+        asks = joining.wants(state.joining, before)
+        updates, state = self.rounds(step._replace(asks=asks), state)
+        boundary = self.layout.schedule.step_after(state.rounds)
+        state = state._replace(step=jnp.where(asks, boundary, state.step))
+        # Who was there before the first round has nothing to ask for.
+        own = jnp.where(before > 0, state.joining, joining.settled(state.joining))
+        inner, own = lax.cond(
+            state.rounds != before,
+            lambda inner, own: joining.exchanged(
+                inner, own, self.comm, self._tag(0), self.round_options["deadline"]
+            ),
+            lambda inner, own: (inner, own),
+            state.inner,
+            own,
+        )
+        return updates, state._replace(inner=inner, joining=own)
+
+    def begins(self, step: Step, state: DilocoState) -> jax.Array:
+        """bool[]: whether a round begins with this step."""
+        due = step.sync
+        if due is None:
+            due = self.layout.schedule.begins(state.step)
+        return due if step.asks is None else due | step.asks
+
     def rounds(self, step: Step, state: DilocoState) -> tuple[Any, DilocoState]:
         when = self.layout.schedule
-        begins = when.begins(state.step)
+        begins = self.begins(step, state)
         flying = [jnp.any(part.handle != 0) for part in state.parts]
         if when.overlap == 0:
             turn = when.fragment(
@@ -208,8 +250,11 @@ class Engine(NamedTuple):
         if weight is None:
             rounds = part.rounds
             weight = self.weights(rounds) if callable(self.weights) else self.weights
-        # A peer that has trained for a part of the round counts by that part.
+        # A peer that has trained for a part of the round counts by that part; who says
+        # itself when rounds begin says so by its weight. Who asks only receives.
         share = jnp.minimum(part.since / self.layout.schedule.sync_every, 1.0)
+        share = jnp.ones(()) if step.sync is not None else share
+        share = share if step.asks is None else jnp.where(step.asks, 0.0, share)
         return {
             "op": "mean",
             "codec": self.sends.codec_of(cut, i),
@@ -222,6 +267,8 @@ class Engine(NamedTuple):
     def _fingerprint(self, cut: Fragments, i: int, state: DilocoState) -> str:
         """What the bits of the next anchor depend on, besides the round's result."""
         words = self.outer.fingerprint(cut.part(state.anchor, i))
+        if self.takes_inner:
+            words += ", joiners take an inner state"
         if self.sends.merge_of(cut, i) == "mean":
             return words
         return f"{words}, merge {self.sends.merge_of(cut, i)}, {outers.environment()}"
@@ -425,6 +472,8 @@ class Step(NamedTuple):
     updates: Any
     params: Any
     weight: Any  # f32[] or None
+    sync: Any = None  # bool[] if the caller says when rounds begin
+    asks: Any = None  # bool[]: a joiner's first, which receives alone
 
 
 def _zero() -> jax.Array:
@@ -443,32 +492,3 @@ def either(
     anchors = [cut.part(state.anchor, i) for state in (one, other)]
     anchor = cut.merge(other.anchor, select(condition, *anchors), i)
     return replaced(other._replace(anchor=anchor), i, part)
-
-
-def anchor_leaf(path: Any, leaf: Any) -> jax.Array:
-    # A copy, since parameters and state may both be donated; at least f32, since outer
-    # steps are smaller than a bf16 parameter's last place.
-    leaf = jnp.asarray(leaf)
-    if not jnp.issubdtype(leaf.dtype, jnp.floating):
-        name = jax.tree_util.keystr(path, simple=True, separator="/")
-        raise TypeError(
-            f"parameter '{name}' is {leaf.dtype}: jccl.diloco averages real "
-            "floating-point parameters; leave others out with optax.masked"
-        )
-    return jnp.array(leaf, dtype=_wide(leaf.dtype), copy=True)
-
-
-def _wide(dtype: Any) -> Any:
-    return dtype if jnp.dtype(dtype).itemsize >= 4 else jnp.dtype(jnp.float32)
-
-
-def widen(updates: Any, anchor: Any) -> Any:
-    return jax.tree.map(lambda u, a: u.astype(a.dtype), updates, anchor)
-
-
-def pseudo_gradient(
-    anchor: jax.Array, param: jax.Array, update: jax.Array
-) -> jax.Array:
-    """Anchor minus the parameter that apply_updates will make, in its own dtype."""
-    local = (param + update).astype(param.dtype)
-    return anchor - local.astype(anchor.dtype)

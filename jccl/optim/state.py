@@ -46,6 +46,7 @@ class DilocoState(NamedTuple):
     skipped: jax.Array  # i32[]: rounds that ended without a commit here
     status: jax.Array  # i32[4] of the last round: code, world, epoch, attempts
     key: jax.Array  # i32[]: which communicator and tag, within this process
+    joining: Any = ()  # i32[2] with join="anchor+inner", see jccl.optim.joining
 
     @property
     def outer(self) -> Any:

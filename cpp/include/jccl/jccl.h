@@ -181,11 +181,11 @@ enum jccl_codec {                      /* how an array travels */
                   JCCL_CODEC_FP16 = 2,
                   JCCL_CODEC_INT8 =
                       3, /* blocks of 256 with an f32 scale: 3.94 times fewer bytes than f32 */
-                  JCCL_CODEC_FP8 = 4,  /* e4m3 in blocks of 256 with a bf16 scale: 3.97 times */
-                  JCCL_CODEC_INT4 = 5, /* blocks of 64 with a bf16 scale: 7.53 times */
-                  JCCL_CODEC_E3M0 = 6, /* sign and 3 exponent bits, blocks as int4: 7.53 times */
-                  JCCL_CODEC_TOPK = 7, /* the `kept` largest of each 4096, as index and f32 */
-                  JCCL_CODEC_INT2 = 8, /* -1, 0, 1 in blocks as int4: 14.2 times */
+                  JCCL_CODEC_FP8 = 4,   /* e4m3 in blocks of 256 with a bf16 scale: 3.97 times */
+                  JCCL_CODEC_INT4 = 5,  /* blocks of 64 with a bf16 scale: 7.53 times */
+                  JCCL_CODEC_E3M0 = 6,  /* sign and 3 exponent bits, blocks as int4: 7.53 times */
+                  JCCL_CODEC_TOPK = 7,  /* the `kept` largest of each 4096, as index and f32 */
+                  JCCL_CODEC_INT2 = 8,  /* -1, 0, 1 in blocks as int4: 14.2 times */
                   JCCL_CODEC_STAT2 = 9, /* two magnitudes by blocks of 64: 12.8 times */
                   JCCL_CODEC_TOPK2 = 10 /* as TOPK, values as STAT2 */
 };

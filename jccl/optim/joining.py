@@ -1,0 +1,84 @@
+"""A joiner takes the inner optimizer's state of one peer that has trained.
+
+Right after a round all members say whether they want one. If any does, the first of the
+others by peer id gives its own to all, and those that asked take it. All of them are at
+the same boundary then, on one anchor, so a joiner goes on as that peer would. Traced
+code; every member has to call it after the same rounds.
+
+Source: PRIME ships it so, arXiv:2412.01152; anchors alone are DiLoCo, arXiv:2311.08105.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jccl import ops
+from jccl.communicator import Communicator
+
+CHOICES = ("anchor", "anchor+inner")
+SLOTS = 256  # peers that can be asked
+
+
+def begin() -> jax.Array:
+    """i32[2] of a peer that has not trained: it wants a state; by what it knows itself
+    among the answers."""
+    return jnp.array([1, int.from_bytes(os.urandom(4), "big") >> 1], jnp.int32)
+
+
+def wants(joining: Any, rounds: jax.Array) -> jax.Array:
+    """bool[]: whether a peer has to ask. Before the first round there is nothing."""
+    return (joining[0] != 0) & (rounds > 0)
+
+
+def settled(joining: jax.Array) -> jax.Array:
+    """Of a peer that asks no more."""
+    return joining.at[0].set(0)
+
+
+def exchanged(
+    inner: Any, joining: jax.Array, comm: Communicator, tag: str, deadline: Any
+) -> tuple[Any, jax.Array]:
+    """The inner state to go on with, and `joining` after it. Without a commit a peer
+    keeps what it has, and one that asked asks again after the next round."""
+    said = ops.all_gather(
+        joining, comm, slots=SLOTS, tag=f"{tag}.join", deadline=deadline
+    )
+    asks = said.mask & (said.value[:, 0] != 0)
+    has = said.mask & (said.value[:, 0] == 0)
+    gives = has.any() & (said.value[jnp.argmax(has), 1] == joining[1])
+
+    def passed_on(inner: Any, token: jax.Array) -> tuple[Any, jax.Array]:
+        def by(root: bool) -> Any:
+            return functools.partial(
+                _broadcast, comm=comm, root=root, tag=f"{tag}.inner", deadline=deadline
+            )
+
+        value, status = lax.cond(gives, by(True), by(False), inner, token)
+        takes = ops.committed(status) & (joining[0] != 0)
+        taken = jax.tree.map(lambda new, own: jnp.where(takes, new, own), value, inner)
+        return taken, jnp.where(takes, settled(joining), joining)
+
+    return lax.cond(
+        asks.any() & has.any(),
+        passed_on,
+        lambda inner, token: (inner, joining),
+        inner,
+        said.token,
+    )
+
+
+def _broadcast(inner: Any, token: jax.Array, **options: Any) -> tuple[Any, jax.Array]:
+    """Booleans travel as bytes."""
+
+    def out(x: jax.Array) -> jax.Array:
+        return x.astype(jnp.uint8) if x.dtype == bool else x
+
+    got = ops.broadcast(jax.tree.map(out, inner), token=token, **options)
+    value = jax.tree.map(lambda new, own: new.astype(own.dtype), got.value, inner)
+    return value, got.status

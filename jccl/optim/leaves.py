@@ -1,0 +1,40 @@
+"""Single leaves as the outer step sees them: anchors, updates, pseudo-gradients.
+
+Anchors have at least f32. Refuses parameters that aren't real floating-point. Traced.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+
+def anchor_leaf(path: Any, leaf: Any) -> jax.Array:
+    # A copy, since parameters and state may both be donated; at least f32, since outer
+    # steps are smaller than a bf16 parameter's last place.
+    leaf = jnp.asarray(leaf)
+    if not jnp.issubdtype(leaf.dtype, jnp.floating):
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        raise TypeError(
+            f"parameter '{name}' is {leaf.dtype}: jccl.diloco averages real "
+            "floating-point parameters; leave others out with optax.masked"
+        )
+    return jnp.array(leaf, dtype=_wide(leaf.dtype), copy=True)
+
+
+def _wide(dtype: Any) -> Any:
+    return dtype if jnp.dtype(dtype).itemsize >= 4 else jnp.dtype(jnp.float32)
+
+
+def widen(updates: Any, anchor: Any) -> Any:
+    return jax.tree.map(lambda u, a: u.astype(a.dtype), updates, anchor)
+
+
+def pseudo_gradient(
+    anchor: jax.Array, param: jax.Array, update: jax.Array
+) -> jax.Array:
+    """Anchor minus the parameter that apply_updates will make, in its own dtype."""
+    local = (param + update).astype(param.dtype)
+    return anchor - local.astype(anchor.dtype)
