@@ -1,5 +1,7 @@
 """The variants and options of DiLoCo, each against its formula."""
 
+import threading
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -308,6 +310,45 @@ def test_a_straggler_that_was_left_out_keeps_its_steps_or_drops_them(late):
     same_bits(state.anchor, moved.anchor)
     own = add(alone(PARAMS, XS[4:6]), times(-1, PARAMS))
     close(params, add(moved.anchor, own) if late == "fold" else moved.anchor)
+
+
+def test_a_quorum_commits_and_the_late_peers_steps_are_in_its_next_round():
+    """Two of three make a round after the grace; what the third did meanwhile counts
+    once, when it is there. Peer m's gradient is 1 in place m, so sums tell whose."""
+    every, first_over = 2, threading.Event()
+    with Cluster(3, straggler="skip", straggler_after=0.5, min_peers=2) as cluster:
+
+        def program(comm, index):
+            tx = jccl.diloco(
+                comm, optax.sgd(1.0), jccl.sgd(1.0), sync_every=every, codec=None
+            )
+            params, state = begin(tx, {"w": jnp.zeros(3)})
+            grads = {"w": jax.nn.one_hot(index, 3)}
+
+            @jax.jit
+            def step(params, state):
+                updates, state = tx.update(grads, state, params)
+                return optax.apply_updates(params, updates), state
+
+            skipped = 0
+            while True:
+                if index == 2 and not skipped:
+                    assert first_over.wait(60)
+                for _ in range(every):
+                    params, state = jax.block_until_ready(step(params, state))
+                code, world = (int(x) for x in state.status[:2])
+                first_over.set()
+                if code == Code.OK and world == 3:
+                    return np.asarray(state.anchor["w"]), int(state.rounds), skipped
+                skipped += index == 2
+
+        ends = cluster.run(program)
+    (anchor, rounds, _), (_, _, skipped) = ends[0], ends[2]
+    assert rounds >= 2 and skipped >= 1
+    assert all((end[0] == anchor).all() and end[1] == rounds for end in ends)
+    alone = every * (rounds - 1) / 2 + every / 3  # of each that was always there
+    np.testing.assert_allclose(anchor[:2], -alone, rtol=1e-5)
+    np.testing.assert_allclose(anchor[2], -every * (skipped + 1) / 3, rtol=1e-5)
 
 
 # ---- what is said about it -----------------------------------------------------------
