@@ -142,7 +142,6 @@ class Engine(NamedTuple):
             state.inner,
             own,
         )
-        _chain.lead(members(self.comm)[0].registry_id, own)
         return updates, state._replace(inner=inner, joining=own)
 
     def begins(self, step: Step, state: DilocoState) -> jax.Array:
