@@ -319,6 +319,30 @@ TEST(AttemptTest, it_says_for_whom_it_waits) {
   EXPECT_EQ(bench.peers_[0]->run->moving().waits_on, 0u);
 }
 
+// Else who waits for them would be taken for the slow one.
+TEST(AttemptTest, who_is_done_still_counts_the_results_it_has_to_send) {
+  Bench bench({});
+  bench.begin();
+  std::deque<Bench::Frame> held;
+  while (!bench.frames_.empty()) {  // no result of peer 0 leaves
+    const Bench::Frame f = bench.take_any();
+    if (f.from == 0 && f.item.kind == wire::FrameKind::kResult)
+      held.push_back(f);
+    else
+      bench.deliver(f);
+  }
+  ASSERT_EQ(bench.peers_[0]->done, 1);
+  ASSERT_FALSE(held.empty());
+  const wire::Moving moving = bench.peers_[0]->run->moving();
+  EXPECT_GT(moving.left, 0u);
+  EXPECT_LT(moving.left, moving.all);
+  EXPECT_EQ(moving.waits_on, 0u);
+  bench.frames_ = held;
+  bench.deliver_all();
+  EXPECT_EQ(bench.peers_[0]->run->moving().left, 0u);
+  bench.expect_committed();
+}
+
 TEST(AttemptTest, a_plan_that_start_does_not_cover_is_refused) {
   Bench bench({});
   wire::Start start = bench.peers_[0]->run->start();
