@@ -229,7 +229,7 @@ def test_the_residual_stays_where_a_round_does_not_commit():
     assert not any(np.asarray(x).any() for x in jax.tree.leaves(state.parts[0].left))
 
 
-@pytest.mark.parametrize("codec", [None, "int8", "int4", "int2"])
+@pytest.mark.parametrize("codec", [None, "int8", "int4", "int2", "stat2"])
 def test_lengths_and_directions_are_averaged_apart(codec):
     ends = two_peers(
         lambda comm: jccl.diloco(
