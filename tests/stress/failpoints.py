@@ -182,7 +182,9 @@ class Trial:
             self.cluster.start_peer(
                 "--site", "joiner", fail=self.fail if case.who == case.peers else None
             )
-        # Who is asked for a snapshot is not known beforehand: others join until it is.
+        # Who is asked for a snapshot is not known beforehand: others join until it is,
+        # one after the other, as each that stays makes it less likely.
+        other = None
         limit = time.monotonic() + self.patience
         more = time.monotonic() + 1
         while (peer := self.failed_peer()) is None:
@@ -190,7 +192,9 @@ class Trial:
                 raise Fault(f"not reached: {self.cluster.describe()}")
             if case.point == "peer.snapshot-serving" and time.monotonic() > more:
                 more += 1
-                self.cluster.start_peer()
+                if other is not None and other.living():
+                    self.cluster.kill_peers([other])
+                other = self.cluster.start_peer()
             time.sleep(0.01)
         if case.action == "stop":
             time.sleep(2.5)  # longer than the silence allowed
