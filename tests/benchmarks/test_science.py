@@ -38,7 +38,7 @@ def test_a_codec_that_loses_too_much_is_said_not_to_hold():
     claim = next(c for c in claims.all_claims(Run(300), False) if c.name == "codecs")
     good = {name: Found((2.0, 2.01)) for name in claim.variants}
     for name in ("int2", "stat2", "int2 + feedback"):
-        good[name] = Found((2.1, 2.1))
+        good[name] = Found((2.1, 2.1))  # without what makes it good
     assert all(holds for _, holds in claim.judge(good))
     checks = claim.judge({**good, "int4": Found((2.05, 2.05))})
     assert [text.split()[0] for text, holds in checks if not holds] == ["int4"]
