@@ -3,6 +3,7 @@
 // newer are.
 #include "testing/fake_cuda.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -155,7 +156,11 @@ int enqueue_copy(const char* function, void* stream, std::uintptr_t to, std::uin
 }
 
 void wait_for_word(Stream* stream, std::uintptr_t at, std::uint32_t value) {
-  stream->waiting = true;
+  {
+    std::lock_guard lock(world().mutex);
+    stream->waiting = true;
+    world().changed.notify_all();
+  }
   const std::atomic_ref<std::uint32_t> word(*reinterpret_cast<std::uint32_t*>(at));
   while (static_cast<std::int32_t>(word.load(std::memory_order_acquire) - value) < 0) {
     std::this_thread::sleep_for(std::chrono::microseconds(200));
@@ -171,12 +176,16 @@ void wait_for_word(Stream* stream, std::uintptr_t at, std::uint32_t value) {
 
 void fake_cuda_reset() {
   World& w = world();
-  std::lock_guard lock(w.mutex);
+  std::unique_lock lock(w.mutex);
   for (Stream* stream : w.streams) {
     if (!stream->steps.empty()) w.never_done.push_back(std::move(stream->steps));
     stream->steps.clear();
     stream->held = stream->recording = false;
   }
+  w.changed.wait(lock, [&] {  // until none is in the middle of a copy
+    return std::none_of(w.streams.begin(), w.streams.end(),
+                        [](const Stream* one) { return one->busy && !one->waiting; });
+  });
   for (const auto& [at, bytes] : w.on_device) std::free(reinterpret_cast<void*>(at));
   w.on_device.clear();
   for (const auto& [at, bytes] : w.pinned) w.pinned_before.insert(at);
