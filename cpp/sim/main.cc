@@ -9,6 +9,7 @@
 #include <cstring>
 #include <fstream>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -59,7 +60,8 @@ constexpr const char* kUsage =
     "FILE]\n"
     "Runs N seeds of the simulated cluster against the promises P1-P10 and liveness (L).\n"
     "--seed S runs one; --trace prints all of it; --twice runs each seed twice and compares.\n"
-    "--shrink makes a run that breaks a promise smaller and prints it as a script; --script runs "
+    "--shrink makes a run that breaks a promise as small as it can and prints it as a script; of "
+    "many seeds that is done for the first that does, more quickly; --script runs "
     "one.\n"
     "--mutant NAME plants a bug; --mutants looks for a seed that catches each of them (up to "
     "100,000\n"
@@ -109,6 +111,8 @@ bool parse(int argc, char** argv, Options& options) {
   return options.jobs >= 1 && options.jobs <= 256;
 }
 
+constexpr std::uint64_t kShrinkRuns = 2000;  // of the first failure of many seeds: some seconds
+
 void print_line(const std::string& line) { std::puts(line.c_str()); }
 
 // The run is deterministic: what a quick run found, a traced one shows.
@@ -120,13 +124,23 @@ void show(const Report& report, const Options& options) {
   const Report again = simulate({report.seed, options.planted(), true, 30, nullptr});
   for (const std::string& line : again.tail) std::printf("  %s\n", line.c_str());
   const auto seed = static_cast<unsigned long long>(report.seed);
-  std::printf("  replay: jccl-sim --seed %llu --trace\n  smaller: jccl-sim --seed %llu --shrink\n",
-              seed, seed);
+  std::printf("  replay: jccl-sim --seed %llu --trace\n", seed);
   std::fflush(stdout);
 }
 
+// The smallest script found in `runs_max` runs that breaks the same promise.
+void show_smaller(Script script, const Report& broken, const Options& options,
+                  std::uint64_t runs_max) {
+  script.promise = broken.promise;
+  if (options.mutant != nullptr) script.mutant = options.mutant->name;
+  const Shrunk small = shrink(script, options.planted(), runs_max);
+  std::printf("# %llu runs, %zu faults became %zu: %s\n%s",
+              static_cast<unsigned long long>(small.runs), script.faults.size(),
+              small.script.faults.size(), small.report.what.c_str(), to_text(small.script).c_str());
+}
+
 // One run by its script, or the smallest script that breaks what it (or a seed) breaks.
-int replay(const Options& options) {
+int replay(Options options) {
   Script script;
   if (!options.script.empty()) {
     std::ifstream file(options.script);
@@ -138,6 +152,13 @@ int replay(const Options& options) {
       return 2;
     }
     script = std::move(read.value());
+    if (options.mutant == nullptr && !script.mutant.empty()) {
+      options.mutant = find_mutant(script.mutant);
+      if (options.mutant == nullptr) {
+        std::fprintf(stderr, "jccl-sim: no planted bug is called %s\n", script.mutant.c_str());
+        return 2;
+      }
+    }
   } else {
     script = script_of(simulate({options.first, options.planted()}));
   }
@@ -147,11 +168,7 @@ int replay(const Options& options) {
               report.promise.empty() ? "all promises kept" : report.promise.c_str(),
               report.promise.empty() ? "" : " broken: ", report.what.c_str());
   if (!options.shrink || report.promise.empty()) return report.promise.empty() ? 0 : 1;
-  script.promise = report.promise;
-  const Shrunk small = shrink(script, options.planted(), 20'000);
-  std::printf("# %llu runs, %zu faults became %zu: %s\n%s",
-              static_cast<unsigned long long>(small.runs), script.faults.size(),
-              small.script.faults.size(), small.report.what.c_str(), to_text(small.script).c_str());
+  show_smaller(std::move(script), report, options, 20'000);
   return 1;
 }
 
@@ -196,6 +213,7 @@ struct Shared {
   std::atomic<std::uint64_t> broken{0};
   std::mutex mutex;
   Counts counts;
+  std::optional<Report> first;  // that broke a promise
 };
 
 void work(const Options& options, Shared& shared) {
@@ -214,6 +232,7 @@ void work(const Options& options, Shared& shared) {
     ++shared.broken;
     const std::lock_guard lock(shared.mutex);
     show(report, options);
+    if (!shared.first) shared.first = std::move(report);
   }
   const std::lock_guard lock(shared.mutex);
   shared.counts.add(counts);
@@ -277,6 +296,9 @@ int main(int argc, char** argv) {
   if (options.coverage) {
     std::fputs(to_text(shared.counts.coverage, &missing).c_str(), stdout);
     if (options.seeds < kCoverageSeeds && !options.require_coverage) missing = 0;
+  }
+  if (shared.first && shared.first->promise != "determinism") {
+    show_smaller(script_of(*shared.first), *shared.first, options, kShrinkRuns);
   }
   std::printf("%llu seeds broke a promise\n", broken);
   return broken == 0 && missing == 0 ? 0 : 1;

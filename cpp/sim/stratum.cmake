@@ -18,6 +18,10 @@ if(JCCL_TESTS)
   endif()
   add_test(NAME sim_seeds COMMAND jccl-sim --seeds ${_seeds})
   set_tests_properties(sim_seeds PROPERTIES TIMEOUT ${JCCL_TEST_SECONDS_MAX})
+  # A failure names seed and commit, and ends with a small script of it.
+  add_test(NAME sim_failure COMMAND jccl-sim --seeds 50 --mutant commit-told-early)
+  set_tests_properties(sim_failure PROPERTIES TIMEOUT ${JCCL_TEST_SECONDS_MAX} PASS_REGULAR_EXPRESSION
+    "seed [0-9]+, commit [0-9a-f]+.*: P5 broken.*replay: .*faults became .*promise P5.*mutant commit-told-early.*1 seeds broke a promise")
 endif()
 
 # jccl-model: all interleavings of the same machines in a small world.
