@@ -98,6 +98,7 @@ void Plane::set_roster(const wire::Roster& roster) {
 
 void Plane::run(const protocol::RunAttempt& order, CallRef call) {
   const wire::Attempt attempt = order.start.attempt;
+  const bool overtaken = attempt < newest_;  // its START was lost, and came again after a later one
   newest_ = std::max(newest_, attempt);
   Running& running = running_[attempt];
   running.slot = next_slot_++;
@@ -109,6 +110,10 @@ void Plane::run(const protocol::RunAttempt& order, CallRef call) {
   }
   running.run = std::make_unique<AttemptRun>(order.start, self_id_, std::move(call), &pool_,
                                              options_.chunk_bytes, static_cast<AttemptHost*>(this));
+  if (overtaken) {  // frames of it may have been let go as leftovers, and nobody sends them again
+    attempt_failed(attempt, Code::kLinkLost, 0, "START came after that of a later attempt");
+    return;
+  }
   const Status ready = running.run->prepare();
   if (!ready.ok()) {
     attempt_failed(attempt, ready.code, 0, ready.text);

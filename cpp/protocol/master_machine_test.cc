@@ -133,6 +133,26 @@ TEST(MasterTest, messages_about_unknown_attempts_are_answered) {
   (void)rig.say(1, wire::Published{{"never", 3, {}}});
 }
 
+// Or a data plane that has run a later one lets go of frames of the earlier one.
+TEST(MasterTest, starts_that_were_lost_come_again_in_the_order_of_their_attempts) {
+  Rig rig;
+  rig.join(1, 10, "a");
+  const std::vector<std::string> tags = {"z", "b", "m"};
+  for (const std::string& tag : tags) {
+    wire::Ready ready;
+    ready.round = {tag, 1};
+    ready.deadline = 1000 * base::kSecond;
+    ASSERT_NE(sent<wire::Start>(rig.say(1, ready)), nullptr);
+  }
+  (void)rig.say(2, Rig::hello(10, "a"));
+  std::vector<std::string> again;
+  for (const MasterSend& one : rig.say(2, wire::Resume{}).send) {
+    if (const auto* start = std::get_if<wire::Start>(&one.message))
+      again.push_back(start->round.tag);
+  }
+  EXPECT_EQ(again, tags);
+}
+
 TEST(MasterTest, a_machine_that_was_not_driven_evicts_nobody_for_it) {
   Rig rig;
   rig.join(1, 10, "a");

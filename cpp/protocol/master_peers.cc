@@ -130,11 +130,17 @@ void State::on_resume(Life& life, const wire::Resume& resume) {
   }
   send(life, roster());
   life.roster_epoch = ledger_.epoch();
+  // STARTs that were lost on their way, in the order of their attempts: a data plane that has run
+  // a later one takes frames of an earlier one for leftovers.
+  std::map<wire::Attempt, RunningAttempt*> unheard;
   for (auto& [tag, round] : rounds_) {
     if (!round.running.has_value() || listed.count(round.running->attempt()) > 0) continue;
     const Part* part = round.running->part_of(life.incarnation);
-    if (part == nullptr || part->done.has_value()) continue;
-    send_start(life, *part, *round.running);  // the first one was lost on its way
+    if (part != nullptr && !part->done.has_value())
+      unheard[round.running->attempt()] = &*round.running;
+  }
+  for (const auto& [attempt, running] : unheard) {
+    send_start(life, *running->part_of(life.incarnation), *running);
   }
   lives_changed_ = true;
 }
