@@ -221,12 +221,13 @@ class Measuring:
 def chosen(
     full: bool, mbit: float | None, size: int | None, rows: int | None
 ) -> list[Cell]:
-    found = []
-    for cell in FULL if full and mbit is None else QUICK:
-        one = cell if mbit is None else dataclasses.replace(cell, mbit=mbit)
-        one = dataclasses.replace(one, size=size or one.size, rows=rows or one.rows)
-        found.append(one)
-    return found
+    cells = FULL if full else QUICK
+    if mbit is not None:
+        cells = (dataclasses.replace(QUICK[0], mbit=mbit),)
+    return [
+        dataclasses.replace(one, size=size or one.size, rows=rows or one.rows)
+        for one in cells
+    ]
 
 
 @click.command()
