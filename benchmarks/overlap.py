@@ -221,7 +221,7 @@ class Measuring:
 def chosen(
     full: bool, mbit: float | None, size: int | None, rows: int | None
 ) -> list[Cell]:
-    cells = FULL if full else QUICK
+    cells: tuple[Cell, ...] = FULL if full else QUICK
     if mbit is not None:
         cells = (dataclasses.replace(QUICK[0], mbit=mbit),)
     return [
