@@ -422,6 +422,11 @@ void Communicator::Impl::close() {
   closed_ = true;
   if (control_) {
     std::lock_guard results(control_->mutex());
+    // Of calls that the loops did not come to any more. Who waits for one may free its memory as
+    // soon as it is told: until then frames that are half sent point there.
+    for (auto& [handle, call] : calls_) {
+      if (!call->done) plane_->release(call);
+    }
     for (auto& [handle, call] : calls_) {
       if (call->done) continue;
       call->result.status = closed_status();
