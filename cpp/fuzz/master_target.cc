@@ -194,7 +194,8 @@ class MasterScript {
         JCCL_CHECK(outcome->round == commit->second.round);
       } else if (outcome->verdict == wire::Verdict::kAborted) {
         JCCL_CHECK(commit == commits_.end());
-        aborted_.insert(outcome->attempt);
+        // Who asks about one that nobody was given yet has made it up (DECISIONS, Known limits).
+        if (started_.count(outcome->attempt) > 0) aborted_.insert(outcome->attempt);
       }
     } else if (const auto* roster = std::get_if<wire::Roster>(&send.message)) {
       JCCL_CHECK(roster->epoch <= epoch_);
