@@ -80,13 +80,13 @@ long-seeds: .venv/.ready-test
 long-mutants: .venv/.ready-test
 	build/ext/cpp/jccl-sim --mutants --seeds 100000 --jobs 2 --rewrite cpp/sim/mutants.txt
 
-## make long-model   all interleavings of small worlds, each scope up to STATES (default 30 million)
-STATES ?= 30000000
+## make long-model   all interleavings of small worlds, each scope up to STATES (default 40 million)
+STATES ?= 40000000
 long-model: .venv/.ready-test
 	for scope in "--rounds 1 --faults 1 --ticks 1" "--rounds 1 --faults 2" "--rounds 2 --faults 2" \
 	  "--rounds 1 --faults 2 --state" "--rounds 1 --faults 1 --peers 3" \
 	  "--rounds 2 --faults 1 --peers 3" "--rounds 1 --faults 3" "--rounds 1 --faults 2 --peers 3" \
-	  "--rounds 2 --faults 3"; do \
+	  "--rounds 2 --faults 3" "--rounds 2 --faults 2 --peers 3"; do \
 	  echo "$$scope"; \
 	  build/ext/cpp/jccl-model --begun --coarse --ticks 0 $$scope --states $(STATES) --jobs 2 --quiet; \
 	  code=$$?; [ $$code = 0 ] || [ $$code = 3 ] || exit 1; done  # 3: stopped, and says so
