@@ -1,5 +1,6 @@
 #include "cuda_call.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/text.h"
@@ -14,6 +15,9 @@ namespace {
 
 // Beyond a call's own deadline: joining the local devices, and what the communicator allows itself.
 constexpr base::Duration kPatienceSlack = 30 * base::kSecond;
+// A part of the leaves that is told of on its own: what the bus carries in the time that a host
+// function takes is small beside it. With fewer than two there is nothing to gain.
+constexpr std::uint64_t kPartBytes = std::uint64_t{4} << 20;
 constexpr base::Duration kComputeMax = 300 * base::kSecond;  // of calls that wait for nobody
 
 }  // namespace
@@ -77,17 +81,61 @@ Status DeviceCall::stage() {
   return {};
 }
 
+Status DeviceCall::fetch(std::size_t operand) {
+  return staged_->fetch(scope_, operand, parts_.frame->operands_at[operand],
+                        host().operands[operand].bytes());
+}
+
 Status DeviceCall::fetch() {
   Steps steps;
   for (std::size_t i = 0; i < host().operands.size(); ++i) {
-    steps.then([&] {
-      return staged_->fetch(scope_, i, parts_.frame->operands_at[i], host().operands[i].bytes());
-    });
+    steps.then([&] { return fetch(i); });
   }
   return steps.status;
 }
 
+// Bytes of leaves that the host's part can begin without; 0: it needs all operands first.
+std::uint64_t DeviceCall::feeds() const {
+  if (parts_.target != "jccl_round") return 0;
+  std::uint64_t bytes = 0;
+  for (std::size_t i = 0; i < parts_.form.leaves; ++i) bytes += host().operands[i].bytes();
+  return bytes < 2 * kPartBytes ? 0 : bytes;
+}
+
+// The leaves in parts, after the host's part was posted.
+Status DeviceCall::feed() {
+  const std::shared_ptr<peer::Feed>& feed = host().feed;
+  std::uint64_t here = 0, told = 0;
+  Steps steps;
+  for (std::size_t i = 0; i < parts_.form.leaves; ++i) {
+    const std::size_t bytes = host().operands[i].bytes();
+    for (std::size_t at = 0; at < bytes;) {
+      const std::size_t part = std::min<std::size_t>(bytes - at, told + kPartBytes - here);
+      steps.then([&] { return staged_->fetch(scope_, i, parts_.frame->operands_at[i], part, at); });
+      at += part;
+      here += part;
+      if (here < told + kPartBytes) continue;
+      steps.then([&] { return staged_->tell(scope_, feed, here); });
+      told = here;
+    }
+  }
+  if (here > told) steps.then([&] { return staged_->tell(scope_, feed, here); });
+  if (!steps.status.ok()) feed->fail(steps.status.text);
+  return steps.status;
+}
+
 Status DeviceCall::begin() {
+  const std::uint64_t bytes = feeds();
+  if (bytes == 0) return Steps{}.then([&] { return fetch(); }).then([&] { return post(); }).status;
+  host().feed = std::make_shared<peer::Feed>(bytes);
+  Steps steps;
+  for (std::size_t i = parts_.form.leaves; i < host().operands.size(); ++i) {
+    steps.then([&] { return fetch(i); });
+  }
+  return steps.then([&] { return post(); }).then([&] { return feed(); }).status;
+}
+
+Status DeviceCall::post() {
   StagedCall::Host host;
   host.work = [parts = parts_] { parts.carry_out(); };
   host.give_up = [parts = parts_](const Status& why) { parts.give_up(why); };
@@ -99,9 +147,14 @@ Status DeviceCall::carry_out() {
   if (scope_.can_wait()) {
     return Steps{}.then([&] { return begin(); }).then([&] { return staged_->wait(scope_); }).status;
   }
-  const Status arrived = synchronize(scope_);
-  if (arrived.ok()) parts_.carry_out();
-  return arrived;
+  return Steps{}
+      .then([&] { return fetch(); })
+      .then([&] { return synchronize(scope_); })
+      .then([&] {
+        parts_.carry_out();
+        return Status{};
+      })
+      .status;
 }
 
 Status DeviceCall::store(std::size_t first) {

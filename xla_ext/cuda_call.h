@@ -45,10 +45,10 @@ class DeviceCall {
  public:
   DeviceCall(const StreamScope& scope, Parts parts);
 
-  base::Status stage();                   // kLimit if there is no pinned memory
-  base::Status fetch();                   // operands, once what was enqueued before is done
-  base::Status begin();                   // then the host's part, for which nobody waits yet
-  base::Status carry_out();               // the same, and the stream waits
+  base::Status stage();      // kLimit if there is no pinned memory
+  base::Status fetch();      // operands, once what was enqueued before is done
+  base::Status begin();      // the same, and the host's part, for which nobody waits yet
+  base::Status carry_out();  // the same, and the stream waits
   base::Status store(std::size_t first);  // results from this one on
   base::Status retire() { return staged_->retire(scope_); }
 
@@ -65,6 +65,10 @@ class DeviceCall {
 
  private:
   base::Status refused(const char* function, Result error) const;
+  base::Status fetch(std::size_t operand);
+  base::Status post();
+  std::uint64_t feeds() const;
+  base::Status feed();
   base::Status decode(std::size_t leaf) const;
 
   const StreamScope& scope_;

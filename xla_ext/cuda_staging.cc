@@ -171,10 +171,26 @@ base::Result<std::shared_ptr<StagedCall>> StagedCall::make(const StreamScope& sc
 }
 
 Status StagedCall::fetch(const StreamScope& scope, std::size_t at, DevicePointer from,
-                         std::size_t bytes) {
+                         std::size_t bytes, std::size_t first) {
   if (bytes == 0) return {};
-  const Result error = driver_.copy_to_host(region(at), from, bytes, scope.stream());
+  const Result error =
+      driver_.copy_to_host(region(at) + first, from + first, bytes, scope.stream());
   return error == kSuccess ? Status{} : refused(driver_, "cuMemcpyDtoHAsync", error);
+}
+
+Status StagedCall::tell(const StreamScope& scope, std::shared_ptr<peer::Feed> feed,
+                        std::uint64_t here) {
+  auto reference = std::make_unique<Told>(Told{std::move(feed), here});
+  const Result error =
+      driver_.launch_host_function(scope.stream(), &StagedCall::when_here, reference.get());
+  if (error != kSuccess) return refused(driver_, "cuLaunchHostFunc", error);
+  (void)reference.release();  // the host function's now
+  return {};
+}
+
+void StagedCall::when_here(void* reference) {
+  const std::unique_ptr<Told> told(static_cast<Told*>(reference));
+  told->feed->advance(told->here);
 }
 
 Status StagedCall::store(const StreamScope& scope, std::size_t at, DevicePointer to,

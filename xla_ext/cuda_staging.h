@@ -1,10 +1,12 @@
 // One call of a device's program, on its way through the host: operands are copied into pinned
 // memory on the stream, a host function posts the call, the stream waits for a word of that memory
-// to be raised, and results are copied back. Three rules keep it free of deadlocks:
+// to be raised, and results are copied back. What the call can begin without may be copied after
+// the post, in parts, each followed by a host function that tells a feed of it. Three rules keep it
+// free of deadlocks:
 //   1. Host functions only post. They "must not make any CUDA API calls" and "may be serialized",
 //      so one that waited for a round could keep another call, which that round needs, from
 //      being posted (driver API, cuLaunchHostFunc).
-//   2. Between post and release nobody calls the driver for this call: any call of it may block
+//   2. Between post and release no work of the host calls the driver: any call of it may block
 //      behind the waiting stream (driver API, "API synchronization behavior"), and what a stream's
 //      wait orders "is not visible to CUDA" (cuStreamWaitValue32). The host alone raises the word.
 //   3. A deadline releases the stream whatever became of the call.
@@ -20,6 +22,7 @@
 
 #include "cuda_driver.h"
 #include "host_threads.h"
+#include "peer/feed.h"
 
 namespace jccl::xla_ext::cuda {
 
@@ -89,8 +92,11 @@ class StagedCall : public std::enable_shared_from_this<StagedCall> {
 
   // Each enqueues on the stream of the scope and answers kInternal, naming function and error, if
   // the driver refuses.
+  // Into the region from its byte `first` on.
   base::Status fetch(const StreamScope& scope, std::size_t at, DevicePointer from,
-                     std::size_t bytes);
+                     std::size_t bytes, std::size_t first = 0);
+  // Tells the feed how much is here, once the stream has come to this.
+  base::Status tell(const StreamScope& scope, std::shared_ptr<peer::Feed> feed, std::uint64_t here);
   base::Status store(const StreamScope& scope, std::size_t at, DevicePointer to, std::size_t bytes);
   base::Status post(const StreamScope& scope, Host host);
   base::Status wait(const StreamScope& scope);    // the stream, or this thread, until it is over
@@ -101,6 +107,11 @@ class StagedCall : public std::enable_shared_from_this<StagedCall> {
 
  private:
   StagedCall(const Driver& driver, PinnedPool::Ref block, std::vector<std::size_t> offsets);
+  struct Told {
+    std::shared_ptr<peer::Feed> feed;
+    std::uint64_t here;
+  };
+  static void when_here(void* reference);
   static void when_posted(void* reference);
   static void when_retired(void* reference);
   void work();

@@ -7,6 +7,7 @@
 #include "calls.h"
 #include "float_mode.h"
 #include "handlers.h"
+#include "host_call.h"
 #include "operands.h"
 
 namespace jccl::xla_ext {
@@ -16,6 +17,9 @@ using base::Code;
 using base::Status;
 
 namespace {
+
+// For the rest of a feed once its round is over, whose bytes are on their way without it.
+constexpr base::Duration kFeedMax = 30 * base::kSecond;
 
 // A reduce_scatter writes its own share alone; XLA's buffer holds whatever was there before.
 void zero_outside(const Payload& data, const peer::RoundResult& result) {
@@ -58,6 +62,7 @@ ffi::Error round_call(std::int32_t device, ffi::RunId run, ffi::RemainingArgs ar
     peer::RoundOptions options;
     outcome.status = options_from(attributes, *weight, *deadline_ms, &options);
     options.out_private = true;  // XLA shows a result to nobody before its handler returned
+    options.feed = feed_of_call();
     if (outcome.status.ok()) outcome.status = entry->enter(options.tag, run.run_id, device);
     if (outcome.status.ok()) {
       data->expect_writes();
@@ -65,7 +70,10 @@ ffi::Error round_call(std::int32_t device, ffi::RunId run, ffi::RemainingArgs ar
     }
     entry->note(options.tag, outcome.status);
   }
-  if (!holds_result(outcome.status.code)) data->keep_input();
+  if (!holds_result(outcome.status.code)) {
+    if (const auto feed = feed_of_call()) (void)feed->wait(kFeedMax);
+    data->keep_input();
+  }
   put_status(*status, outcome);
   if (scatter) {
     const auto extent = result(rets, n + 2);

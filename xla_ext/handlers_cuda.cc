@@ -86,7 +86,6 @@ ffi::Error through_host(Stream stream, Parts parts) {
     return failed(staged.code == Code::kLimit ? call.answer(staged) : staged);
   }
   return failed(Steps{}
-                    .then([&] { return call.fetch(); })
                     .then([&] { return call.carry_out(); })
                     .then([&] { return call.store(0); })
                     .then([&] { return call.retire(); })
@@ -227,7 +226,7 @@ ffi::Error start_on_device(Stream stream, std::int32_t device, ffi::RunId run) {
   steps.then([&] { return start.keep(n, 1, through); });
   steps.then([&] { return start.keep(host.operands.size() - 1, through + 1, 1); });
   if (staged.ok()) {
-    steps.then([&] { return round.fetch(); }).then([&] { return round.begin(); });
+    steps.then([&] { return round.begin(); });
     if (!steps.status.ok()) return failed(steps.status);
     handle = round.state().opened({round.staged(), round.region_of_result(0),
                                    shapes_of(round.host().results, 0, n), parts->tag()});

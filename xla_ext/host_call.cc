@@ -20,6 +20,8 @@ using codec::Dtype;
 
 namespace {
 
+thread_local std::shared_ptr<peer::Feed> feed_here;
+
 XLA_FFI_Error* create_error(XLA_FFI_Error_Create_Args* args) {
   return new XLA_FFI_Error{args->message};
 }
@@ -186,6 +188,8 @@ XLA_FFI_Handler* handler_of(const Target* table, const std::string& target) {
 
 }  // namespace
 
+std::shared_ptr<peer::Feed> feed_of_call() { return feed_here; }
+
 Status call_handler(const std::string& target, HostCall call) {
   return call_handler(kTargetTable, target, std::move(call));
 }
@@ -204,7 +208,9 @@ Status call_handler(const Target* table, const std::string& target, HostCall cal
   frame.args = operands.args();
   frame.rets = results.rets();
   frame.attrs = attributes.attrs();
+  feed_here = call.feed;
   const std::unique_ptr<XLA_FFI_Error> error(handler(&frame));
+  feed_here = nullptr;
   if (error) return {Code::kInvalid, base::cat(target, ": ", error->text)};
   return {};
 }

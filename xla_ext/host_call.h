@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <variant>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "base/status.h"
 #include "handlers.h"
 #include "operands.h"
+#include "peer/feed.h"
 
 namespace jccl::xla_ext {
 
@@ -30,7 +32,11 @@ struct HostCall {
   std::vector<View> operands, results;
   std::map<std::string, HostAttribute> attributes;  // handlers rely on the order by name
   HostPlace place;
+  std::shared_ptr<peer::Feed> feed;  // of leaves that are still being copied; null: all are here
 };
+
+// The feed of the call that this thread carries out; null for calls of XLA.
+std::shared_ptr<peer::Feed> feed_of_call();
 
 // kInvalid: no handler of that name, or its ffi::Error in words. `table`: the platform's, the CPU's
 // if none is given.

@@ -93,8 +93,7 @@ void each_block(const Codec& codec, const Format& format, const std::uint8_t* in
 
 }  // namespace
 
-Status check_encoded(const Codec& codec, Dtype dtype, const std::uint8_t* in, std::size_t bytes,
-                     std::size_t count) {
+Status check_encoded_size(const Codec& codec, Dtype dtype, std::size_t bytes, std::size_t count) {
   if (!is_rounding(codec.id)) {
     return {Code::kInvalid,
             cat("codec ", name_of(codec.id), " takes no encoded values; pass the values")};
@@ -104,6 +103,12 @@ Status check_encoded(const Codec& codec, Dtype dtype, const std::uint8_t* in, st
     return {Code::kInvalid, cat(bytes, " encoded bytes; ", count, " elements of ",
                                 name_of(codec.id), " have ", wanted)};
   }
+  return {};
+}
+
+Status check_encoded(const Codec& codec, Dtype dtype, const std::uint8_t* in, std::size_t bytes,
+                     std::size_t count) {
+  if (Status size = check_encoded_size(codec, dtype, bytes, count); !size.ok()) return size;
   const auto format = format_of(codec.id);
   if (!format) return {};  // every pattern of 16 bits is a value
   Status status;

@@ -14,6 +14,10 @@ namespace jccl::codec {
 base::Status check_encoded(const Codec& codec, Dtype dtype, const std::uint8_t* in,
                            std::size_t bytes, std::size_t count);
 
+// The part of it that needs no bytes: whether the codec takes encoded values, and the size.
+base::Status check_encoded_size(const Codec& codec, Dtype dtype, std::size_t bytes,
+                                std::size_t count);
+
 // Whether all values are finite, of bytes that check_encoded() passed. Starts on a block.
 bool finite_encoded(const Codec& codec, const std::uint8_t* in, std::size_t count);
 

@@ -72,9 +72,14 @@ Status AttemptRun::prepare() {
   // Receivers are served on after the commit, when the output belongs to the caller again.
   serves_ =
       contributes() && !start_.receivers.empty() && plan_.kind != collective::PlanKind::kScatter;
-  if (contributes() && !codec::is_lossy(contribution_codec_)) decode_own();
+  const bool as_values = contributes() && !codec::is_lossy(contribution_codec_);
+  undecoded_ = as_values && std::any_of(call_->leaves.begin(), call_->leaves.end(),
+                                        [](const Leaf& leaf) { return leaf.encoded != nullptr; });
   in_output_ = eager_ && !codec::is_lossy(result_codec_) && !serves_;
-  return lay_out();
+  if (const Status laid = lay_out(); !laid.ok()) return laid;
+  if (contributes() && options.feed) lay_out_feed();
+  if (undecoded_ && (!options.feed || options.feed->whole())) decode_own();
+  return {};
 }
 
 Status AttemptRun::lay_out() {
@@ -138,21 +143,18 @@ base::Digest AttemptRun::digest_of(const std::vector<base::ByteView>& views) {
 void AttemptRun::begin() {
   for (ChunkState& chunk : chunks_) {
     if (failed_) return;
-    const collective::Route& route = chunk.route;
     if (!contributes()) continue;
-    if (!route.partial) {
-      for (const std::uint32_t to : route.send_to) {
-        host_->enqueue(start_.attempt, plan_.order[to],
-                       {FrameKind::kContribution, chunk.chunk.index});
-      }
+    if (is_here(chunk)) {
+      set_going(chunk);
+    } else {
+      coming_.push_back(chunk.chunk.index);
     }
-    // Alone, or first of a chain: nothing arrives that would set it going.
-    const bool self_first = !route.add_order.empty() &&
-                            route.add_order.front() == static_cast<std::uint32_t>(position_) &&
-                            (route.add_order.size() == 1);
-    if (self_first) advance(chunk);
   }
-  report_if_complete();
+  std::stable_sort(coming_.begin(), coming_.end(), [this](std::uint32_t a, std::uint32_t b) {
+    return chunks_[a].needs > chunks_[b].needs;
+  });
+  if (coming_.empty()) return report_if_complete();
+  fed();  // it may have failed before this attempt
 }
 
 bool AttemptRun::wants_result(const ChunkState& chunk) const {
@@ -287,7 +289,7 @@ void AttemptRun::advance(ChunkState& chunk) {
   while (chunk.added < order.size()) {
     const std::uint32_t position = order[chunk.added];
     if (position == static_cast<std::uint32_t>(position_)) {
-      if (!add_own(chunk)) return;
+      if (!is_here(chunk) || !add_own(chunk)) return;
     } else {
       const auto found = chunk.early.find(position);
       if (found == chunk.early.end()) return;

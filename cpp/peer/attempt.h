@@ -47,6 +47,8 @@ class AttemptRun {
   // Decodes the plan and lays out the chunks. Not ok: the attempt can't run here.
   base::Status prepare();
   void begin();
+  // More of the call's feed is here, or the rest of it won't come.
+  void fed();
 
   // A frame may be under way in several copies, each with its placement's token: a sender that
   // lost a stripe, or thinks it slow, sends again. The first that arrives whole counts.
@@ -88,9 +90,10 @@ class AttemptRun {
     BufferRef result;  // encoded; null: not known, or it lies in the output
     std::uint32_t result_crc = 0;
     base::Digest digest;
-    bool guarded = false;   // own values were looked at
-    bool finished = false;  // result known here
-    bool written = false;   // already in the (private) output
+    std::uint64_t needs = 0;  // bytes of the call's feed, for the own contribution
+    bool guarded = false;     // own values were looked at
+    bool finished = false;    // result known here
+    bool written = false;     // already in the (private) output
   };
   struct Arriving {
     base::PeerId from = 0;
@@ -133,8 +136,12 @@ class AttemptRun {
   void hand_on(ChunkState& chunk);
   void settle(ChunkState& chunk);
   std::vector<base::ByteView> result_views(const ChunkState& chunk) const;
+  void lay_out_feed();
+  bool is_here(const ChunkState& chunk) const;
+  void set_going(ChunkState& chunk);
   bool pass_guard(ChunkState& chunk);
   std::optional<std::string> guard(const ChunkState& chunk) const;
+  std::optional<std::string> malformed(const ChunkState& chunk) const;
   void decode_own();
   BufferRef encode_own(const ChunkState& chunk, bool* finite) const;
   const std::uint8_t* own_bytes_of(const collective::Segment& segment) const;
@@ -164,6 +171,8 @@ class AttemptRun {
   bool serves_ = false;
   std::vector<BufferRef> decoded_;  // by leaf; of contributions that came encoded, where plans add
                                     // them as values
+  bool undecoded_ = false;          // that is still to be done: they have not come
+  std::vector<std::uint32_t> coming_;  // chunks whose own contribution is not here, the first last
   std::vector<ChunkState> chunks_;
   std::vector<base::PeerId> others_;            // ascending
   std::map<std::uint64_t, Arriving> arriving_;  // by token

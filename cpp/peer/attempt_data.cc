@@ -42,6 +42,10 @@ std::uint8_t* AttemptRun::accumulator_of(const ChunkState& chunk,
 
 bool AttemptRun::pass_guard(ChunkState& chunk) {
   if (chunk.guarded) return true;
+  if (const auto bad = malformed(chunk)) {
+    fail(Code::kGuard, self_, *bad);
+    return false;
+  }
   bool finite = true;
   const bool encodes = codec::is_lossy(contribution_codec_);
   if (encodes) chunk.encoded = encode_own(chunk, &finite);  // looks at every value anyway
@@ -89,6 +93,7 @@ const std::uint8_t* AttemptRun::own_bytes_of(const collective::Segment& segment)
 }
 
 void AttemptRun::decode_own() {
+  undecoded_ = false;
   decoded_.resize(call_->leaves.size());
   for (std::size_t i = 0; i < decoded_.size(); ++i) {
     const Leaf& leaf = call_->leaves[i];
@@ -135,7 +140,7 @@ bool AttemptRun::add_first_two(ChunkState& chunk) {
     const auto found = chunk.early.find(position);
     terms[i].weight = weights_[position];
     terms[i].own = position == static_cast<std::uint32_t>(position_);
-    if (terms[i].own && !pass_guard(chunk)) return false;
+    if (terms[i].own && (!is_here(chunk) || !pass_guard(chunk))) return false;
     if (!terms[i].own && found == chunk.early.end()) return false;
     if (!terms[i].own) terms[i].arrived = found->second;
   }

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <deque>
+#include <thread>
 
 #include "base/rng.h"
 #include "collective/plan.h"
@@ -30,6 +31,8 @@ class Bench {
     bool out_private = false;
     codec::CodecId codec = codec::CodecId::kNone;
     std::uint64_t seed = 1;
+    bool feeds = false;    // inputs come in parts
+    bool encoded = false;  // as the bytes of the codec
   };
 
   explicit Bench(Setting setting) : setting_(setting), rng_(setting.seed) {
@@ -49,7 +52,14 @@ class Bench {
       }
     }
     start.plan = collective::encode(plan);
-    for (std::size_t p = 0; p < all; ++p) peers_.push_back(std::make_unique<Peer>(this, p, start));
+    start_ = start;
+    make_peers();
+  }
+  void make_peers() {
+    peers_.clear();
+    for (std::size_t p = 0; p < setting_.peers + setting_.receivers; ++p) {
+      peers_.push_back(std::make_unique<Peer>(this, p, start_));
+    }
   }
 
   struct Peer : AttemptHost {
@@ -63,8 +73,36 @@ class Bench {
       call->options.op = collective::Op::kSum;
       call->options.codec = bench->setting_.codec;
       call->options.out_private = bench->setting_.out_private;
+      if (bench->setting_.encoded) encode_input();
+      if (bench->setting_.feeds) hide_input();
       run = std::make_unique<AttemptRun>(start, static_cast<base::PeerId>(10 + p), call,
                                          &bench->pool_, 4096, this);
+    }
+    void encode_input() {
+      const codec::Codec& codec = call->options.codec;
+      bytes.resize(codec::encoded_bytes(codec, codec::Dtype::kF32, in.size()));
+      codec::encode(codec, codec::Dtype::kF32, in.data(), in.size(), bytes.data());
+      call->leaves[0].in = nullptr;
+      call->leaves[0].encoded = bytes.data();
+      call->leaves[0].encoded_bytes = bytes.size();
+    }
+    std::span<std::uint8_t> input() {
+      if (!bytes.empty()) return bytes;
+      return {reinterpret_cast<std::uint8_t*>(in.data()), in.size() * sizeof(float)};
+    }
+    void hide_input() {
+      whole.assign(input().begin(), input().end());
+      std::fill(input().begin(), input().end(), std::uint8_t{0xFF});  // NaN, or no encoder's bytes
+      call->options.feed = std::make_shared<Feed>(whole.size());
+      call->options.feed->listen([this] { ++told; });
+    }
+    void bring(std::size_t part) {
+      const std::size_t here = call->options.feed->here();
+      part = std::min(part, whole.size() - here);
+      std::memcpy(input().data() + here, whole.data() + here, part);
+      call->options.feed->advance(here + part);
+      if (told > 0) run->fed();
+      told = 0;
     }
     void enqueue(const wire::Attempt&, base::PeerId to, WorkItem item) override {
       bench->frames_.push_back({index, to - 10, item});
@@ -83,6 +121,8 @@ class Bench {
     Bench* bench;
     std::size_t index;
     std::vector<float> in, out;
+    base::Bytes bytes, whole;  // encoded; what a feed brings
+    int told = 0;
     CallRef call;
     std::unique_ptr<AttemptRun> run;
     int done = 0;
@@ -142,6 +182,22 @@ class Bench {
   void deliver_all() {
     while (!frames_.empty()) deliver(take_any());
   }
+  // Inputs come in parts of any size, between the frames.
+  void deliver_all_and_feed() {
+    for (;;) {
+      std::vector<Peer*> hungry;
+      for (auto& peer : peers_) {
+        const auto& feed = peer->call->options.feed;
+        if (feed && !feed->whole()) hungry.push_back(peer.get());
+      }
+      if (frames_.empty() && hungry.empty()) return;
+      if (!hungry.empty() && (frames_.empty() || rng_.below(4) == 0)) {
+        hungry[rng_.below(hungry.size())]->bring(1 + rng_.below(20000));
+      } else {
+        deliver(take_any());
+      }
+    }
+  }
   void expect_committed() {
     const float sum = static_cast<float>((1 << setting_.peers) - 1);
     for (auto& peer : peers_) {
@@ -162,6 +218,7 @@ class Bench {
   }
 
   Setting setting_;
+  wire::Start start_;
   base::Rng rng_;
   BufferPool pool_;
   std::vector<std::unique_ptr<Peer>> peers_;
@@ -184,6 +241,80 @@ TEST(AttemptTest, the_order_of_arrival_does_not_matter) {
       }
     }
   }
+}
+
+// Nothing is read before it is here (it is NaN until then), in whatever order inputs and frames
+// come.
+TEST(AttemptTest, inputs_may_come_while_the_attempt_runs) {
+  for (PlanKind kind : {PlanKind::kDirect, PlanKind::kExchange, PlanKind::kRing}) {
+    for (const auto codec : {codec::CodecId::kNone, codec::CodecId::kInt8}) {
+      for (const bool encoded : {false, true}) {
+        if (encoded && codec == codec::CodecId::kNone) continue;
+        if (kind == PlanKind::kRing && codec != codec::CodecId::kNone && !encoded) continue;
+        base::Digest first;
+        for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+          Bench bench({kind, 4, seed % 3, 20000, seed % 2 == 0, codec, seed});
+          bench.setting_.feeds = seed > 1;
+          bench.setting_.encoded = encoded;
+          bench.make_peers();
+          bench.begin();
+          bench.deliver_all_and_feed();
+          if (codec == codec::CodecId::kNone) bench.expect_committed();
+          if (seed == 1) first = bench.peers_[0]->result;
+          for (auto& peer : bench.peers_) {
+            EXPECT_EQ(peer->done, 1) << peer->text;
+            EXPECT_EQ(peer->result, first);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(AttemptTest, a_feed_that_fails_leaves_this_contribution_out) {
+  Bench bench({});
+  bench.setting_.feeds = true;
+  bench.make_peers();
+  bench.begin();
+  bench.peers_[1]->bring(5000);
+  EXPECT_EQ(bench.peers_[1]->failed, Code::kOk);
+  bench.peers_[1]->call->options.feed->fail("the device is gone");
+  bench.peers_[1]->run->fed();
+  EXPECT_EQ(bench.peers_[1]->failed, Code::kGuard);
+  EXPECT_EQ(bench.peers_[1]->named, Bench::id(1));
+  EXPECT_EQ(bench.peers_[1]->text, "the device is gone");
+  bench.peers_[1]->call->options.feed->fail("again");
+  EXPECT_EQ(bench.peers_[1]->call->options.feed->fault(), "the device is gone");
+}
+
+// What the start of a call can't look at is looked at when it is here.
+TEST(AttemptTest, bytes_of_a_feed_that_no_encoder_writes_are_left_out) {
+  Bench bench({PlanKind::kDirect, 3, 0, 20000, false, codec::CodecId::kInt8, 1});
+  bench.setting_.feeds = bench.setting_.encoded = true;
+  bench.make_peers();
+  bench.peers_[1]->whole[10] = 0x80;
+  bench.begin();
+  bench.deliver_all_and_feed();
+  EXPECT_EQ(bench.peers_[1]->failed, Code::kGuard);
+  EXPECT_NE(bench.peers_[1]->text.find("params/w"), std::string::npos) << bench.peers_[1]->text;
+  EXPECT_NE(bench.peers_[1]->text.find("block 0 has a code"), std::string::npos)
+      << bench.peers_[1]->text;
+}
+
+TEST(FeedTest, it_waits_for_all_of_it_or_a_fault_and_never_goes_back) {
+  Feed feed(10);
+  EXPECT_FALSE(feed.wait(0));
+  feed.advance(7);
+  feed.advance(3);
+  EXPECT_EQ(feed.here(), 7u);
+  std::thread rest([&] { feed.advance(10); });
+  EXPECT_TRUE(feed.wait(60 * base::kSecond));
+  rest.join();
+  feed.fail("late");
+  EXPECT_FALSE(feed.fault()) << "everything is here";
+  Feed broken(10);
+  broken.fail("gone");
+  EXPECT_FALSE(broken.wait(60 * base::kSecond));
 }
 
 TEST(AttemptTest, duplicates_damage_and_losses_are_survived_by_sending_again) {

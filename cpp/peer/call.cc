@@ -77,8 +77,13 @@ Status check_codec(const RoundOptions& options) {
   return ring ? collective::check_codec(collective::PlanKind::kRing, options.codec) : Status{};
 }
 
-Status check_encoded(const Leaf& leaf, const codec::Codec& codec) {
+// Of a feed only what needs no look at the bytes; an attempt looks at them when they are here.
+Status check_encoded(const Leaf& leaf, const RoundOptions& options) {
   if (leaf.encoded == nullptr) return {};
+  const codec::Codec& codec = options.codec;
+  if (options.feed) {
+    return codec::check_encoded_size(codec, leaf.dtype, leaf.encoded_bytes, leaf.count);
+  }
   return codec::check_encoded(codec, leaf.dtype, leaf.encoded, leaf.encoded_bytes, leaf.count);
 }
 
@@ -136,7 +141,7 @@ Status check_call(const std::vector<Leaf>& leaves, const RoundOptions& options) 
       const Status weight = collective::check_weight(options.op, leaf.dtype, options.weight);
       if (!weight.ok()) return {weight.code, cat(leaf_text(leaf, i), ": ", weight.text)};
     }
-    const Status encoded = check_encoded(leaf, options.codec);
+    const Status encoded = check_encoded(leaf, options);
     if (!encoded.ok()) return {encoded.code, cat(leaf_text(leaf, i), ": ", encoded.text)};
   }
   if (bytes > base::kRoundBytesMax) {
@@ -148,6 +153,18 @@ Status check_call(const std::vector<Leaf>& leaves, const RoundOptions& options) 
       return {Code::kLimit, cat(options.slots, " slots of ", bytes, " bytes; at most ",
                                 base::kRoundBytesMax, " bytes in one round")};
     }
+  }
+  return {};
+}
+
+Status check_feed(const std::vector<Leaf>& leaves, const std::shared_ptr<Feed>& feed, bool stage) {
+  if (!feed) return {};
+  if (stage) return {Code::kInvalid, "a staged round copies its inputs at its start; no feed then"};
+  for (std::size_t i = 0; i < leaves.size(); ++i) {
+    if (leaves[i].out == nullptr || leaves[i].out != leaves[i].in) continue;
+    return {Code::kInvalid, cat(leaf_text(leaves[i], i),
+                                ": what a feed still brings would overwrite the result; give it "
+                                "memory apart from the input")};
   }
   return {};
 }
@@ -179,7 +196,7 @@ Status roundtrip(const Leaf& leaf, const RoundOptions& options, bool residual) {
 
 void keep_input(const RoundOptions& options, const Leaf& leaf) {
   const std::size_t bytes = leaf.count * codec::size_of(leaf.dtype);
-  const bool fits = options.collective != Collective::kAllGather;
+  const bool fits = options.collective != Collective::kAllGather && !options.feed;
   if (!fits || bytes == 0 || leaf.out == nullptr) return;
   if (leaf.encoded != nullptr) {
     return codec::decode(options.codec, leaf.dtype, leaf.encoded, leaf.count, leaf.out);

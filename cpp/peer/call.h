@@ -48,6 +48,10 @@ base::Status check_tag(const base::Tag& tag);  // kInvalid for one that has no p
 // Checks everything that needs no other peer; kInvalid / kLimit name the leaf.
 base::Status check_call(const std::vector<Leaf>& leaves, const RoundOptions& options);
 
+// Whether a call of this form may have a feed. kInvalid names the leaf.
+base::Status check_feed(const std::vector<Leaf>& leaves, const std::shared_ptr<Feed>& feed,
+                        bool stage);
+
 // Bytes of the leaf's output: as many as its input, but all_gather has `slots` times that.
 std::size_t output_bytes(const RoundOptions& options, const Leaf& leaf);
 
@@ -55,7 +59,8 @@ std::size_t output_bytes(const RoundOptions& options, const Leaf& leaf);
 // what that leaves out. kInvalid for what a round would refuse.
 base::Status roundtrip(const Leaf& leaf, const RoundOptions& options, bool residual);
 
-// The payload of a failed call is its input. (all_gather has no output of that form.)
+// The payload of a failed call is its input. (all_gather has no output of that form, and inputs of
+// a feed may not be here.)
 void keep_input(const RoundOptions& options, const Leaf& leaf);
 
 // What all peers of a round must agree on, and the same in words.

@@ -116,5 +116,33 @@ TEST(CallTest, a_failed_call_leaves_its_input_in_the_output_but_not_for_all_gath
   keep_input({}, nowhere);
 }
 
+TEST(CallTest, a_feed_needs_inputs_apart_from_outputs_and_no_copies_of_them) {
+  const auto feed = std::make_shared<Feed>(32);
+  Leaf apart = leaf();
+  apart.out = g_memory + 32;
+  EXPECT_TRUE(check_feed({leaf()}, nullptr, true).ok());
+  EXPECT_TRUE(check_feed({apart}, feed, false).ok());
+  EXPECT_EQ(check_feed({apart}, feed, true).code, Code::kInvalid);
+  const base::Status same = check_feed({apart, leaf()}, feed, false);
+  EXPECT_EQ(same.code, Code::kInvalid);
+  EXPECT_NE(same.text.find("params/w"), std::string::npos) << same.text;
+}
+
+// Bytes that are not here yet can't be looked at; their number can.
+TEST(CallTest, encoded_leaves_of_a_feed_are_checked_for_their_size_alone) {
+  std::vector<std::uint8_t> bytes(codec::encoded_bytes(CodecId::kInt8, Dtype::kF32, 8), 0xFF);
+  Leaf encoded{Dtype::kF32, 8, nullptr, g_memory, "params/w", {}, bytes.data(), bytes.size() - 4};
+  RoundOptions o;
+  o.codec = CodecId::kInt8;
+  o.feed = std::make_shared<Feed>(bytes.size());
+  EXPECT_EQ(check_call({encoded}, o).code, Code::kInvalid);
+  encoded.encoded_bytes = bytes.size();
+  bytes[7] = 0x80;  // a code that no encoder writes
+  bytes[3] = 0x40;
+  EXPECT_TRUE(check_call({encoded}, o).ok());
+  o.feed.reset();
+  EXPECT_EQ(check_call({encoded}, o).code, Code::kInvalid);
+}
+
 }  // namespace
 }  // namespace jccl::peer

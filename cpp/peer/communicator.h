@@ -16,6 +16,7 @@
 #include "codec/codec.h"
 #include "codec/dtype.h"
 #include "collective/op.h"
+#include "peer/feed.h"
 
 namespace jccl::peer {
 
@@ -72,6 +73,11 @@ struct RoundOptions {
   base::Duration deadline = 0;  // 0: the communicator's
   // Nobody looks at `out` before the call ended: results may be received straight into it.
   bool out_private = false;
+  // The inputs are still on their way, and the round begins with what is here. For calls that are
+  // not staged, with outputs apart from the inputs. If the round does not commit, `out` is left to
+  // the caller, as inputs may lack parts; if the feed fails, the round goes on without this peer's
+  // contribution (kGuard).
+  std::shared_ptr<Feed> feed;
 };
 
 struct RoundResult {

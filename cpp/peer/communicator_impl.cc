@@ -131,6 +131,7 @@ base::Result<Handle> Communicator::Impl::start(const std::vector<Leaf>& leaves,
   if (::getpid() != pid_) return forked_status();
   const Status checked = check_call(leaves, options);
   if (!checked.ok()) return checked;
+  if (Status status = check_feed(leaves, options.feed, stage); !status.ok()) return status;
   auto call = std::make_shared<CallRecord>();
   call->leaves = leaves;
   call->options = options;

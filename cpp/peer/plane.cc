@@ -119,8 +119,27 @@ void Plane::run(const protocol::RunAttempt& order, CallRef call) {
     attempt_failed(attempt, ready.code, 0, ready.text);
     return;
   }
+  // Told from now on, and what came before that is seen by begin().
+  if (const auto& feed = running.run->call()->options.feed) {
+    feed->listen([this, poster = loop_.poster(), call = std::weak_ptr(running.run->call())] {
+      poster.post([this, call] {
+        if (const CallRef held = call.lock()) fed(held);
+      });
+    });
+  }
   running.run->begin();
   links_.resume();
+}
+
+void Plane::fed(const CallRef& call) {
+  std::vector<wire::Attempt> attempts;
+  for (const auto& [attempt, running] : running_) {
+    if (running.run->call() == call) attempts.push_back(attempt);
+  }
+  for (const wire::Attempt& attempt : attempts) {
+    if (const auto found = running_.find(attempt); found != running_.end())
+      found->second.run->fed();
+  }
 }
 
 void Plane::drop_frames(const Running& running) {

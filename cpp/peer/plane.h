@@ -89,6 +89,7 @@ class Plane : private LinkOwner, private AttemptHost, private SnapshotLinks {
   void fetch_ended(const wire::Tag& tag, const base::Status& status,
                    const wire::Held& held) override;
 
+  void fed(const CallRef& call);
   base::PeerId id_of(const Running& running, base::Incarnation incarnation) const;
   void drop_frames(const Running& running);
   void tick();

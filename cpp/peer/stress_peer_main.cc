@@ -3,6 +3,7 @@
 //   f32-in     in place, fp32, sum           int4-out   out of place, int4, mean
 //   f32-out    out of place, fp32, mean      async      staged: the input changes after the start
 //   int8-in    in place, int8, mean          multi      three arrays of two dtypes, asynchronous
+//   fed        out of place, int8, mean; the input comes in parts while the round runs
 //   state      in place, sum, into a shared state that is published and that joiners fetch
 //   anchor-C   likewise, a mean under codec C that moves an anchor by Nesterov's step, as DiLoCo's
 // Each call draws a weight w from 1..997 and contributes g(w, k): the reported weights then say
@@ -50,7 +51,7 @@ struct Settings {
   std::string token;
   std::string site;
   std::string bind, advertise, plan;
-  std::string modes = "f32-in,f32-out,int8-in,int4-out,async,multi";
+  std::string modes = "f32-in,f32-out,int8-in,int4-out,async,multi,fed";
   std::uint64_t chunk_bytes = 256 * 1024;
   std::uint32_t shard = 0, shards = 1;
   std::uint64_t elements = 65536;
@@ -160,7 +161,7 @@ struct Mode {
   bool in_place = false;
   Op op = Op::kSum;
   CodecId codec = CodecId::kNone;
-  enum Kind { kOne, kStaged, kSeveral, kState, kAnchor } kind = kOne;
+  enum Kind { kOne, kStaged, kFed, kSeveral, kState, kAnchor } kind = kOne;
 };
 
 const std::vector<Mode> kFewModes = {{"f32-in", true, Op::kSum, CodecId::kNone, Mode::kOne},
@@ -168,6 +169,7 @@ const std::vector<Mode> kFewModes = {{"f32-in", true, Op::kSum, CodecId::kNone, 
                                      {"int8-in", true, Op::kMean, CodecId::kInt8, Mode::kOne},
                                      {"int4-out", false, Op::kMean, CodecId::kInt4, Mode::kOne},
                                      {"async", false, Op::kSum, CodecId::kNone, Mode::kStaged},
+                                     {"fed", false, Op::kMean, CodecId::kInt8, Mode::kFed},
                                      {"multi", true, Op::kSum, CodecId::kNone, Mode::kSeveral},
                                      {"state", true, Op::kSum, CodecId::kNone, Mode::kState}};
 
@@ -204,12 +206,23 @@ RoundResult started(Communicator& comm, const std::vector<Leaf>& leaves, const R
   return refused;
 }
 
+// In sixteen parts, as a device's copies come.
+void bring(const std::vector<float>& from, std::vector<float>* to, jccl::peer::Feed* feed) {
+  const std::size_t part = from.size() / 16 + 1;
+  for (std::size_t at = 0; at < from.size(); at += part) {
+    const std::size_t end = std::min(at + part, from.size());
+    std::copy(from.begin() + at, from.begin() + end, to->begin() + at);
+    feed->advance(end * sizeof(float));
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
+}
+
 RoundResult reduce_one(Communicator& comm, const Mode& mode, double w, const Settings& s,
                        Log& log) {
   const std::vector<float> input = input_of<float>(w, s.elements);
   std::vector<float> in = input, out(s.elements, 7.0F);
-  const RoundOptions o = options_of(mode, w, s);
-  const bool staged = mode.kind == Mode::kStaged;
+  RoundOptions o = options_of(mode, w, s);
+  const bool staged = mode.kind == Mode::kStaged, fed = mode.kind == Mode::kFed;
   Leaf leaf{Dtype::kF32, s.elements, in.data(), mode.in_place ? in.data() : out.data(), "x", {}};
   RoundResult r;
   if (staged) {
@@ -217,6 +230,11 @@ RoundResult reduce_one(Communicator& comm, const Mode& mode, double w, const Set
     const auto spoil = [&] { std::fill(in.begin(), in.end(), -1.0F); };
     r = started(comm, {leaf}, o, true, &outs, spoil);
     if (r.n == 0 && in == input) out = input;  // refused: nothing was staged
+  } else if (fed) {
+    std::fill(in.begin(), in.end(), NAN);
+    o.feed = std::make_shared<jccl::peer::Feed>(s.elements * sizeof(float));
+    r = started(comm, {leaf}, o, false, nullptr, [&] { bring(input, &in, o.feed.get()); });
+    if (!r.status.ok()) in = out = input;  // whose outputs are the caller's
   } else {
     r = comm.run({leaf}, o);
   }

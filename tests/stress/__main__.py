@@ -21,7 +21,7 @@ from pathlib import Path
 
 from tests.stress.cluster import Cluster, Fault
 
-TAGS = ("f32-in", "f32-out", "int8-in", "int4-out", "async", "multi")
+TAGS = ("f32-in", "f32-out", "int8-in", "int4-out", "async", "multi", "fed")
 # Outer steps on means under each codec; the anchor is a state of its own.
 CODECS = (
     "none",

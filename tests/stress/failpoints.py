@@ -113,7 +113,15 @@ def every_case(full):
     if not full:
         return
     for peers in (2, 3, 5):
-        for modes in ("f32-in", "f32-out", "int8-in", "int4-out", "async", "multi"):
+        for modes in (
+            "f32-in",
+            "f32-out",
+            "int8-in",
+            "int4-out",
+            "async",
+            "multi",
+            "fed",
+        ):
             yield from peer_cases(peers, modes, (1, 2, 3))
     yield from peer_cases(3, "f32-in,state", (1, 2, 3))
     yield from peer_cases(action="stop")

@@ -33,6 +33,7 @@ struct Stream {
   int device = 0;
   std::deque<std::function<void()>> steps;
   bool busy = false, held = false, recording = false;
+  int copies_to_hold = 0;  // to the host; 0: it is not to be held
   std::atomic<bool> waiting{false};
 };
 
@@ -150,6 +151,13 @@ int enqueue_copy(const char* function, void* stream, std::uintptr_t to, std::uin
     check(to, to_host, "a copy's target");
     check(from, from_host, "a copy's source");
   }
+  auto* on = static_cast<Stream*>(stream);
+  if (to_host && on->copies_to_hold > 0 && --on->copies_to_hold == 0) {
+    (void)enqueue(stream, [on] {
+      std::lock_guard lock(world().mutex);
+      on->held = true;
+    });
+  }
   return enqueue(stream, [=] {
     std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), bytes);
   });
@@ -181,6 +189,7 @@ void fake_cuda_reset() {
     if (!stream->steps.empty()) w.never_done.push_back(std::move(stream->steps));
     stream->steps.clear();
     stream->held = stream->recording = false;
+    stream->copies_to_hold = 0;
   }
   w.changed.wait(lock, [&] {  // until none is in the middle of a copy
     return std::none_of(w.streams.begin(), w.streams.end(),
@@ -219,6 +228,16 @@ void fake_cuda_hold(void* stream, bool held) {
   std::lock_guard lock(world().mutex);
   static_cast<Stream*>(stream)->held = held;
   world().changed.notify_all();
+}
+
+void fake_cuda_hold_before_copy(void* stream, int nth) {
+  std::lock_guard lock(world().mutex);
+  static_cast<Stream*>(stream)->copies_to_hold = nth;
+}
+
+bool fake_cuda_held(void* stream) {
+  std::lock_guard lock(world().mutex);
+  return static_cast<Stream*>(stream)->held;
 }
 
 void fake_cuda_record(void* stream, bool recording) {

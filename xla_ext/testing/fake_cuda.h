@@ -14,7 +14,11 @@ FAKE_CUDA_API void fake_cuda_reset();
 FAKE_CUDA_API void* fake_cuda_stream(int device);        // with a thread of its own, for good
 FAKE_CUDA_API void* fake_cuda_alloc(std::size_t bytes);  // memory of a device; the host may look
 
-FAKE_CUDA_API void fake_cuda_hold(void* stream, bool held);         // held: it does nothing
+FAKE_CUDA_API void fake_cuda_hold(void* stream, bool held);  // held: it does nothing
+// The stream gets held before the `nth` copy to the host that is enqueued from now on (1: the
+// next).
+FAKE_CUDA_API void fake_cuda_hold_before_copy(void* stream, int nth);
+FAKE_CUDA_API bool fake_cuda_held(void* stream);
 FAKE_CUDA_API void fake_cuda_record(void* stream, bool recording);  // into a graph
 // From now to the next reset, from and to memory of the host that is not pinned.
 FAKE_CUDA_API void fake_cuda_allow_pageable_copies();

@@ -1,0 +1,84 @@
+// Attempts whose own inputs come while they run (see feed.h): a chunk is set going when its last
+// byte is here. See attempt.h.
+#include <algorithm>
+
+#include "base/text.h"
+#include "codec/encoded.h"
+#include "peer/attempt.h"
+
+namespace jccl::peer {
+
+using base::cat;
+using base::Code;
+
+// How much of the feed each chunk waits for. Contributions that are decoded before they are added
+// wait for all of it.
+void AttemptRun::lay_out_feed() {
+  std::vector<std::uint64_t> begins;
+  std::uint64_t all = 0;
+  for (const Leaf& leaf : call_->leaves) {
+    begins.push_back(all);
+    all += leaf.encoded != nullptr ? leaf.encoded_bytes : leaf.count * codec::size_of(leaf.dtype);
+  }
+  for (ChunkState& chunk : chunks_) {
+    for (const collective::Segment& segment : chunk.chunk.segments) {
+      const Leaf& leaf = call_->leaves[segment.leaf];
+      const std::uint64_t end = segment.first + segment.count;
+      const std::uint64_t bytes = leaf.encoded != nullptr
+                                      ? codec::encoded_bytes(call_->options.codec, leaf.dtype, end)
+                                      : end * codec::size_of(leaf.dtype);
+      chunk.needs = std::max(chunk.needs, begins[segment.leaf] + bytes);
+    }
+    if (undecoded_) chunk.needs = all;
+  }
+}
+
+bool AttemptRun::is_here(const ChunkState& chunk) const {
+  return !undecoded_ && (!call_->options.feed || call_->options.feed->here() >= chunk.needs);
+}
+
+// The own contribution of the chunk is here.
+void AttemptRun::set_going(ChunkState& chunk) {
+  const collective::Route& route = chunk.route;
+  if (!route.partial) {
+    for (const std::uint32_t to : route.send_to) {
+      host_->enqueue(start_.attempt, plan_.order[to],
+                     {wire::FrameKind::kContribution, chunk.chunk.index});
+    }
+  }
+  // Alone, first of a chain, or others' came before it: nothing arrives that would set it going.
+  const bool first = route.add_order.size() == 1 &&
+                     route.add_order.front() == static_cast<std::uint32_t>(position_);
+  if (first || !chunk.early.empty() || chunk.added > 0) advance(chunk);
+}
+
+void AttemptRun::fed() {
+  if (coming_.empty() || failed_) return;
+  if (undecoded_ && call_->options.feed->whole()) decode_own();
+  while (!coming_.empty() && !failed_ && is_here(chunks_[coming_.back()])) {
+    ChunkState& chunk = chunks_[coming_.back()];
+    coming_.pop_back();
+    set_going(chunk);
+  }
+  if (!coming_.empty()) {
+    if (const auto fault = call_->options.feed->fault()) fail(Code::kGuard, self_, *fault);
+  }
+  report_if_complete();
+}
+
+// What check_call() does for bytes that are here at the start of a call.
+std::optional<std::string> AttemptRun::malformed(const ChunkState& chunk) const {
+  if (!call_->options.feed) return std::nullopt;
+  const codec::Codec& codec = call_->options.codec;
+  for (const collective::Segment& segment : chunk.chunk.segments) {
+    const Leaf& leaf = call_->leaves[segment.leaf];
+    const std::uint8_t* own = own_bytes_of(segment);
+    if (own == nullptr) continue;
+    const std::size_t bytes = codec::encoded_bytes(codec, leaf.dtype, segment.count);
+    const base::Status good = codec::check_encoded(codec, leaf.dtype, own, bytes, segment.count);
+    if (!good.ok()) return cat(leaf_text(leaf, segment.leaf), ": ", good.text);
+  }
+  return std::nullopt;
+}
+
+}  // namespace jccl::peer

@@ -1,0 +1,43 @@
+#include "peer/feed.h"
+
+#include <chrono>
+#include <utility>
+
+namespace jccl::peer {
+
+void Feed::advance(std::uint64_t here) {
+  const std::lock_guard lock(mutex_);
+  if (here <= this->here()) return;
+  here_.store(here, std::memory_order_release);
+  changed();
+}
+
+void Feed::fail(std::string why) {
+  const std::lock_guard lock(mutex_);
+  if (whole() || fault_) return;
+  fault_ = std::move(why);
+  changed();
+}
+
+void Feed::changed() {
+  news_.notify_all();
+  if (told_) told_();
+}
+
+std::optional<std::string> Feed::fault() const {
+  const std::lock_guard lock(mutex_);
+  return fault_;
+}
+
+bool Feed::wait(base::Duration limit) const {
+  std::unique_lock lock(mutex_);
+  (void)news_.wait_for(lock, std::chrono::nanoseconds(limit), [&] { return whole() || fault_; });
+  return whole();
+}
+
+void Feed::listen(std::function<void()> told) {
+  const std::lock_guard lock(mutex_);
+  told_ = std::move(told);
+}
+
+}  // namespace jccl::peer

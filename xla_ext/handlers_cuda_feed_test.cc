@@ -1,0 +1,134 @@
+// Large calls of the CUDA platform, whose rounds begin while their operands are still on the bus.
+#include <gtest/gtest.h>
+
+#include "codec/codec.h"
+#include "cuda_driver.h"
+#include "testing/devices.h"
+
+namespace jccl::xla_ext::testing {
+namespace {
+
+constexpr std::size_t kCount = 4 << 20;  // 16 MiB of f32, in four parts
+constexpr int kScalars = 3;              // copied before them
+
+class Feeds : public Devices {
+ protected:
+  void SetUp() override {
+    Devices::SetUp();
+    // Else the launching thread waits for all copies, and has the round begin then.
+    if (!cuda::driver().value().stream_wait_always) GTEST_SKIP() << "streams can't wait";
+  }
+  static void go_on() {  // once it has come to where it is to be held
+    EXPECT_TRUE(eventually([] { return fake_cuda_held(stream(0)); }));
+    fake_cuda_hold(stream(0), false);
+  }
+};
+
+Floats ramp(float step) {
+  Floats values(kCount);
+  for (std::size_t i = 0; i < kCount; ++i) values[i] = step * static_cast<float>(i % 1021);
+  return values;
+}
+
+TEST_F(Feeds, a_round_is_under_way_while_its_last_part_is_not_here) {
+  Cluster peers(2);
+  Round device(ramp(0.1F)), cpu(ramp(0.7F));
+  fake_cuda_hold_before_copy(stream(0), kScalars + 4);
+  EXPECT_EQ(device.launch(contexts_[0], peers[0]), "");
+  std::thread other(
+      [&] { EXPECT_EQ(cpu.launch(kTargetTable, {}, round_attributes(peers[1], "w")), ""); });
+  // The first half is added up here, and its result is there; of the second one the other peer has
+  // what has come.
+  const std::uint64_t most = kCount * sizeof(float) / 4 * 3;
+  const auto got = [&] { return peers[1].comm().attributes().received_bytes; };
+  EXPECT_TRUE(eventually([&] { return got() >= most; }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(got(), most);
+  EXPECT_EQ(device.code(), -1);
+  go_on();
+  other.join();
+  settle(0);
+  EXPECT_EQ(device.code(), 0);
+  EXPECT_EQ(device.world(), 2);
+  EXPECT_EQ(device.out->read<float>(), cpu.out->read<float>());
+  EXPECT_FLOAT_EQ(device.out->read<float>()[3], 3 * 0.1F + 3 * 0.7F);
+}
+
+TEST_F(Feeds, an_aborted_round_gives_back_operands_that_came_after_it) {
+  Cluster peers(2);
+  Round alone(ramp(0.1F));
+  fake_cuda_hold_before_copy(stream(0), kScalars + 3);
+  EXPECT_EQ(alone.launch(contexts_[0], peers[0]), "");
+  EXPECT_TRUE(eventually([&] {
+    peers[0].comm().abort();  // one before the round began ends nothing
+    return !peers[0].last_fault("w").empty();
+  }));
+  go_on();
+  settle(0);
+  EXPECT_EQ(alone.code(), number(Code::kAborted));
+  EXPECT_EQ(alone.out->read<float>(), alone.leaf->read<float>());
+}
+
+TEST_F(Feeds, a_copy_that_is_refused_leaves_the_round_to_the_others) {
+  Cluster peers(2);
+  Round device(ramp(0.1F)), cpu(ramp(0.7F));
+  fake_cuda_fail("cuMemcpyDtoHAsync", kScalars + 3, kLost, false);
+  const std::string error = device.launch(contexts_[0], peers[0]);
+  EXPECT_NE(error.find("cuMemcpyDtoHAsync"), std::string::npos) << error;
+  EXPECT_EQ(cpu.launch(kTargetTable, {}, round_attributes(peers[1], "w")), "");
+  EXPECT_EQ(cpu.code(), 0);
+  EXPECT_EQ(cpu.world(), 1);
+  EXPECT_EQ(cpu.out->read<float>(), cpu.leaf->read<float>());
+  EXPECT_TRUE(eventually([&] { return !peers[0].last_fault("w").empty(); }));
+  EXPECT_NE(peers[0].last_fault("w").find("cuMemcpyDtoHAsync"), std::string::npos)
+      << peers[0].last_fault("w");
+}
+
+TEST_F(Devices, a_large_start_lets_go_of_its_operands_when_they_are_copied) {
+  Cluster peers(2);
+  Async first(ramp(0.1F)), second(ramp(0.7F));
+  ASSERT_EQ(first.start(contexts_[0], peers[0]), "");
+  settle(0);                                                // though the other peer has not come
+  std::memset(first.leaf->data(), 0, first.leaf->bytes());  // its memory is another's by now
+  std::thread done([&] { EXPECT_EQ(first.done(contexts_[0], peers[0]), ""); });
+  ASSERT_EQ(second.start(contexts_[1], peers[1]), "");
+  EXPECT_EQ(second.done(contexts_[1], peers[1]), "");
+  done.join();
+  settle(0);
+  settle(1);
+  EXPECT_EQ(first.code(), 0);
+  EXPECT_EQ(first.out->read<float>(), second.out->read<float>());
+  EXPECT_FLOAT_EQ(first.out->read<float>()[3], 3 * 0.1F + 3 * 0.7F);
+}
+
+TEST_F(Feeds, encoded_operands_come_in_parts_too) {
+  constexpr std::size_t kMany = 3 * kCount;  // 12 MiB of int8
+  const codec::Codec int8{codec::CodecId::kInt8};
+  Floats values(kMany);
+  for (std::size_t i = 0; i < kMany; ++i) values[i] = static_cast<float>(i % 255) - 127;
+  std::vector<std::uint8_t> bytes(codec::encoded_bytes(int8, codec::Dtype::kF32, kMany));
+  codec::encode(int8, codec::Dtype::kF32, values.data(), kMany, bytes.data());
+  Cluster peers(2);
+  Attributes attributes[2];
+  for (int i = 0; i < 2; ++i) {
+    attributes[i] = round_attributes(peers[static_cast<std::size_t>(i)], "w");
+    attributes[i]["codec"] = std::string("int8");
+  }
+  Round device(values), cpu(values);
+  device.leaf = Array::bytes_of(bytes);
+  attributes[0]["encoded"] =
+      std::vector<std::int64_t>{0, static_cast<std::int64_t>(codec::Dtype::kF32), 1, kMany};
+  fake_cuda_hold_before_copy(stream(0), kScalars + 3);
+  EXPECT_EQ(device.launch(kCudaTargetTable, contexts_[0], attributes[0]), "");
+  std::thread other([&] { EXPECT_EQ(cpu.launch(kTargetTable, {}, attributes[1]), ""); });
+  EXPECT_TRUE(eventually([&] { return peers[1].comm().attributes().received_bytes > 0; }));
+  go_on();
+  other.join();
+  settle(0);
+  EXPECT_EQ(device.code(), 0);
+  EXPECT_EQ(device.world(), 2);
+  EXPECT_EQ(device.out->read<float>(), cpu.out->read<float>());
+}
+
+}  // namespace
+}  // namespace jccl::xla_ext::testing
