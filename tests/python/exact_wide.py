@@ -1,6 +1,6 @@
 """The same run on loopback and over an emulated wide area: equal anchors, bit for bit.
 
-    python -m tests.python.exact_wide            # root; see benchmarks/wan/README.md
+    python -m tests.python.exact_wide [CODEC …]  # root; see benchmarks/wan/README.md
 
 Two peers, one codec after the other, the direct plan. Which line a run has must change
 nothing but its duration.
@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 from benchmarks.wan import Net, missing
+from jccl.codecs import CODECS
 
 ROUNDS, LIMIT_S = 20, 600
 LINE = ("rate=200mbit", "rtt=80ms", "loss=0.5%")
@@ -67,7 +68,7 @@ def main():
     if problem := missing():
         raise SystemExit(f"no emulated links here: {problem}")
     home = Path(tempfile.mkdtemp(prefix="jccl-exact-"))
-    for codec in sys.argv[1:] or ("fp32", "int8", "int4", "int2"):
+    for codec in sys.argv[1:] or CODECS:
         near = train(home / f"{codec}-near", codec, on_loopback, "127.0.0.1")
         with Net(2, *LINE) as net:
 

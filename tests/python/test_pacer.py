@@ -26,12 +26,18 @@ def test_the_fastest_takes_all_steps_and_others_what_fits_into_its_time():
         jccl.Pacer(None, sync_every=4, first_steps=0)
 
 
-def trainer(comm):
+def trainer(comm, **options):
     """A step of a real run whose gradient is 1 everywhere, and where it begins."""
     tx = jccl.diloco(
-        comm, optax.sgd(1.0), jccl.sgd(1.0), sync_every=H, codec=None, tag="model"
+        comm,
+        optax.sgd(1.0),
+        jccl.sgd(1.0),
+        sync_every=H,
+        codec=None,
+        tag="model",
+        **options,
     )
-    params = {"w": jnp.zeros(3)}
+    params = {"v": jnp.zeros(5), "w": jnp.zeros(3)}
 
     @jax.jit
     def step(params, state, sync, weight):
@@ -45,10 +51,10 @@ def trainer(comm):
 class Peer:
     """Trains by the turns of a Pacer, on a clock that the test moves."""
 
-    def __init__(self, comm, seconds):
+    def __init__(self, comm, seconds, **options):
         self.comm, self.seconds, self.now = comm, seconds, 0.0
         self.id = 0
-        self.step, self.carry = trainer(comm)
+        self.step, self.carry = trainer(comm, **options)
         self.pacer = jccl.Pacer(comm, sync_every=H, clock=lambda: self.now)
         self.tables, self.taken = [], [0]  # as agreed; steps of each round
         self.newest = None  # of the tables
@@ -96,6 +102,26 @@ def test_peers_agree_on_steps_and_count_by_them_as_their_speed_changes():
         moved -= (a * a + b * b) / (a + b)
     for peer in (fast, slow):
         np.testing.assert_allclose(peer.carry[1].anchor["w"], moved, rtol=1e-5)
+
+
+def test_fragments_take_turns_at_the_agreed_boundaries():
+    # H steps of the fastest between the rounds of one fragment and the next.
+    with Cluster(2) as cluster:
+
+        def program(comm, index):
+            peer = Peer(comm, [1.0, 2.0][index], fragments=2, overlap=1)
+            peer.train(lambda one: len(one.tables) == 2)
+            return peer.train(lambda one: len(one.tables) == 6)
+
+        fast, slow = cluster.run(program)
+    assert fast.tables[-1] == slow.tables[-1] == {fast.id: H, slow.id: H // 2}
+    for peer in (fast, slow):
+        assert min(int(one.rounds) for one in peer.carry[1].parts) >= 2
+    for one, other in zip(
+        *(jax.tree.leaves(peer.carry[1].anchor) for peer in (fast, slow)), strict=True
+    ):
+        assert np.asarray(one).tobytes() == np.asarray(other).tobytes()
+        assert np.asarray(one).any()
 
 
 def test_a_joiner_gets_a_pace_and_a_lost_peer_sets_none():
