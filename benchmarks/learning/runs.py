@@ -116,7 +116,9 @@ class Peer:
         """Takes what the run has; a newcomer's inner schedule goes on where it is."""
         if self.alone:
             return
-        self.params, self.state = jccl.sync_state((self.params, self.state))
+        # Until the last of them has compiled.
+        whole = (self.params, self.state)
+        self.params, self.state = jccl.sync_state(whole, deadline=STALL_S)
         done = jnp.int32(self.done)
         inner = optax.tree_utils.tree_set(self.state.inner, count=done)
         # A buffer each: the states are donated.
