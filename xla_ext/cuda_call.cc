@@ -15,16 +15,33 @@ namespace {
 
 // Beyond a call's own deadline: joining the local devices, and what the communicator allows itself.
 constexpr base::Duration kPatienceSlack = 30 * base::kSecond;
+// Once the first byte of the leaves may be copied, all have to come within this and what a slow
+// bus needs: else the round goes on without them.
+constexpr base::Duration kCopiesMax = 10 * base::kSecond;
+constexpr std::uint64_t kBusBytesPerSecond = 100'000'000;
 // A part of the leaves that is told of on its own: what the bus carries in the time that a host
 // function takes is small beside it. With fewer than two there is nothing to gain.
 constexpr std::uint64_t kPartBytes = std::uint64_t{4} << 20;
+constexpr std::uint64_t kPartsMax = 64;  // each takes places in the stream's queue
 constexpr base::Duration kComputeMax = 300 * base::kSecond;  // of calls that wait for nobody
 
 }  // namespace
 
 void Parts::carry_out() const {
+  const std::shared_ptr<peer::Feed>& feed = frame->host.feed;
+  Deadlines::Id stalled = 0;
+  if (feed) {
+    const auto seconds = static_cast<base::Duration>(feed->bytes() / kBusBytesPerSecond);
+    stalled = Deadlines::get().add(kCopiesMax + seconds * base::kSecond, [feed] {
+      feed->fail("the device stopped in the midst of copying the operands");
+    });
+  }
   const Status called = call_handler(target, frame->host);
-  if (!called.ok()) give_up(called);
+  if (!called.ok()) {
+    if (feed) (void)feed->wait(kFeedMax);
+    give_up(called);
+  }
+  if (stalled != 0) Deadlines::get().remove(stalled);
 }
 
 void Parts::give_up(const Status& why) const {
@@ -32,7 +49,8 @@ void Parts::give_up(const Status& why) const {
   for (std::size_t i = 0; i < call.results.size(); ++i) {
     const View& out = call.results[i];
     if (out.bytes() == 0) continue;
-    const auto operand = form.operand_of(i);
+    auto operand = form.operand_of(i);
+    if (call.feed && !call.feed->whole()) operand.reset();  // it isn't here
     if (operand && encoded.find(*operand) != nullptr) {
       encoded.decode(call.operands[*operand], out);
     } else if (operand && call.operands[*operand].bytes() == out.bytes()) {
@@ -105,16 +123,17 @@ std::uint64_t DeviceCall::feeds() const {
 // The leaves in parts, after the host's part was posted.
 Status DeviceCall::feed() {
   const std::shared_ptr<peer::Feed>& feed = host().feed;
+  const std::uint64_t part_bytes = std::max(kPartBytes, feed->bytes() / kPartsMax);
   std::uint64_t here = 0, told = 0;
   Steps steps;
   for (std::size_t i = 0; i < parts_.form.leaves; ++i) {
     const std::size_t bytes = host().operands[i].bytes();
     for (std::size_t at = 0; at < bytes;) {
-      const std::size_t part = std::min<std::size_t>(bytes - at, told + kPartBytes - here);
+      const std::size_t part = std::min<std::size_t>(bytes - at, told + part_bytes - here);
       steps.then([&] { return staged_->fetch(scope_, i, parts_.frame->operands_at[i], part, at); });
       at += part;
       here += part;
-      if (here < told + kPartBytes) continue;
+      if (here < told + part_bytes) continue;
       steps.then([&] { return staged_->tell(scope_, feed, here); });
       told = here;
     }

@@ -231,10 +231,16 @@ Status StagedCall::retire(const StreamScope& scope) {
   auto reference = std::make_unique<std::shared_ptr<StagedCall>>(shared_from_this());
   const Result error =
       driver_.launch_host_function(scope.stream(), &StagedCall::when_retired, reference.get());
-  // Refused or not, the stream may still read or write the memory: it is not given back without
-  // word from the stream.
-  (void)reference.release();
-  return error == kSuccess ? Status{} : refused(driver_, "cuLaunchHostFunc", error);
+  if (error == kSuccess) {
+    (void)reference.release();  // the host function's now
+    return {};
+  }
+  // The stream may still read or write the memory: it is not given back without word from it.
+  static std::mutex mutex;
+  static auto* const held = new std::vector<std::shared_ptr<StagedCall>>;
+  const std::lock_guard lock(mutex);
+  held->push_back(shared_from_this());
+  return refused(driver_, "cuLaunchHostFunc", error);
 }
 
 void StagedCall::when_posted(void* reference) {

@@ -18,9 +18,6 @@ using base::Status;
 
 namespace {
 
-// For the rest of a feed once its round is over, whose bytes are on their way without it.
-constexpr base::Duration kFeedMax = 30 * base::kSecond;
-
 // A reduce_scatter writes its own share alone; XLA's buffer holds whatever was there before.
 void zero_outside(const Payload& data, const peer::RoundResult& result) {
   if (data.out.empty()) return;
@@ -71,8 +68,12 @@ ffi::Error round_call(std::int32_t device, ffi::RunId run, ffi::RemainingArgs ar
     entry->note(options.tag, outcome.status);
   }
   if (!holds_result(outcome.status.code)) {
-    if (const auto feed = feed_of_call()) (void)feed->wait(kFeedMax);
-    data->keep_input();
+    const auto feed = feed_of_call();
+    if (!feed || feed->wait(kFeedMax)) {
+      data->keep_input();
+    } else {
+      data->clear();
+    }
   }
   put_status(*status, outcome);
   if (scatter) {

@@ -77,6 +77,13 @@ class Scope {
   std::optional<StreamScope> scope_;
 };
 
+// The memory of the call goes back when the stream is done with what was enqueued, also if the last
+// of it was refused.
+ffi::Error retired(DeviceCall& call, const Status& ended) {
+  const Status given_back = call.retire();
+  return failed(ended.ok() ? given_back : ended);
+}
+
 // Operands down, the host's call, results up.
 ffi::Error through_host(Stream stream, Parts parts) {
   const Scope scope(stream);
@@ -85,11 +92,9 @@ ffi::Error through_host(Stream stream, Parts parts) {
   if (const Status staged = call.stage(); !staged.ok()) {
     return failed(staged.code == Code::kLimit ? call.answer(staged) : staged);
   }
-  return failed(Steps{}
-                    .then([&] { return call.carry_out(); })
-                    .then([&] { return call.store(0); })
-                    .then([&] { return call.retire(); })
-                    .status);
+  return retired(
+      call,
+      Steps{}.then([&] { return call.carry_out(); }).then([&] { return call.store(0); }).status);
 }
 
 ffi::Error round_on_device(Stream stream, std::int32_t device, ffi::RunId run) {
@@ -149,15 +154,13 @@ ffi::Error publish_on_device(Stream stream, std::int32_t device, ffi::RunId run)
   }
   Steps steps;
   steps.then([&] { return call.fetch(); }).then([&] { return synchronize(*scope); });
-  if (!steps.status.ok()) return failed(steps.status);
+  if (!steps.status.ok()) return retired(call, steps.status);
   call.parts().carry_out();
   std::int32_t words[4];
   std::memcpy(words, call.host().results[n].data, sizeof(words));
   const bool replaced = words[1] != 0;
-  return failed(steps.then([&] { return replaced ? Status{} : call.keep(0, 0, n); })
-                    .then([&] { return call.store(replaced ? 0 : n); })
-                    .then([&] { return call.retire(); })
-                    .status);
+  steps.then([&] { return replaced ? Status{} : call.keep(0, 0, n); });
+  return retired(call, steps.then([&] { return call.store(replaced ? 0 : n); }).status);
 }
 
 // Some of them, at first, that the host has no use for: they stay on the device.
@@ -227,7 +230,7 @@ ffi::Error start_on_device(Stream stream, std::int32_t device, ffi::RunId run) {
   steps.then([&] { return start.keep(host.operands.size() - 1, through + 1, 1); });
   if (staged.ok()) {
     steps.then([&] { return round.begin(); });
-    if (!steps.status.ok()) return failed(steps.status);
+    if (!steps.status.ok()) return retired(round, steps.status);
     handle = round.state().opened({round.staged(), round.region_of_result(0),
                                    shapes_of(round.host().results, 0, n), parts->tag()});
   }

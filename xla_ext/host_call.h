@@ -35,6 +35,10 @@ struct HostCall {
   std::shared_ptr<peer::Feed> feed;  // of leaves that are still being copied; null: all are here
 };
 
+// How long the rest of a feed is waited for once its call is over: less than Parts::patience() adds
+// to a deadline.
+inline constexpr base::Duration kFeedMax = 10 * base::kSecond;
+
 // The feed of the call that this thread carries out; null for calls of XLA.
 std::shared_ptr<peer::Feed> feed_of_call();
 

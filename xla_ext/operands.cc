@@ -165,6 +165,12 @@ void Payload::keep_input() const {
   }
 }
 
+void Payload::clear() const {
+  for (const View& one : out) {
+    if (one.bytes() > 0) std::memset(one.data, 0, one.bytes());
+  }
+}
+
 void Payload::expect_writes() const {
   constexpr std::uintptr_t kHuge = std::uintptr_t{2} << 20;
   for (std::size_t i = 0; i < out.size(); ++i) {

@@ -37,6 +37,7 @@ struct Payload {
   std::vector<peer::Leaf> leaves(const std::string& paths) const;
   std::vector<Shape> shapes() const;
   void keep_input() const;  // out <- in's values; what does not fit in's size is zeroed
+  void clear() const;       // zeros, where inputs didn't come
   // XLA allocates results anew for every execution. Backed by huge pages, large ones cost 512
   // times fewer page faults when they are first written.
   void expect_writes() const;

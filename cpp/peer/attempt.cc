@@ -95,6 +95,7 @@ Status AttemptRun::lay_out() {
     state.chunk = std::move(chunk);
     state.finished = !wants_result(state);
     if (!state.finished) ++unfinished_;
+    if (contributes() && state.finished) ++unguarded_;
     const bool adds_own =
         std::any_of(state.route.add_order.begin(), state.route.add_order.end(),
                     [&](std::uint32_t p) { return static_cast<std::int32_t>(p) == position_; });
@@ -150,8 +151,8 @@ void AttemptRun::begin() {
       coming_.push_back(chunk.chunk.index);
     }
   }
-  std::stable_sort(coming_.begin(), coming_.end(), [this](std::uint32_t a, std::uint32_t b) {
-    return chunks_[a].needs > chunks_[b].needs;
+  std::sort(coming_.begin(), coming_.end(), [this](std::uint32_t a, std::uint32_t b) {
+    return chunks_[a].needs != chunks_[b].needs ? chunks_[a].needs > chunks_[b].needs : a > b;
   });
   if (coming_.empty()) return report_if_complete();
   fed();  // it may have failed before this attempt
@@ -356,6 +357,7 @@ std::optional<net::OutFrame> AttemptRun::produce(const WorkItem& item) {
       frame.keep_alive = encoded;
     }
     header.payload_crc = crc_of(frame.payload);
+    report_if_complete();
   } else if (item.kind == FrameKind::kPartial) {
     if (!chunk.accumulator) return std::nullopt;
     frame.payload.push_back(chunk.accumulator->span());
@@ -405,7 +407,7 @@ void AttemptRun::commit() {
 }
 
 void AttemptRun::report_if_complete() {
-  if (unfinished_ > 0 || done_ || failed_) return;
+  if (unfinished_ > 0 || unguarded_ > 0 || done_ || failed_) return;
   done_ = true;
   base::Digest result;
   if (plan_.kind != collective::PlanKind::kScatter) {

@@ -178,6 +178,7 @@ class AttemptRun {
   std::map<std::uint64_t, Arriving> arriving_;  // by token
   std::uint64_t next_token_ = 1;
   std::size_t unfinished_ = 0;
+  std::size_t unguarded_ = 0;  // contributions that no own result waits for: reduce_scatter
   std::uint64_t all_bytes_ = 0, moved_bytes_ = 0;  // both ways; frames sent again count again
   bool done_ = false;
   bool failed_ = false;

@@ -57,6 +57,7 @@ bool AttemptRun::pass_guard(ChunkState& chunk) {
     }
   }
   chunk.guarded = true;
+  if (!wants_result(chunk)) --unguarded_;
   return true;
 }
 

@@ -18,7 +18,7 @@ void AttemptRun::lay_out_feed() {
   std::uint64_t all = 0;
   for (const Leaf& leaf : call_->leaves) {
     begins.push_back(all);
-    all += leaf.encoded != nullptr ? leaf.encoded_bytes : leaf.count * codec::size_of(leaf.dtype);
+    all += input_bytes(leaf);
   }
   for (ChunkState& chunk : chunks_) {
     for (const collective::Segment& segment : chunk.chunk.segments) {

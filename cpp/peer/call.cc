@@ -160,13 +160,22 @@ Status check_call(const std::vector<Leaf>& leaves, const RoundOptions& options) 
 Status check_feed(const std::vector<Leaf>& leaves, const std::shared_ptr<Feed>& feed, bool stage) {
   if (!feed) return {};
   if (stage) return {Code::kInvalid, "a staged round copies its inputs at its start; no feed then"};
+  std::uint64_t bytes = 0;
   for (std::size_t i = 0; i < leaves.size(); ++i) {
-    if (leaves[i].out == nullptr || leaves[i].out != leaves[i].in) continue;
-    return {Code::kInvalid, cat(leaf_text(leaves[i], i),
+    const Leaf& leaf = leaves[i];
+    bytes += input_bytes(leaf);
+    const void* in = leaf.encoded != nullptr ? leaf.encoded : leaf.in;
+    if (leaf.out == nullptr || leaf.out != in) continue;
+    return {Code::kInvalid, cat(leaf_text(leaf, i),
                                 ": what a feed still brings would overwrite the result; give it "
                                 "memory apart from the input")};
   }
-  return {};
+  if (bytes == feed->bytes()) return {};
+  return {Code::kInvalid, cat("a feed of ", feed->bytes(), " bytes for leaves of ", bytes)};
+}
+
+std::uint64_t input_bytes(const Leaf& leaf) {
+  return leaf.encoded != nullptr ? leaf.encoded_bytes : leaf.count * codec::size_of(leaf.dtype);
 }
 
 std::size_t output_bytes(const RoundOptions& options, const Leaf& leaf) {

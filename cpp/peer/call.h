@@ -48,6 +48,8 @@ base::Status check_tag(const base::Tag& tag);  // kInvalid for one that has no p
 // Checks everything that needs no other peer; kInvalid / kLimit name the leaf.
 base::Status check_call(const std::vector<Leaf>& leaves, const RoundOptions& options);
 
+std::uint64_t input_bytes(const Leaf& leaf);  // as it lies: values, or encoded
+
 // Whether a call of this form may have a feed. kInvalid names the leaf.
 base::Status check_feed(const std::vector<Leaf>& leaves, const std::shared_ptr<Feed>& feed,
                         bool stage);

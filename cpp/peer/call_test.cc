@@ -121,6 +121,7 @@ TEST(CallTest, a_feed_needs_inputs_apart_from_outputs_and_no_copies_of_them) {
   Leaf apart = leaf();
   apart.out = g_memory + 32;
   EXPECT_TRUE(check_feed({leaf()}, nullptr, true).ok());
+  EXPECT_EQ(check_feed({apart, apart}, feed, false).code, Code::kInvalid) << "64 bytes";
   EXPECT_TRUE(check_feed({apart}, feed, false).ok());
   EXPECT_EQ(check_feed({apart}, feed, true).code, Code::kInvalid);
   const base::Status same = check_feed({apart, leaf()}, feed, false);

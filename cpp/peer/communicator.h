@@ -76,7 +76,7 @@ struct RoundOptions {
   // The inputs are still on their way, and the round begins with what is here. For calls that are
   // not staged, with outputs apart from the inputs. If the round does not commit, `out` is left to
   // the caller, as inputs may lack parts; if the feed fails, the round goes on without this peer's
-  // contribution (kGuard).
+  // contribution (kGuard). A call may end before its feed, which then still writes to the inputs.
   std::shared_ptr<Feed> feed;
 };
 

@@ -26,6 +26,7 @@ class Feed {
   // What is missing will not come.
   void fail(std::string why);
 
+  std::uint64_t bytes() const { return bytes_; }
   std::uint64_t here() const { return here_.load(std::memory_order_acquire); }
   bool whole() const { return here() >= bytes_; }
   std::optional<std::string> fault() const;

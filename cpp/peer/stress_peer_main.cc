@@ -234,7 +234,8 @@ RoundResult reduce_one(Communicator& comm, const Mode& mode, double w, const Set
     std::fill(in.begin(), in.end(), NAN);
     o.feed = std::make_shared<jccl::peer::Feed>(s.elements * sizeof(float));
     r = started(comm, {leaf}, o, false, nullptr, [&] { bring(input, &in, o.feed.get()); });
-    if (!r.status.ok()) in = out = input;  // whose outputs are the caller's
+    if (!o.feed->whole()) in = input;  // refused
+    if (!r.status.ok()) out = input;   // which is the caller's then
   } else {
     r = comm.run({leaf}, o);
   }

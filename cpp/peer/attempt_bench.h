@@ -1,0 +1,262 @@
+// All peers of one attempt in one thread, for tests of AttemptRun: no socket, no clock.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <deque>
+
+#include "base/rng.h"
+#include "base/text.h"
+#include "collective/plan.h"
+#include "peer/attempt.h"
+
+namespace jccl::peer {
+
+using base::Code;
+using collective::PlanKind;
+
+inline constexpr wire::Attempt kAttempt{3, 1};
+
+// All peers of one attempt, and between them a network that delivers in any order, twice, damaged,
+// or only in part.
+class Bench {
+ public:
+  struct Setting {
+    PlanKind kind = PlanKind::kDirect;
+    std::size_t peers = 3;
+    std::size_t receivers = 0;
+    std::size_t count = 5000;
+    bool out_private = false;
+    codec::CodecId codec = codec::CodecId::kNone;
+    std::uint64_t seed = 1;
+    std::size_t second = 0;  // elements of one more leaf; then there is one of none, too
+    bool feeds = false;      // inputs come in parts
+    bool encoded = false;    // the first leaf, as the bytes of the codec
+  };
+
+  explicit Bench(Setting setting) : setting_(setting), rng_(setting.seed) {
+    collective::Plan plan;
+    plan.kind = setting.kind;
+    wire::Start start;
+    start.attempt = kAttempt;
+    start.round = {"x", 1};
+    const std::size_t all = setting.peers + setting.receivers;
+    for (std::size_t p = 0; p < all; ++p) {
+      const auto id = static_cast<base::PeerId>(10 + p);
+      if (p < setting.peers) {
+        start.contributors.push_back({id, 1.0});
+        plan.order.push_back(id);
+      } else {
+        start.receivers.push_back(id);
+      }
+    }
+    start.plan = collective::encode(plan);
+    start_ = start;
+    for (std::size_t p = 0; p < all; ++p) peers_.push_back(std::make_unique<Peer>(this, p));
+  }
+
+  struct Peer : AttemptHost {
+    Peer(Bench* bench, std::size_t p) : bench(bench), index(p) {
+      const Setting& setting = bench->setting_;
+      call = std::make_shared<CallRecord>();
+      call->options.op = collective::Op::kSum;
+      call->options.codec = setting.codec;
+      call->options.out_private = setting.out_private;
+      call->options.slots = static_cast<std::uint32_t>(setting.peers);
+      std::size_t each = 1;  // results for each input
+      if (setting.kind == PlanKind::kScatter) {
+        call->options.collective = Collective::kReduceScatter;
+      } else if (setting.kind == PlanKind::kGather) {
+        call->options.collective = Collective::kAllGather;
+        each = setting.peers;
+      }
+      in.assign(setting.count + setting.second, static_cast<float>(1 << p));
+      out.assign(in.size() * each, -1.0F);
+      std::size_t at = 0;
+      for (const std::size_t count : {setting.count, std::size_t{0}, setting.second}) {
+        if (count == 0 && setting.second == 0) continue;  // one leaf
+        call->leaves.push_back({codec::Dtype::kF32,
+                                count,
+                                in.data() + at,
+                                out.data() + at * each,
+                                base::cat("params/w", call->leaves.empty() ? "" : "2"),
+                                {}});
+        call->specs.push_back({codec::Dtype::kF32, count});
+        at += count;
+      }
+      if (setting.encoded) encode_input(call->leaves.front());
+      if (setting.feeds) hide_inputs();
+      start();
+    }
+    // An attempt of its own; of a retry the one before is over.
+    void start() {
+      run = std::make_unique<AttemptRun>(bench->start_, id(index), call, &bench->pool_, 4096, this);
+    }
+    void encode_input(Leaf& leaf) {
+      const codec::Codec& codec = call->options.codec;
+      bytes.resize(codec::encoded_bytes(codec, leaf.dtype, leaf.count));
+      codec::encode(codec, leaf.dtype, leaf.in, leaf.count, bytes.data());
+      leaf.in = nullptr;
+      leaf.encoded = bytes.data();
+      leaf.encoded_bytes = bytes.size();
+    }
+    // Inputs as they lie, one after another.
+    std::vector<std::uint8_t*> input() {
+      std::vector<std::uint8_t*> places;
+      for (const Leaf& leaf : call->leaves) {
+        const void* first = leaf.encoded != nullptr ? leaf.encoded : leaf.in;
+        auto* bytes = static_cast<std::uint8_t*>(const_cast<void*>(first));
+        for (std::uint64_t i = 0; i < input_bytes(leaf); ++i) places.push_back(bytes + i);
+      }
+      return places;
+    }
+    void hide_inputs() {
+      for (std::uint8_t* place : input()) {
+        whole.push_back(*place);
+        *place = 0xFF;  // NaN, or what no encoder writes
+      }
+      call->options.feed = std::make_shared<Feed>(whole.size());
+      call->options.feed->listen([this] { ++told; });
+    }
+    void bring(std::size_t part) {
+      const std::vector<std::uint8_t*> places = input();
+      const std::size_t here = call->options.feed->here();
+      const std::size_t end = std::min(here + part, whole.size());
+      for (std::size_t i = here; i < end; ++i) *places[i] = whole[i];
+      call->options.feed->advance(end);
+      if (told > 0) run->fed();
+      told = 0;
+    }
+    void enqueue(const wire::Attempt&, base::PeerId to, WorkItem item) override {
+      bench->frames_.push_back({index, to - 10, item});
+    }
+    void drop_copies(const wire::Attempt&, base::PeerId, WorkItem) override { ++dropped; }
+    void attempt_done(const wire::Attempt&, const base::Digest& digest) override {
+      ++done;
+      result = digest;
+    }
+    void attempt_failed(const wire::Attempt&, Code why, base::PeerId about,
+                        std::string words) override {
+      failed = why;
+      named = about;
+      text = std::move(words);
+    }
+    Bench* bench;
+    std::size_t index;
+    std::vector<float> in, out;
+    base::Bytes bytes, whole;  // encoded; what a feed brings
+    int told = 0;
+    CallRef call;
+    std::unique_ptr<AttemptRun> run;
+    int done = 0;
+    int dropped = 0;
+    base::Digest result;
+    Code failed = Code::kOk;
+    base::PeerId named = 0;
+    std::string text;
+  };
+
+  struct Frame {
+    std::size_t from = 0, to = 0;
+    WorkItem item;
+  };
+
+  void begin() {
+    for (auto& peer : peers_) ASSERT_TRUE(peer->run->prepare().ok());
+    for (auto& peer : peers_) peer->run->begin();
+  }
+
+  std::optional<net::OutFrame> made(const Frame& f) { return peers_[f.from]->run->produce(f.item); }
+  net::Placement place(const Frame& f, const net::OutFrame& frame) {
+    return peers_[f.to]->run->place(id(f.from), header(frame));
+  }
+  base::Status arrived(const Frame& f, const net::OutFrame& frame, const net::Placement& at) {
+    return peers_[f.to]->run->arrived(id(f.from), header(frame), at.token);
+  }
+  void lost(const Frame& f, const net::Placement& at) { peers_[f.to]->run->lost(at.token); }
+  // Copies up to `bytes_max` of the payload to where it was placed.
+  static void fill(const net::Placement& at, const net::OutFrame& frame, std::size_t bytes_max,
+                   bool damage = false) {
+    base::Bytes all;
+    for (const auto& view : frame.payload) all.insert(all.end(), view.begin(), view.end());
+    if (damage && !all.empty()) all[all.size() / 2] ^= 0x10;
+    std::size_t from = 0;
+    for (const auto& span : at.spans) {
+      const std::size_t n = std::min({span.size(), all.size() - from, bytes_max - from});
+      std::memcpy(span.data(), all.data() + from, n);
+      from += n;
+    }
+  }
+  void deliver(const Frame& f) {
+    const auto frame = made(f);
+    if (!frame) return;
+    const net::Placement at = place(f, *frame);
+    if (at.kind == net::Placement::Kind::kDrain) return;
+    ASSERT_EQ(at.kind, net::Placement::Kind::kInto);
+    fill(at, *frame, SIZE_MAX);
+    ASSERT_TRUE(arrived(f, *frame, at).ok());
+  }
+  Frame take_any() {
+    const std::size_t i = rng_.below(frames_.size());
+    const Frame f = frames_[i];
+    frames_.erase(frames_.begin() + static_cast<std::ptrdiff_t>(i));
+    return f;
+  }
+  void deliver_all() {
+    while (!frames_.empty()) deliver(take_any());
+  }
+  // Inputs come in parts of any size, between the frames; until `steps` of either are done.
+  void deliver_and_feed(std::size_t steps = SIZE_MAX) {
+    for (; steps > 0; --steps) {
+      std::vector<Peer*> hungry;
+      for (auto& peer : peers_) {
+        const auto& feed = peer->call->options.feed;
+        if (feed && !feed->whole()) hungry.push_back(peer.get());
+      }
+      if (frames_.empty() && hungry.empty()) return;
+      if (!hungry.empty() && (frames_.empty() || rng_.below(4) == 0)) {
+        hungry[rng_.below(hungry.size())]->bring(1 + rng_.below(20000));
+      } else {
+        deliver(take_any());
+      }
+    }
+  }
+  // The attempt is over, and the next one begins.
+  void retry() {
+    frames_.clear();
+    ++start_.attempt.counter;
+    for (auto& peer : peers_) {
+      peer->done = 0;
+      peer->start();
+    }
+    begin();
+  }
+  void expect_committed() {
+    const float sum = static_cast<float>((1 << setting_.peers) - 1);
+    for (auto& peer : peers_) {
+      ASSERT_EQ(peer->done, 1) << "peer " << peer->index << ": " << peer->text;
+      EXPECT_EQ(peer->result, peers_[0]->result);
+      if (!setting_.out_private) {
+        EXPECT_EQ(peer->out, std::vector<float>(setting_.count, -1.0F)) << "before the commit";
+      }
+      peer->run->commit();
+      EXPECT_EQ(peer->out, std::vector<float>(setting_.count, sum));
+      EXPECT_EQ(peer->in[0], static_cast<float>(1 << peer->index));
+    }
+  }
+
+  static base::PeerId id(std::size_t p) { return static_cast<base::PeerId>(10 + p); }
+  static wire::FrameHeader header(const net::OutFrame& frame) {
+    return wire::decode_frame_header(frame.header).value();
+  }
+
+  Setting setting_;
+  wire::Start start_;
+  base::Rng rng_;
+  BufferPool pool_;
+  std::vector<std::unique_ptr<Peer>> peers_;
+  std::deque<Frame> frames_;
+};
+
+}  // namespace jccl::peer
