@@ -101,6 +101,28 @@ TEST_F(Feeds, a_copy_that_is_refused_leaves_the_round_to_the_others) {
       << peers[0].last_fault("w");
 }
 
+TEST_F(Feeds, memory_of_a_refused_call_is_not_used_again_before_its_stream_is_done_with_it) {
+  Cluster peers(2);
+  Round refused(ramp(0.1F)), next(ramp(0.2F)), cpu(ramp(0.7F));
+  fake_cuda_hold_before_copy(stream(0), kScalars + 2);
+  fake_cuda_fail("cuMemcpyDtoHAsync", kScalars + 3, kLost, false);
+  EXPECT_NE(refused.launch(contexts_[0], peers[0]), "");
+  EXPECT_EQ(cpu.launch(kTargetTable, {}, round_attributes(peers[1], "w")), "");
+  EXPECT_TRUE(eventually([&] { return !peers[0].last_fault("w").empty(); }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the host lets go of it
+  const int blocks = fake_cuda_count("cuMemHostAlloc");
+  std::thread other(
+      [&] { EXPECT_EQ(cpu.launch(kTargetTable, {}, round_attributes(peers[1], "w")), ""); });
+  EXPECT_EQ(next.launch({1, 2, stream(1)}, peers[0]), "");  // another program's
+  other.join();
+  settle(1);
+  EXPECT_EQ(next.code(), 0);
+  EXPECT_EQ(fake_cuda_count("cuMemHostAlloc"), blocks + 1);
+  go_on();  // a part of the first call is written now
+  settle(0);
+  EXPECT_EQ(next.out->read<float>(), cpu.out->read<float>());
+}
+
 TEST_F(Devices, a_large_start_lets_go_of_its_operands_when_they_are_copied) {
   Cluster peers(2);
   Async first(ramp(0.1F)), second(ramp(0.7F));
