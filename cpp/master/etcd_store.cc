@@ -265,7 +265,13 @@ Status EtcdStore::append(const std::vector<wire::Row>& rows) {
   txn.when.push_back({key, EtcdCompare::Of::kCreate, 0});
   txn.then = {EtcdPut{key, value}};
   txn.otherwise = {EtcdRange{keys().leader, ""}, EtcdRange{keys().journal, ""}, EtcdRange{key, ""}};
-  const auto reply = ask(txn, lease_->until());
+  Time by = lease_->until();
+  auto reply = ask(txn, by);
+  // Renewed meanwhile: whoever holds the lease goes on. The same try twice is one row.
+  while (!reply.ok() && boot_now() >= by && boot_now() < lease_->until()) {
+    by = lease_->until();
+    reply = ask(txn, by);
+  }
   if (!reply.ok()) {
     if (boot_now() >= lease_->until()) return fenced(nullptr);
     return fail_for_good(

@@ -138,6 +138,15 @@ TEST_F(EtcdStoreTest, a_master_cut_off_from_etcd_is_lost_when_its_lease_is) {
   EXPECT_EQ(store->append(rows_from(1)).code, Code::kEvicted);  // final
 }
 
+TEST_F(EtcdStoreTest, an_append_goes_on_for_as_long_as_the_lease_is_renewed) {
+  auto store = open();
+  etcd_.next(kTxn, std::deque<Odd>(8, Odd::kSilent));  // for longer than the lease had left
+  const Status appended = store->append(rows_from(1));
+  EXPECT_TRUE(appended.ok()) << appended.text;
+  EXPECT_TRUE(store->append(rows_from(2)).ok());
+  EXPECT_EQ(etcd_.count("/run/rows/"), 2u);
+}
+
 TEST_F(EtcdStoreTest, renewals_that_are_answered_oddly_keep_the_lease) {
   auto store = open();
   etcd_.next(kKeepalive, {Odd::kNoLeader, Odd::kGarbage, Odd::kHalf, Odd::kDropAfter, Odd::kOther,
