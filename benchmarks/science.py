@@ -118,12 +118,22 @@ def show(name: str, found: dict[str, Any], table: Table) -> None:
         table.note(f"    {word:<14}{check['says']}")
 
 
+def keep_claims(file: Path, steps: int, found: dict[str, Any]) -> None:
+    """Others that the file has stay, if their runs are as long."""
+    kept = json.loads(file.read_text()) if file.exists() else {}
+    others = kept["claims"] if kept.get("steps") == steps else {}
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(
+        json.dumps({"steps": steps, "claims": {**others, **found}}, indent=1)
+    )
+
+
 @click.command()
 @options
 @click.option("--claims", "wanted", help="Names of claims, with ',' between [all].")
 @click.option("--steps", type=click.IntRange(40), help="Of a run [200; 1000].")
 @click.option("--seeds", type=click.IntRange(1), help="How many [1; 3].")
-@click.option("--keep", is_flag=True, help=f"Write {KEPT.relative_to(ROOT)}.")
+@click.option("--keep", is_flag=True, help=f"In {KEPT.relative_to(ROOT)}.")
 def main(
     full: bool,
     as_json: bool,
@@ -158,8 +168,7 @@ def main(
     plots.draw(found, picture)
     table.note(f"plots: {picture}")
     if keep:
-        KEPT.parent.mkdir(exist_ok=True)
-        KEPT.write_text(json.dumps({"steps": base.steps, "claims": found}, indent=1))
+        keep_claims(KEPT, base.steps, found)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,24 @@ class Feeds : public Devices {
     // Else the launching thread waits for all copies, and has the round begin then.
     if (!cuda::driver().value().stream_wait_always) GTEST_SKIP() << "streams can't wait";
   }
+  // The device's round stands before its last part; the other peer's is with the thread.
+  std::thread held(Cluster& peers, Round& device, Round& cpu) {
+    fake_cuda_hold_before_copy(stream(0), kScalars + 4);
+    EXPECT_EQ(device.launch(contexts_[0], peers[0]), "");
+    return std::thread([&] { EXPECT_EQ(on_cpu(cpu, peers), ""); });
+  }
+  static std::string on_cpu(Round& round, Cluster& peers) {
+    return round.launch(kTargetTable, {}, round_attributes(peers[1], "w"));
+  }
+  // The other peer goes on without the device; what the device's peer says of it.
+  static std::string left_out(Cluster& peers, Round& cpu) {
+    EXPECT_EQ(on_cpu(cpu, peers), "");
+    EXPECT_EQ(cpu.code(), 0);
+    EXPECT_EQ(cpu.world(), 1);
+    EXPECT_EQ(cpu.out->read<float>(), cpu.leaf->read<float>());
+    EXPECT_TRUE(eventually([&] { return !peers[0].last_fault("w").empty(); }));
+    return peers[0].last_fault("w");
+  }
   static void go_on() {  // once it has come to where it is to be held
     EXPECT_TRUE(eventually([] { return fake_cuda_held(stream(0)); }));
     fake_cuda_hold(stream(0), false);
@@ -33,10 +51,7 @@ Floats ramp(float step) {
 TEST_F(Feeds, a_round_is_under_way_while_its_last_part_is_not_here) {
   Cluster peers(2);
   Round device(ramp(0.1F)), cpu(ramp(0.7F));
-  fake_cuda_hold_before_copy(stream(0), kScalars + 4);
-  EXPECT_EQ(device.launch(contexts_[0], peers[0]), "");
-  std::thread other(
-      [&] { EXPECT_EQ(cpu.launch(kTargetTable, {}, round_attributes(peers[1], "w")), ""); });
+  std::thread other = held(peers, device, cpu);
   // The first half is added up here, and its result is there; of the second one the other peer has
   // what has come.
   const std::uint64_t most = kCount * sizeof(float) / 4 * 3;
@@ -55,10 +70,7 @@ TEST_F(Feeds, a_round_is_under_way_while_its_last_part_is_not_here) {
 TEST_F(Feeds, a_round_that_is_aborted_gives_back_operands_that_come_after_it) {
   Cluster peers(2);
   Round device(ramp(0.1F)), cpu(ramp(0.7F));
-  fake_cuda_hold_before_copy(stream(0), kScalars + 4);
-  EXPECT_EQ(device.launch(contexts_[0], peers[0]), "");
-  std::thread other(
-      [&] { EXPECT_EQ(cpu.launch(kTargetTable, {}, round_attributes(peers[1], "w")), ""); });
+  std::thread other = held(peers, device, cpu);
   EXPECT_TRUE(eventually([&] { return peers[1].comm().attributes().received_bytes > 0; }));
   peers[0].comm().abort();
   EXPECT_TRUE(eventually([&] { return !peers[0].last_fault("w").empty(); }));
@@ -75,13 +87,8 @@ TEST_F(Feeds, operands_that_stop_coming_are_left_out_of_the_round) {
   Round device(ramp(0.1F)), cpu(ramp(0.7F));
   fake_cuda_hold_before_copy(stream(0), kScalars + 4);  // and for good
   EXPECT_EQ(device.launch(contexts_[0], peers[0]), "");
-  EXPECT_EQ(cpu.launch(kTargetTable, {}, round_attributes(peers[1], "w")), "");
-  EXPECT_EQ(cpu.code(), 0);
-  EXPECT_EQ(cpu.world(), 1);
-  EXPECT_EQ(cpu.out->read<float>(), cpu.leaf->read<float>());
-  EXPECT_TRUE(eventually([&] { return !peers[0].last_fault("w").empty(); }));
-  EXPECT_NE(peers[0].last_fault("w").find("stopped in the midst"), std::string::npos)
-      << peers[0].last_fault("w");
+  const std::string why = left_out(peers, cpu);
+  EXPECT_NE(why.find("stopped in the midst"), std::string::npos) << why;
   go_on();
   settle(0);
 }
@@ -92,13 +99,8 @@ TEST_F(Feeds, a_copy_that_is_refused_leaves_the_round_to_the_others) {
   fake_cuda_fail("cuMemcpyDtoHAsync", kScalars + 3, kLost, false);
   const std::string error = device.launch(contexts_[0], peers[0]);
   EXPECT_NE(error.find("cuMemcpyDtoHAsync"), std::string::npos) << error;
-  EXPECT_EQ(cpu.launch(kTargetTable, {}, round_attributes(peers[1], "w")), "");
-  EXPECT_EQ(cpu.code(), 0);
-  EXPECT_EQ(cpu.world(), 1);
-  EXPECT_EQ(cpu.out->read<float>(), cpu.leaf->read<float>());
-  EXPECT_TRUE(eventually([&] { return !peers[0].last_fault("w").empty(); }));
-  EXPECT_NE(peers[0].last_fault("w").find("cuMemcpyDtoHAsync"), std::string::npos)
-      << peers[0].last_fault("w");
+  const std::string why = left_out(peers, cpu);
+  EXPECT_NE(why.find("cuMemcpyDtoHAsync"), std::string::npos) << why;
 }
 
 TEST_F(Feeds, memory_of_a_refused_call_is_not_used_again_before_its_stream_is_done_with_it) {
@@ -107,12 +109,10 @@ TEST_F(Feeds, memory_of_a_refused_call_is_not_used_again_before_its_stream_is_do
   fake_cuda_hold_before_copy(stream(0), kScalars + 2);
   fake_cuda_fail("cuMemcpyDtoHAsync", kScalars + 3, kLost, false);
   EXPECT_NE(refused.launch(contexts_[0], peers[0]), "");
-  EXPECT_EQ(cpu.launch(kTargetTable, {}, round_attributes(peers[1], "w")), "");
-  EXPECT_TRUE(eventually([&] { return !peers[0].last_fault("w").empty(); }));
+  left_out(peers, cpu);
   std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the host lets go of it
   const int blocks = fake_cuda_count("cuMemHostAlloc");
-  std::thread other(
-      [&] { EXPECT_EQ(cpu.launch(kTargetTable, {}, round_attributes(peers[1], "w")), ""); });
+  std::thread other([&] { EXPECT_EQ(on_cpu(cpu, peers), ""); });
   EXPECT_EQ(next.launch({1, 2, stream(1)}, peers[0]), "");  // another program's
   other.join();
   settle(1);
@@ -126,15 +126,7 @@ TEST_F(Feeds, memory_of_a_refused_call_is_not_used_again_before_its_stream_is_do
 TEST_F(Devices, a_large_start_lets_go_of_its_operands_when_they_are_copied) {
   Cluster peers(2);
   Async first(ramp(0.1F)), second(ramp(0.7F));
-  ASSERT_EQ(first.start(contexts_[0], peers[0]), "");
-  settle(0);                                                // though the other peer has not come
-  std::memset(first.leaf->data(), 0, first.leaf->bytes());  // its memory is another's by now
-  std::thread done([&] { EXPECT_EQ(first.done(contexts_[0], peers[0]), ""); });
-  ASSERT_EQ(second.start(contexts_[1], peers[1]), "");
-  EXPECT_EQ(second.done(contexts_[1], peers[1]), "");
-  done.join();
-  settle(0);
-  settle(1);
+  start_and_meet(peers, first, second);
   EXPECT_EQ(first.code(), 0);
   EXPECT_EQ(first.out->read<float>(), second.out->read<float>());
   EXPECT_FLOAT_EQ(first.out->read<float>()[3], 3 * 0.1F + 3 * 0.7F);

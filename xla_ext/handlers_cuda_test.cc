@@ -51,16 +51,8 @@ TEST_F(Devices, rounds_launched_far_ahead_take_their_turns_on_the_stream) {
 TEST_F(Devices, a_stream_goes_on_after_a_start_and_waits_at_done) {
   Cluster peers(2);
   Async first(Floats(100, 1.0F)), second(Floats(100, 2.0F));
-  ASSERT_EQ(first.start(contexts_[0], peers[0]), "");
-  settle(0);  // though the other peer has not come
+  start_and_meet(peers, first, second);
   EXPECT_EQ(first.passed_out->read<float>(), (Floats{1, 2}));
-  std::memset(first.leaf->data(), 0, first.leaf->bytes());  // its memory is another's by now
-  std::thread done([&] { EXPECT_EQ(first.done(contexts_[0], peers[0]), ""); });
-  ASSERT_EQ(second.start(contexts_[1], peers[1]), "");
-  EXPECT_EQ(second.done(contexts_[1], peers[1]), "");
-  done.join();
-  settle(0);
-  settle(1);
   for (const Async* peer : {&first, &second}) {
     EXPECT_EQ(peer->code(), 0);
     EXPECT_EQ(peer->out->read<float>(), Floats(100, 3.0F));

@@ -329,8 +329,8 @@ bool mesh_publish(Frame& frame) {
 using MeshHandler = bool (*)(Frame&);
 
 template <MeshHandler kHandler, const char* kName>
-ffi::Error bound(std::int32_t ordinal, ffi::RunId run, ffi::RemainingArgs args,
-                 ffi::RemainingRets rets, ffi::Dictionary attributes) {
+ffi::Error bound_mesh(std::int32_t ordinal, ffi::RunId run, ffi::RemainingArgs args,
+                      ffi::RemainingRets rets, ffi::Dictionary attributes) {
   const ScopedFloatMode mode;
   Frame frame({run.run_id, ordinal}, args, rets, attributes);
   return kHandler(frame) ? ffi::Error::Success() : malformed(kName);
@@ -344,14 +344,15 @@ constexpr char kDone[] = "jccl_mesh_done", kPublish[] = "jccl_mesh_publish";
 }  // namespace jccl::xla_ext
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(
-    JcclMeshRound, (jccl::xla_ext::bound<jccl::xla_ext::mesh_round, jccl::xla_ext::kRound>),
+    JcclMeshRound, (jccl::xla_ext::bound_mesh<jccl::xla_ext::mesh_round, jccl::xla_ext::kRound>),
     jccl::xla_ext::placed_binding());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(
-    JcclMeshStart, (jccl::xla_ext::bound<jccl::xla_ext::mesh_start, jccl::xla_ext::kStart>),
+    JcclMeshStart, (jccl::xla_ext::bound_mesh<jccl::xla_ext::mesh_start, jccl::xla_ext::kStart>),
     jccl::xla_ext::placed_binding());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(
-    JcclMeshDone, (jccl::xla_ext::bound<jccl::xla_ext::mesh_done, jccl::xla_ext::kDone>),
+    JcclMeshDone, (jccl::xla_ext::bound_mesh<jccl::xla_ext::mesh_done, jccl::xla_ext::kDone>),
     jccl::xla_ext::placed_binding());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(
-    JcclMeshPublish, (jccl::xla_ext::bound<jccl::xla_ext::mesh_publish, jccl::xla_ext::kPublish>),
+    JcclMeshPublish,
+    (jccl::xla_ext::bound_mesh<jccl::xla_ext::mesh_publish, jccl::xla_ext::kPublish>),
     jccl::xla_ext::placed_binding());

@@ -12,23 +12,24 @@ namespace ffi = xla::ffi;
 
 namespace {
 
-ffi::Error refuse(const std::string& why) {
+ffi::Error refuse_roundtrip(const std::string& why) {
   return ffi::Error(ffi::ErrorCode::kInvalidArgument, "jccl_roundtrip: " + why);
 }
 
 ffi::Error roundtrip_call(ffi::RemainingArgs args, ffi::RemainingRets rets,
                           ffi::Dictionary attributes) {
   const auto codec = codec::codec_from_name(text_attribute(attributes, "codec"));
-  if (!codec || codec->stochastic) return refuse("no such codec here");
-  if (args.size() != rets.size()) return refuse("wrong number of operands");
+  if (!codec || codec->stochastic) return refuse_roundtrip("no such codec here");
+  if (args.size() != rets.size()) return refuse_roundtrip("wrong number of operands");
   const bool residual = attribute<std::int32_t>(attributes, "residual", 0) != 0;
   for (std::size_t i = 0; i < args.size(); ++i) {
     const auto in = operand(args, i);
     const auto out = result(rets, i);
     if (!in || !out || in->dtype != out->dtype || in->count != out->count) {
-      return refuse("results and operands differ");
+      return refuse_roundtrip("results and operands differ");
     }
-    if (codec::is_lossy(*codec) && !codec::is_float(in->dtype)) return refuse("floats only");
+    if (codec::is_lossy(*codec) && !codec::is_float(in->dtype))
+      return refuse_roundtrip("floats only");
     if (residual) {
       codec::residual(*codec, in->dtype, in->data, in->count, out->data);
     } else {

@@ -22,6 +22,11 @@ namespace {
 
 thread_local std::shared_ptr<peer::Feed> feed_here;
 
+struct FeedHere {
+  explicit FeedHere(std::shared_ptr<peer::Feed> feed) { feed_here = std::move(feed); }
+  ~FeedHere() { feed_here = nullptr; }
+};
+
 XLA_FFI_Error* create_error(XLA_FFI_Error_Create_Args* args) {
   return new XLA_FFI_Error{args->message};
 }
@@ -208,9 +213,8 @@ Status call_handler(const Target* table, const std::string& target, HostCall cal
   frame.args = operands.args();
   frame.rets = results.rets();
   frame.attrs = attributes.attrs();
-  feed_here = call.feed;
+  const FeedHere feed(call.feed);
   const std::unique_ptr<XLA_FFI_Error> error(handler(&frame));
-  feed_here = nullptr;
   if (error) return {Code::kInvalid, base::cat(target, ": ", error->text)};
   return {};
 }

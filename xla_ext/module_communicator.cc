@@ -68,7 +68,7 @@ peer::Collective collective_from(const std::string& name) {
   throw py::value_error(base::cat("unknown collective '", name, "'"));
 }
 
-base::Digest digest_from(const std::string& hex) {
+base::Digest fingerprint_from(const std::string& hex) {
   base::RunId bytes{};
   base::Digest digest;
   if (hex.empty()) return digest;
@@ -96,7 +96,7 @@ peer::RoundOptions round_options(Keywords& keywords) {
   options.plan = keywords.take<std::string>("plan", "");
   options.guard = keywords.take<bool>("guard", true);
   options.out_private = keywords.take<bool>("out_private", false);
-  options.fingerprint = digest_from(keywords.take<std::string>("fingerprint", ""));
+  options.fingerprint = fingerprint_from(keywords.take<std::string>("fingerprint", ""));
   options.deadline = keywords.take_seconds("deadline", 0);
   return options;
 }

@@ -11,10 +11,6 @@
 namespace jccl::capi::test {
 namespace {
 
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 TEST(CallsTest, a_lone_peer_gets_its_own_values_and_world_one) {
   Cluster cluster(1);
   const SmallRound r = small_round(cluster[0], sum_of("alone"), 3);

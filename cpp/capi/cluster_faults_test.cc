@@ -11,10 +11,6 @@
 namespace jccl::capi::test {
 namespace {
 
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 // Peer 0 and 1 call alike, peer 2 calls what `change` makes of it.
 void expect_mismatch(const std::function<void(Leaf&, RoundOptions&)>& change,
                      const std::vector<std::string>& parts) {

@@ -13,10 +13,6 @@ extern char** environ;
 namespace jccl::capi::test {
 namespace {
 
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 ConnectOptions shard_of(const Cluster& cluster, const std::string& site, std::uint32_t shard,
                         std::uint32_t shards) {
   ConnectOptions o = cluster.peer_options();

@@ -12,10 +12,6 @@
 namespace jccl::capi::test {
 namespace {
 
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 std::string fresh_token() { return net::to_text(net::new_token().value()); }
 
 void expect_rounds(Cluster& cluster, int rounds = 5) {

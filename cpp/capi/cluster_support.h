@@ -20,6 +20,10 @@
 
 namespace jccl::capi::test {
 
+inline bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
 using base::cat;
 using base::Code;
 using base::Duration;

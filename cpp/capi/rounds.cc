@@ -107,7 +107,7 @@ Status read_codec(const jccl_round_options& options, codec::Codec* out) {
   return codec::check(*out);
 }
 
-Status read_options(const jccl_round_options* given, peer::RoundOptions* out) {
+Status read_round_options(const jccl_round_options* given, peer::RoundOptions* out) {
   jccl_round_options options = JCCL_ROUND_OPTIONS_INIT;
   const Status status = read_struct(given, "jccl_round_options", &options);
   if (!status.ok()) return status;
@@ -165,7 +165,7 @@ Status read_call(jccl_comm* comm, peer::Collective collective, const jccl_array*
                  std::size_t count, const jccl_round_options* options, Call* call) {
   if (comm == nullptr) return invalid("comm is NULL");
   Status status = read_arrays(arrays, count, &call->leaves);
-  if (status.ok()) status = read_options(options, &call->options);
+  if (status.ok()) status = read_round_options(options, &call->options);
   call->options.collective = collective;
   return status;
 }
@@ -194,7 +194,7 @@ Status run_codec(const jccl_array* array, const jccl_round_options* options, boo
   Call call;
   if (array == nullptr) return invalid("array is NULL");
   Status status = read_arrays(array, 1, &call.leaves);
-  if (status.ok()) status = read_options(options, &call.options);
+  if (status.ok()) status = read_round_options(options, &call.options);
   return status.ok() ? peer::roundtrip(call.leaves[0], call.options, residual) : status;
 }
 

@@ -17,8 +17,6 @@ namespace {
 
 using base::Bytes;
 
-constexpr Dtype kFloats[] = {Dtype::kF32, Dtype::kF64, Dtype::kBf16, Dtype::kF16};
-
 // Runs the test once per instruction set of this processor.
 class CodecTest : public ::testing::TestWithParam<Isa> {
  protected:
@@ -27,18 +25,6 @@ class CodecTest : public ::testing::TestWithParam<Isa> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Isa, CodecTest, ::testing::ValuesIn(available_isas()));
-
-Bytes encoded(const Codec& codec, const std::vector<float>& in) {
-  Bytes out(encoded_bytes(codec, Dtype::kF32, in.size()));
-  encode(codec, Dtype::kF32, in.data(), in.size(), out.data());
-  return out;
-}
-
-std::vector<float> decoded(const Codec& codec, const Bytes& in, std::size_t count) {
-  std::vector<float> out(count);
-  decode(codec, Dtype::kF32, in.data(), count, out.data());
-  return out;
-}
 
 Bytes reference_encoded(const Codec& codec, const std::vector<float>& in) {
   Bytes out(encoded_bytes(codec, Dtype::kF32, in.size()));

@@ -29,7 +29,7 @@ struct Format {
   }
 };
 
-std::optional<Format> format_of(CodecId id) {
+std::optional<Format> scaled_format(CodecId id) {
   switch (id) {
     case CodecId::kInt8:
       return Format{4, 0xFF, 8, 127, 0x80, 0xFF};
@@ -109,7 +109,7 @@ Status check_encoded_size(const Codec& codec, Dtype dtype, std::size_t bytes, st
 Status check_encoded(const Codec& codec, Dtype dtype, const std::uint8_t* in, std::size_t bytes,
                      std::size_t count) {
   if (Status size = check_encoded_size(codec, dtype, bytes, count); !size.ok()) return size;
-  const auto format = format_of(codec.id);
+  const auto format = scaled_format(codec.id);
   if (!format) return {};  // every pattern of 16 bits is a value
   Status status;
   each_block(codec, *format, in, count,
@@ -127,7 +127,7 @@ Status check_encoded(const Codec& codec, Dtype dtype, const std::uint8_t* in, st
 
 bool finite_encoded(const Codec& codec, const std::uint8_t* in, std::size_t count) {
   bool finite = true;
-  if (const auto format = format_of(codec.id)) {
+  if (const auto format = scaled_format(codec.id)) {
     each_block(codec, *format, in, count,
                [&](std::size_t, std::uint32_t bits, const std::uint8_t*, std::size_t) {
                  finite = is_finite(bits);

@@ -7,20 +7,15 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "codec/test_values.h"
 
 namespace jccl::codec {
 namespace {
 
-using Bytes = std::vector<std::uint8_t>;
+using base::Bytes;
 
 constexpr CodecId kTaken[] = {CodecId::kBf16, CodecId::kFp16, CodecId::kInt8, CodecId::kFp8,
                               CodecId::kInt4, CodecId::kE3m0, CodecId::kInt2};
-
-Bytes encoded(const Codec& codec, const std::vector<float>& values) {
-  Bytes out(encoded_bytes(codec, Dtype::kF32, values.size()));
-  encode(codec, Dtype::kF32, values.data(), values.size(), out.data());
-  return out;
-}
 
 base::Status check(const Codec& codec, const Bytes& bytes, std::size_t count) {
   return check_encoded(codec, Dtype::kF32, bytes.data(), bytes.size(), count);

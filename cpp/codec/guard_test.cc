@@ -9,16 +9,6 @@
 namespace jccl::codec {
 namespace {
 
-// One leaf of `dtype` with the given values.
-std::vector<std::uint8_t> leaf(Dtype dtype, const std::vector<float>& values) {
-  const CodecId codec = dtype == Dtype::kF16 ? CodecId::kFp16 : CodecId::kBf16;
-  std::vector<std::uint8_t> bytes(encoded_bytes(codec, Dtype::kF32, values.size()));
-  encode(codec, Dtype::kF32, values.data(), values.size(), bytes.data());
-  std::vector<std::uint8_t> out(values.size() * size_of(dtype));
-  decode(codec, dtype, bytes.data(), values.size(), out.data());
-  return out;
-}
-
 TEST(GuardTest, one_bad_element_anywhere_is_seen) {
   for (const Isa isa : available_isas()) {
     force_isa(isa);
@@ -26,12 +16,12 @@ TEST(GuardTest, one_bad_element_anywhere_is_seen) {
       for (const std::size_t size : {1, 15, 16, 17, 100, 1024, 1025, 3000}) {
         for (std::size_t at = 0; at < size; at += 1 + size / 9) {
           auto values = normal_values(size, size);
-          ASSERT_TRUE(scan(dtype, leaf(dtype, values).data(), size).finite);
+          ASSERT_TRUE(scan(dtype, leaf_of(dtype, values).data(), size).finite);
           for (const float bad :
                {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
                 -std::numeric_limits<float>::infinity()}) {
             values[at] = bad;
-            ASSERT_FALSE(scan(dtype, leaf(dtype, values).data(), size).finite)
+            ASSERT_FALSE(scan(dtype, leaf_of(dtype, values).data(), size).finite)
                 << name_of(dtype) << " " << size << " " << at;
           }
         }
@@ -44,7 +34,7 @@ TEST(GuardTest, one_bad_element_anywhere_is_seen) {
 TEST(GuardTest, the_norm_is_right_and_has_the_same_bits_on_every_instruction_set) {
   for (const Dtype dtype : {Dtype::kF32, Dtype::kF64, Dtype::kBf16, Dtype::kF16}) {
     for (const std::size_t size : test_sizes()) {
-      const auto bytes = leaf(dtype, normal_values(size, size + 9));
+      const auto bytes = leaf_of(dtype, normal_values(size, size + 9));
       std::vector<double> values(size);
       const CodecId same = dtype == Dtype::kF16 ? CodecId::kFp16 : CodecId::kBf16;
       if (dtype == Dtype::kF64 && size > 0) std::memcpy(values.data(), bytes.data(), bytes.size());

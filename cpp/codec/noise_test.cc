@@ -27,12 +27,6 @@ Bytes encoded(const Codec& codec, const std::vector<float>& in, const Noise& noi
   return out;
 }
 
-std::vector<float> decoded(const Codec& codec, const Bytes& in, std::size_t count) {
-  std::vector<float> out(count);
-  decode(codec, Dtype::kF32, in.data(), count, out.data());
-  return out;
-}
-
 TEST_P(NoiseTest, bytes_are_those_of_the_reference_wherever_the_elements_lie) {
   for (const Codec& codec : stochastic_codecs()) {
     for (const std::size_t size : test_sizes()) {

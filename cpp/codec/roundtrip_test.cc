@@ -12,24 +12,13 @@ namespace {
 
 using base::Bytes;
 
-constexpr Dtype kFloats[] = {Dtype::kF32, Dtype::kF64, Dtype::kBf16, Dtype::kF16};
-
-Bytes leaf(Dtype dtype, const std::vector<float>& values) {
-  const CodecId via = dtype == Dtype::kF16 ? CodecId::kFp16 : CodecId::kBf16;
-  Bytes half(2 * values.size());
-  encode(via, Dtype::kF32, values.data(), values.size(), half.data());
-  Bytes out(values.size() * size_of(dtype));
-  decode(via, dtype, half.data(), values.size(), out.data());
-  return out;
-}
-
 TEST(RoundtripTest, it_is_decode_of_encode) {
   for (const Isa isa : available_isas()) {
     force_isa(isa);
     for (const Codec& codec : all_codecs()) {
       for (const Dtype dtype : kFloats) {
         for (const std::size_t size : test_sizes()) {
-          Bytes in = leaf(dtype, wild_values(size, size + 3));
+          Bytes in = leaf_of(dtype, wild_values(size, size + 3));
           Bytes bytes(encoded_bytes(codec, dtype, size));
           Bytes expected(in.size());
           Bytes out(in.size());
@@ -67,7 +56,7 @@ TEST(RoundtripTest, a_residual_of_f64_holds_what_f32_cannot_and_bf16_is_rounded_
   std::vector<double> rest(3);
   residual(CodecId::kTopK, Dtype::kF64, in.data(), 3, rest.data());
   EXPECT_EQ(rest, (std::vector<double>{0x1p-40, 0, 0}));
-  const Bytes half = leaf(Dtype::kBf16, normal_values(500, 5));
+  const Bytes half = leaf_of(Dtype::kBf16, normal_values(500, 5));
   std::vector<float> values(500), sent(500);
   Bytes bytes(encoded_bytes(CodecId::kInt8, Dtype::kBf16, 500)), out(1000), expected(1000);
   encode(CodecId::kInt8, Dtype::kBf16, half.data(), 500, bytes.data());

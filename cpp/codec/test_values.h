@@ -8,6 +8,7 @@
 #include <limits>
 #include <vector>
 
+#include "base/bytes.h"
 #include "base/rng.h"
 #include "codec/codec.h"
 
@@ -47,6 +48,30 @@ inline const std::vector<Codec>& stochastic_codecs() {
       stochastic(CodecId::kFp8, 4),  stochastic(CodecId::kInt4, 5), stochastic(CodecId::kE3m0, 6),
       stochastic(CodecId::kInt2, 7)};
   return kCodecs;
+}
+
+inline constexpr Dtype kFloats[] = {Dtype::kF32, Dtype::kF64, Dtype::kBf16, Dtype::kF16};
+
+inline base::Bytes encoded(const Codec& codec, const std::vector<float>& in) {
+  base::Bytes out(encoded_bytes(codec, Dtype::kF32, in.size()));
+  encode(codec, Dtype::kF32, in.data(), in.size(), out.data());
+  return out;
+}
+
+inline std::vector<float> decoded(const Codec& codec, const base::Bytes& in, std::size_t count) {
+  std::vector<float> out(count);
+  decode(codec, Dtype::kF32, in.data(), count, out.data());
+  return out;
+}
+
+// One leaf of `dtype` with these values, as near as 16 bits come.
+inline base::Bytes leaf_of(Dtype dtype, const std::vector<float>& values) {
+  const CodecId via = dtype == Dtype::kF16 ? CodecId::kFp16 : CodecId::kBf16;
+  base::Bytes half(2 * values.size());
+  encode(via, Dtype::kF32, values.data(), values.size(), half.data());
+  base::Bytes out(values.size() * size_of(dtype));
+  decode(via, dtype, half.data(), values.size(), out.data());
+  return out;
 }
 
 // Sizes around the grid of every codec and the width of every loop.

@@ -15,7 +15,7 @@ constexpr double kMiB = 1024.0 * 1024;
 
 Work bytes_of(double bytes) { return {bytes, bytes, bytes}; }
 
-Plan plan_of(PlanKind kind, std::size_t size, std::vector<std::uint32_t> shares = {}) {
+Plan plan_over(PlanKind kind, std::size_t size, std::vector<std::uint32_t> shares = {}) {
   Plan plan;
   plan.kind = kind;
   for (std::uint32_t i = 0; i < size; ++i) plan.order.push_back(1 + i);
@@ -31,7 +31,7 @@ std::vector<std::uint32_t> in_order(std::size_t size) {
 
 double direct(const Network& network, const Work& work, std::vector<std::uint32_t> shares = {}) {
   const std::size_t n = network.count();
-  return predict(plan_of(PlanKind::kDirect, n, std::move(shares)), in_order(n), network, work);
+  return predict(plan_over(PlanKind::kDirect, n, std::move(shares)), in_order(n), network, work);
 }
 
 void set_both(Network& network, std::uint32_t a, std::uint32_t b, LinkCost cost) {
@@ -226,7 +226,7 @@ TEST(CostTest, what_takes_longer_is_predicted_to_take_longer) {
     }
   }
   const auto seconds = [&](PlanKind kind, double bytes) {
-    return predict(plan_of(kind, 4), in_order(4), network, bytes_of(bytes));
+    return predict(plan_over(kind, 4), in_order(4), network, bytes_of(bytes));
   };
   EXPECT_NEAR(seconds(PlanKind::kExchange, 4096), 0.04, 0.001);
   EXPECT_NEAR(seconds(PlanKind::kDirect, 4096), 0.08, 0.001);
@@ -235,7 +235,7 @@ TEST(CostTest, what_takes_longer_is_predicted_to_take_longer) {
   EXPECT_NEAR(seconds(PlanKind::kDirect, 1e8), 1.5 + 0.08, 0.01);
   EXPECT_NEAR(seconds(PlanKind::kRing, 1e8), 1.5 + 0.24, 0.01);
   EXPECT_NEAR(seconds(PlanKind::kScatter, 1e8), 0.75 + 0.04, 0.01);
-  EXPECT_EQ(predict(plan_of(PlanKind::kDirect, 1), {0}, Network(1), bytes_of(1e9)), 0);
+  EXPECT_EQ(predict(plan_over(PlanKind::kDirect, 1), {0}, Network(1), bytes_of(1e9)), 0);
 }
 
 // Sites 0, 2, 4 and 1, 3, 5 are near each other; the ring as given crosses the ocean six times.
@@ -267,7 +267,7 @@ TEST(CostTest, a_ring_is_turned_only_along_links) {
     const auto better = ordered_ring(ring, network, bytes_of(1e7), linked);
     ASSERT_TRUE(std::is_permutation(better.begin(), better.end(), ring.begin()));
     for (std::size_t i = 0; i < size; ++i) ASSERT_TRUE(linked(better[i], better[(i + 1) % size]));
-    const Plan plan = plan_of(PlanKind::kRing, size);
+    const Plan plan = plan_over(PlanKind::kRing, size);
     EXPECT_LE(predict(plan, better, network, bytes_of(1e7)),
               predict(plan, ring, network, bytes_of(1e7)));
   }

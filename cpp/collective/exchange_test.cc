@@ -13,13 +13,10 @@
 #include "codec/test_values.h"
 #include "collective/exchange_harness.h"
 #include "collective/planner.h"
+#include "collective/test_oracle.h"
 
 namespace jccl::collective {
 namespace {
-
-__extension__ typedef __int128 Wide;
-
-constexpr Op kOps[] = {Op::kSum, Op::kMean, Op::kMin, Op::kMax, Op::kProd};
 
 // One of each kind, then those that round by chance.
 const std::vector<Codec>& every_codec() {
@@ -80,15 +77,6 @@ double float_at(Dtype dtype, const Bytes& bytes, std::uint64_t i) {
   if (dtype == Dtype::kBf16) codec::decode(CodecId::kBf16, Dtype::kF32, at, 1, &f);
   if (dtype == Dtype::kF16) codec::decode(CodecId::kFp16, Dtype::kF32, at, 1, &f);
   return dtype == Dtype::kF64 ? v : f;
-}
-
-Wide integer_at(Dtype dtype, const Bytes& bytes, std::uint64_t i) {
-  const std::size_t size = codec::size_of(dtype);
-  std::uint64_t raw = 0;
-  std::memcpy(&raw, bytes.data() + i * size, size);
-  if (dtype >= Dtype::kU8) return static_cast<Wide>(raw);
-  const unsigned up = static_cast<unsigned>(64 - 8 * size);
-  return static_cast<Wide>(static_cast<std::int64_t>(raw << up) >> up);
 }
 
 Exchange make_exchange(const Plan& plan, Op op, Dtype dtype, const Codec& codec,

@@ -6,6 +6,7 @@
 #include "codec/f32_form.h"
 #include "codec/isa.h"
 #include "codec/test_values.h"
+#include "collective/test_oracle.h"
 
 namespace jccl::collective {
 namespace {
@@ -16,9 +17,6 @@ using codec::CodecId;
 using codec::Dtype;
 using codec::Isa;
 
-__extension__ typedef __int128 Wide;
-
-constexpr Op kOps[] = {Op::kSum, Op::kMean, Op::kMin, Op::kMax, Op::kProd};
 constexpr codec::Noise kNoise = {77, 512};
 
 struct Case {
@@ -101,15 +99,6 @@ Bytes float_result(const Case& c, const std::vector<Bytes>& encoded, std::size_t
     codec::encode_f32(c.codec, c.dtype, acc.data(), count, out.data(), kNoise);
   }
   return out;
-}
-
-Wide integer_at(Dtype dtype, const Bytes& bytes, std::size_t i) {
-  const std::size_t size = codec::size_of(dtype);
-  std::uint64_t raw = 0;
-  std::memcpy(&raw, bytes.data() + i * size, size);
-  if (dtype >= Dtype::kU8) return static_cast<Wide>(raw);
-  const unsigned up = static_cast<unsigned>(64 - 8 * size);
-  return static_cast<Wide>(static_cast<std::int64_t>(raw << up) >> up);
 }
 
 Bytes integer_result(const Case& c, const std::vector<Bytes>& leaves, std::size_t count) {

@@ -9,13 +9,13 @@
 namespace jccl::collective {
 namespace {
 
-constexpr std::string_view kNames[] = {"?", "sum", "mean", "min", "max", "prod"};
+constexpr std::string_view kOpNames[] = {"?", "sum", "mean", "min", "max", "prod"};
 
 }  // namespace
 
 std::string_view name_of(Op op) {
   const auto number = static_cast<std::size_t>(op);
-  return number <= kOpNumberMax ? kNames[number] : kNames[0];
+  return number <= kOpNumberMax ? kOpNames[number] : kOpNames[0];
 }
 
 std::optional<Op> op_from_number(std::uint8_t number) {
@@ -24,9 +24,9 @@ std::optional<Op> op_from_number(std::uint8_t number) {
 }
 
 std::optional<Op> op_from_name(std::string_view name) {
-  const auto* at = std::find(std::begin(kNames) + 1, std::end(kNames), name);
-  if (at == std::end(kNames)) return std::nullopt;
-  return static_cast<Op>(at - std::begin(kNames));
+  const auto* at = std::find(std::begin(kOpNames) + 1, std::end(kOpNames), name);
+  if (at == std::end(kOpNames)) return std::nullopt;
+  return static_cast<Op>(at - std::begin(kOpNames));
 }
 
 base::Status check_supported(Op op, codec::Dtype dtype, const codec::Codec& codec) {

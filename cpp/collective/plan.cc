@@ -14,7 +14,7 @@ namespace {
 
 using base::Code;
 
-constexpr std::string_view kNames[] = {"?", "direct", "ring", "gather", "scatter", "exchange"};
+constexpr std::string_view kPlanNames[] = {"?", "direct", "ring", "gather", "scatter", "exchange"};
 
 base::Status invalid(const std::string& text) { return {Code::kInvalid, "plan: " + text}; }
 
@@ -101,7 +101,7 @@ Route ring_route(const Plan& plan, std::uint32_t owner, std::uint32_t me) {
 
 std::string_view name_of(PlanKind kind) {
   const auto number = static_cast<std::size_t>(kind);
-  return number < std::size(kNames) ? kNames[number] : kNames[0];
+  return number < std::size(kPlanNames) ? kPlanNames[number] : kPlanNames[0];
 }
 
 base::Status check(const Plan& plan) {

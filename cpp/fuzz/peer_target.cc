@@ -11,8 +11,8 @@
 namespace jccl::fuzz {
 namespace {
 
-constexpr int kStepsMax = 600;
-constexpr std::size_t kSendsMax = 64;  // per event, with so few tags
+constexpr int kPeerStepsMax = 600;
+constexpr std::size_t kPeerSendsMax = 64;  // per event, with so few tags
 
 class PeerScript {
  public:
@@ -25,7 +25,7 @@ class PeerScript {
   }
 
   void run() {
-    for (int step = 0; step < kStepsMax && !in_.done(); ++step) act();
+    for (int step = 0; step < kPeerStepsMax && !in_.done(); ++step) act();
     // Every call has a deadline, and nothing outlives it.
     advance(60 * base::kSecond);
     JCCL_CHECK(open_.empty() && syncs_.empty());
@@ -151,7 +151,7 @@ class PeerScript {
   }
 
   void apply(const protocol::PeerEffects& effects, bool tick) {
-    JCCL_CHECK(effects.send.size() <= kSendsMax);
+    JCCL_CHECK(effects.send.size() <= kPeerSendsMax);
     for (const wire::Attempt& attempt : effects.discard) discarded_.insert(attempt);
     for (const protocol::RunAttempt& run : effects.run) {
       messages_.note(run.start.attempt, run.start.round);

@@ -12,7 +12,7 @@ namespace jccl::fuzz {
 namespace {
 
 constexpr std::uint32_t kPartsMax = 40;
-constexpr int kStepsMax = 400;
+constexpr int kTurnsMax = 400;
 
 struct Snapshot {
   std::vector<snapshot::LeafShape> leaves;
@@ -90,7 +90,7 @@ void run_fetch(ByteView bytes) {
   std::vector<snapshot::FetchAsk> asked;
   std::set<std::uint32_t> kept;
   base::Time now = 0;
-  for (int step = 0; step < kStepsMax && !in.done(); ++step) {
+  for (int step = 0; step < kTurnsMax && !in.done(); ++step) {
     const base::Incarnation holder = 1 + in.below(5);
     switch (in.below(6)) {
       case 0:
@@ -127,7 +127,7 @@ void run_fetch(ByteView bytes) {
   }
   // An honest holder that stays ends it, whatever came before.
   plan.add_holder(99, now);
-  for (int turn = 0; turn < kStepsMax && !plan.finished(); ++turn) {
+  for (int turn = 0; turn < kTurnsMax && !plan.finished(); ++turn) {
     now += 1;
     for (const snapshot::FetchAsk& ask : plan.next_asks(now)) {
       if (ask.holder != 99) continue;

@@ -33,16 +33,6 @@ std::string read_file(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-std::vector<wire::Row> rows_of(std::size_t size) {
-  std::vector<wire::Row> rows;
-  wire::ChainWriter writer;
-  const std::vector<wire::Record> samples = wire::sample_records();
-  for (std::size_t i = 0; i < size; ++i) {
-    rows.push_back(writer.append(i == 0 ? samples[0] : samples[1 + i % (samples.size() - 1)]));
-  }
-  return rows;
-}
-
 class JournalDamageTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -63,7 +53,7 @@ class JournalDamageTest : public testing::Test {
     const pid_t child = fork();
     if (child == 0) {
       auto store = std::move(open_store("sqlite:" + path()).value());
-      for (const wire::Row& row : rows_of(kRows)) {
+      for (const wire::Row& row : wire::sample_rows(kRows)) {
         if (!store->append({row}).ok()) _exit(1);
       }
       if (killed) _exit(0);
@@ -103,7 +93,7 @@ class JournalDamageTest : public testing::Test {
       const base::Status cut = store.value()->truncate(kept);
       if (!cut.ok()) return cut;
     }
-    const std::vector<wire::Row> told = rows_of(kRows);
+    const std::vector<wire::Row> told = wire::sample_rows(kRows);
     for (std::size_t i = 0; i < kept; ++i) {
       EXPECT_TRUE(i < told.size() && rows.value()[i] == told[i]) << "another history";
     }
@@ -180,7 +170,7 @@ TEST_F(JournalDamageTest, a_torn_last_append_is_cut_and_nothing_else) {
   const pid_t child = fork();
   if (child == 0) {
     auto store = std::move(open_store("sqlite:" + path()).value());
-    _exit(store->append({rows_of(kRows + 1).back()}).ok() ? 0 : 1);
+    _exit(store->append({wire::sample_rows(kRows + 1).back()}).ok() ? 0 : 1);
   }
   int status = -1;
   waitpid(child, &status, 0);

@@ -14,7 +14,7 @@ using collective::HintKind;
 constexpr double kDrift = 1.25;       // a plan in use stays until another is so much faster
 constexpr std::size_t kKeptMax = 64;  // kinds of requests
 constexpr std::size_t kMeasuredMax = 2 * base::kPeersMax;
-constexpr std::size_t kLinksMax = 1 << 16;  // of one plan: the slowest of each member decide
+constexpr std::size_t kLinksAskedMax = 1 << 16;  // of one plan: the slowest of each member decide
 
 // At most `count` of the links, ascending.
 std::vector<wire::LinkMeasured> slowest(std::vector<wire::LinkMeasured> links, std::size_t count) {
@@ -111,7 +111,7 @@ collective::Network Planner::network_of(const std::vector<wire::PeerId>& members
       network.set_up(i, static_cast<double>(found->second.up_bytes_per_s));
     }
     for (const wire::LinkMeasured& link :
-         slowest(found->second.links, kLinksMax / members.size())) {
+         slowest(found->second.links, kLinksAskedMax / members.size())) {
       const auto at = std::lower_bound(members.begin(), members.end(), link.peer);
       if (at == members.end() || *at != link.peer || link.peer == members[i]) continue;
       collective::LinkCost cost;

@@ -46,22 +46,12 @@ class StoreTest : public testing::Test {
   std::filesystem::path folder_;
 };
 
-std::vector<wire::Row> rows_of(std::size_t size) {
-  std::vector<wire::Row> rows;
-  wire::ChainWriter writer;
-  const std::vector<wire::Record> samples = wire::sample_records();
-  for (std::size_t i = 0; i < size; ++i) {
-    rows.push_back(writer.append(i == 0 ? samples[0] : samples[1 + i % (samples.size() - 1)]));
-  }
-  return rows;
-}
-
 std::vector<wire::Row> part(const std::vector<wire::Row>& rows, std::size_t from, std::size_t to) {
   return {rows.begin() + static_cast<long>(from), rows.begin() + static_cast<long>(to)};
 }
 
 TEST_F(StoreTest, rows_are_there_after_reopening) {
-  const std::vector<wire::Row> rows = rows_of(9);
+  const std::vector<wire::Row> rows = wire::sample_rows(9);
   auto store = open();
   EXPECT_TRUE(store->load().value().empty());
   ASSERT_TRUE(store->append(part(rows, 0, 1)).ok());
@@ -91,19 +81,19 @@ TEST_F(StoreTest, numbers_above_the_signed_range_survive) {
 
 TEST_F(StoreTest, a_second_opener_is_refused_until_the_first_is_gone) {
   auto store = open();
-  ASSERT_TRUE(store->append(rows_of(1)).ok());
+  ASSERT_TRUE(store->append(wire::sample_rows(1)).ok());
   const base::Status status = why_not(where());
   EXPECT_EQ(status.code, Code::kIo);
   EXPECT_EQ(status.text,
             "journal " + path() + ": in use by another master (or another program reads it)");
-  ASSERT_TRUE(store->append(part(rows_of(2), 1, 2)).ok());
+  ASSERT_TRUE(store->append(part(wire::sample_rows(2), 1, 2)).ok());
   store.reset();
   EXPECT_EQ(open()->load().value().size(), 2U);
 }
 
 // What a killed master had acknowledged is there, and its lock is not.
 TEST_F(StoreTest, acknowledged_rows_survive_a_kill_and_the_lock_does_not) {
-  const std::vector<wire::Row> rows = rows_of(20);
+  const std::vector<wire::Row> rows = wire::sample_rows(20);
   int told[2];
   ASSERT_EQ(pipe(told), 0);
   const pid_t child = fork();
@@ -125,7 +115,7 @@ TEST_F(StoreTest, acknowledged_rows_survive_a_kill_and_the_lock_does_not) {
 }
 
 TEST_F(StoreTest, truncate_deletes_what_a_walk_has_cut) {
-  std::vector<wire::Row> rows = rows_of(5);
+  std::vector<wire::Row> rows = wire::sample_rows(5);
   rows[4].crc ^= 1;
   auto store = open();
   ASSERT_TRUE(store->append(rows).ok());
@@ -148,11 +138,11 @@ TEST_F(StoreTest, truncate_deletes_what_a_walk_has_cut) {
 
 TEST_F(StoreTest, a_journal_that_is_older_than_what_was_told_is_refused) {
   auto store = open();
-  ASSERT_TRUE(store->append(rows_of(3)).ok());
+  ASSERT_TRUE(store->append(wire::sample_rows(3)).ok());
   store.reset();
   std::filesystem::copy_file(path(), path() + "-copy");
   store = open();
-  ASSERT_TRUE(store->append(part(rows_of(5), 3, 5)).ok());
+  ASSERT_TRUE(store->append(part(wire::sample_rows(5), 3, 5)).ok());
   store.reset();
   std::filesystem::rename(path() + "-copy", path());
   base::Status status = open()->load().status();
@@ -167,7 +157,7 @@ TEST_F(StoreTest, a_journal_that_is_older_than_what_was_told_is_refused) {
 
 TEST_F(StoreTest, another_row_in_place_of_the_one_that_was_told_is_refused) {
   auto store = open();
-  ASSERT_TRUE(store->append(rows_of(3)).ok());
+  ASSERT_TRUE(store->append(wire::sample_rows(3)).ok());
   EXPECT_TRUE(store->held().ok());
   store.reset();
   sql("UPDATE journal SET crc = crc + 1 WHERE sequence = 3");
@@ -187,7 +177,7 @@ TEST_F(StoreTest, a_note_of_the_last_row_that_cannot_be_kept_is_named) {
 
 TEST_F(StoreTest, damaged_rows_reach_the_walk_which_names_them) {
   auto store = open();
-  ASSERT_TRUE(store->append(rows_of(5)).ok());
+  ASSERT_TRUE(store->append(wire::sample_rows(5)).ok());
   store.reset();
   sql("UPDATE journal SET payload = x'0102' WHERE sequence = 3");
   const base::Status status = wire::walk(open()->load().value(), nullptr).status();
@@ -199,11 +189,11 @@ TEST_F(StoreTest, damaged_rows_reach_the_walk_which_names_them) {
 
 TEST_F(StoreTest, a_repeated_sequence_is_refused_and_ends_the_store) {
   auto store = open();
-  ASSERT_TRUE(store->append(rows_of(3)).ok());
-  EXPECT_EQ(store->append(part(rows_of(4), 2, 4)).code, Code::kDamaged);
-  EXPECT_EQ(store->append(part(rows_of(4), 3, 4)).code, Code::kDamaged);
+  ASSERT_TRUE(store->append(wire::sample_rows(3)).ok());
+  EXPECT_EQ(store->append(part(wire::sample_rows(4), 2, 4)).code, Code::kDamaged);
+  EXPECT_EQ(store->append(part(wire::sample_rows(4), 3, 4)).code, Code::kDamaged);
   store.reset();
-  EXPECT_EQ(open()->load().value(), rows_of(3));  // nothing of the failed transaction
+  EXPECT_EQ(open()->load().value(), wire::sample_rows(3));  // nothing of the failed transaction
 }
 
 TEST_F(StoreTest, files_that_are_not_a_journal_are_refused_and_left_alone) {
@@ -225,12 +215,12 @@ TEST_F(StoreTest, files_that_are_not_a_journal_are_refused_and_left_alone) {
 
 TEST_F(StoreTest, an_empty_file_becomes_a_journal) {
   std::ofstream(path()).close();
-  EXPECT_TRUE(open()->append(rows_of(1)).ok());
+  EXPECT_TRUE(open()->append(wire::sample_rows(1)).ok());
 }
 
 TEST_F(StoreTest, damaged_pages_are_reported_not_skipped) {
   auto store = open();
-  for (const wire::Row& row : rows_of(400)) ASSERT_TRUE(store->append({row}).ok());
+  for (const wire::Row& row : wire::sample_rows(400)) ASSERT_TRUE(store->append({row}).ok());
   store.reset();
   std::fstream file(path(), std::ios::in | std::ios::out | std::ios::binary);
   file.seekp(2 * 4096);
@@ -277,7 +267,7 @@ TEST_F(StoreTest, a_full_disk_ends_the_store_and_loses_nothing_acknowledged) {
   rlimit small = before;
   small.rlim_cur = 128 * 1024;
   setrlimit(RLIMIT_FSIZE, &small);
-  const std::vector<wire::Row> rows = rows_of(1000);
+  const std::vector<wire::Row> rows = wire::sample_rows(1000);
   std::size_t acknowledged = 0;
   while (acknowledged < rows.size() && store->append({rows[acknowledged]}).ok()) ++acknowledged;
   const base::Status again = store->append({rows.back()});
@@ -293,9 +283,9 @@ TEST_F(StoreTest, a_full_disk_ends_the_store_and_loses_nothing_acknowledged) {
 
 TEST(MemoryStoreTest, it_holds_rows_for_as_long_as_it_lives) {
   auto store = std::move(open_store("memory:").value());
-  ASSERT_TRUE(store->append(rows_of(3)).ok());
+  ASSERT_TRUE(store->append(wire::sample_rows(3)).ok());
   ASSERT_TRUE(store->truncate(2).ok());
-  EXPECT_EQ(store->load().value(), rows_of(2));
+  EXPECT_EQ(store->load().value(), wire::sample_rows(2));
 }
 
 }  // namespace

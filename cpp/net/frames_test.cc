@@ -290,7 +290,7 @@ TEST_F(FramesTest, a_last_word_arrives_although_the_sender_has_closed) {
 
 // ---- data frames ----
 
-constexpr std::size_t kHeader = 8;  // u32 payload bytes, u32 what to do
+constexpr std::size_t kHeaderBytes = 8;  // u32 payload bytes, u32 what to do
 
 struct Sink final : DataSink {
   enum Do : std::uint32_t { kTake, kPauseOnce, kDrainIt, kRefuseIt, kScatter, kBad };
@@ -343,7 +343,7 @@ TEST(DataReaderTest, frames_survive_being_split_at_every_byte) {
   for (std::size_t cut = 0; cut <= all.size(); ++cut) {
     for (std::size_t second = cut; second <= all.size(); ++second) {
       Sink sink;
-      DataReader reader(kHeader, &sink);
+      DataReader reader(kHeaderBytes, &sink);
       FakeStream stream;
       const auto at = [&](std::size_t i) { return all.begin() + static_cast<std::ptrdiff_t>(i); };
       stream.give({at(0), at(cut)});
@@ -357,7 +357,7 @@ TEST(DataReaderTest, frames_survive_being_split_at_every_byte) {
 
 TEST(DataReaderTest, a_paused_stripe_reads_nothing_more_until_it_is_asked_again) {
   Sink sink;
-  DataReader reader(kHeader, &sink);
+  DataReader reader(kHeaderBytes, &sink);
   FakeStream stream;
   stream.give(data_frame("later", Sink::kPauseOnce));
   stream.give(data_frame("after", Sink::kTake));
@@ -374,7 +374,7 @@ TEST(DataReaderTest, a_paused_stripe_reads_nothing_more_until_it_is_asked_again)
 TEST(DataReaderTest, a_refused_header_and_a_bad_checksum_fail_the_stripe) {
   for (const auto what : {Sink::kRefuseIt, Sink::kBad}) {
     Sink sink;
-    DataReader reader(kHeader, &sink);
+    DataReader reader(kHeaderBytes, &sink);
     FakeStream stream;
     stream.give(joined({data_frame("bad", what), data_frame("next", Sink::kTake)}));
     EXPECT_EQ(reader.pump(stream, 1 << 20), Outcome::kFailed);
@@ -388,7 +388,7 @@ TEST(DataReaderTest, the_place_of_a_frame_cut_off_is_given_back) {
   Sink sink;
   FakeStream stream;
   {
-    DataReader reader(kHeader, &sink);
+    DataReader reader(kHeaderBytes, &sink);
     Bytes frame = data_frame("cut off", Sink::kTake);
     frame.pop_back();
     stream.give(frame);
@@ -402,14 +402,14 @@ TEST(DataReaderTest, the_place_of_a_frame_cut_off_is_given_back) {
 
 TEST(DataReaderTest, an_abandoned_frame_is_drained_and_its_place_left_alone) {
   Sink sink;
-  DataReader reader(kHeader, &sink);
+  DataReader reader(kHeaderBytes, &sink);
   FakeStream stream;
   const Bytes frame = data_frame("abcdefghij", Sink::kScatter);
-  stream.give({frame.begin(), frame.begin() + kHeader + 4});
+  stream.give({frame.begin(), frame.begin() + kHeaderBytes + 4});
   EXPECT_EQ(reader.pump(stream, 1 << 20), Outcome::kBlocked);
   reader.abandon([](ByteView) { return false; });
   reader.abandon([](ByteView) { return true; });
-  stream.give({frame.begin() + kHeader + 4, frame.end()});
+  stream.give({frame.begin() + kHeaderBytes + 4, frame.end()});
   stream.give(data_frame("next", Sink::kDrainIt));
   EXPECT_EQ(reader.pump(stream, 1 << 20), Outcome::kBlocked);
   EXPECT_EQ(text_of(sink.buffer), std::string("abcd") + std::string(6, '\0'));
@@ -420,7 +420,7 @@ TEST(DataReaderTest, an_abandoned_frame_is_drained_and_its_place_left_alone) {
 
 TEST(DataReaderTest, a_turn_is_bounded_by_its_budget) {
   Sink sink;
-  DataReader reader(kHeader, &sink);
+  DataReader reader(kHeaderBytes, &sink);
   FakeStream stream;
   for (int i = 0; i < 10; ++i) stream.give(data_frame(std::string(100, 'x'), Sink::kTake));
   EXPECT_EQ(reader.pump(stream, 300), Outcome::kMore);

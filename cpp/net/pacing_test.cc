@@ -9,7 +9,7 @@ namespace {
 
 using base::kMillisecond;
 
-constexpr base::Duration kRtt = 80 * kMillisecond;
+constexpr base::Duration kPathRtt = 80 * kMillisecond;
 
 // A path that delivers `rate` bytes per ms to a busy sender, or what the sender is bound to.
 struct Path {
@@ -20,14 +20,14 @@ struct Path {
 
   void busy_for(int ms) {
     for (int at = 0; at < ms; at += 20) {
-      (void)pacing.sample(now, static_cast<std::uint64_t>(delivered), true, kRtt);
+      (void)pacing.sample(now, static_cast<std::uint64_t>(delivered), true, kPathRtt);
       const double bound = 1.3 * pacing.bytes_per_second() / 1000;
       delivered += 20 * (bound > 0 ? std::min(bound, rate) : rate);
       now += 20 * kMillisecond;
     }
   }
   void idle_for(int ms) {
-    (void)pacing.sample(now, static_cast<std::uint64_t>(delivered), false, kRtt);
+    (void)pacing.sample(now, static_cast<std::uint64_t>(delivered), false, kPathRtt);
     now += ms * kMillisecond;
   }
 };

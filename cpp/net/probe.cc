@@ -56,7 +56,7 @@ void State::connect(const Endpoint& endpoint) {
   const int fd =
       ::socket(endpoint.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (fd < 0) return answered(errno);
-  const linger reset{1, 0};
+  const struct ::linger reset{1, 0};
   ::setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
   auto* io = static_cast<asio::io_context*>(loop.io_context());
   auto socket = std::make_unique<Descriptor>(*io);

@@ -10,7 +10,7 @@ using base::Duration;
 using base::Time;
 
 constexpr Duration kWindowMin = 20 * base::kMillisecond;
-constexpr std::size_t kWindowsKept = 32;
+constexpr std::size_t kRatesKept = 32;
 constexpr Duration kSampleEvery = 10 * base::kMillisecond;
 
 }  // namespace
@@ -44,7 +44,7 @@ std::optional<RateWindow> RateMeter::sample(Time now, std::uint64_t delivered, b
   window_bytes_ = delivered;
   busy_ns_ += window.busy_ns;
   rates_.push_back(window.bytes_per_second());
-  if (rates_.size() > kWindowsKept) rates_.pop_front();
+  if (rates_.size() > kRatesKept) rates_.pop_front();
   return window;
 }
 

@@ -9,7 +9,7 @@ using base::kMillisecond;
 using base::Time;
 
 // A path of `rate` bytes per ms whose other side acknowledges one round trip later.
-struct Path {
+struct Line {
   std::uint64_t rate = 1000;
   base::Duration rtt = 0;
   RateMeter meter = {};
@@ -32,14 +32,14 @@ struct Path {
 };
 
 TEST(RateTest, a_steady_path_is_measured_exactly) {
-  Path path;
+  Line path;
   path.busy_for(500);
   EXPECT_DOUBLE_EQ(path.meter.bytes_per_second(), 1e6);
   EXPECT_GE(path.windows, 20);
 }
 
 TEST(RateTest, idle_time_and_the_first_round_trip_do_not_count) {
-  Path path{.rtt = 80 * kMillisecond};
+  Line path{.rtt = 80 * kMillisecond};
   for (int i = 0; i < 3; ++i) {
     path.busy_for(400);
     path.idle_for(5000);
@@ -49,7 +49,7 @@ TEST(RateTest, idle_time_and_the_first_round_trip_do_not_count) {
 }
 
 TEST(RateTest, bursts_shorter_than_a_round_trip_say_nothing) {
-  Path path{.rtt = 80 * kMillisecond};
+  Line path{.rtt = 80 * kMillisecond};
   for (int i = 0; i < 20; ++i) {
     path.busy_for(70);
     path.idle_for(100);
@@ -59,7 +59,7 @@ TEST(RateTest, bursts_shorter_than_a_round_trip_say_nothing) {
 }
 
 TEST(RateTest, a_few_odd_windows_change_nothing_and_old_ones_are_forgotten) {
-  Path path;
+  Line path;
   path.busy_for(400);
   path.rate = 9000;
   path.busy_for(40);
@@ -71,7 +71,7 @@ TEST(RateTest, a_few_odd_windows_change_nothing_and_old_ones_are_forgotten) {
 }
 
 TEST(RateTest, samples_are_due_at_the_start_of_a_busy_period_and_then_now_and_again) {
-  Path path{.rtt = 80 * kMillisecond};
+  Line path{.rtt = 80 * kMillisecond};
   EXPECT_TRUE(path.meter.due(path.now, path.rtt));
   path.busy_for(100);
   EXPECT_FALSE(path.meter.due(path.now + 10 * kMillisecond, path.rtt));

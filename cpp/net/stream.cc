@@ -62,13 +62,13 @@ bool ByteStream::flush_ahead() {
 
 namespace {
 
-constexpr std::size_t kPartsMax = 64;
+constexpr std::size_t kIoMax = 64;
 
-std::size_t gather(std::span<const ByteView> parts, std::array<iovec, kPartsMax>* out,
+std::size_t gather(std::span<const ByteView> parts, std::array<iovec, kIoMax>* out,
                    std::size_t* total) {
   std::size_t count = 0;
   for (const ByteView& part : parts) {
-    if (count == kPartsMax) break;
+    if (count == kIoMax) break;
     if (part.empty()) continue;
     (*out)[count++] = {const_cast<std::uint8_t*>(part.data()), part.size()};
     *total += part.size();
@@ -119,11 +119,11 @@ class PlainStream final : public ByteStream {
       drained_ = false;
       return 0;
     }
-    std::array<iovec, kPartsMax> io;
+    std::array<iovec, kIoMax> io;
     std::size_t count = 0;
     std::size_t wanted = 0;
     for (const MutableView& part : parts) {
-      if (count == kPartsMax) break;
+      if (count == kIoMax) break;
       if (part.empty()) continue;
       io[count++] = {part.data(), part.size()};
       wanted += part.size();
@@ -150,7 +150,7 @@ class PlainStream final : public ByteStream {
 
   std::size_t write_some(std::span<const ByteView> parts) override {
     if (!failure_.ok()) return 0;
-    std::array<iovec, kPartsMax> io;
+    std::array<iovec, kIoMax> io;
     std::size_t wanted = 0;
     msghdr message{};
     message.msg_iov = io.data();

@@ -5,29 +5,10 @@
 
 #include "protocol/master_machine.h"
 #include "protocol/peer_machine.h"
+#include "protocol/test_effects.h"
 
 namespace jccl::protocol {
 namespace {
-
-constexpr base::Time kNow = base::kSecond;
-
-template <typename T>
-std::vector<T> sent(const PeerEffects& effects) {
-  std::vector<T> found;
-  for (const wire::Message& message : effects.send) {
-    if (const T* one = std::get_if<T>(&message)) found.push_back(*one);
-  }
-  return found;
-}
-
-template <typename T>
-std::vector<T> sent(const MasterEffects& effects) {
-  std::vector<T> found;
-  for (const MasterSend& one : effects.send) {
-    if (const T* message = std::get_if<T>(&one.message)) found.push_back(*message);
-  }
-  return found;
-}
 
 struct PeerRig {
   PeerRig() : peer(PeerOptions{}, 5, kNow) {

@@ -5,10 +5,10 @@
 
 #include <cmath>
 
+#include "protocol/test_effects.h"
+
 namespace jccl::protocol {
 namespace {
-
-constexpr base::Time kNow = base::kSecond;
 
 struct Rig {
   Rig() : master(options(), plan, {}, kNow) { (void)master.start(kNow); }
@@ -36,17 +36,9 @@ struct Rig {
   MasterMachine master;
 };
 
-template <typename T>
-const T* sent(const MasterEffects& effects) {
-  for (const MasterSend& one : effects.send) {
-    if (const T* found = std::get_if<T>(&one.message)) return found;
-  }
-  return nullptr;
-}
-
 bool refused(const MasterEffects& effects, ConnId conn, base::Code code) {
-  const auto* refuse = sent<wire::Refuse>(effects);
-  return refuse != nullptr && refuse->code == code && effects.close == std::vector<ConnId>{conn};
+  const auto refuses = sent<wire::Refuse>(effects);
+  return !refuses.empty() && refuses[0].code == code && effects.close == std::vector<ConnId>{conn};
 }
 
 TEST(MasterTest, a_starting_master_journals_the_run_and_a_new_epoch_first) {
@@ -89,7 +81,7 @@ TEST(MasterTest, another_version_or_run_or_seat_is_refused_with_the_reason) {
   hello.version = wire::kVersion + 1;
   const MasterEffects effects = rig.say(1, hello);
   EXPECT_TRUE(refused(effects, 1, base::Code::kVersion));
-  EXPECT_NE(sent<wire::Refuse>(effects)->text.find(std::to_string(wire::kVersion + 1)),
+  EXPECT_NE(sent<wire::Refuse>(effects).at(0).text.find(std::to_string(wire::kVersion + 1)),
             std::string::npos);
   hello = Rig::hello(10, "a");
   hello.run.fill(1);
@@ -110,23 +102,23 @@ TEST(MasterTest, an_impossible_weight_or_tag_is_rejected) {
   for (const double weight : {-1.0, static_cast<double>(NAN), static_cast<double>(INFINITY)}) {
     ready.weight = weight;
     const MasterEffects effects = rig.say(1, ready);
-    ASSERT_NE(sent<wire::Reject>(effects), nullptr);
-    EXPECT_EQ(sent<wire::Reject>(effects)->code, base::Code::kInvalid);
+    ASSERT_FALSE(sent<wire::Reject>(effects).empty());
+    EXPECT_EQ(sent<wire::Reject>(effects).at(0).code, base::Code::kInvalid);
   }
   ready.weight = 1;
   ready.round.n = 7;
   const MasterEffects effects = rig.say(1, ready);
-  ASSERT_NE(sent<wire::Reject>(effects), nullptr) << "ahead of the run";
-  EXPECT_EQ(sent<wire::Reject>(effects)->code, base::Code::kResync);
+  ASSERT_FALSE(sent<wire::Reject>(effects).empty()) << "ahead of the run";
+  EXPECT_EQ(sent<wire::Reject>(effects).at(0).code, base::Code::kResync);
 }
 
 TEST(MasterTest, messages_about_unknown_attempts_are_answered) {
   Rig rig;
   rig.join(1, 10, "a");
   const MasterEffects effects = rig.say(1, wire::Query{{{5, 5}, {"t", 1}}});
-  ASSERT_NE(sent<wire::Outcome>(effects), nullptr);
-  EXPECT_EQ(sent<wire::Outcome>(effects)->verdict, wire::Verdict::kAborted);
-  EXPECT_EQ(sent<wire::Outcome>(effects)->attempt, (wire::Attempt{5, 5}));
+  ASSERT_FALSE(sent<wire::Outcome>(effects).empty());
+  EXPECT_EQ(sent<wire::Outcome>(effects).at(0).verdict, wire::Verdict::kAborted);
+  EXPECT_EQ(sent<wire::Outcome>(effects).at(0).attempt, (wire::Attempt{5, 5}));
   (void)rig.say(1, wire::Done{{5, 5}, {}});
   (void)rig.say(1, wire::Fail{{5, 5}, base::Code::kGuard, 3, "x"});
   (void)rig.say(1, wire::Withdraw{{"never", 3}});
@@ -142,7 +134,7 @@ TEST(MasterTest, starts_that_were_lost_come_again_in_the_order_of_their_attempts
     wire::Ready ready;
     ready.round = {tag, 1};
     ready.deadline = 1000 * base::kSecond;
-    ASSERT_NE(sent<wire::Start>(rig.say(1, ready)), nullptr);
+    ASSERT_FALSE(sent<wire::Start>(rig.say(1, ready)).empty());
   }
   (void)rig.say(2, Rig::hello(10, "a"));
   std::vector<std::string> again;
@@ -161,7 +153,7 @@ TEST(MasterTest, a_machine_that_was_not_driven_evicts_nobody_for_it) {
   ready.deadline = 1000 * base::kSecond;
   (void)rig.say(1, ready);
   const MasterEffects effects = rig.master.on(Tick{}, kNow + 60 * base::kSecond);
-  EXPECT_EQ(sent<wire::Evicted>(effects), nullptr);
+  EXPECT_TRUE(sent<wire::Evicted>(effects).empty());
   EXPECT_TRUE(rig.master.view(kNow + 60 * base::kSecond).peers.at(0).admitted);
 }
 

@@ -2,11 +2,11 @@
 #include <gtest/gtest.h>
 
 #include "protocol/peer_machine.h"
+#include "protocol/test_effects.h"
 
 namespace jccl::protocol {
 namespace {
 
-constexpr base::Time kNow = base::kSecond;
 const base::Status kBadToken{base::Code::kAuth, "TLS handshake failed: the token does not match"};
 
 TEST(PeerConnectionTest, a_token_that_never_was_good_ends_the_communicator) {

@@ -1,3 +1,11 @@
+# `State` is the master's in some of these files, the peer's in others, and nobody's in the rest.
+foreach(_side master peer)
+  file(GLOB _files ${CMAKE_CURRENT_SOURCE_DIR}/protocol/${_side}_*.cc)
+  set_source_files_properties(${_files} PROPERTIES UNITY_GROUP ${_side})
+endforeach()
+file(GLOB _files ${CMAKE_CURRENT_SOURCE_DIR}/protocol/[^mp]*.cc)
+set_source_files_properties(${_files} PROPERTIES UNITY_GROUP rest)
+
 # The scenario world is test code: it goes into the test program, not into the library.
 if(JCCL_TESTS AND TARGET protocol_test)
   target_compile_definitions(protocol_test PRIVATE
@@ -14,6 +22,12 @@ else()
   add_library(jccl_protocol_mutants STATIC EXCLUDE_FROM_ALL ${sources})
   target_compile_definitions(jccl_protocol_mutants PUBLIC JCCL_MUTANTS)
   target_link_libraries(jccl_protocol_mutants PUBLIC jccl_flags jccl_base jccl_wire)
+endif()
+if(JCCL_UNITY)
+  set_target_properties(jccl_protocol PROPERTIES UNITY_BUILD_MODE GROUP)
+  if(NOT JCCL_SANITIZE)
+    set_target_properties(jccl_protocol_mutants PROPERTIES UNITY_BUILD_MODE GROUP)
+  endif()
 endif()
 if(JCCL_TESTS AND NOT JCCL_SANITIZE)
   add_test(NAME no_mutant_in_the_product COMMAND ${CMAKE_COMMAND}

@@ -7,6 +7,9 @@ add_custom_target(jccl_sim_commit BYPRODUCTS ${JCCL_SIM_COMMIT}
           -P ${CMAKE_CURRENT_SOURCE_DIR}/sim/commit.cmake)
 add_executable(jccl-sim ${CMAKE_CURRENT_SOURCE_DIR}/sim/main.cc ${JCCL_SIM_COMMIT})
 add_dependencies(jccl-sim jccl_sim_commit)
+# Its operators new and delete are no business of the code that calls them.
+set_source_files_properties(${CMAKE_CURRENT_SOURCE_DIR}/sim/program/pool.cc PROPERTIES
+  SKIP_UNITY_BUILD_INCLUSION ON)
 if(NOT JCCL_SANITIZE)
   target_sources(jccl-sim PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/sim/program/pool.cc)
 endif()

@@ -11,7 +11,7 @@ namespace {
 constexpr std::uint32_t kLinkMagic = 0x314C434A;   // "JCL1"
 constexpr std::uint32_t kFrameMagic = 0x3146434A;  // "JCF1"
 
-base::Status malformed(std::string_view name, base::ByteView bytes) {
+base::Status malformed_frame(std::string_view name, base::ByteView bytes) {
   return {Code::kInvalid, base::cat("malformed ", name, " of ", bytes.size(), " bytes")};
 }
 
@@ -55,10 +55,10 @@ base::Bytes encode(const LinkHello& hello) {
 
 base::Result<LinkHello> decode_link_hello(base::ByteView bytes) {
   base::Reader r(bytes);
-  if (r.u32() != kLinkMagic) return malformed("link hello", bytes);
+  if (r.u32() != kLinkMagic) return malformed_frame("link hello", bytes);
   LinkHello hello;
   hello.version = r.u16();
-  if (r.failed()) return malformed("link hello", bytes);
+  if (r.failed()) return malformed_frame("link hello", bytes);
   if (hello.version != kVersion) {
     return base::Status{Code::kVersion, base::cat("link hello of protocol version ", hello.version,
                                                   "; this peer speaks ", kVersion)};
@@ -69,7 +69,7 @@ base::Result<LinkHello> decode_link_hello(base::ByteView bytes) {
   hello.ticket = r.u64();
   hello.stripe = r.u16();
   hello.stripes = r.u16();
-  if (!r.finished() || !valid(hello)) return malformed("link hello", bytes);
+  if (!r.finished() || !valid(hello)) return malformed_frame("link hello", bytes);
   return hello;
 }
 
@@ -92,9 +92,9 @@ void encode(const FrameHeader& header, std::uint8_t* out) {
 }
 
 base::Result<FrameHeader> decode_frame_header(base::ByteView bytes) {
-  if (bytes.size() != kFrameHeaderBytes) return malformed("frame header", bytes);
+  if (bytes.size() != kFrameHeaderBytes) return malformed_frame("frame header", bytes);
   base::Reader r(bytes);
-  if (r.u32() != kFrameMagic) return malformed("frame header", bytes);
+  if (r.u32() != kFrameMagic) return malformed_frame("frame header", bytes);
   FrameHeader header;
   const std::uint32_t kind = r.u32();
   header.kind = static_cast<FrameKind>(kind & 0xFF);
@@ -105,7 +105,7 @@ base::Result<FrameHeader> decode_frame_header(base::ByteView bytes) {
   if (r.u32() != base::crc32c(bytes.first(kFrameHeaderBytes - 4))) {
     return base::Status{Code::kLinkLost, "a frame header arrived damaged (CRC32C differs)"};
   }
-  if (kind > 0xFF || !valid(header)) return malformed("frame header", bytes);
+  if (kind > 0xFF || !valid(header)) return malformed_frame("frame header", bytes);
   return header;
 }
 
@@ -120,7 +120,7 @@ base::Result<SnapshotAsk> decode_snapshot_ask(base::ByteView bytes) {
   FieldDecoder io(bytes);
   SnapshotAsk ask;
   fields(io, ask);
-  if (!io.finished()) return malformed("snapshot ask", bytes);
+  if (!io.finished()) return malformed_frame("snapshot ask", bytes);
   return ask;
 }
 

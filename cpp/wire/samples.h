@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "wire/chain.h"
 #include "wire/codec.h"
 
 namespace jccl::wire {
@@ -79,6 +80,17 @@ inline std::vector<Record> sample_records() {
   commit.receivers = {2, 6};
   records.emplace_back(StateRecord{{"model", 12, {7, 8}}, 1});
   return records;
+}
+
+// The journal of a small run: each kind of record in turn.
+inline std::vector<Row> sample_rows(std::size_t size) {
+  std::vector<Row> rows;
+  ChainWriter writer;
+  const std::vector<Record> samples = sample_records();
+  for (std::size_t i = 0; i < size; ++i) {
+    rows.push_back(writer.append(i == 0 ? samples[0] : samples[1 + i % (samples.size() - 1)]));
+  }
+  return rows;
 }
 
 inline LinkHello sample_link_hello() { return {kVersion, sample_run(), 1, 2, 3, 4, 5}; }

@@ -2,11 +2,12 @@
 
 import json
 
+import jax
 import pytest
 from click.testing import CliRunner
 
 from benchmarks import science
-from benchmarks.learning import claims
+from benchmarks.learning import claims, model
 from benchmarks.learning.claims import Found
 from benchmarks.learning.runs import Run, train
 
@@ -70,3 +71,22 @@ def test_a_run_that_is_there_is_not_made_again(tmp_path, monkeypatch):
     assert len(rows) == 6 and {row["cell"]["seed"] for row in rows} == {0, 1}
     more = CliRunner().invoke(science.main, [*arguments, "--seeds", "8"])
     assert more.exit_code == 1 and "anchors of peers differ" in more.output
+
+
+def test_the_larger_size_gets_tokens_in_proportion():
+    sizes = [
+        sum(leaf.size for leaf in jax.tree.leaves(model.initial(size, 0)))
+        for size in ("67k", "233k")
+    ]
+    assert sizes[1] / sizes[0] == pytest.approx(claims.LARGER, abs=0.05)
+    peers = claims.all_claims(Run(steps=1000), True)[0].variants
+    assert {run.steps for run in peers.values() if run.size == "233k"} == {3400}
+
+
+def test_claims_that_are_kept_leave_the_others_there(tmp_path):
+    file = tmp_path / "science.json"
+    science.keep_claims(file, 100, {"H": 1, "codecs": 2})
+    science.keep_claims(file, 100, {"H": 3})
+    assert json.loads(file.read_text())["claims"] == {"H": 3, "codecs": 2}
+    science.keep_claims(file, 200, {"H": 4})  # of other lengths they are no comparison
+    assert json.loads(file.read_text())["claims"] == {"H": 4}

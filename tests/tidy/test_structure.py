@@ -148,6 +148,44 @@ def test_only_jccl_symbols_are_exported():
         assert not strangers, f"{library.name} exports {sorted(strangers)[:5]}"
 
 
+UNNAMED = re.compile(r"^namespace \{\n(.*?)^\}  // namespace$", re.S | re.M)
+FUNCTION = re.compile(
+    r"^(?!  |TEST|#|//|struct|class|enum)[^\n(;=]*?[ &*](\w+)\(", re.M
+)
+
+
+def unit_functions(path):
+    """Names of the functions that a source keeps to itself."""
+    return {
+        name
+        for part in UNNAMED.findall(path.read_text())
+        for name in FUNCTION.findall(part)
+    }
+
+
+@pytest.mark.parametrize("folder", ["xla_ext", *(f"cpp/{x}" for x in strata.CPP)])
+@pytest.mark.parametrize("tests", [False, True])
+def test_functions_of_a_source_alone_have_names_of_their_own(folder, tests):
+    """Sources compile together (JCCL_UNITY): of two functions with one name but other
+    parameters a call could take the other file's, and nobody would say so."""
+    owners = {}
+    for path in sorted((ROOT / folder).glob("*.cc")):
+        if path.name.endswith("_test.cc") == tests and "main" not in path.name:
+            for name in unit_functions(path):
+                owners.setdefault(name, []).append(path.name)
+    assert not {name: files for name, files in owners.items() if len(files) > 1}
+
+
+def test_the_check_of_names_sees_them(tmp_path):
+    unit = tmp_path / "x.cc"
+    unit.write_text(
+        "namespace {\n\nstd::vector<int> parts_of(int a,\n         int b) {\n"
+        "  return call(a);\n}\nconst T& at() { return x; }\n}  // namespace\n"
+        "void outside() {}\n"
+    )
+    assert unit_functions(unit) == {"parts_of", "at"}
+
+
 def test_no_file_outgrows_its_reader():
     long = {
         str(path.relative_to(ROOT)): lines

@@ -4,7 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "testing/cluster.h"
@@ -20,27 +22,6 @@ inline constexpr int kLost = 719;
 inline constexpr int kNoMemory = 2;
 
 inline int number(Code code) { return static_cast<int>(code); }
-
-class Devices : public ::testing::Test {
- protected:
-  void SetUp() override {
-    fake_cuda_reset();
-    for (int i = 0; i < 2; ++i) contexts_.push_back({i, 1, stream(i)});
-  }
-  void TearDown() override {
-    EXPECT_STREQ(fake_cuda_violation(), "");
-    EXPECT_TRUE(eventually([] { return fake_cuda_contexts_pushed() == 0; }));  // frees are late
-    fake_cuda_reset();
-  }
-  static void* stream(int at) {  // streams have threads: the same ones for all tests
-    static void* held[] = {fake_cuda_stream(0), fake_cuda_stream(1)};
-    return held[at];
-  }
-  static void settle(int at) {
-    ASSERT_TRUE(eventually([&] { return fake_cuda_idle(stream(at)); }));
-  }
-  std::vector<Context> contexts_;
-};
 
 struct Round {
   explicit Round(const Floats& values, float deadline_s = 0)
@@ -89,6 +70,39 @@ struct Async {
   ArrayRef handle = Array::handle(), status = Array::status();
   ArrayRef weight = Array::scalar(1.0F), deadline = Array::scalar(std::int32_t{0});
   ArrayRef token = Array::token(4), token_out = Array::token(0);
+};
+
+class Devices : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    fake_cuda_reset();
+    for (int i = 0; i < 2; ++i) contexts_.push_back({i, 1, stream(i)});
+  }
+  void TearDown() override {
+    EXPECT_STREQ(fake_cuda_violation(), "");
+    EXPECT_TRUE(eventually([] { return fake_cuda_contexts_pushed() == 0; }));  // frees are late
+    fake_cuda_reset();
+  }
+  static void* stream(int at) {  // streams have threads: the same ones for all tests
+    static void* held[] = {fake_cuda_stream(0), fake_cuda_stream(1)};
+    return held[at];
+  }
+  static void settle(int at) {
+    ASSERT_TRUE(eventually([&] { return fake_cuda_idle(stream(at)); }));
+  }
+  // A start whose stream goes on before the other peer has come, and what both get of the round.
+  void start_and_meet(Cluster& peers, Async& first, Async& second) {
+    ASSERT_EQ(first.start(contexts_[0], peers[0]), "");
+    settle(0);
+    std::memset(first.leaf->data(), 0, first.leaf->bytes());  // its memory is another's by now
+    std::thread done([&] { EXPECT_EQ(first.done(contexts_[0], peers[0]), ""); });
+    EXPECT_EQ(second.start(contexts_[1], peers[1]), "");
+    EXPECT_EQ(second.done(contexts_[1], peers[1]), "");
+    done.join();
+    settle(0);
+    settle(1);
+  }
+  std::vector<Context> contexts_;
 };
 
 }  // namespace jccl::xla_ext::testing
