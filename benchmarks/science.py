@@ -133,7 +133,7 @@ def keep_claims(file: Path, steps: int, found: dict[str, Any]) -> None:
 @click.option("--claims", "wanted", help="Names of claims, with ',' between [all].")
 @click.option("--steps", type=click.IntRange(40), help="Of a run [200; 1000].")
 @click.option("--seeds", type=click.IntRange(1), help="How many [1; 3].")
-@click.option("--keep", is_flag=True, help=f"In {KEPT.relative_to(ROOT)}.")
+@click.option("--keep", is_flag=True, help=f"Put these claims into {KEPT.name}.")
 def main(
     full: bool,
     as_json: bool,

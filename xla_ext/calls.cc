@@ -8,18 +8,14 @@ namespace ffi = xla::ffi;
 using base::Code;
 using base::Status;
 
-namespace {
-
-base::Digest digest_from(const std::string& hex) {
+std::optional<base::Digest> digest_from(const std::string& hex) {
   base::RunId bytes{};
+  if (!base::from_hex(hex, &bytes)) return std::nullopt;
   base::Digest digest;
-  if (!base::from_hex(hex, &bytes)) return digest;
   std::memcpy(&digest.low, bytes.data(), 8);
   std::memcpy(&digest.high, bytes.data() + 8, 8);
   return digest;
 }
-
-}  // namespace
 
 ffi::Error malformed(const char* what) {
   return ffi::Error(ffi::ErrorCode::kInvalidArgument,
@@ -72,7 +68,8 @@ Status options_from(const ffi::Dictionary& attributes, double weight, std::int32
   options->slots = static_cast<std::uint32_t>(attribute<std::int32_t>(attributes, "slots", 0));
   options->plan = text_attribute(attributes, "plan");
   options->guard = attribute<std::int32_t>(attributes, "guard", 1) != 0;
-  options->fingerprint = digest_from(text_attribute(attributes, "fingerprint"));
+  options->fingerprint =
+      digest_from(text_attribute(attributes, "fingerprint")).value_or(base::Digest{});
   options->deadline = deadline_of(deadline_ms);
   return {};
 }

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "operands.h"
 #include "registry.h"
@@ -39,6 +40,9 @@ bool put_token(const xla::ffi::RemainingRets& rets, std::size_t at, std::uint32_
 std::optional<base::Code> round_code(const xla::ffi::RemainingArgs& args, std::size_t at);
 // 0, the communicator's own, unless it is above 0.
 base::Duration deadline_of(std::int32_t deadline_ms);
+
+// A fingerprint as programs write it, 32 hex digits; none if it is something else.
+std::optional<base::Digest> digest_from(const std::string& hex);
 
 base::Status options_from(const xla::ffi::Dictionary& attributes, double weight,
                           std::int32_t deadline_ms, peer::RoundOptions* options);

@@ -9,6 +9,7 @@
 
 #include "arrays.h"
 #include "base/text.h"
+#include "calls.h"
 #include "module.h"
 #include "registry.h"
 
@@ -69,13 +70,10 @@ peer::Collective collective_from(const std::string& name) {
 }
 
 base::Digest fingerprint_from(const std::string& hex) {
-  base::RunId bytes{};
-  base::Digest digest;
-  if (hex.empty()) return digest;
-  if (!base::from_hex(hex, &bytes)) throw py::value_error("fingerprint must be 32 hex digits");
-  std::memcpy(&digest.low, bytes.data(), 8);
-  std::memcpy(&digest.high, bytes.data() + 8, 8);
-  return digest;
+  if (hex.empty()) return {};
+  const auto digest = digest_from(hex);
+  if (!digest) throw py::value_error("fingerprint must be 32 hex digits");
+  return *digest;
 }
 
 peer::RoundOptions round_options(Keywords& keywords) {
