@@ -84,9 +84,9 @@ class World(cases.World):
             shown = self.network.listen(name, port)
             options += ["--bind", f"127.0.0.1:{port}"]
             options += ["--advertise", f"127.0.0.1:{shown}"]
-        peer = self.cluster.start_peer(*options)
-        self.network.processes[name] = peer.process.pid
-        return peer
+        with self.network.naming:
+            peer = self.cluster.start_peer(*options)
+            self.network.processes[name] = peer.process.pid
 
     def peer(self, name):
         pid = self.network.processes[name]

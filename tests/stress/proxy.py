@@ -70,6 +70,7 @@ class Network:
         self.flows = defaultdict(Flow)  # (from, to)
         self.connections = {}  # writer -> (dialler, target)
         self.processes = {}  # name -> pid
+        self.naming = threading.Lock()  # held while a process starts and is named
         self.counts = Counter()
         self.servers = []
         self.loop = asyncio.new_event_loop()
@@ -152,14 +153,19 @@ class Network:
             writer.get_extra_info("sockname"),
         )
         inode = inode_of(own, other)
-        for name, pid in self.processes.items():
+        with self.naming:
+            processes = dict(self.processes)
+        for name, pid in processes.items():
             if inode and owns(pid, inode):
                 return name
-        self.counts["strangers"] += 1
-        return "stranger"
+        return None
 
     async def serve(self, target, port, reader, writer):
         source = self.dialler(writer)
+        if source is None:  # it died, or is nobody's and no fault would reach it
+            self.counts["strangers"] += 1
+            writer.transport.abort()
+            return
         self.counts["connections"] += 1
         try:
             while self.flows[source, target].cut or self.flows[target, source].cut:
