@@ -78,9 +78,9 @@ def main():
     site = os.environ["JCCL_SITE"]
 
     def note(n, array):
-        path = folder / f"{site}.{n}.npy"
-        np.save(path.with_suffix(".tmp.npy"), array)
-        path.with_suffix(".tmp.npy").rename(path)
+        with open(folder / f"{site}.{n}.part", "wb") as file:  # a kill may leave it
+            np.save(file, array)
+        Path(file.name).rename(folder / f"{site}.{n}.npy")
 
     def goes_on(rounds):
         while (until := int((folder / "until").read_text() or rounds)) == rounds:

@@ -12,6 +12,7 @@ import jccl
 from jccl.errors import Code
 from jccl.optim import merge
 from jccl.testing import Cluster
+from tests.python.joining import rounds_of_two
 
 PARAMS = {"b": jnp.ones(3), "w": jnp.arange(64.0).reshape(8, 8) / 64}
 INNER = optax.sgd(0.05)
@@ -175,12 +176,7 @@ def test_an_eager_joiner_begins_at_the_shared_anchor_and_ahead_of_nothing():
                     x.any() for x in jax.tree.leaves(carry[1].parts[0].extra)
                 )
                 same_bits(carry[0], carry[1].anchor)
-            while int(carry[1].rounds) < 40 and int(carry[1].status[1]) < 2:
-                carry, _ = step(*carry, XS[:1])
-            end = int(carry[1].rounds) + 4
-            while int(carry[1].rounds) < end:
-                carry, _ = step(*carry, XS[index::2][:1])
-            return carry
+            return rounds_of_two(step, carry, XS[index::2])
 
         (_, one), (_, two) = cluster.run(program)
     same_bits(one.jccl_shared(), two.jccl_shared())

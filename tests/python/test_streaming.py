@@ -12,6 +12,7 @@ from jccl.errors import Code
 from jccl.optim.fragments import assign
 from jccl.optim.schedule import Schedule
 from jccl.testing import Cluster
+from tests.python.joining import rounds_of_two
 
 PARAMS = {
     "embed": jnp.arange(6.0).reshape(2, 3) / 6,
@@ -327,20 +328,11 @@ def test_a_joiner_enters_with_every_fragment_current_and_in_turn(overlap):
         mine = jccl.diloco(late, INNER, **options)
 
         def joins(comm, index):
-            if index == 0:  # trains until the newcomer is in
-                carry = (params, state)
-                for x in XS[8:]:
-                    carry, statuses = run(*carry, x[None])
-                    if int(statuses[0][1]) == 2:
-                        break
-                while int(carry[1].rounds) < 12:
-                    carry, _ = run(*carry, XS[:1])
-                return carry
-            carry = begin(mine, jax.tree.map(lambda x: x + 1, PARAMS))
-            step = trainer(mine)
-            while int(carry[1].rounds) < 12:
-                carry, _ = step(*carry, XS[:1])
-            return carry
+            carry, step = (params, state), run
+            if index:
+                carry = begin(mine, jax.tree.map(lambda x: x + 1, PARAMS))
+                step = trainer(mine)
+            return rounds_of_two(step, carry, XS[index::2])
 
         (_, old), (_, new) = cluster.run(joins)
     same_bits(old.jccl_shared(), new.jccl_shared())
