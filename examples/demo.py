@@ -408,7 +408,7 @@ def parse() -> argparse.Namespace:
         "--limit", type=float, default=1200.0, help="seconds to give up after"
     )
     args = parser.parse_args()
-    args.rounds = args.rounds or (60 if args.quick else 200)
+    args.rounds = args.rounds or (40 if args.quick else 200)
     args.kill_at = max(2, args.rounds // 5 if not args.quick else 5)
     args.master_at = args.rounds * 3 // 5
     return args

@@ -1,6 +1,9 @@
 # jccl-fuzz-replay runs the stored inputs in any build but one: what counts branches for libFuzzer
 # links with libFuzzer or with a sanitizer. With JCCL_FUZZ (clang) there is one libFuzzer program
 # per target.
+if(NOT JCCL_FUZZ)
+  set_target_properties(jccl_fuzz PROPERTIES JCCL_PLAIN ON)
+endif()
 if(NOT JCCL_FUZZ OR JCCL_SANITIZE)
   add_executable(jccl-fuzz-replay fuzz/replay_main.cc)
   target_link_libraries(jccl-fuzz-replay PRIVATE jccl_fuzz)
