@@ -1,5 +1,6 @@
 """For tests of joiners: who is there goes on alone until the newcomer is in."""
 
+import itertools
 import time
 
 
@@ -8,12 +9,11 @@ def rounds_of_two(step, carry, xs, rounds=6, seconds=60):
     more. The newcomer may take its time: a count of rounds would run out on a loaded
     machine, and nobody would be there for it."""
     give_up = time.monotonic() + seconds
+    xs = itertools.cycle(xs)
     end = None
-    for n in range(10**9):
-        met, done = int(carry[1].status[1]) == 2, int(carry[1].rounds)
-        if end is None and met:
-            end = done + rounds
-        if end is not None and done >= end:
-            return carry
-        assert time.monotonic() < give_up, f"{done} rounds, met: {met}"
-        carry, _ = step(*carry, xs[n % len(xs)][None])
+    while end is None or int(carry[1].rounds) < end:
+        assert time.monotonic() < give_up, f"{carry[1].rounds} rounds, to be {end}"
+        carry, _ = step(*carry, next(xs)[None])
+        if end is None and int(carry[1].status[1]) == 2:
+            end = int(carry[1].rounds) + rounds
+    return carry

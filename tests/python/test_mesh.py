@@ -307,7 +307,9 @@ def test_unlike_weights_are_refused_for_all(solo):
     assert "differ between local devices" in solo.last_fault("w")
 
 
-@pytest.mark.parametrize(("devices", "count", "axes"), [(8, 2000, ()), (8, 200, "d")])
+@pytest.mark.parametrize(
+    ("devices", "count", "axes"), [(4, 2000, ()), (8, 2000, ()), (8, 200, "d")]
+)
 def test_many_leaves_cross_in_one_round(solo, devices, count, axes):
     mesh = mesh_of((devices,), ("d",))
     tree = [np.full((i % 7, 3), i % 5 + 1.0, np.float32) for i in range(count)]
