@@ -1,0 +1,167 @@
+"""What jccl is built from and runs with: for docs/dependencies.md and its test.
+
+Versions are those of the lock files; licences were read in the packages and are
+written down here, so that a new one has to be looked at.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+LOCKS = {name: ROOT / f".ci/requirements-{name}.txt" for name in ("uv", "run", "test")}
+ROW = re.compile(r"^([a-z0-9._-]+)==(\S+)(?: ; (.*?))? \\$", re.M)
+
+# name: (licence, what for; nothing if another package needs it)
+PYTHON = {
+    "absl-py": ("Apache-2.0", ""),
+    "aiofiles": ("Apache-2.0", ""),
+    "ast-serialize": ("MIT", ""),
+    "clang-format": ("Apache-2.0 WITH LLVM-exception", "format of the C++ sources"),
+    "click": ("BSD-3-Clause", "the `jccl` command"),
+    "cmake": ("Apache-2.0 (wheel), BSD-3-Clause (CMake)", "builds the extension"),
+    "cmeel": ("BSD-2-Clause", ""),
+    "cmeel-boost": ("BSL-1.0", "headers of Boost: Asio, JSON"),
+    "colorlog": ("MIT", ""),
+    "contourpy": ("BSD-3-Clause", ""),
+    "cycler": ("BSD-3-Clause", ""),
+    "etils": ("Apache-2.0", ""),
+    "execnet": ("MIT", ""),
+    "flatbuffers": ("Apache-2.0", "tests read exported programs"),
+    "flax": ("Apache-2.0", "models of the examples"),
+    "fonttools": ("MIT", ""),
+    "fsspec": ("BSD-3-Clause", ""),
+    "gcovr": ("BSD-3-Clause", "coverage of the C++ tests"),
+    "humanize": ("MIT", ""),
+    "hypothesis": ("MPL-2.0", "tests by properties"),
+    "iniconfig": ("MIT", ""),
+    "jax": ("Apache-2.0", "what jccl is for"),
+    "jaxlib": ("Apache-2.0", "XLA, and the headers of its FFI"),
+    "jinja2": ("BSD-3-Clause", ""),
+    "kiwisolver": ("BSD-3-Clause", ""),
+    "librt": ("MIT", ""),
+    "lxml": ("BSD-3-Clause", ""),
+    "markdown-it-py": ("MIT", ""),
+    "markupsafe": ("BSD-3-Clause", ""),
+    "matplotlib": ("PSF-based (Matplotlib)", "plots of the demo and the benchmarks"),
+    "mdurl": ("MIT", ""),
+    "ml-dtypes": ("Apache-2.0", "bfloat16 in NumPy"),
+    "msgpack": ("Apache-2.0", ""),
+    "mypy": ("MIT", "types of the Python sources"),
+    "mypy-extensions": ("MIT", ""),
+    "ninja": ("Apache-2.0", "builds the extension"),
+    "numpy": ("BSD-3-Clause and others, all permissive", "arrays on the host"),
+    "opt-einsum": ("MIT", ""),
+    "optax": ("Apache-2.0", "the optimizers that DiLoCo is one of"),
+    "orbax-checkpoint": ("Apache-2.0", ""),
+    "packaging": ("Apache-2.0 OR BSD-2-Clause", ""),
+    "pathspec": ("MPL-2.0", ""),
+    "pillow": ("MIT-CMU", ""),
+    "pluggy": ("MIT", ""),
+    "prometheus-client": ("Apache-2.0 AND BSD-2-Clause", ""),
+    "protobuf": ("BSD-3-Clause", ""),
+    "psutil": ("BSD-3-Clause", "the demo and tests look at processes"),
+    "pybind11": ("BSD-3-Clause", "the extension's Python side"),
+    "pygments": ("BSD-2-Clause", ""),
+    "pyparsing": ("MIT", ""),
+    "pytest": ("MIT", "runs the tests"),
+    "pytest-timeout": ("MIT", "ends tests that hang"),
+    "pytest-xdist": ("MIT", "tests in parallel"),
+    "python-dateutil": ("BSD-3-Clause", ""),
+    "pyyaml": ("MIT", ""),
+    "rich": ("MIT", "tables of the `jccl` command"),
+    "ruff": ("MIT", "format and style of the Python sources"),
+    "scikit-build-core": ("Apache-2.0", "builds wheels"),
+    "scipy": ("BSD-3-Clause", ""),
+    "simplejson": ("MIT OR AFL-2.1", ""),
+    "sortedcontainers": ("Apache-2.0", ""),
+    "tensorstore": ("Apache-2.0", ""),
+    "treescope": ("Apache-2.0", ""),
+    "typing-extensions": ("PSF-2.0", ""),
+    "tzdata": ("Apache-2.0", ""),
+    "uv": ("MIT OR Apache-2.0", "installs what is locked"),
+    "uvloop": ("MIT OR Apache-2.0", ""),
+    "zipp": ("MIT", ""),
+}
+
+# Debian package: (version tested with, licence, when, what for)
+SYSTEM = {
+    "g++": ("12.2.0", "GPL-3.0 with runtime exception", "build", "compiler, libstdc++"),
+    "python3-dev": ("3.11.2", "PSF-2.0", "build", "headers of Python"),
+    "python3-venv": ("3.11.2", "PSF-2.0", "set-up", "the virtual environment"),
+    "libssl-dev": ("3.0.19", "Apache-2.0", "build, runtime", "TLS 1.3, HKDF"),
+    "libsqlite3-dev": ("3.40.1", "public domain", "build, runtime", "the journal"),
+    "libxxhash-dev": ("0.8.1", "BSD-2-Clause", "build", "digests, header only"),
+    "libgtest-dev": ("1.12.1", "BSD-3-Clause", "test", "C++ tests"),
+    "etcd-server": ("3.4.23", "Apache-2.0", "test, optional", "a journal that moves"),
+    "iproute2": ("6.1.0", "GPL-2.0", "test, optional", "the wide-area lab"),
+    "iperf3": ("3.12", "BSD-3-Clause", "test, optional", "rates of that lab"),
+    "clang-14": ("14.0.6", "Apache-2.0 WITH LLVM-exception", "test, optional", "fuzz"),
+    "libclang-rt-14-dev": (
+        *("14.0.6", "Apache-2.0 WITH LLVM-exception", "test, optional"),
+        "sanitizers and libFuzzer of clang",
+    ),
+}
+CMAKE_PACKAGES = {
+    "Threads": "g++",
+    "OpenSSL": "libssl-dev",
+    "SQLite3": "libsqlite3-dev",
+    "GTest": "libgtest-dev",
+    "Python": "python3-dev",
+    "Python3": "python3-dev",
+    "Boost": "cmeel-boost",
+    "pybind11": "pybind11",
+}
+
+
+def name_of(requirement: str) -> str:
+    found = re.match(r"[A-Za-z0-9._-]+", requirement)
+    assert found is not None, requirement
+    return re.sub(r"[-_.]+", "-", found[0]).lower()
+
+
+def locked(name: str) -> list[tuple[str, str, str]]:
+    """(package, version, marker) of a lock file."""
+    return re.findall(ROW, LOCKS[name].read_text())
+
+
+def wanted() -> dict[str, list[str]]:
+    """What pyproject.toml and the files of .ci ask for, by when it is needed."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    extra = project["project"]["optional-dependencies"]
+
+    def lines(file: str) -> list[str]:
+        text = (ROOT / ".ci" / file).read_text()
+        return [line for line in text.splitlines() if line and line[0] != "#"]
+
+    return {
+        "runtime": project["project"]["dependencies"],
+        "build": project["build-system"]["requires"] + lines("requirements.in"),
+        "demo": extra["demo"],
+        "test": extra["test"],
+        "development": extra["dev"],
+        "set-up": lines("requirements-uv.in"),
+    }
+
+
+def python_rows() -> list[tuple[str, ...]]:
+    when: dict[str, list[str]] = {}
+    for kind, requirements in wanted().items():
+        for name in {name_of(requirement) for requirement in requirements}:
+            when.setdefault(name, []).append(kind)
+    versions: dict[str, dict[str, None]] = {}
+    for lock in LOCKS:
+        for name, version, _ in locked(lock):
+            versions.setdefault(name, {})[version] = None
+    rows = []
+    for name in sorted(versions):
+        licence, use = PYTHON[name]
+        kinds = ", ".join(when.get(name, [])) or "of others"
+        rows.append((f"`{name}`", ", ".join(versions[name]), licence, kinds, use))
+    return rows
+
+
+def system_rows() -> list[tuple[str, ...]]:
+    return [(f"`{name}`", *fields) for name, fields in SYSTEM.items()]
