@@ -3,7 +3,7 @@
 # Plain commands behind them, for those who prefer to type: CONTRIBUTING.md.
 .PHONY: demo test check lint types tidy clean help bench coverage long-bench \
   long-kills long-anchors long-exact long-standby long-stress long-failpoints long-seeds long-mutants long-model \
-  long-jax-versions long-sites long-tsan long-asan long-wan long-fuzz
+  long-jax-versions long-sites long-tsan long-asan long-wan long-fuzz long-hostile
 .DEFAULT_GOAL := help
 
 PY := .venv/bin/python
@@ -26,7 +26,7 @@ test: .venv/.ready-test
 ## make check  sanitizers, simulated seeds, kills of real processes, short demo, style (CI)
 check: .venv/.ready-test
 	$(STAGE) "style" $(MAKE) --no-print-directory lint types
-	$(STAGE) "simulated seeds" build/ext/cpp/jccl-sim --seeds 100000 --jobs 2 --require-coverage
+	$(STAGE) "simulated seeds" build/ext/cpp/jccl-sim --seeds 100000 --jobs 2 --require-coverage --open cpp/sim/open_seeds.txt
 	$(STAGE) "planted bugs" build/ext/cpp/jccl-sim --mutants --from cpp/sim/mutants.txt --seeds 20000 --jobs 2
 	$(STAGE) "kills of real processes" $(PY) -m tests.stress --minutes 1 --kills 300
 	$(STAGE) "kills with a shared state" $(PY) -m tests.stress --minutes 0.3 --kills 40 --rate 3 --peers 6 --modes f32-in,state
@@ -116,6 +116,10 @@ long-asan: .venv/.ready-test
 long-fuzz: .venv/.ready-test
 	.ci/fuzz $(or $(MINUTES),30)
 
+## make long-hostile COUNT more numbered inputs of the target `hostile` (default 100,000), then some sanitized
+long-hostile: .venv/.ready-test
+	.ci/hostile $(or $(COUNT),100000)
+
 ## make long-jax-versions  one wheel under the oldest, the newest and other JAX releases (package index)
 long-jax-versions: .venv/.ready-test
 	.ci/jax-versions --suite
@@ -132,8 +136,8 @@ long-bench: .venv/.ready-test
 clean:
 	rm -rf build dist .venv/.ready .venv/.ready-test
 
-.venv/.ready: pyproject.toml .ci/setup
+.venv/.ready: pyproject.toml .ci/setup .ci/requirements-run.txt
 	.ci/setup run
 
-.venv/.ready-test: pyproject.toml .ci/setup
+.venv/.ready-test: pyproject.toml .ci/setup .ci/requirements-test.txt
 	.ci/setup test

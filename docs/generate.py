@@ -17,7 +17,7 @@ DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 sys.path.insert(0, str(ROOT))
 
-from docs import timelines  # noqa: E402
+from docs import dependencies, timelines  # noqa: E402
 from tests.tidy import strata  # noqa: E402
 
 BLOCK = re.compile(r"(<!-- generated: ([\w-]+) -->\n)(.*?)(<!-- end -->)", re.S)
@@ -172,6 +172,12 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "limits": limits_table,
     "jccl-master": master_block,
     "strata": strata_table,
+    "dependencies-python": lambda: table(
+        ("package", "locked at", "licence", "when", "for"), dependencies.python_rows()
+    ),
+    "dependencies-system": lambda: table(
+        ("package", "tested with", "licence", "when", "for"), dependencies.system_rows()
+    ),
     "python": python_table,
 }
 

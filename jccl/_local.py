@@ -12,10 +12,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.sharding import PartitionSpec
 
-from jccl import _geometry
+from jccl import _geometry, _marks
 from jccl._geometry import Axes, Frame, Leaf, Reduction
 
 
@@ -141,6 +142,46 @@ def _grouped(flat: jax.Array, how: Reduction, frame: Frame) -> jax.Array:
     rows = jnp.pad(flat, (0, own * how.groups - flat.size)).reshape(how.groups, own)
     missing = -own % (frame.ways(how.axes) // how.groups)
     return jnp.pad(rows, ((0, 0), (0, missing))).ravel()
+
+
+def marks(array: jax.Array, leaf: Leaf, frame: Frame) -> jax.Array:
+    """u32[parts, 2]: what this device's block adds to the marks of its leaf's parts."""
+    if not leaf.size:
+        return jnp.zeros((frame.parts, 2), jnp.uint32)
+    extents = [n * frame.ways(c) for n, c in zip(leaf.block, leaf.cuts, strict=True)]
+    if frame.parts > 1 and math.prod(extents) >= 2**32:
+        raise NotImplementedError(
+            f"jccl.mesh: a leaf of {math.prod(extents)} elements in a run of sites "
+            "with several processes; at most 2^32 - 1"
+        )
+
+    def flat(dimensions: range, indices: list[jax.Array]) -> jax.Array:
+        place = jnp.zeros(leaf.block, jnp.uint32)
+        for d in dimensions:
+            place = place * np.uint32(extents[d] & 0xFFFFFFFF) + indices[d]
+        return place
+
+    at = []
+    for d, (extent, cut) in enumerate(zip(leaf.block, leaf.cuts, strict=True)):
+        index = lax.broadcasted_iota(jnp.uint32, leaf.block, d)
+        if cut:
+            index += lax.axis_index(cut).astype(jnp.uint32) * np.uint32(extent)
+        at.append(index)
+    everything = range(len(extents))
+    if frame.parts == 1:
+        return _marks.summed(array, flat(everything, at))[None]
+    along = _geometry.part_dimension(leaf, frame)
+    if along < 0:
+        slab = np.uint32(-(-math.prod(extents) // frame.parts))
+        place = flat(everything, at)
+        part, place = place // slab, place % slab
+    else:
+        slab = np.uint32(extents[along] // frame.parts)
+        part = at[along] // slab
+        extents[along], at[along] = int(slab), at[along] % slab
+        place = flat(everything, at)
+    own = [_marks.summed(array, place, part == p) for p in range(frame.parts)]
+    return jnp.stack(own)
 
 
 def gathered(share: jax.Array, how: Reduction, leaf: Leaf, frame: Frame) -> jax.Array:

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jccl import _geometry, _local, _native, callback, ops
+from jccl import _geometry, _local, _marks, _native, callback, ops
 from jccl._chain import claim
 from jccl._geometry import Axes
 from jccl._results import HasRegistryId
@@ -124,6 +124,28 @@ class Call:
         every = zip(self.leaves.fenced(), self.reductions, strict=True)
         return [_local.share(array, how, self.frame) for array, how in every]
 
+    def marks(self) -> jax.Array:
+        """u32[parts, k, 2]: of the leaves, part by part, the same on all devices; each
+        has read its own block."""
+        arrays, parts = self.leaves.fenced(), self.frame.parts
+        whole = [i for i, leaf in enumerate(self.layout) if not leaf.cut_axes]
+        words: dict[int, jax.Array] = {}
+        if parts == 1 and whole:
+            own = _marks.of_arrays([arrays[i] for i in whole], self.route)
+            words = {i: own[None, at] for at, i in enumerate(whole)}
+        by_axes: dict[Axes, list[int]] = {}
+        for i, leaf in enumerate(self.layout):
+            if i not in words:
+                words[i] = _local.marks(arrays[i], leaf, self.frame)
+                by_axes.setdefault(leaf.cut_axes, []).append(i)
+        for axes, those in by_axes.items():
+            if axes:
+                sums = lax.psum(jnp.stack([words[i] for i in those]), axes)
+                words.update(zip(those, sums, strict=True))
+        if not words:
+            return jnp.zeros((parts, 0, 2), jnp.uint32)
+        return jnp.stack([words[i] for i in range(len(arrays))], axis=1)
+
     def bind(
         self,
         target: str,
@@ -195,15 +217,18 @@ def run_round(
     weight: Any = 1.0,
     deadline: Any = None,
     slots: int = 0,
+    state: Any = None,
     **attributes: Any,
 ) -> Sequence[jax.Array]:
     claim(check(comm, tag), token)
+    state_marks, words = marks_operand(state)
     texts = {"op": "sum", "codec": "none", "plan": "", "fingerprint": ""}
     return call.bind(
         "jccl_mesh_round",
         [*shaped(pieces, (slots,) if slots else ()), STATUS, TOKEN],
         *pieces,
         call.device(),
+        *state_marks,
         scalar(weight, jnp.float32),
         deadline_ms(deadline),
         after_token(token),
@@ -211,5 +236,18 @@ def run_round(
         collective=np.int32(ops.COLLECTIVES[collective]),
         slots=np.int32(slots),
         join_ms=join_ms(join_timeout),
-        **{**texts, **attributes},
+        **{**texts, **words, **attributes},
     )
+
+
+def marks_operand(state: Any) -> tuple[list[jax.Array], dict[str, Any]]:
+    """As `_marks.marks_operand`; a state has to come as its marks, which know how its
+    leaves are cut."""
+    if state is None:
+        return [], {}
+    if not isinstance(state, _marks.Marks):
+        raise TypeError(
+            "jccl.mesh: hand in a state as jccl.mesh.marks(state, comm, specs=...): "
+            "the specs say which devices hold what of it"
+        )
+    return [jnp.asarray(state.words, jnp.uint32)], {"marks": np.int32(1)}

@@ -1,13 +1,16 @@
-"""What the in-jit ops return: named tuples of arrays, for XLA pytrees like any other.
+"""What rounds give: on the host dataclasses, in jit named tuples of arrays, pytrees.
 
-Plain data; any thread. `jccl.ops` is where users find them.
+Plain data; any thread. `jccl.communicator` and `jccl.ops` are where users find them.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, NamedTuple, Protocol
 
 import jax
+
+from jccl.errors import Status
 
 
 class HasRegistryId(Protocol):
@@ -61,7 +64,8 @@ class Started(NamedTuple):
 
 
 class Published(NamedTuple):
-    """`status` is i32[4]: code, 1 if `value` is the newest instead, revision, 0."""
+    """`status` is i32[4]: code, 1 if `value` is the newest instead, revision, 1 if the
+    state before it had been edited."""
 
     value: Any
     status: jax.Array
@@ -73,3 +77,42 @@ class Stepped(NamedTuple):
 
     anchor: Any
     momentum: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """What a round on the host gives: the value, and how it came about."""
+
+    value: Any
+    status: Status
+    text: str = ""
+    n: int = 0  # number of the round in its tag
+    contributors: tuple[int, ...] = ()  # peers whose values are in the result
+    weights: tuple[float, ...] = ()
+    sent_bytes: int = 0
+    received_bytes: int = 0
+    elapsed: float = 0.0
+    first: int = 0  # reduce_scatter: where this peer's share begins
+
+    @property
+    def world(self) -> int:
+        return self.status.world
+
+    @property
+    def epoch(self) -> int:
+        return self.status.epoch
+
+    @property
+    def attempts(self) -> int:
+        return self.status.attempts
+
+
+@dataclasses.dataclass(frozen=True)
+class Synced:
+    """What `Communicator.sync_state` gives."""
+
+    value: Any
+    revision: int
+    digest: str
+    replaced: bool  # the value differs from what was passed in
+    edited: bool = False  # publish: that was not what this peer had shared

@@ -9,6 +9,7 @@ bounded by deadlines, end on Ctrl-C and can be ended by `abort`.
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
 import weakref
 from collections.abc import Callable, Sequence
@@ -17,51 +18,15 @@ from typing import Any
 import jax
 import numpy as np
 
-from jccl import _native, callback, errors
+from jccl import _marks, _native, callback, errors
 from jccl._faults import typed_errors
 from jccl._host import HostLeaves, outputs
+from jccl._results import Result as Result
+from jccl._results import Synced as Synced
 from jccl._trees import fingerprint_digest
 from jccl.codecs import Codec, resolve
 from jccl.errors import Code, Status
 from jccl.settings import env_default, read_token, truth
-
-
-@dataclasses.dataclass(frozen=True)
-class Result:
-    """What a round on the host gives: the value, and how it came about."""
-
-    value: Any
-    status: Status
-    text: str = ""
-    n: int = 0  # number of the round in its tag
-    contributors: tuple[int, ...] = ()  # peers whose values are in the result
-    weights: tuple[float, ...] = ()
-    sent_bytes: int = 0
-    received_bytes: int = 0
-    elapsed: float = 0.0
-    first: int = 0  # reduce_scatter: where this peer's share begins
-
-    @property
-    def world(self) -> int:
-        return self.status.world
-
-    @property
-    def epoch(self) -> int:
-        return self.status.epoch
-
-    @property
-    def attempts(self) -> int:
-        return self.status.attempts
-
-
-@dataclasses.dataclass(frozen=True)
-class Synced:
-    """What `Communicator.sync_state` gives."""
-
-    value: Any
-    revision: int
-    digest: str
-    replaced: bool  # the value differs from what was passed in
 
 
 class Handle:
@@ -111,12 +76,15 @@ class Communicator:
         Args:
             tree: pytree of numpy or jax arrays. Left intact: it is what an abort
                 returns. Leaves may be `jccl.Encoded` for the codec of the round.
-            out: pytree of numpy arrays for the result; may be `tree` itself.
-            **options: op ("mean", "sum", "min", "max", "prod"), codec,
-                weight, tag, plan
-                ("direct", "exchange", "ring"), deadline in seconds, guard (leave this
-                peer out when it holds NaN or Inf; then GuardError is raised after the
-                round), fingerprint (words that must be alike on all peers).
+            out: pytree of numpy arrays for the result; may be `tree` itself. A round
+                that fails, for whatever reason, leaves them as they were.
+            **options: op ("mean", "sum", "min", "max", "prod"), codec, weight, tag,
+                plan ("direct", "exchange", "ring"), deadline in seconds, guard (leave
+                this peer out when it holds NaN or Inf; then GuardError is raised after
+                the round), fingerprint (words that must be alike on all peers), state
+                (the tag's shared state that `tree` was made from, in every collective:
+                required once the tag was synchronised, and compared before anything
+                is sent: ResyncNeeded where this peer did not publish or adopt it).
         """
         leaves = HostLeaves.of(tree, resolve(options.get("codec")))
         outs = outputs(leaves, out)
@@ -163,10 +131,12 @@ class Communicator:
             leaves, outs, "broadcast", {**options, "root": root}, fresh=out is None
         )
 
-    def barrier(self, *, tag: str = "barrier", deadline: float | None = None) -> Result:
+    def barrier(
+        self, *, tag: str = "barrier", deadline: float | None = None, state: Any = None
+    ) -> Result:
         """Returns when all peers have called it."""
-        leaves = HostLeaves.of(())
-        return self._run(leaves, [], "barrier", {"tag": tag, "deadline": deadline})
+        options = {"tag": tag, "deadline": deadline, "state": state}
+        return self._run(HostLeaves.of(()), [], "barrier", options)
 
     # ---- start and wait --------------------------------------------------------------
 
@@ -191,7 +161,7 @@ class Communicator:
             number = self.core.start(
                 held, outs, **self._options(collective, options, leaves)
             )
-        return Handle(self, number, lambda result: _checked(result, leaves.tree(outs)))
+        return Handle(self, number, lambda result: _shown(result, leaves, outs))
 
     def wait(self, handle: Handle) -> Result:
         """Ends a round that `start` began; exactly once per handle."""
@@ -226,14 +196,24 @@ class Communicator:
         return self._share(self.core.sync_state, tree, tag, deadline, source=source)
 
     def publish(
-        self, tree: Any, *, tag: str = "state", deadline: float | None = None
+        self,
+        tree: Any,
+        *,
+        tag: str = "state",
+        deadline: float | None = None,
+        before: Any = None,
     ) -> Synced:
         """After a committed round: `tree` is the state of the new revision.
 
         Joiners are served from a host copy. If this peer fell behind, the newest state
-        is fetched instead and `replaced` says so.
+        is fetched instead and `replaced` says so; likewise, with a line in the log, if
+        `before`, the state that `tree` was made from, was edited since it was shared.
         """
-        return self._share(self.core.publish, tree, tag, deadline)
+        marks = {} if before is None else {"before": _marks.of_host(before)}
+        synced = self._share(self.core.publish, tree, tag, deadline, **marks)
+        if synced.edited and (mistake := self.core.new_mistake(tag)):
+            _log.error("jccl: %s", mistake)
+        return synced
 
     def digest(self, tag: str = "state") -> str:
         """Of the newest published revision: 32 hex digits."""
@@ -303,6 +283,7 @@ class Communicator:
             "guard",
             "deadline",
             "fingerprint",
+            "state",
         }
         unknown = sorted(set(options) - known)
         if unknown:
@@ -312,6 +293,8 @@ class Communicator:
         check_text("tag", given.get("tag"))
         if "fingerprint" in given:
             given["fingerprint"] = fingerprint_digest(given["fingerprint"])
+        if "state" in given:
+            given["state"] = _marks.of_host(given["state"])
         codec: Codec = resolve(given.pop("codec", None))
         return {
             **given,
@@ -337,7 +320,7 @@ class Communicator:
             **self._options(collective, options, leaves),
             out_private=fresh,
         )
-        return _checked(result, leaves.tree(outs) if result.code in SHOWN else None)
+        return _shown(result, leaves, outs)
 
     def _share(
         self,
@@ -359,9 +342,8 @@ class Communicator:
         )
         if result.code not in (Code.OK, Code.RESYNCED):
             raise errors.error_of(result.code, result.text)
-        return Synced(
-            leaves.tree(outs), result.revision, result.digest, result.replaced
-        )
+        value, edited = leaves.tree(outs), result.edited
+        return Synced(value, result.revision, result.digest, result.replaced, edited)
 
 
 def check_seconds(deadline: float | None) -> float | None:
@@ -380,12 +362,17 @@ def check_text(name: str, value: Any) -> None:
 # of a round receives the others' result like everybody else.
 SHOWN = (Code.OK, Code.GUARD, Code.SKIPPED)
 
+_log = logging.getLogger("jccl")
 _OPEN: weakref.WeakValueDictionary[int, Communicator] = weakref.WeakValueDictionary()
 
 
 def open_communicators() -> dict[int, Communicator]:
     """By registry id; what compiled programs of this process can reach."""
     return {key: comm for key, comm in _OPEN.items() if not comm.closed}
+
+
+def _shown(raw: Any, leaves: HostLeaves, outs: Sequence[np.ndarray]) -> Result:
+    return _checked(raw, leaves.tree(outs) if raw.code in SHOWN else None)
 
 
 def _checked(raw: Any, value: Any) -> Result:

@@ -9,6 +9,7 @@ exception on the host.
 from __future__ import annotations
 
 import enum
+import re
 from typing import Any, NamedTuple
 
 
@@ -44,6 +45,7 @@ class Code(enum.IntEnum):
     LINK_LOST = 26
     INTERNAL = 27
     SKIPPED = 28
+    DISPUTED = 29
 
 
 class Remedy(enum.StrEnum):
@@ -175,6 +177,10 @@ class StateLost(Error):
     code = Code.STATE_LOST
 
 
+class DisputedState(Error):
+    code = Code.DISPUTED
+
+
 class IoError(Error, OSError):
     code = Code.IO
 
@@ -226,6 +232,7 @@ REMEDY: dict[Code, Remedy] = {
     Code.LINK_LOST: _R.RETRY,
     Code.INTERNAL: _R.REPORT,
     Code.SKIPPED: _R.NONE,
+    Code.DISPUTED: _R.FIX,
 }
 
 NEXT: dict[Remedy, str] = {
@@ -267,6 +274,7 @@ MEANING: dict[Code, str] = {
     Code.LINK_LOST: "a link between two peers broke",
     Code.INTERNAL: "a bug in jccl",
     Code.SKIPPED: "this peer's contribution was left out: it was too slow",
+    Code.DISPUTED: "no majority says what the newest revision is",
 }
 
 
@@ -277,8 +285,25 @@ def _leaf_classes() -> dict[Code, type[Error]]:
 ERROR: dict[Code, type[Error]] = _leaf_classes()
 
 
+# As base/text.h: control characters, line ends, and signs that turn the direction of
+# writing, which nobody's name may bring to a terminal or a log.
+_HIDDEN = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def printable(text: str) -> str:
+    """One line that a terminal can show, whoever wrote it: `\\n`, `\\u001b`."""
+
+    def named(match: re.Match[str]) -> str:
+        return "\\n" if match[0] == "\n" else f"\\u{ord(match[0]):04x}"
+
+    return _HIDDEN.sub(named, text)
+
+
 def error_of(code: int, text: str = "") -> Error:
     """The exception of a code. An unknown number is a bug of ours and says so."""
+    text = printable(text)  # it may hold names and words of others
     try:
         known = Code(code)
     except ValueError:

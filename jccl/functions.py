@@ -10,8 +10,15 @@ from typing import Any
 
 import jax
 
-from jccl import _native, ops
+from jccl import _marks, _native, ops
+from jccl._marks import Marks
 from jccl.communicator import Communicator, Handle, Result
+
+
+def marks(tree: Any, comm: Communicator | None = None) -> Marks:
+    """Of a shared state, in place of it where a call takes `state` or `before`: made
+    once, where the arrays lie, for several calls. In shard_map: `jccl.mesh.marks`."""
+    return ops.marks(tree, comm) if traced(tree) else Marks(_marks.of_host(tree))
 
 
 def traced(*trees: Any) -> bool:

@@ -16,12 +16,14 @@ import numpy as np
 
 from jccl import _geometry, _native, ops
 from jccl._local import shard, specs_like, unshard
+from jccl._marks import Marks
 from jccl._mesh_call import (
     JOIN_MAX_S,
     Call,
     after_token,
     check,
     join_ms,
+    marks_operand,
     run_round,
     shaped,
 )
@@ -46,6 +48,7 @@ __all__ = [
     "barrier",
     "broadcast",
     "done",
+    "marks",
     "publish",
     "reduce_scatter",
     "shard",
@@ -73,6 +76,7 @@ def all_reduce(
     fingerprint: str | None = None,
     guard: bool = True,
     join_timeout: float = JOIN_MAX_S,
+    state: Marks | None = None,
 ) -> Reduced:
     """Reduces over local mesh axes and over all peers of the run, as one round.
 
@@ -92,6 +96,7 @@ def all_reduce(
         weight, deadline: alike on all local devices.
         join_timeout: seconds, 15 at most, from the first to the last local device's
             call; else LOCAL_SKEW on all. The deadline runs once all are there.
+        state: of the tag's shared state the `jccl.mesh.marks`, as in `jccl.ops`.
         comm, tag, op, codec, plan, token, fingerprint, guard: as in
             `jccl.ops.all_reduce`.
 
@@ -120,6 +125,7 @@ def all_reduce(
         weight=weight,
         deadline=deadline,
         token=token,
+        state=state,
         join_timeout=join_timeout,
         op=op,
         codec=codec_name(codec),
@@ -149,6 +155,7 @@ def start(
     fingerprint: str | None = None,
     guard: bool = True,
     join_timeout: float = JOIN_MAX_S,
+    state: Marks | None = None,
 ) -> Started:
     """Begins the round of `all_reduce` and returns when all local devices have called;
     `done` ends it, any time later. The handle is the same on all devices.
@@ -162,6 +169,7 @@ def start(
     call = Call(tree, comm, specs, _geometry.axes_of(axis_name))
     through = Leaves(passing)
     pieces = call.pieces(known("op", op, OPS))
+    state_marks, words = marks_operand(state)
     n, k = len(pieces), len(through.arrays)
     handle, *passed, after = call.bind(
         "jccl_mesh_start",
@@ -169,6 +177,7 @@ def start(
         *pieces,
         *through.fenced(),
         call.device(),
+        *state_marks,
         scalar(weight, jnp.float32),
         deadline_ms(deadline),
         after_token(token),
@@ -181,6 +190,7 @@ def start(
         fingerprint=fingerprint_digest(fingerprint),
         guard=np.int32(guard),
         join_ms=join_ms(join_timeout),
+        **words,
     )
     return Started(handle, through.unflatten(passed), after)
 
@@ -240,6 +250,7 @@ def all_gather(
     deadline: Any = None,
     token: Any = None,
     join_timeout: float = JOIN_MAX_S,
+    state: Marks | None = None,
 ) -> Gathered:
     """Collects every peer's leaves, as `jccl.ops.all_gather`: a leading axis of slots,
     behind it each device's block. What no axis of `specs` cuts must be the same on all
@@ -256,6 +267,7 @@ def all_gather(
         codec=codec_name(codec),
         deadline=deadline,
         token=token,
+        state=state,
         join_timeout=join_timeout,
     )
     mask = ops.filled(status, slots)
@@ -273,6 +285,7 @@ def broadcast(
     deadline: Any = None,
     token: Any = None,
     join_timeout: float = JOIN_MAX_S,
+    state: Marks | None = None,
 ) -> Reduced:
     """Gives every peer the leaves of the one that says `root=True`, cut as `specs` say.
     What no axis cuts must be the same on all devices. Not for sites of processes."""
@@ -287,6 +300,7 @@ def broadcast(
         codec=codec_name(codec),
         deadline=deadline,
         token=token,
+        state=state,
         join_timeout=join_timeout,
     )
     return Reduced(call.leaves.unflatten(value), status, after)
@@ -299,6 +313,7 @@ def barrier(
     deadline: Any = None,
     token: Any = None,
     join_timeout: float = JOIN_MAX_S,
+    state: Marks | None = None,
 ) -> Reduced:
     """Waits until all devices of every member are here; `value` is None."""
     call = Call((), comm, None, ())
@@ -310,6 +325,7 @@ def barrier(
         tag=tag,
         deadline=deadline,
         token=token,
+        state=state,
         join_timeout=join_timeout,
     )
     return Reduced(None, call.agreed(status)[0], after)
@@ -342,13 +358,27 @@ def publish(
     tag: str = "default",
     deadline: Any = None,
     token: Any = None,
+    before: Marks | None = None,
 ) -> Published:
     """As `jccl.ops.publish`, from all local devices: `specs` says how leaves are cut,
     and what no axis cuts must be the same on all of them.
     """
     return share_state(
-        tree, comm, status, specs=specs, tag=tag, deadline=deadline, token=token
+        tree,
+        comm,
+        status,
+        specs=specs,
+        tag=tag,
+        deadline=deadline,
+        token=token,
+        before=before,
     )
+
+
+def marks(tree: Any, comm: HasRegistryId, *, specs: Any = None) -> Marks:
+    """As `jccl.ops.marks`, from all local devices: of whole leaves, of which each has
+    read what it holds. `specs` as in `publish`."""
+    return Marks(Call(tree, comm, specs, ()).marks())
 
 
 def share_state(
@@ -360,21 +390,25 @@ def share_state(
     tag: str,
     deadline: Any = None,
     token: Any = None,
+    before: Marks | None = None,
     **attributes: Any,
 ) -> Published:
     """What `publish` and the sites' sync_state have in common."""
     check(comm, tag)
     call = Call(tree, comm, specs, ())
     pieces = call.shares()
+    state_marks, words = marks_operand(before)
     *shares, after, token = call.bind(
         "jccl_mesh_publish",
         [*shaped(pieces), STATUS, TOKEN],
         *pieces,
         fence.bind(jnp.asarray(status, jnp.int32)),
         call.device(),
+        *state_marks,
         deadline_ms(deadline),
         after_token(token),
         tag=tag,
+        **words,
         **attributes,
     )
     after, _ = call.agreed(after)
@@ -415,6 +449,12 @@ class Local(NamedTuple):
             specs = specs_like(tree, like, self.specs)
             return publish(tree, comm, specs=specs, **options)
         return ops.publish(tree, comm, **options)
+
+    def marks(self, tree: Any, comm: HasRegistryId, *, like: Any) -> Marks:
+        """`like`: as in `publish`."""
+        if self._mapped():
+            return marks(tree, comm, specs=specs_like(tree, like, self.specs))
+        return ops.marks(tree, comm)
 
     def _mapped(self) -> bool:
         if _native.mapped_axes():

@@ -15,8 +15,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jccl import _native, callback
+from jccl import _marks, _native, callback
 from jccl._chain import claim
+from jccl._marks import Marks, marks_operand
+from jccl._outer_step import outer_step as outer_step
 from jccl._results import (
     Gathered,
     HasRegistryId,
@@ -24,14 +26,12 @@ from jccl._results import (
     Reduced,
     Scattered,
     Started,
-    Stepped,
 )
 from jccl._trees import (
     OPS,
     PLANS,
     VMAP_TEXT,
     Leaves,
-    check_outer,
     codec_name,
     deadline_ms,
     fence,
@@ -99,11 +99,13 @@ def _round(
     token: Any,
     weight: Any = 1.0,
     deadline: Any = None,
+    state: Any = None,
     in_place: bool = False,
     **attributes: Any,
 ) -> Sequence[jax.Array]:
     number, token = _blocking(comm, tag, token)
     n = len(leaves.arrays)
+    state_marks, words = marks_operand(state, comm)
     extent = [jax.ShapeDtypeStruct((2,), jnp.int32)]
     call = callback.effect_call(
         callback.route_of(comm),
@@ -116,6 +118,7 @@ def _round(
     texts = {"op": "sum", "codec": "none", "plan": "", "fingerprint": ""}
     return call(
         *leaves.fenced(),
+        *state_marks,
         scalar(weight, jnp.float32),
         deadline_ms(deadline),
         token,
@@ -123,8 +126,16 @@ def _round(
         tag=tag,
         collective=np.int32(COLLECTIVES[collective]),
         paths=leaves.path_text,
-        **{**texts, **leaves.encoded_words, **attributes},
+        **{**texts, **leaves.encoded_words, **words, **attributes},
     )
+
+
+def marks(tree: Any, comm: HasRegistryId | None = None) -> Marks:
+    """Of a shared state, in place of it where a call takes `state` or `before`: made
+    once, on the device where the arrays lie, for several calls."""
+    words = _marks.of_state(tree, callback.route_of(comm))
+    assert words is not None
+    return Marks(words)
 
 
 def all_reduce(
@@ -141,6 +152,7 @@ def all_reduce(
     fingerprint: str | None = None,
     guard: bool = True,
     in_place: bool = False,
+    state: Any = None,
 ) -> Reduced:
     """Reduces every array of a pytree over all peers of the run, as one round.
 
@@ -160,6 +172,9 @@ def all_reduce(
         fingerprint: words for what must be alike on all peers, else a refusal.
         guard: leave this peer's contribution out if it holds NaN or Inf.
         in_place: the results take the operands' memory (donate them, or XLA copies).
+        state: the tag's shared state that `tree` was made from, or its `jccl.marks`:
+            required once the tag was synchronised. Where it isn't what this peer
+            published or adopted last nothing is sent, and the code is RESYNC.
 
     Returns:
         Reduced(value, status, token).
@@ -179,6 +194,7 @@ def all_reduce(
         weight=weight,
         deadline=deadline,
         in_place=in_place,
+        state=state,
         op=known("op", op, OPS),
         codec=codec_name(codec),
         plan=known("plan", plan or "", PLANS),
@@ -197,6 +213,7 @@ def all_gather(
     codec: Any = None,
     deadline: Any = None,
     token: Any = None,
+    state: Any = None,
 ) -> Gathered:
     """Collects every peer's arrays into room for `slots` peers: shapes are static.
 
@@ -212,6 +229,7 @@ def all_gather(
         tag=tag,
         token=token,
         deadline=deadline,
+        state=state,
         codec=codec_name(codec),
         slots=np.int32(slots),
     )
@@ -238,6 +256,7 @@ def reduce_scatter(
     weight: Any = 1.0,
     deadline: Any = None,
     token: Any = None,
+    state: Any = None,
 ) -> Scattered:
     """Reduces one array; each peer gets the share of it that it owns in this round."""
     leaves = Leaves(array)
@@ -252,6 +271,7 @@ def reduce_scatter(
         token=token,
         weight=weight,
         deadline=deadline,
+        state=state,
         op=known("op", op, OPS),
         codec=codec_name(codec),
     )
@@ -267,6 +287,7 @@ def broadcast(
     codec: Any = None,
     deadline: Any = None,
     token: Any = None,
+    state: Any = None,
 ) -> Reduced:
     """Gives every peer the arrays of the one peer that says `root=True`."""
     leaves = Leaves(tree)
@@ -278,6 +299,7 @@ def broadcast(
         tag=tag,
         token=token,
         deadline=deadline,
+        state=state,
         codec=codec_name(codec),
         root=np.int32(root),
     )
@@ -290,6 +312,7 @@ def barrier(
     tag: str = "barrier",
     deadline: Any = None,
     token: Any = None,
+    state: Any = None,
 ) -> Reduced:
     """Waits until every member of the run is here; `value` is None."""
     status, after = _round(
@@ -300,6 +323,7 @@ def barrier(
         tag=tag,
         token=token,
         deadline=deadline,
+        state=state,
     )
     return Reduced(None, status, after)
 
@@ -318,6 +342,7 @@ def start(
     token: Any = None,
     fingerprint: str | None = None,
     guard: bool = True,
+    state: Any = None,
 ) -> Started:
     """Begins an all_reduce and returns at once; `done` ends it, any time later.
 
@@ -327,6 +352,7 @@ def start(
     Args:
         tree: as in `all_reduce`.
         passing: a pytree handed through unchanged (in place), of any dtypes carried.
+        state: as in `all_reduce`; compared before this returns.
 
     Returns:
         Started(handle, passed, token). A start that fails shows in the status of done.
@@ -335,6 +361,7 @@ def start(
     through = Leaves(passing)
     number = check_call(comm, tag)
     n, k = len(leaves.arrays), len(through.arrays)
+    state_marks, words = marks_operand(state, comm)
     call = callback.effect_call(
         callback.route_of(comm),
         "jccl_start",
@@ -344,6 +371,7 @@ def start(
     handle, *passed, after = call(
         *leaves.fenced(),
         *through.fenced(),
+        *state_marks,
         scalar(weight, jnp.float32),
         deadline_ms(deadline),
         scalar(0 if token is None else token, jnp.uint32),
@@ -358,6 +386,7 @@ def start(
         guard=np.int32(guard),
         paths=leaves.path_text,
         **leaves.encoded_words,
+        **words,
     )
     return Started(handle, through.unflatten(passed), after)
 
@@ -416,6 +445,7 @@ def publish(
     tag: str = "default",
     deadline: Any = None,
     token: Any = None,
+    before: Any = None,
 ) -> Published:
     """Makes the state after a round the newest revision, or fetches it if left behind.
 
@@ -427,9 +457,13 @@ def publish(
     Args:
         tree: all that the next rounds depend on: anchor, outer state, counters.
         status: of the round, as `all_reduce` returned it.
+        before: the state that `tree` was made from, or its `jccl.marks`. Where it isn't
+            what this peer published or adopted last, `tree` is no revision of the
+            run's: the newest is fetched in its place, and word 3 is 1.
     """
     leaves = Leaves(tree)
     number = check_call(comm, tag)
+    state_marks, words = marks_operand(before, comm)
     call = callback.effect_call(
         callback.route_of(comm),
         "jccl_publish",
@@ -438,12 +472,14 @@ def publish(
     )
     *value, after, token = call(
         *leaves.fenced(),
+        *state_marks,
         fence.bind(jnp.asarray(status, jnp.int32)),
         deadline_ms(deadline),
         scalar(0 if token is None else token, jnp.uint32),
         comm=np.int64(number),
         tag=tag,
         paths=leaves.path_text,
+        **words,
     )
     return Published(leaves.unflatten(value), after, token)
 
@@ -451,47 +487,3 @@ def publish(
 def committed(status: jax.Array) -> jax.Array:
     """Whether the value is the result: also if this peer was left out of it."""
     return (status[0] == OK) | (status[0] == GUARD) | (status[0] == SKIPPED)
-
-
-def outer_step(
-    anchor: Any,
-    momentum: Any,
-    delta: Any,
-    *,
-    status: jax.Array,
-    learning_rate: Any,
-    decay: Any = 0.0,
-    nesterov: bool = True,
-    route: str | None = None,
-) -> Stepped:
-    """The outer optimizer's step, with the same bits on every processor.
-
-    delta = anchor - local parameters, averaged by the round that `status` belongs to.
-    m <- decay m + delta; anchor <- anchor - learning_rate (delta + decay m), or with
-    nesterov=False anchor - learning_rate m. momentum=None is plain descent. Nothing
-    advances unless the round committed. Pure: XLA may merge or drop it. `route` as in
-    `jccl.connect`.
-    """
-    groups = [anchor] if momentum is None else [anchor, momentum]
-    leaves = [Leaves(tree) for tree in (*groups, delta)]
-    for one in leaves:
-        check_outer(one, leaves[0])
-    kind = 0 if momentum is None else 2 if nesterov else 1
-    kept = [x for one in leaves[:-1] for x in one.fenced()]
-    call = callback.pure_call(
-        callback.check_route(route) or callback.route_of(),
-        "jccl_outer",
-        [spec for one in leaves[:-1] for spec in one.specs()],
-        aliases={i: i for i in range(len(kept))},
-    )
-    out = call(
-        *kept,
-        *leaves[-1].fenced(),
-        scalar(learning_rate, jnp.float32),
-        scalar(decay, jnp.float32),
-        fence.bind(jnp.asarray(status, jnp.int32)),
-        kind=np.int32(kind),
-    )
-    n = len(leaves[0].arrays)
-    new_momentum = None if momentum is None else leaves[1].unflatten(out[n:])
-    return Stepped(leaves[0].unflatten(out[:n]), new_momentum)

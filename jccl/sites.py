@@ -68,7 +68,7 @@ class Parts:
 
         specs = jax.tree.map(spec_of, tree)
         whole = PartitionSpec()
-        options = {"sync": np.int32(1), "source": np.int32(source)}
+        options: dict[str, Any] = {"sync": np.int32(1), "source": np.int32(source)}
 
         def program(tree: Any) -> Any:
             out = mesh.share_state(

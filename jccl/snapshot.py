@@ -113,15 +113,21 @@ def sync_state(
 
 
 def publish(
-    state: Any, comm: Communicator, *, tag: str = "state", deadline: float | None = None
+    state: Any,
+    comm: Communicator,
+    *,
+    tag: str = "state",
+    deadline: float | None = None,
+    before: Any = None,
 ) -> Any:
     """After a committed round: `state` is the new revision, from which joiners are
     served.
 
     Only for state that `jccl.diloco` does not look after itself. Returns the state to
-    go on with: the newest one, should this peer have fallen behind.
+    go on with: the newest one, should this peer have fallen behind, or `before`, the
+    state that this one was made from, have been edited since it was shared.
     """
-    return comm.publish(state, tag=tag, deadline=deadline).value
+    return comm.publish(state, tag=tag, deadline=deadline, before=before).value
 
 
 def find(state: Any) -> list[Any]:

@@ -50,6 +50,10 @@ base::Duration deadline_of(std::int32_t deadline_ms) {
   return deadline_ms > 0 ? deadline_ms * base::kMillisecond : 0;
 }
 
+std::size_t marks_of_call(const ffi::Dictionary& attributes) {
+  return attribute<std::int32_t>(attributes, "marks", 0) != 0 ? 1 : 0;
+}
+
 Status options_from(const ffi::Dictionary& attributes, double weight, std::int32_t deadline_ms,
                     peer::RoundOptions* options) {
   options->tag = text_attribute(attributes, "tag");

@@ -44,6 +44,10 @@ base::Duration deadline_of(std::int32_t deadline_ms);
 // A fingerprint as programs write it, 32 hex digits; none if it is something else.
 std::optional<base::Digest> digest_from(const std::string& hex);
 
+// Operands of marks that a call has, 0 or 1, as its attribute `marks` says: of the tag's state, or
+// where a revision is published of the one before it.
+std::size_t marks_of_call(const xla::ffi::Dictionary& attributes);
+
 base::Status options_from(const xla::ffi::Dictionary& attributes, double weight,
                           std::int32_t deadline_ms, peer::RoundOptions* options);
 

@@ -30,25 +30,31 @@ void zero_outside(const Payload& data, const peer::RoundResult& result) {
   if (end < out.count) std::memset(bytes + end * element, 0, (out.count - end) * element);
 }
 
-// Operands: leaves…, weight f32, deadline_ms s32, token u32. A leaf of the attribute `encoded` is
-// u8[n], and values in the results.
-// Results: leaves…, status s32[4], token u32 [, extent s32[2] = first, count: reduce_scatter].
+// Operands: leaves…, with the attribute `marks` u32[k,2] of the tag's state, weight f32,
+// deadline_ms s32, token u32. A leaf of the attribute `encoded` is u8[n], and values in the
+// results. Results: leaves…, status s32[4], token u32 [, extent s32[2] = first, count:
+// reduce_scatter].
 ffi::Error round_call(std::int32_t device, ffi::RunId run, ffi::RemainingArgs args,
                       ffi::RemainingRets rets, ffi::Dictionary attributes) {
   const ScopedFloatMode mode;
   const bool scatter = attribute<std::int32_t>(attributes, "collective", 1) ==
                        static_cast<std::int32_t>(peer::Collective::kReduceScatter);
   const std::size_t extra = scatter ? 3 : 2;
-  if (args.size() < 3 || rets.size() != args.size() - 3 + extra) return malformed("jccl_round");
-  const std::size_t n = args.size() - 3;
+  const std::size_t marks = marks_of_call(attributes), scalars = 3 + marks;
+  if (args.size() < scalars || rets.size() != args.size() - scalars + extra) {
+    return malformed("jccl_round");
+  }
+  const std::size_t n = args.size() - scalars;
   const auto encoded = encoded_leaves(attributes);
   if (!encoded) return malformed("jccl_round");
   const auto data = payload(args, 0, rets, 0, n, *encoded);
-  const auto weight = scalar<float>(args, n);
-  const auto deadline_ms = scalar<std::int32_t>(args, n + 1);
-  const auto token = scalar<std::uint32_t>(args, n + 2);
+  const auto state = marks_operand(args, marks != 0 ? n : args.size());
+  const auto weight = scalar<float>(args, n + marks);
+  const auto deadline_ms = scalar<std::int32_t>(args, n + marks + 1);
+  const auto token = scalar<std::uint32_t>(args, n + marks + 2);
   const auto status = status_result(rets, n);
-  if (!data || !weight || !deadline_ms || !token || !status || !put_token(rets, n + 1, *token)) {
+  if (!data || !weight || !deadline_ms || !token || !status || !put_token(rets, n + 1, *token) ||
+      state.has_value() != (marks != 0)) {
     return malformed("jccl_round");
   }
   const auto entry = entry_of(attributes);
@@ -58,6 +64,7 @@ ffi::Error round_call(std::int32_t device, ffi::RunId run, ffi::RemainingArgs ar
   } else {
     peer::RoundOptions options;
     outcome.status = options_from(attributes, *weight, *deadline_ms, &options);
+    options.state = state;
     options.out_private = true;  // XLA shows a result to nobody before its handler returned
     options.feed = feed_of_call();
     if (outcome.status.ok()) outcome.status = entry->enter(options.tag, run.run_id, device);
@@ -87,25 +94,29 @@ ffi::Error round_call(std::int32_t device, ffi::RunId run, ffi::RemainingArgs ar
   return ffi::Error::Success();
 }
 
-// Operands: `count` leaves as of a round, pass-throughs…, weight f32, deadline_ms s32, token u32.
+// Operands: `count` leaves as of a round, pass-throughs…, marks as of a round, weight f32,
+// deadline_ms s32, token u32.
 // Results: handle u32[2], pass-throughs… (aliased), token u32.
 ffi::Error start_call(std::int32_t device, ffi::RunId run, ffi::RemainingArgs args,
                       ffi::RemainingRets rets, ffi::Dictionary attributes) {
   const ScopedFloatMode mode;
   const auto n = static_cast<std::size_t>(attribute<std::int32_t>(attributes, "count", -1));
-  if (args.size() < 3 || n > args.size() - 3) return malformed("jccl_start");
-  const std::size_t through = args.size() - 3 - n;
+  const std::size_t marks = marks_of_call(attributes), scalars = 3 + marks;
+  if (args.size() < scalars || n > args.size() - scalars) return malformed("jccl_start");
+  const std::size_t through = args.size() - scalars - n;
   if (rets.size() != through + 2) return malformed("jccl_start");
-  const auto weight = scalar<float>(args, n + through);
-  const auto deadline_ms = scalar<std::int32_t>(args, n + through + 1);
-  const auto token = scalar<std::uint32_t>(args, n + through + 2);
+  const auto state = marks_operand(args, marks != 0 ? n + through : args.size());
+  const auto weight = scalar<float>(args, args.size() - 3);
+  const auto deadline_ms = scalar<std::int32_t>(args, args.size() - 2);
+  const auto token = scalar<std::uint32_t>(args, args.size() - 1);
   const auto handle_out = result(rets, 0);
   const auto passed = payload(args, n, rets, 1, through);
   const auto encoded = encoded_leaves(attributes);
   if (!encoded) return malformed("jccl_start");
   const auto data = inputs(args, n, *encoded);
   if (!data || !weight || !deadline_ms || !token || !passed || !handle_out ||
-      handle_out->bytes() != 8 || !put_token(rets, through + 1, *token)) {
+      state.has_value() != (marks != 0) || handle_out->bytes() != 8 ||
+      !put_token(rets, through + 1, *token)) {
     return malformed("jccl_start");
   }
   passed->keep_input();
@@ -114,6 +125,7 @@ ffi::Error start_call(std::int32_t device, ffi::RunId run, ffi::RemainingArgs ar
   if (const auto entry = entry_of(attributes)) {
     peer::RoundOptions options;
     failure = options_from(attributes, *weight, *deadline_ms, &options);
+    options.state = state;
     if (failure.ok()) failure = entry->enter(options.tag, run.run_id, device);
     if (failure.ok()) {
       const auto leaves = data->leaves(text_attribute(attributes, "paths"));
@@ -161,7 +173,7 @@ ffi::Error done_call(ffi::RemainingArgs args, ffi::RemainingRets rets, ffi::Dict
     if (outcome.status.ok()) {
       std::vector<void*> outs;
       for (const View& view : data->out) outs.push_back(view.data);
-      outcome = entry->comm().wait(handle, &outs);
+      outcome = entry->comm().wait(handle, &outs, peer::OnFailure::kInput);
       written = outcome.status.code != Code::kClosed && outcome.status.code != Code::kUnknownTag &&
                 outcome.status.code != Code::kBusyTag;
     }
@@ -172,19 +184,25 @@ ffi::Error done_call(ffi::RemainingArgs args, ffi::RemainingRets rets, ffi::Dict
   return ffi::Error::Success();
 }
 
-// Operands: leaves…, status s32[4] of the round, deadline_ms s32, token u32.
-// Results: leaves…, status s32[4] = code, 1 if replaced, revision, 0; token u32.
+// Operands: leaves…, with the attribute `marks` u32[k,2] of the state before them, status s32[4] of
+// the round, deadline_ms s32, token u32.
+// Results: leaves…, status s32[4] = code, 1 if replaced, revision, 1 if edited; token u32.
 ffi::Error publish_call(ffi::RemainingArgs args, ffi::RemainingRets rets,
                         ffi::Dictionary attributes) {
   const ScopedFloatMode mode;
-  if (args.size() < 3 || rets.size() != args.size() - 1) return malformed("jccl_publish");
-  const std::size_t n = args.size() - 3;
+  const std::size_t marks = marks_of_call(attributes), scalars = 3 + marks;
+  if (args.size() < scalars || rets.size() != args.size() - marks - 1) {
+    return malformed("jccl_publish");
+  }
+  const std::size_t n = args.size() - scalars;
   const auto data = payload(args, 0, rets, 0, n);
-  const auto code = round_code(args, n);
-  const auto deadline_ms = scalar<std::int32_t>(args, n + 1);
-  const auto token = scalar<std::uint32_t>(args, n + 2);
+  const auto before = marks_operand(args, marks != 0 ? n : args.size());
+  const auto code = round_code(args, n + marks);
+  const auto deadline_ms = scalar<std::int32_t>(args, n + marks + 1);
+  const auto token = scalar<std::uint32_t>(args, n + marks + 2);
   const auto status = status_result(rets, n);
-  if (!data || !code || !deadline_ms || !token || !status || !put_token(rets, n + 1, *token)) {
+  if (!data || !code || !deadline_ms || !token || !status || !put_token(rets, n + 1, *token) ||
+      before.has_value() != (marks != 0)) {
     return malformed("jccl_publish");
   }
   const auto entry = entry_of(attributes);
@@ -196,6 +214,7 @@ ffi::Error publish_call(ffi::RemainingArgs args, ffi::RemainingRets rets,
     peer::SyncOptions options;
     options.tag = text_attribute(attributes, "tag");
     options.deadline = deadline_of(*deadline_ms);
+    options.before = before;
     if (wants_publish(*code, entry->comm(), options.tag)) {
       outcome = entry->comm().publish(data->leaves(text_attribute(attributes, "paths")), options);
       entry->note(options.tag, outcome.status);
@@ -205,7 +224,7 @@ ffi::Error publish_call(ffi::RemainingArgs args, ffi::RemainingRets rets,
   }
   if (!written) data->keep_input();
   const Code ended = outcome.status.code;
-  put_status(*status, ended, outcome.replaced ? 1 : 0, outcome.revision);
+  put_status(*status, ended, outcome.replaced ? 1 : 0, outcome.revision, outcome.edited ? 1 : 0);
   return ffi::Error::Success();
 }
 
@@ -229,6 +248,7 @@ const Target kTargetTable[kTargets] = {
     {"jccl_start", JcclStart},
     {"jccl_done", JcclDone},
     {"jccl_publish", JcclPublish},
+    {"jccl_mark", JcclMark},
     {"jccl_outer", JcclOuter},
     {"jccl_roundtrip", JcclRoundtrip},
     {"jccl_mesh_round", JcclMeshRound},

@@ -30,6 +30,11 @@ ffi::Error failed(const Status& status) {
   return ffi::Error(ffi::ErrorCode::kInternal, base::cat("jccl: ", status.text));
 }
 
+// Operands of marks, made on the device: a few words of each leaf come down, and no state.
+std::size_t marks_in(const Parts& parts) {
+  return parts.frame->attribute<std::int32_t>("marks", 0) != 0 ? 1 : 0;
+}
+
 // The call that is being launched, for the handler `target`; nullopt if it has fewer operands or
 // results than that takes.
 std::optional<Parts> parts_here(const char* target, std::size_t operands, std::size_t results,
@@ -38,7 +43,8 @@ std::optional<Parts> parts_here(const char* target, std::size_t operands, std::s
   parts.frame = DeviceFrame::copy(*launching);
   if (!parts.frame) return std::nullopt;
   HostCall& host = parts.frame->host;
-  if (host.operands.size() < operands || host.results.size() < results) return std::nullopt;
+  const std::size_t taken = operands + marks_in(parts);
+  if (host.operands.size() < taken || host.results.size() < results) return std::nullopt;
   host.place = {device, run.run_id, nullptr};
   parts.target = target;
   const auto held = parts.frame->attribute<std::vector<std::int64_t>>("held", {});  // of a mesh
@@ -100,7 +106,7 @@ ffi::Error through_host(Stream stream, Parts parts) {
 ffi::Error round_on_device(Stream stream, std::int32_t device, ffi::RunId run) {
   auto parts = parts_here("jccl_round", 3, 2, device, run);
   if (!parts) return malformed("jccl_round");
-  parts->form = form_of(*parts, 3);
+  parts->form = form_of(*parts, 3 + marks_in(*parts));
   if (parts->frame->host.results.size() < parts->form.leaves + 2) return malformed("jccl_round");
   return through_host(stream, std::move(*parts));
 }
@@ -108,7 +114,7 @@ ffi::Error round_on_device(Stream stream, std::int32_t device, ffi::RunId run) {
 ffi::Error over_mesh(const char* target, Stream stream, std::int32_t device, ffi::RunId run) {
   auto parts = parts_here(target, 4, 2, device, run);
   if (!parts) return malformed(target);
-  parts->form = form_of(*parts, 4);
+  parts->form = form_of(*parts, 4 + marks_in(*parts));
   if (parts->frame->host.results.size() != parts->form.leaves + 2) return malformed(target);
   return through_host(stream, std::move(*parts));
 }
@@ -135,6 +141,11 @@ ffi::Error outer_on_device(Stream stream, std::int32_t, ffi::RunId) {
   return compute("jccl_outer", stream);
 }
 
+// Of programs that were traced where arrays lie in host memory. Others have the marks from XLA.
+ffi::Error mark_on_device(Stream stream, std::int32_t, ffi::RunId) {
+  return compute("jccl_mark", stream);
+}
+
 ffi::Error roundtrip_on_device(Stream stream, std::int32_t, ffi::RunId) {
   return compute("jccl_roundtrip", stream);
 }
@@ -143,7 +154,7 @@ ffi::Error roundtrip_on_device(Stream stream, std::int32_t, ffi::RunId) {
 ffi::Error publish_on_device(Stream stream, std::int32_t device, ffi::RunId run) {
   auto parts = parts_here("jccl_publish", 3, 2, device, run);
   if (!parts) return malformed("jccl_publish");
-  parts->form = form_of(*parts, 3);
+  parts->form = form_of(*parts, 3 + marks_in(*parts));
   const std::size_t n = parts->form.leaves;
   if (parts->frame->host.results.size() != n + 2) return malformed("jccl_publish");
   const Scope scope(stream);
@@ -181,7 +192,8 @@ Parts without_operands(const Parts& parts, std::size_t first, std::size_t count)
 // The round behind a start takes its leaves and scalars, and gives results like the leaves, a
 // status and a token, which stay on the host until done.
 Parts round_of(const Parts& start, std::size_t n) {
-  Parts round = without_operands(start, n, start.frame->host.operands.size() - 3 - n);
+  const std::size_t marks = marks_in(start);
+  Parts round = without_operands(start, n, start.frame->host.operands.size() - 3 - marks - n);
   round.target = "jccl_round";
   auto& [host, operands_at, results_at] = *round.frame;
   host.results.clear();
@@ -194,7 +206,7 @@ Parts round_of(const Parts& start, std::size_t n) {
   results_at.clear();
   round.form.leaves = n;
   round.form.status = n;
-  round.form.deadline = n + 1;
+  round.form.deadline = n + marks + 1;
   return round;
 }
 
@@ -213,8 +225,9 @@ ffi::Error start_on_device(Stream stream, std::int32_t device, ffi::RunId run) {
   if (!parts) return malformed("jccl_start");
   const HostCall& host = parts->frame->host;
   const auto n = static_cast<std::size_t>(parts->frame->attribute<std::int32_t>("count", -1));
-  if (n > host.operands.size() - 3) return malformed("jccl_start");
-  const std::size_t through = host.operands.size() - 3 - n;
+  const std::size_t scalars = 3 + marks_in(*parts);
+  if (n > host.operands.size() - scalars) return malformed("jccl_start");
+  const std::size_t through = host.operands.size() - scalars - n;
   if (host.results.size() != through + 2) return malformed("jccl_start");
   const Scope scope(stream);
   if (!scope.status().ok()) return failed(scope.status());
@@ -303,8 +316,9 @@ ffi::Error mesh_start_on_device(Stream stream, std::int32_t device, ffi::RunId r
   if (!parts) return malformed("jccl_mesh_start");
   const HostCall& host = parts->frame->host;
   const auto n = static_cast<std::size_t>(parts->frame->attribute<std::int32_t>("count", -1));
-  if (n > host.operands.size() - 4) return malformed("jccl_mesh_start");
-  const std::size_t through = host.operands.size() - 4 - n;
+  const std::size_t marks = marks_in(*parts), scalars = 4 + marks;
+  if (n > host.operands.size() - scalars) return malformed("jccl_mesh_start");
+  const std::size_t through = host.operands.size() - scalars - n;
   if (host.results.size() != through + 2) return malformed("jccl_mesh_start");
   const Scope scope(stream);
   if (!scope.status().ok()) return failed(scope.status());
@@ -313,7 +327,7 @@ ffi::Error mesh_start_on_device(Stream stream, std::int32_t device, ffi::RunId r
   Parts start = without_operands(*parts, n, through);
   drop(&start.frame->host.results, &start.frame->results_at, 1, through);
   start.form.starts = true;
-  start.form.deadline = n + 2;
+  start.form.deadline = n + marks + 2;
   return through_host(stream, std::move(start));
 }
 
@@ -371,6 +385,7 @@ const Target kCudaTargetTable[kTargets] = {
     {"jccl_start", cuda::launch<cuda::start_on_device>},
     {"jccl_done", cuda::launch<cuda::done_on_device>},
     {"jccl_publish", cuda::launch<cuda::publish_on_device>},
+    {"jccl_mark", cuda::launch<cuda::mark_on_device>},
     {"jccl_outer", cuda::launch<cuda::outer_on_device>},
     {"jccl_roundtrip", cuda::launch<cuda::roundtrip_on_device>},
     {"jccl_mesh_round", cuda::launch<cuda::mesh_round_on_device>},

@@ -223,7 +223,11 @@ TEST_F(Devices, a_call_is_not_recorded_into_a_graph) {
 
 TEST_F(Devices, a_state_comes_up_again_only_if_a_newer_one_replaces_it) {
   Cluster peers(1);
-  const Floats values(1000, 3.0F);
+  Floats values(1000, 3.0F);
+  peer::Leaf leaf{codec::Dtype::kF32, 1000, values.data(), values.data(), "w", {1000}};
+  peer::SyncOptions synchronised;
+  synchronised.tag = "m";
+  ASSERT_TRUE(peers[0].comm().sync_state({leaf}, synchronised).status.ok());
   const auto state = Array::floats(values), out = Array::floats(Floats(1000, 0.0F));
   const auto status = Array::status(), token_out = Array::token(0);
   const Attributes attributes{

@@ -32,12 +32,34 @@ void put_status(const View& status, const JoinOutcome& outcome) {
   put_status(status, outcome.status.code, outcome.words[0], outcome.words[1], outcome.words[2]);
 }
 
+// Of the tag's state, part by part; none if the program hands none in.
+struct PartMarks {
+  std::vector<peer::StateMarks> all;
+
+  std::optional<peer::StateMarks> of(const MeshCall::Part& part) const {
+    return all.empty() ? std::nullopt : std::optional(all.at(part.number));
+  }
+};
+
 using Handles = std::vector<base::Result<peer::Handle>>;
 
-Handles start_parts(const MeshCall& call, const Join& join, peer::RoundOptions options) {
+// All parts or none: where the state of one differs, the others' rounds would wait for it.
+Handles start_parts(const MeshCall& call, const Join& join, peer::RoundOptions options,
+                    const PartMarks& marks) {
   options.out_private = true;  // the join's memory is seen by nobody before the call ended
   Handles handles;
+  Status fine;
   for (const MeshCall::Part& part : call.parts()) {
+    options.state = marks.of(part);
+    const Status one = part.entry->comm().check_state(options);
+    if (fine.ok()) fine = one;
+  }
+  for (const MeshCall::Part& part : call.parts()) {
+    if (!fine.ok()) {
+      handles.push_back(fine);
+      continue;
+    }
+    options.state = marks.of(part);
     handles.push_back(part.entry->comm().start(call.leaves(part, join), options));
   }
   return handles;
@@ -61,7 +83,7 @@ JoinOutcome wait_parts(const MeshCall& call, const Handles& handles) {
   return worst;
 }
 
-using Share = std::function<std::optional<peer::SyncResult>(peer::Communicator&,
+using Share = std::function<std::optional<peer::SyncResult>(const MeshCall::Part&,
                                                             const std::vector<peer::Leaf>&)>;
 
 // Side by side: the master answers a part of a site when it has heard of all of them.
@@ -70,7 +92,7 @@ std::vector<std::optional<peer::SyncResult>> share_parts(const MeshCall& call, c
   std::vector<std::optional<peer::SyncResult>> all(call.parts().size());
   const auto one = [&](std::size_t i) {
     const MeshCall::Part& part = call.parts()[i];
-    all[i] = share(part.entry->comm(), call.leaves(part, join));
+    all[i] = share(part, call.leaves(part, join));
   };
   std::vector<std::thread> others;
   for (std::size_t i = 1; i < all.size(); ++i) others.emplace_back(one, i);
@@ -88,6 +110,7 @@ JoinOutcome publish_parts(const MeshCall& call, const Join& join, Code round, co
   for (const auto& shared : share_parts(call, join, share)) {
     if (!shared) continue;
     const peer::SyncResult& one = *shared;
+    if (one.edited) worst.words[2] = 1;
     const bool written = one.status.ok() || one.status.code == Code::kResynced;
     const int badness = written ? (one.status.ok() ? 1 : 2) : 3;
     wanted = true;
@@ -103,13 +126,14 @@ JoinOutcome publish_parts(const MeshCall& call, const Join& join, Code round, co
 }
 
 // Keeps the started round where the call that ends it finds it; words[0] is its handle.
-JoinOutcome keep_round(const MeshCall& call, Join& join, const peer::RoundOptions& options) {
+JoinOutcome keep_round(const MeshCall& call, Join& join, const peer::RoundOptions& options,
+                       const PartMarks& marks) {
   auto round = std::make_shared<OpenRound>();
   round->tag = call.tag();
   round->deadline = options.deadline;
   round->layout = call.layout();
   round->memory = join.shared_from_this();
-  round->handles = start_parts(call, join, options);
+  round->handles = start_parts(call, join, options, marks);
   JoinOutcome outcome;
   for (const base::Result<peer::Handle>& one : round->handles) {
     if (!one.ok()) outcome.status = one.status();
@@ -179,6 +203,15 @@ class Frame {
   void pass_token() {
     good = good && put_token(rets_, results() - 1, read<std::uint32_t>(operands() - 1));
   }
+  PartMarks marks(std::size_t at) {
+    PartMarks marks;
+    if (marks_of_call(attributes) == 0) return marks;
+    const auto parts = static_cast<std::uint32_t>(attribute<std::int32_t>(attributes, "parts", 1));
+    for (std::uint32_t part = 0; good && part < parts; ++part) {
+      marks.all.push_back(taken(marks_operand(args_, at, part, parts)));
+    }
+    return marks;
+  }
   Payload pieces(std::size_t first, std::size_t first_result, std::size_t count) {
     return taken(payload(args_, first, rets_, first_result, count));
   }
@@ -222,45 +255,53 @@ struct Terms {
 };
 
 // Handlers: false if the call has other operands than they take.
-// Operands: pieces…, device s32, weight f32, deadline_ms s32, token u32.
-// Results: pieces…, status s32[4], token u32.
+// Operands: pieces…, device s32, with the attribute `marks` u32[parts,k,2] of the tag's state,
+// weight f32, deadline_ms s32, token u32. Results: pieces…, status s32[4], token u32.
 bool mesh_round(Frame& frame) {
-  if (!frame.has(4, 2) || frame.results() != frame.operands() - 2) return false;
-  const std::size_t n = frame.operands() - 4;
-  const Terms terms{frame.read<float>(n + 1), frame.read<std::int32_t>(n + 2)};
+  const std::size_t marks = marks_of_call(frame.attributes), scalars = 4 + marks;
+  if (!frame.has(scalars, 2) || frame.results() != frame.operands() - marks - 2) return false;
+  const std::size_t n = frame.operands() - scalars;
+  const Terms terms{frame.read<float>(n + marks + 1), frame.read<std::int32_t>(n + marks + 2)};
+  PartMarks state = frame.marks(n + 1);
   const View status = frame.status_out(n);
   MeshCall* call = frame.call_of(frame.pieces(0, 0, n), n);
   frame.pass_token();
   if (call == nullptr || !frame.good) return false;
+  call->hand_in(std::move(state.all));
   const auto work = [&](MeshCall& all, Join& join) {
     peer::RoundOptions options;
     JoinOutcome outcome;
     outcome.status = terms.options(frame.attributes, &options);
-    return outcome.status.ok() ? wait_parts(all, start_parts(all, join, options)) : outcome;
+    if (!outcome.status.ok()) return outcome;
+    return wait_parts(all, start_parts(all, join, options, {join.state()}));
   };
   put_status(status, call->join(frame.place, terms.scalars(), work));
   return true;
 }
 
-// Operands: `count` pieces, pass-throughs…, device s32, weight f32, deadline_ms s32, token u32.
-// Results: handle u32[2], pass-throughs… (aliased), token u32.
+// Operands: `count` pieces, pass-throughs…, device s32, marks as of a round, weight f32,
+// deadline_ms s32, token u32. Results: handle u32[2], pass-throughs… (aliased), token u32.
 bool mesh_start(Frame& frame) {
   const auto n = static_cast<std::size_t>(attribute<std::int32_t>(frame.attributes, "count", -1));
-  if (!frame.has(4, 2) || n > frame.operands() - 4) return false;
-  const std::size_t last = frame.operands() - 4, through = last - n;
+  const std::size_t marks = marks_of_call(frame.attributes), scalars = 4 + marks;
+  if (!frame.has(scalars, 2) || n > frame.operands() - scalars) return false;
+  const std::size_t last = frame.operands() - scalars, through = last - n;
   if (frame.results() != through + 2) return false;
-  const Terms terms{frame.read<float>(last + 1), frame.read<std::int32_t>(last + 2)};
+  const Terms terms{frame.read<float>(last + marks + 1),
+                    frame.read<std::int32_t>(last + marks + 2)};
+  PartMarks state = frame.marks(last + 1);
   const View handle_out = frame.handle_out(0);
   const Payload passed = frame.pieces(n, 1, through);
   MeshCall* call = frame.call_of(frame.pieces_in(n), last);
   frame.pass_token();
   if (call == nullptr || !frame.good) return false;
   passed.keep_input();
+  call->hand_in(std::move(state.all));
   const auto work = [&](MeshCall& all, Join& join) {
     peer::RoundOptions options;
     JoinOutcome outcome;
     outcome.status = terms.options(frame.attributes, &options);
-    return outcome.status.ok() ? keep_round(all, join, options) : outcome;
+    return outcome.status.ok() ? keep_round(all, join, options, {join.state()}) : outcome;
   };
   const JoinOutcome outcome = call->begin(frame.place, terms.scalars(), work);
   // With a handle for some of the parts done() ends those, and finds what is wrong with the others.
@@ -295,18 +336,22 @@ bool mesh_done(Frame& frame) {
 }
 
 // With the attribute `sync` it is sync_state, and the status operand is OK.
-// Operands: pieces…, status s32[4] of the round, device s32, deadline_ms s32, token u32.
-// Results: pieces…, status s32[4] = code, 1 if replaced, revision, 0; token u32.
+// Operands: pieces…, status s32[4] of the round, device s32, with the attribute `marks` those of
+// the state before them, deadline_ms s32, token u32. Results: pieces…, status s32[4] = code, 1 if
+// replaced, revision, 1 if edited; token u32.
 bool mesh_publish(Frame& frame) {
-  if (!frame.has(4, 2) || frame.results() != frame.operands() - 2) return false;
-  const std::size_t n = frame.operands() - 4;
+  const std::size_t marks = marks_of_call(frame.attributes), operands = 4 + marks;
+  if (!frame.has(operands, 2) || frame.results() != frame.operands() - marks - 2) return false;
+  const std::size_t n = frame.operands() - operands;
   const Code code = frame.round_status(n);
-  const auto deadline_ms = frame.read<std::int32_t>(n + 2);
+  PartMarks before = frame.marks(n + 2);
+  const auto deadline_ms = frame.read<std::int32_t>(n + marks + 2);
   const View status = frame.status_out(n);
   MeshCall* call = frame.call_of(frame.pieces(0, 0, n), n + 1);
   frame.pass_token();
   if (call == nullptr || !frame.good) return false;
   const std::vector<double> scalars{static_cast<double>(code), static_cast<double>(deadline_ms)};
+  call->hand_in(std::move(before.all));
   const auto work = [&](MeshCall& all, Join& join) {
     peer::SyncOptions options;
     options.tag = all.tag();
@@ -315,11 +360,14 @@ bool mesh_publish(Frame& frame) {
     const bool sync = attribute<std::int32_t>(frame.attributes, "sync", 0) != 0;
     return publish_parts(
         all, join, code,
-        [&](peer::Communicator& comm,
+        [&](const MeshCall::Part& part,
             const std::vector<peer::Leaf>& leaves) -> std::optional<peer::SyncResult> {
+          peer::Communicator& comm = part.entry->comm();
+          peer::SyncOptions own = options;
+          own.before = PartMarks{join.state()}.of(part);
           if (sync) return comm.sync_state(leaves, options);
           if (!wants_publish(code, comm, options.tag)) return std::nullopt;
-          return comm.publish(leaves, options);
+          return comm.publish(leaves, own);
         });
   };
   put_status(status, call->join(frame.place, scalars, work));

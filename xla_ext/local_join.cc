@@ -14,6 +14,19 @@ Join::Join(std::uint32_t devices, std::size_t bytes, std::size_t out_bytes, peer
       in_(pool.take(std::max<std::size_t>(bytes, 1))),
       out_(pool.take(std::max<std::size_t>(out_bytes, 1))) {}
 
+void Join::add_state(const std::vector<peer::StateMarks>& parts) {
+  std::lock_guard lock(mutex_);
+  if (state_.empty()) state_ = parts;
+  for (std::size_t part = 0; part < parts.size() && part < state_.size(); ++part) {
+    peer::StateMarks& all = state_[part];
+    const peer::StateMarks& own = parts[part];
+    if (all.size() != own.size()) all.clear();  // programs of two states
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (all[i] != own[i]) all[i] += {own[i].second + 1, own[i].first + 1};
+    }
+  }
+}
+
 JoinOutcome Join::arrive(const base::Status& own, const std::vector<double>& scalars,
                          base::Duration wait_max, const std::function<JoinOutcome(Join&)>& work) {
   std::unique_lock lock(mutex_);

@@ -46,6 +46,11 @@ class Join : public std::enable_shared_from_this<Join> {
                      base::Duration wait_max, const std::function<JoinOutcome(Join&)>& work);
   void abort();  // kAborted for all, unless the work has begun
 
+  // Marks of the tag's state by part, from each device before it arrives. What replicas on two
+  // devices don't agree in is marked as nothing that the peer ever shared.
+  void add_state(const std::vector<peer::StateMarks>& parts);
+  const std::vector<peer::StateMarks>& state() const { return state_; }  // for the work
+
   // Set by the work of a call that ends a round: the memory of the call that began it.
   std::shared_ptr<const Join> begun;
 
@@ -58,6 +63,7 @@ class Join : public std::enable_shared_from_this<Join> {
   std::condition_variable changed_;
   std::uint32_t arrived_ = 0;
   std::vector<double> scalars_;
+  std::vector<peer::StateMarks> state_;
   bool running_ = false, done_ = false;
   JoinOutcome outcome_;
 };

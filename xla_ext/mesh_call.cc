@@ -171,6 +171,7 @@ JoinOutcome MeshCall::join(const Place& place, const std::vector<double>& scalar
         tag_, {place.execution, place.ordinal, local_devices_}, bytes_, bytes_ * slots_);
     data_.expect_writes();
     const Status fine = gather(*join);
+    if (!state_.empty()) join->add_state(state_);
     outcome = join->arrive(fine, scalars, join_max_, [&](Join& all) { return work(*this, all); });
     if (outcome.has_result) hand_out(data_.out, join->out());
   }
@@ -186,6 +187,7 @@ JoinOutcome MeshCall::begin(const Place& place, const std::vector<double>& scala
     const auto join = parts_.front().entry->joins().enter(
         tag_, {place.execution, place.ordinal, local_devices_}, bytes_, bytes_);
     const Status fine = gather(*join);
+    if (!state_.empty()) join->add_state(state_);
     outcome = join->arrive(fine, scalars, join_max_, [&](Join& all) { return work(*this, all); });
   }
   note(outcome.status);

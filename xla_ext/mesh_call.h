@@ -41,6 +41,7 @@ class MeshCall {
   };
   const std::vector<Part>& parts() const { return parts_; }
   std::vector<peer::Leaf> leaves(const Part& part, const Join& join) const;
+  void hand_in(std::vector<peer::StateMarks> state) { state_ = std::move(state); }
   const base::Tag& tag() const { return tag_; }
   std::vector<std::uint64_t> layout() const;  // dtype and elements of all leaves
   void note(const base::Status& status) const;
@@ -63,6 +64,7 @@ class MeshCall {
   Payload data_;
   std::vector<codec::Dtype> dtypes_;  // by leaf
   std::vector<Part> parts_;
+  std::vector<peer::StateMarks> state_;  // by part; empty: none is handed in
   std::size_t bytes_ = 0;
 };
 

@@ -76,6 +76,39 @@ base::Digest fingerprint_from(const std::string& hex) {
   return *digest;
 }
 
+using Words = py::array_t<std::uint32_t, py::array::c_style | py::array::forcecast>;
+
+// u32[k,2], two words for each leaf; None: no state is handed in.
+std::optional<peer::StateMarks> marks_from(const py::object& given) {
+  if (given.is_none()) return std::nullopt;
+  const auto words = py::cast<Words>(given);
+  if (words.ndim() != 2 || words.shape(1) != 2) throw py::value_error("marks are uint32[k, 2]");
+  peer::StateMarks marks;
+  for (py::ssize_t i = 0; i < words.shape(0); ++i)
+    marks.push_back({words.at(i, 0), words.at(i, 1)});
+  return marks;
+}
+
+Words marks_to(const peer::StateMarks& marks) {
+  Words words({static_cast<py::ssize_t>(marks.size()), py::ssize_t{2}});
+  std::uint32_t* at = words.mutable_data();
+  for (const auto& [first, second] : marks) {
+    *at++ = first;
+    *at++ = second;
+  }
+  return words;
+}
+
+Words marks_of_arrays(const Arrays& arrays) {
+  const auto leaves = leaves_from(arrays, nullptr, {}, 1);
+  peer::StateMarks marks;
+  {
+    py::gil_scoped_release release;
+    marks = peer::marks_of(leaves);
+  }
+  return marks_to(marks);
+}
+
 peer::RoundOptions round_options(Keywords& keywords) {
   peer::RoundOptions options;
   options.tag = keywords.take<std::string>("tag", "default");
@@ -96,6 +129,7 @@ peer::RoundOptions round_options(Keywords& keywords) {
   options.out_private = keywords.take<bool>("out_private", false);
   options.fingerprint = fingerprint_from(keywords.take<std::string>("fingerprint", ""));
   options.deadline = keywords.take_seconds("deadline", 0);
+  options.state = marks_from(keywords.take<py::object>("state", py::none()));
   return options;
 }
 
@@ -149,6 +183,9 @@ class Communicator {
   }
   std::string last_fault(const std::string& tag) const {
     return entry_->foreign() ? usable().text : entry_->last_fault(tag);
+  }
+  std::string new_mistake(const std::string& tag) {
+    return entry_->foreign() ? "" : entry_->comm().new_mistake(tag);
   }
   std::string waiting_for() const {
     return entry_->foreign() ? usable().text : entry_->comm().waiting_for();
@@ -324,6 +361,7 @@ peer::SyncResult Communicator::sync(const Arrays& ins, const Arrays& outs, const
   options.tag = keywords.take<std::string>("tag", "default");
   if (!publish) options.source = keywords.take<bool>("source", false);
   options.deadline = keywords.take_seconds("deadline", 0);
+  if (publish) options.before = marks_from(keywords.take<py::object>("before", py::none()));
   const auto paths = keywords.take<std::vector<std::string>>("paths", {});
   keywords.finish(publish ? "publish" : "sync_state");
   const auto leaves = leaves_from(ins, &outs, paths, 1);
@@ -366,7 +404,8 @@ void bind_results(py::module_& module) {
       .def_property_readonly("text", [](const SyncResult& r) { return r.status.text; })
       .def_readonly("revision", &SyncResult::revision)
       .def_property_readonly("digest", [](const SyncResult& r) { return base::to_hex(r.digest); })
-      .def_readonly("replaced", &SyncResult::replaced);
+      .def_readonly("replaced", &SyncResult::replaced)
+      .def_readonly("edited", &SyncResult::edited);
   using peer::Attributes;
   py::class_<Attributes>(module, "Attributes")
       .def_property_readonly("run_id", [](const Attributes& a) { return base::to_hex(a.run); })
@@ -386,6 +425,7 @@ void bind_results(py::module_& module) {
 
 void bind_communicator(py::module_& module) {
   bind_results(module);
+  module.def("marks", &marks_of_arrays, py::arg("arrays"));
   py::class_<Communicator>(module, "Communicator")
       .def_static("connect", [](const py::kwargs& kwargs) { return Communicator::connect(kwargs); })
       .def_property_readonly("registry_id", &Communicator::registry_id)
@@ -410,6 +450,7 @@ void bind_communicator(py::module_& module) {
       .def("digest", &Communicator::digest, py::arg("tag") = "default")
       .def("revision", &Communicator::revision, py::arg("tag") = "default")
       .def("last_fault", &Communicator::last_fault, py::arg("tag") = "default")
+      .def("new_mistake", &Communicator::new_mistake, py::arg("tag"))
       .def("waiting_for", &Communicator::waiting_for)
       .def("timeline", &Communicator::timeline)
       .def("abort", &Communicator::abort, py::call_guard<py::gil_scoped_release>())

@@ -116,6 +116,21 @@ std::optional<Payload> inputs(const ffi::RemainingArgs& args, std::size_t count,
   return data;
 }
 
+std::optional<peer::StateMarks> marks_operand(const ffi::RemainingArgs& args, std::size_t at,
+                                              std::uint32_t part, std::uint32_t parts) {
+  const auto view = operand(args, at);
+  if (!view || view->dtype != Dtype::kU32 || part >= parts || view->count % (2 * parts) != 0) {
+    return std::nullopt;
+  }
+  peer::StateMarks marks(view->count / (2 * parts));
+  const auto* words = static_cast<const std::uint8_t*>(view->data) + part * marks.size() * 8;
+  for (std::size_t i = 0; i < marks.size(); ++i) {
+    std::memcpy(&marks[i].first, words + i * 8, 4);
+    std::memcpy(&marks[i].second, words + i * 8 + 4, 4);
+  }
+  return marks;
+}
+
 std::vector<peer::Leaf> Payload::leaves(const std::string& paths) const {
   std::vector<peer::Leaf> out_leaves;
   out_leaves.reserve(in.size());

@@ -49,6 +49,11 @@ std::optional<Payload> payload(const xla::ffi::RemainingArgs& args, std::size_t 
                                const xla::ffi::RemainingRets& rets, std::size_t first_ret,
                                std::size_t count, EncodedLeaves encoded = {});
 
+// Operand u32[…, 2]: two words for each leaf of a state, of several parts one after another.
+// nullopt: it is none.
+std::optional<peer::StateMarks> marks_operand(const xla::ffi::RemainingArgs& args, std::size_t at,
+                                              std::uint32_t part = 0, std::uint32_t parts = 1);
+
 // The outputs of the call hold the round's result: also for a peer whose own contribution was left
 // out by the guard, or as too slow.
 using base::holds_result;

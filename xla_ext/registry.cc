@@ -3,6 +3,8 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <cstdio>
+
 #include "base/text.h"
 
 namespace jccl::xla_ext {
@@ -41,8 +43,11 @@ Status Entry::enter(const base::Tag& tag, std::int64_t execution, std::int32_t d
   return {};
 }
 
+// A program is given a status and goes on, so a mistake of its author's is said aloud.
 void Entry::note(const base::Tag& tag, const Status& status) {
   if (status.ok()) return;
+  const std::string mistake = communicator_->new_mistake(tag);
+  if (!mistake.empty()) std::fprintf(stderr, "jccl: %s\n", mistake.c_str());
   std::lock_guard lock(mutex_);
   faults_[tag] = peer::describe(status);
 }

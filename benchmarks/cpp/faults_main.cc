@@ -68,6 +68,7 @@ class Peer {
       peer::RoundOptions options;
       options.tag = "faults";
       options.op = collective::Op::kSum;
+      if (stateful()) options.state = peer::marks_of({state()});
       const std::int64_t begun = now_ns();
       const peer::RoundResult r = comm_.run({leaf}, options);
       const float due = r.status.ok() ? static_cast<float>(r.world) : 1.0F;

@@ -38,7 +38,8 @@ namespace jccl::base {
   X(PeerLost, 25, Retry)       /* a peer died, hung or was cut off */               \
   X(LinkLost, 26, Retry)       /* a link between two peers broke */                 \
   X(Internal, 27, Report)      /* a bug of ours */                                  \
-  X(Skipped, 28, None)         /* own contribution left out: too slow */
+  X(Skipped, 28, None)         /* own contribution left out: too slow */            \
+  X(Disputed, 29, Fix)         /* no majority says what the newest revision is */
 
 enum class Code : std::int32_t {
 #define X(name, number, remedy) k##name = number,
@@ -80,6 +81,6 @@ constexpr bool holds_result(Code code) {
   return code == Code::kOk || code == Code::kGuard || code == Code::kSkipped;
 }
 
-constexpr bool is_code(std::int32_t number) { return number >= 0 && number <= 28; }
+constexpr bool is_code(std::int32_t number) { return number >= 0 && number <= 29; }
 
 }  // namespace jccl::base

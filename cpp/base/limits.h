@@ -10,9 +10,11 @@ namespace jccl::base {
 
 inline constexpr std::uint32_t kHelloBytesMax = 1024;         // frame before authentication
 inline constexpr std::uint32_t kControlBytesMax = 64 * 1024;  // any control frame to the master
-inline constexpr std::uint32_t kRosterBytesMax = 2 * 1024 * 1024;  // same, from the master
-inline constexpr std::uint32_t kManifestBytesMax = 1024 * 1024;    // one manifest part
-inline constexpr std::size_t kPendingSocketsMax = 256;             // before the hello
+inline constexpr std::uint32_t kRosterBytesMax = 2 * 1024 * 1024;     // same, from the master
+inline constexpr std::size_t kUnreadBytesMax = 8 * 1024 * 1024;       // queued for one member
+inline constexpr std::size_t kUnreadAllBytesMax = 256 * 1024 * 1024;  // queued for all together
+inline constexpr std::uint32_t kManifestBytesMax = 1024 * 1024;       // one manifest part
+inline constexpr std::size_t kPendingSocketsMax = 256;                // before the hello
 inline constexpr Duration kHandshakeMax = 5 * kSecond;
 inline constexpr std::size_t kTagBytesMax = 64;
 inline constexpr std::size_t kSiteNameBytesMax = 64;
@@ -29,5 +31,12 @@ inline constexpr std::uint64_t kRoundBytesMax = std::uint64_t{1} << 40;
 inline constexpr std::size_t kPlanBytesMax = 16 * 1024;
 inline constexpr std::uint32_t kChunkBytesMax = 1024 * 1024;
 inline constexpr std::uint32_t kStripesMax = 64;
+// A weight is 0 or between these. Sums of f32 hold w·x: what lies further apart is no share of a
+// mean but a way to overflow it.
+inline constexpr double kWeightMin = 1e-12, kWeightMax = 1e12;
+
+constexpr bool is_usable_weight(double weight) {  // false for NaN too
+  return weight == 0 || (weight >= kWeightMin && weight <= kWeightMax);
+}
 
 }  // namespace jccl::base

@@ -22,6 +22,11 @@ std::string cat(const Parts&... parts) {
   return out;
 }
 
+// One line that a terminal, a log and a JSON text can show, whoever wrote it: control characters
+// (C0, DEL, C1), line ends and signs that turn the direction of writing become \n or \u001b, bytes
+// that are no UTF-8 \xff. The rest stays as it is, backslashes too.
+std::string printable(std::string_view text);
+
 // "1.2 GB", "34.0 MB", "5 kB", "12 bytes"
 inline std::string bytes_text(std::uint64_t bytes) {
   const auto tenths = [bytes](std::uint64_t unit) {

@@ -30,6 +30,24 @@ bool is_utf8(std::string_view text) {
   return true;
 }
 
+bool is_one_line(std::string_view utf8) {
+  for (std::size_t i = 0; i < utf8.size(); ++i) {
+    const auto at = [&](std::size_t j) {
+      return j < utf8.size() ? static_cast<unsigned char>(utf8[j]) : 0U;
+    };
+    const unsigned first = at(i), second = at(i + 1), third = at(i + 2);
+    if (first < 0x20 || first == 0x7F) return false;    // C0
+    if (first == 0xC2 && second < 0xA0) return false;   // C1
+    if (first == 0xD8 && second == 0x9C) return false;  // U+061C
+    if (first != 0xE2) continue;
+    if (second == 0x80 && (third == 0x8E || third == 0x8F || (third >= 0xA8 && third <= 0xAE))) {
+      return false;  // U+200E, U+200F, U+2028 to U+202E
+    }
+    if (second == 0x81 && third >= 0xA6 && third <= 0xA9) return false;  // U+2066 to U+2069
+  }
+  return true;
+}
+
 std::string to_utf8(std::string_view text) {
   std::string out(text);
   for (std::size_t at = 0; at < out.size();) {

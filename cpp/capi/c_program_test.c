@@ -251,8 +251,8 @@ static void other_collectives(peer* self) {
 
 /* A round of the state's tag, then the new state: both stand at revision 1. */
 static void next_revision(peer* self) {
-  float step[4] = {1, 2, 3, 4}, state[4];
-  jccl_array array = array_of(JCCL_F32, 4, state, state);
+  float step[4] = {1, 2, 3, 4}, state[4], old[4];
+  jccl_array array = array_of(JCCL_F32, 4, state, state), before;
   jccl_round_options options = tagged("together");
   jccl_sync_options sync = JCCL_SYNC_OPTIONS_INIT;
   jccl_sync_result result = JCCL_SYNC_RESULT_INIT;
@@ -266,8 +266,24 @@ static void next_revision(peer* self) {
   CHECK_CODE(JCCL_OK, jccl_sync_state(self->comm, &array, 1, &sync, &result));
   if (self->index == 0) CHECK_CODE(JCCL_OK, jccl_barrier(self->comm, &options, NULL));
   options = tagged("small");
+  before = array_of(JCCL_F32, 4, state, NULL);
+  array = array_of(JCCL_F32, 4, step, step);
+  CHECK_CODE(JCCL_INVALID, jccl_all_reduce(self->comm, &array, 1, &options, NULL));
+  CHECK(strstr(jccl_last_error(), "state=") != NULL);
+  options.state = &before;
+  options.state_count = 1;
+  state[3] += 1;
+  CHECK_CODE(JCCL_RESYNC, jccl_all_reduce(self->comm, &array, 1, &options, NULL));
+  CHECK(strstr(jccl_last_error(), "array") != NULL || strstr(jccl_last_error(), "leaf 0") != NULL);
+  array = array_of(JCCL_F32, 4, state, state);
+  CHECK_CODE(JCCL_RESYNCED, jccl_publish(self->comm, &array, 1, &sync, &result));
+  CHECK(result.revision == 0 && result.replaced == 1 && result.edited == 1);
   array = array_of(JCCL_F32, 4, step, step);
   CHECK_CODE(JCCL_OK, jccl_all_reduce(self->comm, &array, 1, &options, NULL));
+  memcpy(old, state, sizeof old);
+  before = array_of(JCCL_F32, 4, old, NULL);
+  sync.before = &before;
+  sync.before_count = 1;
   for (i = 0; i < 4; ++i) state[i] += step[i];
   array = array_of(JCCL_F32, 4, state, state);
   CHECK_CODE(JCCL_OK, jccl_publish(self->comm, &array, 1, &sync, &result));

@@ -235,7 +235,7 @@ TEST(CallsTest, everything_answers_closed_after_close) {
   EXPECT_TRUE(comm->finished(1));
 }
 
-TEST(CallsTest, closing_ends_blocked_waits_and_leaves_the_input) {
+TEST(CallsTest, closing_ends_blocked_waits_and_leaves_the_output) {
   ClusterOptions options;
   options.start_together = false;
   options.master.start_peers = 2;
@@ -249,7 +249,7 @@ TEST(CallsTest, closing_ends_blocked_waits_and_leaves_the_input) {
       const RoundResult r = comm->run({leaf_of(x, out)}, sum_of(cat("t", t)));
       EXPECT_TRUE(r.status.code == Code::kClosed || r.status.code == Code::kAborted)
           << r.status.text;
-      EXPECT_EQ(out, x);
+      EXPECT_EQ(out, std::vector<float>(1000, 6));
       ++ended;
     });
   }
@@ -336,12 +336,12 @@ TEST(CallsTest, a_tag_that_no_message_can_carry_is_refused_before_anything_is_se
     EXPECT_EQ(cluster[0].sync_state({leaf_of(state, state)}, o).status.code, Code::kInvalid);
     EXPECT_EQ(cluster[0].publish({leaf_of(state, state)}, o).status.code, Code::kInvalid);
   }
-  for (std::size_t i = 0; i < base::kTagsMax; ++i) {
+  for (std::size_t i = 0; i < base::kTagsMax / 2; ++i) {
     o.tag = cat("t", i);
-    ASSERT_TRUE(cluster[0].publish({leaf_of(state, state)}, o).status.ok());
+    ASSERT_TRUE(cluster[0].sync_state({leaf_of(state, state)}, o).status.ok());
   }
-  o.tag = "one more";
-  EXPECT_EQ(cluster[0].publish({leaf_of(state, state)}, o).status.code, Code::kLimit);
+  o.tag = "one more";  // of one peer, that no round was committed of
+  EXPECT_EQ(cluster[0].sync_state({leaf_of(state, state)}, o).status.code, Code::kLimit);
 }
 
 }  // namespace

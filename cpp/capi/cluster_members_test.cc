@@ -153,7 +153,9 @@ struct Trainer {
   }
   void step(Communicator& comm, float value) {
     std::vector<float> delta(state.size(), value);
-    last = comm.run({leaf_of(delta, delta)}, sum_of("model"));
+    RoundOptions round = sum_of("model");
+    round.state = peer::marks_of({leaf()});
+    last = comm.run({leaf_of(delta, delta)}, round);
     EXPECT_TRUE(last.status.ok()) << last.status.text;
     if (!last.status.ok()) return;
     for (std::size_t i = 0; i < state.size(); ++i) state[i] += delta[i];

@@ -42,6 +42,7 @@ JCCL_SAME(JCCL_PEER_LOST, kPeerLost);
 JCCL_SAME(JCCL_LINK_LOST, kLinkLost);
 JCCL_SAME(JCCL_INTERNAL, kInternal);
 JCCL_SAME(JCCL_SKIPPED, kSkipped);
+JCCL_SAME(JCCL_DISPUTED, kDisputed);
 #undef JCCL_SAME
 
 #define X(name, number, remedy) +1

@@ -51,14 +51,17 @@ constexpr std::uint32_t kDimensionsMax = 64;
 
 bool is_byte(int32_t value) { return value >= 0 && value <= 255; }
 
-Status read_array(const jccl_array& from, std::size_t index, peer::Leaf* leaf) {
+// Arrays of a state that is compared have no output.
+enum class Use : std::uint8_t { kInAndOut, kIn };
+
+Status read_array(const jccl_array& from, std::size_t index, Use use, peer::Leaf* leaf) {
   const auto dtype = is_byte(from.dtype)
                          ? codec::dtype_from_number(static_cast<std::uint8_t>(from.dtype))
                          : std::nullopt;
   const std::string name =
       from.path != nullptr ? std::string(from.path) : base::cat("array ", index);
   if (!dtype) return invalid(base::cat(name, ": unknown dtype ", from.dtype));
-  if (from.count > 0 && (from.in == nullptr || from.out == nullptr)) {
+  if (from.count > 0 && (from.in == nullptr || (from.out == nullptr && use == Use::kInAndOut))) {
     return invalid(base::cat(name, ": in or out is NULL"));
   }
   leaf->dtype = *dtype;
@@ -81,17 +84,28 @@ Status read_array(const jccl_array& from, std::size_t index, peer::Leaf* leaf) {
   return invalid(base::cat(name, ": the shape has ", product, " elements, not ", from.count));
 }
 
-Status read_arrays(const jccl_array* arrays, std::size_t count, std::vector<peer::Leaf>* out) {
+Status read_arrays(const jccl_array* arrays, std::size_t count, std::vector<peer::Leaf>* out,
+                   Use use = Use::kInAndOut) {
   if (count > 0 && arrays == nullptr) return invalid("arrays is NULL");
   if (count > base::kLeavesMax) {
     return {Code::kLimit, base::cat(count, " arrays; the limit is ", base::kLeavesMax)};
   }
   out->resize(count);
   for (std::size_t i = 0; i < count; ++i) {
-    const Status status = read_array(arrays[i], i, &(*out)[i]);
+    const Status status = read_array(arrays[i], i, use, &(*out)[i]);
     if (!status.ok()) return status;
   }
   return {};
+}
+
+// Marks of a state that is compared; none if the caller names none.
+Status read_state(const jccl_array* arrays, std::size_t count,
+                  std::optional<peer::StateMarks>* out) {
+  if (arrays == nullptr) return count == 0 ? Status{} : invalid("the state's arrays are NULL");
+  std::vector<peer::Leaf> leaves;
+  const Status status = read_arrays(arrays, count, &leaves, Use::kIn);
+  if (status.ok()) *out = peer::marks_of(leaves);
+  return status;
 }
 
 Status read_codec(const jccl_round_options& options, codec::Codec* out) {
@@ -128,7 +142,7 @@ Status read_round_options(const jccl_round_options* given, peer::RoundOptions* o
   out->tag = text_or(options.tag, "default");
   out->plan = text_or(options.plan, "");
   out->fingerprint = {options.fingerprint[0], options.fingerprint[1]};
-  return {};
+  return read_state(options.state, options.state_count, &out->state);
 }
 
 void write_result(const peer::RoundResult& from, jccl_result* out) {
@@ -208,6 +222,7 @@ void write_sync(const peer::SyncResult& from, jccl_sync_result* out) {
   value.digest[0] = from.digest.low;
   value.digest[1] = from.digest.high;
   value.replaced = from.replaced ? 1 : 0;
+  value.edited = from.edited ? 1 : 0;
   write_struct(value, out);
 }
 
@@ -228,7 +243,8 @@ Status synchronise(jccl_comm* comm, SyncCall how, const jccl_array* arrays, std:
     wish.tag = text_or(options.tag, "default");
     wish.source = options.source != 0;
     wish.deadline = options.deadline_ns;
-    done = (comm->held.get()->*how)(leaves, wish);
+    done.status = read_state(options.before, options.before_count, &wish.before);
+    if (done.status.ok()) done = (comm->held.get()->*how)(leaves, wish);
   }
   write_sync(done, result);
   return done.status;

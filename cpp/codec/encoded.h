@@ -18,6 +18,13 @@ base::Status check_encoded(const Codec& codec, Dtype dtype, const std::uint8_t* 
 base::Status check_encoded_size(const Codec& codec, Dtype dtype, std::size_t bytes,
                                 std::size_t count);
 
+// Bytes of a codec that another peer sent, one segment: whether an encoder could have written them.
+// Decoding takes any bytes; this is for whoever would add them up. Any codec but "none", on any
+// block boundary. `finite`: values that aren't are refused, too. Without it a block that holds some
+// is passed over, since nobody says what its codes are then. kCorrupt, saying which block is wrong.
+base::Status check_received(const Codec& codec, const std::uint8_t* in, std::size_t count,
+                            bool finite);
+
 // Whether all values are finite, of bytes that check_encoded() passed. Starts on a block.
 bool finite_encoded(const Codec& codec, const std::uint8_t* in, std::size_t count);
 

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include "base/rng.h"
@@ -41,6 +42,62 @@ TEST(EncodedTest, what_our_encoders_write_is_taken) {
         }
       }
     }
+  }
+}
+
+// Of every codec, as contribution and as result; what an overflow makes of a result is no lie.
+TEST(EncodedTest, what_our_encoders_write_is_taken_from_others_too) {
+  const float inf = std::numeric_limits<float>::infinity();
+  for (std::vector<Codec> codecs : {lossy_codecs(), stochastic_codecs()}) {
+    for (const Codec& codec : codecs) {
+      for (const std::size_t count : test_sizes()) {
+        for (std::vector<float> in : {wild_values(count, count), values(count, 0, 1)}) {
+          Bytes bytes = encoded(codec, in);
+          const base::Status status = check_received(codec, bytes.data(), count, true);
+          EXPECT_TRUE(status.ok()) << name_of(codec) << " " << count << ": " << status.text;
+          for (const float odd : {inf, -inf, std::nanf("")}) {
+            if (count > 0) in[count / 2] = odd;
+            bytes = encoded(codec, in);
+            const base::Status passed = check_received(codec, bytes.data(), count, false);
+            EXPECT_TRUE(passed.ok()) << name_of(codec) << " " << count << ": " << passed.text;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(EncodedTest, of_what_others_sent_wrong_blocks_are_refused) {
+  const std::size_t count = 9000;
+  const struct {
+    Codec codec;
+    std::size_t at;
+    Bytes bytes;
+    const char* text;
+  } cases[] = {
+      {CodecId::kInt8, 3, {0x7F, 0x80}, "block 0 of int8 is not finite"},
+      {CodecId::kInt8, 0, {0, 0, 0, 0x80}, "a scale"},
+      {CodecId::kInt8, 260 + 100, {0x80}, "block 1 of int8 has a code"},
+      {CodecId::kFp8, 100, {0xFF}, "a code"},
+      {CodecId::kInt4, 20, {0x08}, "a code"},
+      {CodecId::kInt4, 20, {0x80}, "a code"},
+      {CodecId::kInt2, 9, {0x20}, "a code"},
+      {CodecId::kBf16, 500, {0x80, 0x7F}, "not finite"},
+      {CodecId::kFp16, 500, {0x00, 0xFC}, "not finite"},
+      {CodecId::kStat2, 0, {0x80, 0x7F}, "not finite"},
+      {CodecId::kStat2, 2, {0x80, 0xBF}, "below 0"},
+      {CodecId::kTopK, 0, {0xFF, 0xFF}, "indexes"},
+      {CodecId::kTopK, 126, {0, 0}, "indexes"},  // the last, after others
+      {CodecId::kTopK, 2 * 384 + 126, {0xFF, 0x0F}, "block 2 of topk has indexes"},
+      {CodecId::kTopK, 130, {0x80, 0x7F}, "not finite"},
+      {CodecId::kTopK2, 0, {0xFF, 0xFF, 0xFF}, "indexes"},
+  };
+  for (const auto& at : cases) {
+    Bytes bytes = encoded(at.codec, normal_values(count, 1));
+    std::copy(at.bytes.begin(), at.bytes.end(), bytes.begin() + static_cast<long>(at.at));
+    const base::Status status = check_received(at.codec, bytes.data(), count, true);
+    EXPECT_EQ(status.code, base::Code::kCorrupt) << name_of(at.codec);
+    EXPECT_NE(status.text.find(at.text), std::string::npos) << status.text;
   }
 }
 

@@ -119,6 +119,8 @@ class PeerScript {
         return event(protocol::Progress{in_.u64()});
       case 2:
         return event(protocol::NewMeasures{{in_.u64(), {}}});
+      case 3:
+        return event(protocol::StateChanged{messages_.tag()});
       default:
         (void)machine_->waiting_for(messages_.tag(), now_);
         (void)machine_->needs_resync(messages_.tag());

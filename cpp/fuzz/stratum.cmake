@@ -1,7 +1,8 @@
 # jccl-fuzz-replay runs the stored inputs in any build but one: what counts branches for libFuzzer
 # links with libFuzzer or with a sanitizer. With JCCL_FUZZ (clang) there is one libFuzzer program
 # per target.
-if(NOT JCCL_FUZZ)
+option(JCCL_FUZZ_PLAIN "Compile the fuzz targets without optimisation" ON)
+if(NOT JCCL_FUZZ AND JCCL_FUZZ_PLAIN)
   set_target_properties(jccl_fuzz PROPERTIES JCCL_PLAIN ON)
 endif()
 if(NOT JCCL_FUZZ OR JCCL_SANITIZE)
@@ -11,7 +12,9 @@ endif()
 if(JCCL_TESTS)
   add_test(NAME fuzz_corpora
     COMMAND jccl-fuzz-replay ${CMAKE_CURRENT_SOURCE_DIR}/../tests/data/fuzz)
-  set_tests_properties(fuzz_corpora PROPERTIES TIMEOUT ${JCCL_TEST_SECONDS_MAX})
+  add_test(NAME fuzz_reached
+    COMMAND jccl-fuzz-replay --reached ${CMAKE_CURRENT_SOURCE_DIR}/../tests/data/fuzz)
+  set_tests_properties(fuzz_corpora fuzz_reached PROPERTIES TIMEOUT ${JCCL_TEST_SECONDS_MAX})
 endif()
 if(JCCL_FUZZ)
   file(STRINGS fuzz/targets.cc _rows REGEX "run_[a-z]+,")

@@ -203,7 +203,7 @@ Status Master::Driver::open() {
   last_time_ = started_;
   Status status = read_config();
   if (!status.ok()) return status;
-  auto history = History::open(config_.history, started_);
+  auto history = History::open(config_.history, config_.history_bytes_max, started_);
   if (!history.ok()) return history.status();
   history_ = std::move(history.value());
   status = recover();
@@ -242,10 +242,12 @@ void Master::Driver::stop() {
 void Master::Driver::on_accepted(net::Accepted accepted) {
   const ConnId id = next_conn_++;
   net::FramedOptions options;
-  options.frame_bytes_max = base::kRosterBytesMax;
+  options.sent_bytes_max = base::kRosterBytesMax;
+  options.queue_bytes_max = config_.limits.unread_bytes;
   options.hello_by = accepted.adopt_by;
   options.pending = std::move(accepted.pending);
   Conn& conn = conns_[id];
+  conn.network = std::move(accepted.network);
   conn.stream =
       std::make_unique<net::FramedStream>(loop_, std::move(accepted.stream), std::move(options));
   conn.stream->start([this, id](base::ByteView bytes) { on_frame(id, bytes); },
@@ -257,14 +259,39 @@ void Master::Driver::on_frame(ConnId id, base::ByteView bytes) {
   if (found == conns_.end()) return;
   auto message = wire::decode(bytes);
   if (!message.ok()) return drop_stranger(id, message.status().text);
-  if (!found->second.greeted) {
-    if (std::holds_alternative<wire::StatusAsk>(message.value())) return answer_status(id);
-    if (!std::holds_alternative<wire::Hello>(message.value())) {
-      return drop_stranger(id, cat("begins with ", wire::name_of(message.value())));
-    }
-    found->second.greeted = true;
+  Conn& conn = found->second;
+  if (conn.greeted) {
+    hold_back(id, conn.messages.charge(config_.limits.messages, loop_.now()));
+    return enqueue(protocol::ConnMessage{id, std::move(message.value())});
   }
-  enqueue(protocol::ConnMessage{id, std::move(message.value())});
+  const bool asks = std::holds_alternative<wire::StatusAsk>(message.value());
+  if (!asks && !std::holds_alternative<wire::Hello>(message.value())) {
+    return drop_stranger(id, cat("begins with ", wire::name_of(message.value())));
+  }
+  const Rate& rate = asks ? config_.limits.questions : config_.limits.hellos;
+  const base::Duration wait = (asks ? questions_ : hellos_).charge(conn.network, rate, loop_.now());
+  if (wait == 0) return first_word(id, std::move(message.value()));
+  conn.stream->pause();
+  loop_.run_after(wait, [this, id, first = std::move(message.value())] { first_word(id, first); });
+}
+
+void Master::Driver::first_word(ConnId id, wire::Message message) {
+  const auto found = conns_.find(id);
+  if (found == conns_.end()) return;
+  if (std::holds_alternative<wire::StatusAsk>(message)) return answer_status(id);
+  found->second.greeted = true;
+  found->second.stream->resume();
+  enqueue(protocol::ConnMessage{id, std::move(message)});
+}
+
+// One that causes more than its share is read on later: what it sends meanwhile waits with it.
+void Master::Driver::hold_back(ConnId id, base::Duration wait) {
+  if (wait == 0) return;
+  conns_.at(id).stream->pause();
+  loop_.run_after(wait, [this, id] {
+    const auto found = conns_.find(id);
+    if (found != conns_.end()) found->second.stream->resume();
+  });
 }
 
 void Master::Driver::on_closed(ConnId id, const Status& status) {
@@ -272,18 +299,16 @@ void Master::Driver::on_closed(ConnId id, const Status& status) {
   if (found == conns_.end()) return;
   const bool greeted = found->second.greeted;
   conns_.erase(found);
-  if (greeted) return enqueue(protocol::ConnClosed{id});
-  // A stranger who left in silence is not worth a line.
-  if (status.code != Code::kLinkLost) {
-    ++strangers_closed_;
-    if (const auto line = valve_.pass(cat("stranger closed: ", status.text), loop_.now())) {
-      log(*line);
-    }
-  }
+  if (greeted) enqueue(protocol::ConnClosed{id});
+  if (status.code == Code::kLinkLost) return;  // who leaves in silence is not worth a line
+  if (!greeted) ++strangers_closed_;
+  const std::string who = greeted ? "peer" : "stranger";
+  if (const auto line = valve_.pass(cat(who, " closed: ", status.text), loop_.now())) log(*line);
 }
 
 void Master::Driver::answer_status(ConnId id) {
-  const std::string text = status_now();
+  const std::string& text =
+      status_.get([this] { return status_now(); }, [this] { return loop_.now(); });
   const Status sent =
       conns_[id].stream->send(wire::encode(wire::StatusReply{{text.begin(), text.end()}}));
   if (!sent.ok()) log(cat("status answer not sent: ", sent.text));
@@ -334,6 +359,7 @@ std::string Master::Driver::status_now() {
   facts.uptime_s = static_cast<double>(loop_.now() - started_) / 1e9;
   facts.journal_sequence = journal_sequence_;
   facts.connections = conns_.size();
+  facts.answers_made = status_.made();
   facts.strangers_closed = strangers_closed_;
   facts.failure = failure().text;
   facts.tls = credentials_.tls;
@@ -360,7 +386,9 @@ Status Master::Driver::failure() const {
   return failure_;
 }
 
-void Master::Driver::log(const std::string& line) {
+// Names and texts in it may be anybody's.
+void Master::Driver::log(const std::string& text) {
+  const std::string line = base::printable(text);
   if (config_.log) return config_.log(line);
   std::fprintf(stderr, "jccl-master: %s\n", line.c_str());
 }

@@ -15,6 +15,7 @@
 #include "master/log_valve.h"
 #include "master/master.h"
 #include "master/planner.h"
+#include "master/rendering.h"
 #include "master/status_json.h"
 #include "master/store.h"
 #include "net/credentials.h"
@@ -45,7 +46,9 @@ class Master::Driver {
   using ConnId = protocol::ConnId;
   struct Conn {
     std::unique_ptr<net::FramedStream> stream;
+    std::string network;   // whose quotas it shares
     bool greeted = false;  // its Hello went to the machine
+    Allowance messages;
   };
 
   base::Status read_config();
@@ -60,6 +63,8 @@ class Master::Driver {
   void on_accepted(net::Accepted accepted);
   void on_frame(ConnId id, base::ByteView bytes);
   void on_closed(ConnId id, const base::Status& status);
+  void first_word(ConnId id, wire::Message message);
+  void hold_back(ConnId id, base::Duration wait);
   void answer_status(ConnId id);
   void drop_stranger(ConnId id, const std::string& why);
   void retire(ConnId id, bool last_words);
@@ -72,6 +77,8 @@ class Master::Driver {
   base::Status append(const std::vector<wire::Record>& records);
   void carry_out(protocol::MasterEffects effects);
   void send(const protocol::MasterSend& message);
+  void close_unread(ConnId id, const std::string& why);
+  void bound_unread();
   void log_trouble(const protocol::HistoryLine& line);
   void start_probe(wire::Incarnation incarnation, const std::vector<std::string>& addresses);
   void arm(base::Time wake);
@@ -79,7 +86,7 @@ class Master::Driver {
   base::Time machine_time();
   void watch_store();
   void fail(base::Status status);
-  void log(const std::string& line);
+  void log(const std::string& text);
   std::string status_now();
 
   MasterConfig config_;  // as given, and with what the profile says
@@ -100,6 +107,8 @@ class Master::Driver {
   std::unique_ptr<net::Reservation> reserved_;  // until it listens
   std::unique_ptr<net::Listener> listener_;
   LogValve valve_;
+  Allowances hellos_, questions_;
+  Rendering status_;
   base::Time started_ = 0;
 
   ConnId next_conn_ = 1;
@@ -109,7 +118,9 @@ class Master::Driver {
   std::uint64_t strangers_closed_ = 0;
 
   std::deque<protocol::MasterEvent> inbox_;
-  std::set<ConnId> doomed_;  // closed by an effect of the batch under way
+  std::set<ConnId> doomed_;            // closed by an effect of the batch under way
+  std::set<base::Attempt> committed_;  // by the batch under way
+  std::size_t unread_ = 0;             // at most so many bytes are queued for all
   bool pump_posted_ = false;
   net::TimerId alarm_ = 0;
   net::TimerId held_timer_ = 0;

@@ -25,6 +25,9 @@ constexpr std::size_t kAppendBytesMax = 1 << 20;
 constexpr base::Duration kHeldInterval = 100 * base::kMillisecond;
 constexpr base::Duration kProbeMax = 500 * base::kMillisecond;
 
+// What a peer sends for a round, and more: rounds that commit are never held back.
+constexpr std::uint32_t kBackPerCommit = 16;
+
 using base::Failpoint;
 static_assert(std::variant_size_v<wire::Record> == 5 &&
               std::is_same_v<std::variant_alternative_t<3, wire::Record>, wire::CommitRecord>);
@@ -140,6 +143,11 @@ Status Master::Driver::append(const std::vector<wire::Record>& records) {
 }
 
 void Master::Driver::carry_out(protocol::MasterEffects effects) {
+  committed_.clear();
+  for (const auto& record : effects.journal) {
+    const auto* commit = std::get_if<wire::CommitRecord>(&record);
+    if (commit != nullptr) committed_.insert(commit->attempt);
+  }
   for (const auto& message : effects.send) send(message);
   for (const ConnId id : effects.close) {
     if (conns_.count(id) == 0) continue;
@@ -165,13 +173,48 @@ void Master::Driver::send(const protocol::MasterSend& message) {
   if (found == conns_.end()) return;  // it ended meanwhile; the machine is about to hear of it
   net::FramedStream& stream = *found->second.stream;
   if (std::holds_alternative<wire::Welcome>(message.message)) stream.authenticated();
-  const Status sent = stream.send(wire::encode(message.message));
+  const auto* outcome = std::get_if<wire::Outcome>(&message.message);
+  if (outcome != nullptr && committed_.count(outcome->attempt) > 0) {
+    found->second.messages.refund(config_.limits.messages, kBackPerCommit);
+  }
+  const base::Bytes bytes = wire::encode(message.message);
+  const Status sent = stream.send(bytes);
   at_told(loop_, message.message);
-  if (sent.ok() || sent.code == Code::kClosed) return;
-  log(cat("connection closed, ", wire::name_of(message.message),
-          " could not be queued: ", sent.text));
-  retire(message.conn, false);
-  enqueue(protocol::ConnClosed{message.conn});
+  if (!sent.ok() && sent.code != Code::kClosed) {
+    return close_unread(message.conn,
+                        cat(wire::name_of(message.message), " could not be queued: ", sent.text));
+  }
+  unread_ += bytes.size();
+  if (unread_ > config_.limits.unread_all_bytes) bound_unread();
+}
+
+void Master::Driver::close_unread(ConnId id, const std::string& why) {
+  log(cat("connection closed, ", why));
+  retire(id, false);
+  enqueue(protocol::ConnClosed{id});
+}
+
+// The sum grows by what is sent and is put right here, so that no message pays for counting them
+// all.
+void Master::Driver::bound_unread() {
+  for (;;) {
+    unread_ = 0;
+    ConnId longest = 0;
+    std::size_t most = 0;
+    for (const auto& [id, conn] : conns_) {
+      const std::size_t queued = conn.stream->queued_bytes();
+      unread_ += queued;
+      if (queued > most) {
+        most = queued;
+        longest = id;
+      }
+    }
+    if (unread_ <= config_.limits.unread_all_bytes) return;
+    const net::ByteStream* stream = conns_.at(longest).stream->stream();
+    close_unread(longest,
+                 cat(stream == nullptr ? "a peer" : stream->remote_text(), " does not read: ", most,
+                     " of ", unread_, " bytes that wait for everybody"));
+  }
 }
 
 void Master::Driver::start_probe(wire::Incarnation incarnation,

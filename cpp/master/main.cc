@@ -44,7 +44,8 @@ Orders one run's membership and decides its rounds; never on the data path.
   --silence-ms N         … for so long instead
   --straggler HOW        sites that the others wait for: wait (default), skip or evict
   --straggler-after S    … for so many seconds (default 10)
-  --history PATH         append every decision to this file as JSON lines
+  --history PATH         append every decision to this file as JSON lines; at 64 MiB it becomes
+                         PATH.1, up to PATH.3
   --print-address-file PATH   write HOST:PORT there once serving
   --help
 
@@ -80,7 +81,7 @@ int exit_code(Code code) {
 }
 
 int report(const Status& status) {
-  std::fprintf(stderr, "jccl-master: %s\n", status.text.c_str());
+  std::fprintf(stderr, "jccl-master: %s\n", base::printable(status.text).c_str());
   return exit_code(status.code);
 }
 

@@ -10,10 +10,22 @@
 #include <memory>
 #include <string>
 
+#include "base/limits.h"
 #include "base/status.h"
 #include "base/time.h"
+#include "master/allowance.h"
 
 namespace jccl::master {
+
+// What one connection or one address may cause at once and per second; beyond that it is served
+// later. Far above what a run needs: tests make them small.
+struct MasterLimits {
+  Rate messages{2000, 500};  // of a connection; each commit it takes part in gives 16 back
+  Rate hellos{2000, 100};    // of an address
+  Rate questions{200, 50};   // for the status, of an address
+  std::size_t unread_bytes = base::kUnreadBytesMax;  // queued for one that does not read: closed
+  std::size_t unread_all_bytes = base::kUnreadAllBytesMax;  // … for all: the longest queue goes
+};
 
 struct MasterConfig {
   std::string bind = "127.0.0.1:0";  // port 0 takes a free one
@@ -35,7 +47,9 @@ struct MasterConfig {
   base::Duration straggler_after = 10 * base::kSecond;
   base::Duration restart_grace = 5 * base::kSecond;
   base::Duration hello_max = 5 * base::kSecond;  // from accept to a valid hello
-  std::string history;                          // JSON lines are appended to this file; empty: none
+  std::string history;                         // JSON lines are appended to this file; empty: none
+  std::uint64_t history_bytes_max = 64 << 20;  // then it becomes FILE.1, up to FILE.3
+  MasterLimits limits;
   std::function<void(const std::string&)> log;  // one line at a time; empty: standard error
   // The master stopped serving by itself (its journal failed). At most once, on its thread; may
   // not call stop().

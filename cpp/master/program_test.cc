@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -159,6 +160,13 @@ TEST_F(ProgramTest, what_keeps_it_from_starting_has_a_text_and_a_code) {
   exit = run({"--bind", "127.0.0.1:0", "--store", "sqlite:" + at("run.db"), "--run",
               std::string(32, 'b')});
   EXPECT_EQ(exit.code, 5);
+}
+
+TEST_F(ProgramTest, an_error_is_one_line_whatever_it_names) {
+  const Exit exit = run({"--store", "tape:\nforged \x1b[31m"});
+  EXPECT_NE(exit.code, 0);
+  EXPECT_NE(exit.err.find("\\nforged \\u001b[31m"), std::string::npos) << exit.err;
+  EXPECT_EQ(std::count(exit.err.begin(), exit.err.end(), '\n'), 1) << exit.err;
 }
 
 TEST_F(ProgramTest, a_damaged_journal_is_refused_and_the_record_named) {

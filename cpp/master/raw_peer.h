@@ -27,8 +27,12 @@ inline std::uint16_t port_of(const std::string& address) {
 
 class RawPeer {
  public:
-  explicit RawPeer(const std::string& address) {
+  // With `receive_bytes` its window is so small that little is under way to it.
+  explicit RawPeer(const std::string& address, int receive_bytes = 0) {
     fd_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (receive_bytes > 0) {
+      ::setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &receive_bytes, sizeof receive_bytes);
+    }
     sockaddr_in to{};
     to.sin_family = AF_INET;
     to.sin_port = htons(port_of(address));
@@ -137,8 +141,8 @@ struct Member {
   std::optional<wire::Welcome> welcome;
 
   Member(const std::string& address, wire::Incarnation id, std::vector<wire::Unresolved> open = {},
-         bool listens = false)
-      : socket(address), incarnation(id) {
+         bool listens = false, int receive_bytes = 0)
+      : socket(address, receive_bytes), incarnation(id) {
     socket.send(hello_of(id, {}, listens));
     welcome = socket.await<wire::Welcome>();
     socket.send(wire::Resume{std::move(open), {}});

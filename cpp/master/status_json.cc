@@ -7,6 +7,7 @@
 
 #include "base/ids.h"
 #include "base/limits.h"
+#include "base/text.h"
 #include "base/utf8.h"
 #include "wire/messages.h"
 
@@ -51,7 +52,8 @@ json::object tag_json(const protocol::TagView& tag) {
           {"aborts", tag.aborts}};
 }
 
-constexpr std::size_t kLinksMax = 1024;  // a thousand peers have a million
+constexpr std::size_t kLinksMax = 1024;                        // a thousand peers have a million
+constexpr std::size_t kRowsMax = base::kStatusBytesMax / 180;  // more rows never fit
 
 json::array links_json(const Planner& planner, const protocol::MasterView& view, std::size_t* all) {
   std::set<wire::PeerId> members;
@@ -120,6 +122,7 @@ std::string status_object(const protocol::MasterView& view, const DriverFacts& f
                       {"silence_s", facts.silence_s},
                       {"straggler", facts.straggler},
                       {"connections", facts.connections},
+                      {"answers_made", facts.answers_made},
                       {"pending", facts.pending},
                       {"strangers_closed", facts.strangers_closed},
                       {"failure", facts.failure}};
@@ -129,7 +132,9 @@ std::string status_object(const protocol::MasterView& view, const DriverFacts& f
   json::array links = links_json(planner, view, &links_all);
   for (const auto& plan : planner.plans()) plans.emplace_back(plan_json(plan));
   for (const auto& tag : view.tags) tags.emplace_back(tag_json(tag));
-  for (const auto& peer : view.peers) peers.emplace_back(peer_json(peer));
+  for (const auto& peer : view.peers) {  // members first
+    if (peers.size() < kRowsMax) peers.emplace_back(peer_json(peer));
+  }
   struct List {
     const char* name;
     json::array& items;
@@ -139,14 +144,15 @@ std::string status_object(const protocol::MasterView& view, const DriverFacts& f
   const List lists[] = {{"links", links, links_all},
                         {"plans", plans, plans.size()},
                         {"uplinks", uplinks, uplinks.size()},
-                        {"peers", peers, peers.size()},
+                        {"peers", peers, view.peers.size()},
                         {"tags", tags, tags.size()}};
   for (;;) {  // drop the last quarter of the longest list until the text fits
     for (const List& list : lists) {
       out[list.name] = list.items;
       out[std::string(list.name) + "_left_out"] = list.all - list.items.size();
     }
-    std::string text = base::to_utf8(json::serialize(out));  // paths may be any bytes
+    // Paths may be any bytes, and names hold what drives a terminal.
+    std::string text = base::printable(base::to_utf8(json::serialize(out)));
     if (text.size() <= base::kStatusBytesMax) return text;
     const auto first = lists + (links.empty() && plans.empty() && uplinks.empty() ? 3 : 0);
     const auto last = first == lists ? lists + 3 : std::end(lists);

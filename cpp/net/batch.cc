@@ -52,6 +52,13 @@ bool Batch::advance(std::uint64_t n, const std::function<bool(std::uint64_t key)
   return true;
 }
 
+void own_payload(OutFrame* frame) {
+  auto copy = std::make_shared<Bytes>();
+  for (const ByteView& part : frame->payload) copy->insert(copy->end(), part.begin(), part.end());
+  frame->payload = {ByteView(*copy)};
+  frame->keep_alive = copy;
+}
+
 void Batch::own(const std::function<bool(std::uint64_t key)>& which) {
   for (Taken& taken : frames_) {
     if (!taken.told || !which(taken.frame.key)) continue;

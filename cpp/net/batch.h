@@ -24,6 +24,7 @@ struct OutFrame {
   bool urgent = false;    // before all frames that are not
 };
 std::uint64_t bytes_of(const OutFrame& frame);
+void own_payload(OutFrame* frame);  // a copy of it, so that the owner's memory is free
 
 class Batch {
  public:

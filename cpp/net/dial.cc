@@ -65,7 +65,12 @@ class DialTask final : public std::enable_shared_from_this<DialTask> {
       note(to_text(address_), result.status());
       return next_address();
     }
-    endpoints_.assign(result.value().begin(), result.value().end());
+    for (const Endpoint& endpoint : result.value()) {
+      const Status allowed = options_.allow ? options_.allow(endpoint) : Status{};
+      if (!allowed.ok()) note(to_text(endpoint), allowed);
+      // A name may have any number of addresses.
+      if (allowed.ok() && endpoints_.size() < base::kAddressesMax) endpoints_.push_back(endpoint);
+    }
     next_endpoint();
   }
 

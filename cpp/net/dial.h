@@ -3,6 +3,7 @@
 // what was tried and why each failed. Confined to its loop's thread.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -17,6 +18,8 @@ struct DialOptions {
   Duration time_max = 10 * base::kSecond;    // for the whole list
   Duration connect_max = 5 * base::kSecond;  // for one endpoint's TCP connection
   Duration handshake_max = base::kHandshakeMax;
+  // Asked about each endpoint, after names are resolved; not ok: it is passed over, and said so.
+  std::function<Status(const Endpoint&)> allow = nullptr;
 };
 
 // A dial under way. Destroying it cancels: `done` is not called afterwards.

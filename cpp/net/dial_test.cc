@@ -82,6 +82,20 @@ TEST_F(DialTest, the_error_lists_what_was_tried_and_why_each_failed) {
   }
 }
 
+// By name or number: what counts is what it resolves to.
+TEST_F(DialTest, endpoints_that_are_not_allowed_are_passed_over_and_said_so) {
+  listen(plain());
+  DialOptions options;
+  options.allow = [](const Endpoint& at) {
+    return is_loopback(at) ? Status{Code::kInvalid, "not here"} : Status{};
+  };
+  dial_and_wait({server->address, Address{"localhost", server->address.port}}, plain(), options);
+  EXPECT_EQ(dialled.status.code, Code::kIo) << dialled.status.text;
+  EXPECT_NE(dialled.status.text.find("127.0.0.1:"), std::string::npos) << dialled.status.text;
+  EXPECT_NE(dialled.status.text.find("not here"), std::string::npos) << dialled.status.text;
+  on([&] { EXPECT_TRUE(server->accepted.empty()); });
+}
+
 TEST_F(DialTest, a_name_that_does_not_resolve_is_an_io_error) {
   dial_and_wait({Address{"no-such-host.invalid", 1}}, plain(), {.time_max = 120 * base::kSecond});
   EXPECT_EQ(dialled.status.code, Code::kIo) << dialled.status.text;

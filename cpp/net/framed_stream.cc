@@ -41,7 +41,7 @@ struct FramedStream::Impl : std::enable_shared_from_this<Impl> {
   }
 
   void read() {
-    for (std::size_t budget = kReadBudget; stream && budget > 0;) {
+    for (std::size_t budget = kReadBudget; stream && !paused && budget > 0;) {
       make_room();
       const std::size_t n = stream->read_now(MutableView(in).subspan(in_end));
       if (n == 0) {
@@ -53,7 +53,12 @@ struct FramedStream::Impl : std::enable_shared_from_this<Impl> {
       budget -= std::min(budget, n);
       parse();
     }
-    if (stream) loop.post(later<&Impl::read>());
+    if (stream && !paused) loop.post(later<&Impl::read>());
+  }
+
+  void go_on() {
+    parse();
+    if (stream) read();
   }
 
   // A write may have failed with the other side's last words still to be read; only when reading
@@ -72,11 +77,13 @@ struct FramedStream::Impl : std::enable_shared_from_this<Impl> {
     return explain_tls_record(rest, stream->remote_text());
   }
 
-  // Room for the frame under way, whose announced size parse() has checked; or for a few small
-  // ones. A connection holds no more, for a master has a thousand.
+  // Room for a few small frames, or for twice of what has arrived of a long one, whose announced
+  // size parse() has checked. A connection holds no more, for a master has a thousand.
   void make_room() {
     std::size_t wanted = std::min<std::size_t>(kHeadBytes + frame_max(), kRoomBytes);
-    if (in_end - in_at >= kSizeBytes) wanted = std::max(wanted, kHeadBytes + u32_at(in, in_at));
+    if (const std::size_t held = in_end - in_at; held >= kSizeBytes) {
+      wanted = std::max(wanted, std::min(kHeadBytes + u32_at(in, in_at), 2 * held));
+    }
     if (in_at == in_end) {
       in_at = in_end = 0;
       if (in.size() > kKeptBytes) in = {};
@@ -90,7 +97,7 @@ struct FramedStream::Impl : std::enable_shared_from_this<Impl> {
   }
 
   void parse() {
-    while (stream && in_end - in_at >= kSizeBytes) {
+    while (stream && !paused && in_end - in_at >= kSizeBytes) {
       const std::uint32_t size = u32_at(in, in_at);
       if (size > frame_max()) return end(too_large(size));
       if (in_end - in_at < kHeadBytes + size) return;
@@ -170,6 +177,7 @@ struct FramedStream::Impl : std::enable_shared_from_this<Impl> {
   std::function<void(Status)> on_closed;
   bool authenticated = false;
   bool heard = false;  // a frame, ever
+  bool paused = false;
   bool write_asked = false;
   bool write_broken = false;
   TimerId hello_timer = 0;
@@ -186,6 +194,14 @@ FramedStream::FramedStream(Loop& loop, std::unique_ptr<ByteStream> stream, Frame
   JCCL_CHECK(loop.confined());
   impl_->stream = std::move(stream);
   impl_->options = std::move(options);
+  if (impl_->options.pending) {
+    impl_->options.pending->give_way = [weak = impl_->weak_from_this()] {
+      const auto self = weak.lock();
+      if (!self || !self->stream) return;
+      self->end(Status{Code::kLimit, base::cat(self->stream->remote_text(),
+                                               " made room for others before it said hello")});
+    };
+  }
   if (impl_->options.hello_by == base::kNever) return;
   impl_->hello_timer =
       loop.run_after(impl_->options.hello_by - loop.now(), [weak = impl_->weak_from_this()] {
@@ -213,11 +229,18 @@ void FramedStream::authenticated() {
   impl_->options.pending.reset();
 }
 
+void FramedStream::pause() { impl_->paused = true; }
+
+void FramedStream::resume() {
+  if (!std::exchange(impl_->paused, false) || !impl_->stream) return;
+  impl_->loop.post(impl_->later<&Impl::go_on>());
+}
+
 Status FramedStream::send(ByteView payload) {
   if (!impl_->stream) return Status{Code::kClosed, "the connection is closed"};
-  if (payload.size() > impl_->options.frame_bytes_max) {
+  if (payload.size() > impl_->options.sent_bytes_max) {
     return Status{Code::kLimit, base::cat("a frame of ", payload.size(), " bytes, allowed ",
-                                          impl_->options.frame_bytes_max)};
+                                          impl_->options.sent_bytes_max)};
   }
   if (queued_bytes() + payload.size() > impl_->options.queue_bytes_max) {
     return Status{Code::kLimit, base::cat(impl_->stream->remote_text(), " does not read: ",
@@ -265,6 +288,10 @@ std::unique_ptr<ByteStream> FramedStream::take() {
 const ByteStream* FramedStream::stream() const { return impl_->stream.get(); }
 
 std::size_t FramedStream::queued_bytes() const { return impl_->out.size() - impl_->out_at; }
+
+std::size_t FramedStream::held_bytes() const {
+  return impl_->in.capacity() + impl_->out.capacity();
+}
 
 StreamStats FramedStream::stats() const {
   return impl_->stream ? impl_->stream->stats() : impl_->last_stats;

@@ -1,5 +1,6 @@
 // Frames on a ByteStream. Control frames: u32 payload bytes | u32 crc32c(payload) | payload, small
-// and bounded, smaller still before authentication. Data frames: a header of fixed size that is
+// and bounded, smaller still before authentication; memory grows with what has arrived, not with
+// what a frame announces. Data frames: a header of fixed size that is
 // opaque here, then a payload whose size and place the sink decides; no size is taken from the
 // wire. Confined to the loop's thread; any method may be called, and the object destroyed, from
 // its own callbacks.
@@ -14,6 +15,7 @@
 #include "base/bytes.h"
 #include "base/limits.h"
 #include "base/status.h"
+#include "net/pending.h"
 #include "net/stream.h"
 
 namespace jccl::net {
@@ -21,9 +23,11 @@ namespace jccl::net {
 struct FramedOptions {
   std::uint32_t hello_bytes_max = base::kHelloBytesMax;    // until authenticated()
   std::uint32_t frame_bytes_max = base::kControlBytesMax;  // from then on
+  std::uint32_t sent_bytes_max = base::kControlBytesMax;   // of a frame that send() takes
   std::size_t queue_bytes_max = 16 * 1024 * 1024;          // unsent; beyond it send() refuses
-  Time hello_by = base::kNever;             // closes unless authenticated() was called by then
-  std::shared_ptr<void> pending = nullptr;  // released by authenticated() or closing
+  Time hello_by = base::kNever;  // closes unless authenticated() was called by then
+  // Released by authenticated() or closing; until then this closes (kLimit) to make room.
+  std::shared_ptr<PendingPlace> pending = nullptr;
 };
 
 class FramedStream {
@@ -36,6 +40,10 @@ class FramedStream {
   // (checksum), kLimit (frame too large).
   void start(std::function<void(ByteView)> on_frame, std::function<void(Status)> on_closed);
   void authenticated();
+  // Between pause() and resume() nothing is read and no frame is handed over, not even those that
+  // have arrived: the other side is held back by its full window, and its end is noticed later.
+  void pause();
+  void resume();
   // Queues a frame; those queued in one turn of the loop leave in one write. kLimit if the queue
   // is full or the frame too large, kClosed after the end. Takes effect before start() too.
   Status send(ByteView payload);
@@ -48,7 +56,8 @@ class FramedStream {
 
   const ByteStream* stream() const;  // null after the end
   std::size_t queued_bytes() const;
-  StreamStats stats() const;  // the last known after the end
+  std::size_t held_bytes() const;  // of memory: for what arrives and what is queued
+  StreamStats stats() const;       // the last known after the end
 
  private:
   struct Impl;

@@ -178,6 +178,35 @@ TEST_F(FramesTest, after_authentication_frames_may_be_larger_up_to_the_hard_limi
   EXPECT_EQ(status.code, Code::kLimit);
 }
 
+TEST_F(FramesTest, while_paused_no_frame_comes_and_afterwards_all_do) {
+  on_frame = [&] { framed->pause(); };
+  open();
+  give(joined({control_frame(bytes_of("one")), control_frame(bytes_of("two"))}));
+  give(control_frame(bytes_of("three")));
+  EXPECT_EQ(got, (std::vector<std::string>{"one"}));
+  for (const std::size_t more : {2u, 3u}) {
+    on([&] { framed->resume(); });
+    turn();
+    EXPECT_EQ(got.size(), more);
+  }
+  EXPECT_EQ(got, (std::vector<std::string>{"one", "two", "three"}));
+}
+
+TEST_F(FramesTest, an_announced_frame_takes_memory_only_as_it_arrives) {
+  open({.frame_bytes_max = base::kRosterBytesMax});
+  on([&] { framed->authenticated(); });
+  const Bytes frame = control_frame(Bytes(base::kRosterBytesMax, 'a'));
+  std::size_t given = 0;
+  for (const std::size_t bytes : {8u, 100u, 10'000u, 300'000u}) {
+    give({frame.begin() + static_cast<std::ptrdiff_t>(given),
+          frame.begin() + static_cast<std::ptrdiff_t>(given + bytes)});
+    given += bytes;
+    on([&] { EXPECT_LE(framed->held_bytes(), 4 * given + 8192) << bytes; });
+  }
+  give({frame.begin() + static_cast<std::ptrdiff_t>(given), frame.end()});
+  EXPECT_EQ(got.size(), 1u);
+}
+
 TEST_F(FramesTest, a_changed_bit_closes_the_stream) {
   const Bytes good = control_frame(bytes_of("payload"));
   for (std::size_t bit = 32; bit < good.size() * 8; ++bit) {

@@ -44,19 +44,20 @@ struct Linger : std::enable_shared_from_this<Linger> {
 
   void end() {
     const auto keep = shared_from_this();
+    held.reset();
     loop->cancel(timer);
   }
 
   Loop* loop = nullptr;
   std::unique_ptr<ByteStream> stream;
-  std::shared_ptr<void> held;
+  std::shared_ptr<PendingPlace> held;
   std::size_t ignored_bytes = 0;
   TimerId timer = 0;
 };
 
 }  // namespace
 
-void linger(Loop& loop, std::unique_ptr<ByteStream> stream, std::shared_ptr<void> held) {
+void linger(Loop& loop, std::unique_ptr<ByteStream> stream, std::shared_ptr<PendingPlace> held) {
   if (lingering >= kLingeringMax) {
     (void)stream->flush_ahead();
     return;
@@ -65,6 +66,7 @@ void linger(Loop& loop, std::unique_ptr<ByteStream> stream, std::shared_ptr<void
   self->loop = &loop;
   self->stream = std::move(stream);
   self->held = std::move(held);
+  if (self->held) self->held->give_way = self->later<&Linger::end>();
   self->timer = loop.run_after(base::kSecond, [self] {});
   self->write();
 }

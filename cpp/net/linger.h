@@ -5,12 +5,14 @@
 
 #include <memory>
 
+#include "net/pending.h"
 #include "net/stream.h"
 
 namespace jccl::net {
 
 // `held` is freed with the stream. At most 64 at a time; beyond that the stream closes at once.
-void linger(Loop& loop, std::unique_ptr<ByteStream> stream, std::shared_ptr<void> held = nullptr);
+void linger(Loop& loop, std::unique_ptr<ByteStream> stream,
+            std::shared_ptr<PendingPlace> held = nullptr);
 
 // A TLS alert record (fatal, handshake_failure). It tells a TLS peer that there is no common
 // ground, and a plain one of ours knows it for what it is.

@@ -407,6 +407,15 @@ void Link::abandon_sending(const std::function<bool(std::uint64_t key)>& which) 
   for (const auto& [id, stripe] : impl_->stripes) stripe->batch.own(which);
 }
 
+void Link::own(const std::function<bool(std::uint64_t key)>& which) {
+  for (std::deque<OutFrame>* queue : {&impl_->urgent, &impl_->normal}) {
+    for (OutFrame& frame : *queue) {
+      if (which(frame.key)) own_payload(&frame);
+    }
+  }
+  for (const auto& [id, stripe] : impl_->stripes) stripe->batch.own(which);
+}
+
 void Link::abandon_receiving(const std::function<bool(ByteView header)>& which) {
   for (const auto& [id, stripe] : impl_->stripes) stripe->reader.abandon(which);
 }

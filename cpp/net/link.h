@@ -99,7 +99,10 @@ class Link {
   // For an aborted attempt: drops queued frames and copies what is left of frames being written,
   // so that on return nothing points at the owner's memory. No on_sent for them.
   void abandon_sending(const std::function<bool(std::uint64_t key)>& which);
-  // The same for frames being received: the rest is drained, their place is not touched again.
+  // Copies what is left of such frames, queued or being written, and goes on sending them.
+  void own(const std::function<bool(std::uint64_t key)>& which);
+  // As abandon_sending() for frames being received: the rest is drained, their place is not touched
+  // again.
   void abandon_receiving(const std::function<bool(ByteView header)>& which);
   // Sent keys whose fate no longer matters (round decided): not named by a later loss.
   void forget(const std::function<bool(std::uint64_t key)>& which);

@@ -12,6 +12,7 @@
 
 #include "base/text.h"
 #include "net/linger.h"
+#include "net/reach.h"
 #include "net/watch.h"
 
 namespace jccl::net {
@@ -98,7 +99,8 @@ struct Pending {
   std::unique_ptr<Handshake> handshake;  // from then on, with TLS
   Time deadline = 0;
   TimerId timer = 0;
-  std::shared_ptr<void> slot;
+  std::string network;
+  std::shared_ptr<PendingPlace> place;
 };
 
 class OpenListener final : public Listener {
@@ -108,7 +110,8 @@ class OpenListener final : public Listener {
       : loop_(loop),
         credentials_(credentials),
         options_(options),
-        on_accepted_(std::move(on_accepted)) {
+        on_accepted_(std::move(on_accepted)),
+        places_(std::make_shared<PendingPlaces>(options.pending_max)) {
     port_ = port_of(local_endpoint(sockets.front()));
     for (const int fd : sockets) {
       sockets_.push_back(std::make_unique<Watch>(loop, fd));
@@ -124,7 +127,7 @@ class OpenListener final : public Listener {
   std::uint16_t port() const override { return port_; }
   ListenerStats stats() const override {
     ListenerStats out = stats_;
-    out.pending = *held_;
+    out.pending = places_->taken();
     return out;
   }
 
@@ -135,9 +138,12 @@ class OpenListener final : public Listener {
 
   void accept(Watch* socket) {
     for (int i = 0; i < kAcceptsPerTurn; ++i) {
-      const int fd = ::accept4(socket->fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+      Endpoint from;
+      from.size = sizeof(from.storage);
+      const int fd = ::accept4(socket->fd(), reinterpret_cast<sockaddr*>(&from.storage), &from.size,
+                               SOCK_NONBLOCK | SOCK_CLOEXEC);
       if (fd >= 0) {
-        admit(fd);
+        admit(fd, network_of(from));
       } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
         // Readiness would come back at once; wait until files are free again.
         pause_ = loop_.run_after(kPauseWithoutFiles, [this] {
@@ -151,35 +157,29 @@ class OpenListener final : public Listener {
     wait(socket);
   }
 
-  void admit(int fd) {
-    if (*held_ >= options_.pending_max && !make_room()) {
-      ::close(fd);
-      return;
+  void admit(int fd, std::string network) {
+    if (places_->full()) {
+      ++stats_.excess;
+      if (!places_->make_room()) {
+        ::close(fd);
+        return;
+      }
     }
     const PendingId id = ++last_id_;
     Pending& pending = pending_[id];
     pending.stream = plain_stream(loop_, fd);
     pending.deadline = loop_.now() + options_.handshake_max;
-    pending.slot = take_slot();
+    pending.place = places_->take(network);
+    pending.place->give_way = [this, id] {
+      loop_.cancel(pending_.at(id).timer);
+      pending_.erase(id);
+    };
+    pending.network = std::move(network);
     pending.timer = loop_.run_after(options_.handshake_max, [this, id] {
       ++stats_.late;
       pending_.erase(id);
     });
     pending.stream->when_readable([this, id] { sniff(id); });
-  }
-
-  // The oldest that has not proved anything goes, so that silent sockets cannot keep others out.
-  bool make_room() {
-    ++stats_.excess;
-    if (pending_.empty()) return false;
-    loop_.cancel(pending_.begin()->second.timer);
-    pending_.erase(pending_.begin());
-    return *held_ < options_.pending_max;
-  }
-
-  std::shared_ptr<void> take_slot() {
-    ++*held_;
-    return std::shared_ptr<void>(held_.get(), [held = held_](void*) { --*held; });
   }
 
   // The first three bytes tell TLS from frames of ours, whose third byte is 0 in a hello.
@@ -219,7 +219,8 @@ class OpenListener final : public Listener {
     loop_.cancel(pending.timer);
     ++stats_.refused;
     pending.stream->write_ahead(alert_record());
-    linger(loop_, std::move(pending.stream), std::move(pending.slot));
+    pending.place->give_way = nullptr;
+    linger(loop_, std::move(pending.stream), std::move(pending.place));
   }
 
   void hand_over(PendingId id, std::unique_ptr<ByteStream> stream) {
@@ -227,8 +228,10 @@ class OpenListener final : public Listener {
     Pending& pending = entry.mapped();
     loop_.cancel(pending.timer);
     ++stats_.accepted;
+    pending.place->give_way = nullptr;      // the new owner's to say
     const auto on_accepted = on_accepted_;  // it may destroy this listener
-    on_accepted({std::move(stream), pending.deadline, std::move(pending.slot)});
+    on_accepted({std::move(stream), pending.deadline, std::move(pending.network),
+                 std::move(pending.place)});
   }
 
   Loop& loop_;
@@ -237,8 +240,7 @@ class OpenListener final : public Listener {
   std::function<void(Accepted)> on_accepted_;
   std::uint16_t port_ = 0;
   ListenerStats stats_;
-  // Outlives the listener with the last slot handed over.
-  std::shared_ptr<std::size_t> held_ = std::make_shared<std::size_t>(0);
+  std::shared_ptr<PendingPlaces> places_;  // outlives the listener with the last place
   std::map<PendingId, Pending> pending_;
   PendingId last_id_ = 0;
   TimerId pause_ = 0;

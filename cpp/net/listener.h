@@ -1,8 +1,8 @@
 // Accepts connections on one port, IPv4 and IPv6. A socket is pending until its owner releases
 // `Accepted::pending`; pending sockets are bounded in number and time, and a stranger costs no
-// more than that. The dialling side sends first: a silent socket is closed at the deadline, and
-// one that speaks TLS where none is (or the reverse) is told so and closed.
-// Confined to its loop's thread.
+// more than that. When all places are taken the oldest of whoever holds most makes room. The
+// dialling side sends first: a silent socket is closed at the deadline, and one that speaks TLS
+// where none is (or the reverse) is told so and closed. Confined to its loop's thread.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,17 @@
 #include "base/limits.h"
 #include "net/address.h"
 #include "net/credentials.h"
+#include "net/pending.h"
 #include "net/stream.h"
 
 namespace jccl::net {
 
 struct Accepted {
   std::unique_ptr<ByteStream> stream;
-  Time adopt_by = 0;              // close the stream unless its hello was accepted by then
-  std::shared_ptr<void> pending;  // release when the hello was accepted (or the stream closed)
+  Time adopt_by = 0;    // close the stream unless its hello was accepted by then
+  std::string network;  // who shares quotas with it: network_of() its address
+  // Release when the hello was accepted (or the stream closed). A FramedStream with it makes room.
+  std::shared_ptr<PendingPlace> pending;
 };
 
 struct ListenerOptions {
@@ -31,7 +34,7 @@ struct ListenerStats {
   std::uint64_t accepted = 0;  // handed to the callback
   std::uint64_t refused = 0;   // TLS refused, or spoke something else
   std::uint64_t late = 0;      // closed at the deadline
-  std::uint64_t excess = 0;    // closed because too many were pending
+  std::uint64_t excess = 0;    // closed because too many were pending, these or others for them
   std::size_t pending = 0;
 };
 

@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 
 #include "net/frames.h"
+#include "net/reach.h"
 #include "net/test_support.h"
 
 namespace jccl::net::test {
@@ -177,6 +178,61 @@ TEST_F(ListenerTest, excess_is_closed_while_all_slots_are_handed_over) {
   on([&] { server->accepted[0].pending.reset(); });  // adopted: its slot is free
   stranger({1});
   EXPECT_TRUE(eventually([&] { return server->accepted.size() == 3; }));
+}
+
+// One byte makes a plain connection somebody's who waits for its hello.
+TEST_F(ListenerTest, connections_that_wait_for_a_hello_make_room_for_newer_ones) {
+  listen(plain(), {.pending_max = 4, .handshake_max = 60 * base::kSecond});
+  std::vector<std::unique_ptr<FramedStream>> waiting;
+  std::vector<Code> ended(12, Code::kOk);
+  std::vector<ByteStream*> sent;
+  for (std::size_t i = 0; i < ended.size(); ++i) {
+    sent.push_back(stranger({40}));
+    ASSERT_TRUE(eventually([&] { return server->accepted.size() == i + 1; })) << i;
+    on([&] {
+      FramedOptions options;
+      options.pending = std::move(server->accepted[i].pending);
+      waiting.push_back(std::make_unique<FramedStream>(loop, std::move(server->accepted[i].stream),
+                                                       std::move(options)));
+      waiting.back()->start([](ByteView) {}, [&, i](const Status& s) { ended[i] = s.code; });
+    });
+  }
+  on([&] {
+    for (std::size_t i = 0; i < ended.size(); ++i) {
+      EXPECT_EQ(ended[i], i < 8 ? Code::kLimit : Code::kOk) << i;  // the newest stay
+    }
+    EXPECT_EQ(server->listener->stats().pending, 4u);
+    EXPECT_EQ(server->listener->stats().excess, 8u);
+  });
+  EXPECT_TRUE(eventually([&] { return closed(sent[0]); }));
+  on([&] { waiting.clear(); });
+}
+
+TEST_F(ListenerTest, who_holds_most_places_makes_room_first) {
+  const auto places = std::make_shared<PendingPlaces>(4);
+  std::vector<std::shared_ptr<PendingPlace>> held;
+  const auto take = [&](const std::string& network) {
+    ASSERT_TRUE(places->make_room());
+    held.push_back(places->take(network));
+    held.back()->give_way = [&held, i = held.size() - 1] { held[i].reset(); };
+  };
+  take("honest");
+  for (int i = 0; i < 10; ++i) take("crowd");
+  EXPECT_NE(held[0], nullptr);  // the oldest, but the only one of its network
+  EXPECT_EQ(places->taken(), 4u);
+  take("other");
+  EXPECT_NE(held[0], nullptr);
+  EXPECT_NE(held.back(), nullptr);
+}
+
+TEST_F(ListenerTest, networks_are_ipv4_addresses_and_64_bits_of_ipv6) {
+  const auto network = [](const char* host) {
+    return network_of(resolve_now(Address{host, 1}).value().front());
+  };
+  EXPECT_EQ(network("127.0.0.1"), network("::ffff:127.0.0.1"));
+  EXPECT_NE(network("127.0.0.1"), network("127.0.0.2"));
+  EXPECT_EQ(network("2001:db8::1"), network("2001:db8::2"));
+  EXPECT_NE(network("2001:db8::1"), network("2001:db8:0:1::1"));
 }
 
 TEST_F(ListenerTest, a_slot_may_outlive_the_listener) {

@@ -35,18 +35,16 @@ Status AttemptRun::prepare() {
   auto plan = collective::decode(start_.plan);
   if (!plan.ok()) return plan.status();
   plan_ = std::move(plan.value());
+  const RoundOptions& options = call_->options;
+  if (const Status fits = check_start(start_, plan_, self_, options); !fits.ok()) return fits;
   for (std::size_t i = 0; i < plan_.order.size(); ++i) {
     if (plan_.order[i] == self_) position_ = static_cast<std::int32_t>(i);
     const auto found =
         std::find_if(start_.contributors.begin(), start_.contributors.end(),
                      [&](const wire::Contributor& c) { return c.id == plan_.order[i]; });
-    if (found == start_.contributors.end()) {
-      return {Code::kInternal, cat("the plan names peer ", plan_.order[i], ", START does not")};
-    }
     weights_.push_back(found->weight);
     weight_sum_ += found->weight;
   }
-  const RoundOptions& options = call_->options;
   for (double weight : weights_) {
     for (const collective::LeafSpec& leaf : call_->specs) {
       const Status usable = collective::check_weight(options.op, leaf.dtype, weight);
@@ -54,17 +52,8 @@ Status AttemptRun::prepare() {
     }
   }
   if (!(weight_sum_ > 0)) return {Code::kEmpty, "the weights add up to 0"};
-  const Status carried = collective::check_codec(plan_.kind, options.codec);
-  if (!carried.ok()) return carried;
   contribution_codec_ = collective::contribution_codec(plan_, options.codec);
   result_codec_ = collective::result_codec(plan_, options.codec);
-  if (options.collective == Collective::kBroadcast && plan_.order.size() > 1) {
-    return {Code::kInvalid, cat(plan_.order.size(), " peers broadcast in one round; one may")};
-  }
-  if (options.collective == Collective::kAllGather && plan_.order.size() > options.slots) {
-    return {Code::kLimit, cat("all_gather has ", options.slots, " slots, but ", plan_.order.size(),
-                              " peers contribute")};
-  }
   // One output that is an input too must stay intact until the outcome is known.
   eager_ = options.out_private &&
            std::all_of(call_->leaves.begin(), call_->leaves.end(),
@@ -250,7 +239,9 @@ Status AttemptRun::arrived(base::PeerId from, const wire::FrameHeader& header,
     host_->drop_copies(start_.attempt, from, {header.kind, header.chunk});
   }
   moved_bytes_ += header.payload_bytes;
-  if (header.kind == FrameKind::kResult) {
+  if (const auto wrong = wrong_payload(chunk, header.kind, views)) {
+    fail(Code::kCorrupt, from, cat("chunk ", header.chunk, ": ", *wrong));
+  } else if (header.kind == FrameKind::kResult) {
     take_result(chunk, buffer, header.payload_crc);
   } else {
     for (std::uint32_t position : chunk.route.add_order) {

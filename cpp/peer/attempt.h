@@ -39,6 +39,10 @@ class AttemptHost {
                               std::string text) = 0;
 };
 
+// Whether START and its plan fit the call as this peer made it. Not ok: the attempt can't run here.
+base::Status check_start(const wire::Start& start, const collective::Plan& plan, base::PeerId self,
+                         const RoundOptions& options);
+
 class AttemptRun {
  public:
   AttemptRun(wire::Start start, base::PeerId self, CallRef call, BufferPool* pool,
@@ -142,6 +146,8 @@ class AttemptRun {
   bool pass_guard(ChunkState& chunk);
   std::optional<std::string> guard(const ChunkState& chunk) const;
   std::optional<std::string> malformed(const ChunkState& chunk) const;
+  std::optional<std::string> wrong_payload(const ChunkState& chunk, wire::FrameKind kind,
+                                           const std::vector<base::ByteView>& views) const;
   void decode_own();
   BufferRef encode_own(const ChunkState& chunk, bool* finite) const;
   const std::uint8_t* own_bytes_of(const collective::Segment& segment) const;

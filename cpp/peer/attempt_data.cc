@@ -277,6 +277,37 @@ std::optional<std::string> AttemptRun::guard(const ChunkState& chunk) const {
   return std::nullopt;
 }
 
+// What another peer sent, before any of it is added or shown; its bytes are in the cache. Nothing
+// can be said of a partial sum or of a sum's values, which may overflow honestly. `views` is one
+// buffer, but for results that came straight into the outputs, as values.
+std::optional<std::string> AttemptRun::wrong_payload(
+    const ChunkState& chunk, wire::FrameKind kind, const std::vector<base::ByteView>& views) const {
+  if (kind == wire::FrameKind::kPartial) return std::nullopt;
+  const bool result = kind == wire::FrameKind::kResult;
+  const codec::Codec& codec = result ? result_codec_ : contribution_codec_;
+  // In a gather the result is a contribution, which its owner has looked at.
+  const bool finite =
+      call_->options.guard && (!result || plan_.kind == collective::PlanKind::kGather);
+  if (!call_->options.guard || (!finite && !codec::is_lossy(codec))) return std::nullopt;
+  const bool apart = views.size() == chunk.chunk.segments.size() && views.size() > 1;
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < chunk.chunk.segments.size(); ++i) {
+    const collective::Segment& segment = chunk.chunk.segments[i];
+    const Leaf& leaf = call_->leaves[segment.leaf];
+    const std::uint8_t* bytes = apart ? views[i].data() : views.front().data() + at;
+    at += codec::encoded_bytes(codec, leaf.dtype, segment.count);
+    if (codec::is_lossy(codec)) {
+      const base::Status good = codec::check_received(codec, bytes, segment.count, finite);
+      if (!good.ok()) return cat(leaf_text(leaf, segment.leaf), ": ", good.text);
+    } else if (!codec::all_finite(leaf.dtype, bytes, segment.count)) {
+      return cat(leaf_text(leaf, segment.leaf),
+                 " holds NaN or Inf, which the sender's own guard "
+                 "leaves out");
+    }
+  }
+  return std::nullopt;
+}
+
 std::vector<base::ByteView> AttemptRun::input_views(const ChunkState& chunk) const {
   std::vector<base::ByteView> views;
   for (const collective::Segment& segment : chunk.chunk.segments) {

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "base/crc32c.h"
 #include "peer/attempt_bench.h"
 
 namespace jccl::peer {
@@ -131,6 +132,68 @@ TEST(AttemptTest, nan_fails_the_attempt_with_the_leaf_and_nothing_of_it_leaves) 
     EXPECT_EQ(bench.peers_[1]->named, Bench::id(1));
     EXPECT_NE(bench.peers_[1]->text.find("params/w"), std::string::npos);
     for (auto& peer : bench.peers_) EXPECT_EQ(peer->done, 0);
+  }
+}
+
+// It passes every checksum: the peer that sends it lies, or its memory is bad.
+TEST(AttemptTest,
+     a_contribution_or_result_that_no_peer_may_send_fails_the_attempt_with_its_sender) {
+  using codec::CodecId;
+  const struct {
+    PlanKind kind;
+    CodecId codec;
+    FrameKind frame;
+    std::size_t at;
+    base::Bytes bytes;
+    const char* text;
+  } cases[] = {
+      {PlanKind::kDirect, CodecId::kNone, FrameKind::kContribution, 8, {0, 0, 0xC0, 0x7F}, "NaN"},
+      {PlanKind::kExchange, CodecId::kNone, FrameKind::kContribution, 8, {0, 0, 0x80, 0xFF}, "Inf"},
+      {PlanKind::kScatter, CodecId::kNone, FrameKind::kContribution, 8, {0, 0, 0x80, 0xFF}, "Inf"},
+      {PlanKind::kGather, CodecId::kNone, FrameKind::kResult, 8, {0, 0, 0xC0, 0x7F}, "NaN"},
+      {PlanKind::kDirect, CodecId::kInt8, FrameKind::kContribution, 2, {0x80, 0x7F}, "finite"},
+      {PlanKind::kDirect, CodecId::kInt8, FrameKind::kContribution, 9, {0x80}, "a code"},
+      {PlanKind::kDirect, CodecId::kInt8, FrameKind::kResult, 9, {0x80}, "a code"},
+      {PlanKind::kRing, CodecId::kInt8, FrameKind::kResult, 9, {0x80}, "a code"},
+      {PlanKind::kExchange, CodecId::kTopK, FrameKind::kContribution, 0, {0xFF, 0xFF}, "indexes"},
+      {PlanKind::kDirect, CodecId::kTopK, FrameKind::kResult, 0, {0xFF, 0xFF}, "indexes"},
+      {PlanKind::kDirect, CodecId::kStat2, FrameKind::kContribution, 0, {0x80, 0x7F}, "finite"},
+  };
+  for (const auto& at : cases) {
+    for (const bool guard : {true, false}) {
+      Bench bench({at.kind, 3, 0, 20000, false, at.codec, 1});
+      for (auto& peer : bench.peers_) peer->call->options.guard = guard;
+      bench.begin();
+      bool lied = false;
+      while (!bench.frames_.empty() && !lied) {
+        const Bench::Frame f = bench.take_any();
+        if (f.from != 1 || f.item.kind != at.frame) {
+          bench.deliver(f);
+          continue;
+        }
+        auto frame = bench.made(f);
+        if (!frame) continue;
+        base::Bytes all;
+        for (const auto& view : frame->payload) all.insert(all.end(), view.begin(), view.end());
+        std::copy(at.bytes.begin(), at.bytes.end(), all.begin() + static_cast<long>(at.at));
+        frame->payload = {all};
+        wire::FrameHeader header = Bench::header(*frame);
+        header.payload_crc = base::crc32c(all);
+        wire::encode(header, frame->header.data());
+        const net::Placement place = bench.place(f, *frame);
+        if (place.kind != net::Placement::Kind::kInto) continue;
+        Bench::fill(place, *frame, SIZE_MAX);
+        EXPECT_TRUE(bench.arrived(f, *frame, place).ok());
+        lied = true;
+        const Bench::Peer& hit = *bench.peers_[f.to];
+        EXPECT_EQ(hit.failed, guard ? Code::kCorrupt : Code::kOk) << hit.text;
+        if (!guard) continue;
+        EXPECT_EQ(hit.named, Bench::id(1));
+        EXPECT_NE(hit.text.find(at.text), std::string::npos) << hit.text;
+        EXPECT_EQ(hit.done, 0);
+      }
+      EXPECT_TRUE(lied);
+    }
   }
 }
 

@@ -22,22 +22,6 @@ using base::Status;
 
 constexpr std::size_t kLeavesInSummary = 8;
 
-std::string_view name_of(Collective collective) {
-  switch (collective) {
-    case Collective::kAllReduce:
-      return "all_reduce";
-    case Collective::kAllGather:
-      return "all_gather";
-    case Collective::kReduceScatter:
-      return "reduce_scatter";
-    case Collective::kBroadcast:
-      return "broadcast";
-    case Collective::kBarrier:
-      return "barrier";
-  }
-  return "?";
-}
-
 void write_leaves(base::Writer& out, const std::vector<Leaf>& leaves) {
   out.u32(static_cast<std::uint32_t>(leaves.size()));
   for (const Leaf& leaf : leaves) {
@@ -89,6 +73,22 @@ Status check_encoded(const Leaf& leaf, const RoundOptions& options) {
 
 }  // namespace
 
+std::string_view name_of(Collective collective) {
+  switch (collective) {
+    case Collective::kAllReduce:
+      return "all_reduce";
+    case Collective::kAllGather:
+      return "all_gather";
+    case Collective::kReduceScatter:
+      return "reduce_scatter";
+    case Collective::kBroadcast:
+      return "broadcast";
+    case Collective::kBarrier:
+      return "barrier";
+  }
+  return "?";
+}
+
 std::string leaf_text(const Leaf& leaf, std::size_t index) {
   std::string text = leaf.path.empty() ? cat("leaf ", index) : leaf.path;
   text += cat(" ", codec::name_of(leaf.dtype), "[");
@@ -110,8 +110,9 @@ Status check_call(const std::vector<Leaf>& leaves, const RoundOptions& options) 
   if (leaves.size() > base::kLeavesMax) {
     return {Code::kLimit, cat(leaves.size(), " leaves; at most ", base::kLeavesMax)};
   }
-  if (!(options.weight >= 0) || options.weight > 1e300) {
-    return {Code::kInvalid, cat("weight ", options.weight, " is not a finite number ≥ 0")};
+  if (!base::is_usable_weight(options.weight)) {
+    return {Code::kInvalid, cat("weight ", options.weight, " is neither 0 nor between ",
+                                base::kWeightMin, " and ", base::kWeightMax)};
   }
   if (options.plan != "" && options.plan != "auto" && options.plan != "direct" &&
       options.plan != "ring" && options.plan != "exchange") {
@@ -206,7 +207,7 @@ Status roundtrip(const Leaf& leaf, const RoundOptions& options, bool residual) {
 void keep_input(const RoundOptions& options, const Leaf& leaf) {
   const std::size_t bytes = leaf.count * codec::size_of(leaf.dtype);
   const bool fits = options.collective != Collective::kAllGather && !options.feed;
-  if (!fits || bytes == 0 || leaf.out == nullptr) return;
+  if (!options.out_private || !fits || bytes == 0 || leaf.out == nullptr) return;
   if (leaf.encoded != nullptr) {
     return codec::decode(options.codec, leaf.dtype, leaf.encoded, leaf.count, leaf.out);
   }

@@ -30,6 +30,7 @@ struct CallRecord {
   base::Time begun = 0;
   std::atomic<std::uint64_t> sent_bytes{0};
   std::atomic<std::uint64_t> received_bytes{0};
+  std::string here;  // what this peer alone knows of a failure; for its user
   // Filled by the data thread.
   base::Time started = 0, moved = 0, ended_at = 0;  // see RoundTimes
   // At commit.
@@ -61,8 +62,9 @@ std::size_t output_bytes(const RoundOptions& options, const Leaf& leaf);
 // what that leaves out. kInvalid for what a round would refuse.
 base::Status roundtrip(const Leaf& leaf, const RoundOptions& options, bool residual);
 
-// The payload of a failed call is its input. (all_gather has no output of that form, and inputs of
-// a feed may not be here.)
+// What a failed call leaves in a private output, which may hold parts of a result: its input. Other
+// outputs are left alone, as they have not been written. (all_gather has no output of the input's
+// form, and inputs of a feed may not be here.)
 void keep_input(const RoundOptions& options, const Leaf& leaf);
 
 // What all peers of a round must agree on, and the same in words.
@@ -74,6 +76,7 @@ struct Descriptor {
 Descriptor describe_call(const CallRecord& call, std::size_t chunk_bytes);
 Descriptor describe_state(const std::vector<Leaf>& leaves);
 
+std::string_view name_of(Collective collective);
 std::string leaf_text(const Leaf& leaf, std::size_t index);  // "params/w f32[3,4]"
 
 }  // namespace jccl::peer

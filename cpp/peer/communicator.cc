@@ -25,9 +25,14 @@ Communicator::~Communicator() {
   if (::getpid() != impl_->pid_) (void)impl_.release();
 }
 
+Status Communicator::check_state(const RoundOptions& options) {
+  if (Status status = check_tag(options.tag); !status.ok()) return status;
+  return impl_->check_state(options);
+}
+
 RoundResult Communicator::run(const std::vector<Leaf>& leaves, const RoundOptions& options) {
   auto handle = impl_->start(leaves, options, false);
-  if (handle.ok()) return impl_->wait(handle.value(), nullptr);
+  if (handle.ok()) return impl_->wait(handle.value(), nullptr, OnFailure::kLeave);
   RoundResult result;
   result.status = handle.status();
   for (const Leaf& leaf : leaves) keep_input(options, leaf);
@@ -39,8 +44,9 @@ base::Result<Handle> Communicator::start(const std::vector<Leaf>& leaves,
   return impl_->start(leaves, options, stage);
 }
 
-RoundResult Communicator::wait(Handle handle, const std::vector<void*>* outs) {
-  return impl_->wait(handle, outs);
+RoundResult Communicator::wait(Handle handle, const std::vector<void*>* outs,
+                               OnFailure on_failure) {
+  return impl_->wait(handle, outs, on_failure);
 }
 
 bool Communicator::finished(Handle handle) const { return impl_->finished(handle); }
@@ -93,12 +99,14 @@ std::string Communicator::waiting_for() const {
   return impl_->control_->waiting_for();
 }
 
+std::string Communicator::new_mistake(const base::Tag& tag) { return impl_->new_mistake(tag); }
+
 std::vector<RoundTimes> Communicator::timeline() const { return impl_->timeline(); }
 
 std::string describe(const Status& status) {
   if (status.ok()) return "Ok";
   const base::Remedy remedy = base::remedy_of(status.code);
-  return cat(base::name_of(status.code), ": ", status.text,
+  return cat(base::name_of(status.code), ": ", base::printable(status.text),
              remedy == base::Remedy::kNone ? "" : cat(" [remedy: ", base::name_of(remedy), "]"));
 }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "codec/dtype.h"
 #include "collective/op.h"
 #include "peer/feed.h"
+#include "snapshot/mark.h"
 
 namespace jccl::peer {
 
@@ -36,8 +38,9 @@ struct ConnectOptions {
   base::Duration master_grace = 60 * base::kSecond;
 };
 
-// One array of a call. `in` is read, `out` written only at commit; they may be the same memory or
-// not overlap at all. The memory must stay valid until the call ended.
+// One array of a call. `in` is read, `out` written only at commit: a call that fails, whatever its
+// code, leaves there what was there (but see RoundOptions::out_private). They may be the same
+// memory or not overlap at all. The memory must stay valid until the call ended.
 struct Leaf {
   codec::Dtype dtype = codec::Dtype::kF32;
   std::uint64_t count = 0;
@@ -46,10 +49,15 @@ struct Leaf {
   std::string path;                  // for messages, e.g. "params/dense/kernel"; may be empty
   std::vector<std::uint64_t> shape;  // if known: peers must agree on it, not only on the count
   // Instead of `in`: the contribution in the bytes of the round's codec, whoever encoded it (see
-  // codec/encoded.h). If the round does not commit, `out` gets the values it stands for.
+  // codec/encoded.h).
   const std::uint8_t* encoded = nullptr;
   std::uint64_t encoded_bytes = 0;
 };
+
+// One mark per leaf of a tag's shared state, in the order in which it is synchronised and
+// published.
+using StateMarks = std::vector<snapshot::Mark>;
+StateMarks marks_of(const std::vector<Leaf>& leaves);  // of their `in`
 
 enum class Collective : std::uint8_t {
   kAllReduce = 1,
@@ -71,7 +79,12 @@ struct RoundOptions {
   bool guard = true;            // leave this peer's contribution out if it holds NaN or Inf
   base::Digest fingerprint;     // see wire::Ready
   base::Duration deadline = 0;  // 0: the communicator's
-  // Nobody looks at `out` before the call ended: results may be received straight into it.
+  // Of the tag's shared state, as it was when the values of this call were made from it: required
+  // once the tag was synchronised, refused before. If it is not the revision that this peer
+  // published or adopted last, nothing is sent and the call ends with kResync.
+  std::optional<StateMarks> state = {};
+  // Nobody looks at `out` before the call ended: results may be received straight into it. After a
+  // round that failed it holds the input; that of an all_gather, or with a feed, anything.
   bool out_private = false;
   // The inputs are still on their way, and the round begins with what is here. For calls that are
   // not staged, with outputs apart from the inputs. If the round does not commit, `out` is left to
@@ -97,6 +110,10 @@ struct RoundResult {
 // a checkpoint names no round of another.
 using Handle = std::uint64_t;
 
+// What wait() writes to the `outs` of a staged round that failed: nothing, or the staged input (of
+// an all_gather: nothing), for callers whose outputs have no earlier content.
+enum class OnFailure : std::uint8_t { kLeave = 1, kInput = 2 };
+
 // When what happened to a round that has ended, on the steady clock; 0: it did not happen.
 struct RoundTimes {
   base::Tag tag;
@@ -114,12 +131,16 @@ struct SyncOptions {
   base::Tag tag = "default";
   bool source = false;  // this peer's state is the run's first
   base::Duration deadline = 0;
+  // publish: of the state that the new one was made from. If it is not the revision that this peer
+  // published or adopted last, the new one is no revision of the run's.
+  std::optional<StateMarks> before = {};
 };
 struct SyncResult {
   base::Status status;
   std::uint64_t revision = 0;
   base::Digest digest;
   bool replaced = false;  // `out` differs from `in`
+  bool edited = false;    // publish: what it was given was not what this peer held
 };
 
 struct Attributes {
@@ -141,6 +162,10 @@ class Communicator {
   static base::Result<std::shared_ptr<Communicator>> connect(const ConnectOptions& options);
   ~Communicator();  // close()
 
+  // What start() would say of `options.state`, for callers whose rounds begin together or not at
+  // all.
+  base::Status check_state(const RoundOptions& options);
+
   // Blocking: start + wait.
   RoundResult run(const std::vector<Leaf>& leaves, const RoundOptions& options);
 
@@ -148,10 +173,10 @@ class Communicator {
   // leaves is then ignored and outputs go where wait() says.
   base::Result<Handle> start(const std::vector<Leaf>& leaves, const RoundOptions& options,
                              bool stage = false);
-  // Ends a round: exactly once per handle. `outs` (staged rounds only): where each leaf goes; on
-  // failure the staged input is copied there. kUnknownTag for a handle that isn't open, kBusyTag
-  // if another thread waits on it.
-  RoundResult wait(Handle handle, const std::vector<void*>* outs = nullptr);
+  // Ends a round: exactly once per handle. `outs` (staged rounds only): where each leaf goes.
+  // kUnknownTag for a handle that isn't open, kBusyTag if another thread waits on it.
+  RoundResult wait(Handle handle, const std::vector<void*>* outs = nullptr,
+                   OnFailure on_failure = OnFailure::kLeave);
   bool finished(Handle handle) const;
 
   // Makes `leaves` the newest revision of the tag's state: in is this peer's, out gets the run's
@@ -160,7 +185,9 @@ class Communicator {
 
   // After a committed round: `in` is the state of the new revision, copied into a host buffer from
   // which joiners are served. If the tag needs a resync, fetches the newest state into `out`
-  // instead and answers kResynced. out == in or a copy of in otherwise.
+  // instead and answers kResynced, and likewise where the state was edited since this peer
+  // published or adopted it: see SyncOptions::before; without a new revision, `in` itself is
+  // compared. out == in or a copy of in otherwise. kInvalid for a tag that was never synchronised.
   SyncResult publish(const std::vector<Leaf>& leaves, const SyncOptions& options);
 
   // Ends every open round with kAborted (or kInDoubt); the communicator stays usable. Handles that
@@ -173,6 +200,9 @@ class Communicator {
   base::Digest digest(const base::Tag& tag) const;  // of the newest published revision
   std::uint64_t revision(const base::Tag& tag) const;
   std::string waiting_for() const;
+  // What a caller did wrong with the tag's state, in words, once for each time: for callers that
+  // cannot be given an error. "" if there is nothing new.
+  std::string new_mistake(const base::Tag& tag);
   std::vector<RoundTimes> timeline() const;  // of the rounds that ended last, at most 1024
 
   class Impl;  // public so that the drivers' parts can name it
@@ -183,6 +213,6 @@ class Communicator {
 };
 
 // "wait text" of a status for users: code, what happened, remedy.
-std::string describe(const base::Status& status);
+std::string describe(const base::Status& status);  // one printable line, whoever wrote its text
 
 }  // namespace jccl::peer

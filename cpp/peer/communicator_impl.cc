@@ -37,6 +37,17 @@ Status forked_status() {
 // Bit 63 stays clear: bindings mark starts that failed with it.
 Handle handles_of(base::Incarnation incarnation) { return (incarnation & 0x7FFF'FFFF) << 32; }
 
+// Of a call that the loops have let go of: its result, or what a failed one leaves behind.
+void hand_out(const CallRecord& call, const std::vector<void*>& outs, OnFailure on_failure) {
+  const bool gather = call.options.collective == Collective::kAllGather;
+  // The input of an all_gather has not the form of its output.
+  if (!call.delivered && (gather || on_failure == OnFailure::kLeave)) return;
+  for (std::size_t i = 0; i < outs.size() && i < call.leaves.size(); ++i) {
+    const std::size_t bytes = output_bytes(call.options, call.leaves[i]);
+    if (bytes > 0 && outs[i] != nullptr) std::memcpy(outs[i], call.staged_out[i]->data(), bytes);
+  }
+}
+
 }  // namespace
 
 Communicator::Impl::Impl(ConnectOptions options) : options_(std::move(options)), pid_(::getpid()) {}
@@ -126,12 +137,32 @@ Status Communicator::Impl::state_tag(const base::Tag& tag) const {
   return room_for(tag);
 }
 
+// Before anything is copied or sent. A state that was edited is behind, whatever its number says.
+Status Communicator::Impl::check_state(const RoundOptions& options) {
+  if (::getpid() != pid_) return forked_status();
+  std::lock_guard lock(mutex_);
+  if (const Status open = usable(); !open.ok()) return open;
+  if (const Status room = room_for(options.tag); !room.ok()) return room;
+  Book& book = books_[options.tag];
+  const bool ahead = book.revision != book.state.revision();
+  Status status = book.state.check(options.tag, options.state, ahead);
+  if (status.code == Code::kResync) control_->state_changed(options.tag);
+  return status;
+}
+
+std::string Communicator::Impl::new_mistake(const base::Tag& tag) {
+  std::lock_guard lock(mutex_);
+  const auto book = books_.find(tag);
+  return book == books_.end() ? "" : book->second.state.new_mistake();
+}
+
 base::Result<Handle> Communicator::Impl::start(const std::vector<Leaf>& leaves,
                                                const RoundOptions& options, bool stage) {
   if (::getpid() != pid_) return forked_status();
   const Status checked = check_call(leaves, options);
   if (!checked.ok()) return checked;
   if (Status status = check_feed(leaves, options.feed, stage); !status.ok()) return status;
+  if (const Status status = check_state(options); !status.ok()) return status;
   auto call = std::make_shared<CallRecord>();
   call->leaves = leaves;
   call->options = options;
@@ -183,7 +214,7 @@ base::Result<Handle> Communicator::Impl::start(const std::vector<Leaf>& leaves,
                                         "' is already running; wait for it or use another tag"));
     }
     if (const Status room = room_for(o.tag); !room.ok()) return room;
-    order.is_state = books_[o.tag].is_state;
+    order.is_state = books_[o.tag].state.known();
     call->handle = next_handle_++;
     calls_[call->handle] = call;
     open_tags_[o.tag] = call->handle;
@@ -192,7 +223,8 @@ base::Result<Handle> Communicator::Impl::start(const std::vector<Leaf>& leaves,
   return call->handle;
 }
 
-RoundResult Communicator::Impl::wait(Handle handle, const std::vector<void*>* outs) {
+RoundResult Communicator::Impl::wait(Handle handle, const std::vector<void*>* outs,
+                                     OnFailure on_failure) {
   RoundResult result;
   CallRef call;
   const base::Time awaited = control_loop_.now();
@@ -225,7 +257,11 @@ RoundResult Communicator::Impl::wait(Handle handle, const std::vector<void*>* ou
     if (!call->done) {
       // The control thread owes an answer by the deadline; the memory may still be in use.
       lock.unlock();
-      data_loop_.call([&] { plane_->release(call); });
+      data_loop_.call([&] {
+        plane_->release(call);
+        if (call->delivered) return;
+        for (const Leaf& leaf : call->leaves) keep_input(call->options, leaf);
+      });
       lock.lock();
       if (!call->done) {
         call->result.status = {Code::kInternal,
@@ -234,16 +270,7 @@ RoundResult Communicator::Impl::wait(Handle handle, const std::vector<void*>* ou
     }
     result = call->result;
   }
-  if (!call->staged_out.empty() && outs != nullptr) {
-    for (std::size_t i = 0; i < outs->size() && i < call->leaves.size(); ++i) {
-      const std::size_t bytes = output_bytes(call->options, call->leaves[i]);
-      const bool gather = call->options.collective == Collective::kAllGather;
-      if (gather && !call->delivered) continue;  // its input has not the form of its output
-      if (bytes > 0 && (*outs)[i] != nullptr) {
-        std::memcpy((*outs)[i], call->staged_out[i]->data(), bytes);
-      }
-    }
-  }
+  if (!call->staged_out.empty() && outs != nullptr) hand_out(*call, *outs, on_failure);
   std::lock_guard lock(mutex_);
   note_times(*call, awaited);
   calls_.erase(handle);
@@ -308,9 +335,10 @@ bool Communicator::Impl::finished(Handle handle) {
   return call->done;
 }
 
-// Brings the own state, held as `own`, to the run's newest revision.
+// Brings the own state, held as `own`, to the run's newest revision. Unless it `is_own`, the leaves
+// are some other state that a caller took for it.
 SyncResult Communicator::Impl::sync(const std::vector<Leaf>& leaves, const SyncOptions& options,
-                                    SnapshotRef own) {
+                                    SnapshotRef own, bool is_own) {
   SyncResult result;
   const Descriptor descriptor = describe_state(leaves);
   auto record = std::make_shared<SyncRecord>();
@@ -338,14 +366,20 @@ SyncResult Communicator::Impl::sync(const std::vector<Leaf>& leaves, const SyncO
   if (!result.status.ok()) return result;
   SnapshotRef newest = store_.find(options.tag, result.revision);
   if (!newest || newest->held.digest != result.digest) newest = own;
-  result.replaced = result.digest != own->held.digest;
-  if (!copy_out(*newest, leaves)) {
+  const auto held = leaves_in(*newest, leaves);
+  if (!held) {
     result.status = {Code::kInternal, "the fetched state does not fit its leaves"};
     return result;
   }
+  StateMarks marks = newest->marks.empty() ? marks_of(*held) : newest->marks;
+  result.replaced = result.digest != own->held.digest || (!is_own && marks_of(leaves) != marks);
+  copy_out(*newest, leaves);
   {
     std::lock_guard lock(mutex_);
-    books_[options.tag] = {result.revision, true};
+    Book& book = books_[options.tag];
+    book.revision = result.revision;
+    book.state.become(result.revision, leaves, std::move(marks));
+    book.state.settled();
   }
   control_->published({options.tag, result.revision, result.digest});
   return result;
@@ -355,37 +389,57 @@ SyncResult Communicator::Impl::sync_state(const std::vector<Leaf>& leaves,
                                           const SyncOptions& options) {
   if (::getpid() != pid_) return {forked_status(), 0, {}, false};  // a lock may be held for ever
   std::uint64_t revision = 0;
+  bool current = false;  // what was published here is this revision, and stays it
   {
     std::lock_guard lock(mutex_);
     const Status open = state_tag(options.tag);
     if (!open.ok()) return {open, 0, {}, false};
-    revision = books_[options.tag].revision;
+    const Book& book = books_[options.tag];
+    revision = book.revision;
+    current = book.state.known() && book.state.revision() == revision;
   }
-  SnapshotRef own = store_.make(options.tag, revision, leaves);
-  store_.put(own);
-  return sync(leaves, options, std::move(own));
+  SnapshotRef own = store_.newest(options.tag);
+  if (!current || !own || !leaves_in(*own, leaves)) {
+    own = store_.make(options.tag, revision, leaves);
+    store_.put(own);
+    return sync(leaves, options, std::move(own), true);
+  }
+  return sync(leaves, options, std::move(own), false);
 }
 
 SyncResult Communicator::Impl::publish(const std::vector<Leaf>& leaves,
                                        const SyncOptions& options) {
   if (::getpid() != pid_) return {forked_status(), 0, {}, false};  // a lock may be held for ever
-  std::uint64_t revision = 0;
+  SnapshotRef own = store_.newest(options.tag);
+  std::uint64_t revision = 0, held = 0;
   {
     std::lock_guard lock(mutex_);
     const Status open = state_tag(options.tag);
     if (!open.ok()) return {open, 0, {}, false};
     Book& book = books_[options.tag];
-    book.is_state = true;
+    if (!book.state.known()) return {book.state.never_synchronised(options.tag), 0, {}, false};
     revision = book.revision;
+    held = book.state.revision();
   }
-  SnapshotRef own = store_.newest(options.tag);
-  const bool news = !own || own->held.revision != revision;
+  bool edited = false;
+  if (options.before || held == revision) {
+    const StateMarks handed = options.before ? *options.before : marks_of(leaves);
+    std::lock_guard lock(mutex_);
+    edited = !books_[options.tag].state.check_before(options.tag, handed).ok();
+  }
+  if (edited) control_->state_changed(options.tag);
+  const bool news = !edited && held != revision;
   if (news) {
     own = store_.make(options.tag, revision, leaves);
     store_.put(own);
+    std::lock_guard lock(mutex_);
+    books_[options.tag].state.become(revision, leaves, own->marks);
   }
-  if (control_->needs_resync(options.tag)) {
-    SyncResult result = sync(leaves, options, std::move(own));
+  if (edited || control_->needs_resync(options.tag)) {
+    const bool is_own = news || (!edited && own->held.revision == held);
+    SyncResult result = sync(leaves, options, std::move(own), is_own);
+    result.edited = edited;
+    result.replaced = result.replaced || edited;  // who kept a copy of it must take it from `out`
     if (result.status.ok()) {
       result.status = {Code::kResynced, cat("state replaced by revision ", result.revision)};
     }

@@ -19,6 +19,7 @@
 #include "peer/call.h"
 #include "peer/communicator.h"
 #include "peer/control.h"
+#include "peer/own_state.h"
 #include "peer/plane.h"
 #include "peer/snapshots.h"
 
@@ -37,11 +38,12 @@ class Communicator::Impl {
 
   base::Result<Handle> start(const std::vector<Leaf>& leaves, const RoundOptions& options,
                              bool stage);
-  RoundResult wait(Handle handle, const std::vector<void*>* outs);
+  RoundResult wait(Handle handle, const std::vector<void*>* outs, OnFailure on_failure);
   bool finished(Handle handle);
   void abort();
   std::vector<RoundTimes> timeline();
-  SyncResult sync(const std::vector<Leaf>& leaves, const SyncOptions& options, SnapshotRef own);
+  base::Status check_state(const RoundOptions& options);
+  std::string new_mistake(const base::Tag& tag);
   SyncResult sync_state(const std::vector<Leaf>& leaves, const SyncOptions& options);
   SyncResult publish(const std::vector<Leaf>& leaves, const SyncOptions& options);
 
@@ -63,12 +65,14 @@ class Communicator::Impl {
   std::map<base::Tag, Handle> open_tags_;
   struct Book {
     std::uint64_t revision = 0;  // rounds of the tag whose result was delivered here
-    bool is_state = false;       // has been synchronised or published
+    OwnState state;
   };
   std::map<base::Tag, Book> books_;
   std::deque<RoundTimes> timeline_;
 
  private:
+  SyncResult sync(const std::vector<Leaf>& leaves, const SyncOptions& options, SnapshotRef own,
+                  bool is_own);
   void note_times(const CallRecord& call, base::Time awaited);  // under mutex_
   void forget_aborted(const base::Tag& tag);
   bool wait_until(std::unique_lock<std::mutex>& lock, std::condition_variable& changed,

@@ -111,6 +111,10 @@ void Control::published(const wire::Held& held) {
   loop_.post([this, held] { on(protocol::PublishState{held}); });
 }
 
+void Control::state_changed(const wire::Tag& tag) {
+  loop_.post([this, tag] { on(protocol::StateChanged{tag}); });
+}
+
 void Control::depart() {
   loop_.post([this] { on(protocol::Depart{}); });
 }
@@ -274,6 +278,12 @@ void Control::finish_call(const CallRef& call, const protocol::CompleteCall& don
     std::lock_guard lock(mutex_);
     RoundResult& result = call->result;
     result.status = done.status;
+    if (done.status.ok() && !call->delivered) {
+      result.status = {Code::kInternal,
+                       "the master committed an attempt that is not complete here"};
+    } else if (!done.status.ok() && !call->here.empty()) {
+      result.status.text += cat(" (here: ", call->here, ")");
+    }
     result.n = done.n;
     result.world = done.world;
     result.epoch = done.epoch;
@@ -330,6 +340,8 @@ void Control::connect() {
 
 void Control::connected(std::unique_ptr<net::ByteStream> stream) {
   const std::uint64_t connection = connection_;
+  const net::DialPolicy policy(net::endpoint_of(stream->remote_text()), net::own_endpoints());
+  data_loop_.post([this, policy] { plane_.set_policy(policy); });
   net::FramedOptions options;
   options.frame_bytes_max = base::kRosterBytesMax;
   stream_ = std::make_unique<net::FramedStream>(loop_, std::move(stream), options);

@@ -59,6 +59,7 @@ class Control {
   void cancel_all();
   void sync(const protocol::SyncCall& call, SyncRef record);
   void published(const wire::Held& held);
+  void state_changed(const wire::Tag& tag);  // the own state is not what was published
   void depart();
   bool needs_resync(const wire::Tag& tag);  // asks the control thread
   std::string waiting_for();

@@ -5,9 +5,7 @@
 
 #include "base/failpoint.h"
 #include "base/text.h"
-#include "net/pacing.h"
-#include "peer/redial.h"
-#include "peer/stripe_tuner.h"
+#include "peer/link_entry.h"
 
 namespace jccl::peer {
 namespace {
@@ -18,6 +16,7 @@ using base::Incarnation;
 using base::Status;
 
 constexpr std::size_t kRefillBytes = 64 * 1024;  // small frames leave together
+constexpr std::size_t kLeftMax = 4096;           // former members that are remembered
 
 // A stripe's notes of arrival are frames of a kind of their own.
 net::ArrivalNotes arrival_notes() {
@@ -40,45 +39,6 @@ net::ArrivalNotes arrival_notes() {
 }
 
 }  // namespace
-
-class LinkTable::Sink : public net::DataSink {
- public:
-  Sink(LinkOwner* owner, Incarnation from) : owner_(owner), from_(from) {}
-  net::Placement place(base::ByteView header) override { return owner_->place(from_, header); }
-  Status arrived(base::ByteView header, std::uint64_t token) override {
-    return owner_->arrived(from_, header, token);
-  }
-  void lost(base::ByteView header, std::uint64_t token) override {
-    owner_->lost(from_, header, token);
-  }
-
- private:
-  LinkOwner* owner_;
-  Incarnation from_;
-};
-
-struct LinkTable::Entry {
-  wire::Member member;
-  std::unique_ptr<Sink> sink;
-  std::unique_ptr<net::Link> link;
-  std::map<std::uint64_t, std::unique_ptr<net::Dial>> dials;  // under way
-  std::deque<std::uint64_t> queue;                            // keys of frames not yet made
-  StripeTuner tuner;
-  net::RateMeter meter;
-  net::Pacing pacing;
-  Redial redial;
-  base::Time down_since = 0;
-  Status last_error;
-};
-
-struct LinkTable::Pending {
-  std::unique_ptr<net::FramedStream> stream;
-  // From a peer that heard of us before we did: its hello waits for our own ticket.
-  std::unique_ptr<net::ByteStream> early;
-  wire::LinkHello hello;
-  base::Time hello_by = base::kNever;
-  std::shared_ptr<void> slot;  // of the listener's bound
-};
 
 LinkTable::LinkTable(net::Loop& loop, LinkTableOptions options, LinkOwner* owner)
     : loop_(loop), options_(std::move(options)), owner_(owner) {}
@@ -108,12 +68,16 @@ void LinkTable::set_self(const base::RunId& run, Incarnation incarnation, bool c
 }
 
 void LinkTable::set_members(const std::vector<wire::Member>& members) {
-  members_.clear();
+  const std::set<Incarnation> before = std::exchange(members_, {});
   for (const wire::Member& member : members) {
     members_.insert(member.incarnation);
+    left_.erase(member.incarnation);
     if (member.incarnation != self_) continue;
     self_id_ = member.id;
     ticket_ = member.ticket;
+  }
+  for (const Incarnation peer : before) {
+    if (members_.count(peer) == 0) part(peer);
   }
   if (self_id_ == 0) return;  // an observer has links to holders only
   adopt_early();
@@ -136,7 +100,24 @@ void LinkTable::renew(Incarnation peer, const Status& why) {
   }
 }
 
-void LinkTable::use(const wire::Member& member) { dial_if_needed(entry(member)); }
+void LinkTable::use(const wire::Member& member) {
+  if (member.incarnation != self_ && member.incarnation != 0) dial_if_needed(entry(member));
+}
+
+void LinkTable::close(Incarnation peer) {
+  if (entries_.erase(peer) > 0) owner_->link_gone(peer);
+}
+
+void LinkTable::part(Incarnation peer) {
+  if (peer == self_) return;
+  if (left_.insert(peer).second) left_in_order_.push_back(peer);
+  while (left_in_order_.size() > kLeftMax) {
+    left_.erase(left_in_order_.front());
+    left_in_order_.pop_front();
+  }
+  close(peer);
+  owner_->peer_left(peer);
+}
 
 LinkTable::Entry& LinkTable::entry(const wire::Member& member) {
   auto& slot = entries_[member.incarnation];
@@ -169,10 +150,16 @@ LinkTable::Entry& LinkTable::entry(const wire::Member& member) {
   return *slot;
 }
 
-bool LinkTable::should_dial(const Entry& entry) const {
-  // After a restart the master names members before it knows where they are again.
+// The side of a link that dials. After a restart the master names members before it knows where
+// they are again.
+bool LinkTable::appointed(const Entry& entry) const {
   if (entry.member.addresses.empty() || entry.member.ticket == 0) return false;
-  if (!can_be_dialled_ || self_id_ < entry.member.id) return true;
+  return !can_be_dialled_ || self_id_ < entry.member.id;
+}
+
+bool LinkTable::should_dial(const Entry& entry) const {
+  if (entry.member.addresses.empty() || entry.member.ticket == 0) return false;
+  if (appointed(entry)) return true;
   // The appointed side has had its time.
   return entry.link->stripe_count() == 0 && owner_->wanted(entry.member.incarnation) &&
          loop_.now() - entry.down_since > options_.repair_max / 2;
@@ -194,8 +181,10 @@ void LinkTable::dial(Entry& entry) {
   }
   const Incarnation peer = entry.member.incarnation;
   const std::uint64_t id = next_dial_++;
+  net::DialOptions options;
+  options.allow = [policy = policy_](const net::Endpoint& at) { return policy.check(at); };
   entry.dials[id] =
-      net::dial(loop_, std::move(addresses), options_.credentials, {},
+      net::dial(loop_, std::move(addresses), options_.credentials, std::move(options),
                 [this, peer, id](auto stream) { dialled(peer, id, std::move(stream)); });
 }
 
@@ -230,64 +219,6 @@ void LinkTable::dialled(Incarnation peer, std::uint64_t dial,
   if (auto taken = framed.take()) add_stripe(e, std::move(taken));
   base::failpoint(base::Failpoint::kPeerLinkDialled);
   dial_if_needed(e);
-}
-
-void LinkTable::accepted(net::Accepted accepted) {
-  const std::uint64_t id = next_pending_++;
-  net::FramedOptions options;
-  options.hello_by = accepted.adopt_by;
-  options.pending = accepted.pending;
-  auto pending = std::make_unique<Pending>();
-  pending->hello_by = accepted.adopt_by;
-  pending->slot = std::move(accepted.pending);
-  pending->stream = std::make_unique<net::FramedStream>(loop_, std::move(accepted.stream), options);
-  net::FramedStream* stream = pending->stream.get();
-  pending_[id] = std::move(pending);
-  stream->start([this, id](base::ByteView frame) { hello(id, frame); },
-                [this, id](Status) { pending_.erase(id); });
-}
-
-// A connection that is not exactly from whom the master named to us closes without an answer. One
-// that comes before the master's word to us waits for it, unread: closing it would cost the other
-// side what it has sent, and another connection.
-void LinkTable::hello(std::uint64_t id, base::ByteView frame) {
-  const auto found = pending_.find(id);
-  if (found == pending_.end()) return;
-  std::unique_ptr<Pending> pending = std::move(found->second);
-  pending_.erase(found);
-  const auto hello = wire::decode_link_hello(frame);
-  if (!hello.ok()) return;
-  pending->hello = hello.value();
-  const wire::LinkHello& h = pending->hello;
-  if (h.version != wire::kVersion || h.run != run_ || h.to != self_ || h.from == self_) return;
-  if (ticket_ != 0 && h.ticket != ticket_) return;
-  if (ticket_ != 0) pending->stream->authenticated();
-  std::unique_ptr<net::ByteStream> stream = pending->stream->take();
-  if (!stream) return;
-  if (ticket_ != 0) return adopt(h.from, std::move(stream));
-  pending->early = std::move(stream);
-  pending_[id] = std::move(pending);
-}
-
-void LinkTable::adopt(Incarnation from, std::unique_ptr<net::ByteStream> stream) {
-  wire::Member stranger;  // a joiner that fetches: not a member yet
-  stranger.incarnation = from;
-  Entry& e = entry(stranger);
-  if (e.link->stripe_count() >= base::kStripesMax) return;
-  add_stripe(e, std::move(stream));
-  base::failpoint(base::Failpoint::kPeerLinkAccepted);
-}
-
-void LinkTable::adopt_early() {
-  for (auto it = pending_.begin(); it != pending_.end();) {
-    const std::unique_ptr<Pending>& pending = it->second;
-    if (!pending->early) {
-      ++it;
-      continue;
-    }
-    if (pending->hello.ticket == ticket_) adopt(pending->hello.from, std::move(pending->early));
-    it = pending_.erase(it);
-  }
 }
 
 void LinkTable::add_stripe(Entry& e, std::unique_ptr<net::ByteStream> stream) {
@@ -385,6 +316,10 @@ void LinkTable::abandon(const std::function<bool(std::uint64_t)>& key,
   }
 }
 
+void LinkTable::own(const std::function<bool(std::uint64_t)>& key) {
+  for (auto& [incarnation, e] : entries_) e->link->own(key);
+}
+
 void LinkTable::abandon_receiving(Incarnation from,
                                   const std::function<bool(base::ByteView)>& header) {
   const auto found = entries_.find(from);
@@ -414,10 +349,16 @@ void LinkTable::tick(base::Time now) {
     Entry& e = *it->second;
     const bool wanted = owner_->wanted(it->first);
     const bool member = members_.count(it->first) > 0;
-    const bool idle_stranger = !member && !wanted && e.queue.empty();
-    if (idle_stranger && (e.link->stripe_count() == 0 || e.member.id != 0)) {
-      it = entries_.erase(it);
+    const bool cut = e.link->stripe_count() == 0 && e.dials.empty();
+    if (!member && !wanted && (cut || (e.member.id != 0 && e.queue.empty()))) {
+      const Incarnation gone = it->first;
+      ++it;
+      close(gone);
       continue;
+    }
+    if (const std::uint64_t moved = e.link->bytes_delivered(); moved != e.moved) {
+      e.moved = moved;
+      e.moved_at = now;
     }
     dial_if_needed(e);
     e.link->tick(wanted ? options_.alive_every : 0);

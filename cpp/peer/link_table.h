@@ -4,7 +4,12 @@
 // again. Knows incarnations and keys, not attempts. Confined to the data thread.
 //
 // Who dials: the lower id, if the other can be dialled; a peer that cannot be dialled always dials
-// itself. If the appointed side does not manage, the other tries too.
+// itself. If the appointed side does not manage, the other tries too. An address is dialled where
+// net::DialPolicy allows it.
+//
+// Who is let in: members, each from the side that dials; and within StrangerBounds others, which
+// the owner gives snapshots and nothing else. Nothing proves who a member is but the ticket of this
+// peer, which all members have.
 #pragma once
 
 #include <deque>
@@ -19,6 +24,8 @@
 #include "net/dial.h"
 #include "net/link.h"
 #include "net/listener.h"
+#include "net/reach.h"
+#include "peer/strangers.h"
 #include "wire/codec.h"
 #include "wire/messages.h"
 
@@ -38,6 +45,10 @@ class LinkOwner {
   // No stripe is left and repair did not succeed. Queued keys stay queued.
   virtual void link_failed(base::Incarnation peer, const base::Status& why) = 0;
   virtual bool wanted(base::Incarnation peer) const = 0;  // an attempt or fetch uses the link
+  // A member left, and its link is closed.
+  virtual void peer_left(base::Incarnation peer) = 0;
+  // The link is no more, nor are the keys that waited in it.
+  virtual void link_gone(base::Incarnation peer) = 0;
 };
 
 struct LinkTableOptions {
@@ -46,6 +57,7 @@ struct LinkTableOptions {
   base::Duration repair_max = base::kSecond;
   base::Duration alive_every = 500 * base::kMillisecond;  // something leaves over a link in use
   std::size_t frames_remembered = 65536;  // under way per stripe, to be sent again if it is lost
+  StrangerBounds strangers;
 };
 
 // What one link is known to carry, from its own traffic alone.
@@ -65,8 +77,10 @@ class LinkTable {
   std::uint16_t port() const;
 
   void set_self(const base::RunId& run, base::Incarnation incarnation, bool can_be_dialled);
-  // The membership, and what this peer's own ticket is. Links to others stay until unused.
+  // The membership, and what this peer's own ticket is. Links of members that left close at once,
+  // and none of theirs is taken any more; those of joiners stay until unused.
   void set_members(const std::vector<wire::Member>& members);
+  void set_policy(net::DialPolicy policy) { policy_ = std::move(policy); }
   // Its connections carry nothing: new ones may.
   void renew(base::Incarnation peer, const base::Status& why);
   void set_times(base::Duration repair_max, base::Duration alive_every);
@@ -78,6 +92,8 @@ class LinkTable {
   // nothing points at the owner's memory on return.
   void abandon(const std::function<bool(std::uint64_t)>& key,
                const std::function<bool(base::ByteView)>& header);
+  // What is left of frames under way for which the predicate holds is copied, and still sent.
+  void own(const std::function<bool(std::uint64_t)>& key);
   // Frames under way from that peer for which the predicate holds are drained.
   void abandon_receiving(base::Incarnation from, const std::function<bool(base::ByteView)>& header);
   void forget(const std::function<bool(std::uint64_t)>& key);
@@ -86,6 +102,8 @@ class LinkTable {
   void tick(base::Time now);
   base::Time last_received(base::Incarnation peer) const;  // 0: no link
   std::vector<LinkMeasure> measures() const;
+  std::size_t links() const { return entries_.size(); }
+  std::size_t refused() const { return refused_; }  // connections of whoever had no right to one
   std::string describe(base::Incarnation peer) const;
 
  private:
@@ -94,7 +112,12 @@ class LinkTable {
   struct Pending;
 
   Entry& entry(const wire::Member& member);
+  bool appointed(const Entry& entry) const;
   bool should_dial(const Entry& entry) const;
+  bool unheard(const Entry& entry) const;
+  bool admits(base::Incarnation from, const net::ByteStream& stream);
+  void close(base::Incarnation peer);
+  void part(base::Incarnation peer);
   void dial_if_needed(Entry& entry);
   void dial(Entry& entry);
   void dialled(base::Incarnation peer, std::uint64_t dial,
@@ -124,6 +147,10 @@ class LinkTable {
   std::unique_ptr<net::Listener> listener_;
   std::map<base::Incarnation, std::unique_ptr<Entry>> entries_;
   std::set<base::Incarnation> members_;
+  std::set<base::Incarnation> left_;             // were members
+  std::deque<base::Incarnation> left_in_order_;  // the same, the longest gone first
+  net::DialPolicy policy_;
+  std::size_t refused_ = 0;
   std::map<std::uint64_t, std::unique_ptr<Pending>> pending_;
   std::uint64_t next_pending_ = 1;
   std::uint64_t next_dial_ = 1;

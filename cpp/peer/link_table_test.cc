@@ -1,89 +1,9 @@
 #include "peer/link_table.h"
 
-#include <gtest/gtest.h>
-
-#include "net/test_support.h"
+#include "peer/link_harness.h"
 
 namespace jccl::peer {
 namespace {
-
-using base::Incarnation;
-using net::Placement;
-
-constexpr std::size_t kBytes = 100'000;
-constexpr std::uint64_t kTicket = 77;
-
-// One end: sends frames of kBytes, counts what arrives and what is lost.
-struct End final : LinkOwner {
-  End(net::Loop& loop, Incarnation self, LinkTableOptions options = {}) : incarnation(self) {
-    options.credentials = net::test::plain();
-    options.stripes = 1;
-    table = std::make_unique<LinkTable>(loop, options, this);
-    EXPECT_TRUE(table->listen({"127.0.0.1", 0}).ok());
-    table->set_self(net::test::token_of(1).run, self, true);
-  }
-  wire::Member member(base::PeerId id) const {
-    wire::Member out;
-    out.id = id;
-    out.incarnation = incarnation;
-    out.addresses = {"127.0.0.1:" + std::to_string(table->port())};
-    out.ticket = kTicket;
-    return out;
-  }
-
-  Placement place(Incarnation, base::ByteView) override {
-    return Placement::into(net::MutableView(in));
-  }
-  base::Status arrived(Incarnation from, base::ByteView, std::uint64_t) override {
-    received.push_back(from);
-    return {};
-  }
-  void lost(Incarnation, base::ByteView, std::uint64_t) override {}
-  std::optional<net::OutFrame> produce(Incarnation, std::uint64_t) override {
-    wire::FrameHeader header;
-    header.payload_bytes = kBytes;
-    net::OutFrame frame;
-    frame.header.resize(wire::kFrameHeaderBytes);
-    wire::encode(header, frame.header.data());
-    frame.payload = {out};
-    ++made;
-    return frame;
-  }
-  void stripe_lost(Incarnation) override { ++losses; }
-  void link_failed(Incarnation, const base::Status&) override { ++failures; }
-  bool wanted(Incarnation) const override { return true; }
-
-  Incarnation incarnation;
-  base::Bytes in = base::Bytes(kBytes), out = base::Bytes(kBytes, 5);
-  std::vector<Incarnation> received;
-  int made = 0, losses = 0, failures = 0;
-  std::unique_ptr<LinkTable> table;
-};
-
-class LinkTableTest : public net::test::NetTest {
- protected:
-  ~LinkTableTest() override {
-    on([this] {
-      first.reset();
-      second.reset();
-    });
-  }
-  // Long enough for the hello to have come, in all but a few runs.
-  void sent_early() {
-    ASSERT_TRUE(eventually([this] { return first->made == 1; }));
-    const base::Time until = loop.now() + 20 * base::kMillisecond;
-    ASSERT_TRUE(eventually([&] { return loop.now() > until; }));
-  }
-  void open() {
-    on([this] {
-      first = std::make_unique<End>(loop, 11);
-      second = std::make_unique<End>(loop, 12);
-      members = {first->member(1), second->member(2)};
-    });
-  }
-  std::unique_ptr<End> first, second;  // the first dials
-  std::vector<wire::Member> members;
-};
 
 TEST_F(LinkTableTest, a_peer_that_heard_of_us_first_waits_with_what_it_sent) {
   open();
@@ -105,7 +25,7 @@ TEST_F(LinkTableTest, one_that_came_early_with_the_wrong_ticket_is_closed) {
   open();
   on([this] {
     std::vector<wire::Member> wrong = members;
-    wrong[1].ticket = kTicket + 1;
+    wrong[1].ticket = kLinkTicket + 1;
     first->table->set_members(wrong);
     first->table->enqueue(12, 1);
   });
@@ -133,8 +53,8 @@ TEST_F(LinkTableTest, an_end_that_has_a_new_life_makes_the_link_fail) {
   LinkTableOptions options;
   options.repair_max = 200 * base::kMillisecond;
   on([&] {
-    first = std::make_unique<End>(loop, 11, options);
-    second = std::make_unique<End>(loop, 12);
+    first = std::make_unique<LinkEnd>(loop, 11, options);
+    second = std::make_unique<LinkEnd>(loop, 12);
     members = {first->member(1), second->member(2)};
     second->table->set_self(net::test::token_of(1).run, 13, true);
     first->table->set_members(members);
@@ -152,8 +72,8 @@ TEST_F(LinkTableTest, a_connection_lost_with_more_frames_than_are_remembered_fai
   LinkTableOptions options;
   options.frames_remembered = 2;
   on([&] {
-    first = std::make_unique<End>(loop, 11, options);
-    second = std::make_unique<End>(loop, 12);
+    first = std::make_unique<LinkEnd>(loop, 11, options);
+    second = std::make_unique<LinkEnd>(loop, 12);
     members = {first->member(1), second->member(2)};
     first->table->set_members(members);
     second->table->set_members(members);

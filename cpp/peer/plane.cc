@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/failpoint.h"
+#include "base/limits.h"
 #include "base/text.h"
 
 namespace jccl::peer {
@@ -21,6 +22,8 @@ constexpr base::Duration kTickMin = 10 * base::kMillisecond;
 constexpr base::Duration kTickMax = 100 * base::kMillisecond;
 constexpr std::uint32_t kSnapshotSlot = 0;  // keys of snapshot frames
 constexpr int kChunkBits = 29;
+// Committed rounds of a tag whose results still leave; who is further behind is no help any more.
+constexpr std::size_t kServedMax = 4;
 
 std::uint64_t key_of(std::uint32_t slot, WorkItem item) {
   return (std::uint64_t{slot} << 32) | (static_cast<std::uint64_t>(item.kind) << kChunkBits) |
@@ -87,7 +90,7 @@ base::Duration Plane::tick_interval() const {
 }
 
 void Plane::set_roster(const wire::Roster& roster) {
-  roster_ = roster;
+  before_ = std::exchange(roster_, roster).members;
   self_id_ = 0;
   for (const wire::Member& member : roster.members) {
     if (member.incarnation == self_) self_id_ = member.id;
@@ -98,6 +101,9 @@ void Plane::set_roster(const wire::Roster& roster) {
 
 void Plane::run(const protocol::RunAttempt& order, CallRef call) {
   const wire::Attempt attempt = order.start.attempt;
+  if (running_.count(attempt) > 0) {  // of another call: its frames could not be told from these
+    return attempt_failed(attempt, Code::kInternal, 0, "an attempt was started for two rounds");
+  }
   const bool overtaken = attempt < newest_;  // its START was lost, and came again after a later one
   newest_ = std::max(newest_, attempt);
   Running& running = running_[attempt];
@@ -163,10 +169,24 @@ void Plane::discard(const wire::Attempt& attempt) {
 
 void Plane::commit(const wire::Attempt& attempt) {
   const auto found = running_.find(attempt);
-  if (found == running_.end()) return;
+  if (found == running_.end() || !found->second.run->done() || found->second.run->committed()) {
+    return;  // finish_call() says so
+  }
   found->second.run->commit();
   found->second.run->call()->delivered = true;
   base::failpoint(base::Failpoint::kPeerCommitWritten);
+  bound_served(found->second.run->start().round.tag);
+}
+
+// A receiver that never reads would keep the results of every round.
+void Plane::bound_served(const wire::Tag& tag) {
+  std::vector<wire::Attempt> served;
+  for (const auto& [attempt, running] : running_) {
+    if (running.run->committed() && running.run->start().round.tag == tag) {
+      served.push_back(attempt);
+    }
+  }
+  for (std::size_t i = 0; i + kServedMax < served.size(); ++i) discard(served[i]);
 }
 
 void Plane::release(const CallRef& call) {
@@ -289,6 +309,9 @@ void Plane::attempt_done(const wire::Attempt& attempt, const base::Digest& resul
 
 void Plane::attempt_failed(const wire::Attempt& attempt, Code cause, PeerId peer,
                            std::string text) {
+  if (cause == Code::kCorrupt && peer != 0) {
+    text = cat(name(peer), " sent what no peer with a guard sends: ", text);
+  }
   events_.attempt_failed(attempt, cause, peer, std::move(text));
 }
 
@@ -303,7 +326,29 @@ void Plane::link_failed(Incarnation peer, const Status& why) {
       failed.emplace_back(attempt, id);
   }
   for (const auto& [attempt, id] : failed) {
-    attempt_failed(attempt, Code::kLinkLost, id, cat("link to ", name(id), ": ", why.text));
+    const auto at = running_.find(attempt);
+    if (at == running_.end()) continue;
+    // Others hear of it through the master: what is open at an address is not their business.
+    at->second.run->call()->here = cat("the link to ", name(id), ": ", why.text);
+    attempt_failed(attempt, Code::kLinkLost, id, cat("can't reach ", name(id)));
+  }
+}
+
+// What it sent has been read, or won't be.
+void Plane::peer_left(Incarnation peer) {
+  snapshots_.link_failed(peer);
+  std::vector<std::pair<wire::Attempt, PeerId>> failed;
+  for (const auto& [attempt, running] : running_) {
+    if (running.run->done()) continue;
+    const PeerId id = id_of(running, peer);
+    const auto awaited = running.run->awaited();
+    const auto is_it = [id](const AttemptRun::Awaited& one) { return one.peer == id; };
+    if (id != 0 && std::any_of(awaited.begin(), awaited.end(), is_it)) {
+      failed.emplace_back(attempt, id);
+    }
+  }
+  for (const auto& [attempt, id] : failed) {
+    attempt_failed(attempt, Code::kLinkLost, id, cat(name(id), " left the run"));
   }
 }
 
@@ -319,6 +364,10 @@ bool Plane::wanted(Incarnation peer) const {
 
 void Plane::enqueue_snapshot(Incarnation to, std::uint32_t item) {
   links_.enqueue(to, (std::uint64_t{kSnapshotSlot} << 32) | item);
+}
+
+void Plane::own_snapshot_frames() {
+  links_.own([](std::uint64_t key) { return slot_of(key) == kSnapshotSlot; });
 }
 
 void Plane::fetch_ended(const wire::Tag& tag, const Status& status, const wire::Held& held) {
@@ -381,14 +430,16 @@ void Plane::check_stalls(base::Time now) {
   std::vector<wire::Moving> moving;
   for (const auto& [attempt, running] : running_) {
     const wire::Moving here = running.run->moving();
-    if (!running.run->done() || here.left > 0) moving.push_back(here);
+    const bool room = moving.size() < base::kTagsMax;  // of the message that says so
+    if (room && (!running.run->done() || here.left > 0)) moving.push_back(here);
     if (running.run->done()) continue;
     const wire::RoundName& round = running.run->start().round;
     for (const AttemptRun::Awaited& awaited : running.run->awaited()) {
       const auto peer = running.incarnations.find(awaited.peer);
-      if (peer == running.incarnations.end()) continue;
-      const base::Time heard =
-          std::max({running.begun, awake_since_, links_.last_received(peer->second)});
+      base::Time heard = std::max(running.begun, awake_since_);
+      if (peer != running.incarnations.end()) {
+        heard = std::max(heard, links_.last_received(peer->second));
+      }
       if (now - heard <= options_.silence * 5 / 6) continue;
       stalled.emplace_back(
           attempt, awaited.peer,
@@ -414,9 +465,11 @@ void Plane::check_stalls(base::Time now) {
 }
 
 std::string Plane::name(PeerId peer) const {
-  for (const wire::Member& member : roster_.members) {
-    if (member.id != peer) continue;
-    return member.shards > 1 ? cat(member.site, "/", member.shard) : member.site;
+  for (const auto* members : {&roster_.members, &before_}) {
+    for (const wire::Member& member : *members) {
+      if (member.id != peer) continue;
+      return member.shards > 1 ? cat(member.site, "/", member.shard) : member.site;
+    }
   }
   return cat("peer ", peer);
 }

@@ -42,6 +42,8 @@ class Plane : private LinkOwner, private AttemptHost, private SnapshotLinks {
   std::uint16_t port() const { return links_.port(); }
   void set_self(const base::RunId& run, base::Incarnation incarnation, bool can_be_dialled);
   void set_roster(const wire::Roster& roster);
+  // Where the master was reached: what others advertise is dialled accordingly.
+  void set_policy(net::DialPolicy policy) { links_.set_policy(std::move(policy)); }
   // Of the run: a peer we wait for that sends nothing for so long is cut off or hangs.
   void set_silence(base::Duration silence);
 
@@ -56,6 +58,7 @@ class Plane : private LinkOwner, private AttemptHost, private SnapshotLinks {
   void fetch(const protocol::FetchSnapshot& order, const snapshot::Layout& layout);
   void stop_fetch(const wire::Tag& tag);
 
+  std::size_t attempts() const { return running_.size(); }  // under way, or still served
   std::uint64_t progress() const { return progress_.load(std::memory_order_relaxed); }
   std::vector<wire::Moving> moving() const;  // any thread; as of the last tick
   std::uint64_t sent() const { return sent_.load(std::memory_order_relaxed); }
@@ -77,6 +80,8 @@ class Plane : private LinkOwner, private AttemptHost, private SnapshotLinks {
   void stripe_lost(base::Incarnation peer) override { snapshots_.stripe_lost(peer); }
   void link_failed(base::Incarnation peer, const base::Status& why) override;
   bool wanted(base::Incarnation peer) const override;
+  void peer_left(base::Incarnation peer) override;
+  void link_gone(base::Incarnation peer) override { snapshots_.forget(peer); }
   // AttemptHost
   void enqueue(const wire::Attempt& attempt, base::PeerId to, WorkItem item) override;
   void drop_copies(const wire::Attempt& attempt, base::PeerId from, WorkItem item) override;
@@ -85,11 +90,13 @@ class Plane : private LinkOwner, private AttemptHost, private SnapshotLinks {
                       std::string text) override;
   // SnapshotLinks
   void enqueue_snapshot(base::Incarnation to, std::uint32_t item) override;
+  void own_snapshot_frames() override;
   void use_link(const wire::Member& holder) override { links_.use(holder); }
   void fetch_ended(const wire::Tag& tag, const base::Status& status,
                    const wire::Held& held) override;
 
   void fed(const CallRef& call);
+  void bound_served(const wire::Tag& tag);
   base::PeerId id_of(const Running& running, base::Incarnation incarnation) const;
   void drop_frames(const Running& running);
   void tick();
@@ -106,6 +113,7 @@ class Plane : private LinkOwner, private AttemptHost, private SnapshotLinks {
   SnapshotTraffic snapshots_;
   Survey survey_;
   wire::Roster roster_;
+  std::vector<wire::Member> before_;  // of the roster before: they have names, too
   base::Incarnation self_ = 0;
   base::PeerId self_id_ = 0;
   std::map<wire::Attempt, Running> running_;  // also committed ones that still serve results

@@ -13,21 +13,24 @@ class PlaneTest : public net::test::NetTest {
  protected:
   PlaneTest() {
     PlaneEvents events;
+    events.attempt_done = [](const wire::Attempt&, const base::Digest&) {};
     events.attempt_failed = [this](const wire::Attempt& attempt, base::Code cause, base::PeerId,
                                    const std::string& text) {
       failed.push_back(attempt);
-      EXPECT_EQ(cause, base::Code::kLinkLost) << text;
+      causes.push_back(cause);
+      texts.push_back(text);
     };
     on([&] {
       PlaneOptions options;
       options.credentials = net::test::plain();
       plane = std::make_unique<Plane>(loop, options, &store, events);
       plane->set_self(net::test::token_of(1).run, 11, true);
-      wire::Roster roster;
+      plane->set_policy(net::DialPolicy(net::endpoint_of("127.0.0.1:1"), {}));
       for (const base::PeerId id : {1, 2}) {
-        roster.members.emplace_back();
-        roster.members.back().id = id;
-        roster.members.back().incarnation = 10 + id;
+        wire::Member& member = roster.members.emplace_back();
+        member.id = id;
+        member.incarnation = 10 + id;
+        member.site = id == 1 ? "alpha" : "beta";
       }
       plane->set_roster(roster);
     });
@@ -35,7 +38,7 @@ class PlaneTest : public net::test::NetTest {
   ~PlaneTest() override {
     on([this] { plane.reset(); });
   }
-  void run(std::uint64_t counter) {
+  CallRef run(std::uint64_t counter) {
     collective::Plan plan;
     plan.order = {1, 2};
     protocol::RunAttempt order;
@@ -43,16 +46,24 @@ class PlaneTest : public net::test::NetTest {
     order.start.round = {"t" + std::to_string(counter), 1};
     order.start.contributors = {{1, 1.0}, {2, 1.0}};
     order.start.plan = collective::encode(plan);
+    const CallRef call = call_of();
+    on([&] { plane->run(order, call); });
+    return call;
+  }
+  CallRef call_of() {
     auto call = std::make_shared<CallRecord>();
     call->leaves.push_back({codec::Dtype::kF32, values.size(), values.data(), out.data(), "w", {}});
     call->specs.push_back({codec::Dtype::kF32, values.size()});
-    on([&] { plane->run(order, call); });
+    return call;
   }
 
   std::vector<float> values = std::vector<float>(100, 1.0F), out = std::vector<float>(100);
+  wire::Roster roster;
   SnapshotStore store;
   std::unique_ptr<Plane> plane;
   std::vector<wire::Attempt> failed;
+  std::vector<base::Code> causes;
+  std::vector<std::string> texts;
 };
 
 // Its frames may have come before, and were let go as leftovers of an attempt that is over: it
@@ -64,8 +75,69 @@ TEST_F(PlaneTest, an_attempt_whose_start_was_overtaken_by_a_later_one_fails_at_o
   run(4);
   ASSERT_EQ(failed.size(), 1u);
   EXPECT_EQ(failed[0], (wire::Attempt{1, 4}));
+  EXPECT_EQ(causes[0], base::Code::kLinkLost) << texts[0];
   run(6);
   EXPECT_EQ(failed.size(), 1u);
+}
+
+// Their frames could not be told apart, and the first call's memory would be gone under them.
+TEST_F(PlaneTest, an_attempt_that_was_started_for_another_call_already_is_refused) {
+  const CallRef first = run(3);
+  run(3);
+  ASSERT_EQ(failed.size(), 1u);
+  EXPECT_EQ(causes[0], base::Code::kInternal);
+  on([&] {
+    plane->commit({1, 3});  // not done: nothing becomes visible
+    plane->commit({1, 9});
+    plane->release(first);
+  });
+  EXPECT_FALSE(first->delivered);
+}
+
+TEST_F(PlaneTest, a_peer_that_left_fails_the_attempts_that_wait_for_it_and_is_named) {
+  run(3);
+  roster.members.pop_back();
+  on([&] { plane->set_roster(roster); });
+  ASSERT_EQ(failed.size(), 1u);
+  EXPECT_EQ(causes[0], base::Code::kLinkLost);
+  EXPECT_EQ(texts[0], "beta left the run");
+}
+
+// Its results stayed, round after round, and at 257 of them the heartbeat could not be written.
+TEST_F(PlaneTest, a_receiver_that_never_reads_keeps_the_results_of_a_few_rounds_only) {
+  collective::Plan alone;
+  alone.order = {1};
+  for (std::uint64_t n = 1; n <= 300; ++n) {
+    protocol::RunAttempt order;
+    order.start.attempt = {1, n};
+    order.start.round = {"t", n};
+    order.start.contributors = {{1, 1.0}};
+    order.start.receivers = {2};
+    order.start.plan = collective::encode(alone);
+    const CallRef call = call_of();
+    on([&] {
+      plane->run(order, call);
+      plane->commit({1, n});
+      EXPECT_TRUE(call->delivered);
+      plane->release(call);
+      EXPECT_LE(plane->attempts(), 4u);
+    });
+  }
+  EXPECT_TRUE(failed.empty());
+}
+
+// A member can advertise anything: others must not learn which of it is open from here.
+TEST_F(PlaneTest, what_others_hear_of_a_failed_link_names_the_peer_and_no_address) {
+  roster.members[1].addresses = {"127.0.0.1:1"};
+  roster.members[1].ticket = 5;
+  on([&] { plane->set_roster(roster); });
+  const CallRef call = run(3);
+  ASSERT_TRUE(eventually([this] { return !failed.empty(); }));
+  on([&] {
+    EXPECT_EQ(causes[0], base::Code::kLinkLost);
+    EXPECT_EQ(texts[0], "can't reach beta");
+    EXPECT_NE(call->here.find("127.0.0.1:1"), std::string::npos) << call->here;
+  });
 }
 
 }  // namespace

@@ -21,6 +21,23 @@ using wire::FrameKind;
 
 constexpr std::size_t kRevisionsKept = 2;
 constexpr std::size_t kAskBytesMax = 256;
+// A fetcher has two or three asks under way for each tag that it fetches.
+constexpr std::size_t kAsksMax = 3 * 32;
+
+net::OutFrame framed(base::ByteView payload, wire::FrameHeader header,
+                     std::shared_ptr<const void> keep_alive) {
+  header.payload_bytes = static_cast<std::uint32_t>(payload.size());
+  header.payload_crc = base::crc32c(payload);
+  net::OutFrame frame;
+  frame.header.resize(wire::kFrameHeaderBytes);
+  wire::encode(header, frame.header.data());
+  if (!payload.empty()) frame.payload.push_back(payload);
+  frame.keep_alive = std::move(keep_alive);
+  return frame;
+}
+net::OutFrame framed(std::shared_ptr<const base::Bytes> payload, const wire::FrameHeader& header) {
+  return framed(base::ByteView(*payload), header, payload);
+}
 
 snapshot::Layout layout_of(const std::vector<Leaf>& leaves) {
   std::vector<snapshot::LeafShape> shapes;
@@ -45,15 +62,21 @@ SnapshotRef SnapshotStore::make(const wire::Tag& tag, std::uint64_t revision,
   std::uint8_t* to = made->data->data();
   for (const Leaf& leaf : leaves) {
     const auto* from = static_cast<const std::uint8_t*>(leaf.in);
-    std::size_t left = leaf.count * codec::size_of(leaf.dtype);
+    const std::size_t element = codec::size_of(leaf.dtype);
+    std::size_t left = leaf.count * element;
+    std::uint64_t at = 0;
+    snapshot::Mark mark;
     while (left > 0) {
       const std::size_t size = std::min(left, kPiece);
       std::memcpy(to, from, size);
       builder.add({to, size});
+      mark += snapshot::mark_of({to, size}, element, at);
+      at += size / element;
       to += size;
       from += size;
       left -= size;
     }
+    made->marks.push_back(mark);
   }
   const snapshot::Manifest manifest = builder.finish(tag, revision);
   made->held = manifest.held;
@@ -86,6 +109,19 @@ SnapshotRef SnapshotStore::find(const wire::Tag& tag, std::uint64_t revision) co
   return nullptr;
 }
 
+std::optional<std::vector<Leaf>> leaves_in(const StoredSnapshot& snapshot,
+                                           const std::vector<Leaf>& leaves) {
+  if (layout_of(leaves).descriptor() != snapshot.layout.descriptor()) return std::nullopt;
+  std::vector<Leaf> held;
+  const std::uint8_t* from = snapshot.data->data();
+  for (const Leaf& leaf : leaves) {
+    held.push_back(leaf);
+    held.back().in = from;
+    from += leaf.count * codec::size_of(leaf.dtype);
+  }
+  return held;
+}
+
 bool copy_out(const StoredSnapshot& snapshot, const std::vector<Leaf>& leaves) {
   if (layout_of(leaves).descriptor() != snapshot.layout.descriptor()) return false;
   const std::uint8_t* from = snapshot.data->data();
@@ -106,15 +142,18 @@ struct SnapshotTraffic::Fetch {
   std::map<Incarnation, wire::Member> holders;
   std::unique_ptr<snapshot::FetchPlan> plan;
   base::Bytes manifest_bytes;
+  std::set<Incarnation> manifest_from;         // sent parts of it
   std::optional<snapshot::Manifest> manifest;  // known: the data is being fetched
   BufferRef data;
 };
 
 struct SnapshotTraffic::Outgoing {
+  Incarnation to = 0;
   wire::FrameHeader header;
-  base::Bytes own;      // an ask
-  base::ByteView view;  // a part
-  SnapshotRef keep;
+  base::Bytes own;  // an ask
+  // An answer: parts [next, last) of a snapshot that may be gone when their turn comes.
+  wire::Tag tag;
+  std::uint32_t next = 0, last = 0;
 };
 
 SnapshotTraffic::SnapshotTraffic(SnapshotStore* store, BufferPool* pool, SnapshotLinks* links)
@@ -199,7 +238,10 @@ void SnapshotTraffic::drive(Fetch& fetch) {
 }
 
 void SnapshotTraffic::send(Incarnation to, Outgoing outgoing) {
+  while (outgoing_.count(next_item_) > 0) ++next_item_;
   const std::uint32_t item = next_item_++;
+  outgoing.to = to;
+  if (outgoing.own.empty()) ++open_[to];
   outgoing_[item] = std::make_unique<Outgoing>(std::move(outgoing));
   links_->enqueue_snapshot(to, item);
 }
@@ -207,24 +249,43 @@ void SnapshotTraffic::send(Incarnation to, Outgoing outgoing) {
 std::optional<net::OutFrame> SnapshotTraffic::produce(Incarnation, std::uint32_t item) {
   const auto found = outgoing_.find(item);
   if (found == outgoing_.end()) return std::nullopt;
-  const std::shared_ptr<Outgoing> out(std::move(found->second));
+  Outgoing out = std::move(*found->second);
   outgoing_.erase(found);
-  if (!out->own.empty()) out->view = out->own;
-  out->header.payload_bytes = static_cast<std::uint32_t>(out->view.size());
-  out->header.payload_crc = base::crc32c(out->view);
-  net::OutFrame frame;
-  frame.header.resize(wire::kFrameHeaderBytes);
-  wire::encode(out->header, frame.header.data());
-  if (!out->view.empty()) frame.payload.push_back(out->view);
-  frame.keep_alive = out;
-  return frame;
+  if (const auto open = open_.find(out.to); out.own.empty() && open != open_.end()) {
+    if (--open->second == 0) open_.erase(open);
+  }
+  if (out.header.kind == FrameKind::kSnapshotPart) return next_part(std::move(out));
+  return framed(std::make_shared<const base::Bytes>(std::move(out.own)), out.header);
 }
 
-Placement SnapshotTraffic::place(Incarnation, const wire::FrameHeader& header) {
+// One part, and the next one waits behind what others have asked for.
+std::optional<net::OutFrame> SnapshotTraffic::next_part(Outgoing out) {
+  const SnapshotRef held = store_->find(out.tag, out.header.attempt.epoch);
+  if (!held || out.last > held->layout.all_parts()) {  // gone, or published anew, smaller
+    out.header.kind = FrameKind::kSnapshotGone;
+    return framed(std::make_shared<const base::Bytes>(), out.header);
+  }
+  const std::uint32_t part = out.next++;
+  const std::uint32_t first_data = held->layout.manifest_parts();
+  const bool of_manifest = part < first_data;
+  const std::uint8_t* base = of_manifest ? held->manifest.data() : held->data->data();
+  const std::uint64_t index = of_manifest ? part : part - first_data;
+  out.header.chunk = part;
+  const Incarnation to = out.to;
+  const wire::FrameHeader header = out.header;
+  if (out.next < out.last) send(to, std::move(out));
+  const auto is_it = [&](const auto& one) { return one.lock() == held; };
+  if (std::none_of(served_.begin(), served_.end(), is_it)) served_.push_back(held);
+  return framed({base + index * held->layout.part_bytes(), held->layout.part_size(part)}, header,
+                held);
+}
+
+Placement SnapshotTraffic::place(Incarnation from, const wire::FrameHeader& header) {
   std::size_t size_max = kAskBytesMax;
   if (header.kind == FrameKind::kSnapshotPart) {
     const Fetch* fetch = by_frame(header);
-    if (fetch == nullptr || header.chunk >= fetch->layout.all_parts()) {
+    const bool asked = fetch != nullptr && fetch->holders.count(from) > 0;
+    if (!asked || header.chunk >= fetch->layout.all_parts()) {
       if (header.payload_bytes > snapshot::kPartBytes) {
         return Placement::refuse({Code::kCorrupt, "a snapshot part is too large"});
       }
@@ -262,7 +323,7 @@ Status SnapshotTraffic::arrived(Incarnation from, const wire::FrameHeader& heade
     return {};
   }
   Fetch* fetch = by_frame(header);
-  if (fetch == nullptr) return {};
+  if (fetch == nullptr || fetch->holders.count(from) == 0) return {};
   if (header.kind == FrameKind::kSnapshotGone) {
     fetch->plan->on_outdated(from);
     drive(*fetch);
@@ -275,6 +336,7 @@ Status SnapshotTraffic::arrived(Incarnation from, const wire::FrameHeader& heade
   if (use == snapshot::PartUse::kKeep) {
     const std::uint32_t first_data = fetch->layout.manifest_parts();
     const bool of_manifest = header.chunk < first_data;
+    if (of_manifest) fetch->manifest_from.insert(from);
     std::uint8_t* base = of_manifest ? fetch->manifest_bytes.data() : fetch->data->data();
     const std::uint64_t index = of_manifest ? header.chunk : header.chunk - first_data;
     std::memcpy(base + index * fetch->layout.part_bytes(), buffer->data(), buffer->size());
@@ -304,10 +366,27 @@ bool SnapshotTraffic::verify(Fetch& fetch, std::uint32_t part, base::ByteView by
   return fetch.manifest && snapshot::digest_of(bytes) == fetch.manifest->parts[part - first_data];
 }
 
+// A manifest that is not the wanted one: from the others, without whoever sent a part of it. False:
+// there are none.
+bool SnapshotTraffic::without_liars(Fetch& fetch) {
+  for (const Incarnation liar : std::exchange(fetch.manifest_from, {})) fetch.holders.erase(liar);
+  if (fetch.holders.empty()) return false;
+  fetch.id = next_fetch_++;
+  fetch.plan = std::make_unique<snapshot::FetchPlan>(snapshot::FetchOptions{}, 0,
+                                                     fetch.layout.manifest_parts());
+  for (const auto& [incarnation, holder] : fetch.holders) {
+    fetch.plan->add_holder(incarnation, now_);
+  }
+  drive(fetch);
+  return true;
+}
+
 void SnapshotTraffic::manifest_complete(Fetch& fetch) {
   auto manifest = snapshot::decode_manifest(fetch.manifest_bytes, fetch.want, fetch.layout);
   if (!manifest.ok()) {
-    end(fetch.want.tag, manifest.status());
+    if (manifest.status().code != Code::kCorrupt || !without_liars(fetch)) {
+      end(fetch.want.tag, manifest.status());
+    }
     return;
   }
   fetch.manifest = std::move(manifest.value());
@@ -333,27 +412,38 @@ void SnapshotTraffic::manifest_complete(Fetch& fetch) {
 
 void SnapshotTraffic::serve(Incarnation to, const wire::SnapshotAsk& ask) {
   base::failpoint(base::Failpoint::kPeerSnapshotServing);
+  if (const auto open = open_.find(to); open != open_.end() && open->second >= kAsksMax) {
+    ++ignored_;  // it takes nothing of what it has asked for
+    return;
+  }
   const SnapshotRef held = store_->find(ask.tag, ask.revision);
   Outgoing out;
   out.header.attempt = {ask.revision, ask.ask};
-  if (!held || ask.last_part > held->layout.all_parts() || ask.first_part >= ask.last_part) {
-    out.header.kind = FrameKind::kSnapshotGone;
-    send(to, std::move(out));
-    return;
-  }
-  const std::uint32_t first_data = held->layout.manifest_parts();
-  for (std::uint32_t part = ask.first_part; part < ask.last_part; ++part) {
-    Outgoing piece;
-    piece.header.kind = FrameKind::kSnapshotPart;
-    piece.header.attempt = out.header.attempt;
-    piece.header.chunk = part;
-    const bool of_manifest = part < first_data;
-    const std::uint8_t* base = of_manifest ? held->manifest.data() : held->data->data();
-    const std::uint64_t index = of_manifest ? part : part - first_data;
-    piece.view = {base + index * held->layout.part_bytes(), held->layout.part_size(part)};
-    piece.keep = held;
-    send(to, std::move(piece));
-  }
+  const bool has = held && ask.last_part <= held->layout.all_parts();
+  out.header.kind = has ? FrameKind::kSnapshotPart : FrameKind::kSnapshotGone;
+  out.tag = ask.tag;
+  out.next = ask.first_part;
+  out.last = ask.last_part;
+  send(to, std::move(out));
+}
+
+void SnapshotTraffic::forget(Incarnation peer) {
+  std::erase_if(outgoing_, [&](const auto& one) { return one.second->to == peer; });
+  open_.erase(peer);
+}
+
+std::size_t SnapshotTraffic::retired() const {
+  return static_cast<std::size_t>(
+      std::count_if(served_.begin(), served_.end(), [this](const auto& one) {
+        const SnapshotRef held = one.lock();
+        return held && store_->find(held->held.tag, held->held.revision) != held;
+      }));
+}
+
+// A frame that nobody reads would keep a whole state alive, one for each connection.
+void SnapshotTraffic::release_retired() {
+  std::erase_if(served_, [](const auto& one) { return one.expired(); });
+  if (retired() > 0) links_->own_snapshot_frames();
 }
 
 void SnapshotTraffic::stripe_lost(Incarnation peer) {
@@ -376,6 +466,7 @@ void SnapshotTraffic::lose_holder(Incarnation holder, const std::string& why) {
 
 void SnapshotTraffic::tick(base::Time now) {
   now_ = now;
+  release_retired();
   for (const Incarnation peer : std::exchange(ask_anew_, {})) {
     for (auto& [tag, fetch] : fetches_) {
       if (fetch->holders.count(peer) == 0) continue;
@@ -390,7 +481,8 @@ void SnapshotTraffic::tick(base::Time now) {
   }
 }
 
-void SnapshotTraffic::end(const wire::Tag& tag, const Status& status) {
+// By value: the caller's tag may belong to the fetch that ends.
+void SnapshotTraffic::end(wire::Tag tag, const Status& status) {
   const auto found = fetches_.find(tag);
   if (found == fetches_.end()) return;
   const wire::Held held = found->second->want;

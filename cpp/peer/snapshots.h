@@ -2,6 +2,10 @@
 // peers (traffic). A snapshot is a flat byte string over the leaves, cut into parts; the digest of
 // its manifest names it, so every part can be verified by itself, whoever sent it.
 // The store is used by user threads and the data thread; the traffic is confined to the latter.
+//
+// A part is made when a stripe has room for it, never ahead, and an answer that waits holds no
+// snapshot: whoever asks and does not read costs a few bytes for each of kAsksMax questions, and
+// further ones are passed over.
 #pragma once
 
 #include <deque>
@@ -28,12 +32,14 @@ struct StoredSnapshot {
   snapshot::Layout layout;
   base::Bytes manifest;  // encoded
   BufferRef data;
+  StateMarks marks;  // of the leaves; none of one that was fetched
 };
 using SnapshotRef = std::shared_ptr<const StoredSnapshot>;
 
 class SnapshotStore {
  public:
-  // Copies and digests the leaves in one pass: the cost is one read and one write of the state.
+  // Copies, digests and marks the leaves in one pass: the cost is one read and one write of the
+  // state.
   SnapshotRef make(const wire::Tag& tag, std::uint64_t revision, const std::vector<Leaf>& leaves);
   void put(SnapshotRef snapshot);  // keeps the two newest revisions of a tag
   SnapshotRef newest(const wire::Tag& tag) const;
@@ -45,6 +51,10 @@ class SnapshotStore {
   BufferPool pool_;
 };
 
+// The leaves with the snapshot's memory as `in`; nullopt if its layout is not theirs.
+std::optional<std::vector<Leaf>> leaves_in(const StoredSnapshot& snapshot,
+                                           const std::vector<Leaf>& leaves);
+
 // False if the snapshot's size is not that of the leaves.
 bool copy_out(const StoredSnapshot& snapshot, const std::vector<Leaf>& leaves);
 
@@ -52,6 +62,8 @@ class SnapshotLinks {
  public:
   virtual ~SnapshotLinks() = default;
   virtual void enqueue_snapshot(base::Incarnation to, std::uint32_t item) = 0;
+  // What is left of snapshot frames being written is copied: nothing refers to a snapshot then.
+  virtual void own_snapshot_frames() = 0;
   virtual void use_link(const wire::Member& holder) = 0;
   virtual void fetch_ended(const wire::Tag& tag, const base::Status& status,
                            const wire::Held& held) = 0;
@@ -77,19 +89,28 @@ class SnapshotTraffic {
   // Parts and asks under way may be lost: the next tick() asks that holder anew.
   void stripe_lost(base::Incarnation peer);
   void link_failed(base::Incarnation peer);
+  // Its link is no more: nothing waits for it.
+  void forget(base::Incarnation peer);
   void tick(base::Time now);
+
+  std::size_t open_items() const { return outgoing_.size(); }  // asks, and answers not yet made
+  std::uint64_t ignored() const { return ignored_; }           // asks of whoever had too many open
+  std::size_t retired() const;  // snapshots the store has let go and that frames still refer to
 
  private:
   struct Fetch;
-  struct Outgoing;  // one frame to be sent: an ask, a part, or "gone"
+  struct Outgoing;  // frames to be sent, one at a time: an ask, the parts of an answer, or "gone"
 
   void send(base::Incarnation to, Outgoing outgoing);
   void serve(base::Incarnation to, const wire::SnapshotAsk& ask);
+  std::optional<net::OutFrame> next_part(Outgoing outgoing);
+  void release_retired();
   void drive(Fetch& fetch);
   bool verify(Fetch& fetch, std::uint32_t part, base::ByteView bytes);
   void manifest_complete(Fetch& fetch);
+  bool without_liars(Fetch& fetch);
   void lose_holder(base::Incarnation holder, const std::string& why);
-  void end(const wire::Tag& tag, const base::Status& status);
+  void end(wire::Tag tag, const base::Status& status);
   Fetch* find(const wire::Tag& tag);
   Fetch* by_frame(const wire::FrameHeader& header);
 
@@ -103,6 +124,9 @@ class SnapshotTraffic {
   std::set<base::Incarnation> ask_anew_;
   std::uint64_t next_fetch_ = 1;  // upper half of ask ids, so that old answers match nothing
   std::uint32_t next_item_ = 1;
+  std::map<base::Incarnation, std::size_t> open_;  // answers that wait, by who asked
+  std::uint64_t ignored_ = 0;
+  std::vector<std::weak_ptr<const StoredSnapshot>> served_;  // frames may refer to these
   base::Time now_ = 0;
 };
 

@@ -21,8 +21,9 @@ struct Part {
   wire::Incarnation incarnation = 0;
   std::string site;
   std::uint32_t shard = 0;
-  double weight = 0;       // 0: a receiver
-  std::uint64_t call = 0;  // of its READY
+  double weight = 0;                   // 0: a receiver
+  std::uint64_t call = 0;              // of its READY
+  base::Time deadline = base::kNever;  // likewise; ends this part's wait and no other's
   bool evicted = false;
   bool failed = false;  // a receiver that gave up; never holds the others
   std::optional<wire::Digest> done;
@@ -69,10 +70,12 @@ class RunningAttempt {
   // For canonical.cc, which has to know of every field: all that decides something, `put` by one.
   template <typename Canon>
   void each_field(Canon& canon) const {
-    const auto& [starts_, since_, deadline_, silent_, judged, asking, attempt, round, parts, ids,
-                 sites_min, world, sites_left, open, agreed, phase, edges, reason] = *this;
+    const auto& [starts_, since_, deadline_, last_done_, silent_, judged, asking, attempt, round,
+                 parts, ids, sites_min, world, sites_left, open, agreed, phase, edges, reason] =
+        *this;
     canon.put(attempt), canon.put(round), canon.put(parts), canon.put(phase), canon.put(sites_min);
-    canon.put(since_), canon.put(deadline_), canon.put(asking), canon.put(judged);
+    canon.put(since_), canon.put(deadline_), canon.put(last_done_), canon.put(asking),
+        canon.put(judged);
     canon.put(starts_.size()), canon.put(world), canon.put(sites_left), canon.put(open);
     canon.put(agreed), canon.put(ids), canon.put(silent_.size());
     for (const auto& [named, reporters] : silent_) {
@@ -84,6 +87,7 @@ class RunningAttempt {
 
   std::vector<wire::Start> starts;  // by shard; sent again to a peer that lost its connection
   base::Time since = 0, deadline = base::kNever;
+  base::Time last_done = 0;  // when somebody was done last; `since` at first
   // Who got nothing from whom for too long, in words. Judged a little later, when all have said so.
   std::map<wire::PeerId, std::map<wire::PeerId, std::string>> silent;  // whom, by which reporter
   base::Time judged_at = base::kNever;

@@ -12,6 +12,10 @@
 namespace jccl::protocol {
 namespace {
 
+// Options, the planner, the clock of the event being handled and its effects are no state.
+template <typename... T>
+void same_for_all(const T&...) {}
+
 class Canon {
  public:
   template <typename T>
@@ -73,21 +77,31 @@ class Canon {
     put(until), put(times);
   }
   void put(const Part& part) {
-    const auto& [id, incarnation, site, shard, weight, call, evicted, failed, done] = part;
-    put(id), put(incarnation), put(site), put(shard), put(weight), put(call);
+    const auto& [id, incarnation, site, shard, weight, call, deadline, evicted, failed, done] =
+        part;
+    put(id), put(incarnation), put(site), put(shard), put(weight), put(call), put(deadline);
     put(evicted), put(failed), put(done);
   }
   void put(const RunningAttempt& running) { running.each_field(*this); }
   void put(const RoundMemory& memory) {
-    const auto& [link_failures, cut, named, corrupt, guarded, aborted] = memory;
+    const auto& [link_failures, cut, named, corrupt, guarded, aborted, tries, paused_until] =
+        memory;
+    put(tries), put(paused_until);
     put(link_failures), put(cut), put(named), put(corrupt), put(aborted);
     put(guarded.empty()), words(guarded);
   }
   void put(const Round& round) {
-    const auto& [ready, running, told, memory, skipped, quorum_since, descriptors, lost_since,
-                 asking, ready_due, sync_due, commits, aborts] = round;
+    const auto& [ready, running, told, memory, entered, assumed, poll, skipped, quorum_since,
+                 descriptors, lost_since, opened_by, asking, ready_due, sync_due, commits, aborts] =
+        round;
     put(ready), put(running), put(memory), put(skipped), put(quorum_since);
     put(descriptors.size()), put(lost_since), put(asking), put(ready_due), put(sync_due);
+    put(opened_by), put(entered), put(assumed), put(poll.has_value());
+    if (poll.has_value()) {
+      const auto& [revision, tier, election, doubt_since, dispute] = *poll;
+      put(revision), put(tier), put(doubt_since), put(dispute.empty());
+      election.each_field(*this);
+    }
     words(told), counted(commits), counted(aborts);
   }
   void put(const Call& call) {
@@ -116,14 +130,15 @@ class Canon {
   }
   void put(const Life& life, std::size_t place) {
     const auto& [incarnation, site, shard, shards, start_peers, addresses, id, conn, resumed,
-                 roster_epoch, seen, order, heard, gone, progress, moving, beat, syncs, held,
-                 fetched, behind, may_hold, missed] = life;
+                 roster_epoch, seen, order, since, heard, gone, progress, moving, beat, syncs, held,
+                 fetched, behind, may_hold, knocking, missed] = life;
     put(incarnation), put(site), put(shard), put(shards), put(start_peers), put(addresses.size());
     put(id), put(conn), put(resumed), put(roster_epoch), put(seen), put(place);
     put(life.connected() ? heard : gone), put(syncs), put(held), put(fetched), put(behind),
-        put(may_hold);
+        put(may_hold), put(knocking);
     put(missed), put(wire::Message(wire::Heartbeat{0, 0, moving})), put(beat);
     counted(progress), counted(order);  // only who came before whom matters
+    same_for_all(since);                // in a run that is full
   }
 
   // What says something to people, and what is counted for them.
@@ -139,10 +154,6 @@ class Canon {
   base::Writer out_;
 };
 
-// Options, the planner, the clock of the event being handled and its effects are no state.
-template <typename... T>
-void same_for_all(const T&...) {}
-
 }  // namespace
 
 MasterMachine::MasterMachine(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -153,11 +164,12 @@ MasterMachine MasterMachine::clone() const {
 
 // What the journal says is not in it: whoever holds the journal adds that.
 base::Digest MasterMachine::digest() const {
-  const auto& [options, planner, ledger, now, last, wake, started_at, next_tick, begun, counter,
-               order, conns, doomed, lives, sites, lives_due, probed_last, rounds, running, cuts,
-               holds, start_peers_asked, crossed_since, touched, edges_seen, lives_changed, ticking,
-               roster_dirty, told, fx] = *state_;
+  const auto& [options, planner, ledger, now, last, wake, started_at, next_tick, begun, pauses_due,
+               counter, order, conns, doomed, lives, sites, lives_due, probed_last, rounds,
+               established, running, cuts, holds, crossed_since, touched, edges_seen, lives_changed,
+               ticking, roster_dirty, told, fx] = *state_;
   same_for_all(options, planner, now, fx, touched, lives_changed, ticking);  // done with the event
+  same_for_all(pauses_due);
   same_for_all(sites, running, order, edges_seen, crossed_since);  // follow from the rest, or words
   Canon canon;
   canon.put(ledger.epoch()), canon.put(ledger.fenced());
@@ -172,7 +184,7 @@ base::Digest MasterMachine::digest() const {
     canon.put(life, static_cast<std::size_t>(place - orders.begin()));
   }
   canon.put(lives_due), canon.put(rounds), canon.put(holds), canon.put(cuts);
-  canon.put(probed_last), canon.put(start_peers_asked), canon.put(roster_dirty);
+  canon.put(probed_last), canon.put(established), canon.put(roster_dirty);
   canon.put(wire::Message(told));
   return canon.digest();
 }

@@ -12,6 +12,13 @@ namespace {
 
 constexpr std::size_t kFormerMax = 4096;
 
+std::map<std::uint32_t, wire::Digest> by_shard(const std::vector<wire::Digest>& digests) {
+  std::map<std::uint32_t, wire::Digest> by;
+  for (const wire::Digest& digest : digests)
+    by.emplace(static_cast<std::uint32_t>(by.size()), digest);
+  return by;
+}
+
 }  // namespace
 
 void Ledger::apply(const wire::Record& record) {
@@ -24,14 +31,15 @@ void Ledger::apply(const wire::Record& record) {
   } else if (const auto* birth = std::get_if<wire::BirthRecord>(&record)) {
     Standing& at = tags_[birth->tag];
     at.born = any_born_ = true;
-    at.source = birth->source;
-    at.digests[birth->shard] = birth->digest;
+    at.sources = birth->sources;
+    at.site = birth->site;
+    at.digests = by_shard(birth->digests);
   } else if (const auto* commit = std::get_if<wire::CommitRecord>(&record)) {
     apply_commit(*commit);
   } else if (const auto* state = std::get_if<wire::StateRecord>(&record)) {
-    Standing& at = tags_[state->held.tag];
-    JCCL_CHECK(state->held.revision == at.committed);
-    at.digests[state->shard] = state->held.digest;
+    Standing& at = tags_[state->tag];
+    JCCL_CHECK(state->revision == at.committed);
+    at.digests = by_shard(state->digests);
   }
 }
 

@@ -24,8 +24,9 @@ inline constexpr std::size_t kFencedMax = 65536;
 
 // Where one tag stands.
 struct Standing {
-  bool born = false;  // a state tag with a first snapshot
-  wire::Incarnation source = 0;
+  bool born = false;                       // a state tag with a first snapshot
+  std::string site;                        // whose state revision 0 is …
+  std::vector<wire::Incarnation> sources;  // … of which life, by shard
   std::uint64_t committed = 0;
   std::map<std::uint32_t, wire::Digest> digests;  // by shard, of revision `committed`, once known
   std::deque<wire::CommitRecord> recent;          // ascending n, at most `history`

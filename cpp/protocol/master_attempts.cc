@@ -15,6 +15,11 @@ using State = MasterMachine::State;
 
 namespace {
 
+// One fault costs an attempt or two. Who ends each by a made-up report is not followed at full
+// speed.
+constexpr std::uint32_t kTriesAtOnce = 4;
+constexpr base::Duration kPauseMin = 10 * base::kMillisecond;
+constexpr base::Duration kPauseMax = base::kSecond;
 constexpr std::size_t kAbortedMax = 64;  // remembered per round, with code and text
 constexpr base::Duration kCutMin = 10 * base::kSecond;
 constexpr base::Duration kCutMax = 600 * base::kSecond;
@@ -38,6 +43,7 @@ void State::on_done(Life& life, const wire::Done& done) {
     running.askers.insert(life.conn);
     return;
   }
+  if (!part->done.has_value()) running.last_done = now_;
   running.done(*part, done.result);
   // At once: what the decision rests on may be lost by the end of this event.
   if (!JCCL_MUTANT(kDecisionLeftForLater)) conclude(tag);
@@ -235,6 +241,10 @@ void State::commit(const wire::Tag& tag) {
     if (!part.contributes()) record.receivers.push_back(id);
   }
   journal(record);
+  round.poll.reset();  // of the revision before
+  for (const auto& [id, part] : running.parts()) {
+    if (!part.evicted) settle_in(id);
+  }
   for (const wire::Incarnation incarnation : round.asking) {
     Life* life = life_of(incarnation);
     if (life == nullptr || life->syncs.count(tag) == 0) continue;
@@ -289,6 +299,11 @@ void State::abort(const wire::Tag& tag, Code code, const std::string& text, bool
   outcome.text = text;
   if (!left_out_site.empty()) outcome.code = Code::kPeerLost;  // for everybody else
   if (!retry) round.memory = {};
+  if (retry && ++round.memory.tries > kTriesAtOnce) {
+    const std::uint32_t doublings = std::min(round.memory.tries - kTriesAtOnce - 1, 10U);
+    round.memory.paused_until = now_ + std::min(kPauseMax, kPauseMin << doublings);
+    pauses_due_ = std::min(pauses_due_, round.memory.paused_until);
+  }
   if (round.memory.aborted.size() >= kAbortedMax) {
     round.memory.aborted.erase(round.memory.aborted.begin());
   }
@@ -309,6 +324,7 @@ void State::abort(const wire::Tag& tag, Code code, const std::string& text, bool
     if (life == nullptr || !life->resumed) continue;
     wire::Outcome told = outcome;
     if (part.site == left_out_site) told.code = code;
+    if (code == Code::kDeadline && now_ < part.deadline) told.retry = true;  // only others' is over
     send(*life, told);
   }
   for (const ConnId conn : ended.askers) send(conn, outcome);

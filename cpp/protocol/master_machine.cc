@@ -3,6 +3,7 @@
 #include "protocol/master_machine.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "base/limits.h"
@@ -16,6 +17,12 @@ using base::cat;
 using base::Code;
 using base::Duration;
 using base::Time;
+
+namespace {
+
+constexpr int kSweepsMax = 4096;  // of one event
+
+}  // namespace
 
 MasterMachine::State::State(MasterOptions options, Planner planner,
                             const std::vector<wire::Record>& records, Time now)
@@ -37,6 +44,7 @@ MasterMachine::State::State(MasterOptions options, Planner planner,
     life.id = id;
     life.heard = life.gone = now;
   }
+  know_participants();
 }
 
 // A machine that is woken later than it asked has no evidence that others were silent.
@@ -129,28 +137,55 @@ void MasterMachine::State::on_peer_message(Life& life, const wire::Message& mess
   refuse(life.conn, Code::kInvalid, "a message that only the master sends");
 }
 
-// Lives first, for they decide who is waited for; then every tag that anything happened to. An
-// eviction or admission in between touches all tags, so this ends when nothing is touched.
+// Lives first, for they decide who is waited for; then every tag that anything happened to, each
+// once a sweep. An eviction, an admission or an ended call touches all tags again, for the next
+// sweep: what one event can end is finite, so this ends when nothing is touched. Should it not,
+// the rest is done at the next tick, one moment later: no message may stop the master.
 void MasterMachine::State::settle() {
   expire_lives();
   end_holds();
-  for (int turn = 0; turn < 10000; ++turn) {
-    if (lives_changed_) {
-      lives_changed_ = false;
-      touch_all();
-    }
+  end_pauses();
+  for (int sweep = 0; sweep < kSweepsMax; ++sweep) {
+    if (std::exchange(lives_changed_, false)) touch_all();
     if (touched_.empty()) break;
-    const wire::Tag tag = *touched_.begin();
-    touched_.erase(touched_.begin());
-    const bool ended = conclude(tag);
-    sync_tag(tag);
-    if (ended || admit_some())
-      touch(tag);  // who stands still for this commit is admitted before it forms
-    else
-      form(tag);
+    for (const wire::Tag& tag : std::exchange(touched_, {})) settle(tag);
   }
-  JCCL_CHECK(touched_.empty());
+  drop_unused_tags();
   flush_roster();
+}
+
+// Whichever event brings the time.
+void MasterMachine::State::end_pauses() {
+  if (now_ < pauses_due_) return;
+  pauses_due_ = base::kNever;
+  for (const auto& [tag, round] : rounds_) {
+    const Time until = round.memory.paused_until;
+    if (until > now_) {
+      pauses_due_ = std::min(pauses_due_, until);
+    } else if (until > 0) {
+      touch(tag);
+    }
+  }
+}
+
+void MasterMachine::State::settle(const wire::Tag& tag) {
+  const bool ended = conclude(tag);
+  sync_tag(tag);
+  if (ended || admit_some()) {
+    touch(tag);  // who stands still for this commit is admitted before it forms
+  } else {
+    form(tag);
+  }
+}
+
+// A tag that nobody asks for any more and that the journal does not know makes room for another.
+void MasterMachine::State::drop_unused_tags() {
+  if (rounds_.size() <= ledger_.tags().size()) return;
+  std::erase_if(rounds_, [&](const auto& entry) {
+    const Round& round = entry.second;
+    const bool open = round.running.has_value() || !round.ready.empty() || !round.asking.empty();
+    return !open && round.memory.aborted.empty() && ledger_.tags().count(entry.first) == 0;
+  });
 }
 
 // A hold ends in time, when rounds wait for the site anyway, or when it is gone.
@@ -179,12 +214,18 @@ Time MasterMachine::State::next_wake() const {
       by(round.ready_due);
       if (round.quorum_since != base::kNever) by(round.quorum_since + options_.straggler_after);
     }
+    if (!round.ready.empty() && now_ < round.memory.paused_until) by(round.memory.paused_until);
     if (!round.asking.empty()) by(round.sync_due);
+    if (round.poll.has_value() && round.poll->doubt_since != base::kNever &&
+        now_ < round.poll->doubt_since + options_.silence) {
+      by(round.poll->doubt_since + options_.silence);
+    }
     if (round.lost_since != base::kNever && now_ < round.lost_since + options_.silence) {
       by(round.lost_since + options_.silence);
     }
   }
   for (const auto& [site, until] : holds_) by(until);
+  if (!touched_.empty() || lives_changed_) by(now_ + 1);
   if (!lives_.empty()) by(next_tick_);
   return wake;
 }

@@ -37,8 +37,9 @@ struct MasterOptions {
   Straggler straggler = Straggler::kWait;
   base::Duration straggler_after = 10 * base::kSecond;
   std::uint32_t sites_max = 1024;
-  std::size_t history = 1024;  // commits per tag whose outcome is remembered; older: EXPIRED
-  std::uint64_t seed = 1;      // tickets
+  std::size_t members_max = 1024;  // base::kPeersMax at most
+  std::size_t history = 1024;      // commits per tag whose outcome is remembered; older: EXPIRED
+  std::uint64_t seed = 1;          // tickets
 };
 
 // Chooses a plan. Given by the driver (collective/ knows plans); pure.

@@ -136,6 +136,7 @@ TEST(MasterTest, starts_that_were_lost_come_again_in_the_order_of_their_attempts
     ready.deadline = 1000 * base::kSecond;
     ASSERT_FALSE(sent<wire::Start>(rig.say(1, ready)).empty());
   }
+  (void)rig.master.on(ConnClosed{1}, kNow);
   (void)rig.say(2, Rig::hello(10, "a"));
   std::vector<std::string> again;
   for (const MasterSend& one : rig.say(2, wire::Resume{}).send) {

@@ -1,11 +1,11 @@
-// The master's lives: hello, resume, loss, eviction and admission, and the epochs they make. Every
-// change of the membership is journaled here and nowhere else. Pure; one event at a time.
+// The master's lives: hello, resume, loss and eviction. Pure; one event at a time.
 #include <algorithm>
 
 #include "base/check.h"
 #include "base/limits.h"
 #include "base/rng.h"
 #include "base/text.h"
+#include "base/utf8.h"
 #include "protocol/master_state.h"
 #include "protocol/mutants.h"
 #include "protocol/roster.h"
@@ -19,8 +19,8 @@ using State = MasterMachine::State;
 
 namespace {
 
-const std::set<wire::Incarnation> kNobody;
 constexpr std::size_t kProbesMax = 64;  // at once: each is a socket
+constexpr base::Duration kIdleMin = 10 * base::kSecond;
 
 }  // namespace
 
@@ -38,6 +38,13 @@ std::optional<Status> State::objection(const wire::Hello& hello) const {
     return Status{Code::kInvalid, cat("shard ", hello.shard, " of ", hello.shards, " of site \"",
                                       hello.site, "\" is no valid peer")};
   }
+  if (!base::is_one_line(hello.site)) {
+    return Status{Code::kInvalid, "a site's name is one line, without control characters"};
+  }
+  if (hello.start_peers > options_.sites_max) {
+    return Status{Code::kInvalid, cat("start_peers = ", hello.start_peers, "; a run has at most ",
+                                      options_.sites_max, " sites")};
+  }
   const Life* known = life_of(hello.incarnation);
   if (known != nullptr &&
       (known->site != hello.site || known->shard != hello.shard || known->shards != hello.shards)) {
@@ -45,8 +52,7 @@ std::optional<Status> State::objection(const wire::Hello& hello) const {
   }
   const Life* other = nullptr;  // that disagrees about the number of shards
   bool replaces = false;        // a member's seat: then the whole site goes
-  const auto site = sites_.find(hello.site);
-  for (const wire::Incarnation incarnation : site == sites_.end() ? kNobody : site->second) {
+  for (const wire::Incarnation incarnation : lives_at(hello.site)) {
     const Life& life = lives_.at(incarnation);
     if (incarnation == hello.incarnation) continue;
     replaces = replaces || (life.id != 0 && life.shard == hello.shard);
@@ -57,7 +63,7 @@ std::optional<Status> State::objection(const wire::Hello& hello) const {
     return Status{Code::kInvalid, cat("site ", hello.site, " has ", other->shards,
                                       " shards, this peer says ", hello.shards)};
   }
-  if (site == sites_.end() && sites_.size() >= options_.sites_max) {
+  if (lives_at(hello.site).empty() && sites_.size() >= options_.sites_max) {
     return Status{Code::kLimit, cat("the run has ", sites_.size(), " sites, the most it takes")};
   }
   if (known == nullptr && lives_.size() >= 2 * base::kPeersMax) {
@@ -66,13 +72,45 @@ std::optional<Status> State::objection(const wire::Hello& hello) const {
   return std::nullopt;
 }
 
+// Calls and synchronises nothing.
+bool State::idle(const Life& life) const {
+  return life.syncs.empty() && std::none_of(rounds_.begin(), rounds_.end(), [&](const auto& entry) {
+           return entry.second.ready.count(life.incarnation) > 0;
+         });
+}
+
+// A full run closes the connection of whoever has been an idle observer for longest; it may come
+// back as others do. Places are for those that ask for something.
+void State::make_room(const wire::Hello& hello) {
+  if (life_of(hello.incarnation) != nullptr) return;
+  const bool sites_full = lives_at(hello.site).empty() && sites_.size() >= options_.sites_max;
+  if (!sites_full && lives_.size() < 2 * base::kPeersMax) return;
+  const Life* oldest = nullptr;
+  for (const auto& [incarnation, life] : lives_) {
+    const bool alone = sites_.at(life.site).size() == 1 || !sites_full;
+    if (life.id != 0 || !life.connected() || !alone || !idle(life)) continue;
+    if (now_ - life.since < kIdleMin) continue;
+    if (oldest == nullptr || life.order < oldest->order) oldest = &life;
+  }
+  if (oldest != nullptr) close(oldest->conn);
+}
+
 void State::on_hello(ConnId conn, const wire::Hello& hello) {
+  make_room(hello);
   if (const auto refused = objection(hello)) {
     return refuse(conn, refused->code, refused->text);
   }
   if (ledger_.fenced(hello.incarnation) && !JCCL_MUTANT(kFenceNotChecked)) {
     send(conn, wire::Evicted{cat("the run went on without this life of ", hello.site)});
     return close(conn);
+  }
+  // Incarnations are no secret. A connection that is alive keeps its life; of one that broke
+  // without a word nothing is heard soon.
+  const Life* known = life_of(hello.incarnation);
+  if (known != nullptr && known->connected() && now_ - known->heard < 2 * options_.heartbeat) {
+    return refuse(conn, Code::kLinkLost,
+                  cat(name(*known), " has a connection, which was heard ",
+                      (now_ - known->heard) / base::kMillisecond, " ms ago; try again"));
   }
   std::vector<wire::Incarnation> replaced;
   for (const Life* other : shards_of(hello.site)) {
@@ -93,7 +131,7 @@ void State::on_hello(ConnId conn, const wire::Hello& hello) {
 
 void State::attach(ConnId conn, const wire::Hello& hello) {
   Life& life = lives_[hello.incarnation];
-  if (life.connected()) {  // the old connection broke and nobody told us
+  if (life.connected()) {  // the old connection broke, and nobody told us
     const ConnId old = life.conn;
     life.conn = 0;
     conns_.erase(old);
@@ -112,17 +150,23 @@ void State::attach(ConnId conn, const wire::Hello& hello) {
   life.roster_epoch = 0;
   life.seen = true;
   life.order = ++order_;
+  life.since = now_;
   life.heard = now_;
   lives_due_ = std::min(lives_due_, now_ + options_.silence);
   conns_[conn] = hello.incarnation;
-  start_peers_asked_ = std::max(start_peers_asked_, hello.start_peers);
+  life.start_peers = hello.start_peers;
   send(life, wire::Welcome{ledger_.run(), ledger_.epoch(), options_.heartbeat, options_.silence});
 }
 
 // Outcomes first, so that the peer knows what it holds before it hears what others do now.
 void State::on_resume(Life& life, const wire::Resume& resume) {
   life.resumed = true;
-  for (const wire::Held& held : resume.held) report(life, held);
+  for (const wire::Held& held : resume.held) {
+    report(life, held);
+    const Standing& at = ledger_.standing(held.tag);
+    if (life.id != 0 && at.born && held.revision == at.committed) enter(held.tag, life.site);
+  }
+  if (life.id != 0) leave_what_it_does_not_hold(life);
   std::set<wire::Attempt> listed;
   for (const wire::Unresolved& about : resume.unresolved) {
     listed.insert(about.attempt);
@@ -205,6 +249,9 @@ void State::evict(std::string site, const std::string& reason, const std::string
   }
   for (auto& [tag, round] : rounds_) {
     if (round.running.has_value()) round.running->gone(site);
+    if (!round.poll.has_value()) continue;
+    round.poll->election.leave(site);
+    round.poll->dispute.clear();
   }
   for (Life* life : shards_of(site)) {
     const wire::Incarnation incarnation = life->incarnation;
@@ -271,157 +318,6 @@ void State::probe_absent() {
   probed_last_ = 0;
 }
 
-bool State::complete(const std::string& site) const {
-  std::uint32_t present = 0, shards = 0;
-  const auto found = sites_.find(site);
-  for (const wire::Incarnation incarnation : found == sites_.end() ? kNobody : found->second) {
-    const Life& life = lives_.at(incarnation);
-    shards = life.shards;
-    present += life.connected() && life.resumed;
-  }
-  return shards > 0 && present == shards;
-}
-
-bool State::wants_in(const std::string& site) const {
-  if (!complete(site)) return false;
-  // A Sync on a tag that is not born can't match, and its birth may wait for this very site.
-  const bool any_born = ledger_.any_born();
-  bool ready = false, all_sync = true;
-  for (const wire::Incarnation incarnation : sites_.at(site)) {
-    const Life& life = lives_.at(incarnation);
-    if (life.id != 0) return false;
-    all_sync = all_sync && !life.syncs.empty();
-    for (const auto& [tag, asked] : life.syncs) {
-      const bool behind = JCCL_MUTANT(kJoinerOneBehind) &&
-                          asked.sync.revision + 1 == ledger_.standing(tag).committed;
-      if (any_born && (!(asked.matches || behind) || !door_open(tag))) return false;
-    }
-    for (const auto& [tag, round] : rounds_) ready = ready || round.ready.count(incarnation) > 0;
-  }
-  return any_born ? all_sync : ready;
-}
-
-// Each admission is an epoch, and a roster for everybody. Those of a crowd are put off until a
-// round can start with them, or to the next heartbeat: else n peers that arrive one by one cost n
-// rosters of n members for n peers. Joiners with state have a door to catch, so they are not put
-// off.
-bool State::gathers() const {
-  if (ledger_.members().size() < kCrowd || ticking_) return false;
-  const std::size_t sites_needed = std::max(options_.min_peers, start_peers());
-  return std::none_of(rounds_.begin(), rounds_.end(), [&](const auto& entry) {
-    const Round& round = entry.second;
-    if (!round.asking.empty()) return true;
-    if (round.running.has_value() || round.ready.size() < ledger_.members().size()) return false;
-    const std::size_t others = round.ready.size() - ledger_.members().size();
-    return ledger_.sites() + others >= sites_needed;
-  });
-}
-
-bool State::admit_some() {
-  if (observers() == 0 || gathers()) return false;
-  std::map<std::uint64_t, std::string> by_order;  // who connected first gets the lower ids
-  for (const auto& [site, shards] : sites_) {
-    if (lives_.at(*shards.begin()).id != 0 || !wants_in(site)) continue;
-    std::uint64_t order = UINT64_MAX;
-    for (const wire::Incarnation shard : shards) order = std::min(order, lives_.at(shard).order);
-    by_order[order] = site;
-  }
-  if (by_order.empty()) return false;
-  std::vector<std::string> sites;
-  for (const auto& [order, site] : by_order) sites.push_back(site);
-  admit(sites);
-  return true;
-}
-
-void State::admit(const std::vector<std::string>& sites) {
-  std::vector<wire::Member> members;
-  for (const auto& [id, member] : ledger_.members()) members.push_back(member);
-  wire::PeerId next = ledger_.next_id();
-  std::string reason;
-  std::vector<wire::Incarnation> current;
-  for (const std::string& site : sites) {
-    for (Life* life : shards_of(site)) {
-      life->id = next++;
-      wire::Member member = member_of(*life);
-      member.ticket = 0;
-      members.push_back(std::move(member));
-      current.push_back(life->incarnation);
-    }
-    reason += cat(reason.empty() ? "" : ", ", site);
-    note("admit", {{"site", site}});
-  }
-  write_epoch(std::move(members), next, cat("admitted ", reason));
-  for (const wire::Incarnation incarnation : current) {
-    Life* life = life_of(incarnation);
-    std::vector<wire::Tag> tags;
-    for (const auto& [tag, asked] : life->syncs) {
-      if (ledger_.standing(tag).born) tags.push_back(tag);
-    }
-    for (const wire::Tag& tag : tags) reply_current(*life, tag);
-  }
-}
-
-void State::write_epoch(std::vector<wire::Member> members, wire::PeerId next_id,
-                        std::string reason) {
-  wire::EpochRecord record;
-  record.epoch = ledger_.epoch() + 1;
-  record.next_id = next_id;
-  if (JCCL_MUTANT(kIdsGivenAgain) && !members.empty()) record.next_id = members.back().id + 1;
-  record.members = std::move(members);
-  for (wire::Member& member : record.members) {
-    const Life* life = life_of(member.incarnation);
-    if (life != nullptr && life->seen) member.addresses = life->addresses;
-  }
-  record.reason = std::move(reason);
-  std::string names;
-  for (const auto& member : record.members) {
-    names += cat(names.empty() ? "" : " ", member.site);
-    if (member.shards > 1) names += cat("/", member.shard);
-  }
-  std::set<wire::PeerId> ids;
-  for (const wire::Member& member : record.members) ids.insert(member.id);
-  std::erase_if(cuts_, [&](const auto& entry) {
-    return ids.count(entry.first.first) == 0 || ids.count(entry.first.second) == 0;
-  });
-  note("epoch", {{"epoch", cat(record.epoch)}, {"members", names}, {"reason", record.reason}});
-  journal(std::move(record));
-  roster_dirty_ = lives_changed_ = true;
-}
-
-wire::Member State::member_of(const Life& life) const {
-  // The ticket is of the member it names: whoever shows it was sent by this master.
-  const std::uint64_t ticket = base::Rng(options_.seed ^ life.incarnation).next();
-  return {life.id, life.incarnation, life.site, life.shard, life.shards, life.addresses, ticket};
-}
-
-wire::Roster State::roster() const {
-  wire::Roster roster;
-  roster.epoch = ledger_.epoch();
-  for (const auto& [id, member] : ledger_.members()) {
-    roster.members.push_back(member_of(lives_.at(member.incarnation)));
-  }
-  std::set<wire::Tag> tags;
-  for (const auto& [tag, standing] : ledger_.tags()) tags.insert(tag);
-  for (const auto& tag : tags) {
-    roster.tags.push_back({tag, ledger_.standing(tag).committed, is_state(tag)});
-  }
-  return roster;
-}
-
-void State::flush_roster() {
-  if (!roster_dirty_) return;
-  roster_dirty_ = false;
-  const wire::Roster whole = roster();
-  const wire::Roster change = change_of(told_, whole);
-  for (auto& [incarnation, life] : lives_) {
-    if (!life.connected() || !life.resumed) continue;
-    const bool follows = told_.epoch != 0 && life.roster_epoch == told_.epoch;
-    send(life, follows ? change : whole);
-    life.roster_epoch = whole.epoch;
-  }
-  told_ = whole;
-}
-
 Life* State::life_of(wire::Incarnation incarnation) {
   const auto found = lives_.find(incarnation);
   return found == lives_.end() ? nullptr : &found->second;
@@ -432,10 +328,15 @@ const Life* State::life_of(wire::Incarnation incarnation) const {
   return found == lives_.end() ? nullptr : &found->second;
 }
 
+const std::set<wire::Incarnation>& State::lives_at(const std::string& site) const {
+  static const std::set<wire::Incarnation> nobody;
+  const auto found = sites_.find(site);
+  return found == sites_.end() ? nobody : found->second;
+}
+
 std::vector<Life*> State::shards_of(const std::string& site) {
   std::vector<Life*> shards;
-  const auto found = sites_.find(site);
-  for (const wire::Incarnation incarnation : found == sites_.end() ? kNobody : found->second) {
+  for (const wire::Incarnation incarnation : lives_at(site)) {
     shards.push_back(&lives_.at(incarnation));
   }
   std::sort(shards.begin(), shards.end(),
@@ -450,16 +351,6 @@ void State::forget(wire::Incarnation incarnation) {
   site->second.erase(incarnation);
   if (site->second.empty()) sites_.erase(site);
   lives_.erase(found);
-}
-
-std::set<std::string> State::member_sites() const {
-  std::set<std::string> sites;
-  for (const auto& [id, member] : ledger_.members()) sites.insert(member.site);
-  return sites;
-}
-
-std::uint32_t State::start_peers() const {
-  return begun_ ? 0 : std::max(options_.start_peers, start_peers_asked_);
 }
 
 }  // namespace jccl::protocol

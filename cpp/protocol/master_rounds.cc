@@ -1,11 +1,12 @@
 // Forming a round at the master: READY by READY, until all members agree and an attempt starts.
 // Refuses, with words, whatever does not fit. Pure; one event at a time.
 #include <algorithm>
-#include <cmath>
+#include <utility>
 
 #include "base/check.h"
 #include "base/limits.h"
 #include "base/text.h"
+#include "base/utf8.h"
 #include "protocol/durations.h"
 #include "protocol/master_state.h"
 #include "protocol/mutants.h"
@@ -20,6 +21,8 @@ using State = MasterMachine::State;
 
 namespace {
 
+constexpr base::Duration kLeastTime = 50 * base::kMillisecond;  // to move a round's data
+
 // The master ends a round a little before its earliest deadline, so that its reason still arrives.
 base::Duration margin(base::Duration left) {
   return std::min<base::Duration>(left / 8, 500 * base::kMillisecond);
@@ -32,16 +35,12 @@ void State::on_ready(Life& life, const wire::Ready& ready) {
   const auto refused = [&](Code code, std::string text) {
     send(life, wire::Reject{ready.round, code, std::move(text), ready.call});
   };
-  if (!std::isfinite(ready.weight) || ready.weight < 0) {
-    return refused(Code::kInvalid, "the weight must be finite and not negative");
+  if (!base::is_usable_weight(ready.weight)) {
+    return refused(Code::kInvalid, cat("a weight is 0 or between ", base::kWeightMin, " and ",
+                                       base::kWeightMax, ", not ", ready.weight));
   }
-  if (tag.size() > base::kTagBytesMax || tag.empty()) {
-    return refused(Code::kInvalid, "a tag has 1 to 64 bytes");
-  }
-  if (rounds_.count(tag) == 0 && rounds_.size() >= base::kTagsMax) {
-    return refused(Code::kLimit, cat("the run has ", rounds_.size(), " tags, the most it takes"));
-  }
-  Round& round = rounds_[tag];
+  if (const auto no = open_tag(life, tag)) return refused(no->code, no->text);
+  Round& round = rounds_.at(tag);
   if (answer_ready_out_of_turn(life, ready) || !state_fits(life, ready)) return;
   OpenReady open;
   open.ready = ready;
@@ -51,8 +50,35 @@ void State::on_ready(Life& life, const wire::Ready& ready) {
   const Time due = round.ready.empty() ? base::kNever : round.ready_due;
   round.ready_due = std::min(due, open.deadline);
   round.ready[life.incarnation] = std::move(open);
-  if (life.id == 0) lives_changed_ = true;
+  if (life.id == 0)
+    lives_changed_ = true;
+  else
+    enter(tag, life.site);
   touch(tag);
+}
+
+// Makes a place for the tag, if there is none. One peer can't take them all.
+std::optional<Status> State::open_tag(const Life& life, const wire::Tag& tag) {
+  if (rounds_.count(tag) > 0) return std::nullopt;
+  if (tag.empty() || tag.size() > base::kTagBytesMax || !base::is_one_line(tag)) {
+    return Status{Code::kInvalid, "a tag has 1 to 64 bytes, without control characters"};
+  }
+  if (ledger_.tags().count(tag) == 0) {
+    const auto own = std::count_if(rounds_.begin(), rounds_.end(), [&](const auto& entry) {
+      return entry.second.opened_by == life.incarnation &&
+             ledger_.standing(entry.first).committed == 0;
+    });
+    if (static_cast<std::size_t>(own) >= base::kTagsMax / 2) {
+      return Status{Code::kLimit, cat(name(life), " has opened ", own,
+                                      " tags that no round was committed of; one peer may open ",
+                                      base::kTagsMax / 2)};
+    }
+    if (rounds_.size() >= base::kTagsMax) {
+      return Status{Code::kLimit, cat("the run has ", rounds_.size(), " tags, the most it takes")};
+    }
+  }
+  rounds_[tag].opened_by = life.incarnation;
+  return std::nullopt;
 }
 
 bool State::answer_ready_out_of_turn(Life& life, const wire::Ready& ready) {
@@ -86,7 +112,7 @@ bool State::answer_ready_out_of_turn(Life& life, const wire::Ready& ready) {
     return resync(cat("round ", name.n, " of ", name.tag, " is ahead of the run, which committed ",
                       at.committed));
   }
-  if (life.id == 0 && ledger_.any_born() && life.syncs.empty()) {
+  if (life.id == 0 && at.born && life.syncs.count(name.tag) == 0) {
     return resync(cat(life.site, " is no member: synchronise the state first"));
   }
   return false;
@@ -185,23 +211,20 @@ Time State::round_deadline(const wire::Tag& tag) const {
   Time deadline = base::kNever;
   for (const auto& [id, member] : ledger_.members()) {
     const OpenReady* open = ready_of(tag, member);
-    if (open == nullptr || left_out(tag, member)) continue;
+    if (open == nullptr || !takes_part(tag, member)) continue;
     deadline = std::min(deadline, open->deadline);
   }
   return deadline;
 }
 
-// The earliest deadline of a member is the round's. An observer's own ends nobody else's wait.
+// A deadline ends the wait of whoever named it, and nobody else's.
 void State::expire_round(const wire::Tag& tag) {
   Round& round = rounds_.at(tag);
   if (round.running.has_value() || now_ < round.ready_due) return;
   const std::string why = waiting_text(tag);
-  if (now_ >= round_deadline(tag)) {
-    const bool few = forming_wait(tag).cause == WaitCause::kTooFew;
-    return reject_all(tag, few ? Code::kTooFew : Code::kDeadline,
-                      cat("round ", ledger_.standing(tag).committed + 1, " of ", tag,
-                          ": deadline passed; ", why));
-  }
+  const bool few = forming_wait(tag).cause == WaitCause::kTooFew;
+  const std::string passed =
+      cat("round ", ledger_.standing(tag).committed + 1, " of ", tag, ": deadline passed; ", why);
   round.ready_due = base::kNever;
   std::vector<wire::Incarnation> due;
   for (const auto& [incarnation, open] : round.ready) {
@@ -211,8 +234,31 @@ void State::expire_round(const wire::Tag& tag) {
       round.ready_due = std::min(round.ready_due, open.deadline);
   }
   for (const wire::Incarnation incarnation : due) {
-    reject(tag, incarnation, Code::kDeadline, cat("deadline passed before admission; ", why));
+    const Life* life = life_of(incarnation);
+    if (life != nullptr && life->id != 0) {
+      reject(tag, incarnation, few ? Code::kTooFew : Code::kDeadline, passed);
+    } else {
+      reject(tag, incarnation, Code::kDeadline, cat("deadline passed before admission; ", why));
+    }
   }
+  if (round.ready.empty()) round.memory = {};
+}
+
+// Members whose calls would end before their data can have moved: the others need not begin.
+bool State::hurried(const wire::Tag& tag) {
+  const base::Duration least = std::min(options_.heartbeat / 10, kLeastTime);
+  std::vector<wire::Incarnation> late;
+  for (const auto& [id, member] : ledger_.members()) {
+    const OpenReady* open = ready_of(tag, member);
+    if (open == nullptr || !takes_part(tag, member)) continue;
+    if (open->deadline - now_ < least) late.push_back(member.incarnation);
+  }
+  for (const wire::Incarnation incarnation : late) {
+    reject(tag, incarnation, Code::kDeadline,
+           cat("all are READY, but less than ", least / base::kMillisecond,
+               " ms of this call's deadline are left"));
+  }
+  return !late.empty();
 }
 
 void State::form(const wire::Tag& tag) {
@@ -228,18 +274,25 @@ void State::form(const wire::Tag& tag) {
   end_holds();
   note_quorum(tag);
   if (round.ready.empty()) return;
-  const bool missing = round.ready.size() < ledger_.members().size();
+  const bool missing = round.ready.size() < owing(tag);
+  if (!missing || !round.skipped.empty()) decide(tag);
+  if (const std::string why = dispute(tag); !why.empty()) {
+    return reject_all(tag, Code::kDisputed, why);
+  }
   if (missing && round.skipped.empty()) return;  // the cheap half of forming_wait
   if (forming_wait(tag).cause != WaitCause::kNothing) return;
-  if (agree(tag)) launch(tag);
+  if (agree(tag) && !hurried(tag)) launch(tag);
 }
 
 // Fewer sites than a commit needs is the more telling reason, so it comes first.
 Wait State::forming_wait(const wire::Tag& tag) const {
-  const std::size_t sites = ledger_.sites();
+  const std::size_t sites = sites_in(tag);
   if (sites < start_peers()) {
     return {WaitCause::kTooFew,
-            cat("waits for the first ", start_peers(), " sites, ", sites, " are there")};
+            cat("waits for the first ", start_peers(), " sites, ", sites, " are there",
+                start_peers() > options_.start_peers
+                    ? cat("; ", name(*patient()), " wishes for so many")
+                    : "")};
   }
   if (sites < std::max(1U, options_.min_peers)) {
     return {WaitCause::kTooFew, cat("waits for min_peers = ", options_.min_peers, " sites, ", sites,
@@ -247,6 +300,8 @@ Wait State::forming_wait(const wire::Tag& tag) const {
   }
   const std::string missing = missing_members(tag);
   if (!missing.empty()) return {WaitCause::kPeers, cat("waits for READY of ", missing)};
+  if (const std::string why = dispute(tag); !why.empty()) return {WaitCause::kPeers, why};
+  if (undecided(tag)) return {WaitCause::kPeers, votes_text(tag)};
   std::set<std::string> contributing;
   for (const Part& part : parts_for(tag)) {
     if (part.contributes()) contributing.insert(part.site);
@@ -254,6 +309,9 @@ Wait State::forming_wait(const wire::Tag& tag) const {
   if (!contributing.empty() && contributing.size() < options_.min_peers) {
     return {WaitCause::kTooFew, cat("waits for min_peers = ", options_.min_peers, " sites, ",
                                     contributing.size(), " contribute")};
+  }
+  if (const RoundMemory& memory = rounds_.at(tag).memory; now_ < memory.paused_until) {
+    return {WaitCause::kPeers, cat("pauses after ", memory.tries, " attempts that failed")};
   }
   if (!holds_.empty() && ledger_.standing(tag).born) {
     if (JCCL_MUTANT(kHeldRoundSaysNothing)) return {WaitCause::kPeers, ""};
@@ -263,74 +321,26 @@ Wait State::forming_wait(const wire::Tag& tag) const {
   return {};
 }
 
-bool State::agree(const wire::Tag& tag) {
-  std::map<std::uint32_t, wire::Digest> descriptors;
-  std::set<std::uint32_t> counts;
-  std::set<wire::Digest> fingerprints;
-  bool equal = true;
-  for (const auto& [id, member] : ledger_.members()) {
-    if (left_out(tag, member)) continue;
-    const wire::Ready& ready = ready_of(tag, member)->ready;
-    const auto [entry, fresh] = descriptors.try_emplace(member.shard, ready.descriptor);
-    equal = equal && entry->second == ready.descriptor;
-    counts.insert(member.shards);
-    if (ready.has_state) fingerprints.insert(ready.fingerprint);
-  }
-  if (counts.size() > 1 || !equal || fingerprints.size() > 1) {
-    reject_all(tag, Code::kMismatch, mismatch_text(tag));
-    return false;
-  }
-  if (!agree_on_state(tag)) return false;
-  const std::vector<Part> parts = parts_for(tag);
-  if (std::none_of(parts.begin(), parts.end(), [](const Part& p) { return p.contributes(); })) {
-    reject_all(
-        tag, Code::kEmpty,
-        cat("nobody contributes to round ", ledger_.standing(tag).committed + 1, " of ", tag,
-            rounds_.at(tag).memory.guarded.empty() ? "" : ": ", rounds_.at(tag).memory.guarded));
-    return false;
-  }
-  return true;
-}
-
-bool State::agree_on_state(const wire::Tag& tag) {
-  const Standing& at = ledger_.standing(tag);
-  if (!at.born) return true;
-  std::vector<wire::Incarnation> other;
-  for (const auto& [id, member] : ledger_.members()) {
-    if (left_out(tag, member)) continue;
-    const wire::Ready& ready = ready_of(tag, member)->ready;
-    Life& life = *life_of(member.incarnation);
-    if (at.digests.count(member.shard) == 0 && entitled(life, tag)) {
-      establish(life, tag, ready.state);
-    }
-    const auto known = at.digests.find(member.shard);
-    if (known == at.digests.end() || known->second != ready.state) {
-      other.push_back(member.incarnation);
-    }
-  }
-  for (const wire::Incarnation incarnation : other) {
-    reject(tag, incarnation, Code::kResync,
-           cat("own state of ", tag, " is not revision ", at.committed, " of the run"));
-  }
-  return other.empty();
-}
-
 // A site contributes with all its shards or not at all.
 std::vector<Part> State::parts_for(const wire::Tag& tag) const {
   std::set<std::string> silent;
   for (const auto& [id, member] : ledger_.members()) {
+    if (!owes(tag, id)) continue;
     const OpenReady* open = ready_of(tag, member);
     if (open == nullptr || open->ready.weight <= 0) silent.insert(member.site);
   }
   std::vector<Part> parts;
   for (const auto& [id, member] : ledger_.members()) {
-    if (left_out(tag, member)) continue;
+    if (!takes_part(tag, member)) continue;
     Part part;
     part.id = id;
     part.incarnation = member.incarnation;
     part.site = member.site;
     part.shard = member.shard;
-    if (const OpenReady* open = ready_of(tag, member)) part.call = open->ready.call;
+    if (const OpenReady* open = ready_of(tag, member)) {
+      part.call = open->ready.call;
+      part.deadline = open->deadline;
+    }
     if (silent.count(member.site) == 0) part.weight = ready_of(tag, member)->ready.weight;
     parts.push_back(std::move(part));
   }
@@ -378,7 +388,7 @@ void State::launch(const wire::Tag& tag) {
   // Who the parts are must be known before they are named.
   if (!JCCL_MUTANT(kStartBeforeRoster)) flush_roster();
   Round& round = rounds_.at(tag);
-  begun_ = true;
+  if (!std::exchange(begun_, true)) touch_all();  // nothing waits for start_peers any more
   round.quorum_since = base::kNever;
   const wire::Attempt attempt{ledger_.epoch(), ++counter_};
   const wire::RoundName name{tag, ledger_.standing(tag).committed + 1};
@@ -386,10 +396,18 @@ void State::launch(const wire::Tag& tag) {
   round.running_told.clear();
   RunningAttempt& running = *round.running;
   running_[attempt] = tag;
-  running.since = now_;
+  running.since = running.last_done = now_;
   running.deadline = round_deadline(tag);
+  const Standing& at = ledger_.standing(tag);
   for (const base::Bytes& plan : plans.value()) {
-    running.starts.push_back({attempt, name, {}, {}, plan});
+    wire::Start start{attempt, name, {}, {}, plan};
+    const auto shard = static_cast<std::uint32_t>(running.starts.size());
+    if (at.born) {
+      start.has_state = true;
+      start.revision = at.committed;
+      start.state = at.digests.at(shard);
+    }
+    running.starts.push_back(std::move(start));
   }
   std::string contributors, receivers;
   for (const auto& [id, part] : running.parts()) {

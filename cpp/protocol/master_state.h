@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "protocol/attempt.h"
+#include "protocol/election.h"
 #include "protocol/ledger.h"
 #include "protocol/master_machine.h"
 
@@ -41,6 +42,7 @@ struct Life {  // of an incarnation that is a member, or a connected observer
   std::uint64_t roster_epoch = 0;  // of the last Roster sent on this connection
   bool seen = false;               // connected at least once since this master started
   std::uint64_t order = 0;         // of connecting
+  base::Time since = 0;            // … when
   base::Time heard = 0;            // last frame
   base::Time gone = 0;             // when the connection was lost
   std::uint64_t progress = 0;
@@ -53,8 +55,14 @@ struct Life {  // of an incarnation that is a member, or a connected observer
   // The newest revision it was offered, or heard of as the late outcome of its own attempt: it may
   // hold that by now. Until it asks again, or its Sync is over.
   std::map<wire::Tag, std::uint64_t> may_hold;
-  std::uint32_t missed = 0;  // offers that were outdated before it could enter
+  std::map<wire::Tag, base::Time> knocking;  // current, and outside: since when
+  std::uint32_t missed = 0;                  // offers that were outdated before it could enter
   bool connected() const { return conn != 0; }
+};
+
+struct Serving {  // the newest revision of one shard, for one look at who asks
+  std::vector<const Life*> holders;
+  bool awaited = false;  // somebody may turn out to be one
 };
 
 struct OpenReady {
@@ -72,6 +80,18 @@ struct RoundMemory {
   std::uint32_t corrupt = 0;
   std::string guarded;  // whose contribution was left out, and why
   std::map<wire::Attempt, wire::Outcome> aborted;
+  std::uint32_t tries = 0;      // attempts that were aborted
+  base::Time paused_until = 0;  // before the next one
+};
+
+// The vote on what the newest revision is. Begins with its commit, ends with the decision.
+struct Poll {
+  std::uint64_t revision = 0;
+  int tier = 0;  // who votes: see master_votes.cc
+  Election election;
+  // Only such votes are missing as may never be given, since then.
+  base::Time doubt_since = base::kNever;
+  std::string dispute;  // no majority, in words
 };
 
 struct Round {  // the volatile side of one tag
@@ -79,11 +99,16 @@ struct Round {  // the volatile side of one tag
   std::optional<RunningAttempt> running;
   std::string running_told;
   RoundMemory memory;
+  // Newcomers that owe a READY of this tag alone: they have called or synchronised it. See owes().
+  std::set<wire::PeerId> entered;
+  std::set<wire::PeerId> assumed;  // … of these nothing is known since the restart
+  std::optional<Poll> poll;
   std::set<std::string> skipped;           // sites that are not waited for; until they are back
   base::Time quorum_since = base::kNever;  // half of the sites are READY, and not all
   // Of the state, by shard, with its words; after a restart unknown until the next Sync.
   std::map<std::uint32_t, std::pair<wire::Digest, std::string>> descriptors;
   base::Time lost_since = base::kNever;  // no holder of the newest revision is left
+  wire::Incarnation opened_by = 0;       // who asked for the tag first
   std::set<wire::Incarnation> asking;    // all with an open Sync, and some that had one
   // No READY, no Sync expires before these; the exact times are looked up when they come.
   base::Time ready_due = base::kNever, sync_due = base::kNever;
@@ -114,6 +139,9 @@ struct MasterMachine::State {
   void on_message(ConnId conn, const wire::Message& message);
   void on_peer_message(Life& life, const wire::Message& message);
   void settle();  // everything that follows from the event
+  void settle(const wire::Tag& tag);
+  void drop_unused_tags();
+  void end_pauses();
   base::Time next_wake() const;
   void journal(wire::Record record);
   void send(ConnId conn, wire::Message message);
@@ -125,7 +153,7 @@ struct MasterMachine::State {
   void touch_all();
   void end_holds();
 
-  // master_peers.cc: lives, membership
+  // master_peers.cc: lives; master_members.cc: membership
   void on_hello(ConnId conn, const wire::Hello& hello);
   std::optional<base::Status> objection(const wire::Hello& hello) const;
   void attach(ConnId conn, const wire::Hello& hello);
@@ -144,19 +172,33 @@ struct MasterMachine::State {
   bool wants_in(const std::string& site) const;
   bool gathers() const;
   void admit(const std::vector<std::string>& sites);
+  void know_participants();
+  void leave_what_it_does_not_hold(const Life& life);
   void write_epoch(std::vector<wire::Member> members, wire::PeerId next_id, std::string reason);
   wire::Roster roster() const;
   wire::Member member_of(const Life& life) const;
   void flush_roster();
   Life* life_of(wire::Incarnation incarnation);
   const Life* life_of(wire::Incarnation incarnation) const;
+  const std::set<wire::Incarnation>& lives_at(const std::string& site) const;  // empty: none
   std::vector<Life*> shards_of(const std::string& site);
   void forget(wire::Incarnation incarnation);
   std::size_t observers() const { return lives_.size() - ledger_.members().size(); }
   std::set<std::string> member_sites() const;
+  void make_room(const wire::Hello& hello);
+  bool idle(const Life& life) const;
+  void turn_away(const std::string& site);
+  bool owes(const wire::Tag& tag, wire::PeerId id) const;
+  bool nobody_is_new(const wire::Tag& tag) const;
+  void enter(const wire::Tag& tag, const std::string& site);
+  void settle_in(wire::PeerId id);
+  std::size_t owing(const wire::Tag& tag) const;     // how many
+  std::size_t sites_in(const wire::Tag& tag) const;  // of those that owe
   std::uint32_t start_peers() const;
+  const Life* patient() const;  // whose wish for start_peers is the largest
 
-  // master_rounds.cc: forming
+  // master_rounds.cc: forming; master_agree.cc: what must be alike
+  std::optional<base::Status> open_tag(const Life& life, const wire::Tag& tag);
   void on_ready(Life& life, const wire::Ready& ready);
   bool answer_ready_out_of_turn(Life& life, const wire::Ready& ready);
   void send_start(const Life& life, const Part& part, const RunningAttempt& running);
@@ -168,8 +210,10 @@ struct MasterMachine::State {
               const std::string& text);
   void reject_all(const wire::Tag& tag, wire::Code code, const std::string& text);
   void expire_round(const wire::Tag& tag);
+  bool hurried(const wire::Tag& tag);
   void form(const wire::Tag& tag);
   bool agree(const wire::Tag& tag);  // false: somebody was rejected
+  bool agree_on_hint(const wire::Tag& tag);
   bool agree_on_state(const wire::Tag& tag);
   Wait forming_wait(const wire::Tag& tag) const;
   void launch(const wire::Tag& tag);
@@ -183,12 +227,15 @@ struct MasterMachine::State {
   // master_stragglers.cc: the slow ones
   void note_quorum(const wire::Tag& tag);
   bool left_out(const wire::Tag& tag, const wire::Member& member) const;
+  bool takes_part(const wire::Tag& tag, const wire::Member& member) const;
   bool waited_for(const std::string& site) const;
   void take_back(const std::string& site, const wire::Tag& tag);
   void leave_behind(const wire::Tag& tag);
   bool slow_down(const wire::Tag& tag);
   std::string straggling(const RunningAttempt& running, base::Duration patience,
                          std::string* why) const;
+  std::string silent_last(const RunningAttempt& running, base::Duration patience,
+                          std::string* why) const;
   std::string trouble_of(const Life& life, base::Time now) const;
   std::string left_text(const RunningAttempt& running, const Part& part) const;
 
@@ -211,12 +258,11 @@ struct MasterMachine::State {
 
   // master_sync.cc: state tags
   void on_sync(Life& life, const wire::Sync& sync);
-  void report(Life& life, const wire::Held& held);
-  bool entitled(const Life& life, const wire::Tag& tag) const;
-  void establish(const Life& life, const wire::Tag& tag, const wire::Digest& digest);
+  bool another_source(const Life& life, const wire::Sync& sync) const;
   void sync_tag(const wire::Tag& tag);  // answers every open Sync that can be answered
   void drop_ended_syncs(const wire::Tag& tag);
-  void sync_one(Life& life, const wire::Tag& tag);
+  void sync_one(Life& life, const wire::Tag& tag, const Serving& serving);
+  bool may_enter(Life& life, const wire::Tag& tag);
   void try_birth(const wire::Tag& tag);
   std::string birth_source(const wire::Tag& tag, std::string* wait) const;  // empty: wait says why
   void offer(Life& life, AskedSync& asked, std::vector<wire::Member> holders);
@@ -225,13 +271,30 @@ struct MasterMachine::State {
   void reply_refused(Life& life, const wire::Tag& tag, wire::Code code, const std::string& text);
   void reply_current(Life& life, const wire::Tag& tag);
   bool is_state(const wire::Tag& tag) const;
-  bool can_serve(const Life& holder, const Life& asker, const wire::Tag& tag) const;
-  bool out_of_reach(const wire::Tag& tag, const Life& asker) const;
-  std::vector<wire::Member> holders_of(const wire::Tag& tag, const Life& asker) const;
-  bool may_publish(const wire::Tag& tag, std::uint32_t shard, wire::Incarnation but) const;
+  Serving serving(const wire::Tag& tag, std::uint32_t shard) const;
+  bool out_of_reach(const Serving& serving, const Life& asker) const;
+  std::vector<wire::Member> holders_of(const Serving& serving, const Life& asker) const;
+  bool may_publish(const wire::Tag& tag, std::uint32_t shard) const;
   bool awaited(const wire::Tag& tag, std::uint32_t shard) const;  // a holder, perhaps
   bool contributed(wire::PeerId id, const wire::Tag& tag) const;
   bool door_open(const wire::Tag& tag) const;
+
+  // master_votes.cc: what a new revision is
+  bool undecided(const wire::Tag& tag) const;
+  std::map<std::string, std::uint32_t> electorate(const wire::Tag& tag, int tier) const;
+  bool takes_after(const Life& life, const wire::Tag& tag) const;
+  bool holds_newest(const Life& life, const wire::Tag& tag) const;
+  Poll& poll_of(const wire::Tag& tag, int tier);
+  void report(Life& life, const wire::Held& held);
+  bool may_abstain(const std::string& site, const wire::Tag& tag) const;
+  bool voters_awaited(const wire::Tag& tag) const;
+  bool votes_awaited(const wire::Tag& tag) const;
+  bool all_came_back(const wire::Tag& tag) const;
+  void decide(const wire::Tag& tag);
+  void decide_without(const wire::Tag& tag, bool complete);
+  void establish(const wire::Tag& tag, Ballot ballot);
+  std::string dispute(const wire::Tag& tag) const;  // empty: none
+  std::string votes_text(const wire::Tag& tag) const;
 
   // master_texts.cc: what stands still and why
   std::string name(const Life& life) const;
@@ -250,7 +313,8 @@ struct MasterMachine::State {
   Planner planner_;
   Ledger ledger_;
   base::Time now_ = 0, last_ = 0, wake_ = base::kNever, started_at_ = 0, next_tick_ = 0;
-  bool begun_ = false;  // start_peers was reached once
+  bool begun_ = false;                    // start_peers was reached once
+  base::Time pauses_due_ = base::kNever;  // no round's pause ends before
   std::uint64_t counter_ = 0, order_ = 0;
   std::map<ConnId, wire::Incarnation> conns_;  // 0: hello refused or not heard yet
   std::set<ConnId> doomed_;                    // closed by an effect, not yet reported closed
@@ -259,12 +323,13 @@ struct MasterMachine::State {
   base::Time lives_due_ = 0;                                  // no life expires before
   wire::PeerId probed_last_ = 0;                              // of the members that are not back
   std::map<wire::Tag, Round> rounds_;
+  std::set<wire::PeerId>
+      established_;  // members that were in a round, or share a state: see owes()
   std::map<wire::Attempt, wire::Tag> running_;
   std::map<std::pair<wire::PeerId, wire::PeerId>, Cut> cuts_;
   // Joiners and skipped sites that could not keep up. While one of them is here no START of any
   // state tag is sent: it has to be current on all of them at one moment.
   std::map<std::string, base::Time> holds_;
-  std::uint32_t start_peers_asked_ = 0;
   base::Time crossed_since_ = base::kNever;
   std::set<wire::Tag> touched_;
   std::uint32_t edges_seen_ = 0;  // of all attempts: see RunningAttempt::edges

@@ -42,12 +42,21 @@ bool State::left_out(const wire::Tag& tag, const wire::Member& member) const {
   return !round.skipped.empty() && round.skipped.count(member.site) > 0;
 }
 
-// No round starts without it: it is a member, and skipped nowhere.
+// In the round of the tag that begins next.
+bool State::takes_part(const wire::Tag& tag, const wire::Member& member) const {
+  return owes(tag, member.id) && !left_out(tag, member);
+}
+
+// No round of a state starts without it: it is a member, in all of them, and skipped nowhere.
 bool State::waited_for(const std::string& site) const {
-  const auto skipped = [&](const auto& entry) {
-    return entry.second.skipped.count(site) > 0 && !JCCL_MUTANT(kNoHoldForTheSkipped);
-  };
-  return member_sites().count(site) > 0 && std::none_of(rounds_.begin(), rounds_.end(), skipped);
+  const auto& lives = lives_at(site);
+  if (lives.empty()) return false;
+  const wire::PeerId id = lives_.at(*lives.begin()).id;
+  if (id == 0) return false;
+  return std::none_of(rounds_.begin(), rounds_.end(), [&](const auto& entry) {
+    const bool skipped = entry.second.skipped.count(site) > 0 && !JCCL_MUTANT(kNoHoldForTheSkipped);
+    return skipped || (ledger_.standing(entry.first).born && !owes(entry.first, id));
+  });
 }
 
 void State::take_back(const std::string& site, const wire::Tag& tag) {
@@ -60,12 +69,13 @@ void State::take_back(const std::string& site, const wire::Tag& tag) {
 void State::note_quorum(const wire::Tag& tag) {
   if (options_.straggler == Straggler::kWait) return;
   Round& round = rounds_.at(tag);
-  if (2 * round.ready.size() < ledger_.members().size()) {
+  if (2 * round.ready.size() < owing(tag)) {
     round.quorum_since = base::kNever;
     return;
   }
   std::map<std::string, bool> ready;  // with all shards
   for (const auto& [id, member] : ledger_.members()) {
+    if (!owes(tag, id)) continue;
     const bool here = ready_of(tag, member) != nullptr;
     const auto [entry, fresh] = ready.try_emplace(member.site, here);
     entry->second = entry->second && here;
@@ -89,7 +99,7 @@ void State::leave_behind(const wire::Tag& tag) {
   round.quorum_since = base::kNever;
   std::set<std::string> late;
   for (const auto& [id, member] : ledger_.members()) {
-    if (ready_of(tag, member) == nullptr && !left_out(tag, member)) late.insert(member.site);
+    if (ready_of(tag, member) == nullptr && takes_part(tag, member)) late.insert(member.site);
   }
   const std::uint64_t n = ledger_.standing(tag).committed + 1;
   for (const std::string& site : late) {
@@ -147,6 +157,32 @@ std::string State::straggling(const RunningAttempt& running, base::Duration pati
   return slowest->site;
 }
 
+// The one contributor that is not done though everybody else has been for `patience`, and has
+// nothing left to send to it: whatever it says of itself, the others wait for its word alone.
+// Empty: there is none.
+std::string State::silent_last(const RunningAttempt& running, base::Duration patience,
+                               std::string* why) const {
+  const Part* last = nullptr;
+  std::size_t done = 0;
+  for (const auto& [id, part] : running.parts()) {
+    if (!part.contributes() || part.evicted) continue;
+    done += part.done.has_value();
+    if (!part.done.has_value()) {
+      if (last != nullptr) return {};
+      last = &part;
+      continue;
+    }
+    const Life* life = life_of(part.incarnation);
+    const wire::Moving* moving = life == nullptr ? nullptr : moving_of(*life, running.attempt());
+    if (moving != nullptr && moving->left > 0) return {};
+  }
+  if (last == nullptr || done == 0 || now_ < running.last_done + patience) return {};
+  *why = cat(name(last->id), " is not done with round ", running.round().n, " of ",
+             running.round().tag, ", ", (now_ - running.last_done) / base::kMillisecond,
+             " ms after all others, who have nothing left for it");
+  return last->site;
+}
+
 // True: the attempt ended for a straggler.
 bool State::slow_down(const wire::Tag& tag) {
   const RunningAttempt& running = *rounds_.at(tag).running;
@@ -156,10 +192,15 @@ bool State::slow_down(const wire::Tag& tag) {
     if (life != nullptr && life->beat < running.since + options_.straggler_after) return false;
   }
   std::string why;
-  const std::string site = straggling(running, options_.straggler_after, &why);
+  std::string site = straggling(running, options_.straggler_after, &why);
+  if (site.empty()) site = silent_last(running, options_.straggler_after, &why);
   std::set<std::string> others;
   for (const auto& [id, part] : running.parts()) {
-    if (part.contributes() && !part.evicted && part.site != site) others.insert(part.site);
+    if (part.evicted || part.site == site) continue;
+    if (part.contributes()) others.insert(part.site);
+    // One that is not heard of, a receiver too, may be whom the site waits for.
+    const Life* life = life_of(part.incarnation);
+    if (life != nullptr && life->beat + 2 * options_.heartbeat < now_) return false;
   }
   if (site.empty() || others.size() < std::max(1U, options_.min_peers)) return false;
   if (options_.straggler == Straggler::kEvict) {

@@ -1,11 +1,9 @@
 // State tags at the master: birth, who holds the newest revision, and what a peer that wants it is
-// told. One digest per (tag, revision, shard): the first report of somebody entitled to it, made
-// durable before anything relies on it; never a vote. Pure; one event at a time.
+// told. What a revision is, master_votes.cc decides. Pure; one event at a time.
 #include <algorithm>
 
 #include "base/check.h"
 #include "base/limits.h"
-#include "base/lives.h"
 #include "base/text.h"
 #include "protocol/durations.h"
 #include "protocol/master_state.h"
@@ -41,16 +39,19 @@ bool State::is_state(const wire::Tag& tag) const {
 
 void State::on_sync(Life& life, const wire::Sync& sync) {
   const Standing& at = ledger_.standing(sync.tag);
-  if (sync.tag.empty() || sync.tag.size() > base::kTagBytesMax) {
-    return reply_refused(life, sync.tag, Code::kInvalid, "a tag has 1 to 64 bytes");
+  if (const auto no = open_tag(life, sync.tag)) {
+    return reply_refused(life, sync.tag, no->code, no->text);
   }
-  if (rounds_.count(sync.tag) == 0 && rounds_.size() >= base::kTagsMax) {
-    return reply_refused(life, sync.tag, Code::kLimit, "the run has no room for another tag");
-  }
-  Round& round = rounds_[sync.tag];
+  Round& round = rounds_.at(sync.tag);
   if (!at.born && (at.committed > 0 || round.running.has_value() || !round.ready.empty())) {
     return reply_refused(life, sync.tag, Code::kMismatch,
                          cat(sync.tag, " is in use without state"));
+  }
+  if (sync.source && another_source(life, sync)) {
+    return reply_refused(life, sync.tag, Code::kMismatch,
+                         cat("the state of ", sync.tag, " began as that of ", at.site, "; ",
+                             name(life), " is named as its source too and has another: name one ",
+                             "source, and let start_peers wait for it"));
   }
   AskedSync asked;
   asked.sync = sync;
@@ -63,20 +64,13 @@ void State::on_sync(Life& life, const wire::Sync& sync) {
   lives_changed_ = true;
 }
 
-// A peer says at which snapshot it stands.
-void State::report(Life& life, const wire::Held& held) {
-  const Standing& at = ledger_.standing(held.tag);
-  if (rounds_.count(held.tag) == 0 && !at.born) {
-    life.held[held.tag] = held;
-    if (life.held.size() > base::kTagsMax) life.held.erase(life.held.begin());
-    return;
-  }
-  life.held[held.tag] = held;
-  if (at.born && at.digests.count(life.shard) == 0 && held.revision == at.committed &&
-      entitled(life, held.tag)) {
-    establish(life, held.tag, held.digest);
-  }
-  touch(held.tag);
+// Who says that its state is the first one is not given another in silence. Only of revision 0 is
+// that said; who comes later takes the run's, and so does the source itself in its next life.
+bool State::another_source(const Life& life, const wire::Sync& sync) const {
+  const Standing& at = ledger_.standing(sync.tag);
+  const auto first = at.digests.find(life.shard);
+  return at.born && at.committed == 0 && first != at.digests.end() &&
+         first->second != sync.digest && at.site != life.site;
 }
 
 bool State::contributed(wire::PeerId id, const wire::Tag& tag) const {
@@ -94,53 +88,27 @@ bool State::contributed(wire::PeerId id, const wire::Tag& tag) const {
          std::binary_search(last.receivers.begin(), last.receivers.end(), id);
 }
 
-// May this life say which digest the newest revision has? Whoever took part in its round may; when
-// nobody of those is left in the membership, a later life of the same process. Not another process
-// at its seat: it may hold a state of another run under that number, and nobody could tell.
-bool State::entitled(const Life& life, const wire::Tag& tag) const {
-  if (contributed(life.id, tag) || JCCL_MUTANT(kStrangerNamesTheDigest)) return true;
-  const Standing& at = ledger_.standing(tag);
-  const auto same_process = [&](wire::Incarnation taker) {
-    return base::process_of(taker) == base::process_of(life.incarnation);
-  };
-  return std::any_of(at.takers.begin(), at.takers.end(), same_process) &&
-         !may_publish(tag, life.shard, life.incarnation);
-}
-
-void State::establish(const Life& life, const wire::Tag& tag, const wire::Digest& digest) {
-  const Standing& at = ledger_.standing(tag);
-  JCCL_CHECK(at.digests.count(life.shard) == 0);
-  journal(wire::StateRecord{{tag, at.committed, digest}, life.shard});
-  note("sync", {{"tag", tag},
-                {"revision", cat(at.committed)},
-                {"digest", base::to_hex(digest)},
-                {"from", name(life)}});
-  touch(tag);
-}
-
 // Somebody in the membership that isn't known as a holder yet, but may turn out to be one.
-bool State::may_publish(const wire::Tag& tag, std::uint32_t shard, wire::Incarnation but) const {
+bool State::may_publish(const wire::Tag& tag, std::uint32_t shard) const {
   const Standing& at = ledger_.standing(tag);
   const auto known = at.digests.find(shard);
+  if (known == at.digests.end()) return votes_awaited(tag);
   for (const auto& [incarnation, life] : lives_) {
-    if (life.id == 0 || life.shard != shard || incarnation == but) continue;
+    if (life.id == 0 || life.shard != shard) continue;
     if (!life.seen) return true;  // not back since the master's restart: nothing known of it
     if (life.syncs.count(tag) > 0 && !JCCL_MUTANT(kWaitsForOneWhoIsBehind)) {
       continue;  // wants that revision itself
     }
-    const auto held = life.held.find(tag);
-    const bool reported = held != life.held.end() && held->second.revision >= at.committed;
+    const bool reported = holds_newest(life, tag);
     const auto behind = life.behind.find(tag);
     if (!reported && behind != life.behind.end() && behind->second == at.committed &&
         !JCCL_MUTANT(kWaitsForOneWhoIsBehind)) {
       continue;
     }
-    if (known == at.digests.end()) {
-      if (contributed(life.id, tag) && !reported) return true;
-      continue;
-    }
-    if (!reported && (contributed(life.id, tag) || incarnation == at.source)) return true;
-    if (reported && held->second.digest == known->second && !life.connected()) return true;
+    const bool source = shard < at.sources.size() && at.sources[shard] == incarnation;
+    if (!reported && (contributed(life.id, tag) || source)) return true;
+    const bool right = reported && life.held.at(tag).digest == known->second;
+    if (right && !life.connected()) return true;
   }
   return false;
 }
@@ -154,33 +122,41 @@ bool State::awaited(const wire::Tag& tag, std::uint32_t shard) const {
     return life.shard == shard && offered != life.may_hold.end() && offered->second == newest &&
            !JCCL_MUTANT(kFetcherNotAwaited);
   };
-  return may_publish(tag, shard, 0) || std::any_of(lives_.begin(), lives_.end(), gets_it);
+  return may_publish(tag, shard) || std::any_of(lives_.begin(), lives_.end(), gets_it);
 }
 
-bool State::can_serve(const Life& holder, const Life& asker, const wire::Tag& tag) const {
-  const auto known = ledger_.standing(tag).digests.find(asker.shard);
-  if (known == ledger_.standing(tag).digests.end() || holder.incarnation == asker.incarnation ||
-      !holder.connected() || holder.shard != asker.shard) {
-    return false;
+// Looked up once for all who ask: with a crowd of askers a look at all lives for each is n².
+Serving State::serving(const wire::Tag& tag, std::uint32_t shard) const {
+  Serving serving;
+  const auto& digests = ledger_.standing(tag).digests;
+  const auto known = digests.find(shard);
+  for (const auto& [incarnation, life] : lives_) {
+    if (known == digests.end()) break;
+    if (!life.connected() || life.shard != shard) continue;
+    const auto held = life.held.find(tag);
+    if (held != life.held.end() && held->second.digest == known->second) {
+      serving.holders.push_back(&life);
+    }
   }
-  const auto held = holder.held.find(tag);
-  return held != holder.held.end() && held->second.digest == known->second;
+  serving.awaited = awaited(tag, shard);
+  return serving;
 }
 
 // There are holders, but they can only dial out, like the asker.
-bool State::out_of_reach(const wire::Tag& tag, const Life& asker) const {
-  return holders_of(tag, asker).empty() &&
-         std::any_of(lives_.begin(), lives_.end(),
-                     [&](const auto& entry) { return can_serve(entry.second, asker, tag); });
+bool State::out_of_reach(const Serving& serving, const Life& asker) const {
+  return holders_of(serving, asker).empty() &&
+         std::any_of(serving.holders.begin(), serving.holders.end(),
+                     [&](const Life* one) { return one->incarnation != asker.incarnation; });
 }
 
-std::vector<wire::Member> State::holders_of(const wire::Tag& tag, const Life& asker) const {
+std::vector<wire::Member> State::holders_of(const Serving& serving, const Life& asker) const {
   std::vector<wire::Member> members, observers;
-  for (const auto& [incarnation, life] : lives_) {
-    if (!can_serve(life, asker, tag)) continue;
-    if (life.addresses.empty() && asker.addresses.empty()) continue;
-    auto& list = life.id != 0 ? members : observers;
-    if (list.size() < kHoldersMax) list.push_back(member_of(life));
+  for (const Life* life : serving.holders) {
+    if (life->incarnation == asker.incarnation) continue;
+    if (life->addresses.empty() && asker.addresses.empty()) continue;
+    auto& list = life->id != 0 ? members : observers;
+    if (list.size() < kHoldersMax) list.push_back(member_of(*life));
+    if (members.size() == kHoldersMax) break;
   }
   return members.empty() ? observers : members;
 }
@@ -191,7 +167,7 @@ bool State::door_open(const wire::Tag& tag) const {
   const Round& round = rounds_.at(tag);
   if (round.running.has_value()) return false;
   if (!holds_.empty() || JCCL_MUTANT(kDoorNeverShut)) return true;
-  if (ledger_.sites() < std::max({1U, options_.min_peers, start_peers()})) return true;
+  if (sites_in(tag) < std::max({1U, options_.min_peers, start_peers()})) return true;
   return std::none_of(round.ready.begin(), round.ready.end(), [&](const auto& entry) {
     const auto life = lives_.find(entry.first);
     return life != lives_.end() && life->second.id != 0;
@@ -227,17 +203,25 @@ void State::sync_tag(const wire::Tag& tag) {
     return;
   }
   const std::vector<wire::Incarnation> asking(round.asking.begin(), round.asking.end());
+  decide(tag);
   const bool again = JCCL_MUTANT(kBornAgain) && round.lost_since != base::kNever;
   if (!ledger_.standing(tag).born || again) try_birth(tag);
   bool lost = false;
+  std::map<std::uint32_t, Serving> by_shard;
   for (const wire::Incarnation incarnation : asking) {
     Life* life = life_of(incarnation);
     if (life->syncs.count(tag) == 0 || !ledger_.standing(tag).born) continue;
-    sync_one(*life, tag);
+    auto found = by_shard.find(life->shard);
+    if (found == by_shard.end()) {
+      found = by_shard.emplace(life->shard, serving(tag, life->shard)).first;
+    }
+    Serving& now = found->second;
+    sync_one(*life, tag, now);
     const auto left = life->syncs.find(tag);
-    if (left == life->syncs.end() || left->second.fetching || left->second.matches) continue;
-    if (out_of_reach(tag, *life)) continue;
-    lost = lost || !awaited(tag, life->shard);
+    if (left == life->syncs.end() || left->second.matches) continue;
+    now.awaited = now.awaited || (left->second.fetching && !JCCL_MUTANT(kFetcherNotAwaited));
+    if (left->second.fetching || out_of_reach(now, *life)) continue;
+    lost = lost || !now.awaited;
   }
   if (!lost) {
     round.lost_since = base::kNever;
@@ -246,35 +230,48 @@ void State::sync_tag(const wire::Tag& tag) {
   }
 }
 
-void State::sync_one(Life& life, const wire::Tag& tag) {
+// A member that is current enters the tag while nobody there is READY, or a member would wait for
+// its steps. Not for longer than this: its own next call may be what those wait for.
+bool State::may_enter(Life& life, const wire::Tag& tag) {
+  if (owes(tag, life.id) || door_open(tag)) return true;
+  const base::Time since = life.knocking.try_emplace(tag, now_).first->second;
+  const base::Time by = since + 2 * options_.silence;
+  if (now_ >= by) return true;
+  Round& round = rounds_.at(tag);
+  round.sync_due = std::min(round.sync_due, by);
+  return false;
+}
+
+void State::sync_one(Life& life, const wire::Tag& tag, const Serving& serving) {
   AskedSync& asked = life.syncs.at(tag);
   const Standing& at = ledger_.standing(tag);
   asked.matches = false;
   if (asked.fetching || !descriptor_fits(life, asked)) return;
-  if (at.digests.count(life.shard) == 0 && asked.sync.revision == at.committed &&
-      entitled(life, tag)) {
-    establish(life, tag, asked.sync.digest);
+  if (asked.sync.source && another_source(life, asked.sync)) {  // it asked before the birth, too
+    return on_sync(life, wire::Sync(asked.sync));
+  }
+  if (const std::string why = dispute(tag); !why.empty()) {
+    return reply_refused(life, tag, Code::kDisputed, why);
   }
   const auto known = at.digests.find(life.shard);
   if (known != at.digests.end() && known->second == asked.sync.digest) {
-    if (life.id != 0) return reply_current(life, tag);
+    if (life.id != 0 && may_enter(life, tag)) return reply_current(life, tag);
     asked.matches = true;
-    const bool running = rounds_.at(tag).running.has_value();
     return reply_wait(life, asked,
-                      running || !door_open(tag) ? "current; enters at the next commit"
-                                                 : "current; waits for its other tags and shards");
+                      door_open(tag) ? "current; waits for its other tags and shards"
+                                     : "current; enters at the next commit");
   }
   // Its user asks for a newer state: whatever its part in the newest round, it will not publish it.
   if (asked.sync.revision < at.committed) life.behind[tag] = at.committed;
-  std::vector<wire::Member> holders = holders_of(tag, life);
+  std::vector<wire::Member> holders = holders_of(serving, life);
   if (!holders.empty()) return offer(life, asked, std::move(holders));
   const std::string what = cat("revision ", at.committed, " of ", tag);
-  if (out_of_reach(tag, life)) {
+  if (out_of_reach(serving, life)) {
     return reply_wait(life, asked,
                       cat("waits for a holder of ", what, " that listens: this peer ",
                           "and those there are can only dial out"));
   }
-  if (awaited(tag, life.shard)) {
+  if (serving.awaited) {
     return reply_wait(life, asked, cat("waits for a holder to publish ", what));
   }
   const base::Time since = rounds_.at(tag).lost_since;
@@ -313,12 +310,15 @@ void State::try_birth(const wire::Tag& tag) {
     return;
   }
   Round& round = rounds_.at(tag);
+  wire::BirthRecord birth{tag, site, {}, {}};
   for (const Life* life : shards_of(site)) {
     const wire::Sync& sync = life->syncs.at(tag).sync;
-    journal(wire::BirthRecord{tag, life->incarnation, sync.digest, life->shard});
+    birth.sources.push_back(life->incarnation);
+    birth.digests.push_back(sync.digest);
     round.descriptors[life->shard] = {sync.descriptor, sync.summary};
     note("birth", {{"tag", tag}, {"source", name(*life)}, {"digest", base::to_hex(sync.digest)}});
   }
+  journal(std::move(birth));
   roster_dirty_ = lives_changed_ = true;
 }
 
@@ -418,8 +418,10 @@ void State::reply_current(Life& life, const wire::Tag& tag) {
   life.held[tag] = {tag, reply.revision, reply.digest};
   life.missed = 0;
   life.fetched.erase(tag);
+  life.knocking.erase(tag);
   life.syncs.erase(tag);
   send(life, std::move(reply));
+  if (life.id != 0) enter(tag, life.site);
   take_back(life.site, tag);
   touch(tag);
 }

@@ -44,7 +44,7 @@ std::string State::missing_members(const wire::Tag& tag) const {
   std::string names;
   std::size_t count = 0;
   for (const auto& [id, member] : ledger_.members()) {
-    if (ready_of(tag, member) != nullptr || left_out(tag, member)) continue;
+    if (ready_of(tag, member) != nullptr || !takes_part(tag, member)) continue;
     if (++count > kNamesMax) continue;
     names += cat(count == 1 ? "" : ", ", name(id), silence_of(lives_.at(member.incarnation)));
   }
@@ -134,13 +134,13 @@ std::string State::mismatch_text(const wire::Tag& tag) const {
     return text;
   };
   for (const auto& [id, member] : ledger_.members()) {
-    if (!left_out(tag, member)) add(cat(member.shards, " shards"), id);
+    if (takes_part(tag, member)) add(cat(member.shards, " shards"), id);
   }
   if (order.size() > 1) return listed("sites have different numbers of shards");
   who.clear(), order.clear();
   std::map<std::uint32_t, std::set<wire::Digest>> descriptors;
   for (const auto& [id, member] : ledger_.members()) {
-    if (left_out(tag, member)) continue;
+    if (!takes_part(tag, member)) continue;
     const wire::Ready& ready = ready_of(tag, member)->ready;
     descriptors[member.shard].insert(ready.descriptor);
     add(ready.summary.empty() ? base::to_hex(ready.descriptor) : ready.summary, id);
@@ -150,7 +150,7 @@ std::string State::mismatch_text(const wire::Tag& tag) const {
   }
   who.clear(), order.clear();
   for (const auto& [id, member] : ledger_.members()) {
-    if (left_out(tag, member)) continue;
+    if (!takes_part(tag, member)) continue;
     add(cat("fingerprint ", base::to_hex(ready_of(tag, member)->ready.fingerprint)), id);
   }
   return listed("the state would not evolve alike");
@@ -205,6 +205,10 @@ MasterView State::view(base::Time now) const {
         one.phase = "forming";
       }
       if (one.phase != "idle") one.waiting_for = texts.at(tag);
+      if (const std::string why = dispute(tag); !why.empty()) {
+        one.phase = "disputed";
+        one.waiting_for = why;
+      }
     }
     view.tags.push_back(std::move(one));
   }

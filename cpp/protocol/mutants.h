@@ -23,6 +23,7 @@ enum class Mutant : std::uint8_t {
   kStaleDataAccepted,
   kRetryAddsToOldSum,
   kDamagedFrameTaken,
+  kOwnStateNotCompared,
   // Attempts and the commit condition.
   kReceiversDecide,
   kTooFewCommit,

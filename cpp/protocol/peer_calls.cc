@@ -96,6 +96,14 @@ OpenCall* State::call_of(const wire::Attempt& attempt) {
   return nullptr;
 }
 
+// What is decided may be another state than the one that this peer said it holds.
+bool State::stands_at(const OpenCall& open, const wire::Start& start) const {
+  if (!open.call.is_state) return true;
+  const auto held = held_.find(open.call.tag);
+  return start.has_state && held != held_.end() && held->second.revision == start.revision &&
+         held->second.digest == start.state;
+}
+
 void State::on_start(const wire::Start& start) {
   const auto found = calls_.find(start.round.tag);
   const auto doubt = doubts_.find(start.round.tag);
@@ -106,9 +114,19 @@ void State::on_start(const wire::Start& start) {
     return send(wire::Fail{start.attempt, Code::kAborted, 0, "the call had ended"});
   }
   OpenCall& open = found->second;
+  if (open.phase != CallPhase::kWaiting && open.attempt == start.attempt) return;  // said twice
+  if (!stands_at(open, start)) {
+    send(wire::Fail{start.attempt, Code::kAborted, 0, "START names another state than the own"});
+    resync_.insert(start.round.tag);
+    if (open.phase == CallPhase::kWaiting) {
+      complete(wire::Tag(start.round.tag), Code::kResync,
+               cat("the run goes on from another revision ", start.revision, " of ",
+                   start.round.tag, " than this peer's"));
+    }
+    return;
+  }
   if (open.phase != CallPhase::kWaiting) {
-    if (open.attempt == start.attempt) return;  // said twice
-    fx_.discard.push_back(open.attempt);        // another attempt runs, so this one never commits
+    fx_.discard.push_back(open.attempt);  // another attempt runs, so this one never commits
   }
   const auto& in = start.contributors;
   open.receiver = std::none_of(in.begin(), in.end(), [&](const auto& c) { return c.id == id_; });

@@ -81,6 +81,9 @@ struct FetchFailed {
 struct PublishState {  // after a committed round (or sync): the own state of the tag's revision
   wire::Held held;
 };
+struct StateChanged {  // the user's state is not the one that was published: needs a resync
+  wire::Tag tag;
+};
 struct Depart {};  // leave gracefully; `departed` follows
 struct NewLife {   // answers Effects::rejoin with base::next_life
   wire::Incarnation incarnation = 0;
@@ -95,7 +98,7 @@ struct NewMeasures {  // what the links carry; said again after a reconnect
 struct PeerTick {};
 using PeerEvent = std::variant<Connected, Disconnected, FromMaster, Call, CancelCall, AttemptDone,
                                AttemptFailed, SyncCall, FetchDone, FetchFailed, PublishState,
-                               Depart, NewLife, Progress, NewMeasures, PeerTick>;
+                               StateChanged, Depart, NewLife, Progress, NewMeasures, PeerTick>;
 
 // ---- effects -----------------------------------------------------------------------------------
 

@@ -20,8 +20,7 @@ enum class Link : std::uint8_t { kPaused, kDialing, kGreeting, kUp, kNoLife, kEn
 
 // What the master ends without a commit has failed, whatever code it names.
 inline base::Code failure(base::Code code) {
-  const bool success = code == base::Code::kOk || code == base::Code::kSkipped;
-  return success ? base::Code::kInternal : code;
+  return base::holds_result(code) ? base::Code::kInternal : code;
 }
 
 enum class CallPhase : std::uint8_t { kWaiting, kMoving, kReported, kClosing };
@@ -94,6 +93,7 @@ struct PeerMachine::State {
   std::optional<base::Status> objection(const Call& call) const;
   void on_cancel(const wire::Tag& tag);
   void on_start(const wire::Start& start);
+  bool stands_at(const OpenCall& open, const wire::Start& start) const;
   void on_attempt_done(const AttemptDone& done);
   void on_attempt_failed(const AttemptFailed& failed);
   void on_outcome(const wire::Outcome& outcome);
@@ -120,6 +120,7 @@ struct PeerMachine::State {
   void on_fetch_done(const FetchDone& done);
   void on_fetch_failed(const FetchFailed& failed);
   void on_publish(const wire::Held& held);
+  void on_state_changed(const wire::Tag& tag);
   void finish_sync(const wire::Tag& tag, base::Code code, std::string text);
   void finish_current_syncs();
 

@@ -121,4 +121,9 @@ void State::on_publish(const wire::Held& held) {
   send(wire::Published{held});
 }
 
+// The next call waits for a SyncCall, whatever this peer published.
+void State::on_state_changed(const wire::Tag& tag) {
+  if (held_.count(tag) > 0) resync_.insert(tag);
+}
+
 }  // namespace jccl::protocol

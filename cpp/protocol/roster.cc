@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include "base/limits.h"
+
 namespace jccl::protocol {
 
 namespace {
@@ -60,7 +62,7 @@ bool apply(const wire::Roster& news, wire::Roster* at) {
   });
   at->members = merged(at->members, news.members, kIdOf);
   at->tags = merged(at->tags, news.tags, kTagOf);
-  return true;
+  return at->members.size() <= base::kPeersMax && at->tags.size() <= base::kTagsMax;
 }
 
 }  // namespace jccl::protocol

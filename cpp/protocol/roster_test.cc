@@ -4,6 +4,7 @@
 
 #include <map>
 
+#include "base/limits.h"
 #include "base/rng.h"
 
 namespace jccl::protocol {
@@ -58,6 +59,26 @@ TEST(RosterTest, a_change_says_only_what_differs) {
   ASSERT_EQ(change.members.size(), 1U);
   EXPECT_EQ(change.members[0].id, 1001U);
   EXPECT_EQ(change.left, std::vector<wire::PeerId>{7});
+}
+
+// Each change is within the bounds of a message, their sum need not be.
+TEST(RosterTest, changes_that_add_up_to_more_members_or_tags_than_there_may_be_are_refused) {
+  for (const bool tags : {false, true}) {
+    wire::Roster at;
+    bool taken = true;
+    std::size_t changes = 0;
+    for (; taken && changes < 4000; ++changes) {
+      wire::Roster news;
+      news.base = at.epoch;
+      news.epoch = at.epoch + 1;
+      const auto id = static_cast<wire::PeerId>(changes + 1);
+      if (tags) news.tags.push_back({"tag-" + std::to_string(id), 0, false});
+      if (!tags) news.members.push_back({id, id, "s", 0, 1, {}, 1});
+      if (at.epoch == 0) news.base = 0;
+      taken = apply(news, &at);
+    }
+    EXPECT_EQ(changes, (tags ? base::kTagsMax : base::kPeersMax) + 1);
+  }
 }
 
 TEST(RosterTest, a_change_of_another_roster_is_not_applied) {

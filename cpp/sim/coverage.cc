@@ -29,8 +29,8 @@ constexpr std::array<std::string_view, kPeerPhases> kPeerColumns = {
     "moving", "reported", "closing",  "doubt",   "sync",  "fetching"};
 constexpr std::array<std::string_view, std::variant_size_v<protocol::PeerEvent>> kPeerEvents = {
     "connected",     "disconnected", "",         "call",        "cancel",  "attempt-done",
-    "attempt-fails", "sync-call",    "fetched",  "fetch-fails", "publish", "depart",
-    "new-life",      "progress",     "measures", "tick"};
+    "attempt-fails", "sync-call",    "fetched",  "fetch-fails", "publish", "edited",
+    "depart",        "new-life",     "progress", "measures",    "tick"};
 
 enum StragglerInput : std::size_t { kLate, kSlow, kReadyAgain, kSyncsAgain };
 
@@ -312,6 +312,9 @@ constexpr std::array kPeerExcuses = {
            "the user publishes when a call has ended"},
     Excuse{"publish", "paused dialing greeting ended",
            "a call rarely ends while there is no master"},
+    Excuse{"edited",
+           "paused dialing greeting ended waiting moving reported closing doubt sync fetching",
+           "users edit a state between calls"},
     Excuse{"new-life",
            "paused dialing greeting ended idle waiting moving reported closing doubt sync fetching",
            "answers `rejoin`"},

@@ -27,9 +27,15 @@ void History::on_durable(const wire::Record& record) {
     committed.emplace(c->attempt, c->round);
     last[c->round.tag] = c->round.n;
   } else if (const auto* b = std::get_if<wire::BirthRecord>(&record)) {
-    p6_state(*this, "the journal's birth", b->shard, {b->tag, 0, b->digest});
+    for (std::size_t shard = 0; shard < b->digests.size(); ++shard) {
+      p6_state(*this, "the journal's birth", static_cast<std::uint32_t>(shard),
+               {b->tag, 0, b->digests[shard]});
+    }
   } else if (const auto* s = std::get_if<wire::StateRecord>(&record)) {
-    p6_state(*this, "the journal's state", s->shard, s->held);
+    for (std::size_t shard = 0; shard < s->digests.size(); ++shard) {
+      p6_state(*this, "the journal's state", static_cast<std::uint32_t>(shard),
+               {s->tag, s->revision, s->digests[shard]});
+    }
   }
   durable.push_back(record);
 }

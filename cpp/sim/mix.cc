@@ -131,6 +131,7 @@ Mix draw_mix(std::uint64_t seed) {
   if (slow.chance(0.3)) mix.straggler = 1 + static_cast<std::uint32_t>(slow.below(2));
   mix.straggler_after = between(slow, 300 * kMillisecond, 3000 * kMillisecond);
   mix.life_signs = slow.chance(0.5);
+  if (!mix.calls && rng.chance(0.3)) mix.edits = 0.05 * rng.unit();
   return mix;
 }
 

@@ -76,6 +76,7 @@ struct Mix {
   double torn = 0.5;                   // share of master crashes that tear the last row
   double weight_zero = 0, guard = 0, mismatch = 0, corrupt = 0, cancel = 0;  // per call
   double in_place = 0.5;
+  double edits = 0;  // share of calls and of revisions before which the user changes its state
   double moves_site = 0.1;  // share of returns under a new site name
   double foreign = 0;       // share of processes with a state of another run, at about our revision
 
@@ -101,8 +102,8 @@ void each_field(M& m, F f) {
   f("fenced_store", m.fenced_store), f("dial_only", m.dial_only), f("calls", m.calls);
   f("vanish", m.vanish), f("torn", m.torn), f("weight_zero", m.weight_zero), f("guard", m.guard);
   f("mismatch", m.mismatch), f("corrupt", m.corrupt), f("cancel", m.cancel);
-  f("foreign", m.foreign), f("in_place", m.in_place), f("moves_site", m.moves_site),
-      f("latency", m.latency);
+  f("foreign", m.foreign), f("in_place", m.in_place), f("edits", m.edits),
+      f("moves_site", m.moves_site), f("latency", m.latency);
   f("jitter", m.jitter), f("data_latency", m.data_latency), f("sync_pause", m.sync_pause);
   f("think", m.think), f("spike", m.spike), f("split", m.split), f("coalesce", m.coalesce);
   f("deadline", m.deadline), f("downtime", m.downtime), f("pause", m.pause), f("cut", m.cut);

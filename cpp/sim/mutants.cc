@@ -29,6 +29,8 @@ constexpr std::array<MutantRow, kMutants> kRows = {{
     {Mutant::kRetryAddsToOldSum, "retry-adds-to-old-sum",
      "a retry goes on with the sum of the aborted attempt"},
     {Mutant::kDamagedFrameTaken, "damaged-frame-taken", "the sum of a data frame is not looked at"},
+    {Mutant::kOwnStateNotCompared, "own-state-not-compared",
+     "a state that its user edited goes into a round, or becomes a revision"},
     {Mutant::kReceiversDecide, "receivers-decide",
      "a receiver counts among the sites and the DONEs of the commit condition"},
     {Mutant::kTooFewCommit, "too-few-commit", "a commit with fewer than min_peers living sites"},

@@ -40,24 +40,28 @@ void p6_never_back(History& history, std::uint32_t slot, const wire::Held& held)
   stood = held.revision;
 }
 
-// STATE_LOST is true when it is said: no member's process has the newest revision, not even one
-// that has just got it, by a fetch or a late outcome, and not said so yet.
+// STATE_LOST is true when it is said: of some shard no member's process has the newest revision,
+// not even one that has just got it, by a fetch or a late outcome, and not said so yet. (A site
+// whose one shard lost its part has lost the whole.)
 void World::check_lost(std::uint32_t asker, const wire::Tag& tag) {
   const auto last = history.last.find(tag);
   const std::uint64_t newest = last == history.last.end() ? 0 : last->second;
-  const std::uint32_t shard = peers[asker].shard;
-  const auto due = history.states.find({tag, shard, newest});
+  std::map<std::uint32_t, wire::PeerId> holders;  // by shard
   for (const auto& [id, member] : history.members) {
     const SimPeer& peer = peers[slots.at(member.incarnation)];
-    if (!peer.alive || peer.incarnation != member.incarnation || member.shard != shard) continue;
+    if (!peer.alive || peer.incarnation != member.incarnation) continue;
+    const auto due = history.states.find({tag, member.shard, newest});
     for (const UserTag& own : peer.tags) {
       const bool holds = own.tag == tag && own.revision == newest && due != history.states.end() &&
                          due->second == own.digest;
-      if (!holds) continue;
-      history.fail("P6", base::cat("slot ", asker, " is told that revision ", newest, " of ", tag,
-                                   " is lost, member ", id, " of slot ", peer.slot, " has it"));
+      if (holds) holders[member.shard] = id;
     }
   }
+  if (holders.size() < mix.shards) return;
+  history.fail("P6", base::cat("slot ", asker, " is told that revision ", newest, " of ", tag,
+                               " is lost, member ", holders.begin()->second, " of slot ",
+                               slots.at(history.members.at(holders.begin()->second).incarnation),
+                               " has it"));
 }
 
 }  // namespace jccl::sim

@@ -70,19 +70,25 @@ void World::check_door(const MasterMachine& machine, const protocol::MasterEffec
   const SimMaster* master = active();
   if (master == nullptr || &*master->machine != &machine) return;
   const MasterMachine::State& at = machine.state();
-  std::set<std::string> fresh;
+  std::map<wire::PeerId, std::string> fresh;
+  std::set<std::string> fresh_sites;
   for (const wire::Record& record : effects.journal) {
     const auto* epoch = std::get_if<wire::EpochRecord>(&record);
     if (epoch == nullptr) continue;
     for (const wire::Member& member : epoch->members) {
-      if (history.members.count(member.id) == 0) fresh.insert(member.site);
+      if (history.members.count(member.id) > 0) continue;
+      fresh[member.id] = member.site;
+      fresh_sites.insert(member.site);
     }
   }
-  if (fresh.empty() || !needs_nobody(at, at.ledger_.sites() - fresh.size())) return;
+  if (fresh.empty() || !needs_nobody(at, at.ledger_.sites() - fresh_sites.size())) return;
   for (const auto& [tag, round] : at.rounds_) {
     if (round.running.has_value() || members_ready(at, round) == 0) continue;
-    history.fail("P7", cat("site ", *fresh.begin(), " is let in while members are ready for the ",
-                           "next round of ", tag, " and have to wait for it"));
+    for (const auto& [id, site] : fresh) {
+      if (!at.owes(tag, id) || !at.ledger_.standing(tag).born) continue;
+      history.fail("P7", cat("site ", site, " is let in while members are ready for the ",
+                             "next round of ", tag, " and have to wait for it"));
+    }
   }
 }
 
@@ -107,6 +113,7 @@ void World::check_abort(const MasterMachine& machine, const wire::Outcome& outco
   attempt.judged = true;
   if (attempt.contributors.empty() || outcome.attempt.epoch < served_epoch_) return;
   if (outcome.code == base::Code::kDeadline || says(outcome.text, " is slow: ")) return;
+  if (says(outcome.text, " after all others, who have nothing left for it")) return;
   if (digests_differ(attempt)) return;
   const auto& members = machine.state().ledger_.members();
   for (const wire::PeerId id : attempt.contributors) {

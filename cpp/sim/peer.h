@@ -21,6 +21,7 @@ struct UserTag {  // the user's program on one tag
   bool is_state = false;
   bool needs_sync = false;
   bool was_synced = false;
+  bool no_source = false;  // told that the state began as another's
   std::uint64_t revision = 0;
   wire::Digest digest;
   std::optional<wire::Held> published;  // what it serves
@@ -56,6 +57,8 @@ struct SimPeer {
   void cancel(std::size_t tag, std::uint64_t turn);
   void leave();
   void audit();
+  bool edited(UserTag& tag);
+  void refuse_edited(UserTag& tag);
   void pause(Duration length, bool clock_stands);
   void resume();
   void jump(Duration by);

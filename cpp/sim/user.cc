@@ -39,6 +39,7 @@ void SimPeer::call(UserTag& tag, std::size_t index) {
   const bool calm = world.healed;
   History& history = world.history;
   if (!calm && mix.calls != 0 && tag.calls >= mix.calls) return act_later(tag, 200 * kMillisecond);
+  if (edited(tag)) return refuse_edited(tag);
   ++tag.calls;
   if (rng.chance(0.05)) measure();
   CallRecord record;
@@ -72,6 +73,27 @@ void SimPeer::call(UserTag& tag, std::size_t index) {
   feed(event);
 }
 
+// A user restores an older checkpoint, or changes a parameter. The communicator compares the state
+// it is handed with what this peer published or adopted, before anything of it is said to anybody.
+bool SimPeer::edited(UserTag& tag) {
+  const bool edits = tag.is_state && tag.was_synced && !world.healed && tag.published.has_value() &&
+                     world.rng.app.chance(world.mix.edits);
+  if (!edits) return false;
+  if (world.tracing()) world.note(cat("     ", slot, " edits ", tag.tag, " at ", tag.revision));
+  tag.digest.low ^= 0xED17;
+  return !JCCL_MUTANT(kOwnStateNotCompared);
+}
+
+// What was published is still right, and stays held: the program takes the run's newest again.
+void SimPeer::refuse_edited(UserTag& tag) {
+  tag.digest = tag.published->digest;
+  tag.revision = tag.published->revision;
+  tag.needs_sync = true;
+  queue(protocol::StateChanged{tag.tag});
+  drain();
+  act_later(tag, world.mix.think);
+}
+
 // What its links carry, as far as anybody cares.
 void SimPeer::measure() {
   wire::Measured measured;
@@ -94,7 +116,7 @@ void SimPeer::sync(UserTag& tag, std::size_t index) {
   tag.sync_deadline = world.now + 5 * kSecond;
   protocol::SyncCall event;
   event.tag = tag.tag;
-  event.source = world.mix.named_source == slot + 1;
+  event.source = world.mix.named_source == slot + 1 && !tag.no_source;
   event.revision = tag.revision, event.digest = tag.digest;
   event.descriptor = {3, 3};
   event.summary = "f32[3]";
@@ -148,7 +170,12 @@ void SimPeer::end_call(UserTag& tag, const protocol::CompleteCall& done, bool su
   tag.call = 0;
   if (world.history.failed()) return;
   if (success && world.healed) ++tag.good_after_heal;
-  if (success && tag.is_state) {
+  const bool spoilt = success && edited(tag);  // between the call and the revision that follows
+  if (spoilt) {
+    tag.digest = tag.published->digest;
+    tag.needs_sync = true;
+    queue(protocol::StateChanged{tag.tag});
+  } else if (success && tag.is_state) {
     const DataRun* run = data.find(*tag.visible);
     const std::uint64_t seed = mix_in(tag.digest.low, digest_of(run->result).high);
     tag.revision = run->round.n;
@@ -185,6 +212,7 @@ void SimPeer::synced(const protocol::CompleteSync& done) {
   }
   tag->syncing = false;
   tag->lost = done.status.code == Code::kStateLost;
+  if (done.status.code == Code::kMismatch) tag->no_source = true;  // it was too late for that
   if (done.status.ok()) {
     ++world.counts.syncs;
     if (world.mix.foreign > 0) tag->revision = done.held.revision;  // its number was another run's
@@ -204,6 +232,7 @@ void SimPeer::synced(const protocol::CompleteSync& done) {
 
 // A program with a mistake calls a tag that has an open call.
 void SimPeer::call_again() {
+  if (tags.empty()) return;
   const UserTag& tag = tags[world.rng.app.below(tags.size())];
   if (tag.call == 0 && !tag.syncing) return;
   if (world.rng.app.chance(0.5)) {

@@ -42,7 +42,8 @@ void World::set_calm() {
       mix.deadline >= 3 * kSecond && mix.straggler == 0;           // 0: slow ones are waited for
   const bool enough = mix.weight_zero == 0 || mix.min_peers <= 1;  // weight 0 does not contribute
   if (!calls || !patient || !enough) return;
-  history.joins_only = faults_.empty();
+  // Two that can only dial out have no link: a round without a third way ends in words (P4).
+  history.joins_only = faults_.empty() && mix.dial_only < 2;
   const Duration back = mix.silence + 3 * kSecond;  // noticed, and dialled again
   history.master_only = !mix.fenced_store && mix.restart_grace >= back &&
                         only({Fault::kMasterCrash, Fault::kMasterPause, Fault::kDiskError,

@@ -102,7 +102,7 @@ TEST(ChainTest, a_missing_a_swapped_and_a_repeated_row_are_refused) {
 
 TEST(ChainTest, a_whole_last_row_of_another_journal_is_refused_not_cut) {
   std::vector<Row> rows = journal_of(4).rows;
-  rows.push_back(ChainWriter(4, 12345).append(StateRecord{{"model", 1, {1, 1}}}));
+  rows.push_back(ChainWriter(4, 12345).append(StateRecord{"model", 1, false, {{1, 1}}}));
   EXPECT_EQ(walk(rows, nullptr).status().text,
             "journal row 5: it does not follow the row before it; restore the journal from a copy "
             "or start a new run");
@@ -110,8 +110,9 @@ TEST(ChainTest, a_whole_last_row_of_another_journal_is_refused_not_cut) {
 
 TEST(ChainTest, the_first_record_and_only_the_first_names_the_run) {
   ChainWriter headless;
-  EXPECT_EQ(walk({headless.append(StateRecord{{"model", 1, {1, 1}}})}, nullptr).status().code,
-            Code::kDamaged);
+  EXPECT_EQ(
+      walk({headless.append(StateRecord{"model", 1, false, {{1, 1}}})}, nullptr).status().code,
+      Code::kDamaged);
   ChainWriter twice;
   const Row first = twice.append(RunRecord{sample_run()});
   EXPECT_EQ(walk({first, twice.append(RunRecord{sample_run()})}, nullptr).status().code,

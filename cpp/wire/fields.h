@@ -239,6 +239,9 @@ void fields(Io& io, In<Io, Start> m) {
              "receivers are not in ascending order of id");
   io.blob(m.plan, base::kPlanBytesMax, "plan");
   io.u64(m.call);
+  io.flag(m.has_state);
+  io.u64(m.revision);
+  io.digest(m.state);
 }
 
 template <typename Io>
@@ -325,9 +328,9 @@ void fields(Io& io, In<Io, EpochRecord> m) {
 template <typename Io>
 void fields(Io& io, In<Io, BirthRecord> m) {
   io.tag(m.tag);
-  io.u64(m.source);
-  io.digest(m.digest);
-  io.u32(m.shard);
+  io.name(m.site, base::kSiteNameBytesMax, "site");
+  io.list(m.sources, base::kPeersMax, "sources", [&](auto& one) { io.u64(one); });
+  io.list(m.digests, base::kPeersMax, "digests", [&](auto& one) { io.digest(one); });
 }
 
 template <typename Io>
@@ -348,8 +351,10 @@ void fields(Io& io, In<Io, CommitRecord> m) {
 
 template <typename Io>
 void fields(Io& io, In<Io, StateRecord> m) {
-  fields(io, m.held);
-  io.u32(m.shard);
+  io.tag(m.tag);
+  io.u64(m.revision);
+  io.flag(m.weak);
+  io.list(m.digests, base::kPeersMax, "digests", [&](auto& one) { io.digest(one); });
 }
 
 }  // namespace jccl::wire

@@ -25,7 +25,7 @@ using base::PeerId;
 using base::RunId;
 using base::Tag;
 
-inline constexpr std::uint16_t kVersion = 3;
+inline constexpr std::uint16_t kVersion = 4;
 
 // ---- parts -------------------------------------------------------------------------------------
 
@@ -194,6 +194,9 @@ struct Start {
   std::vector<PeerId> receivers;          // ascending id; they only get it
   Bytes plan;                             // opaque
   std::uint64_t call = 0;                 // the receiver's Ready::call that this answers
+  bool has_state = false;                 // of a state tag: what all who take part stand at
+  std::uint64_t revision = 0;
+  Digest state{};  // of the receiver's shard
   bool operator==(const Start&) const = default;
 };
 enum class Verdict : std::uint8_t { kCommitted = 1, kAborted = 2, kExpired = 3 };
@@ -284,9 +287,9 @@ struct EpochRecord {  // a membership; also written by every starting master bef
 };
 struct BirthRecord {  // once per state tag: where its revision 0 comes from
   Tag tag;
-  Incarnation source = 0;
-  Digest digest;
-  std::uint32_t shard = 0;  // one record for each shard of the source's site
+  std::string site;                  // of the source
+  std::vector<Incarnation> sources;  // by shard
+  std::vector<Digest> digests;       // by shard
   bool operator==(const BirthRecord&) const = default;
 };
 struct CommitRecord {
@@ -302,9 +305,11 @@ struct CommitRecord {
   std::vector<PeerId> receivers;      // ascending; who got the result without a part in it
   bool operator==(const CommitRecord&) const = default;
 };
-struct StateRecord {  // the digest that revision has: the first published; later ones must equal
-  Held held;
-  std::uint32_t shard = 0;  // sites with several shards hold several ranges
+struct StateRecord {  // what revision `revision` is, as those who made it decided
+  Tag tag;
+  std::uint64_t revision = 0;
+  bool weak = false;            // not all who had a vote gave one
+  std::vector<Digest> digests;  // by shard: sites with several shards hold several ranges
   bool operator==(const StateRecord&) const = default;
 };
 

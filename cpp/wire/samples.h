@@ -66,7 +66,7 @@ inline std::vector<Record> sample_records() {
   std::vector<Record> records;
   records.emplace_back(RunRecord{sample_run(), kVersion});
   records.emplace_back(EpochRecord{3, 5, {journaled}, "peer 1 joined"});
-  records.emplace_back(BirthRecord{"model", 0xBEEF, {5, 6}, 1});
+  records.emplace_back(BirthRecord{"model", "eu", {0xBEEF, 0xCAFE}, {{5, 6}, {7, 8}}});
   CommitRecord& commit = std::get<CommitRecord>(records.emplace_back(CommitRecord{}));
   commit.attempt = {3, 7};
   commit.round = {"grads", 12};
@@ -78,7 +78,7 @@ inline std::vector<Record> sample_records() {
   commit.plan = {0xFF, 0x00};
   commit.shard_results = {{9, 10}};
   commit.receivers = {2, 6};
-  records.emplace_back(StateRecord{{"model", 12, {7, 8}}, 1});
+  records.emplace_back(StateRecord{"model", 12, true, {{7, 8}, {9, 10}}});
   return records;
 }
 

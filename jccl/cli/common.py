@@ -6,6 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import click
+from rich.text import Text
+
+from jccl.errors import printable
 
 
 def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -28,6 +31,11 @@ def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
     ):
         command = option(command)
     return command
+
+
+def shown(text: Any) -> Text:
+    """For rich: what others wrote stands there as they wrote it, and does nothing."""
+    return Text(printable(str(text)))
 
 
 class Size(click.ParamType):

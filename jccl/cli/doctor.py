@@ -22,7 +22,7 @@ from rich.table import Table
 import jccl
 from jccl import _native, callback
 from jccl._faults import typed_errors
-from jccl.cli.common import run_options
+from jccl.cli.common import run_options, shown
 from jccl.errors import Code, Error
 from jccl.settings import DEFAULT_PORT, read_token
 
@@ -63,7 +63,12 @@ def command(
     else:
         table = Table("check", "", "found", "fix")
         for finding in findings:
-            table.add_row(finding.what, MARK[finding.state], finding.found, finding.fix)
+            table.add_row(
+                finding.what,
+                MARK[finding.state],
+                shown(finding.found),
+                shown(finding.fix),
+            )
         Console().print(table)
     if any(finding.state == FAIL for finding in findings):
         raise SystemExit(1)

@@ -69,7 +69,9 @@ from jccl.settings import DEFAULT_PORT, read_token
     help="Seconds the others wait for them, with skip and evict.",
 )
 @click.option(
-    "--history", default="", help="Append every decision to this file, as JSON lines."
+    "--history",
+    default="",
+    help="Append every decision here, as JSON lines; at 64 MiB it becomes PATH.1.",
 )
 @click.option("--insecure", is_flag=True, help="Allow plain connections off loopback.")
 def command(

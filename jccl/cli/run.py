@@ -33,7 +33,9 @@ STOP_GRACE_S = 10.0
     "--store", default="memory:", show_default=True, help="Journal: sqlite:PATH."
 )
 @click.option(
-    "--history", default="", help="Append every decision to this file, as JSON lines."
+    "--history",
+    default="",
+    help="Append every decision here, as JSON lines; at 64 MiB it becomes PATH.1.",
 )
 @click.option(
     "--token-file", type=click.Path(exists=True), help="Use TLS with this token."

@@ -10,8 +10,9 @@ import click
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
-from jccl.cli.common import run_options
+from jccl.cli.common import run_options, shown
 from jccl.settings import read_token
 
 EXIT_FAILED = 2
@@ -88,28 +89,31 @@ def render(status: dict[str, Any]) -> Group:
     for peer in status["peers"]:
         peers.add_row(
             str(peer["id"] or "-"),
-            peer["site"] or "-",
+            shown(peer["site"] or "-"),
             f"{peer['shard']}/{peer['shards']}",
             _state_of(peer),
             f"{peer['silent_s']:.1f} s",
             _left_of(peer),
-            "; ".join(filter(None, (peer["trouble"], peer["waiting_for"]))) or "-",
+            shown(
+                "; ".join(filter(None, (peer["trouble"], peer["waiting_for"]))) or "-"
+            ),
         )
     tags = Table(
         "tag", "committed", "phase", "attempt", "aborts", "waits for", expand=False
     )
     for tag in status["tags"]:
         tags.add_row(
-            tag["tag"],
+            shown(tag["tag"]),
             str(tag["committed"]),
-            tag["phase"],
-            tag["attempt"] or "-",
+            shown(tag["phase"]),
+            shown(tag["attempt"] or "-"),
             str(tag["aborts"]),
-            tag["waiting_for"] or "-",
+            shown(tag["waiting_for"] or "-"),
         )
-    parts: list[Any] = [head]
+    parts: list[Any] = [shown(head)]
     if status.get("failure"):
-        parts.append(f"[bold red]FAILED[/]: {status['failure']}")
+        failed = Text("FAILED", style="bold red")
+        parts.append(Text.assemble(failed, ": ", shown(status["failure"])))
     if not status["peers"]:
         parts.append("no peers")
     return Group(*parts, peers, tags)

@@ -14,6 +14,7 @@ Source: DiLoCo, arXiv:2311.08105; mixing a delayed round in: arXiv:2501.18512, 2
 from __future__ import annotations
 
 import functools
+import logging
 import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -22,12 +23,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jccl import _native
+from jccl import _marks, _native, callback
+from jccl._marks import Marks
 from jccl.codecs import Codec, resolve
 from jccl.communicator import SHOWN, Communicator
 from jccl.encoding import encode, has_device_encoder
 from jccl.errors import Code, Error, Status
 from jccl.optim import outer as outers
+
+_log = logging.getLogger("jccl")
 
 
 class BetweenState(NamedTuple):
@@ -140,18 +144,22 @@ class BetweenSteps:
             self._settings.codec if has_device_encoder(self._settings.codec) else None
         )
         left = _beside(self._left, params) if jax.tree.leaves(self._left) else ()
-        sent, left = _prepare(_beside(self._anchor, params), params, left, codec=codec)
+        anchor = _beside(self._anchor, params)
+        sent, left = _prepare(anchor, params, left, codec=codec)
+        words = _anchor_marks(anchor)  # of what the pseudo-gradient was taken from
         sent = jax.tree.map(_towards_host, sent)
         return _Round(
-            functools.partial(self._carry, sent, weight),
+            functools.partial(self._carry, sent, words, weight),
             left,
             self._step + self._settings.overlap,
         )
 
-    def _carry(self, sent: Any, weight: float) -> _Outcome:
+    def _carry(self, sent: Any, words: jax.Array, weight: float) -> _Outcome:
         """On the round's thread: the bytes across, the outer step, the new revision."""
         shared = self._joined()
         value, status = None, self.status
+        rest = _marks.of_host((shared["outer"], shared["rounds"]))
+        state = Marks(np.concatenate([np.asarray(words), rest]))  # in the dict's order
         try:
             done = self.comm.all_reduce(
                 _host(sent),
@@ -160,18 +168,22 @@ class BetweenSteps:
                 tag=self._settings.tag,
                 weight=weight,
                 fingerprint=self._outer.fingerprint(shared["anchor"]),
+                state=state,
                 **self._settings.options,
             )
             value, status = done.value, done.status
         except Error as fault:
+            if mistake := self.comm.core.new_mistake(self._settings.tag):
+                _log.error("jccl: %s", mistake)
             result = getattr(fault, "result", None)
             status = result.status if result else Status(int(fault.code), 0, 0, 0)
             if result and status.code in SHOWN:
                 value = result.value  # this peer was left out of it, and has it too
         committed = value is not None
+        before = shared if committed else state
         if committed:
             shared = self._stepped(shared, value)
-        return self._published(shared, status, committed)
+        return self._published(shared, before, status, committed)
 
     def _stepped(self, shared: dict[str, Any], mean: Any) -> dict[str, Any]:
         anchor = jax.tree.map(np.copy, shared["anchor"])
@@ -193,13 +205,15 @@ class BetweenSteps:
         return {"anchor": anchor, "outer": momentum, "rounds": rounds}
 
     def _published(
-        self, shared: dict[str, Any], status: Status, committed: bool
+        self, shared: dict[str, Any], before: Any, status: Status, committed: bool
     ) -> _Outcome:
         """As the tail of `jccl.diloco`'s round: a peer left behind gets the newest."""
         replaced = False
         try:
             if committed or self.comm.revision(self._settings.tag):
-                synced = self.comm.publish(shared, tag=self._settings.tag)
+                synced = self.comm.publish(
+                    shared, tag=self._settings.tag, before=before
+                )
                 shared, replaced = synced.value, synced.replaced
                 if replaced:
                     status = status._replace(code=int(Code.RESYNCED))
@@ -383,6 +397,11 @@ def _beside(tree: Any, params: Any) -> Any:
     return jax.tree.map(
         lambda x, p: jax.device_put(x, getattr(p, "sharding", None)), tree, params
     )
+
+
+@jax.jit
+def _anchor_marks(anchor: Any) -> jax.Array:
+    return _marks.of_arrays(jax.tree.leaves(anchor), callback.IO)
 
 
 def _wide(x: Any) -> Any:

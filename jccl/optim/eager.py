@@ -31,10 +31,10 @@ from jccl.errors import Code
 from jccl.optim import contribution, schedule
 from jccl.optim import outer as outers
 from jccl.optim.contribution import CodecChoice, Contribution
-from jccl.optim.engine import Engine, Step, select
+from jccl.optim.engine import Engine
 from jccl.optim.fragments import Fragments
 from jccl.optim.leaves import pseudo_gradient
-from jccl.optim.state import DilocoState, Layout, Part, replaced
+from jccl.optim.state import DilocoState, Layout, Part, Step, replaced, select
 
 
 class Ahead(NamedTuple):

@@ -16,6 +16,7 @@ import optax
 from jax import lax
 
 from jccl import _chain, mesh, ops
+from jccl._marks import Marks
 from jccl._mesh_call import members
 from jccl.communicator import Communicator
 from jccl.errors import Code
@@ -29,8 +30,11 @@ from jccl.optim.state import (
     DilocoState,
     Layout,
     Part,
+    Step,
     adopted,
+    either,
     replaced,
+    select,
     shared_of,
 )
 
@@ -212,7 +216,9 @@ class Engine(NamedTuple):
         out, options = self._outgoing(cut, i, step, state)
         mean = self.local.all_reduce(out.payload, self.comm, **options)
         state = self._sent(i, state, out)
-        return self._take(cut, i, step, state, mean, out.pending)
+        return self._take(
+            cut, i, step, state, Landed(mean, out.pending, options["state"])
+        )
 
     def _start(
         self, cut: Fragments, i: int, step: Step, state: DilocoState
@@ -236,11 +242,17 @@ class Engine(NamedTuple):
             tag=self._tag(i),
             after=step.updates,
         )
+        before = self._marks(cut, i, step, state)  # edited since the start, perhaps
         state = replaced(state, i, part._replace(handle=ops.no_handle()))
-        return self._take(cut, i, step, state, mean, part.pending)
+        return self._take(cut, i, step, state, Landed(mean, part.pending, before))
 
     def _tag(self, i: int) -> str:
         return self.layout.tags()[i]
+
+    def _marks(self, cut: Fragments, i: int, step: Step, state: DilocoState) -> Marks:
+        """Of what is shared of a fragment: the transport knows it by them."""
+        shared = shared_of(cut, state, i)
+        return self.local.marks(shared, self.comm, like=step.params)
 
     def options(
         self, cut: Fragments, i: int, step: Step, state: DilocoState
@@ -261,6 +273,7 @@ class Engine(NamedTuple):
             "weight": jnp.asarray(weight, jnp.float32) * share.astype(jnp.float32),
             "tag": self._tag(i),
             "fingerprint": self._fingerprint(cut, i, state),
+            "state": self._marks(cut, i, step, state),
             **self.round_options,
         }
 
@@ -306,11 +319,11 @@ class Engine(NamedTuple):
         i: int,
         step: Step,
         state: DilocoState,
-        mean: ops.Reduced,
-        pending: Any,
+        landed: Landed,
     ) -> tuple[Any, DilocoState, jax.Array]:
         """Moves the anchor by a round's result, hands the new revision to the
         transport, or adopts the run's if this peer is behind."""
+        mean, pending, before = landed
         part, old = state.parts[i], cut.part(state.anchor, i)
         value = self.sends.incoming(mean.value, cut, i)
         anchor, outer = self.outer.step(old, part.outer, value, mean.status)
@@ -332,12 +345,14 @@ class Engine(NamedTuple):
             tag=self._tag(i),
             status=mean.status,
             token=mean.token,
+            before=before,
         )
         behind = shared.status[0] == Code.RESYNCED
         # Left out of a result, or of the run for a while: nobody has counted it.
         folds = mean.status[0] == Code.SKIPPED
         folds |= (mean.status[0] == Code.RESYNC) & behind & ~part.doubt
-        folds &= self.folds
+        # What was learnt on top of an anchor that isn't the run's is of no use to it.
+        folds &= self.folds & (shared.status[3] == 0)
         state = either(cut, i, behind, adopted(cut, moved, i, shared.value), moved)
         state = self._noted(i, state, part.since, (mean.status, shared.status), folds)
         anchors = (old, cut.part(state.anchor, i))
@@ -442,6 +457,7 @@ class Engine(NamedTuple):
                 tag=self._tag(i),
                 status=behind,
                 token=token,
+                before=self._marks(cut, i, step, state),
             )
             token = shared.token
             is_behind = shared.status[0] == Code.RESYNCED
@@ -466,29 +482,14 @@ ABORTED = (
 )
 
 
-class Step(NamedTuple):
-    """One call of update: the inner optimizer's updates, and what they are for."""
+class Landed(NamedTuple):
+    """A round that has ended: its result, the residual if that counts, and of the state
+    that it is taken into."""
 
-    updates: Any
-    params: Any
-    weight: Any  # f32[] or None
-    sync: Any = None  # bool[] if the caller says when rounds begin
-    asks: Any = None  # bool[]: a joiner's first, which receives alone
+    mean: ops.Reduced
+    pending: Any
+    before: Marks
 
 
 def _zero() -> jax.Array:
     return jnp.zeros((), jnp.int32)  # a buffer each: states are donated
-
-
-def select(condition: jax.Array, one: Any, other: Any) -> Any:
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), one, other)
-
-
-def either(
-    cut: Fragments, i: int, condition: jax.Array, one: DilocoState, other: DilocoState
-) -> DilocoState:
-    """`one` if the condition holds, else `other`; they differ in fragment i alone."""
-    part = select(condition, one.parts[i], other.parts[i])
-    anchors = [cut.part(state.anchor, i) for state in (one, other)]
-    anchor = cut.merge(other.anchor, select(condition, *anchors), i)
-    return replaced(other._replace(anchor=anchor), i, part)

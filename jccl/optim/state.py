@@ -71,6 +71,16 @@ class DilocoState(NamedTuple):
         return tuple(getattr(part, name) for part in self.parts)
 
 
+class Step(NamedTuple):
+    """One call of update: the inner optimizer's updates, and what they are for."""
+
+    updates: Any
+    params: Any
+    weight: Any  # f32[] or None
+    sync: Any = None  # bool[] if the caller says when rounds begin
+    asks: Any = None  # bool[]: a joiner's first, which receives alone
+
+
 class Layout(NamedTuple):
     """What is shared under which tag: all that `jccl.sync_state` has to know."""
 
@@ -150,3 +160,17 @@ def replaced(state: DilocoState, fragment: int, part: Part) -> DilocoState:
 def in_place_of(old: Any, new: Any) -> Any:
     """`new` in the container of `old`: a leaf may be boxed (nnx)."""
     return jax.tree.unflatten(jax.tree.structure(old), jax.tree.leaves(new))
+
+
+def select(condition: jax.Array, one: Any, other: Any) -> Any:
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), one, other)
+
+
+def either(
+    cut: Fragments, i: int, condition: jax.Array, one: DilocoState, other: DilocoState
+) -> DilocoState:
+    """`one` if the condition holds, else `other`; they differ in fragment i alone."""
+    part = select(condition, one.parts[i], other.parts[i])
+    anchors = [cut.part(state.anchor, i) for state in (one, other)]
+    anchor = cut.merge(other.anchor, select(condition, *anchors), i)
+    return replaced(other._replace(anchor=anchor), i, part)

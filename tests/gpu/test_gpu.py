@@ -15,6 +15,7 @@ import pytest
 
 import jccl
 from jccl import _native
+from jccl.errors import Code
 from jccl.testing import Cluster
 
 HAS_GPU = not _native.core().cuda_problem() and any(
@@ -119,17 +120,36 @@ def test_a_gpu_sends_the_bytes_that_it_encoded(codec, verb):
 def test_a_state_is_published_from_a_gpu():
     with Cluster(1) as cluster:
         gpu = cluster.comms[0]
+        held = jccl.sync_state(jnp.zeros(N), gpu, tag="m")
 
         @jax.jit
-        def program(x):
-            mean = jccl.all_reduce(x, gpu, tag="m")
+        def program(x, held):
+            marks = jccl.marks(held, gpu)
+            mean = jccl.all_reduce(x, gpu, tag="m", state=marks)
             return jccl.ops.publish(
-                mean.value, gpu, status=mean.status, tag="m", token=mean.token
+                held + mean.value,
+                gpu,
+                status=mean.status,
+                tag="m",
+                token=mean.token,
+                before=marks,
             )
 
-        published = program(jnp.ones(N))
+        published = program(jnp.ones(N), held)
         assert published.status[0] == 0
         assert gpu.core.revision("m") == 1
+        refused = program(jnp.ones(N), published.value.at[3].add(1))
+        assert refused.status.tolist() == [Code.RESYNCED, 1, 1, 1]
+        assert np.array_equal(refused.value, published.value)
+
+
+@on_gpu
+def test_marks_of_arrays_on_a_gpu_are_those_of_host_memory():
+    for dtype in (jnp.float32, jnp.bfloat16, jnp.uint8):
+        x = jax.random.normal(jax.random.key(0), (333, 1001)).astype(dtype)
+        on_host = jccl.marks(np.asarray(x)).words
+        assert np.array_equal(jccl.marks(x).words, on_host)
+        assert np.array_equal(jax.jit(lambda x: jccl.marks(x).words)(x), on_host)
 
 
 @on_gpu

@@ -242,12 +242,41 @@ def stays(comm):
         print("step", [code, world, rounds, digest.hexdigest()], flush=True)
 
 
+def edits():
+    """One site changes its anchor between two rounds; the other one waits for it."""
+    params = placed(tree(), SPECS)
+    tx = jccl.diloco(comm, optax.sgd(0.05), sync_every=1, specs=SPECS)
+    params, state = jccl.sync_state((params, tx.init(params)))
+    specs = (SPECS, jccl.mesh.specs_like(state, params, SPECS))
+
+    def step(params, state):
+        grads = jax.tree.map(lambda p: p * 0.1, params)
+        updates, state = tx.update(grads, state, params)
+        return optax.apply_updates(params, updates), state
+
+    run = mapped(step, specs, specs)
+    params, state = run(params, state)
+    codes = []
+    if site == "eu":
+        anchor = {**state.anchor, "t": jax.jit(lambda x: x + 1)(state.anchor["t"])}
+        params, state = run(params, state._replace(anchor=anchor))
+        codes = code_of(state.status)[:1]
+    params, state = run(params, state)
+    digest = hashlib.sha256()
+    for _, leaf in sorted(whole(state.anchor, SPECS).items()):
+        digest.update(leaf.tobytes())
+    print("edited", codes, flush=True)
+    print("end", [*code_of(state.status)[:2], digest.hexdigest()], flush=True)
+
+
 comm = jccl.sites.connect(
     site=site, parts=2, process=int(process), processes=int(processes), deadline=60.0
 )
 if what == "reduce and train":
     reduces(comm)
     trains(comm, "train", 0)
+elif what == "edit":
+    edits()
 elif what == "begin and end":
     begins_and_ends(comm)
     trains(comm, "behind", 1)

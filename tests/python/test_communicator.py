@@ -231,6 +231,50 @@ def test_a_deadline_says_who_was_waited_for(pair):
     assert caught.value.remedy == "retry"
 
 
+def _fails(comm, index, how, collective):
+    """The output of a call on peer `index` that fails `how`, and its fault."""
+    out = {"w": np.full(500, -7.0, np.float32)}
+    tree = {"w": np.full(500, 3.0, np.float32)}
+    options = {"tag": f"{how} {collective}"}
+    if how == "mismatch":
+        options["codec"] = "bf16" if index else None
+    if how == "empty":
+        options["weight"] = 0.0
+    if how == "deadline":
+        options["deadline"] = 0.2
+    if collective == "broadcast":
+        options.pop("weight", None)
+        options["root"] = how != "empty"
+    call = comm.broadcast if collective == "broadcast" else comm.all_reduce
+    with pytest.raises(jccl.Error) as caught:
+        call(tree, out=out, **options)
+    assert np.all(tree["w"] == 3.0)
+    return out["w"], caught.value
+
+
+@pytest.mark.parametrize("collective", ["all_reduce", "broadcast"])
+@pytest.mark.parametrize("how", ["mismatch", "empty", "deadline"])
+def test_a_call_that_fails_leaves_its_out_as_it_was(pair, how, collective):
+    def program(comm, index):
+        return _fails(comm, index, how, collective)
+
+    codes = {"mismatch": "MISMATCH", "empty": "EMPTY", "deadline": "DEADLINE"}
+    pair.run(lambda comm, index: comm.barrier())
+    alone = how == "deadline"
+    ends = [program(pair.comms[0], 0)] if alone else pair.run(program)
+    for out, fault in ends:
+        assert fault.code == jccl.Code[codes[how]]
+        assert np.all(out == -7.0)
+
+
+def test_a_handle_of_a_round_that_failed_shows_no_value(pair):
+    pair.run(lambda comm, index: comm.barrier())
+    handle = pair.comms[0].start(np.ones(3), deadline=0.2)
+    with pytest.raises(jccl.DeadlineError) as caught:
+        handle.wait()
+    assert caught.value.result.value is None
+
+
 def test_nan_leaves_its_peer_out_and_its_call_raises_after_the_round(pair):
     bad = {"w": np.array([1.0, np.nan], np.float32)}
 

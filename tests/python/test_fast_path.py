@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from jax import export
 
+import jccl
 from jccl import _native, ops
 from jccl.testing import Cluster
 
@@ -78,8 +79,11 @@ def published(comm):
     comm.sync_state(np.ones(4, np.float32), tag="model")
 
     def program(x):
-        mean = ops.all_reduce(x, comm, tag="model")
-        shared = ops.publish(x, comm, status=mean.status, tag="model", token=mean.token)
+        held = jccl.marks(x, comm)
+        mean = ops.all_reduce(x, comm, tag="model", state=held)
+        shared = ops.publish(
+            x, comm, status=mean.status, tag="model", token=mean.token, before=held
+        )
         return shared.value
 
     return program

@@ -57,6 +57,19 @@ def test_a_site_of_two_processes_trains_with_a_site_of_one():
         assert ends[0] == ends[1] == ends[2]
 
 
+def test_a_site_of_two_processes_sends_nothing_of_an_edited_anchor():
+    with Processes(start_peers=2) as run:
+        eu, us = start_site(run, "eu", 2, "edit"), start_site(run, "us", 1, "edit")
+        for peer in (*eu, *us):
+            assert peer.wait(240) == 0, peer.output()
+        for peer in eu:
+            assert said(peer, "edited") == [[Code.RESYNCED]]
+            assert "leaf anchor/t f32" in peer.output()
+        ends = [said(peer, "end")[0] for peer in (*eu, *us)]
+        assert ends[0][:2] == [Code.OK, 2]
+        assert all(end == ends[0] for end in ends)
+
+
 @pytest.mark.parametrize("others", [1, pytest.param(2, marks=LONG)])
 def test_rounds_of_sites_outlive_the_program_that_begins_them(others):
     """Also in the state of an optimizer, in a scan; all end on the same anchor."""

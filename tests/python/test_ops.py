@@ -371,9 +371,12 @@ def test_a_closed_communicator_is_a_status(fresh):
 
 def test_publish_makes_a_revision_with_one_digest_on_all_peers(fresh):
     def program(comm, index):
+        held = {"anchor": jnp.zeros(50), "n": jnp.int32(0)}
+        held = comm.sync_state(held, tag="model").value
+
         @jax.jit
-        def step(x):
-            mean = ops.all_reduce(x, comm, tag="model")
+        def step(x, held):
+            mean = ops.all_reduce(x, comm, tag="model", state=held)
             shared = ops.publish(
                 {"anchor": mean.value, "n": jnp.int32(1)},
                 comm,
@@ -383,7 +386,7 @@ def test_publish_makes_a_revision_with_one_digest_on_all_peers(fresh):
             )
             return mean.value, shared
 
-        return step(jnp.full((50,), float(index)))
+        return step(jnp.full((50,), float(index)), held)
 
     results = on_peers(fresh, program)
     for mean, shared in results:

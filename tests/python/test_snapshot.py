@@ -31,7 +31,7 @@ def test_a_late_peer_gets_the_newest_published_revision():
         comm = cluster.comms[0]
         state = jccl.sync_state({"x": np.zeros(1000)}, comm)
         for _ in range(3):
-            mean = comm.all_reduce(np.ones(1000), tag="state").value
+            mean = comm.all_reduce(np.ones(1000), tag="state", state=state).value
             state = jccl.publish({"x": state["x"] + mean}, comm)
         late = cluster.join()
         got = jccl.sync_state({"x": np.full(1000, -1.0)}, late)

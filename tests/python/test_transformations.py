@@ -63,11 +63,16 @@ def start_done(comm, index, x, **options):
 
 
 def publish(comm, index, x, tag, token=None):
-    mean = ops.all_reduce(x, comm, tag=tag, token=token)
+    held = jnp.zeros(4, jnp.float32)  # the tag's state, revision after revision
+    mean = ops.all_reduce(x, comm, tag=tag, token=token, state=held)
     shared = ops.publish(
-        mean.value, comm, status=mean.status, tag=tag, token=mean.token
+        held, comm, status=mean.status, tag=tag, token=mean.token, before=held
     )
-    return shared.value, mean.status.at[0].add(shared.status[0]), shared.token
+    return (
+        mean.value + shared.value,
+        mean.status.at[0].add(shared.status[0]),
+        shared.token,
+    )
 
 
 EXPECTED = {
@@ -426,8 +431,9 @@ def on_the_host(comm, name, x, tag):
     if name == "reduce_scatter":
         return comm.reduce_scatter(x, op="sum", tag=tag).value
     if name == "publish":
-        comm.sync_state(np.zeros(4, "f4"), tag=tag)
-        return comm.publish(comm.all_reduce(x, tag=tag).value, tag=tag).value
+        held = comm.sync_state(np.zeros(4, "f4"), tag=tag).value
+        mean = comm.all_reduce(x, tag=tag, state=held).value
+        return mean + comm.publish(held, tag=tag, before=held).value
     return comm.all_reduce(x, op="sum", tag=tag).value
 
 

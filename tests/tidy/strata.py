@@ -22,6 +22,7 @@ CPP = {
         "snapshot",
         "net",
         "master",
+        "peer",
     },
 }
 # Tests of the topmost folder run whole clusters, against references from below.
@@ -73,7 +74,7 @@ PYTHON = [
     ["encoding"],
     ["planning"],
     ["_chain", "_geometry", "_host", "_results", "_trees"],
-    ["_local", "communicator"],
+    ["_local", "_marks", "_outer_step", "communicator"],
     ["ops"],
     ["exported", "functions", "gradients"],
     ["_mesh_call"],

@@ -61,7 +61,8 @@ enum jccl_code {
   JCCL_LINK_LOST = 26,   /* a link between two peers broke */
   JCCL_INTERNAL = 27,    /* a bug of ours */
   JCCL_SKIPPED = 28,     /* own contribution left out: too slow; the result is there */
-  JCCL_CODE_COUNT = 29
+  JCCL_DISPUTED = 29,    /* no majority says what the newest revision is; an operator decides */
+  JCCL_CODE_COUNT = 30
 };
 
 /* "Ok", "Deadline", …; "Unknown" for other numbers. Static text. */
@@ -197,9 +198,9 @@ enum jccl_collective {
   JCCL_BARRIER = 5
 };
 
-/* `in` is read; `out` is written only when the round commits (see out_private). They may be the
- * same memory, or not overlap at all, and stay valid until the call (or the wait of its handle)
- * returned. */
+/* `in` is read; `out` is written only when the round commits: a call that fails, whatever its code,
+ * leaves there what was there (but see out_private). They may be the same memory, or not overlap at
+ * all, and stay valid until the call (or the wait of its handle) returned. */
 typedef struct {
   int32_t dtype;       /* enum jccl_dtype */
   uint32_t dimensions; /* length of shape */
@@ -216,8 +217,10 @@ typedef struct {
   int32_t codec;           /* enum jccl_codec */
   int32_t root;            /* broadcast: 1 on the one peer whose value it is */
   uint32_t slots;          /* all_gather: room of out, in contributions */
-  int32_t guard;           /* 1 (default): leave this peer out if it holds NaN or Inf */
-  int32_t out_private;     /* 1: nobody looks at out before the end, so it may hold parts sooner */
+  int32_t guard;           /* 1 (default): leave this peer out if it holds NaN or Inf, and refuse
+                              such values of others; the same on all peers */
+  int32_t out_private;     /* 1: nobody looks at out before the end, so it may hold parts sooner;
+                              after a round that failed it holds in (all_gather: anything) */
   uint32_t kept;           /* JCCL_CODEC_TOPK, _TOPK2: entries per block of 4096; 0: 64 */
   double weight;           /* of this peer's value, default 1; 0: receive only */
   int64_t deadline_ns;     /* 0: the communicator's */
@@ -227,6 +230,11 @@ typedef struct {
   uint64_t seed;           /* of the chance, if stochastic; the same on all peers */
   int32_t stochastic;      /* 1: the codec rounds up or down by chance; not topk */
   int32_t reserved;
+  /* Of a tag that was synchronised, its shared state as the values of this call were made from it:
+   * the arrays of jccl_sync_state, of which `in` is read before anything is sent, and `out` is not
+   * used. If it is not what this peer published or adopted last: RESYNC. Without: INVALID. */
+  const jccl_array* state;
+  size_t state_count;
 } jccl_round_options;
 
 #define JCCL_ROUND_OPTIONS_INIT \
@@ -245,6 +253,8 @@ typedef struct {
    {0, 0},                      \
    0,                           \
    0,                           \
+   0,                           \
+   NULL,                        \
    0}
 
 typedef struct {
@@ -315,9 +325,13 @@ typedef struct {
   int32_t source;       /* 1: this peer's state is the run's first */
   int64_t deadline_ns;  /* 0: the communicator's */
   const char* tag;      /* NULL = "default" */
+  /* jccl_publish: the state that the new one was made from, as jccl_round_options.state. If it is
+   * not what this peer published or adopted last, `in` is not published: RESYNCED. May be NULL. */
+  const jccl_array* before;
+  size_t before_count;
 } jccl_sync_options;
 
-#define JCCL_SYNC_OPTIONS_INIT {sizeof(jccl_sync_options), 0, 0, NULL}
+#define JCCL_SYNC_OPTIONS_INIT {sizeof(jccl_sync_options), 0, 0, NULL, NULL, 0}
 
 typedef struct {
   uint32_t struct_size; /* set by JCCL_SYNC_RESULT_INIT */
@@ -325,7 +339,7 @@ typedef struct {
   uint64_t revision;
   uint64_t digest[2];
   int32_t replaced; /* 1: out differs from in */
-  uint32_t reserved;
+  int32_t edited;   /* 1, jccl_publish: what it was given was not what this peer held */
 } jccl_sync_result;
 
 #define JCCL_SYNC_RESULT_INIT {sizeof(jccl_sync_result), 0, 0, {0, 0}, 0, 0}
@@ -336,7 +350,8 @@ typedef struct {
 JCCL_EXPORT int32_t jccl_sync_state(jccl_comm* comm, const jccl_array* arrays, size_t count,
                                     const jccl_sync_options* options, jccl_sync_result* result);
 /* After a committed round: in is the state of the new revision, kept for joiners. RESYNCED: this
- * peer was behind and out holds the newest state instead. Codes: OK, RESYNCED, as sync_state. */
+ * peer was behind, or its state was edited (without a round since the last revision, in is compared
+ * with that), and out holds the newest state instead. Codes: OK, RESYNCED, as sync_state. */
 JCCL_EXPORT int32_t jccl_publish(jccl_comm* comm, const jccl_array* arrays, size_t count,
                                  const jccl_sync_options* options, jccl_sync_result* result);
 

@@ -1,0 +1,199 @@
+// A peer's own state against what it published or adopted: mistakes of an honest user's, in real
+// clusters. What no peer could have meant is in no result.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "capi/cluster_support.h"
+
+namespace jccl::capi::test {
+namespace {
+
+// A peer with a state of two leaves under the tag "model".
+struct Holder {
+  std::vector<std::int32_t> count{0};
+  std::vector<float> anchor = std::vector<float>(1000, 1.0F);
+
+  std::vector<Leaf> leaves() {
+    return {leaf_of(count, count, "count"), leaf_of(anchor, anchor, "anchor/w")};
+  }
+  SyncOptions options() const {
+    SyncOptions o;
+    o.tag = "model";
+    o.deadline = 60 * kSecond;
+    return o;
+  }
+  SyncResult sync(Communicator& comm) { return comm.sync_state(leaves(), options()); }
+  SmallRound round(Communicator& comm, float value) {
+    RoundOptions o = sum_of("model");
+    o.state = peer::marks_of(leaves());
+    return small_round(comm, o, value);
+  }
+  // With the state as it was before the outer step, and a step that only adds one.
+  SyncResult publish(Communicator& comm) {
+    SyncOptions o = options();
+    o.before = peer::marks_of(leaves());
+    ++count[0];
+    for (float& x : anchor) x += 1;
+    return comm.publish(leaves(), o);
+  }
+};
+
+TEST(OwnStateTest, an_edited_anchor_is_in_no_result_and_publishing_heals_it) {
+  Cluster cluster(2);
+  std::atomic<bool> healed{false};
+  cluster.on_all([&](std::size_t p, Communicator& comm) {
+    Holder own;
+    ASSERT_TRUE(own.sync(comm).status.ok());
+    if (p == 0) {
+      own.anchor[7] = std::nextafter(own.anchor[7], 2.0F);
+      const SmallRound refused = own.round(comm, 100);
+      EXPECT_EQ(refused.result.status.code, Code::kResync);
+      EXPECT_EQ(refused.result.sent_bytes, 0U);
+      EXPECT_EQ(refused.value, 100);
+      const std::string& text = refused.result.status.text;
+      EXPECT_TRUE(contains(text, "differs from revision 0")) << text;
+      EXPECT_TRUE(contains(text, "leaf anchor/w f32[1000];")) << text;
+      EXPECT_TRUE(contains(text, "jccl.sync_state")) << text;
+      EXPECT_EQ(own.round(comm, 100).result.status.code, Code::kResync) << "until it is healed";
+      const SyncResult fixed = comm.publish(own.leaves(), own.options());
+      EXPECT_EQ(fixed.status.code, Code::kResynced) << fixed.status.text;
+      EXPECT_TRUE(fixed.replaced && fixed.edited);
+      EXPECT_EQ(own.anchor, std::vector<float>(1000, 1.0F));
+      healed = true;
+    }
+    const SmallRound r = own.round(comm, 1);
+    EXPECT_TRUE(r.result.status.ok()) << r.result.status.text;
+    EXPECT_TRUE(healed) << "committed without the other peer";
+    EXPECT_EQ(r.result.world, 2U);
+    EXPECT_EQ(r.value, 2);
+    EXPECT_TRUE(own.publish(comm).status.ok());
+  });
+  EXPECT_EQ(cluster[0].digest("model"), cluster[1].digest("model"));
+}
+
+TEST(OwnStateTest, a_sign_of_zero_and_another_nan_are_edits) {
+  Cluster cluster(1);
+  Communicator& comm = cluster[0];
+  Holder own;
+  own.anchor = {0.0F, std::numeric_limits<float>::quiet_NaN(), 1.0F};
+  ASSERT_TRUE(own.sync(comm).status.ok());
+  own.anchor[0] = -0.0F;
+  EXPECT_EQ(own.round(comm, 1).result.status.code, Code::kResync);
+  own.anchor[0] = 0.0F;
+  const std::uint32_t other_nan = 0x7FC00001;
+  std::memcpy(&own.anchor[1], &other_nan, sizeof(other_nan));
+  EXPECT_EQ(own.round(comm, 1).result.status.code, Code::kResync);
+}
+
+TEST(OwnStateTest, an_older_state_that_is_synchronised_again_becomes_the_newest_also_alone) {
+  Cluster cluster(1);
+  Communicator& comm = cluster[0];
+  Holder own;
+  ASSERT_TRUE(own.sync(comm).status.ok());
+  const Holder old = own;
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(own.round(comm, 1).result.status.ok());
+    EXPECT_TRUE(own.publish(comm).status.ok());
+  }
+  Holder restored = old;
+  const SmallRound refused = restored.round(comm, 1);
+  EXPECT_EQ(refused.result.status.code, Code::kResync);
+  EXPECT_TRUE(contains(refused.result.status.text, "leaf count i32[1] and 1 more"))
+      << refused.result.status.text;
+  const SyncResult s = restored.sync(comm);
+  EXPECT_TRUE(s.status.ok()) << s.status.text;
+  EXPECT_TRUE(s.replaced);
+  EXPECT_EQ(s.revision, 3U);
+  EXPECT_EQ(restored.anchor, own.anchor);
+  EXPECT_FALSE(restored.sync(comm).replaced);
+  EXPECT_TRUE(restored.round(comm, 1).result.status.ok());
+}
+
+TEST(OwnStateTest, an_edit_between_start_and_wait_is_not_published_and_the_round_counts) {
+  Cluster cluster(2);
+  std::vector<std::vector<float>> ends(2);
+  cluster.on_all([&](std::size_t p, Communicator& comm) {
+    Holder own;
+    ASSERT_TRUE(own.sync(comm).status.ok());
+    std::vector<float> x(64, 1.0F);
+    RoundOptions o = sum_of("model");
+    o.state = peer::marks_of(own.leaves());
+    const auto started = comm.start({leaf_of(x, x)}, o);
+    ASSERT_TRUE(started.ok()) << started.status().text;
+    if (p == 0) own.anchor[3] = -5;
+    const RoundResult r = comm.wait(started.value());
+    EXPECT_TRUE(r.status.ok()) << r.status.text;
+    EXPECT_EQ(r.world, 2U);
+    EXPECT_EQ(x[0], 2);
+    const SyncResult s = own.publish(comm);
+    EXPECT_EQ(s.status.code, p == 0 ? Code::kResynced : Code::kOk) << s.status.text;
+    EXPECT_EQ(s.edited, p == 0);
+    EXPECT_EQ(contains(comm.new_mistake("model"), "leaf anchor/w f32[1000]"), p == 0);
+    EXPECT_EQ(own.count[0], 1);
+    ends[p] = own.anchor;
+    EXPECT_TRUE(own.round(comm, 1).result.status.ok());
+  });
+  EXPECT_EQ(ends[0], std::vector<float>(1000, 2.0F));
+  EXPECT_EQ(ends[0], ends[1]);
+}
+
+TEST(OwnStateTest, nobody_who_forgot_to_synchronise_sends_anything) {
+  Cluster cluster(2);
+  cluster.on_all([](std::size_t p, Communicator& comm) {
+    Holder own;
+    own.anchor[0] = static_cast<float>(p);
+    for (int i = 0; i < 2; ++i) {
+      const SmallRound r = own.round(comm, 5);
+      EXPECT_EQ(r.result.status.code, Code::kInvalid);
+      EXPECT_TRUE(contains(r.result.status.text, "call jccl.sync_state first"))
+          << r.result.status.text;
+      EXPECT_EQ(r.value, 5);
+      EXPECT_EQ(comm.new_mistake("model").empty(), i == 1) << "said once";
+    }
+    EXPECT_EQ(own.publish(comm).status.code, Code::kInvalid);
+    EXPECT_EQ(comm.attributes().rounds_committed, 0U);
+  });
+}
+
+TEST(OwnStateTest, a_tag_with_shared_state_takes_no_call_without_it) {
+  Cluster cluster(1);
+  Communicator& comm = cluster[0];
+  Holder own;
+  ASSERT_TRUE(own.sync(comm).status.ok());
+  for (const Collective collective : {Collective::kAllReduce, Collective::kBarrier}) {
+    RoundOptions o = sum_of("model");
+    o.collective = collective;
+    const RoundResult r = comm.run({}, o);
+    EXPECT_EQ(r.status.code, Code::kInvalid);
+    EXPECT_TRUE(contains(r.status.text, "pass it as state=")) << r.status.text;
+  }
+  EXPECT_TRUE(small_round(comm, sum_of("another tag"), 1).result.status.ok());
+  EXPECT_TRUE(own.round(comm, 1).result.status.ok());
+}
+
+TEST(OwnStateTest, a_state_of_fewer_leaves_is_another_one) {
+  Cluster cluster(1);
+  Holder own;
+  ASSERT_TRUE(own.sync(cluster[0]).status.ok());
+  RoundOptions o = sum_of("model");
+  o.state = peer::marks_of({own.leaves()[0]});
+  const SmallRound r = small_round(cluster[0], o, 1);
+  EXPECT_EQ(r.result.status.code, Code::kResync);
+  EXPECT_TRUE(contains(r.result.status.text, "1 leaves instead of 2")) << r.result.status.text;
+}
+
+TEST(OwnStateTest, marks_of_large_leaves_are_those_of_their_pieces) {
+  std::vector<float> large((std::size_t{40} << 20) / 4 + 3);
+  for (std::size_t i = 0; i < large.size(); ++i) large[i] = static_cast<float>(i % 977);
+  std::vector<double> other(5, 2.0);
+  const auto together = peer::marks_of({leaf_of(other, other), leaf_of(large, large)});
+  EXPECT_EQ(together[0], peer::marks_of({leaf_of(other, other)})[0]);
+  const auto* bytes = reinterpret_cast<const std::uint8_t*>(large.data());
+  EXPECT_EQ(together[1], snapshot::mark_of({bytes, large.size() * 4}, 4));
+}
+
+}  // namespace
+}  // namespace jccl::capi::test

@@ -1,0 +1,128 @@
+// Rows of what peers send to the master. See fields_table.h.
+#include "fuzz/fields_table.h"
+
+namespace jccl::fuzz {
+namespace {
+
+constexpr std::string_view kAnyBody = "whoever connects, once, as its first message";
+constexpr std::string_view kResumed = "a life after its Resume; before it: Refuse INVALID, closed";
+
+FieldsOf hello_row() {
+  return {"Hello",
+          kAnyBody,
+          {{"version", "u16", Bend::kNumber, "the master's", "Refuse VERSION, closed"},
+           {"run", "run", Bend::kNone, "zeros, or the master's", "Refuse WRONG_RUN, closed"},
+           {"incarnation", "u64", Bend::kLife,
+            "not 0; of no other seat; not of a life that was evicted",
+            "Refuse INVALID or Evicted, closed"},
+           {"site", "name 64", Bend::kSite, "1 to 64 bytes of UTF-8; 1,024 sites",
+            "Refuse INVALID or LIMIT, closed"},
+           {"shard", "u32", Bend::kShards, "below `shards`", "Refuse INVALID, closed"},
+           {"shards", "u32", Bend::kShards,
+            "1 to 1,024; equal on the site's connected peers; members in all ≤ 1,024",
+            "Refuse INVALID, closed; a site that is too many stays outside"},
+           {"addresses", "list 8 of name 128", Bend::kAddress, "8 of 128 bytes",
+            "decoder refuses, closed"},
+           {"start peers", "u32", Bend::kNumber, "a wish before the first round, at most 1,024",
+            "cut to 1,024"}}};
+}
+
+FieldsOf ready_row() {
+  return {
+      "Ready",
+      kResumed,
+      {{"round", "round", Bend::kNone,
+        "n = committed + 1; of a life that may call: a member, or one without born state tags",
+        "below: Moved, or Reject RESYNC on a state tag; above: Reject RESYNC"},
+       {"descriptor", "digest", Bend::kDigest, "equal on all members of one shard",
+        "Reject MISMATCH to all, with who sent what"},
+       {"summary", "text 2048", Bend::kText, "2,048 bytes of UTF-8; for texts only",
+        "decoder refuses, closed"},
+       {"hint", "blob 16384", Bend::kHint,
+        "a hint of this release; equal on all contributors of one shard",
+        "Reject INVALID or MISMATCH to all; a plan that does not fit the own call is FAIL INVALID"},
+       {"weight", "weight", Bend::kWeight,
+        "finite, ≥ 0; ≤ 2^100 on peers; 1 where weights are no use",
+        "decoder refuses; FAIL INVALID ends the call of all"},
+       {"has state", "flag", Bend::kFlag, "as the tag: set on a state tag, clear elsewhere",
+        "Reject MISMATCH, or RESYNC before the birth"},
+       {"revision", "u64", Bend::kCounter, "committed of the tag", "Reject RESYNC"},
+       {"state", "digest", Bend::kDigest, "the journaled digest of the revision", "Reject RESYNC"},
+       {"fingerprint", "digest", Bend::kDigest, "equal on all members with state",
+        "Reject MISMATCH to all"},
+       {"deadline", "i64", Bend::kTime, "0 to ten years", "cut to that; 0: DEADLINE at once"},
+       {"call", "u64", Bend::kNumber, "any; echoed to its sender only", "–"}}};
+}
+
+FieldsOf sync_row() {
+  return {"Sync",
+          kResumed,
+          {{"tag", "tag", Bend::kTag, "1 to 64 bytes; 256 tags; not in use without state",
+            "SyncReply refused: INVALID, LIMIT or MISMATCH"},
+           {"source", "flag", Bend::kFlag, "counts before the birth of the tag", "ignored"},
+           {"revision", "u64", Bend::kCounter, "any", "not the newest: offered the newest"},
+           {"digest", "digest", Bend::kDigest, "that of the newest revision",
+            "offered the newest; decides nothing"},
+           {"descriptor", "digest", Bend::kDigest, "equal on all peers of the shard",
+            "SyncReply refused MISMATCH"},
+           {"summary", "text 2048", Bend::kText, "2,048 bytes of UTF-8; for texts only",
+            "decoder refuses, closed"},
+           {"deadline", "i64", Bend::kTime, "0 to ten years", "cut to that; 0: over at once"}}};
+}
+
+}  // namespace
+
+const std::vector<FieldsOf>& fields_to_master() {
+  static const std::vector<FieldsOf> all = {
+      hello_row(),
+      {"Resume",
+       "a life, once, right after Welcome; a second one: Refuse INVALID, closed",
+       {{"unresolved", "list 256 of unresolved", Bend::kList, "256", "decoder refuses, closed"},
+        {"held", "list 256 of held", Bend::kList, "256", "decoder refuses, closed"}}},
+      ready_row(),
+      {"Done",
+       kResumed,
+       {{"attempt", "attempt", Bend::kAttempt, "a running one that the sender takes part in",
+         "answered with the outcome; without a part: when it is decided"},
+        {"result", "digest", Bend::kDigest,
+         "equal on all contributors of one shard; the first report of a part counts",
+         "abort, CORRUPT after the second time"}}},
+      {"Fail",
+       kResumed,
+       {{"attempt", "attempt", Bend::kAttempt, "a running one that the sender takes part in",
+         "answered with the outcome"},
+        {"cause", "code", Bend::kCode, "a code",
+         "decoder refuses; a code that names no cause aborts, with a retry"},
+        {"peer", "u32", Bend::kPeer, "another part of the attempt", "names nobody"},
+        {"text", "text 512", Bend::kText, "512 bytes of UTF-8; for texts only",
+         "decoder refuses, closed"}}},
+      {"Withdraw",
+       kResumed,
+       {{"round", "round", Bend::kNone, "of an own READY, or of an attempt with an own part",
+         "ignored"}}},
+      {"Query",
+       kResumed,
+       {{"about", "unresolved", Bend::kNone, "any",
+         "an attempt that was never started is answered as aborted"}}},
+      {"Heartbeat",
+       "a life after Welcome",
+       {{"sequence", "u64", Bend::kNumber, "any; echoed to its sender only", "–"},
+        {"progress", "u64", Bend::kNumber, "any; shown to people", "–"},
+        {"moving", "list 256 of moving", Bend::kList, "256", "decoder refuses, closed"}}},
+      {"Leave", "a life after Welcome: it ends, its site with it", {}},
+      sync_row(),
+      {"Published",
+       kResumed,
+       {{"held", "held", Bend::kNone, "the newest revision of a state tag",
+         "kept, decides nothing"}}},
+      {"StatusAsk", "whoever connects, instead of a Hello; answered and closed", {}},
+      {"Measured",
+       "a member after its Resume; of an observer: ignored",
+       {{"up", "u64", Bend::kNumber, "any; an input of the cost model", "–"},
+        {"links", "list 1024 of measured link", Bend::kList, "1,024, ascending ids",
+         "decoder refuses, closed"}}},
+  };
+  return all;
+}
+
+}  // namespace jccl::fuzz

@@ -1,0 +1,97 @@
+// The data plane of one peer of the hostile world: the real attempts and the real snapshot traffic,
+// with frames handed over in memory instead of over links. As peer/plane.cc does, it drains what is
+// over, lets wait what has not started, and reports who stays silent. Test only; one thread.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "peer/attempt.h"
+#include "peer/snapshots.h"
+#include "protocol/peer_machine.h"
+
+namespace jccl::fuzz {
+
+// A frame that a peer has announced; its bytes are made when the other side takes it.
+struct QueuedFrame {
+  wire::Incarnation from = 0, to = 0;
+  bool snapshot = false;
+  wire::Attempt attempt;
+  peer::WorkItem item;
+  std::uint32_t snapshot_item = 0;
+};
+
+struct FrameBytes {
+  base::Bytes header, payload;
+};
+
+enum class FrameFate : std::uint8_t { kTaken, kDrained, kPaused, kRefused, kDamaged, kNone };
+
+class PlaneOwner {
+ public:
+  virtual ~PlaneOwner() = default;
+  virtual void queue_frame(const QueuedFrame& frame) = 0;
+  virtual void plane_event(protocol::PeerEvent event) = 0;
+};
+
+class MemoryPlane : private peer::AttemptHost, private peer::SnapshotLinks {
+ public:
+  static constexpr std::size_t kChunkBytes = 64;
+
+  MemoryPlane(PlaneOwner* owner, peer::SnapshotStore* store);
+
+  void set_self(wire::Incarnation self) { self_ = self; }
+  void set_roster(const wire::Roster& roster);
+  void run(const protocol::RunAttempt& order, const peer::CallRef& call, base::Time now);
+  void discard(const wire::Attempt& attempt) { running_.erase(attempt); }
+  bool commit(const wire::Attempt& attempt);  // false: no such attempt is here
+  void release(const peer::CallRef& call);
+  void fetch(const protocol::FetchSnapshot& order, const snapshot::Layout& layout, base::Time now);
+  void stop_fetch(const wire::Tag& tag) { snapshots_.stop(tag); }
+
+  std::optional<FrameBytes> produce(const QueuedFrame& frame);
+  FrameFate receive(wire::Incarnation from, const FrameBytes& frame);
+  void heard(wire::Incarnation from, base::Time now) { heard_[from] = now; }
+  // The link to that peer is gone for good: attempts that need it fail.
+  void link_failed(wire::Incarnation peer);
+  void tick(base::Time now, base::Duration silence);
+  std::vector<wire::Moving> moving() const;
+  std::size_t running() const { return running_.size(); }
+  const wire::Roster& roster() const { return roster_; }
+  base::PeerId id_of(wire::Incarnation incarnation) const;
+
+ private:
+  struct Running {
+    std::unique_ptr<peer::AttemptRun> run;
+    base::Time begun = 0;
+    std::map<base::PeerId, base::Incarnation> incarnations;
+  };
+
+  void enqueue(const wire::Attempt& attempt, base::PeerId to, peer::WorkItem item) override;
+  void drop_copies(const wire::Attempt&, base::PeerId, peer::WorkItem) override {}
+  void attempt_done(const wire::Attempt& attempt, const base::Digest& result) override;
+  void attempt_failed(const wire::Attempt& attempt, base::Code cause, base::PeerId peer,
+                      std::string text) override;
+  void enqueue_snapshot(base::Incarnation to, std::uint32_t item) override;
+  void own_snapshot_frames() override {}  // every frame is a copy here
+  void use_link(const wire::Member&) override {}
+  void fetch_ended(const wire::Tag& tag, const base::Status& status,
+                   const wire::Held& held) override;
+  net::Placement place(wire::Incarnation from, const wire::FrameHeader& header);
+  static base::PeerId id_in(const Running& running, wire::Incarnation incarnation);
+
+  PlaneOwner* owner_;
+  peer::BufferPool pool_;
+  peer::SnapshotTraffic snapshots_;
+  wire::Roster roster_;
+  wire::Incarnation self_ = 0;
+  base::PeerId self_id_ = 0;
+  std::map<wire::Attempt, Running> running_;
+  std::map<wire::Incarnation, base::Time> heard_;
+  wire::Attempt newest_;
+};
+
+}  // namespace jccl::fuzz

@@ -1,0 +1,106 @@
+// Whether a START and its plan are about the call that this peer made. Both were made elsewhere:
+// whatever they say, nothing of it sizes or indexes the call's memory before it passed here.
+// Refuses, saying what does not fit. See attempt.h.
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "base/limits.h"
+#include "base/text.h"
+#include "peer/attempt.h"
+
+namespace jccl::peer {
+namespace {
+
+using base::cat;
+using base::Code;
+using base::PeerId;
+using base::Status;
+using collective::PlanKind;
+
+// Plans of one result: the others have another number of outputs, or none.
+bool carries(PlanKind kind, Collective collective) {
+  if (collective == Collective::kAllGather) return kind == PlanKind::kGather;
+  if (collective == Collective::kReduceScatter) return kind == PlanKind::kScatter;
+  return kind == PlanKind::kDirect || kind == PlanKind::kExchange || kind == PlanKind::kRing;
+}
+
+Status does_not_fit(PlanKind kind, const std::string& call) {
+  return {Code::kInvalid,
+          cat("the master's plan is ", collective::name_of(kind), ", but this is ", call,
+              ": a peer asked for another plan under the same descriptor, or "
+              "the master is of another version; nothing was moved")};
+}
+
+Status check_kind(PlanKind kind, const RoundOptions& options) {
+  if (!carries(kind, options.collective))
+    return does_not_fit(kind, std::string(name_of(options.collective)));
+  const bool named = !options.plan.empty() && options.plan != "auto" &&
+                     options.collective != Collective::kAllGather &&
+                     options.collective != Collective::kReduceScatter;
+  if (!named || collective::name_of(kind) == options.plan) return {};
+  return does_not_fit(kind, cat("a call with plan=", options.plan));
+}
+
+Status not_ours(const std::string& text) {
+  return {Code::kInternal, cat("START is not what a master sends: ", text)};
+}
+
+// Everybody once, and the contributors in the plan.
+Status check_parts(const wire::Start& start, const collective::Plan& plan) {
+  if (start.contributors.size() + start.receivers.size() > base::kPeersMax) {
+    return not_ours(cat("it names more than ", base::kPeersMax, " peers"));
+  }
+  std::set<PeerId> contributors, all;
+  for (const wire::Contributor& one : start.contributors) {
+    if (one.id == 0 || !all.insert(one.id).second) {
+      return not_ours(cat("peer ", one.id, " contributes twice, or is no member"));
+    }
+    if (!std::isfinite(one.weight) || one.weight < 0) {
+      return not_ours(cat("peer ", one.id, " has weight ", one.weight));
+    }
+  }
+  contributors = all;
+  for (const PeerId id : start.receivers) {
+    if (id != 0 && all.insert(id).second) continue;
+    return not_ours(cat("receiver ", id, " is named twice, contributes too, or is no member"));
+  }
+  if (plan.order.size() != contributors.size() ||
+      std::set<PeerId>(plan.order.begin(), plan.order.end()) != contributors) {
+    return not_ours("its plan is one for other contributors");
+  }
+  return {};
+}
+
+// As what the call asked to be: its own value counts with its own weight, or not at all.
+Status check_self(const wire::Start& start, PeerId self, const RoundOptions& options) {
+  for (const wire::Contributor& one : start.contributors) {
+    if (one.id != self) continue;
+    if (one.weight == options.weight) return {};
+    return not_ours(
+        cat("it gives this peer weight ", one.weight, ", its call has weight ", options.weight));
+  }
+  const auto& receivers = start.receivers;
+  if (std::find(receivers.begin(), receivers.end(), self) != receivers.end()) return {};
+  return not_ours("this peer has no part in it");
+}
+
+}  // namespace
+
+Status check_start(const wire::Start& start, const collective::Plan& plan, PeerId self,
+                   const RoundOptions& options) {
+  if (const Status kind = check_kind(plan.kind, options); !kind.ok()) return kind;
+  if (const Status parts = check_parts(start, plan); !parts.ok()) return parts;
+  if (const Status own = check_self(start, self, options); !own.ok()) return own;
+  const std::size_t count = plan.order.size();
+  if (options.collective == Collective::kBroadcast && count > 1) {
+    return {Code::kInvalid, cat(count, " peers broadcast in one round; one may")};
+  }
+  if (options.collective == Collective::kAllGather && count > options.slots) {
+    return {Code::kLimit,
+            cat("all_gather has ", options.slots, " slots, but ", count, " peers contribute")};
+  }
+  return collective::check_codec(plan.kind, options.codec);
+}
+
+}  // namespace jccl::peer

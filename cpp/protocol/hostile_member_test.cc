@@ -1,0 +1,402 @@
+// What one member, or somebody on the way to become one, may say without harm to the others: each
+// case once ended the master, the run or a round.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <memory>
+
+#include "base/limits.h"
+#include "protocol/master_machine.h"
+#include "protocol/test_effects.h"
+#include "wire/codec.h"
+
+namespace jccl::protocol {
+namespace {
+
+class HostileMember : public ::testing::Test {
+ protected:
+  static MasterOptions options() {
+    MasterOptions options;
+    options.run.fill(9);
+    return options;
+  }
+  static base::Result<base::Bytes> plan(const PlanRequest&) { return base::Bytes{}; }
+  void begin(MasterOptions options) {
+    master_ = std::make_unique<MasterMachine>(options, plan, std::vector<wire::Record>{}, now_);
+    (void)master_->start(now_);
+  }
+  void SetUp() override { begin(options()); }
+
+  MasterEffects on(MasterEvent event) {
+    MasterEffects effects = master_->on(event, now_);
+    for (const wire::Record& record : effects.journal) {
+      const auto again = wire::decode_record(wire::encode_record(record));
+      EXPECT_TRUE(again.ok() && again.value() == record);
+    }
+    wake_ = effects.wake;
+    return effects;
+  }
+  MasterEffects say(ConnId conn, wire::Message message) {
+    return on(ConnMessage{conn, std::move(message)});
+  }
+  static wire::Hello hello(wire::Incarnation incarnation, const std::string& site) {
+    wire::Hello hello;
+    hello.incarnation = incarnation;
+    hello.site = site;
+    return hello;
+  }
+  MasterEffects join(ConnId conn, const wire::Hello& hello) {
+    (void)say(conn, hello);
+    return say(conn, wire::Resume{});
+  }
+  void join(std::initializer_list<const char*> sites) {
+    for (const char* site : sites) {
+      ++last_;
+      (void)join(last_, hello(100 * last_, site));
+    }
+  }
+  static wire::Ready ready(const wire::Tag& tag, std::uint64_t n = 1) {
+    wire::Ready ready;
+    ready.round = {tag, n};
+    ready.deadline = 1000 * base::kSecond;
+    return ready;
+  }
+  // Three members that have committed one round.
+  void run_of_three() {
+    MasterOptions three = options();
+    three.start_peers = 3;
+    begin(three);
+    join({"a", "b", "c"});
+    commit("grads", 1);
+  }
+  void commit(const wire::Tag& tag, std::uint64_t n) {
+    for (ConnId conn = 1; conn <= 2; ++conn) (void)say(conn, ready(tag, n));
+    const auto starts = sent<wire::Start>(say(3, ready(tag, n)));
+    ASSERT_EQ(starts.size(), 3U);
+    for (ConnId conn = 1; conn <= 3; ++conn) (void)say(conn, wire::Done{starts[0].attempt, {7, 7}});
+    ASSERT_EQ(committed(tag), n);
+  }
+  std::uint64_t committed(const wire::Tag& tag) {
+    for (const TagView& one : master_->view(now_).tags) {
+      if (one.info.tag == tag) return one.info.committed;
+    }
+    return 0;
+  }
+  void wait(base::Duration duration) {
+    const base::Time end = now_ + duration;
+    while (wake_ <= end) {
+      now_ = std::max(now_, wake_);
+      for (const ConnId conn : alive_) (void)say(conn, wire::Heartbeat{});
+      (void)on(Tick{});
+    }
+    now_ = end;
+  }
+
+  std::unique_ptr<MasterMachine> master_;
+  base::Time now_ = kNow, wake_ = base::kNever;
+  ConnId last_ = 0;
+  std::vector<ConnId> alive_;
+};
+
+TEST_F(HostileMember, two_hundred_syncs_with_one_deadline_end_together) {
+  run_of_three();
+  alive_ = {1, 2, 3};
+  for (int i = 0; i < 120; ++i) {
+    for (ConnId conn = 1; conn <= 2; ++conn) {
+      wire::Sync sync;
+      sync.tag = std::to_string(conn) + "t" + std::to_string(i);
+      sync.deadline = base::kSecond;
+      (void)say(conn, sync);
+    }
+  }
+  wait(2 * base::kSecond);
+  for (const PeerView& peer : master_->view(now_).peers) EXPECT_TRUE(peer.admitted);
+  commit("grads", 2);
+}
+
+TEST_F(HostileMember, a_site_that_is_larger_than_the_room_left_is_turned_away_with_the_reason) {
+  MasterOptions small = options();
+  small.members_max = 8;
+  begin(small);
+  join({"a"});
+  (void)say(1, ready("grads"));
+  std::vector<wire::Reject> rejects;
+  for (std::uint32_t shard = 0; shard < 8; ++shard) {
+    wire::Hello one = hello(1000 + shard, "big");
+    one.shard = shard;
+    one.shards = 8;
+    const auto at_once = sent<wire::Reject>(join(10 + shard, one));
+    rejects.insert(rejects.end(), at_once.begin(), at_once.end());
+    const auto told = sent<wire::Reject>(say(10 + shard, ready("other")));
+    rejects.insert(rejects.end(), told.begin(), told.end());
+  }
+  ASSERT_EQ(rejects.size(), 8U);
+  EXPECT_EQ(rejects[0].code, base::Code::kLimit);
+  EXPECT_NE(rejects[0].text.find("no room for the 8 of big"), std::string::npos);
+}
+
+TEST_F(HostileMember, a_life_whose_connection_is_alive_keeps_it) {
+  join({"a"});
+  const auto refuses = sent<wire::Refuse>(say(9, hello(100, "a")));
+  ASSERT_EQ(refuses.size(), 1U);
+  EXPECT_EQ(refuses[0].code, base::Code::kLinkLost) << "which ends no communicator";
+  EXPECT_FALSE(sent<wire::HeartbeatAck>(say(1, wire::Heartbeat{})).empty());
+  now_ += base::kSecond;  // two heartbeats in silence
+  EXPECT_FALSE(sent<wire::Welcome>(say(10, hello(100, "a"))).empty());
+}
+
+TEST_F(HostileMember, a_short_deadline_ends_only_the_wait_of_who_named_it) {
+  run_of_three();
+  alive_ = {1, 2, 3};
+  (void)say(1, ready("grads", 2));
+  wire::Ready hurry = ready("grads", 2);
+  hurry.deadline = base::kMillisecond;
+  (void)say(2, hurry);
+  wait(100 * base::kMillisecond);
+  EXPECT_EQ(master_->view(now_).tags.at(0).phase, "forming") << "a waits on";
+  (void)say(2, ready("grads", 2));
+  const auto last = say(3, hurry);  // all are READY, and one has no time
+  ASSERT_EQ(sent<wire::Reject>(last).size(), 1U);
+  EXPECT_EQ(sent<wire::Reject>(last)[0].code, base::Code::kDeadline);
+  EXPECT_TRUE(sent<wire::Start>(last).empty());
+  EXPECT_EQ(sent<wire::Start>(say(3, ready("grads", 2))).size(), 3U);
+}
+
+TEST_F(HostileMember, weights_that_overflow_a_sum_are_refused) {
+  join({"a"});
+  for (const double weight : {1e300, 1e13, 1e-13, -1.0, std::nan("")}) {
+    wire::Ready bad = ready("grads");
+    bad.weight = weight;
+    const auto rejects = sent<wire::Reject>(say(1, bad));
+    ASSERT_EQ(rejects.size(), 1U) << weight;
+    EXPECT_EQ(rejects[0].code, base::Code::kInvalid);
+  }
+}
+
+TEST_F(HostileMember, a_plan_hint_that_differs_from_the_others_is_refused_and_the_others_wait) {
+  run_of_three();
+  (void)say(1, ready("grads", 2));
+  (void)say(2, ready("grads", 2));
+  wire::Ready bent = ready("grads", 2);
+  bent.hint = {3};
+  const auto effects = say(3, bent);
+  ASSERT_EQ(sent<wire::Reject>(effects).size(), 1U);
+  EXPECT_EQ(effects.send.at(0).conn, 3U);
+  EXPECT_EQ(sent<wire::Reject>(effects)[0].code, base::Code::kInvalid);
+  EXPECT_EQ(sent<wire::Start>(say(3, ready("grads", 2))).size(), 3U);
+}
+
+TEST_F(HostileMember, who_moves_its_data_and_never_says_done_is_the_straggler) {
+  MasterOptions strict = options();
+  strict.start_peers = 3;
+  strict.straggler = Straggler::kEvict;
+  strict.straggler_after = 2 * base::kSecond;
+  begin(strict);
+  join({"a", "b", "c"});
+  alive_ = {1, 2, 3};
+  for (ConnId conn = 1; conn <= 2; ++conn) (void)say(conn, ready("grads"));
+  const auto starts = sent<wire::Start>(say(3, ready("grads")));
+  ASSERT_EQ(starts.size(), 3U);
+  (void)say(1, wire::Done{starts[0].attempt, {7, 7}});
+  (void)say(2, wire::Done{starts[0].attempt, {7, 7}});
+  wait(5 * base::kSecond);
+  std::vector<std::string> members;
+  for (const PeerView& peer : master_->view(now_).peers) {
+    if (peer.admitted) members.push_back(peer.member.site);
+  }
+  EXPECT_EQ(members, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(committed("grads"), 1U);
+}
+
+TEST_F(HostileMember, a_wish_for_many_first_peers_is_bounded_and_ends_with_its_life) {
+  wire::Hello greedy = hello(100, "greedy");
+  greedy.start_peers = std::numeric_limits<std::uint32_t>::max();
+  EXPECT_EQ(sent<wire::Refuse>(say(1, greedy)).at(0).code, base::Code::kInvalid);
+  greedy.start_peers = 1000;
+  (void)join(2, greedy);
+  (void)join(3, hello(300, "a"));
+  EXPECT_TRUE(sent<wire::Start>(say(3, ready("grads"))).empty());
+  EXPECT_NE(master_->view(now_).tags.at(0).waiting_for.find("greedy wishes for so many"),
+            std::string::npos);
+  EXPECT_EQ(sent<wire::Start>(on(ConnClosed{2})).size(), 1U);
+}
+
+TEST_F(HostileMember, one_peer_cannot_take_all_tags_and_gives_them_back) {
+  join({"a", "b"});
+  std::size_t refused = 0;
+  for (std::size_t i = 0; i < base::kTagsMax; ++i) {
+    wire::Sync sync;
+    sync.tag = "t" + std::to_string(i);
+    sync.deadline = base::kSecond;
+    for (const auto& reply : sent<wire::SyncReply>(say(2, sync))) {
+      refused += reply.verdict == wire::SyncVerdict::kRefused && reply.code == base::Code::kLimit;
+    }
+  }
+  EXPECT_EQ(refused, base::kTagsMax / 2);
+  (void)on(ConnClosed{2});
+  EXPECT_LE(master_->view(now_).tags.size(), base::kTagsMax);
+}
+
+TEST_F(HostileMember, idle_observers_make_room_for_who_comes) {
+  MasterOptions small = options();
+  small.sites_max = 4;
+  begin(small);
+  join({"a", "b", "c", "d"});
+  (void)say(1, ready("grads"));
+  EXPECT_FALSE(sent<wire::Refuse>(say(50, hello(5000, "e"))).empty()) << "they have just come";
+  now_ += 11 * base::kSecond;
+  for (ConnId conn = 1; conn <= 4; ++conn) (void)say(conn, wire::Heartbeat{});
+  const auto effects = say(51, hello(5001, "e"));
+  EXPECT_EQ(sent<wire::Welcome>(effects).size(), 1U);
+  EXPECT_EQ(effects.close, std::vector<ConnId>{2}) << "the oldest that asks for nothing";
+}
+
+TEST_F(HostileMember, names_and_tags_are_one_line) {
+  for (const char* site : {"a\nb", "a\x1b[31m", "a\x7f", "a\u0085", "a\u202eb", "a\u2066"}) {
+    ++last_;
+    const auto refuses = sent<wire::Refuse>(say(last_, hello(last_, site)));
+    ASSERT_EQ(refuses.size(), 1U);
+    EXPECT_EQ(refuses[0].code, base::Code::kInvalid);
+  }
+  join({"[/red] ä 火"});
+  EXPECT_EQ(sent<wire::Reject>(say(last_, ready("a\nb"))).at(0).code, base::Code::kInvalid);
+}
+
+TEST_F(HostileMember, who_ends_every_attempt_by_a_report_is_not_followed_at_full_speed) {
+  run_of_three();
+  alive_ = {1, 2, 3};
+  std::size_t starts = 0;
+  const base::Time end = now_ + 10 * base::kSecond;
+  while (now_ < end) {
+    for (ConnId conn = 1; conn <= 2; ++conn) (void)say(conn, ready("grads", 2));
+    const auto begun = sent<wire::Start>(say(3, ready("grads", 2)));
+    if (!begun.empty()) {
+      ++starts;
+      (void)say(3, wire::Fail{begun[0].attempt, base::Code::kLinkLost, 0, "made up"});
+    }
+    wait(5 * base::kMillisecond);
+  }
+  EXPECT_GE(starts, 4U);
+  EXPECT_LE(starts, 25U) << "4 at once, 7 within the first 1.3 s, then one a second";
+}
+
+// Of a run with a state at revision 1, made by `makers` and received by the others of three.
+class HostileStateMember : public HostileMember {
+ protected:
+  static constexpr wire::Digest kRight{1, 1}, kForged{6, 6};
+
+  void commit_of_state(ConnId makers) {
+    MasterOptions three = options();
+    three.start_peers = 3;
+    begin(three);
+    join({"a", "b", "c"});
+    for (ConnId conn = 1; conn <= 3; ++conn) {
+      wire::Sync sync;
+      sync.tag = "model";
+      sync.digest = {9, 9};
+      sync.deadline = 1000 * base::kSecond;
+      (void)say(conn, sync);
+    }
+    std::vector<wire::Start> starts;
+    for (ConnId conn = 1; conn <= 3; ++conn) {
+      starts = sent<wire::Start>(say(conn, call(1, {9, 9}, conn <= makers ? 1 : 0)));
+    }
+    ASSERT_EQ(starts.size(), 3U);
+    EXPECT_TRUE(starts[0].has_state);
+    EXPECT_EQ(starts[0].revision, 0U);
+    EXPECT_EQ(starts[0].state, (wire::Digest{9, 9}));
+    for (ConnId conn = 1; conn <= 3; ++conn) (void)say(conn, wire::Done{starts[0].attempt, {7, 7}});
+    ASSERT_EQ(committed("model"), 1U);
+  }
+  static wire::Ready call(std::uint64_t n, wire::Digest state, double weight = 1) {
+    wire::Ready ready = HostileMember::ready("model", n);
+    ready.has_state = true;
+    ready.revision = n - 1;
+    ready.state = state;
+    ready.weight = weight;
+    return ready;
+  }
+  static std::vector<wire::StateRecord> decided(const MasterEffects& effects) {
+    std::vector<wire::StateRecord> found;
+    for (const wire::Record& record : effects.journal) {
+      if (const auto* state = std::get_if<wire::StateRecord>(&record)) found.push_back(*state);
+    }
+    return found;
+  }
+};
+
+TEST_F(HostileStateMember, the_first_word_about_a_revision_decides_nothing) {
+  commit_of_state(3);
+  EXPECT_TRUE(decided(say(3, wire::Published{{"model", 1, kForged}})).empty());
+  EXPECT_TRUE(decided(say(1, wire::Published{{"model", 1, kRight}})).empty()) << "one against one";
+  const auto records = decided(say(2, wire::Published{{"model", 1, kRight}}));
+  ASSERT_EQ(records.size(), 1U);
+  EXPECT_EQ(records[0].digests, std::vector<wire::Digest>{kRight});
+  EXPECT_FALSE(records[0].weak);
+  const auto rejects = sent<wire::Reject>(say(3, call(2, kForged)));
+  ASSERT_EQ(rejects.size(), 1U);
+  EXPECT_EQ(rejects[0].code, base::Code::kResync);
+}
+
+TEST_F(HostileStateMember, who_only_received_a_result_has_no_say_about_what_follows_from_it) {
+  commit_of_state(2);
+  EXPECT_TRUE(decided(say(3, wire::Published{{"model", 1, kForged}})).empty());
+  EXPECT_TRUE(decided(say(1, wire::Published{{"model", 1, kRight}})).empty()) << "of two, both";
+  const auto records = decided(say(2, wire::Published{{"model", 1, kRight}}));
+  ASSERT_EQ(records.size(), 1U);
+  EXPECT_EQ(records[0].digests, std::vector<wire::Digest>{kRight});
+}
+
+TEST_F(HostileStateMember, a_word_that_is_taken_back_does_not_count_anew) {
+  commit_of_state(3);
+  (void)say(3, wire::Published{{"model", 1, kForged}});
+  (void)say(1, wire::Published{{"model", 1, kRight}});
+  EXPECT_TRUE(decided(say(1, wire::Published{{"model", 1, kForged}})).empty());
+  EXPECT_EQ(decided(say(2, wire::Published{{"model", 1, kRight}})).size(), 1U);
+}
+
+TEST_F(HostileStateMember, without_a_majority_no_round_starts_and_all_hear_both_sides) {
+  commit_of_state(2);
+  (void)say(1, wire::Published{{"model", 1, kRight}});
+  (void)say(2, wire::Published{{"model", 1, kForged}});
+  (void)say(1, call(2, kRight));
+  (void)say(2, call(2, kForged));
+  const auto rejects = sent<wire::Reject>(say(3, call(2, kRight)));
+  ASSERT_EQ(rejects.size(), 3U);
+  EXPECT_EQ(rejects[0].code, base::Code::kDisputed);
+  EXPECT_NE(rejects[0].text.find("a holds "), std::string::npos);
+  EXPECT_NE(rejects[0].text.find("b holds "), std::string::npos);
+  EXPECT_EQ(master_->view(now_).tags.at(0).phase, "disputed");
+  const auto left = on(EvictSite{"b"});
+  EXPECT_TRUE(sent<wire::Start>(left).empty());
+  (void)say(1, call(2, kRight));
+  EXPECT_EQ(sent<wire::Start>(say(3, call(2, kRight))).size(), 2U);
+}
+
+TEST_F(HostileMember, one_sync_in_a_run_without_state_locks_nobody_out) {
+  run_of_three();
+  alive_ = {1, 2, 3};
+  wire::Sync sync;
+  sync.tag = "evil";
+  sync.deadline = base::kSecond;
+  (void)say(3, sync);
+  join({"late"});
+  (void)say(1, ready("grads", 2));
+  (void)say(2, ready("grads", 2));
+  EXPECT_TRUE(sent<wire::Reject>(say(4, ready("grads", 2))).empty());
+  EXPECT_EQ(sent<wire::Start>(say(3, ready("grads", 2))).size(), 4U);
+}
+
+TEST_F(HostileMember, a_newcomer_on_a_tag_of_its_own_keeps_nobody_waiting) {
+  run_of_three();
+  join({"late"});
+  (void)say(4, ready("typo"));
+  commit("grads", 2);
+  commit("another", 1);
+  EXPECT_NE(master_->view(now_).peers.at(3).waiting_for.find("typo waits for READY of a, b, c"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace jccl::protocol

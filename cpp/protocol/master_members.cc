@@ -1,0 +1,330 @@
+// The master's members: who is let in, who is waited for in which tag, and the epochs and rosters
+// that say so. Every change of the membership is journaled here and nowhere else. Pure; one event
+// at a time.
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/limits.h"
+#include "base/rng.h"
+#include "base/text.h"
+#include "protocol/master_state.h"
+#include "protocol/mutants.h"
+#include "protocol/roster.h"
+
+namespace jccl::protocol {
+
+using base::cat;
+using base::Code;
+using State = MasterMachine::State;
+
+namespace {
+
+constexpr std::size_t kEpochNamesMax = 2048;  // bytes, of one line of the history
+
+}  // namespace
+
+bool State::complete(const std::string& site) const {
+  std::uint32_t present = 0, shards = 0;
+  for (const wire::Incarnation incarnation : lives_at(site)) {
+    const Life& life = lives_.at(incarnation);
+    shards = life.shards;
+    present += life.connected() && life.resumed;
+  }
+  return shards > 0 && present == shards;
+}
+
+bool State::wants_in(const std::string& site) const {
+  if (!complete(site)) return false;
+  // A call on a tag without state is a reason by itself; with a state to synchronise, all of them
+  // must match at one moment. (A Sync on a tag that is not born can't match, and its birth may wait
+  // for this very site.)
+  bool ready = false, all_match = true;
+  for (const wire::Incarnation incarnation : sites_.at(site)) {
+    const Life& life = lives_.at(incarnation);
+    if (life.id != 0) return false;
+    all_match = all_match && !life.syncs.empty();
+    for (const auto& [tag, asked] : life.syncs) {
+      const bool behind = JCCL_MUTANT(kJoinerOneBehind) &&
+                          asked.sync.revision + 1 == ledger_.standing(tag).committed;
+      all_match = all_match && (asked.matches || behind) && door_open(tag);
+    }
+    for (const auto& [tag, round] : rounds_) ready = ready || round.ready.count(incarnation) > 0;
+  }
+  return ready || all_match;
+}
+
+// Each admission is an epoch, and a roster for everybody. Those of a crowd are put off until a
+// round can start with them, or to the next heartbeat: else n peers that arrive one by one cost n
+// rosters of n members for n peers. Joiners with state have a door to catch, so they are not put
+// off.
+bool State::gathers() const {
+  if (ledger_.members().size() < kCrowd || ticking_) return false;
+  const std::size_t sites_needed = std::max(options_.min_peers, start_peers());
+  return std::none_of(rounds_.begin(), rounds_.end(), [&](const auto& entry) {
+    const Round& round = entry.second;
+    if (!round.asking.empty()) return true;
+    const std::size_t awaited = owing(entry.first);
+    if (round.running.has_value() || round.ready.size() < awaited) return false;
+    const std::size_t others = round.ready.size() - awaited;
+    return ledger_.sites() + others >= sites_needed;
+  });
+}
+
+bool State::admit_some() {
+  if (observers() == 0 || gathers()) return false;
+  std::map<std::uint64_t, std::string> by_order;  // who connected first gets the lower ids
+  for (const auto& [site, shards] : sites_) {
+    if (lives_.at(*shards.begin()).id != 0 || !wants_in(site)) continue;
+    std::uint64_t order = UINT64_MAX;
+    for (const wire::Incarnation shard : shards) order = std::min(order, lives_.at(shard).order);
+    by_order[order] = site;
+  }
+  if (by_order.empty()) return false;
+  std::vector<std::string> sites;
+  std::size_t members = ledger_.members().size();
+  for (const auto& [order, site] : by_order) {
+    const std::size_t shards = sites_.at(site).size();
+    if (members + shards > options_.members_max) {
+      turn_away(site);
+      continue;
+    }
+    members += shards;
+    sites.push_back(site);
+  }
+  if (sites.empty()) return false;
+  admit(sites);
+  return true;
+}
+
+// There is no room for all its shards.
+void State::turn_away(const std::string& site) {
+  const std::string text =
+      cat("the run has ", ledger_.members().size(), " members and takes ", options_.members_max,
+          "; there is no room for the ", sites_.at(site).size(), " of ", site);
+  for (Life* life : shards_of(site)) {
+    std::vector<wire::Tag> asked;
+    for (const auto& [tag, sync] : life->syncs) asked.push_back(tag);
+    for (const wire::Tag& tag : asked) reply_refused(*life, tag, Code::kLimit, text);
+    for (auto& [tag, round] : rounds_) {
+      if (round.ready.count(life->incarnation) > 0) {
+        reject(tag, life->incarnation, Code::kLimit, text);
+      }
+    }
+  }
+}
+
+void State::admit(const std::vector<std::string>& sites) {
+  std::vector<wire::Member> members;
+  for (const auto& [id, member] : ledger_.members()) members.push_back(member);
+  wire::PeerId next = ledger_.next_id();
+  std::string reason;
+  std::vector<wire::Incarnation> current;
+  for (const std::string& site : sites) {
+    for (Life* life : shards_of(site)) {
+      life->id = next++;
+      wire::Member member = member_of(*life);
+      member.ticket = 0;
+      members.push_back(std::move(member));
+      current.push_back(life->incarnation);
+    }
+    reason += cat(reason.empty() ? "" : ", ", site);
+    note("admit", {{"site", site}});
+  }
+  write_epoch(std::move(members), next, cat("admitted ", reason));
+  for (const wire::Incarnation incarnation : current) {
+    Life* life = life_of(incarnation);
+    std::vector<wire::Tag> tags;
+    for (const auto& [tag, asked] : life->syncs) {
+      const bool behind = JCCL_MUTANT(kJoinerOneBehind) && ledger_.standing(tag).born;
+      if (asked.matches || behind) tags.push_back(tag);
+    }
+    for (const wire::Tag& tag : tags) reply_current(*life, tag);
+    for (const auto& [tag, round] : rounds_) {
+      if (round.ready.count(incarnation) > 0) enter(tag, life->site);
+    }
+  }
+}
+
+// Who has been in a round of the run, or shares its state, runs the same program: it is waited for
+// in all tags, as calls come in one order on all. A newcomer is waited for where it has called or
+// synchronised alone, or its mistake would be everybody's. (Before the first round nobody is new.)
+bool State::owes(const wire::Tag& tag, wire::PeerId id) const {
+  const auto round = rounds_.find(tag);
+  const bool entered = round != rounds_.end() && round->second.entered.count(id) > 0;
+  return entered || established_.count(id) > 0 || nobody_is_new(tag);
+}
+
+bool State::nobody_is_new(const wire::Tag& tag) const {
+  const Standing& at = ledger_.standing(tag);
+  return !at.born && at.committed == 0 && !ledger_.begun();
+}
+
+void State::enter(const wire::Tag& tag, const std::string& site) {
+  Round& round = rounds_.at(tag);
+  for (const Life* life : shards_of(site)) {
+    if (life->id != 0 && established_.count(life->id) == 0) round.entered.insert(life->id);
+  }
+  if (!ledger_.standing(tag).born) return;
+  std::set<std::string> sharing;
+  for (const auto& [id, member] : ledger_.members()) {
+    const bool other =
+        established_.count(id) > 0 && holds_newest(lives_.at(member.incarnation), tag);
+    if (other || round.entered.count(id) > 0) sharing.insert(member.site);
+  }
+  // A state that it shares with nobody may be a mistake, too.
+  if (sharing.size() < 2 && ledger_.sites() > 1) return;
+  const std::set<wire::PeerId> entered = round.entered;
+  for (const wire::PeerId id : entered) settle_in(id);
+}
+
+void State::settle_in(wire::PeerId id) {
+  if (!established_.insert(id).second) return;
+  for (auto& [tag, round] : rounds_) round.entered.erase(id);
+  touch_all();  // who is waited for has changed
+}
+
+std::size_t State::owing(const wire::Tag& tag) const {
+  if (nobody_is_new(tag)) return ledger_.members().size();
+  return established_.size() + rounds_.at(tag).entered.size();
+}
+
+std::size_t State::sites_in(const wire::Tag& tag) const {
+  if (owing(tag) == ledger_.members().size()) return ledger_.sites();
+  std::set<std::string> sites;
+  for (const auto& [id, member] : ledger_.members()) {
+    if (owes(tag, id)) sites.insert(member.site);
+  }
+  return sites.size();
+}
+
+// After a restart: who was in a tag's last round is known. Who synchronised a state after that says
+// so when it comes back; until then all may have.
+void State::know_participants() {
+  for (const auto& [tag, standing] : ledger_.tags()) {
+    rounds_[tag];
+    if (standing.recent.empty()) continue;
+    std::vector<wire::PeerId> ids = standing.recent.back().receivers;
+    for (const auto& one : standing.recent.back().contributors) ids.push_back(one.id);
+    for (const wire::PeerId id : ids) {
+      if (ledger_.members().count(id) > 0) established_.insert(id);
+    }
+  }
+  for (const auto& [tag, standing] : ledger_.tags()) {
+    for (const auto& [id, member] : ledger_.members()) {
+      if (!standing.born || established_.count(id) > 0) continue;
+      rounds_.at(tag).entered.insert(id);
+      rounds_.at(tag).assumed.insert(id);
+    }
+  }
+}
+
+// A site is in a round with all its shards or not at all: it stays if any of them holds the state.
+void State::leave_what_it_does_not_hold(const Life& life) {
+  const std::vector<Life*> shards = shards_of(life.site);
+  for (auto& [tag, round] : rounds_) {
+    if (round.assumed.erase(life.id) == 0) continue;
+    const bool stays = holds_newest(life, tag);
+    bool last = true;
+    for (const Life* one : shards) {
+      if (stays) round.assumed.erase(one->id);
+      last = last && round.assumed.count(one->id) == 0;
+    }
+    for (const Life* one : shards) {
+      if (!stays && last) round.entered.erase(one->id);
+    }
+  }
+}
+
+void State::write_epoch(std::vector<wire::Member> members, wire::PeerId next_id,
+                        std::string reason) {
+  wire::EpochRecord record;
+  record.epoch = ledger_.epoch() + 1;
+  record.next_id = next_id;
+  if (JCCL_MUTANT(kIdsGivenAgain) && !members.empty()) record.next_id = members.back().id + 1;
+  record.members = std::move(members);
+  for (wire::Member& member : record.members) {
+    const Life* life = life_of(member.incarnation);
+    if (life != nullptr && life->seen) member.addresses = life->addresses;
+  }
+  record.reason = std::move(reason);
+  std::string names;
+  for (const auto& member : record.members) {
+    if (names.size() > kEpochNamesMax) {
+      names += " …";
+      break;
+    }
+    names += cat(names.empty() ? "" : " ", member.site);
+    if (member.shards > 1) names += cat("/", member.shard);
+  }
+  std::set<wire::PeerId> ids;
+  for (const wire::Member& member : record.members) ids.insert(member.id);
+  const auto left = [&](wire::PeerId id) { return ids.count(id) == 0; };
+  std::erase_if(established_, left);
+  for (auto& [tag, round] : rounds_) {
+    std::erase_if(round.entered, left);
+    std::erase_if(round.assumed, left);
+  }
+  std::erase_if(cuts_, [&](const auto& entry) {
+    return ids.count(entry.first.first) == 0 || ids.count(entry.first.second) == 0;
+  });
+  note("epoch", {{"epoch", cat(record.epoch)}, {"members", names}, {"reason", record.reason}});
+  journal(std::move(record));
+  roster_dirty_ = lives_changed_ = true;
+}
+
+wire::Member State::member_of(const Life& life) const {
+  // The ticket is of the member it names: whoever shows it was sent by this master.
+  const std::uint64_t ticket = base::Rng(options_.seed ^ life.incarnation).next();
+  return {life.id, life.incarnation, life.site, life.shard, life.shards, life.addresses, ticket};
+}
+
+wire::Roster State::roster() const {
+  wire::Roster roster;
+  roster.epoch = ledger_.epoch();
+  for (const auto& [id, member] : ledger_.members()) {
+    roster.members.push_back(member_of(lives_.at(member.incarnation)));
+  }
+  std::set<wire::Tag> tags;
+  for (const auto& [tag, standing] : ledger_.tags()) tags.insert(tag);
+  for (const auto& tag : tags) {
+    roster.tags.push_back({tag, ledger_.standing(tag).committed, is_state(tag)});
+  }
+  return roster;
+}
+
+void State::flush_roster() {
+  if (!roster_dirty_) return;
+  roster_dirty_ = false;
+  const wire::Roster whole = roster();
+  const wire::Roster change = change_of(told_, whole);
+  for (auto& [incarnation, life] : lives_) {
+    if (!life.connected() || !life.resumed) continue;
+    const bool follows = told_.epoch != 0 && life.roster_epoch == told_.epoch;
+    send(life, follows ? change : whole);
+    life.roster_epoch = whole.epoch;
+  }
+  told_ = whole;
+}
+
+std::set<std::string> State::member_sites() const {
+  std::set<std::string> sites;
+  for (const auto& [id, member] : ledger_.members()) sites.insert(member.site);
+  return sites;
+}
+
+std::uint32_t State::start_peers() const {
+  if (begun_) return 0;
+  const Life* life = patient();
+  return std::max(options_.start_peers, life == nullptr ? 0 : life->start_peers);
+}
+
+// A wish ends with the life that has it.
+const Life* State::patient() const {
+  const Life* most = nullptr;
+  for (const auto& [incarnation, life] : lives_) {
+    if (most == nullptr || life.start_peers > most->start_peers) most = &life;
+  }
+  return most;
+}
+
+}  // namespace jccl::protocol

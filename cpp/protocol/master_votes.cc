@@ -1,0 +1,218 @@
+// Who says what a new revision of a state tag is. The sites whose values are in its round vote, one
+// vote a site; more than half of them decide. Voters that are behind, or skipped, are waited for a
+// `silence` long: then the others have to agree, and the decision is weak. If no voter is left, who
+// received the result and compared it votes instead, and after those later lives of the same
+// processes. Without a majority the tag is disputed until somebody leaves. The decision is
+// journaled for all shards at once, before anything relies on it; votes are not, peers say them
+// again. Pure; one event at a time.
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/lives.h"
+#include "base/text.h"
+#include "protocol/master_state.h"
+#include "protocol/mutants.h"
+
+namespace jccl::protocol {
+
+using base::cat;
+using State = MasterMachine::State;
+
+namespace {
+
+constexpr int kMadeIt = 1, kReceivedIt = 2, kLaterLives = 3;  // who votes: Poll::tier
+
+}  // namespace
+
+// The decision is still to come.
+bool State::undecided(const wire::Tag& tag) const {
+  const Standing& at = ledger_.standing(tag);
+  return at.born && at.digests.empty();
+}
+
+std::map<std::string, std::uint32_t> State::electorate(const wire::Tag& tag, int tier) const {
+  std::map<std::string, std::uint32_t> sites;
+  const Standing& at = ledger_.standing(tag);
+  if (at.recent.empty()) return sites;
+  const wire::CommitRecord& last = at.recent.back();
+  const auto add = [&](wire::PeerId id) {
+    const auto member = ledger_.members().find(id);
+    if (member != ledger_.members().end()) sites[member->second.site] = member->second.shards;
+  };
+  if (tier == kMadeIt) {
+    for (const wire::Contributor& one : last.contributors) add(one.id);
+  } else if (tier == kReceivedIt) {
+    for (const wire::PeerId id : last.receivers) {
+      if (!JCCL_MUTANT(kReceiversHoldNothing)) add(id);
+    }
+  } else {
+    for (const auto& [incarnation, life] : lives_) {
+      if (takes_after(life, tag) && holds_newest(life, tag)) sites[life.site] = life.shards;
+    }
+  }
+  return sites;
+}
+
+// A life of a process that took part in the last round. Not another process at its seat: that may
+// hold a state of another run under that number, and nobody could tell.
+bool State::takes_after(const Life& life, const wire::Tag& tag) const {
+  const auto& takers = ledger_.standing(tag).takers;
+  return JCCL_MUTANT(kStrangerNamesTheDigest) ||
+         std::any_of(takers.begin(), takers.end(), [&](wire::Incarnation taker) {
+           return base::process_of(taker) == base::process_of(life.incarnation);
+         });
+}
+
+bool State::holds_newest(const Life& life, const wire::Tag& tag) const {
+  const auto held = life.held.find(tag);
+  return held != life.held.end() && held->second.revision == ledger_.standing(tag).committed;
+}
+
+Poll& State::poll_of(const wire::Tag& tag, int tier) {
+  Round& round = rounds_.at(tag);
+  const std::uint64_t revision = ledger_.standing(tag).committed;
+  if (round.poll.has_value() && round.poll->revision == revision && round.poll->tier >= tier &&
+      round.poll->tier != kLaterLives) {
+    return *round.poll;
+  }
+  const base::Time since = round.poll.has_value() && round.poll->revision == revision
+                               ? round.poll->doubt_since
+                               : base::kNever;
+  tier =
+      std::max(tier, round.poll.has_value() && round.poll->revision == revision ? round.poll->tier
+                                                                                : kMadeIt);
+  round.poll.emplace(Poll{revision, tier, Election(electorate(tag, tier)), since, {}});
+  for (const auto& [incarnation, life] : lives_) {
+    if (holds_newest(life, tag) && (tier != kLaterLives || takes_after(life, tag))) {
+      round.poll->election.vote(life.site, life.shard, life.held.at(tag).digest);
+    }
+  }
+  return *round.poll;
+}
+
+// A peer says at which snapshot it stands, and with that how it votes.
+void State::report(Life& life, const wire::Held& held) {
+  const Standing& at = ledger_.standing(held.tag);
+  life.held[held.tag] = held;
+  if (rounds_.count(held.tag) == 0) {
+    if (life.held.size() > base::kTagsMax) life.held.erase(life.held.begin());
+    return;
+  }
+  if (undecided(held.tag) && held.revision == at.committed) {
+    Poll& poll = poll_of(held.tag, kMadeIt);
+    if (poll.tier != kLaterLives) poll.election.vote(life.site, life.shard, held.digest);
+    if (const Ballot* ballot = poll.election.majority()) establish(held.tag, *ballot);
+  }
+  touch(held.tag);
+}
+
+// It will not vote, or nobody waits for it: it asks for the newest revision itself, or was skipped.
+bool State::may_abstain(const std::string& site, const wire::Tag& tag) const {
+  if (rounds_.at(tag).skipped.count(site) > 0) return true;
+  const std::uint64_t newest = ledger_.standing(tag).committed;
+  const auto& lives = lives_at(site);
+  if (lives.empty()) return true;
+  return std::any_of(lives.begin(), lives.end(), [&](wire::Incarnation one) {
+    const Life& life = lives_.at(one);
+    if (holds_newest(life, tag) || JCCL_MUTANT(kWaitsForOneWhoIsBehind)) return false;
+    const auto behind = life.behind.find(tag);
+    return life.syncs.count(tag) > 0 || (behind != life.behind.end() && behind->second == newest);
+  });
+}
+
+bool State::voters_awaited(const wire::Tag& tag) const {
+  const auto silent = rounds_.at(tag).poll->election.silent();
+  return std::any_of(silent.begin(), silent.end(),
+                     [&](const std::string& site) { return !may_abstain(site, tag); });
+}
+
+// Some vote, or a voter who may still give one, is there to wait for.
+bool State::votes_awaited(const wire::Tag& tag) const {
+  const auto& poll = rounds_.at(tag).poll;
+  if (!poll.has_value()) return true;
+  return poll->election.any() || voters_awaited(tag);
+}
+
+// Every process whose later lives may vote has one that did.
+bool State::all_came_back(const wire::Tag& tag) const {
+  const auto& takers = ledger_.standing(tag).takers;
+  return std::all_of(takers.begin(), takers.end(), [&](wire::Incarnation taker) {
+    return std::any_of(lives_.begin(), lives_.end(), [&](const auto& entry) {
+      return base::process_of(entry.first) == base::process_of(taker) &&
+             holds_newest(entry.second, tag);
+    });
+  });
+}
+
+// Decides, if that is possible by now; called where somebody needs the answer.
+void State::decide(const wire::Tag& tag) {
+  if (rounds_.count(tag) == 0 || !undecided(tag)) return;
+  int tier = kMadeIt;
+  for (;; ++tier) {
+    Poll& poll = poll_of(tag, tier);
+    tier = poll.tier;
+    const Ballot* ballot = poll.election.majority();
+    const bool all = tier != kLaterLives || all_came_back(tag);
+    if (ballot != nullptr && all) return establish(tag, Ballot(*ballot));
+    if (voters_awaited(tag)) {
+      poll.doubt_since = base::kNever;
+      return poll.dispute.clear();
+    }
+    if (poll.election.any()) return decide_without(tag, poll.election.silent().empty() && all);
+    if (tier == kLaterLives) return;  // nobody is left
+  }
+}
+
+// Of the silent voters none may be waited for any longer than this.
+void State::decide_without(const wire::Tag& tag, bool complete) {
+  Poll& poll = *rounds_.at(tag).poll;
+  if (!complete) {
+    if (poll.doubt_since == base::kNever) poll.doubt_since = now_;
+    if (now_ < poll.doubt_since + options_.silence) return;
+    if (const Ballot* ballot = poll.election.unanimous()) return establish(tag, Ballot(*ballot));
+    // Each site lost some shard's part of the round, and together they have all of it.
+    if (poll.election.votes() == 0) return establish(tag, *poll.election.pieced());
+  }
+  if (!poll.dispute.empty()) return;
+  poll.dispute =
+      cat("revision ", poll.revision, " of ", tag, " is disputed: ", poll.election.sides(),
+          "; evict the sites that are wrong, or start them anew");
+  note("dispute",
+       {{"tag", tag}, {"revision", cat(poll.revision)}, {"sides", poll.election.sides()}});
+}
+
+std::string State::dispute(const wire::Tag& tag) const {
+  const auto& poll = rounds_.at(tag).poll;
+  return undecided(tag) && poll.has_value() ? poll->dispute : std::string();
+}
+
+// By value: what is decided ends the poll that it may lie in.
+void State::establish(const wire::Tag& tag, Ballot ballot) {
+  const Standing& at = ledger_.standing(tag);
+  JCCL_CHECK(at.digests.empty());
+  const Poll& poll = *rounds_.at(tag).poll;
+  const bool weak = poll.tier != kMadeIt || 2 * poll.election.votes() <= poll.election.voters();
+  note("sync", {{"tag", tag},
+                {"revision", cat(at.committed)},
+                {"digest", base::to_hex(ballot.front())},
+                {"votes", cat(poll.election.votes(), " of ", poll.election.voters(),
+                              weak ? ", weak" : "")}});
+  journal(wire::StateRecord{tag, at.committed, weak, std::move(ballot)});
+  rounds_.at(tag).poll.reset();
+  touch(tag);
+}
+
+std::string State::votes_text(const wire::Tag& tag) const {
+  const auto& poll = rounds_.at(tag).poll;
+  std::string names;
+  if (poll.has_value()) {
+    for (const std::string& site : poll->election.silent()) {
+      names += cat(names.empty() ? "" : ", ", site);
+    }
+  }
+  return cat("waits for what ", names.empty() ? "its makers" : names, " say",
+             names.find(',') == std::string::npos && !names.empty() ? "s" : "", " revision ",
+             ledger_.standing(tag).committed, " of ", tag, " is");
+}
+
+}  // namespace jccl::protocol

@@ -1,0 +1,66 @@
+// A peer whose user changed the state that it published needs a resync, and nothing else: what it
+// published is still held, and the run's newest may be that very revision.
+#include <gtest/gtest.h>
+
+#include "protocol/peer_machine.h"
+#include "protocol/test_effects.h"
+
+namespace jccl::protocol {
+namespace {
+
+struct HolderRig {
+  HolderRig() : peer(PeerOptions{}, 5, kNow) {
+    (void)peer.start(kNow);
+    (void)peer.on(Connected{}, kNow);
+    (void)hear(wire::Welcome{{}, 1, base::kSecond / 2, 3 * base::kSecond});
+    (void)hear(wire::Roster{1, 0, {{1, 5, "a", 0, 1, {}, 0}}, {}, {}});
+  }
+  PeerEffects hear(wire::Message message) { return peer.on(FromMaster{std::move(message)}, kNow); }
+  PeerEffects call() {
+    Call call;
+    call.tag = "t";
+    call.is_state = true;
+    call.deadline = kNow + 60 * base::kSecond;
+    return peer.on(call, kNow);
+  }
+  PeerMachine peer;
+  const wire::Held held{"t", 0, {1, 2}};
+};
+
+TEST(OwnStateMachineTest, a_changed_state_makes_no_call_ready_until_it_is_synchronised) {
+  HolderRig rig;
+  (void)rig.peer.on(PublishState{rig.held}, kNow);
+  const base::Digest before = rig.peer.digest();
+  EXPECT_FALSE(rig.peer.needs_resync("t"));
+  EXPECT_TRUE(rig.peer.on(StateChanged{"t"}, kNow).send.empty());
+  EXPECT_TRUE(rig.peer.needs_resync("t"));
+  EXPECT_NE(rig.peer.digest(), before);
+  const PeerEffects refused = rig.call();
+  EXPECT_TRUE(sent<wire::Ready>(refused).empty());
+  ASSERT_EQ(refused.complete.size(), 1U);
+  EXPECT_EQ(refused.complete[0].status.code, base::Code::kResync);
+
+  SyncCall sync;
+  sync.tag = "t";
+  sync.digest = rig.held.digest;
+  sync.deadline = kNow + 60 * base::kSecond;
+  (void)rig.peer.on(sync, kNow);
+  wire::SyncReply current;
+  current.tag = "t";
+  current.verdict = wire::SyncVerdict::kCurrent;
+  current.digest = rig.held.digest;
+  const PeerEffects synced = rig.hear(current);
+  ASSERT_EQ(synced.synced.size(), 1U);
+  EXPECT_TRUE(synced.synced[0].status.ok());
+  EXPECT_FALSE(rig.peer.needs_resync("t"));
+  EXPECT_EQ(sent<wire::Ready>(rig.call()).size(), 1U);
+}
+
+TEST(OwnStateMachineTest, a_tag_without_a_state_has_none_that_could_change) {
+  HolderRig rig;
+  (void)rig.peer.on(StateChanged{"t"}, kNow);
+  EXPECT_FALSE(rig.peer.needs_resync("t"));
+}
+
+}  // namespace
+}  // namespace jccl::protocol

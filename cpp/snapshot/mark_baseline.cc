@@ -1,0 +1,2 @@
+#define JCCL_MARK kMarkBaseline
+#include "snapshot/mark_body.h"

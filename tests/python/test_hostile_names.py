@@ -1,0 +1,56 @@
+"""Names and texts of others, in the jccl command and in errors: shown, no more."""
+
+import io
+
+from click.testing import CliRunner
+from rich.console import Console
+
+import jccl
+from jccl import errors
+from jccl.cli import group, status
+from jccl.testing import Cluster
+
+HOSTILE = "[/red] [bold]x[/] \n\x1b[2J\x9b31m\u202e\u2028 forged"
+
+
+def test_names_with_markup_are_shown_as_they_are(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    with Cluster(1) as cluster:
+        address = cluster.master.address
+        # A plain observer is enough: it needs no round and no admission.
+        with jccl.connect(address, site="[/red][link=x]") as other:
+            assert other is not None
+            result = CliRunner().invoke(group, ["status", "--master", address])
+    assert result.exit_code == 0, result.output
+    assert "[/red][link=x]" in result.output
+
+
+def test_nothing_in_an_answer_drives_the_terminal():
+    answer = {
+        "run": HOSTILE,
+        "epoch": 1,
+        "address": HOSTILE,
+        "uptime_s": 1.0,
+        "journal": {"store": HOSTILE},
+        "failure": HOSTILE,
+        "peers": [
+            {
+                **{"id": 1, "site": HOSTILE, "shard": 0, "shards": 1},
+                **{"connected": True, "admitted": True, "silent_s": 0.0, "moving": []},
+                **{"trouble": HOSTILE, "waiting_for": HOSTILE},
+            }
+        ],
+        "tags": [
+            {
+                **{"tag": HOSTILE, "committed": 1, "phase": HOSTILE, "aborts": 0},
+                **{"attempt": HOSTILE, "waiting_for": HOSTILE},
+            }
+        ],
+    }
+    console = Console(file=io.StringIO(), width=400, force_terminal=False)
+    console.print(status.render(answer))
+    text = console.file.getvalue()
+    assert text.count("[/red] [bold]x[/] \\n\\u001b[2J\\u009b31m\\u202e\\u2028") == 10
+    assert not set(text) & set("\x1b\x9b\u202e\u2028")
+    fault = errors.error_of(errors.Code.MISMATCH, HOSTILE)
+    assert len(str(fault).splitlines()) == 1 and "\x1b" not in str(fault)
