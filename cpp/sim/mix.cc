@@ -131,7 +131,8 @@ Mix draw_mix(std::uint64_t seed) {
   if (slow.chance(0.3)) mix.straggler = 1 + static_cast<std::uint32_t>(slow.below(2));
   mix.straggler_after = between(slow, 300 * kMillisecond, 3000 * kMillisecond);
   mix.life_signs = slow.chance(0.5);
-  if (!mix.calls && rng.chance(0.3)) mix.edits = 0.05 * rng.unit();
+  base::Rng edits(seed ^ 0x65646974);
+  if (edits.chance(0.3)) mix.edits = 0.05 * edits.unit();
   return mix;
 }
 
