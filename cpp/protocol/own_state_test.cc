@@ -56,6 +56,32 @@ TEST(OwnStateMachineTest, a_changed_state_makes_no_call_ready_until_it_is_synchr
   EXPECT_EQ(sent<wire::Ready>(rig.call()).size(), 1U);
 }
 
+TEST(OwnStateMachineTest, what_is_fetched_when_its_sync_is_over_is_not_held) {
+  HolderRig rig;
+  SyncCall sync;
+  sync.tag = "t";
+  sync.digest = rig.held.digest;
+  sync.deadline = kNow + base::kSecond;
+  (void)rig.peer.on(sync, kNow);
+  wire::SyncReply newer;
+  newer.tag = "t";
+  newer.verdict = wire::SyncVerdict::kFetch;
+  newer.revision = 7, newer.digest = {7, 7};
+  const PeerEffects fetching = rig.hear(newer);
+  ASSERT_EQ(fetching.fetch.size(), 1U);
+  ASSERT_EQ(rig.peer.on(PeerTick{}, sync.deadline).synced.size(), 1U);
+  (void)rig.peer.on(PublishState{{"t", 8, {8, 8}}}, sync.deadline);
+  const base::Digest before = rig.peer.digest();
+  EXPECT_TRUE(rig.peer.on(FetchDone{fetching.fetch[0].want}, sync.deadline).send.empty());
+  EXPECT_EQ(rig.peer.digest(), before);
+  // Nor is it what the next sync asked for.
+  const base::Time later = sync.deadline;
+  sync.deadline += base::kSecond;
+  (void)rig.peer.on(sync, later);
+  const PeerEffects late = rig.peer.on(FetchDone{fetching.fetch[0].want}, later);
+  EXPECT_TRUE(sent<wire::Sync>(late).empty());
+}
+
 TEST(OwnStateMachineTest, a_tag_without_a_state_has_none_that_could_change) {
   HolderRig rig;
   (void)rig.peer.on(StateChanged{"t"}, kNow);

@@ -191,7 +191,7 @@ std::string PeerMachine::waiting_for(const wire::Tag& tag, Time now) const {
     return cat("not connected to the master for ", (now - at.lost_at_) / base::kMillisecond, " ms");
   }
   if (const auto sync = at.syncs_.find(tag); sync != at.syncs_.end()) {
-    if (sync->second.fetching) return "the snapshot is being fetched";
+    if (sync->second.fetching.has_value()) return "the snapshot is being fetched";
     return sync->second.waiting.empty() ? "the master's answer" : sync->second.waiting;
   }
   const auto call = at.calls_.find(tag);

@@ -62,13 +62,13 @@ void State::on_sync_reply(const wire::SyncReply& reply) {
       return finish_sync(wire::Tag(reply.tag), failure(reply.code), reply.text);
     case wire::SyncVerdict::kFetch:
       heard_commit(reply.tag, reply.revision);
-      if (open.fetching) return;
-      open.fetching = true;
-      fx_.fetch.push_back({{reply.tag, reply.revision, reply.digest}, reply.holders});
+      if (open.fetching.has_value()) return;
+      open.fetching = {reply.tag, reply.revision, reply.digest};
+      fx_.fetch.push_back({*open.fetching, reply.holders});
       return;
     case wire::SyncVerdict::kCurrent:
       heard_commit(reply.tag, reply.revision);
-      if (open.fetching) return;  // asks again when the fetch ends
+      if (open.fetching.has_value()) return;  // asks again when the fetch ends
       if (open.call.digest != reply.digest) return send_sync(open);
       open.call.revision = reply.revision;
       held_[reply.tag] = {reply.tag, reply.revision, reply.digest};
@@ -96,12 +96,13 @@ void State::finish_sync(const wire::Tag& tag, Code code, std::string text) {
   syncs_.erase(found);
 }
 
+// What comes after its sync was over, the user never got: it is not this peer's state.
 void State::on_fetch_done(const FetchDone& done) {
-  held_[done.held.tag] = done.held;
   const auto found = syncs_.find(done.held.tag);
-  if (found == syncs_.end()) return;
+  if (found == syncs_.end() || found->second.fetching != done.held) return;
   OpenSync& open = found->second;
-  open.fetching = false;
+  held_[done.held.tag] = done.held;
+  open.fetching.reset();
   open.call.revision = done.held.revision;
   open.call.digest = done.held.digest;
   send_sync(open);
@@ -109,9 +110,9 @@ void State::on_fetch_done(const FetchDone& done) {
 
 void State::on_fetch_failed(const FetchFailed& failed) {
   const auto found = syncs_.find(failed.tag);
-  if (found == syncs_.end()) return;
+  if (found == syncs_.end() || !found->second.fetching.has_value()) return;
   OpenSync& open = found->second;
-  open.fetching = false;
+  open.fetching.reset();
   open.waiting = failed.text;
   open.again = now_ + kFetchPause;
 }

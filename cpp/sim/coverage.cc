@@ -145,7 +145,7 @@ std::size_t column(const PeerMachine::State& state, const protocol::PeerEvent& e
   }
   for (const auto& [name, sync] : state.syncs_) {
     if (tag == nullptr || name == *tag) {
-      widest = std::max<std::size_t>(widest, sync.fetching ? 12 : 11);
+      widest = std::max<std::size_t>(widest, sync.fetching.has_value() ? 12 : 11);
     }
   }
   return widest;
@@ -300,7 +300,7 @@ constexpr std::array kPeerExcuses = {
     Excuse{"connected", "greeting no-life", "answers a dial"},
     Excuse{"connected", kUp, "answers a dial"},
     Excuse{"disconnected call cancel attempt-done attempt-fails sync-call fetched fetch-fails "
-           "publish depart progress measures tick",
+           "publish edited depart progress measures tick",
            "no-life", "the driver hands in the next life before anything else"},
     Excuse{"call sync-call", "closing", "BUSY_TAG, whatever the open call's phase; too short"},
     Excuse{"cancel depart", "doubt fetching closing", "takes chances that are rare"},
@@ -308,6 +308,7 @@ constexpr std::array kPeerExcuses = {
            "an attempt ends once; of one that is over only if both cross"},
     Excuse{"fetched fetch-fails", "waiting moving reported closing doubt",
            "a sync excludes a call"},
+    Excuse{"fetched fetch-fails", "sync", "a fetch ends with the sync that ordered it"},
     Excuse{"publish", "waiting moving reported closing sync fetching",
            "the user publishes when a call has ended"},
     Excuse{"publish", "paused dialing greeting ended",

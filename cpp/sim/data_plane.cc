@@ -404,6 +404,13 @@ void DataPlane::tick() {
   }
   for (auto it = fetches_.begin(); it != fetches_.end();) {
     Fetch& fetch = it->second;
+    if (fetch.whole != base::kNever) {
+      const wire::Held got = fetch.want;
+      const bool loaded = world_.now >= fetch.whole;
+      ++it;
+      if (loaded) fetched(got);
+      continue;
+    }
     if (world_.now < fetch.asked + kStall) {
       ++it;
       continue;
@@ -460,17 +467,26 @@ void DataPlane::on_snapshot(DataMessage& message) {
   }
   const auto fetch = fetches_.find(message.held.tag);
   if (fetch == fetches_.end() || fetch->second.want != message.held) return;
+  if (fetch->second.whole != base::kNever) return;
   if (message.kind == DataKind::kSnapshotGone) {
     fetch->second.asked = 0;
     return;
   }
-  fetches_.erase(fetch);
   for (UserTag& tag : peer_.tags) {
     if (tag.tag != message.held.tag) continue;
     tag.revision = message.held.revision, tag.digest = message.held.digest;
-    tag.published = message.held;
   }
-  peer_.queue(protocol::FetchDone{message.held});
+  const base::Duration load = world_.healed ? 0 : world_.mix.load;
+  fetch->second.whole = world_.now + load;
+  if (load == 0) fetched(message.held);
+}
+
+void DataPlane::fetched(const wire::Held& held) {
+  fetches_.erase(held.tag);
+  for (UserTag& tag : peer_.tags) {
+    if (tag.tag == held.tag) tag.published = held;
+  }
+  peer_.queue(protocol::FetchDone{held});
 }
 
 }  // namespace jccl::sim

@@ -54,6 +54,7 @@ class DataPlane {
   void discard(const wire::Attempt& attempt);
   void commit(const wire::Attempt& attempt);
   void fetch(const protocol::FetchSnapshot& fetch);
+  void stop_fetch(const wire::Tag& tag) { fetches_.erase(tag); }
   void on_data(DataMessage& message);
   void on_reset(std::uint32_t other);
   void tick();   // stalls
@@ -69,12 +70,14 @@ class DataPlane {
     std::vector<wire::Member> holders;
     std::size_t at = 0;
     Time asked = 0;
+    Time whole = base::kNever;  // all of it is here; checked and loaded by then
   };
   DataRun* find_run(const wire::Attempt& attempt);
   void on_contribution(DataMessage& message);
   void on_result(DataMessage& message);
   void on_ask(const DataMessage& message);
   void on_snapshot(DataMessage& message);
+  void fetched(const wire::Held& held);
   void take(DataRun& run, wire::PeerId from, std::uint32_t elements, const Array& values);
   void close_element(DataRun& run, std::size_t element);
   void store(DataRun& run, std::size_t element, const Sum& sum);

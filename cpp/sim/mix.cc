@@ -133,6 +133,7 @@ Mix draw_mix(std::uint64_t seed) {
   mix.life_signs = slow.chance(0.5);
   base::Rng edits(seed ^ 0x65646974);
   if (edits.chance(0.3)) mix.edits = 0.05 * edits.unit();
+  if (edits.chance(0.2)) mix.load = between(edits, 0, 3 * kSecond);
   return mix;
 }
 

@@ -84,6 +84,7 @@ struct Mix {
   double spike = 0.02, split = 0.05, coalesce = 0.2;
   base::Duration deadline = 0, downtime = 0, pause = 0, cut = 0, master_down = 0;
   base::Duration heartbeat = 0, silence = 0, reset_grace = 0, restart_grace = 0, master_grace = 0;
+  base::Duration load = 0;                      // of a fetched state, once its bytes are here
   base::Duration lease = 0, lag = 0, jump = 0;  // of a fenced store, late wakes, clocks
   base::Duration faults_until = 0;
   bool life_signs = false;      // peer links say that they live: slow is not taken for dead
@@ -111,7 +112,7 @@ void each_field(M& m, F f) {
   f("reset_grace", m.reset_grace), f("restart_grace", m.restart_grace);
   f("master_grace", m.master_grace), f("lease", m.lease), f("lag", m.lag), f("jump", m.jump);
   f("faults_until", m.faults_until), f("life_signs", m.life_signs), f("straggler", m.straggler);
-  f("straggler_after", m.straggler_after);
+  f("straggler_after", m.straggler_after), f("load", m.load);
 }
 
 Mix draw_mix(std::uint64_t seed);

@@ -211,6 +211,7 @@ void SimPeer::synced(const protocol::CompleteSync& done) {
                    done.held.revision, " ", done.status.text));
   }
   tag->syncing = false;
+  if (!done.status.ok()) data.stop_fetch(done.tag);
   tag->lost = done.status.code == Code::kStateLost;
   if (done.status.code == Code::kMismatch) tag->no_source = true;  // it was too late for that
   if (done.status.ok()) {
