@@ -146,6 +146,24 @@ TEST_F(HostileMember, a_life_whose_connection_is_alive_keeps_it) {
   EXPECT_FALSE(sent<wire::Welcome>(say(10, hello(100, "a"))).empty());
 }
 
+// Simulator, seed 20007835: a master that had stood still reads the old connections first.
+TEST_F(HostileMember, who_was_told_to_dial_again_has_the_time_to_do_so) {
+  join({"a", "b"});
+  (void)say(2, ready("grads"));
+  (void)say(1, ready("grads"));
+  (void)say(9, hello(100, "a"));
+  const auto members = [this] { return master_->view(now_).peers.size(); };
+  (void)on(ConnClosed{1});
+  (void)on(ConnClosed{2});
+  alive_ = {};
+  wait(options().silence / 2);
+  EXPECT_EQ(members(), 1U) << "b was reset, and had not dialled again";
+  EXPECT_FALSE(sent<wire::Welcome>(say(10, hello(100, "a"))).empty());
+  (void)on(ConnClosed{10});
+  wait(options().silence / 2);
+  EXPECT_EQ(members(), 0U) << "that was for once";
+}
+
 TEST_F(HostileMember, a_short_deadline_ends_only_the_wait_of_who_named_it) {
   run_of_three();
   alive_ = {1, 2, 3};

@@ -106,8 +106,9 @@ void State::on_hello(ConnId conn, const wire::Hello& hello) {
   }
   // Incarnations are no secret. A connection that is alive keeps its life; of one that broke
   // without a word nothing is heard soon.
-  const Life* known = life_of(hello.incarnation);
+  Life* known = life_of(hello.incarnation);
   if (known != nullptr && known->connected() && now_ - known->heard < 2 * options_.heartbeat) {
+    known->put_off = now_;
     return refuse(conn, Code::kLinkLost,
                   cat(name(*known), " has a connection, which was heard ",
                       (now_ - known->heard) / base::kMillisecond, " ms ago; try again"));
@@ -152,6 +153,7 @@ void State::attach(ConnId conn, const wire::Hello& hello) {
   life.order = ++order_;
   life.since = now_;
   life.heard = now_;
+  life.put_off = 0;
   lives_due_ = std::min(lives_due_, now_ + options_.silence);
   conns_[conn] = hello.incarnation;
   life.start_peers = hello.start_peers;
@@ -279,10 +281,13 @@ void State::expire_lives() {
   std::vector<wire::Incarnation> due;
   for (const auto& [incarnation, life] : lives_) {
     if (JCCL_MUTANT(kSilenceIsNoDeath) && life.connected()) continue;
-    const base::Time end = life.connected() ? life.heard + options_.silence
-                           : life.seen || JCCL_MUTANT(kRestartGivesNoGrace)
-                               ? life.gone + options_.reset_grace
-                               : started_at_ + options_.restart_grace;
+    base::Time end = life.connected() ? life.heard + options_.silence
+                     : life.seen || JCCL_MUTANT(kRestartGivesNoGrace)
+                         ? life.gone + options_.reset_grace
+                         : started_at_ + options_.restart_grace;
+    // It dialled, and was told to try again: a master that had stood still, with words of the old
+    // connection to read yet, took that for alive.
+    if (life.put_off != 0) end = std::max(end, life.put_off + options_.silence);
     if (now_ >= end)
       due.push_back(incarnation);
     else

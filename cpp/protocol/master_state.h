@@ -45,6 +45,7 @@ struct Life {  // of an incarnation that is a member, or a connected observer
   base::Time since = 0;            // … when
   base::Time heard = 0;            // last frame
   base::Time gone = 0;             // when the connection was lost
+  base::Time put_off = 0;          // its last Hello beside one that was alive; 0: none
   std::uint64_t progress = 0;
   std::vector<wire::Moving> moving;  // of the last heartbeat …
   base::Time beat = 0;               // … which came then

@@ -119,16 +119,18 @@ void State::leave_behind(const wire::Tag& tag) {
 // at least twice as much is left as of any other's, in bytes and as a share, and nearly as large a
 // share as of all others' together; and it would need `patience` more at the pace it has shown.
 // What is left between two is left at both ends, so who only waits, for one or for several, has no
-// more left than those. Who is done is never the one: it has most of its way behind it. Empty:
-// nobody.
+// more left than those; of two it can't be told which is slow. Who is done is never the one: it has
+// most of its way behind it. Empty: nobody.
 std::string State::straggling(const RunningAttempt& running, base::Duration patience,
                               std::string* why) const {
   double most = 0, next = 0, sum = 0;
   std::uint64_t bytes_next = 0;
   const Part* slowest = nullptr;
   const wire::Moving* its = nullptr;
+  std::set<std::string> sites;
   for (const auto& [id, part] : running.parts()) {
     if (!part.contributes() || part.evicted) continue;
+    sites.insert(part.site);
     const Life* life = life_of(part.incarnation);
     const wire::Moving* moving = life == nullptr ? nullptr : moving_of(*life, running.attempt());
     if (moving == nullptr && !part.done.has_value()) return {};  // not heard of: who knows
@@ -143,7 +145,8 @@ std::string State::straggling(const RunningAttempt& running, base::Duration pati
     slowest = &part;
     its = moving;
   }
-  if (slowest == nullptr || its->left / 2 < bytes_next || most < 2 * next) return {};
+  if (slowest == nullptr || sites.size() < 3 || its->left / 2 < bytes_next || most < 2 * next)
+    return {};
   if (kNearly * most < sum - most) return {};
   const auto moved = static_cast<double>(its->all - std::min(its->all, its->left));
   const double needs = static_cast<double>(now_ - running.since) * static_cast<double>(its->left);

@@ -459,7 +459,11 @@ void DataPlane::on_snapshot(DataMessage& message) {
     answer.kind = DataKind::kSnapshotGone;
     answer.held = message.held;
     for (const UserTag& tag : peer_.tags) {
-      if (tag.published == message.held) answer.kind = DataKind::kSnapshotPart;
+      // What it synchronises is held from then on (its number may be another run's).
+      const bool own = tag.syncing && tag.tag == message.held.tag;
+      const bool holds =
+          tag.published == message.held || (own && tag.digest == message.held.digest);
+      if (holds) answer.kind = DataKind::kSnapshotPart;
     }
     answer.from = peer_.incarnation, answer.to = message.from;
     world_.send_data(peer_.slot, std::move(answer));

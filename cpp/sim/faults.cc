@@ -172,10 +172,10 @@ void World::haunt(const Injected& fault) {
   hello.addresses = {cat("slot-", peer.slot)};
   const std::uint64_t id = connect(peer, *master);
   conn(id).ghost = true;
-  bool fenced = false;
-  for (const auto& [peer_id, member] : history.everybody) {
-    fenced =
-        fenced || (member.incarnation == hello.incarnation && history.members.count(peer_id) == 0);
+  bool fenced = false, member = false;
+  for (const auto& [peer_id, known] : history.everybody) {
+    if (known.incarnation != hello.incarnation) continue;
+    (history.members.count(peer_id) == 0 ? fenced : member) = true;
   }
   conn(id).stranger = fenced ? Stranger::kFenced : Stranger::kObserver;
   send_up(id, hello);
@@ -189,7 +189,8 @@ void World::haunt(const Injected& fault) {
     if (round.n == 0) round.n = 1;
     resume.unresolved.push_back({attempt, round});
     send_up(id, resume);
-    if (coin(fault.bits, 9)) send_up(id, wire::Done{attempt, {fault.bits, 1}});
+    // A member that invents a DONE lies about its own part: nobody else can know.
+    if (coin(fault.bits, 9) && !member) send_up(id, wire::Done{attempt, {fault.bits, 1}});
     if (coin(fault.bits, 10)) send_up(id, wire::Fail{attempt, base::Code::kLinkLost, 1, "ghost"});
   } else {
     send_up(id, resume);
@@ -238,8 +239,9 @@ void World::fault_clock(const Injected& fault) {
   const bool of_master = coin(fault.bits, 0) && coin(fault.bits, 1);
   const std::uint32_t which = of_master ? fault.b % mix.masters : fault.a;
   if (fault.fault == Fault::kLateWakes) {
-    late_until_[of_master ? kSlotsMax + which : which] = now + fault.length;
-    if (!of_master) peers[which].free_at = now + fault.length + mix.lag;
+    Time& late_until = late_until_[of_master ? kSlotsMax + which : which];
+    late_until = std::max(late_until, now + fault.length);
+    if (!of_master) peers[which].free_at = late_until + mix.lag;
     return;
   }
   if (of_master)
