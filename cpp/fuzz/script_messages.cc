@@ -100,6 +100,7 @@ wire::Message ScriptMessages::from_peer() {
       const wire::Held own = held();
       return wire::Sync{own.tag,
                         in_.flag(),
+                        false,
                         own.revision,
                         own.digest,
                         {1, 0},

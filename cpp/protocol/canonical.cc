@@ -92,10 +92,9 @@ class Canon {
   }
   void put(const Round& round) {
     const auto& [ready, running, told, memory, entered, assumed, poll, skipped, quorum_since,
-                 descriptors, lost_since, opened_by, asking, ready_due, sync_due, commits, aborts] =
-        round;
+                 lost_since, opened_by, asking, ready_due, sync_due, commits, aborts] = round;
     put(ready), put(running), put(memory), put(skipped), put(quorum_since);
-    put(descriptors.size()), put(lost_since), put(asking), put(ready_due), put(sync_due);
+    put(lost_since), put(asking), put(ready_due), put(sync_due);
     put(opened_by), put(entered), put(assumed), put(poll.has_value());
     if (poll.has_value()) {
       const auto& [revision, tier, election, doubt_since, dispute] = *poll;
@@ -166,10 +165,10 @@ MasterMachine MasterMachine::clone() const {
 base::Digest MasterMachine::digest() const {
   const auto& [options, planner, ledger, now, last, wake, started_at, next_tick, begun, pauses_due,
                counter, order, conns, doomed, lives, sites, lives_due, probed_last, rounds,
-               established, running, cuts, holds, crossed_since, touched, edges_seen, lives_changed,
-               ticking, roster_dirty, told, fx] = *state_;
+               established, running, cuts, holds, holds_rest, crossed_since, touched, edges_seen,
+               lives_changed, ticking, roster_dirty, told, fx] = *state_;
   same_for_all(options, planner, now, fx, touched, lives_changed, ticking);  // done with the event
-  same_for_all(pauses_due);
+  same_for_all(pauses_due, holds_rest);
   same_for_all(sites, running, order, edges_seen, crossed_since);  // follow from the rest, or words
   Canon canon;
   canon.put(ledger.epoch()), canon.put(ledger.fenced());

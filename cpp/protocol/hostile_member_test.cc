@@ -4,100 +4,12 @@
 
 #include <cmath>
 #include <limits>
-#include <memory>
 
 #include "base/limits.h"
-#include "protocol/master_machine.h"
-#include "protocol/test_effects.h"
-#include "wire/codec.h"
+#include "protocol/hostile_rig.h"
 
 namespace jccl::protocol {
 namespace {
-
-class HostileMember : public ::testing::Test {
- protected:
-  static MasterOptions options() {
-    MasterOptions options;
-    options.run.fill(9);
-    return options;
-  }
-  static base::Result<base::Bytes> plan(const PlanRequest&) { return base::Bytes{}; }
-  void begin(MasterOptions options) {
-    master_ = std::make_unique<MasterMachine>(options, plan, std::vector<wire::Record>{}, now_);
-    (void)master_->start(now_);
-  }
-  void SetUp() override { begin(options()); }
-
-  MasterEffects on(MasterEvent event) {
-    MasterEffects effects = master_->on(event, now_);
-    for (const wire::Record& record : effects.journal) {
-      const auto again = wire::decode_record(wire::encode_record(record));
-      EXPECT_TRUE(again.ok() && again.value() == record);
-    }
-    wake_ = effects.wake;
-    return effects;
-  }
-  MasterEffects say(ConnId conn, wire::Message message) {
-    return on(ConnMessage{conn, std::move(message)});
-  }
-  static wire::Hello hello(wire::Incarnation incarnation, const std::string& site) {
-    wire::Hello hello;
-    hello.incarnation = incarnation;
-    hello.site = site;
-    return hello;
-  }
-  MasterEffects join(ConnId conn, const wire::Hello& hello) {
-    (void)say(conn, hello);
-    return say(conn, wire::Resume{});
-  }
-  void join(std::initializer_list<const char*> sites) {
-    for (const char* site : sites) {
-      ++last_;
-      (void)join(last_, hello(100 * last_, site));
-    }
-  }
-  static wire::Ready ready(const wire::Tag& tag, std::uint64_t n = 1) {
-    wire::Ready ready;
-    ready.round = {tag, n};
-    ready.deadline = 1000 * base::kSecond;
-    return ready;
-  }
-  // Three members that have committed one round.
-  void run_of_three() {
-    MasterOptions three = options();
-    three.start_peers = 3;
-    begin(three);
-    join({"a", "b", "c"});
-    commit("grads", 1);
-  }
-  void commit(const wire::Tag& tag, std::uint64_t n) {
-    for (ConnId conn = 1; conn <= 2; ++conn) (void)say(conn, ready(tag, n));
-    const auto starts = sent<wire::Start>(say(3, ready(tag, n)));
-    ASSERT_EQ(starts.size(), 3U);
-    for (ConnId conn = 1; conn <= 3; ++conn) (void)say(conn, wire::Done{starts[0].attempt, {7, 7}});
-    ASSERT_EQ(committed(tag), n);
-  }
-  std::uint64_t committed(const wire::Tag& tag) {
-    for (const TagView& one : master_->view(now_).tags) {
-      if (one.info.tag == tag) return one.info.committed;
-    }
-    return 0;
-  }
-  void wait(base::Duration duration) {
-    const base::Time end = now_ + duration;
-    while (wake_ <= end) {
-      now_ = std::max(now_, wake_);
-      for (const ConnId conn : alive_) (void)say(conn, wire::Heartbeat{});
-      (void)on(Tick{});
-    }
-    now_ = end;
-  }
-
-  std::unique_ptr<MasterMachine> master_;
-  base::Time now_ = kNow, wake_ = base::kNever;
-  ConnId last_ = 0;
-  std::vector<ConnId> alive_;
-};
 
 TEST_F(HostileMember, two_hundred_syncs_with_one_deadline_end_together) {
   run_of_three();

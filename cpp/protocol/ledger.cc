@@ -34,6 +34,8 @@ void Ledger::apply(const wire::Record& record) {
     at.sources = birth->sources;
     at.site = birth->site;
     at.digests = by_shard(birth->digests);
+    at.descriptors = birth->descriptors;
+    at.summary = birth->summary;
   } else if (const auto* commit = std::get_if<wire::CommitRecord>(&record)) {
     apply_commit(*commit);
   } else if (const auto* state = std::get_if<wire::StateRecord>(&record)) {

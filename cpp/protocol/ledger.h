@@ -27,6 +27,8 @@ struct Standing {
   bool born = false;                       // a state tag with a first snapshot
   std::string site;                        // whose state revision 0 is …
   std::vector<wire::Incarnation> sources;  // … of which life, by shard
+  std::vector<wire::Digest> descriptors;   // of its leaves, by shard …
+  std::string summary;                     // … in words
   std::uint64_t committed = 0;
   std::map<std::uint32_t, wire::Digest> digests;  // by shard, of revision `committed`, once known
   std::deque<wire::CommitRecord> recent;          // ascending n, at most `history`

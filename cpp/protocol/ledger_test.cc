@@ -76,7 +76,7 @@ TEST(LedgerTest, so_many_fenced_lives_are_remembered_and_no_more) {
 
 TEST(LedgerTest, a_commit_ends_what_is_known_of_the_state) {
   Ledger ledger(4);
-  ledger.apply(wire::BirthRecord{"t", "a", {100}, {{7, 7}}});
+  ledger.apply(wire::BirthRecord{"t", "a", {100}, {{7, 7}}, {}, ""});
   EXPECT_EQ(ledger.standing("t").digests.at(0), (wire::Digest{7, 7}));
   ledger.apply(commit(1, {1, 1}));
   EXPECT_TRUE(ledger.standing("t").digests.empty());

@@ -100,7 +100,7 @@ void State::on_fail(Life& life, const wire::Fail& fail) {
   if (tag.empty()) {
     for (auto& [other, round] : rounds_) {  // the second report about one broken link
       const bool link = fail.cause == Code::kLinkLost || fail.cause == Code::kPeerLost;
-      if (round.memory.aborted.count(fail.attempt) == 0 || !link) continue;
+      if (round.memory.aborted.count(fail.attempt) == 0 || !link || life.id == 0) continue;
       remember_link(round, fail.attempt, life.id, fail.peer);
     }
     return answer(life, {fail.attempt, {}});
@@ -240,8 +240,10 @@ void State::commit(const wire::Tag& tag) {
   for (const auto& [id, part] : running.parts()) {
     if (!part.contributes()) record.receivers.push_back(id);
   }
+  const bool first = !ledger_.begun();
   journal(record);
-  round.poll.reset();  // of the revision before
+  if (first) touch_all();  // from now on newcomers are waited for nowhere (`owes`)
+  round.poll.reset();      // of the revision before
   for (const auto& [id, part] : running.parts()) {
     if (!part.evicted) settle_in(id);
   }

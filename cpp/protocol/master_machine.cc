@@ -20,7 +20,8 @@ using base::Time;
 
 namespace {
 
-constexpr int kSweepsMax = 4096;  // of one event
+constexpr int kSweepsMax = 4096;                    // of one event
+constexpr Duration kHoldsRest = 2 * base::kSecond;  // holds take a third of the time at most
 
 }  // namespace
 
@@ -195,7 +196,9 @@ void MasterMachine::State::end_holds() {
     const bool over = now_ >= hold.second && !JCCL_MUTANT(kHoldNeverEnds);
     return over || waited_for(hold.first) || shards_of(hold.first).empty();
   });
-  if (ended > 0) touch_all();
+  if (ended == 0) return;
+  holds_rest_until_ = now_ + kHoldsRest;
+  touch_all();
 }
 
 void MasterMachine::State::touch_all() {

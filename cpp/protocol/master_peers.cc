@@ -57,7 +57,7 @@ std::optional<Status> State::objection(const wire::Hello& hello) const {
     if (incarnation == hello.incarnation) continue;
     replaces = replaces || (life.id != 0 && life.shard == hello.shard);
     const bool differs = life.shards != hello.shards && life.shard != hello.shard;
-    if (differs && life.connected()) other = &life;
+    if (differs && life.connected() && !gives_way(life)) other = &life;
   }
   if (other != nullptr && !replaces) {
     return Status{Code::kInvalid, cat("site ", hello.site, " has ", other->shards,
@@ -71,6 +71,9 @@ std::optional<Status> State::objection(const wire::Hello& hello) const {
   }
   return std::nullopt;
 }
+
+// A name that somebody only sits on is no seat.
+bool State::gives_way(const Life& life) const { return life.id == 0 && idle(life); }
 
 // Calls and synchronises nothing.
 bool State::idle(const Life& life) const {
@@ -104,20 +107,13 @@ void State::on_hello(ConnId conn, const wire::Hello& hello) {
     send(conn, wire::Evicted{cat("the run went on without this life of ", hello.site)});
     return close(conn);
   }
-  // Incarnations are no secret. A connection that is alive keeps its life; of one that broke
-  // without a word nothing is heard soon.
-  Life* known = life_of(hello.incarnation);
-  if (known != nullptr && known->connected() && now_ - known->heard < 2 * options_.heartbeat) {
-    known->put_off = now_;
-    return refuse(conn, Code::kLinkLost,
-                  cat(name(*known), " has a connection, which was heard ",
-                      (now_ - known->heard) / base::kMillisecond, " ms ago; try again"));
-  }
   std::vector<wire::Incarnation> replaced;
-  for (const Life* other : shards_of(hello.site)) {
-    if (other->incarnation == hello.incarnation || JCCL_MUTANT(kGhostKeepsItsSeat)) continue;
+  for (Life* other : shards_of(hello.site)) {
+    const bool same = other->incarnation == hello.incarnation;
+    if (!same && JCCL_MUTANT(kGhostKeepsItsSeat)) continue;
     if (other->shard != hello.shard && other->shards == hello.shards) continue;
-    replaced.push_back(other->incarnation);
+    if (alive(*other) && (same || !gives_way(*other))) return put_off(conn, *other, same);
+    if (!same) replaced.push_back(other->incarnation);
   }
   for (const wire::Incarnation incarnation : replaced) {
     const Life* other = life_of(incarnation);
@@ -128,6 +124,21 @@ void State::on_hello(ConnId conn, const wire::Hello& hello) {
       evict(hello.site, came_back(*other), "evict");
   }
   attach(conn, hello);
+}
+
+// Of a connection that broke without a word nothing is heard soon.
+bool State::alive(const Life& life) const {
+  return life.connected() && now_ - life.heard < 2 * options_.heartbeat;
+}
+
+// Neither incarnations nor the names of sites are secrets: who has a connection that is alive keeps
+// its life and its seat.
+void State::put_off(ConnId conn, Life& life, bool same) {
+  if (same) life.put_off = now_;
+  return refuse(conn, Code::kLinkLost,
+                cat(name(life), " has a connection, which was heard ",
+                    (now_ - life.heard) / base::kMillisecond, " ms ago; try again",
+                    same ? "" : ", and if both are alive, give each a site or shard of its own"));
 }
 
 void State::attach(ConnId conn, const wire::Hello& hello) {

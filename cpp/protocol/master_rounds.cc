@@ -430,20 +430,29 @@ void State::launch(const wire::Tag& tag) {
                  {"receivers", receivers}});
 }
 
-// No plan avoids the links that failed: the peer that more others could not reach has to go.
+// No plan avoids the links that failed: the peer with the most of them has to go, whoever reported
+// them. (By those that name a peer alone, one that names all others would put them all out.) Of two
+// with as many, the one that more others could not reach.
 void State::evict_worst_link(const wire::Tag& tag, const Status& why) {
   const RoundMemory& memory = rounds_.at(tag).memory;
+  std::map<wire::PeerId, std::size_t> links;
+  for (const auto& [link, attempts] : memory.link_failures) {
+    const auto& members = ledger_.members();
+    if (members.count(link.first) == 0 || members.count(link.second) == 0) continue;
+    ++links[link.first], ++links[link.second];
+  }
   wire::PeerId worst = 0;
-  std::size_t reporters_max = 0;
-  for (const auto& [id, reporters] : memory.named) {
-    if (ledger_.members().count(id) == 0 || reporters.size() < reporters_max) continue;
+  std::pair<std::size_t, std::size_t> most;  // links, reporters
+  for (const auto& [id, count] : links) {
+    const auto named = memory.named.find(id);
+    const std::pair rank{count, named == memory.named.end() ? 0 : named->second.size()};
+    if (rank < most) continue;
     worst = id;  // ids ascend, so the higher one wins a tie
-    reporters_max = reporters.size();
+    most = rank;
   }
   if (worst == 0) return reject_all(tag, why.code, why.text);
   evict(ledger_.members().at(worst).site,
-        cat(name(worst), " can't be reached by ", reporters_max, " of its peers; ", why.text),
-        "evict");
+        cat(name(worst), " has no link to ", most.first, " of its peers; ", why.text), "evict");
 }
 
 }  // namespace jccl::protocol

@@ -106,11 +106,9 @@ struct Round {  // the volatile side of one tag
   std::optional<Poll> poll;
   std::set<std::string> skipped;           // sites that are not waited for; until they are back
   base::Time quorum_since = base::kNever;  // half of the sites are READY, and not all
-  // Of the state, by shard, with its words; after a restart unknown until the next Sync.
-  std::map<std::uint32_t, std::pair<wire::Digest, std::string>> descriptors;
-  base::Time lost_since = base::kNever;  // no holder of the newest revision is left
-  wire::Incarnation opened_by = 0;       // who asked for the tag first
-  std::set<wire::Incarnation> asking;    // all with an open Sync, and some that had one
+  base::Time lost_since = base::kNever;    // no holder of the newest revision is left
+  wire::Incarnation opened_by = 0;         // who asked for the tag first
+  std::set<wire::Incarnation> asking;      // all with an open Sync, and some that had one
   // No READY, no Sync expires before these; the exact times are looked up when they come.
   base::Time ready_due = base::kNever, sync_due = base::kNever;
   std::uint64_t commits = 0, aborts = 0;
@@ -187,6 +185,9 @@ struct MasterMachine::State {
   std::size_t observers() const { return lives_.size() - ledger_.members().size(); }
   std::set<std::string> member_sites() const;
   void make_room(const wire::Hello& hello);
+  bool gives_way(const Life& life) const;
+  bool alive(const Life& life) const;
+  void put_off(ConnId conn, Life& life, bool same);
   bool idle(const Life& life) const;
   void turn_away(const std::string& site);
   bool owes(const wire::Tag& tag, wire::PeerId id) const;
@@ -331,6 +332,7 @@ struct MasterMachine::State {
   // Joiners and skipped sites that could not keep up. While one of them is here no START of any
   // state tag is sent: it has to be current on all of them at one moment.
   std::map<std::string, base::Time> holds_;
+  base::Time holds_rest_until_ = 0;  // rounds flow between two holds, whoever asks for them
   base::Time crossed_since_ = base::kNever;
   std::set<wire::Tag> touched_;
   std::uint32_t edges_seen_ = 0;  // of all attempts: see RunningAttempt::edges

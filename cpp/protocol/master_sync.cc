@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "base/text.h"
+#include "base/utf8.h"
 #include "protocol/durations.h"
 #include "protocol/master_state.h"
 #include "protocol/mutants.h"
@@ -55,13 +56,16 @@ void State::on_sync(Life& life, const wire::Sync& sync) {
   }
   AskedSync asked;
   asked.sync = sync;
+  asked.fetching = sync.fetching && at.born;
   asked.deadline = now_ + bounded(sync.deadline);
   round.asking.insert(life.incarnation);
   round.sync_due = std::min(round.sync_due, asked.deadline);
   life.syncs[sync.tag] = std::move(asked);
   life.may_hold.erase(sync.tag);
-  report(life, {sync.tag, sync.revision, sync.digest});
   lives_changed_ = true;
+  if (!asked.fetching) return report(life, {sync.tag, sync.revision, sync.digest});
+  if (sync.revision == at.committed) life.may_hold[sync.tag] = sync.revision;
+  touch(sync.tag);
 }
 
 // Who says that its state is the first one is not given another in silence. Only of revision 0 is
@@ -283,12 +287,12 @@ void State::sync_one(Life& life, const wire::Tag& tag, const Serving& serving) {
 
 bool State::descriptor_fits(Life& life, const AskedSync& asked) {
   const wire::Sync& sync = asked.sync;
-  auto& known = rounds_.at(sync.tag).descriptors;
-  const auto [entry, fresh] = known.try_emplace(life.shard, sync.descriptor, sync.summary);
-  if (entry->second.first == sync.descriptor) return true;
-  const std::string theirs = entry->second.second, own = sync.summary;
+  const Standing& at = ledger_.standing(sync.tag);
+  const bool known = life.shard < at.descriptors.size();
+  if (!known || at.descriptors[life.shard] == sync.descriptor) return true;
+  const std::string own = sync.summary;
   reply_refused(life, wire::Tag(sync.tag), Code::kMismatch,
-                cat("the state of the run is ", theirs, "; this peer's is ", own));
+                cat("the state of the run is ", at.summary, "; this peer's is ", own));
   return false;
 }
 
@@ -309,13 +313,15 @@ void State::try_birth(const wire::Tag& tag) {
     }
     return;
   }
-  Round& round = rounds_.at(tag);
-  wire::BirthRecord birth{tag, site, {}, {}};
+  wire::BirthRecord birth;
+  birth.tag = tag;
+  birth.site = site;
   for (const Life* life : shards_of(site)) {
     const wire::Sync& sync = life->syncs.at(tag).sync;
     birth.sources.push_back(life->incarnation);
     birth.digests.push_back(sync.digest);
-    round.descriptors[life->shard] = {sync.descriptor, sync.summary};
+    birth.descriptors.push_back(sync.descriptor);
+    if (life->shard == 0) birth.summary = base::to_utf8(sync.summary);
     note("birth", {{"tag", tag}, {"source", name(*life)}, {"digest", base::to_hex(sync.digest)}});
   }
   journal(std::move(birth));
@@ -377,7 +383,8 @@ void State::offer(Life& life, AskedSync& asked, std::vector<wire::Member> holder
   const bool missed = last != life.fetched.end() && last->second.revision < at.committed;
   life.fetched[tag] = {tag, reply.revision, reply.digest};
   life.may_hold[tag] = reply.revision;
-  if (missed && holds_back(++life.missed) && !waited_for(life.site)) {
+  const bool rest = !holds_.empty() || now_ < holds_rest_until_;
+  if (missed && !rest && holds_back(++life.missed) && !waited_for(life.site)) {
     holds_[life.site] = now_ + kHoldMax;
   }
   send(life, std::move(reply));

@@ -105,7 +105,7 @@ void State::on_welcome(const wire::Welcome& welcome) {
   }
   for (auto& [tag, open] : syncs_) {
     open.current = false;
-    if (!open.fetching.has_value()) send_sync(open);
+    send_sync(open);
   }
   if (measured_.has_value()) send(*measured_);
   if (departing_) send(wire::Leave{});

@@ -42,8 +42,9 @@ void State::send_sync(const OpenSync& open) {
   wire::Sync sync;
   sync.tag = open.call.tag;
   sync.source = open.call.source;
-  sync.revision = open.call.revision;
-  sync.digest = open.call.digest;
+  sync.fetching = open.fetching.has_value();
+  sync.revision = sync.fetching ? open.fetching->revision : open.call.revision;
+  sync.digest = sync.fetching ? open.fetching->digest : open.call.digest;
   sync.descriptor = open.call.descriptor;
   sync.summary = open.call.summary;
   sync.deadline = std::max<base::Duration>(0, open.call.deadline - now_);

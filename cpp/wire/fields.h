@@ -173,6 +173,7 @@ template <typename Io>
 void fields(Io& io, In<Io, Sync> m) {
   io.tag(m.tag);
   io.flag(m.source);
+  io.flag(m.fetching);
   io.u64(m.revision);
   io.digest(m.digest);
   io.digest(m.descriptor);
@@ -331,6 +332,8 @@ void fields(Io& io, In<Io, BirthRecord> m) {
   io.name(m.site, base::kSiteNameBytesMax, "site");
   io.list(m.sources, base::kPeersMax, "sources", [&](auto& one) { io.u64(one); });
   io.list(m.digests, base::kPeersMax, "digests", [&](auto& one) { io.digest(one); });
+  io.list(m.descriptors, base::kPeersMax, "descriptors", [&](auto& one) { io.digest(one); });
+  io.text(m.summary, base::kSummaryBytesMax);
 }
 
 template <typename Io>

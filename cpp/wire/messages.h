@@ -141,7 +141,8 @@ struct Leave {
 };
 struct Sync {  // wants to stand at the newest revision of a state tag; answered by SyncReply
   Tag tag;
-  bool source = false;  // named source of an unborn run
+  bool source = false;    // named source of an unborn run
+  bool fetching = false;  // that revision, on its way here: said again on a new connection
   std::uint64_t revision = 0;
   Digest digest;      // of the own state at that revision
   Digest descriptor;  // shapes and dtypes; equal on all peers
@@ -290,6 +291,8 @@ struct BirthRecord {  // once per state tag: where its revision 0 comes from
   std::string site;                  // of the source
   std::vector<Incarnation> sources;  // by shard
   std::vector<Digest> digests;       // by shard
+  std::vector<Digest> descriptors;   // by shard: shapes and dtypes, which every joiner's must equal
+  std::string summary;               // of shard 0, for texts
   bool operator==(const BirthRecord&) const = default;
 };
 struct CommitRecord {

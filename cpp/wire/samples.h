@@ -36,7 +36,7 @@ inline std::vector<Message> sample_messages() {
       Query{{attempt, round}},
       Heartbeat{17, 1 << 20, {{attempt, 1 << 18, 1 << 21, 4}}},
       Leave{},
-      Sync{"model", true, 11, digest, {9, 10}, "f32[10]", 5'000'000'000},
+      Sync{"model", true, false, 11, digest, {9, 10}, "f32[10]", 5'000'000'000},
       Published{held},
       Welcome{sample_run(), 3, 500'000'000, 3'000'000'000},
       Refuse{Code::kVersion, "speak version 1"},
@@ -66,7 +66,8 @@ inline std::vector<Record> sample_records() {
   std::vector<Record> records;
   records.emplace_back(RunRecord{sample_run(), kVersion});
   records.emplace_back(EpochRecord{3, 5, {journaled}, "peer 1 joined"});
-  records.emplace_back(BirthRecord{"model", "eu", {0xBEEF, 0xCAFE}, {{5, 6}, {7, 8}}});
+  records.emplace_back(BirthRecord{
+      "model", "eu", {0xBEEF, 0xCAFE}, {{5, 6}, {7, 8}}, {{9, 10}, {9, 10}}, "f32[10]"});
   CommitRecord& commit = std::get<CommitRecord>(records.emplace_back(CommitRecord{}));
   commit.attempt = {3, 7};
   commit.round = {"grads", 12};

@@ -1,0 +1,138 @@
+// One member, or somebody on the way to become one, speaks under others' names, about others' links
+// and states, and asks others to wait: what an attacker of the whole run did once.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "protocol/hostile_rig.h"
+
+namespace jccl::protocol {
+namespace {
+
+using base::cat;
+
+TEST_F(HostileMember, a_name_that_is_said_by_another_puts_nobody_out) {
+  join({"a", "b"});
+  (void)say(2, ready("grads"));
+  (void)say(1, ready("grads"));
+  for (ConnId conn = 10; conn < 20; ++conn) {
+    const auto refuses = sent<wire::Refuse>(say(conn, hello(1000 + conn, "a")));
+    ASSERT_EQ(refuses.size(), 1U);
+    EXPECT_EQ(refuses[0].code, base::Code::kLinkLost);
+    EXPECT_NE(refuses[0].text.find("give each a site or shard of its own"), std::string::npos);
+  }
+  EXPECT_EQ(master_->view(now_).peers.size(), 2U);
+  now_ += base::kSecond;  // two heartbeats in silence: its process may be gone
+  EXPECT_FALSE(sent<wire::Welcome>(say(20, hello(2000, "a"))).empty());
+}
+
+TEST_F(HostileMember, who_only_sits_on_a_name_gives_way) {
+  wire::Hello squatter = hello(666, "eu");
+  squatter.shard = 1, squatter.shards = 2;
+  (void)join(9, squatter);
+  EXPECT_FALSE(sent<wire::Welcome>(say(1, hello(100, "eu"))).empty());
+}
+
+// The one that names all others has the most broken links.
+TEST_F(HostileMember, who_reports_broken_links_to_all_goes_itself) {
+  MasterOptions four = options();
+  four.start_peers = 4;
+  begin(four, [](const PlanRequest& request) -> base::Result<base::Bytes> {
+    if (request.bad_links.size() < 3) return base::Bytes{};
+    return base::Status{base::Code::kLinkLost, "no plan avoids them"};
+  });
+  join({"a", "b", "c", "liar"});
+  for (int turn = 0; turn < 3; ++turn) {
+    for (ConnId conn = 1; conn <= 3; ++conn) (void)say(conn, ready("grads"));
+    const auto starts = sent<wire::Start>(say(4, ready("grads")));
+    if (starts.size() < 4) break;
+    for (wire::PeerId peer = 1; peer <= 3; ++peer) {
+      (void)say(4, wire::Fail{starts[0].attempt, base::Code::kLinkLost, peer, "made up"});
+    }
+  }
+  for (ConnId conn = 1; conn <= 4; ++conn) (void)say(conn, ready("grads"));
+  std::vector<std::string> sites;
+  for (const PeerView& peer : master_->view(now_).peers) sites.push_back(peer.member.site);
+  EXPECT_EQ(sites, (std::vector<std::string>{"a", "b", "c"}));
+}
+
+TEST_F(HostileMember, who_asks_first_after_a_restart_does_not_say_what_a_state_looks_like) {
+  std::vector<wire::Record> journal;
+  const auto keep = [&journal](const MasterEffects& effects) {
+    journal.insert(journal.end(), effects.journal.begin(), effects.journal.end());
+  };
+  begin(options());
+  wire::Sync sync;
+  sync.tag = "model", sync.descriptor = {1, 1}, sync.digest = {5, 5}, sync.summary = "f32[3]";
+  sync.deadline = 60 * base::kSecond;
+  keep(say(1, hello(100, "a")));
+  keep(say(1, wire::Resume{}));
+  keep(say(1, sync));
+  ASSERT_EQ(std::count_if(journal.begin(), journal.end(),
+                          [](const wire::Record& record) {
+                            return std::holds_alternative<wire::BirthRecord>(record);
+                          }),
+            1);
+  journal.insert(journal.begin(), wire::RunRecord{options().run, wire::kVersion});
+  std::erase_if(journal, [&](const wire::Record& record) {
+    return &record != &journal.front() && std::holds_alternative<wire::RunRecord>(record);
+  });
+  begin(options(), plan, journal);
+  wire::Sync other = sync;
+  other.descriptor = {6, 6}, other.summary = "made up";
+  (void)join(9, hello(900, "liar"));
+  const auto refused = sent<wire::SyncReply>(say(9, other));
+  ASSERT_EQ(refused.size(), 1U);
+  EXPECT_EQ(refused[0].code, base::Code::kMismatch);
+  EXPECT_NE(refused[0].text.find("the state of the run is f32[3]"), std::string::npos);
+  (void)join(10, hello(1000, "b"));
+  const auto reply = sent<wire::SyncReply>(say(10, sync));
+  ASSERT_FALSE(reply.empty());
+  EXPECT_NE(reply.back().code, base::Code::kMismatch);
+}
+
+// A hold is for one joiner; a crowd that asks for one after the other does not stop the rounds.
+TEST_F(HostileMember, joiners_that_never_enter_hold_rounds_a_third_of_the_time) {
+  begin(options());
+  wire::Sync sync;
+  sync.tag = "model", sync.deadline = 600 * base::kSecond;
+  wire::Hello holder = hello(100, "a");
+  holder.addresses = {"127.0.0.1:1"};
+  (void)join(1, holder);
+  (void)say(1, sync);
+  (void)say(1, wire::Published{{"model", 0, {}}});
+  sync.digest = {9, 9};  // they never fetch what they are offered
+  for (ConnId conn = 10; conn < 18; ++conn) (void)join(conn, hello(1000 + conn, cat("o", conn)));
+  const base::Time begun = now_;
+  base::Duration held = 0;
+  std::uint64_t n = 0;
+  while (now_ < begun + 12 * base::kSecond) {
+    for (ConnId conn = 10; conn < 18; ++conn) (void)say(conn, sync);
+    wire::Ready call = ready("model", n + 1);
+    call.has_state = true;
+    call.revision = n, call.state = {n, 0};
+    auto starts = sent<wire::Start>(say(1, call));
+    const auto hear = [&starts](const MasterEffects& effects) {
+      for (const wire::Start& start : sent<wire::Start>(effects)) starts.push_back(start);
+    };
+    const base::Time asked = now_;
+    while (starts.empty() && now_ < asked + 30 * base::kSecond) {
+      now_ += 50 * base::kMillisecond;
+      for (ConnId conn = 10; conn < 18; ++conn) hear(say(conn, wire::Heartbeat{}));
+      hear(say(1, wire::Heartbeat{}));
+      hear(on(Tick{}));
+    }
+    held += now_ - asked;
+    ASSERT_FALSE(starts.empty()) << n << ": " << master_->view(now_).tags.at(0).waiting_for;
+    (void)say(1, wire::Done{starts[0].attempt, {n, 1}});
+    ++n;
+    (void)say(1, wire::Published{{"model", n, {n, 0}}});
+    now_ += 10 * base::kMillisecond;
+  }
+  EXPECT_GT(held, base::kSecond) << "it holds for some of them";
+  EXPECT_LT(held, 5 * base::kSecond);
+}
+
+}  // namespace
+}  // namespace jccl::protocol
