@@ -24,7 +24,7 @@ FieldsOf hello_row() {
            {"addresses", "list 8 of name 128", Bend::kAddress, "8 of 128 bytes",
             "decoder refuses, closed"},
            {"start peers", "u32", Bend::kNumber, "a wish before the first round, at most 1,024",
-            "cut to 1,024"}}};
+            "Refuse INVALID, closed"}}};
 }
 
 FieldsOf ready_row() {
@@ -41,9 +41,8 @@ FieldsOf ready_row() {
        {"hint", "blob 16384", Bend::kHint,
         "a hint of this release; equal on all contributors of one shard",
         "Reject INVALID or MISMATCH to all; a plan that does not fit the own call is FAIL INVALID"},
-       {"weight", "weight", Bend::kWeight,
-        "finite, ≥ 0; ≤ 2^100 on peers; 1 where weights are no use",
-        "decoder refuses; FAIL INVALID ends the call of all"},
+       {"weight", "weight", Bend::kWeight, "0, or 1e-12 to 1e12; 1 where weights are no use",
+        "decoder refuses; Reject INVALID to its sender"},
        {"has state", "flag", Bend::kFlag, "as the tag: set on a state tag, clear elsewhere",
         "Reject MISMATCH, or RESYNC before the birth"},
        {"revision", "u64", Bend::kCounter, "committed of the tag", "Reject RESYNC"},

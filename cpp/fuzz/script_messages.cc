@@ -98,14 +98,9 @@ wire::Message ScriptMessages::from_peer() {
       return wire::Published{held()};
     case 8: {
       const wire::Held own = held();
-      return wire::Sync{own.tag,
-                        in_.flag(),
-                        false,
-                        own.revision,
-                        own.digest,
-                        {1, 0},
-                        words(),
-                        static_cast<base::Duration>(in_.u8()) * kBit};
+      return wire::Sync{
+          own.tag,    in_.flag(), false,   own.revision,
+          own.digest, {1, 0},     words(), static_cast<base::Duration>(in_.u8()) * kBit};
     }
     case 9:
       return wire::Heartbeat{in_.u8(), in_.u8()};

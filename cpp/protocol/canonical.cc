@@ -194,10 +194,10 @@ PeerMachine PeerMachine::clone() const { return PeerMachine(std::make_unique<Sta
 
 base::Digest PeerMachine::digest() const {
   const auto& [options, incarnation, run, now, last, wake, link, heartbeat, silence, heard, lost_at,
-               dial_at, pause, life_pause, next_beat, next_ask, sequence, progress, moving,
+               refused, dial_at, pause, life_pause, next_beat, next_ask, sequence, progress, moving,
                measured, id, epoch, departing, departed_by, broken, roster, calls, calls_made,
                doubts, syncs, committed, held, resync, fx] = *state_;
-  same_for_all(options, now, fx, sequence, progress);
+  same_for_all(options, now, fx, sequence, progress, refused);
   Canon canon;
   canon.put(incarnation), canon.put(run == wire::RunId{}), canon.put(last);
   canon.put(wake), canon.put(link), canon.put(link == Link::kUp ? heard : lost_at);

@@ -176,7 +176,7 @@ void State::decide_without(const wire::Tag& tag, bool complete) {
   if (!poll.dispute.empty()) return;
   poll.dispute =
       cat("revision ", poll.revision, " of ", tag, " is disputed: ", poll.election.sides(),
-          "; evict the sites that are wrong, or start them anew");
+          "; stop the sites that are wrong, or start them anew");
   note("dispute",
        {{"tag", tag}, {"revision", cat(poll.revision)}, {"sides", poll.election.sides()}});
 }

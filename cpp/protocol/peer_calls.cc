@@ -296,7 +296,7 @@ void State::give_up(const wire::Tag& tag, Code code, const std::string& why) {
   OpenCall& open = calls_.at(tag);
   if (open.phase == CallPhase::kWaiting) {
     send(wire::Withdraw{{tag, open.n}});
-    const std::string words = up() ? open.waiting : "not connected to the master";
+    const std::string words = up() ? open.waiting : cut_off();
     return complete(tag, code, words.empty() ? why : cat(why, "; ", words));
   }
   if (open.phase == CallPhase::kClosing) {

@@ -78,6 +78,7 @@ void State::on_welcome(const wire::Welcome& welcome) {
     return pause();
   }
   link_ = Link::kUp;
+  refused_.clear();
   pause_ = options_.reconnect_pause;
   run_ = welcome.run;
   epoch_ = std::max(epoch_, welcome.epoch);
@@ -113,8 +114,15 @@ void State::on_welcome(const wire::Welcome& welcome) {
 
 void State::on_refuse(const wire::Refuse& refuse) {
   if (terminal(refuse.code)) return break_off({refuse.code, refuse.text});
+  refused_ = refuse.text;
   fx_.disconnect = true;
   pause();
+}
+
+// Why there is no master, in words.
+std::string State::cut_off() const {
+  return refused_.empty() ? "not connected to the master"
+                          : cat("turned away by the master: ", refused_);
 }
 
 void State::break_off(base::Status why) {

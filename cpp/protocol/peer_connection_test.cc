@@ -30,5 +30,20 @@ TEST(PeerConnectionTest, a_handshake_that_fails_after_a_welcome_is_tried_again) 
   EXPECT_TRUE(peer.on(PeerTick{}, kNow + 3 * base::kSecond).connect);
 }
 
+TEST(PeerConnectionTest, a_call_of_a_peer_that_is_turned_away_says_why) {
+  PeerMachine peer(PeerOptions{}, 5, kNow);
+  (void)peer.start(kNow);
+  (void)peer.on(Connected{}, kNow);
+  (void)peer.on(FromMaster{wire::Refuse{base::Code::kLinkLost, "eu has a connection"}}, kNow);
+  Call call;
+  call.tag = "t";
+  call.deadline = kNow + base::kSecond;
+  (void)peer.on(call, kNow);
+  EXPECT_NE(peer.waiting_for("t", kNow).find("eu has a connection"), std::string::npos);
+  const PeerEffects over = peer.on(PeerTick{}, call.deadline);
+  ASSERT_EQ(over.complete.size(), 1U);
+  EXPECT_NE(over.complete[0].status.text.find("eu has a connection"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace jccl::protocol

@@ -188,7 +188,7 @@ std::string PeerMachine::waiting_for(const wire::Tag& tag, Time now) const {
   const State& at = *state_;
   if (at.broken_.has_value()) return at.broken_->text;
   if (!at.up()) {
-    return cat("not connected to the master for ", (now - at.lost_at_) / base::kMillisecond, " ms");
+    return cat(at.cut_off(), " for ", (now - at.lost_at_) / base::kMillisecond, " ms");
   }
   if (const auto sync = at.syncs_.find(tag); sync != at.syncs_.end()) {
     if (sync->second.fetching.has_value()) return "the snapshot is being fetched";

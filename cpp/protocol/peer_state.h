@@ -87,6 +87,7 @@ struct PeerMachine::State {
   void tend_connection();
   void break_off(base::Status why);
   bool master_lost() const;
+  std::string cut_off() const;
 
   // peer_calls.cc
   void on_call(const Call& call);
@@ -132,6 +133,7 @@ struct PeerMachine::State {
   base::Duration heartbeat_, silence_;
   base::Time heard_ = 0;    // last frame of the master
   base::Time lost_at_ = 0;  // since when there is no master
+  std::string refused_;     // what the last one said that turned this peer away for now
   base::Time dial_at_ = 0;
   base::Duration pause_ = 0;
   base::Duration life_pause_ = 0;  // evicted again and again: comes back slower
