@@ -92,6 +92,36 @@ TEST_F(HostileMember, who_asks_first_after_a_restart_does_not_say_what_a_state_l
   EXPECT_NE(reply.back().code, base::Code::kMismatch);
 }
 
+// Simulator, seed 9005484: its connection was lost while it fetched, and then the holder died.
+TEST_F(HostileMember, a_fetch_under_way_is_known_on_a_new_connection) {
+  begin(options());
+  wire::Sync sync;
+  sync.tag = "model", sync.digest = {5, 5}, sync.deadline = 600 * base::kSecond;
+  (void)join(1, hello(500, "a"));
+  (void)say(1, sync);
+  (void)say(1, wire::Published{{"model", 0, {5, 5}}});
+  (void)join(3, hello(900, "c"));
+  sync.fetching = true;
+  (void)say(3, sync);
+  (void)join(2, hello(100, "b"));
+  sync.fetching = false, sync.digest = {6, 6};
+  (void)say(2, sync);
+  (void)on(ConnClosed{1});
+  for (int turn = 0; turn < 100; ++turn) {
+    now_ += 100 * base::kMillisecond;
+    std::vector<wire::SyncReply> replies;
+    for (const ConnId conn : {2, 3}) {
+      for (auto& reply : sent<wire::SyncReply>(say(conn, wire::Heartbeat{}))) {
+        replies.push_back(reply);
+      }
+    }
+    for (auto& reply : sent<wire::SyncReply>(on(Tick{}))) replies.push_back(reply);
+    for (const wire::SyncReply& reply : replies) {
+      ASSERT_NE(reply.code, base::Code::kStateLost) << turn << ": " << reply.text;
+    }
+  }
+}
+
 // A hold is for one joiner; a crowd that asks for one after the other does not stop the rounds.
 TEST_F(HostileMember, joiners_that_never_enter_hold_rounds_a_third_of_the_time) {
   begin(options());
