@@ -63,7 +63,7 @@ std::optional<Status> State::objection(const wire::Hello& hello) const {
     return Status{Code::kInvalid, cat("site ", hello.site, " has ", other->shards,
                                       " shards, this peer says ", hello.shards)};
   }
-  if (lives_at(hello.site).empty() && sites_.size() >= options_.sites_max) {
+  if (no_site_left(hello)) {
     return Status{Code::kLimit, cat("the run has ", sites_.size(), " sites, the most it takes")};
   }
   if (known == nullptr && lives_.size() >= 2 * base::kPeersMax) {
@@ -72,12 +72,14 @@ std::optional<Status> State::objection(const wire::Hello& hello) const {
   return std::nullopt;
 }
 
-// A name that somebody only sits on is no seat.
-bool State::gives_way(const Life& life) const { return life.id == 0 && idle(life); }
+bool State::no_site_left(const wire::Hello& hello) const {
+  return lives_at(hello.site).empty() && sites_.size() >= options_.sites_max;
+}
 
-// Calls and synchronises nothing.
-bool State::idle(const Life& life) const {
-  return life.syncs.empty() && std::none_of(rounds_.begin(), rounds_.end(), [&](const auto& entry) {
+// An observer that calls and synchronises nothing. A name that somebody only sits on is no seat.
+bool State::gives_way(const Life& life) const {
+  return life.id == 0 && life.syncs.empty() &&
+         std::none_of(rounds_.begin(), rounds_.end(), [&](const auto& entry) {
            return entry.second.ready.count(life.incarnation) > 0;
          });
 }
@@ -86,13 +88,12 @@ bool State::idle(const Life& life) const {
 // back as others do. Places are for those that ask for something.
 void State::make_room(const wire::Hello& hello) {
   if (life_of(hello.incarnation) != nullptr) return;
-  const bool sites_full = lives_at(hello.site).empty() && sites_.size() >= options_.sites_max;
+  const bool sites_full = no_site_left(hello);
   if (!sites_full && lives_.size() < 2 * base::kPeersMax) return;
   const Life* oldest = nullptr;
   for (const auto& [incarnation, life] : lives_) {
     const bool alone = sites_.at(life.site).size() == 1 || !sites_full;
-    if (life.id != 0 || !life.connected() || !alone || !idle(life)) continue;
-    if (now_ - life.since < kIdleMin) continue;
+    if (!gives_way(life) || !life.connected() || !alone || now_ - life.since < kIdleMin) continue;
     if (oldest == nullptr || life.order < oldest->order) oldest = &life;
   }
   if (oldest != nullptr) close(oldest->conn);

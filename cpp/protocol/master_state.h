@@ -188,7 +188,7 @@ struct MasterMachine::State {
   bool gives_way(const Life& life) const;
   bool alive(const Life& life) const;
   void put_off(ConnId conn, Life& life, bool same);
-  bool idle(const Life& life) const;
+  bool no_site_left(const wire::Hello& hello) const;
   void turn_away(const std::string& site);
   bool owes(const wire::Tag& tag, wire::PeerId id) const;
   bool nobody_is_new(const wire::Tag& tag) const;
