@@ -214,15 +214,10 @@ def trains(comm, word, overlap):
     print(word, [*status[:2], rounds, digest.hexdigest()], flush=True)
 
 
-def stays(comm):
-    """Trains, a round per step, through whatever happens to sites, up to the round that
-    the test writes into a file, far enough ahead for all to read it in time."""
+def stepper(comm, **options):
+    """A compiled step of DiLoCo, with parameters and state that are synchronised."""
     params = placed(tree(), SPECS)
-    # With OVERLAP a round is under way while the next step is taken, and in its state.
-    late = int(os.environ.get("OVERLAP", "0"))
-    tx = jccl.diloco(
-        comm, optax.sgd(0.05), sync_every=1 + late, overlap=late, specs=SPECS
-    )
+    tx = jccl.diloco(comm, optax.sgd(0.05), specs=SPECS, **options)
     params, state = jccl.sync_state((params, tx.init(params)))
     specs = (SPECS, jccl.mesh.specs_like(state, params, SPECS))
 
@@ -231,30 +226,31 @@ def stays(comm):
         updates, state = tx.update(grads, state, params)
         return optax.apply_updates(params, updates), state
 
-    run = mapped(step, specs, specs)
+    return mapped(step, specs, specs), params, state
+
+
+def anchor_digest(state):
+    leaves = sorted(whole(state.anchor, SPECS).items())
+    return hashlib.sha256(b"".join(leaf.tobytes() for _, leaf in leaves)).hexdigest()
+
+
+def stays(comm):
+    """Trains, a round per step, through whatever happens to sites, up to the round that
+    the test writes into a file, far enough ahead for all to read it in time."""
+    # With OVERLAP a round is under way while the next step is taken, and in its state.
+    late = int(os.environ.get("OVERLAP", "0"))
+    run, params, state = stepper(comm, sync_every=1 + late, overlap=late)
     rounds, last = 0, Path(what)
     while not last.exists() or rounds < int(last.read_text()):
         params, state = run(params, state)
         code, world = np.asarray(state.status.addressable_data(0)).tolist()[:2]
         rounds = int(state.rounds.addressable_data(0))
-        anchor = sorted(whole(state.anchor, SPECS).items())
-        digest = hashlib.sha256(b"".join(leaf.tobytes() for _, leaf in anchor))
-        print("step", [code, world, rounds, digest.hexdigest()], flush=True)
+        print("step", [code, world, rounds, anchor_digest(state)], flush=True)
 
 
 def edits():
     """One site changes its anchor between two rounds; the other one waits for it."""
-    params = placed(tree(), SPECS)
-    tx = jccl.diloco(comm, optax.sgd(0.05), sync_every=1, specs=SPECS)
-    params, state = jccl.sync_state((params, tx.init(params)))
-    specs = (SPECS, jccl.mesh.specs_like(state, params, SPECS))
-
-    def step(params, state):
-        grads = jax.tree.map(lambda p: p * 0.1, params)
-        updates, state = tx.update(grads, state, params)
-        return optax.apply_updates(params, updates), state
-
-    run = mapped(step, specs, specs)
+    run, params, state = stepper(comm, sync_every=1)
     params, state = run(params, state)
     codes = []
     if site == "eu":
@@ -262,11 +258,8 @@ def edits():
         params, state = run(params, state._replace(anchor=anchor))
         codes = code_of(state.status)[:1]
     params, state = run(params, state)
-    digest = hashlib.sha256()
-    for _, leaf in sorted(whole(state.anchor, SPECS).items()):
-        digest.update(leaf.tobytes())
     print("edited", codes, flush=True)
-    print("end", [*code_of(state.status)[:2], digest.hexdigest()], flush=True)
+    print("end", [*code_of(state.status)[:2], anchor_digest(state)], flush=True)
 
 
 comm = jccl.sites.connect(
