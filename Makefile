@@ -27,6 +27,7 @@ test: .venv/.ready-test
 check: .venv/.ready-test
 	$(STAGE) "style" $(MAKE) --no-print-directory lint types
 	$(STAGE) "simulated seeds" build/ext/cpp/jccl-sim --seeds 100000 --jobs 2 --require-coverage --open cpp/sim/open_seeds.txt
+	$(STAGE) "seeds of this commit" .ci/seeds fresh
 	$(STAGE) "planted bugs" build/ext/cpp/jccl-sim --mutants --from cpp/sim/mutants.txt --seeds 20000 --jobs 2
 	$(STAGE) "kills of real processes" $(PY) -m tests.stress --minutes 1 --kills 300
 	$(STAGE) "kills with a shared state" $(PY) -m tests.stress --minutes 0.3 --kills 40 --rate 3 --peers 6 --modes f32-in,state
@@ -72,9 +73,9 @@ long-failpoints: .venv/.ready-test
 long-standby: .venv/.ready-test
 	$(PY) -m tests.standby --faults 200
 
-## make long-seeds   ten million simulated seeds
+## make long-seeds   COUNT more simulated seeds (default 100,000), from where the ledger of ten million ends
 long-seeds: .venv/.ready-test
-	build/ext/cpp/jccl-sim --seeds 10000000 --jobs 2
+	.ci/seeds more $(or $(COUNT),100000)
 
 ## make long-mutants  finds every planted bug anew and writes the table of seeds that CI begins with
 long-mutants: .venv/.ready-test

@@ -130,12 +130,14 @@ class Canon {
   void put(const Life& life, std::size_t place) {
     const auto& [incarnation, site, shard, shards, start_peers, addresses, id, conn, resumed,
                  roster_epoch, seen, order, since, heard, gone, put_off, progress, moving, beat,
-                 syncs, held, fetched, behind, may_hold, knocking, missed] = life;
+                 moving_before, beat_before, syncs, held, fetched, behind, may_hold, knocking,
+                 missed] = life;
     put(incarnation), put(site), put(shard), put(shards), put(start_peers), put(addresses.size());
     put(id), put(conn), put(resumed), put(roster_epoch), put(seen), put(place);
     put(life.connected() ? heard : gone), put(put_off), put(syncs), put(held), put(fetched),
         put(behind), put(may_hold), put(knocking);
     put(missed), put(wire::Message(wire::Heartbeat{0, 0, moving})), put(beat);
+    put(wire::Message(wire::Heartbeat{0, 0, moving_before})), put(beat_before);
     counted(progress), counted(order);  // only who came before whom matters
     same_for_all(since);                // in a run that is full
   }

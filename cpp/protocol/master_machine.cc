@@ -107,8 +107,8 @@ void MasterMachine::State::on_message(ConnId conn, const wire::Message& message)
   life->heard = now_;
   if (const auto* beat = std::get_if<wire::Heartbeat>(&message)) {
     life->progress = beat->progress;
-    life->moving = beat->moving;
-    life->beat = now_;
+    life->moving_before = std::exchange(life->moving, beat->moving);
+    life->beat_before = std::exchange(life->beat, now_);
     return send(conn, wire::HeartbeatAck{beat->sequence});
   }
   if (const auto* resume = std::get_if<wire::Resume>(&message)) {

@@ -47,8 +47,10 @@ struct Life {  // of an incarnation that is a member, or a connected observer
   base::Time gone = 0;             // when the connection was lost
   base::Time put_off = 0;          // its last Hello beside one that was alive; 0: none
   std::uint64_t progress = 0;
-  std::vector<wire::Moving> moving;  // of the last heartbeat …
-  base::Time beat = 0;               // … which came then
+  std::vector<wire::Moving> moving;         // of the last heartbeat …
+  base::Time beat = 0;                      // … which came then
+  std::vector<wire::Moving> moving_before;  // of the one before it
+  base::Time beat_before = 0;
   std::map<wire::Tag, AskedSync> syncs;
   std::map<wire::Tag, wire::Held> held;
   std::map<wire::Tag, wire::Held> fetched;    // what kFetch named last

@@ -21,10 +21,20 @@ bool is_quorum(std::size_t ready, std::size_t sites, std::uint32_t min_peers) {
   return ready < sites && 2 * ready >= sites && ready >= std::max(1U, min_peers);
 }
 
-const wire::Moving* moving_of(const Life& life, const wire::Attempt& attempt) {
-  const auto found = std::find_if(life.moving.begin(), life.moving.end(),
+const wire::Moving* find(const std::vector<wire::Moving>& moving, const wire::Attempt& attempt) {
+  const auto found = std::find_if(moving.begin(), moving.end(),
                                   [&](const auto& one) { return one.attempt == attempt; });
-  return found == life.moving.end() ? nullptr : &*found;
+  return found == moving.end() ? nullptr : &*found;
+}
+
+const wire::Moving* moving_of(const Life& life, const wire::Attempt& attempt) {
+  return find(life.moving, attempt);
+}
+
+// What it said at that time at the latest.
+const wire::Moving* moving_by(const Life& life, const wire::Attempt& attempt, base::Time by) {
+  if (life.beat <= by) return moving_of(life, attempt);
+  return life.beat_before <= by ? find(life.moving_before, attempt) : nullptr;
 }
 
 constexpr double kNearly = 1.25;  // heartbeats are not of one moment
@@ -118,36 +128,49 @@ void State::leave_behind(const wire::Tag& tag) {
 // The contributor for which a running attempt stands still: of what it has to send and to receive
 // at least twice as much is left as of any other's, in bytes and as a share, and nearly as large a
 // share as of all others' together; and it would need `patience` more at the pace it has shown.
-// What is left between two is left at both ends, so who only waits, for one or for several, has no
-// more left than those; of two it can't be told which is slow. Who is done is never the one: it has
-// most of its way behind it. Empty: nobody.
+// What is left between two is left at both ends, those of receivers too, so who only waits, for one
+// or for several, has no more left than those; of two it can't be told which is slow. Who is done
+// is never the one: it has most of its way behind it. The others are taken by what they had said
+// when it said its last: what is left only falls, so that says too much of them at worst. Empty:
+// nobody.
 std::string State::straggling(const RunningAttempt& running, base::Duration patience,
                               std::string* why) const {
-  double most = 0, next = 0, sum = 0;
-  std::uint64_t bytes_next = 0;
   const Part* slowest = nullptr;
   const wire::Moving* its = nullptr;
-  std::set<std::string> sites;
+  base::Time said = 0;
+  double most = 0, next = 0, sum = 0;
   for (const auto& [id, part] : running.parts()) {
-    if (!part.contributes() || part.evicted) continue;
-    sites.insert(part.site);
+    if (!part.contributes() || part.evicted || part.done.has_value()) continue;
     const Life* life = life_of(part.incarnation);
     const wire::Moving* moving = life == nullptr ? nullptr : moving_of(*life, running.attempt());
-    if (moving == nullptr && !part.done.has_value()) return {};  // not heard of: who knows
-    const double share = moving == nullptr ? 0 : share_left(*moving);
-    sum += share;
-    const bool leads = share > most && !part.done.has_value();
-    next = std::max(next, leads ? most : share);
-    const wire::Moving* other = leads ? its : moving;
-    if (other != nullptr) bytes_next = std::max(bytes_next, other->left);
-    if (!leads) continue;
-    most = share;
+    if (moving == nullptr) return {};  // not heard of: who knows
+    if (share_left(*moving) <= most) continue;
+    most = share_left(*moving);
     slowest = &part;
     its = moving;
+    said = life->beat;
+  }
+  std::uint64_t bytes_next = 0;
+  std::set<std::string> sites;
+  for (const auto& [id, part] : running.parts()) {
+    if (part.evicted) continue;
+    if (part.contributes()) sites.insert(part.site);
+    if (&part == slowest) continue;
+    const Life* life = life_of(part.incarnation);
+    const wire::Moving* moving =
+        life == nullptr ? nullptr : moving_by(*life, running.attempt(), said);
+    if (moving == nullptr) {
+      const bool has_none = life == nullptr || moving_of(*life, running.attempt()) == nullptr;
+      if (has_none && (part.done.has_value() || !part.contributes())) continue;
+      return {};  // not heard of then: who knows
+    }
+    next = std::max(next, share_left(*moving));
+    sum += share_left(*moving);
+    bytes_next = std::max(bytes_next, moving->left);
   }
   if (slowest == nullptr || sites.size() < 3 || its->left / 2 < bytes_next || most < 2 * next)
     return {};
-  if (kNearly * most < sum - most) return {};
+  if (kNearly * most < sum) return {};
   const auto moved = static_cast<double>(its->all - std::min(its->all, its->left));
   const double needs = static_cast<double>(now_ - running.since) * static_cast<double>(its->left);
   if (moved > 0 && needs < moved * static_cast<double>(patience)) return {};

@@ -143,13 +143,15 @@ void SimMaster::retire() {
 void SimMaster::pause(Duration length, bool clock_stands) {
   if (paused) return;
   paused = true;
-  asleep_ = clock_stands ? length : 0;
+  stands_since_ = clock_stands ? world.now : base::kNever;
   world.post(world.now + length, Kind::kMasterResume, kMaster + index);
 }
 
 void SimMaster::resume() {
   paused = false;
-  skew_ -= std::exchange(asleep_, 0);
+  // The heal may have ended the pause early.
+  if (stands_since_ != base::kNever)
+    skew_ -= world.now - std::exchange(stands_since_, base::kNever);
   if (world.mix.fenced_store) {  // until it asks it may believe that it is the master
     world.post(world.now + between(world.rng.clocks, 0, world.mix.lease / 4), Kind::kLease,
                kMaster + index);

@@ -56,7 +56,7 @@ struct SimMaster {
   Time wake_ = base::kNever;
   Time lease_at_ = 0;                             // when it looks after its lease again
   Time skew_ = 0;                                 // of its clock
-  Duration asleep_ = 0;                           // its clock stands for so long when it resumes
+  Time stands_since_ = base::kNever;              // its clock, until it resumes
   std::uint64_t term_ = 0;                        // of the lease it holds or held
   Time held_until_ = 0;                           // by its own clock
   std::map<wire::PeerId, std::uint64_t> speeds_;  // what peers measured
