@@ -1,7 +1,7 @@
 # The commands of this repository. `make demo` and `make test` set up all they need by themselves
 # (see .ci/setup); `make check` is what CI runs after the tests; `make long-…` takes long.
 # Plain commands behind them, for those who prefer to type: CONTRIBUTING.md.
-.PHONY: demo test check lint types tidy clean help bench coverage long-bench \
+.PHONY: demo test check check-machines check-processes lint types tidy clean help bench coverage long-bench \
   long-kills long-anchors long-exact long-standby long-stress long-failpoints long-seeds long-mutants long-model \
   long-jax-versions long-sites long-tsan long-asan long-wan long-fuzz long-hostile
 .DEFAULT_GOAL := help
@@ -26,9 +26,16 @@ test: .venv/.ready-test
 ## make check  sanitizers, simulated seeds, kills of real processes, short demo, style (CI)
 check: .venv/.ready-test
 	$(STAGE) "style" $(MAKE) --no-print-directory lint types
-	$(STAGE) "simulated seeds" build/ext/cpp/jccl-sim --seeds 100000 --jobs 2 --require-coverage --open cpp/sim/open_seeds.txt
-	$(STAGE) "seeds of this commit" .ci/seeds fresh
-	$(STAGE) "planted bugs" build/ext/cpp/jccl-sim --mutants --from cpp/sim/mutants.txt --seeds 20000 --jobs 2
+	$(MAKE) --no-print-directory -j2 --output-sync=line check-machines check-processes
+
+# Two lanes side by side: real processes wait for most of their time, machines never do.
+check-machines: .venv/.ready-test
+	$(STAGE) "simulated seeds" nice build/ext/cpp/jccl-sim --seeds 100000 --jobs 2 --require-coverage --open cpp/sim/open_seeds.txt
+	$(STAGE) "seeds of this commit" nice .ci/seeds fresh
+	$(STAGE) "planted bugs" nice build/ext/cpp/jccl-sim --mutants --from cpp/sim/mutants.txt --seeds 20000 --jobs 2
+	$(STAGE) "ASan and UBSan" nice .ci/sanitize asan
+
+check-processes: .venv/.ready-test
 	$(STAGE) "kills of real processes" $(PY) -m tests.stress --minutes 1 --kills 300
 	$(STAGE) "kills with a shared state" $(PY) -m tests.stress --minutes 0.3 --kills 40 --rate 3 --peers 6 --modes f32-in,state
 	$(STAGE) "anchors under every codec" $(PY) -m tests.stress --anchors 1000 --peers 4 --rate 5
@@ -37,7 +44,6 @@ check: .venv/.ready-test
 	$(STAGE) "crowds" $(PY) -m tests.stress.crowds
 	$(STAGE) "short demo" $(PY) examples/demo.py --quick
 	$(STAGE) "wide-area lab" $(PY) -m benchmarks.wan.selftest --functional
-	$(STAGE) "ASan and UBSan" .ci/sanitize asan
 
 ## make bench  every benchmark, a few minutes each, and a page of plots (docs/benchmarks.md)
 bench: .venv/.ready-test
