@@ -20,7 +20,7 @@ from jccl import _geometry, _local, _marks, _native, callback, ops
 from jccl._chain import claim
 from jccl._geometry import Axes
 from jccl._results import HasRegistryId
-from jccl._trees import Leaves, deadline_ms, scalar, spec_like
+from jccl._trees import Leaves, deadline_ms, scalar, spec_like, weight_of
 from jccl.communicator import Communicator
 from jccl.errors import Code
 from jccl.ops import STATUS, TOKEN
@@ -229,7 +229,7 @@ def run_round(
         *pieces,
         call.device(),
         *state_marks,
-        scalar(weight, jnp.float32),
+        weight_of(weight),
         deadline_ms(deadline),
         after_token(token),
         tag=tag,

@@ -18,6 +18,7 @@ import numpy as np
 
 from jccl import _native
 from jccl._host import check_encoded, path_text
+from jccl._options import check_seconds, check_weight
 from jccl.codecs import Codec, resolve
 from jccl.encoding import Encoded
 
@@ -145,12 +146,16 @@ def deadline_ms(deadline: Any) -> jax.Array:
     """0 stands for the communicator's default; a traced one is rounded up to 1 ms."""
     if deadline is None:
         return scalar(0, jnp.int32)
-    if isinstance(deadline, int | float):
-        if not 0 < deadline < 2**31 / 1000:
-            raise ValueError(f"jccl: deadline={deadline} must be seconds above 0")
-        return scalar(math.ceil(deadline * 1000), jnp.int32)
+    check_seconds(deadline)
+    if not isinstance(deadline, jax.core.Tracer):
+        return scalar(math.ceil(float(deadline) * 1000), jnp.int32)
     milliseconds = jnp.ceil(jnp.asarray(deadline, jnp.float32) * 1000)
     return scalar(jnp.maximum(milliseconds, 1), jnp.int32)
+
+
+def weight_of(weight: Any) -> jax.Array:
+    check_weight(weight)
+    return scalar(weight, jnp.float32)
 
 
 def codec_name(codec: Any) -> str:

@@ -21,6 +21,7 @@ import numpy as np
 from jccl import _marks, _native, callback, errors
 from jccl._faults import typed_errors
 from jccl._host import HostLeaves, outputs
+from jccl._options import check_seconds, check_tag, check_text, check_weight
 from jccl._results import Result as Result
 from jccl._results import Synced as Synced
 from jccl._trees import fingerprint_digest
@@ -290,7 +291,9 @@ class Communicator:
             raise TypeError(f"{collective} has no option {', '.join(unknown)}")
         given = {k: v for k, v in options.items() if v is not None}
         check_seconds(given.get("deadline"))
-        check_text("tag", given.get("tag"))
+        check_weight(given.get("weight"))
+        if "tag" in given:
+            check_tag(given["tag"])
         if "fingerprint" in given:
             given["fingerprint"] = fingerprint_digest(given["fingerprint"])
         if "state" in given:
@@ -330,13 +333,15 @@ class Communicator:
         deadline: float | None,
         **options: Any,
     ) -> Synced:
+        check_seconds(deadline)
+        check_tag(tag)
         leaves = HostLeaves.of(tree)
         outs = [np.empty(a.shape, a.dtype) for a in leaves.arrays]
         result = call(
             leaves.arrays,
             outs,
             tag=tag,
-            deadline=check_seconds(deadline) or 0.0,
+            deadline=deadline or 0.0,
             paths=leaves.paths,
             **options,
         )
@@ -344,18 +349,6 @@ class Communicator:
             raise errors.error_of(result.code, result.text)
         value, edited = leaves.tree(outs), result.edited
         return Synced(value, result.revision, result.digest, result.replaced, edited)
-
-
-def check_seconds(deadline: float | None) -> float | None:
-    """0 would reach the native module as "the default", and is hardly meant so."""
-    if deadline is not None and not deadline > 0:
-        raise ValueError(f"deadline={deadline} must be seconds above 0")
-    return deadline
-
-
-def check_text(name: str, value: Any) -> None:
-    if value is not None and not isinstance(value, str):
-        raise TypeError(f"{name} must be a string, not {type(value).__name__}")
 
 
 # The codes after which the outputs hold the committed result. A peer that was left out
@@ -452,6 +445,8 @@ def connect(
         ("bind", bind),
     ):
         check_text(name, text)
+    deadline = env_default(deadline, "JCCL_DEADLINE", float)
+    check_seconds(deadline)
     chosen = callback.check_route(env_default(route, "JCCL_ROUTE"))
     where = env_default(master, "JCCL_MASTER")
     if not where:
@@ -473,8 +468,7 @@ def connect(
         "advertise": list(addresses or ()),
         "start_peers": env_default(start_peers, "JCCL_START_PEERS", int) or 0,
         "stripes": stripes,
-        "deadline": check_seconds(env_default(deadline, "JCCL_DEADLINE", float))
-        or 300.0,
+        "deadline": deadline or 300.0,
         "connect_timeout": connect_timeout,
         "master_grace": master_grace,
     }

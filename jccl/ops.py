@@ -18,6 +18,7 @@ import numpy as np
 from jccl import _marks, _native, callback
 from jccl._chain import claim
 from jccl._marks import Marks, marks_operand
+from jccl._options import check_tag
 from jccl._outer_step import outer_step as outer_step
 from jccl._results import (
     Gathered,
@@ -38,6 +39,7 @@ from jccl._trees import (
     fingerprint_digest,
     known,
     scalar,
+    weight_of,
 )
 from jccl.codecs import resolve
 
@@ -63,12 +65,7 @@ HANDLE = jax.ShapeDtypeStruct((2,), jnp.uint32)
 
 def check_call(comm: HasRegistryId, tag: str, over_mesh: bool = False) -> int:
     """Refuses what would be wrong on every run; the communicator's number."""
-    if not isinstance(tag, str) or not tag:
-        raise TypeError(f"jccl: tag must be a non-empty str, not {tag!r}")
-    if len(tag.encode()) > _core.limits["tag_bytes_max"]:
-        raise ValueError(
-            f"jccl: tag is longer than {_core.limits['tag_bytes_max']} bytes"
-        )
+    check_tag(tag)
     if any(_native.is_batch_trace(trace) for trace in _native.current_traces()):
         raise NotImplementedError(VMAP_TEXT)
     devices = _native.local_axis_size()
@@ -119,7 +116,7 @@ def _round(
     return call(
         *leaves.fenced(),
         *state_marks,
-        scalar(weight, jnp.float32),
+        weight_of(weight),
         deadline_ms(deadline),
         token,
         comm=np.int64(number),
@@ -372,7 +369,7 @@ def start(
         *leaves.fenced(),
         *through.fenced(),
         *state_marks,
-        scalar(weight, jnp.float32),
+        weight_of(weight),
         deadline_ms(deadline),
         scalar(0 if token is None else token, jnp.uint32),
         comm=np.int64(number),

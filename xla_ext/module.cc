@@ -111,6 +111,8 @@ void bind_tables(py::module_& module) {
   limits["leaves_max"] = base::kLeavesMax;
   limits["round_bytes_max"] = base::kRoundBytesMax;
   limits["tag_bytes_max"] = base::kTagBytesMax;
+  limits["weight_min"] = base::kWeightMin;
+  limits["weight_max"] = base::kWeightMax;
   limits["peers_max"] = base::kPeersMax;
   py::list dtypes;
   for (const auto& [name, dtype] : kDtypeNames) {

@@ -1,6 +1,8 @@
 // What others' text may do to a terminal or a log file is taken from it.
 #include "base/text.h"
 
+#include <cstdio>
+
 #include "base/utf8.h"
 
 namespace jccl::base {
@@ -24,6 +26,12 @@ std::string hex(std::uint32_t value, int digits) {
 }
 
 }  // namespace
+
+void append_text(std::string& out, double value) {
+  char text[32];
+  const int length = std::snprintf(text, sizeof text, "%g", value);
+  out.append(text, static_cast<std::size_t>(length));
+}
 
 std::string printable(std::string_view text) {
   std::string out;

@@ -10,10 +10,11 @@ namespace jccl::base {
 
 inline void append_text(std::string& out, std::string_view part) { out += part; }
 template <typename T>
-  requires std::is_arithmetic_v<T>
+  requires std::is_integral_v<T>
 void append_text(std::string& out, T value) {
   out += std::to_string(value);
 }
+void append_text(std::string& out, double value);  // as %g: 0.5, 1e+300
 
 template <typename... Parts>
 std::string cat(const Parts&... parts) {

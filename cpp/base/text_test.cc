@@ -5,6 +5,11 @@
 namespace jccl::base {
 namespace {
 
+TEST(TextTest, numbers_are_as_short_as_people_write_them) {
+  EXPECT_EQ(cat(3, " ", -1L, " ", true, " ", 0.5, " ", 1e300, " ", 0.25f),
+            "3 -1 1 0.5 1e+300 0.25");
+}
+
 TEST(TextTest, what_people_write_is_shown_as_it_is) {
   for (const std::string text :
        {"", "site-1", "Zürich, 東京 🙂", "a\\b [/red] \"q\"", "é\u00A0!"}) {

@@ -17,6 +17,41 @@ def solo(route):
         yield cluster.comms[0]
 
 
+ODD = [
+    (dict(weight="x"), TypeError, "weight must be a number, not str"),
+    (dict(deadline=[1, 2]), ValueError, r"deadline must be a scalar, not of shape"),
+    (dict(weight=-1), ValueError, "weight=-1 must be 0 .* or between 1e-12 and 1e"),
+    (dict(weight=1e300), ValueError, r"weight=1e\+300 must be 0"),
+    (dict(weight=float("nan")), ValueError, "weight=nan must be 0"),
+    (dict(deadline="5"), TypeError, "deadline must be a number of seconds, not str"),
+    (dict(deadline=0), ValueError, "deadline=0 must be seconds, above 0 and below"),
+    (dict(deadline=-1), ValueError, "deadline=-1 must be seconds, above 0 and below"),
+    (dict(deadline=1e300), ValueError, "above 0 and below 2147484"),
+    (dict(deadline=float("inf")), ValueError, "deadline=inf must be seconds"),
+    (dict(deadline=float("nan")), ValueError, "deadline=nan must be seconds"),
+    (dict(tag=5), TypeError, "tag must be a string, not int"),
+    (dict(tag=""), ValueError, "a tag has 1 to 64 bytes of UTF-8, unlike ''"),
+    (dict(tag="é" * 33), ValueError, "a tag has 1 to 64 bytes of UTF-8, unlike"),
+    (dict(tag="\ud800"), ValueError, "tag .* half of a surrogate pair"),
+]
+
+
+@pytest.mark.parametrize("options, error, words", ODD)
+def test_odd_options_are_refused_by_name_before_anything_is_sent(
+    solo, options, error, words
+):
+    x = np.ones(2, np.float32)
+    with pytest.raises(error, match=words):
+        jax.jit(lambda x: ops.all_reduce(x, solo, **options).value)(x)
+    with pytest.raises(error, match=words):
+        ops.all_reduce(jnp.ones(2), solo, **options)
+    with pytest.raises(error, match=words):
+        solo.all_reduce(x, **options)
+    if "weight" not in options:
+        with pytest.raises(error, match=words):
+            solo.sync_state(x, **options)
+
+
 @pytest.mark.parametrize("map_over", ["plain", "jit", "cond"])
 def test_vmap_is_refused(solo, map_over):
     def plain(x):
@@ -70,8 +105,6 @@ def test_bad_arguments_are_refused_while_tracing(solo):
     x = jnp.ones(2)
     with pytest.raises(ValueError, match="deadline"):
         ops.all_reduce(x, solo, deadline=-1.0)
-    with pytest.raises(TypeError, match="tag"):
-        ops.all_reduce(x, solo, tag="")
     with pytest.raises(ValueError, match="64 bytes"):
         ops.all_reduce(x, solo, tag="t" * 65)
     with pytest.raises(ValueError, match="scalar"):

@@ -69,7 +69,7 @@ PYTHON = [
     ["errors"],
     ["settings"],
     ["_native"],
-    ["callback"],
+    ["_options", "callback"],
     ["_faults", "codecs"],
     ["encoding"],
     ["planning"],
