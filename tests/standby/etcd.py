@@ -93,7 +93,7 @@ class Etcd:
         peers = [f"http://127.0.0.1:{port}" for port in self.peer_ports]
         cluster = ",".join(f"m{n}={url}" for n, url in enumerate(peers))
         mine = f"{'https' if self.tls else 'http'}://127.0.0.1:{self.ports[i]}"
-        argv = ["etcd", f"--name={name}", f"--data-dir={self.folder / name}"]
+        argv = [*self.program(), f"--name={name}", f"--data-dir={self.folder / name}"]
         argv += [f"--listen-client-urls={mine}", f"--advertise-client-urls={mine}"]
         argv += [f"--listen-peer-urls={peers[i]}"]
         argv += [f"--initial-advertise-peer-urls={peers[i]}"]
@@ -112,6 +112,10 @@ class Etcd:
             self.processes[i] = subprocess.Popen(
                 argv, stdout=log, stderr=subprocess.STDOUT
             )
+
+    def program(self) -> list[str]:
+        """What is started; a test may run it under something."""
+        return ["etcd"]
 
     def kill(self, i: int) -> None:
         """SIGKILL."""
