@@ -179,7 +179,8 @@ class HostCall:
         device, execution = 0, next(_EXECUTIONS)
         if at := _DEVICE_AT.get(self.target):
             # All devices of a program share one number here; joins go by tag and order.
-            device, execution = int(arrays[len(results) + at]), 0
+            place = at(len(results), int(attributes.get("count", 0)))
+            device, execution = int(arrays[place]), 0
         _native.core().run_handler(
             self.target,
             arrays,
@@ -201,7 +202,7 @@ class HostCall:
             result[...] = 0
         for at in status[-1:]:
             results[at][0] = number
-        if self.target == "jccl_start":
+        if self.target in ("jccl_start", "jccl_mesh_start"):
             results[0][...] = (number, 1 << 31)  # as the handler names a failed start
             first_in += dict(self.attributes)["count"]
         for result, operand in zip(
@@ -213,17 +214,24 @@ class HostCall:
 
 _STATUS = ((4,), np.dtype(np.int32))
 _EXECUTIONS = itertools.count(1)
-# Where leaves begin among operands and among results; and where the device's number is,
-# counted from the number of results, which are the pieces, a status and a token.
+# Where leaves begin among operands and among results; and where the operand with the
+# device's number is, by the number of results and the attribute `count`.
 _LEAVES_AT = {
     "jccl_round": (0, 0),
     "jccl_start": (0, 1),
     "jccl_done": (1, 0),
     "jccl_publish": (0, 0),
     "jccl_mesh_round": (0, 0),
+    "jccl_mesh_start": (0, 1),
+    "jccl_mesh_done": (0, 0),
     "jccl_mesh_publish": (0, 0),
 }
-_DEVICE_AT = {"jccl_mesh_round": -2, "jccl_mesh_publish": -1}
+_DEVICE_AT: dict[str, Callable[[int, int], int]] = {
+    "jccl_mesh_round": lambda results, count: results - 2,
+    "jccl_mesh_start": lambda results, count: results - 2 + count,
+    "jccl_mesh_done": lambda results, count: count + 1,
+    "jccl_mesh_publish": lambda results, count: results - 1,
+}
 
 
 class _Inside:

@@ -167,6 +167,47 @@ def test_local_devices_join_one_round_by_buffer_callback(solo):
         assert value["w"].tolist() == x.mean(0).tolist() and value["b"] == 1.5
 
 
+def in_flight(comm, devices):
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:devices]), ("d",))
+
+    @jax.jit
+    @functools.partial(
+        jax.shard_map,
+        mesh=mesh,
+        in_specs=(P("d"), P()),
+        out_specs=P(),
+        check_vma=False,
+    )
+    def program(x, more):
+        options = {"axis_name": "d", "tag": "in flight", "join_timeout": 5.0}
+        begun = jccl.mesh.start(
+            {"w": x.mean(0)}, comm, passing={"more": more, "i": more[:1]}, **options
+        )
+        out = jccl.mesh.done(begun.handle, {"w": more}, comm, after=more, **options)
+        return out.value["w"], out.status, begun.handle, begun.passed
+
+    return program
+
+
+def test_local_devices_begin_and_end_one_round_by_buffer_callback(solo):
+    program = in_flight(over(solo, "buffer_callback"), 4)
+    x = np.arange(8.0 * 3, dtype=np.float32).reshape(8, 3)
+    for _ in range(3):
+        value, status, _, passed = program(x, np.ones(3, np.float32))
+        assert status.tolist()[:2] == [0, 1]
+        assert value.tolist() == x.mean(0).tolist()
+        assert passed["more"].tolist() == [1.0] * 3 and passed["i"].tolist() == [1.0]
+
+
+def test_a_round_in_flight_of_local_devices_that_breaks_hands_back(solo, monkeypatch):
+    monkeypatch.setattr(_native.core(), "run_handler", lambda *_, **__: 1 / 0)
+    program = in_flight(over(solo, "buffer_callback"), 2)
+    value, status, handle, passed = program(np.ones((8, 3), "f4"), np.full(3, 2, "f4"))
+    assert status.tolist() == [CODES["Internal"], 0, 0, 0]
+    assert handle.tolist() == [CODES["Internal"], 1 << 31]
+    assert value.tolist() == [2.0] * 3 == passed["more"].tolist()
+
+
 def test_peers_of_different_routes_get_the_same_bits():
     data = [np.random.default_rng(i).normal(size=5000).astype("f4") for i in range(3)]
     with Cluster(3) as cluster:
