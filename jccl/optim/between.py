@@ -130,11 +130,10 @@ class BetweenSteps:
         synced = self.comm.sync_state(shared, tag=self._settings.tag)
         self._adopt(synced.value, params)
         self._left = _beside(state.left, params) if jax.tree.leaves(state.left) else ()
-        self._step = state.step
+        self._step = int(state.step)  # a checkpoint may give an array
         if not synced.replaced:
             return params
-        self._step = self.rounds * self._settings.every
-        return _on_anchor(params, self._anchor)
+        return self._renewed(params)
 
     # ---- a round ---------------------------------------------------------------------
 
@@ -145,7 +144,8 @@ class BetweenSteps:
         )
         left = _beside(self._left, params) if jax.tree.leaves(self._left) else ()
         anchor = _beside(self._anchor, params)
-        sent, left = _prepare(anchor, params, left, codec=codec)
+        sent, kept = _prepare(anchor, params, left, codec=codec)
+        left = kept if weight > 0 else left  # without weight nothing arrives
         words = _anchor_marks(anchor)  # of what the pseudo-gradient was taken from
         sent = jax.tree.map(_towards_host, sent)
         return _Round(
@@ -210,13 +210,10 @@ class BetweenSteps:
         """As the tail of `jccl.diloco`'s round: a peer left behind gets the newest."""
         replaced = False
         try:
-            if committed or self.comm.revision(self._settings.tag):
-                synced = self.comm.publish(
-                    shared, tag=self._settings.tag, before=before
-                )
-                shared, replaced = synced.value, synced.replaced
-                if replaced:
-                    status = status._replace(code=int(Code.RESYNCED))
+            synced = self.comm.publish(shared, tag=self._settings.tag, before=before)
+            shared, replaced = synced.value, synced.replaced
+            if replaced:
+                status = status._replace(code=int(Code.RESYNCED))
         except Error as fault:
             status = status._replace(code=int(fault.code))
         return _Outcome(status, shared, committed, replaced)
@@ -229,14 +226,21 @@ class BetweenSteps:
         if not (outcome.committed or outcome.replaced):
             self.skipped += 1  # what was learnt is still in the parameters
             return params
-        if outcome.status.code == Code.OK:
-            self._left = round_.left
         self._adopt(outcome.shared, params)
         if outcome.replaced:
-            self._step = self.rounds * self._settings.every
-        if outcome.replaced or not self._settings.overlap:
+            return self._renewed(params)
+        if outcome.status.code == Code.OK:
+            self._left = round_.left
+        if not self._settings.overlap:
             return _on_anchor(params, self._anchor)
         return _mixed(params, self._anchor, self._settings.mixing)
+
+    def _renewed(self, params: Any) -> Any:
+        """With the run's state in place of its own: nothing of this peer's waits to be
+        sent, and a part of it may have been."""
+        self._step = self.rounds * self._settings.every
+        self._left = jax.tree.map(jnp.zeros_like, self._left)
+        return _on_anchor(params, self._anchor)
 
     def _adopt(self, shared: dict[str, Any], params: Any) -> None:
         self._shared = jax.tree.map(np.asarray, shared)
@@ -310,7 +314,7 @@ def between_steps(
         codec: how pseudo-gradients travel. Int8 and Int4 are encoded on the device,
             others in host memory.
         feedback: what codes leave out is added to the next round's pseudo-gradient;
-            Int8 and Int4 only.
+            Int8 and Int4 only. As `error_feedback=True` of `jccl.diloco`.
         overlap: steps during which a round is under way; 0 waits for it.
         mixing: with `overlap`, how much of the local parameters stays when the round
             is in: mixing * local + (1 - mixing) * anchor. 0 discards the steps taken

@@ -154,6 +154,26 @@ def test_a_round_without_a_commit_leaves_the_parameters_and_rolls_on():
         np.testing.assert_allclose(kept["w"], syncs[0].state().anchor["w"])
 
 
+def test_a_state_edited_before_the_runs_first_round_is_healed_too():
+    """The first revision has the number 0."""
+    with Cluster(2) as cluster:
+
+        def program(comm, index):
+            sync = jccl.between_steps(comm, jccl.sgd(1.0), sync_every=1, codec=None)
+            params, seen = sync.join(PARAMS), []
+            if index:
+                for held in (sync._shared["anchor"], sync._anchor):
+                    held["w"] = held["w"] + 1
+            while sync.rounds < 2:
+                params = sync(jax.tree.map(lambda p: p + 1, params))
+                seen.append(sync.status.code)
+            return shared(sync), seen
+
+        (one, _), (other, codes) = cluster.run(on_own_device(program))
+    assert one == other
+    assert codes == [Code.RESYNCED, Code.OK, Code.OK]
+
+
 def test_nan_leaves_a_peer_out_and_gives_it_the_others_result():
     with Cluster(2) as cluster:
 
