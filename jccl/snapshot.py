@@ -189,8 +189,9 @@ def _sync_node(
     synced = _sync_all(
         owner, layout.tags(tag), layout.shared(node), source=source, deadline=deadline
     )
-    node = layout.adopt(node, [one.value for one in synced])
-    return node, any(one.replaced for one in synced)
+    replaced = any(one.replaced for one in synced)
+    trees = [one.value for one in synced] if replaced else []
+    return layout.adopt(node, trees), replaced
 
 
 def _sync_all(

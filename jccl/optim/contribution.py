@@ -18,9 +18,11 @@ import jax
 import jax.numpy as jnp
 
 from jccl import ops
+from jccl._marks import Marks
 from jccl.codecs import Codec, resolve
 from jccl.communicator import Communicator
 from jccl.encoding import encode, has_device_encoder
+from jccl.errors import Code
 from jccl.mesh import Local
 from jccl.optim import merge
 from jccl.optim.fragments import Fragments
@@ -32,6 +34,18 @@ MergeChoice = str | Callable[[int, tuple[str, ...]], str]
 CLIP_SLOTS = 256  # peers whose norms are compared
 
 
+# Outcomes after which nobody has a part of this peer's contribution.
+ABORTED = (
+    Code.EMPTY,
+    Code.TOO_FEW,
+    Code.DEADLINE,
+    Code.MISMATCH,
+    Code.RESYNC,
+    Code.ABORTED,
+    Code.LINK_LOST,
+)
+
+
 class Outgoing(NamedTuple):
     """`payload` travels; `pending` is the residual once it has arrived; `error` is the
     residual's norm over that of what was sent, f32[]."""
@@ -39,6 +53,22 @@ class Outgoing(NamedTuple):
     payload: Any
     pending: Any
     error: jax.Array
+
+    def counting(self, weight: jax.Array, left: Any) -> Outgoing:
+        """With this weight: without any nothing arrives, and the residual stays."""
+        pending = jax.tree.map(
+            lambda now, was: jnp.where(weight > 0, now, was), self.pending, left
+        )
+        return self._replace(pending=pending)
+
+
+class Landed(NamedTuple):
+    """A round that has ended: its result, the residual if that counts, and of the state
+    that it is taken into."""
+
+    mean: ops.Reduced
+    pending: Any
+    before: Marks
 
 
 class Contribution(NamedTuple):

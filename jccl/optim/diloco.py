@@ -81,7 +81,8 @@ def diloco(
             transport's by rounding; anchors are equal all the same.
         error_feedback: adds what the codec left out to the next contribution; True, or
             how much of it (β). For codecs below 4 bits. Costs a copy of the parameters,
-            with overlap two. Zeroed when this peer adopts another's state.
+            with overlap two. Zeroed when this peer adopts another's state; kept where
+            it only receives.
         merge: "mean", by weight, or "rda": lengths and directions averaged apart, which
             keeps the length of pseudo-gradients that disagree. Or a function as for
             codec. "rda" asks for one kind of processor and one jaxlib.

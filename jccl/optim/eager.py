@@ -157,7 +157,8 @@ class Eager(Engine):
         state, landed, behind = lax.cond(
             jnp.any(state.parts[0].handle != 0),
             lambda step, state: self._land(cut, step, state),
-            lambda step, state: (state, jnp.ones((), bool), jnp.zeros((), bool)),
+            # None, as at first, or one that ended with the process of a checkpoint.
+            lambda step, state: (state, jnp.zeros((), bool), jnp.zeros((), bool)),
             step,
             state,
         )
@@ -221,9 +222,10 @@ class Eager(Engine):
         fine: jax.Array,
     ) -> DilocoState:
         part = state.parts[0]
-        out = self.sends.outgoing(sent, part.left, cut, 0)
         options = self.options(cut, 0, step, state)
         options["weight"] = jnp.where(fine, options["weight"], 0)
+        out = self.sends.outgoing(sent, part.left, cut, 0)
+        out = out.counting(options["weight"], part.left)
         started = self.local.start(out.payload, self.comm, **options)
         part = part._replace(
             handle=started.handle, begun=state.step, pending=out.pending

@@ -7,6 +7,7 @@ own affair. Traced code; all branches are `lax.switch` over fragments.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -23,7 +24,7 @@ from jccl.errors import Code
 from jccl.optim import diagnostics, joining
 from jccl.optim import outer as outers
 from jccl.optim._wrappers import refuse_droppers
-from jccl.optim.contribution import Contribution, Outgoing
+from jccl.optim.contribution import ABORTED, Contribution, Landed, Outgoing
 from jccl.optim.fragments import Fragments
 from jccl.optim.leaves import anchor_leaf, pseudo_gradient, widen
 from jccl.optim.state import (
@@ -158,12 +159,9 @@ class Engine(NamedTuple):
     def rounds(self, step: Step, state: DilocoState) -> tuple[Any, DilocoState]:
         when = self.layout.schedule
         begins = self.begins(step, state)
-        flying = [jnp.any(part.handle != 0) for part in state.parts]
+        flying = self._flying(state)
         if when.overlap == 0:
-            turn = when.fragment(
-                [part.rounds for part in state.parts],
-                [jnp.zeros((), bool)] * len(flying),
-            )
+            turn = when.fragment([part.rounds for part in state.parts], flying)
             return self._switch(jnp.where(begins, turn, -1), self._sync, step, state)
         due = [
             fly & (state.step - part.begun >= when.overlap)
@@ -171,14 +169,18 @@ class Engine(NamedTuple):
         ]
         landing = jnp.where(jnp.any(jnp.stack(due)), jnp.argmax(jnp.stack(due)), -1)
         updates, state = self._switch(landing, self.finish, step, state)
-        flying = [jnp.any(part.handle != 0) for part in state.parts]
-        turn = when.fragment([part.rounds for part in state.parts], flying)
+        turn = when.fragment([part.rounds for part in state.parts], self._flying(state))
         return self._switch(
             jnp.where(begins, turn, -1),
             self._start,
             step._replace(updates=updates),
             state,
         )
+
+    def _flying(self, state: DilocoState) -> list[jax.Array]:
+        if self.layout.schedule.overlap == 0:
+            return [jnp.zeros((), bool)] * len(state.parts)
+        return [jnp.any(part.handle != 0) for part in state.parts]
 
     def _switch(
         self, which: jax.Array, branch: Any, step: Step, state: DilocoState
@@ -296,7 +298,9 @@ class Engine(NamedTuple):
         )
         if token is not None:
             options["token"] = token
-        return self.sends.outgoing(delta, state.parts[i].left, cut, i), options
+        left = state.parts[i].left
+        out = self.sends.outgoing(delta, left, cut, i)
+        return out.counting(options["weight"], left), options
 
     def _delta(self, cut: Fragments, i: int, step: Step, state: DilocoState) -> Any:
         return jax.tree.map(
@@ -447,48 +451,39 @@ class Engine(NamedTuple):
         """Who was left behind with one fragment is so with all, as a rule: the others
         are fetched now, not when their turn comes and everybody waits. Those in flight
         end with their own outcome."""
-        behind = jnp.zeros((4,), jnp.int32).at[0].set(Code.RESYNC)
-        updates, token = step.updates, None
-        for i in range(cut.number):
-            shared = self.local.publish(
-                shared_of(cut, state, i),
-                self.comm,
-                like=step.params,
-                tag=self._tag(i),
-                status=behind,
-                token=token,
-                before=self._marks(cut, i, step, state),
+        token = jnp.zeros((), jnp.uint32)
+        for i, flying in enumerate(self._flying(state)):
+            step, state, token = lax.cond(
+                flying,
+                lambda step, state, token: (step, state, token),
+                functools.partial(self._heal_one, cut, i),
+                step,
+                state,
+                token,
             )
-            token = shared.token
-            is_behind = shared.status[0] == Code.RESYNCED
-            renewed = adopted(cut, state, i, shared.value)
-            state = either(cut, i, is_behind, renewed, state)
-            anchor = cut.part(state.anchor, i)
-            near = self._towards(cut, i, step, anchor, jnp.zeros(()))
-            part = select(is_behind, near, cut.part(updates, i))
-            updates = cut.merge(updates, part, i)
-        return updates, state
+        return step.updates, state
 
-
-# Outcomes after which nobody has a part of this peer's contribution.
-ABORTED = (
-    Code.EMPTY,
-    Code.TOO_FEW,
-    Code.DEADLINE,
-    Code.MISMATCH,
-    Code.RESYNC,
-    Code.ABORTED,
-    Code.LINK_LOST,
-)
-
-
-class Landed(NamedTuple):
-    """A round that has ended: its result, the residual if that counts, and of the state
-    that it is taken into."""
-
-    mean: ops.Reduced
-    pending: Any
-    before: Marks
+    def _heal_one(
+        self, cut: Fragments, i: int, step: Step, state: DilocoState, token: jax.Array
+    ) -> tuple[Step, DilocoState, jax.Array]:
+        behind = jnp.zeros((4,), jnp.int32).at[0].set(Code.RESYNC)
+        shared = self.local.publish(
+            shared_of(cut, state, i),
+            self.comm,
+            like=step.params,
+            tag=self._tag(i),
+            status=behind,
+            token=token,
+            before=self._marks(cut, i, step, state),
+        )
+        is_behind = shared.status[0] == Code.RESYNCED
+        renewed = adopted(cut, state, i, shared.value)
+        state = either(cut, i, is_behind, renewed, state)
+        anchor = cut.part(state.anchor, i)
+        near = self._towards(cut, i, step, anchor, jnp.zeros(()))
+        part = select(is_behind, near, cut.part(step.updates, i))
+        step = step._replace(updates=cut.merge(step.updates, part, i))
+        return step, state, shared.token
 
 
 def _zero() -> jax.Array:

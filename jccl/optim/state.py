@@ -108,7 +108,8 @@ class Layout(NamedTuple):
         return [shared_of(cut, state, i) for i in range(cut.number)]
 
     def adopt(self, state: DilocoState, trees: list[Any]) -> DilocoState:
-        """With the shared trees of other peers, about to begin its next steps."""
+        """With the shared trees of other peers, or none if its own are the run's: about
+        to begin its next steps."""
         cut = self.fragments(state.anchor)
         for i, tree in enumerate(trees):
             state = adopted(cut, state, i, tree)
@@ -122,11 +123,15 @@ class Layout(NamedTuple):
         return [i for i, one in enumerate(handles) if one and np.asarray(one[0]).any()]
 
     def landed(self, state: DilocoState) -> DilocoState:
-        """Without rounds in flight: those of another process end with it."""
-        parts = []
-        for part in state.parts:
+        """Without rounds in flight: those of another process end with it, and may have
+        counted."""
+        parts, flying = list(state.parts), self.flying(state)
+        for i, part in enumerate(parts):
             handle = jax.tree.map(jnp.zeros_like, part.handle)
-            parts.append(part._replace(handle=handle))
+            doubt = part.doubt
+            if i in flying:
+                doubt = in_place_of(doubt, jnp.ones((), bool))
+            parts[i] = part._replace(handle=handle, doubt=doubt)
         return state._replace(parts=tuple(parts))
 
 

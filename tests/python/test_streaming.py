@@ -410,6 +410,32 @@ def test_a_state_that_differs_by_one_bit_is_healed_while_rounds_are_in_flight(ov
     assert set(seen + also) == {Code.OK, Code.RESYNCED}
 
 
+def test_a_fragment_in_flight_is_healed_when_its_own_round_has_ended():
+    """The whole anchor is edited while fragment 1's round is in flight and fragment 0's
+    lands: nobody would wait for that round any more, and its tag be taken for good."""
+    with Cluster(2) as cluster:
+
+        def program(comm, index):
+            options = {"sync_every": 4, "fragments": 2, "overlap": 3, "codec": None}
+            tx = jccl.diloco(comm, INNER, **options)
+            run, xs = trainer(tx), XS[index::2]
+            (params, state), _ = run(*begin(tx), xs[:4])
+            assert in_flight(state) == [0, 1]
+            if index == 0:
+                edited = jax.tree.map(lambda x: x + 1, state.anchor)
+                state = state._replace(anchor=edited)
+            (params, state), codes = run(params, state, xs[4:5])
+            assert int(codes[0][0]) == (Code.OK if index else Code.RESYNCED)
+            assert in_flight(state) == [1]
+            (_, state), codes = run(params, state, xs[5:21])
+            return state, codes[:, 0].tolist()
+
+        (one, healed), (other, seen) = cluster.run(program)
+    same_bits(one.jccl_shared(), other.jccl_shared())
+    assert set(healed) == {Code.OK, Code.RESYNCED} and set(seen) == {Code.OK}
+    assert int(other.rounds) == 9 and int(one.skipped) == 0
+
+
 def test_it_works_in_an_nnx_optimizer():
     class Model(nnx.Module):
         def __init__(self):
