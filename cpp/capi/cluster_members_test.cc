@@ -463,29 +463,5 @@ TEST(TeardownTest, ports_can_be_used_again_at_once) {
   }
 }
 
-TEST(TeardownTest, a_busy_cluster_ends_soon_and_every_call_with_it) {
-  const auto begun = std::chrono::steady_clock::now();
-  for (int i = 0; i < 3; ++i) {
-    Cluster cluster(3);
-    std::atomic<int> rounds{0};
-    std::vector<std::thread> threads;
-    for (std::size_t p = 0; p < 3; ++p) {
-      threads.emplace_back([&, p] {
-        for (;;) {
-          std::vector<float> x(200000, 1);
-          const RoundResult r = cluster[p].run({leaf_of(x, x)}, sum_of("x"));
-          ++rounds;
-          if (r.status.code == Code::kClosed || r.status.code == Code::kAborted) return;
-          ASSERT_EQ(x[0], r.status.ok() ? static_cast<float>(r.world) : 1.0F);
-        }
-      });
-    }
-    EXPECT_TRUE(eventually([&] { return rounds > 9; }));
-    for (std::size_t p = 0; p < 3; ++p) cluster[p].close();
-    for (std::thread& thread : threads) thread.join();
-  }
-  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(60));
-}
-
 }  // namespace
 }  // namespace jccl::capi::test

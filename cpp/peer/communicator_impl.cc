@@ -472,6 +472,7 @@ void Communicator::Impl::close() {
     });
   }
   control_loop_.stop();
+  data_loop_.call([] {});  // by then every call has its end that the control thread came to
   data_loop_.stop();
   std::lock_guard lock(mutex_);
   closed_ = true;
@@ -484,7 +485,9 @@ void Communicator::Impl::close() {
     }
     for (auto& [handle, call] : calls_) {
       if (call->done) continue;
-      call->result.status = closed_status();
+      call->result.status = call->started == 0
+                                ? closed_status()
+                                : Status{Code::kInDoubt, "closed before the outcome was known"};
       call->done = true;
       for (const Leaf& leaf : call->leaves) keep_input(call->options, leaf);
       call->ended.notify_all();

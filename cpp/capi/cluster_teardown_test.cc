@@ -1,0 +1,68 @@
+// Communicators that are closed while their rounds run.
+#include <set>
+
+#include "capi/cluster_support.h"
+
+namespace jccl::capi::test {
+namespace {
+
+TEST(TeardownTest, a_busy_cluster_ends_soon_and_every_call_with_it) {
+  const auto begun = std::chrono::steady_clock::now();
+  for (int i = 0; i < 3; ++i) {
+    Cluster cluster(3);
+    std::atomic<int> rounds{0};
+    std::vector<std::thread> threads;
+    for (std::size_t p = 0; p < 3; ++p) {
+      threads.emplace_back([&, p] {
+        for (;;) {
+          std::vector<float> x(200000, 1);
+          const RoundResult r = cluster[p].run({leaf_of(x, x)}, sum_of("x"));
+          ++rounds;
+          if (r.status.code == Code::kClosed || r.status.code == Code::kAborted) return;
+          ASSERT_EQ(x[0], r.status.ok() ? static_cast<float>(r.world) : 1.0F);
+        }
+      });
+    }
+    EXPECT_TRUE(eventually([&] { return rounds > 9; }));
+    for (std::size_t p = 0; p < 3; ++p) cluster[p].close();
+    for (std::thread& thread : threads) thread.join();
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(60));
+}
+
+// A call that was counted is never told that it surely was not: whoever calls again after CLOSED,
+// as its remedy says, must not be counted twice.
+TEST(TeardownTest, who_closes_is_not_told_that_a_counted_call_was_none) {
+  for (int turn = 0; turn < 25; ++turn) {
+    Cluster cluster(2);
+    std::mutex mutex;
+    std::set<double> counted, told;  // weights: each call has its own
+    const auto call = [&](Communicator& comm, double weight) {
+      std::vector<float> x(1000, 1);
+      RoundOptions o = sum_of("x");
+      o.weight = weight;
+      const RoundResult r = comm.run({leaf_of(x, x)}, o);
+      std::lock_guard lock(mutex);
+      for (const double w : r.weights) counted.insert(w);
+      const bool may_be = r.status.code == Code::kInDoubt || r.status.code == Code::kEvicted;
+      if (!r.status.ok() && !may_be) told.insert(weight);
+      return r;
+    };
+    std::atomic<int> rounds{0};
+    std::thread leaves([&] {
+      for (double w = 1; call(cluster[0], w).status.ok(); ++w) ++rounds;
+    });
+    std::thread stays([&] {  // gets a result of its own after the other is gone
+      for (double w = 1e6; call(cluster[1], w).world != 1 && w < 2e6; ++w) {
+      }
+    });
+    EXPECT_TRUE(eventually([&] { return rounds > 3 + turn % 5; }));
+    cluster[0].close();
+    leaves.join();
+    stays.join();
+    for (const double weight : told) EXPECT_EQ(counted.count(weight), 0) << "call " << weight;
+  }
+}
+
+}  // namespace
+}  // namespace jccl::capi::test
