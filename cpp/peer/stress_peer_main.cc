@@ -6,34 +6,33 @@
 //   fed        out of place, int8, mean; the input comes in parts while the round runs
 //   state      in place, sum, into a shared state that is published and that joiners fetch
 //   anchor-C   likewise, a mean under codec C that moves an anchor by Nesterov's step, as DiLoCo's
-// Each call draws a weight w from 1..997 and contributes g(w, k): the reported weights then say
-// exactly what every result must be. One JSON line per call goes to the log, and one per revision.
-// JCCL_FAIL arms a failpoint (net/fail_at.h).
+//   alone      f32-in on a tag that nobody else calls: nothing but its deadline ends such a call
+// Each call has a weight of its own and contributes values that follow from it (stress_oracle.h):
+// the reported weights then say exactly what every result must be, and a journal whose calls it
+// counted. Of the tags without a state one call in sixteen has a short deadline. One JSON line per
+// call goes to the log, and one per revision. JCCL_FAIL arms a failpoint (net/fail_at.h).
 #include <algorithm>
 #include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/rng.h"
 #include "base/text.h"
-#include "collective/kernels.h"
-#include "collective/plan.h"
 #include "net/fail_at.h"
 #include "peer/communicator.h"
+#include "peer/stress_log.h"
+#include "peer/stress_oracle.h"
 #include "snapshot/digest.h"
 
 namespace {
 
 using jccl::base::cat;
-using jccl::codec::Codec;
 using jccl::codec::CodecId;
 using jccl::codec::Dtype;
 using jccl::collective::Op;
@@ -42,6 +41,14 @@ using jccl::peer::Leaf;
 using jccl::peer::RoundOptions;
 using jccl::peer::RoundResult;
 using jccl::peer::SyncResult;
+using jccl::peer::stress::exact;
+using jccl::peer::stress::input_of;
+using jccl::peer::stress::list_of;
+using jccl::peer::stress::Log;
+using jccl::peer::stress::milliseconds;
+using jccl::peer::stress::quoted;
+using jccl::peer::stress::result_of;
+using jccl::peer::stress::Starvation;
 
 std::atomic<bool> g_stop{false};
 
@@ -54,102 +61,18 @@ struct Settings {
   std::string modes = "f32-in,f32-out,int8-in,int4-out,async,multi,fed";
   std::uint64_t chunk_bytes = 256 * 1024;
   std::uint32_t shard = 0, shards = 1;
-  std::uint64_t elements = 65536;
+  std::uint64_t elements = 65521;
   std::uint64_t seed = 1;
+  std::uint64_t number = 1;  // of this process in its run
   std::uint32_t start_peers = 1;
   double deadline_s = 30;
 };
-
-// Small integers, so that fp32 sums are exact whatever the order.
-std::int32_t g(double weight, std::uint64_t k) {
-  jccl::base::Rng rng(static_cast<std::uint64_t>(weight) * 0x9E3779B97F4A7C15ULL + k);
-  return static_cast<std::int32_t>(rng.next() % 17) - 8;
-}
-
-template <typename T>
-std::vector<T> input_of(double weight, std::uint64_t count) {
-  std::vector<T> values(count);
-  for (std::uint64_t k = 0; k < count; ++k) values[k] = static_cast<T>(g(weight, k));
-  return values;
-}
-
-// What the documented encode–add–encode formula gives for these contributions, in this order. In a
-// ring, which is left when links failed, only the result is encoded.
-template <typename T>
-std::vector<T> oracle(Op op, Dtype dtype, const Codec& codec, const std::vector<double>& weights,
-                      std::uint64_t count, bool ring = false) {
-  const Codec given = ring ? Codec{} : codec;
-  const Codec result = jccl::collective::result_codec(codec, weights.size());
-  std::vector<std::uint8_t> acc(jccl::collective::accumulator_bytes(dtype, count));
-  std::vector<std::uint8_t> encoded(
-      std::max(jccl::codec::encoded_bytes(CodecId::kNone, dtype, count),
-               jccl::codec::encoded_bytes(result, dtype, count)));
-  double sum = 0;
-  bool first = true;
-  for (double w : weights) {
-    const std::vector<T> x = input_of<T>(w, count);
-    jccl::codec::encode(given, dtype, x.data(), count, encoded.data());
-    jccl::collective::accumulate(op, dtype, given, first, encoded.data(), count, w, acc.data());
-    sum += w;
-    first = false;
-  }
-  jccl::collective::finish(op, dtype, result, acc.data(), count, sum, encoded.data());
-  std::vector<T> out(count);
-  jccl::codec::decode(result, dtype, encoded.data(), count, out.data());
-  return out;
-}
-
-class Log {
- public:
-  explicit Log(const std::string& path) : file_(std::fopen(path.c_str(), "a")) {}
-  void line(const std::string& text) {
-    std::lock_guard lock(mutex_);
-    std::fprintf(file_, "%s\n", text.c_str());
-    std::fflush(file_);
-  }
-
- private:
-  std::FILE* file_;
-  std::mutex mutex_;
-};
-
-std::string list_of(const auto& values) {
-  std::string text;
-  for (const auto& v : values) text += cat(text.empty() ? "" : ",", static_cast<std::int64_t>(v));
-  return "[" + text + "]";
-}
-
-// Of the clock that all processes of a machine share.
-std::int64_t milliseconds() {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
-}
-
-std::string quoted(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    out += static_cast<unsigned char>(c) < 32 ? ' ' : c;
-  }
-  return out + "\"";
-}
 
 // Each shard of a site reduces with the same shard of the other sites; ids follow the shards.
 std::vector<double> weights_of(const RoundResult& r, const Settings& s) {
   std::vector<double> own;
   for (std::size_t i = s.shard; i < r.weights.size(); i += s.shards) own.push_back(r.weights[i]);
   return own;
-}
-
-std::string line_of(const std::string& tag, const RoundResult& r, bool right,
-                    const jccl::base::Digest& digest, const Settings& s, bool ring = false) {
-  return cat("{\"tag\":\"", tag, "\",\"shard\":", s.shard, ",\"n\":", r.n, ",\"code\":\"",
-             name_of(r.status.code), "\",\"world\":", r.world, ",\"epoch\":", r.epoch,
-             ",\"attempts\":", r.attempts, ",\"ids\":", list_of(r.contributors),
-             ",\"weights\":", list_of(r.weights), ",\"digest\":\"", to_hex(digest),
-             "\",\"right\":", right ? "true" : "false", ",\"ms\":", r.elapsed / 1000000,
-             ",\"at\":", milliseconds(), ring ? ",\"ring\":true" : "",
-             r.status.ok() ? "" : cat(",\"text\":", quoted(r.status.text)), "}");
 }
 
 jccl::base::ByteView bytes_of(const auto& values) {
@@ -161,7 +84,7 @@ struct Mode {
   bool in_place = false;
   Op op = Op::kSum;
   CodecId codec = CodecId::kNone;
-  enum Kind { kOne, kStaged, kFed, kSeveral, kState, kAnchor } kind = kOne;
+  enum Kind { kOne, kStaged, kFed, kSeveral, kAlone, kState, kAnchor } kind = kOne;
 };
 
 const std::vector<Mode> kFewModes = {{"f32-in", true, Op::kSum, CodecId::kNone, Mode::kOne},
@@ -171,6 +94,7 @@ const std::vector<Mode> kFewModes = {{"f32-in", true, Op::kSum, CodecId::kNone, 
                                      {"async", false, Op::kSum, CodecId::kNone, Mode::kStaged},
                                      {"fed", false, Op::kMean, CodecId::kInt8, Mode::kFed},
                                      {"multi", true, Op::kSum, CodecId::kNone, Mode::kSeveral},
+                                     {"alone", true, Op::kSum, CodecId::kNone, Mode::kAlone},
                                      {"state", true, Op::kSum, CodecId::kNone, Mode::kState}};
 
 std::vector<Mode> all_modes() {
@@ -182,16 +106,56 @@ std::vector<Mode> all_modes() {
   return modes;
 }
 
-RoundOptions options_of(const Mode& mode, double w, const Settings& s) {
-  RoundOptions o;
-  o.tag = mode.tag;
-  o.op = mode.op;
-  o.codec = mode.codec;
-  o.weight = w;
-  o.plan = s.plan;
-  o.deadline = static_cast<jccl::base::Duration>(s.deadline_s * 1e9);
-  return o;
-}
+// What all threads of this process use.
+struct Peer {
+  Communicator& comm;
+  const Settings& s;
+  Log& log;
+  Starvation& starvation;
+};
+
+// One call, timed from outside.
+struct Call {
+  Call(const Peer& of, const Mode& what, double w, double seconds)
+      : peer(of), mode(what), weight(w), deadline_ms(seconds * 1e3) {}
+
+  void end() {
+    ended = milliseconds();
+    starved = peer.starvation.since(begun);
+  }
+  RoundOptions options() const {
+    RoundOptions o;
+    o.tag = mode.tag;
+    o.op = mode.op;
+    o.codec = mode.codec;
+    o.weight = weight;
+    o.plan = peer.s.plan;
+    o.deadline = static_cast<jccl::base::Duration>(deadline_ms * 1e6);
+    return o;
+  }
+  std::string times() const {
+    return cat(",\"at\":", ended, ",\"ms\":", ended - begun, ",\"deadline\":", deadline_ms,
+               ",\"lag\":", starved);
+  }
+  void note(const RoundResult& r, bool right, const jccl::base::Digest& digest,
+            bool ring = false) const {
+    const auto whole = [](auto id) { return cat(id); };
+    peer.log.line(cat("{\"tag\":\"", mode.tag, "\",\"shard\":", peer.s.shard, ",\"n\":", r.n,
+                      ",\"code\":\"", name_of(r.status.code), "\",\"world\":", r.world,
+                      ",\"epoch\":", r.epoch, ",\"attempts\":", r.attempts,
+                      ",\"weight\":", exact(weight), ",\"ids\":", list_of(r.contributors, whole),
+                      ",\"weights\":", list_of(r.weights, exact), ",\"digest\":\"", to_hex(digest),
+                      "\",\"right\":", right ? "true" : "false", times(),
+                      ring ? ",\"ring\":true" : "",
+                      r.status.ok() ? "" : cat(",\"text\":", quoted(r.status.text)), "}"));
+  }
+
+  const Peer& peer;
+  const Mode& mode;
+  const double weight, deadline_ms;
+  const std::int64_t begun = milliseconds();
+  std::int64_t ended = 0, starved = 0;
+};
 
 // Starts, lets `meanwhile` run, and waits.
 RoundResult started(Communicator& comm, const std::vector<Leaf>& leaves, const RoundOptions& o,
@@ -217,49 +181,54 @@ void bring(const std::vector<float>& from, std::vector<float>* to, jccl::peer::F
   }
 }
 
-RoundResult reduce_one(Communicator& comm, const Mode& mode, double w, const Settings& s,
-                       Log& log) {
-  const std::vector<float> input = input_of<float>(w, s.elements);
+std::vector<float> expected(const Mode& mode, const RoundResult& r, const Settings& s, bool ring) {
+  return result_of<float>({mode.op == Op::kMean, mode.codec, ring}, weights_of(r, s), s.elements);
+}
+
+RoundResult reduce_one(Call& call) {
+  const Settings& s = call.peer.s;
+  const Mode& mode = call.mode;
+  const std::vector<float> input = input_of<float>(call.weight, s.elements);
   std::vector<float> in = input, out(s.elements, 7.0F);
-  RoundOptions o = options_of(mode, w, s);
+  RoundOptions o = call.options();
   const bool staged = mode.kind == Mode::kStaged, fed = mode.kind == Mode::kFed;
   Leaf leaf{Dtype::kF32, s.elements, in.data(), mode.in_place ? in.data() : out.data(), "x", {}};
   RoundResult r;
   if (staged) {
     const std::vector<void*> outs{out.data()};
     const auto spoil = [&] { std::fill(in.begin(), in.end(), -1.0F); };
-    r = started(comm, {leaf}, o, true, &outs, spoil);
+    r = started(call.peer.comm, {leaf}, o, true, &outs, spoil);
     if (r.n == 0 && in == input) out = input;  // refused: nothing was staged
   } else if (fed) {
     std::fill(in.begin(), in.end(), NAN);
     o.feed = std::make_shared<jccl::peer::Feed>(s.elements * sizeof(float));
-    r = started(comm, {leaf}, o, false, nullptr, [&] { bring(input, &in, o.feed.get()); });
+    r = started(call.peer.comm, {leaf}, o, false, nullptr,
+                [&] { bring(input, &in, o.feed.get()); });
     if (!o.feed->whole()) in = input;  // refused
     if (!r.status.ok()) out = input;   // which is the caller's then
   } else {
-    r = comm.run({leaf}, o);
+    r = call.peer.comm.run({leaf}, o);
   }
+  call.end();
   const std::vector<float>& result = mode.in_place ? in : out;
   bool right, ring = false;
   if (r.status.ok()) {
-    const auto expected = [&](bool as_ring) {
-      return oracle<float>(mode.op, Dtype::kF32, mode.codec, weights_of(r, s), s.elements, as_ring);
-    };
-    right = result == expected(false);
+    right = result == expected(mode, r, s, false);
     // The judge looks into the journal whether it was one.
-    if (!right && mode.codec != CodecId::kNone) ring = right = result == expected(true);
+    if (!right && mode.codec != CodecId::kNone) ring = right = result == expected(mode, r, s, true);
   } else {
     // An abort is invisible.
     const bool as_input = mode.in_place || staged || fed;
     right = as_input ? result == input : result == std::vector<float>(s.elements, 7.0F);
   }
   right = right && (mode.in_place || staged || in == input);
-  log.line(line_of(mode.tag, r, right, jccl::snapshot::digest_of(bytes_of(result)), s, ring));
+  call.note(r, right, jccl::snapshot::digest_of(bytes_of(result)), ring);
   return r;
 }
 
-RoundResult reduce_several(Communicator& comm, const Mode& mode, double w, const Settings& s,
-                           Log& log) {
+RoundResult reduce_several(Call& call) {
+  const Settings& s = call.peer.s;
+  const double w = call.weight;
   const std::uint64_t n = s.elements / 3 + 1;
   std::vector<float> a = input_of<float>(w, n);
   std::vector<double> b = input_of<double>(w, n);
@@ -267,19 +236,20 @@ RoundResult reduce_several(Communicator& comm, const Mode& mode, double w, const
   const std::vector<Leaf> leaves = {{Dtype::kF32, n, a.data(), a.data(), "a", {}},
                                     {Dtype::kF64, n, b.data(), b.data(), "b", {}},
                                     {Dtype::kF32, 5, c.data(), c.data(), "c", {}}};
-  const RoundResult r = started(comm, leaves, options_of(mode, w, s), false, nullptr, [] {});
+  const RoundResult r = started(call.peer.comm, leaves, call.options(), false, nullptr, [] {});
+  call.end();
   bool right;
   if (r.status.ok()) {
-    right = a == oracle<float>(Op::kSum, Dtype::kF32, CodecId::kNone, weights_of(r, s), n) &&
-            b == oracle<double>(Op::kSum, Dtype::kF64, CodecId::kNone, weights_of(r, s), n) &&
-            c == oracle<float>(Op::kSum, Dtype::kF32, CodecId::kNone, weights_of(r, s), 5);
+    const std::vector<double> weights = weights_of(r, s);
+    right = a == result_of<float>({}, weights, n) && c == result_of<float>({}, weights, 5) &&
+            jccl::peer::stress::nearly(b, result_of<double>({}, weights, n));
   } else {
     right = a == input_of<float>(w, n) && b == input_of<double>(w, n) && c == input_of<float>(w, 5);
   }
   const jccl::base::Digest digests[] = {jccl::snapshot::digest_of(bytes_of(a)),
                                         jccl::snapshot::digest_of(bytes_of(b)),
                                         jccl::snapshot::digest_of(bytes_of(c))};
-  log.line(line_of(mode.tag, r, right, jccl::snapshot::combine(digests), s));
+  call.note(r, right, jccl::snapshot::combine(digests));
   return r;
 }
 
@@ -287,36 +257,47 @@ RoundResult reduce_several(Communicator& comm, const Mode& mode, double w, const
 // anchor and its momentum take a step.
 class State {
  public:
-  State(Communicator& comm, const Mode& mode, const Settings& s, Log& log)
-      : comm_(comm), mode_(mode), s_(s), log_(log), values_(s.elements) {
-    if (mode.kind == Mode::kAnchor) anchor_.resize(s.elements), momentum_.resize(s.elements);
+  State(const Peer& peer, const Mode& mode) : peer_(peer), mode_(mode), values_(peer.s.elements) {
+    if (mode.kind == Mode::kAnchor)
+      anchor_.resize(values_.size()), momentum_.resize(values_.size());
   }
 
-  RoundResult step(double w) {
-    if (!synced_) sync();
-    std::vector<float> x = input_of<float>(w, s_.elements);
-    RoundOptions options = options_of(mode_, w, s_);
+  RoundResult step(Call& call) {
+    std::vector<float> x = input_of<float>(call.weight, values_.size());
+    RoundOptions options = call.options();
     if (synced_) options.state = jccl::peer::marks_of(leaves());
     const RoundResult r =
-        comm_.run({{Dtype::kF32, s_.elements, x.data(), x.data(), "x", {}}}, options);
-    const auto expected = [&](bool ring) {
-      return r.status.ok() ? oracle<float>(mode_.op, Dtype::kF32, mode_.codec, weights_of(r, s_),
-                                           s_.elements, ring)
-                           : input_of<float>(w, s_.elements);
+        peer_.comm.run({{Dtype::kF32, x.size(), x.data(), x.data(), "x", {}}}, options);
+    call.end();
+    const auto expect = [&](bool ring) {
+      return r.status.ok() ? expected(mode_, r, peer_.s, ring)
+                           : input_of<float>(call.weight, x.size());
     };
-    const bool ring = r.status.ok() && x != expected(false);
-    const bool right = x == expected(ring);
-    log_.line(line_of(mode_.tag, r, right, jccl::snapshot::digest_of(bytes_of(x)), s_, ring));
+    bool right = x == expect(false), ring = false;
+    if (r.status.ok() && !right) ring = right = x == expect(true);
+    call.note(r, right, jccl::snapshot::digest_of(bytes_of(x)), ring);
     if (r.status.ok()) {
       advance(x);
-      note(comm_.publish(leaves(), {mode_.tag, false, 0}));
+      Call publishing(peer_, mode_, 0, peer_.s.deadline_s);
+      note(publishing, peer_.comm.publish(leaves(), options_of(publishing)));
     } else {
       synced_ = false;
     }
     return r;
   }
 
+  // Before a call, unless the last one left the newest revision here. False: it could not.
+  bool sync() {
+    if (synced_) return true;
+    Call syncing(peer_, mode_, 0, peer_.s.deadline_s);
+    note(syncing, peer_.comm.sync_state(leaves(), options_of(syncing)));
+    return synced_;
+  }
+
  private:
+  static jccl::peer::SyncOptions options_of(const Call& call) {
+    return {call.mode.tag, false, call.options().deadline};
+  }
   std::vector<Leaf> leaves() {
     return {{Dtype::kI32, values_.size(), values_.data(), values_.data(), "state", {}},
             {Dtype::kF32, anchor_.size(), anchor_.data(), anchor_.data(), "anchor", {}},
@@ -332,43 +313,64 @@ class State {
       anchor_[k] -= 0.7F * (x[k] + 0.9F * momentum_[k]);
     }
   }
-  void sync() { note(comm_.sync_state(leaves(), {mode_.tag, false, 0})); }
-  void note(const SyncResult& r) {
+  void note(Call& call, const SyncResult& r) {
     using jccl::base::Code;
+    call.end();
     synced_ = r.status.ok() || r.status.code == Code::kResynced;
     const bool right = !synced_ || static_cast<std::uint64_t>(values_[0]) == r.revision;
     const jccl::base::Digest digests[] = {jccl::snapshot::digest_of(bytes_of(values_)),
                                           jccl::snapshot::digest_of(bytes_of(anchor_)),
                                           jccl::snapshot::digest_of(bytes_of(momentum_))};
-    log_.line(cat("{\"tag\":\"", mode_.tag, ".revision\",\"n\":", r.revision, ",\"code\":\"",
-                  synced_ ? "Ok" : name_of(r.status.code),
-                  "\",\"replaced\":", r.replaced ? "true" : "false", ",\"digest\":\"",
-                  to_hex(jccl::snapshot::combine(digests)),
-                  "\",\"right\":", right ? "true" : "false", ",\"at\":", milliseconds(),
-                  synced_ ? "" : cat(",\"text\":", quoted(r.status.text)), "}"));
+    peer_.log.line(cat("{\"tag\":\"", mode_.tag, ".revision\",\"n\":", r.revision, ",\"code\":\"",
+                       synced_ ? "Ok" : name_of(r.status.code),
+                       "\",\"replaced\":", r.replaced ? "true" : "false", ",\"digest\":\"",
+                       to_hex(jccl::snapshot::combine(digests)),
+                       "\",\"right\":", right ? "true" : "false", call.times(),
+                       synced_ ? "" : cat(",\"text\":", quoted(r.status.text)), "}"));
     if (r.status.code == Code::kStateLost) std::_Exit(3);  // for good: loud and alone
   }
 
-  Communicator& comm_;
+  const Peer& peer_;
   const Mode& mode_;
-  const Settings& s_;
-  Log& log_;
   std::vector<std::int32_t> values_;
   std::vector<float> anchor_, momentum_;
   bool synced_ = false;
 };
 
-void work(Communicator& comm, const Mode& mode, const Settings& s, std::uint64_t seed, Log& log) {
+double deadline_of(const Mode& mode, const Settings& s, jccl::base::Rng& rng) {
+  constexpr double kAlone[] = {0.4, 0.8, 1.5}, kShort[] = {0.3, 1.0};
+  if (mode.kind == Mode::kAlone) return kAlone[rng.below(3)];
+  // A state would be lost if the deadlines of all ended while the master is away.
+  if (mode.kind < Mode::kAlone && rng.below(16) == 0) return kShort[rng.below(2)];
+  return s.deadline_s;
+}
+
+// A call that ends at once would end at once again; a communicator that was refused stays so.
+void give_in(const Peer& peer, const std::string& why) {
+  const bool gone = peer.comm.attributes().run == jccl::base::RunId{};
+  if (gone && !g_stop) {
+    std::fprintf(stderr, "the communicator ended: %s\n", why.c_str());
+    std::_Exit(4);
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+}
+
+void work(const Peer& peer, Mode mode, std::uint64_t seed) {
+  const Settings& s = peer.s;
   jccl::base::Rng rng(seed);
-  State state(comm, mode, s, log);
-  while (!g_stop) {
-    const double w = static_cast<double>(1 + rng.below(997));
-    const RoundResult r = mode.kind >= Mode::kState     ? state.step(w)
-                          : mode.kind == Mode::kSeveral ? reduce_several(comm, mode, w, s, log)
-                                                        : reduce_one(comm, mode, w, s, log);
-    if (comm.attributes().run == jccl::base::RunId{}) break;
-    // A call that ends at once would end at once again.
-    if (!r.status.ok()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  if (mode.kind == Mode::kAlone) mode.tag = cat("alone-", s.number % 64);
+  State state(peer, mode);
+  for (std::uint64_t number = 0; !g_stop; ++number) {
+    const double weight = jccl::peer::stress::weight_of(s.number, number, rng);
+    if (mode.kind >= Mode::kState && !state.sync()) {
+      give_in(peer, "synchronising failed");
+      continue;
+    }
+    Call call(peer, mode, weight, deadline_of(mode, s, rng));
+    const RoundResult r = mode.kind >= Mode::kState     ? state.step(call)
+                          : mode.kind == Mode::kSeveral ? reduce_several(call)
+                                                        : reduce_one(call);
+    if (!r.status.ok()) give_in(peer, jccl::peer::describe(r.status));
   }
 }
 
@@ -388,6 +390,7 @@ bool parse(int argc, char** argv, Settings* s) {
       {"--shards", [&](const std::string& v) { s->shards = small(v); }},
       {"--elements", [&](const std::string& v) { s->elements = std::stoull(v); }},
       {"--seed", [&](const std::string& v) { s->seed = std::stoull(v); }},
+      {"--number", [&](const std::string& v) { s->number = std::stoull(v); }},
       {"--start-peers", [&](const std::string& v) { s->start_peers = small(v); }},
       {"--deadline", [&](const std::string& v) { s->deadline_s = std::stod(v); }}};
   for (int i = 1; i + 1 < argc; i += 2) {
@@ -415,7 +418,7 @@ int main(int argc, char** argv) {
   if (!parse(argc, argv, &s) || !jccl::net::FailAt::arm(std::getenv("JCCL_FAIL"))) {
     std::fprintf(stderr,
                  "usage: jccl-stress-peer --master HOST:PORT --log FILE [--elements N] "
-                 "[--seed S] [--start-peers N] [--deadline SECONDS] [--token T] "
+                 "[--seed S] [--number N] [--start-peers N] [--deadline SECONDS] [--token T] "
                  "[--modes TAG,TAG] [--plan NAME] [--bind HOST:PORT] [--advertise HOST:PORT] "
                  "[--chunk-bytes N] [--site NAME --shard I --shards N]\n"
                  "JCCL_FAIL=FAILPOINT:COUNT:ACTION[:MS] in the environment: see net/fail_at.h\n");
@@ -439,9 +442,11 @@ int main(int argc, char** argv) {
   }
   Log log(s.log);
   const std::vector<Mode> modes = modes_of(s);
+  Starvation starvation(log);
+  const Peer peer{*comm.value(), s, log, starvation};
   std::vector<std::thread> threads;
   for (std::size_t i = 0; i < modes.size(); ++i) {
-    threads.emplace_back([&, i] { work(*comm.value(), modes[i], s, s.seed * 31 + i, log); });
+    threads.emplace_back([&, i] { work(peer, modes[i], s.seed * 31 + i); });
   }
   while (!g_stop) std::this_thread::sleep_for(std::chrono::milliseconds(50));
   comm.value()->close();

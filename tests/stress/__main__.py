@@ -11,7 +11,6 @@ peers are paused. Counts are asserted, times are reported.
 """
 
 import argparse
-import json
 import random
 import shutil
 import tempfile
@@ -20,6 +19,7 @@ from collections import Counter
 from pathlib import Path
 
 from tests.stress.cluster import Cluster, Fault
+from tests.stress.journal import said_by_master
 
 TAGS = ("f32-in", "f32-out", "int8-in", "int4-out", "async", "multi", "fed")
 # Outer steps on means under each codec; the anchor is a state of its own.
@@ -157,26 +157,22 @@ class Chaos:
         self.ended = time.monotonic()
         cluster.wake(everyone=True)
         self.settled = cluster.await_rounds(2, self.tags, args.patience, self.fill)
+        cluster.probe_deadlines(args.patience)
 
 
-def said_by_master(folder):
-    """(when, in words) of what it wrote about lives and attempts that failed."""
-    origin, clock = 0.0, time.time() - time.monotonic()
-    for text in (folder / "history.jsonl").read_text(errors="replace").splitlines():
-        try:
-            line = json.loads(text)
-        except ValueError:  # torn by a kill
-            continue
-        if line["kind"] == "master":
-            origin = int(line["unix_ms"]) / 1000 - clock - line["t"]
-        if line["kind"] in ("master", "evict", "abort", "cut"):
-            said = line.get("reason") or line.get("text") or line.get("link") or ""
-            yield origin + line["t"], f"{line['kind']} {line.get('tag', '')} {said}"
+def shown(line):
+    return line["kind"] in ("master", "evict", "abort", "cut")
+
+
+def in_words(line):
+    said = line.get("reason") or line.get("text") or line.get("link") or ""
+    return f"{line['kind']} {line.get('tag', '')} {said}"
 
 
 def explain(chaos, folder, length, start):
     """What happened in a gap and shortly before it."""
-    events = sorted([*chaos.told, *said_by_master(folder)])
+    said = [(at, in_words(line)) for at, line in said_by_master(folder) if shown(line)]
+    events = sorted([*chaos.told, *said])
     print(f"the longest gap, {length:.2f} s:")
     for when, what in events:
         if start - BEFORE_S <= when <= start + length:
@@ -191,9 +187,7 @@ def episode(args, folder, seed, seconds, kills):
         chaos.run(seconds, kills)
     finally:
         chaos.cluster.stop()
-        judge.read_journal(folder / "journal.db") if (
-            folder / "journal.db"
-        ).exists() else 0
+        chaos.cluster.judged()
         for problem in judge.problems[:20]:
             print("WRONG:", problem)
     gaps = judge.gaps(chaos.begun, chaos.ended)
@@ -220,7 +214,7 @@ def arguments():
     parser.add_argument("--anchors", type=int, default=0, help="rounds of each codec")
     parser.add_argument("--plan", default="auto", help="auto, direct, exchange or ring")
     parser.add_argument("--peers", type=int, default=16)
-    parser.add_argument("--elements", type=int, default=2048)
+    parser.add_argument("--elements", type=int, default=2039)
     parser.add_argument(
         "--rate", type=float, default=10, help="kills per second, about"
     )

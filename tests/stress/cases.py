@@ -24,7 +24,7 @@ class World:
 
     def __exit__(self, *_):
         self.cluster.stop()
-        self.cluster.judge.read_journal(self.cluster.folder / "journal.db")
+        self.cluster.judged()
 
     def counts(self):
         return self.cluster.judge.counts + self.cluster.faults

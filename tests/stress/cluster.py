@@ -12,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 from tests.stress.judge import Judge
+from tests.stress.story import SILENCE_S, Story
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("build/ext/cpp", "build/dev")
@@ -40,6 +41,17 @@ def full_at(size):
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
 
+def option(options, name, default):
+    return options[options.index(name) + 1] if name in options else default
+
+
+def story_of(master):
+    """Of a run whose master has these options."""
+    silence = SILENCE_S[option(master, "--profile", "default")]
+    silence = float(option(master, "--silence-ms", 1000 * silence)) / 1000
+    return Story(silence, int(option(master, "--start-peers", 1)))
+
+
 class Fault(Exception):
     """The cluster did not do what it must; the text says what."""
 
@@ -53,6 +65,7 @@ class Peer:
         self.entries = 0
         self.started = time.monotonic()
         self.waked_at = None  # paused until then
+        self.said = ""  # its last words
 
     @property
     def name(self):
@@ -84,7 +97,8 @@ class Cluster:
         self.master_options, self.peer_options = list(master), list(peer)
         self.environment = {**os.environ, **(environment or {})}
         self.master, self.port, self.started = None, 0, 0
-        self.peers, self.faults, self.judge = {}, Counter(), Judge()
+        self.story = story_of(self.master_options)
+        self.peers, self.faults, self.judge = {}, Counter(), Judge(self.story)
 
     def start_master(self, fail=None, wait=True, file_bytes_max=None):
         """`file_bytes_max`: its disk is full when a file has so many."""
@@ -109,6 +123,7 @@ class Cluster:
             )
         if wait:
             self.await_master(address)
+        self.story.master_comes(time.monotonic())
 
     def await_master(self, address, limit_s=60):
         limit = time.monotonic() + limit_s
@@ -122,8 +137,10 @@ class Cluster:
         return (self.folder / "master.err").read_text(errors="replace")
 
     def start_peer(self, *more, fail=None):
+        """A site of its own, unless `more` says of which it is a part."""
         self.started += 1
         number = self.started
+        site = option(more, "--site", f"site-{number}")
         log = self.folder / f"peer-{number}.jsonl"
         log.touch()
         errors = self.folder / f"peer-{number}.err"
@@ -131,9 +148,10 @@ class Cluster:
             program("jccl-stress-peer", self.programs),
             "--master", f"127.0.0.1:{self.port}",
             "--log", str(log),
-            "--seed", str(number),
+            "--seed", str(number), "--number", str(number), "--site", site,
             *self.peer_options, *more,
         ]  # fmt: skip
+        begun = time.monotonic()
         with errors.open("w") as file:
             process = subprocess.Popen(
                 command,
@@ -141,23 +159,29 @@ class Cluster:
                 stderr=file,
                 env={**self.environment, "JCCL_FAIL": fail or ""},
             )
-        self.peers[number] = Peer(number, process, log, errors)
-        return self.peers[number]
+        self.peers[number] = peer = Peer(number, process, log, errors)
+        self.story.begin(peer.name, site, begun)
+        return peer
 
     def kill_peers(self, peers):
         """All at once: every signal is out before the first death is waited for."""
         for peer in peers:
+            self.died(peer)
             peer.process.kill()
         for peer in peers:
             self.faults["peer SIGKILL"] += 1
             self.bury(peer)
+
+    def died(self, peer, at=None):
+        self.story.lives[peer.name].ended = at or time.monotonic()
 
     def bury(self, peer):
         peer.process.wait()
         self.read_peer(peer)
         del self.peers[peer.number]
         peer.log.unlink()
-        if not peer.complaint():
+        peer.said = peer.complaint()
+        if not peer.said:
             peer.errors.unlink()
 
     def kill_master(self):
@@ -167,11 +191,13 @@ class Cluster:
             self.judge.problems.append(
                 f"the master ended with {code} by itself: {said}"
             )
+        self.story.master_goes(time.monotonic())
         self.master.kill()
         self.master.wait()
         self.faults["master SIGKILL"] += 1
 
     def pause(self, peer, seconds):
+        self.story.stop(peer.name, time.monotonic())
         peer.process.send_signal(signal.SIGSTOP)
         peer.waked_at = time.monotonic() + seconds
         self.faults["peer SIGSTOP"] += 1
@@ -181,6 +207,7 @@ class Cluster:
             if peer.waked_at and (everyone or time.monotonic() >= peer.waked_at):
                 peer.process.send_signal(signal.SIGCONT)
                 peer.waked_at = None
+                self.story.wake(peer.name, time.monotonic())
 
     def read_peer(self, peer):
         for line in peer.new_lines():
@@ -198,15 +225,11 @@ class Cluster:
             self.read_peer(peer)
             if code is None:
                 continue
-            text = peer.complaint()
+            text, now = peer.complaint(), time.monotonic()
             self.faults[f"peer exit {code}: {text[:120]}"] += 1
-            self.judge_end(peer.name, code, text)
+            self.judge.ended(peer.name, code, text, now)
+            self.died(peer, now)
             self.bury(peer)
-
-    def judge_end(self, name, code, said):
-        """0 to 3, or it is a signal or what a sanitizer saw (.ci/sanitize)."""
-        if code not in range(4):
-            self.judge.problems.append(f"{name} ended with {code}: {said}")
 
     def newest(self):
         """tag -> the newest round that any living peer returned."""
@@ -234,6 +257,16 @@ class Cluster:
             time.sleep(0.01)
         raise Fault(f"no progress within {limit_s} s: {self.describe()}")
 
+    def probe_deadlines(self, limit_s, calls=2):
+        """A peer whose calls nobody else makes: only their deadlines end them."""
+        prober = self.start_peer("--modes", "alone")
+        limit = time.monotonic() + limit_s
+        while prober.entries < calls:
+            self.read()
+            if not prober.living() or time.monotonic() > limit:
+                raise Fault(f"no deadline ended {prober.name}: {self.describe()}")
+            time.sleep(0.01)
+
     def describe(self):
         """What everything waits for, as the master says."""
         lines = [f"{p.name}: {p.newest}" for p in self.peers.values()]
@@ -250,24 +283,40 @@ class Cluster:
     def stop(self):
         """A clean end of all; what does not end is killed and is a problem."""
         self.wake(everyone=True)
+        self.read()
+        begun = time.monotonic()
+        for peer in self.peers.values():
+            self.story.lives[peer.name].told_to_stop = begun
+        self.story.master_goes(begun)
         for process in [*(p.process for p in self.peers.values()), self.master]:
             if process is not None:
                 process.send_signal(signal.SIGCONT)
                 process.terminate()
         limit = time.monotonic() + 20
         for peer in list(self.peers.values()):
-            self.end(peer.process, peer.name, limit, peer.complaint)
+            code = self.end(peer.process, peer.name, limit)
             self.bury(peer)
+            if code is not None:
+                self.judge.ended(peer.name, code, peer.said, time.monotonic())
         if self.master is not None:
-            self.end(self.master, "master", limit, self.master_said)
+            code = self.end(self.master, "master", limit)
+            if code:
+                said = self.master_said()[-500:]
+                self.judge.problems.append(f"the master ended with {code}: {said}")
             self.master = None
 
-    def end(self, process, name, limit, said):
+    def end(self, process, name, limit):
+        """Its exit code; none if the signal came before its handler, or was in vain."""
         try:
             code = process.wait(max(0.1, limit - time.monotonic()))
-            if code != -signal.SIGTERM:  # it had not got to its handler yet
-                self.judge_end(name, code, said()[-500:])
+            return None if code == -signal.SIGTERM else code
         except subprocess.TimeoutExpired:
             self.judge.problems.append(f"{name} did not end within 20 s of SIGTERM")
             process.kill()
             process.wait()
+            return None
+
+    def judged(self):
+        """What is wrong, when all has ended."""
+        self.judge.finish(self.folder)
+        return self.judge.problems

@@ -25,7 +25,7 @@ def case(modes, **options):
 
 
 class World(cases.World):
-    def __init__(self, folder, args, modes, start_peers=3, elements=1024, plan=""):
+    def __init__(self, folder, args, modes, start_peers=3, elements=1021, plan=""):
         self.modes = modes.split(",")
         options = [
             "--modes", modes, "--elements", str(elements), "--deadline", "120",
@@ -167,6 +167,7 @@ def disk_full(world):
     """The master stops loudly; with room again it goes on, and nothing told is lost."""
     cluster = world.cluster
     cluster.start_master(file_bytes_max=256 * 1024)
+    cluster.story.master_goes(time.monotonic())  # or later, nobody knows when
     world.start(3)
     limit = time.monotonic() + PATIENCE_S
     while cluster.master.poll() is None:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from tests.stress.cluster import ROOT, Cluster, Fault, free_port
 
-CHUNKED = ("--elements", "6000", "--chunk-bytes", "4096")  # 6 frames to each other peer
+CHUNKED = ("--elements", "5987", "--chunk-bytes", "4096")  # 6 frames to each other peer
 ROUND_POINTS = (
     "ready-sent", "start-received", "result-complete", "done-sent", "commit-received",
     "commit-written", "call-ended",
@@ -136,7 +136,7 @@ class Trial:
     def __init__(self, case, folder, args):
         self.case, self.patience = case, args.patience
         chunks = (
-            CHUNKED if case.modes == "f32-in" or args.full else ("--elements", "512")
+            CHUNKED if case.modes == "f32-in" or args.full else ("--elements", "509")
         )
         self.cluster = Cluster(
             folder,
@@ -158,15 +158,21 @@ class Trial:
         path = self.cluster.folder / "history.jsonl"
         return path.exists() and f'"admit","site":"{site}"' in path.read_text()
 
+    def start_armed(self, *more):
+        """A peer that will fail, nobody knows when."""
+        peer = self.cluster.start_peer(*more, fail=self.fail)
+        site = self.cluster.story.lives[peer.name].site
+        self.armed = self.cluster.story.trouble(time.monotonic(), [site], self.fail)
+        return peer
+
     def start_peers(self):
         """One after the other, so that ids ascend; whoever fails early is replaced."""
         case = self.case
         for position in range(case.peers):
             fails = case.who == position
             site = f"site-{position}"
-            peer = self.cluster.start_peer(
-                "--site", site, fail=self.fail if fails else None
-            )
+            start = self.start_armed if fails else self.cluster.start_peer
+            peer = start("--site", site)
             if case.who is None or (fails and case.point == "peer.hello-sent"):
                 continue  # who fails before it is admitted never is
             self.await_(site, lambda s=site, p=peer: self.admitted(s) or not p.living())
@@ -187,9 +193,9 @@ class Trial:
         self.start_peers()
         if case.joiner:
             self.cluster.await_rounds(1, ["state"], self.patience)
-            self.cluster.start_peer(
-                "--site", "joiner", fail=self.fail if case.who == case.peers else None
-            )
+            fails = case.who == case.peers
+            start = self.start_armed if fails else self.cluster.start_peer
+            start("--site", "joiner")
         # Who is asked for a snapshot is not known beforehand: others join until it is,
         # one after the other, as each that stays makes it less likely.
         other = None
@@ -207,8 +213,11 @@ class Trial:
         if case.action == "stop":
             time.sleep(2.5)  # longer than the silence allowed
             peer.process.send_signal(18)
+            self.armed.until = time.monotonic()
             return
         peer.process.wait()
+        self.armed.until = time.monotonic()
+        self.cluster.died(peer)
         peer.errors.write_text("")
         self.cluster.faults["peer SIGKILL"] += 1
         self.cluster.bury(peer)
@@ -223,6 +232,7 @@ class Trial:
             cluster.await_rounds(1, case.modes.split(","), self.patience)
             cluster.kill_master()
         cluster.start_master(fail=self.fail, wait=False)
+        cluster.story.master_goes(time.monotonic())  # or later, nobody knows when
         if early:
             self.start_peers()
         said = f"failpoint {case.point}"
@@ -230,6 +240,7 @@ class Trial:
         if case.action == "stop":
             time.sleep(1.5)
             cluster.master.send_signal(18)
+            cluster.story.master_comes(time.monotonic())
             return
         cluster.master.wait()
         cluster.faults["master SIGKILL"] += 1
@@ -243,11 +254,12 @@ class Trial:
             else:
                 self.peer_fails()
             cluster.await_rounds(2, self.case.modes.split(","), self.patience)
+            cluster.probe_deadlines(self.patience)
         except Fault as fault:
             cluster.judge.problems.append(str(fault))
         finally:
             cluster.stop()
-        cluster.judge.read_journal(cluster.folder / "journal.db")
+        cluster.judged()
         return self.case, cluster.judge.problems, cluster.judge.counts
 
 

@@ -15,6 +15,7 @@ import time
 from tests.stress import cases
 from tests.stress.cluster import Cluster, Fault, free_port, program
 from tests.stress.proxy import Network
+from tests.stress.story import PROXY
 
 SILENCE_S = 3.0  # the proxy is one of many on a loaded machine
 PAUSED_SILENCE_S = 1.0
@@ -36,11 +37,12 @@ class World(cases.World):
         args,
         tls=False,
         modes="f32-in,int8-in",
-        elements=4096,
+        elements=4099,
         silence_s=SILENCE_S,
         proxied=True,
     ):
         self.network, self.modes, self.proxied = Network(), modes.split(","), proxied
+        self.troubles = []
         environment = {}
         options = ["--modes", modes, "--elements", str(elements), "--deadline", "120"]
         if tls:
@@ -60,6 +62,7 @@ class World(cases.World):
         self.full = args.full
 
     def __enter__(self):
+        self.network.watch(functools.partial(self.cluster.story.starved, PROXY))
         self.cluster.start_master()
         self.master_port = self.cluster.port
         if self.proxied:
@@ -70,7 +73,7 @@ class World(cases.World):
         return self
 
     def __exit__(self, *_):
-        self.network.heal()
+        self.heal()
         super().__exit__()
         self.network.close()
 
@@ -110,13 +113,29 @@ class World(cases.World):
         if what:
             self.times[what] = time.monotonic() - begun
 
+    def trouble(self, names, what):
+        """For the judge. Of a link between two peers nobody may be evicted."""
+        peers = [name for name in names if name != "master"]
+        who = {0: None, 1: peers, 2: []}.get(len(peers))
+        self.troubles.append(self.cluster.story.trouble(time.monotonic(), who, what))
+
     def cut(self, *names, one_way=False):
         """And lets what was under way arrive."""
+        self.trouble(names, "cut")
         if one_way:
             self.network.set_way(*names, cut=True)
         else:
             self.network.set(*names, cut=True)
         time.sleep(0.2)
+
+    def bend(self, *names, **faults):
+        self.trouble(names, f"{faults}")
+        self.network.set(*names, **faults)
+
+    def heal(self):
+        self.network.heal()
+        for trouble in self.troubles:
+            trouble.until = min(trouble.until, time.monotonic())
 
     def nobody_is_evicted(self):
         self.must(not self.evictions(), "somebody was evicted")
@@ -128,7 +147,7 @@ def cut_between_two_peers(world):
     world.cut("a", "b")
     world.rounds(2, what="two rounds without the link")
     world.nobody_is_evicted()
-    world.network.heal()
+    world.heal()
     world.rounds()
 
 
@@ -137,7 +156,7 @@ def one_way_cut_between_two_peers(world):
     world.cut("a", "c", one_way=True)
     world.rounds(2, what="two rounds without the link")
     world.nobody_is_evicted()
-    world.network.heal()
+    world.heal()
     world.rounds()
 
 
@@ -147,7 +166,7 @@ def cut_of_a_peer_from_everybody(world):
     world.cut("b")
     world.rounds(2, of="ac", what="two rounds of the others")
     world.must(set(world.evictions()) == {"b"}, "not just b was evicted")
-    world.network.heal()
+    world.heal()
     world.rounds(what="two rounds of all after healing")
 
 
@@ -156,7 +175,7 @@ def cut_of_a_peer_from_the_master(world):
     world.cut("c", "master")
     world.rounds(2, of="ab", what="two rounds of the others")
     world.must(set(world.evictions()) == {"c"}, "not just c was evicted")
-    world.network.heal()
+    world.heal()
     world.rounds(what="two rounds of all after healing")
 
 
@@ -165,7 +184,7 @@ def one_way_cut_to_the_master(world):
     world.cut("a", "master", one_way=True)
     world.rounds(2, of="bc", what="two rounds of the others")
     world.must(set(world.evictions()) == {"a"}, "not just a was evicted")
-    world.network.heal()
+    world.heal()
     world.rounds(what="two rounds of all after healing")
 
 
@@ -175,14 +194,14 @@ def one_way_cut_from_the_master(world):
     world.cut("master", "a", one_way=True)
     world.rounds(2, of="bc", what="two rounds of the others")
     world.must(set(world.evictions()) == {"a"}, "not just a was evicted")
-    world.network.heal()
+    world.heal()
     world.rounds(what="two rounds of all after healing")
 
 
 @case
 def slow_peer(world):
     """100 kB/s to and from one peer: rounds are slow, nobody is evicted."""
-    world.network.set("b", rate=100e3)
+    world.bend("b", rate=100e3)
     world.rounds(3, what="three slow rounds")
     world.nobody_is_evicted()
 
@@ -190,7 +209,7 @@ def slow_peer(world):
 @case
 def long_delay(world):
     """50 ms each way, everywhere."""
-    world.network.set("a", "b", "c", "master", delay=0.05)
+    world.bend("a", "b", "c", "master", delay=0.05)
     world.rounds(3, what="three rounds at 100 ms")
     world.nobody_is_evicted()
 
@@ -198,10 +217,12 @@ def long_delay(world):
 @case
 def resets(world):
     """Connections are reset twenty times a second."""
+    world.trouble((), "resets")
     for _ in range(60):
         world.network.reset_one()
         world.cluster.read()
         time.sleep(0.05)
+    world.heal()
     world.rounds(what="two rounds after 60 resets")
     world.must(world.network.counts["resets"] >= 50, "too few resets")
 
@@ -210,12 +231,12 @@ def lie(world, rates, seconds):
     """Bytes are flipped at these rates; what arrives is right, and healed all go on."""
     seconds *= 10 if world.full else 1
     for rate in rates:
-        world.network.set("a", "b", "c", "master", flips=rate)
+        world.bend("a", "b", "c", "master", flips=rate)
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             world.cluster.read()
             time.sleep(0.05)
-    world.network.heal()
+    world.heal()
     world.rounds(what="two rounds after the flips")
     world.must(world.network.counts["flipped bytes"] > 0, "no byte was flipped")
 
@@ -283,7 +304,7 @@ def long_pauses(world):
 
 
 PAUSED = {"silence_s": PAUSED_SILENCE_S, "proxied": False}
-BIG = {"elements": 65536, "modes": "f32-in"}
+BIG = {"elements": 65537, "modes": "f32-in"}
 WORLDS = {  # what a case needs other than the usual
     "flips_rare": BIG,
     "flips_often": BIG,

@@ -12,6 +12,7 @@ import random
 import socket
 import struct
 import threading
+import time
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,6 +94,21 @@ class Network:
             return server.sockets[0].getsockname()[1]
 
         return self.call(begin())
+
+    def watch(self, starved, period=0.05):
+        """Tells how late this thread woke: (when, seconds)."""
+
+        async def look():
+            while True:
+                before = time.monotonic()
+                await asyncio.sleep(period)
+                now = time.monotonic()
+                starved(now, now - before - period)
+
+        async def begin():
+            self.watching = asyncio.create_task(look())
+
+        self.call(begin())
 
     def close(self):
         async def end():
