@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "collective/plan.h"
 #include "peer/attempt.h"
+#include "peer/stress_oracle.h"
 
 namespace jccl::peer {
 
@@ -33,11 +34,16 @@ class Bench {
     std::size_t second = 0;  // elements of one more leaf; then there is one of none, too
     bool feeds = false;      // inputs come in parts
     bool encoded = false;    // the first leaf, as the bytes of the codec
+    // Of the contributors, who have stress::input_of() them; none: 1, as in a gather always.
+    std::vector<double> weights = {};
+    collective::Op op = collective::Op::kSum;
+    std::vector<std::uint32_t> shares = {};  // see Plan
   };
 
   explicit Bench(Setting setting) : setting_(setting), rng_(setting.seed) {
     collective::Plan plan;
     plan.kind = setting.kind;
+    plan.shares = setting.shares;
     wire::Start start;
     start.attempt = kAttempt;
     start.round = {"x", 1};
@@ -45,10 +51,15 @@ class Bench {
     for (std::size_t p = 0; p < all; ++p) {
       const auto id = static_cast<base::PeerId>(10 + p);
       if (p < setting.peers) {
-        start.contributors.push_back({id, 1.0});
+        start.contributors.push_back({id, weight(p)});
         plan.order.push_back(id);
       } else {
         start.receivers.push_back(id);
+      }
+    }
+    if (plan.kind == PlanKind::kRing && !setting.weights.empty()) {
+      for (std::size_t i = plan.order.size(); i > 1; --i) {
+        std::swap(plan.order[i - 1], plan.order[rng_.below(i)]);
       }
     }
     start.plan = collective::encode(plan);
@@ -60,7 +71,7 @@ class Bench {
     Peer(Bench* bench, std::size_t p) : bench(bench), index(p) {
       const Setting& setting = bench->setting_;
       call = std::make_shared<CallRecord>();
-      call->options.op = collective::Op::kSum;
+      call->options.op = setting.op;
       call->options.codec = setting.codec;
       call->options.out_private = setting.out_private;
       call->options.slots = static_cast<std::uint32_t>(setting.peers);
@@ -71,7 +82,12 @@ class Bench {
         call->options.collective = Collective::kAllGather;
         each = setting.peers;
       }
-      in.assign(setting.count + setting.second, static_cast<float>(1 << p));
+      if (p < setting.weights.size()) {
+        call->options.weight = bench->weight(p);
+        in = stress::input_of<float>(setting.weights[p], setting.count + setting.second);
+      } else {
+        in.assign(setting.count + setting.second, static_cast<float>(1 << std::min(p, 20UL)));
+      }
       out.assign(in.size() * each, -1.0F);
       std::size_t at = 0;
       for (const std::size_t count : {setting.count, std::size_t{0}, setting.second}) {
@@ -246,6 +262,9 @@ class Bench {
     }
   }
 
+  double weight(std::size_t p) const {
+    return setting_.weights.empty() || setting_.kind == PlanKind::kGather ? 1 : setting_.weights[p];
+  }
   static base::PeerId id(std::size_t p) { return static_cast<base::PeerId>(10 + p); }
   static wire::FrameHeader header(const net::OutFrame& frame) {
     return wire::decode_frame_header(frame.header).value();
