@@ -1,8 +1,11 @@
 """Before jax starts: the CPU backend, and a device per in-process peer, since XLA runs
-the programs of one device one after another and peers wait for each other."""
+the programs of one device one after another and peers wait for each other. Nothing is
+skipped in silence: see skips.py."""
 
 import os
 import signal
+
+from tests import skips
 
 # A shell starts what runs in the background with Ctrl-C ignored, and children inherit
 # that: without this the tests of Ctrl-C fail there, each after its whole time-out.
@@ -20,3 +23,8 @@ os.environ["XLA_FLAGS"] = " ".join(
         "--xla_cpu_use_fusion_emitters=false",
     ]
 ).strip()
+
+
+def pytest_configure(config):
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(skips.Plugin(), "skips")
