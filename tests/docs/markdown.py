@@ -58,6 +58,18 @@ def anchors(path: Path) -> set[str]:
     return {slug(heading) for heading in headings}
 
 
+NAMED_IN = {
+    ".py": re.compile(r"^\s*(?:def|class) (\w+)", re.M),
+    ".cc": re.compile(r"^TEST(?:_F|_P)?\(\s*\w+,\s*(\w+)\)", re.M),
+}
+
+
+def targets(path: Path) -> set[str]:
+    """What a link may name in a file: headings, functions and classes, or tests."""
+    named = NAMED_IN.get(path.suffix)
+    return set(named.findall(path.read_text())) if named else anchors(path)
+
+
 def slug(heading: str) -> str:
     bare = re.sub(r"[`*]", "", LINK.sub("", heading)).strip().lower()
     return re.sub(r"[^\w\- ]", "", bare).replace(" ", "-")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.docs.markdown import LINK, ROOT, anchors, documents, name, prose
+from tests.docs.markdown import LINK, ROOT, documents, name, prose, targets
 
 INDEX = ROOT / "docs" / "index.md"
 
@@ -16,13 +16,13 @@ def links(path):
 
 
 @pytest.mark.parametrize("path", documents(), ids=name)
-def test_links_lead_to_files_and_headings_that_exist(path):
+def test_links_lead_to_files_headings_and_tests_that_exist(path):
     wrong = []
     for target, anchor in links(path):
         if not target.exists():
             wrong.append(f"{target} does not exist")
-        elif anchor and anchor not in anchors(target):
-            wrong.append(f"{name(target)} has no heading #{anchor}")
+        elif anchor and anchor not in targets(target):
+            wrong.append(f"{name(target)} has no #{anchor}")
     assert not wrong
 
 
