@@ -234,7 +234,7 @@ class Peer:
         else:
             part.doubt = in_doubt or code not in NOBODY_HAS_IT
             self.skipped += 1
-        part.code = self.code = Code.RESYNCED if behind else code
+        part.code = self.code = Code.RESYNCED if behind else call.outcome.heals or code
         if behind and len(self.parts) > 1:
             self.look_at_the_others(run)
 

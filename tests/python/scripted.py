@@ -33,6 +33,8 @@ class Outcome:
     counts: bool = False  # this peer's values are in the run's result
     moves: int = 0  # rounds the run commits with this call's number: 0 or 1
     missed: int = 0  # rounds it commits after that, before this peer looks
+    heals: int = 0  # how the call that fetches the newest state fails, if it does
+    then: int = 0  # how all calls after that one do, until the next round
 
 
 OUTCOMES = {
@@ -49,6 +51,8 @@ OUTCOMES = {
     "refused": Outcome(Code.RESYNC),
     "left behind": Outcome(Code.RESYNC, moves=1),
     "far behind": Outcome(Code.RESYNC, moves=1, missed=1),
+    "left behind, no state": Outcome(Code.RESYNC, moves=1, heals=Code.STATE_LOST),
+    "left behind, then cut": Outcome(Code.RESYNC, moves=1, then=Code.MASTER_LOST),
     "evicted": Outcome(Code.EVICTED, moves=1),
     "in doubt, not in it": Outcome(Code.IN_DOUBT),
     "in doubt, without it": Outcome(Code.IN_DOUBT, moves=1),
@@ -137,6 +141,7 @@ class Script:
         self.chosen, self.rng = list(chosen), np.random.default_rng(seed)
         self.tags, self.calls, self.published, self.wrong = {}, [], [], []
         self.flying, self.handles = {}, itertools.count(1)
+        self.failing = (0, 0)  # how the next call for the newest state does, and others
         self.rows, self.given = {}, []  # what others say in an all_gather, or give
 
     @contextlib.contextmanager
@@ -207,7 +212,7 @@ class Script:
     def ended(self, call):
         """(value, code, world) for the peer."""
         self._missed(call)
-        code = call.outcome.code
+        code, self.failing = call.outcome.code, (call.outcome.heals, call.outcome.then)
         if code in RESULT:
             self.tags[call.tag].own = call.revision
         return (call.mean if code in RESULT else call.sent), code, call.world
@@ -215,6 +220,10 @@ class Script:
     def publish(self, tag, leaves, code, before):
         """(leaves, code, replaced, revision, edited)."""
         state = self.tags[tag]
+        failed, self.failing = self.failing[0], self.failing[1:] * 2
+        if failed:
+            self.published.append((tag, False, []))
+            return leaves, int(failed), 0, 0, 0
         edited = before is not None and before != state.held
         news = code in RESULT and not edited
         if news and state.own == state.revision:
@@ -333,21 +342,19 @@ class Script:
             found.add(leaf)
         return leaves, found
 
+    def _called(self, words, sent, weight, state, encoded):
+        codec, fingerprint = words["codec"], words["fingerprint"]
+        return self.round(
+            words["tag"], sent, weight, codec, fingerprint, state, encoded
+        )
+
     def _on_round(self, operands, results, attributes):
         if (kind := int(attributes["collective"])) != 1:
             return self._on_other(kind, operands, results, attributes)
         n = len(results) - 2
         state, weight = self._asked(operands, n, attributes)
         sent, encoded = self._decoded(operands[:n], results, attributes)
-        call = self.round(
-            attributes["tag"],
-            sent,
-            weight,
-            attributes["codec"],
-            attributes["fingerprint"],
-            state,
-            encoded,
-        )
+        call = self._called(attributes, sent, weight, state, encoded)
         value, code, world = self.ended(call)
         _put(results, [*value, [code, world, 1, 1], 1])
 
@@ -370,15 +377,7 @@ class Script:
         state, weight = self._asked(operands, n + k, attributes)
         sent, encoded = self._decoded(operands[:n], results, attributes)
         tag = attributes["tag"]
-        call = self.round(
-            tag,
-            sent,
-            weight,
-            attributes["codec"],
-            attributes["fingerprint"],
-            state,
-            encoded,
-        )
+        call = self._called(attributes, sent, weight, state, encoded)
         handle = next(self.handles)
         self.flying[handle] = call
         if call.outcome not in (EDITED, BUSY):
@@ -468,11 +467,12 @@ class _Core:
         held = None if before is None else np.asarray(before).tolist()
         state = self.script.tags[tag]
         code = Code.OK if _is_news(arrays, state) else Code.ABORTED
+        failed = self.script.failing[0]
         leaves, code, replaced, revision, edited = self.script.publish(
             tag, [np.array(x) for x in arrays], code, held
         )
         _put(outs, leaves)
-        code = Code.RESYNCED if replaced else Code.OK
+        code = failed or (Code.RESYNCED if replaced else Code.OK)
         return _synced(code, revision, bool(replaced), bool(edited))
 
     def sync_state(self, arrays, outs, *, tag, **_):
