@@ -93,18 +93,20 @@ class Pair:
             list(PARAMS.values()), Inner(0.1, 0.5), self.case.outer, **self.case.options
         )
         if self.case.peer is JoiningPeer:
-            self.late()
+            self.late(seed)
         params = jax.tree.map(jnp.array, PARAMS)
         self.params, self.state = jccl.sync_state(
             (params, self.tx.init(params)), self.script.comm
         )
 
-    def late(self):
+    def late(self, seed):
         """The run has had rounds without this peer."""
         part = self.peer.parts[0]
         begun = [np.float32(x + 1) for x in [*part.anchor, *part.outer]]
         tag = self.script.tags["diloco"] = Tag([*begun, np.int32(3)])
-        self.script.rows["join"] = [np.array([0, 7], np.int32)]
+        # Who gives is known by a number, which is above or below this peer's.
+        giver = np.array([0, seed % 2 * (2**31 - 1)], np.int32)
+        self.script.rows["join"] = [giver]
         self.script.given = [
             self.rng.normal(size=x).astype("f4") for x in SHAPES.values()
         ]

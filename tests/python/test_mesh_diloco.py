@@ -193,6 +193,25 @@ def test_options_for_devices_are_refused_outside_a_mapped_program():
             jax.jit(trainer(tx, whole_grads))(PARAMS, tx.init(PARAMS), XS[:1])
 
 
+@pytest.mark.parametrize("apart", [{"axis_name": "d"}, {"specs": CUT}])
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"error_feedback": True},
+        {"merge": "rda"},
+        {"clip": True},
+        {"diagnostics": True},
+        {"on_device": True},
+    ],
+    ids=str,
+)
+def test_what_looks_at_whole_leaves_is_refused_where_no_device_has_them(apart, option):
+    with Cluster(1) as cluster:
+        (name,) = option
+        with pytest.raises(NotImplementedError, match=f"^{name} with parameters that"):
+            jccl.diloco(cluster.comms[0], INNER, sync_every=2, **apart, **option)
+
+
 @pytest.mark.parametrize("specs", [WHOLE, CUT], ids=["whole", "cut"])
 def test_rounds_in_flight_land_alike_on_four_devices_and_on_one(specs):
     with Cluster(2) as cluster:

@@ -1,6 +1,7 @@
 """Steps between rounds that follow measured speed: the rule, and peers that agree."""
 
 import threading
+import types
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +25,21 @@ def test_the_fastest_takes_all_steps_and_others_what_fits_into_its_time():
     assert agreed_steps({3: 0.0, 5: 0.0}, 12) == {3: 12, 5: 12}
     with pytest.raises(ValueError, match="first_steps=0"):
         jccl.Pacer(None, sync_every=4, first_steps=0)
+
+
+def test_the_step_that_compiles_is_not_measured():
+    now, said = [0.0], []
+
+    def all_gather(own, **options):
+        said.append(own.tolist())
+        raise jccl.DeadlineError
+
+    comm = types.SimpleNamespace(all_gather=all_gather)
+    pacer = jccl.Pacer(comm, sync_every=4, clock=lambda: now[0])
+    for seconds in [100, 2, 2, ROUND_S, 3, 3, 3, ROUND_S, 1]:
+        pacer.turn()
+        now[0] += seconds
+    assert said == [[2.0], [3.0]]
 
 
 def trainer(comm, **options):

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from flax import nnx
 from flax.training.train_state import TrainState
 
 import jccl
@@ -103,3 +104,23 @@ def test_a_state_of_an_earlier_process_is_taken_by_the_communicator_named():
         restored = jccl.sync_state(state.replace(opt_state=old), comm)
         assert restored.params["w"].tolist() == PARAMS["w"].tolist()
         assert comm.revision("diloco") == 0 and comm.digest("diloco")
+
+
+def test_a_state_is_known_by_its_key_also_where_its_communicator_is_named():
+    with Cluster(1) as cluster:
+        comm = cluster.comms[0]
+        one, two = (
+            jccl.diloco(comm, optax.sgd(0.1), sync_every=2, tag=tag) for tag in "ab"
+        )
+        jccl.sync_state((PARAMS, two.init(PARAMS)), comm)
+        assert comm.digest("b") != comm.digest("a")
+        jccl.sync_state((PARAMS, one.init(PARAMS)), comm)
+        assert comm.digest("a") == comm.digest("b")
+
+
+def test_tuples_of_any_length_are_plain_pytrees():
+    assert nnx.Optimizer  # a pair might be a model and its optimizer
+    with Cluster(1) as cluster:
+        for state in [(np.ones(2),), (np.ones(2), np.ones(3), np.ones(4))]:
+            got = jccl.sync_state(state, cluster.comms[0], tag=f"t{len(state)}")
+            assert [x.tolist() for x in got] == [x.tolist() for x in state]
