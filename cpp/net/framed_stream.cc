@@ -86,7 +86,7 @@ struct FramedStream::Impl : std::enable_shared_from_this<Impl> {
     }
     if (in_at == in_end) {
       in_at = in_end = 0;
-      if (in.size() > kKeptBytes) in = {};
+      if (in.size() > kKeptBytes) in = Bytes();  // `= {}` would keep the memory
     }
     if (in_at > 0 && in_at + wanted > in.size()) {
       std::memmove(in.data(), in.data() + in_at, in_end - in_at);
@@ -140,7 +140,7 @@ struct FramedStream::Impl : std::enable_shared_from_this<Impl> {
       }
       out_at += n;
     }
-    if (out.capacity() > kKeptBytes) out = {};
+    if (out.capacity() > kKeptBytes) out = Bytes();
     out.clear();
     out_at = 0;
   }

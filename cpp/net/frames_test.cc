@@ -9,6 +9,7 @@
 
 #include "base/crc32c.h"
 #include "base/rng.h"
+#include "net/linger.h"
 #include "net/test_support.h"
 
 namespace jccl::net::test {
@@ -263,6 +264,40 @@ TEST_F(FramesTest, the_queue_is_bounded_and_goes_on_when_there_is_room) {
   });
   turn();
   EXPECT_EQ(fake->written, joined({control_frame(Bytes(80, 'a')), control_frame(Bytes(80, 'b'))}));
+}
+
+TEST_F(FramesTest, a_queue_that_was_long_gives_its_memory_back) {
+  open();
+  on([&] {
+    for (int i = 0; i < 4; ++i) EXPECT_TRUE(framed->send(Bytes(60'000, 'a')).ok());
+    EXPECT_GT(framed->held_bytes(), 240'000u);
+  });
+  turn();
+  on([&] {
+    EXPECT_EQ(framed->queued_bytes(), 0u);
+    EXPECT_LT(framed->held_bytes(), 60'000u);
+  });
+}
+
+TEST_F(FramesTest, a_frame_that_was_long_gives_its_memory_back) {
+  open({.frame_bytes_max = 400'000});
+  on([&] { framed->authenticated(); });
+  give(control_frame(Bytes(300'000, 'a')));
+  give(control_frame({'b'}));
+  ASSERT_EQ(got.size(), 2u);
+  on([&] { EXPECT_LT(framed->held_bytes(), 100'000u); });
+}
+
+TEST_F(FramesTest, who_was_refused_is_not_read_without_end) {
+  open();
+  on([&] {
+    auto stranger = std::make_unique<FakeStream>();
+    stranger->pieces.assign(1000, Bytes(4096, 'x'));
+    fake = stranger.get();
+    linger(loop, std::move(stranger));
+    EXPECT_GT(fake->pieces.size(), 900u);  // its timer holds it still
+    EXPECT_LT(fake->pieces.size(), 1000u);
+  });
 }
 
 TEST_F(FramesTest, the_stream_may_be_closed_and_freed_in_its_own_callback) {

@@ -24,7 +24,7 @@ std::size_t ByteStream::read_now(std::span<const MutableView> parts) {
     total += n;
   }
   if (unread_at_ == unread_.size()) {
-    unread_ = {};
+    unread_ = Bytes();
     unread_at_ = 0;
   }
   return total;
@@ -55,7 +55,7 @@ bool ByteStream::flush_ahead() {
     if (n == 0) return false;
     ahead_at_ += n;
   }
-  ahead_ = {};
+  ahead_ = Bytes();
   ahead_at_ = 0;
   return true;
 }
