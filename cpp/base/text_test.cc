@@ -22,6 +22,8 @@ TEST(TextTest, nothing_ends_a_line_or_drives_a_terminal) {
   EXPECT_EQ(printable("\x1b[2J\x7f"), "\\u001b[2J\\u007f");
   EXPECT_EQ(printable("\u0085\u009b\u2028\u2029"), "\\u0085\\u009b\\u2028\\u2029");
   EXPECT_EQ(printable("\u202Egnp\u2066\u200F\u061C"), "\\u202egnp\\u2066\\u200f\\u061c");
+  EXPECT_EQ(printable("\u2067\u2068\u2069\u200E"), "\\u2067\\u2068\\u2069\\u200e");
+  EXPECT_EQ(printable("\u202A\u202B\u202C\u202D"), "\\u202a\\u202b\\u202c\\u202d");
   EXPECT_EQ(printable(std::string("a\0b", 3)), "a\\u0000b");
 }
 

@@ -20,6 +20,9 @@ TEST(Utf8Test, what_is_no_character_is_found_and_replaced) {
       {"\xC2", "?"},            // cut short
       {"\xE2\x82", "??"},       //
       {"\xE2\x28\xA1", "?(?"},  // broken off
+      {"\xC2z", "?z"},          // in its last byte
+      {"\xE2\x82z", "??z"},
+      {"\xF0\x90\x8Dz", "???z"},
       {"\xC0\xAF", "??"},       // overlong
       {"\xE0\x9F\xBF", "???"},  //
       {"\xF0\x8F\xBF\xBF", "????"},

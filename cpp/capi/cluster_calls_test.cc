@@ -32,6 +32,18 @@ TEST(CallsTest, a_lone_peer_of_a_run_of_two_is_told_so_at_its_deadline) {
   EXPECT_EQ(r.value, 3) << "the payload of a failed call is its input";
 }
 
+// Else its wait would give up five seconds later, with another code.
+TEST(CallsTest, a_call_of_some_seconds_ends_at_its_deadline) {
+  ClusterOptions options;
+  options.master.start_peers = 2;
+  options.start_together = false;
+  Cluster cluster(1, options);
+  RoundOptions o = sum_of("lone");
+  o.deadline = 2 * kSecond;
+  const SmallRound r = small_round(cluster[0], o, 3);
+  EXPECT_EQ(r.result.status.code, Code::kTooFew) << r.result.status.text;
+}
+
 TEST(CallsTest, many_tags_run_side_by_side_on_many_threads) {
   Cluster cluster(3);
   constexpr std::size_t kTags = 24, kRounds = 10;
@@ -51,6 +63,26 @@ TEST(CallsTest, many_tags_run_side_by_side_on_many_threads) {
     for (std::thread& thread : threads) thread.join();
   });
   EXPECT_EQ(cluster[0].attributes().rounds_committed, kTags * kRounds);
+}
+
+TEST(CallsTest, the_times_of_the_last_calls_are_kept_and_no_more) {
+  Cluster cluster(1);
+  for (int i = 0; i < 1030; ++i) {
+    ASSERT_TRUE(small_round(cluster[0], sum_of("t"), 1, 1).result.status.ok());
+  }
+  const auto times = cluster[0].timeline();
+  EXPECT_EQ(times.size(), 1024U);
+  EXPECT_EQ(times.back().n, 1030U);
+}
+
+TEST(CallsTest, a_tag_whose_handle_was_lost_is_free_after_an_abort) {
+  Cluster cluster(2);
+  std::vector<float> x(4, 1.0F);
+  ASSERT_TRUE(cluster[0].start({leaf_of(x, x)}, sum_of("t"), true).ok());
+  EXPECT_EQ(cluster[0].start({leaf_of(x, x)}, sum_of("t"), true).status().code, Code::kBusyTag);
+  cluster[0].abort();
+  const auto again = cluster[0].start({leaf_of(x, x)}, sum_of("t"), true);
+  EXPECT_TRUE(again.ok()) << again.status().text;
 }
 
 TEST(CallsTest, tags_started_in_any_order_match_by_name) {
@@ -216,6 +248,8 @@ TEST(CallsTest, more_tags_than_the_limit_are_refused) {
   }
   const SmallRound r = small_round(cluster[0], sum_of("one more"), 1, 1);
   EXPECT_EQ(r.result.status.code, Code::kLimit) << r.result.status.text;
+  EXPECT_TRUE(contains(r.result.status.text, "more than 256 tags; tag 'one more'"))
+      << r.result.status.text << ", before the master is asked";
   EXPECT_TRUE(small_round(cluster[0], sum_of("t0"), 1, 1).result.status.ok());
 }
 

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/limits.h"
 #include "base/rng.h"
 #include "capi/cluster_support.h"
 #include "master/raw_peer.h"
@@ -238,11 +239,15 @@ TEST(ConnectTest, what_can_not_be_connected_says_why) {
   EXPECT_EQ(why([](auto& o) { o.master = "127.0.0.1"; }).code, Code::kInvalid);
   EXPECT_EQ(why([](auto& o) { o.master = ""; }).code, Code::kInvalid);
   EXPECT_EQ(why([](auto& o) { o.token = "jccl1.zz.0.zz"; }).code, Code::kAuth);
-  EXPECT_EQ(why([](auto& o) { o.shard = 2, o.shards = 2, o.site = "eu"; }).code, Code::kInvalid);
+  s = why([](auto& o) { o.shard = 2, o.shards = 2, o.site = "eu"; });
+  EXPECT_EQ(s.code, Code::kInvalid);
+  EXPECT_EQ(s.text, "shard 2 of 2 does not exist");
   EXPECT_EQ(why([](auto& o) { o.shards = 2; }).code, Code::kInvalid) << "no site name";
   EXPECT_EQ(why([](auto& o) { o.bind = "0.0.0.0:0"; }).code, Code::kAuth);
   EXPECT_EQ(why([](auto& o) { o.master = "192.0.2.1:29400"; }).code, Code::kAuth);
+  EXPECT_EQ(why([](auto& o) { o.master += ",192.0.2.1:29400"; }).code, Code::kAuth);
   EXPECT_EQ(why([](auto& o) { o.chunk_bytes = 12; }).code, Code::kInvalid);
+  EXPECT_EQ(why([](auto& o) { o.chunk_bytes = base::kChunkBytesMax + 1; }).code, Code::kInvalid);
   EXPECT_EQ(why([](auto& o) { o.advertise = {"nonsense"}; }).code, Code::kInvalid);
   s = why([](auto& o) { o.bind = o.master; });
   EXPECT_EQ(s.code, Code::kIo) << s.text;

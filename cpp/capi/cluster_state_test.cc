@@ -195,5 +195,24 @@ TEST(OwnStateTest, marks_of_large_leaves_are_those_of_their_pieces) {
   EXPECT_EQ(together[1], snapshot::mark_of({bytes, large.size() * 4}, 4));
 }
 
+TEST(OwnStateTest, what_is_published_is_handed_out_where_it_is_wanted) {
+  Cluster cluster(1);
+  Holder own;
+  ASSERT_TRUE(own.sync(cluster[0]).status.ok());
+  ASSERT_TRUE(own.round(cluster[0], 1).result.status.ok());
+  SyncOptions o = own.options();
+  o.before = peer::marks_of(own.leaves());
+  for (float& x : own.anchor) x += 1;
+  std::vector<std::int32_t> count{-1};
+  std::vector<float> anchor(own.anchor.size(), -1);
+  const auto leaves = std::vector<Leaf>{leaf_of(own.count, count, "count"),
+                                        leaf_of(own.anchor, anchor, "anchor/w")};
+  const SyncResult published = cluster[0].publish(leaves, o);
+  EXPECT_TRUE(published.status.ok()) << published.status.text;
+  EXPECT_EQ(published.revision, 1U);
+  EXPECT_EQ(count, own.count);
+  EXPECT_EQ(anchor, own.anchor);
+}
+
 }  // namespace
 }  // namespace jccl::capi::test

@@ -171,5 +171,24 @@ TEST(EncodedTest, scales_and_codes_that_no_encoder_writes_are_named_by_block) {
   EXPECT_EQ(check(CodecId::kInt4, odd, 63).code, base::Code::kInvalid);
 }
 
+TEST(EncodedTest, two_values_for_one_element_are_refused) {
+  const std::size_t count = 5000;
+  for (const CodecId id : {CodecId::kTopK, CodecId::kTopK2}) {
+    Bytes bytes = encoded(id, normal_values(count, 1));
+    ASSERT_TRUE(check_received(id, bytes.data(), count, true).ok());
+    if (id == CodecId::kTopK) {
+      bytes[2] = bytes[0], bytes[3] = bytes[1];
+    } else {  // twelve bits each
+      const unsigned first = bytes[0] | (bytes[1] & 15U) << 8;
+      bytes[1] = static_cast<std::uint8_t>(first >> 8 | (first & 15) << 4);
+      bytes[2] = static_cast<std::uint8_t>(first >> 4);
+    }
+    const base::Status status = check_received(id, bytes.data(), count, true);
+    EXPECT_EQ(status.code, base::Code::kCorrupt) << name_of(id);
+    EXPECT_NE(status.text.find("block 0"), std::string::npos) << status.text;
+    EXPECT_NE(status.text.find("indexes"), std::string::npos) << status.text;
+  }
+}
+
 }  // namespace
 }  // namespace jccl::codec

@@ -238,6 +238,20 @@ TEST(CostTest, what_takes_longer_is_predicted_to_take_longer) {
   EXPECT_EQ(predict(plan_over(PlanKind::kDirect, 1), {0}, Network(1), bytes_of(1e9)), 0);
 }
 
+TEST(CostTest, the_slowest_link_of_a_ring_holds_it_up_by_what_was_measured_last) {
+  Network network(3);
+  const auto seconds = [&] {
+    return predict(plan_over(PlanKind::kRing, 3), in_order(3), network, bytes_of(3e6));
+  };
+  for (std::uint32_t i = 0; i < 3; ++i) network.set(i, (i + 1) % 3, {0.001, 1e9});
+  EXPECT_LT(seconds(), 0.1);
+  network.set(1, 2, {0.001, 1e6});
+  EXPECT_NEAR(seconds(), 4, 0.1);  // two thirds of a sum and of its result
+  network.set(1, 2, {0.001, 2e6});
+  EXPECT_NEAR(seconds(), 2, 0.1);
+  EXPECT_EQ(network.measured().size(), 3U);
+}
+
 // Sites 0, 2, 4 and 1, 3, 5 are near each other; the ring as given crosses the ocean six times.
 TEST(CostTest, a_ring_crosses_slow_links_as_seldom_as_it_can) {
   Network network(6);

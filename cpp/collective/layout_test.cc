@@ -108,6 +108,25 @@ TEST(LayoutTest, a_share_that_ends_on_the_grid_is_met_exactly) {
             (std::vector<std::uint64_t>{1024, 2048, 1024}));
 }
 
+// Every peer cuts alike, whatever its version: a step is of the owner of its first byte.
+TEST(LayoutTest, a_step_belongs_to_the_owner_of_its_first_byte) {
+  const LayoutOptions options{CodecId::kNone, 256 * 1024, {1, 2}};
+  EXPECT_EQ(bytes_of_owners({{Dtype::kF32, 160}}, options),
+            (std::vector<std::uint64_t>{256, 384}));  // 213 and a third, in steps of 64
+}
+
+TEST(LayoutTest, no_block_of_any_codec_is_cut) {
+  for (std::uint8_t id = 0; id <= codec::kCodecNumberMax; ++id) {
+    const codec::Codec codec = static_cast<CodecId>(id);
+    const std::uint64_t block = codec::block_elements(codec);
+    const LayoutOptions options{codec, 5000, {1, 2, 3}};
+    const auto chunks = make_layout({{Dtype::kF32, 60'000}, {Dtype::kBf16, 30'001}}, options);
+    for (const Chunk& chunk : chunks) {
+      for (const Segment& s : chunk.segments) EXPECT_EQ(s.first % block, 0U) << name_of(codec);
+    }
+  }
+}
+
 TEST(LayoutTest, tiny_leaves_share_a_chunk) {
   const std::vector<LeafSpec> leaves(2000, {Dtype::kF32, 3});
   const auto chunks = make_layout(leaves, {CodecId::kInt8, 256 * 1024, {1, 1}});

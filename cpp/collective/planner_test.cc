@@ -183,6 +183,8 @@ TEST(PlannerTest, a_link_nothing_goes_around_is_named) {
   const auto direct =
       choose(members(5), {.kind = PlanKind::kDirect, .avoid = {{3, 2}, {1, 4}, {5, 1}}});
   EXPECT_EQ(direct.status().text, "no direct plan does without the link between peers 2 and 3");
+  const auto exchange = choose(members(5), {.kind = PlanKind::kExchange, .avoid = {{3, 2}}});
+  EXPECT_EQ(exchange.status().text, "no exchange plan does without the link between peers 2 and 3");
 }
 
 TEST(PlannerTest, small_worlds_find_a_ring_exactly_when_there_is_one) {

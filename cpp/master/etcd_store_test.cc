@@ -431,5 +431,27 @@ TEST_F(EtcdStoreTest, members_get_their_grace_from_a_standby_however_long_it_wai
   }
 }
 
+// No member, no record, no timer of the machine's: only its store tells it.
+TEST_F(EtcdStoreTest, a_master_that_nobody_asks_anything_notices_that_it_lost_its_lease) {
+  MasterConfig config;
+  config.store = etcd_.where();
+  const auto master = Master::start(config);
+  ASSERT_TRUE(master.ok()) << master.status().text;
+  etcd_.end_leases();
+  for (int i = 0; i < 20'000 && master.value()->failure().ok(); ++i) ::usleep(1000);
+  EXPECT_EQ(master.value()->failure().code, Code::kEvicted);
+}
+
+TEST_F(EtcdStoreTest, the_status_names_the_store_without_its_password) {
+  MasterConfig config;
+  config.store = etcd_.where();
+  config.store.insert(config.store.find("//") + 2, "jccl:geheim@");
+  const auto master = Master::start(config);
+  ASSERT_TRUE(master.ok()) << master.status().text;
+  const std::string status = master.value()->status_json();
+  EXPECT_EQ(status.find("geheim"), std::string::npos) << status;
+  EXPECT_NE(status.find("jccl:"), std::string::npos) << status;
+}
+
 }  // namespace
 }  // namespace jccl::master

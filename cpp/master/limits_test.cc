@@ -12,6 +12,7 @@
 #include "master/allowance.h"
 #include "master/ask.h"
 #include "master/history.h"
+#include "master/log_valve.h"
 #include "master/master.h"
 #include "master/raw_peer.h"
 #include "master/rendering.h"
@@ -148,6 +149,19 @@ TEST_F(LimitsTest, hellos_beyond_an_address_s_share_wait_and_are_welcomed) {
   for (auto& peer : peers) EXPECT_TRUE(peer.await<wire::Welcome>());
 }
 
+TEST_F(LimitsTest, what_is_beyond_an_address_s_share_comes_no_sooner_than_its_turn) {
+  config.limits.hellos = {1, 20};
+  const auto begun = std::chrono::steady_clock::now();
+  const auto master = start();
+  std::vector<RawPeer> peers;
+  for (std::uint64_t i = 0; i < 11; ++i) {
+    peers.emplace_back(master->address());
+    peers.back().send(hello_of(100 + i));
+  }
+  for (auto& peer : peers) EXPECT_TRUE(peer.await<wire::Welcome>());
+  EXPECT_GE(std::chrono::steady_clock::now() - begun, std::chrono::milliseconds(500));
+}
+
 TEST_F(LimitsTest, joins_succeed_while_every_place_before_the_hello_is_taken_and_renewed) {
   config.hello_max = 60 * kSecond;
   const auto master = start();
@@ -263,6 +277,15 @@ protocol::HistoryLine refusal_of(const std::string& site, int i) {
   return {"reject", {{"site", site}, {"text", std::to_string(i)}}};
 }
 
+TEST(LogValveTest, lines_that_were_held_back_are_counted_with_the_next) {
+  LogValve valve(kSecond);
+  EXPECT_EQ(valve.pass("a", 10 * kSecond), "a");
+  EXPECT_FALSE(valve.pass("b", 10 * kSecond + 1));
+  EXPECT_FALSE(valve.pass("c", 11 * kSecond - 1));
+  EXPECT_EQ(valve.pass("d", 11 * kSecond), "d (and 2 more like it)");
+  EXPECT_EQ(valve.pass("e", 13 * kSecond), "e");
+}
+
 TEST(HistoryValveTest, what_one_site_can_repeat_is_counted_and_others_lines_are_all_there) {
   HistoryValve valve;
   std::size_t loud = 0, left_out = 0, quiet = 0, commits = 0;
@@ -286,6 +309,16 @@ TEST(HistoryValveTest, what_one_site_can_repeat_is_counted_and_others_lines_are_
   EXPECT_EQ(quiet, 10u);
   EXPECT_EQ(loud, 10 * HistoryValve::kBurst);
   EXPECT_EQ(loud + left_out, 10'000u);
+}
+
+TEST_F(LimitsTest, a_history_that_was_there_counts) {
+  const std::string path = (folder / "history.jsonl").string();
+  std::ofstream(path) << std::string(3990, '{') << "\n";
+  auto history = History::open(path, 4000, 0);
+  ASSERT_TRUE(history.ok());
+  ASSERT_TRUE(history.value()->write({{"commit", {{"n", "1"}}}}, kSecond).ok());
+  EXPECT_TRUE(std::filesystem::exists(path + ".1"));
+  EXPECT_EQ(std::filesystem::file_size(path), 0u);
 }
 
 TEST_F(LimitsTest, a_full_history_turns_over_and_the_newest_lines_stay) {

@@ -1,6 +1,7 @@
 #include "master/master.h"
 
 #include <gtest/gtest.h>
+#include <sqlite3.h>
 
 #include <atomic>
 #include <boost/json.hpp>
@@ -194,6 +195,31 @@ TEST_F(MasterTest, a_stranger_that_trickles_bytes_is_closed_at_the_deadline) {
   EXPECT_TRUE(Member(master->address(), 11).welcome);
 }
 
+TEST_F(MasterTest, strangers_that_were_closed_are_counted) {
+  config.hello_max = 50 * base::kMillisecond;
+  const auto master = start();
+  RawPeer slow(master->address());
+  slow.send_bytes({40, 0});  // the length of a hello that does not come
+  EXPECT_TRUE(slow.ended());
+  EXPECT_EQ(status_of(*master).at("strangers_closed").to_number<int>(), 1);
+}
+
+TEST_F(MasterTest, a_connection_that_ended_is_no_connection) {
+  config.silence = 120 * base::kSecond;
+  config.reset_grace = 120 * base::kSecond;
+  const auto master = start();
+  Member a(master->address(), 11, {}, true);
+  ASSERT_TRUE(commit_round({&a}, "grads", 1));
+  a.socket.hang_up();
+  const auto connected = [&] {
+    const json::object status = status_of(*master);
+    const auto& peers = status.at("peers").as_array();
+    return !peers.empty() && peers[0].at("connected").as_bool();
+  };
+  for (int i = 0; i < 20'000 && connected(); ++i) ::usleep(1000);
+  EXPECT_FALSE(connected());
+}
+
 TEST_F(MasterTest, three_hundred_silent_strangers_leave_members_alone) {
   config.hello_max = 500 * base::kMillisecond;
   const auto master = start();
@@ -233,6 +259,33 @@ TEST_F(MasterTest, anybody_may_ask_for_the_status) {
   EXPECT_EQ(view.at("peers").at(0).at("site").as_string(), "site-11");
   EXPECT_TRUE(view.at("peers").at(0).at("connected").as_bool());
   EXPECT_FALSE(view.at("peers").at(0).at("admitted").as_bool());
+}
+
+TEST_F(MasterTest, what_peers_measured_is_in_the_status_and_what_the_gone_measured_is_not) {
+  config.start_peers = 2;
+  const auto master = start();
+  Member a(master->address(), 11), b(master->address(), 22, {}, true);
+  ASSERT_TRUE(commit_round({&a, &b}, "grads", 1));
+  const auto known = [&](const char* list) {
+    return status_of(*master).at(list).as_array().size();
+  };
+  const auto id_of = [&](const char* site) {
+    const json::object status = status_of(*master);
+    for (const json::value& peer : status.at("peers").as_array()) {
+      if (peer.at("site").as_string() == site) return peer.at("id").to_number<wire::PeerId>();
+    }
+    return wire::PeerId{0};
+  };
+  a.socket.send(wire::Measured{1'000'000, {{id_of("site-22"), 5000, 2'000'000}}});
+  b.socket.send(wire::Measured{3'000'000, {{id_of("site-11"), 5000, 2'000'000}}});
+  for (int i = 0; i < 20'000 && known("links") < 2; ++i) ::usleep(1000);
+  EXPECT_EQ(known("links"), 2u);
+  EXPECT_EQ(known("uplinks"), 2u);
+  b.socket.send(wire::Leave{});
+  for (int i = 0; i < 20'000 && known("peers") > 1; ++i) ::usleep(1000);
+  EXPECT_EQ(known("peers"), 1u);
+  EXPECT_EQ(known("links"), 0u);
+  EXPECT_EQ(known("uplinks"), 1u);
 }
 
 TEST_F(MasterTest, the_operator_evicts_a_site) {
@@ -280,6 +333,32 @@ TEST_F(MasterTest, a_master_can_be_pinned_to_its_run) {
   const base::Status status = why_not();
   EXPECT_EQ(status.code, Code::kWrongRun);
   EXPECT_NE(status.text.find(std::string(32, 'a')), std::string::npos);
+}
+
+TEST_F(MasterTest, a_token_of_another_run_than_was_asked_for_is_refused) {
+  config.token = net::to_text(net::new_token().value());
+  config.run = std::string(32, 'b');
+  const base::Status status = why_not();
+  EXPECT_EQ(status.code, Code::kWrongRun);
+  EXPECT_NE(status.text.find(config.run), std::string::npos) << status.text;
+}
+
+// It stands where the next record goes.
+TEST_F(MasterTest, a_torn_last_row_is_cut_from_the_file_and_the_journal_goes_on) {
+  config.store = sqlite();
+  const std::string run = start()->run_id();
+  const std::string path = config.store.substr(config.store.find(':') + 1);
+  sqlite3* db = nullptr;
+  ASSERT_EQ(sqlite3_open(path.c_str(), &db), SQLITE_OK);
+  const char* torn = "INSERT INTO journal SELECT max(sequence) + 1, x'0102', 7, 0 FROM journal";
+  EXPECT_EQ(sqlite3_exec(db, torn, nullptr, nullptr, nullptr), SQLITE_OK);
+  sqlite3_close(db);
+  for (int again = 0; again < 2; ++again) {
+    const auto master = start();
+    ASSERT_TRUE(master);
+    EXPECT_EQ(master->run_id(), run);
+    EXPECT_TRUE(Member(master->address(), 11).welcome);
+  }
 }
 
 TEST_F(MasterTest, two_masters_cannot_share_a_store) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/limits.h"
 #include "base/rng.h"
 #include "collective/hint.h"
 #include "collective/plan.h"
@@ -190,6 +191,32 @@ TEST(PlannerTest, it_keeps_a_bounded_number_of_plans) {
     ASSERT_LE(planner.plans().size(), 64U);
   }
   EXPECT_EQ(planner.plans().front().hint.data_bytes, 1000U);
+}
+
+TEST(PlannerTest, a_link_that_broke_after_the_plan_was_made_is_gone_round) {
+  Planner planner;
+  auto wish = request(HintKind::kRing);
+  const auto before = planned(planner, wish);
+  wish.bad_links = {{before.order[0], before.order[1]}};
+  EXPECT_NE(planned(planner, wish).order, before.order);
+}
+
+TEST(PlannerTest, of_too_many_measures_those_of_the_longest_gone_are_forgotten) {
+  Planner planner;
+  for (wire::PeerId peer = 1; peer <= 5000; ++peer) planner.note(peer, {1, {}});
+  EXPECT_LE(planner.measured().size(), 2 * base::kPeersMax);
+  EXPECT_EQ(planner.measured().count(1), 0U);
+  EXPECT_EQ(planner.measured().count(5000), 1U);
+}
+
+TEST(PlannerTest, a_link_delays_by_half_its_round_trip) {
+  Planner planner;
+  const wire::Measured far{0, {{2, 80'000, 0}, {3, 80'000, 0}, {5, 80'000, 0}, {7, 80'000, 0}}};
+  auto wish = request(HintKind::kExchange);
+  wish.hint = collective::encode_hint({HintKind::kExchange, 64, 64, 64});
+  for (const wire::PeerId peer : wish.contributors) planner.note(peer, far);
+  ASSERT_TRUE(planner.plan(wish).ok());
+  EXPECT_NEAR(planner.plans().front().candidates.front().seconds, 0.04, 0.002);
 }
 
 }  // namespace

@@ -45,8 +45,8 @@ TEST(AddressTest, loopback_is_told_from_everything_else) {
        {"localhost:1", "127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "[::ffff:127.0.0.1]:1"}) {
     EXPECT_TRUE(is_loopback(parse_address(text).value())) << text;
   }
-  for (const char* text : {":1", "0.0.0.0:1", "[::]:1", "10.0.0.1:1", "128.0.0.1:1", "host:1",
-                           "localhost.example.org:1", "[::ffff:10.0.0.1]:1", "[::2]:1"}) {
+  for (const char* text : {":1", "0.0.0.0:1", "[::]:1", "10.0.0.1:1", "126.0.0.1:1", "128.0.0.1:1",
+                           "host:1", "localhost.example.org:1", "[::ffff:10.0.0.1]:1", "[::2]:1"}) {
     EXPECT_FALSE(is_loopback(parse_address(text).value())) << text;
   }
 }

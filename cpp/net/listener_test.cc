@@ -225,6 +225,19 @@ TEST_F(ListenerTest, who_holds_most_places_makes_room_first) {
   EXPECT_NE(held.back(), nullptr);
 }
 
+TEST_F(ListenerTest, places_that_were_given_back_do_not_count) {
+  const auto places = std::make_shared<PendingPlaces>(4);
+  std::vector<std::shared_ptr<PendingPlace>> held;
+  for (int i = 0; i < 3; ++i) held.push_back(places->take("few now"));
+  held[1].reset(), held[2].reset();
+  std::string asked;
+  held[0]->give_way = [&] { asked += "few now ", held[0].reset(); };
+  for (int i = 0; i < 3; ++i) held.push_back(places->take("three"));
+  held[3]->give_way = [&] { asked += "three ", held[3].reset(); };
+  EXPECT_TRUE(places->make_room());
+  EXPECT_EQ(asked, "three ");
+}
+
 TEST_F(ListenerTest, networks_are_ipv4_addresses_and_64_bits_of_ipv6) {
   const auto network = [](const char* host) {
     return network_of(resolve_now(Address{host, 1}).value().front());

@@ -45,6 +45,11 @@ BufferPool::BufferPool(std::size_t kept_bytes_max) : shelf_(std::make_shared<She
   shelf_->kept_bytes_max = kept_bytes_max;
 }
 
+std::size_t BufferPool::kept_bytes() const {
+  const std::lock_guard lock(shelf_->mutex);
+  return shelf_->kept_bytes;
+}
+
 BufferRef BufferPool::take(std::size_t size) {
   const SizeClass wanted = class_of(size);
   std::unique_ptr<Buffer> buffer;

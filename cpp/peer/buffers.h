@@ -36,6 +36,7 @@ class BufferPool {
  public:
   explicit BufferPool(std::size_t kept_bytes_max = std::size_t{2} << 30);
   BufferRef take(std::size_t size);
+  std::size_t kept_bytes() const;  // of memory that is held for a later take
 
  private:
   struct Shelf {

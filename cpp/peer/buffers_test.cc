@@ -39,8 +39,10 @@ TEST(BuffersTest, what_exceeds_the_kept_bytes_is_freed) {
   {
     const BufferRef a = pool.take(8000), b = pool.take(8000);
   }
-  const BufferRef again = pool.take(8000);  // one was kept, no crash for the other
+  EXPECT_EQ(pool.kept_bytes(), 8192u) << "one was kept, the other is gone";
+  const BufferRef again = pool.take(8000);
   EXPECT_EQ(again->size(), 8000u);
+  EXPECT_EQ(pool.kept_bytes(), 0u) << "what is in use again is not kept";
 }
 
 TEST(BuffersTest, a_buffer_may_outlive_its_pool_and_be_released_on_any_thread) {

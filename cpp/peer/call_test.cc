@@ -127,6 +127,7 @@ TEST(CallTest, a_feed_needs_inputs_apart_from_outputs_and_no_copies_of_them) {
   EXPECT_TRUE(check_feed({leaf()}, nullptr, true).ok());
   EXPECT_EQ(check_feed({apart, apart}, feed, false).code, Code::kInvalid) << "64 bytes";
   EXPECT_TRUE(check_feed({apart}, feed, false).ok());
+  EXPECT_EQ(check_feed({apart}, std::make_shared<Feed>(33), false).code, Code::kInvalid);
   EXPECT_EQ(check_feed({apart}, feed, true).code, Code::kInvalid);
   const base::Status same = check_feed({apart, leaf()}, feed, false);
   EXPECT_EQ(same.code, Code::kInvalid);
@@ -147,6 +148,18 @@ TEST(CallTest, encoded_leaves_of_a_feed_are_checked_for_their_size_alone) {
   EXPECT_TRUE(check_call({encoded}, o).ok());
   o.feed.reset();
   EXPECT_EQ(check_call({encoded}, o).code, Code::kInvalid);
+}
+
+TEST(CallTest, what_a_stochastic_codec_leaves_out_is_not_asked_without_its_round) {
+  RoundOptions o;
+  Leaf apart = leaf();
+  apart.out = g_memory + 32;
+  o.codec = CodecId::kInt8;
+  EXPECT_TRUE(roundtrip(apart, o, true).ok());
+  o.codec = codec::stochastic(CodecId::kInt8, 7);
+  for (const bool residual : {false, true}) {
+    EXPECT_EQ(roundtrip(apart, o, residual).code, Code::kInvalid);
+  }
 }
 
 }  // namespace

@@ -87,7 +87,19 @@ TEST_F(LinkTableTest, a_connection_lost_with_more_frames_than_are_remembered_fai
   EXPECT_TRUE(eventually([this] { return first->losses == 1 && first->failures == 1; }));
 }
 
-TEST_F(LinkTableTest, one_of_another_life_or_run_is_closed_at_once) {
+TEST_F(LinkTableTest, one_of_another_run_is_closed) {
+  open();
+  on([this] {
+    second->table->set_self(net::test::token_of(9).run, 12, true);
+    second->table->set_members(members);
+    first->table->set_members(members);
+    first->table->enqueue(12, 1);
+  });
+  EXPECT_TRUE(eventually([this] { return first->losses > 0; }));
+  on([this] { EXPECT_TRUE(second->received.empty()); });
+}
+
+TEST_F(LinkTableTest, one_of_another_life_is_closed_at_once) {
   open();
   on([this] {
     std::vector<wire::Member> stale = members;

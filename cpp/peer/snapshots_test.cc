@@ -150,14 +150,17 @@ class FetchingTest : public SnapshotTrafficTest {
     want_ = publish(4)->held;
     protocol::FetchSnapshot order;
     order.want = want_;
-    for (const Incarnation holder : holders) {
-      order.holders.emplace_back();
-      order.holders.back().incarnation = holder;
-    }
+    for (const Incarnation holder : holders) order.holders.push_back(member(holder));
     fetcher_.fetch(order, store_.newest("s")->layout, 0);
   }
-  // One ask of that holder, answered. False: there is none.
-  bool answer(Incarnation holder, bool lies) {
+  static wire::Member member(Incarnation incarnation) {
+    wire::Member out;
+    out.id = static_cast<wire::PeerId>(incarnation);
+    out.incarnation = incarnation;
+    return out;
+  }
+  // One ask of that holder, answered; lies are told in every part, or in one. False: there is none.
+  bool answer(Incarnation holder, bool lies, std::optional<std::uint32_t> lie = std::nullopt) {
     const auto header = make(fetcher_, holder);
     if (!header) return false;
     const auto ask = wire::decode_snapshot_ask(payload());
@@ -174,7 +177,7 @@ class FetchingTest : public SnapshotTrafficTest {
                : 0;
       const std::uint8_t* from = data ? held->data->data() : held->manifest.data();
       base::Bytes bytes(from + at, from + at + held->layout.part_size(part));
-      if (lies) bytes.back() ^= 1;
+      if (lies && lie.value_or(part) == part) bytes.back() ^= 1;
       (void)hand_in(fetcher_, holder, out, bytes);
     }
     return true;
@@ -232,6 +235,82 @@ TEST_F(FetchingTest, parts_of_other_sizes_and_beyond_the_layout_are_refused_or_p
   EXPECT_EQ(hand_in(fetcher_, 31, header, base::Bytes(4096)).code, Code::kCorrupt);
   EXPECT_FALSE(hand_in(fetcher_, 31, header, base::Bytes(9)).ok());
   EXPECT_TRUE(ended_.empty());
+}
+
+TEST_F(FetchingTest, each_part_is_verified_and_who_sent_a_wrong_one_is_asked_no_more) {
+  const snapshot::Layout layout = publish(4)->layout;
+  for (std::uint32_t part = layout.manifest_parts(); part < layout.all_parts(); ++part) {
+    values_[1] = -static_cast<float>(part);
+    ended_.clear(), queued_.clear();
+    fetch({31, 32});
+    while (ended_.empty() && (answer(31, true, part) || answer(32, false))) continue;
+    ASSERT_EQ(ended_.size(), 1u) << part;
+    EXPECT_TRUE(ended_[0].ok()) << ended_[0].text;
+    const SnapshotRef got = fetchers_.newest("s");
+    ASSERT_EQ(got->held, want_);
+    ASSERT_EQ(got->data->size(), values_.size() * sizeof(float));
+    EXPECT_EQ(std::memcmp(got->data->data(), values_.data(), got->data->size()), 0) << part;
+  }
+}
+
+TEST_F(FetchingTest, a_frame_that_arrived_damaged_is_told_and_not_kept) {
+  fetch({31});
+  ASSERT_TRUE(make(fetcher_, 31));
+  wire::FrameHeader header;
+  header.kind = FrameKind::kSnapshotPart;
+  header.attempt = {4, wire::decode_snapshot_ask(payload()).value().ask};
+  const base::Bytes& manifest = store_.newest("s")->manifest;
+  header.payload_bytes = static_cast<std::uint32_t>(manifest.size());
+  header.payload_crc = base::crc32c(manifest) + 1;
+  const net::Placement at = fetcher_.place(31, header);
+  ASSERT_EQ(at.kind, net::Placement::Kind::kInto);
+  std::memcpy(at.spans[0].data(), manifest.data(), manifest.size());
+  EXPECT_EQ(fetcher_.arrived(31, header, at.token).code, Code::kCorrupt);
+  EXPECT_FALSE(make(fetcher_, 31)) << "no part of it is here";
+}
+
+TEST_F(FetchingTest, who_is_no_member_any_more_is_not_fetched_from) {
+  fetch({31, 32});
+  fetcher_.set_members({member(32)});
+  EXPECT_FALSE(fetcher_.uses(31));
+  EXPECT_TRUE(fetcher_.uses(32));
+  while (answer(32, false)) continue;
+  ASSERT_EQ(ended_.size(), 1u);
+  EXPECT_TRUE(ended_[0].ok()) << ended_[0].text;
+}
+
+TEST_F(FetchingTest, a_fetch_that_was_given_up_is_over) {
+  fetch({31});
+  fetcher_.stop("s");
+  EXPECT_FALSE(fetcher_.uses(31));
+  fetcher_.tick(3600 * base::kSecond);
+  EXPECT_TRUE(ended_.empty());
+}
+
+TEST_F(SnapshotTrafficTest, marks_made_beside_the_copy_are_those_of_the_leaves) {
+  const SnapshotRef made = publish(1);
+  EXPECT_EQ(made->marks, marks_of({leaf()}));
+}
+
+// A resync takes revisions back: who has them no more must not serve them.
+TEST_F(SnapshotTrafficTest, a_revision_takes_the_place_of_later_ones) {
+  for (const std::uint64_t revision : {5, 6, 4}) publish(revision);
+  EXPECT_EQ(store_.newest("s")->held.revision, 4u);
+  EXPECT_EQ(store_.find("s", 5), nullptr);
+  EXPECT_EQ(store_.find("s", 6), nullptr);
+}
+
+TEST_F(SnapshotTrafficTest, a_state_is_copied_into_leaves_of_its_form_alone) {
+  const SnapshotRef made = publish(1);
+  std::vector<float> out(values_.size());
+  Leaf other = leaf();
+  other.out = out.data();
+  EXPECT_TRUE(copy_out(*made, {other}));
+  EXPECT_EQ(out, values_);
+  std::fill(out.begin(), out.end(), 0.0F);
+  other.dtype = codec::Dtype::kI32;  // as many bytes
+  EXPECT_FALSE(copy_out(*made, {other}));
+  EXPECT_EQ(out, std::vector<float>(values_.size()));
 }
 
 }  // namespace

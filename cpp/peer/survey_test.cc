@@ -41,6 +41,25 @@ TEST(SurveyTest, a_line_that_was_not_full_says_nothing) {
   EXPECT_FALSE(survey.due(now + 20 * base::kSecond, {}).has_value());
 }
 
+TEST(SurveyTest, a_stretch_counts_if_more_waited_at_both_its_ends) {
+  Survey survey;
+  std::uint64_t sent = 0;
+  base::Time now = base::kSecond;
+  for (int i = 0; i < 40; ++i) survey.sample(now += kBeat, sent += 5'000'000, i % 2 == 0);
+  EXPECT_FALSE(survey.due(now, {}).has_value());
+}
+
+TEST(SurveyTest, what_a_line_once_gave_is_forgotten_in_minutes) {
+  Survey survey;
+  std::uint64_t sent = 0;
+  base::Time now = run(survey, base::kSecond, &sent, 90'000'000, true);
+  ASSERT_TRUE(survey.due(now, {}).has_value());
+  for (int i = 0; i < 300; ++i) now = run(survey, now, &sent, 40'000'000, true);
+  const auto told = survey.due(now, {});
+  ASSERT_TRUE(told.has_value());
+  EXPECT_NEAR(static_cast<double>(told->up_bytes_per_s), 40e6, 1e6);
+}
+
 TEST(SurveyTest, it_tells_at_once_what_changed_much_and_later_what_changed_little) {
   Survey survey;
   const base::Time now = 100 * base::kSecond;

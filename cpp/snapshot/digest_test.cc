@@ -78,6 +78,9 @@ TEST(DigestTest, every_bit_and_the_order_of_a_list_matter) {
   const Digest a{1, 2}, b{3, 4};
   EXPECT_NE(combine(std::vector{a, b}), combine(std::vector{b, a}));
   EXPECT_NE(combine(std::vector{a}), a);
+  base::Writer both;
+  both.digest(a), both.digest(b);
+  EXPECT_EQ(combine(std::vector{a, b}), digest_of(both.bytes()));
 }
 
 TEST(DigestTest, every_instruction_set_gives_the_same_digest) {

@@ -191,5 +191,18 @@ TEST(FetchPlanTest, any_mixture_of_faults_ends_with_every_part_once) {
   }
 }
 
+// Its time begins with what it was asked, not with when it came.
+TEST(FetchPlanTest, a_holder_that_had_nothing_to_do_is_not_slow) {
+  FetchPlan plan({.parts_per_ask = 2, .asks_per_holder = 1, .slow_after = kSecond}, 0, 2);
+  plan.add_holder(1, 0);
+  plan.add_holder(2, 0);
+  ASSERT_EQ(text(plan.next_asks(0)), "1:0-2 ");
+  plan.on_holder_lost(1, "is gone");
+  ASSERT_EQ(text(plan.next_asks(10 * kSecond)), "2:0-2 ");
+  EXPECT_EQ(plan.wake(), 11 * kSecond);
+  EXPECT_TRUE(plan.next_asks(10 * kSecond + 1).empty());
+  EXPECT_EQ(plan.waiting_for().find("slow"), std::string::npos) << plan.waiting_for();
+}
+
 }  // namespace
 }  // namespace jccl::snapshot

@@ -142,6 +142,16 @@ TEST(ManifestTest, other_leaves_than_the_fetchers_are_named_as_such) {
             "there, 104 here)");
 }
 
+TEST(ManifestTest, other_leaves_of_as_many_bytes_are_other_leaves) {
+  const Layout one(leaves_of({256}), 64);
+  const Layout two(leaves_of({128, 128}), 64);
+  const Manifest of_one = manifest_of(one, stream_of(one), 64);
+  EXPECT_EQ(decode_manifest(encode(of_one), of_one.held, two).status().code, base::Code::kMismatch);
+  Manifest of_two = of_one;  // the same parts
+  of_two.descriptor = two.descriptor();
+  EXPECT_EQ(parts_in_common(of_one, of_two, one), std::set<std::uint32_t>{});
+}
+
 TEST(ManifestTest, only_changed_parts_need_fetching_again) {
   const Layout layout(leaves_of({256}), 64);
   base::Bytes bytes = stream_of(layout);

@@ -128,6 +128,9 @@ TEST(ChainTest, another_run_or_another_version_is_refused) {
   ChainWriter writer;
   EXPECT_EQ(walk({writer.append(RunRecord{mine, kVersion + 1})}, nullptr).status().code,
             Code::kVersion);
+  ChainWriter older;
+  EXPECT_EQ(walk({older.append(RunRecord{mine, kVersion - 1})}, nullptr).status().code,
+            Code::kVersion);
 }
 
 }  // namespace

@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <limits>
 
+#include "base/crc32c.h"
 #include "base/rng.h"
 #include "wire/samples.h"
 
@@ -357,6 +359,59 @@ TEST(CodecTest, a_frame_header_with_any_flipped_bit_is_refused) {
     Bytes flipped = bytes;
     flipped[bit / 8] ^= static_cast<std::uint8_t>(1U << (bit % 8));
     EXPECT_FALSE(decode_frame_header(flipped).ok()) << bit;
+  }
+}
+
+template <typename T>
+void put(Bytes& bytes, std::size_t at, T value) {
+  std::memcpy(bytes.data() + at, &value, sizeof value);
+}
+
+// Whole and with the right sum: only what it says is wrong.
+Bytes header_with(FrameKind kind, std::uint32_t payload_bytes) {
+  Bytes bytes = bytes_of(sample_frame_header());
+  put(bytes, 4, static_cast<std::uint32_t>(kind));
+  put(bytes, 28, payload_bytes);
+  put(bytes, 36, base::crc32c(ByteView(bytes).first(36)));
+  return bytes;
+}
+
+TEST(CodecTest, a_frame_is_as_long_as_its_kind_may_be) {
+  const auto kPart = FrameKind::kSnapshotPart;
+  EXPECT_TRUE(decode_frame_header(header_with(kPart, kFramePayloadBytesMax)).ok());
+  EXPECT_FALSE(decode_frame_header(header_with(kPart, kFramePayloadBytesMax + 1)).ok());
+  for (const FrameKind bare : {FrameKind::kSnapshotGone, FrameKind::kArrived}) {
+    EXPECT_TRUE(decode_frame_header(header_with(bare, 0)).ok());
+    EXPECT_FALSE(decode_frame_header(header_with(bare, 1)).ok());
+  }
+  EXPECT_FALSE(decode_frame_header(header_with(static_cast<FrameKind>(0), 0)).ok());
+  EXPECT_FALSE(decode_frame_header(header_with(static_cast<FrameKind>(8), 0)).ok());
+}
+
+TEST(CodecTest, a_link_hello_names_a_stripe_that_there_is) {
+  const auto with = [](std::uint16_t stripe, std::uint16_t stripes) {
+    Bytes bytes = encode(sample_link_hello());
+    put(bytes, bytes.size() - 4, stripe);
+    put(bytes, bytes.size() - 2, stripes);
+    return decode_link_hello(bytes).ok();
+  };
+  constexpr auto kMost = static_cast<std::uint16_t>(base::kStripesMax);
+  EXPECT_TRUE(with(0, 1));
+  EXPECT_TRUE(with(kMost - 1, kMost));
+  EXPECT_FALSE(with(0, 0));
+  EXPECT_FALSE(with(1, 1));
+  EXPECT_FALSE(with(0, kMost + 1));
+}
+
+TEST(CodecTest, an_ask_is_for_a_part_at_least) {
+  SnapshotAsk ask;
+  ask.tag = "t";
+  ask.first_part = 3, ask.last_part = 4;
+  Bytes bytes = encode(ask);
+  ASSERT_TRUE(decode_snapshot_ask(bytes).ok());
+  for (const std::uint32_t last : {3U, 2U, 0U}) {
+    put(bytes, bytes.size() - 4, last);
+    EXPECT_FALSE(decode_snapshot_ask(bytes).ok()) << last;
   }
 }
 
