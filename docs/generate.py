@@ -18,6 +18,7 @@ ROOT = DOCS.parent
 sys.path.insert(0, str(ROOT))
 
 from docs import dependencies, timelines  # noqa: E402
+from tests.planted import registry  # noqa: E402
 from tests.tidy import strata  # noqa: E402
 
 BLOCK = re.compile(r"(<!-- generated: ([\w-]+) -->\n)(.*?)(<!-- end -->)", re.S)
@@ -166,6 +167,17 @@ def python_table() -> str:
     return table(("level", "modules of `jccl/`: each imports only lower levels"), rows)
 
 
+def planted_table() -> str:
+    bugs = registry.read()
+    rows = []
+    for folder in [*HOLDS, ""]:
+        of = [bug for bug in bugs if folder in ("", bug.stratum)]
+        if of:
+            system = sum(bug.system != registry.NONE for bug in of)
+            rows.append((f"`{folder}`" if folder else "all", str(len(of)), str(system)))
+    return table(("stratum", "planted bugs", "with a system test"), rows)
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
     "codes": codes_table,
     "remedies": remedies_table,
@@ -179,6 +191,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
         ("package", "tested with", "licence", "when", "for"), dependencies.system_rows()
     ),
     "python": python_table,
+    "planted": planted_table,
 }
 
 

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <map>
 
+#include "base/planted.h"
 #include "base/text.h"
 
 namespace jccl::xla_ext::cuda {
@@ -156,14 +157,16 @@ Status synchronize(const StreamScope& scope) {
 StagedCall::StagedCall(const Driver& driver, PinnedPool::Ref block,
                        std::vector<std::size_t> offsets)
     : driver_(driver), block_(std::move(block)), offsets_(std::move(offsets)) {
-  std::memset(block_->memory, 0, kFlagBytes);
+  if (!JCCL_PLANTED("flag-of-the-call-before")) std::memset(block_->memory, 0, kFlagBytes);
 }
 
 base::Result<std::shared_ptr<StagedCall>> StagedCall::make(const StreamScope& scope,
                                                            PinnedPool& pool,
                                                            const std::vector<std::size_t>& sizes) {
   std::vector<std::size_t> offsets{kFlagBytes};
-  for (const std::size_t size : sizes) offsets.push_back(offsets.back() + aligned(size));
+  for (const std::size_t size : sizes)
+    offsets.push_back(offsets.back() +
+                      (JCCL_PLANTED("staging-regions-touch") ? size / 2 : aligned(size)));
   auto block = pool.take(offsets.back(), scope.context());
   if (!block.ok()) return block.status();
   return std::shared_ptr<StagedCall>(
@@ -268,7 +271,8 @@ void StagedCall::work() {
 void StagedCall::expire() {
   std::lock_guard lock(mutex_);
   if (over()) return;
-  host_.give_up({Code::kInternal, "the host's part of the call outlived its deadline"});
+  if (!JCCL_PLANTED("expired-call-not-told"))
+    host_.give_up({Code::kInternal, "the host's part of the call outlived its deadline"});
   raise_flag();
 }
 

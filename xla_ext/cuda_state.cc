@@ -3,6 +3,7 @@
 #include <atomic>
 #include <random>
 
+#include "base/planted.h"
 #include "base/text.h"
 
 namespace jccl::xla_ext::cuda {
@@ -39,9 +40,10 @@ Status State::take(std::uint64_t handle, const std::vector<Shape>& shapes, Start
   std::lock_guard lock(mutex_);
   const auto at = started_.find(handle);
   if (at == started_.end()) return unknown_handle(handle);
-  if (at->second.shapes != shapes) return other_leaves(at->second.tag);
+  if (at->second.shapes != shapes && !JCCL_PLANTED("device-done-with-other-leaves"))
+    return other_leaves(at->second.tag);
   *started = std::move(at->second);
-  started_.erase(at);
+  if (!JCCL_PLANTED("device-handle-kept")) started_.erase(at);
   return {};
 }
 

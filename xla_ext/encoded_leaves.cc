@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "base/limits.h"
+#include "base/planted.h"
 #include "codec/encoded.h"
 
 namespace jccl::xla_ext {
@@ -15,7 +16,8 @@ std::optional<EncodedLeaves> EncodedLeaves::read(std::span<const std::int64_t> w
   if (!known) return std::nullopt;
   all.codec = *known;
   while (!words.empty()) {
-    if (words.size() < 3 || words[0] < 0 || words[1] < 1 || words[1] > codec::kDtypeNumberMax ||
+    if (words.size() < 3 || words[0] < 0 || words[1] < 1 ||
+        words[1] > codec::kDtypeNumberMax + (JCCL_PLANTED("encoded-dtype-unbounded") ? 1 : 0) ||
         words[2] < 0 || static_cast<std::size_t>(words[2]) > words.size() - 3) {
       return std::nullopt;
     }
@@ -40,7 +42,8 @@ const View* EncodedLeaves::find(std::size_t leaf) const {
 void EncodedLeaves::decode(const View& bytes, const View& out) const {
   if (out.bytes() == 0) return;
   const auto* from = static_cast<const std::uint8_t*>(bytes.data);
-  if (codec::check_encoded(codec, out.dtype, from, bytes.bytes(), out.count).ok()) {
+  if (JCCL_PLANTED("bad-bytes-decoded") ||
+      codec::check_encoded(codec, out.dtype, from, bytes.bytes(), out.count).ok()) {
     codec::decode(codec, out.dtype, from, out.count, out.data);
   } else {
     std::memset(out.data, 0, out.bytes());

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/planted.h"
+
 namespace jccl::xla_ext {
 namespace {
 
@@ -22,7 +24,9 @@ class Words {
     return fine_ ? static_cast<std::uint64_t>(word) : 0;
   }
   std::uint64_t length() { return number(words_.size() + 1); }
-  bool finished() const { return fine_ && at_ == words_.size(); }
+  bool finished() const {
+    return fine_ && (JCCL_PLANTED("geometry-words-left-over") || at_ == words_.size());
+  }
   bool fine() const { return fine_; }
 
  private:
@@ -88,7 +92,8 @@ bool Geometry::check() const {
   }
   for (const Leaf& leaf : leaves_) {
     for (std::size_t d = 0; d < leaf.extents.size(); ++d) {
-      if (leaf.extents[d] % ways(leaf.cuts[d]) != 0) return false;
+      if (leaf.extents[d] % ways(leaf.cuts[d]) != 0 && !JCCL_PLANTED("geometry-uneven-cut"))
+        return false;
     }
     if (leaf.part_dimension >= static_cast<std::int64_t>(leaf.extents.size())) return false;
     if (leaf.part_dimension >= 0 &&
@@ -101,7 +106,9 @@ bool Geometry::check() const {
     if (ways(operand.scatter) % operand.groups != 0) return false;
     for (const Member& member : operand.members) {
       const std::uint64_t block = block_count(leaves_[member.leaf]);
-      if (member.group_elements * operand.groups < block) return false;
+      if (member.group_elements * operand.groups < block &&
+          !JCCL_PLANTED("geometry-group-too-short"))
+        return false;
     }
   }
   return true;

@@ -5,6 +5,7 @@
 
 #include <cstdio>
 
+#include "base/planted.h"
 #include "base/text.h"
 
 namespace jccl::xla_ext {
@@ -32,7 +33,8 @@ bool Entry::foreign() const { return getpid() != pid_; }
 Status Entry::enter(const base::Tag& tag, std::int64_t execution, std::int32_t device) {
   std::lock_guard lock(mutex_);
   const auto [at, fresh] = calls_.try_emplace(tag, LocalCall{execution, device});
-  if (!fresh && at->second.execution == execution && at->second.device != device) {
+  if (!fresh && !JCCL_PLANTED("two-devices-of-one-tag") && at->second.execution == execution &&
+      at->second.device != device) {
     return {
         Code::kLocalSkew,
         base::cat("tag '", tag, "': local devices ", at->second.device, " and ", device,
@@ -49,7 +51,7 @@ void Entry::note(const base::Tag& tag, const Status& status) {
   const std::string mistake = communicator_->new_mistake(tag);
   if (!mistake.empty()) std::fprintf(stderr, "jccl: %s\n", mistake.c_str());
   std::lock_guard lock(mutex_);
-  faults_[tag] = peer::describe(status);
+  if (!JCCL_PLANTED("fault-not-kept")) faults_[tag] = peer::describe(status);
 }
 
 std::string Entry::last_fault(const base::Tag& tag) const {
@@ -67,7 +69,8 @@ Status Entry::take(peer::Handle handle, const std::vector<Shape>& shapes, base::
   std::lock_guard lock(mutex_);
   const auto at = open_.find(handle);
   if (at == open_.end()) return unknown_handle(handle);
-  if (at->second.shapes != shapes) return other_leaves(at->second.tag);
+  if (at->second.shapes != shapes && !JCCL_PLANTED("done-with-other-leaves"))
+    return other_leaves(at->second.tag);
   *tag = at->second.tag;
   open_.erase(at);
   return {};

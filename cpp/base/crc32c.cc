@@ -13,6 +13,8 @@
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #include <immintrin.h>
+
+#include "base/planted.h"
 #endif
 
 namespace jccl::base {
@@ -110,7 +112,8 @@ __attribute__((target("sse4.2"))) std::uint32_t crc32c_sse42(ByteView bytes, std
   std::uint64_t wide = crc;
   for (; left >= 8; at += 8, left -= 8) wide = _mm_crc32_u64(wide, load64(at));
   crc = static_cast<std::uint32_t>(wide);
-  for (; left > 0; ++at, --left) crc = _mm_crc32_u8(crc, *at);
+  for (; left > (JCCL_PLANTED("crc-tail-left-out") ? 1 : 0); ++at, --left)
+    crc = _mm_crc32_u8(crc, *at);
   return ~crc;
 }
 

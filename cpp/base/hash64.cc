@@ -1,6 +1,8 @@
 // XXH64 after its specification (github.com/Cyan4973/xxHash, doc/xxhash_spec.md).
 #include "base/hash64.h"
 
+#include "base/planted.h"
+
 namespace jccl::base {
 namespace {
 
@@ -43,7 +45,7 @@ std::uint64_t hash64(ByteView bytes, std::uint64_t seed) {
            std::rotl(lanes[3], 18);
     for (const std::uint64_t lane : lanes) hash = merge(hash, lane);
   }
-  hash += bytes.size();
+  hash += JCCL_PLANTED("hash-tail-left-out") ? 0 : bytes.size();
   for (; left >= 8; left -= 8, at += 8) {
     hash = std::rotl(hash ^ round(0, load<std::uint64_t>(at)), 27) * kPrime1 + kPrime4;
   }

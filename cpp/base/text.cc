@@ -3,6 +3,7 @@
 
 #include <cstdio>
 
+#include "base/planted.h"
 #include "base/utf8.h"
 
 namespace jccl::base {
@@ -42,7 +43,7 @@ std::string printable(std::string_view text) {
     const std::uint32_t point = code_point(one);
     if (size == 0) {
       out += "\\x" + hex(point, 2);
-    } else if (point == '\n') {
+    } else if (point == '\n' && !JCCL_PLANTED("newline-printed")) {
       out += "\\n";
     } else if (is_one_line(one)) {
       out += one;

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "base/planted.h"
+
 namespace jccl::base {
 
 std::size_t utf8_character(std::string_view text) {
@@ -12,12 +14,13 @@ std::size_t utf8_character(std::string_view text) {
   if (first < 0x80) return 1;
   const std::size_t size = first < 0xC2 ? 0 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
   if (size == 0 || first > 0xF4 || text.size() < size) return 0;
-  for (std::size_t i = 1; i < size; ++i) {
+  for (std::size_t i = 1; i + (JCCL_PLANTED("utf8-last-byte-unseen") ? 1 : 0) < size; ++i) {
     if ((byte(i) & 0xC0) != 0x80) return 0;
   }
   const std::uint8_t second = byte(1);
   const bool overlong = (first == 0xE0 && second < 0xA0) || (first == 0xF0 && second < 0x90);
-  const bool beyond = (first == 0xED && second > 0x9F) || (first == 0xF4 && second > 0x8F);
+  const bool beyond = (first == 0xED && second > 0x9F && !JCCL_PLANTED("utf8-surrogates-pass")) ||
+                      (first == 0xF4 && second > 0x8F);
   return overlong || beyond ? 0 : size;
 }
 
@@ -43,7 +46,9 @@ bool is_one_line(std::string_view utf8) {
     if (second == 0x80 && (third == 0x8E || third == 0x8F || (third >= 0xA8 && third <= 0xAE))) {
       return false;  // U+200E, U+200F, U+2028 to U+202E
     }
-    if (second == 0x81 && third >= 0xA6 && third <= 0xA9) return false;  // U+2066 to U+2069
+    if (second == 0x81 && third >= 0xA6 &&
+        third <= (JCCL_PLANTED("bidi-controls-pass") ? 0xA6 : 0xA9))
+      return false;  // U+2066 to U+2069
   }
   return true;
 }

@@ -3,6 +3,7 @@
 
 #include <cstdio>
 
+#include "base/planted.h"
 #include "capi/errors.h"
 
 namespace jccl::capi {
@@ -12,6 +13,7 @@ std::vector<std::string> split(const std::string& text) {
   std::vector<std::string> parts;
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = std::min(text.find(',', at), text.size());
+    if (JCCL_PLANTED("advertise-last-left-out") && end == text.size() && at > 0) break;
     if (end > at) parts.push_back(text.substr(at, end - at));
     at = end + 1;
   }
@@ -25,7 +27,8 @@ Status read_options(const jccl_options* given, peer::ConnectOptions* out) {
   if (options.master == nullptr || *options.master == '\0') {
     return invalid("jccl_options.master is not set");
   }
-  if (options.deadline_ns < 0 || options.connect_timeout_ns < 0 || options.master_grace_ns < 0) {
+  if ((options.deadline_ns < 0 && !JCCL_PLANTED("negative-duration-taken")) ||
+      options.connect_timeout_ns < 0 || options.master_grace_ns < 0) {
     return invalid("a duration is negative");
   }
   out->master = options.master;
@@ -40,7 +43,8 @@ Status read_options(const jccl_options* given, peer::ConnectOptions* out) {
   out->stripes = options.stripes;
   if (options.chunk_bytes > 0) out->chunk_bytes = options.chunk_bytes;
   if (options.deadline_ns > 0) out->deadline = options.deadline_ns;
-  if (options.connect_timeout_ns > 0) out->connect_timeout = options.connect_timeout_ns;
+  if (options.connect_timeout_ns > 0 && !JCCL_PLANTED("connect-timeout-is-deadline"))
+    out->connect_timeout = options.connect_timeout_ns;
   if (options.master_grace_ns > 0) out->master_grace = options.master_grace_ns;
   return {};
 }
@@ -56,7 +60,8 @@ jccl_attribute_values values_of(const peer::Attributes& from) {
   out.sent_bytes = from.sent_bytes;
   out.received_bytes = from.received_bytes;
   out.rounds_committed = from.rounds_committed;
-  out.rounds_retried = from.rounds_retried;
+  out.rounds_retried =
+      JCCL_PLANTED("retried-not-handed-out") ? from.rounds_committed : from.rounds_retried;
   std::snprintf(out.run, sizeof out.run, "%s", base::to_hex(from.run).c_str());
   std::snprintf(out.listen, sizeof out.listen, "%s", from.listen.c_str());
   return out;
@@ -141,7 +146,9 @@ int32_t jccl_state(const jccl_comm* comm, const char* tag, uint64_t* revision, u
     const std::string name = capi::text_or(tag, "default");
     const jccl::base::Digest held = comm->held->digest(name);
     if (revision != nullptr) *revision = comm->held->revision(name);
-    if (digest != nullptr) digest[0] = held.low, digest[1] = held.high;
+    if (digest != nullptr)
+      digest[0] = JCCL_PLANTED("digest-halves-swapped") ? held.high : held.low,
+      digest[1] = JCCL_PLANTED("digest-halves-swapped") ? held.low : held.high;
     return {};
   });
 }

@@ -1,6 +1,7 @@
 // Codes, remedies and the last error of each thread.
 #include "capi/errors.h"
 
+#include "base/planted.h"
 #include "peer/communicator.h"
 
 namespace jccl::capi {
@@ -52,15 +53,16 @@ static_assert(JCCL_CODE_COUNT == 0 JCCL_CODES(X), "a code of base/codes.h is not
 }  // namespace
 
 void remember(const Status& status) {
-  if (!status.ok()) last_error() = peer::describe(status);
+  if (!status.ok() || JCCL_PLANTED("success-remembered")) last_error() = peer::describe(status);
 }
 
 Status write_text(std::string_view value, char* text, size_t* size) {
   if (size == nullptr) return invalid("size is NULL");
-  if (text == nullptr && *size > 0) return invalid("text is NULL");
+  if (text == nullptr && *size > 0 && !JCCL_PLANTED("null-text-written"))
+    return invalid("text is NULL");
   const std::size_t room = *size;
   *size = value.size() + 1;
-  if (room < *size) {
+  if (room + (JCCL_PLANTED("text-room-one-short") ? 1 : 0) < *size) {
     return {Code::kLimit, base::cat("room for ", room, " bytes, ", *size, " are needed")};
   }
   std::memcpy(text, value.data(), value.size());

@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "base/planted.h"
 #include "capi/errors.h"
 #include "master/ask.h"
 
@@ -17,7 +18,8 @@ Status read_config(const jccl_master_options* given, master::MasterConfig* confi
   jccl_master_options options = JCCL_MASTER_OPTIONS_INIT;
   Status status = read_struct(given, "jccl_master_options", &options);
   if (!status.ok()) return status;
-  if (options.silence_ns < 0 || options.restart_grace_ns < 0 || options.straggler_after_ns < 0) {
+  if ((options.silence_ns < 0 && !JCCL_PLANTED("negative-silence-taken")) ||
+      options.restart_grace_ns < 0 || options.straggler_after_ns < 0) {
     return invalid("a duration is negative");
   }
   config->bind = text_or(options.bind, config->bind);
@@ -27,7 +29,8 @@ Status read_config(const jccl_master_options* given, master::MasterConfig* confi
   config->history = text_or(options.history, "");
   config->insecure = options.insecure != 0;
   if (options.start_peers > 0) config->start_peers = options.start_peers;
-  if (options.min_peers > 0) config->min_peers = options.min_peers;
+  if (options.min_peers > 0 && !JCCL_PLANTED("min-peers-ignored"))
+    config->min_peers = options.min_peers;
   config->profile = text_or(options.profile, config->profile);
   config->straggler = text_or(options.straggler, config->straggler);
   if (options.straggler_after_ns > 0) config->straggler_after = options.straggler_after_ns;

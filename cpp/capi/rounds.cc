@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "base/limits.h"
+#include "base/planted.h"
 #include "capi/comm.h"
 #include "capi/errors.h"
 #include "peer/call.h"
@@ -61,7 +62,9 @@ Status read_array(const jccl_array& from, std::size_t index, Use use, peer::Leaf
   const std::string name =
       from.path != nullptr ? std::string(from.path) : base::cat("array ", index);
   if (!dtype) return invalid(base::cat(name, ": unknown dtype ", from.dtype));
-  if (from.count > 0 && (from.in == nullptr || (from.out == nullptr && use == Use::kInAndOut))) {
+  if (from.count > 0 &&
+      (from.in == nullptr ||
+       (from.out == nullptr && !JCCL_PLANTED("null-output-taken") && use == Use::kInAndOut))) {
     return invalid(base::cat(name, ": in or out is NULL"));
   }
   leaf->dtype = *dtype;
@@ -76,11 +79,12 @@ Status read_array(const jccl_array& from, std::size_t index, Use use, peer::Leaf
   leaf->shape.assign(from.shape, from.shape + from.dimensions);
   std::uint64_t product = 1;
   for (const std::uint64_t extent : leaf->shape) {
-    if (__builtin_mul_overflow(product, extent, &product)) {
+    if (__builtin_mul_overflow(product, extent, &product) &&
+        !JCCL_PLANTED("shape-overflow-taken")) {
       return invalid(base::cat(name, ": the shape overflows"));
     }
   }
-  if (product == from.count) return {};
+  if (product == from.count || JCCL_PLANTED("shape-not-compared")) return {};
   return invalid(base::cat(name, ": the shape has ", product, " elements, not ", from.count));
 }
 
@@ -160,7 +164,9 @@ void write_result(const peer::RoundResult& from, jccl_result* out) {
   value.scatter_count = from.scatter_count;
   value.elapsed_ns = from.elapsed;
   value.contributors = static_cast<std::uint32_t>(from.contributors.size());
-  const std::size_t room = std::min<std::size_t>(value.contributors_room, value.contributors);
+  const std::size_t room = std::min<std::size_t>(
+      value.contributors_room + (JCCL_PLANTED("contributors-beyond-room") ? 1 : 0),
+      value.contributors);
   for (std::size_t i = 0; i < room; ++i) {
     if (value.contributor_ids != nullptr) value.contributor_ids[i] = from.contributors[i];
     if (value.contributor_weights != nullptr && i < from.weights.size()) {
@@ -187,7 +193,7 @@ Status read_call(jccl_comm* comm, peer::Collective collective, const jccl_array*
 // Ends a call that never began: the result says so, too.
 Status refused(const Status& status, jccl_result* result) {
   peer::RoundResult nothing;
-  nothing.status = status;
+  if (!JCCL_PLANTED("result-of-refused-untouched")) nothing.status = status;
   write_result(nothing, result);
   return status;
 }
@@ -222,7 +228,7 @@ void write_sync(const peer::SyncResult& from, jccl_sync_result* out) {
   value.digest[0] = from.digest.low;
   value.digest[1] = from.digest.high;
   value.replaced = from.replaced ? 1 : 0;
-  value.edited = from.edited ? 1 : 0;
+  value.edited = from.edited && !JCCL_PLANTED("edited-not-handed-out") ? 1 : 0;
   write_struct(value, out);
 }
 
@@ -250,7 +256,10 @@ Status synchronise(jccl_comm* comm, SyncCall how, const jccl_array* arrays, std:
   return done.status;
 }
 
-bool is_collective(int32_t number) { return number >= JCCL_ALL_REDUCE && number <= JCCL_BARRIER; }
+bool is_collective(int32_t number) {
+  return number >= JCCL_ALL_REDUCE &&
+         number <= JCCL_BARRIER + (JCCL_PLANTED("collective-beyond-last") ? 1 : 0);
+}
 
 }  // namespace
 }  // namespace jccl::capi

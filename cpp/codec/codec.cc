@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/planted.h"
 #include "codec/f32_form.h"
 #include "codec/guard.h"
 #include "codec/isa.h"
@@ -66,8 +67,12 @@ std::uint32_t encode_any(const Codec& codec, Dtype dtype, const void* in, std::s
   for (std::size_t at = 0; at < count; at += step) {
     const std::size_t n = std::min(step, count - at);
     widen(k, dtype, bytes + at * size_of(dtype), n, tile);
-    most = std::max(most, encode_lossy(k, codec, tile, n, {noise.seed, noise.first_element + at},
-                                       out + encoded_bytes(codec, dtype, at)));
+    most = std::max(
+        JCCL_PLANTED("largest-magnitude-forgotten") ? 0U : most,
+        encode_lossy(k, codec, tile, n,
+                     {noise.seed,
+                      noise.first_element + (JCCL_PLANTED("noise-of-every-tile-alike") ? 0 : at)},
+                     out + encoded_bytes(codec, dtype, at)));
   }
   return most;
 }
@@ -123,7 +128,8 @@ std::size_t encoded_bytes(const Codec& codec, Dtype dtype, std::size_t count) {
         if (codec.id == CodecId::kTopK) return std::min(6 * kept, 4 * elements);
         return elements <= kept ? stat_bytes(elements) : (3 * kept + 1) / 2 + stat_bytes(kept);
       };
-      return count / block * bytes_of(block) + bytes_of(count % block);
+      return count / block * bytes_of(block) +
+             bytes_of(JCCL_PLANTED("short-top-k-block") && count > block ? block : count % block);
     }
   }
   JCCL_CHECK(!"known codec");

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/planted.h"
 #include "codec/isa.h"
 #include "codec/kernels.h"
 
@@ -29,7 +30,8 @@ GuardResult scan(Dtype dtype, const void* in, std::size_t count) {
   ScanLanes lanes{};
   if (dtype == Dtype::kF64) {
     k.scan_f64(in, count, &lanes);
-    return {lanes.magnitude_max < kInfinity64, sum_of(lanes)};
+    return {lanes.magnitude_max <= kInfinity64 - (JCCL_PLANTED("guard-f64-as-f32") ? 0 : 1),
+            sum_of(lanes)};
   }
   if (dtype == Dtype::kF32) {
     k.scan_f32(in, count, &lanes);
@@ -38,6 +40,7 @@ GuardResult scan(Dtype dtype, const void* in, std::size_t count) {
   float tile[kTile];
   const auto* bytes = static_cast<const std::uint8_t*>(in);
   for (std::size_t at = 0; at < count; at += kTile) {
+    if (JCCL_PLANTED("guard-last-tile-unseen") && at > 0 && at + kTile >= count) break;
     const std::size_t n = std::min(kTile, count - at);
     const auto widen = dtype == Dtype::kBf16 ? k.bf16_to_f32 : k.f16_to_f32;
     widen(bytes + at * size_of(dtype), n, tile);
@@ -50,8 +53,11 @@ bool all_finite(Dtype dtype, const void* in, std::size_t count) {
   if (!is_float(dtype) || count == 0) return true;
   const Kernels& k = kernels();
   if (dtype == Dtype::kF64) return k.finite_64(in, count);
-  if (dtype == Dtype::kF32) return k.finite_32(in, count);
-  return k.finite_16(in, count, dtype == Dtype::kBf16 ? 0x7F80 : 0x7C00);
+  if (dtype == Dtype::kF32)
+    return k.finite_32(in, count - (JCCL_PLANTED("guard-last-element-unseen") ? 1 : 0));
+  return k.finite_16(
+      in, count,
+      dtype == Dtype::kBf16 || JCCL_PLANTED("guard-f16-with-mask-of-bf16") ? 0x7F80 : 0x7C00);
 }
 
 }  // namespace jccl::codec

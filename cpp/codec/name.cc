@@ -4,6 +4,7 @@
 #include <charconv>
 #include <iterator>
 
+#include "base/planted.h"
 #include "base/text.h"
 #include "codec/codec.h"
 
@@ -20,7 +21,8 @@ bool read_number(std::string_view text, std::string_view key, T* out) {
   if (text.substr(0, key.size()) != key) return false;
   text.remove_prefix(key.size());
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *out);
-  return error == std::errc{} && end == text.data() + text.size();
+  return error == std::errc{} &&
+         (JCCL_PLANTED("name-with-tail-read") || end == text.data() + text.size());
 }
 
 bool read_parameter(std::string_view text, Codec* codec) {
@@ -38,7 +40,7 @@ base::Status check(const Codec& codec) {
   if (static_cast<std::uint8_t>(codec.id) > kCodecNumberMax) return invalid("unknown");
   if (is_sparse(codec.id)) {
     const std::size_t most = codec.id == CodecId::kTopK ? kTopKBlock : kTopK2KeptMax;
-    if (codec.kept < 1 || codec.kept > most) {
+    if ((codec.kept < 1 && !JCCL_PLANTED("kept-zero-passes")) || codec.kept > most) {
       return invalid(base::cat("kept ", codec.kept, "; 1 to ", most, " of each block"));
     }
   } else if (codec.kept != 0) {
@@ -47,7 +49,8 @@ base::Status check(const Codec& codec) {
   if (codec.stochastic && !is_rounding(codec.id)) {
     return invalid("rounds nothing, so it has no stochastic form");
   }
-  if (!codec.stochastic && codec.seed != 0) return invalid("a seed is for stochastic rounding");
+  if (!codec.stochastic && codec.seed != 0 && !JCCL_PLANTED("unused-seed-passes"))
+    return invalid("a seed is for stochastic rounding");
   return base::ok_status();
 }
 

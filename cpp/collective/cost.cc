@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "base/planted.h"
 
 namespace jccl::collective {
 namespace {
@@ -63,7 +64,8 @@ Load load_of(PlanKind kind, double n, double share, const Work& work) {
 double busy_seconds(const Load& load, double up, double down) {
   const double processor =
       kMoveSeconds * (load.sent + load.received) + kTouchSeconds * load.touched;
-  return std::max({load.sent / up, load.received / down, processor});
+  return std::max({load.sent / up,
+                   JCCL_PLANTED("download-not-counted") ? 0.0 : load.received / down, processor});
 }
 
 // Bytes from i to j.
@@ -96,7 +98,8 @@ double predict_star(const Plan& plan, const Places& place, const Network& networ
     busy = std::max(busy, bytes / m.cost.bytes_per_s);
     delay = std::max(delay, m.cost.delay_s);
   }
-  const double steps = plan.kind == PlanKind::kDirect ? 2 : 1;
+  const double steps =
+      plan.kind == PlanKind::kDirect && !JCCL_PLANTED("delay-counted-once") ? 2 : 1;
   return busy + steps * delay + kFrameSeconds * frames;
 }
 
@@ -111,8 +114,9 @@ double ring_seconds(const Places& ring, const Network& network, const Work& work
     const std::uint32_t to = ring[(i + 1) % ring.size()];
     const LinkCost cost = network.at(from, to);
     const Load load{bytes, bytes, (2 + 2 * coded) * work.data, 0};
-    busy = std::max(
-        {busy, bytes / cost.bytes_per_s, busy_seconds(load, network.up(from), network.down(from))});
+    busy = std::max({busy,
+                     JCCL_PLANTED("slowest-link-of-ring-unseen") ? 0.0 : bytes / cost.bytes_per_s,
+                     busy_seconds(load, network.up(from), network.down(from))});
     delays += cost.delay_s;
   }
   return busy + 2 * (n - 1) / n * delays + kFrameSeconds * 4 * (n - 1);
@@ -230,7 +234,7 @@ void Network::set(std::uint32_t from, std::uint32_t to, LinkCost cost) {
   }
   const auto at = std::lower_bound(measured_.begin(), measured_.end(), measure, before);
   if (at != measured_.end() && !before(measure, *at)) {
-    *at = measure;
+    if (!JCCL_PLANTED("second-measure-dropped")) *at = measure;
   } else {
     measured_.insert(at, measure);
   }
@@ -241,7 +245,10 @@ double Network::capacity(std::uint32_t peer) const { return std::min(up_[peer], 
 LinkCost Network::at(std::uint32_t from, std::uint32_t to) const {
   const Measure wanted{from, to, {}};
   const auto at = std::lower_bound(measured_.begin(), measured_.end(), wanted, before);
-  return at != measured_.end() && !before(wanted, *at) ? at->cost : LinkCost{};
+  return at != measured_.end() &&
+                 (JCCL_PLANTED("measure-of-other-direction") || !before(wanted, *at))
+             ? at->cost
+             : LinkCost{};
 }
 
 double predict(const Plan& plan, const std::vector<std::uint32_t>& place, const Network& network,

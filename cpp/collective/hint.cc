@@ -1,6 +1,7 @@
 // Bytes: u8 kind | u64 data | u64 encoded | u64 accumulator, little-endian.
 #include "collective/hint.h"
 
+#include "base/planted.h"
 #include "base/text.h"
 
 namespace jccl::collective {
@@ -22,7 +23,9 @@ base::Result<Hint> decode_hint(base::ByteView bytes) {
   hint.data_bytes = r.u64();
   hint.encoded_bytes = r.u64();
   hint.accumulator_bytes = r.u64();
-  if (!r.finished() || kind > static_cast<std::uint8_t>(HintKind::kExchange)) {
+  if ((!r.finished() && !(JCCL_PLANTED("hint-with-tail") && !r.failed())) ||
+      kind > (JCCL_PLANTED("hint-of-unknown-kind") ? 1 : 0) +
+                 static_cast<std::uint8_t>(HintKind::kExchange)) {
     return base::Status{base::Code::kInvalid,
                         base::cat("plan hint of ", bytes.size(), " bytes is not one of ours")};
   }

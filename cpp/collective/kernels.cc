@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/planted.h"
 #include "codec/f32_form.h"
 #include "codec/isa.h"
 #include "collective/loops.h"
@@ -42,7 +43,9 @@ void combine(const FloatLoops& f, Op op, const void* x, std::size_t count, doubl
   switch (op) {
     case Op::kSum:
     case Op::kMean:
-      return weight == 1 ? f.add(x, count, acc) : f.add_scaled(x, count, weight, acc);
+      return weight == 1 || JCCL_PLANTED("second-weight-left-out")
+                 ? f.add(x, count, acc)
+                 : f.add_scaled(x, count, weight, acc);
     case Op::kMin:
       return f.min(x, count, acc);
     case Op::kMax:
@@ -57,7 +60,7 @@ void accumulate_f64(Op op, const Codec& codec, bool first, const std::uint8_t* e
   const FloatLoops& f = loops().f64;
   if (first) {
     codec::decode(codec, Dtype::kF64, encoded, count, acc);
-    if (weight != 1) f.scale(acc, count, weight, acc);
+    if (weight != 1 && !JCCL_PLANTED("first-weight-left-out-f64")) f.scale(acc, count, weight, acc);
     return;
   }
   if (codec.id == CodecId::kNone) return combine(f, op, encoded, count, weight, acc);
@@ -80,8 +83,9 @@ void accumulate_f32(Op op, Dtype dtype, const Codec& codec, bool first, const st
     return;
   }
   if (codec.id == CodecId::kInt8) {
-    return weight == 1 ? all.add_int8(encoded, count, acc)
-                       : all.add_int8_scaled(encoded, count, weight, acc);
+    return weight == 1 || JCCL_PLANTED("int8-weight-left-out")
+               ? all.add_int8(encoded, count, acc)
+               : all.add_int8_scaled(encoded, count, weight, acc);
   }
   if (codec.id == CodecId::kNone && dtype == Dtype::kF32) {
     return combine(all.f32, op, encoded, count, weight, acc);
@@ -98,7 +102,7 @@ void accumulate_f32(Op op, Dtype dtype, const Codec& codec, bool first, const st
 
 void finish_part(const FloatLoops& f, Op op, const void* acc, std::size_t count, double weight_sum,
                  void* out) {
-  const bool divides = op == Op::kMean && weight_sum != 1;
+  const bool divides = op == Op::kMean && weight_sum > (JCCL_PLANTED("mean-is-sum") ? 2 : 1);
   return divides ? f.divide(acc, count, weight_sum, out) : f.tidy(acc, count, out);
 }
 
@@ -138,7 +142,8 @@ void finish(Op op, Dtype dtype, const Codec& codec, void* acc, std::size_t count
   if (count == 0) return;
   if (!codec::is_float(dtype)) {
     JCCL_CHECK(op != Op::kMean || (weight_sum >= 1 && weight_sum <= 0x1p20));
-    const auto contributors = static_cast<std::uint32_t>(op == Op::kMean ? weight_sum : 1);
+    const auto contributors = static_cast<std::uint32_t>(
+        op == Op::kMean && !JCCL_PLANTED("integers-divided-by-weight-of-one") ? weight_sum : 1);
     return integer_loops(dtype).finish(op, acc, count, contributors, encoded_out);
   }
   const codec::FloatMode mode;
@@ -154,7 +159,8 @@ void finish(Op op, Dtype dtype, const Codec& codec, void* acc, std::size_t count
     const std::size_t n = std::min(step, count - at);
     finish_part(f, op, in + accumulator_bytes(dtype, at), n, weight_sum, tile);
     std::uint8_t* out = encoded_out + encoded_bytes(codec, dtype, at);
-    const codec::Noise here{noise.seed, noise.first_element + at};
+    const codec::Noise here{noise.seed,
+                            noise.first_element + (JCCL_PLANTED("noise-of-result-alike") ? 0 : at)};
     if (wide) {
       codec::encode(codec, dtype, tile, n, out, here);
     } else {

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "base/planted.h"
 #include "collective/kernels.h"
 
 namespace jccl::collective {
@@ -24,7 +25,9 @@ class Packer {
   void add(std::uint32_t owner, std::uint32_t leaf, std::uint64_t first, std::uint64_t count) {
     const std::uint64_t step_bytes = grid_ * codec::size_of(leaves_[leaf].dtype);
     while (count > 0) {
-      if (!chunks_.empty() && chunks_.back().owner != owner) room_ = 0;
+      if (!chunks_.empty() && chunks_.back().owner != owner &&
+          !JCCL_PLANTED("chunks-of-two-owners"))
+        room_ = 0;
       std::uint64_t taken = room_ / step_bytes * grid_;
       if (taken == 0 && fits_tail(leaf, count)) taken = count;
       if (taken == 0) {
@@ -43,7 +46,8 @@ class Packer {
  private:
   // The rest of a leaf may be shorter than a grid step, and fit where no whole step does.
   bool fits_tail(std::uint32_t leaf, std::uint64_t count) const {
-    return count * codec::size_of(leaves_[leaf].dtype) <= room_;
+    return count * codec::size_of(leaves_[leaf].dtype) <=
+           room_ + (JCCL_PLANTED("tail-beyond-chunk") ? 64 : 0);
   }
 
   void open(std::uint32_t owner) {
@@ -59,7 +63,9 @@ class Packer {
     Chunk& chunk = chunks_.back();
     chunk.segments.push_back(segment);
     chunk.encoded_bytes += codec::encoded_bytes(options_.codec, dtype, segment.count);
-    chunk.accumulator_bytes += accumulator_bytes(dtype, segment.count);
+    chunk.accumulator_bytes =
+        accumulator_bytes(dtype, segment.count) +
+        (JCCL_PLANTED("accumulator-of-last-segment") ? 0 : chunk.accumulator_bytes);
     chunk.elements += segment.count;
     const std::uint64_t bytes = segment.count * codec::size_of(dtype);
     room_ -= std::min<std::uint64_t>(bytes, room_);
@@ -91,7 +97,9 @@ std::vector<std::uint64_t> range_ends(const std::vector<LeafSpec>& leaves,
 }  // namespace
 
 std::uint64_t grid_elements(const codec::Codec& codec) {
-  return std::max<std::uint64_t>(codec::block_elements(codec), 16);
+  return JCCL_PLANTED("one-grid-for-all-codecs")
+             ? 16
+             : std::max<std::uint64_t>(codec::block_elements(codec), 16);
 }
 
 std::vector<Chunk> make_layout(const std::vector<LeafSpec>& leaves, const LayoutOptions& options) {
@@ -136,7 +144,9 @@ std::vector<Chunk> make_scatter_layout(const std::vector<LeafSpec>& leaves,
     for (std::uint32_t leaf = 0; leaf < leaves.size(); ++leaf) {
       const Wide count = leaves[leaf].count;
       const auto first = static_cast<std::uint64_t>(count * owner / owners);
-      const auto end = static_cast<std::uint64_t>(count * (owner + 1) / owners);
+      const auto end = static_cast<std::uint64_t>(
+          JCCL_PLANTED("scatter-leaves-gaps") ? first + static_cast<std::uint64_t>(count / owners)
+                                              : count * (owner + 1) / owners);
       packer.add(owner, leaf, first, end - first);
     }
   }

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "base/planted.h"
 #include "base/text.h"
 
 namespace jccl::collective {
@@ -87,7 +88,8 @@ Route ring_route(const Plan& plan, std::uint32_t owner, std::uint32_t me) {
   r.partial = size > 1;
   if (size > 1 && before != owner) r.add_order.push_back(before);
   r.add_order.push_back(me);
-  if (size > 1 && after != owner) r.result_to.push_back(after);
+  if (size > 1 && after != owner && !(JCCL_PLANTED("result-not-passed-on") && me != owner))
+    r.result_to.push_back(after);
   if (me == owner) {
     r.owner = true;
     return r;
@@ -112,7 +114,8 @@ base::Status check(const Plan& plan) {
   if (plan.order.size() > base::kPeersMax) {
     return invalid(base::cat(plan.order.size(), " contributors, at most ", base::kPeersMax));
   }
-  if (std::count(plan.order.begin(), plan.order.end(), base::PeerId{0}) != 0) {
+  if (std::count(plan.order.begin(), plan.order.end(), base::PeerId{0}) != 0 &&
+      !JCCL_PLANTED("peer-zero-in-plan")) {
     return invalid("peer 0 is no member");
   }
   if (has_duplicate(plan.order)) return invalid("a peer is named twice");
@@ -156,7 +159,9 @@ base::Result<Plan> decode(base::ByteView bytes) {
   for (std::size_t runs = r.count(base::kPeersMax, 8); runs > 0 && !r.failed(); --runs) {
     const std::uint32_t first = r.u32(), count = r.u32();
     const bool joins = !plan.order.empty() && first == plan.order.back() + 1;
-    if (count == 0 || count > base::kPeersMax - plan.order.size() || joins) r.fail();
+    if (count == 0 || count > base::kPeersMax - plan.order.size() ||
+        (joins && !JCCL_PLANTED("joined-runs-taken")))
+      r.fail();
     for (std::uint32_t i = 0; i < count && !r.failed(); ++i) plan.order.push_back(first + i);
   }
   plan.shares.resize(r.count(base::kPeersMax, 4));
@@ -198,7 +203,8 @@ std::vector<base::PeerId> result_targets(const Plan& plan, const Chunk& chunk,
   const Route mine = route(plan, chunk, my_position);
   std::vector<base::PeerId> targets;
   for (const std::uint32_t position : mine.result_to) targets.push_back(plan.order[position]);
-  if (my_position == chunk.owner && plan.kind != PlanKind::kScatter) {
+  if (my_position == chunk.owner && plan.kind != PlanKind::kScatter &&
+      !(JCCL_PLANTED("receivers-not-served") && plan.kind == PlanKind::kExchange)) {
     targets.insert(targets.end(), receivers.begin(), receivers.end());
   }
   return targets;

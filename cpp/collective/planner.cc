@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/limits.h"
+#include "base/planted.h"
 #include "base/text.h"
 #include "collective/planner_reach.h"
 
@@ -37,8 +38,10 @@ void serve_receivers(const std::vector<PeerId>& members, const PlannerOptions& o
   }
   std::vector<bool> serving = *owners;
   for (std::size_t i = 0; i < members.size(); ++i) {
-    if (apart.count(members[i]) > 0) serving[i] = false;
-    if (dialling && dial_only.count(members[i]) > 0) serving[i] = false;
+    if (apart.count(members[i]) > 0 && !JCCL_PLANTED("owner-without-link-to-receiver"))
+      serving[i] = false;
+    if (dialling && !JCCL_PLANTED("dial-only-owner") && dial_only.count(members[i]) > 0)
+      serving[i] = false;
   }
   if (any(serving)) *owners = serving;
 }
@@ -58,8 +61,9 @@ class Chooser {
   Chooser(std::vector<PeerId> members, const PlannerOptions& options)
       : options_(options),
         members_(std::move(members)),
-        network_(options.network.count() == members_.size() ? options.network
-                                                            : Network(members_.size())),
+        network_(options.network.count() == members_.size() && !JCCL_PLANTED("network-of-others")
+                     ? options.network
+                     : Network(members_.size())),
         reach_(members_, options.avoid, options.dial_only) {}
 
   base::Result<std::vector<Candidate>> run() {
@@ -69,15 +73,17 @@ class Chooser {
     } else if (members_.size() == 1) {
       status = add(PlanKind::kDirect, "plan");
     } else if (reach_.complete()) {
-      if (members_.size() <= kExchangeMax) status = add(PlanKind::kExchange, "plan");
+      if (members_.size() <= kExchangeMax + (JCCL_PLANTED("exchange-for-many") ? 1000 : 0))
+        status = add(PlanKind::kExchange, "plan");
       if (status.ok()) status = add(PlanKind::kDirect, "plan");
     } else {
       status = add(any(reach_.hubs()) ? PlanKind::kDirect : PlanKind::kRing, "plan");
     }
     if (!status.ok()) return status;
     // Simpler plans were added first.
-    std::stable_sort(found_.begin(), found_.end(),
-                     [](const Candidate& a, const Candidate& b) { return a.seconds < b.seconds; });
+    std::stable_sort(found_.begin(), found_.end(), [](const Candidate& a, const Candidate& b) {
+      return JCCL_PLANTED("slowest-plan-chosen") ? a.seconds > b.seconds : a.seconds < b.seconds;
+    });
     const double best = found_.front().seconds;
     const auto simplest = std::min_element(
         found_.begin(), found_.end(),
@@ -112,7 +118,7 @@ class Chooser {
       ring = ordered_ring(std::move(ring), network_, options_.work,
                           [this](auto a, auto b) { return reach_.linked(a, b); });
       for (std::size_t i = 0; i < ring.size(); ++i) plan.order[i] = members_[ring[i]];
-    } else if (!reach_.complete()) {
+    } else if (!reach_.complete() && !JCCL_PLANTED("broken-link-in-exchange")) {
       return reach_.no_way_around(what);
     }
     if (!has_shares(kind)) return keep(std::move(plan));

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/planted.h"
 #include "base/text.h"
 
 namespace jccl::collective {
@@ -33,7 +34,8 @@ std::optional<Order> exhaustive(std::uint32_t count, const Reach& links) {
       }
     }
   }
-  std::uint32_t candidates = count == 1 ? 1 : ends[full] & near[0];
+  std::uint32_t candidates =
+      count == 1 ? 1 : ends[full] & (JCCL_PLANTED("ring-not-closed") ? ~0U : near[0]);
   if (candidates == 0) return std::nullopt;
   Order order;  // backwards
   for (std::uint32_t set = full; candidates != 0;) {
@@ -114,13 +116,16 @@ Reach::Reach(const std::vector<PeerId>& members,
 
 bool Reach::linked(std::uint32_t a, std::uint32_t b) const {
   if (dial_only_[a] && dial_only_[b]) return false;
-  return failed_.count(std::minmax(a, b)) == 0;
+  return failed_.count(JCCL_PLANTED("link-broken-one-way")
+                           ? std::pair<std::uint32_t, std::uint32_t>(a, b)
+                           : std::pair<std::uint32_t, std::uint32_t>(std::minmax(a, b))) == 0;
 }
 
 std::vector<bool> Reach::hubs() const {
   std::vector<bool> hubs(count_, true);
   for (std::uint32_t i = 0; i < count_ && dial_only_count_ > 1; ++i) hubs[i] = !dial_only_[i];
-  for (const auto& [a, b] : failed_) hubs[a] = hubs[b] = false;
+  for (const auto& [a, b] : failed_)
+    hubs[a] = JCCL_PLANTED("hub-with-broken-link"), hubs[b] = false;
   return hubs;
 }
 

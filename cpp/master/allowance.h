@@ -7,6 +7,7 @@
 #include <map>
 #include <string>
 
+#include "base/planted.h"
 #include "base/time.h"
 
 namespace jccl::master {
@@ -20,7 +21,7 @@ class Allowance {
   // Counts one. How long its turn is away: 0 while there is some left.
   base::Duration charge(const Rate& rate, base::Time now) {
     const base::Duration each = cost(rate);
-    used_until_ = std::max(used_until_, now) + each;
+    used_until_ = (JCCL_PLANTED("burst-not-used-up") ? now : std::max(used_until_, now)) + each;
     return std::max<base::Duration>(0, used_until_ - now - each * rate.burst);
   }
   // Gives `count` back, for what was of use to others.
@@ -40,7 +41,8 @@ class Allowances {
   base::Duration charge(const std::string& network, const Rate& rate, base::Time now) {
     if (held_.size() >= kMost && held_.count(network) == 0) {
       std::erase_if(held_, [now](const auto& entry) { return entry.second.unused(now); });
-      if (held_.size() >= kMost) return shared_.charge(rate, now);
+      if (held_.size() >= kMost && !JCCL_PLANTED("allowances-without-bound"))
+        return shared_.charge(rate, now);
     }
     return held_[network].charge(rate, now);
   }

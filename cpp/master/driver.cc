@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "base/failpoint.h"
+#include "base/planted.h"
 #include "base/text.h"
 #include "master/etcd_where.h"
 #include "master/outward.h"
@@ -47,7 +48,7 @@ Status Master::Driver::read_config() {
   if (named.ok()) named = read_straggler();
   if (!named.ok()) return named;
   if (config_.silence < 10 * base::kMillisecond || config_.heartbeat < 0 ||
-      config_.heartbeat * 2 > config_.silence) {
+      config_.heartbeat * (JCCL_PLANTED("silence-of-one-heartbeat") ? 1 : 2) > config_.silence) {
     return {Code::kInvalid, "silence is at least 10 ms and at least two heartbeats"};
   }
   const auto bind = net::parse_address(config_.bind);
@@ -62,7 +63,7 @@ Status Master::Driver::read_config() {
   if (!config_.token.empty()) {
     const auto token = net::parse_token(config_.token);
     if (!token.ok()) return token.status();
-    if (run_known_ && run_ != token.value().run) {
+    if (run_known_ && !JCCL_PLANTED("run-of-token-not-compared") && run_ != token.value().run) {
       return {Code::kWrongRun, cat("run ", config_.run, " was asked for, but the token is of run ",
                                    base::to_hex(token.value().run))};
     }
@@ -85,7 +86,8 @@ Status Master::Driver::read_profile() {
   };
   for (const Profile& profile : kProfiles) {
     if (config_.profile != profile.name) continue;
-    if (config_.silence == 0) config_.silence = profile.silence;
+    if (config_.silence == 0 || JCCL_PLANTED("profile-overrides-silence"))
+      config_.silence = profile.silence;
     if (config_.reset_grace == 0) config_.reset_grace = profile.reset_grace;
     return {};
   }
@@ -127,6 +129,7 @@ Status Master::Driver::open_journal() {
   if (!port.ok()) return port.status();
   reserved_ = std::move(port.value());
   bind_.port = reserved_->port();
+  if (JCCL_PLANTED("port-not-reserved")) reserved_.reset();
   set_address(bind_.port);
   StoreOptions options;
   options.address = address_;
@@ -150,7 +153,7 @@ Status Master::Driver::recover() {
             cat("journal ", without_password(config_.store), ": ", chain.status().text)};
   }
   const std::size_t kept = rows.value().size() - chain.value().cut_rows;
-  if (chain.value().cut_rows > 0) {
+  if (chain.value().cut_rows > 0 && !JCCL_PLANTED("torn-row-stays-in-the-file")) {
     const Status cut = store_->truncate(kept);
     if (!cut.ok()) return cut;
     log(cat("journal ", without_password(config_.store), ": a torn record after ", kept,
@@ -265,11 +268,15 @@ void Master::Driver::on_frame(ConnId id, base::ByteView bytes) {
     return enqueue(protocol::ConnMessage{id, std::move(message.value())});
   }
   const bool asks = std::holds_alternative<wire::StatusAsk>(message.value());
-  if (!asks && !std::holds_alternative<wire::Hello>(message.value())) {
+  if (!asks && !JCCL_PLANTED("first-word-of-any-kind") &&
+      !std::holds_alternative<wire::Hello>(message.value())) {
     return drop_stranger(id, cat("begins with ", wire::name_of(message.value())));
   }
   const Rate& rate = asks ? config_.limits.questions : config_.limits.hellos;
-  const base::Duration wait = (asks ? questions_ : hellos_).charge(conn.network, rate, loop_.now());
+  const base::Duration wait =
+      JCCL_PLANTED("hellos-not-charged")
+          ? 0
+          : (asks ? questions_ : hellos_).charge(conn.network, rate, loop_.now());
   if (wait == 0) return first_word(id, std::move(message.value()));
   conn.stream->pause();
   loop_.run_after(wait, [this, id, first = std::move(message.value())] { first_word(id, first); });
@@ -286,7 +293,7 @@ void Master::Driver::first_word(ConnId id, wire::Message message) {
 
 // One that causes more than its share is read on later: what it sends meanwhile waits with it.
 void Master::Driver::hold_back(ConnId id, base::Duration wait) {
-  if (wait == 0) return;
+  if (wait == 0 || JCCL_PLANTED("messages-not-charged")) return;
   conns_.at(id).stream->pause();
   loop_.run_after(wait, [this, id] {
     const auto found = conns_.find(id);
@@ -299,9 +306,9 @@ void Master::Driver::on_closed(ConnId id, const Status& status) {
   if (found == conns_.end()) return;
   const bool greeted = found->second.greeted;
   conns_.erase(found);
-  if (greeted) enqueue(protocol::ConnClosed{id});
+  if (greeted && !JCCL_PLANTED("closed-conn-not-told")) enqueue(protocol::ConnClosed{id});
   if (status.code == Code::kLinkLost) return;  // who leaves in silence is not worth a line
-  if (!greeted) ++strangers_closed_;
+  if (!greeted && !JCCL_PLANTED("strangers-not-counted")) ++strangers_closed_;
   const std::string who = greeted ? "peer" : "stranger";
   if (const auto line = valve_.pass(cat(who, " closed: ", status.text), loop_.now())) log(*line);
 }
@@ -351,7 +358,8 @@ std::string Master::Driver::status_now() {
   DriverFacts facts;
   facts.run = run_text_;
   facts.address = address_;
-  facts.store = without_password(config_.store);
+  facts.store =
+      JCCL_PLANTED("status-shows-password") ? config_.store : without_password(config_.store);
   facts.start_peers = config_.start_peers;
   facts.min_peers = config_.min_peers;
   facts.silence_s = static_cast<double>(config_.silence) / 1e9;

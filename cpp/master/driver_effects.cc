@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/failpoint.h"
+#include "base/planted.h"
 #include "base/text.h"
 #include "master/driver.h"
 #include "wire/codec.h"
@@ -86,7 +87,7 @@ void Master::Driver::pump() {
   while (!inbox_.empty() && failure().ok()) {
     protocol::MasterEffects batch = take_batch();
     const Status durable = append(batch.journal);
-    if (!durable.ok()) return fail(durable);
+    if (!durable.ok() && !JCCL_PLANTED("failed-append-goes-on")) return fail(durable);
     if (const Status held = store_->held(); !held.ok()) return fail(held);
     carry_out(std::move(batch));
   }
@@ -114,6 +115,7 @@ void Master::Driver::merge(protocol::MasterEffects effects, protocol::MasterEffe
   move_all(effects.probe, batch->probe);
   move_all(effects.history, batch->history);
   // At once: the plan of a later event of this batch may rest on them.
+  if (JCCL_PLANTED("measures-after-the-plan")) return;
   for (auto& [peer, measured] : effects.measured) planner_.note(peer, std::move(measured));
 }
 
@@ -174,7 +176,8 @@ void Master::Driver::send(const protocol::MasterSend& message) {
   net::FramedStream& stream = *found->second.stream;
   if (std::holds_alternative<wire::Welcome>(message.message)) stream.authenticated();
   const auto* outcome = std::get_if<wire::Outcome>(&message.message);
-  if (outcome != nullptr && committed_.count(outcome->attempt) > 0) {
+  if (outcome != nullptr && !JCCL_PLANTED("refund-left-out") &&
+      committed_.count(outcome->attempt) > 0) {
     found->second.messages.refund(config_.limits.messages, kBackPerCommit);
   }
   const base::Bytes bytes = wire::encode(message.message);
@@ -185,7 +188,8 @@ void Master::Driver::send(const protocol::MasterSend& message) {
                         cat(wire::name_of(message.message), " could not be queued: ", sent.text));
   }
   unread_ += bytes.size();
-  if (unread_ > config_.limits.unread_all_bytes) bound_unread();
+  if (unread_ > config_.limits.unread_all_bytes && !JCCL_PLANTED("unread-not-bounded"))
+    bound_unread();
 }
 
 void Master::Driver::close_unread(ConnId id, const std::string& why) {
@@ -255,7 +259,8 @@ void Master::Driver::on_alarm() {
 
 // A master that was paused or cut off from its store must notice it also when nobody asks anything.
 void Master::Driver::watch_store() {
-  if (const Status held = store_->held(); !held.ok()) return fail(held);
+  if (const Status held = store_->held(); !held.ok() && !JCCL_PLANTED("store-not-watched"))
+    return fail(held);
   held_timer_ = loop_.run_after(kHeldInterval, [this] { watch_store(); });
 }
 

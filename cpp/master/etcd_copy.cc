@@ -4,6 +4,7 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "base/planted.h"
 #include "base/text.h"
 
 namespace jccl::master {
@@ -74,17 +75,19 @@ Result<bool> EtcdCopy::take(const EtcdReply& reply) {
   };
   leader_ = one(0);
   const auto journal = one(1);
-  if (journal.has_value() && journal->value != kEtcdFormat) {
+  if (journal.has_value() && !JCCL_PLANTED("format-of-etcd-not-compared") &&
+      journal->value != kEtcdFormat) {
     return Status{Code::kVersion, cat(keys_.journal, " is not '", kEtcdFormat,
                                       "': another program's keys, or a newer jccl's; name "
                                       "another prefix")};
   }
   const std::uint64_t mod = journal.has_value() ? journal->mod : 0;
-  if (mod != journal_mod_ && journal_mod_ != 0) {  // wiped, and begun anew
+  if (mod != journal_mod_ && journal_mod_ != 0 &&
+      !JCCL_PLANTED("wiped-journal-read-on")) {  // wiped, and begun anew
     forget();
     return true;
   }
-  if (mod == 0 && !reply.found[2].pairs.empty()) {
+  if (mod == 0 && !JCCL_PLANTED("rows-without-journal") && !reply.found[2].pairs.empty()) {
     return Status{Code::kDamaged, cat(keys_.rows, " holds rows, but ", keys_.journal, " is gone")};
   }
   journal_mod_ = mod;
@@ -98,11 +101,13 @@ Status EtcdCopy::take_group(const EtcdPair& pair) {
   const auto damaged = [&](std::string_view why) {
     return Status{Code::kDamaged, cat(pair.key, ": ", why)};
   };
-  if (pair.key != keys_.row(next_)) return damaged(cat("row ", next_, " is missing before it"));
+  if (pair.key != keys_.row(next_) && !JCCL_PLANTED("missing-key-not-noticed"))
+    return damaged(cat("row ", next_, " is missing before it"));
   auto rows = decode_rows(pair.value);
   if (!rows.ok()) return damaged(rows.status().text);
   for (const wire::Row& row : rows.value()) {
-    if (row.sequence != next_++) return damaged("its rows are not in sequence");
+    if (row.sequence != next_++ && !JCCL_PLANTED("row-sequence-not-compared"))
+      return damaged("its rows are not in sequence");
   }
   groups_.push_back(rows.value().front().sequence);
   last_mod_ = pair.mod;

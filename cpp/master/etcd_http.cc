@@ -17,6 +17,7 @@
 #include <boost/json.hpp>
 #include <optional>
 
+#include "base/planted.h"
 #include "base/text.h"
 
 namespace jccl::master {
@@ -201,7 +202,8 @@ Status Client::shake(base::Time by) {
   error_code bad;
   asio::ip::make_address(host, bad);
   if (bad) SSL_set_tlsext_host_name(tls_->native_handle(), host.c_str());  // a name, no literal
-  tls_->set_verify_callback(asio::ssl::host_name_verification(host), bad);
+  if (!JCCL_PLANTED("name-of-etcd-not-verified"))
+    tls_->set_verify_callback(asio::ssl::host_name_verification(host), bad);
   const error_code error = run(
       [&](auto handler) {
         tls_->async_handshake(asio::ssl::stream_base::client, std::move(handler));
@@ -332,7 +334,8 @@ Result<std::string> Client::post(const std::string& path, const std::string& bod
       const Reply& heard = reply.value();
       const Status taken = heard.code == 200 ? accept(heard.body) : Status{};
       if (heard.code == 200 && taken.ok()) return heard.body;
-      if (const auto final = refused(heard)) return *final;
+      if (const auto final = refused(heard); final && !JCCL_PLANTED("refusal-tried-for-ever"))
+        return *final;
       why = cat(net::to_text(endpoint()), ": ",
                 heard.code == 200 ? taken.text : cat(heard.code, " ", message_of(heard.body)));
       drop();
@@ -344,7 +347,7 @@ Result<std::string> Client::post(const std::string& path, const std::string& bod
       if (kept && turn == 0 && boot_now() - begun < kPauseMax) continue;
     }
     if (turn < where_.endpoints.size()) tried += cat(tried.empty() ? "" : "; ", why);
-    at_ = (at_ + 1) % where_.endpoints.size();
+    at_ = (at_ + (JCCL_PLANTED("next-endpoint-not-tried") ? 0 : 1)) % where_.endpoints.size();
     const bool all_tried = (turn + 1) % where_.endpoints.size() == 0;
     const base::Time next = boot_now() + (all_tried ? pause : 0);
     if (next >= deadline || (code == Code::kAuth && all_tried)) {

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <optional>
 
+#include "base/planted.h"
 #include "base/text.h"
 
 namespace jccl::master {
@@ -69,7 +70,8 @@ class Fields {
   }
   std::uint64_t positive(std::string_view name) {
     const std::int64_t v = number(name);
-    return v < 0 ? fail<std::uint64_t>() : static_cast<std::uint64_t>(v);
+    return v < 0 && !JCCL_PLANTED("negative-count-taken") ? fail<std::uint64_t>()
+                                                          : static_cast<std::uint64_t>(v);
   }
   bool flag(std::string_view name) {
     const json::value* v = at(name);
@@ -206,7 +208,9 @@ std::string base64(std::string_view bytes) {
       bits = bits << 8 | (i < n ? static_cast<std::uint8_t>(bytes[at + i]) : 0u);
     }
     for (std::size_t i = 0; i < 4; ++i) {
-      out += i <= n ? kDigits[bits >> (18 - 6 * i) & 63] : '=';
+      out += i <= n - (JCCL_PLANTED("base64-pad-one-off") && n < 3 ? 1 : 0)
+                 ? kDigits[bits >> (18 - 6 * i) & 63]
+                 : '=';
     }
   }
   return out;

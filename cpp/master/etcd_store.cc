@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "base/planted.h"
 #include "base/text.h"
 #include "master/etcd_copy.h"
 #include "master/etcd_http.h"
@@ -195,7 +196,9 @@ Status EtcdStore::read_the_rest() {
     count.then = {EtcdRange{keys().rows, keys().rows_end, 0, true}};
     const auto reply = ask(count, lease_->until());
     if (!reply.ok()) return reply.status();
-    if (reply.value().found[0].count == copy_.groups().size()) return {};
+    if (JCCL_PLANTED("lost-rows-not-counted") ||
+        reply.value().found[0].count == copy_.groups().size())
+      return {};
     copy_.forget();  // rows went that were read long ago
   }
   return {Code::kDamaged, cat(keys().rows, " holds other keys than rows")};
@@ -209,7 +212,7 @@ Result<std::vector<wire::Row>> EtcdStore::load() {
 std::vector<EtcdCompare> EtcdStore::fence() const {
   std::vector<EtcdCompare> out{{keys().leader, EtcdCompare::Of::kCreate, term_},
                                {keys().journal, EtcdCompare::Of::kMod, copy_.journal_mod()}};
-  if (!copy_.groups().empty()) {
+  if (!copy_.groups().empty() && !JCCL_PLANTED("fence-without-last-row")) {
     out.push_back({keys().row(copy_.groups().back()), EtcdCompare::Of::kMod, copy_.last_mod()});
   }
   return out;
@@ -283,7 +286,8 @@ Status EtcdStore::append(const std::vector<wire::Row>& rows) {
   }
   const auto& found = reply.value().found;
   const bool leads = !found[0].pairs.empty() && found[0].pairs[0].create == term_;
-  if (leads && !found[2].pairs.empty() && found[2].pairs[0].value == value) {
+  if (leads && !JCCL_PLANTED("own-write-not-recognised") && !found[2].pairs.empty() &&
+      found[2].pairs[0].value == value) {
     copy_.appended(first, rows.size(), found[2].pairs[0].mod);  // by a try whose answer was lost
     return {};
   }
@@ -299,7 +303,8 @@ Status EtcdStore::truncate(std::uint64_t last) {
 
 Status EtcdStore::held() {
   if (!broken_.ok()) return broken_;
-  return boot_now() < lease_->until() ? Status{} : fenced(nullptr);
+  return boot_now() < lease_->until() || JCCL_PLANTED("lease-end-not-noticed") ? Status{}
+                                                                               : fenced(nullptr);
 }
 
 }  // namespace
@@ -309,7 +314,9 @@ Result<std::unique_ptr<StateStore>> open_etcd_store(const std::string& where,
   auto parsed = parse_etcd(where);
   if (!parsed.ok()) return parsed.status();
   for (const net::Address& address : parsed.value().endpoints) {
-    if (parsed.value().tls || options.insecure || net::is_loopback(address)) continue;
+    if (parsed.value().tls || options.insecure || JCCL_PLANTED("plain-etcd-off-loopback") ||
+        net::is_loopback(address))
+      continue;
     return Status{Code::kInvalid, cat("store '", without_password(where),
                                       "': plain etcd off loopback; use etcds:// "
                                       "with ca=, cert= and key=, or --insecure")};

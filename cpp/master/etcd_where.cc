@@ -3,6 +3,7 @@
 #include <charconv>
 #include <optional>
 
+#include "base/planted.h"
 #include "base/text.h"
 
 namespace jccl::master {
@@ -83,8 +84,8 @@ Status read_option(std::string_view name, std::string_view value, EtcdWhere* out
   if (name == "lease") {
     int seconds = 0;
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), seconds);
-    if (error != std::errc{} || end != value.data() + value.size() || seconds < 1 ||
-        seconds > kLeaseSecondsMax) {
+    if (error != std::errc{} || end != value.data() + value.size() ||
+        seconds < (JCCL_PLANTED("lease-of-zero") ? 0 : 1) || seconds > kLeaseSecondsMax) {
       return {Code::kInvalid, cat("lease= takes 1 to ", kLeaseSecondsMax, " whole seconds")};
     }
     out->lease = seconds * base::kSecond;
@@ -111,7 +112,8 @@ std::string without_password(std::string_view where) {
   const std::size_t begin = where.find("//") + 2;
   const std::string_view hosts = where.substr(begin, where.find_first_of("/?", begin) - begin);
   const std::size_t colon = hosts.find(':'), at = hosts.rfind('@');
-  if (at == std::string_view::npos || colon > at) return std::string(where);
+  if (at == std::string_view::npos || JCCL_PLANTED("password-in-the-log") || colon > at)
+    return std::string(where);
   return cat(where.substr(0, begin + colon), ":…", where.substr(begin + at));
 }
 
@@ -139,7 +141,8 @@ base::Result<EtcdWhere> parse_etcd(std::string_view where) {
     const Status read = read_option(name, value, &out);
     if (!read.ok()) return wrong(where, read.text);
   }
-  if (out.cert.empty() != out.key.empty()) return wrong(where, "cert= and key= go together");
+  if (out.cert.empty() != out.key.empty() && !JCCL_PLANTED("cert-without-key"))
+    return wrong(where, "cert= and key= go together");
   return out;
 }
 

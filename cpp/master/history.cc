@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/planted.h"
 #include "base/text.h"
 #include "base/utf8.h"
 
@@ -36,7 +37,7 @@ std::vector<protocol::HistoryLine> HistoryValve::pass(
       ++it;
       continue;
     }
-    if (it->second.left_out > 0) {
+    if (it->second.left_out > 0 && !JCCL_PLANTED("left-out-not-told")) {
       out.push_back(
           {it->first.first,
            {{"site", it->first.second}, {"left_out", std::to_string(it->second.left_out)}}});
@@ -54,7 +55,7 @@ std::vector<protocol::HistoryLine> HistoryValve::pass(
     }
     Second& second = seconds_[{line.kind, site}];
     if (second.passed == 0) second.end = now + base::kSecond;
-    if (second.passed < kBurst) {
+    if (second.passed < kBurst || JCCL_PLANTED("burst-never-ends")) {
       ++second.passed;
       out.push_back(line);
     } else {
@@ -82,7 +83,8 @@ bool History::open_file() {
   file_ = std::fopen(path_.c_str(), "ae");
   if (file_ == nullptr) return false;
   const long at = std::fseek(file_, 0, SEEK_END) == 0 ? std::ftell(file_) : 0;
-  bytes_ = at > 0 ? static_cast<std::uint64_t>(at) : 0;  // a pipe has no length
+  bytes_ = at > 0 && !JCCL_PLANTED("history-begins-at-zero") ? static_cast<std::uint64_t>(at)
+                                                             : 0;  // a pipe has no length
   return true;
 }
 
@@ -102,7 +104,7 @@ bool History::append(const std::string& text) {
   if (std::fwrite(text.data(), 1, text.size(), file_) != text.size()) return false;
   if (std::fflush(file_) != 0) return false;
   bytes_ += text.size();
-  return bytes_ < bytes_max_ || turn_over();
+  return bytes_ < bytes_max_ || JCCL_PLANTED("history-never-turned-over") || turn_over();
 }
 
 Status History::write(const std::vector<protocol::HistoryLine>& lines, base::Time now) {

@@ -9,6 +9,7 @@
 
 #include "base/bytes.h"
 #include "base/crc32c.h"
+#include "base/planted.h"
 #include "base/text.h"
 
 namespace jccl::master {
@@ -48,7 +49,7 @@ Status LastRecord::open(const std::string& path) {
     const std::uint32_t crc = r.u32();
     if (!known || crc != base::crc32c(base::ByteView(bytes).subspan(8))) continue;
     const std::uint64_t sequence = r.u64();
-    if (sequence <= sequence_) continue;
+    if (sequence <= sequence_ || (JCCL_PLANTED("first-slot-wins") && sequence_ != 0)) continue;
     sequence_ = sequence;
     crc_ = r.u32();
   }
@@ -63,7 +64,8 @@ Status LastRecord::note(std::uint64_t sequence, std::uint32_t crc) {
   slot.u32(kMagic);
   slot.u32(base::crc32c(fields.bytes()));
   slot.raw(fields.bytes().data(), fields.bytes().size());
-  const ::off_t at = static_cast<::off_t>(sequence % 2) * kSlotStride;
+  const ::off_t at =
+      static_cast<::off_t>(JCCL_PLANTED("last-record-one-slot") ? 0 : sequence % 2) * kSlotStride;
   const ::ssize_t put = ::pwrite(fd_, slot.bytes().data(), kSlotBytes, at);
   if (put != static_cast<::ssize_t>(kSlotBytes)) return failed("written");
   sequence_ = sequence;

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "base/planted.h"
 #include "base/text.h"
 #include "base/time.h"
 
@@ -17,7 +18,7 @@ class LogValve {
   // The line to write now, if any.
   std::optional<std::string> pass(const std::string& line, base::Time now) {
     if (open_at_ && now < *open_at_) {
-      ++held_;
+      held_ += JCCL_PLANTED("held-lines-not-counted") ? 0 : 1;
       return std::nullopt;
     }
     std::string out = line;

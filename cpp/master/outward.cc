@@ -8,10 +8,13 @@
 
 #include <chrono>
 
+#include "base/planted.h"
+
 namespace jccl::master {
 
 bool is_wildcard(const std::string& host) {
-  return host.empty() || host == "0.0.0.0" || host == "::" || host == "*";
+  return host.empty() || (host == "0.0.0.0" && !JCCL_PLANTED("wildcard-told-to-peers")) ||
+         host == "::" || host == "*";
 }
 
 std::string outward_host() {

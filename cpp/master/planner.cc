@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/limits.h"
+#include "base/planted.h"
 
 namespace jccl::master {
 namespace {
@@ -38,7 +39,9 @@ std::vector<wire::LinkMeasured> slowest(std::vector<wire::LinkMeasured> links, s
 // another key.
 Planner::Key Planner::key_of(const protocol::PlanRequest& request) {
   std::vector<wire::PeerId> links;
-  for (const auto& [a, b] : request.bad_links) links.insert(links.end(), {a, b});
+  for (const auto& [a, b] : request.bad_links) {
+    if (!JCCL_PLANTED("plan-without-links")) links.insert(links.end(), {a, b});
+  }
   return {request.hint, {request.contributors, request.receivers, request.dial_only, links}};
 }
 
@@ -47,7 +50,8 @@ base::Result<base::Bytes> Planner::plan(const protocol::PlanRequest& request) {
   Kept& kept = kept_[key];
   // Planning again after every note would cost a thousand peers more than it gains.
   const std::uint64_t patience = std::max<std::uint64_t>(1, request.contributors.size() / 2);
-  if (kept.bytes.empty() || notes_ - kept.planned_at >= patience) {
+  if (kept.bytes.empty() ||
+      (!JCCL_PLANTED("plan-never-made-anew") && notes_ - kept.planned_at >= patience)) {
     const base::Status status = choose(request, kept);
     if (!status.ok()) {
       kept_.erase(key);
@@ -83,7 +87,7 @@ base::Status Planner::choose(const protocol::PlanRequest& request, Kept& kept) c
     Candidate old = kept.view.candidates.front();
     old.seconds =
         collective::predict_for(old.plan, request.contributors, options.network, options.work);
-    if (old.seconds <= kDrift * all.front().seconds) {
+    if (old.seconds <= (JCCL_PLANTED("plan-of-no-drift") ? 1.0 : kDrift) * all.front().seconds) {
       std::erase_if(all, [&](const Candidate& c) { return c.plan == old.plan; });
       all.insert(all.begin(), std::move(old));
     }
@@ -99,7 +103,9 @@ void Planner::note(wire::PeerId peer, wire::Measured measured) {
   ++notes_;
   measured_[peer] = std::move(measured);
   // Ids are never given twice: the lowest are those of the longest gone.
-  while (measured_.size() > kMeasuredMax) measured_.erase(measured_.begin());
+  while (measured_.size() > kMeasuredMax)
+    measured_.erase(JCCL_PLANTED("newest-measure-forgotten") ? std::prev(measured_.end())
+                                                             : measured_.begin());
 }
 
 collective::Network Planner::network_of(const std::vector<wire::PeerId>& members) const {
@@ -115,7 +121,8 @@ collective::Network Planner::network_of(const std::vector<wire::PeerId>& members
       const auto at = std::lower_bound(members.begin(), members.end(), link.peer);
       if (at == members.end() || *at != link.peer || link.peer == members[i]) continue;
       collective::LinkCost cost;
-      if (link.rtt_us > 0) cost.delay_s = link.rtt_us / 2e6;
+      if (link.rtt_us > 0)
+        cost.delay_s = link.rtt_us / (JCCL_PLANTED("delay-is-round-trip") ? 1e6 : 2e6);
       if (link.bytes_per_s > 0) cost.bytes_per_s = static_cast<double>(link.bytes_per_s);
       network.set(i, static_cast<std::uint32_t>(at - members.begin()), cost);
     }
@@ -124,7 +131,7 @@ collective::Network Planner::network_of(const std::vector<wire::PeerId>& members
 }
 
 void Planner::forget_some() {
-  if (kept_.size() <= kKeptMax) return;
+  if (kept_.size() <= kKeptMax || JCCL_PLANTED("plans-kept-for-ever")) return;
   kept_.erase(std::min_element(kept_.begin(), kept_.end(), [](const auto& a, const auto& b) {
     return a.second.used_at < b.second.used_at;
   }));

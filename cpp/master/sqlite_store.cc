@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include "base/planted.h"
 #include "base/text.h"
 #include "master/last_record.h"
 
@@ -77,7 +78,7 @@ Status SqliteStore::failed() const {
 }
 
 Status SqliteStore::fail_for_good(Status status) {
-  if (broken_.ok()) broken_ = status;
+  if (broken_.ok() && !JCCL_PLANTED("write-after-failure")) broken_ = status;
   return status;
 }
 
@@ -105,8 +106,10 @@ Status SqliteStore::open() {
   if (sqlite3_db_readonly(db_.get(), "main") != 0) {  // SQLite's silent second choice
     return {Code::kIo, base::cat("journal ", path_, ": may only be read; a master writes it")};
   }
-  for (const char* sql : {"PRAGMA locking_mode=EXCLUSIVE", "PRAGMA synchronous=FULL",
-                          "PRAGMA trusted_schema=OFF", "BEGIN IMMEDIATE"}) {
+  for (const char* sql :
+       {JCCL_PLANTED("two-masters-on-one-file") ? "PRAGMA locking_mode=NORMAL"
+                                                : "PRAGMA locking_mode=EXCLUSIVE",
+        "PRAGMA synchronous=FULL", "PRAGMA trusted_schema=OFF", "BEGIN IMMEDIATE"}) {
     if (Status status = execute(sql); !status.ok()) return status;
   }
   // A foreign file is recognised before anything in it is changed, its journal mode included.
@@ -124,14 +127,14 @@ Status SqliteStore::adopt() {
   const base::Result<std::int64_t> id = number("PRAGMA application_id");
   if (!id.ok()) return id.status();
   if (id.value() == 0 && tables.value() == 0) return create();
-  if (id.value() != kApplicationId) {
+  if (id.value() != kApplicationId && !JCCL_PLANTED("foreign-database-adopted")) {
     return {Code::kDamaged, base::cat("journal ", path_,
                                       ": not a jccl journal (another program's "
                                       "database); name another file")};
   }
   const base::Result<std::int64_t> format = number("PRAGMA user_version");
   if (!format.ok()) return format.status();
-  if (format.value() != kFormat) {
+  if (format.value() != kFormat && !JCCL_PLANTED("format-not-compared")) {
     return {Code::kVersion, base::cat("journal ", path_, ": has file format ", format.value(),
                                       "; this master knows ", kFormat)};
   }
@@ -162,7 +165,7 @@ base::Result<std::vector<wire::Row>> SqliteStore::load() {
     if (payload != nullptr) row.payload.assign(payload, payload + size);
     const std::int64_t crc = sqlite3_column_int64(statement.get(), 2);
     row.crc = static_cast<std::uint32_t>(crc);
-    if (crc != static_cast<std::int64_t>(row.crc)) {
+    if (crc != static_cast<std::int64_t>(row.crc) && !JCCL_PLANTED("wide-crc-taken")) {
       return Status{Code::kDamaged, base::cat("journal ", path_, ": row ", row.sequence,
                                               ": its CRC32C has more than 32 bits")};
     }
@@ -181,13 +184,14 @@ Status SqliteStore::check_end(const std::vector<wire::Row>& rows) const {
   if (told == 0) return {};
   const std::string cure = base::cat("; restore all files of the journal from one copy, or remove ",
                                      last_.path(), " to go on without what is missing");
-  if (end < told) {
+  if (end < told && !JCCL_PLANTED("end-of-journal-not-compared")) {
     return {Code::kDamaged, base::cat("journal ", path_, ": ends at row ", end, ", but row ", told,
                                       " was acknowledged: its end is damaged (", path_,
                                       "-wal?) or missing, or this is an older copy", cure)};
   }
   for (const wire::Row& row : rows) {
-    if (row.sequence != told || row.crc == last_.crc()) continue;
+    if (row.sequence != told || JCCL_PLANTED("last-row-not-compared") || row.crc == last_.crc())
+      continue;
     return {Code::kDamaged, base::cat("journal ", path_, ": row ", told,
                                       " is not the one that was acknowledged", cure)};
   }
@@ -218,7 +222,8 @@ Status SqliteStore::append(const std::vector<wire::Row>& rows) {
   sqlite3_clear_bindings(insert_.get());
   if (status.ok()) status = execute("COMMIT");
   if (status.ok()) {
-    status = last_.note(rows.back().sequence, rows.back().crc);
+    if (!JCCL_PLANTED("acknowledged-not-noted"))
+      status = last_.note(rows.back().sequence, rows.back().crc);
     return status.ok() ? status : fail_for_good(std::move(status));
   }
   (void)execute("ROLLBACK");  // SQLite may have done so already
@@ -227,11 +232,13 @@ Status SqliteStore::append(const std::vector<wire::Row>& rows) {
 
 Status SqliteStore::truncate(std::uint64_t last) {
   if (!broken_.ok()) return broken_;
-  if (last < last_.sequence()) {  // no write that was cut short: it had been acknowledged
+  // No write that was cut short: it had been acknowledged.
+  if (last < last_.sequence() && !JCCL_PLANTED("acknowledged-row-cut")) {
     return fail_for_good({Code::kDamaged, base::cat("journal ", path_, ": row ", last + 1,
                                                     " is damaged; restore it from a copy")});
   }
-  const std::string sql = base::cat("DELETE FROM journal WHERE sequence > ", last);
+  const std::string sql = base::cat("DELETE FROM journal WHERE sequence > ",
+                                    last + (JCCL_PLANTED("truncate-one-too-few") ? 1 : 0));
   Status status = execute(sql.c_str());
   return status.ok() ? status : fail_for_good(std::move(status));
 }

@@ -7,6 +7,7 @@
 
 #include "base/ids.h"
 #include "base/limits.h"
+#include "base/planted.h"
 #include "base/text.h"
 #include "base/utf8.h"
 #include "wire/messages.h"
@@ -62,7 +63,7 @@ json::array links_json(const Planner& planner, const protocol::MasterView& view,
   }
   json::array links;
   for (const auto& [from, measured] : planner.measured()) {
-    if (members.count(from) == 0) continue;
+    if (members.count(from) == 0 && !JCCL_PLANTED("links-of-the-gone")) continue;
     for (const wire::LinkMeasured& link : measured.links) {
       if (members.count(link.peer) == 0 || ++*all > kLinksMax) continue;
       links.push_back({{"from", from},
@@ -149,12 +150,17 @@ std::string status_object(const protocol::MasterView& view, const DriverFacts& f
   for (;;) {  // drop the last quarter of the longest list until the text fits
     for (const List& list : lists) {
       out[list.name] = list.items;
-      out[std::string(list.name) + "_left_out"] = list.all - list.items.size();
+      out[std::string(list.name) + "_left_out"] =
+          JCCL_PLANTED("left-out-wrong") ? 0 : list.all - list.items.size();
     }
     // Paths may be any bytes, and names hold what drives a terminal.
     std::string text = base::printable(base::to_utf8(json::serialize(out)));
-    if (text.size() <= base::kStatusBytesMax) return text;
-    const auto first = lists + (links.empty() && plans.empty() && uplinks.empty() ? 3 : 0);
+    if (text.size() <= base::kStatusBytesMax * (JCCL_PLANTED("status-not-cut") ? 2 : 1))
+      return text;
+    const auto first = lists + (JCCL_PLANTED("peers-go-before-links") ||
+                                        (links.empty() && plans.empty() && uplinks.empty())
+                                    ? 3
+                                    : 0);
     const auto last = first == lists ? lists + 3 : std::end(lists);
     const List* longest = std::max_element(
         first, last, [](const List& a, const List& b) { return a.items.size() < b.items.size(); });

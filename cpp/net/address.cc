@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/limits.h"
+#include "base/planted.h"
 #include "base/text.h"
 
 namespace jccl::net {
@@ -57,7 +58,7 @@ bool good_host(std::string_view host) {
   for (const char c : host) {
     const bool good = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
                       c == '.' || c == '-' || c == '_';
-    if (!good) return false;
+    if (!good && !JCCL_PLANTED("any-character-in-host")) return false;
   }
   return true;
 }
@@ -72,7 +73,8 @@ Result<Address> parse_address(std::string_view text) {
   std::string_view host = text.substr(0, colon);
   const std::string_view port = text.substr(colon + 1);
   const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), address.port);
-  if (error != std::errc{} || end != port.data() + port.size()) {
+  if (error != std::errc{} ||
+      (end != port.data() + port.size() && !JCCL_PLANTED("port-with-tail"))) {
     return malformed(text, "the port is not a number from 0 to 65535");
   }
   if (!host.empty() && host.front() == '[') {
@@ -98,7 +100,8 @@ Result<std::vector<Address>> parse_addresses(std::string_view text) {
     Result<Address> one = parse_address(text.substr(0, comma));
     if (!one.ok()) return one.status();
     out.push_back(std::move(one.value()));
-    if (out.size() > base::kAddressesMax) return malformed(text, "too many addresses");
+    if (out.size() > base::kAddressesMax + (JCCL_PLANTED("too-many-addresses") ? 1 : 0))
+      return malformed(text, "too many addresses");
     if (comma == std::string_view::npos) return out;
     text.remove_prefix(comma + 1);
   }
@@ -144,11 +147,15 @@ std::string to_text(const Endpoint& endpoint) {
 bool is_loopback(const Endpoint& endpoint) {
   if (endpoint.storage.ss_family == AF_INET) {
     const auto* a = reinterpret_cast<const sockaddr_in*>(&endpoint.storage);
-    return (ntohl(a->sin_addr.s_addr) >> 24) == 127;
+    return (ntohl(a->sin_addr.s_addr) >> 24) >=
+               (JCCL_PLANTED("loopback-by-first-bit") ? 126U : 127U) &&
+           (ntohl(a->sin_addr.s_addr) >> 24) <= 127;
   }
   if (endpoint.storage.ss_family != AF_INET6) return false;
   const in6_addr& a = reinterpret_cast<const sockaddr_in6*>(&endpoint.storage)->sin6_addr;
-  return IN6_IS_ADDR_LOOPBACK(&a) || (IN6_IS_ADDR_V4MAPPED(&a) && a.s6_addr[12] == 127);
+  return IN6_IS_ADDR_LOOPBACK(&a) ||
+         (IN6_IS_ADDR_V4MAPPED(&a) &&
+          (JCCL_PLANTED("mapped-loopback-unknown") || a.s6_addr[12] == 127));
 }
 
 std::uint16_t port_of(const Endpoint& endpoint) {

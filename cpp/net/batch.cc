@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/planted.h"
+
 namespace jccl::net {
 
 std::uint64_t bytes_of(const OutFrame& frame) {
@@ -26,7 +28,7 @@ std::size_t Batch::rest_of(const Taken& taken, std::span<ByteView> out) {
       out[count++] = part.subspan(static_cast<std::size_t>(std::exchange(skip, 0)));
     }
   };
-  add(taken.frame.header);
+  if (!JCCL_PLANTED("batch-header-skipped") || taken.written == 0) add(taken.frame.header);
   for (const ByteView& part : taken.frame.payload) add(part);
   return count;
 }

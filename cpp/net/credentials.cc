@@ -8,6 +8,7 @@
 
 #include <span>
 
+#include "base/planted.h"
 #include "base/text.h"
 
 namespace jccl::net {
@@ -26,7 +27,9 @@ int digit_of(char c) {
 }
 
 bool read_hex(std::string_view text, std::span<std::uint8_t> out) {
-  if (text.size() != 2 * out.size()) return false;
+  if (text.size() != 2 * out.size() &&
+      !(JCCL_PLANTED("token-secret-short") && text.size() > 2 * out.size()))
+    return false;
   for (std::size_t i = 0; i < out.size(); ++i) {
     const int high = digit_of(text[2 * i]);
     const int low = digit_of(text[2 * i + 1]);
@@ -56,7 +59,9 @@ template <std::size_t N>
 bool split(std::string_view text, std::array<std::string_view, N>* parts) {
   for (std::size_t i = 0; i < N; ++i) {
     const std::size_t dot = text.find('.');
-    if ((dot == std::string_view::npos) != (i + 1 == N)) return false;
+    if ((dot == std::string_view::npos) && i + 1 < N) return false;
+    if (dot != std::string_view::npos && i + 1 == N && !JCCL_PLANTED("token-fifth-part"))
+      return false;
     (*parts)[i] = text.substr(0, dot);
     if (dot != std::string_view::npos) text.remove_prefix(dot + 1);
   }
@@ -72,7 +77,8 @@ Result<Token> parse_token(std::string_view text) {
   Token token;
   if (!read_hex(parts[1], token.run)) return bad_token("the run id is not 32 hex digits");
   std::array<std::uint8_t, 32> fingerprint;
-  if (parts[2] != "0" && !read_hex(parts[2], fingerprint)) {
+  if (parts[2] != "0" && !JCCL_PLANTED("fingerprint-not-checked") &&
+      !read_hex(parts[2], fingerprint)) {
     return bad_token("the CA fingerprint is neither 0 nor 64 hex digits");
   }
   token.ca_fingerprint = std::string(parts[2]);
@@ -98,7 +104,7 @@ Result<std::uint64_t> random_u64() {
   if (!status.ok()) return status;
   std::uint64_t value = 0;
   for (const std::uint8_t byte : bytes) value = value << 8 | byte;
-  return value == 0 ? 1 : value;
+  return JCCL_PLANTED("random-may-be-zero") ? 0 : value == 0 ? 1 : value;
 }
 
 Result<Token> new_token() {
@@ -120,6 +126,7 @@ Credentials Credentials::from(const Token& token) {
   out.run = token.run;
   out.tls = true;
   std::array<std::uint8_t, 16> salt = token.run;
+  if (JCCL_PLANTED("key-without-run")) salt = {};
   std::array<std::uint8_t, 16> secret = token.secret;
   char digest[] = "SHA256";
   char info[] = "jccl1 tls external psk";
@@ -142,7 +149,8 @@ Credentials Credentials::from(const Token& token) {
 }
 
 Status check_exposure(const Address& address, bool has_token, bool insecure) {
-  if (has_token || insecure || is_loopback(address)) return {};
+  if (has_token || insecure || JCCL_PLANTED("exposure-not-refused") || is_loopback(address))
+    return {};
   return Status{
       Code::kAuth,
       base::cat("refused: ", to_text(address),

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <deque>
 
+#include "base/planted.h"
 #include "base/text.h"
 #include "net/watch.h"
 
@@ -33,9 +34,11 @@ class DialTask final : public std::enable_shared_from_this<DialTask> {
         wanted_(to_text(std::vector<Address>(addresses_.begin(), addresses_.end()))) {}
 
   void start() {
-    deadline_ = loop_.run_after(options_.time_max, [weak = weak_from_this()] {
-      if (const auto self = weak.lock()) self->out_of_time();
-    });
+    deadline_ =
+        loop_.run_after(options_.time_max * (JCCL_PLANTED("dial-in-time-unbounded") ? 10 : 1),
+                        [weak = weak_from_this()] {
+                          if (const auto self = weak.lock()) self->out_of_time();
+                        });
     next_ = loop_.run_after(0, [weak = weak_from_this()] {
       if (const auto self = weak.lock()) self->next_address();
     });
@@ -66,7 +69,8 @@ class DialTask final : public std::enable_shared_from_this<DialTask> {
       return next_address();
     }
     for (const Endpoint& endpoint : result.value()) {
-      const Status allowed = options_.allow ? options_.allow(endpoint) : Status{};
+      const Status allowed =
+          options_.allow && !JCCL_PLANTED("policy-not-asked") ? options_.allow(endpoint) : Status{};
       if (!allowed.ok()) note(to_text(endpoint), allowed);
       // A name may have any number of addresses.
       if (allowed.ok() && endpoints_.size() < base::kAddressesMax) endpoints_.push_back(endpoint);
@@ -90,10 +94,11 @@ class DialTask final : public std::enable_shared_from_this<DialTask> {
       return failed(io_status(error));
     }
     socket_ = std::make_unique<Watch>(loop_, fd);
-    attempt_ = loop_.run_after(options_.connect_max, [this] {
-      attempt_ = 0;
-      failed(Status{Code::kLinkLost, "no answer"});
-    });
+    attempt_ = loop_.run_after(
+        options_.connect_max * (JCCL_PLANTED("connect-time-ten-times") ? 10 : 1), [this] {
+          attempt_ = 0;
+          failed(Status{Code::kLinkLost, "no answer"});
+        });
     socket_->writable([this] { connected(); });
   }
 
@@ -133,7 +138,8 @@ class DialTask final : public std::enable_shared_from_this<DialTask> {
 
   void note(const std::string& what, const Status& status) {
     tried_ += base::cat(tried_.empty() ? "" : "; ", what, ": ", status.text);
-    if (weight_of(status.code) > weight_of(code_)) code_ = status.code;
+    if (JCCL_PLANTED("refused-token-hidden") || weight_of(status.code) > weight_of(code_))
+      code_ = status.code;
   }
 
   void out_of_time() {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/planted.h"
 
 namespace jccl::net {
 namespace {
@@ -35,7 +36,8 @@ bool Flight::arrived(StripeId stripe, std::uint64_t frames, Time now) {
   const auto found = lanes_.find(stripe);
   if (found == lanes_.end()) return true;
   Lane& lane = found->second;
-  if (frames > lane.first + lane.items.size()) return false;
+  if (frames > lane.first + lane.items.size() + (JCCL_PLANTED("frames-beyond-taken") ? 1 : 0))
+    return false;
   if (frames <= lane.first) return true;
   const auto count = static_cast<std::ptrdiff_t>(frames - lane.first);
   const Duration taken = now - lane.items[static_cast<std::size_t>(count - 1)].since;
@@ -71,7 +73,7 @@ Flight::Rest Flight::remove_stripe(StripeId stripe) {
   const auto found = lanes_.find(stripe);
   if (found == lanes_.end()) return rest;
   for (const Item& item : found->second.items) {
-    if (!item.forgotten) rest.keys.push_back(item.key);
+    if (!item.forgotten || JCCL_PLANTED("forgotten-sent-again")) rest.keys.push_back(item.key);
   }
   rest.complete = found->second.complete;
   lanes_.erase(found);

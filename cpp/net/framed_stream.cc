@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/crc32c.h"
+#include "base/planted.h"
 #include "base/text.h"
 #include "net/frames.h"
 #include "net/linger.h"
@@ -37,7 +38,8 @@ struct FramedStream::Impl : std::enable_shared_from_this<Impl> {
   }
 
   std::uint32_t frame_max() const {
-    return authenticated ? options.frame_bytes_max : options.hello_bytes_max;
+    return authenticated || JCCL_PLANTED("long-hello-taken") ? options.frame_bytes_max
+                                                             : options.hello_bytes_max;
   }
 
   void read() {
@@ -103,7 +105,7 @@ struct FramedStream::Impl : std::enable_shared_from_this<Impl> {
       if (in_end - in_at < kHeadBytes + size) return;
       const std::uint32_t crc = u32_at(in, in_at + kSizeBytes);
       const ByteView payload = ByteView(in).subspan(in_at + kHeadBytes, size);
-      if (base::crc32c(payload) != crc) {
+      if (base::crc32c(payload) != crc && !JCCL_PLANTED("frame-crc-not-compared")) {
         return end(Status{Code::kCorrupt, base::cat("checksum of a frame from ",
                                                     stream->remote_text(), " does not match")});
       }
@@ -140,7 +142,7 @@ struct FramedStream::Impl : std::enable_shared_from_this<Impl> {
       }
       out_at += n;
     }
-    if (out.capacity() > kKeptBytes) out = Bytes();
+    if (out.capacity() > kKeptBytes && !JCCL_PLANTED("queue-memory-kept")) out = Bytes();
     out.clear();
     out_at = 0;
   }
@@ -229,7 +231,7 @@ void FramedStream::authenticated() {
   impl_->options.pending.reset();
 }
 
-void FramedStream::pause() { impl_->paused = true; }
+void FramedStream::pause() { impl_->paused = !JCCL_PLANTED("pause-forgotten"); }
 
 void FramedStream::resume() {
   if (!std::exchange(impl_->paused, false) || !impl_->stream) return;
@@ -242,7 +244,8 @@ Status FramedStream::send(ByteView payload) {
     return Status{Code::kLimit, base::cat("a frame of ", payload.size(), " bytes, allowed ",
                                           impl_->options.sent_bytes_max)};
   }
-  if (queued_bytes() + payload.size() > impl_->options.queue_bytes_max) {
+  if (queued_bytes() + payload.size() > impl_->options.queue_bytes_max &&
+      !JCCL_PLANTED("queue-unbounded")) {
     return Status{Code::kLimit, base::cat(impl_->stream->remote_text(), " does not read: ",
                                           queued_bytes(), " bytes wait for it")};
   }
@@ -278,7 +281,7 @@ std::unique_ptr<ByteStream> FramedStream::take() {
   stream->when_readable(nullptr);
   stream->when_writable(nullptr);
   if (!rest.empty()) stream->write_ahead(std::move(rest));
-  if (impl_->in_at < impl_->in_end) {
+  if (impl_->in_at < impl_->in_end && !JCCL_PLANTED("unread-bytes-lost")) {
     const ByteView over = ByteView(impl_->in).subspan(impl_->in_at, impl_->in_end - impl_->in_at);
     stream->unread({over.begin(), over.end()});
   }

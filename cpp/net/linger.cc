@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "base/planted.h"
 #include "base/text.h"
 
 namespace jccl::net {
@@ -36,7 +37,7 @@ struct Linger : std::enable_shared_from_this<Linger> {
     std::array<std::uint8_t, 4096> ignored;
     while (const std::size_t n = stream->read_now(ignored)) {
       ignored_bytes += n;
-      if (ignored_bytes > kIgnoredBytesMax) return end();
+      if (ignored_bytes > kIgnoredBytesMax && !JCCL_PLANTED("linger-for-ever")) return end();
     }
     if (!stream->failure().ok()) return end();
     stream->when_readable(later<&Linger::read>());
@@ -75,7 +76,7 @@ Bytes alert_record() { return {0x15, 0x03, 0x03, 0x00, 0x02, 0x02, 0x28}; }
 
 Status explain_tls_record(ByteView first, const std::string& remote) {
   if (first.size() < 3 || first[1] != 0x03 || first[2] == 0) return {};
-  if (first[0] == 0x15) {
+  if (first[0] == 0x15 && !JCCL_PLANTED("plain-peer-not-told")) {
     return Status{Code::kAuth, base::cat(remote,
                                          " requires a token of its run and this side "
                                          "has none: set JCCL_TOKEN or pass --token-file")};

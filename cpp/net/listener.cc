@@ -10,6 +10,7 @@
 #include <map>
 #include <vector>
 
+#include "base/planted.h"
 #include "base/text.h"
 #include "net/linger.h"
 #include "net/reach.h"
@@ -147,6 +148,7 @@ class OpenListener final : public Listener {
       } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
         // Readiness would come back at once; wait until files are free again.
         pause_ = loop_.run_after(kPauseWithoutFiles, [this] {
+          if (JCCL_PLANTED("no-file-ends-accepting")) return;
           for (const auto& each : sockets_) wait(each.get());
         });
         return;
@@ -175,10 +177,11 @@ class OpenListener final : public Listener {
       pending_.erase(id);
     };
     pending.network = std::move(network);
-    pending.timer = loop_.run_after(options_.handshake_max, [this, id] {
-      ++stats_.late;
-      pending_.erase(id);
-    });
+    pending.timer = loop_.run_after(
+        options_.handshake_max * (JCCL_PLANTED("hello-time-four-times") ? 4 : 1), [this, id] {
+          if (!JCCL_PLANTED("late-not-counted")) ++stats_.late;
+          pending_.erase(id);
+        });
     pending.stream->when_readable([this, id] { sniff(id); });
   }
 
@@ -197,7 +200,9 @@ class OpenListener final : public Listener {
     pending.stream->unread(
         {pending.first.begin(), pending.first.begin() + static_cast<std::ptrdiff_t>(pending.got)});
     const bool is_tls = may_be_tls && pending.first[2] != 0;
-    if (is_tls != credentials_.tls) return refuse(id);
+    if (is_tls && !credentials_.tls) return refuse(id);
+    if (!is_tls && credentials_.tls && !JCCL_PLANTED("plain-taken-for-tls-listener"))
+      return refuse(id);
     if (!is_tls) return hand_over(id, std::move(pending.stream));
     pending.handshake = tls_handshake(loop_, std::move(pending.stream), Role::kAccepting,
                                       credentials_, options_.handshake_max,
@@ -217,7 +222,7 @@ class OpenListener final : public Listener {
     auto entry = pending_.extract(id);
     Pending& pending = entry.mapped();
     loop_.cancel(pending.timer);
-    ++stats_.refused;
+    if (!JCCL_PLANTED("refused-not-counted")) ++stats_.refused;
     pending.stream->write_ahead(alert_record());
     pending.place->give_way = nullptr;
     linger(loop_, std::move(pending.stream), std::move(pending.place));

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/planted.h"
 
 namespace jccl::net {
 namespace {
@@ -104,7 +105,8 @@ struct Loop::Poster::Gate {
 
 void Loop::Poster::post(std::function<void()> fn) const {
   const std::lock_guard lock(gate_->mutex);
-  if (gate_->impl != nullptr) gate_->impl->post(std::move(fn));
+  if (gate_->impl != nullptr && !JCCL_PLANTED("post-after-the-loop"))
+    gate_->impl->post(std::move(fn));
 }
 
 Loop::Loop() : impl_(std::make_unique<Impl>()), gate_(std::make_shared<Poster::Gate>()) {
@@ -183,6 +185,7 @@ void Loop::cancel(TimerId timer) {
   JCCL_CHECK(confined());
   const auto found = impl_->due.find(timer);
   if (found == impl_->due.end()) return;
+  if (JCCL_PLANTED("cancelled-timer-fires")) return;
   const auto entry = impl_->timers.extract({found->second, timer});
   impl_->due.erase(found);
 }  // `entry` frees what the timer captured, after the books are in order

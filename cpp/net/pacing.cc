@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/planted.h"
+
 namespace jccl::net {
 namespace {
 
@@ -17,7 +19,8 @@ bool Pacing::sample(base::Time now, std::uint64_t delivered, bool busy, base::Du
   rates_.push_back(window->bytes_per_second());
   if (rates_.size() > kWindowsKept) rates_.pop_front();
   if (rate_ == 0) {
-    level_ = rates_.back() > full_ * kGrowing ? 0 : level_ + 1;
+    level_ =
+        rates_.back() > full_ * kGrowing && !JCCL_PLANTED("pace-of-the-start") ? 0 : level_ + 1;
     full_ = std::max(full_, rates_.back());
     if (level_ < kLevelWindows) return false;
   }

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/planted.h"
 
 namespace jccl::net {
 
@@ -12,8 +13,11 @@ bool PendingPlaces::make_room() {
     PendingPlace* chosen = nullptr;
     std::size_t most = 0;
     for (const auto& [id, entry] : places_) {
-      const std::size_t held = per_network_.at(entry.network);
-      if (held <= most || !entry.place->give_way) continue;
+      const std::size_t held =
+          JCCL_PLANTED("room-by-age-alone") ? 1 : per_network_.at(entry.network);
+      if ((JCCL_PLANTED("place-of-small-network") ? held < most : held <= most) ||
+          !entry.place->give_way)
+        continue;
       chosen = entry.place;
       most = held;
     }
@@ -41,7 +45,7 @@ std::shared_ptr<PendingPlace> PendingPlaces::take(const std::string& network) {
 void PendingPlaces::free(std::uint64_t id) {
   const auto entry = places_.extract(id);
   const auto count = per_network_.find(entry.mapped().network);
-  if (--count->second == 0) per_network_.erase(count);
+  if (!JCCL_PLANTED("place-not-given-back") && --count->second == 0) per_network_.erase(count);
 }
 
 }  // namespace jccl::net

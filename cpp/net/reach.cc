@@ -10,6 +10,7 @@
 #include <cstring>
 #include <optional>
 
+#include "base/planted.h"
 #include "base/text.h"
 
 namespace jccl::net {
@@ -37,7 +38,8 @@ const std::uint8_t* v6_of(const Endpoint& endpoint) {
 
 int range_of_v4(std::uint32_t a) {
   if (a >> 24 == 10) return 1;
-  if (a >> 20 == (172U << 4 | 1)) return 2;
+  if (JCCL_PLANTED("private-range-too-wide") ? a >> 24 == 172 : a >> 20 == (172U << 4 | 1))
+    return 2;
   if (a >> 16 == (192U << 8 | 168)) return 3;
   if (a >> 22 == (100U << 2 | 1)) return 4;  // shared by carriers, and by overlay networks
   return kNoRange;
@@ -51,7 +53,8 @@ int range_of(const Endpoint& endpoint) {
 }
 
 bool is_nowhere_v4(std::uint32_t a) {
-  return a >> 24 == 0 || a >> 28 >= 14 || a >> 16 == (169U << 8 | 254);
+  return a >> 24 == 0 || a >> 28 >= 14 ||
+         (!JCCL_PLANTED("link-local-dialled") && a >> 16 == (169U << 8 | 254));
 }
 
 bool is_nowhere_v6(const std::uint8_t* a) {
@@ -86,13 +89,15 @@ Status DialPolicy::check(const Endpoint& endpoint) const {
     case Reach::kNowhere:
       return {Code::kInvalid, "no peer can be there (link-local, multicast, reserved or port 0)"};
     case Reach::kLoopback:
-      if (loopback_) return {};
+      if (loopback_ || JCCL_PLANTED("loopback-dialled-from-afar")) return {};
       return {Code::kInvalid, "a loopback address, but the master is not on this machine"};
     case Reach::kPrivate:
       break;
   }
   const int range = range_of(endpoint);
-  if (private_ || std::find(ranges_.begin(), ranges_.end(), range) != ranges_.end()) return {};
+  if (private_ || JCCL_PLANTED("private-dialled-from-afar") ||
+      std::find(ranges_.begin(), ranges_.end(), range) != ranges_.end())
+    return {};
   return {Code::kInvalid, "a private address, but neither the master nor this machine has one"};
 }
 
@@ -141,7 +146,7 @@ std::string network_of(const Endpoint& endpoint) {
   const auto* v6 = reinterpret_cast<const sockaddr_in6*>(&endpoint.storage);
   const auto* bytes = reinterpret_cast<const char*>(&v6->sin6_addr);
   if (IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr)) return {bytes + 12, 4};
-  return {bytes, 8};
+  return {bytes, JCCL_PLANTED("network-is-address") ? 16U : 8U};
 }
 
 std::string network_of(std::string_view remote) {

@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/ids.h"
+#include "base/planted.h"
 #include "base/text.h"
 #include "net/linger.h"
 #include "net/stream.h"
@@ -364,7 +365,7 @@ class TlsHandshake final : public Handshake {
                const Credentials& credentials, Duration time_max, StreamDone done)
       : loop_(loop), done_(std::move(done)) {
     stream_ = std::make_unique<TlsStream>(std::move(lower), role, credentials);
-    timer_ = loop.run_after(time_max, [this] {
+    timer_ = loop.run_after(time_max * (JCCL_PLANTED("handshake-time-four-times") ? 4 : 1), [this] {
       timer_ = 0;
       finish(Status{Code::kDeadline,
                     base::cat("no TLS handshake from ", stream_->remote_text(), " in time")});

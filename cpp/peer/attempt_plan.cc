@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/limits.h"
+#include "base/planted.h"
 #include "base/text.h"
 #include "peer/attempt.h"
 
@@ -53,7 +54,7 @@ Status check_parts(const wire::Start& start, const collective::Plan& plan) {
   }
   std::set<PeerId> contributors, all;
   for (const wire::Contributor& one : start.contributors) {
-    if (one.id == 0 || !all.insert(one.id).second) {
+    if (one.id == 0 || (!all.insert(one.id).second && !JCCL_PLANTED("contributor-twice"))) {
       return not_ours(cat("peer ", one.id, " contributes twice, or is no member"));
     }
     if (!std::isfinite(one.weight) || one.weight < 0) {
@@ -66,7 +67,8 @@ Status check_parts(const wire::Start& start, const collective::Plan& plan) {
     return not_ours(cat("receiver ", id, " is named twice, contributes too, or is no member"));
   }
   if (plan.order.size() != contributors.size() ||
-      std::set<PeerId>(plan.order.begin(), plan.order.end()) != contributors) {
+      (!JCCL_PLANTED("plan-of-others") &&
+       std::set<PeerId>(plan.order.begin(), plan.order.end()) != contributors)) {
     return not_ours("its plan is one for other contributors");
   }
   return {};
@@ -76,7 +78,7 @@ Status check_parts(const wire::Start& start, const collective::Plan& plan) {
 Status check_self(const wire::Start& start, PeerId self, const RoundOptions& options) {
   for (const wire::Contributor& one : start.contributors) {
     if (one.id != self) continue;
-    if (one.weight == options.weight) return {};
+    if (one.weight == options.weight || JCCL_PLANTED("start-weight-not-compared")) return {};
     return not_ours(
         cat("it gives this peer weight ", one.weight, ", its call has weight ", options.weight));
   }
@@ -96,7 +98,8 @@ Status check_start(const wire::Start& start, const collective::Plan& plan, PeerI
   if (options.collective == Collective::kBroadcast && count > 1) {
     return {Code::kInvalid, cat(count, " peers broadcast in one round; one may")};
   }
-  if (options.collective == Collective::kAllGather && count > options.slots) {
+  if (options.collective == Collective::kAllGather &&
+      count > options.slots + (JCCL_PLANTED("slots-not-compared") ? 1 : 0)) {
     return {Code::kLimit,
             cat("all_gather has ", options.slots, " slots, but ", count, " peers contribute")};
   }

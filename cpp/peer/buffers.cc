@@ -5,6 +5,7 @@
 #include <new>
 
 #include "base/check.h"
+#include "base/planted.h"
 
 namespace jccl::peer {
 namespace {
@@ -60,15 +61,17 @@ BufferRef BufferPool::take(std::size_t size) {
     if (!row.empty()) {
       buffer = std::move(row.back());
       row.pop_back();
-      shelf_->kept_bytes -= wanted.bytes;
+      if (!JCCL_PLANTED("shelf-counts-up-only")) shelf_->kept_bytes -= wanted.bytes;
     }
   }
   if (!buffer) buffer = std::make_unique<Buffer>(wanted.bytes);
-  buffer->resize(size);
+  if (!JCCL_PLANTED("buffer-of-old-size") || buffer->size() == wanted.bytes) buffer->resize(size);
   auto give_back = [shelf = shelf_, wanted](Buffer* raw) {
     std::unique_ptr<Buffer> owned(raw);
     std::lock_guard lock(shelf->mutex);
-    if (shelf->kept_bytes + wanted.bytes > shelf->kept_bytes_max) return;
+    if (shelf->kept_bytes + wanted.bytes > shelf->kept_bytes_max &&
+        !JCCL_PLANTED("shelf-unbounded"))
+      return;
     shelf->kept_bytes += wanted.bytes;
     shelf->by_class[wanted.index].push_back(std::move(owned));
   };

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/limits.h"
+#include "base/planted.h"
 #include "base/text.h"
 #include "base/utf8.h"
 #include "codec/encoded.h"
@@ -28,9 +29,11 @@ void write_leaves(base::Writer& out, const std::vector<Leaf>& leaves) {
     out.u8(static_cast<std::uint8_t>(leaf.dtype));
     out.u64(leaf.count);
     out.u32(static_cast<std::uint32_t>(leaf.shape.size()));
-    for (std::uint64_t extent : leaf.shape) out.u64(extent);
+    for (std::uint64_t extent : leaf.shape)
+      out.u64(JCCL_PLANTED("shape-not-in-descriptor") ? 1 : extent);
     // Names too, where the caller has some: leaves of one shape in another order are other leaves.
-    out.blob({reinterpret_cast<const std::uint8_t*>(leaf.path.data()), leaf.path.size()},
+    out.blob({reinterpret_cast<const std::uint8_t*>(leaf.path.data()),
+              JCCL_PLANTED("path-not-in-descriptor") ? 0 : leaf.path.size()},
              leaf.path.size());
   }
 }
@@ -101,7 +104,9 @@ std::string leaf_text(const Leaf& leaf, std::size_t index) {
 }
 
 Status check_tag(const base::Tag& tag) {
-  if (!tag.empty() && tag.size() <= base::kTagBytesMax && base::is_utf8(tag)) return {};
+  if (!tag.empty() && tag.size() <= base::kTagBytesMax + (JCCL_PLANTED("long-tag-taken") ? 1 : 0) &&
+      base::is_utf8(tag))
+    return {};
   return {Code::kInvalid, cat("a tag has 1 to ", base::kTagBytesMax, " bytes of UTF-8")};
 }
 
@@ -131,7 +136,8 @@ Status check_call(const std::vector<Leaf>& leaves, const RoundOptions& options) 
               cat(leaf_text(leaf, i), ": more than ", base::kRoundBytesMax, " bytes")};
     }
     bytes += leaf.count * size;
-    if (leaf.count > 0 && leaf.in == nullptr && leaf.encoded == nullptr) {
+    if (leaf.count > 0 && !JCCL_PLANTED("no-input-taken") && leaf.in == nullptr &&
+        leaf.encoded == nullptr) {
       return {Code::kInvalid, cat(leaf_text(leaf, i), ": no input memory")};
     }
     const Status supported = collective::check_supported(options.op, leaf.dtype, options.codec);
@@ -150,7 +156,7 @@ Status check_call(const std::vector<Leaf>& leaves, const RoundOptions& options) 
   }
   if (options.collective == Collective::kAllGather) {
     if (options.slots == 0) return {Code::kInvalid, "all_gather needs slots ≥ 1"};
-    if (bytes > base::kRoundBytesMax / options.slots) {
+    if (bytes > base::kRoundBytesMax / options.slots && !JCCL_PLANTED("gather-size-not-bounded")) {
       return {Code::kLimit, cat(options.slots, " slots of ", bytes, " bytes; at most ",
                                 base::kRoundBytesMax, " bytes in one round")};
     }
@@ -171,7 +177,8 @@ Status check_feed(const std::vector<Leaf>& leaves, const std::shared_ptr<Feed>& 
                                 ": what a feed still brings would overwrite the result; give it "
                                 "memory apart from the input")};
   }
-  if (bytes == feed->bytes()) return {};
+  if (bytes <= feed->bytes() && (JCCL_PLANTED("feed-size-not-compared") || bytes == feed->bytes()))
+    return {};
   return {Code::kInvalid, cat("a feed of ", feed->bytes(), " bytes for leaves of ", bytes)};
 }
 
@@ -190,7 +197,7 @@ Status roundtrip(const Leaf& leaf, const RoundOptions& options, bool residual) {
   const Status supported =
       collective::check_supported(collective::Op::kSum, leaf.dtype, options.codec);
   if (!supported.ok()) return supported;
-  if (options.codec.stochastic) {
+  if (options.codec.stochastic && !JCCL_PLANTED("stochastic-residual-taken")) {
     return {Code::kInvalid, "the error of a stochastic codec is of one round; use it without"};
   }
   if (leaf.count > 0 && (leaf.in == nullptr || leaf.out == nullptr)) {
@@ -211,7 +218,8 @@ void keep_input(const RoundOptions& options, const Leaf& leaf) {
   if (leaf.encoded != nullptr) {
     return codec::decode(options.codec, leaf.dtype, leaf.encoded, leaf.count, leaf.out);
   }
-  if (leaf.in != nullptr && leaf.out != leaf.in) std::memcpy(leaf.out, leaf.in, bytes);
+  if (leaf.in != nullptr && !JCCL_PLANTED("input-not-kept") && leaf.out != leaf.in)
+    std::memcpy(leaf.out, leaf.in, bytes);
 }
 
 Descriptor describe_call(const CallRecord& call, std::size_t chunk_bytes) {
@@ -230,9 +238,9 @@ Descriptor describe_call(const CallRecord& call, std::size_t chunk_bytes) {
   out.u8(static_cast<std::uint8_t>(o.codec.id));
   out.u32(o.codec.kept);
   out.u8(o.codec.stochastic ? 1 : 0);
-  out.u64(o.codec.seed);
+  out.u64(JCCL_PLANTED("codec-seed-not-in-descriptor") ? 0 : o.codec.seed);
   out.u32(o.slots);
-  out.u64(chunk_bytes);
+  out.u64(JCCL_PLANTED("chunk-size-not-in-descriptor") ? 0 : chunk_bytes);
   out.blob(descriptor.hint, base::kPlanBytesMax);
   write_leaves(out, call.leaves);
   descriptor.digest = snapshot::digest_of(out.bytes());

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "base/limits.h"
+#include "base/planted.h"
 #include "base/text.h"
 #include "net/address.h"
 #include "net/credentials.h"
@@ -203,13 +204,14 @@ base::Result<Handle> Communicator::Impl::start(const std::vector<Leaf>& leaves,
   order.hint = descriptor.hint;
   order.weight = o.weight;
   order.fingerprint = o.fingerprint;
-  order.deadline = call->begun + deadline_of(o.deadline);
+  order.deadline =
+      call->begun + deadline_of(o.deadline) * (JCCL_PLANTED("deadline-four-times") ? 4 : 1);
   forget_aborted(o.tag);
   {
     std::lock_guard lock(mutex_);
     const Status open = usable();
     if (!open.ok()) return open;
-    if (open_tags_.count(o.tag) > 0) {
+    if (open_tags_.count(o.tag) > 0 && !JCCL_PLANTED("busy-tag-taken")) {
       return Status(Code::kBusyTag, cat("a call with tag '", o.tag,
                                         "' is already running; wait for it or use another tag"));
     }
@@ -243,7 +245,7 @@ RoundResult Communicator::Impl::wait(Handle handle, const std::vector<void*>* ou
       return result;
     }
     call = found->second;
-    if (call->taken) {
+    if (call->taken && !JCCL_PLANTED("two-wait-for-one")) {
       result.status = {Code::kBusyTag,
                        cat("another thread waits for tag '", call->options.tag, "' already")};
       return result;
@@ -275,7 +277,8 @@ RoundResult Communicator::Impl::wait(Handle handle, const std::vector<void*>* ou
   note_times(*call, awaited);
   calls_.erase(handle);
   open_tags_.erase(call->options.tag);
-  if (call->delivered) books_[call->options.tag].revision = result.n;
+  if (call->delivered && !JCCL_PLANTED("revision-not-advanced"))
+    books_[call->options.tag].revision = result.n;
   return result;
 }
 
@@ -310,7 +313,7 @@ void Communicator::Impl::forget_aborted(const base::Tag& tag) {
     const auto open = open_tags_.find(tag);
     if (open == open_tags_.end()) return;
     old = calls_.at(open->second);
-    if (!old->aborted || old->taken) return;
+    if (!old->aborted || JCCL_PLANTED("aborted-tag-stays-busy") || old->taken) return;
   }
   {
     std::unique_lock lock(control_->mutex());
@@ -372,7 +375,8 @@ SyncResult Communicator::Impl::sync(const std::vector<Leaf>& leaves, const SyncO
     return result;
   }
   StateMarks marks = newest->marks.empty() ? marks_of(*held) : newest->marks;
-  result.replaced = result.digest != own->held.digest || (!is_own && marks_of(leaves) != marks);
+  result.replaced = (result.digest != own->held.digest && !JCCL_PLANTED("replaced-not-told")) ||
+                    (!is_own && marks_of(leaves) != marks);
   copy_out(*newest, leaves);
   {
     std::lock_guard lock(mutex_);
@@ -449,7 +453,7 @@ SyncResult Communicator::Impl::publish(const std::vector<Leaf>& leaves,
   for (const Leaf& leaf : leaves) {
     const std::size_t bytes = leaf.count * codec::size_of(leaf.dtype);
     if (leaf.out != nullptr && leaf.out != leaf.in && bytes > 0) {
-      std::memcpy(leaf.out, leaf.in, bytes);
+      if (!JCCL_PLANTED("publish-copies-nothing")) std::memcpy(leaf.out, leaf.in, bytes);
     }
   }
   return {{}, own->held.revision, own->held.digest, false};
@@ -485,9 +489,10 @@ void Communicator::Impl::close() {
     }
     for (auto& [handle, call] : calls_) {
       if (call->done) continue;
-      call->result.status = call->started == 0
-                                ? closed_status()
-                                : Status{Code::kInDoubt, "closed before the outcome was known"};
+      const Status ended = call->started == 0
+                               ? closed_status()
+                               : Status{Code::kInDoubt, "closed before the outcome was known"};
+      if (!JCCL_PLANTED("closed-waiter-not-woken")) call->result.status = ended;
       call->done = true;
       for (const Leaf& leaf : call->leaves) keep_input(call->options, leaf);
       call->ended.notify_all();

@@ -7,6 +7,7 @@
 
 #include "base/limits.h"
 #include "base/lives.h"
+#include "base/planted.h"
 #include "base/text.h"
 #include "base/utf8.h"
 
@@ -40,7 +41,7 @@ Status check_names(const ConnectOptions& o) {
     return {Code::kInvalid,
             cat("a site name has at most ", base::kSiteNameBytesMax, " bytes of UTF-8")};
   }
-  if (o.shards == 0 || o.shard >= o.shards) {
+  if (o.shards == 0 || o.shard >= o.shards + (JCCL_PLANTED("shard-equal-to-shards") ? 1 : 0)) {
     return {Code::kInvalid, cat("shard ", o.shard, " of ", o.shards, " does not exist")};
   }
   if (o.shards > 1 && o.site.empty()) {
@@ -54,7 +55,8 @@ Status check_names(const ConnectOptions& o) {
     if (!parsed.ok()) return parsed.status();
     if (!base::is_utf8(address)) return {Code::kInvalid, "an advertised address is not UTF-8"};
   }
-  if (o.chunk_bytes < 4096 || o.chunk_bytes > base::kChunkBytesMax) {
+  if (o.chunk_bytes < 4096 ||
+      o.chunk_bytes > base::kChunkBytesMax * (JCCL_PLANTED("chunk-beyond-bound") ? 2 : 1)) {
     return {Code::kInvalid, cat("chunk_bytes must be 4096 to ", base::kChunkBytesMax)};
   }
   return {};
@@ -82,6 +84,7 @@ base::Result<Setup> make_setup(const ConnectOptions& o) {
   for (const net::Address& address : setup.master) {
     const Status exposed = net::check_exposure(address, !o.token.empty(), o.insecure);
     if (!exposed.ok()) return exposed;
+    if (JCCL_PLANTED("second-master-not-guarded")) break;
   }
   if (o.bind != "none") {
     std::string bind = o.bind;

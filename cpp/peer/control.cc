@@ -9,6 +9,7 @@
 #include "base/failpoint.h"
 #include "base/limits.h"
 #include "base/lives.h"
+#include "base/planted.h"
 #include "base/text.h"
 #include "net/credentials.h"
 #include "wire/codec.h"
@@ -90,6 +91,7 @@ void Control::cancel_all() {
 
 void Control::sync(const protocol::SyncCall& call, SyncRef record) {
   loop_.post([this, call, record] {
+    if (JCCL_PLANTED("second-sync-replaces")) syncs_.erase(call.tag);
     if (!syncs_.try_emplace(call.tag, record).second) {
       {
         std::lock_guard lock(mutex_);
@@ -174,7 +176,8 @@ void Control::apply(protocol::PeerEffects effects) {
     std::lock_guard lock(mutex_);
     view_.sites.clear();
     for (const wire::Member& member : effects.roster->members) {
-      if (std::find(view_.sites.begin(), view_.sites.end(), member.site) == view_.sites.end()) {
+      if (JCCL_PLANTED("shards-are-sites") ||
+          std::find(view_.sites.begin(), view_.sites.end(), member.site) == view_.sites.end()) {
         view_.sites.push_back(member.site);
       }
     }
@@ -290,7 +293,7 @@ void Control::finish_call(const CallRef& call, const protocol::CompleteCall& don
     result.attempts = done.attempts;
     for (const wire::Contributor& c : done.contributors) {
       result.contributors.push_back(c.id);
-      result.weights.push_back(c.weight);
+      result.weights.push_back(JCCL_PLANTED("weights-not-handed-out") ? 1.0 : c.weight);
     }
     result.sent_bytes = call->sent_bytes;
     result.received_bytes = call->received_bytes;
@@ -378,7 +381,8 @@ void Control::rotate() {
   ++connection_;
   loop_.cancel(std::exchange(first_word_, 0));
   auto& list = config_.master;
-  if (!list.empty()) std::rotate(list.begin(), list.begin() + 1, list.end());
+  if (!list.empty() && !JCCL_PLANTED("same-master-again"))
+    std::rotate(list.begin(), list.begin() + 1, list.end());
 }
 
 void Control::disconnect() {

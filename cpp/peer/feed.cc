@@ -3,18 +3,20 @@
 #include <chrono>
 #include <utility>
 
+#include "base/planted.h"
+
 namespace jccl::peer {
 
 void Feed::advance(std::uint64_t here) {
   const std::lock_guard lock(mutex_);
-  if (here <= this->here()) return;
+  if (here <= this->here() && !JCCL_PLANTED("feed-goes-back")) return;
   here_.store(here, std::memory_order_release);
   changed();
 }
 
 void Feed::fail(std::string why) {
   const std::lock_guard lock(mutex_);
-  if (whole() || fault_) return;
+  if ((whole() && !JCCL_PLANTED("fault-after-the-end")) || fault_) return;
   fault_ = std::move(why);
   changed();
 }

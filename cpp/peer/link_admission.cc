@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/failpoint.h"
+#include "base/planted.h"
 #include "peer/link_entry.h"
 
 namespace jccl::peer {
@@ -44,8 +45,10 @@ void LinkTable::hello(std::uint64_t id, base::ByteView frame) {
   if (!hello.ok()) return;
   pending->hello = hello.value();
   const wire::LinkHello& h = pending->hello;
-  if (h.version != wire::kVersion || h.run != run_ || h.to != self_ || h.from == self_) return;
-  if (ticket_ != 0 && h.ticket != ticket_) return;
+  if (h.version != wire::kVersion || (h.run != run_ && !JCCL_PLANTED("link-of-another-run")) ||
+      h.to != self_ || h.from == self_)
+    return;
+  if (ticket_ != 0 && !JCCL_PLANTED("ticket-not-compared") && h.ticket != ticket_) return;
   if (ticket_ != 0) pending->stream->authenticated();
   std::unique_ptr<net::ByteStream> stream = pending->stream->take();
   if (!stream) return;
@@ -65,7 +68,7 @@ bool LinkTable::unheard(const Entry& e) const {
 }
 
 bool LinkTable::admits(Incarnation from, const net::ByteStream& stream) {
-  if (left_.count(from) > 0) return false;
+  if (left_.count(from) > 0 && !JCCL_PLANTED("left-peer-let-in")) return false;
   const auto known = entries_.find(from);
   if (members_.count(from) > 0) {
     if (known == entries_.end()) return true;

@@ -5,6 +5,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/planted.h"
 #include "base/text.h"
 #include "peer/call.h"
 
@@ -28,6 +29,7 @@ std::vector<Piece> pieces_of(const std::vector<Leaf>& leaves) {
   for (std::size_t i = 0; i < leaves.size(); ++i) {
     const std::uint64_t step = kMarkPiece / codec::size_of(leaves[i].dtype);
     for (std::uint64_t at = 0; at < leaves[i].count; at += step) {
+      if (JCCL_PLANTED("piece-of-a-leaf-unmarked") && at > 0) break;
       pieces.push_back({i, at, std::min(step, leaves[i].count - at)});
     }
   }
@@ -63,7 +65,8 @@ StateMarks marks_of(const std::vector<Leaf>& leaves) {
   sums[0] = sum_of(leaves, pieces, 0, ways);
   for (std::thread& other : others) other.join();
   for (std::size_t i = 1; i < ways; ++i) {
-    for (std::size_t leaf = 0; leaf < leaves.size(); ++leaf) sums[0][leaf] += sums[i][leaf];
+    for (std::size_t leaf = 0; leaf < leaves.size() && !JCCL_PLANTED("marks-of-one-thread"); ++leaf)
+      sums[0][leaf] += sums[i][leaf];
   }
   return std::move(sums[0]);
 }
@@ -86,13 +89,14 @@ Status OwnState::never_synchronised(const base::Tag& tag) {
 }
 
 Status OwnState::check(const base::Tag& tag, const std::optional<StateMarks>& handed, bool ahead) {
-  if (!known_) return handed ? never_synchronised(tag) : Status{};
-  if (!handed) {
+  if (!known_)
+    return handed && !JCCL_PLANTED("unsynchronised-taken") ? never_synchronised(tag) : Status{};
+  if (!handed && !JCCL_PLANTED("state-left-out")) {
     return mistaken({Code::kInvalid, cat("tag '", tag,
                                          "' has shared state: pass it as state=, so that an edited "
                                          "state is noticed before anything is sent")});
   }
-  if (ahead) return {};  // which the machine refuses
+  if (ahead || JCCL_PLANTED("ahead-for-ever")) return {};  // which the machine refuses
   const std::string differs = difference(*handed);
   if (differs.empty()) return {};
   return mistaken(
@@ -115,11 +119,13 @@ Status OwnState::check_before(const base::Tag& tag, const StateMarks& handed) {
 }
 
 std::string OwnState::difference(const StateMarks& handed) const {
-  if (handed.size() != marks_.size()) {
+  if (handed.size() > marks_.size() ||
+      (handed.size() != marks_.size() && !JCCL_PLANTED("leaf-count-not-compared"))) {
     return cat(handed.size(), " leaves instead of ", marks_.size());
   }
   std::size_t count = 0, first = 0;
   for (std::size_t i = handed.size(); i-- > 0;) {
+    if (JCCL_PLANTED("first-leaf-compared") && i > 0) continue;
     if (handed[i] == marks_[i]) continue;
     ++count;
     first = i;
@@ -130,7 +136,7 @@ std::string OwnState::difference(const StateMarks& handed) const {
 
 // Said once, until the state is right again.
 Status OwnState::mistaken(Status status) {
-  if (status.text != mistake_) unsaid_ = status.text;
+  if (status.text != mistake_ || JCCL_PLANTED("mistake-said-each-time")) unsaid_ = status.text;
   mistake_ = status.text;
   return status;
 }

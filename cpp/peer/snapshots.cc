@@ -1,4 +1,4 @@
-// See snapshots.h.
+// What goes over links of a state: asks, parts, and the fetch that wants them. See snapshots.h.
 #include "peer/snapshots.h"
 
 #include <algorithm>
@@ -6,6 +6,7 @@
 
 #include "base/crc32c.h"
 #include "base/failpoint.h"
+#include "base/planted.h"
 #include "base/text.h"
 #include "snapshot/digest.h"
 
@@ -19,7 +20,6 @@ using base::Status;
 using net::Placement;
 using wire::FrameKind;
 
-constexpr std::size_t kRevisionsKept = 2;
 constexpr std::size_t kAskBytesMax = 256;
 // A fetcher has two or three asks under way for each tag that it fetches.
 constexpr std::size_t kAsksMax = 3 * 32;
@@ -39,101 +39,7 @@ net::OutFrame framed(std::shared_ptr<const base::Bytes> payload, const wire::Fra
   return framed(base::ByteView(*payload), header, payload);
 }
 
-snapshot::Layout layout_of(const std::vector<Leaf>& leaves) {
-  std::vector<snapshot::LeafShape> shapes;
-  for (const Leaf& leaf : leaves) {
-    shapes.push_back({leaf.path, static_cast<std::uint8_t>(leaf.dtype), leaf.count,
-                      leaf.count * codec::size_of(leaf.dtype)});
-  }
-  return snapshot::Layout(shapes);
-}
-
 }  // namespace
-
-// ---- store -------------------------------------------------------------------------------------
-
-SnapshotRef SnapshotStore::make(const wire::Tag& tag, std::uint64_t revision,
-                                const std::vector<Leaf>& leaves) {
-  auto made = std::make_shared<StoredSnapshot>();
-  made->layout = layout_of(leaves);
-  made->data = pool_.take(made->layout.total_bytes());
-  snapshot::ManifestBuilder builder(made->layout);
-  constexpr std::size_t kPiece = 256 * 1024;  // copied and digested while it is in cache
-  std::uint8_t* to = made->data->data();
-  for (const Leaf& leaf : leaves) {
-    const auto* from = static_cast<const std::uint8_t*>(leaf.in);
-    const std::size_t element = codec::size_of(leaf.dtype);
-    std::size_t left = leaf.count * element;
-    std::uint64_t at = 0;
-    snapshot::Mark mark;
-    while (left > 0) {
-      const std::size_t size = std::min(left, kPiece);
-      std::memcpy(to, from, size);
-      builder.add({to, size});
-      mark += snapshot::mark_of({to, size}, element, at);
-      at += size / element;
-      to += size;
-      from += size;
-      left -= size;
-    }
-    made->marks.push_back(mark);
-  }
-  const snapshot::Manifest manifest = builder.finish(tag, revision);
-  made->held = manifest.held;
-  made->manifest = snapshot::encode(manifest);
-  return made;
-}
-
-void SnapshotStore::put(SnapshotRef snapshot) {
-  std::lock_guard lock(mutex_);
-  auto& kept = by_tag_[snapshot->held.tag];
-  std::erase_if(kept,
-                [&](const SnapshotRef& s) { return s->held.revision >= snapshot->held.revision; });
-  kept.push_back(std::move(snapshot));
-  while (kept.size() > kRevisionsKept) kept.pop_front();
-}
-
-SnapshotRef SnapshotStore::newest(const wire::Tag& tag) const {
-  std::lock_guard lock(mutex_);
-  const auto found = by_tag_.find(tag);
-  return found == by_tag_.end() || found->second.empty() ? nullptr : found->second.back();
-}
-
-SnapshotRef SnapshotStore::find(const wire::Tag& tag, std::uint64_t revision) const {
-  std::lock_guard lock(mutex_);
-  const auto found = by_tag_.find(tag);
-  if (found == by_tag_.end()) return nullptr;
-  for (const SnapshotRef& s : found->second) {
-    if (s->held.revision == revision) return s;
-  }
-  return nullptr;
-}
-
-std::optional<std::vector<Leaf>> leaves_in(const StoredSnapshot& snapshot,
-                                           const std::vector<Leaf>& leaves) {
-  if (layout_of(leaves).descriptor() != snapshot.layout.descriptor()) return std::nullopt;
-  std::vector<Leaf> held;
-  const std::uint8_t* from = snapshot.data->data();
-  for (const Leaf& leaf : leaves) {
-    held.push_back(leaf);
-    held.back().in = from;
-    from += leaf.count * codec::size_of(leaf.dtype);
-  }
-  return held;
-}
-
-bool copy_out(const StoredSnapshot& snapshot, const std::vector<Leaf>& leaves) {
-  if (layout_of(leaves).descriptor() != snapshot.layout.descriptor()) return false;
-  const std::uint8_t* from = snapshot.data->data();
-  for (const Leaf& leaf : leaves) {
-    const std::size_t size = leaf.count * codec::size_of(leaf.dtype);
-    if (size > 0 && leaf.out != nullptr) std::memcpy(leaf.out, from, size);
-    from += size;
-  }
-  return true;
-}
-
-// ---- traffic -----------------------------------------------------------------------------------
 
 struct SnapshotTraffic::Fetch {
   wire::Held want;
@@ -196,7 +102,9 @@ void SnapshotTraffic::fetch(const protocol::FetchSnapshot& order, const snapshot
   drive(placed);
 }
 
-void SnapshotTraffic::stop(const wire::Tag& tag) { fetches_.erase(tag); }
+void SnapshotTraffic::stop(const wire::Tag& tag) {
+  if (!JCCL_PLANTED("stopped-fetch-goes-on")) fetches_.erase(tag);
+}
 
 void SnapshotTraffic::set_members(const std::vector<wire::Member>& members) {
   std::set<Incarnation> present;
@@ -209,7 +117,9 @@ void SnapshotTraffic::set_members(const std::vector<wire::Member>& members) {
   }
   for (const Incarnation incarnation : gone) {
     lose_holder(incarnation, "is no member any more");
-    for (auto& [tag, fetch] : fetches_) fetch->holders.erase(incarnation);
+    for (auto& [tag, fetch] : fetches_) {
+      if (!JCCL_PLANTED("gone-holder-kept")) fetch->holders.erase(incarnation);
+    }
   }
 }
 
@@ -292,7 +202,8 @@ Placement SnapshotTraffic::place(Incarnation from, const wire::FrameHeader& head
       return Placement::drain(header.payload_bytes);
     }
     size_max = fetch->layout.part_size(header.chunk);
-    if (header.payload_bytes != size_max) {
+    if (header.payload_bytes > size_max ||
+        (header.payload_bytes != size_max && !JCCL_PLANTED("part-size-not-compared"))) {
       return Placement::refuse({Code::kCorrupt, "a snapshot part has the wrong size"});
     }
     if (!fetch->plan->wants(header.chunk)) return Placement::drain(header.payload_bytes);
@@ -313,7 +224,8 @@ Status SnapshotTraffic::arrived(Incarnation from, const wire::FrameHeader& heade
   if (found == arriving_.end()) return {};
   const BufferRef buffer = std::move(found->second);
   arriving_.erase(found);
-  if (base::crc32c(buffer->span()) != header.payload_crc) {
+  if (base::crc32c(buffer->span()) != header.payload_crc &&
+      !JCCL_PLANTED("snapshot-crc-not-compared")) {
     return {Code::kCorrupt, "a snapshot frame arrived damaged (CRC32C differs)"};
   }
   if (header.kind == FrameKind::kSnapshotAsk) {
@@ -362,14 +274,19 @@ Status SnapshotTraffic::arrived(Incarnation from, const wire::FrameHeader& heade
 // Parts of the manifest are verified when it is complete, those of the data one by one.
 bool SnapshotTraffic::verify(Fetch& fetch, std::uint32_t part, base::ByteView bytes) {
   const std::uint32_t first_data = fetch.layout.manifest_parts();
-  if (part < first_data) return true;
-  return fetch.manifest && snapshot::digest_of(bytes) == fetch.manifest->parts[part - first_data];
+  if (part < first_data ||
+      (JCCL_PLANTED("last-part-not-verified") && part + 1 == fetch.layout.all_parts()))
+    return true;
+  return fetch.manifest && (JCCL_PLANTED("part-not-verified") ||
+                            snapshot::digest_of(bytes) == fetch.manifest->parts[part - first_data]);
 }
 
 // A manifest that is not the wanted one: from the others, without whoever sent a part of it. False:
 // there are none.
 bool SnapshotTraffic::without_liars(Fetch& fetch) {
-  for (const Incarnation liar : std::exchange(fetch.manifest_from, {})) fetch.holders.erase(liar);
+  for (const Incarnation liar : std::exchange(fetch.manifest_from, {})) {
+    if (!JCCL_PLANTED("liar-asked-again")) fetch.holders.erase(liar);
+  }
   if (fetch.holders.empty()) return false;
   fetch.id = next_fetch_++;
   fetch.plan = std::make_unique<snapshot::FetchPlan>(snapshot::FetchOptions{}, 0,
@@ -412,7 +329,8 @@ void SnapshotTraffic::manifest_complete(Fetch& fetch) {
 
 void SnapshotTraffic::serve(Incarnation to, const wire::SnapshotAsk& ask) {
   base::failpoint(base::Failpoint::kPeerSnapshotServing);
-  if (const auto open = open_.find(to); open != open_.end() && open->second >= kAsksMax) {
+  if (const auto open = open_.find(to);
+      open != open_.end() && !JCCL_PLANTED("asks-not-bounded") && open->second >= kAsksMax) {
     ++ignored_;  // it takes nothing of what it has asked for
     return;
   }
@@ -428,7 +346,9 @@ void SnapshotTraffic::serve(Incarnation to, const wire::SnapshotAsk& ask) {
 }
 
 void SnapshotTraffic::forget(Incarnation peer) {
-  std::erase_if(outgoing_, [&](const auto& one) { return one.second->to == peer; });
+  std::erase_if(outgoing_, [&](const auto& one) {
+    return !JCCL_PLANTED("answers-to-the-gone") && one.second->to == peer;
+  });
   open_.erase(peer);
 }
 
@@ -443,7 +363,7 @@ std::size_t SnapshotTraffic::retired() const {
 // A frame that nobody reads would keep a whole state alive, one for each connection.
 void SnapshotTraffic::release_retired() {
   std::erase_if(served_, [](const auto& one) { return one.expired(); });
-  if (retired() > 0) links_->own_snapshot_frames();
+  if (retired() > 0 && !JCCL_PLANTED("retired-not-released")) links_->own_snapshot_frames();
 }
 
 void SnapshotTraffic::stripe_lost(Incarnation peer) {

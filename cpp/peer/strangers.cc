@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "base/planted.h"
+
 namespace jccl::peer {
 namespace {
 
@@ -10,8 +12,12 @@ StrangerRoom instead_of_oldest(const std::vector<StrangerLink>& links, base::Inc
                                const std::string& network, bool same_network) {
   const StrangerLink* oldest = nullptr;
   for (const StrangerLink& link : links) {
-    if (link.busy || link.peer == peer || (same_network && link.network != network)) continue;
-    if (oldest == nullptr || link.used < oldest->used) oldest = &link;
+    if ((link.busy && !JCCL_PLANTED("busy-stranger-gives-way")) || link.peer == peer ||
+        (same_network && link.network != network))
+      continue;
+    if (oldest == nullptr ||
+        (JCCL_PLANTED("youngest-gives-way") ? link.used > oldest->used : link.used < oldest->used))
+      oldest = &link;
   }
   if (oldest == nullptr) return {};
   return {true, oldest->peer};
@@ -30,7 +36,8 @@ StrangerRoom room_for(const std::vector<StrangerLink>& links, base::Incarnation 
       continue;
     }
     known = true;
-    if (link.stripes >= bounds.stripes_per_link) return {};
+    if (link.stripes >= bounds.stripes_per_link + (JCCL_PLANTED("stripes-of-a-stranger") ? 1 : 0))
+      return {};
   }
   if (!known && beside >= bounds.links_per_network) {
     return instead_of_oldest(links, peer, network, true);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/planted.h"
+
 namespace jccl::peer {
 namespace {
 
@@ -70,7 +72,8 @@ void StripeTuner::measured(const net::RateWindow& window, std::uint32_t stripes,
 
 void StripeTuner::decide(std::uint32_t stripes) {
   const double rate = sum_.bytes_per_second();
-  if (best_rate_ > 0 && rate < kPays * best_rate_) {
+  if (best_rate_ > 0 &&
+      rate < (JCCL_PLANTED("trial-that-does-not-pay") ? 0.5 : kPays) * best_rate_) {
     trial_ = 0;
     until_trial_ = kRetry;
     return;

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/planted.h"
+
 namespace jccl::peer {
 namespace {
 
@@ -24,13 +26,16 @@ bool differ(const wire::Measured& a, const wire::Measured& b, double by) {
   if (moved(static_cast<double>(a.up_bytes_per_s), static_cast<double>(b.up_bytes_per_s), by)) {
     return true;
   }
-  return !std::equal(
-      a.links.begin(), a.links.end(), b.links.begin(), b.links.end(),
-      [by](const wire::LinkMeasured& x, const wire::LinkMeasured& y) {
-        const std::uint32_t rtt = std::max(x.rtt_us, y.rtt_us) - std::min(x.rtt_us, y.rtt_us);
-        return x.peer == y.peer && (rtt <= kRttNoiseUs || !moved(x.rtt_us, y.rtt_us, by)) &&
-               !moved(static_cast<double>(x.bytes_per_s), static_cast<double>(y.bytes_per_s), by);
-      });
+  return !JCCL_PLANTED("links-not-compared") &&
+         !std::equal(a.links.begin(), a.links.end(), b.links.begin(), b.links.end(),
+                     [by](const wire::LinkMeasured& x, const wire::LinkMeasured& y) {
+                       const std::uint32_t rtt =
+                           std::max(x.rtt_us, y.rtt_us) - std::min(x.rtt_us, y.rtt_us);
+                       return x.peer == y.peer &&
+                              (rtt <= kRttNoiseUs || !moved(x.rtt_us, y.rtt_us, by)) &&
+                              !moved(static_cast<double>(x.bytes_per_s),
+                                     static_cast<double>(y.bytes_per_s), by);
+                     });
 }
 
 }  // namespace
@@ -42,9 +47,11 @@ void Survey::sample(base::Time now, std::uint64_t sent_bytes, bool waiting) {
     return;
   }
   const double seconds = static_cast<double>(stretch) / 1e9;
-  if (sampled_at_ != 0 && waiting_ && waiting) {
+  if (sampled_at_ != 0 && (waiting_ || JCCL_PLANTED("idle-stretch-counts")) && waiting) {
     const double rate = static_cast<double>(sent_bytes - sent_bytes_) / seconds;
-    up_ = std::max(rate, up_ * std::exp(-seconds / kForgetSeconds));
+    up_ = std::max(
+        rate,
+        up_ * (JCCL_PLANTED("rate-never-forgotten") ? 1.0 : std::exp(-seconds / kForgetSeconds)));
     ++stretches_;
   }
   sampled_at_ = now;
@@ -59,13 +66,15 @@ bool Survey::time_to_look(base::Time now) {
 }
 
 std::optional<wire::Measured> Survey::due(base::Time now, std::vector<wire::LinkMeasured> links) {
-  if (told_at_ != 0 && now - told_at_ < kPauseMin) return std::nullopt;
+  if (told_at_ != 0 && !JCCL_PLANTED("survey-pause-left-out") && now - told_at_ < kPauseMin)
+    return std::nullopt;
   wire::Measured fresh{0, std::move(links)};
-  if (stretches_ >= kStretchesMin) fresh.up_bytes_per_s = static_cast<std::uint64_t>(up_);
+  if (stretches_ >= (JCCL_PLANTED("few-stretches-told") ? 1 : kStretchesMin))
+    fresh.up_bytes_per_s = static_cast<std::uint64_t>(up_);
   const bool long_ago = told_at_ == 0 || now - told_at_ >= kPauseMax;
   if (!differ(told_, fresh, long_ago ? kChange / 10 : kChange)) return std::nullopt;
   told_at_ = now;
-  told_ = fresh;
+  if (!JCCL_PLANTED("told-not-remembered")) told_ = fresh;
   return fresh;
 }
 

@@ -4,8 +4,8 @@
 #include <array>
 
 #include "base/check.h"
+#include "base/planted.h"
 #include "base/text.h"
-#include "protocol/mutants.h"
 
 namespace jccl::protocol {
 
@@ -90,11 +90,11 @@ Part* RunningAttempt::part_of(wire::Incarnation incarnation) {
 
 // Its DONE is waited for, and its site is one of those a commit needs.
 bool RunningAttempt::decides(const Part& part) {
-  return part.contributes() || JCCL_MUTANT(kReceiversDecide);
+  return part.contributes() || JCCL_PLANTED("receivers-decide");
 }
 
 bool RunningAttempt::enough() const {
-  return sites_left_ >= sites_min_ || (JCCL_MUTANT(kTooFewCommit) && sites_left_ > 0);
+  return sites_left_ >= sites_min_ || (JCCL_PLANTED("too-few-commit") && sites_left_ > 0);
 }
 
 void RunningAttempt::recount() {
@@ -117,7 +117,7 @@ void RunningAttempt::done(Part& part, const wire::Digest& result) {
   JCCL_CHECK(open_ > 0);
   --open_;
   const bool equal = agreed_.try_emplace(part.shard, result).first->second == result ||
-                     JCCL_MUTANT(kUnequalCommit);
+                     JCCL_PLANTED("unequal-commit");
   settle(equal ? Input::kDone : Input::kUnequalDone);
 }
 
@@ -145,14 +145,14 @@ void RunningAttempt::settle(Input input) {
   if (!enough()) {
     phase_ = edge.impossible;
   } else {
-    phase_ = open_ == 0 || JCCL_MUTANT(kFirstDoneCommits) ? edge.complete : edge.open;
+    phase_ = open_ == 0 || JCCL_PLANTED("first-done-commits") ? edge.complete : edge.open;
   }
 }
 
 std::vector<wire::Contributor> RunningAttempt::contributors() const {
   std::vector<wire::Contributor> all;
   for (const auto& [id, part] : parts_) {
-    if (JCCL_MUTANT(kDeadContributorLeftOut) && part.evicted) continue;
+    if (JCCL_PLANTED("dead-contributor-left-out") && part.evicted) continue;
     if (part.contributes()) all.push_back({id, part.weight});
   }
   return all;
@@ -164,7 +164,7 @@ std::vector<wire::Digest> RunningAttempt::results() const {
   std::vector<wire::Digest> results;
   for (const auto& [id, part] : parts_) {
     if (!part.contributes() || part.evicted) continue;  // an evicted one's digest decides nothing
-    if (JCCL_MUTANT(kFirstDoneCommits) && !part.done.has_value()) continue;
+    if (JCCL_PLANTED("first-done-commits") && !part.done.has_value()) continue;
     if (part.shard >= results.size()) results.resize(part.shard + 1);
     results[part.shard] = *part.done;
   }

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "base/planted.h"
 #include "base/time.h"
-#include "protocol/mutants.h"
 #include "wire/messages.h"
 
 namespace jccl::protocol {
@@ -27,7 +27,7 @@ struct Part {
   bool evicted = false;
   bool failed = false;  // a receiver that gave up; never holds the others
   std::optional<wire::Digest> done;
-  bool contributes() const { return weight > 0 || JCCL_MUTANT(kZeroWeightContributes); }
+  bool contributes() const { return weight > 0 || JCCL_PLANTED("zero-weight-contributes"); }
 };
 
 // What may happen to an attempt, and where it then stands. A row per (phase, input); the table is

@@ -3,8 +3,8 @@
 #include <string_view>
 
 #include "base/check.h"
+#include "base/planted.h"
 #include "base/text.h"
-#include "protocol/mutants.h"
 
 namespace jccl::protocol {
 
@@ -56,7 +56,7 @@ void Ledger::apply_epoch(const wire::EpochRecord& record) {
   }
   for (const auto& [id, member] : members_) {
     if (members.count(id) > 0) continue;
-    if (!JCCL_MUTANT(kFencesForgotten)) fence(member.incarnation);
+    if (!JCCL_PLANTED("fences-forgotten")) fence(member.incarnation);
     former_[id] = member.incarnation;
     if (former_.size() > kFormerMax) former_.erase(former_.begin());
   }
@@ -91,7 +91,7 @@ void Ledger::apply_commit(const wire::CommitRecord& record) {
   at.takers.clear();
   for (const wire::Contributor& one : record.contributors) add_taker(at, one.id);
   for (const wire::PeerId id : record.receivers) {
-    if (!JCCL_MUTANT(kReceiversHoldNothing)) add_taker(at, id);
+    if (!JCCL_PLANTED("receivers-hold-nothing")) add_taker(at, id);
   }
   commits_[record.attempt] = record.round;
   at.recent.push_back(record);
@@ -115,7 +115,8 @@ wire::Outcome Ledger::told(const wire::CommitRecord& record, std::uint32_t shard
   outcome.contributors = record.contributors;
   outcome.world = record.world;
   outcome.result = record.result;
-  if (shard > 0 && shard <= record.shard_results.size() && !JCCL_MUTANT(kResultOfAnotherShard)) {
+  if (shard > 0 && shard <= record.shard_results.size() &&
+      !JCCL_PLANTED("result-of-another-shard")) {
     outcome.result = record.shard_results[shard - 1];
   }
   return outcome;
@@ -124,7 +125,7 @@ wire::Outcome Ledger::told(const wire::CommitRecord& record, std::uint32_t shard
 std::optional<wire::Outcome> Ledger::outcome(const wire::Unresolved& about,
                                              std::uint32_t shard) const {
   if (const auto found = commits_.find(about.attempt);
-      found != commits_.end() && !JCCL_MUTANT(kCommittedToldAborted)) {
+      found != commits_.end() && !JCCL_PLANTED("committed-told-aborted")) {
     const Standing& at = standing(found->second.tag);
     JCCL_CHECK(!at.recent.empty());
     return told(at.recent[found->second.n - at.recent.front().round.n], shard);
@@ -135,7 +136,7 @@ std::optional<wire::Outcome> Ledger::outcome(const wire::Unresolved& about,
   outcome.round = about.round;
   const Standing& at = standing(about.round.tag);
   const bool known = at.recent.empty() || about.round.n >= at.recent.front().round.n;
-  if (!known && !JCCL_MUTANT(kExpiredToldAborted)) {
+  if (!known && !JCCL_PLANTED("expired-told-aborted")) {
     outcome.verdict = wire::Verdict::kExpired;
     outcome.text = base::cat("round ", about.round.n, " of ", about.round.tag,
                              " is older than the journal remembers");

@@ -2,9 +2,9 @@
 // who sent what. Pure; one event at a time.
 #include <algorithm>
 
+#include "base/planted.h"
 #include "base/text.h"
 #include "protocol/master_state.h"
-#include "protocol/mutants.h"
 
 namespace jccl::protocol {
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/planted.h"
 #include "base/text.h"
 #include "protocol/master_state.h"
-#include "protocol/mutants.h"
 
 namespace jccl::protocol {
 
@@ -28,7 +28,7 @@ constexpr base::Duration kCutMax = 600 * base::kSecond;
 
 wire::Tag State::running_tag(const wire::Attempt& attempt) const {
   const auto found = running_.find(attempt);
-  if (JCCL_MUTANT(kAnyAttemptFits) && found == running_.end() && !running_.empty()) {
+  if (JCCL_PLANTED("any-attempt-fits") && found == running_.end() && !running_.empty()) {
     return running_.rbegin()->second;
   }
   return found == running_.end() ? wire::Tag{} : found->second;
@@ -46,7 +46,7 @@ void State::on_done(Life& life, const wire::Done& done) {
   if (!part->done.has_value()) running.last_done = now_;
   running.done(*part, done.result);
   // At once: what the decision rests on may be lost by the end of this event.
-  if (!JCCL_MUTANT(kDecisionLeftForLater)) conclude(tag);
+  if (!JCCL_PLANTED("decision-left-for-later")) conclude(tag);
   touch(tag);
 }
 
@@ -59,12 +59,12 @@ void State::on_query(Life& life, const wire::Query& query) {
 // Tells the outcome, now or, of an attempt that still runs, when it is decided.
 void State::answer(Life& life, const wire::Unresolved& about) {
   const wire::Tag tag = running_tag(about.attempt);
-  if (!tag.empty() && !JCCL_MUTANT(kRunningToldAborted)) {
+  if (!tag.empty() && !JCCL_PLANTED("running-told-aborted")) {
     RunningAttempt& running = *rounds_.at(tag).running;
     if (running.part_of(life.incarnation) == nullptr) running.askers.insert(life.conn);
     return;
   }
-  if (JCCL_MUTANT(kUnknownAttemptDropped)) return;
+  if (JCCL_PLANTED("unknown-attempt-dropped")) return;
   if (const auto outcome = outcome_of(about, life.shard)) tell_late(life, *outcome);
 }
 
@@ -110,7 +110,8 @@ void State::on_fail(Life& life, const wire::Fail& fail) {
   Part* part = running.part_of(life.incarnation);
   if (part == nullptr || part->done.has_value() || part->failed) return;
   touch(tag);
-  if (!part->contributes() && !JCCL_MUTANT(kReceiverHoldsUp)) {  // a receiver's failure is its own
+  if (!part->contributes() &&
+      !JCCL_PLANTED("receiver-holds-up")) {  // a receiver's failure is its own
     part->failed = true;
     return;
   }
@@ -251,7 +252,8 @@ void State::commit(const wire::Tag& tag) {
     Life* life = life_of(incarnation);
     if (life == nullptr || life->syncs.count(tag) == 0) continue;
     // What matched is the newest no more.
-    life->syncs.at(tag).matches = JCCL_MUTANT(kMatchOutlivesCommit) && life->syncs.at(tag).matches;
+    life->syncs.at(tag).matches =
+        JCCL_PLANTED("match-outlives-commit") && life->syncs.at(tag).matches;
   }
   for (const auto& [id, part] : running.parts()) {
     const Life* life = part.evicted ? nullptr : life_of(part.incarnation);

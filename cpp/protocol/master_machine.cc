@@ -7,9 +7,9 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "base/planted.h"
 #include "base/text.h"
 #include "protocol/master_state.h"
-#include "protocol/mutants.h"
 
 namespace jccl::protocol {
 
@@ -52,7 +52,7 @@ MasterMachine::State::State(MasterOptions options, Planner planner,
 void MasterMachine::State::begin(Time now) {
   now_ = std::max(now, last_);
   const Duration late = now_ > wake_ ? now_ - wake_ : 0;
-  if (late > options_.silence / 3 && !JCCL_MUTANT(kOwnPauseHeldAgainstPeers)) {
+  if (late > options_.silence / 3 && !JCCL_PLANTED("own-pause-held-against-peers")) {
     for (auto& [incarnation, life] : lives_) {
       life.heard = std::min(now_, life.heard + late);
       life.gone = std::min(now_, life.gone + late);
@@ -66,7 +66,7 @@ void MasterMachine::State::start() {
   if (!ledger_.has_run()) journal(wire::RunRecord{options_.run, wire::kVersion});
   std::vector<wire::Member> members;
   for (const auto& [id, member] : ledger_.members()) members.push_back(member);
-  if (JCCL_MUTANT(kAttemptsReused) && ledger_.epoch() > 0) return;
+  if (JCCL_PLANTED("attempts-reused") && ledger_.epoch() > 0) return;
   write_epoch(std::move(members), ledger_.next_id(), "master started");
   probe_absent();
 }
@@ -116,7 +116,7 @@ void MasterMachine::State::on_message(ConnId conn, const wire::Message& message)
     return on_resume(*life, *resume);
   }
   if (std::holds_alternative<wire::Leave>(message)) return on_leave(*life);
-  if (!life->resumed && !JCCL_MUTANT(kResumeNotNeeded))
+  if (!life->resumed && !JCCL_PLANTED("resume-not-needed"))
     return refuse(conn, Code::kInvalid, "Resume must follow Welcome");
   on_peer_message(*life, message);
 }
@@ -193,7 +193,7 @@ void MasterMachine::State::drop_unused_tags() {
 void MasterMachine::State::end_holds() {
   if (holds_.empty()) return;
   const auto ended = std::erase_if(holds_, [&](const auto& hold) {
-    const bool over = now_ >= hold.second && !JCCL_MUTANT(kHoldNeverEnds);
+    const bool over = now_ >= hold.second && !JCCL_PLANTED("hold-never-ends");
     return over || waited_for(hold.first) || shards_of(hold.first).empty();
   });
   if (ended == 0) return;

@@ -5,10 +5,10 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "base/planted.h"
 #include "base/rng.h"
 #include "base/text.h"
 #include "protocol/master_state.h"
-#include "protocol/mutants.h"
 #include "protocol/roster.h"
 
 namespace jccl::protocol {
@@ -44,7 +44,7 @@ bool State::wants_in(const std::string& site) const {
     if (life.id != 0) return false;
     all_match = all_match && !life.syncs.empty();
     for (const auto& [tag, asked] : life.syncs) {
-      const bool behind = JCCL_MUTANT(kJoinerOneBehind) &&
+      const bool behind = JCCL_PLANTED("joiner-one-behind") &&
                           asked.sync.revision + 1 == ledger_.standing(tag).committed;
       all_match = all_match && (asked.matches || behind) && door_open(tag);
     }
@@ -135,7 +135,7 @@ void State::admit(const std::vector<std::string>& sites) {
     Life* life = life_of(incarnation);
     std::vector<wire::Tag> tags;
     for (const auto& [tag, asked] : life->syncs) {
-      const bool behind = JCCL_MUTANT(kJoinerOneBehind) && ledger_.standing(tag).born;
+      const bool behind = JCCL_PLANTED("joiner-one-behind") && ledger_.standing(tag).born;
       if (asked.matches || behind) tags.push_back(tag);
     }
     for (const wire::Tag& tag : tags) reply_current(*life, tag);
@@ -240,7 +240,7 @@ void State::write_epoch(std::vector<wire::Member> members, wire::PeerId next_id,
   wire::EpochRecord record;
   record.epoch = ledger_.epoch() + 1;
   record.next_id = next_id;
-  if (JCCL_MUTANT(kIdsGivenAgain) && !members.empty()) record.next_id = members.back().id + 1;
+  if (JCCL_PLANTED("ids-given-again") && !members.empty()) record.next_id = members.back().id + 1;
   record.members = std::move(members);
   for (wire::Member& member : record.members) {
     const Life* life = life_of(member.incarnation);

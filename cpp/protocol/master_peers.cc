@@ -3,11 +3,11 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "base/planted.h"
 #include "base/rng.h"
 #include "base/text.h"
 #include "base/utf8.h"
 #include "protocol/master_state.h"
-#include "protocol/mutants.h"
 #include "protocol/roster.h"
 
 namespace jccl::protocol {
@@ -104,14 +104,14 @@ void State::on_hello(ConnId conn, const wire::Hello& hello) {
   if (const auto refused = objection(hello)) {
     return refuse(conn, refused->code, refused->text);
   }
-  if (ledger_.fenced(hello.incarnation) && !JCCL_MUTANT(kFenceNotChecked)) {
+  if (ledger_.fenced(hello.incarnation) && !JCCL_PLANTED("fence-not-checked")) {
     send(conn, wire::Evicted{cat("the run went on without this life of ", hello.site)});
     return close(conn);
   }
   std::vector<wire::Incarnation> replaced;
   for (Life* other : shards_of(hello.site)) {
     const bool same = other->incarnation == hello.incarnation;
-    if (!same && JCCL_MUTANT(kGhostKeepsItsSeat)) continue;
+    if (!same && JCCL_PLANTED("ghost-keeps-its-seat")) continue;
     if (other->shard != hello.shard && other->shards == hello.shards) continue;
     if (alive(*other) && (same || !gives_way(*other))) return put_off(conn, *other, same);
     if (!same) replaced.push_back(other->incarnation);
@@ -283,7 +283,7 @@ void State::evict(std::string site, const std::string& reason, const std::string
   // Decided by this loss, before the next one can change what the decision rests on.
   std::vector<wire::Tag> tags;
   for (const auto& [tag, round] : rounds_) tags.push_back(tag);
-  if (JCCL_MUTANT(kDecisionLeftForLater)) return touch_all();
+  if (JCCL_PLANTED("decision-left-for-later")) return touch_all();
   for (const wire::Tag& tag : tags) conclude(tag);
 }
 
@@ -292,9 +292,9 @@ void State::expire_lives() {
   lives_due_ = now_ + options_.silence;
   std::vector<wire::Incarnation> due;
   for (const auto& [incarnation, life] : lives_) {
-    if (JCCL_MUTANT(kSilenceIsNoDeath) && life.connected()) continue;
+    if (JCCL_PLANTED("silence-is-no-death") && life.connected()) continue;
     base::Time end = life.connected() ? life.heard + options_.silence
-                     : life.seen || JCCL_MUTANT(kRestartGivesNoGrace)
+                     : life.seen || JCCL_PLANTED("restart-gives-no-grace")
                          ? life.gone + options_.reset_grace
                          : started_at_ + options_.restart_grace;
     // It dialled, and was told to try again: a master that had stood still, with words of the old

@@ -5,11 +5,11 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "base/planted.h"
 #include "base/text.h"
 #include "base/utf8.h"
 #include "protocol/durations.h"
 #include "protocol/master_state.h"
-#include "protocol/mutants.h"
 
 namespace jccl::protocol {
 
@@ -92,20 +92,20 @@ bool State::answer_ready_out_of_turn(Life& life, const wire::Ready& ready) {
   auto& running = rounds_[name.tag].running;
   if (running.has_value() && running->round() == name) {
     Part* part = running->part_of(life.incarnation);
-    if (JCCL_MUTANT(kNewCallInOldAttempt) && part != nullptr) part->call = ready.call;
+    if (JCCL_PLANTED("new-call-in-old-attempt") && part != nullptr) part->call = ready.call;
     if (part != nullptr && part->call == ready.call) {  // it can't have heard of the start
       send_start(life, *part, *running);
       return true;
     }
     if (part != nullptr) drop_part(name.tag, *part, cat(this->name(life), " called anew"));
   }
-  if (name.n <= at.committed && !JCCL_MUTANT(kOldNumberAccepted)) {
+  if (name.n <= at.committed && !JCCL_PLANTED("old-number-accepted")) {
     if (at.born) {
       return resync(cat("round ", name.n, " of ", name.tag, " was committed without this peer; ",
                         "the newest revision is ", at.committed));
     }
     take_back(life.site, name.tag);
-    if (!JCCL_MUTANT(kOldReadyDropped)) send(life, wire::Moved{name, at.committed});
+    if (!JCCL_PLANTED("old-ready-dropped")) send(life, wire::Moved{name, at.committed});
     return true;
   }
   if (name.n > at.committed + 1) {
@@ -314,7 +314,7 @@ Wait State::forming_wait(const wire::Tag& tag) const {
     return {WaitCause::kPeers, cat("pauses after ", memory.tries, " attempts that failed")};
   }
   if (!holds_.empty() && ledger_.standing(tag).born) {
-    if (JCCL_MUTANT(kHeldRoundSaysNothing)) return {WaitCause::kPeers, ""};
+    if (JCCL_PLANTED("held-round-says-nothing")) return {WaitCause::kPeers, ""};
     return {WaitCause::kPeers,
             cat("is held for ", holds_.begin()->first, ", which fetches the state")};
   }
@@ -386,7 +386,7 @@ void State::launch(const wire::Tag& tag) {
   if (!plans.ok()) plans = plans_for(tag, parts, false);  // only this round's evidence may evict
   if (!plans.ok()) return evict_worst_link(tag, plans.status());
   // Who the parts are must be known before they are named.
-  if (!JCCL_MUTANT(kStartBeforeRoster)) flush_roster();
+  if (!JCCL_PLANTED("start-before-roster")) flush_roster();
   Round& round = rounds_.at(tag);
   if (!std::exchange(begun_, true)) touch_all();  // nothing waits for start_peers any more
   round.quorum_since = base::kNever;
@@ -420,7 +420,7 @@ void State::launch(const wire::Tag& tag) {
     names += cat(names.empty() ? "" : " ", this->name(id));
   }
   for (const auto& [id, part] : running.parts()) {
-    if (!JCCL_MUTANT(kReadyKeptOverAbort)) round.ready.erase(part.incarnation);
+    if (!JCCL_PLANTED("ready-kept-over-abort")) round.ready.erase(part.incarnation);
     send_start(*life_of(part.incarnation), part, running);
   }
   note("start", {{"tag", tag},

@@ -4,9 +4,9 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/planted.h"
 #include "base/text.h"
 #include "protocol/master_state.h"
-#include "protocol/mutants.h"
 
 namespace jccl::protocol {
 
@@ -64,14 +64,15 @@ bool State::waited_for(const std::string& site) const {
   const wire::PeerId id = lives_.at(*lives.begin()).id;
   if (id == 0) return false;
   return std::none_of(rounds_.begin(), rounds_.end(), [&](const auto& entry) {
-    const bool skipped = entry.second.skipped.count(site) > 0 && !JCCL_MUTANT(kNoHoldForTheSkipped);
+    const bool skipped =
+        entry.second.skipped.count(site) > 0 && !JCCL_PLANTED("no-hold-for-the-skipped");
     return skipped || (ledger_.standing(entry.first).born && !owes(entry.first, id));
   });
 }
 
 void State::take_back(const std::string& site, const wire::Tag& tag) {
   const auto found = rounds_.find(tag);
-  if (JCCL_MUTANT(kSkippedForEver)) return;
+  if (JCCL_PLANTED("skipped-for-ever")) return;
   if (found != rounds_.end() && found->second.skipped.erase(site) > 0) touch(tag);
 }
 
@@ -93,7 +94,7 @@ void State::note_quorum(const wire::Tag& tag) {
   std::size_t count = 0;
   for (const auto& [site, here] : ready) {
     count += here;
-    if (here && !JCCL_MUTANT(kSkippedForEver)) round.skipped.erase(site);
+    if (here && !JCCL_PLANTED("skipped-for-ever")) round.skipped.erase(site);
   }
   if (!is_quorum(count, ready.size(), options_.min_peers)) {
     round.quorum_since = base::kNever;
@@ -175,7 +176,7 @@ std::string State::straggling(const RunningAttempt& running, base::Duration pati
   const double needs = static_cast<double>(now_ - running.since) * static_cast<double>(its->left);
   if (moved > 0 && needs < moved * static_cast<double>(patience)) return {};
   for (const auto& [id, part] : running.parts()) {
-    if (JCCL_MUTANT(kFastOneIsSlow) && part.contributes() && !part.evicted) slowest = &part;
+    if (JCCL_PLANTED("fast-one-is-slow") && part.contributes() && !part.evicted) slowest = &part;
   }
   *why = cat(name(slowest->id), " is slow: ", base::bytes_text(its->left), " of ",
              base::bytes_text(its->all), " left in round ", running.round().n, " of ",

@@ -4,11 +4,11 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "base/planted.h"
 #include "base/text.h"
 #include "base/utf8.h"
 #include "protocol/durations.h"
 #include "protocol/master_state.h"
-#include "protocol/mutants.h"
 
 namespace jccl::protocol {
 
@@ -88,7 +88,7 @@ bool State::contributed(wire::PeerId id, const wire::Tag& tag) const {
       std::lower_bound(last.contributors.begin(), last.contributors.end(), id, below);
   if (found != last.contributors.end() && found->id == id) return true;
   // They compare their result with the commit's.
-  return !JCCL_MUTANT(kReceiversHoldNothing) &&
+  return !JCCL_PLANTED("receivers-hold-nothing") &&
          std::binary_search(last.receivers.begin(), last.receivers.end(), id);
 }
 
@@ -100,13 +100,13 @@ bool State::may_publish(const wire::Tag& tag, std::uint32_t shard) const {
   for (const auto& [incarnation, life] : lives_) {
     if (life.id == 0 || life.shard != shard) continue;
     if (!life.seen) return true;  // not back since the master's restart: nothing known of it
-    if (life.syncs.count(tag) > 0 && !JCCL_MUTANT(kWaitsForOneWhoIsBehind)) {
+    if (life.syncs.count(tag) > 0 && !JCCL_PLANTED("waits-for-one-who-is-behind")) {
       continue;  // wants that revision itself
     }
     const bool reported = holds_newest(life, tag);
     const auto behind = life.behind.find(tag);
     if (!reported && behind != life.behind.end() && behind->second == at.committed &&
-        !JCCL_MUTANT(kWaitsForOneWhoIsBehind)) {
+        !JCCL_PLANTED("waits-for-one-who-is-behind")) {
       continue;
     }
     const bool source = shard < at.sources.size() && at.sources[shard] == incarnation;
@@ -124,7 +124,7 @@ bool State::awaited(const wire::Tag& tag, std::uint32_t shard) const {
     const Life& life = entry.second;
     const auto offered = life.may_hold.find(tag);
     return life.shard == shard && offered != life.may_hold.end() && offered->second == newest &&
-           !JCCL_MUTANT(kFetcherNotAwaited);
+           !JCCL_PLANTED("fetcher-not-awaited");
   };
   return may_publish(tag, shard) || std::any_of(lives_.begin(), lives_.end(), gets_it);
 }
@@ -170,7 +170,7 @@ std::vector<wire::Member> State::holders_of(const Serving& serving, const Life& 
 bool State::door_open(const wire::Tag& tag) const {
   const Round& round = rounds_.at(tag);
   if (round.running.has_value()) return false;
-  if (!holds_.empty() || JCCL_MUTANT(kDoorNeverShut)) return true;
+  if (!holds_.empty() || JCCL_PLANTED("door-never-shut")) return true;
   if (sites_in(tag) < std::max({1U, options_.min_peers, start_peers()})) return true;
   return std::none_of(round.ready.begin(), round.ready.end(), [&](const auto& entry) {
     const auto life = lives_.find(entry.first);
@@ -208,7 +208,7 @@ void State::sync_tag(const wire::Tag& tag) {
   }
   const std::vector<wire::Incarnation> asking(round.asking.begin(), round.asking.end());
   decide(tag);
-  const bool again = JCCL_MUTANT(kBornAgain) && round.lost_since != base::kNever;
+  const bool again = JCCL_PLANTED("born-again") && round.lost_since != base::kNever;
   if (!ledger_.standing(tag).born || again) try_birth(tag);
   bool lost = false;
   std::map<std::uint32_t, Serving> by_shard;
@@ -223,7 +223,7 @@ void State::sync_tag(const wire::Tag& tag) {
     sync_one(*life, tag, now);
     const auto left = life->syncs.find(tag);
     if (left == life->syncs.end() || left->second.matches) continue;
-    now.awaited = now.awaited || (left->second.fetching && !JCCL_MUTANT(kFetcherNotAwaited));
+    now.awaited = now.awaited || (left->second.fetching && !JCCL_PLANTED("fetcher-not-awaited"));
     if (left->second.fetching || out_of_reach(now, *life)) continue;
     lost = lost || !now.awaited;
   }

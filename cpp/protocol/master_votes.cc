@@ -9,9 +9,9 @@
 
 #include "base/check.h"
 #include "base/lives.h"
+#include "base/planted.h"
 #include "base/text.h"
 #include "protocol/master_state.h"
-#include "protocol/mutants.h"
 
 namespace jccl::protocol {
 
@@ -43,7 +43,7 @@ std::map<std::string, std::uint32_t> State::electorate(const wire::Tag& tag, int
     for (const wire::Contributor& one : last.contributors) add(one.id);
   } else if (tier == kReceivedIt) {
     for (const wire::PeerId id : last.receivers) {
-      if (!JCCL_MUTANT(kReceiversHoldNothing)) add(id);
+      if (!JCCL_PLANTED("receivers-hold-nothing")) add(id);
     }
   } else {
     for (const auto& [incarnation, life] : lives_) {
@@ -57,7 +57,7 @@ std::map<std::string, std::uint32_t> State::electorate(const wire::Tag& tag, int
 // hold a state of another run under that number, and nobody could tell.
 bool State::takes_after(const Life& life, const wire::Tag& tag) const {
   const auto& takers = ledger_.standing(tag).takers;
-  return JCCL_MUTANT(kStrangerNamesTheDigest) ||
+  return JCCL_PLANTED("stranger-names-the-digest") ||
          std::any_of(takers.begin(), takers.end(), [&](wire::Incarnation taker) {
            return base::process_of(taker) == base::process_of(life.incarnation);
          });
@@ -114,7 +114,7 @@ bool State::may_abstain(const std::string& site, const wire::Tag& tag) const {
   if (lives.empty()) return true;
   return std::any_of(lives.begin(), lives.end(), [&](wire::Incarnation one) {
     const Life& life = lives_.at(one);
-    if (holds_newest(life, tag) || JCCL_MUTANT(kWaitsForOneWhoIsBehind)) return false;
+    if (holds_newest(life, tag) || JCCL_PLANTED("waits-for-one-who-is-behind")) return false;
     const auto behind = life.behind.find(tag);
     return life.syncs.count(tag) > 0 || (behind != life.behind.end() && behind->second == newest);
   });

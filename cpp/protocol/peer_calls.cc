@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/planted.h"
 #include "base/text.h"
-#include "protocol/mutants.h"
 #include "protocol/peer_state.h"
 
 namespace jccl::protocol {
@@ -90,7 +90,7 @@ void State::send_ready(const OpenCall& open) {
 
 OpenCall* State::call_of(const wire::Attempt& attempt) {
   for (auto& [tag, open] : calls_) {
-    const bool same = open.attempt == attempt || JCCL_MUTANT(kOutcomeOfAnotherAttempt);
+    const bool same = open.attempt == attempt || JCCL_PLANTED("outcome-of-another-attempt");
     if (open.phase != CallPhase::kWaiting && same) return &open;
   }
   return nullptr;
@@ -109,7 +109,7 @@ void State::on_start(const wire::Start& start) {
   const auto doubt = doubts_.find(start.round.tag);
   if (doubt != doubts_.end() && doubt->second.about.attempt == start.attempt) return;
   const bool mine = found != calls_.end() && found->second.n == start.round.n &&
-                    (found->second.number == start.call || JCCL_MUTANT(kStartOfAnEndedCall));
+                    (found->second.number == start.call || JCCL_PLANTED("start-of-an-ended-call"));
   if (!mine) {  // it crossed a Withdraw
     return send(wire::Fail{start.attempt, Code::kAborted, 0, "the call had ended"});
   }
@@ -146,7 +146,7 @@ void State::on_attempt_done(const AttemptDone& done) {
   open->own = done.result;
   if (open->phase == CallPhase::kClosing) return close_committed(wire::Tag(open->call.tag));
   open->phase = CallPhase::kReported;
-  if (JCCL_MUTANT(kVisibleAtDone)) fx_.commit.push_back(done.attempt);
+  if (JCCL_PLANTED("visible-at-done")) fx_.commit.push_back(done.attempt);
   report(*open);
 }
 
@@ -158,7 +158,7 @@ void State::on_attempt_failed(const AttemptFailed& failed) {
   if (failed.cause == Code::kGuard) {
     open->left_out = failed.cause;
     open->left_out_why = failed.text;
-    if (!JCCL_MUTANT(kGuardWeightKept)) open->weight = 0;
+    if (!JCCL_PLANTED("guard-weight-kept")) open->weight = 0;
   }
   open->phase = CallPhase::kReported;
   report(*open);
@@ -221,7 +221,7 @@ void State::on_aborted(OpenCall& open, const wire::Outcome& outcome) {
 void State::close_committed(const wire::Tag& tag) {
   OpenCall& open = calls_.at(tag);
   JCCL_CHECK(open.phase == CallPhase::kClosing && open.outcome.has_value());
-  const bool right = open.own == open.outcome->result || JCCL_MUTANT(kResultNotCompared);
+  const bool right = open.own == open.outcome->result || JCCL_PLANTED("result-not-compared");
   if (open.own.has_value() && right) {
     fx_.commit.push_back(open.attempt);
     const bool counted = open.left_out == Code::kOk;
@@ -304,10 +304,10 @@ void State::give_up(const wire::Tag& tag, Code code, const std::string& why) {
     if (open.call.is_state) resync_.insert(tag);
     return complete(tag, kMayBeCounted, cat(why, " before the committed result was complete"));
   }
-  if (JCCL_MUTANT(kDoubtPresumesCommit) && open.own.has_value()) {
+  if (JCCL_PLANTED("doubt-presumes-commit") && open.own.has_value()) {
     return fx_.commit.push_back(open.attempt), complete(tag, Code::kOk, "");
   }
-  if (JCCL_MUTANT(kDoubtToldAsFailure)) {
+  if (JCCL_PLANTED("doubt-told-as-failure")) {
     return fx_.discard.push_back(open.attempt), complete(tag, code, why);
   }
   Doubt doubt;

@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/planted.h"
 #include "base/text.h"
 #include "protocol/durations.h"
-#include "protocol/mutants.h"
 #include "protocol/peer_state.h"
 #include "protocol/roster.h"
 
@@ -73,7 +73,7 @@ void State::on_disconnected(const base::Status& cause) {
 void State::on_welcome(const wire::Welcome& welcome) {
   if (link_ != Link::kGreeting) return;
   // Another master follows this one, which doesn't know it yet.
-  if (welcome.epoch < epoch_ && !JCCL_MUTANT(kOldMasterFollowed)) {
+  if (welcome.epoch < epoch_ && !JCCL_PLANTED("old-master-followed")) {
     fx_.disconnect = true;
     return pause();
   }

@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/planted.h"
 #include "base/text.h"
-#include "protocol/mutants.h"
 #include "protocol/peer_state.h"
 
 namespace jccl::protocol {
@@ -117,7 +117,7 @@ Time PeerMachine::State::next_wake() const {
   Time wake = departed_by_;
   const auto by = [&](Time at) { wake = std::min(wake, std::max(at, now_ + 1)); };
   for (const auto& [tag, open] : calls_) {
-    if (!JCCL_MUTANT(kDeadlineTimerLost)) by(open.call.deadline);
+    if (!JCCL_PLANTED("deadline-timer-lost")) by(open.call.deadline);
   }
   for (const auto& [tag, open] : syncs_) {
     by(open.call.deadline);
@@ -208,7 +208,7 @@ std::string PeerMachine::waiting_for(const wire::Tag& tag, Time now) const {
     case CallPhase::kReported:
       return "the other peers' results";
     case CallPhase::kClosing:
-      return JCCL_MUTANT(kEndOfCallNotNamed) ? "" : "the rest of a committed result";
+      return JCCL_PLANTED("end-of-call-not-named") ? "" : "the rest of a committed result";
   }
   return {};
 }

@@ -13,20 +13,15 @@ if(JCCL_TESTS AND TARGET protocol_test)
     JCCL_SCENARIOS="${CMAKE_CURRENT_SOURCE_DIR}/protocol/scenarios")
 endif()
 
-# The simulator's form of this folder, with bugs to choose from (mutants.h). Nothing else links it,
-# but for sanitizers, where the folder compiles once: a bug that nobody chooses does nothing.
-if(JCCL_SANITIZE)
+# The simulator's form of this folder, with bugs to choose from (base/planted.h). Nothing else links
+# it, but where all folders have bugs: a bug that nobody chooses does nothing.
+if(JCCL_PLANTED)
   add_library(jccl_protocol_mutants INTERFACE)
-  target_compile_definitions(jccl_protocol PUBLIC JCCL_MUTANTS)
   target_link_libraries(jccl_protocol_mutants INTERFACE jccl_protocol)
 else()
-  add_library(jccl_protocol_mutants STATIC EXCLUDE_FROM_ALL ${sources})
-  target_compile_definitions(jccl_protocol_mutants PUBLIC JCCL_MUTANTS)
+  add_library(jccl_protocol_mutants STATIC EXCLUDE_FROM_ALL ${sources}
+    ${CMAKE_CURRENT_SOURCE_DIR}/base/planted.cc)
+  target_compile_definitions(jccl_protocol_mutants PUBLIC JCCL_PLANTED_BUGS)
   target_link_libraries(jccl_protocol_mutants PUBLIC jccl_flags jccl_base jccl_wire)
   set_target_properties(jccl_protocol_mutants PROPERTIES UNITY_BUILD_MODE GROUP)
-endif()
-if(JCCL_TESTS AND NOT JCCL_SANITIZE)
-  add_test(NAME no_mutant_in_the_product COMMAND ${CMAKE_COMMAND}
-    -DLIBRARY=$<TARGET_FILE:jccl_protocol> -DPLANTED=$<TARGET_FILE:jccl_protocol_mutants>
-    -DNM=${CMAKE_NM} -P ${CMAKE_CURRENT_SOURCE_DIR}/protocol/no_mutant_test.cmake)
 endif()

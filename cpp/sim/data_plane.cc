@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "protocol/mutants.h"
+#include "base/planted.h"
 #include "sim/world.h"
 
 namespace jccl::sim {
@@ -117,7 +117,7 @@ void DataPlane::run(const protocol::RunAttempt& order) {
   fresh.self = peer_.machine->id();
   fresh.receiver = !fresh.plan.contributes(fresh.self);
   fresh.moved = world_.now;
-  if (JCCL_MUTANT(kRetryAddsToOldSum)) fresh.partial = leftover_[fresh.round];
+  if (JCCL_PLANTED("retry-adds-to-old-sum")) fresh.partial = leftover_[fresh.round];
   const auto tag = std::find_if(peer_.tags.begin(), peer_.tags.end(),
                                 [&](const UserTag& t) { return t.tag == fresh.round.tag; });
   AttemptInfo::Part part;
@@ -171,7 +171,7 @@ void DataPlane::run(const protocol::RunAttempt& order) {
 }
 
 void DataPlane::take(DataRun& run, wire::PeerId from, std::uint32_t elements, const Array& values) {
-  const bool stale_too = JCCL_MUTANT(kStaleDataAccepted);
+  const bool stale_too = JCCL_PLANTED("stale-data-accepted");
   for (std::size_t e = 0; e < kElements; ++e) {
     if ((elements >> e & 1) == 0 || (run.have >> e & 1) != 0) continue;
     if (!stale_too && (has(run.arrived[e], from) || !run.plan.contributes(from))) continue;
@@ -230,10 +230,11 @@ void DataPlane::discard(const wire::Attempt& attempt) {
   std::erase_if(early_, [&](const DataMessage& m) { return m.attempt == attempt; });
   const DataRun* run = find(attempt);
   if (run == nullptr) return;
-  if (JCCL_MUTANT(kRetryAddsToOldSum)) leftover_[run->round] = run->partial;
+  if (JCCL_PLANTED("retry-adds-to-old-sum")) leftover_[run->round] = run->partial;
   for (UserTag& tag : peer_.tags) {
     if (run->call == 0 || tag.call != run->call || !tag.buffers.in_place) continue;
-    if (JCCL_MUTANT(kAbortKeepsResult) || (JCCL_MUTANT(kLateAbortKeepsResult) && run->done))
+    if (JCCL_PLANTED("abort-keeps-result") ||
+        (JCCL_PLANTED("late-abort-keeps-result") && run->done))
       continue;
     tag.buffers.memory = tag.buffers.input;
   }
@@ -268,7 +269,7 @@ void DataPlane::on_data(DataMessage& message) {
 
 void DataPlane::on_contribution(DataMessage& message) {
   DataRun* run = find_run(message.attempt);
-  if (run == nullptr && JCCL_MUTANT(kStaleDataAccepted)) {
+  if (run == nullptr && JCCL_PLANTED("stale-data-accepted")) {
     for (DataRun& other : runs_) {
       if (other.round == message.round && !other.done) run = &other;
     }

@@ -38,9 +38,7 @@ struct Options {
   std::string from, rewrite, script;
   std::map<std::uint64_t, std::string> open;  // alarms that are known and not mended: seed, why
   bool shrink = false, require_coverage = false;
-  protocol::Mutant planted() const {
-    return mutant == nullptr ? protocol::Mutant{} : mutant->mutant;
-  }
+  base::Planted planted() const { return mutant == nullptr ? base::Planted{} : mutant->mutant; }
 };
 
 // From so many seeds on, every pair of phase and input must have been met.

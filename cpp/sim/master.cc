@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/planted.h"
 #include "protocol/master_state.h"
-#include "protocol/mutants.h"
 #include "sim/world.h"
 #include "wire/codec.h"
 
@@ -21,9 +21,9 @@ constexpr Duration kSlowWrite = 400 * kMillisecond;
 // Planted: what peers are told of before it is durable.
 bool told_early(const std::vector<wire::Record>& journal) {
   return std::any_of(journal.begin(), journal.end(), [](const wire::Record& record) {
-    return JCCL_MUTANT(kCommitToldEarly)  ? std::holds_alternative<wire::CommitRecord>(record)
-           : JCCL_MUTANT(kEpochToldEarly) ? std::holds_alternative<wire::EpochRecord>(record)
-                                          : false;
+    return JCCL_PLANTED("commit-told-early")  ? std::holds_alternative<wire::CommitRecord>(record)
+           : JCCL_PLANTED("epoch-told-early") ? std::holds_alternative<wire::EpochRecord>(record)
+                                              : false;
   });
 }
 
@@ -108,7 +108,7 @@ void SimMaster::serve() {
       return world.history.fail(
           "P5", cat("the journal is refused after a crash: ", walked.status().text));
     }
-    if (!JCCL_MUTANT(kTornTailLeft)) disk.rows.resize(walked.value().records.size());
+    if (!JCCL_PLANTED("torn-tail-left")) disk.rows.resize(walked.value().records.size());
     world.counts.torn_rows += walked.value().cut_rows;
     records = walked.value().records;
     chain = walked.value().writer;

@@ -102,15 +102,14 @@ void print_found(const std::vector<MutantFound>& all) {
   double seconds = 0;
   for (const MutantFound& one : all) width = std::max(width, one.row->name.size());
   const int w = static_cast<int>(width);
-  std::printf("%-*s %-9s %7s %7s %7s  %s\n", w, "mutant", "broken", "seed", "tried", "s", "bug");
+  std::printf("%-*s %-9s %7s %7s %7s\n", w, "mutant", "broken", "seed", "tried", "s");
   for (const MutantFound& one : all) {
     const bool found = one.seed != 0;
     survived += found ? 0 : 1;
     seconds += one.seconds;
-    std::printf("%-*s %-9s %7llu %7llu %7.1f  %s\n", w, std::string(one.row->name).c_str(),
+    std::printf("%-*s %-9s %7llu %7llu %7.1f\n", w, std::string(one.row->name).c_str(),
                 found ? one.promise.c_str() : "SURVIVED", static_cast<unsigned long long>(one.seed),
-                static_cast<unsigned long long>(one.tried), one.seconds,
-                std::string(one.row->breaks).c_str());
+                static_cast<unsigned long long>(one.tried), one.seconds);
   }
   std::printf("%zu mutants, %zu survived, %.0f s in all\n", all.size(), survived, seconds);
 }

@@ -1,4 +1,5 @@
-// The planted bugs by name: what each is, and the table of seeds that caught them last. Pure.
+// The planted bugs that the simulator chooses from (strata protocol and sim of planted.txt), and
+// the table of seeds that caught them last. Pure.
 #pragma once
 
 #include <cstdint>
@@ -7,15 +8,14 @@
 #include <string>
 #include <string_view>
 
+#include "base/planted.h"
 #include "base/status.h"
-#include "protocol/mutants.h"
 
 namespace jccl::sim {
 
 struct MutantRow {
-  protocol::Mutant mutant = protocol::Mutant::kNone;
   std::string_view name;
-  std::string_view breaks;  // in words: what goes wrong
+  base::Planted mutant = base::planted(name);
 };
 std::span<const MutantRow> mutants();
 const MutantRow* find_mutant(std::string_view name);  // null: no such bug

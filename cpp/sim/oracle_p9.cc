@@ -1,7 +1,7 @@
 // P9 corruption never reaches a sum: a damaged data frame is no frame, a damaged row of the journal
 // is no row, and what a peer hands out has the digest that the journal says.
 #include "base/crc32c.h"
-#include "protocol/mutants.h"
+#include "base/planted.h"
 #include "sim/history.h"
 
 namespace jccl::sim {
@@ -24,7 +24,7 @@ base::Bytes bytes_of(const DataMessage& message) {
 
 // One bit of a frame is flipped: true if the frame's sum tells.
 bool p9_frame(History& history, const DataMessage& message, base::Rng& rng) {
-  if (JCCL_MUTANT(kDamagedFrameTaken)) return false;
+  if (JCCL_PLANTED("damaged-frame-taken")) return false;
   base::Bytes bytes = bytes_of(message);
   const std::uint32_t crc = base::crc32c(bytes);
   bytes[rng.below(bytes.size())] ^= static_cast<std::uint8_t>(1U << rng.below(8));

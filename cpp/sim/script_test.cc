@@ -12,9 +12,7 @@
 namespace jccl::sim {
 namespace {
 
-using protocol::Mutant;
-
-Report run_script(const Script& script, Mutant mutant = Mutant::kNone) {
+Report run_script(const Script& script, base::Planted mutant = base::Planted::kNone) {
   RunOptions options;
   options.seed = script.seed, options.mutant = mutant, options.script = &script;
   return simulate(options);
@@ -40,14 +38,14 @@ TEST(ScriptTest, what_is_no_script_is_refused_with_its_line) {
 
 TEST(ScriptTest, the_shrinker_keeps_the_broken_promise_and_little_else) {
   std::uint64_t seed = 1;
-  Report report = simulate({seed, Mutant::kStaleDataAccepted});
+  Report report = simulate({seed, base::planted("stale-data-accepted")});
   while (report.promise.empty() && seed < 3000) {
-    report = simulate({++seed, Mutant::kStaleDataAccepted});
+    report = simulate({++seed, base::planted("stale-data-accepted")});
   }
   ASSERT_FALSE(report.promise.empty());
-  const Shrunk small = shrink(script_of(report), Mutant::kStaleDataAccepted, 400);
+  const Shrunk small = shrink(script_of(report), base::planted("stale-data-accepted"), 400);
   EXPECT_EQ(small.report.promise, report.promise);
-  EXPECT_EQ(run_script(small.script, Mutant::kStaleDataAccepted).promise, report.promise);
+  EXPECT_EQ(run_script(small.script, base::planted("stale-data-accepted")).promise, report.promise);
   EXPECT_TRUE(run_script(small.script).promise.empty());
   EXPECT_LE(small.script.faults.size(), report.faults.size());
   EXPECT_LE(small.script.mix.slots, report.mix.slots);

@@ -10,7 +10,7 @@ constexpr std::uint64_t kOtherSeeds = 6;  // tried for each step: less of one th
 
 class Shrinker {
  public:
-  Shrinker(Script from, protocol::Mutant mutant, std::uint64_t runs_max)
+  Shrinker(Script from, base::Planted mutant, std::uint64_t runs_max)
       : best_(std::move(from)), mutant_(mutant), runs_left_(runs_max), runs_max_(runs_max) {}
 
   Shrunk run() {
@@ -132,7 +132,7 @@ class Shrinker {
   }
 
   Script best_;
-  protocol::Mutant mutant_;
+  base::Planted mutant_;
   std::uint64_t runs_left_, runs_max_;
 };
 
@@ -142,7 +142,7 @@ Script script_of(const Report& report) {
   return {report.seed, report.promise, {}, report.mix, report.faults};
 }
 
-Shrunk shrink(const Script& from, protocol::Mutant mutant, std::uint64_t runs_max) {
+Shrunk shrink(const Script& from, base::Planted mutant, std::uint64_t runs_max) {
   return Shrinker(from, mutant, runs_max).run();
 }
 

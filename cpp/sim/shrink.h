@@ -17,6 +17,6 @@ struct Shrunk {
 Script script_of(const Report& report);
 
 // `from` must break `from.promise`; ends after `runs_max` runs at the latest.
-Shrunk shrink(const Script& from, protocol::Mutant mutant, std::uint64_t runs_max);
+Shrunk shrink(const Script& from, base::Planted mutant, std::uint64_t runs_max);
 
 }  // namespace jccl::sim

@@ -8,7 +8,7 @@
 namespace jccl::sim {
 namespace {
 
-Report run_seed(std::uint64_t seed, protocol::Mutant mutant = {}, bool trace = false) {
+Report run_seed(std::uint64_t seed, base::Planted mutant = {}, bool trace = false) {
   return simulate({seed, mutant, trace, 30, nullptr});
 }
 
@@ -74,12 +74,12 @@ TEST(SimTest, every_mutant_has_a_name_of_its_own_and_its_table_survives_writing)
 
 // A few that are quick to find; all of them: jccl-sim --mutants.
 TEST(SimTest, planted_bugs_are_found_and_leave_no_trace) {
-  using protocol::Mutant;
-  for (const Mutant mutant : {Mutant::kCommitToldEarly, Mutant::kAbortKeepsResult,
-                              Mutant::kFirstDoneCommits, Mutant::kVisibleAtDone}) {
+  for (const base::Planted mutant :
+       {base::planted("commit-told-early"), base::planted("abort-keeps-result"),
+        base::planted("first-done-commits"), base::planted("visible-at-done")}) {
     std::uint64_t seed = 1;
     while (seed <= 100 && run_seed(seed, mutant).promise.empty()) ++seed;
-    EXPECT_LE(seed, 100U) << static_cast<int>(mutant);
+    EXPECT_LE(seed, 100U) << static_cast<std::uint64_t>(mutant);
   }
   EXPECT_TRUE(run_seed(1).promise.empty());
 }

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "protocol/mutants.h"
+#include "base/planted.h"
 
 namespace jccl::sim {
 
@@ -29,7 +29,7 @@ void Disk::crash(base::Rng& rng, double torn) {
 
 base::Result<wire::Chain> read_journal(std::vector<wire::Row> rows, const wire::RunId& run) {
   base::Result<wire::Chain> chain = wire::walk(rows, &run);
-  while (JCCL_MUTANT(kDamageTakenForTear) && !chain.ok() && rows.size() > 1) {
+  while (JCCL_PLANTED("damage-taken-for-tear") && !chain.ok() && rows.size() > 1) {
     rows.pop_back();
     chain = wire::walk(rows, &run);
   }

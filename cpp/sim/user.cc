@@ -1,6 +1,6 @@
 // The user's program above a simulated peer: calls, statuses, state, synchronisation. It believes
 // what the library says; the oracles don't.
-#include "protocol/mutants.h"
+#include "base/planted.h"
 #include "sim/peer.h"
 #include "sim/world.h"
 
@@ -81,7 +81,7 @@ bool SimPeer::edited(UserTag& tag) {
   if (!edits) return false;
   if (world.tracing()) world.note(cat("     ", slot, " edits ", tag.tag, " at ", tag.revision));
   tag.digest.low ^= 0xED17;
-  return !JCCL_MUTANT(kOwnStateNotCompared);
+  return !JCCL_PLANTED("own-state-not-compared");
 }
 
 // What was published is still right, and stays held: the program takes the run's newest again.
@@ -162,7 +162,7 @@ void SimPeer::end_call(UserTag& tag, const protocol::CompleteCall& done, bool su
     target = run->result;
     world.history.on_published({slot, shard, *tag.visible, tag.call, &target, &done});
     ++world.counts.deliveries;
-  } else if (tag.buffers.in_place && !JCCL_MUTANT(kAbortKeepsResult)) {
+  } else if (tag.buffers.in_place && !JCCL_PLANTED("abort-keeps-result")) {
     tag.buffers.memory = tag.buffers.input;
   }
   const bool untouched = tag.buffers.memory == tag.buffers.input && tag.buffers.out == Array{};

@@ -5,7 +5,7 @@
 #include <initializer_list>
 #include <utility>
 
-#include "protocol/mutants.h"
+#include "base/planted.h"
 #include "sim/script.h"
 #include "wire/codec.h"
 
@@ -98,9 +98,9 @@ Report World::run() {
 }
 
 Report simulate(const RunOptions& options) {
-  protocol::planted = options.mutant;
+  base::planted_in_thread = options.mutant;
   Report report = World(options).run();
-  protocol::planted = protocol::Mutant::kNone;
+  base::planted_in_thread = base::Planted::kNone;
   return report;
 }
 
@@ -147,7 +147,7 @@ void World::report_durable() {
   Disk& disk = store.disk;
   for (; disk.told < disk.rows.size(); ++disk.told) {
     base::Result<wire::Record> record = wire::decode_record(disk.rows[disk.told].payload);
-    if (JCCL_MUTANT(kTornTailLeft) && !record.ok()) continue;
+    if (JCCL_PLANTED("torn-tail-left") && !record.ok()) continue;
     JCCL_CHECK(record.ok());
     check_membership(record.value());
     history.on_durable(record.value());

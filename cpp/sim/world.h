@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "protocol/mutants.h"
+#include "base/planted.h"
 #include "sim/coverage.h"
 #include "sim/history.h"
 #include "sim/master.h"
@@ -42,7 +42,7 @@ struct Script;
 
 struct RunOptions {
   std::uint64_t seed = 1;
-  protocol::Mutant mutant = protocol::Mutant::kNone;
+  base::Planted mutant = base::Planted::kNone;
   bool trace = false;
   std::size_t trace_lines = 30;  // 0: print each line at once to `sink`
   void (*sink)(const std::string& line) = nullptr;

@@ -3,6 +3,7 @@
 
 #include <array>
 
+#include "base/planted.h"
 #include "snapshot/xxh3.h"
 
 namespace jccl::snapshot {
@@ -53,7 +54,10 @@ Digest digest_of(ByteView bytes) { return plain(xxh3().digest(bytes.data(), byte
 
 Digest combine(std::span<const Digest> digests) {
   base::Writer w;
-  for (const Digest& digest : digests) w.digest(digest);
+  for (const Digest& digest : digests) {
+    if (JCCL_PLANTED("empty-combine") && &digest == &digests.back() && digests.size() > 1) break;
+    w.digest(digest);
+  }
   return digest_of(w.bytes());
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/planted.h"
 #include "base/text.h"
 
 namespace jccl::snapshot {
@@ -37,7 +38,7 @@ void FetchPlan::hand_back(const Holder& holder) {
     for (const std::uint32_t part : ask.left) {
       if (at(part) != Part::kAsked) continue;
       at(part) = Part::kMissing;
-      cursor_ = std::min(cursor_, part);
+      if (!JCCL_PLANTED("cursor-does-not-go-back")) cursor_ = std::min(cursor_, part);
     }
   }
 }
@@ -54,7 +55,7 @@ void FetchPlan::take_back(const Holder& holder) {
 void FetchPlan::on_holder_lost(base::Incarnation holder, const std::string& why) {
   const auto it = holders_.find(holder);
   if (it == holders_.end()) return;
-  hand_back(it->second);
+  if (!JCCL_PLANTED("lost-parts-not-asked-again")) hand_back(it->second);
   holders_.erase(it);
   gone_[holder] = why;
 }
@@ -70,9 +71,9 @@ PartUse FetchPlan::on_part(base::Incarnation holder, std::uint64_t ask, std::uin
   if (it == holders_.end()) return PartUse::kDrop;
   const auto asked = it->second.asks.find(ask);
   if (asked == it->second.asks.end() || asked->second.left.erase(part) == 0) return PartUse::kDrop;
-  if (!good) {
+  if (!good && !JCCL_PLANTED("bad-part-counts-as-here")) {
     asked->second.left.insert(part);  // so that it is handed back with the rest
-    banned_.insert(holder);
+    if (!JCCL_PLANTED("liar-may-come-back")) banned_.insert(holder);
     on_holder_lost(holder, base::cat("sent part ", part, " with a wrong digest"));
     return PartUse::kDrop;
   }
@@ -80,7 +81,7 @@ PartUse FetchPlan::on_part(base::Incarnation holder, std::uint64_t ask, std::uin
   it->second.due = now + options_.slow_after;
   if (it->second.slow) take_back(it->second);
   it->second.slow = false;
-  if (at(part) == Part::kHere) return PartUse::kHave;
+  if (at(part) == Part::kHere && !JCCL_PLANTED("part-counted-twice")) return PartUse::kHave;
   at(part) = Part::kHere;
   --missing_;
   return PartUse::kKeep;
@@ -90,7 +91,7 @@ PartUse FetchPlan::on_part(base::Incarnation holder, std::uint64_t ask, std::uin
 bool FetchPlan::notice_silence(Holder& holder, base::Time now) {
   if (holder.asks.empty() || now < holder.due) return false;
   const bool again = holder.slow;
-  holder.slow = true;
+  holder.slow = !JCCL_PLANTED("slow-holder-waited-for");
   holder.patience = again ? 2 * holder.patience : 4 * options_.slow_after;
   holder.due = now + holder.patience;
   hand_back(holder);
@@ -100,7 +101,9 @@ bool FetchPlan::notice_silence(Holder& holder, base::Time now) {
 bool FetchPlan::take_run(std::uint32_t* first, std::uint32_t* last) {
   while (cursor_ < last_ && at(cursor_) != Part::kMissing) ++cursor_;
   *first = *last = cursor_;
-  while (*last < last_ && *last - *first < options_.parts_per_ask && at(*last) == Part::kMissing) {
+  while (*last < last_ &&
+         *last - *first < options_.parts_per_ask * (JCCL_PLANTED("ask-too-long") ? 4 : 1) &&
+         at(*last) == Part::kMissing) {
     at((*last)++) = Part::kAsked;
   }
   return *first < *last;
@@ -111,7 +114,8 @@ bool FetchPlan::fill(base::Incarnation id, Holder& holder, base::Time now,
   Ask ask;
   if (!take_run(&ask.first, &ask.last)) return false;
   for (std::uint32_t part = ask.first; part < ask.last; ++part) ask.left.insert(part);
-  if (holder.asks.empty()) holder.due = now + options_.slow_after;
+  if (holder.asks.empty() && !JCCL_PLANTED("silence-from-the-first-ask"))
+    holder.due = now + options_.slow_after;
   out->push_back({id, next_ask_, ask.first, ask.last});
   holder.asks.emplace(next_ask_++, std::move(ask));
   return true;
@@ -161,7 +165,8 @@ base::Status FetchPlan::status() const {
 base::Time FetchPlan::wake() const {
   base::Time wake = base::kNever;
   for (const auto& [id, holder] : holders_) {
-    if (!holder.asks.empty()) wake = std::min(wake, holder.due);
+    if (!holder.asks.empty())
+      wake = std::min(wake, holder.due * (JCCL_PLANTED("fetch-wakes-late") ? 4 : 1));
   }
   return wake;
 }

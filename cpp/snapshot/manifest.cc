@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/planted.h"
 #include "base/text.h"
 
 namespace jccl::snapshot {
@@ -25,7 +26,7 @@ std::uint64_t piece_size(std::uint64_t bytes, std::uint64_t piece_bytes, std::ui
 Digest descriptor_of(const std::vector<LeafShape>& leaves) {
   base::Writer w;
   for (const LeafShape& leaf : leaves) {
-    w.u8(leaf.dtype);
+    w.u8(JCCL_PLANTED("dtype-not-in-descriptor") ? std::uint8_t{0} : leaf.dtype);
     w.u64(leaf.count);
     w.u64(leaf.bytes);
   }
@@ -71,8 +72,10 @@ std::vector<Range> Layout::ranges(std::uint32_t part) const {
               1;
   std::vector<Range> ranges;
   for (; at < end; ++leaf) {
-    const std::uint64_t bytes = std::min(end, starts_[leaf + 1]) - at;
-    if (bytes > 0) ranges.push_back({leaf, at - starts_[leaf], bytes});
+    const std::uint64_t bytes =
+        (JCCL_PLANTED("part-before-leaf-boundary") ? end : std::min(end, starts_[leaf + 1])) - at;
+    if (bytes > 0 || JCCL_PLANTED("empty-leaf-range"))
+      ranges.push_back({leaf, at - starts_[leaf], bytes});
     at += bytes;
   }
   return ranges;
@@ -117,7 +120,9 @@ base::Result<Manifest> decode_manifest(base::ByteView bytes, const wire::Held& w
   base::Reader r(bytes);
   const bool ours = r.u32() == kMagic && r.u16() == wire::kVersion && r.u16() == 0;
   const std::uint64_t revision = r.u64();
-  if (!ours || revision != want.revision || r.u64() != 0) return corrupt;
+  if (!ours || (revision != want.revision && !JCCL_PLANTED("manifest-revision-not-compared")) ||
+      r.u64() != 0)
+    return corrupt;
   Manifest manifest;
   manifest.held = want;
   manifest.descriptor = r.digest();
@@ -127,9 +132,13 @@ base::Result<Manifest> decode_manifest(base::ByteView bytes, const wire::Held& w
   manifest.parts.reserve(count);
   for (std::size_t i = 0; i < count; ++i) manifest.parts.push_back(r.digest());
   // The digest first: whatever else differs is then the holder's honest word.
-  if (!r.finished() || snapshot_digest(manifest) != want.digest) return corrupt;
-  if (manifest.descriptor != layout.descriptor() || manifest.total_bytes != layout.total_bytes() ||
-      manifest.part_bytes != layout.part_bytes() || count != layout.data_parts()) {
+  if (!r.finished() ||
+      (snapshot_digest(manifest) != want.digest && !JCCL_PLANTED("manifest-digest-not-compared")))
+    return corrupt;
+  if ((manifest.descriptor != layout.descriptor() &&
+       !JCCL_PLANTED("manifest-layout-not-compared")) ||
+      manifest.total_bytes != layout.total_bytes() || manifest.part_bytes != layout.part_bytes() ||
+      count != layout.data_parts()) {
     return Status{Code::kMismatch,
                   base::cat(name, ": it has other leaves than this peer (", manifest.total_bytes,
                             " bytes there, ", layout.total_bytes(), " here)")};
@@ -140,7 +149,9 @@ base::Result<Manifest> decode_manifest(base::ByteView bytes, const wire::Held& w
 std::set<std::uint32_t> parts_in_common(const Manifest& a, const Manifest& b,
                                         const Layout& layout) {
   std::set<std::uint32_t> common;
-  if (a.descriptor != b.descriptor || a.parts.size() != b.parts.size()) return common;
+  if ((a.descriptor != b.descriptor && !JCCL_PLANTED("common-part-of-other-layout")) ||
+      a.parts.size() != b.parts.size())
+    return common;
   for (std::uint32_t i = 0; i < a.parts.size(); ++i) {
     if (a.parts[i] == b.parts[i]) common.insert(common.end(), layout.manifest_parts() + i);
   }
@@ -168,7 +179,8 @@ void ManifestBuilder::add(base::ByteView bytes) {
 
 Manifest ManifestBuilder::finish(const wire::Tag& tag, std::uint64_t revision) {
   JCCL_CHECK(added_ == layout_.total_bytes());
-  if (part_left_ < layout_.part_bytes()) parts_.push_back(hasher_.finish());
+  if (part_left_ < layout_.part_bytes())
+    parts_.push_back(JCCL_PLANTED("last-part-left-out") ? Digest{} : hasher_.finish());
   part_left_ = layout_.part_bytes();
   added_ = 0;
   Manifest manifest;

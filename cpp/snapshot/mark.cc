@@ -2,6 +2,7 @@
 #include "snapshot/mark.h"
 
 #include "base/check.h"
+#include "base/planted.h"
 #include "snapshot/mark_kernels.h"
 
 namespace jccl::snapshot {
@@ -26,8 +27,10 @@ Mark mark_of(base::ByteView bytes, std::size_t element_bytes, std::uint64_t at) 
   static const MarkKernels& kernels = choose_mark();
   const std::size_t word = element_bytes < 4 ? element_bytes : 4;
   JCCL_CHECK(word == 1 || word == 2 || word == 4);
-  const auto place = static_cast<std::uint32_t>(at * (element_bytes / word));
-  const std::size_t count = bytes.size() / word;
+  const auto place = static_cast<std::uint32_t>(
+      JCCL_PLANTED("mark-without-place") ? 0 : at * (element_bytes / word));
+  const std::size_t count =
+      bytes.size() / (JCCL_PLANTED("mark-of-f64-half") ? element_bytes : word);
   if (word == 1) return kernels.words8(bytes.data(), count, place);
   if (word == 2) return kernels.words16(bytes.data(), count, place);
   return kernels.words32(bytes.data(), count, place);

@@ -3,6 +3,7 @@
 
 #include "base/crc32c.h"
 #include "base/hash64.h"
+#include "base/planted.h"
 #include "base/text.h"
 #include "wire/codec.h"
 
@@ -33,14 +34,18 @@ base::Status damaged(std::uint64_t row, std::string_view what) {
 base::Status check_run(const Walk& walk, const Record& record) {
   const RunRecord* run = std::get_if<RunRecord>(&record);
   if (walk.sequence > 0) {
-    return run == nullptr ? base::Status{} : damaged(walk.sequence + 1, "a second RunRecord");
+    return run == nullptr || JCCL_PLANTED("second-run-record-taken")
+               ? base::Status{}
+               : damaged(walk.sequence + 1, "a second RunRecord");
   }
   if (run == nullptr) return damaged(1, "the first record is not a RunRecord");
-  if (run->version != kVersion) {
+  if (run->version != kVersion &&
+      !(JCCL_PLANTED("version-of-journal-not-compared") && run->version < kVersion)) {
     return {Code::kVersion, base::cat("journal row 1: written by protocol version ", run->version,
                                       "; this master speaks ", kVersion)};
   }
-  if (walk.expected_run != nullptr && run->run != *walk.expected_run) {
+  if (walk.expected_run != nullptr && !JCCL_PLANTED("run-of-journal-not-compared") &&
+      run->run != *walk.expected_run) {
     return {Code::kWrongRun,
             base::cat("journal row 1: the journal belongs to run ", base::to_hex(run->run),
                       ", not ", base::to_hex(*walk.expected_run))};
@@ -53,7 +58,8 @@ base::Status step(Walk& walk, const Row& row, const base::Bytes& bytes) {
   if (row.sequence != at) {
     return damaged(at, base::cat("a row is missing (found sequence ", row.sequence, ")"));
   }
-  if (row.previous != walk.hash) return damaged(at, "it does not follow the row before it");
+  if (row.previous != walk.hash && !JCCL_PLANTED("row-hash-not-chained"))
+    return damaged(at, "it does not follow the row before it");
   base::Result<Record> record = decode_record(row.payload);
   if (!record.ok()) return damaged(at, record.status().text);
   if (base::Status status = check_run(walk, record.value()); !status.ok()) return status;
@@ -84,7 +90,8 @@ base::Result<Chain> walk(const std::vector<Row>& rows, const RunId* expected_run
     // Only a wrong checksum speaks of a write that was cut short. A last row that is whole but does
     // not belong was put there by somebody, and cutting it could undo a commit.
     if (base::crc32c(bytes) != rows[i].crc) {
-      if (i + 1 < rows.size()) return damaged(walk.sequence + 1, "its CRC32C differs");
+      if (i + (JCCL_PLANTED("any-row-cut-as-torn") ? 2 : 1) < rows.size())
+        return damaged(walk.sequence + 1, "its CRC32C differs");
       walk.chain.cut_rows = 1;
       break;
     }

@@ -1,6 +1,7 @@
 // Fixed-size parts of connections between peers: the link hello, the data frame header with its own
 // CRC32C, and the snapshot ask.
 #include "base/crc32c.h"
+#include "base/planted.h"
 #include "base/text.h"
 #include "wire/codec.h"
 #include "wire/fields.h"
@@ -22,18 +23,22 @@ void fields(Io& io, In<Io, SnapshotAsk> m) {
   io.u64(m.ask);
   io.u32(m.first_part);
   io.u32(m.last_part);
-  io.require(m.first_part < m.last_part, "the range of parts is empty");
+  io.require(m.first_part < m.last_part || JCCL_PLANTED("empty-ask-taken"),
+             "the range of parts is empty");
 }
 
 bool valid(const LinkHello& hello) {
-  return hello.stripe < hello.stripes && hello.stripes <= base::kStripesMax;
+  return hello.stripe < hello.stripes + (JCCL_PLANTED("stripe-equal-to-count") ? 1 : 0) &&
+         hello.stripes <= base::kStripesMax;
 }
 
 bool valid(const FrameHeader& header) {
   const auto kind = static_cast<std::uint8_t>(header.kind);
-  if (kind < 1 || kind > 7 || header.payload_bytes > kFramePayloadBytesMax) return false;
+  if (kind < 1 || kind > 7 ||
+      (header.payload_bytes > kFramePayloadBytesMax && !JCCL_PLANTED("frame-size-unbounded")))
+    return false;
   const bool bare = header.kind == FrameKind::kSnapshotGone || header.kind == FrameKind::kArrived;
-  return !bare || header.payload_bytes == 0;
+  return !bare || JCCL_PLANTED("bare-frame-with-payload") || header.payload_bytes == 0;
 }
 
 }  // namespace
@@ -102,7 +107,8 @@ base::Result<FrameHeader> decode_frame_header(base::ByteView bytes) {
   header.chunk = r.u32();
   header.payload_bytes = r.u32();
   header.payload_crc = r.u32();
-  if (r.u32() != base::crc32c(bytes.first(kFrameHeaderBytes - 4))) {
+  if (r.u32() != base::crc32c(bytes.first(kFrameHeaderBytes - 4)) &&
+      !JCCL_PLANTED("header-crc-not-compared")) {
     return base::Status{Code::kLinkLost, "a frame header arrived damaged (CRC32C differs)"};
   }
   if (kind > 0xFF || !valid(header)) return malformed_frame("frame header", bytes);

@@ -61,8 +61,13 @@ IMPURE_CALLS = (
     "std::rand(",
 )
 
-# Which kernels run is found out once a process; all of them give the same bits.
-IMPURE_BUT = {("codec/isa.cc", "atomic")}
+# Which kernels run is found out once a process; all of them give the same bits. Which
+# bug is planted the environment says, and the product has none.
+IMPURE_BUT = {
+    ("codec/isa.cc", "atomic"),
+    ("base/planted.cc", "atomic"),
+    ("base/planted.cc", "getenv("),
+}
 
 # Python module -> modules of the package it may import (left to right in the table).
 PYTHON = [

@@ -83,7 +83,12 @@ def test_pure_folders_touch_nothing_outside(folder):
             if name in strata.IMPURE_HEADERS and not excused:
                 wrong.append(f"{path.name} includes {name}")
         text = path.read_text()
-        wrong += [f"{path.name} uses {c}" for c in strata.IMPURE_CALLS if c in text]
+        calls = [c for c in strata.IMPURE_CALLS if c in text]
+        wrong += [
+            f"{path.name} uses {c}"
+            for c in calls
+            if (f"{folder}/{path.name}", c) not in strata.IMPURE_BUT
+        ]
         if re.search(r"for \(.*: \w*unordered", text):
             wrong.append(f"{path.name} iterates an unordered container")
     assert not wrong

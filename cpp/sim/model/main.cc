@@ -89,7 +89,7 @@ int main(int argc, char** argv) {
   Options options;
   if (argc == 2 && std::strcmp(argv[1], "--help") == 0) return std::puts(kUsage), 0;
   if (!parse(argc, argv, options)) return std::fputs(kUsage, stderr), 2;
-  if (options.mutant != nullptr) jccl::protocol::planted = options.mutant->mutant;
+  if (options.mutant != nullptr) jccl::base::planted_in_thread = options.mutant->mutant;
   const auto begin = std::chrono::steady_clock::now();
   const model::Found found = model::search(options.scope, options.limits);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;

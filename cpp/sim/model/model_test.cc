@@ -2,13 +2,11 @@
 // bugs are found by a short path that can be read.
 #include <gtest/gtest.h>
 
-#include "protocol/mutants.h"
+#include "base/planted.h"
 #include "sim/model/search.h"
 
 namespace jccl::sim::model {
 namespace {
-
-using protocol::Mutant;
 
 Scope small(std::uint32_t faults, std::uint32_t ticks) {
   Scope scope;
@@ -17,10 +15,10 @@ Scope small(std::uint32_t faults, std::uint32_t ticks) {
   return scope;
 }
 
-Found run(const Scope& scope, Mutant mutant = Mutant::kNone) {
-  protocol::planted = mutant;
+Found run(const Scope& scope, base::Planted mutant = base::Planted::kNone) {
+  base::planted_in_thread = mutant;
   const Found found = search(scope, {});
-  protocol::planted = Mutant::kNone;
+  base::planted_in_thread = base::Planted::kNone;
   return found;
 }
 
@@ -65,26 +63,27 @@ TEST(ModelTest, no_timer_that_fires_early_breaks_a_promise) {
 
 TEST(ModelTest, planted_bugs_are_found_by_a_short_path) {
   struct Case {
-    Mutant mutant;
+    base::Planted mutant;
     Scope scope;
     const char* promise;
   };
   const std::vector<Case> cases = {
-      {Mutant::kFirstDoneCommits, small(0, 0), "P1"},
-      {Mutant::kDeadContributorLeftOut, small(1, 0), "P1"},
-      {Mutant::kAttemptsReused, small(1, 0), "P5"},
-      {Mutant::kCommittedToldAborted, small(1, 0), "P5"},
-      {Mutant::kRunningToldAborted, small(1, 0), "P5"},
-      {Mutant::kIdsGivenAgain, small(1, 0), "P5"},
-      {Mutant::kUnknownAttemptDropped, small(1, 0), "L"},
-      {Mutant::kDoubtToldAsFailure, small(1, 1), "P1"},
-      {Mutant::kDoubtPresumesCommit, small(1, 1), "P5"},
+      {base::planted("first-done-commits"), small(0, 0), "P1"},
+      {base::planted("dead-contributor-left-out"), small(1, 0), "P1"},
+      {base::planted("attempts-reused"), small(1, 0), "P5"},
+      {base::planted("committed-told-aborted"), small(1, 0), "P5"},
+      {base::planted("running-told-aborted"), small(1, 0), "P5"},
+      {base::planted("ids-given-again"), small(1, 0), "P5"},
+      {base::planted("unknown-attempt-dropped"), small(1, 0), "L"},
+      {base::planted("doubt-told-as-failure"), small(1, 1), "P1"},
+      {base::planted("doubt-presumes-commit"), small(1, 1), "P5"},
   };
   for (Case one : cases) {
     for (const bool reduce : {true, false}) {  // leaving out orders leaves out none of them
       one.scope.reduce = reduce;
       const Found found = run(one.scope, one.mutant);
-      EXPECT_EQ(found.promise, one.promise) << static_cast<int>(one.mutant) << "\n" << told(found);
+      EXPECT_EQ(found.promise, one.promise) << static_cast<std::uint64_t>(one.mutant) << "\n"
+                                            << told(found);
       EXPECT_LE(found.trace.size(), 40U);
       EXPECT_GE(found.trace.size(), 3U);
     }

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "base/check.h"
-#include "protocol/mutants.h"
+#include "base/planted.h"
 
 namespace jccl::sim::model {
 namespace {
@@ -67,7 +67,7 @@ class Search {
   Search(const Scope& scope, const Limits& limits)
       : scope_(scope),
         limits_(limits),
-        planted_(protocol::planted),
+        planted_(base::planted_in_thread),
         seen_(limits.states_max),
         edges_(std::max(1U, limits.threads)) {}
 
@@ -85,7 +85,7 @@ class Search {
     std::vector<std::thread> threads;
     for (std::size_t t = 1; t < edges_.size(); ++t) {
       threads.emplace_back([this, t] {
-        protocol::planted = planted_;
+        base::planted_in_thread = planted_;
         work(t);
       });
     }
@@ -204,7 +204,7 @@ class Search {
 
   Scope scope_;
   Limits limits_;
-  protocol::Mutant planted_;
+  base::Planted planted_;
   Seen seen_;
   std::vector<Edge> edges_;
   std::atomic<std::uint64_t> states_{0}, transitions_{0}, left_{0};

@@ -1,14 +1,14 @@
-# The product has no trace of planted bugs; the simulator's form of the same folder has.
-#   cmake -DLIBRARY=… -DPLANTED=… -DNM=nm -P no_mutant_test.cmake
-foreach(library IN ITEMS ${LIBRARY} ${PLANTED})
+# The product has no trace of planted bugs (base/planted.h); the simulator's form of the protocol has.
+#   cmake "-DPRODUCT=…;…" -DPLANTED=… -DNM=nm -P no_mutant_test.cmake
+foreach(library IN LISTS PRODUCT PLANTED)
   execute_process(COMMAND ${NM} ${library} OUTPUT_VARIABLE table ERROR_QUIET RESULT_VARIABLE failed)
   if(failed)
     message(FATAL_ERROR "${NM} could not read ${library}")
   endif()
-  string(REGEX MATCHALL "[^\n]*planted[^\n]*" found "${table}")
+  string(REGEX MATCHALL "_Z[^\n]*4base[0-9]+[a-z_]*planted[^\n]*" found "${table}")
   list(LENGTH found count)
   message(STATUS "${library}: ${count} symbols of planted bugs")
-  if(library STREQUAL LIBRARY AND NOT count EQUAL 0)
+  if(NOT library STREQUAL PLANTED AND NOT count EQUAL 0)
     message(FATAL_ERROR "the product has planted bugs: ${found}")
   elseif(library STREQUAL PLANTED AND count EQUAL 0)
     message(FATAL_ERROR "this test finds nothing where there is something")
