@@ -136,7 +136,8 @@ void State::admit(const std::vector<std::string>& sites) {
     std::vector<wire::Tag> tags;
     for (const auto& [tag, asked] : life->syncs) {
       const bool behind = JCCL_PLANTED("joiner-one-behind") && ledger_.standing(tag).born;
-      if (asked.matches || behind) tags.push_back(tag);
+      // A call elsewhere may be why it is let in: members that are READY here don't wait for it.
+      if ((asked.matches && may_enter(*life, tag)) || behind) tags.push_back(tag);
     }
     for (const wire::Tag& tag : tags) reply_current(*life, tag);
     for (const auto& [tag, round] : rounds_) {
