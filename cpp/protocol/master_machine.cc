@@ -48,7 +48,7 @@ MasterMachine::State::State(MasterOptions options, Planner planner,
   know_participants();
 }
 
-// A machine that is woken later than it asked has no evidence that others were silent.
+// A machine that is woken later than it asked has no evidence that others were silent, or late.
 void MasterMachine::State::begin(Time now) {
   now_ = std::max(now, last_);
   const Duration late = now_ > wake_ ? now_ - wake_ : 0;
@@ -56,6 +56,10 @@ void MasterMachine::State::begin(Time now) {
     for (auto& [incarnation, life] : lives_) {
       life.heard = std::min(now_, life.heard + late);
       life.gone = std::min(now_, life.gone + late);
+    }
+    for (auto& [tag, round] : rounds_) {
+      if (round.quorum_since == base::kNever) continue;
+      round.quorum_since = std::min(now_, round.quorum_since + late);
     }
   }
   last_ = now_;

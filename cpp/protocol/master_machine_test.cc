@@ -11,7 +11,9 @@ namespace jccl::protocol {
 namespace {
 
 struct Rig {
-  Rig() : master(options(), plan, {}, kNow) { (void)master.start(kNow); }
+  explicit Rig(const MasterOptions& given = options()) : master(given, plan, {}, kNow) {
+    (void)master.start(kNow);
+  }
   static MasterOptions options() {
     MasterOptions options;
     options.run.fill(9);
@@ -156,6 +158,30 @@ TEST(MasterTest, a_machine_that_was_not_driven_evicts_nobody_for_it) {
   const MasterEffects effects = rig.master.on(Tick{}, kNow + 60 * base::kSecond);
   EXPECT_TRUE(sent<wire::Evicted>(effects).empty());
   EXPECT_TRUE(rig.master.view(kNow + 60 * base::kSecond).peers.at(0).admitted);
+}
+
+// Simulator, seed 23577: the others had called before the master stood still, one while it did.
+TEST(MasterTest, a_machine_that_was_not_driven_calls_nobody_late_for_it) {
+  MasterOptions options = Rig::options();
+  options.start_peers = 3;
+  options.straggler = Straggler::kEvict;
+  options.straggler_after = 2 * base::kSecond;
+  Rig rig(options);
+  wire::Ready ready;
+  ready.round = {"t", 1};
+  ready.deadline = 1000 * base::kSecond;
+  std::vector<wire::Start> starts;
+  for (const ConnId conn : {1, 2, 3}) {
+    rig.join(conn, 10 * conn, std::string(1, static_cast<char>('a' + conn)));
+    starts = sent<wire::Start>(rig.say(conn, ready));
+  }
+  ASSERT_EQ(starts.size(), 3U);
+  for (const ConnId conn : {1, 2, 3}) (void)rig.say(conn, wire::Done{starts[0].attempt, {1, 2}});
+  ready.round.n = 2;
+  for (const ConnId conn : {1, 2}) (void)rig.say(conn, ready);
+  const base::Time wakes = kNow + 60 * base::kSecond;
+  EXPECT_TRUE(sent<wire::Evicted>(rig.master.on(Tick{}, wakes)).empty());
+  EXPECT_EQ(sent<wire::Start>(rig.master.on(ConnMessage{3, ready}, wakes)).size(), 3U);
 }
 
 TEST(MasterTest, measurements_of_members_go_to_the_planner_and_those_of_observers_nowhere) {
