@@ -109,8 +109,10 @@ def test_overlapped_rounds_are_those_of_the_paper(eager):
         options = {"outer": jccl.nesterov(0.4, 0.5), "sync_every": h, "codec": None}
         if eager:
             return jccl.eager_diloco(comm, INNER, **options)
-        with pytest.warns(UserWarning, match="naively delayed"):
-            return jccl.eager_diloco(comm, INNER, delayed=True, **options)
+        with pytest.warns(UserWarning, match="naively delayed") as told:
+            tx = jccl.eager_diloco(comm, INNER, delayed=True, **options)
+        assert told[0].filename == __file__
+        return tx
 
     ends = two_peers(made, h * rounds)
     peers = [Paper(0.4, 0.5), Paper(0.4, 0.5)]
@@ -399,6 +401,7 @@ def test_a_momentum_that_multiplies_repeated_rounds_is_warned_of():
         with pytest.warns(UserWarning, match=r"outer momentum 0\.9 times the cosine"):
             (row,) = jccl.diagnose(state, outer)
         assert row["pull"] > 0.3
+        assert jccl.diagnose(state)[0]["pull"] == 0
         plain = jccl.diloco(cluster.comms[0], INNER, sync_every=1)
         with pytest.raises(ValueError, match="diagnostics=True"):
             jccl.diagnose(plain.init(PARAMS))
@@ -406,9 +409,9 @@ def test_a_momentum_that_multiplies_repeated_rounds_is_warned_of():
 
 def test_defaults_are_the_published_ones_and_say_why():
     rates = {
-        n: jccl.diloco_defaults(n).outer.learning_rate for n in (1, 2, 3, 4, 8, 20)
+        n: jccl.diloco_defaults(n).outer.learning_rate for n in (1, 2, 3, 4, 6, 8, 20)
     }
-    assert rates == {1: 0.4, 2: 0.6, 3: 0.6, 4: 0.6, 8: 0.8, 20: 0.8}
+    assert rates == {1: 0.4, 2: 0.6, 3: 0.6, 4: 0.6, 6: 0.72, 8: 0.8, 20: 0.8}
     assert jccl.diloco_defaults(4).options == {
         "outer": jccl.nesterov(0.6, 0.9),
         "sync_every": 30,

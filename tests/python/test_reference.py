@@ -71,7 +71,9 @@ CASES = {
         {"every": 2, "beta": 1.0},
     ),
     "fragments": Case(
-        diloco(sync_every=3, fragments=3, **TOPK),
+        diloco(
+            sync_every=3, fragments=3, codec=[jccl.TopK(2)] * 3, error_feedback=0.75
+        ),
         NESTEROV,
         {"every": 3, "fragments": [0, 1, 2], **CODED},
     ),

@@ -71,7 +71,8 @@ class BetweenPair(Pair):
         own = [np.asarray(x) for x in self.params.values()]
         own, self.trace = self.inner.step(own, self.trace, grads)
         own = dict(zip(SHAPES, map(jnp.asarray, own), strict=True))
-        self.params = self.sync(own, weight=weight)
+        said = {} if weight == 1 else {"weight": weight}  # which 1 is unless said
+        self.params = self.sync(own, **said)
         if self.sync._open is not None:
             self.sync._open._thread.join()
             return self.wait(grads, weight)
