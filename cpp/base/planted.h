@@ -32,8 +32,11 @@ bool planted_bug_reached();  // true; says so on stderr, once
 
 }  // namespace jccl::base
 
-#define JCCL_PLANTED(name) \
-  (::jccl::base::is_planted([]() consteval { return ::jccl::base::planted(name); }()))
+#define JCCL_PLANTED(name)                             \
+  ([] {                                                \
+    constexpr auto kBug = ::jccl::base::planted(name); \
+    return ::jccl::base::is_planted(kBug);             \
+  }())
 
 #else
 
