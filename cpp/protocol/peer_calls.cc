@@ -63,6 +63,7 @@ void State::on_call(const Call& call) {
   }
   OpenCall& open = calls_[call.tag];
   open.call = call;
+  if (JCCL_PLANTED("deadlines-too-long")) open.call.deadline += 3 * (call.deadline - now_);
   open.number = ++calls_made_;
   open.weight = call.weight;
   open.n = (call.is_state ? held_.at(call.tag).revision : committed_[call.tag]) + 1;
@@ -131,6 +132,7 @@ void State::on_start(const wire::Start& start) {
   const auto& in = start.contributors;
   open.receiver = std::none_of(in.begin(), in.end(), [&](const auto& c) { return c.id == id_; });
   open.phase = CallPhase::kMoving;
+  if (JCCL_PLANTED("doubt-comes-late")) open.call.deadline += 3 * (open.call.deadline - now_);
   open.attempt = start.attempt;
   open.own.reset();
   open.failed.reset();

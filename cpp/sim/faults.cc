@@ -329,6 +329,7 @@ void World::fault_master(const Injected& fault) {
       return;
     case Fault::kOperatorEvicts:
       if (master.machine == nullptr || !master.running()) return;
+      wished_out_.insert(peers[fault.a].site);
       return master.feed(protocol::EvictSite{peers[fault.a].site});
     default:
       if (!master.alive) return;

@@ -23,7 +23,7 @@ struct CallRecord {  // one call of one user
   wire::Incarnation incarnation = 0;
   wire::Tag tag;
   double weight = 1;
-  base::Time deadline = 0;
+  base::Time begun = 0, deadline = 0;
   bool open = true;  // stays so for ever when the process died
   bool success = false;
   base::Code code = base::Code::kOk;
@@ -113,8 +113,8 @@ void p2_refused_once(History& history, CallRecord& call);
 void p3_untouched(History& history, const CallRecord& call, bool untouched);
 void p3_given(History& history, const CallRecord& call, bool untouched);
 void p3_between(History& history, const CallRecord& call, const Buffers& buffers, bool runs);
-// P4 bounded: an open call of a running process, and when it could last have acted.
-void p4_in_time(History& history, const CallRecord& call, base::Time slack_from);
+// P4 bounded: a call or synchronisation that is open, or ends, now.
+void p4_in_time(History& history, std::uint32_t slot, const wire::Tag& tag, base::Time due);
 // P5 journal first, one decision, no gap, resolved after a restart.
 void p5_record(History& history, const wire::Record& record);
 void p5_seat(History& history, const std::string& site, std::uint32_t shard,

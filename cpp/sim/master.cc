@@ -183,9 +183,9 @@ void SimMaster::drain() {
     const protocol::MasterEvent next = std::move(pending_.front());
     pending_.pop_front();
     world.counts.coverage.see(*machine, next);
-    const bool shut = world.door_shut(*machine);
+    Turn turn = world.before_turn(*machine, next, clock());
     protocol::MasterEffects effects = machine->on(next, clock());
-    world.check_turn(*machine, effects, shut);
+    world.check_turn(*machine, effects, std::move(turn));
     world.counts.coverage.see(effects);
     apply(std::move(effects));
   }

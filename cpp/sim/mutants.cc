@@ -69,6 +69,9 @@ constexpr MutantRow kRows[] = {
     {"doubt-presumes-commit"},
     {"doubt-told-as-failure"},
     {"deadline-timer-lost"},
+    {"deadlines-too-long"},
+    {"sync-deadlines-too-long"},
+    {"doubt-comes-late"},
     {"end-of-call-not-named"},
     {"old-master-followed"},
 };

@@ -7,26 +7,65 @@ namespace jccl::sim {
 
 using base::cat;
 
-inline constexpr Duration kTimerSlack = 20 * kMillisecond;
 inline constexpr Duration kSlowSlack = 4 * kSecond;  // what waits on a slow link goes on waiting
 inline constexpr Duration kNoticeSlack = kSecond;    // links are slow, and timers late
 
-void p4_in_time(History& history, const CallRecord& call, base::Time slack_from) {
-  const base::Time due = std::max(call.deadline, slack_from) + kTimerSlack;
-  if (!call.open || history.now <= due) return;
-  history.fail("P4",
-               cat("slot ", call.slot, ": call ", call.id, " on ", call.tag, " is open ",
-                   (history.now - call.deadline) / base::kMillisecond, " ms after its deadline"));
+void p4_in_time(History& history, std::uint32_t slot, const wire::Tag& tag, base::Time due) {
+  if (history.now <= due) return;
+  history.fail("P4", cat("slot ", slot, ": a call on ", tag, " outlives its deadline by ",
+                         (history.now - due) / 1000, " us"));
 }
 
-// Not for a silence that was the master's own, and not as slow if nothing slowed it down.
-void World::check_false_eviction(const wire::Member& member, const std::string& reason) {
-  const SimPeer& peer = peers[slots.at(member.incarnation)];
-  const bool there = peer.running() && peer.incarnation == member.incarnation;
-  if (!there || mix.shards > 1 || mix.fenced_store) return;
-  if (says(reason, "silent for too long") && now > disturbed_until_ + mix.silence + kNoticeSlack) {
-    history.fail("P4", cat("slot ", peer.slot, " was there and is evicted: ", reason));
+// When a call of this deadline has to have ended. Virtual timers fire when they are due, so nothing
+// is added, but for a process that was stopped, until it goes on, and for one whose timers are
+// late, until the last that is: what is due first may be late, and what comes after it is set then.
+Time SimPeer::latest_end(Time deadline) const { return std::max(deadline, free_at); }
+
+// Every process of a member's site is there: a site goes as a whole.
+bool World::site_is_there(const std::string& site) const {
+  for (const auto& [id, member] : history.members) {
+    const SimPeer& peer = peers[slots.at(member.incarnation)];
+    const bool there = peer.running() && peer.incarnation == member.incarnation;
+    if (member.site == site && !there) return false;
   }
+  return true;
+}
+
+// Not for a silence that was the master's own, or for a trouble that is over. Who is slow has a
+// judge of his own below, and who did not come back to a restarted master in oracle_p5.cc.
+void World::check_false_eviction(const wire::Member& member, const std::string& reason) {
+  if (!site_is_there(member.site) || says(reason, " is slow: ")) return;
+  if (says(reason, "after the master's restart")) return;
+  if (says(reason, " was evicted by the operator") && wished_out_.count(member.site) > 0) return;
+  bool leaves = false;
+  for (const SimPeer& peer : peers) leaves = leaves || (peer.site == member.site && peer.leaving);
+  if (says(reason, " left") && leaves) return;
+  if (says(reason, " was not READY for ") && !has_called(member.site, reason)) return;
+  // Its peers hang up on a master that stands still, and have a grace to come back.
+  if (says(reason, " did not come back") && now <= master_disturbed_until_ + mix.silence) return;
+  // Links that failed are held against a member for as long as their round lasts.
+  const Duration round = says(reason, " has no link to ") ? mix.deadline * 3 / 2 : 0;
+  if (now <= disturbed_until_ + mix.silence + kNoticeSlack + round) return;
+  history.fail("P4", cat("site ", member.site, " was there and is evicted: ", reason));
+}
+
+// All its processes have called, and not just now: it can't be late. Who still takes part in an
+// earlier round can, and one whose call the master has ended: up to half a second early.
+bool World::has_called(const std::string& site, const std::string& reason) const {
+  bool all = true;
+  for (const SimPeer& peer : peers) {
+    if (peer.site != site || !peer.alive) continue;
+    bool called = false;
+    for (const UserTag& tag : peer.tags) {
+      if (tag.call == 0 || peer.data.runs(tag.call)) continue;
+      if (!says(reason, cat(" of ", tag.tag, " "))) continue;
+      const CallRecord& call = history.calls[tag.call - 1];
+      called = called || (now > call.begun + mix.straggler_after + kNoticeSlack &&
+                          now + kSecond / 2 < call.deadline);
+    }
+    all = all && called;
+  }
+  return all;
 }
 
 // A site is left behind as slow only if it had slow links, or stood still, since the attempt began.

@@ -162,13 +162,10 @@ void p5_nobody_lost(History& history, const wire::EpochRecord& record) {
 
 // Not before a restarted master has waited for its grace.
 void World::check_grace(const wire::Member& member, const std::string& reason) {
-  const SimPeer& peer = peers[slots.at(member.incarnation)];
-  const bool there = peer.running() && peer.incarnation == member.incarnation;
-  if (!there || mix.shards > 1 || mix.fenced_store) return;
-  if (!says(reason, "after the master's restart")) return;
+  if (!says(reason, "after the master's restart") || !site_is_there(member.site)) return;
   if (now + kSecond / 10 >= served_at_ + mix.restart_grace) return;
   if (now < disk_disturbed_until_ + mix.restart_grace + kSecond) return;
-  history.fail("P5", cat("slot ", peer.slot, " had ", mix.restart_grace / kMillisecond,
+  history.fail("P5", cat("site ", member.site, " had ", mix.restart_grace / kMillisecond,
                          " ms and is evicted ", (now - served_at_) / kMillisecond,
                          " ms after the master's start"));
 }

@@ -3,6 +3,8 @@
 // and an attempt ends only for what befell its contributors. In runs where nothing happens but
 // that joiners come and fall behind, no attempt is aborted, no member is lost and every call ends
 // well.
+#include <algorithm>
+
 #include "protocol/master_state.h"
 #include "sim/world.h"
 
@@ -31,6 +33,16 @@ std::size_t members_ready(const MasterMachine::State& at, const protocol::Round&
   return count;
 }
 
+// Those that owe the tag's next round, without who has just come, are enough for it.
+bool enough_for(const MasterMachine::State& at, const wire::Tag& tag,
+                const std::map<wire::PeerId, wire::Member>& fresh) {
+  std::set<std::string> sites;
+  for (const auto& [id, member] : at.ledger_.members()) {
+    if (fresh.count(id) == 0 && at.owes(tag, id)) sites.insert(member.site);
+  }
+  return needs_nobody(at, sites.size());
+}
+
 bool digests_differ(const AttemptInfo& attempt) {
   std::map<std::uint32_t, wire::Digest> results;
   for (const wire::PeerId id : attempt.contributors) {
@@ -42,14 +54,30 @@ bool digests_differ(const AttemptInfo& attempt) {
   return false;
 }
 
+// Whether the tag is how it came in. Who shares another state is waited for in all tags (DECISIONS,
+// Known limits): one that it did not ask for, or beside one whose door is open.
+bool enters_by(const MasterMachine::State& at, const Turn::Asked& asked, const wire::Member& member,
+               const wire::Tag& tag) {
+  const auto of = asked.find(member.incarnation);
+  if (of == asked.end() || of->second.count(tag) == 0) return false;
+  return std::none_of(of->second.begin(), of->second.end(), [&](const wire::Tag& other) {
+    const auto round = at.rounds_.find(other);
+    return other != tag && round != at.rounds_.end() && !round->second.running.has_value() &&
+           members_ready(at, round->second) == 0;
+  });
+}
+
 }  // namespace
 
 void World::check_admission(const wire::Member& member) {
   const SimPeer& peer = peers[slots.at(member.incarnation)];
   if (!peer.alive || peer.incarnation != member.incarnation) return;
-  if (mix.tags > 1) return;  // the master may not have heard of all its Syncs
+  const auto asked = asked_.find(member.incarnation);
   for (const UserTag& tag : peer.tags) {
     if (!tag.syncing) continue;
+    // Of several the master may not have heard of all, and a call is a reason by itself.
+    const bool heard = asked != asked_.end() && asked->second.count(tag.tag) > 0;
+    if (mix.tags > 1 && !heard) continue;
     const auto last = history.last.find(tag.tag);
     const std::uint64_t newest = last == history.last.end() ? 0 : last->second;
     const auto state = history.states.find({tag.tag, member.shard, newest});
@@ -60,33 +88,78 @@ void World::check_admission(const wire::Member& member) {
 }
 
 // Nobody may come in once members are ready.
-bool World::door_shut(const MasterMachine& machine) const {
+Turn World::before_turn(const MasterMachine& machine, const protocol::MasterEvent& event,
+                        Time clock) const {
   const MasterMachine::State& at = machine.state();
-  return mix.tags == 1 && mix.straggler == 0 && needs_nobody(at, at.ledger_.sites());
+  Turn turn;
+  turn.door_shut = needs_nobody(at, at.ledger_.sites());
+  if (mix.tags == 1 || at.observers() == 0) return turn;
+  for (const auto& [tag, round] : at.rounds_) {
+    for (const auto& [incarnation, open] : round.ready) {
+      const protocol::Life* life = at.life_of(incarnation);
+      if (life != nullptr) turn.calling.insert(life->site);
+    }
+  }
+  const auto* said = std::get_if<protocol::ConnMessage>(&event);
+  const auto of = said == nullptr ? at.conns_.end() : at.conns_.find(said->conn);
+  const protocol::Life* speaker = of == at.conns_.end() ? nullptr : at.life_of(of->second);
+  if (speaker != nullptr && std::holds_alternative<wire::Ready>(said->message)) {
+    turn.calling.insert(speaker->site);
+  }
+  for (const auto& [incarnation, life] : at.lives_) {
+    if (life.id != 0) continue;
+    for (const auto& [tag, sync] : life.syncs) {
+      if (sync.deadline > clock) turn.asked[incarnation].insert(tag);
+    }
+  }
+  if (speaker != nullptr && speaker->id == 0) {
+    const auto* sync = std::get_if<wire::Sync>(&said->message);
+    if (sync != nullptr) turn.asked[speaker->incarnation].insert(sync->tag);
+  }
+  return turn;
 }
 
-void World::check_door(const MasterMachine& machine, const protocol::MasterEffects& effects) {
+// What is refused (a lost state) is not asked for any more; and a call is a reason to let a site
+// in, whatever it synchronises.
+Turn::Asked World::still_asked(Turn turn, const protocol::MasterEffects& effects) {
+  Turn::Asked asked = std::move(turn.asked);
+  std::erase_if(asked, [&](const auto& entry) {
+    return turn.calling.count(peers[slots.at(entry.first)].site) > 0;
+  });
+  for (const protocol::MasterSend& sent : effects.send) {
+    const auto* reply = std::get_if<wire::SyncReply>(&sent.message);
+    if (reply == nullptr || reply->verdict != wire::SyncVerdict::kRefused) continue;
+    const auto of = asked.find(peers[conn(sent.conn).slot].incarnation);
+    if (of != asked.end()) of->second.erase(reply->tag);
+  }
+  return asked;
+}
+
+void World::check_door(const MasterMachine& machine, const protocol::MasterEffects& effects,
+                       const Turn::Asked& asked) {
   // What one writes that another has followed is refused by the store.
   const SimMaster* master = active();
   if (master == nullptr || &*master->machine != &machine) return;
   const MasterMachine::State& at = machine.state();
-  std::map<wire::PeerId, std::string> fresh;
+  std::map<wire::PeerId, wire::Member> fresh;
   std::set<std::string> fresh_sites;
   for (const wire::Record& record : effects.journal) {
     const auto* epoch = std::get_if<wire::EpochRecord>(&record);
     if (epoch == nullptr) continue;
     for (const wire::Member& member : epoch->members) {
       if (history.members.count(member.id) > 0) continue;
-      fresh[member.id] = member.site;
+      fresh[member.id] = member;
       fresh_sites.insert(member.site);
     }
   }
   if (fresh.empty() || !needs_nobody(at, at.ledger_.sites() - fresh_sites.size())) return;
   for (const auto& [tag, round] : at.rounds_) {
     if (round.running.has_value() || members_ready(at, round) == 0) continue;
-    for (const auto& [id, site] : fresh) {
+    if (!enough_for(at, tag, fresh)) continue;
+    for (const auto& [id, member] : fresh) {
       if (!at.owes(tag, id) || !at.ledger_.standing(tag).born) continue;
-      history.fail("P7", cat("site ", site, " is let in while members are ready for the ",
+      if (mix.tags > 1 && !enters_by(at, asked, member, tag)) continue;
+      history.fail("P7", cat("site ", member.site, " is let in while members are ready for the ",
                              "next round of ", tag, " and have to wait for it"));
     }
   }

@@ -64,7 +64,8 @@ struct SimPeer {
   void jump(Duration by);
   Time clock() const;
   bool running() const { return alive && !paused; }
-  bool settled() const;  // everything the user wants works (again)
+  Time latest_end(Time deadline) const;  // oracle_p4.cc
+  bool settled() const;                  // everything the user wants works (again)
 
   World& world;
   const std::uint32_t slot;

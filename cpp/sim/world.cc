@@ -310,8 +310,9 @@ void World::check_membership(const wire::Record& record) {
 
 // What a master made of one event, before anybody hears of it.
 void World::check_turn(const protocol::MasterMachine& machine,
-                       const protocol::MasterEffects& effects, bool door_was_shut) {
-  if (door_was_shut && !effects.journal.empty()) check_door(machine, effects);
+                       const protocol::MasterEffects& effects, Turn turn) {
+  if (turn.door_shut && !effects.journal.empty()) check_door(machine, effects, turn.asked);
+  if (!effects.journal.empty()) asked_ = still_asked(std::move(turn), effects);
   for (const protocol::HistoryLine& line : effects.history) {
     if (line.kind == "skip") check_straggler(line.fields.front().second, line.fields.back().second);
   }

@@ -61,6 +61,13 @@ struct Report {
 
 Report simulate(const RunOptions& options);
 
+struct Turn {  // of a master, as it stood before an event
+  bool door_shut = false;
+  using Asked = std::map<wire::Incarnation, std::set<wire::Tag>>;
+  Asked asked;                    // what observers want to synchronise, as far as it has heard
+  std::set<std::string> calling;  // sites with a call open
+};
+
 class World {
  public:
   explicit World(const RunOptions& options);
@@ -89,10 +96,13 @@ class World {
   void crash_master(SimMaster& master, Duration down, bool vanish);  // and start it again
   void report_durable();
   // What a master is about to tell, and tells.
-  bool door_shut(const protocol::MasterMachine& machine) const;
+  Turn before_turn(const protocol::MasterMachine& machine, const protocol::MasterEvent& event,
+                   Time clock) const;
   void check_turn(const protocol::MasterMachine& machine, const protocol::MasterEffects& effects,
-                  bool door_was_shut);
-  void check_door(const protocol::MasterMachine& machine, const protocol::MasterEffects& effects);
+                  Turn turn);
+  Turn::Asked still_asked(Turn turn, const protocol::MasterEffects& effects);
+  void check_door(const protocol::MasterMachine& machine, const protocol::MasterEffects& effects,
+                  const Turn::Asked& asked);
   void check_abort(const protocol::MasterMachine& machine, const wire::Outcome& outcome);
   void check_lost(std::uint32_t asker, const wire::Tag& tag);
   void check_straggler(const std::string& site, const std::string& reason);
@@ -138,6 +148,8 @@ class World {
 
   // oracle_p4.cc to oracle_p10.cc, and whom they concern
   void check_membership(const wire::Record& record);
+  bool site_is_there(const std::string& site) const;
+  bool has_called(const std::string& site, const std::string& reason) const;
   void check_false_eviction(const wire::Member& member, const std::string& reason);
   void check_hung();
   void check_grace(const wire::Member& member, const std::string& reason);
@@ -174,6 +186,8 @@ class World {
   Time disturbed_until_ = 0, disk_disturbed_until_ = 0;  // by faults other than the master's
   Time master_disturbed_until_ = 0;
   std::array<Time, kSlotsMax> hampered_until_{};
+  Turn::Asked asked_;                          // as it was let in
+  std::set<std::string> wished_out_;           // sites that the operator has evicted
   std::map<wire::PeerId, Duration> gone_for_;  // members whose process is not there
   bool over_ = false;
   std::uint64_t hash_ = 1;
