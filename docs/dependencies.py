@@ -96,6 +96,7 @@ SYSTEM = {
     "libxxhash-dev": ("0.8.1", "BSD-2-Clause", "build", "digests, header only"),
     "libgtest-dev": ("1.12.1", "BSD-3-Clause", "test", "C++ tests"),
     "etcd-server": ("3.4.23", "Apache-2.0", "test, optional", "a journal that moves"),
+    "strace": ("6.1", "LGPL-2.1+", "test", "records what etcd's disk would keep"),
     "iproute2": ("6.1.0", "GPL-2.0", "test, optional", "the wide-area lab"),
     "iperf3": ("3.12", "BSD-3-Clause", "test, optional", "rates of that lab"),
     "clang-14": ("14.0.6", "Apache-2.0 WITH LLVM-exception", "test, optional", "fuzz"),

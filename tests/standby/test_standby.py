@@ -276,6 +276,17 @@ def test_etcd_behind_tls_takes_masters_with_its_certificate_only(tmp_path):
                 one.end()
 
 
+def words_of_refusal(store: str, folder: Path) -> str:
+    """On a busy machine etcd looks at a password for so long that a master takes it for
+    dead: then another asks."""
+    for _ in range(8):
+        master = Master(store, folder)
+        assert master.await_end() != 0
+        if "no answer" not in master.output().splitlines()[-1]:
+            break
+    return master.output()
+
+
 def base64_of(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
@@ -291,12 +302,10 @@ def test_a_user_with_the_rights_of_its_prefix_serves_and_another_is_refused(tmp_
         etcd.call(0, "auth/role/grant", grant)
         etcd.call(0, "auth/enable", {})
         place = f"{etcd.endpoints}/run?lease={LEASE_S}"
-        anybody = Master(f"etcd://{place}", tmp_path)
-        assert anybody.await_end() != 0
-        wrong = Master(f"etcd://jccl:hush@{place}", tmp_path)
-        assert wrong.await_end() != 0
-        assert "for user jccl etcd refused" in wrong.output()
-        assert "hush" not in wrong.output()
+        assert "refused" in words_of_refusal(f"etcd://{place}", tmp_path)
+        wrong = words_of_refusal(f"etcd://jccl:hush@{place}", tmp_path)
+        assert "for user jccl etcd refused" in wrong
+        assert "hush" not in wrong
         master = Master(f"etcd://jccl:jccl%27s%20p%40ss@{place}", tmp_path)
         try:
             master.await_serving()
