@@ -31,8 +31,8 @@ Status closed_status() {
 }
 Status forked_status() {
   return {Code::kClosed,
-          "this process was forked after connect; communicators do not survive a fork: connect "
-          "in the child"};
+          "this process was forked after connect; communicators do not survive a "
+          "fork: connect in the child"};
 }
 
 // Bit 63 stays clear: bindings mark starts that failed with it.
@@ -209,8 +209,7 @@ base::Result<Handle> Communicator::Impl::start(const std::vector<Leaf>& leaves,
   forget_aborted(o.tag);
   {
     std::lock_guard lock(mutex_);
-    const Status open = usable();
-    if (!open.ok()) return open;
+    if (const Status open = usable(); !open.ok()) return open;
     if (open_tags_.count(o.tag) > 0 && !JCCL_PLANTED("busy-tag-taken")) {
       return Status(Code::kBusyTag, cat("a call with tag '", o.tag,
                                         "' is already running; wait for it or use another tag"));
@@ -470,10 +469,9 @@ void Communicator::Impl::close() {
     control_->cancel_all();
     control_->depart();
     std::unique_lock lock(control_->mutex());
-    wait_until(lock, control_->changed(), control_loop_.now() + kDepartMax, [&] {
-      return control_->view().departed || !control_->view().broken.ok() ||
-             !control_->view().welcomed;
-    });
+    const auto& view = control_->view();
+    const auto gone = [&] { return view.departed || !view.broken.ok() || !view.welcomed; };
+    wait_until(lock, control_->changed(), control_loop_.now() + kDepartMax, gone);
   }
   control_loop_.stop();
   data_loop_.call([] {});  // by then every call has its end that the control thread came to
@@ -484,14 +482,12 @@ void Communicator::Impl::close() {
     std::lock_guard results(control_->mutex());
     // Of calls that the loops did not come to any more. Who waits for one may free its memory as
     // soon as it is told: until then frames that are half sent point there.
-    for (auto& [handle, call] : calls_) {
+    for (auto& [handle, call] : calls_)
       if (!call->done) plane_->release(call);
-    }
     for (auto& [handle, call] : calls_) {
       if (call->done) continue;
-      const Status ended = call->started == 0
-                               ? closed_status()
-                               : Status{Code::kInDoubt, "closed before the outcome was known"};
+      Status ended = closed_status();
+      if (call->started != 0) ended = {Code::kInDoubt, "closed before the outcome was known"};
       if (!JCCL_PLANTED("closed-waiter-not-woken")) call->result.status = ended;
       call->done = true;
       for (const Leaf& leaf : call->leaves) keep_input(call->options, leaf);
