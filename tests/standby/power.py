@@ -11,6 +11,7 @@ import os
 import random
 import re
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -54,6 +55,16 @@ class RecordedEtcd(Etcd):
             self.log = self.folder / "strace-later"
             self.log.unlink(missing_ok=True)
         super().start(i)
+
+    def settle(self) -> None:
+        """Until nothing is written: a call that a kill cuts short is not recorded."""
+        inside = "".join(f"\\x{byte:02x}" for byte in os.fsencode(self.data))
+        before, deadline = -1, time.monotonic() + 60
+        while (now := self.log.read_text().count(inside)) != before:
+            if time.monotonic() > deadline:
+                raise TimeoutError("etcd does not stop writing")
+            before = now
+            time.sleep(0.5)
 
     @property
     def log_kept(self) -> Path:

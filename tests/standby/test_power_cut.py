@@ -49,6 +49,7 @@ class Told:
                 self.moments.append((heard, len(keys_of(etcd))))
             self.rows = keys_of(etcd)
             assert len(self.rows) > ROUNDS
+            etcd.settle()
             etcd.kill(0)  # before the master could say good-bye
 
     def before(self, moment):
