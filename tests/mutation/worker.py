@@ -1,0 +1,108 @@
+"""Runs tests against one changed module at a time, for `tests.mutation`.
+
+JAX is imported once; each request is a fork of that, in which the module comes from a
+changed source and everything else from where it is, so no file is touched. One request
+a line on standard input, as JSON: module, source, tests, seconds (of the processor).
+One line answers each: killed, survived or timeout, and the last of what was printed.
+"""
+
+import contextlib
+import importlib.abc
+import importlib.util
+import json
+import os
+import resource
+import signal
+import sys
+import tempfile
+
+import tests.conftest  # noqa: F401  (the environment, before jax)
+
+# Mutants compile more than they compute.
+os.environ["XLA_FLAGS"] += " --xla_backend_optimization_level=0"
+os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+
+import hypothesis
+import pytest
+from flax import nnx  # noqa: F401
+from flax.training import train_state  # noqa: F401
+
+KILLED, SURVIVED, TIMEOUT = "killed", "survived", "timeout"
+WALL_PER_SECOND = 20  # how long a second of the processor may take
+
+
+class Changed(importlib.abc.MetaPathFinder, importlib.abc.SourceLoader):
+    """Finds one module, with a source of its own."""
+
+    def __init__(self, name, path, source):
+        self.name, self.path, self.source = name, path, source
+
+    def find_spec(self, fullname, path=None, target=None):
+        if fullname != self.name:
+            return None
+        package = self.path.endswith("__init__.py")
+        return importlib.util.spec_from_loader(fullname, self, is_package=package)
+
+    def get_filename(self, fullname):
+        return self.path
+
+    def get_data(self, path):
+        return self.source.encode()
+
+    def path_stats(self, path):
+        raise OSError("never from a cache")
+
+
+def child(request, output):
+    """In the fork: never returns."""
+    os.setsid()
+    for stream in (1, 2):
+        os.dup2(output.fileno(), stream)
+    resource.setrlimit(resource.RLIMIT_CPU, (request["seconds"],) * 2)
+    path = request["module"]
+    name = path.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
+    sys.meta_path.insert(0, Changed(name, path, request["source"]))
+    hypothesis.settings.register_profile("mutants", phases=[hypothesis.Phase.generate])
+    hypothesis.settings.load_profile("mutants")
+    code = 1
+    try:
+        options = ["-x", "-q", "-p", "no:cacheprovider", "--tb=line", "--timeout=0"]
+        code = pytest.main([*options, *request["tests"]])
+    finally:
+        sys.stdout.flush()
+        os._exit(int(code))
+
+
+def run(request):
+    with tempfile.TemporaryFile("w+") as output:
+        pid = os.fork()
+        if pid == 0:
+            child(request, output)
+        signal.signal(signal.SIGALRM, lambda *_: os.killpg(pid, signal.SIGKILL))
+        signal.alarm(request["seconds"] * WALL_PER_SECOND)
+        _, status = os.waitpid(pid, 0)
+        signal.alarm(0)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)  # whatever it has started
+        output.seek(0)
+        text = output.read()[-2000:]
+    if os.WIFSIGNALED(status) and os.WTERMSIG(status) in (
+        signal.SIGXCPU,
+        signal.SIGKILL,
+    ):
+        return TIMEOUT, text
+    code = os.waitstatus_to_exitcode(status)
+    if code not in (0, 1, 2) and code > 0:
+        raise RuntimeError(f"pytest ended with {code}:\n{text}")
+    return (SURVIVED if code == 0 else KILLED), text
+
+
+def main():
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    for line in sys.stdin:
+        outcome, text = run(json.loads(line))
+        print(json.dumps({"outcome": outcome, "text": text}), file=answers)
+
+
+if __name__ == "__main__":
+    main()
