@@ -3,7 +3,7 @@
 # Plain commands behind them, for those who prefer to type: CONTRIBUTING.md.
 .PHONY: demo test check check-machines check-processes lint types tidy clean help bench coverage long-bench \
   long-kills long-anchors long-exact long-standby long-stress long-failpoints long-seeds long-mutants long-model \
-  long-jax-versions long-sites long-tsan long-asan long-wan long-fuzz long-hostile
+  long-jax-versions long-sites long-tsan long-asan long-wan long-fuzz long-hostile long-planted long-power-cuts long-mutation
 .DEFAULT_GOAL := help
 
 PY := .venv/bin/python
@@ -28,12 +28,16 @@ check: .venv/.ready-test
 	$(STAGE) "style" $(MAKE) --no-print-directory lint types
 	$(MAKE) --no-print-directory -j2 --output-sync=line check-machines check-processes
 
+# Those of the protocol and the simulator have a stage of their own, those of the extension a command.
+PLANTED := $(foreach stratum,base wire codec collective snapshot net master peer capi,--stratum $(stratum))
+
 # Two lanes side by side: real processes wait for most of their time, machines never do.
 check-machines: .venv/.ready-test
 	$(STAGE) "simulated seeds" nice build/ext/cpp/jccl-sim --seeds 100000 --jobs 2 --require-coverage --open cpp/sim/open_seeds.txt
 	$(STAGE) "seeds of this commit" nice .ci/seeds fresh
-	$(STAGE) "planted bugs" nice build/ext/cpp/jccl-sim --mutants --from cpp/sim/mutants.txt --seeds 20000 --jobs 2
+	$(STAGE) "planted bugs of the protocol" nice build/ext/cpp/jccl-sim --mutants --from cpp/sim/mutants.txt --seeds 20000 --jobs 2
 	$(STAGE) "ASan and UBSan" nice .ci/sanitize asan
+	$(STAGE) "planted bugs of every stratum" nice $(PY) -m tests.planted --programs build/asan -j3 $(PLANTED)
 
 check-processes: .venv/.ready-test
 	$(STAGE) "kills of real processes" $(PY) -m tests.stress --minutes 1 --kills 300
@@ -86,6 +90,22 @@ long-seeds: .venv/.ready-test
 ## make long-mutants  finds every planted bug anew and writes the table of seeds that CI begins with
 long-mutants: .venv/.ready-test
 	build/ext/cpp/jccl-sim --mutants --seeds 100000 --jobs 2 --rewrite cpp/sim/mutants.txt
+
+## make long-planted every planted bug with its test, those of the extension too, in builds of their own
+long-planted: .venv/.ready-test
+	cd cpp && ../.venv/bin/cmake --preset planted >/dev/null && ../.venv/bin/cmake --build --preset planted
+	$(PY) -m tests.planted
+	.venv/bin/cmake -S xla_ext -B build/planted-ext -DJCCL_PLANTED=ON -DJCCL_TESTS=ON >/dev/null
+	.venv/bin/cmake --build build/planted-ext
+	$(PY) -m tests.planted --stratum xla_ext --programs build/planted-ext
+
+## make long-power-cuts 100,000 cuts of the power under the journal in SQLite
+long-power-cuts: .venv/.ready-test
+	JCCL_CUTS=100000 build/ext/cpp/power_cut_test --gtest_filter='*every*'
+
+## make long-mutation N more small changes to the Python package (default 300), each with its module's tests
+long-mutation: .venv/.ready-test
+	.ci/mutation-py $(or $(N),300)
 
 ## make long-model   all interleavings of small worlds, each scope up to STATES (default 40 million)
 STATES ?= 40000000
