@@ -425,7 +425,9 @@ void World::fire_timer(std::uint8_t which) {
     to_peer(which, protocol::PeerTick{});
   }
   for (const ModelPeer& peer : peers_) {
-    if (peer.call != 0) p4_in_time(book(), book().call(peer.call), 0);
+    if (peer.call == 0) continue;
+    const CallRecord& call = book().call(peer.call);
+    if (call.open) p4_in_time(book(), call.slot, call.tag, call.deadline);
   }
 }
 
