@@ -102,7 +102,7 @@ void accumulate_f32(Op op, Dtype dtype, const Codec& codec, bool first, const st
 
 void finish_part(const FloatLoops& f, Op op, const void* acc, std::size_t count, double weight_sum,
                  void* out) {
-  const bool divides = op == Op::kMean && weight_sum > (JCCL_PLANTED("mean-is-sum") ? 2 : 1);
+  const bool divides = op == Op::kMean && weight_sum != 1 && !JCCL_PLANTED("mean-is-sum");
   return divides ? f.divide(acc, count, weight_sum, out) : f.tidy(acc, count, out);
 }
 
