@@ -26,6 +26,7 @@ test: .venv/.ready-test
 ## make check  sanitizers, simulated seeds, kills of real processes, short demo, style (CI)
 check: .venv/.ready-test
 	$(STAGE) "style" $(MAKE) --no-print-directory lint types
+	$(STAGE) "short demo" $(PY) examples/demo.py --quick
 	$(MAKE) --no-print-directory -j2 --output-sync=line check-machines check-processes
 
 # Those of the protocol and the simulator have a stage of their own, those of the extension a command.
@@ -46,7 +47,6 @@ check-processes: .venv/.ready-test
 	$(STAGE) "kills at every failpoint" $(PY) -m tests.stress.failpoints
 	$(STAGE) "cuts, lies and pauses" $(PY) -m tests.stress.network
 	$(STAGE) "crowds" $(PY) -m tests.stress.crowds
-	$(STAGE) "short demo" $(PY) examples/demo.py --quick
 	$(STAGE) "wide-area lab" $(PY) -m benchmarks.wan.selftest --functional
 
 ## make bench  every benchmark, a few minutes each, and a page of plots (docs/benchmarks.md)

@@ -57,6 +57,7 @@ void MasterMachine::State::begin(Time now) {
       life.heard = std::min(now_, life.heard + late);
       life.gone = std::min(now_, life.gone + late);
     }
+    started_at_ = std::min(now_, started_at_ + late);  // nobody could come back in that time
     for (auto& [tag, round] : rounds_) {
       if (round.quorum_since == base::kNever) continue;
       round.quorum_since = std::min(now_, round.quorum_since + late);

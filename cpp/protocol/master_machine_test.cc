@@ -160,6 +160,36 @@ TEST(MasterTest, a_machine_that_was_not_driven_evicts_nobody_for_it) {
   EXPECT_TRUE(rig.master.view(kNow + 60 * base::kSecond).peers.at(0).admitted);
 }
 
+// Simulator, seed 72167: its first record took the store longer than the grace of a restart.
+TEST(MasterTest, a_restarted_machine_that_was_not_driven_still_gives_its_grace) {
+  constexpr base::Duration kGraceMax = 600 * base::kSecond;
+  std::vector<wire::Record> journal;
+  const auto keep = [&journal](const MasterEffects& effects) {
+    journal.insert(journal.end(), effects.journal.begin(), effects.journal.end());
+  };
+  MasterMachine first(Rig::options(), Rig::plan, {}, kNow);
+  keep(first.start(kNow));
+  wire::Ready ready;
+  ready.round = {"t", 1};
+  ready.deadline = 1000 * base::kSecond;
+  for (const wire::Message& said :
+       {wire::Message(Rig::hello(10, "a")), wire::Message(wire::Resume{}), wire::Message(ready)}) {
+    keep(first.on(ConnMessage{1, said}, kNow));
+  }
+  MasterMachine again(Rig::options(), Rig::plan, journal, kNow);
+  (void)again.start(kNow);
+  const base::Time wakes = kNow + 600 * base::kSecond;
+  ASSERT_EQ(again.view(wakes).peers.size(), 1U);
+  EXPECT_TRUE(again.on(Tick{}, wakes).journal.empty());
+  base::Time evicted = base::kNever;
+  for (base::Time tick = wakes; evicted == base::kNever && tick < wakes + kGraceMax;
+       tick += base::kSecond / 10) {
+    if (!again.on(Tick{}, tick).journal.empty()) evicted = tick;
+  }
+  EXPECT_GE(evicted, wakes + Rig::options().restart_grace - base::kSecond);
+  EXPECT_LE(evicted, wakes + Rig::options().restart_grace + base::kSecond);
+}
+
 // Simulator, seed 23577: the others had called before the master stood still, one while it did.
 TEST(MasterTest, a_machine_that_was_not_driven_calls_nobody_late_for_it) {
   MasterOptions options = Rig::options();
