@@ -486,9 +486,8 @@ void Communicator::Impl::close() {
       if (!call->done) plane_->release(call);
     for (auto& [handle, call] : calls_) {
       if (call->done) continue;
-      Status ended = closed_status();
+      Status& ended = call->result.status = closed_status();
       if (call->started != 0) ended = {Code::kInDoubt, "closed before the outcome was known"};
-      if (!JCCL_PLANTED("closed-waiter-not-woken")) call->result.status = ended;
       call->done = true;
       for (const Leaf& leaf : call->leaves) keep_input(call->options, leaf);
       call->ended.notify_all();
