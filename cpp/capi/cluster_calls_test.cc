@@ -19,14 +19,18 @@ TEST(CallsTest, a_lone_peer_gets_its_own_values_and_world_one) {
   EXPECT_EQ(r.value, 3);
 }
 
-TEST(CallsTest, a_lone_peer_of_a_run_of_two_is_told_so_at_its_deadline) {
+SmallRound lone_call_of_a_run_of_two(base::Duration deadline) {
   ClusterOptions options;
   options.master.start_peers = 2;
   options.start_together = false;
   Cluster cluster(1, options);
   RoundOptions o = sum_of("lone");
-  o.deadline = 300 * kMillisecond;
-  const SmallRound r = small_round(cluster[0], o, 3);
+  o.deadline = deadline;
+  return small_round(cluster[0], o, 3);
+}
+
+TEST(CallsTest, a_lone_peer_of_a_run_of_two_is_told_so_at_its_deadline) {
+  const SmallRound r = lone_call_of_a_run_of_two(300 * kMillisecond);
   EXPECT_EQ(r.result.status.code, Code::kTooFew) << r.result.status.text;
   EXPECT_TRUE(contains(r.result.status.text, "2")) << r.result.status.text;
   EXPECT_EQ(r.value, 3) << "the payload of a failed call is its input";
@@ -34,13 +38,7 @@ TEST(CallsTest, a_lone_peer_of_a_run_of_two_is_told_so_at_its_deadline) {
 
 // Else its wait would give up five seconds later, with another code.
 TEST(CallsTest, a_call_of_some_seconds_ends_at_its_deadline) {
-  ClusterOptions options;
-  options.master.start_peers = 2;
-  options.start_together = false;
-  Cluster cluster(1, options);
-  RoundOptions o = sum_of("lone");
-  o.deadline = 2 * kSecond;
-  const SmallRound r = small_round(cluster[0], o, 3);
+  const SmallRound r = lone_call_of_a_run_of_two(2 * kSecond);
   EXPECT_EQ(r.result.status.code, Code::kTooFew) << r.result.status.text;
 }
 

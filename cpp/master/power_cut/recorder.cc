@@ -124,6 +124,14 @@ std::vector<Op> stop_recording() {
 
 void slow_syncs(std::uint32_t microseconds) { recorder().slow_us = microseconds; }
 
+using Open = int (*)(const char*, int, ...);
+
+int open_by(Open call, const char* path, int flags, va_list more) {
+  const int fd = call(path, flags, (flags & O_CREAT) != 0 ? va_arg(more, int) : 0);
+  opened(path, fd, flags);
+  return fd;
+}
+
 }  // namespace jccl::master::power_cut
 
 #define JCCL_CALL extern "C" __attribute__((visibility("default")))
@@ -131,22 +139,20 @@ void slow_syncs(std::uint32_t microseconds) { recorder().slow_us = microseconds;
 namespace cut = jccl::master::power_cut;
 
 JCCL_CALL int open(const char* path, int flags, ...) {
-  static const auto call = cut::real<int (*)(const char*, int, ...)>("open");
+  static const auto call = cut::real<cut::Open>("open");
   va_list more;
   va_start(more, flags);
-  const int fd = call(path, flags, (flags & O_CREAT) != 0 ? va_arg(more, int) : 0);
+  const int fd = cut::open_by(call, path, flags, more);
   va_end(more);
-  cut::opened(path, fd, flags);
   return fd;
 }
 
 JCCL_CALL int open64(const char* path, int flags, ...) {
-  static const auto call = cut::real<int (*)(const char*, int, ...)>("open64");
+  static const auto call = cut::real<cut::Open>("open64");
   va_list more;
   va_start(more, flags);
-  const int fd = call(path, flags, (flags & O_CREAT) != 0 ? va_arg(more, int) : 0);
+  const int fd = cut::open_by(call, path, flags, more);
   va_end(more);
-  cut::opened(path, fd, flags);
   return fd;
 }
 
