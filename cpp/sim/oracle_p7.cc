@@ -55,15 +55,20 @@ bool digests_differ(const AttemptInfo& attempt) {
 }
 
 // Whether the tag is how it came in. Who shares another state is waited for in all tags (DECISIONS,
-// Known limits): one that it did not ask for, or beside one whose door is open.
+// Known limits): one that it did not ask for, or beside one whose door is open, to any shard of it.
 bool enters_by(const MasterMachine::State& at, const Turn::Asked& asked, const wire::Member& member,
                const wire::Tag& tag) {
-  const auto of = asked.find(member.incarnation);
-  if (of == asked.end() || of->second.count(tag) == 0) return false;
-  return std::none_of(of->second.begin(), of->second.end(), [&](const wire::Tag& other) {
+  const auto own = asked.find(member.incarnation);
+  if (own == asked.end() || own->second.count(tag) == 0) return false;
+  const auto open = [&](const wire::Tag& other) {
     const auto round = at.rounds_.find(other);
     return other != tag && round != at.rounds_.end() && !round->second.running.has_value() &&
            members_ready(at, round->second) == 0;
+  };
+  return std::none_of(asked.begin(), asked.end(), [&](const auto& entry) {
+    const protocol::Life* life = at.life_of(entry.first);
+    return life != nullptr && life->site == member.site &&
+           std::any_of(entry.second.begin(), entry.second.end(), open);
   });
 }
 
