@@ -3,6 +3,7 @@
 // stays failed and yields zeros, so a parser checks once, at `finished()`.
 #pragma once
 
+#include <array>
 #include <bit>
 #include <cstdint>
 #include <cstring>
@@ -44,7 +45,11 @@ class Writer {
   }
   void attempt(const Attempt& v) { u64(v.epoch), u64(v.counter); }
   void digest(const Digest& v) { u64(v.low), u64(v.high); }
-  void run(const RunId& v) { raw(v.data(), v.size()); }
+  void run(const RunId& v) { raw(v); }
+  template <std::size_t N>
+  void raw(const std::array<std::uint8_t, N>& v) {
+    raw(v.data(), N);
+  }
   void raw(const void* data, std::size_t size) {
     if (size == 0) return;
     const std::size_t at = bytes_.size();
@@ -101,9 +106,13 @@ class Reader {
   }
   RunId run() {
     RunId v{};
-    const ByteView b = take(v.size(), v.size());
-    if (b.size() == v.size()) std::memcpy(v.data(), b.data(), v.size());
+    raw(&v);
     return v;
+  }
+  template <std::size_t N>
+  void raw(std::array<std::uint8_t, N>* out) {
+    const ByteView b = take(N, N);
+    if (b.size() == N) std::memcpy(out->data(), b.data(), N);
   }
   std::size_t left() const { return failed_ ? 0 : bytes_.size() - at_; }
   void fail() { failed_ = true; }

@@ -16,14 +16,16 @@ int nibble(char c) {
 
 }  // namespace
 
-std::string to_hex(const RunId& run) {
+std::string to_hex(std::span<const std::uint8_t> bytes) {
   std::string text;
-  for (std::uint8_t byte : run) {
+  for (const std::uint8_t byte : bytes) {
     text += kHex[byte >> 4];
     text += kHex[byte & 15];
   }
   return text;
 }
+
+std::string to_hex(const RunId& run) { return to_hex(std::span<const std::uint8_t>(run)); }
 
 std::string to_hex(std::uint64_t value) {
   std::string text(16, '0');
@@ -37,15 +39,19 @@ std::string to_text(const Attempt& attempt) {
   return std::to_string(attempt.epoch) + "." + std::to_string(attempt.counter);
 }
 
-bool from_hex(const std::string& text, RunId* run) {
-  if (text.size() != 32) return false;
-  for (std::size_t i = 0; i < 16; ++i) {
+bool from_hex(std::string_view text, std::span<std::uint8_t> out) {
+  if (text.size() != 2 * out.size()) return false;
+  for (std::size_t i = 0; i < out.size(); ++i) {
     const int high = nibble(text[2 * i]);
     const int low = nibble(text[2 * i + 1]);
     if (high < 0 || (low < 0 && !JCCL_PLANTED("run-id-one-digit-unchecked"))) return false;
-    (*run)[i] = static_cast<std::uint8_t>(high * 16 + low);
+    out[i] = static_cast<std::uint8_t>(high * 16 + low);
   }
   return true;
+}
+
+bool from_hex(const std::string& text, RunId* run) {
+  return from_hex(text, std::span<std::uint8_t>(*run));
 }
 
 }  // namespace jccl::base

@@ -4,7 +4,9 @@
 #include <array>
 #include <compare>
 #include <cstdint>
+#include <span>
 #include <string>
+#include <string_view>
 
 namespace jccl::base {
 
@@ -15,6 +17,9 @@ using PeerId = std::uint32_t;
 using Incarnation = std::uint64_t;
 
 using RunId = std::array<std::uint8_t, 16>;
+
+// Of an Ed25519 pair: names a process, for as long as it keeps its key. All zero: none.
+using PublicKey = std::array<std::uint8_t, 32>;
 
 // Names a round's stream of numbers; chosen by the user, equal on all peers.
 using Tag = std::string;
@@ -37,5 +42,7 @@ std::string to_hex(std::uint64_t value);
 std::string to_hex(const Digest& digest);
 std::string to_text(const Attempt& attempt);  // "3.7"
 bool from_hex(const std::string& text, RunId* run);
+std::string to_hex(std::span<const std::uint8_t> bytes);
+bool from_hex(std::string_view text, std::span<std::uint8_t> out);  // exactly so many
 
 }  // namespace jccl::base

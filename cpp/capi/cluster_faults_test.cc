@@ -273,11 +273,13 @@ TEST(ConnectTest, a_hello_of_another_version_or_run_is_refused_in_words) {
 }
 
 // Garbage of several kinds, again and again, until told to stop.
-void pester(const std::string& address, std::atomic<bool>& stop, std::uint64_t seed) {
+void pester(const std::string& address, net::Purpose purpose, std::atomic<bool>& stop,
+            std::uint64_t seed) {
   base::Rng rng(seed);
   std::vector<master::RawPeer> held;  // some just hang there
   while (!stop) {
-    master::RawPeer peer(address);
+    master::RawPeer peer = rng.below(2) == 0 ? master::RawPeer::stranger(address)
+                                             : master::RawPeer(address, 0, rng.next(), purpose);
     base::Bytes bytes(1 + rng.below(3000));
     for (auto& b : bytes) b = static_cast<std::uint8_t>(rng.next());
     switch (rng.below(5)) {
@@ -313,9 +315,10 @@ TEST(StrangersTest, garbage_to_the_ports_of_master_and_peers_has_no_effect_on_ro
   Cluster cluster(3);
   std::atomic<bool> stop{false};
   std::vector<std::thread> strangers;
-  strangers.emplace_back([&] { pester(cluster.address(), stop, 1); });
+  strangers.emplace_back([&] { pester(cluster.address(), net::Purpose::kControl, stop, 1); });
   for (std::size_t p = 0; p < 2; ++p) {
-    strangers.emplace_back([&, p] { pester(cluster[p].attributes().listen, stop, 2 + p); });
+    strangers.emplace_back(
+        [&, p] { pester(cluster[p].attributes().listen, net::Purpose::kLink, stop, 2 + p); });
   }
   cluster.on_all([](std::size_t, Communicator& comm) {
     for (int i = 0; i < 60; ++i) {

@@ -143,7 +143,7 @@ TEST_F(LimitsTest, hellos_beyond_an_address_s_share_wait_and_are_welcomed) {
   const auto master = start();
   std::vector<RawPeer> peers;
   for (std::uint64_t i = 0; i < 20; ++i) {
-    peers.emplace_back(master->address());
+    peers.emplace_back(master->address(), 0, 100 + i);
     peers.back().send(hello_of(100 + i));
   }
   for (auto& peer : peers) EXPECT_TRUE(peer.await<wire::Welcome>());
@@ -155,7 +155,7 @@ TEST_F(LimitsTest, what_is_beyond_an_address_s_share_comes_no_sooner_than_its_tu
   const auto master = start();
   std::vector<RawPeer> peers;
   for (std::uint64_t i = 0; i < 11; ++i) {
-    peers.emplace_back(master->address());
+    peers.emplace_back(master->address(), 0, 100 + i);
     peers.back().send(hello_of(100 + i));
   }
   for (auto& peer : peers) EXPECT_TRUE(peer.await<wire::Welcome>());
@@ -168,8 +168,8 @@ TEST_F(LimitsTest, joins_succeed_while_every_place_before_the_hello_is_taken_and
   std::vector<RawPeer> strangers;
   for (std::uint64_t turn = 0; turn < 8; ++turn) {
     for (std::size_t i = 0; i < base::kPendingSocketsMax; ++i) {
-      strangers.emplace_back(master->address());
-      strangers.back().send_bytes({40});  // the first byte of a hello that never comes
+      strangers.push_back(RawPeer::stranger(master->address()));
+      strangers.back().send_bytes({40});  // the first byte of a greeting that never comes
     }
     EXPECT_TRUE(Member(master->address(), 11 + turn).welcome) << turn;
   }
@@ -181,7 +181,7 @@ TEST_F(LimitsTest, a_status_asked_often_is_rendered_seldom) {
   const auto master = start();
   std::vector<RawPeer> crowd, asking;
   for (std::uint64_t i = 0; i < 300; ++i) {
-    crowd.emplace_back(master->address());
+    crowd.emplace_back(master->address(), 0, 1000 + i);
     crowd.back().send(hello_of(1000 + i));
   }
   for (auto& peer : crowd) ASSERT_TRUE(peer.await<wire::Welcome>());

@@ -141,7 +141,7 @@ TEST_F(MasterTest, a_first_frame_that_is_no_hello_ends_the_connection) {
 
 TEST_F(MasterTest, garbage_ends_the_connection_of_a_stranger_and_of_a_peer) {
   const auto master = start();
-  RawPeer stranger(master->address());
+  RawPeer stranger = RawPeer::stranger(master->address());
   stranger.send_bytes(base::Bytes(64, 0xFF));
   EXPECT_TRUE(stranger.ended());
   RawPeer frames(master->address());
@@ -164,7 +164,8 @@ TEST_F(MasterTest, garbage_does_not_disturb_running_rounds) {
   std::thread noise([&] {
     base::Rng rng(5);
     do {
-      RawPeer stranger(master->address());
+      RawPeer stranger =
+          rng.below(2) == 0 ? RawPeer(master->address()) : RawPeer::stranger(master->address());
       base::Bytes bytes(rng.below(2000));
       for (auto& byte : bytes) byte = static_cast<std::uint8_t>(rng.next());
       stranger.send_bytes(bytes);
@@ -187,11 +188,16 @@ TEST_F(MasterTest, garbage_does_not_disturb_running_rounds) {
 TEST_F(MasterTest, a_stranger_that_trickles_bytes_is_closed_at_the_deadline) {
   config.hello_max = 300 * base::kMillisecond;
   const auto master = start();
-  RawPeer slow(master->address());
-  slow.send_bytes({40, 0, 0, 0});  // a frame's size, and never the frame
-  EXPECT_TRUE(slow.ended());
-  RawPeer silent(master->address());
-  EXPECT_TRUE(silent.ended());
+  for (const bool proved : {true, false}) {
+    const auto connect = [&] {
+      return proved ? RawPeer(master->address()) : RawPeer::stranger(master->address());
+    };
+    RawPeer slow = connect();
+    slow.send_bytes({40, 0, 0, 0});  // a frame's size, and never the frame
+    EXPECT_TRUE(slow.ended());
+    RawPeer silent = connect();
+    EXPECT_TRUE(silent.ended());
+  }
   EXPECT_TRUE(Member(master->address(), 11).welcome);
 }
 
@@ -202,6 +208,8 @@ TEST_F(MasterTest, strangers_that_were_closed_are_counted) {
   slow.send_bytes({40, 0});  // the length of a hello that does not come
   EXPECT_TRUE(slow.ended());
   EXPECT_EQ(status_of(*master).at("strangers_closed").to_number<int>(), 1);
+  EXPECT_TRUE(RawPeer::stranger(master->address()).ended());  // nor does its proof
+  EXPECT_EQ(status_of(*master).at("strangers_closed").to_number<int>(), 2);
 }
 
 TEST_F(MasterTest, a_connection_that_ended_is_no_connection) {
@@ -225,7 +233,7 @@ TEST_F(MasterTest, three_hundred_silent_strangers_leave_members_alone) {
   const auto master = start();
   Member a(master->address(), 11);
   std::vector<RawPeer> strangers;
-  for (int i = 0; i < 300; ++i) strangers.emplace_back(master->address());
+  for (int i = 0; i < 300; ++i) strangers.push_back(RawPeer::stranger(master->address()));
   for (std::uint64_t n = 1; n <= 20; ++n) ASSERT_TRUE(commit_round({&a}, "grads", n));
   for (auto& stranger : strangers) EXPECT_TRUE(stranger.ended());
   EXPECT_TRUE(Member(master->address(), 22).welcome);
@@ -235,8 +243,9 @@ TEST_F(MasterTest, three_hundred_peers_are_welcome_at_once) {
   const auto master = start();
   std::vector<RawPeer> peers;
   for (int i = 0; i < 300; ++i) {
-    peers.emplace_back(master->address());
-    ASSERT_TRUE(peers.back().send(hello_of(static_cast<std::uint64_t>(1000 + i))));
+    const auto incarnation = static_cast<std::uint64_t>(1000 + i);
+    peers.emplace_back(master->address(), 0, incarnation);
+    ASSERT_TRUE(peers.back().send(hello_of(incarnation)));
   }
   for (auto& peer : peers) ASSERT_TRUE(peer.await<wire::Welcome>());
   const std::string text = master->status_json();
@@ -397,7 +406,8 @@ TEST_F(MasterTest, with_a_token_nothing_is_said_without_it) {
   config.token = net::to_text(token);
   const auto master = start();
   EXPECT_EQ(master->run_id(), base::to_hex(token.run));
-  RawPeer plain(master->address());
+  EXPECT_FALSE(RawPeer(master->address()).connected());  // no answer to its greeting
+  RawPeer plain = RawPeer::stranger(master->address());
   plain.send(hello_of(11));
   EXPECT_TRUE(plain.ended());
   AskOptions question;

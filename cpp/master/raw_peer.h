@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <cstring>
 #include <optional>
@@ -15,6 +16,7 @@
 
 #include "base/crc32c.h"
 #include "collective/hint.h"
+#include "net/introduction.h"
 #include "wire/codec.h"
 
 namespace jccl::master {
@@ -25,19 +27,25 @@ inline std::uint16_t port_of(const std::string& address) {
   return static_cast<std::uint16_t>(std::stoi(address.substr(address.rfind(':') + 1)));
 }
 
+// The key pair of whoever has this incarnation; the same for every life with that number.
+inline net::Identity identity_of(std::uint64_t incarnation) {
+  std::array<std::uint8_t, 32> seed{};
+  std::memcpy(seed.data(), &incarnation, sizeof incarnation);
+  return net::Identity::from_seed(seed).value();
+}
+
 class RawPeer {
  public:
-  // With `receive_bytes` its window is so small that little is under way to it.
-  explicit RawPeer(const std::string& address, int receive_bytes = 0) {
-    fd_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (receive_bytes > 0) {
-      ::setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &receive_bytes, sizeof receive_bytes);
-    }
-    sockaddr_in to{};
-    to.sin_family = AF_INET;
-    to.sin_port = htons(port_of(address));
-    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    connected_ = ::connect(fd_, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0;
+  // Proves that it has the key of `incarnation`, as every peer does. With `receive_bytes` its
+  // window is so small that little is under way to it.
+  explicit RawPeer(const std::string& address, int receive_bytes = 0, std::uint64_t incarnation = 1,
+                   net::Purpose purpose = net::Purpose::kControl)
+      : RawPeer(address, receive_bytes, Stranger{}) {
+    connected_ = connected_ && introduce(identity_of(incarnation), purpose);
+  }
+  // One that connects and says nothing by itself.
+  static RawPeer stranger(const std::string& address, int receive_bytes = 0) {
+    return RawPeer(address, receive_bytes, Stranger{});
   }
   RawPeer(RawPeer&& other) noexcept
       : fd_(std::exchange(other.fd_, -1)),
@@ -69,11 +77,11 @@ class RawPeer {
 
   // The next message; nothing if the connection ended or the time did.
   std::optional<wire::Message> next(int patience_ms = kPatienceMs) {
-    const auto end = Clock::now() + std::chrono::milliseconds(patience_ms);
-    for (;;) {
-      if (auto message = take_frame()) return message;
-      if (!read_more(end)) return std::nullopt;
-    }
+    const auto frame = next_frame(patience_ms);
+    if (!frame) return std::nullopt;
+    auto message = wire::decode(*frame);
+    if (!message.ok()) return std::nullopt;
+    return message.value();
   }
   // The next message of this kind; others are skipped.
   template <typename T>
@@ -93,6 +101,39 @@ class RawPeer {
 
  private:
   using Clock = std::chrono::steady_clock;
+  struct Stranger {};
+
+  RawPeer(const std::string& address, int receive_bytes, Stranger) {
+    fd_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (receive_bytes > 0) {
+      ::setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &receive_bytes, sizeof receive_bytes);
+    }
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(port_of(address));
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    connected_ = ::connect(fd_, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0;
+  }
+
+  // See net/introduction.h: greeting, answer, proof.
+  bool introduce(const net::Identity& identity, net::Purpose purpose) {
+    const auto kind = static_cast<std::uint8_t>(purpose);
+    net::Conversation said;
+    said.purpose = purpose;
+    said.dialling = identity.key();
+    base::Writer greeting;
+    greeting.u32(0x3249434A), greeting.u8(1), greeting.u8(kind), greeting.u16(0);
+    greeting.raw(said.dialling), greeting.raw(said.dialling_nonce), greeting.u16(0);
+    send_frame(greeting.take());
+    const auto answer = next_frame(kPatienceMs);
+    if (!answer) return false;
+    base::Reader in(*answer);
+    in.u64(), in.raw(&said.run), in.raw(&said.accepting), in.raw(&said.accepting_nonce);
+    base::Writer proof;
+    proof.u32(0x3249434A), proof.u8(3), proof.u8(kind), proof.u16(0);
+    proof.raw(identity.sign(net::words_to_sign(said, net::Role::kDialling)));
+    return send_frame(proof.take());
+  }
 
   static int left(Clock::time_point end) {
     const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now());
@@ -108,15 +149,18 @@ class RawPeer {
     held_.insert(held_.end(), room, room + n);
     return true;
   }
-  std::optional<wire::Message> take_frame() {
-    if (held_.size() < 8) return std::nullopt;
-    std::uint32_t size = 0;
-    std::memcpy(&size, held_.data(), 4);
-    if (held_.size() < 8 + size) return std::nullopt;
-    auto message = wire::decode(base::ByteView(held_).subspan(8, size));
-    held_.erase(held_.begin(), held_.begin() + 8 + size);
-    if (!message.ok()) return std::nullopt;
-    return message.value();
+  std::optional<base::Bytes> next_frame(int patience_ms) {
+    const auto end = Clock::now() + std::chrono::milliseconds(patience_ms);
+    for (;;) {
+      std::uint32_t size = 0;
+      if (held_.size() >= 8) std::memcpy(&size, held_.data(), 4);
+      if (held_.size() >= 8 + size && held_.size() >= 8) {
+        base::Bytes frame(held_.begin() + 8, held_.begin() + 8 + size);
+        held_.erase(held_.begin(), held_.begin() + 8 + size);
+        return frame;
+      }
+      if (!read_more(end)) return std::nullopt;
+    }
   }
 
   int fd_ = -1;
@@ -142,7 +186,7 @@ struct Member {
 
   Member(const std::string& address, wire::Incarnation id, std::vector<wire::Unresolved> open = {},
          bool listens = false, int receive_bytes = 0)
-      : socket(address, receive_bytes), incarnation(id) {
+      : socket(address, receive_bytes, id), incarnation(id) {
     socket.send(hello_of(id, {}, listens));
     welcome = socket.await<wire::Welcome>();
     socket.send(wire::Resume{std::move(open), {}});

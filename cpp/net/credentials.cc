@@ -20,38 +20,15 @@ Status bad_token(std::string_view why) {
   return Status{Code::kAuth, base::cat("the token is not of the form ", kForm, ": ", why)};
 }
 
-int digit_of(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  return -1;
-}
-
-bool read_hex(std::string_view text, std::span<std::uint8_t> out) {
-  if (text.size() != 2 * out.size() &&
-      !(JCCL_PLANTED("token-secret-short") && text.size() > 2 * out.size()))
-    return false;
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    const int high = digit_of(text[2 * i]);
-    const int low = digit_of(text[2 * i + 1]);
-    if (high < 0 || low < 0) return false;
-    out[i] = static_cast<std::uint8_t>(high * 16 + low);
-  }
-  return true;
-}
-
-std::string write_hex(std::span<const std::uint8_t> bytes) {
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string out;
-  for (const std::uint8_t byte : bytes) {
-    out += kDigits[byte >> 4];
-    out += kDigits[byte & 15];
-  }
-  return out;
-}
-
 Status fill_random(std::span<std::uint8_t> out) {
   if (RAND_priv_bytes(out.data(), static_cast<int>(out.size())) == 1) return {};
   return Status{Code::kIo, "the system's random generator failed"};
+}
+
+std::shared_ptr<const Identity> fresh() {
+  Result<Identity> made = Identity::make();
+  JCCL_CHECK(made.ok());  // a random generator and Ed25519 are part of every OpenSSL 3
+  return std::make_shared<const Identity>(std::move(made.value()));
 }
 
 // Parts between dots; false unless there are exactly N.
@@ -75,20 +52,26 @@ Result<Token> parse_token(std::string_view text) {
   if (!split(text, &parts)) return bad_token("it needs four parts with dots between");
   if (parts[0] != "jccl1") return bad_token("it does not start with jccl1");
   Token token;
-  if (!read_hex(parts[1], token.run)) return bad_token("the run id is not 32 hex digits");
+  if (!base::from_hex(parts[1], std::span<std::uint8_t>(token.run)))
+    return bad_token("the run id is not 32 hex digits");
   std::array<std::uint8_t, 32> fingerprint;
   if (parts[2] != "0" && !JCCL_PLANTED("fingerprint-not-checked") &&
-      !read_hex(parts[2], fingerprint)) {
+      !base::from_hex(parts[2], fingerprint)) {
     return bad_token("the CA fingerprint is neither 0 nor 64 hex digits");
   }
   token.ca_fingerprint = std::string(parts[2]);
-  if (!read_hex(parts[3], token.secret)) return bad_token("the secret is not 32 hex digits");
+  const bool long_secret =
+      JCCL_PLANTED("token-secret-short") && parts[3].size() > 2 * token.secret.size();
+  const std::string_view secret =
+      long_secret ? parts[3].substr(0, 2 * token.secret.size()) : parts[3];
+  if (!base::from_hex(secret, std::span<std::uint8_t>(token.secret)))
+    return bad_token("the secret is not 32 hex digits");
   return token;
 }
 
 std::string to_text(const Token& token) {
-  return base::cat("jccl1.", write_hex(token.run), ".", token.ca_fingerprint, ".",
-                   write_hex(token.secret));
+  return base::cat("jccl1.", base::to_hex(token.run), ".", token.ca_fingerprint, ".",
+                   base::to_hex(std::span<const std::uint8_t>(token.secret)));
 }
 
 Result<base::RunId> new_run_id() {
@@ -115,16 +98,23 @@ Result<Token> new_token() {
   return token;
 }
 
+std::optional<SharedKey> Credentials::find(std::string_view name) const {
+  if (known) return known(name);
+  if (name != shared.name) return std::nullopt;
+  return shared;
+}
+
 Credentials Credentials::plain(const base::RunId& run) {
   Credentials out;
   out.run = run;
+  out.identity = fresh();
   return out;
 }
 
 Credentials Credentials::from(const Token& token) {
-  Credentials out;
-  out.run = token.run;
+  Credentials out = plain(token.run);
   out.tls = true;
+  out.shared.name = base::to_hex(token.run);
   std::array<std::uint8_t, 16> salt = token.run;
   if (JCCL_PLANTED("key-without-run")) salt = {};
   std::array<std::uint8_t, 16> secret = token.secret;
@@ -140,7 +130,7 @@ Credentials Credentials::from(const Token& token) {
   JCCL_CHECK(kdf != nullptr);  // part of every OpenSSL 3 default provider
   EVP_KDF_CTX* context = EVP_KDF_CTX_new(kdf);
   JCCL_CHECK(context != nullptr);
-  const int derived = EVP_KDF_derive(context, out.key.data(), out.key.size(), params);
+  const int derived = EVP_KDF_derive(context, out.shared.key.data(), out.shared.key.size(), params);
   EVP_KDF_CTX_free(context);
   EVP_KDF_free(kdf);
   OPENSSL_cleanse(secret.data(), secret.size());

@@ -5,12 +5,16 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "base/ids.h"
 #include "base/status.h"
 #include "net/address.h"
+#include "net/identity.h"
 
 namespace jccl::net {
 
@@ -29,11 +33,27 @@ Result<Token> new_token();  // fresh run and secret
 Result<base::RunId> new_run_id();
 Result<std::uint64_t> random_u64();  // never 0: incarnations
 
+inline constexpr std::size_t kSharedNameMax = 64;
+
+// A secret that both ends of a connection have, by a name that is none.
+struct SharedKey {
+  std::string name;
+  std::array<std::uint8_t, 32> key{};
+};
+
 struct Credentials {
   base::RunId run{};
-  bool tls = false;                    // false: plain TCP, for loopback or by explicit wish
-  std::array<std::uint8_t, 32> key{};  // pre-shared key; all zero without TLS
+  bool tls = false;  // false: plain TCP, for loopback or by explicit wish
+  SharedKey shared;  // what this end dials with; without TLS it may be none
+  // What an accepting end takes, by name; null: `shared` and no other.
+  std::function<std::optional<SharedKey>(std::string_view name)> known = nullptr;
+  std::shared_ptr<const Identity> identity;  // of this process
+  std::optional<PublicKey> run_key;          // signs the keys of masters; none: any may lead
+  Signature certificate{};                   // by the run's key, of this end's
 
+  std::optional<SharedKey> find(std::string_view name) const;
+
+  // Both with a fresh identity.
   static Credentials plain(const base::RunId& run);
   // HKDF-SHA256 of the secret, bound to the run.
   static Credentials from(const Token& token);

@@ -47,15 +47,15 @@ TEST(CredentialsTest, the_key_depends_on_secret_and_run_and_is_stable) {
   Token token = parse_token("jccl1." + kRun + ".0." + kSecret).value();
   const Credentials first = Credentials::from(token);
   EXPECT_TRUE(first.tls);
-  EXPECT_EQ(first.key, Credentials::from(token).key);
+  EXPECT_EQ(first.shared.key, Credentials::from(token).shared.key);
   // HKDF-SHA256, salt = run id, info = "jccl1 tls external psk": computed with another library.
-  EXPECT_EQ(first.key[0], 0xd9);
-  EXPECT_EQ(first.key[31], 0x5a);
+  EXPECT_EQ(first.shared.key[0], 0xd9);
+  EXPECT_EQ(first.shared.key[31], 0x5a);
   token.run[0] ^= 1;
-  EXPECT_NE(first.key, Credentials::from(token).key);
+  EXPECT_NE(first.shared.key, Credentials::from(token).shared.key);
   token.run[0] ^= 1;
   token.secret[15] ^= 1;
-  EXPECT_NE(first.key, Credentials::from(token).key);
+  EXPECT_NE(first.shared.key, Credentials::from(token).shared.key);
 }
 
 TEST(CredentialsTest, off_loopback_a_token_is_needed_unless_waived) {

@@ -115,13 +115,25 @@ class DialTask final : public std::enable_shared_from_this<DialTask> {
     const int own = socket_->release();
     drop_attempt();
     std::unique_ptr<ByteStream> stream = plain_stream(loop_, own);
-    if (!credentials_.tls) return finish(std::move(stream));
+    if (!credentials_.tls) return introduce(std::move(stream));
     handshake_ =
         tls_handshake(loop_, std::move(stream), Role::kDialling, credentials_,
                       options_.handshake_max, [this](Result<std::unique_ptr<ByteStream>> result) {
                         if (!result.ok()) return failed(result.status());
-                        finish(std::move(result));
+                        introduce(std::move(result.value()));
                       });
+  }
+
+  void introduce(std::unique_ptr<ByteStream> stream) {
+    IntroductionOptions options;
+    options.purpose = options_.purpose;
+    options.expected = options_.expected;
+    options.time_max = options_.handshake_max;
+    handshake_ = net::introduce(loop_, std::move(stream), Role::kDialling, credentials_, options,
+                                [this](Result<std::unique_ptr<ByteStream>> result) {
+                                  if (!result.ok()) return failed(result.status());
+                                  finish(std::move(result));
+                                });
   }
 
   Status io_status(int error) const {

@@ -1,6 +1,6 @@
 // Opens a connection: each address, and each endpoint it resolves to, in order, until one is
-// connected and, with credentials that ask for it, its TLS handshake is done. The error lists
-// what was tried and why each failed. Confined to its loop's thread.
+// connected, its TLS handshake is done where credentials ask for it, and it has proved who it is.
+// The error lists what was tried and why each failed. Confined to its loop's thread.
 #pragma once
 
 #include <functional>
@@ -10,6 +10,7 @@
 #include "base/limits.h"
 #include "net/address.h"
 #include "net/credentials.h"
+#include "net/introduction.h"
 #include "net/stream.h"
 
 namespace jccl::net {
@@ -18,6 +19,8 @@ struct DialOptions {
   Duration time_max = 10 * base::kSecond;    // for the whole list
   Duration connect_max = 5 * base::kSecond;  // for one endpoint's TCP connection
   Duration handshake_max = base::kHandshakeMax;
+  Purpose purpose = Purpose::kControl;
+  std::optional<PublicKey> expected = std::nullopt;  // nobody else will do
   // Asked about each endpoint, after names are resolved; not ok: it is passed over, and said so.
   std::function<Status(const Endpoint&)> allow = nullptr;
 };
@@ -28,7 +31,8 @@ class Dial {
   virtual ~Dial() = default;
 };
 
-// `done` runs once. Codes: kAuth if any address refused the token or lacked one, else kLinkLost
+// `done` runs once. Codes: kAuth if any address refused the token, lacked one, or was not whom it
+// should be, else kLinkLost
 // if one was reached or refused, kIo if none could be resolved, kDeadline if time ran out. The
 // dialling side must send first.
 [[nodiscard]] std::unique_ptr<Dial> dial(Loop& loop, std::vector<Address> addresses,

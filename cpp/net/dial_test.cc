@@ -26,7 +26,6 @@ class DialTest : public NetTest {
   // Ends by a free of everything on the loop's thread.
   ~DialTest() override {
     loop.call([&] {
-      framed.reset();
       dialled = {};
       server.reset();
     });
@@ -39,27 +38,8 @@ class DialTest : public NetTest {
     on([&] { dialled.start(loop, std::move(addresses), credentials, options); });
     ASSERT_TRUE(eventually([&] { return dialled.calls == 1; }));
   }
-  // Sends a hello over the dialled stream; the status it closes with.
-  Status closed_after_hello(bool authenticated = false) {
-    bool closed = false;
-    Status status;
-    on([&] {
-      framed = std::make_unique<FramedStream>(loop, std::move(dialled.stream));
-      if (authenticated) framed->authenticated();
-      EXPECT_TRUE(framed->send(bytes_of("hello, this is a plain frame")).ok());
-      framed->start([](ByteView) {},
-                    [&](Status s) {
-                      closed = true;
-                      status = s;
-                    });
-    });
-    EXPECT_TRUE(eventually([&] { return closed; }));
-    return status;
-  }
-
   std::unique_ptr<Server> server;
   Dialled dialled;
-  std::unique_ptr<FramedStream> framed;
 };
 
 TEST_F(DialTest, addresses_are_tried_in_order_until_one_answers) {
@@ -148,20 +128,18 @@ TEST_F(DialTest, a_dialler_with_a_token_is_told_that_the_listener_has_none) {
 TEST_F(DialTest, a_dialler_without_a_token_is_told_that_the_listener_needs_one) {
   listen(tls());
   dial_and_wait({server->address}, plain());
-  ASSERT_TRUE(dialled.status.ok());
-  const Status status = closed_after_hello();
-  EXPECT_EQ(status.code, Code::kAuth) << status.text;
-  EXPECT_NE(status.text.find("requires a token"), std::string::npos) << status.text;
+  EXPECT_EQ(dialled.status.code, Code::kAuth) << dialled.status.text;
+  EXPECT_NE(dialled.status.text.find("requires a token"), std::string::npos) << dialled.status.text;
   on([&] { EXPECT_TRUE(server->accepted.empty()); });
 }
 
-TEST_F(DialTest, a_dialler_that_takes_long_frames_is_told_so_too) {
+TEST_F(DialTest, who_answers_with_another_key_than_expected_is_refused) {
   listen(tls());
-  dial_and_wait({server->address}, plain());
-  ASSERT_TRUE(dialled.status.ok());
-  const Status status = closed_after_hello(true);
-  EXPECT_EQ(status.code, Code::kAuth) << status.text;
-  EXPECT_NE(status.text.find("requires a token"), std::string::npos) << status.text;
+  DialOptions options;
+  options.expected = PublicKey{1};
+  dial_and_wait({server->address}, tls(), options);
+  EXPECT_EQ(dialled.status.code, Code::kAuth) << dialled.status.text;
+  EXPECT_NE(dialled.status.text.find("has the key"), std::string::npos) << dialled.status.text;
 }
 
 TEST_F(DialTest, an_address_that_refuses_the_token_makes_the_whole_dial_an_auth_error) {

@@ -131,6 +131,7 @@ class OpenListener final : public Listener {
     out.pending = places_->taken();
     return out;
   }
+  void renew(const Credentials& credentials) override { credentials_ = credentials; }
 
  private:
   void wait(Watch* socket) {
@@ -203,13 +204,25 @@ class OpenListener final : public Listener {
     if (is_tls && !credentials_.tls) return refuse(id);
     if (!is_tls && credentials_.tls && !JCCL_PLANTED("plain-taken-for-tls-listener"))
       return refuse(id);
-    if (!is_tls) return hand_over(id, std::move(pending.stream));
+    if (!is_tls) return introduce(id, std::move(pending.stream));
     pending.handshake = tls_handshake(loop_, std::move(pending.stream), Role::kAccepting,
                                       credentials_, options_.handshake_max,
                                       [this, id](Result<std::unique_ptr<ByteStream>> result) {
                                         if (!result.ok()) return drop(id);
-                                        hand_over(id, std::move(result.value()));
+                                        introduce(id, std::move(result.value()));
                                       });
+  }
+
+  void introduce(PendingId id, std::unique_ptr<ByteStream> stream) {
+    IntroductionOptions options;
+    options.purpose = options_.purpose;
+    options.time_max = options_.handshake_max;  // and the deadline of all
+    pending_.at(id).handshake =
+        net::introduce(loop_, std::move(stream), Role::kAccepting, credentials_, options,
+                       [this, id](Result<std::unique_ptr<ByteStream>> result) {
+                         if (!result.ok()) return drop(id);
+                         hand_over(id, std::move(result.value()));
+                       });
   }
 
   void drop(PendingId id) {

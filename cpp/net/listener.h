@@ -2,7 +2,8 @@
 // `Accepted::pending`; pending sockets are bounded in number and time, and a stranger costs no
 // more than that. When all places are taken the oldest of whoever holds most makes room. The
 // dialling side sends first: a silent socket is closed at the deadline, and one that speaks TLS
-// where none is (or the reverse) is told so and closed. Confined to its loop's thread.
+// where none is (or the reverse) is told so and closed. What is handed over has proved who it is.
+// Confined to its loop's thread.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +13,7 @@
 #include "base/limits.h"
 #include "net/address.h"
 #include "net/credentials.h"
+#include "net/introduction.h"
 #include "net/pending.h"
 #include "net/stream.h"
 
@@ -27,12 +29,13 @@ struct Accepted {
 
 struct ListenerOptions {
   std::size_t pending_max = base::kPendingSocketsMax;
-  Duration handshake_max = base::kHandshakeMax;  // first byte, TLS and hello together
+  Duration handshake_max = base::kHandshakeMax;  // first byte, TLS, introduction and hello
+  Purpose purpose = Purpose::kControl;
 };
 
 struct ListenerStats {
   std::uint64_t accepted = 0;  // handed to the callback
-  std::uint64_t refused = 0;   // TLS refused, or spoke something else
+  std::uint64_t refused = 0;   // by TLS or for want of a proof, or spoke something else
   std::uint64_t late = 0;      // closed at the deadline
   std::uint64_t excess = 0;    // closed because too many were pending, these or others for them
   std::size_t pending = 0;
@@ -48,6 +51,8 @@ class Listener {
                                                 std::function<void(Accepted)> on_accepted);
   virtual std::uint16_t port() const = 0;
   virtual ListenerStats stats() const = 0;
+  // For connections that come from now on.
+  virtual void renew(const Credentials& credentials) = 0;
 };
 
 // Holds a port without listening: whoever dials it is refused at once. A listener of this process

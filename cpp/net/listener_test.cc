@@ -22,14 +22,21 @@ class ListenerTest : public NetTest {
   }
   // A plain connection that has sent `bytes`.
   ByteStream* stranger(Bytes bytes) {
+    on([&] {
+      raw.push_back(bare_connection(loop, server->address));
+      raw.back()->write_ahead(std::move(bytes));
+      (void)raw.back()->flush_ahead();
+    });
+    return raw.back().get();
+  }
+  // One that has proved who it is.
+  ByteStream* guest() {
     Dialled dialled;
     on([&] { dialled.start(loop, {server->address}, plain()); });
     EXPECT_TRUE(eventually([&] { return dialled.calls == 1; }));
     EXPECT_TRUE(dialled.status.ok()) << dialled.status.text;
     on([&] {
       dialled.handle.reset();
-      dialled.stream->write_ahead(std::move(bytes));
-      (void)dialled.stream->flush_ahead();
       raw.push_back(std::move(dialled.stream));
     });
     return raw.back().get();
@@ -89,7 +96,7 @@ TEST_F(ListenerTest, every_interface_takes_ipv4_and_ipv6_on_one_port) {
   for (const char* host : {"127.0.0.1", "::1", "localhost"}) {
     const std::uint16_t port = server->address.port;
     server->address = Address{host, port};
-    ASSERT_NE(stranger({1}), nullptr);
+    ASSERT_NE(guest(), nullptr);
   }
   EXPECT_TRUE(eventually([&] { return server->accepted.size() == 3; }));
   on([&] { EXPECT_TRUE(server->accepted[0].stream->remote_is_loopback()); });
@@ -99,7 +106,7 @@ TEST_F(ListenerTest, localhost_listens_in_both_families_on_one_port) {
   on([&] { server = std::make_unique<Server>(loop, plain(), ListenerOptions{}, "localhost"); });
   for (const char* host : {"127.0.0.1", "::1"}) {
     server->address.host = host;
-    ASSERT_NE(stranger({1}), nullptr);
+    ASSERT_NE(guest(), nullptr);
   }
   EXPECT_TRUE(eventually([&] { return server->accepted.size() == 2; }));
 }
@@ -127,18 +134,20 @@ TEST_F(ListenerTest, silent_and_slow_sockets_are_closed_at_the_deadline) {
     listen(credentials, {.handshake_max = 50 * base::kMillisecond});
     ByteStream* silent = stranger({});
     ByteStream* slow = stranger({0x16, 0x03});  // the beginning of a TLS record
-    EXPECT_TRUE(eventually([&] { return closed(silent) && closed(slow); }));
+    ByteStream* half =
+        stranger({credentials.tls ? Bytes{0x16, 0x03, 0x01, 0x00} : Bytes{40, 0, 0}});
+    EXPECT_TRUE(eventually([&] { return closed(silent) && closed(slow) && closed(half); }));
     on([&] {
-      EXPECT_EQ(server->listener->stats().late, 2u);
+      EXPECT_EQ(server->listener->stats().late, 3u);
       EXPECT_EQ(server->listener->stats().pending, 0u);
       EXPECT_TRUE(server->accepted.empty());
     });
   }
 }
 
-TEST_F(ListenerTest, a_first_byte_then_silence_is_closed_by_the_hello_deadline) {
+TEST_F(ListenerTest, who_proves_its_key_and_says_no_more_is_closed_by_the_hello_deadline) {
   listen(plain(), {.handshake_max = 50 * base::kMillisecond});
-  ByteStream* slow = stranger({40, 0});
+  ByteStream* slow = guest();
   ASSERT_TRUE(eventually([&] { return server->accepted.size() == 1; }));
   std::unique_ptr<FramedStream> framed;
   Status status;
@@ -164,30 +173,30 @@ TEST_F(ListenerTest, pending_sockets_are_bounded_and_newcomers_still_get_through
   for (int i = 0; i < 20; ++i) stranger({});  // silent: the oldest make room
   EXPECT_TRUE(eventually([&] { return server->listener->stats().excess == 12; }));
   on([&] { EXPECT_EQ(server->listener->stats().pending, 8u); });
-  stranger({1});
+  guest();
   EXPECT_TRUE(eventually([&] { return server->accepted.size() == 1; }));
 }
 
 TEST_F(ListenerTest, excess_is_closed_while_all_slots_are_handed_over) {
   listen(plain(), {.pending_max = 2});
-  stranger({1});
-  stranger({1});
+  guest();
+  guest();
   ASSERT_TRUE(eventually([&] { return server->accepted.size() == 2; }));
-  ByteStream* third = stranger({1});
+  ByteStream* third = stranger({});
   EXPECT_TRUE(eventually([&] { return closed(third); }));
   on([&] { server->accepted[0].pending.reset(); });  // adopted: its slot is free
-  stranger({1});
+  guest();
   EXPECT_TRUE(eventually([&] { return server->accepted.size() == 3; }));
 }
 
-// One byte makes a plain connection somebody's who waits for its hello.
+// A key makes a connection somebody's who waits for its hello.
 TEST_F(ListenerTest, connections_that_wait_for_a_hello_make_room_for_newer_ones) {
   listen(plain(), {.pending_max = 4, .handshake_max = 60 * base::kSecond});
   std::vector<std::unique_ptr<FramedStream>> waiting;
   std::vector<Code> ended(12, Code::kOk);
   std::vector<ByteStream*> sent;
   for (std::size_t i = 0; i < ended.size(); ++i) {
-    sent.push_back(stranger({40}));
+    sent.push_back(guest());
     ASSERT_TRUE(eventually([&] { return server->accepted.size() == i + 1; })) << i;
     on([&] {
       FramedOptions options;
@@ -250,7 +259,7 @@ TEST_F(ListenerTest, networks_are_ipv4_addresses_and_64_bits_of_ipv6) {
 
 TEST_F(ListenerTest, a_slot_may_outlive_the_listener) {
   listen(plain());
-  stranger({1});
+  guest();
   ASSERT_TRUE(eventually([&] { return server->accepted.size() == 1; }));
   on([&] {
     Accepted kept = std::move(server->accepted[0]);

@@ -3,6 +3,7 @@
 // Confined to its loop's thread. Closing is destroying; after that no handler runs.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -31,6 +32,12 @@ struct StreamStats {
   Time sent_at = 0;                 // last time bytes_sent grew; creation at first
   Time received_at = 0;
   Duration rtt_ns = 0;  // as the kernel smooths it
+};
+
+// Who the other end of a connection has proved to be, and by which shared secret it was let in.
+struct Introduced {
+  base::PublicKey key{};
+  std::string secret;  // its name
 };
 
 class ByteStream {
@@ -62,6 +69,12 @@ class ByteStream {
   virtual std::string remote_text() const = 0;  // "10.0.0.7:4711"
   virtual bool remote_is_loopback() const = 0;
   virtual bool is_tls() const = 0;
+  // 32 bytes that only the two ends of this connection know (RFC 9266, tls-exporter); zeros of a
+  // plain one.
+  virtual std::array<std::uint8_t, 32> exporter() const { return {}; }
+
+  void introduced(Introduced remote) { introduced_ = std::move(remote); }
+  const Introduced& remote() const { return introduced_; }
 
   // Bytes read too far by an earlier owner: read_now gives them first.
   void unread(Bytes bytes);
@@ -79,6 +92,7 @@ class ByteStream {
   std::size_t unread_at_ = 0;
   Bytes ahead_;
   std::size_t ahead_at_ = 0;
+  Introduced introduced_;
 };
 
 // Takes a connected, non-blocking socket and tunes it: no Nagle delay, no SIGPIPE, keepalive,

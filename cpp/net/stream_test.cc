@@ -204,9 +204,9 @@ TEST_F(StreamTest, an_encrypted_connection_does_not_carry_the_plain_bytes) {
     ASSERT_GT(hello.size(), 100u);
     EXPECT_EQ(hello[0], 0x16);
     const Credentials credentials = tls();
-    EXPECT_EQ(
-        std::search(hello.begin(), hello.end(), credentials.key.begin(), credentials.key.end()),
-        hello.end());
+    EXPECT_EQ(std::search(hello.begin(), hello.end(), credentials.shared.key.begin(),
+                          credentials.shared.key.end()),
+              hello.end());
     dialling.reset();
     far_end.reset();
   });

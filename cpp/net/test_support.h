@@ -1,7 +1,9 @@
 // What the tests of this folder share: a running loop, waiting under a deadline, connected pairs.
 #pragma once
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
 #include <chrono>
 #include <functional>
@@ -59,6 +61,18 @@ struct Server {
   std::unique_ptr<Listener> listener;
   Address address;
 };
+
+// A TCP connection that says nothing by itself.
+inline std::unique_ptr<ByteStream> bare_connection(Loop& loop, const Address& address) {
+  const auto endpoints = resolve_now(address);
+  if (!endpoints.ok() || endpoints.value().empty()) return nullptr;
+  const Endpoint& to = endpoints.value().front();
+  const int fd = ::socket(to.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const bool connected =
+      ::connect(fd, reinterpret_cast<const sockaddr*>(&to.storage), to.size) == 0;
+  EXPECT_TRUE(connected && ::fcntl(fd, F_SETFL, O_NONBLOCK) == 0);
+  return plain_stream(loop, fd);
+}
 
 struct Dialled {
   void start(Loop& loop, std::vector<Address> addresses, const Credentials& credentials,

@@ -69,12 +69,12 @@ BIO_METHOD* bio_method() {
 }
 
 // The pre-shared key as OpenSSL wants it: a session that was never negotiated.
-SSL_SESSION* session_of(SSL* ssl, const Credentials& credentials) {
+SSL_SESSION* session_of(SSL* ssl, const SharedKey& shared) {
   constexpr unsigned char kAes128GcmSha256[] = {0x13, 0x01};
   const SSL_CIPHER* cipher = SSL_CIPHER_find(ssl, kAes128GcmSha256);
   SSL_SESSION* session = SSL_SESSION_new();
   if (session == nullptr || cipher == nullptr ||
-      SSL_SESSION_set1_master_key(session, credentials.key.data(), credentials.key.size()) != 1 ||
+      SSL_SESSION_set1_master_key(session, shared.key.data(), shared.key.size()) != 1 ||
       SSL_SESSION_set_cipher(session, cipher) != 1 ||
       SSL_SESSION_set_protocol_version(session, TLS1_3_VERSION) != 1) {
     SSL_SESSION_free(session);
@@ -83,32 +83,26 @@ SSL_SESSION* session_of(SSL* ssl, const Credentials& credentials) {
   return session;
 }
 
-// What the callbacks need; lives as long as the SSL object.
-struct Secret {
-  Credentials credentials;
-  std::string identity;  // the run id
-};
-
+// The callbacks get the credentials, which live as long as the SSL object.
 int use_session(SSL* ssl, const EVP_MD* digest, const unsigned char** id, std::size_t* id_size,
                 SSL_SESSION** session) {
-  const auto* secret = static_cast<const Secret*>(SSL_get_app_data(ssl));
+  const auto* credentials = static_cast<const Credentials*>(SSL_get_app_data(ssl));
   *session = nullptr;
   if (digest != nullptr && !EVP_MD_is_a(digest, "SHA256")) return 1;
-  *session = session_of(ssl, secret->credentials);
+  *session = session_of(ssl, credentials->shared);
   if (*session == nullptr) return 0;
-  *id = reinterpret_cast<const unsigned char*>(secret->identity.data());
-  *id_size = secret->identity.size();
+  *id = reinterpret_cast<const unsigned char*>(credentials->shared.name.data());
+  *id_size = credentials->shared.name.size();
   return 1;
 }
 
 int find_session(SSL* ssl, const unsigned char* id, std::size_t id_size, SSL_SESSION** session) {
-  const auto* secret = static_cast<const Secret*>(SSL_get_app_data(ssl));
+  const auto* credentials = static_cast<const Credentials*>(SSL_get_app_data(ssl));
   *session = nullptr;
-  if (id_size != secret->identity.size() ||
-      CRYPTO_memcmp(id, secret->identity.data(), id_size) != 0) {
-    return 1;
-  }
-  *session = session_of(ssl, secret->credentials);
+  if (id_size > kSharedNameMax) return 1;
+  const auto shared = credentials->find({reinterpret_cast<const char*>(id), id_size});
+  if (!shared) return 1;
+  *session = session_of(ssl, *shared);
   return *session != nullptr;
 }
 
@@ -131,14 +125,12 @@ SSL_CTX* make_context() {
 class TlsStream final : public ByteStream {
  public:
   TlsStream(std::unique_ptr<ByteStream> lower, Role role, const Credentials& credentials)
-      : lower_(std::move(lower)),
-        secret_{credentials, base::to_hex(credentials.run)},
-        pipes_(std::make_unique<Pipes>()) {
+      : lower_(std::move(lower)), credentials_(credentials), pipes_(std::make_unique<Pipes>()) {
     static SSL_CTX* const context = make_context();
     pipes_->in.resize(kHandshakeBufferBytes);
     ssl_ = SSL_new(context);
     JCCL_CHECK(ssl_ != nullptr);
-    SSL_set_app_data(ssl_, &secret_);
+    SSL_set_app_data(ssl_, &credentials_);
     BIO* bio = BIO_new(bio_method());
     JCCL_CHECK(bio != nullptr);
     BIO_set_data(bio, pipes_.get());
@@ -155,7 +147,7 @@ class TlsStream final : public ByteStream {
 
   ~TlsStream() override {
     SSL_free(ssl_);
-    OPENSSL_cleanse(secret_.credentials.key.data(), secret_.credentials.key.size());
+    OPENSSL_cleanse(credentials_.shared.key.data(), credentials_.shared.key.size());
   }
 
   // True when done; else failure() tells whether to go on when readable.
@@ -209,6 +201,13 @@ class TlsStream final : public ByteStream {
   std::string remote_text() const override { return lower_->remote_text(); }
   bool remote_is_loopback() const override { return lower_->remote_is_loopback(); }
   bool is_tls() const override { return true; }
+  std::array<std::uint8_t, 32> exporter() const override {
+    constexpr std::string_view kLabel = "EXPORTER-Channel-Binding";
+    std::array<std::uint8_t, 32> out{};
+    JCCL_CHECK(SSL_export_keying_material(ssl_, out.data(), out.size(), kLabel.data(),
+                                          kLabel.size(), nullptr, 0, 0) == 1);
+    return out;
+  }
 
  protected:
   std::size_t read_some(std::span<const MutableView> parts) override {
@@ -348,7 +347,7 @@ class TlsStream final : public ByteStream {
   }
 
   std::unique_ptr<ByteStream> lower_;
-  Secret secret_;
+  Credentials credentials_;
   std::unique_ptr<Pipes> pipes_;
   SSL* ssl_ = nullptr;
   Status failure_;

@@ -25,8 +25,10 @@ class LinkAdmissionTest : public LinkTableTest {
     hello.to = to.incarnation;
     hello.ticket = ticket;
     Said& one = said.emplace_back();
+    net::DialOptions options;
+    options.purpose = net::Purpose::kLink;
     one.dial = net::dial(
-        loop, {{"127.0.0.1", to.table->port()}}, net::test::plain(), {},
+        loop, {{"127.0.0.1", to.table->port()}}, net::test::plain(), options,
         [this, hello, &one](auto stream) {
           if (!stream.ok()) return;
           one.stream = std::make_unique<net::FramedStream>(loop, std::move(stream.value()));

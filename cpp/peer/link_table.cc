@@ -46,7 +46,9 @@ LinkTable::LinkTable(net::Loop& loop, LinkTableOptions options, LinkOwner* owner
 LinkTable::~LinkTable() = default;
 
 Status LinkTable::listen(const net::Address& bind) {
-  auto listener = net::Listener::open(loop_, bind, options_.credentials, {},
+  net::ListenerOptions options;
+  options.purpose = net::Purpose::kLink;
+  auto listener = net::Listener::open(loop_, bind, options_.credentials, options,
                                       [this](net::Accepted a) { accepted(std::move(a)); });
   if (!listener.ok()) return listener.status();
   listener_ = std::move(listener.value());
@@ -182,6 +184,7 @@ void LinkTable::dial(Entry& entry) {
   const Incarnation peer = entry.member.incarnation;
   const std::uint64_t id = next_dial_++;
   net::DialOptions options;
+  options.purpose = net::Purpose::kLink;
   options.allow = [policy = policy_](const net::Endpoint& at) { return policy.check(at); };
   entry.dials[id] =
       net::dial(loop_, std::move(addresses), options_.credentials, std::move(options),
