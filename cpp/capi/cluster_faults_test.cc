@@ -293,7 +293,6 @@ void pester(const std::string& address, net::Purpose purpose, std::atomic<bool>&
         wire::LinkHello hello;
         hello.from = rng.next();
         hello.to = rng.next();
-        hello.ticket = rng.next();
         peer.send_frame(wire::encode(hello));
         break;
       }

@@ -44,6 +44,10 @@ class FieldBender {
   void run(wire::RunId& v) {
     if (here()) v[0] ^= 1;
   }
+  template <std::size_t N>
+  void raw(std::array<std::uint8_t, N>& v) {
+    if (here()) v[values_->below(N)] ^= values_->u8();
+  }
   void weight(double& v) {
     if (here()) v = values_->weight(v);
   }

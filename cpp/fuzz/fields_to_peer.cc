@@ -55,7 +55,8 @@ FieldsOf sync_reply_row() {
             "the fetch fails and is asked for again"},
            {"holders", "list 1024 of member", Bend::kList, "1,024", kNonsense},
            {"code", "code", Bend::kCode, "a code of a failure", "a code of a success is INTERNAL"},
-           {"text", "text 2048", Bend::kText, "2,048 bytes of UTF-8; shown to people", kNonsense}}};
+           {"text", "text 2048", Bend::kText, "2,048 bytes of UTF-8; shown to people", kNonsense},
+           {"links", "link secret", Bend::kNone, "any", "–"}}};
 }
 
 }  // namespace
@@ -80,7 +81,8 @@ const std::vector<FieldsOf>& fields_to_peer() {
          "the peer reconnects"},
         {"members", "list 1024 of member", Bend::kList, "1,024, ascending ids", kNonsense},
         {"left", "list 1024 of u32", Bend::kList, "1,024, ascending", kNonsense},
-        {"tags", "list 256 of tag info", Bend::kList, "256", kNonsense}}},
+        {"tags", "list 256 of tag info", Bend::kList, "256", kNonsense},
+        {"links", "link secret", Bend::kNone, "any", "–"}}},
       start_row(),
       outcome_row(),
       {"Reject",

@@ -172,9 +172,9 @@ Status Master::Driver::recover() {
   if (config_.token.empty()) credentials_ = net::Credentials::plain(run_);
   run_text_ = base::to_hex(run_);
   auto options = machine_options();
-  const auto seed = net::random_u64();
-  if (!seed.ok()) return seed.status();
-  options.seed = seed.value();
+  auto root = net::random_bytes<32>();
+  if (!root.ok()) return root.status();
+  link_root_ = root.value();
   const auto plan = [this](const protocol::PlanRequest& request) { return planner_.plan(request); };
   machine_ = std::make_unique<protocol::MasterMachine>(options, plan, records, started_);
   return {};
@@ -251,6 +251,7 @@ void Master::Driver::on_accepted(net::Accepted accepted) {
   options.pending = std::move(accepted.pending);
   Conn& conn = conns_[id];
   conn.network = std::move(accepted.network);
+  conn.key = accepted.stream->remote().key;
   conn.stream =
       std::make_unique<net::FramedStream>(loop_, std::move(accepted.stream), std::move(options));
   conn.stream->start([this, id](base::ByteView bytes) { on_frame(id, bytes); },
@@ -265,7 +266,7 @@ void Master::Driver::on_frame(ConnId id, base::ByteView bytes) {
   Conn& conn = found->second;
   if (conn.greeted) {
     hold_back(id, conn.messages.charge(config_.limits.messages, loop_.now()));
-    return enqueue(protocol::ConnMessage{id, std::move(message.value())});
+    return enqueue(protocol::ConnMessage{id, std::move(message.value()), conn.key});
   }
   const bool asks = std::holds_alternative<wire::StatusAsk>(message.value());
   if (!asks && !JCCL_PLANTED("first-word-of-any-kind") &&
@@ -288,7 +289,7 @@ void Master::Driver::first_word(ConnId id, wire::Message message) {
   if (std::holds_alternative<wire::StatusAsk>(message)) return answer_status(id);
   found->second.greeted = true;
   found->second.stream->resume();
-  enqueue(protocol::ConnMessage{id, std::move(message)});
+  enqueue(protocol::ConnMessage{id, std::move(message), found->second.key});
 }
 
 // One that causes more than its share is read on later: what it sends meanwhile waits with it.

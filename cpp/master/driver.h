@@ -3,6 +3,7 @@
 // Confined to its loop's thread once started, save where said otherwise.
 #pragma once
 
+#include <array>
 #include <deque>
 #include <map>
 #include <memory>
@@ -46,8 +47,9 @@ class Master::Driver {
   using ConnId = protocol::ConnId;
   struct Conn {
     std::unique_ptr<net::FramedStream> stream;
-    std::string network;   // whose quotas it shares
-    bool greeted = false;  // its Hello went to the machine
+    std::string network;    // whose quotas it shares
+    bool greeted = false;   // its Hello went to the machine
+    base::PublicKey key{};  // that it has proved
     Allowance messages;
   };
 
@@ -77,6 +79,7 @@ class Master::Driver {
   base::Status append(const std::vector<wire::Record>& records);
   void carry_out(protocol::MasterEffects effects);
   void send(const protocol::MasterSend& message);
+  wire::Message with_secret(wire::Message message) const;
   void close_unread(ConnId id, const std::string& why);
   void bound_unread();
   void log_trouble(const protocol::HistoryLine& line);
@@ -92,6 +95,7 @@ class Master::Driver {
   MasterConfig config_;  // as given, and with what the profile says
   protocol::Straggler straggler_ = protocol::Straggler::kWait;
   net::Credentials credentials_;
+  std::array<std::uint8_t, 32> link_root_{};  // link secrets follow from it; of this process alone
   net::Address bind_;
   wire::RunId run_{};
   bool run_known_ = false;

@@ -180,7 +180,7 @@ void Master::Driver::send(const protocol::MasterSend& message) {
       committed_.count(outcome->attempt) > 0) {
     found->second.messages.refund(config_.limits.messages, kBackPerCommit);
   }
-  const base::Bytes bytes = wire::encode(message.message);
+  const base::Bytes bytes = wire::encode(with_secret(message.message));
   const Status sent = stream.send(bytes);
   at_told(loop_, message.message);
   if (!sent.ok() && sent.code != Code::kClosed) {
@@ -190,6 +190,19 @@ void Master::Driver::send(const protocol::MasterSend& message) {
   unread_ += bytes.size();
   if (unread_ > config_.limits.unread_all_bytes && !JCCL_PLANTED("unread-not-bounded"))
     bound_unread();
+}
+
+// The machine says which link secret it means; only who sends it knows it.
+wire::Message Master::Driver::with_secret(wire::Message message) const {
+  auto* roster = std::get_if<wire::Roster>(&message);
+  auto* reply = std::get_if<wire::SyncReply>(&message);
+  wire::LinkSecret* links = roster != nullptr  ? &roster->links
+                            : reply != nullptr ? &reply->links
+                                               : nullptr;
+  if (links != nullptr && links->generation != 0) {
+    links->secret = net::link_secret(run_, link_root_, links->generation);
+  }
+  return message;
 }
 
 void Master::Driver::close_unread(ConnId id, const std::string& why) {

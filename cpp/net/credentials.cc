@@ -20,11 +20,6 @@ Status bad_token(std::string_view why) {
   return Status{Code::kAuth, base::cat("the token is not of the form ", kForm, ": ", why)};
 }
 
-Status fill_random(std::span<std::uint8_t> out) {
-  if (RAND_priv_bytes(out.data(), static_cast<int>(out.size())) == 1) return {};
-  return Status{Code::kIo, "the system's random generator failed"};
-}
-
 std::shared_ptr<const Identity> fresh() {
   Result<Identity> made = Identity::make();
   JCCL_CHECK(made.ok());  // a random generator and Ed25519 are part of every OpenSSL 3
@@ -45,7 +40,34 @@ bool split(std::string_view text, std::array<std::string_view, N>* parts) {
   return true;
 }
 
+// HKDF-SHA256 (RFC 5869).
+void derive(std::span<const std::uint8_t> secret, std::span<const std::uint8_t> salt,
+            std::string_view info, std::span<std::uint8_t> out) {
+  std::string digest = "SHA256", words(info);
+  base::Bytes key(secret.begin(), secret.end()), salted(salt.begin(), salt.end());
+  const OSSL_PARAM params[] = {
+      OSSL_PARAM_construct_utf8_string(OSSL_KDF_PARAM_DIGEST, digest.data(), 0),
+      OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_KEY, key.data(), key.size()),
+      OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_SALT, salted.data(), salted.size()),
+      OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_INFO, words.data(), words.size()),
+      OSSL_PARAM_construct_end()};
+  EVP_KDF* kdf = EVP_KDF_fetch(nullptr, "HKDF", nullptr);
+  JCCL_CHECK(kdf != nullptr);  // part of every OpenSSL 3 default provider
+  EVP_KDF_CTX* context = EVP_KDF_CTX_new(kdf);
+  JCCL_CHECK(context != nullptr);
+  const int derived = EVP_KDF_derive(context, out.data(), out.size(), params);
+  EVP_KDF_CTX_free(context);
+  EVP_KDF_free(kdf);
+  OPENSSL_cleanse(key.data(), key.size());
+  JCCL_CHECK(derived == 1);
+}
+
 }  // namespace
+
+Status fill_random(std::span<std::uint8_t> out) {
+  if (RAND_priv_bytes(out.data(), static_cast<int>(out.size())) == 1) return {};
+  return Status{Code::kIo, "the system's random generator failed"};
+}
 
 Result<Token> parse_token(std::string_view text) {
   std::array<std::string_view, 4> parts;
@@ -117,24 +139,23 @@ Credentials Credentials::from(const Token& token) {
   out.shared.name = base::to_hex(token.run);
   std::array<std::uint8_t, 16> salt = token.run;
   if (JCCL_PLANTED("key-without-run")) salt = {};
-  std::array<std::uint8_t, 16> secret = token.secret;
-  char digest[] = "SHA256";
-  char info[] = "jccl1 tls external psk";
-  const OSSL_PARAM params[] = {
-      OSSL_PARAM_construct_utf8_string(OSSL_KDF_PARAM_DIGEST, digest, 0),
-      OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_KEY, secret.data(), secret.size()),
-      OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_SALT, salt.data(), salt.size()),
-      OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_INFO, info, sizeof(info) - 1),
-      OSSL_PARAM_construct_end()};
-  EVP_KDF* kdf = EVP_KDF_fetch(nullptr, "HKDF", nullptr);
-  JCCL_CHECK(kdf != nullptr);  // part of every OpenSSL 3 default provider
-  EVP_KDF_CTX* context = EVP_KDF_CTX_new(kdf);
-  JCCL_CHECK(context != nullptr);
-  const int derived = EVP_KDF_derive(context, out.shared.key.data(), out.shared.key.size(), params);
-  EVP_KDF_CTX_free(context);
-  EVP_KDF_free(kdf);
-  OPENSSL_cleanse(secret.data(), secret.size());
-  JCCL_CHECK(derived == 1);
+  derive(token.secret, salt, "jccl1 tls external psk", out.shared.key);
+  return out;
+}
+
+std::array<std::uint8_t, 16> link_secret(const base::RunId& run,
+                                         const std::array<std::uint8_t, 32>& root,
+                                         std::uint64_t generation) {
+  std::array<std::uint8_t, 16> out;
+  derive(root, run, base::cat("jccl1 links ", generation), out);
+  return out;
+}
+
+SharedKey link_key(const base::RunId& run, std::uint64_t generation,
+                   const std::array<std::uint8_t, 16>& secret) {
+  SharedKey out;
+  out.name = base::cat("links ", generation);
+  derive(secret, run, "jccl1 link secret", out.key);
   return out;
 }
 

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -32,6 +33,14 @@ std::string to_text(const Token& token);
 Result<Token> new_token();  // fresh run and secret
 Result<base::RunId> new_run_id();
 Result<std::uint64_t> random_u64();  // never 0: incarnations
+Status fill_random(std::span<std::uint8_t> out);
+template <std::size_t N>
+Result<std::array<std::uint8_t, N>> random_bytes() {
+  std::array<std::uint8_t, N> out;
+  const Status status = fill_random(out);
+  if (!status.ok()) return status;
+  return out;
+}
 
 inline constexpr std::size_t kSharedNameMax = 64;
 
@@ -58,6 +67,14 @@ struct Credentials {
   // HKDF-SHA256 of the secret, bound to the run.
   static Credentials from(const Token& token);
 };
+
+// Of one generation, from what only the master knows.
+std::array<std::uint8_t, 16> link_secret(const base::RunId& run,
+                                         const std::array<std::uint8_t, 32>& root,
+                                         std::uint64_t generation);
+// What links of a run show each other: "links <generation>", and a key by HKDF-SHA256.
+SharedKey link_key(const base::RunId& run, std::uint64_t generation,
+                   const std::array<std::uint8_t, 16>& secret);
 
 // Binding or dialling `address` without a token is refused off loopback, unless `insecure`.
 Status check_exposure(const Address& address, bool has_token, bool insecure);

@@ -131,7 +131,19 @@ class OpenListener final : public Listener {
     out.pending = places_->taken();
     return out;
   }
-  void renew(const Credentials& credentials) override { credentials_ = credentials; }
+  void renew(const Credentials& credentials) override {
+    credentials_ = credentials;
+    if (!std::exchange(held_, false)) return;
+    std::vector<PendingId> waiting;
+    for (const auto& [id, pending] : pending_) {
+      if (pending.stream != nullptr) waiting.push_back(id);
+    }
+    for (const PendingId id : waiting) {
+      pending_.at(id).stream->when_readable(nullptr);  // it may be on its way
+      sniff(id);
+    }
+  }
+  void hold() override { held_ = true; }
 
  private:
   void wait(Watch* socket) {
@@ -188,7 +200,9 @@ class OpenListener final : public Listener {
 
   // The first three bytes tell TLS from frames of ours, whose third byte is 0 in a hello.
   void sniff(PendingId id) {
-    Pending& pending = pending_.at(id);
+    const auto found = pending_.find(id);
+    if (held_ || found == pending_.end() || found->second.stream == nullptr) return;
+    Pending& pending = found->second;
     const std::size_t n = pending.stream->read_now(MutableView(pending.first).subspan(pending.got));
     pending.got += n;
     const bool may_be_tls =
@@ -256,6 +270,7 @@ class OpenListener final : public Listener {
   Credentials credentials_;
   ListenerOptions options_;
   std::function<void(Accepted)> on_accepted_;
+  bool held_ = false;
   std::uint16_t port_ = 0;
   ListenerStats stats_;
   std::shared_ptr<PendingPlaces> places_;  // outlives the listener with the last place

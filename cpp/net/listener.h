@@ -51,8 +51,11 @@ class Listener {
                                                 std::function<void(Accepted)> on_accepted);
   virtual std::uint16_t port() const = 0;
   virtual ListenerStats stats() const = 0;
-  // For connections that come from now on.
+  // For connections that come from now on, and for those that are held.
   virtual void renew(const Credentials& credentials) = 0;
+  // Until then whoever comes is not read: closing what comes before its time would cost the other
+  // side a connection.
+  virtual void hold() = 0;
 };
 
 // Holds a port without listening: whoever dials it is refused at once. A listener of this process

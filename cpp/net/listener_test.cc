@@ -217,6 +217,26 @@ TEST_F(ListenerTest, connections_that_wait_for_a_hello_make_room_for_newer_ones)
   on([&] { waiting.clear(); });
 }
 
+TEST_F(ListenerTest, who_comes_while_it_holds_is_read_when_it_is_renewed) {
+  listen(plain());
+  on([&] { server->listener->hold(); });
+  std::vector<std::unique_ptr<Dialled>> early;
+  on([&] {
+    for (int i = 0; i < 20; ++i) {
+      early.push_back(std::make_unique<Dialled>());
+      early.back()->start(loop, {server->address}, plain());
+    }
+  });
+  ASSERT_TRUE(eventually([&] { return server->listener->stats().pending == 20; }));
+  for (int turn = 0; turn < 20; ++turn) on([] {});
+  on([&] {
+    EXPECT_TRUE(server->accepted.empty());
+    server->listener->renew(plain());
+  });
+  EXPECT_TRUE(eventually([&] { return server->accepted.size() == 20; }));
+  on([&] { early.clear(); });
+}
+
 TEST_F(ListenerTest, who_holds_most_places_makes_room_first) {
   const auto places = std::make_shared<PendingPlaces>(4);
   std::vector<std::shared_ptr<PendingPlace>> held;

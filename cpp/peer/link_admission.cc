@@ -24,8 +24,6 @@ void LinkTable::accepted(net::Accepted accepted) {
   options.hello_by = accepted.adopt_by;
   options.pending = accepted.pending;
   auto pending = std::make_unique<Pending>();
-  pending->hello_by = accepted.adopt_by;
-  pending->slot = std::move(accepted.pending);
   pending->stream = std::make_unique<net::FramedStream>(loop_, std::move(accepted.stream), options);
   net::FramedStream* stream = pending->stream.get();
   pending_[id] = std::move(pending);
@@ -33,9 +31,7 @@ void LinkTable::accepted(net::Accepted accepted) {
                 [this, id](Status) { pending_.erase(id); });
 }
 
-// A connection that is not exactly from whom the master named to us closes without an answer. One
-// that comes before the master's word to us waits for it, unread: closing it would cost the other
-// side what it has sent, and another connection.
+// A connection that is not exactly from whom it says, to whom it means, closes without an answer.
 void LinkTable::hello(std::uint64_t id, base::ByteView frame) {
   const auto found = pending_.find(id);
   if (found == pending_.end()) return;
@@ -43,18 +39,18 @@ void LinkTable::hello(std::uint64_t id, base::ByteView frame) {
   pending_.erase(found);
   const auto hello = wire::decode_link_hello(frame);
   if (!hello.ok()) return;
-  pending->hello = hello.value();
-  const wire::LinkHello& h = pending->hello;
+  const wire::LinkHello& h = hello.value();
   if (h.version != wire::kVersion || (h.run != run_ && !JCCL_PLANTED("link-of-another-run")) ||
       h.to != self_ || h.from == self_)
     return;
-  if (ticket_ != 0 && !JCCL_PLANTED("ticket-not-compared") && h.ticket != ticket_) return;
-  if (ticket_ != 0) pending->stream->authenticated();
-  std::unique_ptr<net::ByteStream> stream = pending->stream->take();
-  if (!stream) return;
-  if (ticket_ != 0) return adopt(h.from, std::move(stream));
-  pending->early = std::move(stream);
-  pending_[id] = std::move(pending);
+  pending->stream->authenticated();
+  if (auto stream = pending->stream->take()) adopt(h.from, std::move(stream));
+}
+
+// By its number, and by the key that the master named with it.
+bool LinkTable::is_member(Incarnation from, const base::PublicKey& key) const {
+  const auto known = members_.find(from);
+  return known != members_.end() && (known->second == key || JCCL_PLANTED("any-key-is-a-member"));
 }
 
 // Nothing that stands has come by this link lately, though something should have.
@@ -70,12 +66,18 @@ bool LinkTable::unheard(const Entry& e) const {
 bool LinkTable::admits(Incarnation from, const net::ByteStream& stream) {
   if (left_.count(from) > 0 && !JCCL_PLANTED("left-peer-let-in")) return false;
   const auto known = entries_.find(from);
-  if (members_.count(from) > 0) {
+  const net::Introduced& who = stream.remote();
+  if (is_member(from, who.key)) {
     if (known == entries_.end()) return true;
     // We dial: a stripe that comes the other way round is somebody else's, or help in need.
     if (appointed(*known->second) && !unheard(*known->second)) return false;
     return known->second->link->stripe_count() < base::kStripesMax;
   }
+  // Who left has the secret of the time before; who names a member, or the stranger of a link that
+  // stands, has its key.
+  if (who.secret != secret_.name && !JCCL_PLANTED("old-secret-for-strangers")) return false;
+  if (members_.count(from) > 0) return false;
+  if (known != entries_.end() && known->second->member.key != who.key) return false;
   std::vector<StrangerLink> strangers;
   for (const auto& [peer, e] : entries_) {
     if (members_.count(peer) > 0) continue;
@@ -98,23 +100,12 @@ void LinkTable::adopt(Incarnation from, std::unique_ptr<net::ByteStream> stream)
   }
   wire::Member stranger;  // a joiner that fetches, if it is no member yet
   stranger.incarnation = from;
+  stranger.key = stream->remote().key;
   Entry& e = entry(stranger);
   e.network = net::network_of(stream->remote_text());
   e.used = loop_.now();
   add_stripe(e, std::move(stream));
   base::failpoint(base::Failpoint::kPeerLinkAccepted);
-}
-
-void LinkTable::adopt_early() {
-  for (auto it = pending_.begin(); it != pending_.end();) {
-    const std::unique_ptr<Pending>& pending = it->second;
-    if (!pending->early) {
-      ++it;
-      continue;
-    }
-    if (pending->hello.ticket == ticket_) adopt(pending->hello.from, std::move(pending->early));
-    it = pending_.erase(it);
-  }
 }
 
 }  // namespace jccl::peer

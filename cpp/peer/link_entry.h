@@ -50,10 +50,6 @@ struct LinkTable::Entry {
 
 struct LinkTable::Pending {
   std::unique_ptr<net::FramedStream> stream;
-  // From a peer that heard of us before we did: its hello waits for our own ticket.
-  std::unique_ptr<net::ByteStream> early;
-  wire::LinkHello hello;
-  base::Time hello_by = base::kNever;
   std::shared_ptr<void> slot;  // of the listener's bound
 };
 

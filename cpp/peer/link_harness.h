@@ -12,24 +12,25 @@ using base::Incarnation;
 using net::Placement;
 
 inline constexpr std::size_t kFrameBytes = 100'000;
-inline constexpr std::uint64_t kLinkTicket = 77;
+inline constexpr wire::LinkSecret kLinkSecret{3, {7, 7}};
 
 // One end: sends frames of kFrameBytes, counts what arrives and what is lost.
 struct LinkEnd final : LinkOwner {
   LinkEnd(net::Loop& loop, Incarnation self, LinkTableOptions options = {}) : incarnation(self) {
-    options.credentials = net::test::plain();
+    credentials = options.credentials = net::test::plain();
     options.stripes = 1;
     table = std::make_unique<LinkTable>(loop, options, this);
     EXPECT_TRUE(table->listen({"127.0.0.1", 0}).ok());
     table->set_self(net::test::token_of(1).run, self, true);
     table->set_policy(net::DialPolicy(net::endpoint_of("127.0.0.1:1"), {}));
   }
+  void set(const std::vector<wire::Member>& members) { table->set_members(members, kLinkSecret); }
   wire::Member member(base::PeerId id) const {
     wire::Member out;
     out.id = id;
     out.incarnation = incarnation;
     out.addresses = {"127.0.0.1:" + std::to_string(table->port())};
-    out.ticket = kLinkTicket;
+    out.key = credentials.identity->key();
     return out;
   }
 
@@ -58,6 +59,7 @@ struct LinkEnd final : LinkOwner {
   void link_gone(Incarnation peer) override { gone.push_back(peer); }
 
   Incarnation incarnation;
+  net::Credentials credentials;
   base::Bytes in = base::Bytes(kFrameBytes), out = base::Bytes(kFrameBytes, 5);
   std::vector<Incarnation> received, left, gone;
   bool uses = true;
@@ -73,9 +75,8 @@ class LinkTableTest : public net::test::NetTest {
       second.reset();
     });
   }
-  // Long enough for the hello to have come, in all but a few runs.
-  void sent_early() {
-    ASSERT_TRUE(eventually([this] { return first->made == 1; }));
+  // Long enough for its greeting to have come, in all but a few runs.
+  void dialled_early() {
     const base::Time until = loop.now() + 20 * base::kMillisecond;
     ASSERT_TRUE(eventually([&] { return loop.now() > until; }));
   }

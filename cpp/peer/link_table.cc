@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/failpoint.h"
+#include "base/planted.h"
 #include "base/text.h"
 #include "peer/link_entry.h"
 
@@ -52,6 +53,7 @@ Status LinkTable::listen(const net::Address& bind) {
                                       [this](net::Accepted a) { accepted(std::move(a)); });
   if (!listener.ok()) return listener.status();
   listener_ = std::move(listener.value());
+  listener_->hold();
   return {};
 }
 
@@ -61,30 +63,56 @@ void LinkTable::set_self(const base::RunId& run, Incarnation incarnation, bool c
   run_ = run;
   can_be_dialled_ = can_be_dialled;
   if (incarnation == self_) return;
-  self_ = incarnation;  // a new life: the old one's links and ticket are worth nothing
+  self_ = incarnation;  // a new life: the old one's links and secret are worth nothing
   self_id_ = 0;
-  ticket_ = 0;
+  generation_ = 0;
+  secret_ = secret_before_ = {};
+  if (listener_) listener_->hold();
   entries_.clear();
   members_.clear();
-  std::erase_if(pending_, [](const auto& entry) { return entry.second->early != nullptr; });
 }
 
-void LinkTable::set_members(const std::vector<wire::Member>& members) {
-  const std::set<Incarnation> before = std::exchange(members_, {});
+net::Credentials LinkTable::link_credentials() const {
+  net::Credentials out = options_.credentials;
+  out.run = run_;
+  out.shared = secret_;
+  out.known = [newest = secret_,
+               before = secret_before_](std::string_view name) -> std::optional<net::SharedKey> {
+    if (name.empty()) return std::nullopt;
+    if (name == newest.name) return newest;
+    if (name == before.name) return before;
+    return std::nullopt;
+  };
+  return out;
+}
+
+void LinkTable::set_secret(const wire::LinkSecret& links) {
+  if (links.generation == generation_ || links.generation == 0) return;
+  generation_ = links.generation;
+  secret_before_ = std::exchange(secret_, net::link_key(run_, links.generation, links.secret));
+  if (listener_) listener_->renew(link_credentials());
+}
+
+void LinkTable::set_members(const std::vector<wire::Member>& members,
+                            const wire::LinkSecret& links) {
+  const auto before = std::exchange(members_, {});
   for (const wire::Member& member : members) {
-    members_.insert(member.incarnation);
+    members_[member.incarnation] = member.key;
     left_.erase(member.incarnation);
-    if (member.incarnation != self_) continue;
-    self_id_ = member.id;
-    ticket_ = member.ticket;
+    if (member.incarnation == self_) self_id_ = member.id;
   }
-  for (const Incarnation peer : before) {
+  for (const auto& [peer, key] : before) {
     if (members_.count(peer) == 0) part(peer);
   }
+  set_secret(links);
   if (self_id_ == 0) return;  // an observer has links to holders only
-  adopt_early();
   for (const wire::Member& member : members) {
-    if (member.incarnation != self_) use(member);
+    if (member.incarnation == self_) continue;
+    // Somebody else was a stranger under this number before the master named whose it is.
+    const auto known = entries_.find(member.incarnation);
+    const bool another = known != entries_.end() && known->second->member.key != member.key;
+    if (another && !JCCL_PLANTED("link-of-another-key-stays")) close(member.incarnation);
+    use(member);
   }
   tick(loop_.now());
 }
@@ -155,12 +183,12 @@ LinkTable::Entry& LinkTable::entry(const wire::Member& member) {
 // The side of a link that dials. After a restart the master names members before it knows where
 // they are again.
 bool LinkTable::appointed(const Entry& entry) const {
-  if (entry.member.addresses.empty() || entry.member.ticket == 0) return false;
+  if (entry.member.addresses.empty() || generation_ == 0) return false;
   return !can_be_dialled_ || self_id_ < entry.member.id;
 }
 
 bool LinkTable::should_dial(const Entry& entry) const {
-  if (entry.member.addresses.empty() || entry.member.ticket == 0) return false;
+  if (entry.member.addresses.empty() || generation_ == 0) return false;
   if (appointed(entry)) return true;
   // The appointed side has had its time.
   return entry.link->stripe_count() == 0 && owner_->wanted(entry.member.incarnation) &&
@@ -185,9 +213,10 @@ void LinkTable::dial(Entry& entry) {
   const std::uint64_t id = next_dial_++;
   net::DialOptions options;
   options.purpose = net::Purpose::kLink;
+  options.expected = entry.member.key;
   options.allow = [policy = policy_](const net::Endpoint& at) { return policy.check(at); };
   entry.dials[id] =
-      net::dial(loop_, std::move(addresses), options_.credentials, std::move(options),
+      net::dial(loop_, std::move(addresses), link_credentials(), std::move(options),
                 [this, peer, id](auto stream) { dialled(peer, id, std::move(stream)); });
 }
 
@@ -214,7 +243,6 @@ void LinkTable::dialled(Incarnation peer, std::uint64_t dial,
   hello.run = run_;
   hello.from = self_;
   hello.to = peer;
-  hello.ticket = e.member.ticket;
   hello.stripe = static_cast<std::uint16_t>(e.link->stripe_count());
   hello.stripes = static_cast<std::uint16_t>(wanted);
   net::FramedStream framed(loop_, std::move(stream.value()));
@@ -345,9 +373,6 @@ void LinkTable::resume() {
 }
 
 void LinkTable::tick(base::Time now) {
-  std::erase_if(pending_, [now](const auto& entry) {
-    return entry.second->early && now > entry.second->hello_by;
-  });
   for (auto it = entries_.begin(); it != entries_.end();) {
     Entry& e = *it->second;
     const bool wanted = owner_->wanted(it->first);

@@ -7,9 +7,9 @@
 // itself. If the appointed side does not manage, the other tries too. An address is dialled where
 // net::DialPolicy allows it.
 //
-// Who is let in: members, each from the side that dials; and within StrangerBounds others, which
-// the owner gives snapshots and nothing else. Nothing proves who a member is but the ticket of this
-// peer, which all members have.
+// Who is let in: whoever has the run's link secret. A member by the key that the master named, and
+// from the side that dials; within StrangerBounds others with the newest secret, which the owner
+// gives snapshots and nothing else. Before the master has named a secret nobody is read.
 #pragma once
 
 #include <deque>
@@ -77,9 +77,10 @@ class LinkTable {
   std::uint16_t port() const;
 
   void set_self(const base::RunId& run, base::Incarnation incarnation, bool can_be_dialled);
-  // The membership, and what this peer's own ticket is. Links of members that left close at once,
-  // and none of theirs is taken any more; those of joiners stay until unused.
-  void set_members(const std::vector<wire::Member>& members);
+  // The membership, and what its links show. Links of members that left close at once, and none of
+  // theirs is taken any more; those of joiners stay until unused.
+  void set_members(const std::vector<wire::Member>& members, const wire::LinkSecret& links);
+  void set_secret(const wire::LinkSecret& links);  // for a joiner: its holders' and its own
   void set_policy(net::DialPolicy policy) { policy_ = std::move(policy); }
   // Its connections carry nothing: new ones may.
   void renew(base::Incarnation peer, const base::Status& why);
@@ -116,6 +117,8 @@ class LinkTable {
   bool should_dial(const Entry& entry) const;
   bool unheard(const Entry& entry) const;
   bool admits(base::Incarnation from, const net::ByteStream& stream);
+  bool is_member(base::Incarnation from, const base::PublicKey& key) const;
+  net::Credentials link_credentials() const;
   void close(base::Incarnation peer);
   void part(base::Incarnation peer);
   void dial_if_needed(Entry& entry);
@@ -126,7 +129,6 @@ class LinkTable {
   void accepted(net::Accepted accepted);
   void hello(std::uint64_t pending, base::ByteView frame);
   void adopt(base::Incarnation from, std::unique_ptr<net::ByteStream> stream);
-  void adopt_early();
   void add_stripe(Entry& entry, std::unique_ptr<net::ByteStream> stream);
   void stripe_lost(base::Incarnation peer, const net::StripeLoss& loss);
   void link_dead(base::Incarnation peer, base::Status why);
@@ -142,11 +144,13 @@ class LinkTable {
   base::RunId run_{};
   base::Incarnation self_ = 0;
   base::PeerId self_id_ = 0;
-  std::uint64_t ticket_ = 0;
+  // The newest, and the one before it: another member may not have heard of the newest yet.
+  net::SharedKey secret_, secret_before_;
+  std::uint64_t generation_ = 0;
   bool can_be_dialled_ = false;
   std::unique_ptr<net::Listener> listener_;
   std::map<base::Incarnation, std::unique_ptr<Entry>> entries_;
-  std::set<base::Incarnation> members_;
+  std::map<base::Incarnation, base::PublicKey> members_;
   std::set<base::Incarnation> left_;             // were members
   std::deque<base::Incarnation> left_in_order_;  // the same, the longest gone first
   net::DialPolicy policy_;

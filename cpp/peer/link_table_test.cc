@@ -5,14 +5,14 @@
 namespace jccl::peer {
 namespace {
 
-TEST_F(LinkTableTest, a_peer_that_heard_of_us_first_waits_with_what_it_sent) {
+TEST_F(LinkTableTest, a_peer_that_heard_of_us_first_waits_for_our_secret) {
   open();
   on([this] {
-    first->table->set_members(members);
+    first->set(members);
     first->table->enqueue(12, 1);
   });
-  sent_early();
-  on([this] { second->table->set_members(members); });
+  dialled_early();
+  on([this] { second->set(members); });
   EXPECT_TRUE(eventually([this] { return second->received.size() == 1; }));
   on([this] {
     EXPECT_EQ(first->losses, 0);
@@ -21,31 +21,31 @@ TEST_F(LinkTableTest, a_peer_that_heard_of_us_first_waits_with_what_it_sent) {
   });
 }
 
-TEST_F(LinkTableTest, one_that_came_early_with_the_wrong_ticket_is_closed) {
+TEST_F(LinkTableTest, one_that_came_early_with_another_secret_is_closed) {
   open();
   on([this] {
-    std::vector<wire::Member> wrong = members;
-    wrong[1].ticket = kLinkTicket + 1;
-    first->table->set_members(wrong);
+    first->table->set_members(members, {kLinkSecret.generation, {8}});
     first->table->enqueue(12, 1);
   });
-  sent_early();
-  on([this] { second->table->set_members(members); });
-  EXPECT_TRUE(eventually([this] { return first->losses > 0; }));
+  dialled_early();
+  on([this] { second->set(members); });
+  EXPECT_TRUE(eventually([this] {
+    first->table->tick(loop.now());
+    return first->failures > 0;
+  }));
   on([this] { EXPECT_TRUE(second->received.empty()); });
 }
 
-TEST_F(LinkTableTest, one_that_came_early_is_let_go_after_a_while) {
+// After an eviction one of two has heard of the new secret, and the other not yet.
+TEST_F(LinkTableTest, members_a_generation_apart_find_each_other) {
   open();
   on([this] {
-    first->table->set_members(members);
+    first->set(members);
+    second->set(members);
+    second->table->set_members(members, {kLinkSecret.generation + 1, {9}});
     first->table->enqueue(12, 1);
   });
-  sent_early();
-  EXPECT_TRUE(eventually([this] {
-    second->table->tick(loop.now() + base::kHandshakeMax + base::kSecond);
-    return first->losses > 0;
-  }));
+  EXPECT_TRUE(eventually([this] { return second->received.size() == 1; }));
 }
 
 // It closes each connection without a word. Dialling on for ever, and at once, was a hang.
@@ -57,7 +57,7 @@ TEST_F(LinkTableTest, an_end_that_has_a_new_life_makes_the_link_fail) {
     second = std::make_unique<LinkEnd>(loop, 12);
     members = {first->member(1), second->member(2)};
     second->table->set_self(net::test::token_of(1).run, 13, true);
-    first->table->set_members(members);
+    first->set(members);
     first->table->enqueue(12, 1);
   });
   EXPECT_TRUE(eventually([this] {
@@ -75,8 +75,8 @@ TEST_F(LinkTableTest, a_connection_lost_with_more_frames_than_are_remembered_fai
     first = std::make_unique<LinkEnd>(loop, 11, options);
     second = std::make_unique<LinkEnd>(loop, 12);
     members = {first->member(1), second->member(2)};
-    first->table->set_members(members);
-    second->table->set_members(members);
+    first->set(members);
+    second->set(members);
     for (std::uint64_t key = 1; key <= 8; ++key) first->table->enqueue(12, key);
   });
   EXPECT_TRUE(eventually([this] { return second->received.size() == 8; }));
@@ -91,11 +91,14 @@ TEST_F(LinkTableTest, one_of_another_run_is_closed) {
   open();
   on([this] {
     second->table->set_self(net::test::token_of(9).run, 12, true);
-    second->table->set_members(members);
-    first->table->set_members(members);
+    second->set(members);
+    first->set(members);
     first->table->enqueue(12, 1);
   });
-  EXPECT_TRUE(eventually([this] { return first->losses > 0; }));
+  EXPECT_TRUE(eventually([this] {
+    first->table->tick(loop.now());
+    return first->failures > 0;
+  }));
   on([this] { EXPECT_TRUE(second->received.empty()); });
 }
 
@@ -104,7 +107,8 @@ TEST_F(LinkTableTest, one_of_another_life_is_closed_at_once) {
   on([this] {
     std::vector<wire::Member> stale = members;
     stale[1].incarnation = 13;
-    first->table->set_members(stale);
+    second->set(members);
+    first->set(stale);
     first->table->enqueue(13, 1);
   });
   EXPECT_TRUE(eventually([this] { return first->losses > 0; }));

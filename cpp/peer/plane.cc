@@ -95,7 +95,7 @@ void Plane::set_roster(const wire::Roster& roster) {
   for (const wire::Member& member : roster.members) {
     if (member.incarnation == self_) self_id_ = member.id;
   }
-  links_.set_members(roster.members);
+  links_.set_members(roster.members, roster.links);
   snapshots_.set_members(roster.members);
 }
 
@@ -215,6 +215,7 @@ void Plane::release(const CallRef& call) {
 }
 
 void Plane::fetch(const protocol::FetchSnapshot& order, const snapshot::Layout& layout) {
+  links_.set_secret(order.links);
   snapshots_.fetch(order, layout, loop_.now());
 }
 

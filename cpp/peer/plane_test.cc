@@ -129,7 +129,7 @@ TEST_F(PlaneTest, a_receiver_that_never_reads_keeps_the_results_of_a_few_rounds_
 // A member can advertise anything: others must not learn which of it is open from here.
 TEST_F(PlaneTest, what_others_hear_of_a_failed_link_names_the_peer_and_no_address) {
   roster.members[1].addresses = {"127.0.0.1:1"};
-  roster.members[1].ticket = 5;
+  roster.links = {1, {5}};
   on([&] { plane->set_roster(roster); });
   const CallRef call = run(3);
   ASSERT_TRUE(eventually([this] { return !failed.empty(); }));

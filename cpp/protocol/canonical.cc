@@ -29,6 +29,9 @@ class Canon {
     out_.raw(text.data(), text.size());
   }
   void put(const base::Digest& digest) { put(digest.low), put(digest.high); }
+  void put(const wire::PublicKey& key) {
+    for (const std::uint8_t byte : key) put(byte);
+  }
   void put(const wire::Attempt& attempt) { put(attempt.epoch), put(attempt.counter); }
   void put(const wire::RoundName& round) { put(round.tag), put(round.n); }
   void put(const wire::Held& held) { put(held.tag), put(held.revision), put(held.digest); }
@@ -128,13 +131,13 @@ class Canon {
     put(fetching), put(current), put(again), words(summary), words(waiting);
   }
   void put(const Life& life, std::size_t place) {
-    const auto& [incarnation, site, shard, shards, start_peers, addresses, id, conn, resumed,
-                 roster_epoch, seen, order, since, heard, gone, put_off, progress, moving, beat,
-                 moving_before, beat_before, syncs, held, fetched, behind, may_hold, knocking,
+    const auto& [incarnation, site, shard, shards, start_peers, addresses, key, id, conn, resumed,
+                 roster_epoch, told_as_member, seen, order, since, heard, gone, progress, moving,
+                 beat, moving_before, beat_before, syncs, held, fetched, behind, may_hold, knocking,
                  missed] = life;
     put(incarnation), put(site), put(shard), put(shards), put(start_peers), put(addresses.size());
-    put(id), put(conn), put(resumed), put(roster_epoch), put(seen), put(place);
-    put(life.connected() ? heard : gone), put(put_off), put(syncs), put(held), put(fetched),
+    put(id), put(conn), put(resumed), put(roster_epoch), put(told_as_member), put(seen), put(place);
+    put(life.connected() ? heard : gone), put(key), put(syncs), put(held), put(fetched),
         put(behind), put(may_hold), put(knocking);
     put(missed), put(wire::Message(wire::Heartbeat{0, 0, moving})), put(beat);
     put(wire::Message(wire::Heartbeat{0, 0, moving_before})), put(beat_before);
@@ -166,11 +169,12 @@ MasterMachine MasterMachine::clone() const {
 // What the journal says is not in it: whoever holds the journal adds that.
 base::Digest MasterMachine::digest() const {
   const auto& [options, planner, ledger, now, last, wake, started_at, next_tick, begun, pauses_due,
-               counter, order, conns, doomed, lives, sites, lives_due, probed_last, rounds,
+               counter, order, conns, links, doomed, lives, sites, lives_due, probed_last, rounds,
                established, running, cuts, holds, holds_rest, crossed_since, touched, edges_seen,
                lives_changed, ticking, roster_dirty, told, fx] = *state_;
   same_for_all(options, planner, now, fx, touched, lives_changed, ticking);  // done with the event
   same_for_all(pauses_due, holds_rest);
+  same_for_all(links);  // an epoch that is told, and decides nothing here
   same_for_all(sites, running, order, edges_seen, crossed_since);  // follow from the rest, or words
   Canon canon;
   canon.put(ledger.epoch()), canon.put(ledger.fenced());

@@ -48,32 +48,119 @@ TEST_F(HostileMember, a_site_that_is_larger_than_the_room_left_is_turned_away_wi
   EXPECT_NE(rejects[0].text.find("no room for the 8 of big"), std::string::npos);
 }
 
-TEST_F(HostileMember, a_life_whose_connection_is_alive_keeps_it) {
+// Incarnations are no secret: whoever had read one could take a member's session.
+TEST_F(HostileMember, a_life_is_its_keys) {
   join({"a"});
-  const auto refuses = sent<wire::Refuse>(say(9, hello(100, "a")));
-  ASSERT_EQ(refuses.size(), 1U);
-  EXPECT_EQ(refuses[0].code, base::Code::kLinkLost) << "which ends no communicator";
+  (void)say(1, ready("grads"));
+  const wire::PublicKey another{66};
+  const auto told = say(9, hello(100, "a"), another);
+  EXPECT_EQ(sent<wire::Evicted>(told).size(), 1U);
+  EXPECT_EQ(told.close, std::vector<ConnId>{9});
   EXPECT_FALSE(sent<wire::HeartbeatAck>(say(1, wire::Heartbeat{})).empty());
-  now_ += base::kSecond;  // two heartbeats in silence
-  EXPECT_FALSE(sent<wire::Welcome>(say(10, hello(100, "a"))).empty());
+  (void)on(ConnClosed{1});
+  EXPECT_FALSE(sent<wire::Evicted>(say(10, hello(100, "a"), another)).empty()) << "nor when lost";
+  EXPECT_FALSE(sent<wire::Welcome>(say(11, hello(100, "a"))).empty());
 }
 
-// Simulator, seed 20007835: a master that had stood still reads the old connections first.
-TEST_F(HostileMember, who_was_told_to_dial_again_has_the_time_to_do_so) {
+// A connection that broke without a word is replaced at once: its key says who comes back.
+TEST_F(HostileMember, who_has_the_key_has_its_life_at_once) {
+  join({"a"});
+  const auto told = say(9, hello(100, "a"));
+  EXPECT_FALSE(sent<wire::Welcome>(told).empty());
+  EXPECT_EQ(told.close, std::vector<ConnId>{1});
+}
+
+TEST_F(HostileMember, a_seat_is_its_keys_until_its_session_was_lost_for_its_grace) {
   join({"a", "b"});
   (void)say(2, ready("grads"));
   (void)say(1, ready("grads"));
-  (void)say(9, hello(100, "a"));
-  const auto members = [this] { return master_->view(now_).peers.size(); };
   (void)on(ConnClosed{1});
-  (void)on(ConnClosed{2});
-  alive_ = {};
-  wait(options().silence / 2);
-  EXPECT_EQ(members(), 1U) << "b was reset, and had not dialled again";
-  EXPECT_FALSE(sent<wire::Welcome>(say(10, hello(100, "a"))).empty());
+  const wire::PublicKey own = key_of(hello(100, "a"));
+  const auto refused = sent<wire::Refuse>(say(9, hello(777, "a")));
+  ASSERT_EQ(refused.size(), 1U);
+  EXPECT_EQ(refused[0].code, base::Code::kLinkLost) << "which ends no communicator";
+  EXPECT_NE(refused[0].text.find("another key"), std::string::npos);
+  EXPECT_FALSE(sent<wire::Welcome>(say(10, hello(778, "a"), own)).empty()) << "from a key file";
   (void)on(ConnClosed{10});
-  wait(options().silence / 2);
-  EXPECT_EQ(members(), 0U) << "that was for once";
+  wait(options().reset_grace + base::kMillisecond);
+  EXPECT_FALSE(sent<wire::Welcome>(say(11, hello(779, "a"))).empty());
+}
+
+TEST_F(HostileMember, two_processes_with_one_key_do_not_put_each_other_out) {
+  join({"a"});
+  (void)say(1, ready("grads"));
+  const auto refused = sent<wire::Refuse>(say(9, hello(777, "a"), key_of(hello(100, "a"))));
+  ASSERT_EQ(refused.size(), 1U);
+  EXPECT_EQ(refused[0].code, base::Code::kLinkLost);
+}
+
+// After a restart of the master, too: the journal knows the keys.
+TEST_F(HostileMember, keys_are_journaled) {
+  std::vector<wire::Record> journal;
+  wire::Member member{1, 100, "a", 0, 1, {}, key_of(hello(100, "a"))};
+  journal.emplace_back(wire::RunRecord{options().run, wire::kVersion});
+  journal.emplace_back(wire::EpochRecord{1, 2, {member}, "admitted a"});
+  begin(options(), plan, journal);
+  EXPECT_FALSE(sent<wire::Evicted>(say(8, hello(100, "a"), {66})).empty());
+  EXPECT_FALSE(sent<wire::Refuse>(say(9, hello(777, "a"))).empty());
+  EXPECT_FALSE(sent<wire::Welcome>(say(10, hello(100, "a"))).empty());
+}
+
+// All who made a revision are gone. Whoever says the number of one of them says nothing.
+TEST_F(HostileMember, a_later_life_has_the_key_of_the_earlier) {
+  constexpr wire::Incarnation kLife = 0x10001, kLater = 0x10002;
+  const wire::PublicKey own{1};
+  std::vector<wire::Record> journal;
+  journal.emplace_back(wire::RunRecord{options().run, wire::kVersion});
+  journal.emplace_back(wire::EpochRecord{1, 2, {{1, kLife, "a", 0, 1, {}, own}}, "admitted a"});
+  journal.emplace_back(wire::BirthRecord{"model", "a", {kLife}, {{5, 5}}, {{}}, ""});
+  wire::CommitRecord commit;
+  commit.attempt = {1, 1}, commit.round = {"model", 1}, commit.contributors = {{1, 1.0}};
+  commit.world = 1, commit.is_state = true, commit.state = {5, 5};
+  journal.emplace_back(commit);
+  journal.emplace_back(wire::EpochRecord{2, 2, {}, "a was lost"});
+  for (const bool its_own : {false, true}) {
+    begin(options(), plan, journal);
+    wire::Hello later = hello(kLater, "a");
+    later.addresses = {"here:1"};
+    (void)say(1, later, its_own ? own : wire::PublicKey{66});
+    (void)say(1, wire::Resume{{}, {{"model", 1, {6, 6}}}});
+    (void)join(2, hello(0x20001, "b"));
+    wire::Sync sync;
+    sync.tag = "model", sync.deadline = 600 * base::kSecond;
+    std::vector<wire::SyncReply> told = sent<wire::SyncReply>(say(2, sync));
+    alive_ = {1, 2};
+    wait(2 * options().silence);
+    const auto again = sent<wire::SyncReply>(say(2, sync));
+    told.insert(told.end(), again.begin(), again.end());
+    const bool offered = std::any_of(told.begin(), told.end(), [](const wire::SyncReply& reply) {
+      return reply.verdict == wire::SyncVerdict::kFetch && reply.digest == wire::Digest{6, 6};
+    });
+    EXPECT_EQ(offered, its_own);
+  }
+}
+
+TEST_F(HostileMember, who_is_no_member_hears_of_nobody) {
+  run_of_three();
+  const auto rosters = sent<wire::Roster>(join(9, hello(777, "z")));
+  ASSERT_EQ(rosters.size(), 1U);
+  EXPECT_TRUE(rosters[0].members.empty());
+  EXPECT_EQ(rosters[0].links.generation, 0U);
+  EXPECT_EQ(rosters[0].tags.size(), 1U);
+  const auto whole = sent<wire::Roster>(say(9, ready("grads", 2)));
+  ASSERT_FALSE(whole.empty());
+  EXPECT_EQ(whole.back().members.size(), 4U);
+  EXPECT_NE(whole.back().links.generation, 0U);
+}
+
+TEST_F(HostileMember, who_left_does_not_have_the_next_link_secret) {
+  join({"a", "b"});
+  (void)say(2, ready("grads"));
+  const auto before = sent<wire::Roster>(say(1, ready("grads")));
+  ASSERT_FALSE(before.empty());
+  const auto after = sent<wire::Roster>(on(EvictSite{"b"}));
+  ASSERT_FALSE(after.empty());
+  EXPECT_GT(after.back().links.generation, before.back().links.generation);
 }
 
 TEST_F(HostileMember, a_short_deadline_ends_only_the_wait_of_who_named_it) {

@@ -24,7 +24,10 @@ TEST_F(HostileMember, a_name_that_is_said_by_another_puts_nobody_out) {
   }
   EXPECT_EQ(master_->view(now_).peers.size(), 2U);
   now_ += base::kSecond;  // two heartbeats in silence: its process may be gone
-  EXPECT_FALSE(sent<wire::Welcome>(say(20, hello(2000, "a"))).empty());
+  EXPECT_FALSE(sent<wire::Refuse>(say(20, hello(2000, "a"))).empty()) << "or not";
+  alive_ = {2};
+  wait(options().silence);
+  EXPECT_FALSE(sent<wire::Welcome>(say(21, hello(2000, "a"))).empty());
 }
 
 TEST_F(HostileMember, who_only_sits_on_a_name_gives_way) {

@@ -35,8 +35,18 @@ class HostileMember : public ::testing::Test {
     wake_ = effects.wake;
     return effects;
   }
+  // Each incarnation is a process with a key of its own, unless it is said otherwise.
+  static wire::PublicKey key_of(const wire::Message& message) {
+    const auto* hello = std::get_if<wire::Hello>(&message);
+    const std::uint64_t life = hello == nullptr ? 0 : hello->incarnation;
+    return {static_cast<std::uint8_t>(life), static_cast<std::uint8_t>(life >> 8)};
+  }
   MasterEffects say(ConnId conn, wire::Message message) {
-    return on(ConnMessage{conn, std::move(message)});
+    const wire::PublicKey key = key_of(message);
+    return say(conn, std::move(message), key);
+  }
+  MasterEffects say(ConnId conn, wire::Message message, const wire::PublicKey& key) {
+    return on(ConnMessage{conn, std::move(message), key});
   }
   static wire::Hello hello(wire::Incarnation incarnation, const std::string& site) {
     wire::Hello hello;

@@ -57,7 +57,7 @@ void Ledger::apply_epoch(const wire::EpochRecord& record) {
   for (const auto& [id, member] : members_) {
     if (members.count(id) > 0) continue;
     if (!JCCL_PLANTED("fences-forgotten")) fence(member.incarnation);
-    former_[id] = member.incarnation;
+    former_[id] = {member.incarnation, member.key};
     if (former_.size() > kFormerMax) former_.erase(former_.begin());
   }
   members_ = std::move(members);
@@ -76,7 +76,7 @@ void Ledger::fence(wire::Incarnation incarnation) {
 
 void Ledger::add_taker(Standing& at, wire::PeerId id) const {
   if (const auto member = members_.find(id); member != members_.end()) {
-    at.takers.push_back(member->second.incarnation);
+    at.takers.push_back({member->second.incarnation, member->second.key});
   } else if (const auto former = former_.find(id); former != former_.end()) {
     at.takers.push_back(former->second);
   }

@@ -22,6 +22,11 @@ namespace jccl::protocol {
 // reused.
 inline constexpr std::size_t kFencedMax = 65536;
 
+struct Taker {  // a life, and whose it was
+  wire::Incarnation life = 0;
+  wire::PublicKey key{};
+};
+
 // Where one tag stands.
 struct Standing {
   bool born = false;                       // a state tag with a first snapshot
@@ -32,7 +37,7 @@ struct Standing {
   std::uint64_t committed = 0;
   std::map<std::uint32_t, wire::Digest> digests;  // by shard, of revision `committed`, once known
   std::deque<wire::CommitRecord> recent;          // ascending n, at most `history`
-  std::vector<wire::Incarnation> takers;          // lives that took part in the last commit
+  std::vector<Taker> takers;                      // that took part in the last commit
 };
 
 class Ledger {
@@ -71,7 +76,7 @@ class Ledger {
   wire::PeerId next_id_ = 1;
   std::map<wire::PeerId, wire::Member> members_;
   std::size_t sites_ = 0;
-  std::map<wire::PeerId, wire::Incarnation> former_;  // the last evicted members
+  std::map<wire::PeerId, Taker> former_;  // the last evicted members
   std::set<wire::Incarnation> fenced_;
   std::deque<wire::Incarnation> fenced_order_;  // may name some that are in again
   std::map<wire::Tag, Standing> tags_;

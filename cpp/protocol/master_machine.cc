@@ -42,6 +42,7 @@ MasterMachine::State::State(MasterOptions options, Planner planner,
     life.site = member.site;
     life.shard = member.shard;
     life.shards = member.shards;
+    life.key = member.key;
     life.id = id;
     life.heard = life.gone = now;
   }
@@ -73,12 +74,13 @@ void MasterMachine::State::start() {
   for (const auto& [id, member] : ledger_.members()) members.push_back(member);
   if (JCCL_PLANTED("attempts-reused") && ledger_.epoch() > 0) return;
   write_epoch(std::move(members), ledger_.next_id(), "master started");
+  links_ = ledger_.epoch();
   probe_absent();
 }
 
 void MasterMachine::State::on(const MasterEvent& event) {
   if (const auto* message = std::get_if<ConnMessage>(&event)) {
-    on_message(message->conn, message->message);
+    on_message(*message);
   } else if (const auto* closed = std::get_if<ConnClosed>(&event)) {
     on_closed(closed->conn);
   } else if (const auto* probe = std::get_if<ProbeAnswer>(&event)) {
@@ -98,12 +100,13 @@ void MasterMachine::State::on(const MasterEvent& event) {
   ticking_ = false;
 }
 
-void MasterMachine::State::on_message(ConnId conn, const wire::Message& message) {
+void MasterMachine::State::on_message(const ConnMessage& said) {
+  const auto& [conn, message, key] = said;
   if (doomed_.count(conn) > 0) return;  // closed by us; this was on its way
   const auto [entry, fresh] = conns_.try_emplace(conn, 0);
   if (const auto* hello = std::get_if<wire::Hello>(&message)) {
     if (!fresh) return refuse(conn, Code::kInvalid, "a second Hello on one connection");
-    return on_hello(conn, *hello);
+    return on_hello(conn, *hello, key);
   }
   Life* life = entry->second == 0 ? nullptr : life_of(entry->second);
   if (life == nullptr || life->conn != conn) {

@@ -39,7 +39,6 @@ struct MasterOptions {
   std::uint32_t sites_max = 1024;
   std::size_t members_max = 1024;  // base::kPeersMax at most
   std::size_t history = 1024;      // commits per tag whose outcome is remembered; older: EXPIRED
-  std::uint64_t seed = 1;          // tickets
 };
 
 // Chooses a plan. Given by the driver (collective/ knows plans); pure.
@@ -56,6 +55,7 @@ using Planner = std::function<base::Result<base::Bytes>(const PlanRequest&)>;
 struct ConnMessage {
   ConnId conn = 0;
   wire::Message message;
+  wire::PublicKey key{};  // that the other end of the connection has proved
 };
 struct ConnClosed {  // reset, EOF, protocol violation, or closed by an effect
   ConnId conn = 0;

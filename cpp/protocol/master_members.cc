@@ -6,7 +6,6 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "base/planted.h"
-#include "base/rng.h"
 #include "base/text.h"
 #include "protocol/master_state.h"
 #include "protocol/roster.h"
@@ -122,9 +121,7 @@ void State::admit(const std::vector<std::string>& sites) {
   for (const std::string& site : sites) {
     for (Life* life : shards_of(site)) {
       life->id = next++;
-      wire::Member member = member_of(*life);
-      member.ticket = 0;
-      members.push_back(std::move(member));
+      members.push_back(member_of(*life));
       current.push_back(life->incarnation);
     }
     reason += cat(reason.empty() ? "" : ", ", site);
@@ -274,14 +271,13 @@ void State::write_epoch(std::vector<wire::Member> members, wire::PeerId next_id,
 }
 
 wire::Member State::member_of(const Life& life) const {
-  // The ticket is of the member it names: whoever shows it was sent by this master.
-  const std::uint64_t ticket = base::Rng(options_.seed ^ life.incarnation).next();
-  return {life.id, life.incarnation, life.site, life.shard, life.shards, life.addresses, ticket};
+  return {life.id, life.incarnation, life.site, life.shard, life.shards, life.addresses, life.key};
 }
 
 wire::Roster State::roster() const {
   wire::Roster roster;
   roster.epoch = ledger_.epoch();
+  roster.links.generation = links_;
   for (const auto& [id, member] : ledger_.members()) {
     roster.members.push_back(member_of(lives_.at(member.incarnation)));
   }
@@ -300,11 +296,22 @@ void State::flush_roster() {
   const wire::Roster change = change_of(told_, whole);
   for (auto& [incarnation, life] : lives_) {
     if (!life.connected() || !life.resumed) continue;
-    const bool follows = told_.epoch != 0 && life.roster_epoch == told_.epoch;
-    send(life, follows ? change : whole);
-    life.roster_epoch = whole.epoch;
+    const bool follows = told_.epoch != 0 && life.roster_epoch == told_.epoch &&
+                         life.told_as_member == (life.id != 0);
+    tell(life, follows ? change : whole);
   }
   told_ = whole;
+}
+
+// Who is no member hears where the tags stand, and of nobody: not where they are, nor how to link.
+void State::tell(Life& life, wire::Roster roster) {
+  life.roster_epoch = roster.epoch;
+  life.told_as_member = life.id != 0;
+  if (life.id == 0 && !JCCL_PLANTED("observers-hear-of-members")) {
+    roster.members.clear(), roster.left.clear();
+    roster.links = {};
+  }
+  send(life, std::move(roster));
 }
 
 std::set<std::string> State::member_sites() const {

@@ -99,8 +99,15 @@ void State::make_room(const wire::Hello& hello) {
   if (oldest != nullptr) close(oldest->conn);
 }
 
-void State::on_hello(ConnId conn, const wire::Hello& hello) {
+void State::on_hello(ConnId conn, const wire::Hello& hello, const wire::PublicKey& key) {
   make_room(hello);
+  // Numbers of lives are no secret. Whoever has another key than the life it names is told to begin
+  // one of its own: it may be the honest one, whose number another took while it was away.
+  const Life* known = life_of(hello.incarnation);
+  if (known != nullptr && known->key != key && !JCCL_PLANTED("life-of-another-key")) {
+    send(conn, wire::Evicted{cat("this life of ", name(*known), " has another key")});
+    return close(conn);
+  }
   if (const auto refused = objection(hello)) {
     return refuse(conn, refused->code, refused->text);
   }
@@ -108,13 +115,12 @@ void State::on_hello(ConnId conn, const wire::Hello& hello) {
     send(conn, wire::Evicted{cat("the run went on without this life of ", hello.site)});
     return close(conn);
   }
+  if (const auto taken = seat_taken(hello, key)) return refuse(conn, taken->code, taken->text);
   std::vector<wire::Incarnation> replaced;
-  for (Life* other : shards_of(hello.site)) {
-    const bool same = other->incarnation == hello.incarnation;
-    if (!same && JCCL_PLANTED("ghost-keeps-its-seat")) continue;
+  for (const Life* other : shards_of(hello.site)) {
+    if (other->incarnation == hello.incarnation || JCCL_PLANTED("ghost-keeps-its-seat")) continue;
     if (other->shard != hello.shard && other->shards == hello.shards) continue;
-    if (alive(*other) && (same || !gives_way(*other))) return put_off(conn, *other, same);
-    if (!same) replaced.push_back(other->incarnation);
+    replaced.push_back(other->incarnation);
   }
   for (const wire::Incarnation incarnation : replaced) {
     const Life* other = life_of(incarnation);
@@ -124,7 +130,7 @@ void State::on_hello(ConnId conn, const wire::Hello& hello) {
     else
       evict(hello.site, came_back(*other), "evict");
   }
-  attach(conn, hello);
+  attach(conn, hello, key);
 }
 
 // Of a connection that broke without a word nothing is heard soon.
@@ -132,17 +138,34 @@ bool State::alive(const Life& life) const {
   return life.connected() && now_ - life.heard < 2 * options_.heartbeat;
 }
 
-// Neither incarnations nor the names of sites are secrets: who has a connection that is alive keeps
-// its life and its seat.
-void State::put_off(ConnId conn, Life& life, bool same) {
-  if (same) life.put_off = now_;
-  return refuse(conn, Code::kLinkLost,
-                cat(name(life), " has a connection, which was heard ",
-                    (now_ - life.heard) / base::kMillisecond, " ms ago; try again",
-                    same ? "" : ", and if both are alive, give each a site or shard of its own"));
+// A seat, a (site, shard), is its key's. Another key has it when that session has been lost for its
+// grace, and the same key in another process when it is not alive: of two processes with one key
+// file each would put out the other.
+std::optional<Status> State::seat_taken(const wire::Hello& hello,
+                                        const wire::PublicKey& key) const {
+  for (const wire::Incarnation incarnation : lives_at(hello.site)) {
+    const Life& life = lives_.at(incarnation);
+    if (incarnation == hello.incarnation || gives_way(life)) continue;
+    if (life.shard != hello.shard && life.shards == hello.shards) continue;
+    if (alive(life)) {
+      return Status{Code::kLinkLost,
+                    cat(name(life), " has a connection, which was heard ",
+                        (now_ - life.heard) / base::kMillisecond,
+                        " ms ago; try again, and if both are alive, give each a site or shard of "
+                        "its own")};
+    }
+    if (life.key != key && !JCCL_PLANTED("seat-of-another-key")) {
+      return Status{Code::kLinkLost,
+                    cat(name(life),
+                        " is the seat of another key until that is given up; try again. "
+                        "With a key file a process that starts again has its seat at "
+                        "once")};
+    }
+  }
+  return std::nullopt;
 }
 
-void State::attach(ConnId conn, const wire::Hello& hello) {
+void State::attach(ConnId conn, const wire::Hello& hello, const wire::PublicKey& key) {
   Life& life = lives_[hello.incarnation];
   if (life.connected()) {  // the old connection broke, and nobody told us
     const ConnId old = life.conn;
@@ -158,6 +181,7 @@ void State::attach(ConnId conn, const wire::Hello& hello) {
   life.shard = hello.shard;
   life.shards = hello.shards;
   life.addresses = hello.addresses;
+  life.key = key;
   life.conn = conn;
   life.resumed = false;
   life.roster_epoch = 0;
@@ -165,7 +189,6 @@ void State::attach(ConnId conn, const wire::Hello& hello) {
   life.order = ++order_;
   life.since = now_;
   life.heard = now_;
-  life.put_off = 0;
   lives_due_ = std::min(lives_due_, now_ + options_.silence);
   conns_[conn] = hello.incarnation;
   life.start_peers = hello.start_peers;
@@ -186,8 +209,7 @@ void State::on_resume(Life& life, const wire::Resume& resume) {
     listed.insert(about.attempt);
     answer(life, about);
   }
-  send(life, roster());
-  life.roster_epoch = ledger_.epoch();
+  tell(life, roster());
   // STARTs that were lost on their way, in the order of their attempts: a data plane that has run
   // a later one takes frames of an earlier one for leftovers.
   std::map<wire::Attempt, RunningAttempt*> unheard;
@@ -259,6 +281,7 @@ void State::evict(std::string site, const std::string& reason, const std::string
   }
   if (left.size() != ledger_.members().size()) {
     write_epoch(std::move(left), ledger_.next_id(), reason);
+    if (!JCCL_PLANTED("link-secret-kept")) links_ = ledger_.epoch();
     note(kind, {{"site", site}, {"reason", reason}});
   }
   for (auto& [tag, round] : rounds_) {
@@ -293,13 +316,10 @@ void State::expire_lives() {
   std::vector<wire::Incarnation> due;
   for (const auto& [incarnation, life] : lives_) {
     if (JCCL_PLANTED("silence-is-no-death") && life.connected()) continue;
-    base::Time end = life.connected() ? life.heard + options_.silence
-                     : life.seen || JCCL_PLANTED("restart-gives-no-grace")
-                         ? life.gone + options_.reset_grace
-                         : started_at_ + options_.restart_grace;
-    // It dialled, and was told to try again: a master that had stood still, with words of the old
-    // connection to read yet, took that for alive.
-    if (life.put_off != 0) end = std::max(end, life.put_off + options_.silence);
+    const base::Time end = life.connected() ? life.heard + options_.silence
+                           : life.seen || JCCL_PLANTED("restart-gives-no-grace")
+                               ? life.gone + options_.reset_grace
+                               : started_at_ + options_.restart_grace;
     if (now_ >= end)
       due.push_back(incarnation);
     else

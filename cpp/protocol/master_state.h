@@ -36,16 +36,17 @@ struct Life {  // of an incarnation that is a member, or a connected observer
   std::string site;
   std::uint32_t shard = 0, shards = 1, start_peers = 0;
   std::vector<std::string> addresses;
+  wire::PublicKey key{};
   wire::PeerId id = 0;  // 0: observer
   ConnId conn = 0;      // 0: not connected
   bool resumed = false;
-  std::uint64_t roster_epoch = 0;  // of the last Roster sent on this connection
+  std::uint64_t roster_epoch = 0;  // of the last Roster sent on this connection …
+  bool told_as_member = false;     // … which named the members
   bool seen = false;               // connected at least once since this master started
   std::uint64_t order = 0;         // of connecting
   base::Time since = 0;            // … when
   base::Time heard = 0;            // last frame
   base::Time gone = 0;             // when the connection was lost
-  base::Time put_off = 0;          // its last Hello beside one that was alive; 0: none
   std::uint64_t progress = 0;
   std::vector<wire::Moving> moving;         // of the last heartbeat …
   base::Time beat = 0;                      // … which came then
@@ -137,7 +138,7 @@ struct MasterMachine::State {
   MasterEffects finish();
   void start();
   void on(const MasterEvent& event);
-  void on_message(ConnId conn, const wire::Message& message);
+  void on_message(const ConnMessage& said);
   void on_peer_message(Life& life, const wire::Message& message);
   void settle();  // everything that follows from the event
   void settle(const wire::Tag& tag);
@@ -155,9 +156,11 @@ struct MasterMachine::State {
   void end_holds();
 
   // master_peers.cc: lives; master_members.cc: membership
-  void on_hello(ConnId conn, const wire::Hello& hello);
+  void on_hello(ConnId conn, const wire::Hello& hello, const wire::PublicKey& key);
   std::optional<base::Status> objection(const wire::Hello& hello) const;
-  void attach(ConnId conn, const wire::Hello& hello);
+  std::optional<base::Status> seat_taken(const wire::Hello& hello,
+                                         const wire::PublicKey& key) const;
+  void attach(ConnId conn, const wire::Hello& hello, const wire::PublicKey& key);
   void on_resume(Life& life, const wire::Resume& resume);
   void on_closed(ConnId conn);
   void lose(ConnId conn);
@@ -179,6 +182,7 @@ struct MasterMachine::State {
   wire::Roster roster() const;
   wire::Member member_of(const Life& life) const;
   void flush_roster();
+  void tell(Life& life, wire::Roster roster);
   Life* life_of(wire::Incarnation incarnation);
   const Life* life_of(wire::Incarnation incarnation) const;
   const std::set<wire::Incarnation>& lives_at(const std::string& site) const;  // empty: none
@@ -189,7 +193,6 @@ struct MasterMachine::State {
   void make_room(const wire::Hello& hello);
   bool gives_way(const Life& life) const;
   bool alive(const Life& life) const;
-  void put_off(ConnId conn, Life& life, bool same);
   bool no_site_left(const wire::Hello& hello) const;
   void turn_away(const std::string& site);
   bool owes(const wire::Tag& tag, wire::PeerId id) const;
@@ -321,7 +324,8 @@ struct MasterMachine::State {
   base::Time pauses_due_ = base::kNever;  // no round's pause ends before
   std::uint64_t counter_ = 0, order_ = 0;
   std::map<ConnId, wire::Incarnation> conns_;  // 0: hello refused or not heard yet
-  std::set<ConnId> doomed_;                    // closed by an effect, not yet reported closed
+  std::uint64_t links_ = 0;  // generation of the newest link secret: the epoch of the last eviction
+  std::set<ConnId> doomed_;  // closed by an effect, not yet reported closed
   std::map<wire::Incarnation, Life> lives_;
   std::map<std::string, std::set<wire::Incarnation>> sites_;  // of all lives
   base::Time lives_due_ = 0;                                  // no life expires before

@@ -378,6 +378,7 @@ void State::offer(Life& life, AskedSync& asked, std::vector<wire::Member> holder
   reply.revision = at.committed;
   reply.digest = at.digests.at(life.shard);
   reply.holders = std::move(holders);
+  reply.links.generation = links_;
   asked.fetching = true;
   const auto last = life.fetched.find(tag);
   const bool missed = last != life.fetched.end() && last->second.revision < at.committed;

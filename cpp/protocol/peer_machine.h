@@ -118,6 +118,7 @@ struct CompleteCall {
 struct FetchSnapshot {
   wire::Held want;
   std::vector<wire::Member> holders;
+  wire::LinkSecret links;  // what they ask for
 };
 struct CompleteSync {
   wire::Tag tag;

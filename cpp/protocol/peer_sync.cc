@@ -66,7 +66,7 @@ void State::on_sync_reply(const wire::SyncReply& reply) {
       heard_commit(reply.tag, reply.revision);
       if (open.fetching.has_value()) return;
       open.fetching = {reply.tag, reply.revision, reply.digest};
-      fx_.fetch.push_back({*open.fetching, reply.holders});
+      fx_.fetch.push_back({*open.fetching, reply.holders, reply.links});
       return;
     case wire::SyncVerdict::kCurrent:
       heard_commit(reply.tag, reply.revision);

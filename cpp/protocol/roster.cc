@@ -40,6 +40,7 @@ wire::Roster change_of(const wire::Roster& from, const wire::Roster& to) {
   wire::Roster change;
   change.epoch = to.epoch;
   change.base = from.epoch;
+  change.links = to.links;
   change.members = news_of(from.members, to.members, kIdOf);
   change.tags = news_of(from.tags, to.tags, kTagOf);
   auto left = to.members.begin();
@@ -57,6 +58,7 @@ bool apply(const wire::Roster& news, wire::Roster* at) {
   }
   if (at->epoch != news.base) return false;
   at->epoch = news.epoch;
+  at->links = news.links;
   std::erase_if(at->members, [&](const wire::Member& member) {
     return std::binary_search(news.left.begin(), news.left.end(), member.id);
   });

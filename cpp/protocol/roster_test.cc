@@ -16,11 +16,12 @@ wire::Roster random_roster(base::Rng& rng, const wire::Roster& before) {
   for (const wire::Member& member : before.members) {
     last = std::max(last, member.id);
     if (rng.chance(0.8)) members[member.id] = member;
-    if (rng.chance(0.1)) members[member.id] = {member.id, 7, "s", 0, 1, {"moved:1"}, 5};
+    if (rng.chance(0.1)) members[member.id] = {member.id, 7, "s", 0, 1, {"moved:1"}, {5}};
   }
   for (std::uint64_t i = rng.below(4); i > 0; --i) {
     ++last;
-    members[last] = {last, rng.next(), "site", 0, 1, {"host:1"}, rng.next()};
+    const auto key = static_cast<std::uint8_t>(rng.next());
+    members[last] = {last, rng.next(), "site", 0, 1, {"host:1"}, {key}};
   }
   wire::Roster roster;
   roster.epoch = before.epoch + 1 + rng.below(3);
@@ -50,10 +51,10 @@ TEST(RosterTest, a_change_says_only_what_differs) {
   wire::Roster from, to;
   from.epoch = 4;
   to.epoch = 5;
-  for (wire::PeerId id = 1; id <= 1000; ++id) from.members.push_back({id, id, "s", 0, 1, {}, id});
+  for (wire::PeerId id = 1; id <= 1000; ++id) from.members.push_back({id, id, "s", 0, 1, {}, {}});
   to.members = from.members;
   to.members.erase(to.members.begin() + 6);
-  to.members.push_back({1001, 1001, "s", 0, 1, {}, 9});
+  to.members.push_back({1001, 1001, "s", 0, 1, {}, {9}});
   const wire::Roster change = change_of(from, to);
   EXPECT_EQ(change.base, 4U);
   ASSERT_EQ(change.members.size(), 1U);

@@ -170,8 +170,14 @@ void World::haunt(const Injected& fault) {
   hello.incarnation = past[fault.bits % past.size()];
   hello.site = peer.site, hello.shard = peer.shard, hello.shards = mix.shards;
   hello.addresses = {cat("slot-", peer.slot)};
+  // Somebody else, who has read the number of a life or has none at this seat.
+  const bool impostor = coin(fault.bits, 22) && coin(fault.bits, 23);
+  if (impostor) {
+    hello.incarnation = coin(fault.bits, 24) ? peer.incarnation : new_incarnation(fault.a);
+  }
   const std::uint64_t id = connect(peer, *master);
   conn(id).ghost = true;
+  conn(id).key = impostor ? wire::PublicKey{0xEE} : key_of(peer.slot, hello.incarnation);
   bool fenced = false, member = false;
   for (const auto& [peer_id, known] : history.everybody) {
     if (known.incarnation != hello.incarnation) continue;

@@ -136,6 +136,7 @@ void p7_members_stay(History& history, const wire::EpochRecord& record);
 void p7_calls_end_well(History& history, const CallRecord& call);
 // P8 strangers get nothing.
 void p8_told(History& history, Stranger stranger, const wire::Message& message);
+void p8_observer(History& history, wire::Incarnation self, const wire::Message& message);
 void p8_no_member(History& history, const wire::EpochRecord& record);
 // P9 corruption never reaches a sum.
 bool p9_frame(History& history, const DataMessage& message, base::Rng& rng);

@@ -92,7 +92,6 @@ void SimMaster::serve() {
   options.history = world.mix.history;
   options.straggler = static_cast<protocol::Straggler>(world.mix.straggler);
   options.straggler_after = world.mix.straggler_after;
-  options.seed = world.rng.ids.next();
   Disk& disk = world.store.disk;
   if (world.store.rot != 0 && disk.rows.size() > 1) {
     const auto damaged = read_journal(rotten(disk.rows, world.store.rot), options.run);

@@ -35,6 +35,7 @@ enum class Stranger : std::uint8_t {  // who is no process of the run behind a c
   kBabbler,                           // greets, or not, and speaks out of turn
   kFenced,                            // a life that was a member
   kObserver,                          // a life that never was
+  kImpostor,                          // names a life, or has a seat, of another key
 };
 
 struct Conn {
@@ -42,6 +43,7 @@ struct Conn {
   std::uint32_t slot = 0, master = 0;
   bool ghost = false;                      // nobody reads at the peer's end
   Stranger stranger = Stranger::kBabbler;  // of a ghost
+  wire::PublicKey key{};                   // that its peer has proved
   std::uint32_t peer_life = 0, master_life = 0;
   bool peer_open = false, master_open = false;
   bool peer_vanished = false, master_vanished = false;  // nobody is left to answer with a reset

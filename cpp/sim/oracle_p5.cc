@@ -98,8 +98,10 @@ void p5_true(History& history, std::uint32_t slot, const wire::Message& message)
   if (const auto* roster = std::get_if<wire::Roster>(&message)) {
     // The whole has all members of its epoch; a change can name no more than these.
     const auto durable = history.epochs.lower_bound({roster->epoch, roster->members.size()});
+    // Who is no member hears of none.
+    const bool all = roster->base == 0 && !roster->members.empty();
     const bool known = durable != history.epochs.end() && durable->first == roster->epoch &&
-                       (roster->base != 0 || durable->second == roster->members.size());
+                       (!all || durable->second == roster->members.size());
     if (!known) {
       history.fail("P5", cat("slot ", slot, " learnt epoch ", roster->epoch, " (",
                              roster->members.size(), " members) before it was durable"));

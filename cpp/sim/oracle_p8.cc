@@ -1,5 +1,5 @@
-// P8 strangers get nothing: who does not end its greeting, and who was fenced, is told to go and
-// nothing else, and is never a member.
+// P8 strangers get nothing: who does not end its greeting, who was fenced, and who has not the
+// key of the life or seat that it names, is told to go and nothing else, and is never a member.
 #include "sim/history.h"
 #include "wire/codec.h"
 
@@ -17,8 +17,19 @@ void p8_told(History& history, Stranger stranger, const wire::Message& message) 
   const bool may =
       stranger == Stranger::kObserver || told_to_go || (stranger == Stranger::kBabbler && greeted);
   if (may) return;
-  history.fail("P8", cat(stranger == Stranger::kFenced ? "a fenced life" : "a stranger",
-                         " is answered with ", name_of(message)));
+  const char* who = stranger == Stranger::kFenced     ? "a fenced life"
+                    : stranger == Stranger::kImpostor ? "who has another key"
+                                                      : "a stranger";
+  history.fail("P8", cat(who, " is answered with ", name_of(message)));
+}
+
+void p8_observer(History& history, wire::Incarnation self, const wire::Message& message) {
+  const auto* roster = std::get_if<wire::Roster>(&message);
+  if (roster == nullptr || roster->base != 0 || roster->members.empty()) return;
+  for (const wire::Member& member : roster->members) {
+    if (member.incarnation == self) return;
+  }
+  history.fail("P8", "who is no member hears who the members are");
 }
 
 void p8_no_member(History& history, const wire::EpochRecord& record) {

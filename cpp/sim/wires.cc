@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/lives.h"
+#include "protocol/master_state.h"
 #include "sim/world.h"
 #include "wire/codec.h"
 
@@ -45,6 +46,7 @@ std::uint64_t World::connect(SimPeer& peer, SimMaster& master) {
   fresh.id = conns_.size() + 1, fresh.slot = peer.slot, fresh.master = master.index;
   fresh.peer_life = peer.life, fresh.master_life = master.life;
   fresh.peer_open = fresh.master_open = true;
+  fresh.key = key_of(peer.slot, peer.incarnation);
   conns_.push_back(std::move(fresh));
   return conns_.size();
 }
@@ -174,7 +176,8 @@ void World::deliver(Conn& c, bool up, const base::Bytes& payload) {
     note(cat(up ? "up   " : "down ", c.slot, " conn ", c.id, " ", wire::name_of(message.value())));
   }
   if (up) {
-    masters[c.master].feed(protocol::ConnMessage{c.id, std::move(message.value())});
+    judge_impostor(c, message.value());
+    masters[c.master].feed(protocol::ConnMessage{c.id, std::move(message.value()), c.key});
   } else if (c.ghost) {
     p8_told(history, c.stranger, message.value());
     history.on_told(c.slot, message.value());
@@ -183,6 +186,7 @@ void World::deliver(Conn& c, bool up, const base::Bytes& payload) {
     if (welcome != nullptr && welcome->epoch == history.epoch) {  // of the newest master
       p5_seat(history, peers[c.slot].site, peers[c.slot].shard, peers[c.slot].incarnation);
     }
+    p8_observer(history, peers[c.slot].incarnation, message.value());
     history.on_told(c.slot, message.value());
     peers[c.slot].on_message(std::move(message.value()));
   }
@@ -200,6 +204,31 @@ void World::probe(const SimMaster& master, wire::Incarnation incarnation) {
 }
 
 // ---- peer links --------------------------------------------------------------------------------
+
+// Every second process has its key from a file, and has it again when it starts anew.
+wire::PublicKey World::key_of(std::uint32_t slot, wire::Incarnation life) {
+  const std::uint64_t owner = slot % 2 == 0 ? base::process_of(life) : slot + 1;
+  wire::PublicKey key{static_cast<std::uint8_t>(1 + slot % 2)};
+  for (std::size_t i = 0; i < 8; ++i) key[8 + i] = static_cast<std::uint8_t>(owner >> (8 * i));
+  return key;
+}
+
+// Who says the number of a life, or the name of a seat, that the master knows as another key's, and
+// not as that of somebody who only sits on it.
+void World::judge_impostor(Conn& c, const wire::Message& message) {
+  const auto* hello = std::get_if<wire::Hello>(&message);
+  const SimMaster& master = masters[c.master];
+  if (hello == nullptr || !c.ghost || !master.running()) return;
+  const protocol::MasterMachine::State& at = master.machine->state();
+  const protocol::Life* known = at.life_of(hello->incarnation);
+  if (known != nullptr && known->key != c.key) c.stranger = Stranger::kImpostor;
+  if (known != nullptr || at.ledger_.fenced(hello->incarnation)) return;
+  for (const wire::Incarnation incarnation : at.lives_at(hello->site)) {
+    const protocol::Life& life = at.lives_.at(incarnation);
+    if (life.shard != hello->shard || life.key == c.key || at.gives_way(life)) continue;
+    c.stranger = Stranger::kImpostor;
+  }
+}
 
 wire::Incarnation World::new_incarnation(std::uint32_t slot) {
   wire::Incarnation incarnation = base::first_life(rng.ids.next());

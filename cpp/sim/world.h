@@ -89,6 +89,8 @@ class World {
   void reset_data(std::uint32_t a, std::uint32_t b, bool one_sided);
   bool link_lives(std::uint32_t from, std::uint32_t to);
   std::uint64_t on_its_way(std::uint32_t from, const wire::Attempt& attempt);  // messages
+  wire::PublicKey key_of(std::uint32_t slot, wire::Incarnation life);
+  void judge_impostor(Conn& c, const wire::Message& message);
   wire::Incarnation new_incarnation(std::uint32_t slot);
   wire::Incarnation next_life(std::uint32_t slot, wire::Incarnation life);
   bool tracing() const { return options_.trace; }

@@ -60,7 +60,6 @@ base::Bytes encode(const Message& message);
 base::Result<Message> decode(base::ByteView bytes);
 std::string_view name_of(const Message& message);
 
-// A member is journaled without its addresses and ticket.
 base::Bytes encode_record(const Record& record);
 base::Result<Record> decode_record(base::ByteView bytes);  // fails with Code::kDamaged
 std::string_view name_of(const Record& record);
@@ -70,11 +69,10 @@ struct LinkHello {
   std::uint16_t version = kVersion;
   RunId run{};
   Incarnation from = 0, to = 0;
-  std::uint64_t ticket = 0;  // of `to`, as the master named it
   std::uint16_t stripe = 0, stripes = 1;
   bool operator==(const LinkHello&) const = default;
 };
-inline constexpr std::size_t kLinkHelloBytes = 50;
+inline constexpr std::size_t kLinkHelloBytes = 42;
 base::Bytes encode(const LinkHello& hello);
 // Code::kVersion if only the version differs, else kInvalid.
 base::Result<LinkHello> decode_link_hello(base::ByteView bytes);

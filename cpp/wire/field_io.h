@@ -44,6 +44,10 @@ class FieldEncoder {
   void attempt(const Attempt& v) { out_.attempt(v); }
   void digest(const Digest& v) { out_.digest(v); }
   void run(const RunId& v) { out_.run(v); }
+  template <std::size_t N>
+  void raw(const std::array<std::uint8_t, N>& v) {
+    out_.raw(v);
+  }
   void weight(double v) {
     v += 0.0;  // -0 becomes 0: one value, one form
     if (!is_weight(v)) return refuse("a weight is not a finite number >= 0");
@@ -147,6 +151,10 @@ class FieldDecoder {
   void attempt(Attempt& v) { v = in_.attempt(); }
   void digest(Digest& v) { v = in_.digest(); }
   void run(RunId& v) { v = in_.run(); }
+  template <std::size_t N>
+  void raw(std::array<std::uint8_t, N>& v) {
+    in_.raw(&v);
+  }
   void weight(double& v) {
     v = in_.f64();
     if (!is_weight(v)) {

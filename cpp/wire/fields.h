@@ -44,22 +44,21 @@ void addresses(Io& io, In<Io, std::vector<std::string>> v) {
           [&](auto& one) { io.name(one, base::kAddressBytesMax, "address"); });
 }
 
-// What the journal keeps of a member: its addresses, so that a restarted master can look who is
-// gone; no tickets, they are secrets.
 template <typename Io>
-void journaled_fields(Io& io, In<Io, Member> m) {
+void fields(Io& io, In<Io, Member> m) {
   io.u32(m.id);
   io.u64(m.incarnation);
   io.name(m.site, base::kSiteNameBytesMax, "site");
   io.u32(m.shard);
   io.u32(m.shards);
   addresses(io, m.addresses);
+  io.raw(m.key);
 }
 
 template <typename Io>
-void fields(Io& io, In<Io, Member> m) {
-  journaled_fields(io, m);
-  io.u64(m.ticket);
+void fields(Io& io, In<Io, LinkSecret> m) {
+  io.u64(m.generation);
+  io.raw(m.secret);
 }
 
 template <typename T, typename Key>
@@ -228,6 +227,7 @@ void fields(Io& io, In<Io, Roster> m) {
   io.require(ascending(m.left, [](PeerId id) { return id; }),
              "members that left are not in ascending order of id");
   io.list(m.tags, base::kTagsMax, "tags", [&](auto& one) { fields(io, one); });
+  fields(io, m.links);
 }
 
 template <typename Io>
@@ -297,6 +297,7 @@ void fields(Io& io, In<Io, SyncReply> m) {
   io.list(m.holders, base::kPeersMax, "holders", [&](auto& one) { fields(io, one); });
   io.one_of(m.code, valid_code);
   io.text(m.text, base::kSummaryBytesMax);  // may list who sent what
+  fields(io, m.links);
 }
 
 // ---- anybody who may connect -------------------------------------------------------------------
@@ -321,7 +322,7 @@ template <typename Io>
 void fields(Io& io, In<Io, EpochRecord> m) {
   io.u64(m.epoch);
   io.u32(m.next_id);
-  io.list(m.members, base::kPeersMax, "members", [&](auto& one) { journaled_fields(io, one); });
+  io.list(m.members, base::kPeersMax, "members", [&](auto& one) { fields(io, one); });
   io.require(ids_ascend(m.members), "members are not in ascending order of id");
   io.text(m.reason, base::kTextBytesMax);
 }

@@ -51,7 +51,6 @@ base::Bytes encode(const LinkHello& hello) {
   w.run(hello.run);
   w.u64(hello.from);
   w.u64(hello.to);
-  w.u64(hello.ticket);
   w.u16(hello.stripe);
   w.u16(hello.stripes);
   JCCL_CHECK(w.size() == kLinkHelloBytes);
@@ -71,7 +70,6 @@ base::Result<LinkHello> decode_link_hello(base::ByteView bytes) {
   hello.run = r.run();
   hello.from = r.u64();
   hello.to = r.u64();
-  hello.ticket = r.u64();
   hello.stripe = r.u16();
   hello.stripes = r.u16();
   if (!r.finished() || !valid(hello)) return malformed_frame("link hello", bytes);

@@ -3,6 +3,7 @@
 // when, is in protocol/. A change of any field bumps kVersion and the golden bytes.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <variant>
@@ -22,10 +23,11 @@ using base::Digest;
 using base::Duration;
 using base::Incarnation;
 using base::PeerId;
+using base::PublicKey;
 using base::RunId;
 using base::Tag;
 
-inline constexpr std::uint16_t kVersion = 4;
+inline constexpr std::uint16_t kVersion = 5;
 
 // ---- parts -------------------------------------------------------------------------------------
 
@@ -42,8 +44,16 @@ struct Member {
   std::string site;
   std::uint32_t shard = 0, shards = 1;
   std::vector<std::string> addresses;  // empty: can only dial out
-  std::uint64_t ticket = 0;            // proves to this member that the master named it to you
+  PublicKey key{};                     // its own; whoever has it not is somebody else
   bool operator==(const Member&) const = default;
+};
+
+// What peers of a run show each other before a link is one: whoever has it was told by the master.
+// A new one for every eviction, so that who left has none.
+struct LinkSecret {
+  std::uint64_t generation = 0;  // 0: none
+  std::array<std::uint8_t, 16> secret{};
+  bool operator==(const LinkSecret&) const = default;
 };
 
 struct Contributor {
@@ -186,6 +196,7 @@ struct Roster {  // the membership at an epoch, and where every tag stands; or h
   std::vector<Member> members;  // ascending id
   std::vector<PeerId> left;     // ascending; members of `base` that are none any more
   std::vector<TagInfo> tags;
+  LinkSecret links;  // the newest
   bool operator==(const Roster&) const = default;
 };
 struct Start {
@@ -254,6 +265,7 @@ struct SyncReply {
   std::vector<Member> holders;
   Code code = Code::kOk;
   std::string text;
+  LinkSecret links;  // for the holders
   bool operator==(const SyncReply&) const = default;
 };
 
@@ -282,7 +294,7 @@ struct RunRecord {  // always the first
 struct EpochRecord {  // a membership; also written by every starting master before its first Start
   std::uint64_t epoch = 0;
   PeerId next_id = 1;
-  std::vector<Member> members;  // without addresses and tickets
+  std::vector<Member> members;
   std::string reason;
   bool operator==(const EpochRecord&) const = default;
 };

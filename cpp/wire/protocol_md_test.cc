@@ -30,6 +30,10 @@ class FieldNamer {
   void attempt(const Attempt&) { add("attempt"); }
   void digest(const Digest&) { add("digest"); }
   void run(const RunId&) { add("run"); }
+  template <std::size_t N>
+  void raw(const std::array<std::uint8_t, N>&) {
+    add(base::cat("raw ", N));
+  }
   void weight(double) { add("weight"); }
   void tag(const Tag&) { add("tag"); }
   void name(const std::string&, std::size_t max, std::string_view) { add(base::cat("name ", max)); }

@@ -25,6 +25,10 @@ class FieldInventor {
   void flag(bool& v) { v = rng_.chance(0.5); }
   void attempt(Attempt& v) { v = {rng_.next(), rng_.next()}; }
   void digest(Digest& v) { v = {rng_.next(), rng_.next()}; }
+  template <std::size_t N>
+  void raw(std::array<std::uint8_t, N>& v) {
+    for (std::uint8_t& byte : v) byte = static_cast<std::uint8_t>(rng_.next());
+  }
   void run(RunId& v) {
     for (auto& byte : v) byte = static_cast<std::uint8_t>(rng_.next());
   }

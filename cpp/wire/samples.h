@@ -17,7 +17,8 @@ inline RunId sample_run() {
 }
 
 inline Member sample_member(PeerId id) {
-  return {id, 0x1111 * std::uint64_t{id}, "eu-west", 1, 2, {"10.0.0.1:4001", "[::1]:4001"}, 99};
+  return {id, 0x1111 * std::uint64_t{id},      "eu-west", 1,
+          2,  {"10.0.0.1:4001", "[::1]:4001"}, {9, 8, 7}};
 }
 
 inline std::vector<Message> sample_messages() {
@@ -44,7 +45,8 @@ inline std::vector<Message> sample_messages() {
              2,
              {sample_member(1), sample_member(4)},
              {2, 3},
-             {{"grads", 11, false}, {"model", 2, true}}},
+             {{"grads", 11, false}, {"model", 2, true}},
+             {3, {1, 2, 3}}},
       Start{attempt, round, contributors, {5, 6}, {0xFF, 0x00, 0x7F}, 78},
       Outcome{attempt, round, Verdict::kCommitted, contributors, 2, digest, true, Code::kLinkLost,
               "link 1-4 broke"},
@@ -53,7 +55,14 @@ inline std::vector<Message> sample_messages() {
       Waiting{round, "waits for peer 4"},
       Evicted{"silent for 3 s"},
       HeartbeatAck{17},
-      SyncReply{"model", SyncVerdict::kFetch, 11, digest, {sample_member(4)}, Code::kResync, "get"},
+      SyncReply{"model",
+                SyncVerdict::kFetch,
+                11,
+                digest,
+                {sample_member(4)},
+                Code::kResync,
+                "get",
+                {4, {5, 6}}},
       StatusAsk{},
       StatusReply{{'{', '}'}},
       Measured{125'000'000, {{1, 80'000, 12'000'000}, {4, 350, 1'000'000'000}}},
@@ -61,11 +70,9 @@ inline std::vector<Message> sample_messages() {
 }
 
 inline std::vector<Record> sample_records() {
-  Member journaled = sample_member(1);
-  journaled.ticket = 0;
   std::vector<Record> records;
   records.emplace_back(RunRecord{sample_run(), kVersion});
-  records.emplace_back(EpochRecord{3, 5, {journaled}, "peer 1 joined"});
+  records.emplace_back(EpochRecord{3, 5, {sample_member(1)}, "peer 1 joined"});
   records.emplace_back(BirthRecord{
       "model", "eu", {0xBEEF, 0xCAFE}, {{5, 6}, {7, 8}}, {{9, 10}, {9, 10}}, "f32[10]"});
   CommitRecord& commit = std::get<CommitRecord>(records.emplace_back(CommitRecord{}));
@@ -94,7 +101,7 @@ inline std::vector<Row> sample_rows(std::size_t size) {
   return rows;
 }
 
-inline LinkHello sample_link_hello() { return {kVersion, sample_run(), 1, 2, 3, 4, 5}; }
+inline LinkHello sample_link_hello() { return {kVersion, sample_run(), 1, 2, 4, 5}; }
 inline FrameHeader sample_frame_header() {
   return {FrameKind::kResult, {3, 7}, 9, 4096, 0xDEADBEEF};
 }

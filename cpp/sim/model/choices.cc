@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "base/hash64.h"
+#include "base/lives.h"
 #include "sim/model/world.h"
 #include "wire/codec.h"
 
@@ -245,6 +246,16 @@ Done World::take(const Choice& choice) {
   return done;
 }
 
+// Each process has a key of its own.
+wire::PublicKey key_of(const wire::Message& message) {
+  const auto* hello = std::get_if<wire::Hello>(&message);
+  wire::PublicKey key{};
+  if (hello == nullptr) return key;
+  const std::uint64_t process = base::process_of(hello->incarnation);
+  key[0] = static_cast<std::uint8_t>(process), key[1] = static_cast<std::uint8_t>(process >> 8);
+  return key;
+}
+
 // Hello, Welcome and Resume as one step. What follows them takes its time.
 void World::greet(std::uint8_t slot) {
   for (int turn = 0; turn < 2; ++turn) {
@@ -254,7 +265,7 @@ void World::greet(std::uint8_t slot) {
     const auto said = conn->up.front();
     conn->up.erase(conn->up.begin());
     heard(*conn, said->message);
-    to_master(protocol::ConnMessage{id, said->message});
+    to_master(protocol::ConnMessage{id, said->message, key_of(said->message)});
     conn = conn_at(slot);
     if (conn == nullptr || conn->down.empty()) return;
     const auto answer = conn->down.front();
@@ -288,7 +299,7 @@ void World::on_conn(const Choice& choice) {
       const auto parcel = conn.up.front();
       conn.up.erase(conn.up.begin());
       heard(conn, parcel->message);
-      return to_master(protocol::ConnMessage{id, parcel->message});
+      return to_master(protocol::ConnMessage{id, parcel->message, key_of(parcel->message)});
     }
     case Step::kToPeer: {
       const auto parcel = conn.down.front();
