@@ -117,6 +117,7 @@ class Communicator:
         shards: int = 1,
         bind: str = "",
         advertise: Sequence[str] = (),
+        key_file: str = "",
         start_peers: int = 0,
         stripes: int = 0,
         chunk_bytes: int = 262144,
@@ -242,6 +243,9 @@ def query_status(
     """The status JSON of a master elsewhere. Raises CoreError."""
 
 def new_token() -> str: ...
+def make_token(
+    run_secret: str, *, role: str = "peer", expires_unix_s: int = 0, site: str = ""
+) -> str: ...
 def abort_all() -> None:
     """Aborts the waits of every open communicator of this process."""
 

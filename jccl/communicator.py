@@ -396,6 +396,7 @@ def connect(
     *,
     token: str | None = None,
     token_file: str | os.PathLike[str] | None = None,
+    key_file: str | os.PathLike[str] | None = None,
     site: str | None = None,
     shard: int | None = None,
     shards: int | None = None,
@@ -413,9 +414,10 @@ def connect(
 
     Args:
         master: "host:port", several by commas; default JCCL_MASTER.
-        token: the run's token (or `token_file`); default JCCL_TOKEN, JCCL_TOKEN_FILE.
-            Off
-            loopback a token is required unless `insecure`.
+        token: a token of the run (or `token_file`); default JCCL_TOKEN,
+            JCCL_TOKEN_FILE. Off loopback one is required unless `insecure`.
+        key_file: this peer's key pair, made if there is none; default JCCL_KEY_FILE,
+            else a fresh one. With it a process that starts again has its seat at once.
         site: peers with one site name live and die together; default JCCL_SITE, else a
             site of its own. `shard` of `shards` is this peer's place in it.
         advertise: addresses other peers may reach this one at, tried in order.
@@ -460,6 +462,7 @@ def connect(
     options = {
         "master": where,
         "token": read_token(token, token_file),
+        "key_file": os.fspath(env_default(key_file, "JCCL_KEY_FILE") or ""),
         "insecure": bool(env_default(insecure, "JCCL_INSECURE", truth)),
         "site": env_default(site, "JCCL_SITE") or "",
         "shard": env_default(shard, "JCCL_SHARD", int) or 0,

@@ -1,8 +1,8 @@
 """Defaults that come from the environment, and the token. Needs neither jax nor numpy.
 
 An argument always wins over the environment. The names are JCCL_MASTER, JCCL_TOKEN,
-JCCL_TOKEN_FILE, JCCL_SITE, JCCL_SHARD, JCCL_SHARDS, JCCL_BIND, JCCL_ADVERTISE,
-JCCL_START_PEERS, JCCL_DEADLINE, JCCL_INSECURE and JCCL_ROUTE.
+JCCL_TOKEN_FILE, JCCL_KEY_FILE, JCCL_SITE, JCCL_SHARD, JCCL_SHARDS, JCCL_BIND,
+JCCL_ADVERTISE, JCCL_START_PEERS, JCCL_DEADLINE, JCCL_INSECURE and JCCL_ROUTE.
 """
 
 from __future__ import annotations
@@ -19,7 +19,13 @@ from jccl.errors import AuthError, IoError
 DEFAULT_PORT = 29400
 # What names one peer: several peers must not inherit it from whoever starts them, since
 # two lives of one shard evict each other.
-OF_ONE_PEER = ("JCCL_SITE", "JCCL_SHARD", "JCCL_SHARDS", "JCCL_ADVERTISE")
+OF_ONE_PEER = (
+    "JCCL_SITE",
+    "JCCL_SHARD",
+    "JCCL_SHARDS",
+    "JCCL_ADVERTISE",
+    "JCCL_KEY_FILE",
+)
 
 
 def env_default(value: Any, name: str, convert: Callable[[str], Any] = str) -> Any:

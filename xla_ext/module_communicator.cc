@@ -255,6 +255,7 @@ std::unique_ptr<Communicator> Communicator::connect(const py::kwargs& kwargs) {
   options.master = keywords.take<std::string>("master", "");
   if (options.master.empty()) throw py::value_error("master= must name host:port");
   options.token = keywords.take<std::string>("token", "");
+  options.key_file = keywords.take<std::string>("key_file", "");
   options.insecure = keywords.take<bool>("insecure", false);
   options.site = keywords.take<std::string>("site", "");
   options.shard = keywords.take_small("shard", 0);

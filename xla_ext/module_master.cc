@@ -107,6 +107,13 @@ std::string new_token() {
   return token.value();
 }
 
+std::string make_token(const std::string& run_secret, const std::string& role,
+                       std::uint64_t expires_unix_s, const std::string& site) {
+  const auto token = master::make_token_text({run_secret, role, expires_unix_s, site});
+  if (!token.ok()) raise(token.status());
+  return token.value();
+}
+
 }  // namespace
 
 void bind_master(py::module_& module) {
@@ -135,6 +142,8 @@ void bind_master(py::module_& module) {
   module.def("query_status", &query_status, py::arg("master"), py::kw_only(), py::arg("token") = "",
              py::arg("insecure") = false, py::arg("timeout") = 5.0);
   module.def("new_token", &new_token);
+  module.def("make_token", &make_token, py::arg("run_secret"), py::kw_only(),
+             py::arg("role") = "peer", py::arg("expires_unix_s") = 0, py::arg("site") = "");
 }
 
 }  // namespace jccl::xla_ext

@@ -14,6 +14,7 @@
 
 #include "base/crc32c.h"
 #include "base/text.h"
+#include "net/blocking_introduction.h"
 
 namespace jccl::bench {
 
@@ -71,6 +72,11 @@ Status Crowd::open_one(std::size_t index) {
   }
   const int on = 1;
   (void)::setsockopt(peer.fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  const auto identity = net::Identity::make();
+  if (!identity.ok()) return identity.status();
+  if (!net::introduce_blocking(peer.fd, identity.value(), net::Purpose::kControl)) {
+    return lost(index, "the master did not say who it is");
+  }
   epoll_event event{EPOLLIN, {.u64 = index}};
   if (::epoll_ctl(epoll_, EPOLL_CTL_ADD, peer.fd, &event) != 0) {
     return lost(index, std::strerror(errno));

@@ -238,7 +238,7 @@ TEST(ConnectTest, what_can_not_be_connected_says_why) {
   EXPECT_TRUE(s.code == Code::kMasterLost || s.code == Code::kAuth) << s.text;
   EXPECT_EQ(why([](auto& o) { o.master = "127.0.0.1"; }).code, Code::kInvalid);
   EXPECT_EQ(why([](auto& o) { o.master = ""; }).code, Code::kInvalid);
-  EXPECT_EQ(why([](auto& o) { o.token = "jccl1.zz.0.zz"; }).code, Code::kAuth);
+  EXPECT_EQ(why([](auto& o) { o.token = "jccl2.zz.0.zz"; }).code, Code::kAuth);
   s = why([](auto& o) { o.shard = 2, o.shards = 2, o.site = "eu"; });
   EXPECT_EQ(s.code, Code::kInvalid);
   EXPECT_EQ(s.text, "shard 2 of 2 does not exist");

@@ -1,5 +1,5 @@
-// How peers find and keep each other: TLS with a token, addresses of every kind, peers that can
-// only dial out, and connections that break in the middle of a round.
+// How peers find and keep each other: addresses of every kind, peers that can only dial out, and
+// connections that break in the middle of a round.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -7,107 +7,9 @@
 #include <unistd.h>
 
 #include "capi/cluster_support.h"
-#include "net/credentials.h"
 
 namespace jccl::capi::test {
 namespace {
-
-std::string fresh_token() { return net::to_text(net::new_token().value()); }
-
-void expect_rounds(Cluster& cluster, int rounds = 5) {
-  const float world = static_cast<float>(cluster.size());
-  cluster.on_all([&](std::size_t p, Communicator& comm) {
-    for (int i = 0; i < rounds; ++i) {
-      const SmallRound r = small_round(comm, sum_of("x"), static_cast<float>(p), 20000);
-      ASSERT_TRUE(r.result.status.ok()) << r.result.status.text;
-      EXPECT_EQ(r.value, world * (world - 1) / 2);
-    }
-  });
-}
-
-// ---- TLS ---------------------------------------------------------------------------------------
-
-ClusterOptions with_token() {
-  ClusterOptions options;
-  options.master.token = fresh_token();
-  return options;
-}
-
-TEST(TlsTest, a_run_with_a_token_reduces_gathers_and_synchronises) {
-  Cluster cluster(3, with_token());
-  expect_rounds(cluster);
-  std::vector<base::Digest> digests(3);
-  cluster.on_all([&](std::size_t p, Communicator& comm) {
-    std::vector<float> x(50000, 1.5F), all(4 * 50000, 9);
-    RoundOptions o = sum_of("gather");
-    o.collective = Collective::kAllGather;
-    o.slots = 4;
-    EXPECT_TRUE(comm.run({leaf_of(x, all)}, o).status.ok());
-    EXPECT_EQ(all[2 * 50000], 1.5F);
-    EXPECT_EQ(all.back(), 0.0F);
-    for (const char* plan : {"direct", "exchange", "ring"}) {
-      o = sum_of("lossy");
-      o.plan = plan;
-      o.codec = CodecId::kInt8;
-      EXPECT_NEAR(small_round(comm, o, 2, 50000).value, 6, 0.1);
-    }
-    std::vector<float> state(300000, static_cast<float>(p));
-    SyncOptions s;
-    s.tag = "model";
-    EXPECT_TRUE(comm.sync_state({leaf_of(state, state)}, s).status.ok());
-    EXPECT_EQ(state.front(), state.back());
-    digests[p] = comm.digest("model");
-  });
-  EXPECT_EQ(digests[0], digests[1]);
-  EXPECT_EQ(digests[0], digests[2]);
-}
-
-TEST(TlsTest, off_loopback_binds_are_allowed_with_a_token) {
-  ClusterOptions options = with_token();
-  options.start_together = false;
-  options.master.start_peers = 2;
-  options.master.bind = "0.0.0.0:0";
-  options.peer.bind = "0.0.0.0:0";
-  options.peer.advertise = {"127.0.0.1:0"};
-  Cluster cluster(0, options);
-  for (int i = 0; i < 2; ++i) {
-    ConnectOptions o = cluster.peer_options();
-    o.master = cat("127.0.0.1", cluster.address().substr(cluster.address().rfind(':')));
-    ASSERT_NE(cluster.add(o), nullptr);
-  }
-  expect_rounds(cluster);
-}
-
-TEST(TlsTest, a_wrong_or_missing_token_is_refused_and_disturbs_nobody) {
-  Cluster cluster(2, with_token());
-  ConnectOptions o = cluster.peer_options();
-  o.connect_timeout = 5 * kSecond;
-  o.token = fresh_token();
-  const base::Status wrong = Communicator::connect(o).status();
-  EXPECT_EQ(wrong.code, Code::kAuth) << wrong.text;
-  o.token = "";
-  o.connect_timeout = kSecond;
-  const base::Status missing = Communicator::connect(o).status();
-  EXPECT_EQ(missing.code, Code::kAuth) << missing.text;
-  expect_rounds(cluster);
-}
-
-TEST(TlsTest, a_peer_with_a_token_does_not_talk_to_a_plain_master) {
-  Cluster cluster(0);
-  ConnectOptions o = cluster.peer_options();
-  o.token = fresh_token();
-  o.connect_timeout = kSecond;
-  EXPECT_FALSE(Communicator::connect(o).status().ok());
-}
-
-TEST(TlsTest, a_master_off_loopback_needs_a_token_or_an_explicit_wish) {
-  master::MasterConfig config;
-  config.log = [](const std::string&) {};
-  config.bind = "0.0.0.0:0";
-  EXPECT_EQ(master::Master::start(config).status().code, Code::kAuth);
-  config.insecure = true;
-  EXPECT_TRUE(master::Master::start(config).ok());
-}
 
 // ---- addresses ---------------------------------------------------------------------------------
 

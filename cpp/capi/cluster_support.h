@@ -209,4 +209,15 @@ inline bool rounds_until(Communicator& comm, const RoundOptions& options, float 
   return false;
 }
 
+inline void expect_rounds(Cluster& cluster, int rounds = 5) {
+  const float world = static_cast<float>(cluster.size());
+  cluster.on_all([&](std::size_t p, Communicator& comm) {
+    for (int i = 0; i < rounds; ++i) {
+      const SmallRound r = small_round(comm, sum_of("x"), static_cast<float>(p), 20000);
+      ASSERT_TRUE(r.result.status.ok()) << r.result.status.text;
+      EXPECT_EQ(r.value, world * (world - 1) / 2);
+    }
+  });
+}
+
 }  // namespace jccl::capi::test

@@ -33,6 +33,7 @@ Status read_options(const jccl_options* given, peer::ConnectOptions* out) {
   }
   out->master = options.master;
   out->token = text_or(options.token, "");
+  out->key_file = text_or(options.key_file, "");
   out->insecure = options.insecure != 0;
   out->site = text_or(options.site, "");
   out->shard = options.shard;

@@ -111,9 +111,28 @@ Result<std::string> ask_status(const AskOptions& options) {
 }
 
 Result<std::string> new_token_text() {
-  const auto token = net::new_token();
+  const auto token = net::new_run_secret();
   if (!token.ok()) return token.status();
   return net::to_text(token.value());
+}
+
+Result<std::string> make_token_text(const TokenOptions& options) {
+  const auto secret = net::parse_run_secret(options.run_secret);
+  if (!secret.ok()) return secret.status();
+  auto rights = net::new_rights();
+  if (!rights.ok()) return rights.status();
+  if (options.role == "observer") {
+    rights.value().role = net::TokenRole::kObserver;
+  } else if (options.role != "peer") {
+    return Status{Code::kInvalid, base::cat("role '", options.role,
+                                            "' does not exist; there are peer and observer")};
+  }
+  if (!options.site.empty() && options.role != "peer") {
+    return Status{Code::kInvalid, "an observer is of no site"};
+  }
+  rights.value().expires_unix_s = options.expires_unix_s;
+  if (!options.site.empty()) rights.value().site_digest = net::site_digest(options.site);
+  return net::to_text(net::make_token(secret.value(), rights.value()));
 }
 
 }  // namespace jccl::master

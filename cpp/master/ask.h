@@ -20,7 +20,16 @@ struct AskOptions {
 // text lists what was tried), kDeadline.
 base::Result<std::string> ask_status(const AskOptions& options);
 
-// A token of a run that does not exist yet.
+// The secret of a run that does not exist yet.
 base::Result<std::string> new_token_text();
+
+struct TokenOptions {
+  std::string run_secret;
+  std::string role = "peer";         // or "observer"
+  std::uint64_t expires_unix_s = 0;  // 0: never
+  std::string site;                  // empty: any
+};
+// A token made of a run's secret. Codes: kInvalid, kAuth (no secret of a run), kIo.
+base::Result<std::string> make_token_text(const TokenOptions& options);
 
 }  // namespace jccl::master

@@ -61,15 +61,15 @@ Status Master::Driver::read_config() {
     run_known_ = true;
   }
   if (!config_.token.empty()) {
-    const auto token = net::parse_token(config_.token);
-    if (!token.ok()) return token.status();
-    if (run_known_ && !JCCL_PLANTED("run-of-token-not-compared") && run_ != token.value().run) {
+    const auto secret = net::parse_run_secret(config_.token);
+    if (!secret.ok()) return secret.status();
+    if (run_known_ && !JCCL_PLANTED("run-of-token-not-compared") && run_ != secret.value().run) {
       return {Code::kWrongRun, cat("run ", config_.run, " was asked for, but the token is of run ",
-                                   base::to_hex(token.value().run))};
+                                   base::to_hex(secret.value().run))};
     }
-    run_ = token.value().run;
+    run_ = secret.value().run;
     run_known_ = true;
-    credentials_ = net::Credentials::from(token.value());
+    credentials_ = net::Credentials::of_master(secret.value());
   }
   return net::check_exposure(bind_, !config_.token.empty(), config_.insecure);
 }
@@ -251,7 +251,7 @@ void Master::Driver::on_accepted(net::Accepted accepted) {
   options.pending = std::move(accepted.pending);
   Conn& conn = conns_[id];
   conn.network = std::move(accepted.network);
-  conn.key = accepted.stream->remote().key;
+  conn.remote = accepted.stream->remote();
   conn.stream =
       std::make_unique<net::FramedStream>(loop_, std::move(accepted.stream), std::move(options));
   conn.stream->start([this, id](base::ByteView bytes) { on_frame(id, bytes); },
@@ -266,7 +266,7 @@ void Master::Driver::on_frame(ConnId id, base::ByteView bytes) {
   Conn& conn = found->second;
   if (conn.greeted) {
     hold_back(id, conn.messages.charge(config_.limits.messages, loop_.now()));
-    return enqueue(protocol::ConnMessage{id, std::move(message.value()), conn.key});
+    return enqueue(protocol::ConnMessage{id, std::move(message.value()), conn.remote.key});
   }
   const bool asks = std::holds_alternative<wire::StatusAsk>(message.value());
   if (!asks && !JCCL_PLANTED("first-word-of-any-kind") &&
@@ -287,9 +287,16 @@ void Master::Driver::first_word(ConnId id, wire::Message message) {
   const auto found = conns_.find(id);
   if (found == conns_.end()) return;
   if (std::holds_alternative<wire::StatusAsk>(message)) return answer_status(id);
+  const Status admitted =
+      net::admits(found->second.remote.secret, std::get<wire::Hello>(message).site);
+  if (!admitted.ok()) {
+    const wire::Refuse refuse{admitted.code, admitted.text};
+    (void)found->second.stream->send(wire::encode(refuse));
+    return retire(id, true);
+  }
   found->second.greeted = true;
   found->second.stream->resume();
-  enqueue(protocol::ConnMessage{id, std::move(message), found->second.key});
+  enqueue(protocol::ConnMessage{id, std::move(message), found->second.remote.key});
 }
 
 // One that causes more than its share is read on later: what it sends meanwhile waits with it.

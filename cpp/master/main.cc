@@ -34,10 +34,10 @@ Orders one run's membership and decides its rounds; never on the data path.
   --store STORE          sqlite:PATH, etcd://HOST:PORT,HOST:PORT/PREFIX (two masters: one is
                          active, the other its standby), or memory: (default; a restart then is
                          a new run)
-  --token-file PATH      the run's token; or in the environment: JCCL_TOKEN
-  --new-token            print a fresh token and exit
+  --token-file PATH      the run's secret; or in the environment: JCCL_TOKEN
+  --new-token            print the secret of a new run and exit
   --insecure             allow plain connections off loopback without a token
-  --run ID               32 hex digits; default: the token's, the journal's, or a new one
+  --run ID               32 hex digits; default: the secret's, the journal's, or a new one
   --start-peers N        sites awaited once, before the first round (default 1)
   --min-peers N          sites every commit needs (default 1)
   --profile NAME         lan, default or wan: a peer silent for 0.6, 3 or 5 s is evicted
@@ -229,7 +229,7 @@ Status write_address(const std::string& path, const std::string& address) {
 }
 
 int print_new_token() {
-  const auto token = net::new_token();
+  const auto token = net::new_run_secret();
   if (!token.ok()) return report(token.status());
   std::printf("%s\n", net::to_text(token.value()).c_str());
   return 0;

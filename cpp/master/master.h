@@ -30,7 +30,7 @@ struct MasterLimits {
 struct MasterConfig {
   std::string bind = "127.0.0.1:0";  // port 0 takes a free one
   std::string store = "memory:";     // or "sqlite:PATH", "etcd://HOST:PORT,…/PREFIX"
-  std::string token;                 // jccl1.<run>.<ca>.<secret>; empty: plain, loopback only
+  std::string token;                 // the run's secret; empty: plain, loopback only
   bool insecure = false;             // plain connections off loopback, by explicit wish
   std::string run;                   // 32 hex digits; empty: the token's, the journal's, or new
   std::uint32_t start_peers = 1;     // sites awaited once, before the first round

@@ -345,7 +345,7 @@ TEST_F(MasterTest, a_master_can_be_pinned_to_its_run) {
 }
 
 TEST_F(MasterTest, a_token_of_another_run_than_was_asked_for_is_refused) {
-  config.token = net::to_text(net::new_token().value());
+  config.token = net::to_text(net::new_run_secret().value());
   config.run = std::string(32, 'b');
   const base::Status status = why_not();
   EXPECT_EQ(status.code, Code::kWrongRun);
@@ -397,12 +397,12 @@ TEST_F(MasterTest, off_loopback_needs_a_token_or_an_explicit_wish) {
   const auto open = start();
   EXPECT_EQ(open->address().find("0.0.0.0"), std::string::npos) << open->address();
   config.insecure = false;
-  config.token = net::to_text(net::new_token().value());
+  config.token = net::to_text(net::new_run_secret().value());
   EXPECT_TRUE(Master::start(config).ok());
 }
 
 TEST_F(MasterTest, with_a_token_nothing_is_said_without_it) {
-  const auto token = net::new_token().value();
+  const auto token = net::new_run_secret().value();
   config.token = net::to_text(token);
   const auto master = start();
   EXPECT_EQ(master->run_id(), base::to_hex(token.run));
@@ -414,7 +414,7 @@ TEST_F(MasterTest, with_a_token_nothing_is_said_without_it) {
   question.master = master->address();
   question.token = config.token;
   EXPECT_TRUE(ask_status(question).ok());
-  question.token = net::to_text(net::new_token().value());
+  question.token = net::to_text(net::new_run_secret().value());
   EXPECT_EQ(ask_status(question).status().code, Code::kAuth);
 }
 

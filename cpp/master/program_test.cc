@@ -227,7 +227,7 @@ TEST_F(ProgramTest, help_and_tokens_need_no_master) {
   EXPECT_NE(exit.out.find("--store"), std::string::npos);
   exit = run({"--new-token"});
   EXPECT_EQ(exit.code, 0);
-  EXPECT_EQ(exit.out.find("jccl1."), 0u);
+  EXPECT_EQ(exit.out.find("jccl2run."), 0u);
 }
 
 }  // namespace

@@ -16,7 +16,7 @@
 
 #include "base/crc32c.h"
 #include "collective/hint.h"
-#include "net/introduction.h"
+#include "net/blocking_introduction.h"
 #include "wire/codec.h"
 
 namespace jccl::master {
@@ -41,7 +41,7 @@ class RawPeer {
   explicit RawPeer(const std::string& address, int receive_bytes = 0, std::uint64_t incarnation = 1,
                    net::Purpose purpose = net::Purpose::kControl)
       : RawPeer(address, receive_bytes, Stranger{}) {
-    connected_ = connected_ && introduce(identity_of(incarnation), purpose);
+    connected_ = connected_ && net::introduce_blocking(fd_, identity_of(incarnation), purpose);
   }
   // One that connects and says nothing by itself.
   static RawPeer stranger(const std::string& address, int receive_bytes = 0) {
@@ -113,26 +113,6 @@ class RawPeer {
     to.sin_port = htons(port_of(address));
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     connected_ = ::connect(fd_, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0;
-  }
-
-  // See net/introduction.h: greeting, answer, proof.
-  bool introduce(const net::Identity& identity, net::Purpose purpose) {
-    const auto kind = static_cast<std::uint8_t>(purpose);
-    net::Conversation said;
-    said.purpose = purpose;
-    said.dialling = identity.key();
-    base::Writer greeting;
-    greeting.u32(0x3249434A), greeting.u8(1), greeting.u8(kind), greeting.u16(0);
-    greeting.raw(said.dialling), greeting.raw(said.dialling_nonce), greeting.u16(0);
-    send_frame(greeting.take());
-    const auto answer = next_frame(kPatienceMs);
-    if (!answer) return false;
-    base::Reader in(*answer);
-    in.u64(), in.raw(&said.run), in.raw(&said.accepting), in.raw(&said.accepting_nonce);
-    base::Writer proof;
-    proof.u32(0x3249434A), proof.u8(3), proof.u8(kind), proof.u16(0);
-    proof.raw(identity.sign(net::words_to_sign(said, net::Role::kDialling)));
-    return send_frame(proof.take());
   }
 
   static int left(Clock::time_point end) {

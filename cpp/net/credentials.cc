@@ -5,7 +5,10 @@
 #include <openssl/kdf.h>
 #include <openssl/params.h>
 #include <openssl/rand.h>
+#include <openssl/sha.h>
 
+#include <charconv>
+#include <chrono>
 #include <span>
 
 #include "base/planted.h"
@@ -14,10 +17,16 @@
 namespace jccl::net {
 namespace {
 
-constexpr std::string_view kForm = "jccl1.<run id>.<CA fingerprint or 0>.<secret>";
+constexpr std::string_view kForm = "jccl2.<run id>.<run's public key>.<name>.<secret>";
+constexpr std::string_view kRunForm = "jccl2run.<run id>.<seed>.<root>";
 
 Status bad_token(std::string_view why) {
   return Status{Code::kAuth, base::cat("the token is not of the form ", kForm, ": ", why)};
+}
+
+Status bad_secret(std::string_view why) {
+  return Status{Code::kAuth,
+                base::cat("the run's secret is not of the form ", kRunForm, ": ", why)};
 }
 
 std::shared_ptr<const Identity> fresh() {
@@ -26,11 +35,11 @@ std::shared_ptr<const Identity> fresh() {
   return std::make_shared<const Identity>(std::move(made.value()));
 }
 
-// Parts between dots; false unless there are exactly N.
+// Parts between the marks; false unless there are exactly N.
 template <std::size_t N>
-bool split(std::string_view text, std::array<std::string_view, N>* parts) {
+bool split(std::string_view text, char mark, std::array<std::string_view, N>* parts) {
   for (std::size_t i = 0; i < N; ++i) {
-    const std::size_t dot = text.find('.');
+    const std::size_t dot = text.find(mark);
     if ((dot == std::string_view::npos) && i + 1 < N) return false;
     if (dot != std::string_view::npos && i + 1 == N && !JCCL_PLANTED("token-fifth-part"))
       return false;
@@ -62,6 +71,24 @@ void derive(std::span<const std::uint8_t> secret, std::span<const std::uint8_t> 
   JCCL_CHECK(derived == 1);
 }
 
+std::string hex(std::span<const std::uint8_t> bytes) { return base::to_hex(bytes); }
+
+std::array<std::uint8_t, 32> secret_of(const RunSecret& secret, std::string_view name) {
+  std::array<std::uint8_t, 16> salt = secret.run;
+  if (JCCL_PLANTED("key-without-run")) salt = {};
+  std::array<std::uint8_t, 32> out;
+  derive(secret.root, salt,
+         base::cat("jccl2 token ", JCCL_PLANTED("rights-not-in-the-secret") ? "" : name), out);
+  return out;
+}
+
+bool expired(const TokenRights& rights) {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now).count();
+  return rights.expires_unix_s != 0 && !JCCL_PLANTED("tokens-never-expire") &&
+         static_cast<std::uint64_t>(seconds) >= rights.expires_unix_s;
+}
+
 }  // namespace
 
 Status fill_random(std::span<std::uint8_t> out) {
@@ -69,31 +96,133 @@ Status fill_random(std::span<std::uint8_t> out) {
   return Status{Code::kIo, "the system's random generator failed"};
 }
 
-Result<Token> parse_token(std::string_view text) {
+std::string site_digest(std::string_view site) {
+  std::array<std::uint8_t, 32> digest;
+  SHA256(reinterpret_cast<const std::uint8_t*>(site.data()), site.size(), digest.data());
+  return base::to_hex(std::span<const std::uint8_t>(digest)).substr(0, 16);
+}
+
+std::string to_text(const TokenRights& rights) {
+  return base::cat(std::string(1, static_cast<char>(rights.role)), "-", rights.expires_unix_s, "-",
+                   rights.site_digest, "-", rights.number);
+}
+
+std::optional<TokenRights> parse_rights(std::string_view name) {
   std::array<std::string_view, 4> parts;
-  if (!split(text, &parts)) return bad_token("it needs four parts with dots between");
-  if (parts[0] != "jccl1") return bad_token("it does not start with jccl1");
-  Token token;
-  if (!base::from_hex(parts[1], std::span<std::uint8_t>(token.run)))
-    return bad_token("the run id is not 32 hex digits");
-  std::array<std::uint8_t, 32> fingerprint;
-  if (parts[2] != "0" && !JCCL_PLANTED("fingerprint-not-checked") &&
-      !base::from_hex(parts[2], fingerprint)) {
-    return bad_token("the CA fingerprint is neither 0 nor 64 hex digits");
+  TokenRights out;
+  if (!split(name, '-', &parts) || parts[0].size() != 1) return std::nullopt;
+  out.role = static_cast<TokenRole>(parts[0][0]);
+  if (out.role != TokenRole::kPeer && out.role != TokenRole::kObserver) return std::nullopt;
+  const char* end = parts[1].data() + parts[1].size();
+  const auto read = std::from_chars(parts[1].data(), end, out.expires_unix_s);
+  if (read.ec != std::errc() || read.ptr != end) return std::nullopt;
+  std::array<std::uint8_t, 8> digest;
+  std::array<std::uint8_t, 4> number;
+  if (parts[2] != "0" && !base::from_hex(parts[2], digest)) return std::nullopt;
+  if (!base::from_hex(parts[3], number)) return std::nullopt;
+  out.site_digest = std::string(parts[2]);
+  out.number = std::string(parts[3]);
+  return out;
+}
+
+Result<RunSecret> parse_run_secret(std::string_view text) {
+  std::array<std::string_view, 4> parts;
+  if (text.starts_with("jccl2.")) {
+    return Status{Code::kAuth,
+                  "this is a token, which admits peers; a master needs the run's own secret, as "
+                  "`jccl token` makes it"};
   }
-  token.ca_fingerprint = std::string(parts[2]);
+  if (!split(text, '.', &parts)) return bad_secret("it needs four parts with dots between");
+  if (parts[0] != "jccl2run") return bad_secret("it does not start with jccl2run");
+  RunSecret secret;
+  if (!base::from_hex(parts[1], std::span<std::uint8_t>(secret.run))) {
+    return bad_secret("the run id is not 32 hex digits");
+  }
+  if (!base::from_hex(parts[2], secret.seed)) return bad_secret("the seed is not 64 hex digits");
+  if (!base::from_hex(parts[3], std::span<std::uint8_t>(secret.root))) {
+    return bad_secret("the root is not 32 hex digits");
+  }
+  return secret;
+}
+
+std::string to_text(const RunSecret& secret) {
+  return base::cat("jccl2run.", base::to_hex(secret.run), ".", hex(secret.seed), ".",
+                   hex(secret.root));
+}
+
+Result<RunSecret> new_run_secret() {
+  RunSecret secret;
+  Status status = fill_random(secret.run);
+  if (status.ok()) status = fill_random(secret.seed);
+  if (status.ok()) status = fill_random(secret.root);
+  if (!status.ok()) return status;
+  return secret;
+}
+
+Status admits(std::string_view name, std::string_view site) {
+  const auto rights = parse_rights(name);
+  if (name.empty() || !rights) return {};
+  if (rights->role != TokenRole::kPeer && !JCCL_PLANTED("observers-join")) {
+    return {Code::kAuth,
+            "this token is an observer's: it may ask for the status of the run, and not join it"};
+  }
+  if (rights->site_digest != "0" && rights->site_digest != site_digest(site) &&
+      !JCCL_PLANTED("token-of-another-site")) {
+    return {Code::kAuth, base::cat("this token is of another site than '", site,
+                                   "': pass the site that it was made for")};
+  }
+  return {};
+}
+
+Result<TokenRights> new_rights() {
+  const auto number = random_bytes<4>();
+  if (!number.ok()) return number.status();
+  TokenRights rights;
+  rights.number = hex(number.value());
+  return rights;
+}
+
+Token make_token(const RunSecret& secret, const TokenRights& rights) {
+  Token token;
+  token.run = secret.run;
+  token.run_key = Identity::from_seed(secret.seed).value().key();
+  token.name = to_text(rights);
+  JCCL_CHECK(token.name.size() <= kSharedNameMax);
+  token.secret = secret_of(secret, token.name);
+  return token;
+}
+
+Result<Token> parse_token(std::string_view text) {
+  if (text.starts_with("jccl2run.")) {
+    const Result<RunSecret> secret = parse_run_secret(text);
+    if (!secret.ok()) return secret.status();
+    const Result<TokenRights> rights = new_rights();
+    if (!rights.ok()) return rights.status();
+    return make_token(secret.value(), rights.value());
+  }
+  std::array<std::string_view, 5> parts;
+  if (!split(text, '.', &parts)) return bad_token("it needs five parts with dots between");
+  if (parts[0] != "jccl2") return bad_token("it does not start with jccl2");
+  Token token;
+  if (!base::from_hex(parts[1], std::span<std::uint8_t>(token.run))) {
+    return bad_token("the run id is not 32 hex digits");
+  }
+  if (!base::from_hex(parts[2], std::span<std::uint8_t>(token.run_key))) {
+    return bad_token("the run's public key is not 64 hex digits");
+  }
+  if (!parse_rights(parts[3])) return bad_token("its name does not say what it admits to");
+  token.name = std::string(parts[3]);
   const bool long_secret =
-      JCCL_PLANTED("token-secret-short") && parts[3].size() > 2 * token.secret.size();
+      JCCL_PLANTED("token-secret-short") && parts[4].size() > 2 * token.secret.size();
   const std::string_view secret =
-      long_secret ? parts[3].substr(0, 2 * token.secret.size()) : parts[3];
-  if (!base::from_hex(secret, std::span<std::uint8_t>(token.secret)))
-    return bad_token("the secret is not 32 hex digits");
+      long_secret ? parts[4].substr(0, 2 * token.secret.size()) : parts[4];
+  if (!base::from_hex(secret, token.secret)) return bad_token("the secret is not 64 hex digits");
   return token;
 }
 
 std::string to_text(const Token& token) {
-  return base::cat("jccl1.", base::to_hex(token.run), ".", token.ca_fingerprint, ".",
-                   base::to_hex(std::span<const std::uint8_t>(token.secret)));
+  return base::cat("jccl2.", base::to_hex(token.run), ".", hex(token.run_key), ".", token.name, ".",
+                   hex(token.secret));
 }
 
 Result<base::RunId> new_run_id() {
@@ -112,14 +241,6 @@ Result<std::uint64_t> random_u64() {
   return JCCL_PLANTED("random-may-be-zero") ? 0 : value == 0 ? 1 : value;
 }
 
-Result<Token> new_token() {
-  Token token;
-  Status status = fill_random(token.run);
-  if (status.ok()) status = fill_random(token.secret);
-  if (!status.ok()) return status;
-  return token;
-}
-
 std::optional<SharedKey> Credentials::find(std::string_view name) const {
   if (known) return known(name);
   if (name != shared.name) return std::nullopt;
@@ -136,10 +257,22 @@ Credentials Credentials::plain(const base::RunId& run) {
 Credentials Credentials::from(const Token& token) {
   Credentials out = plain(token.run);
   out.tls = true;
-  out.shared.name = base::to_hex(token.run);
-  std::array<std::uint8_t, 16> salt = token.run;
-  if (JCCL_PLANTED("key-without-run")) salt = {};
-  derive(token.secret, salt, "jccl1 tls external psk", out.shared.key);
+  out.shared = {token.name, token.secret};
+  out.run_key = token.run_key;
+  return out;
+}
+
+Credentials Credentials::of_master(const RunSecret& secret) {
+  Credentials out = plain(secret.run);
+  out.tls = true;
+  const Identity run_key = Identity::from_seed(secret.seed).value();
+  out.run_key = run_key.key();
+  out.certificate = certify_master(run_key, secret.run, out.identity->key());
+  out.known = [secret](std::string_view name) -> std::optional<SharedKey> {
+    const auto rights = parse_rights(name);
+    if (!rights || expired(*rights)) return std::nullopt;
+    return SharedKey{std::string(name), secret_of(secret, name)};
+  };
   return out;
 }
 

@@ -1,6 +1,13 @@
-// What proves membership of a run: the token and what is derived from it. Off loopback everything
-// needs a token; `check_exposure` is that rule. The secret is a TLS 1.3 external pre-shared key:
-// it proves membership of the run, not who a member is.
+// What proves the right to take part in a run: the run's own secret, and tokens made from it. Off
+// loopback everything needs one; `check_exposure` is that rule. A token's secret is a TLS 1.3
+// external pre-shared key. Who somebody is, its key says (identity.h).
+//
+//   run secret  jccl2run.<run>.<seed of the run's key pair>.<root>   for masters, and to make
+//   tokens token       jccl2.<run>.<the run's public key>.<name>.<secret>   for everybody else
+//
+// The name of a token says what it admits to, and its secret follows from root and name: a master
+// knows all tokens without a list, and nobody can change a name. In hex: run and root 32 digits,
+// seed, public key and secret 64.
 #pragma once
 
 #include <array>
@@ -19,18 +26,46 @@
 
 namespace jccl::net {
 
-// jccl1.<run id, 32 hex>.<CA fingerprint, 64 hex, or 0>.<secret, 32 hex>
+enum class TokenRole : char { kPeer = 'p', kObserver = 'o' };  // may join; may ask for the status
+
+// What a token admits to. As text: <role>-<expires>-<site's digest, or 0>-<number>.
+struct TokenRights {
+  TokenRole role = TokenRole::kPeer;
+  std::uint64_t expires_unix_s = 0;  // 0: never
+  std::string site_digest = "0";     // of the one site that may use it; 0: any
+  std::string number;                // 8 hex digits, so that two tokens differ
+};
+std::string site_digest(std::string_view site);  // 16 hex digits of SHA-256
+std::string to_text(const TokenRights& rights);
+std::optional<TokenRights> parse_rights(std::string_view name);
+
+// Of the run: whoever has it makes tokens and is a master.
+struct RunSecret {
+  base::RunId run{};
+  std::array<std::uint8_t, 32> seed{};  // of the run's key pair
+  std::array<std::uint8_t, 16> root{};
+  bool operator==(const RunSecret&) const = default;
+};
 struct Token {
   base::RunId run{};
-  std::string ca_fingerprint = "0";
-  std::array<std::uint8_t, 16> secret{};
+  PublicKey run_key{};
+  std::string name;
+  std::array<std::uint8_t, 32> secret{};
   bool operator==(const Token&) const = default;
 };
 
-// The error text never repeats the secret.
+// The error texts never repeat a secret.
+Result<RunSecret> parse_run_secret(std::string_view text);
+std::string to_text(const RunSecret& secret);
+Result<RunSecret> new_run_secret();
+// A token, or one that is made of a run's secret here: a peer, for good, at any site.
 Result<Token> parse_token(std::string_view text);
 std::string to_text(const Token& token);
-Result<Token> new_token();  // fresh run and secret
+Token make_token(const RunSecret& secret, const TokenRights& rights);
+// Whether whoever has the token of this name may join as a peer of that site; "": no token is used.
+Status admits(std::string_view name, std::string_view site);
+Result<TokenRights> new_rights();  // of a peer, for good, at any site
+
 Result<base::RunId> new_run_id();
 Result<std::uint64_t> random_u64();  // never 0: incarnations
 Status fill_random(std::span<std::uint8_t> out);
@@ -62,10 +97,11 @@ struct Credentials {
 
   std::optional<SharedKey> find(std::string_view name) const;
 
-  // Both with a fresh identity.
+  // All with a fresh identity.
   static Credentials plain(const base::RunId& run);
-  // HKDF-SHA256 of the secret, bound to the run.
   static Credentials from(const Token& token);
+  // Of a master: takes every token that the run's secret has made and that has not expired.
+  static Credentials of_master(const RunSecret& secret);
 };
 
 // Of one generation, from what only the master knows.

@@ -34,15 +34,24 @@ inline bool eventually(Loop& loop, const std::function<bool()>& holds,
 inline Bytes bytes_of(std::string_view text) { return {text.begin(), text.end()}; }
 inline std::string text_of(ByteView bytes) { return {bytes.begin(), bytes.end()}; }
 
+inline RunSecret secret_of(std::uint8_t seed) {
+  RunSecret secret;
+  secret.run.fill(seed);
+  secret.seed.fill(seed);
+  secret.root.fill(static_cast<std::uint8_t>(seed + 1));
+  return secret;
+}
 inline Token token_of(std::uint8_t seed) {
-  Token token;
-  token.run.fill(seed);
-  token.secret.fill(static_cast<std::uint8_t>(seed + 1));
-  return token;
+  return make_token(secret_of(seed), parse_rights("p-0-0-0000000a").value());
 }
 
 inline Credentials plain() { return Credentials::plain(token_of(1).run); }
-inline Credentials tls() { return Credentials::from(token_of(1)); }
+// For both ends.
+inline Credentials tls() {
+  Credentials out = Credentials::of_master(secret_of(1));
+  out.shared = Credentials::from(token_of(1)).shared;
+  return out;
+}
 
 // A listener whose accepted streams are kept, on 127.0.0.1 or `host`.
 struct Server {

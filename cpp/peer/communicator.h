@@ -24,7 +24,8 @@ namespace jccl::peer {
 
 struct ConnectOptions {
   std::string master;     // "host:port[,host:port…]"
-  std::string token;      // jccl1.<run>.<ca>.<secret>; empty: plain, loopback only
+  std::string token;      // or the run's secret; empty: plain, loopback only
+  std::string key_file;   // of this peer's key pair, made if there is none; empty: a fresh one
   bool insecure = false;  // allow plain connections off loopback
   std::string site;       // empty: a site of its own
   std::uint32_t shard = 0, shards = 1;

@@ -81,6 +81,11 @@ base::Result<Setup> make_setup(const ConnectOptions& o) {
     setup.credentials = net::Credentials::from(token.value());
     setup.machine.run = token.value().run;
   }
+  if (!o.key_file.empty()) {
+    auto identity = net::Identity::open(o.key_file);
+    if (!identity.ok()) return identity.status();
+    setup.credentials.identity = std::make_shared<const net::Identity>(std::move(identity.value()));
+  }
   for (const net::Address& address : setup.master) {
     const Status exposed = net::check_exposure(address, !o.token.empty(), o.insecure);
     if (!exposed.ok()) return exposed;

@@ -103,7 +103,8 @@ def command(
         return  # stopped while it was a standby
     click.echo(f"JCCL_MASTER={master.address}")
     if new_token:
-        click.echo(f"JCCL_TOKEN={token}")
+        # The run's secret stays here: who has this can join, and not lead.
+        click.echo(f"JCCL_TOKEN={_native.core().make_token(token)}")
     try:
         failure = _serve(master, stop)
     finally:

@@ -10,6 +10,8 @@ PAGE = ROOT / "SECURITY.md"
 NAMED = re.compile(r"\[(\w+)\]\(([\w./-]+)\)")
 SECTIONS = (
     "Who may talk to a run",
+    "Tokens",
+    "Who is who",
     "Strangers",
     "Holders of a token that are no members",
     "Members that lie",

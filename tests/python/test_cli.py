@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -368,33 +367,6 @@ def test_doctor_names_a_master_it_cannot_reach_and_the_fix():
     assert result.exit_code == 1
     master = json.loads(result.output)[-1]
     assert master["state"] == "fail" and "jccl master" in master["fix"]
-
-
-def test_a_token_file_is_private_and_never_overwritten(tmp_path):
-    path = tmp_path / "token"
-    assert invoke("token", "--file", str(path)).exit_code == 0
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert path.read_text().startswith("jccl1.")
-    again = invoke("token", "--file", str(path))
-    assert again.exit_code == 1 and "exists" in again.output
-
-
-def test_two_tokens_differ():
-    assert invoke("token").output != invoke("token").output
-
-
-def test_peers_with_a_token_meet_over_tls(tmp_path):
-    path = tmp_path / "token"
-    invoke("token", "--file", str(path))
-    done = subprocess.run(
-        [*JCCL, "run", "-n", "2", "--token-file", str(path)]
-        + ["--", sys.executable, "-c", PEER],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("sum 2.0") == 2
 
 
 def test_ctrl_c_ends_a_run_with_its_peers(tmp_path):

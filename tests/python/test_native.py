@@ -415,7 +415,7 @@ def test_a_master_answers_status_here_and_from_afar():
 
 def test_a_token_protects_a_master():
     token = core.new_token()
-    assert token.startswith("jccl1.") and token != core.new_token()
+    assert token.startswith("jccl2run.") and token != core.new_token()
     master = core.Master.start(token=token)
     try:
         assert json.loads(core.query_status(master.address, token=token))

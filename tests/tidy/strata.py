@@ -30,7 +30,7 @@ TESTS_ALSO = {"capi": {"codec", "net", "wire"}}
 XLA_EXT = {"base", "codec", "peer", "master", "xla"}
 # Programs of the benchmarks: what a C++ user of the transport has, and the wire for one
 # that plays the peers of a master.
-BENCHMARKS = {"base", "codec", "collective", "peer", "master", "wire"}
+BENCHMARKS = {"base", "codec", "collective", "net", "peer", "master", "wire"}
 
 # No socket, clock, thread, mutex, file, log, random device, getenv.
 PURE = {"base", "codec", "wire", "protocol", "collective", "snapshot"}

@@ -93,7 +93,7 @@ typedef struct {
   int64_t restart_grace_ns;   /* for known peers to come back after a restart; 0 = 5 s */
   const char* bind;           /* "host:port"; NULL = "127.0.0.1:0", a free port */
   const char* store;          /* "sqlite:PATH", "etcd://HOST:PORT,.../PREFIX"; NULL = "memory:" */
-  const char* token;          /* NULL: plain, loopback only */
+  const char* token;          /* the run's secret; NULL: plain, loopback only */
   const char* run;            /* 32 hex digits; NULL: the token's, the journal's, or a new one */
   const char* history;        /* JSON lines are appended to this file; NULL: none */
   const char* profile;        /* "lan": silence 0.6 s, "default": 3 s, "wan": 5 s; NULL = default */
@@ -117,8 +117,14 @@ JCCL_EXPORT const char* jccl_master_run(const jccl_master* master);
 JCCL_EXPORT int32_t jccl_master_status(const jccl_master* master, char* text, size_t* size);
 /* Evicts a site by the operator's wish. Codes: OK, INVALID. */
 JCCL_EXPORT int32_t jccl_master_evict(jccl_master* master, const char* site);
-/* A fresh token for a fresh run. Codes: OK, LIMIT, INVALID, IO. */
+/* The secret of a fresh run: masters are started with it, and tokens are made of it. Peers may use
+ * it, too; give machines that are not yours a token. Codes: OK, LIMIT, INVALID, IO. */
 JCCL_EXPORT int32_t jccl_new_token(char* text, size_t* size);
+/* A token made of a run's secret, for a "peer" (NULL) or an "observer", until a time (0: for good),
+ * for one site (NULL: any). Codes: OK, AUTH (not the run's secret), LIMIT, INVALID, IO. */
+JCCL_EXPORT int32_t jccl_make_token(const char* run_secret, const char* role,
+                                    int64_t expires_unix_s, const char* site, char* text,
+                                    size_t* size);
 
 /* ---- joining and leaving ----------------------------------------------------------------------
  */
@@ -141,10 +147,11 @@ typedef struct {
   const char* site;           /* NULL: a site of its own */
   const char* bind;           /* where to listen; NULL: chosen by master; "none": dial out only */
   const char* advertise;      /* "host:port[,host:port...]" told to others; NULL: as bound */
+  const char* key_file;       /* this peer's key pair, made if there is none; NULL: a fresh one */
 } jccl_options;
 
 #define JCCL_OPTIONS_INIT \
-  {sizeof(jccl_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL}
+  {sizeof(jccl_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL}
 
 /* Joins a run. Codes: OK, MASTER_LOST (reconnect), VERSION, WRONG_RUN, AUTH, IO, INVALID (fix). */
 JCCL_EXPORT int32_t jccl_connect(const jccl_options* options, jccl_comm** comm);

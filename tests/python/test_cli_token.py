@@ -1,0 +1,65 @@
+"""`jccl token`: files of secrets, tokens made of one, and a run that uses them."""
+
+import stat
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.python.test_cli import JCCL, PEER, invoke
+
+
+def test_a_token_file_is_private_and_never_overwritten(tmp_path):
+    path = tmp_path / "token"
+    assert invoke("token", "--file", str(path)).exit_code == 0
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert path.read_text().startswith("jccl2run.")
+    again = invoke("token", "--file", str(path))
+    assert again.exit_code == 1 and "exists" in again.output
+
+
+def test_a_token_is_made_of_the_runs_secret(tmp_path):
+    secret, token = tmp_path / "run.secret", tmp_path / "token"
+    invoke("token", "--file", str(secret))
+    made = invoke(
+        "token", "--from", str(secret), "--expires", "2h", "--file", str(token)
+    )
+    assert made.exit_code == 0, made.output
+    assert stat.S_IMODE(token.stat().st_mode) == 0o600
+    head, run, _, name, _ = token.read_text().strip().split(".")
+    role, until, site, _ = name.split("-")
+    assert (head, role, site) == ("jccl2", "p", "0")
+    assert run == secret.read_text().split(".")[1]
+    assert 7100 < int(until) - time.time() <= 7200
+    again = invoke("token", "--from", str(token))
+    assert again.exit_code != 0 and "the run's own secret" in str(again.exception)
+
+
+@pytest.mark.parametrize("span", ["7", "d", "0h", "1w", "-1h", "1.5h"])
+def test_a_span_that_is_none_is_refused_in_words(span):
+    result = invoke("token", "--from", "x", "--expires", span)
+    assert result.exit_code == 2 and "12h" in result.output
+
+
+def test_rights_are_of_tokens_alone():
+    result = invoke("token", "--role", "observer")
+    assert result.exit_code == 2 and "--from" in result.output
+
+
+def test_two_tokens_differ():
+    assert invoke("token").output != invoke("token").output
+
+
+def test_peers_with_a_token_meet_over_tls(tmp_path):
+    path = tmp_path / "token"
+    invoke("token", "--file", str(path))
+    done = subprocess.run(
+        [*JCCL, "run", "-n", "2", "--token-file", str(path)]
+        + ["--", sys.executable, "-c", PEER],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("sum 2.0") == 2
