@@ -1,8 +1,10 @@
 #include "fuzz/hostile_world.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/check.h"
+#include "base/hash64.h"
 #include "base/limits.h"
 #include "base/text.h"
 #include "master/status_json.h"
@@ -224,8 +226,15 @@ void HostileWorld::deliver_up(ConnId conn, const Bytes& bytes) {
   trace(now_, base::cat("from ", who == nullptr ? "a bare connection" : who->site(), ": ",
                         wire::name_of(message.value())));
   const bool of_hostile = found->second.peer == nullptr || found->second.peer == hostile_;
+  // Each peer has a key of its own, bare connections one of the hostile member's.
+  wire::PublicKey key{255};
+  if (who != nullptr) {
+    const std::uint64_t site = base::hash64(
+        {reinterpret_cast<const std::uint8_t*>(who->site().data()), who->site().size()});
+    std::memcpy(key.data(), &site, sizeof site);
+  }
   const protocol::MasterEffects effects =
-      master_->on(protocol::ConnMessage{conn, message.value()}, now_);
+      master_->on(protocol::ConnMessage{conn, message.value(), key}, now_);
   if (of_hostile) note_heard(conn, message.value(), effects);
   apply(effects);
 }

@@ -1,6 +1,8 @@
 // Appends history lines to a file, flushed line by line, and turns files over.
 #include "master/history.h"
 
+#include <fcntl.h>
+
 #include <boost/json.hpp>
 #include <cerrno>
 #include <cmath>
@@ -80,7 +82,9 @@ History::~History() {
 }
 
 bool History::open_file() {
-  file_ = std::fopen(path_.c_str(), "ae");
+  const int fd = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC,
+                        JCCL_PLANTED("history-for-all") ? 0644 : 0600);
+  file_ = fd < 0 ? nullptr : ::fdopen(fd, "a");
   if (file_ == nullptr) return false;
   const long at = std::fseek(file_, 0, SEEK_END) == 0 ? std::ftell(file_) : 0;
   bytes_ = at > 0 && !JCCL_PLANTED("history-begins-at-zero") ? static_cast<std::uint64_t>(at)

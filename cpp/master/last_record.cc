@@ -37,7 +37,7 @@ Status LastRecord::failed(const char* what) const {
 
 Status LastRecord::open(const std::string& path) {
   path_ = path;
-  fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (fd_ < 0) return failed("opened");
   for (int slot = 0; slot < 2; ++slot) {
     base::Bytes bytes(kSlotBytes);

@@ -418,6 +418,36 @@ TEST_F(MasterTest, with_a_token_nothing_is_said_without_it) {
   EXPECT_EQ(ask_status(question).status().code, Code::kAuth);
 }
 
+TEST_F(MasterTest, what_it_writes_is_its_owners_to_read) {
+  const std::filesystem::path files = std::filesystem::path(::testing::TempDir()) /
+                                      base::cat("jccl-private-", static_cast<int>(::getpid()));
+  std::filesystem::create_directory(files);
+  config.store = base::cat("sqlite:", (files / "journal").string());
+  config.history = (files / "history").string();
+  {
+    const auto master = start();
+    Member a(master->address(), 11);
+    ASSERT_TRUE(commit_round({&a}, "grads", 1));
+  }
+  std::size_t seen = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(files)) {
+    const auto rights = static_cast<unsigned>(entry.status().permissions());
+    EXPECT_EQ(rights & 0777U, 0600U) << entry.path();
+    ++seen;
+  }
+  EXPECT_GE(seen, 3U);
+  std::filesystem::remove_all(files);
+}
+
+TEST_F(MasterTest, who_is_who_is_in_the_status) {
+  const auto master = start();
+  Member a(master->address(), 11);
+  ASSERT_TRUE(commit_round({&a}, "grads", 1));
+  const auto peers = status_of(*master).at("peers").as_array();
+  ASSERT_EQ(peers.size(), 1U);
+  EXPECT_EQ(std::string(peers[0].at("key").as_string()), base::to_hex(identity_of(11).key()));
+}
+
 TEST_F(MasterTest, bad_settings_are_refused_before_anything_is_opened) {
   config.run = "not hex";
   EXPECT_EQ(why_not().code, Code::kInvalid);

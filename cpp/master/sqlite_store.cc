@@ -4,7 +4,9 @@
 // noted in a second file, PATH-last: a journal that lost its end is refused.
 #include "master/sqlite_store.h"
 
+#include <fcntl.h>
 #include <sqlite3.h>
+#include <unistd.h>
 
 #include <cstdint>
 
@@ -248,6 +250,12 @@ Status SqliteStore::truncate(std::uint64_t last) {
 base::Result<std::unique_ptr<StateStore>> open_sqlite_store(const std::string& path) {
   // SQLite gives names that begin with a colon a meaning of their own.
   const std::string file = path.front() == ':' ? "./" + path : path;
+  // A new journal is its owner's to read. One that is there is not opened here: to close it again
+  // would give up the locks that this process has on it.
+  const int made = JCCL_PLANTED("journal-for-all")
+                       ? -1
+                       : ::open(file.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (made >= 0) ::close(made);
   sqlite3* raw = nullptr;
   const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
   const int code = sqlite3_open_v2(file.c_str(), &raw, flags, nullptr);

@@ -29,6 +29,7 @@ json::object peer_json(const protocol::PeerView& peer) {
   }
   return {{"id", peer.member.id},
           {"incarnation", base::to_hex(peer.member.incarnation)},
+          {"key", base::to_hex(std::span<const std::uint8_t>(peer.member.key))},
           {"site", peer.member.site},
           {"shard", peer.member.shard},
           {"shards", peer.member.shards},
