@@ -1,12 +1,14 @@
 """Changes the Python package in small ways and asks whether a test notices.
 
 `python -m tests.mutation 300` takes a seeded sample of Cosmic Ray's mutants of what
-holds a peer's state (see `TESTS`), runs the tests of each one's module until one fails,
-and writes a line a mutant into `ledger.tsv`. Mutants that have a line and whose module
-is as it was are not run again, but with `--again` those that were not killed.
-`--survivors` shows those that no test has noticed, as diffs; who reads one adds the
-test, or `equivalent: why` in the last column. `timeout`: no test had failed within
-`--seconds`. Needs cosmic-ray (`.ci/mutation-py` installs it, apart from all else).
+holds a peer's state (see `MODULES`), runs the tests that reach the changed statement
+until one fails, the quickest first, and writes a line a mutant into `ledger.tsv`. Not
+sampled: what changes nothing but annotations, and arithmetic that no test could miss.
+Mutants that have a line and whose module is as it was are not run again, but with
+`--again` those that were not killed. `--survivors` shows what no test has noticed, as
+diffs; who reads one adds the test, or `equivalent: why` in the last column. `timeout`:
+no test had failed within `--seconds`. Needs cosmic-ray (`.ci/mutation-py` installs it,
+apart from all else).
 """
 
 import argparse
@@ -16,10 +18,10 @@ import difflib
 import hashlib
 import json
 import queue
-import random
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,60 +29,43 @@ import cosmic_ray.plugins
 from cosmic_ray.ast import ast_nodes, get_ast
 from cosmic_ray.mutating import mutate_code
 
+from tests.mutation import reach
+
 ROOT = Path(__file__).resolve().parents[2]
 LEDGER = Path(__file__).with_name("ledger.tsv")
 HEAD = "mutant\tplace\toutcome\tby\tsource\tcommit\tnote\n"
 SEED = 20
 
-REFERENCE = ["test_reference.py", "test_reference_elsewhere.py"]
-FAMILY = ["test_diloco_family.py", "test_streaming.py", "test_diloco.py"]
-WHOLE = ["test_own_check.py", "test_mesh_diloco.py", "test_optax_contract.py"]
-# Of each module the tests that run its lines, those first that are soon through.
-TESTS = {
-    "jccl/optim/between.py": ["test_reference_elsewhere.py", "test_between.py"],
-    "jccl/optim/defaults.py": ["test_diloco_family.py"],
-    "jccl/optim/diagnostics.py": ["test_diloco_family.py"],
-    "jccl/optim/merge.py": ["test_diloco_family.py"],
-    "jccl/optim/pace.py": ["test_pacer.py", "test_diloco_family.py"],
-    "jccl/optim/schedule.py": ["test_streaming.py", *REFERENCE],
-    "jccl/optim/fragments.py": ["test_streaming.py", *REFERENCE],
-    "jccl/optim/_wrappers.py": ["test_optax_contract.py"],
-    "jccl/optim/joining.py": [*REFERENCE[:1], "test_inner_joining.py"],
-    "jccl/snapshot.py": ["test_snapshot.py", *FAMILY, *WHOLE, *REFERENCE],
-    "jccl/optim/diloco.py": [
-        *FAMILY[1:2],
-        "test_inner_joining.py",
-        *REFERENCE,
-        *FAMILY,
-    ],
-    "jccl/communicator.py": [
-        "test_communicator.py",
-        "test_handles.py",
-        "test_fast_path.py",
-        "test_hardening.py",
-        "test_settings.py",
-        "test_snapshot.py",
-        "test_own_check.py",
-        "test_errors.py",
-        "test_native.py",
-    ],
-    "jccl/_trees.py": [
-        "test_ops_refused.py",
-        "test_ops.py",
-        "test_encoding.py",
-        "test_mesh_verbs.py",
-        "test_transformations.py",
-    ],
-    "jccl/_mesh_call.py": [
-        "test_mesh.py",
-        "test_mesh_verbs.py",
-        "test_callback.py",
-        "test_mesh_diloco.py",
-        "test_own_check.py",
-        "test_mesh_sites.py",
-    ],
-}
-OPTIM = [*REFERENCE, *FAMILY, *WHOLE, "test_inner_joining.py", "test_two_optimizers.py"]
+MODULES = ["communicator.py", "snapshot.py", "_trees.py", "_mesh_call.py"]
+# Files of tests that run these modules' lines, without those that wait for most of
+# their time. Another one is worth a line when a mutant of what it tests survives.
+FILES = [
+    "pacer",
+    "reference",
+    "diloco_family",
+    "snapshot",
+    "inner_joining",
+    "reference_elsewhere",
+    "mesh_diloco",
+    "own_check",
+    "between",
+    "streaming",
+    "diloco",
+    "optax_contract",
+    "two_optimizers",
+    "mesh",
+    "callback",
+    "communicator",
+    "settings",
+    "ops_refused",
+    "mesh_verbs",
+    "handles",
+    "fast_path",
+    "ops",
+    "encoding",
+    "errors",
+]
+FIRST = 10  # tests that a mutant meets before all others: most meet no more
 
 
 class Mutant(NamedTuple):
@@ -110,7 +95,7 @@ class Mutant(NamedTuple):
 def modules() -> list[str]:
     optim = sorted((ROOT / "jccl/optim").glob("*.py"))
     names = [str(path.relative_to(ROOT)) for path in optim]
-    return [*names, *sorted(name for name in TESTS if "optim" not in name)]
+    return [*names, *sorted(f"jccl/{name}" for name in MODULES)]
 
 
 def mutants_of(module: str) -> list[Mutant]:
@@ -165,13 +150,22 @@ def executed(text: str) -> str:
 
 
 def sample(number: int) -> list[Mutant]:
+    """By a hash of each one's name, so that a module that changes leaves the others'
+    mutants in the sample; what the ledger has comes first."""
+    rows = ledger()
+
+    def order(mutant: Mutant) -> tuple[bool, bytes]:
+        seeded = hashlib.sha256(f"{SEED} {mutant.id}".encode())
+        return mutant.id not in rows, seeded.digest()
+
     everything = [mutant for module in modules() for mutant in mutants_of(module)]
-    random.Random(SEED).shuffle(everything)
     before = {name: executed((ROOT / name).read_text()) for name in modules()}
     chosen: list[Mutant] = []
-    while everything and len(chosen) < number:
-        mutant = everything.pop()
-        if executed(mutant.source()) not in ("", before[mutant.module]):
+    for mutant in sorted(everything, key=order):
+        if len(chosen) < number and executed(mutant.source()) not in (
+            "",
+            before[mutant.module],
+        ):
             chosen.append(mutant)
     return chosen
 
@@ -204,12 +198,20 @@ class Worker:
             stdout=subprocess.PIPE,
         )
 
-    def ask(self, mutant: Mutant, seconds: int) -> dict[str, str]:
-        tests = TESTS.get(mutant.module, OPTIM)
+    def judge(self, mutant: Mutant, seconds: int) -> dict[str, str]:
+        """By the tests that run its line: few at first, then the others."""
+        tests = reach.tests_of(mutant.module, mutant.line)
+        answer = {"outcome": "survived", "text": ""}
+        for part in (tests[:FIRST], tests[FIRST:]):
+            if part and answer["outcome"] == "survived":
+                answer = self.ask(mutant, part, seconds)
+        return answer
+
+    def ask(self, mutant: Mutant, tests: list[str], seconds: int) -> dict[str, str]:
         request = {
             "module": mutant.module,
             "source": mutant.source(),
-            "tests": [f"tests/python/{name}" for name in tests],
+            "tests": tests,
             "seconds": seconds,
         }
         self.process.stdin.write(json.dumps(request) + "\n")
@@ -238,12 +240,13 @@ def run(mutants: list[Mutant], seconds: int, jobs: int, again: bool) -> None:
     commit = subprocess.run(git, capture_output=True, text=True, check=True)
     rows, lock, workers = ledger(), threading.Lock(), queue.SimpleQueue()
     left = [one for one in mutants if not is_done(rows.get(one.id), one, again)]
+    reach.renew(modules(), [f"tests/python/test_{name}.py" for name in FILES])
     for _ in range(jobs):
         workers.put(Worker())
 
     def one(mutant: Mutant) -> None:
-        worker = workers.get()
-        answer = worker.ask(mutant, seconds)
+        worker, begun = workers.get(), time.monotonic()
+        answer = worker.judge(mutant, seconds)
         workers.put(worker)
         place, outcome = f"{mutant.module}:{mutant.line}", answer["outcome"]
         by = f"{seconds} s" if outcome == "timeout" else killer(answer["text"])
@@ -252,7 +255,14 @@ def run(mutants: list[Mutant], seconds: int, jobs: int, again: bool) -> None:
             row = [mutant.id, place, outcome, by, digest(mutant.module)]
             rows[mutant.id] = [*row, commit.stdout.strip(), note]
             write(rows)
-            print(outcome, mutant.id, place, by, flush=True)
+            print(
+                outcome,
+                mutant.id,
+                place,
+                by,
+                f"{time.monotonic() - begun:.0f} s",
+                flush=True,
+            )
 
     with concurrent.futures.ThreadPoolExecutor(jobs) as threads:
         list(threads.map(one, left))
@@ -273,7 +283,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="tests.mutation")
     parser.add_argument("number", type=int, nargs="?", default=300)
     parser.add_argument("--survivors", action="store_true")
-    parser.add_argument("--seconds", type=int, default=600, help="CPU time of a mutant")
+    parser.add_argument("--seconds", type=int, default=60, help="CPU time of a mutant")
     parser.add_argument("--again", action="store_true", help="those not killed")
     parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args()
@@ -281,7 +291,7 @@ def main() -> None:
     if options.survivors:
         rows = ledger()
         for one in mutants:
-            if one.id in rows and rows[one.id][2] == "survived":
+            if one.id in rows and rows[one.id][2] != "killed":
                 print(f"{one.id} {rows[one.id][6]}\n{one.diff()}\n")
     else:
         run(mutants, options.seconds, options.jobs, options.again)

@@ -28,7 +28,7 @@ from flax import nnx  # noqa: F401
 from flax.training import train_state  # noqa: F401
 
 KILLED, SURVIVED, TIMEOUT = "killed", "survived", "timeout"
-WALL_PER_SECOND = 20  # how long a second of the processor may take
+WALL_PER_SECOND = 10  # how long a second of the processor may take
 
 
 class Changed(importlib.abc.MetaPathFinder, importlib.abc.SourceLoader):
@@ -53,21 +53,46 @@ class Changed(importlib.abc.MetaPathFinder, importlib.abc.SourceLoader):
         raise OSError("never from a cache")
 
 
+def change(path, source):
+    """When `path` is imported, it will be `source`."""
+    name = path.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
+    sys.meta_path.insert(0, Changed(name, path, source))
+
+
+def hasten():
+    """A failure is enough: nobody asks for its smallest example."""
+    phases = [hypothesis.Phase.generate]
+    hypothesis.settings.register_profile(
+        "mutants", phases=phases, report_multiple_bugs=False, database=None
+    )
+    hypothesis.settings.load_profile("mutants")
+
+
+class Selected:
+    """Of all that was collected these tests, in this order."""
+
+    def __init__(self, tests):
+        self.place = {test: at for at, test in enumerate(tests)}
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items):
+        mine = [item for item in items if item.nodeid in self.place]
+        items[:] = sorted(mine, key=lambda item: self.place[item.nodeid])
+
+
 def child(request, output):
     """In the fork: never returns."""
     os.setsid()
     for stream in (1, 2):
         os.dup2(output.fileno(), stream)
     resource.setrlimit(resource.RLIMIT_CPU, (request["seconds"],) * 2)
-    path = request["module"]
-    name = path.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
-    sys.meta_path.insert(0, Changed(name, path, request["source"]))
-    hypothesis.settings.register_profile("mutants", phases=[hypothesis.Phase.generate])
-    hypothesis.settings.load_profile("mutants")
+    change(request["module"], request["source"])
+    hasten()
     code = 1
     try:
         options = ["-x", "-q", "-p", "no:cacheprovider", "--tb=line", "--timeout=0"]
-        code = pytest.main([*options, *request["tests"]])
+        files = dict.fromkeys(test.partition("::")[0] for test in request["tests"])
+        code = pytest.main([*options, *files], plugins=[Selected(request["tests"])])
     finally:
         sys.stdout.flush()
         os._exit(int(code))
