@@ -226,7 +226,8 @@ def killer(text: str) -> str:
     failed = [
         line for line in text.splitlines() if line.startswith(("FAILED", "ERROR"))
     ]
-    return failed[0].split()[1].removeprefix("tests/python/") if failed else ""
+    name = failed[0].partition(" ")[2].partition(" - ")[0] if failed else ""
+    return name.removeprefix("tests/python/")
 
 
 def is_done(row: list[str] | None, mutant: Mutant, again: bool) -> bool:
