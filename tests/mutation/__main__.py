@@ -65,6 +65,11 @@ FILES = [
     "encoding",
     "errors",
 ]
+# May wait for a whole deadline by itself: a joiner that is let in while the others are
+# at an exchange, and begins with a round, is waited for there.
+WAITS = {
+    "tests/python/test_pacer.py::test_a_joiner_gets_a_pace_and_a_lost_peer_sets_none"
+}
 FIRST = 10  # tests that a mutant meets before all others: most meet no more
 
 
@@ -124,7 +129,19 @@ def _is_absurd(name: str) -> bool:
 
 
 class Executed(ast.NodeTransformer):
-    """Without annotations: `from __future__ import annotations` is in every file."""
+    """Without annotations (`from __future__ import annotations` is in every file) and
+    without the `*` of a signature, in which Cosmic Ray sees a product: who calls by the
+    names that are documented sees no difference."""
+
+    def visit_arguments(self, node: ast.arguments) -> ast.arguments:
+        positional = [*node.posonlyargs, *node.args]
+        without = [None] * (len(positional) - len(node.defaults))
+        given = [*without, *node.defaults, *node.kw_defaults]
+        node.args = [*positional, *node.kwonlyargs]
+        node.defaults = [one or ast.Constant(...) for one in given]
+        node.posonlyargs, node.kwonlyargs, node.kw_defaults = [], [], []
+        self.generic_visit(node)
+        return node
 
     def visit_arg(self, node: ast.arg) -> ast.arg:
         node.annotation = None
@@ -200,7 +217,8 @@ class Worker:
 
     def judge(self, mutant: Mutant, seconds: int) -> dict[str, str]:
         """By the tests that run its line: few at first, then the others."""
-        tests = reach.tests_of(mutant.module, mutant.line)
+        found = reach.tests_of(mutant.module, mutant.line)
+        tests = [test for test in found if test not in WAITS]
         answer = {"outcome": "survived", "text": ""}
         for part in (tests[:FIRST], tests[FIRST:]):
             if part and answer["outcome"] == "survived":

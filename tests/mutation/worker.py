@@ -12,9 +12,12 @@ import importlib.util
 import json
 import os
 import resource
+import select
 import signal
 import sys
 import tempfile
+import time
+from pathlib import Path
 
 import tests.conftest  # noqa: F401  (the environment, before jax)
 
@@ -28,7 +31,11 @@ from flax import nnx  # noqa: F401
 from flax.training import train_state  # noqa: F401
 
 KILLED, SURVIVED, TIMEOUT = "killed", "survived", "timeout"
-WALL_PER_SECOND = 10  # how long a second of the processor may take
+WALL_PER_SECOND = 20  # how long a second of the processor may take
+# No test waits for so long with nothing to compute, neither itself nor what it has
+# started: it waits for what will not come, and would fail at some deadline.
+STILL = 12.0
+WINDOW = 2.0
 
 
 class Changed(importlib.abc.MetaPathFinder, importlib.abc.SourceLoader):
@@ -98,25 +105,57 @@ def child(request, output):
         os._exit(int(code))
 
 
+def processor(session):
+    """Seconds that its threads have had of it, and whether one has it or waits for it:
+    where others need it all, a thread may stand in line for long."""
+    total, runs = 0, False
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, ValueError, IndexError):  # it has ended
+            if int(_stat(process)[3]) == session:
+                for thread in process.glob("task/*"):
+                    runs |= _stat(thread)[0] in "RD"
+                    total += int((thread / "schedstat").read_text().split()[0])
+    return total / 1e9, runs
+
+
+def _stat(process):
+    return (process / "stat").read_text().rpartition(")")[2].split()
+
+
+def ended(pid, seconds):
+    """How a child has to be ended: None if it does by itself."""
+    begun, was, still = time.monotonic(), 0.0, 0.0
+    descriptor = os.pidfd_open(pid)
+    try:
+        while not select.select([descriptor], [], [], WINDOW)[0]:
+            now, runs = processor(pid)
+            still = 0.0 if runs or now - was > WINDOW / 10 else still + WINDOW
+            was = now
+            if still >= STILL:
+                return KILLED
+            if time.monotonic() - begun > seconds * WALL_PER_SECOND:
+                return TIMEOUT
+        return None
+    finally:
+        os.close(descriptor)
+
+
 def run(request):
     with tempfile.TemporaryFile("w+") as output:
         pid = os.fork()
         if pid == 0:
             child(request, output)
-        signal.signal(signal.SIGALRM, lambda *_: os.killpg(pid, signal.SIGKILL))
-        signal.alarm(request["seconds"] * WALL_PER_SECOND)
-        _, status = os.waitpid(pid, 0)
-        signal.alarm(0)
+        outcome = ended(pid, request["seconds"])
         with contextlib.suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)  # whatever it has started
+        _, status = os.waitpid(pid, 0)
         output.seek(0)
         text = output.read()[-2000:]
-    if os.WIFSIGNALED(status) and os.WTERMSIG(status) in (
-        signal.SIGXCPU,
-        signal.SIGKILL,
-    ):
-        return TIMEOUT, text
+    if outcome is not None:
+        return outcome, f"{text}\nFAILED stood still for {STILL:g} s"
     code = os.waitstatus_to_exitcode(status)
+    if code in (-signal.SIGXCPU, -signal.SIGKILL):
+        return TIMEOUT, text
     if code not in (0, 1, 2) and code > 0:
         raise RuntimeError(f"pytest ended with {code}:\n{text}")
     return (SURVIVED if code == 0 else KILLED), text
