@@ -54,6 +54,7 @@ OUTCOMES = {
     "left behind, no state": Outcome(Code.RESYNC, moves=1, heals=Code.STATE_LOST),
     "left behind, then cut": Outcome(Code.RESYNC, moves=1, then=Code.MASTER_LOST),
     "evicted": Outcome(Code.EVICTED, moves=1),
+    "disputed, then settled": Outcome(Code.DISPUTED, moves=1),
     "in doubt, not in it": Outcome(Code.IN_DOUBT),
     "in doubt, without it": Outcome(Code.IN_DOUBT, moves=1),
     "in doubt, in it": Outcome(Code.IN_DOUBT, True, 1),
@@ -226,6 +227,7 @@ class Script:
             return leaves, int(failed), 0, 0, 0
         edited = before is not None and before != state.held
         news = code in RESULT and not edited
+        assert not news or marks(leaves) != state.held, "a revision twice"
         if news and state.own == state.revision:
             for own, run in zip(leaves, state.newest, strict=True):
                 np.testing.assert_allclose(own, run, rtol=2e-5, atol=2e-5)

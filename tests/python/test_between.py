@@ -11,6 +11,7 @@ import pytest
 import jccl
 from jccl import callback
 from jccl.errors import Code
+from jccl.optim import between
 from jccl.testing import Cluster
 
 PARAMS = {"b": jnp.ones(3), "w": jnp.arange(300.0).reshape(3, 100) / 300 + 0.1}
@@ -222,6 +223,22 @@ def test_a_joiner_and_a_restored_peer_start_from_the_runs_anchor():
         again = make(cluster.join())
         assert bits(again.restore(late.state(), other)) == bits(other)
         assert shared(again) == shared(old)
+
+
+def test_rounds_begin_and_end_at_large_numbers_of_steps_too():
+    with Cluster(1) as cluster:
+        sync = jccl.between_steps(cluster.comms[0], sync_every=1000, codec=None)
+        params = sync.join(PARAMS)
+        sync.restore(sync.state()._replace(step=999), params)
+        moved = sync(jax.tree.map(lambda p: p + 1, params))
+        assert sync.rounds == 1 and bits(moved) == bits(sync.state().anchor)
+
+
+def test_an_array_that_lies_in_host_memory_stays_where_it_is():
+    x = jnp.ones(3)
+    on_host = jax.device_put(x, x.sharding.with_memory_kind("unpinned_host"))
+    assert between._towards_host(on_host) is on_host
+    assert between._towards_host(x).sharding.memory_kind == "pinned_host"
 
 
 def test_low_precision_parameters_have_a_float32_anchor():

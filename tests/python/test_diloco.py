@@ -331,8 +331,12 @@ def test_bad_options_are_refused(alone):
         jccl.diloco(alone, INNER, sync_every=1, codec="int3")
     with pytest.raises(TypeError, match="outer"):
         jccl.diloco(alone, INNER, 0.7, sync_every=1)
-    with pytest.raises(ValueError, match="momentum"):
-        jccl.nesterov(0.7, 1.0)
+    for momentum in (1.0, -0.1):
+        with pytest.raises(ValueError, match="momentum"):
+            jccl.nesterov(0.7, momentum)
+    for mixing in (1.0, -0.1):
+        with pytest.raises(ValueError, match="mixing"):
+            jccl.diloco(alone, INNER, sync_every=2, overlap=1, mixing=mixing)
 
 
 def test_outer_optimizers_that_differ_are_refused_on_all_peers():

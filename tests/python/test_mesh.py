@@ -1,6 +1,7 @@
 """Peers with several local devices: local collectives around one round for all."""
 
 import functools
+import types
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +10,7 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import jccl
-from jccl import ops
+from jccl import _mesh_call, ops
 from jccl.errors import Code
 from jccl.testing import Cluster
 from tests.python.on_devices import mapped, mesh_of
@@ -340,6 +341,33 @@ def test_what_cannot_be_right_is_refused_while_tracing(solo, options, error, tex
 
     with pytest.raises(error, match=text):
         mapped(program, mesh_of((4,), ("d",)), P("d"), P("d"))(jnp.ones(4))
+
+
+@pytest.mark.parametrize(
+    "codes, wins",
+    [
+        ([Code.OK, Code.GUARD], Code.GUARD),
+        ([Code.RESYNCED, Code.OK], Code.RESYNCED),
+        ([Code.RESYNCED, Code.DEADLINE], Code.DEADLINE),
+        ([Code.IN_DOUBT, Code.MASTER_LOST], Code.IN_DOUBT),
+        ([Code.TOO_FEW, Code.IN_DOUBT], Code.IN_DOUBT),
+    ],
+)
+def test_the_processes_of_a_site_act_on_the_worst_that_one_of_them_saw(codes, wins):
+    call = _mesh_call.Call.__new__(_mesh_call.Call)
+    call.frame = types.SimpleNamespace(processes=2, sizes={"d": 2})
+
+    def program(code, piece, share):
+        status, (kept,) = call.agreed(
+            jnp.zeros(4, jnp.int32).at[0].set(code[0]), [piece], [share]
+        )
+        return status[None], kept
+
+    run = mapped(program, mesh_of((2,)), P("d"), P("d"))
+    status, kept = run(jnp.array(codes), jnp.zeros(2), jnp.ones(2))
+    assert status[:, 0].tolist() == [wins, wins]
+    went = wins in (Code.OK, Code.GUARD)
+    assert kept.tolist() == [went, went]
 
 
 def test_outside_a_mapped_program_the_message_names_the_other_function(solo):

@@ -141,7 +141,11 @@ class Model(nnx.Module):
 def test_an_nnx_optimizer(pair, row):
     def program(comm, index, tag):
         model = Model(index)
-        optimizer = nnx.Optimizer(model, row(comm, INNER, tag=tag), wrt=nnx.Param)
+        # Its state has leaves beside jccl's.
+        tx = optax.chain(
+            optax.scale_by_schedule(lambda n: 1.0), row(comm, INNER, tag=tag)
+        )
+        optimizer = nnx.Optimizer(model, tx, wrt=nnx.Param)
         model, optimizer = jccl.sync_state((model, optimizer))
         begun = bits(nnx.state(model, nnx.Param))
 

@@ -102,6 +102,15 @@ def test_a_function_of_the_path_says_which_fragment():
         assign(PARAMS, lambda path: 2 * int("layer" in path))
     with pytest.raises(ValueError, match="5 leaves"):
         assign(PARAMS, 6)
+    assert assign({}, 1).number == 1  # of a peer that trains nothing
+
+
+def test_a_function_that_names_fewer_fragments_than_promised_is_refused():
+    with Cluster(1) as cluster:
+        cut = (2, lambda path: 0)
+        tx = jccl.diloco(cluster.comms[0], INNER, sync_every=4, fragments=cut)
+        with pytest.raises(ValueError, match="names 1 fragments"):
+            tx.init(PARAMS)
 
 
 def test_a_fragment_and_the_rest_make_the_whole():
