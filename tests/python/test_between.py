@@ -257,6 +257,11 @@ def test_what_cannot_work_is_refused_with_words():
             make(optax.sgd(1.0), sync_every=1)
         with pytest.raises(ValueError, match="overlap=2 must be from 0 to 1"):
             make(sync_every=2, overlap=2)
+        with pytest.raises(ValueError, match="overlap=-1 must be from 0 to 1"):
+            make(sync_every=2, overlap=-1)
+        with pytest.raises(ValueError, match=r"mixing=-0\.1 is not in \[0, 1\)"):
+            make(sync_every=2, overlap=1, mixing=-0.1)
+        make(sync_every=2, overlap=1, mixing=0.0)
         with pytest.raises(ValueError, match="feedback=True needs codec int8"):
             make(sync_every=2, codec="topk", feedback=True)
         with pytest.raises(RuntimeError, match=r"join\(params\)"):

@@ -100,9 +100,9 @@ def test_peers_agree_on_steps_and_count_by_them_as_their_speed_changes():
     with Cluster(2) as cluster:
 
         def program(comm, index):
-            peer = Peer(comm, [1.0, 2.0][index])
+            peer = Peer(comm, [0.25, 0.5][index])
             peer.train(lambda one: len(one.tables) == 2)
-            peer.seconds = 4.0 if index == 0 else 2.0
+            peer.seconds = 1.0 if index == 0 else 0.5
             return peer.train(lambda one: len(one.tables) == 5)
 
         fast, slow = cluster.run(program)
