@@ -1,5 +1,7 @@
 """DiLoCo's arithmetic, its schedule, and what it does when a round does not commit."""
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +12,7 @@ from flax.training.train_state import TrainState
 
 import jccl
 from jccl.errors import Code
+from jccl.optim import outer as outers
 from jccl.testing import Cluster
 
 pytestmark = [  # `buffer_callback` differs in how arrays come in alone: see test_ops.py
@@ -334,9 +337,23 @@ def test_bad_options_are_refused(alone):
     for momentum in (1.0, -0.1):
         with pytest.raises(ValueError, match="momentum"):
             jccl.nesterov(0.7, momentum)
+    for overlap in (-1, 2, 3):
+        with pytest.raises(ValueError, match="overlap"):
+            jccl.diloco(alone, INNER, sync_every=2, overlap=overlap)
     for mixing in (1.0, -0.1):
         with pytest.raises(ValueError, match="mixing"):
             jccl.diloco(alone, INNER, sync_every=2, overlap=1, mixing=mixing)
+
+
+def test_a_processor_is_known_by_its_instruction_sets_alone(monkeypatch):
+    def named(text):
+        file = SimpleNamespace(read_text=lambda: text)
+        monkeypatch.setattr(outers, "Path", lambda path: file)
+        return outers.processor.__wrapped__()
+
+    one = named("processor : 0\nflags : sse avx\nbogomips : 4\n")
+    assert one == named("flags : avx sse\n") != named("flags : sse\n")
+    assert named("") != one
 
 
 def test_outer_optimizers_that_differ_are_refused_on_all_peers():

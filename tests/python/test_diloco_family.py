@@ -229,9 +229,10 @@ def test_the_residual_stays_where_a_round_does_not_commit():
 
 @pytest.mark.parametrize("codec", [None, "int8", "int4", "int2", "stat2"])
 def test_lengths_and_directions_are_averaged_apart(codec):
+    rule = "".join(["r", "da"])  # as read from a file: equal, and another object
     ends = two_peers(
         lambda comm: jccl.diloco(
-            comm, INNER, jccl.sgd(1.0), sync_every=4, codec=codec, merge="rda"
+            comm, INNER, jccl.sgd(1.0), sync_every=4, codec=codec, merge=rule
         ),
         4,
     )

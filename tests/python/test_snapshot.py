@@ -74,6 +74,23 @@ def test_parameters_are_found_beside_the_optimizer_state(form):
             assert params["w"].tolist() == [1.0, 2.0, 3.0, 4.0]
 
 
+@pytest.mark.parametrize("beside", [{"v": jnp.zeros(4)}, {"w": jnp.zeros(3)}])
+def test_a_replaced_state_without_parameters_where_they_belong_is_refused(beside):
+    with Cluster(2) as cluster:
+
+        def program(comm, index):
+            tx = jccl.diloco(comm, optax.sgd(0.1), sync_every=2)
+            params = jax.tree.map(lambda x: x + index, PARAMS)
+            try:
+                jccl.sync_state((beside, tx.init(params)), source=index == 1)
+            except jccl.ResyncNeeded as fault:
+                return str(fault)
+            return ""
+
+        replaced, source = cluster.run(program)
+    assert "no parameters were found beside it" in replaced and source == ""
+
+
 def test_a_state_without_a_jccl_optimizer_needs_a_communicator():
     with pytest.raises(ValueError, match="comm="):
         jccl.sync_state({"x": jnp.zeros(3)})
