@@ -38,14 +38,15 @@ SEED = 20
 
 MODULES = ["communicator.py", "snapshot.py", "_trees.py", "_mesh_call.py"]
 # Files of tests that run these modules' lines, without those that wait for most of
-# their time. Those first that compare with equations: few mutants get past them. Another one is worth a line when a mutant of what it tests survives.
+# their time. Those first that compare with equations: few mutants get past them.
+# Another one is worth a line when a mutant of what it tests survives.
 FILES = [
-    "pacer",
     "reference",
+    "reference_elsewhere",
+    "pacer",
     "diloco_family",
     "snapshot",
     "inner_joining",
-    "reference_elsewhere",
     "mesh_diloco",
     "own_check",
     "between",
