@@ -16,3 +16,6 @@ def typed_errors() -> Iterator[None]:
     except _native.core().CoreError as fault:
         code, text = fault.args
         raise errors.error_of(code, text) from None
+    except TypeError as fault:
+        # pybind11 repeats the arguments, and one of them may be a secret.
+        raise TypeError(str(fault).partition("Invoked with")[0].rstrip()) from None

@@ -48,12 +48,13 @@ def read_token(token: str | None, token_file: str | os.PathLike[str] | None) -> 
     """
     if token is not None and token_file is not None:
         raise ValueError("give token or token_file, not both")
+    if token is None and token_file is None:
+        token = os.environ.get("JCCL_TOKEN") or None
     if token is not None:
-        return token
+        if token and not token.strip():
+            raise AuthError("the token is blank: pass the run's, or none at all")
+        return token.strip()
     if token_file is None:
-        text = os.environ.get("JCCL_TOKEN", "")
-        if text:
-            return text.strip()
         token_file = os.environ.get("JCCL_TOKEN_FILE") or None
     return _token_in(token_file) if token_file is not None else ""
 

@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <limits>
+#include <sstream>
 #include <string>
 
 #include "base/text.h"
@@ -206,8 +207,14 @@ Status read_arguments(int argc, char** argv, Arguments* out) {
 Status read_token(Arguments* arguments) {
   if (arguments->token_file.empty()) {
     const char* token = std::getenv("JCCL_TOKEN");
-    if (token != nullptr) arguments->config.token = token;
-    return {};
+    const char* file = std::getenv("JCCL_TOKEN_FILE");
+    if (token != nullptr && *token != '\0') {
+      std::istringstream(token) >> arguments->config.token;
+      if (!arguments->config.token.empty()) return {};
+      return {Code::kAuth, "JCCL_TOKEN is set and holds no secret"};
+    }
+    if (file == nullptr || *file == '\0') return {};
+    arguments->token_file = file;
   }
   std::ifstream file(arguments->token_file);
   if (!(file >> arguments->config.token)) {

@@ -82,18 +82,18 @@ std::array<std::uint8_t, 32> secret_of(const RunSecret& secret, std::string_view
   return out;
 }
 
-bool expired(const TokenRights& rights) {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now).count();
-  return rights.expires_unix_s != 0 && !JCCL_PLANTED("tokens-never-expire") &&
-         static_cast<std::uint64_t>(seconds) >= rights.expires_unix_s;
-}
-
 }  // namespace
 
 Status fill_random(std::span<std::uint8_t> out) {
   if (RAND_priv_bytes(out.data(), static_cast<int>(out.size())) == 1) return {};
   return Status{Code::kIo, "the system's random generator failed"};
+}
+
+bool expired(const TokenRights& rights) {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now).count();
+  return rights.expires_unix_s != 0 && !JCCL_PLANTED("tokens-never-expire") &&
+         static_cast<std::uint64_t>(seconds) >= rights.expires_unix_s;
 }
 
 std::string site_digest(std::string_view site) {

@@ -38,6 +38,7 @@ struct TokenRights {
 std::string site_digest(std::string_view site);  // 16 hex digits of SHA-256
 std::string to_text(const TokenRights& rights);
 std::optional<TokenRights> parse_rights(std::string_view name);
+bool expired(const TokenRights& rights);  // by this machine's clock
 
 // Of the run: whoever has it makes tokens and is a master.
 struct RunSecret {

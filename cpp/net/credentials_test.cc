@@ -115,6 +115,19 @@ TEST(CredentialsTest, a_token_admits_to_what_its_name_says) {
   EXPECT_EQ(admits(to_text(rights), "eu").code, Code::kAuth);
 }
 
+TEST(CredentialsTest, each_generation_of_links_has_a_secret_of_its_own) {
+  const base::RunId run{1};
+  std::array<std::uint8_t, 32> root{2}, other{3};
+  EXPECT_NE(link_secret(run, root, 1), link_secret(run, root, 2));
+  EXPECT_NE(link_secret(run, root, 1), link_secret(run, other, 1));
+  EXPECT_NE(link_key(run, 1, link_secret(run, root, 1)).key,
+            link_key(run, 2, link_secret(run, root, 2)).key);
+  // HKDF-SHA256, salt = run id, info = "jccl1 links 1": computed with another library.
+  const auto secret = link_secret(run, root, 1);
+  EXPECT_EQ(base::to_hex(std::span<const std::uint8_t>(secret)),
+            "3bb9d1bb4cdecddb418c76ff97faf96c");
+}
+
 TEST(CredentialsTest, off_loopback_a_token_is_needed_unless_waived) {
   const Address far{"10.0.0.1", 1};
   const Address every{"", 1};

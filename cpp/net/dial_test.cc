@@ -111,6 +111,16 @@ TEST_F(DialTest, a_wrong_secret_is_refused) {
   on([&] { EXPECT_TRUE(server->accepted.empty()); });
 }
 
+TEST_F(DialTest, an_expired_token_is_refused_as_such) {
+  listen(tls());
+  TokenRights rights = new_rights().value();
+  rights.expires_unix_s = 1'000'000'000;
+  dial_and_wait({server->address}, Credentials::from(make_token(secret_of(1), rights)));
+  EXPECT_EQ(dialled.status.code, Code::kAuth);
+  EXPECT_NE(dialled.status.text.find("has expired; ask for a new one"), std::string::npos)
+      << dialled.status.text;
+}
+
 TEST_F(DialTest, a_token_of_another_run_is_refused) {
   listen(tls());
   dial_and_wait({server->address}, Credentials::from(token_of(2)));

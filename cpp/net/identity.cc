@@ -7,7 +7,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <string_view>
 
@@ -41,8 +43,8 @@ Status make_file(const std::string& path) {
   }
   const std::string text = base::to_hex(std::span<const std::uint8_t>(seed)) + "\n";
   OPENSSL_cleanse(seed.data(), seed.size());
-  const std::string fresh = cat(path, ".", static_cast<std::uint64_t>(::getpid()));
-  const int fd = ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  std::string fresh = path + ".XXXXXX";
+  const int fd = ::mkostemp(fresh.data(), O_CLOEXEC);  // 0600
   if (fd < 0) return file_error(path, "cannot be made");
   const bool written = ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
                        ::fsync(fd) == 0;
@@ -57,11 +59,12 @@ Status make_file(const std::string& path) {
 }
 
 Result<std::string> read_private(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe would wait
   if (fd < 0) return file_error(path, "cannot be read");
   struct stat facts{};
   std::string text(kFileBytesMax, '\0');
-  const bool known = ::fstat(fd, &facts) == 0;
+  const bool known = ::fstat(fd, &facts) == 0 && S_ISREG(facts.st_mode);
+  if (!known) errno = EINVAL;
   const ssize_t n = known ? ::read(fd, text.data(), text.size()) : -1;
   ::close(fd);
   if (n < 0) return file_error(path, "cannot be read");
@@ -72,8 +75,26 @@ Result<std::string> read_private(const std::string& path) {
                                    "away (chmod 600), or make a new key if they may have read it"));
   }
   text.resize(static_cast<std::size_t>(n));
-  while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
+  while (!text.empty() && std::string_view(" \r\n").find(text.back()) != std::string_view::npos) {
+    text.pop_back();
+  }
   return text;
+}
+
+// Points of small order (and their other encodings): one text is a signature of every message for
+// such a key, so it names nobody.
+bool is_weak(PublicKey key) {
+  static constexpr std::string_view kWeak[] = {
+      "0000000000000000000000000000000000000000000000000000000000000000",
+      "0100000000000000000000000000000000000000000000000000000000000000",
+      "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
+      "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
+      "ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+      "edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+      "eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f"};
+  key[31] &= 0x7F;  // either sign
+  const std::string text = base::to_hex(std::span<const std::uint8_t>(key));
+  return std::find(std::begin(kWeak), std::end(kWeak), text) != std::end(kWeak);
 }
 
 base::Bytes master_statement(const base::RunId& run, const PublicKey& master) {
@@ -150,6 +171,7 @@ std::string short_name(const PublicKey& key) {
 
 bool verify(const PublicKey& key, ByteView message, const Signature& signature) {
   if (JCCL_PLANTED("signature-not-verified")) return true;
+  if (is_weak(key)) return false;
   EVP_PKEY* raw = EVP_PKEY_new_raw_public_key(EVP_PKEY_ED25519, nullptr, key.data(), key.size());
   if (raw == nullptr) return false;
   const Context context(EVP_MD_CTX_new());

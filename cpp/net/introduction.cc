@@ -149,7 +149,7 @@ class Introduction final : public Handshake {
     }
     return {Code::kAuth, cat("what answers at ", remote_, " (key ", short_name(said_.accepting),
                              ") is no master of this run: its key is not signed by the run's. A "
-                             "master is started with the run's file, see `jccl token create`")};
+                             "master is started with the run's secret, see `jccl token`")};
   }
 
   void proof(base::Reader* in) {

@@ -83,6 +83,7 @@ class IntroductionTest : public NetTest {
     }
   };
   Relay relay;
+  std::vector<std::unique_ptr<Handshake>> shaking;
   std::unique_ptr<FramedStream> echo;
   std::vector<std::unique_ptr<End>> ends;
 };
@@ -299,6 +300,53 @@ TEST_F(IntroductionTest, garbage_and_silence_end_it) {
   ASSERT_TRUE(both_done());
   EXPECT_FALSE(ends[0]->status.ok());
   EXPECT_EQ(ends[1]->status.code, Code::kDeadline);
+}
+
+// Two TLS connections, and somebody with the token between them who passes on what both say.
+TEST_F(IntroductionTest, a_proof_on_one_tls_connection_is_none_on_another) {
+  std::vector<std::unique_ptr<ByteStream>> streams;
+  const auto shake = [&](std::unique_ptr<ByteStream> over, Role role) {
+    auto handshake = std::make_shared<std::unique_ptr<Handshake>>();
+    *handshake = tls_handshake(loop, std::move(over), role, tls(), 20 * base::kSecond,
+                               [&streams, role](Result<std::unique_ptr<ByteStream>> result) {
+                                 EXPECT_TRUE(result.ok());
+                                 if (!result.ok()) return;
+                                 const auto at =
+                                     role == Role::kDialling ? streams.begin() : streams.end();
+                                 streams.insert(at, std::move(result.value()));
+                               });
+    shaking.push_back(std::move(*handshake));
+  };
+  std::vector<std::unique_ptr<ByteStream>> all;
+  for (int i = 0; i < 2; ++i) {
+    on([&] {
+      Pair wire = wires();
+      shake(std::move(wire.first), Role::kDialling);
+      shake(std::move(wire.second), Role::kAccepting);
+    });
+    ASSERT_TRUE(eventually([&] { return streams.size() == 2; }));
+    on([&] {
+      for (auto& one : streams) all.push_back(std::move(one));
+      streams.clear();
+    });
+  }
+  on([&] {
+    relay.up = std::move(all[1]);
+    relay.down = std::move(all[2]);
+    end().begin(loop, std::move(all[0]), Role::kDialling, as(1, tls()));
+    end().begin(loop, std::move(all[3]), Role::kAccepting, as(2, tls()));
+  });
+  EXPECT_TRUE(eventually([&] { return relay.pump(), ends[0]->done; }));
+  EXPECT_EQ(ends[0]->status.code, Code::kAuth) << ends[0]->status.text;
+  on([&] { shaking.clear(); });
+}
+
+TEST_F(IntroductionTest, a_key_that_one_text_signs_everything_for_proves_nothing) {
+  PublicKey weak{1};
+  Signature constant{1};  // R = 1, S = 0
+  EXPECT_FALSE(verify(weak, bytes_of("anything"), constant));
+  weak[31] = 0x80;
+  EXPECT_FALSE(verify(weak, bytes_of("anything"), constant));
 }
 
 class IdentityTest : public ::testing::Test {

@@ -253,10 +253,13 @@ class TlsStream final : public ByteStream {
   }
 
   void refuse(std::string_view reason) {
-    failure_ = Status{Code::kAuth, base::cat("TLS handshake with ", remote_text(),
-                                             " refused: the token is "
-                                             "wrong, of another run, or missing on one side (",
-                                             reason, ")")};
+    const auto rights = parse_rights(credentials_.shared.name);
+    const bool late = rights && expired(*rights);
+    failure_ =
+        Status{Code::kAuth, base::cat("TLS handshake with ", remote_text(), " refused: the token ",
+                                      late ? "has expired; ask for a new one"
+                                           : "is wrong, of another run, or missing on one side",
+                                      " (", reason, ")")};
   }
 
   void lose(const Status& status) {

@@ -216,7 +216,9 @@ void Control::apply(protocol::PeerEffects effects) {
   if (effects.rejoin) {
     const auto random = net::random_u64();
     if (random.ok()) {
-      on(protocol::NewLife{base::next_life(machine_.incarnation(), random.value())});
+      on(protocol::NewLife{effects.renumber
+                               ? base::first_life(random.value())
+                               : base::next_life(machine_.incarnation(), random.value())});
     }
   }
   if (effects.connect) connect();

@@ -75,7 +75,9 @@ bool LinkTable::admits(Incarnation from, const net::ByteStream& stream) {
   }
   // Who left has the secret of the time before; who names a member, or the stranger of a link that
   // stands, has its key.
-  if (who.secret != secret_.name && !JCCL_PLANTED("old-secret-for-strangers")) return false;
+  if ((secrets_.empty() || who.secret != secrets_.front().name) &&
+      !JCCL_PLANTED("old-secret-for-strangers"))
+    return false;
   if (members_.count(from) > 0) return false;
   if (known != entries_.end() && known->second->member.key != who.key) return false;
   std::vector<StrangerLink> strangers;

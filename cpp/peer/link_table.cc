@@ -17,7 +17,8 @@ using base::Incarnation;
 using base::Status;
 
 constexpr std::size_t kRefillBytes = 64 * 1024;  // small frames leave together
-constexpr std::size_t kLeftMax = 4096;           // former members that are remembered
+constexpr std::size_t kSecretsKept = 8;
+constexpr std::size_t kLeftMax = 4096;  // former members that are remembered
 
 // A stripe's notes of arrival are frames of a kind of their own.
 net::ArrivalNotes arrival_notes() {
@@ -66,7 +67,7 @@ void LinkTable::set_self(const base::RunId& run, Incarnation incarnation, bool c
   self_ = incarnation;  // a new life: the old one's links and secret are worth nothing
   self_id_ = 0;
   generation_ = 0;
-  secret_ = secret_before_ = {};
+  secrets_.clear();
   if (listener_) listener_->hold();
   entries_.clear();
   members_.clear();
@@ -75,12 +76,11 @@ void LinkTable::set_self(const base::RunId& run, Incarnation incarnation, bool c
 net::Credentials LinkTable::link_credentials() const {
   net::Credentials out = options_.credentials;
   out.run = run_;
-  out.shared = secret_;
-  out.known = [newest = secret_,
-               before = secret_before_](std::string_view name) -> std::optional<net::SharedKey> {
-    if (name.empty()) return std::nullopt;
-    if (name == newest.name) return newest;
-    if (name == before.name) return before;
+  out.shared = secrets_.empty() ? net::SharedKey{} : secrets_.front();
+  out.known = [all = secrets_](std::string_view name) -> std::optional<net::SharedKey> {
+    for (const net::SharedKey& one : all) {
+      if (one.name == name) return one;
+    }
     return std::nullopt;
   };
   return out;
@@ -89,7 +89,8 @@ net::Credentials LinkTable::link_credentials() const {
 void LinkTable::set_secret(const wire::LinkSecret& links) {
   if (links.generation == generation_ || links.generation == 0) return;
   generation_ = links.generation;
-  secret_before_ = std::exchange(secret_, net::link_key(run_, links.generation, links.secret));
+  secrets_.push_front(net::link_key(run_, links.generation, links.secret));
+  if (secrets_.size() > kSecretsKept) secrets_.pop_back();
   if (listener_) listener_->renew(link_credentials());
 }
 

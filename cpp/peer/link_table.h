@@ -144,8 +144,8 @@ class LinkTable {
   base::RunId run_{};
   base::Incarnation self_ = 0;
   base::PeerId self_id_ = 0;
-  // The newest, and the one before it: another member may not have heard of the newest yet.
-  net::SharedKey secret_, secret_before_;
+  // The newest first: another member may not have heard of the last evictions yet.
+  std::deque<net::SharedKey> secrets_;
   std::uint64_t generation_ = 0;
   bool can_be_dialled_ = false;
   std::unique_ptr<net::Listener> listener_;

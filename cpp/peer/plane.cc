@@ -96,7 +96,8 @@ void Plane::set_roster(const wire::Roster& roster) {
     if (member.incarnation == self_) self_id_ = member.id;
   }
   links_.set_members(roster.members, roster.links);
-  snapshots_.set_members(roster.members);
+  // Who is no member hears of none: that says nothing about those it fetches from.
+  if (self_id_ != 0) snapshots_.set_members(roster.members);
 }
 
 void Plane::run(const protocol::RunAttempt& order, CallRef call) {

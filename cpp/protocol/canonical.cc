@@ -94,9 +94,10 @@ class Canon {
     put(guarded.empty()), words(guarded);
   }
   void put(const Round& round) {
-    const auto& [ready, running, told, memory, entered, assumed, poll, skipped, quorum_since,
-                 lost_since, opened_by, asking, ready_due, sync_due, commits, aborts] = round;
-    put(ready), put(running), put(memory), put(skipped), put(quorum_since);
+    const auto& [ready, running, told, memory, entered, assumed, poll, skipped, deferred,
+                 quorum_since, lost_since, opened_by, asking, ready_due, sync_due, commits,
+                 aborts] = round;
+    put(ready), put(running), put(memory), put(skipped), put(deferred), put(quorum_since);
     put(lost_since), put(asking), put(ready_due), put(sync_due);
     put(opened_by), put(entered), put(assumed), put(poll.has_value());
     if (poll.has_value()) {
@@ -169,11 +170,13 @@ MasterMachine MasterMachine::clone() const {
 // What the journal says is not in it: whoever holds the journal adds that.
 base::Digest MasterMachine::digest() const {
   const auto& [options, planner, ledger, now, last, wake, started_at, next_tick, begun, pauses_due,
-               counter, order, conns, links, doomed, lives, sites, lives_due, probed_last, rounds,
-               established, running, cuts, holds, holds_rest, crossed_since, touched, edges_seen,
-               lives_changed, ticking, roster_dirty, told, fx] = *state_;
+               counter, order, conns, left, left_in_order, links, doomed, lives, sites, lives_due,
+               probed_last, rounds, established, counted, running, cuts, holds, holds_rest,
+               crossed_since, touched, edges_seen, lives_changed, ticking, roster_dirty, told, fx] =
+      *state_;
   same_for_all(options, planner, now, fx, touched, lives_changed, ticking);  // done with the event
   same_for_all(pauses_due, holds_rest);
+  same_for_all(left_in_order);
   same_for_all(links);  // an epoch that is told, and decides nothing here
   same_for_all(sites, running, order, edges_seen, crossed_since);  // follow from the rest, or words
   Canon canon;
@@ -189,7 +192,8 @@ base::Digest MasterMachine::digest() const {
     canon.put(life, static_cast<std::size_t>(place - orders.begin()));
   }
   canon.put(lives_due), canon.put(rounds), canon.put(holds), canon.put(cuts);
-  canon.put(probed_last), canon.put(established), canon.put(roster_dirty);
+  canon.put(probed_last), canon.put(established), canon.put(counted), canon.put(left),
+      canon.put(roster_dirty);
   canon.put(wire::Message(told));
   return canon.digest();
 }
@@ -200,15 +204,15 @@ PeerMachine PeerMachine::clone() const { return PeerMachine(std::make_unique<Sta
 
 base::Digest PeerMachine::digest() const {
   const auto& [options, incarnation, run, now, last, wake, link, heartbeat, silence, heard, lost_at,
-               refused, dial_at, pause, life_pause, next_beat, next_ask, sequence, progress, moving,
-               measured, id, epoch, departing, departed_by, broken, roster, calls, calls_made,
-               doubts, syncs, committed, held, resync, fx] = *state_;
+               refused, dial_at, pause, unwelcome, life_pause, next_beat, next_ask, sequence,
+               progress, moving, measured, id, epoch, departing, departed_by, broken, roster, calls,
+               calls_made, doubts, syncs, committed, held, resync, fx] = *state_;
   same_for_all(options, now, fx, sequence, progress, refused);
   Canon canon;
   canon.put(incarnation), canon.put(run == wire::RunId{}), canon.put(last);
   canon.put(wake), canon.put(link), canon.put(link == Link::kUp ? heard : lost_at);
   canon.put(heartbeat), canon.put(silence);
-  canon.put(dial_at), canon.put(pause), canon.put(life_pause);
+  canon.put(dial_at), canon.put(pause), canon.put(unwelcome), canon.put(life_pause);
   canon.put(next_beat), canon.put(next_ask), canon.put(id), canon.put(epoch);
   canon.put(departing), canon.put(departed_by), canon.put(broken.has_value());
   canon.put(wire::Message(roster)), canon.put(measured.has_value());

@@ -86,6 +86,52 @@ TEST_F(HostileMember, a_seat_is_its_keys_until_its_session_was_lost_for_its_grac
   EXPECT_FALSE(sent<wire::Welcome>(say(11, hello(779, "a"))).empty());
 }
 
+// Who has not called yet was put out by whoever said another number of shards.
+TEST_F(HostileMember, a_seat_is_kept_against_another_number_of_shards) {
+  join({"a"});
+  wire::Hello other = hello(777, "a");
+  other.shard = 1, other.shards = 2;
+  EXPECT_FALSE(sent<wire::Refuse>(say(9, other)).empty());
+  EXPECT_FALSE(sent<wire::HeartbeatAck>(say(1, wire::Heartbeat{})).empty());
+  (void)say(1, ready("grads"));
+  (void)on(ConnClosed{1});
+  EXPECT_FALSE(sent<wire::Refuse>(say(10, other)).empty()) << "in its grace";
+  EXPECT_FALSE(sent<wire::Welcome>(say(11, hello(100, "a"))).empty());
+}
+
+// Numbers of lives to come can be guessed: whoever said one, and left, fenced it.
+TEST_F(HostileMember, nobody_fences_the_lives_of_another_key) {
+  const wire::PublicKey attacker{66};
+  (void)say(9, hello(101, "z"), attacker);
+  (void)say(9, wire::Resume{});
+  (void)say(9, wire::Leave{});
+  EXPECT_FALSE(sent<wire::Welcome>(say(1, hello(101, "a"))).empty());
+  EXPECT_FALSE(sent<wire::Evicted>(say(10, hello(101, "z"), attacker)).empty());
+}
+
+TEST_F(HostileMember, who_fetches_hears_the_newest_link_secret_and_of_nobody) {
+  join({"a", "b"});
+  wire::Sync sync;
+  sync.tag = "model", sync.digest = {5, 5}, sync.deadline = 600 * base::kSecond;
+  wire::Hello holder = hello(500, "holder");
+  holder.addresses = {"here:1"};
+  (void)join(5, holder);
+  for (const ConnId conn : {1, 2, 5}) (void)say(conn, sync);
+  sync.digest = {6, 6};
+  (void)join(9, hello(900, "late"));
+  const auto offers = sent<wire::SyncReply>(say(9, sync));
+  ASSERT_FALSE(offers.empty());
+  ASSERT_EQ(offers.back().verdict, wire::SyncVerdict::kFetch);
+  for (const MasterSend& one : on(EvictSite{"b"}).send) {
+    const auto* roster = std::get_if<wire::Roster>(&one.message);
+    if (one.conn != 9 || roster == nullptr) continue;
+    EXPECT_TRUE(roster->members.empty());
+    EXPECT_GT(roster->links.generation, offers.back().links.generation);
+    return;
+  }
+  FAIL() << "not told";
+}
+
 TEST_F(HostileMember, two_processes_with_one_key_do_not_put_each_other_out) {
   join({"a"});
   (void)say(1, ready("grads"));

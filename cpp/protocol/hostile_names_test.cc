@@ -34,7 +34,12 @@ TEST_F(HostileMember, who_only_sits_on_a_name_gives_way) {
   wire::Hello squatter = hello(666, "eu");
   squatter.shard = 1, squatter.shards = 2;
   (void)join(9, squatter);
-  EXPECT_FALSE(sent<wire::Welcome>(say(1, hello(100, "eu"))).empty());
+  const auto refused = sent<wire::Refuse>(say(1, hello(100, "eu")));
+  ASSERT_EQ(refused.size(), 1U) << "it may be an honest one that compiles";
+  EXPECT_EQ(refused[0].code, base::Code::kLinkLost) << "which ends no communicator";
+  alive_ = {9};
+  wait(61 * base::kSecond);
+  EXPECT_FALSE(sent<wire::Welcome>(say(2, hello(101, "eu"))).empty());
 }
 
 // The one that names all others has the most broken links.

@@ -21,6 +21,7 @@ namespace {
 
 constexpr std::size_t kProbesMax = 64;  // at once: each is a socket
 constexpr base::Duration kIdleMin = 10 * base::kSecond;
+constexpr base::Duration kSeatMin = 60 * base::kSecond;  // a program compiles before it calls
 
 }  // namespace
 
@@ -60,8 +61,9 @@ std::optional<Status> State::objection(const wire::Hello& hello) const {
     if (differs && life.connected() && !gives_way(life)) other = &life;
   }
   if (other != nullptr && !replaces) {
-    return Status{Code::kInvalid, cat("site ", hello.site, " has ", other->shards,
-                                      " shards, this peer says ", hello.shards)};
+    // Try again: the other may be somebody's who takes the name in vain.
+    return Status{Code::kLinkLost, cat("site ", hello.site, " has ", other->shards,
+                                       " shards, this peer says ", hello.shards)};
   }
   if (no_site_left(hello)) {
     return Status{Code::kLimit, cat("the run has ", sites_.size(), " sites, the most it takes")};
@@ -76,8 +78,13 @@ bool State::no_site_left(const wire::Hello& hello) const {
   return lives_at(hello.site).empty() && sites_.size() >= options_.sites_max;
 }
 
-// An observer that calls and synchronises nothing. A name that somebody only sits on is no seat.
+// An observer that calls and synchronises nothing. A name that somebody only sits on, for longer
+// than programs take to begin, is no seat.
 bool State::gives_way(const Life& life) const {
+  return now_ - life.since >= kSeatMin && is_idle(life);
+}
+
+bool State::is_idle(const Life& life) const {
   return life.id == 0 && life.syncs.empty() &&
          std::none_of(rounds_.begin(), rounds_.end(), [&](const auto& entry) {
            return entry.second.ready.count(life.incarnation) > 0;
@@ -93,7 +100,7 @@ void State::make_room(const wire::Hello& hello) {
   const Life* oldest = nullptr;
   for (const auto& [incarnation, life] : lives_) {
     const bool alone = sites_.at(life.site).size() == 1 || !sites_full;
-    if (!gives_way(life) || !life.connected() || !alone || now_ - life.since < kIdleMin) continue;
+    if (!is_idle(life) || !life.connected() || !alone || now_ - life.since < kIdleMin) continue;
     if (oldest == nullptr || life.order < oldest->order) oldest = &life;
   }
   if (oldest != nullptr) close(oldest->conn);
@@ -111,7 +118,10 @@ void State::on_hello(ConnId conn, const wire::Hello& hello, const wire::PublicKe
   if (const auto refused = objection(hello)) {
     return refuse(conn, refused->code, refused->text);
   }
-  if (ledger_.fenced(hello.incarnation) && !JCCL_PLANTED("fence-not-checked")) {
+  const auto left = left_.find(hello.incarnation);  // as an observer
+  const bool gone =
+      ledger_.fenced(hello.incarnation) || (left != left_.end() && left->second == key);
+  if (gone && !JCCL_PLANTED("fence-not-checked")) {
     send(conn, wire::Evicted{cat("the run went on without this life of ", hello.site)});
     return close(conn);
   }
@@ -260,16 +270,25 @@ void State::detach(Life& life) {
 void State::drop_observer(wire::Incarnation incarnation) {
   Life* life = life_of(incarnation);
   JCCL_CHECK(life != nullptr && life->id == 0);
-  ledger_.fence(incarnation);
+  fence_observer(*life);
   send(*life, wire::Evicted{came_back(*life)});
   if (life->connected()) close(life->conn);  // forgets the life
+}
+
+// For its key: numbers of lives to come can be guessed, and whoever said one would fence it.
+void State::fence_observer(const Life& life) {
+  if (!left_.emplace(life.incarnation, life.key).second) return;
+  left_in_order_.push_back(life.incarnation);
+  if (left_in_order_.size() <= kFencedMax) return;
+  left_.erase(left_in_order_.front());
+  left_in_order_.pop_front();
 }
 
 void State::on_leave(Life& life) {
   const std::string text = cat(name(life), " left");
   if (life.id != 0) return evict(life.site, text, "leave");
   const ConnId conn = life.conn;
-  ledger_.fence(life.incarnation);
+  fence_observer(life);
   send(conn, wire::Evicted{text});
   close(conn);
 }

@@ -7,6 +7,7 @@
 //                                                               → abort: forming again, same n
 #pragma once
 
+#include <deque>
 #include <map>
 #include <optional>
 #include <set>
@@ -108,6 +109,7 @@ struct Round {  // the volatile side of one tag
   std::set<wire::PeerId> assumed;  // … of these nothing is known since the restart
   std::optional<Poll> poll;
   std::set<std::string> skipped;           // sites that are not waited for; until they are back
+  std::set<std::string> deferred;          // … for once: newcomers, see defer_newcomers()
   base::Time quorum_since = base::kNever;  // half of the sites are READY, and not all
   base::Time lost_since = base::kNever;    // no holder of the newest revision is left
   wire::Incarnation opened_by = 0;         // who asked for the tag first
@@ -192,6 +194,8 @@ struct MasterMachine::State {
   std::set<std::string> member_sites() const;
   void make_room(const wire::Hello& hello);
   bool gives_way(const Life& life) const;
+  bool is_idle(const Life& life) const;
+  void fence_observer(const Life& life);
   bool alive(const Life& life) const;
   bool no_site_left(const wire::Hello& hello) const;
   void turn_away(const std::string& site);
@@ -237,6 +241,8 @@ struct MasterMachine::State {
   bool takes_part(const wire::Tag& tag, const wire::Member& member) const;
   bool waited_for(const std::string& site) const;
   void take_back(const std::string& site, const wire::Tag& tag);
+  bool waits_elsewhere(const wire::Tag& tag, const std::string& site) const;
+  void defer_newcomers(const wire::Tag& tag);
   void leave_behind(const wire::Tag& tag);
   bool slow_down(const wire::Tag& tag);
   std::string straggling(const RunningAttempt& running, base::Duration patience,
@@ -323,7 +329,9 @@ struct MasterMachine::State {
   bool begun_ = false;                    // start_peers was reached once
   base::Time pauses_due_ = base::kNever;  // no round's pause ends before
   std::uint64_t counter_ = 0, order_ = 0;
-  std::map<ConnId, wire::Incarnation> conns_;  // 0: hello refused or not heard yet
+  std::map<ConnId, wire::Incarnation> conns_;          // 0: hello refused or not heard yet
+  std::map<wire::Incarnation, wire::PublicKey> left_;  // observers that left, or were replaced
+  std::deque<wire::Incarnation> left_in_order_;
   std::uint64_t links_ = 0;  // generation of the newest link secret: the epoch of the last eviction
   std::set<ConnId> doomed_;  // closed by an effect, not yet reported closed
   std::map<wire::Incarnation, Life> lives_;
@@ -332,7 +340,8 @@ struct MasterMachine::State {
   wire::PeerId probed_last_ = 0;                              // of the members that are not back
   std::map<wire::Tag, Round> rounds_;
   std::set<wire::PeerId>
-      established_;  // members that were in a round, or share a state: see owes()
+      established_;                 // members that were in a round, or share a state: see owes()
+  std::set<wire::PeerId> counted_;  // members that were in a committed round
   std::map<wire::Attempt, wire::Tag> running_;
   std::map<std::pair<wire::PeerId, wire::PeerId>, Cut> cuts_;
   // Joiners and skipped sites that could not keep up. While one of them is here no START of any

@@ -150,8 +150,11 @@ void State::on_evicted(const wire::Evicted& evicted) {
     link_ = Link::kEnded;
     return;
   }
-  link_ = Link::kNoLife;
+  const Link link_was = std::exchange(link_, Link::kNoLife);
   fx_.rejoin = true;
+  // Lives are numbered in order, so that somebody else may sit on the next ones.
+  unwelcome_ = link_was == Link::kGreeting ? unwelcome_ + 1 : 0;
+  fx_.renumber = unwelcome_ > 1;
   id_ = 0;
   for (const auto& [tag, held] : held_) resync_.insert(tag);
   for (auto& [tag, sync] : syncs_) sync.current = false;

@@ -136,7 +136,8 @@ struct PeerEffects {
   std::vector<wire::Message> send;     // on the control connection
   bool connect = false;                // dial the master (again)
   bool disconnect = false;             // drop the control connection
-  bool rejoin = false;                 // evicted: hand in a NewLife
+  bool rejoin = false;                 // evicted: hand in a NewLife …
+  bool renumber = false;               // … of a process number of its own: this one is taken
   bool departed = false;
   std::optional<base::Status> broken;  // terminal: every open and later call ends with this
   base::Time wake = base::kNever;      // deliver a PeerTick no later than this

@@ -136,6 +136,7 @@ struct PeerMachine::State {
   std::string refused_;     // what the last one said that turned this peer away for now
   base::Time dial_at_ = 0;
   base::Duration pause_ = 0;
+  std::uint32_t unwelcome_ = 0;    // lives in a row that were evicted before they were welcomed
   base::Duration life_pause_ = 0;  // evicted again and again: comes back slower
   base::Time next_beat_ = 0, next_ask_ = 0;
   std::uint64_t sequence_ = 0, progress_ = 0;

@@ -30,14 +30,14 @@ from jccl.settings import DEFAULT_PORT, read_token
 @click.option("--new-token", is_flag=True, help="Make a token and print it.")
 @click.option(
     "--start-peers",
-    type=click.IntRange(1),
+    type=click.IntRange(1, 1024),
     default=1,
     show_default=True,
     help="Sites to await at first.",
 )
 @click.option(
     "--min-peers",
-    type=click.IntRange(1),
+    type=click.IntRange(1, 1024),
     default=1,
     show_default=True,
     help="Sites each commit needs.",
@@ -89,6 +89,12 @@ def command(
 
     if new_token and token_file:
         raise click.UsageError("--new-token and --token-file exclude each other")
+    if new_token and config["store"] != "memory:":
+        raise click.UsageError(
+            "--new-token is of a run that ends with its master; to start it again on "
+            "its journal keep the secret: jccl token --file run.secret, then "
+            "--token-file"
+        )
     token = _native.core().new_token() if new_token else read_token(None, token_file)
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

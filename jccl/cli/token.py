@@ -24,7 +24,8 @@ class Span(click.ParamType):
         ctx: click.Context | None = None,
     ) -> int:
         number, unit = value[:-1], value[-1:]
-        if unit not in UNITS or not number.isdigit() or int(number) == 0:
+        decimal = number.isascii() and number.isdigit() and len(number) < 8
+        if unit not in UNITS or not decimal or int(number) == 0:
             self.fail(f"{value!r} is no time like 90s, 30m, 12h or 7d", param, ctx)
         return int(number) * UNITS[unit]
 
@@ -62,6 +63,8 @@ def command(
     from jccl import _native
     from jccl._faults import typed_errors
 
+    if site is not None and not 0 < len(site.encode()) <= 64:
+        raise click.UsageError("--site has 1 to 64 bytes: a token of no site is of any")
     if secret_file is None:
         if role or expires or site:
             raise click.UsageError(

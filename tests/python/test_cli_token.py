@@ -7,6 +7,10 @@ import time
 
 import pytest
 
+import jccl
+from jccl import _native
+from jccl._faults import typed_errors
+from jccl.settings import read_token
 from tests.python.test_cli import JCCL, PEER, invoke
 
 
@@ -63,3 +67,38 @@ def test_peers_with_a_token_meet_over_tls(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("sum 2.0") == 2
+
+
+@pytest.mark.parametrize("site", ["", "x" * 65])
+def test_a_token_is_of_a_site_that_can_be(site):
+    result = invoke("token", "--from", "x", "--site", site)
+    assert result.exit_code == 2 and "1 to 64 bytes" in result.output
+
+
+def test_no_error_repeats_a_secret(tmp_path):
+    secret = tmp_path / "run.secret"
+    invoke("token", "--file", str(secret))
+    root = secret.read_text().strip().rpartition(".")[2]
+    for wrong in (
+        ["master", "--token-file", str(secret), "--start-peers", "9" * 11],
+        ["token", "--from", str(secret), "--expires", "9" * 23 + "d"],
+        ["token", "--from", str(secret), "--expires", "\u00b2d"],
+    ):
+        result = invoke(*wrong)
+        assert result.exit_code != 0
+        assert root not in result.output + str(result.exception), wrong[0]
+    core = _native.core()
+    with pytest.raises(TypeError) as told, typed_errors():
+        core.make_token(secret.read_text().strip(), expires_unix_s="soon")
+    assert root not in str(told.value)
+
+
+def test_a_blank_token_is_refused_and_never_means_none(monkeypatch):
+    monkeypatch.setenv("JCCL_TOKEN", " ")
+    with pytest.raises(jccl.AuthError, match="blank"):
+        read_token(None, None)
+
+
+def test_a_run_of_a_new_token_has_no_journal(tmp_path):
+    result = invoke("master", "--new-token", "--store", f"sqlite:{tmp_path}/run.db")
+    assert result.exit_code == 2 and "jccl token --file" in result.output
