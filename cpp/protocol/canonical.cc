@@ -94,10 +94,9 @@ class Canon {
     put(guarded.empty()), words(guarded);
   }
   void put(const Round& round) {
-    const auto& [ready, running, told, memory, entered, assumed, poll, skipped, deferred,
-                 quorum_since, lost_since, opened_by, asking, ready_due, sync_due, commits,
-                 aborts] = round;
-    put(ready), put(running), put(memory), put(skipped), put(deferred), put(quorum_since);
+    const auto& [ready, running, told, memory, entered, assumed, poll, skipped, quorum_since,
+                 lost_since, opened_by, asking, ready_due, sync_due, commits, aborts] = round;
+    put(ready), put(running), put(memory), put(skipped), put(quorum_since);
     put(lost_since), put(asking), put(ready_due), put(sync_due);
     put(opened_by), put(entered), put(assumed), put(poll.has_value());
     if (poll.has_value()) {
@@ -171,9 +170,8 @@ MasterMachine MasterMachine::clone() const {
 base::Digest MasterMachine::digest() const {
   const auto& [options, planner, ledger, now, last, wake, started_at, next_tick, begun, pauses_due,
                counter, order, conns, left, left_in_order, links, doomed, lives, sites, lives_due,
-               probed_last, rounds, established, counted, running, cuts, holds, holds_rest,
-               crossed_since, touched, edges_seen, lives_changed, ticking, roster_dirty, told, fx] =
-      *state_;
+               probed_last, rounds, established, running, cuts, holds, holds_rest, crossed_since,
+               touched, edges_seen, lives_changed, ticking, roster_dirty, told, fx] = *state_;
   same_for_all(options, planner, now, fx, touched, lives_changed, ticking);  // done with the event
   same_for_all(pauses_due, holds_rest);
   same_for_all(left_in_order);
@@ -192,8 +190,7 @@ base::Digest MasterMachine::digest() const {
     canon.put(life, static_cast<std::size_t>(place - orders.begin()));
   }
   canon.put(lives_due), canon.put(rounds), canon.put(holds), canon.put(cuts);
-  canon.put(probed_last), canon.put(established), canon.put(counted), canon.put(left),
-      canon.put(roster_dirty);
+  canon.put(probed_last), canon.put(established), canon.put(left), canon.put(roster_dirty);
   canon.put(wire::Message(told));
   return canon.digest();
 }

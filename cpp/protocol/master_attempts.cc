@@ -246,11 +246,7 @@ void State::commit(const wire::Tag& tag) {
   if (first) touch_all();  // from now on newcomers are waited for nowhere (`owes`)
   round.poll.reset();      // of the revision before
   for (const auto& [id, part] : running.parts()) {
-    if (part.evicted) continue;
-    settle_in(id);
-    if (!counted_.insert(id).second) continue;
-    for (auto& [other, one] : rounds_)
-      one.deferred.erase(part.site);  // from now on it is waited for
+    if (!part.evicted) settle_in(id);
   }
   for (const wire::Incarnation incarnation : round.asking) {
     Life* life = life_of(incarnation);

@@ -78,7 +78,7 @@ struct MasterSend {
 };
 // One line of the run's history for people and tools: kind plus fields, written as JSON by the
 // driver. Kinds: admit, evict, leave, epoch, birth, start, commit, abort, reject, sync, refuse,
-// defer, cut, skip.
+// cut, skip.
 struct HistoryLine {
   std::string kind;
   std::vector<std::pair<std::string, std::string>> fields;

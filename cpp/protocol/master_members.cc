@@ -204,9 +204,7 @@ void State::know_participants() {
     std::vector<wire::PeerId> ids = standing.recent.back().receivers;
     for (const auto& one : standing.recent.back().contributors) ids.push_back(one.id);
     for (const wire::PeerId id : ids) {
-      if (ledger_.members().count(id) == 0) continue;
-      established_.insert(id);
-      counted_.insert(id);
+      if (ledger_.members().count(id) > 0) established_.insert(id);
     }
   }
   for (const auto& [tag, standing] : ledger_.tags()) {
@@ -260,14 +258,9 @@ void State::write_epoch(std::vector<wire::Member> members, wire::PeerId next_id,
   for (const wire::Member& member : record.members) ids.insert(member.id);
   const auto left = [&](wire::PeerId id) { return ids.count(id) == 0; };
   std::erase_if(established_, left);
-  std::erase_if(counted_, left);
   for (auto& [tag, round] : rounds_) {
     std::erase_if(round.entered, left);
     std::erase_if(round.assumed, left);
-    std::erase_if(round.deferred, [&](const std::string& site) {
-      return std::none_of(record.members.begin(), record.members.end(),
-                          [&](const wire::Member& member) { return member.site == site; });
-    });
   }
   std::erase_if(cuts_, [&](const auto& entry) {
     return ids.count(entry.first.first) == 0 || ids.count(entry.first.second) == 0;

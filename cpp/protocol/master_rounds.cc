@@ -50,7 +50,6 @@ void State::on_ready(Life& life, const wire::Ready& ready) {
   const Time due = round.ready.empty() ? base::kNever : round.ready_due;
   round.ready_due = std::min(due, open.deadline);
   round.ready[life.incarnation] = std::move(open);
-  if (life.id != 0 && counted_.count(life.id) == 0) touch_all();  // see defer_newcomers()
   if (life.id == 0)
     lives_changed_ = true;
   else
@@ -275,14 +274,12 @@ void State::form(const wire::Tag& tag) {
   end_holds();
   note_quorum(tag);
   if (round.ready.empty()) return;
-  defer_newcomers(tag);
   const bool missing = round.ready.size() < owing(tag);
-  const bool all = round.skipped.empty() && round.deferred.empty();
-  if (!missing || !all) decide(tag);
+  if (!missing || !round.skipped.empty()) decide(tag);
   if (const std::string why = dispute(tag); !why.empty()) {
     return reject_all(tag, Code::kDisputed, why);
   }
-  if (missing && all) return;  // the cheap half of forming_wait
+  if (missing && round.skipped.empty()) return;  // the cheap half of forming_wait
   if (forming_wait(tag).cause != WaitCause::kNothing) return;
   if (agree(tag) && !hurried(tag)) launch(tag);
 }

@@ -109,7 +109,6 @@ struct Round {  // the volatile side of one tag
   std::set<wire::PeerId> assumed;  // … of these nothing is known since the restart
   std::optional<Poll> poll;
   std::set<std::string> skipped;           // sites that are not waited for; until they are back
-  std::set<std::string> deferred;          // … for once: newcomers, see defer_newcomers()
   base::Time quorum_since = base::kNever;  // half of the sites are READY, and not all
   base::Time lost_since = base::kNever;    // no holder of the newest revision is left
   wire::Incarnation opened_by = 0;         // who asked for the tag first
@@ -241,8 +240,6 @@ struct MasterMachine::State {
   bool takes_part(const wire::Tag& tag, const wire::Member& member) const;
   bool waited_for(const std::string& site) const;
   void take_back(const std::string& site, const wire::Tag& tag);
-  bool waits_elsewhere(const wire::Tag& tag, const std::string& site) const;
-  void defer_newcomers(const wire::Tag& tag);
   void leave_behind(const wire::Tag& tag);
   bool slow_down(const wire::Tag& tag);
   std::string straggling(const RunningAttempt& running, base::Duration patience,
@@ -340,8 +337,7 @@ struct MasterMachine::State {
   wire::PeerId probed_last_ = 0;                              // of the members that are not back
   std::map<wire::Tag, Round> rounds_;
   std::set<wire::PeerId>
-      established_;                 // members that were in a round, or share a state: see owes()
-  std::set<wire::PeerId> counted_;  // members that were in a committed round
+      established_;  // members that were in a round, or share a state: see owes()
   std::map<wire::Attempt, wire::Tag> running_;
   std::map<std::pair<wire::PeerId, wire::PeerId>, Cut> cuts_;
   // Joiners and skipped sites that could not keep up. While one of them is here no START of any

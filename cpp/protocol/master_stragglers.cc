@@ -49,7 +49,7 @@ double share_left(const wire::Moving& moving) {
 // A site that was skipped is not waited for until it is READY with all its shards, or current.
 bool State::left_out(const wire::Tag& tag, const wire::Member& member) const {
   const Round& round = rounds_.at(tag);
-  return round.skipped.count(member.site) > 0 || round.deferred.count(member.site) > 0;
+  return !round.skipped.empty() && round.skipped.count(member.site) > 0;
 }
 
 // In the round of the tag that begins next.
@@ -68,53 +68,6 @@ bool State::waited_for(const std::string& site) const {
         entry.second.skipped.count(site) > 0 && !JCCL_PLANTED("no-hold-for-the-skipped");
     return skipped || (ledger_.standing(entry.first).born && !owes(entry.first, id));
   });
-}
-
-// Whether a site that was in no round yet is READY in another tag, where it waits for somebody who
-// is READY in this one.
-bool State::waits_elsewhere(const wire::Tag& tag, const std::string& site) const {
-  const auto& shards = lives_at(site);
-  const auto is_new = [&](wire::Incarnation one) {
-    const wire::PeerId id = lives_.at(one).id;
-    return id != 0 && counted_.count(id) == 0;
-  };
-  if (shards.empty() || !std::all_of(shards.begin(), shards.end(), is_new)) return false;
-  const Round& here = rounds_.at(tag);
-  return std::any_of(rounds_.begin(), rounds_.end(), [&](const auto& entry) {
-    const auto& [other, round] = entry;
-    const auto is_ready = [&round = round](wire::Incarnation one) {
-      return round.ready.count(one) > 0;
-    };
-    if (other == tag || round.running.has_value()) return false;
-    if (!std::all_of(shards.begin(), shards.end(), is_ready)) return false;
-    return std::any_of(here.ready.begin(), here.ready.end(), [&](const auto& open) {
-      const Life* life = life_of(open.first);
-      return life != nullptr && life->id != 0 && owes(other, life->id) && !is_ready(open.first);
-    });
-  });
-}
-
-// A program may call a plain tag between two rounds of a state. Who was let in between them has its
-// first call in the state: each side would wait for the other until a deadline.
-void State::defer_newcomers(const wire::Tag& tag) {
-  Round& round = rounds_.at(tag);
-  std::erase_if(round.deferred, [&](const std::string& site) {
-    const auto& shards = lives_at(site);  // it came after all
-    return std::all_of(shards.begin(), shards.end(),
-                       [&](wire::Incarnation one) { return round.ready.count(one) > 0; });
-  });
-  if (ledger_.standing(tag).born || round.ready.size() >= owing(tag) ||
-      counted_.size() == ledger_.members().size() || JCCL_PLANTED("newcomers-wait-crosswise")) {
-    return;
-  }
-  for (const auto& [id, member] : ledger_.members()) {
-    if (counted_.count(id) > 0 || round.ready.count(member.incarnation) > 0) continue;
-    if (!owes(tag, id) || left_out(tag, member) || !waits_elsewhere(tag, member.site)) continue;
-    round.deferred.insert(member.site);
-    note("defer", {{"site", member.site},
-                   {"tag", tag},
-                   {"reason", "it waits in another tag for those that are READY here"}});
-  }
 }
 
 void State::take_back(const std::string& site, const wire::Tag& tag) {
