@@ -82,6 +82,7 @@ def sites_that_left(path):
             record.uint(4 + 4)  # shard, shards
             for _ in range(record.uint(4)):
                 record.text()  # addresses
+            record.uint(32)  # key
         left |= {site for _, site in before - members}
         before = members
     return left

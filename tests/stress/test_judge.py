@@ -268,7 +268,7 @@ def epoch(*sites):
     payload = struct.pack("<BQII", 2, 1, 9, len(sites))
     for number, site in enumerate(sites):
         payload += struct.pack("<IQ", number + 1, 5) + packed(site)
-        payload += struct.pack("<III", 0, 1, 1) + packed("127.0.0.1:1")
+        payload += struct.pack("<III", 0, 1, 1) + packed("127.0.0.1:1") + bytes(32)
     return payload + packed("why")
 
 
