@@ -61,7 +61,8 @@ enum class DataKind : std::uint8_t {
 
 struct DataMessage {
   DataKind kind = DataKind::kContribution;
-  Time at = 0;
+  Time at = 0;    // when it arrives …
+  Time turn = 0;  // … and on a line that is slow all the time
   wire::Incarnation from = 0, to = 0;
   wire::PeerId from_id = 0;
   wire::Attempt attempt;

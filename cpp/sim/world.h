@@ -130,6 +130,7 @@ class World {
   void dispatch_master(const Event& event);
   void damage(DataMessage& message);
   Duration trickle(std::uint32_t slot);
+  Time arrival(std::uint32_t from, std::uint32_t to);
   bool hold(const Event& event);
   void on_control(const Event& event);
   void deliver(Conn& conn, bool up, const base::Bytes& payload);
