@@ -366,7 +366,11 @@ void DataPlane::ask_for_result(DataRun& run) {
   send(run.plan.contributors[run.turn++ % run.plan.contributors.size()], std::move(ask));
 }
 
-void DataPlane::on_reset(std::uint32_t other) {
+// A link is one to a life (0: whichever): what an earlier one refuses late breaks no other.
+void DataPlane::on_reset(std::uint32_t other, wire::Incarnation life) {
+  const auto broke = [&](wire::Incarnation end) {
+    return world_.slots.at(end) == other && (life == 0 || end == life);
+  };
   for (std::size_t i = 0; i < runs_.size(); ++i) {
     DataRun& run = runs_[i];
     if (run.done || run.failed) continue;
@@ -375,7 +379,7 @@ void DataPlane::on_reset(std::uint32_t other) {
       for (const wire::PeerId id : run.plan.contributors) {
         const bool ours = owner == run.self ? true : id == owner;
         if (!ours || id == run.self) continue;
-        if (world_.slots.at(world_.history.everybody.at(id).incarnation) != other) continue;
+        if (!broke(world_.history.everybody.at(id).incarnation)) continue;
         if (run.receiver) break;  // the next tick asks somebody
         fail(run, base::Code::kLinkLost, id, "connection reset");
         break;
@@ -383,8 +387,7 @@ void DataPlane::on_reset(std::uint32_t other) {
     }
   }
   for (auto& [tag, fetch] : fetches_) {
-    if (fetch.at < fetch.holders.size() &&
-        world_.slots.at(fetch.holders[fetch.at].incarnation) == other) {
+    if (fetch.at < fetch.holders.size() && broke(fetch.holders[fetch.at].incarnation)) {
       fetch.asked = 0;  // the next tick asks the next holder
     }
   }

@@ -56,7 +56,7 @@ class DataPlane {
   void fetch(const protocol::FetchSnapshot& fetch);
   void stop_fetch(const wire::Tag& tag) { fetches_.erase(tag); }
   void on_data(DataMessage& message);
-  void on_reset(std::uint32_t other);
+  void on_reset(std::uint32_t other, wire::Incarnation life);
   void tick();   // stalls
   void clear();  // the process died, or its incarnation did
   const DataRun* find(const wire::Attempt& attempt) const;

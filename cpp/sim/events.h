@@ -20,7 +20,7 @@ using base::Time;
 enum class Kind : std::uint8_t {
   kControl,    // bytes are due on a control connection; a = connection, b = direction
   kData,       // a data message is due; a = sender's slot
-  kDataReset,  // the link to slot a broke
+  kDataReset,  // the link to slot a broke; b = to which of its lives, 0: any
   kDialed,     // answer to a dial; a = 1 accepted, b = dial number
   kMasterWake,
   kMasterSynced,  // a = whether the write holds

@@ -147,8 +147,8 @@ void SimPeer::on_data(DataMessage& message) {
   drain();
 }
 
-void SimPeer::on_reset(std::uint32_t other) {
-  data.on_reset(other);
+void SimPeer::on_reset(std::uint32_t other, wire::Incarnation life) {
+  data.on_reset(other, life);
   drain();
 }
 

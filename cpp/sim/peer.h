@@ -51,7 +51,7 @@ struct SimPeer {
   void on_closed(std::uint64_t conn);
   void on_wake();
   void on_data(DataMessage& message);
-  void on_reset(std::uint32_t other);
+  void on_reset(std::uint32_t other, wire::Incarnation life);
   void on_engine();
   void act(std::size_t tag, std::uint64_t turn);
   void cancel(std::size_t tag, std::uint64_t turn);

@@ -330,7 +330,7 @@ void World::on_data(const Event& event) {
     if (known) {
       peer.on_data(message);
     } else if (!rng.data.chance(mix.vanish)) {
-      post(now + mix.data_latency, Kind::kDataReset, from, event.target);
+      post(now + mix.data_latency, Kind::kDataReset, from, event.target, message.to);
     }
   }
 }

@@ -272,7 +272,7 @@ void World::dispatch_peer(const Event& event) {
   if (!peer.alive) return;
   switch (event.kind) {
     case Kind::kDataReset:
-      return peer.on_reset(static_cast<std::uint32_t>(event.a));
+      return peer.on_reset(static_cast<std::uint32_t>(event.a), event.b);
     case Kind::kPeerWake:
       return peer.on_wake();
     case Kind::kPeerResume:
