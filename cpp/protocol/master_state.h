@@ -284,6 +284,7 @@ struct MasterMachine::State {
   Serving serving(const wire::Tag& tag, std::uint32_t shard) const;
   bool out_of_reach(const Serving& serving, const Life& asker) const;
   std::vector<wire::Member> holders_of(const Serving& serving, const Life& asker) const;
+  bool has_first(const Life& life, const wire::Tag& tag) const;
   bool may_publish(const wire::Tag& tag, std::uint32_t shard) const;
   bool awaited(const wire::Tag& tag, std::uint32_t shard) const;  // a holder, perhaps
   bool contributed(wire::PeerId id, const wire::Tag& tag) const;

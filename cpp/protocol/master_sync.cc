@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "base/lives.h"
 #include "base/planted.h"
 #include "base/text.h"
 #include "base/utf8.h"
@@ -92,6 +93,18 @@ bool State::contributed(wire::PeerId id, const wire::Tag& tag) const {
          std::binary_search(last.receivers.begin(), last.receivers.end(), id);
 }
 
+// It is the process whose state revision 0 is. In a later life too, which may be let in by another
+// tag before it says that it has this one. Its number is enough to be waited for: who names it in
+// vain gains no more than who says that it fetches.
+bool State::has_first(const Life& life, const wire::Tag& tag) const {
+  const Standing& at = ledger_.standing(tag);
+  if (life.shard >= at.sources.size()) return false;
+  const wire::Incarnation source = at.sources[life.shard];
+  const bool later = at.committed == 0 && !JCCL_PLANTED("source-of-one-life") &&
+                     base::process_of(source) == base::process_of(life.incarnation);
+  return later || source == life.incarnation;
+}
+
 // Somebody in the membership that isn't known as a holder yet, but may turn out to be one.
 bool State::may_publish(const wire::Tag& tag, std::uint32_t shard) const {
   const Standing& at = ledger_.standing(tag);
@@ -109,8 +122,7 @@ bool State::may_publish(const wire::Tag& tag, std::uint32_t shard) const {
         !JCCL_PLANTED("waits-for-one-who-is-behind")) {
       continue;
     }
-    const bool source = shard < at.sources.size() && at.sources[shard] == incarnation;
-    if (!reported && (contributed(life.id, tag) || source)) return true;
+    if (!reported && (contributed(life.id, tag) || has_first(life, tag))) return true;
     const bool right = reported && life.held.at(tag).digest == known->second;
     if (right && !life.connected()) return true;
   }
