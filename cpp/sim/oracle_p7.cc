@@ -145,6 +145,7 @@ void World::check_door(const MasterMachine& machine, const protocol::MasterEffec
   // What one writes that another has followed is refused by the store.
   const SimMaster* master = active();
   if (master == nullptr || &*master->machine != &machine) return;
+  if (mix.masters > 1 && store.holder != master->index) return;  // the other is dead by now
   const MasterMachine::State& at = machine.state();
   std::map<wire::PeerId, wire::Member> fresh;
   std::set<std::string> fresh_sites;
