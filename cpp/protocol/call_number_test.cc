@@ -82,6 +82,43 @@ TEST(CallNumberTest, only_a_call_that_nobody_counted_ends_resync) {
   EXPECT_EQ(rig.hear(outcome).complete.at(0).status.code, Code::kEvicted);
 }
 
+// Its READY was read before the outcome that left the input out (simulator, seed 888000026046).
+TEST(CallNumberTest, a_start_that_counts_an_input_that_was_left_out_is_not_run) {
+  using base::Code;
+  for (const Code why : {Code::kGuard, Code::kSkipped}) {
+    PeerRig rig;
+    const wire::Ready ready = rig.call(1);
+    (void)rig.hear(PeerRig::start(1, 1, ready.call));
+    if (why == Code::kGuard) {
+      (void)rig.peer.on(AttemptFailed{{1, 1}, Code::kGuard, 0, "not a number"}, kNow);
+    }
+    wire::Outcome outcome;
+    outcome.attempt = {1, 1};
+    outcome.round = ready.round;
+    outcome.verdict = wire::Verdict::kAborted;
+    outcome.retry = true;
+    outcome.code = why == Code::kGuard ? Code::kPeerLost : why;
+    const auto again = sent<wire::Ready>(rig.hear(outcome));
+    ASSERT_EQ(again.size(), 1U);
+    EXPECT_EQ(again[0].weight, 0);
+
+    const PeerEffects crossed = rig.hear(PeerRig::start(2, 1, ready.call));
+    EXPECT_TRUE(crossed.run.empty());
+    const auto fails = sent<wire::Fail>(crossed);
+    ASSERT_EQ(fails.size(), 1U);
+    EXPECT_EQ(fails[0].cause, why == Code::kGuard ? Code::kGuard : Code::kAborted);
+    outcome.attempt = {1, 2};
+    outcome.code = fails[0].cause;
+    EXPECT_EQ(sent<wire::Ready>(rig.hear(outcome)).size(), 1U);
+
+    wire::Start receives = PeerRig::start(3, 1, ready.call);
+    receives.contributors[0].id = 2, receives.receivers = {1};
+    const PeerEffects third = rig.hear(receives);
+    ASSERT_EQ(third.run.size(), 1U);
+    EXPECT_TRUE(third.run[0].receiver);
+  }
+}
+
 TEST(CallNumberTest, a_start_for_a_call_that_has_ended_does_not_take_the_next_one) {
   PeerRig rig;
   const wire::Ready first = rig.call(1);

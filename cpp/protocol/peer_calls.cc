@@ -139,7 +139,20 @@ void State::on_start(const wire::Start& start) {
   open.orphan = false;
   open.waiting.clear();
   ++open.attempts;
+  // It answers a READY that crossed the outcome which left the input out: to run it could count
+  // what the call will end as not counted.
+  const bool counts = !open.receiver && open.weight == 0 && open.left_out != Code::kOk;
+  const bool taken = JCCL_PLANTED("left-out-input-runs") || JCCL_PLANTED("ready-kept-over-abort");
+  if (counts && !taken) return refuse_start(open);
   fx_.run.push_back({start, open.receiver});
+}
+
+void State::refuse_start(OpenCall& open) {
+  const bool guard = open.left_out == Code::kGuard;
+  open.failed = wire::Fail{open.attempt, guard ? Code::kGuard : Code::kAborted, 0,
+                           guard ? open.left_out_why : "START counts an input that was left out"};
+  open.phase = CallPhase::kReported;
+  report(open);
 }
 
 void State::on_attempt_done(const AttemptDone& done) {

@@ -104,6 +104,7 @@ struct PeerMachine::State {
   void on_waiting(const wire::Waiting& waiting);
   void close_committed(const wire::Tag& tag);
   void report(const OpenCall& open);
+  void refuse_start(OpenCall& open);
   void give_up(const wire::Tag& tag, base::Code code, const std::string& why);
   void settle_doubt(const wire::Tag& tag, const wire::Outcome& outcome);
   void send_ready(const OpenCall& open);
