@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from jccl.encoding import Encoded, encode
     from jccl.errors import (
         AbortedError,
+        BannedError,
         AuthError,
         BusyTagError,
         ClosedError,
@@ -106,6 +107,7 @@ _HOMES = {
     "encoding": ("Encoded", "encode"),
     "errors": (
         "AbortedError",
+        "BannedError",
         "AuthError",
         "BusyTagError",
         "ClosedError",
@@ -175,6 +177,7 @@ _MODULES = (
 
 __all__ = [
     "AbortedError",
+    "BannedError",
     "AuthError",
     "BetweenState",
     "BetweenSteps",

@@ -222,6 +222,7 @@ class Master:
         profile: str = "default",
         straggler: str = "wait",
         straggler_after: float = 10.0,
+        admission: str = "auto",
         keep_waiting: Callable[[], bool] | None = None,
     ) -> Master:
         """With etcd it waits while another master is active, until `keep_waiting`,
@@ -242,9 +243,27 @@ def query_status(
 ) -> str:
     """The status JSON of a master elsewhere. Raises CoreError."""
 
+def give_order(
+    master: str,
+    *,
+    verb: str,
+    subject: str,
+    span: float = 0.0,
+    reason: str = "",
+    token: str = "",
+    insecure: bool = False,
+    timeout: float = 5.0,
+) -> str:
+    """An operator's order; what was done, in words. Raises CoreError."""
+
 def new_token() -> str: ...
 def make_token(
-    run_secret: str, *, role: str = "peer", expires_unix_s: int = 0, site: str = ""
+    run_secret: str,
+    *,
+    role: str = "peer",
+    uses: int = 0,
+    expires_unix_s: int = 0,
+    site: str = "",
 ) -> str: ...
 def abort_all() -> None:
     """Aborts the waits of every open communicator of this process."""

@@ -46,6 +46,7 @@ class Code(enum.IntEnum):
     INTERNAL = 27
     SKIPPED = 28
     DISPUTED = 29
+    BANNED = 30
 
 
 class Remedy(enum.StrEnum):
@@ -181,6 +182,10 @@ class DisputedState(Error):
     code = Code.DISPUTED
 
 
+class BannedError(Error):
+    code = Code.BANNED
+
+
 class IoError(Error, OSError):
     code = Code.IO
 
@@ -233,6 +238,7 @@ REMEDY: dict[Code, Remedy] = {
     Code.INTERNAL: _R.REPORT,
     Code.SKIPPED: _R.NONE,
     Code.DISPUTED: _R.FIX,
+    Code.BANNED: _R.FIX,
 }
 
 NEXT: dict[Remedy, str] = {
@@ -275,6 +281,7 @@ MEANING: dict[Code, str] = {
     Code.INTERNAL: "a bug in jccl",
     Code.SKIPPED: "this peer's contribution was left out: it was too slow",
     Code.DISPUTED: "no majority says what the newest revision is",
+    Code.BANNED: "the run refuses this key or token",
 }
 
 

@@ -1,6 +1,7 @@
 // Python's Master (embedded), the status question to a master elsewhere, and fresh tokens.
 #include <unistd.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -48,6 +49,7 @@ struct MasterArguments {
   double silence = 0.0;
   std::string history, profile, straggler;
   double straggler_after = 10.0;
+  std::string admission;
   py::object keep_waiting;  // called without arguments while a standby waits; or None
 };
 
@@ -75,6 +77,7 @@ std::unique_ptr<Master> start_master(const MasterArguments& arguments) {
   if (arguments.silence != 0) config.silence = duration_from(arguments.silence, "silence");
   config.straggler = arguments.straggler;
   config.straggler_after = duration_from(arguments.straggler_after, "straggler_after");
+  config.admission = arguments.admission;
   config.history = arguments.history;
   std::optional<py::error_already_set> fault;
   config.keep_waiting = [&] { return keeps_waiting(arguments.keep_waiting, &fault); };
@@ -88,17 +91,49 @@ std::unique_ptr<Master> start_master(const MasterArguments& arguments) {
   return std::make_unique<Master>(std::move(started->value()));
 }
 
-std::string query_status(const std::string& address, const std::string& token, bool insecure,
-                         double timeout) {
+master::AskOptions ask_options(const std::string& address, const std::string& token, bool insecure,
+                               double timeout) {
   master::AskOptions options;
   options.master = address;
   options.token = token;
   options.insecure = insecure;
   options.time_max = duration_from(timeout, "timeout");
+  return options;
+}
+
+std::string answer_of(std::function<base::Result<std::string>()> ask) {
   const auto answer = std::make_shared<std::optional<base::Result<std::string>>>();
-  interruptible([answer, options] { *answer = master::ask_status(options); });
+  interruptible([answer, ask = std::move(ask)] { *answer = ask(); });
   if (!(*answer)->ok()) raise((*answer)->status());
   return (*answer)->value();
+}
+
+std::string query_status(const std::string& address, const std::string& token, bool insecure,
+                         double timeout) {
+  const auto options = ask_options(address, token, insecure, timeout);
+  return answer_of([options] { return master::ask_status(options); });
+}
+
+std::string give_order(const std::string& address, const std::string& verb,
+                       const std::string& subject, double span, const std::string& reason,
+                       const std::string& token, bool insecure, double timeout) {
+  constexpr std::pair<std::string_view, wire::OrderVerb> kVerbs[] = {
+      {"kick", wire::OrderVerb::kKick},
+      {"ban", wire::OrderVerb::kBan},
+      {"pardon", wire::OrderVerb::kPardon},
+      {"admit", wire::OrderVerb::kAdmit},
+      {"revoke", wire::OrderVerb::kRevoke}};
+  wire::Order order;
+  bool known = false;
+  for (const auto& [name, number] : kVerbs) {
+    if (name == verb) order.verb = number, known = true;
+  }
+  if (!known) raise({base::Code::kInvalid, base::cat("no order is called '", verb, "'")});
+  order.subject = subject;
+  order.reason = reason;
+  if (span != 0) order.span = duration_from(span, "span");
+  const auto options = ask_options(address, token, insecure, timeout);
+  return answer_of([options, order] { return master::give_order(options, order); });
 }
 
 std::string new_token() {
@@ -107,9 +142,9 @@ std::string new_token() {
   return token.value();
 }
 
-std::string make_token(const std::string& run_secret, const std::string& role,
+std::string make_token(const std::string& run_secret, const std::string& role, std::uint32_t uses,
                        std::uint64_t expires_unix_s, const std::string& site) {
-  const auto token = master::make_token_text({run_secret, role, expires_unix_s, site});
+  const auto token = master::make_token_text({run_secret, role, uses, expires_unix_s, site});
   if (!token.ok()) raise(token.status());
   return token.value();
 }
@@ -123,17 +158,17 @@ void bind_master(py::module_& module) {
           [](std::string bind, std::string store, std::string token, bool insecure,
              std::uint32_t start_peers, std::uint32_t min_peers, double silence,
              std::string history, std::string profile, std::string straggler,
-             double straggler_after, py::object keep_waiting) {
+             double straggler_after, std::string admission, py::object keep_waiting) {
             return start_master({std::move(bind), std::move(store), std::move(token), insecure,
                                  start_peers, min_peers, silence, std::move(history),
                                  std::move(profile), std::move(straggler), straggler_after,
-                                 std::move(keep_waiting)});
+                                 std::move(admission), std::move(keep_waiting)});
           },
           py::kw_only(), py::arg("bind") = "127.0.0.1:0",
           py::arg("store") = "memory:", py::arg("token") = "", py::arg("insecure") = false,
           py::arg("start_peers") = 1, py::arg("min_peers") = 1, py::arg("silence") = 0.0,
           py::arg("history") = "", py::arg("profile") = "default", py::arg("straggler") = "wait",
-          py::arg("straggler_after") = 10.0, py::arg("keep_waiting") = py::none())
+          py::arg("straggler_after") = 10.0, py::arg("admission") = "auto", py::arg("keep_waiting") = py::none())
       .def_property_readonly("address", [](const Master& m) { return m.held().address(); })
       .def_property_readonly("token", [](const Master& m) { return m.held().token(); })
       .def_property_readonly("run_id", [](const Master& m) { return m.held().run_id(); })
@@ -141,9 +176,13 @@ void bind_master(py::module_& module) {
       .def("stop", &Master::stop);
   module.def("query_status", &query_status, py::arg("master"), py::kw_only(), py::arg("token") = "",
              py::arg("insecure") = false, py::arg("timeout") = 5.0);
+  module.def("give_order", &give_order, py::arg("master"), py::kw_only(), py::arg("verb"),
+             py::arg("subject"), py::arg("span") = 0.0, py::arg("reason") = "",
+             py::arg("token") = "", py::arg("insecure") = false, py::arg("timeout") = 5.0);
   module.def("new_token", &new_token);
   module.def("make_token", &make_token, py::arg("run_secret"), py::kw_only(),
-             py::arg("role") = "peer", py::arg("expires_unix_s") = 0, py::arg("site") = "");
+             py::arg("role") = "peer", py::arg("uses") = 0, py::arg("expires_unix_s") = 0,
+             py::arg("site") = "");
 }
 
 }  // namespace jccl::xla_ext

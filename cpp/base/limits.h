@@ -18,6 +18,7 @@ inline constexpr std::size_t kPendingSocketsMax = 256;                // before 
 inline constexpr Duration kHandshakeMax = 5 * kSecond;
 inline constexpr std::size_t kTagBytesMax = 64;
 inline constexpr std::size_t kSiteNameBytesMax = 64;
+inline constexpr std::size_t kTokenNameBytesMax = 64;
 inline constexpr std::size_t kAddressesMax = 8;
 inline constexpr std::size_t kAddressBytesMax = 128;
 inline constexpr std::size_t kStatusBytesMax = 60 * 1024;

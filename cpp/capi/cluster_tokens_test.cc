@@ -76,7 +76,7 @@ TEST(TlsTest, a_wrong_or_missing_token_is_refused_and_disturbs_nobody) {
 
 std::string token_of(const std::string& run_secret, const std::string& role,
                      const std::string& site = "") {
-  return master::make_token_text({run_secret, role, 0, site}).value();
+  return master::make_token_text({run_secret, role, 0, 0, site}).value();
 }
 
 TEST(TlsTest, a_run_of_peers_with_tokens_of_their_own) {

@@ -44,6 +44,7 @@ JCCL_SAME(JCCL_LINK_LOST, kLinkLost);
 JCCL_SAME(JCCL_INTERNAL, kInternal);
 JCCL_SAME(JCCL_SKIPPED, kSkipped);
 JCCL_SAME(JCCL_DISPUTED, kDisputed);
+JCCL_SAME(JCCL_BANNED, kBanned);
 #undef JCCL_SAME
 
 #define X(name, number, remedy) +1

@@ -95,11 +95,11 @@ int32_t jccl_new_token(char* text, size_t* size) {
 }
 
 int32_t jccl_make_token(const char* run_secret, const char* role, int64_t expires_unix_s,
-                        const char* site, char* text, size_t* size) {
+                        const char* site, uint32_t uses, char* text, size_t* size) {
   return capi::guarded("jccl_make_token", [&]() -> Status {
     if (run_secret == nullptr) return capi::invalid("run_secret is NULL");
     if (expires_unix_s < 0) return capi::invalid("expires_unix_s is negative");
-    const auto token = jccl::master::make_token_text({run_secret, capi::text_or(role, "peer"),
+    const auto token = jccl::master::make_token_text({run_secret, capi::text_or(role, "peer"), uses,
                                                       static_cast<std::uint64_t>(expires_unix_s),
                                                       capi::text_or(site, "")});
     if (!token.ok()) return token.status();

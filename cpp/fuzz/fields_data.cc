@@ -96,6 +96,19 @@ const std::vector<FieldsOf>& fields_of_journal() {
         {"revision", "u64", Bend::kNone, "any; counts if it is the newest of the tag", "–"},
         {"weak", "flag", Bend::kNone, "0 or 1", kRefused},
         {"digests", "list 1024 of digest", Bend::kNone, "1,024", kRefused}}},
+      {"BanRecord",
+       "the master",
+       {{"key", "raw 32", Bend::kNone, "any", "–"},
+        {"until", "u64", Bend::kNone, "any", "–"},
+        {"site", "name 64", Bend::kNone, "64 bytes of UTF-8", kRefused},
+        {"reason", "text 512", Bend::kNone, "512 bytes of UTF-8", kRefused}}},
+      {"AdmitRecord", "the master", {{"key", "raw 32", Bend::kNone, "any", "–"}}},
+      {"TokenRecord",
+       "the master",
+       {{"token", "name 64", Bend::kNone, "64 bytes of UTF-8", kRefused},
+        {"revoked", "flag", Bend::kNone, "0 or 1", kRefused},
+        {"key", "raw 32", Bend::kNone, "any", "–"},
+        {"shard", "u32", Bend::kNone, "any", "–"}}},
   };
   return all;
 }

@@ -234,7 +234,7 @@ void HostileWorld::deliver_up(ConnId conn, const Bytes& bytes) {
     std::memcpy(key.data(), &site, sizeof site);
   }
   const protocol::MasterEffects effects =
-      master_->on(protocol::ConnMessage{conn, message.value(), key}, now_);
+      master_->on(protocol::ConnMessage{conn, message.value(), {key}}, now_);
   if (of_hostile) note_heard(conn, message.value(), effects);
   apply(effects);
 }

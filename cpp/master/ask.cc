@@ -25,8 +25,8 @@ namespace {
 // One question over one connection. Lives on its loop's thread from begin() to the answer.
 class Question {
  public:
-  Question(net::Loop& loop, std::promise<Result<std::string>> answer)
-      : loop_(loop), answer_(std::move(answer)) {}
+  Question(net::Loop& loop, wire::Message question, std::promise<Result<std::string>> answer)
+      : loop_(loop), question_(std::move(question)), answer_(std::move(answer)) {}
 
   void begin(std::vector<net::Address> addresses, const net::Credentials& credentials,
              base::Duration time_max) {
@@ -56,7 +56,7 @@ class Question {
     stream_->authenticated();  // the dialling side has proved who it talks to, or needs no proof
     stream_->start([this](base::ByteView bytes) { heard(bytes); },
                    [this](const Status& status) { finish(unreachable(status)); });
-    const Status sent = stream_->send(wire::encode(wire::StatusAsk{}));
+    const Status sent = stream_->send(wire::encode(question_));
     if (!sent.ok()) finish(sent);
   }
 
@@ -65,6 +65,10 @@ class Question {
     if (!message.ok()) return finish(message.status());
     if (const auto* reply = std::get_if<wire::StatusReply>(&message.value())) {
       return finish(std::string(reply->json.begin(), reply->json.end()));
+    }
+    if (const auto* reply = std::get_if<wire::OrderReply>(&message.value())) {
+      if (reply->code == Code::kOk) return finish(reply->text);
+      return finish(Status{reply->code, reply->text});
     }
     if (const auto* refuse = std::get_if<wire::Refuse>(&message.value())) {
       return finish(Status{refuse->code, refuse->text});
@@ -78,20 +82,21 @@ class Question {
   }
 
   net::Loop& loop_;
+  wire::Message question_;
   std::promise<Result<std::string>> answer_;
   bool answered_ = false;
   std::unique_ptr<net::Dial> dial_;
   std::unique_ptr<net::FramedStream> stream_;
 };
 
-}  // namespace
-
-Result<std::string> ask_status(const AskOptions& options) {
+Result<std::string> ask(const AskOptions& options, wire::Message message) {
+  const bool orders = std::holds_alternative<wire::Order>(message);
   auto addresses = net::parse_addresses(options.master);
   if (!addresses.ok()) return addresses.status();
   net::Credentials credentials = net::Credentials::plain({});
   if (!options.token.empty()) {
-    const auto token = net::parse_token(options.token);
+    const auto token = net::parse_token(
+        options.token, orders ? net::TokenRole::kAdmin : net::TokenRole::kPeer);
     if (!token.ok()) return token.status();
     credentials = net::Credentials::from(token.value());
   }
@@ -102,12 +107,24 @@ Result<std::string> ask_status(const AskOptions& options) {
   std::promise<Result<std::string>> promise;
   auto answer = promise.get_future();
   net::Loop loop;
-  Question question(loop, std::move(promise));
+  Question question(loop, std::move(message), std::move(promise));
   loop.start();
   loop.post([&] { question.begin(addresses.value(), credentials, options.time_max); });
   Result<std::string> out = answer.get();
   loop.stop();  // from here on nothing runs on it, and the question may be destroyed here
   return out;
+}
+
+}  // namespace
+
+Result<std::string> ask_status(const AskOptions& options) {
+  return ask(options, wire::StatusAsk{});
+}
+
+Result<std::string> give_order(const AskOptions& options, const wire::Order& order) {
+  const Status fits = wire::check(order);
+  if (!fits.ok()) return Status{Code::kInvalid, fits.text};
+  return ask(options, order);
 }
 
 Result<std::string> new_token_text() {
@@ -123,13 +140,18 @@ Result<std::string> make_token_text(const TokenOptions& options) {
   if (!rights.ok()) return rights.status();
   if (options.role == "observer") {
     rights.value().role = net::TokenRole::kObserver;
+  } else if (options.role == "admin") {
+    rights.value().role = net::TokenRole::kAdmin;
   } else if (options.role != "peer") {
     return Status{Code::kInvalid, base::cat("role '", options.role,
-                                            "' does not exist; there are peer and observer")};
+                                            "' does not exist; there are peer, observer and admin")};
   }
-  if (!options.site.empty() && options.role != "peer") {
-    return Status{Code::kInvalid, "an observer is of no site"};
+  const bool joins = rights.value().role == net::TokenRole::kPeer;
+  if (!joins && (!options.site.empty() || options.uses > 0)) {
+    return Status{Code::kInvalid, base::cat("the role ", options.role,
+                                            " joins nowhere: it has no site and no uses")};
   }
+  rights.value().uses = options.uses;
   rights.value().expires_unix_s = options.expires_unix_s;
   if (!options.site.empty()) rights.value().site_digest = net::site_digest(options.site);
   return net::to_text(net::make_token(secret.value(), rights.value()));

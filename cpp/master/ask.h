@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 #include "base/time.h"
+#include "wire/messages.h"
 
 namespace jccl::master {
 
@@ -20,12 +21,18 @@ struct AskOptions {
 // text lists what was tried), kDeadline.
 base::Result<std::string> ask_status(const AskOptions& options);
 
+// An order of an operator, in effect when this returns; its answer in words. `token` is the run's
+// secret or a token with the role admin. Codes: as above; kAuth (no operator), kUnknownTag (nobody
+// of that name), kInvalid.
+base::Result<std::string> give_order(const AskOptions& options, const wire::Order& order);
+
 // The secret of a run that does not exist yet.
 base::Result<std::string> new_token_text();
 
 struct TokenOptions {
   std::string run_secret;
-  std::string role = "peer";         // or "observer"
+  std::string role = "peer";         // or "observer", "admin"
+  std::uint32_t uses = 0;            // keys of one shard that may join by it; 0: any number
   std::uint64_t expires_unix_s = 0;  // 0: never
   std::string site;                  // empty: any
 };

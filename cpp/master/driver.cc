@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <fstream>
 
 #include "base/failpoint.h"
 #include "base/planted.h"
@@ -46,6 +47,7 @@ Status Master::Driver::read_config() {
   }
   Status named = read_profile();
   if (named.ok()) named = read_straggler();
+  if (named.ok()) named = read_admission();
   if (!named.ok()) return named;
   if (config_.silence < 10 * base::kMillisecond || config_.heartbeat < 0 ||
       config_.heartbeat * (JCCL_PLANTED("silence-of-one-heartbeat") ? 1 : 2) > config_.silence) {
@@ -109,6 +111,33 @@ Status Master::Driver::read_straggler() {
                               "' does not exist; there are wait, skip and evict")};
 }
 
+// "auto", "manual", or "list:FILE" with a key in each line.
+Status Master::Driver::read_admission() {
+  constexpr std::string_view kList = "list:";
+  const std::string& how = config_.admission;
+  if (how == "auto") return {};
+  admission_ = protocol::Admission::kListed;
+  if (how == "manual") return {};
+  if (!how.starts_with(kList)) {
+    return {Code::kInvalid,
+            cat("admission '", how, "' does not exist; there are auto, manual and list:FILE")};
+  }
+  std::ifstream file(how.substr(kList.size()));
+  if (!file) return {Code::kIo, cat("the list of keys ", how.substr(kList.size()), " can't be read")};
+  std::string line;
+  for (int number = 1; std::getline(file, line); ++number) {
+    const std::string word = line.substr(0, line.find_first_of(" \t#\r"));
+    if (word.empty()) continue;
+    wire::PublicKey key{};
+    if (!base::from_hex(word, key)) {
+      return {Code::kInvalid, cat("line ", number, " of ", how.substr(kList.size()),
+                                  " does not begin with a key of 64 hex digits")};
+    }
+    listed_.insert(key);
+  }
+  return {};
+}
+
 protocol::MasterOptions Master::Driver::machine_options() const {
   protocol::MasterOptions options;
   options.run = run_;
@@ -120,6 +149,9 @@ protocol::MasterOptions Master::Driver::machine_options() const {
   options.restart_grace = config_.restart_grace;
   options.straggler = straggler_;
   options.straggler_after = config_.straggler_after;
+  options.admission = admission_;
+  options.listed = listed_;
+  options.unix_ahead = unix_milliseconds() * base::kMillisecond - started_;
   return options;
 }
 
@@ -251,7 +283,7 @@ void Master::Driver::on_accepted(net::Accepted accepted) {
   options.pending = std::move(accepted.pending);
   Conn& conn = conns_[id];
   conn.network = std::move(accepted.network);
-  conn.remote = accepted.stream->remote();
+  conn.shown = shown_by(*accepted.stream);
   conn.stream =
       std::make_unique<net::FramedStream>(loop_, std::move(accepted.stream), std::move(options));
   conn.stream->start([this, id](base::ByteView bytes) { on_frame(id, bytes); },
@@ -266,10 +298,11 @@ void Master::Driver::on_frame(ConnId id, base::ByteView bytes) {
   Conn& conn = found->second;
   if (conn.greeted) {
     hold_back(id, conn.messages.charge(config_.limits.messages, loop_.now()));
-    return enqueue(protocol::ConnMessage{id, std::move(message.value()), conn.remote.key});
+    return enqueue(protocol::ConnMessage{id, std::move(message.value()), conn.shown});
   }
   const bool asks = std::holds_alternative<wire::StatusAsk>(message.value());
-  if (!asks && !JCCL_PLANTED("first-word-of-any-kind") &&
+  const bool orders = std::holds_alternative<wire::Order>(message.value());
+  if (!asks && !orders && !JCCL_PLANTED("first-word-of-any-kind") &&
       !std::holds_alternative<wire::Hello>(message.value())) {
     return drop_stranger(id, cat("begins with ", wire::name_of(message.value())));
   }
@@ -286,17 +319,32 @@ void Master::Driver::on_frame(ConnId id, base::ByteView bytes) {
 void Master::Driver::first_word(ConnId id, wire::Message message) {
   const auto found = conns_.find(id);
   if (found == conns_.end()) return;
+  Conn& conn = found->second;
   if (std::holds_alternative<wire::StatusAsk>(message)) return answer_status(id);
+  const auto* hello = std::get_if<wire::Hello>(&message);
   const Status admitted =
-      net::admits(found->second.remote.secret, std::get<wire::Hello>(message).site);
+      hello == nullptr ? Status() : net::admits(conn.shown.token, hello->site);
   if (!admitted.ok()) {
     const wire::Refuse refuse{admitted.code, admitted.text};
-    (void)found->second.stream->send(wire::encode(refuse));
+    (void)conn.stream->send(wire::encode(refuse));
     return retire(id, true);
   }
-  found->second.greeted = true;
-  found->second.stream->resume();
-  enqueue(protocol::ConnMessage{id, std::move(message), found->second.remote.key});
+  conn.greeted = true;
+  conn.stream->resume();
+  enqueue(protocol::ConnMessage{id, std::move(message), conn.shown});
+}
+
+// Where there are no tokens, who is on this machine runs the master.
+protocol::Shown Master::Driver::shown_by(const net::ByteStream& stream) const {
+  protocol::Shown shown{stream.remote().key, stream.remote().secret};
+  if (const auto rights = net::parse_rights(shown.token)) {
+    shown.uses = rights->uses;
+    shown.may_order = rights->role == net::TokenRole::kAdmin;
+  } else if (!credentials_.tls) {
+    const auto address = net::parse_address(stream.remote_text());
+    shown.may_order = address.ok() && net::is_loopback(address.value());
+  }
+  return shown;
 }
 
 // One that causes more than its share is read on later: what it sends meanwhile waits with it.

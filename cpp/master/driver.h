@@ -49,7 +49,7 @@ class Master::Driver {
     std::unique_ptr<net::FramedStream> stream;
     std::string network;     // whose quotas it shares
     bool greeted = false;    // its Hello went to the machine
-    net::Introduced remote;  // who it has proved to be, and by which token
+    protocol::Shown shown;   // who it has proved to be, and by which token
     Allowance messages;
   };
 
@@ -79,7 +79,9 @@ class Master::Driver {
   base::Status append(const std::vector<wire::Record>& records);
   void carry_out(protocol::MasterEffects effects);
   void send(const protocol::MasterSend& message);
-  wire::Message with_secret(wire::Message message) const;
+  base::Bytes encoded(const wire::Message& message);
+  protocol::Shown shown_by(const net::ByteStream& stream) const;
+  base::Status read_admission();
   void close_unread(ConnId id, const std::string& why);
   void bound_unread();
   void log_trouble(const protocol::HistoryLine& line);
@@ -96,6 +98,9 @@ class Master::Driver {
   protocol::Straggler straggler_ = protocol::Straggler::kWait;
   net::Credentials credentials_;
   std::array<std::uint8_t, 32> link_root_{};  // link secrets follow from it; of this process alone
+  wire::LinkSecret newest_links_;             // that was derived last
+  protocol::Admission admission_ = protocol::Admission::kAuto;
+  std::set<wire::PublicKey> listed_;
   net::Address bind_;
   wire::RunId run_{};
   bool run_known_ = false;

@@ -45,6 +45,8 @@ Orders one run's membership and decides its rounds; never on the data path.
   --silence-ms N         … for so long instead
   --straggler HOW        sites that the others wait for: wait (default), skip or evict
   --straggler-after S    … for so many seconds (default 10)
+  --admission HOW        auto (default): whoever has a token; list:FILE: the keys in that file;
+                         manual: keys that `jccl admit` lets in
   --history PATH         append every decision to this file as JSON lines; at 64 MiB it becomes
                          PATH.1, up to PATH.3
   --print-address-file PATH   write HOST:PORT there once serving
@@ -111,6 +113,7 @@ enum Flag {
   kSilence,
   kStraggler,
   kStragglerAfter,
+  kAdmission,
   kHistory,
   kAddressFile,
   kHelpFlag
@@ -128,6 +131,7 @@ constexpr option kFlags[] = {{"bind", required_argument, nullptr, kBind},
                              {"silence-ms", required_argument, nullptr, kSilence},
                              {"straggler", required_argument, nullptr, kStraggler},
                              {"straggler-after", required_argument, nullptr, kStragglerAfter},
+                             {"admission", required_argument, nullptr, kAdmission},
                              {"history", required_argument, nullptr, kHistory},
                              {"print-address-file", required_argument, nullptr, kAddressFile},
                              {"help", no_argument, nullptr, kHelpFlag},
@@ -158,6 +162,9 @@ Status read_flag(int flag, const char* value, Arguments* out) {
       return read_number("start-peers", value, &out->config.start_peers);
     case kMinPeers:
       return read_number("min-peers", value, &out->config.min_peers);
+    case kAdmission:
+      out->config.admission = value;
+      return {};
     case kHistory:
       out->config.history = value;
       return {};

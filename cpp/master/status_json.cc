@@ -29,7 +29,8 @@ json::object peer_json(const protocol::PeerView& peer) {
   }
   return {{"id", peer.member.id},
           {"incarnation", base::to_hex(peer.member.incarnation)},
-          {"key", base::to_hex(std::span<const std::uint8_t>(peer.member.key))},
+          {"key", base::to_hex(peer.member.key)},
+          {"token", peer.token},
           {"site", peer.member.site},
           {"shard", peer.member.shard},
           {"shards", peer.member.shards},
@@ -40,6 +41,7 @@ json::object peer_json(const protocol::PeerView& peer) {
           {"progress_bytes", peer.progress},
           {"moving", std::move(moving)},
           {"trouble", peer.trouble},
+          {"faults", peer.faults},
           {"waiting_for", peer.waiting_for}};
 }
 
@@ -52,6 +54,19 @@ json::object tag_json(const protocol::TagView& tag) {
           {"waiting_for", tag.waiting_for},
           {"commits", tag.commits},
           {"aborts", tag.aborts}};
+}
+
+json::object ban_json(const protocol::BanView& ban) {
+  return {{"key", base::to_hex(ban.key)},
+          {"site", ban.site},
+          {"until_unix_ms", ban.until_unix_ms == wire::kForGood
+                                ? json::value(nullptr)
+                                : json::value(ban.until_unix_ms)},
+          {"reason", ban.reason}};
+}
+
+json::object token_json(const protocol::TokenView& token) {
+  return {{"name", token.name}, {"keys", token.keys}, {"revoked", token.revoked}};
 }
 
 constexpr std::size_t kLinksMax = 1024;                        // a thousand peers have a million
@@ -128,7 +143,13 @@ std::string status_object(const protocol::MasterView& view, const DriverFacts& f
                       {"pending", facts.pending},
                       {"strangers_closed", facts.strangers_closed},
                       {"failure", facts.failure}};
-  json::array peers, tags, plans;
+  json::array peers, tags, plans, bans, tokens;
+  for (const auto& ban : view.bans) {
+    if (bans.size() < kRowsMax) bans.emplace_back(ban_json(ban));
+  }
+  for (const auto& token : view.tokens) {
+    if (tokens.size() < kRowsMax) tokens.emplace_back(token_json(token));
+  }
   json::array uplinks = uplinks_json(planner, view);
   std::size_t links_all = 0;
   json::array links = links_json(planner, view, &links_all);
@@ -142,10 +163,13 @@ std::string status_object(const protocol::MasterView& view, const DriverFacts& f
     json::array& items;
     std::size_t all;
   };
-  // What is known of links and plans goes before peers and tags do.
+  // What is known of links, plans, bans and tokens goes before peers and tags do.
+  constexpr std::size_t kFirstToGo = 5;
   const List lists[] = {{"links", links, links_all},
                         {"plans", plans, plans.size()},
                         {"uplinks", uplinks, uplinks.size()},
+                        {"bans", bans, view.bans.size()},
+                        {"tokens", tokens, view.tokens.size()},
                         {"peers", peers, view.peers.size()},
                         {"tags", tags, tags.size()}};
   for (;;) {  // drop the last quarter of the longest list until the text fits
@@ -158,11 +182,10 @@ std::string status_object(const protocol::MasterView& view, const DriverFacts& f
     std::string text = base::printable(base::to_utf8(json::serialize(out)));
     if (text.size() <= base::kStatusBytesMax * (JCCL_PLANTED("status-not-cut") ? 2 : 1))
       return text;
-    const auto first = lists + (JCCL_PLANTED("peers-go-before-links") ||
-                                        (links.empty() && plans.empty() && uplinks.empty())
-                                    ? 3
-                                    : 0);
-    const auto last = first == lists ? lists + 3 : std::end(lists);
+    const bool gone = std::all_of(lists, lists + kFirstToGo,
+                                  [](const List& list) { return list.items.empty(); });
+    const auto first = lists + (JCCL_PLANTED("peers-go-before-links") || gone ? kFirstToGo : 0);
+    const auto last = first == lists ? lists + kFirstToGo : std::end(lists);
     const List* longest = std::max_element(
         first, last, [](const List& a, const List& b) { return a.items.size() < b.items.size(); });
     JCCL_CHECK(!longest->items.empty());

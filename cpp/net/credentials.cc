@@ -71,7 +71,12 @@ void derive(std::span<const std::uint8_t> secret, std::span<const std::uint8_t> 
   JCCL_CHECK(derived == 1);
 }
 
-std::string hex(std::span<const std::uint8_t> bytes) { return base::to_hex(bytes); }
+template <typename T>
+bool read_number(std::string_view text, T* out) {
+  const char* end = text.data() + text.size();
+  const auto read = std::from_chars(text.data(), end, *out);
+  return read.ec == std::errc() && read.ptr == end;
+}
 
 std::array<std::uint8_t, 32> secret_of(const RunSecret& secret, std::string_view name) {
   std::array<std::uint8_t, 16> salt = secret.run;
@@ -99,29 +104,33 @@ bool expired(const TokenRights& rights) {
 std::string site_digest(std::string_view site) {
   std::array<std::uint8_t, 32> digest;
   SHA256(reinterpret_cast<const std::uint8_t*>(site.data()), site.size(), digest.data());
-  return base::to_hex(std::span<const std::uint8_t>(digest)).substr(0, 16);
+  return base::to_hex(digest).substr(0, 16);
 }
 
 std::string to_text(const TokenRights& rights) {
-  return base::cat(std::string(1, static_cast<char>(rights.role)), "-", rights.expires_unix_s, "-",
+  return base::cat(std::string(1, static_cast<char>(rights.role)), "-", rights.uses, "-",
+                   rights.expires_unix_s, "-",
                    rights.site_digest, "-", rights.number);
 }
 
 std::optional<TokenRights> parse_rights(std::string_view name) {
-  std::array<std::string_view, 4> parts;
+  std::array<std::string_view, 5> parts;
   TokenRights out;
   if (!split(name, '-', &parts) || parts[0].size() != 1) return std::nullopt;
   out.role = static_cast<TokenRole>(parts[0][0]);
-  if (out.role != TokenRole::kPeer && out.role != TokenRole::kObserver) return std::nullopt;
-  const char* end = parts[1].data() + parts[1].size();
-  const auto read = std::from_chars(parts[1].data(), end, out.expires_unix_s);
-  if (read.ec != std::errc() || read.ptr != end) return std::nullopt;
+  if (out.role != TokenRole::kPeer && out.role != TokenRole::kObserver &&
+      out.role != TokenRole::kAdmin) {
+    return std::nullopt;
+  }
+  if (!read_number(parts[1], &out.uses) || !read_number(parts[2], &out.expires_unix_s)) {
+    return std::nullopt;
+  }
   std::array<std::uint8_t, 8> digest;
   std::array<std::uint8_t, 4> number;
-  if (parts[2] != "0" && !base::from_hex(parts[2], digest)) return std::nullopt;
-  if (!base::from_hex(parts[3], number)) return std::nullopt;
-  out.site_digest = std::string(parts[2]);
-  out.number = std::string(parts[3]);
+  if (parts[3] != "0" && !base::from_hex(parts[3], digest)) return std::nullopt;
+  if (!base::from_hex(parts[4], number)) return std::nullopt;
+  out.site_digest = std::string(parts[3]);
+  out.number = std::string(parts[4]);
   return out;
 }
 
@@ -135,19 +144,19 @@ Result<RunSecret> parse_run_secret(std::string_view text) {
   if (!split(text, '.', &parts)) return bad_secret("it needs four parts with dots between");
   if (parts[0] != "jccl2run") return bad_secret("it does not start with jccl2run");
   RunSecret secret;
-  if (!base::from_hex(parts[1], std::span<std::uint8_t>(secret.run))) {
+  if (!base::from_hex(parts[1], secret.run)) {
     return bad_secret("the run id is not 32 hex digits");
   }
   if (!base::from_hex(parts[2], secret.seed)) return bad_secret("the seed is not 64 hex digits");
-  if (!base::from_hex(parts[3], std::span<std::uint8_t>(secret.root))) {
+  if (!base::from_hex(parts[3], secret.root)) {
     return bad_secret("the root is not 32 hex digits");
   }
   return secret;
 }
 
 std::string to_text(const RunSecret& secret) {
-  return base::cat("jccl2run.", base::to_hex(secret.run), ".", hex(secret.seed), ".",
-                   hex(secret.root));
+  return base::cat("jccl2run.", base::to_hex(secret.run), ".", base::to_hex(secret.seed), ".",
+                   base::to_hex(secret.root));
 }
 
 Result<RunSecret> new_run_secret() {
@@ -164,7 +173,10 @@ Status admits(std::string_view name, std::string_view site) {
   if (name.empty() || !rights) return {};
   if (rights->role != TokenRole::kPeer && !JCCL_PLANTED("observers-join")) {
     return {Code::kAuth,
-            "this token is an observer's: it may ask for the status of the run, and not join it"};
+            rights->role == TokenRole::kAdmin
+                ? "this token is an operator's: it gives orders to the run, and does not join it"
+                : "this token is an observer's: it may ask for the status of the run, and not "
+                  "join it"};
   }
   if (rights->site_digest != "0" && rights->site_digest != site_digest(site) &&
       !JCCL_PLANTED("token-of-another-site")) {
@@ -178,7 +190,7 @@ Result<TokenRights> new_rights() {
   const auto number = random_bytes<4>();
   if (!number.ok()) return number.status();
   TokenRights rights;
-  rights.number = hex(number.value());
+  rights.number = base::to_hex(number.value());
   return rights;
 }
 
@@ -192,22 +204,23 @@ Token make_token(const RunSecret& secret, const TokenRights& rights) {
   return token;
 }
 
-Result<Token> parse_token(std::string_view text) {
+Result<Token> parse_token(std::string_view text, TokenRole role) {
   if (text.starts_with("jccl2run.")) {
     const Result<RunSecret> secret = parse_run_secret(text);
     if (!secret.ok()) return secret.status();
-    const Result<TokenRights> rights = new_rights();
+    Result<TokenRights> rights = new_rights();
     if (!rights.ok()) return rights.status();
+    rights.value().role = role;
     return make_token(secret.value(), rights.value());
   }
   std::array<std::string_view, 5> parts;
   if (!split(text, '.', &parts)) return bad_token("it needs five parts with dots between");
   if (parts[0] != "jccl2") return bad_token("it does not start with jccl2");
   Token token;
-  if (!base::from_hex(parts[1], std::span<std::uint8_t>(token.run))) {
+  if (!base::from_hex(parts[1], token.run)) {
     return bad_token("the run id is not 32 hex digits");
   }
-  if (!base::from_hex(parts[2], std::span<std::uint8_t>(token.run_key))) {
+  if (!base::from_hex(parts[2], token.run_key)) {
     return bad_token("the run's public key is not 64 hex digits");
   }
   if (!parse_rights(parts[3])) return bad_token("its name does not say what it admits to");
@@ -221,8 +234,8 @@ Result<Token> parse_token(std::string_view text) {
 }
 
 std::string to_text(const Token& token) {
-  return base::cat("jccl2.", base::to_hex(token.run), ".", hex(token.run_key), ".", token.name, ".",
-                   hex(token.secret));
+  return base::cat("jccl2.", base::to_hex(token.run), ".", base::to_hex(token.run_key), ".", token.name, ".",
+                   base::to_hex(token.secret));
 }
 
 Result<base::RunId> new_run_id() {

@@ -26,11 +26,13 @@
 
 namespace jccl::net {
 
-enum class TokenRole : char { kPeer = 'p', kObserver = 'o' };  // may join; may ask for the status
+// May join; may ask for the status; may give orders, too.
+enum class TokenRole : char { kPeer = 'p', kObserver = 'o', kAdmin = 'a' };
 
-// What a token admits to. As text: <role>-<expires>-<site's digest, or 0>-<number>.
+// What a token admits to. As text: <role>-<uses>-<expires>-<site's digest, or 0>-<number>.
 struct TokenRights {
   TokenRole role = TokenRole::kPeer;
+  std::uint32_t uses = 0;            // keys of one shard that may join by it; 0: any number
   std::uint64_t expires_unix_s = 0;  // 0: never
   std::string site_digest = "0";     // of the one site that may use it; 0: any
   std::string number;                // 8 hex digits, so that two tokens differ
@@ -59,8 +61,8 @@ struct Token {
 Result<RunSecret> parse_run_secret(std::string_view text);
 std::string to_text(const RunSecret& secret);
 Result<RunSecret> new_run_secret();
-// A token, or one that is made of a run's secret here: a peer, for good, at any site.
-Result<Token> parse_token(std::string_view text);
+// A token, or one that is made of a run's secret here: of that role, for good, at any site.
+Result<Token> parse_token(std::string_view text, TokenRole role = TokenRole::kPeer);
 std::string to_text(const Token& token);
 Token make_token(const RunSecret& secret, const TokenRights& rights);
 // Whether whoever has the token of this name may join as a peer of that site; "": no token is used.

@@ -171,6 +171,24 @@ std::vector<wire::Digest> RunningAttempt::results() const {
   return results;
 }
 
+std::vector<const Part*> RunningAttempt::outvoted() const {
+  std::map<std::uint32_t, std::map<wire::Digest, std::size_t>> votes;
+  std::map<std::uint32_t, std::size_t> voters;
+  for (const auto& [id, part] : parts_) {
+    if (!decides(part) || part.evicted) continue;
+    ++voters[part.shard];
+    if (part.done.has_value()) ++votes[part.shard][*part.done];
+  }
+  std::vector<const Part*> out;
+  for (const auto& [id, part] : parts_) {
+    if (!decides(part) || part.evicted || !part.done.has_value()) continue;
+    for (const auto& [digest, count] : votes[part.shard]) {
+      if (2 * count > voters[part.shard] && digest != *part.done) out.push_back(&part);
+    }
+  }
+  return out;
+}
+
 bool RunningAttempt::excused(wire::PeerId named, wire::PeerId reporter) const {
   if (silent.at(named).size() > 1) return false;
   bool waits = false;

@@ -62,6 +62,11 @@ class RunningAttempt {
   std::uint32_t world() const { return world_; }  // sites that contribute
   std::vector<wire::Contributor> contributors() const;
   std::vector<wire::Digest> results() const;  // by shard; only when agreed
+  // Whose result differs from what more than half of the contributors of their shard report; none
+  // while nothing has so many. `open`: some have not reported.
+  std::vector<const Part*> outvoted() const;
+  bool open() const { return open_ > 0; }
+  std::uint32_t sites_left() const { return sites_left_; }
   // Names those that are not done, with what `detail` says of each.
   std::string waits_for(const std::function<std::string(const Part&)>& detail = nullptr) const;
   // `named` waits for a third peer itself, and nobody else blames it.
@@ -70,7 +75,7 @@ class RunningAttempt {
   // For canonical.cc, which has to know of every field: all that decides something, `put` by one.
   template <typename Canon>
   void each_field(Canon& canon) const {
-    const auto& [starts_, since_, deadline_, last_done_, silent_, judged, asking, attempt, round,
+    const auto& [starts_, since_, deadline_, last_done_, refusals_, silent_, judged, asking, attempt, round,
                  parts, ids, sites_min, world, sites_left, open, agreed, phase, edges, reason] =
         *this;
     canon.put(attempt), canon.put(round), canon.put(parts), canon.put(phase), canon.put(sites_min);
@@ -82,12 +87,15 @@ class RunningAttempt {
       canon.put(named), canon.put(reporters.size());
       for (const auto& [reporter, what] : reporters) canon.put(reporter), canon.words(what);
     }
-    canon.counted(edges), canon.words(reason);
+    canon.counted(edges), canon.words(reason), canon.put(refusals_.size());
+    for (const auto& [id, why] : refusals_) canon.put(id), canon.put(why.first);
   }
 
   std::vector<wire::Start> starts;  // by shard; sent again to a peer that lost its connection
   base::Time since = 0, deadline = base::kNever;
   base::Time last_done = 0;  // when somebody was done last; `since` at first
+  // Contributors that say their call can't be done, or refuse it, and why. Judged as `silent` is.
+  std::map<wire::PeerId, std::pair<wire::Code, std::string>> refusals;
   // Who got nothing from whom for too long, in words. Judged a little later, when all have said so.
   std::map<wire::PeerId, std::map<wire::PeerId, std::string>> silent;  // whom, by which reporter
   base::Time judged_at = base::kNever;

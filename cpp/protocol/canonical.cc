@@ -87,8 +87,9 @@ class Canon {
   }
   void put(const RunningAttempt& running) { running.each_field(*this); }
   void put(const RoundMemory& memory) {
-    const auto& [link_failures, cut, named, corrupt, guarded, aborted, tries, paused_until] =
-        memory;
+    const auto& [link_failures, cut, named, corrupt, refusal, guarded, aborted, tries,
+                 paused_until] = memory;
+    words(refusal);
     put(tries), put(paused_until);
     put(link_failures), put(cut), put(named), put(corrupt), put(aborted);
     put(guarded.empty()), words(guarded);
@@ -131,11 +132,12 @@ class Canon {
     put(fetching), put(current), put(again), words(summary), words(waiting);
   }
   void put(const Life& life, std::size_t place) {
-    const auto& [incarnation, site, shard, shards, start_peers, addresses, key, id, conn, resumed,
+    const auto& [incarnation, site, shard, shards, start_peers, addresses, key, token, uses, id, conn, resumed,
                  roster_epoch, told_as_member, seen, order, since, heard, gone, progress, moving,
                  beat, moving_before, beat_before, syncs, held, fetched, behind, may_hold, knocking,
                  missed] = life;
     put(incarnation), put(site), put(shard), put(shards), put(start_peers), put(addresses.size());
+    put(token), put(uses);
     put(id), put(conn), put(resumed), put(roster_epoch), put(told_as_member), put(seen), put(place);
     put(life.connected() ? heard : gone), put(key), put(syncs), put(held), put(fetched),
         put(behind), put(may_hold), put(knocking);
@@ -170,14 +172,20 @@ MasterMachine MasterMachine::clone() const {
 base::Digest MasterMachine::digest() const {
   const auto& [options, planner, ledger, now, last, wake, started_at, next_tick, begun, pauses_due,
                counter, order, conns, left, left_in_order, links, doomed, lives, sites, lives_due,
-               probed_last, rounds, established, running, cuts, holds, holds_rest, crossed_since,
+               probed_last, rounds, established, running, cuts, blame, guilty, throttles, holds, holds_rest, crossed_since,
                touched, edges_seen, lives_changed, ticking, roster_dirty, told, fx] = *state_;
   same_for_all(options, planner, now, fx, touched, lives_changed, ticking);  // done with the event
   same_for_all(pauses_due, holds_rest);
   same_for_all(left_in_order);
   same_for_all(links);  // an epoch that is told, and decides nothing here
   same_for_all(sites, running, order, edges_seen, crossed_since);  // follow from the rest, or words
+  same_for_all(guilty);  // punished by the end of the event
   Canon canon;
+  blame.each_field(canon);
+  canon.put(throttles.size());
+  for (const auto& [token, one] : throttles) {
+    canon.put(token), canon.put(one.bans), canon.put(one.banned_at), canon.put(one.next_at);
+  }
   canon.put(ledger.epoch()), canon.put(ledger.fenced());
   canon.put(wake), canon.put(last), canon.put(started_at), canon.put(next_tick);
   canon.put(begun), canon.put(counter), canon.put(conns), canon.put(doomed);

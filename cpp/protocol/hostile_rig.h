@@ -46,7 +46,7 @@ class HostileMember : public ::testing::Test {
     return say(conn, std::move(message), key);
   }
   MasterEffects say(ConnId conn, wire::Message message, const wire::PublicKey& key) {
-    return on(ConnMessage{conn, std::move(message), key});
+    return on(ConnMessage{conn, std::move(message), {key}});
   }
   static wire::Hello hello(wire::Incarnation incarnation, const std::string& site) {
     wire::Hello hello;

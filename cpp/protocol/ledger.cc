@@ -1,5 +1,6 @@
 #include "protocol/ledger.h"
 
+#include <algorithm>
 #include <string_view>
 
 #include "base/check.h"
@@ -42,7 +43,40 @@ void Ledger::apply(const wire::Record& record) {
     Standing& at = tags_[state->tag];
     JCCL_CHECK(state->revision == at.committed);
     at.digests = by_shard(state->digests);
+  } else if (const auto* ban = std::get_if<wire::BanRecord>(&record)) {
+    apply_ban(*ban);
+  } else if (const auto* admit = std::get_if<wire::AdmitRecord>(&record)) {
+    let_in_.insert(admit->key);
+  } else if (const auto* token = std::get_if<wire::TokenRecord>(&record)) {
+    apply_token(*token);
   }
+}
+
+// How often a key was banned stays known when a ban is over.
+void Ledger::apply_ban(const wire::BanRecord& record) {
+  Ban& ban = bans_[record.key];
+  ban.until_unix_ms = record.until_unix_ms;
+  ban.site = record.site;
+  ban.reason = record.reason;
+  ban.times += record.until_unix_ms > 0;
+  if (bans_.size() <= kBansMax) return;
+  const auto soonest = [](const auto& a, const auto& b) {
+    return a.second.until_unix_ms < b.second.until_unix_ms;
+  };
+  bans_.erase(std::min_element(bans_.begin(), bans_.end(), soonest));
+}
+
+void Ledger::apply_token(const wire::TokenRecord& record) {
+  TokenUse& use = tokens_[record.token];
+  if (record.revoked) {
+    use.revoked = true;
+    return;
+  }
+  if (!use.shards.emplace(record.key, record.shard).second) return;
+  use.order.push_back(record.key);
+  if (use.order.size() <= kTokenKeysMax) return;
+  use.shards.erase(use.order.front());
+  use.order.pop_front();
 }
 
 void Ledger::apply_epoch(const wire::EpochRecord& record) {
@@ -53,6 +87,11 @@ void Ledger::apply_epoch(const wire::EpochRecord& record) {
   for (const wire::Member& member : record.members) {
     members[member.id] = member;
     fenced_.erase(member.incarnation);
+    if (!known_.insert(member.key).second) continue;
+    known_order_.push_back(member.key);
+    if (known_order_.size() <= kKnownKeysMax) continue;
+    known_.erase(known_order_.front());
+    known_order_.pop_front();
   }
   for (const auto& [id, member] : members_) {
     if (members.count(id) > 0) continue;

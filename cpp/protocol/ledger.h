@@ -27,6 +27,21 @@ struct Taker {  // a life, and whose it was
   wire::PublicKey key{};
 };
 
+struct Ban {
+  std::uint64_t until_unix_ms = 0;
+  std::uint32_t times = 0;  // that the key was banned
+  std::string site, reason;
+};
+
+struct TokenUse {  // who joined by a token
+  bool revoked = false;
+  std::map<wire::PublicKey, std::uint32_t> shards;  // by key, the newest kTokenKeysMax
+  std::deque<wire::PublicKey> order;
+};
+inline constexpr std::size_t kTokenKeysMax = 4096;
+inline constexpr std::size_t kBansMax = 65536;
+inline constexpr std::size_t kKnownKeysMax = 65536;
+
 // Where one tag stands.
 struct Standing {
   bool born = false;                       // a state tag with a first snapshot
@@ -59,6 +74,11 @@ class Ledger {
   bool begun() const { return begun_; }  // any commit: start_peers was reached once
   bool any_born() const { return any_born_; }
 
+  const std::map<wire::PublicKey, Ban>& bans() const { return bans_; }
+  const std::map<std::string, TokenUse>& tokens() const { return tokens_; }
+  bool let_in(const wire::PublicKey& key) const { return let_in_.count(key) > 0; }
+  bool was_member(const wire::PublicKey& key) const { return known_.count(key) > 0; }
+
   // The outcome of an attempt that isn't running now. `round.tag` may be empty when only the
   // attempt is known; then nothing is said of attempts that are not remembered.
   std::optional<wire::Outcome> outcome(const wire::Unresolved& about, std::uint32_t shard) const;
@@ -67,6 +87,8 @@ class Ledger {
  private:
   void apply_epoch(const wire::EpochRecord& record);
   void apply_commit(const wire::CommitRecord& record);
+  void apply_ban(const wire::BanRecord& record);
+  void apply_token(const wire::TokenRecord& record);
   void add_taker(Standing& at, wire::PeerId id) const;
 
   std::size_t history_;
@@ -79,6 +101,11 @@ class Ledger {
   std::map<wire::PeerId, Taker> former_;  // the last evicted members
   std::set<wire::Incarnation> fenced_;
   std::deque<wire::Incarnation> fenced_order_;  // may name some that are in again
+  std::map<wire::PublicKey, Ban> bans_;
+  std::map<std::string, TokenUse> tokens_;  // by name
+  std::set<wire::PublicKey> let_in_;        // by an operator
+  std::set<wire::PublicKey> known_;         // of members, now or before
+  std::deque<wire::PublicKey> known_order_;
   std::map<wire::Tag, Standing> tags_;
   std::map<wire::Attempt, wire::RoundName> commits_;  // of all that is `recent`
 };

@@ -13,23 +13,7 @@ using base::Code;
 using State = MasterMachine::State;
 
 bool State::agree(const wire::Tag& tag) {
-  std::map<std::uint32_t, wire::Digest> descriptors;
-  std::set<std::uint32_t> counts;
-  std::set<wire::Digest> fingerprints;
-  bool equal = true;
-  for (const auto& [id, member] : ledger_.members()) {
-    if (!takes_part(tag, member)) continue;
-    const wire::Ready& ready = ready_of(tag, member)->ready;
-    const auto [entry, fresh] = descriptors.try_emplace(member.shard, ready.descriptor);
-    equal = equal && entry->second == ready.descriptor;
-    counts.insert(member.shards);
-    if (ready.has_state) fingerprints.insert(ready.fingerprint);
-  }
-  if (counts.size() > 1 || !equal || fingerprints.size() > 1) {
-    reject_all(tag, Code::kMismatch, mismatch_text(tag));
-    return false;
-  }
-  if (!agree_on_hint(tag) || !agree_on_state(tag)) return false;
+  if (!agree_on_call(tag) || !agree_on_hint(tag) || !agree_on_state(tag)) return false;
   const std::vector<Part> parts = parts_for(tag);
   if (std::none_of(parts.begin(), parts.end(), [](const Part& p) { return p.contributes(); })) {
     reject_all(
@@ -39,6 +23,54 @@ bool State::agree(const wire::Tag& tag) {
     return false;
   }
   return true;
+}
+
+// More than half of the sites decide what the call is, if there are three or more: who asks for
+// another hears so, and the others wait for it. Else nobody can say which is meant, and all hear.
+bool State::agree_on_call(const wire::Tag& tag) {
+  // Of each shard: descriptor and fingerprint.
+  using Asked = std::vector<std::pair<wire::Digest, wire::Digest>>;
+  std::map<std::string, Asked> by_site;
+  for (const auto& [id, member] : ledger_.members()) {
+    if (!takes_part(tag, member)) continue;
+    const wire::Ready& ready = ready_of(tag, member)->ready;
+    Asked& asked = by_site[member.site];
+    asked.resize(member.shards);
+    asked[member.shard] = {ready.descriptor, ready.has_state ? ready.fingerprint : wire::Digest{}};
+  }
+  std::map<Asked, std::size_t> votes;
+  for (const auto& [site, asked] : by_site) ++votes[asked];
+  if (votes.size() == 1 && one_fingerprint(tag)) return true;
+  const auto most = std::max_element(votes.begin(), votes.end(), [](const auto& a, const auto& b) {
+    return a.second < b.second;
+  });
+  const std::string text = mismatch_text(tag);
+  const bool decided = by_site.size() >= 3 && 2 * most->second > by_site.size();
+  if (!decided || votes.size() == 1 || JCCL_PLANTED("one-mismatch-ends-all")) {
+    reject_all(tag, Code::kMismatch, text);
+    return false;
+  }
+  rounds_.at(tag).memory.refusal = text;
+  for (const auto& [site, asked] : by_site) {
+    if (asked == most->first) continue;
+    for (const Life* life : shards_of(site)) {
+      if (rounds_.at(tag).ready.count(life->incarnation) == 0) continue;
+      reject(tag, life->incarnation, Code::kMismatch, text);
+      charge(*life, Fault::kMismatch, cat("asked for another call in ", tag));
+    }
+  }
+  return false;
+}
+
+// Of all shards.
+bool State::one_fingerprint(const wire::Tag& tag) const {
+  std::set<wire::Digest> fingerprints;
+  for (const auto& [id, member] : ledger_.members()) {
+    if (!takes_part(tag, member)) continue;
+    const wire::Ready& ready = ready_of(tag, member)->ready;
+    if (ready.has_state) fingerprints.insert(ready.fingerprint);
+  }
+  return fingerprints.size() <= 1;
 }
 
 // A hint follows from the call, so among equal calls it is equal. Who says another than most has
@@ -60,6 +92,9 @@ bool State::agree_on_hint(const wire::Tag& tag) {
     const auto& [first, ties] = most[key.first];
     if (same.size() == first && ties == 1) continue;
     for (const wire::Incarnation incarnation : same) {
+      if (ties == 1 && first > same.size()) {
+        charge(*life_of(incarnation), Fault::kMismatch, cat("another plan hint in ", tag));
+      }
       reject(tag, incarnation, ties == 1 ? Code::kInvalid : Code::kMismatch,
              cat("the plan hint of ", name(*life_of(incarnation)),
                  " differs from that of others with the same call"));

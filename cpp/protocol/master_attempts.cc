@@ -11,6 +11,7 @@ namespace jccl::protocol {
 
 using base::cat;
 using base::Code;
+using base::Status;
 using State = MasterMachine::State;
 
 namespace {
@@ -118,13 +119,17 @@ void State::on_fail(Life& life, const wire::Fail& fail) {
   const std::string text = cat(name(life), ": ", fail.text);
   switch (fail.cause) {
     case Code::kGuard:
+      charge(life, Fault::kGuard, fail.text);
       round.memory.guarded += cat(round.memory.guarded.empty() ? "" : "; ", text);
       return abort(tag, Code::kGuard, text, true, life.site);
     case Code::kCorrupt:
       ++round.memory.corrupt;
       return abort(tag, Code::kCorrupt, text, round.memory.corrupt < 2);
     case Code::kPeerLost:
-      if (fail.peer == part->id || running.parts().count(fail.peer) == 0) break;
+      if (fail.peer == part->id || running.parts().count(fail.peer) == 0) {
+        charge(life, Fault::kWithdrawal, text);
+        break;
+      }
       part->failed = true;
       running.silent[fail.peer][part->id] = text;
       running.judged_at = std::min(running.judged_at, now_ + options_.silence / 16);
@@ -132,12 +137,69 @@ void State::on_fail(Life& life, const wire::Fail& fail) {
     case Code::kInvalid:  // what the calls ask for together can't be done: no attempt cures that
     case Code::kLimit:
     case Code::kEmpty:
-      return abort(tag, fail.cause, text, false);
-    default:
+      return refused_by(tag, *part, {fail.cause, text});
+    case Code::kLinkLost:
       break;
+    default:
+      charge(life, Fault::kWithdrawal, text);
   }
   if (fail.cause == Code::kLinkLost) remember_link(round, fail.attempt, life.id, fail.peer);
   abort(tag, fail.cause, text, true);
+}
+
+// Calls are equal, so what can't be done here can't be done elsewhere, and the others say so, too:
+// within a moment. A refusal that nobody shares is of who says it alone.
+void State::refused_by(const wire::Tag& tag, Part& part, const Status& why) {
+  RunningAttempt& running = *rounds_.at(tag).running;
+  part.failed = true;
+  running.refusals[part.id] = {why.code, why.text};
+  std::set<std::string> sites;
+  for (const auto& [id, one] : running.refusals) sites.insert(running.parts().at(id).site);
+  const bool shared = 2 * sites.size() >= running.sites_left();
+  if (running.sites_left() < 3 || shared || JCCL_PLANTED("one-refusal-ends-all")) {
+    return abort(tag, why.code, why.text, false);
+  }
+  running.judged_at = std::min(running.judged_at, now_ + options_.silence / 16);
+}
+
+void State::judge_refusals(const wire::Tag& tag) {
+  RunningAttempt& running = *rounds_.at(tag).running;
+  std::string text;
+  std::set<wire::PeerId> ended;
+  for (const auto& [id, why] : running.refusals) {
+    const Part& part = running.parts().at(id);
+    text += cat(text.empty() ? "" : "; ", why.second);
+    ended.insert(id);
+    const Life* life = part.evicted ? nullptr : life_of(part.incarnation);
+    if (life != nullptr) charge(*life, Fault::kRefusal, why.second);
+  }
+  const Code code = running.refusals.begin()->second.first;
+  abort(tag, code, text, true, {}, ended);
+}
+
+// Results differ. Who is wrong can be said when more than half report the same; that may take until
+// all have reported. The first time all go again: bits flip.
+bool State::unequal(const wire::Tag& tag) {
+  Round& round = rounds_.at(tag);
+  RunningAttempt& running = *round.running;
+  const std::vector<const Part*> wrong = running.outvoted();
+  if (running.judged_at == base::kNever) running.judged_at = now_ + options_.silence / 2;
+  if (wrong.empty() && running.open() && running.sites_left() >= 3 && now_ < running.judged_at) {
+    return false;
+  }
+  std::string names;
+  std::set<wire::PeerId> ended;
+  const bool again = round.memory.corrupt++ == 0;
+  for (const Part* part : wrong) {
+    const Life* life = life_of(part->incarnation);
+    if (running.sites_left() < 3 || life == nullptr) continue;
+    charge(*life, Fault::kResult, cat("another result of round ", running.round().n, " of ", tag));
+    names += cat(names.empty() ? ": outvoted " : ", ", name(*life));
+    if (!again) ended.insert(part->id);
+  }
+  const bool retry = again || !ended.empty();
+  abort(tag, Code::kCorrupt, cat("the result differs between peers", names), retry, {}, ended);
+  return true;
 }
 
 // Somebody waits for data that does not come. Whoever the master has not heard for long either
@@ -197,9 +259,7 @@ bool State::conclude(const wire::Tag& tag) {
       commit(tag);
       return true;
     case AttemptPhase::kUnequal:
-      ++round.memory.corrupt;
-      abort(tag, Code::kCorrupt, "the result differs between peers", round.memory.corrupt < 2);
-      return true;
+      return unequal(tag);
     case AttemptPhase::kLost: {
       const std::string reason = round.running->reason();
       abort(tag, Code::kPeerLost, reason, true);
@@ -209,7 +269,10 @@ bool State::conclude(const wire::Tag& tag) {
       break;
   }
   if (now_ >= round.running->judged_at) {
-    judge(tag);
+    if (round.running->refusals.empty())
+      judge(tag);
+    else
+      judge_refusals(tag);
     return true;
   }
   if (slow_down(tag)) return true;
@@ -289,9 +352,10 @@ void State::commit(const wire::Tag& tag) {
 }
 
 // With `retry` everybody goes again. Who gave up has ended its call already, and a new call of the
-// same peer has nothing to do with it. `left_out_site` goes again without its contribution.
+// same peer has nothing to do with it. `left_out_site` goes again without its contribution; the
+// calls of those in `ended` end with the code.
 void State::abort(const wire::Tag& tag, Code code, const std::string& text, bool retry,
-                  const std::string& left_out_site) {
+                  const std::string& left_out_site, const std::set<wire::PeerId>& ended) {
   Round& round = rounds_.at(tag);
   RunningAttempt& running = *round.running;
   wire::Outcome outcome;
@@ -301,7 +365,9 @@ void State::abort(const wire::Tag& tag, Code code, const std::string& text, bool
   outcome.retry = retry;
   outcome.code = code;
   outcome.text = text;
-  if (!left_out_site.empty()) outcome.code = Code::kPeerLost;  // for everybody else
+  if (!left_out_site.empty() || !ended.empty()) {
+    outcome.code = Code::kPeerLost;  // for everybody else
+  }
   if (!retry) round.memory = {};
   if (retry && ++round.memory.tries > kTriesAtOnce) {
     const std::uint32_t doublings = std::min(round.memory.tries - kTriesAtOnce - 1, 10U);
@@ -317,21 +383,22 @@ void State::abort(const wire::Tag& tag, Code code, const std::string& text, bool
                  {"attempt", base::to_text(outcome.attempt)},
                  {"code", std::string(base::name_of(code))},
                  {"text", text}});
-  const RunningAttempt ended = std::move(running);
-  running_.erase(ended.attempt());
+  const RunningAttempt over = std::move(running);
+  running_.erase(over.attempt());
   edges_seen_ |= running.edges();
   round.running.reset();
   ++round.aborts;
   touch(tag);
-  for (const auto& [id, part] : ended.parts()) {
+  for (const auto& [id, part] : over.parts()) {
     const Life* life = part.evicted ? nullptr : life_of(part.incarnation);
     if (life == nullptr || !life->resumed) continue;
     wire::Outcome told = outcome;
     if (part.site == left_out_site) told.code = code;
+    if (ended.count(id) > 0) told.code = code, told.retry = false;
     if (code == Code::kDeadline && now_ < part.deadline) told.retry = true;  // only others' is over
     send(*life, told);
   }
-  for (const ConnId conn : ended.askers) send(conn, outcome);
+  for (const ConnId conn : over.askers) send(conn, outcome);
 }
 
 }  // namespace jccl::protocol

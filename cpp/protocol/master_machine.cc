@@ -101,12 +101,16 @@ void MasterMachine::State::on(const MasterEvent& event) {
 }
 
 void MasterMachine::State::on_message(const ConnMessage& said) {
-  const auto& [conn, message, key] = said;
+  const auto& [conn, message, shown] = said;
   if (doomed_.count(conn) > 0) return;  // closed by us; this was on its way
   const auto [entry, fresh] = conns_.try_emplace(conn, 0);
   if (const auto* hello = std::get_if<wire::Hello>(&message)) {
     if (!fresh) return refuse(conn, Code::kInvalid, "a second Hello on one connection");
-    return on_hello(conn, *hello, key);
+    return on_hello(conn, *hello, shown);
+  }
+  if (const auto* order = std::get_if<wire::Order>(&message); order != nullptr) {
+    if (!fresh) return refuse(conn, Code::kInvalid, "an Order comes instead of a Hello");
+    return on_order(conn, *order, shown);
   }
   Life* life = entry->second == 0 ? nullptr : life_of(entry->second);
   if (life == nullptr || life->conn != conn) {
@@ -151,6 +155,7 @@ void MasterMachine::State::on_peer_message(Life& life, const wire::Message& mess
 // sweep: what one event can end is finite, so this ends when nothing is touched. Should it not,
 // the rest is done at the next tick, one moment later: no message may stop the master.
 void MasterMachine::State::settle() {
+  punish();
   expire_lives();
   end_holds();
   end_pauses();
@@ -158,6 +163,7 @@ void MasterMachine::State::settle() {
     if (std::exchange(lives_changed_, false)) touch_all();
     if (touched_.empty()) break;
     for (const wire::Tag& tag : std::exchange(touched_, {})) settle(tag);
+    punish();
   }
   drop_unused_tags();
   flush_roster();

@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <variant>
@@ -25,6 +26,9 @@ enum class Straggler : std::uint8_t {
   kEvict,  // the run goes on without it
 };
 
+// Who may become a member: whoever has a token, or the keys that were listed or let in.
+enum class Admission : std::uint8_t { kAuto, kListed };
+
 struct MasterOptions {
   wire::RunId run{};
   std::uint32_t start_peers = 1;  // sites awaited once, before the first round of the run
@@ -39,6 +43,9 @@ struct MasterOptions {
   std::uint32_t sites_max = 1024;
   std::size_t members_max = 1024;  // base::kPeersMax at most
   std::size_t history = 1024;      // commits per tag whose outcome is remembered; older: EXPIRED
+  Admission admission = Admission::kAuto;
+  std::set<wire::PublicKey> listed;
+  base::Duration unix_ahead = 0;  // Unix time is the time of events and this: bans outlive masters
 };
 
 // Chooses a plan. Given by the driver (collective/ knows plans); pure.
@@ -52,10 +59,17 @@ using Planner = std::function<base::Result<base::Bytes>(const PlanRequest&)>;
 
 // ---- events ------------------------------------------------------------------------------------
 
+// By what the other end of a connection came in.
+struct Shown {
+  wire::PublicKey key{};    // that it has proved
+  std::string token = {};   // its name; empty: the run has none
+  std::uint32_t uses = 0;   // keys of one shard that may join by it; 0: any number
+  bool may_order = false;   // an operator
+};
 struct ConnMessage {
   ConnId conn = 0;
   wire::Message message;
-  wire::PublicKey key{};  // that the other end of the connection has proved
+  Shown shown = {};
 };
 struct ConnClosed {  // reset, EOF, protocol violation, or closed by an effect
   ConnId conn = 0;
@@ -64,7 +78,7 @@ struct ProbeAnswer {  // answer to Effects::probe: does the peer's listener refu
   wire::Incarnation incarnation = 0;
   bool refused = false;
 };
-struct EvictSite {  // the operator's wish
+struct EvictSite {  // the wish of who runs the master
   std::string site;
 };
 struct Tick {};
@@ -78,7 +92,7 @@ struct MasterSend {
 };
 // One line of the run's history for people and tools: kind plus fields, written as JSON by the
 // driver. Kinds: admit, evict, leave, epoch, birth, start, commit, abort, reject, sync, refuse,
-// cut, skip.
+// cut, skip, fault, ban, order.
 struct HistoryLine {
   std::string kind;
   std::vector<std::pair<std::string, std::string>> fields;
@@ -103,6 +117,8 @@ struct PeerView {
   std::uint64_t progress = 0;
   std::vector<wire::Moving> moving;  // of its last heartbeat
   std::string trouble;               // lost, silent, cut off, slow or skipped, in words
+  std::string faults;                // what is held against its key, in words
+  std::string token;                 // by whose name it came in
   std::string waiting_for;           // what this peer's oldest open call waits for, in words
 };
 struct TagView {
@@ -112,10 +128,22 @@ struct TagView {
   std::string waiting_for;  // never empty while the round stands still
   std::uint64_t commits = 0, aborts = 0;
 };
+struct BanView {
+  wire::PublicKey key{};
+  std::string site, reason;
+  std::uint64_t until_unix_ms = 0;  // wire::kForGood: until it is pardoned
+};
+struct TokenView {
+  std::string name;
+  std::size_t keys = 0;  // that have joined by it
+  bool revoked = false;
+};
 struct MasterView {
   std::uint64_t epoch = 0;
   std::vector<PeerView> peers;
   std::vector<TagView> tags;
+  std::vector<BanView> bans;
+  std::vector<TokenView> tokens;
 };
 
 class MasterMachine {

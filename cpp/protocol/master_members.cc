@@ -33,7 +33,7 @@ bool State::complete(const std::string& site) const {
 }
 
 bool State::wants_in(const std::string& site) const {
-  if (!complete(site)) return false;
+  if (!complete(site) || !kept_outside(site).empty()) return false;
   // A call on a tag without state is a reason by itself; with a state to synchronise, all of them
   // must match at one moment. (A Sync on a tag that is not born can't match, and its birth may wait
   // for this very site.)
@@ -123,6 +123,7 @@ void State::admit(const std::vector<std::string>& sites) {
       life->id = next++;
       members.push_back(member_of(*life));
       current.push_back(life->incarnation);
+      note_entry(*life);
     }
     reason += cat(reason.empty() ? "" : ", ", site);
     note("admit", {{"site", site}});

@@ -106,7 +106,9 @@ void State::make_room(const wire::Hello& hello) {
   if (oldest != nullptr) close(oldest->conn);
 }
 
-void State::on_hello(ConnId conn, const wire::Hello& hello, const wire::PublicKey& key) {
+void State::on_hello(ConnId conn, const wire::Hello& hello, const Shown& shown) {
+  const wire::PublicKey& key = shown.key;
+  if (const auto no = unwelcome(hello, shown)) return refuse(conn, no->code, no->text);
   make_room(hello);
   // Numbers of lives are no secret. Whoever has another key than the life it names is told to begin
   // one of its own: it may be the honest one, whose number another took while it was away.
@@ -140,7 +142,7 @@ void State::on_hello(ConnId conn, const wire::Hello& hello, const wire::PublicKe
     else
       evict(hello.site, came_back(*other), "evict");
   }
-  attach(conn, hello, key);
+  attach(conn, hello, shown);
 }
 
 // Of a connection that broke without a word nothing is heard soon.
@@ -175,7 +177,7 @@ std::optional<Status> State::seat_taken(const wire::Hello& hello,
   return std::nullopt;
 }
 
-void State::attach(ConnId conn, const wire::Hello& hello, const wire::PublicKey& key) {
+void State::attach(ConnId conn, const wire::Hello& hello, const Shown& shown) {
   Life& life = lives_[hello.incarnation];
   if (life.connected()) {  // the old connection broke, and nobody told us
     const ConnId old = life.conn;
@@ -191,7 +193,9 @@ void State::attach(ConnId conn, const wire::Hello& hello, const wire::PublicKey&
   life.shard = hello.shard;
   life.shards = hello.shards;
   life.addresses = hello.addresses;
-  life.key = key;
+  life.key = shown.key;
+  life.token = shown.token;
+  life.uses = shown.uses;
   life.conn = conn;
   life.resumed = false;
   life.roster_epoch = 0;

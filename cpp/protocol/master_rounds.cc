@@ -36,6 +36,7 @@ void State::on_ready(Life& life, const wire::Ready& ready) {
     send(life, wire::Reject{ready.round, code, std::move(text), ready.call});
   };
   if (!base::is_usable_weight(ready.weight)) {
+    charge(life, Fault::kBadCall, "a weight that is none");
     return refused(Code::kInvalid, cat("a weight is 0 or between ", base::kWeightMin, " and ",
                                        base::kWeightMax, ", not ", ready.weight));
   }
@@ -97,7 +98,7 @@ bool State::answer_ready_out_of_turn(Life& life, const wire::Ready& ready) {
       send_start(life, *part, *running);
       return true;
     }
-    if (part != nullptr) drop_part(name.tag, *part, cat(this->name(life), " called anew"));
+    if (part != nullptr) drop_part(life, name.tag, *part, cat(this->name(life), " called anew"));
   }
   if (name.n <= at.committed && !JCCL_PLANTED("old-number-accepted")) {
     if (at.born) {
@@ -142,6 +143,7 @@ bool State::state_fits(Life& life, const wire::Ready& ready) {
   report(life, {tag, ready.revision, ready.state});
   const auto known = at.digests.find(life.shard);
   if (known != at.digests.end() && known->second != ready.state) {
+    charge(life, Fault::kBadCall, cat("another state of revision ", at.committed, " of ", tag));
     return no(Code::kResync,
               cat("revision ", at.committed, " of ", tag, " has digest ",
                   base::to_hex(known->second), ", this peer has ", base::to_hex(ready.state)));
@@ -157,16 +159,18 @@ void State::on_withdraw(Life& life, const wire::Withdraw& withdraw) {
   if (round.ready.erase(life.incarnation) > 0) return;
   if (!round.running.has_value() || round.running->round() != withdraw.round) return;
   Part* part = round.running->part_of(life.incarnation);  // the START crossed it
-  if (part != nullptr) drop_part(withdraw.round.tag, *part, cat(name(life), " withdrew"));
+  if (part != nullptr) drop_part(life, withdraw.round.tag, *part, cat(name(life), " withdrew"));
 }
 
 // The call that a part ran for has ended.
-void State::drop_part(const wire::Tag& tag, Part& part, const std::string& why) {
+void State::drop_part(const Life& life, const wire::Tag& tag, Part& part,
+                      const std::string& why) {
   if (part.done.has_value()) return;
   if (!part.contributes()) {
     part.failed = true;
     return;
   }
+  charge(life, Fault::kWithdrawal, why);
   abort(tag, Code::kAborted, why, true);
 }
 
@@ -254,6 +258,7 @@ bool State::hurried(const wire::Tag& tag) {
     if (open->deadline - now_ < least) late.push_back(member.incarnation);
   }
   for (const wire::Incarnation incarnation : late) {
+    charge(*life_of(incarnation), Fault::kBadCall, cat("no time for a round of ", tag));
     reject(tag, incarnation, Code::kDeadline,
            cat("all are READY, but less than ", least / base::kMillisecond,
                " ms of this call's deadline are left"));
@@ -299,7 +304,11 @@ Wait State::forming_wait(const wire::Tag& tag) const {
                                     sites == 1 ? " is" : " are", " there")};
   }
   const std::string missing = missing_members(tag);
-  if (!missing.empty()) return {WaitCause::kPeers, cat("waits for READY of ", missing)};
+  if (!missing.empty()) {
+    const std::string& refusal = rounds_.at(tag).memory.refusal;
+    return {WaitCause::kPeers, cat("waits for READY of ", missing, refusal.empty() ? "" : "; ",
+                                   refusal)};
+  }
   if (const std::string why = dispute(tag); !why.empty()) return {WaitCause::kPeers, why};
   if (undecided(tag)) return {WaitCause::kPeers, votes_text(tag)};
   std::set<std::string> contributing;
@@ -451,7 +460,9 @@ void State::evict_worst_link(const wire::Tag& tag, const Status& why) {
     most = rank;
   }
   if (worst == 0) return reject_all(tag, why.code, why.text);
-  evict(ledger_.members().at(worst).site,
+  const std::string site = ledger_.members().at(worst).site;
+  put_out(site, options_.silence);
+  evict(site,
         cat(name(worst), " has no link to ", most.first, " of its peers; ", why.text), "evict");
 }
 

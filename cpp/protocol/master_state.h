@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "protocol/attempt.h"
+#include "protocol/blame.h"
 #include "protocol/election.h"
 #include "protocol/ledger.h"
 #include "protocol/master_machine.h"
@@ -38,7 +39,9 @@ struct Life {  // of an incarnation that is a member, or a connected observer
   std::uint32_t shard = 0, shards = 1, start_peers = 0;
   std::vector<std::string> addresses;
   wire::PublicKey key{};
-  wire::PeerId id = 0;  // 0: observer
+  std::string token;      // its name; empty: none
+  std::uint32_t uses = 0;  // of the token
+  wire::PeerId id = 0;    // 0: observer
   ConnId conn = 0;      // 0: not connected
   bool resumed = false;
   std::uint64_t roster_epoch = 0;  // of the last Roster sent on this connection …
@@ -83,6 +86,7 @@ struct RoundMemory {
   std::set<std::pair<wire::PeerId, wire::PeerId>> cut;   // links that plans have to avoid
   std::map<wire::PeerId, std::set<wire::PeerId>> named;  // whom, by which reporters
   std::uint32_t corrupt = 0;
+  std::string refusal;  // whose call was refused as unlike most others', and what all asked for
   std::string guarded;  // whose contribution was left out, and why
   std::map<wire::Attempt, wire::Outcome> aborted;
   std::uint32_t tries = 0;      // attempts that were aborted
@@ -123,6 +127,12 @@ struct Cut {             // a link between two members that carried nothing
   std::uint32_t times = 0;
 };
 
+// After a ban those who come by the same token may be the same: new keys enter ever more slowly.
+struct Throttle {
+  std::uint32_t bans = 0;
+  base::Time banned_at = 0, next_at = 0;
+};
+
 enum class WaitCause : std::uint8_t { kNothing, kTooFew, kPeers };
 
 struct Wait {  // why a round stands still
@@ -157,11 +167,11 @@ struct MasterMachine::State {
   void end_holds();
 
   // master_peers.cc: lives; master_members.cc: membership
-  void on_hello(ConnId conn, const wire::Hello& hello, const wire::PublicKey& key);
+  void on_hello(ConnId conn, const wire::Hello& hello, const Shown& shown);
   std::optional<base::Status> objection(const wire::Hello& hello) const;
   std::optional<base::Status> seat_taken(const wire::Hello& hello,
                                          const wire::PublicKey& key) const;
-  void attach(ConnId conn, const wire::Hello& hello, const wire::PublicKey& key);
+  void attach(ConnId conn, const wire::Hello& hello, const Shown& shown);
   void on_resume(Life& life, const wire::Resume& resume);
   void on_closed(ConnId conn);
   void lose(ConnId conn);
@@ -207,12 +217,30 @@ struct MasterMachine::State {
   std::uint32_t start_peers() const;
   const Life* patient() const;  // whose wish for start_peers is the largest
 
+  // master_blame.cc: who may be here, and what is held against whom
+  std::optional<base::Status> unwelcome(const wire::Hello& hello, const Shown& shown) const;
+  std::optional<base::Status> token_spent(const std::string& token, std::uint32_t uses,
+                                          std::uint32_t shard, const wire::PublicKey& key) const;
+  std::string kept_outside(const std::string& site) const;  // why; empty: it may come in
+  std::string kept_outside(const Life& life) const;
+  void note_entry(const Life& life);
+  void charge(const Life& life, Fault fault, const std::string& why);
+  void punish();
+  void ban(const wire::PublicKey& key, base::Duration span, const std::string& reason);
+  void put_out(const std::string& site, base::Duration cost);
+  void on_order(ConnId conn, const wire::Order& order, const Shown& shown);
+  wire::OrderReply carry_out(const wire::Order& order);
+  wire::OrderReply kick(const wire::Order& order);
+  wire::OrderReply order_of_key(const wire::Order& order);
+  wire::OrderReply revoke(const wire::Order& order);
+  std::uint64_t unix_ms() const;
+
   // master_rounds.cc: forming; master_agree.cc: what must be alike
   std::optional<base::Status> open_tag(const Life& life, const wire::Tag& tag);
   void on_ready(Life& life, const wire::Ready& ready);
   bool answer_ready_out_of_turn(Life& life, const wire::Ready& ready);
   void send_start(const Life& life, const Part& part, const RunningAttempt& running);
-  void drop_part(const wire::Tag& tag, Part& part, const std::string& why);
+  void drop_part(const Life& life, const wire::Tag& tag, Part& part, const std::string& why);
   bool state_fits(Life& life, const wire::Ready& ready);
   void on_withdraw(Life& life, const wire::Withdraw& withdraw);
   const OpenReady* ready_of(const wire::Tag& tag, const wire::Member& member) const;
@@ -223,6 +251,8 @@ struct MasterMachine::State {
   bool hurried(const wire::Tag& tag);
   void form(const wire::Tag& tag);
   bool agree(const wire::Tag& tag);  // false: somebody was rejected
+  bool agree_on_call(const wire::Tag& tag);
+  bool one_fingerprint(const wire::Tag& tag) const;
   bool agree_on_hint(const wire::Tag& tag);
   bool agree_on_state(const wire::Tag& tag);
   Wait forming_wait(const wire::Tag& tag) const;
@@ -262,7 +292,11 @@ struct MasterMachine::State {
   bool conclude(const wire::Tag& tag);  // true: the attempt ended
   void commit(const wire::Tag& tag);
   void abort(const wire::Tag& tag, wire::Code code, const std::string& text, bool retry,
-             const std::string& left_out_site = {});
+             const std::string& left_out_site = {},
+             const std::set<wire::PeerId>& ended = {});
+  void refused_by(const wire::Tag& tag, Part& part, const base::Status& why);
+  void judge_refusals(const wire::Tag& tag);
+  bool unequal(const wire::Tag& tag);
   std::optional<wire::Outcome> outcome_of(const wire::Unresolved& about, std::uint32_t shard) const;
   wire::Tag running_tag(const wire::Attempt& attempt) const;  // empty: none
 
@@ -316,7 +350,9 @@ struct MasterMachine::State {
   std::string waiting_text(const wire::Tag& tag) const;
   std::string running_waits(const RunningAttempt& running) const;
   std::string cross_wait() const;
+  std::string outsider_text(const Life& life) const;
   void tell_waiting();
+  void tell_ready(const wire::Tag& tag, const std::string& crossed);
   std::string mismatch_text(const wire::Tag& tag) const;
   MasterView view(base::Time now) const;
 
@@ -341,6 +377,9 @@ struct MasterMachine::State {
       established_;  // members that were in a round, or share a state: see owes()
   std::map<wire::Attempt, wire::Tag> running_;
   std::map<std::pair<wire::PeerId, wire::PeerId>, Cut> cuts_;
+  Blame blame_;
+  std::set<wire::PublicKey> guilty_;         // to be banned at the end of the event
+  std::map<std::string, Throttle> throttles_;  // of new keys, by token
   // Joiners and skipped sites that could not keep up. While one of them is here no START of any
   // state tag is sent: it has to be current on all of them at one moment.
   std::map<std::string, base::Time> holds_;

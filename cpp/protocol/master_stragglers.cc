@@ -118,6 +118,7 @@ void State::leave_behind(const wire::Tag& tag) {
         cat(site, " was not READY for round ", n, " of ", tag, " ",
             options_.straggler_after / base::kMillisecond, " ms after half of the sites");
     if (options_.straggler == Straggler::kEvict) {
+      put_out(site, options_.straggler_after);
       evict(site, why, "evict");
       continue;
     }
@@ -231,6 +232,7 @@ bool State::slow_down(const wire::Tag& tag) {
   }
   if (site.empty() || others.size() < std::max(1U, options_.min_peers)) return false;
   if (options_.straggler == Straggler::kEvict) {
+    put_out(site, now_ - running.since);
     evict(site, why, "evict");
     return true;
   }

@@ -273,6 +273,9 @@ void State::sync_one(Life& life, const wire::Tag& tag, const Serving& serving) {
   if (known != at.digests.end() && known->second == asked.sync.digest) {
     if (life.id != 0 && may_enter(life, tag)) return reply_current(life, tag);
     asked.matches = true;
+    if (life.id == 0 && !kept_outside(life.site).empty()) {
+      return reply_wait(life, asked, outsider_text(life));
+    }
     return reply_wait(life, asked,
                       door_open(tag) ? "current; waits for its other tags and shards"
                                      : "current; enters at the next commit");

@@ -85,6 +85,11 @@ std::string State::cross_wait() const {
   return tags.size() < 2 ? "" : cat("cross wait: ", text);
 }
 
+std::string State::outsider_text(const Life& life) const {
+  const std::string why = kept_outside(life.site);
+  return cat(name(life), why.empty() ? " is not admitted yet" : cat(" ", why));
+}
+
 // Only what stands still for a heartbeat is told, and only when it changed: a round that flows
 // costs nothing.
 void State::tell_waiting() {
@@ -95,6 +100,7 @@ void State::tell_waiting() {
     crossed_since_ = now_;
   const bool cross = !crossed.empty() && now_ - crossed_since_ >= 2 * options_.heartbeat;
   for (auto& [tag, round] : rounds_) {
+    tell_ready(tag, cross ? crossed : "");
     if (round.running.has_value()) {
       if (now_ - round.running->since < options_.heartbeat) continue;
       const std::string text = waiting_text(tag);
@@ -104,18 +110,22 @@ void State::tell_waiting() {
         const Life* life = part.evicted ? nullptr : life_of(part.incarnation);
         if (life != nullptr) send(*life, wire::Waiting{round.running->round(), text});
       }
-      continue;
     }
-    if (round.ready.empty()) continue;
-    const std::string text = cross ? crossed : waiting_text(tag);
-    for (auto& [incarnation, open] : round.ready) {
-      if (now_ - open.since < options_.heartbeat) continue;
-      const Life* life = life_of(incarnation);
-      const std::string own = life->id != 0 ? text : cat(name(*life), " is not admitted yet");
-      if (own == open.told) continue;
-      open.told = own;
-      send(*life, wire::Waiting{open.ready.round, own});
-    }
+  }
+}
+
+// While an attempt runs only outsiders are READY, and what they wait for is another matter.
+void State::tell_ready(const wire::Tag& tag, const std::string& crossed) {
+  Round& round = rounds_.at(tag);
+  if (round.ready.empty()) return;
+  const std::string text = crossed.empty() ? waiting_text(tag) : crossed;
+  for (auto& [incarnation, open] : round.ready) {
+    if (now_ - open.since < options_.heartbeat) continue;
+    const Life* life = life_of(incarnation);
+    const std::string own = life->id != 0 ? text : outsider_text(*life);
+    if (own == open.told) continue;
+    open.told = own;
+    send(*life, wire::Waiting{open.ready.round, own});
   }
 }
 
@@ -172,6 +182,8 @@ MasterView State::view(base::Time now) const {
     peer.progress = life.progress;
     peer.moving = life.moving;
     peer.trouble = trouble_of(life, now);
+    peer.faults = blame_.words(life.key, now);
+    peer.token = life.token;
     base::Time oldest = base::kNever;
     for (const auto& [tag, round] : rounds_) {
       const auto open = round.ready.find(incarnation);
@@ -211,6 +223,13 @@ MasterView State::view(base::Time now) const {
       }
     }
     view.tags.push_back(std::move(one));
+  }
+  for (const auto& [key, ban] : ledger_.bans()) {
+    if (ban.until_unix_ms <= unix_ms()) continue;
+    view.bans.push_back({key, ban.site, ban.reason, ban.until_unix_ms});
+  }
+  for (const auto& [name, use] : ledger_.tokens()) {
+    view.tokens.push_back({name, use.shards.size(), use.revoked});
   }
   return view;
 }

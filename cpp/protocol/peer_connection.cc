@@ -23,7 +23,7 @@ constexpr base::Duration kDialPauseMax =
 
 bool terminal(Code code) {
   return code == Code::kAuth || code == Code::kVersion || code == Code::kWrongRun ||
-         code == Code::kInvalid || code == Code::kLimit;
+         code == Code::kInvalid || code == Code::kLimit || code == Code::kBanned;
 }
 
 }  // namespace

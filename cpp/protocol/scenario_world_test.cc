@@ -401,7 +401,9 @@ void ScenarioWorld::apply(const std::string& name, PeerEffects effects) {
   for (const RunAttempt& run : effects.run) peer.running[run.start.round.tag] = run.start.attempt;
   for (const FetchSnapshot& fetch : effects.fetch) peer.wanted[fetch.want.tag] = fetch.want;
   for (wire::Message& message : effects.send) {
-    if (peer.conn != 0) to_master(ConnMessage{peer.conn, std::move(message)});
+    wire::PublicKey key{};  // of the process, whatever its life
+    std::copy_n(name.begin(), std::min(name.size(), key.size()), key.begin());
+    if (peer.conn != 0) to_master(ConnMessage{peer.conn, std::move(message), {key}});
   }
   peer.wake = effects.wake;
   if (effects.disconnect && peer.conn != 0) {

@@ -263,16 +263,18 @@ struct Excuse {
 
 constexpr std::string_view kMastersOwn =
     "Welcome Refuse Roster Start Outcome Reject Moved Waiting Evicted HeartbeatAck SyncReply "
-    "StatusReply";
+    "StatusReply OrderReply";
 constexpr std::string_view kPeersOwn =
     "Hello Resume Ready Done Fail Withdraw Query Heartbeat Leave Sync Published StatusAsk "
-    "StatusReply Measured";
+    "StatusReply Measured Order";
 constexpr std::string_view kObservers = "observer/idle observer/forming observer/run";
 constexpr std::string_view kMembers = "member/idle member/forming member/run";
 constexpr std::string_view kUp = "idle waiting moving reported closing doubt sync fetching";
 
 constexpr std::array kMasterExcuses = {
     Excuse{"StatusAsk", "*", "the driver answers it"},
+    Excuse{"Order", "observer/forming observer/run member/idle member/forming member/run",
+           "refused for what it is, whoever says it and whatever runs"},
     Excuse{kMastersOwn, "observer/forming observer/run member/idle member/forming member/run",
            "refused for what it is, whoever says it and whatever runs"},
     Excuse{"Hello", kObservers, "a second one is refused for what it is: met after the Welcome"},

@@ -177,7 +177,7 @@ void World::deliver(Conn& c, bool up, const base::Bytes& payload) {
   }
   if (up) {
     judge_impostor(c, message.value());
-    masters[c.master].feed(protocol::ConnMessage{c.id, std::move(message.value()), c.key});
+    masters[c.master].feed(protocol::ConnMessage{c.id, std::move(message.value()), {c.key}});
   } else if (c.ghost) {
     p8_told(history, c.stranger, message.value());
     history.on_told(c.slot, message.value());

@@ -38,7 +38,9 @@ namespace jccl::wire {
   X(SyncReply, 43)       \
   X(StatusAsk, 12)       \
   X(StatusReply, 44)     \
-  X(Measured, 13)
+  X(Measured, 13)        \
+  X(Order, 14)           \
+  X(OrderReply, 45)
 
 // X(name, type number): the first byte of a journal record.
 #define JCCL_RECORDS(X) \
@@ -46,7 +48,10 @@ namespace jccl::wire {
   X(EpochRecord, 2)     \
   X(BirthRecord, 3)     \
   X(CommitRecord, 4)    \
-  X(StateRecord, 5)
+  X(StateRecord, 5)     \
+  X(BanRecord, 6)       \
+  X(AdmitRecord, 7)     \
+  X(TokenRecord, 8)
 
 // A bound that `message` breaks, in words: Code::kLimit, or kInvalid for a value that has no bytes.
 // encode() takes a broken bound for a bug of ours, so whoever builds a message from what a user

@@ -310,6 +310,20 @@ void fields(Io& io, In<Io, StatusReply> m) {
   io.blob(m.json, base::kStatusBytesMax, "status");
 }
 
+template <typename Io>
+void fields(Io& io, In<Io, Order> m) {
+  io.one_of(m.verb, valid_order_verb);
+  io.name(m.subject, base::kSiteNameBytesMax, "subject of an order");
+  io.i64(m.span);
+  io.text(m.reason, base::kTextBytesMax);
+}
+
+template <typename Io>
+void fields(Io& io, In<Io, OrderReply> m) {
+  io.one_of(m.code, valid_code);
+  io.text(m.text, base::kTextBytesMax);
+}
+
 // ---- journal records ---------------------------------------------------------------------------
 
 template <typename Io>
@@ -359,6 +373,27 @@ void fields(Io& io, In<Io, StateRecord> m) {
   io.u64(m.revision);
   io.flag(m.weak);
   io.list(m.digests, base::kPeersMax, "digests", [&](auto& one) { io.digest(one); });
+}
+
+template <typename Io>
+void fields(Io& io, In<Io, BanRecord> m) {
+  io.raw(m.key);
+  io.u64(m.until_unix_ms);
+  io.name(m.site, base::kSiteNameBytesMax, "site");
+  io.text(m.reason, base::kTextBytesMax);
+}
+
+template <typename Io>
+void fields(Io& io, In<Io, AdmitRecord> m) {
+  io.raw(m.key);
+}
+
+template <typename Io>
+void fields(Io& io, In<Io, TokenRecord> m) {
+  io.name(m.token, base::kTokenNameBytesMax, "name of a token");
+  io.flag(m.revoked);
+  io.raw(m.key);
+  io.u32(m.shard);
 }
 
 }  // namespace jccl::wire

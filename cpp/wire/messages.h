@@ -27,7 +27,7 @@ using base::PublicKey;
 using base::RunId;
 using base::Tag;
 
-inline constexpr std::uint16_t kVersion = 5;
+inline constexpr std::uint16_t kVersion = 6;
 
 // ---- parts -------------------------------------------------------------------------------------
 
@@ -279,10 +279,32 @@ struct StatusReply {
   bool operator==(const StatusReply&) const = default;
 };
 
+// What an operator may ask for, in effect when it is answered.
+enum class OrderVerb : std::uint8_t {
+  kKick = 1,    // evict a site
+  kBan = 2,     // … a key, and refuse it for `span`; 0: for good
+  kPardon = 3,  // end a key's ban
+  kAdmit = 4,   // let a key in, where newcomers wait for that
+  kRevoke = 5,  // refuse a token from now on, and evict the keys that joined by it
+};
+struct Order {  // answered by OrderReply, then the connection closes
+  OrderVerb verb = OrderVerb::kKick;
+  std::string subject;  // site, key as 64 hex digits, or name of a token
+  Duration span = 0;
+  std::string reason;
+  bool operator==(const Order&) const = default;
+};
+struct OrderReply {
+  Code code = Code::kOk;
+  std::string text;
+  bool operator==(const OrderReply&) const = default;
+};
+
 using Message =
     std::variant<Hello, Resume, Ready, Done, Fail, Withdraw, Query, Heartbeat, Leave, Sync,
                  Published, Welcome, Refuse, Roster, Start, Outcome, Reject, Moved, Waiting,
-                 Evicted, HeartbeatAck, SyncReply, StatusAsk, StatusReply, Measured>;
+                 Evicted, HeartbeatAck, SyncReply, StatusAsk, StatusReply, Measured, Order,
+                 OrderReply>;
 
 // ---- journal records ---------------------------------------------------------------------------
 
@@ -328,6 +350,28 @@ struct StateRecord {  // what revision `revision` is, as those who made it decid
   bool operator==(const StateRecord&) const = default;
 };
 
-using Record = std::variant<RunRecord, EpochRecord, BirthRecord, CommitRecord, StateRecord>;
+struct BanRecord {  // no life of this key is let in; written again when that changes
+  PublicKey key{};
+  std::uint64_t until_unix_ms = 0;  // 0: lifted
+  std::string site;                 // that it was, or asked to be
+  std::string reason;
+  bool operator==(const BanRecord&) const = default;
+};
+struct AdmitRecord {  // an operator's yes, where newcomers wait for it
+  PublicKey key{};
+  bool operator==(const AdmitRecord&) const = default;
+};
+struct TokenRecord {  // a key joined by a token; or the token is taken no more
+  std::string token;  // its name
+  bool revoked = false;
+  PublicKey key{};
+  std::uint32_t shard = 0;  // shards of a site share a token
+  bool operator==(const TokenRecord&) const = default;
+};
+
+inline constexpr std::uint64_t kForGood = ~std::uint64_t{0};  // of a ban
+
+using Record = std::variant<RunRecord, EpochRecord, BirthRecord, CommitRecord, StateRecord,
+                            BanRecord, AdmitRecord, TokenRecord>;
 
 }  // namespace jccl::wire

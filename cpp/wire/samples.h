@@ -66,6 +66,8 @@ inline std::vector<Message> sample_messages() {
       StatusAsk{},
       StatusReply{{'{', '}'}},
       Measured{125'000'000, {{1, 80'000, 12'000'000}, {4, 350, 1'000'000'000}}},
+      Order{OrderVerb::kBan, "eu-west", 3'600'000'000'000, "lies"},
+      OrderReply{Code::kUnknownTag, "no such site"},
   };
 }
 
@@ -87,6 +89,9 @@ inline std::vector<Record> sample_records() {
   commit.shard_results = {{9, 10}};
   commit.receivers = {2, 6};
   records.emplace_back(StateRecord{"model", 12, true, {{7, 8}, {9, 10}}});
+  records.emplace_back(BanRecord{{9, 8, 7}, 1'700'000'000'000, "eu-west", "three lies"});
+  records.emplace_back(AdmitRecord{{9, 8, 7}});
+  records.emplace_back(TokenRecord{"p-1-0-0-01020304", true, {9, 8, 7}, 1});
   return records;
 }
 

@@ -10,14 +10,20 @@ import click
 
 from jccl import __version__
 
+# Name: module, attribute, help.
 _COMMANDS = {
-    "master": "Run the master of a run.",
-    "run": "Start a master and N peers on this machine.",
-    "status": "Show a run: its peers and what each one waits for.",
-    "bench": "Measure collectives, with nccl-tests' columns.",
-    "plan": "Say what bandwidth a run needs, and which settings fit.",
-    "doctor": "Check this machine, and say how to fix what is wrong.",
-    "token": "Make a new token.",
+    "master": ("master", "command", "Run the master of a run."),
+    "run": ("run", "command", "Start a master and N peers on this machine."),
+    "status": ("status", "command", "Show a run, and what each peer waits for."),
+    "peers": ("peers", "command", "Show who is who: keys, tokens, faults, bans."),
+    "token": ("token", "command", "Make the secret of a run, and tokens of it."),
+    "kick": ("orders", "kick", "Evict a site; it may come back."),
+    "ban": ("orders", "ban", "Evict a key, and refuse it."),
+    "pardon": ("orders", "pardon", "End a ban."),
+    "admit": ("orders", "admit", "Let a key in, with --admission manual or list."),
+    "bench": ("bench", "command", "Measure collectives, with nccl-tests' columns."),
+    "plan": ("plan", "command", "Say what bandwidth a run needs, and what fits."),
+    "doctor": ("doctor", "command", "Check this machine, and say how to mend it."),
 }
 
 
@@ -28,15 +34,17 @@ class _Lazy(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in _COMMANDS:
             return None
-        module = importlib.import_module(f"jccl.cli.{name}")
-        command: click.Command = module.command
+        module, attribute, _ = _COMMANDS[name]
+        command: click.Command = getattr(
+            importlib.import_module(f"jccl.cli.{module}"), attribute
+        )
         return command
 
     def format_commands(
         self, ctx: click.Context, formatter: click.HelpFormatter
     ) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl(list(_COMMANDS.items()))
+            formatter.write_dl([(name, row[2]) for name, row in _COMMANDS.items()])
 
 
 @click.command(cls=_Lazy)

@@ -9,6 +9,7 @@ import click
 from rich.text import Text
 
 from jccl.errors import printable
+from jccl.settings import read_token
 
 
 def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -36,6 +37,64 @@ def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def shown(text: Any) -> Text:
     """For rich: what others wrote stands there as they wrote it, and does nothing."""
     return Text(printable(str(text)))
+
+
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+class Span(click.ParamType):
+    """A time like 90s, 30m, 12h or 7d, in seconds."""
+
+    name = "span"
+
+    def convert(
+        self,
+        value: str,
+        param: click.Parameter | None = None,
+        ctx: click.Context | None = None,
+    ) -> int:
+        number, unit = value[:-1], value[-1:]
+        decimal = number.isascii() and number.isdigit() and len(number) < 8
+        if unit not in UNITS or not decimal or int(number) == 0:
+            self.fail(f"{value!r} is no time like 90s, 30m, 12h or 7d", param, ctx)
+        return int(number) * UNITS[unit]
+
+
+class Run:
+    """A run's master, as the options of `run_options` name it."""
+
+    def __init__(self, master: str | None, token_file: str | None, insecure: bool):
+        if not master:
+            raise click.UsageError(
+                "no master named: give --master HOST:PORT or set JCCL_MASTER"
+            )
+        self._master = master
+        self._how: dict[str, Any] = {
+            "token": read_token(None, token_file),
+            "insecure": insecure,
+        }
+
+    def status(self, timeout: float = 5.0) -> str:
+        """The status JSON as text."""
+        from jccl import _native
+        from jccl._faults import typed_errors
+
+        with typed_errors():
+            return str(
+                _native.core().query_status(self._master, timeout=timeout, **self._how)
+            )
+
+    def order(self, verb: str, subject: str, **details: Any) -> str:
+        """What was done, in words."""
+        from jccl import _native
+        from jccl._faults import typed_errors
+
+        with typed_errors():
+            return str(
+                _native.core().give_order(
+                    self._master, verb=verb, subject=subject, **details, **self._how
+                )
+            )
 
 
 class Size(click.ParamType):

@@ -69,6 +69,13 @@ from jccl.settings import DEFAULT_PORT, read_token
     help="Seconds the others wait for them, with skip and evict.",
 )
 @click.option(
+    "--admission",
+    default="auto",
+    show_default=True,
+    help="Who may become a member: auto, whoever has a token; list:FILE, the keys in "
+    "that file; manual, those that `jccl admit` lets in.",
+)
+@click.option(
     "--history",
     default="",
     help="Append every decision here, as JSON lines; at 64 MiB it becomes PATH.1.",

@@ -12,8 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from jccl.cli.common import run_options, shown
-from jccl.settings import read_token
+from jccl.cli.common import Run, run_options, shown
 
 EXIT_FAILED = 2
 
@@ -39,22 +38,10 @@ def command(
 
     Exit code: 0 the master serves; 1 it can't be reached; 2 it has failed.
     """
-    if not master:
-        raise click.UsageError(
-            "no master named: give --master HOST:PORT or set JCCL_MASTER"
-        )
-    token = read_token(None, token_file)
+    run = Run(master, token_file, insecure)
 
     def ask() -> str:
-        from jccl import _native
-        from jccl._faults import typed_errors
-
-        with typed_errors():
-            return str(
-                _native.core().query_status(
-                    master, token=token, insecure=insecure, timeout=timeout
-                )
-            )
+        return run.status(timeout)
 
     if watch:
         _watch(ask)
@@ -95,7 +82,12 @@ def render(status: dict[str, Any]) -> Group:
             f"{peer['silent_s']:.1f} s",
             _left_of(peer),
             shown(
-                "; ".join(filter(None, (peer["trouble"], peer["waiting_for"]))) or "-"
+                "; ".join(
+                    filter(
+                        None, (peer["trouble"], peer["faults"], peer["waiting_for"])
+                    )
+                )
+                or "-"
             ),
         )
     tags = Table(

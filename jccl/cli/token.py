@@ -1,86 +1,115 @@
-"""`jccl token`: the secret of a run, and tokens that are made of it."""
+"""`jccl token`: the secret of a run, tokens that are made of it, and their end."""
 
 from __future__ import annotations
 
+import json
 import os
 import time
+from typing import Any
 
 import click
+from rich.console import Console
+from rich.table import Table
 
+from jccl.cli.common import Run, Span, run_options, shown
 from jccl.settings import read_token
 
-UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-
-
-class Span(click.ParamType):
-    """A time like 90s, 30m, 12h or 7d, in seconds."""
-
-    name = "span"
-
-    def convert(
-        self,
-        value: str,
-        param: click.Parameter | None = None,
-        ctx: click.Context | None = None,
-    ) -> int:
-        number, unit = value[:-1], value[-1:]
-        decimal = number.isascii() and number.isdigit() and len(number) < 8
-        if unit not in UNITS or not decimal or int(number) == 0:
-            self.fail(f"{value!r} is no time like 90s, 30m, 12h or 7d", param, ctx)
-        return int(number) * UNITS[unit]
-
-
-@click.command(name="token")
-@click.option(
+FILE = click.option(
     "--file", "path", type=click.Path(), help="Write it there, readable by you only."
 )
+
+
+@click.group(name="token", invoke_without_command=True)
+@FILE
+@click.pass_context
+def command(ctx: click.Context, path: str | None) -> None:
+    """Make the secret of a new run; with a subcommand, tokens of a run.
+
+    The secret is for masters (--token-file, JCCL_TOKEN), for operators, and for making
+    tokens. Peers may use it too; machines that are not yours get a token.
+    """
+    if ctx.invoked_subcommand is not None:
+        if path:
+            raise click.UsageError("--file goes behind the subcommand")
+        return
+    from jccl import _native
+
+    _hand_over(_native.core().new_token(), path)
+
+
+@command.command(name="create")
+@FILE
 @click.option(
     "--from",
     "secret_file",
     type=click.Path(),
-    help="Make a token of the run's secret in this file.",
+    required=True,
+    help="The file with the run's secret.",
 )
 @click.option(
     "--role",
-    type=click.Choice(["peer", "observer"]),
-    help="What the token admits to: joining (default), or asking for the status alone.",
+    type=click.Choice(["peer", "observer", "admin"]),
+    default="peer",
+    show_default=True,
+    help="What it admits to: joining, asking for the status alone, or giving orders.",
 )
-@click.option("--expires", type=Span(), help="Nobody joins by it after 12h, 7d, …")
 @click.option("--site", help="The one site that may use it.")
-def command(
-    path: str | None,
-    secret_file: str | None,
-    role: str | None,
-    expires: int | None,
-    site: str | None,
-) -> None:
-    """Make the secret of a new run, or a token of one.
+@click.option(
+    "--uses",
+    type=click.IntRange(1, 1024),
+    help="How many keys may join by it; default 1. Each comes back by its key file.",
+)
+@click.option("--shared", is_flag=True, help="Any number of keys may join by it.")
+@click.option("--expires", type=Span(), help="Nobody joins by it after 12h, 7d, …")
+def create(path: str | None, secret_file: str, **rights: Any) -> None:
+    """Make a token of the run's secret.
 
-    The secret is for masters (--token-file, JCCL_TOKEN) and for making tokens. Peers
-    may use it too; machines that are not yours get a token instead, made by --from:
-    whoever has one can join the run, and cannot lead it or make others.
+    Whoever has it can do what its role says, and neither lead the run nor make others.
     """
     from jccl import _native
     from jccl._faults import typed_errors
 
+    role, site, uses = rights["role"], rights["site"], rights["uses"]
     if site is not None and not 0 < len(site.encode()) <= 64:
         raise click.UsageError("--site has 1 to 64 bytes: a token of no site is of any")
-    if secret_file is None:
-        if role or expires or site:
-            raise click.UsageError(
-                "--role, --expires and --site are of tokens: name the run's secret by "
-                "--from"
-            )
-        token = _native.core().new_token()
-    else:
-        until = int(time.time()) + expires if expires else 0
-        with typed_errors():
-            token = _native.core().make_token(
-                read_token(None, secret_file),
-                role=role or "peer",
-                expires_unix_s=until,
-                site=site or "",
-            )
+    if rights["shared"] and uses:
+        raise click.UsageError("--shared and --uses exclude each other")
+    if role == "peer" and not rights["shared"]:
+        uses = uses or 1
+    expires = rights["expires"]
+    with typed_errors():
+        token = _native.core().make_token(
+            read_token(None, secret_file),
+            role=role,
+            uses=uses or 0,
+            expires_unix_s=int(time.time()) + expires if expires else 0,
+            site=site or "",
+        )
+    _hand_over(token, path)
+
+
+@command.command(name="list")
+@run_options
+def show(**run: Any) -> None:
+    """Show the tokens by which somebody joined, and those that were revoked."""
+    tokens = Table("token", "keys that joined", "state")
+    for token in json.loads(Run(**run).status())["tokens"]:
+        state = "revoked" if token["revoked"] else "taken"
+        tokens.add_row(shown(token["name"]), str(token["keys"]), state)
+    Console().print(tokens if tokens.row_count else "nobody joined by a token yet")
+
+
+@command.command(name="revoke")
+@run_options
+@click.argument("token")
+def revoke(token: str, **run: Any) -> None:
+    """Refuse TOKEN (whole, or its name) from now on; evict the sites in by it."""
+    parts = token.split(".")
+    click.echo(Run(**run).order("revoke", parts[3] if len(parts) > 3 else token))
+
+
+def _hand_over(token: str, path: str | None) -> None:
+    """Prints it, or writes a file for its owner alone."""
     if path is None:
         click.echo(token)
         return

@@ -46,6 +46,7 @@ def half_a_pair():
 
 def test_the_tables_say_what_codes_and_limits_there_are():
     assert CODES["Ok"] == 0 and CODES["Internal"] == 27 and CODES["Disputed"] == 29
+    assert CODES["Banned"] == 30
     assert set(core.remedies.values()) == {
         "none",
         "retry",

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 NEVER = {
     "Empty", "Mismatch", "Guard", "Corrupt", "Version", "WrongRun", "Auth", "Aborted",
     "Invalid", "UnknownTag", "BusyTag", "Limit", "LocalSkew", "Io", "Damaged",
-    "PeerLost", "LinkLost", "Internal", "Skipped", "Disputed", "Unknown",
+    "PeerLost", "LinkLost", "Internal", "Skipped", "Disputed", "Banned", "Unknown",
 }  # fmt: skip
 CLOSING = {"Closed", "Aborted", "InDoubt"}  # close() interrupts what is under way
 # After these the contribution may be in a result; after any other it surely is in none.

@@ -62,7 +62,8 @@ enum jccl_code {
   JCCL_INTERNAL = 27,    /* a bug of ours */
   JCCL_SKIPPED = 28,     /* own contribution left out: too slow; the result is there */
   JCCL_DISPUTED = 29,    /* no majority says what the newest revision is; an operator decides */
-  JCCL_CODE_COUNT = 30
+  JCCL_BANNED = 30,      /* the run refuses this key or token */
+  JCCL_CODE_COUNT = 31
 };
 
 /* "Ok", "Deadline", …; "Unknown" for other numbers. Static text. */
@@ -99,10 +100,11 @@ typedef struct {
   const char* profile;        /* "lan": silence 0.6 s, "default": 3 s, "wan": 5 s; NULL = default */
   const char* straggler;      /* sites others wait for: "wait", "skip", "evict"; NULL = "wait" */
   int64_t straggler_after_ns; /* that long; 0 = 10 s */
+  const char* admission;      /* "auto", "manual", "list:FILE"; NULL = "auto" */
 } jccl_master_options;
 
 #define JCCL_MASTER_OPTIONS_INIT \
-  {sizeof(jccl_master_options), 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0}
+  {sizeof(jccl_master_options), 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL}
 
 /* Starts a master in this process, on a thread of its own. options may be NULL. With etcd it
  * returns when no other master of the run is active, however long that takes. Codes: OK, INVALID,
@@ -120,11 +122,12 @@ JCCL_EXPORT int32_t jccl_master_evict(jccl_master* master, const char* site);
 /* The secret of a fresh run: masters are started with it, and tokens are made of it. Peers may use
  * it, too; give machines that are not yours a token. Codes: OK, LIMIT, INVALID, IO. */
 JCCL_EXPORT int32_t jccl_new_token(char* text, size_t* size);
-/* A token made of a run's secret, for a "peer" (NULL) or an "observer", until a time (0: for good),
- * for one site (NULL: any). Codes: OK, AUTH (not the run's secret), LIMIT, INVALID, IO. */
+/* A token made of a run's secret, for a "peer" (NULL), an "observer" or an "admin", until a time (0:
+ * for good), for one site (NULL: any), for so many keys of one shard (0: any number). Codes: OK,
+ * AUTH (not the run's secret), LIMIT, INVALID, IO. */
 JCCL_EXPORT int32_t jccl_make_token(const char* run_secret, const char* role,
-                                    int64_t expires_unix_s, const char* site, char* text,
-                                    size_t* size);
+                                    int64_t expires_unix_s, const char* site, uint32_t uses,
+                                    char* text, size_t* size);
 
 /* ---- joining and leaving ----------------------------------------------------------------------
  */

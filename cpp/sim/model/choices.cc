@@ -265,7 +265,7 @@ void World::greet(std::uint8_t slot) {
     const auto said = conn->up.front();
     conn->up.erase(conn->up.begin());
     heard(*conn, said->message);
-    to_master(protocol::ConnMessage{id, said->message, key_of(said->message)});
+    to_master(protocol::ConnMessage{id, said->message, {key_of(said->message)}});
     conn = conn_at(slot);
     if (conn == nullptr || conn->down.empty()) return;
     const auto answer = conn->down.front();
@@ -299,7 +299,7 @@ void World::on_conn(const Choice& choice) {
       const auto parcel = conn.up.front();
       conn.up.erase(conn.up.begin());
       heard(conn, parcel->message);
-      return to_master(protocol::ConnMessage{id, parcel->message, key_of(parcel->message)});
+      return to_master(protocol::ConnMessage{id, parcel->message, {key_of(parcel->message)}});
     }
     case Step::kToPeer: {
       const auto parcel = conn.down.front();

@@ -1,0 +1,94 @@
+#include "protocol/blame.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/planted.h"
+#include "base/text.h"
+
+namespace jccl::protocol {
+
+namespace {
+
+constexpr std::size_t kAccountsMax = 4096;  // fresh keys are free to make
+constexpr base::Duration kOutMax = 600 * base::kSecond;
+
+constexpr std::array<std::string_view, static_cast<std::size_t>(Fault::kCount)> kNames = {
+    "calls unlike the others'", "results unlike the others'", "rounds refused alone",
+    "calls that are none",      "attempts left",              "contributions with NaN or Inf"};
+
+double decayed(double sum, base::Duration time) {
+  if (JCCL_PLANTED("faults-never-fade")) return sum;
+  return sum * std::exp2(-static_cast<double>(time) / static_cast<double>(kFaultHalfLife));
+}
+
+}  // namespace
+
+// A full book loses the account that says least.
+Blame::Account& Blame::account(const wire::PublicKey& key, base::Time now) {
+  if (accounts_.count(key) == 0 && accounts_.size() >= kAccountsMax) {
+    const auto rank = [now](const Account& one) {
+      return std::pair(now < one.out_until, decayed(one.sum, now - one.at));
+    };
+    accounts_.erase(std::min_element(
+        accounts_.begin(), accounts_.end(),
+        [&](const auto& a, const auto& b) { return rank(a.second) < rank(b.second); }));
+  }
+  Account& one = accounts_[key];
+  one.sum = decayed(one.sum, now - one.at);
+  one.at = now;
+  return one;
+}
+
+double Blame::charge(const wire::PublicKey& key, Fault fault, base::Time now) {
+  Account& one = account(key, now);
+  ++one.counts[static_cast<std::size_t>(fault)];
+  return one.sum += kFaultWeights[static_cast<std::size_t>(fault)];
+}
+
+double Blame::held_against(const wire::PublicKey& key, base::Time now) const {
+  const auto found = accounts_.find(key);
+  return found == accounts_.end() ? 0 : decayed(found->second.sum, now - found->second.at);
+}
+
+std::string Blame::words(const wire::PublicKey& key, base::Time now) const {
+  const auto found = accounts_.find(key);
+  std::string text;
+  if (found == accounts_.end()) return text;
+  for (std::size_t i = 0; i < kNames.size(); ++i) {
+    const std::uint32_t count = found->second.counts[i];
+    if (count > 0) text += base::cat(text.empty() ? "" : ", ", count, " ", kNames[i]);
+  }
+  if (now < found->second.out_until) {
+    text += base::cat(text.empty() ? "" : ", ", "kept out for ",
+                      (found->second.out_until - now) / base::kSecond + 1, " s");
+  }
+  return text;
+}
+
+void Blame::departed(const wire::PublicKey& key, base::Duration cost, base::Time now) {
+  Account& one = account(key, now);
+  const base::Duration since = now - one.departed_at;
+  for (base::Duration t = kFaultHalfLife; t <= since && one.departures > 0; t += kFaultHalfLife) {
+    --one.departures;
+  }
+  one.departed_at = now;
+  const std::uint32_t before = one.departures++;
+  if (before == 0 || JCCL_PLANTED("departures-are-free")) return;
+  const base::Duration least = std::max<base::Duration>(cost, base::kSecond);
+  one.out_until = now + std::min(kOutMax, least << std::min(before - 1, 10U));
+}
+
+base::Time Blame::out_until(const wire::PublicKey& key) const {
+  const auto found = accounts_.find(key);
+  return found == accounts_.end() ? 0 : found->second.out_until;
+}
+
+void Blame::forget_faults(const wire::PublicKey& key) {
+  const auto found = accounts_.find(key);
+  if (found == accounts_.end()) return;
+  found->second.sum = 0;
+  found->second.counts = {};
+}
+
+}  // namespace jccl::protocol

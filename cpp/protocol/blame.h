@@ -1,0 +1,71 @@
+// What is held against a key: faults that only its owner can have made, each with a weight, halved
+// every ten minutes; and how often a site that it is in had to go for what may be the weather
+// (broken links, slowness), which keeps it out for a while, longer each time. Decides nothing:
+// the master bans and keeps out by it. Pure; any one thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "base/time.h"
+#include "wire/messages.h"
+
+namespace jccl::protocol {
+
+enum class Fault : std::uint8_t {
+  kMismatch,    // a READY for another call, plan or state than most others'
+  kResult,      // a result that differs from most others'
+  kRefusal,     // ended a round by a FAIL that nobody shares
+  kBadCall,     // a READY that is no call: weight, deadline, digest of a decided revision
+  kWithdrawal,  // left an attempt that ran
+  kGuard,       // NaN or Inf where a contribution should be
+  kCount
+};
+
+// 1: three of them within some minutes are a ban. A tenth: what a broken machine may do at times.
+constexpr std::array<double, static_cast<std::size_t>(Fault::kCount)> kFaultWeights = {
+    1, 1, 1, 0.25, 0.25, 0.1};
+inline constexpr double kBanAt = 2.5;
+inline constexpr base::Duration kFaultHalfLife = 600 * base::kSecond;
+
+class Blame {
+ public:
+  // What is held against the key now, with this.
+  double charge(const wire::PublicKey& key, Fault fault, base::Time now);
+  double held_against(const wire::PublicKey& key, base::Time now) const;
+  // "2 mismatches, 1 result that differs"; empty: nothing.
+  std::string words(const wire::PublicKey& key, base::Time now) const;
+  // Its site went, and cost the others so long. The first time is free; then it stays out for as
+  // long as that, then for twice as long, and so on.
+  void departed(const wire::PublicKey& key, base::Duration cost, base::Time now);
+  base::Time out_until(const wire::PublicKey& key) const;
+  // For canonical.cc.
+  template <typename Canon>
+  void each_field(Canon& canon) const {
+    canon.put(accounts_.size());
+    for (const auto& [key, account] : accounts_) {
+      const auto& [sum, at, counts, departures, out_until, departed_at] = account;
+      canon.put(key), canon.put(sum), canon.put(at), canon.put(departures);
+      canon.put(out_until), canon.put(departed_at);
+      (void)counts;  // words
+    }
+  }
+  void forget_faults(const wire::PublicKey& key);  // it was punished for them
+
+ private:
+  struct Account {
+    double sum = 0;
+    base::Time at = 0;  // of `sum`
+    std::array<std::uint32_t, static_cast<std::size_t>(Fault::kCount)> counts{};
+    std::uint32_t departures = 0;
+    base::Time out_until = 0, departed_at = 0;
+  };
+  Account& account(const wire::PublicKey& key, base::Time now);
+
+  std::map<wire::PublicKey, Account> accounts_;
+};
+
+}  // namespace jccl::protocol

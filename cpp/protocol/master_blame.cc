@@ -1,0 +1,261 @@
+// Who may be in the run: bans, tokens and an operator's orders; and what is held against members
+// whose words cost the others a round. Faults are counted by key (blame.h); three are a ban, which
+// is journaled. Of two sites nobody can say which is wrong, so with fewer than three nothing is
+// held against anybody. Pure; one event at a time.
+#include <algorithm>
+
+#include "base/planted.h"
+#include "base/text.h"
+#include "base/utf8.h"
+#include "protocol/durations.h"
+#include "protocol/master_state.h"
+
+namespace jccl::protocol {
+
+using base::cat;
+using base::Code;
+using base::Status;
+using State = MasterMachine::State;
+
+namespace {
+
+constexpr base::Duration kBanMin = 600 * base::kSecond;
+constexpr std::uint32_t kBanDoublingsMax = 7;  // 21 hours
+constexpr base::Duration kThrottleMin = base::kSecond;
+constexpr base::Duration kThrottleMax = 600 * base::kSecond;
+constexpr std::uint64_t kMillisecondsPerSecond = 1000;
+
+std::string short_hex(const wire::PublicKey& key) { return base::to_hex(key).substr(0, 16); }
+
+wire::OrderReply refusal(Code code, std::string text) { return {code, std::move(text)}; }
+
+}  // namespace
+
+std::uint64_t State::unix_ms() const {
+  const base::Duration unix_time = now_ + options_.unix_ahead;
+  return static_cast<std::uint64_t>(std::max<base::Duration>(0, unix_time) / base::kMillisecond);
+}
+
+// ---- who may be here ---------------------------------------------------------------------------
+
+std::optional<Status> State::unwelcome(const wire::Hello& hello, const Shown& shown) const {
+  const auto banned = ledger_.bans().find(shown.key);
+  if (banned != ledger_.bans().end() && unix_ms() < banned->second.until_unix_ms &&
+      !JCCL_PLANTED("bans-not-looked-at")) {
+    const Ban& ban = banned->second;
+    const std::string span =
+        ban.until_unix_ms == wire::kForGood
+            ? "until an operator pardons it"
+            : cat("for ", (ban.until_unix_ms - unix_ms()) / kMillisecondsPerSecond + 1, " s");
+    return Status{Code::kBanned,
+                  cat("the key ", short_hex(shown.key), "… is banned ", span, ": ", ban.reason)};
+  }
+  return token_spent(shown.token, shown.uses, hello.shard, shown.key);
+}
+
+// A key that has joined by a token comes back by it without a further use.
+std::optional<Status> State::token_spent(const std::string& token, std::uint32_t uses,
+                                         std::uint32_t shard, const wire::PublicKey& key) const {
+  const auto found = ledger_.tokens().find(token);
+  if (token.empty() || found == ledger_.tokens().end()) return std::nullopt;
+  const TokenUse& use = found->second;
+  if (use.revoked && !JCCL_PLANTED("revoked-tokens-taken")) {
+    return Status{Code::kBanned, cat("the token ", token, " was revoked")};
+  }
+  if (uses == 0 || use.shards.count(key) > 0 || JCCL_PLANTED("uses-not-counted")) return {};
+  const auto spent = std::count_if(use.shards.begin(), use.shards.end(),
+                                   [&](const auto& one) { return one.second == shard; });
+  if (static_cast<std::uint32_t>(spent) < uses) return std::nullopt;
+  return Status{Code::kBanned,
+                cat("the token ", token, " was used by ", spent,
+                    spent == 1 ? " key" : " keys", ", which is all it admits. A process that "
+                    "starts again comes back with its key file; another needs another token")};
+}
+
+std::string State::kept_outside(const std::string& site) const {
+  for (const wire::Incarnation incarnation : lives_at(site)) {
+    std::string why = kept_outside(lives_.at(incarnation));
+    if (!why.empty()) return why;
+  }
+  return {};
+}
+
+std::string State::kept_outside(const Life& life) const {
+  if (life.id != 0) return {};
+  if (const auto spent = token_spent(life.token, life.uses, life.shard, life.key)) {
+    return spent->text;
+  }
+  const bool listed = options_.listed.count(life.key) > 0 || ledger_.let_in(life.key);
+  if (options_.admission == Admission::kListed && !listed && !JCCL_PLANTED("list-not-looked-at")) {
+    return cat("waits for an operator: jccl admit ", base::to_hex(life.key));
+  }
+  const auto seconds = [&](base::Time end) { return (end - now_) / base::kSecond + 1; };
+  if (const base::Time out = blame_.out_until(life.key); now_ < out) {
+    return cat("is kept out for ", seconds(out), " s more, since the run had to go on without it "
+               "again and again");
+  }
+  const auto throttle = throttles_.find(life.token);
+  if (throttle != throttles_.end() && now_ < throttle->second.next_at &&
+      !ledger_.was_member(life.key) && !JCCL_PLANTED("new-keys-after-bans-unhindered")) {
+    return cat("waits for ", seconds(throttle->second.next_at), " s: after ",
+               throttle->second.bans, " bans new keys enter slowly");
+  }
+  return {};
+}
+
+// Before its epoch is written: a new key delays the next new one.
+void State::note_entry(const Life& life) {
+  const bool fresh = !ledger_.was_member(life.key);
+  const auto throttle = throttles_.find(life.token);
+  if (fresh && throttle != throttles_.end()) {
+    Throttle& one = throttle->second;
+    for (; one.bans > 0 && now_ >= one.banned_at + kFaultHalfLife; --one.bans) {
+      one.banned_at += kFaultHalfLife;
+    }
+    if (one.bans > 0) {
+      one.next_at = now_ + std::min(kThrottleMax, kThrottleMin << std::min(one.bans, 10U));
+    }
+  }
+  if (life.token.empty()) return;
+  const auto use = ledger_.tokens().find(life.token);
+  const bool known = use != ledger_.tokens().end() && use->second.shards.count(life.key) > 0;
+  if (!known) journal(wire::TokenRecord{life.token, false, life.key, life.shard});
+}
+
+// ---- faults ------------------------------------------------------------------------------------
+
+void State::charge(const Life& life, Fault fault, const std::string& why) {
+  if (life.id == 0 || ledger_.sites() < 3 || JCCL_PLANTED("faults-not-counted")) return;
+  const double sum = blame_.charge(life.key, fault, now_);
+  note("fault", {{"site", life.site}, {"key", base::to_hex(life.key)}, {"text", why}});
+  if (sum >= kBanAt) guilty_.insert(life.key);
+}
+
+// At the end of an event, or of a sweep: who is evicted may be what the event is about.
+void State::punish() {
+  while (!guilty_.empty()) {
+    const wire::PublicKey key = *guilty_.begin();
+    guilty_.erase(guilty_.begin());
+    const std::string why = blame_.words(key, now_);
+    blame_.forget_faults(key);
+    const auto before = ledger_.bans().find(key);
+    const std::uint32_t times = before == ledger_.bans().end() ? 0 : before->second.times;
+    ban(key, kBanMin << std::min(times, kBanDoublingsMax), why);
+  }
+}
+
+void State::ban(const wire::PublicKey& key, base::Duration span, const std::string& reason) {
+  wire::BanRecord record;
+  record.key = key;
+  record.until_unix_ms =
+      span == 0 ? wire::kForGood
+                : unix_ms() + static_cast<std::uint64_t>(span / base::kMillisecond);
+  record.reason = base::to_utf8(reason);
+  std::set<std::string> members;
+  std::vector<ConnId> outside;
+  for (const auto& [incarnation, life] : lives_) {
+    if (life.key != key) continue;
+    record.site = life.site;
+    if (life.id != 0) members.insert(life.site);
+    if (life.id == 0 && life.connected()) outside.push_back(life.conn);
+    Throttle& throttle = throttles_[life.token];
+    ++throttle.bans;
+    throttle.banned_at = now_;
+    throttle.next_at = std::max(throttle.next_at, now_ + kThrottleMin);
+  }
+  journal(record);
+  note("ban", {{"site", record.site},
+               {"key", base::to_hex(key)},
+               {"for_s", span == 0 ? "ever" : cat(span / base::kSecond)},
+               {"reason", reason}});
+  for (const ConnId conn : outside) refuse(conn, Code::kBanned, reason);
+  for (const std::string& site : members) {
+    evict(site, cat(site, " is banned: ", reason), "evict");
+  }
+}
+
+// The site had to go for what may be nobody's fault.
+void State::put_out(const std::string& site, base::Duration cost) {
+  if (ledger_.sites() < 3) return;
+  for (const Life* life : shards_of(site)) blame_.departed(life->key, cost, now_);
+}
+
+// ---- orders ------------------------------------------------------------------------------------
+
+void State::on_order(ConnId conn, const wire::Order& order, const Shown& shown) {
+  if (!shown.may_order && !JCCL_PLANTED("anybody-gives-orders")) {
+    return refuse(conn, Code::kAuth,
+                  "orders take the run's secret, or a token with the role admin");
+  }
+  const wire::OrderReply reply = carry_out(order);
+  note("order", {{"subject", order.subject}, {"by", base::to_hex(shown.key)},
+                 {"text", reply.text}});
+  send(conn, reply);
+  close(conn);
+}
+
+wire::OrderReply State::carry_out(const wire::Order& order) {
+  if (order.span != bounded(order.span)) {
+    return refusal(Code::kInvalid, "a ban's time is 0 (for good) to ten years");
+  }
+  if (order.verb == wire::OrderVerb::kKick) return kick(order);
+  if (order.verb == wire::OrderVerb::kRevoke) return revoke(order);
+  return order_of_key(order);
+}
+
+wire::OrderReply State::kick(const wire::Order& order) {
+  if (member_sites().count(order.subject) == 0) {
+    return refusal(Code::kUnknownTag, cat("no member has the site ", order.subject));
+  }
+  evict(order.subject,
+        cat(order.subject, " was evicted by an operator",
+            order.reason.empty() ? "" : cat(": ", order.reason)),
+        "evict");
+  return {Code::kOk, cat(order.subject, " is evicted; it may come back: see ban")};
+}
+
+wire::OrderReply State::order_of_key(const wire::Order& order) {
+  wire::PublicKey key{};
+  if (!base::from_hex(order.subject, key)) {
+    return refusal(Code::kInvalid, cat("'", order.subject, "' is no key of 64 hex digits"));
+  }
+  if (order.verb == wire::OrderVerb::kAdmit) {
+    if (!ledger_.let_in(key)) journal(wire::AdmitRecord{key});
+    lives_changed_ = true;
+    return {Code::kOk, cat("the key ", short_hex(key), "… may come in")};
+  }
+  if (order.verb == wire::OrderVerb::kBan) {
+    ban(key, order.span, order.reason.empty() ? "by an operator" : order.reason);
+    return {Code::kOk, cat("the key ", short_hex(key), "… is banned ",
+                           order.span == 0 ? "for good" : cat("for ", order.span / base::kSecond,
+                                                              " s"))};
+  }
+  const auto found = ledger_.bans().find(key);
+  if (found == ledger_.bans().end() || found->second.until_unix_ms <= unix_ms()) {
+    return refusal(Code::kUnknownTag, cat("the key ", short_hex(key), "… is not banned"));
+  }
+  journal(wire::BanRecord{key, 0, found->second.site, order.reason});
+  return {Code::kOk, cat("the key ", short_hex(key), "… is pardoned")};
+}
+
+wire::OrderReply State::revoke(const wire::Order& order) {
+  if (order.subject.empty()) return refusal(Code::kInvalid, "name the token");
+  journal(wire::TokenRecord{order.subject, true, {}, 0});
+  std::set<std::string> sites;
+  std::vector<ConnId> outside;
+  for (const auto& [incarnation, life] : lives_) {
+    if (life.token != order.subject) continue;
+    if (life.id != 0) sites.insert(life.site);
+    if (life.id == 0 && life.connected()) outside.push_back(life.conn);
+  }
+  for (const ConnId conn : outside) {
+    refuse(conn, Code::kBanned, cat("the token ", order.subject, " was revoked"));
+  }
+  for (const std::string& site : sites) {
+    evict(site, cat("the token of ", site, " was revoked"), "evict");
+  }
+  return {Code::kOk, cat("the token ", order.subject, " is taken no more; sites that left: ",
+                         sites.size())};
+}
+
+}  // namespace jccl::protocol

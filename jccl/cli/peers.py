@@ -1,0 +1,59 @@
+"""`jccl peers`: who is who in a run, what is held against whom, and who is refused."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import click
+from rich.console import Console, Group
+from rich.table import Table
+
+from jccl.cli.common import Run, run_options, shown
+
+KEY_DIGITS = 16  # of a key in a table; orders take so many, too
+
+
+@click.command(name="peers")
+@run_options
+@click.option("--json", "as_json", is_flag=True, help="Print lists, not tables.")
+def command(
+    master: str | None, token_file: str | None, insecure: bool, as_json: bool
+) -> None:
+    """Show who is who in a run: keys, tokens, faults, bans."""
+    status = json.loads(Run(master, token_file, insecure).status())
+    if as_json:
+        lists = {name: status[name] for name in ("peers", "bans", "tokens")}
+        click.echo(json.dumps(lists, indent=2))
+    else:
+        Console().print(render(status, time.time()))
+
+
+def render(status: dict[str, Any], now: float) -> Group:
+    """The lists as tables; those without rows are left out."""
+    peers = Table("site", "shard", "key", "token", "state", "held against it")
+    for peer in status["peers"]:
+        peers.add_row(
+            shown(peer["site"] or "-"),
+            f"{peer['shard']}/{peer['shards']}",
+            peer["key"][:KEY_DIGITS],
+            shown(peer["token"] or "-"),
+            "member" if peer["admitted"] else "outside",
+            shown(peer["faults"] or "-"),
+        )
+    bans = Table("banned key", "site", "for", "reason")
+    for ban in status["bans"]:
+        until = ban["until_unix_ms"]
+        left = "good" if until is None else f"{max(0, until / 1e3 - now):.0f} s"
+        bans.add_row(
+            ban["key"][:KEY_DIGITS],
+            shown(ban["site"] or "-"),
+            left,
+            shown(ban["reason"]),
+        )
+    tokens = Table("token", "keys that joined", "state")
+    for token in status["tokens"]:
+        state = "revoked" if token["revoked"] else "taken"
+        tokens.add_row(shown(token["name"]), str(token["keys"]), state)
+    return Group(*(one for one in (peers, bans, tokens) if one.row_count))
