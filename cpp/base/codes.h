@@ -48,6 +48,13 @@ enum class Code : std::int32_t {
 #undef X
 };
 
+// Numbers have no gaps.
+inline constexpr std::size_t kCodes = 0
+#define X(name, number, remedy) +1
+    JCCL_CODES(X)
+#undef X
+    ;
+
 enum class Remedy : std::uint8_t { kNone, kRetry, kReconnect, kResync, kFix, kReport };
 
 constexpr std::string_view name_of(Code code) {
@@ -82,6 +89,8 @@ constexpr bool holds_result(Code code) {
   return code == Code::kOk || code == Code::kGuard || code == Code::kSkipped;
 }
 
-constexpr bool is_code(std::int32_t number) { return number >= 0 && number <= 30; }
+constexpr bool is_code(std::int32_t number) { 
+  return number >= 0 && static_cast<std::size_t>(number) < kCodes;
+}
 
 }  // namespace jccl::base

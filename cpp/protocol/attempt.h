@@ -24,6 +24,7 @@ struct Part {
   double weight = 0;                   // 0: a receiver
   std::uint64_t call = 0;              // of its READY
   base::Time deadline = base::kNever;  // likewise; ends this part's wait and no other's
+  base::Duration time = 0;             // likewise: from READY to deadline
   bool evicted = false;
   bool failed = false;  // a receiver that gave up; never holds the others
   std::optional<wire::Digest> done;

@@ -11,7 +11,6 @@ namespace jccl::protocol {
 namespace {
 
 constexpr std::size_t kAccountsMax = 4096;  // fresh keys are free to make
-constexpr base::Duration kOutMax = 600 * base::kSecond;
 
 constexpr std::array<std::string_view, static_cast<std::size_t>(Fault::kCount)> kNames = {
     "calls unlike the others'", "results unlike the others'", "rounds refused alone",
@@ -66,7 +65,8 @@ std::string Blame::words(const wire::PublicKey& key, base::Time now) const {
   return text;
 }
 
-void Blame::departed(const wire::PublicKey& key, base::Duration cost, base::Time now) {
+void Blame::departed(const wire::PublicKey& key, base::Duration cost, base::Duration out_max,
+                     base::Time now) {
   Account& one = account(key, now);
   const base::Duration since = now - one.departed_at;
   for (base::Duration t = kFaultHalfLife; t <= since && one.departures > 0; t += kFaultHalfLife) {
@@ -76,7 +76,7 @@ void Blame::departed(const wire::PublicKey& key, base::Duration cost, base::Time
   const std::uint32_t before = one.departures++;
   if (before == 0 || JCCL_PLANTED("departures-are-free")) return;
   const base::Duration least = std::max<base::Duration>(cost, base::kSecond);
-  one.out_until = now + std::min(kOutMax, least << std::min(before - 1, 10U));
+  one.out_until = now + std::min(out_max, least << std::min(before - 1, 10U));
 }
 
 base::Time Blame::out_until(const wire::PublicKey& key) const {

@@ -40,7 +40,8 @@ class Blame {
   std::string words(const wire::PublicKey& key, base::Time now) const;
   // Its site went, and cost the others so long. The first time is free; then it stays out for as
   // long as that, then for twice as long, and so on.
-  void departed(const wire::PublicKey& key, base::Duration cost, base::Time now);
+  void departed(const wire::PublicKey& key, base::Duration cost, base::Duration out_max,
+                base::Time now);
   base::Time out_until(const wire::PublicKey& key) const;
   // For canonical.cc.
   template <typename Canon>

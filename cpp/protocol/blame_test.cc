@@ -246,14 +246,14 @@ TEST_F(BlameTest, who_has_to_go_again_and_again_stays_out_longer_each_time) {
   Blame blame;
   const wire::PublicKey key{1};
   base::Time now = 1000 * kSecond;
-  blame.departed(key, 4 * kSecond, now);
+  blame.departed(key, 4 * kSecond, 600 * kSecond, now);
   EXPECT_LE(blame.out_until(key), now);  // the first is free
-  blame.departed(key, 4 * kSecond, now);
+  blame.departed(key, 4 * kSecond, 600 * kSecond, now);
   EXPECT_EQ(blame.out_until(key), now + 4 * kSecond);
-  blame.departed(key, 4 * kSecond, now);
+  blame.departed(key, 4 * kSecond, 600 * kSecond, now);
   EXPECT_EQ(blame.out_until(key), now + 8 * kSecond);
   now += 3 * kFaultHalfLife;
-  blame.departed(key, 4 * kSecond, now);
+  blame.departed(key, 4 * kSecond, 600 * kSecond, now);
   EXPECT_LE(blame.out_until(key), now);  // long ago
 }
 

@@ -80,8 +80,9 @@ class Canon {
     put(until), put(times);
   }
   void put(const Part& part) {
-    const auto& [id, incarnation, site, shard, weight, call, deadline, evicted, failed, done] =
-        part;
+    const auto& [id, incarnation, site, shard, weight, call, deadline, time, evicted, failed,
+                 done] = part;
+    put(time);
     put(id), put(incarnation), put(site), put(shard), put(weight), put(call), put(deadline);
     put(evicted), put(failed), put(done);
   }

@@ -141,7 +141,7 @@ void State::on_fail(Life& life, const wire::Fail& fail) {
     case Code::kLinkLost:
       break;
     default:
-      charge(life, Fault::kWithdrawal, text);
+      charge_exit(life, tag, *part, text);
   }
   if (fail.cause == Code::kLinkLost) remember_link(round, fail.attempt, life.id, fail.peer);
   abort(tag, fail.cause, text, true);
@@ -183,7 +183,9 @@ bool State::unequal(const wire::Tag& tag) {
   Round& round = rounds_.at(tag);
   RunningAttempt& running = *round.running;
   const std::vector<const Part*> wrong = running.outvoted();
-  if (running.judged_at == base::kNever) running.judged_at = now_ + options_.silence / 2;
+  if (running.judged_at == base::kNever) {
+    running.judged_at = std::min(running.deadline, now_ + options_.silence / 2);
+  }
   if (wrong.empty() && running.open() && running.sites_left() >= 3 && now_ < running.judged_at) {
     return false;
   }

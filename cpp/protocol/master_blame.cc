@@ -19,10 +19,8 @@ using State = MasterMachine::State;
 
 namespace {
 
-constexpr base::Duration kBanMin = 600 * base::kSecond;
-constexpr std::uint32_t kBanDoublingsMax = 7;  // 21 hours
-constexpr base::Duration kThrottleMin = base::kSecond;
-constexpr base::Duration kThrottleMax = 600 * base::kSecond;
+constexpr base::Duration kThrottleMin = base::kSecond;  // twice that after the first ban
+constexpr std::uint32_t kDoublingsMax = 20;
 constexpr std::uint64_t kMillisecondsPerSecond = 1000;
 
 std::string short_hex(const wire::PublicKey& key) { return base::to_hex(key).substr(0, 16); }
@@ -113,7 +111,7 @@ void State::note_entry(const Life& life) {
       one.banned_at += kFaultHalfLife;
     }
     if (one.bans > 0) {
-      one.next_at = now_ + std::min(kThrottleMax, kThrottleMin << std::min(one.bans, 10U));
+      one.next_at = now_ + std::min(options_.out_max, kThrottleMin << std::min(one.bans, kDoublingsMax));
     }
   }
   if (life.token.empty()) return;
@@ -131,6 +129,29 @@ void State::charge(const Life& life, Fault fault, const std::string& why) {
   if (sum >= kBanAt) guilty_.insert(life.key);
 }
 
+// It leaves an attempt that runs. When its deadline is over it may, unless it gave itself much less
+// time than others do.
+void State::charge_exit(const Life& life, const wire::Tag& tag, const Part& part,
+                        const std::string& why) {
+  std::vector<Part> parts;
+  for (const auto& [id, one] : rounds_.at(tag).running->parts()) parts.push_back(one);
+  const bool over = now_ + options_.silence / 4 >= part.deadline;
+  if (!over || hasty(part.incarnation, parts)) charge(life, Fault::kWithdrawal, why);
+}
+
+// Its call has less than an eighth of the time that the middle one of all has.
+bool State::hasty(wire::Incarnation incarnation, const std::vector<Part>& parts) {
+  std::vector<base::Duration> times;
+  base::Duration own = 0;
+  for (const Part& part : parts) {
+    times.push_back(part.time);
+    if (part.incarnation == incarnation) own = part.time;
+  }
+  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+  std::nth_element(times.begin(), middle, times.end());
+  return own < *middle / 8;
+}
+
 // At the end of an event, or of a sweep: who is evicted may be what the event is about.
 void State::punish() {
   while (!guilty_.empty()) {
@@ -140,7 +161,7 @@ void State::punish() {
     blame_.forget_faults(key);
     const auto before = ledger_.bans().find(key);
     const std::uint32_t times = before == ledger_.bans().end() ? 0 : before->second.times;
-    ban(key, kBanMin << std::min(times, kBanDoublingsMax), why);
+    ban(key, std::min(options_.ban_max, options_.ban << std::min(times, kDoublingsMax)), why);
   }
 }
 
@@ -161,7 +182,7 @@ void State::ban(const wire::PublicKey& key, base::Duration span, const std::stri
     Throttle& throttle = throttles_[life.token];
     ++throttle.bans;
     throttle.banned_at = now_;
-    throttle.next_at = std::max(throttle.next_at, now_ + kThrottleMin);
+    throttle.next_at = std::max(throttle.next_at, now_ + std::min(options_.out_max, kThrottleMin));
   }
   journal(record);
   note("ban", {{"site", record.site},
@@ -177,7 +198,7 @@ void State::ban(const wire::PublicKey& key, base::Duration span, const std::stri
 // The site had to go for what may be nobody's fault.
 void State::put_out(const std::string& site, base::Duration cost) {
   if (ledger_.sites() < 3) return;
-  for (const Life* life : shards_of(site)) blame_.departed(life->key, cost, now_);
+  for (const Life* life : shards_of(site)) blame_.departed(life->key, cost, options_.out_max, now_);
 }
 
 // ---- orders ------------------------------------------------------------------------------------

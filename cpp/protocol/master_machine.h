@@ -43,6 +43,10 @@ struct MasterOptions {
   std::uint32_t sites_max = 1024;
   std::size_t members_max = 1024;  // base::kPeersMax at most
   std::size_t history = 1024;      // commits per tag whose outcome is remembered; older: EXPIRED
+  // For how long a key is banned the first time, twice as long each further time; and the longest
+  // time that one who had to go again and again, or a new key after a ban, is kept out.
+  base::Duration ban = 600 * base::kSecond, ban_max = 86'400 * base::kSecond;
+  base::Duration out_max = 600 * base::kSecond;
   Admission admission = Admission::kAuto;
   std::set<wire::PublicKey> listed;
   base::Duration unix_ahead = 0;  // Unix time is the time of events and this: bans outlive masters

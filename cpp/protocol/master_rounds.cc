@@ -170,7 +170,7 @@ void State::drop_part(const Life& life, const wire::Tag& tag, Part& part,
     part.failed = true;
     return;
   }
-  charge(life, Fault::kWithdrawal, why);
+  charge_exit(life, tag, part, why);
   abort(tag, Code::kAborted, why, true);
 }
 
@@ -251,6 +251,7 @@ void State::expire_round(const wire::Tag& tag) {
 // Members whose calls would end before their data can have moved: the others need not begin.
 bool State::hurried(const wire::Tag& tag) {
   const base::Duration least = std::min(options_.heartbeat / 10, kLeastTime);
+  const std::vector<Part> parts = parts_for(tag);
   std::vector<wire::Incarnation> late;
   for (const auto& [id, member] : ledger_.members()) {
     const OpenReady* open = ready_of(tag, member);
@@ -258,7 +259,9 @@ bool State::hurried(const wire::Tag& tag) {
     if (open->deadline - now_ < least) late.push_back(member.incarnation);
   }
   for (const wire::Incarnation incarnation : late) {
-    charge(*life_of(incarnation), Fault::kBadCall, cat("no time for a round of ", tag));
+    if (hasty(incarnation, parts)) {  // not for having waited
+      charge(*life_of(incarnation), Fault::kBadCall, cat("no time for a round of ", tag));
+    }
     reject(tag, incarnation, Code::kDeadline,
            cat("all are READY, but less than ", least / base::kMillisecond,
                " ms of this call's deadline are left"));
@@ -349,6 +352,7 @@ std::vector<Part> State::parts_for(const wire::Tag& tag) const {
     if (const OpenReady* open = ready_of(tag, member)) {
       part.call = open->ready.call;
       part.deadline = open->deadline;
+      part.time = open->deadline - open->since;
     }
     if (silent.count(member.site) == 0) part.weight = ready_of(tag, member)->ready.weight;
     parts.push_back(std::move(part));

@@ -225,6 +225,9 @@ struct MasterMachine::State {
   std::string kept_outside(const Life& life) const;
   void note_entry(const Life& life);
   void charge(const Life& life, Fault fault, const std::string& why);
+  void charge_exit(const Life& life, const wire::Tag& tag, const Part& part,
+                   const std::string& why);
+  static bool hasty(wire::Incarnation incarnation, const std::vector<Part>& parts);
   void punish();
   void ban(const wire::PublicKey& key, base::Duration span, const std::string& reason);
   void put_out(const std::string& site, base::Duration cost);

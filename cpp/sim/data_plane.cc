@@ -213,8 +213,9 @@ void DataPlane::finish_if_whole(DataRun& run) {
   world_.history.attempts[run.attempt].parts[run.self].done = true;
   base::Digest digest = digest_of(run.result);
   if (world_.mix.corrupt > 0 && !world_.healed && world_.rng.data.chance(world_.mix.corrupt)) {
+    peer_.made_fault(protocol::Fault::kResult, true);
     if (run.receiver) run.result[0].clear();  // nobody waits for its digest: it must compare
-    digest = run.receiver ? digest_of(run.result) : base::Digest{digest.low ^ 1, digest.high};
+    digest = run.receiver ? digest_of(run.result) : base::Digest{digest.low ^ (1 + peer_.slot), digest.high};
   }
   world_.history.attempts[run.attempt].parts[run.self].result = digest;
   peer_.queue(protocol::AttemptDone{run.attempt, digest});

@@ -92,6 +92,10 @@ void SimMaster::serve() {
   options.history = world.mix.history;
   options.straggler = static_cast<protocol::Straggler>(world.mix.straggler);
   options.straggler_after = world.mix.straggler_after;
+  // Short, so that a world goes on.
+  options.ban = 300 * base::kMillisecond, options.ban_max = kBannedMax;
+  options.out_max = kBannedMax;
+  options.unix_ahead = world.now - clock();
   Disk& disk = world.store.disk;
   if (world.store.rot != 0 && disk.rows.size() > 1) {
     const auto damaged = read_journal(rotten(disk.rows, world.store.rot), options.run);
@@ -203,6 +207,9 @@ void SimMaster::apply(protocol::MasterEffects effects) {
       for (const auto& [key, value] : line.fields) text += cat(" ", key, "=", value);
       world.note(text);
     }
+  }
+  for (const wire::Record& record : effects.journal) {
+    if (const auto* ban = std::get_if<wire::BanRecord>(&record)) world.check_ban(*ban);
   }
   if (effects.journal.empty()) return carry_out(effects);
   const std::vector<wire::Record> records = std::move(effects.journal);

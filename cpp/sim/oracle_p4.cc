@@ -36,6 +36,7 @@ bool World::site_is_there(const std::string& site) const {
 void World::check_false_eviction(const wire::Member& member, const std::string& reason) {
   if (!site_is_there(member.site) || says(reason, " is slow: ")) return;
   if (says(reason, "after the master's restart")) return;
+  if (says(reason, " is banned: ")) return;  // see check_ban
   if (says(reason, " was evicted by the operator") && wished_out_.count(member.site) > 0) return;
   bool leaves = false;
   for (const SimPeer& peer : peers) leaves = leaves || (peer.site == member.site && peer.leaving);
@@ -47,6 +48,20 @@ void World::check_false_eviction(const wire::Member& member, const std::string& 
   const Duration round = says(reason, " has no link to ") ? mix.deadline * 3 / 2 : 0;
   if (now <= disturbed_until_ + mix.silence + kNoticeSlack + round) return;
   history.fail("P4", cat("site ", member.site, " was there and is evicted: ", reason));
+}
+
+// Nobody is banned for the weather: whoever is has made the faults that it is banned for.
+void World::check_ban(const wire::BanRecord& ban) {
+  for (SimPeer& peer : peers) {
+    const bool its = std::any_of(peer.lives.begin(), peer.lives.end(), [&](auto life) {
+      return key_of(peer.slot, life) == ban.key;
+    });
+    if (!its) continue;
+    if (peer.faults < protocol::kBanAt) {
+      history.fail("P4", cat("slot ", peer.slot, " is banned and made no such faults: ", ban.reason));
+    }
+    peer.faults = 0;
+  }
 }
 
 // All its processes have called, and not just now: it can't be late. Who still takes part in an

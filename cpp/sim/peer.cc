@@ -18,6 +18,8 @@ SimPeer::SimPeer(World& w, std::uint32_t s)
       shard(s % w.mix.shards),
       data(w, *this) {}
 
+constexpr Duration kBannedPause = 300 * kMillisecond;
+
 // ---- life and death ----------------------------------------------------------------------------
 
 Time SimPeer::clock() const { return world.now + skew_; }
@@ -258,6 +260,10 @@ void SimPeer::broken(const base::Status& status) {
   hang_up();
   if (leaving) return die(false);
   ask_the_ended();
+  if (status.code == base::Code::kBanned) {  // its program ends, and somebody starts it again
+    world.post(world.now + kBannedPause, Kind::kPeerUp, slot, 1);
+    return die(false);
+  }
   ++life;  // voids the old machine's timers
   for (UserTag& tag : tags) act_later(tag, world.mix.think);
   busy_ = false;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "protocol/blame.h"
 #include "sim/data_plane.h"
 #include "sim/history.h"
 
@@ -57,6 +58,7 @@ struct SimPeer {
   void cancel(std::size_t tag, std::uint64_t turn);
   void leave();
   void audit();
+  void made_fault(protocol::Fault fault, bool made);
   bool edited(UserTag& tag);
   void refuse_edited(UserTag& tag);
   void pause(Duration length, bool clock_stands);
@@ -81,6 +83,7 @@ struct SimPeer {
   DataPlane data;
   std::vector<UserTag> tags;
   std::vector<Event> held;  // while stopped
+  double faults = 0;  // that its user or machine made, by their weights, since its last ban
 
  private:
   void apply(protocol::PeerEffects effects);

@@ -59,7 +59,10 @@ void SimPeer::call(UserTag& tag, std::size_t index) {
   tag.buffers.out = {};
   protocol::Call event;
   event.tag = tag.tag;
-  event.descriptor = {1, !calm && rng.chance(mix.mismatch) ? 2U : 1U};
+  const bool mistaken = !calm && rng.chance(mix.mismatch);
+  event.descriptor = {1, mistaken ? 2U + slot : 1U};
+  made_fault(protocol::Fault::kMismatch, mistaken);
+  made_fault(protocol::Fault::kGuard, tag.bad);
   if (index % 2 == 1) event.hint = {kStarHint};
   event.summary = "f32[3]";
   event.weight = record.weight;
@@ -72,6 +75,10 @@ void SimPeer::call(UserTag& tag, std::size_t index) {
   }
   if (world.tracing()) world.note(cat("     ", slot, " call ", tag.call, " on ", tag.tag));
   feed(event);
+}
+
+void SimPeer::made_fault(protocol::Fault fault, bool made) {
+  if (made) faults += protocol::kFaultWeights[static_cast<std::size_t>(fault)];
 }
 
 // A user restores an older checkpoint, or changes a parameter. The communicator compares the state
@@ -108,6 +115,7 @@ void SimPeer::measure() {
 
 void SimPeer::cancel(std::size_t index, std::uint64_t call_id) {
   const UserTag& tag = tags[index];
+  made_fault(protocol::Fault::kWithdrawal, tag.call != 0);
   if (tag.call == call_id || tag.call == 0) feed(protocol::CancelCall{tag.tag});
 }
 

@@ -18,8 +18,9 @@
 
 namespace jccl::sim {
 
-inline constexpr std::size_t kCodes = 29;
+using base::kCodes;
 inline constexpr Duration kAuditPause = 100 * kMillisecond;
+inline constexpr Duration kBannedMax = 2 * kSecond;
 
 inline bool says(const std::string& text, std::string_view words) {
   return text.find(words) != std::string::npos;
@@ -107,6 +108,7 @@ class World {
                   const Turn::Asked& asked);
   void check_abort(const protocol::MasterMachine& machine, const wire::Outcome& outcome);
   void check_lost(std::uint32_t asker, const wire::Tag& tag);
+  void check_ban(const wire::BanRecord& ban);
   void check_straggler(const std::string& site, const std::string& reason);
   SimMaster* active();  // the master that serves; of several the last that began to; null: none
 
