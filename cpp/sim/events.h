@@ -86,8 +86,9 @@ struct Streams {
         app(seed ^ 0x617070),
         disk(seed ^ 0x6469736B),
         ids(seed ^ 0x696473),
-        clocks(seed ^ 0x636C6F636B) {}
-  base::Rng net, data, faults, app, disk, ids, clocks;
+        clocks(seed ^ 0x636C6F636B),
+        liar(seed ^ 0x6C6961) {}
+  base::Rng net, data, faults, app, disk, ids, clocks, liar;
 };
 
 inline Duration between(base::Rng& rng, Duration low, Duration high) {

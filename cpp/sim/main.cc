@@ -37,7 +37,7 @@ struct Options {
   bool mutants = false, seeds_given = false;
   std::string from, rewrite, script;
   std::map<std::uint64_t, std::string> open;  // alarms that are known and not mended: seed, why
-  bool shrink = false, require_coverage = false;
+  bool shrink = false, require_coverage = false, hostile = false;
   base::Planted planted() const { return mutant == nullptr ? base::Planted{} : mutant->mutant; }
 };
 
@@ -66,13 +66,14 @@ bool read_open(const char* path, std::map<std::uint64_t, std::string>& open) {
 
 constexpr const char* kUsage =
     "usage: jccl-sim [--seeds N] [--first-seed S] [--jobs J] [--seed S] [--trace] [--twice]\n"
-    "                [--keep-going] [--coverage] [--require-coverage] [--open FILE]\n"
+    "                [--hostile] [--keep-going] [--coverage] [--require-coverage] [--open FILE]\n"
     "                [--mutant NAME]\n"
     "       jccl-sim --seed S --shrink | --script FILE [--shrink] [--trace]\n"
     "       jccl-sim --mutants [--mutant NAME] [--seeds N] [--jobs J] [--from FILE] [--rewrite "
     "FILE]\n"
     "Runs N seeds of the simulated cluster against the promises P1-P10 and liveness (L).\n"
-    "--seed S runs one; --trace prints all of it; --twice runs each seed twice and compares.\n"
+    "--seed S runs one; --trace prints all of it; --twice runs each seed twice and compares;\n"
+    "--hostile makes one member lie.\n"
     "--shrink makes a run that breaks a promise as small as it can and prints it as a script; of "
     "many seeds that is done for the first that does, more quickly; --script runs "
     "one.\n"
@@ -99,6 +100,8 @@ bool parse(int argc, char** argv, Options& options) {
       options.mutants = true;
     else if (arg == "--shrink")
       options.shrink = true;
+    else if (arg == "--hostile")
+      options.hostile = true;
     else if (value == nullptr)
       return false;
     else if (arg == "--seeds")
@@ -138,10 +141,11 @@ void show(const Report& report, const Options& options) {
               static_cast<unsigned long long>(report.seed), jccl_sim_commit, report.promise.c_str(),
               report.what.c_str(), report.mix.describe().c_str());
   if (options.trace) return;
-  const Report again = simulate({report.seed, options.planted(), true, 30, nullptr});
+  const Report again = simulate(
+      {report.seed, options.planted(), true, 30, nullptr, nullptr, options.hostile});
   for (const std::string& line : again.tail) std::printf("  %s\n", line.c_str());
   const auto seed = static_cast<unsigned long long>(report.seed);
-  std::printf("  replay: jccl-sim --seed %llu --trace\n", seed);
+  std::printf("  replay: jccl-sim%s --seed %llu --trace\n", options.hostile ? " --hostile" : "", seed);
   std::fflush(stdout);
 }
 
@@ -239,7 +243,8 @@ void work(const Options& options, Shared& shared) {
     const std::uint64_t i = shared.next.fetch_add(1);
     if (i >= options.seeds || (shared.broken > 0 && !options.keep_going)) break;
     current_seed = options.first + i;
-    RunOptions run{current_seed, options.planted(), options.trace, 0, print_line};
+    RunOptions run{current_seed, options.planted(), options.trace, 0, print_line, nullptr,
+                   options.hostile};
     Report report = simulate(run);
     if (options.twice && simulate(run).trace_hash != report.trace_hash) {
       report.promise = "determinism", report.what = "two runs of the seed differ";

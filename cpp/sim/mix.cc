@@ -137,10 +137,23 @@ Mix draw_mix(std::uint64_t seed) {
   return mix;
 }
 
+Mix draw_hostile_mix(std::uint64_t seed) {
+  Mix mix = draw_mix(seed);
+  base::Rng rng(seed ^ 0x6C696172);
+  mix.shards = 1;
+  mix.slots = std::max(4U, mix.slots);
+  mix.late = std::min(mix.late, mix.slots - 4);
+  mix.min_peers = std::min(mix.min_peers, mix.slots - 1);
+  mix.start_peers = std::min(mix.start_peers, mix.slots - mix.late);
+  mix.liar = 1 + static_cast<std::uint32_t>(rng.below(mix.slots));
+  if (mix.named_source == mix.liar) mix.named_source = 0;
+  return mix;
+}
+
 std::string Mix::describe() const {
   std::string text =
       base::cat("slots ", slots, " shards ", shards, " late ", late, " start_peers ", start_peers,
-                " min_peers ", min_peers, " history ", history, " masters ", masters,
+                " min_peers ", min_peers, liar > 0 ? base::cat(" liar ", liar - 1) : "", " history ", history, " masters ", masters,
                 fenced_store ? " fenced" : "", " dial_only ", dial_only, " tags");
   for (const bool state : is_state) text += state ? " state" : " plain";
   text += base::cat(" source ", named_source, " latency ", latency / 1000, "us deadline ",

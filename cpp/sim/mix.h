@@ -69,6 +69,7 @@ struct Mix {
   std::uint32_t masters = 1;    // processes, one of them active
   bool fenced_store = false;    // a store outside, with a lease; else the master's own disk
   std::uint32_t dial_only = 0;  // the last so many slots have no address
+  std::uint32_t liar = 0;       // slot + 1 of a hostile member; 0: none. See liar.cc
   std::uint32_t calls = 0;      // per tag and process before everything heals; 0: no bound
 
   std::array<double, kFaults> rate{};  // per second
@@ -101,7 +102,7 @@ void each_field(M& m, F f) {
   f("same_birth", m.same_birth), f("named_source", m.named_source), f("min_peers", m.min_peers);
   f("start_peers", m.start_peers), f("history", m.history), f("masters", m.masters);
   f("fenced_store", m.fenced_store), f("dial_only", m.dial_only), f("calls", m.calls);
-  f("vanish", m.vanish), f("torn", m.torn), f("weight_zero", m.weight_zero), f("guard", m.guard);
+  f("liar", m.liar), f("vanish", m.vanish), f("torn", m.torn), f("weight_zero", m.weight_zero), f("guard", m.guard);
   f("mismatch", m.mismatch), f("corrupt", m.corrupt), f("cancel", m.cancel);
   f("foreign", m.foreign), f("in_place", m.in_place), f("edits", m.edits),
       f("moves_site", m.moves_site), f("latency", m.latency);
@@ -116,6 +117,8 @@ void each_field(M& m, F f) {
 }
 
 Mix draw_mix(std::uint64_t seed);
+// The same with a hostile member, among four sites or more that do without it.
+Mix draw_hostile_mix(std::uint64_t seed);
 // All faults of a run, ascending in time.
 std::vector<Injected> draw_faults(const Mix& mix, std::uint64_t seed);
 

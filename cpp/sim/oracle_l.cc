@@ -16,7 +16,7 @@ Duration converge_max(const Mix& mix) {
 
 bool World::converged() const {
   for (const SimPeer& peer : peers) {
-    if (!peer.alive) continue;
+    if (!peer.alive || peer.lies()) continue;
     if (!peer.settled()) return false;
     for (const UserTag& tag : peer.tags) {
       if (tag.good_after_heal < kGoodRounds) return false;

@@ -34,6 +34,7 @@ bool World::site_is_there(const std::string& site) const {
 // Not for a silence that was the master's own, or for a trouble that is over. Who is slow has a
 // judge of his own below, and who did not come back to a restarted master in oracle_p5.cc.
 void World::check_false_eviction(const wire::Member& member, const std::string& reason) {
+  if (mix.liar > 0 && peers[mix.liar - 1].site == member.site) return;
   if (!site_is_there(member.site) || says(reason, " is slow: ")) return;
   if (says(reason, "after the master's restart")) return;
   if (says(reason, " is banned: ")) return;  // see check_ban
@@ -57,7 +58,7 @@ void World::check_ban(const wire::BanRecord& ban) {
       return key_of(peer.slot, life) == ban.key;
     });
     if (!its) continue;
-    if (peer.faults < protocol::kBanAt) {
+    if (peer.faults < protocol::kBanAt && !peer.lies()) {
       history.fail("P4", cat("slot ", peer.slot, " is banned and made no such faults: ", ban.reason));
     }
     peer.faults = 0;
@@ -86,6 +87,7 @@ bool World::has_called(const std::string& site, const std::string& reason) const
 // A site is left behind as slow only if it had slow links, or stood still, since the attempt began.
 void World::check_straggler(const std::string& site, const std::string& reason) {
   if (!says(reason, " is slow: ")) return;
+  if (mix.liar > 0 && peers[mix.liar - 1].site == site) return;
   for (const SimPeer& peer : peers) {
     const bool hampered =
         std::max(hampered_until_[peer.slot], peer.free_at) + mix.straggler_after + kSlowSlack > now;

@@ -237,7 +237,7 @@ void SimPeer::apply_data(protocol::PeerEffects& effects) {
       world.note(cat("     ", slot, " run ", to_text(run.start.attempt), " of ",
                      run.start.round.tag, " ", run.start.round.n, run.receiver ? " receiver" : ""));
     }
-    data.run(run);
+    if (!lie_instead_of_running(run)) data.run(run);
   }
   for (const wire::Attempt& attempt : effects.commit) data.commit(attempt);
 }

@@ -58,6 +58,10 @@ struct SimPeer {
   void cancel(std::size_t tag, std::uint64_t turn);
   void leave();
   void audit();
+  bool lies() const;  // a hostile member, for good
+  void lie_in_call(protocol::Call* call, CallRecord* record, std::size_t index);
+  bool lie_instead_of_running(const protocol::RunAttempt& run);
+  bool lie_in_result(wire::Digest* digest);  // true: it never says that it is done
   void made_fault(protocol::Fault fault, bool made);
   bool edited(UserTag& tag);
   void refuse_edited(UserTag& tag);

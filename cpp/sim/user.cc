@@ -67,6 +67,7 @@ void SimPeer::call(UserTag& tag, std::size_t index) {
   event.summary = "f32[3]";
   event.weight = record.weight;
   event.is_state = tag.is_state;
+  if (lies()) lie_in_call(&event, &record, index);
   event.deadline = record.deadline - world.now + clock();
   history.calls.push_back(std::move(record));
   if (!calm && rng.chance(mix.cancel)) {  // often while START is on its way

@@ -17,7 +17,8 @@ inline constexpr std::uint64_t kEventsMax =
     1'000'000;  // 16 peers on 0.2 ms links take over 300,000
 
 World::World(const RunOptions& options)
-    : mix(options.script != nullptr ? options.script->mix : draw_mix(options.seed)),
+    : mix(options.script != nullptr ? options.script->mix : options.hostile                     ? draw_hostile_mix(options.seed)
+                                       : draw_mix(options.seed)),
       rng(options.seed),
       options_(options),
       links_(kSlotsMax * kSlotsMax),
@@ -37,6 +38,7 @@ void World::set_calm() {
       return std::find(kinds.begin(), kinds.end(), fault.fault) != kinds.end();
     });
   };
+  if (mix.liar > 0) return;
   const bool calls = mix.guard + mix.mismatch + mix.corrupt + mix.cancel == 0;
   const bool patient =  // straggler 0: slow ones are waited for
       mix.deadline >= 3 * kSecond + 2 * mix.load && mix.straggler == 0;

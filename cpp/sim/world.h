@@ -48,6 +48,7 @@ struct RunOptions {
   std::size_t trace_lines = 30;  // 0: print each line at once to `sink`
   void (*sink)(const std::string& line) = nullptr;
   const Script* script = nullptr;  // instead of what the seed would draw
+  bool hostile = false;            // one member lies
 };
 
 struct Report {

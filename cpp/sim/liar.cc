@@ -1,0 +1,57 @@
+// A hostile member: a real peer above whose machine a program lies, now and then and to the end of
+// the run, in all that others have to take its word for. Honest members keep every promise beside
+// it, and none of them is banned.
+#include "sim/peer.h"
+#include "sim/world.h"
+
+namespace jccl::sim {
+
+using base::cat;
+using base::Code;
+
+namespace {
+
+constexpr double kLie = 0.15;  // of each kind, each time
+
+}  // namespace
+
+bool SimPeer::lies() const { return world.mix.liar == slot + 1; }
+
+// Another call than everybody's, no time for it, or one that it takes back.
+void SimPeer::lie_in_call(protocol::Call* call, CallRecord* record, std::size_t index) {
+  base::Rng& rng = world.rng.liar;
+  if (rng.chance(kLie)) call->descriptor.low += 1 + rng.below(3);
+  if (rng.chance(kLie)) call->hint = {static_cast<std::uint8_t>(0x80 + rng.below(4))};
+  if (rng.chance(kLie)) call->fingerprint = {6, rng.below(3)};
+  if (rng.chance(kLie)) record->deadline = world.now + between(rng, kMillisecond, 300 * kMillisecond);
+  if (rng.chance(kLie)) {
+    const Duration within = between(rng, 0, 8 * world.mix.latency + 100 * kMillisecond);
+    world.post(world.now + within, Kind::kCancel, slot, index, record->id);
+  }
+  if (!rng.chance(kLie / 8)) return;
+  world.post(world.now + kMillisecond, Kind::kPeerGone, slot);  // and comes back as another
+  world.post(world.now + 100 * kMillisecond, Kind::kPeerUp, slot, 1);
+}
+
+// A failure that nobody else sees.
+bool SimPeer::lie_instead_of_running(const protocol::RunAttempt& run) {
+  base::Rng& rng = world.rng.liar;
+  if (!lies() || !rng.chance(2 * kLie)) return false;
+  constexpr Code kCauses[] = {Code::kInvalid,  Code::kLimit,   Code::kEmpty,   Code::kGuard,
+                              Code::kLinkLost, Code::kPeerLost, Code::kCorrupt, Code::kAborted};
+  const auto& parts = run.start.contributors;
+  const wire::PeerId named = parts.empty() ? 0 : parts[rng.below(parts.size())].id;
+  const Code cause = kCauses[rng.below(std::size(kCauses))];
+  if (world.tracing()) world.note(cat("     ", slot, " lies: ", base::name_of(cause)));
+  queue(protocol::AttemptFailed{run.start.attempt, cause, named, "a lie"});
+  return true;
+}
+
+bool SimPeer::lie_in_result(wire::Digest* digest) {
+  if (!lies()) return false;
+  base::Rng& rng = world.rng.liar;
+  if (rng.chance(kLie)) digest->high ^= 1 + rng.below(3);
+  return rng.chance(kLie / 2);
+}
+
+}  // namespace jccl::sim
