@@ -37,6 +37,7 @@ PLANTED := $(foreach stratum,base wire codec collective snapshot,--stratum $(str
 check-machines: .venv/.ready-test
 	$(STAGE) "simulated seeds" nice build/ext/cpp/jccl-sim --seeds 100000 --jobs 2 --require-coverage --open cpp/sim/open_seeds.txt
 	$(STAGE) "seeds of this commit" nice .ci/seeds fresh
+	$(STAGE) "simulated seeds with a hostile member" nice build/ext/cpp/jccl-sim --hostile --seeds 20000 --jobs 2
 	$(STAGE) "planted bugs of the protocol" nice build/ext/cpp/jccl-sim --mutants --from cpp/sim/mutants.txt --seeds 20000 --jobs 2
 	$(STAGE) "ASan and UBSan" nice .ci/sanitize asan
 	$(STAGE) "planted bugs of pure strata" nice $(PY) -m tests.planted --programs build/asan -j3 $(PLANTED)

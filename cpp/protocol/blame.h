@@ -21,13 +21,14 @@ enum class Fault : std::uint8_t {
   kRefusal,     // ended a round by a FAIL that nobody shares
   kBadCall,     // a READY that is no call: weight, deadline, digest of a decided revision
   kWithdrawal,  // left an attempt that ran
+  kDeadline,    // … for a deadline that nobody shares
   kGuard,       // NaN or Inf where a contribution should be
   kCount
 };
 
 // 1: three of them within some minutes are a ban. A tenth: what a broken machine may do at times.
 constexpr std::array<double, static_cast<std::size_t>(Fault::kCount)> kFaultWeights = {
-    1, 1, 1, 0.25, 0.25, 0.1};
+    1, 1, 1, 0.25, 0.25, 0.1, 0.1};
 inline constexpr double kBanAt = 2.5;
 inline constexpr base::Duration kFaultHalfLife = 600 * base::kSecond;
 

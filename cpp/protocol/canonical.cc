@@ -72,8 +72,8 @@ class Canon {
     put(sync), put(deadline), put(fetching), put(matches), words(told);
   }
   void put(const OpenReady& open) {
-    const auto& [ready, deadline, since, told] = open;
-    put(wire::Message(ready)), put(deadline), put(since), words(told);
+    const auto& [ready, deadline, since, time, told] = open;
+    put(wire::Message(ready)), put(deadline), put(since), put(time), words(told);
   }
   void put(const Cut& cut) {
     const auto& [until, times] = cut;
@@ -133,14 +133,14 @@ class Canon {
     put(fetching), put(current), put(again), words(summary), words(waiting);
   }
   void put(const Life& life, std::size_t place) {
-    const auto& [incarnation, site, shard, shards, start_peers, addresses, key, token, uses, id, conn, resumed,
+    const auto& [incarnation, site, shard, shards, start_peers, addresses, key, token, gate_passed, uses, id, conn, resumed,
                  roster_epoch, told_as_member, seen, order, since, heard, gone, progress, moving,
-                 beat, moving_before, beat_before, syncs, held, fetched, behind, may_hold, knocking,
+                 beat, moving_before, beat_before, syncs, asked, held, fetched, behind, may_hold, knocking,
                  missed] = life;
     put(incarnation), put(site), put(shard), put(shards), put(start_peers), put(addresses.size());
-    put(token), put(uses);
+    put(token), put(gate_passed), put(uses);
     put(id), put(conn), put(resumed), put(roster_epoch), put(told_as_member), put(seen), put(place);
-    put(life.connected() ? heard : gone), put(key), put(syncs), put(held), put(fetched),
+    put(life.connected() ? heard : gone), put(key), put(syncs), put(asked), put(held), put(fetched),
         put(behind), put(may_hold), put(knocking);
     put(missed), put(wire::Message(wire::Heartbeat{0, 0, moving})), put(beat);
     put(wire::Message(wire::Heartbeat{0, 0, moving_before})), put(beat_before);
@@ -185,7 +185,7 @@ base::Digest MasterMachine::digest() const {
   blame.each_field(canon);
   canon.put(throttles.size());
   for (const auto& [token, one] : throttles) {
-    canon.put(token), canon.put(one.bans), canon.put(one.banned_at), canon.put(one.next_at);
+    canon.put(token), canon.put(one.bans), canon.put(one.banned_at), canon.put(one.next_at), canon.put(one.open);
   }
   canon.put(ledger.epoch()), canon.put(ledger.fenced());
   canon.put(wake), canon.put(last), canon.put(started_at), canon.put(next_tick);

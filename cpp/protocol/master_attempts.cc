@@ -141,7 +141,7 @@ void State::on_fail(Life& life, const wire::Fail& fail) {
     case Code::kLinkLost:
       break;
     default:
-      charge_exit(life, tag, *part, text);
+      charge_exit(life, tag, *part, fail.cause, text);
   }
   if (fail.cause == Code::kLinkLost) remember_link(round, fail.attempt, life.id, fail.peer);
   abort(tag, fail.cause, text, true);
@@ -321,7 +321,8 @@ void State::commit(const wire::Tag& tag) {
         JCCL_PLANTED("match-outlives-commit") && life->syncs.at(tag).matches;
   }
   for (const auto& [id, part] : running.parts()) {
-    const Life* life = part.evicted ? nullptr : life_of(part.incarnation);
+    Life* life = part.evicted ? nullptr : life_of(part.incarnation);
+    if (life != nullptr) life->asked.erase(tag);
     if (life != nullptr && life->resumed) send(*life, Ledger::told(record, part.shard));
   }
   for (const ConnId conn : running.askers) {

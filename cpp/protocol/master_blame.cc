@@ -93,12 +93,25 @@ std::string State::kept_outside(const Life& life) const {
                "again and again");
   }
   const auto throttle = throttles_.find(life.token);
-  if (throttle != throttles_.end() && now_ < throttle->second.next_at &&
+  if (throttle != throttles_.end() && now_ < throttle->second.next_at && !life.gate_passed &&
       !ledger_.was_member(life.key) && !JCCL_PLANTED("new-keys-after-bans-unhindered")) {
     return cat("waits for ", seconds(throttle->second.next_at), " s: after ",
                throttle->second.bans, " bans new keys enter slowly");
   }
   return {};
+}
+
+// All who wait when the time has come may enter, then or later: not every joiner is current at that
+// moment, and others would pass it by for ever.
+void State::open_gates() {
+  for (auto& [token, throttle] : throttles_) {
+    if (throttle.open || now_ < throttle.next_at) continue;
+    throttle.open = true;
+    for (auto& [incarnation, life] : lives_) {
+      life.gate_passed = life.gate_passed || (life.id == 0 && life.token == token);
+    }
+    lives_changed_ = true;
+  }
 }
 
 // Before its epoch is written: a new key delays the next new one.
@@ -111,6 +124,7 @@ void State::note_entry(const Life& life) {
       one.banned_at += kFaultHalfLife;
     }
     if (one.bans > 0) {
+      one.open = false;
       one.next_at = now_ + std::min(options_.out_max, kThrottleMin << std::min(one.bans, kDoublingsMax));
     }
   }
@@ -129,14 +143,21 @@ void State::charge(const Life& life, Fault fault, const std::string& why) {
   if (sum >= kBanAt) guilty_.insert(life.key);
 }
 
+double State::held_against(wire::PeerId id) const {
+  const auto member = ledger_.members().find(id);
+  return member == ledger_.members().end() ? 0 : blame_.held_against(member->second.key, now_);
+}
+
 // It leaves an attempt that runs. When its deadline is over it may, unless it gave itself much less
 // time than others do.
-void State::charge_exit(const Life& life, const wire::Tag& tag, const Part& part,
+void State::charge_exit(const Life& life, const wire::Tag& tag, const Part& part, Code cause,
                         const std::string& why) {
   std::vector<Part> parts;
   for (const auto& [id, one] : rounds_.at(tag).running->parts()) parts.push_back(one);
   const bool over = now_ + options_.silence / 4 >= part.deadline;
-  if (!over || hasty(part.incarnation, parts)) charge(life, Fault::kWithdrawal, why);
+  if (over && !hasty(part.incarnation, parts)) return;
+  // A machine whose clock jumps is past its deadlines, too.
+  charge(life, cause == Code::kDeadline ? Fault::kDeadline : Fault::kWithdrawal, why);
 }
 
 // Its call has less than an eighth of the time that the middle one of all has.
@@ -182,6 +203,7 @@ void State::ban(const wire::PublicKey& key, base::Duration span, const std::stri
     Throttle& throttle = throttles_[life.token];
     ++throttle.bans;
     throttle.banned_at = now_;
+    throttle.open = false;
     throttle.next_at = std::max(throttle.next_at, now_ + std::min(options_.out_max, kThrottleMin));
   }
   journal(record);

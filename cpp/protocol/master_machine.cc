@@ -156,6 +156,7 @@ void MasterMachine::State::on_peer_message(Life& life, const wire::Message& mess
 // the rest is done at the next tick, one moment later: no message may stop the master.
 void MasterMachine::State::settle() {
   punish();
+  open_gates();
   expire_lives();
   end_holds();
   end_pauses();

@@ -1,6 +1,7 @@
 // Forming a round at the master: READY by READY, until all members agree and an attempt starts.
 // Refuses, with words, whatever does not fit. Pure; one event at a time.
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "base/check.h"
@@ -48,6 +49,9 @@ void State::on_ready(Life& life, const wire::Ready& ready) {
   open.since = now_;
   const base::Duration left = bounded(ready.deadline);
   open.deadline = now_ + left - margin(left);
+  auto& [call, first] = life.asked[tag];
+  if (std::exchange(call, ready.call) != ready.call || first == 0) first = now_;
+  open.time = open.deadline - first;
   const Time due = round.ready.empty() ? base::kNever : round.ready_due;
   round.ready_due = std::min(due, open.deadline);
   round.ready[life.incarnation] = std::move(open);
@@ -170,7 +174,7 @@ void State::drop_part(const Life& life, const wire::Tag& tag, Part& part,
     part.failed = true;
     return;
   }
-  charge_exit(life, tag, part, why);
+  charge_exit(life, tag, part, Code::kAborted, why);
   abort(tag, Code::kAborted, why, true);
 }
 
@@ -352,7 +356,7 @@ std::vector<Part> State::parts_for(const wire::Tag& tag) const {
     if (const OpenReady* open = ready_of(tag, member)) {
       part.call = open->ready.call;
       part.deadline = open->deadline;
-      part.time = open->deadline - open->since;
+      part.time = open->time;
     }
     if (silent.count(member.site) == 0) part.weight = ready_of(tag, member)->ready.weight;
     parts.push_back(std::move(part));
@@ -445,7 +449,7 @@ void State::launch(const wire::Tag& tag) {
 
 // No plan avoids the links that failed: the peer with the most of them has to go, whoever reported
 // them. (By those that name a peer alone, one that names all others would put them all out.) Of two
-// with as many, the one that more others could not reach.
+// with as many, the one whose faults weigh more, then the one that more others could not reach.
 void State::evict_worst_link(const wire::Tag& tag, const Status& why) {
   const RoundMemory& memory = rounds_.at(tag).memory;
   std::map<wire::PeerId, std::size_t> links;
@@ -455,10 +459,11 @@ void State::evict_worst_link(const wire::Tag& tag, const Status& why) {
     ++links[link.first], ++links[link.second];
   }
   wire::PeerId worst = 0;
-  std::pair<std::size_t, std::size_t> most;  // links, reporters
+  std::tuple<std::size_t, double, std::size_t> most;  // links, faults, reporters
   for (const auto& [id, count] : links) {
     const auto named = memory.named.find(id);
-    const std::pair rank{count, named == memory.named.end() ? 0 : named->second.size()};
+    const std::tuple rank{count, held_against(id),
+                          named == memory.named.end() ? std::size_t{0} : named->second.size()};
     if (rank < most) continue;
     worst = id;  // ids ascend, so the higher one wins a tie
     most = rank;
@@ -467,7 +472,7 @@ void State::evict_worst_link(const wire::Tag& tag, const Status& why) {
   const std::string site = ledger_.members().at(worst).site;
   put_out(site, options_.silence);
   evict(site,
-        cat(name(worst), " has no link to ", most.first, " of its peers; ", why.text), "evict");
+        cat(name(worst), " has no link to ", std::get<0>(most), " of its peers; ", why.text), "evict");
 }
 
 }  // namespace jccl::protocol

@@ -40,6 +40,7 @@ struct Life {  // of an incarnation that is a member, or a connected observer
   std::vector<std::string> addresses;
   wire::PublicKey key{};
   std::string token;      // its name; empty: none
+  bool gate_passed = false;  // it has waited while new keys of its token had to
   std::uint32_t uses = 0;  // of the token
   wire::PeerId id = 0;    // 0: observer
   ConnId conn = 0;      // 0: not connected
@@ -57,6 +58,7 @@ struct Life {  // of an incarnation that is a member, or a connected observer
   std::vector<wire::Moving> moving_before;  // of the one before it
   base::Time beat_before = 0;
   std::map<wire::Tag, AskedSync> syncs;
+  std::map<wire::Tag, std::pair<std::uint64_t, base::Time>> asked;  // its call, READY first since
   std::map<wire::Tag, wire::Held> held;
   std::map<wire::Tag, wire::Held> fetched;    // what kFetch named last
   std::map<wire::Tag, std::uint64_t> behind;  // asked while this newer revision was the newest
@@ -77,7 +79,8 @@ struct OpenReady {
   wire::Ready ready;
   base::Time deadline = base::kNever;
   base::Time since = 0;
-  std::string told;  // last Waiting text
+  base::Duration time = 0;  // that the whole call has, from its first READY
+  std::string told;         // last Waiting text
 };
 
 // What is remembered of a round until it commits.
@@ -131,6 +134,7 @@ struct Cut {             // a link between two members that carried nothing
 struct Throttle {
   std::uint32_t bans = 0;
   base::Time banned_at = 0, next_at = 0;
+  bool open = false;  // who waited until `next_at` has been let through
 };
 
 enum class WaitCause : std::uint8_t { kNothing, kTooFew, kPeers };
@@ -223,11 +227,13 @@ struct MasterMachine::State {
                                           std::uint32_t shard, const wire::PublicKey& key) const;
   std::string kept_outside(const std::string& site) const;  // why; empty: it may come in
   std::string kept_outside(const Life& life) const;
+  void open_gates();
   void note_entry(const Life& life);
   void charge(const Life& life, Fault fault, const std::string& why);
-  void charge_exit(const Life& life, const wire::Tag& tag, const Part& part,
+  void charge_exit(const Life& life, const wire::Tag& tag, const Part& part, base::Code cause,
                    const std::string& why);
   static bool hasty(wire::Incarnation incarnation, const std::vector<Part>& parts);
+  double held_against(wire::PeerId id) const;
   void punish();
   void ban(const wire::PublicKey& key, base::Duration span, const std::string& reason);
   void put_out(const std::string& site, base::Duration cost);

@@ -135,6 +135,7 @@ void DataPlane::run(const protocol::RunAttempt& order) {
   DataRun& run = runs_.back();
   if (!run.receiver && tag != peer_.tags.end() && tag->bad) {
     p2_refused_once(world_.history, world_.history.call(tag->call));
+    peer_.made_fault(protocol::Fault::kGuard, true);
     return fail(run, base::Code::kGuard, 0, "not a number");
   }
   if (run.plan.owners.empty()) run.have = kWhole;

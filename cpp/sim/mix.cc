@@ -145,6 +145,7 @@ Mix draw_hostile_mix(std::uint64_t seed) {
   mix.late = std::min(mix.late, mix.slots - 4);
   mix.min_peers = std::min(mix.min_peers, mix.slots - 1);
   mix.start_peers = std::min(mix.start_peers, mix.slots - mix.late);
+  mix.dial_only = std::min(mix.dial_only, 1U);  // or others may have links through the liar alone
   mix.liar = 1 + static_cast<std::uint32_t>(rng.below(mix.slots));
   if (mix.named_source == mix.liar) mix.named_source = 0;
   return mix;

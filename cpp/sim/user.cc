@@ -62,7 +62,6 @@ void SimPeer::call(UserTag& tag, std::size_t index) {
   const bool mistaken = !calm && rng.chance(mix.mismatch);
   event.descriptor = {1, mistaken ? 2U + slot : 1U};
   made_fault(protocol::Fault::kMismatch, mistaken);
-  made_fault(protocol::Fault::kGuard, tag.bad);
   if (index % 2 == 1) event.hint = {kStarHint};
   event.summary = "f32[3]";
   event.weight = record.weight;
