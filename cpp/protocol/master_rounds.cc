@@ -246,7 +246,9 @@ void State::expire_round(const wire::Tag& tag) {
     if (life != nullptr && life->id != 0) {
       reject(tag, incarnation, few ? Code::kTooFew : Code::kDeadline, passed);
     } else {
-      reject(tag, incarnation, Code::kDeadline, cat("deadline passed before admission; ", why));
+      const bool kept = life != nullptr && !kept_outside(life->site).empty();
+      reject(tag, incarnation, Code::kDeadline,
+             cat("deadline passed before admission; ", kept ? outsider_text(*life) : why));
     }
   }
   if (round.ready.empty()) round.memory = {};

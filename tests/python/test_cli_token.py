@@ -27,28 +27,46 @@ def test_a_token_is_made_of_the_runs_secret(tmp_path):
     secret, token = tmp_path / "run.secret", tmp_path / "token"
     invoke("token", "--file", str(secret))
     made = invoke(
-        "token", "--from", str(secret), "--expires", "2h", "--file", str(token)
+        *("token", "create", "--from", str(secret)),
+        *("--expires", "2h", "--file", str(token)),
     )
     assert made.exit_code == 0, made.output
     assert stat.S_IMODE(token.stat().st_mode) == 0o600
     head, run, _, name, _ = token.read_text().strip().split(".")
-    role, until, site, _ = name.split("-")
-    assert (head, role, site) == ("jccl2", "p", "0")
+    role, uses, until, site, _ = name.split("-")
+    assert (head, role, uses, site) == ("jccl2", "p", "1", "0")
     assert run == secret.read_text().split(".")[1]
     assert 7100 < int(until) - time.time() <= 7200
-    again = invoke("token", "--from", str(token))
+    again = invoke("token", "create", "--from", str(token))
     assert again.exit_code != 0 and "the run's own secret" in str(again.exception)
 
 
 @pytest.mark.parametrize("span", ["7", "d", "0h", "1w", "-1h", "1.5h"])
 def test_a_span_that_is_none_is_refused_in_words(span):
-    result = invoke("token", "--from", "x", "--expires", span)
+    result = invoke("token", "create", "--from", "x", "--expires", span)
     assert result.exit_code == 2 and "12h" in result.output
 
 
 def test_rights_are_of_tokens_alone():
-    result = invoke("token", "--role", "observer")
+    result = invoke("token", "create", "--role", "observer")
     assert result.exit_code == 2 and "--from" in result.output
+    result = invoke("token", "--role", "observer")
+    assert result.exit_code == 2 and "No such option" in result.output
+
+
+@pytest.mark.parametrize(
+    ("options", "uses"), [((), "1"), (("--uses", "7"), "7"), (("--shared",), "0")]
+)
+def test_a_token_says_how_many_keys_may_join_by_it(tmp_path, options, uses):
+    secret = tmp_path / "run.secret"
+    invoke("token", "--file", str(secret))
+    made = invoke("token", "create", "--from", str(secret), *options)
+    assert made.output.split(".")[3].split("-")[1] == uses
+
+
+def test_shared_and_uses_exclude_each_other():
+    result = invoke("token", "create", "--from", "x", "--shared", "--uses", "2")
+    assert result.exit_code == 2 and "exclude" in result.output
 
 
 def test_two_tokens_differ():
@@ -71,7 +89,7 @@ def test_peers_with_a_token_meet_over_tls(tmp_path):
 
 @pytest.mark.parametrize("site", ["", "x" * 65])
 def test_a_token_is_of_a_site_that_can_be(site):
-    result = invoke("token", "--from", "x", "--site", site)
+    result = invoke("token", "create", "--from", "x", "--site", site)
     assert result.exit_code == 2 and "1 to 64 bytes" in result.output
 
 
@@ -81,8 +99,8 @@ def test_no_error_repeats_a_secret(tmp_path):
     root = secret.read_text().strip().rpartition(".")[2]
     for wrong in (
         ["master", "--token-file", str(secret), "--start-peers", "9" * 11],
-        ["token", "--from", str(secret), "--expires", "9" * 23 + "d"],
-        ["token", "--from", str(secret), "--expires", "\u00b2d"],
+        ["token", "create", "--from", str(secret), "--expires", "9" * 23 + "d"],
+        ["token", "create", "--from", str(secret), "--expires", "\u00b2d"],
     ):
         result = invoke(*wrong)
         assert result.exit_code != 0
