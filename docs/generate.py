@@ -62,9 +62,13 @@ def commands() -> dict[str, object]:
     from jccl.cli import group
 
     context = click.Context(group)
-    return {
+    found = {
         name: group.get_command(context, name) for name in group.list_commands(context)
     }
+    for name, command in list(found.items()):
+        for inner, one in getattr(command, "commands", {}).items():
+            found[f"{name}-{inner}"] = one
+    return found
 
 
 def master_help() -> str:

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from jccl.encoding import Encoded, encode
     from jccl.errors import (
         AbortedError,
-        BannedError,
         AuthError,
+        BannedError,
         BusyTagError,
         ClosedError,
         Code,

@@ -168,7 +168,8 @@ void bind_master(py::module_& module) {
           py::arg("store") = "memory:", py::arg("token") = "", py::arg("insecure") = false,
           py::arg("start_peers") = 1, py::arg("min_peers") = 1, py::arg("silence") = 0.0,
           py::arg("history") = "", py::arg("profile") = "default", py::arg("straggler") = "wait",
-          py::arg("straggler_after") = 10.0, py::arg("admission") = "auto", py::arg("keep_waiting") = py::none())
+          py::arg("straggler_after") = 10.0, py::arg("admission") = "auto",
+          py::arg("keep_waiting") = py::none())
       .def_property_readonly("address", [](const Master& m) { return m.held().address(); })
       .def_property_readonly("token", [](const Master& m) { return m.held().token(); })
       .def_property_readonly("run_id", [](const Master& m) { return m.held().run_id(); })

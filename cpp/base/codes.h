@@ -39,7 +39,7 @@ namespace jccl::base {
   X(LinkLost, 26, Retry)       /* a link between two peers broke */                 \
   X(Internal, 27, Report)      /* a bug of ours */                                  \
   X(Skipped, 28, None)         /* own contribution left out: too slow */            \
-  X(Disputed, 29, Fix)         /* no majority says what the newest revision is */ \
+  X(Disputed, 29, Fix)         /* no majority says what the newest revision is */   \
   X(Banned, 30, Fix)           /* the run refuses this key or token */
 
 enum class Code : std::int32_t {
@@ -89,7 +89,7 @@ constexpr bool holds_result(Code code) {
   return code == Code::kOk || code == Code::kGuard || code == Code::kSkipped;
 }
 
-constexpr bool is_code(std::int32_t number) { 
+constexpr bool is_code(std::int32_t number) {
   return number >= 0 && static_cast<std::size_t>(number) < kCodes;
 }
 

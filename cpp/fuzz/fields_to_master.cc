@@ -35,7 +35,7 @@ FieldsOf ready_row() {
         "n = committed + 1; of a life that may call: a member, or one without born state tags",
         "below: Moved, or Reject RESYNC on a state tag; above: Reject RESYNC"},
        {"descriptor", "digest", Bend::kDigest, "equal on all members of one shard",
-        "Reject MISMATCH to all, with who sent what"},
+        "Reject MISMATCH, with who sent what: to whom most contradict, else to all"},
        {"summary", "text 2048", Bend::kText, "2,048 bytes of UTF-8; for texts only",
         "decoder refuses, closed"},
        {"hint", "blob 16384", Bend::kHint,
@@ -48,7 +48,7 @@ FieldsOf ready_row() {
        {"revision", "u64", Bend::kCounter, "committed of the tag", "Reject RESYNC"},
        {"state", "digest", Bend::kDigest, "the journaled digest of the revision", "Reject RESYNC"},
        {"fingerprint", "digest", Bend::kDigest, "equal on all members with state",
-        "Reject MISMATCH to all"},
+        "Reject MISMATCH to whom most contradict, else to all"},
        {"deadline", "i64", Bend::kTime, "0 to ten years", "cut to that; 0: DEADLINE at once"},
        {"call", "u64", Bend::kNumber, "any; echoed to its sender only", "–"}}};
 }
@@ -86,7 +86,8 @@ const std::vector<FieldsOf>& fields_to_master() {
          "answered with the outcome; without a part: when it is decided"},
         {"result", "digest", Bend::kDigest,
          "equal on all contributors of one shard; the first report of a part counts",
-         "abort, CORRUPT after the second time"}}},
+         "abort; who is outvoted is named, and its call ends CORRUPT the second time; without a "
+         "majority all calls"}}},
       {"Fail",
        kResumed,
        {{"attempt", "attempt", Bend::kAttempt, "a running one that the sender takes part in",

@@ -33,8 +33,7 @@ constexpr std::string_view kHeardLetters = "qasc";  // of kHeardNames
 constexpr Demand kDemanded[] = {
     {"Hello", "ac"},     {"Resume", "asc"},   {"Ready", "qasc"},  {"Done", "qas"}, {"Fail", "qas"},
     {"Withdraw", "qs"},  {"Query", "a"},      {"Heartbeat", "a"}, {"Leave", "c"},  {"Sync", "as"},
-    {"Published", "qs"}, {"StatusAsk", "ac"}, {"Measured", "q"},
-    {"Order", "c"}};
+    {"Published", "qs"}, {"StatusAsk", "ac"}, {"Measured", "q"},  {"Order", "c"}};
 constexpr std::string_view kFateLetters = "tdprx";  // of kFateNames
 constexpr Demand kDemandedFrames[] = {
     {"no header", "r"},      {"contribution", "tdprx"}, {"partial", "tdprx"},   {"result", "tdprx"},

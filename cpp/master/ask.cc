@@ -95,8 +95,8 @@ Result<std::string> ask(const AskOptions& options, wire::Message message) {
   if (!addresses.ok()) return addresses.status();
   net::Credentials credentials = net::Credentials::plain({});
   if (!options.token.empty()) {
-    const auto token = net::parse_token(
-        options.token, orders ? net::TokenRole::kAdmin : net::TokenRole::kPeer);
+    const auto token =
+        net::parse_token(options.token, orders ? net::TokenRole::kAdmin : net::TokenRole::kPeer);
     if (!token.ok()) return token.status();
     credentials = net::Credentials::from(token.value());
   }
@@ -143,8 +143,9 @@ Result<std::string> make_token_text(const TokenOptions& options) {
   } else if (options.role == "admin") {
     rights.value().role = net::TokenRole::kAdmin;
   } else if (options.role != "peer") {
-    return Status{Code::kInvalid, base::cat("role '", options.role,
-                                            "' does not exist; there are peer, observer and admin")};
+    return Status{
+        Code::kInvalid,
+        base::cat("role '", options.role, "' does not exist; there are peer, observer and admin")};
   }
   const bool joins = rights.value().role == net::TokenRole::kPeer;
   if (!joins && (!options.site.empty() || options.uses > 0)) {

@@ -123,7 +123,8 @@ Status Master::Driver::read_admission() {
             cat("admission '", how, "' does not exist; there are auto, manual and list:FILE")};
   }
   std::ifstream file(how.substr(kList.size()));
-  if (!file) return {Code::kIo, cat("the list of keys ", how.substr(kList.size()), " can't be read")};
+  if (!file)
+    return {Code::kIo, cat("the list of keys ", how.substr(kList.size()), " can't be read")};
   std::string line;
   for (int number = 1; std::getline(file, line); ++number) {
     const std::string word = line.substr(0, line.find_first_of(" \t#\r"));
@@ -322,8 +323,7 @@ void Master::Driver::first_word(ConnId id, wire::Message message) {
   Conn& conn = found->second;
   if (std::holds_alternative<wire::StatusAsk>(message)) return answer_status(id);
   const auto* hello = std::get_if<wire::Hello>(&message);
-  const Status admitted =
-      hello == nullptr ? Status() : net::admits(conn.shown.token, hello->site);
+  const Status admitted = hello == nullptr ? Status() : net::admits(conn.shown.token, hello->site);
   if (!admitted.ok()) {
     const wire::Refuse refuse{admitted.code, admitted.text};
     (void)conn.stream->send(wire::encode(refuse));

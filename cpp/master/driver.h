@@ -47,9 +47,9 @@ class Master::Driver {
   using ConnId = protocol::ConnId;
   struct Conn {
     std::unique_ptr<net::FramedStream> stream;
-    std::string network;     // whose quotas it shares
-    bool greeted = false;    // its Hello went to the machine
-    protocol::Shown shown;   // who it has proved to be, and by which token
+    std::string network;    // whose quotas it shares
+    bool greeted = false;   // its Hello went to the machine
+    protocol::Shown shown;  // who it has proved to be, and by which token
     Allowance messages;
   };
 

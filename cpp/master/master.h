@@ -45,8 +45,8 @@ struct MasterConfig {
   // contribution, "evict" them.
   std::string straggler = "wait";
   base::Duration straggler_after = 10 * base::kSecond;
-  // Who may become a member: "auto" whoever has a token, "list:FILE" the keys in that file, "manual"
-  // those that an operator lets in (`jccl admit`); listed ones besides.
+  // Who may become a member: "auto" whoever has a token, "list:FILE" the keys in that file,
+  // "manual" those that an operator lets in (`jccl admit`); listed ones besides.
   std::string admission = "auto";
   base::Duration restart_grace = 5 * base::kSecond;
   base::Duration hello_max = 5 * base::kSecond;  // from accept to a valid hello

@@ -59,9 +59,8 @@ json::object tag_json(const protocol::TagView& tag) {
 json::object ban_json(const protocol::BanView& ban) {
   return {{"key", base::to_hex(ban.key)},
           {"site", ban.site},
-          {"until_unix_ms", ban.until_unix_ms == wire::kForGood
-                                ? json::value(nullptr)
-                                : json::value(ban.until_unix_ms)},
+          {"until_unix_ms", ban.until_unix_ms == wire::kForGood ? json::value(nullptr)
+                                                                : json::value(ban.until_unix_ms)},
           {"reason", ban.reason}};
 }
 
@@ -182,8 +181,8 @@ std::string status_object(const protocol::MasterView& view, const DriverFacts& f
     std::string text = base::printable(base::to_utf8(json::serialize(out)));
     if (text.size() <= base::kStatusBytesMax * (JCCL_PLANTED("status-not-cut") ? 2 : 1))
       return text;
-    const bool gone = std::all_of(lists, lists + kFirstToGo,
-                                  [](const List& list) { return list.items.empty(); });
+    const bool gone =
+        std::all_of(lists, lists + kFirstToGo, [](const List& list) { return list.items.empty(); });
     const auto first = lists + (JCCL_PLANTED("peers-go-before-links") || gone ? kFirstToGo : 0);
     const auto last = first == lists ? lists + kFirstToGo : std::end(lists);
     const List* longest = std::max_element(

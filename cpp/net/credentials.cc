@@ -109,8 +109,7 @@ std::string site_digest(std::string_view site) {
 
 std::string to_text(const TokenRights& rights) {
   return base::cat(std::string(1, static_cast<char>(rights.role)), "-", rights.uses, "-",
-                   rights.expires_unix_s, "-",
-                   rights.site_digest, "-", rights.number);
+                   rights.expires_unix_s, "-", rights.site_digest, "-", rights.number);
 }
 
 std::optional<TokenRights> parse_rights(std::string_view name) {
@@ -234,8 +233,8 @@ Result<Token> parse_token(std::string_view text, TokenRole role) {
 }
 
 std::string to_text(const Token& token) {
-  return base::cat("jccl2.", base::to_hex(token.run), ".", base::to_hex(token.run_key), ".", token.name, ".",
-                   base::to_hex(token.secret));
+  return base::cat("jccl2.", base::to_hex(token.run), ".", base::to_hex(token.run_key), ".",
+                   token.name, ".", base::to_hex(token.secret));
 }
 
 Result<base::RunId> new_run_id() {

@@ -76,9 +76,9 @@ class RunningAttempt {
   // For canonical.cc, which has to know of every field: all that decides something, `put` by one.
   template <typename Canon>
   void each_field(Canon& canon) const {
-    const auto& [starts_, since_, deadline_, last_done_, refusals_, silent_, judged, asking, attempt, round,
-                 parts, ids, sites_min, world, sites_left, open, agreed, phase, edges, reason] =
-        *this;
+    const auto& [starts_, since_, deadline_, last_done_, refusals_, silent_, judged, asking,
+                 attempt, round, parts, ids, sites_min, world, sites_left, open, agreed, phase,
+                 edges, reason] = *this;
     canon.put(attempt), canon.put(round), canon.put(parts), canon.put(phase), canon.put(sites_min);
     canon.put(since_), canon.put(deadline_), canon.put(last_done_), canon.put(asking),
         canon.put(judged);

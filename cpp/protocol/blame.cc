@@ -13,8 +13,12 @@ namespace {
 constexpr std::size_t kAccountsMax = 4096;  // fresh keys are free to make
 
 constexpr std::array<std::string_view, static_cast<std::size_t>(Fault::kCount)> kNames = {
-    "calls unlike the others'", "results unlike the others'", "rounds refused alone",
-    "calls that are none",      "attempts left",              "deadlines of its own",
+    "calls unlike the others'",
+    "results unlike the others'",
+    "rounds refused alone",
+    "calls that are none",
+    "attempts left",
+    "deadlines of its own",
     "contributions with NaN or Inf"};
 
 double decayed(double sum, base::Duration time) {

@@ -18,9 +18,7 @@ class BlameTest : public HostileMember {
     ready.descriptor = {6, 6};
     return ready;
   }
-  wire::PublicKey key(ConnId member) const {
-    return key_of(hello(100 * member, ""));
-  }
+  wire::PublicKey key(ConnId member) const { return key_of(hello(100 * member, "")); }
   bool is_member(const std::string& site) const {
     for (const PeerView& peer : master_->view(now_).peers) {
       if (peer.member.site == site && peer.admitted) return true;

@@ -133,10 +133,10 @@ class Canon {
     put(fetching), put(current), put(again), words(summary), words(waiting);
   }
   void put(const Life& life, std::size_t place) {
-    const auto& [incarnation, site, shard, shards, start_peers, addresses, key, token, gate_passed, uses, id, conn, resumed,
-                 roster_epoch, told_as_member, seen, order, since, heard, gone, progress, moving,
-                 beat, moving_before, beat_before, syncs, asked, held, fetched, behind, may_hold, knocking,
-                 missed] = life;
+    const auto& [incarnation, site, shard, shards, start_peers, addresses, key, token, gate_passed,
+                 uses, id, conn, resumed, roster_epoch, told_as_member, seen, order, since, heard,
+                 gone, progress, moving, beat, moving_before, beat_before, syncs, asked, held,
+                 fetched, behind, may_hold, knocking, missed] = life;
     put(incarnation), put(site), put(shard), put(shards), put(start_peers), put(addresses.size());
     put(token), put(gate_passed), put(uses);
     put(id), put(conn), put(resumed), put(roster_epoch), put(told_as_member), put(seen), put(place);
@@ -173,8 +173,9 @@ MasterMachine MasterMachine::clone() const {
 base::Digest MasterMachine::digest() const {
   const auto& [options, planner, ledger, now, last, wake, started_at, next_tick, begun, pauses_due,
                counter, order, conns, left, left_in_order, links, doomed, lives, sites, lives_due,
-               probed_last, rounds, established, running, cuts, blame, guilty, throttles, holds, holds_rest, crossed_since,
-               touched, edges_seen, lives_changed, ticking, roster_dirty, told, fx] = *state_;
+               probed_last, rounds, established, running, cuts, blame, guilty, throttles, holds,
+               holds_rest, crossed_since, touched, edges_seen, lives_changed, ticking, roster_dirty,
+               told, fx] = *state_;
   same_for_all(options, planner, now, fx, touched, lives_changed, ticking);  // done with the event
   same_for_all(pauses_due, holds_rest);
   same_for_all(left_in_order);
@@ -185,7 +186,8 @@ base::Digest MasterMachine::digest() const {
   blame.each_field(canon);
   canon.put(throttles.size());
   for (const auto& [token, one] : throttles) {
-    canon.put(token), canon.put(one.bans), canon.put(one.banned_at), canon.put(one.next_at), canon.put(one.open);
+    canon.put(token), canon.put(one.bans), canon.put(one.banned_at), canon.put(one.next_at),
+        canon.put(one.open);
   }
   canon.put(ledger.epoch()), canon.put(ledger.fenced());
   canon.put(wake), canon.put(last), canon.put(started_at), canon.put(next_tick);

@@ -41,9 +41,8 @@ bool State::agree_on_call(const wire::Tag& tag) {
   std::map<Asked, std::size_t> votes;
   for (const auto& [site, asked] : by_site) ++votes[asked];
   if (votes.size() == 1 && one_fingerprint(tag)) return true;
-  const auto most = std::max_element(votes.begin(), votes.end(), [](const auto& a, const auto& b) {
-    return a.second < b.second;
-  });
+  const auto most = std::max_element(
+      votes.begin(), votes.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
   const std::string text = mismatch_text(tag);
   const bool decided = by_site.size() >= 3 && 2 * most->second > by_site.size();
   if (!decided || votes.size() == 1 || JCCL_PLANTED("one-mismatch-ends-all")) {
@@ -56,8 +55,7 @@ bool State::agree_on_call(const wire::Tag& tag) {
     for (const Life* life : shards_of(site)) {
       if (rounds_.at(tag).ready.count(life->incarnation) == 0) continue;
       reject(tag, life->incarnation, Code::kMismatch, text);
-      const bool as_most = life->shard < most->first.size() &&
-                           asked.size() == most->first.size() &&
+      const bool as_most = life->shard < most->first.size() && asked.size() == most->first.size() &&
                            asked[life->shard] == most->first[life->shard];
       if (as_most) continue;  // another shard of its site
       charge(*life, Fault::kMismatch, cat("asked for another call in ", tag));

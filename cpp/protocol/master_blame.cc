@@ -65,8 +65,8 @@ std::optional<Status> State::token_spent(const std::string& token, std::uint32_t
                                    [&](const auto& one) { return one.second == shard; });
   if (static_cast<std::uint32_t>(spent) < uses) return std::nullopt;
   return Status{Code::kBanned,
-                cat("the token ", token, " was used by ", spent,
-                    spent == 1 ? " key" : " keys", ", which is all it admits. A process that "
+                cat("the token ", token, " was used by ", spent, spent == 1 ? " key" : " keys",
+                    ", which is all it admits. A process that "
                     "starts again comes back with its key file; another needs another token")};
 }
 
@@ -89,14 +89,15 @@ std::string State::kept_outside(const Life& life) const {
   }
   const auto seconds = [&](base::Time end) { return (end - now_) / base::kSecond + 1; };
   if (const base::Time out = blame_.out_until(life.key); now_ < out) {
-    return cat("is kept out for ", seconds(out), " s more, since the run had to go on without it "
+    return cat("is kept out for ", seconds(out),
+               " s more, since the run had to go on without it "
                "again and again");
   }
   const auto throttle = throttles_.find(life.token);
   if (throttle != throttles_.end() && now_ < throttle->second.next_at && !life.gate_passed &&
       !ledger_.was_member(life.key) && !JCCL_PLANTED("new-keys-after-bans-unhindered")) {
-    return cat("waits for ", seconds(throttle->second.next_at), " s: after ",
-               throttle->second.bans, " bans new keys enter slowly");
+    return cat("waits for ", seconds(throttle->second.next_at), " s: after ", throttle->second.bans,
+               " bans new keys enter slowly");
   }
   return {};
 }
@@ -125,7 +126,8 @@ void State::note_entry(const Life& life) {
     }
     if (one.bans > 0) {
       one.open = false;
-      one.next_at = now_ + std::min(options_.out_max, kThrottleMin << std::min(one.bans, kDoublingsMax));
+      one.next_at =
+          now_ + std::min(options_.out_max, kThrottleMin << std::min(one.bans, kDoublingsMax));
     }
   }
   if (life.token.empty()) return;
@@ -189,9 +191,9 @@ void State::punish() {
 void State::ban(const wire::PublicKey& key, base::Duration span, const std::string& reason) {
   wire::BanRecord record;
   record.key = key;
-  record.until_unix_ms =
-      span == 0 ? wire::kForGood
-                : unix_ms() + static_cast<std::uint64_t>(span / base::kMillisecond);
+  record.until_unix_ms = span == 0
+                             ? wire::kForGood
+                             : unix_ms() + static_cast<std::uint64_t>(span / base::kMillisecond);
   record.reason = base::to_utf8(reason);
   std::set<std::string> members;
   std::vector<ConnId> outside;
@@ -231,8 +233,8 @@ void State::on_order(ConnId conn, const wire::Order& order, const Shown& shown) 
                   "orders take the run's secret, or a token with the role admin");
   }
   const wire::OrderReply reply = carry_out(order);
-  note("order", {{"subject", order.subject}, {"by", base::to_hex(shown.key)},
-                 {"text", reply.text}});
+  note("order",
+       {{"subject", order.subject}, {"by", base::to_hex(shown.key)}, {"text", reply.text}});
   send(conn, reply);
   close(conn);
 }
@@ -269,9 +271,9 @@ wire::OrderReply State::order_of_key(const wire::Order& order) {
   }
   if (order.verb == wire::OrderVerb::kBan) {
     ban(key, order.span, order.reason.empty() ? "by an operator" : order.reason);
-    return {Code::kOk, cat("the key ", short_hex(key), "… is banned ",
-                           order.span == 0 ? "for good" : cat("for ", order.span / base::kSecond,
-                                                              " s"))};
+    return {Code::kOk,
+            cat("the key ", short_hex(key), "… is banned ",
+                order.span == 0 ? "for good" : cat("for ", order.span / base::kSecond, " s"))};
   }
   const auto found = ledger_.bans().find(key);
   if (found == ledger_.bans().end() || found->second.until_unix_ms <= unix_ms()) {
@@ -297,8 +299,8 @@ wire::OrderReply State::revoke(const wire::Order& order) {
   for (const std::string& site : sites) {
     evict(site, cat("the token of ", site, " was revoked"), "evict");
   }
-  return {Code::kOk, cat("the token ", order.subject, " is taken no more; sites that left: ",
-                         sites.size())};
+  return {Code::kOk,
+          cat("the token ", order.subject, " is taken no more; sites that left: ", sites.size())};
 }
 
 }  // namespace jccl::protocol

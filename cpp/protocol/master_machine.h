@@ -65,10 +65,10 @@ using Planner = std::function<base::Result<base::Bytes>(const PlanRequest&)>;
 
 // By what the other end of a connection came in.
 struct Shown {
-  wire::PublicKey key{};    // that it has proved
-  std::string token = {};   // its name; empty: the run has none
-  std::uint32_t uses = 0;   // keys of one shard that may join by it; 0: any number
-  bool may_order = false;   // an operator
+  wire::PublicKey key{};   // that it has proved
+  std::string token = {};  // its name; empty: the run has none
+  std::uint32_t uses = 0;  // keys of one shard that may join by it; 0: any number
+  bool may_order = false;  // an operator
 };
 struct ConnMessage {
   ConnId conn = 0;

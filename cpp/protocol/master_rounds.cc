@@ -167,8 +167,7 @@ void State::on_withdraw(Life& life, const wire::Withdraw& withdraw) {
 }
 
 // The call that a part ran for has ended.
-void State::drop_part(const Life& life, const wire::Tag& tag, Part& part,
-                      const std::string& why) {
+void State::drop_part(const Life& life, const wire::Tag& tag, Part& part, const std::string& why) {
   if (part.done.has_value()) return;
   if (!part.contributes()) {
     part.failed = true;
@@ -315,8 +314,8 @@ Wait State::forming_wait(const wire::Tag& tag) const {
   const std::string missing = missing_members(tag);
   if (!missing.empty()) {
     const std::string& refusal = rounds_.at(tag).memory.refusal;
-    return {WaitCause::kPeers, cat("waits for READY of ", missing, refusal.empty() ? "" : "; ",
-                                   refusal)};
+    return {WaitCause::kPeers,
+            cat("waits for READY of ", missing, refusal.empty() ? "" : "; ", refusal)};
   }
   if (const std::string why = dispute(tag); !why.empty()) return {WaitCause::kPeers, why};
   if (undecided(tag)) return {WaitCause::kPeers, votes_text(tag)};
@@ -473,8 +472,8 @@ void State::evict_worst_link(const wire::Tag& tag, const Status& why) {
   if (worst == 0) return reject_all(tag, why.code, why.text);
   const std::string site = ledger_.members().at(worst).site;
   put_out(site, options_.silence);
-  evict(site,
-        cat(name(worst), " has no link to ", std::get<0>(most), " of its peers; ", why.text), "evict");
+  evict(site, cat(name(worst), " has no link to ", std::get<0>(most), " of its peers; ", why.text),
+        "evict");
 }
 
 }  // namespace jccl::protocol

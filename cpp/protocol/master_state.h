@@ -39,11 +39,11 @@ struct Life {  // of an incarnation that is a member, or a connected observer
   std::uint32_t shard = 0, shards = 1, start_peers = 0;
   std::vector<std::string> addresses;
   wire::PublicKey key{};
-  std::string token;      // its name; empty: none
+  std::string token;         // its name; empty: none
   bool gate_passed = false;  // it has waited while new keys of its token had to
-  std::uint32_t uses = 0;  // of the token
-  wire::PeerId id = 0;    // 0: observer
-  ConnId conn = 0;      // 0: not connected
+  std::uint32_t uses = 0;    // of the token
+  wire::PeerId id = 0;       // 0: observer
+  ConnId conn = 0;           // 0: not connected
   bool resumed = false;
   std::uint64_t roster_epoch = 0;  // of the last Roster sent on this connection …
   bool told_as_member = false;     // … which named the members
@@ -301,8 +301,7 @@ struct MasterMachine::State {
   bool conclude(const wire::Tag& tag);  // true: the attempt ended
   void commit(const wire::Tag& tag);
   void abort(const wire::Tag& tag, wire::Code code, const std::string& text, bool retry,
-             const std::string& left_out_site = {},
-             const std::set<wire::PeerId>& ended = {});
+             const std::string& left_out_site = {}, const std::set<wire::PeerId>& ended = {});
   void refused_by(const wire::Tag& tag, Part& part, const base::Status& why);
   void judge_refusals(const wire::Tag& tag);
   bool unequal(const wire::Tag& tag);
@@ -387,7 +386,7 @@ struct MasterMachine::State {
   std::map<wire::Attempt, wire::Tag> running_;
   std::map<std::pair<wire::PeerId, wire::PeerId>, Cut> cuts_;
   Blame blame_;
-  std::set<wire::PublicKey> guilty_;         // to be banned at the end of the event
+  std::set<wire::PublicKey> guilty_;           // to be banned at the end of the event
   std::map<std::string, Throttle> throttles_;  // of new keys, by token
   // Joiners and skipped sites that could not keep up. While one of them is here no START of any
   // state tag is sent: it has to be current on all of them at one moment.

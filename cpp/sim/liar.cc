@@ -23,7 +23,8 @@ void SimPeer::lie_in_call(protocol::Call* call, CallRecord* record, std::size_t 
   if (rng.chance(kLie)) call->descriptor.low += 1 + rng.below(3);
   if (rng.chance(kLie)) call->hint = {static_cast<std::uint8_t>(0x80 + rng.below(4))};
   if (rng.chance(kLie)) call->fingerprint = {6, rng.below(3)};
-  if (rng.chance(kLie)) record->deadline = world.now + between(rng, kMillisecond, 300 * kMillisecond);
+  if (rng.chance(kLie))
+    record->deadline = world.now + between(rng, kMillisecond, 300 * kMillisecond);
   if (rng.chance(kLie)) {
     const Duration within = between(rng, 0, 8 * world.mix.latency + 100 * kMillisecond);
     world.post(world.now + within, Kind::kCancel, slot, index, record->id);
@@ -37,7 +38,7 @@ void SimPeer::lie_in_call(protocol::Call* call, CallRecord* record, std::size_t 
 bool SimPeer::lie_instead_of_running(const protocol::RunAttempt& run) {
   base::Rng& rng = world.rng.liar;
   if (!lies() || !rng.chance(2 * kLie)) return false;
-  constexpr Code kCauses[] = {Code::kInvalid,  Code::kLimit,   Code::kEmpty,   Code::kGuard,
+  constexpr Code kCauses[] = {Code::kInvalid,  Code::kLimit,    Code::kEmpty,   Code::kGuard,
                               Code::kLinkLost, Code::kPeerLost, Code::kCorrupt, Code::kAborted};
   const auto& parts = run.start.contributors;
   const wire::PeerId named = parts.empty() ? 0 : parts[rng.below(parts.size())].id;

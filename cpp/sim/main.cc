@@ -141,11 +141,12 @@ void show(const Report& report, const Options& options) {
               static_cast<unsigned long long>(report.seed), jccl_sim_commit, report.promise.c_str(),
               report.what.c_str(), report.mix.describe().c_str());
   if (options.trace) return;
-  const Report again = simulate(
-      {report.seed, options.planted(), true, 30, nullptr, nullptr, options.hostile});
+  const Report again =
+      simulate({report.seed, options.planted(), true, 30, nullptr, nullptr, options.hostile});
   for (const std::string& line : again.tail) std::printf("  %s\n", line.c_str());
   const auto seed = static_cast<unsigned long long>(report.seed);
-  std::printf("  replay: jccl-sim%s --seed %llu --trace\n", options.hostile ? " --hostile" : "", seed);
+  std::printf("  replay: jccl-sim%s --seed %llu --trace\n", options.hostile ? " --hostile" : "",
+              seed);
   std::fflush(stdout);
 }
 
@@ -243,8 +244,8 @@ void work(const Options& options, Shared& shared) {
     const std::uint64_t i = shared.next.fetch_add(1);
     if (i >= options.seeds || (shared.broken > 0 && !options.keep_going)) break;
     current_seed = options.first + i;
-    RunOptions run{current_seed, options.planted(), options.trace, 0, print_line, nullptr,
-                   options.hostile};
+    RunOptions run{current_seed, options.planted(), options.trace,  0,
+                   print_line,   nullptr,           options.hostile};
     Report report = simulate(run);
     if (options.twice && simulate(run).trace_hash != report.trace_hash) {
       report.promise = "determinism", report.what = "two runs of the seed differ";

@@ -152,10 +152,10 @@ Mix draw_hostile_mix(std::uint64_t seed) {
 }
 
 std::string Mix::describe() const {
-  std::string text =
-      base::cat("slots ", slots, " shards ", shards, " late ", late, " start_peers ", start_peers,
-                " min_peers ", min_peers, liar > 0 ? base::cat(" liar ", liar - 1) : "", " history ", history, " masters ", masters,
-                fenced_store ? " fenced" : "", " dial_only ", dial_only, " tags");
+  std::string text = base::cat(
+      "slots ", slots, " shards ", shards, " late ", late, " start_peers ", start_peers,
+      " min_peers ", min_peers, liar > 0 ? base::cat(" liar ", liar - 1) : "", " history ", history,
+      " masters ", masters, fenced_store ? " fenced" : "", " dial_only ", dial_only, " tags");
   for (const bool state : is_state) text += state ? " state" : " plain";
   text += base::cat(" source ", named_source, " latency ", latency / 1000, "us deadline ",
                     deadline / kMillisecond, "ms sync ", sync_pause / 1000, "us heartbeat ",

@@ -102,7 +102,8 @@ void each_field(M& m, F f) {
   f("same_birth", m.same_birth), f("named_source", m.named_source), f("min_peers", m.min_peers);
   f("start_peers", m.start_peers), f("history", m.history), f("masters", m.masters);
   f("fenced_store", m.fenced_store), f("dial_only", m.dial_only), f("calls", m.calls);
-  f("liar", m.liar), f("vanish", m.vanish), f("torn", m.torn), f("weight_zero", m.weight_zero), f("guard", m.guard);
+  f("liar", m.liar), f("vanish", m.vanish), f("torn", m.torn), f("weight_zero", m.weight_zero),
+      f("guard", m.guard);
   f("mismatch", m.mismatch), f("corrupt", m.corrupt), f("cancel", m.cancel);
   f("foreign", m.foreign), f("in_place", m.in_place), f("edits", m.edits),
       f("moves_site", m.moves_site), f("latency", m.latency);

@@ -11,7 +11,8 @@ constexpr std::uint32_t kGoodRounds = 3;  // per tag and peer after healing
 // What may still be waited for when nothing goes wrong any more, one after the other: a lease, a
 // restarted master's grace, members that are silent, calls and syncs of before, two new ones.
 Duration converge_max(const Mix& mix) {
-  return 15 * kSecond + 2 * kBannedMax + mix.lease + mix.restart_grace + 2 * mix.silence + mix.deadline * 3 / 2;
+  return 15 * kSecond + 2 * kBannedMax + mix.lease + mix.restart_grace + 2 * mix.silence +
+         mix.deadline * 3 / 2;
 }
 
 bool World::converged() const {

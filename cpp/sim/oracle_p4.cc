@@ -56,13 +56,13 @@ void World::check_false_eviction(const wire::Member& member, const std::string& 
 // Nobody is banned for the weather: whoever is has made the faults that it is banned for.
 void World::check_ban(const wire::BanRecord& ban) {
   for (SimPeer& peer : peers) {
-    const bool its = std::any_of(peer.lives.begin(), peer.lives.end(), [&](auto life) {
-      return key_of(peer.slot, life) == ban.key;
-    });
+    const bool its = std::any_of(peer.lives.begin(), peer.lives.end(),
+                                 [&](auto life) { return key_of(peer.slot, life) == ban.key; });
     if (!its) continue;
     // A fault whose answer is lost is made again on the next connection.
     if (2 * peer.faults < protocol::kBanAt && !peer.lies()) {
-      history.fail("P4", cat("slot ", peer.slot, " is banned and made no such faults: ", ban.reason));
+      history.fail("P4",
+                   cat("slot ", peer.slot, " is banned and made no such faults: ", ban.reason));
     }
     peer.faults = 0;
   }

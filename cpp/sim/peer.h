@@ -58,6 +58,7 @@ struct SimPeer {
   void cancel(std::size_t tag, std::uint64_t turn);
   void leave();
   void audit();
+  bool computes_wrong();  // by a broken machine, this time
   bool lies() const;  // a hostile member, for good
   void lie_in_call(protocol::Call* call, CallRecord* record, std::size_t index);
   bool lie_instead_of_running(const protocol::RunAttempt& run);
@@ -87,7 +88,7 @@ struct SimPeer {
   DataPlane data;
   std::vector<UserTag> tags;
   std::vector<Event> held;  // while stopped
-  double faults = 0;  // that its user or machine made, by their weights, since its last ban
+  double faults = 0;        // that its user or machine made, by their weights, since its last ban
 
  private:
   void apply(protocol::PeerEffects effects);

@@ -77,6 +77,13 @@ void SimPeer::call(UserTag& tag, std::size_t index) {
   feed(event);
 }
 
+bool SimPeer::computes_wrong() {
+  const double rate = world.healed ? 0 : world.mix.corrupt;
+  const bool wrong = rate > 0 && world.rng.data.chance(rate);
+  made_fault(protocol::Fault::kResult, wrong);
+  return wrong;
+}
+
 void SimPeer::made_fault(protocol::Fault fault, bool made) {
   if (made) faults += protocol::kFaultWeights[static_cast<std::size_t>(fault)];
 }

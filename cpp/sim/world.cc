@@ -17,8 +17,9 @@ inline constexpr std::uint64_t kEventsMax =
     1'000'000;  // 16 peers on 0.2 ms links take over 300,000
 
 World::World(const RunOptions& options)
-    : mix(options.script != nullptr ? options.script->mix : options.hostile                     ? draw_hostile_mix(options.seed)
-                                       : draw_mix(options.seed)),
+    : mix(options.script != nullptr ? options.script->mix
+          : options.hostile         ? draw_hostile_mix(options.seed)
+                                    : draw_mix(options.seed)),
       rng(options.seed),
       options_(options),
       links_(kSlotsMax * kSlotsMax),

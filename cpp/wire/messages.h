@@ -300,11 +300,10 @@ struct OrderReply {
   bool operator==(const OrderReply&) const = default;
 };
 
-using Message =
-    std::variant<Hello, Resume, Ready, Done, Fail, Withdraw, Query, Heartbeat, Leave, Sync,
-                 Published, Welcome, Refuse, Roster, Start, Outcome, Reject, Moved, Waiting,
-                 Evicted, HeartbeatAck, SyncReply, StatusAsk, StatusReply, Measured, Order,
-                 OrderReply>;
+using Message = std::variant<Hello, Resume, Ready, Done, Fail, Withdraw, Query, Heartbeat, Leave,
+                             Sync, Published, Welcome, Refuse, Roster, Start, Outcome, Reject,
+                             Moved, Waiting, Evicted, HeartbeatAck, SyncReply, StatusAsk,
+                             StatusReply, Measured, Order, OrderReply>;
 
 // ---- journal records ---------------------------------------------------------------------------
 

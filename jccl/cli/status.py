@@ -83,9 +83,7 @@ def render(status: dict[str, Any]) -> Group:
             _left_of(peer),
             shown(
                 "; ".join(
-                    filter(
-                        None, (peer["trouble"], peer["faults"], peer["waiting_for"])
-                    )
+                    filter(None, (peer["trouble"], peer["faults"], peer["waiting_for"]))
                 )
                 or "-"
             ),

@@ -107,6 +107,6 @@ def test_every_option_of_connect_is_documented():
 def test_every_command_has_a_section_with_its_options():
     text = (ROOT / "docs/cli.md").read_text()
     for command in generate.commands():
-        assert f"\n## jccl {command}\n" in text
+        assert f"\n## jccl {command.replace('-', ' ')}\n" in text
         assert f"<!-- generated: cli-{command} -->" in text
     assert "<!-- generated: jccl-master -->" in text

@@ -122,9 +122,9 @@ JCCL_EXPORT int32_t jccl_master_evict(jccl_master* master, const char* site);
 /* The secret of a fresh run: masters are started with it, and tokens are made of it. Peers may use
  * it, too; give machines that are not yours a token. Codes: OK, LIMIT, INVALID, IO. */
 JCCL_EXPORT int32_t jccl_new_token(char* text, size_t* size);
-/* A token made of a run's secret, for a "peer" (NULL), an "observer" or an "admin", until a time (0:
- * for good), for one site (NULL: any), for so many keys of one shard (0: any number). Codes: OK,
- * AUTH (not the run's secret), LIMIT, INVALID, IO. */
+/* A token made of a run's secret, for a "peer" (NULL), an "observer" or an "admin", until a time
+ * (0: for good), for one site (NULL: any), for so many keys of one shard (0: any number). Codes:
+ * OK, AUTH (not the run's secret), LIMIT, INVALID, IO. */
 JCCL_EXPORT int32_t jccl_make_token(const char* run_secret, const char* role,
                                     int64_t expires_unix_s, const char* site, uint32_t uses,
                                     char* text, size_t* size);
