@@ -210,16 +210,14 @@ void DataPlane::store(DataRun& run, std::size_t element, const Sum& sum) {
 
 void DataPlane::finish_if_whole(DataRun& run) {
   if (run.done || run.failed || run.have != kWhole) return;
-  run.done = true;
-  world_.history.attempts[run.attempt].parts[run.self].done = true;
+  run.done = world_.history.attempts[run.attempt].parts[run.self].done = true;
   const bool corrupt = peer_.computes_wrong();
   if (corrupt && run.receiver) run.result[0].clear();  // nobody waits for its digest: it compares
   base::Digest digest = digest_of(run.result);
   if (corrupt && !run.receiver) digest.low ^= 1 + peer_.slot;
-  const bool silent = peer_.lie_in_result(&digest);
+  const bool told = !peer_.lie_in_result(&digest);
   world_.history.attempts[run.attempt].parts[run.self].result = digest;
-  if (silent) return;
-  peer_.queue(protocol::AttemptDone{run.attempt, digest});
+  if (told) peer_.queue(protocol::AttemptDone{run.attempt, digest});
 }
 
 void DataPlane::fail(DataRun& run, base::Code cause, wire::PeerId other, const char* why) {

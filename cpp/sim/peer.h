@@ -59,7 +59,7 @@ struct SimPeer {
   void leave();
   void audit();
   bool computes_wrong();  // by a broken machine, this time
-  bool lies() const;  // a hostile member, for good
+  bool lies() const;      // a hostile member, for good
   void lie_in_call(protocol::Call* call, CallRecord* record, std::size_t index);
   bool lie_instead_of_running(const protocol::RunAttempt& run);
   bool lie_in_result(wire::Digest* digest);  // true: it never says that it is done
