@@ -12,6 +12,7 @@
 #include "base/planted.h"
 #include "base/text.h"
 #include "net/credentials.h"
+#include "peer/control_hook.h"
 #include "wire/codec.h"
 
 namespace jccl::peer {
@@ -361,6 +362,9 @@ void Control::connected(std::unique_ptr<net::ByteStream> stream) {
           return;
         }
         at_received(message.value());
+        if (control_hook != nullptr) [[unlikely]] {
+          for (const base::Bytes& word : control_hook->hears(message.value())) put(word);
+        }
         on(protocol::FromMaster{std::move(message.value())});
       },
       [this, connection](Status cause) {
@@ -407,8 +411,16 @@ void Control::lost(Status cause) {
 
 void Control::send(const wire::Message& message) {
   if (!stream_) return;  // the machine sends again after it reconnected
-  const Status sent = stream_->send(wire::encode(message));
+  if (control_hook != nullptr) [[unlikely]] {
+    for (const base::Bytes& word : control_hook->says(message)) put(word);
+  } else {
+    put(wire::encode(message));
+  }
   at_sent(loop_, message);
+}
+
+void Control::put(const base::Bytes& word) {
+  const Status sent = stream_->send(word);
   if (sent.ok()) return;
   loop_.post([this, sent, connection = connection_] {  // not in the middle of other effects
     if (connection == connection_) lost(sent);

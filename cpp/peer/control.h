@@ -91,6 +91,7 @@ class Control {
   void disconnect();
   void lost(base::Status cause);
   void send(const wire::Message& message);
+  void put(const base::Bytes& word);
   void break_off(const base::Status& why);
   void update_view();
   void arm(base::Time wake);
