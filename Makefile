@@ -3,7 +3,7 @@
 # Plain commands behind them, for those who prefer to type: CONTRIBUTING.md.
 .PHONY: demo test check check-machines check-processes lint types tidy clean help bench coverage long-bench \
   long-kills long-anchors long-exact long-standby long-stress long-failpoints long-seeds long-mutants long-model \
-  long-jax-versions long-sites long-tsan long-asan long-wan long-fuzz long-hostile long-planted long-power-cuts long-mutation
+  attack long-jax-versions long-sites long-tsan long-asan long-wan long-fuzz long-hostile long-planted long-power-cuts long-mutation
 .DEFAULT_GOAL := help
 
 PY := .venv/bin/python
@@ -124,6 +124,10 @@ long-model: .venv/.ready-test
 long-wan: .venv/.ready-test
 	command -v iperf3 >/dev/null || .ci/setup test iperf3
 	$(PY) -m benchmarks.wan.selftest
+
+## make attack  one hostile member against live rounds, a row for each lie, plain and by tokens; rates count
+attack: .venv/.ready-test
+	code=0; for how in "" --token; do $(PY) -m tests.attack --strict $$how || code=1; done; exit $$code
 
 ## make long-sites  sites of several processes: two of two, two in one JAX world, deaths with rounds open
 long-sites: .venv/.ready-test

@@ -35,6 +35,7 @@ HOLDS = {
     "peer": "communicator: driver of the peer machine, data thread, snapshots",
     "capi": "the C API over communicator and master",
     "sim": "simulated world around the real machines, with oracles",
+    "attack": "a member that lies, and honest ones beside it, as processes",
     "fuzz": "fuzz targets for every parser and both machines, and their replay",
     "xla_ext": "XLA FFI handlers for CPU and CUDA, registry, pybind11 module",
 }
@@ -208,7 +209,7 @@ def block(name: str) -> str:
 # ---- the picture of the strata -------------------------------------------------------
 
 ROWS = [
-    ["xla_ext", "capi", "fuzz"],
+    ["xla_ext", "capi", "attack", "fuzz"],
     ["master", "peer", "sim"],
     ["protocol", "collective", "snapshot", "net"],
     ["wire", "codec", ""],

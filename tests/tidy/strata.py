@@ -13,6 +13,7 @@ CPP = {
     "peer": {"base", "codec", "wire", "protocol", "collective", "snapshot", "net"},
     "capi": {"base", "peer", "master", "jccl"},
     "sim": {"base", "wire", "protocol", "collective", "snapshot"},
+    "attack": {"base", "wire", "net", "master", "peer"},
     "fuzz": {
         "base",
         "codec",

@@ -1,0 +1,111 @@
+#include "attack/crowd.h"
+
+#include <chrono>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "attack/member.h"
+#include "master/ask.h"
+
+namespace jccl::attack {
+
+using base::kMillisecond;
+using base::kSecond;
+
+namespace {
+
+constexpr auto kBreath = std::chrono::milliseconds(2);
+
+base::Result<std::shared_ptr<peer::Communicator>> join(const CrowdOptions& options,
+                                                       const std::string& token,
+                                                       const std::string& site,
+                                                       std::uint32_t shards = 1) {
+  peer::ConnectOptions o;
+  o.master = options.master;
+  o.token = token;
+  o.site = site;
+  o.shards = shards;
+  o.connect_timeout = kSecond;
+  return peer::Communicator::connect(o);
+}
+
+peer::RoundOptions call(base::Duration deadline) {
+  peer::RoundOptions o;
+  o.tag = "grads";
+  o.op = collective::Op::kSum;
+  o.fingerprint = {7, 7};
+  o.deadline = deadline;
+  return o;
+}
+
+}  // namespace
+
+std::string token_for_one(const std::string& secret) {
+  if (secret.empty()) return {};
+  master::TokenOptions options;
+  options.run_secret = secret;
+  options.uses = 1;
+  return master::make_token_text(options).value();
+}
+
+void come_and_go(const CrowdOptions& options, const std::atomic<bool>& stop,
+                 std::atomic<std::uint64_t>& count) {
+  const std::string token = token_for_one(options.secret);
+  std::vector<float> x(options.elements, 1);
+  const peer::Leaf leaf{codec::Dtype::kF32, x.size(), x.data(), x.data(), "x", {}};
+  while (!stop) {
+    const auto comm = join(options, token, "");
+    if (comm.ok()) {
+      const auto handle = comm.value()->start({leaf}, call(200 * kMillisecond));
+      for (int i = 0; i < 50 && comm.value()->attributes().id == 0 && !stop; ++i) {
+        std::this_thread::sleep_for(kBreath);  // looks whether it is in, and leaves
+      }
+      comm.value()->close();
+      ++count;
+    }
+    std::this_thread::sleep_for(kBreath);
+  }
+}
+
+void ask_for_status(const CrowdOptions& options, const std::atomic<bool>& stop,
+                    std::atomic<std::uint64_t>& count) {
+  master::AskOptions question;
+  question.master = options.master;
+  question.token = options.secret;
+  question.time_max = 50 * kMillisecond;  // more questions than answers are waited for
+  while (!stop) {
+    (void)master::ask_status(question);
+    ++count;
+  }
+}
+
+void half_a_site(const CrowdOptions& options, const std::atomic<bool>& stop,
+                 std::atomic<std::uint64_t>& count) {
+  const std::string token = token_for_one(options.secret);
+  while (!stop) {
+    const auto comm = join(options, token, "hostile-half", 2);
+    if (!comm.ok()) {
+      std::this_thread::sleep_for(kBreath);
+      continue;
+    }
+    std::vector<std::int32_t> state(options.elements);
+    std::vector<float> x(options.elements, 1);
+    while (!stop) {
+      peer::SyncOptions sync;
+      sync.tag = "model";
+      sync.deadline = kSecond;
+      const auto synced = comm.value()->sync_state(
+          {{codec::Dtype::kI32, state.size(), state.data(), state.data(), "state", {}}}, sync);
+      const auto result = comm.value()->run(
+          {{codec::Dtype::kF32, x.size(), x.data(), x.data(), "x", {}}}, call(kSecond / 2));
+      ++count;
+      if (result.status.code == base::Code::kBanned || result.status.code == base::Code::kClosed) {
+        break;
+      }
+      std::this_thread::sleep_for(kBreath);
+    }
+  }
+}
+
+}  // namespace jccl::attack

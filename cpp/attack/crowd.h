@@ -1,0 +1,31 @@
+// What a hostile member does besides speaking: others of its making come, go and ask. Each runs on
+// a thread of its own until it is told to stop.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+#include "peer/communicator.h"
+
+namespace jccl::attack {
+
+struct CrowdOptions {
+  std::string master;
+  std::string secret;  // of the run; empty: plain
+  std::uint64_t elements = 1021;
+};
+
+// A token that admits one key; empty where the run has none.
+std::string token_for_one(const std::string& secret);
+
+// Keys that live for one admission.
+void come_and_go(const CrowdOptions& options, const std::atomic<bool>& stop,
+                 std::atomic<std::uint64_t>& count);
+void ask_for_status(const CrowdOptions& options, const std::atomic<bool>& stop,
+                    std::atomic<std::uint64_t>& count);
+// One shard of a site of two, whose sister never comes.
+void half_a_site(const CrowdOptions& options, const std::atomic<bool>& stop,
+                 std::atomic<std::uint64_t>& count);
+
+}  // namespace jccl::attack

@@ -1,0 +1,200 @@
+#include "attack/liar.h"
+
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "base/text.h"
+#include "wire/codec.h"
+
+namespace jccl::attack {
+
+using base::Bytes;
+using base::Code;
+
+namespace {
+
+constexpr std::size_t kRemembered = 64;
+constexpr base::Duration kSyncsEvery = base::kSecond;
+constexpr int kSyncs = 200;
+
+base::Time clock_now() {
+  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+}
+
+wire::Digest bent(const wire::Digest& digest) { return {digest.low ^ 1, digest.high}; }
+
+// A weight that no encoder writes. Behind it: has_state, revision, two digests, deadline, call.
+Bytes with_weight(const wire::Ready& ready, double weight) {
+  Bytes bytes = wire::encode(ready);
+  constexpr std::size_t kBehind = 1 + 8 + 16 + 16 + 8 + 8;
+  std::memcpy(bytes.data() + bytes.size() - kBehind - sizeof weight, &weight, sizeof weight);
+  return bytes;
+}
+
+std::optional<Code> failure_of(Row row) {
+  switch (row) {
+    case Row::kFailInvalid:
+      return Code::kInvalid;
+    case Row::kFailLimit:
+      return Code::kLimit;
+    case Row::kFailGuard:
+      return Code::kGuard;
+    case Row::kFailLink:
+    case Row::kFailLinkOnce:
+      return Code::kLinkLost;
+    case Row::kFailPeer:
+      return Code::kPeerLost;
+    case Row::kFailAborted:
+      return Code::kAborted;
+    default:
+      return std::nullopt;
+  }
+}
+
+template <typename Set>
+void remember(Set& set, const typename Set::value_type& one) {
+  if (set.size() >= kRemembered) set.erase(set.begin());
+  set.insert(one);
+}
+
+}  // namespace
+
+Liar::Liar(std::vector<Row> rows, std::uint64_t seed) : rows_(std::move(rows)), rng_(seed) {}
+
+std::vector<Bytes> Liar::one(const wire::Message& message) { return {wire::encode(message)}; }
+
+Row Liar::now(const wire::Tag& tag) const {
+  const auto found = now_.find(tag);
+  return found == now_.end() ? Row::kNone : found->second;
+}
+
+std::vector<Bytes> Liar::says(const wire::Message& message) {
+  std::lock_guard lock(mutex_);
+  if (!armed_) return one(message);
+  if (const auto* ask = std::get_if<wire::Ready>(&message)) return ready(*ask);
+  if (const auto* report = std::get_if<wire::Done>(&message)) return done(*report);
+  if (const auto* fail = std::get_if<wire::Fail>(&message)) {
+    return left_behind_.count(fail->attempt) > 0 ? std::vector<Bytes>{} : one(*fail);
+  }
+  if (const auto* published = std::get_if<wire::Published>(&message)) {
+    wire::Published said = *published;
+    const Row row = now(said.held.tag);
+    if (row == Row::kPublished) said.held.digest = bent(said.held.digest), ++told_;
+    std::vector<Bytes> out = one(said);
+    if (row != Row::kSync) return out;
+    wire::Sync sync;
+    sync.tag = said.held.tag, sync.revision = said.held.revision + rng_.below(3);
+    sync.digest = bent(said.held.digest), sync.deadline = base::kSecond;
+    out.push_back(wire::encode(sync)), ++told_;
+    return out;
+  }
+  if (const auto* resume = std::get_if<wire::Resume>(&message)) {
+    wire::Resume said = *resume;
+    for (wire::Held& held : said.held) {
+      if (now(held.tag) == Row::kResume) held.digest = bent(held.digest), ++told_;
+    }
+    return one(said);
+  }
+  return one(message);
+}
+
+std::vector<Bytes> Liar::ready(wire::Ready ready) {
+  const Row row = now_[ready.round.tag] = rows_[rng_.below(rows_.size())];
+  const std::uint64_t before = told_++;
+  switch (row) {
+    case Row::kDescriptor:
+    case Row::kFreshKeys:
+      ready.descriptor = bent(ready.descriptor);
+      return one(ready);
+    case Row::kHint:
+      if (ready.hint.empty()) ready.hint = {0};
+      ready.hint.back() ^= 1;
+      return one(ready);
+    case Row::kFingerprint:
+      ready.fingerprint = {rng_.below(1000) + 1, 1};
+      return one(ready);
+    case Row::kState:
+      ready.state = bent(ready.state);
+      return one(ready);
+    case Row::kWeightHuge:
+      return {with_weight(ready, 1e300)};
+    case Row::kWeightNegative:
+      return {with_weight(ready, -1)};
+    case Row::kWeightNan:
+      return {with_weight(ready, std::nan(""))};
+    case Row::kDeadline:
+      ready.deadline = base::kMillisecond;
+      return one(ready);
+    default:
+      told_ = before;
+      return one(ready);
+  }
+}
+
+std::vector<Bytes> Liar::done(wire::Done done) {
+  if (left_behind_.count(done.attempt) > 0) return {};
+  const auto found = running_.find(done.attempt);
+  const Row row = found == running_.end() ? Row::kNone : found->second;
+  if (row == Row::kDoneNever) return ++told_, std::vector<Bytes>{};
+  if (row == Row::kDoneWrong) done.result = bent(done.result), ++told_;
+  std::vector<Bytes> out = one(done);
+  // Its connection is closed for the second word; what it holds is said anew on the next one.
+  if (row == Row::kResume && ++turns_ % 10 == 0) {
+    wire::Ready nonsense;
+    nonsense.round = {"x", 1};
+    out.push_back(with_weight(nonsense, -1));
+  }
+  if (row == Row::kSyncs && clock_now() >= syncs_at_) {
+    syncs_at_ = clock_now() + kSyncsEvery;
+    for (int i = 0; i < kSyncs; ++i) {
+      wire::Sync sync;
+      sync.tag = base::cat("t", i), sync.deadline = base::kSecond;
+      out.push_back(wire::encode(sync)), ++told_;
+    }
+  }
+  return out;
+}
+
+std::vector<Bytes> Liar::hears(const wire::Message& message) {
+  std::lock_guard lock(mutex_);
+  if (const auto* roster = std::get_if<wire::Roster>(&message)) meets(*roster);
+  const auto* start = std::get_if<wire::Start>(&message);
+  return armed_ && start != nullptr ? started(*start) : std::vector<Bytes>{};
+}
+
+void Liar::meets(const wire::Roster& roster) {
+  for (const wire::Member& member : roster.members) {
+    if (member.site == site_) own_ = member.id;
+  }
+}
+
+wire::PeerId Liar::victim(const wire::Start& start, Row row) {
+  std::vector<wire::PeerId> others;
+  for (const auto& contributor : start.contributors) {
+    if (contributor.id != own_) others.push_back(contributor.id);
+  }
+  if (others.empty()) return 0;
+  return others[row == Row::kFailPeer ? turns_++ % others.size() : 0];
+}
+
+std::vector<Bytes> Liar::started(const wire::Start& start) {
+  const Row row = now(start.round.tag);
+  remember(running_, {start.attempt, row});
+  if (row == Row::kWithdraw) {
+    remember(left_behind_, start.attempt);
+    return ++told_, one(wire::Withdraw{start.round});
+  }
+  const auto cause = failure_of(row);
+  if (!cause) return {};
+  if (row == Row::kFailLinkOnce) {
+    if (once_.count(start.round) > 0) return {};
+    remember(once_, start.round);
+  }
+  const bool names = cause == Code::kLinkLost || cause == Code::kPeerLost;
+  remember(left_behind_, start.attempt);
+  return ++told_, one(wire::Fail{start.attempt, *cause, names ? victim(start, row) : 0, "made up"});
+}
+
+}  // namespace jccl::attack

@@ -1,0 +1,117 @@
+#include "attack/member.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "peer/stress_oracle.h"
+
+namespace jccl::attack {
+
+using base::Code;
+using peer::Leaf;
+using peer::RoundResult;
+
+namespace {
+
+constexpr base::Duration kDeadline = 20 * base::kSecond;
+constexpr std::size_t kSeenMax = 4096;
+
+}  // namespace
+
+bool Board::agrees(const std::string& tag, std::uint64_t n, const std::vector<double>& weights) {
+  std::lock_guard lock(mutex_);
+  if (seen_.size() >= kSeenMax) seen_.erase(seen_.begin());
+  return seen_.try_emplace({tag, n}, weights).first->second == weights;
+}
+
+Member::Member(std::shared_ptr<peer::Communicator> comm, std::string tag, std::uint64_t number,
+               std::uint64_t elements, Board* board)
+    : comm_(std::move(comm)),
+      tag_(std::move(tag)),
+      number_(number),
+      elements_(elements),
+      board_(board),
+      rng_(number),
+      state_(elements) {}
+
+std::vector<Leaf> Member::leaves() {
+  return {{codec::Dtype::kI32, state_.size(), state_.data(), state_.data(), "state", {}}};
+}
+
+bool Member::step() {
+  std::vector<float> values;
+  if (!has_state()) {
+    last_ = reduce(&values).status;
+  } else if (synchronise()) {
+    last_ = reduce(&values).status;
+    synced_ = base::holds_result(last_.code);
+    if (synced_) {
+      advance(values);
+      publish();
+    }
+  }
+  return last_.code != Code::kBanned && last_.code != Code::kClosed && last_.code != Code::kAuth &&
+         comm_->attributes().run != base::RunId{};
+}
+
+bool Member::synchronise() {
+  if (synced_) return true;
+  peer::SyncOptions options;
+  options.tag = tag_, options.deadline = kDeadline;
+  const auto result = comm_->sync_state(leaves(), options);
+  synced_ = result.status.ok() || result.status.code == Code::kResynced;
+  if (!synced_) note(last_ = result.status);
+  return synced_;
+}
+
+void Member::publish() {
+  peer::SyncOptions options;
+  options.tag = tag_, options.deadline = kDeadline;
+  const auto published = comm_->publish(leaves(), options);
+  synced_ = published.status.ok() || published.status.code == Code::kResynced;
+  if (!synced_) note(published.status);
+}
+
+RoundResult Member::reduce(std::vector<float>* values) {
+  const double weight = peer::stress::weight_of(number_, calls_++, rng_);
+  *values = peer::stress::input_of<float>(weight, elements_);
+  peer::RoundOptions options;
+  options.tag = tag_;
+  options.op = collective::Op::kSum;
+  options.weight = weight;
+  options.deadline = kDeadline;
+  options.fingerprint = {7, 7};
+  if (has_state()) options.state = peer::marks_of(leaves());
+  const Leaf leaf{codec::Dtype::kF32, elements_, values->data(), values->data(), "x", {}};
+  RoundResult result = comm_->run({leaf}, options);
+  judge(result, weight, *values);
+  return result;
+}
+
+void Member::judge(const RoundResult& result, double weight, const std::vector<float>& values) {
+  if (!base::holds_result(result.status.code)) {
+    // A call that failed leaves its input as it was.
+    if (values != peer::stress::input_of<float>(weight, elements_)) ++tally_.wrong;
+    return note(result.status);
+  }
+  ++tally_.rounds;
+  const bool right = values == peer::stress::result_of<float>({}, result.weights, elements_);
+  const bool alike = board_ == nullptr || board_->agrees(tag_, result.n, result.weights);
+  if (!right || !alike) ++tally_.wrong;
+  if (std::count(result.weights.begin(), result.weights.end(), weight) == 0) ++tally_.left_out;
+}
+
+void Member::note(const base::Status& status) {
+  ++tally_.failed;
+  std::lock_guard lock(tally_.mutex);
+  ++tally_.codes[std::string(base::name_of(status.code))];
+  tally_.last = peer::describe(status);
+}
+
+void Member::advance(const std::vector<float>& result) {
+  for (std::size_t k = 0; k < state_.size(); ++k) {
+    state_[k] = static_cast<std::int32_t>((state_[k] * 31LL + std::lround(result[k])) % 65521);
+  }
+}
+
+}  // namespace jccl::attack

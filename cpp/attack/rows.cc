@@ -1,0 +1,47 @@
+#include "attack/rows.h"
+
+namespace jccl::attack {
+
+const std::vector<RowInfo>& all_rows() {
+  static const std::vector<RowInfo> rows = {
+      {Row::kNone, "none", "nothing: what is usual", false, false, false},
+      {Row::kDescriptor, "descriptor", "READY for another call", true, true, false},
+      {Row::kHint, "hint", "READY with another plan hint", true, true, false},
+      {Row::kFingerprint, "fingerprint", "READY with another fingerprint", true, true, false},
+      {Row::kState, "state", "READY with another digest of the state", true, true, false},
+      {Row::kWeightHuge, "weight-huge", "READY with the weight 1e300", true, true, false},
+      {Row::kWeightNegative, "weight-negative", "READY with a weight below 0", true, false, false},
+      {Row::kWeightNan, "weight-nan", "READY with a weight that is NaN", true, false, false},
+      {Row::kDeadline, "deadline", "READY with a deadline of 1 ms", true, true, false},
+      {Row::kWithdraw, "withdraw", "takes READY back after START", true, true, false},
+      {Row::kFailInvalid, "fail-invalid", "FAIL(INVALID) at START", true, true, false},
+      {Row::kFailLimit, "fail-limit", "FAIL(LIMIT) at START", true, true, false},
+      {Row::kFailGuard, "fail-guard", "FAIL(GUARD) at START", true, true, false},
+      {Row::kFailLink, "fail-link", "FAIL(LINK_LOST) of one peer, each attempt", true, true, false},
+      {Row::kFailLinkOnce, "fail-link-once", "… once a round", true, true, false},
+      {Row::kFailPeer, "fail-peer", "FAIL(PEER_LOST) of each peer in turn", true, true, false},
+      {Row::kFailAborted, "fail-aborted", "FAIL(ABORTED) at START", true, true, false},
+      {Row::kDoneWrong, "done-wrong", "DONE with another digest", true, true, false},
+      {Row::kDoneNever, "done-never", "no DONE; stragglers are evicted", true, true, true},
+      {Row::kPublished, "published", "Published with another digest", true, true, false},
+      {Row::kSync, "sync", "Syncs with another digest after each round", true, false, false},
+      {Row::kResume, "resume", "comes back with Resume of other digests", true, false, false},
+      {Row::kSyncs, "syncs", "200 Syncs with one deadline, again and again", true, false, false},
+      {Row::kHalfSite, "half-site", "one shard of two synchronises and calls", false, false, false},
+      {Row::kChurn, "churn", "fresh keys join and leave many times a second", false, false, false},
+      {Row::kStatusFlood, "status-flood", "asks for the status all the time", false, false, false},
+      {Row::kMixture, "mixture", "any lie, chosen anew for each call", false, true, false},
+      {Row::kFreshKeys, "fresh-keys", "another call; after each ban a fresh key", false, true,
+       false},
+  };
+  return rows;
+}
+
+std::optional<RowInfo> row_named(std::string_view name) {
+  for (const RowInfo& one : all_rows()) {
+    if (one.name == name) return one;
+  }
+  return std::nullopt;
+}
+
+}  // namespace jccl::attack

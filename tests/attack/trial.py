@@ -1,0 +1,204 @@
+"""One row: a world under attack, its like without beside it, and what is broken."""
+
+import dataclasses
+import json
+import subprocess
+import time
+from pathlib import Path
+
+from tests.attack.world import PATIENCE_S, Fault, World
+from tests.stress.cluster import program
+
+SETTLED_S = 10.0  # by then who attacks is known, or not worth knowing
+RATIO_MIN = 0.8
+MEMORY_MAX = 64 << 20
+LOG_MAX = 1024  # bytes a second
+ROUNDS_AFTER = 10
+TAGS = "grads", "model"
+
+
+@dataclasses.dataclass
+class Row:
+    name: str  # or several with commas: by turns
+    does: str
+    named: bool
+    evict: bool
+
+
+@dataclasses.dataclass
+class Result:
+    row: str
+    # Rounds a second when settled, by tag; and before.
+    usual: list[float] = dataclasses.field(default_factory=list)
+    attacked: list[float] = dataclasses.field(default_factory=list)
+    first: list[float] = dataclasses.field(default_factory=list)
+    wrong: int = 0
+    failed: int = 0  # calls of honest members that ended with an error
+    banned_s: float | None = None
+    named_s: float | None = None
+    log: float = 0
+    mib: float = 0
+    lies: int = 0
+    codes: dict[str, int] = dataclasses.field(default_factory=dict)
+    broken: list[str] = dataclasses.field(default_factory=list)
+
+    @property
+    def ratio(self) -> float:
+        """Of the tag that suffers most."""
+        pairs = zip(self.attacked, self.usual, strict=True)
+        return min((now / usual if usual else 0 for now, usual in pairs), default=0)
+
+    def slow(self) -> bool:
+        return self.ratio < RATIO_MIN
+
+
+def table() -> list[Row]:
+    text = subprocess.check_output([program("jccl-attack"), "rows"], text=True)
+    rows = [json.loads(line) for line in text.splitlines()]
+    return [Row(r["name"], r["does"], r["named"], r["evict"]) for r in rows]
+
+
+def group(names: str) -> Row:
+    """Several rows by turns, as one."""
+    rows = {row.name: row for row in table()}
+    parts = [rows[name] for name in names.split(",")]
+    return Row(
+        names,
+        "; ".join(part.does for part in parts),
+        all(part.named for part in parts),
+        any(part.evict for part in parts),
+    )
+
+
+def fresh_token() -> str:
+    command = [program("jccl-master"), "--new-token"]
+    return subprocess.check_output(command, text=True).strip()
+
+
+def play(row: Row, folder: Path, token: str, seconds: float, seed: int) -> Result:
+    """`seconds` from when the attack begins; rates are of what is behind the first ten
+    of them, or of all where there are no more."""
+    result = Result(row.name)
+    try:
+        with (
+            World(folder / "usual", "none", token, seed, row.evict) as usual,
+            World(folder / "attacked", row.name, token, seed, row.evict) as world,
+        ):
+            for one in (usual, world):
+                one.await_that(one.attacked, "no rounds before the attack")
+            watch(result, usual, world, seconds)
+            aftermath(result, world)
+            judge(result, row, world)
+            ended(result, usual)
+            ended(result, world)
+    except Fault as fault:
+        result.broken.append(str(fault))
+    return result
+
+
+def watch(result: Result, usual: World, world: World, seconds: float) -> None:
+    begun = 1000 * time.monotonic()
+    before, log = world.master.rss(), world.master.log_bytes()
+    world.descriptors = world.master.descriptors()
+    most, end = before, begun + 1000 * seconds
+    while 1000 * time.monotonic() < end:
+        time.sleep(0.1)
+        usual.read()
+        world.read()
+        for process in (world.master, world.honest):
+            code = process.process.poll()
+            if code is not None:
+                raise Fault(f"{process.role} ended with {code}: {process.said[-500:]}")
+        most = max(most, world.master.rss())
+    settled = begun + 1000 * (SETTLED_S if seconds > SETTLED_S else 0)
+    result.usual = rates(usual, settled, end)
+    result.attacked = rates(world, settled, end)
+    result.first = rates(world, begun, min(settled, begun + 1000 * SETTLED_S))
+    result.mib = (most - before) / (1 << 20)
+    result.log = (world.master.log_bytes() - log) / seconds
+
+
+def rates(world: World, begun: float, end: float) -> list[float]:
+    if end <= begun:
+        return [0.0] * len(TAGS)
+    seconds = (end - begun) / 1000
+    return [
+        (world.rounds(tag, end) - world.rounds(tag, begun)) / seconds for tag in TAGS
+    ]
+
+
+def aftermath(result: Result, world: World) -> None:
+    """The attacker goes: its descriptors come back and the others go on."""
+    code = world.hostile.end()
+    if code != 0:
+        said = world.hostile.said[-500:]
+        result.broken.append(f"hostile ended with {code}: {said}")
+    world.read()
+    floors = [world.rounds(tag, 1000 * time.monotonic()) for tag in TAGS]
+
+    def goes_on() -> bool:
+        world.read()
+        now = 1000 * time.monotonic()
+        return all(
+            world.rounds(tag, now) >= floor + ROUNDS_AFTER
+            for tag, floor in zip(TAGS, floors, strict=True)
+        )
+
+    world.await_that(goes_on, "no rounds after the attacker has gone")
+    world.await_that(
+        lambda: world.master.descriptors() <= world.descriptors,
+        f"of {world.descriptors} descriptors the master has more now",
+        PATIENCE_S / 2,
+    )
+
+
+def judge(result: Result, row: Row, world: World) -> None:
+    begun = world.event("attack")
+    assert begun is not None
+    banned, end = world.event("banned"), world.event("end")
+    if banned:
+        result.banned_s = (banned["t"] - begun["t"]) / 1000
+    if world.named_at:
+        result.named_s = (world.named_at - begun["t"]) / 1000
+    result.lies = end["lies"] + end["crowd"] if end else 0
+    result.wrong, result.failed = world.total("wrong"), world.total("failed")
+    for lines in world.reports.values():
+        for code, count in lines[-1]["codes"].items():
+            result.codes[code] = result.codes.get(code, 0) + count
+    promise = result.broken.append
+    if result.wrong:
+        promise(f"{result.wrong} wrong results")
+    if world.total("left_out"):
+        promise(f"{world.total('left_out')} rounds without an honest contribution")
+    for (site, _), lines in world.reports.items():
+        if len({line["life"] for line in lines}) > 1:
+            promise(f"{site} had to begin a new life")
+    punished = [
+        f"{line['kind']} {line['site']}: {line.get('reason', line.get('text'))}"
+        for line in world.history("evict", "ban", "fault", "skip")
+        if line["site"].startswith("honest")
+    ]
+    if punished:
+        promise(f"{len(punished)} times against honest members, first {punished[0]}")
+    if [site for site in world.blamed.values() if site.startswith("honest")]:
+        promise(f"the status blames {world.blamed}")
+    if row.named and world.named_at is None:
+        promise("the status never named the hostile key")
+    if row.named and "hostile" not in world.master.said:
+        promise("the log does not name the culprit")
+    if result.lies == 0 and row.name != "none":
+        promise("nothing was attacked")
+    if result.mib > MEMORY_MAX / (1 << 20):
+        promise(f"the master grew by {result.mib:.0f} MiB")
+    if result.log > LOG_MAX:
+        promise(f"the log grew by {result.log:.0f} bytes a second")
+
+
+def ended(result: Result, world: World) -> None:
+    for process in (world.hostile, world.honest, world.master):
+        code = process.process.poll()
+        if code is None:
+            code = process.end()
+        if code != 0:
+            said = process.said[-500:]
+            result.broken.append(f"{process.role} ended with {code}: {said}")
