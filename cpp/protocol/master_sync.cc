@@ -400,7 +400,9 @@ void State::offer(Life& life, AskedSync& asked, std::vector<wire::Member> holder
   life.fetched[tag] = {tag, reply.revision, reply.digest};
   life.may_hold[tag] = reply.revision;
   const bool rest = !holds_.empty() || now_ < holds_rest_until_;
-  if (missed && !rest && holds_back(++life.missed) && !waited_for(life.site)) {
+  // Who could not come in with the newest state either has no round held for it.
+  const bool may_enter = complete(life.site) && kept_outside(life.site).empty();
+  if (missed && may_enter && !rest && holds_back(++life.missed) && !waited_for(life.site)) {
     holds_[life.site] = now_ + kHoldMax;
   }
   send(life, std::move(reply));
