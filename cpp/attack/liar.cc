@@ -189,8 +189,9 @@ std::vector<Bytes> Liar::started(const wire::Start& start) {
   const auto cause = failure_of(row);
   if (!cause) return {};
   if (row == Row::kFailLinkOnce) {
-    if (once_.count(start.round) > 0) return {};
-    remember(once_, start.round);
+    std::uint64_t& last = once_[start.round.tag];
+    if (last == start.round.n) return {};
+    last = start.round.n;
   }
   const bool names = cause == Code::kLinkLost || cause == Code::kPeerLost;
   remember(left_behind_, start.attempt);

@@ -51,7 +51,7 @@ class Liar : public peer::ControlHook {
   wire::PeerId own_ = 0;
   std::uint64_t turns_ = 0;
   base::Time syncs_at_ = 0;
-  std::set<wire::RoundName> once_;       // rounds that had their broken link
+  std::map<wire::Tag, std::uint64_t> once_;  // the newest round that had its broken link
   std::set<wire::Attempt> left_behind_;  // whose end was announced: nothing more is said of them
 };
 
