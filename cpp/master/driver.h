@@ -116,6 +116,7 @@ class Master::Driver {
   std::unique_ptr<net::Reservation> reserved_;  // until it listens
   std::unique_ptr<net::Listener> listener_;
   LogValve valve_;
+  LogValve faults_{500 * base::kMillisecond};
   Allowances hellos_, questions_;
   Rendering status_;
   base::Time started_ = 0;

@@ -169,7 +169,9 @@ void Master::Driver::log_trouble(const protocol::HistoryLine& line) {
   if (std::find(std::begin(kTold), std::end(kTold), line.kind) == std::end(kTold)) return;
   std::string text = line.kind;
   for (const auto& [key, value] : line.fields) text += cat(" ", key, "=", value);
-  log(text);
+  if (line.kind != "fault") return log(text);
+  // Fresh keys make as many as they like. The history has each, and a ban says all of its key's.
+  if (const auto some = faults_.pass(text, loop_.now())) log(*some);
 }
 
 void Master::Driver::send(const protocol::MasterSend& message) {
