@@ -388,7 +388,7 @@ void Master::Driver::drop_stranger(ConnId id, const std::string& why) {
   ++strangers_closed_;
   if (const auto line = valve_.pass(cat("closed ", who, ": ", why), loop_.now())) log(*line);
   retire(id, false);
-  if (greeted) enqueue(protocol::ConnClosed{id});
+  if (greeted) enqueue(protocol::ConnClosed{id, true});
 }
 
 void Master::Driver::retire(ConnId id, bool last_words) {

@@ -16,6 +16,8 @@
 
 namespace jccl::protocol {
 
+using LinkSet = std::set<std::pair<wire::PeerId, wire::PeerId>>;  // the lower id first
+
 struct Part {
   wire::PeerId id = 0;
   wire::Incarnation incarnation = 0;
@@ -76,12 +78,12 @@ class RunningAttempt {
   // For canonical.cc, which has to know of every field: all that decides something, `put` by one.
   template <typename Canon>
   void each_field(Canon& canon) const {
-    const auto& [starts_, since_, deadline_, last_done_, refusals_, silent_, judged, asking,
-                 attempt, round, parts, ids, sites_min, world, sites_left, open, agreed, phase,
-                 edges, reason] = *this;
+    const auto& [starts_, since_, deadline_, last_done_, avoided_, refusals_, silent_, judged,
+                 asking, attempt, round, parts, ids, sites_min, world, sites_left, open, agreed,
+                 phase, edges, reason] = *this;
     canon.put(attempt), canon.put(round), canon.put(parts), canon.put(phase), canon.put(sites_min);
-    canon.put(since_), canon.put(deadline_), canon.put(last_done_), canon.put(asking),
-        canon.put(judged);
+    canon.put(avoided_), canon.put(since_), canon.put(deadline_), canon.put(last_done_),
+        canon.put(asking), canon.put(judged);
     canon.put(starts_.size()), canon.put(world), canon.put(sites_left), canon.put(open);
     canon.put(agreed), canon.put(ids), canon.put(silent_.size());
     for (const auto& [named, reporters] : silent_) {
@@ -95,6 +97,7 @@ class RunningAttempt {
   std::vector<wire::Start> starts;  // by shard; sent again to a peer that lost its connection
   base::Time since = 0, deadline = base::kNever;
   base::Time last_done = 0;  // when somebody was done last; `since` at first
+  LinkSet avoided;           // links that the plan does without
   // Contributors that say their call can't be done, or refuse it, and why. Judged as `silent` is.
   std::map<wire::PeerId, std::pair<wire::Code, std::string>> refusals;
   // Who got nothing from whom for too long, in words. Judged a little later, when all have said so.

@@ -229,6 +229,83 @@ TEST_F(BlameTest, after_a_ban_new_keys_enter_ever_more_slowly) {
   EXPECT_TRUE(is_member("e"));
 }
 
+// Real links that fail twice are gone round; who reports them still has made that up.
+TEST_F(BlameTest, who_reports_a_link_that_the_plan_does_without_is_banned) {
+  for (const auto cause : {Code::kLinkLost, Code::kPeerLost}) {
+    last_ = 0;
+    run_of_three();
+    alive_ = {1, 2, 3};
+    int attempts = 0;
+    for (; is_member("c") && attempts < 10; ++attempts) {
+      honest_ready(2);
+      const auto starts = sent<wire::Start>(say(3, ready("grads", 2)));
+      ASSERT_EQ(starts.size(), 3U);
+      (void)say(3, wire::Fail{starts[0].attempt, cause, 1, "made up"});
+      wait(2 * kSecond);
+    }
+    EXPECT_FALSE(is_member("c"));
+    EXPECT_GE(attempts, 4) << "one that broke once or twice is weather";
+    EXPECT_TRUE(is_member("a") && is_member("b"));
+    ASSERT_EQ(master_->view(now_).bans.size(), 1U);
+    EXPECT_EQ(master_->view(now_).bans[0].site, "c");
+  }
+}
+
+// Its connection is closed for each, it is back at once, and the others wait for its READY.
+TEST_F(BlameTest, who_says_what_is_no_message_again_and_again_is_banned) {
+  run_of_three();
+  ConnId conn = 3;
+  for (int time = 0; time < 10 && is_member("c"); ++time) {
+    if (time % 2 == 0)
+      (void)on(ConnClosed{conn, true});  // bytes
+    else
+      (void)say(conn, wire::Resume{});  // a second one
+    (void)say(++conn, hello(300, "c"));
+    (void)say(conn, wire::Resume{});
+  }
+  EXPECT_FALSE(is_member("c"));
+  ASSERT_EQ(master_->view(now_).bans.size(), 1U);
+  EXPECT_EQ(master_->view(now_).bans[0].key, key(3));
+}
+
+TEST_F(BlameTest, a_connection_that_breaks_is_held_against_nobody) {
+  run_of_three();
+  for (ConnId conn = 3; conn < 30; ++conn) {
+    (void)on(ConnClosed{conn});
+    (void)say(conn + 1, hello(300, "c"));
+    (void)say(conn + 1, wire::Resume{});
+  }
+  EXPECT_TRUE(is_member("c"));
+  for (const PeerView& peer : master_->view(now_).peers) EXPECT_EQ(peer.faults, "");
+}
+
+// It fetches the state all the time, and can't come in.
+TEST_F(BlameTest, no_round_is_held_for_half_a_site) {
+  begin(options());
+  wire::Sync sync;
+  sync.tag = "model", sync.deadline = 600 * kSecond;
+  wire::Hello holder = hello(100, "a");
+  holder.addresses = {"127.0.0.1:1"};
+  (void)join(1, holder);
+  (void)say(1, sync);
+  (void)say(1, wire::Published{{"model", 0, {}}});
+  sync.digest = {9, 9};
+  wire::Hello half = hello(1000, "half");
+  half.shards = 2;
+  (void)join(2, half);
+  for (std::uint64_t n = 0; n < 20; ++n) {
+    (void)say(2, sync);
+    wire::Ready call = ready("model", n + 1);
+    call.has_state = true;
+    call.revision = n, call.state = {n, 0};
+    const auto starts = sent<wire::Start>(say(1, call));
+    ASSERT_EQ(starts.size(), 1U) << n << ": " << master_->view(now_).tags.at(0).waiting_for;
+    (void)say(1, wire::Done{starts[0].attempt, {n, 1}});
+    (void)say(1, wire::Published{{"model", n + 1, {n + 1, 0}}});
+    now_ += 10 * kMillisecond;
+  }
+}
+
 TEST_F(BlameTest, faults_fade) {
   Blame blame;
   const wire::PublicKey key{1};

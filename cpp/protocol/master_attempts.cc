@@ -117,6 +117,12 @@ void State::on_fail(Life& life, const wire::Fail& fail) {
     return;
   }
   const std::string text = cat(name(life), ": ", fail.text);
+  const auto link = std::pair(std::min(part->id, fail.peer), std::max(part->id, fail.peer));
+  const bool of_link = fail.cause == Code::kLinkLost || fail.cause == Code::kPeerLost;
+  if (of_link && running.avoided.count(link) > 0) {
+    charge(life, Fault::kRefusal, text);  // the plan has nothing go over it
+    return abort(tag, fail.cause, text, true);
+  }
   switch (fail.cause) {
     case Code::kGuard:
       charge(life, Fault::kGuard, fail.text);

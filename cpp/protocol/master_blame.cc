@@ -150,6 +150,15 @@ double State::held_against(wire::PeerId id) const {
   return member == ledger_.members().end() ? 0 : blame_.held_against(member->second.key, now_);
 }
 
+// Its connection goes for what no peer of ours says, may be back at once, and others wait for it.
+void State::charge_nonsense(ConnId conn) {
+  const auto found = conns_.find(conn);
+  const Life* life = found == conns_.end() ? nullptr : life_of(found->second);
+  if (life != nullptr && life->conn == conn) {
+    charge(*life, Fault::kBadCall, "said what is no message of a peer");
+  }
+}
+
 // It leaves an attempt that runs. When its deadline is over it may, unless it gave itself much less
 // time than others do.
 void State::charge_exit(const Life& life, const wire::Tag& tag, const Part& part, Code cause,

@@ -82,6 +82,7 @@ void MasterMachine::State::on(const MasterEvent& event) {
   if (const auto* message = std::get_if<ConnMessage>(&event)) {
     on_message(*message);
   } else if (const auto* closed = std::get_if<ConnClosed>(&event)) {
+    if (closed->nonsense) charge_nonsense(closed->conn);
     on_closed(closed->conn);
   } else if (const auto* probe = std::get_if<ProbeAnswer>(&event)) {
     Life* life = life_of(probe->incarnation);
@@ -105,7 +106,7 @@ void MasterMachine::State::on_message(const ConnMessage& said) {
   if (doomed_.count(conn) > 0) return;  // closed by us; this was on its way
   const auto [entry, fresh] = conns_.try_emplace(conn, 0);
   if (const auto* hello = std::get_if<wire::Hello>(&message)) {
-    if (!fresh) return refuse(conn, Code::kInvalid, "a second Hello on one connection");
+    if (!fresh) return refuse_nonsense(conn, "a second Hello on one connection");
     return on_hello(conn, *hello, shown);
   }
   if (const auto* order = std::get_if<wire::Order>(&message); order != nullptr) {
@@ -124,12 +125,12 @@ void MasterMachine::State::on_message(const ConnMessage& said) {
     return send(conn, wire::HeartbeatAck{beat->sequence});
   }
   if (const auto* resume = std::get_if<wire::Resume>(&message)) {
-    if (life->resumed) return refuse(conn, Code::kInvalid, "a second Resume on one connection");
+    if (life->resumed) return refuse_nonsense(conn, "a second Resume on one connection");
     return on_resume(*life, *resume);
   }
   if (std::holds_alternative<wire::Leave>(message)) return on_leave(*life);
   if (!life->resumed && !JCCL_PLANTED("resume-not-needed"))
-    return refuse(conn, Code::kInvalid, "Resume must follow Welcome");
+    return refuse_nonsense(conn, "Resume must follow Welcome");
   on_peer_message(*life, message);
 }
 
@@ -147,7 +148,7 @@ void MasterMachine::State::on_peer_message(Life& life, const wire::Message& mess
     if (life.id != 0) fx_.measured.emplace_back(life.id, *measured);
     return;
   }
-  refuse(life.conn, Code::kInvalid, "a message that only the master sends");
+  refuse_nonsense(life.conn, "a message that only the master sends");
 }
 
 // Lives first, for they decide who is waited for; then every tag that anything happened to, each
@@ -274,6 +275,11 @@ void MasterMachine::State::refuse(ConnId conn, Code code, std::string text) {
   note("refuse", {{"code", std::string(base::name_of(code))}, {"text", text}});
   send(conn, wire::Refuse{code, std::move(text)});
   close(conn);
+}
+
+void MasterMachine::State::refuse_nonsense(ConnId conn, std::string text) {
+  charge_nonsense(conn);
+  refuse(conn, Code::kInvalid, std::move(text));
 }
 
 void MasterMachine::State::close(ConnId conn) {

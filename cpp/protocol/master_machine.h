@@ -77,6 +77,7 @@ struct ConnMessage {
 };
 struct ConnClosed {  // reset, EOF, protocol violation, or closed by an effect
   ConnId conn = 0;
+  bool nonsense = false;  // what came in whole was no message: only its owner can have made it
 };
 struct ProbeAnswer {  // answer to Effects::probe: does the peer's listener refuse connections?
   wire::Incarnation incarnation = 0;

@@ -365,9 +365,18 @@ std::vector<Part> State::parts_for(const wire::Tag& tag) const {
   return parts;
 }
 
+// Those that failed in this round, and where a plan can do without, those that did lately.
+LinkSet State::bad_links(const wire::Tag& tag, bool avoid_cuts) const {
+  LinkSet bad = rounds_.at(tag).memory.cut;
+  for (const auto& [link, cut] : cuts_) {
+    if (avoid_cuts && now_ < cut.until) bad.insert(link);
+  }
+  return bad;
+}
+
 base::Result<std::vector<base::Bytes>> State::plans_for(const wire::Tag& tag,
                                                         const std::vector<Part>& parts,
-                                                        bool avoid_cuts) const {
+                                                        const LinkSet& bad) const {
   const Round& round = rounds_.at(tag);
   std::map<std::uint32_t, PlanRequest> groups;
   for (const Part& part : parts) {
@@ -384,10 +393,6 @@ base::Result<std::vector<base::Bytes>> State::plans_for(const wire::Tag& tag,
                  std::count(group.receivers.begin(), group.receivers.end(), id) >
              0;
     };
-    auto bad = round.memory.cut;
-    for (const auto& [link, cut] : cuts_) {
-      if (avoid_cuts && now_ < cut.until) bad.insert(link);
-    }
     for (const auto& link : bad) {
       if (has(link.first) && has(link.second)) group.bad_links.push_back(link);
     }
@@ -400,8 +405,12 @@ base::Result<std::vector<base::Bytes>> State::plans_for(const wire::Tag& tag,
 
 void State::launch(const wire::Tag& tag) {
   std::vector<Part> parts = parts_for(tag);
-  auto plans = plans_for(tag, parts, true);
-  if (!plans.ok()) plans = plans_for(tag, parts, false);  // only this round's evidence may evict
+  LinkSet avoided = bad_links(tag, true);
+  auto plans = plans_for(tag, parts, avoided);
+  if (!plans.ok()) {
+    avoided = bad_links(tag, false);  // only this round's evidence may evict
+    plans = plans_for(tag, parts, avoided);
+  }
   if (!plans.ok()) return evict_worst_link(tag, plans.status());
   // Who the parts are must be known before they are named.
   if (!JCCL_PLANTED("start-before-roster")) flush_roster();
@@ -415,6 +424,7 @@ void State::launch(const wire::Tag& tag) {
   RunningAttempt& running = *round.running;
   running_[attempt] = tag;
   running.since = running.last_done = now_;
+  running.avoided = std::move(avoided);
   running.deadline = round_deadline(tag);
   const Standing& at = ledger_.standing(tag);
   for (const base::Bytes& plan : plans.value()) {

@@ -165,6 +165,7 @@ struct MasterMachine::State {
   void send(const Life& life, wire::Message message) { send(life.conn, std::move(message)); }
   void note(std::string kind, std::vector<std::pair<std::string, std::string>> fields);
   void refuse(ConnId conn, wire::Code code, std::string text);
+  void refuse_nonsense(ConnId conn, std::string text);  // and hold it against a member
   void close(ConnId conn);
   void touch(const wire::Tag& tag) { touched_.insert(tag); }
   void touch_all();
@@ -230,6 +231,7 @@ struct MasterMachine::State {
   void open_gates();
   void note_entry(const Life& life);
   void charge(const Life& life, Fault fault, const std::string& why);
+  void charge_nonsense(ConnId conn);
   void charge_exit(const Life& life, const wire::Tag& tag, const Part& part, base::Code cause,
                    const std::string& why);
   static bool hasty(wire::Incarnation incarnation, const std::vector<Part>& parts);
@@ -267,9 +269,10 @@ struct MasterMachine::State {
   Wait forming_wait(const wire::Tag& tag) const;
   void launch(const wire::Tag& tag);
   std::vector<Part> parts_for(const wire::Tag& tag) const;
+  LinkSet bad_links(const wire::Tag& tag, bool avoid_cuts) const;
   base::Result<std::vector<base::Bytes>> plans_for(const wire::Tag& tag,
                                                    const std::vector<Part>& parts,
-                                                   bool avoid_cuts) const;
+                                                   const LinkSet& bad) const;
   void evict_worst_link(const wire::Tag& tag, const base::Status& why);
   base::Time round_deadline(const wire::Tag& tag) const;
 
