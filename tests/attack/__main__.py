@@ -21,7 +21,7 @@ from tests.attack import trial
 HEAD = (
     "                          usual/s     first/s      then/s\n"
     "row                    grads model grads model grads model  ratio  wrong  "
-    "failed  banned s  named s  log B/s   MiB    lies"
+    "failed  banned s  named s  log B/s   MiB  busy % usually    lies"
 )
 
 
@@ -33,7 +33,8 @@ def line_of(r: trial.Result) -> str:
     return (
         f"{r.row[:22]:22} {' '.join(f'{rate:5.1f}' for rate in rates)}  "
         f"{r.ratio:5.2f}  {r.wrong:5}  {r.failed:6}  {seconds(r.banned_s):>8}  "
-        f"{seconds(r.named_s):>7}  {r.log:7.0f} {r.mib:5.1f}  {r.lies:6}"
+        f"{seconds(r.named_s):>7}  {r.log:7.0f} {r.mib:5.1f}  {100 * r.busy:6.1f} "
+        f"{100 * r.usually_busy:7.1f}  {r.lies:6}"
     )
 
 

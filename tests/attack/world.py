@@ -57,6 +57,12 @@ class Process:
         text = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(text.split("VmRSS:")[1].split()[0]) * 1024
 
+    def processor_s(self) -> float:
+        """Seconds of processor time so far."""
+        text = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2]
+        user, system = text.split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
     def descriptors(self) -> int:
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
 
