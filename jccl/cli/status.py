@@ -83,7 +83,9 @@ def render(status: dict[str, Any]) -> Group:
             _left_of(peer),
             shown(
                 "; ".join(
-                    filter(None, (peer["trouble"], peer["faults"], peer["waiting_for"]))
+                    filter(
+                        None, (peer["trouble"], peer.get("faults"), peer["waiting_for"])
+                    )
                 )
                 or "-"
             ),

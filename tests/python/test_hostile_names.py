@@ -7,7 +7,7 @@ from rich.console import Console
 
 import jccl
 from jccl import errors
-from jccl.cli import group, status
+from jccl.cli import group, peers, status
 from jccl.testing import Cluster
 
 HOSTILE = "[/red] [bold]x[/] \n\x1b[2J\x9b31m\u202e\u2028 forged"
@@ -37,7 +37,8 @@ def test_nothing_in_an_answer_drives_the_terminal():
             {
                 **{"id": 1, "site": HOSTILE, "shard": 0, "shards": 1},
                 **{"connected": True, "admitted": True, "silent_s": 0.0, "moving": []},
-                **{"trouble": HOSTILE, "waiting_for": HOSTILE},
+                **{"trouble": HOSTILE, "faults": HOSTILE, "waiting_for": HOSTILE},
+                **{"key": "ab" * 32, "token": HOSTILE},
             }
         ],
         "tags": [
@@ -46,11 +47,17 @@ def test_nothing_in_an_answer_drives_the_terminal():
                 **{"attempt": HOSTILE, "waiting_for": HOSTILE},
             }
         ],
+        "bans": [
+            {"key": "cd" * 32, "site": HOSTILE, "reason": HOSTILE, "until_unix_ms": 1}
+        ],
+        "tokens": [{"name": HOSTILE, "keys": 1, "revoked": False}],
     }
-    console = Console(file=io.StringIO(), width=400, force_terminal=False)
-    console.print(status.render(answer))
-    text = console.file.getvalue()
-    assert text.count("[/red] [bold]x[/] \\n\\u001b[2J\\u009b31m\\u202e\\u2028") == 10
-    assert not set(text) & set("\x1b\x9b\u202e\u2028")
+    for view, names in ((status.render(answer), 11), (peers.render(answer, 0.0), 6)):
+        console = Console(file=io.StringIO(), width=400, force_terminal=False)
+        console.print(view)
+        text = console.file.getvalue()
+        shown = text.count("[/red] [bold]x[/] \\n\\u001b[2J\\u009b31m\\u202e\\u2028")
+        assert shown == names, text
+        assert not set(text) & set("\x1b\x9b\u202e\u2028")
     fault = errors.error_of(errors.Code.MISMATCH, HOSTILE)
     assert len(str(fault).splitlines()) == 1 and "\x1b" not in str(fault)
