@@ -147,7 +147,7 @@ std::vector<Bytes> text_seeds() {
   for (const char* text : {"host.example:4001", "[::1]:80", ":0", "10.0.0.1:65535"}) add(0, text);
   add(1, "10.0.0.1:1,[fe80::1]:2,name:3");
   const std::string run(32, 'a'), key(64, 'b'), secret(64, 'c');
-  add(2, "jccl2." + run + "." + key + ".p-0-0-0011aabb." + secret);
+  add(2, "jccl2." + run + "." + key + ".p-0-0-0-0011aabb." + secret);
   add(2, "jccl2." + run + "." + key + ".o-1900000000-0123456789abcdef-0011aabb." + secret);
   add(2, "jccl2run." + run + "." + key + "." + run);
   add(3, run);

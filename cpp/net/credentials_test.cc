@@ -9,7 +9,7 @@ namespace {
 
 const std::string kRun = "000102030405060708090a0b0c0d0e0f";
 const std::string kKey(64, 'a');
-const std::string kName = "p-0-0-0011aabb";
+const std::string kName = "p-0-0-0-0011aabb";
 const std::string kSecret(64, 'f');
 
 RunSecret run_secret() {
@@ -36,8 +36,10 @@ TEST(CredentialsTest, malformed_tokens_are_refused_without_repeating_the_secret)
         head + kName + "." + kSecret + ".x", "jccl2." + kRun + ".0." + kName + "." + kSecret,
         "jccl2." + kRun + "0." + kKey + "." + kName + "." + kSecret,
         head + kName + "." + kSecret.substr(1), head + kName + "." + kSecret + "f",
-        head + "x-0-0-0011aabb." + kSecret, head + "p-x-0-0011aabb." + kSecret,
-        head + "p-0-1-0011aabb." + kSecret, head + "p-0-0-001." + kSecret,
+        head + "x-0-0-0-0011aabb." + kSecret, head + "p-0-x-0-0011aabb." + kSecret,
+        head + "p-x-0-0-0011aabb." + kSecret, head + "p-4294967296-0-0-0011aabb." + kSecret,
+        head + "p-0-0-0011aabb." + kSecret, head + "p-0-0-0-0-0011aabb." + kSecret,
+        head + "p-0-0-1-0011aabb." + kSecret, head + "p-0-0-0-001." + kSecret,
         head + kName + "." + std::string(64, 'F')}) {
     const Result<Token> token = parse_token(text);
     ASSERT_FALSE(token.ok()) << text;
@@ -69,9 +71,10 @@ TEST(CredentialsTest, the_key_depends_on_root_run_and_name_and_is_stable) {
   const Token first = make_token(secret, rights);
   EXPECT_TRUE(Credentials::from(first).tls);
   EXPECT_EQ(first, make_token(secret, rights));
-  // HKDF-SHA256, salt = run id, info = "jccl2 token p-0-0-0011aabb": computed with another library.
+  // HKDF-SHA256, salt = run id, info = "jccl2 token p-0-0-0-0011aabb": computed with another
+  // library.
   EXPECT_EQ(base::to_hex(std::span<const std::uint8_t>(first.secret)),
-            "345d393b9988a1bfd201efc58bc8c39b0dd26980ce985c175d83baedb2051863");
+            "8ceee7cf4a087dda8a3286ac88f498101d70de01cb46b1b7bdde7e672d50ab1e");
   TokenRights another = rights;
   another.role = TokenRole::kObserver;
   EXPECT_NE(first.secret, make_token(secret, another).secret);

@@ -42,7 +42,7 @@ inline RunSecret secret_of(std::uint8_t seed) {
   return secret;
 }
 inline Token token_of(std::uint8_t seed) {
-  return make_token(secret_of(seed), parse_rights("p-0-0-0000000a").value());
+  return make_token(secret_of(seed), parse_rights("p-0-0-0-0000000a").value());
 }
 
 inline Credentials plain() { return Credentials::plain(token_of(1).run); }
