@@ -13,6 +13,7 @@ SETTLED_S = 10.0  # by then who attacks is known, or not worth knowing
 RATIO_MIN = 0.8
 MEMORY_MAX = 64 << 20
 LOG_MAX = 1024  # bytes a second, of ten seconds or more
+NAMED_MAX_S = 15.0  # a straggler's first eviction is free
 ROUNDS_AFTER = 10
 TAGS = "grads", "model"
 
@@ -89,6 +90,8 @@ def play(row: Row, folder: Path, token: str, seconds: float, seed: int) -> Resul
             for one in (usual, world):
                 one.await_that(one.attacked, "no rounds before the attack")
             watch(result, usual, world, seconds)
+            if row.named:
+                await_named(world)
             aftermath(result, world)
             judge(result, row, world, seconds)
             ended(result, usual)
@@ -132,6 +135,13 @@ def rates(world: World, begun: float, end: float) -> list[float]:
     return [
         (world.rounds(tag, end) - world.rounds(tag, begun)) / seconds for tag in TAGS
     ]
+
+
+def await_named(world: World) -> None:
+    limit = time.monotonic() + NAMED_MAX_S
+    while world.named_at is None and time.monotonic() < limit:
+        time.sleep(0.05)
+        world.read()
 
 
 def aftermath(result: Result, world: World) -> None:

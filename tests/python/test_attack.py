@@ -8,7 +8,7 @@ import pytest
 
 from tests.attack import trial
 
-SECONDS = 3
+SECONDS = 2
 PLAIN, TOKEN = False, True
 GROUPS = [
     ("descriptor,hint,fingerprint,state,weight-huge", PLAIN),
@@ -40,8 +40,9 @@ def test_every_row_is_in_a_group() -> None:
 
 
 def test_the_judge_finds_an_honest_run_whole_and_misses_a_culprit(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(trial, "NAMED_MAX_S", 0)
     honest = trial.group("none")
     assert trial.play(honest, tmp_path / "a", "", SECONDS, seed=1).broken == []
     honest.named = True
