@@ -91,7 +91,12 @@ def test_every_environment_variable_is_documented_and_read():
 
 def test_no_other_program_of_ours_reads_the_environment():
     # Never installed; in the product planted.cc is empty.
-    for_tests = {"failing_main.cc", "stress_peer_main.cc", "planted.cc"}
+    for_tests = {
+        "failing_main.cc",
+        "stress_peer_main.cc",
+        "attack_main.cc",
+        "planted.cc",
+    }
     for folder in ("cpp", "xla_ext"):
         for path in (ROOT / folder).rglob("*.cc"):
             if "_test" not in path.name and path.name not in {"main.cc", *for_tests}:
