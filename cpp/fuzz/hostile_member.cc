@@ -29,6 +29,8 @@ WorldOptions options_from(Input& in) {
   options.master.restart_grace = base::kSecond;
   options.master.straggler_after = 600 * base::kMillisecond;
   options.master.straggler = static_cast<protocol::Straggler>(in.below(3));
+  // Short, so that the hostile member is soon back.
+  options.master.ban = options.master.ban_max = options.master.out_max = base::kMillisecond;
   options.master.history = 1 + in.below(4);
   options.master.min_peers = in.below(4) == 0 ? 2 : 1;
   const std::size_t honest = 2 + in.below(2);
