@@ -289,6 +289,9 @@ constexpr std::array kMasterExcuses = {
 
 constexpr std::array kPeerExcuses = {
     Excuse{kPeersOwn, "*", "no master says it"},
+    Excuse{"OrderReply", "*", "no peer gives orders"},
+    Excuse{"fetch-fails", "idle",
+           "the call was over when its fetch failed: less than once in 100,000"},
     Excuse{kMastersOwn, "paused dialing no-life ended", "there is no connection to hear it on"},
     Excuse{"Welcome Refuse", kUp, "answers a Hello, once"},
     Excuse{"Roster Start Outcome Reject Moved Waiting HeartbeatAck SyncReply", "greeting",
