@@ -7,6 +7,7 @@
 
 #include "attack/member.h"
 #include "master/ask.h"
+#include "peer/stress_oracle.h"
 
 namespace jccl::attack {
 
@@ -16,6 +17,7 @@ using base::kSecond;
 namespace {
 
 constexpr auto kBreath = std::chrono::milliseconds(2);
+constexpr std::uint64_t kStays = 8;  // of so many that come, one sees its round to the end
 
 base::Result<std::shared_ptr<peer::Communicator>> join(const CrowdOptions& options,
                                                        const std::string& token,
@@ -39,6 +41,11 @@ peer::RoundOptions call(base::Duration deadline) {
   return o;
 }
 
+// What the weight of call() says: a round that commits with it is judged like any other.
+std::vector<float> contribution(const CrowdOptions& options) {
+  return peer::stress::input_of<float>(peer::RoundOptions{}.weight, options.elements);
+}
+
 }  // namespace
 
 std::string token_for_one(const std::string& secret) {
@@ -52,12 +59,13 @@ std::string token_for_one(const std::string& secret) {
 void come_and_go(const CrowdOptions& options, const std::atomic<bool>& stop,
                  std::atomic<std::uint64_t>& count) {
   const std::string token = token_for_one(options.secret);
-  std::vector<float> x(options.elements, 1);
-  const peer::Leaf leaf{codec::Dtype::kF32, x.size(), x.data(), x.data(), "x", {}};
-  while (!stop) {
+  for (std::uint64_t life = 0; !stop; ++life) {
     const auto comm = join(options, token, "");
     if (comm.ok()) {
+      std::vector<float> x = contribution(options);
+      const peer::Leaf leaf{codec::Dtype::kF32, x.size(), x.data(), x.data(), "x", {}};
       const auto handle = comm.value()->start({leaf}, call(200 * kMillisecond));
+      if (life % kStays == 0 && handle.ok()) (void)comm.value()->wait(handle.value());
       for (int i = 0; i < 50 && comm.value()->attributes().id == 0 && !stop; ++i) {
         std::this_thread::sleep_for(kBreath);  // looks whether it is in, and leaves
       }
@@ -90,8 +98,8 @@ void half_a_site(const CrowdOptions& options, const std::atomic<bool>& stop,
       continue;
     }
     std::vector<std::int32_t> state(options.elements);
-    std::vector<float> x(options.elements, 1);
     while (!stop) {
+      std::vector<float> x = contribution(options);
       peer::SyncOptions sync;
       sync.tag = "model";
       sync.deadline = kSecond;
