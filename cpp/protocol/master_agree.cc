@@ -28,6 +28,7 @@ bool State::agree(const wire::Tag& tag) {
 // More than half of the sites decide what the call is, if there are three or more: who asks for
 // another hears so, and the others wait for it. Else nobody can say which is meant, and all hear.
 bool State::agree_on_call(const wire::Tag& tag) {
+  if (all_ask_alike(tag)) return true;
   // Of each shard: descriptor and fingerprint.
   using Asked = std::vector<std::pair<wire::Digest, wire::Digest>>;
   std::map<std::string, Asked> by_site;
@@ -40,7 +41,6 @@ bool State::agree_on_call(const wire::Tag& tag) {
   }
   std::map<Asked, std::size_t> votes;
   for (const auto& [site, asked] : by_site) ++votes[asked];
-  if (votes.size() == 1 && one_fingerprint(tag)) return true;
   const auto most = std::max_element(
       votes.begin(), votes.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
   const std::string text = mismatch_text(tag);
@@ -64,15 +64,21 @@ bool State::agree_on_call(const wire::Tag& tag) {
   return false;
 }
 
-// Of all shards.
-bool State::one_fingerprint(const wire::Tag& tag) const {
+// What every round passes: shards, and of each shard one call; one fingerprint of all.
+bool State::all_ask_alike(const wire::Tag& tag) const {
+  std::map<std::uint32_t, wire::Digest> descriptors;
+  std::set<std::uint32_t> counts;
   std::set<wire::Digest> fingerprints;
+  bool equal = true;
   for (const auto& [id, member] : ledger_.members()) {
     if (!takes_part(tag, member)) continue;
     const wire::Ready& ready = ready_of(tag, member)->ready;
+    const auto [entry, fresh] = descriptors.try_emplace(member.shard, ready.descriptor);
+    equal = equal && entry->second == ready.descriptor;
+    counts.insert(member.shards);
     if (ready.has_state) fingerprints.insert(ready.fingerprint);
   }
-  return fingerprints.size() <= 1;
+  return equal && counts.size() <= 1 && fingerprints.size() <= 1;
 }
 
 // A hint follows from the call, so among equal calls it is equal. Who says another than most has

@@ -204,13 +204,9 @@ void State::ban(const wire::PublicKey& key, base::Duration span, const std::stri
                              ? wire::kForGood
                              : unix_ms() + static_cast<std::uint64_t>(span / base::kMillisecond);
   record.reason = base::to_utf8(reason);
-  std::set<std::string> members;
-  std::vector<ConnId> outside;
   for (const auto& [incarnation, life] : lives_) {
     if (life.key != key) continue;
     record.site = life.site;
-    if (life.id != 0) members.insert(life.site);
-    if (life.id == 0 && life.connected()) outside.push_back(life.conn);
     Throttle& throttle = throttles_[life.token];
     ++throttle.bans;
     throttle.banned_at = now_;
@@ -222,10 +218,23 @@ void State::ban(const wire::PublicKey& key, base::Duration span, const std::stri
                {"key", base::to_hex(key)},
                {"for_s", span == 0 ? "ever" : cat(span / base::kSecond)},
                {"reason", reason}});
-  for (const ConnId conn : outside) refuse(conn, Code::kBanned, reason);
-  for (const std::string& site : members) {
-    evict(site, cat(site, " is banned: ", reason), "evict");
+  expel([&](const Life& life) { return life.key == key; }, reason,
+        [&](const std::string& site) { return cat(site, " is banned: ", reason); });
+}
+
+// Members go with their sites; the others are refused. How many sites went.
+std::size_t State::expel(const std::function<bool(const Life&)>& whom, const std::string& refusal,
+                         const std::function<std::string(const std::string&)>& reason) {
+  std::set<std::string> sites;
+  std::vector<ConnId> outside;
+  for (const auto& [incarnation, life] : lives_) {
+    if (!whom(life)) continue;
+    if (life.id != 0) sites.insert(life.site);
+    if (life.id == 0 && life.connected()) outside.push_back(life.conn);
   }
+  for (const ConnId conn : outside) refuse(conn, Code::kBanned, refusal);
+  for (const std::string& site : sites) evict(site, reason(site), "evict");
+  return sites.size();
 }
 
 // The site had to go for what may be nobody's fault.
@@ -295,21 +304,12 @@ wire::OrderReply State::order_of_key(const wire::Order& order) {
 wire::OrderReply State::revoke(const wire::Order& order) {
   if (order.subject.empty()) return refusal(Code::kInvalid, "name the token");
   journal(wire::TokenRecord{order.subject, true, {}, 0});
-  std::set<std::string> sites;
-  std::vector<ConnId> outside;
-  for (const auto& [incarnation, life] : lives_) {
-    if (life.token != order.subject) continue;
-    if (life.id != 0) sites.insert(life.site);
-    if (life.id == 0 && life.connected()) outside.push_back(life.conn);
-  }
-  for (const ConnId conn : outside) {
-    refuse(conn, Code::kBanned, cat("the token ", order.subject, " was revoked"));
-  }
-  for (const std::string& site : sites) {
-    evict(site, cat("the token of ", site, " was revoked"), "evict");
-  }
+  const std::size_t left =
+      expel([&](const Life& life) { return life.token == order.subject; },
+            cat("the token ", order.subject, " was revoked"),
+            [](const std::string& site) { return cat("the token of ", site, " was revoked"); });
   return {Code::kOk,
-          cat("the token ", order.subject, " is taken no more; sites that left: ", sites.size())};
+          cat("the token ", order.subject, " is taken no more; sites that left: ", left)};
 }
 
 }  // namespace jccl::protocol

@@ -256,13 +256,14 @@ void State::expire_round(const wire::Tag& tag) {
 // Members whose calls would end before their data can have moved: the others need not begin.
 bool State::hurried(const wire::Tag& tag) {
   const base::Duration least = std::min(options_.heartbeat / 10, kLeastTime);
-  const std::vector<Part> parts = parts_for(tag);
   std::vector<wire::Incarnation> late;
   for (const auto& [id, member] : ledger_.members()) {
     const OpenReady* open = ready_of(tag, member);
     if (open == nullptr || !takes_part(tag, member)) continue;
     if (open->deadline - now_ < least) late.push_back(member.incarnation);
   }
+  if (late.empty()) return false;
+  const std::vector<Part> parts = parts_for(tag);
   for (const wire::Incarnation incarnation : late) {
     if (hasty(incarnation, parts)) {  // not for having waited
       charge(*life_of(incarnation), Fault::kBadCall, cat("no time for a round of ", tag));
@@ -271,7 +272,7 @@ bool State::hurried(const wire::Tag& tag) {
            cat("all are READY, but less than ", least / base::kMillisecond,
                " ms of this call's deadline are left"));
   }
-  return !late.empty();
+  return true;
 }
 
 void State::form(const wire::Tag& tag) {

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -238,6 +239,8 @@ struct MasterMachine::State {
   double held_against(wire::PeerId id) const;
   void punish();
   void ban(const wire::PublicKey& key, base::Duration span, const std::string& reason);
+  std::size_t expel(const std::function<bool(const Life&)>& whom, const std::string& refusal,
+                    const std::function<std::string(const std::string&)>& reason);
   void put_out(const std::string& site, base::Duration cost);
   void on_order(ConnId conn, const wire::Order& order, const Shown& shown);
   wire::OrderReply carry_out(const wire::Order& order);
@@ -263,7 +266,7 @@ struct MasterMachine::State {
   void form(const wire::Tag& tag);
   bool agree(const wire::Tag& tag);  // false: somebody was rejected
   bool agree_on_call(const wire::Tag& tag);
-  bool one_fingerprint(const wire::Tag& tag) const;
+  bool all_ask_alike(const wire::Tag& tag) const;
   bool agree_on_hint(const wire::Tag& tag);
   bool agree_on_state(const wire::Tag& tag);
   Wait forming_wait(const wire::Tag& tag) const;

@@ -52,8 +52,14 @@ def render(status: dict[str, Any], now: float) -> Group:
             left,
             shown(ban["reason"]),
         )
+    tables = (peers, bans, tokens_of(status))
+    return Group(*(one for one in tables if one.row_count))
+
+
+def tokens_of(status: dict[str, Any]) -> Table:
+    """By which tokens somebody joined, and which were revoked."""
     tokens = Table("token", "keys that joined", "state")
     for token in status["tokens"]:
         state = "revoked" if token["revoked"] else "taken"
         tokens.add_row(shown(token["name"]), str(token["keys"]), state)
-    return Group(*(one for one in (peers, bans, tokens) if one.row_count))
+    return tokens

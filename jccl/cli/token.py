@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 from rich.console import Console
-from rich.table import Table
 
-from jccl.cli.common import Run, Span, run_options, shown
+from jccl.cli.common import Run, Span, run_options
+from jccl.cli.peers import tokens_of
 from jccl.settings import read_token
 
 FILE = click.option(
@@ -92,10 +92,7 @@ def create(path: str | None, secret_file: str, **rights: Any) -> None:
 @run_options
 def show(**run: Any) -> None:
     """Show the tokens by which somebody joined, and those that were revoked."""
-    tokens = Table("token", "keys that joined", "state")
-    for token in json.loads(Run(**run).status())["tokens"]:
-        state = "revoked" if token["revoked"] else "taken"
-        tokens.add_row(shown(token["name"]), str(token["keys"]), state)
+    tokens = tokens_of(json.loads(Run(**run).status()))
     Console().print(tokens if tokens.row_count else "nobody joined by a token yet")
 
 
