@@ -50,6 +50,20 @@ def marks_operand(
     return ([], {}) if words is None else ([words], {"marks": np.int32(1)})
 
 
+def state_operands(
+    state: Any, comm: HasRegistryId
+) -> tuple[list[jax.Array], dict[str, Any]]:
+    """What a round that hands in a state has more. Where the handlers read the memory
+    that XLA keeps arrays in, they compare the leaves while the round's data move."""
+    here = callback.route_of(comm) == callback.FFI and jax.default_backend() == "cpu"
+    if not here or state is None or isinstance(state, Marks):
+        return marks_operand(state, comm)
+    arrays = Leaves(state).fenced()
+    if not arrays:
+        return marks_operand(state, comm)
+    return arrays, {"state": np.int32(len(arrays))}
+
+
 def of_arrays(arrays: Sequence[jax.Array], route: str) -> jax.Array:
     """u32[k, 2] of arrays that one device holds whole."""
     if not arrays:
@@ -68,6 +82,16 @@ def of_host(state: Any) -> np.ndarray:
     if any(isinstance(leaf, jax.Array) and _is_away(leaf) for leaf in leaves):
         return np.asarray(_on_device([jnp.asarray(x) for x in Leaves(state).arrays]))
     return np.asarray(_native.core().marks(HostLeaves.of(state).arrays))
+
+
+def host_state(state: Any) -> dict[str, Any]:
+    """How a call outside a program hands in a state. Leaves in host memory are compared
+    while the round's data move."""
+    leaves = jax.tree.leaves(state)
+    away = any(isinstance(leaf, jax.Array) and _is_away(leaf) for leaf in leaves)
+    if away or isinstance(state, Marks):
+        return {"state": of_host(state)}
+    return {"state_leaves": HostLeaves.of(state).arrays}
 
 
 def _is_away(array: jax.Array) -> bool:

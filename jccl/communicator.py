@@ -84,8 +84,9 @@ class Communicator:
                 this peer out when it holds NaN or Inf; then GuardError is raised after
                 the round), fingerprint (words that must be alike on all peers), state
                 (the tag's shared state that `tree` was made from, in every collective:
-                required once the tag was synchronised, and compared before anything
-                is sent: ResyncNeeded where this peer did not publish or adopt it).
+                required once the tag was synchronised. Where this peer did not publish
+                or adopt it, the call is in no result: ResyncNeeded, from `wait` after
+                `start`).
         """
         leaves = HostLeaves.of(tree, resolve(options.get("codec")))
         outs = outputs(leaves, out)
@@ -297,7 +298,7 @@ class Communicator:
         if "fingerprint" in given:
             given["fingerprint"] = fingerprint_digest(given["fingerprint"])
         if "state" in given:
-            given["state"] = _marks.of_host(given["state"])
+            given.update(_marks.host_state(given.pop("state")))
         codec: Codec = resolve(given.pop("codec", None))
         return {
             **given,

@@ -456,6 +456,10 @@ class Local(NamedTuple):
             return marks(tree, comm, specs=specs_like(tree, like, self.specs))
         return ops.marks(tree, comm)
 
+    def state(self, tree: Any, comm: HasRegistryId, *, like: Any) -> Any:
+        """What a round takes as `state`. `like`: as in `publish`."""
+        return self.marks(tree, comm, like=like) if self._mapped() else tree
+
     def _mapped(self) -> bool:
         if _native.mapped_axes():
             return True

@@ -17,7 +17,7 @@ import numpy as np
 
 from jccl import _marks, _native, callback
 from jccl._chain import claim
-from jccl._marks import Marks, marks_operand
+from jccl._marks import Marks, marks_operand, state_operands
 from jccl._options import check_tag
 from jccl._outer_step import outer_step as outer_step
 from jccl._results import (
@@ -102,7 +102,7 @@ def _round(
 ) -> Sequence[jax.Array]:
     number, token = _blocking(comm, tag, token)
     n = len(leaves.arrays)
-    state_marks, words = marks_operand(state, comm)
+    shared, words = state_operands(state, comm)
     extent = [jax.ShapeDtypeStruct((2,), jnp.int32)]
     call = callback.effect_call(
         callback.route_of(comm),
@@ -115,7 +115,7 @@ def _round(
     texts = {"op": "sum", "codec": "none", "plan": "", "fingerprint": ""}
     return call(
         *leaves.fenced(),
-        *state_marks,
+        *shared,
         weight_of(weight),
         deadline_ms(deadline),
         token,
@@ -171,7 +171,7 @@ def all_reduce(
         in_place: the results take the operands' memory (donate them, or XLA copies).
         state: the tag's shared state that `tree` was made from, or its `jccl.marks`:
             required once the tag was synchronised. Where it isn't what this peer
-            published or adopted last nothing is sent, and the code is RESYNC.
+            published or adopted last the call is in no result: RESYNC.
 
     Returns:
         Reduced(value, status, token).
@@ -358,7 +358,7 @@ def start(
     through = Leaves(passing)
     number = check_call(comm, tag)
     n, k = len(leaves.arrays), len(through.arrays)
-    state_marks, words = marks_operand(state, comm)
+    shared, words = state_operands(state, comm)
     call = callback.effect_call(
         callback.route_of(comm),
         "jccl_start",
@@ -368,7 +368,7 @@ def start(
     handle, *passed, after = call(
         *leaves.fenced(),
         *through.fenced(),
-        *state_marks,
+        *shared,
         weight_of(weight),
         deadline_ms(deadline),
         scalar(0 if token is None else token, jnp.uint32),

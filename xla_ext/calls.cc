@@ -54,6 +54,23 @@ std::size_t marks_of_call(const ffi::Dictionary& attributes) {
   return attribute<std::int32_t>(attributes, "marks", 0) != 0 ? 1 : 0;
 }
 
+std::size_t state_operands(const ffi::Dictionary& attributes) {
+  const auto leaves = attribute<std::int32_t>(attributes, "state", 0);
+  return leaves > 0 ? static_cast<std::size_t>(leaves) : marks_of_call(attributes);
+}
+
+bool read_state(const ffi::RemainingArgs& args, std::size_t at, const ffi::Dictionary& attributes,
+                peer::RoundOptions* options) {
+  if (attribute<std::int32_t>(attributes, "state", 0) > 0) {
+    const auto state = inputs(args, state_operands(attributes), {}, at);
+    if (state) options->state_leaves = state->leaves("");
+    return state.has_value();
+  }
+  if (marks_of_call(attributes) == 0) return true;
+  options->state = marks_operand(args, at);
+  return options->state.has_value();
+}
+
 Status options_from(const ffi::Dictionary& attributes, double weight, std::int32_t deadline_ms,
                     peer::RoundOptions* options) {
   options->tag = text_attribute(attributes, "tag");

@@ -47,6 +47,12 @@ std::optional<base::Digest> digest_from(const std::string& hex);
 // Operands of marks that a call has, 0 or 1, as its attribute `marks` says: of the tag's state, or
 // where a revision is published of the one before it.
 std::size_t marks_of_call(const xla::ffi::Dictionary& attributes);
+// Operands of a round by which it hands in the tag's state: its marks, or, as the attribute `state`
+// says, so many leaves.
+std::size_t state_operands(const xla::ffi::Dictionary& attributes);
+// False if they are not what that says.
+bool read_state(const xla::ffi::RemainingArgs& args, std::size_t at,
+                const xla::ffi::Dictionary& attributes, peer::RoundOptions* options);
 
 base::Status options_from(const xla::ffi::Dictionary& attributes, double weight,
                           std::int32_t deadline_ms, peer::RoundOptions* options);

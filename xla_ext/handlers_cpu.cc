@@ -30,17 +30,17 @@ void zero_outside(const Payload& data, const peer::RoundResult& result) {
   if (end < out.count) std::memset(bytes + end * element, 0, (out.count - end) * element);
 }
 
-// Operands: leaves…, with the attribute `marks` u32[k,2] of the tag's state, weight f32,
-// deadline_ms s32, token u32. A leaf of the attribute `encoded` is u8[n], and values in the
-// results. Results: leaves…, status s32[4], token u32 [, extent s32[2] = first, count:
-// reduce_scatter].
+// Operands: leaves…, with the attribute `marks` u32[k,2] of the tag's state, or with `state` so
+// many leaves of it, weight f32, deadline_ms s32, token u32. A leaf of the attribute `encoded` is
+// u8[n], and values in the results. Results: leaves…, status s32[4], token u32 [, extent s32[2] =
+// first, count: reduce_scatter].
 ffi::Error round_call(std::int32_t device, ffi::RunId run, ffi::RemainingArgs args,
                       ffi::RemainingRets rets, ffi::Dictionary attributes) {
   const ScopedFloatMode mode;
   const bool scatter = attribute<std::int32_t>(attributes, "collective", 1) ==
                        static_cast<std::int32_t>(peer::Collective::kReduceScatter);
   const std::size_t extra = scatter ? 3 : 2;
-  const std::size_t marks = marks_of_call(attributes), scalars = 3 + marks;
+  const std::size_t held = state_operands(attributes), scalars = 3 + held;
   if (args.size() < scalars || rets.size() != args.size() - scalars + extra) {
     return malformed("jccl_round");
   }
@@ -48,13 +48,13 @@ ffi::Error round_call(std::int32_t device, ffi::RunId run, ffi::RemainingArgs ar
   const auto encoded = encoded_leaves(attributes);
   if (!encoded) return malformed("jccl_round");
   const auto data = payload(args, 0, rets, 0, n, *encoded);
-  const auto state = marks_operand(args, marks != 0 ? n : args.size());
-  const auto weight = scalar<float>(args, n + marks);
-  const auto deadline_ms = scalar<std::int32_t>(args, n + marks + 1);
-  const auto token = scalar<std::uint32_t>(args, n + marks + 2);
+  peer::RoundOptions options;
+  const auto weight = scalar<float>(args, n + held);
+  const auto deadline_ms = scalar<std::int32_t>(args, n + held + 1);
+  const auto token = scalar<std::uint32_t>(args, n + held + 2);
   const auto status = status_result(rets, n);
   if (!data || !weight || !deadline_ms || !token || !status || !put_token(rets, n + 1, *token) ||
-      state.has_value() != (marks != 0)) {
+      !read_state(args, n, attributes, &options)) {
     return malformed("jccl_round");
   }
   const auto entry = entry_of(attributes);
@@ -62,9 +62,7 @@ ffi::Error round_call(std::int32_t device, ffi::RunId run, ffi::RemainingArgs ar
   if (!entry) {
     outcome.status = {Code::kClosed, "the communicator is closed"};
   } else {
-    peer::RoundOptions options;
     outcome.status = options_from(attributes, *weight, *deadline_ms, &options);
-    options.state = state;
     options.out_private = true;  // XLA shows a result to nobody before its handler returned
     options.feed = feed_of_call();
     if (outcome.status.ok()) outcome.status = entry->enter(options.tag, run.run_id, device);
@@ -94,18 +92,18 @@ ffi::Error round_call(std::int32_t device, ffi::RunId run, ffi::RemainingArgs ar
   return ffi::Error::Success();
 }
 
-// Operands: `count` leaves as of a round, pass-throughs…, marks as of a round, weight f32,
+// Operands: `count` leaves as of a round, pass-throughs…, marks or state as of a round, weight f32,
 // deadline_ms s32, token u32.
 // Results: handle u32[2], pass-throughs… (aliased), token u32.
 ffi::Error start_call(std::int32_t device, ffi::RunId run, ffi::RemainingArgs args,
                       ffi::RemainingRets rets, ffi::Dictionary attributes) {
   const ScopedFloatMode mode;
   const auto n = static_cast<std::size_t>(attribute<std::int32_t>(attributes, "count", -1));
-  const std::size_t marks = marks_of_call(attributes), scalars = 3 + marks;
+  const std::size_t scalars = 3 + state_operands(attributes);
   if (args.size() < scalars || n > args.size() - scalars) return malformed("jccl_start");
   const std::size_t through = args.size() - scalars - n;
   if (rets.size() != through + 2) return malformed("jccl_start");
-  const auto state = marks_operand(args, marks != 0 ? n + through : args.size());
+  peer::RoundOptions options;
   const auto weight = scalar<float>(args, args.size() - 3);
   const auto deadline_ms = scalar<std::int32_t>(args, args.size() - 2);
   const auto token = scalar<std::uint32_t>(args, args.size() - 1);
@@ -115,7 +113,7 @@ ffi::Error start_call(std::int32_t device, ffi::RunId run, ffi::RemainingArgs ar
   if (!encoded) return malformed("jccl_start");
   const auto data = inputs(args, n, *encoded);
   if (!data || !weight || !deadline_ms || !token || !passed || !handle_out ||
-      state.has_value() != (marks != 0) || handle_out->bytes() != 8 ||
+      handle_out->bytes() != 8 || !read_state(args, n + through, attributes, &options) ||
       !put_token(rets, through + 1, *token)) {
     return malformed("jccl_start");
   }
@@ -123,9 +121,7 @@ ffi::Error start_call(std::int32_t device, ffi::RunId run, ffi::RemainingArgs ar
   Status failure{Code::kClosed, "the communicator is closed"};
   std::uint64_t handle = 0;
   if (const auto entry = entry_of(attributes)) {
-    peer::RoundOptions options;
     failure = options_from(attributes, *weight, *deadline_ms, &options);
-    options.state = state;
     if (failure.ok()) failure = entry->enter(options.tag, run.run_id, device);
     if (failure.ok()) {
       const auto leaves = data->leaves(text_attribute(attributes, "paths"));

@@ -42,6 +42,7 @@ std::optional<Parts> parts_here(const char* target, std::size_t operands, std::s
   Parts parts;
   parts.frame = DeviceFrame::copy(*launching);
   if (!parts.frame) return std::nullopt;
+  if (parts.frame->attribute<std::int32_t>("state", 0) != 0) return std::nullopt;  // for the CPU
   HostCall& host = parts.frame->host;
   const std::size_t taken = operands + marks_in(parts);
   if (host.operands.size() < taken || host.results.size() < results) return std::nullopt;

@@ -43,13 +43,16 @@ struct PartMarks {
 
 using Handles = std::vector<base::Result<peer::Handle>>;
 
-// All parts or none: where the state of one differs, the others' rounds would wait for it.
+// All parts or none, where the whole site is here: if the state of one differs, nothing is sent. Of
+// several processes the others hear of it by the end of the attempt.
 Handles start_parts(const MeshCall& call, const Join& join, peer::RoundOptions options,
                     const PartMarks& marks) {
   options.out_private = true;  // the join's memory is seen by nobody before the call ended
   Handles handles;
   Status fine;
+  const bool is_whole_site = call.parts().size() == marks.all.size();
   for (const MeshCall::Part& part : call.parts()) {
+    if (!is_whole_site) break;
     options.state = marks.of(part);
     const Status one = part.entry->comm().check_state(options);
     if (fine.ok()) fine = one;

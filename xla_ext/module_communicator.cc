@@ -133,6 +133,14 @@ peer::RoundOptions round_options(Keywords& keywords) {
   return options;
 }
 
+// The leaves of the state, which the caller keeps while its call begins; none: there may be marks.
+Arrays take_state(Keywords& keywords, peer::RoundOptions* options) {
+  const auto given = keywords.take<std::optional<Arrays>>("state_leaves", std::nullopt);
+  if (!given) return {};
+  options->state_leaves = leaves_from(*given, nullptr, {}, 1);
+  return *given;
+}
+
 std::size_t slots_of(const peer::RoundOptions& options) {
   if (options.collective != peer::Collective::kAllGather) return 1;
   if (options.slots == 0) throw py::value_error("all_gather needs slots=");
@@ -280,7 +288,8 @@ std::unique_ptr<Communicator> Communicator::connect(const py::kwargs& kwargs) {
 peer::RoundResult Communicator::run(const Arrays& ins, const Arrays& outs,
                                     const py::kwargs& kwargs) {
   Keywords keywords(kwargs);
-  const peer::RoundOptions options = round_options(keywords);
+  peer::RoundOptions options = round_options(keywords);
+  const Arrays state = take_state(keywords, &options);
   const auto paths = keywords.take<std::vector<std::string>>("paths", {});
   const auto encoded = keywords.take<std::vector<bool>>("encoded", {});
   keywords.finish("run");
@@ -301,7 +310,8 @@ peer::RoundResult Communicator::run(const Arrays& ins, const Arrays& outs,
 peer::Handle Communicator::start(const Arrays& ins, const std::optional<Arrays>& outs,
                                  const py::kwargs& kwargs) {
   Keywords keywords(kwargs);
-  const peer::RoundOptions options = round_options(keywords);
+  peer::RoundOptions options = round_options(keywords);
+  const Arrays state = take_state(keywords, &options);
   const auto paths = keywords.take<std::vector<std::string>>("paths", {});
   const auto encoded = keywords.take<std::vector<bool>>("encoded", {});
   keywords.finish("start");

@@ -74,6 +74,80 @@ TEST(OwnStateTest, an_edited_anchor_is_in_no_result_and_publishing_heals_it) {
   EXPECT_EQ(cluster[0].digest("model"), cluster[1].digest("model"));
 }
 
+// The state is read while the call's data move, and found to differ.
+TEST(OwnStateTest, an_edited_state_that_is_compared_beside_its_call_is_in_no_result) {
+  Cluster cluster(3);
+  std::atomic<bool> healed{false};
+  cluster.on_all([&](std::size_t p, Communicator& comm) {
+    Holder own;
+    own.anchor.assign(3'000'000, 1.0F);  // some chunks, and time to begin with them
+    ASSERT_TRUE(own.sync(comm).status.ok());
+    std::vector<float> x(own.anchor.size(), p == 0 ? 100.0F : 1.0F), y(x.size());
+    const auto round = [&] {
+      RoundOptions o = sum_of("model");
+      o.state_leaves = own.leaves();
+      return comm.run({leaf_of(x, y)}, o);
+    };
+    if (p == 0) {
+      own.anchor.back() = 2;
+      const RoundResult refused = round();
+      EXPECT_EQ(refused.status.code, Code::kResync);
+      EXPECT_TRUE(contains(refused.status.text, "leaf anchor/w f32[3000000];"))
+          << refused.status.text;
+      EXPECT_TRUE(contains(comm.new_mistake("model"), "leaf anchor/w"));
+      EXPECT_EQ(y[0], 0) << "outputs of a failed call stay as they were";
+      EXPECT_EQ(round().status.code, Code::kResync) << "until it is healed";
+      EXPECT_TRUE(own.sync(comm).replaced);
+      healed = true;
+      std::fill(x.begin(), x.end(), 1.0F);
+    }
+    const RoundResult r = round();
+    EXPECT_TRUE(r.status.ok()) << r.status.text;
+    EXPECT_TRUE(healed) << "committed without the other peer";
+    EXPECT_EQ(r.world, 3U);
+    EXPECT_EQ(y, std::vector<float>(y.size(), 3.0F));
+  });
+}
+
+// By marks, or beside the call: no shard waits for one that is not in the round.
+TEST(OwnStateTest, one_edited_shard_ends_the_calls_of_its_site) {
+  for (const bool beside : {false, true}) {
+    ClusterOptions options;
+    options.start_together = false;
+    options.master.start_peers = 2;
+    Cluster cluster(0, options);
+    for (std::uint32_t i = 0; i < 4; ++i) {
+      ConnectOptions peer = cluster.peer_options();
+      peer.site = i < 2 ? "eu" : "us";
+      peer.shard = i % 2, peer.shards = 2;
+      cluster.add(peer);
+    }
+    cluster.on_all([&](std::size_t p, Communicator& comm) {
+      Holder own;
+      ASSERT_TRUE(own.sync(comm).status.ok());
+      if (p == 1) own.anchor[3] = 7;
+      const auto round = [&] {
+        RoundOptions o = sum_of("model");
+        o.deadline = 60 * kSecond;
+        if (beside) o.state_leaves = own.leaves();
+        if (!beside) o.state = peer::marks_of(own.leaves());
+        return small_round(comm, o, 1);
+      };
+      if (p < 2) {
+        const SmallRound refused = round();
+        EXPECT_EQ(refused.result.status.code, Code::kResync) << refused.result.status.text;
+        EXPECT_TRUE(contains(refused.result.status.text, "leaf anchor/w"))
+            << refused.result.status.text;
+        EXPECT_EQ(own.sync(comm).replaced, p == 1);
+      }
+      const SmallRound r = round();
+      EXPECT_TRUE(r.result.status.ok()) << r.result.status.text;
+      EXPECT_EQ(r.result.world, 2U);
+      EXPECT_EQ(r.value, 2);
+    });
+  }
+}
+
 TEST(OwnStateTest, a_sign_of_zero_and_another_nan_are_edits) {
   Cluster cluster(1);
   Communicator& comm = cluster[0];

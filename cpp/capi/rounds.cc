@@ -102,13 +102,13 @@ Status read_arrays(const jccl_array* arrays, std::size_t count, std::vector<peer
   return {};
 }
 
-// Marks of a state that is compared; none if the caller names none.
+// A state that is compared; none if the caller names none.
 Status read_state(const jccl_array* arrays, std::size_t count,
-                  std::optional<peer::StateMarks>* out) {
+                  std::optional<std::vector<peer::Leaf>>* out) {
   if (arrays == nullptr) return count == 0 ? Status{} : invalid("the state's arrays are NULL");
   std::vector<peer::Leaf> leaves;
   const Status status = read_arrays(arrays, count, &leaves, Use::kIn);
-  if (status.ok()) *out = peer::marks_of(leaves);
+  if (status.ok()) *out = std::move(leaves);
   return status;
 }
 
@@ -146,7 +146,7 @@ Status read_round_options(const jccl_round_options* given, peer::RoundOptions* o
   out->tag = text_or(options.tag, "default");
   out->plan = text_or(options.plan, "");
   out->fingerprint = {options.fingerprint[0], options.fingerprint[1]};
-  return read_state(options.state, options.state_count, &out->state);
+  return read_state(options.state, options.state_count, &out->state_leaves);
 }
 
 void write_result(const peer::RoundResult& from, jccl_result* out) {
@@ -249,7 +249,9 @@ Status synchronise(jccl_comm* comm, SyncCall how, const jccl_array* arrays, std:
     wish.tag = text_or(options.tag, "default");
     wish.source = options.source != 0;
     wish.deadline = options.deadline_ns;
-    done.status = read_state(options.before, options.before_count, &wish.before);
+    std::optional<std::vector<peer::Leaf>> before;
+    done.status = read_state(options.before, options.before_count, &before);
+    if (before) wish.before = peer::marks_of(*before);
     if (done.status.ok()) done = (comm->held.get()->*how)(leaves, wish);
   }
   write_sync(done, result);

@@ -93,7 +93,8 @@ const std::vector<FieldsOf>& fields_to_master() {
        {{"attempt", "attempt", Bend::kAttempt, "a running one that the sender takes part in",
          "answered with the outcome"},
         {"cause", "code", Bend::kCode, "a code",
-         "decoder refuses; a code that names no cause aborts, with a retry"},
+         "decoder refuses; RESYNC ends the calls of the sender's site; a code that names no cause "
+         "aborts, with a retry"},
         {"peer", "u32", Bend::kPeer, "another part of the attempt", "names nobody"},
         {"text", "text 512", Bend::kText, "512 bytes of UTF-8; for texts only",
          "decoder refuses, closed"}}},

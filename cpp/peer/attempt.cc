@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/crc32c.h"
+#include "base/planted.h"
 #include "base/text.h"
 #include "codec/guard.h"
 #include "collective/kernels.h"
@@ -51,6 +52,8 @@ Status AttemptRun::prepare() {
       if (!usable.ok()) return usable;
     }
   }
+  const bool differs = call_->comparison == Comparison::kDiffers;
+  if (differs && !JCCL_PLANTED("differing-state-begins")) return {Code::kResync, call_->differs};
   if (!(weight_sum_ > 0)) return {Code::kEmpty, "the weights add up to 0"};
   contribution_codec_ = collective::contribution_codec(plan_, options.codec);
   result_codec_ = collective::result_codec(plan_, options.codec);
@@ -75,6 +78,7 @@ Status AttemptRun::lay_out() {
   std::vector<collective::Chunk> layout =
       collective::make_layout(plan_, call_->specs, call_->options.codec, chunk_bytes_);
   if (layout.size() >= (std::size_t{1} << 29)) return {Code::kLimit, "too many chunks"};
+  bool missed = false;
   for (collective::Chunk& chunk : layout) {
     ChunkState state;
     state.slot = plan_.kind == collective::PlanKind::kGather ? chunk.owner : 0;
@@ -92,6 +96,11 @@ Status AttemptRun::lay_out() {
     if (!state.route.partial) {
       state.encoded_uses += static_cast<std::uint32_t>(state.route.send_to.size());
     }
+    // What stays here of a scatter, the others don't miss.
+    const bool is_missed = plan_.kind != collective::PlanKind::kScatter || !state.route.owner ||
+                           JCCL_PLANTED("own-part-kept-back");
+    if (state.encoded_uses > 0 && (is_missed || !missed)) last_own_ = state.chunk.index;
+    missed = missed || (state.encoded_uses > 0 && is_missed);
     note_others(state);
     all_bytes_ += frames_bytes(state);
     chunks_.push_back(std::move(state));

@@ -51,7 +51,7 @@ class AttemptRun {
   // Decodes the plan and lays out the chunks. Not ok: the attempt can't run here.
   base::Status prepare();
   void begin();
-  // More of the call's feed is here, or the rest of it won't come.
+  // More of the call's feed is here, or the rest of it won't come; or its state was compared.
   void fed();
 
   // A frame may be under way in several copies, each with its placement's token: a sender that
@@ -142,6 +142,7 @@ class AttemptRun {
   std::vector<base::ByteView> result_views(const ChunkState& chunk) const;
   void lay_out_feed();
   bool is_here(const ChunkState& chunk) const;
+  bool is_kept_back(const ChunkState& chunk) const;
   void set_going(ChunkState& chunk);
   bool pass_guard(ChunkState& chunk);
   std::optional<std::string> guard(const ChunkState& chunk) const;
@@ -178,6 +179,8 @@ class AttemptRun {
   std::vector<BufferRef> decoded_;  // by leaf; of contributions that came encoded, where plans add
                                     // them as values
   bool undecoded_ = false;          // that is still to be done: they have not come
+  // The last chunk that others have no whole result without: it holds of the own contribution.
+  std::optional<std::uint32_t> last_own_;
   std::vector<std::uint32_t> coming_;  // chunks whose own contribution is not here, the first last
   std::vector<ChunkState> chunks_;
   std::vector<base::PeerId> others_;            // ascending

@@ -1,7 +1,9 @@
-// Attempts whose own inputs come while they run (see feed.h): a chunk is set going when its last
-// byte is here. See attempt.h.
+// Attempts whose own inputs come while they run (see feed.h), or are compared: a chunk is set going
+// when its last byte is here, the last one of all when the state is known to be the run's. See
+// attempt.h.
 #include <algorithm>
 
+#include "base/planted.h"
 #include "base/text.h"
 #include "codec/encoded.h"
 #include "peer/attempt.h"
@@ -34,7 +36,14 @@ void AttemptRun::lay_out_feed() {
 }
 
 bool AttemptRun::is_here(const ChunkState& chunk) const {
-  return !undecoded_ && (!call_->options.feed || call_->options.feed->here() >= chunk.needs);
+  if (undecoded_ || is_kept_back(chunk)) return false;
+  return !call_->options.feed || call_->options.feed->here() >= chunk.needs;
+}
+
+// While the state is compared, so that nobody can make a result with values of another state.
+bool AttemptRun::is_kept_back(const ChunkState& chunk) const {
+  return chunk.chunk.index == last_own_ && call_->comparison == Comparison::kRuns &&
+         !JCCL_PLANTED("last-chunk-sent-at-once");
 }
 
 // The own contribution of the chunk is here.
@@ -54,13 +63,14 @@ void AttemptRun::set_going(ChunkState& chunk) {
 
 void AttemptRun::fed() {
   if (coming_.empty() || failed_) return;
+  if (call_->comparison == Comparison::kDiffers) return fail(Code::kResync, self_, call_->differs);
   if (undecoded_ && call_->options.feed->whole()) decode_own();
   while (!coming_.empty() && !failed_ && is_here(chunks_[coming_.back()])) {
     ChunkState& chunk = chunks_[coming_.back()];
     coming_.pop_back();
     set_going(chunk);
   }
-  if (!coming_.empty()) {
+  if (!coming_.empty() && call_->options.feed) {
     if (const auto fault = call_->options.feed->fault()) fail(Code::kGuard, self_, *fault);
   }
   report_if_complete();

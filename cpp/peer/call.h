@@ -1,7 +1,8 @@
 // One user call from its start to its end: leaves, options, result. Shared by the user's thread
 // (which waits), the control thread (which decides) and the data thread (which moves bytes).
 // Only `result`, `done`, `taken` and `aborted` change after the start; the first two under
-// control's mutex, the others under the communicator's.
+// control's mutex, the others under the communicator's. `comparison` and `differs` are written by
+// the thread that starts the call.
 #pragma once
 
 #include <atomic>
@@ -19,6 +20,9 @@
 
 namespace jccl::peer {
 
+// Of the state that the values of a call were made from, with the revision that this peer holds.
+enum class Comparison : std::uint8_t { kEqual = 1, kRuns, kDiffers };
+
 struct CallRecord {
   Handle handle = 0;
   std::vector<Leaf> leaves;
@@ -31,6 +35,8 @@ struct CallRecord {
   std::atomic<std::uint64_t> sent_bytes{0};
   std::atomic<std::uint64_t> received_bytes{0};
   std::string here;  // what this peer alone knows of a failure; for its user
+  std::atomic<Comparison> comparison{Comparison::kEqual};
+  std::string differs;  // kDiffers: what, in words; written before
   // Filled by the data thread.
   base::Time started = 0, moved = 0, ended_at = 0;  // see RoundTimes
   // At commit.

@@ -80,10 +80,13 @@ struct RoundOptions {
   bool guard = true;            // leave this peer's contribution out if it holds NaN or Inf
   base::Digest fingerprint;     // see wire::Ready
   base::Duration deadline = 0;  // 0: the communicator's
-  // Of the tag's shared state, as it was when the values of this call were made from it: required
-  // once the tag was synchronised, refused before. If it is not the revision that this peer
-  // published or adopted last, nothing is sent and the call ends with kResync.
+  // The tag's shared state, as it was when the values of this call were made from it: required once
+  // the tag was synchronised, refused before. If it is not the revision that this peer published or
+  // adopted last, the call is in no result and ends with kResync. Either its marks, compared before
+  // anything is sent, or its leaves, which start() reads while the round's data move: part of the
+  // contribution is kept back until they were compared.
   std::optional<StateMarks> state = {};
+  std::optional<std::vector<Leaf>> state_leaves = {};
   // Nobody looks at `out` before the call ended: results may be received straight into it. After a
   // round that failed it holds the input; that of an all_gather, or with a feed, anything.
   bool out_private = false;
@@ -163,8 +166,7 @@ class Communicator {
   static base::Result<std::shared_ptr<Communicator>> connect(const ConnectOptions& options);
   ~Communicator();  // close()
 
-  // What start() would say of `options.state`, for callers whose rounds begin together or not at
-  // all.
+  // What start() would say of the state, for callers whose rounds begin together or not at all.
   base::Status check_state(const RoundOptions& options);
 
   // Blocking: start + wait.

@@ -21,18 +21,15 @@ using base::cat;
 using base::Code;
 using base::Status;
 
-// How long past its deadline a wait still trusts the control thread to end it.
-constexpr base::Duration kDeadlineSlack = 5 * base::kSecond;
 constexpr base::Duration kDepartMax = base::kSecond;
 constexpr std::size_t kTimelineMax = 1024;
 
 Status closed_status() {
   return {Code::kClosed, "the communicator is closed; connect again to go on"};
 }
-Status forked_status() {
-  return {Code::kClosed,
-          "this process was forked after connect; communicators do not survive a "
-          "fork: connect in the child"};
+
+bool has_values(const std::vector<Leaf>& leaves) {
+  return std::any_of(leaves.begin(), leaves.end(), [](const Leaf& leaf) { return leaf.count > 0; });
 }
 
 // Bit 63 stays clear: bindings mark starts that failed with it.
@@ -50,6 +47,12 @@ void hand_out(const CallRecord& call, const std::vector<void*>& outs, OnFailure 
 }
 
 }  // namespace
+
+Status forked_status() {
+  return {Code::kClosed,
+          "this process was forked after connect; communicators do not survive a "
+          "fork: connect in the child"};
+}
 
 Communicator::Impl::Impl(ConnectOptions options) : options_(std::move(options)), pid_(::getpid()) {}
 
@@ -132,38 +135,12 @@ Status Communicator::Impl::room_for(const base::Tag& tag) const {
   return {Code::kLimit, cat("more than ", base::kTagsMax, " tags; tag '", tag, "'")};
 }
 
-Status Communicator::Impl::state_tag(const base::Tag& tag) const {
-  if (Status status = usable(); !status.ok()) return status;
-  if (Status status = check_tag(tag); !status.ok()) return status;
-  return room_for(tag);
-}
-
-// Before anything is copied or sent. A state that was edited is behind, whatever its number says.
-Status Communicator::Impl::check_state(const RoundOptions& options) {
-  if (::getpid() != pid_) return forked_status();
-  std::lock_guard lock(mutex_);
-  if (const Status open = usable(); !open.ok()) return open;
-  if (const Status room = room_for(options.tag); !room.ok()) return room;
-  Book& book = books_[options.tag];
-  const bool ahead = book.revision != book.state.revision();
-  Status status = book.state.check(options.tag, options.state, ahead);
-  if (status.code == Code::kResync) control_->state_changed(options.tag);
-  return status;
-}
-
-std::string Communicator::Impl::new_mistake(const base::Tag& tag) {
-  std::lock_guard lock(mutex_);
-  const auto book = books_.find(tag);
-  return book == books_.end() ? "" : book->second.state.new_mistake();
-}
-
 base::Result<Handle> Communicator::Impl::start(const std::vector<Leaf>& leaves,
                                                const RoundOptions& options, bool stage) {
   if (::getpid() != pid_) return forked_status();
   const Status checked = check_call(leaves, options);
   if (!checked.ok()) return checked;
   if (Status status = check_feed(leaves, options.feed, stage); !status.ok()) return status;
-  if (const Status status = check_state(options); !status.ok()) return status;
   auto call = std::make_shared<CallRecord>();
   call->leaves = leaves;
   call->options = options;
@@ -175,6 +152,9 @@ base::Result<Handle> Communicator::Impl::start(const std::vector<Leaf>& leaves,
   if (o.collective == Collective::kBarrier) o.op = collective::Op::kMean;  // peers compare it
   if (o.collective == Collective::kAllGather && o.weight > 0) o.weight = 1.0;
   if (o.collective == Collective::kBroadcast) o.weight = o.root ? 1.0 : 0.0;
+  const bool beside = o.state_leaves && o.weight > 0 && has_values(leaves);
+  if (Status status = begin_comparison(call, options, beside); !status.ok()) return status;
+  o.state_leaves.reset();  // the caller's memory, until this returns
   for (Leaf& leaf : call->leaves) {
     call->specs.push_back({leaf.dtype, leaf.count});
     const std::size_t bytes = leaf.count * codec::size_of(leaf.dtype);
@@ -221,6 +201,7 @@ base::Result<Handle> Communicator::Impl::start(const std::vector<Leaf>& leaves,
     open_tags_[o.tag] = call->handle;
   }
   control_->call(order, call);
+  if (beside) compare_beside(call, *options.state_leaves);
   return call->handle;
 }
 
@@ -335,127 +316,6 @@ bool Communicator::Impl::finished(Handle handle) {
   }
   std::lock_guard lock(control_->mutex());
   return call->done;
-}
-
-// Brings the own state, held as `own`, to the run's newest revision. Unless it `is_own`, the leaves
-// are some other state that a caller took for it.
-SyncResult Communicator::Impl::sync(const std::vector<Leaf>& leaves, const SyncOptions& options,
-                                    SnapshotRef own, bool is_own) {
-  SyncResult result;
-  const Descriptor descriptor = describe_state(leaves);
-  auto record = std::make_shared<SyncRecord>();
-  record->tag = options.tag;
-  record->layout = own->layout;
-  protocol::SyncCall order;
-  order.tag = options.tag;
-  order.source = options.source;
-  order.revision = own->held.revision;
-  order.digest = own->held.digest;
-  order.descriptor = descriptor.digest;
-  order.summary = descriptor.summary;
-  const base::Duration deadline = deadline_of(options.deadline);
-  order.deadline = control_loop_.now() + deadline;
-  control_->sync(order, record);
-  {
-    std::unique_lock lock(control_->mutex());
-    wait_until(lock, control_->changed(), order.deadline + kDeadlineSlack,
-               [&] { return record->done; });
-    if (!record->done) record->status = {Code::kInternal, "synchronising outlived its deadline"};
-    result.status = record->status;
-    result.revision = record->held.revision;
-    result.digest = record->held.digest;
-  }
-  if (!result.status.ok()) return result;
-  SnapshotRef newest = store_.find(options.tag, result.revision);
-  if (!newest || newest->held.digest != result.digest) newest = own;
-  const auto held = leaves_in(*newest, leaves);
-  if (!held) {
-    result.status = {Code::kInternal, "the fetched state does not fit its leaves"};
-    return result;
-  }
-  StateMarks marks = newest->marks.empty() ? marks_of(*held) : newest->marks;
-  result.replaced = (result.digest != own->held.digest && !JCCL_PLANTED("replaced-not-told")) ||
-                    (!is_own && marks_of(leaves) != marks);
-  copy_out(*newest, leaves);
-  {
-    std::lock_guard lock(mutex_);
-    Book& book = books_[options.tag];
-    book.revision = result.revision;
-    book.state.become(result.revision, leaves, std::move(marks));
-    book.state.settled();
-  }
-  control_->published({options.tag, result.revision, result.digest});
-  return result;
-}
-
-SyncResult Communicator::Impl::sync_state(const std::vector<Leaf>& leaves,
-                                          const SyncOptions& options) {
-  if (::getpid() != pid_) return {forked_status(), 0, {}, false};  // a lock may be held for ever
-  std::uint64_t revision = 0;
-  bool current = false;  // what was published here is this revision, and stays it
-  {
-    std::lock_guard lock(mutex_);
-    const Status open = state_tag(options.tag);
-    if (!open.ok()) return {open, 0, {}, false};
-    const Book& book = books_[options.tag];
-    revision = book.revision;
-    current = book.state.known() && book.state.revision() == revision;
-  }
-  SnapshotRef own = store_.newest(options.tag);
-  if (!current || !own || !leaves_in(*own, leaves)) {
-    own = store_.make(options.tag, revision, leaves);
-    store_.put(own);
-    return sync(leaves, options, std::move(own), true);
-  }
-  return sync(leaves, options, std::move(own), false);
-}
-
-SyncResult Communicator::Impl::publish(const std::vector<Leaf>& leaves,
-                                       const SyncOptions& options) {
-  if (::getpid() != pid_) return {forked_status(), 0, {}, false};  // a lock may be held for ever
-  SnapshotRef own = store_.newest(options.tag);
-  std::uint64_t revision = 0, held = 0;
-  {
-    std::lock_guard lock(mutex_);
-    const Status open = state_tag(options.tag);
-    if (!open.ok()) return {open, 0, {}, false};
-    Book& book = books_[options.tag];
-    if (!book.state.known()) return {book.state.never_synchronised(options.tag), 0, {}, false};
-    revision = book.revision;
-    held = book.state.revision();
-  }
-  bool edited = false;
-  if (options.before || held == revision) {
-    const StateMarks handed = options.before ? *options.before : marks_of(leaves);
-    std::lock_guard lock(mutex_);
-    edited = !books_[options.tag].state.check_before(options.tag, handed).ok();
-  }
-  if (edited) control_->state_changed(options.tag);
-  const bool news = !edited && held != revision;
-  if (news) {
-    own = store_.make(options.tag, revision, leaves);
-    store_.put(own);
-    std::lock_guard lock(mutex_);
-    books_[options.tag].state.become(revision, leaves, own->marks);
-  }
-  if (edited || control_->needs_resync(options.tag)) {
-    const bool is_own = news || (!edited && own->held.revision == held);
-    SyncResult result = sync(leaves, options, std::move(own), is_own);
-    result.edited = edited;
-    result.replaced = result.replaced || edited;  // who kept a copy of it must take it from `out`
-    if (result.status.ok()) {
-      result.status = {Code::kResynced, cat("state replaced by revision ", result.revision)};
-    }
-    return result;
-  }
-  if (news) control_->published(own->held);
-  for (const Leaf& leaf : leaves) {
-    const std::size_t bytes = leaf.count * codec::size_of(leaf.dtype);
-    if (leaf.out != nullptr && leaf.out != leaf.in && bytes > 0) {
-      if (!JCCL_PLANTED("publish-copies-nothing")) std::memcpy(leaf.out, leaf.in, bytes);
-    }
-  }
-  return {{}, own->held.revision, own->held.digest, false};
 }
 
 void Communicator::Impl::close() {

@@ -25,6 +25,11 @@
 
 namespace jccl::peer {
 
+// How long past its deadline a wait still trusts the control thread to end it.
+inline constexpr base::Duration kDeadlineSlack = 5 * base::kSecond;
+
+base::Status forked_status();
+
 class Communicator::Impl {
  public:
   explicit Impl(ConnectOptions options);
@@ -73,6 +78,11 @@ class Communicator::Impl {
  private:
   SyncResult sync(const std::vector<Leaf>& leaves, const SyncOptions& options, SnapshotRef own,
                   bool is_own);
+  base::Status begin_comparison(const CallRef& call, const RoundOptions& options, bool beside);
+  void compare_beside(const CallRef& call, const std::vector<Leaf>& state);
+  // Both under mutex_.
+  base::Status admit_state(const base::Tag& tag, bool is_handed);
+  base::Status compare_state(const base::Tag& tag, const std::optional<StateMarks>& handed);
   void note_times(const CallRecord& call, base::Time awaited);  // under mutex_
   void forget_aborted(const base::Tag& tag);
   bool wait_until(std::unique_lock<std::mutex>& lock, std::condition_variable& changed,

@@ -114,8 +114,8 @@ void Control::published(const wire::Held& held) {
   loop_.post([this, held] { on(protocol::PublishState{held}); });
 }
 
-void Control::state_changed(const wire::Tag& tag) {
-  loop_.post([this, tag] { on(protocol::StateChanged{tag}); });
+void Control::state_changed(const wire::Tag& tag, const std::string& why) {
+  loop_.post([this, tag, why] { on(protocol::StateChanged{tag, why}); });
 }
 
 void Control::depart() {

@@ -59,7 +59,8 @@ class Control {
   void cancel_all();
   void sync(const protocol::SyncCall& call, SyncRef record);
   void published(const wire::Held& held);
-  void state_changed(const wire::Tag& tag);  // the own state is not what was published
+  // The own state is not what was published.
+  void state_changed(const wire::Tag& tag, const std::string& why);
   void depart();
   bool needs_resync(const wire::Tag& tag);  // asks the control thread
   std::string waiting_for();

@@ -88,22 +88,23 @@ Status OwnState::never_synchronised(const base::Tag& tag) {
                        "over states that differ; nothing was sent")});
 }
 
-Status OwnState::check(const base::Tag& tag, const std::optional<StateMarks>& handed, bool ahead) {
+Status OwnState::admit(const base::Tag& tag, bool is_handed) {
   if (!known_)
-    return handed && !JCCL_PLANTED("unsynchronised-taken") ? never_synchronised(tag) : Status{};
-  if (!handed && !JCCL_PLANTED("state-left-out")) {
-    return mistaken({Code::kInvalid, cat("tag '", tag,
-                                         "' has shared state: pass it as state=, so that an edited "
-                                         "state is noticed before anything is sent")});
-  }
-  if (ahead || JCCL_PLANTED("ahead-for-ever")) return {};  // which the machine refuses
-  const std::string differs = difference(*handed);
+    return is_handed && !JCCL_PLANTED("unsynchronised-taken") ? never_synchronised(tag) : Status{};
+  if (is_handed || JCCL_PLANTED("state-left-out")) return {};
+  return mistaken({Code::kInvalid, cat("tag '", tag,
+                                       "' has shared state: pass it as state=, so that an edited "
+                                       "state is noticed and in no result")});
+}
+
+Status OwnState::compare(const base::Tag& tag, const StateMarks& handed) {
+  const std::string differs = difference(handed);
   if (differs.empty()) return {};
   return mistaken(
       {Code::kResync, cat("the state of '", tag, "' differs from revision ", revision_,
                           ", which this peer published or adopted: ", differs,
-                          "; nothing was sent. Call jccl.sync_state(state) to take the run's, or "
-                          "restore what the state was")});
+                          "; this call is in no result. Call jccl.sync_state(state) to take the "
+                          "run's, or restore what the state was")});
 }
 
 Status OwnState::check_before(const base::Tag& tag, const StateMarks& handed) {

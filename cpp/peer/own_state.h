@@ -1,6 +1,6 @@
 // What a peer knows of its own shared state under one tag: the revision it published or adopted
-// last, and by marks what that was. The check of a state that a caller hands in is against this
-// alone: no vote, no other peer. Guarded by the communicator's mutex.
+// last, and by marks what that was. A state that a caller hands in is compared with this alone: no
+// vote, no other peer. Guarded by the communicator's mutex.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +22,10 @@ class OwnState {
   void become(std::uint64_t revision, const std::vector<Leaf>& leaves, StateMarks marks);
   void settled();  // it is the run's newest: a mistake that comes now is another one
 
-  // kInvalid: a state where none was synchronised, or none where one was. kResync: another state
-  // than that of the revision; not asked where this peer is `ahead`: it has a result that it has
-  // published no revision of.
-  base::Status check(const base::Tag& tag, const std::optional<StateMarks>& handed, bool ahead);
+  // kInvalid: a state where none was synchronised, or none where one was.
+  base::Status admit(const base::Tag& tag, bool is_handed);
+  // kResync: another state than that of the revision.
+  base::Status compare(const base::Tag& tag, const StateMarks& handed);
   // kResync if that is not the revision.
   base::Status check_before(const base::Tag& tag, const StateMarks& handed);
   base::Status never_synchronised(const base::Tag& tag);

@@ -51,6 +51,8 @@ class Plane : private LinkOwner, private AttemptHost, private SnapshotLinks {
   // Aborted or superseded: on return nothing refers to the call's memory.
   void discard(const wire::Attempt& attempt);
   // Outputs become visible; results are served on until the links have taken them.
+  // More of the call's inputs is here, or its state was compared.
+  void fed(const CallRef& call);
   void commit(const wire::Attempt& attempt);
   // The call is over, however it ended: nothing refers to its memory on return.
   void release(const CallRef& call);
@@ -95,7 +97,6 @@ class Plane : private LinkOwner, private AttemptHost, private SnapshotLinks {
   void fetch_ended(const wire::Tag& tag, const base::Status& status,
                    const wire::Held& held) override;
 
-  void fed(const CallRef& call);
   void bound_served(const wire::Tag& tag);
   base::PeerId id_of(const Running& running, base::Incarnation incarnation) const;
   void drop_frames(const Running& running);

@@ -89,6 +89,14 @@ Part* RunningAttempt::part_of(wire::Incarnation incarnation) {
 }
 
 // Its DONE is waited for, and its site is one of those a commit needs.
+std::set<wire::PeerId> RunningAttempt::of_site(const std::string& site) const {
+  std::set<wire::PeerId> ids;
+  for (const auto& [id, part] : parts_) {
+    if (part.site == site) ids.insert(id);
+  }
+  return ids;
+}
+
 bool RunningAttempt::decides(const Part& part) {
   return part.contributes() || JCCL_PLANTED("receivers-decide");
 }

@@ -53,6 +53,7 @@ class RunningAttempt {
   const wire::RoundName& round() const { return round_; }
   const std::map<wire::PeerId, Part>& parts() const { return parts_; }
   Part* part_of(wire::Incarnation incarnation);  // null when it takes no part
+  std::set<wire::PeerId> of_site(const std::string& site) const;
   AttemptPhase phase() const { return phase_; }
   // The rows of the table that were used: bit phase · inputs + input.
   std::uint32_t edges() const { return edges_; }

@@ -128,6 +128,10 @@ void State::on_fail(Life& life, const wire::Fail& fail) {
       charge(life, Fault::kGuard, fail.text);
       round.memory.guarded += cat(round.memory.guarded.empty() ? "" : "; ", text);
       return abort(tag, Code::kGuard, text, true, life.site);
+    case Code::kResync:
+      charge_exit(life, tag, *part, fail.cause, text);
+      return abort(tag, Code::kResync, text, true, {},
+                   running.of_site(JCCL_PLANTED("other-shards-retry") ? "" : life.site));
     case Code::kCorrupt:
       ++round.memory.corrupt;
       return abort(tag, Code::kCorrupt, text, round.memory.corrupt < 2);

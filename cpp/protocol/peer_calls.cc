@@ -170,6 +170,12 @@ void State::on_attempt_failed(const AttemptFailed& failed) {
   if (open == nullptr || open->own.has_value() || open->failed.has_value()) return;
   open->failed = wire::Fail{failed.attempt, failed.cause, failed.peer, failed.text};
   if (open->phase == CallPhase::kClosing) return close_committed(wire::Tag(open->call.tag));
+  if (failed.cause == Code::kResync) {
+    // No result can have the contribution: nobody was given the whole of it.
+    report(*open);
+    fx_.discard.push_back(open->attempt);
+    return complete(wire::Tag(open->call.tag), Code::kResync, failed.text);
+  }
   if (failed.cause == Code::kGuard) {
     open->left_out = failed.cause;
     open->left_out_why = failed.text;

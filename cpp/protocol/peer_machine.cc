@@ -54,7 +54,7 @@ void PeerMachine::State::on(const PeerEvent& event) {
   if (const auto* fetched = std::get_if<FetchDone>(&event)) return on_fetch_done(*fetched);
   if (const auto* missed = std::get_if<FetchFailed>(&event)) return on_fetch_failed(*missed);
   if (const auto* state = std::get_if<PublishState>(&event)) return on_publish(state->held);
-  if (const auto* state = std::get_if<StateChanged>(&event)) return on_state_changed(state->tag);
+  if (const auto* state = std::get_if<StateChanged>(&event)) return on_state_changed(*state);
   if (std::holds_alternative<Depart>(event)) return depart();
   if (const auto* life = std::get_if<NewLife>(&event)) return on_new_life(*life);
   if (const auto* progress = std::get_if<Progress>(&event)) {

@@ -56,7 +56,8 @@ struct AttemptDone {  // the whole result is here
   wire::Attempt attempt;
   wire::Digest result;
 };
-struct AttemptFailed {
+struct AttemptFailed {  // kResync: the contribution, of which a part is kept back, is of another
+                        // state
   wire::Attempt attempt;
   base::Code cause = base::Code::kLinkLost;
   wire::PeerId peer = 0;
@@ -81,8 +82,11 @@ struct FetchFailed {
 struct PublishState {  // after a committed round (or sync): the own state of the tag's revision
   wire::Held held;
 };
-struct StateChanged {  // the user's state is not the one that was published: needs a resync
+// The user's state is not the one that was published: needs a resync. An open call on the tag has
+// no part in a result then: its attempts fail with kResync, those that begin later too.
+struct StateChanged {
   wire::Tag tag;
+  std::string why = {};
 };
 struct Depart {};  // leave gracefully; `departed` follows
 struct NewLife {   // answers Effects::rejoin with base::next_life

@@ -122,7 +122,7 @@ struct PeerMachine::State {
   void on_fetch_done(const FetchDone& done);
   void on_fetch_failed(const FetchFailed& failed);
   void on_publish(const wire::Held& held);
-  void on_state_changed(const wire::Tag& tag);
+  void on_state_changed(const StateChanged& changed);
   void finish_sync(const wire::Tag& tag, base::Code code, std::string text);
   void finish_current_syncs();
 

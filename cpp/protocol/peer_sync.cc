@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/planted.h"
 #include "base/text.h"
 #include "protocol/peer_state.h"
 
@@ -124,9 +125,17 @@ void State::on_publish(const wire::Held& held) {
   send(wire::Published{held});
 }
 
-// The next call waits for a SyncCall, whatever this peer published.
-void State::on_state_changed(const wire::Tag& tag) {
-  if (held_.count(tag) > 0) resync_.insert(tag);
+// The next call waits for a SyncCall, whatever this peer published. A call that has not started
+// ends; of a site with more shards it lasts until its START, which is answered in a way that ends
+// the others' calls, too: else they would wait for this one.
+void State::on_state_changed(const StateChanged& changed) {
+  if (held_.count(changed.tag) > 0) resync_.insert(changed.tag);
+  const auto found = calls_.find(changed.tag);
+  if (found == calls_.end() || found->second.phase != CallPhase::kWaiting) return;
+  const bool alone = options_.shards == 1 || JCCL_PLANTED("shard-withdraws-alone");
+  if (alone && found->second.call.is_state && !JCCL_PLANTED("changed-state-waits")) {
+    give_up(changed.tag, Code::kResync, changed.why);
+  }
 }
 
 }  // namespace jccl::protocol

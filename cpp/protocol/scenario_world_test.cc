@@ -164,6 +164,7 @@ void ScenarioWorld::act(const Parsed& p, const std::string& name) {
     return to_peer(name, Progress{0, {{peer.running.at(p.rest.at(0)), left * 1000000, 100000000}}});
   }
   if (p.verb == "cancel") return to_peer(name, CancelCall{p.rest.at(0)});
+  if (p.verb == "edit") return to_peer(name, StateChanged{p.rest.at(0), "edited"});
   if (p.verb == "leave") return to_peer(name, Depart{});
   if (p.verb == "sync" || p.verb == "fetched" || p.verb == "fetch-failed" || p.verb == "publish") {
     return act_on_state(p, name);
@@ -238,6 +239,7 @@ void ScenarioWorld::fail(const Parsed& p, const std::string& name) {
   failed.text = cause;
   if (cause == "guard") failed.cause = Code::kGuard;
   if (cause == "corrupt") failed.cause = Code::kCorrupt;
+  if (cause == "edited") failed.cause = Code::kResync;
   if (cause == "silent") {
     failed.cause = Code::kPeerLost;
     failed.peer = peers_.at(p.rest.at(2)).machine->id();

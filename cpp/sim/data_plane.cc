@@ -1,4 +1,4 @@
-// Contributions to owners, results to all, repair, snapshots: symbolically.
+// Contributions to owners, results to all, repair: symbolically.
 #include "sim/data_plane.h"
 
 #include <algorithm>
@@ -138,6 +138,7 @@ void DataPlane::run(const protocol::RunAttempt& order) {
     peer_.made_fault(protocol::Fault::kGuard, true);
     return fail(run, base::Code::kGuard, 0, "not a number");
   }
+  const bool differs = tag != peer_.tags.end() && tag->call != 0 && tag->differs;
   if (run.plan.owners.empty()) run.have = kWhole;
   if (!run.receiver) {
     for (const wire::PeerId owner : run.plan.owners) {
@@ -146,6 +147,8 @@ void DataPlane::run(const protocol::RunAttempt& order) {
       message.attempt = run.attempt, message.round = run.round, message.from_id = run.self;
       for (std::size_t e = 0; e < kElements; ++e) {
         if (run.plan.owner_of(e) != owner) continue;
+        // Kept back until the state was compared.
+        if (differs && e + 1 == kElements && !JCCL_PLANTED("sent-before-compared")) continue;
         message.elements |= 1U << e;
         message.values[e] = run.given[e];
       }
@@ -158,6 +161,7 @@ void DataPlane::run(const protocol::RunAttempt& order) {
     }
   }
   run.all = left(run);
+  if (differs && tag->compared) return fail(run, base::Code::kResync, 0, "edited");
   finish_if_whole(run);
   const wire::Attempt attempt = order.start.attempt;
   for (std::size_t i = 0; i < early_.size();) {
@@ -168,6 +172,12 @@ void DataPlane::run(const protocol::RunAttempt& order) {
     DataMessage message = std::move(early_[i]);
     early_.erase(early_.begin() + static_cast<std::ptrdiff_t>(i));
     on_data(message);
+  }
+}
+
+void DataPlane::compared(std::uint64_t call) {
+  for (DataRun& run : runs_) {
+    if (run.call == call && !run.failed && !run.done) fail(run, base::Code::kResync, 0, "edited");
   }
 }
 
@@ -430,71 +440,6 @@ void DataPlane::tick() {
     peer_.queue(protocol::FetchFailed{tag, "no holder answers"});
     it = fetches_.upper_bound(tag);
   }
-}
-
-// ---- snapshots ---------------------------------------------------------------------------------
-
-void DataPlane::fetch(const protocol::FetchSnapshot& order) {
-  Fetch& fetch = fetches_[order.want.tag];
-  fetch = {order.want, order.holders, 0, world_.now};
-  if (fetch.holders.empty()) {
-    fetch.asked = 0;
-    return;
-  }
-  const std::size_t turn = world_.rng.data.below(fetch.holders.size());
-  std::rotate(fetch.holders.begin(), fetch.holders.begin() + static_cast<std::ptrdiff_t>(turn),
-              fetch.holders.end());
-  ask_next(fetch);
-}
-
-void DataPlane::ask_next(Fetch& fetch) {
-  fetch.asked = world_.now;
-  DataMessage ask;
-  ask.kind = DataKind::kSnapshotAsk;
-  ask.held = fetch.want;
-  ask.from = peer_.incarnation;
-  ask.to = fetch.holders[fetch.at].incarnation;
-  world_.send_data(peer_.slot, std::move(ask));
-}
-
-void DataPlane::on_snapshot(DataMessage& message) {
-  if (message.kind == DataKind::kSnapshotAsk) {
-    DataMessage answer;
-    answer.kind = DataKind::kSnapshotGone;
-    answer.held = message.held;
-    for (const UserTag& tag : peer_.tags) {
-      // What it synchronises is held from then on (its number may be another run's).
-      const bool own = tag.syncing && tag.tag == message.held.tag;
-      const bool holds =
-          tag.published == message.held || (own && tag.digest == message.held.digest);
-      if (holds) answer.kind = DataKind::kSnapshotPart;
-    }
-    answer.from = peer_.incarnation, answer.to = message.from;
-    world_.send_data(peer_.slot, std::move(answer));
-    return;
-  }
-  const auto fetch = fetches_.find(message.held.tag);
-  if (fetch == fetches_.end() || fetch->second.want != message.held) return;
-  if (fetch->second.whole != base::kNever) return;
-  if (message.kind == DataKind::kSnapshotGone) {
-    fetch->second.asked = 0;
-    return;
-  }
-  for (UserTag& tag : peer_.tags) {
-    if (tag.tag != message.held.tag) continue;
-    tag.revision = message.held.revision, tag.digest = message.held.digest;
-  }
-  const base::Duration load = world_.healed ? 0 : world_.mix.load;
-  fetch->second.whole = world_.now + load;
-  if (load == 0) fetched(message.held);
-}
-
-void DataPlane::fetched(const wire::Held& held) {
-  fetches_.erase(held.tag);
-  for (UserTag& tag : peer_.tags) {
-    if (tag.tag == held.tag) tag.published = held;
-  }
-  peer_.queue(protocol::FetchDone{held});
 }
 
 }  // namespace jccl::sim

@@ -51,6 +51,7 @@ class DataPlane {
   DataPlane(World& world, SimPeer& peer) : world_(world), peer_(peer) {}
 
   void run(const protocol::RunAttempt& run);
+  void compared(std::uint64_t call);  // its state differs from what this peer holds
   void discard(const wire::Attempt& attempt);
   void commit(const wire::Attempt& attempt);
   void fetch(const protocol::FetchSnapshot& fetch);

@@ -36,6 +36,7 @@ enum class Kind : std::uint8_t {
   kEngine,    // the data plane looks for stalls
   kApp,       // the user's program acts on tag a, if b is still its turn
   kCancel,    // the user interrupts the call on tag a, if b is still its turn
+  kCompared,  // the state of the call on tag a was compared, if b is still its call
   kFault,     // a = number in the list
   kThaw,      // a frozen master wakes; a = which
   kGhost,     // a ghost's connection ends; a = connection

@@ -20,6 +20,7 @@ constexpr MutantRow kRows[] = {
     {"retry-adds-to-old-sum"},
     {"damaged-frame-taken"},
     {"own-state-not-compared"},
+    {"sent-before-compared"},
     {"receivers-decide"},
     {"too-few-commit"},
     {"unequal-commit"},

@@ -30,6 +30,8 @@ struct UserTag {  // the user's program on one tag
   std::uint64_t turn = 0;  // pending acts of an earlier turn are void
   std::uint64_t call = 0;  // open call's id; 0: none
   bool bad = false;        // the open call's input does not pass the guard
+  bool differs = false;    // … is of a state that the user edited
+  bool compared = false;   // … which was noticed
   Buffers buffers;
   std::optional<wire::Attempt> visible;  // committed just before the completion
   bool syncing = false;
@@ -56,6 +58,7 @@ struct SimPeer {
   void on_engine();
   void act(std::size_t tag, std::uint64_t turn);
   void cancel(std::size_t tag, std::uint64_t turn);
+  void compared(std::size_t tag, std::uint64_t call_id);
   void leave();
   void audit();
   bool computes_wrong();  // by a broken machine, this time

@@ -39,7 +39,10 @@ void SimPeer::call(UserTag& tag, std::size_t index) {
   const bool calm = world.healed;
   History& history = world.history;
   if (!calm && mix.calls != 0 && tag.calls >= mix.calls) return act_later(tag, 200 * kMillisecond);
-  if (edited(tag)) return refuse_edited(tag);
+  const bool edits = edited(tag);
+  // Found before the call, or beside its data: then the others' attempt ends by it.
+  if (edits && (history.joins_only || rng.chance(0.5))) return refuse_edited(tag);
+  tag.differs = edits, tag.compared = false;
   ++tag.calls;
   if (rng.chance(0.05)) measure();
   CallRecord record;
@@ -47,7 +50,7 @@ void SimPeer::call(UserTag& tag, std::size_t index) {
   record.slot = slot, record.incarnation = incarnation, record.tag = tag.tag;
   // A site has one weight, whatever its number of shards.
   const bool zero = mix.shards == 1 && rng.chance(mix.weight_zero);
-  record.weight = zero && !calm ? 0 : 1.0 + static_cast<double>(rng.below(4));
+  record.weight = zero && !calm && !edits ? 0 : 1.0 + static_cast<double>(rng.below(4));
   record.begun = world.now;
   record.deadline = world.now + between(rng, mix.deadline / 2, mix.deadline * 3 / 2);
   if (calm) record.deadline = world.now + std::max<Duration>(mix.deadline, 8 * kSecond);
@@ -74,7 +77,22 @@ void SimPeer::call(UserTag& tag, std::size_t index) {
     world.post(world.now + between(rng, 0, within), Kind::kCancel, slot, index, tag.call);
   }
   if (world.tracing()) world.note(cat("     ", slot, " call ", tag.call, " on ", tag.tag));
+  if (tag.differs) {
+    // Memory is read faster than anybody is taken for slow.
+    const Duration within = std::min<Duration>(8 * mix.latency + kMillisecond, mix.silence / 8);
+    world.post(world.now + between(rng, 0, within), Kind::kCompared, slot, index, tag.call);
+  }
   feed(event);
+}
+
+// The end of a comparison that went on beside the call's data.
+void SimPeer::compared(std::size_t index, std::uint64_t call_id) {
+  UserTag& tag = tags[index];
+  if (tag.call != call_id || !tag.differs) return;
+  tag.compared = true;
+  queue(protocol::StateChanged{tag.tag, "edited"});
+  data.compared(call_id);
+  drain();
 }
 
 bool SimPeer::computes_wrong() {
@@ -89,7 +107,7 @@ void SimPeer::made_fault(protocol::Fault fault, bool made) {
 }
 
 // A user restores an older checkpoint, or changes a parameter. The communicator compares the state
-// it is handed with what this peer published or adopted, before anything of it is said to anybody.
+// it is handed with what this peer published or adopted, before anybody can have all of it.
 bool SimPeer::edited(UserTag& tag) {
   const bool edits = tag.is_state && tag.was_synced && !world.healed && tag.published.has_value() &&
                      world.rng.app.chance(world.mix.edits);
@@ -185,6 +203,11 @@ void SimPeer::end_call(UserTag& tag, const protocol::CompleteCall& done, bool su
   const bool untouched = tag.buffers.memory == tag.buffers.input && tag.buffers.out == Array{};
   world.history.on_call_ended(record, untouched);
   tag.call = 0;
+  if (std::exchange(tag.differs, false)) {
+    tag.digest = tag.published->digest;
+    tag.needs_sync = true;
+    queue(protocol::StateChanged{tag.tag, "edited"});
+  }
   if (world.history.failed()) return;
   if (success && world.healed) ++tag.good_after_heal;
   const bool spoilt = success && edited(tag);  // between the call and the revision that follows

@@ -288,6 +288,8 @@ void World::dispatch_peer(const Event& event) {
       return peer.act(event.a, event.b);
     case Kind::kCancel:
       return peer.cancel(event.a, event.b);
+    case Kind::kCompared:
+      return peer.compared(event.a, event.b);
     default:
       JCCL_CHECK(false);
   }

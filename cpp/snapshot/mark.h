@@ -1,7 +1,7 @@
 // Marks of state: 64 bits per leaf by which a peer recognises its own state, so that a mistake (an
-// older checkpoint, an edited parameter) is noticed before anything is sent. Sums of mixed words:
-// in any order, in any pieces, on any device, with the same bits; jccl/_marks.py is the same in
-// XLA. One changed word is always noticed. No cryptographic hash: whoever wants to can make two
+// older checkpoint, an edited parameter) is noticed before it is in any result. Sums of mixed
+// words: in any order, in any pieces, on any device, with the same bits; jccl/_marks.py is the same
+// in XLA. One changed word is always noticed. No cryptographic hash: whoever wants to can make two
 // states with one mark, and between peers the digest decides. Pure; any thread.
 #pragma once
 

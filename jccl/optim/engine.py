@@ -275,7 +275,9 @@ class Engine(NamedTuple):
             "weight": jnp.asarray(weight, jnp.float32) * share.astype(jnp.float32),
             "tag": self._tag(i),
             "fingerprint": self._fingerprint(cut, i, state),
-            "state": self._marks(cut, i, step, state),
+            "state": self.local.state(
+                shared_of(cut, state, i), self.comm, like=step.params
+            ),
             **self.round_options,
         }
 

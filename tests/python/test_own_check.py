@@ -123,7 +123,8 @@ def test_every_collective_on_a_tag_with_state_asks_for_it(verb):
         with pytest.raises(jccl.InvalidError, match="pass it as state="):
             getattr(comm, verb)(*operands, tag="m", **more)
         with pytest.raises(jccl.ResyncNeeded, match="leaf w"):
-            getattr(comm, verb)(*operands, tag="m", state=edited(state), **more)
+            call = getattr(comm, verb)(*operands, tag="m", state=edited(state), **more)
+            comm.wait(call)  # `start` alone doesn't wait for its comparison's outcome
 
 
 # ---- in jit --------------------------------------------------------------------------

@@ -241,8 +241,9 @@ typedef struct {
   int32_t stochastic;      /* 1: the codec rounds up or down by chance; not topk */
   int32_t reserved;
   /* Of a tag that was synchronised, its shared state as the values of this call were made from it:
-   * the arrays of jccl_sync_state, of which `in` is read before anything is sent, and `out` is not
-   * used. If it is not what this peer published or adopted last: RESYNC. Without: INVALID. */
+   * the arrays of jccl_sync_state, of which `in` is read until the blocking call or jccl_start
+   * returns, and `out` is not used. If it is not what this peer published or adopted last, the call
+   * is in no result: RESYNC (after jccl_start: from jccl_wait). Without: INVALID. */
   const jccl_array* state;
   size_t state_count;
 } jccl_round_options;

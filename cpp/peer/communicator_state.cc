@@ -1,0 +1,210 @@
+// A communicator's shared state: compared with what this peer published or adopted, beside a call's
+// data or before it; brought to the run's newest revision; published.
+#include <unistd.h>
+
+#include <cstring>
+#include <utility>
+
+#include "base/planted.h"
+#include "base/text.h"
+#include "peer/communicator_impl.h"
+
+namespace jccl::peer {
+
+using base::cat;
+using base::Code;
+using base::Status;
+
+Status Communicator::Impl::state_tag(const base::Tag& tag) const {
+  if (Status status = usable(); !status.ok()) return status;
+  if (Status status = check_tag(tag); !status.ok()) return status;
+  return room_for(tag);
+}
+
+// Before anything is copied or sent. A state that was edited is behind, whatever its number says.
+Status Communicator::Impl::check_state(const RoundOptions& options) {
+  if (::getpid() != pid_) return forked_status();
+  std::optional<StateMarks> handed = options.state;
+  if (options.state_leaves) handed = marks_of(*options.state_leaves);
+  std::lock_guard lock(mutex_);
+  Status status = admit_state(options.tag, handed.has_value());
+  if (status.ok()) status = compare_state(options.tag, handed);
+  if (status.code == Code::kResync && options_.shards == 1) {
+    control_->state_changed(options.tag, status.text);
+  }
+  return status;
+}
+
+Status Communicator::Impl::admit_state(const base::Tag& tag, bool is_handed) {
+  if (const Status open = usable(); !open.ok()) return open;
+  if (const Status room = room_for(tag); !room.ok()) return room;
+  return books_[tag].state.admit(tag, is_handed);
+}
+
+Status Communicator::Impl::compare_state(const base::Tag& tag,
+                                         const std::optional<StateMarks>& handed) {
+  Book& book = books_[tag];
+  const bool ahead = book.revision != book.state.revision();
+  if (!handed || ahead || JCCL_PLANTED("ahead-for-ever")) return {};  // the machine refuses it
+  return book.state.compare(tag, *handed);
+}
+
+// While the data of the call move: reading a state takes longer than a short message.
+void Communicator::Impl::compare_beside(const CallRef& call, const std::vector<Leaf>& state) {
+  const base::Tag& tag = call->options.tag;
+  const StateMarks handed = marks_of(state);
+  Status status;
+  {
+    std::lock_guard lock(mutex_);
+    status = compare_state(tag, handed);
+  }
+  call->differs = status.text;
+  call->comparison = status.ok() ? Comparison::kEqual : Comparison::kDiffers;
+  if (!status.ok()) control_->state_changed(tag, status.text);
+  data_loop_.post([this, call] { plane_->fed(call); });
+}
+
+std::string Communicator::Impl::new_mistake(const base::Tag& tag) {
+  std::lock_guard lock(mutex_);
+  const auto book = books_.find(tag);
+  return book == books_.end() ? "" : book->second.state.new_mistake();
+}
+
+// Not ok: the call does not begin. Of a site with more shards it begins all the same if the state
+// differs: the end of its attempt is what the others' calls end by.
+Status Communicator::Impl::begin_comparison(const CallRef& call, const RoundOptions& options,
+                                            bool beside) {
+  if (beside) {
+    std::lock_guard lock(mutex_);
+    call->comparison = Comparison::kRuns;
+    return admit_state(options.tag, true);
+  }
+  Status status = check_state(options);
+  if (status.code != Code::kResync || options_.shards == 1) return status;
+  call->differs = status.text;
+  call->comparison = Comparison::kDiffers;
+  return {};
+}
+
+// Brings the own state, held as `own`, to the run's newest revision. Unless it `is_own`, the leaves
+// are some other state that a caller took for it.
+SyncResult Communicator::Impl::sync(const std::vector<Leaf>& leaves, const SyncOptions& options,
+                                    SnapshotRef own, bool is_own) {
+  SyncResult result;
+  const Descriptor descriptor = describe_state(leaves);
+  auto record = std::make_shared<SyncRecord>();
+  record->tag = options.tag;
+  record->layout = own->layout;
+  protocol::SyncCall order;
+  order.tag = options.tag;
+  order.source = options.source;
+  order.revision = own->held.revision;
+  order.digest = own->held.digest;
+  order.descriptor = descriptor.digest;
+  order.summary = descriptor.summary;
+  const base::Duration deadline = deadline_of(options.deadline);
+  order.deadline = control_loop_.now() + deadline;
+  control_->sync(order, record);
+  {
+    std::unique_lock lock(control_->mutex());
+    wait_until(lock, control_->changed(), order.deadline + kDeadlineSlack,
+               [&] { return record->done; });
+    if (!record->done) record->status = {Code::kInternal, "synchronising outlived its deadline"};
+    result.status = record->status;
+    result.revision = record->held.revision;
+    result.digest = record->held.digest;
+  }
+  if (!result.status.ok()) return result;
+  SnapshotRef newest = store_.find(options.tag, result.revision);
+  if (!newest || newest->held.digest != result.digest) newest = own;
+  const auto held = leaves_in(*newest, leaves);
+  if (!held) {
+    result.status = {Code::kInternal, "the fetched state does not fit its leaves"};
+    return result;
+  }
+  StateMarks marks = newest->marks.empty() ? marks_of(*held) : newest->marks;
+  result.replaced = (result.digest != own->held.digest && !JCCL_PLANTED("replaced-not-told")) ||
+                    (!is_own && marks_of(leaves) != marks);
+  copy_out(*newest, leaves);
+  {
+    std::lock_guard lock(mutex_);
+    Book& book = books_[options.tag];
+    book.revision = result.revision;
+    book.state.become(result.revision, leaves, std::move(marks));
+    book.state.settled();
+  }
+  control_->published({options.tag, result.revision, result.digest});
+  return result;
+}
+
+SyncResult Communicator::Impl::sync_state(const std::vector<Leaf>& leaves,
+                                          const SyncOptions& options) {
+  if (::getpid() != pid_) return {forked_status(), 0, {}, false};  // a lock may be held for ever
+  std::uint64_t revision = 0;
+  bool current = false;  // what was published here is this revision, and stays it
+  {
+    std::lock_guard lock(mutex_);
+    const Status open = state_tag(options.tag);
+    if (!open.ok()) return {open, 0, {}, false};
+    const Book& book = books_[options.tag];
+    revision = book.revision;
+    current = book.state.known() && book.state.revision() == revision;
+  }
+  SnapshotRef own = store_.newest(options.tag);
+  if (!current || !own || !leaves_in(*own, leaves)) {
+    own = store_.make(options.tag, revision, leaves);
+    store_.put(own);
+    return sync(leaves, options, std::move(own), true);
+  }
+  return sync(leaves, options, std::move(own), false);
+}
+
+SyncResult Communicator::Impl::publish(const std::vector<Leaf>& leaves,
+                                       const SyncOptions& options) {
+  if (::getpid() != pid_) return {forked_status(), 0, {}, false};  // a lock may be held for ever
+  SnapshotRef own = store_.newest(options.tag);
+  std::uint64_t revision = 0, held = 0;
+  {
+    std::lock_guard lock(mutex_);
+    const Status open = state_tag(options.tag);
+    if (!open.ok()) return {open, 0, {}, false};
+    Book& book = books_[options.tag];
+    if (!book.state.known()) return {book.state.never_synchronised(options.tag), 0, {}, false};
+    revision = book.revision;
+    held = book.state.revision();
+  }
+  bool edited = false;
+  if (options.before || held == revision) {
+    const StateMarks handed = options.before ? *options.before : marks_of(leaves);
+    std::lock_guard lock(mutex_);
+    edited = !books_[options.tag].state.check_before(options.tag, handed).ok();
+  }
+  if (edited) control_->state_changed(options.tag, "the state was changed before it was published");
+  const bool news = !edited && held != revision;
+  if (news) {
+    own = store_.make(options.tag, revision, leaves);
+    store_.put(own);
+    std::lock_guard lock(mutex_);
+    books_[options.tag].state.become(revision, leaves, own->marks);
+  }
+  if (edited || control_->needs_resync(options.tag)) {
+    const bool is_own = news || (!edited && own->held.revision == held);
+    SyncResult result = sync(leaves, options, std::move(own), is_own);
+    result.edited = edited;
+    result.replaced = result.replaced || edited;  // who kept a copy of it must take it from `out`
+    if (result.status.ok()) {
+      result.status = {Code::kResynced, cat("state replaced by revision ", result.revision)};
+    }
+    return result;
+  }
+  if (news) control_->published(own->held);
+  for (const Leaf& leaf : leaves) {
+    const std::size_t bytes = leaf.count * codec::size_of(leaf.dtype);
+    if (leaf.out != nullptr && leaf.out != leaf.in && bytes > 0) {
+      if (!JCCL_PLANTED("publish-copies-nothing")) std::memcpy(leaf.out, leaf.in, bytes);
+    }
+  }
+  return {{}, own->held.revision, own->held.digest, false};
+}
+
+}  // namespace jccl::peer

@@ -1,0 +1,74 @@
+// Snapshots of the data plane: who is behind fetches, piece by piece, from a holder of the
+// revision.
+#include <algorithm>
+
+#include "base/planted.h"
+#include "sim/data_plane.h"
+#include "sim/world.h"
+
+namespace jccl::sim {
+
+void DataPlane::fetch(const protocol::FetchSnapshot& order) {
+  Fetch& fetch = fetches_[order.want.tag];
+  fetch = {order.want, order.holders, 0, world_.now};
+  if (fetch.holders.empty()) {
+    fetch.asked = 0;
+    return;
+  }
+  const std::size_t turn = world_.rng.data.below(fetch.holders.size());
+  std::rotate(fetch.holders.begin(), fetch.holders.begin() + static_cast<std::ptrdiff_t>(turn),
+              fetch.holders.end());
+  ask_next(fetch);
+}
+
+void DataPlane::ask_next(Fetch& fetch) {
+  fetch.asked = world_.now;
+  DataMessage ask;
+  ask.kind = DataKind::kSnapshotAsk;
+  ask.held = fetch.want;
+  ask.from = peer_.incarnation;
+  ask.to = fetch.holders[fetch.at].incarnation;
+  world_.send_data(peer_.slot, std::move(ask));
+}
+
+void DataPlane::on_snapshot(DataMessage& message) {
+  if (message.kind == DataKind::kSnapshotAsk) {
+    DataMessage answer;
+    answer.kind = DataKind::kSnapshotGone;
+    answer.held = message.held;
+    for (const UserTag& tag : peer_.tags) {
+      // What it synchronises is held from then on (its number may be another run's).
+      const bool own = tag.syncing && tag.tag == message.held.tag;
+      const bool holds =
+          tag.published == message.held || (own && tag.digest == message.held.digest);
+      if (holds) answer.kind = DataKind::kSnapshotPart;
+    }
+    answer.from = peer_.incarnation, answer.to = message.from;
+    world_.send_data(peer_.slot, std::move(answer));
+    return;
+  }
+  const auto fetch = fetches_.find(message.held.tag);
+  if (fetch == fetches_.end() || fetch->second.want != message.held) return;
+  if (fetch->second.whole != base::kNever) return;
+  if (message.kind == DataKind::kSnapshotGone) {
+    fetch->second.asked = 0;
+    return;
+  }
+  for (UserTag& tag : peer_.tags) {
+    if (tag.tag != message.held.tag) continue;
+    tag.revision = message.held.revision, tag.digest = message.held.digest;
+  }
+  const base::Duration load = world_.healed ? 0 : world_.mix.load;
+  fetch->second.whole = world_.now + load;
+  if (load == 0) fetched(message.held);
+}
+
+void DataPlane::fetched(const wire::Held& held) {
+  fetches_.erase(held.tag);
+  for (UserTag& tag : peer_.tags) {
+    if (tag.tag == held.tag) tag.published = held;
+  }
+  peer_.queue(protocol::FetchDone{held});
+}
+
+}  // namespace jccl::sim
