@@ -109,6 +109,27 @@ TEST(OwnStateTest, an_edited_state_that_is_compared_beside_its_call_is_in_no_res
   });
 }
 
+// Results are received into private outputs while the round runs.
+TEST(OwnStateTest, a_private_output_in_the_states_own_memory_is_no_edit) {
+  ClusterOptions options;
+  options.peer.chunk_bytes = 4096;
+  Cluster cluster(2, options);
+  cluster.on_all([](std::size_t, Communicator& comm) {
+    Holder own;
+    own.anchor.assign(16 << 20, 1.0F);  // its end is read when results have long come
+    ASSERT_TRUE(own.sync(comm).status.ok());
+    std::vector<float> x(1 << 16, 2.0F);
+    Leaf leaf = leaf_of(x, x);
+    leaf.out = own.anchor.data() + own.anchor.size() - x.size();
+    RoundOptions o = sum_of("model");
+    o.state_leaves = own.leaves();
+    o.out_private = true;
+    const RoundResult r = comm.run({leaf}, o);
+    EXPECT_TRUE(r.status.ok()) << r.status.text;
+    EXPECT_EQ(own.anchor.back(), 4);
+  });
+}
+
 // By marks, or beside the call: no shard waits for one that is not in the round.
 TEST(OwnStateTest, one_edited_shard_ends_the_calls_of_its_site) {
   for (const bool beside : {false, true}) {

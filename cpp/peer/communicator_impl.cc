@@ -28,8 +28,23 @@ Status closed_status() {
   return {Code::kClosed, "the communicator is closed; connect again to go on"};
 }
 
-bool has_values(const std::vector<Leaf>& leaves) {
-  return std::any_of(leaves.begin(), leaves.end(), [](const Leaf& leaf) { return leaf.count > 0; });
+// There is something to keep back, and results are received into no memory that is compared.
+bool may_compare_beside(const std::vector<Leaf>& leaves, const RoundOptions& options) {
+  if (!options.state_leaves) return false;
+  const auto end = [](const void* at, std::uint64_t bytes) {
+    return reinterpret_cast<std::uintptr_t>(at) + bytes;
+  };
+  bool has_values = false;
+  for (const Leaf& leaf : leaves) {
+    has_values = has_values || leaf.count > 0;
+    if (!options.out_private || leaf.out == nullptr) continue;
+    const std::uintptr_t out_end = end(leaf.out, output_bytes(options, leaf));
+    for (const Leaf& state : *options.state_leaves) {
+      const std::uintptr_t state_end = end(state.in, state.count * codec::size_of(state.dtype));
+      if (end(leaf.out, 0) < state_end && end(state.in, 0) < out_end) return false;
+    }
+  }
+  return has_values;
 }
 
 // Bit 63 stays clear: bindings mark starts that failed with it.
@@ -152,7 +167,7 @@ base::Result<Handle> Communicator::Impl::start(const std::vector<Leaf>& leaves,
   if (o.collective == Collective::kBarrier) o.op = collective::Op::kMean;  // peers compare it
   if (o.collective == Collective::kAllGather && o.weight > 0) o.weight = 1.0;
   if (o.collective == Collective::kBroadcast) o.weight = o.root ? 1.0 : 0.0;
-  const bool beside = o.state_leaves && o.weight > 0 && has_values(leaves);
+  const bool beside = o.weight > 0 && may_compare_beside(leaves, options);
   if (Status status = begin_comparison(call, options, beside); !status.ok()) return status;
   o.state_leaves.reset();  // the caller's memory, until this returns
   for (Leaf& leaf : call->leaves) {
