@@ -48,6 +48,8 @@ std::optional<Code> failure_of(Row row) {
       return Code::kPeerLost;
     case Row::kFailAborted:
       return Code::kAborted;
+    case Row::kFailResync:
+      return Code::kResync;
     default:
       return std::nullopt;
   }

@@ -21,6 +21,7 @@ const std::vector<RowInfo>& all_rows() {
       {Row::kFailLinkOnce, "fail-link-once", "… once a round", true, false, false},
       {Row::kFailPeer, "fail-peer", "FAIL(PEER_LOST) of each peer in turn", true, true, false},
       {Row::kFailAborted, "fail-aborted", "FAIL(ABORTED) at START", true, true, false},
+      {Row::kFailResync, "fail-resync", "FAIL(RESYNC) at START", true, true, false},
       {Row::kDoneWrong, "done-wrong", "DONE with another digest", true, true, false},
       {Row::kDoneNever, "done-never", "no DONE; stragglers are evicted", true, true, true},
       {Row::kPublished, "published", "Published with another digest", true, false, false},

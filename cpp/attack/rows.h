@@ -27,6 +27,7 @@ enum class Row : std::uint8_t {
   kFailLinkOnce,
   kFailPeer,
   kFailAborted,
+  kFailResync,
   kDoneWrong,
   kDoneNever,
   kPublished,

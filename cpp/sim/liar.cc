@@ -38,8 +38,9 @@ void SimPeer::lie_in_call(protocol::Call* call, CallRecord* record, std::size_t 
 bool SimPeer::lie_instead_of_running(const protocol::RunAttempt& run) {
   base::Rng& rng = world.rng.liar;
   if (!lies() || !rng.chance(2 * kLie)) return false;
-  constexpr Code kCauses[] = {Code::kInvalid,  Code::kLimit,    Code::kEmpty,   Code::kGuard,
-                              Code::kLinkLost, Code::kPeerLost, Code::kCorrupt, Code::kAborted};
+  constexpr Code kCauses[] = {Code::kInvalid, Code::kLimit,    Code::kEmpty,
+                              Code::kGuard,   Code::kLinkLost, Code::kPeerLost,
+                              Code::kCorrupt, Code::kAborted,  Code::kResync};
   const auto& parts = run.start.contributors;
   const wire::PeerId named = parts.empty() ? 0 : parts[rng.below(parts.size())].id;
   const Code cause = kCauses[rng.below(std::size(kCauses))];

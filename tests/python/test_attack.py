@@ -13,7 +13,7 @@ PLAIN, TOKEN = False, True
 GROUPS = [
     ("descriptor,hint,fingerprint,state,weight-huge", PLAIN),
     ("weight-negative,weight-nan,deadline,withdraw", TOKEN),
-    ("fail-invalid,fail-limit,fail-guard,fail-aborted", PLAIN),
+    ("fail-invalid,fail-limit,fail-guard,fail-aborted,fail-resync", PLAIN),
     ("fail-link,fail-link-once,fail-peer", TOKEN),
     ("done-wrong,published", PLAIN),
     ("done-never", TOKEN),
