@@ -85,7 +85,7 @@ class Communicator:
                 the round), fingerprint (words that must be alike on all peers), state
                 (the tag's shared state that `tree` was made from, in every collective:
                 required once the tag was synchronised. Where this peer did not publish
-                or adopt it, the call is in no result: ResyncNeeded, from `wait` after
+                or adopt it, the call is in no result: ResyncError, from `wait` after
                 `start`).
         """
         leaves = HostLeaves.of(tree, resolve(options.get("codec")))
@@ -434,7 +434,7 @@ def connect(
             `io_callback`. All give the same bits.
 
     Errors:
-        MasterLost (unreachable; says what was tried), VersionError, WrongRunError,
+        MasterLostError (unreachable; says what was tried), VersionError, WrongRunError,
         AuthError, IoError (port in use), InvalidError.
 
     Example:

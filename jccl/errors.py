@@ -94,11 +94,11 @@ class Error(Exception):
         return (type(self), (self.text, int(self.code)))
 
 
-class EmptyRound(Error):
+class EmptyError(Error):
     code = Code.EMPTY
 
 
-class TooFew(Error):
+class TooFewError(Error):
     code = Code.TOO_FEW
 
 
@@ -106,7 +106,7 @@ class DeadlineError(Error, TimeoutError):
     code = Code.DEADLINE
 
 
-class InDoubt(Error):
+class InDoubtError(Error):
     code = Code.IN_DOUBT
 
 
@@ -126,11 +126,11 @@ class EvictedError(Error):
     code = Code.EVICTED
 
 
-class ResyncNeeded(Error):
+class ResyncError(Error):
     code = Code.RESYNC
 
 
-class MasterLost(Error, ConnectionError):
+class MasterLostError(Error, ConnectionError):
     code = Code.MASTER_LOST
 
 
@@ -174,11 +174,11 @@ class LocalSkewError(Error):
     code = Code.LOCAL_SKEW
 
 
-class StateLost(Error):
+class StateLostError(Error):
     code = Code.STATE_LOST
 
 
-class DisputedState(Error):
+class DisputedError(Error):
     code = Code.DISPUTED
 
 
@@ -190,15 +190,15 @@ class IoError(Error, OSError):
     code = Code.IO
 
 
-class DamagedJournal(Error):
+class DamagedError(Error):
     code = Code.DAMAGED
 
 
-class PeerLost(Error, ConnectionError):
+class PeerLostError(Error, ConnectionError):
     code = Code.PEER_LOST
 
 
-class LinkLost(Error, ConnectionError):
+class LinkLostError(Error, ConnectionError):
     code = Code.LINK_LOST
 
 

@@ -21,7 +21,7 @@ import numpy as np
 import optax
 
 from jccl.communicator import Communicator, Synced
-from jccl.errors import ResyncNeeded
+from jccl.errors import ResyncError
 
 
 class Layout(Protocol):
@@ -236,7 +236,7 @@ def _with_params(state: Any, anchor: Any) -> Any:
         return state._replace(params=_like(anchor, state.params))
     if isinstance(state, tuple) and len(state) > 1 and _fits(anchor, state[0]):
         return (_like(anchor, state[0]), *state[1:])
-    raise ResyncNeeded(
+    raise ResyncError(
         "the optimizer's state was replaced by the run's newest, but no parameters "
         "were found beside it: pass a TrainState, a dict with 'params', or "
         "(params, opt_state)"

@@ -350,7 +350,7 @@ def test_an_environment_value_that_is_no_number_is_named(monkeypatch):
 
 
 def test_an_unreachable_master_is_named_with_the_remedy():
-    with pytest.raises(jccl.MasterLost, match=r"127\.0\.0\.1:1") as caught:
+    with pytest.raises(jccl.MasterLostError, match=r"127\.0\.0\.1:1") as caught:
         jccl.connect("127.0.0.1:1", connect_timeout=0.5)
     assert caught.value.remedy == "reconnect"
 

@@ -15,7 +15,7 @@ from jccl.testing import Cluster
 from tests.python.in_time import ends_in_time
 from tests.python.on_devices import mapped, mesh_of
 
-IN_VAIN = (jccl.DeadlineError, jccl.TooFew)
+IN_VAIN = (jccl.DeadlineError, jccl.TooFewError)
 CODES_IN_VAIN = (Code.DEADLINE, Code.TOO_FEW)
 X = np.ones(3, np.float32)
 

@@ -38,7 +38,7 @@ def test_an_edited_state_sends_nothing_and_is_named_by_its_leaf():
             state = jccl.sync_state(STATE, comm, tag="m")
             options = {"tag": "m", "op": "sum", "deadline": 20.0}
             if index == 0:
-                with pytest.raises(jccl.ResyncNeeded, match=r"leaf w f32\[2,3\]"):
+                with pytest.raises(jccl.ResyncError, match=r"leaf w f32\[2,3\]"):
                     comm.all_reduce(np.ones(3), state=edited(state), **options)
                 healed = jccl.sync_state(edited(state), comm, tag="m")
                 assert healed["w"].tolist() == STATE["w"].tolist()
@@ -122,7 +122,7 @@ def test_every_collective_on_a_tag_with_state_asks_for_it(verb):
         operands = [] if verb == "barrier" else [np.ones(3)]
         with pytest.raises(jccl.InvalidError, match="pass it as state="):
             getattr(comm, verb)(*operands, tag="m", **more)
-        with pytest.raises(jccl.ResyncNeeded, match="leaf w"):
+        with pytest.raises(jccl.ResyncError, match="leaf w"):
             call = getattr(comm, verb)(*operands, tag="m", state=edited(state), **more)
             comm.wait(call)  # `start` alone doesn't wait for its comparison's outcome
 

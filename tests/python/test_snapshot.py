@@ -83,7 +83,7 @@ def test_a_replaced_state_without_parameters_where_they_belong_is_refused(beside
             params = jax.tree.map(lambda x: x + index, PARAMS)
             try:
                 jccl.sync_state((beside, tx.init(params)), source=index == 1)
-            except jccl.ResyncNeeded as fault:
+            except jccl.ResyncError as fault:
                 return str(fault)
             return ""
 

@@ -121,5 +121,5 @@ def test_nothing_is_told_while_etcd_does_not_answer():
         with Cluster(1, store=store) as cluster:
             cluster.comms[0].barrier()
             etcd.kill(0)
-            with pytest.raises((jccl.DeadlineError, jccl.InDoubt)):
+            with pytest.raises((jccl.DeadlineError, jccl.InDoubtError)):
                 cluster.comms[0].barrier(deadline=1.0)
