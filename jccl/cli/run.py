@@ -38,7 +38,9 @@ STOP_GRACE_S = 10.0
     help="Append every decision here, as JSON lines; at 64 MiB it becomes PATH.1.",
 )
 @click.option(
-    "--token-file", type=click.Path(exists=True), help="Use TLS with this token."
+    "--token-file",
+    type=click.Path(exists=True),
+    help="Use TLS; the file has the run's secret.",
 )
 @click.argument(
     "argv", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- CMD..."
@@ -54,7 +56,8 @@ def command(
 ) -> None:
     """Start a master and N peers running CMD.
 
-    Peers get JCCL_MASTER, JCCL_START_PEERS, JCCL_PEERS and JCCL_PEER_INDEX (0 to N-1).
+    Peers get JCCL_MASTER, JCCL_START_PEERS, JCCL_PEERS and JCCL_PEER_INDEX (0 to N-1),
+    with --token-file a token to join by, which cannot lead the run.
     Exit code: 0 if every peer's last life ended with 0, else the first other code.
     """
     from jccl import _native
@@ -77,7 +80,9 @@ def command(
         "PYTHONUNBUFFERED": "1",
     }
     if token:
-        env["JCCL_TOKEN"] = token
+        # Peers join by a token that admits to that: with the secret they could lead.
+        env["JCCL_TOKEN"] = _native.core().make_token(token, role="peer", uses=0)
+        env.pop("JCCL_TOKEN_FILE", None)
     click.echo(f"JCCL_MASTER={master.address}", err=True)
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:  # as nohup sets it

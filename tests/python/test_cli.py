@@ -454,6 +454,29 @@ def test_doctor_says_what_is_wrong_with_the_token(monkeypatch):
     assert "/no/such/file" in master["found"] and "JCCL_TOKEN_FILE" in master["fix"]
 
 
+def test_peers_of_run_join_by_a_token_that_cannot_lead(tmp_path):
+    secret = tmp_path / "secret"
+    assert invoke("token", "--file", str(secret)).exit_code == 0
+    program = """
+import os
+import jccl
+print(os.environ["JCCL_TOKEN"].split(".")[0], "JCCL_TOKEN_FILE" in os.environ)
+with jccl.connect() as comm:
+    print(comm.all_reduce([1.0], op="sum").value)
+"""
+    done = subprocess.run(
+        [*JCCL, "run", "-n", "2", "--", sys.executable, "-c", program],
+        env={**os.environ, "JCCL_TOKEN_FILE": str(secret)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("jccl2 False") == 2
+    assert secret.read_text().startswith("jccl2run.")
+    assert secret.read_text().strip() not in done.stdout + done.stderr
+
+
 def test_bench_uses_the_token_of_the_environment():
     token = invoke("token").output.strip()
     done = subprocess.run(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from jccl import errors
-from jccl.errors import Code, Error, Remedy
+from jccl.errors import Code, Remedy
 
 CODES_H = Path(__file__).parents[2] / "cpp" / "base" / "codes.h"
 
