@@ -49,22 +49,34 @@ MasterMachine::State::State(MasterOptions options, Planner planner,
   know_participants();
 }
 
-// A machine that is woken later than it asked has no evidence that others were silent, or late.
 void MasterMachine::State::begin(Time now) {
   now_ = std::max(now, last_);
   const Duration late = now_ > wake_ ? now_ - wake_ : 0;
-  if (late > options_.silence / 3 && !JCCL_PLANTED("own-pause-held-against-peers")) {
-    for (auto& [incarnation, life] : lives_) {
-      life.heard = std::min(now_, life.heard + late);
-      life.gone = std::min(now_, life.gone + late);
-    }
-    started_at_ = std::min(now_, started_at_ + late);  // nobody could come back in that time
-    for (auto& [tag, round] : rounds_) {
-      if (round.quorum_since == base::kNever) continue;
-      round.quorum_since = std::min(now_, round.quorum_since + late);
+  if (late > options_.silence / 3) stood_still(late);
+  last_ = now_;
+}
+
+// A machine that is woken later than it asked has no evidence that others were silent, or late, or
+// that they ask no more: what their clocks say of that time, if it was any, it does not know.
+void MasterMachine::State::stood_still(Duration late) {
+  const auto by = [&](Time& since) {
+    if (since != base::kNever) since = std::min(now_, since + late);
+  };
+  if (!JCCL_PLANTED("own-pause-held-against-peers")) {
+    for (auto& [incarnation, life] : lives_) by(life.heard), by(life.gone);
+    by(started_at_);  // nobody could come back in that time
+    for (auto& [tag, round] : rounds_) by(round.quorum_since);
+  }
+  if (JCCL_PLANTED("own-pause-ends-syncs")) return;
+  for (auto& [incarnation, life] : lives_) {
+    for (auto& [tag, asked] : life.syncs) {
+      if (asked.deadline != base::kNever) asked.deadline += late;
     }
   }
-  last_ = now_;
+  for (auto& [tag, round] : rounds_) {
+    by(round.lost_since);
+    if (round.poll.has_value()) by(round.poll->doubt_since);
+  }
 }
 
 void MasterMachine::State::start() {

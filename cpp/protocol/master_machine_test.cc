@@ -214,6 +214,47 @@ TEST(MasterTest, a_machine_that_was_not_driven_calls_nobody_late_for_it) {
   EXPECT_EQ(sent<wire::Start>(rig.master.on(ConnMessage{3, ready}, wakes)).size(), 3U);
 }
 
+// Simulator, seed 44372337213: the one that had fetched the state had not said so yet.
+TEST(MasterTest, a_machine_that_was_not_driven_still_waits_for_who_fetches) {
+  Rig rig;
+  const auto asks = [](std::uint64_t digest) {
+    wire::Sync sync;
+    sync.tag = "model", sync.digest = {digest, digest};
+    sync.deadline = 5 * base::kSecond;
+    return sync;
+  };
+  for (const ConnId conn : {1, 2, 3}) {
+    wire::Hello hello = Rig::hello(10 * conn, std::string(1, static_cast<char>('a' + conn)));
+    hello.addresses = {"there"};
+    (void)rig.say(conn, hello);
+    (void)rig.say(conn, wire::Resume{});
+  }
+  (void)rig.say(1, asks(1));
+  const auto offers = sent<wire::SyncReply>(rig.say(2, asks(2)));
+  ASSERT_FALSE(offers.empty());
+  ASSERT_EQ(offers.back().verdict, wire::SyncVerdict::kFetch);
+  (void)rig.say(1, wire::Leave{});
+  (void)rig.say(3, asks(3));
+  const auto lost_by = [&rig](base::Time from, base::Time until) {
+    base::Time lost = base::kNever;
+    for (base::Time now = from; lost == base::kNever && now < until; now += base::kSecond / 10) {
+      for (const ConnId conn : {2, 3}) {
+        (void)rig.master.on(ConnMessage{conn, wire::Heartbeat{}}, now);
+      }
+      for (const auto& reply : sent<wire::SyncReply>(rig.master.on(Tick{}, now))) {
+        if (reply.code == base::Code::kStateLost) lost = now;
+      }
+    }
+    return lost;
+  };
+  const base::Time wakes = kNow + 4 * base::kSecond;
+  EXPECT_EQ(lost_by(wakes, wakes + 4 * base::kSecond), base::kNever);
+  wire::Sync again = asks(3);  // its own may have ended by now
+  again.deadline = 60 * base::kSecond;
+  (void)rig.master.on(ConnMessage{3, again}, wakes + 4 * base::kSecond);
+  EXPECT_NE(lost_by(wakes + 4 * base::kSecond, wakes + 20 * base::kSecond), base::kNever);
+}
+
 TEST(MasterTest, measurements_of_members_go_to_the_planner_and_those_of_observers_nowhere) {
   Rig rig;
   rig.join(1, 10, "a");

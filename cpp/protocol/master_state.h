@@ -151,6 +151,7 @@ struct MasterMachine::State {
 
   // master_machine.cc: routing
   void begin(base::Time now);
+  void stood_still(base::Duration late);
   MasterEffects finish();
   void start();
   void on(const MasterEvent& event);
