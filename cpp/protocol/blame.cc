@@ -89,6 +89,15 @@ base::Time Blame::out_until(const wire::PublicKey& key) const {
   return found == accounts_.end() ? 0 : found->second.out_until;
 }
 
+void Blame::visited(const wire::PublicKey& key, bool in_vain, base::Time now) {
+  if (in_vain || accounts_.count(key) > 0) account(key, now).in_vain = in_vain;
+}
+
+bool Blame::in_vain(const wire::PublicKey& key) const {
+  const auto found = accounts_.find(key);
+  return found != accounts_.end() && found->second.in_vain;
+}
+
 void Blame::forget_faults(const wire::PublicKey& key) {
   const auto found = accounts_.find(key);
   if (found == accounts_.end()) return;

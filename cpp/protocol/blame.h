@@ -4,6 +4,7 @@
 // the master bans and keeps out by it. Pure; any one thread.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <map>
@@ -32,6 +33,33 @@ constexpr std::array<double, static_cast<std::size_t>(Fault::kCount)> kFaultWeig
 inline constexpr double kBanAt = 2.5;
 inline constexpr base::Duration kFaultHalfLife = 600 * base::kSecond;
 
+// Members that left without having been in a commit, of one token. Some are weather, as programs
+// are that fail at their start. Who comes and goes more often costs the others attempts, and new
+// keys wait until that is paid; those that go together, as a cluster without power does, cost less.
+class Visits {
+ public:
+  // Counts one. How long new keys wait, `most` at most.
+  base::Duration add(base::Duration most, base::Time now) {
+    const bool together = now < counted_at_ + kTogether;
+    if (!together) counted_at_ = now;
+    const base::Duration cost = together ? kEach / 8 : kEach;
+    paid_at_ = std::min(std::max(paid_at_, now) + cost, now + kFree * kEach + most);
+    return std::max<base::Duration>(0, paid_at_ - now - kFree * kEach);
+  }
+  template <typename Canon>
+  void each_field(Canon& canon) const {  // for canonical.cc
+    canon.put(paid_at_), canon.put(counted_at_);
+  }
+
+  static constexpr base::Duration kEach = base::kSecond;
+  static constexpr base::Duration kTogether = 100 * base::kMillisecond;
+  static constexpr int kFree = 8;  // at once
+
+ private:
+  base::Time paid_at_ = 0;              // all that were counted
+  base::Time counted_at_ = -kTogether;  // the last of whom the whole was charged
+};
+
 class Blame {
  public:
   // What is held against the key now, with this.
@@ -44,14 +72,17 @@ class Blame {
   void departed(const wire::PublicKey& key, base::Duration cost, base::Duration out_max,
                 base::Time now);
   base::Time out_until(const wire::PublicKey& key) const;
+  // Whether its last time as a member ended without a commit: then it counts as new.
+  void visited(const wire::PublicKey& key, bool in_vain, base::Time now);
+  bool in_vain(const wire::PublicKey& key) const;
   // For canonical.cc.
   template <typename Canon>
   void each_field(Canon& canon) const {
     canon.put(accounts_.size());
     for (const auto& [key, account] : accounts_) {
-      const auto& [sum, at, counts, departures, out_until, departed_at] = account;
+      const auto& [sum, at, counts, departures, out_until, departed_at, in_vain] = account;
       canon.put(key), canon.put(sum), canon.put(at), canon.put(departures);
-      canon.put(out_until), canon.put(departed_at);
+      canon.put(out_until), canon.put(departed_at), canon.put(in_vain);
       (void)counts;  // words
     }
   }
@@ -64,6 +95,7 @@ class Blame {
     std::array<std::uint32_t, static_cast<std::size_t>(Fault::kCount)> counts{};
     std::uint32_t departures = 0;
     base::Time out_until = 0, departed_at = 0;
+    bool in_vain = false;
   };
   Account& account(const wire::PublicKey& key, base::Time now);
 

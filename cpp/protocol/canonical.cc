@@ -134,11 +134,11 @@ class Canon {
   }
   void put(const Life& life, std::size_t place) {
     const auto& [incarnation, site, shard, shards, start_peers, addresses, key, token, gate_passed,
-                 uses, id, conn, resumed, roster_epoch, told_as_member, seen, order, since, heard,
-                 gone, progress, moving, beat, moving_before, beat_before, syncs, asked, held,
-                 fetched, behind, may_hold, knocking, missed] = life;
+                 uses, in_commit, id, conn, resumed, roster_epoch, told_as_member, seen, order,
+                 since, heard, gone, progress, moving, beat, moving_before, beat_before, syncs,
+                 asked, held, fetched, behind, may_hold, knocking, missed] = life;
     put(incarnation), put(site), put(shard), put(shards), put(start_peers), put(addresses.size());
-    put(token), put(gate_passed), put(uses);
+    put(token), put(gate_passed), put(uses), put(in_commit);
     put(id), put(conn), put(resumed), put(roster_epoch), put(told_as_member), put(seen), put(place);
     put(life.connected() ? heard : gone), put(key), put(syncs), put(asked), put(held), put(fetched),
         put(behind), put(may_hold), put(knocking);
@@ -188,6 +188,7 @@ base::Digest MasterMachine::digest() const {
   for (const auto& [token, one] : throttles) {
     canon.put(token), canon.put(one.bans), canon.put(one.banned_at), canon.put(one.next_at),
         canon.put(one.open);
+    one.in_vain.each_field(canon);
   }
   canon.put(ledger.epoch()), canon.put(ledger.fenced());
   canon.put(wake), canon.put(last), canon.put(started_at), canon.put(next_tick);

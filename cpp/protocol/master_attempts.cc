@@ -1,6 +1,7 @@
 // Running attempts at the master: DONE, FAIL, the decision, and the outcome whoever asks for it.
 // The only place that journals a commit. Pure; one event at a time.
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "base/planted.h"
@@ -332,8 +333,10 @@ void State::commit(const wire::Tag& tag) {
   }
   for (const auto& [id, part] : running.parts()) {
     Life* life = part.evicted ? nullptr : life_of(part.incarnation);
-    if (life != nullptr) life->asked.erase(tag);
-    if (life != nullptr && life->resumed) send(*life, Ledger::told(record, part.shard));
+    if (life == nullptr) continue;
+    life->asked.erase(tag);
+    if (!std::exchange(life->in_commit, true)) blame_.visited(life->key, false, now_);
+    if (life->resumed) send(*life, Ledger::told(record, part.shard));
   }
   for (const ConnId conn : running.askers) {
     const auto asker = conns_.find(conn);

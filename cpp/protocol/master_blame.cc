@@ -95,11 +95,17 @@ std::string State::kept_outside(const Life& life) const {
   }
   const auto throttle = throttles_.find(life.token);
   if (throttle != throttles_.end() && now_ < throttle->second.next_at && !life.gate_passed &&
-      !ledger_.was_member(life.key) && !JCCL_PLANTED("new-keys-after-bans-unhindered")) {
-    return cat("waits for ", seconds(throttle->second.next_at), " s: after ", throttle->second.bans,
-               " bans new keys enter slowly");
+      is_new(life.key) && !JCCL_PLANTED("new-keys-after-bans-unhindered")) {
+    const std::uint32_t bans = throttle->second.bans;
+    return cat("waits for ", seconds(throttle->second.next_at), " s: ",
+               bans > 0 ? cat("after ", bans, " bans") : "while many come and go without a round",
+               " new keys enter slowly");
   }
   return {};
+}
+
+bool State::is_new(const wire::PublicKey& key) const {
+  return !ledger_.was_member(key) || blame_.in_vain(key);
 }
 
 // All who wait when the time has come may enter, then or later: not every joiner is current at that
@@ -117,7 +123,7 @@ void State::open_gates() {
 
 // Before its epoch is written: a new key delays the next new one.
 void State::note_entry(const Life& life) {
-  const bool fresh = !ledger_.was_member(life.key);
+  const bool fresh = is_new(life.key);
   const auto throttle = throttles_.find(life.token);
   if (fresh && throttle != throttles_.end()) {
     Throttle& one = throttle->second;
@@ -134,6 +140,23 @@ void State::note_entry(const Life& life) {
   const auto use = ledger_.tokens().find(life.token);
   const bool known = use != ledger_.tokens().end() && use->second.shards.count(life.key) > 0;
   if (!known) journal(wire::TokenRecord{life.token, false, life.key, life.shard});
+}
+
+// Before its epoch is written. Nobody is in a commit before the first.
+void State::note_departure(const std::string& site) {
+  if (!ledger_.begun()) return;
+  const Life* in_vain = nullptr;
+  for (const Life* life : shards_of(site)) {
+    if (life->id == 0 || life->in_commit || JCCL_PLANTED("visits-are-free")) continue;
+    blame_.visited(life->key, true, now_);
+    in_vain = life;
+  }
+  if (in_vain == nullptr) return;
+  Throttle& throttle = throttles_[in_vain->token];
+  const base::Duration wait = throttle.in_vain.add(options_.out_max, now_);
+  if (wait == 0) return;
+  throttle.open = false;
+  throttle.next_at = std::max(throttle.next_at, now_ + wait);
 }
 
 // ---- faults ------------------------------------------------------------------------------------

@@ -44,6 +44,7 @@ MasterMachine::State::State(MasterOptions options, Planner planner,
     life.shards = member.shards;
     life.key = member.key;
     life.id = id;
+    life.in_commit = true;  // for all that is known
     life.heard = life.gone = now;
   }
   know_participants();

@@ -303,6 +303,7 @@ void State::evict(std::string site, const std::string& reason, const std::string
     if (member.site != site) left.push_back(member);
   }
   if (left.size() != ledger_.members().size()) {
+    note_departure(site);
     write_epoch(std::move(left), ledger_.next_id(), reason);
     if (!JCCL_PLANTED("link-secret-kept")) links_ = ledger_.epoch();
     note(kind, {{"site", site}, {"reason", reason}});

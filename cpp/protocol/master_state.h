@@ -43,6 +43,7 @@ struct Life {  // of an incarnation that is a member, or a connected observer
   std::string token;         // its name; empty: none
   bool gate_passed = false;  // it has waited while new keys of its token had to
   std::uint32_t uses = 0;    // of the token
+  bool in_commit = false;    // as a member
   wire::PeerId id = 0;       // 0: observer
   ConnId conn = 0;           // 0: not connected
   bool resumed = false;
@@ -132,10 +133,12 @@ struct Cut {             // a link between two members that carried nothing
 };
 
 // After a ban those who come by the same token may be the same: new keys enter ever more slowly.
+// So they do while many come and go.
 struct Throttle {
   std::uint32_t bans = 0;
   base::Time banned_at = 0, next_at = 0;
-  bool open = false;  // who waited until `next_at` has been let through
+  Visits in_vain;
+  bool open = true;  // who waited until `next_at` has been let through
 };
 
 enum class WaitCause : std::uint8_t { kNothing, kTooFew, kPeers };
@@ -232,6 +235,8 @@ struct MasterMachine::State {
   std::string kept_outside(const Life& life) const;
   void open_gates();
   void note_entry(const Life& life);
+  void note_departure(const std::string& site);
+  bool is_new(const wire::PublicKey& key) const;
   void charge(const Life& life, Fault fault, const std::string& why);
   void charge_nonsense(ConnId conn);
   void charge_exit(const Life& life, const wire::Tag& tag, const Part& part, base::Code cause,
