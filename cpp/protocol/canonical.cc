@@ -171,14 +171,15 @@ MasterMachine MasterMachine::clone() const {
 
 // What the journal says is not in it: whoever holds the journal adds that.
 base::Digest MasterMachine::digest() const {
-  const auto& [options, planner, ledger, now, last, wake, started_at, next_tick, begun, pauses_due,
-               counter, order, conns, left, left_in_order, links, doomed, lives, sites, lives_due,
-               probed_last, rounds, established, running, cuts, blame, guilty, throttles, holds,
-               holds_rest, crossed_since, touched, edges_seen, lives_changed, ticking, roster_dirty,
-               told, fx] = *state_;
+  const auto& [options, planner, ledger, now, last, wake, started_at, next_tick, before, begun,
+               pauses_due, counter, order, conns, left, left_in_order, links, doomed, lives, sites,
+               lives_due, probed_last, rounds, established, running, cuts, blame, guilty, throttles,
+               holds, holds_rest, crossed_since, touched, edges_seen, settled, lives_changed,
+               ticking, roster_dirty, told, fx] = *state_;
   same_for_all(options, planner, now, fx, touched, lives_changed, ticking);  // done with the event
   same_for_all(pauses_due, holds_rest);
   same_for_all(left_in_order);
+  same_for_all(before, settled);
   same_for_all(links);  // an epoch that is told, and decides nothing here
   same_for_all(sites, running, order, edges_seen, crossed_since);  // follow from the rest, or words
   same_for_all(guilty);  // punished by the end of the event

@@ -54,7 +54,7 @@ void MasterMachine::State::begin(Time now) {
   now_ = std::max(now, last_);
   const Duration late = now_ > wake_ ? now_ - wake_ : 0;
   if (late > options_.silence / 3) stood_still(late);
-  last_ = now_;
+  before_ = std::exchange(last_, now_);
 }
 
 // A machine that is woken later than it asked has no evidence that others were silent, or late, or
@@ -82,6 +82,7 @@ void MasterMachine::State::stood_still(Duration late) {
 
 void MasterMachine::State::start() {
   started_at_ = now_;
+  next_tick_ = now_ + options_.heartbeat;
   if (!ledger_.has_run()) journal(wire::RunRecord{options_.run, wire::kVersion});
   std::vector<wire::Member> members;
   for (const auto& [id, member] : ledger_.members()) members.push_back(member);
@@ -107,14 +108,24 @@ void MasterMachine::State::on(const MasterEvent& event) {
   }
   // What is due by the clock is done by whichever event comes: where each finds another before the
   // timer's, as behind a disk that is always busy, the timer's may be put off for ever.
-  const bool due = now_ >= next_tick_ && !JCCL_PLANTED("ticks-alone-bring-the-time");
-  ticking_ = due || std::holds_alternative<Tick>(event);
-  if (ticking_) {
-    touch_all();
-    probe_absent();
-  }
+  if (std::holds_alternative<Tick>(event) || !JCCL_PLANTED("ticks-alone-bring-the-time")) tick();
   settle();
   if (std::exchange(ticking_, false)) tell_waiting();
+}
+
+// Each heartbeat all is looked at; between two of them what its time has come for: whoever has many
+// tags end at as many moments has each of them looked at, and not all as often.
+void MasterMachine::State::tick() {
+  if (now_ < next_tick_) {
+    for (const auto& [tag, round] : rounds_) {
+      if (due(round, before_) <= now_) touch(tag);
+    }
+    return;
+  }
+  next_tick_ = now_ + options_.heartbeat;
+  ticking_ = true;
+  touch_all();
+  probe_absent();
 }
 
 void MasterMachine::State::on_message(const ConnMessage& said) {
@@ -180,7 +191,10 @@ void MasterMachine::State::settle() {
   for (int sweep = 0; sweep < kSweepsMax; ++sweep) {
     if (std::exchange(lives_changed_, false)) touch_all();
     if (touched_.empty()) break;
-    for (const wire::Tag& tag : std::exchange(touched_, {})) settle(tag);
+    for (const wire::Tag& tag : std::exchange(touched_, {})) {
+      settle(tag);
+      ++settled_;
+    }
     punish();
   }
   drop_unused_tags();
@@ -237,28 +251,33 @@ void MasterMachine::State::touch_all() {
   for (const auto& [tag, round] : rounds_) touched_.insert(tag);
 }
 
+// When it has to be looked at, if nothing happens to it before. `seen`: of what comes once the time
+// until then is over.
+Time MasterMachine::State::due(const Round& round, Time seen) const {
+  Time due = base::kNever;
+  const auto by = [&](Time at) { due = std::min(due, at); };
+  const auto once = [&](Time at) { by(at > seen ? at : base::kNever); };
+  if (round.running.has_value()) {
+    // READYs expire when it has ended.
+    by(std::min(round.running->deadline, round.running->judged_at));
+  } else if (!round.ready.empty()) {
+    by(round.ready_due);
+    if (round.quorum_since != base::kNever) by(round.quorum_since + options_.straggler_after);
+  }
+  if (!round.ready.empty()) once(round.memory.paused_until);
+  if (!round.asking.empty()) by(round.sync_due);
+  if (round.poll.has_value() && round.poll->doubt_since != base::kNever) {
+    once(round.poll->doubt_since + options_.silence);
+  }
+  if (round.lost_since != base::kNever) once(round.lost_since + options_.silence);
+  return due;
+}
+
 Time MasterMachine::State::next_wake() const {
   Time wake = base::kNever;
   const auto by = [&](Time at) { wake = std::min(wake, std::max(at, now_ + 1)); };
   if (!lives_.empty()) by(lives_due_);
-  for (const auto& [tag, round] : rounds_) {
-    if (round.running.has_value()) {
-      by(std::min(round.running->deadline,
-                  round.running->judged_at));  // READYs expire when it has ended
-    } else if (!round.ready.empty()) {
-      by(round.ready_due);
-      if (round.quorum_since != base::kNever) by(round.quorum_since + options_.straggler_after);
-    }
-    if (!round.ready.empty() && now_ < round.memory.paused_until) by(round.memory.paused_until);
-    if (!round.asking.empty()) by(round.sync_due);
-    if (round.poll.has_value() && round.poll->doubt_since != base::kNever &&
-        now_ < round.poll->doubt_since + options_.silence) {
-      by(round.poll->doubt_since + options_.silence);
-    }
-    if (round.lost_since != base::kNever && now_ < round.lost_since + options_.silence) {
-      by(round.lost_since + options_.silence);
-    }
-  }
+  for (const auto& [tag, round] : rounds_) by(due(round, now_));
   for (const auto& [site, until] : holds_) by(until);
   if (!touched_.empty() || lives_changed_) by(now_ + 1);
   if (!lives_.empty()) by(next_tick_);
@@ -266,7 +285,6 @@ Time MasterMachine::State::next_wake() const {
 }
 
 MasterEffects MasterMachine::State::finish() {
-  if (now_ >= next_tick_) next_tick_ = now_ + options_.heartbeat;
   fx_.wake = wake_ = next_wake();
   MasterEffects out = std::move(fx_);
   fx_ = {};

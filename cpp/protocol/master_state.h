@@ -164,6 +164,8 @@ struct MasterMachine::State {
   void settle(const wire::Tag& tag);
   void drop_unused_tags();
   void end_pauses();
+  void tick();
+  base::Time due(const Round& round, base::Time seen) const;
   base::Time next_wake() const;
   void journal(wire::Record record);
   void send(ConnId conn, wire::Message message);
@@ -380,6 +382,7 @@ struct MasterMachine::State {
   Planner planner_;
   Ledger ledger_;
   base::Time now_ = 0, last_ = 0, wake_ = base::kNever, started_at_ = 0, next_tick_ = 0;
+  base::Time before_ = 0;                 // the event before this one
   bool begun_ = false;                    // start_peers was reached once
   base::Time pauses_due_ = base::kNever;  // no round's pause ends before
   std::uint64_t counter_ = 0, order_ = 0;
@@ -407,6 +410,7 @@ struct MasterMachine::State {
   base::Time crossed_since_ = base::kNever;
   std::set<wire::Tag> touched_;
   std::uint32_t edges_seen_ = 0;  // of all attempts: see RunningAttempt::edges
+  std::uint64_t settled_ = 0;     // tags that were looked at, for tests of what an event costs
   bool lives_changed_ = false, ticking_ = false;
   bool roster_dirty_ = false;
   wire::Roster told_;  // the last one for everybody; changes build on it

@@ -63,7 +63,6 @@ void State::on_sync(Life& life, const wire::Sync& sync) {
   round.sync_due = std::min(round.sync_due, asked.deadline);
   life.syncs[sync.tag] = std::move(asked);
   life.may_hold.erase(sync.tag);
-  lives_changed_ = true;
   if (!asked.fetching) return report(life, {sync.tag, sync.revision, sync.digest});
   if (sync.revision == at.committed) life.may_hold[sync.tag] = sync.revision;
   touch(sync.tag);
@@ -201,7 +200,6 @@ void State::drop_ended_syncs(const wire::Tag& tag) {
     if (now_ >= deadline) {
       life->syncs.erase(tag);
       life->may_hold.erase(tag);
-      lives_changed_ = true;
       return true;
     }
     round.sync_due = std::min(round.sync_due, deadline);
@@ -430,7 +428,7 @@ void State::reply_refused(Life& life, const wire::Tag& tag, Code code, const std
                   {"text", text}});
   send(life, std::move(reply));
   life.syncs.erase(tag);
-  lives_changed_ = true;
+  if (rounds_.count(tag) > 0) touch(tag);
 }
 
 void State::reply_current(Life& life, const wire::Tag& tag) {

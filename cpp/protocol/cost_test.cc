@@ -1,0 +1,71 @@
+// What one event costs the master: the tags that it is about are looked at, and no others.
+#include "base/text.h"
+#include "protocol/hostile_rig.h"
+#include "protocol/master_state.h"
+
+namespace jccl::protocol {
+namespace {
+
+using base::kMillisecond;
+using base::kSecond;
+
+class CostTest : public HostileMember {
+ protected:
+  void SetUp() override {
+    run_of_three();
+    alive_ = {1, 2, 3};
+  }
+  static wire::Sync sync(int tag, base::Duration deadline) {
+    wire::Sync sync;
+    sync.tag = base::cat("t", tag), sync.deadline = deadline;
+    return sync;
+  }
+  // Of what is done, in tags that were looked at.
+  template <typename What>
+  std::uint64_t looks(What what) {
+    const std::uint64_t before = master_->state().settled_;
+    what();
+    return master_->state().settled_ - before;
+  }
+  static constexpr int kMany = 120;  // as many tags as one may open, nearly
+};
+
+TEST_F(CostTest, a_sync_costs_one_look_however_many_there_are) {
+  for (int time = 0; time < 3; ++time) {
+    const auto looked = looks([&] {
+      for (int i = 0; i < kMany; ++i) (void)say(3, sync(i, kSecond));
+    });
+    EXPECT_LE(looked, 2 * kMany) << time;
+  }
+}
+
+TEST_F(CostTest, what_ends_at_many_moments_is_looked_at_once_each) {
+  for (int i = 0; i < kMany; ++i) {
+    (void)say(3, sync(i, kSecond));
+    now_ += 10'000;
+  }
+  now_ += kSecond - kMany * 10'000 - 50 * kMillisecond;
+  (void)on(Tick{});  // the heartbeats until then
+  const auto looked = looks([&] {
+    for (int i = 0; i < 10 * kMany && wake_ < now_ + 100 * kMillisecond; ++i) {
+      now_ = std::max(now_, wake_);
+      (void)on(Tick{});
+    }
+  });
+  EXPECT_LE(looked, 4 * kMany);
+  EXPECT_EQ(master_->state().rounds_.size(), 2U);  // grads, and t0, which was born
+}
+
+// A Sync that is refused is over for this tag alone.
+TEST_F(CostTest, a_refused_sync_costs_one_look) {
+  for (int i = 0; i < kMany; ++i) (void)say(3, sync(i, 1000 * kSecond));
+  wire::Sync wrong;
+  wrong.tag = "grads", wrong.deadline = kSecond;  // a tag without state
+  const auto looked = looks([&] {
+    for (int i = 0; i < kMany; ++i) ASSERT_EQ(sent<wire::SyncReply>(say(3, wrong)).size(), 1U);
+  });
+  EXPECT_LE(looked, 2 * kMany);
+}
+
+}  // namespace
+}  // namespace jccl::protocol
