@@ -216,6 +216,7 @@ Status Master::Driver::recover() {
 Status Master::Driver::listen() {
   net::ListenerOptions options;
   options.handshake_max = config_.hello_max;
+  options.quotas = config_.limits.unproved;
   auto listener = net::Listener::open(loop_, bind_, credentials_, options,
                                       [this](net::Accepted a) { on_accepted(std::move(a)); });
   if (!listener.ok()) return listener.status();
@@ -307,7 +308,7 @@ void Master::Driver::on_frame(ConnId id, base::ByteView bytes) {
       !std::holds_alternative<wire::Hello>(message.value())) {
     return drop_stranger(id, cat("begins with ", wire::name_of(message.value())));
   }
-  const Rate& rate = asks ? config_.limits.questions : config_.limits.hellos;
+  const net::Rate& rate = asks ? config_.limits.questions : config_.limits.hellos;
   const base::Duration wait =
       JCCL_PLANTED("hellos-not-charged")
           ? 0
@@ -430,7 +431,7 @@ std::string Master::Driver::status_now() {
   if (listener_ != nullptr) {
     const net::ListenerStats stats = listener_->stats();
     facts.pending = stats.pending;
-    facts.strangers_closed += stats.refused + stats.late + stats.excess;
+    facts.strangers_closed += stats.refused + stats.late + stats.excess + stats.over_quota;
   }
   return status_object(machine_->view(machine_time()), facts, planner_);
 }

@@ -50,7 +50,7 @@ class Master::Driver {
     std::string network;    // whose quotas it shares
     bool greeted = false;   // its Hello went to the machine
     protocol::Shown shown;  // who it has proved to be, and by which token
-    Allowance messages;
+    net::Allowance messages;
   };
 
   base::Status read_config();
@@ -117,7 +117,7 @@ class Master::Driver {
   std::unique_ptr<net::Listener> listener_;
   LogValve valve_;
   LogValve faults_{500 * base::kMillisecond};
-  Allowances hellos_, questions_;
+  net::Allowances hellos_, questions_;
   Rendering status_;
   base::Time started_ = 0;
 

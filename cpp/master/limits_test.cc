@@ -9,7 +9,6 @@
 #include <mutex>
 
 #include "base/text.h"
-#include "master/allowance.h"
 #include "master/ask.h"
 #include "master/history.h"
 #include "master/log_valve.h"
@@ -177,6 +176,24 @@ TEST_F(LimitsTest, joins_succeed_while_every_place_before_the_hello_is_taken_and
   EXPECT_LE(view.at("pending").to_number<std::size_t>(), base::kPendingSocketsMax);
 }
 
+TEST_F(LimitsTest, who_proves_nothing_again_and_again_is_closed_and_its_address_joins_later) {
+  config.limits.unproved.failures = {5, 2};
+  const auto master = start();
+  for (int i = 0; i < 20; ++i) {
+    RawPeer stranger = RawPeer::stranger(master->address());
+    stranger.send_bytes({1, 2, 3, 4});
+    EXPECT_TRUE(stranger.ended());
+  }
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(kPatienceMs);
+  bool joined = false;
+  while (!joined && std::chrono::steady_clock::now() < end) {
+    RawPeer peer(master->address(), 0, 11);
+    peer.send(hello_of(11));
+    joined = peer.await<wire::Welcome>(100).has_value();
+  }
+  EXPECT_TRUE(joined);
+}
+
 TEST_F(LimitsTest, a_status_asked_often_is_rendered_seldom) {
   const auto master = start();
   std::vector<RawPeer> crowd, asking;
@@ -220,32 +237,6 @@ TEST_F(LimitsTest, names_from_others_end_no_line_and_drive_no_terminal) {
     EXPECT_EQ(line, base::printable(line));
     EXPECT_TRUE(json::parse(line).is_object());
   }
-}
-
-TEST(AllowanceTest, a_burst_is_free_and_then_each_waits_its_turn) {
-  const Rate rate{100, 10};
-  Allowance allowance;
-  base::Time now = 5 * kSecond;
-  for (int i = 0; i < 100; ++i) EXPECT_EQ(allowance.charge(rate, now), 0);
-  EXPECT_EQ(allowance.charge(rate, now), 100 * kMillisecond);
-  EXPECT_EQ(allowance.charge(rate, now), 200 * kMillisecond);
-  now += 200 * kMillisecond;
-  EXPECT_EQ(allowance.charge(rate, now), 100 * kMillisecond);
-  allowance.refund(rate, 5);
-  EXPECT_EQ(allowance.charge(rate, now), 0);
-  now += 60 * kSecond;
-  for (int i = 0; i < 100; ++i) EXPECT_EQ(allowance.charge(rate, now), 0);  // and no more
-  EXPECT_GT(allowance.charge(rate, now), 0);
-}
-
-TEST(AllowanceTest, any_number_of_addresses_takes_bounded_memory) {
-  const Rate rate{10, 1};
-  Allowances all;
-  for (int i = 0; i < 20'000; ++i) (void)all.charge(std::to_string(i), rate, kSecond);
-  EXPECT_LE(all.size(), Allowances::kMost);
-  EXPECT_GT(all.charge("new", rate, kSecond), 0);  // shares with other late comers
-  EXPECT_EQ(all.charge("0", rate, kSecond), 0);    // one that was there first does not
-  EXPECT_EQ(all.charge("new", rate, 60 * kSecond), 0);
 }
 
 TEST(RenderingTest, a_dear_text_takes_a_twentieth_of_the_time_however_often_it_is_asked) {

@@ -13,16 +13,20 @@
 #include "base/limits.h"
 #include "base/status.h"
 #include "base/time.h"
-#include "master/allowance.h"
+#include "net/allowance.h"
+#include "net/quotas.h"
 
 namespace jccl::master {
 
 // What one connection or one address may cause at once and per second; beyond that it is served
-// later. Far above what a run needs: tests make them small.
+// later, or, before it has proved who it is, not at all. Far above what a run needs: tests make
+// them small.
 struct MasterLimits {
+  using Rate = net::Rate;
   Rate messages{2000, 500};  // of a connection; each commit it takes part in gives 16 back
   Rate hellos{2000, 100};    // of an address
   Rate questions{200, 50};   // for the status, of an address
+  net::QuotaRates unproved;  // connections of an address, and those of them that prove nothing
   std::size_t unread_bytes = base::kUnreadBytesMax;  // queued for one that does not read: closed
   std::size_t unread_all_bytes = base::kUnreadAllBytesMax;  // … for all: the longest queue goes
 };

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "base/planted.h"
@@ -113,6 +114,7 @@ class OpenListener final : public Listener {
         options_(options),
         on_accepted_(std::move(on_accepted)),
         places_(std::make_shared<PendingPlaces>(options.pending_max)) {
+    if (options.quotas.has_value()) quotas_.emplace(*options.quotas);
     port_ = port_of(local_endpoint(sockets.front()));
     for (const int fd : sockets) {
       sockets_.push_back(std::make_unique<Watch>(loop, fd));
@@ -173,6 +175,11 @@ class OpenListener final : public Listener {
   }
 
   void admit(int fd, std::string network) {
+    if (quotas_.has_value() && !quotas_->admit(network, loop_.now())) {
+      ++stats_.over_quota;
+      ::close(fd);
+      return;
+    }
     if (places_->full()) {
       ++stats_.excess;
       if (!places_->make_room()) {
@@ -193,6 +200,7 @@ class OpenListener final : public Listener {
     pending.timer = loop_.run_after(
         options_.handshake_max * (JCCL_PLANTED("hello-time-four-times") ? 4 : 1), [this, id] {
           if (!JCCL_PLANTED("late-not-counted")) ++stats_.late;
+          failed(pending_.at(id).network);
           pending_.erase(id);
         });
     pending.stream->when_readable([this, id] { sniff(id); });
@@ -242,13 +250,19 @@ class OpenListener final : public Listener {
   void drop(PendingId id) {
     const auto entry = pending_.extract(id);
     loop_.cancel(entry.mapped().timer);
+    failed(entry.mapped().network);
     ++stats_.refused;
+  }
+
+  void failed(const std::string& network) {
+    if (quotas_.has_value()) quotas_->failed(network, loop_.now());
   }
 
   void refuse(PendingId id) {
     auto entry = pending_.extract(id);
     Pending& pending = entry.mapped();
     loop_.cancel(pending.timer);
+    failed(pending.network);
     if (!JCCL_PLANTED("refused-not-counted")) ++stats_.refused;
     pending.stream->write_ahead(alert_record());
     pending.place->give_way = nullptr;
@@ -273,6 +287,7 @@ class OpenListener final : public Listener {
   bool held_ = false;
   std::uint16_t port_ = 0;
   ListenerStats stats_;
+  std::optional<Quotas> quotas_;
   std::shared_ptr<PendingPlaces> places_;  // outlives the listener with the last place
   std::map<PendingId, Pending> pending_;
   PendingId last_id_ = 0;

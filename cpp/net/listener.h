@@ -1,20 +1,22 @@
 // Accepts connections on one port, IPv4 and IPv6. A socket is pending until its owner releases
 // `Accepted::pending`; pending sockets are bounded in number and time, and a stranger costs no
-// more than that. When all places are taken the oldest of whoever holds most makes room. The
-// dialling side sends first: a silent socket is closed at the deadline, and one that speaks TLS
-// where none is (or the reverse) is told so and closed. What is handed over has proved who it is.
-// Confined to its loop's thread.
+// more than that. Who is over its network's quotas is closed before a byte is read. When all places
+// are taken the oldest of whoever holds most makes room. The dialling side sends first: a silent
+// socket is closed at the deadline, and one that speaks TLS where none is (or the reverse) is told
+// so and closed. What is handed over has proved who it is. Confined to its loop's thread.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "base/limits.h"
 #include "net/address.h"
 #include "net/credentials.h"
 #include "net/introduction.h"
 #include "net/pending.h"
+#include "net/quotas.h"
 #include "net/stream.h"
 
 namespace jccl::net {
@@ -31,13 +33,15 @@ struct ListenerOptions {
   std::size_t pending_max = base::kPendingSocketsMax;
   Duration handshake_max = base::kHandshakeMax;  // first byte, TLS, introduction and hello
   Purpose purpose = Purpose::kControl;
+  std::optional<QuotaRates> quotas = std::nullopt;  // none: no bounds per second
 };
 
 struct ListenerStats {
-  std::uint64_t accepted = 0;  // handed to the callback
-  std::uint64_t refused = 0;   // by TLS or for want of a proof, or spoke something else
-  std::uint64_t late = 0;      // closed at the deadline
-  std::uint64_t excess = 0;    // closed because too many were pending, these or others for them
+  std::uint64_t accepted = 0;    // handed to the callback
+  std::uint64_t refused = 0;     // by TLS or for want of a proof, or spoke something else
+  std::uint64_t late = 0;        // closed at the deadline
+  std::uint64_t excess = 0;      // closed because too many were pending, these or others for them
+  std::uint64_t over_quota = 0;  // closed before they could say a word
   std::size_t pending = 0;
 };
 

@@ -33,6 +33,7 @@ class HostileMember : public ::testing::Test {
       EXPECT_TRUE(again.ok() && again.value() == record);
     }
     wake_ = effects.wake;
+    rows_ += effects.journal.size();
     return effects;
   }
   // Each incarnation is a process with a key of its own, unless it is said otherwise.
@@ -105,6 +106,7 @@ class HostileMember : public ::testing::Test {
   base::Time now_ = kNow, wake_ = base::kNever;
   ConnId last_ = 0;
   std::vector<ConnId> alive_;
+  std::size_t rows_ = 0;  // of the journal
 };
 
 }  // namespace jccl::protocol

@@ -15,6 +15,7 @@ SECTIONS = (
     "Strangers",
     "Holders of a token that are no members",
     "Members that lie",
+    "Quotas",
     "Broken machines and careless users",
     "Supply and build",
 )

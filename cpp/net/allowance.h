@@ -1,5 +1,5 @@
 // How much one connection or one address may cause: so many at once, so many a second from then
-// on. Who is over it is served later, never dropped and never at the cost of others. Pure.
+// on. Who is over it is served later (charge), or not at all (take); others do not pay. Pure.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 #include "base/planted.h"
 #include "base/time.h"
 
-namespace jccl::master {
+namespace jccl::net {
 
 struct Rate {
   std::uint32_t burst, per_second;
@@ -23,6 +23,15 @@ class Allowance {
     const base::Duration each = cost(rate);
     used_until_ = (JCCL_PLANTED("burst-not-used-up") ? now : std::max(used_until_, now)) + each;
     return std::max<base::Duration>(0, used_until_ - now - each * rate.burst);
+  }
+  // Counts one if there is some left.
+  bool take(const Rate& rate, base::Time now) {
+    if (spent(rate, now)) return false;
+    (void)charge(rate, now);
+    return true;
+  }
+  bool spent(const Rate& rate, base::Time now) const {
+    return used_until_ - now > cost(rate) * (static_cast<base::Duration>(rate.burst) - 1);
   }
   // Gives `count` back, for what was of use to others.
   void refund(const Rate& rate, std::uint32_t count) { used_until_ -= cost(rate) * count; }
@@ -39,12 +48,14 @@ class Allowance {
 class Allowances {
  public:
   base::Duration charge(const std::string& network, const Rate& rate, base::Time now) {
+    return of(network, now).charge(rate, now);
+  }
+  Allowance& of(const std::string& network, base::Time now) {
     if (held_.size() >= kMost && held_.count(network) == 0) {
       std::erase_if(held_, [now](const auto& entry) { return entry.second.unused(now); });
-      if (held_.size() >= kMost && !JCCL_PLANTED("allowances-without-bound"))
-        return shared_.charge(rate, now);
+      if (held_.size() >= kMost && !JCCL_PLANTED("allowances-without-bound")) return shared_;
     }
-    return held_[network].charge(rate, now);
+    return held_[network];
   }
   std::size_t size() const { return held_.size(); }
 
@@ -55,4 +66,4 @@ class Allowances {
   Allowance shared_;
 };
 
-}  // namespace jccl::master
+}  // namespace jccl::net
