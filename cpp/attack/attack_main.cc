@@ -4,6 +4,7 @@
 //   honest    three honest members
 //   hostile   one member that lies as --row says (names with commas: by turns), from its --after'th
 //             round on; banned it comes back, and with the row fresh-keys as somebody else
+//   flood     what connections of strangers cost a master, beside one that accepts and closes
 // One JSON line each on standard output; the run's secret is in JCCL_TOKEN. Ends at SIGTERM.
 #include <sys/resource.h>
 #include <unistd.h>
@@ -19,6 +20,7 @@
 #include <vector>
 
 #include "attack/crowd.h"
+#include "attack/flood.h"
 #include "attack/liar.h"
 #include "attack/member.h"
 #include "attack/rows.h"
@@ -46,6 +48,7 @@ struct Settings {
   std::string master, folder, rows = "none", straggler = "wait";
   std::string secret;
   std::uint64_t elements = 1021, after = 20, seed = 1, step_ms = 20;
+  std::uint64_t connections = 5000;
   double straggler_after_s = 10;
 };
 
@@ -278,6 +281,7 @@ bool parse(int argc, char** argv, Settings* s) {
       {"--elements", [&](const std::string& v) { s->elements = std::stoull(v); }},
       {"--after", [&](const std::string& v) { s->after = std::stoull(v); }},
       {"--step-ms", [&](const std::string& v) { s->step_ms = std::stoull(v); }},
+      {"--connections", [&](const std::string& v) { s->connections = std::stoull(v); }},
       {"--seed", [&](const std::string& v) { s->seed = std::stoull(v); }}};
   for (int i = 2; i + 1 < argc; i += 2) {
     const auto flag = flags.find(argv[i]);
@@ -296,15 +300,16 @@ int run(int argc, char** argv) {
     std::signal(SIGTERM, [](int) { g_stop = true; });
     std::signal(SIGPIPE, SIG_IGN);
     if (role == "rows") return print_rows();
+    if (role == "flood") return flood(s.secret, s.connections);
     if (role == "master") return serve(s);
     if (role == "honest") return be_honest(s);
     if (role == "hostile") return be_hostile(s);
   }
-  std::fprintf(
-      stderr,
-      "usage: jccl-attack rows | master|honest|hostile [--master HOST:PORT] [--folder DIR] "
-      "[--row NAME,NAME] [--straggler HOW] [--straggler-after S] [--elements N] "
-      "[--after ROUNDS] [--step-ms N] [--seed N]\n");
+  std::fprintf(stderr,
+               "usage: jccl-attack rows | flood [--connections N] | master|honest|hostile "
+               "[--master HOST:PORT] [--folder DIR] "
+               "[--row NAME,NAME] [--straggler HOW] [--straggler-after S] [--elements N] "
+               "[--after ROUNDS] [--step-ms N] [--seed N]\n");
   return 2;
 }
 
