@@ -113,6 +113,7 @@ def jccl(net: Net, cell: Cell, stripes: int) -> Iterator[Any]:
         if cell.tls:
             token = Path(folder, "token")
             made = groups.Peer([str(built["jccl-master"]), "--new-token"])
+            token.touch(mode=0o600)
             token.write_text(made.line(10))
             made.end()
             proof = ["--token-file", str(token)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -45,6 +46,7 @@ def read_token(token: str | None, token_file: str | os.PathLike[str] | None) -> 
     """The token of the arguments, else of JCCL_TOKEN or JCCL_TOKEN_FILE; "" if none.
 
     A file that is named must hold one: an empty file never means "without encryption".
+    Like a key file it is its owner's alone.
     """
     if token is not None and token_file is not None:
         raise ValueError("give token or token_file, not both")
@@ -61,7 +63,9 @@ def read_token(token: str | None, token_file: str | os.PathLike[str] | None) -> 
 
 def _token_in(path: str | os.PathLike[str]) -> str:
     try:
-        token = Path(path).read_text(encoding="ascii").strip()
+        with Path(path).open(encoding="ascii") as file:
+            facts = os.fstat(file.fileno())
+            token = file.read().strip()
     except UnicodeDecodeError:
         raise AuthError(f"token file {os.fspath(path)} holds no token") from None
     except OSError as fault:
@@ -70,6 +74,12 @@ def _token_in(path: str | os.PathLike[str]) -> str:
         ) from None
     if not token:
         raise AuthError(f"token file {os.fspath(path)} is empty")
+    if stat.S_ISREG(facts.st_mode) and stat.S_IMODE(facts.st_mode) & 0o077:
+        raise AuthError(
+            f"token file {os.fspath(path)} can be read by other users of this machine; "
+            "take their rights away (chmod 600), or make a new token if they may have "
+            "read it"
+        )
     return token
 
 

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -15,6 +16,7 @@
 #include <sstream>
 #include <string>
 
+#include "base/planted.h"
 #include "base/text.h"
 #include "master/master.h"
 #include "net/credentials.h"
@@ -226,6 +228,14 @@ Status read_token(Arguments* arguments) {
   std::ifstream file(arguments->token_file);
   if (!(file >> arguments->config.token)) {
     return {Code::kAuth, cat("no token can be read from ", arguments->token_file)};
+  }
+  struct stat facts{};
+  const bool known = ::stat(arguments->token_file.c_str(), &facts) == 0;
+  if (known && S_ISREG(facts.st_mode) && (facts.st_mode & 077) != 0 &&
+      !JCCL_PLANTED("token-file-for-all")) {
+    return {Code::kAuth, cat("token file ", arguments->token_file,
+                             " can be read by other users of this machine; take their rights away "
+                             "(chmod 600), or make a new secret if they may have read it")};
   }
   return {};
 }

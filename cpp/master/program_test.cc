@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <sqlite3.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <algorithm>
@@ -160,6 +161,20 @@ TEST_F(ProgramTest, what_keeps_it_from_starting_has_a_text_and_a_code) {
   exit = run({"--bind", "127.0.0.1:0", "--store", "sqlite:" + at("run.db"), "--run",
               std::string(32, 'b')});
   EXPECT_EQ(exit.code, 5);
+}
+
+TEST_F(ProgramTest, a_token_that_others_can_read_is_refused_in_words) {
+  const std::string path = at("secret");
+  std::ofstream(path) << net::to_text(net::new_run_secret().value()) << "\n";
+  for (const unsigned rights : {0640U, 0604U, 0644U}) {
+    ASSERT_EQ(::chmod(path.c_str(), rights), 0);
+    const Exit exit = run({"--token-file", path});
+    EXPECT_EQ(exit.code, 6);
+    EXPECT_NE(exit.err.find("chmod 600"), std::string::npos) << exit.err;
+  }
+  ASSERT_EQ(::chmod(path.c_str(), 0600), 0);
+  serve({"--token-file", path});
+  EXPECT_EQ(stop(SIGTERM), 0);
 }
 
 TEST_F(ProgramTest, an_error_is_one_line_whatever_it_names) {

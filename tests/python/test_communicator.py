@@ -10,6 +10,7 @@ import pytest
 
 import jccl
 from jccl import _native
+from jccl.settings import read_token
 from jccl.testing import Cluster, environment, wait_until
 
 
@@ -207,6 +208,18 @@ def test_a_token_file_without_a_token_is_refused(tmp_path, held, words):
         path.write_bytes(held)
     with pytest.raises(jccl.Error, match=words):
         jccl.connect("127.0.0.1:1", token_file=path)
+
+
+@pytest.mark.parametrize("rights", [0o640, 0o604, 0o644])
+def test_a_token_file_that_others_can_read_is_refused(tmp_path, rights):
+    path = tmp_path / "token"
+    path.write_text(_native.core().new_token())
+    path.chmod(rights)
+    with pytest.raises(jccl.AuthError, match="chmod 600") as caught:
+        jccl.connect("127.0.0.1:1", token_file=path)
+    assert path.read_text() not in str(caught.value)
+    path.chmod(0o600)
+    assert read_token(None, path) == path.read_text()
 
 
 def test_a_missing_token_is_told_at_once():
