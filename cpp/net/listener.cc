@@ -200,7 +200,7 @@ class OpenListener final : public Listener {
     pending.timer = loop_.run_after(
         options_.handshake_max * (JCCL_PLANTED("hello-time-four-times") ? 4 : 1), [this, id] {
           if (!JCCL_PLANTED("late-not-counted")) ++stats_.late;
-          failed(pending_.at(id).network);
+          failed(pending_.at(id));
           pending_.erase(id);
         });
     pending.stream->when_readable([this, id] { sniff(id); });
@@ -250,19 +250,21 @@ class OpenListener final : public Listener {
   void drop(PendingId id) {
     const auto entry = pending_.extract(id);
     loop_.cancel(entry.mapped().timer);
-    failed(entry.mapped().network);
+    failed(entry.mapped());
     ++stats_.refused;
   }
 
-  void failed(const std::string& network) {
-    if (quotas_.has_value()) quotas_->failed(network, loop_.now());
+  // Who said nothing has cost a place, and no handshake.
+  void failed(const Pending& pending) {
+    const bool silent = pending.handshake == nullptr && pending.got == 0;
+    if (quotas_.has_value() && !silent) quotas_->failed(pending.network, loop_.now());
   }
 
   void refuse(PendingId id) {
     auto entry = pending_.extract(id);
     Pending& pending = entry.mapped();
     loop_.cancel(pending.timer);
-    failed(pending.network);
+    failed(pending);
     if (!JCCL_PLANTED("refused-not-counted")) ++stats_.refused;
     pending.stream->write_ahead(alert_record());
     pending.place->give_way = nullptr;

@@ -123,6 +123,16 @@ TEST_F(QuotasOfListenerTest, handshakes_that_prove_nothing_are_bounded_before_tl
   EXPECT_TRUE(eventually([&] { return stats().over_quota >= 10; }));
 }
 
+TEST_F(QuotasOfListenerTest, who_says_nothing_has_failed_at_nothing) {
+  listen(plain(), {{1000, 1000}, {2, 1}});
+  strangers(20, {});
+  on([&] { raw.clear(); });
+  EXPECT_TRUE(eventually([&] { return stats().refused == 20; }));
+  strangers(5, {});
+  EXPECT_TRUE(eventually([&] { return stats().pending == 5; }));
+  EXPECT_EQ(stats().over_quota, 0U);
+}
+
 TEST_F(QuotasOfListenerTest, who_proves_its_key_does_not_count_as_failed) {
   listen(tls(), {{1000, 1000}, {2, 1}});
   for (int i = 0; i < 10; ++i) {
