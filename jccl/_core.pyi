@@ -223,6 +223,7 @@ class Master:
         straggler: str = "wait",
         straggler_after: float = 10.0,
         admission: str = "auto",
+        peer_networks: str = "",
         keep_waiting: Callable[[], bool] | None = None,
     ) -> Master:
         """With etcd it waits while another master is active, until `keep_waiting`,

@@ -49,7 +49,7 @@ struct MasterArguments {
   double silence = 0.0;
   std::string history, profile, straggler;
   double straggler_after = 10.0;
-  std::string admission;
+  std::string admission, peer_networks;
   py::object keep_waiting;  // called without arguments while a standby waits; or None
 };
 
@@ -78,6 +78,7 @@ std::unique_ptr<Master> start_master(const MasterArguments& arguments) {
   config.straggler = arguments.straggler;
   config.straggler_after = duration_from(arguments.straggler_after, "straggler_after");
   config.admission = arguments.admission;
+  config.peer_networks = arguments.peer_networks;
   config.history = arguments.history;
   std::optional<py::error_already_set> fault;
   config.keep_waiting = [&] { return keeps_waiting(arguments.keep_waiting, &fault); };
@@ -158,18 +159,20 @@ void bind_master(py::module_& module) {
           [](std::string bind, std::string store, std::string token, bool insecure,
              std::uint32_t start_peers, std::uint32_t min_peers, double silence,
              std::string history, std::string profile, std::string straggler,
-             double straggler_after, std::string admission, py::object keep_waiting) {
+             double straggler_after, std::string admission, std::string peer_networks,
+             py::object keep_waiting) {
             return start_master({std::move(bind), std::move(store), std::move(token), insecure,
                                  start_peers, min_peers, silence, std::move(history),
                                  std::move(profile), std::move(straggler), straggler_after,
-                                 std::move(admission), std::move(keep_waiting)});
+                                 std::move(admission), std::move(peer_networks),
+                                 std::move(keep_waiting)});
           },
           py::kw_only(), py::arg("bind") = "127.0.0.1:0",
           py::arg("store") = "memory:", py::arg("token") = "", py::arg("insecure") = false,
           py::arg("start_peers") = 1, py::arg("min_peers") = 1, py::arg("silence") = 0.0,
           py::arg("history") = "", py::arg("profile") = "default", py::arg("straggler") = "wait",
           py::arg("straggler_after") = 10.0, py::arg("admission") = "auto",
-          py::arg("keep_waiting") = py::none())
+          py::arg("peer_networks") = "", py::arg("keep_waiting") = py::none())
       .def_property_readonly("address", [](const Master& m) { return m.held().address(); })
       .def_property_readonly("token", [](const Master& m) { return m.held().token(); })
       .def_property_readonly("run_id", [](const Master& m) { return m.held().run_id(); })

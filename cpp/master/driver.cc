@@ -53,6 +53,9 @@ Status Master::Driver::read_config() {
       config_.heartbeat * (JCCL_PLANTED("silence-of-one-heartbeat") ? 1 : 2) > config_.silence) {
     return {Code::kInvalid, "silence is at least 10 ms and at least two heartbeats"};
   }
+  auto networks = net::parse_networks(config_.peer_networks);
+  if (!networks.ok()) return networks.status();
+  peer_networks_ = std::move(networks.value());
   const auto bind = net::parse_address(config_.bind);
   if (!bind.ok()) return bind.status();
   bind_ = bind.value();
@@ -330,6 +333,7 @@ void Master::Driver::first_word(ConnId id, wire::Message message) {
     (void)conn.stream->send(wire::encode(refuse));
     return retire(id, true);
   }
+  if (hello != nullptr) conn.life = hello->incarnation;
   conn.greeted = true;
   conn.stream->resume();
   enqueue(protocol::ConnMessage{id, std::move(message), conn.shown});

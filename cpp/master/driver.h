@@ -24,6 +24,7 @@
 #include "net/listener.h"
 #include "net/loop.h"
 #include "net/probe.h"
+#include "net/reach.h"
 #include "protocol/master_machine.h"
 #include "wire/chain.h"
 
@@ -47,9 +48,10 @@ class Master::Driver {
   using ConnId = protocol::ConnId;
   struct Conn {
     std::unique_ptr<net::FramedStream> stream;
-    std::string network;    // whose quotas it shares
-    bool greeted = false;   // its Hello went to the machine
-    protocol::Shown shown;  // who it has proved to be, and by which token
+    std::string network;         // whose quotas it shares
+    bool greeted = false;        // its Hello went to the machine
+    wire::Incarnation life = 0;  // that its Hello names
+    protocol::Shown shown;       // who it has proved to be, and by which token
     net::Allowance messages;
   };
 
@@ -82,6 +84,7 @@ class Master::Driver {
   base::Bytes encoded(const wire::Message& message);
   protocol::Shown shown_by(const net::ByteStream& stream) const;
   base::Status read_admission();
+  net::DialPolicy policy_for(wire::Incarnation incarnation) const;
   void close_unread(ConnId id, const std::string& why);
   void bound_unread();
   void log_trouble(const protocol::HistoryLine& line);
@@ -101,6 +104,9 @@ class Master::Driver {
   wire::LinkSecret newest_links_;             // that was derived last
   protocol::Admission admission_ = protocol::Admission::kAuto;
   std::set<wire::PublicKey> listed_;
+  std::vector<net::Network> peer_networks_;
+  // From where lives were welcomed: what they advertise is dialled only if it may be there.
+  std::map<wire::Incarnation, net::Endpoint> origins_;
   net::Address bind_;
   wire::RunId run_{};
   bool run_known_ = false;

@@ -26,6 +26,7 @@ constexpr std::size_t kAppendBytesMax = 1 << 20;
 constexpr base::Duration kHeldInterval = 100 * base::kMillisecond;
 constexpr base::Duration kProbeMax = 500 * base::kMillisecond;
 
+constexpr std::size_t kOriginsMax = 4 * base::kPeersMax;
 // What a peer sends for a round, and more: rounds that commit are never held back.
 constexpr std::uint32_t kBackPerCommit = 16;
 
@@ -178,7 +179,13 @@ void Master::Driver::send(const protocol::MasterSend& message) {
   const auto found = conns_.find(message.conn);
   if (found == conns_.end()) return;  // it ended meanwhile; the machine is about to hear of it
   net::FramedStream& stream = *found->second.stream;
-  if (std::holds_alternative<wire::Welcome>(message.message)) stream.authenticated();
+  if (std::holds_alternative<wire::Welcome>(message.message)) {
+    stream.authenticated();
+    if (origins_.size() >= kOriginsMax) origins_.erase(origins_.begin());
+    if (stream.stream() != nullptr) {
+      origins_[found->second.life] = net::endpoint_of(stream.stream()->remote_text());
+    }
+  }
   const auto* outcome = std::get_if<wire::Outcome>(&message.message);
   if (outcome != nullptr && !JCCL_PLANTED("refund-left-out") &&
       committed_.count(outcome->attempt) > 0) {
@@ -242,6 +249,17 @@ void Master::Driver::bound_unread() {
   }
 }
 
+// Of members that are not back since this master started nothing is known but the journal's word:
+// they are asked where this master itself may be.
+net::DialPolicy Master::Driver::policy_for(wire::Incarnation incarnation) const {
+  if (!peer_networks_.empty()) return net::DialPolicy(peer_networks_);
+  const auto origin = origins_.find(incarnation);
+  if (origin != origins_.end()) return {origin->second, {}};
+  const std::vector<net::Endpoint> own = net::own_endpoints();
+  const bool here = is_wildcard(bind_.host) || net::is_loopback(bind_);
+  return {net::endpoint_of(here ? "127.0.0.1:1" : address_), own};
+}
+
 void Master::Driver::start_probe(wire::Incarnation incarnation,
                                  const std::vector<std::string>& addresses) {
   std::vector<net::Address> listeners;
@@ -250,11 +268,11 @@ void Master::Driver::start_probe(wire::Incarnation incarnation,
     if (address.ok()) listeners.push_back(address.value());
   }
   const std::uint64_t id = next_probe_++;
-  probes_[id] =
-      net::probe(loop_, std::move(listeners), kProbeMax, [this, id, incarnation](bool refused) {
-        loop_.post([this, id] { probes_.erase(id); });
-        enqueue(protocol::ProbeAnswer{incarnation, refused});
-      });
+  probes_[id] = net::probe(loop_, std::move(listeners), policy_for(incarnation), kProbeMax,
+                           [this, id, incarnation](bool refused) {
+                             loop_.post([this, id] { probes_.erase(id); });
+                             enqueue(protocol::ProbeAnswer{incarnation, refused});
+                           });
 }
 
 void Master::Driver::arm(base::Time wake) {

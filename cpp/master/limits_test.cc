@@ -2,6 +2,7 @@
 // with others served meanwhile.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <boost/json.hpp>
 #include <chrono>
 #include <filesystem>
@@ -45,14 +46,17 @@ struct LimitsTest : testing::Test {
     EXPECT_TRUE(started.ok()) << started.status().text;
     return started.ok() ? std::move(started.value()) : nullptr;
   }
+  bool logged_now(const std::string& words) {
+    const std::lock_guard lock(guard);
+    return std::any_of(log.begin(), log.end(), [&](const std::string& line) {
+      return line.find(words) != std::string::npos;
+    });
+  }
   // The line may come a moment after the connection ended.
   bool logged(const std::string& words) {
     const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(kPatienceMs);
     do {
-      const std::lock_guard lock(guard);
-      for (const std::string& line : log) {
-        if (line.find(words) != std::string::npos) return true;
-      }
+      if (logged_now(words)) return true;
     } while (::usleep(1000) == 0 && std::chrono::steady_clock::now() < end);
     return false;
   }
@@ -192,6 +196,29 @@ TEST_F(LimitsTest, who_proves_nothing_again_and_again_is_closed_and_its_address_
     joined = peer.await<wire::Welcome>(100).has_value();
   }
   EXPECT_TRUE(joined);
+}
+
+// The listener of one that is lost is asked, and refuses; but only where peers may be.
+TEST_F(LimitsTest, the_master_dials_only_where_peers_may_be) {
+  for (const char* networks : {"", "127.0.0.0/8", "10.0.0.0/8"}) {
+    log.clear();
+    config.peer_networks = networks;
+    config.reset_grace = 2 * kSecond;
+    config.start_peers = 2;
+    const auto master = start();
+    Member a(master->address(), 11), b(master->address(), 22, {}, true);
+    ASSERT_TRUE(commit_round({&a, &b}, "grads", 1));
+    b.socket.hang_up();
+    const bool asked = std::string_view(networks) != "10.0.0.0/8";
+    EXPECT_TRUE(logged(asked ? "its listener refuses connections"
+                             : "lost its connection and did not come back"))
+        << networks;
+    EXPECT_FALSE(!asked && logged_now("its listener refuses connections"));
+  }
+  config.peer_networks = "10.0.0.0/8,home";
+  const auto wrong = Master::start(config);
+  EXPECT_EQ(wrong.status().code, base::Code::kInvalid);
+  EXPECT_NE(wrong.status().text.find("'home'"), std::string::npos) << wrong.status().text;
 }
 
 TEST_F(LimitsTest, a_status_asked_often_is_rendered_seldom) {

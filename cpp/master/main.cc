@@ -47,6 +47,9 @@ Orders one run's membership and decides its rounds; never on the data path.
   --silence-ms N         … for so long instead
   --straggler HOW        sites that the others wait for: wait (default), skip or evict
   --straggler-after S    … for so many seconds (default 10)
+  --peer-networks LIST   networks like 10.0.0.0/8,fd00::/8 in which lost peers are asked whether
+                         they still listen; default: global addresses, and loopback or private
+                         ones if the peer came from such
   --admission HOW        auto (default): whoever has a token; list:FILE: the keys in that file;
                          manual: keys that `jccl admit` lets in
   --history PATH         append every decision to this file as JSON lines; at 64 MiB it becomes
@@ -116,6 +119,7 @@ enum Flag {
   kStraggler,
   kStragglerAfter,
   kAdmission,
+  kPeerNetworks,
   kHistory,
   kAddressFile,
   kHelpFlag
@@ -134,6 +138,7 @@ constexpr option kFlags[] = {{"bind", required_argument, nullptr, kBind},
                              {"straggler", required_argument, nullptr, kStraggler},
                              {"straggler-after", required_argument, nullptr, kStragglerAfter},
                              {"admission", required_argument, nullptr, kAdmission},
+                             {"peer-networks", required_argument, nullptr, kPeerNetworks},
                              {"history", required_argument, nullptr, kHistory},
                              {"print-address-file", required_argument, nullptr, kAddressFile},
                              {"help", no_argument, nullptr, kHelpFlag},
@@ -166,6 +171,9 @@ Status read_flag(int flag, const char* value, Arguments* out) {
       return read_number("min-peers", value, &out->config.min_peers);
     case kAdmission:
       out->config.admission = value;
+      return {};
+    case kPeerNetworks:
+      out->config.peer_networks = value;
       return {};
     case kHistory:
       out->config.history = value;

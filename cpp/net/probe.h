@@ -9,6 +9,7 @@
 
 #include "net/address.h"
 #include "net/loop.h"
+#include "net/reach.h"
 
 namespace jccl::net {
 
@@ -19,8 +20,10 @@ class Probe {
 };
 
 // `done` runs once: true if at least one endpoint answered, and all that answered refused; false
-// if one accepted, none could be resolved, or none answered within `time_max`.
+// if one accepted, none could be resolved, or none answered within `time_max`. Endpoints that
+// `policy` does not allow are not asked, after names are resolved.
 [[nodiscard]] std::unique_ptr<Probe> probe(Loop& loop, std::vector<Address> addresses,
-                                           Duration time_max, std::function<void(bool)> done);
+                                           DialPolicy policy, Duration time_max,
+                                           std::function<void(bool)> done);
 
 }  // namespace jccl::net

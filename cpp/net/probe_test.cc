@@ -9,12 +9,13 @@
 namespace jccl::net {
 namespace {
 
-bool ask(Loop& loop, std::vector<Address> addresses, Duration time_max = 2 * base::kSecond) {
+bool ask(Loop& loop, std::vector<Address> addresses, Duration time_max = 2 * base::kSecond,
+         const DialPolicy& policy = {endpoint_of("127.0.0.1:1"), {}}) {
   std::promise<bool> answer;
   auto future = answer.get_future();
   std::unique_ptr<Probe> probing;
   loop.call([&] {
-    probing = probe(loop, std::move(addresses), time_max,
+    probing = probe(loop, std::move(addresses), policy, time_max,
                     [&answer](bool refused) { answer.set_value(refused); });
   });
   const bool refused = future.get();
@@ -56,11 +57,21 @@ TEST_F(ProbeTest, one_address_that_accepts_is_enough) {
   EXPECT_FALSE(ask(loop, {{"127.0.0.1", 1}, {"127.0.0.1", port}}));
 }
 
+TEST_F(ProbeTest, where_no_peer_may_be_nobody_is_asked) {
+  loop.call([&] { listener.reset(); });
+  const Duration patience = 2 * base::kSecond;
+  EXPECT_FALSE(ask(loop, {{"127.0.0.1", port}}, patience, {endpoint_of("8.8.8.8:1"), {}}));
+  EXPECT_FALSE(ask(loop, {{"localhost", port}}, patience, {endpoint_of("8.8.8.8:1"), {}}));
+  EXPECT_TRUE(ask(loop, {{"127.0.0.1", port}}, patience,
+                  DialPolicy(parse_networks("127.0.0.0/8").value())));
+}
+
 TEST_F(ProbeTest, no_address_says_nothing) { EXPECT_FALSE(ask(loop, {})); }
 
 TEST_F(ProbeTest, a_probe_destroyed_at_once_never_answers) {
   loop.call([&] {
-    auto probing = probe(loop, {{"127.0.0.1", port}}, base::kSecond, [](bool) { FAIL(); });
+    auto probing = probe(loop, {{"127.0.0.1", port}}, DialPolicy(endpoint_of("127.0.0.1:1"), {}),
+                         base::kSecond, [](bool) { FAIL(); });
     probing.reset();
   });
   EXPECT_FALSE(ask(loop, {{"127.0.0.1", port}}));

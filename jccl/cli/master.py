@@ -76,6 +76,13 @@ from jccl.settings import DEFAULT_PORT, read_token
     "that file; manual, those that `jccl admit` lets in.",
 )
 @click.option(
+    "--peer-networks",
+    default="",
+    help="Networks like 10.0.0.0/8,fd00::/8 in which lost peers are asked whether they "
+    "still listen; default: global addresses, and loopback or private ones if the peer "
+    "came from such.",
+)
+@click.option(
     "--history",
     default="",
     help="Append every decision here, as JSON lines; at 64 MiB it becomes PATH.1.",
