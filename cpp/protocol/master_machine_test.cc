@@ -238,12 +238,13 @@ TEST(MasterTest, a_machine_that_was_not_driven_still_waits_for_who_fetches) {
   const auto lost_by = [&rig](base::Time from, base::Time until) {
     base::Time lost = base::kNever;
     for (base::Time now = from; lost == base::kNever && now < until; now += base::kSecond / 10) {
-      for (const ConnId conn : {2, 3}) {
-        (void)rig.master.on(ConnMessage{conn, wire::Heartbeat{}}, now);
-      }
-      for (const auto& reply : sent<wire::SyncReply>(rig.master.on(Tick{}, now))) {
-        if (reply.code == base::Code::kStateLost) lost = now;
-      }
+      const auto tell = [&](const MasterEvent& event) {
+        for (const auto& reply : sent<wire::SyncReply>(rig.master.on(event, now))) {
+          if (reply.code == base::Code::kStateLost) lost = now;
+        }
+      };
+      for (const ConnId conn : {2, 3}) tell(ConnMessage{conn, wire::Heartbeat{}});
+      tell(Tick{});
     }
     return lost;
   };
