@@ -121,7 +121,7 @@ void DataPlane::run(const protocol::RunAttempt& order) {
   const auto tag = std::find_if(peer_.tags.begin(), peer_.tags.end(),
                                 [&](const UserTag& t) { return t.tag == fresh.round.tag; });
   AttemptInfo::Part part;
-  part.shard = peer_.shard;
+  part.shard = peer_.shard, part.begun = world_.now;
   if (tag != peer_.tags.end()) part.revision = tag->revision, part.state = tag->digest;
   if (tag != peer_.tags.end() && tag->call != 0) {
     fresh.call = tag->call;

@@ -34,6 +34,7 @@ struct CallRecord {  // one call of one user
 struct AttemptInfo {
   struct Part {
     std::uint64_t call = 0;  // 0: takes part without a call
+    base::Time begun = 0;
     std::uint32_t shard = 0;
     double weight = 1;
     std::uint64_t revision = 0;  // where its state stood

@@ -129,7 +129,8 @@ void p5_true(History& history, std::uint32_t slot, const wire::Message& message)
   }
   if (outcome->verdict == wire::Verdict::kAborted) {
     history.attempts[outcome->attempt].told_aborted = true;
-    if (committed) {
+    // Who names another round than the attempt's has made that up: nothing is known of the two.
+    if (committed && history.committed.at(outcome->attempt) == outcome->round) {
       history.fail("P5", cat("slot ", slot, " was told ABORT of the committed attempt ",
                              to_text(outcome->attempt)));
     }
