@@ -146,14 +146,13 @@ def _rounds(line: str, size: int, turns: int) -> Iterator[Row]:
         form: [max(both) for both in zip(*(t[form] for t in taken), strict=True)]
         for form in COMPARED
     }
-    without = spans[COMPARED[0]]
+    without = median(spans[COMPARED[0]])
     for form in COMPARED:
-        more = [x / y - 1 for x, y in zip(spans[form], without, strict=True)]
         yield {
             "cell": {"form": form},
             "columns": {
                 "time_p50_s": median(spans[form]),
-                "more": median(more),
+                "more": median(spans[form]) / without - 1,
                 "load": os.getloadavg()[0],
             },
         }

@@ -27,7 +27,8 @@ def main(master: str, bind: str, size: int, turns: int) -> None:
         jccl.sync_state(state, comm, tag=form)
     taken: dict[str, list[float]] = {form: [] for form in FORMS}
     for turn in range(turns + 1):
-        for form in FORMS:
+        first = turn % len(FORMS)  # what comes before a round may tell on it
+        for form in FORMS[first:] + FORMS[:first]:
             comm.barrier(tag="turn")
             begun = time.perf_counter()
             options: dict[str, Any] = {"beside": {"state": state}}.get(form, {})
