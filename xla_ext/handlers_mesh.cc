@@ -50,12 +50,12 @@ Handles start_parts(const MeshCall& call, const Join& join, peer::RoundOptions o
   options.out_private = true;  // the join's memory is seen by nobody before the call ended
   Handles handles;
   Status fine;
-  const bool is_whole_site = call.parts().size() == marks.all.size();
-  for (const MeshCall::Part& part : call.parts()) {
-    if (!is_whole_site) break;
-    options.state = marks.of(part);
-    const Status one = part.entry->comm().check_state(options);
-    if (fine.ok()) fine = one;
+  if (call.parts().size() == marks.all.size()) {
+    for (const MeshCall::Part& part : call.parts()) {
+      options.state = marks.of(part);
+      const Status one = part.entry->comm().check_state(options);
+      if (fine.ok()) fine = one;
+    }
   }
   for (const MeshCall::Part& part : call.parts()) {
     if (!fine.ok()) {

@@ -177,8 +177,8 @@ struct Kind {
   Bytes said;
 };
 
-// Turn by turn, each from an address of its own; `from`: of the master's the first ones are within
-// the quotas and do not count for the ratio.
+// Turn by turn, each kind from an address of its own. The first ones are within that address's
+// quotas at the master, and do not count for the ratio.
 void measure(const Kind& kind, std::uint32_t host, std::uint64_t connections, Server* master,
              Server* bare) {
   double within = 0;

@@ -88,7 +88,6 @@ Part* RunningAttempt::part_of(wire::Incarnation incarnation) {
   return found == ids_.end() ? nullptr : &parts_.at(found->second);
 }
 
-// Its DONE is waited for, and its site is one of those a commit needs.
 std::set<wire::PeerId> RunningAttempt::of_site(const std::string& site) const {
   std::set<wire::PeerId> ids;
   for (const auto& [id, part] : parts_) {
@@ -97,6 +96,7 @@ std::set<wire::PeerId> RunningAttempt::of_site(const std::string& site) const {
   return ids;
 }
 
+// Its DONE is waited for, and its site is one of those a commit needs.
 bool RunningAttempt::decides(const Part& part) {
   return part.contributes() || JCCL_PLANTED("receivers-decide");
 }

@@ -56,8 +56,8 @@ struct AttemptDone {  // the whole result is here
   wire::Attempt attempt;
   wire::Digest result;
 };
-struct AttemptFailed {  // kResync: the contribution, of which a part is kept back, is of another
-                        // state
+// kResync: the contribution is of another state than the own; part of it was kept back.
+struct AttemptFailed {
   wire::Attempt attempt;
   base::Code cause = base::Code::kLinkLost;
   wire::PeerId peer = 0;
