@@ -87,6 +87,10 @@ class Canon {
     put(evicted), put(failed), put(done);
   }
   void put(const RunningAttempt& running) { running.each_field(*this); }
+  void put(const AbortedAttempt& aborted) {
+    const auto& [outcome, otherwise] = aborted;
+    put(outcome), put(otherwise);
+  }
   void put(const RoundMemory& memory) {
     const auto& [link_failures, cut, named, corrupt, refusal, guarded, aborted, tries,
                  paused_until] = memory;

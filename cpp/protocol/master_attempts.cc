@@ -1,6 +1,7 @@
 // Running attempts at the master: DONE, FAIL, the decision, and the outcome whoever asks for it.
 // The only place that journals a commit. Pure; one event at a time.
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "base/check.h"
@@ -67,7 +68,7 @@ void State::answer(Life& life, const wire::Unresolved& about) {
     return;
   }
   if (JCCL_PLANTED("unknown-attempt-dropped")) return;
-  if (const auto outcome = outcome_of(about, life.shard)) tell_late(life, *outcome);
+  if (const auto outcome = outcome_of(about, life)) tell_late(life, *outcome);
 }
 
 void State::tell_late(Life& life, const wire::Outcome& outcome) {
@@ -78,13 +79,23 @@ void State::tell_late(Life& life, const wire::Outcome& outcome) {
   send(life, outcome);
 }
 
+wire::Outcome AbortedAttempt::told(wire::Incarnation incarnation) const {
+  wire::Outcome told = outcome;
+  const auto own = otherwise.find(incarnation);
+  if (own != otherwise.end()) std::tie(told.code, told.retry) = own->second;
+  return told;
+}
+
 std::optional<wire::Outcome> State::outcome_of(const wire::Unresolved& about,
-                                               std::uint32_t shard) const {
+                                               const Life& life) const {
   for (const auto& [tag, round] : rounds_) {
     const auto found = round.memory.aborted.find(about.attempt);
-    if (found != round.memory.aborted.end()) return found->second;
+    if (found == round.memory.aborted.end()) continue;
+    wire::Outcome told = found->second.told(life.incarnation);
+    if (JCCL_PLANTED("late-askers-end-by-deadline") && told.code == Code::kDeadline) told.retry = false;
+    return told;
   }
-  return ledger_.outcome(about, shard);
+  return ledger_.outcome(about, life.shard);
 }
 
 void State::remember_link(Round& round, const wire::Attempt& attempt, wire::PeerId reporter,
@@ -374,11 +385,12 @@ void State::abort(const wire::Tag& tag, Code code, const std::string& text, bool
                   const std::string& left_out_site, const std::set<wire::PeerId>& ended) {
   Round& round = rounds_.at(tag);
   RunningAttempt& running = *round.running;
-  wire::Outcome outcome;
+  AbortedAttempt aborted;
+  wire::Outcome& outcome = aborted.outcome;
   outcome.attempt = running.attempt();
   outcome.round = running.round();
   outcome.verdict = wire::Verdict::kAborted;
-  outcome.retry = retry;
+  outcome.retry = retry || code == Code::kDeadline;  // that of some is over, and not of all
   outcome.code = code;
   outcome.text = text;
   if (!left_out_site.empty() || !ended.empty()) {
@@ -393,7 +405,14 @@ void State::abort(const wire::Tag& tag, Code code, const std::string& text, bool
   if (round.memory.aborted.size() >= kAbortedMax) {
     round.memory.aborted.erase(round.memory.aborted.begin());
   }
-  round.memory.aborted[outcome.attempt] = outcome;
+  for (const auto& [id, part] : running.parts()) {
+    const bool over = code == Code::kDeadline && now_ >= part.deadline;
+    const bool ends = over || ended.count(id) > 0;
+    if (ends || part.site == left_out_site) {
+      aborted.otherwise[part.incarnation] = {code, retry && !ends};
+    }
+  }
+  round.memory.aborted[outcome.attempt] = aborted;
   note("abort", {{"tag", tag},
                  {"n", cat(outcome.round.n)},
                  {"attempt", base::to_text(outcome.attempt)},
@@ -408,11 +427,7 @@ void State::abort(const wire::Tag& tag, Code code, const std::string& text, bool
   for (const auto& [id, part] : over.parts()) {
     const Life* life = part.evicted ? nullptr : life_of(part.incarnation);
     if (life == nullptr || !life->resumed) continue;
-    wire::Outcome told = outcome;
-    if (part.site == left_out_site) told.code = code;
-    if (ended.count(id) > 0) told.code = code, told.retry = false;
-    if (code == Code::kDeadline && now_ < part.deadline) told.retry = true;  // only others' is over
-    send(*life, told);
+    send(*life, aborted.told(part.incarnation));
   }
   for (const ConnId conn : over.askers) send(conn, outcome);
 }

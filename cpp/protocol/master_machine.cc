@@ -116,6 +116,7 @@ void MasterMachine::State::on(const MasterEvent& event) {
 // Each heartbeat all is looked at; between two of them what its time has come for: whoever has many
 // tags end at as many moments has each of them looked at, and not all as often.
 void MasterMachine::State::tick() {
+  if (now_ < wake_) return;
   if (now_ < next_tick_) {
     for (const auto& [tag, round] : rounds_) {
       if (due(round, before_) <= now_) touch(tag);

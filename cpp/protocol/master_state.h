@@ -85,6 +85,14 @@ struct OpenReady {
   std::string told;         // last Waiting text
 };
 
+// An attempt that was aborted: what a part is told that asks, now or when it is connected again.
+struct AbortedAttempt {
+  wire::Outcome outcome;
+  std::map<wire::Incarnation, std::pair<base::Code, bool>> otherwise;  // its own code and `retry`
+
+  wire::Outcome told(wire::Incarnation incarnation) const;
+};
+
 // What is remembered of a round until it commits.
 struct RoundMemory {
   std::map<std::pair<wire::PeerId, wire::PeerId>, std::set<wire::Attempt>> link_failures;
@@ -93,7 +101,7 @@ struct RoundMemory {
   std::uint32_t corrupt = 0;
   std::string refusal;  // whose call was refused as unlike most others', and what all asked for
   std::string guarded;  // whose contribution was left out, and why
-  std::map<wire::Attempt, wire::Outcome> aborted;
+  std::map<wire::Attempt, AbortedAttempt> aborted;
   std::uint32_t tries = 0;      // attempts that were aborted
   base::Time paused_until = 0;  // before the next one
 };
@@ -319,7 +327,7 @@ struct MasterMachine::State {
   void refused_by(const wire::Tag& tag, Part& part, const base::Status& why);
   void judge_refusals(const wire::Tag& tag);
   bool unequal(const wire::Tag& tag);
-  std::optional<wire::Outcome> outcome_of(const wire::Unresolved& about, std::uint32_t shard) const;
+  std::optional<wire::Outcome> outcome_of(const wire::Unresolved& about, const Life& life) const;
   wire::Tag running_tag(const wire::Attempt& attempt) const;  // empty: none
 
   // master_sync.cc: state tags
@@ -344,7 +352,7 @@ struct MasterMachine::State {
   bool may_publish(const wire::Tag& tag, std::uint32_t shard) const;
   bool awaited(const wire::Tag& tag, std::uint32_t shard) const;  // a holder, perhaps
   bool contributed(wire::PeerId id, const wire::Tag& tag) const;
-  bool door_open(const wire::Tag& tag) const;
+  bool door_open(const wire::Tag& tag, const std::string& site) const;
 
   // master_votes.cc: what a new revision is
   bool undecided(const wire::Tag& tag) const;

@@ -178,10 +178,10 @@ std::vector<wire::Member> State::holders_of(const Serving& serving, const Life& 
 
 // A joiner may enter between a commit and the first READY for the next round: later, it would keep
 // waiting those that are ready already. Unless the round can't start without it, or waits for it.
-bool State::door_open(const wire::Tag& tag) const {
+bool State::door_open(const wire::Tag& tag, const std::string& site) const {
   const Round& round = rounds_.at(tag);
   if (round.running.has_value()) return false;
-  if (!holds_.empty() || JCCL_PLANTED("door-never-shut")) return true;
+  if (holds_.count(site) > 0 || JCCL_PLANTED("door-never-shut")) return true;
   if (sites_in(tag) < std::max({1U, options_.min_peers, start_peers()})) return true;
   return std::none_of(round.ready.begin(), round.ready.end(), [&](const auto& entry) {
     const auto life = lives_.find(entry.first);
@@ -247,7 +247,7 @@ void State::sync_tag(const wire::Tag& tag) {
 // A member that is current enters the tag while nobody there is READY, or a member would wait for
 // its steps. Not for longer than this: its own next call may be what those wait for.
 bool State::may_enter(Life& life, const wire::Tag& tag) {
-  if (owes(tag, life.id) || door_open(tag)) return true;
+  if (owes(tag, life.id) || door_open(tag, life.site)) return true;
   const base::Time since = life.knocking.try_emplace(tag, now_).first->second;
   const base::Time by = since + 2 * options_.silence;
   if (now_ >= by) return true;
@@ -275,7 +275,7 @@ void State::sync_one(Life& life, const wire::Tag& tag, const Serving& serving) {
       return reply_wait(life, asked, outsider_text(life));
     }
     return reply_wait(life, asked,
-                      door_open(tag) ? "current; waits for its other tags and shards"
+                      door_open(tag, life.site) ? "current; waits for its other tags and shards"
                                      : "current; enters at the next commit");
   }
   // Its user asks for a newer state: whatever its part in the newest round, it will not publish it.

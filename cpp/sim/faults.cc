@@ -250,6 +250,7 @@ void World::fault_clock(const Injected& fault) {
     if (!of_master) peers[which].free_at = late_until + mix.lag;
     return;
   }
+  clocks_part();
   if (of_master)
     masters[which].jump(fault.length);
   else

@@ -72,6 +72,7 @@ constexpr MutantRow kRows[] = {
     {"result-not-compared"},
     {"doubt-presumes-commit"},
     {"doubt-told-as-failure"},
+    {"late-askers-end-by-deadline"},
     {"deadline-timer-lost"},
     {"deadlines-too-long"},
     {"sync-deadlines-too-long"},

@@ -16,6 +16,20 @@ void p4_in_time(History& history, std::uint32_t slot, const wire::Tag& tag, base
                          (history.now - due) / 1000, " us"));
 }
 
+// A master ends a call so much before its deadline, at most: its reason has to arrive in time, and a
+// round's data.
+Duration early_by(const CallRecord& call) {
+  return std::min((call.deadline - call.begun) / 8, kSecond / 2) + 50 * kMillisecond;
+}
+
+// The deadline that a call ends of is its own. (Not where clocks went apart while it ran.)
+void World::check_not_early(const CallRecord& call) {
+  if (call.code != base::Code::kDeadline || call.begun <= clocks_parted_at_) return;
+  if (now + early_by(call) >= call.deadline) return;
+  history.fail("P4", cat("slot ", call.slot, ": call ", call.id, " on ", call.tag, " ended as ",
+                         "DEADLINE with ", (call.deadline - now) / kMillisecond, " ms left"));
+}
+
 // When a call of this deadline has to have ended. Virtual timers fire when they are due, so nothing
 // is added, but for a process that was stopped, until it goes on, and for one whose timers are
 // late, until the last that is: what is due first may be late, and what comes after it is set then.

@@ -28,7 +28,7 @@ void SimPeer::boot() {
   ++life;
   alive = true, paused = leaving = false;
   skew_ = static_cast<Time>(world.rng.clocks.below(3600)) * kSecond;
-  asleep_ = 0;
+  stands_since_ = base::kNever;
   if (life > 1 && world.mix.shards == 1 && world.rng.app.chance(world.mix.moves_site)) {
     site = cat("s", slot, ".", life);
   }
@@ -97,7 +97,7 @@ void SimPeer::leave() {
 void SimPeer::pause(Duration length, bool clock_stands) {
   if (paused) return;
   paused = true;
-  asleep_ = clock_stands ? length : 0;
+  stands_since_ = clock_stands ? world.now : base::kNever;
   world.post(world.now + length, Kind::kPeerResume, slot);
 }
 
@@ -105,8 +105,11 @@ void SimPeer::resume() {
   if (!paused) return;
   paused = false;
   free_at = std::max(free_at, world.now);
-  const Duration slept = std::exchange(asleep_, 0);
+  // Not `length`: what heals may wake it sooner, and clocks only go forward.
+  const Time since = std::exchange(stands_since_, base::kNever);
+  const Duration slept = since == base::kNever ? 0 : world.now - since;
   skew_ -= slept;
+  if (slept > 0) world.clocks_part();
   for (UserTag& tag : tags) {  // by its clock they have so much more
     if (tag.call != 0) world.history.call(tag.call).deadline += slept;
     tag.sync_deadline += slept;

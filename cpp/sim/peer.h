@@ -116,7 +116,7 @@ struct SimPeer {
   bool busy_ = false;
   Time wake_ = base::kNever;
   Time skew_ = 0;        // of its clock
-  Duration asleep_ = 0;  // its clock stands for so long when it resumes
+  Time stands_since_ = base::kNever;  // its clock, until it resumes
   bool engine_armed_ = false;
 };
 

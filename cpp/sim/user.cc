@@ -190,6 +190,7 @@ void SimPeer::end_call(UserTag& tag, const protocol::CompleteCall& done, bool su
   record.open = false, record.success = success;
   p4_in_time(world.history, slot, tag.tag, latest_end(record.deadline));
   record.code = done.status.code, record.n = done.n;
+  world.check_not_early(record);
   if (success) {
     const DataRun* run = data.find(*tag.visible);
     JCCL_CHECK(run != nullptr);

@@ -110,6 +110,8 @@ class World {
   void check_abort(const protocol::MasterMachine& machine, const wire::Outcome& outcome);
   void check_lost(std::uint32_t asker, const wire::Tag& tag);
   void check_ban(const wire::BanRecord& ban);
+  void check_not_early(const CallRecord& call);
+  void clocks_part() { clocks_parted_at_ = now; }
   void check_straggler(const std::string& site, const std::string& reason);
   SimMaster* active();  // the master that serves; of several the last that began to; null: none
 
@@ -191,6 +193,8 @@ class World {
   std::uint64_t served_epoch_ = 0;
   Time disturbed_until_ = 0, disk_disturbed_until_ = 0;  // by faults other than the master's
   Time master_disturbed_until_ = 0;
+  Time clocks_parted_at_ = -1;  // one jumped, or stood still
+
   std::array<Time, kSlotsMax> hampered_until_{};
   Turn::Asked asked_;                          // as it was let in
   std::set<std::string> wished_out_;           // sites that the operator has evicted
