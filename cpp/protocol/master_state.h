@@ -353,6 +353,7 @@ struct MasterMachine::State {
   bool awaited(const wire::Tag& tag, std::uint32_t shard) const;  // a holder, perhaps
   bool contributed(wire::PeerId id, const wire::Tag& tag) const;
   bool door_open(const wire::Tag& tag, const std::string& site) const;
+  bool held_for(const std::string& site) const;
 
   // master_votes.cc: what a new revision is
   bool undecided(const wire::Tag& tag) const;

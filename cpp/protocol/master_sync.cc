@@ -181,11 +181,20 @@ std::vector<wire::Member> State::holders_of(const Serving& serving, const Life& 
 bool State::door_open(const wire::Tag& tag, const std::string& site) const {
   const Round& round = rounds_.at(tag);
   if (round.running.has_value()) return false;
-  if (holds_.count(site) > 0 || JCCL_PLANTED("door-never-shut")) return true;
+  if (held_for(site) || JCCL_PLANTED("door-never-shut")) return true;
   if (sites_in(tag) < std::max({1U, options_.min_peers, start_peers()})) return true;
   return std::none_of(round.ready.begin(), round.ready.end(), [&](const auto& entry) {
     const auto life = lives_.find(entry.first);
     return life != lives_.end() && life->second.id != 0;
+  });
+}
+
+// What rounds are held for is waited for anyway, and all joiners that are current come in beside
+// one. A member is held for by itself: its hold ends as soon as it is current.
+bool State::held_for(const std::string& site) const {
+  return std::any_of(holds_.begin(), holds_.end(), [&](const auto& hold) {
+    const auto& lives = lives_at(hold.first);
+    return hold.first == site || (!lives.empty() && lives_.at(*lives.begin()).id == 0);
   });
 }
 
