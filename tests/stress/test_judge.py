@@ -1,6 +1,7 @@
 """Made-up histories: what a judge must accept, and each lie that it must see."""
 
 import json
+import os
 import sqlite3
 import struct
 
@@ -57,6 +58,17 @@ def told_to_stop(name, at):
     return lambda story: setattr(story.lives[name], "told_to_stop", at)
 
 
+def crowded(number, lag_s):
+    """So many processes at once; the lag is that of one that measures beside them."""
+
+    def act(story):
+        for other in range(number):
+            story.begin(f"other-{other}", f"site-{other}", 0.0)
+        story.starved("b", 100, lag_s)
+
+    return act
+
+
 def starved(name, at, seconds):
     return lambda story: story.starved(name, at, seconds)
 
@@ -86,6 +98,10 @@ TRUE = {
     "doubt when this peer was stopped": (stopped("a", 95, 99), IN_DOUBT),
     "doubt when it was cut off": (cut(["site-a"], 95, 99), IN_DOUBT),
     "doubt that is not settled": (nothing, failure("InDoubt", 99, 99, after="InDoubt")),
+    "doubt in a crowd on few cores": (
+        crowded(16 * (os.cpu_count() or 1), 0.01),
+        failure("InDoubt", 99.7, deadline=0.3),
+    ),
     "closed on demand": (told_to_stop("a", 99), failure("Closed")),
     "doubt after closing": (told_to_stop("a", 99), failure("InDoubt", deadline=60)),
     "master lost": (master_away(30, 110), failure("MasterLost")),
@@ -96,6 +112,10 @@ LIES = {
     "a deadline without a reason": (nothing, DEADLINE),
     "a deadline long after": (killed("b", 10), DEADLINE),
     "doubt while the master is there": (killed("b", 95), IN_DOUBT),
+    "doubt beside a short lag": (
+        crowded(0, 0.005),
+        failure("InDoubt", 99.7, deadline=0.3),
+    ),
     "doubt before its time": (master_away(99, 101), failure("InDoubt", deadline=60)),
     "doubt long after the master was": (master_away(20, 25), IN_DOUBT),
     "closed by nobody": (nothing, failure("Closed")),
