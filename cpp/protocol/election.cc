@@ -62,8 +62,11 @@ const Ballot* Election::majority() const {
   return nullptr;
 }
 
-const Ballot* Election::unanimous() const {
-  return count_.size() == 1 ? &count_.begin()->first : nullptr;
+const Ballot* Election::most() const {
+  for (const auto& [ballot, sites] : count_) {
+    if (2 * sites > votes_) return &ballot;
+  }
+  return nullptr;
 }
 
 std::optional<Ballot> Election::pieced() const {

@@ -26,7 +26,7 @@ class Election {
   std::size_t votes() const { return votes_; }  // whole ones
   std::vector<std::string> silent() const;      // sites without a whole vote, ascending
   const Ballot* majority() const;               // of all voters; null: none, or not yet
-  const Ballot* unanimous() const;  // of those that voted; null: none did, or not all alike
+  const Ballot* most() const;  // of those that voted; null: none did, or not yet half of them
   // Of shards of different sites, where no site gave a whole vote: all that spoke for a shard
   // alike, and somebody for each.
   std::optional<Ballot> pieced() const;

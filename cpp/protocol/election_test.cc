@@ -26,9 +26,21 @@ TEST(ElectionTest, a_site_votes_once_with_all_its_shards) {
   election.vote("a", 7, kTwo);
   election.vote("stranger", 0, kOne);
   EXPECT_EQ(election.votes(), 1U);
-  ASSERT_NE(election.unanimous(), nullptr);
-  EXPECT_EQ(*election.unanimous(), (Ballot{kOne, kTwo}));
+  ASSERT_NE(election.most(), nullptr);
+  EXPECT_EQ(*election.most(), (Ballot{kOne, kTwo}));
   EXPECT_EQ(election.silent(), std::vector<std::string>{"b"});
+}
+
+TEST(ElectionTest, who_is_silent_may_be_left_out_of_the_count) {
+  Election election({{"a", 1}, {"b", 1}, {"c", 1}, {"d", 1}});
+  EXPECT_EQ(election.most(), nullptr);
+  election.vote("a", 0, kTwo);
+  election.vote("b", 0, kOne);
+  EXPECT_EQ(election.most(), nullptr) << "one against one";
+  election.vote("c", 0, kOne);
+  EXPECT_EQ(election.majority(), nullptr) << "two of four";
+  ASSERT_NE(election.most(), nullptr);
+  EXPECT_EQ(*election.most(), Ballot{kOne});
 }
 
 TEST(ElectionTest, who_leaves_takes_its_vote_along) {
@@ -36,7 +48,7 @@ TEST(ElectionTest, who_leaves_takes_its_vote_along) {
   election.vote("a", 0, kOne);
   election.vote("b", 0, kTwo);
   EXPECT_EQ(election.majority(), nullptr);
-  EXPECT_EQ(election.unanimous(), nullptr);
+  EXPECT_EQ(election.most(), nullptr);
   election.leave("b");
   ASSERT_NE(election.majority(), nullptr);
   EXPECT_EQ(*election.majority(), Ballot{kOne});

@@ -349,12 +349,13 @@ class HostileStateMember : public HostileMember {
  protected:
   static constexpr wire::Digest kRight{1, 1}, kForged{6, 6};
 
-  void commit_of_state(ConnId makers) {
-    MasterOptions three = options();
-    three.start_peers = 3;
-    begin(three);
+  void commit_of_state(ConnId makers, ConnId sites = 3) {
+    MasterOptions all = options();
+    all.start_peers = static_cast<std::uint32_t>(sites);
+    begin(all);
     join({"a", "b", "c"});
-    for (ConnId conn = 1; conn <= 3; ++conn) {
+    if (sites == 4) join({"d"});
+    for (ConnId conn = 1; conn <= sites; ++conn) {
       wire::Sync sync;
       sync.tag = "model";
       sync.digest = {9, 9};
@@ -362,14 +363,15 @@ class HostileStateMember : public HostileMember {
       (void)say(conn, sync);
     }
     std::vector<wire::Start> starts;
-    for (ConnId conn = 1; conn <= 3; ++conn) {
+    for (ConnId conn = 1; conn <= sites; ++conn) {
       starts = sent<wire::Start>(say(conn, call(1, {9, 9}, conn <= makers ? 1 : 0)));
     }
-    ASSERT_EQ(starts.size(), 3U);
+    ASSERT_EQ(starts.size(), sites);
     EXPECT_TRUE(starts[0].has_state);
     EXPECT_EQ(starts[0].revision, 0U);
     EXPECT_EQ(starts[0].state, (wire::Digest{9, 9}));
-    for (ConnId conn = 1; conn <= 3; ++conn) (void)say(conn, wire::Done{starts[0].attempt, {7, 7}});
+    for (ConnId conn = 1; conn <= sites; ++conn)
+      (void)say(conn, wire::Done{starts[0].attempt, {7, 7}});
     ASSERT_EQ(committed("model"), 1U);
   }
   static wire::Ready call(std::uint64_t n, wire::Digest state, double weight = 1) {
@@ -435,6 +437,24 @@ TEST_F(HostileStateMember, without_a_majority_no_round_starts_and_all_hear_both_
   EXPECT_TRUE(sent<wire::Start>(left).empty());
   (void)say(1, call(2, kRight));
   EXPECT_EQ(sent<wire::Start>(say(3, call(2, kRight))).size(), 2U);
+}
+
+TEST_F(HostileStateMember, beside_one_who_is_behind_a_forged_state_stops_nobody) {
+  commit_of_state(4, 4);
+  wire::Sync behind;
+  behind.tag = "model";
+  behind.digest = {9, 9};
+  behind.deadline = 1000 * base::kSecond;
+  (void)say(4, behind);
+  alive_ = {1, 2, 3, 4};
+  (void)say(1, wire::Published{{"model", 1, kRight}});
+  (void)say(3, wire::Published{{"model", 1, kForged}});
+  (void)say(2, wire::Published{{"model", 1, kRight}});
+  wait(2 * options().silence);
+  const auto rejects = sent<wire::Reject>(say(3, call(2, kForged)));
+  ASSERT_EQ(rejects.size(), 1U) << "two of three that have a say have said so";
+  EXPECT_EQ(rejects[0].code, base::Code::kResync);
+  EXPECT_TRUE(sent<wire::Reject>(say(1, call(2, kRight))).empty());
 }
 
 TEST_F(HostileMember, one_sync_in_a_run_without_state_locks_nobody_out) {

@@ -1,6 +1,6 @@
 // Who says what a new revision of a state tag is. The sites whose values are in its round vote, one
 // vote a site; more than half of them decide. Voters that are behind, or skipped, are waited for a
-// `silence` long: then the others have to agree, and the decision is weak. If no voter is left, who
+// `silence` long: then more than half of the others decide, weakly. If no voter is left, who
 // received the result and compared it votes instead, and after those later lives of the same
 // processes. Without a majority the tag is disputed until somebody leaves. The decision is
 // journaled for all shards at once, before anything relies on it; votes are not, peers say them
@@ -173,7 +173,8 @@ void State::decide_without(const wire::Tag& tag, bool complete) {
   if (!complete) {
     if (poll.doubt_since == base::kNever) poll.doubt_since = now_;
     if (now_ < poll.doubt_since + options_.silence) return;
-    if (const Ballot* ballot = poll.election.unanimous()) return establish(tag, Ballot(*ballot));
+    const Ballot* ballot = poll.election.most();
+    if (ballot != nullptr) return establish(tag, Ballot(*ballot));
     // Each site lost some shard's part of the round, and together they have all of it.
     if (poll.election.votes() == 0) return establish(tag, *poll.election.pieced());
   }
@@ -195,7 +196,7 @@ void State::establish(const wire::Tag& tag, Ballot ballot) {
   const Standing& at = ledger_.standing(tag);
   JCCL_CHECK(at.digests.empty());
   const Poll& poll = *rounds_.at(tag).poll;
-  const bool weak = poll.tier != kMadeIt || 2 * poll.election.votes() <= poll.election.voters();
+  const bool weak = poll.tier != kMadeIt || poll.election.majority() == nullptr;
   note("sync", {{"tag", tag},
                 {"revision", cat(at.committed)},
                 {"digest", base::to_hex(ballot.front())},

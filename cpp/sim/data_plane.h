@@ -41,6 +41,7 @@ struct DataRun {
   std::array<std::vector<wire::PeerId>, kElements> arrived;
   std::array<Sum, kElements> partial;
   bool done = false, failed = false, committed = false;
+  bool told = false;  // a liar: that it is done, before it was
   Time moved = 0;
   std::uint64_t all = 0;   // messages, when it began
   std::uint32_t turn = 0;  // whom a receiver asks next
@@ -52,6 +53,7 @@ class DataPlane {
 
   void run(const protocol::RunAttempt& run);
   void compared(std::uint64_t call);  // its state differs from what this peer holds
+  bool tell_early(const wire::Attempt& attempt, const wire::Digest& digest);  // a liar
   void discard(const wire::Attempt& attempt);
   void commit(const wire::Attempt& attempt);
   void fetch(const protocol::FetchSnapshot& fetch);

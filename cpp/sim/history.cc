@@ -33,8 +33,13 @@ void History::on_durable(const wire::Record& record) {
     }
   } else if (const auto* s = std::get_if<wire::StateRecord>(&record)) {
     for (std::size_t shard = 0; shard < s->digests.size(); ++shard) {
-      p6_state(*this, "the journal's state", static_cast<std::uint32_t>(shard),
-               {s->tag, s->revision, s->digests[shard]});
+      const auto at = static_cast<std::uint32_t>(shard);
+      const wire::Held held{s->tag, s->revision, s->digests[shard]};
+      if (liars_decide(held, s->weak)) {
+        states[{held.tag, at, held.revision}] = held.digest;
+        forged.emplace(held.tag, held.revision);
+      }
+      p6_state(*this, "the journal's state", at, held);
     }
   }
   durable.push_back(record);

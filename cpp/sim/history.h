@@ -75,6 +75,8 @@ struct History {
   std::uint64_t epoch = 0;
   std::map<wire::PeerId, wire::Member> members;            // of the newest durable epoch
   std::map<wire::PeerId, wire::Member> everybody;          // ever admitted
+  std::set<wire::Incarnation> liars;                       // lives of a hostile member
+  std::set<std::pair<wire::Tag, std::uint64_t>> forged;    // revisions that it alone made
   std::set<std::pair<std::uint64_t, std::size_t>> epochs;  // durable epochs and their sizes
   std::map<wire::RoundName, CommitInfo> commits;
   std::map<wire::Attempt, wire::RoundName> committed;
@@ -92,6 +94,8 @@ struct History {
     if (promise.empty()) promise = which, what = std::move(text);
   }
   CallRecord& call(std::uint64_t id) { return calls[id - 1]; }
+
+  bool liars_decide(const wire::Held& held, bool weak) const;  // oracle_p6.cc
 
   // What the world reports.
   void on_durable(const wire::Record& record);

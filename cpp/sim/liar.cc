@@ -49,6 +49,21 @@ bool SimPeer::lie_instead_of_running(const protocol::RunAttempt& run) {
   return true;
 }
 
+// DONE before anything has moved: of a result that nobody has, the others' too if it is believed.
+void SimPeer::lie_before_running(const wire::Attempt& attempt) {
+  base::Rng& rng = world.rng.liar;
+  if (!lies() || !rng.chance(kLie)) return;
+  const wire::Digest digest{rng.below(3), 1};
+  if (data.tell_early(attempt, digest)) queue(protocol::AttemptDone{attempt, digest});
+}
+
+// A revision that nobody else made: it holds, says and serves it.
+bool SimPeer::forge(wire::Digest* state) {
+  if (!lies() || !world.rng.liar.chance(kLie)) return false;
+  state->low ^= 1 + world.rng.liar.below(2);
+  return true;
+}
+
 bool SimPeer::lie_in_result(wire::Digest* digest) {
   if (!lies()) return false;
   base::Rng& rng = world.rng.liar;

@@ -1,5 +1,8 @@
 // L live: after everything has healed, all who live get on within a bound, or are told that the
 // newest state is lost, and it is.
+#include <algorithm>
+
+#include "protocol/master_state.h"
 #include "sim/world.h"
 
 namespace jccl::sim {
@@ -26,12 +29,26 @@ bool World::converged() const {
   return true;
 }
 
-// The one excuse for standing still: nobody alive holds the newest revision of a state, and
+// As many hold what a hostile member forged as hold another state: nobody can say who is right.
+bool World::tied() const {
+  if (mix.liar == 0) return false;
+  return std::any_of(masters.begin(), masters.end(), [](const SimMaster& master) {
+    if (!master.listens()) return false;
+    const auto& rounds = master.machine->state().rounds_;
+    return std::any_of(rounds.begin(), rounds.end(), [](const auto& entry) {
+      const auto& poll = entry.second.poll;
+      return poll.has_value() && !poll->dispute.empty() && poll->election.most() == nullptr;
+    });
+  });
+}
+
+// Excuses for standing still: a tie, or nobody alive holds the newest revision of a state, and
 // those who ask for it are told so.
 void World::check_liveness() {
   const Duration limit = converge_max(mix);
   if (now <= healed_at_ + limit) return;
   over_ = true;
+  if (tied()) return;
   for (std::size_t t = 0; t < mix.tags; ++t) {
     if (!mix.is_state[t]) continue;
     bool told = false, held = false;

@@ -1,14 +1,31 @@
 // P2 exactly once: a result is the sum over the reported contributors of their inputs at call
 // time, each once; no input is in two rounds, and none that was not to count.
+#include <algorithm>
+
 #include "sim/history.h"
 
 namespace jccl::sim {
 
 using base::cat;
 
+namespace {
+
+// The one that is left of an attempt is hostile, and its result with it.
+bool only_liars_are_done(const History& history, const AttemptInfo& attempt) {
+  if (history.liars.empty()) return false;
+  return std::all_of(attempt.parts.begin(), attempt.parts.end(), [&](const auto& entry) {
+    const auto member = history.everybody.find(entry.first);
+    return !entry.second.done || (member != history.everybody.end() &&
+                                  history.liars.count(member->second.incarnation) > 0);
+  });
+}
+
+}  // namespace
+
 void p2_calls_in_commit(History& history, const wire::CommitRecord& record) {
   const auto attempt = history.attempts.find(record.attempt);
   if (attempt == history.attempts.end()) return;  // P1 has said so
+  if (only_liars_are_done(history, attempt->second)) return;
   for (const wire::Contributor& contributor : record.contributors) {
     const auto part = attempt->second.parts.find(contributor.id);
     if (part == attempt->second.parts.end()) {

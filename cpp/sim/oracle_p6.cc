@@ -8,9 +8,27 @@ void p6_state(History& history, const std::string& who, std::uint32_t shard,
   const auto [known, fresh] =
       history.states.emplace(std::tuple(held.tag, shard, held.revision), held.digest);
   if (fresh || known->second == held.digest) return;
+  if (history.forged.count({held.tag, held.revision}) > 0) return;  // it will hear so
   history.fail("P6", base::cat(who, " has another digest for ", held.tag, " revision ",
                                held.revision, ", shard ", shard, ": ", to_hex(held.digest), " not ",
                                to_hex(known->second)));
+}
+
+// Of those who contributed to the round before, no honest one is a member any more, or, if the
+// decision is weak, had a word to say: the revision is what the hostile one says, as it would be in
+// a run of its own.
+bool History::liars_decide(const wire::Held& held, bool weak) const {
+  const auto commit = commits.find({held.tag, held.revision});
+  if (liars.empty() || commit == commits.end()) return false;
+  if (weak) return true;
+  for (const wire::Contributor& contributor : commit->second.record.contributors) {
+    const auto member = members.find(contributor.id);
+    if (contributor.weight > 0 && member != members.end() &&
+        liars.count(member->second.incarnation) == 0) {
+      return false;
+    }
+  }
+  return true;
 }
 
 // Who contributed stood at the revision before, and all of one shard at one digest.
@@ -20,6 +38,7 @@ void p6_contributors_agree(History& history, const wire::CommitRecord& record) {
   for (const wire::Contributor& contributor : record.contributors) {
     const auto part = attempt->second.parts.find(contributor.id);
     if (part == attempt->second.parts.end()) continue;
+    if (history.liars.count(history.everybody.at(contributor.id).incarnation) > 0) continue;
     const AttemptInfo::Part& at = part->second;
     const auto due = history.states.find({record.round.tag, at.shard, record.round.n - 1});
     const bool same = due != history.states.end() && due->second == at.state;

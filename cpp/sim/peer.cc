@@ -53,6 +53,7 @@ void SimPeer::boot() {
 void SimPeer::new_machine() {
   incarnation = world.new_incarnation(slot);
   lives.push_back(incarnation);
+  if (lies()) world.history.liars.insert(incarnation);
   protocol::PeerOptions options;
   options.site = site, options.shard = shard, options.shards = world.mix.shards;
   if (slot < world.mix.slots - world.mix.dial_only) options.addresses = {cat("slot-", slot)};
@@ -223,6 +224,7 @@ void SimPeer::apply(protocol::PeerEffects effects) {
   if (effects.rejoin) {
     incarnation = world.next_life(slot, incarnation);
     lives.push_back(incarnation);
+    if (lies()) world.history.liars.insert(incarnation);
     if (world.tracing()) world.note(cat("PEER ", slot, " has a new life: ", incarnation));
     pending_.push_front(protocol::NewLife{incarnation});
   }
@@ -240,7 +242,9 @@ void SimPeer::apply_data(protocol::PeerEffects& effects) {
       world.note(cat("     ", slot, " run ", to_text(run.start.attempt), " of ",
                      run.start.round.tag, " ", run.start.round.n, run.receiver ? " receiver" : ""));
     }
-    if (!lie_instead_of_running(run)) data.run(run);
+    if (lie_instead_of_running(run)) continue;
+    data.run(run);
+    lie_before_running(run.start.attempt);
   }
   for (const wire::Attempt& attempt : effects.commit) data.commit(attempt);
 }

@@ -65,6 +65,8 @@ struct SimPeer {
   bool lies() const;      // a hostile member, for good
   void lie_in_call(protocol::Call* call, CallRecord* record, std::size_t index);
   bool lie_instead_of_running(const protocol::RunAttempt& run);
+  void lie_before_running(const wire::Attempt& attempt);
+  bool forge(wire::Digest* state);           // true: it is another than everybody's
   bool lie_in_result(wire::Digest* digest);  // true: it never says that it is done
   void made_fault(protocol::Fault fault, bool made);
   bool edited(UserTag& tag);
@@ -115,7 +117,7 @@ struct SimPeer {
   std::uint32_t mistakes_ = 0;  // of the user's configuration
   bool busy_ = false;
   Time wake_ = base::kNever;
-  Time skew_ = 0;        // of its clock
+  Time skew_ = 0;                     // of its clock
   Time stands_since_ = base::kNever;  // its clock, until it resumes
   bool engine_armed_ = false;
 };

@@ -94,7 +94,7 @@ class Shrinker {
   }
 
   static void one_site_less(Mix& m) {
-    if (m.slots <= m.shards) return;
+    if (m.slots <= std::max(m.shards, m.liar)) return;  // the last is not the hostile one
     m.slots -= m.shards;
     m.late = std::min(m.late, m.slots - m.shards);
     m.dial_only = std::min(m.dial_only, m.slots - m.shards);

@@ -196,7 +196,8 @@ void SimPeer::end_call(UserTag& tag, const protocol::CompleteCall& done, bool su
     JCCL_CHECK(run != nullptr);
     Array& target = tag.buffers.in_place ? tag.buffers.memory : tag.buffers.out;
     target = run->result;
-    world.history.on_published({slot, shard, *tag.visible, tag.call, &target, &done});
+    if (!run->told)
+      world.history.on_published({slot, shard, *tag.visible, tag.call, &target, &done});
     ++world.counts.deliveries;
   } else if (tag.buffers.in_place && !JCCL_PLANTED("abort-keeps-result")) {
     tag.buffers.memory = tag.buffers.input;
@@ -221,8 +222,9 @@ void SimPeer::end_call(UserTag& tag, const protocol::CompleteCall& done, bool su
     const std::uint64_t seed = mix_in(tag.digest.low, digest_of(run->result).high);
     tag.revision = run->round.n;
     tag.digest = {mix_in(seed, run->attempt.epoch), tag.revision};
+    const bool forged = forge(&tag.digest);
     const wire::Held held{tag.tag, tag.revision, tag.digest};
-    world.history.on_state(slot, shard, held);
+    if (!forged) world.history.on_state(slot, shard, held);
     tag.published = held;
     tag.published_at = world.now;
     queue(protocol::PublishState{held});

@@ -146,6 +146,7 @@ class World {
   void apply_write(std::uint64_t number);
   void audit();
   bool converged() const;
+  bool tied() const;
   void check_liveness();
   void push(Conn& conn, bool up, const wire::Message& message);
   void push_end(Conn& conn, bool up);
