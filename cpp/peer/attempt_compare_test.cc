@@ -90,6 +90,32 @@ TEST(AttemptCompareTest, no_attempt_begins_for_a_state_that_is_known_to_differ) 
   EXPECT_EQ(refused.text, "leaf 3");
 }
 
+// The outcome is written by another thread: frames come before this one is told.
+TEST(AttemptCompareTest, a_difference_that_this_thread_was_not_told_of_yet_lets_nothing_go) {
+  for (const Way& form : kWays) {
+    const std::string name = base::cat("plan ", static_cast<int>(form.kind));
+    for (const bool after_start : {false, true}) {
+      Bench bench(Comparing::setting(form, 20000));
+      Bench::Peer& own = *bench.peers_[1];
+      own.call->comparison = Comparison::kRuns;
+      own.call->differs = "leaf 3";
+      for (auto& peer : bench.peers_) ASSERT_TRUE(peer->run->prepare().ok());
+      if (!after_start) own.call->comparison = Comparison::kDiffers;
+      own.run->begin();
+      own.call->comparison = Comparison::kDiffers;
+      bench.peers_[0]->run->begin();
+      bench.peers_[2]->run->begin();
+      bench.deliver_and_feed();
+      EXPECT_EQ(own.done, 0) << name;
+      own.run->fed();
+      bench.deliver_and_feed();
+      EXPECT_EQ(own.failed, Code::kResync) << name;
+      const int done = bench.peers_[0]->done + bench.peers_[2]->done;
+      EXPECT_LT(done, form.kind == PlanKind::kScatter ? 2 : 1) << name;
+    }
+  }
+}
+
 // Its own part, of which the others know nothing, would be whole without them.
 TEST(AttemptCompareTest, of_a_scatter_a_part_that_others_wait_for_is_kept_back) {
   for (std::size_t p = 0; p < 3; ++p) {

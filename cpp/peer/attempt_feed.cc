@@ -40,9 +40,10 @@ bool AttemptRun::is_here(const ChunkState& chunk) const {
   return !call_->options.feed || call_->options.feed->here() >= chunk.needs;
 }
 
-// While the state is compared, so that nobody can make a result with values of another state.
+// Until the state is known to be equal, so that nobody can make a result with values of another
+// state: the outcome is written by another thread, and may come at any line of this one.
 bool AttemptRun::is_kept_back(const ChunkState& chunk) const {
-  return chunk.chunk.index == last_own_ && call_->comparison == Comparison::kRuns &&
+  return chunk.chunk.index == last_own_ && call_->comparison != Comparison::kEqual &&
          !JCCL_PLANTED("last-chunk-sent-at-once");
 }
 
