@@ -37,7 +37,7 @@ bool may_compare_beside(const std::vector<Leaf>& leaves, const RoundOptions& opt
   bool has_values = false;
   for (const Leaf& leaf : leaves) {
     has_values = has_values || leaf.count > 0;
-    if (!options.out_private || leaf.out == nullptr) continue;
+    if (leaf.out == nullptr) continue;
     const std::uintptr_t out_end = end(leaf.out, output_bytes(options, leaf));
     for (const Leaf& state : *options.state_leaves) {
       const std::uintptr_t state_end = end(state.in, state.count * codec::size_of(state.dtype));

@@ -82,7 +82,8 @@ class Communicator::Impl {
   void compare_beside(const CallRef& call, const std::vector<Leaf>& state);
   // Both under mutex_.
   base::Status admit_state(const base::Tag& tag, bool is_handed);
-  base::Status compare_state(const base::Tag& tag, const std::optional<StateMarks>& handed);
+  base::Status compare_state(const base::Tag& tag, const std::optional<StateMarks>& handed,
+                             const std::vector<Leaf>* leaves);
   void note_times(const CallRecord& call, base::Time awaited);  // under mutex_
   void forget_aborted(const base::Tag& tag);
   bool wait_until(std::unique_lock<std::mutex>& lock, std::condition_variable& changed,

@@ -28,7 +28,10 @@ Status Communicator::Impl::check_state(const RoundOptions& options) {
   if (options.state_leaves) handed = marks_of(*options.state_leaves);
   std::lock_guard lock(mutex_);
   Status status = admit_state(options.tag, handed.has_value());
-  if (status.ok()) status = compare_state(options.tag, handed);
+  if (status.ok()) {
+    status =
+        compare_state(options.tag, handed, options.state_leaves ? &*options.state_leaves : nullptr);
+  }
   if (status.code == Code::kResync && options_.shards == 1) {
     control_->state_changed(options.tag, status.text);
   }
@@ -42,11 +45,12 @@ Status Communicator::Impl::admit_state(const base::Tag& tag, bool is_handed) {
 }
 
 Status Communicator::Impl::compare_state(const base::Tag& tag,
-                                         const std::optional<StateMarks>& handed) {
+                                         const std::optional<StateMarks>& handed,
+                                         const std::vector<Leaf>* leaves) {
   Book& book = books_[tag];
   const bool ahead = book.revision != book.state.revision();
   if (!handed || ahead || JCCL_PLANTED("ahead-for-ever")) return {};  // the machine refuses it
-  return book.state.compare(tag, *handed);
+  return book.state.compare(tag, *handed, leaves);
 }
 
 // While the data of the call move: reading a state takes longer than a short message.
@@ -56,7 +60,7 @@ void Communicator::Impl::compare_beside(const CallRef& call, const std::vector<L
   Status status;
   {
     std::lock_guard lock(mutex_);
-    status = compare_state(tag, handed);
+    status = compare_state(tag, handed, &state);
   }
   call->differs = status.text;
   call->comparison = status.ok() ? Comparison::kEqual : Comparison::kDiffers;

@@ -2,6 +2,7 @@
 #include "peer/own_state.h"
 
 #include <algorithm>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -60,7 +61,11 @@ StateMarks marks_of(const std::vector<Leaf>& leaves) {
   std::vector<StateMarks> sums(ways);
   std::vector<std::thread> others;
   for (std::size_t i = 1; i < ways; ++i) {
-    others.emplace_back([&, i] { sums[i] = sum_of(leaves, pieces, i, ways); });
+    try {
+      others.emplace_back([&, i] { sums[i] = sum_of(leaves, pieces, i, ways); });
+    } catch (const std::system_error&) {  // the machine has no thread to give
+      sums[i] = sum_of(leaves, pieces, i, ways);
+    }
   }
   sums[0] = sum_of(leaves, pieces, 0, ways);
   for (std::thread& other : others) other.join();
@@ -76,7 +81,11 @@ void OwnState::become(std::uint64_t revision, const std::vector<Leaf>& leaves, S
   revision_ = revision;
   marks_ = std::move(marks);
   leaves_.clear();
-  for (std::size_t i = 0; i < leaves.size(); ++i) leaves_.push_back(leaf_text(leaves[i], i));
+  types_.clear();
+  for (std::size_t i = 0; i < leaves.size(); ++i) {
+    leaves_.push_back(leaf_text(leaves[i], i));
+    types_.emplace_back(leaves[i].dtype, leaves[i].count);
+  }
 }
 
 void OwnState::settled() { mistake_.clear(); }
@@ -97,14 +106,16 @@ Status OwnState::admit(const base::Tag& tag, bool is_handed) {
                                        "state is noticed and in no result")});
 }
 
-Status OwnState::compare(const base::Tag& tag, const StateMarks& handed) {
-  const std::string differs = difference(handed);
+Status OwnState::compare(const base::Tag& tag, const StateMarks& handed,
+                         const std::vector<Leaf>* leaves) {
+  std::string differs = difference(handed);
+  if (differs.empty() && leaves != nullptr) differs = other_type(*leaves);
   if (differs.empty()) return {};
   return mistaken(
       {Code::kResync, cat("the state of '", tag, "' differs from revision ", revision_,
                           ", which this peer published or adopted: ", differs,
                           "; this call is in no result. Call jccl.sync_state(state) to take the "
-                          "run's, or restore what the state was")});
+                          "run's")});
 }
 
 Status OwnState::check_before(const base::Tag& tag, const StateMarks& handed) {
@@ -133,6 +144,15 @@ std::string OwnState::difference(const StateMarks& handed) const {
   }
   if (count == 0) return {};
   return cat("leaf ", leaves_[first], count == 1 ? "" : cat(" and ", count - 1, " more"));
+}
+
+// Zeros are zeros in every dtype, to the marks.
+std::string OwnState::other_type(const std::vector<Leaf>& leaves) const {
+  for (std::size_t i = 0; i < std::min(leaves.size(), types_.size()); ++i) {
+    if (types_[i] == std::pair(leaves[i].dtype, leaves[i].count)) continue;
+    return cat("leaf ", leaves_[i], " has another type or size now");
+  }
+  return {};
 }
 
 // Said once, until the state is right again.

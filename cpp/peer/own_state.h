@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "peer/communicator.h"
@@ -25,7 +26,8 @@ class OwnState {
   // kInvalid: a state where none was synchronised, or none where one was.
   base::Status admit(const base::Tag& tag, bool is_handed);
   // kResync: another state than that of the revision.
-  base::Status compare(const base::Tag& tag, const StateMarks& handed);
+  base::Status compare(const base::Tag& tag, const StateMarks& handed,
+                       const std::vector<Leaf>* leaves = nullptr);  // what was marked, if known
   // kResync if that is not the revision.
   base::Status check_before(const base::Tag& tag, const StateMarks& handed);
   base::Status never_synchronised(const base::Tag& tag);
@@ -34,12 +36,14 @@ class OwnState {
 
  private:
   std::string difference(const StateMarks& handed) const;  // "" if there is none
+  std::string other_type(const std::vector<Leaf>& leaves) const;
   base::Status mistaken(base::Status status);
 
   bool known_ = false;
   std::uint64_t revision_ = 0;
   StateMarks marks_;
   std::vector<std::string> leaves_;
+  std::vector<std::pair<codec::Dtype, std::uint64_t>> types_;
   std::string mistake_, unsaid_;
 };
 

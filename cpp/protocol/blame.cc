@@ -19,7 +19,8 @@ constexpr std::array<std::string_view, static_cast<std::size_t>(Fault::kCount)> 
     "calls that are none",
     "attempts left",
     "deadlines of its own",
-    "contributions with NaN or Inf"};
+    "contributions with NaN or Inf",
+    "states of its own that it had changed"};
 
 double decayed(double sum, base::Duration time) {
   if (JCCL_PLANTED("faults-never-fade")) return sum;

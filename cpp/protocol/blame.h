@@ -24,12 +24,13 @@ enum class Fault : std::uint8_t {
   kWithdrawal,  // left an attempt that ran
   kDeadline,    // … for a deadline that nobody shares
   kGuard,       // NaN or Inf where a contribution should be
+  kEdited,      // left an attempt since its own state had changed: a program's mistake
   kCount
 };
 
 // 1: three of them within some minutes are a ban. A tenth: what a broken machine may do at times.
 constexpr std::array<double, static_cast<std::size_t>(Fault::kCount)> kFaultWeights = {
-    1, 1, 1, 0.25, 0.25, 0.1, 0.1};
+    1, 1, 1, 0.25, 0.25, 0.1, 0.1, 0.1};
 inline constexpr double kBanAt = 2.5;
 inline constexpr base::Duration kFaultHalfLife = 600 * base::kSecond;
 

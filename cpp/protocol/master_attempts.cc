@@ -92,7 +92,8 @@ std::optional<wire::Outcome> State::outcome_of(const wire::Unresolved& about,
     const auto found = round.memory.aborted.find(about.attempt);
     if (found == round.memory.aborted.end()) continue;
     wire::Outcome told = found->second.told(life.incarnation);
-    if (JCCL_PLANTED("late-askers-end-by-deadline") && told.code == Code::kDeadline) told.retry = false;
+    if (JCCL_PLANTED("late-askers-end-by-deadline") && told.code == Code::kDeadline)
+      told.retry = false;
     return told;
   }
   return ledger_.outcome(about, life.shard);
@@ -141,7 +142,7 @@ void State::on_fail(Life& life, const wire::Fail& fail) {
       round.memory.guarded += cat(round.memory.guarded.empty() ? "" : "; ", text);
       return abort(tag, Code::kGuard, text, true, life.site);
     case Code::kResync:
-      charge_exit(life, tag, *part, fail.cause, text);
+      charge(life, Fault::kEdited, text);
       return abort(tag, Code::kResync, text, true, {},
                    running.of_site(JCCL_PLANTED("other-shards-retry") ? "" : life.site));
     case Code::kCorrupt:

@@ -41,8 +41,9 @@ std::optional<Status> State::objection(const Call& call) const {
     const auto committed = committed_.find(call.tag);
     const std::uint64_t newest = committed == committed_.end() ? 0 : committed->second;
     if (resync_.count(call.tag) > 0 || held->second.revision < newest) {
-      return Status{Code::kResync, cat("own state of ", call.tag, " is at revision ",
-                                       held->second.revision, ", the run may be further")};
+      return Status{Code::kResync,
+                    cat("the own state of ", call.tag, ", at revision ", held->second.revision,
+                        ", was changed or is behind the run's: synchronise it")};
     }
   }
   if (now_ >= call.deadline) return Status{Code::kDeadline, "the deadline is over"};
