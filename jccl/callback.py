@@ -166,7 +166,12 @@ class HostCall:
             _interrupt_later()  # the program ends in order, then Ctrl-C is raised
             if not done:
                 self._refuse(operands, results, "Aborted")
-        except BaseException:
+        except BaseException as fault:
+            if again := getattr(fault, "again", None):  # see jccl._watch
+                again()
+                if not done:
+                    self._refuse(operands, results, "Aborted")
+                return
             _log.exception("jccl: %s failed inside its callback", self.target)
             self._refuse(operands, results, "Internal")
 
@@ -251,6 +256,13 @@ class _Inside:
 
 
 _inside = _Inside()
+
+
+def is_inside() -> bool:
+    """Whether a program is in Python of ours now, where nothing may be raised."""
+    return _inside.count > 0
+
+
 _LEAVE_S = 0.02  # for JAX's own Python around a callback
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
+import sys
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,7 +19,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jccl import _marks, _native, callback, errors
+from jccl import _marks, _native, _watch, callback, errors
 from jccl._faults import typed_errors
 from jccl._host import HostLeaves, outputs
 from jccl._options import check_seconds, check_tag, check_text, check_weight
@@ -27,7 +28,7 @@ from jccl._results import Synced as Synced
 from jccl._trees import fingerprint_digest
 from jccl.codecs import Codec, resolve
 from jccl.errors import Code, Status
-from jccl.settings import env_default, read_token, truth
+from jccl.settings import connect_options, env_default, read_token
 
 
 class Handle:
@@ -51,12 +52,15 @@ class Handle:
 class Communicator:
     """Made by `connect`. A context manager; leaving it leaves the run gracefully."""
 
-    def __init__(self, core: Any, route: str = "") -> None:
+    def __init__(
+        self, core: Any, route: str = "", watcher: _watch.Watcher | None = None
+    ) -> None:
         self.core = core
         self.route = route  # how programs reach it; "": as their backend does
         self.registry_id: int = core.registry_id
+        self._watcher = watcher
         # At exit too: peers that stay must not take a finished process for a dead one.
-        self._closer = weakref.finalize(self, _close_quietly, core)
+        self._closer = weakref.finalize(self, _close_quietly, core, watcher)
         _OPEN[self.registry_id] = self
 
     def __enter__(self) -> Communicator:
@@ -264,16 +268,30 @@ class Communicator:
         self.core.abort()
 
     def close(self) -> None:
-        """Leaves the run gracefully. Idempotent; later calls raise ClosedError."""
+        """Leaves the run gracefully. Idempotent; later calls raise ClosedError.
+
+        Raises the fault that has to end the run, after the last step for example,
+        unless another exception is on its way. See `on_fault` of `connect`.
+        """
+        fault = self._watcher.stop() if self._watcher else None
         _OPEN.pop(self.registry_id, None)
         self._closer.detach()
         self.core.close()
+        if fault is not None and sys.exc_info()[0] is None:
+            raise fault
+
+    def check_faults(self) -> None:
+        """Raises the fault that has to end the run, if there is one; every call on the
+        host does so. See `on_fault` of `connect`."""
+        if self._watcher:
+            self._watcher.raise_fault()
 
     # ---- parts -----------------------------------------------------------------------
 
     def _options(
         self, collective: str, options: dict[str, Any], leaves: HostLeaves
     ) -> dict[str, Any]:
+        self.check_faults()
         known = {
             "tag",
             "op",
@@ -334,6 +352,7 @@ class Communicator:
         deadline: float | None,
         **options: Any,
     ) -> Synced:
+        self.check_faults()
         check_seconds(deadline)
         check_tag(tag)
         leaves = HostLeaves.of(tree)
@@ -388,7 +407,9 @@ def _checked(raw: Any, value: Any) -> Result:
     return result
 
 
-def _close_quietly(core: Any) -> None:
+def _close_quietly(core: Any, watcher: _watch.Watcher | None) -> None:
+    if watcher:
+        watcher.stop()
     core.close()
 
 
@@ -410,6 +431,7 @@ def connect(
     stripes: int = 0,
     insecure: bool | None = None,
     route: str | None = None,
+    on_fault: str | None = None,
 ) -> Communicator:
     """Joins a run.
 
@@ -432,6 +454,11 @@ def connect(
         route: how compiled programs reach the transport: "ffi", "buffer_callback" (CPU)
             or "io_callback"; default JCCL_ROUTE, else FFI where XLA has it, else
             `io_callback`. All give the same bits.
+        on_fault: "warn" says faults of compiled programs in the log `jccl`; "raise"
+            also raises each new one in the thread that connected, between two steps, or
+            in the next call on the host; "ignore" does neither. By default those that
+            no later round heals are raised after three rounds, the others are said.
+            Default JCCL_ON_FAULT.
 
     Errors:
         MasterLostError (unreachable; says what was tried), VersionError, WrongRunError,
@@ -441,41 +468,33 @@ def connect(
         >>> with jccl.connect("127.0.0.1:29400") as comm:
         ...     mean = comm.all_reduce(gradients).value
     """
-    for name, text in (
-        ("master", master),
-        ("token", token),
-        ("site", site),
-        ("bind", bind),
-    ):
+    texts = {"master": master, "token": token, "site": site, "bind": bind}
+    for name, text in texts.items():
         check_text(name, text)
     deadline = env_default(deadline, "JCCL_DEADLINE", float)
     check_seconds(deadline)
     chosen = callback.check_route(env_default(route, "JCCL_ROUTE"))
-    where = env_default(master, "JCCL_MASTER")
-    if not where:
-        raise errors.InvalidError(
-            "no master named: pass jccl.connect('host:port'), set JCCL_MASTER, or "
-            "start the script with 'jccl run -n 3 -- python script.py'"
-        )
-    addresses = env_default(advertise, "JCCL_ADVERTISE")
-    if isinstance(addresses, str):
-        addresses = [part.strip() for part in addresses.split(",") if part.strip()]
-    options = {
-        "master": where,
-        "token": read_token(token, token_file),
-        "key_file": os.fspath(env_default(key_file, "JCCL_KEY_FILE") or ""),
-        "insecure": bool(env_default(insecure, "JCCL_INSECURE", truth)),
-        "site": env_default(site, "JCCL_SITE") or "",
-        "shard": env_default(shard, "JCCL_SHARD", int) or 0,
-        "shards": env_default(shards, "JCCL_SHARDS", int) or 1,
-        "bind": env_default(bind, "JCCL_BIND") or "",
-        "advertise": list(addresses or ()),
-        "start_peers": env_default(start_peers, "JCCL_START_PEERS", int) or 0,
-        "stripes": stripes,
-        "deadline": deadline or 300.0,
-        "connect_timeout": connect_timeout,
-        "master_grace": master_grace,
-    }
+    policy = _watch.check_policy(env_default(on_fault, "JCCL_ON_FAULT"))
+    options = connect_options(
+        {
+            "master": master,
+            "token": read_token(token, token_file),
+            "key_file": key_file,
+            "insecure": insecure,
+            "site": site,
+            "shard": shard,
+            "shards": shards,
+            "bind": bind,
+            "advertise": advertise,
+            "start_peers": start_peers,
+            "stripes": stripes,
+            "deadline": deadline,
+            "connect_timeout": connect_timeout,
+            "master_grace": master_grace,
+        }
+    )
     with typed_errors():
         core = _native.core().Communicator.connect(**options)
-    return Communicator(core, chosen)
+        name = options["site"] or f"peer-{core.attributes().incarnation:016x}"
+    watcher = _watch.Watcher(core, name, policy).start()
+    return Communicator(core, chosen, watcher)

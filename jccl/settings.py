@@ -2,12 +2,14 @@
 
 An argument always wins over the environment. The names are JCCL_MASTER, JCCL_TOKEN,
 JCCL_TOKEN_FILE, JCCL_KEY_FILE, JCCL_SITE, JCCL_SHARD, JCCL_SHARDS, JCCL_BIND,
-JCCL_ADVERTISE, JCCL_START_PEERS, JCCL_DEADLINE, JCCL_INSECURE and JCCL_ROUTE.
+JCCL_ADVERTISE, JCCL_START_PEERS, JCCL_DEADLINE, JCCL_INSECURE, JCCL_ROUTE and
+JCCL_ON_FAULT.
 """
 
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 import stat
 import sys
@@ -15,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from jccl.errors import AuthError, IoError
+from jccl.errors import AuthError, InvalidError, IoError
 
 DEFAULT_PORT = 29400
 # What names one peer: several peers must not inherit it from whoever starts them, since
@@ -40,6 +42,52 @@ def env_default(value: Any, name: str, convert: Callable[[str], Any] = str) -> A
         return convert(text)
     except ValueError as fault:
         raise ValueError(f"environment variable {name}={text!r}: {fault}") from None
+
+
+def connect_options(given: dict[str, Any]) -> dict[str, Any]:
+    """What the native `connect` takes: `given`, else the environment's defaults."""
+    where = env_default(given["master"], "JCCL_MASTER")
+    if not where:
+        raise InvalidError(
+            "no master named: pass jccl.connect('host:port'), set JCCL_MASTER, or "
+            "start the script with 'jccl run -n 3 -- python script.py'"
+        )
+    addresses = env_default(given["advertise"], "JCCL_ADVERTISE")
+    if isinstance(addresses, str):
+        addresses = [part.strip() for part in addresses.split(",") if part.strip()]
+    shards = env_default(given["shards"], "JCCL_SHARDS", int) or 1
+    site = env_default(given["site"], "JCCL_SITE")
+    if site is None and shards == 1:
+        site = _name_in_a_run()
+    return {
+        **given,
+        "master": where,
+        "key_file": os.fspath(env_default(given["key_file"], "JCCL_KEY_FILE") or ""),
+        "insecure": bool(env_default(given["insecure"], "JCCL_INSECURE", truth)),
+        "site": site or "",
+        "shard": env_default(given["shard"], "JCCL_SHARD", int) or 0,
+        "shards": shards,
+        "bind": env_default(given["bind"], "JCCL_BIND") or "",
+        "advertise": list(addresses or ()),
+        "start_peers": env_default(given["start_peers"], "JCCL_START_PEERS", int) or 0,
+        "deadline": given["deadline"] or 300.0,
+    }
+
+
+_NAMED = itertools.count(1)
+
+
+def _name_in_a_run() -> str | None:
+    """`peer-2` of the third peer that `jccl run` started, `peer-2.1` in its next life.
+
+    A process that such a peer starts has its environment, and must not take its name.
+    """
+    index, life = os.environ.get("JCCL_PEER_INDEX"), os.environ.get("JCCL_PEER_LIFE")
+    if not index or os.environ.get("JCCL_RUN_PID") != str(os.getppid()):
+        return None
+    name = f"peer-{index}" if life in (None, "", "0") else f"peer-{index}.{life}"
+    number = next(_NAMED)  # a second communicator must not evict the first
+    return name if number == 1 else f"{name}-{number}"
 
 
 def read_token(token: str | None, token_file: str | os.PathLike[str] | None) -> str:

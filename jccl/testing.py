@@ -64,7 +64,9 @@ class Cluster:
 
     def join(self, **options: Any) -> Communicator:
         """One more peer."""
-        comm = connect(self.master.address, **{"deadline": 60.0, **options})
+        comm = connect(
+            self.master.address, **{"deadline": 60.0, "on_fault": "warn", **options}
+        )
         self.comms.append(comm)
         return comm
 

@@ -132,7 +132,7 @@ ffi::Error start_call(std::int32_t device, ffi::RunId run, ffi::RemainingArgs ar
         entry->opened(handle, options.tag, data->shapes());
       }
     }
-    entry->note(options.tag, failure);
+    if (!failure.ok()) entry->note(options.tag, failure);
   }
   if (!failure.ok()) handle = failed_start_of(failure.code);
   std::memcpy(handle_out->data, &handle, 8);
@@ -213,7 +213,7 @@ ffi::Error publish_call(ffi::RemainingArgs args, ffi::RemainingRets rets,
     options.before = before;
     if (wants_publish(*code, entry->comm(), options.tag)) {
       outcome = entry->comm().publish(data->leaves(text_attribute(attributes, "paths")), options);
-      entry->note(options.tag, outcome.status);
+      if (!outcome.status.ok()) entry->note(options.tag, outcome.status);
       written = outcome.status.ok() || outcome.status.code == Code::kResynced;
     }
     if (outcome.status.ok() && !holds_result(*code)) outcome.status.code = *code;

@@ -355,6 +355,7 @@ bool mesh_publish(Frame& frame) {
   if (call == nullptr || !frame.good) return false;
   const std::vector<double> scalars{static_cast<double>(code), static_cast<double>(deadline_ms)};
   call->hand_in(std::move(before.all));
+  call->publishes();
   const auto work = [&](MeshCall& all, Join& join) {
     peer::SyncOptions options;
     options.tag = all.tag();

@@ -140,8 +140,10 @@ std::vector<peer::Leaf> MeshCall::leaves(const Part& part, const Join& join) con
   return all;
 }
 
-void MeshCall::note(const Status& status) const {
-  if (status.text.empty()) return;  // a code handed on, whose words were noted before
+// All devices hear one outcome, and it is noted once; one that is missing may be the first.
+void MeshCall::note(const Place& place, const Status& status) const {
+  if (status.ok() ? !ends_round_ : status.text.empty()) return;  // a code that is handed on
+  if (place.ordinal != 0 && status.code != Code::kLocalSkew) return;
   for (const Part& part : parts_) {
     if (part.entry) part.entry->note(tag_, status);
   }
@@ -176,7 +178,7 @@ JoinOutcome MeshCall::join(const Place& place, const std::vector<double>& scalar
     if (outcome.has_result) hand_out(data_.out, join->out());
   }
   if (!outcome.has_result) data_.keep_input();
-  note(outcome.status);
+  note(place, outcome.status);
   return outcome;
 }
 
@@ -190,7 +192,7 @@ JoinOutcome MeshCall::begin(const Place& place, const std::vector<double>& scala
     if (!state_.empty()) join->add_state(state_);
     outcome = join->arrive(fine, scalars, join_max_, [&](Join& all) { return work(*this, all); });
   }
-  note(outcome.status);
+  if (!outcome.status.ok()) note(place, outcome.status);
   return outcome;
 }
 
@@ -212,7 +214,7 @@ JoinOutcome MeshCall::end(const Place& place, const std::vector<double>& scalars
     hand_out(data_.out, outcome.has_result ? memory->out() : memory->in());
     if (!inputs.empty()) hand_out(inputs, memory->in());
   }
-  note(outcome.status);
+  note(place, outcome.status);
   return outcome;
 }
 

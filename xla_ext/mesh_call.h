@@ -44,7 +44,8 @@ class MeshCall {
   void hand_in(std::vector<peer::StateMarks> state) { state_ = std::move(state); }
   const base::Tag& tag() const { return tag_; }
   std::vector<std::uint64_t> layout() const;  // dtype and elements of all leaves
-  void note(const base::Status& status) const;
+  void note(const Place& place, const base::Status& status) const;
+  void publishes() { ends_round_ = false; }  // it shares a state instead
 
  private:
   explicit MeshCall(Geometry geometry) : geometry_(std::move(geometry)) {}
@@ -66,6 +67,7 @@ class MeshCall {
   std::vector<Part> parts_;
   std::vector<peer::StateMarks> state_;  // by part; empty: none is handed in
   std::size_t bytes_ = 0;
+  bool ends_round_ = true;
 };
 
 }  // namespace jccl::xla_ext

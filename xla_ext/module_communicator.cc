@@ -6,6 +6,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <tuple>
 
 #include "arrays.h"
 #include "base/text.h"
@@ -191,6 +192,17 @@ class Communicator {
   }
   std::string last_fault(const std::string& tag) const {
     return entry_->foreign() ? usable().text : entry_->last_fault(tag);
+  }
+  // (number, tag, code, text, row) of each.
+  std::vector<std::tuple<std::uint64_t, std::string, int, std::string, std::uint32_t>> faults_after(
+      std::uint64_t number) const {
+    std::vector<std::tuple<std::uint64_t, std::string, int, std::string, std::uint32_t>> all;
+    if (entry_->foreign()) return all;
+    for (const Fault& fault : entry_->faults_after(number)) {
+      all.emplace_back(fault.number, fault.tag, static_cast<int>(fault.status.code),
+                       fault.status.text, fault.row);
+    }
+    return all;
   }
   std::string new_mistake(const std::string& tag) {
     return entry_->foreign() ? "" : entry_->comm().new_mistake(tag);
@@ -461,8 +473,9 @@ void bind_communicator(py::module_& module) {
       .def("digest", &Communicator::digest, py::arg("tag") = "default")
       .def("revision", &Communicator::revision, py::arg("tag") = "default")
       .def("last_fault", &Communicator::last_fault, py::arg("tag") = "default")
+      .def("faults_after", &Communicator::faults_after, py::arg("number"))
       .def("new_mistake", &Communicator::new_mistake, py::arg("tag"))
-      .def("waiting_for", &Communicator::waiting_for)
+      .def("waiting_for", &Communicator::waiting_for, py::call_guard<py::gil_scoped_release>())
       .def("timeline", &Communicator::timeline)
       .def("abort", &Communicator::abort, py::call_guard<py::gil_scoped_release>())
       .def("close", &Communicator::close);

@@ -3,8 +3,6 @@
 #include <pthread.h>
 #include <unistd.h>
 
-#include <cstdio>
-
 #include "base/planted.h"
 #include "base/text.h"
 
@@ -12,6 +10,10 @@ namespace jccl::xla_ext {
 
 using base::Code;
 using base::Status;
+
+namespace {
+constexpr std::size_t kRecentMax = 256;
+}
 
 Status unknown_handle(peer::Handle handle) {
   return {Code::kUnknownTag,
@@ -45,13 +47,31 @@ Status Entry::enter(const base::Tag& tag, std::int64_t execution, std::int32_t d
   return {};
 }
 
-// A program is given a status and goes on, so a mistake of its author's is said aloud.
+// A program is given a status and goes on, so what happened is kept for those beside it.
 void Entry::note(const base::Tag& tag, const Status& status) {
-  if (status.ok()) return;
+  if (status.ok()) {
+    std::lock_guard lock(mutex_);
+    if (!rows_.empty()) rows_.erase(tag);
+    return;
+  }
   const std::string mistake = communicator_->new_mistake(tag);
-  if (!mistake.empty()) std::fprintf(stderr, "jccl: %s\n", mistake.c_str());
   std::lock_guard lock(mutex_);
   if (!JCCL_PLANTED("fault-not-kept")) faults_[tag] = peer::describe(status);
+  Fault& last = rows_[tag];
+  last.row = last.status.code == status.code ? last.row + 1 : 1;
+  last.number = ++noted_;
+  last.tag = tag;
+  last.status = {status.code, mistake.empty() ? status.text : mistake};
+  if (recent_.size() == kRecentMax) recent_.pop_front();
+  recent_.push_back(last);
+}
+
+std::vector<Fault> Entry::faults_after(std::uint64_t number) const {
+  std::lock_guard lock(mutex_);
+  std::vector<Fault> later;
+  for (const Fault& fault : recent_)
+    if (fault.number > number) later.push_back(fault);
+  return later;
 }
 
 std::string Entry::last_fault(const base::Tag& tag) const {

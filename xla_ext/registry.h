@@ -8,6 +8,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -32,6 +33,14 @@ struct Shape {
 base::Status unknown_handle(peer::Handle handle);
 base::Status other_leaves(const base::Tag& tag);
 
+// A call of a program that did not end with kOk, for a watcher beside the program.
+struct Fault {
+  std::uint64_t number = 0;  // among this communicator's, from 1
+  base::Tag tag;
+  base::Status status;
+  std::uint32_t row = 0;  // how many calls of the tag have ended with this code in a row
+};
+
 class Entry {
  public:
   Entry(std::shared_ptr<peer::Communicator> communicator, std::int64_t id);
@@ -52,7 +61,9 @@ class Entry {
   std::shared_ptr<void> attached(const std::function<std::shared_ptr<void>()>& make);
   void let_go();
 
-  void note(const base::Tag& tag, const base::Status& status);  // keeps faults, drops the rest
+  // Keeps faults. kOk ends the row of its tag, so only the end of a round may be noted with it.
+  void note(const base::Tag& tag, const base::Status& status);
+  std::vector<Fault> faults_after(std::uint64_t number) const;  // at most the last 256
   std::string last_fault(const base::Tag& tag) const;
 
   void opened(peer::Handle handle, const base::Tag& tag, std::vector<Shape> shapes);
@@ -75,6 +86,9 @@ class Entry {
   mutable std::mutex mutex_;
   std::map<base::Tag, LocalCall> calls_;
   std::map<base::Tag, std::string> faults_;
+  std::map<base::Tag, Fault> rows_;  // the last fault of each tag that has not committed since
+  std::deque<Fault> recent_;
+  std::uint64_t noted_ = 0;
   std::map<peer::Handle, Open> open_;
   JoinTable joins_;
   std::shared_ptr<void> attached_;

@@ -139,6 +139,8 @@ std::string Control::waiting_for() {
       const std::string what = machine_.waiting_for(tag, loop_.now());
       text += cat(text.empty() ? "" : "; ", tag, ": ", what);
     }
+    // A master that is away is worth a word without an open call too.
+    if (text.empty()) text = machine_.waiting_for({}, loop_.now());
   });
   return text;
 }

@@ -5,6 +5,8 @@ restored, `sync_state` forgotten. Nothing wrong gets into a result, and whoever 
 mistake hears of it once.
 """
 
+import time
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -234,14 +236,16 @@ def same_bits(a, b):
         assert np.asarray(x).tobytes() == np.asarray(y).tobytes()
 
 
-def said(capfd, words):
-    return [line for line in capfd.readouterr().err.splitlines() if words in line]
+def said(caplog, cluster, words):
+    for comm in cluster.comms:
+        comm._watcher.poll(time.monotonic())
+    return [r.getMessage() for r in caplog.records if words in r.getMessage()]
 
 
 @ROUTES
 @pytest.mark.parametrize("mistake", ["a bit of the anchor", "an older checkpoint"])
 def test_diloco_sends_nothing_of_another_anchor_and_goes_on_from_the_runs(
-    route, mistake, capfd
+    route, mistake, caplog
 ):
     """Its steps since the mistake are in no round, neither then nor later."""
     with Cluster(2) as cluster:
@@ -278,14 +282,14 @@ def test_diloco_sends_nothing_of_another_anchor_and_goes_on_from_the_runs(
             jax.tree.leaves(one.anchor), jax.tree.leaves(mean), strict=True
         ):
             np.testing.assert_allclose(x, y, atol=3e-7)
-        lines = said(capfd, "the state of 'diloco' differs from revision")
+        lines = said(caplog, cluster, "the state of 'diloco' differs from revision")
         leaf = "anchor/w f32[3];" if mistake == "a bit of the anchor" else "anchor/b"
         assert len(lines) == 1 and f"leaf {leaf}" in lines[0]
 
 
 @ROUTES
 @pytest.mark.parametrize("who", ["everybody", "one"])
-def test_diloco_whose_state_was_never_synchronised_commits_nothing(route, who, capfd):
+def test_diloco_whose_state_was_never_synchronised_commits_nothing(route, who, caplog):
     with Cluster(2) as cluster:
 
         def program(comm, index):
@@ -308,13 +312,13 @@ def test_diloco_whose_state_was_never_synchronised_commits_nothing(route, who, c
             assert "call jccl.sync_state first" in comm.last_fault("diloco")
 
         cluster.run(program)
-        assert len(said(capfd, "call jccl.sync_state first")) == (
+        assert len(said(caplog, cluster, "call jccl.sync_state first")) == (
             2 if who == "everybody" else 1
         )
 
 
 @ROUTES
-def test_an_edit_while_a_round_is_in_flight_counts_and_is_replaced(route, capfd):
+def test_an_edit_while_a_round_is_in_flight_counts_and_is_replaced(route, caplog):
     with Cluster(2) as cluster:
 
         def program(comm, index):
@@ -341,10 +345,10 @@ def test_an_edit_while_a_round_is_in_flight_counts_and_is_replaced(route, capfd)
         one, other = cluster.run(program)
         same_bits(one, other)
         assert int(one["rounds"]) == 2
-        assert len(said(capfd, "leaf anchor/w f32[3]")) == 1
+        assert len(said(caplog, cluster, "leaf anchor/w f32[3]")) == 1
 
 
-def test_every_fragment_of_a_restored_checkpoint_is_replaced_at_once(capfd):
+def test_every_fragment_of_a_restored_checkpoint_is_replaced_at_once(caplog):
     with Cluster(2) as cluster:
 
         def program(comm, index):
@@ -364,10 +368,10 @@ def test_every_fragment_of_a_restored_checkpoint_is_replaced_at_once(capfd):
 
         one, other = cluster.run(program)
         same_bits(one, other)
-        assert len(said(capfd, "the state of 'diloco.")) == 2
+        assert len(said(caplog, cluster, "the state of 'diloco.")) == 2
 
 
-def test_an_eager_peer_begins_anew_from_the_runs_anchor(capfd):
+def test_an_eager_peer_begins_anew_from_the_runs_anchor(caplog):
     with Cluster(2) as cluster:
 
         def program(comm, index):
@@ -385,10 +389,10 @@ def test_an_eager_peer_begins_anew_from_the_runs_anchor(capfd):
 
         one, other = cluster.run(program)
         same_bits(one, other)
-        assert len(said(capfd, "leaf anchor/w f32[3]")) == 1
+        assert len(said(caplog, cluster, "leaf anchor/w f32[3]")) == 1
 
 
-def test_a_call_in_a_program_takes_the_state_or_its_marks(capfd):
+def test_a_call_in_a_program_takes_the_state_or_its_marks(caplog):
     with Cluster(1) as cluster:
         comm = cluster.comms[0]
         state = jax.tree.map(jnp.asarray, jccl.sync_state(STATE, comm, tag="m"))
@@ -402,7 +406,7 @@ def test_a_call_in_a_program_takes_the_state_or_its_marks(capfd):
 
         assert code_of(edited(state), lambda s: s) == Code.RESYNC
         assert code_of(state, None) == Code.INVALID
-        lines = said(capfd, "jccl: ")
+        lines = said(caplog, cluster, "")
         assert "differs from revision 0" in lines[0] and "state=" in lines[1]
         jccl.sync_state(state, comm, tag="m")
         assert code_of(state, lambda s: s) == Code.OK
@@ -470,7 +474,7 @@ def on_one_replica(w):
 
 
 @pytest.mark.parametrize("form", ["whole", "cut", "one replica"])
-def test_a_mesh_of_two_devices_sends_nothing_of_an_edited_anchor(form, capfd):
+def test_a_mesh_of_two_devices_sends_nothing_of_an_edited_anchor(form, caplog):
     with Cluster(1) as cluster:
         comm = cluster.comms[0]
         specs = CUT if form == "cut" else None
@@ -492,7 +496,7 @@ def test_a_mesh_of_two_devices_sends_nothing_of_an_edited_anchor(form, capfd):
         carry, statuses = run(*carry, jnp.arange(2))
         assert statuses[-1].tolist() == [Code.OK, 1]
         assert int(carry[1].rounds) == 2
-        assert len(said(capfd, "leaf anchor/w f32[3,8]")) == 1
+        assert len(said(caplog, cluster, "leaf anchor/w f32[3,8]")) == 1
 
 
 def test_marks_of_cut_leaves_are_those_of_the_whole():

@@ -76,7 +76,7 @@ PYTHON = [
     ["settings"],
     ["_native"],
     ["_options", "callback"],
-    ["_faults", "codecs"],
+    ["_faults", "_watch", "codecs"],
     ["encoding"],
     ["planning"],
     ["_chain", "_geometry", "_host", "_results", "_trees"],

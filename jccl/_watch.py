@@ -1,0 +1,325 @@
+"""Says what happens to a communicator, from a thread beside the program.
+
+The thread reads what the communicator knows (faults of compiled programs, members, what
+it waits for), logs each new kind once to the logger `jccl`, and keeps a fault that has
+to end the run for the next host boundary. It never runs inside a step, says nothing
+after `stop`, and does not exist in a fork.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import re
+import sys
+import threading
+import time
+from typing import Any
+
+from jccl import callback
+from jccl.errors import NEXT, REMEDY, Code, Error, Remedy, error_of, printable
+
+POLICIES = ("warn", "raise", "ignore")
+POLL_S = 0.5
+AGAIN_S = 60.0  # a fault that lasts is said again
+PATIENCE_S = 5.0  # a wait is said when it has lasted so long
+ABSENCE_S = 1.0  # likewise the loss of the master: shorter ones are blips
+ROW_MAX = 3  # rounds after which a permanent fault ends the run
+
+# No later round heals these.
+PERMANENT = frozenset(
+    {
+        Code.MISMATCH,
+        Code.INVALID,
+        Code.LIMIT,
+        Code.MASTER_LOST,
+        Code.VERSION,
+        Code.WRONG_RUN,
+        Code.AUTH,
+        Code.BANNED,
+    }
+)
+_NO_FAULTS = frozenset({Code.RESYNCED, Code.SKIPPED, Code.ABORTED, Code.CLOSED})
+_NO_MASTER = re.compile(r"(not connected to|turned away by) the master.*? for \d+ ms")
+_ON_OTHERS = re.compile(r"\b(waits for|is held for|pauses after)\b")
+_READY_OF = re.compile(r"(.*): waits for READY of ([^;]*)(.*)", re.S)
+# What differs between two wordings of one fault.
+_COUNTED = re.compile(r"\b\d+(\.\d+)?(?= ?(ms|s|bytes|MB)\b)|(?<=round )\d+")
+
+_log = logging.getLogger("jccl")
+
+
+def check_policy(policy: str | None) -> str:
+    if policy and policy not in POLICIES:
+        raise ValueError(f"on_fault={policy!r}: {', '.join(map(repr, POLICIES))}")
+    return policy or ""
+
+
+def say(level: int, text: str) -> None:
+    """One line: to the user's logging if there is any, else to stderr."""
+    if _log.hasHandlers():
+        _log.log(level, "%s", text)
+    elif level >= (_log.level or logging.INFO) and level > _log.manager.disable:
+        print(f"jccl: {text}", file=sys.stderr, flush=True)
+
+
+class Lines:
+    """Which lines are news: a new kind, another text, or a minute later."""
+
+    def __init__(self) -> None:
+        self._said: dict[Any, tuple[str, float]] = {}
+        self._held: dict[Any, int] = {}
+
+    def forget(self, kind: Any) -> None:
+        self._said.pop(kind, None)
+
+    def say(self, kind: Any, text: str, level: int, now: float) -> None:
+        text = printable(text)
+        shape = _COUNTED.sub("#", text)
+        before, at = self._said.get(kind, ("", 0.0))
+        if shape == before and now < at + AGAIN_S:
+            self._held[kind] = self._held.get(kind, 0) + 1
+            return
+        if held := self._held.pop(kind, 0):
+            text += f" ({held} more since the last line)"
+        self._said[kind] = (shape, now)
+        say(level, text)
+
+
+class Watcher:
+    """Made by `jccl.connect`, in the thread in which errors are to be raised.
+
+    `core` is the native communicator, `name` this peer's site.
+    """
+
+    def __init__(self, core: Any, name: str, policy: str = "") -> None:
+        self._core = core
+        self._name = name
+        self._policy = policy
+        self._owner = threading.current_thread()
+        self._pid = os.getpid()
+        self._lines = Lines()
+        self._lock = threading.RLock()
+        self._stopped = threading.Event()
+        self._pending: Error | None = None
+        self._asked = False  # the owner's thread has been asked to raise it
+        self._raised: set[tuple[str, int]] = set()
+        self._seen = 0  # number of the last fault
+        self._rows: dict[str, tuple[int, int]] = {}  # of `saw`
+        self._members: Any = None
+        self._waiting: tuple[str, float, bool] = ("", 0.0, False)
+        self._absent: tuple[float, bool] | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> Watcher:
+        self._thread = threading.Thread(
+            target=self._run, name="jccl-watch", daemon=True
+        )
+        self._thread.start()
+        return self
+
+    def stop(self) -> Error | None:
+        """Reads the faults once more, then ends: nothing is said after it. The fault
+        that has to end the run, if it was not raised yet."""
+        if os.getpid() != self._pid or self._stopped.is_set():
+            return None
+        with self._lock:
+            if not self._core.closed:
+                self._read_faults(time.monotonic())
+            self._stopped.set()
+            return self._take()
+
+    def raise_fault(self) -> None:
+        """A host boundary: raises the fault that has to end the run, once."""
+        if self._pending is None or os.getpid() != self._pid:
+            return
+        if threading.current_thread().name.startswith("jccl-"):
+            return  # a thread of our own would swallow it
+        with self._lock:
+            fault = self._take()
+        if fault is not None:
+            raise fault
+
+    def saw(self, tag: str, code: int, text: str) -> None:
+        """A fault of a host call that gives no exception."""
+        with self._lock:
+            last, row = self._rows.get(tag, (0, 0))
+            row = row + 1 if last == code else 1
+            self._rows[tag] = (code, row)
+            if code != Code.OK:
+                self._fault(tag, code, text, row, time.monotonic())
+
+    # ---- on the watcher's thread -----------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._stopped.wait(0.05 if self._pending else POLL_S):
+            try:
+                if self._core.closed:
+                    return
+                self.poll(time.monotonic())
+            except Exception:
+                if not self._core.closed:
+                    _log.exception("jccl: the watcher failed")
+                return
+
+    def poll(self, now: float) -> None:
+        with self._lock:
+            if self._stopped.is_set():
+                return
+            self._read_faults(now)
+            if self._policy != "ignore":
+                self._read_members(now)
+                self._read_waits(str(self._core.waiting_for()), now)
+            self._ask()
+
+    def _read_faults(self, now: float) -> None:
+        for number, tag, code, text, row in self._core.faults_after(self._seen):
+            self._seen = number
+            self._fault(tag, code, text, row, now)
+
+    def _fault(self, tag: str, code: int, text: str, row: int, now: float) -> None:
+        if self._policy == "ignore" or code in (Code.ABORTED, Code.CLOSED):
+            return
+        known = Code(code)
+        if known == Code.RESYNCED and not text.startswith("state replaced by"):
+            known = Code.RESYNC  # replaced since it had been edited, which is a fault
+        many = f", {row} in a row" if row > 1 else ""
+        words = f"{tag}: {known.name}: {text or known.name}"
+        remedy = REMEDY[known]
+        if remedy != Remedy.NONE:
+            words += f" [{remedy}: {NEXT[remedy]}]"
+        level = logging.WARNING
+        if known in PERMANENT:
+            level = logging.ERROR
+        elif known == Code.RESYNCED:
+            level = logging.INFO
+        self._lines.say((tag, known), f"{self._name}: {words}", level, now)
+        self._keep(tag, known, f"tag '{tag}'{many}: {text or known.name}", row)
+
+    def _keep(self, tag: str, code: Code, text: str, row: int) -> None:
+        """For a host boundary, if it has to end the run."""
+        if self._policy == "warn" or code in _NO_FAULTS:
+            return
+        if self._policy != "raise" and code not in PERMANENT:
+            return
+        kind = (tag, int(code))
+        if row < (1 if self._policy == "raise" else ROW_MAX):
+            self._raised.discard(kind)
+        elif row == 1 or kind not in self._raised:
+            self._raised.add(kind)
+            self._pending = self._pending or error_of(code, text)
+
+    def _read_members(self, now: float) -> None:
+        about = self._core.attributes()
+        sites, before = list(about.sites), self._members
+        self._members = (about.id, sites)
+        if before is None or not before[1]:
+            return
+        if about.id and before[0] and about.id != before[0]:
+            self._lines.say(
+                "self",
+                f"this peer was evicted and is back, as number {about.id} "
+                f"(before: {before[0]})",
+                logging.WARNING,
+                now,
+            )
+        count = f"{len(sites)} site{'s' if len(sites) != 1 else ''} now"
+        for site in [s for s in sites if s not in before[1]]:
+            say(logging.INFO, printable(f"{site} joined; {count}"))
+        for site in [s for s in before[1] if s not in sites]:
+            text = f"{site} is gone: it left, died or was evicted; {count}"
+            say(logging.WARNING, printable(text))
+
+    def _read_waits(self, text: str, now: float) -> None:
+        if _NO_MASTER.search(text):
+            self._without_master(now)
+            return
+        if self._absent is not None:
+            since, said = self._absent
+            self._absent = None
+            if said:
+                self._lines.forget("master")
+                say(logging.INFO, f"the master is back after {now - since:.0f} s")
+        text = text if _ON_OTHERS.search(text) else ""
+        shape = _COUNTED.sub("#", text)
+        last, since, said = self._waiting
+        if shape != last:
+            if said:
+                say(logging.INFO, f"waited {now - since:.0f} s")
+            self._waiting = (shape, now, False)
+        elif text and now >= since + PATIENCE_S:
+            self._lines.say(
+                ("wait", since), awaited(text, now - since), logging.WARNING, now
+            )
+            self._waiting = (shape, since, True)
+
+    def _without_master(self, now: float) -> None:
+        since, said = self._absent or (now, False)
+        if now >= since + ABSENCE_S:
+            words = (
+                "the master is lost: rounds wait for it to come back [start it again "
+                "with the same --store; see master_grace]"
+            )
+            self._lines.say("master", words, logging.WARNING, now)
+            said = True
+        self._absent = (since, said)
+
+    # ---- a fault that ends the run ---------------------------------------------------
+
+    def _ask(self) -> None:
+        """Has the owner's thread raise it where it is next in Python: between steps."""
+        if self._pending is None or self._asked or callback.is_inside():
+            return
+        if self._owner.is_alive():
+            self._asked = True
+            _raise_in(self._owner, _carrier(self, self._pending))
+
+    def _take(self) -> Error | None:
+        fault, self._pending = self._pending, None
+        if self._asked:
+            self._asked = False
+            _raise_in(self._owner, None)
+        return fault
+
+    def arrived(self) -> None:
+        """The owner's thread raises it now."""
+        self._pending, self._asked = None, False
+
+    def keep(self, fault: Error) -> None:
+        """It was raised where nobody can see it: once more, later."""
+        self._pending, self._asked = fault, False
+
+
+def awaited(text: str, seconds: float) -> str:
+    """`t: waiting for b (not READY for 12 s)`, of what a communicator waits for."""
+    if match := _READY_OF.fullmatch(text):
+        tag, who, rest = match.groups()
+        return f"{tag}: waiting for {who} (not READY for {seconds:.0f} s){rest}"
+    return f"{text}, for {seconds:.0f} s"
+
+
+def _carrier(watcher: Watcher, fault: Error) -> type[Error]:
+    """A class of which the interpreter makes `fault`: it raises classes alone."""
+    kind = type(fault)
+
+    class Carrier(kind):  # type: ignore[misc, valid-type]
+        def __init__(self, *_: Any) -> None:
+            super().__init__(fault.text, int(fault.code))
+            watcher.arrived()
+
+        def __reduce__(self) -> tuple[Any, ...]:
+            return (kind, (fault.text, int(fault.code)))
+
+        def again(self) -> None:
+            watcher.keep(fault)
+
+    for name in ("__name__", "__qualname__", "__module__"):
+        setattr(Carrier, name, getattr(kind, name))
+    return Carrier
+
+
+def _raise_in(thread: threading.Thread, error: type[Error] | None) -> None:
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(
+        ctypes.c_ulong(thread.ident or 0), ctypes.py_object(error) if error else None
+    )
