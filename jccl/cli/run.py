@@ -1,26 +1,32 @@
 """`jccl run`: a master and N peers on this machine, for trying things and for tests.
 
 The launcher holds the master; peers are child processes that find it in JCCL_MASTER.
+It says which of them ended badly, and ends the others where a round can never begin.
 `--kill-every` makes it kill one peer with SIGKILL now and then and start it again,
 which a training script should not even notice.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import random
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
-from typing import TextIO
+from collections.abc import Callable, Sequence
+from typing import Any, TextIO
 
 import click
 
 from jccl.settings import read_token, shared_environment
 
 STOP_GRACE_S = 10.0
+STUCK_S = 5.0  # for peers that somebody starts by hand
+_NEEDED = re.compile(r"waits for the first (\d+) sites")
 
 
 @click.command(name="run", context_settings={"ignore_unknown_options": True})
@@ -58,7 +64,10 @@ def command(
 
     Peers get JCCL_MASTER, JCCL_START_PEERS, JCCL_PEERS and JCCL_PEER_INDEX (0 to N-1),
     with --token-file a token to join by, which cannot lead the run.
-    Exit code: 0 if every peer's last life ended with 0, else the first other code.
+    Peers are named peer-0 to peer-N-1 unless they say otherwise. When one has ended and
+    the others wait for more sites than are left, these are ended too.
+    Exit code: 0 if every peer's last life ended with 0, else the first other code; 1 if
+    peers had to be ended.
     """
     from jccl import _native
     from jccl._faults import typed_errors
@@ -77,6 +86,7 @@ def command(
         "JCCL_MASTER": master.address,
         "JCCL_START_PEERS": str(peers),
         "JCCL_PEERS": str(peers),
+        "JCCL_RUN_PID": str(os.getpid()),
         "PYTHONUNBUFFERED": "1",
     }
     if token:
@@ -88,8 +98,12 @@ def command(
         if signal.getsignal(number) != signal.SIG_IGN:  # as nohup sets it
             signal.signal(number, _end_with_peers)
     launcher = Launcher(list(argv), env, peers, random.Random(seed))
+
+    def status() -> dict[str, Any]:
+        return dict(json.loads(master.status_json()))
+
     try:
-        code = launcher.run(kill_every)
+        code = launcher.run(kill_every, status)
     finally:
         launcher.stop()
         master.stop()
@@ -99,6 +113,35 @@ def command(
 def _end_with_peers(number: int, frame: object) -> None:
     # Peers are sessions of their own: they would outlive a launcher that just dies.
     raise SystemExit(128 + number)
+
+
+class Look:
+    """Asks the master, once a peer has ended, whether the others can go on."""
+
+    def __init__(self, status: Callable[[], dict[str, Any]]) -> None:
+        self._status = status
+        self._next = 0.0
+        self._since: float | None = None
+
+    def stuck(self, codes: Sequence[int | None], now: float) -> str:
+        """Why no round can begin any more; "" if there is no sign of that."""
+        left = sum(code is None for code in codes)
+        if left == len(codes) or now < self._next:
+            return ""
+        self._next = now + 1.0
+        why = self._reason(left)
+        self._since = (self._since or now) if why else None
+        return why if self._since and now >= self._since + STUCK_S else ""
+
+    def _reason(self, left: int) -> str:
+        status = self._status()
+        if status.get("failure"):
+            return f"the master failed ({status['failure']})"
+        words = [one["waiting_for"] for one in (*status["tags"], *status["peers"])]
+        needed = [int(m[1]) for m in map(_NEEDED.search, words) if m]
+        if not needed or max(needed) <= left:
+            return ""
+        return f"the run needs {max(needed)} sites to begin, and {left} are left"
 
 
 class Launcher:
@@ -112,18 +155,29 @@ class Launcher:
         self._choice = choice
         self._lives = [0] * count
         self._printers: list[threading.Thread] = []
+        self._printer_of: dict[int, threading.Thread] = {}
         self._lock = threading.Lock()
+        self._told: set[subprocess.Popen[str]] = set()  # whose end was said
         self._processes: list[subprocess.Popen[str]] = []
         for index in range(count):
             self._processes.append(self._start(index))
 
-    def run(self, kill_every: float | None) -> int:
-        """Waits for all peers. The exit code of the whole."""
+    def run(
+        self, kill_every: float | None, status: Callable[[], dict[str, Any]]
+    ) -> int:
+        """Waits for all peers. The exit code of the whole; `status`: of the master."""
         next_kill = time.monotonic() + kill_every if kill_every else float("inf")
+        look = Look(status)
         while True:
             codes = [process.poll() for process in self._processes]
+            self._say_ends(codes)
             if all(code is not None for code in codes):
                 return self._verdict(codes)
+            if why := look.stuck(codes, time.monotonic()):
+                left = [str(i) for i, code in enumerate(codes) if code is None]
+                self._say(f"{why}: ending peer {', '.join(left)}")
+                self.stop()
+                return self._verdict(codes) or 1
             if time.monotonic() >= next_kill and kill_every:
                 self._kill_one(codes)
                 next_kill = time.monotonic() + kill_every
@@ -147,11 +201,17 @@ class Launcher:
     def _verdict(self, codes: Sequence[int | None]) -> int:
         for printer in self._printers:
             printer.join(5.0)
-        for index, code in enumerate(codes):
-            if code:
-                self._say(f"peer {index} ended with {_code_text(code)}")
         bad = [code for code in codes if code]
         return 0 if not bad else (bad[0] if bad[0] > 0 else 128 - bad[0])
+
+    def _say_ends(self, codes: Sequence[int | None]) -> None:
+        for index, (process, code) in enumerate(
+            zip(self._processes, codes, strict=True)
+        ):
+            if code and process not in self._told:
+                self._told.add(process)
+                self._printer_of[index].join(1.0)  # its own last words come first
+                self._say(f"peer {index} ended with {_code_text(code)}")
 
     def _kill_one(self, codes: Sequence[int | None]) -> None:
         # Once somebody has finished the others are about to: a peer started now would
@@ -193,6 +253,7 @@ class Launcher:
         )
         printer.start()
         self._printers.append(printer)
+        self._printer_of[index] = printer
         return process
 
     def _print(self, index: int, stream: TextIO) -> None:
