@@ -45,7 +45,7 @@ _NO_MASTER = re.compile(r"(not connected to|turned away by) the master.*? for \d
 _ON_OTHERS = re.compile(r"\b(waits for|is held for|pauses after)\b")
 _READY_OF = re.compile(r"(.*): waits for READY of ([^;]*)(.*)", re.S)
 # What differs between two wordings of one fault.
-_COUNTED = re.compile(r"\b\d+(\.\d+)?(?= ?(ms|s|bytes|MB)\b)|(?<=round )\d+")
+_COUNTED = re.compile(r"\b\d+(\.\d+)?(?= ?(ms|s|bytes|MB|sites?)\b)|(?<=round )\d+")
 
 _log = logging.getLogger("jccl")
 
@@ -69,22 +69,20 @@ class Lines:
 
     def __init__(self) -> None:
         self._said: dict[Any, tuple[str, float]] = {}
-        self._held: dict[Any, int] = {}
 
     def forget(self, kind: Any) -> None:
         self._said.pop(kind, None)
 
-    def say(self, kind: Any, text: str, level: int, now: float) -> None:
+    def say(self, kind: Any, text: str, level: int, now: float, note: str = "") -> bool:
+        """Whether it was news; another `note` behind the text makes none."""
         text = printable(text)
         shape = _COUNTED.sub("#", text)
         before, at = self._said.get(kind, ("", 0.0))
         if shape == before and now < at + AGAIN_S:
-            self._held[kind] = self._held.get(kind, 0) + 1
-            return
-        if held := self._held.pop(kind, 0):
-            text += f" ({held} more since the last line)"
+            return False
         self._said[kind] = (shape, now)
-        say(level, text)
+        say(level, text + note)
+        return True
 
 
 class Watcher:
@@ -184,7 +182,7 @@ class Watcher:
         known = Code(code)
         if known == Code.RESYNCED and not text.startswith("state replaced by"):
             known = Code.RESYNC  # replaced since it had been edited, which is a fault
-        many = f", {row} in a row" if row > 1 else ""
+        many = f" ({row} rounds in a row)" if row > 1 else ""
         words = f"{tag}: {known.name}: {text or known.name}"
         remedy = REMEDY[known]
         if remedy != Remedy.NONE:
@@ -194,7 +192,7 @@ class Watcher:
             level = logging.ERROR
         elif known == Code.RESYNCED:
             level = logging.INFO
-        self._lines.say((tag, known), f"{self._name}: {words}", level, now)
+        self._lines.say((tag, known), f"{self._name}: {words}", level, now, many)
         self._keep(tag, known, f"tag '{tag}'{many}: {text or known.name}", row)
 
     def _keep(self, tag: str, code: Code, text: str, row: int) -> None:
@@ -226,10 +224,12 @@ class Watcher:
             )
         count = f"{len(sites)} site{'s' if len(sites) != 1 else ''} now"
         for site in [s for s in sites if s not in before[1]]:
-            say(logging.INFO, printable(f"{site} joined; {count}"))
+            self._lines.say(
+                ("joined", site), f"{site} joined; {count}", logging.INFO, now
+            )
         for site in [s for s in before[1] if s not in sites]:
             text = f"{site} is gone: it left, died or was evicted; {count}"
-            say(logging.WARNING, printable(text))
+            self._lines.say(("gone", site), text, logging.WARNING, now)
 
     def _read_waits(self, text: str, now: float) -> None:
         if _NO_MASTER.search(text):
@@ -249,10 +249,9 @@ class Watcher:
                 say(logging.INFO, f"waited {now - since:.0f} s")
             self._waiting = (shape, now, False)
         elif text and now >= since + PATIENCE_S:
-            self._lines.say(
-                ("wait", since), awaited(text, now - since), logging.WARNING, now
-            )
-            self._waiting = (shape, since, True)
+            words = awaited(text, now - since)
+            told = self._lines.say(("wait", shape), words, logging.WARNING, now)
+            self._waiting = (shape, since, said or told)
 
     def _without_master(self, now: float) -> None:
         since, said = self._absent or (now, False)

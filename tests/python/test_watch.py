@@ -1,0 +1,356 @@
+"""What is said of a run beside its programs, and which faults end it.
+
+The watcher reads a stand-in for the native communicator, at times that the test names:
+no test waits for its clock.
+"""
+
+import logging
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import jccl
+from jccl import _watch, callback
+from jccl.errors import Code
+
+
+class Core:
+    """The native communicator, as far as the watcher asks it."""
+
+    registry_id, closed = -77, False
+    run = sync_state = None
+
+    def __init__(self):
+        self.faults, self.rows, self.waits = [], {}, ""
+        self.id, self.sites = 1, ["a", "b"]
+
+    def fault(self, code, text="words", tag="t"):
+        last, row = self.rows.get(tag, (0, 0))
+        row = row + 1 if last == code else 1
+        self.rows[tag] = (code, row)
+        self.faults.append((len(self.faults) + 1, tag, int(code), text, row))
+
+    def faults_after(self, number):
+        return self.faults[number:]
+
+    def attributes(self):
+        return SimpleNamespace(id=self.id, sites=self.sites, incarnation=7)
+
+    def waiting_for(self):
+        return self.waits
+
+    def close(self):
+        self.closed = True
+
+
+@pytest.fixture
+def core():
+    return Core()
+
+
+@pytest.fixture
+def lines(caplog):
+    caplog.set_level(logging.DEBUG, "jccl")
+    return lambda: [r.getMessage() for r in caplog.records if r.name == "jccl"]
+
+
+def watcher(core, policy="warn"):
+    return _watch.Watcher(core, "a", policy)
+
+
+# ---- lines ---------------------------------------------------------------------------
+
+
+def test_a_fault_is_said_once_again_when_it_changes_and_after_a_minute(core, lines):
+    watch = watcher(core)
+    for now in (1.0, 2.0, 30.0):
+        core.fault(Code.GUARD, f"round {now:.0f}: w holds NaN")
+        watch.poll(now)
+    assert lines() == [
+        "a: t: GUARD: round 1: w holds NaN "
+        "[fix: correct what the message names, then call again]"
+    ]
+    core.fault(Code.GUARD, "b holds NaN")
+    watch.poll(31.0)
+    assert "b holds NaN" in lines()[1]
+    core.fault(Code.GUARD, "b holds NaN")
+    watch.poll(31.0 + _watch.AGAIN_S - 1)
+    assert len(lines()) == 2
+    core.fault(Code.GUARD, "b holds NaN")
+    watch.poll(31.0 + _watch.AGAIN_S)
+    assert lines()[2].endswith("(6 rounds in a row)")
+
+
+def test_every_tag_and_every_kind_has_a_line_of_its_own(core, lines):
+    core.fault(Code.GUARD)
+    core.fault(Code.DEADLINE)
+    core.fault(Code.GUARD, tag="u")
+    watcher(core).poll(1.0)
+    kinds = [line.split(": ")[1:3] for line in lines()]
+    assert kinds == [["t", "GUARD"], ["t", "DEADLINE"], ["u", "GUARD"]]
+
+
+def test_a_name_of_others_cannot_write_lines_of_its_own(core, lines):
+    core.fault(Code.PEER_LOST, "b\njccl: all is well")
+    watcher(core).poll(1.0)
+    (line,) = lines()
+    assert "\n" not in line
+
+
+def test_a_wait_is_said_when_it_lasts_with_who_is_waited_for(core, lines):
+    watch = watcher(core)
+    core.waits = "t: waits for READY of b"
+    watch.poll(10.0)
+    watch.poll(10.0 + _watch.PATIENCE_S - 0.1)
+    assert lines() == []
+    watch.poll(22.0)
+    watch.poll(23.0)
+    assert lines() == ["t: waiting for b (not READY for 12 s)"]
+    core.waits = "t: data"
+    watch.poll(24.0)
+    watch.poll(64.0)  # a round that takes its time waits for nobody
+    assert lines()[1:] == ["waited 14 s"]
+    core.waits = "t: waits for READY of b"  # b is slow in every round
+    for now in (65.0, 75.0):
+        watch.poll(now)
+    assert len(lines()) == 2
+
+
+def test_joins_and_losses_of_members_are_said(core, lines):
+    watch = watcher(core)
+    watch.poll(1.0)
+    core.sites = ["a", "c"]
+    watch.poll(2.0)
+    watch.poll(3.0)
+    assert lines() == [
+        "c joined; 2 sites now",
+        "b is gone: it left, died or was evicted; 2 sites now",
+    ]
+    core.id = 9
+    watch.poll(4.0)
+    assert "this peer was evicted and is back, as number 9" in lines()[2]
+
+
+def test_the_masters_loss_and_return_are_said_and_blips_are_not(core, lines):
+    watch = watcher(core)
+    core.waits = "not connected to the master for 12 ms"
+    watch.poll(1.0)
+    core.waits = ""
+    watch.poll(1.5)
+    assert lines() == []
+    core.waits = "t: not connected to the master for 200 ms"
+    watch.poll(2.0)
+    watch.poll(3.5)
+    watch.poll(4.0)
+    core.waits = ""
+    watch.poll(9.0)
+    lost, back = lines()
+    assert lost.startswith("the master is lost") and "--store" in lost
+    assert back == "the master is back after 7 s"
+
+
+def test_ignore_says_nothing_and_raises_nothing(core, lines):
+    watch = watcher(core, "ignore")
+    for _ in range(5):
+        core.fault(Code.MISMATCH)
+    core.waits = "t: not connected to the master for 200 ms"
+    watch.poll(1.0)
+    watch.poll(9.0)
+    assert lines() == [] and watch.stop() is None
+
+
+def test_nothing_is_said_after_the_end(core, lines):
+    watch = watcher(core)
+    watch.stop()
+    core.fault(Code.GUARD)
+    watch.poll(1.0)
+    assert lines() == []
+
+
+def test_what_came_last_is_said_before_the_end(core, lines):
+    core.fault(Code.GUARD)
+    watcher(core).stop()
+    assert len(lines()) == 1
+
+
+@pytest.mark.parametrize("configured", [False, True])
+def test_lines_go_to_stderr_if_the_user_has_no_logging(configured):
+    program = (
+        "import logging, sys\n"
+        "from jccl import _watch\n"
+        f"if {configured}: logging.basicConfig(stream=sys.stdout, level='INFO')\n"
+        "_watch.say(logging.INFO, 'b joined')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
+    )
+    assert done.stderr == ("" if configured else "jccl: b joined\n"), done
+    assert done.stdout == ("INFO:jccl:b joined\n" if configured else "")
+
+
+# ---- faults that end a run -----------------------------------------------------------
+
+
+def raised_here(watch, now=1.0):
+    """What the watcher has this thread raise between two steps; None if nothing."""
+    thread = threading.Thread(target=watch.poll, args=(now,))
+    try:
+        thread.start()
+        thread.join()
+        for _ in range(1000):
+            pass
+    except jccl.Error as fault:
+        return fault
+    return None
+
+
+def test_a_mismatch_ends_the_run_after_three_rounds_in_a_row(core):
+    watch = watcher(core, "")
+    for _ in range(2):
+        core.fault(Code.MISMATCH)
+        assert raised_here(watch) is None
+    core.rows.clear()  # a round committed
+    for _ in range(2):
+        core.fault(Code.MISMATCH)
+        assert raised_here(watch) is None
+    core.fault(Code.MISMATCH, "codec int8, codec int4")
+    fault = raised_here(watch)
+    assert isinstance(fault, jccl.MismatchError) and fault.code == Code.MISMATCH
+    assert "tag 't' (3 rounds in a row): codec int8, codec int4" in str(fault)
+    assert type(pickle.loads(pickle.dumps(fault))) is jccl.MismatchError
+    core.fault(Code.MISMATCH)
+    assert raised_here(watch) is None  # who caught it heard of it
+    assert watch.stop() is None
+
+
+def test_what_heals_ends_no_run_unless_asked(core):
+    for _ in range(5):
+        core.fault(Code.DEADLINE)
+    assert raised_here(watcher(core, "")) is None
+    assert isinstance(raised_here(watcher(core, "raise")), jccl.DeadlineError)
+    for good in (Code.RESYNCED, Code.SKIPPED):
+        core.fault(good, "state replaced by revision 3", tag=good.name)
+    watch = watcher(core, "raise")
+    watch._seen = 5
+    assert raised_here(watch) is None
+
+
+def test_warn_never_ends_a_run(core):
+    for _ in range(5):
+        core.fault(Code.MISMATCH)
+    assert raised_here(watcher(core, "warn")) is None
+
+
+def test_the_next_call_on_the_host_raises_what_is_left(core):
+    watch = watcher(core, "raise")
+    comm = jccl.Communicator(core, "", watch)
+    core.fault(Code.GUARD)
+    watch._owner = threading.Thread()  # ended: nobody raises it between steps
+    watch.poll(1.0)
+    for call in (
+        lambda: comm.all_reduce(np.ones(2)),
+        lambda: comm.sync_state(np.ones(2)),
+        comm.check_faults,
+        comm.close,
+    ):
+        core.rows.clear()
+        watch._raised.clear()
+        core.fault(Code.GUARD)
+        watch.poll(1.0)
+        with pytest.raises(jccl.GuardError):
+            call()
+    assert core.closed
+
+
+def test_leaving_raises_a_fault_but_never_instead_of_another_error(core):
+    core.fault(Code.GUARD)
+    with (
+        pytest.raises(jccl.GuardError),
+        jccl.Communicator(core, "", watcher(core, "raise")),
+    ):
+        pass
+    other = Core()
+    other.fault(Code.GUARD)
+    with (
+        pytest.raises(KeyError),
+        jccl.Communicator(other, "", watcher(other, "raise")),
+    ):
+        raise KeyError
+    assert core.closed and other.closed
+
+
+def test_a_callback_of_ours_hands_on_what_was_meant_for_the_program(core, monkeypatch):
+    """It must not end XLA's program, nor be lost there."""
+    watch = watcher(core, "raise")
+    core.fault(Code.GUARD)
+    watch._owner = threading.Thread()
+    watch.poll(1.0)
+    raising = _watch._carrier(watch, watch._pending)
+
+    def handle(self, operands, results):
+        raise raising
+
+    monkeypatch.setattr(callback.HostCall, "_handle", handle)
+    spec = ((4,), np.dtype(np.int32))
+    call = callback.HostCall("jccl_round", (spec,), (), True)
+    call.in_arrays()
+    with pytest.raises(jccl.GuardError):
+        watch.raise_fault()
+
+
+def test_nothing_is_raised_while_a_program_is_in_our_python(core):
+    watch = watcher(core, "raise")
+    core.fault(Code.GUARD)
+    with callback._inside:
+        assert raised_here(watch) is None
+    assert isinstance(raised_here(watch), jccl.GuardError)
+
+
+def test_a_thread_of_ours_takes_no_fault_from_the_users(core):
+    watch = watcher(core, "raise")
+    core.fault(Code.GUARD)
+    watch._owner = threading.Thread()
+    watch.poll(1.0)
+    thread = threading.Thread(target=watch.raise_fault, name="jccl-between")
+    thread.start()
+    thread.join()
+    with pytest.raises(jccl.GuardError):
+        watch.raise_fault()
+
+
+def test_faults_of_host_calls_without_an_exception_count_too(core, lines):
+    watch = watcher(core, "")
+    watch._owner = threading.Thread()
+    for code in (Code.MISMATCH, Code.OK, Code.MISMATCH, Code.MISMATCH):
+        watch.saw("t", code, "codecs differ")
+    watch.raise_fault()
+    watch.saw("t", Code.MISMATCH, "codecs differ")
+    with pytest.raises(jccl.MismatchError):
+        watch.raise_fault()
+    assert len(lines()) == 1
+
+
+def test_a_fork_says_and_raises_nothing(core):
+    watch = watcher(core, "raise").start()
+    core.fault(Code.GUARD)
+    with watch._lock:  # as the watcher's thread may hold it for ever in the child
+        child = os.fork()
+        if child == 0:
+            quiet = watch.stop() is None
+            os._exit(0 if quiet else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    watch.stop()
+
+
+def test_a_policy_that_does_not_exist_is_refused(monkeypatch):
+    with pytest.raises(ValueError, match="on_fault='loud'"):
+        jccl.connect("127.0.0.1:1", on_fault="loud")
+    monkeypatch.setenv("JCCL_ON_FAULT", "quiet")
+    with pytest.raises(ValueError, match="on_fault='quiet'"):
+        jccl.connect("127.0.0.1:1")
