@@ -50,6 +50,7 @@ class _Outcome(NamedTuple):
     shared: dict[str, Any]
     committed: bool
     replaced: bool
+    counted: bool = False  # this peer's values are in the result
 
 
 class BetweenSteps:
@@ -57,7 +58,8 @@ class BetweenSteps:
 
     Attributes:
         status: of the last round that ended: code, world, epoch, attempts.
-        rounds, skipped: rounds of the run that committed; that ended here without.
+        rounds, skipped: rounds of the run that committed; whose result holds nothing of
+            this peer.
     """
 
     def __init__(self, comm: Communicator, settings: _Settings) -> None:
@@ -183,7 +185,8 @@ class BetweenSteps:
         before = shared if committed else state
         if committed:
             shared = self._stepped(shared, value)
-        return self._published(shared, before, status, committed)
+        outcome = self._published(shared, before, status, committed)
+        return outcome._replace(counted=status.code == Code.OK)
 
     def _stepped(self, shared: dict[str, Any], mean: Any) -> dict[str, Any]:
         anchor = jax.tree.map(np.copy, shared["anchor"])
@@ -223,9 +226,9 @@ class BetweenSteps:
         self._open = None
         outcome = round_.wait(self.comm)
         self.status = outcome.status
+        self.skipped += not outcome.counted
         if not (outcome.committed or outcome.replaced):
-            self.skipped += 1  # what was learnt is still in the parameters
-            return params
+            return params  # what was learnt is still in them
         self._adopt(outcome.shared, params)
         if outcome.replaced:
             return self._renewed(params)

@@ -47,6 +47,7 @@ def diloco(
     late: str = "fold",
     join: str = "anchor",
     diagnostics: bool = False,
+    nan_rounds: int | None = None,
     weights: Weight | None = None,
     tag: str = "diloco",
     deadline: float | None = None,
@@ -98,6 +99,12 @@ def diloco(
             somebody joins, the bytes of the inner state. Whole models without overlap.
         diagnostics: keeps norms, cosines, the codec's error and bytes of the last round
             in `state.watch`; see `jccl.diagnose`. Costs a copy of the parameters.
+        nan_rounds: a step whose updates are not finite changes nothing, the peer's next
+            contribution is left out (GUARD), and it goes on from the anchor of that
+            round; after so many such rounds in a row its inner state begins anew too.
+            Without it such a peer's parameters stay NaN, and it is left out of every
+            round. Costs a look at the updates of each step. Whole models without
+            overlap.
         weights: of this peer in the mean: a number, or a function of the number of
             committed rounds; `update(..., weight=w)` overrides it for one call. 0 only
             receives. A round that a peer trained for only in part (a joiner's first
@@ -146,6 +153,13 @@ def diloco(
             "on local devices: there is no moment at which all of a peer's state is of "
             "one round; join by the anchor"
         )
+    if nan_rounds is not None and nan_rounds < 1:
+        raise ValueError(f"nan_rounds={nan_rounds}: at least 1, or None")
+    if nan_rounds and (count > 1 or overlap or axis_name or specs):
+        raise NotImplementedError(
+            "nan_rounds with fragments, overlap or parameters that lie apart on local "
+            "devices: no round holds all that a bad step belongs to"
+        )
     if late not in ("fold", "drop"):
         raise ValueError(f"late={late!r}: 'fold' or 'drop'")
     decay = float(error_feedback) if error_feedback else None
@@ -164,6 +178,7 @@ def diloco(
         local=local,
         key=snapshot.declare(comm, layout),
         takes_inner=join == "anchor+inner",
+        nan_rounds=nan_rounds or 0,
     )
     return optax.GradientTransformationExtraArgs(engine.init, engine.update)
 

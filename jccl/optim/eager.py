@@ -165,6 +165,7 @@ class Eager(Engine):
         # After adopting another's state this peer begins anew: see `adopted`.
         # What is not finite would stay in `offset` for good: nothing is sent of it.
         fine = jnp.isfinite(contribution.norm(delta)) & ~behind
+        state = state._replace(skipped=state.skipped + (~fine & ~behind))
         delta = select(fine, delta, jax.tree.map(jnp.zeros_like, delta))
         ahead = state.parts[0].extra
         before = ahead.sent

@@ -21,7 +21,7 @@ from jccl._marks import Marks
 from jccl._mesh_call import members
 from jccl.communicator import Communicator
 from jccl.errors import Code
-from jccl.optim import diagnostics, joining
+from jccl.optim import diagnostics, health, joining
 from jccl.optim import outer as outers
 from jccl.optim._wrappers import refuse_droppers
 from jccl.optim.contribution import ABORTED, Contribution, Landed, Outgoing
@@ -53,6 +53,7 @@ class Engine(NamedTuple):
     local: mesh.Local
     key: int
     takes_inner: bool = False  # of a peer, where this one joins
+    nan_rounds: int = 0  # after which the inner state begins anew; 0: never
 
     def init(self, params: Any) -> DilocoState:
         anchor = jax.tree_util.tree_map_with_path(anchor_leaf, params)
@@ -69,6 +70,7 @@ class Engine(NamedTuple):
             status=jnp.zeros((4,), jnp.int32),
             key=jnp.full((), self.key, jnp.int32),
             joining=joining.begin() if self.takes_inner else (),
+            health=health.begin(self.nan_rounds),
         )
 
     def part_of(self, anchor: Any) -> Part:
@@ -102,6 +104,8 @@ class Engine(NamedTuple):
                 "jccl.diloco needs the parameters: tx.update(grads, state, params)"
             )
         updates, inner = self.inner.update(grads, state.inner, params, **extra)
+        if self.nan_rounds:
+            updates, inner, state = health.held(updates, inner, state)
         updates = widen(updates, state.anchor)
         state = state._replace(
             inner=inner,
@@ -301,7 +305,7 @@ class Engine(NamedTuple):
         if token is not None:
             options["token"] = token
         left = state.parts[i].left
-        out = self.sends.outgoing(delta, left, cut, i)
+        out = self.sends.outgoing(health.marked(delta, state.health), left, cut, i)
         return out.counting(options["weight"], left), options
 
     def _delta(self, cut: Fragments, i: int, step: Step, state: DilocoState) -> Any:
@@ -361,6 +365,9 @@ class Engine(NamedTuple):
         folds &= self.folds & (shared.status[3] == 0)
         state = either(cut, i, behind, adopted(cut, moved, i, shared.value), moved)
         state = self._noted(i, state, part.since, (mean.status, shared.status), folds)
+        if self.nan_rounds:
+            fresh = health.begun(self.inner, state.anchor, step.params)
+            state = health.after(state, fresh, mean.status[0], self.nan_rounds)
         anchors = (old, cut.part(state.anchor, i))
         updates = self._own(cut, i, step, anchors, (committed, behind, folds))
         return cut.merge(step.updates, updates, i), state, behind
@@ -429,7 +436,8 @@ class Engine(NamedTuple):
             since=jnp.where(folds | ~fresh, since, jnp.where(behind, 0, held)),
             doubt=~fresh & (part.doubt | ~settled),
         )
-        skipped = state.skipped + 1 - fresh.astype(jnp.int32)
+        counted = round_status[0] == Code.OK
+        skipped = state.skipped + 1 - counted.astype(jnp.int32)
         return replaced(state._replace(status=status, skipped=skipped), i, part)
 
     def _towards(

@@ -43,10 +43,11 @@ class DilocoState(NamedTuple):
     anchor: Any  # the parameters all peers agree on
     parts: tuple[Part, ...]  # by fragment
     step: jax.Array  # i32[]: schedules the rounds; advances on every call
-    skipped: jax.Array  # i32[]: rounds that ended without a commit here
+    skipped: jax.Array  # i32[]: rounds whose result holds nothing of this peer
     status: jax.Array  # i32[4] of the last round: code, world, epoch, attempts
     key: jax.Array  # i32[]: which communicator and tag, within this process
     joining: Any = ()  # i32[2] with join="anchor+inner", see jccl.optim.joining
+    health: Any = ()  # i32[2] with nan_rounds, see jccl.optim.health
 
     @property
     def outer(self) -> Any:

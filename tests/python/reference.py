@@ -233,7 +233,7 @@ class Peer:
             part.since = since if folds else 0 if behind else held
         else:
             part.doubt = in_doubt or code not in NOBODY_HAS_IT
-            self.skipped += 1
+        self.skipped += code != Code.OK
         part.code = self.code = Code.RESYNCED if behind else call.outcome.heals or code
         if behind and len(self.parts) > 1:
             self.look_at_the_others(run)
