@@ -58,7 +58,7 @@ class Communicator:
         self.core = core
         self.route = route  # how programs reach it; "": as their backend does
         self.registry_id: int = core.registry_id
-        self._watcher = watcher
+        self.watcher = watcher
         # At exit too: peers that stay must not take a finished process for a dead one.
         self._closer = weakref.finalize(self, _close_quietly, core, watcher)
         _OPEN[self.registry_id] = self
@@ -273,7 +273,7 @@ class Communicator:
         Raises the fault that has to end the run, after the last step for example,
         unless another exception is on its way. See `on_fault` of `connect`.
         """
-        fault = self._watcher.stop() if self._watcher else None
+        fault = self.watcher.stop() if self.watcher else None
         _OPEN.pop(self.registry_id, None)
         self._closer.detach()
         self.core.close()
@@ -283,8 +283,8 @@ class Communicator:
     def check_faults(self) -> None:
         """Raises the fault that has to end the run, if there is one; every call on the
         host does so. See `on_fault` of `connect`."""
-        if self._watcher:
-            self._watcher.raise_fault()
+        if self.watcher:
+            self.watcher.raise_fault()
 
     # ---- parts -----------------------------------------------------------------------
 

@@ -14,7 +14,6 @@ Source: DiLoCo, arXiv:2311.08105; mixing a delayed round in: arXiv:2501.18512, 2
 from __future__ import annotations
 
 import functools
-import logging
 import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -30,8 +29,6 @@ from jccl.communicator import SHOWN, Communicator
 from jccl.encoding import encode, has_device_encoder
 from jccl.errors import Code, Error, Status
 from jccl.optim import outer as outers
-
-_log = logging.getLogger("jccl")
 
 
 class BetweenState(NamedTuple):
@@ -109,9 +106,11 @@ class BetweenSteps:
 
         Raises:
             Nothing for a lost peer or a passed deadline: see `status`; `params` come
-            back, and what they learnt is in the next round.
+            back, and what they learnt is in the next round. What no later round heals,
+            as `on_fault` of `jccl.connect` says.
         """
         self._joined()
+        self.comm.check_faults()
         self._step += 1
         if self._step % self._settings.every == 0 and self._open is None:
             self._open = self._begin(params, weight)
@@ -159,7 +158,7 @@ class BetweenSteps:
     def _carry(self, sent: Any, words: jax.Array, weight: float) -> _Outcome:
         """On the round's thread: the bytes across, the outer step, the new revision."""
         shared = self._joined()
-        value, status = None, self.status
+        value, status, said = None, self.status, ""
         rest = _marks.of_host((shared["outer"], shared["rounds"]))
         state = Marks(np.concatenate([np.asarray(words), rest]))  # in the dict's order
         try:
@@ -175,12 +174,13 @@ class BetweenSteps:
             )
             value, status = done.value, done.status
         except Error as fault:
-            if mistake := self.comm.core.new_mistake(self._settings.tag):
-                _log.error("jccl: %s", mistake)
+            said = self.comm.core.new_mistake(self._settings.tag) or fault.text
             result = getattr(fault, "result", None)
             status = result.status if result else Status(int(fault.code), 0, 0, 0)
             if result and status.code in SHOWN:
                 value = result.value  # this peer was left out of it, and has it too
+        if self.comm.watcher:
+            self.comm.watcher.saw(self._settings.tag, status.code, said)
         committed = value is not None
         before = shared if committed else state
         if committed:
@@ -273,7 +273,9 @@ class _Round:
         self.left, self.due = left, due
         self._outcome: _Outcome | None = None
         self._broken: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, args=(carry,), daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, args=(carry,), name="jccl-between", daemon=True
+        )
         self._thread.start()
 
     def _run(self, carry: Callable[[], _Outcome]) -> None:

@@ -1,6 +1,7 @@
 """DiLoCo between compiled steps: its arithmetic, faults, joining, and mixed runs."""
 
 import functools
+import threading
 
 import jax
 import jax.numpy as jnp
@@ -266,3 +267,28 @@ def test_what_cannot_work_is_refused_with_words():
             make(sync_every=2, codec="topk", feedback=True)
         with pytest.raises(RuntimeError, match=r"join\(params\)"):
             make(sync_every=1)(PARAMS)
+
+
+def test_faults_between_steps_are_said_and_end_the_run(caplog):
+    """Two codecs, which no later round heals."""
+    with Cluster(2) as cluster:
+        comms = [cluster.comms[0], cluster.comms[1]]
+        for comm in comms:
+            comm.watcher._policy = ""
+            comm.watcher._owner = threading.Thread()  # in no other place than calls
+
+        def program(comm, index):
+            codec = "int4" if index else "int8"
+            sync = jccl.between_steps(comm, sync_every=1, codec=codec, tag="two")
+            params = sync.join(PARAMS)
+            for step in range(9):
+                try:
+                    params = sync(params)
+                except jccl.MismatchError as fault:
+                    assert sync.skipped == step and "3 rounds in a row" in str(fault)
+                    return step
+            return None
+
+        assert cluster.run(program) == [3, 3]
+    said = [r.getMessage() for r in caplog.records if "MISMATCH" in r.getMessage()]
+    assert len(said) == 2 and all("codec int4" in line for line in said)

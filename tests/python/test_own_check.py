@@ -238,7 +238,7 @@ def same_bits(a, b):
 
 def said(caplog, cluster, words):
     for comm in cluster.comms:
-        comm._watcher.poll(time.monotonic())
+        comm.watcher.poll(time.monotonic())
     return [r.getMessage() for r in caplog.records if words in r.getMessage()]
 
 
