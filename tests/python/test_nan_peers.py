@@ -44,6 +44,9 @@ def finite(tree):
 def test_skipped_counts_rounds_that_committed_without_this_peer():
     with Cluster(2) as cluster:
         ends = cluster.run(lambda comm, index: train(comm, index, {2}))
+        faults = cluster.comms[0].core.faults_after(0)
+    # What is published in between ends no row of rounds.
+    assert [(f[2], f[4]) for f in faults] == [(Code.GUARD, n) for n in (1, 2, 3)]
     (codes, params, state), (others, _, other) = ends
     assert codes == [Code.OK] + [Code.GUARD] * 3 and others == [Code.OK] * 4
     assert int(state.skipped) == 3 and int(other.skipped) == 0

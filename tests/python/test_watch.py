@@ -4,6 +4,7 @@ The watcher reads a stand-in for the native communicator, at times that the test
 no test waits for its clock.
 """
 
+import functools
 import logging
 import os
 import pickle
@@ -12,12 +13,15 @@ import sys
 import threading
 from types import SimpleNamespace
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import jccl
 from jccl import _watch, callback
 from jccl.errors import Code
+from jccl.testing import Cluster, wait_until
 
 
 class Core:
@@ -354,3 +358,37 @@ def test_a_policy_that_does_not_exist_is_refused(monkeypatch):
     monkeypatch.setenv("JCCL_ON_FAULT", "quiet")
     with pytest.raises(ValueError, match="on_fault='quiet'"):
         jccl.connect("127.0.0.1:1")
+
+
+# ---- what the native communicator tells ----------------------------------------------
+
+
+def test_faults_of_programs_count_in_a_row_until_their_tag_commits():
+    with Cluster(2) as cluster:
+
+        def program(comm, index):
+            @functools.partial(jax.jit, static_argnums=1)
+            def step(x, codec):
+                return jccl.all_reduce(x, comm, codec=codec, deadline=30.0).status[0]
+
+            mine = ["int8", "int4"][index]
+            codes = [int(step(jnp.ones(8), c)) for c in (mine, mine, None, mine)]
+            assert codes == [Code.MISMATCH, Code.MISMATCH, Code.OK, Code.MISMATCH]
+            faults = comm.core.faults_after(0)
+            assert [(f[0], f[1], f[2], f[4]) for f in faults] == [
+                (1, "default", Code.MISMATCH, 1),
+                (2, "default", Code.MISMATCH, 2),
+                (3, "default", Code.MISMATCH, 1),
+            ]
+            assert all("codec int4" in f[3] for f in faults)
+            assert [f[0] for f in comm.core.faults_after(2)] == [3]
+
+        cluster.run(program)
+
+
+def test_a_communicator_says_that_the_master_is_away_without_an_open_call():
+    with Cluster(1) as cluster:
+        comm = cluster.comms[0]
+        assert comm.waiting_for() == ""
+        cluster.master.stop()
+        wait_until(lambda: _watch._NO_MASTER.search(comm.waiting_for()), 20.0)
