@@ -42,6 +42,7 @@ PERMANENT = frozenset(
 )
 _NO_FAULTS = frozenset({Code.RESYNCED, Code.SKIPPED, Code.ABORTED, Code.CLOSED})
 _NO_MASTER = re.compile(r"(not connected to|turned away by) the master.*? for \d+ ms")
+_SAME_RULES = "; a fingerprint is that of outer=, merge= and join= of jccl.diloco"
 _ON_OTHERS = re.compile(r"\b(waits for|is held for|pauses after)\b")
 _READY_OF = re.compile(r"(.*): waits for READY of ([^;]*)(.*)", re.S)
 # What differs between two wordings of one fault.
@@ -182,8 +183,11 @@ class Watcher:
         known = Code(code)
         if known == Code.RESYNCED and not text.startswith("state replaced by"):
             known = Code.RESYNC  # replaced since it had been edited, which is a fault
+        text = text or known.name
+        if "fingerprint" in text:
+            text += _SAME_RULES
         many = f" ({row} rounds in a row)" if row > 1 else ""
-        words = f"{tag}: {known.name}: {text or known.name}"
+        words = f"{tag}: {known.name}: {text}"
         remedy = REMEDY[known]
         if remedy != Remedy.NONE:
             words += f" [{remedy}: {NEXT[remedy]}]"
@@ -193,7 +197,7 @@ class Watcher:
         elif known == Code.RESYNCED:
             level = logging.INFO
         self._lines.say((tag, known), f"{self._name}: {words}", level, now, many)
-        self._keep(tag, known, f"tag '{tag}'{many}: {text or known.name}", row)
+        self._keep(tag, known, f"tag '{tag}'{many}: {text}", row)
 
     def _keep(self, tag: str, code: Code, text: str, row: int) -> None:
         """For a host boundary, if it has to end the run."""

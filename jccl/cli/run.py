@@ -141,7 +141,8 @@ class Look:
         needed = [int(m[1]) for m in map(_NEEDED.search, words) if m]
         if not needed or max(needed) <= left:
             return ""
-        return f"the run needs {max(needed)} sites to begin, and {left} are left"
+        verb = "is" if left == 1 else "are"
+        return f"the run needs {max(needed)} sites to begin, and {left} {verb} left"
 
 
 class Launcher:

@@ -100,6 +100,12 @@ def test_every_tag_and_every_kind_has_a_line_of_its_own(core, lines):
     assert kinds == [["t", "GUARD"], ["t", "DEADLINE"], ["u", "GUARD"]]
 
 
+def test_a_fingerprint_is_explained(core, lines):
+    core.fault(Code.MISMATCH, "peer-0: fingerprint 58ea; peer-1: fingerprint 822f")
+    watcher(core).poll(1.0)
+    assert "that of outer=, merge= and join= of jccl.diloco [fix" in lines()[0]
+
+
 def test_a_name_of_others_cannot_write_lines_of_its_own(core, lines):
     core.fault(Code.PEER_LOST, "b\njccl: all is well")
     watcher(core).poll(1.0)
