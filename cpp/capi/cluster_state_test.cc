@@ -109,6 +109,26 @@ TEST(OwnStateTest, an_edited_state_that_is_compared_beside_its_call_is_in_no_res
   });
 }
 
+// Marks are sums of bits: those of zeros are the same in every dtype. The others call nothing, so
+// it is the comparison that ends the call.
+TEST(OwnStateTest, a_leaf_of_another_type_with_the_same_bits_differs) {
+  Cluster cluster(2);
+  cluster.on_all([](std::size_t p, Communicator& comm) {
+    Holder own;
+    own.anchor.assign(4, 0.0F);
+    ASSERT_TRUE(own.sync(comm).status.ok());
+    if (p == 1) return;
+    std::vector<float> x(3, 1.0F), y(3);
+    RoundOptions o = sum_of("model");
+    o.deadline = 10 * base::kSecond;
+    o.state_leaves = own.leaves();
+    o.state_leaves->back().dtype = codec::Dtype::kI32;
+    const RoundResult refused = comm.run({leaf_of(x, y)}, o);
+    EXPECT_EQ(refused.status.code, Code::kResync);
+    EXPECT_TRUE(contains(refused.status.text, "has another type or size")) << refused.status.text;
+  });
+}
+
 // Results are received into private outputs while the round runs.
 TEST(OwnStateTest, a_private_output_in_the_states_own_memory_is_no_edit) {
   ClusterOptions options;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/planted.h"
 #include "base/text.h"
 
 namespace jccl::protocol {
@@ -63,6 +64,7 @@ const Ballot* Election::majority() const {
 }
 
 const Ballot* Election::most() const {
+  if (JCCL_PLANTED("all-must-agree") && count_.size() > 1) return nullptr;
   for (const auto& [ballot, sites] : count_) {
     if (2 * sites > votes_) return &ballot;
   }

@@ -142,7 +142,8 @@ void State::on_fail(Life& life, const wire::Fail& fail) {
       round.memory.guarded += cat(round.memory.guarded.empty() ? "" : "; ", text);
       return abort(tag, Code::kGuard, text, true, life.site);
     case Code::kResync:
-      charge(life, Fault::kEdited, text);
+      charge(life, JCCL_PLANTED("edits-are-withdrawals") ? Fault::kWithdrawal : Fault::kEdited,
+             text);
       return abort(tag, Code::kResync, text, true, {},
                    running.of_site(JCCL_PLANTED("other-shards-retry") ? "" : life.site));
     case Code::kCorrupt:
