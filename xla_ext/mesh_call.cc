@@ -140,10 +140,11 @@ std::vector<peer::Leaf> MeshCall::leaves(const Part& part, const Join& join) con
   return all;
 }
 
-// All devices hear one outcome, and it is noted once; one that is missing may be the first.
+// All devices hear one outcome, and it is noted once.
 void MeshCall::note(const Place& place, const Status& status) const {
   if (status.ok() ? !ends_round_ : status.text.empty()) return;  // a code that is handed on
-  if (place.ordinal != 0 && status.code != Code::kLocalSkew) return;
+  const auto& first = parts_.front().entry;
+  if (first && !first->speaks(tag_, place.execution, place.ordinal)) return;
   for (const Part& part : parts_) {
     if (part.entry) part.entry->note(tag_, status);
   }
@@ -169,6 +170,7 @@ JoinOutcome MeshCall::join(const Place& place, const std::vector<double>& scalar
                            const Work& work) {
   JoinOutcome outcome{closed(), {0, 0, 0}, false};
   if (outcome.status.ok()) {
+    parts_.front().entry->arrives(tag_, place.execution, place.ordinal);
     const auto join = parts_.front().entry->joins().enter(
         tag_, {place.execution, place.ordinal, local_devices_}, bytes_, bytes_ * slots_);
     data_.expect_writes();
@@ -186,6 +188,7 @@ JoinOutcome MeshCall::begin(const Place& place, const std::vector<double>& scala
                             const Work& work) {
   JoinOutcome outcome{closed(), {0, 0, 0}, false};
   if (outcome.status.ok()) {
+    parts_.front().entry->arrives(tag_, place.execution, place.ordinal);
     const auto join = parts_.front().entry->joins().enter(
         tag_, {place.execution, place.ordinal, local_devices_}, bytes_, bytes_);
     const Status fine = gather(*join);
@@ -201,6 +204,7 @@ JoinOutcome MeshCall::end(const Place& place, const std::vector<double>& scalars
   JoinOutcome outcome{closed(), {0, 0, 0}, false};
   std::shared_ptr<const Join> memory;
   if (outcome.status.ok()) {
+    parts_.front().entry->arrives(tag_, place.execution, place.ordinal);
     const auto join = parts_.front().entry->joins().enter(
         tag_ + " done", {place.execution, place.ordinal, local_devices_}, 0, 0);
     data_.expect_writes();

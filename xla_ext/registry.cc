@@ -3,6 +3,8 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "base/planted.h"
 #include "base/text.h"
 
@@ -45,6 +47,20 @@ Status Entry::enter(const base::Tag& tag, std::int64_t execution, std::int32_t d
   }
   at->second = {execution, device};
   return {};
+}
+
+void Entry::arrives(const base::Tag& tag, std::int64_t execution, std::int32_t device) {
+  std::lock_guard lock(mutex_);
+  LocalCall& speaker = speakers_.try_emplace(tag, LocalCall{execution, device}).first->second;
+  if (speaker.execution != execution) speaker = {execution, device};
+  speaker.device = std::min(speaker.device, device);
+}
+
+bool Entry::speaks(const base::Tag& tag, std::int64_t execution, std::int32_t device) const {
+  std::lock_guard lock(mutex_);
+  const auto found = speakers_.find(tag);
+  return found == speakers_.end() || found->second.execution != execution ||
+         found->second.device == device;
 }
 
 // A program is given a status and goes on, so what happened is kept for those beside it.

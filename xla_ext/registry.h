@@ -54,6 +54,11 @@ class Entry {
   // shards.
   base::Status enter(const base::Tag& tag, std::int64_t execution, std::int32_t device);
 
+  // Of the devices of this process that make one call together, the first by ordinal speaks for
+  // all: known once all have arrived.
+  void arrives(const base::Tag& tag, std::int64_t execution, std::int32_t device);
+  bool speaks(const base::Tag& tag, std::int64_t execution, std::int32_t device) const;
+
   JoinTable& joins() { return joins_; }  // of the ops that local devices make together
 
   // What another platform's route keeps for this communicator, made when first asked for; null
@@ -85,6 +90,7 @@ class Entry {
   const pid_t pid_;
   mutable std::mutex mutex_;
   std::map<base::Tag, LocalCall> calls_;
+  std::map<base::Tag, LocalCall> speakers_;
   std::map<base::Tag, std::string> faults_;
   std::map<base::Tag, Fault> rows_;  // the last fault of each tag that has not committed since
   std::deque<Fault> recent_;

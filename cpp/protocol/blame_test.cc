@@ -268,6 +268,25 @@ TEST_F(BlameTest, who_says_what_is_no_message_again_and_again_is_banned) {
   EXPECT_EQ(master_->view(now_).bans[0].key, key(3));
 }
 
+TEST_F(BlameTest, who_edits_its_state_again_and_again_is_not_banned) {
+  run_of_three();
+  alive_ = {1, 2, 3};
+  for (int i = 0; i < 14; ++i) {
+    std::vector<wire::Start> starts;
+    for (ConnId conn = 1; conn <= 3; ++conn) {
+      for (const wire::Start& start : sent<wire::Start>(say(conn, ready("grads", 2)))) {
+        starts.push_back(start);
+      }
+    }
+    ASSERT_FALSE(starts.empty()) << i;
+    const auto effects = say(3, wire::Fail{starts[0].attempt, Code::kResync, 0, "leaf w differs"});
+    for (const wire::Record& record : effects.journal) {
+      EXPECT_FALSE(std::holds_alternative<wire::BanRecord>(record)) << i;
+    }
+    wait(2 * kSecond);  // attempts that fail in a row pause
+  }
+}
+
 TEST_F(BlameTest, a_connection_that_breaks_is_held_against_nobody) {
   run_of_three();
   for (ConnId conn = 3; conn < 30; ++conn) {

@@ -457,26 +457,6 @@ TEST_F(HostileStateMember, beside_one_who_is_behind_a_forged_state_stops_nobody)
   EXPECT_TRUE(sent<wire::Reject>(say(1, call(2, kRight))).empty());
 }
 
-TEST_F(HostileStateMember, who_edits_its_state_again_and_again_is_not_banned) {
-  run_of_three();
-  alive_ = {1, 2, 3};
-  for (int i = 0; i < 14; ++i) {
-    std::vector<wire::Start> starts;
-    for (ConnId conn = 1; conn <= 3; ++conn) {
-      for (const wire::Start& start : sent<wire::Start>(say(conn, ready("grads", 2)))) {
-        starts.push_back(start);
-      }
-    }
-    ASSERT_FALSE(starts.empty()) << i;
-    const auto effects =
-        say(3, wire::Fail{starts[0].attempt, base::Code::kResync, 0, "leaf w differs"});
-    for (const wire::Record& record : effects.journal) {
-      EXPECT_FALSE(std::holds_alternative<wire::BanRecord>(record)) << i;
-    }
-    wait(2 * base::kSecond);  // attempts that fail in a row pause
-  }
-}
-
 TEST_F(HostileMember, one_sync_in_a_run_without_state_locks_nobody_out) {
   run_of_three();
   alive_ = {1, 2, 3};

@@ -1,0 +1,55 @@
+"""A call is refused where the state was edited, whatever it moves; nobody is banned."""
+
+import numpy as np
+import pytest
+
+import jccl
+from jccl.testing import Cluster
+from tests.python.test_own_check import STATE, edited
+
+
+def test_every_call_with_an_edited_state_is_refused_whatever_it_moves():
+    """Nothing to keep back, no weight, an output in the state's memory, another type
+    of the same bits: no state that differs passes."""
+    with Cluster(2) as cluster:
+
+        def program(comm, index):
+            zeros = np.zeros(4, np.float32)
+            state = jccl.sync_state({"w": zeros}, comm, tag="m")
+            jccl.sync_state({"w": zeros}, comm, tag="zeros")
+            comm.barrier(tag="both")
+            if index == 1:
+                return
+            wrong = {"w": np.full(4, 2, np.float32)}
+            calls = {
+                "no values": (np.zeros(0, np.float32), {}),
+                "no weight": (np.ones(3), {"weight": 0.0}),
+                "its own memory": (wrong["w"], {"out": wrong["w"]}),
+            }
+            for what, (x, options) in calls.items():
+                # Nobody else calls: it is not the others that end it.
+                with pytest.raises(jccl.ResyncError, match="leaf w"):
+                    comm.all_reduce(x, tag="m", state=wrong, deadline=600.0, **options)
+                state = jccl.sync_state(state, comm, tag="m")
+                assert state["w"].tolist() == [0.0] * 4, what
+            with pytest.raises(jccl.ResyncError, match=r"w f32\[4\] has another type"):
+                as_i32 = {"w": zeros.view(np.int32)}
+                comm.all_reduce(np.ones(3), tag="zeros", state=as_i32, deadline=600.0)
+
+        cluster.run(program)
+
+
+def test_a_program_that_edits_its_state_now_and_then_is_not_banned():
+    with Cluster(3) as cluster:
+
+        def program(comm, index):
+            state = jccl.sync_state(STATE, comm, tag="m")
+            options = {"tag": "m", "op": "sum", "deadline": 60.0}
+            for _ in range(12):
+                if index == 0:
+                    with pytest.raises(jccl.ResyncError):
+                        comm.all_reduce(np.ones(3), state=edited(state), **options)
+                    state = jccl.sync_state(state, comm, tag="m")
+                comm.all_reduce(np.ones(3), tag="pace", deadline=60.0)
+
+        cluster.run(program)
