@@ -285,7 +285,7 @@ void State::sync_one(Life& life, const wire::Tag& tag, const Serving& serving) {
     }
     return reply_wait(life, asked,
                       door_open(tag, life.site) ? "current; waits for its other tags and shards"
-                                     : "current; enters at the next commit");
+                                                : "current; enters at the next commit");
   }
   // Its user asks for a newer state: whatever its part in the newest round, it will not publish it.
   if (asked.sync.revision < at.committed) life.behind[tag] = at.committed;

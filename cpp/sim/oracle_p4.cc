@@ -16,8 +16,8 @@ void p4_in_time(History& history, std::uint32_t slot, const wire::Tag& tag, base
                          (history.now - due) / 1000, " us"));
 }
 
-// A master ends a call so much before its deadline, at most: its reason has to arrive in time, and a
-// round's data.
+// A master ends a call so much before its deadline, at most: its reason has to arrive in time, and
+// a round's data.
 Duration early_by(const CallRecord& call) {
   return std::min((call.deadline - call.begun) / 8, kSecond / 2) + 50 * kMillisecond;
 }
