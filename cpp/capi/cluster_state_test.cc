@@ -2,6 +2,7 @@
 // clusters. What no peer could have meant is in no result.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -126,6 +127,28 @@ TEST(OwnStateTest, a_leaf_of_another_type_with_the_same_bits_differs) {
     const RoundResult refused = comm.run({leaf_of(x, y)}, o);
     EXPECT_EQ(refused.status.code, Code::kResync);
     EXPECT_TRUE(contains(refused.status.text, "has another type or size")) << refused.status.text;
+  });
+}
+
+// A hundred times as much to read as there is time for; whatever the machine, it is not all read.
+TEST(OwnStateTest, a_comparison_ends_with_the_deadline_of_its_call) {
+  Cluster cluster(2);
+  cluster.on_all([](std::size_t p, Communicator& comm) {
+    Holder own;
+    ASSERT_TRUE(own.sync(comm).status.ok());
+    if (p == 1) return;
+    std::vector<float> large(16'000'000), x(3, 1.0F), y(3);
+    for (const bool beside : {true, false}) {
+      RoundOptions o = sum_of("model");
+      o.deadline = base::kSecond / 5;
+      o.state_leaves.emplace(4000, leaf_of(large, large));
+      Leaf leaf = leaf_of(x, y);
+      if (!beside) leaf.out = large.data();  // in the state's memory: compared before
+      const auto begun = std::chrono::steady_clock::now();
+      const RoundResult ended = comm.run({leaf}, o);
+      EXPECT_EQ(ended.status.code, Code::kDeadline) << ended.status.text;
+      EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(5)) << beside;
+    }
   });
 }
 

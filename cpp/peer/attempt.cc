@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <tuple>
 
 #include "base/crc32c.h"
 #include "base/planted.h"
@@ -78,7 +79,6 @@ Status AttemptRun::lay_out() {
   std::vector<collective::Chunk> layout =
       collective::make_layout(plan_, call_->specs, call_->options.codec, chunk_bytes_);
   if (layout.size() >= (std::size_t{1} << 29)) return {Code::kLimit, "too many chunks"};
-  bool missed = false;
   for (collective::Chunk& chunk : layout) {
     ChunkState state;
     state.slot = plan_.kind == collective::PlanKind::kGather ? chunk.owner : 0;
@@ -96,16 +96,12 @@ Status AttemptRun::lay_out() {
     if (!state.route.partial) {
       state.encoded_uses += static_cast<std::uint32_t>(state.route.send_to.size());
     }
-    // What stays here of a scatter, the others don't miss.
-    const bool is_missed = plan_.kind != collective::PlanKind::kScatter || !state.route.owner ||
-                           JCCL_PLANTED("own-part-kept-back");
-    if (state.encoded_uses > 0 && (is_missed || !missed)) last_own_ = state.chunk.index;
-    missed = missed || (state.encoded_uses > 0 && is_missed);
     note_others(state);
     all_bytes_ += frames_bytes(state);
     chunks_.push_back(std::move(state));
   }
   std::sort(others_.begin(), others_.end());
+  choose_kept_back();
   return {};
 }
 
@@ -149,8 +145,13 @@ void AttemptRun::begin() {
       coming_.push_back(chunk.chunk.index);
     }
   }
-  std::sort(coming_.begin(), coming_.end(), [this](std::uint32_t a, std::uint32_t b) {
-    return chunks_[a].needs != chunks_[b].needs ? chunks_[a].needs > chunks_[b].needs : a > b;
+  const bool compares = call_->comparison != Comparison::kEqual;  // what is kept back comes last
+  std::sort(coming_.begin(), coming_.end(), [this, compares](std::uint32_t a, std::uint32_t b) {
+    const auto place = [this, compares](std::uint32_t index) {
+      const ChunkState& chunk = chunks_[index];
+      return std::tuple(compares && chunk.last_own, chunk.needs, index);
+    };
+    return place(a) > place(b);
   });
   if (coming_.empty()) return report_if_complete();
   fed();  // it may have failed before this attempt

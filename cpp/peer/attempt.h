@@ -95,6 +95,7 @@ class AttemptRun {
     std::uint32_t result_crc = 0;
     base::Digest digest;
     std::uint64_t needs = 0;  // bytes of the call's feed, for the own contribution
+    bool last_own = false;    // a whole result needs it: kept back while the state is compared
     bool guarded = false;     // own values were looked at
     bool finished = false;    // result known here
     bool written = false;     // already in the (private) output
@@ -143,6 +144,7 @@ class AttemptRun {
   void lay_out_feed();
   bool is_here(const ChunkState& chunk) const;
   bool is_kept_back(const ChunkState& chunk) const;
+  void choose_kept_back();
   void set_going(ChunkState& chunk);
   bool pass_guard(ChunkState& chunk);
   std::optional<std::string> guard(const ChunkState& chunk) const;
@@ -179,8 +181,6 @@ class AttemptRun {
   std::vector<BufferRef> decoded_;  // by leaf; of contributions that came encoded, where plans add
                                     // them as values
   bool undecoded_ = false;          // that is still to be done: they have not come
-  // The last chunk that others have no whole result without: it holds of the own contribution.
-  std::optional<std::uint32_t> last_own_;
   std::vector<std::uint32_t> coming_;  // chunks whose own contribution is not here, the first last
   std::vector<ChunkState> chunks_;
   std::vector<base::PeerId> others_;            // ascending

@@ -2,6 +2,7 @@
 // when its last byte is here, the last one of all when the state is known to be the run's. See
 // attempt.h.
 #include <algorithm>
+#include <map>
 
 #include "base/planted.h"
 #include "base/text.h"
@@ -45,8 +46,19 @@ bool AttemptRun::is_here(const ChunkState& chunk) const {
 bool AttemptRun::is_kept_back(const ChunkState& chunk) const {
   const Comparison so_far = call_->comparison;
   if (JCCL_PLANTED("difference-lets-go") && so_far == Comparison::kDiffers) return false;
-  return chunk.chunk.index == last_own_ && so_far != Comparison::kEqual &&
-         !JCCL_PLANTED("last-chunk-sent-at-once");
+  return chunk.last_own && so_far != Comparison::kEqual && !JCCL_PLANTED("last-chunk-sent-at-once");
+}
+
+// The last chunk that the own contribution goes into, of each result that others form: of a
+// scatter, where each has a part for itself, one for each of them.
+void AttemptRun::choose_kept_back() {
+  std::map<std::uint32_t, ChunkState*> last;  // by owner
+  const bool has_parts = plan_.kind == collective::PlanKind::kScatter;
+  for (ChunkState& chunk : chunks_) {
+    if (chunk.encoded_uses == 0) continue;
+    last[has_parts && !JCCL_PLANTED("one-part-kept-back") ? chunk.chunk.owner : 0] = &chunk;
+  }
+  for (const auto& [owner, chunk] : last) chunk->last_own = true;
 }
 
 // The own contribution of the chunk is here.

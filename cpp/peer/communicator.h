@@ -124,7 +124,7 @@ struct RoundTimes {
   std::uint64_t n = 0;
   base::Code code = base::Code::kOk;
   std::uint32_t attempts = 0;
-  base::Time begun = 0;               // start(): the inputs are taken
+  base::Time begun = 0;               // start(): the inputs are as they are
   base::Time started = 0;             // the master's first START has come: data move
   base::Time moved = 0;               // the whole result is here
   base::Time ended = 0;               // its outcome is known here

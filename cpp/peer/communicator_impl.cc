@@ -167,6 +167,7 @@ base::Result<Handle> Communicator::Impl::start(const std::vector<Leaf>& leaves,
   if (o.collective == Collective::kBarrier) o.op = collective::Op::kMean;  // peers compare it
   if (o.collective == Collective::kAllGather && o.weight > 0) o.weight = 1.0;
   if (o.collective == Collective::kBroadcast) o.weight = o.root ? 1.0 : 0.0;
+  call->begun = control_loop_.now();
   const bool beside = o.weight > 0 && may_compare_beside(leaves, options);
   if (Status status = begin_comparison(call, options, beside); !status.ok()) return status;
   o.state_leaves.reset();  // the caller's memory, until this returns
@@ -190,7 +191,6 @@ base::Result<Handle> Communicator::Impl::start(const std::vector<Leaf>& leaves,
     call->staged_out.push_back(std::move(out));
   }
   o.out_private = o.out_private || stage;
-  call->begun = control_loop_.now();
   const Descriptor descriptor = describe_call(*call, options_.chunk_bytes);
   protocol::Call order;
   order.tag = o.tag;

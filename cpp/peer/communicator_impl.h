@@ -80,6 +80,7 @@ class Communicator::Impl {
                   bool is_own);
   base::Status begin_comparison(const CallRef& call, const RoundOptions& options, bool beside);
   void compare_beside(const CallRef& call, const std::vector<Leaf>& state);
+  TooLate is_past(base::Time limit);
   // Both under mutex_.
   base::Status admit_state(const base::Tag& tag, bool is_handed);
   base::Status compare_state(const base::Tag& tag, const std::optional<StateMarks>& handed,

@@ -25,7 +25,11 @@ Status Communicator::Impl::state_tag(const base::Tag& tag) const {
 Status Communicator::Impl::check_state(const RoundOptions& options) {
   if (::getpid() != pid_) return forked_status();
   std::optional<StateMarks> handed = options.state;
-  if (options.state_leaves) handed = marks_of(*options.state_leaves);
+  if (options.state_leaves) {
+    const base::Time limit = control_loop_.now() + deadline_of(options.deadline);
+    handed = marks_in_time(*options.state_leaves, is_past(limit));
+    if (!handed) return {Code::kDeadline, "the own state was not compared by the deadline"};
+  }
   std::lock_guard lock(mutex_);
   Status status = admit_state(options.tag, handed.has_value());
   if (status.ok()) {
@@ -53,10 +57,19 @@ Status Communicator::Impl::compare_state(const base::Tag& tag,
   return book.state.compare(tag, *handed, leaves);
 }
 
-// While the data of the call move: reading a state takes longer than a short message.
+TooLate Communicator::Impl::is_past(base::Time limit) {
+  return [this, limit] {
+    return control_loop_.now() >= limit && !JCCL_PLANTED("comparison-outlives-deadline");
+  };
+}
+
+// While the data of the call move: reading a state takes longer than a short message. What is kept
+// back when its deadline comes stays so.
 void Communicator::Impl::compare_beside(const CallRef& call, const std::vector<Leaf>& state) {
   const base::Tag& tag = call->options.tag;
-  const StateMarks handed = marks_of(state);
+  const base::Time limit = call->begun + deadline_of(call->options.deadline);
+  const std::optional<StateMarks> handed = marks_in_time(state, is_past(limit));
+  if (!handed) return;
   Status status;
   {
     std::lock_guard lock(mutex_);

@@ -39,9 +39,10 @@ std::vector<Piece> pieces_of(const std::vector<Leaf>& leaves) {
 
 // Every `stride`th piece, from `first` on.
 StateMarks sum_of(const std::vector<Leaf>& leaves, const std::vector<Piece>& pieces,
-                  std::size_t first, std::size_t stride) {
+                  std::size_t first, std::size_t stride, const TooLate& too_late) {
   StateMarks sums(leaves.size());
   for (std::size_t i = first; i < pieces.size(); i += stride) {
+    if (too_late()) break;
     const Leaf& leaf = leaves[pieces[i].leaf];
     const std::size_t size = codec::size_of(leaf.dtype);
     const auto* bytes = static_cast<const std::uint8_t*>(leaf.in) + pieces[i].first * size;
@@ -54,6 +55,10 @@ StateMarks sum_of(const std::vector<Leaf>& leaves, const std::vector<Piece>& pie
 }  // namespace
 
 StateMarks marks_of(const std::vector<Leaf>& leaves) {
+  return *marks_in_time(leaves, [] { return false; });
+}
+
+std::optional<StateMarks> marks_in_time(const std::vector<Leaf>& leaves, const TooLate& too_late) {
   const std::vector<Piece> pieces = pieces_of(leaves);
   const std::size_t cores = std::max(1U, std::thread::hardware_concurrency());
   const std::size_t ways =
@@ -62,13 +67,14 @@ StateMarks marks_of(const std::vector<Leaf>& leaves) {
   std::vector<std::thread> others;
   for (std::size_t i = 1; i < ways; ++i) {
     try {
-      others.emplace_back([&, i] { sums[i] = sum_of(leaves, pieces, i, ways); });
+      others.emplace_back([&, i] { sums[i] = sum_of(leaves, pieces, i, ways, too_late); });
     } catch (const std::system_error&) {  // the machine has no thread to give
-      sums[i] = sum_of(leaves, pieces, i, ways);
+      sums[i] = sum_of(leaves, pieces, i, ways, too_late);
     }
   }
-  sums[0] = sum_of(leaves, pieces, 0, ways);
+  sums[0] = sum_of(leaves, pieces, 0, ways, too_late);
   for (std::thread& other : others) other.join();
+  if (too_late()) return std::nullopt;
   for (std::size_t i = 1; i < ways; ++i) {
     for (std::size_t leaf = 0; leaf < leaves.size() && !JCCL_PLANTED("marks-of-one-thread"); ++leaf)
       sums[0][leaf] += sums[i][leaf];

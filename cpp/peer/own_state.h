@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -12,6 +13,11 @@
 #include "peer/communicator.h"
 
 namespace jccl::peer {
+
+using TooLate = std::function<bool()>;  // asked by several threads; once true, true for good
+
+// As marks_of(), unless it gets too late before the last byte is read.
+std::optional<StateMarks> marks_in_time(const std::vector<Leaf>& leaves, const TooLate& too_late);
 
 class OwnState {
  public:
