@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import time
+from pathlib import Path
 from typing import Any
 
 import corpus
@@ -108,7 +109,7 @@ def main() -> None:
     log.start(evaluate(state, held_out))
     if comm is not None:
         state = jccl.sync_state(state)
-    while rounds_of(state, args) < args.rounds:
+    while rounds_of(state, args) < wanted(args):
         state, losses = train(state, draw())
         log.round(state, float(losses.mean()))
     log.end(state, evaluate(state, held_out))
@@ -124,6 +125,12 @@ def rounds_of(state: TrainState, args: argparse.Namespace) -> int:
     if args.solo:
         return int(state.step) // args.sync_every
     return int(state.opt_state.rounds)
+
+
+def wanted(args: argparse.Namespace) -> int:
+    if args.rounds_file:
+        return int(Path(args.rounds_file).read_text())
+    return int(args.rounds)
 
 
 def evaluate(state: TrainState, held_out: np.ndarray) -> float:
@@ -199,6 +206,7 @@ def sha256(tree: Any) -> str:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=40, help="rounds to commit")
+    parser.add_argument("--rounds-file", help="holds their number; looked at each time")
     parser.add_argument("--sync-every", type=int, default=20, help="steps per round")
     parser.add_argument("--size", choices=SIZES, default="tiny")
     parser.add_argument("--seed", type=int, default=0, help="of the data's order")
