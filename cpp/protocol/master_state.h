@@ -305,8 +305,9 @@ struct MasterMachine::State {
   bool slow_down(const wire::Tag& tag);
   std::string straggling(const RunningAttempt& running, base::Duration patience,
                          std::string* why) const;
-  std::string silent_last(const RunningAttempt& running, base::Duration patience,
+  const Part* silent_last(const RunningAttempt& running, base::Duration patience,
                           std::string* why) const;
+  bool waits_for_evicted(const RunningAttempt& running, const wire::Moving& moving) const;
   std::string trouble_of(const Life& life, base::Time now) const;
   std::string left_text(const RunningAttempt& running, const Part& part) const;
 

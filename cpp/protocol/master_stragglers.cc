@@ -127,14 +127,21 @@ void State::leave_behind(const wire::Tag& tag) {
   }
 }
 
+bool State::waits_for_evicted(const RunningAttempt& running, const wire::Moving& moving) const {
+  const auto awaited = running.parts().find(moving.waits_on);
+  return awaited != running.parts().end() && awaited->second.evicted &&
+         !JCCL_PLANTED("waits-for-evicted-is-slow");
+}
+
 // The contributor for which a running attempt stands still: of what it has to send and to receive
 // at least twice as much is left as of any other's, in bytes and as a share, and nearly as large a
 // share as of all others' together; and it would need `patience` more at the pace it has shown.
 // What is left between two is left at both ends, those of receivers too, so who only waits, for one
 // or for several, has no more left than those; of two it can't be told which is slow. Who is done
 // is never the one: it has most of its way behind it. The others are taken by what they had said
-// when it said its last: what is left only falls, so that says too much of them at worst. Empty:
-// nobody.
+// when it said its last: what is left only falls, so that says too much of them at worst. Who
+// waits for a contributor that was put out is not the one either: what is left at that end is not
+// heard of. Empty: nobody.
 std::string State::straggling(const RunningAttempt& running, base::Duration patience,
                               std::string* why) const {
   const Part* slowest = nullptr;
@@ -152,6 +159,8 @@ std::string State::straggling(const RunningAttempt& running, base::Duration pati
     its = moving;
     said = life->beat;
   }
+  if (slowest == nullptr) return {};
+  if (waits_for_evicted(running, *its)) return {};
   std::uint64_t bytes_next = 0;
   std::set<std::string> sites;
   for (const auto& [id, part] : running.parts()) {
@@ -170,8 +179,7 @@ std::string State::straggling(const RunningAttempt& running, base::Duration pati
     sum += share_left(*moving);
     bytes_next = std::max(bytes_next, moving->left);
   }
-  if (slowest == nullptr || sites.size() < 3 || its->left / 2 < bytes_next || most < 2 * next)
-    return {};
+  if (sites.size() < 3 || its->left / 2 < bytes_next || most < 2 * next) return {};
   if (kNearly * most < sum) return {};
   const auto moved = static_cast<double>(its->all - std::min(its->all, its->left));
   const double needs = static_cast<double>(now_ - running.since) * static_cast<double>(its->left);
@@ -187,8 +195,8 @@ std::string State::straggling(const RunningAttempt& running, base::Duration pati
 
 // The one contributor that is not done though everybody else has been for `patience`, and has
 // nothing left to send to it: whatever it says of itself, the others wait for its word alone.
-// Empty: there is none.
-std::string State::silent_last(const RunningAttempt& running, base::Duration patience,
+// Null: there is none.
+const Part* State::silent_last(const RunningAttempt& running, base::Duration patience,
                                std::string* why) const {
   const Part* last = nullptr;
   std::size_t done = 0;
@@ -196,19 +204,19 @@ std::string State::silent_last(const RunningAttempt& running, base::Duration pat
     if (!part.contributes() || part.evicted) continue;
     done += part.done.has_value();
     if (!part.done.has_value()) {
-      if (last != nullptr) return {};
+      if (last != nullptr) return nullptr;
       last = &part;
       continue;
     }
     const Life* life = life_of(part.incarnation);
     const wire::Moving* moving = life == nullptr ? nullptr : moving_of(*life, running.attempt());
-    if (moving != nullptr && moving->left > 0) return {};
+    if (moving != nullptr && moving->left > 0) return nullptr;
   }
-  if (last == nullptr || done == 0 || now_ < running.last_done + patience) return {};
+  if (last == nullptr || done == 0 || now_ < running.last_done + patience) return nullptr;
   *why = cat(name(last->id), " is not done with round ", running.round().n, " of ",
              running.round().tag, ", ", (now_ - running.last_done) / base::kMillisecond,
              " ms after all others, who have nothing left for it");
-  return last->site;
+  return last;
 }
 
 // True: the attempt ended for a straggler.
@@ -221,7 +229,18 @@ bool State::slow_down(const wire::Tag& tag) {
   }
   std::string why;
   std::string site = straggling(running, options_.straggler_after, &why);
-  if (site.empty()) site = silent_last(running, options_.straggler_after, &why);
+  if (site.empty()) {
+    const Part* last = silent_last(running, options_.straggler_after, &why);
+    const Life* life = last == nullptr ? nullptr : life_of(last->incarnation);
+    const wire::Moving* its = life == nullptr ? nullptr : moving_of(*life, running.attempt());
+    if (its != nullptr && waits_for_evicted(running, *its)) {  // whom nothing hurries now
+      const std::string& out = running.parts().at(its->waits_on).site;
+      abort(tag, Code::kPeerLost, cat(name(last->id), " waits for ", out, ", which was put out"),
+            true);
+      return true;
+    }
+    if (last != nullptr) site = last->site;
+  }
   std::set<std::string> others;
   for (const auto& [id, part] : running.parts()) {
     if (part.evicted || part.site == site) continue;

@@ -161,7 +161,10 @@ void ScenarioWorld::act(const Parsed& p, const std::string& name) {
   if (p.verb == "fail") return fail(p, name);
   if (p.verb == "moves") {  // how far it is, in MB; said with its next heartbeat
     const std::uint64_t left = std::strtoull(p.option("left", "0").c_str(), nullptr, 10);
-    return to_peer(name, Progress{0, {{peer.running.at(p.rest.at(0)), left * 1000000, 100000000}}});
+    const std::string from = p.option("from", "");
+    const wire::PeerId waits_on = from.empty() ? 0 : peers_.at(from).machine->id();
+    const wire::Moving moving{peer.running.at(p.rest.at(0)), left * 1000000, 100000000, waits_on};
+    return to_peer(name, Progress{0, {moving}});
   }
   if (p.verb == "cancel") return to_peer(name, CancelCall{p.rest.at(0)});
   if (p.verb == "edit") return to_peer(name, StateChanged{p.rest.at(0), "edited"});

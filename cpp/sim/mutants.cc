@@ -73,6 +73,7 @@ constexpr MutantRow kRows[] = {
     {"doubt-presumes-commit"},
     {"doubt-told-as-failure"},
     {"late-askers-end-by-deadline"},
+    {"waits-for-evicted-is-slow"},
     {"deadline-timer-lost"},
     {"deadlines-too-long"},
     {"sync-deadlines-too-long"},
