@@ -211,10 +211,16 @@ def all_gather(
     deadline: Any = None,
     token: Any = None,
     state: Any = None,
+    state_tag: str = "",
 ) -> Gathered:
     """Collects every peer's arrays into room for `slots` peers: shapes are static.
 
     Not committed: all slots are zero and masked out.
+
+    Args:
+        state, state_tag: the state of another tag, whose rounds these go before. Where
+            others may be in such a round already the call ends at once: RESYNC, the
+            state is not the run's; SKIPPED, it is the first such call of a new life.
     """
     check_slots(slots)
     leaves = Leaves(tree)
@@ -229,6 +235,7 @@ def all_gather(
         state=state,
         codec=codec_name(codec),
         slots=np.int32(slots),
+        state_tag=state_tag,
     )
     return Gathered(leaves.unflatten(value), filled(status, slots), status, after)
 

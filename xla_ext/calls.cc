@@ -74,6 +74,7 @@ bool read_state(const ffi::RemainingArgs& args, std::size_t at, const ffi::Dicti
 Status options_from(const ffi::Dictionary& attributes, double weight, std::int32_t deadline_ms,
                     peer::RoundOptions* options) {
   options->tag = text_attribute(attributes, "tag");
+  options->state_tag = text_attribute(attributes, "state_tag");
   options->collective =
       static_cast<peer::Collective>(attribute<std::int32_t>(attributes, "collective", 1));
   const std::string op = text_attribute(attributes, "op");

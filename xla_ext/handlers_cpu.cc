@@ -70,7 +70,10 @@ ffi::Error round_call(std::int32_t device, ffi::RunId run, ffi::RemainingArgs ar
       data->expect_writes();
       outcome = entry->comm().run(data->leaves(text_attribute(attributes, "paths")), options);
     }
-    entry->note(options.tag, outcome.status);
+    // A call that made way says nothing of its own: the round that it goes before does.
+    const bool made_way = !options.state_tag.empty() && (outcome.status.code == Code::kResync ||
+                                                         outcome.status.code == Code::kSkipped);
+    if (!made_way) entry->note(options.tag, outcome.status);
   }
   if (!holds_result(outcome.status.code)) {
     const auto feed = feed_of_call();

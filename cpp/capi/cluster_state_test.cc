@@ -130,6 +130,36 @@ TEST(OwnStateTest, a_leaf_of_another_type_with_the_same_bits_differs) {
   });
 }
 
+// As norms before a round of DiLoCo: the others may be in that round already, and wait there.
+TEST(OwnStateTest, a_call_before_a_states_rounds_ends_where_others_may_be_in_one) {
+  Cluster cluster(2);
+  cluster.on_all([](std::size_t p, Communicator& comm) {
+    Holder own;
+    ASSERT_TRUE(own.sync(comm).status.ok());
+    const auto before = [&](const char* tag) {
+      RoundOptions o = sum_of(tag);
+      o.state_tag = "model";
+      o.state = peer::marks_of(own.leaves());
+      o.deadline = 30 * base::kSecond;
+      return small_round(comm, o, 1);
+    };
+    EXPECT_EQ(before("norm").value, 2) << "of a first revision all are equally new";
+    if (p == 1) {
+      ++own.anchor[3];
+      const RoundResult refused = before("norm").result;
+      EXPECT_EQ(refused.status.code, Code::kResync);
+      EXPECT_TRUE(contains(refused.status.text, "'model' differs")) << refused.status.text;
+      ASSERT_TRUE(own.sync(comm).status.ok());
+    }
+    EXPECT_EQ(before("norm").value, 2);
+    EXPECT_EQ(own.round(comm, 1).value, 2);
+    EXPECT_TRUE(own.publish(comm).status.ok());
+    EXPECT_EQ(before("norm").value, 2);
+    EXPECT_EQ(before("other").result.status.code, Code::kSkipped) << "its first of a later state";
+    EXPECT_EQ(before("other").value, 2);
+  });
+}
+
 // A hundred times as much to read as there is time for; whatever the machine, it is not all read.
 TEST(OwnStateTest, a_comparison_ends_with_the_deadline_of_its_call) {
   Cluster cluster(2);

@@ -87,6 +87,11 @@ struct RoundOptions {
   // contribution is kept back until they were compared.
   std::optional<StateMarks> state = {};
   std::optional<std::vector<Leaf>> state_leaves = {};
+  // The state is another tag's, whose rounds this one goes before. Where the others may be in such
+  // a round already, waiting for this peer, the call ends at once, and the caller goes on to that
+  // one: kResync, the own state is not the run's; kSkipped, this is the first such call of a new
+  // life.
+  base::Tag state_tag = {};
   // Nobody looks at `out` before the call ended: results may be received straight into it. After a
   // round that failed it holds the input; that of an all_gather, or with a feed, anything.
   bool out_private = false;

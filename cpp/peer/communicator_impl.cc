@@ -168,8 +168,12 @@ base::Result<Handle> Communicator::Impl::start(const std::vector<Leaf>& leaves,
   if (o.collective == Collective::kAllGather && o.weight > 0) o.weight = 1.0;
   if (o.collective == Collective::kBroadcast) o.weight = o.root ? 1.0 : 0.0;
   call->begun = control_loop_.now();
-  const bool beside = o.weight > 0 && may_compare_beside(leaves, options);
-  if (Status status = begin_comparison(call, options, beside); !status.ok()) return status;
+  const bool goes_before = !options.state_tag.empty();
+  const bool beside = !goes_before && o.weight > 0 && may_compare_beside(leaves, options);
+  if (Status status =
+          goes_before ? admit_before_state(options) : begin_comparison(call, options, beside);
+      !status.ok())
+    return status;
   o.state_leaves.reset();  // the caller's memory, until this returns
   for (Leaf& leaf : call->leaves) {
     call->specs.push_back({leaf.dtype, leaf.count});

@@ -70,6 +70,7 @@ class Communicator::Impl {
   std::map<base::Tag, Handle> open_tags_;
   struct Book {
     std::uint64_t revision = 0;  // rounds of the tag whose result was delivered here
+    base::Incarnation life = 0;  // the last that called it before a state's rounds
     OwnState state;
   };
   std::map<base::Tag, Book> books_;
@@ -78,6 +79,7 @@ class Communicator::Impl {
  private:
   SyncResult sync(const std::vector<Leaf>& leaves, const SyncOptions& options, SnapshotRef own,
                   bool is_own);
+  base::Status admit_before_state(const RoundOptions& options);
   base::Status begin_comparison(const CallRef& call, const RoundOptions& options, bool beside);
   void compare_beside(const CallRef& call, const std::vector<Leaf>& state);
   TooLate is_past(base::Time limit);

@@ -87,6 +87,29 @@ std::string Communicator::Impl::new_mistake(const base::Tag& tag) {
   return book == books_.end() ? "" : book->second.state.new_mistake();
 }
 
+// See RoundOptions::state_tag.
+Status Communicator::Impl::admit_before_state(const RoundOptions& options) {
+  RoundOptions of_state = options;
+  of_state.tag = options.state_tag;
+  if (Status status = check_state(of_state); !status.ok()) return status;
+  if (control_->needs_resync(options.state_tag)) {
+    return {Code::kResync, cat("the state of '", options.state_tag, "' here is not the run's")};
+  }
+  base::Incarnation life = 0;
+  {
+    std::lock_guard lock(control_->mutex());
+    life = control_->view().incarnation;
+  }
+  std::lock_guard lock(mutex_);
+  if (Status status = admit_state(options.tag, false); !status.ok()) return status;
+  const bool fresh = std::exchange(books_[options.tag].life, life) != life;
+  if (fresh && books_[options.state_tag].state.revision() > 0 &&
+      !JCCL_PLANTED("new-life-enters-before-state")) {
+    return {Code::kSkipped, cat("others may be in the next round of '", options.state_tag, "'")};
+  }
+  return {};
+}
+
 // Not ok: the call does not begin. Of a site with more shards it begins all the same if the state
 // differs: the end of its attempt is what the others' calls end by.
 Status Communicator::Impl::begin_comparison(const CallRef& call, const RoundOptions& options,

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from jccl import ops
 from jccl._marks import Marks
@@ -26,6 +27,7 @@ from jccl.errors import Code
 from jccl.mesh import Local
 from jccl.optim import merge
 from jccl.optim.fragments import Fragments
+from jccl.optim.state import Part
 
 OneCodec = Codec | str | None
 CodecChoice = OneCodec | Sequence[OneCodec] | Callable[[int, tuple[str, ...]], OneCodec]
@@ -44,6 +46,11 @@ ABORTED = (
     Code.ABORTED,
     Code.LINK_LOST,
 )
+
+
+class Clip(NamedTuple):
+    rounds: jax.Array  # i32[]: committed ones when norms were last compared; -1: never
+    limit: jax.Array  # f32[]: the median
 
 
 class Outgoing(NamedTuple):
@@ -148,21 +155,53 @@ class Contribution(NamedTuple):
         return merge.apart(part, self.codec_of(cut, i))
 
     def clipped(
-        self, delta: Any, comm: Communicator, tag: str, options: dict[str, Any]
-    ) -> tuple[Any, Any]:
-        """Shrunk to the peers' median norm where it is longer, and the token for the op
-        that follows. One small round; if it does not commit nothing is clipped."""
+        self,
+        delta: Any,
+        comm: Communicator,
+        part: Part,
+        options: dict[str, Any],
+    ) -> tuple[Any, Part, dict[str, Any]]:
+        """Shrunk to the peers' median norm where it is longer; what is kept of that;
+        the options of the round that follows.
+
+        One small round goes before the first try of each round; if it does not commit
+        nothing is clipped. Further tries keep its limit: the others may be in the round
+        already, and would wait for this peer there while it waited for them here.
+        """
         if not self.clip:
-            return delta, None
-        own = norm(delta)
-        every = ops.all_gather(
-            own, comm, slots=CLIP_SLOTS, tag=f"{tag}.norm", deadline=options["deadline"]
-        )
-        there = every.mask & jnp.isfinite(every.value)
-        median = jnp.nanmedian(jnp.where(there, every.value, jnp.nan))
-        limit = jnp.where(there.any() & (own > 0), median / own, 1.0)
-        factor = jnp.minimum(limit, 1.0)
-        return jax.tree.map(lambda d: d * factor.astype(d.dtype), delta), every.token
+            return delta, part, options
+        own, marks = norm(delta), ops.marks(options["state"], comm)
+
+        def ask() -> tuple[Clip, jax.Array]:
+            every = ops.all_gather(
+                own,
+                comm,
+                slots=CLIP_SLOTS,
+                tag=f"{options['tag']}.norm",
+                deadline=options["deadline"],
+                state=marks,
+                state_tag=options["tag"],
+            )
+            there = every.mask & jnp.isfinite(every.value)
+            median = jnp.nanmedian(jnp.where(there, every.value, jnp.nan))
+            limit = jnp.where(there.any(), median, jnp.inf).astype(jnp.float32)
+            refused = every.status[0] == Code.RESYNC  # this round's has not been
+            return Clip(jnp.where(refused, -1, part.rounds), limit), every.token
+
+        def keep() -> tuple[Clip, jax.Array]:
+            return Clip(*part.clip), jnp.zeros((), jnp.uint32)
+
+        clip, token = lax.cond(part.clip.rounds == part.rounds, keep, ask)
+        factor = jnp.minimum(jnp.where(own > 0, clip.limit / own, 1.0), 1.0)
+        shrunk = jax.tree.map(lambda d: d * factor.astype(d.dtype), delta)
+        options = {**options, "state": marks, "token": token}
+        return shrunk, part._replace(clip=clip), options
+
+    def unclipped(self) -> Any:
+        """Before the first round."""
+        if not self.clip:
+            return ()
+        return Clip(jnp.full((), -1, jnp.int32), jnp.full((), jnp.inf, jnp.float32))
 
 
 def norm(tree: Any) -> jax.Array:

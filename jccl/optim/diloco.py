@@ -88,7 +88,8 @@ def diloco(
             keeps the length of pseudo-gradients that disagree. Or a function as for
             codec. "rda" asks for one kind of processor and one jaxlib.
         clip: pseudo-gradients longer than the peers' median are cut to it; one small
-            blocking round more.
+            blocking round more. Further tries of a round keep its median; the first
+            round of a peer that comes in later is not cut.
         late: what becomes of steps that a round left out (SKIPPED, or RESYNC of a
             straggler): "fold" keeps them on top of the new anchor, so that the next
             round sends them; "drop" goes on from the anchor.

@@ -86,6 +86,7 @@ class Engine(NamedTuple):
             left=self.sends.init(anchor),
             pending=self.sends.init(anchor) if overlapped else (),
             watch=diagnostics.begin(anchor) if self.sends.measures else (),
+            clip=self.sends.unclipped(),
         )
 
     def update(
@@ -219,7 +220,7 @@ class Engine(NamedTuple):
     def _sync(
         self, cut: Fragments, i: int, step: Step, state: DilocoState
     ) -> tuple[Any, DilocoState, jax.Array]:
-        out, options = self._outgoing(cut, i, step, state)
+        out, options, state = self._outgoing(cut, i, step, state)
         mean = self.local.all_reduce(out.payload, self.comm, **options)
         state = self._sent(i, state, out)
         return self._take(
@@ -229,7 +230,7 @@ class Engine(NamedTuple):
     def _start(
         self, cut: Fragments, i: int, step: Step, state: DilocoState
     ) -> tuple[Any, DilocoState, jax.Array]:
-        out, options = self._outgoing(cut, i, step, state)
+        out, options, state = self._outgoing(cut, i, step, state)
         started = self.local.start(out.payload, self.comm, **options)
         state = self._sent(i, state, out)
         part = state.parts[i]._replace(
@@ -296,17 +297,14 @@ class Engine(NamedTuple):
 
     def _outgoing(
         self, cut: Fragments, i: int, step: Step, state: DilocoState
-    ) -> tuple[Outgoing, dict[str, Any]]:
+    ) -> tuple[Outgoing, dict[str, Any], DilocoState]:
         """A fragment's contribution, and the options of its round."""
-        options = self.options(cut, i, step, state)
-        delta, token = self.sends.clipped(
-            self._delta(cut, i, step, state), self.comm, self._tag(i), options
-        )
-        if token is not None:
-            options["token"] = token
-        left = state.parts[i].left
-        out = self.sends.outgoing(health.marked(delta, state.health), left, cut, i)
-        return out.counting(options["weight"], left), options
+        options, part = self.options(cut, i, step, state), state.parts[i]
+        delta = self._delta(cut, i, step, state)
+        delta, part, options = self.sends.clipped(delta, self.comm, part, options)
+        out = self.sends.outgoing(health.marked(delta, state.health), part.left, cut, i)
+        out = out.counting(options["weight"], part.left)
+        return out, options, replaced(state, i, part)
 
     def _delta(self, cut: Fragments, i: int, step: Step, state: DilocoState) -> Any:
         return jax.tree.map(

@@ -32,6 +32,7 @@ class Part(NamedTuple):
     pending: Any = ()  # the same once the round in flight has committed
     extra: Any = ()  # of the variant
     watch: Any = ()  # diagnostics, see jccl.optim.diagnostics
+    clip: Any = ()  # with clip=True, see contribution.Clip
 
 
 class DilocoState(NamedTuple):

@@ -18,6 +18,7 @@ from tests.python.reference import (
     JoiningPeer,
     Momentum,
     Peer,
+    norm_of,
 )
 from tests.python.scripted import OUTCOMES, Script, Tag
 
@@ -65,10 +66,8 @@ class View:
     def inner(self):
         return self.script.given
 
-    def clip(self, delta):
-        own = np.sqrt(sum(np.sum(d * d) for d in delta))
-        rows = self.script.rows["norm"]
-        return min(1.0, np.median([own, *rows]) / own)
+    def median_norm(self, delta):
+        return np.median([norm_of(delta), *self.script.rows["norm"]])
 
 
 class Pair:

@@ -92,6 +92,10 @@ class Adam:
         return moved, [np.int32(count), *first, *second]
 
 
+def norm_of(delta):
+    return np.sqrt(sum(np.sum(d * d) for d in delta))
+
+
 class Inner:
     """Heavy ball, whose state must survive whatever happens to rounds."""
 
@@ -111,6 +115,7 @@ class Fragment:
         self.rounds = self.since = 0
         self.doubt = self.edited = False
         self.left, self.pending = zeros(self.anchor), zeros(self.anchor)
+        self.compared, self.limit = -1, None  # norms: at which count of rounds
         self.flying = None  # (call, step at which it began)
         self.code = 0
 
@@ -193,7 +198,10 @@ class Peer:
     def begin(self, i, delta, weight, run):
         part = self.parts[i]
         if self.clips:
-            delta = each(lambda d: d * run.clip(delta), delta)
+            if part.compared != part.rounds:
+                part.compared, part.limit = part.rounds, run.median_norm(delta)
+            own = norm_of(delta)
+            delta = each(lambda d: d * min(1.0, part.limit / own), delta)
         sent = delta
         if self.beta is not None:
             sent = each(lambda d, e: d + self.beta * e, delta, part.left)

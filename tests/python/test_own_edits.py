@@ -1,6 +1,9 @@
 """A call is refused where the state was edited, whatever it moves; nobody is banned."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import jccl
@@ -37,6 +40,38 @@ def test_every_call_with_an_edited_state_is_refused_whatever_it_moves():
                 comm.all_reduce(np.ones(3), tag="zeros", state=as_i32, deadline=600.0)
 
         cluster.run(program)
+
+
+def test_norms_are_of_no_edited_state_and_nobody_waits_in_another_round():
+    """An edit beside `clip=True`: the others' round is the one without that peer's norm
+    or values, and all are in the next one together."""
+    with Cluster(3) as cluster:
+
+        def program(comm, index):
+            tx = jccl.diloco(
+                comm, optax.sgd(1.0), jccl.sgd(1.0), sync_every=1, codec=None, clip=True
+            )
+            params = {"w": jnp.zeros(4)}
+            params, state = jccl.sync_state((params, tx.init(params)))
+            codes = []
+            while state.rounds < 5:
+                if (
+                    len(codes) == 2 and index == 0
+                ):  # so that its pseudo-gradient would be 0
+                    edited = jax.tree.map(lambda x: x - 1, state.anchor)
+                    state = state._replace(anchor=edited)
+                grads = {"w": jnp.ones(4)}
+                updates, state = jax.jit(tx.update)(grads, state, params)
+                params = optax.apply_updates(params, updates)
+                codes.append(int(state.status[0]))
+            return codes, np.asarray(state.anchor["w"])[0], int(state.rounds)
+
+        results = cluster.run(program)
+    wrong = [code for code in results[0][0] if code != jccl.Code.OK]
+    assert wrong == [jccl.Code.RESYNCED]
+    for codes, anchor, rounds in results[1:]:
+        assert codes == [jccl.Code.OK] * 5
+        assert (anchor, rounds) == (-5.0, 5)
 
 
 def test_a_program_that_edits_its_state_now_and_then_is_not_banned():
