@@ -30,6 +30,7 @@ HOLDS = {
     "protocol": "master machine, round machine, peer machine, scenarios",
     "collective": "plans, layout, the planner, reduction kernels",
     "snapshot": "digest, manifest, who fetches what from whom",
+    "proof": "TOPLOC proofs: the largest values of a chunk as a polynomial",
     "net": "loop, addresses, TLS, links of stripes, listener: bytes, never messages",
     "master": "driver of the master machine, journal, status, `jccl-master`",
     "peer": "communicator: driver of the peer machine, data thread, snapshots",
@@ -211,7 +212,7 @@ def block(name: str) -> str:
 ROWS = [
     ["xla_ext", "capi", "attack", "fuzz"],
     ["master", "peer", "sim"],
-    ["protocol", "collective", "snapshot", "net"],
+    ["protocol", "collective", "snapshot", "proof", "net"],
     ["wire", "codec", ""],
     ["base"],
 ]

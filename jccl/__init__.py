@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from jccl import cli, exported, gradients, mesh, metrics, ops, sites, testing
+    from jccl import (
+        cli,
+        exported,
+        gradients,
+        mesh,
+        metrics,
+        ops,
+        proofs,
+        sites,
+        testing,
+    )
     from jccl.codecs import (
         Bf16,
         Codec,
@@ -171,6 +181,7 @@ _MODULES = (
     "mesh",
     "metrics",
     "ops",
+    "proofs",
     "sites",
     "testing",
 )
@@ -257,6 +268,7 @@ __all__ = [
     "nesterov",
     "ops",
     "paced",
+    "proofs",
     "publish",
     "reduce_scatter",
     "seconds_per_step",

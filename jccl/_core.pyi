@@ -309,6 +309,15 @@ def codec_roundtrip(
 ) -> None:
     """out = decode(encode(array)), or what that leaves out. `out` may be `array`."""
 
+def proof_build(values: _Array, k: int, format: str) -> bytes:
+    """Of one chunk: the 16 bits of its values, "bfloat16" or "float16"."""
+
+def proof_of_points(indices: _Array, bits: _Array) -> bytes: ...
+def proof_compare(
+    proof: bytes, values: _Array, k: int, format: str
+) -> tuple[int, int, float, float] | None:
+    """(exponents, signs, mean, median); None of bytes that are no proof."""
+
 def isas() -> list[str]:
     """Instruction sets that the kernels can use here, slowest first."""
 

@@ -175,6 +175,7 @@ PYBIND11_MODULE(_core, module) {
   bind_handlers(module);
   bind_communicator(module);
   bind_master(module);
+  bind_proofs(module);
   module.def(
       "abort_all", [] { Registry::get().abort_all(); }, py::call_guard<py::gil_scoped_release>());
   module.def("outer_step", &host_outer_step, py::arg("anchor"), py::arg("momentum").none(true),

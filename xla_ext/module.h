@@ -15,6 +15,7 @@ void bind_codecs(pybind11::module_& module);
 void bind_communicator(pybind11::module_& module);
 void bind_handlers(pybind11::module_& module);
 void bind_master(pybind11::module_& module);
+void bind_proofs(pybind11::module_& module);
 
 // Raises _core.CoreError(code, text).
 [[noreturn]] void raise(const base::Status& status);

@@ -42,6 +42,9 @@ std::vector<Bytes> plan_seeds();
 // ---- snapshot_targets.cc
 void run_manifest(ByteView bytes);
 void run_fetch(ByteView bytes);
+// ---- proof_target.cc
+void run_proof(ByteView bytes);
+std::vector<Bytes> proof_seeds();
 // ---- stream_targets.cc
 void run_frames(ByteView bytes);
 void run_data(ByteView bytes);

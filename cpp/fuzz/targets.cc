@@ -18,6 +18,7 @@ const std::vector<Target>& targets() {
       {"plan", run_plan, plan_seeds},
       {"manifest", run_manifest, no_seeds},
       {"fetch", run_fetch, no_seeds},
+      {"proof", run_proof, proof_seeds},
       {"frames", run_frames, no_seeds},
       {"data", run_data, no_seeds},
       {"status", run_status, no_seeds},

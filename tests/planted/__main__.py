@@ -25,6 +25,7 @@ PROGRAMS = {
     "codec": ["codec_test"],
     "collective": ["collective_test"],
     "snapshot": ["snapshot_test"],
+    "proof": ["proof_test"],
     "protocol": ["protocol_test"],
     "net": ["net_test"],
     "master": ["master_test"],

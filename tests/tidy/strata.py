@@ -8,6 +8,7 @@ CPP = {
     "protocol": {"base", "wire"},
     "collective": {"base", "codec"},
     "snapshot": {"base", "wire"},
+    "proof": {"base"},
     "net": {"base"},
     "master": {"base", "wire", "protocol", "collective", "snapshot", "net"},
     "peer": {"base", "codec", "wire", "protocol", "collective", "snapshot", "net"},
@@ -21,6 +22,7 @@ CPP = {
         "protocol",
         "collective",
         "snapshot",
+        "proof",
         "net",
         "master",
         "peer",
@@ -28,13 +30,13 @@ CPP = {
 }
 # Tests of the topmost folder run whole clusters, against references from below.
 TESTS_ALSO = {"capi": {"codec", "net", "wire"}}
-XLA_EXT = {"base", "codec", "peer", "master", "xla"}
+XLA_EXT = {"base", "codec", "peer", "master", "proof", "xla"}
 # Programs of the benchmarks: what a C++ user of the transport has, and the wire for one
 # that plays the peers of a master.
 BENCHMARKS = {"base", "codec", "collective", "net", "peer", "master", "wire"}
 
 # No socket, clock, thread, mutex, file, log, random device, getenv.
-PURE = {"base", "codec", "wire", "protocol", "collective", "snapshot"}
+PURE = {"base", "codec", "wire", "protocol", "collective", "snapshot", "proof"}
 IMPURE_HEADERS = {
     "thread",
     "mutex",
@@ -77,7 +79,7 @@ PYTHON = [
     ["_native"],
     ["_options", "callback"],
     ["_faults", "_watch", "codecs"],
-    ["encoding"],
+    ["encoding", "proofs"],
     ["planning"],
     ["_chain", "_geometry", "_host", "_results", "_trees"],
     ["_local", "_marks", "_outer_step", "communicator"],
