@@ -28,7 +28,7 @@ import optax
 
 from benchmarks.common import Cells, Column, Row, Table, options
 from benchmarks.learning import model
-from jccl import _native, proofs
+from jccl import proofs
 
 K = 128
 COLUMNS = (
@@ -98,10 +98,9 @@ def _cost(width: int, turns: int) -> Iterator[Row]:
     program = jax.jit(proofs.build)
     largest = jax.jit(lambda x: jax.lax.top_k(jnp.abs(x.astype(jnp.float32)), K))
     flat = on_device.ravel()
-    core = _native.core()
     calls: dict[str, Callable[[], Any]] = {
         "build": lambda: proofs.build(chunk),
-        "polynomial": lambda: core.proof_of_points(at, halves[at]),
+        "polynomial": lambda: proofs.of_points(at, halves[at]),
         "compare": lambda: proofs.compare(made, chunk),
         "program": lambda: program(on_device).block_until_ready(),
         "top-k": lambda: jax.block_until_ready(largest(flat)),

@@ -39,6 +39,7 @@ __all__ = [
     "calibrate",
     "compare",
     "from_base64",
+    "of_points",
     "to_base64",
 ]
 
@@ -86,6 +87,18 @@ def build(
     with typed_errors():
         made = [_native.core().proof_build(bits[a:b].ravel(), k, name) for a, b in cuts]
     return np.frombuffer(b"".join(made), np.uint8).reshape(len(cuts), 2 + 2 * k)
+
+
+def of_points(indices: Any, bits: Any) -> bytes:
+    """The proof of values that were chosen elsewhere: by their places in the chunk, and
+    the 16 bits of each as uint16; 1 to 512 of them. On the host.
+
+    Raises:
+        InvalidError: a place is there twice. GuardError: bits from 65497 on, a NaN's.
+    """
+    places, halves = np.asarray(indices, np.uint32), np.asarray(bits, np.uint16)
+    with typed_errors():
+        return bytes(_native.core().proof_of_points(places, halves))
 
 
 class Comparison(NamedTuple):

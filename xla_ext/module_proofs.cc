@@ -16,7 +16,7 @@ namespace {
 
 using Halves = py::array_t<std::uint16_t, py::array::c_style>;
 
-std::span<const std::uint16_t> view_of(const Halves& values) {
+std::span<const std::uint16_t> halves_of(const Halves& values) {
   return {values.data(), static_cast<std::size_t>(values.size())};
 }
 
@@ -41,7 +41,7 @@ py::bytes build(const Halves& values, std::size_t k, const std::string& format) 
   const proof::Format form = format_from(format);
   const auto made = [&] {
     const py::gil_scoped_release release;
-    const auto points = proof::largest(view_of(values), k, form);
+    const auto points = proof::largest(halves_of(values), k, form);
     return points.ok() ? proof::build(points.value()) : base::Result<proof::Proof>(points.status());
   }();
   return bytes_of(taken(made));
@@ -61,7 +61,7 @@ py::bytes of_points(const py::array_t<std::uint32_t, py::array::c_style>& indice
 std::optional<std::tuple<std::uint32_t, std::uint32_t, double, double>> compare(
     const std::string& bytes, const Halves& values, std::size_t k, const std::string& format) {
   const proof::Format form = format_from(format);
-  const auto points = taken(proof::largest(view_of(values), k, form));
+  const auto points = taken(proof::largest(halves_of(values), k, form));
   const auto parsed =
       proof::parse({reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()});
   if (!parsed.ok() || parsed.value().coefficients.size() != k) return std::nullopt;

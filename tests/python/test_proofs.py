@@ -11,7 +11,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import jccl
-from jccl import _native, proofs
+from jccl import proofs
 from tests.data import make_proof_golden
 
 DATA = pathlib.Path(make_proof_golden.__file__).parent
@@ -38,10 +38,7 @@ def ties(*shape, seed=0):
 def test_of_two_hundred_sets_of_points_the_bytes_are_those_of_the_authors():
     count = 0
     for _, (indices, bits), expected in golden():
-        made = _native.core().proof_of_points(
-            np.array(indices, np.uint32), np.array(bits, np.uint16)
-        )
-        assert made == expected
+        assert proofs.of_points(indices, bits) == expected
         count += 1
     assert count == 200
 
