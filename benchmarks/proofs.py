@@ -171,7 +171,9 @@ def _honest() -> dict[str, Callable[[Any, np.ndarray], np.ndarray]]:
     def eager(params: Any, tokens: np.ndarray) -> np.ndarray:
         with jax.disable_jit():
             parts = np.split(tokens, range(BATCH, len(tokens), BATCH))
-            return np.concatenate([np.asarray(_hidden(params, p)) for p in parts])
+            return np.concatenate(
+                [np.asarray(_hidden(params, jnp.asarray(p))) for p in parts]
+            )
 
     return {
         "batch of 1": _in_batches(1),

@@ -80,9 +80,9 @@ def build(
     cut = 1 if axis_name is None else lax.axis_size(axis_name)
     cuts = list(_cuts(np.shape(values), rows, k, prefill, cut))
     if isinstance(values, jax.core.Tracer):
-        bits, infinity = _traced_halves(values)
+        traced, infinity = _traced_halves(values)
         prove = functools.partial(_prove, k=k, infinity=infinity, axis_name=axis_name)
-        return jnp.stack([prove(bits[a:b]) for a, b in cuts])
+        return jnp.stack([prove(traced[a:b]) for a, b in cuts])
     bits, name = _halves(values)
     with typed_errors():
         made = [_native.core().proof_build(bits[a:b].ravel(), k, name) for a, b in cuts]
