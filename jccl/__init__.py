@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         sites,
         testing,
     )
+    from jccl._leaving import Leaving
     from jccl.codecs import (
         Bf16,
         Codec,
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
         TopK,
         TopK2,
     )
-    from jccl.communicator import Communicator, Handle, Result, connect
+    from jccl.communicator import Communicator, Handle, Result
+    from jccl.connecting import connect
     from jccl.encoding import Encoded, encode
     from jccl.errors import (
         AbortedError,
@@ -113,7 +115,9 @@ _HOMES = {
         "TopK",
         "TopK2",
     ),
-    "communicator": ("Communicator", "Handle", "Result", "connect"),
+    "_leaving": ("Leaving",),
+    "communicator": ("Communicator", "Handle", "Result"),
+    "connecting": ("connect",),
     "encoding": ("Encoded", "encode"),
     "errors": (
         "AbortedError",
@@ -220,6 +224,7 @@ __all__ = [
     "InternalError",
     "InvalidError",
     "IoError",
+    "Leaving",
     "LimitError",
     "LinkLostError",
     "LocalSkewError",

@@ -95,6 +95,15 @@ class Attributes:
     @property
     def sites(self) -> list[str]: ...
     @property
+    def ids(self) -> list[int]:
+        """Of each site's first shard."""
+    @property
+    def evictions(self) -> int:
+        """Of this peer."""
+    @property
+    def evicted(self) -> str:
+        """Why, the last time."""
+    @property
     def sent_bytes(self) -> int: ...
     @property
     def received_bytes(self) -> int: ...

@@ -2,8 +2,9 @@
 
 The thread reads what the communicator knows (faults of compiled programs, members, what
 it waits for), logs each new kind once to the logger `jccl`, and keeps a fault that has
-to end the run for the next host boundary. It never runs inside a step, says nothing
-after `stop`, and does not exist in a fork.
+to end the run for the next host boundary. An operator's wish that this peer leaves goes
+by it, too. It never runs inside a step, says nothing after `stop`, and does not exist
+in a fork.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import threading
 import time
 from typing import Any
 
-from jccl import callback
+from jccl import _exit, _leaving, _members, callback
 from jccl.errors import NEXT, REMEDY, Code, Error, Remedy, error_of, printable
 
 POLICIES = ("warn", "raise", "ignore")
@@ -43,8 +44,12 @@ PERMANENT = frozenset(
 _NO_FAULTS = frozenset({Code.RESYNCED, Code.SKIPPED, Code.ABORTED, Code.CLOSED})
 _NO_MASTER = re.compile(r"(not connected to|turned away by) the master.*? for \d+ ms")
 _SAME_RULES = "; a fingerprint is that of outer=, merge= and join= of jccl.diloco"
-_ON_OTHERS = re.compile(r"\b(waits for|is held for|pauses after)\b")
-_READY_OF = re.compile(r"(.*): waits for READY of ([^;]*)(.*)", re.S)
+_READY_OF = re.compile(r"waits for READY of ([^;]*)(.*)", re.S)
+# What takes its time without anybody to wait for.
+_BUSY = frozenset(
+    {"", "data", "the rest of a committed result", "the snapshot is being fetched"}
+)
+_CROSSED = " [all peers have to call collectives in one order]"
 # What differs between two wordings of one fault.
 _COUNTED = re.compile(r"\b\d+(\.\d+)?(?= ?(ms|s|bytes|MB|sites?)\b)|(?<=round )\d+")
 
@@ -92,7 +97,13 @@ class Watcher:
     `core` is the native communicator, `name` this peer's site.
     """
 
-    def __init__(self, core: Any, name: str, policy: str = "") -> None:
+    def __init__(
+        self,
+        core: Any,
+        name: str,
+        policy: str = "",
+        on_term: _leaving.Policy = _leaving.IGNORE,
+    ) -> None:
         self._core = core
         self._name = name
         self._policy = policy
@@ -105,29 +116,53 @@ class Watcher:
         self._asked = False  # the owner's thread has been asked to raise it
         self._raised: set[tuple[str, int]] = set()
         self._seen = 0  # number of the last fault
-        self._rows: dict[str, tuple[int, int]] = {}  # of `saw`
-        self._members: Any = None
-        self._waiting: tuple[str, float, bool] = ("", 0.0, False)
+        self._rows: dict[str, tuple[int, int, str]] = {}  # of `saw`: code, row, text
+        self._crowd = _members.Crowd(name)
+        self._waits: dict[str, tuple[str, float, bool]] = {}
         self._absent: tuple[float, bool] | None = None
         self._thread: threading.Thread | None = None
+        self.leaver = _leaving.Leaver(core, on_term, self._says_leaving).enlist()
+
+    def _says_leaving(self, text: str) -> None:
+        if self._policy != "ignore":
+            say(logging.WARNING, f"{self._name}: {text}")
 
     def start(self) -> Watcher:
         self._thread = threading.Thread(
             target=self._run, name="jccl-watch", daemon=True
         )
         self._thread.start()
+        _exit.hear_threads(ends_runs)
         return self
 
     def stop(self) -> Error | None:
         """Reads the faults once more, then ends: nothing is said after it. The fault
-        that has to end the run, if it was not raised yet."""
+        that has to end the run: one that was not raised yet, or that the last rounds of
+        a tag ended by, though it was raised."""
         if os.getpid() != self._pid or self._stopped.is_set():
             return None
+        self.leaver.dismiss()
         with self._lock:
             if not self._core.closed:
                 self._read_faults(time.monotonic())
             self._stopped.set()
-            return self._take()
+            return self._take() or self._last()
+
+    def _last(self) -> Error | None:
+        """The fault by which the run ended, though later rounds were to be. One round
+        is enough where none was ever counted."""
+        if self._policy in ("warn", "ignore") or self._core.closed:
+            return None
+        least = ROW_MAX if self._core.attributes().rounds_committed else 1
+        rows = [fault[1:] for fault in self._core.open_faults()]
+        rows += [
+            (tag, code, text, row) for tag, (code, row, text) in self._rows.items()
+        ]
+        for tag, code, text, row in rows:
+            if code in PERMANENT and row >= least:
+                many = f" ({row} rounds in a row)" if row > 1 else ""
+                return error_of(Code(code), f"tag '{tag}'{many}: {text}")
+        return None
 
     def raise_fault(self) -> None:
         """A host boundary: raises the fault that has to end the run, once."""
@@ -143,9 +178,9 @@ class Watcher:
     def saw(self, tag: str, code: int, text: str) -> None:
         """A fault of a host call that gives no exception."""
         with self._lock:
-            last, row = self._rows.get(tag, (0, 0))
+            last, row, _ = self._rows.get(tag, (0, 0, ""))
             row = row + 1 if last == code else 1
-            self._rows[tag] = (code, row)
+            self._rows[tag] = (code, row, text)
             if code != Code.OK:
                 self._fault(tag, code, text, row, time.monotonic())
 
@@ -167,10 +202,13 @@ class Watcher:
             if self._stopped.is_set():
                 return
             self._read_faults(now)
+            about = self._core.attributes()
             if self._policy != "ignore":
-                self._read_members(now)
-                self._read_waits(str(self._core.waiting_for()), now)
+                self._read_members(about, now)
+                self._read_waits(self._core.waits(), now)
             self._ask()
+        if about.drain:
+            self.leaver.drained(about.drain, lambda kind: _raise_in(self._owner, kind))
 
     def _read_faults(self, now: float) -> None:
         for number, tag, code, text, row in self._core.faults_after(self._seen):
@@ -212,31 +250,12 @@ class Watcher:
             self._raised.add(kind)
             self._pending = self._pending or error_of(code, text)
 
-    def _read_members(self, now: float) -> None:
-        about = self._core.attributes()
-        sites, before = list(about.sites), self._members
-        self._members = (about.id, sites)
-        if before is None or not before[1]:
-            return
-        if about.id and before[0] and about.id != before[0]:
-            self._lines.say(
-                "self",
-                f"this peer was evicted and is back, as number {about.id} "
-                f"(before: {before[0]})",
-                logging.WARNING,
-                now,
-            )
-        count = f"{len(sites)} site{'s' if len(sites) != 1 else ''} now"
-        for site in [s for s in sites if s not in before[1]]:
-            self._lines.say(
-                ("joined", site), f"{site} joined; {count}", logging.INFO, now
-            )
-        for site in [s for s in before[1] if s not in sites]:
-            text = f"{site} is gone: it left, died or was evicted; {count}"
-            self._lines.say(("gone", site), text, logging.WARNING, now)
+    def _read_members(self, about: Any, now: float) -> None:
+        for level, text in self._crowd.news(about, now):
+            say(level, printable(text))
 
-    def _read_waits(self, text: str, now: float) -> None:
-        if _NO_MASTER.search(text):
+    def _read_waits(self, waits: list[tuple[str, str]], now: float) -> None:
+        if any(_NO_MASTER.search(text) for _, text in waits):
             self._without_master(now)
             return
         if self._absent is not None:
@@ -245,17 +264,21 @@ class Watcher:
             if said:
                 self._lines.forget("master")
                 say(logging.INFO, f"the master is back after {now - since:.0f} s")
-        text = text if _ON_OTHERS.search(text) else ""
-        shape = _COUNTED.sub("#", text)
-        last, since, said = self._waiting
-        if shape != last:
-            if said:
-                say(logging.INFO, f"waited {now - since:.0f} s")
-            self._waiting = (shape, now, False)
-        elif text and now >= since + PATIENCE_S:
-            words = awaited(text, now - since)
-            told = self._lines.say(("wait", shape), words, logging.WARNING, now)
-            self._waiting = (shape, since, said or told)
+        here = {tag: text for tag, text in waits if text not in _BUSY}
+        for tag in [*self._waits]:
+            shape, since, said = self._waits[tag]
+            if _COUNTED.sub("#", here.get(tag, "")) != shape:
+                del self._waits[tag]
+                if said:
+                    say(logging.INFO, printable(f"{tag}: waited {now - since:.0f} s"))
+        for tag, text in here.items():
+            shape = _COUNTED.sub("#", text)
+            _, since, said = self._waits.setdefault(tag, (shape, now, False))
+            if now >= since + PATIENCE_S:
+                words = awaited(tag, text, now - since)
+                kind = ("wait", tag, shape)
+                told = self._lines.say(kind, words, logging.WARNING, now)
+                self._waits[tag] = (shape, since, said or told)
 
     def _without_master(self, now: float) -> None:
         since, said = self._absent or (now, False)
@@ -294,12 +317,24 @@ class Watcher:
         self._pending, self._asked = fault, False
 
 
-def awaited(text: str, seconds: float) -> str:
+def unheard(fault: Error) -> None:
+    """Says a fault that could not be raised; the process ends with 1 instead of 0."""
+    code = "; this process ends with exit code 1" if _exit.is_ours() else ""
+    say(logging.ERROR, printable(f"the run ended by a fault: {fault}{code}"))
+    _exit.wish(_exit.FAILED)
+
+
+def ends_runs(fault: Error) -> bool:
+    return fault.code in PERMANENT
+
+
+def awaited(tag: str, text: str, seconds: float) -> str:
     """`t: waiting for b (not READY for 12 s)`, of what a communicator waits for."""
     if match := _READY_OF.fullmatch(text):
-        tag, who, rest = match.groups()
+        who, rest = match.groups()
         return f"{tag}: waiting for {who} (not READY for {seconds:.0f} s){rest}"
-    return f"{text}, for {seconds:.0f} s"
+    cure = _CROSSED if text.startswith("cross wait") else ""
+    return f"{tag}: {text}, for {seconds:.0f} s{cure}"
 
 
 def _carrier(watcher: Watcher, fault: Error) -> type[Error]:
@@ -322,7 +357,7 @@ def _carrier(watcher: Watcher, fault: Error) -> type[Error]:
     return Carrier
 
 
-def _raise_in(thread: threading.Thread, error: type[Error] | None) -> None:
+def _raise_in(thread: threading.Thread, error: type[BaseException] | None) -> None:
     ctypes.pythonapi.PyThreadState_SetAsyncExc(
         ctypes.c_ulong(thread.ident or 0), ctypes.py_object(error) if error else None
     )

@@ -14,6 +14,7 @@ import dataclasses
 import functools
 import itertools
 import logging
+import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -163,7 +164,7 @@ class HostCall:
                 self._handle(operands, results)
                 done = True
         except KeyboardInterrupt:
-            _interrupt_later()  # the program ends in order, then Ctrl-C is raised
+            interrupt_later()  # the program ends in order, then Ctrl-C is raised
             if not done:
                 self._refuse(operands, results, "Aborted")
         except BaseException as fault:
@@ -266,14 +267,15 @@ def is_inside() -> bool:
 _LEAVE_S = 0.02  # for JAX's own Python around a callback
 
 
-def _interrupt_later() -> None:
-    """Raises Ctrl-C anew in the main thread, once no callback would swallow it."""
+def interrupt_later(number: signal.Signals = signal.SIGINT) -> None:
+    """Sends the main thread a signal anew, once no callback would swallow what its
+    handler raises."""
     import _thread
 
     def wait() -> None:
         time.sleep(_LEAVE_S)
         while _inside.count:
             time.sleep(_LEAVE_S)
-        _thread.interrupt_main()
+        _thread.interrupt_main(number)
 
     threading.Thread(target=wait, daemon=True).start()

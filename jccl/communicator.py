@@ -1,4 +1,4 @@
-"""An open place in a run: connect, the host collectives, start and wait, attributes.
+"""An open place in a run: the host collectives, start and wait, attributes.
 
 Works on numpy arrays without copying them and on jax arrays outside jit; inside jit the
 same verbs are in `jccl.ops` (`jccl.all_reduce` and friends choose). Faults raise the
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import os
 import sys
 import weakref
 from collections.abc import Callable, Sequence
@@ -19,16 +18,15 @@ from typing import Any
 import jax
 import numpy as np
 
-from jccl import _marks, _native, _watch, callback, errors
+from jccl import _marks, _watch, errors
 from jccl._faults import typed_errors
 from jccl._host import HostLeaves, outputs
-from jccl._options import check_seconds, check_tag, check_text, check_weight
+from jccl._options import check_seconds, check_tag, check_weight
 from jccl._results import Result as Result
 from jccl._results import Synced as Synced
 from jccl._trees import fingerprint_digest
 from jccl.codecs import Codec, resolve
 from jccl.errors import Code, Status
-from jccl.settings import connect_options, env_default, read_token
 
 
 class Handle:
@@ -66,8 +64,8 @@ class Communicator:
     def __enter__(self) -> Communicator:
         return self
 
-    def __exit__(self, *exc: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._close(kind)
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"peer {self.core.attributes().id}"
@@ -270,15 +268,29 @@ class Communicator:
     def close(self) -> None:
         """Leaves the run gracefully. Idempotent; later calls raise ClosedError.
 
-        Raises the fault that has to end the run, after the last step for example,
-        unless another exception is on its way. See `on_fault` of `connect`.
+        Raises the fault that has to end the run, after the last step for example, or
+        one by which the last rounds ended though it was caught. While another exception
+        is on its way it is said instead, and the process ends with 1 where it would end
+        with 0. See `on_fault` of `connect`.
         """
+        self._close(sys.exc_info()[0])
+
+    def _close(self, on_its_way: type[BaseException] | None) -> None:
         fault = self.watcher.stop() if self.watcher else None
         _OPEN.pop(self.registry_id, None)
         self._closer.detach()
         self.core.close()
-        if fault is not None and sys.exc_info()[0] is None:
+        if fault is None or (on_its_way and issubclass(on_its_way, errors.Error)):
+            return
+        if on_its_way is None:
             raise fault
+        _watch.unheard(fault)
+
+    @property
+    def leaving(self) -> str:
+        """Why this process was asked to leave the run; "" if it was not. See `on_term`
+        of `connect`."""
+        return self.watcher.leaver.why if self.watcher else ""
 
     def check_faults(self) -> None:
         """Raises the fault that has to end the run, if there is one; every call on the
@@ -408,93 +420,7 @@ def _checked(raw: Any, value: Any) -> Result:
 
 
 def _close_quietly(core: Any, watcher: _watch.Watcher | None) -> None:
-    if watcher:
-        watcher.stop()
+    fault = watcher.stop() if watcher else None
     core.close()
-
-
-def connect(
-    master: str | None = None,
-    *,
-    token: str | None = None,
-    token_file: str | os.PathLike[str] | None = None,
-    key_file: str | os.PathLike[str] | None = None,
-    site: str | None = None,
-    shard: int | None = None,
-    shards: int | None = None,
-    advertise: Sequence[str] | str | None = None,
-    bind: str | None = None,
-    start_peers: int | None = None,
-    deadline: float | None = None,
-    connect_timeout: float = 30.0,
-    master_grace: float = 60.0,
-    stripes: int = 0,
-    insecure: bool | None = None,
-    route: str | None = None,
-    on_fault: str | None = None,
-) -> Communicator:
-    """Joins a run.
-
-    Args:
-        master: "host:port", several by commas; default JCCL_MASTER.
-        token: a token of the run (or `token_file`); default JCCL_TOKEN,
-            JCCL_TOKEN_FILE. Off loopback one is required unless `insecure`.
-        key_file: this peer's key pair, made if there is none; default JCCL_KEY_FILE,
-            else a fresh one. With it a process that starts again has its seat at once.
-        site: peers with one site name live and die together; default JCCL_SITE, else a
-            site of its own. `shard` of `shards` is this peer's place in it.
-        advertise: addresses other peers may reach this one at, tried in order.
-        bind: listen address; "none" for a peer that can only dial out.
-        start_peers: sites to await before the first round; default JCCL_START_PEERS.
-        deadline: seconds, of every call that names none; default JCCL_DEADLINE, else
-            300. connect_timeout: seconds to reach the master. master_grace: seconds to
-            wait for a lost master to come back. stripes: connections per link; 0
-            chooses. insecure: allow plain connections off loopback; default
-            JCCL_INSECURE.
-        route: how compiled programs reach the transport: "ffi", "buffer_callback" (CPU)
-            or "io_callback"; default JCCL_ROUTE, else FFI where XLA has it, else
-            `io_callback`. All give the same bits.
-        on_fault: "warn" says faults of compiled programs in the log `jccl`; "raise"
-            also raises each new one in the thread that connected, between two steps, or
-            in the next call on the host; "ignore" does neither. By default those that
-            no later round heals are raised after three rounds, the others are said.
-            Default JCCL_ON_FAULT.
-
-    Errors:
-        MasterLostError (unreachable; says what was tried), VersionError, WrongRunError,
-        AuthError, IoError (port in use), InvalidError.
-
-    Example:
-        >>> with jccl.connect("127.0.0.1:29400") as comm:
-        ...     mean = comm.all_reduce(gradients).value
-    """
-    texts = {"master": master, "token": token, "site": site, "bind": bind}
-    for name, text in texts.items():
-        check_text(name, text)
-    deadline = env_default(deadline, "JCCL_DEADLINE", float)
-    check_seconds(deadline)
-    chosen = callback.check_route(env_default(route, "JCCL_ROUTE"))
-    policy = _watch.check_policy(env_default(on_fault, "JCCL_ON_FAULT"))
-    options = connect_options(
-        {
-            "master": master,
-            "token": read_token(token, token_file),
-            "key_file": key_file,
-            "insecure": insecure,
-            "site": site,
-            "shard": shard,
-            "shards": shards,
-            "bind": bind,
-            "advertise": advertise,
-            "start_peers": start_peers,
-            "stripes": stripes,
-            "deadline": deadline,
-            "connect_timeout": connect_timeout,
-            "master_grace": master_grace,
-        }
-    )
-    with typed_errors():
-        core = _native.core().Communicator.connect(**options)
-        name = options["site"] or f"peer-{core.attributes().incarnation:016x}"
-    watcher = _watch.Watcher(core, name, policy).start()
-    return Communicator(core, chosen, watcher)
+    if fault is not None:
+        _watch.unheard(fault)

@@ -18,7 +18,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from jccl import mesh
 from jccl.communicator import Communicator, Synced
-from jccl.communicator import connect as open_communicator
+from jccl.connecting import connect as open_communicator
 from jccl.errors import Code, error_of
 
 

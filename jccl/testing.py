@@ -21,7 +21,8 @@ from typing import Any, TypeVar
 
 from jccl import _native
 from jccl._faults import typed_errors
-from jccl.communicator import Communicator, connect
+from jccl.communicator import Communicator
+from jccl.connecting import connect
 
 T = TypeVar("T")
 JOIN_S = 120.0
@@ -65,7 +66,8 @@ class Cluster:
     def join(self, **options: Any) -> Communicator:
         """One more peer."""
         comm = connect(
-            self.master.address, **{"deadline": 60.0, "on_fault": "warn", **options}
+            self.master.address,
+            **{"deadline": 60.0, "on_fault": "warn", "on_term": "ignore", **options},
         )
         self.comms.append(comm)
         return comm

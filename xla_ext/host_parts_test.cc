@@ -85,5 +85,17 @@ TEST(HostPartsTest, two_devices_of_one_execution_are_not_two_peers) {
   EXPECT_TRUE(entry.enter("t", 6, 1).ok());
 }
 
+TEST(HostPartsTest, a_row_of_faults_is_of_one_code) {
+  Fault fault;
+  for (const auto& [code, row] : {std::pair{base::Code::kMismatch, 1U},
+                                  {base::Code::kMismatch, 2U},
+                                  {base::Code::kDeadline, 1U},
+                                  {base::Code::kMismatch, 1U}}) {
+    fault.follow(code);
+    fault.status.code = code;
+    EXPECT_EQ(fault.row, row);
+  }
+}
+
 }  // namespace
 }  // namespace jccl::xla_ext

@@ -26,6 +26,14 @@ void pass_on(unsigned char byte) {
   }
 }
 
+std::atomic<bool (*)()> ask_first{nullptr};
+
+// A handler that came after ours may want to go on in the run.
+void leave_on_term() {
+  const auto is_ours = ask_first.load();
+  if (is_ours != nullptr && is_ours()) Registry::get().leave_all();
+}
+
 void watch(int from) {
   sigset_t all;
   sigfillset(&all);
@@ -37,6 +45,7 @@ void watch(int from) {
     if (size <= 0) return;
     pass_on(byte);
     if (byte == SIGINT) Registry::get().abort_all();
+    if (byte == SIGTERM) leave_on_term();
   }
 }
 
@@ -59,6 +68,8 @@ int wakeup_descriptor() {
   }
   return descriptor;
 }
+
+void ask_before_leaving(bool (*is_ours)()) { ask_first.store(is_ours); }
 
 void chain_wakeup(int descriptor) { chained.store(descriptor); }
 int chained_wakeup() { return chained.load(); }

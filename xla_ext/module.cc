@@ -4,10 +4,15 @@
 
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <condition_variable>
+#include <cstdio>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -154,9 +159,47 @@ void host_outer_step(const py::array& anchor, const std::optional<py::array>& mo
   outer_step(kind, {learning_rate, momentum_decay}, leaf);
 }
 
+std::atomic<int> wished_exit{0};
+
+// After all of Python's own end, which cannot change the code any more: so nothing of it is left
+// out, and a program that says itself that it failed keeps its code.
+void correct_exit(int code, void*) {
+  const int wished = wished_exit.load();
+  if (code != 0 || wished == 0) return;
+  std::fflush(nullptr);
+  ::_exit(wished);
+}
+
+// What this process ends with where it would end with 0; 0: with that.
+void wish_exit_code(int code) {
+  static const bool once = on_exit(&correct_exit, nullptr) == 0;
+  if (once) wished_exit.store(code);
+}
+
+std::atomic<PyObject*> term_handler{nullptr};
+
+// On the thread that reads signals.
+bool term_is_ours() {
+  if (Py_IsInitialized() == 0) return false;
+  const py::gil_scoped_acquire gil;
+  try {
+    const py::object now = py::module_::import("signal").attr("getsignal")(SIGTERM);
+    return now.ptr() == term_handler.load();
+  } catch (const py::error_already_set&) {
+    return false;
+  }
+}
+
+// While `handler` is Python's for SIGTERM, peers that leave on it do so before it runs.
+void leave_with_handler(const py::object& handler) {
+  Py_XDECREF(term_handler.exchange(handler.inc_ref().ptr()));
+  ask_before_leaving(&term_is_ours);
+}
+
 // The parent's wakeup descriptor is a socket that the parent reads: a signal of the child must not
 // abort the parent's waits.
 void after_fork_in_child() {
+  wished_exit.store(0);
   if (on_main_thread()) set_wakeup(chained_wakeup());
 }
 
@@ -182,6 +225,8 @@ PYBIND11_MODULE(_core, module) {
              py::arg("delta"), py::kw_only(), py::arg("learning_rate"),
              py::arg("momentum_decay") = 0.0F, py::arg("nesterov") = true);
   module.def("ensure_interrupts", &ensure_interrupts);
+  module.def("leave_with_handler", &leave_with_handler, py::arg("handler"));
+  module.def("wish_exit_code", &wish_exit_code, py::arg("code"));
   py::module_::import("os").attr("register_at_fork")(py::arg("after_in_child") =
                                                          py::cpp_function(&after_fork_in_child));
 }

@@ -13,6 +13,7 @@ namespace jccl::xla_ext {
 
 void bind_codecs(pybind11::module_& module);
 void bind_communicator(pybind11::module_& module);
+void bind_results(pybind11::module_& module);
 void bind_handlers(pybind11::module_& module);
 void bind_master(pybind11::module_& module);
 void bind_proofs(pybind11::module_& module);

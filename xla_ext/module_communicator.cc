@@ -148,6 +148,18 @@ std::size_t slots_of(const peer::RoundOptions& options) {
   return options.slots;
 }
 
+using FaultRow = std::tuple<std::uint64_t, std::string, int, std::string, std::uint32_t>;
+
+// (number, tag, code, text, row) of each.
+std::vector<FaultRow> rows_of(const std::vector<Fault>& faults) {
+  std::vector<FaultRow> rows;
+  for (const Fault& fault : faults) {
+    rows.emplace_back(fault.number, fault.tag, static_cast<int>(fault.status.code),
+                      fault.status.text, fault.row);
+  }
+  return rows;
+}
+
 // What Python holds. Closes when Python lets go of it, unless this is a fork of the process that
 // connected: there the threads behind it do not exist, and it is left alone.
 class Communicator {
@@ -193,22 +205,21 @@ class Communicator {
   std::string last_fault(const std::string& tag) const {
     return entry_->foreign() ? usable().text : entry_->last_fault(tag);
   }
-  // (number, tag, code, text, row) of each.
-  std::vector<std::tuple<std::uint64_t, std::string, int, std::string, std::uint32_t>> faults_after(
-      std::uint64_t number) const {
-    std::vector<std::tuple<std::uint64_t, std::string, int, std::string, std::uint32_t>> all;
-    if (entry_->foreign()) return all;
-    for (const Fault& fault : entry_->faults_after(number)) {
-      all.emplace_back(fault.number, fault.tag, static_cast<int>(fault.status.code),
-                       fault.status.text, fault.row);
-    }
-    return all;
+  std::vector<FaultRow> faults_after(std::uint64_t number) const {
+    return entry_->foreign() ? std::vector<FaultRow>{} : rows_of(entry_->faults_after(number));
   }
   std::string new_mistake(const std::string& tag) {
     return entry_->foreign() ? "" : entry_->comm().new_mistake(tag);
   }
+  std::vector<FaultRow> open_faults() const {
+    return entry_->foreign() ? std::vector<FaultRow>{} : rows_of(entry_->open_faults());
+  }
   std::string waiting_for() const {
     return entry_->foreign() ? usable().text : entry_->comm().waiting_for();
+  }
+  std::vector<std::pair<std::string, std::string>> waits() const {
+    if (entry_->foreign()) return {};
+    return entry_->comm().waits();
   }
   py::list timeline() const {
     py::list rounds;
@@ -233,6 +244,13 @@ class Communicator {
     if (entry_->foreign()) return;
     entry_->joins().abort();
     entry_->comm().abort();
+  }
+  void leave_on_term(bool leaves) { entry_->leave_on_term(leaves); }
+  void leave() {
+    if (entry_->foreign()) return;
+    const auto entry = entry_;
+    py::gil_scoped_release release;
+    entry->comm().leave();
   }
   void close() {
     if (entry_->foreign()) return;
@@ -402,48 +420,6 @@ peer::SyncResult Communicator::sync(const Arrays& ins, const Arrays& outs, const
   return result;
 }
 
-void bind_results(py::module_& module) {
-  using peer::RoundResult;
-  py::class_<RoundResult>(module, "RoundResult")
-      .def_property_readonly("code",
-                             [](const RoundResult& r) { return static_cast<int>(r.status.code); })
-      .def_property_readonly("text", [](const RoundResult& r) { return r.status.text; })
-      .def_readonly("n", &RoundResult::n)
-      .def_readonly("world", &RoundResult::world)
-      .def_readonly("epoch", &RoundResult::epoch)
-      .def_readonly("attempts", &RoundResult::attempts)
-      .def_readonly("contributors", &RoundResult::contributors)
-      .def_readonly("weights", &RoundResult::weights)
-      .def_readonly("sent_bytes", &RoundResult::sent_bytes)
-      .def_readonly("received_bytes", &RoundResult::received_bytes)
-      .def_readonly("scatter_first", &RoundResult::scatter_first)
-      .def_readonly("scatter_count", &RoundResult::scatter_count)
-      .def_property_readonly(
-          "elapsed", [](const RoundResult& r) { return static_cast<double>(r.elapsed) * 1e-9; });
-  using peer::SyncResult;
-  py::class_<SyncResult>(module, "SyncResult")
-      .def_property_readonly("code",
-                             [](const SyncResult& r) { return static_cast<int>(r.status.code); })
-      .def_property_readonly("text", [](const SyncResult& r) { return r.status.text; })
-      .def_readonly("revision", &SyncResult::revision)
-      .def_property_readonly("digest", [](const SyncResult& r) { return base::to_hex(r.digest); })
-      .def_readonly("replaced", &SyncResult::replaced)
-      .def_readonly("edited", &SyncResult::edited);
-  using peer::Attributes;
-  py::class_<Attributes>(module, "Attributes")
-      .def_property_readonly("run_id", [](const Attributes& a) { return base::to_hex(a.run); })
-      .def_readonly("id", &Attributes::id)
-      .def_readonly("incarnation", &Attributes::incarnation)
-      .def_readonly("epoch", &Attributes::epoch)
-      .def_readonly("world", &Attributes::world)
-      .def_readonly("sites", &Attributes::sites)
-      .def_readonly("sent_bytes", &Attributes::sent_bytes)
-      .def_readonly("received_bytes", &Attributes::received_bytes)
-      .def_readonly("rounds_committed", &Attributes::rounds_committed)
-      .def_readonly("rounds_retried", &Attributes::rounds_retried)
-      .def_readonly("listen", &Attributes::listen);
-}
-
 }  // namespace
 
 void bind_communicator(py::module_& module) {
@@ -474,10 +450,14 @@ void bind_communicator(py::module_& module) {
       .def("revision", &Communicator::revision, py::arg("tag") = "default")
       .def("last_fault", &Communicator::last_fault, py::arg("tag") = "default")
       .def("faults_after", &Communicator::faults_after, py::arg("number"))
+      .def("open_faults", &Communicator::open_faults)
       .def("new_mistake", &Communicator::new_mistake, py::arg("tag"))
+      .def("waits", &Communicator::waits, py::call_guard<py::gil_scoped_release>())
       .def("waiting_for", &Communicator::waiting_for, py::call_guard<py::gil_scoped_release>())
       .def("timeline", &Communicator::timeline)
       .def("abort", &Communicator::abort, py::call_guard<py::gil_scoped_release>())
+      .def("leave_on_term", &Communicator::leave_on_term, py::arg("leaves"))
+      .def("leave", &Communicator::leave)
       .def("close", &Communicator::close);
 }
 

@@ -119,11 +119,9 @@ std::string give_order(const std::string& address, const std::string& verb,
                        const std::string& subject, double span, const std::string& reason,
                        const std::string& token, bool insecure, double timeout) {
   constexpr std::pair<std::string_view, wire::OrderVerb> kVerbs[] = {
-      {"kick", wire::OrderVerb::kKick},
-      {"ban", wire::OrderVerb::kBan},
-      {"pardon", wire::OrderVerb::kPardon},
-      {"admit", wire::OrderVerb::kAdmit},
-      {"revoke", wire::OrderVerb::kRevoke}};
+      {"kick", wire::OrderVerb::kKick},     {"ban", wire::OrderVerb::kBan},
+      {"pardon", wire::OrderVerb::kPardon}, {"admit", wire::OrderVerb::kAdmit},
+      {"revoke", wire::OrderVerb::kRevoke}, {"drain", wire::OrderVerb::kDrain}};
   wire::Order order;
   bool known = false;
   for (const auto& [name, number] : kVerbs) {

@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <system_error>
+#include <thread>
 
 #include "base/planted.h"
 #include "base/text.h"
@@ -63,6 +65,11 @@ bool Entry::speaks(const base::Tag& tag, std::int64_t execution, std::int32_t de
          found->second.device == device;
 }
 
+void Fault::follow(Code code) {
+  const bool same = status.code == code || JCCL_PLANTED("row-over-codes");
+  row = same ? row + 1 : 1;
+}
+
 // A program is given a status and goes on, so what happened is kept for those beside it.
 void Entry::note(const base::Tag& tag, const Status& status) {
   if (status.ok()) {
@@ -74,7 +81,7 @@ void Entry::note(const base::Tag& tag, const Status& status) {
   std::lock_guard lock(mutex_);
   if (!JCCL_PLANTED("fault-not-kept")) faults_[tag] = peer::describe(status);
   Fault& last = rows_[tag];
-  last.row = last.status.code == status.code ? last.row + 1 : 1;
+  last.follow(status.code);
   last.number = ++noted_;
   last.tag = tag;
   last.status = {status.code, mistake.empty() ? status.text : mistake};
@@ -88,6 +95,13 @@ std::vector<Fault> Entry::faults_after(std::uint64_t number) const {
   for (const Fault& fault : recent_)
     if (fault.number > number) later.push_back(fault);
   return later;
+}
+
+std::vector<Fault> Entry::open_faults() const {
+  std::lock_guard lock(mutex_);
+  std::vector<Fault> open;
+  for (const auto& [tag, fault] : rows_) open.push_back(fault);
+  return open;
 }
 
 std::string Entry::last_fault(const base::Tag& tag) const {
@@ -167,13 +181,25 @@ void Registry::remove(std::int64_t id) {
   entries_.erase(at);
 }
 
-void Registry::abort_all() {
+std::vector<std::shared_ptr<Entry>> Registry::all() const {
   std::vector<std::shared_ptr<Entry>> all;
-  {
-    std::lock_guard lock(mutex_);
-    for (const auto& [id, entry] : entries_) all.push_back(entry);
+  std::lock_guard lock(mutex_);
+  for (const auto& [id, entry] : entries_) all.push_back(entry);
+  return all;
+}
+
+void Registry::leave_all() {
+  for (const auto& entry : all()) {
+    if (!entry->leaves_on_term()) continue;
+    try {
+      std::thread([entry] { entry->comm().leave(); }).detach();
+    } catch (const std::system_error&) {  // no thread to be had: the program leaves when it hears
+    }
   }
-  for (const auto& entry : all) {
+}
+
+void Registry::abort_all() {
+  for (const auto& entry : all()) {
     entry->joins().abort();
     entry->comm().abort();
   }

@@ -7,6 +7,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -39,6 +40,8 @@ struct Fault {
   base::Tag tag;
   base::Status status;
   std::uint32_t row = 0;  // how many calls of the tag have ended with this code in a row
+
+  void follow(base::Code code);  // one more call of the tag has ended so
 };
 
 class Entry {
@@ -66,9 +69,14 @@ class Entry {
   std::shared_ptr<void> attached(const std::function<std::shared_ptr<void>()>& make);
   void let_go();
 
+  // Whether SIGTERM makes this peer leave at once, before its program gets to know.
+  void leave_on_term(bool leaves) { leaves_on_term_ = leaves; }
+  bool leaves_on_term() const { return leaves_on_term_; }
+
   // Keeps faults. kOk ends the row of its tag, so only the end of a round may be noted with it.
   void note(const base::Tag& tag, const base::Status& status);
   std::vector<Fault> faults_after(std::uint64_t number) const;  // at most the last 256
+  std::vector<Fault> open_faults() const;  // the last of each tag that has not committed since
   std::string last_fault(const base::Tag& tag) const;
 
   void opened(peer::Handle handle, const base::Tag& tag, std::vector<Shape> shapes);
@@ -99,6 +107,7 @@ class Entry {
   JoinTable joins_;
   std::shared_ptr<void> attached_;
   bool let_go_ = false;
+  std::atomic<bool> leaves_on_term_{false};
 };
 
 class Registry {
@@ -108,10 +117,12 @@ class Registry {
   std::shared_ptr<Entry> find(std::int64_t id) const;  // null: closed, unknown, or of the parent
   void remove(std::int64_t id);
   void abort_all();
+  void leave_all();  // of those that leave on SIGTERM; does not wait for them
 
  private:
   explicit Registry(std::int64_t next) : next_(next) {}
   static void after_fork_in_child();
+  std::vector<std::shared_ptr<Entry>> all() const;
 
   mutable std::mutex mutex_;
   std::int64_t next_;

@@ -353,6 +353,18 @@ TEST(OwnStateTest, a_state_of_fewer_leaves_is_another_one) {
   EXPECT_TRUE(contains(r.result.status.text, "1 leaves instead of 2")) << r.result.status.text;
 }
 
+TEST(OwnStateTest, each_word_of_a_mark_is_compared) {
+  Cluster cluster(1);
+  Holder own;
+  ASSERT_TRUE(own.sync(cluster[0]).status.ok());
+  for (std::uint32_t snapshot::Mark::* word : {&snapshot::Mark::first, &snapshot::Mark::second}) {
+    RoundOptions o = sum_of("model");
+    o.state = peer::marks_of(own.leaves());
+    o.state->back().*word += 1;
+    EXPECT_EQ(small_round(cluster[0], o, 1).result.status.code, Code::kResync);
+  }
+}
+
 TEST(OwnStateTest, marks_of_large_leaves_are_those_of_their_pieces) {
   std::vector<float> large((std::size_t{40} << 20) / 4 + 3);
   for (std::size_t i = 0; i < large.size(); ++i) large[i] = static_cast<float>(i % 977);

@@ -1,7 +1,8 @@
-// Communicators that are closed while their rounds run.
+// Communicators that are closed, or leave, while their rounds run.
 #include <set>
 
 #include "capi/cluster_support.h"
+#include "peer/feed.h"
 
 namespace jccl::capi::test {
 namespace {
@@ -65,6 +66,52 @@ TEST(TeardownTest, who_closes_is_not_told_that_a_counted_call_was_none) {
     for (std::thread& thread : threads) thread.join();
     for (const double weight : told) EXPECT_EQ(counted.count(weight), 0) << "call " << weight;
   }
+}
+
+RoundOptions barrier_of(const std::string& tag) {
+  RoundOptions options = sum_of(tag);
+  options.collective = Collective::kBarrier;
+  return options;
+}
+
+// The round is held up by its own data until this peer is about to leave.
+TEST(LeavingTest, a_round_that_moves_goes_on_to_its_end_and_nobody_tries_again) {
+  constexpr std::size_t kElements = 100'000;
+  Cluster cluster(3);
+  const auto feed = std::make_shared<peer::Feed>(kElements * sizeof(float));
+  std::vector<float> x(kElements, 1), out(kElements);
+  RoundOptions fed = sum_of("x");
+  fed.feed = feed;
+  const auto moving = cluster[0].start({leaf_of(x, out)}, fed);
+  ASSERT_TRUE(moving.ok());
+  std::vector<std::thread> others;
+  for (std::size_t p = 1; p < 3; ++p) {
+    others.emplace_back([&, p] {
+      for (const std::uint32_t world : {3U, 2U}) {
+        std::vector<float> y(kElements, 1);
+        const RoundResult r = cluster[p].run({leaf_of(y, y)}, sum_of("x"));
+        EXPECT_TRUE(r.status.ok()) << r.status.text;
+        EXPECT_EQ(r.world, world);
+        EXPECT_EQ(r.attempts, 1U) << "a peer that leaves costs nobody an attempt";
+      }
+    });
+  }
+  EXPECT_TRUE(eventually([&] { return contains(cluster[0].waiting_for(), "x: data"); }));
+  const auto waits = cluster[0].start({}, barrier_of("only here"));
+  ASSERT_TRUE(waits.ok());
+  std::thread leaver([&] { cluster[0].leave(); });
+  EXPECT_EQ(cluster[0].wait(waits.value()).status.code, Code::kAborted);
+  const RoundResult late = cluster[0].run({}, barrier_of("too late"));
+  EXPECT_TRUE(late.status.code == Code::kAborted) << late.status.text;
+  feed->advance(feed->bytes());
+  const RoundResult mine = cluster[0].wait(moving.value());
+  EXPECT_TRUE(mine.status.ok()) << mine.status.text;
+  EXPECT_EQ(mine.world, 3U);
+  leaver.join();
+  for (std::thread& other : others) other.join();
+  const auto heard = [&] { return cluster[1].attributes().departures == 1; };
+  EXPECT_TRUE(eventually(heard));
+  EXPECT_TRUE(contains(cluster[1].attributes().departed.at(0), " left"));
 }
 
 }  // namespace

@@ -61,6 +61,8 @@ SyncResult Communicator::publish(const std::vector<Leaf>& leaves, const SyncOpti
 
 void Communicator::abort() { impl_->abort(); }
 
+void Communicator::leave() { impl_->leave(); }
+
 void Communicator::close() { impl_->close(); }
 
 base::Duration Communicator::deadline() const { return impl_->options_.deadline; }
@@ -76,6 +78,12 @@ Attributes Communicator::attributes() const {
   a.epoch = view.epoch;
   a.world = static_cast<std::uint32_t>(view.sites.size());
   a.sites = view.sites;
+  a.ids = view.ids;
+  a.evictions = view.evictions;
+  a.evicted = view.evicted;
+  a.departures = view.departures;
+  a.departed = {view.departed_why.begin(), view.departed_why.end()};
+  a.drain = view.drain;
   a.sent_bytes = impl_->plane_->sent();
   a.received_bytes = impl_->plane_->received();
   a.rounds_committed = view.rounds_committed;
@@ -96,7 +104,16 @@ std::uint64_t Communicator::revision(const base::Tag& tag) const {
 
 std::string Communicator::waiting_for() const {
   if (!impl_->usable().ok()) return "closed";
-  return impl_->control_->waiting_for();
+  std::string text;
+  for (const auto& [tag, what] : waits()) {
+    text += cat(text.empty() ? "" : "; ", tag, tag.empty() ? "" : ": ", what);
+  }
+  return text;
+}
+
+std::vector<std::pair<base::Tag, std::string>> Communicator::waits() const {
+  if (!impl_->usable().ok()) return {};
+  return impl_->control_->waits();
 }
 
 std::string Communicator::new_mistake(const base::Tag& tag) { return impl_->new_mistake(tag); }

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/ids.h"
@@ -159,6 +160,12 @@ struct Attributes {
   std::uint64_t epoch = 0;
   std::uint32_t world = 0;  // sites in the membership
   std::vector<std::string> sites;
+  std::vector<base::PeerId> ids;      // of each site's first shard: another one is another life
+  std::uint32_t evictions = 0;        // of this peer
+  std::string evicted;                // why, the last time
+  std::uint64_t departures = 0;       // how often members were heard to leave …
+  std::vector<std::string> departed;  // … and how, of the last 64
+  std::string drain;                  // an operator asks this peer to leave: why
   std::uint64_t sent_bytes = 0, received_bytes = 0;
   std::uint64_t rounds_committed = 0, rounds_retried = 0;
   std::string listen;
@@ -202,12 +209,17 @@ class Communicator {
   // nobody waits on can still be waited for, until the next start of their tag takes its place: so
   // a tag is free again whose handle was lost.
   void abort();
+  // close(), so that the others lose nothing by it: calls that still wait for others end with
+  // kAborted, those to come too, but a round that moves goes on to its end, for 10 s at most.
+  void leave();
   void close();  // leaves the run gracefully; idempotent; later calls answer kClosed
   base::Duration deadline() const;  // of calls that name none
   Attributes attributes() const;
   base::Digest digest(const base::Tag& tag) const;  // of the newest published revision
   std::uint64_t revision(const base::Tag& tag) const;
   std::string waiting_for() const;
+  // The same by tag; without an open call, under no tag, that there is no master.
+  std::vector<std::pair<base::Tag, std::string>> waits() const;
   // What a caller did wrong with the tag's state, in words, once for each time: for callers that
   // cannot be given an error. "" if there is nothing new.
   std::string new_mistake(const base::Tag& tag);

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <cstring>
 
@@ -22,6 +23,7 @@ using base::Code;
 using base::Status;
 
 constexpr base::Duration kDepartMax = base::kSecond;
+constexpr base::Duration kSettleMax = 10 * base::kSecond;  // for a round that moves
 constexpr std::size_t kTimelineMax = 1024;
 
 Status closed_status() {
@@ -303,6 +305,18 @@ void Communicator::Impl::abort() {
   control_->cancel_all();
 }
 
+void Communicator::Impl::leave() {
+  if (!usable().ok()) return close();
+  control_->retire();
+  control_loop_.call([] {});  // behind it, so that the view is of after it
+  {
+    std::unique_lock lock(control_->mutex());
+    const auto idle = [&] { return control_->view().idle || !control_->view().broken.ok(); };
+    wait_until(lock, control_->changed(), control_loop_.now() + kSettleMax, idle);
+  }
+  close();
+}
+
 // Makes room for a start where abort() ended a round that nobody has waited for: its handle may be
 // lost for good, with the state that held it.
 void Communicator::Impl::forget_aborted(const base::Tag& tag) {
@@ -340,8 +354,12 @@ bool Communicator::Impl::finished(Handle handle) {
 void Communicator::Impl::close() {
   if (::getpid() != pid_) return;
   {
-    std::lock_guard lock(mutex_);
-    if (closed_ || closing_) return;
+    std::unique_lock lock(mutex_);
+    if (closing_) {  // by another thread: nobody is told that it has left before it has
+      closed_changed_.wait_for(lock, std::chrono::nanoseconds(2 * kDepartMax),
+                               [&] { return closed_.load(); });
+      return;
+    }
     closing_ = true;
   }
   if (control_) {
@@ -357,6 +375,7 @@ void Communicator::Impl::close() {
   data_loop_.stop();
   std::lock_guard lock(mutex_);
   closed_ = true;
+  closed_changed_.notify_all();
   if (control_) {
     std::lock_guard results(control_->mutex());
     // Of calls that the loops did not come to any more. Who waits for one may free its memory as

@@ -46,6 +46,7 @@ class Communicator::Impl {
   RoundResult wait(Handle handle, const std::vector<void*>* outs, OnFailure on_failure);
   bool finished(Handle handle);
   void abort();
+  void leave();
   std::vector<RoundTimes> timeline();
   base::Status check_state(const RoundOptions& options);
   std::string new_mistake(const base::Tag& tag);
@@ -65,6 +66,7 @@ class Communicator::Impl {
   std::mutex mutex_;                 // of the tables below; taken before control's
   std::atomic<bool> closed_{false};  // written under mutex_
   std::atomic<bool> closing_{false};
+  std::condition_variable closed_changed_;
   Handle next_handle_ = 1;
   std::map<Handle, CallRef> calls_;
   std::map<base::Tag, Handle> open_tags_;

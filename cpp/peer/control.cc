@@ -25,8 +25,11 @@ using base::Status;
 
 // Of several masters one serves. The others refuse at once, or their machine is dead, or their
 // process is stopped and only its kernel still accepts: each of these must cost little.
+constexpr std::size_t kDeparturesMax = 64;  // kept in words
 constexpr base::Duration kReachMax = base::kSecond;
 constexpr base::Duration kFirstWordMax = 1500 * base::kMillisecond;
+
+Status leaving() { return {Code::kAborted, "this peer leaves the run"}; }
 
 void at_received(const wire::Message& message) {
   if (base::failpoint_hook == nullptr) return;
@@ -77,6 +80,12 @@ void Control::call(const protocol::Call& call, CallRef record) {
       break_off(Status(view_.broken));
       return;
     }
+    if (retiring_ && !JCCL_PLANTED("rounds-begin-while-leaving")) {
+      protocol::CompleteCall done;
+      done.tag = call.tag;
+      done.status = leaving();
+      return complete(done);
+    }
     on(call);
   });
 }
@@ -106,6 +115,7 @@ void Control::sync(const protocol::SyncCall& call, SyncRef record) {
       break_off(Status(view_.broken));
       return;
     }
+    if (retiring_) return synced({call.tag, leaving(), {}});
     on(call);
   });
 }
@@ -118,6 +128,23 @@ void Control::state_changed(const wire::Tag& tag, const std::string& why) {
   loop_.post([this, tag, why] { on(protocol::StateChanged{tag, why}); });
 }
 
+void Control::retire() {
+  loop_.post([this] {
+    retiring_ = true;
+    leave_rounds();
+  });
+}
+
+// A round that moves has counted on this peer: it goes on to its end, as the others' does.
+void Control::leave_rounds() {
+  std::set<wire::Tag> waiting;
+  for (const auto& [tag, call] : calls_) {
+    if (!machine_.has_started(tag) || JCCL_PLANTED("leaves-in-mid-round")) waiting.insert(tag);
+  }
+  for (const auto& [tag, record] : syncs_) waiting.insert(tag);
+  for (const wire::Tag& tag : waiting) on(protocol::CancelCall{tag});
+}
+
 void Control::depart() {
   loop_.post([this] { on(protocol::Depart{}); });
 }
@@ -128,21 +155,18 @@ bool Control::needs_resync(const wire::Tag& tag) {
   return answer;
 }
 
-std::string Control::waiting_for() {
-  std::string text;
+std::vector<std::pair<wire::Tag, std::string>> Control::waits() {
+  std::vector<std::pair<wire::Tag, std::string>> all;
   loop_.call([&] {
-    for (const auto& [tag, call] : calls_) {
-      const std::string what = machine_.waiting_for(tag, loop_.now());
-      text += cat(text.empty() ? "" : "; ", tag, ": ", what);
-    }
-    for (const auto& [tag, record] : syncs_) {
-      const std::string what = machine_.waiting_for(tag, loop_.now());
-      text += cat(text.empty() ? "" : "; ", tag, ": ", what);
-    }
-    // A master that is away is worth a word without an open call too.
-    if (text.empty()) text = machine_.waiting_for({}, loop_.now());
+    const auto add = [&](const wire::Tag& tag) {
+      all.emplace_back(tag, machine_.waiting_for(tag, loop_.now()));
+    };
+    for (const auto& [tag, call] : calls_) add(tag);
+    for (const auto& [tag, record] : syncs_) add(tag);
+    if (all.empty()) add({});  // a master that is away is worth a word without an open call too
+    std::erase_if(all, [](const auto& one) { return one.first.empty() && one.second.empty(); });
   });
-  return text;
+  return all;
 }
 
 void Control::attempt_done(const wire::Attempt& attempt, const base::Digest& result) {
@@ -177,12 +201,18 @@ void Control::apply(protocol::PeerEffects effects) {
   if (effects.roster) {
     data_loop_.post([this, roster = *effects.roster] { plane_.set_roster(roster); });
     std::lock_guard lock(mutex_);
-    view_.sites.clear();
+    view_.sites.clear(), view_.ids.clear();
     for (const wire::Member& member : effects.roster->members) {
       if (JCCL_PLANTED("shards-are-sites") ||
           std::find(view_.sites.begin(), view_.sites.end(), member.site) == view_.sites.end()) {
         view_.sites.push_back(member.site);
+        view_.ids.push_back(member.id);
       }
+    }
+    if (!effects.roster->why.empty()) {
+      ++view_.departures;
+      view_.departed_why.push_back(effects.roster->why);
+      if (view_.departed_why.size() > kDeparturesMax) view_.departed_why.pop_front();
     }
   }
   for (const protocol::RunAttempt& order : effects.run) {
@@ -213,10 +243,21 @@ void Control::apply(protocol::PeerEffects effects) {
     }
     changed_.notify_all();
   }
+  if (!effects.drain.empty()) {
+    std::lock_guard lock(mutex_);
+    view_.drain = effects.drain;
+  }
   if (effects.disconnect) disconnect();
   arm(effects.wake);
+  // An attempt that was aborted waits for its next one.
+  if (retiring_ && !effects.send.empty()) loop_.post([this] { leave_rounds(); });
   update_view();
   if (effects.rejoin) {
+    {
+      std::lock_guard lock(mutex_);
+      ++view_.evictions;
+      view_.evicted = effects.evicted;
+    }
     const auto random = net::random_u64();
     if (random.ok()) {
       on(protocol::NewLife{effects.renumber
@@ -250,7 +291,9 @@ void Control::update_view() {
   {
     std::lock_guard lock(mutex_);
     fresh = view_.run != run || view_.incarnation != incarnation;
-    news = fresh || view_.id != machine_.id() || view_.epoch != machine_.epoch();
+    news = fresh || view_.id != machine_.id() || view_.epoch != machine_.epoch() ||
+           view_.idle != calls_.empty();
+    view_.idle = calls_.empty();
     view_.run = run;
     view_.incarnation = incarnation;
     view_.id = machine_.id();

@@ -3,11 +3,14 @@
 #pragma once
 
 #include <condition_variable>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "net/dial.h"
 #include "net/frames.h"
@@ -38,6 +41,13 @@ struct ControlView {
   base::PeerId id = 0;
   std::uint64_t epoch = 0;
   std::vector<std::string> sites;
+  std::vector<base::PeerId> ids;  // of the first shard of each
+  std::uint32_t evictions = 0;
+  std::string evicted;                   // why the last time
+  std::uint64_t departures = 0;          // rosters that said why somebody left …
+  std::deque<std::string> departed_why;  // … and what the last of them said
+  std::string drain;                     // an operator asks this peer to leave: why
+  bool idle = true;                      // no call is open
   std::uint64_t rounds_committed = 0, rounds_retried = 0;
 };
 
@@ -61,9 +71,12 @@ class Control {
   void published(const wire::Held& held);
   // The own state is not what was published.
   void state_changed(const wire::Tag& tag, const std::string& why);
+  // Ends the calls that have not begun to move data, those to come at once. What moves goes on.
+  void retire();
   void depart();
   bool needs_resync(const wire::Tag& tag);  // asks the control thread
-  std::string waiting_for();
+  // What waits for what, by tag; without an open call, under no tag, that there is no master.
+  std::vector<std::pair<wire::Tag, std::string>> waits();
 
   // Guards the view, the results of calls and syncs. Notified when something changed that people
   // wait for, but for the end of a call: that has a condition of its own.
@@ -97,6 +110,7 @@ class Control {
   void update_view();
   void arm(base::Time wake);
   void beat();
+  void leave_rounds();
 
   net::Loop& loop_;
   net::Loop& data_loop_;
@@ -110,6 +124,7 @@ class Control {
   net::TimerId first_word_ = 0;  // by when a master among several has to say something
   net::TimerId timer_ = 0;
   base::Time timer_at_ = base::kNever;
+  bool retiring_ = false;
   std::map<wire::Tag, CallRef> calls_;
   std::map<wire::Tag, SyncRef> syncs_;
 

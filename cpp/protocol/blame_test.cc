@@ -443,6 +443,26 @@ TEST_F(BlameTest, a_kick_a_ban_and_a_pardon_do_what_they_say) {
   EXPECT_TRUE(sent<wire::Refuse>(on(ConnMessage{8, hello(888, "b"), {key(2)}})).empty());
 }
 
+TEST_F(BlameTest, a_site_that_is_drained_is_asked_until_it_goes_and_the_others_hear_why) {
+  run_of_three();
+  EXPECT_EQ(sent<wire::OrderReply>(order(wire::OrderVerb::kDrain, "nobody")).at(0).code,
+            Code::kUnknownTag);
+  const auto asked = order(wire::OrderVerb::kDrain, "c");
+  EXPECT_EQ(sent<wire::OrderReply>(asked).at(0).code, Code::kOk);
+  ASSERT_EQ(sent<wire::Drain>(asked).size(), 1U);
+  EXPECT_EQ(sent<wire::Drain>(asked)[0].text, "drained by an operator");
+  EXPECT_TRUE(is_member("c"));  // until it goes by itself
+  (void)on(ConnClosed{3});
+  const Shown same = {key(3)};
+  (void)on(ConnMessage{4, hello(300, "c"), same});
+  EXPECT_EQ(sent<wire::Drain>(on(ConnMessage{4, wire::Resume{}, same})).size(), 1U);
+  const auto left = on(ConnMessage{4, wire::Leave{}, same});
+  EXPECT_FALSE(is_member("c"));
+  const auto told = sent<wire::Roster>(left);
+  ASSERT_EQ(told.size(), 2U);
+  EXPECT_EQ(told[0].why, "c left: drained by an operator");
+}
+
 TEST_F(BlameTest, with_a_list_only_its_keys_and_those_let_in_are_members) {
   MasterOptions listed = options();
   listed.admission = Admission::kListed;

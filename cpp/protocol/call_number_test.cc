@@ -15,7 +15,7 @@ struct PeerRig {
     (void)peer.start(kNow);
     (void)peer.on(Connected{}, kNow);
     hear(wire::Welcome{{}, 1, base::kSecond / 2, 3 * base::kSecond});
-    hear(wire::Roster{1, 0, {{1, 5, "a", 0, 1, {}, {}}}, {}, {}, {}});
+    hear(wire::Roster{1, 0, {{1, 5, "a", 0, 1, {}, {}}}, {}, {}, {}, {}});
   }
   PeerEffects hear(wire::Message message) { return peer.on(FromMaster{std::move(message)}, kNow); }
   wire::Ready call(double weight) {

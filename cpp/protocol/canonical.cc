@@ -140,13 +140,14 @@ class Canon {
     const auto& [incarnation, site, shard, shards, start_peers, addresses, key, token, gate_passed,
                  uses, in_commit, id, conn, resumed, roster_epoch, told_as_member, seen, order,
                  since, heard, gone, progress, moving, beat, moving_before, beat_before, syncs,
-                 asked, held, fetched, behind, may_hold, knocking, missed] = life;
+                 asked, held, fetched, behind, may_hold, knocking, missed, drain] = life;
     put(incarnation), put(site), put(shard), put(shards), put(start_peers), put(addresses.size());
     put(token), put(gate_passed), put(uses), put(in_commit);
     put(id), put(conn), put(resumed), put(roster_epoch), put(told_as_member), put(seen), put(place);
     put(life.connected() ? heard : gone), put(key), put(syncs), put(asked), put(held), put(fetched),
         put(behind), put(may_hold), put(knocking);
     put(missed), put(wire::Message(wire::Heartbeat{0, 0, moving})), put(beat);
+    put(drain.empty()), words(drain);
     put(wire::Message(wire::Heartbeat{0, 0, moving_before})), put(beat_before);
     counted(progress), counted(order);  // only who came before whom matters
     same_for_all(since);                // in a run that is full
@@ -179,14 +180,15 @@ base::Digest MasterMachine::digest() const {
                pauses_due, counter, order, conns, left, left_in_order, links, doomed, lives, sites,
                lives_due, probed_last, rounds, established, running, cuts, blame, guilty, throttles,
                holds, holds_rest, crossed_since, touched, edges_seen, settled, lives_changed,
-               ticking, roster_dirty, told, fx] = *state_;
+               ticking, roster_dirty, told, departures, fx] = *state_;
   same_for_all(options, planner, now, fx, touched, lives_changed, ticking);  // done with the event
   same_for_all(pauses_due, holds_rest);
   same_for_all(left_in_order);
   same_for_all(before, settled);
   same_for_all(links);  // an epoch that is told, and decides nothing here
   same_for_all(sites, running, order, edges_seen, crossed_since);  // follow from the rest, or words
-  same_for_all(guilty);  // punished by the end of the event
+  same_for_all(guilty);      // punished by the end of the event
+  same_for_all(departures);  // words
   Canon canon;
   blame.each_field(canon);
   canon.put(throttles.size());

@@ -285,6 +285,7 @@ wire::OrderReply State::carry_out(const wire::Order& order) {
     return refusal(Code::kInvalid, "a ban's time is 0 (for good) to ten years");
   }
   if (order.verb == wire::OrderVerb::kKick) return kick(order);
+  if (order.verb == wire::OrderVerb::kDrain) return drain(order);
   if (order.verb == wire::OrderVerb::kRevoke) return revoke(order);
   return order_of_key(order);
 }
@@ -298,6 +299,20 @@ wire::OrderReply State::kick(const wire::Order& order) {
             order.reason.empty() ? "" : cat(": ", order.reason)),
         "evict");
   return {Code::kOk, cat(order.subject, " is evicted; it may come back: see ban")};
+}
+
+// The site goes by itself, as nobody but its program knows when that costs the others nothing.
+wire::OrderReply State::drain(const wire::Order& order) {
+  const std::vector<Life*> shards = shards_of(order.subject);
+  if (shards.empty()) {
+    return refusal(Code::kUnknownTag, cat("nobody has the site ", order.subject));
+  }
+  for (Life* life : shards) {
+    life->drain =
+        cat("drained by an operator", order.reason.empty() ? "" : cat(": ", order.reason));
+    if (life->connected() && life->resumed) send(*life, wire::Drain{life->drain});
+  }
+  return {Code::kOk, cat(order.subject, " is asked to leave, and does so between two rounds")};
 }
 
 wire::OrderReply State::order_of_key(const wire::Order& order) {

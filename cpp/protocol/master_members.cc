@@ -2,6 +2,7 @@
 // that say so. Every change of the membership is journaled here and nowhere else. Pure; one event
 // at a time.
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "base/limits.h"
@@ -294,7 +295,8 @@ void State::flush_roster() {
   if (!roster_dirty_) return;
   roster_dirty_ = false;
   const wire::Roster whole = roster();
-  const wire::Roster change = change_of(told_, whole);
+  wire::Roster change = change_of(told_, whole);
+  change.why = std::exchange(departures_, {});
   for (auto& [incarnation, life] : lives_) {
     if (!life.connected() || !life.resumed) continue;
     const bool follows = told_.epoch != 0 && life.roster_epoch == told_.epoch &&
@@ -309,7 +311,7 @@ void State::tell(Life& life, wire::Roster roster) {
   life.roster_epoch = roster.epoch;
   life.told_as_member = life.id != 0;
   if (life.id == 0 && !JCCL_PLANTED("observers-hear-of-members")) {
-    roster.members.clear(), roster.left.clear();
+    roster.members.clear(), roster.left.clear(), roster.why.clear();
     const bool fetches = std::any_of(life.syncs.begin(), life.syncs.end(),
                                      [](const auto& sync) { return sync.second.fetching; });
     if (!fetches) roster.links = {};  // else its holders have the newest secret, too

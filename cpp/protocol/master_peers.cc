@@ -224,6 +224,7 @@ void State::on_resume(Life& life, const wire::Resume& resume) {
     answer(life, about);
   }
   tell(life, roster());
+  if (!life.drain.empty() && !JCCL_PLANTED("drain-said-once")) send(life, wire::Drain{life.drain});
   // STARTs that were lost on their way, in the order of their attempts: a data plane that has run
   // a later one takes frames of an earlier one for leftovers.
   std::map<wire::Attempt, RunningAttempt*> unheard;
@@ -289,7 +290,8 @@ void State::fence_observer(const Life& life) {
 }
 
 void State::on_leave(Life& life) {
-  const std::string text = cat(name(life), " left");
+  const std::string text =
+      cat(name(life), " left", life.drain.empty() ? "" : cat(": ", life.drain));
   if (life.id != 0) return evict(life.site, text, "leave");
   const ConnId conn = life.conn;
   fence_observer(life);
@@ -307,6 +309,8 @@ void State::evict(std::string site, const std::string& reason, const std::string
     write_epoch(std::move(left), ledger_.next_id(), reason);
     if (!JCCL_PLANTED("link-secret-kept")) links_ = ledger_.epoch();
     note(kind, {{"site", site}, {"reason", reason}});
+    if (!JCCL_PLANTED("departures-without-a-word"))
+      departures_ += cat(departures_.empty() ? "" : "; ", reason);
   }
   for (auto& [tag, round] : rounds_) {
     if (round.running.has_value()) round.running->gone(site);

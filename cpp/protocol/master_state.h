@@ -69,6 +69,7 @@ struct Life {  // of an incarnation that is a member, or a connected observer
   std::map<wire::Tag, std::uint64_t> may_hold;
   std::map<wire::Tag, base::Time> knocking;  // current, and outside: since when
   std::uint32_t missed = 0;                  // offers that were outdated before it could enter
+  std::string drain;                         // an operator asked it to leave, in words
   bool connected() const { return conn != 0; }
 };
 
@@ -261,6 +262,7 @@ struct MasterMachine::State {
   void on_order(ConnId conn, const wire::Order& order, const Shown& shown);
   wire::OrderReply carry_out(const wire::Order& order);
   wire::OrderReply kick(const wire::Order& order);
+  wire::OrderReply drain(const wire::Order& order);
   wire::OrderReply order_of_key(const wire::Order& order);
   wire::OrderReply revoke(const wire::Order& order);
   std::uint64_t unix_ms() const;
@@ -423,7 +425,8 @@ struct MasterMachine::State {
   std::uint64_t settled_ = 0;     // tags that were looked at, for tests of what an event costs
   bool lives_changed_ = false, ticking_ = false;
   bool roster_dirty_ = false;
-  wire::Roster told_;  // the last one for everybody; changes build on it
+  wire::Roster told_;       // the last one for everybody; changes build on it
+  std::string departures_;  // since that, in words
   MasterEffects fx_;
 };
 

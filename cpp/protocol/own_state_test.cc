@@ -13,7 +13,7 @@ struct HolderRig {
     (void)peer.start(kNow);
     (void)peer.on(Connected{}, kNow);
     (void)hear(wire::Welcome{{}, 1, base::kSecond / 2, 3 * base::kSecond});
-    (void)hear(wire::Roster{1, 0, {{1, 5, "a", 0, 1, {}, {}}}, {}, {}, {}});
+    (void)hear(wire::Roster{1, 0, {{1, 5, "a", 0, 1, {}, {}}}, {}, {}, {}, {}});
   }
   static PeerOptions options(std::uint32_t shards) {
     PeerOptions options;

@@ -152,6 +152,7 @@ void State::on_evicted(const wire::Evicted& evicted) {
   }
   const Link link_was = std::exchange(link_, Link::kNoLife);
   fx_.rejoin = true;
+  fx_.evicted = evicted.text;
   // Lives are numbered in order, so that somebody else may sit on the next ones.
   unwelcome_ = link_was == Link::kGreeting ? unwelcome_ + 1 : 0;
   fx_.renumber = unwelcome_ > 1;
@@ -183,6 +184,7 @@ void State::on_roster(const wire::Roster& news) {
   }
   for (const wire::TagInfo& info : news.tags) heard_commit(info.tag, info.committed);
   fx_.roster = roster_;
+  fx_.roster->why = news.why;
   finish_current_syncs();
 }
 

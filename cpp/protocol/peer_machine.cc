@@ -81,6 +81,7 @@ void PeerMachine::State::on_master(const wire::Message& message) {
   if (const auto* m = std::get_if<wire::Moved>(&message)) return on_moved(*m);
   if (const auto* m = std::get_if<wire::Waiting>(&message)) return on_waiting(*m);
   if (const auto* m = std::get_if<wire::SyncReply>(&message)) return on_sync_reply(*m);
+  if (const auto* m = std::get_if<wire::Drain>(&message)) fx_.drain = m->text;
 }
 
 // Whatever is due by the clock, whichever event brought the time.
@@ -182,6 +183,11 @@ bool PeerMachine::needs_resync(const wire::Tag& tag) const {
 std::uint64_t PeerMachine::committed(const wire::Tag& tag) const {
   const auto found = state_->committed_.find(tag);
   return found == state_->committed_.end() ? 0 : found->second;
+}
+
+bool PeerMachine::has_started(const wire::Tag& tag) const {
+  const auto call = state_->calls_.find(tag);
+  return call != state_->calls_.end() && call->second.phase != CallPhase::kWaiting;
 }
 
 std::string PeerMachine::waiting_for(const wire::Tag& tag, Time now) const {

@@ -142,6 +142,8 @@ struct PeerEffects {
   bool disconnect = false;             // drop the control connection
   bool rejoin = false;                 // evicted: hand in a NewLife …
   bool renumber = false;               // … of a process number of its own: this one is taken
+  std::string evicted;                 // … and why, in words
+  std::string drain;                   // an operator asks this peer to leave, in words
   bool departed = false;
   std::optional<base::Status> broken;  // terminal: every open and later call ends with this
   base::Time wake = base::kNever;      // deliver a PeerTick no later than this
@@ -166,6 +168,7 @@ class PeerMachine {
   bool needs_resync(const wire::Tag& tag) const;
   std::uint64_t committed(const wire::Tag& tag) const;
   std::string waiting_for(const wire::Tag& tag, base::Time now) const;
+  bool has_started(const wire::Tag& tag) const;  // its call is in an attempt, or in doubt
 
   // As of MasterMachine: for searches through all interleavings (canonical.cc).
   PeerMachine clone() const;

@@ -54,6 +54,7 @@ wire::Roster change_of(const wire::Roster& from, const wire::Roster& to) {
 bool apply(const wire::Roster& news, wire::Roster* at) {
   if (news.base == 0) {
     *at = news;
+    at->why.clear();
     return true;
   }
   if (at->epoch != news.base) return false;

@@ -263,7 +263,7 @@ struct Excuse {
 
 constexpr std::string_view kMastersOwn =
     "Welcome Refuse Roster Start Outcome Reject Moved Waiting Evicted HeartbeatAck SyncReply "
-    "StatusReply OrderReply";
+    "StatusReply OrderReply Drain";
 constexpr std::string_view kPeersOwn =
     "Hello Resume Ready Done Fail Withdraw Query Heartbeat Leave Sync Published StatusAsk "
     "StatusReply Measured Order";
@@ -290,6 +290,7 @@ constexpr std::array kMasterExcuses = {
 constexpr std::array kPeerExcuses = {
     Excuse{kPeersOwn, "*", "no master says it"},
     Excuse{"OrderReply", "*", "no peer gives orders"},
+    Excuse{"Drain", "*", "an operator's word, which the machine hands on"},
     Excuse{"fetch-fails", "idle",
            "the call was over when its fetch failed: less than once in 100,000"},
     Excuse{kMastersOwn, "paused dialing no-life ended", "there is no connection to hear it on"},

@@ -40,7 +40,8 @@ namespace jccl::wire {
   X(StatusReply, 44)     \
   X(Measured, 13)        \
   X(Order, 14)           \
-  X(OrderReply, 45)
+  X(OrderReply, 45)      \
+  X(Drain, 46)
 
 // X(name, type number): the first byte of a journal record.
 #define JCCL_RECORDS(X) \

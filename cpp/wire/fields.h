@@ -228,6 +228,7 @@ void fields(Io& io, In<Io, Roster> m) {
              "members that left are not in ascending order of id");
   io.list(m.tags, base::kTagsMax, "tags", [&](auto& one) { fields(io, one); });
   fields(io, m.links);
+  io.text(m.why, base::kTextBytesMax);
 }
 
 template <typename Io>
@@ -280,6 +281,11 @@ void fields(Io& io, In<Io, Waiting> m) {
 
 template <typename Io>
 void fields(Io& io, In<Io, Evicted> m) {
+  io.text(m.text, base::kTextBytesMax);
+}
+
+template <typename Io>
+void fields(Io& io, In<Io, Drain> m) {
   io.text(m.text, base::kTextBytesMax);
 }
 

@@ -27,7 +27,7 @@ using base::PublicKey;
 using base::RunId;
 using base::Tag;
 
-inline constexpr std::uint16_t kVersion = 6;
+inline constexpr std::uint16_t kVersion = 7;
 
 // ---- parts -------------------------------------------------------------------------------------
 
@@ -197,6 +197,7 @@ struct Roster {  // the membership at an epoch, and where every tag stands; or h
   std::vector<PeerId> left;     // ascending; members of `base` that are none any more
   std::vector<TagInfo> tags;
   LinkSecret links;  // the newest
+  std::string why;   // of a change: how those in `left` came to leave, in words
   bool operator==(const Roster&) const = default;
 };
 struct Start {
@@ -247,6 +248,10 @@ struct Evicted {  // the run goes on without this incarnation; the connection cl
   std::string text;
   bool operator==(const Evicted&) const = default;
 };
+struct Drain {  // an operator asks this peer to leave; said again on a new connection
+  std::string text;
+  bool operator==(const Drain&) const = default;
+};
 struct HeartbeatAck {
   std::uint64_t sequence = 0;
   bool operator==(const HeartbeatAck&) const = default;
@@ -286,6 +291,7 @@ enum class OrderVerb : std::uint8_t {
   kPardon = 3,  // end a key's ban
   kAdmit = 4,   // let a key in, where newcomers wait for that
   kRevoke = 5,  // refuse a token from now on, and evict the keys that joined by it
+  kDrain = 6,   // ask a site to leave, at a moment when nobody waits for it
 };
 struct Order {  // answered by OrderReply, then the connection closes
   OrderVerb verb = OrderVerb::kKick;
@@ -303,7 +309,7 @@ struct OrderReply {
 using Message = std::variant<Hello, Resume, Ready, Done, Fail, Withdraw, Query, Heartbeat, Leave,
                              Sync, Published, Welcome, Refuse, Roster, Start, Outcome, Reject,
                              Moved, Waiting, Evicted, HeartbeatAck, SyncReply, StatusAsk,
-                             StatusReply, Measured, Order, OrderReply>;
+                             StatusReply, Measured, Order, OrderReply, Drain>;
 
 // ---- journal records ---------------------------------------------------------------------------
 

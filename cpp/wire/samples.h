@@ -46,7 +46,8 @@ inline std::vector<Message> sample_messages() {
              {sample_member(1), sample_member(4)},
              {2, 3},
              {{"grads", 11, false}, {"model", 2, true}},
-             {3, {1, 2, 3}}},
+             {3, {1, 2, 3}},
+             "eu-west left"},
       Start{attempt, round, contributors, {5, 6}, {0xFF, 0x00, 0x7F}, 78},
       Outcome{attempt, round, Verdict::kCommitted, contributors, 2, digest, true, Code::kLinkLost,
               "link 1-4 broke"},
@@ -68,6 +69,7 @@ inline std::vector<Message> sample_messages() {
       Measured{125'000'000, {{1, 80'000, 12'000'000}, {4, 350, 1'000'000'000}}},
       Order{OrderVerb::kBan, "eu-west", 3'600'000'000'000, "lies"},
       OrderReply{Code::kUnknownTag, "no such site"},
+      Drain{"drained by an operator: spot price"},
   };
 }
 

@@ -17,6 +17,7 @@ _COMMANDS = {
     "status": ("status", "command", "Show a run, and what each peer waits for."),
     "peers": ("peers", "command", "Show who is who: keys, tokens, faults, bans."),
     "token": ("token", "command", "Make the secret of a run, and tokens of it."),
+    "drain": ("orders", "drain", "Ask a peer to leave between two rounds."),
     "kick": ("orders", "kick", "Evict a site; it may come back."),
     "ban": ("orders", "ban", "Evict a key, and refuse it."),
     "pardon": ("orders", "pardon", "End a ban."),

@@ -157,7 +157,7 @@ def _measure(
     options: dict[str, Any],
 ) -> int:
     from jccl import _native
-    from jccl.communicator import connect
+    from jccl.connecting import connect
 
     def ask() -> dict[str, Any]:
         text = _native.core().query_status(master, timeout=5.0, **options)

@@ -1,4 +1,4 @@
-"""`jccl kick`, `ban`, `pardon`, `admit`: what an operator may order.
+"""`jccl drain`, `kick`, `ban`, `pardon`, `admit`: what an operator may order.
 
 They take the run's secret, or a token with the role admin. A key is named by its 64
 hex digits, the first 16 of them, or a site.
@@ -24,6 +24,27 @@ _FULL_DIGITS = 64
 def kick(site: str, reason: str, **run: Any) -> None:
     """Evict SITE. It may come back at once; see ban."""
     click.echo(Run(**run).order("kick", site, reason=reason))
+
+
+@click.command(name="drain")
+@run_options
+@click.argument("peer")
+@click.option("--reason", default="", help="What it and the others are told.")
+def drain(peer: str, reason: str, **run: Any) -> None:
+    """Ask PEER, a site or a key, to leave between two rounds.
+
+    Nobody waits for it then, and its processes end with exit code 143, as on SIGTERM.
+    """
+    master = Run(**run)
+    rows = json.loads(master.status())["peers"]
+    sites = {row["site"] for row in rows}
+    if peer not in sites:
+        keys = _keys(master, peer, "peers")
+        sites = {row["site"] for row in rows if row["key"] in keys}
+    else:
+        sites = {peer}
+    for site in sorted(sites):
+        click.echo(master.order("drain", site, reason=reason))
 
 
 @click.command(name="ban")

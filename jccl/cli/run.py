@@ -26,6 +26,7 @@ from jccl.settings import read_token, shared_environment
 
 STOP_GRACE_S = 10.0
 STUCK_S = 5.0  # for peers that somebody starts by hand
+LEFT = 128 + signal.SIGTERM  # see jccl.Leaving
 _NEEDED = re.compile(r"waits for the first (\d+) sites")
 
 
@@ -94,10 +95,16 @@ def command(
         env["JCCL_TOKEN"] = _native.core().make_token(token, role="peer", uses=0)
         env.pop("JCCL_TOKEN_FILE", None)
     click.echo(f"JCCL_MASTER={master.address}", err=True)
+    launcher = Launcher(list(argv), env, peers, random.Random(seed))
+
+    def end_with_peers(number: int, frame: object) -> None:
+        # Peers are sessions of their own: they would outlive a launcher that just dies.
+        launcher.last_word = signal.SIGTERM  # they leave the run by it
+        raise SystemExit(128 + number)
+
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:  # as nohup sets it
-            signal.signal(number, _end_with_peers)
-    launcher = Launcher(list(argv), env, peers, random.Random(seed))
+            signal.signal(number, end_with_peers)
 
     def status() -> dict[str, Any]:
         return dict(json.loads(master.status_json()))
@@ -108,11 +115,6 @@ def command(
         launcher.stop()
         master.stop()
     sys.exit(code)
-
-
-def _end_with_peers(number: int, frame: object) -> None:
-    # Peers are sessions of their own: they would outlive a launcher that just dies.
-    raise SystemExit(128 + number)
 
 
 class Look:
@@ -160,6 +162,7 @@ class Launcher:
         self._lock = threading.Lock()
         self._told: set[subprocess.Popen[str]] = set()  # whose end was said
         self._processes: list[subprocess.Popen[str]] = []
+        self.last_word = signal.SIGINT  # to those that still run at the end
         for index in range(count):
             self._processes.append(self._start(index))
 
@@ -188,7 +191,7 @@ class Launcher:
         """Ends what still runs: politely first, and after a grace for good."""
         running = [p for p in self._processes if p.poll() is None]
         for process in running:
-            process.send_signal(signal.SIGINT)
+            process.send_signal(self.last_word)
         deadline = time.monotonic() + STOP_GRACE_S
         for process in running:
             try:
@@ -268,4 +271,9 @@ class Launcher:
 
 
 def _code_text(code: int) -> str:
-    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+    if code >= 0:
+        return f"exit code {code}" + (": it left the run" if code == LEFT else "")
+    try:
+        return f"signal {signal.Signals(-code).name}"
+    except ValueError:  # real-time signals but the first and the last have no name
+        return f"signal {-code}"

@@ -18,7 +18,7 @@ import optax
 
 from jccl import mesh, snapshot
 from jccl.communicator import Communicator
-from jccl.optim import contribution, joining, schedule
+from jccl.optim import contribution, health, joining, schedule
 from jccl.optim import outer as outers
 from jccl.optim.contribution import CodecChoice, Contribution, MergeChoice
 from jccl.optim.engine import Engine
@@ -154,9 +154,7 @@ def diloco(
             "on local devices: there is no moment at which all of a peer's state is of "
             "one round; join by the anchor"
         )
-    if nan_rounds is not None and nan_rounds < 1:
-        raise ValueError(f"nan_rounds={nan_rounds}: at least 1, or None")
-    if nan_rounds and (count > 1 or overlap or axis_name or specs):
+    if health.checked(nan_rounds) and (count > 1 or overlap or axis_name or specs):
         raise NotImplementedError(
             "nan_rounds with fragments, overlap or parameters that lie apart on local "
             "devices: no round holds all that a bad step belongs to"
@@ -179,7 +177,7 @@ def diloco(
         local=local,
         key=snapshot.declare(comm, layout),
         takes_inner=join == "anchor+inner",
-        nan_rounds=nan_rounds or 0,
+        nan_rounds=health.checked(nan_rounds),
     )
     return optax.GradientTransformationExtraArgs(engine.init, engine.update)
 

@@ -138,20 +138,21 @@ class Engine(NamedTuple):
         about, and after it their inner state."""
         before = state.rounds
         asks = joining.wants(state.joining, before)
-        updates, state = self.rounds(step._replace(asks=asks), state)
+        step = step._replace(asks=asks)
+        began = self.begins(step, state)
+        updates, state = self.rounds(step, state)
         boundary = self.layout.schedule.step_after(state.rounds)
         state = state._replace(step=jnp.where(asks, boundary, state.step))
         # Who was there before the first round has nothing to ask for.
         own = jnp.where(before > 0, state.joining, joining.settled(state.joining))
-        inner, own = lax.cond(
-            state.rounds != before,
-            lambda inner, own: joining.exchanged(
-                inner, own, self.comm, self._tag(0), self.round_options["deadline"]
-            ),
-            lambda inner, own: (inner, own),
-            state.inner,
-            own,
+        due, own = joining.turn(own, state.rounds, began)
+        ask = functools.partial(
+            joining.exchanged,
+            comm=self.comm,
+            tag=self._tag(0),
+            deadline=self.round_options["deadline"],
         )
+        inner, own = lax.cond(due, ask, lambda *same: same, state.inner, own)
         return updates, state._replace(inner=inner, joining=own)
 
     def begins(self, step: Step, state: DilocoState) -> jax.Array:

@@ -18,6 +18,13 @@ from jccl.errors import Code
 from jccl.optim.state import DilocoState, select
 
 
+def checked(rounds: int | None) -> int:
+    """0: never."""
+    if rounds is not None and rounds < 1:
+        raise ValueError(f"nan_rounds={rounds}: at least 1, or None")
+    return rounds or 0
+
+
 def begin(rounds: int) -> Any:
     """i32[2]: bad steps since the last round, and rounds in a row that had some; () if
     nobody looks."""
@@ -34,11 +41,21 @@ def held(updates: Any, inner: Any, state: DilocoState) -> tuple[Any, Any, Diloco
     return updates, inner, state._replace(health=now)
 
 
+def is_fine(health: Any) -> jax.Array:
+    """bool[]: no bad step since the last look."""
+    return jnp.ones((), bool) if isinstance(health, tuple) else health[0] == 0
+
+
+def looked_at(health: Any) -> Any:
+    """Of a peer whose rounds end later than its next steps are taken."""
+    return health if isinstance(health, tuple) else health.at[0].set(0)
+
+
 def marked(delta: Any, health: Any) -> Any:
     """The contribution of a peer with bad steps: NaN, so that nobody counts it."""
     if isinstance(health, tuple):
         return delta
-    return jax.tree.map(lambda x: jnp.where(health[0] > 0, jnp.nan, x), delta)
+    return jax.tree.map(lambda x: jnp.where(is_fine(health), x, jnp.nan), delta)
 
 
 def begun(inner: Any, anchor: Any, params: Any) -> Any:

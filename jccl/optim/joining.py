@@ -26,14 +26,24 @@ SLOTS = 256  # peers that can be asked
 
 
 def begin() -> jax.Array:
-    """i32[2] of a peer that has not trained: it wants a state; by what it knows itself
-    among the answers."""
-    return jnp.array([1, int.from_bytes(os.urandom(4), "big") >> 1], jnp.int32)
+    """i32[3] of a peer that has not trained: it wants a state; by what it knows itself
+    among the answers; after how many rounds it has asked last."""
+    return jnp.array([1, int.from_bytes(os.urandom(4), "big") >> 1, 0], jnp.int32)
 
 
 def wants(joining: Any, rounds: jax.Array) -> jax.Array:
     """bool[]: whether a peer has to ask. Before the first round there is nothing."""
     return (joining[0] != 0) & (rounds > 0)
+
+
+def turn(
+    joining: jax.Array, rounds: jax.Array, began: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Whether all ask each other now, a bool[], and `joining` after it. By the rounds
+    that were asked after: their count in the state may be edited, and the others ask
+    after this round all the same."""
+    due = began & (rounds != joining[2])
+    return due, joining.at[2].set(jnp.where(due, rounds, joining[2]))
 
 
 def settled(joining: jax.Array) -> jax.Array:

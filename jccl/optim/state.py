@@ -47,7 +47,7 @@ class DilocoState(NamedTuple):
     skipped: jax.Array  # i32[]: rounds whose result holds nothing of this peer
     status: jax.Array  # i32[4] of the last round: code, world, epoch, attempts
     key: jax.Array  # i32[]: which communicator and tag, within this process
-    joining: Any = ()  # i32[2] with join="anchor+inner", see jccl.optim.joining
+    joining: Any = ()  # i32[3] with join="anchor+inner", see jccl.optim.joining
     health: Any = ()  # i32[2] with nan_rounds, see jccl.optim.health
 
     @property
@@ -117,7 +117,11 @@ class Layout(NamedTuple):
             state = adopted(cut, state, i, tree)
         total = jax.tree.leaves(state.rounds)[0]
         step = self.schedule.step_after(jnp.asarray(total, jnp.int32))
-        return state._replace(step=in_place_of(state.step, step))
+        state = state._replace(step=in_place_of(state.step, step))
+        if not (own := jax.tree.leaves(state.joining)):
+            return state
+        asked = jnp.asarray(own[0]).at[2].set(total)  # nobody asks before a round
+        return state._replace(joining=in_place_of(state.joining, asked))
 
     def flying(self, state: DilocoState) -> list[int]:
         """The fragments whose rounds are in flight, read on the host."""

@@ -9,6 +9,7 @@ import optax
 import pytest
 
 import jccl
+from jccl import errors
 from jccl.testing import Cluster, wait_until
 
 H, ROUNDS, MET = 3, 6, 3
@@ -107,6 +108,30 @@ def test_first_starters_ask_for_nothing_and_train_from_their_first_step():
         assert int(peer.state.step) == 2 * H and int(peer.state.skipped) == 0
         assert int(peer.state.joining[0]) == 0
     assert peers[0].seen[2][0] != peers[1].seen[2][0]
+
+
+@pytest.mark.parametrize("by", [1, 5])
+def test_an_edited_count_of_rounds_costs_nobody_a_deadline(by):
+    """The others ask each other after the round that lacks this peer, and so must it:
+    also where the count that was edited is the one it then adopts."""
+    with Cluster(2) as cluster:
+
+        def program(comm, index):
+            peer = Peer(comm)
+            for _ in range(2):
+                peer.round(DATA[index])
+            if index == 0:
+                part = peer.state.parts[0]
+                part = part._replace(rounds=part.rounds + by)
+                peer.state = peer.state._replace(parts=(part,))
+            while peer.rounds != ROUNDS:
+                x = DATA[index, int(peer.state.step) % H]
+                peer.params, peer.state = peer.step(peer.params, peer.state, x)
+            return peer, [fault[2] for fault in comm.core.faults_after(0)]
+
+        (one, codes), (_, others) = cluster.run(program)
+    assert errors.Code.DEADLINE not in codes + others and codes
+    assert int(one.state.skipped) == 1
 
 
 @pytest.mark.parametrize("options", [{"fragments": 2}, {"overlap": 1}])

@@ -104,3 +104,57 @@ def test_nan_rounds_are_refused_where_no_round_holds_the_whole_model():
         for options in ({"fragments": 2}, {"overlap": 1}):
             with pytest.raises(NotImplementedError, match="nan_rounds"):
                 jccl.diloco(comm, optax.sgd(0.1), sync_every=4, nan_rounds=2, **options)
+
+
+def eager(comm, index, bad_steps, rounds=5, **options):
+    """Codes of each boundary and the state at the end; as `train`, an eager peer."""
+    options = {"codec": None, "tag": "eager", **options}
+    tx = jccl.eager_diloco(comm, optax.adam(0.1), sync_every=H, **options)
+    params, state = jccl.sync_state((PARAMS, tx.init(PARAMS)))
+
+    @jax.jit
+    def step(params, state, bad):
+        grads = jax.tree.map(lambda x: jnp.where(bad, jnp.nan, 0.1 * x), params)
+        updates, state = tx.update(grads, state, params)
+        return optax.apply_updates(params, updates), state
+
+    codes = []
+    for i in range(rounds * H):
+        params, state = step(params, state, index == 0 and i in bad_steps)
+        if i % H == H - 1:
+            codes.append(int(state.status[0]))
+    return codes, params, state
+
+
+def test_an_eager_peer_with_nan_is_left_out_and_says_so():
+    with Cluster(2) as cluster:
+        ends = cluster.run(lambda comm, index: eager(comm, index, {2}))
+        texts = [fault[3] for fault in cluster.comms[0].core.faults_after(0)]
+    (codes, params, state), (others, _, _) = ends
+    assert codes == [Code.OK] * 2 + [Code.GUARD] * 3 and others == [Code.OK] * 5
+    assert int(state.skipped) == 3 and not finite(params)
+    assert finite(state.jccl_shared())
+    assert all("w f32[6] holds NaN" in text for text in texts) and len(texts) == 3
+
+
+def test_an_eager_peer_goes_on_from_the_anchor_after_its_round():
+    with Cluster(2) as cluster:
+        ends = cluster.run(lambda comm, i: eager(comm, i, {2}, nan_rounds=2))
+        bad = {2, 4, 5}
+        again = cluster.run(
+            lambda comm, i: eager(comm, i, bad, 6, nan_rounds=2, tag="again")
+        )
+    (codes, params, state), (_, _, other) = ends
+    assert codes == [Code.OK, Code.OK, Code.GUARD, Code.OK, Code.OK]
+    assert finite(params) and finite(state.inner) and int(state.skipped) == 1
+    assert state.health.tolist() == [0, 0] and int(state.inner[0].count) == 9
+    same = zip(
+        jax.tree.leaves(state.jccl_shared()),
+        jax.tree.leaves(other.jccl_shared()),
+        strict=True,
+    )
+    for one, two in same:
+        assert np.asarray(one).tobytes() == np.asarray(two).tobytes()
+    codes, params, state = again[0]
+    assert codes[2:5] == [Code.GUARD, Code.GUARD, Code.OK] and finite(params)
+    assert int(state.inner[0].count) == 4  # begun anew where the second one ended

@@ -31,8 +31,12 @@ class Core:
     run = sync_state = None
 
     def __init__(self):
-        self.faults, self.rows, self.waits = [], {}, ""
-        self.id, self.sites = 1, ["a", "b"]
+        self.faults, self.rows, self.waits_for = [], {}, []
+        self.about = SimpleNamespace(
+            id=1, sites=["a", "b"], ids=[1, 2], incarnation=7, rounds_committed=9
+        )
+        self.about.evictions, self.about.evicted, self.about.drain = 0, "", ""
+        self.about.departures, self.about.departed = 0, []
 
     def fault(self, code, text="words", tag="t"):
         last, row = self.rows.get(tag, (0, 0))
@@ -43,11 +47,22 @@ class Core:
     def faults_after(self, number):
         return self.faults[number:]
 
-    def attributes(self):
-        return SimpleNamespace(id=self.id, sites=self.sites, incarnation=7)
+    def open_faults(self):
+        last = {fault[1]: fault for fault in self.faults}
+        return [fault for tag, fault in last.items() if tag in self.rows]
 
-    def waiting_for(self):
-        return self.waits
+    def members(self, gone="", **ids):
+        """These are the members now, by id."""
+        self.about.sites, self.about.ids = [*ids], [*ids.values()]
+        if gone:
+            self.about.departures += 1
+            self.about.departed = [*self.about.departed, gone]
+
+    def attributes(self):
+        return self.about
+
+    def waits(self):
+        return self.waits_for
 
     def close(self):
         self.closed = True
@@ -115,50 +130,53 @@ def test_a_name_of_others_cannot_write_lines_of_its_own(core, lines):
 
 def test_a_wait_is_said_when_it_lasts_with_who_is_waited_for(core, lines):
     watch = watcher(core)
-    core.waits = "t: waits for READY of b"
+    core.waits_for = [("t", "waits for READY of b")]
     watch.poll(10.0)
     watch.poll(10.0 + _watch.PATIENCE_S - 0.1)
     assert lines() == []
     watch.poll(22.0)
     watch.poll(23.0)
     assert lines() == ["t: waiting for b (not READY for 12 s)"]
-    core.waits = "t: data"
+    core.waits_for = [("t", "data")]
     watch.poll(24.0)
     watch.poll(64.0)  # a round that takes its time waits for nobody
-    assert lines()[1:] == ["waited 14 s"]
-    core.waits = "t: waits for READY of b"  # b is slow in every round
+    assert lines()[1:] == ["t: waited 14 s"]
+    core.waits_for = [("t", "waits for READY of b")]  # b is slow in every round
     for now in (65.0, 75.0):
         watch.poll(now)
     assert len(lines()) == 2
 
 
-def test_joins_and_losses_of_members_are_said(core, lines):
+def test_a_cross_wait_is_said_with_who_waits_where(core, lines):
     watch = watcher(core)
-    watch.poll(1.0)
-    core.sites = ["a", "c"]
-    watch.poll(2.0)
-    watch.poll(3.0)
-    assert lines() == [
-        "c joined; 2 sites now",
-        "b is gone: it left, died or was evicted; 2 sites now",
-    ]
-    core.id = 9
-    watch.poll(4.0)
-    assert "this peer was evicted and is back, as number 9" in lines()[2]
+    core.waits_for = [("x", "cross wait: a waits in x, b waits in y")]
+    for now in (1.0, 6.0, 6.5):
+        watch.poll(now)
+    (line,) = lines()
+    assert line.startswith("x: cross wait: a waits in x, b waits in y, for 5 s [all")
+
+
+def test_what_goes_on_in_another_tag_does_not_hide_a_wait(core, lines):
+    watch = watcher(core)
+    for step in range(12):
+        busy = "data" if step % 2 else "waits for READY of b"
+        core.waits_for = [("busy", busy), ("x", "c is not admitted yet")]
+        watch.poll(1.0 + step / 2)
+    assert lines() == ["x: c is not admitted yet, for 5 s"]
 
 
 def test_the_masters_loss_and_return_are_said_and_blips_are_not(core, lines):
     watch = watcher(core)
-    core.waits = "not connected to the master for 12 ms"
+    core.waits_for = [("", "not connected to the master for 12 ms")]
     watch.poll(1.0)
-    core.waits = ""
+    core.waits_for = []
     watch.poll(1.5)
     assert lines() == []
-    core.waits = "t: not connected to the master for 200 ms"
+    core.waits_for = [("t", "not connected to the master for 200 ms")]
     watch.poll(2.0)
     watch.poll(3.5)
     watch.poll(4.0)
-    core.waits = ""
+    core.waits_for = []
     watch.poll(9.0)
     lost, back = lines()
     assert lost.startswith("the master is lost") and "--store" in lost
@@ -169,7 +187,7 @@ def test_ignore_says_nothing_and_raises_nothing(core, lines):
     watch = watcher(core, "ignore")
     for _ in range(5):
         core.fault(Code.MISMATCH)
-    core.waits = "t: not connected to the master for 200 ms"
+    core.waits_for = [("t", "not connected to the master for 200 ms")]
     watch.poll(1.0)
     watch.poll(9.0)
     assert lines() == [] and watch.stop() is None
@@ -236,7 +254,37 @@ def test_a_mismatch_ends_the_run_after_three_rounds_in_a_row(core):
     assert type(pickle.loads(pickle.dumps(fault))) is jccl.MismatchError
     core.fault(Code.MISMATCH)
     assert raised_here(watch) is None  # who caught it heard of it
-    assert watch.stop() is None
+
+
+def test_a_second_row_ends_the_run_again(core):
+    watch = watcher(core, "")
+    for row in (1, 2):
+        for _ in range(3):
+            core.fault(Code.MISMATCH)
+        assert isinstance(raised_here(watch), jccl.MismatchError), row
+        core.rows.clear()  # a round committed
+        core.fault(Code.MISMATCH)
+        assert raised_here(watch) is None
+        core.rows.clear()
+
+
+def test_a_raise_is_taken_back_where_the_fault_was_raised_elsewhere(core):
+    watch = watcher(core, "raise")
+    core.fault(Code.GUARD)
+    heard = []
+
+    def other():
+        watch.poll(1.0)  # asks the main thread, which waits here
+        with pytest.raises(jccl.GuardError):
+            watch.raise_fault()
+        heard.append(True)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    thread.join()
+    for _ in range(1000):
+        pass
+    assert heard
 
 
 def test_what_heals_ends_no_run_unless_asked(core):
@@ -278,7 +326,7 @@ def test_the_next_call_on_the_host_raises_what_is_left(core):
     assert core.closed
 
 
-def test_leaving_raises_a_fault_but_never_instead_of_another_error(core):
+def test_closing_raises_a_fault_but_never_instead_of_another_error(core):
     core.fault(Code.GUARD)
     with (
         pytest.raises(jccl.GuardError),
@@ -337,13 +385,16 @@ def test_a_thread_of_ours_takes_no_fault_from_the_users(core):
 def test_faults_of_host_calls_without_an_exception_count_too(core, lines):
     watch = watcher(core, "")
     watch._owner = threading.Thread()
-    for code in (Code.MISMATCH, Code.OK, Code.MISMATCH, Code.MISMATCH):
+    good = (Code.OK, Code.DEADLINE)  # whatever else it is, the row is over
+    for code in (Code.MISMATCH, good[0], Code.MISMATCH, Code.MISMATCH, good[1]):
         watch.saw("t", code, "codecs differ")
+    for _ in range(2):
+        watch.saw("t", Code.MISMATCH, "codecs differ")
     watch.raise_fault()
     watch.saw("t", Code.MISMATCH, "codecs differ")
     with pytest.raises(jccl.MismatchError):
         watch.raise_fault()
-    assert len(lines()) == 1
+    assert len(lines()) == 2
 
 
 def test_a_fork_says_and_raises_nothing(core):
@@ -380,14 +431,19 @@ def test_faults_of_programs_count_in_a_row_until_their_tag_commits():
             mine = ["int8", "int4"][index]
             codes = [int(step(jnp.ones(8), c)) for c in (mine, mine, None, mine)]
             assert codes == [Code.MISMATCH, Code.MISMATCH, Code.OK, Code.MISMATCH]
+            assert int(step(jnp.full(8, jnp.nan), None)) == Code.EMPTY
+            assert int(step(jnp.ones(8), mine)) == Code.MISMATCH
             faults = comm.core.faults_after(0)
             assert [(f[0], f[1], f[2], f[4]) for f in faults] == [
                 (1, "default", Code.MISMATCH, 1),
                 (2, "default", Code.MISMATCH, 2),
                 (3, "default", Code.MISMATCH, 1),
+                (4, "default", Code.EMPTY, 1),
+                (5, "default", Code.MISMATCH, 1),
             ]
-            assert all("codec int4" in f[3] for f in faults)
-            assert [f[0] for f in comm.core.faults_after(2)] == [3]
+            assert all("codec int4" in f[3] for f in faults if f[2] == Code.MISMATCH)
+            assert [f[0] for f in comm.core.faults_after(3)] == [4, 5]
+            assert comm.core.open_faults() == faults[-1:]
 
         cluster.run(program)
 

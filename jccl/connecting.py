@@ -1,0 +1,110 @@
+"""Joining a run: the arguments of `jccl.connect`, and what the environment gives."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from jccl import _native, _watch, callback
+from jccl._faults import typed_errors
+from jccl._leaving import Policy
+from jccl._leaving import check_policy as check_term
+from jccl._options import check_seconds, check_text
+from jccl.communicator import Communicator
+from jccl.settings import connect_options, env_default, read_token
+
+
+def connect(
+    master: str | None = None,
+    *,
+    token: str | None = None,
+    token_file: str | os.PathLike[str] | None = None,
+    key_file: str | os.PathLike[str] | None = None,
+    site: str | None = None,
+    shard: int | None = None,
+    shards: int | None = None,
+    advertise: Sequence[str] | str | None = None,
+    bind: str | None = None,
+    start_peers: int | None = None,
+    deadline: float | None = None,
+    connect_timeout: float = 30.0,
+    master_grace: float = 60.0,
+    stripes: int = 0,
+    insecure: bool | None = None,
+    route: str | None = None,
+    on_fault: str | None = None,
+    on_term: Policy | None = None,
+) -> Communicator:
+    """Joins a run.
+
+    Args:
+        master: "host:port", several by commas; default JCCL_MASTER.
+        token: a token of the run (or `token_file`); default JCCL_TOKEN,
+            JCCL_TOKEN_FILE. Off loopback one is required unless `insecure`.
+        key_file: this peer's key pair, made if there is none; default JCCL_KEY_FILE,
+            else a fresh one. With it a process that starts again has its seat at once.
+        site: peers with one site name live and die together; default JCCL_SITE, else a
+            site of its own. `shard` of `shards` is this peer's place in it.
+        advertise: addresses other peers may reach this one at, tried in order.
+        bind: listen address; "none" for a peer that can only dial out.
+        start_peers: sites to await before the first round; default JCCL_START_PEERS.
+        deadline: seconds, of every call that names none; default JCCL_DEADLINE, else
+            300. connect_timeout: seconds to reach the master. master_grace: seconds to
+            wait for a lost master to come back. stripes: connections per link; 0
+            chooses. insecure: allow plain connections off loopback; default
+            JCCL_INSECURE.
+        route: how compiled programs reach the transport: "ffi", "buffer_callback" (CPU)
+            or "io_callback"; default JCCL_ROUTE, else FFI where XLA has it, else
+            `io_callback`. All give the same bits.
+        on_fault: "warn" says faults of compiled programs in the log `jccl`; "raise"
+            also raises each new one in the thread that connected, between two steps, or
+            in the next call on the host; "ignore" does neither. By default those that
+            no later round heals are raised after three rounds, the others are said.
+            Default JCCL_ON_FAULT.
+        on_term: what SIGTERM does, and an operator's `jccl drain`. "leave" (default):
+            this peer leaves the run at once, so that nobody waits for it, and
+            `jccl.Leaving`, a SystemExit with code 143, is raised between two steps. A
+            function is called before that, to save what should be. "flag": `leaving` of
+            the communicator says why, for a loop that looks. "ignore": nothing.
+            Handlers are for the main thread: where another one connects, SIGTERM does
+            what it did before. Default JCCL_ON_TERM.
+
+    Errors:
+        MasterLostError (unreachable; says what was tried), VersionError, WrongRunError,
+        AuthError, IoError (port in use), InvalidError.
+
+    Example:
+        >>> with jccl.connect("127.0.0.1:29400") as comm:
+        ...     mean = comm.all_reduce(gradients).value
+    """
+    texts = {"master": master, "token": token, "site": site, "bind": bind}
+    for name, text in texts.items():
+        check_text(name, text)
+    deadline = env_default(deadline, "JCCL_DEADLINE", float)
+    check_seconds(deadline)
+    chosen = callback.check_route(env_default(route, "JCCL_ROUTE"))
+    policy = _watch.check_policy(env_default(on_fault, "JCCL_ON_FAULT"))
+    term = check_term(env_default(on_term, "JCCL_ON_TERM"))
+    options = connect_options(
+        {
+            "master": master,
+            "token": read_token(token, token_file),
+            "key_file": key_file,
+            "insecure": insecure,
+            "site": site,
+            "shard": shard,
+            "shards": shards,
+            "bind": bind,
+            "advertise": advertise,
+            "start_peers": start_peers,
+            "stripes": stripes,
+            "deadline": deadline,
+            "connect_timeout": connect_timeout,
+            "master_grace": master_grace,
+        }
+    )
+    with typed_errors():
+        core = _native.core().Communicator.connect(**options)
+        name = options["site"] or f"peer-{core.attributes().incarnation:016x}"
+    watcher = _watch.Watcher(core, name, policy, term).start()
+    return Communicator(core, chosen, watcher)
