@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from jccl.cli.run import Look
+from jccl.cli.run import Look, _code_text
 
 SCRIPT = """
 import os, time, jax, jax.numpy as jnp, optax, jccl
@@ -100,3 +100,26 @@ def test_a_run_is_given_up_when_fewer_are_left_than_it_needs():
     assert looks(status(), [1, None, None], 10, 12, 15.1) == [""] * 3
     failed = looks(status("", "disk full"), [0, None], 10, 12, 15.1)
     assert failed == ["", "", "the master failed (disk full)"]
+
+
+def test_two_moments_of_want_are_not_one_long_one():
+    texts = [
+        "waits for the first 3 sites, 2 are there",
+        "",
+        "waits for the first 3 sites",
+    ]
+
+    def status():
+        tags = [{"waiting_for": texts.pop(0) if len(texts) > 1 else texts[0]}]
+        return {"failure": "", "peers": [{"waiting_for": ""}], "tags": tags}
+
+    look = Look(status)
+    said = [look.stuck([1, None, None], now) for now in (10, 12, 16, 20, 21.5)]
+    assert said[:4] == [""] * 4 and "needs 3 sites" in said[4]
+
+
+def test_a_signal_without_a_name_is_said_by_its_number():
+    assert _code_text(-9) == "signal SIGKILL"
+    assert _code_text(-37) == "signal 37"
+    assert _code_text(143) == "exit code 143: it left the run"
+    assert _code_text(3) == "exit code 3"
