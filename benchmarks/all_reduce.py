@@ -49,6 +49,7 @@ COLUMNS = (
 CEILING_CODECS = ("none", "int8")
 VARIANTS = (
     "jccl",
+    "jccl-token",
     "jccl-inplace",
     "jccl-jit",
     "jccl-kept",
@@ -210,7 +211,8 @@ class _Run:
         """Started for this cell alone, so that their memory is this cell's. A codec is
         compared with the same call without one.
         """
-        names = [name for name in ("jccl", "jccl-inplace") if name in self.names]
+        ours = ("jccl", "jccl-token", "jccl-inplace")
+        names = [name for name in ours if name in self.names]
         if "jccl" in names and self.cell["codec"] != "none":
             names.append("jccl-fp32")
         return names
@@ -222,7 +224,9 @@ class _Run:
             running = []
             for name in self._fresh():
                 flags = ["--in-place"] if name == "jccl-inplace" else []
-                made = groups.jccl(self.cell["peers"], name, *flags)
+                sealed = name == "jccl-token"
+                token = stack.enter_context(groups.token_file()) if sealed else None
+                made = groups.jccl(self.cell["peers"], name, *flags, token=token)
                 running.append(stack.enter_context(made))
             running += self.lasting
             two = self.cell["peers"] == 2 and self.cell["codec"] in CEILING_CODECS

@@ -26,6 +26,7 @@ Plot = tuple[str, Figure]  # title, picture
 COLOURS = {
     "jccl": "#1f5fbf",
     "jccl-inplace": "#10306b",
+    "jccl-token": "#7b4fa6",
     "jccl-jit": "#6aa3e8",
     "jccl-donate": "#15a3a3",
     "gloo": "#c8761b",
@@ -33,7 +34,7 @@ COLOURS = {
     "plain": "#8a8a8a",
     "ceiling": "#8a8a8a",
 }
-SPARE = ("#7b4fa6", "#3f8f3f", "#b23b5e", "#806000", "#305070", "#909000", "#505050")
+SPARE = ("#3f8f3f", "#b23b5e", "#806000", "#305070", "#909000", "#505050")
 plt.rcParams.update(
     {
         "font.size": 10,

@@ -186,10 +186,26 @@ class Group:
 
 
 @contextlib.contextmanager
-def master(peers: int, store: str = "memory:") -> Iterator[str]:
+def token_file() -> Iterator[Path]:
+    """A run's secret, in a file of its own."""
+    program = programs("jccl-master")["jccl-master"]
+    with tempfile.TemporaryDirectory(prefix="jccl-token-") as folder:
+        path = Path(folder, "token")
+        path.touch(mode=0o600)
+        made = Peer([str(program), "--new-token"])
+        path.write_text(made.line(10))
+        made.end()
+        yield path
+
+
+@contextlib.contextmanager
+def master(
+    peers: int, store: str = "memory:", token: Path | None = None
+) -> Iterator[str]:
     """Address of a master in a process of its own."""
     program = programs("jccl-master")["jccl-master"]
     argv = [str(program), "--bind", "127.0.0.1:0", "--store", store]
+    argv += ["--token-file", str(token)] if token else []
     process = Peer([*argv, "--start-peers", str(peers)])
     try:
         yield process.line(30).removeprefix("JCCL_MASTER=")
@@ -204,6 +220,8 @@ def jccl(peers: int, name: str = "jccl", *options: str, **ours: Any) -> Iterator
     program = programs("bench-peer")["bench-peer"]
     with master(peers, **ours) as address:
         argv = [program, "--master", address, "--peers", peers, "--stepped", *options]
+        if token := ours.get("token"):
+            argv += ["--token-file", token]
         with _group(name, [argv] * peers) as group:
             yield group
 

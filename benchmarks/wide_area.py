@@ -32,7 +32,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import click
@@ -108,15 +107,10 @@ def jccl(net: Net, cell: Cell, stripes: int) -> Iterator[Any]:
     """A master on the first host, a bench-peer on every one."""
     built = groups.programs("jccl-master", "bench-peer")
     first, count = net.addr[net.hosts[0]], len(net.hosts)
-    with tempfile.TemporaryDirectory(prefix="jccl-wide-") as folder:
+    with contextlib.ExitStack() as stack:
         proof = ["--insecure"]
         if cell.tls:
-            token = Path(folder, "token")
-            made = groups.Peer([str(built["jccl-master"]), "--new-token"])
-            token.touch(mode=0o600)
-            token.write_text(made.line(10))
-            made.end()
-            proof = ["--token-file", str(token)]
+            proof = ["--token-file", str(stack.enter_context(groups.token_file()))]
         argv = [built["jccl-master"], "--bind", f"{first}:{MASTER_PORT}"]
         argv += ["--start-peers", count, *proof]
         master = groups.Peer(net.argv(net.hosts[0], argv))

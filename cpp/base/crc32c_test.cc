@@ -35,7 +35,7 @@ TEST(Crc32cTest, the_known_answers_of_rfc_3720_come_out) {
     rising[i] = static_cast<std::uint8_t>(i);
     falling[i] = static_cast<std::uint8_t>(31 - i);
   }
-  for (auto* crc : {&crc32c, &crc32c_tables}) {
+  for (auto* crc : {&crc32c, &crc32c_table}) {
     EXPECT_EQ(crc({}, 0), 0U);
     EXPECT_EQ(crc(text, 0), 0xE3069283U);
     EXPECT_EQ(crc(Bytes(32, 0x00), 0), 0x8A9136AAU);
@@ -47,14 +47,13 @@ TEST(Crc32cTest, the_known_answers_of_rfc_3720_come_out) {
 
 TEST(Crc32cTest, both_forms_follow_the_definition_at_every_size_and_alignment) {
   const Bytes bytes = random_bytes(40000, 1);
-  for (std::size_t size : {1,   7,   8,   9,   255,  256,  511,   512,   513,   575,
-                           576, 767, 768, 769, 1087, 1536, 12287, 12288, 12289, 39000}) {
+  for (std::size_t size : {1, 7, 8, 9, 15, 16, 17, 36, 255, 256, 1087, 39000}) {
     for (std::size_t at = 0; at < 9; ++at) {
       const ByteView view = ByteView(bytes).subspan(at, size);
       const std::uint32_t seed = at == 0 ? 0 : static_cast<std::uint32_t>(0x9E3779B9U * at);
       const std::uint32_t expected = by_bits(view, seed);
       EXPECT_EQ(crc32c(view, seed), expected) << size << " at " << at;
-      EXPECT_EQ(crc32c_tables(view, seed), expected) << size << " at " << at;
+      EXPECT_EQ(crc32c_table(view, seed), expected) << size << " at " << at;
     }
   }
 }

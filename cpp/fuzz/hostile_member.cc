@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/crc32c.h"
 #include "base/text.h"
 #include "fuzz/bender.h"
+#include "snapshot/digest.h"
 #include "wire/codec.h"
 
 namespace jccl::fuzz {
@@ -374,7 +374,7 @@ void HostileMember::bend_header(wire::FrameHeader* header) {
     };
     if (row.field == "chunk") header->chunk = number(header->chunk);
     if (row.field == "payload bytes") header->payload_bytes = number(header->payload_bytes);
-    if (row.field == "payload CRC32C") header->payload_crc = number(header->payload_crc);
+    if (row.field == "payload check") header->payload_check = number(header->payload_check);
   }
 }
 
@@ -394,19 +394,19 @@ void HostileMember::outgoing_frame(const FrameBytes& frame, std::vector<FrameByt
     case FrameTrick::kHeader:
       bend_header(&header);
       break;
-    case FrameTrick::kPayload:  // other values, and the CRC of those
+    case FrameTrick::kPayload:  // other values, and the check of those
       for (std::uint8_t& byte : payload) byte = in_.below(4) == 0 ? 0xFF : byte ^ in_.u8();
-      header.payload_crc = base::crc32c(payload);
+      header.payload_check = snapshot::check_of(payload);
       break;
     case FrameTrick::kSize:
       payload.resize(in_.below(2 * payload.size() + 2));
       header.payload_bytes = static_cast<std::uint32_t>(payload.size());
-      header.payload_crc = base::crc32c(payload);
+      header.payload_check = snapshot::check_of(payload);
       break;
     default:
       out->push_back(frame);
       payload.assign(payload.size(), 0);  // the second says something else
-      header.payload_crc = base::crc32c(payload);
+      header.payload_check = snapshot::check_of(payload);
   }
   out->push_back(frame_of(header, std::move(payload)));
 }
@@ -422,7 +422,7 @@ void HostileMember::inject_frame() {
     payload = last_frame_->payload;
   }
   bend_header(&header);
-  if (in_.flag()) header.payload_crc = base::crc32c(payload);
+  if (in_.flag()) header.payload_check = snapshot::check_of(payload);
   world_->frame(to, frame_of(header, std::move(payload)));
 }
 
@@ -441,8 +441,8 @@ void HostileMember::ask_snapshots() {
   header.chunk = static_cast<std::uint32_t>(in_.below(4));
   Bytes payload = header.kind == wire::FrameKind::kSnapshotAsk ? wire::encode(ask) : in_.bytes(64);
   header.payload_bytes = static_cast<std::uint32_t>(payload.size());
-  header.payload_crc = base::crc32c(payload);
-  if (header.kind == wire::FrameKind::kSnapshotGone) payload.clear(), header.payload_crc = 0;
+  header.payload_check = snapshot::check_of(payload);
+  if (header.kind == wire::FrameKind::kSnapshotGone) payload.clear(), header.payload_check = 0;
   const std::size_t which = in_.below(honest.size());
   world_->frame(honest[which]->incarnation(), frame_of(header, std::move(payload)));
 }

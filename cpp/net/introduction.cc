@@ -167,6 +167,12 @@ class Introduction final : public Handshake {
   void succeed(const PublicKey& key) {
     std::unique_ptr<ByteStream> stream = framed_.take();
     if (!stream) return;  // its end was told
+    if (options_.purpose == Purpose::kLink && stream->is_tls() &&
+        !JCCL_PLANTED("link-not-sealed")) {
+      Result<std::unique_ptr<ByteStream>> sealed = stream->sealed();
+      if (!sealed.ok()) return finish(sealed.status());
+      stream = std::move(sealed.value());
+    }
     (void)stream->flush_ahead();
     stream->introduced({key, shared_});
     finish(std::move(stream));

@@ -120,7 +120,7 @@ class LinkTest : public NetTest {
     on([&] { a.reset(), b.reset(); });  // links of an earlier call live on the loop
     a = std::make_unique<Side>(bytes, chunk, 1);
     b = std::make_unique<Side>(bytes, chunk, 2);
-    auto pairs = connect(credentials, stripes);
+    auto pairs = connect_link(credentials, stripes);
     ASSERT_EQ(pairs.size(), stripes);
     on([&] {
       for (Side* side : {a.get(), b.get()}) {
@@ -133,7 +133,7 @@ class LinkTest : public NetTest {
     });
   }
   void add_stripe() {
-    auto pairs = connect(plain());
+    auto pairs = connect_link(plain());
     ASSERT_EQ(pairs.size(), 1u);
     on([&] {
       a->link->add_stripe(std::move(pairs[0].first));

@@ -15,7 +15,7 @@
 namespace jccl::net {
 
 std::size_t ByteStream::read_now(std::span<const MutableView> parts) {
-  if (unread_at_ == unread_.size()) return read_some(parts);
+  if (!has_unread()) return read_some(parts);
   std::size_t total = 0;
   for (const MutableView& part : parts) {
     const std::size_t n = std::min(part.size(), unread_.size() - unread_at_);
@@ -32,6 +32,11 @@ std::size_t ByteStream::read_now(std::span<const MutableView> parts) {
 
 std::size_t ByteStream::write_now(std::span<const ByteView> parts) {
   return flush_ahead() ? write_some(parts) : 0;
+}
+
+Result<std::unique_ptr<ByteStream>> ByteStream::sealed() {
+  JCCL_CHECK(!"only TLS has keys to seal with");
+  return Status{Code::kInvalid, ""};
 }
 
 void ByteStream::unread(Bytes bytes) {

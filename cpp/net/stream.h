@@ -1,5 +1,6 @@
-// A connected byte stream, plain TCP or TLS 1.3 over it, in readiness style: calls move what can
-// be moved now and never block, so between calls nothing points at the caller's memory.
+// A connected byte stream, plain TCP or encrypted, in readiness style: calls move what can be moved
+// now and never block, so between calls nothing points at the caller's memory. Control connections
+// stay in TLS 1.3, links go on sealed (sealed_stream.h).
 // Confined to its loop's thread. Closing is destroying; after that no handler runs.
 #pragma once
 
@@ -68,10 +69,13 @@ class ByteStream {
   virtual Time last_received() const = 0;       // stats().received_at, without asking the kernel
   virtual std::string remote_text() const = 0;  // "10.0.0.7:4711"
   virtual bool remote_is_loopback() const = 0;
-  virtual bool is_tls() const = 0;
+  virtual bool is_tls() const = 0;  // or sealed: what is read is authentic
   // 32 bytes that only the two ends of this connection know (RFC 9266, tls-exporter); zeros of a
   // plain one.
   virtual std::array<std::uint8_t, 32> exporter() const { return {}; }
+  // Of TLS alone: its connection, sealed from the next byte on in both directions; this stream is
+  // of no use any more. Both ends ask for it at the same place. kCorrupt if the other one did not.
+  virtual Result<std::unique_ptr<ByteStream>> sealed();
 
   void introduced(Introduced remote) { introduced_ = std::move(remote); }
   const Introduced& remote() const { return introduced_; }
@@ -86,6 +90,7 @@ class ByteStream {
  protected:
   virtual std::size_t read_some(std::span<const MutableView> parts) = 0;
   virtual std::size_t write_some(std::span<const ByteView> parts) = 0;
+  bool has_unread() const { return unread_at_ < unread_.size(); }
 
  private:
   Bytes unread_;

@@ -148,15 +148,24 @@ class NetTest : public ::testing::Test {
   bool eventually(const std::function<bool()>& holds) { return test::eventually(loop, holds); }
 
   using Pair = std::pair<std::unique_ptr<ByteStream>, std::unique_ptr<ByteStream>>;
+  // Under TLS such a one is sealed.
+  std::vector<Pair> connect_link(const Credentials& credentials, std::size_t count = 1) {
+    return connect(credentials, count, "127.0.0.1", Purpose::kLink);
+  }
   // Two ends of `count` connections. The dialling end speaks first, so one byte is exchanged.
   std::vector<Pair> connect(const Credentials& credentials, std::size_t count = 1,
-                            const std::string& host = "127.0.0.1") {
+                            const std::string& host = "127.0.0.1",
+                            Purpose purpose = Purpose::kControl) {
     std::vector<Pair> out;
     std::unique_ptr<Server> server;
-    on([&] { server = std::make_unique<Server>(loop, credentials, ListenerOptions{}, host); });
+    ListenerOptions listening;
+    listening.purpose = purpose;
+    DialOptions dialling;
+    dialling.purpose = purpose;
+    on([&] { server = std::make_unique<Server>(loop, credentials, listening, host); });
     for (std::size_t i = 0; i < count; ++i) {
       Dialled dialled;
-      on([&] { dialled.start(loop, {server->address}, credentials); });
+      on([&] { dialled.start(loop, {server->address}, credentials, dialling); });
       EXPECT_TRUE(eventually([&] { return dialled.calls == 1; }));
       EXPECT_TRUE(dialled.status.ok()) << dialled.status.text;
       if (!dialled.stream) return out;

@@ -1,5 +1,6 @@
-// TLS 1.3 with an external pre-shared key over any ByteStream: OpenSSL works on two buffers, and
-// what it produces leaves in few large writes. No certificates, tickets or early data.
+// TLS 1.3 with an external pre-shared key over any ByteStream: OpenSSL works on two buffers. For
+// handshakes, introductions and control connections; the many bytes of links travel sealed. No
+// certificates, tickets or early data.
 #include <openssl/bio.h>
 #include <openssl/crypto.h>
 #include <openssl/err.h>
@@ -13,13 +14,14 @@
 #include "base/planted.h"
 #include "base/text.h"
 #include "net/linger.h"
+#include "net/sealed_stream.h"
 #include "net/stream.h"
 
 namespace jccl::net {
 namespace {
 
-constexpr std::size_t kHandshakeBufferBytes = 18 * 1024;  // one record
-constexpr std::size_t kBufferBytes = 128 * 1024;
+constexpr std::size_t kTlsInBytes = 18 * 1024;    // one record
+constexpr std::size_t kTlsOutBytes = 128 * 1024;  // records that leave in one write
 // Far below AES-GCM's limit of 2^24.5 records under one key.
 constexpr std::uint64_t kKeyBytesMax = std::uint64_t{64} << 30;
 
@@ -125,9 +127,12 @@ SSL_CTX* make_context() {
 class TlsStream final : public ByteStream {
  public:
   TlsStream(std::unique_ptr<ByteStream> lower, Role role, const Credentials& credentials)
-      : lower_(std::move(lower)), credentials_(credentials), pipes_(std::make_unique<Pipes>()) {
+      : lower_(std::move(lower)),
+        role_(role),
+        credentials_(credentials),
+        pipes_(std::make_unique<Pipes>()) {
     static SSL_CTX* const context = make_context();
-    pipes_->in.resize(kHandshakeBufferBytes);
+    pipes_->in.resize(kTlsInBytes);
     ssl_ = SSL_new(context);
     JCCL_CHECK(ssl_ != nullptr);
     SSL_set_app_data(ssl_, &credentials_);
@@ -202,26 +207,48 @@ class TlsStream final : public ByteStream {
   bool remote_is_loopback() const override { return lower_->remote_is_loopback(); }
   bool is_tls() const override { return true; }
   std::array<std::uint8_t, 32> exporter() const override {
-    constexpr std::string_view kLabel = "EXPORTER-Channel-Binding";
     std::array<std::uint8_t, 32> out{};
-    JCCL_CHECK(SSL_export_keying_material(ssl_, out.data(), out.size(), kLabel.data(),
-                                          kLabel.size(), nullptr, 0, 0) == 1);
+    export_keys("EXPORTER-Channel-Binding", out);
+    return out;
+  }
+  Result<std::unique_ptr<ByteStream>> sealed() override {
+    if (!flush_ahead() && failure_.ok()) {
+      lose(Status{Code::kLinkLost, base::cat(remote_text(), " takes no more bytes")});
+    }
+    if (!failure_.ok()) return failure_;
+    if ((has_unread() || SSL_pending(ssl_) > 0) && !JCCL_PLANTED("unsealed-bytes-let-pass")) {
+      return Status{Code::kCorrupt, base::cat(remote_text(), " does not seal what it sends")};
+    }
+    // Of what the dialling end writes, and of what the accepting end does.
+    std::array<std::uint8_t, 64> keys{};
+    if (!JCCL_PLANTED("seal-keys-of-no-connection")) {
+      export_keys("EXPERIMENTAL jccl seal 1", keys);
+    }
+    SealSecrets secrets;
+    const bool dialling = role_ == Role::kDialling || JCCL_PLANTED("seal-one-key-both-ways");
+    SealSecret& first = dialling ? secrets.writing : secrets.reading;
+    SealSecret& second = dialling ? secrets.reading : secrets.writing;
+    std::copy_n(keys.begin(), first.size(), first.begin());
+    std::copy_n(keys.begin() + (JCCL_PLANTED("seal-one-key-both-ways") ? 0 : 32), second.size(),
+                second.begin());
+    OPENSSL_cleanse(keys.data(), keys.size());
+    const Pipes& p = *pipes_;
+    Bytes rest(p.in.begin() + static_cast<std::ptrdiff_t>(p.in_at),
+               p.in.begin() + static_cast<std::ptrdiff_t>(p.in_end));
+    std::unique_ptr<ByteStream> lower = take_lower();
+    lower->unread(std::move(rest));
+    std::unique_ptr<ByteStream> out = sealed_stream(std::move(lower), secrets);
+    OPENSSL_cleanse(&secrets, sizeof(secrets));
     return out;
   }
 
  protected:
+  // Of one record alone: what comes behind an introduction may be sealed.
   std::size_t read_some(std::span<const MutableView> parts) override {
-    std::size_t total = 0;
     for (const MutableView& part : parts) {
-      std::size_t at = 0;
-      while (at < part.size()) {
-        const std::size_t n = read_record(part.subspan(at));
-        if (n == 0) return total;
-        at += n;
-        total += n;
-      }
+      if (!part.empty()) return read_record(part);
     }
-    return total;
+    return 0;
   }
 
   std::size_t write_some(std::span<const ByteView> parts) override {
@@ -248,8 +275,12 @@ class TlsStream final : public ByteStream {
       refuse("the pre-shared key was not used");
       return false;
     }
-    if (pipes_->in.size() < kBufferBytes) pipes_->in.resize(kBufferBytes);
     return true;
+  }
+
+  void export_keys(std::string_view label, std::span<std::uint8_t> out) const {
+    JCCL_CHECK(SSL_export_keying_material(ssl_, out.data(), out.size(), label.data(), label.size(),
+                                          nullptr, 0, 0) == 1);
   }
 
   void refuse(std::string_view reason) {
@@ -302,8 +333,8 @@ class TlsStream final : public ByteStream {
 
   // Records gather up to the buffer's size; once the kernel is full, what waits stays alone.
   bool room() {
-    if (pipes_->out.size() >= kBufferBytes) flush();
-    return failure_.ok() && pipes_->out_at == 0 && pipes_->out.size() < kBufferBytes && !stuck_;
+    if (pipes_->out.size() >= kTlsOutBytes) flush();
+    return failure_.ok() && pipes_->out_at == 0 && pipes_->out.size() < kTlsOutBytes && !stuck_;
   }
 
   std::size_t write_record(ByteView from) {
@@ -350,6 +381,7 @@ class TlsStream final : public ByteStream {
   }
 
   std::unique_ptr<ByteStream> lower_;
+  Role role_;
   Credentials credentials_;
   std::unique_ptr<Pipes> pipes_;
   SSL* ssl_ = nullptr;

@@ -6,7 +6,6 @@
 #include <cstring>
 #include <tuple>
 
-#include "base/crc32c.h"
 #include "base/planted.h"
 #include "base/text.h"
 #include "codec/guard.h"
@@ -122,12 +121,6 @@ void AttemptRun::note_others(const ChunkState& chunk) {
   }
 }
 
-std::uint32_t AttemptRun::crc_of(const std::vector<base::ByteView>& views) {
-  std::uint32_t crc = 0;
-  for (const base::ByteView& view : views) crc = base::crc32c(view, crc);
-  return crc;
-}
-
 base::Digest AttemptRun::digest_of(const std::vector<base::ByteView>& views) {
   if (views.size() == 1) return snapshot::digest_of(views.front());
   snapshot::Hasher hasher;
@@ -238,9 +231,14 @@ Status AttemptRun::arrived(base::PeerId from, const wire::FrameHeader& header,
   } else {
     for (const net::MutableView& view : output_views(chunk)) views.emplace_back(view);
   }
-  if (crc_of(views) != header.payload_crc) {
-    return {Code::kCorrupt,
-            cat("chunk ", header.chunk, " from peer ", from, " arrived damaged (CRC32C differs)")};
+  const bool is_result = header.kind == FrameKind::kResult;
+  // A result's hash is a part of the attempt's digest as well.
+  base::Digest digest;
+  if (is_result || host_->checks_frames()) digest = digest_of(views);
+  const std::uint32_t check = host_->checks_frames() ? snapshot::check_in(digest) : 0;
+  if (check != header.payload_check && !JCCL_PLANTED("chunk-check-not-compared")) {
+    return {Code::kCorrupt, cat("chunk ", header.chunk, " from peer ", from,
+                                " arrived damaged (its check differs)")};
   }
   call_->received_bytes += header.payload_bytes;
   if (failed_ || committed_ || !expects(chunk, from, header.kind)) return {};
@@ -251,8 +249,8 @@ Status AttemptRun::arrived(base::PeerId from, const wire::FrameHeader& header,
   moved_bytes_ += header.payload_bytes;
   if (const auto wrong = wrong_payload(chunk, header.kind, views)) {
     fail(Code::kCorrupt, from, cat("chunk ", header.chunk, ": ", *wrong));
-  } else if (header.kind == FrameKind::kResult) {
-    take_result(chunk, buffer, header.payload_crc);
+  } else if (is_result) {
+    take_result(chunk, buffer, digest);
   } else {
     for (std::uint32_t position : chunk.route.add_order) {
       if (plan_.order[position] == from) chunk.early[position] = buffer;
@@ -264,7 +262,8 @@ Status AttemptRun::arrived(base::PeerId from, const wire::FrameHeader& header,
 }
 
 // `buffer` is null if the result came straight into the output.
-void AttemptRun::take_result(ChunkState& chunk, const BufferRef& buffer, std::uint32_t crc) {
+void AttemptRun::take_result(ChunkState& chunk, const BufferRef& buffer,
+                             const base::Digest& digest) {
   if (buffer && in_output_) {  // a second copy that overtook the first
     const std::uint8_t* from = buffer->data();
     for (const net::MutableView& view : output_views(chunk)) {
@@ -274,9 +273,8 @@ void AttemptRun::take_result(ChunkState& chunk, const BufferRef& buffer, std::ui
   } else {
     chunk.result = buffer;
   }
-  chunk.result_crc = crc;
   chunk.written = in_output_;
-  chunk.digest = digest_of(result_views(chunk));
+  chunk.digest = digest;
   settle(chunk);
 }
 
@@ -357,19 +355,20 @@ std::optional<net::OutFrame> AttemptRun::produce(const WorkItem& item) {
       frame.payload.push_back(encoded->span());
       frame.keep_alive = encoded;
     }
-    header.payload_crc = crc_of(frame.payload);
     report_if_complete();
   } else if (item.kind == FrameKind::kPartial) {
     if (!chunk.accumulator) return std::nullopt;
     frame.payload.push_back(chunk.accumulator->span());
     frame.keep_alive = chunk.accumulator;
-    header.payload_crc = crc_of(frame.payload);
   } else {
     const bool lies_in_output = chunk.finished && chunk.written && in_output_ && !committed_;
     if (!chunk.result && !lies_in_output) return std::nullopt;
     frame.payload = result_views(chunk);
     frame.keep_alive = chunk.result ? std::shared_ptr<const void>(chunk.result) : call_;
-    header.payload_crc = chunk.result_crc;
+  }
+  if (host_->checks_frames()) {
+    const bool is_result = item.kind == FrameKind::kResult;
+    header.payload_check = snapshot::check_in(is_result ? chunk.digest : digest_of(frame.payload));
   }
   frame.header.resize(wire::kFrameHeaderBytes);
   wire::encode(header, frame.header.data());

@@ -37,6 +37,8 @@ class AttemptHost {
   virtual void attempt_done(const wire::Attempt& attempt, const base::Digest& result) = 0;
   virtual void attempt_failed(const wire::Attempt& attempt, base::Code cause, base::PeerId peer,
                               std::string text) = 0;
+  // Not where the links are sealed: what arrives there is what was sent.
+  virtual bool checks_frames() const { return true; }
 };
 
 // Whether START and its plan fit the call as this peer made it. Not ok: the attempt can't run here.
@@ -92,7 +94,6 @@ class AttemptRun {
     BufferRef encoded;                         // own contribution, while it has uses left
     std::uint32_t encoded_uses = 0;
     BufferRef result;  // encoded; null: not known, or it lies in the output
-    std::uint32_t result_crc = 0;
     base::Digest digest;
     std::uint64_t needs = 0;  // bytes of the call's feed, for the own contribution
     bool last_own = false;    // a whole result needs it: kept back while the state is compared
@@ -110,7 +111,6 @@ class AttemptRun {
     }
   };
 
-  static std::uint32_t crc_of(const std::vector<base::ByteView>& views);
   static base::Digest digest_of(const std::vector<base::ByteView>& views);
 
   base::Status lay_out();
@@ -137,7 +137,7 @@ class AttemptRun {
                                std::size_t at) const;
   void finish(ChunkState& chunk);
   void note_result(ChunkState& chunk);
-  void take_result(ChunkState& chunk, const BufferRef& buffer, std::uint32_t crc);
+  void take_result(ChunkState& chunk, const BufferRef& buffer, const base::Digest& digest);
   void hand_on(ChunkState& chunk);
   void settle(ChunkState& chunk);
   std::vector<base::ByteView> result_views(const ChunkState& chunk) const;

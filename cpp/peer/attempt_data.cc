@@ -2,7 +2,6 @@
 // in the leaves. See attempt.h.
 #include <algorithm>
 
-#include "base/crc32c.h"
 #include "base/text.h"
 #include "codec/encoded.h"
 #include "codec/guard.h"
@@ -244,11 +243,7 @@ void AttemptRun::finish(ChunkState& chunk) {
 }
 
 // Looks at the result's bytes while they are in the cache.
-void AttemptRun::note_result(ChunkState& chunk) {
-  const std::vector<base::ByteView> views = result_views(chunk);
-  chunk.digest = digest_of(views);
-  if (serves_ || !chunk.route.result_to.empty()) chunk.result_crc = crc_of(views);
-}
+void AttemptRun::note_result(ChunkState& chunk) { chunk.digest = digest_of(result_views(chunk)); }
 
 void AttemptRun::decode_result(const ChunkState& chunk) {
   std::size_t at = 0;

@@ -2,8 +2,8 @@
 
 #include <cmath>
 
-#include "base/crc32c.h"
 #include "peer/attempt_bench.h"
+#include "snapshot/digest.h"
 
 namespace jccl::peer {
 namespace {
@@ -61,6 +61,36 @@ TEST(AttemptTest, duplicates_damage_and_losses_are_survived_by_sending_again) {
             Bench::fill(at, *frame, SIZE_MAX);
             ASSERT_TRUE(bench.arrived(f, *frame, at).ok());
         }
+      }
+      bench.expect_committed();
+    }
+  }
+}
+
+// What arrives there is what was sent: nothing is hashed to find that out once more.
+TEST(AttemptTest, frames_of_sealed_links_have_no_check_and_others_have_to_have_theirs) {
+  for (const PlanKind kind : {PlanKind::kDirect, PlanKind::kRing}) {
+    for (const bool sealed : {true, false}) {
+      Bench bench({.kind = kind, .sealed = sealed});
+      bench.begin();
+      while (!bench.frames_.empty()) {
+        const Bench::Frame f = bench.take_any();
+        auto frame = bench.made(f);
+        ASSERT_TRUE(frame.has_value());
+        const wire::FrameHeader header = Bench::header(*frame);
+        EXPECT_EQ(header.payload_check == 0, sealed);
+        auto wrong = *frame;
+        wire::FrameHeader other = header;
+        other.payload_check = sealed ? 1 : 0;
+        wire::encode(other, wrong.header.data());
+        net::Placement at = bench.place(f, wrong);
+        ASSERT_EQ(at.kind, net::Placement::Kind::kInto);
+        Bench::fill(at, wrong, SIZE_MAX);
+        EXPECT_EQ(bench.arrived(f, wrong, at).code, Code::kCorrupt);
+        at = bench.place(f, *frame);
+        ASSERT_EQ(at.kind, net::Placement::Kind::kInto);
+        Bench::fill(at, *frame, SIZE_MAX);
+        EXPECT_TRUE(bench.arrived(f, *frame, at).ok());
       }
       bench.expect_committed();
     }
@@ -178,7 +208,7 @@ TEST(AttemptTest,
         std::copy(at.bytes.begin(), at.bytes.end(), all.begin() + static_cast<long>(at.at));
         frame->payload = {all};
         wire::FrameHeader header = Bench::header(*frame);
-        header.payload_crc = base::crc32c(all);
+        header.payload_check = snapshot::check_of(all);
         wire::encode(header, frame->header.data());
         const net::Placement place = bench.place(f, *frame);
         if (place.kind != net::Placement::Kind::kInto) continue;

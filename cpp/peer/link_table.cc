@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "base/failpoint.h"
 #include "base/planted.h"
 #include "base/text.h"
@@ -254,6 +255,8 @@ void LinkTable::dialled(Incarnation peer, std::uint64_t dial,
 }
 
 void LinkTable::add_stripe(Entry& e, std::unique_ptr<net::ByteStream> stream) {
+  // Frames have no check of their own there.
+  JCCL_CHECK(!options_.credentials.tls || stream->is_tls());
   e.tuner.connected(stream->remote_is_loopback(), stream->stats().rtt_ns);
   e.link->add_stripe(std::move(stream));
   e.link->wake();

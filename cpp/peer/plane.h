@@ -84,6 +84,8 @@ class Plane : private LinkOwner, private AttemptHost, private SnapshotLinks {
   bool wanted(base::Incarnation peer) const override;
   void peer_left(base::Incarnation peer) override;
   void link_gone(base::Incarnation peer) override { snapshots_.forget(peer); }
+  // AttemptHost, SnapshotLinks
+  bool checks_frames() const override { return !options_.credentials.tls; }
   // AttemptHost
   void enqueue(const wire::Attempt& attempt, base::PeerId to, WorkItem item) override;
   void drop_copies(const wire::Attempt& attempt, base::PeerId from, WorkItem item) override;

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/crc32c.h"
 #include "base/failpoint.h"
 #include "base/planted.h"
 #include "base/text.h"
@@ -25,18 +24,15 @@ constexpr std::size_t kAskBytesMax = 256;
 constexpr std::size_t kAsksMax = 3 * 32;
 
 net::OutFrame framed(base::ByteView payload, wire::FrameHeader header,
-                     std::shared_ptr<const void> keep_alive) {
+                     std::shared_ptr<const void> keep_alive, bool checked) {
   header.payload_bytes = static_cast<std::uint32_t>(payload.size());
-  header.payload_crc = base::crc32c(payload);
+  header.payload_check = checked ? snapshot::check_of(payload) : 0;
   net::OutFrame frame;
   frame.header.resize(wire::kFrameHeaderBytes);
   wire::encode(header, frame.header.data());
   if (!payload.empty()) frame.payload.push_back(payload);
   frame.keep_alive = std::move(keep_alive);
   return frame;
-}
-net::OutFrame framed(std::shared_ptr<const base::Bytes> payload, const wire::FrameHeader& header) {
-  return framed(base::ByteView(*payload), header, payload);
 }
 
 }  // namespace
@@ -165,7 +161,8 @@ std::optional<net::OutFrame> SnapshotTraffic::produce(Incarnation, std::uint32_t
     if (--open->second == 0) open_.erase(open);
   }
   if (out.header.kind == FrameKind::kSnapshotPart) return next_part(std::move(out));
-  return framed(std::make_shared<const base::Bytes>(std::move(out.own)), out.header);
+  const auto own = std::make_shared<const base::Bytes>(std::move(out.own));
+  return framed(*own, out.header, own, links_->checks_frames());
 }
 
 // One part, and the next one waits behind what others have asked for.
@@ -173,7 +170,7 @@ std::optional<net::OutFrame> SnapshotTraffic::next_part(Outgoing out) {
   const SnapshotRef held = store_->find(out.tag, out.header.attempt.epoch);
   if (!held || out.last > held->layout.all_parts()) {  // gone, or published anew, smaller
     out.header.kind = FrameKind::kSnapshotGone;
-    return framed(std::make_shared<const base::Bytes>(), out.header);
+    return framed({}, out.header, nullptr, false);
   }
   const std::uint32_t part = out.next++;
   const std::uint32_t first_data = held->layout.manifest_parts();
@@ -187,7 +184,7 @@ std::optional<net::OutFrame> SnapshotTraffic::next_part(Outgoing out) {
   const auto is_it = [&](const auto& one) { return one.lock() == held; };
   if (std::none_of(served_.begin(), served_.end(), is_it)) served_.push_back(held);
   return framed({base + index * held->layout.part_bytes(), held->layout.part_size(part)}, header,
-                held);
+                held, links_->checks_frames());
 }
 
 Placement SnapshotTraffic::place(Incarnation from, const wire::FrameHeader& header) {
@@ -224,9 +221,9 @@ Status SnapshotTraffic::arrived(Incarnation from, const wire::FrameHeader& heade
   if (found == arriving_.end()) return {};
   const BufferRef buffer = std::move(found->second);
   arriving_.erase(found);
-  if (base::crc32c(buffer->span()) != header.payload_crc &&
-      !JCCL_PLANTED("snapshot-crc-not-compared")) {
-    return {Code::kCorrupt, "a snapshot frame arrived damaged (CRC32C differs)"};
+  const std::uint32_t check = links_->checks_frames() ? snapshot::check_of(buffer->span()) : 0;
+  if (check != header.payload_check && !JCCL_PLANTED("snapshot-check-not-compared")) {
+    return {Code::kCorrupt, "a snapshot frame arrived damaged (its check differs)"};
   }
   if (header.kind == FrameKind::kSnapshotAsk) {
     const auto ask = wire::decode_snapshot_ask(buffer->span());

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <deque>
 
-#include "base/crc32c.h"
+#include "snapshot/digest.h"
 
 namespace jccl::peer {
 namespace {
@@ -27,6 +27,7 @@ class SnapshotTrafficTest : public testing::Test, protected SnapshotLinks {
   }
   void own_snapshot_frames() override { frames_.clear(); }
   void use_link(const wire::Member&) override {}
+  bool checks_frames() const override { return !sealed_; }
   void fetch_ended(const wire::Tag&, const base::Status& status, const wire::Held& held) override {
     ended_.push_back(status);
     fetched_ = held;
@@ -44,7 +45,7 @@ class SnapshotTrafficTest : public testing::Test, protected SnapshotLinks {
   static base::Status hand_in(SnapshotTraffic& traffic, Incarnation from, wire::FrameHeader header,
                               base::ByteView payload) {
     header.payload_bytes = static_cast<std::uint32_t>(payload.size());
-    header.payload_crc = base::crc32c(payload);
+    header.payload_check = snapshot::check_of(payload);
     const net::Placement at = traffic.place(from, header);
     if (at.kind == net::Placement::Kind::kRefuse) return at.status;
     if (at.kind != net::Placement::Kind::kInto) return {Code::kAborted, "not wanted"};
@@ -82,6 +83,7 @@ class SnapshotTrafficTest : public testing::Test, protected SnapshotLinks {
   std::vector<float> values_ = std::vector<float>(900'000);  // four parts, the last shorter
   SnapshotStore store_, fetchers_;
   BufferPool pool_;
+  bool sealed_ = false;  // the links
   std::map<Incarnation, std::deque<std::uint32_t>> queued_;
   std::deque<net::OutFrame> frames_;  // under way
   std::vector<base::Status> ended_;
@@ -261,12 +263,30 @@ TEST_F(FetchingTest, a_frame_that_arrived_damaged_is_told_and_not_kept) {
   header.attempt = {4, wire::decode_snapshot_ask(payload()).value().ask};
   const base::Bytes& manifest = store_.newest("s")->manifest;
   header.payload_bytes = static_cast<std::uint32_t>(manifest.size());
-  header.payload_crc = base::crc32c(manifest) + 1;
+  header.payload_check = snapshot::check_of(manifest) + 1;
   const net::Placement at = fetcher_.place(31, header);
   ASSERT_EQ(at.kind, net::Placement::Kind::kInto);
   std::memcpy(at.spans[0].data(), manifest.data(), manifest.size());
   EXPECT_EQ(fetcher_.arrived(31, header, at.token).code, Code::kCorrupt);
   EXPECT_FALSE(make(fetcher_, 31)) << "no part of it is here";
+}
+
+TEST_F(FetchingTest, frames_of_sealed_links_have_no_check) {
+  sealed_ = true;
+  fetch({31});
+  const auto asked = make(fetcher_, 31);
+  ASSERT_TRUE(asked.has_value());
+  EXPECT_EQ(asked->payload_check, 0u);
+  wire::FrameHeader header;
+  header.kind = FrameKind::kSnapshotPart;
+  header.attempt = {4, wire::decode_snapshot_ask(payload()).value().ask};
+  const base::Bytes& manifest = store_.newest("s")->manifest;
+  EXPECT_EQ(hand_in(fetcher_, 31, header, manifest).code, Code::kCorrupt) << "with one";
+  header.payload_bytes = static_cast<std::uint32_t>(manifest.size());
+  const net::Placement at = fetcher_.place(31, header);
+  ASSERT_EQ(at.kind, net::Placement::Kind::kInto);
+  std::memcpy(at.spans[0].data(), manifest.data(), manifest.size());
+  EXPECT_TRUE(fetcher_.arrived(31, header, at.token).ok());
 }
 
 TEST_F(FetchingTest, who_is_no_member_any_more_is_not_fetched_from) {

@@ -52,6 +52,10 @@ Digest Hasher::finish() {
 
 Digest digest_of(ByteView bytes) { return plain(xxh3().digest(bytes.data(), bytes.size())); }
 
+std::uint32_t check_in(const Digest& digest) { return static_cast<std::uint32_t>(digest.low); }
+
+std::uint32_t check_of(ByteView bytes) { return bytes.empty() ? 0 : check_in(digest_of(bytes)); }
+
 Digest combine(std::span<const Digest> digests) {
   base::Writer w;
   for (const Digest& digest : digests) {

@@ -3,6 +3,7 @@
 // machine and whatever the sizes of the pieces. Pure; runs on any thread.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <span>
 
@@ -15,6 +16,10 @@ using base::ByteView;
 using base::Digest;
 
 Digest digest_of(ByteView bytes);
+
+// 32 bits of a digest: what a frame says of its payload, so that one hash serves both.
+std::uint32_t check_in(const Digest& digest);
+std::uint32_t check_of(ByteView bytes);  // 0: there are none
 
 // The digest of a list of digests, in order: digest_of over their 16-byte forms.
 Digest combine(std::span<const Digest> digests);

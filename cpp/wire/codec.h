@@ -100,7 +100,7 @@ struct FrameHeader {
   Attempt attempt;
   std::uint32_t chunk = 0;
   std::uint32_t payload_bytes = 0;
-  std::uint32_t payload_crc = 0;
+  std::uint32_t payload_check = 0;
   bool operator==(const FrameHeader&) const = default;
 };
 inline constexpr std::size_t kFrameHeaderBytes = 40;  // ends with a CRC32C of the header itself

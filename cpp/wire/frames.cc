@@ -89,7 +89,7 @@ void encode(const FrameHeader& header, std::uint8_t* out) {
   put(header.attempt.counter);
   put(header.chunk);
   put(header.payload_bytes);
-  put(header.payload_crc);
+  put(header.payload_check);
   put(base::crc32c({out, kFrameHeaderBytes - 4}));
   JCCL_CHECK(at == out + kFrameHeaderBytes);
 }
@@ -104,7 +104,7 @@ base::Result<FrameHeader> decode_frame_header(base::ByteView bytes) {
   header.attempt = r.attempt();
   header.chunk = r.u32();
   header.payload_bytes = r.u32();
-  header.payload_crc = r.u32();
+  header.payload_check = r.u32();
   if (r.u32() != base::crc32c(bytes.first(kFrameHeaderBytes - 4)) &&
       !JCCL_PLANTED("header-crc-not-compared")) {
     return base::Status{Code::kLinkLost, "a frame header arrived damaged (CRC32C differs)"};

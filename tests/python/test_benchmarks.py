@@ -40,6 +40,7 @@ def rows_of(done):
     "variants, codecs",
     [
         (["jccl", "jccl-inplace", "ceiling"], ["none", "int8"]),
+        (["jccl", "jccl-token"], ["none"]),
         (["jccl", "jccl-jit"], ["none", "bf16"]),
         (["jccl-donate"], ["int8"]),
         (["jax-psum"], ["none"]),
