@@ -6,6 +6,7 @@
 #include <deque>
 
 #include "base/crc32c.h"
+#include "snapshot/forger.h"
 
 namespace jccl::peer {
 namespace {
@@ -22,8 +23,12 @@ class SnapshotTrafficTest : public testing::Test, protected SnapshotLinks {
   SnapshotTrafficTest() {
     for (std::size_t i = 0; i < values_.size(); ++i) values_[i] = static_cast<float>(i);
   }
-  void enqueue_snapshot(Incarnation to, std::uint32_t item) override {
-    queued_[to].push_back(item);
+  void enqueue_snapshot(Incarnation to, std::uint32_t item, bool first) override {
+    first ? queued_[to].push_front(item) : queued_[to].push_back(item);
+  }
+  base::Result<net::MacKey> draw_key() override { return net::MacKey{++keys_}; }
+  void holder_outvoted(const wire::Held& want, Incarnation holder, std::uint32_t part) override {
+    outvoted_.push_back({want, holder, part});
   }
   void own_snapshot_frames() override { frames_.clear(); }
   void use_link(const wire::Member&) override {}
@@ -85,6 +90,8 @@ class SnapshotTrafficTest : public testing::Test, protected SnapshotLinks {
   std::map<Incarnation, std::deque<std::uint32_t>> queued_;
   std::deque<net::OutFrame> frames_;  // under way
   std::vector<base::Status> ended_;
+  std::vector<wire::Outvoted> outvoted_;
+  std::uint8_t keys_ = 0;
   wire::Held fetched_;
 };
 
@@ -95,7 +102,7 @@ TEST_F(SnapshotTrafficTest, who_asks_again_and_again_and_takes_nothing_costs_a_b
     ask(traffic, 1, number, 0, 5);
     ask(traffic, 99, number, 0, 5);  // "gone" is an answer, too
   }
-  EXPECT_LE(traffic.open_items(), 100u);
+  EXPECT_LE(traffic.open_items(), 608u);
   EXPECT_EQ(queued_[kAsker].size(), traffic.open_items());
   EXPECT_EQ(traffic.ignored() + traffic.open_items(), 20'000u);
   while (make(traffic, kAsker)) frames_.clear();
@@ -143,45 +150,94 @@ TEST_F(SnapshotTrafficTest, a_revision_is_let_go_though_frames_of_it_are_not_rea
   EXPECT_EQ(header->kind, FrameKind::kSnapshotGone) << "what waits holds nothing";
 }
 
-// Serves what the fetcher asks holder `from`; `lie` changes the payloads.
+// Serves what the fetcher asks holder `from`; `lie` changes the payloads. A forger holds a state of
+// its own, with the digests of the right one.
 class FetchingTest : public SnapshotTrafficTest {
  protected:
   void fetch(const std::vector<Incarnation>& holders) {
     want_ = publish(4)->held;
+    order(holders);
+  }
+  void order(const std::vector<Incarnation>& holders) {
     protocol::FetchSnapshot order;
     order.want = want_;
     for (const Incarnation holder : holders) order.holders.push_back(member(holder));
-    fetcher_.fetch(order, store_.newest("s")->layout, 0);
+    fetcher_.fetch(order, store_.newest("s")->layout, now_);
   }
   static wire::Member member(Incarnation incarnation) {
     wire::Member out;
     out.id = static_cast<wire::PeerId>(incarnation);
     out.incarnation = incarnation;
+    out.key = {static_cast<std::uint8_t>(incarnation)};
     return out;
+  }
+  // Of the first of its parts of data.
+  void forge(Incarnation holder) {
+    const SnapshotRef held = store_.newest("s");
+    const std::uint8_t* from = held->data->data();
+    base::Bytes& bytes = forged_[holder];
+    bytes.assign(from, from + held->data->size());
+    snapshot::forge_in_place({bytes.data(), held->layout.part_bytes()});
+  }
+  base::Bytes part_of(Incarnation holder, std::uint32_t part) {
+    const SnapshotRef held = store_.newest("s");
+    const std::uint32_t first_data = held->layout.manifest_parts();
+    const std::uint64_t at =
+        part < first_data ? 0 : (part - first_data) * std::uint64_t{held->layout.part_bytes()};
+    const auto lie = forged_.find(holder);
+    const std::uint8_t* from = part < first_data     ? held->manifest.data()
+                               : lie != forged_.end() ? lie->second.data()
+                                                      : held->data->data();
+    return {from + at, from + at + held->layout.part_size(part)};
+  }
+  void reply(Incarnation holder, FrameKind kind, wire::Attempt attempt, std::uint32_t part,
+             const base::Bytes& bytes) {
+    wire::FrameHeader out;
+    out.kind = kind;
+    out.attempt = attempt;
+    out.chunk = part;
+    (void)hand_in(fetcher_, holder, out, bytes);
   }
   // One ask of that holder, answered; lies are told in every part, or in one. False: there is none.
   bool answer(Incarnation holder, bool lies, std::optional<std::uint32_t> lie = std::nullopt) {
     const auto header = make(fetcher_, holder);
     if (!header) return false;
+    if (header->kind == FrameKind::kProofAsk) {
+      const auto ask = wire::decode_proof_ask(payload());
+      EXPECT_TRUE(ask.ok());
+      const net::Mac mac = net::mac_of(ask.value().key, part_of(holder, ask.value().part));
+      ++proofs_[holder];
+      reply(holder, FrameKind::kProof, {ask.value().revision, ask.value().ask}, ask.value().part,
+            {mac.begin(), mac.end()});
+      return true;
+    }
     const auto ask = wire::decode_snapshot_ask(payload());
     EXPECT_TRUE(ask.ok());
-    const SnapshotRef held = store_.newest("s");
     for (std::uint32_t part = ask.value().first_part; part < ask.value().last_part; ++part) {
-      wire::FrameHeader out;
-      out.kind = FrameKind::kSnapshotPart;
-      out.attempt = {ask.value().revision, ask.value().ask};
-      out.chunk = part;
-      const bool data = part >= held->layout.manifest_parts();
-      const std::uint64_t at =
-          data ? (part - held->layout.manifest_parts()) * std::uint64_t{held->layout.part_bytes()}
-               : 0;
-      const std::uint8_t* from = data ? held->data->data() : held->manifest.data();
-      base::Bytes bytes(from + at, from + at + held->layout.part_size(part));
+      base::Bytes bytes = part_of(holder, part);
       if (lies && lie.value_or(part) == part) bytes.back() ^= 1;
-      (void)hand_in(fetcher_, holder, out, bytes);
+      reply(holder, FrameKind::kSnapshotPart, {ask.value().revision, ask.value().ask}, part, bytes);
     }
     return true;
   }
+  void run(const std::vector<Incarnation>& holders) {
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (const Incarnation holder : holders) moved = answer(holder, false) || moved;
+    }
+  }
+  void expect_right() {
+    ASSERT_EQ(ended_.size(), 1u);
+    EXPECT_TRUE(ended_[0].ok()) << ended_[0].text;
+    const SnapshotRef got = fetchers_.newest("s");
+    ASSERT_NE(got, nullptr);
+    EXPECT_EQ(got->held, want_);
+    EXPECT_EQ(std::memcmp(got->data->data(), store_.newest("s")->data->data(), got->data->size()),
+              0);
+  }
+  std::map<Incarnation, base::Bytes> forged_;
+  std::map<Incarnation, int> proofs_;
+  base::Time now_ = 0;
   wire::Held want_;
   SnapshotTraffic fetcher_{&fetchers_, &pool_, this};
 };
@@ -285,6 +341,167 @@ TEST_F(FetchingTest, a_fetch_that_was_given_up_is_over) {
   EXPECT_FALSE(fetcher_.uses(31));
   fetcher_.tick(3600 * base::kSecond);
   EXPECT_TRUE(ended_.empty());
+}
+
+// ---- proofs: the forger's part has the digest of the right one --------------------------------
+
+TEST_F(FetchingTest, a_forged_part_of_one_of_three_is_not_taken_and_its_forger_named) {
+  fetch({31, 32, 33});
+  forge(31);
+  ASSERT_EQ(snapshot::digest_of(part_of(31, 1)), snapshot::digest_of(part_of(32, 1)));
+  ASSERT_NE(part_of(31, 1), part_of(32, 1));
+  run({31, 32, 33});
+  expect_right();
+  EXPECT_EQ(outvoted_, (std::vector<wire::Outvoted>{{want_, 31, 1}}));
+}
+
+TEST_F(FetchingTest, whoever_is_the_forger_of_three_the_right_state_is_taken) {
+  for (const Incarnation forger : {31, 32, 33}) {
+    ended_.clear(), queued_.clear(), forged_.clear(), outvoted_.clear();
+    fetch({31, 32, 33});
+    forge(forger);
+    run({31, 32, 33});
+    expect_right();
+    for (const wire::Outvoted& one : outvoted_) EXPECT_EQ(one.holder, forger);
+  }
+}
+
+TEST_F(FetchingTest, of_two_of_which_one_forges_nothing_is_taken_and_both_are_heard) {
+  for (const Incarnation forger : {31, 32}) {
+    ended_.clear(), queued_.clear(), forged_.clear();
+    fetch({31, 32});
+    forge(forger);
+    run({31, 32});
+    ASSERT_EQ(ended_.size(), 1u);
+    EXPECT_EQ(ended_[0].code, Code::kDisputed) << ended_[0].text;
+    EXPECT_EQ(fetchers_.newest("s"), nullptr);
+    EXPECT_TRUE(outvoted_.empty());
+  }
+}
+
+TEST_F(FetchingTest, a_bit_that_changes_on_the_way_from_one_of_two_is_fetched_from_the_other) {
+  fetch({31, 32});
+  for (bool first = true; ended_.empty(); first = false) {
+    // From one of them the first part of the data comes with a bit changed.
+    const bool moved = answer(31, first, 1);
+    if (!answer(32, false) && !moved) break;
+  }
+  expect_right();
+}
+
+// Who sent a part has no proof to give: each of the others has, and half of them are asked.
+TEST_F(FetchingTest, each_part_is_proved_by_one_more_of_three) {
+  fetch({31, 32, 33});
+  run({31, 32, 33});
+  expect_right();
+  EXPECT_EQ(proofs_[31] + proofs_[32] + proofs_[33], 5) << "the manifest's part and four";
+}
+
+TEST_F(FetchingTest, a_key_is_drawn_for_each_part_when_its_bytes_are_here) {
+  fetch({31, 32});
+  EXPECT_EQ(keys_, 0);
+  ASSERT_TRUE(answer(31, false));  // the manifest
+  EXPECT_EQ(keys_, 1);
+  ASSERT_TRUE(answer(32, false));  // its proof
+  EXPECT_EQ(keys_, 1);
+  run({31, 32});
+  EXPECT_EQ(keys_, 5);
+  expect_right();
+}
+
+TEST_F(FetchingTest, holders_that_moved_on_prove_nothing_and_the_next_try_needs_no_part_again) {
+  fetch({31, 32});
+  ASSERT_TRUE(answer(31, false));
+  ASSERT_TRUE(answer(32, false));
+  for (int i = 0; i < 9 && ended_.empty(); ++i) {
+    const auto header = make(fetcher_, 32);
+    if (header && header->kind == FrameKind::kProofAsk) {
+      reply(32, FrameKind::kSnapshotGone, header->attempt, 0, {});
+    }
+    (void)answer(31, false);
+  }
+  ASSERT_EQ(ended_.size(), 1u);
+  EXPECT_EQ(ended_[0].code, Code::kPeerLost) << ended_[0].text;
+  EXPECT_EQ(fetchers_.newest("s"), nullptr) << "one of two stands by it";
+  ended_.clear(), queued_.clear();
+  order({33, 34, 35});  // others hold it by now
+  std::size_t asked = 0;
+  for (bool moved = true; moved && ended_.empty();) {
+    moved = false;
+    for (const Incarnation holder : {33, 34, 35}) moved = answer(holder, false) || moved, ++asked;
+  }
+  expect_right();
+  EXPECT_EQ(proofs_[33] + proofs_[34] + proofs_[35], 2 * 4);
+}
+
+TEST_F(FetchingTest, who_answers_no_proof_is_waited_for_in_a_bounded_time) {
+  fetch({31, 32});
+  for (int i = 0; i < 9; ++i) {
+    const auto header = make(fetcher_, 32);
+    if (header && header->kind == FrameKind::kSnapshotAsk) queued_[32].clear();
+    (void)answer(31, false);
+  }
+  EXPECT_TRUE(ended_.empty());
+  fetcher_.tick(29 * base::kSecond);
+  EXPECT_TRUE(ended_.empty());
+  fetcher_.tick(61 * base::kSecond);
+  ASSERT_EQ(ended_.size(), 1u);
+  EXPECT_EQ(ended_[0].code, Code::kPeerLost) << ended_[0].text;
+}
+
+// ---- … and who gives them ----------------------------------------------------------------------
+
+class ProofServingTest : public SnapshotTrafficTest {
+ protected:
+  void ask_proof(Incarnation from, std::uint64_t number, std::uint32_t part) {
+    wire::FrameHeader header;
+    header.kind = FrameKind::kProofAsk;
+    header.attempt = {1, number};
+    EXPECT_TRUE(
+        hand_in(traffic_, from, header, wire::encode(wire::ProofAsk{"s", 1, number, part, kKey}))
+            .ok());
+  }
+  static constexpr net::MacKey kKey{4, 2};
+  SnapshotTraffic traffic_{&store_, &pool_, this};
+};
+
+TEST_F(ProofServingTest, a_proof_is_the_mac_of_the_part_under_the_key_that_was_sent) {
+  const SnapshotRef held = publish(1);
+  ask_proof(kAsker, 8, 2);
+  const auto header = make(traffic_, kAsker);
+  ASSERT_TRUE(header);
+  EXPECT_EQ(header->kind, FrameKind::kProof);
+  EXPECT_EQ(header->attempt, (wire::Attempt{1, 8}));
+  const base::ByteView second{held->data->data() + held->layout.part_bytes(),
+                              held->layout.part_bytes()};
+  EXPECT_TRUE(std::ranges::equal(payload(), net::mac_of(kKey, second)));
+  EXPECT_FALSE(std::ranges::equal(payload(), net::mac_of({}, second)));
+  ask_proof(kAsker, 9, 99);
+  EXPECT_EQ(make(traffic_, kAsker)->kind, FrameKind::kSnapshotGone);
+}
+
+TEST_F(ProofServingTest, macs_are_formed_at_a_bounded_rate_and_for_all_who_ask_in_turn) {
+  publish(1);
+  traffic_.tick(base::kSecond);
+  const auto formed = [&](Incarnation asker) {
+    std::size_t count = 0;
+    for (; make(traffic_, asker); ++count) frames_.clear();
+    return count;
+  };
+  std::size_t greedy = 0;
+  for (std::uint64_t number = 0; number < 5'000; ++number) {
+    ask_proof(kAsker, number, 1);
+    greedy += formed(kAsker);
+  }
+  EXPECT_EQ(greedy, 512u) << "at once";
+  EXPECT_EQ(traffic_.open_items(), 608u) << "the rest is passed over";
+  for (std::uint64_t number = 0; number < 16; ++number) ask_proof(77, number, 1);
+  EXPECT_EQ(formed(77), 0u);
+  traffic_.tick(base::kSecond + base::kSecond / 32);  // 32 more
+  EXPECT_EQ(formed(77), 16u);
+  EXPECT_EQ(formed(kAsker), 16u);
+  traffic_.forget(kAsker);
+  EXPECT_EQ(traffic_.open_items(), 0u);
 }
 
 TEST_F(SnapshotTrafficTest, marks_made_beside_the_copy_are_those_of_the_leaves) {

@@ -68,6 +68,7 @@ inline std::vector<Message> sample_messages() {
       Measured{125'000'000, {{1, 80'000, 12'000'000}, {4, 350, 1'000'000'000}}},
       Order{OrderVerb::kBan, "eu-west", 3'600'000'000'000, "lies"},
       OrderReply{Code::kUnknownTag, "no such site"},
+      Outvoted{held, 0xBEEF, 7},
   };
 }
 
@@ -111,5 +112,6 @@ inline FrameHeader sample_frame_header() {
   return {FrameKind::kResult, {3, 7}, 9, 4096, 0xDEADBEEF};
 }
 inline SnapshotAsk sample_ask() { return {"model", 11, 2, 3, 5}; }
+inline ProofAsk sample_proof_ask() { return {"model", 11, 2, 3, {5, 6, 7}}; }
 
 }  // namespace jccl::wire
