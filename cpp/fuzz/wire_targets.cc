@@ -95,8 +95,7 @@ std::vector<Bytes> header_seeds() {
   Bytes frame(wire::kFrameHeaderBytes);
   wire::encode(wire::sample_frame_header(), frame.data());
   std::vector<Bytes> out{frame, wire::encode(wire::sample_link_hello()),
-                         wire::encode(wire::sample_ask()),
-                         wire::encode(wire::sample_proof_ask())};
+                         wire::encode(wire::sample_ask()), wire::encode(wire::sample_proof_ask())};
   for (std::size_t i = 0; i < out.size(); ++i) {
     out[i].insert(out[i].begin(), static_cast<std::uint8_t>(i));
   }

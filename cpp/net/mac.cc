@@ -24,8 +24,8 @@ Mac mac_of(const MacKey& key, base::ByteView bytes) {
   const std::array<std::uint8_t, kNonceBytes> nonce{};
   Mac mac{};
   int size = 0;
-  bool ok = EVP_EncryptInit_ex2(context.get(), EVP_aes_128_gcm(), key.data(), nonce.data(),
-                                nullptr) == 1;
+  bool ok =
+      EVP_EncryptInit_ex2(context.get(), EVP_aes_128_gcm(), key.data(), nonce.data(), nullptr) == 1;
   while (ok && !bytes.empty()) {
     const base::ByteView piece = bytes.first(std::min(bytes.size(), kAtOnce));
     ok = EVP_EncryptUpdate(context.get(), nullptr, &size, piece.data(),

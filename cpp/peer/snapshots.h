@@ -160,7 +160,7 @@ class SnapshotTraffic {
   std::set<base::Incarnation> ask_anew_;
   std::uint64_t next_fetch_ = 1;  // upper half of ask ids, so that old answers match nothing
   std::uint32_t next_item_ = 1;
-  std::map<base::Incarnation, std::size_t> open_;  // answers that wait, by who asked
+  std::map<base::Incarnation, std::size_t> open_;             // answers that wait, by who asked
   std::map<base::Incarnation, std::deque<Outgoing>> proofs_;  // … for the allowance
   net::Allowance proof_allowance_;
   base::Incarnation proved_to_ = 0;  // whose turn was last

@@ -185,7 +185,7 @@ class FetchingTest : public SnapshotTrafficTest {
     const std::uint64_t at =
         part < first_data ? 0 : (part - first_data) * std::uint64_t{held->layout.part_bytes()};
     const auto lie = forged_.find(holder);
-    const std::uint8_t* from = part < first_data     ? held->manifest.data()
+    const std::uint8_t* from = part < first_data      ? held->manifest.data()
                                : lie != forged_.end() ? lie->second.data()
                                                       : held->data->data();
     return {from + at, from + at + held->layout.part_size(part)};
@@ -205,6 +205,7 @@ class FetchingTest : public SnapshotTrafficTest {
     if (header->kind == FrameKind::kProofAsk) {
       const auto ask = wire::decode_proof_ask(payload());
       EXPECT_TRUE(ask.ok());
+      keys_of_[ask.value().key].insert(ask.value().part);
       const net::Mac mac = net::mac_of(ask.value().key, part_of(holder, ask.value().part));
       ++proofs_[holder];
       reply(holder, FrameKind::kProof, {ask.value().revision, ask.value().ask}, ask.value().part,
@@ -237,6 +238,7 @@ class FetchingTest : public SnapshotTrafficTest {
   }
   std::map<Incarnation, base::Bytes> forged_;
   std::map<Incarnation, int> proofs_;
+  std::map<net::MacKey, std::set<std::uint32_t>> keys_of_;  // the parts that were asked under each
   base::Time now_ = 0;
   wire::Held want_;
   SnapshotTraffic fetcher_{&fetchers_, &pool_, this};
@@ -406,6 +408,7 @@ TEST_F(FetchingTest, a_key_is_drawn_for_each_part_when_its_bytes_are_here) {
   EXPECT_EQ(keys_, 1);
   run({31, 32});
   EXPECT_EQ(keys_, 5);
+  EXPECT_EQ(keys_of_.size(), 5U) << "none is used for two parts";
   expect_right();
 }
 

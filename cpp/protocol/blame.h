@@ -86,7 +86,8 @@ class Blame {
   void each_field(Canon& canon) const {
     canon.put(accounts_.size());
     for (const auto& [key, account] : accounts_) {
-      const auto& [sum, at, counts, departures, out_until, departed_at, in_vain, accusers] = account;
+      const auto& [sum, at, counts, departures, out_until, departed_at, in_vain, accusers] =
+          account;
       canon.put(key), canon.put(sum), canon.put(at), canon.put(departures);
       canon.put(out_until), canon.put(departed_at), canon.put(in_vain);
       canon.put(accusers);

@@ -183,8 +183,8 @@ void State::charge_nonsense(ConnId conn) {
   }
 }
 
-// Of a holder that the master sent it to, and no more. It is one's word: it counts when this one has
-// been in a round, once, and a bounded number of such words (blame.h).
+// Of a holder that the master sent it to, and no more. It is one's word: it counts when this one
+// has been in a round, once, and a bounded number of such words (blame.h).
 void State::on_outvoted(Life& life, const wire::Outvoted& said) {
   const auto offered = life.fetched.find(said.held.tag);
   const Life* holder = life_of(said.holder);

@@ -104,9 +104,10 @@ struct NewMeasures {  // what the links carry; said again after a reconnect
   wire::Measured measured;
 };
 struct PeerTick {};
-using PeerEvent = std::variant<Connected, Disconnected, FromMaster, Call, CancelCall, AttemptDone,
-                               AttemptFailed, SyncCall, FetchDone, FetchFailed, HolderOutvoted,
-                               PublishState, StateChanged, Depart, NewLife, Progress, NewMeasures, PeerTick>;
+using PeerEvent =
+    std::variant<Connected, Disconnected, FromMaster, Call, CancelCall, AttemptDone, AttemptFailed,
+                 SyncCall, FetchDone, FetchFailed, HolderOutvoted, PublishState, StateChanged,
+                 Depart, NewLife, Progress, NewMeasures, PeerTick>;
 
 // ---- effects -----------------------------------------------------------------------------------
 

@@ -28,7 +28,7 @@ constexpr std::array<std::string_view, kPeerPhases> kPeerColumns = {
     "paused", "dialing",  "greeting", "no-life", "ended", "idle",    "waiting",
     "moving", "reported", "closing",  "doubt",   "sync",  "fetching"};
 constexpr std::array<std::string_view, std::variant_size_v<protocol::PeerEvent>> kPeerEvents = {
-    "connected",     "disconnected", "",         "call",        "cancel",  "attempt-done",
+    "connected",     "disconnected", "",         "call",        "cancel",   "attempt-done",
     "attempt-fails", "sync-call",    "fetched",  "fetch-fails", "outvoted", "publish",
     "edited",        "depart",       "new-life", "progress",    "measures", "tick"};
 

@@ -77,6 +77,7 @@ void ProofPlan::on_answer(base::Incarnation holder, std::uint64_t ask, bool same
 // An answer that comes later is to an ask of other bytes, or of no use.
 void ProofPlan::close(std::map<std::uint32_t, Open>::iterator part) {
   for (const std::size_t number : part->second.asked) {
+    if (JCCL_PLANTED("late-answer-counts")) break;
     std::erase_if(voters_[number].asks, [&](const auto& ask) { return ask.second == part->first; });
     look_at_all();  // it has room
   }
@@ -102,6 +103,7 @@ void ProofPlan::on_holder_evicted(base::Incarnation holder) {
   Voter* voter = voter_of(holder);
   if (voter == nullptr || std::exchange(voter->evicted, true)) return;
   drop_asks(*voter);
+  if (JCCL_PLANTED("evicted-still-votes")) return;
   const std::size_t number = number_.at(holder);
   for (auto& [part, open] : open_) open.same.erase(number), open.other.erase(number);
   count_voters();
@@ -174,10 +176,11 @@ bool ProofPlan::give_up(std::uint32_t part, const Open& open) {
   for (std::size_t i = 0; i < voters_.size(); ++i) left += !open.said(i) && voters_[i].may_answer();
   if (open.same.size() + left >= majority_) return false;
   const std::string counts =
-      base::cat("part ", part, ": ", open.same.size(), " of ", count_,
-                " holders stand by it and ", open.other.size(), " contradict; ");
+      base::cat("part ", part, ": ", open.same.size(), " of ", count_, " holders stand by it and ",
+                open.other.size(), " contradict; ");
   if (count_ - open.other.size() >= majority_) {  // who is silent might have said yes
-    status_ = {base::Code::kPeerLost, base::cat(counts, "the others don't answer: ", waiting_for())};
+    status_ = {base::Code::kPeerLost,
+               base::cat(counts, "the others don't answer: ", waiting_for())};
     return false;
   }
   if (left > 0) return false;  // they may say whose fault it is

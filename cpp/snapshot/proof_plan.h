@@ -114,7 +114,7 @@ class ProofPlan {
   const std::uint32_t first_, last_;
   std::vector<Voter> voters_;
   std::map<base::Incarnation, std::size_t> number_;  // of the voter that a holder is
-  std::size_t count_ = 0, majority_ = 0;  // of voters that are not evicted
+  std::size_t count_ = 0, majority_ = 0;             // of voters that are not evicted
   std::map<std::uint32_t, Open> open_;
   std::set<std::uint32_t> look_;  // of these something happened, or an ask waits for room
   std::set<std::uint32_t> fetched_again_;

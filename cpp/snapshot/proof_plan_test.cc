@@ -260,7 +260,7 @@ TEST(ProofPlanTest, what_nobody_asked_for_counts_for_nothing) {
   plan.on_part(0, 1);
   const std::vector<ProofAsk> asks = plan.next_asks(0);
   ASSERT_EQ(asks_text(asks), "2:0 ");
-  plan.on_answer(3, asks[0].ask, true, 0);   // asked of another
+  plan.on_answer(3, asks[0].ask, true, 0);  // asked of another
   plan.on_answer(2, asks[0].ask + 1, true, 0);
   plan.on_answer(99, asks[0].ask, true, 0);  // a stranger
   EXPECT_EQ(plan.waiting(), 1U);
