@@ -436,17 +436,13 @@ void HostileMember::ask_snapshots() {
   ask.first_part = static_cast<std::uint32_t>(in_.below(4));
   ask.last_part = in_.below(4) == 0 ? UINT32_MAX : ask.first_part + 1;
   wire::FrameHeader header;
-  constexpr wire::FrameKind kKinds[] = {
-      wire::FrameKind::kSnapshotAsk, wire::FrameKind::kSnapshotPart, wire::FrameKind::kSnapshotGone,
-      wire::FrameKind::kProofAsk, wire::FrameKind::kProof};
-  header.kind = kKinds[in_.below(std::size(kKinds))];
+  header.kind = static_cast<wire::FrameKind>("\4\5\6\x8\x9"[in_.below(5)]);  // of snapshots
   header.attempt = {ask.revision, in_.flag() ? ask.ask : (1ULL << 32) | in_.below(4)};
   header.chunk = static_cast<std::uint32_t>(in_.below(4));
   Bytes payload = in_.bytes(header.kind == wire::FrameKind::kProof ? 16 : 64);
   if (header.kind == wire::FrameKind::kSnapshotAsk) payload = wire::encode(ask);
-  if (header.kind == wire::FrameKind::kProofAsk) {
-    payload = wire::encode(wire::ProofAsk{ask.tag, ask.revision, ask.ask, ask.last_part, {}});
-  }
+  const wire::ProofAsk proof{ask.tag, ask.revision, ask.ask, ask.last_part, {}};
+  if (header.kind == wire::FrameKind::kProofAsk) payload = wire::encode(proof);
   header.payload_bytes = static_cast<std::uint32_t>(payload.size());
   header.payload_crc = base::crc32c(payload);
   if (header.kind == wire::FrameKind::kSnapshotGone) payload.clear(), header.payload_crc = 0;

@@ -119,8 +119,7 @@ Turn World::before_turn(const MasterMachine& machine, const protocol::MasterEven
   }
   if (speaker != nullptr && speaker->id == 0) {
     const auto* sync = std::get_if<wire::Sync>(&said->message);
-    const bool in_time = sync != nullptr && sync->deadline > 0;  // else it is over as it comes
-    if (in_time) turn.asked[speaker->incarnation].insert(sync->tag);
+    if (sync != nullptr) turn.asked[speaker->incarnation].insert(sync->tag);
   }
   return turn;
 }
