@@ -17,6 +17,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "attack/crowd.h"
@@ -125,9 +126,12 @@ std::vector<std::unique_ptr<Member>> members_of(const std::shared_ptr<peer::Comm
 std::string report_of(Member& member, const std::string& site,
                       const std::shared_ptr<peer::Communicator>& comm) {
   Tally& tally = member.tally();
-  std::string codes, last;
+  std::string codes, last, took;
   {
     std::lock_guard lock(tally.mutex);
+    for (const double ms : std::exchange(tally.took_ms, {})) {
+      took += cat(took.empty() ? "" : ",", ms);
+    }
     for (const auto& [code, count] : tally.codes) {
       codes += cat(codes.empty() ? "\"" : ",\"", code, "\":", count);
     }
@@ -137,7 +141,7 @@ std::string report_of(Member& member, const std::string& site,
              "\",\"rounds\":", tally.rounds.load(), ",\"wrong\":", tally.wrong.load(),
              ",\"left_out\":", tally.left_out.load(), ",\"failed\":", tally.failed.load(),
              ",\"life\":\"", base::to_hex(comm->attributes().incarnation), "\",\"codes\":{", codes,
-             "},\"last\":", quoted(last), "}");
+             "},\"took_ms\":[", took, "],\"last\":", quoted(last), "}");
 }
 
 int be_honest(const Settings& s) {

@@ -1,6 +1,7 @@
 #include "attack/member.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 
 #include "peer/stress_oracle.h"
@@ -83,8 +84,14 @@ RoundResult Member::reduce(std::vector<float>* values) {
   options.fingerprint = {7, 7};
   if (has_state()) options.state = peer::marks_of(leaves());
   const Leaf leaf{codec::Dtype::kF32, elements_, values->data(), values->data(), "x", {}};
+  const auto begun = std::chrono::steady_clock::now();
   RoundResult result = comm_->run({leaf}, options);
+  const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begun;
   judge(result, weight, *values);
+  if (base::holds_result(result.status.code)) {
+    std::lock_guard lock(tally_.mutex);
+    tally_.took_ms.push_back(took.count());
+  }
   return result;
 }
 

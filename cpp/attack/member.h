@@ -27,6 +27,7 @@ struct Tally {
   std::mutex mutex;
   std::map<std::string, std::uint64_t> codes;  // of those
   std::string last;                            // of them, in words
+  std::vector<double> took_ms;                 // each round since the last report
 };
 
 // What the honest members of one process got: of one round all must have the same.

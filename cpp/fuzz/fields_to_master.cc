@@ -117,6 +117,12 @@ const std::vector<FieldsOf>& fields_to_master() {
        kResumed,
        {{"held", "held", Bend::kNone, "the newest revision of a state tag",
          "kept, decides nothing"}}},
+      {"Outvoted",
+       kResumed,
+       {{"held", "held", Bend::kNone, "what the master sent the sender to fetch last", "ignored"},
+        {"holder", "u64", Bend::kLife, "a life with another key that said it holds this",
+         "ignored"},
+        {"part", "u32", Bend::kNumber, "any; for texts only", "–"}}},
       {"Order",
        "who has the run's secret or an admin's token, instead of a Hello; without a token, whoever "
        "connects; of others: Refuse AUTH, closed",

@@ -13,9 +13,9 @@ namespace {
 constexpr const char* kHeardNames[kHeardKinds] = {"quiet", "answered", "spread", "closed"};
 constexpr const char* kFateNames[kFates] = {"taken",   "drained", "paused",
                                             "refused", "damaged", "none"};
-constexpr const char* kFrameNames[kFrameKinds] = {"no header",     "contribution", "partial",
-                                                  "result",        "snapshot ask", "snapshot part",
-                                                  "snapshot gone", "arrived"};
+constexpr const char* kFrameNames[kFrameKinds] = {
+    "no header",     "contribution",  "partial", "result",    "snapshot ask",
+    "snapshot part", "snapshot gone", "arrived", "proof ask", "proof"};
 
 template <std::size_t I = 0>
 std::string name_at(std::size_t type) {
@@ -30,14 +30,17 @@ struct Demand {
   std::string_view name, outcomes;
 };
 constexpr std::string_view kHeardLetters = "qasc";  // of kHeardNames
-constexpr Demand kDemanded[] = {
-    {"Hello", "ac"},     {"Resume", "asc"},   {"Ready", "qasc"},  {"Done", "qas"}, {"Fail", "qas"},
-    {"Withdraw", "qs"},  {"Query", "a"},      {"Heartbeat", "a"}, {"Leave", "c"},  {"Sync", "as"},
-    {"Published", "qs"}, {"StatusAsk", "ac"}, {"Measured", "q"},  {"Order", "c"}};
+constexpr Demand kDemanded[] = {{"Hello", "ac"},   {"Resume", "asc"},   {"Ready", "qasc"},
+                                {"Done", "qas"},   {"Fail", "qas"},     {"Withdraw", "qs"},
+                                {"Query", "a"},    {"Heartbeat", "a"},  {"Leave", "c"},
+                                {"Sync", "as"},    {"Published", "qs"}, {"StatusAsk", "ac"},
+                                {"Measured", "q"}, {"Order", "c"},      {"Outvoted", "q"}};
 constexpr std::string_view kFateLetters = "tdprx";  // of kFateNames
-constexpr Demand kDemandedFrames[] = {
-    {"no header", "r"},      {"contribution", "tdprx"}, {"partial", "tdprx"},   {"result", "tdprx"},
-    {"snapshot ask", "trx"}, {"snapshot part", "tdr"},  {"snapshot gone", "t"}, {"arrived", "d"}};
+constexpr Demand kDemandedFrames[] = {{"no header", "r"},      {"contribution", "tdprx"},
+                                      {"partial", "tdprx"},    {"result", "tdprx"},
+                                      {"snapshot ask", "trx"}, {"snapshot part", "tdr"},
+                                      {"snapshot gone", "t"},  {"arrived", "d"},
+                                      {"proof ask", "tr"},     {"proof", "tr"}};
 
 std::string_view demanded(std::string_view name) {
   for (const Demand& one : kDemanded) {

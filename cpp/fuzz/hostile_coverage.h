@@ -18,7 +18,7 @@ namespace jccl::fuzz {
 
 enum class Heard : std::uint8_t { kQuiet, kAnswered, kSpread, kClosed };
 inline constexpr std::size_t kHeardKinds = 4;
-inline constexpr std::size_t kFates = 6, kFrameKinds = 8;
+inline constexpr std::size_t kFates = 6, kFrameKinds = 10;
 
 struct HostileCoverage {
   static constexpr std::size_t kMessages = std::variant_size_v<wire::Message>;

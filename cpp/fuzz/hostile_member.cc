@@ -367,7 +367,7 @@ FrameBytes HostileMember::frame_of(wire::FrameHeader header, Bytes payload) {
 void HostileMember::bend_header(wire::FrameHeader* header) {
   for (const FieldRow& row : fields_of("header")->rows) {
     if (row.bend == Bend::kNone || in_.below(4) > 0) continue;
-    if (row.field == "kind") header->kind = static_cast<wire::FrameKind>(1 + in_.below(7));
+    if (row.field == "kind") header->kind = static_cast<wire::FrameKind>(1 + in_.below(9));
     if (row.field == "attempt") header->attempt = values_.attempt(header->attempt);
     const auto number = [&](std::uint32_t now) {
       return static_cast<std::uint32_t>(values_.number(row.bend, now));
@@ -436,10 +436,13 @@ void HostileMember::ask_snapshots() {
   ask.first_part = static_cast<std::uint32_t>(in_.below(4));
   ask.last_part = in_.below(4) == 0 ? UINT32_MAX : ask.first_part + 1;
   wire::FrameHeader header;
-  header.kind = static_cast<wire::FrameKind>(4 + in_.below(3));
+  header.kind = static_cast<wire::FrameKind>("\4\5\6\x8\x9"[in_.below(5)]);  // of snapshots
   header.attempt = {ask.revision, in_.flag() ? ask.ask : (1ULL << 32) | in_.below(4)};
   header.chunk = static_cast<std::uint32_t>(in_.below(4));
-  Bytes payload = header.kind == wire::FrameKind::kSnapshotAsk ? wire::encode(ask) : in_.bytes(64);
+  Bytes payload = in_.bytes(header.kind == wire::FrameKind::kProof ? 16 : 64);
+  if (header.kind == wire::FrameKind::kSnapshotAsk) payload = wire::encode(ask);
+  const wire::ProofAsk proof{ask.tag, ask.revision, ask.ask, ask.last_part, {}};
+  if (header.kind == wire::FrameKind::kProofAsk) payload = wire::encode(proof);
   header.payload_bytes = static_cast<std::uint32_t>(payload.size());
   header.payload_check = snapshot::check_of(payload);
   if (header.kind == wire::FrameKind::kSnapshotGone) payload.clear(), header.payload_check = 0;

@@ -11,7 +11,8 @@ namespace {
 
 bool of_snapshot(wire::FrameKind kind) {
   return kind == wire::FrameKind::kSnapshotAsk || kind == wire::FrameKind::kSnapshotPart ||
-         kind == wire::FrameKind::kSnapshotGone;
+         kind == wire::FrameKind::kSnapshotGone || kind == wire::FrameKind::kProofAsk ||
+         kind == wire::FrameKind::kProof;
 }
 
 void fill_places(const net::Placement& place, const base::Bytes& payload) {
@@ -194,7 +195,7 @@ void MemoryPlane::enqueue(const wire::Attempt& attempt, base::PeerId to, peer::W
   owner_->queue_frame(frame);
 }
 
-void MemoryPlane::enqueue_snapshot(base::Incarnation to, std::uint32_t item) {
+void MemoryPlane::enqueue_snapshot(base::Incarnation to, std::uint32_t item, bool) {
   QueuedFrame frame;
   frame.from = self_;
   frame.to = to;
@@ -215,7 +216,15 @@ void MemoryPlane::attempt_failed(const wire::Attempt& attempt, base::Code cause,
 void MemoryPlane::fetch_ended(const wire::Tag& tag, const base::Status& status,
                               const wire::Held& held) {
   if (status.ok()) return owner_->plane_event(protocol::FetchDone{held});
-  owner_->plane_event(protocol::FetchFailed{tag, status.text});
+  owner_->plane_event(
+      protocol::FetchFailed{tag, status.text, status.code == base::Code::kDisputed});
+}
+
+base::Result<net::MacKey> MemoryPlane::draw_key() { return net::MacKey{++keys_}; }
+
+void MemoryPlane::holder_outvoted(const wire::Held& want, base::Incarnation holder,
+                                  std::uint32_t part) {
+  owner_->plane_event(protocol::HolderOutvoted{{want, holder, part}});
 }
 
 }  // namespace jccl::fuzz

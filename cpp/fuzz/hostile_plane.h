@@ -75,9 +75,12 @@ class MemoryPlane : private peer::AttemptHost, private peer::SnapshotLinks {
   void attempt_done(const wire::Attempt& attempt, const base::Digest& result) override;
   void attempt_failed(const wire::Attempt& attempt, base::Code cause, base::PeerId peer,
                       std::string text) override;
-  void enqueue_snapshot(base::Incarnation to, std::uint32_t item) override;
+  void enqueue_snapshot(base::Incarnation to, std::uint32_t item, bool first) override;
   void own_snapshot_frames() override {}  // every frame is a copy here
   void use_link(const wire::Member&) override {}
+  base::Result<net::MacKey> draw_key() override;
+  void holder_outvoted(const wire::Held& want, base::Incarnation holder,
+                       std::uint32_t part) override;
   void fetch_ended(const wire::Tag& tag, const base::Status& status,
                    const wire::Held& held) override;
   net::Placement place(wire::Incarnation from, const wire::FrameHeader& header);
@@ -92,6 +95,7 @@ class MemoryPlane : private peer::AttemptHost, private peer::SnapshotLinks {
   std::map<wire::Attempt, Running> running_;
   std::map<wire::Incarnation, base::Time> heard_;
   wire::Attempt newest_;
+  std::uint8_t keys_ = 0;  // drawn: the world is the same each time
 };
 
 }  // namespace jccl::fuzz

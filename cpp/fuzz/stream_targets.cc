@@ -182,7 +182,7 @@ Bytes any_data(Input& in) {
       continue;
     }
     wire::FrameHeader header = wire::sample_frame_header();
-    header.kind = static_cast<wire::FrameKind>(1 + in.below(7));
+    header.kind = static_cast<wire::FrameKind>(1 + in.below(9));
     header.chunk = in.u8();
     header.payload_bytes = in.below(8) == 0 ? in.u32() : in.u16() % 3000;
     header.payload_bytes = std::min(header.payload_bytes, wire::kFramePayloadBytesMax);

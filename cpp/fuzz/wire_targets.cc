@@ -66,8 +66,11 @@ void run_header(ByteView bytes) {
   } else if (which == 1) {
     const auto hello = wire::decode_link_hello(body);
     if (hello.ok()) JCCL_CHECK(equal(wire::encode(hello.value()), body));
-  } else {
+  } else if (which == 2) {
     const auto ask = wire::decode_snapshot_ask(body);
+    if (ask.ok()) JCCL_CHECK(equal(wire::encode(ask.value()), body));
+  } else {
+    const auto ask = wire::decode_proof_ask(body);
     if (ask.ok()) JCCL_CHECK(equal(wire::encode(ask.value()), body));
   }
 }
@@ -92,7 +95,7 @@ std::vector<Bytes> header_seeds() {
   Bytes frame(wire::kFrameHeaderBytes);
   wire::encode(wire::sample_frame_header(), frame.data());
   std::vector<Bytes> out{frame, wire::encode(wire::sample_link_hello()),
-                         wire::encode(wire::sample_ask())};
+                         wire::encode(wire::sample_ask()), wire::encode(wire::sample_proof_ask())};
   for (std::size_t i = 0; i < out.size(); ++i) {
     out[i].insert(out[i].begin(), static_cast<std::uint8_t>(i));
   }

@@ -90,9 +90,10 @@ Status Communicator::Impl::open() {
     control_->attempt_failed(a, c, p, std::move(t));
   };
   events.fetched = [this](const auto& held) { control_->fetched(held); };
-  events.fetch_failed = [this](const auto& tag, std::string t) {
-    control_->fetch_failed(tag, std::move(t));
+  events.fetch_failed = [this](const auto& tag, const Status& why) {
+    control_->fetch_failed(tag, why);
   };
+  events.outvoted = [this](const auto& said) { control_->outvoted(said); };
   events.measured = [this](const auto& measured) { control_->measured(measured); };
   Status listening;
   data_loop_.call([&] {

@@ -184,8 +184,14 @@ void Control::fetched(const wire::Held& held) {
   loop_.post([this, held] { on(protocol::FetchDone{held}); });
 }
 
-void Control::fetch_failed(const wire::Tag& tag, std::string text) {
-  loop_.post([this, tag, text = std::move(text)] { on(protocol::FetchFailed{tag, text}); });
+void Control::fetch_failed(const wire::Tag& tag, const Status& status) {
+  loop_.post([this, tag, status] {
+    on(protocol::FetchFailed{tag, status.text, status.code == Code::kDisputed});
+  });
+}
+
+void Control::outvoted(const wire::Outvoted& said) {
+  loop_.post([this, said] { on(protocol::HolderOutvoted{said}); });
 }
 
 void Control::measured(const wire::Measured& measured) {

@@ -89,7 +89,8 @@ class Control {
   void attempt_failed(const wire::Attempt& attempt, base::Code cause, base::PeerId peer,
                       std::string text);
   void fetched(const wire::Held& held);
-  void fetch_failed(const wire::Tag& tag, std::string text);
+  void fetch_failed(const wire::Tag& tag, const base::Status& status);
+  void outvoted(const wire::Outvoted& said);
   void measured(const wire::Measured& measured);
 
  private:

@@ -37,7 +37,8 @@ WorkItem item_of(std::uint64_t key) {
 
 bool is_snapshot(FrameKind kind) {
   return kind == FrameKind::kSnapshotAsk || kind == FrameKind::kSnapshotPart ||
-         kind == FrameKind::kSnapshotGone;
+         kind == FrameKind::kSnapshotGone || kind == FrameKind::kProofAsk ||
+         kind == FrameKind::kProof;
 }
 
 base::Duration repair_max(base::Duration silence) { return std::min(silence, base::kSecond); }
@@ -364,8 +365,8 @@ bool Plane::wanted(Incarnation peer) const {
   return snapshots_.uses(peer);
 }
 
-void Plane::enqueue_snapshot(Incarnation to, std::uint32_t item) {
-  links_.enqueue(to, (std::uint64_t{kSnapshotSlot} << 32) | item);
+void Plane::enqueue_snapshot(Incarnation to, std::uint32_t item, bool first) {
+  links_.enqueue(to, (std::uint64_t{kSnapshotSlot} << 32) | item, first);
 }
 
 void Plane::own_snapshot_frames() {
@@ -376,7 +377,7 @@ void Plane::fetch_ended(const wire::Tag& tag, const Status& status, const wire::
   if (status.ok()) {
     events_.fetched(held);
   } else {
-    events_.fetch_failed(tag, status.text);
+    events_.fetch_failed(tag, status);
   }
 }
 

@@ -29,7 +29,8 @@ struct PlaneEvents {  // called on the data thread
   std::function<void(const wire::Attempt&, const base::Digest&)> attempt_done;
   std::function<void(const wire::Attempt&, base::Code, base::PeerId, std::string)> attempt_failed;
   std::function<void(const wire::Held&)> fetched;
-  std::function<void(const wire::Tag&, std::string)> fetch_failed;
+  std::function<void(const wire::Tag&, base::Status)> fetch_failed;
+  std::function<void(const wire::Outvoted&)> outvoted;
   std::function<void(const wire::Measured&)> measured;
 };
 
@@ -93,9 +94,14 @@ class Plane : private LinkOwner, private AttemptHost, private SnapshotLinks {
   void attempt_failed(const wire::Attempt& attempt, base::Code cause, base::PeerId peer,
                       std::string text) override;
   // SnapshotLinks
-  void enqueue_snapshot(base::Incarnation to, std::uint32_t item) override;
+  void enqueue_snapshot(base::Incarnation to, std::uint32_t item, bool first) override;
   void own_snapshot_frames() override;
   void use_link(const wire::Member& holder) override { links_.use(holder); }
+  base::Result<net::MacKey> draw_key() override { return net::draw_mac_key(); }
+  void holder_outvoted(const wire::Held& want, base::Incarnation holder,
+                       std::uint32_t part) override {
+    events_.outvoted({want, holder, part});
+  }
   void fetch_ended(const wire::Tag& tag, const base::Status& status,
                    const wire::Held& held) override;
 

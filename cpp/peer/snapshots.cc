@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 
 #include "base/failpoint.h"
 #include "base/planted.h"
@@ -20,42 +21,47 @@ using net::Placement;
 using wire::FrameKind;
 
 constexpr std::size_t kAskBytesMax = 256;
-// A fetcher has two or three asks under way for each tag that it fetches.
-constexpr std::size_t kAsksMax = 3 * 32;
+// Parts that are here and not proved: no more are asked for while there are so many.
+constexpr std::size_t kUnprovedMax = 128;
+constexpr base::Duration kHaltedMax = 60 * base::kSecond;
 
-net::OutFrame framed(base::ByteView payload, wire::FrameHeader header,
-                     std::shared_ptr<const void> keep_alive, bool checked) {
-  header.payload_bytes = static_cast<std::uint32_t>(payload.size());
-  header.payload_check = checked ? snapshot::check_of(payload) : 0;
-  net::OutFrame frame;
-  frame.header.resize(wire::kFrameHeaderBytes);
-  wire::encode(header, frame.header.data());
-  if (!payload.empty()) frame.payload.push_back(payload);
-  frame.keep_alive = std::move(keep_alive);
-  return frame;
+std::uint64_t ask_id(std::uint64_t fetch, std::uint64_t ask) {
+  return (fetch << 32) | (ask & 0xFFFFFFFF);
+}
+std::uint64_t ask_of(const wire::FrameHeader& header) {
+  return header.attempt.counter & 0xFFFFFFFF;
 }
 
 }  // namespace
 
+// First of the manifest, then of the data: fetched and proved part by part.
 struct SnapshotTraffic::Fetch {
   wire::Held want;
   snapshot::Layout layout;
   std::uint64_t id = 0;
   std::map<Incarnation, wire::Member> holders;
   std::unique_ptr<snapshot::FetchPlan> plan;
+  std::unique_ptr<snapshot::ProofPlan> proof;
+  struct Drawn {
+    net::MacKey key;
+    net::Mac mac;
+  };
+  std::map<std::uint32_t, Drawn> drawn;  // of parts that are here
+  std::set<std::uint32_t> unproved;      // here since an earlier try
   base::Bytes manifest_bytes;
-  std::set<Incarnation> manifest_from;         // sent parts of it
-  std::optional<snapshot::Manifest> manifest;  // known: the data is being fetched
+  std::map<std::uint32_t, Incarnation> manifest_from;  // who sent which part of it, not decoded yet
+  std::optional<snapshot::Manifest> manifest;          // decoded
+  bool of_data = false;                                // the manifest is proved
   BufferRef data;
-};
+  base::Time halted_at = 0;
 
-struct SnapshotTraffic::Outgoing {
-  Incarnation to = 0;
-  wire::FrameHeader header;
-  base::Bytes own;  // an ask
-  // An answer: parts [next, last) of a snapshot that may be gone when their turn comes.
-  wire::Tag tag;
-  std::uint32_t next = 0, last = 0;
+  std::span<std::uint8_t> place_of(std::uint32_t part) {
+    const std::uint32_t first_data = layout.manifest_parts();
+    const bool of_manifest = part < first_data;
+    std::uint8_t* base = of_manifest ? manifest_bytes.data() : data->data();
+    const std::uint64_t index = of_manifest ? part : part - first_data;
+    return {base + index * layout.part_bytes(), layout.part_size(part)};
+  }
 };
 
 SnapshotTraffic::SnapshotTraffic(SnapshotStore* store, BufferPool* pool, SnapshotLinks* links)
@@ -81,24 +87,52 @@ SnapshotTraffic::Fetch* SnapshotTraffic::by_frame(const wire::FrameHeader& heade
 void SnapshotTraffic::fetch(const protocol::FetchSnapshot& order, const snapshot::Layout& layout,
                             base::Time now) {
   now_ = now;
-  auto fetch = std::make_unique<Fetch>();
-  fetch->want = order.want;
-  fetch->layout = layout;
-  fetch->id = next_fetch_++;
-  fetch->manifest_bytes.resize(layout.manifest_bytes());
-  fetch->plan =
-      std::make_unique<snapshot::FetchPlan>(snapshot::FetchOptions{}, 0, layout.manifest_parts());
-  for (const wire::Member& holder : order.holders) {
-    fetch->holders[holder.incarnation] = holder;
-    fetch->plan->add_holder(holder.incarnation, now);
+  const wire::Tag tag = order.want.tag;
+  std::unique_ptr<Fetch> fetch = std::move(halted_[tag]);
+  halted_.erase(tag);
+  const bool goes_on =
+      fetch && fetch->want == order.want && fetch->layout.descriptor() == layout.descriptor();
+  std::set<std::uint32_t> here;
+  if (goes_on) {
+    for (std::uint32_t part = layout.manifest_parts(); part < layout.all_parts(); ++part) {
+      if (!fetch->plan->wants(part)) here.insert(part);
+    }
+  } else {
+    fetch = std::make_unique<Fetch>();
+    fetch->want = order.want;
+    fetch->layout = layout;
+    fetch->manifest_bytes.resize(layout.manifest_bytes());
   }
-  Fetch& placed = *fetch;
-  fetches_[order.want.tag] = std::move(fetch);
+  fetch->holders.clear();
+  for (const wire::Member& holder : order.holders) fetch->holders[holder.incarnation] = holder;
+  if (goes_on) {
+    plan_for(*fetch, layout.manifest_parts(), layout.all_parts(), here);
+  } else {
+    plan_for(*fetch, 0, layout.manifest_parts());
+  }
   for (const wire::Member& holder : order.holders) links_->use_link(holder);
-  drive(placed);
+  drive(*(fetches_[tag] = std::move(fetch)));
+}
+
+// `here` are parts that came before, and are proved anew: other holders have a say now.
+void SnapshotTraffic::plan_for(Fetch& fetch, std::uint32_t first_part, std::uint32_t last_part,
+                               const std::set<std::uint32_t>& here) {
+  fetch.id = next_fetch_++;
+  fetch.plan =
+      std::make_unique<snapshot::FetchPlan>(snapshot::FetchOptions{}, first_part, last_part, here);
+  snapshot::ProofPlan::Holders keys;
+  for (const auto& [incarnation, holder] : fetch.holders) {
+    fetch.plan->add_holder(incarnation, now_);
+    keys[incarnation] = holder.key;
+  }
+  fetch.proof =
+      std::make_unique<snapshot::ProofPlan>(snapshot::ProofOptions{}, keys, first_part, last_part);
+  fetch.drawn.clear();
+  fetch.unproved = here;
 }
 
 void SnapshotTraffic::stop(const wire::Tag& tag) {
+  halted_.erase(tag);
   if (!JCCL_PLANTED("stopped-fetch-goes-on")) fetches_.erase(tag);
 }
 
@@ -108,7 +142,9 @@ void SnapshotTraffic::set_members(const std::vector<wire::Member>& members) {
   std::set<Incarnation> gone;
   for (const auto& [tag, fetch] : fetches_) {
     for (const auto& [incarnation, holder] : fetch->holders) {
-      if (holder.id != 0 && !present.contains(incarnation)) gone.insert(incarnation);
+      if (holder.id == 0 || present.contains(incarnation)) continue;
+      fetch->proof->on_holder_evicted(incarnation);
+      gone.insert(incarnation);
     }
   }
   for (const Incarnation incarnation : gone) {
@@ -124,67 +160,71 @@ bool SnapshotTraffic::uses(Incarnation peer) const {
                      [&](const auto& f) { return f.second->holders.count(peer) > 0; });
 }
 
-// Sends what the plan asks for, and notices when there is nobody left to ask.
+// Does what the plans ask for, and notices what is whole, or can't be any more.
 void SnapshotTraffic::drive(Fetch& fetch) {
-  const wire::Tag tag = fetch.want.tag;
+  Status status;
+  while (status.ok() && !fetch.unproved.empty() && fetch.proof->waiting() < kUnprovedMax) {
+    const std::uint32_t part = *fetch.unproved.begin();
+    fetch.unproved.erase(part);
+    status = prove(fetch, part, 0);
+  }
+  ask_for_proofs(fetch);
+  for (const snapshot::Outvoted& one : fetch.proof->take_outvoted()) {
+    links_->holder_outvoted(fetch.want, one.holder, one.part);
+    fetch.plan->distrust(one.holder, cat("has another part ", one.part, " than most"));
+  }
+  for (const snapshot::Unproved& one : fetch.proof->take_unproved()) {
+    fetch.plan->distrust(one.from, cat("sent a part ", one.part, " that others contradict"));
+    fetch.plan->fetch_again(one.part);
+    if (!fetch.of_data) fetch.manifest.reset();
+  }
+  const bool proved = fetch.proof->finished() || JCCL_PLANTED("unproved-state-taken");
+  if (status.ok() && fetch.plan->finished() && proved) return complete(fetch);
+  if (fetch.proof->waiting() < kUnprovedMax) ask_for_parts(fetch);
+  if (status.ok()) status = fetch.proof->status();
+  if (status.ok() && !fetch.plan->finished()) status = fetch.plan->status();
+  if (!status.ok()) end(fetch.want.tag, status);
+}
+
+void SnapshotTraffic::ask_for_parts(Fetch& fetch) {
   for (const snapshot::FetchAsk& next : fetch.plan->next_asks(now_)) {
-    wire::SnapshotAsk ask;
-    ask.tag = tag;
-    ask.revision = fetch.want.revision;
-    ask.ask = (fetch.id << 32) | (next.ask & 0xFFFFFFFF);
-    ask.first_part = next.first_part;
-    ask.last_part = next.last_part;
+    const std::uint64_t id = ask_id(fetch.id, next.ask);
     Outgoing out;
     out.header.kind = FrameKind::kSnapshotAsk;
-    out.header.attempt = {ask.revision, ask.ask};
-    out.own = wire::encode(ask);
+    out.header.attempt = {fetch.want.revision, id};
+    out.own = wire::encode(wire::SnapshotAsk{fetch.want.tag, fetch.want.revision, id,
+                                             next.first_part, next.last_part});
     send(next.holder, std::move(out));
   }
-  if (!fetch.plan->finished() && !fetch.plan->status().ok()) end(tag, fetch.plan->status());
 }
 
-void SnapshotTraffic::send(Incarnation to, Outgoing outgoing) {
-  while (outgoing_.count(next_item_) > 0) ++next_item_;
-  const std::uint32_t item = next_item_++;
-  outgoing.to = to;
-  if (outgoing.own.empty()) ++open_[to];
-  outgoing_[item] = std::make_unique<Outgoing>(std::move(outgoing));
-  links_->enqueue_snapshot(to, item);
-}
-
-std::optional<net::OutFrame> SnapshotTraffic::produce(Incarnation, std::uint32_t item) {
-  const auto found = outgoing_.find(item);
-  if (found == outgoing_.end()) return std::nullopt;
-  Outgoing out = std::move(*found->second);
-  outgoing_.erase(found);
-  if (const auto open = open_.find(out.to); out.own.empty() && open != open_.end()) {
-    if (--open->second == 0) open_.erase(open);
+void SnapshotTraffic::ask_for_proofs(Fetch& fetch) {
+  for (const snapshot::ProofAsk& next : fetch.proof->next_asks(now_)) {
+    const std::uint64_t id = ask_id(fetch.id, next.ask);
+    Outgoing out;
+    out.header.kind = FrameKind::kProofAsk;
+    out.header.attempt = {fetch.want.revision, id};
+    out.own = wire::encode(wire::ProofAsk{fetch.want.tag, fetch.want.revision, id, next.part,
+                                          fetch.drawn.at(next.part).key});
+    send(next.holder, std::move(out));
   }
-  if (out.header.kind == FrameKind::kSnapshotPart) return next_part(std::move(out));
-  const auto own = std::make_shared<const base::Bytes>(std::move(out.own));
-  return framed(*own, out.header, own, links_->checks_frames());
 }
 
-// One part, and the next one waits behind what others have asked for.
-std::optional<net::OutFrame> SnapshotTraffic::next_part(Outgoing out) {
-  const SnapshotRef held = store_->find(out.tag, out.header.attempt.epoch);
-  if (!held || out.last > held->layout.all_parts()) {  // gone, or published anew, smaller
-    out.header.kind = FrameKind::kSnapshotGone;
-    return framed({}, out.header, nullptr, false);
+// What was asked for is here and proved: the manifest, then the data.
+void SnapshotTraffic::complete(Fetch& fetch) {
+  if (!fetch.of_data) {
+    fetch.of_data = true;
+    fetch.data = pool_->take(fetch.layout.total_bytes());
+    plan_for(fetch, fetch.layout.manifest_parts(), fetch.layout.all_parts());
+    return drive(fetch);
   }
-  const std::uint32_t part = out.next++;
-  const std::uint32_t first_data = held->layout.manifest_parts();
-  const bool of_manifest = part < first_data;
-  const std::uint8_t* base = of_manifest ? held->manifest.data() : held->data->data();
-  const std::uint64_t index = of_manifest ? part : part - first_data;
-  out.header.chunk = part;
-  const Incarnation to = out.to;
-  const wire::FrameHeader header = out.header;
-  if (out.next < out.last) send(to, std::move(out));
-  const auto is_it = [&](const auto& one) { return one.lock() == held; };
-  if (std::none_of(served_.begin(), served_.end(), is_it)) served_.push_back(held);
-  return framed({base + index * held->layout.part_bytes(), held->layout.part_size(part)}, header,
-                held, links_->checks_frames());
+  auto made = std::make_shared<StoredSnapshot>();
+  made->held = fetch.want;
+  made->layout = fetch.layout;
+  made->manifest = std::move(fetch.manifest_bytes);
+  made->data = fetch.data;
+  store_->put(std::move(made));
+  end(fetch.want.tag, {});
 }
 
 Placement SnapshotTraffic::place(Incarnation from, const wire::FrameHeader& header) {
@@ -208,6 +248,9 @@ Placement SnapshotTraffic::place(Incarnation from, const wire::FrameHeader& head
   if (header.payload_bytes > size_max) {
     return Placement::refuse({Code::kCorrupt, "a snapshot question is too large"});
   }
+  if (header.kind == FrameKind::kProof && header.payload_bytes != sizeof(net::Mac)) {
+    return Placement::refuse({Code::kCorrupt, "a proof has the wrong size"});
+  }
   BufferRef buffer = pool_->take(header.payload_bytes);
   const std::uint64_t token = next_token_++;
   Placement placement = Placement::into(buffer->span(), token);
@@ -227,44 +270,64 @@ Status SnapshotTraffic::arrived(Incarnation from, const wire::FrameHeader& heade
   }
   if (header.kind == FrameKind::kSnapshotAsk) {
     const auto ask = wire::decode_snapshot_ask(buffer->span());
-    if (!ask.ok()) return ask.status();
-    serve(from, ask.value());
-    return {};
+    if (ask.ok()) serve(from, ask.value());
+    return ask.status();
+  }
+  if (header.kind == FrameKind::kProofAsk) {
+    const auto ask = wire::decode_proof_ask(buffer->span());
+    if (ask.ok()) serve(from, ask.value());
+    return ask.status();
   }
   Fetch* fetch = by_frame(header);
   if (fetch == nullptr || fetch->holders.count(from) == 0) return {};
+  Status status;
   if (header.kind == FrameKind::kSnapshotGone) {
     fetch->plan->on_outdated(from);
+    fetch->proof->on_holder_lost(from, "holds that revision no more");
+  } else if (header.kind == FrameKind::kProof) {
+    on_proof(*fetch, from, header, buffer->span());
+  } else {
+    status = on_part(*fetch, from, header, buffer->span());
+  }
+  if (!status.ok()) {
+    end(fetch->want.tag, status);
+  } else {
     drive(*fetch);
-    return {};
   }
-  const bool good = verify(*fetch, header.chunk, buffer->span());
-  const auto use =
-      fetch->plan->on_part(from, header.attempt.counter & 0xFFFFFFFF, header.chunk, good, now_);
+  return {};
+}
+
+void SnapshotTraffic::on_proof(Fetch& fetch, Incarnation from, const wire::FrameHeader& header,
+                               base::ByteView mac) {
+  const auto part = fetch.proof->asked(from, ask_of(header));
+  if (!part) return;
+  const bool same = std::ranges::equal(mac, fetch.drawn.at(*part).mac);
+  fetch.proof->on_answer(from, ask_of(header), same, now_);
+}
+
+// Not ok: the fetch is over.
+Status SnapshotTraffic::on_part(Fetch& fetch, Incarnation from, const wire::FrameHeader& header,
+                                base::ByteView bytes) {
+  const std::uint32_t part = header.chunk;
+  const bool good = verify(fetch, part, bytes);
+  const auto use = fetch.plan->on_part(from, ask_of(header), part, good, now_);
   base::failpoint(base::Failpoint::kPeerSnapshotFetching);
-  if (use == snapshot::PartUse::kKeep) {
-    const std::uint32_t first_data = fetch->layout.manifest_parts();
-    const bool of_manifest = header.chunk < first_data;
-    if (of_manifest) fetch->manifest_from.insert(from);
-    std::uint8_t* base = of_manifest ? fetch->manifest_bytes.data() : fetch->data->data();
-    const std::uint64_t index = of_manifest ? header.chunk : header.chunk - first_data;
-    std::memcpy(base + index * fetch->layout.part_bytes(), buffer->data(), buffer->size());
+  if (use != snapshot::PartUse::kKeep) return {};
+  std::memcpy(fetch.place_of(part).data(), bytes.data(), bytes.size());
+  if (fetch.of_data) return prove(fetch, part, from);
+  fetch.manifest_from[part] = from;
+  return fetch.plan->finished() ? manifest_here(fetch) : Status();
+}
+
+// The key is drawn when the bytes are here to stay: who sent them could not make them fit it.
+Status SnapshotTraffic::prove(Fetch& fetch, std::uint32_t part, Incarnation from) {
+  base::Result<net::MacKey> key = links_->draw_key();
+  if (JCCL_PLANTED("key-before-the-bytes") && !fetch.drawn.empty()) {
+    key = fetch.drawn.begin()->second.key;
   }
-  if (fetch->plan->finished() && !fetch->manifest) {
-    manifest_complete(*fetch);
-    return {};
-  }
-  if (fetch->plan->finished()) {
-    auto made = std::make_shared<StoredSnapshot>();
-    made->held = fetch->want;
-    made->layout = fetch->layout;
-    made->manifest = std::move(fetch->manifest_bytes);
-    made->data = fetch->data;
-    store_->put(std::move(made));
-    end(fetch->want.tag, {});
-    return {};
-  }
-  drive(*fetch);
+  if (!key.ok()) return key.status();
+  fetch.drawn[part] = {key.value(), net::mac_of(key.value(), fetch.place_of(part))};
+  fetch.proof->on_part(part, from);
   return {};
 }
 
@@ -278,89 +341,26 @@ bool SnapshotTraffic::verify(Fetch& fetch, std::uint32_t part, base::ByteView by
                             snapshot::digest_of(bytes) == fetch.manifest->parts[part - first_data]);
 }
 
-// A manifest that is not the wanted one: from the others, without whoever sent a part of it. False:
-// there are none.
-bool SnapshotTraffic::without_liars(Fetch& fetch) {
-  for (const Incarnation liar : std::exchange(fetch.manifest_from, {})) {
+// Its parts can only be judged together. One that is not the wanted one is fetched from the others,
+// without whoever sent a part of it.
+Status SnapshotTraffic::manifest_here(Fetch& fetch) {
+  auto manifest = snapshot::decode_manifest(fetch.manifest_bytes, fetch.want, fetch.layout);
+  const auto from = std::exchange(fetch.manifest_from, {});
+  if (manifest.ok()) {
+    fetch.manifest = std::move(manifest.value());
+    Status status;
+    for (const auto& [part, sender] : from) {
+      if (status.ok()) status = prove(fetch, part, sender);
+    }
+    return status;
+  }
+  if (manifest.status().code != Code::kCorrupt) return manifest.status();
+  for (const auto& [part, liar] : from) {
     if (!JCCL_PLANTED("liar-asked-again")) fetch.holders.erase(liar);
   }
-  if (fetch.holders.empty()) return false;
-  fetch.id = next_fetch_++;
-  fetch.plan = std::make_unique<snapshot::FetchPlan>(snapshot::FetchOptions{}, 0,
-                                                     fetch.layout.manifest_parts());
-  for (const auto& [incarnation, holder] : fetch.holders) {
-    fetch.plan->add_holder(incarnation, now_);
-  }
-  drive(fetch);
-  return true;
-}
-
-void SnapshotTraffic::manifest_complete(Fetch& fetch) {
-  auto manifest = snapshot::decode_manifest(fetch.manifest_bytes, fetch.want, fetch.layout);
-  if (!manifest.ok()) {
-    if (manifest.status().code != Code::kCorrupt || !without_liars(fetch)) {
-      end(fetch.want.tag, manifest.status());
-    }
-    return;
-  }
-  fetch.manifest = std::move(manifest.value());
-  fetch.data = pool_->take(fetch.layout.total_bytes());
-  fetch.id = next_fetch_++;
-  fetch.plan = std::make_unique<snapshot::FetchPlan>(
-      snapshot::FetchOptions{}, fetch.layout.manifest_parts(), fetch.layout.all_parts());
-  for (const auto& [incarnation, holder] : fetch.holders) {
-    fetch.plan->add_holder(incarnation, now_);
-  }
-  if (fetch.plan->finished()) {  // a state without elements
-    auto made = std::make_shared<StoredSnapshot>();
-    made->held = fetch.want;
-    made->layout = fetch.layout;
-    made->manifest = fetch.manifest_bytes;
-    made->data = fetch.data;
-    store_->put(std::move(made));
-    end(fetch.want.tag, {});
-    return;
-  }
-  drive(fetch);
-}
-
-void SnapshotTraffic::serve(Incarnation to, const wire::SnapshotAsk& ask) {
-  base::failpoint(base::Failpoint::kPeerSnapshotServing);
-  if (const auto open = open_.find(to);
-      open != open_.end() && !JCCL_PLANTED("asks-not-bounded") && open->second >= kAsksMax) {
-    ++ignored_;  // it takes nothing of what it has asked for
-    return;
-  }
-  const SnapshotRef held = store_->find(ask.tag, ask.revision);
-  Outgoing out;
-  out.header.attempt = {ask.revision, ask.ask};
-  const bool has = held && ask.last_part <= held->layout.all_parts();
-  out.header.kind = has ? FrameKind::kSnapshotPart : FrameKind::kSnapshotGone;
-  out.tag = ask.tag;
-  out.next = ask.first_part;
-  out.last = ask.last_part;
-  send(to, std::move(out));
-}
-
-void SnapshotTraffic::forget(Incarnation peer) {
-  std::erase_if(outgoing_, [&](const auto& one) {
-    return !JCCL_PLANTED("answers-to-the-gone") && one.second->to == peer;
-  });
-  open_.erase(peer);
-}
-
-std::size_t SnapshotTraffic::retired() const {
-  return static_cast<std::size_t>(
-      std::count_if(served_.begin(), served_.end(), [this](const auto& one) {
-        const SnapshotRef held = one.lock();
-        return held && store_->find(held->held.tag, held->held.revision) != held;
-      }));
-}
-
-// A frame that nobody reads would keep a whole state alive, one for each connection.
-void SnapshotTraffic::release_retired() {
-  std::erase_if(served_, [](const auto& one) { return one.expired(); });
-  if (retired() > 0 && !JCCL_PLANTED("retired-not-released")) links_->own_snapshot_frames();
+  if (fetch.holders.empty()) return manifest.status();
+  plan_for(fetch, 0, fetch.layout.manifest_parts());
+  return {};
 }
 
 void SnapshotTraffic::stripe_lost(Incarnation peer) {
@@ -374,6 +374,7 @@ void SnapshotTraffic::lose_holder(Incarnation holder, const std::string& why) {
   for (auto& [tag, fetch] : fetches_) {
     if (fetch->holders.count(holder) == 0) continue;
     fetch->plan->on_holder_lost(holder, why);
+    fetch->proof->on_holder_lost(holder, why);
     tags.push_back(tag);
   }
   for (const wire::Tag& tag : tags) {
@@ -384,11 +385,15 @@ void SnapshotTraffic::lose_holder(Incarnation holder, const std::string& why) {
 void SnapshotTraffic::tick(base::Time now) {
   now_ = now;
   release_retired();
+  release_proofs();
+  std::erase_if(halted_, [&](const auto& one) { return now - one.second->halted_at > kHaltedMax; });
   for (const Incarnation peer : std::exchange(ask_anew_, {})) {
     for (auto& [tag, fetch] : fetches_) {
       if (fetch->holders.count(peer) == 0) continue;
       fetch->plan->on_holder_lost(peer, "a stripe broke");
       fetch->plan->add_holder(peer, now);
+      fetch->proof->on_holder_lost(peer, "a stripe broke");
+      fetch->proof->on_holder_back(peer);
     }
   }
   std::vector<wire::Tag> tags;
@@ -403,6 +408,10 @@ void SnapshotTraffic::end(wire::Tag tag, const Status& status) {
   const auto found = fetches_.find(tag);
   if (found == fetches_.end()) return;
   const wire::Held held = found->second->want;
+  if (status.code == Code::kPeerLost && found->second->of_data) {
+    found->second->halted_at = now_;
+    halted_[tag] = std::move(found->second);
+  }
   fetches_.erase(found);
   if (status.ok()) base::failpoint(base::Failpoint::kPeerSnapshotFetched);
   links_->fetch_ended(tag, status, held);

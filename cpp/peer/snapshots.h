@@ -1,6 +1,7 @@
 // Snapshots of the shared state: the host copies a peer serves (store), and their way between
 // peers (traffic). A snapshot is a flat byte string over the leaves, cut into parts; the digest of
-// its manifest names it, so every part can be verified by itself, whoever sent it.
+// its manifest names it, so accidents are found part by part. What is kept is also compared with
+// the parts of the other holders, under keys drawn after it came (snapshot/proof_plan.h).
 // The store is used by user threads and the data thread; the traffic is confined to the latter.
 //
 // A part is made when a stripe has room for it, never ahead, and an answer that waits holds no
@@ -16,13 +17,16 @@
 #include <set>
 #include <vector>
 
+#include "net/allowance.h"
 #include "net/frames.h"
 #include "net/link.h"
+#include "net/mac.h"
 #include "peer/buffers.h"
 #include "peer/communicator.h"
 #include "protocol/peer_machine.h"
 #include "snapshot/fetch_plan.h"
 #include "snapshot/manifest.h"
+#include "snapshot/proof_plan.h"
 #include "wire/codec.h"
 
 namespace jccl::peer {
@@ -61,12 +65,17 @@ bool copy_out(const StoredSnapshot& snapshot, const std::vector<Leaf>& leaves);
 class SnapshotLinks {
  public:
   virtual ~SnapshotLinks() = default;
-  virtual void enqueue_snapshot(base::Incarnation to, std::uint32_t item) = 0;
+  // `first`: a few bytes that somebody waits for.
+  virtual void enqueue_snapshot(base::Incarnation to, std::uint32_t item, bool first) = 0;
   // What is left of snapshot frames being written is copied: nothing refers to a snapshot then.
   virtual void own_snapshot_frames() = 0;
   virtual void use_link(const wire::Member& holder) = 0;
   // Not where the links are sealed: what arrives there is what was sent.
   virtual bool checks_frames() const { return true; }
+  virtual base::Result<net::MacKey> draw_key() = 0;  // that nobody can foretell
+  virtual void holder_outvoted(const wire::Held& want, base::Incarnation holder,
+                               std::uint32_t part) = 0;
+  // kDisputed: what the state is has no majority. kPeerLost: those that are left can't say.
   virtual void fetch_ended(const wire::Tag& tag, const base::Status& status,
                            const wire::Held& held) = 0;
 };
@@ -95,22 +104,47 @@ class SnapshotTraffic {
   void forget(base::Incarnation peer);
   void tick(base::Time now);
 
-  std::size_t open_items() const { return outgoing_.size(); }  // asks, and answers not yet made
-  std::uint64_t ignored() const { return ignored_; }           // asks of whoever had too many open
+  std::size_t open_items() const;                     // asks, and answers not yet made
+  std::uint64_t ignored() const { return ignored_; }  // asks of whoever had too many open
   std::size_t retired() const;  // snapshots the store has let go and that frames still refer to
 
  private:
   struct Fetch;
-  struct Outgoing;  // frames to be sent, one at a time: an ask, the parts of an answer, or "gone"
+  struct Outgoing {  // a frame to be sent, or several, one at a time
+    base::Incarnation to = 0;
+    wire::FrameHeader header;
+    base::Bytes own;  // an ask
+    // An answer: parts [next, last) of a snapshot that may be gone when their turn comes, or the
+    // MAC of `next`.
+    wire::Tag tag;
+    std::uint32_t next = 0, last = 0;
+    net::MacKey key{};
+  };
 
+  // snapshot_serving.cc
   void send(base::Incarnation to, Outgoing outgoing);
+  bool takes_ask(base::Incarnation from);
   void serve(base::Incarnation to, const wire::SnapshotAsk& ask);
-  std::optional<net::OutFrame> next_part(Outgoing outgoing);
+  void serve(base::Incarnation to, const wire::ProofAsk& ask);
+  void release_proofs();
+  net::OutFrame next_part(Outgoing outgoing, const SnapshotRef& held);
+  net::OutFrame proof(const Outgoing& outgoing, const StoredSnapshot& held) const;
   void release_retired();
+
+  // snapshots.cc
+  void plan_for(Fetch& fetch, std::uint32_t first_part, std::uint32_t last_part,
+                const std::set<std::uint32_t>& here = {});
   void drive(Fetch& fetch);
+  void ask_for_parts(Fetch& fetch);
+  void ask_for_proofs(Fetch& fetch);
+  void complete(Fetch& fetch);
   bool verify(Fetch& fetch, std::uint32_t part, base::ByteView bytes);
-  void manifest_complete(Fetch& fetch);
-  bool without_liars(Fetch& fetch);
+  void on_proof(Fetch& fetch, base::Incarnation from, const wire::FrameHeader& header,
+                base::ByteView mac);
+  base::Status on_part(Fetch& fetch, base::Incarnation from, const wire::FrameHeader& header,
+                       base::ByteView bytes);
+  base::Status prove(Fetch& fetch, std::uint32_t part, base::Incarnation from);
+  base::Status manifest_here(Fetch& fetch);
   void lose_holder(base::Incarnation holder, const std::string& why);
   void end(wire::Tag tag, const base::Status& status);
   Fetch* find(const wire::Tag& tag);
@@ -120,13 +154,18 @@ class SnapshotTraffic {
   BufferPool* pool_;
   SnapshotLinks* links_;
   std::map<wire::Tag, std::unique_ptr<Fetch>> fetches_;
+  // What is here of fetches that ended since too few holders could answer: for the next order.
+  std::map<wire::Tag, std::unique_ptr<Fetch>> halted_;
   std::map<std::uint32_t, std::unique_ptr<Outgoing>> outgoing_;
   std::map<std::uint64_t, BufferRef> arriving_;  // by token of the placement
   std::uint64_t next_token_ = 1;
   std::set<base::Incarnation> ask_anew_;
   std::uint64_t next_fetch_ = 1;  // upper half of ask ids, so that old answers match nothing
   std::uint32_t next_item_ = 1;
-  std::map<base::Incarnation, std::size_t> open_;  // answers that wait, by who asked
+  std::map<base::Incarnation, std::size_t> open_;             // answers that wait, by who asked
+  std::map<base::Incarnation, std::deque<Outgoing>> proofs_;  // … for the allowance
+  net::Allowance proof_allowance_;
+  base::Incarnation proved_to_ = 0;  // whose turn was last
   std::uint64_t ignored_ = 0;
   std::vector<std::weak_ptr<const StoredSnapshot>> served_;  // frames may refer to these
   base::Time now_ = 0;

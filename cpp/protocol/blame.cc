@@ -20,7 +20,8 @@ constexpr std::array<std::string_view, static_cast<std::size_t>(Fault::kCount)> 
     "attempts left",
     "deadlines of its own",
     "contributions with NaN or Inf",
-    "states of its own that it had changed"};
+    "states of its own that it had changed",
+    "parts of a state unlike the others'"};
 
 double decayed(double sum, base::Duration time) {
   if (JCCL_PLANTED("faults-never-fade")) return sum;
@@ -49,6 +50,13 @@ double Blame::charge(const wire::PublicKey& key, Fault fault, base::Time now) {
   Account& one = account(key, now);
   ++one.counts[static_cast<std::size_t>(fault)];
   return one.sum += kFaultWeights[static_cast<std::size_t>(fault)];
+}
+
+bool Blame::accused(const wire::PublicKey& key, const wire::PublicKey& by, base::Time now) {
+  auto& accusers = account(key, now).accusers;
+  std::erase_if(accusers, [&](const auto& one) { return now >= one.second + kFaultHalfLife; });
+  if (accusers.size() >= kAccusersMax && !JCCL_PLANTED("accusers-without-bound")) return false;
+  return accusers.try_emplace(by, now).second || JCCL_PLANTED("accuser-counts-again");
 }
 
 double Blame::held_against(const wire::PublicKey& key, base::Time now) const {

@@ -25,13 +25,15 @@ enum class Fault : std::uint8_t {
   kDeadline,    // … for a deadline that nobody shares
   kGuard,       // NaN or Inf where a contribution should be
   kEdited,      // left an attempt since its own state had changed: a program's mistake
+  kForgery,     // served another state than most, as somebody says who fetched it
   kCount
 };
 
 // 1: three of them within some minutes are a ban. A tenth: what a broken machine may do at times.
 constexpr std::array<double, static_cast<std::size_t>(Fault::kCount)> kFaultWeights = {
-    1, 1, 1, 0.25, 0.25, 0.1, 0.1, 0.1};
+    1, 1, 1, 0.25, 0.25, 0.1, 0.1, 0.1, 0.1};
 inline constexpr double kBanAt = 2.5;
+inline constexpr std::size_t kAccusersMax = 5;
 inline constexpr base::Duration kFaultHalfLife = 600 * base::kSecond;
 
 // Members that left without having been in a commit, of one token. Some are weather, as programs
@@ -66,6 +68,9 @@ class Blame {
   // What is held against the key now, with this.
   double charge(const wire::PublicKey& key, Fault fault, base::Time now);
   double held_against(const wire::PublicKey& key, base::Time now) const;
+  // Whether one more's word against it counts: each accuser's once, and kAccusersMax of them within
+  // a half-life. So words alone are no ban, however many members say them.
+  bool accused(const wire::PublicKey& key, const wire::PublicKey& by, base::Time now);
   // "2 mismatches, 1 result that differs"; empty: nothing.
   std::string words(const wire::PublicKey& key, base::Time now) const;
   // Its site went, and cost the others so long. The first time is free; then it stays out for as
@@ -81,9 +86,11 @@ class Blame {
   void each_field(Canon& canon) const {
     canon.put(accounts_.size());
     for (const auto& [key, account] : accounts_) {
-      const auto& [sum, at, counts, departures, out_until, departed_at, in_vain] = account;
+      const auto& [sum, at, counts, departures, out_until, departed_at, in_vain, accusers] =
+          account;
       canon.put(key), canon.put(sum), canon.put(at), canon.put(departures);
       canon.put(out_until), canon.put(departed_at), canon.put(in_vain);
+      canon.put(accusers);
       (void)counts;  // words
     }
   }
@@ -97,6 +104,7 @@ class Blame {
     std::uint32_t departures = 0;
     base::Time out_until = 0, departed_at = 0;
     bool in_vain = false;
+    std::map<wire::PublicKey, base::Time> accusers;
   };
   Account& account(const wire::PublicKey& key, base::Time now);
 

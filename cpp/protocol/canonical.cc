@@ -131,22 +131,22 @@ class Canon {
     if (report.has_value()) put(report->index());  // a Done, whose digest is kept, or a Fail
   }
   void put(const OpenSync& open) {
-    const auto& [call, fetching, current, again, waiting] = open;
+    const auto& [call, fetching, disputed, current, again, waiting] = open;
     const auto& [tag, source, revision, digest, descriptor, summary, deadline] = call;
     put(tag), put(source), put(revision), put(digest), put(descriptor), put(deadline);
-    put(fetching), put(current), put(again), words(summary), words(waiting);
+    put(fetching), put(disputed), put(current), put(again), words(summary), words(waiting);
   }
   void put(const Life& life, std::size_t place) {
     const auto& [incarnation, site, shard, shards, start_peers, addresses, key, token, gate_passed,
                  uses, in_commit, id, conn, resumed, roster_epoch, told_as_member, seen, order,
                  since, heard, gone, progress, moving, beat, moving_before, beat_before, syncs,
-                 asked, held, fetched, behind, may_hold, knocking, missed, drain] = life;
+                 asked, held, fetched, behind, may_hold, knocking, missed, drain, accuses] = life;
     put(incarnation), put(site), put(shard), put(shards), put(start_peers), put(addresses.size());
     put(token), put(gate_passed), put(uses), put(in_commit);
     put(id), put(conn), put(resumed), put(roster_epoch), put(told_as_member), put(seen), put(place);
     put(life.connected() ? heard : gone), put(key), put(syncs), put(asked), put(held), put(fetched),
         put(behind), put(may_hold), put(knocking);
-    put(missed), put(wire::Message(wire::Heartbeat{0, 0, moving})), put(beat);
+    put(missed), put(wire::Message(wire::Heartbeat{0, 0, moving})), put(beat), put(accuses);
     put(drain.empty()), words(drain);
     put(wire::Message(wire::Heartbeat{0, 0, moving_before})), put(beat_before);
     counted(progress), counted(order);  // only who came before whom matters

@@ -349,6 +349,7 @@ void State::commit(const wire::Tag& tag) {
     if (life == nullptr) continue;
     life->asked.erase(tag);
     if (!std::exchange(life->in_commit, true)) blame_.visited(life->key, false, now_);
+    charge_accused(*life);
     if (life->resumed) send(*life, Ledger::told(record, part.shard));
   }
   for (const ConnId conn : running.askers) {

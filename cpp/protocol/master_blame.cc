@@ -21,6 +21,7 @@ namespace {
 
 constexpr base::Duration kThrottleMin = base::kSecond;  // twice that after the first ban
 constexpr std::uint32_t kDoublingsMax = 20;
+constexpr std::size_t kAccusedMax = 32;  // by one life: as many as it was sent to
 constexpr std::uint64_t kMillisecondsPerSecond = 1000;
 
 std::string short_hex(const wire::PublicKey& key) { return base::to_hex(key).substr(0, 16); }
@@ -179,6 +180,33 @@ void State::charge_nonsense(ConnId conn) {
   const Life* life = found == conns_.end() ? nullptr : life_of(found->second);
   if (life != nullptr && life->conn == conn) {
     charge(*life, Fault::kBadCall, "said what is no message of a peer");
+  }
+}
+
+// Of a holder that the master sent it to, and no more. It is one's word: it counts when this one
+// has been in a round, once, and a bounded number of such words (blame.h).
+void State::on_outvoted(Life& life, const wire::Outvoted& said) {
+  const auto offered = life.fetched.find(said.held.tag);
+  const Life* holder = life_of(said.holder);
+  if (offered == life.fetched.end() || offered->second != said.held || holder == nullptr) return;
+  const auto held = holder->held.find(said.held.tag);
+  if (holder->key == life.key || held == holder->held.end()) return;
+  if (held->second.digest != said.held.digest || life.accuses.size() >= kAccusedMax) return;
+  life.accuses.insert(holder->key);
+  note("outvoted", {{"site", holder->site},
+                    {"key", base::to_hex(holder->key)},
+                    {"by", life.site},
+                    {"text", cat("part ", said.part, " of revision ", said.held.revision, " of ",
+                                 said.held.tag, " is another than most others'")}});
+  if (life.in_commit || JCCL_PLANTED("strangers-words-count")) charge_accused(life);
+}
+
+void State::charge_accused(Life& life) {
+  for (const wire::PublicKey& key : std::exchange(life.accuses, {})) {
+    for (const auto& [incarnation, one] : lives_) {
+      if (one.key != key || one.id == 0 || !blame_.accused(key, life.key, now_)) continue;
+      charge(one, Fault::kForgery, cat("served another state, as ", life.site, " says"));
+    }
   }
 }
 

@@ -70,6 +70,7 @@ struct Life {  // of an incarnation that is a member, or a connected observer
   std::map<wire::Tag, base::Time> knocking;  // current, and outside: since when
   std::uint32_t missed = 0;                  // offers that were outdated before it could enter
   std::string drain;                         // an operator asked it to leave, in words
+  std::set<wire::PublicKey> accuses;         // counts when it has been in a commit
   bool connected() const { return conn != 0; }
 };
 
@@ -250,6 +251,8 @@ struct MasterMachine::State {
   bool is_new(const wire::PublicKey& key) const;
   void charge(const Life& life, Fault fault, const std::string& why);
   void charge_nonsense(ConnId conn);
+  void on_outvoted(Life& life, const wire::Outvoted& said);
+  void charge_accused(Life& life);
   void charge_exit(const Life& life, const wire::Tag& tag, const Part& part, base::Code cause,
                    const std::string& why);
   static bool hasty(wire::Incarnation incarnation, const std::vector<Part>& parts);

@@ -78,6 +78,10 @@ struct FetchDone {  // answers Effects::fetch: verified against the digest and n
 struct FetchFailed {
   wire::Tag tag;
   std::string text;
+  bool disputed = false;  // its holders contradict each other, without a majority
+};
+struct HolderOutvoted {  // a fetcher heard most holders contradict one: the master is told
+  wire::Outvoted said;
 };
 struct PublishState {  // after a committed round (or sync): the own state of the tag's revision
   wire::Held held;
@@ -100,9 +104,10 @@ struct NewMeasures {  // what the links carry; said again after a reconnect
   wire::Measured measured;
 };
 struct PeerTick {};
-using PeerEvent = std::variant<Connected, Disconnected, FromMaster, Call, CancelCall, AttemptDone,
-                               AttemptFailed, SyncCall, FetchDone, FetchFailed, PublishState,
-                               StateChanged, Depart, NewLife, Progress, NewMeasures, PeerTick>;
+using PeerEvent =
+    std::variant<Connected, Disconnected, FromMaster, Call, CancelCall, AttemptDone, AttemptFailed,
+                 SyncCall, FetchDone, FetchFailed, HolderOutvoted, PublishState, StateChanged,
+                 Depart, NewLife, Progress, NewMeasures, PeerTick>;
 
 // ---- effects -----------------------------------------------------------------------------------
 

@@ -53,6 +53,7 @@ struct Doubt {  // an attempt whose call ended before its outcome was known
 struct OpenSync {
   SyncCall call;
   std::optional<wire::Held> fetching;
+  bool disputed = false;            // a fetch ended so
   bool current = false;             // waits for the Roster that names this peer
   base::Time again = base::kNever;  // after a failed fetch
   std::string waiting;

@@ -115,9 +115,13 @@ void State::on_fetch_failed(const FetchFailed& failed) {
   const auto found = syncs_.find(failed.tag);
   if (found == syncs_.end() || !found->second.fetching.has_value()) return;
   OpenSync& open = found->second;
+  // Others may hold it by then, and have a say.
+  if (failed.disputed && std::exchange(open.disputed, true)) {
+    return finish_sync(wire::Tag(failed.tag), Code::kDisputed, failed.text);
+  }
   open.fetching.reset();
   open.waiting = failed.text;
-  open.again = now_ + kFetchPause;
+  open.again = now_ + (failed.disputed ? silence_ : kFetchPause);
 }
 
 void State::on_publish(const wire::Held& held) {

@@ -64,6 +64,15 @@ bool SimPeer::forge(wire::Digest* state) {
   return true;
 }
 
+// That those it fetches from forge the state: one of them, or all.
+void SimPeer::lie_about_holders(const protocol::FetchSnapshot& fetch) {
+  if (!lies()) return;
+  for (const wire::Member& holder : fetch.holders) {
+    if (!world.rng.liar.chance(0.5)) continue;
+    queue(protocol::HolderOutvoted{{fetch.want, holder.incarnation, 0}});
+  }
+}
+
 bool SimPeer::lie_in_result(wire::Digest* digest) {
   if (!lies()) return false;
   base::Rng& rng = world.rng.liar;

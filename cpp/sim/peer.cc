@@ -202,6 +202,7 @@ void SimPeer::apply(protocol::PeerEffects effects) {
     if (world.tracing())
       world.note(cat("     ", slot, " fetch ", fetch.want.tag, " ", fetch.want.revision));
     data.fetch(fetch);
+    lie_about_holders(fetch);
   }
   for (const protocol::CompleteSync& done : effects.synced) synced(done);
   if (conn != 0) {

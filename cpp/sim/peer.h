@@ -66,6 +66,7 @@ struct SimPeer {
   void lie_in_call(protocol::Call* call, CallRecord* record, std::size_t index);
   bool lie_instead_of_running(const protocol::RunAttempt& run);
   void lie_before_running(const wire::Attempt& attempt);
+  void lie_about_holders(const protocol::FetchSnapshot& fetch);
   bool forge(wire::Digest* state);           // true: it is another than everybody's
   bool lie_in_result(wire::Digest* digest);  // true: it never says that it is done
   void made_fault(protocol::Fault fault, bool made);

@@ -65,6 +65,18 @@ void FetchPlan::on_outdated(base::Incarnation holder) {
   on_holder_lost(holder, "holds that revision no more");
 }
 
+void FetchPlan::distrust(base::Incarnation holder, const std::string& why) {
+  if (!JCCL_PLANTED("liar-may-come-back")) banned_.insert(holder);
+  on_holder_lost(holder, why);
+}
+
+void FetchPlan::fetch_again(std::uint32_t part) {
+  JCCL_CHECK(at(part) == Part::kHere);
+  at(part) = Part::kMissing;
+  cursor_ = std::min(cursor_, part);
+  ++missing_;
+}
+
 PartUse FetchPlan::on_part(base::Incarnation holder, std::uint64_t ask, std::uint32_t part,
                            bool good, base::Time now) {
   const auto it = holders_.find(holder);
@@ -73,8 +85,7 @@ PartUse FetchPlan::on_part(base::Incarnation holder, std::uint64_t ask, std::uin
   if (asked == it->second.asks.end() || asked->second.left.erase(part) == 0) return PartUse::kDrop;
   if (!good && !JCCL_PLANTED("bad-part-counts-as-here")) {
     asked->second.left.insert(part);  // so that it is handed back with the rest
-    if (!JCCL_PLANTED("liar-may-come-back")) banned_.insert(holder);
-    on_holder_lost(holder, base::cat("sent part ", part, " with a wrong digest"));
+    distrust(holder, base::cat("sent part ", part, " with a wrong digest"));
     return PartUse::kDrop;
   }
   if (asked->second.left.empty()) it->second.asks.erase(asked);

@@ -52,6 +52,9 @@ class FetchPlan {
   // A part arrived; `good`: its bytes have the digest that they should. Ask before using it.
   PartUse on_part(base::Incarnation holder, std::uint64_t ask, std::uint32_t part, bool good,
                   base::Time now);
+  // It sent what is not the part, whatever the digest says: it is asked no more.
+  void distrust(base::Incarnation holder, const std::string& why);
+  void fetch_again(std::uint32_t part);  // one that is here
   // What to send now. Call after every event and at wake().
   std::vector<FetchAsk> next_asks(base::Time now);
 

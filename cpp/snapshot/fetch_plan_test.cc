@@ -108,6 +108,23 @@ TEST(FetchPlanTest, a_holder_of_bad_bytes_is_never_asked_again) {
   EXPECT_EQ(text(plan.next_asks(2)), "2:0-2 2:2-4 ");
 }
 
+TEST(FetchPlanTest, a_part_can_be_fetched_again_from_others_whatever_its_digest) {
+  FetchPlan plan(kOptions, 0, 4);
+  plan.add_holder(1, 0);
+  const std::vector<FetchAsk> asks = plan.next_asks(0);
+  for (const FetchAsk& ask : asks) deliver(plan, ask, 1);
+  ASSERT_TRUE(plan.finished());
+  plan.distrust(1, "forged a part");
+  plan.fetch_again(1);
+  EXPECT_FALSE(plan.finished());
+  EXPECT_TRUE(plan.wants(1));
+  EXPECT_EQ(plan.status().text,
+            "1 of 4 parts missing and no holder left: 0000000000000001 forged a part");
+  plan.add_holder(1, 2);
+  plan.add_holder(2, 2);
+  EXPECT_EQ(text(plan.next_asks(2)), "2:1-2 ");
+}
+
 TEST(FetchPlanTest, what_nobody_asked_for_is_dropped) {
   FetchPlan plan(kOptions, 0, 4);
   plan.add_holder(1, 0);

@@ -2,6 +2,7 @@
 // allocates only within base/limits.h, and refuses anything that is not exactly one valid value.
 #pragma once
 
+#include <array>
 #include <string_view>
 
 #include "base/bytes.h"
@@ -41,7 +42,8 @@ namespace jccl::wire {
   X(Measured, 13)        \
   X(Order, 14)           \
   X(OrderReply, 45)      \
-  X(Drain, 46)
+  X(Drain, 46)           \
+  X(Outvoted, 15)
 
 // X(name, type number): the first byte of a journal record.
 #define JCCL_RECORDS(X) \
@@ -94,6 +96,8 @@ enum class FrameKind : std::uint8_t {
   kSnapshotGone = 6,  // no payload; the revision is no longer held
   kArrived = 7,       // no payload; attempt.counter frames before it on this stripe, in the other
                       // direction, have arrived; itself it is not counted
+  kProofAsk = 8,      // payload: ProofAsk
+  kProof = 9,         // attempt = (revision, ask id), chunk = part; payload: its MAC
 };
 struct FrameHeader {
   FrameKind kind = FrameKind::kContribution;
@@ -117,5 +121,19 @@ struct SnapshotAsk {  // "send parts [first_part, last_part) of this revision"
 };
 base::Bytes encode(const SnapshotAsk& ask);
 base::Result<SnapshotAsk> decode_snapshot_ask(base::ByteView bytes);
+
+using MacKey = std::array<std::uint8_t, 16>;
+using Mac = std::array<std::uint8_t, 16>;
+
+struct ProofAsk {  // "send the MAC of that part of this revision under this key"
+  Tag tag;
+  std::uint64_t revision = 0;
+  std::uint64_t ask = 0;
+  std::uint32_t part = 0;
+  MacKey key{};
+  bool operator==(const ProofAsk&) const = default;
+};
+base::Bytes encode(const ProofAsk& ask);
+base::Result<ProofAsk> decode_proof_ask(base::ByteView bytes);
 
 }  // namespace jccl::wire

@@ -200,6 +200,13 @@ void fields(Io& io, In<Io, Published> m) {
   fields(io, m.held);
 }
 
+template <typename Io>
+void fields(Io& io, In<Io, Outvoted> m) {
+  fields(io, m.held);
+  io.u64(m.holder);
+  io.u32(m.part);
+}
+
 // ---- master to peer ----------------------------------------------------------------------------
 
 template <typename Io>

@@ -27,6 +27,15 @@ void fields(Io& io, In<Io, SnapshotAsk> m) {
              "the range of parts is empty");
 }
 
+template <typename Io>
+void fields(Io& io, In<Io, ProofAsk> m) {
+  io.tag(m.tag);
+  io.u64(m.revision);
+  io.u64(m.ask);
+  io.u32(m.part);
+  io.raw(m.key);
+}
+
 bool valid(const LinkHello& hello) {
   return hello.stripe < hello.stripes + (JCCL_PLANTED("stripe-equal-to-count") ? 1 : 0) &&
          hello.stripes <= base::kStripesMax;
@@ -34,7 +43,7 @@ bool valid(const LinkHello& hello) {
 
 bool valid(const FrameHeader& header) {
   const auto kind = static_cast<std::uint8_t>(header.kind);
-  if (kind < 1 || kind > 7 ||
+  if (kind < 1 || kind > 9 ||
       (header.payload_bytes > kFramePayloadBytesMax && !JCCL_PLANTED("frame-size-unbounded")))
     return false;
   const bool bare = header.kind == FrameKind::kSnapshotGone || header.kind == FrameKind::kArrived;
@@ -125,6 +134,21 @@ base::Result<SnapshotAsk> decode_snapshot_ask(base::ByteView bytes) {
   SnapshotAsk ask;
   fields(io, ask);
   if (!io.finished()) return malformed_frame("snapshot ask", bytes);
+  return ask;
+}
+
+base::Bytes encode(const ProofAsk& ask) {
+  FieldEncoder io;
+  fields(io, ask);
+  JCCL_CHECK(io.problem().empty());
+  return io.take();
+}
+
+base::Result<ProofAsk> decode_proof_ask(base::ByteView bytes) {
+  FieldDecoder io(bytes);
+  ProofAsk ask;
+  fields(io, ask);
+  if (!io.finished()) return malformed_frame("proof ask", bytes);
   return ask;
 }
 

@@ -175,6 +175,13 @@ struct Published {  // can serve this snapshot from now on
   Held held;
   bool operator==(const Published&) const = default;
 };
+// A holder whose part of a snapshot most other holders contradict, as the fetcher heard from them.
+struct Outvoted {
+  Held held;
+  Incarnation holder = 0;
+  std::uint32_t part = 0;
+  bool operator==(const Outvoted&) const = default;
+};
 
 // ---- master to peer ----------------------------------------------------------------------------
 
@@ -309,7 +316,7 @@ struct OrderReply {
 using Message = std::variant<Hello, Resume, Ready, Done, Fail, Withdraw, Query, Heartbeat, Leave,
                              Sync, Published, Welcome, Refuse, Roster, Start, Outcome, Reject,
                              Moved, Waiting, Evicted, HeartbeatAck, SyncReply, StatusAsk,
-                             StatusReply, Measured, Order, OrderReply, Drain>;
+                             StatusReply, Measured, Order, OrderReply, Drain, Outvoted>;
 
 // ---- journal records ---------------------------------------------------------------------------
 

@@ -157,6 +157,7 @@ std::map<std::string, Bytes> frozen() {
   for (const Record& r : sample_records()) all[std::string(name_of(r))] = encode_record(r);
   all["LinkHello"] = encode(sample_link_hello());
   all["SnapshotAsk"] = encode(sample_ask());
+  all["ProofAsk"] = encode(sample_proof_ask());
   all["FrameHeader"].resize(kFrameHeaderBytes);
   encode(sample_frame_header(), all["FrameHeader"].data());
   return all;

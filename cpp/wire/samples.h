@@ -70,6 +70,7 @@ inline std::vector<Message> sample_messages() {
       Order{OrderVerb::kBan, "eu-west", 3'600'000'000'000, "lies"},
       OrderReply{Code::kUnknownTag, "no such site"},
       Drain{"drained by an operator: spot price"},
+      Outvoted{held, 0xBEEF, 7},
   };
 }
 
@@ -113,5 +114,6 @@ inline FrameHeader sample_frame_header() {
   return {FrameKind::kResult, {3, 7}, 9, 4096, 0xDEADBEEF};
 }
 inline SnapshotAsk sample_ask() { return {"model", 11, 2, 3, 5}; }
+inline ProofAsk sample_proof_ask() { return {"model", 11, 2, 3, {5, 6, 7}}; }
 
 }  // namespace jccl::wire

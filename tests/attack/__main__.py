@@ -19,8 +19,9 @@ from pathlib import Path
 from tests.attack import trial
 
 HEAD = (
-    "                          usual/s     first/s      then/s\n"
-    "row                    grads model grads model grads model  ratio  wrong  "
+    "                          usual/s     first/s      then/s         p99 ms\n"
+    "row                    grads model grads model grads model  ratio usual  "
+    "then  ratio  wrong  "
     "failed  banned s  named s  log B/s   MiB  busy % usually    lies"
 )
 
@@ -32,7 +33,8 @@ def line_of(r: trial.Result) -> str:
     rates = [*r.usual, *r.first, *r.attacked] or [0.0] * 6
     return (
         f"{r.row[:22]:22} {' '.join(f'{rate:5.1f}' for rate in rates)}  "
-        f"{r.ratio:5.2f}  {r.wrong:5}  {r.failed:6}  {seconds(r.banned_s):>8}  "
+        f"{r.ratio:5.2f} {r.usual_p99_ms:5.1f} {r.p99_ms:5.1f}  {r.p99_ratio:5.2f}  "
+        f"{r.wrong:5}  {r.failed:6}  {seconds(r.banned_s):>8}  "
         f"{seconds(r.named_s):>7}  {r.log:7.0f} {r.mib:5.1f}  {100 * r.busy:6.1f} "
         f"{100 * r.usually_busy:7.1f}  {r.lies:6}"
     )

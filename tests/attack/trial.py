@@ -38,6 +38,9 @@ class Result:
     banned_s: float | None = None
     named_s: float | None = None
     log: float = 0
+    # The slowest hundredth of honest members' rounds, attacked and usual, when settled.
+    p99_ms: float = 0
+    usual_p99_ms: float = 0
     busy: float = 0  # share of a processor that the master took, and usually takes
     usually_busy: float = 0
     mib: float = 0
@@ -50,6 +53,10 @@ class Result:
         """Of the tag that suffers most."""
         pairs = zip(self.attacked, self.usual, strict=True)
         return min((now / usual if usual else 0 for now, usual in pairs), default=0)
+
+    @property
+    def p99_ratio(self) -> float:
+        return self.p99_ms / self.usual_p99_ms if self.usual_p99_ms else 0
 
     def slow(self) -> bool:
         return self.ratio < RATIO_MIN
@@ -120,12 +127,20 @@ def watch(result: Result, usual: World, world: World, seconds: float) -> None:
     result.usual = rates(usual, settled, end)
     result.attacked = rates(world, settled, end)
     result.first = rates(world, begun, min(settled, begun + 1000 * SETTLED_S))
+    result.usual_p99_ms, result.p99_ms = (
+        percentile(one.took_ms(settled, end), 0.99) for one in (usual, world)
+    )
     result.usually_busy, result.busy = (
         (one.master.processor_s() - before_s) / seconds
         for one, before_s in zip((usual, world), used, strict=True)
     )
     result.mib = (most - before) / (1 << 20)
     result.log = (world.master.log_bytes() - log) / seconds
+
+
+def percentile(values: list[float], share: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0
 
 
 def rates(world: World, begun: float, end: float) -> list[float]:

@@ -181,6 +181,16 @@ class World:
             counts.append(before[-1] if before else 0)
         return min(counts, default=0)
 
+    def took_ms(self, begun_ms: float, end_ms: float) -> list[float]:
+        """Every round of every honest member within that time."""
+        return [
+            took
+            for lines in self.reports.values()
+            for line in lines
+            if begun_ms < line["t"] <= end_ms
+            for took in line["took_ms"]
+        ]
+
     def total(self, field: str) -> int:
         return sum(lines[-1][field] for lines in self.reports.values())
 

@@ -29,7 +29,7 @@ CPP = {
     },
 }
 # Tests of the topmost folder run whole clusters, against references from below.
-TESTS_ALSO = {"capi": {"codec", "net", "wire"}}
+TESTS_ALSO = {"capi": {"codec", "net", "snapshot", "wire"}}
 XLA_EXT = {"base", "codec", "peer", "master", "proof", "xla"}
 # Programs of the benchmarks: what a C++ user of the transport has, and the wire for one
 # that plays the peers of a master.
