@@ -104,7 +104,7 @@ def group(name: str, net: Net, argvs: Sequence[Sequence[Any]]) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def jccl(net: Net, cell: Cell, stripes: int) -> Iterator[Any]:
+def jccl(net: Net, cell: Cell, stripes: int, port: int = MASTER_PORT) -> Iterator[Any]:
     """A master on the first host, a bench-peer on every one."""
     built = groups.programs("jccl-master", "bench-peer")
     first, count = net.addr[net.hosts[0]], len(net.hosts)
@@ -117,7 +117,7 @@ def jccl(net: Net, cell: Cell, stripes: int) -> Iterator[Any]:
             token.write_text(made.line(10))
             made.end()
             proof = ["--token-file", str(token)]
-        argv = [built["jccl-master"], "--bind", f"{first}:{MASTER_PORT}"]
+        argv = [built["jccl-master"], "--bind", f"{first}:{port}"]
         argv += ["--start-peers", count, *proof]
         master = groups.Peer(net.argv(net.hosts[0], argv))
         address = master.line(30).removeprefix("JCCL_MASTER=")

@@ -27,7 +27,7 @@ using base::PublicKey;
 using base::RunId;
 using base::Tag;
 
-inline constexpr std::uint16_t kVersion = 6;
+inline constexpr std::uint16_t kVersion = 7;
 
 // ---- parts -------------------------------------------------------------------------------------
 
