@@ -56,13 +56,12 @@ class Course:
     changes: Sequence[tuple[int, str]] = ()
 
 
-def paths(size: int) -> list[Course]:
+def courses(size: int) -> list[Course]:
     def cell(name: str, rate: str, rtt: int, *more: str) -> Cell:
         return Cell(name, line(rate, rtt, *more), 0, rtt, size)
 
-    waves = [
-        (call, f"rate={'500mbit' if call % 4 == 2 else '1gbit'}") for call in (2, 4, 6)
-    ]
+    half, whole = "rate=500mbit", "rate=1gbit"
+    waves = [(2, half), (4, whole), (6, half), (8, whole)]
     return [
         Course(cell("1 Gbit/s 80 ms", "1gbit", 80)),
         Course(cell("1 Gbit/s 80 ms 0.01%", "1gbit", 80, "loss=0.01%")),
@@ -116,7 +115,7 @@ class Measuring:
                 for count in order:
                     rows.append(self._call(net, runs[count], count, call))
                     shown([rows[-1]])
-        rows += self._medians()
+        rows += self.medians()
         shown(rows[-len(self.counts) :])
         return rows
 
@@ -147,7 +146,7 @@ class Measuring:
         shown = str(count) if count else "auto"
         return {"link": cell.link, "size": cell.size, "variant": shown, "call": call}
 
-    def _medians(self) -> Iterable[Row]:
+    def medians(self) -> Iterable[Row]:
         last = {c: median(times[-LAST:]) for c, times in self.times.items()}
         best = min((t for c, t in last.items() if c), default=None)
         for count, seconds in last.items():
@@ -190,7 +189,7 @@ def main(
     kept = Cells.of("stripes", out, full)
     wanted = [int(count) for count in counts.split(",")]
     wrong = 0
-    for path in paths(size):
+    for path in courses(size):
         if pattern and not fnmatch.fnmatch(path.cell.link, pattern):
             continue
         key = {"link": path.cell.link, "size": size, "seed": seed, "idle": idle}
