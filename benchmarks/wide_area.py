@@ -103,7 +103,7 @@ def group(name: str, net: Net, argvs: Sequence[Sequence[Any]]) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def jccl(net: Net, cell: Cell, stripes: int) -> Iterator[Any]:
+def jccl(net: Net, cell: Cell, stripes: int, port: int = MASTER_PORT) -> Iterator[Any]:
     """A master on the first host, a bench-peer on every one."""
     built = groups.programs("jccl-master", "bench-peer")
     first, count = net.addr[net.hosts[0]], len(net.hosts)
@@ -111,7 +111,7 @@ def jccl(net: Net, cell: Cell, stripes: int) -> Iterator[Any]:
         proof = ["--insecure"]
         if cell.tls:
             proof = ["--token-file", str(stack.enter_context(groups.token_file()))]
-        argv = [built["jccl-master"], "--bind", f"{first}:{MASTER_PORT}"]
+        argv = [built["jccl-master"], "--bind", f"{first}:{port}"]
         argv += ["--start-peers", count, *proof]
         master = groups.Peer(net.argv(net.hosts[0], argv))
         address = master.line(30).removeprefix("JCCL_MASTER=")

@@ -68,6 +68,11 @@ void Flight::forget(const std::function<bool(std::uint64_t key)>& which) {
   }
 }
 
+bool Flight::all_arrived(StripeId stripe) const {
+  const auto found = lanes_.find(stripe);
+  return found == lanes_.end() || found->second.items.empty();
+}
+
 Flight::Rest Flight::remove_stripe(StripeId stripe) {
   Rest rest;
   const auto found = lanes_.find(stripe);

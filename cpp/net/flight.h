@@ -26,6 +26,8 @@ class Flight {
   // Nobody cares any more for these: they count, but are neither named nor waited for.
   void forget(const std::function<bool(std::uint64_t key)>& which);
 
+  bool all_arrived(StripeId stripe) const;
+
   struct Rest {
     std::vector<std::uint64_t> keys;  // may not have arrived, in the order they were sent
     bool complete = true;  // false: more than keys_max were under way; the oldest are not named

@@ -40,21 +40,29 @@ struct LinkEvents {
   // Frames in a stripe that is much later than its peers: worth sending again.
   std::function<void(const std::vector<std::uint64_t>& keys)> on_late = nullptr;
   std::function<void(const StripeLoss&)> on_stripe_lost = nullptr;
-  // After the on_stripe_lost of the last stripe. Queued frames stay: add_stripe() revives.
+  // After the on_stripe_lost of the last stripe that did not retire. Queued frames stay:
+  // add_stripe() revives.
   std::function<void(Status)> on_dead = nullptr;
 };
 
-// How the owner spells "so many frames of this stripe have arrived" as a header without payload.
-// Such notes travel on the stripe they speak of. Without them a late stripe is not noticed.
+// "So many frames of this stripe have arrived", and "no frame of mine follows by it".
+struct ArrivalNote {
+  std::uint64_t frames = 0;
+  bool last = false;
+};
+
+// How the owner spells that as a header without payload. Notes travel on the stripe they speak of.
+// Without them a late stripe is not noticed, and none can retire.
 struct ArrivalNotes {
-  std::function<Bytes(std::uint64_t frames)> make = nullptr;
-  std::function<std::optional<std::uint64_t>(ByteView header)> read = nullptr;
+  std::function<Bytes(const ArrivalNote&)> make = nullptr;
+  std::function<std::optional<ArrivalNote>(ByteView header)> read = nullptr;
 };
 
 struct LinkOptions {
   std::size_t header_bytes = 64;
   std::size_t sent_keys_max = 65536;  // remembered per stripe
   ArrivalNotes notes = {};
+  Duration retire_max = 20 * base::kSecond;  // who has not answered by then is lost
 };
 
 struct StripeStats {
@@ -82,6 +90,11 @@ class Link {
   ~Link();  // close()
 
   StripeId add_stripe(std::unique_ptr<ByteStream> stream);
+  // From here on frames are given to so many stripes, the oldest; 0: to all. The others stand by.
+  void use(std::size_t stripes);
+  // So many stripes, the newest, are one too many: both sides finish what they have in them and
+  // close them (Retirement). No loss, and nothing is sent again.
+  void retire(std::size_t stripes);
   // As if the stripe had failed with `status`: reports its loss.
   void drop_stripe(StripeId stripe, Status status);
   void send(OutFrame frame);
@@ -107,15 +120,18 @@ class Link {
   // Sent keys whose fate no longer matters (round decided): not named by a later loss.
   void forget(const std::function<bool(std::uint64_t key)>& which);
 
-  std::size_t stripe_count() const;
-  bool sending() const;  // a frame is queued, or being written
-  Duration rtt() const;  // the least of its stripes; 0: none is known yet
+  std::size_t stripe_count() const;  // without those that retire
+  std::size_t connections() const;   // with them
+  bool sending() const;              // a frame is queued, or being written
+  Duration rtt() const;              // the least of its stripes; 0: none is known yet
   // Bytes that reached the other side's kernel, also over stripes that are gone.
   std::uint64_t bytes_delivered() const;
   // Bytes a second that all stripes together should send, and a little more to find out that the
   // path got faster; 0: no bound. Each is given an equal part, or the one it had of what was
   // delivered lately if that is more: so the fast ones take what slow ones leave.
   void pace(double bytes_per_second);
+  // Those that are used look for their rates anew, within pace().
+  void probe();
   Time last_received() const;  // 0: nothing ever
   LinkStats stats() const;
   // Stops at once; no callback but DataSink::lost() for frames being received.

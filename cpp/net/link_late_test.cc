@@ -2,28 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <functional>
-#include <optional>
 
 #include "net/link_support.h"
 
 namespace jccl::net::test {
 namespace {
-
-ArrivalNotes notes() {
-  constexpr std::uint64_t kNote = UINT64_MAX;
-  return {.make =
-              [](std::uint64_t frames) {
-                base::Writer writer;
-                writer.u64(kNote);
-                writer.u64(frames);
-                return writer.take();
-              },
-          .read = [](ByteView header) -> std::optional<std::uint64_t> {
-            base::Reader reader(header);
-            if (reader.u64() != kNote) return std::nullopt;
-            return reader.u64();
-          }};
-}
 
 // Three stripes; the first, or all, lead through a valve at the receiving end.
 class LateStripeTest : public LinkTest {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -17,6 +18,23 @@
 namespace jccl::net::test {
 
 inline constexpr std::size_t kHeader = 16;  // u64 key, u32 bytes, u32 crc
+
+inline ArrivalNotes notes() {
+  constexpr std::uint64_t kNote = UINT64_MAX;
+  return {.make =
+              [](const ArrivalNote& note) {
+                base::Writer writer;
+                writer.u64(kNote);
+                writer.u64(note.frames << 1 | (note.last ? 1 : 0));
+                return writer.take();
+              },
+          .read = [](ByteView header) -> std::optional<ArrivalNote> {
+            base::Reader reader(header);
+            if (reader.u64() != kNote) return std::nullopt;
+            const std::uint64_t note = reader.u64();
+            return ArrivalNote{note >> 1, (note & 1) == 1};
+          }};
+}
 
 // One side: an array to send in chunks, an array to receive into.
 struct Side final : DataSink {

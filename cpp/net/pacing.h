@@ -13,7 +13,8 @@ namespace jccl::net {
 
 class Pacing {
  public:
-  // As RateMeter::sample(). True: there is a new rate.
+  // As RateMeter::sample(). True: there is a new rate. A busy period begins with the best that was
+  // known of late: what the one before ended with may have been a bad moment of the path.
   bool sample(base::Time now, std::uint64_t delivered, bool busy, base::Duration rtt);
   // 0: not known, as long as the rate still grows.
   double bytes_per_second() const { return rate_; }
@@ -25,6 +26,8 @@ class Pacing {
   double full_ = 0;  // what later windows did not exceed by much
   int level_ = 0;    // windows since
   double rate_ = 0;
+  double peak_ = 0;  // of this busy period
+  double best_ = 0;  // of those before; older ones count less
 };
 
 }  // namespace jccl::net

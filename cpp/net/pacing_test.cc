@@ -67,5 +67,30 @@ TEST(PacingTest, a_line_that_got_faster_is_found_and_a_slower_one_too) {
   EXPECT_LT(path.pacing.bytes_per_second(), 0.6e6);
 }
 
+TEST(PacingTest, a_busy_period_begins_with_the_best_of_the_one_before) {
+  Path path;
+  path.busy_for(2000);
+  path.rate = 200;  // a bad moment at its end
+  path.busy_for(2000);
+  EXPECT_LT(path.pacing.bytes_per_second(), 0.3e6);
+  path.idle_for(1000);
+  path.rate = 1000;
+  path.busy_for(20);
+  EXPECT_DOUBLE_EQ(path.pacing.bytes_per_second(), 1e6);
+}
+
+TEST(PacingTest, a_path_that_stays_slower_is_believed_though_calls_are_short) {
+  Path path;
+  path.busy_for(2000);
+  path.rate = 200;
+  for (int i = 0; i < 20; ++i) {
+    path.idle_for(1000);
+    path.busy_for(400);
+  }
+  path.idle_for(1000);
+  path.busy_for(20);
+  EXPECT_LT(path.pacing.bytes_per_second(), 0.25e6);
+}
+
 }  // namespace
 }  // namespace jccl::net

@@ -88,6 +88,7 @@ class SealedStream final : public ByteStream {
   const Status& failure() const override { return failure_; }
   StreamStats stats() const override { return lower_->stats(); }
   void pace(std::uint64_t bytes_per_second) override { lower_->pace(bytes_per_second); }
+  void probe() override { lower_->probe(); }
   Time last_received() const override { return lower_->last_received(); }
   std::string remote_text() const override { return lower_->remote_text(); }
   bool remote_is_loopback() const override { return lower_->remote_is_loopback(); }

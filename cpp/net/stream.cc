@@ -102,6 +102,9 @@ class PlainStream final : public ByteStream {
   void pace(std::uint64_t bytes_per_second) override {
     if (!loopback_) net::pace(watch_.fd(), bytes_per_second);
   }
+  void probe() override {
+    if (!loopback_) net::probe(watch_.fd());
+  }
   Time last_received() const override { return stats_.received_at; }
 
   StreamStats stats() const override {

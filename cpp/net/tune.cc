@@ -75,6 +75,16 @@ void pace(int fd, std::uint64_t bytes_per_second) {
   (void)setsockopt(fd, SOL_SOCKET, SO_MAX_PACING_RATE, &rate, sizeof(rate));
 }
 
+void probe(int fd) {
+  char name[16] = {};
+  socklen_t size = sizeof(name) - 1;
+  if (getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &size) != 0) return;
+  if (std::strcmp(name, "bbr") != 0) return;
+  // To choose what is chosen already changes nothing.
+  if (setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4) != 0) return;
+  (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, std::strlen(name));
+}
+
 KernelCounts kernel_counts(int fd) {
   KernelCounts out;
   tcp_info info;

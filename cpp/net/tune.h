@@ -13,6 +13,9 @@ void tune(int fd);
 // The kernel sends at most so many bytes a second, evenly; 0: as fast as it likes.
 void pace(int fd, std::uint64_t bytes_per_second);
 
+// Where it runs BBR, the connection looks for its rate anew, as at its start; within pace().
+void probe(int fd);
+
 struct KernelCounts {
   std::uint64_t bytes_acked = 0;
   std::uint64_t bytes_delivered = 0;

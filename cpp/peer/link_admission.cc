@@ -71,7 +71,7 @@ bool LinkTable::admits(Incarnation from, const net::ByteStream& stream) {
     if (known == entries_.end()) return true;
     // We dial: a stripe that comes the other way round is somebody else's, or help in need.
     if (appointed(*known->second) && !unheard(*known->second)) return false;
-    return known->second->link->stripe_count() < base::kStripesMax;
+    return known->second->link->connections() < base::kStripesMax;
   }
   // Who left has the secret of the time before; who names a member, or the stranger of a link that
   // stands, has its key.
@@ -87,7 +87,7 @@ bool LinkTable::admits(Incarnation from, const net::ByteStream& stream) {
     const bool sends = !e->queue.empty() || e->link->sending();
     // Who asks and does not read is not at work.
     const bool busy = owner_->wanted(peer) || (sends && loop_.now() - used < kStuckAfter);
-    strangers.push_back({peer, e->network, e->link->stripe_count(), used, busy});
+    strangers.push_back({peer, e->network, e->link->connections(), used, busy});
   }
   const StrangerRoom room =
       room_for(strangers, from, net::network_of(stream.remote_text()), options_.strangers);

@@ -44,6 +44,7 @@ struct LinkTable::Entry {
   base::Time used = 0;      // when a stripe was taken in last
   std::string network;      // it came from
   std::uint64_t moved = 0;  // bytes delivered
+  base::Time probed_at = 0;
   base::Time moved_at = 0;  // when there were more of them last
   base::Status last_error;
 };

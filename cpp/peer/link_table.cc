@@ -18,25 +18,28 @@ using base::Incarnation;
 using base::Status;
 
 constexpr std::size_t kRefillBytes = 64 * 1024;  // small frames leave together
+// A link that was idle looks for its rate anew, but not for each of many small calls.
+constexpr base::Duration kProbeEvery = base::kSecond;
 constexpr std::size_t kSecretsKept = 8;
 constexpr std::size_t kLeftMax = 4096;  // former members that are remembered
 
 // A stripe's notes of arrival are frames of a kind of their own.
 net::ArrivalNotes arrival_notes() {
   net::ArrivalNotes notes;
-  notes.make = [](std::uint64_t frames) {
+  notes.make = [](const net::ArrivalNote& note) {
     wire::FrameHeader header;
     header.kind = wire::FrameKind::kArrived;
-    header.attempt.counter = frames;
+    header.attempt.counter = note.frames;
+    header.chunk = note.last ? 1 : 0;
     base::Bytes out(wire::kFrameHeaderBytes);
     wire::encode(header, out.data());
     return out;
   };
-  notes.read = [](base::ByteView header) -> std::optional<std::uint64_t> {
+  notes.read = [](base::ByteView header) -> std::optional<net::ArrivalNote> {
     if (header[4] != static_cast<std::uint8_t>(wire::FrameKind::kArrived)) return std::nullopt;
     const auto note = wire::decode_frame_header(header);
     if (!note.ok()) return std::nullopt;  // the owner refuses it
-    return note.value().attempt.counter;
+    return net::ArrivalNote{note.value().attempt.counter, note.value().chunk == 1};
   };
   return notes;
 }
@@ -202,7 +205,10 @@ void LinkTable::dial_if_needed(Entry& entry) {
   const std::size_t wanted = entry.tuner.wanted();
   if (entry.link->stripe_count() + entry.dials.size() >= wanted) return;
   if (!entry.redial.due(loop_.now()) || !should_dial(entry)) return;
-  while (entry.link->stripe_count() + entry.dials.size() < wanted) dial(entry);
+  // The other side bounds them all, those that retire too.
+  const std::size_t retiring = entry.link->connections() - entry.link->stripe_count();
+  const std::size_t most = std::min<std::size_t>(wanted, base::kStripesMax - retiring);
+  while (entry.link->stripe_count() + entry.dials.size() < most) dial(entry);
 }
 
 void LinkTable::dial(Entry& entry) {
@@ -333,11 +339,29 @@ void LinkTable::measure(Entry& e) {
   const base::Duration rtt = e.link->rtt();
   if (busy == e.meter.busy() && !(busy && e.meter.due(now, rtt))) return;
   const std::uint64_t delivered = busy && e.meter.busy() ? e.link->bytes_delivered() : 0;
+  const bool begins = busy && !e.meter.busy();
   const auto window = e.meter.sample(now, delivered, busy, rtt);
   if (e.pacing.sample(now, delivered, busy, rtt)) e.link->pace(e.pacing.bytes_per_second());
+  if (begins && e.pacing.bytes_per_second() > 0 && now - e.probed_at > kProbeEvery) probe(e);
   if (!window) return;
-  e.tuner.measured(*window, static_cast<std::uint32_t>(e.link->stripe_count()), rtt);
+  const std::uint32_t used = e.tuner.used();
+  const std::size_t standing = e.link->stripe_count();
+  e.tuner.measured(window->bytes, window->busy_ns, static_cast<std::uint32_t>(standing), rtt);
+  e.link->use(e.tuner.used());
+  if (e.tuner.used() != used) {
+    e.link->pace(e.pacing.bytes_per_second());
+    probe(e);
+  }
+  // Who dials says how many there are, and the other side does with them what it likes.
+  if (const std::size_t wanted = e.tuner.wanted(); appointed(e) && standing > wanted) {
+    e.link->retire(standing - wanted);
+  }
   dial_if_needed(e);
+}
+
+void LinkTable::probe(Entry& e) {
+  e.probed_at = loop_.now();
+  e.link->probe();
 }
 
 void LinkTable::abandon(const std::function<bool(std::uint64_t)>& key,

@@ -135,6 +135,7 @@ class LinkTable {
   void send_again(Entry& entry, const std::vector<std::uint64_t>& keys);
   void refill(Entry& entry);
   void measure(Entry& entry);
+  void probe(Entry& entry);
   std::uint32_t stripes_wanted(const Entry& entry) const;
   base::Status no_connection(const Entry& entry) const;
 

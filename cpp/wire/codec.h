@@ -95,7 +95,8 @@ enum class FrameKind : std::uint8_t {
   kSnapshotPart = 5,  // attempt = (revision, ask id), chunk = part
   kSnapshotGone = 6,  // no payload; the revision is no longer held
   kArrived = 7,       // no payload; attempt.counter frames before it on this stripe, in the other
-                      // direction, have arrived; itself it is not counted
+                      // direction, have arrived; itself it is not counted. chunk = 1: no other
+                      // frame follows by this stripe
   kProofAsk = 8,      // payload: ProofAsk
   kProof = 9,         // attempt = (revision, ask id), chunk = part; payload: its MAC
 };

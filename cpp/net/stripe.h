@@ -1,0 +1,49 @@
+// What a Link holds of one connection. Internal to this folder.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <utility>
+
+#include "net/batch.h"
+#include "net/flight.h"
+#include "net/frames.h"
+#include "net/retirement.h"
+#include "net/stream.h"
+
+namespace jccl::net {
+
+struct Stripe {
+  Stripe(StripeId i, std::unique_ptr<ByteStream> s, std::size_t header_bytes,
+         std::unique_ptr<DataSink> sink)
+      : id(i),
+        stream(std::move(s)),
+        sink(std::move(sink)),
+        reader(header_bytes, this->sink.get()) {}
+
+  // Frames of the owner that have arrived, for good or not; notes do not count.
+  std::uint64_t arrived() const { return reader.frames_received() + reader.frames_drained(); }
+
+  StripeId id;
+  std::unique_ptr<ByteStream> stream;
+  std::unique_ptr<DataSink> sink;
+  DataReader reader;
+  Batch batch;
+  Retirement retirement;
+  bool gone = false;          // handlers still queued do nothing
+  bool write_broken = false;  // reads to the end, then reports its loss
+  bool note_due = false;      // leaves after the frames being written
+  bool heard = false;         // a header came
+  Time since = 0;
+  double moved = 0;            // bytes delivered, older ones count less
+  std::uint64_t paced_at = 0;  // bytes delivered when it was paced last
+  std::uint64_t noted = 0;     // of arrived(), the other side knows so many
+  Time noted_at = 0;
+  std::size_t frames_sent = 0;
+};
+
+using StripePtr = std::shared_ptr<Stripe>;
+
+}  // namespace jccl::net
