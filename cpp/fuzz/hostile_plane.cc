@@ -14,9 +14,9 @@ bool of_snapshot(wire::FrameKind kind) {
          kind == wire::FrameKind::kSnapshotGone;
 }
 
-void fill_places(const net::Placement& place, const base::Bytes& payload) {
+void fill_places(const exchange::Placement& place, const base::Bytes& payload) {
   std::size_t at = 0;
-  for (const net::MutableView& span : place.spans) {
+  for (const base::MutableView& span : place.spans) {
     JCCL_CHECK(at + span.size() <= payload.size());
     if (!span.empty()) std::memcpy(span.data(), payload.data() + at, span.size());
     at += span.size();
@@ -56,11 +56,12 @@ void MemoryPlane::run(const protocol::RunAttempt& order, const peer::CallRef& ca
   newest_ = std::max(newest_, attempt);
   Running& running = running_[attempt];
   running.begun = now;
+  running.call = call;
   for (const wire::Member& member : roster_.members) {
     running.incarnations[member.id] = member.incarnation;
   }
-  running.run = std::make_unique<peer::AttemptRun>(order.start, self_id_, call, &pool_, kChunkBytes,
-                                                   static_cast<peer::AttemptHost*>(this));
+  running.run = std::make_unique<exchange::Attempt>(
+      order.start, self_id_, call, &pool_, kChunkBytes, static_cast<exchange::AttemptHost*>(this));
   if (overtaken) {
     return attempt_failed(attempt, base::Code::kLinkLost, 0, "START came after a later attempt's");
   }
@@ -73,14 +74,14 @@ bool MemoryPlane::commit(const wire::Attempt& attempt) {
   const auto found = running_.find(attempt);
   if (found == running_.end()) return false;
   found->second.run->commit();
-  found->second.run->call()->delivered = true;
+  found->second.call->delivered = true;
   return true;
 }
 
 void MemoryPlane::release(const peer::CallRef& call) {
   std::erase_if(running_, [&](const auto& entry) {
-    const peer::AttemptRun& run = *entry.second.run;
-    return run.call() == call && (!run.committed() || !run.serves());
+    const exchange::Attempt& run = *entry.second.run;
+    return entry.second.call == call && (!run.committed() || !run.serves());
   });
 }
 
@@ -90,7 +91,7 @@ void MemoryPlane::fetch(const protocol::FetchSnapshot& order, const snapshot::La
 }
 
 std::optional<FrameBytes> MemoryPlane::produce(const QueuedFrame& frame) {
-  std::optional<net::OutFrame> made;
+  std::optional<exchange::OutFrame> made;
   if (frame.snapshot) {
     made = snapshots_.produce(frame.to, frame.snapshot_item);
   } else if (const auto found = running_.find(frame.attempt); found != running_.end()) {
@@ -104,16 +105,17 @@ std::optional<FrameBytes> MemoryPlane::produce(const QueuedFrame& frame) {
   return bytes;
 }
 
-net::Placement MemoryPlane::place(wire::Incarnation from, const wire::FrameHeader& header) {
-  if (header.kind == wire::FrameKind::kArrived) return net::Placement::note();  // the link's
+exchange::Placement MemoryPlane::place(wire::Incarnation from, const wire::FrameHeader& header) {
+  if (header.kind == wire::FrameKind::kArrived) return exchange::Placement::note();  // the link's
   if (of_snapshot(header.kind)) return snapshots_.place(from, header);
   const auto found = running_.find(header.attempt);
   if (found == running_.end()) {
-    if (header.attempt <= newest_) return net::Placement::drain(header.payload_bytes);
-    return net::Placement::pause();
+    if (header.attempt <= newest_) return exchange::Placement::drain(header.payload_bytes);
+    return exchange::Placement::pause();
   }
   const base::PeerId peer = id_in(found->second, from);
-  if (peer == 0) return net::Placement::refuse({base::Code::kCorrupt, "a stranger's data frame"});
+  if (peer == 0)
+    return exchange::Placement::refuse({base::Code::kCorrupt, "a stranger's data frame"});
   return found->second.run->place(peer, header);
 }
 
@@ -121,10 +123,10 @@ FrameFate MemoryPlane::receive(wire::Incarnation from, const FrameBytes& frame) 
   const auto header = wire::decode_frame_header(frame.header);
   if (!header.ok()) return FrameFate::kRefused;
   const wire::FrameHeader& h = header.value();
-  const net::Placement at = place(from, h);
-  if (at.kind == net::Placement::Kind::kRefuse) return FrameFate::kRefused;
-  if (at.kind == net::Placement::Kind::kPause) return FrameFate::kPaused;
-  if (at.kind != net::Placement::Kind::kInto) return FrameFate::kDrained;
+  const exchange::Placement at = place(from, h);
+  if (at.kind == exchange::Placement::Kind::kRefuse) return FrameFate::kRefused;
+  if (at.kind == exchange::Placement::Kind::kPause) return FrameFate::kPaused;
+  if (at.kind != exchange::Placement::Kind::kInto) return FrameFate::kDrained;
   base::Bytes payload = frame.payload;  // so many bytes are read, whatever they are
   payload.resize(h.payload_bytes);
   fill_places(at, payload);
@@ -157,7 +159,7 @@ void MemoryPlane::tick(base::Time now, base::Duration silence) {
   std::vector<std::pair<wire::Attempt, base::PeerId>> stalled;
   for (auto& [attempt, running] : running_) {
     if (running.run->done()) continue;
-    for (const peer::AttemptRun::Awaited& awaited : running.run->awaited()) {
+    for (const exchange::Attempt::Awaited& awaited : running.run->awaited()) {
       const auto peer = running.incarnations.find(awaited.peer);
       if (peer == running.incarnations.end()) continue;
       if (now - std::max(running.begun, heard_[peer->second]) <= silence * 5 / 6) continue;
@@ -182,7 +184,7 @@ std::vector<wire::Moving> MemoryPlane::moving() const {
   return out;
 }
 
-void MemoryPlane::enqueue(const wire::Attempt& attempt, base::PeerId to, peer::WorkItem item) {
+void MemoryPlane::enqueue(const wire::Attempt& attempt, base::PeerId to, exchange::WorkItem item) {
   const Running& running = running_.at(attempt);
   const auto found = running.incarnations.find(to);
   if (found == running.incarnations.end()) return;

@@ -9,7 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "peer/attempt.h"
+#include "exchange/attempt.h"
+#include "peer/call.h"
 #include "peer/snapshots.h"
 #include "protocol/peer_machine.h"
 
@@ -20,7 +21,7 @@ struct QueuedFrame {
   wire::Incarnation from = 0, to = 0;
   bool snapshot = false;
   wire::Attempt attempt;
-  peer::WorkItem item;
+  exchange::WorkItem item;
   std::uint32_t snapshot_item = 0;
 };
 
@@ -37,7 +38,7 @@ class PlaneOwner {
   virtual void plane_event(protocol::PeerEvent event) = 0;
 };
 
-class MemoryPlane : private peer::AttemptHost, private peer::SnapshotLinks {
+class MemoryPlane : private exchange::AttemptHost, private peer::SnapshotLinks {
  public:
   static constexpr std::size_t kChunkBytes = 64;
 
@@ -65,13 +66,14 @@ class MemoryPlane : private peer::AttemptHost, private peer::SnapshotLinks {
 
  private:
   struct Running {
-    std::unique_ptr<peer::AttemptRun> run;
+    std::unique_ptr<exchange::Attempt> run;
+    peer::CallRef call;
     base::Time begun = 0;
     std::map<base::PeerId, base::Incarnation> incarnations;
   };
 
-  void enqueue(const wire::Attempt& attempt, base::PeerId to, peer::WorkItem item) override;
-  void drop_copies(const wire::Attempt&, base::PeerId, peer::WorkItem) override {}
+  void enqueue(const wire::Attempt& attempt, base::PeerId to, exchange::WorkItem item) override;
+  void drop_copies(const wire::Attempt&, base::PeerId, exchange::WorkItem) override {}
   void attempt_done(const wire::Attempt& attempt, const base::Digest& result) override;
   void attempt_failed(const wire::Attempt& attempt, base::Code cause, base::PeerId peer,
                       std::string text) override;
@@ -80,7 +82,7 @@ class MemoryPlane : private peer::AttemptHost, private peer::SnapshotLinks {
   void use_link(const wire::Member&) override {}
   void fetch_ended(const wire::Tag& tag, const base::Status& status,
                    const wire::Held& held) override;
-  net::Placement place(wire::Incarnation from, const wire::FrameHeader& header);
+  exchange::Placement place(wire::Incarnation from, const wire::FrameHeader& header);
   static base::PeerId id_in(const Running& running, wire::Incarnation incarnation);
 
   PlaneOwner* owner_;

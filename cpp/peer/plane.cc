@@ -15,7 +15,8 @@ using base::Code;
 using base::Incarnation;
 using base::PeerId;
 using base::Status;
-using net::Placement;
+using exchange::Placement;
+using exchange::WorkItem;
 using wire::FrameKind;
 
 constexpr base::Duration kTickMin = 10 * base::kMillisecond;
@@ -115,8 +116,10 @@ void Plane::run(const protocol::RunAttempt& order, CallRef call) {
   for (const wire::Member& member : roster_.members) {
     running.incarnations[member.id] = member.incarnation;
   }
-  running.run = std::make_unique<AttemptRun>(order.start, self_id_, std::move(call), &pool_,
-                                             options_.chunk_bytes, static_cast<AttemptHost*>(this));
+  running.call = call;
+  running.run = std::make_unique<exchange::Attempt>(order.start, self_id_, std::move(call), &pool_,
+                                                    options_.chunk_bytes,
+                                                    static_cast<exchange::AttemptHost*>(this));
   if (overtaken) {  // frames of it may have been let go as leftovers, and nobody sends them again
     attempt_failed(attempt, Code::kLinkLost, 0, "START came after that of a later attempt");
     return;
@@ -127,8 +130,8 @@ void Plane::run(const protocol::RunAttempt& order, CallRef call) {
     return;
   }
   // Told from now on, and what came before that is seen by begin().
-  if (const auto& feed = running.run->call()->options.feed) {
-    feed->listen([this, poster = loop_.poster(), call = std::weak_ptr(running.run->call())] {
+  if (const auto& feed = running.call->options.feed) {
+    feed->listen([this, poster = loop_.poster(), call = std::weak_ptr(running.call)] {
       poster.post([this, call] {
         if (const CallRef held = call.lock()) fed(held);
       });
@@ -141,7 +144,7 @@ void Plane::run(const protocol::RunAttempt& order, CallRef call) {
 void Plane::fed(const CallRef& call) {
   std::vector<wire::Attempt> attempts;
   for (const auto& [attempt, running] : running_) {
-    if (running.run->call() == call) attempts.push_back(attempt);
+    if (running.call == call) attempts.push_back(attempt);
   }
   for (const wire::Attempt& attempt : attempts) {
     if (const auto found = running_.find(attempt); found != running_.end())
@@ -174,7 +177,7 @@ void Plane::commit(const wire::Attempt& attempt) {
     return;  // finish_call() says so
   }
   found->second.run->commit();
-  found->second.run->call()->delivered = true;
+  found->second.call->delivered = true;
   base::failpoint(base::Failpoint::kPeerCommitWritten);
   bound_served(found->second.run->start().round.tag);
 }
@@ -193,7 +196,7 @@ void Plane::bound_served(const wire::Tag& tag) {
 void Plane::release(const CallRef& call) {
   for (auto it = running_.begin(); it != running_.end();) {
     Running& running = it->second;
-    if (running.run->call() != call) {
+    if (running.call != call) {
       ++it;
       continue;
     }
@@ -264,8 +267,8 @@ void Plane::lost(Incarnation, base::ByteView header, std::uint64_t token) {
   if (found != running_.end()) found->second.run->lost(token);
 }
 
-std::optional<net::OutFrame> Plane::produce(Incarnation to, std::uint64_t key) {
-  std::optional<net::OutFrame> frame;
+std::optional<exchange::OutFrame> Plane::produce(Incarnation to, std::uint64_t key) {
+  std::optional<exchange::OutFrame> frame;
   if (slot_of(key) == kSnapshotSlot) {
     frame = snapshots_.produce(to, static_cast<std::uint32_t>(key));
   } else {
@@ -304,7 +307,7 @@ void Plane::drop_copies(const wire::Attempt& attempt, PeerId from, WorkItem item
 void Plane::attempt_done(const wire::Attempt& attempt, const base::Digest& result) {
   base::failpoint(base::Failpoint::kPeerResultComplete);
   if (const auto at = running_.find(attempt); at != running_.end()) {
-    at->second.run->call()->moved = loop_.now();
+    at->second.call->moved = loop_.now();
   }
   events_.attempt_done(attempt, result);
 }
@@ -331,7 +334,7 @@ void Plane::link_failed(Incarnation peer, const Status& why) {
     const auto at = running_.find(attempt);
     if (at == running_.end()) continue;
     // Others hear of it through the master: what is open at an address is not their business.
-    at->second.run->call()->here = cat("the link to ", name(id), ": ", why.text);
+    at->second.call->here = cat("the link to ", name(id), ": ", why.text);
     attempt_failed(attempt, Code::kLinkLost, id, cat("can't reach ", name(id)));
   }
 }
@@ -344,7 +347,7 @@ void Plane::peer_left(Incarnation peer) {
     if (running.run->done()) continue;
     const PeerId id = id_of(running, peer);
     const auto awaited = running.run->awaited();
-    const auto is_it = [id](const AttemptRun::Awaited& one) { return one.peer == id; };
+    const auto is_it = [id](const exchange::Attempt::Awaited& one) { return one.peer == id; };
     if (id != 0 && std::any_of(awaited.begin(), awaited.end(), is_it)) {
       failed.emplace_back(attempt, id);
     }
@@ -436,7 +439,7 @@ void Plane::check_stalls(base::Time now) {
     if (room && (!running.run->done() || here.left > 0)) moving.push_back(here);
     if (running.run->done()) continue;
     const wire::RoundName& round = running.run->start().round;
-    for (const AttemptRun::Awaited& awaited : running.run->awaited()) {
+    for (const exchange::Attempt::Awaited& awaited : running.run->awaited()) {
       const auto peer = running.incarnations.find(awaited.peer);
       base::Time heard = std::max(running.begun, awake_since_);
       if (peer != running.incarnations.end()) {

@@ -9,11 +9,12 @@
 #include <mutex>
 #include <set>
 
+#include "exchange/attempt.h"
+#include "exchange/survey.h"
 #include "net/loop.h"
-#include "peer/attempt.h"
+#include "peer/call.h"
 #include "peer/link_table.h"
 #include "peer/snapshots.h"
-#include "peer/survey.h"
 #include "protocol/peer_machine.h"
 
 namespace jccl::peer {
@@ -33,7 +34,7 @@ struct PlaneEvents {  // called on the data thread
   std::function<void(const wire::Measured&)> measured;
 };
 
-class Plane : private LinkOwner, private AttemptHost, private SnapshotLinks {
+class Plane : private LinkOwner, private exchange::AttemptHost, private SnapshotLinks {
  public:
   Plane(net::Loop& loop, PlaneOptions options, SnapshotStore* store, PlaneEvents events);
   ~Plane() override;
@@ -69,24 +70,26 @@ class Plane : private LinkOwner, private AttemptHost, private SnapshotLinks {
  private:
   struct Running {
     std::uint32_t slot = 0;  // upper half of the keys of its frames
-    std::unique_ptr<AttemptRun> run;
+    std::unique_ptr<exchange::Attempt> run;
+    CallRef call;
     base::Time begun = 0;
     std::map<base::PeerId, base::Incarnation> incarnations;
   };
 
   // LinkOwner
-  net::Placement place(base::Incarnation from, base::ByteView header) override;
+  exchange::Placement place(base::Incarnation from, base::ByteView header) override;
   base::Status arrived(base::Incarnation from, base::ByteView header, std::uint64_t token) override;
   void lost(base::Incarnation from, base::ByteView header, std::uint64_t token) override;
-  std::optional<net::OutFrame> produce(base::Incarnation to, std::uint64_t key) override;
+  std::optional<exchange::OutFrame> produce(base::Incarnation to, std::uint64_t key) override;
   void stripe_lost(base::Incarnation peer) override { snapshots_.stripe_lost(peer); }
   void link_failed(base::Incarnation peer, const base::Status& why) override;
   bool wanted(base::Incarnation peer) const override;
   void peer_left(base::Incarnation peer) override;
   void link_gone(base::Incarnation peer) override { snapshots_.forget(peer); }
   // AttemptHost
-  void enqueue(const wire::Attempt& attempt, base::PeerId to, WorkItem item) override;
-  void drop_copies(const wire::Attempt& attempt, base::PeerId from, WorkItem item) override;
+  void enqueue(const wire::Attempt& attempt, base::PeerId to, exchange::WorkItem item) override;
+  void drop_copies(const wire::Attempt& attempt, base::PeerId from,
+                   exchange::WorkItem item) override;
   void attempt_done(const wire::Attempt& attempt, const base::Digest& result) override;
   void attempt_failed(const wire::Attempt& attempt, base::Code cause, base::PeerId peer,
                       std::string text) override;
@@ -112,7 +115,7 @@ class Plane : private LinkOwner, private AttemptHost, private SnapshotLinks {
   BufferPool pool_;
   LinkTable links_;
   SnapshotTraffic snapshots_;
-  Survey survey_;
+  exchange::Survey survey_;
   wire::Roster roster_;
   std::vector<wire::Member> before_;  // of the roster before: they have names, too
   base::Incarnation self_ = 0;

@@ -17,25 +17,26 @@ using base::cat;
 using base::Code;
 using base::Incarnation;
 using base::Status;
-using net::Placement;
+using exchange::Placement;
 using wire::FrameKind;
 
 constexpr std::size_t kAskBytesMax = 256;
 // A fetcher has two or three asks under way for each tag that it fetches.
 constexpr std::size_t kAsksMax = 3 * 32;
 
-net::OutFrame framed(base::ByteView payload, wire::FrameHeader header,
-                     std::shared_ptr<const void> keep_alive) {
+exchange::OutFrame framed(base::ByteView payload, wire::FrameHeader header,
+                          std::shared_ptr<const void> keep_alive) {
   header.payload_bytes = static_cast<std::uint32_t>(payload.size());
   header.payload_crc = base::crc32c(payload);
-  net::OutFrame frame;
+  exchange::OutFrame frame;
   frame.header.resize(wire::kFrameHeaderBytes);
   wire::encode(header, frame.header.data());
   if (!payload.empty()) frame.payload.push_back(payload);
   frame.keep_alive = std::move(keep_alive);
   return frame;
 }
-net::OutFrame framed(std::shared_ptr<const base::Bytes> payload, const wire::FrameHeader& header) {
+exchange::OutFrame framed(std::shared_ptr<const base::Bytes> payload,
+                          const wire::FrameHeader& header) {
   return framed(base::ByteView(*payload), header, payload);
 }
 
@@ -156,7 +157,7 @@ void SnapshotTraffic::send(Incarnation to, Outgoing outgoing) {
   links_->enqueue_snapshot(to, item);
 }
 
-std::optional<net::OutFrame> SnapshotTraffic::produce(Incarnation, std::uint32_t item) {
+std::optional<exchange::OutFrame> SnapshotTraffic::produce(Incarnation, std::uint32_t item) {
   const auto found = outgoing_.find(item);
   if (found == outgoing_.end()) return std::nullopt;
   Outgoing out = std::move(*found->second);
@@ -169,7 +170,7 @@ std::optional<net::OutFrame> SnapshotTraffic::produce(Incarnation, std::uint32_t
 }
 
 // One part, and the next one waits behind what others have asked for.
-std::optional<net::OutFrame> SnapshotTraffic::next_part(Outgoing out) {
+std::optional<exchange::OutFrame> SnapshotTraffic::next_part(Outgoing out) {
   const SnapshotRef held = store_->find(out.tag, out.header.attempt.epoch);
   if (!held || out.last > held->layout.all_parts()) {  // gone, or published anew, smaller
     out.header.kind = FrameKind::kSnapshotGone;

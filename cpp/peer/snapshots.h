@@ -81,11 +81,11 @@ class SnapshotTraffic {
   void set_members(const std::vector<wire::Member>& members);
   bool uses(base::Incarnation peer) const;
 
-  net::Placement place(base::Incarnation from, const wire::FrameHeader& header);
+  exchange::Placement place(base::Incarnation from, const wire::FrameHeader& header);
   base::Status arrived(base::Incarnation from, const wire::FrameHeader& header,
                        std::uint64_t token);
   void lost(std::uint64_t token) { arriving_.erase(token); }
-  std::optional<net::OutFrame> produce(base::Incarnation to, std::uint32_t item);
+  std::optional<exchange::OutFrame> produce(base::Incarnation to, std::uint32_t item);
   // Parts and asks under way may be lost: the next tick() asks that holder anew.
   void stripe_lost(base::Incarnation peer);
   void link_failed(base::Incarnation peer);
@@ -103,7 +103,7 @@ class SnapshotTraffic {
 
   void send(base::Incarnation to, Outgoing outgoing);
   void serve(base::Incarnation to, const wire::SnapshotAsk& ask);
-  std::optional<net::OutFrame> next_part(Outgoing outgoing);
+  std::optional<exchange::OutFrame> next_part(Outgoing outgoing);
   void release_retired();
   void drive(Fetch& fetch);
   bool verify(Fetch& fetch, std::uint32_t part, base::ByteView bytes);

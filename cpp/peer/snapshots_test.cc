@@ -45,9 +45,9 @@ class SnapshotTrafficTest : public testing::Test, protected SnapshotLinks {
                               base::ByteView payload) {
     header.payload_bytes = static_cast<std::uint32_t>(payload.size());
     header.payload_crc = base::crc32c(payload);
-    const net::Placement at = traffic.place(from, header);
-    if (at.kind == net::Placement::Kind::kRefuse) return at.status;
-    if (at.kind != net::Placement::Kind::kInto) return {Code::kAborted, "not wanted"};
+    const exchange::Placement at = traffic.place(from, header);
+    if (at.kind == exchange::Placement::Kind::kRefuse) return at.status;
+    if (at.kind != exchange::Placement::Kind::kInto) return {Code::kAborted, "not wanted"};
     if (!payload.empty()) std::memcpy(at.spans[0].data(), payload.data(), payload.size());
     return traffic.arrived(from, header, at.token);
   }
@@ -83,7 +83,7 @@ class SnapshotTrafficTest : public testing::Test, protected SnapshotLinks {
   SnapshotStore store_, fetchers_;
   BufferPool pool_;
   std::map<Incarnation, std::deque<std::uint32_t>> queued_;
-  std::deque<net::OutFrame> frames_;  // under way
+  std::deque<exchange::OutFrame> frames_;  // under way
   std::vector<base::Status> ended_;
   wire::Held fetched_;
 };
@@ -262,8 +262,8 @@ TEST_F(FetchingTest, a_frame_that_arrived_damaged_is_told_and_not_kept) {
   const base::Bytes& manifest = store_.newest("s")->manifest;
   header.payload_bytes = static_cast<std::uint32_t>(manifest.size());
   header.payload_crc = base::crc32c(manifest) + 1;
-  const net::Placement at = fetcher_.place(31, header);
-  ASSERT_EQ(at.kind, net::Placement::Kind::kInto);
+  const exchange::Placement at = fetcher_.place(31, header);
+  ASSERT_EQ(at.kind, exchange::Placement::Kind::kInto);
   std::memcpy(at.spans[0].data(), manifest.data(), manifest.size());
   EXPECT_EQ(fetcher_.arrived(31, header, at.token).code, Code::kCorrupt);
   EXPECT_FALSE(make(fetcher_, 31)) << "no part of it is here";

@@ -8,12 +8,22 @@ CPP = {
     "protocol": {"base", "wire"},
     "collective": {"base", "codec"},
     "snapshot": {"base", "wire"},
-    "net": {"base"},
+    "exchange": {"base", "codec", "wire", "collective", "snapshot"},
+    "net": {"base", "exchange"},
     "master": {"base", "wire", "protocol", "collective", "snapshot", "net"},
-    "peer": {"base", "codec", "wire", "protocol", "collective", "snapshot", "net"},
+    "peer": {
+        "base",
+        "codec",
+        "wire",
+        "protocol",
+        "collective",
+        "snapshot",
+        "exchange",
+        "net",
+    },
     "capi": {"base", "peer", "master", "jccl"},
     "sim": {"base", "wire", "protocol", "collective", "snapshot"},
-    "attack": {"base", "wire", "net", "master", "peer"},
+    "attack": {"base", "wire", "exchange", "net", "master", "peer"},
     "fuzz": {
         "base",
         "codec",
@@ -21,20 +31,21 @@ CPP = {
         "protocol",
         "collective",
         "snapshot",
+        "exchange",
         "net",
         "master",
         "peer",
     },
 }
 # Tests of the topmost folder run whole clusters, against references from below.
-TESTS_ALSO = {"capi": {"codec", "net", "wire"}}
+TESTS_ALSO = {"capi": {"codec", "exchange", "net", "wire"}}
 XLA_EXT = {"base", "codec", "peer", "master", "xla"}
 # Programs of the benchmarks: what a C++ user of the transport has, and the wire for one
 # that plays the peers of a master.
 BENCHMARKS = {"base", "codec", "collective", "net", "peer", "master", "wire"}
 
 # No socket, clock, thread, mutex, file, log, random device, getenv.
-PURE = {"base", "codec", "wire", "protocol", "collective", "snapshot"}
+PURE = {"base", "codec", "wire", "protocol", "collective", "snapshot", "exchange"}
 IMPURE_HEADERS = {
     "thread",
     "mutex",
