@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/time.h"
 #include "codec/codec.h"
 #include "codec/dtype.h"
 #include "collective/layout.h"
@@ -81,6 +82,10 @@ class Call {
 
   std::vector<Leaf> leaves;
   std::vector<collective::LeafSpec> specs;
+  // Filled while its attempts run.
+  base::Time started = 0, moved = 0;  // of the first START; the whole of a result is here
+  std::string here;                   // what this peer alone knows of a failure; for its user
+  bool delivered = false;             // outputs hold a committed result (also with kGuard)
   std::uint64_t scatter_first = 0, scatter_count = 0;  // reduce_scatter, at commit
 };
 using CallRef = std::shared_ptr<Call>;

@@ -41,13 +41,9 @@ struct CallRecord : exchange::Call {
   base::Time begun = 0;
   std::atomic<std::uint64_t> sent_bytes{0};
   std::atomic<std::uint64_t> received_bytes{0};
-  std::string here;  // what this peer alone knows of a failure; for its user
   std::atomic<Comparison> compared{Comparison::kEqual};
-  std::string differs;  // kDiffers: what, in words; written before
-  // Filled by the data thread.
-  base::Time started = 0, moved = 0, ended_at = 0;  // see RoundTimes
-  // At commit.
-  bool delivered = false;  // outputs hold a committed result (also with kGuard)
+  std::string differs;      // kDiffers: what, in words; written before
+  base::Time ended_at = 0;  // see RoundTimes
 
   RoundResult result;
   std::condition_variable ended;  // of this call alone: many may be waited for at once
