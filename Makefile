@@ -31,7 +31,7 @@ check: .venv/.ready-test
 
 # Of the pure strata. Those of the protocol and the simulator have a stage of their own; tests of the
 # others wait for timers, seven minutes in all, and have a command (long-planted), as has the extension.
-PLANTED := $(foreach stratum,base wire codec collective snapshot proof,--stratum $(stratum))
+PLANTED := $(foreach stratum,base wire codec collective snapshot proof exchange,--stratum $(stratum))
 
 # Two lanes side by side: real processes wait for most of their time, machines never do.
 check-machines: .venv/.ready-test

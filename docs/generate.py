@@ -30,6 +30,7 @@ HOLDS = {
     "protocol": "master machine, round machine, peer machine, scenarios",
     "collective": "plans, layout, the planner, reduction kernels",
     "snapshot": "digest, manifest, who fetches what from whom",
+    "exchange": "attempts, frames and their flight, redialling, survey of links",
     "proof": "TOPLOC proofs: the largest values of a chunk as a polynomial",
     "net": "loop, addresses, TLS, links of stripes, listener: bytes, never messages",
     "master": "driver of the master machine, journal, status, `jccl-master`",
@@ -212,8 +213,10 @@ def block(name: str) -> str:
 ROWS = [
     ["xla_ext", "capi", "attack", "fuzz"],
     ["master", "peer", "sim"],
-    ["protocol", "collective", "snapshot", "proof", "net"],
-    ["wire", "codec", ""],
+    ["net", "protocol"],
+    ["exchange", ""],
+    ["collective", "snapshot"],
+    ["codec", "wire", "proof"],
     ["base"],
 ]
 BOX_W, BOX_H, GAP_X, GAP_Y, LEFT, TOP = 150, 44, 30, 46, 24, 44

@@ -7,7 +7,7 @@
 
 #include "attack/member.h"
 #include "master/ask.h"
-#include "peer/stress_oracle.h"
+#include "exchange/stress_oracle.h"
 
 namespace jccl::attack {
 
@@ -43,7 +43,7 @@ peer::RoundOptions call(base::Duration deadline) {
 
 // What the weight of call() says: a round that commits with it is judged like any other.
 std::vector<float> contribution(const CrowdOptions& options) {
-  return peer::stress::input_of<float>(peer::RoundOptions{}.weight, options.elements);
+  return exchange::stress::input_of<float>(peer::RoundOptions{}.weight, options.elements);
 }
 
 }  // namespace

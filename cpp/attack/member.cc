@@ -4,7 +4,7 @@
 #include <chrono>
 #include <cmath>
 
-#include "peer/stress_oracle.h"
+#include "exchange/stress_oracle.h"
 
 namespace jccl::attack {
 
@@ -74,8 +74,8 @@ void Member::publish() {
 }
 
 RoundResult Member::reduce(std::vector<float>* values) {
-  const double weight = peer::stress::weight_of(number_, calls_++, rng_);
-  *values = peer::stress::input_of<float>(weight, elements_);
+  const double weight = exchange::stress::weight_of(number_, calls_++, rng_);
+  *values = exchange::stress::input_of<float>(weight, elements_);
   peer::RoundOptions options;
   options.tag = tag_;
   options.op = collective::Op::kSum;
@@ -98,11 +98,11 @@ RoundResult Member::reduce(std::vector<float>* values) {
 void Member::judge(const RoundResult& result, double weight, const std::vector<float>& values) {
   if (!base::holds_result(result.status.code)) {
     // A call that failed leaves its input as it was.
-    if (values != peer::stress::input_of<float>(weight, elements_)) ++tally_.wrong;
+    if (values != exchange::stress::input_of<float>(weight, elements_)) ++tally_.wrong;
     return note(result.status);
   }
   ++tally_.rounds;
-  const bool right = values == peer::stress::result_of<float>({}, result.weights, elements_);
+  const bool right = values == exchange::stress::result_of<float>({}, result.weights, elements_);
   const bool alike = board_ == nullptr || board_->agrees(tag_, result.n, result.weights);
   if (!right || !alike) ++tally_.wrong;
   if (std::count(result.weights.begin(), result.weights.end(), weight) == 0) ++tally_.left_out;

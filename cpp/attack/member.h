@@ -1,7 +1,7 @@
 // What each member of an attacked run does on one tag, honest or not: it reduces again and again;
 // on the tag of the state it moves that by the result and publishes it. What it contributes follows
-// from its weight (peer/stress_oracle.h), so that every result can be checked exactly. One thread
-// drives each: tags never wait for each other.
+// from its weight (exchange/stress_oracle.h), so that every result can be checked exactly. One
+// thread drives each: tags never wait for each other.
 #pragma once
 
 #include <atomic>

@@ -19,6 +19,7 @@ namespace jccl::base {
 
 using Bytes = std::vector<std::uint8_t>;
 using ByteView = std::span<const std::uint8_t>;
+using MutableView = std::span<std::uint8_t>;
 
 static_assert(std::endian::native == std::endian::little, "wire code copies integers as they are");
 

@@ -1,5 +1,5 @@
 // Cells of the contract of collectives, and what each must give: an oracle that knows nothing of
-// chunks, kernels or plans and shares no code with the codecs (peer/stress_oracle.h). No two peers
+// chunks, kernels or plans and shares no code with the codecs (exchange/stress_oracle.h). No two peers
 // have the same weight or values. Test-only.
 #pragma once
 
@@ -12,7 +12,7 @@
 #include "base/rng.h"
 #include "capi/cluster_support.h"
 #include "codec/reference.h"
-#include "peer/stress_oracle.h"
+#include "exchange/stress_oracle.h"
 
 namespace jccl::capi::test::contract {
 
@@ -165,7 +165,7 @@ std::vector<double> weighted(const Cell& cell, const std::vector<std::size_t>& p
     std::vector<float> x(count);
     for (std::size_t k = 0; k < count; ++k) x[k] = static_cast<float>(value_at(cell, p, first + k));
     if (is_lossy(cell) && cell.plan != "ring") {
-      x = peer::stress::travelled(cell.codec, peer::stress::kKept, x);
+      x = exchange::stress::travelled(cell.codec, exchange::stress::kKept, x);
     }
     for (std::size_t k = 0; k < count; ++k) {
       const T product = static_cast<T>(weight_of(cell, p)) * static_cast<T>(x[k]);
@@ -177,7 +177,7 @@ std::vector<double> weighted(const Cell& cell, const std::vector<std::size_t>& p
     for (T& v : sum) v /= static_cast<T>(all);
   }
   if (!is_lossy(cell)) return {sum.begin(), sum.end()};
-  const std::vector<float> out = peer::stress::result_travelled(
+  const std::vector<float> out = exchange::stress::result_travelled(
       cell.codec, peers.size(), std::vector<float>(sum.begin(), sum.end()));
   return {out.begin(), out.end()};
 }

@@ -1,6 +1,6 @@
-// The data plane of one peer of the hostile world: the real attempts and the real snapshot traffic,
-// with frames handed over in memory instead of over links. As peer/plane.cc does, it drains what is
-// over, lets wait what has not started, and reports who stays silent. Test only; one thread.
+// The data plane of one peer of the hostile world: the real attempts (exchange/attempts.h) and the
+// real snapshot traffic, with frames handed over in memory instead of over links. Test only; one
+// thread.
 #pragma once
 
 #include <deque>
@@ -9,7 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "peer/attempt.h"
+#include "exchange/attempts.h"
+#include "peer/call.h"
 #include "peer/snapshots.h"
 #include "protocol/peer_machine.h"
 
@@ -18,10 +19,7 @@ namespace jccl::fuzz {
 // A frame that a peer has announced; its bytes are made when the other side takes it.
 struct QueuedFrame {
   wire::Incarnation from = 0, to = 0;
-  bool snapshot = false;
-  wire::Attempt attempt;
-  peer::WorkItem item;
-  std::uint32_t snapshot_item = 0;
+  std::uint64_t key = 0;  // as exchange::Attempts has them; below 2^32 a snapshot's
 };
 
 struct FrameBytes {
@@ -37,7 +35,7 @@ class PlaneOwner {
   virtual void plane_event(protocol::PeerEvent event) = 0;
 };
 
-class MemoryPlane : private peer::AttemptHost, private peer::SnapshotLinks {
+class MemoryPlane : private exchange::AttemptsHost, private peer::SnapshotLinks {
  public:
   static constexpr std::size_t kChunkBytes = 64;
 
@@ -46,9 +44,10 @@ class MemoryPlane : private peer::AttemptHost, private peer::SnapshotLinks {
   void set_self(wire::Incarnation self) { self_ = self; }
   void set_roster(const wire::Roster& roster);
   void run(const protocol::RunAttempt& order, const peer::CallRef& call, base::Time now);
-  void discard(const wire::Attempt& attempt) { running_.erase(attempt); }
-  bool commit(const wire::Attempt& attempt);  // false: no such attempt is here
-  void release(const peer::CallRef& call);
+  void discard(const wire::Attempt& attempt) { attempts_.discard(attempt); }
+  // False: no such attempt is here.
+  bool commit(const wire::Attempt& attempt) { return attempts_.commit(attempt); }
+  void release(const peer::CallRef& call) { attempts_.release(call); }
   void fetch(const protocol::FetchSnapshot& order, const snapshot::Layout& layout, base::Time now);
   void stop_fetch(const wire::Tag& tag) { snapshots_.stop(tag); }
 
@@ -58,20 +57,20 @@ class MemoryPlane : private peer::AttemptHost, private peer::SnapshotLinks {
   // The link to that peer is gone for good: attempts that need it fail.
   void link_failed(wire::Incarnation peer);
   void tick(base::Time now, base::Duration silence);
-  std::vector<wire::Moving> moving() const;
-  std::size_t running() const { return running_.size(); }
+  std::vector<wire::Moving> moving() const { return attempts_.moving(); }
+  std::size_t running() const { return attempts_.size(); }
   const wire::Roster& roster() const { return roster_; }
   base::PeerId id_of(wire::Incarnation incarnation) const;
 
  private:
-  struct Running {
-    std::unique_ptr<peer::AttemptRun> run;
-    base::Time begun = 0;
-    std::map<base::PeerId, base::Incarnation> incarnations;
-  };
+  using Frames = std::function<bool(const wire::FrameHeader&)>;
 
-  void enqueue(const wire::Attempt& attempt, base::PeerId to, peer::WorkItem item) override;
-  void drop_copies(const wire::Attempt&, base::PeerId, peer::WorkItem) override {}
+  void enqueue(base::Incarnation to, std::uint64_t key, bool ahead) override;
+  // Every frame is a copy here, made when it is handed over and whole when it is placed.
+  void abandon(const std::function<bool(std::uint64_t)>&, const Frames&) override {}
+  void abandon_receiving(base::Incarnation, const Frames&) override {}
+  base::Time last_received(base::Incarnation peer) const override;
+  void renew(base::Incarnation, const base::Status&) override {}
   void attempt_done(const wire::Attempt& attempt, const base::Digest& result) override;
   void attempt_failed(const wire::Attempt& attempt, base::Code cause, base::PeerId peer,
                       std::string text) override;
@@ -83,18 +82,15 @@ class MemoryPlane : private peer::AttemptHost, private peer::SnapshotLinks {
                        std::uint32_t part) override;
   void fetch_ended(const wire::Tag& tag, const base::Status& status,
                    const wire::Held& held) override;
-  net::Placement place(wire::Incarnation from, const wire::FrameHeader& header);
-  static base::PeerId id_in(const Running& running, wire::Incarnation incarnation);
+  exchange::Placement place(wire::Incarnation from, const wire::FrameHeader& header);
 
   PlaneOwner* owner_;
   peer::BufferPool pool_;
   peer::SnapshotTraffic snapshots_;
   wire::Roster roster_;
   wire::Incarnation self_ = 0;
-  base::PeerId self_id_ = 0;
-  std::map<wire::Attempt, Running> running_;
+  exchange::Attempts attempts_;
   std::map<wire::Incarnation, base::Time> heard_;
-  wire::Attempt newest_;
   std::uint8_t keys_ = 0;  // drawn: the world is the same each time
 };
 

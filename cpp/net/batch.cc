@@ -7,12 +7,6 @@
 
 namespace jccl::net {
 
-std::uint64_t bytes_of(const OutFrame& frame) {
-  std::uint64_t out = frame.header.size();
-  for (const ByteView& part : frame.payload) out += part.size();
-  return out;
-}
-
 void Batch::push(OutFrame frame, bool told) {
   const std::uint64_t bytes = bytes_of(frame);
   frames_.push_back({std::move(frame), bytes, 0, told});
@@ -52,13 +46,6 @@ bool Batch::advance(std::uint64_t n, const std::function<bool(std::uint64_t key)
     if (tell && !done(key)) return false;
   }
   return true;
-}
-
-void own_payload(OutFrame* frame) {
-  auto copy = std::make_shared<Bytes>();
-  for (const ByteView& part : frame->payload) copy->insert(copy->end(), part.begin(), part.end());
-  frame->payload = {ByteView(*copy)};
-  frame->keep_alive = copy;
 }
 
 void Batch::own(const std::function<bool(std::uint64_t key)>& which) {

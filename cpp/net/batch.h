@@ -10,21 +10,15 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "exchange/frame.h"
 
 namespace jccl::net {
 
 using base::Bytes;
 using base::ByteView;
 
-struct OutFrame {
-  Bytes header = {};                                 // exactly LinkOptions::header_bytes
-  std::vector<ByteView> payload = {};                // gathered in order; not copied
-  std::shared_ptr<const void> keep_alive = nullptr;  // freed once sent, dropped or lost
-  std::uint64_t key = 0;  // the owner's name for it; keys need not be unique
-  bool urgent = false;    // before all frames that are not
-};
-std::uint64_t bytes_of(const OutFrame& frame);
-void own_payload(OutFrame* frame);  // a copy of it, so that the owner's memory is free
+using exchange::bytes_of;
+using exchange::OutFrame;
 
 class Batch {
  public:

@@ -18,45 +18,6 @@ MutableView scratch() {
 
 }  // namespace
 
-Placement Placement::into(MutableView span, std::uint64_t token) {
-  return into(std::vector<MutableView>{span}, token);
-}
-
-Placement Placement::into(std::vector<MutableView> spans, std::uint64_t token) {
-  Placement out;
-  out.kind = Kind::kInto;
-  out.token = token;
-  out.spans = std::move(spans);
-  return out;
-}
-
-Placement Placement::pause() {
-  Placement out;
-  out.kind = Kind::kPause;
-  return out;
-}
-
-Placement Placement::drain(std::uint64_t bytes) {
-  Placement out;
-  out.kind = Kind::kDrain;
-  out.drain_bytes = bytes;
-  return out;
-}
-
-Placement Placement::note() {
-  Placement out;
-  out.kind = Kind::kNote;
-  return out;
-}
-
-Placement Placement::refuse(Status status) {
-  JCCL_CHECK(!status.ok());
-  Placement out;
-  out.kind = Kind::kRefuse;
-  out.status = std::move(status);
-  return out;
-}
-
 struct DataReader::Impl {
   enum class Phase { kHeader, kPlacing, kPaused, kPayload, kDraining };
 

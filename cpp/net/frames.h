@@ -15,6 +15,7 @@
 #include "base/bytes.h"
 #include "base/limits.h"
 #include "base/status.h"
+#include "exchange/frame.h"
 #include "net/pending.h"
 #include "net/stream.h"
 
@@ -64,28 +65,7 @@ class FramedStream {
   std::shared_ptr<Impl> impl_;
 };
 
-// What a sink answers to a data header.
-struct Placement {
-  enum class Kind {
-    kInto,    // read the payload into these spans, in order
-    kPause,   // not yet: stop reading this stripe until resume(), then ask again
-    kDrain,   // read and forget so many bytes
-    kNote,    // not a frame: the header was all of it, and it does not count
-    kRefuse,  // nonsense: close the stripe
-  };
-  Kind kind = Kind::kRefuse;
-  std::vector<MutableView> spans;
-  std::uint64_t drain_bytes = 0;
-  std::uint64_t token = 0;  // the sink's name for this place; arrived() and lost() name it again
-  Status status;
-
-  static Placement into(MutableView span, std::uint64_t token = 0);
-  static Placement into(std::vector<MutableView> spans, std::uint64_t token = 0);
-  static Placement pause();
-  static Placement drain(std::uint64_t bytes);
-  static Placement note();
-  static Placement refuse(Status status);  // not Ok
-};
+using exchange::Placement;
 
 class DataSink {
  public:

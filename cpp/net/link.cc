@@ -114,7 +114,7 @@ void Link::abandon_sending(const std::function<bool(std::uint64_t key)>& which) 
 void Link::own(const std::function<bool(std::uint64_t key)>& which) {
   for (std::deque<OutFrame>* queue : {&impl_->urgent, &impl_->normal}) {
     for (OutFrame& frame : *queue) {
-      if (which(frame.key)) own_payload(&frame);
+      if (which(frame.key)) exchange::own_payload(&frame);
     }
   }
   for (const auto& [id, stripe] : impl_->stripes) stripe->batch.own(which);

@@ -14,12 +14,15 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "exchange/flight.h"
 #include "net/batch.h"
-#include "net/flight.h"
 #include "net/frames.h"
 #include "net/stream.h"
 
 namespace jccl::net {
+
+using exchange::Flight;
+using exchange::StripeId;
 
 struct StripeLoss {
   StripeId stripe = 0;

@@ -20,7 +20,7 @@ namespace jccl::net {
 
 using base::Bytes;
 using base::ByteView;
-using MutableView = std::span<std::uint8_t>;
+using base::MutableView;
 
 struct StreamStats {
   std::uint64_t bytes_sent = 0;      // accepted by the kernel

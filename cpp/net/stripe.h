@@ -7,8 +7,8 @@
 #include <memory>
 #include <utility>
 
+#include "exchange/flight.h"
 #include "net/batch.h"
-#include "net/flight.h"
 #include "net/frames.h"
 #include "net/retirement.h"
 #include "net/stream.h"

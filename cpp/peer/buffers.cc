@@ -2,15 +2,12 @@
 #include "peer/buffers.h"
 
 #include <bit>
-#include <new>
 
-#include "base/check.h"
 #include "base/planted.h"
 
 namespace jccl::peer {
 namespace {
 
-constexpr std::size_t kAlign = 64;
 constexpr std::size_t kSmallest = 4096;
 
 struct SizeClass {
@@ -27,20 +24,6 @@ SizeClass class_of(std::size_t size) {
 }
 
 }  // namespace
-
-void Buffer::Free::operator()(std::uint8_t* memory) const {
-  ::operator delete[](memory, std::align_val_t(kAlign));
-}
-
-Buffer::Buffer(std::size_t capacity)
-    : data_(static_cast<std::uint8_t*>(::operator new[](capacity, std::align_val_t(kAlign)))),
-      size_(capacity),
-      capacity_(capacity) {}
-
-void Buffer::resize(std::size_t size) {
-  JCCL_CHECK(size <= capacity_);
-  size_ = size;
-}
 
 BufferPool::BufferPool(std::size_t kept_bytes_max) : shelf_(std::make_shared<Shelf>()) {
   shelf_->kept_bytes_max = kept_bytes_max;

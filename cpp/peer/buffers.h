@@ -6,36 +6,19 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <span>
 #include <vector>
+
+#include "exchange/memory.h"
 
 namespace jccl::peer {
 
-class Buffer {
- public:
-  explicit Buffer(std::size_t capacity);
-  std::uint8_t* data() { return data_.get(); }
-  const std::uint8_t* data() const { return data_.get(); }
-  std::size_t size() const { return size_; }
-  std::size_t capacity() const { return capacity_; }
-  void resize(std::size_t size);
-  std::span<std::uint8_t> span() { return {data(), size_}; }
-  std::span<const std::uint8_t> span() const { return {data(), size_}; }
+using exchange::Buffer;
+using exchange::BufferRef;
 
- private:
-  struct Free {
-    void operator()(std::uint8_t* memory) const;
-  };
-  std::unique_ptr<std::uint8_t, Free> data_;
-  std::size_t size_ = 0;
-  std::size_t capacity_ = 0;
-};
-using BufferRef = std::shared_ptr<Buffer>;
-
-class BufferPool {
+class BufferPool : public exchange::Memory {
  public:
   explicit BufferPool(std::size_t kept_bytes_max = std::size_t{2} << 30);
-  BufferRef take(std::size_t size);
+  BufferRef take(std::size_t size) override;
   std::size_t kept_bytes() const;  // of memory that is held for a later take
 
  private:

@@ -76,33 +76,6 @@ Status check_encoded(const Leaf& leaf, const RoundOptions& options) {
 
 }  // namespace
 
-std::string_view name_of(Collective collective) {
-  switch (collective) {
-    case Collective::kAllReduce:
-      return "all_reduce";
-    case Collective::kAllGather:
-      return "all_gather";
-    case Collective::kReduceScatter:
-      return "reduce_scatter";
-    case Collective::kBroadcast:
-      return "broadcast";
-    case Collective::kBarrier:
-      return "barrier";
-  }
-  return "?";
-}
-
-std::string leaf_text(const Leaf& leaf, std::size_t index) {
-  std::string text = leaf.path.empty() ? cat("leaf ", index) : leaf.path;
-  text += cat(" ", codec::name_of(leaf.dtype), "[");
-  if (leaf.shape.empty()) {
-    text += cat(leaf.count);
-  } else {
-    for (std::size_t i = 0; i < leaf.shape.size(); ++i) text += cat(i ? "," : "", leaf.shape[i]);
-  }
-  return text + "]";
-}
-
 Status check_tag(const base::Tag& tag) {
   if (!tag.empty() && tag.size() <= base::kTagBytesMax + (JCCL_PLANTED("long-tag-taken") ? 1 : 0) &&
       base::is_utf8(tag))
@@ -180,10 +153,6 @@ Status check_feed(const std::vector<Leaf>& leaves, const std::shared_ptr<Feed>& 
   if (bytes <= feed->bytes() && (JCCL_PLANTED("feed-size-not-compared") || bytes == feed->bytes()))
     return {};
   return {Code::kInvalid, cat("a feed of ", feed->bytes(), " bytes for leaves of ", bytes)};
-}
-
-std::uint64_t input_bytes(const Leaf& leaf) {
-  return leaf.encoded != nullptr ? leaf.encoded_bytes : leaf.count * codec::size_of(leaf.dtype);
 }
 
 std::size_t output_bytes(const RoundOptions& options, const Leaf& leaf) {

@@ -1,7 +1,7 @@
 // One user call from its start to its end: leaves, options, result. Shared by the user's thread
 // (which waits), the control thread (which decides) and the data thread (which moves bytes).
 // Only `result`, `done`, `taken` and `aborted` change after the start; the first two under
-// control's mutex, the others under the communicator's. `comparison` and `differs` are written by
+// control's mutex, the others under the communicator's. `compared` and `differs` are written by
 // the thread that starts the call.
 #pragma once
 
@@ -14,34 +14,36 @@
 
 #include "base/bytes.h"
 #include "base/status.h"
-#include "collective/layout.h"
+#include "exchange/call.h"
 #include "peer/buffers.h"
 #include "peer/communicator.h"
 
 namespace jccl::peer {
 
-// Of the state that the values of a call were made from, with the revision that this peer holds.
-enum class Comparison : std::uint8_t { kEqual = 1, kRuns, kDiffers };
+using exchange::Comparison;
+using exchange::input_bytes;
+using exchange::leaf_text;
+using exchange::name_of;
 
-struct CallRecord {
+struct CallRecord : exchange::Call {
+  const exchange::Terms& terms() const override { return options; }
+  const exchange::Incoming* incoming() const override { return options.feed.get(); }
+  Comparison comparison() const override { return compared; }
+  std::string difference() const override { return differs; }
+  void note_sent(std::uint64_t bytes) override { sent_bytes += bytes; }
+  void note_received(std::uint64_t bytes) override { received_bytes += bytes; }
+
   Handle handle = 0;
-  std::vector<Leaf> leaves;
   RoundOptions options;
   // If the user asked for it: copies of the inputs, and where results wait to be taken.
   std::vector<BufferRef> staged_in, staged_out;
-  std::vector<collective::LeafSpec> specs;
   std::uint64_t payload_bytes = 0;
   base::Time begun = 0;
   std::atomic<std::uint64_t> sent_bytes{0};
   std::atomic<std::uint64_t> received_bytes{0};
-  std::string here;  // what this peer alone knows of a failure; for its user
-  std::atomic<Comparison> comparison{Comparison::kEqual};
-  std::string differs;  // kDiffers: what, in words; written before
-  // Filled by the data thread.
-  base::Time started = 0, moved = 0, ended_at = 0;  // see RoundTimes
-  // At commit.
-  bool delivered = false;  // outputs hold a committed result (also with kGuard)
-  std::uint64_t scatter_first = 0, scatter_count = 0;
+  std::atomic<Comparison> compared{Comparison::kEqual};
+  std::string differs;      // kDiffers: what, in words; written before
+  base::Time ended_at = 0;  // see RoundTimes
 
   RoundResult result;
   std::condition_variable ended;  // of this call alone: many may be waited for at once
@@ -54,8 +56,6 @@ using CallRef = std::shared_ptr<CallRecord>;
 base::Status check_tag(const base::Tag& tag);  // kInvalid for one that has no place in a message
 // Checks everything that needs no other peer; kInvalid / kLimit name the leaf.
 base::Status check_call(const std::vector<Leaf>& leaves, const RoundOptions& options);
-
-std::uint64_t input_bytes(const Leaf& leaf);  // as it lies: values, or encoded
 
 // Whether a call of this form may have a feed. kInvalid names the leaf.
 base::Status check_feed(const std::vector<Leaf>& leaves, const std::shared_ptr<Feed>& feed,
@@ -81,8 +81,5 @@ struct Descriptor {
 };
 Descriptor describe_call(const CallRecord& call, std::size_t chunk_bytes);
 Descriptor describe_state(const std::vector<Leaf>& leaves);
-
-std::string_view name_of(Collective collective);
-std::string leaf_text(const Leaf& leaf, std::size_t index);  // "params/w f32[3,4]"
 
 }  // namespace jccl::peer

@@ -15,9 +15,7 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "base/time.h"
-#include "codec/codec.h"
-#include "codec/dtype.h"
-#include "collective/op.h"
+#include "exchange/call.h"
 #include "peer/feed.h"
 #include "snapshot/mark.h"
 
@@ -40,45 +38,17 @@ struct ConnectOptions {
   base::Duration master_grace = 60 * base::kSecond;
 };
 
-// One array of a call. `in` is read, `out` written only at commit: a call that fails, whatever its
-// code, leaves there what was there (but see RoundOptions::out_private). They may be the same
-// memory or not overlap at all. The memory must stay valid until the call ended.
-struct Leaf {
-  codec::Dtype dtype = codec::Dtype::kF32;
-  std::uint64_t count = 0;
-  const void* in = nullptr;
-  void* out = nullptr;
-  std::string path;                  // for messages, e.g. "params/dense/kernel"; may be empty
-  std::vector<std::uint64_t> shape;  // if known: peers must agree on it, not only on the count
-  // Instead of `in`: the contribution in the bytes of the round's codec, whoever encoded it (see
-  // codec/encoded.h).
-  const std::uint8_t* encoded = nullptr;
-  std::uint64_t encoded_bytes = 0;
-};
+using exchange::Collective;
+using exchange::Leaf;
 
 // One mark per leaf of a tag's shared state, in the order in which it is synchronised and
 // published.
 using StateMarks = std::vector<snapshot::Mark>;
 StateMarks marks_of(const std::vector<Leaf>& leaves);  // of their `in`
 
-enum class Collective : std::uint8_t {
-  kAllReduce = 1,
-  kAllGather = 2,      // out holds slots × count elements, slot = position by peer id
-  kReduceScatter = 3,  // out holds count elements; only [scatter_first, +scatter_count) is written
-  kBroadcast = 4,      // from the one peer with root = true
-  kBarrier = 5,
-};
-
-struct RoundOptions {
+struct RoundOptions : exchange::Terms {
   base::Tag tag = "default";
-  Collective collective = Collective::kAllReduce;
-  collective::Op op = collective::Op::kMean;
-  codec::Codec codec;
-  double weight = 1.0;          // 0: receive only
   bool root = false;            // broadcast
-  std::uint32_t slots = 0;      // all_gather
-  std::string plan;             // "" automatic, "direct", "exchange", "ring"
-  bool guard = true;            // leave this peer's contribution out if it holds NaN or Inf
   base::Digest fingerprint;     // see wire::Ready
   base::Duration deadline = 0;  // 0: the communicator's
   // The tag's shared state, as it was when the values of this call were made from it: required once
@@ -93,9 +63,6 @@ struct RoundOptions {
   // one: kResync, the own state is not the run's; kSkipped, this is the first such call of a new
   // life.
   base::Tag state_tag = {};
-  // Nobody looks at `out` before the call ended: results may be received straight into it. After a
-  // round that failed it holds the input; that of an all_gather, or with a feed, anything.
-  bool out_private = false;
   // The inputs are still on their way, and the round begins with what is here. For calls that are
   // not staged, with outputs apart from the inputs. If the round does not commit, `out` is left to
   // the caller, as inputs may lack parts; if the feed fails, the round goes on without this peer's

@@ -76,7 +76,7 @@ void Communicator::Impl::compare_beside(const CallRef& call, const std::vector<L
     status = compare_state(tag, handed, &state);
   }
   call->differs = status.text;
-  call->comparison = status.ok() ? Comparison::kEqual : Comparison::kDiffers;
+  call->compared = status.ok() ? Comparison::kEqual : Comparison::kDiffers;
   if (!status.ok()) control_->state_changed(tag, status.text);
   data_loop_.post([this, call] { plane_->fed(call); });
 }
@@ -116,13 +116,13 @@ Status Communicator::Impl::begin_comparison(const CallRef& call, const RoundOpti
                                             bool beside) {
   if (beside) {
     std::lock_guard lock(mutex_);
-    call->comparison = Comparison::kRuns;
+    call->compared = Comparison::kRuns;
     return admit_state(options.tag, true);
   }
   Status status = check_state(options);
   if (status.code != Code::kResync || options_.shards == 1) return status;
   call->differs = status.text;
-  call->comparison = Comparison::kDiffers;
+  call->compared = Comparison::kDiffers;
   return {};
 }
 

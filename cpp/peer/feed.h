@@ -13,10 +13,11 @@
 #include <string>
 
 #include "base/time.h"
+#include "exchange/call.h"
 
 namespace jccl::peer {
 
-class Feed {
+class Feed : public exchange::Incoming {
  public:
   explicit Feed(std::uint64_t bytes) : bytes_(bytes) {}
 
@@ -27,9 +28,9 @@ class Feed {
   void fail(std::string why);
 
   std::uint64_t bytes() const { return bytes_; }
-  std::uint64_t here() const { return here_.load(std::memory_order_acquire); }
-  bool whole() const { return here() >= bytes_; }
-  std::optional<std::string> fault() const;
+  std::uint64_t here() const override { return here_.load(std::memory_order_acquire); }
+  bool whole() const override { return here() >= bytes_; }
+  std::optional<std::string> fault() const override;
   // True once everything is here; false if that fails or takes longer.
   bool wait(base::Duration limit) const;
 

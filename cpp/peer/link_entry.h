@@ -7,9 +7,9 @@
 #include <memory>
 #include <string>
 
+#include "exchange/redial.h"
 #include "net/pacing.h"
 #include "peer/link_table.h"
-#include "peer/redial.h"
 #include "peer/stripe_tuner.h"
 
 namespace jccl::peer {
@@ -17,7 +17,7 @@ namespace jccl::peer {
 class LinkTable::Sink : public net::DataSink {
  public:
   Sink(LinkOwner* owner, base::Incarnation from) : owner_(owner), from_(from) {}
-  net::Placement place(base::ByteView header) override { return owner_->place(from_, header); }
+  exchange::Placement place(base::ByteView header) override { return owner_->place(from_, header); }
   base::Status arrived(base::ByteView header, std::uint64_t token) override {
     return owner_->arrived(from_, header, token);
   }
@@ -39,7 +39,7 @@ struct LinkTable::Entry {
   StripeTuner tuner;
   net::RateMeter meter;
   net::Pacing pacing;
-  Redial redial;
+  exchange::Redial redial;
   base::Time down_since = 0;
   base::Time used = 0;      // when a stripe was taken in last
   std::string network;      // it came from

@@ -9,7 +9,7 @@
 namespace jccl::peer {
 
 using base::Incarnation;
-using net::Placement;
+using exchange::Placement;
 
 inline constexpr std::size_t kFrameBytes = 100'000;
 inline constexpr wire::LinkSecret kLinkSecret{3, {7, 7}};
@@ -35,17 +35,17 @@ struct LinkEnd final : LinkOwner {
   }
 
   Placement place(Incarnation, base::ByteView) override {
-    return Placement::into(net::MutableView(in));
+    return Placement::into(base::MutableView(in));
   }
   base::Status arrived(Incarnation from, base::ByteView, std::uint64_t) override {
     received.push_back(from);
     return {};
   }
   void lost(Incarnation, base::ByteView, std::uint64_t) override {}
-  std::optional<net::OutFrame> produce(Incarnation, std::uint64_t) override {
+  std::optional<exchange::OutFrame> produce(Incarnation, std::uint64_t) override {
     wire::FrameHeader header;
     header.payload_bytes = kFrameBytes;
-    net::OutFrame frame;
+    exchange::OutFrame frame;
     frame.header.resize(wire::kFrameHeaderBytes);
     wire::encode(header, frame.header.data());
     frame.payload = {out};

@@ -327,7 +327,7 @@ void LinkTable::refill(Entry& e) {
     auto frame = owner_->produce(e.member.incarnation, key);
     if (!frame) continue;
     frame->key = key;
-    bytes += net::bytes_of(*frame);
+    bytes += exchange::bytes_of(*frame);
     e.link->send(std::move(*frame));
   }
   measure(e);

@@ -34,12 +34,12 @@ namespace jccl::peer {
 class LinkOwner {
  public:
   virtual ~LinkOwner() = default;
-  virtual net::Placement place(base::Incarnation from, base::ByteView header) = 0;
+  virtual exchange::Placement place(base::Incarnation from, base::ByteView header) = 0;
   virtual base::Status arrived(base::Incarnation from, base::ByteView header,
                                std::uint64_t token) = 0;
   virtual void lost(base::Incarnation from, base::ByteView header, std::uint64_t token) = 0;
   // Makes the frame named by `key`; nullopt: no longer wanted.
-  virtual std::optional<net::OutFrame> produce(base::Incarnation to, std::uint64_t key) = 0;
+  virtual std::optional<exchange::OutFrame> produce(base::Incarnation to, std::uint64_t key) = 0;
   // Its frames are sent again where a key still names them; what the other side sent may be lost.
   virtual void stripe_lost(base::Incarnation peer) = 0;
   // No stripe is left and repair did not succeed. Queued keys stay queued.

@@ -9,11 +9,12 @@
 #include <mutex>
 #include <set>
 
+#include "exchange/attempts.h"
+#include "exchange/survey.h"
 #include "net/loop.h"
-#include "peer/attempt.h"
+#include "peer/call.h"
 #include "peer/link_table.h"
 #include "peer/snapshots.h"
-#include "peer/survey.h"
 #include "protocol/peer_machine.h"
 
 namespace jccl::peer {
@@ -34,7 +35,7 @@ struct PlaneEvents {  // called on the data thread
   std::function<void(const wire::Measured&)> measured;
 };
 
-class Plane : private LinkOwner, private AttemptHost, private SnapshotLinks {
+class Plane : private LinkOwner, private exchange::AttemptsHost, private SnapshotLinks {
  public:
   Plane(net::Loop& loop, PlaneOptions options, SnapshotStore* store, PlaneEvents events);
   ~Plane() override;
@@ -49,47 +50,42 @@ class Plane : private LinkOwner, private AttemptHost, private SnapshotLinks {
   void set_silence(base::Duration silence);
 
   void run(const protocol::RunAttempt& order, CallRef call);
-  // Aborted or superseded: on return nothing refers to the call's memory.
+  // As exchange::Attempts says.
   void discard(const wire::Attempt& attempt);
-  // Outputs become visible; results are served on until the links have taken them.
-  // More of the call's inputs is here, or its state was compared.
-  void fed(const CallRef& call);
+  void fed(const CallRef& call) { attempts_.fed(call); }
   void commit(const wire::Attempt& attempt);
-  // The call is over, however it ended: nothing refers to its memory on return.
-  void release(const CallRef& call);
+  void release(const CallRef& call) { attempts_.release(call); }
 
   void fetch(const protocol::FetchSnapshot& order, const snapshot::Layout& layout);
   void stop_fetch(const wire::Tag& tag);
 
-  std::size_t attempts() const { return running_.size(); }  // under way, or still served
+  std::size_t attempts() const { return attempts_.size(); }  // under way, or still served
   std::uint64_t progress() const { return progress_.load(std::memory_order_relaxed); }
   std::vector<wire::Moving> moving() const;  // any thread; as of the last tick
   std::uint64_t sent() const { return sent_.load(std::memory_order_relaxed); }
   std::uint64_t received() const { return received_.load(std::memory_order_relaxed); }
 
  private:
-  struct Running {
-    std::uint32_t slot = 0;  // upper half of the keys of its frames
-    std::unique_ptr<AttemptRun> run;
-    base::Time begun = 0;
-    std::map<base::PeerId, base::Incarnation> incarnations;
-  };
-
   // LinkOwner
-  net::Placement place(base::Incarnation from, base::ByteView header) override;
+  exchange::Placement place(base::Incarnation from, base::ByteView header) override;
   base::Status arrived(base::Incarnation from, base::ByteView header, std::uint64_t token) override;
   void lost(base::Incarnation from, base::ByteView header, std::uint64_t token) override;
-  std::optional<net::OutFrame> produce(base::Incarnation to, std::uint64_t key) override;
+  std::optional<exchange::OutFrame> produce(base::Incarnation to, std::uint64_t key) override;
   void stripe_lost(base::Incarnation peer) override { snapshots_.stripe_lost(peer); }
   void link_failed(base::Incarnation peer, const base::Status& why) override;
   bool wanted(base::Incarnation peer) const override;
   void peer_left(base::Incarnation peer) override;
   void link_gone(base::Incarnation peer) override { snapshots_.forget(peer); }
-  // AttemptHost, SnapshotLinks
+  // AttemptsHost, SnapshotLinks
   bool checks_frames() const override { return !options_.credentials.tls; }
-  // AttemptHost
-  void enqueue(const wire::Attempt& attempt, base::PeerId to, WorkItem item) override;
-  void drop_copies(const wire::Attempt& attempt, base::PeerId from, WorkItem item) override;
+  // AttemptsHost
+  void enqueue(base::Incarnation to, std::uint64_t key, bool ahead) override;
+  void abandon(const std::function<bool(std::uint64_t)>& keys,
+               const std::function<bool(const wire::FrameHeader&)>& frames) override;
+  void abandon_receiving(base::Incarnation from,
+                         const std::function<bool(const wire::FrameHeader&)>& frames) override;
+  base::Time last_received(base::Incarnation peer) const override;
+  void renew(base::Incarnation peer, const base::Status& why) override;
   void attempt_done(const wire::Attempt& attempt, const base::Digest& result) override;
   void attempt_failed(const wire::Attempt& attempt, base::Code cause, base::PeerId peer,
                       std::string text) override;
@@ -105,13 +101,8 @@ class Plane : private LinkOwner, private AttemptHost, private SnapshotLinks {
   void fetch_ended(const wire::Tag& tag, const base::Status& status,
                    const wire::Held& held) override;
 
-  void bound_served(const wire::Tag& tag);
-  base::PeerId id_of(const Running& running, base::Incarnation incarnation) const;
-  void drop_frames(const Running& running);
   void tick();
   base::Duration tick_interval() const;
-  void check_stalls(base::Time now);
-  std::string name(base::PeerId peer) const;
   void survey(base::Time now);
 
   net::Loop& loop_;
@@ -120,15 +111,11 @@ class Plane : private LinkOwner, private AttemptHost, private SnapshotLinks {
   BufferPool pool_;
   LinkTable links_;
   SnapshotTraffic snapshots_;
-  Survey survey_;
+  exchange::Survey survey_;
   wire::Roster roster_;
-  std::vector<wire::Member> before_;  // of the roster before: they have names, too
   base::Incarnation self_ = 0;
   base::PeerId self_id_ = 0;
-  std::map<wire::Attempt, Running> running_;  // also committed ones that still serve results
-  std::map<std::uint32_t, wire::Attempt> by_slot_;
-  std::uint32_t next_slot_ = 1;
-  wire::Attempt newest_;  // STARTs come in order: an older unknown attempt is over
+  exchange::Attempts attempts_;
   net::TimerId timer_ = 0;
   base::Time ticked_ = 0;
   base::Time awake_since_ = 0;  // this thread was not running before: nobody's silence counts

@@ -17,7 +17,7 @@ using base::cat;
 using base::Code;
 using base::Incarnation;
 using base::Status;
-using net::Placement;
+using exchange::Placement;
 using wire::FrameKind;
 
 constexpr std::size_t kAskBytesMax = 256;

@@ -92,11 +92,11 @@ class SnapshotTraffic {
   void set_members(const std::vector<wire::Member>& members);
   bool uses(base::Incarnation peer) const;
 
-  net::Placement place(base::Incarnation from, const wire::FrameHeader& header);
+  exchange::Placement place(base::Incarnation from, const wire::FrameHeader& header);
   base::Status arrived(base::Incarnation from, const wire::FrameHeader& header,
                        std::uint64_t token);
   void lost(std::uint64_t token) { arriving_.erase(token); }
-  std::optional<net::OutFrame> produce(base::Incarnation to, std::uint32_t item);
+  std::optional<exchange::OutFrame> produce(base::Incarnation to, std::uint32_t item);
   // Parts and asks under way may be lost: the next tick() asks that holder anew.
   void stripe_lost(base::Incarnation peer);
   void link_failed(base::Incarnation peer);

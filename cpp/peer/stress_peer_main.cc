@@ -24,10 +24,10 @@
 
 #include "base/rng.h"
 #include "base/text.h"
+#include "exchange/stress_oracle.h"
 #include "net/fail_at.h"
 #include "peer/communicator.h"
 #include "peer/stress_log.h"
-#include "peer/stress_oracle.h"
 #include "snapshot/digest.h"
 
 namespace {
@@ -36,18 +36,18 @@ using jccl::base::cat;
 using jccl::codec::CodecId;
 using jccl::codec::Dtype;
 using jccl::collective::Op;
+using jccl::exchange::stress::input_of;
+using jccl::exchange::stress::result_of;
 using jccl::peer::Communicator;
 using jccl::peer::Leaf;
 using jccl::peer::RoundOptions;
 using jccl::peer::RoundResult;
 using jccl::peer::SyncResult;
 using jccl::peer::stress::exact;
-using jccl::peer::stress::input_of;
 using jccl::peer::stress::list_of;
 using jccl::peer::stress::Log;
 using jccl::peer::stress::milliseconds;
 using jccl::peer::stress::quoted;
-using jccl::peer::stress::result_of;
 using jccl::peer::stress::Starvation;
 
 std::atomic<bool> g_stop{false};
@@ -242,7 +242,7 @@ RoundResult reduce_several(Call& call) {
   if (r.status.ok()) {
     const std::vector<double> weights = weights_of(r, s);
     right = a == result_of<float>({}, weights, n) && c == result_of<float>({}, weights, 5) &&
-            jccl::peer::stress::nearly(b, result_of<double>({}, weights, n));
+            jccl::exchange::stress::nearly(b, result_of<double>({}, weights, n));
   } else {
     right = a == input_of<float>(w, n) && b == input_of<double>(w, n) && c == input_of<float>(w, 5);
   }
@@ -361,7 +361,7 @@ void work(const Peer& peer, Mode mode, std::uint64_t seed) {
   if (mode.kind == Mode::kAlone) mode.tag = cat("alone-", s.number % 64);
   State state(peer, mode);
   for (std::uint64_t number = 0; !g_stop; ++number) {
-    const double weight = jccl::peer::stress::weight_of(s.number, number, rng);
+    const double weight = jccl::exchange::stress::weight_of(s.number, number, rng);
     if (mode.kind >= Mode::kState && !state.sync()) {
       give_in(peer, "synchronising failed");
       continue;

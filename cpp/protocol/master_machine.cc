@@ -52,17 +52,15 @@ MasterMachine::State::State(MasterOptions options, Planner planner,
 
 void MasterMachine::State::begin(Time now) {
   now_ = std::max(now, last_);
-  const Duration late = now_ > wake_ ? now_ - wake_ : 0;
-  if (late > options_.silence / 3) stood_still(late);
+  const base::OwnPause pause(wake_, now_, options_.silence);
+  if (pause.counts()) stood_still(pause);
   before_ = std::exchange(last_, now_);
 }
 
 // A machine that is woken later than it asked has no evidence that others were silent, or late, or
 // that they ask no more: what their clocks say of that time, if it was any, it does not know.
-void MasterMachine::State::stood_still(Duration late) {
-  const auto by = [&](Time& since) {
-    if (since != base::kNever) since = std::min(now_, since + late);
-  };
+void MasterMachine::State::stood_still(const base::OwnPause& pause) {
+  const auto by = [&](Time& since) { pause.pass_over(&since); };
   if (!JCCL_PLANTED("own-pause-held-against-peers")) {
     for (auto& [incarnation, life] : lives_) by(life.heard), by(life.gone);
     by(started_at_);  // nobody could come back in that time
@@ -71,7 +69,7 @@ void MasterMachine::State::stood_still(Duration late) {
   if (JCCL_PLANTED("own-pause-ends-syncs")) return;
   for (auto& [incarnation, life] : lives_) {
     for (auto& [tag, asked] : life.syncs) {
-      if (asked.deadline != base::kNever) asked.deadline += late;
+      if (asked.deadline != base::kNever) asked.deadline += pause.length();
     }
   }
   for (auto& [tag, round] : rounds_) {

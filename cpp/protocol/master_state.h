@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "base/own_pause.h"
 #include "protocol/attempt.h"
 #include "protocol/blame.h"
 #include "protocol/election.h"
@@ -164,7 +165,7 @@ struct MasterMachine::State {
 
   // master_machine.cc: routing
   void begin(base::Time now);
-  void stood_still(base::Duration late);
+  void stood_still(const base::OwnPause& pause);
   MasterEffects finish();
   void start();
   void on(const MasterEvent& event);

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/limits.h"
 #include "base/lives.h"
 #include "base/planted.h"
 #include "base/text.h"

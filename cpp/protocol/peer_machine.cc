@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/own_pause.h"
 #include "base/planted.h"
 #include "base/text.h"
 #include "protocol/peer_state.h"
@@ -34,11 +35,8 @@ PeerMachine::State::State(PeerOptions options, wire::Incarnation incarnation, Ti
 // A machine that is woken later than it asked has no evidence that the master was silent.
 void PeerMachine::State::begin(Time now) {
   now_ = std::max(now, last_);
-  const Duration late = now_ > wake_ ? now_ - wake_ : 0;
-  if (late > silence_ / 3) {
-    heard_ = std::min(now_, heard_ + late);
-    lost_at_ = std::min(now_, lost_at_ + late);
-  }
+  const base::OwnPause pause(wake_, now_, silence_);
+  if (pause.counts()) pause.pass_over(&heard_), pause.pass_over(&lost_at_);
   last_ = now_;
 }
 

@@ -29,6 +29,7 @@ PROGRAMS = {
     "protocol": ["protocol_test"],
     "net": ["net_test"],
     "master": ["master_test"],
+    "exchange": ["exchange_test"],
     "peer": ["peer_test", "capi_test"],
     "capi": ["c_program_test", "capi_test"],
     "xla_ext": ["xla_ext_cuda_new_test"],

@@ -9,12 +9,22 @@ CPP = {
     "collective": {"base", "codec"},
     "snapshot": {"base", "wire"},
     "proof": {"base"},
-    "net": {"base"},
+    "exchange": {"base", "codec", "wire", "collective", "snapshot"},
+    "net": {"base", "exchange"},
     "master": {"base", "wire", "protocol", "collective", "snapshot", "net"},
-    "peer": {"base", "codec", "wire", "protocol", "collective", "snapshot", "net"},
+    "peer": {
+        "base",
+        "codec",
+        "wire",
+        "protocol",
+        "collective",
+        "snapshot",
+        "exchange",
+        "net",
+    },
     "capi": {"base", "peer", "master", "jccl"},
     "sim": {"base", "wire", "protocol", "collective", "snapshot"},
-    "attack": {"base", "wire", "net", "master", "peer"},
+    "attack": {"base", "wire", "exchange", "net", "master", "peer"},
     "fuzz": {
         "base",
         "codec",
@@ -22,6 +32,7 @@ CPP = {
         "protocol",
         "collective",
         "snapshot",
+        "exchange",
         "proof",
         "net",
         "master",
@@ -29,14 +40,23 @@ CPP = {
     },
 }
 # Tests of the topmost folder run whole clusters, against references from below.
-TESTS_ALSO = {"capi": {"codec", "net", "snapshot", "wire"}}
+TESTS_ALSO = {"capi": {"codec", "exchange", "net", "snapshot", "wire"}}
 XLA_EXT = {"base", "codec", "peer", "master", "proof", "xla"}
 # Programs of the benchmarks: what a C++ user of the transport has, and the wire for one
 # that plays the peers of a master.
 BENCHMARKS = {"base", "codec", "collective", "net", "peer", "master", "wire"}
 
 # No socket, clock, thread, mutex, file, log, random device, getenv.
-PURE = {"base", "codec", "wire", "protocol", "collective", "snapshot", "proof"}
+PURE = {
+    "base",
+    "codec",
+    "wire",
+    "protocol",
+    "collective",
+    "snapshot",
+    "proof",
+    "exchange",
+}
 IMPURE_HEADERS = {
     "thread",
     "mutex",

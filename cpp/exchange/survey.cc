@@ -1,12 +1,12 @@
 // See survey.h.
-#include "peer/survey.h"
+#include "exchange/survey.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include "base/planted.h"
 
-namespace jccl::peer {
+namespace jccl::exchange {
 namespace {
 
 constexpr base::Duration kStretchMin = 50 * base::kMillisecond;
@@ -78,4 +78,4 @@ std::optional<wire::Measured> Survey::due(base::Time now, std::vector<wire::Link
   return fresh;
 }
 
-}  // namespace jccl::peer
+}  // namespace jccl::exchange

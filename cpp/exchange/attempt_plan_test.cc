@@ -4,9 +4,9 @@
 #include <limits>
 
 #include "base/limits.h"
-#include "peer/attempt_bench.h"
+#include "exchange/attempt_bench.h"
 
-namespace jccl::peer {
+namespace jccl::exchange {
 namespace {
 
 constexpr PlanKind kKinds[] = {PlanKind::kDirect, PlanKind::kRing, PlanKind::kGather,
@@ -19,7 +19,7 @@ base::Bytes plan_of(PlanKind kind, std::vector<base::PeerId> order,
 
 base::Status prepared(Bench& bench, const wire::Start& start, std::size_t peer = 0) {
   Bench::Peer& at = *bench.peers_[peer];
-  AttemptRun run(start, Bench::id(peer), at.call, &bench.pool_, 4096, &at);
+  Attempt run(start, Bench::id(peer), at.call, &bench.memory_, 4096, &at);
   return run.prepare();
 }
 
@@ -40,7 +40,7 @@ TEST(AttemptPlanTest, a_plan_of_another_kind_than_the_call_is_refused) {
   for (const auto& call : calls) {
     for (const PlanKind kind : kKinds) {
       Bench bench({});
-      RoundOptions& options = bench.peers_[0]->call->options;
+      Terms& options = bench.peers_[0]->call->options;
       options.collective = call.collective;
       options.plan = call.plan;
       wire::Start start = bench.start_;
@@ -152,4 +152,4 @@ TEST(AttemptPlanTest, the_oddest_shares_and_a_thousand_peers_give_a_whole_layout
 }
 
 }  // namespace
-}  // namespace jccl::peer
+}  // namespace jccl::exchange

@@ -1,8 +1,8 @@
-#include "peer/redial.h"
+#include "exchange/redial.h"
 
 #include <gtest/gtest.h>
 
-namespace jccl::peer {
+namespace jccl::exchange {
 namespace {
 
 using base::kMillisecond;
@@ -55,4 +55,4 @@ TEST(RedialTest, dials_that_fail_together_count_once) {
 }
 
 }  // namespace
-}  // namespace jccl::peer
+}  // namespace jccl::exchange

@@ -1,8 +1,8 @@
 // Attempts whose call's state is compared while their data move: part of the own contribution is
 // kept back, so that nobody has a result before the state is known to be the run's.
-#include "peer/attempt_bench.h"
+#include "exchange/attempt_bench.h"
 
-namespace jccl::peer {
+namespace jccl::exchange {
 namespace {
 
 using codec::CodecId;
@@ -27,7 +27,7 @@ const Way kWays[] = {{PlanKind::kDirect},
 struct Comparing : Bench {
   explicit Comparing(const Way& form, std::size_t count = 20000)
       : Bench(setting(form, count)), call(*peers_[1]->call) {
-    call.comparison = Comparison::kRuns;
+    call.compared = Comparison::kRuns;
     begin();
     deliver_and_feed();
   }
@@ -39,7 +39,7 @@ struct Comparing : Bench {
   // As the communicator does.
   void compared(Comparison outcome) {
     call.differs = "leaf 3";
-    call.comparison = outcome;
+    call.compared = outcome;
     peers_[1]->run->fed();
     deliver_and_feed();
   }
@@ -49,7 +49,7 @@ struct Comparing : Bench {
     for (const auto& peer : peers_) sum += peer->done;
     return sum;
   }
-  CallRecord& call;
+  TestCall& call;
 };
 
 TEST(AttemptCompareTest, data_move_but_no_result_is_whole_before_the_state_was_compared) {
@@ -96,12 +96,12 @@ TEST(AttemptCompareTest, a_difference_that_this_thread_was_not_told_of_yet_lets_
     for (const bool after_start : {false, true}) {
       Bench bench(Comparing::setting(form, 20000));
       Bench::Peer& own = *bench.peers_[1];
-      own.call->comparison = Comparison::kRuns;
+      own.call->compared = Comparison::kRuns;
       own.call->differs = "leaf 3";
       for (auto& peer : bench.peers_) ASSERT_TRUE(peer->run->prepare().ok());
-      if (!after_start) own.call->comparison = Comparison::kDiffers;
+      if (!after_start) own.call->compared = Comparison::kDiffers;
       own.run->begin();
-      own.call->comparison = Comparison::kDiffers;
+      own.call->compared = Comparison::kDiffers;
       bench.peers_[0]->run->begin();
       bench.peers_[2]->run->begin();
       bench.deliver_and_feed();
@@ -119,7 +119,7 @@ TEST(AttemptCompareTest, a_difference_that_this_thread_was_not_told_of_yet_lets_
 TEST(AttemptCompareTest, of_a_scatter_no_part_is_whole) {
   for (std::size_t p = 0; p < 3; ++p) {
     Bench bench(Comparing::setting({PlanKind::kScatter}, 20000));
-    bench.peers_[p]->call->comparison = Comparison::kRuns;
+    bench.peers_[p]->call->compared = Comparison::kRuns;
     bench.begin();
     bench.deliver_all();
     for (std::size_t o = 0; o < 3; ++o) EXPECT_EQ(bench.peers_[o]->done, 0) << p << " " << o;
@@ -134,4 +134,4 @@ TEST(AttemptCompareTest, of_a_single_chunk_all_is_kept_back) {
 }
 
 }  // namespace
-}  // namespace jccl::peer
+}  // namespace jccl::exchange

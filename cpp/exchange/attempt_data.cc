@@ -7,15 +7,15 @@
 #include "codec/guard.h"
 #include "codec/noise.h"
 #include "collective/kernels.h"
-#include "peer/attempt.h"
+#include "exchange/attempt.h"
 #include "snapshot/digest.h"
 
-namespace jccl::peer {
+namespace jccl::exchange {
 
 using base::cat;
 using base::Code;
 
-std::size_t AttemptRun::own_bytes(const ChunkState& chunk) const {
+std::size_t Attempt::own_bytes(const ChunkState& chunk) const {
   std::size_t bytes = 0;
   for (const collective::Segment& segment : chunk.chunk.segments) {
     bytes +=
@@ -25,7 +25,7 @@ std::size_t AttemptRun::own_bytes(const ChunkState& chunk) const {
 }
 
 // True: f32 and f64 sums may be formed where the result will lie.
-bool AttemptRun::sums_in_output(const ChunkState& chunk) const {
+bool Attempt::sums_in_output(const ChunkState& chunk) const {
   if (!in_output_ || chunk.route.partial) return false;
   for (const collective::Segment& segment : chunk.chunk.segments) {
     const codec::Dtype dtype = call_->specs[segment.leaf].dtype;
@@ -34,12 +34,12 @@ bool AttemptRun::sums_in_output(const ChunkState& chunk) const {
   return true;
 }
 
-std::uint8_t* AttemptRun::accumulator_of(const ChunkState& chunk,
-                                         const collective::Segment& segment, std::size_t at) const {
+std::uint8_t* Attempt::accumulator_of(const ChunkState& chunk, const collective::Segment& segment,
+                                      std::size_t at) const {
   return chunk.accumulator ? chunk.accumulator->data() + at : output_of(chunk, segment);
 }
 
-bool AttemptRun::pass_guard(ChunkState& chunk) {
+bool Attempt::pass_guard(ChunkState& chunk) {
   if (chunk.guarded) return true;
   if (const auto bad = malformed(chunk)) {
     fail(Code::kGuard, self_, *bad);
@@ -60,13 +60,13 @@ bool AttemptRun::pass_guard(ChunkState& chunk) {
   return true;
 }
 
-codec::Noise AttemptRun::noise(base::PeerId peer, const collective::Segment& segment) const {
+codec::Noise Attempt::noise(base::PeerId peer, const collective::Segment& segment) const {
   const codec::NoiseName name{start_.round.n, peer, segment.leaf};
-  return {codec::noise_seed(call_->options.codec, name), segment.first};
+  return {codec::noise_seed(call_->terms().codec, name), segment.first};
 }
 
-BufferRef AttemptRun::encode_own(const ChunkState& chunk, bool* finite) const {
-  BufferRef encoded = pool_->take(own_bytes(chunk));
+BufferRef Attempt::encode_own(const ChunkState& chunk, bool* finite) const {
+  BufferRef encoded = memory_->take(own_bytes(chunk));
   std::uint8_t* out = encoded->data();
   for (const collective::Segment& segment : chunk.chunk.segments) {
     const codec::Dtype dtype = call_->specs[segment.leaf].dtype;
@@ -86,26 +86,26 @@ BufferRef AttemptRun::encode_own(const ChunkState& chunk, bool* finite) const {
 }
 
 // Null: the contribution came as values.
-const std::uint8_t* AttemptRun::own_bytes_of(const collective::Segment& segment) const {
+const std::uint8_t* Attempt::own_bytes_of(const collective::Segment& segment) const {
   const Leaf& leaf = call_->leaves[segment.leaf];
   if (leaf.encoded == nullptr) return nullptr;
-  return leaf.encoded + codec::encoded_bytes(call_->options.codec, leaf.dtype, segment.first);
+  return leaf.encoded + codec::encoded_bytes(call_->terms().codec, leaf.dtype, segment.first);
 }
 
-void AttemptRun::decode_own() {
+void Attempt::decode_own() {
   undecoded_ = false;
   decoded_.resize(call_->leaves.size());
   for (std::size_t i = 0; i < decoded_.size(); ++i) {
     const Leaf& leaf = call_->leaves[i];
     if (leaf.encoded == nullptr) continue;
-    decoded_[i] = pool_->take(leaf.count * codec::size_of(leaf.dtype));
-    codec::decode(call_->options.codec, leaf.dtype, leaf.encoded, leaf.count, decoded_[i]->data());
+    decoded_[i] = memory_->take(leaf.count * codec::size_of(leaf.dtype));
+    codec::decode(call_->terms().codec, leaf.dtype, leaf.encoded, leaf.count, decoded_[i]->data());
   }
 }
 
 // Encoded once for all who need it: those it is sent to, and the own sum. Once more only if one of
 // them needs it again.
-BufferRef AttemptRun::own_encoded(ChunkState& chunk) {
+BufferRef Attempt::own_encoded(ChunkState& chunk) {
   BufferRef encoded = chunk.encoded;
   bool finite = true;
   if (!encoded) encoded = encode_own(chunk, &finite);
@@ -114,15 +114,15 @@ BufferRef AttemptRun::own_encoded(ChunkState& chunk) {
   return encoded;
 }
 
-const std::uint8_t* AttemptRun::own_values(const collective::Segment& segment) const {
+const std::uint8_t* Attempt::own_values(const collective::Segment& segment) const {
   const Leaf& leaf = call_->leaves[segment.leaf];
   const void* values = leaf.encoded != nullptr ? decoded_[segment.leaf]->data() : leaf.in;
   return static_cast<const std::uint8_t*>(values) + segment.first * codec::size_of(leaf.dtype);
 }
 
 // Sums of which the kernels do two terms in one pass.
-bool AttemptRun::sums_f32(const ChunkState& chunk) const {
-  const collective::Op op = call_->options.op;
+bool Attempt::sums_f32(const ChunkState& chunk) const {
+  const collective::Op op = call_->terms().op;
   const bool adds = op == collective::Op::kSum || op == collective::Op::kMean;
   if (!adds || !chunk.route.owner || chunk.route.partial) return false;
   if (codec::is_lossy(contribution_codec_) || codec::is_lossy(result_codec_)) return false;
@@ -133,7 +133,7 @@ bool AttemptRun::sums_f32(const ChunkState& chunk) const {
 }
 
 // False: one of them is not here yet, or the guard failed.
-bool AttemptRun::add_first_two(ChunkState& chunk) {
+bool Attempt::add_first_two(ChunkState& chunk) {
   Term terms[2];
   for (std::size_t i = 0; i < 2; ++i) {
     const std::uint32_t position = chunk.route.add_order[i];
@@ -145,7 +145,7 @@ bool AttemptRun::add_first_two(ChunkState& chunk) {
     if (!terms[i].own) terms[i].arrived = found->second;
   }
   for (std::size_t i = 0; i < 2; ++i) chunk.early.erase(chunk.route.add_order[i]);
-  if (!sums_in_output(chunk)) chunk.accumulator = pool_->take(chunk.chunk.accumulator_bytes);
+  if (!sums_in_output(chunk)) chunk.accumulator = memory_->take(chunk.chunk.accumulator_bytes);
   chunk.added = 2;
   add_two(chunk, terms[0], terms[1]);
   return true;
@@ -153,9 +153,9 @@ bool AttemptRun::add_first_two(ChunkState& chunk) {
 
 // Into the sum's place, in one pass. The last of the chunk's additions divides too, and the place
 // becomes the result's. `chunk.added` counts both terms already.
-void AttemptRun::add_two(ChunkState& chunk, const Term& a, const Term& b) {
+void Attempt::add_two(ChunkState& chunk, const Term& a, const Term& b) {
   const bool last = chunk.added == chunk.route.add_order.size();
-  const collective::Op op = last ? call_->options.op : collective::Op::kSum;
+  const collective::Op op = last ? call_->terms().op : collective::Op::kSum;
   std::size_t at = 0;
   for (const collective::Segment& segment : chunk.chunk.segments) {
     std::uint8_t* sum = accumulator_of(chunk, segment, at);
@@ -174,12 +174,12 @@ void AttemptRun::add_two(ChunkState& chunk, const Term& a, const Term& b) {
   settle(chunk);
 }
 
-bool AttemptRun::add_own(ChunkState& chunk) {
+bool Attempt::add_own(ChunkState& chunk) {
   if (!pass_guard(chunk)) return false;
-  const RoundOptions& options = call_->options;
+  const Terms& terms = call_->terms();
   const bool first = chunk.added == 0;
   if (!chunk.accumulator && !sums_in_output(chunk)) {
-    chunk.accumulator = pool_->take(chunk.chunk.accumulator_bytes);
+    chunk.accumulator = memory_->take(chunk.chunk.accumulator_bytes);
   }
   BufferRef encoded;
   if (codec::is_lossy(contribution_codec_)) encoded = own_encoded(chunk);
@@ -187,7 +187,7 @@ bool AttemptRun::add_own(ChunkState& chunk) {
   for (const collective::Segment& segment : chunk.chunk.segments) {
     const codec::Dtype dtype = call_->specs[segment.leaf].dtype;
     const std::uint8_t* from = encoded ? encoded->data() + encoded_at : own_values(segment);
-    collective::accumulate(options.op, dtype, contribution_codec_, first, from, segment.count,
+    collective::accumulate(terms.op, dtype, contribution_codec_, first, from, segment.count,
                            weights_[static_cast<std::size_t>(position_)],
                            accumulator_of(chunk, segment, accumulator_at));
     encoded_at += codec::encoded_bytes(contribution_codec_, dtype, segment.count);
@@ -196,8 +196,8 @@ bool AttemptRun::add_own(ChunkState& chunk) {
   return true;
 }
 
-void AttemptRun::add_other(ChunkState& chunk, const BufferRef& data) {
-  const RoundOptions& options = call_->options;
+void Attempt::add_other(ChunkState& chunk, const BufferRef& data) {
+  const Terms& terms = call_->terms();
   const bool first = chunk.added == 0;
   if (first && chunk.route.partial) {
     chunk.accumulator = data;  // the sum so far
@@ -205,17 +205,16 @@ void AttemptRun::add_other(ChunkState& chunk, const BufferRef& data) {
   }
   const std::uint32_t position = chunk.route.add_order[chunk.added];
   if (!chunk.accumulator && !sums_in_output(chunk)) {
-    chunk.accumulator = pool_->take(chunk.chunk.accumulator_bytes);
+    chunk.accumulator = memory_->take(chunk.chunk.accumulator_bytes);
   }
   std::size_t data_at = 0, accumulator_at = 0;
   for (const collective::Segment& segment : chunk.chunk.segments) {
     const codec::Dtype dtype = call_->specs[segment.leaf].dtype;
     std::uint8_t* into = accumulator_of(chunk, segment, accumulator_at);
     if (chunk.route.partial) {
-      collective::add_partial(options.op, dtype, data->data() + accumulator_at, segment.count,
-                              into);
+      collective::add_partial(terms.op, dtype, data->data() + accumulator_at, segment.count, into);
     } else {
-      collective::accumulate(options.op, dtype, contribution_codec_, first, data->data() + data_at,
+      collective::accumulate(terms.op, dtype, contribution_codec_, first, data->data() + data_at,
                              segment.count, weights_[position], into);
     }
     data_at += codec::encoded_bytes(contribution_codec_, dtype, segment.count);
@@ -223,13 +222,13 @@ void AttemptRun::add_other(ChunkState& chunk, const BufferRef& data) {
   }
 }
 
-void AttemptRun::finish(ChunkState& chunk) {
-  const RoundOptions& options = call_->options;
-  if (!in_output_) chunk.result = pool_->take(chunk.chunk.encoded_bytes);
+void Attempt::finish(ChunkState& chunk) {
+  const Terms& terms = call_->terms();
+  if (!in_output_) chunk.result = memory_->take(chunk.chunk.encoded_bytes);
   std::size_t encoded_at = 0, accumulator_at = 0;
   for (const collective::Segment& segment : chunk.chunk.segments) {
     const codec::Dtype dtype = call_->specs[segment.leaf].dtype;
-    collective::finish(options.op, dtype, result_codec_,
+    collective::finish(terms.op, dtype, result_codec_,
                        accumulator_of(chunk, segment, accumulator_at), segment.count, weight_sum_,
                        chunk.result ? chunk.result->data() + encoded_at : output_of(chunk, segment),
                        noise(collective::result_noise_peer(plan_, chunk.chunk), segment));
@@ -243,9 +242,9 @@ void AttemptRun::finish(ChunkState& chunk) {
 }
 
 // Looks at the result's bytes while they are in the cache.
-void AttemptRun::note_result(ChunkState& chunk) { chunk.digest = digest_of(result_views(chunk)); }
+void Attempt::note_result(ChunkState& chunk) { chunk.digest = digest_of(result_views(chunk)); }
 
-void AttemptRun::decode_result(const ChunkState& chunk) {
+void Attempt::decode_result(const ChunkState& chunk) {
   std::size_t at = 0;
   for (const collective::Segment& segment : chunk.chunk.segments) {
     const codec::Dtype dtype = call_->specs[segment.leaf].dtype;
@@ -256,14 +255,14 @@ void AttemptRun::decode_result(const ChunkState& chunk) {
   }
 }
 
-std::optional<std::string> AttemptRun::guard(const ChunkState& chunk) const {
-  if (!call_->options.guard) return std::nullopt;
+std::optional<std::string> Attempt::guard(const ChunkState& chunk) const {
+  if (!call_->terms().guard) return std::nullopt;
   for (const collective::Segment& segment : chunk.chunk.segments) {
     const Leaf& leaf = call_->leaves[segment.leaf];
     if (!codec::is_float(leaf.dtype)) continue;
     const std::uint8_t* own = own_bytes_of(segment);
     const bool finite = own != nullptr
-                            ? codec::finite_encoded(call_->options.codec, own, segment.count)
+                            ? codec::finite_encoded(call_->terms().codec, own, segment.count)
                             : codec::all_finite(leaf.dtype, own_values(segment), segment.count);
     if (!finite) {
       return cat(leaf_text(leaf, segment.leaf), " holds NaN or Inf");
@@ -275,15 +274,15 @@ std::optional<std::string> AttemptRun::guard(const ChunkState& chunk) const {
 // What another peer sent, before any of it is added or shown; its bytes are in the cache. Nothing
 // can be said of a partial sum or of a sum's values, which may overflow honestly. `views` is one
 // buffer, but for results that came straight into the outputs, as values.
-std::optional<std::string> AttemptRun::wrong_payload(
-    const ChunkState& chunk, wire::FrameKind kind, const std::vector<base::ByteView>& views) const {
+std::optional<std::string> Attempt::wrong_payload(const ChunkState& chunk, wire::FrameKind kind,
+                                                  const std::vector<base::ByteView>& views) const {
   if (kind == wire::FrameKind::kPartial) return std::nullopt;
   const bool result = kind == wire::FrameKind::kResult;
   const codec::Codec& codec = result ? result_codec_ : contribution_codec_;
   // In a gather the result is a contribution, which its owner has looked at.
   const bool finite =
-      call_->options.guard && (!result || plan_.kind == collective::PlanKind::kGather);
-  if (!call_->options.guard || (!finite && !codec::is_lossy(codec))) return std::nullopt;
+      call_->terms().guard && (!result || plan_.kind == collective::PlanKind::kGather);
+  if (!call_->terms().guard || (!finite && !codec::is_lossy(codec))) return std::nullopt;
   const bool apart = views.size() == chunk.chunk.segments.size() && views.size() > 1;
   std::size_t at = 0;
   for (std::size_t i = 0; i < chunk.chunk.segments.size(); ++i) {
@@ -303,7 +302,7 @@ std::optional<std::string> AttemptRun::wrong_payload(
   return std::nullopt;
 }
 
-std::vector<base::ByteView> AttemptRun::input_views(const ChunkState& chunk) const {
+std::vector<base::ByteView> Attempt::input_views(const ChunkState& chunk) const {
   std::vector<base::ByteView> views;
   for (const collective::Segment& segment : chunk.chunk.segments) {
     const std::size_t size = codec::size_of(call_->leaves[segment.leaf].dtype);
@@ -312,8 +311,8 @@ std::vector<base::ByteView> AttemptRun::input_views(const ChunkState& chunk) con
   return views;
 }
 
-std::vector<net::MutableView> AttemptRun::output_views(const ChunkState& chunk) const {
-  std::vector<net::MutableView> views;
+std::vector<base::MutableView> Attempt::output_views(const ChunkState& chunk) const {
+  std::vector<base::MutableView> views;
   for (const collective::Segment& segment : chunk.chunk.segments) {
     const std::size_t size = codec::size_of(call_->leaves[segment.leaf].dtype);
     views.emplace_back(output_of(chunk, segment), segment.count * size);
@@ -321,12 +320,12 @@ std::vector<net::MutableView> AttemptRun::output_views(const ChunkState& chunk) 
   return views;
 }
 
-std::uint8_t* AttemptRun::output_of(const ChunkState& chunk,
-                                    const collective::Segment& segment) const {
+std::uint8_t* Attempt::output_of(const ChunkState& chunk,
+                                 const collective::Segment& segment) const {
   const Leaf& leaf = call_->leaves[segment.leaf];
   if (leaf.out == nullptr) return nullptr;
   const std::uint64_t first = chunk.slot * leaf.count + segment.first;
   return static_cast<std::uint8_t*>(leaf.out) + first * codec::size_of(leaf.dtype);
 }
 
-}  // namespace jccl::peer
+}  // namespace jccl::exchange

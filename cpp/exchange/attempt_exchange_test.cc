@@ -1,8 +1,8 @@
 // Whole exchanges of attempts as peers run them, and each must give the formula's bits: what
 // collective/exchange_test.cc asks of a test's executor is asked of the product's here.
-#include "peer/attempt_bench.h"
+#include "exchange/attempt_bench.h"
 
-namespace jccl::peer {
+namespace jccl::exchange {
 namespace {
 
 using codec::CodecId;
@@ -134,4 +134,4 @@ TEST(AttemptExchangeTest, a_gather_gives_all_what_each_sent_in_the_order_of_ids)
 }
 
 }  // namespace
-}  // namespace jccl::peer
+}  // namespace jccl::exchange

@@ -13,7 +13,7 @@
 #include "base/rng.h"
 #include "codec/codec.h"
 
-namespace jccl::peer::stress {
+namespace jccl::exchange::stress {
 
 using codec::CodecId;
 
@@ -245,4 +245,4 @@ inline bool nearly(const std::vector<double>& a, const std::vector<double>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), close);
 }
 
-}  // namespace jccl::peer::stress
+}  // namespace jccl::exchange::stress

@@ -7,16 +7,16 @@
 #include "base/planted.h"
 #include "base/text.h"
 #include "codec/encoded.h"
-#include "peer/attempt.h"
+#include "exchange/attempt.h"
 
-namespace jccl::peer {
+namespace jccl::exchange {
 
 using base::cat;
 using base::Code;
 
 // How much of the feed each chunk waits for. Contributions that are decoded before they are added
 // wait for all of it.
-void AttemptRun::lay_out_feed() {
+void Attempt::lay_out_feed() {
   std::vector<std::uint64_t> begins;
   std::uint64_t all = 0;
   for (const Leaf& leaf : call_->leaves) {
@@ -28,7 +28,7 @@ void AttemptRun::lay_out_feed() {
       const Leaf& leaf = call_->leaves[segment.leaf];
       const std::uint64_t end = segment.first + segment.count;
       const std::uint64_t bytes = leaf.encoded != nullptr
-                                      ? codec::encoded_bytes(call_->options.codec, leaf.dtype, end)
+                                      ? codec::encoded_bytes(call_->terms().codec, leaf.dtype, end)
                                       : end * codec::size_of(leaf.dtype);
       chunk.needs = std::max(chunk.needs, begins[segment.leaf] + bytes);
     }
@@ -36,22 +36,22 @@ void AttemptRun::lay_out_feed() {
   }
 }
 
-bool AttemptRun::is_here(const ChunkState& chunk) const {
+bool Attempt::is_here(const ChunkState& chunk) const {
   if (undecoded_ || is_kept_back(chunk)) return false;
-  return !call_->options.feed || call_->options.feed->here() >= chunk.needs;
+  return call_->incoming() == nullptr || call_->incoming()->here() >= chunk.needs;
 }
 
 // Until the state is known to be equal, so that nobody can make a result with values of another
 // state: the outcome is written by another thread, and may come at any line of this one.
-bool AttemptRun::is_kept_back(const ChunkState& chunk) const {
-  const Comparison so_far = call_->comparison;
+bool Attempt::is_kept_back(const ChunkState& chunk) const {
+  const Comparison so_far = call_->comparison();
   if (JCCL_PLANTED("difference-lets-go") && so_far == Comparison::kDiffers) return false;
   return chunk.last_own && so_far != Comparison::kEqual && !JCCL_PLANTED("last-chunk-sent-at-once");
 }
 
 // The last chunk that the own contribution goes into, of each result that others form: of a
 // scatter, where each has a part for itself, one for each of them.
-void AttemptRun::choose_kept_back() {
+void Attempt::choose_kept_back() {
   std::map<std::uint32_t, ChunkState*> last;  // by owner
   const bool has_parts = plan_.kind == collective::PlanKind::kScatter;
   for (ChunkState& chunk : chunks_) {
@@ -62,7 +62,7 @@ void AttemptRun::choose_kept_back() {
 }
 
 // The own contribution of the chunk is here.
-void AttemptRun::set_going(ChunkState& chunk) {
+void Attempt::set_going(ChunkState& chunk) {
   const collective::Route& route = chunk.route;
   if (!route.partial) {
     for (const std::uint32_t to : route.send_to) {
@@ -76,25 +76,26 @@ void AttemptRun::set_going(ChunkState& chunk) {
   if (first || !chunk.early.empty() || chunk.added > 0) advance(chunk);
 }
 
-void AttemptRun::fed() {
+void Attempt::fed() {
   if (coming_.empty() || failed_) return;
-  if (call_->comparison == Comparison::kDiffers) return fail(Code::kResync, self_, call_->differs);
-  if (undecoded_ && call_->options.feed->whole()) decode_own();
+  if (call_->comparison() == Comparison::kDiffers)
+    return fail(Code::kResync, self_, call_->difference());
+  if (undecoded_ && call_->incoming()->whole()) decode_own();
   while (!coming_.empty() && !failed_ && is_here(chunks_[coming_.back()])) {
     ChunkState& chunk = chunks_[coming_.back()];
     coming_.pop_back();
     set_going(chunk);
   }
-  if (!coming_.empty() && call_->options.feed) {
-    if (const auto fault = call_->options.feed->fault()) fail(Code::kGuard, self_, *fault);
+  if (!coming_.empty() && call_->incoming() != nullptr) {
+    if (const auto fault = call_->incoming()->fault()) fail(Code::kGuard, self_, *fault);
   }
   report_if_complete();
 }
 
 // What check_call() does for bytes that are here at the start of a call.
-std::optional<std::string> AttemptRun::malformed(const ChunkState& chunk) const {
-  if (!call_->options.feed) return std::nullopt;
-  const codec::Codec& codec = call_->options.codec;
+std::optional<std::string> Attempt::malformed(const ChunkState& chunk) const {
+  if (call_->incoming() == nullptr) return std::nullopt;
+  const codec::Codec& codec = call_->terms().codec;
   for (const collective::Segment& segment : chunk.chunk.segments) {
     const Leaf& leaf = call_->leaves[segment.leaf];
     const std::uint8_t* own = own_bytes_of(segment);
@@ -106,4 +107,4 @@ std::optional<std::string> AttemptRun::malformed(const ChunkState& chunk) const 
   return std::nullopt;
 }
 
-}  // namespace jccl::peer
+}  // namespace jccl::exchange

@@ -1,5 +1,5 @@
 // The stress peers' own arithmetic against the definition of the codecs, and that it would notice.
-#include "peer/stress_oracle.h"
+#include "exchange/stress_oracle.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include "codec/reference.h"
 #include "collective/plan.h"
 
-namespace jccl::peer::stress {
+namespace jccl::exchange::stress {
 namespace {
 
 constexpr std::uint64_t kCounts[] = {1, 63, 65, 300, 2039, 4099, 9001};
@@ -117,4 +117,4 @@ TEST(StressOracleTest, sums_of_f32_are_exact_in_any_order) {
 }
 
 }  // namespace
-}  // namespace jccl::peer::stress
+}  // namespace jccl::exchange::stress

@@ -1,8 +1,8 @@
-#include "peer/survey.h"
+#include "exchange/survey.h"
 
 #include <gtest/gtest.h>
 
-namespace jccl::peer {
+namespace jccl::exchange {
 namespace {
 
 constexpr base::Time kBeat = 100 * base::kMillisecond;
@@ -87,4 +87,4 @@ TEST(SurveyTest, delays_of_a_local_network_are_all_alike) {
 }
 
 }  // namespace
-}  // namespace jccl::peer
+}  // namespace jccl::exchange

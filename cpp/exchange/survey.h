@@ -10,7 +10,7 @@
 #include "base/time.h"
 #include "wire/messages.h"
 
-namespace jccl::peer {
+namespace jccl::exchange {
 
 class Survey {
  public:
@@ -32,4 +32,4 @@ class Survey {
   wire::Measured told_;
 };
 
-}  // namespace jccl::peer
+}  // namespace jccl::exchange

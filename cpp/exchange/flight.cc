@@ -1,4 +1,4 @@
-#include "net/flight.h"
+#include "exchange/flight.h"
 
 #include <algorithm>
 #include <utility>
@@ -6,7 +6,7 @@
 #include "base/check.h"
 #include "base/planted.h"
 
-namespace jccl::net {
+namespace jccl::exchange {
 namespace {
 
 using base::Duration;
@@ -127,4 +127,4 @@ bool Flight::late(StripeId stripe) const {
   return found != lanes_.end() && found->second.late_since != 0;
 }
 
-}  // namespace jccl::net
+}  // namespace jccl::exchange

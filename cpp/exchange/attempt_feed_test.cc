@@ -1,9 +1,8 @@
 // Attempts whose inputs come while they run, and what they do where those don't.
-#include <thread>
 
-#include "peer/attempt_bench.h"
+#include "exchange/attempt_bench.h"
 
-namespace jccl::peer {
+namespace jccl::exchange {
 namespace {
 
 using codec::CodecId;
@@ -81,7 +80,7 @@ TEST(AttemptFeedTest, a_feed_that_fails_leaves_this_contribution_out) {
     bench.deliver_all();
     EXPECT_EQ(bench.peers_[1]->done, 0);
     EXPECT_EQ(bench.peers_[1]->failed, Code::kOk);
-    bench.peers_[1]->call->options.feed->fail("the device is gone");
+    bench.peers_[1]->call->feed->why = "the device is gone";
     bench.peers_[1]->run->fed();
     EXPECT_EQ(bench.peers_[1]->failed, Code::kGuard);
     EXPECT_EQ(bench.peers_[1]->named, Bench::id(1));
@@ -104,23 +103,5 @@ TEST(AttemptFeedTest, bytes_that_no_encoder_writes_are_left_out) {
       << bench.peers_[1]->text;
 }
 
-TEST(FeedTest, it_waits_for_all_of_it_or_a_fault_and_never_goes_back) {
-  Feed feed(10);
-  EXPECT_FALSE(feed.wait(0));
-  feed.advance(7);
-  feed.advance(3);
-  EXPECT_EQ(feed.here(), 7u);
-  std::thread rest([&] { feed.advance(10); });
-  EXPECT_TRUE(feed.wait(60 * base::kSecond));
-  rest.join();
-  feed.fail("late");
-  EXPECT_FALSE(feed.fault()) << "everything is here";
-  Feed broken(10);
-  broken.fail("gone");
-  broken.fail("again");
-  EXPECT_EQ(broken.fault(), "gone");
-  EXPECT_FALSE(broken.wait(60 * base::kSecond));
-}
-
 }  // namespace
-}  // namespace jccl::peer
+}  // namespace jccl::exchange

@@ -1,4 +1,4 @@
-// All peers of one attempt in one thread, for tests of AttemptRun: no socket, no clock.
+// All peers of one attempt in one thread, for tests of Attempt: no socket, no clock.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -9,15 +9,44 @@
 #include "base/rng.h"
 #include "base/text.h"
 #include "collective/plan.h"
-#include "peer/attempt.h"
-#include "peer/stress_oracle.h"
+#include "exchange/attempt.h"
+#include "exchange/stress_oracle.h"
 
-namespace jccl::peer {
+namespace jccl::exchange {
 
 using base::Code;
 using collective::PlanKind;
 
 inline constexpr wire::Attempt kAttempt{3, 1};
+
+// Inputs that come as the test says.
+struct TestIncoming final : Incoming {
+  explicit TestIncoming(std::uint64_t bytes) : bytes(bytes) {}
+  std::uint64_t here() const override { return at; }
+  bool whole() const override { return at >= bytes; }
+  std::optional<std::string> fault() const override { return why; }
+  std::uint64_t bytes, at = 0;
+  std::optional<std::string> why;
+};
+
+struct TestCall final : Call {
+  const Terms& terms() const override { return options; }
+  const Incoming* incoming() const override { return feed.get(); }
+  Comparison comparison() const override { return compared; }
+  std::string difference() const override { return differs; }
+  void note_sent(std::uint64_t bytes) override { sent_bytes += bytes; }
+  void note_received(std::uint64_t bytes) override { received_bytes += bytes; }
+  Terms options;
+  std::shared_ptr<TestIncoming> feed;
+  Comparison compared = Comparison::kEqual;
+  std::string differs;
+  std::uint64_t sent_bytes = 0, received_bytes = 0;
+};
+
+// Memory that is never the same twice, so that a use after its end is seen by sanitizers.
+struct TestMemory final : Memory {
+  BufferRef take(std::size_t size) override { return std::make_shared<Buffer>(size); }
+};
 
 // All peers of one attempt, and between them a network that delivers in any order, twice, damaged,
 // or only in part.
@@ -71,7 +100,7 @@ class Bench {
   struct Peer : AttemptHost {
     Peer(Bench* bench, std::size_t p) : bench(bench), index(p) {
       const Setting& setting = bench->setting_;
-      call = std::make_shared<CallRecord>();
+      call = std::make_shared<TestCall>();
       call->options.op = setting.op;
       call->options.codec = setting.codec;
       call->options.out_private = setting.out_private;
@@ -108,7 +137,7 @@ class Bench {
     }
     // An attempt of its own; of a retry the one before is over.
     void start() {
-      run = std::make_unique<AttemptRun>(bench->start_, id(index), call, &bench->pool_, 4096, this);
+      run = std::make_unique<Attempt>(bench->start_, id(index), call, &bench->memory_, 4096, this);
     }
     void encode_input(Leaf& leaf) {
       const codec::Codec& codec = call->options.codec;
@@ -133,17 +162,15 @@ class Bench {
         whole.push_back(*place);
         *place = 0xFF;  // NaN, or what no encoder writes
       }
-      call->options.feed = std::make_shared<Feed>(whole.size());
-      call->options.feed->listen([this] { ++told; });
+      call->feed = std::make_shared<TestIncoming>(whole.size());
     }
     void bring(std::size_t part) {
       const std::vector<std::uint8_t*> places = input();
-      const std::size_t here = call->options.feed->here();
+      const std::size_t here = call->feed->here();
       const std::size_t end = std::min(here + part, whole.size());
       for (std::size_t i = here; i < end; ++i) *places[i] = whole[i];
-      call->options.feed->advance(end);
-      if (told > 0) run->fed();
-      told = 0;
+      call->feed->at = end;
+      run->fed();
     }
     void enqueue(const wire::Attempt&, base::PeerId to, WorkItem item) override {
       bench->frames_.push_back({index, to - 10, item});
@@ -164,9 +191,8 @@ class Bench {
     std::size_t index;
     std::vector<float> in, out;
     base::Bytes bytes, whole;  // encoded; what a feed brings
-    int told = 0;
-    CallRef call;
-    std::unique_ptr<AttemptRun> run;
+    std::shared_ptr<TestCall> call;
+    std::unique_ptr<Attempt> run;
     int done = 0;
     int dropped = 0;
     base::Digest result;
@@ -185,16 +211,16 @@ class Bench {
     for (auto& peer : peers_) peer->run->begin();
   }
 
-  std::optional<net::OutFrame> made(const Frame& f) { return peers_[f.from]->run->produce(f.item); }
-  net::Placement place(const Frame& f, const net::OutFrame& frame) {
+  std::optional<OutFrame> made(const Frame& f) { return peers_[f.from]->run->produce(f.item); }
+  Placement place(const Frame& f, const OutFrame& frame) {
     return peers_[f.to]->run->place(id(f.from), header(frame));
   }
-  base::Status arrived(const Frame& f, const net::OutFrame& frame, const net::Placement& at) {
+  base::Status arrived(const Frame& f, const OutFrame& frame, const Placement& at) {
     return peers_[f.to]->run->arrived(id(f.from), header(frame), at.token);
   }
-  void lost(const Frame& f, const net::Placement& at) { peers_[f.to]->run->lost(at.token); }
+  void lost(const Frame& f, const Placement& at) { peers_[f.to]->run->lost(at.token); }
   // Copies up to `bytes_max` of the payload to where it was placed.
-  static void fill(const net::Placement& at, const net::OutFrame& frame, std::size_t bytes_max,
+  static void fill(const Placement& at, const OutFrame& frame, std::size_t bytes_max,
                    bool damage = false) {
     base::Bytes all;
     for (const auto& view : frame.payload) all.insert(all.end(), view.begin(), view.end());
@@ -209,9 +235,9 @@ class Bench {
   void deliver(const Frame& f) {
     const auto frame = made(f);
     if (!frame) return;
-    const net::Placement at = place(f, *frame);
-    if (at.kind == net::Placement::Kind::kDrain) return;
-    ASSERT_EQ(at.kind, net::Placement::Kind::kInto);
+    const Placement at = place(f, *frame);
+    if (at.kind == Placement::Kind::kDrain) return;
+    ASSERT_EQ(at.kind, Placement::Kind::kInto);
     fill(at, *frame, SIZE_MAX);
     ASSERT_TRUE(arrived(f, *frame, at).ok());
   }
@@ -229,7 +255,7 @@ class Bench {
     for (; steps > 0; --steps) {
       std::vector<Peer*> hungry;
       for (auto& peer : peers_) {
-        const auto& feed = peer->call->options.feed;
+        const auto& feed = peer->call->feed;
         if (feed && !feed->whole()) hungry.push_back(peer.get());
       }
       if (frames_.empty() && hungry.empty()) return;
@@ -268,16 +294,16 @@ class Bench {
     return setting_.weights.empty() || setting_.kind == PlanKind::kGather ? 1 : setting_.weights[p];
   }
   static base::PeerId id(std::size_t p) { return static_cast<base::PeerId>(10 + p); }
-  static wire::FrameHeader header(const net::OutFrame& frame) {
+  static wire::FrameHeader header(const OutFrame& frame) {
     return wire::decode_frame_header(frame.header).value();
   }
 
   Setting setting_;
   wire::Start start_;
   base::Rng rng_;
-  BufferPool pool_;
+  TestMemory memory_;
   std::vector<std::unique_ptr<Peer>> peers_;
   std::deque<Frame> frames_;
 };
 
-}  // namespace jccl::peer
+}  // namespace jccl::exchange

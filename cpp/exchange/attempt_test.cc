@@ -1,11 +1,11 @@
-#include "peer/attempt.h"
+#include "exchange/attempt.h"
 
 #include <cmath>
 
-#include "peer/attempt_bench.h"
+#include "exchange/attempt_bench.h"
 #include "snapshot/digest.h"
 
-namespace jccl::peer {
+namespace jccl::exchange {
 namespace {
 
 using wire::FrameKind;
@@ -37,9 +37,9 @@ TEST(AttemptTest, duplicates_damage_and_losses_are_survived_by_sending_again) {
         const Bench::Frame f = bench.take_any();
         const auto frame = bench.made(f);
         if (!frame) continue;
-        const net::Placement at = bench.place(f, *frame);
-        if (at.kind == net::Placement::Kind::kDrain) continue;
-        ASSERT_EQ(at.kind, net::Placement::Kind::kInto);
+        const Placement at = bench.place(f, *frame);
+        if (at.kind == Placement::Kind::kDrain) continue;
+        ASSERT_EQ(at.kind, Placement::Kind::kInto);
         switch (bench.rng_.below(4)) {
           case 0:  // arrives, and comes once more
             Bench::fill(at, *frame, SIZE_MAX);
@@ -83,12 +83,12 @@ TEST(AttemptTest, frames_of_sealed_links_have_no_check_and_others_have_to_have_t
         wire::FrameHeader other = header;
         other.payload_check = sealed ? 1 : 0;
         wire::encode(other, wrong.header.data());
-        net::Placement at = bench.place(f, wrong);
-        ASSERT_EQ(at.kind, net::Placement::Kind::kInto);
+        Placement at = bench.place(f, wrong);
+        ASSERT_EQ(at.kind, Placement::Kind::kInto);
         Bench::fill(at, wrong, SIZE_MAX);
         EXPECT_EQ(bench.arrived(f, wrong, at).code, Code::kCorrupt);
         at = bench.place(f, *frame);
-        ASSERT_EQ(at.kind, net::Placement::Kind::kInto);
+        ASSERT_EQ(at.kind, Placement::Kind::kInto);
         Bench::fill(at, *frame, SIZE_MAX);
         EXPECT_TRUE(bench.arrived(f, *frame, at).ok());
       }
@@ -109,15 +109,15 @@ TEST(AttemptTest, of_two_copies_of_a_frame_the_first_whole_one_counts) {
           const Bench::Frame f = bench.take_any();
           const auto frame = bench.made(f);
           ASSERT_TRUE(frame);
-          const net::Placement first = bench.place(f, *frame);
-          ASSERT_EQ(first.kind, net::Placement::Kind::kInto);
+          const Placement first = bench.place(f, *frame);
+          ASSERT_EQ(first.kind, Placement::Kind::kInto);
           Bench::fill(first, *frame, 64);
-          const net::Placement second = bench.place(f, *frame);
-          ASSERT_EQ(second.kind, net::Placement::Kind::kInto);
+          const Placement second = bench.place(f, *frame);
+          ASSERT_EQ(second.kind, Placement::Kind::kInto);
           EXPECT_NE(first.token, second.token);
           EXPECT_NE(first.spans[0].data(), second.spans[0].data());
-          const net::Placement& winner = second_wins ? second : first;
-          const net::Placement& loser = second_wins ? first : second;
+          const Placement& winner = second_wins ? second : first;
+          const Placement& loser = second_wins ? first : second;
           Bench::fill(winner, *frame, SIZE_MAX);
           const int before = bench.peers_[f.to]->dropped;
           EXPECT_TRUE(bench.arrived(f, *frame, winner).ok());
@@ -136,15 +136,15 @@ TEST(AttemptTest, frames_that_make_no_sense_are_refused) {
   const Bench::Frame f = bench.take_any();
   const auto frame = bench.made(f);
   ASSERT_TRUE(frame);
-  AttemptRun& run = *bench.peers_[f.to]->run;
+  Attempt& run = *bench.peers_[f.to]->run;
   wire::FrameHeader h = Bench::header(*frame);
   h.payload_bytes += 4;
-  EXPECT_EQ(run.place(Bench::id(f.from), h).kind, net::Placement::Kind::kRefuse);
+  EXPECT_EQ(run.place(Bench::id(f.from), h).kind, Placement::Kind::kRefuse);
   h = Bench::header(*frame);
   h.chunk = 100000;
-  EXPECT_EQ(run.place(Bench::id(f.from), h).kind, net::Placement::Kind::kRefuse);
+  EXPECT_EQ(run.place(Bench::id(f.from), h).kind, Placement::Kind::kRefuse);
   h = Bench::header(*frame);
-  EXPECT_EQ(run.place(99, h).kind, net::Placement::Kind::kDrain) << "not in the plan";
+  EXPECT_EQ(run.place(99, h).kind, Placement::Kind::kDrain) << "not in the plan";
 }
 
 TEST(AttemptTest, nan_fails_the_attempt_with_the_leaf_and_nothing_of_it_leaves) {
@@ -210,8 +210,8 @@ TEST(AttemptTest,
         wire::FrameHeader header = Bench::header(*frame);
         header.payload_check = snapshot::check_of(all);
         wire::encode(header, frame->header.data());
-        const net::Placement place = bench.place(f, *frame);
-        if (place.kind != net::Placement::Kind::kInto) continue;
+        const Placement place = bench.place(f, *frame);
+        if (place.kind != Placement::Kind::kInto) continue;
         Bench::fill(place, *frame, SIZE_MAX);
         EXPECT_TRUE(bench.arrived(f, *frame, place).ok());
         lied = true;
@@ -307,12 +307,12 @@ TEST(AttemptTest, a_plan_that_start_does_not_cover_is_refused) {
   Bench bench({});
   wire::Start start = bench.peers_[0]->run->start();
   start.contributors.pop_back();
-  AttemptRun missing(start, 10, bench.peers_[0]->call, &bench.pool_, 4096, bench.peers_[0].get());
+  Attempt missing(start, 10, bench.peers_[0]->call, &bench.memory_, 4096, bench.peers_[0].get());
   EXPECT_EQ(missing.prepare().code, Code::kInternal);
   start.plan = {1, 2, 3};
-  AttemptRun nonsense(start, 10, bench.peers_[0]->call, &bench.pool_, 4096, bench.peers_[0].get());
+  Attempt nonsense(start, 10, bench.peers_[0]->call, &bench.memory_, 4096, bench.peers_[0].get());
   EXPECT_FALSE(nonsense.prepare().ok());
 }
 
 }  // namespace
-}  // namespace jccl::peer
+}  // namespace jccl::exchange

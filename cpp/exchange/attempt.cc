@@ -1,6 +1,6 @@
 // See attempt.h. Sums are formed in the order the plan gives, whatever order frames arrive in:
 // what comes early waits in its buffer.
-#include "peer/attempt.h"
+#include "exchange/attempt.h"
 
 #include <algorithm>
 #include <cstring>
@@ -12,32 +12,31 @@
 #include "collective/kernels.h"
 #include "snapshot/digest.h"
 
-namespace jccl::peer {
+namespace jccl::exchange {
 namespace {
 
 using base::cat;
 using base::Code;
 using base::Status;
-using net::Placement;
 using wire::FrameKind;
 
 }  // namespace
 
-AttemptRun::AttemptRun(wire::Start start, base::PeerId self, CallRef call, BufferPool* pool,
-                       std::size_t chunk_bytes, AttemptHost* host)
+Attempt::Attempt(wire::Start start, base::PeerId self, CallRef call, Memory* memory,
+                 std::size_t chunk_bytes, AttemptHost* host)
     : start_(std::move(start)),
       self_(self),
       call_(std::move(call)),
-      pool_(pool),
+      memory_(memory),
       chunk_bytes_(chunk_bytes),
       host_(host) {}
 
-Status AttemptRun::prepare() {
+Status Attempt::prepare() {
   auto plan = collective::decode(start_.plan);
   if (!plan.ok()) return plan.status();
   plan_ = std::move(plan.value());
-  const RoundOptions& options = call_->options;
-  if (const Status fits = check_start(start_, plan_, self_, options); !fits.ok()) return fits;
+  const Terms& terms = call_->terms();
+  if (const Status fits = check_start(start_, plan_, self_, terms); !fits.ok()) return fits;
   for (std::size_t i = 0; i < plan_.order.size(); ++i) {
     if (plan_.order[i] == self_) position_ = static_cast<std::int32_t>(i);
     const auto found =
@@ -48,17 +47,18 @@ Status AttemptRun::prepare() {
   }
   for (double weight : weights_) {
     for (const collective::LeafSpec& leaf : call_->specs) {
-      const Status usable = collective::check_weight(options.op, leaf.dtype, weight);
+      const Status usable = collective::check_weight(terms.op, leaf.dtype, weight);
       if (!usable.ok()) return usable;
     }
   }
-  const bool differs = call_->comparison == Comparison::kDiffers;
-  if (differs && !JCCL_PLANTED("differing-state-begins")) return {Code::kResync, call_->differs};
+  const bool differs = call_->comparison() == Comparison::kDiffers;
+  if (differs && !JCCL_PLANTED("differing-state-begins"))
+    return {Code::kResync, call_->difference()};
   if (!(weight_sum_ > 0)) return {Code::kEmpty, "the weights add up to 0"};
-  contribution_codec_ = collective::contribution_codec(plan_, options.codec);
-  result_codec_ = collective::result_codec(plan_, options.codec);
+  contribution_codec_ = collective::contribution_codec(plan_, terms.codec);
+  result_codec_ = collective::result_codec(plan_, terms.codec);
   // One output that is an input too must stay intact until the outcome is known.
-  eager_ = options.out_private &&
+  eager_ = terms.out_private &&
            std::all_of(call_->leaves.begin(), call_->leaves.end(),
                        [](const Leaf& leaf) { return leaf.out != nullptr && leaf.out != leaf.in; });
   // Receivers are served on after the commit, when the output belongs to the caller again.
@@ -69,14 +69,14 @@ Status AttemptRun::prepare() {
                                         [](const Leaf& leaf) { return leaf.encoded != nullptr; });
   in_output_ = eager_ && !codec::is_lossy(result_codec_) && !serves_;
   if (const Status laid = lay_out(); !laid.ok()) return laid;
-  if (contributes() && options.feed) lay_out_feed();
-  if (undecoded_ && (!options.feed || options.feed->whole())) decode_own();
+  if (contributes() && call_->incoming() != nullptr) lay_out_feed();
+  if (undecoded_ && (call_->incoming() == nullptr || call_->incoming()->whole())) decode_own();
   return {};
 }
 
-Status AttemptRun::lay_out() {
+Status Attempt::lay_out() {
   std::vector<collective::Chunk> layout =
-      collective::make_layout(plan_, call_->specs, call_->options.codec, chunk_bytes_);
+      collective::make_layout(plan_, call_->specs, call_->terms().codec, chunk_bytes_);
   if (layout.size() >= (std::size_t{1} << 29)) return {Code::kLimit, "too many chunks"};
   for (collective::Chunk& chunk : layout) {
     ChunkState state;
@@ -105,7 +105,7 @@ Status AttemptRun::lay_out() {
 }
 
 // Whoever this peer gets frames of the chunk from or sends them to.
-void AttemptRun::note_others(const ChunkState& chunk) {
+void Attempt::note_others(const ChunkState& chunk) {
   const auto note = [this](base::PeerId peer) {
     const bool known = std::find(others_.begin(), others_.end(), peer) != others_.end();
     if (peer != self_ && !known) others_.push_back(peer);
@@ -121,14 +121,14 @@ void AttemptRun::note_others(const ChunkState& chunk) {
   }
 }
 
-base::Digest AttemptRun::digest_of(const std::vector<base::ByteView>& views) {
+base::Digest Attempt::digest_of(const std::vector<base::ByteView>& views) {
   if (views.size() == 1) return snapshot::digest_of(views.front());
   snapshot::Hasher hasher;
   for (const base::ByteView& view : views) hasher.update(view);
   return hasher.finish();
 }
 
-void AttemptRun::begin() {
+void Attempt::begin() {
   for (ChunkState& chunk : chunks_) {
     if (failed_) return;
     if (!contributes()) continue;
@@ -138,7 +138,7 @@ void AttemptRun::begin() {
       coming_.push_back(chunk.chunk.index);
     }
   }
-  const bool compares = call_->comparison != Comparison::kEqual;  // what is kept back comes last
+  const bool compares = call_->comparison() != Comparison::kEqual;  // what is kept back comes last
   std::sort(coming_.begin(), coming_.end(), [this, compares](std::uint32_t a, std::uint32_t b) {
     const auto place = [this, compares](std::uint32_t index) {
       const ChunkState& chunk = chunks_[index];
@@ -150,12 +150,12 @@ void AttemptRun::begin() {
   fed();  // it may have failed before this attempt
 }
 
-bool AttemptRun::wants_result(const ChunkState& chunk) const {
+bool Attempt::wants_result(const ChunkState& chunk) const {
   if (plan_.kind != collective::PlanKind::kScatter) return true;
   return chunk.route.owner;
 }
 
-bool AttemptRun::expects(const ChunkState& chunk, base::PeerId from, FrameKind kind) const {
+bool Attempt::expects(const ChunkState& chunk, base::PeerId from, FrameKind kind) const {
   const collective::Route& route = chunk.route;
   if (kind == FrameKind::kResult) {
     if (chunk.finished || route.owner) return false;
@@ -171,22 +171,22 @@ bool AttemptRun::expects(const ChunkState& chunk, base::PeerId from, FrameKind k
   return false;
 }
 
-std::vector<base::ByteView> AttemptRun::result_views(const ChunkState& chunk) const {
+std::vector<base::ByteView> Attempt::result_views(const ChunkState& chunk) const {
   std::vector<base::ByteView> views;
   if (chunk.result) {
     views.push_back(chunk.result->span());
   } else {
-    for (const net::MutableView& view : output_views(chunk)) views.emplace_back(view);
+    for (const base::MutableView& view : output_views(chunk)) views.emplace_back(view);
   }
   return views;
 }
 
-std::size_t AttemptRun::payload_bytes(const ChunkState& chunk, FrameKind kind) const {
+std::size_t Attempt::payload_bytes(const ChunkState& chunk, FrameKind kind) const {
   if (kind == FrameKind::kPartial) return chunk.chunk.accumulator_bytes;
   return kind == FrameKind::kContribution ? own_bytes(chunk) : chunk.chunk.encoded_bytes;
 }
 
-Placement AttemptRun::place(base::PeerId from, const wire::FrameHeader& header) {
+Placement Attempt::place(base::PeerId from, const wire::FrameHeader& header) {
   if (header.chunk >= chunks_.size()) {
     return Placement::refuse({Code::kCorrupt, cat("chunk ", header.chunk, " does not exist")});
   }
@@ -207,19 +207,18 @@ Placement AttemptRun::place(base::PeerId from, const wire::FrameHeader& header) 
     arriving_[token] = {from, header.kind, header.chunk, nullptr};
     return Placement::into(output_views(chunk), token);
   }
-  BufferRef buffer = pool_->take(size);
+  BufferRef buffer = memory_->take(size);
   Placement placement = Placement::into(buffer->span(), token);
   arriving_[token] = {from, header.kind, header.chunk, std::move(buffer)};
   return placement;
 }
 
-bool AttemptRun::under_way(base::PeerId from, const wire::FrameHeader& header) const {
+bool Attempt::under_way(base::PeerId from, const wire::FrameHeader& header) const {
   return std::any_of(arriving_.begin(), arriving_.end(),
                      [&](const auto& entry) { return entry.second.is_of(from, header); });
 }
 
-Status AttemptRun::arrived(base::PeerId from, const wire::FrameHeader& header,
-                           std::uint64_t token) {
+Status Attempt::arrived(base::PeerId from, const wire::FrameHeader& header, std::uint64_t token) {
   const auto found = arriving_.find(token);
   if (found == arriving_.end()) return {};
   const BufferRef buffer = std::move(found->second.buffer);
@@ -229,7 +228,7 @@ Status AttemptRun::arrived(base::PeerId from, const wire::FrameHeader& header,
   if (buffer) {
     views.push_back(buffer->span());
   } else {
-    for (const net::MutableView& view : output_views(chunk)) views.emplace_back(view);
+    for (const base::MutableView& view : output_views(chunk)) views.emplace_back(view);
   }
   const bool is_result = header.kind == FrameKind::kResult;
   // A result's hash is a part of the attempt's digest as well.
@@ -240,7 +239,7 @@ Status AttemptRun::arrived(base::PeerId from, const wire::FrameHeader& header,
     return {Code::kCorrupt, cat("chunk ", header.chunk, " from peer ", from,
                                 " arrived damaged (its check differs)")};
   }
-  call_->received_bytes += header.payload_bytes;
+  call_->note_received(header.payload_bytes);
   if (failed_ || committed_ || !expects(chunk, from, header.kind)) return {};
   const auto is_copy = [&](const auto& entry) { return entry.second.is_of(from, header); };
   if (std::erase_if(arriving_, is_copy) > 0) {
@@ -262,11 +261,10 @@ Status AttemptRun::arrived(base::PeerId from, const wire::FrameHeader& header,
 }
 
 // `buffer` is null if the result came straight into the output.
-void AttemptRun::take_result(ChunkState& chunk, const BufferRef& buffer,
-                             const base::Digest& digest) {
+void Attempt::take_result(ChunkState& chunk, const BufferRef& buffer, const base::Digest& digest) {
   if (buffer && in_output_) {  // a second copy that overtook the first
     const std::uint8_t* from = buffer->data();
-    for (const net::MutableView& view : output_views(chunk)) {
+    for (const base::MutableView& view : output_views(chunk)) {
       std::memcpy(view.data(), from, view.size());
       from += view.size();
     }
@@ -280,7 +278,7 @@ void AttemptRun::take_result(ChunkState& chunk, const BufferRef& buffer,
 
 // Adds whatever is next in order and here. The own value waits for a neighbour, so that the two
 // make one pass over memory where the kernels have that.
-void AttemptRun::advance(ChunkState& chunk) {
+void Attempt::advance(ChunkState& chunk) {
   const std::vector<std::uint32_t>& order = chunk.route.add_order;
   if (chunk.added == order.size() || failed_) return;
   const bool fuses = order.size() > 1 && sums_f32(chunk);
@@ -313,7 +311,7 @@ void AttemptRun::advance(ChunkState& chunk) {
 }
 
 // The result of a chunk is known here: pass it on, and write it where that is allowed already.
-void AttemptRun::settle(ChunkState& chunk) {
+void Attempt::settle(ChunkState& chunk) {
   chunk.finished = true;
   hand_on(chunk);
   if (eager_ && !chunk.written) {
@@ -325,7 +323,7 @@ void AttemptRun::settle(ChunkState& chunk) {
   --unfinished_;
 }
 
-void AttemptRun::hand_on(ChunkState& chunk) {
+void Attempt::hand_on(ChunkState& chunk) {
   if (!contributes()) return;
   const auto targets = collective::result_targets(
       plan_, chunk.chunk, static_cast<std::uint32_t>(position_), start_.receivers);
@@ -335,10 +333,10 @@ void AttemptRun::hand_on(ChunkState& chunk) {
   }
 }
 
-std::optional<net::OutFrame> AttemptRun::produce(const WorkItem& item) {
+std::optional<OutFrame> Attempt::produce(const WorkItem& item) {
   if (failed_ || item.chunk >= chunks_.size()) return std::nullopt;
   ChunkState& chunk = chunks_[item.chunk];
-  net::OutFrame frame;
+  OutFrame frame;
   wire::FrameHeader header;
   header.kind = item.kind;
   header.attempt = start_.attempt;
@@ -372,19 +370,19 @@ std::optional<net::OutFrame> AttemptRun::produce(const WorkItem& item) {
   }
   frame.header.resize(wire::kFrameHeaderBytes);
   wire::encode(header, frame.header.data());
-  call_->sent_bytes += header.payload_bytes;
+  call_->note_sent(header.payload_bytes);
   moved_bytes_ += header.payload_bytes;
   return frame;
 }
 
-void AttemptRun::commit() {
+void Attempt::commit() {
   JCCL_CHECK(done_ && !committed_);
   committed_ = true;
-  const RoundOptions& options = call_->options;
-  if (options.collective == Collective::kAllGather) {
+  const Terms& terms = call_->terms();
+  if (terms.collective == Collective::kAllGather) {
     for (const Leaf& leaf : call_->leaves) {
       const std::size_t used = plan_.order.size() * leaf.count * codec::size_of(leaf.dtype);
-      const std::size_t all = options.slots * leaf.count * codec::size_of(leaf.dtype);
+      const std::size_t all = terms.slots * leaf.count * codec::size_of(leaf.dtype);
       if (leaf.out && all > used) {
         std::memset(static_cast<std::uint8_t*>(leaf.out) + used, 0, all - used);
       }
@@ -406,7 +404,7 @@ void AttemptRun::commit() {
   }
 }
 
-void AttemptRun::report_if_complete() {
+void Attempt::report_if_complete() {
   if (unfinished_ > 0 || unguarded_ > 0 || done_ || failed_) return;
   done_ = true;
   base::Digest result;
@@ -418,14 +416,14 @@ void AttemptRun::report_if_complete() {
   host_->attempt_done(start_.attempt, result);
 }
 
-void AttemptRun::fail(Code cause, base::PeerId peer, std::string text) {
+void Attempt::fail(Code cause, base::PeerId peer, std::string text) {
   if (failed_ || done_) return;
   failed_ = true;
   host_->attempt_failed(start_.attempt, cause, peer, std::move(text));
 }
 
 // Of all frames of the chunk that this peer sends or gets.
-std::uint64_t AttemptRun::frames_bytes(const ChunkState& chunk) const {
+std::uint64_t Attempt::frames_bytes(const ChunkState& chunk) const {
   const collective::Route& route = chunk.route;
   const FrameKind kind = route.partial ? FrameKind::kPartial : FrameKind::kContribution;
   std::uint64_t frames = 0;
@@ -442,7 +440,7 @@ std::uint64_t AttemptRun::frames_bytes(const ChunkState& chunk) const {
   return frames * payload_bytes(chunk, kind) + results * chunk.chunk.encoded_bytes;
 }
 
-std::vector<AttemptRun::Awaited> AttemptRun::awaited() const {
+std::vector<Attempt::Awaited> Attempt::awaited() const {
   std::map<base::PeerId, std::uint64_t> missing;
   for (const ChunkState& chunk : chunks_) {
     const collective::Route& route = chunk.route;
@@ -463,7 +461,7 @@ std::vector<AttemptRun::Awaited> AttemptRun::awaited() const {
   return awaited;
 }
 
-wire::Moving AttemptRun::moving() const {
+wire::Moving Attempt::moving() const {
   wire::Moving moving{start_.attempt, 0, all_bytes_, 0};
   moving.left = all_bytes_ > moved_bytes_ ? all_bytes_ - moved_bytes_ : 0;
   std::uint64_t most = 0;
@@ -475,4 +473,4 @@ wire::Moving AttemptRun::moving() const {
   return moving;
 }
 
-}  // namespace jccl::peer
+}  // namespace jccl::exchange

@@ -1,8 +1,8 @@
-#include "net/flight.h"
+#include "exchange/flight.h"
 
 #include <gtest/gtest.h>
 
-namespace jccl::net {
+namespace jccl::exchange {
 namespace {
 
 using base::kMillisecond;
@@ -147,4 +147,4 @@ TEST(FlightTest, memory_for_keys_is_bounded_and_more_arrivals_than_frames_are_re
 }
 
 }  // namespace
-}  // namespace jccl::net
+}  // namespace jccl::exchange

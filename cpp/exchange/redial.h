@@ -7,7 +7,7 @@
 #include "base/planted.h"
 #include "base/time.h"
 
-namespace jccl::peer {
+namespace jccl::exchange {
 
 class Redial {
  public:
@@ -43,4 +43,4 @@ class Redial {
   base::Time at_ = 0;
 };
 
-}  // namespace jccl::peer
+}  // namespace jccl::exchange

@@ -11,7 +11,7 @@
 
 #include "base/time.h"
 
-namespace jccl::net {
+namespace jccl::exchange {
 
 using StripeId = std::uint32_t;  // counts up from 1 in a link, never reused
 
@@ -71,4 +71,4 @@ class Flight {
   std::uint64_t sent_again_ = 0;
 };
 
-}  // namespace jccl::net
+}  // namespace jccl::exchange

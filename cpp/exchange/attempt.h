@@ -14,13 +14,13 @@
 #include "base/status.h"
 #include "collective/layout.h"
 #include "collective/plan.h"
-#include "net/frames.h"
-#include "net/link.h"
-#include "peer/call.h"
+#include "exchange/call.h"
+#include "exchange/frame.h"
+#include "exchange/memory.h"
 #include "wire/codec.h"
 #include "wire/messages.h"
 
-namespace jccl::peer {
+namespace jccl::exchange {
 
 // A frame to be made when a link has room for it.
 struct WorkItem {
@@ -43,12 +43,12 @@ class AttemptHost {
 
 // Whether START and its plan fit the call as this peer made it. Not ok: the attempt can't run here.
 base::Status check_start(const wire::Start& start, const collective::Plan& plan, base::PeerId self,
-                         const RoundOptions& options);
+                         const Terms& terms);
 
-class AttemptRun {
+class Attempt {
  public:
-  AttemptRun(wire::Start start, base::PeerId self, CallRef call, BufferPool* pool,
-             std::size_t chunk_bytes, AttemptHost* host);
+  Attempt(wire::Start start, base::PeerId self, CallRef call, Memory* memory,
+          std::size_t chunk_bytes, AttemptHost* host);
 
   // Decodes the plan and lays out the chunks. Not ok: the attempt can't run here.
   base::Status prepare();
@@ -58,11 +58,11 @@ class AttemptRun {
 
   // A frame may be under way in several copies, each with its placement's token: a sender that
   // lost a stripe, or thinks it slow, sends again. The first that arrives whole counts.
-  net::Placement place(base::PeerId from, const wire::FrameHeader& header);
+  Placement place(base::PeerId from, const wire::FrameHeader& header);
   base::Status arrived(base::PeerId from, const wire::FrameHeader& header, std::uint64_t token);
   void lost(std::uint64_t token) { arriving_.erase(token); }
   // nullopt: the frame is no longer wanted, or the attempt just failed (guard).
-  std::optional<net::OutFrame> produce(const WorkItem& item);
+  std::optional<OutFrame> produce(const WorkItem& item);
 
   // The results become visible in the outputs of the call.
   void commit();
@@ -159,7 +159,7 @@ class AttemptRun {
   const std::uint8_t* own_values(const collective::Segment& segment) const;
   void decode_result(const ChunkState& chunk);
   std::vector<base::ByteView> input_views(const ChunkState& chunk) const;
-  std::vector<net::MutableView> output_views(const ChunkState& chunk) const;
+  std::vector<base::MutableView> output_views(const ChunkState& chunk) const;
   std::uint8_t* output_of(const ChunkState& chunk, const collective::Segment& segment) const;
   void report_if_complete();
   void fail(base::Code cause, base::PeerId peer, std::string text);
@@ -167,7 +167,7 @@ class AttemptRun {
   wire::Start start_;
   base::PeerId self_;
   CallRef call_;
-  BufferPool* pool_;
+  Memory* memory_;
   std::size_t chunk_bytes_;
   AttemptHost* host_;
   collective::Plan plan_;
@@ -194,4 +194,4 @@ class AttemptRun {
   bool committed_ = false;
 };
 
-}  // namespace jccl::peer
+}  // namespace jccl::exchange

@@ -8,9 +8,9 @@
 #include "base/limits.h"
 #include "base/planted.h"
 #include "base/text.h"
-#include "peer/attempt.h"
+#include "exchange/attempt.h"
 
-namespace jccl::peer {
+namespace jccl::exchange {
 namespace {
 
 using base::cat;
@@ -33,14 +33,14 @@ Status does_not_fit(PlanKind kind, const std::string& call) {
               "the master is of another version; nothing was moved")};
 }
 
-Status check_kind(PlanKind kind, const RoundOptions& options) {
-  if (!carries(kind, options.collective))
-    return does_not_fit(kind, std::string(name_of(options.collective)));
-  const bool named = !options.plan.empty() && options.plan != "auto" &&
-                     options.collective != Collective::kAllGather &&
-                     options.collective != Collective::kReduceScatter;
-  if (!named || collective::name_of(kind) == options.plan) return {};
-  return does_not_fit(kind, cat("a call with plan=", options.plan));
+Status check_kind(PlanKind kind, const Terms& terms) {
+  if (!carries(kind, terms.collective))
+    return does_not_fit(kind, std::string(name_of(terms.collective)));
+  const bool named = !terms.plan.empty() && terms.plan != "auto" &&
+                     terms.collective != Collective::kAllGather &&
+                     terms.collective != Collective::kReduceScatter;
+  if (!named || collective::name_of(kind) == terms.plan) return {};
+  return does_not_fit(kind, cat("a call with plan=", terms.plan));
 }
 
 Status not_ours(const std::string& text) {
@@ -75,12 +75,12 @@ Status check_parts(const wire::Start& start, const collective::Plan& plan) {
 }
 
 // As what the call asked to be: its own value counts with its own weight, or not at all.
-Status check_self(const wire::Start& start, PeerId self, const RoundOptions& options) {
+Status check_self(const wire::Start& start, PeerId self, const Terms& terms) {
   for (const wire::Contributor& one : start.contributors) {
     if (one.id != self) continue;
-    if (one.weight == options.weight || JCCL_PLANTED("start-weight-not-compared")) return {};
+    if (one.weight == terms.weight || JCCL_PLANTED("start-weight-not-compared")) return {};
     return not_ours(
-        cat("it gives this peer weight ", one.weight, ", its call has weight ", options.weight));
+        cat("it gives this peer weight ", one.weight, ", its call has weight ", terms.weight));
   }
   const auto& receivers = start.receivers;
   if (std::find(receivers.begin(), receivers.end(), self) != receivers.end()) return {};
@@ -90,20 +90,20 @@ Status check_self(const wire::Start& start, PeerId self, const RoundOptions& opt
 }  // namespace
 
 Status check_start(const wire::Start& start, const collective::Plan& plan, PeerId self,
-                   const RoundOptions& options) {
-  if (const Status kind = check_kind(plan.kind, options); !kind.ok()) return kind;
+                   const Terms& terms) {
+  if (const Status kind = check_kind(plan.kind, terms); !kind.ok()) return kind;
   if (const Status parts = check_parts(start, plan); !parts.ok()) return parts;
-  if (const Status own = check_self(start, self, options); !own.ok()) return own;
+  if (const Status own = check_self(start, self, terms); !own.ok()) return own;
   const std::size_t count = plan.order.size();
-  if (options.collective == Collective::kBroadcast && count > 1) {
+  if (terms.collective == Collective::kBroadcast && count > 1) {
     return {Code::kInvalid, cat(count, " peers broadcast in one round; one may")};
   }
-  if (options.collective == Collective::kAllGather &&
-      count > options.slots + (JCCL_PLANTED("slots-not-compared") ? 1 : 0)) {
+  if (terms.collective == Collective::kAllGather &&
+      count > terms.slots + (JCCL_PLANTED("slots-not-compared") ? 1 : 0)) {
     return {Code::kLimit,
-            cat("all_gather has ", options.slots, " slots, but ", count, " peers contribute")};
+            cat("all_gather has ", terms.slots, " slots, but ", count, " peers contribute")};
   }
-  return collective::check_codec(plan.kind, options.codec);
+  return collective::check_codec(plan.kind, terms.codec);
 }
 
-}  // namespace jccl::peer
+}  // namespace jccl::exchange

@@ -1,0 +1,356 @@
+// See attempts.h.
+#include "exchange/attempts.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/limits.h"
+#include "base/text.h"
+
+namespace jccl::exchange {
+namespace {
+
+using base::cat;
+using base::Code;
+using base::Incarnation;
+using base::PeerId;
+using base::Status;
+using wire::FrameKind;
+
+constexpr int kChunkBits = 29;
+// Committed rounds of a tag whose results still leave; who is further behind is no help any more.
+constexpr std::size_t kServedMax = 4;
+
+std::uint64_t key_of(std::uint32_t slot, WorkItem item) {
+  return (std::uint64_t{slot} << 32) | (static_cast<std::uint64_t>(item.kind) << kChunkBits) |
+         item.chunk;
+}
+
+bool exchanges_with(const Attempt& run, PeerId peer) {
+  const std::vector<PeerId>& others = run.others();
+  return std::find(others.begin(), others.end(), peer) != others.end();
+}
+
+}  // namespace
+
+std::uint32_t slot_of(std::uint64_t key) { return static_cast<std::uint32_t>(key >> 32); }
+
+WorkItem item_of(std::uint64_t key) {
+  const auto low = static_cast<std::uint32_t>(key);
+  return {static_cast<FrameKind>(low >> kChunkBits), low & ((1U << kChunkBits) - 1)};
+}
+
+void Attempts::set_members(const std::vector<wire::Member>& members, Incarnation self) {
+  before_ = std::exchange(members_, members);
+  self_id_ = 0;
+  for (const wire::Member& member : members_) {
+    if (member.incarnation == self) self_id_ = member.id;
+  }
+}
+
+std::string Attempts::name(PeerId peer) const {
+  for (const auto* members : {&members_, &before_}) {
+    for (const wire::Member& member : *members) {
+      if (member.id != peer) continue;
+      return member.shards > 1 ? cat(member.site, "/", member.shard) : member.site;
+    }
+  }
+  return cat("peer ", peer);
+}
+
+const Attempt* Attempts::find(const wire::Attempt& attempt) const {
+  const auto found = running_.find(attempt);
+  return found == running_.end() ? nullptr : found->second.run.get();
+}
+
+const wire::Attempt* Attempts::attempt_of(std::uint64_t key) const {
+  const auto slot = by_slot_.find(slot_of(key));
+  return slot == by_slot_.end() ? nullptr : &slot->second;
+}
+
+bool Attempts::runs(const CallRef& call) const {
+  return std::any_of(running_.begin(), running_.end(), [&](const auto& entry) {
+    return entry.second.run->call() == call && !entry.second.run->committed();
+  });
+}
+
+PeerId Attempts::id_of(const Running& running, Incarnation life) {
+  for (const auto& [id, known] : running.lives) {
+    if (known == life) return id;
+  }
+  return 0;
+}
+
+// ---- from START to the end of the call ----------------------------------------------------------
+
+void Attempts::run(const wire::Start& start, CallRef call, base::Time now) {
+  now_ = now;
+  const wire::Attempt attempt = start.attempt;
+  if (running_.count(attempt) > 0) {  // of another call: its frames could not be told from these
+    return attempt_failed(attempt, Code::kInternal, 0, "an attempt was started for two rounds");
+  }
+  const bool overtaken = attempt < newest_;  // its START was lost, and came again after a later one
+  newest_ = std::max(newest_, attempt);
+  Running& running = running_[attempt];
+  running.slot = next_slot_++;
+  running.begun = now;
+  if (call->started == 0) call->started = now;
+  by_slot_[running.slot] = attempt;
+  for (const wire::Member& member : members_) running.lives[member.id] = member.incarnation;
+  running.run = std::make_unique<Attempt>(start, self_id_, std::move(call), memory_, chunk_bytes_,
+                                          static_cast<AttemptHost*>(this));
+  if (overtaken) {  // frames of it may have been let go as leftovers, and nobody sends them again
+    return attempt_failed(attempt, Code::kLinkLost, 0, "START came after that of a later attempt");
+  }
+  const Status ready = running.run->prepare();
+  if (!ready.ok()) return attempt_failed(attempt, ready.code, 0, ready.text);
+  running.run->begin();
+}
+
+void Attempts::fed(const CallRef& call) {
+  std::vector<wire::Attempt> attempts;
+  for (const auto& [attempt, running] : running_) {
+    if (running.run->call() == call) attempts.push_back(attempt);
+  }
+  for (const wire::Attempt& attempt : attempts) {
+    if (const auto found = running_.find(attempt); found != running_.end())
+      found->second.run->fed();
+  }
+}
+
+void Attempts::drop_frames(const Running& running) {
+  const std::uint32_t slot = running.slot;
+  const wire::Attempt attempt = running.run->start().attempt;
+  host_->abandon([slot](std::uint64_t key) { return slot_of(key) == slot; },
+                 [attempt](const wire::FrameHeader& h) { return h.attempt == attempt; });
+}
+
+void Attempts::discard(const wire::Attempt& attempt) {
+  const auto found = running_.find(attempt);
+  if (found == running_.end()) return;
+  drop_frames(found->second);
+  by_slot_.erase(found->second.slot);
+  running_.erase(found);
+}
+
+void Attempts::clear() {
+  for (auto& [attempt, running] : running_) drop_frames(running);
+  running_.clear();
+  by_slot_.clear();
+}
+
+bool Attempts::commit(const wire::Attempt& attempt) {
+  const auto found = running_.find(attempt);
+  if (found == running_.end() || !found->second.run->done() || found->second.run->committed()) {
+    return false;
+  }
+  // What is still on its way to somebody who is out of the run lies where outputs are written now,
+  // and is of no use: its sum would be wrong.
+  const std::uint32_t slot = found->second.slot;
+  host_->abandon(
+      [slot](std::uint64_t key) {
+        return slot_of(key) == slot && item_of(key).kind == FrameKind::kContribution;
+      },
+      [](const wire::FrameHeader&) { return false; });
+  found->second.run->commit();
+  found->second.run->call()->delivered = true;
+  bound_served(found->second.run->start().round.tag);
+  return true;
+}
+
+// A receiver that never reads would keep the results of every round.
+void Attempts::bound_served(const wire::Tag& tag) {
+  std::vector<wire::Attempt> served;
+  for (const auto& [attempt, running] : running_) {
+    if (running.run->committed() && running.run->start().round.tag == tag) {
+      served.push_back(attempt);
+    }
+  }
+  for (std::size_t i = 0; i + kServedMax < served.size(); ++i) discard(served[i]);
+}
+
+void Attempts::release(const CallRef& call) {
+  for (auto it = running_.begin(); it != running_.end();) {
+    Running& running = it->second;
+    if (running.run->call() != call) {
+      ++it;
+      continue;
+    }
+    const std::uint32_t slot = running.slot;
+    if (!running.run->committed() || !running.run->serves()) {
+      drop_frames(running);
+      by_slot_.erase(slot);
+      it = running_.erase(it);
+      continue;
+    }
+    // What receivers may still ask for lies in our own buffers; contributions that are still queued
+    // point at the caller's memory and have no more use.
+    host_->abandon(
+        [slot](std::uint64_t key) {
+          return slot_of(key) == slot && item_of(key).kind != FrameKind::kResult;
+        },
+        [](const wire::FrameHeader&) { return false; });
+    ++it;
+  }
+}
+
+std::vector<std::uint32_t> Attempts::sweep(const std::function<bool(std::uint32_t slot)>& serving) {
+  std::vector<std::uint32_t> gone;
+  for (auto it = running_.begin(); it != running_.end();) {
+    const std::uint32_t slot = it->second.slot;
+    if (!it->second.run->committed() || serving(slot)) {
+      ++it;
+      continue;
+    }
+    gone.push_back(slot);
+    by_slot_.erase(slot);
+    it = running_.erase(it);
+  }
+  return gone;
+}
+
+// ---- frames -------------------------------------------------------------------------------------
+
+Placement Attempts::place(Incarnation from, const wire::FrameHeader& header) {
+  const auto found = running_.find(header.attempt);
+  if (found == running_.end()) {
+    // Over already, or its START has not come yet: that pauses only this stripe.
+    if (header.attempt <= newest_) return Placement::drain(header.payload_bytes);
+    return Placement::pause();
+  }
+  const PeerId peer = id_of(found->second, from);
+  if (peer == 0) return Placement::refuse({Code::kCorrupt, "a stranger sent a data frame"});
+  return found->second.run->place(peer, header);
+}
+
+Status Attempts::arrived(Incarnation from, const wire::FrameHeader& header, std::uint64_t token) {
+  const auto found = running_.find(header.attempt);
+  if (found == running_.end()) return {};
+  return found->second.run->arrived(id_of(found->second, from), header, token);
+}
+
+void Attempts::lost(const wire::FrameHeader& header, std::uint64_t token) {
+  const auto found = running_.find(header.attempt);
+  if (found != running_.end()) found->second.run->lost(token);
+}
+
+std::optional<OutFrame> Attempts::produce(std::uint64_t key) {
+  const auto slot = by_slot_.find(slot_of(key));
+  if (slot == by_slot_.end()) return std::nullopt;
+  auto frame = running_.at(slot->second).run->produce(item_of(key));
+  if (frame) frame->key = key;
+  return frame;
+}
+
+void Attempts::enqueue(const wire::Attempt& attempt, PeerId to, WorkItem item) {
+  const Running& running = running_.at(attempt);
+  const auto found = running.lives.find(to);
+  if (found == running.lives.end()) return;
+  // Results and partial sums have just been made: they are in the cache, and others wait for them.
+  host_->enqueue(found->second, key_of(running.slot, item), item.kind != FrameKind::kContribution);
+}
+
+void Attempts::drop_copies(const wire::Attempt& attempt, PeerId from, WorkItem item) {
+  const Running& running = running_.at(attempt);
+  const auto peer = running.lives.find(from);
+  if (peer == running.lives.end()) return;
+  host_->abandon_receiving(peer->second, [&](const wire::FrameHeader& h) {
+    return h.attempt == attempt && h.kind == item.kind && h.chunk == item.chunk;
+  });
+}
+
+void Attempts::attempt_done(const wire::Attempt& attempt, const base::Digest& result) {
+  host_->attempt_done(attempt, result);
+}
+
+void Attempts::attempt_failed(const wire::Attempt& attempt, Code cause, PeerId peer,
+                              std::string text) {
+  if (cause == Code::kCorrupt && peer != 0) {
+    text = cat(name(peer), " sent what no peer with a guard sends: ", text);
+  }
+  host_->attempt_failed(attempt, cause, peer, std::move(text));
+}
+
+// ---- peers that are lost, leave, or are silent --------------------------------------------------
+
+std::vector<std::pair<wire::Attempt, PeerId>> Attempts::that_need(
+    Incarnation peer, const std::function<bool(const Attempt&, PeerId)>& needs) const {
+  std::vector<std::pair<wire::Attempt, PeerId>> out;
+  for (const auto& [attempt, running] : running_) {
+    if (running.run->done()) continue;
+    const PeerId id = id_of(running, peer);
+    if (id != 0 && needs(*running.run, id)) out.emplace_back(attempt, id);
+  }
+  return out;
+}
+
+void Attempts::link_failed(Incarnation peer, const std::string& why) {
+  for (const auto& [attempt, id] : that_need(peer, exchanges_with)) {
+    const auto at = running_.find(attempt);
+    if (at == running_.end()) continue;
+    // Others hear of it through the master: what is open at an address is not their business.
+    at->second.run->call()->here = cat("the link to ", name(id), ": ", why);
+    attempt_failed(attempt, Code::kLinkLost, id, cat("can't reach ", name(id)));
+  }
+}
+
+void Attempts::peer_left(Incarnation peer) {
+  const auto awaits = [](const Attempt& run, PeerId id) {
+    const auto awaited = run.awaited();
+    return std::any_of(awaited.begin(), awaited.end(),
+                       [id](const Attempt::Awaited& one) { return one.peer == id; });
+  };
+  for (const auto& [attempt, id] : that_need(peer, awaits)) {
+    attempt_failed(attempt, Code::kLinkLost, id, cat(name(id), " left the run"));
+  }
+}
+
+bool Attempts::wanted(Incarnation peer) const {
+  return std::any_of(running_.begin(), running_.end(), [&](const auto& entry) {
+    const PeerId id = id_of(entry.second, peer);
+    return !entry.second.run->committed() && id != 0 && exchanges_with(*entry.second.run, id);
+  });
+}
+
+// A peer we wait for sends nothing though its connections stand: it is stopped, or the link is cut
+// without a reset. One that is only slow, or waits itself, says every now and then that it lives.
+void Attempts::check_stalls(base::Time now, base::Duration limit, base::Time awake_since) {
+  now_ = now;
+  std::vector<std::tuple<wire::Attempt, PeerId, std::string>> stalled;
+  for (const auto& [attempt, running] : running_) {
+    if (running.run->done()) continue;
+    for (const Attempt::Awaited& awaited : running.run->awaited()) {
+      const auto peer = running.lives.find(awaited.peer);
+      base::Time heard = std::max(running.begun, awake_since);
+      if (peer != running.lives.end()) heard = std::max(heard, host_->last_received(peer->second));
+      if (now - heard <= limit) continue;
+      const wire::RoundName& round = running.run->start().round;
+      const wire::Moving here = running.run->moving();
+      stalled.emplace_back(
+          attempt, awaited.peer,
+          cat("nothing from ", name(awaited.peer), " for ", (now - heard) / base::kMillisecond,
+              " ms in round ", round.n, " of ", round.tag, ", ", base::bytes_text(here.left),
+              " of ", base::bytes_text(here.all), " left"));
+    }
+  }
+  for (auto& [attempt, peer, text] : stalled) {
+    const auto found = running_.find(attempt);
+    if (found == running_.end()) continue;
+    found->second.begun = now;  // once per attempt and limit
+    const auto life = found->second.lives.find(peer);
+    if (life != found->second.lives.end()) host_->renew(life->second, {Code::kLinkLost, text});
+    attempt_failed(attempt, Code::kPeerLost, peer, std::move(text));
+  }
+}
+
+std::vector<wire::Moving> Attempts::moving() const {
+  std::vector<wire::Moving> out;
+  for (const auto& [attempt, running] : running_) {
+    if (out.size() == base::kTagsMax) break;  // of the message that says so
+    const wire::Moving here = running.run->moving();
+    if (!running.run->done() || here.left > 0) out.push_back(here);
+  }
+  return out;
+}
+
+}  // namespace jccl::exchange

@@ -1,0 +1,130 @@
+#include "exchange/attempts.h"
+
+#include "base/crc32c.h"
+#include "exchange/attempt_bench.h"
+
+namespace jccl::exchange {
+namespace {
+
+using base::kMillisecond;
+using base::kSecond;
+
+constexpr base::Duration kLimit = kSecond;
+
+// Peer 10 of a direct round with 11; lives are 100 more than ids.
+struct Table : AttemptsHost {
+  Table() : attempts(&memory, 4096, this) {
+    std::vector<wire::Member> members(2);
+    members[0].id = 10, members[0].incarnation = 110, members[0].site = "here";
+    members[1].id = 11, members[1].incarnation = 111, members[1].site = "there";
+    attempts.set_members(members, 110);
+    call = std::make_shared<TestCall>();
+    call->options.op = collective::Op::kSum;
+    call->leaves.push_back(
+        {codec::Dtype::kF32, values.size(), values.data(), values.data(), "w", {}});
+    call->specs.push_back({codec::Dtype::kF32, values.size()});
+    collective::Plan plan;
+    plan.order = {10, 11};
+    start.attempt = kAttempt, start.round = {"x", 1};
+    start.contributors = {{10, 1.0}, {11, 1.0}};
+    start.plan = collective::encode(plan);
+  }
+  void enqueue(base::Incarnation, std::uint64_t key, bool) override { keys.push_back(key); }
+  void abandon(const std::function<bool(std::uint64_t)>& which,
+               const std::function<bool(const wire::FrameHeader&)>&) override {
+    for (const std::uint64_t key : keys) {
+      if (which(key)) abandoned.push_back(item_of(key).kind);
+    }
+    seen_at_abandon = values.front();
+  }
+  void abandon_receiving(base::Incarnation,
+                         const std::function<bool(const wire::FrameHeader&)>&) override {}
+  base::Time last_received(base::Incarnation) const override { return heard; }
+  void renew(base::Incarnation peer, const base::Status&) override { renewed.push_back(peer); }
+  void attempt_done(const wire::Attempt&, const base::Digest&) override { done = true; }
+  void attempt_failed(const wire::Attempt&, Code cause, base::PeerId peer, std::string) override {
+    failures.emplace_back(cause, peer);
+  }
+  // What 11 sends: its contribution to the own part, or the result of its part.
+  void comes(wire::FrameKind kind, std::uint32_t chunk, float value) {
+    const Attempt* run = attempts.find(kAttempt);
+    ASSERT_NE(run, nullptr);
+    const std::vector<float> data(values.size() / 2, value);
+    base::Bytes bytes(data.size() * sizeof(float));
+    std::memcpy(bytes.data(), data.data(), bytes.size());
+    wire::FrameHeader header{kind, kAttempt, chunk, static_cast<std::uint32_t>(bytes.size()),
+                             base::crc32c(bytes)};
+    Placement at = attempts.place(111, header);
+    ASSERT_EQ(at.kind, Placement::Kind::kInto) << at.status.text;
+    std::memcpy(at.spans[0].data(), bytes.data(), bytes.size());
+    ASSERT_TRUE(attempts.arrived(111, header, at.token).ok());
+  }
+
+  TestMemory memory;
+  Attempts attempts;
+  std::vector<float> values = std::vector<float>(64, 1.0F);
+  std::shared_ptr<TestCall> call;
+  wire::Start start;
+  std::vector<std::uint64_t> keys;
+  std::vector<wire::FrameKind> abandoned;
+  float seen_at_abandon = 0;
+  base::Time heard = 0;
+  std::vector<base::Incarnation> renewed;
+  std::vector<std::pair<Code, base::PeerId>> failures;
+  bool done = false;
+};
+
+TEST(AttemptsTest, who_is_silent_for_too_long_is_told_once_a_limit_and_gets_a_new_link) {
+  Table table;
+  table.attempts.run(table.start, table.call, kSecond);
+  table.attempts.check_stalls(2 * kSecond, kLimit, 0);
+  EXPECT_TRUE(table.failures.empty());
+  table.attempts.check_stalls(2 * kSecond + 1, kLimit, 0);
+  table.attempts.check_stalls(3 * kSecond, kLimit, 0);
+  ASSERT_EQ(table.failures.size(), 1U);
+  EXPECT_EQ(table.failures[0], std::pair(Code::kPeerLost, base::PeerId{11}));
+  EXPECT_EQ(table.renewed, std::vector<base::Incarnation>{111});
+  table.attempts.check_stalls(3 * kSecond + 2, kLimit, 0);
+  EXPECT_EQ(table.failures.size(), 2U);
+}
+
+TEST(AttemptsTest, a_silence_counts_from_the_last_word_and_from_when_one_was_there_to_hear_it) {
+  Table table;
+  table.attempts.run(table.start, table.call, kSecond);
+  table.heard = 5 * kSecond;
+  table.attempts.check_stalls(6 * kSecond, kLimit, 0);
+  EXPECT_TRUE(table.failures.empty());
+  table.attempts.check_stalls(9 * kSecond, kLimit, 8 * kSecond);
+  EXPECT_TRUE(table.failures.empty()) << "this side stood still before";
+  table.attempts.check_stalls(9 * kSecond + 1, kLimit, 8 * kSecond);
+  EXPECT_EQ(table.failures.size(), 1U);
+}
+
+TEST(AttemptsTest, what_has_not_begun_waits_and_what_is_over_is_drained) {
+  Table table;
+  const wire::FrameHeader header{wire::FrameKind::kContribution, kAttempt, 0, 128, 0};
+  EXPECT_EQ(table.attempts.place(111, header).kind, Placement::Kind::kPause);
+  table.attempts.run(table.start, table.call, 0);
+  table.attempts.discard(kAttempt);
+  EXPECT_EQ(table.attempts.place(111, header).kind, Placement::Kind::kDrain);
+}
+
+// In place they lie where the result is written.
+TEST(AttemptsTest, contributions_under_way_are_let_go_before_a_commit_writes) {
+  Table table;
+  table.attempts.run(table.start, table.call, 0);
+  for (const std::uint64_t key : std::vector<std::uint64_t>(table.keys)) {
+    (void)table.attempts.produce(key);
+  }
+  table.comes(wire::FrameKind::kContribution, 0, 2.0F);
+  table.comes(wire::FrameKind::kResult, 1, 3.0F);
+  ASSERT_TRUE(table.done);
+  ASSERT_TRUE(table.attempts.commit(kAttempt));
+  EXPECT_EQ(table.abandoned, std::vector{wire::FrameKind::kContribution});
+  EXPECT_EQ(table.seen_at_abandon, 1.0F);
+  EXPECT_EQ(table.values.front(), 3.0F);
+  EXPECT_EQ(table.values.back(), 3.0F);
+}
+
+}  // namespace
+}  // namespace jccl::exchange

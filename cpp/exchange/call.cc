@@ -1,0 +1,40 @@
+#include "exchange/call.h"
+
+#include "base/text.h"
+
+namespace jccl::exchange {
+
+using base::cat;
+
+std::string_view name_of(Collective collective) {
+  switch (collective) {
+    case Collective::kAllReduce:
+      return "all_reduce";
+    case Collective::kAllGather:
+      return "all_gather";
+    case Collective::kReduceScatter:
+      return "reduce_scatter";
+    case Collective::kBroadcast:
+      return "broadcast";
+    case Collective::kBarrier:
+      return "barrier";
+  }
+  return "?";
+}
+
+std::string leaf_text(const Leaf& leaf, std::size_t index) {
+  std::string text = leaf.path.empty() ? cat("leaf ", index) : leaf.path;
+  text += cat(" ", codec::name_of(leaf.dtype), "[");
+  if (leaf.shape.empty()) {
+    text += cat(leaf.count);
+  } else {
+    for (std::size_t i = 0; i < leaf.shape.size(); ++i) text += cat(i ? "," : "", leaf.shape[i]);
+  }
+  return text + "]";
+}
+
+std::uint64_t input_bytes(const Leaf& leaf) {
+  return leaf.encoded != nullptr ? leaf.encoded_bytes : leaf.count * codec::size_of(leaf.dtype);
+}
+
+}  // namespace jccl::exchange

@@ -1,0 +1,93 @@
+// What an attempt knows of the call that it is made for: arrays, terms, how far inputs that are
+// still coming have come, and whether the state they were made from is the run's. Pure; what other
+// threads change, whoever implements it reads safely.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/time.h"
+#include "codec/codec.h"
+#include "codec/dtype.h"
+#include "collective/layout.h"
+#include "collective/op.h"
+
+namespace jccl::exchange {
+
+// One array of a call. `in` is read, `out` written only at commit: a call that fails, whatever its
+// code, leaves there what was there (but see Terms::out_private). They may be the same memory or
+// not overlap at all. The memory must stay valid until the call ended.
+struct Leaf {
+  codec::Dtype dtype = codec::Dtype::kF32;
+  std::uint64_t count = 0;
+  const void* in = nullptr;
+  void* out = nullptr;
+  std::string path;                  // for messages, e.g. "params/dense/kernel"; may be empty
+  std::vector<std::uint64_t> shape;  // if known: peers must agree on it, not only on the count
+  // Instead of `in`: the contribution in the bytes of the round's codec, whoever encoded it (see
+  // codec/encoded.h).
+  const std::uint8_t* encoded = nullptr;
+  std::uint64_t encoded_bytes = 0;
+};
+std::uint64_t input_bytes(const Leaf& leaf);                 // as it lies: values, or encoded
+std::string leaf_text(const Leaf& leaf, std::size_t index);  // "params/w f32[3,4]"
+
+enum class Collective : std::uint8_t {
+  kAllReduce = 1,
+  kAllGather = 2,      // out holds slots × count elements, slot = position by peer id
+  kReduceScatter = 3,  // out holds count elements; only [scatter_first, +scatter_count) is written
+  kBroadcast = 4,      // from the one peer with root = true
+  kBarrier = 5,
+};
+std::string_view name_of(Collective collective);
+
+struct Terms {
+  Collective collective = Collective::kAllReduce;
+  collective::Op op = collective::Op::kMean;
+  codec::Codec codec;
+  double weight = 1.0;      // 0: receive only
+  std::uint32_t slots = 0;  // all_gather
+  std::string plan;         // "" automatic, "direct", "exchange", "ring"
+  bool guard = true;        // leave this peer's contribution out if it holds NaN or Inf
+  // Nobody looks at `out` before the call ended: results may be received straight into it. After a
+  // round that failed it holds the input; that of an all_gather, or with a feed, anything.
+  bool out_private = false;
+};
+
+// Inputs that come while the attempt runs: leaf after leaf, each from its first byte on.
+class Incoming {
+ public:
+  virtual ~Incoming() = default;
+  virtual std::uint64_t here() const = 0;  // bytes of all inputs that change no more
+  virtual bool whole() const = 0;
+  virtual std::optional<std::string> fault() const = 0;  // why the rest won't come
+};
+
+// Of the state that the values of a call were made from, with the revision that this peer holds.
+enum class Comparison : std::uint8_t { kEqual = 1, kRuns, kDiffers };
+
+class Call {
+ public:
+  virtual ~Call() = default;
+  virtual const Terms& terms() const = 0;
+  virtual const Incoming* incoming() const = 0;     // null: all inputs are here
+  virtual Comparison comparison() const = 0;        // may change between any two lines
+  virtual std::string difference() const = 0;       // kDiffers: what, in words
+  virtual void note_sent(std::uint64_t bytes) = 0;  // of payload, also of copies
+  virtual void note_received(std::uint64_t bytes) = 0;
+
+  std::vector<Leaf> leaves;
+  std::vector<collective::LeafSpec> specs;
+  // Filled while its attempts run.
+  base::Time started = 0, moved = 0;  // of the first START; the whole of a result is here
+  std::string here;                   // what this peer alone knows of a failure; for its user
+  bool delivered = false;             // outputs hold a committed result (also with kGuard)
+  std::uint64_t scatter_first = 0, scatter_count = 0;  // reduce_scatter, at commit
+};
+using CallRef = std::shared_ptr<Call>;
+
+}  // namespace jccl::exchange
