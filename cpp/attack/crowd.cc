@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "attack/member.h"
-#include "master/ask.h"
 #include "exchange/stress_oracle.h"
+#include "master/ask.h"
 
 namespace jccl::attack {
 

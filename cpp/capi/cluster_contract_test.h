@@ -1,6 +1,6 @@
 // Cells of the contract of collectives, and what each must give: an oracle that knows nothing of
-// chunks, kernels or plans and shares no code with the codecs (exchange/stress_oracle.h). No two peers
-// have the same weight or values. Test-only.
+// chunks, kernels or plans and shares no code with the codecs (exchange/stress_oracle.h). No two
+// peers have the same weight or values. Test-only.
 #pragma once
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 #include "exchange/attempts.h"
 
-#include "base/crc32c.h"
 #include "exchange/attempt_bench.h"
+#include "snapshot/digest.h"
 
 namespace jccl::exchange {
 namespace {
@@ -53,7 +53,7 @@ struct Table : AttemptsHost {
     base::Bytes bytes(data.size() * sizeof(float));
     std::memcpy(bytes.data(), data.data(), bytes.size());
     wire::FrameHeader header{kind, kAttempt, chunk, static_cast<std::uint32_t>(bytes.size()),
-                             base::crc32c(bytes)};
+                             snapshot::check_of(bytes)};
     Placement at = attempts.place(111, header);
     ASSERT_EQ(at.kind, Placement::Kind::kInto) << at.status.text;
     std::memcpy(at.spans[0].data(), bytes.data(), bytes.size());

@@ -150,7 +150,7 @@ TEST(Largest, are_those_that_sorting_finds_and_of_equal_ones_the_first) {
   for (const std::size_t count : {1, 2, 127, 128, 1001, 40001}) {
     std::vector<std::uint16_t> values = any_values(count, count);
     for (std::uint16_t& bits : values) bits &= 0xBFF0;  // many equal ones
-    values.back() = 0xBFF8;  // in a block of its own at the end
+    values.back() = 0xBFF8;                             // in a block of its own at the end
     for (const std::size_t k : {1, 2, 128, 512}) {
       if (k > count) continue;
       std::vector<Point> expected;

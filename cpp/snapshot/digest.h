@@ -1,6 +1,6 @@
 // Digests of state and results: XXH3-128. They tell equal bytes from different ones; they are no
-// defence against somebody who makes collisions on purpose (proof_plan.h is, for fetched states). Equal on every
-// machine and whatever the sizes of the pieces. Pure; runs on any thread.
+// defence against somebody who makes collisions on purpose (proof_plan.h is, for fetched states).
+// Equal on every machine and whatever the sizes of the pieces. Pure; runs on any thread.
 #pragma once
 
 #include <cstdint>
