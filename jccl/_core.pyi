@@ -333,6 +333,12 @@ def isas() -> list[str]:
 def force_isa(isa: str) -> None:
     """For tests and benchmarks: all of them give the same bytes."""
 
+def wish_exit_code(code: int) -> None:
+    """With which the process ends, if it ends with 0 otherwise."""
+
+def leave_with_handler(handler: Any) -> None:
+    """On SIGTERM communicators leave at once as long as `handler` is the process's."""
+
 def outer_step(
     anchor: _Array,
     momentum: _Array | None,

@@ -73,11 +73,13 @@ class Cluster:
         return comm
 
     def close(self) -> None:
-        for comm in self.comms:
-            comm.close()
-        self.comms.clear()
-        if self.master is not None:
-            self.master.stop()
+        """Raises what the first close of a communicator raises, after all are closed."""
+        with contextlib.ExitStack() as last:
+            if self.master is not None:
+                last.callback(self.master.stop)
+            for comm in reversed(self.comms):
+                last.callback(comm.close)
+            self.comms.clear()
 
     def run(
         self,

@@ -104,7 +104,7 @@ class Pair:
         begun = [np.float32(x + 1) for x in [*part.anchor, *part.outer]]
         tag = self.script.tags["diloco"] = Tag([*begun, np.int32(3)])
         # Who gives is known by a number, which is above or below this peer's.
-        giver = np.array([0, seed % 2 * (2**31 - 1)], np.int32)
+        giver = np.array([0, seed % 2 * (2**31 - 1), 0], np.int32)
         self.script.rows["join"] = [giver]
         self.script.given = [
             self.rng.normal(size=x).astype("f4") for x in SHAPES.values()
