@@ -73,7 +73,7 @@ class Cluster:
         return comm
 
     def close(self) -> None:
-        """Raises what the first close of a communicator raises, after all are closed."""
+        """Closes all, and then raises what the close of a communicator raised."""
         with contextlib.ExitStack() as last:
             if self.master is not None:
                 last.callback(self.master.stop)
