@@ -14,8 +14,9 @@ namespace {
 constexpr std::size_t kSizeBytes = 4;
 constexpr std::size_t kHeadBytes = 8;            // and the checksum
 constexpr std::size_t kReadBudget = 256 * 1024;  // per turn; others want the loop too
-constexpr std::size_t kRoomBytes = 4 * 1024;     // to read into, unless a frame is longer
-constexpr std::size_t kKeptBytes = 64 * 1024;    // a queue that was longer gives memory back
+constexpr std::size_t kReadCost = 64;
+constexpr std::size_t kRoomBytes = 4 * 1024;   // to read into, unless a frame is longer
+constexpr std::size_t kKeptBytes = 64 * 1024;  // a queue that was longer gives memory back
 
 std::uint32_t u32_at(const Bytes& bytes, std::size_t at) {
   std::uint32_t value;
@@ -52,7 +53,8 @@ struct FramedStream::Impl : std::enable_shared_from_this<Impl> {
         return;
       }
       in_end += n;
-      budget -= std::min(budget, n);
+      // By reads, too: a record of TLS may hold one byte.
+      budget -= std::min(budget, std::max(n, kReadCost));
       parse();
     }
     if (stream && !paused) loop.post(later<&Impl::read>());

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "base/rng.h"
+#include "net/link.h"
 #include "net/sealed_support.h"
 
 namespace jccl::net::test {
@@ -314,6 +315,23 @@ TEST(SealedStreamTest, a_record_longer_than_any_is_refused_by_its_head) {
   EXPECT_EQ(reader.stream->failure().text, "10.0.0.7:4711 sent a record that is too long");
 }
 
+// Else a turn of the loop, which is so many bytes or reads, lasts as long as the sender likes.
+TEST(SealedStreamTest, a_read_opens_no_more_records_than_a_few_however_short_they_are) {
+  SealedEnd sender, reader(2, 1);
+  const Bytes data = noise_of(1000, 7);
+  for (std::size_t i = 0; i < data.size(); ++i) sender.write(ByteView(data).subspan(i, 1));
+  reader.network.to_read = sender.network.written;
+  Bytes got(data.size());
+  std::size_t at = 0;
+  for (std::size_t reads = 0; at < got.size(); ++reads) {
+    const std::size_t n = reader.stream->read_now(MutableView(got).subspan(at));
+    ASSERT_GT(n, 0u);
+    EXPECT_LE(n, 4u);
+    at += n;
+  }
+  EXPECT_TRUE(got == data);
+}
+
 TEST(SealedStreamTest, what_the_network_does_not_take_at_once_leaves_later) {
   SealedEnd sender, reader(2, 1);
   sender.network.room = 1000;
@@ -361,6 +379,54 @@ TEST(SealedStreamTest, of_what_an_earlier_owner_left_nothing_is_lost) {
   Bytes got(20);
   got.resize(stream->read_now(got));
   EXPECT_EQ(text_of(got), "early");
+}
+
+// Frames have no check of their own on sealed links: what is sealed after its owner let it go must
+// be what it was.
+TEST(SealedStreamTest, a_frame_half_sealed_when_its_owner_lets_go_is_sent_as_it_was) {
+  struct Nobody final : DataSink {
+    Placement place(ByteView) override { return Placement::note(); }
+    Status arrived(ByteView, std::uint64_t) override { return {}; }
+    void lost(ByteView, std::uint64_t) override {}
+  } nobody;
+  for (const bool keeps : {false, true}) {
+    Loop loop;
+    loop.start();
+    SealedEnd sender, reader(2, 1);
+    Bytes memory = noise_of(1 << 20, 9);
+    const Bytes original = memory;
+    sender.network.room = 300'000;
+    std::unique_ptr<Link> link;
+    loop.call([&] {
+      LinkOptions options;
+      options.header_bytes = kHeaderBytes;
+      link = std::make_unique<Link>(loop, options, &nobody, LinkEvents{});
+      link->add_stripe(std::move(sender.stream));
+      OutFrame frame;
+      frame.header = Bytes(kHeaderBytes, 3);
+      frame.payload = {ByteView(memory).first(5000), ByteView(memory).subspan(5000)};
+      link->send(std::move(frame));
+    });
+    for (std::size_t left = 1; left > 0;) loop.call([&] { left = sender.network.room; });
+    loop.call([&] {
+      EXPECT_TRUE(link->sending());
+      const auto all = [](std::uint64_t) { return true; };
+      keeps ? link->own(all) : link->abandon_sending(all);
+      std::fill(memory.begin(), memory.end(), 0);
+      sender.network.room = SIZE_MAX;
+      sender.lower->has_room();
+    });
+    for (int i = 0; i < 100; ++i) loop.call([] {});
+    loop.call([&] {
+      EXPECT_FALSE(link->sending());
+      reader.network.to_read = sender.network.written;
+    });
+    const Bytes got = reader.read(2 << 20);
+    ASSERT_EQ(got.size(), kHeaderBytes + original.size());
+    EXPECT_TRUE(std::equal(original.begin(), original.end(), got.begin() + kHeaderBytes));
+    loop.call([&] { link.reset(); });
+    loop.stop();
+  }
 }
 
 }  // namespace
