@@ -57,6 +57,7 @@ class Leaver:
         self._says = says
         self._pid = os.getpid()
         self._hooked = self._in_main = False
+        self.hooking = False  # the function that on_term names runs
 
     @property
     def is_open(self) -> bool:
@@ -110,11 +111,18 @@ class Leaver:
         raises(Leaving)
 
     def leave(self) -> None:
-        """In the thread of the program: the last things to do before `Leaving`."""
+        """In the thread of the program: the last things to do before `Leaving`, which
+        comes whatever becomes of them."""
         self._core.leave()
-        if callable(self.policy) and not self._hooked:
-            self._hooked = True
+        if not callable(self.policy) or self._hooked:
+            return
+        self._hooked = self.hooking = True
+        try:
             self.policy()
+        except Exception as fault:
+            self._says(f"{self.why}: what on_term names failed: {fault!r}")
+        finally:
+            self.hooking = False
 
 
 _open: weakref.WeakSet[Leaver] = weakref.WeakSet()
@@ -142,9 +150,12 @@ def _on_term(number: int, frame: Any) -> None:
     if not ours or any(fresh):  # once; those before us may end the process
         _pass_on(number, frame, last=not ours)
     going = [one for one in ours if one.leaves]
+    if any(one.hooking for one in going):
+        return  # asked again, by whoever: what is being saved shall be
     for one in going:
         one.leave()
     if going:
+        _exit.wish(EXIT_CODE)  # where nobody hears it, as in a destructor
         raise Leaving(going[0].why)
 
 

@@ -125,7 +125,7 @@ class Watcher:
 
     def _says_leaving(self, text: str) -> None:
         if self._policy != "ignore":
-            say(logging.WARNING, f"{self._name}: {text}")
+            say(logging.WARNING, printable(f"{self._name}: {text}"))
 
     def start(self) -> Watcher:
         self._thread = threading.Thread(

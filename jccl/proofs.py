@@ -55,8 +55,9 @@ def build(
     """Proofs of an array, one for each chunk of its rows.
 
     Args:
-        values: float array of shape (n, ...): the last hidden states of n tokens, or
-            any array; a pseudo-gradient is `delta[None]`, one chunk. Traced or not.
+        values: float array of shape (n, ...): the last hidden states of n tokens (of a
+            batch, one sequence at a time, or by vmap), or any array; a pseudo-gradient
+            is `delta[None]`, one chunk. Traced or not.
         rows: rows of a chunk; the last one may be shorter.
         k: values that a proof is about, 1 to 512.
         prefill: so many first rows are a chunk of their own (a prompt), if not 0.
@@ -231,10 +232,10 @@ def to_base64(proofs: Any) -> list[str]:
     return [base64.b64encode(bytes(np.asarray(p))).decode() for p in proofs]
 
 
-def from_base64(texts: Sequence[str]) -> list[bytes]:
+def from_base64(texts: str | Sequence[str]) -> list[bytes]:
     """What is no base64 becomes b"", which is no proof."""
     out = []
-    for text in texts:
+    for text in [texts] if isinstance(texts, str) else texts:
         try:
             out.append(base64.b64decode(text, validate=True))
         except ValueError:
@@ -294,6 +295,8 @@ def _cuts(
         raise ValueError(
             f"jccl: {shape[0]} rows can't be cut by rows={rows}, prefill={prefill}"
         )
+    if not shape[0]:
+        raise ValueError("jccl: an array without rows proves nothing")
     if not 1 <= k <= POINTS_MAX:
         raise ValueError(f"jccl: k={k} is not between 1 and {POINTS_MAX}")
     width = int(np.prod(shape[1:], dtype=np.int64)) * cut

@@ -135,6 +135,51 @@ def leaver(policy, core=None):
     return one, lines
 
 
+def test_a_hook_is_not_torn_apart_by_who_asks_again(term):
+    """An operator drains, and the machine's manager sends SIGTERM as well."""
+    core = Quiet()
+
+    def save():
+        term()
+        term()
+        core.does.append("saved")
+
+    one, _ = leaver(save, core)
+    with pytest.raises(jccl.Leaving):
+        term()
+    assert core.does[-1] == "saved" and not one.hooking
+
+
+def test_a_hook_that_fails_is_said_and_the_peer_leaves_all_the_same(term):
+    core = Quiet()
+
+    def save():
+        raise OSError("disk full")
+
+    _, lines = leaver(save, core)
+    with pytest.raises(jccl.Leaving):
+        term()
+    assert "leave" in core.does
+    assert "disk full" in lines[-1] and "on_term" in lines[-1]
+
+
+def test_who_swallows_leaving_ends_with_its_code_all_the_same():
+    script = "\n".join(
+        [
+            "import os, signal, jccl",
+            "comm = jccl.connect()",
+            "try:",
+            "    os.kill(os.getpid(), signal.SIGTERM)",
+            "    signal.pause()",
+            "except BaseException:",
+            "    pass",
+        ]
+    )
+    with Processes(start_peers=1) as run:
+        peer = run.peer([sys.executable, "-c", script])
+        assert peer.wait(40) == 143, peer.output()
+
+
 def test_the_run_is_left_before_the_hook_is_called_and_the_process_ends(term):
     core = Quiet()
     one, lines = leaver(lambda: core.does.append("save"), core)

@@ -63,6 +63,7 @@ def test_base64_is_that_of_the_authors():
     made = proofs.build(normal(64, 64))
     assert proofs.from_base64(proofs.to_base64(made)) == [bytes(p) for p in made]
     assert proofs.from_base64(["no base64!"]) == [b""]
+    assert proofs.from_base64("/9mDL6/5H+o=") == [bytes.fromhex("ffd9832faff91fea")]
 
 
 @pytest.mark.parametrize("values", [ties(70, 96), normal(70, 96)])
@@ -181,6 +182,8 @@ def test_mistakes_are_refused_in_words(verb):
             call(values)
     with pytest.raises(TypeError, match="of floats"):
         proofs.build(np.arange(4096).reshape(32, 128))
+    with pytest.raises(ValueError, match="without rows"):
+        proofs.build(values[:0])
 
 
 def test_the_smallest_numbers_count_on_all_ways():
