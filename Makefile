@@ -21,7 +21,7 @@ demo: .venv/.ready
 test: .venv/.ready-test
 	$(STAGE) "build C++ tests" .ci/build-tests
 	$(STAGE) "C++ tests" .venv/bin/ctest --test-dir build/ext --output-on-failure -j3
-	$(STAGE) "Python tests" $(PY) -m pytest -q -n 2 --dist loadfile tests
+	$(STAGE) "Python tests" $(PY) -m pytest -q -n 3 --dist loadfile tests
 
 ## make check  sanitizers, simulated seeds, kills of real processes, short demo, style (CI)
 check: .venv/.ready-test
