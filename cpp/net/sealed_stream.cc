@@ -99,7 +99,7 @@ class SealedStream final : public ByteStream {
     Walk<MutableView> into(parts);
     const std::size_t wanted = into.left();
     // Of one record alone: callers bound their turns by reads, and a record may hold one byte.
-    if (wanted == 0 || (opened_at_ == opened_end_ && !(record_is_here() && open(&into)))) return 0;
+    if (wanted > 0 && opened_at_ == opened_end_ && record_is_here()) (void)open(&into);
     const auto more = [&] {
       return opened_at_ < opened_end_ ||
              (JCCL_PLANTED("records-without-end") && record_is_here() && open(&into));

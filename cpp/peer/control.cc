@@ -80,7 +80,7 @@ void Control::call(const protocol::Call& call, CallRef record) {
       break_off(Status(view_.broken));
       return;
     }
-    if (retiring_ && !JCCL_PLANTED("rounds-begin-while-leaving")) {
+    if (retiring_) {
       protocol::CompleteCall done;
       done.tag = call.tag;
       done.status = leaving();
