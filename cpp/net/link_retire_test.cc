@@ -40,7 +40,10 @@ class RetiringStripeTest : public LinkTest {
   }
   void retire_in_mid_transfer(const Credentials& credentials, bool both) {
     open_noting(4, credentials);
-    on([&] { a->send_all(), b->send_all(); });
+    on([&] {
+      a->resend = b->resend = both;
+      a->send_all(), b->send_all();
+    });
     ASSERT_TRUE(eventually([&] { return b->got.size() > 40 && a->got.size() > 40; }));
     on([&] {
       a->link->retire(2);
@@ -49,7 +52,11 @@ class RetiringStripeTest : public LinkTest {
       EXPECT_EQ(a->link->connections(), 4u);
     });
     ASSERT_TRUE(ticking([&] { return all_arrived() && both_have(2); }));
-    on([&] { expect_nothing_lost_or_doubled(); });
+    on([&] {
+      if (!both) return expect_nothing_lost_or_doubled();
+      EXPECT_EQ(a->dead + b->dead, 0);
+      EXPECT_TRUE(b->in == a->out && a->in == b->out);
+    });
   }
   Time ticked = 0;
 };
@@ -60,6 +67,8 @@ TEST_F(RetiringStripeTest, in_mid_transfer_nothing_is_lost_or_sent_again) {
 
 TEST_F(RetiringStripeTest, nor_under_tls) { retire_in_mid_transfer(tls(), false); }
 
+// Of one stripe at the same moment, as members do not: the last note may cross an end, and what it
+// would have told of is sent again.
 TEST_F(RetiringStripeTest, both_ends_may_begin) { retire_in_mid_transfer(plain(), true); }
 
 TEST_F(RetiringStripeTest, an_idle_link_retires_at_once) {
