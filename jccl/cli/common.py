@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
 import click
 from rich.text import Text
 
-from jccl.errors import printable
+from jccl.errors import AuthError, printable
 from jccl.settings import read_token
 
 
@@ -73,6 +74,8 @@ class Run:
             "token": read_token(None, token_file),
             "insecure": insecure,
         }
+        admin = "" if token_file else os.environ.get("JCCL_ADMIN_TOKEN", "").strip()
+        self._as_admin = {**self._how, "token": admin} if admin else self._how
 
     def status(self, timeout: float = 5.0) -> str:
         """The status JSON as text."""
@@ -89,12 +92,17 @@ class Run:
         from jccl import _native
         from jccl._faults import typed_errors
 
-        with typed_errors():
-            return str(
-                _native.core().give_order(
-                    self._master, verb=verb, subject=subject, **details, **self._how
-                )
-            )
+        order = {"verb": verb, "subject": subject, **details, **self._as_admin}
+        try:
+            with typed_errors():
+                return str(_native.core().give_order(self._master, **order))
+        except AuthError as fault:
+            raise AuthError(
+                f"{fault.text}; set JCCL_ADMIN_TOKEN, as `jccl master --new-token` "
+                "printed it, or make one: jccl token create --from run.secret --role "
+                "admin",
+                int(fault.code),
+            ) from None
 
 
 class Size(click.ParamType):

@@ -93,9 +93,11 @@ def command(
 ) -> None:
     """Run the master of a run until Ctrl-C.
 
-    Prints the JCCL_MASTER= line that peers need. With --store sqlite:PATH, a killed
-    master started again with the same arguments goes on where it was. With --store
-    etcd://…, start it on two machines: one is active, the other takes over.
+    Prints the JCCL_MASTER= line that peers need, and with --new-token the JCCL_TOKEN=
+    line that admits them and the JCCL_ADMIN_TOKEN= line for orders (drain, kick, ban).
+    With --store sqlite:PATH, a killed master started again with the same arguments goes
+    on where it was. With --store etcd://…, start it on two machines: one is active, the
+    other takes over.
     """
     from jccl import _native
     from jccl._faults import typed_errors
@@ -123,8 +125,10 @@ def command(
         return  # stopped while it was a standby
     click.echo(f"JCCL_MASTER={master.address}")
     if new_token:
-        # The run's secret stays here: who has this can join, and not lead.
+        # The run's secret stays here: who has one of these can't lead the run.
         click.echo(f"JCCL_TOKEN={_native.core().make_token(token)}")
+        admin = _native.core().make_token(token, role="admin")
+        click.echo(f"JCCL_ADMIN_TOKEN={admin}")
     try:
         failure = _serve(master, stop)
     finally:

@@ -46,6 +46,24 @@ def test_a_kick_is_seen_and_its_site_may_come_back(secret, monkeypatch):
         master.stop()
 
 
+def test_orders_take_the_admin_token_and_say_where_to_get_one(secret, monkeypatch):
+    master = begin(secret)
+    peer = core().make_token(secret, role="peer", uses=0)
+    try:
+        with connect(master, peer, "eu") as comm:
+            comm.all_reduce(np.ones(4, np.float32))
+            refused = order(master, peer, monkeypatch, "drain", "eu")
+            assert refused.exit_code == 1 and not comm.leaving
+            assert "JCCL_ADMIN_TOKEN" in str(refused.exception)
+            assert "jccl token create" in str(refused.exception)
+            admin = core().make_token(secret, role="admin")
+            monkeypatch.setenv("JCCL_ADMIN_TOKEN", admin)
+            done = order(master, peer, monkeypatch, "kick", "eu")
+            assert done.exit_code == 0 and "eu is evicted" in done.output, done.output
+    finally:
+        master.stop()
+
+
 def test_a_banned_key_is_refused_until_it_is_pardoned(secret, monkeypatch, tmp_path):
     master = begin(secret)
     key_file = str(tmp_path / "eu.key")

@@ -120,3 +120,23 @@ def test_a_blank_token_is_refused_and_never_means_none(monkeypatch):
 def test_a_run_of_a_new_token_has_no_journal(tmp_path):
     result = invoke("master", "--new-token", "--store", f"sqlite:{tmp_path}/run.db")
     assert result.exit_code == 2 and "jccl token --file" in result.output
+
+
+def test_a_master_of_a_new_token_prints_what_peers_and_operators_need(monkeypatch):
+    command = [*JCCL, "master", "--new-token", "--bind", "127.0.0.1:0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as master:
+        try:
+            said = dict(
+                master.stdout.readline().strip().split("=", 1) for _ in range(3)
+            )
+            assert list(said) == ["JCCL_MASTER", "JCCL_TOKEN", "JCCL_ADMIN_TOKEN"]
+            for name, value in said.items():
+                monkeypatch.setenv(name, value)
+            with jccl.connect(site="eu", on_term="flag") as comm:
+                comm.barrier()
+                done = invoke("drain", "eu")
+                assert done.exit_code == 0 and "eu is asked to leave" in done.output
+            with pytest.raises(jccl.AuthError):
+                jccl.connect(token=said["JCCL_ADMIN_TOKEN"], site="us").barrier()
+        finally:
+            master.terminate()
