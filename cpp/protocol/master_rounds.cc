@@ -228,7 +228,9 @@ Time State::round_deadline(const wire::Tag& tag) const {
 void State::expire_round(const wire::Tag& tag) {
   Round& round = rounds_.at(tag);
   if (round.running.has_value() || now_ < round.ready_due) return;
-  const std::string why = waiting_text(tag);
+  const std::string crossed = cross_wait();
+  const std::string why =
+      crossed.empty() || JCCL_PLANTED("deadline-hides-a-cross-wait") ? waiting_text(tag) : crossed;
   const bool few = forming_wait(tag).cause == WaitCause::kTooFew;
   const std::string passed =
       cat("round ", ledger_.standing(tag).committed + 1, " of ", tag, ": deadline passed; ", why);
