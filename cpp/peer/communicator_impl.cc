@@ -356,9 +356,8 @@ void Communicator::Impl::close() {
   if (::getpid() != pid_) return;
   {
     std::unique_lock lock(mutex_);
-    if (closing_) {  // by another thread: nobody is told that it has left before it has
-      closed_changed_.wait_for(lock, std::chrono::nanoseconds(2 * kDepartMax),
-                               [&] { return closed_.load(); });
+    if (closing_) {  // by another thread: who is told that it is closed may free its arrays
+      closed_changed_.wait(lock, [&] { return closed_.load(); });
       return;
     }
     closing_ = true;
