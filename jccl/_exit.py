@@ -47,3 +47,23 @@ def hear_threads(ends_runs: Callable[[Error], bool]) -> None:
         before(args)
 
     threading.excepthook = _hook = hook
+
+
+_lost: Any = None
+
+
+def hear_lost() -> None:
+    """What ends a run is raised once more where it came into a destructor or a callback
+    of the garbage collector, which Python prints and goes on after."""
+    global _lost
+    if _lost is not None and sys.unraisablehook is _lost:
+        return
+    before = sys.unraisablehook
+
+    def hook(args: Any) -> None:
+        if again := getattr(args.exc_value, "again", None):  # see jccl._watch
+            again()
+        else:
+            before(args)
+
+    sys.unraisablehook = _lost = hook

@@ -133,6 +133,7 @@ class Watcher:
         )
         self._thread.start()
         _exit.hear_threads(ends_runs)
+        _exit.hear_lost()
         return self
 
     def stop(self) -> Error | None:

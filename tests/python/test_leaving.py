@@ -180,6 +180,29 @@ def test_who_swallows_leaving_ends_with_its_code_all_the_same():
         assert peer.wait(40) == 143, peer.output()
 
 
+def test_leaving_that_came_into_a_destructor_is_raised_again_in_the_program():
+    script = "\n".join(
+        [
+            "import os, signal, time, jccl",
+            "class Held:",
+            "    def __del__(self):",
+            "        os.kill(os.getpid(), signal.SIGTERM)",
+            "        time.sleep(0.01)",
+            "comm = jccl.connect()",
+            "del (held := [Held()])[:]",
+            "print('goes on', flush=True)",
+            "for _ in range(400):",
+            "    time.sleep(0.05)",
+            "print('came to its end', flush=True)",
+        ]
+    )
+    with Processes(start_peers=1) as run:
+        peer = run.peer([sys.executable, "-c", script])
+        assert peer.wait(40) == 143, peer.output()
+        assert "goes on" in peer.output() and "came to" not in peer.output()
+        assert "Exception ignored" not in peer.output()
+
+
 def test_the_run_is_left_before_the_hook_is_called_and_the_process_ends(term):
     core = Quiet()
     one, lines = leaver(lambda: core.does.append("save"), core)
