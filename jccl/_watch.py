@@ -49,7 +49,11 @@ _READY_OF = re.compile(r"waits for READY of ([^;]*)(.*)", re.S)
 _BUSY = frozenset(
     {"", "data", "the rest of a committed result", "the snapshot is being fetched"}
 )
-_CROSSED = " [all peers have to call collectives in one order]"
+# What to do, by how the text of what is waited for begins.
+_CURES = {
+    "cross wait": "all peers have to call collectives in one order",
+    "waits for the first": "start the others, or this run anew with fewer start_peers",
+}
 # What differs between two wordings of one fault.
 _COUNTED = re.compile(r"\b\d+(\.\d+)?(?= ?(ms|s|bytes|MB|sites?)\b)|(?<=round )\d+")
 
@@ -334,7 +338,8 @@ def awaited(tag: str, text: str, seconds: float) -> str:
     if match := _READY_OF.fullmatch(text):
         who, rest = match.groups()
         return f"{tag}: waiting for {who} (not READY for {seconds:.0f} s){rest}"
-    cure = _CROSSED if text.startswith("cross wait") else ""
+    cures = [cure for begin, cure in _CURES.items() if text.startswith(begin)]
+    cure = f" [{cures[0]}]" if cures else ""
     return f"{tag}: {text}, for {seconds:.0f} s{cure}"
 
 

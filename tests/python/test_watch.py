@@ -156,6 +156,15 @@ def test_a_cross_wait_is_said_with_who_waits_where(core, lines):
     assert line.startswith("x: cross wait: a waits in x, b waits in y, for 5 s [all")
 
 
+def test_who_died_before_the_first_round_is_missed_with_what_to_do(core, lines):
+    watch = watcher(core)
+    core.waits_for = [("x", "waits for the first 3 sites, 2 are there")]
+    for now in (1.0, 6.0):
+        watch.poll(now)
+    (line,) = lines()
+    assert "2 are there, for 5 s [start the others" in line and "start_peers" in line
+
+
 def test_what_goes_on_in_another_tag_does_not_hide_a_wait(core, lines):
     watch = watcher(core)
     for step in range(12):
