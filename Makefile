@@ -3,7 +3,7 @@
 # Plain commands behind them, for those who prefer to type: CONTRIBUTING.md.
 .PHONY: demo test check check-machines check-processes lint types tidy clean help bench coverage long-bench \
   long-kills long-anchors long-exact long-standby long-stress long-failpoints long-seeds long-mutants long-model \
-  attack long-jax-versions long-sites long-tsan long-asan long-wan long-fuzz long-hostile long-planted long-power-cuts long-mutation
+  attack long-jax-versions long-sites long-tsan long-asan long-aarch64 long-wan long-fuzz long-hostile long-planted long-power-cuts long-mutation
 .DEFAULT_GOAL := help
 
 PY := .venv/bin/python
@@ -144,6 +144,10 @@ long-tsan: .venv/.ready-test
 ## make long-asan    the same under AddressSanitizer, UBSan and LeakSanitizer
 long-asan: .venv/.ready-test
 	.ci/sanitize asan $(or $(MINUTES),10)
+
+## make long-aarch64 the transport cross-compiled; what computes, tested under qemu-user (Debian, root)
+long-aarch64: .venv/.ready-test
+	.ci/aarch64
 
 ## make long-fuzz    every fuzz target, plain and under ASan and UBSan, MINUTES in all (default 30; clang 14)
 long-fuzz: .venv/.ready-test
