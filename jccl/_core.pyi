@@ -188,6 +188,7 @@ class Communicator:
         *,
         tag: str = "default",
         source: bool = False,
+        restore: bool = False,
         deadline: float = 0.0,
         paths: Sequence[str] = (),
     ) -> SyncResult: ...
@@ -231,6 +232,7 @@ class Master:
         profile: str = "default",
         straggler: str = "wait",
         straggler_after: float = 10.0,
+        restore_after: float = 30.0,
         admission: str = "auto",
         peer_networks: str = "",
         keep_waiting: Callable[[], bool] | None = None,

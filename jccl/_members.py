@@ -29,7 +29,7 @@ class Crowd:
         self._ids: dict[str, int] | None = None  # of the members; None: not one yet
         self._own = 0
         self._evictions = 0
-        self._departures = 0
+        self._departures = self._noticed = 0
         self._said: dict[str, collections.deque[float]] = {}
 
     def news(self, about: Any, now: float) -> Iterator[tuple[int, str]]:
@@ -38,6 +38,9 @@ class Crowd:
         count = about.departures - self._departures
         self._departures = about.departures
         departed = list(about.departed)[-count:] if count else []
+        fresh, self._noticed = about.noticed - self._noticed, about.noticed
+        for text in list(about.notices)[-fresh:] if fresh else []:
+            yield logging.WARNING, text
         if about.evictions != self._evictions:
             self._evictions = about.evictions
             yield (

@@ -190,14 +190,17 @@ class Communicator:
         *,
         tag: str = "state",
         source: bool = False,
+        restore: bool = False,
         deadline: float | None = None,
     ) -> Synced:
         """Makes `tree` the newest revision of the tag's shared state.
 
         The first call of a run is its birth: the peer with `source=True`, else the
-            first one admitted, gives the state; everyone else adopts it.
+            first one admitted, gives the state; everyone else adopts it. `restore`:
+            see `jccl.sync_state`.
         """
-        return self._share(self.core.sync_state, tree, tag, deadline, source=source)
+        wishes = {"source": source, "restore": restore}
+        return self._share(self.core.sync_state, tree, tag, deadline, **wishes)
 
     def publish(
         self,

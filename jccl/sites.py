@@ -50,6 +50,7 @@ class Parts:
         *,
         tag: str = "state",
         source: bool = False,
+        restore: bool = False,
         deadline: float | None = None,
     ) -> Synced:
         """As `Communicator.sync_state`, with arrays that lie on a mesh over the site's
@@ -68,7 +69,10 @@ class Parts:
 
         specs = jax.tree.map(spec_of, tree)
         whole = PartitionSpec()
-        options: dict[str, Any] = {"sync": np.int32(1), "source": np.int32(source)}
+        wishes = {"sync": True, "source": source, "restore": restore}
+        options: dict[str, Any] = {
+            name: np.int32(is_set) for name, is_set in wishes.items()
+        }
 
         def program(tree: Any) -> Any:
             out = mesh.share_state(

@@ -69,6 +69,7 @@ def sync_state(
     *,
     tag: str | None = None,
     source: bool = False,
+    restore: bool = False,
     deadline: float | None = None,
 ) -> Any:
     """Makes the shared part of `state` the run's newest; the one extra line of a
@@ -84,6 +85,10 @@ def sync_state(
         comm: default the communicator the optimizer was made with.
         tag: default the optimizer's; "state" for a plain pytree.
         source: this peer's state is the run's first.
+        restore: the run goes on from this state, a checkpoint, whatever is newer: all
+            peers adopt it. An operator's wish: with tokens it takes the run's secret as
+            token. A state is restored once; a script that is started again with it
+            goes on with the run.
         deadline: seconds.
 
     Returns:
@@ -91,14 +96,20 @@ def sync_state(
         was replaced. nnx objects are updated in place and returned.
 
     Errors:
-        Error with code STATE_LOST if every holder of the newest revision is gone,
-        MismatchError if the peers' states differ in structure, DeadlineError.
+        Error with code STATE_LOST if every holder of the newest revision is gone and
+        nobody brings an earlier one, MismatchError if the peers' states differ in
+        structure or two peers restore, AuthError, DeadlineError.
 
     Example:
         >>> state = jccl.sync_state(state)
     """
+    wishes: dict[str, Any] = {
+        "source": source,
+        "restore": restore,
+        "deadline": deadline,
+    }
     if _is_nnx_pair(state):
-        return _sync_nnx(state, comm, tag=tag, source=source, deadline=deadline)
+        return _sync_nnx(state, comm, tag=tag, **wishes)
     nodes = [leaf for leaf in _nodes(state) if _is_shared(leaf)]
     if not nodes:
         if comm is None:
@@ -107,8 +118,8 @@ def sync_state(
                 "the communicator: pass comm=, or make the optimizer with jccl.diloco"
             )
         tag = tag or "state"
-        return comm.sync_state(state, tag=tag, source=source, deadline=deadline).value
-    synced = [_sync_node(node, comm, tag, source, deadline) for node in nodes]
+        return comm.sync_state(state, tag=tag, **wishes).value
+    synced = [_sync_node(node, comm, tag, **wishes) for node in nodes]
     return _put_back(state, nodes, synced)
 
 
@@ -170,8 +181,7 @@ def _sync_node(
     node: Any,
     comm: Communicator | None,
     tag: str | None,
-    source: bool,
-    deadline: float | None,
+    **wishes: Any,
 ) -> tuple[Any, bool]:
     entry = declared_for(node, comm, tag)
     owner = comm or entry.comm()
@@ -186,9 +196,7 @@ def _sync_node(
             "itself looks after those that train"
         )
     node = layout.landed(node)
-    synced = _sync_all(
-        owner, layout.tags(tag), layout.shared(node), source=source, deadline=deadline
-    )
+    synced = _sync_all(owner, layout.tags(tag), layout.shared(node), **wishes)
     replaced = any(one.replaced for one in synced)
     trees = [one.value for one in synced] if replaced else []
     return layout.adopt(node, trees), replaced
@@ -300,7 +308,9 @@ def _like_nnx(anchor: Any, params: Any) -> Any:
     return jax.tree.unflatten(jax.tree.structure(params), fresh)
 
 
-def _sync_nnx(pair: Any, comm: Communicator | None, **options: Any) -> Any:
+def _sync_nnx(
+    pair: Any, comm: Communicator | None, tag: str | None, **wishes: Any
+) -> Any:
     from flax import nnx
 
     model, optimizer = pair
@@ -312,9 +322,7 @@ def _sync_nnx(pair: Any, comm: Communicator | None, **options: Any) -> Any:
     if not nodes:
         raise ValueError("this nnx.Optimizer was not made with jccl.diloco")
     for node in nodes:
-        new, replaced = _sync_node(
-            node, comm, options["tag"], options["source"], options["deadline"]
-        )
+        new, replaced = _sync_node(node, comm, tag, **wishes)
         opt_leaves = [new if leaf is node else leaf for leaf in opt_leaves]
         if replaced:
             nnx.update(model, _like_nnx(new.anchor, params))

@@ -361,6 +361,7 @@ bool mesh_publish(Frame& frame) {
     options.tag = all.tag();
     options.deadline = deadline_of(deadline_ms);
     options.source = attribute<std::int32_t>(frame.attributes, "source", 0) != 0;
+    options.restore = attribute<std::int32_t>(frame.attributes, "restore", 0) != 0;
     const bool sync = attribute<std::int32_t>(frame.attributes, "sync", 0) != 0;
     return publish_parts(
         all, join, code,

@@ -401,6 +401,7 @@ peer::SyncResult Communicator::sync(const Arrays& ins, const Arrays& outs, const
   peer::SyncOptions options;
   options.tag = keywords.take<std::string>("tag", "default");
   if (!publish) options.source = keywords.take<bool>("source", false);
+  if (!publish) options.restore = keywords.take<bool>("restore", false);
   options.deadline = keywords.take_seconds("deadline", 0);
   if (publish) options.before = marks_from(keywords.take<py::object>("before", py::none()));
   const auto paths = keywords.take<std::vector<std::string>>("paths", {});

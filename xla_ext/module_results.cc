@@ -50,6 +50,8 @@ void bind_results(py::module_& module) {
       .def_readonly("departures", &Attributes::departures)
       .def_readonly("departed", &Attributes::departed)
       .def_readonly("drain", &Attributes::drain)
+      .def_readonly("noticed", &Attributes::noticed)
+      .def_readonly("notices", &Attributes::notices)
       .def_readonly("sent_bytes", &Attributes::sent_bytes)
       .def_readonly("received_bytes", &Attributes::received_bytes)
       .def_readonly("rounds_committed", &Attributes::rounds_committed)

@@ -280,6 +280,27 @@ TEST(OwnStateTest, an_older_state_that_is_synchronised_again_becomes_the_newest_
   EXPECT_TRUE(restored.round(comm, 1).result.status.ok());
 }
 
+TEST(OwnStateTest, who_comes_back_with_the_newest_state_serves_it_to_joiners) {
+  Cluster cluster(1);
+  Holder own;
+  ASSERT_TRUE(own.sync(cluster[0]).status.ok());
+  ASSERT_TRUE(own.round(cluster[0], 1).result.status.ok());
+  ASSERT_TRUE(own.publish(cluster[0]).status.ok());
+  cluster[0].close();
+  Communicator* again = cluster.add();
+  Holder restored = own;
+  const SyncResult back = restored.sync(*again);
+  ASSERT_TRUE(back.status.ok()) << back.status.text;
+  EXPECT_FALSE(back.replaced);
+  EXPECT_EQ(back.revision, 1U);
+  EXPECT_EQ(again->revision("model"), 1U);
+  Communicator* joiner = cluster.add();
+  Holder fresh;
+  const SyncResult got = fresh.sync(*joiner);
+  ASSERT_TRUE(got.status.ok()) << got.status.text;
+  EXPECT_EQ(fresh.anchor, own.anchor);
+}
+
 TEST(OwnStateTest, an_edit_between_start_and_wait_is_not_published_and_the_round_counts) {
   Cluster cluster(2);
   std::vector<std::vector<float>> ends(2);

@@ -19,7 +19,8 @@ Status read_config(const jccl_master_options* given, master::MasterConfig* confi
   Status status = read_struct(given, "jccl_master_options", &options);
   if (!status.ok()) return status;
   if ((options.silence_ns < 0 && !JCCL_PLANTED("negative-silence-taken")) ||
-      options.restart_grace_ns < 0 || options.straggler_after_ns < 0) {
+      options.restart_grace_ns < 0 || options.straggler_after_ns < 0 ||
+      options.restore_after_ns < 0) {
     return invalid("a duration is negative");
   }
   config->bind = text_or(options.bind, config->bind);
@@ -36,6 +37,7 @@ Status read_config(const jccl_master_options* given, master::MasterConfig* confi
   if (options.straggler_after_ns > 0) config->straggler_after = options.straggler_after_ns;
   if (options.silence_ns > 0) config->silence = options.silence_ns;
   if (options.restart_grace_ns > 0) config->restart_grace = options.restart_grace_ns;
+  if (options.restore_after_ns > 0) config->restore_after = options.restore_after_ns;
   return {};
 }
 

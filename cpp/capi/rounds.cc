@@ -248,6 +248,7 @@ Status synchronise(jccl_comm* comm, SyncCall how, const jccl_array* arrays, std:
     peer::SyncOptions wish;
     wish.tag = text_or(options.tag, "default");
     wish.source = options.source != 0;
+    wish.restore = options.restore != 0;
     wish.deadline = options.deadline_ns;
     std::optional<std::vector<peer::Leaf>> before;
     done.status = read_state(options.before, options.before_count, &before);

@@ -60,6 +60,7 @@ FieldsOf sync_row() {
             "SyncReply refused: INVALID, LIMIT or MISMATCH"},
            {"source", "flag", Bend::kFlag, "counts before the birth of the tag", "ignored"},
            {"fetching", "flag", Bend::kFlag, "of a born tag", "ignored"},
+           {"restore", "flag", Bend::kFlag, "of who may give orders", "SyncReply refused: AUTH"},
            {"revision", "u64", Bend::kCounter, "any", "not the newest: offered the newest"},
            {"digest", "digest", Bend::kDigest, "that of the newest revision",
             "offered the newest; decides nothing"},

@@ -113,6 +113,7 @@ const std::vector<FieldsOf>& fields_to_peer() {
        {{"code", "code", Bend::kCode, "a code", "shown as it is"},
         {"text", "text 512", Bend::kText, kShown, kNonsense}}},
       {"Drain", kMaster, {{"text", "text 512", Bend::kText, kShown, kNonsense}}},
+      {"Notice", kMaster, {{"text", "text 512", Bend::kText, kShown, kNonsense}}},
       {"StatusReply",
        "the master, to whoever asked; a peer ignores it",
        {{"json", "blob 61440", Bend::kNone, "61,440 bytes of UTF-8", "decoder refuses"}}},

@@ -98,9 +98,13 @@ wire::Message ScriptMessages::from_peer() {
       return wire::Published{held()};
     case 8: {
       const wire::Held own = held();
-      return wire::Sync{
-          own.tag,    in_.flag(), false,   own.revision,
-          own.digest, {1, 0},     words(), static_cast<base::Duration>(in_.u8()) * kBit};
+      wire::Sync sync{.tag = own.tag, .source = in_.flag(), .digest = own.digest};
+      sync.revision = own.revision;
+      sync.restore = own.revision % 4 == 3;  // no bit of its own: stored inputs stay what they are
+      sync.descriptor = {1, 0};
+      sync.summary = words();
+      sync.deadline = static_cast<base::Duration>(in_.u8()) * kBit;
+      return sync;
     }
     case 9:
       return wire::Heartbeat{in_.u8(), in_.u8()};

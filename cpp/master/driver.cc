@@ -151,6 +151,7 @@ protocol::MasterOptions Master::Driver::machine_options() const {
   options.heartbeat = config_.heartbeat > 0 ? config_.heartbeat : config_.silence / 6;
   options.reset_grace = config_.reset_grace;
   options.restart_grace = config_.restart_grace;
+  options.restore_after = config_.restore_after;
   options.straggler = straggler_;
   options.straggler_after = config_.straggler_after;
   options.admission = admission_;

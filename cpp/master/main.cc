@@ -47,6 +47,8 @@ Orders one run's membership and decides its rounds; never on the data path.
   --silence-ms N         … for so long instead
   --straggler HOW        sites that the others wait for: wait (default), skip or evict
   --straggler-after S    … for so many seconds (default 10)
+  --restore-after S      where nobody has the newest state any more, go back to the newest that
+                         somebody has after so many seconds (default 30)
   --peer-networks LIST   networks like 10.0.0.0/8,fd00::/8 in which lost peers are asked whether
                          they still listen; default: global addresses, and loopback or private
                          ones if the peer came from such
@@ -105,6 +107,16 @@ Status read_number(const char* name, const char* text, std::uint32_t* out) {
   return {};
 }
 
+Status read_seconds(const char* name, const char* text, base::Duration* out) {
+  char* end = nullptr;
+  const double seconds = std::strtod(text, &end);
+  if (*text == '\0' || *end != '\0' || !(seconds > 0) || seconds > 1e6) {
+    return {Code::kInvalid, cat("--", name, " takes seconds above 0, not '", text, "'")};
+  }
+  *out = static_cast<base::Duration>(seconds * 1e9);
+  return {};
+}
+
 enum Flag {
   kBind = 256,
   kStore,
@@ -118,6 +130,7 @@ enum Flag {
   kSilence,
   kStraggler,
   kStragglerAfter,
+  kRestoreAfter,
   kAdmission,
   kPeerNetworks,
   kHistory,
@@ -137,6 +150,7 @@ constexpr option kFlags[] = {{"bind", required_argument, nullptr, kBind},
                              {"silence-ms", required_argument, nullptr, kSilence},
                              {"straggler", required_argument, nullptr, kStraggler},
                              {"straggler-after", required_argument, nullptr, kStragglerAfter},
+                             {"restore-after", required_argument, nullptr, kRestoreAfter},
                              {"admission", required_argument, nullptr, kAdmission},
                              {"peer-networks", required_argument, nullptr, kPeerNetworks},
                              {"history", required_argument, nullptr, kHistory},
@@ -190,15 +204,10 @@ Status read_flag(int flag, const char* value, Arguments* out) {
     case kStraggler:
       out->config.straggler = value;
       return {};
-    case kStragglerAfter: {
-      char* end = nullptr;
-      const double seconds = std::strtod(value, &end);
-      if (*value == '\0' || *end != '\0' || !(seconds > 0) || seconds > 1e6) {
-        return {Code::kInvalid, cat("--straggler-after takes seconds above 0, not '", value, "'")};
-      }
-      out->config.straggler_after = static_cast<base::Duration>(seconds * 1e9);
-      return {};
-    }
+    case kStragglerAfter:
+      return read_seconds("straggler-after", value, &out->config.straggler_after);
+    case kRestoreAfter:
+      return read_seconds("restore-after", value, &out->config.restore_after);
     case kSilence: {
       const Status status = read_number("silence-ms", value, &milliseconds);
       out->config.silence = milliseconds * base::kMillisecond;

@@ -57,6 +57,8 @@ struct MasterConfig {
   // peer came from such.
   std::string peer_networks;
   base::Duration restart_grace = 5 * base::kSecond;
+  base::Duration restore_after =
+      30 * base::kSecond;                        // to an earlier state, when nobody has the last
   base::Duration hello_max = 5 * base::kSecond;  // from accept to a valid hello
   std::string history;                         // JSON lines are appended to this file; empty: none
   std::uint64_t history_bytes_max = 64 << 20;  // then it becomes FILE.1, up to FILE.3

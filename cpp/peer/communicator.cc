@@ -84,6 +84,8 @@ Attributes Communicator::attributes() const {
   a.departures = view.departures;
   a.departed = {view.departed_why.begin(), view.departed_why.end()};
   a.drain = view.drain;
+  a.noticed = view.noticed;
+  a.notices = {view.notices.begin(), view.notices.end()};
   a.sent_bytes = impl_->plane_->sent();
   a.received_bytes = impl_->plane_->received();
   a.rounds_committed = view.rounds_committed;

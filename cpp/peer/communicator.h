@@ -106,7 +106,8 @@ struct RoundTimes {
 
 struct SyncOptions {
   base::Tag tag = "default";
-  bool source = false;  // this peer's state is the run's first
+  bool source = false;   // this peer's state is the run's first
+  bool restore = false;  // an operator's wish: the run goes on from this state, whatever is newer
   base::Duration deadline = 0;
   // publish: of the state that the new one was made from. If it is not the revision that this peer
   // published or adopted last, the new one is no revision of the run's.
@@ -133,6 +134,8 @@ struct Attributes {
   std::uint64_t departures = 0;       // how often members were heard to leave …
   std::vector<std::string> departed;  // … and how, of the last 64
   std::string drain;                  // an operator asks this peer to leave: why
+  std::uint64_t noticed = 0;          // how often the master had news for all: the run went back …
+  std::vector<std::string> notices;   // … and which, of the last 64
   std::uint64_t sent_bytes = 0, received_bytes = 0;
   std::uint64_t rounds_committed = 0, rounds_retried = 0;
   std::string listen;

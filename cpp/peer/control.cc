@@ -253,6 +253,12 @@ void Control::apply(protocol::PeerEffects effects) {
     std::lock_guard lock(mutex_);
     view_.drain = effects.drain;
   }
+  for (const std::string& text : effects.notices) {
+    std::lock_guard lock(mutex_);
+    ++view_.noticed;
+    view_.notices.push_back(text);
+    if (view_.notices.size() > kDeparturesMax) view_.notices.pop_front();
+  }
   if (effects.disconnect) disconnect();
   arm(effects.wake);
   // An attempt that was aborted waits for its next one.

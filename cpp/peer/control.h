@@ -47,6 +47,8 @@ struct ControlView {
   std::uint64_t departures = 0;          // rosters that said why somebody left …
   std::deque<std::string> departed_why;  // … and what the last of them said
   std::string drain;                     // an operator asks this peer to leave: why
+  std::uint64_t noticed = 0;             // what everybody ought to hear of: how often …
+  std::deque<std::string> notices;       // … and the last of it
   bool idle = true;                      // no call is open
   std::uint64_t rounds_committed = 0, rounds_retried = 0;
 };

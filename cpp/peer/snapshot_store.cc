@@ -65,6 +65,16 @@ void SnapshotStore::put(SnapshotRef snapshot) {
   while (kept.size() > kRevisionsKept && !JCCL_PLANTED("revisions-kept")) kept.pop_front();
 }
 
+SnapshotRef SnapshotStore::renumber(const SnapshotRef& snapshot, std::uint64_t revision) {
+  auto manifest =
+      snapshot::decode_manifest(snapshot->manifest, snapshot->held, snapshot->layout).value();
+  auto made = std::make_shared<StoredSnapshot>(*snapshot);
+  made->held.revision = manifest.held.revision = revision;
+  made->manifest = snapshot::encode(manifest);
+  put(made);
+  return made;
+}
+
 SnapshotRef SnapshotStore::newest(const wire::Tag& tag) const {
   std::lock_guard lock(mutex_);
   const auto found = by_tag_.find(tag);

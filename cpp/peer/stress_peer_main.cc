@@ -296,7 +296,7 @@ class State {
 
  private:
   static jccl::peer::SyncOptions options_of(const Call& call) {
-    return {call.mode.tag, false, call.options().deadline};
+    return {.tag = call.mode.tag, .deadline = call.options().deadline};
   }
   std::vector<Leaf> leaves() {
     return {{Dtype::kI32, values_.size(), values_.data(), values_.data(), "state", {}},

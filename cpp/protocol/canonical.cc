@@ -132,17 +132,18 @@ class Canon {
   }
   void put(const OpenSync& open) {
     const auto& [call, fetching, disputed, current, again, waiting] = open;
-    const auto& [tag, source, revision, digest, descriptor, summary, deadline] = call;
-    put(tag), put(source), put(revision), put(digest), put(descriptor), put(deadline);
+    const auto& [tag, source, restore, revision, digest, descriptor, summary, deadline] = call;
+    put(tag), put(source), put(restore), put(revision), put(digest), put(descriptor), put(deadline);
     put(fetching), put(disputed), put(current), put(again), words(summary), words(waiting);
   }
   void put(const Life& life, std::size_t place) {
     const auto& [incarnation, site, shard, shards, start_peers, addresses, key, token, gate_passed,
-                 uses, in_commit, id, conn, resumed, roster_epoch, told_as_member, seen, order,
-                 since, heard, gone, progress, moving, beat, moving_before, beat_before, syncs,
-                 asked, held, fetched, behind, may_hold, knocking, missed, drain, accuses] = life;
+                 uses, may_order, in_commit, id, conn, resumed, roster_epoch, told_as_member, seen,
+                 order, since, heard, gone, progress, moving, beat, moving_before, beat_before,
+                 syncs, asked, held, fetched, behind, may_hold, knocking, missed, drain, accuses] =
+        life;
     put(incarnation), put(site), put(shard), put(shards), put(start_peers), put(addresses.size());
-    put(token), put(gate_passed), put(uses), put(in_commit);
+    put(token), put(gate_passed), put(uses), put(may_order), put(in_commit);
     put(id), put(conn), put(resumed), put(roster_epoch), put(told_as_member), put(seen), put(place);
     put(life.connected() ? heard : gone), put(key), put(syncs), put(asked), put(held), put(fetched),
         put(behind), put(may_hold), put(knocking);

@@ -43,6 +43,9 @@ void Ledger::apply(const wire::Record& record) {
     Standing& at = tags_[state->tag];
     JCCL_CHECK(state->revision == at.committed);
     at.digests = by_shard(state->digests);
+    remember(at, state->digests);
+  } else if (const auto* restore = std::get_if<wire::RestoreRecord>(&record)) {
+    apply_restore(*restore);
   } else if (const auto* ban = std::get_if<wire::BanRecord>(&record)) {
     apply_ban(*ban);
   } else if (const auto* admit = std::get_if<wire::AdmitRecord>(&record)) {
@@ -133,11 +136,36 @@ void Ledger::apply_commit(const wire::CommitRecord& record) {
     if (!JCCL_PLANTED("receivers-hold-nothing")) add_taker(at, id);
   }
   commits_[record.attempt] = record.round;
+  append(at, record);
+}
+
+void Ledger::append(Standing& at, const wire::CommitRecord& record) {
   at.recent.push_back(record);
   if (at.recent.size() > history_) {
     commits_.erase(at.recent.front().attempt);
     at.recent.pop_front();
   }
+}
+
+void Ledger::remember(Standing& at, const std::vector<wire::Digest>& digests) const {
+  at.decided.push_back({at.committed, digests});
+  if (at.decided.size() > history_) at.decided.pop_front();
+}
+
+// It takes a number, of which there is no attempt, so that no revision is ever two states. Nobody
+// took part in it.
+void Ledger::apply_restore(const wire::RestoreRecord& record) {
+  Standing& at = tags_[record.tag];
+  JCCL_CHECK(at.born && record.revision == at.committed + 1);
+  at.committed = record.revision;
+  at.digests = by_shard(record.digests);
+  at.takers.clear();
+  wire::CommitRecord none;
+  none.round = {record.tag, record.revision};
+  append(at, none);
+  remember(at, record.digests);
+  at.restores.push_back(record);
+  if (at.restores.size() > kRestoresMax) at.restores.pop_front();
 }
 
 const Standing& Ledger::standing(const wire::Tag& tag) const {

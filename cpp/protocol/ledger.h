@@ -42,6 +42,12 @@ inline constexpr std::size_t kTokenKeysMax = 4096;
 inline constexpr std::size_t kBansMax = 65536;
 inline constexpr std::size_t kKnownKeysMax = 65536;
 
+struct Revision {
+  std::uint64_t number = 0;
+  std::vector<wire::Digest> digests;  // by shard
+};
+inline constexpr std::size_t kRestoresMax = 64;  // remembered, of a tag
+
 // Where one tag stands.
 struct Standing {
   bool born = false;                       // a state tag with a first snapshot
@@ -53,6 +59,13 @@ struct Standing {
   std::map<std::uint32_t, wire::Digest> digests;  // by shard, of revision `committed`, once known
   std::deque<wire::CommitRecord> recent;          // ascending n, at most `history`
   std::vector<Taker> takers;                      // that took part in the last commit
+  // Decided revisions but 0, ascending, at most `history`: whoever has one of them, say in a
+  // checkpoint, can prove it by its digest.
+  std::deque<Revision> decided;
+  std::deque<wire::RestoreRecord> restores;  // at most kRestoresMax
+  bool is_restored() const {                 // the newest revision is of no round
+    return !restores.empty() && restores.back().revision == committed;
+  }
 };
 
 class Ledger {
@@ -87,6 +100,9 @@ class Ledger {
  private:
   void apply_epoch(const wire::EpochRecord& record);
   void apply_commit(const wire::CommitRecord& record);
+  void apply_restore(const wire::RestoreRecord& record);
+  void append(Standing& at, const wire::CommitRecord& record);
+  void remember(Standing& at, const std::vector<wire::Digest>& digests) const;
   void apply_ban(const wire::BanRecord& record);
   void apply_token(const wire::TokenRecord& record);
   void add_taker(Standing& at, wire::PeerId id) const;

@@ -271,7 +271,10 @@ Time MasterMachine::State::due(const Round& round, Time seen) const {
   if (round.poll.has_value() && round.poll->doubt_since != base::kNever) {
     once(round.poll->doubt_since + options_.silence);
   }
-  if (round.lost_since != base::kNever) once(round.lost_since + options_.silence);
+  if (round.lost_since != base::kNever) {
+    once(round.lost_since + options_.silence);
+    once(round.lost_since + options_.restore_after);
+  }
   return due;
 }
 

@@ -38,6 +38,8 @@ struct MasterOptions {
   base::Duration reset_grace =
       200 * base::kMillisecond;                      // connection reset, listener still answers
   base::Duration restart_grace = 5 * base::kSecond;  // for journaled members to come back
+  // For somebody with the newest revision to come, before the run goes back to an earlier one.
+  base::Duration restore_after = 30 * base::kSecond;
   Straggler straggler = Straggler::kWait;
   base::Duration straggler_after = 10 * base::kSecond;
   std::uint32_t sites_max = 1024;
@@ -97,7 +99,7 @@ struct MasterSend {
 };
 // One line of the run's history for people and tools: kind plus fields, written as JSON by the
 // driver. Kinds: admit, evict, leave, epoch, birth, start, commit, abort, reject, sync, refuse,
-// cut, skip, fault, ban, order.
+// cut, skip, fault, ban, order, restore.
 struct HistoryLine {
   std::string kind;
   std::vector<std::pair<std::string, std::string>> fields;

@@ -196,6 +196,7 @@ void State::attach(ConnId conn, const wire::Hello& hello, const Shown& shown) {
   life.key = shown.key;
   life.token = shown.token;
   life.uses = shown.uses;
+  life.may_order = shown.may_order;
   life.conn = conn;
   life.resumed = false;
   life.roster_epoch = 0;

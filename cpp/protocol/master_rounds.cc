@@ -106,6 +106,7 @@ bool State::answer_ready_out_of_turn(Life& life, const wire::Ready& ready) {
   }
   if (name.n <= at.committed && !JCCL_PLANTED("old-number-accepted")) {
     if (at.born) {
+      if (at.is_restored()) return resync(restored_text(name.tag));
       return resync(cat("round ", name.n, " of ", name.tag, " was committed without this peer; ",
                         "the newest revision is ", at.committed));
     }
@@ -141,6 +142,7 @@ bool State::state_fits(Life& life, const wire::Ready& ready) {
   }
   if (!ready.has_state) return no(Code::kMismatch, cat(tag, " is a state tag; the call has none"));
   if (ready.revision != at.committed) {
+    if (at.is_restored()) return no(Code::kResync, restored_text(tag));
     return no(Code::kResync, cat("own state of ", tag, " is at revision ", ready.revision,
                                  ", the run at ", at.committed));
   }

@@ -44,6 +44,7 @@ struct Life {  // of an incarnation that is a member, or a connected observer
   std::string token;         // its name; empty: none
   bool gate_passed = false;  // it has waited while new keys of its token had to
   std::uint32_t uses = 0;    // of the token
+  bool may_order = false;    // its connection is an operator's
   bool in_commit = false;    // as a member
   wire::PeerId id = 0;       // 0: observer
   ConnId conn = 0;           // 0: not connected
@@ -361,6 +362,17 @@ struct MasterMachine::State {
   bool contributed(wire::PeerId id, const wire::Tag& tag) const;
   bool door_open(const wire::Tag& tag, const std::string& site) const;
   bool held_for(const std::string& site) const;
+
+  // master_restore.cc: going back to an earlier state
+  std::map<std::string, Ballot> offered(const wire::Tag& tag, bool wished) const;
+  bool may_restore(const std::string& site) const;
+  void restore_by_wish(const wire::Tag& tag);
+  bool answer_wish(Life& life, const wire::Tag& tag);
+  wire::RestoreRecord fallback(const wire::Tag& tag) const;
+  std::string fallback_text(const wire::Tag& tag) const;
+  void restore_by_loss(const wire::Tag& tag);
+  void restore(const wire::Tag& tag, const std::string& site, const Ballot& digests);
+  std::string restored_text(const wire::Tag& tag) const;
 
   // master_votes.cc: what a new revision is
   bool undecided(const wire::Tag& tag) const;

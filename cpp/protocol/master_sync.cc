@@ -229,6 +229,7 @@ void State::sync_tag(const wire::Tag& tag) {
   decide(tag);
   const bool again = JCCL_PLANTED("born-again") && round.lost_since != base::kNever;
   if (!ledger_.standing(tag).born || again) try_birth(tag);
+  restore_by_wish(tag);
   bool lost = false;
   std::map<std::uint32_t, Serving> by_shard;
   for (const wire::Incarnation incarnation : asking) {
@@ -251,6 +252,7 @@ void State::sync_tag(const wire::Tag& tag) {
   } else if (round.lost_since == base::kNever) {
     round.lost_since = now_;
   }
+  restore_by_loss(tag);
 }
 
 // A member that is current enters the tag while nobody there is READY, or a member would wait for
@@ -273,6 +275,7 @@ void State::sync_one(Life& life, const wire::Tag& tag, const Serving& serving) {
   if (asked.sync.source && another_source(life, asked.sync)) {  // it asked before the birth, too
     return on_sync(life, wire::Sync(asked.sync));
   }
+  if (answer_wish(life, tag)) return;
   if (const std::string why = dispute(tag); !why.empty()) {
     return reply_refused(life, tag, Code::kDisputed, why);
   }
@@ -299,6 +302,9 @@ void State::sync_one(Life& life, const wire::Tag& tag, const Serving& serving) {
   }
   if (serving.awaited) {
     return reply_wait(life, asked, cat("waits for a holder to publish ", what));
+  }
+  if (const std::string back = fallback_text(tag); !back.empty()) {
+    return reply_wait(life, asked, back);
   }
   const base::Time since = rounds_.at(tag).lost_since;
   if (since != base::kNever && now_ >= since + options_.silence) {
@@ -360,7 +366,8 @@ std::string State::birth_source(const wire::Tag& tag, std::string* wait) const {
     ++shards_asking[life.site];
     auto& [order, shards] = sites.try_emplace(life.site, life.order, life.shards).first->second;
     order = std::min(order, life.order);
-    if (asked->second.sync.source) named = std::min(named, {order, life.site});
+    const wire::Sync& sync = asked->second.sync;
+    if (sync.source || sync.restore) named = std::min(named, {order, life.site});
   }
   std::uint32_t ready = 0;
   for (const auto& [site, entry] : sites) {

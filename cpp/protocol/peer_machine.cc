@@ -81,6 +81,7 @@ void PeerMachine::State::on_master(const wire::Message& message) {
   if (const auto* m = std::get_if<wire::Waiting>(&message)) return on_waiting(*m);
   if (const auto* m = std::get_if<wire::SyncReply>(&message)) return on_sync_reply(*m);
   if (const auto* m = std::get_if<wire::Drain>(&message)) fx_.drain = m->text;
+  if (const auto* m = std::get_if<wire::Notice>(&message)) fx_.notices.push_back(m->text);
 }
 
 // Whatever is due by the clock, whichever event brought the time.

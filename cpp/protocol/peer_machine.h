@@ -66,6 +66,7 @@ struct AttemptFailed {
 struct SyncCall {  // wants the newest revision of `tag`; own state is (revision, digest)
   wire::Tag tag;
   bool source = false;
+  bool restore = false;  // an operator's wish: the run goes on from this state
   std::uint64_t revision = 0;
   wire::Digest digest;
   wire::Digest descriptor;
@@ -149,6 +150,7 @@ struct PeerEffects {
   bool renumber = false;               // … of a process number of its own: this one is taken
   std::string evicted;                 // … and why, in words
   std::string drain;                   // an operator asks this peer to leave, in words
+  std::vector<std::string> notices;    // what everybody ought to hear of
   bool departed = false;
   std::optional<base::Status> broken;  // terminal: every open and later call ends with this
   base::Time wake = base::kNever;      // deliver a PeerTick no later than this

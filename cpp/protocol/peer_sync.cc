@@ -44,6 +44,7 @@ void State::send_sync(const OpenSync& open) {
   wire::Sync sync;
   sync.tag = open.call.tag;
   sync.source = open.call.source;
+  sync.restore = open.call.restore;
   sync.fetching = open.fetching.has_value();
   sync.revision = sync.fetching ? open.fetching->revision : open.call.revision;
   sync.digest = sync.fetching ? open.fetching->digest : open.call.digest;
@@ -108,6 +109,7 @@ void State::on_fetch_done(const FetchDone& done) {
   open.fetching.reset();
   open.call.revision = done.held.revision;
   open.call.digest = done.held.digest;
+  open.call.restore = false;  // this is the run's
   send_sync(open);
 }
 

@@ -18,7 +18,7 @@ struct Process {  // one peer
   PeerOptions options;
   std::optional<PeerMachine> machine;
   ConnId conn = 0;
-  bool alive = true, paused = false, reachable = true;
+  bool alive = true, paused = false, reachable = true, may_order = false;
   base::Time wake = base::kNever;
   std::map<wire::Tag, wire::Attempt> running;
   std::map<wire::Tag, wire::Held> wanted;  // what it was told to fetch

@@ -93,6 +93,7 @@ void ScenarioWorld::set_master(const Parsed& p) {
   options_.run = some_run();
   options_.min_peers = std::atoi(p.option("min_peers", "1").c_str());
   options_.start_peers = std::atoi(p.option("start_peers", "0").c_str());
+  options_.restore_after = duration_of(p.option("restore_after", "30"));
   options_.history = std::atoi(p.option("history", "1024").c_str());
   options_.restart_grace = duration_of(p.option("restart_grace", "60"));
   options_.sites_max = std::atoi(p.option("sites_max", "1024").c_str());
@@ -140,6 +141,7 @@ void ScenarioWorld::add_peer(const Parsed& p, const std::string& name) {
   peer.options.shard = std::atoi(p.option("shard", "0").c_str());
   peer.options.shards = std::atoi(p.option("shards", "1").c_str());
   peer.options.start_peers = std::atoi(p.option("start_peers", "0").c_str());
+  peer.may_order = p.option("operator", "no") == "yes";
   if (p.option("listens", "yes") == "yes") peer.options.addresses = {name};
   peer.machine.emplace(peer.options, base::first_life(++next_process_), now_);
   apply(name, peer.machine->start(now_));
@@ -267,6 +269,7 @@ void ScenarioWorld::sync(const Parsed& p, const std::string& name) {
   call.revision = own.revision;
   call.digest = own.digest;
   call.source = p.option("source", "no") == "yes";
+  call.restore = p.option("restore", "no") == "yes";
   call.summary = p.option("shape", "f32[4]");
   call.descriptor = digest(cat("descriptor ", call.summary));
   call.deadline = now_ + duration_of(p.option("deadline", "300"));
@@ -408,7 +411,8 @@ void ScenarioWorld::apply(const std::string& name, PeerEffects effects) {
   for (wire::Message& message : effects.send) {
     wire::PublicKey key{};  // of the process, whatever its life
     std::copy_n(name.begin(), std::min(name.size(), key.size()), key.begin());
-    if (peer.conn != 0) to_master(ConnMessage{peer.conn, std::move(message), {key}});
+    if (peer.conn != 0)
+      to_master(ConnMessage{peer.conn, std::move(message), {key, {}, 0, peer.may_order}});
   }
   peer.wake = effects.wake;
   if (effects.disconnect && peer.conn != 0) {

@@ -263,7 +263,7 @@ struct Excuse {
 
 constexpr std::string_view kMastersOwn =
     "Welcome Refuse Roster Start Outcome Reject Moved Waiting Evicted HeartbeatAck SyncReply "
-    "StatusReply OrderReply Drain";
+    "StatusReply OrderReply Drain Notice";
 constexpr std::string_view kPeersOwn =
     "Hello Resume Ready Done Fail Withdraw Query Heartbeat Leave Sync Published StatusAsk "
     "StatusReply Measured Order Outvoted";
@@ -291,7 +291,7 @@ constexpr std::array kMasterExcuses = {
 constexpr std::array kPeerExcuses = {
     Excuse{kPeersOwn, "*", "no master says it"},
     Excuse{"OrderReply", "*", "no peer gives orders"},
-    Excuse{"Drain", "*", "an operator's word, which the machine hands on"},
+    Excuse{"Drain Notice", "*", "an operator's word, which the machine hands on"},
     Excuse{"outvoted", "*", "nobody forges parts but a hostile member: with --hostile"},
     Excuse{"fetch-fails", "idle",
            "the call was over when its fetch failed: less than once in 100,000"},

@@ -43,7 +43,8 @@ namespace jccl::wire {
   X(Order, 14)           \
   X(OrderReply, 45)      \
   X(Drain, 46)           \
-  X(Outvoted, 15)
+  X(Outvoted, 15)        \
+  X(Notice, 47)
 
 // X(name, type number): the first byte of a journal record.
 #define JCCL_RECORDS(X) \
@@ -54,7 +55,8 @@ namespace jccl::wire {
   X(StateRecord, 5)     \
   X(BanRecord, 6)       \
   X(AdmitRecord, 7)     \
-  X(TokenRecord, 8)
+  X(TokenRecord, 8)     \
+  X(RestoreRecord, 9)
 
 // A bound that `message` breaks, in words: Code::kLimit, or kInvalid for a value that has no bytes.
 // encode() takes a broken bound for a bug of ours, so whoever builds a message from what a user

@@ -173,6 +173,7 @@ void fields(Io& io, In<Io, Sync> m) {
   io.tag(m.tag);
   io.flag(m.source);
   io.flag(m.fetching);
+  io.flag(m.restore);
   io.u64(m.revision);
   io.digest(m.digest);
   io.digest(m.descriptor);
@@ -297,6 +298,11 @@ void fields(Io& io, In<Io, Drain> m) {
 }
 
 template <typename Io>
+void fields(Io& io, In<Io, Notice> m) {
+  io.text(m.text, base::kTextBytesMax);
+}
+
+template <typename Io>
 void fields(Io& io, In<Io, HeartbeatAck> m) {
   io.u64(m.sequence);
 }
@@ -385,6 +391,15 @@ void fields(Io& io, In<Io, StateRecord> m) {
   io.tag(m.tag);
   io.u64(m.revision);
   io.flag(m.weak);
+  io.list(m.digests, base::kPeersMax, "digests", [&](auto& one) { io.digest(one); });
+}
+
+template <typename Io>
+void fields(Io& io, In<Io, RestoreRecord> m) {
+  io.tag(m.tag);
+  io.u64(m.revision);
+  io.u64(m.of);
+  io.name(m.site, base::kSiteNameBytesMax, "site");
   io.list(m.digests, base::kPeersMax, "digests", [&](auto& one) { io.digest(one); });
 }
 

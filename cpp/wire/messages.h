@@ -27,7 +27,7 @@ using base::PublicKey;
 using base::RunId;
 using base::Tag;
 
-inline constexpr std::uint16_t kVersion = 7;
+inline constexpr std::uint16_t kVersion = 8;
 
 // ---- parts -------------------------------------------------------------------------------------
 
@@ -153,6 +153,7 @@ struct Sync {  // wants to stand at the newest revision of a state tag; answered
   Tag tag;
   bool source = false;    // named source of an unborn run
   bool fetching = false;  // that revision, on its way here: said again on a new connection
+  bool restore = false;   // an operator's wish: the run goes on from this state, whatever is newer
   std::uint64_t revision = 0;
   Digest digest;      // of the own state at that revision
   Digest descriptor;  // shapes and dtypes; equal on all peers
@@ -259,6 +260,10 @@ struct Drain {  // an operator asks this peer to leave; said again on a new conn
   std::string text;
   bool operator==(const Drain&) const = default;
 };
+struct Notice {  // what everybody ought to hear of, in words
+  std::string text;
+  bool operator==(const Notice&) const = default;
+};
 struct HeartbeatAck {
   std::uint64_t sequence = 0;
   bool operator==(const HeartbeatAck&) const = default;
@@ -316,7 +321,7 @@ struct OrderReply {
 using Message = std::variant<Hello, Resume, Ready, Done, Fail, Withdraw, Query, Heartbeat, Leave,
                              Sync, Published, Welcome, Refuse, Roster, Start, Outcome, Reject,
                              Moved, Waiting, Evicted, HeartbeatAck, SyncReply, StatusAsk,
-                             StatusReply, Measured, Order, OrderReply, Drain, Outvoted>;
+                             StatusReply, Measured, Order, OrderReply, Drain, Outvoted, Notice>;
 
 // ---- journal records ---------------------------------------------------------------------------
 
@@ -362,6 +367,15 @@ struct StateRecord {  // what revision `revision` is, as those who made it decid
   bool operator==(const StateRecord&) const = default;
 };
 
+struct RestoreRecord {  // the run goes on from an earlier state, under a number of its own
+  Tag tag;
+  std::uint64_t revision = 0;   // its number from now on: one more than the newest so far
+  std::uint64_t of = 0;         // that it was, if the journal remembers; else 0
+  std::string site;             // who has it
+  std::vector<Digest> digests;  // by shard
+  bool operator==(const RestoreRecord&) const = default;
+};
+
 struct BanRecord {  // no life of this key is let in; written again when that changes
   PublicKey key{};
   std::uint64_t until_unix_ms = 0;  // 0: lifted
@@ -384,6 +398,6 @@ struct TokenRecord {  // a key joined by a token; or the token is taken no more
 inline constexpr std::uint64_t kForGood = ~std::uint64_t{0};  // of a ban
 
 using Record = std::variant<RunRecord, EpochRecord, BirthRecord, CommitRecord, StateRecord,
-                            BanRecord, AdmitRecord, TokenRecord>;
+                            BanRecord, AdmitRecord, TokenRecord, RestoreRecord>;
 
 }  // namespace jccl::wire

@@ -37,7 +37,7 @@ inline std::vector<Message> sample_messages() {
       Query{{attempt, round}},
       Heartbeat{17, 1 << 20, {{attempt, 1 << 18, 1 << 21, 4}}},
       Leave{},
-      Sync{"model", true, false, 11, digest, {9, 10}, "f32[10]", 5'000'000'000},
+      Sync{"model", true, false, true, 11, digest, {9, 10}, "f32[10]", 5'000'000'000},
       Published{held},
       Welcome{sample_run(), 3, 500'000'000, 3'000'000'000},
       Refuse{Code::kVersion, "speak version 1"},
@@ -71,6 +71,7 @@ inline std::vector<Message> sample_messages() {
       OrderReply{Code::kUnknownTag, "no such site"},
       Drain{"drained by an operator: spot price"},
       Outvoted{held, 0xBEEF, 7},
+      Notice{"the run went back to revision 7 of model"},
   };
 }
 
@@ -92,6 +93,7 @@ inline std::vector<Record> sample_records() {
   commit.shard_results = {{9, 10}};
   commit.receivers = {2, 6};
   records.emplace_back(StateRecord{"model", 12, true, {{7, 8}, {9, 10}}});
+  records.emplace_back(RestoreRecord{"model", 13, 7, "eu-west", {{7, 8}, {9, 10}}});
   records.emplace_back(BanRecord{{9, 8, 7}, 1'700'000'000'000, "eu-west", "three lies"});
   records.emplace_back(AdmitRecord{{9, 8, 7}});
   records.emplace_back(TokenRecord{"p-1-0-0-01020304", true, {9, 8, 7}, 1});

@@ -69,6 +69,14 @@ from jccl.settings import DEFAULT_PORT, read_token
     help="Seconds the others wait for them, with skip and evict.",
 )
 @click.option(
+    "--restore-after",
+    type=click.FloatRange(0, min_open=True),
+    default=30.0,
+    show_default=True,
+    help="Where nobody has the newest state any more: seconds until the run goes back "
+    "to the newest that somebody has.",
+)
+@click.option(
     "--admission",
     default="auto",
     show_default=True,

@@ -75,7 +75,7 @@ class BetweenSteps:
     def rounds(self) -> int:
         return int(self._joined()["rounds"])
 
-    def join(self, params: Any, *, source: bool = False) -> Any:
+    def join(self, params: Any, *, source: bool = False, restore: bool = False) -> Any:
         """Makes these parameters the run's, or the run's newest anchor these.
 
         The one call before the loop, the same for first starters and joiners.
@@ -83,6 +83,7 @@ class BetweenSteps:
         Args:
             params: pytree of float arrays.
             source: on the run's first call, this peer's are everyone's.
+            restore: the run goes on from these; see `jccl.sync_state`.
 
         Returns:
             The parameters to start from, where `params` were.
@@ -90,7 +91,8 @@ class BetweenSteps:
         anchor = _host(jax.tree.map(_wide, params))
         momentum = jax.tree.map(np.asarray, self._outer.init(anchor))
         mine = {"anchor": anchor, "outer": momentum, "rounds": np.zeros((), np.int32)}
-        synced = self.comm.sync_state(mine, tag=self._settings.tag, source=source)
+        wishes = {"source": source, "restore": restore}
+        synced = self.comm.sync_state(mine, tag=self._settings.tag, **wishes)
         self._adopt(synced.value, params)
         self._step = self.rounds * self._settings.every
         if self._settings.feedback:

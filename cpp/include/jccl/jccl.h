@@ -101,10 +101,12 @@ typedef struct {
   const char* straggler;      /* sites others wait for: "wait", "skip", "evict"; NULL = "wait" */
   int64_t straggler_after_ns; /* that long; 0 = 10 s */
   const char* admission;      /* "auto", "manual", "list:FILE"; NULL = "auto" */
+  int64_t restore_after_ns;   /* where nobody has the newest state any more, go back to the newest
+                                 that   somebody has after so long; 0 = 30 s */
 } jccl_master_options;
 
 #define JCCL_MASTER_OPTIONS_INIT \
-  {sizeof(jccl_master_options), 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL}
+  {sizeof(jccl_master_options), 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL, 0}
 
 /* Starts a master in this process, on a thread of its own. options may be NULL. With etcd it
  * returns when no other master of the run is active, however long that takes. Codes: OK, INVALID,
@@ -340,9 +342,12 @@ typedef struct {
    * not what this peer published or adopted last, `in` is not published: RESYNCED. May be NULL. */
   const jccl_array* before;
   size_t before_count;
+  /* jccl_sync_state: 1: the run goes on from this state, whatever is newer; once. An operator's
+   * wish: with tokens it takes the run's secret (AUTH). */
+  int32_t restore;
 } jccl_sync_options;
 
-#define JCCL_SYNC_OPTIONS_INIT {sizeof(jccl_sync_options), 0, 0, NULL, NULL, 0}
+#define JCCL_SYNC_OPTIONS_INIT {sizeof(jccl_sync_options), 0, 0, NULL, NULL, 0, 0}
 
 typedef struct {
   uint32_t struct_size; /* set by JCCL_SYNC_RESULT_INIT */

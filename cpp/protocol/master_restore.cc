@@ -1,0 +1,161 @@
+// Going back to an earlier state of a tag: when nobody has the newest revision any more, to the
+// newest one that somebody offers and the journal remembers; and whenever an operator wishes it, to
+// the state that he offers. It gets a number of its own, so that no revision is ever two states,
+// and is journaled before anybody hears of it. Pure; one event at a time.
+#include <algorithm>
+
+#include "base/planted.h"
+#include "base/text.h"
+#include "protocol/master_state.h"
+
+namespace jccl::protocol {
+
+using base::cat;
+using base::Code;
+using State = MasterMachine::State;
+
+namespace {
+
+bool was_restored(const Standing& at, const Ballot& digests) {
+  return !JCCL_PLANTED("restores-twice") &&
+         std::any_of(at.restores.begin(), at.restores.end(),
+                     [&](const wire::RestoreRecord& one) { return one.digests == digests; });
+}
+
+bool is_newest(const Standing& at, const Ballot& digests) {
+  return at.digests.size() == digests.size() &&
+         std::equal(at.digests.begin(), at.digests.end(), digests.begin(),
+                    [](const auto& known, const auto& own) { return known.second == own; });
+}
+
+// Revision 0 is none to go back to by itself: whoever begins anew has it.
+std::uint64_t number_of(const Standing& at, const Ballot& digests) {
+  const auto found = std::find_if(at.decided.rbegin(), at.decided.rend(),
+                                  [&](const Revision& one) { return one.digests == digests; });
+  return found == at.decided.rend() ? 0 : found->number;
+}
+
+}  // namespace
+
+// What sites bring with all their shards, unless they are getting another state already.
+std::map<std::string, Ballot> State::offered(const wire::Tag& tag, bool wished) const {
+  const Standing& at = ledger_.standing(tag);
+  std::map<std::string, std::map<std::uint32_t, wire::Digest>> sites;
+  for (const wire::Incarnation incarnation : rounds_.at(tag).asking) {
+    const Life* life = life_of(incarnation);
+    if (life == nullptr || life->syncs.count(tag) == 0) continue;
+    const AskedSync& asked = life->syncs.at(tag);
+    if (asked.fetching || (wished && !asked.sync.restore)) continue;
+    if (life->shard >= at.descriptors.size() || life->shards != at.descriptors.size()) continue;
+    if (at.descriptors[life->shard] != asked.sync.descriptor) continue;
+    sites[life->site][life->shard] = asked.sync.digest;
+  }
+  std::map<std::string, Ballot> whole;
+  for (const auto& [site, shards] : sites) {
+    if (shards.size() != at.descriptors.size()) continue;
+    for (const auto& [shard, digest] : shards) whole[site].push_back(digest);
+  }
+  return whole;
+}
+
+bool State::may_restore(const std::string& site) const {
+  const auto& lives = lives_at(site);
+  return JCCL_PLANTED("anybody-restores") ||
+         std::all_of(lives.begin(), lives.end(),
+                     [&](wire::Incarnation one) { return lives_.at(one).may_order; });
+}
+
+void State::restore_by_wish(const wire::Tag& tag) {
+  const Standing& at = ledger_.standing(tag);
+  if (!at.born || at.is_restored() || rounds_.at(tag).running.has_value()) return;
+  for (const auto& [site, digests] : offered(tag, true)) {
+    if (is_newest(at, digests) || was_restored(at, digests) || !may_restore(site)) continue;
+    return restore(tag, site, digests);
+  }
+}
+
+// Whether its wish keeps it from what others that synchronise are told. A wish that was fulfilled
+// once is over: a script that is started again with it goes on with the run.
+bool State::answer_wish(Life& life, const wire::Tag& tag) {
+  AskedSync& asked = life.syncs.at(tag);
+  const Standing& at = ledger_.standing(tag);
+  if (!asked.sync.restore) return false;
+  const auto newest = at.digests.find(life.shard);
+  if (newest != at.digests.end() && newest->second == asked.sync.digest) return false;
+  for (const wire::RestoreRecord& one : at.restores) {
+    if (one.digests[life.shard] == asked.sync.digest) return false;
+  }
+  if (!may_restore(life.site)) {
+    reply_refused(life, tag, Code::kAuth,
+                  "restore=True is an operator's: it takes the run's secret as token");
+  } else if (at.is_restored()) {
+    reply_refused(
+        life, tag, Code::kMismatch,
+        cat(restored_text(tag), "; ", life.site, " wishes another one: one peer restores"));
+  } else if (rounds_.at(tag).running.has_value()) {
+    reply_wait(life, asked, "goes back to this state when the attempt under way has ended");
+  } else {
+    reply_wait(life, asked, cat("waits for all shards of ", life.site, " to restore ", tag));
+  }
+  return true;
+}
+
+// The newest earlier revision that somebody brings; of = 0: there is none.
+wire::RestoreRecord State::fallback(const wire::Tag& tag) const {
+  const Standing& at = ledger_.standing(tag);
+  wire::RestoreRecord best;
+  for (const auto& [site, digests] : offered(tag, false)) {
+    const std::uint64_t of =
+        JCCL_PLANTED("goes-back-to-anything") ? at.committed - 1 : number_of(at, digests);
+    if (of <= best.of && !(of > 0 && JCCL_PLANTED("goes-back-to-the-oldest"))) continue;
+    best = {tag, 0, of, site, digests};
+  }
+  return best;
+}
+
+std::string State::fallback_text(const wire::Tag& tag) const {
+  const wire::RestoreRecord back = fallback(tag);
+  if (back.of == 0) return {};
+  return cat("no holder of revision ", ledger_.standing(tag).committed, " of ", tag,
+             " is left; the run goes back to revision ", back.of, ", which ", back.site,
+             " has, if none comes within ", options_.restore_after / base::kSecond, " s");
+}
+
+// Nobody has the newest revision, for so long that nobody is waited for.
+void State::restore_by_loss(const wire::Tag& tag) {
+  const base::Time since = rounds_.at(tag).lost_since;
+  const base::Duration patience =
+      JCCL_PLANTED("goes-back-at-once") ? options_.silence / 2 : options_.restore_after;
+  if (since == base::kNever || now_ < since + patience) return;
+  const wire::RestoreRecord back = fallback(tag);
+  if (back.of > 0) restore(tag, back.site, back.digests);
+}
+
+void State::restore(const wire::Tag& tag, const std::string& site, const Ballot& digests) {
+  const Standing& at = ledger_.standing(tag);
+  const std::uint64_t of = number_of(at, digests);
+  journal(wire::RestoreRecord{tag, at.committed + 1, of, site, digests});
+  note("restore", {{"tag", tag},
+                   {"site", site},
+                   {"revision", cat(at.committed)},
+                   {"of", of > 0 ? cat(of) : "unknown"},
+                   {"digest", base::to_hex(digests.front())}});
+  Round& round = rounds_.at(tag);
+  round.poll.reset();
+  round.lost_since = base::kNever;
+  const std::string text = restored_text(tag);
+  reject_all(tag, Code::kResync, text);
+  for (const auto& [incarnation, life] : lives_) {
+    if (life.connected() && life.resumed) send(life, wire::Notice{text});
+  }
+  roster_dirty_ = lives_changed_ = true;
+  touch(tag);
+}
+
+std::string State::restored_text(const wire::Tag& tag) const {
+  const wire::RestoreRecord& last = ledger_.standing(tag).restores.back();
+  return cat("the run went back to ", last.of > 0 ? cat("revision ", last.of) : "an earlier state",
+             " of ", tag, ", which ", last.site, " had, as revision ", last.revision);
+}
+
+}  // namespace jccl::protocol

@@ -1,0 +1,137 @@
+"""Going back: everybody died, and comes back with checkpoints older than the journal's
+newest revision; or an operator puts a run back while it lives."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import jccl
+from jccl import _native
+from jccl.errors import Code
+from jccl.testing import Cluster, wait_until
+
+
+class Trainer:
+    """One peer's script: `diloco`, a round every other step, a checkpoint of each."""
+
+    def __init__(self, comm, **options):
+        self.comm = comm
+        self.tx = jccl.diloco(
+            comm, optax.sgd(0.1), sync_every=2, deadline=40.0, **options
+        )
+        params = {"w": jnp.full(8, 3.0), "b": jnp.ones(())}
+        self.state = (params, self.tx.init(params))
+        self.checkpoints = []
+
+        @jax.jit
+        def step(params, state):
+            grads = jax.tree.map(lambda x: x - 1.0, params)
+            updates, state = self.tx.update(grads, state, params)
+            return optax.apply_updates(params, updates), state
+
+        self.step = step
+
+    def sync(self, checkpoint=None, **wishes):
+        self.state = jccl.sync_state(checkpoint or self.state, **wishes)
+        return self
+
+    def train(self, rounds):
+        for _ in range(2 * rounds):
+            self.state = self.step(*self.state)
+            if int(self.state[1].count) % 2 == 0:
+                self.checkpoints.append(jax.tree.map(np.asarray, self.state))
+        return self
+
+    @property
+    def rounds(self):
+        return int(self.state[1].rounds)
+
+    @property
+    def w(self):
+        return np.asarray(self.state[1].anchor["w"])
+
+
+def begin(cluster, rounds, **options):
+    """The peers have trained so many rounds."""
+    return cluster.run(lambda comm, _: Trainer(comm, **options).sync().train(rounds))
+
+
+@pytest.mark.parametrize("fragments", [1, 2])
+def test_a_run_whose_peers_all_died_goes_on_from_the_newest_checkpoint(fragments):
+    with Cluster(2, restore_after=1.0) as cluster:
+        options = {"fragments": fragments} if fragments > 1 else {}
+        old = begin(cluster, 3 * fragments, **options)[0].checkpoints
+        for comm in cluster.comms:
+            comm.close()
+        later = [cluster.join(), cluster.join()]
+        # One saved round 1 last and one round 2; the journal's newest is 3.
+        saved = [old[fragments - 1], old[2 * fragments - 1]]
+
+        def program(comm, index):
+            peer = Trainer(comm, **options).sync(saved[index])
+            begun = peer.w.tolist()
+            return peer, begun, peer.train(fragments)
+
+        for peer, begun, _ in cluster.run(program, later):
+            assert begun == saved[1][1].anchor["w"].tolist()
+            assert int(peer.state[1].status[0]) == Code.OK
+            assert peer.rounds == 3 * fragments
+            assert int(peer.state[1].status[1]) == 2
+        digests = {comm.digest("diloco") for comm in later} if fragments == 1 else {0}
+        assert len(digests) == 1
+        status = cluster.master.status_json()
+        assert "STATE_LOST" not in status
+
+
+def test_what_the_journal_does_not_know_is_no_checkpoint_of_this_run():
+    with Cluster(1, restore_after=1.0) as cluster:
+        begin(cluster, 2)
+        cluster.comms[0].close()
+        comm = cluster.join()
+        with pytest.raises(jccl.StateLostError):
+            Trainer(comm).sync(deadline=20.0)
+
+
+def test_an_operator_puts_a_living_run_back_once_and_all_hear_of_it(caplog):
+    with Cluster(2) as cluster:
+        first, second = begin(cluster, 3)
+        saved = first.checkpoints[0]
+        third = cluster.join()
+
+        def program(comm, index):
+            if comm is third:
+                return Trainer(comm).sync(saved, restore=True).train(2)
+            peer = (first, second)[index]
+            wait_until(lambda: comm.attributes().noticed == 1, 40)
+            return peer.train(3)  # the first round is refused, and its publish heals
+
+        peers = cluster.run(program, [*cluster.comms[:2], third])
+        assert {peer.rounds for peer in peers} == {3}
+        assert len({peer.w.tobytes() for peer in peers}) == 1
+        news = cluster.comms[0].attributes().notices
+        assert news == [
+            f"the run went back to revision 1 of diloco, which {third.site} had, "
+            "as revision 4"
+        ]
+        # Its script is started anew, with the same line and file: the run goes on.
+        third.close()
+        fourth = cluster.join()
+        again = Trainer(fourth).sync(saved, restore=True)
+        assert again.rounds == 3 and again.w.tobytes() == peers[0].w.tobytes()
+        assert cluster.comms[0].attributes().noticed == 1
+
+
+def test_a_peer_with_a_token_of_its_own_can_not_put_a_run_back():
+    core = _native.core()
+    secret = core.new_token()
+    with Cluster(0, start_peers=1, token=secret) as cluster:
+        comm = cluster.join(token=secret)
+        honest = Trainer(comm).sync().train(1)
+        other = cluster.join(token=core.make_token(secret))
+        peer = Trainer(other)
+        with pytest.raises(jccl.AuthError, match="operator"):
+            peer.sync(restore=True, deadline=20.0)
+        assert peer.sync(deadline=20.0).w.tobytes() == honest.w.tobytes()
+        assert comm.attributes().noticed == 0
