@@ -79,7 +79,7 @@ void World::check_admission(const wire::Member& member) {
   if (!peer.alive || peer.incarnation != member.incarnation) return;
   const auto asked = asked_.find(member.incarnation);
   for (const UserTag& tag : peer.tags) {
-    if (!tag.syncing) continue;
+    if (!tag.syncing || tag.sync_begun > decided_at_) continue;  // that one is over, or another
     // Of several the master may not have heard of all, and a call is a reason by itself.
     const bool heard = asked != asked_.end() && asked->second.count(tag.tag) > 0;
     if (mix.tags > 1 && !heard) continue;

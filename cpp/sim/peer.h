@@ -35,7 +35,7 @@ struct UserTag {  // the user's program on one tag
   Buffers buffers;
   std::optional<wire::Attempt> visible;  // committed just before the completion
   bool syncing = false;
-  Time sync_deadline = 0;
+  Time sync_begun = 0, sync_deadline = 0;
   bool lost = false;  // last told: STATE_LOST
   std::uint32_t good_after_heal = 0;
   std::uint32_t calls = 0;

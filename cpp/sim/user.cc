@@ -147,6 +147,7 @@ void SimPeer::cancel(std::size_t index, std::uint64_t call_id) {
 void SimPeer::sync(UserTag& tag, std::size_t index) {
   tag.syncing = true;
   tag.published = wire::Held{tag.tag, tag.revision, tag.digest};  // served while it waits
+  tag.sync_begun = world.now;
   tag.sync_deadline = world.now + 5 * kSecond;
   protocol::SyncCall event;
   event.tag = tag.tag;

@@ -317,7 +317,10 @@ void World::check_membership(const wire::Record& record) {
 void World::check_turn(const protocol::MasterMachine& machine,
                        const protocol::MasterEffects& effects, Turn turn) {
   if (turn.door_shut && !effects.journal.empty()) check_door(machine, effects, turn.asked);
-  if (!effects.journal.empty()) asked_ = still_asked(std::move(turn), effects);
+  if (!effects.journal.empty()) {
+    asked_ = still_asked(std::move(turn), effects);
+    decided_at_ = now;
+  }
   for (const protocol::HistoryLine& line : effects.history) {
     if (line.kind == "skip") check_straggler(line.fields.front().second, line.fields.back().second);
   }

@@ -198,6 +198,7 @@ class World {
 
   std::array<Time, kSlotsMax> hampered_until_{};
   Turn::Asked asked_;                          // as it was let in
+  Time decided_at_ = 0;                        // … which the disk may have made known later
   std::set<std::string> wished_out_;           // sites that the operator has evicted
   std::map<wire::PeerId, Duration> gone_for_;  // members whose process is not there
   bool over_ = false;
