@@ -182,7 +182,15 @@ void State::on_roster(const wire::Roster& news) {
   for (const wire::Member& member : roster_.members) {
     if (member.incarnation == incarnation_) id_ = member.id;
   }
-  for (const wire::TagInfo& info : news.tags) heard_commit(info.tag, info.committed);
+  for (const wire::TagInfo& info : news.tags) {
+    // Of no call of this peer's: its state is behind, and publishing has to know.
+    const auto held = held_.find(info.tag);
+    const bool behind = held != held_.end() && held->second.revision < info.committed &&
+                        committed_[info.tag] < info.committed && doubts_.count(info.tag) == 0 &&
+                        calls_.count(info.tag) == 0;
+    if (behind && !JCCL_PLANTED("behind-by-a-roster-unheard")) resync_.insert(info.tag);
+    heard_commit(info.tag, info.committed);
+  }
   fx_.roster = roster_;
   fx_.roster->why = news.why;
   finish_current_syncs();

@@ -42,6 +42,15 @@ void History::on_durable(const wire::Record& record) {
       p6_state(*this, "the journal's state", at, held);
     }
   }
+  if (const auto* r = std::get_if<wire::RestoreRecord>(&record)) {
+    for (std::size_t shard = 0; shard < r->digests.size(); ++shard) {
+      p6_state(*this, "the journal's restored state", static_cast<std::uint32_t>(shard),
+               {r->tag, r->revision, r->digests[shard]});
+    }
+    p6_restored(*this, *r);
+    last[r->tag] = r->revision;
+    restored.emplace(r->tag, r->revision);
+  }
   durable.push_back(record);
 }
 

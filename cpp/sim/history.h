@@ -77,6 +77,7 @@ struct History {
   std::map<wire::PeerId, wire::Member> everybody;          // ever admitted
   std::set<wire::Incarnation> liars;                       // lives of a hostile member
   std::set<std::pair<wire::Tag, std::uint64_t>> forged;    // revisions that it alone made
+  std::set<std::pair<wire::Tag, std::uint64_t>> restored;  // revisions that are earlier states
   std::set<std::pair<std::uint64_t, std::size_t>> epochs;  // durable epochs and their sizes
   std::map<wire::RoundName, CommitInfo> commits;
   std::map<wire::Attempt, wire::RoundName> committed;
@@ -135,6 +136,7 @@ void p6_state(History& history, const std::string& who, std::uint32_t shard,
               const wire::Held& held);
 void p6_contributors_agree(History& history, const wire::CommitRecord& record);
 void p6_never_back(History& history, std::uint32_t slot, const wire::Held& held);
+void p6_restored(History& history, const wire::RestoreRecord& record);
 // P7 joining disturbs nobody.
 void p7_nothing_aborts(History& history, const wire::Outcome& outcome);
 void p7_members_stay(History& history, const wire::EpochRecord& record);

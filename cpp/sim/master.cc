@@ -89,6 +89,7 @@ void SimMaster::serve() {
   options.start_peers = world.mix.start_peers, options.min_peers = world.mix.min_peers;
   options.heartbeat = world.mix.heartbeat, options.silence = world.mix.silence;
   options.reset_grace = world.mix.reset_grace, options.restart_grace = world.mix.restart_grace;
+  options.restore_after = 2 * world.mix.silence;
   options.history = world.mix.history;
   options.straggler = static_cast<protocol::Straggler>(world.mix.straggler);
   options.straggler_after = world.mix.straggler_after;

@@ -49,6 +49,23 @@ void p6_contributors_agree(History& history, const wire::CommitRecord& record) {
   }
 }
 
+// What the run goes back to was a revision of it, the newest that somebody brings being the
+// master's to find; it is not what the run has anyway.
+void p6_restored(History& history, const wire::RestoreRecord& record) {
+  const auto last = history.last.find(record.tag);
+  const std::uint64_t newest = last == history.last.end() ? 0 : last->second;
+  if (record.revision != newest + 1 || record.of == 0 || record.of >= newest) {
+    history.fail("P6", base::cat(record.tag, " went back from revision ", newest, " to ", record.of,
+                                 " as ", record.revision));
+  }
+  for (std::size_t shard = 0; shard < record.digests.size(); ++shard) {
+    const auto was =
+        history.states.find({record.tag, static_cast<std::uint32_t>(shard), record.of});
+    if (was != history.states.end() && was->second == record.digests[shard]) continue;
+    history.fail("P6", base::cat(record.tag, " went back to what was never revision ", record.of));
+  }
+}
+
 // A process's state never goes back.
 void p6_never_back(History& history, std::uint32_t slot, const wire::Held& held) {
   std::uint64_t& stood = history.stood[{slot, held.tag}];

@@ -261,7 +261,9 @@ void SimPeer::synced(const protocol::CompleteSync& done) {
   if (done.status.code == Code::kMismatch) tag->no_source = true;  // it was too late for that
   if (done.status.ok()) {
     ++world.counts.syncs;
-    if (world.mix.foreign > 0) tag->revision = done.held.revision;  // its number was another run's
+    // Its number was another run's, or an earlier one.
+    const bool renumbered = world.history.restored.count({tag->tag, done.held.revision}) > 0;
+    if (world.mix.foreign > 0 || renumbered) tag->revision = done.held.revision;
     const wire::Held own{tag->tag, tag->revision, tag->digest};
     if (done.held != own) {
       return world.history.fail("P6", cat("slot ", slot, ": sync of ", done.tag, " says revision ",
