@@ -26,8 +26,7 @@ void Flight::took(StripeId stripe, std::uint64_t key, Time now) {
   Lane& lane = lanes_.at(stripe);
   if (lane.items.size() >= keys_max_) {
     lane.items.pop_front();
-    ++lane.first;
-    lane.complete = false;
+    lane.unnamed = ++lane.first;
   }
   lane.items.push_back({key, now});
 }
@@ -38,6 +37,7 @@ bool Flight::arrived(StripeId stripe, std::uint64_t frames, Time now) {
   Lane& lane = found->second;
   if (frames > lane.first + lane.items.size() + (JCCL_PLANTED("frames-beyond-taken") ? 1 : 0))
     return false;
+  lane.told = std::max(lane.told, frames), lane.spoke = now;
   if (frames <= lane.first) return true;
   const auto count = static_cast<std::ptrdiff_t>(frames - lane.first);
   const Duration taken = now - lane.items[static_cast<std::size_t>(count - 1)].since;
@@ -58,7 +58,6 @@ void Flight::drop_forgotten(Lane* lane) {
     lane->items.pop_front();
     ++lane->first;
   }
-  if (lane->items.empty()) lane->complete = true;  // all older ones are decided too
 }
 
 void Flight::forget(const std::function<bool(std::uint64_t key)>& which) {
@@ -68,9 +67,14 @@ void Flight::forget(const std::function<bool(std::uint64_t key)>& which) {
   }
 }
 
+// That nobody wants what has a name says nothing of what has none.
+bool Flight::all_named(const Lane& lane) {
+  return lane.told >= lane.unnamed || JCCL_PLANTED("unnamed-frames-forgotten");
+}
+
 bool Flight::all_arrived(StripeId stripe) const {
   const auto found = lanes_.find(stripe);
-  return found == lanes_.end() || found->second.items.empty();
+  return found == lanes_.end() || (found->second.items.empty() && all_named(found->second));
 }
 
 Flight::Rest Flight::remove_stripe(StripeId stripe) {
@@ -80,16 +84,20 @@ Flight::Rest Flight::remove_stripe(StripeId stripe) {
   for (const Item& item : found->second.items) {
     if (!item.forgotten || JCCL_PLANTED("forgotten-sent-again")) rest.keys.push_back(item.key);
   }
-  rest.complete = found->second.complete;
+  rest.complete = all_named(found->second);
   lanes_.erase(found);
   return rest;
 }
 
-bool Flight::overtaken(const Lane& lane, Time oldest) const {
+bool Flight::overtaken(const Lane& lane, Duration late_after) const {
+  const Time oldest = lane.items.front().since;
   return std::any_of(lanes_.begin(), lanes_.end(), [&](const auto& entry) {
     const Lane& other = entry.second;
-    return &other != &lane && other.late_since == 0 && other.heard > oldest &&
-           (other.items.empty() || other.items.front().since > oldest);
+    if (&other == &lane || other.late_since != 0) return false;
+    // It has nothing to deliver, but what it says comes: the other side is there.
+    const bool idles = other.items.empty() && other.spoke > oldest + late_after;
+    if (idles && !JCCL_PLANTED("idle-stripes-say-nothing")) return true;
+    return other.heard > oldest && (other.items.empty() || other.items.front().since > oldest);
   });
 }
 
@@ -107,8 +115,7 @@ std::vector<Flight::Late> Flight::check(Time now, Duration rtt) {
       lane.late_since = 0;
       continue;
     }
-    const Time oldest = lane.items.front().since;
-    if (lane.late_since == 0 && !overtaken(lane, oldest)) continue;
+    if (lane.late_since == 0 && !overtaken(lane, late_after)) continue;
     if (lane.late_since == 0) lane.late_since = now;
     Late late{stripe, {}, false};
     for (Item& item : lane.items) {

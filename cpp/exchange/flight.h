@@ -35,8 +35,9 @@ class Flight {
   Rest remove_stripe(StripeId stripe);
 
   // A stripe is late when its oldest frame has been under way for several times what frames take,
-  // while another one delivered what it took later. It is given nothing until it catches up, and
-  // what it holds is named once. Late for long: it is better replaced.
+  // while another one delivered what it took later, or has nothing under way and told so. It is
+  // given nothing until it catches up, and what it holds is named once. Late for long: it is better
+  // replaced.
   struct Late {
     StripeId stripe = 0;
     std::vector<std::uint64_t> again;
@@ -58,12 +59,15 @@ class Flight {
     std::deque<Item> items;
     std::uint64_t first = 0;  // number of items.front(), from 0
     base::Time heard = 0;     // something arrived
+    base::Time spoke = 0;     // the other side told, perhaps nothing new
     base::Time late_since = 0;
-    bool complete = true;
+    std::uint64_t unnamed = 0;  // the first so many have no item any more, for want of room
+    std::uint64_t told = 0;     // so many arrived
   };
-  bool overtaken(const Lane& lane, base::Time oldest) const;
+  bool overtaken(const Lane& lane, base::Duration late_after) const;
   bool others_heard_after(const Lane& lane, base::Time time) const;
   static void drop_forgotten(Lane* lane);
+  static bool all_named(const Lane& lane);  // of what has not arrived
 
   std::size_t keys_max_;
   std::map<StripeId, Lane> lanes_;

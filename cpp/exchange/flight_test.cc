@@ -134,16 +134,44 @@ TEST(FlightTest, forgotten_frames_count_but_are_not_waited_for) {
   }
 }
 
+TEST(FlightTest, a_frame_alone_on_a_stripe_that_stands_goes_again_once_an_idle_one_speaks) {
+  Flight flight{50};
+  for (const StripeId stripe : {1U, 2U}) flight.add_stripe(stripe, 0);
+  flight.took(1, 7, kMillisecond);
+  EXPECT_TRUE(flight.check(900 * kMillisecond, 0).empty());  // the other side may stand still
+  EXPECT_TRUE(flight.arrived(2, 0, 200 * kMillisecond));     // so soon it says nothing
+  EXPECT_TRUE(flight.check(900 * kMillisecond, 0).empty());
+  EXPECT_TRUE(flight.arrived(2, 0, 910 * kMillisecond));
+  const std::vector<Flight::Late> late = flight.check(911 * kMillisecond, 0);
+  ASSERT_EQ(late.size(), 1u);
+  EXPECT_EQ(late[0].again, (std::vector<std::uint64_t>{7}));
+  EXPECT_TRUE(flight.check(912 * kMillisecond, 0).empty());  // named once
+  EXPECT_TRUE(flight.late(1));
+}
+
 TEST(FlightTest, memory_for_keys_is_bounded_and_more_arrivals_than_frames_are_refused) {
   Flight flight{50};
   flight.add_stripe(1, 0);
   for (std::uint64_t key = 0; key < 100; ++key) flight.took(1, key, 0);
   EXPECT_TRUE(flight.arrived(1, 40, 1));
-  EXPECT_TRUE(flight.arrived(1, 60, 1));
   EXPECT_FALSE(flight.arrived(1, 101, 1));
   const Flight::Rest rest = flight.remove_stripe(1);
-  EXPECT_EQ(rest.keys.size(), 40u);
+  EXPECT_EQ(rest.keys.size(), 50u);
   EXPECT_FALSE(rest.complete);
+}
+
+TEST(FlightTest, frames_without_a_name_are_missing_until_they_are_told_to_have_arrived) {
+  for (const std::uint64_t told : {0U, 5U, 6U}) {
+    Flight flight{4};
+    flight.add_stripe(1, 0);
+    for (std::uint64_t key = 0; key < 10; ++key) flight.took(1, key, 0);  // 0 to 5 have none
+    EXPECT_TRUE(flight.arrived(1, told, 1));
+    flight.forget([](std::uint64_t) { return true; });
+    EXPECT_EQ(flight.all_arrived(1), told == 6) << told;
+    const Flight::Rest rest = flight.remove_stripe(1);
+    EXPECT_TRUE(rest.keys.empty());
+    EXPECT_EQ(rest.complete, told == 6) << told;
+  }
 }
 
 }  // namespace
