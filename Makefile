@@ -1,7 +1,8 @@
 # The commands of this repository. `make demo` and `make test` set up all they need by themselves
 # (see .ci/setup); `make check` is what CI runs after the tests; `make long-…` takes long.
 # Plain commands behind them, for those who prefer to type: CONTRIBUTING.md.
-.PHONY: demo test check check-machines check-processes lint types tidy clean help bench coverage long-bench \
+.PHONY: demo test build-tests tests check ci ci-processes check-machines check-seeds check-sanitized check-processes \
+  lint types tidy clean help bench coverage long-bench \
   long-kills long-anchors long-exact long-standby long-stress long-failpoints long-seeds long-mutants long-model \
   attack long-jax-versions long-sites long-tsan long-asan long-aarch64 long-wan long-fuzz long-hostile long-planted long-power-cuts long-mutation
 .DEFAULT_GOAL := help
@@ -18,31 +19,56 @@ demo: .venv/.ready
 	$(PY) examples/demo.py
 
 ## make test   every fast test, C++ and Python
-test: .venv/.ready-test
+test: build-tests
+	$(MAKE) --no-print-directory tests
+
+build-tests: .venv/.ready-test
 	$(STAGE) "build C++ tests" .ci/build-tests
+
+tests: .venv/.ready-test
 	$(STAGE) "C++ tests" .venv/bin/ctest --test-dir build/ext --output-on-failure -j3
 	$(STAGE) "Python tests" $(PY) -m pytest -q -n 3 --dist loadfile tests
 
+# Lanes side by side: real processes wait for much of their time, and are to be in time. What only
+# computes has what they leave.
+LANES := --no-print-directory -j2 --output-sync=line
+IDLE := nice -n 19
+
 ## make check  sanitizers, simulated seeds, kills of real processes, short demo, style (CI)
 check: .venv/.ready-test
-	$(STAGE) "style" $(MAKE) --no-print-directory lint types
-	$(STAGE) "short demo" $(PY) examples/demo.py --quick
-	$(MAKE) --no-print-directory -j2 --output-sync=line check-machines check-processes
+	$(MAKE) $(LANES) check-machines check-processes
+
+# All of the above, as CI runs it.
+ci: build-tests
+	$(MAKE) $(LANES) check-machines ci-processes
+
+ci-processes: tests
+	$(MAKE) --no-print-directory check-processes
+
+# Sanitized tests last, when Python's have ended: they are to be in time too, if less so.
+check-machines: .venv/.ready-test
+	$(STAGE) "build with sanitizers" $(IDLE) .ci/sanitize build asan
+	$(STAGE) "style" $(IDLE) $(MAKE) --no-print-directory lint types
+	$(STAGE) "planted bugs of the protocol" $(IDLE) build/ext/cpp/jccl-sim --mutants --from cpp/sim/mutants.txt --seeds 20000 --jobs 2
+	$(STAGE) "simulated seeds with a hostile member" $(IDLE) build/ext/cpp/jccl-sim --hostile --seeds 20000 --jobs 2
+	$(STAGE) "seeds of this commit" $(IDLE) .ci/seeds fresh
+	$(MAKE) $(LANES) check-seeds check-sanitized
+
+# Fixed seeds find what a change breaks that was whole, and meet every pair of phase and input, for
+# which 40,000 are too few; fresh ones what was never whole. More is a matter of idle hours (long-seeds).
+check-seeds: .venv/.ready-test
+	$(STAGE) "simulated seeds" $(IDLE) build/ext/cpp/jccl-sim --seeds 100000 --jobs 2 --require-coverage --open cpp/sim/open_seeds.txt
 
 # Of the pure strata. Those of the protocol and the simulator have a stage of their own; tests of the
 # others wait for timers, seven minutes in all, and have a command (long-planted), as has the extension.
 PLANTED := $(foreach stratum,base wire codec collective snapshot proof exchange,--stratum $(stratum))
 
-# Two lanes side by side: real processes wait for most of their time, machines never do.
-check-machines: .venv/.ready-test
-	$(STAGE) "simulated seeds" nice build/ext/cpp/jccl-sim --seeds 100000 --jobs 2 --require-coverage --open cpp/sim/open_seeds.txt
-	$(STAGE) "seeds of this commit" nice .ci/seeds fresh
-	$(STAGE) "simulated seeds with a hostile member" nice build/ext/cpp/jccl-sim --hostile --seeds 20000 --jobs 2
-	$(STAGE) "planted bugs of the protocol" nice build/ext/cpp/jccl-sim --mutants --from cpp/sim/mutants.txt --seeds 20000 --jobs 2
+check-sanitized: .venv/.ready-test
 	$(STAGE) "ASan and UBSan" nice .ci/sanitize asan
 	$(STAGE) "planted bugs of pure strata" nice $(PY) -m tests.planted --programs build/asan -j3 $(PLANTED)
 
 check-processes: .venv/.ready-test
+	$(STAGE) "short demo" $(PY) examples/demo.py --quick --sync-every 8
 	$(STAGE) "kills of real processes" $(PY) -m tests.stress --minutes 1 --kills 300
 	$(STAGE) "kills with a shared state" $(PY) -m tests.stress --minutes 0.3 --kills 40 --rate 3 --peers 6 --modes f32-in,state
 	$(STAGE) "anchors under every codec" $(PY) -m tests.stress --anchors 1000 --peers 4 --rate 5
@@ -93,13 +119,10 @@ long-seeds: .venv/.ready-test
 long-mutants: .venv/.ready-test
 	build/ext/cpp/jccl-sim --mutants --seeds 100000 --jobs 2 --rewrite cpp/sim/mutants.txt
 
-## make long-planted every planted bug with its test, those of the extension too, in builds of their own
+## make long-planted every planted bug with its test, those of the extension too, in a build of their own
 long-planted: .venv/.ready-test
-	cd cpp && ../.venv/bin/cmake --preset planted >/dev/null && ../.venv/bin/cmake --build --preset planted
+	.ci/build-planted
 	$(PY) -m tests.planted
-	.venv/bin/cmake -S xla_ext -B build/planted-ext -DJCCL_PLANTED=ON -DJCCL_TESTS=ON >/dev/null
-	.venv/bin/cmake --build build/planted-ext
-	$(PY) -m tests.planted --stratum xla_ext --programs build/planted-ext
 
 ## make long-power-cuts 100,000 cuts of the power under the journal in SQLite
 long-power-cuts: .venv/.ready-test

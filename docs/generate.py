@@ -180,9 +180,14 @@ def planted_table() -> str:
     for folder in [*HOLDS, ""]:
         of = [bug for bug in bugs if folder in ("", bug.stratum)]
         if of:
-            system = sum(bug.system != registry.NONE for bug in of)
-            rows.append((f"`{folder}`" if folder else "all", str(len(of)), str(system)))
-    return table(("stratum", "planted bugs", "with a system test"), rows)
+            open_, none = (
+                sum(bug.system == word for bug in of)
+                for word in (registry.NONE, registry.NOTHING)
+            )
+            counts = (len(of), len(of) - none - open_, none, open_)
+            rows.append((f"`{folder}`" if folder else "all", *map(str, counts)))
+    head = ("planted bugs", "a system test sees it", "none does", "not looked for")
+    return table(("stratum", *head), rows)
 
 
 BLOCKS: dict[str, Callable[[], str]] = {

@@ -5,7 +5,7 @@
 namespace jccl::capi::test {
 namespace {
 
-constexpr std::size_t kElements = 3000;
+constexpr std::size_t kOutputElements = 3000;
 constexpr std::size_t kOutSlots = 3;
 constexpr float kWasThere = -7, kInputs = 5;
 
@@ -19,13 +19,13 @@ constexpr Collective kOutCollectives[] = {Collective::kAllReduce, Collective::kA
 class Failing {
  public:
   Failing(OutRoute route, Collective collective, const RoundOptions& options)
-      : route_(route), options_(options), in_(kElements, kInputs) {
+      : route_(route), options_(options), in_(kOutputElements, kInputs) {
     options_.collective = collective;
     options_.out_private = route == OutRoute::kPrivate;
     options_.root = options_.root || collective != Collective::kBroadcast;
     const std::size_t each = collective == Collective::kAllGather ? kOutSlots : 1;
     options_.slots = each == 1 ? 0 : kOutSlots;
-    out_.assign(kElements * each, kWasThere);
+    out_.assign(kOutputElements * each, kWasThere);
     in_place_ = route == OutRoute::kInPlace && each == 1;
   }
 
@@ -52,7 +52,7 @@ class Failing {
     return handle.ok() ? wait(comm, handle.value()) : r;
   }
   void expect_untouched() {
-    EXPECT_EQ(in_, std::vector<float>(kElements, kInputs)) << what();
+    EXPECT_EQ(in_, std::vector<float>(kOutputElements, kInputs)) << what();
     const bool gather = options_.collective == Collective::kAllGather;
     if (route_ == OutRoute::kPrivate && gather) return;  // anything
     const bool input =
@@ -183,11 +183,11 @@ TEST(OutputsTest, a_round_in_doubt_leaves_them_as_they_were) {
     const auto handle = call.start(cluster[0]);
     ASSERT_TRUE(handle.ok()) << handle.status().text;
     // The other one's input never comes.
-    std::vector<float> in(kElements, 1), out(kElements * kOutSlots, 0);
+    std::vector<float> in(kOutputElements, 1), out(kOutputElements * kOutSlots, 0);
     o.collective = collective;
     o.slots = collective == Collective::kAllGather ? kOutSlots : 0;
     o.deadline = 60 * kSecond;
-    o.feed = std::make_shared<peer::Feed>(kElements * sizeof(float));
+    o.feed = std::make_shared<peer::Feed>(kOutputElements * sizeof(float));
     const auto other = cluster[1].start({leaf_of(in, out, "params/w")}, o);
     ASSERT_TRUE(other.ok()) << other.status().text;
     const RoundResult r = call.wait(cluster[0], handle.value());

@@ -21,8 +21,6 @@ from pathlib import Path
 
 import tests.conftest  # noqa: F401  (the environment, before jax)
 
-# Mutants compile more than they compute.
-os.environ["XLA_FLAGS"] += " --xla_backend_optimization_level=0"
 os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
 
 import hypothesis

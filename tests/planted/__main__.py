@@ -2,8 +2,7 @@
 
 python -m tests.planted             all of cpp/planted.txt, programs of build/planted
 python -m tests.planted --fill      looks for the test of rows that have none
-python -m tests.planted --system    the tests of the fourth column instead
-python -m tests.planted --fill --system   looks for these
+python -m tests.planted --system    looks for the system test of rows not yet looked at
 """
 
 import argparse
@@ -15,7 +14,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from tests.planted import registry, trial
+from tests.planted import registry, system, trial
 
 # Where the test of a stratum's bug may be, in this order. A communicator needs a
 # master, so that clusters of both are tests of the topmost folder.
@@ -36,11 +35,6 @@ PROGRAMS = {
 }
 
 QUICK_MS = 500
-# Whole runs: virtual worlds, and clusters of real processes' threads.
-SYSTEM = (
-    "jccl-sim --seeds 100",
-    "capi_test ContractTest.*:CallsTest.many_tags*:JoinTest.a_joiner*:OwnStateTest.*",
-)
 
 
 def parse():
@@ -57,9 +51,11 @@ def parse():
     parser.add_argument(
         "--ledger", type=Path, help="results so far; goes on where it was"
     )
-    parser.add_argument("--system", action="store_true", help="the system tests")
     parser.add_argument(
         "--fill", action="store_true", help="find tests, and write them down"
+    )
+    parser.add_argument(
+        "--system", action="store_true", help="find system tests, and write them down"
     )
     return parser.parse_args()
 
@@ -105,16 +101,12 @@ def try_one(bug, test, args, ledger):
     return row
 
 
-def test_of(bug, args):
-    return bug.system if args.system else bug.test
-
-
 def without_a_bug(bugs, args):
     """Complaints: tests that fail when nothing is planted, filters of no test."""
     filters = {}
-    for test in {test_of(bug, args) for bug in bugs}:
+    for test in {bug.test for bug in bugs}:
         program, _, rest = test.partition(" ")
-        if program not in ("seed", "jccl-sim", "pytest"):
+        if program not in ("seed", "jccl-sim"):
             filters.setdefault(program, set()).add(rest)
     wrong = []
     for program, names in sorted(filters.items()):
@@ -143,17 +135,12 @@ def without_a_bug(bugs, args):
 
 def check(bugs, args):
     ledger = Ledger(args.ledger)
-    bugs = [bug for bug in bugs if not (args.system and bug.system == registry.NONE)]
-    none = [
-        f"{b.name}: no test is named" for b in bugs if test_of(b, args) == registry.NONE
-    ]
-    bugs = [bug for bug in bugs if test_of(bug, args) != registry.NONE]
+    none = [f"{b.name}: no test is named" for b in bugs if b.test == registry.NONE]
+    bugs = [bug for bug in bugs if bug.test != registry.NONE]
     begun = time.monotonic()
     wrong = none + without_a_bug(bugs, args)
     with futures.ThreadPoolExecutor(args.jobs) as pool:
-        rows = list(
-            pool.map(lambda bug: try_one(bug, test_of(bug, args), args, ledger), bugs)
-        )
+        rows = list(pool.map(lambda bug: try_one(bug, bug.test, args, ledger), bugs))
     for bug, row in zip(bugs, rows, strict=True):
         if row["caught"]:
             continue
@@ -210,38 +197,33 @@ def look_for(bug, args):
     return registry.NONE, "survived" if reached else "not reached"
 
 
-def look_for_system(bug, args):
-    """The first of the system tests that notices it, or the test that failed in it."""
-    if bug.name in registry.seeds():
-        return "seed", "known"
-    for test in SYSTEM:
-        outcome = trial.run(
-            trial.command(args.programs, bug, test), bug.name, 5 * args.timeout
-        )
-        if outcome.caught:
-            name = trial.noticed_by(outcome.output)
-            return (f"{test.split()[0]} {name}" if name else test), outcome.how
-    return registry.NONE, "survived"
-
-
 def fill(bugs, args):
-    column, look = ("system", look_for_system) if args.system else ("test", look_for)
-    missing = [bug for bug in bugs if getattr(bug, column) == registry.NONE]
-    if not args.system:
-        for program in {p for bug in missing for p in PROGRAMS.get(bug.stratum, [])}:
-            if program != "c_program_test":
-                durations(str(trial.find(args.programs, program)))
+    missing = [bug for bug in bugs if bug.test == registry.NONE]
+    for program in {p for bug in missing for p in PROGRAMS.get(bug.stratum, [])}:
+        if program != "c_program_test":
+            durations(str(trial.find(args.programs, program)))
     with futures.ThreadPoolExecutor(args.jobs) as pool:
-        found = {pool.submit(look, bug, args): bug for bug in missing}
+        found = {pool.submit(look_for, bug, args): bug for bug in missing}
         for future in futures.as_completed(found):
-            bug = found[future]
             test, how = future.result()
-            print(f"{bug.name}: {test} ({how})", flush=True)
-            rows = registry.read()
-            for row in rows:
-                if row.name == bug.name:
-                    setattr(row, column, test)
-            registry.write(rows)
+            print(f"{found[future].name}: {test} ({how})", flush=True)
+            registry.note(found[future].name, "test", test)
+    return 0
+
+
+def fill_system(bugs, args):
+    missing = [
+        b for b in bugs if b.system == registry.NONE and b.stratum in system.SETS
+    ]
+    print(f"{len(missing)} bugs whose system test was not looked for", flush=True)
+    if wrong := list(system.fail_without_a_bug(args.programs, missing)):
+        print("\n".join(wrong))
+        return 1
+    with futures.ThreadPoolExecutor(args.jobs) as pool:
+        found = {pool.submit(system.look, args.programs, bug): bug for bug in missing}
+        for future in futures.as_completed(found):
+            print(f"{found[future].name}: {future.result()}", flush=True)
+            registry.note(found[future].name, "system", future.result())
     return 0
 
 
@@ -256,9 +238,8 @@ def main():
         bugs = [bug for bug in bugs if bug.name in args.names]
     elif args.stratum:
         bugs = [bug for bug in bugs if bug.stratum in args.stratum]
-    else:  # needs a build of the extension: -S xla_ext -DJCCL_PLANTED=ON
-        bugs = [bug for bug in bugs if bug.stratum != "xla_ext"]
-        print("xla_ext: only with --stratum xla_ext")
+    if args.system:
+        return fill_system(bugs, args)
     return fill(bugs, args) if args.fill else check(bugs, args)
 
 

@@ -6,12 +6,14 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "cpp" / "planted.txt"
 SEEDS = ROOT / "cpp" / "sim" / "mutants.txt"
-NONE = "-"
+NONE = "-"  # not looked for
+NOTHING = "none"  # of system tests: those of its stratum have run and saw nothing
 HEAD = """\
 # Planted bugs (base/planted.h): name | stratum | its test | a system test that sees it
 # too | mistake. A test is a program and a filter of its tests; `seed` is the simulator
-# with the bug's seed of sim/mutants.txt, `pytest` a test of the package with an
-# extension that has the bugs. Rows without a test: python -m tests.planted --fill
+# with the bug's seed of sim/mutants.txt. Rows without a test: python -m tests.planted
+# --fill, and --system for the fourth column: `none` of those tests sees it, `-` is not
+# looked for.
 """
 
 
@@ -38,6 +40,15 @@ def read(path=FILE):
 
 def write(bugs, path=FILE):
     path.write_text(HEAD + "".join(bug.line() + "\n" for bug in bugs))
+
+
+def note(name, column, test):
+    """In the file as it is now: others may have written rows meanwhile."""
+    rows = read()
+    for row in rows:
+        if row.name == name:
+            setattr(row, column, test)
+    write(rows)
 
 
 def seeds():

@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -32,8 +31,7 @@ def find(programs: Path, name: str) -> Path:
         if path.is_file():
             return path
     raise SystemExit(
-        f"tests.planted: {programs} has no program {name}; build it: "
-        "cd cpp && cmake --preset planted && cmake --build --preset planted"
+        f"tests.planted: {programs} has no program {name}: .ci/build-planted builds it"
     )
 
 
@@ -43,8 +41,6 @@ def command(programs: Path, bug: registry.Bug, test: str) -> list[str]:
         # Begins with the seed that caught it last; ends with 0 when one did.
         search = ["--mutants", "--mutant", bug.name, "--from", str(registry.SEEDS)]
         return [str(find(programs, "jccl-sim")), *search, "--seeds", "20000"]
-    if program == "pytest":
-        return [sys.executable, "-m", "pytest", "-q", "-x", *rest.split()]
     path = str(find(programs, program))
     if not rest:
         return [path]

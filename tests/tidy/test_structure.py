@@ -236,3 +236,20 @@ def test_the_workflow_calls_scripts_that_exist_and_every_cpython_is_installed():
     assert all((ROOT / name).stat().st_mode & 0o111 for name in called)
     installed = re.search(r"uv python install (.+)", text)[1].split()
     assert {"3.11", *installed} == set(RELEASES)  # 3.11 is the image's own
+
+
+def test_what_is_built_without_a_check_of_alignment_makes_no_wider_pointers():
+    text = (ROOT / "cpp/CMakeLists.txt").read_text()
+    before = text.partition("-fno-sanitize=alignment")[0]
+    folders = re.findall(r'folder MATCHES "\^\(([\w|]+)\)\$"', before)[-1].split("|")
+    casts = re.compile(r"reinterpret_cast<.*|static_cast<(?!const void)[^<>]*\*>")
+    narrow = re.compile(r"static_cast<(const )?(std::uint8_t|AttemptHost)\*>")
+    found = {
+        f"{path.parent.name}/{path.name}: {cast[0]}"
+        for folder in folders
+        for path in sources(ROOT / "cpp" / folder)
+        if not path.stem.endswith("_test")
+        for cast in casts.finditer(path.read_text())
+        if not narrow.fullmatch(cast[0])
+    }
+    assert "protocol" in folders and not found
