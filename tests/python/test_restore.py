@@ -138,3 +138,28 @@ def test_a_peer_with_a_token_of_its_own_can_not_put_a_run_back():
             peer.sync(restore=True, deadline=20.0)
         assert peer.sync(deadline=20.0).w.tobytes() == honest.w.tobytes()
         assert comm.attributes().noticed == 0
+
+
+def test_a_state_that_everybody_edited_in_flight_is_taken_back():
+    """Nobody publishes the new revision then: the run goes on from the one before."""
+    with Cluster(2, restore_after=0.5) as cluster:
+
+        def program(comm, index):
+            peer = Trainer(comm, overlap=1)
+            peer.sync()
+            for step in range(9):
+                peer.state = peer.step(*peer.state)
+                if step == 7:  # the fourth round moves: its values come a step later
+                    params, state = peer.state
+                    edited = jax.tree.map(lambda x: x + 1.0, state.anchor)
+                    peer.state = (params, state._replace(anchor=edited))
+            told = peer.rounds
+            while peer.rounds < told + 2:
+                peer.state = peer.step(*peer.state)
+            return peer
+
+        peers = cluster.run(program)
+        assert len({peer.w.tobytes() for peer in peers}) == 1
+        for comm in cluster.comms:
+            (text,) = comm.attributes().notices
+            assert text.startswith("the run went back to revision")
