@@ -25,7 +25,6 @@ using base::Status;
 
 // Of several masters one serves. The others refuse at once, or their machine is dead, or their
 // process is stopped and only its kernel still accepts: each of these must cost little.
-constexpr std::size_t kDeparturesMax = 64;  // kept in words
 constexpr base::Duration kReachMax = base::kSecond;
 constexpr base::Duration kFirstWordMax = 1500 * base::kMillisecond;
 
@@ -206,20 +205,10 @@ void Control::apply(protocol::PeerEffects effects) {
   }
   if (effects.roster) {
     data_loop_.post([this, roster = *effects.roster] { plane_.set_roster(roster); });
+  }
+  {
     std::lock_guard lock(mutex_);
-    view_.sites.clear(), view_.ids.clear();
-    for (const wire::Member& member : effects.roster->members) {
-      if (JCCL_PLANTED("shards-are-sites") ||
-          std::find(view_.sites.begin(), view_.sites.end(), member.site) == view_.sites.end()) {
-        view_.sites.push_back(member.site);
-        view_.ids.push_back(member.id);
-      }
-    }
-    if (!effects.roster->why.empty()) {
-      ++view_.departures;
-      view_.departed_why.push_back(effects.roster->why);
-      if (view_.departed_why.size() > kDeparturesMax) view_.departed_why.pop_front();
-    }
+    view_.hear(effects);
   }
   for (const protocol::RunAttempt& order : effects.run) {
     const auto found = calls_.find(order.start.round.tag);
@@ -242,22 +231,10 @@ void Control::apply(protocol::PeerEffects effects) {
   for (const protocol::CompleteSync& done : effects.synced) synced(done);
   for (const wire::Message& message : effects.send) send(message);
   if (effects.broken) break_off(*effects.broken);
-  if (effects.departed) {
-    {
-      std::lock_guard lock(mutex_);
-      view_.departed = true;
-    }
+  if (effects.departed) {  // when what it ends with has been sent
+    std::lock_guard lock(mutex_);
+    view_.departed = true;
     changed_.notify_all();
-  }
-  if (!effects.drain.empty()) {
-    std::lock_guard lock(mutex_);
-    view_.drain = effects.drain;
-  }
-  for (const std::string& text : effects.notices) {
-    std::lock_guard lock(mutex_);
-    ++view_.noticed;
-    view_.notices.push_back(text);
-    if (view_.notices.size() > kDeparturesMax) view_.notices.pop_front();
   }
   if (effects.disconnect) disconnect();
   arm(effects.wake);

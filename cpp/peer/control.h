@@ -51,6 +51,8 @@ struct ControlView {
   std::deque<std::string> notices;       // … and the last of it
   bool idle = true;                      // no call is open
   std::uint64_t rounds_committed = 0, rounds_retried = 0;
+
+  void hear(const protocol::PeerEffects& effects);  // of what is to be shown
 };
 
 class Control {

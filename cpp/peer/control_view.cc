@@ -1,0 +1,37 @@
+// What users' threads see of a peer's machine: see control.h.
+#include <algorithm>
+
+#include "base/planted.h"
+#include "peer/control.h"
+
+namespace jccl::peer {
+namespace {
+
+constexpr std::size_t kDeparturesMax = 64;  // kept in words
+
+void remember(std::deque<std::string>* last, const std::string& text) {
+  last->push_back(text);
+  if (last->size() > kDeparturesMax) last->pop_front();
+}
+
+}  // namespace
+
+void ControlView::hear(const protocol::PeerEffects& effects) {
+  if (!effects.drain.empty()) drain = effects.drain;
+  noticed += effects.notices.size();
+  for (const std::string& text : effects.notices) remember(&notices, text);
+  if (!effects.roster) return;
+  sites.clear(), ids.clear();
+  for (const wire::Member& member : effects.roster->members) {
+    if (JCCL_PLANTED("shards-are-sites") ||
+        std::find(sites.begin(), sites.end(), member.site) == sites.end()) {
+      sites.push_back(member.site);
+      ids.push_back(member.id);
+    }
+  }
+  if (effects.roster->why.empty()) return;
+  ++departures;
+  remember(&departed_why, effects.roster->why);
+}
+
+}  // namespace jccl::peer
