@@ -344,6 +344,10 @@ void Communicator::Impl::forget_lost(const base::Tag& tag, base::Time limit) {
   std::lock_guard lock(mutex_);
   if (old->taken || calls_.erase(old->handle) == 0) return;
   open_tags_.erase(tag);
+  const bool missed = old->delivered && books_[tag].state.known();
+  if (missed && !JCCL_PLANTED("lost-result-is-no-loss")) {
+    control_->state_changed(tag, "nobody took the result of its last round");
+  }
 }
 
 bool Communicator::Impl::finished(Handle handle) {
