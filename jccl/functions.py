@@ -17,7 +17,8 @@ from jccl.communicator import Communicator, Handle, Result
 
 def marks(tree: Any, comm: Communicator | None = None) -> Marks:
     """Of a shared state, in place of it where a call takes `state` or `before`: made
-    once, where the arrays lie, for several calls. In shard_map: `jccl.mesh.marks`."""
+    once, where the arrays lie, for several calls. An edit that comes after them is not
+    in them, so no call that takes them sees it. In shard_map: `jccl.mesh.marks`."""
     return ops.marks(tree, comm) if traced(tree) else Marks(_marks.of_host(tree))
 
 

@@ -129,7 +129,8 @@ def _round(
 
 def marks(tree: Any, comm: HasRegistryId | None = None) -> Marks:
     """Of a shared state, in place of it where a call takes `state` or `before`: made
-    once, on the device where the arrays lie, for several calls."""
+    once, on the device where the arrays lie, for several calls. An edit that comes
+    after them is not in them, so no call that takes them sees it."""
     words = _marks.of_state(tree, callback.route_of(comm))
     assert words is not None
     return Marks(words)
@@ -219,8 +220,8 @@ def all_gather(
 
     Args:
         state, state_tag: the state of another tag, whose rounds these go before. Where
-            others may be in such a round already the call ends at once: RESYNC, the
-            state is not the run's; SKIPPED, it is the first such call of a new life.
+            others are in the next of those already, or the state is not the run's, the
+            call ends at once: RESYNC.
     """
     check_slots(slots)
     leaves = Leaves(tree)

@@ -32,7 +32,7 @@ class Layout(Protocol):
     def tags(self, tag: str | None = None) -> list[str]: ...
     def shared(self, state: Any) -> list[Any]: ...
     def adopt(self, state: Any, trees: list[Any]) -> Any: ...
-    def flying(self, state: Any) -> list[int]: ...
+    def flying(self, state: Any) -> dict[int, int]: ...
     def landed(self, state: Any) -> Any: ...
 
 
@@ -188,18 +188,23 @@ def _sync_node(
     if owner is None:
         raise ValueError("the communicator of this optimizer is gone; pass comm=")
     layout = entry.layout
-    own = _DECLARED.get(int(np.asarray(_value(node.key)))) is entry
-    if own and layout.flying(node):
+    # A restored state's have ended, with its process or after it was saved.
+    open_ = [i for i, h in layout.flying(node).items() if _is_open(owner, h)]
+    if open_:
         raise ValueError(
-            f"rounds of fragments {layout.flying(node)} are in flight: sync_state is "
-            "for states before their first step and for restored ones; the optimizer "
-            "itself looks after those that train"
+            f"rounds of fragments {open_} are in flight: sync_state is for states "
+            "before their first step and for restored ones; the optimizer itself looks "
+            "after those that train"
         )
     node = layout.landed(node)
     synced = _sync_all(owner, layout.tags(tag), layout.shared(node), **wishes)
     replaced = any(one.replaced for one in synced)
     trees = [one.value for one in synced] if replaced else []
     return layout.adopt(node, trees), replaced
+
+
+def _is_open(comm: Communicator, handle: int) -> bool:
+    return any(one.core.is_open(handle) for one in getattr(comm, "comms", (comm,)))
 
 
 def _sync_all(

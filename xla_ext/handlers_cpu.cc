@@ -71,8 +71,7 @@ ffi::Error round_call(std::int32_t device, ffi::RunId run, ffi::RemainingArgs ar
       outcome = entry->comm().run(data->leaves(text_attribute(attributes, "paths")), options);
     }
     // A call that made way says nothing of its own: the round that it goes before does.
-    const bool made_way = !options.state_tag.empty() && (outcome.status.code == Code::kResync ||
-                                                         outcome.status.code == Code::kSkipped);
+    const bool made_way = !options.state_tag.empty() && outcome.status.code == Code::kResync;
     if (!made_way) entry->note(options.tag, outcome.status);
   }
   if (!holds_result(outcome.status.code)) {

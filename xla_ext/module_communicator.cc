@@ -188,6 +188,9 @@ class Communicator {
   bool finished(peer::Handle handle) const {
     return !usable().ok() || entry_->comm().finished(handle);
   }
+  bool is_open(peer::Handle handle) const {
+    return !entry_->foreign() && entry_->comm().is_open(handle);
+  }
   peer::SyncResult sync(const Arrays& ins, const Arrays& outs, const py::kwargs& kwargs,
                         bool publish);
   peer::Attributes attributes() const {
@@ -434,6 +437,7 @@ void bind_communicator(py::module_& module) {
       .def("start", &Communicator::start, py::arg("inputs"), py::arg("outputs") = py::none())
       .def("wait", &Communicator::wait, py::arg("handle"), py::arg("outputs") = py::none())
       .def("finished", &Communicator::finished, py::arg("handle"))
+      .def("is_open", &Communicator::is_open, py::arg("handle"))
       .def(
           "sync_state",
           [](Communicator& self, const Arrays& ins, const Arrays& outs, const py::kwargs& kwargs) {

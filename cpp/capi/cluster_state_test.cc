@@ -131,33 +131,70 @@ TEST(OwnStateTest, a_leaf_of_another_type_with_the_same_bits_differs) {
 }
 
 // As norms before a round of DiLoCo: the others may be in that round already, and wait there.
-TEST(OwnStateTest, a_call_before_a_states_rounds_ends_where_others_may_be_in_one) {
+TEST(OwnStateTest, a_call_before_a_states_rounds_ends_where_others_are_in_one) {
   Cluster cluster(2);
-  cluster.on_all([](std::size_t p, Communicator& comm) {
+  std::atomic<bool> healed{false};
+  cluster.on_all([&](std::size_t p, Communicator& comm) {
     Holder own;
     ASSERT_TRUE(own.sync(comm).status.ok());
     const auto before = [&](const char* tag) {
       RoundOptions o = sum_of(tag);
       o.state_tag = "model";
       o.state = peer::marks_of(own.leaves());
-      o.deadline = 30 * base::kSecond;
+      o.deadline = 600 * base::kSecond;
       return small_round(comm, o, 1);
     };
-    EXPECT_EQ(before("norm").value, 2) << "of a first revision all are equally new";
+    EXPECT_EQ(before("norm").value, 2);
     if (p == 1) {
       ++own.anchor[3];
       const RoundResult refused = before("norm").result;
       EXPECT_EQ(refused.status.code, Code::kResync);
       EXPECT_TRUE(contains(refused.status.text, "'model' differs")) << refused.status.text;
       ASSERT_TRUE(own.sync(comm).status.ok());
+      const RoundResult sent_on = before("norm").result;
+      EXPECT_EQ(sent_on.status.code, Code::kResync);
+      EXPECT_TRUE(contains(sent_on.status.text, "others are in the next round of model"))
+          << sent_on.status.text;
     }
-    EXPECT_EQ(before("norm").value, 2);
     EXPECT_EQ(own.round(comm, 1).value, 2);
     EXPECT_TRUE(own.publish(comm).status.ok());
+    EXPECT_EQ(before("other").value, 2) << "its first of a later state";
     EXPECT_EQ(before("norm").value, 2);
-    EXPECT_EQ(before("other").result.status.code, Code::kSkipped) << "its first of a later state";
-    EXPECT_EQ(before("other").value, 2);
   });
+}
+
+// The round of an older checkpoint's successor: nobody has its handle any more.
+TEST(OwnStateTest, a_round_whose_handle_was_lost_with_its_state_ends_and_keeps_no_tag_busy) {
+  for (const bool synchronised : {false, true}) {
+    Cluster cluster(2);
+    cluster.on_all([&](std::size_t p, Communicator& comm) {
+      Holder own;
+      ASSERT_TRUE(own.sync(comm).status.ok());
+      std::vector<float> x(64, 1.0F);
+      RoundOptions o = sum_of("model");
+      o.state = peer::marks_of(own.leaves());
+      const auto started = comm.start({leaf_of(x, x)}, o, true);
+      ASSERT_TRUE(started.ok()) << started.status().text;
+      if (p == 0) {
+        const std::vector<void*> outs = {x.data()};
+        const RoundResult r = comm.wait(started.value(), &outs);
+        EXPECT_TRUE(r.status.ok()) << r.status.text;
+        EXPECT_EQ(x[0], 2) << "the lost round's input counts";
+        EXPECT_TRUE(own.publish(comm).status.ok());
+      } else if (synchronised) {
+        EXPECT_TRUE(comm.is_open(started.value()));
+        EXPECT_TRUE(own.sync(comm).status.ok());
+      } else {  // the state is as it was before that round
+        const auto again = comm.start({leaf_of(x, x)}, o, true);
+        ASSERT_TRUE(again.ok()) << again.status().text;
+        EXPECT_EQ(comm.wait(again.value()).status.code, Code::kResync);
+        EXPECT_EQ(comm.publish(own.leaves(), own.options()).status.code, Code::kResynced);
+      }
+      EXPECT_EQ(own.anchor[0], 2);
+      if (p == 1) EXPECT_FALSE(comm.is_open(started.value()));
+      EXPECT_EQ(own.round(comm, 1).value, 2);
+    });
+  }
 }
 
 // A hundred times as much to read as there is time for; whatever the machine, it is not all read.

@@ -50,7 +50,10 @@ FieldsOf ready_row() {
        {"fingerprint", "digest", Bend::kDigest, "equal on all members with state",
         "Reject MISMATCH to whom most contradict, else to all"},
        {"deadline", "i64", Bend::kTime, "0 to ten years", "cut to that; 0: DEADLINE at once"},
-       {"call", "u64", Bend::kNumber, "any; echoed to its sender only", "–"}}};
+       {"call", "u64", Bend::kNumber, "any; echoed to its sender only", "–"},
+       {"before", "text 64", Bend::kText,
+        "a tag, or none; a READY of whoever this tag lacks there ends the calls that name it",
+        "none such: without effect"}}};
 }
 
 FieldsOf sync_row() {

@@ -21,7 +21,7 @@ using base::cat;
 using base::Code;
 using base::Status;
 
-constexpr std::size_t kLeavesInSummary = 8;
+constexpr std::size_t kLeavesTextMax = base::kSummaryBytesMax / 2;  // the call's other words follow
 
 void write_leaves(base::Writer& out, const std::vector<Leaf>& leaves) {
   out.u32(static_cast<std::uint32_t>(leaves.size()));
@@ -40,11 +40,11 @@ void write_leaves(base::Writer& out, const std::vector<Leaf>& leaves) {
 
 std::string leaves_text(const std::vector<Leaf>& leaves) {
   std::string text = cat(leaves.size(), leaves.size() == 1 ? " leaf" : " leaves");
-  for (std::size_t i = 0; i < leaves.size() && i < kLeavesInSummary; ++i) {
-    text += cat(i == 0 ? ": " : ", ", leaf_text(leaves[i], i));
+  for (std::size_t i = 0; i < leaves.size(); ++i) {
+    const std::string leaf = cat(i == 0 ? ": " : ", ", leaf_text(leaves[i], i));
+    if (text.size() + leaf.size() > kLeavesTextMax) return text + ", …";
+    text += leaf;
   }
-  if (leaves.size() > kLeavesInSummary) text += ", …";
-  if (text.size() > base::kSummaryBytesMax / 2) text.resize(base::kSummaryBytesMax / 2);
   return text;
 }
 

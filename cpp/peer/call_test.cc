@@ -70,9 +70,12 @@ TEST(CallTest, the_summary_lists_the_first_leaves_and_stays_short) {
   Leaf wordy = leaf();
   wordy.path = std::string(3000, 'p');
   EXPECT_LE(described({wordy, wordy}).summary.size(), base::kSummaryBytesMax);
-  const std::string many = describe_state(std::vector<Leaf>(20, leaf())).summary;
-  EXPECT_NE(many.find("20 leaves"), std::string::npos);
+  const std::string some = describe_state(std::vector<Leaf>(20, leaf())).summary;
+  EXPECT_EQ(some.find("…"), std::string::npos) << some;
+  const std::string many = describe_state(std::vector<Leaf>(200, leaf())).summary;
+  EXPECT_NE(many.find("200 leaves"), std::string::npos);
   EXPECT_NE(many.find("…"), std::string::npos);
+  EXPECT_LE(many.size(), base::kSummaryBytesMax / 2 + 32);
 }
 
 TEST(CallTest, an_unnamed_leaf_is_named_by_its_position) {

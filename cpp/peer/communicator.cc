@@ -51,6 +51,8 @@ RoundResult Communicator::wait(Handle handle, const std::vector<void*>* outs,
 
 bool Communicator::finished(Handle handle) const { return impl_->finished(handle); }
 
+bool Communicator::is_open(Handle handle) const { return impl_->is_open(handle); }
+
 SyncResult Communicator::sync_state(const std::vector<Leaf>& leaves, const SyncOptions& options) {
   return impl_->sync_state(leaves, options);
 }

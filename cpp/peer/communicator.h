@@ -58,10 +58,9 @@ struct RoundOptions : exchange::Terms {
   // contribution is kept back until they were compared.
   std::optional<StateMarks> state = {};
   std::optional<std::vector<Leaf>> state_leaves = {};
-  // The state is another tag's, whose rounds this one goes before. Where the others may be in such
-  // a round already, waiting for this peer, the call ends at once, and the caller goes on to that
-  // one: kResync, the own state is not the run's; kSkipped, this is the first such call of a new
-  // life.
+  // The state is another tag's, whose rounds this one goes before. Where others are in the next of
+  // those already, or will be because the own state is not the run's, waiting for this peer, the
+  // call ends kResync, and the caller goes on to that one.
   base::Tag state_tag = {};
   // The inputs are still on their way, and the round begins with what is here. For calls that are
   // not staged, with outputs apart from the inputs. If the round does not commit, `out` is left to
@@ -163,6 +162,7 @@ class Communicator {
   RoundResult wait(Handle handle, const std::vector<void*>* outs = nullptr,
                    OnFailure on_failure = OnFailure::kLeave);
   bool finished(Handle handle) const;
+  bool is_open(Handle handle) const;  // started here, and not waited for yet
 
   // Makes `leaves` the newest revision of the tag's state: in is this peer's, out gets the run's
   // (a copy of `in` where equal). Declares the tag as state.

@@ -206,15 +206,17 @@ base::Result<Handle> Communicator::Impl::start(const std::vector<Leaf>& leaves,
   order.hint = descriptor.hint;
   order.weight = o.weight;
   order.fingerprint = o.fingerprint;
+  order.before = o.state_tag;
   order.deadline =
       call->begun + deadline_of(o.deadline) * (JCCL_PLANTED("deadline-four-times") ? 4 : 1);
-  forget_aborted(o.tag);
+  forget_lost(o.tag, std::max(order.deadline, control_loop_.now() + kDeadlineSlack));
   {
     std::lock_guard lock(mutex_);
     if (const Status open = usable(); !open.ok()) return open;
     if (open_tags_.count(o.tag) > 0 && !JCCL_PLANTED("busy-tag-taken")) {
       return Status(Code::kBusyTag, cat("a call with tag '", o.tag,
-                                        "' is already running; wait for it or use another tag"));
+                                        "' is already running; wait for it, end it with "
+                                        "comm.abort(), or use another tag"));
     }
     if (const Status room = room_for(o.tag); !room.ok()) return room;
     order.is_state = books_[o.tag].state.known();
@@ -240,10 +242,13 @@ RoundResult Communicator::Impl::wait(Handle handle, const std::vector<void*>* ou
     std::lock_guard lock(mutex_);
     const auto found = calls_.find(handle);
     if (found == calls_.end()) {
-      result.status = {closed_ ? Code::kClosed : Code::kUnknownTag,
-                       closed_ ? closed_status().text
-                               : cat("no round with handle ", handle,
-                                     " is open: it was never started or was waited for already")};
+      result.status = {
+          closed_ ? Code::kClosed : Code::kUnknownTag,
+          closed_
+              ? closed_status().text
+              : cat("no round with handle ", handle,
+                    " is open: it was never started, was waited for already, or is of a state that "
+                    "another one replaced")};
       return result;
     }
     call = found->second;
@@ -318,25 +323,31 @@ void Communicator::Impl::leave() {
   close();
 }
 
-// Makes room for a start where abort() ended a round that nobody has waited for: its handle may be
-// lost for good, with the state that held it.
-void Communicator::Impl::forget_aborted(const base::Tag& tag) {
+// Makes room, by `limit`, where a round is open whose handle nobody will bring: abort() ended it,
+// or it is a state's, and whoever holds the handle of one ends it before the next. That one goes on
+// to its end, as the others count on it; its result is not this peer's state, which stays behind.
+void Communicator::Impl::forget_lost(const base::Tag& tag, base::Time limit) {
   CallRef old;
   {
     std::lock_guard lock(mutex_);
     const auto open = open_tags_.find(tag);
     if (open == open_tags_.end()) return;
     old = calls_.at(open->second);
-    if (!old->aborted || JCCL_PLANTED("aborted-tag-stays-busy") || old->taken) return;
+    const bool aborted = old->aborted && !JCCL_PLANTED("aborted-tag-stays-busy");
+    const bool of_state = books_[tag].state.known() && !JCCL_PLANTED("lost-round-stays-open");
+    if ((!aborted && !of_state) || old->taken) return;
   }
   {
     std::unique_lock lock(control_->mutex());
-    const base::Time limit = control_loop_.now() + kDeadlineSlack;
     if (!wait_until(lock, old->ended, limit, [&] { return old->done; })) return;
   }
   std::lock_guard lock(mutex_);
   if (old->taken || calls_.erase(old->handle) == 0) return;
   open_tags_.erase(tag);
+  const bool missed = old->delivered && books_[tag].state.known();
+  if (missed && !JCCL_PLANTED("lost-result-is-no-loss")) {
+    control_->state_changed(tag, "nobody took the result of its last round");
+  }
 }
 
 bool Communicator::Impl::finished(Handle handle) {
@@ -350,6 +361,12 @@ bool Communicator::Impl::finished(Handle handle) {
   }
   std::lock_guard lock(control_->mutex());
   return call->done;
+}
+
+bool Communicator::Impl::is_open(Handle handle) {
+  if (::getpid() != pid_) return false;
+  std::lock_guard lock(mutex_);
+  return calls_.count(handle) > 0;
 }
 
 void Communicator::Impl::close() {

@@ -45,6 +45,7 @@ class Communicator::Impl {
                              bool stage);
   RoundResult wait(Handle handle, const std::vector<void*>* outs, OnFailure on_failure);
   bool finished(Handle handle);
+  bool is_open(Handle handle);
   void abort();
   void leave();
   std::vector<RoundTimes> timeline();
@@ -72,7 +73,6 @@ class Communicator::Impl {
   std::map<base::Tag, Handle> open_tags_;
   struct Book {
     std::uint64_t revision = 0;  // rounds of the tag whose result was delivered here
-    base::Incarnation life = 0;  // the last that called it before a state's rounds
     OwnState state;
   };
   std::map<base::Tag, Book> books_;
@@ -90,7 +90,7 @@ class Communicator::Impl {
   base::Status compare_state(const base::Tag& tag, const std::optional<StateMarks>& handed,
                              const std::vector<Leaf>* leaves);
   void note_times(const CallRecord& call, base::Time awaited);  // under mutex_
-  void forget_aborted(const base::Tag& tag);
+  void forget_lost(const base::Tag& tag, base::Time limit);
   bool wait_until(std::unique_lock<std::mutex>& lock, std::condition_variable& changed,
                   base::Time limit, const std::function<bool()>& ready);
   base::Duration deadline_of(base::Duration wished) const {

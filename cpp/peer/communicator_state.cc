@@ -95,19 +95,8 @@ Status Communicator::Impl::admit_before_state(const RoundOptions& options) {
   if (control_->needs_resync(options.state_tag)) {
     return {Code::kResync, cat("the state of '", options.state_tag, "' here is not the run's")};
   }
-  base::Incarnation life = 0;
-  {
-    std::lock_guard lock(control_->mutex());
-    life = control_->view().incarnation;
-  }
   std::lock_guard lock(mutex_);
-  if (Status status = admit_state(options.tag, false); !status.ok()) return status;
-  const bool fresh = std::exchange(books_[options.tag].life, life) != life;
-  if (fresh && books_[options.state_tag].state.revision() > 0 &&
-      !JCCL_PLANTED("new-life-enters-before-state")) {
-    return {Code::kSkipped, cat("others may be in the next round of '", options.state_tag, "'")};
-  }
-  return {};
+  return admit_state(options.tag, false);
 }
 
 // Not ok: the call does not begin. Of a site with more shards it begins all the same if the state
@@ -145,6 +134,7 @@ SyncResult Communicator::Impl::sync(const std::vector<Leaf>& leaves, const SyncO
   order.summary = descriptor.summary;
   const base::Duration deadline = deadline_of(options.deadline);
   order.deadline = control_loop_.now() + deadline;
+  forget_lost(options.tag, order.deadline);  // with the state that is replaced
   control_->sync(order, record);
   {
     std::unique_lock lock(control_->mutex());

@@ -101,10 +101,11 @@ class Canon {
   }
   void put(const Round& round) {
     const auto& [ready, running, told, memory, entered, assumed, poll, skipped, quorum_since,
-                 lost_since, opened_by, asking, ready_due, sync_due, commits, aborts] = round;
+                 lost_since, opened_by, before, asking, ready_due, sync_due, commits, aborts] =
+        round;
     put(ready), put(running), put(memory), put(skipped), put(quorum_since);
     put(lost_since), put(asking), put(ready_due), put(sync_due);
-    put(opened_by), put(entered), put(assumed), put(poll.has_value());
+    put(opened_by), put(before), put(entered), put(assumed), put(poll.has_value());
     if (poll.has_value()) {
       const auto& [revision, tier, election, doubt_since, dispute] = *poll;
       put(revision), put(tier), put(doubt_since), put(dispute.empty());
@@ -113,8 +114,10 @@ class Canon {
     words(told), counted(commits), counted(aborts);
   }
   void put(const Call& call) {
-    const auto& [tag, descriptor, summary, hint, weight, is_state, fingerprint, deadline] = call;
+    const auto& [tag, descriptor, summary, hint, weight, is_state, fingerprint, deadline, before] =
+        call;
     put(tag), put(descriptor), put(weight), put(is_state), put(deadline), put(fingerprint);
+    put(before);
     put(hint.size()), words(summary);
   }
   void put(const OpenCall& open) {

@@ -129,4 +129,28 @@ bool State::agree_on_state(const wire::Tag& tag) {
   return other.empty();
 }
 
+// Who is READY in a call that goes before another tag's rounds, while somebody that this one lacks
+// is in the next of those: each would wait for the other. It hears so, and goes on to that round.
+void State::send_on(const wire::Tag& tag) {
+  const wire::Tag before = rounds_.at(tag).before;
+  const auto found = rounds_.find(before);
+  if (before.empty() || found == rounds_.end() || JCCL_PLANTED("waits-before-a-round")) return;
+  Round& later = found->second;
+  if (later.ready.empty() && !later.running.has_value()) return;
+  bool ahead = false;
+  for (const auto& [id, member] : ledger_.members()) {
+    if (!owes(tag, id) || ready_of(tag, member) != nullptr) continue;
+    ahead = ahead || later.ready.count(member.incarnation) > 0 ||
+            (later.running.has_value() && later.running->part_of(member.incarnation) != nullptr);
+  }
+  if (!ahead) return;
+  std::vector<wire::Incarnation> behind;
+  for (const auto& [incarnation, open] : rounds_.at(tag).ready) {
+    if (open.ready.before == before) behind.push_back(incarnation);
+  }
+  for (const wire::Incarnation incarnation : behind) {
+    reject(tag, incarnation, Code::kResync, cat("others are in the next round of ", before));
+  }
+}
+
 }  // namespace jccl::protocol

@@ -54,6 +54,10 @@ void State::on_ready(Life& life, const wire::Ready& ready) {
   open.time = open.deadline - first;
   const Time due = round.ready.empty() ? base::kNever : round.ready_due;
   round.ready_due = std::min(due, open.deadline);
+  if (!ready.before.empty()) round.before = ready.before;
+  for (const auto& [other, one] : rounds_) {
+    if (one.before == tag) touch(other);
+  }
   round.ready[life.incarnation] = std::move(open);
   if (life.id == 0)
     lives_changed_ = true;
@@ -297,6 +301,7 @@ void State::form(const wire::Tag& tag) {
   if (const std::string why = dispute(tag); !why.empty()) {
     return reject_all(tag, Code::kDisputed, why);
   }
+  if (missing) send_on(tag);
   if (missing && round.skipped.empty()) return;  // the cheap half of forming_wait
   if (forming_wait(tag).cause != WaitCause::kNothing) return;
   if (agree(tag) && !hurried(tag)) launch(tag);

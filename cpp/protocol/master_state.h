@@ -120,6 +120,11 @@ struct Poll {
   std::string dispute;  // no majority, in words
 };
 
+// Of two summaries (master_texts.cc): what of one is shown, and where that may not show a
+// difference, the first.
+std::string brief(const std::string& list);
+std::string first_difference(const std::string& one, const std::string& other);
+
 struct Round {  // the volatile side of one tag
   std::map<wire::Incarnation, OpenReady> ready;
   std::optional<RunningAttempt> running;
@@ -133,6 +138,7 @@ struct Round {  // the volatile side of one tag
   base::Time quorum_since = base::kNever;  // half of the sites are READY, and not all
   base::Time lost_since = base::kNever;    // no holder of the newest revision is left
   wire::Incarnation opened_by = 0;         // who asked for the tag first
+  wire::Tag before;                        // whose rounds its own go before, as a READY says
   std::set<wire::Incarnation> asking;      // all with an open Sync, and some that had one
   // No READY, no Sync expires before these; the exact times are looked up when they come.
   base::Time ready_due = base::kNever, sync_due = base::kNever;
@@ -286,6 +292,7 @@ struct MasterMachine::State {
   void reject_all(const wire::Tag& tag, wire::Code code, const std::string& text);
   void expire_round(const wire::Tag& tag);
   bool hurried(const wire::Tag& tag);
+  void send_on(const wire::Tag& tag);
   void form(const wire::Tag& tag);
   bool agree(const wire::Tag& tag);  // false: somebody was rejected
   bool agree_on_call(const wire::Tag& tag);
@@ -346,6 +353,8 @@ struct MasterMachine::State {
   void sync_one(Life& life, const wire::Tag& tag, const Serving& serving);
   bool may_enter(Life& life, const wire::Tag& tag);
   void try_birth(const wire::Tag& tag);
+  template <typename Sites>
+  std::string without(const Sites& asked) const;
   std::string birth_source(const wire::Tag& tag, std::string* wait) const;  // empty: wait says why
   void offer(Life& life, AskedSync& asked, std::vector<wire::Member> holders);
   bool descriptor_fits(Life& life, const AskedSync& asked);

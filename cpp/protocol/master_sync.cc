@@ -320,7 +320,8 @@ bool State::descriptor_fits(Life& life, const AskedSync& asked) {
   if (!known || at.descriptors[life.shard] == sync.descriptor) return true;
   const std::string own = sync.summary;
   reply_refused(life, wire::Tag(sync.tag), Code::kMismatch,
-                cat("the state of the run is ", at.summary, "; this peer's is ", own));
+                cat("the state of the run is ", brief(at.summary), "; this peer's is ", brief(own),
+                    first_difference(at.summary, own)));
   return false;
 }
 
@@ -356,6 +357,21 @@ void State::try_birth(const wire::Tag& tag) {
   roster_dirty_ = lives_changed_ = true;
 }
 
+// The sites that are there, and are none of those.
+template <typename Sites>
+std::string State::without(const Sites& asked) const {
+  constexpr std::size_t kNamed = 8;
+  std::string names;
+  std::size_t count = 0;
+  for (const auto& [site, lives] : sites_) {
+    if (asked.count(site) > 0 || !complete(site)) continue;
+    if (count++ < kNamed) names += cat(names.empty() ? "" : ", ", site);
+  }
+  if (count == 0) return {};
+  return cat("; ", names, count > kNamed ? cat(" and ", count - kNamed, " more") : "",
+             " did not: call jccl.sync_state there");
+}
+
 std::string State::birth_source(const wire::Tag& tag, std::string* wait) const {
   std::map<std::string, std::uint32_t> shards_asking;
   std::map<std::string, std::pair<std::uint64_t, std::uint32_t>> sites;  // first order, shards
@@ -377,7 +393,7 @@ std::string State::birth_source(const wire::Tag& tag, std::string* wait) const {
   }
   if (ready < std::max(1U, start_peers())) {
     *wait = cat("waits for the first ", start_peers(), " sites to synchronise ", tag, ", ", ready,
-                " did");
+                " did", without(sites));
     return {};
   }
   if (named.second.empty()) {

@@ -130,6 +130,29 @@ void State::tell_ready(const wire::Tag& tag, const std::string& crossed) {
 }
 
 // Lists who sent what, those that sent the same together.
+// A list, of leaves say, as far as it is read.
+std::string brief(const std::string& list) {
+  constexpr std::size_t kShown = 320;
+  if (list.size() <= kShown) return list;
+  const std::size_t cut = list.rfind(", ", kShown);
+  return cut == std::string::npos ? list : cat(list.substr(0, cut), ", …");
+}
+
+std::string first_difference(const std::string& one, const std::string& other) {
+  if (brief(one) == one && brief(other) == other) return {};  // both are read
+  const auto at = static_cast<std::size_t>(
+      std::mismatch(one.begin(), one.end(), other.begin(), other.end()).first - one.begin());
+  const auto part = [at](const std::string& list) {
+    const std::size_t comma = at == 0 ? std::string::npos : list.rfind(", ", at - 1);
+    const std::size_t begin = comma == std::string::npos ? 0 : comma + 2;
+    return list.substr(begin, list.find(", ", std::max(begin, at)) - begin);
+  };
+  const std::string a = part(one), b = part(other);
+  if (a == b) return "; they differ in a leaf further on";
+  return cat("; the first difference: ", a.empty() ? "nothing" : a, " and ",
+             b.empty() ? "nothing" : b);
+}
+
 std::string State::mismatch_text(const wire::Tag& tag) const {
   std::map<std::string, std::string> who;
   std::vector<std::string> order;
@@ -140,8 +163,8 @@ std::string State::mismatch_text(const wire::Tag& tag) const {
   };
   const auto listed = [&](const char* title) {
     std::string text = cat("round ", ledger_.standing(tag).committed + 1, " of ", tag, ": ", title);
-    for (const std::string& what : order) text += cat("; ", who[what], ": ", what);
-    return text;
+    for (const std::string& what : order) text += cat("; ", who[what], ": ", brief(what));
+    return order.size() < 2 ? text : text + first_difference(order[0], order[1]);
   };
   for (const auto& [id, member] : ledger_.members()) {
     if (takes_part(tag, member)) add(cat(member.shards, " shards"), id);

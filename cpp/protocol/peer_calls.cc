@@ -28,7 +28,7 @@ std::optional<Status> State::objection(const Call& call) const {
     return Status{Code::kClosed, "the communicator was closed"};
   }
   if (calls_.count(call.tag) > 0 || syncs_.count(call.tag) > 0) {
-    return Status{Code::kBusyTag, cat("a call on ", call.tag, " is open")};
+    return Status{Code::kBusyTag, busy_text(call.tag)};
   }
   if (doubts_.count(call.tag) > 0) {
     return Status{Code::kInDoubt, cat("an earlier round of ", call.tag, " is in doubt")};
@@ -40,7 +40,13 @@ std::optional<Status> State::objection(const Call& call) const {
     }
     const auto committed = committed_.find(call.tag);
     const std::uint64_t newest = committed == committed_.end() ? 0 : committed->second;
-    if (resync_.count(call.tag) > 0 || held->second.revision < newest) {
+    if (resync_.count(call.tag) == 0 && held->second.revision < newest) {
+      return Status{Code::kResync,
+                    cat("the own state of ", call.tag, " is at revision ", held->second.revision,
+                        ", the run at ", newest, ": hand the new state to jccl.publish after each ",
+                        "committed round, or take the run's by jccl.sync_state")};
+    }
+    if (resync_.count(call.tag) > 0) {
       return Status{Code::kResync,
                     cat("the own state of ", call.tag, ", at revision ", held->second.revision,
                         ", was changed or is behind the run's: synchronise it")};
@@ -87,6 +93,7 @@ void State::send_ready(const OpenCall& open) {
   }
   ready.deadline = std::max<base::Duration>(0, open.call.deadline - now_);
   ready.call = open.number;
+  ready.before = open.call.before;
   send(std::move(ready));
 }
 

@@ -48,6 +48,7 @@ struct Call {  // a user's collective on `tag`; the machine gives it its number
   bool is_state = false;  // the tag has a revision and digest (set by Publish / SyncCall before)
   wire::Digest fingerprint;
   base::Time deadline = 0;  // absolute
+  wire::Tag before = {};    // see wire::Ready
 };
 struct CancelCall {  // Ctrl-C or abort(): ends with kAborted, or kInDoubt after a START
   wire::Tag tag;

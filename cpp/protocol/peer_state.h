@@ -12,6 +12,7 @@
 #include <set>
 #include <string>
 
+#include "base/text.h"
 #include "protocol/peer_machine.h"
 
 namespace jccl::protocol {
@@ -21,6 +22,11 @@ enum class Link : std::uint8_t { kPaused, kDialing, kGreeting, kUp, kNoLife, kEn
 // What the master ends without a commit has failed, whatever code it names.
 inline base::Code failure(base::Code code) {
   return base::holds_result(code) ? base::Code::kInternal : code;
+}
+
+inline std::string busy_text(const wire::Tag& tag) {
+  return base::cat("a call on ", tag, " is open: wait for it first (wait, done), or end all open ",
+                   "ones with comm.abort()");
 }
 
 enum class CallPhase : std::uint8_t { kWaiting, kMoving, kReported, kClosing };

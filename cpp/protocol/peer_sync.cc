@@ -26,7 +26,7 @@ void State::on_sync_call(const SyncCall& call) {
   else if (departing_ || link_ == Link::kEnded)
     no = {Code::kClosed, "the communicator was closed"};
   else if (syncs_.count(call.tag) > 0 || calls_.count(call.tag) > 0) {
-    no = {Code::kBusyTag, cat("a call on ", call.tag, " is open")};
+    no = {Code::kBusyTag, busy_text(call.tag)};
   } else if (master_lost()) {
     no = {Code::kMasterLost, "the master is unreachable beyond the grace period"};
   }

@@ -234,6 +234,7 @@ void ScenarioWorld::call(const Parsed& p, const std::string& name) {
   call.is_state = p.option("state", "no") == "yes";
   call.fingerprint = digest(p.option("fingerprint", "cpu"));
   call.deadline = now_ + duration_of(p.option("deadline", "300"));
+  call.before = p.option("before", "");
   to_peer(name, call);
 }
 

@@ -124,6 +124,7 @@ void fields(Io& io, In<Io, Ready> m) {
   io.digest(m.fingerprint);
   io.i64(m.deadline);
   io.u64(m.call);
+  io.text(m.before, base::kTagBytesMax);
 }
 
 template <typename Io>

@@ -112,6 +112,7 @@ struct Ready {
   Digest fingerprint;      // of whatever must be alike for the state to evolve alike; 0: none
   Duration deadline = 0;   // left when this was sent
   std::uint64_t call = 0;  // which call of this life asks; START and Reject name it again
+  Tag before;              // the tag whose next round this call goes before; none: ""
   bool operator==(const Ready&) const = default;
 };
 struct Done {

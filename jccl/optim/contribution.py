@@ -165,8 +165,8 @@ class Contribution(NamedTuple):
         the options of the round that follows.
 
         One small round goes before the first try of each round; if it does not commit
-        nothing is clipped. Further tries keep its limit: the others may be in the round
-        already, and would wait for this peer there while it waited for them here.
+        nothing is clipped, nor for one that comes when others are in the round already.
+        Further tries keep its limit.
         """
         if not self.clip:
             return delta, part, options

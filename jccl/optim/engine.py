@@ -146,12 +146,13 @@ class Engine(NamedTuple):
         # Who was there before the first round has nothing to ask for.
         own = jnp.where(before > 0, state.joining, joining.settled(state.joining))
         due, own = joining.turn(own, state.rounds, began)
-        ask = functools.partial(
-            joining.exchanged,
-            comm=self.comm,
-            tag=self._tag(0),
-            deadline=self.round_options["deadline"],
-        )
+        cut = self.layout.fragments(state.anchor)
+
+        def ask(inner: Any, own: jax.Array) -> tuple[Any, jax.Array]:
+            marks = self._marks(cut, 0, step, state)
+            wait = self.round_options["deadline"]
+            return joining.exchanged(inner, own, self.comm, self._tag(0), marks, wait)
+
         inner, own = lax.cond(due, ask, lambda *same: same, state.inner, own)
         return updates, state._replace(inner=inner, joining=own)
 

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jccl import ops
+from jccl._marks import Marks
 from jccl.communicator import Communicator
 
 CHOICES = ("anchor", "anchor+inner")
@@ -52,12 +53,25 @@ def settled(joining: jax.Array) -> jax.Array:
 
 
 def exchanged(
-    inner: Any, joining: jax.Array, comm: Communicator, tag: str, deadline: Any
+    inner: Any,
+    joining: jax.Array,
+    comm: Communicator,
+    tag: str,
+    marks: Marks,
+    deadline: Any,
 ) -> tuple[Any, jax.Array]:
     """The inner state to go on with, and `joining` after it. Without a commit a peer
-    keeps what it has, and one that asked asks again after the next round."""
+    keeps what it has, and one that asked asks again after the next round. Where some
+    know nothing of this turn, as after an older checkpoint, the others do not wait:
+    it goes before the next round, and ends when somebody is there."""
     said = ops.all_gather(
-        joining, comm, slots=SLOTS, tag=f"{tag}.join", deadline=deadline
+        joining,
+        comm,
+        slots=SLOTS,
+        tag=f"{tag}.join",
+        deadline=deadline,
+        state=marks,
+        state_tag=tag,
     )
     asks = said.mask & (said.value[:, 0] != 0)
     has = said.mask & (said.value[:, 0] == 0)

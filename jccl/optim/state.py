@@ -123,10 +123,13 @@ class Layout(NamedTuple):
         asked = jnp.asarray(own[0]).at[2].set(total)  # nobody asks before a round
         return state._replace(joining=in_place_of(state.joining, asked))
 
-    def flying(self, state: DilocoState) -> list[int]:
-        """The fragments whose rounds are in flight, read on the host."""
+    def flying(self, state: DilocoState) -> dict[int, int]:
+        """Handles of the fragments whose rounds are in flight, read on the host."""
         handles = [jax.tree.leaves(part.handle) for part in state.parts]
-        return [i for i, one in enumerate(handles) if one and np.asarray(one[0]).any()]
+        numbers = [
+            int(np.asarray(h[0]).view(np.uint64)[0]) if h else 0 for h in handles
+        ]
+        return {i: number for i, number in enumerate(numbers) if number}
 
     def landed(self, state: DilocoState) -> DilocoState:
         """Without rounds in flight: those of another process end with it, and may have
