@@ -46,6 +46,8 @@ struct Life {  // of an incarnation that is a member, or a connected observer
   std::uint32_t uses = 0;    // of the token
   bool may_order = false;    // its connection is an operator's
   bool in_commit = false;    // as a member
+  base::Time served_since = 0, served_to = 0;  // its first commit and its last, as a member
+  base::Time waited_since = base::kNever;  // an attempt ended for what others waited for from it
   wire::PeerId id = 0;       // 0: observer
   ConnId conn = 0;           // 0: not connected
   bool resumed = false;
@@ -137,6 +139,7 @@ struct Round {  // the volatile side of one tag
   // No READY, no Sync expires before these; the exact times are looked up when they come.
   base::Time ready_due = base::kNever, sync_due = base::kNever;
   std::uint64_t commits = 0, aborts = 0;
+  base::Duration usual = 0;  // that an attempt takes which commits
 };
 
 struct Cut {             // a link between two members that carried nothing
@@ -150,6 +153,8 @@ struct Throttle {
   std::uint32_t bans = 0;
   base::Time banned_at = 0, next_at = 0;
   Visits in_vain;
+  Held held;
+  base::Time held_until = 0;  // by those who came by it
   bool open = true;  // who waited until `next_at` has been let through
 };
 
@@ -204,6 +209,7 @@ struct MasterMachine::State {
   void on_leave(Life& life);
   // By value: the caller's string may belong to what is evicted.
   void evict(std::string site, const std::string& reason, const std::string& kind);
+  void depart(const std::string& site, const std::string& reason, const std::string& kind);
   void expire_lives();
   void probe_absent();
   bool complete(const std::string& site) const;  // all shards connected and resumed
@@ -257,6 +263,7 @@ struct MasterMachine::State {
   void charge_accused(Life& life);
   void charge_exit(const Life& life, const wire::Tag& tag, const Part& part, base::Code cause,
                    const std::string& why);
+  void note_exit(const Life& life, const RunningAttempt& running);
   static bool hasty(wire::Incarnation incarnation, const std::vector<Part>& parts);
   double held_against(wire::PeerId id) const;
   void punish();
@@ -264,6 +271,9 @@ struct MasterMachine::State {
   std::size_t expel(const std::function<bool(const Life&)>& whom, const std::string& refusal,
                     const std::function<std::string(const std::string&)>& reason);
   void put_out(const std::string& site, base::Duration cost);
+  base::Time waited_since(const std::string& site) const;  // kNever: nobody waits for it
+  void note_held(const std::string& site, base::Time since);
+  bool pays(const std::string& site) const;  // for time that it held others
   void on_order(ConnId conn, const wire::Order& order, const Shown& shown);
   wire::OrderReply carry_out(const wire::Order& order);
   wire::OrderReply kick(const wire::Order& order);
@@ -411,6 +421,7 @@ struct MasterMachine::State {
   Ledger ledger_;
   base::Time now_ = 0, last_ = 0, wake_ = base::kNever, started_at_ = 0, next_tick_ = 0;
   base::Time before_ = 0;                 // the event before this one
+  base::Time woke_at_ = 0;                // it stood still itself until then
   bool begun_ = false;                    // start_peers was reached once
   base::Time pauses_due_ = base::kNever;  // no round's pause ends before
   std::uint64_t counter_ = 0, order_ = 0;
@@ -430,6 +441,7 @@ struct MasterMachine::State {
   std::map<std::pair<wire::PeerId, wire::PeerId>, Cut> cuts_;
   Blame blame_;
   std::set<wire::PublicKey> guilty_;           // to be banned at the end of the event
+  std::set<std::string> holders_;              // … and evicted, for time that others waited
   std::map<std::string, Throttle> throttles_;  // of new keys, by token
   // Joiners and skipped sites that could not keep up. While one of them is here no START of any
   // state tag is sent: it has to be current on all of them at one moment.
