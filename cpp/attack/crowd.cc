@@ -63,8 +63,9 @@ void hold(const CrowdOptions& options, base::Duration stays, const std::atomic<b
           std::atomic<std::uint64_t>& count) {
   const std::string token = token_for_one(options.secret);
   while (!stop) {
-    const auto comm = join(options, options.key_file.empty() ? token_for_one(options.secret) : token,
-                           options.key_file.empty() ? "" : "hostile-holder", 1, options.key_file);
+    const auto comm =
+        join(options, options.key_file.empty() ? token_for_one(options.secret) : token,
+             options.key_file.empty() ? "" : "hostile-holder", 1, options.key_file);
     if (!comm.ok()) {
       std::this_thread::sleep_for(kBreath);
       continue;

@@ -18,7 +18,8 @@ const std::vector<FieldsOf>& fields_of_links() {
         {"version", "u16", Bend::kNone, "the own", "closed"},
         {"run", "run", Bend::kNone, "the own", "closed"},
         {"from, to", "u64` `u64", Bend::kLife,
-         "`to` is this life; `from` is another, not 0: a member, with the key that the master named, "
+         "`to` is this life; `from` is another, not 0: a member, with the key that the master "
+         "named, "
          "or one that is none yet and comes by the newest link secret",
          "closed; of those that are no members 32 links from a network, 64 in all and 128 stripes "
          "stay, 16 a link, the idlest make room"},

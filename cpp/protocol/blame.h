@@ -82,7 +82,7 @@ class Held {
     canon.put(paid_at_), canon.put(counted_to_);
   }
 
-  static constexpr int kBack = 8;  // at most a ninth of all time is lost
+  static constexpr int kBack = 8;                             // at most a ninth of all time is lost
   static constexpr base::Duration kFree = 5 * base::kSecond;  // one hung machine and another
 
  private:

@@ -54,9 +54,14 @@ class HeldTest : public HostileMember {
       if (const auto* outcome = std::get_if<wire::Outcome>(&sent.message)) ended(*outcome);
       const bool out = std::holds_alternative<wire::Evicted>(sent.message) ||
                        std::holds_alternative<wire::Refuse>(sent.message);
-      ASSERT_FALSE(out && sent.conn <= 3) << "an honest member is out";
+      ASSERT_FALSE(out && sent.conn <= 3) << "an honest member is out: " << words_of(sent.message);
       if (out && sent.conn == hostile_) gone();
     }
+  }
+  static std::string words_of(const wire::Message& message) {
+    if (const auto* evicted = std::get_if<wire::Evicted>(&message)) return evicted->text;
+    const auto* refuse = std::get_if<wire::Refuse>(&message);
+    return refuse == nullptr ? "" : refuse->text;
   }
   void tell(ConnId conn, const wire::Message& message) { see(say(conn, message)); }
   void started(ConnId conn, const wire::Start& start) {
@@ -129,7 +134,7 @@ class HeldTest : public HostileMember {
     const ConnId conn = hostile_;
     if (end == End::kLeave) tell(conn, wire::Leave{});
     if (end == End::kClose) see(on(ConnClosed{conn})), gone();
-    if (end == End::kReplaced) come(key);
+    if (end == End::kReplaced) see(on(ConnClosed{conn})), come(key);
     if (end == End::kWithdraw) tell(conn, wire::Withdraw{{"grads", committed("grads") + 1}});
   }
 

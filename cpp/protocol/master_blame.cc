@@ -206,10 +206,10 @@ void State::note_held(const std::string& site, base::Time since) {
       throttle.next_at = std::max(throttle.next_at, throttle.held_until);
     }
     if (now_ < since + kHeldNoted) continue;
-    note("held", {{"site", site},
-                  {"key", base::to_hex(life->key)},
-                  {"text", cat("others waited for it for ", (now_ - since) / base::kMillisecond,
-                               " ms")}});
+    note("held",
+         {{"site", site},
+          {"key", base::to_hex(life->key)},
+          {"text", cat("others waited for it for ", (now_ - since) / base::kMillisecond, " ms")}});
   }
 }
 

@@ -488,7 +488,7 @@ void State::evict_worst_link(const wire::Tag& tag, const Status& why) {
   const std::string site = ledger_.members().at(worst).site;
   put_out(site, options_.silence);
   depart(site, cat(name(worst), " has no link to ", std::get<0>(most), " of its peers; ", why.text),
-        "evict");
+         "evict");
 }
 
 }  // namespace jccl::protocol

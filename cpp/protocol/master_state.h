@@ -41,15 +41,15 @@ struct Life {  // of an incarnation that is a member, or a connected observer
   std::uint32_t shard = 0, shards = 1, start_peers = 0;
   std::vector<std::string> addresses;
   wire::PublicKey key{};
-  std::string token;         // its name; empty: none
-  bool gate_passed = false;  // it has waited while new keys of its token had to
-  std::uint32_t uses = 0;    // of the token
-  bool may_order = false;    // its connection is an operator's
-  bool in_commit = false;    // as a member
+  std::string token;                           // its name; empty: none
+  bool gate_passed = false;                    // it has waited while new keys of its token had to
+  std::uint32_t uses = 0;                      // of the token
+  bool may_order = false;                      // its connection is an operator's
+  bool in_commit = false;                      // as a member
   base::Time served_since = 0, served_to = 0;  // its first commit and its last, as a member
   base::Time waited_since = base::kNever;  // an attempt ended for what others waited for from it
-  wire::PeerId id = 0;       // 0: observer
-  ConnId conn = 0;           // 0: not connected
+  wire::PeerId id = 0;                     // 0: observer
+  ConnId conn = 0;                         // 0: not connected
   bool resumed = false;
   std::uint64_t roster_epoch = 0;  // of the last Roster sent on this connection …
   bool told_as_member = false;     // … which named the members
@@ -155,7 +155,7 @@ struct Throttle {
   Visits in_vain;
   Held held;
   base::Time held_until = 0;  // by those who came by it
-  bool open = true;  // who waited until `next_at` has been let through
+  bool open = true;           // who waited until `next_at` has been let through
 };
 
 enum class WaitCause : std::uint8_t { kNothing, kTooFew, kPeers };
