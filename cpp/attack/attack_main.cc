@@ -188,6 +188,8 @@ bool read_plan(const std::string& names, Plan* plan) {
     plan->fresh_keys = plan->fresh_keys || row->row == Row::kFreshKeys;
     if (row->row == Row::kChurn) plan->crowds.assign(4, come_and_go);
     if (row->row == Row::kStatusFlood) plan->crowds.insert(plan->crowds.end(), 4, ask_for_status);
+    if (row->row == Row::kHoldLeave) plan->crowds.push_back(hold_and_leave);
+    if (row->row == Row::kHoldFresh) plan->crowds.push_back(hold_until_evicted);
     if (row->row == Row::kHalfSite) plan->crowds.push_back(half_a_site);
     if (row->row != Row::kMixture) plan->rows.push_back(row->row);
     for (const RowInfo& one : all_rows()) {
@@ -218,13 +220,11 @@ class Hostile {
   bool live(std::uint64_t key, std::vector<std::thread>* crowd) {
     const std::string site = key == 0 ? "hostile" : cat("hostile-", key);
     const std::string file = cat(s_.folder, "/key-", key);
-    const auto identity = net::Identity::open(file);
-    if (!identity.ok()) return false;
+    if (!net::Identity::open(file).ok()) return false;
     liar_.is(site);
     const auto comm = connect(s_, site, token_, file);
     if (!comm.ok()) return refused(comm.status()), false;
-    say(cat("{\"event\":\"key\",\"t\":", milliseconds(), ",\"key\":\"",
-            base::to_hex(identity.value().key()), "\"}"));
+    say_key(file);
     auto members = members_of(comm.value(), kHonest + 1 + key, s_, nullptr);
     std::thread other([&] { work(*members[1], s_); });
     while (!g_stop && members[0]->step()) {
@@ -241,13 +241,22 @@ class Hostile {
     armed_ = true;
     say(cat("{\"event\":\"attack\",\"t\":", milliseconds(), "}"));
     liar_.arm();
+    const std::string file = s_.folder + "/key-holder";
+    if (!plan_.crowds.empty()) say_key(file);
     for (const auto& one : plan_.crowds) {
-      crowd->emplace_back([this, one] {
+      crowd->emplace_back([this, one, file] {
         // What its own work takes is no cost of the run's: of this thread and those it begins.
         (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), 19);
-        one({s_.master, s_.secret, s_.elements}, g_stop, crowd_count_);
+        one({s_.master, s_.secret, s_.elements, file}, g_stop, crowd_count_);
       });
     }
+  }
+
+  static void say_key(const std::string& file) {
+    const auto identity = net::Identity::open(file);
+    if (!identity.ok()) return;
+    say(cat("{\"event\":\"key\",\"t\":", milliseconds(), ",\"key\":\"",
+            base::to_hex(identity.value().key()), "\"}"));
   }
 
   void refused(const base::Status& status) {

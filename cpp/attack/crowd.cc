@@ -1,6 +1,7 @@
 #include "attack/crowd.h"
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "attack/member.h"
 #include "exchange/stress_oracle.h"
 #include "master/ask.h"
+#include "peer/feed.h"
 
 namespace jccl::attack {
 
@@ -22,12 +24,14 @@ constexpr std::uint64_t kStays = 8;  // of so many that come, one sees its round
 base::Result<std::shared_ptr<peer::Communicator>> join(const CrowdOptions& options,
                                                        const std::string& token,
                                                        const std::string& site,
-                                                       std::uint32_t shards = 1) {
+                                                       std::uint32_t shards = 1,
+                                                       const std::string& key_file = {}) {
   peer::ConnectOptions o;
   o.master = options.master;
   o.token = token;
   o.site = site;
   o.shards = shards;
+  o.key_file = key_file;
   o.connect_timeout = kSecond;
   return peer::Communicator::connect(o);
 }
@@ -44,6 +48,39 @@ peer::RoundOptions call(base::Duration deadline) {
 // What the weight of call() says: a round that commits with it is judged like any other.
 std::vector<float> contribution(const CrowdOptions& options) {
   return exchange::stress::input_of<float>(peer::RoundOptions{}.weight, options.elements);
+}
+
+void wait_for(const std::function<bool()>& holds, base::Duration limit,
+              const std::atomic<bool>& stop) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::nanoseconds(limit);
+  while (!stop && !holds() && std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(kBreath);
+  }
+}
+
+// A member whose contribution never comes.
+void hold(const CrowdOptions& options, base::Duration stays, const std::atomic<bool>& stop,
+          std::atomic<std::uint64_t>& count) {
+  const std::string token = token_for_one(options.secret);
+  while (!stop) {
+    const auto comm =
+        join(options, options.key_file.empty() ? token_for_one(options.secret) : token,
+             options.key_file.empty() ? "" : "hostile-holder", 1, options.key_file);
+    if (!comm.ok()) {
+      std::this_thread::sleep_for(kBreath);
+      continue;
+    }
+    std::vector<float> x = contribution(options), out(x.size());
+    const peer::Leaf leaf{codec::Dtype::kF32, x.size(), x.data(), out.data(), "x", {}};
+    peer::RoundOptions o = call(60 * kSecond);
+    o.feed = std::make_shared<peer::Feed>(x.size() * sizeof(float));
+    const auto handle = comm.value()->start({leaf}, o);
+    wait_for([&] { return comm.value()->attributes().id != 0; }, 60 * kSecond, stop);
+    const bool in = comm.value()->attributes().id != 0;
+    wait_for([&] { return !handle.ok() || comm.value()->finished(handle.value()); }, stays, stop);
+    comm.value()->close();
+    count += in;
+  }
 }
 
 }  // namespace
@@ -86,6 +123,18 @@ void ask_for_status(const CrowdOptions& options, const std::atomic<bool>& stop,
     (void)master::ask_status(question);
     ++count;
   }
+}
+
+void hold_and_leave(const CrowdOptions& options, const std::atomic<bool>& stop,
+                    std::atomic<std::uint64_t>& count) {
+  hold(options, 2200 * kMillisecond, stop, count);
+}
+
+void hold_until_evicted(const CrowdOptions& options, const std::atomic<bool>& stop,
+                        std::atomic<std::uint64_t>& count) {
+  CrowdOptions fresh = options;
+  fresh.key_file.clear();
+  hold(fresh, 3 * kSecond, stop, count);
 }
 
 void half_a_site(const CrowdOptions& options, const std::atomic<bool>& stop,

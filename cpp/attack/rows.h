@@ -37,6 +37,8 @@ enum class Row : std::uint8_t {
   kHalfSite,
   kChurn,
   kStatusFlood,
+  kHoldLeave,
+  kHoldFresh,
   kMixture,
   kFreshKeys,
   kCount

@@ -18,7 +18,11 @@ const std::vector<FieldsOf>& fields_of_links() {
         {"version", "u16", Bend::kNone, "the own", "closed"},
         {"run", "run", Bend::kNone, "the own", "closed"},
         {"from, to", "u64` `u64", Bend::kLife,
-         "`to` is this life; `from` is another, with the key that the master named", "closed"},
+         "`to` is this life; `from` is another, not 0: a member, with the key that the master "
+         "named, "
+         "or one that is none yet and comes by the newest link secret",
+         "closed; of those that are no members 32 links from a network, 64 in all and 128 stripes "
+         "stay, 16 a link, the idlest make room"},
         {"stripe, stripes", "u16` `u16", Bend::kNumber, "stripe < stripes ≤ 64",
          "closed; so is the 65th connection of one link"}}},
       {"header",

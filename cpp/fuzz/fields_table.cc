@@ -63,7 +63,7 @@ fails when a field of PROTOCOL.md has no row.
 
 The last column is what the fuzz target `hostile` does with a field: a member of a run in one
 process, with a real master and honest peers, bends it to those values. "Decoder refuses" means that
-`wire::decode` returns an error. Then the receiver closes the connection.
+`wire::decode` returns an error. Then the receiver closes the connection, without a word.
 )";
 
 }  // namespace

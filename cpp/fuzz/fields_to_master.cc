@@ -5,7 +5,8 @@ namespace jccl::fuzz {
 namespace {
 
 constexpr std::string_view kAnyBody = "whoever connects, once, as its first message";
-constexpr std::string_view kResumed = "a life after its Resume; before it: Refuse INVALID, closed";
+constexpr std::string_view kResumed =
+    "a life after its Resume; before it: Refuse INVALID, closed; before its Hello: closed";
 
 FieldsOf hello_row() {
   return {"Hello",

@@ -5,7 +5,7 @@ namespace jccl::fuzz {
 namespace {
 
 constexpr std::string_view kMaster =
-    "the master, after Welcome; from a peer: Refuse INVALID, closed";
+    "the master, after Welcome; from a peer: Refuse INVALID, closed; before its Hello: closed";
 constexpr std::string_view kShown = "512 bytes of UTF-8; shown to people";
 constexpr std::string_view kNonsense = "decoder refuses, the peer reconnects";
 

@@ -166,11 +166,12 @@ void Master::Driver::carry_out(protocol::MasterEffects effects) {
 
 // Who was given up, and why, is for the log too, not only for the history.
 void Master::Driver::log_trouble(const protocol::HistoryLine& line) {
-  static constexpr std::string_view kTold[] = {"evict", "cut", "skip", "ban", "order", "fault"};
+  static constexpr std::string_view kTold[] = {"evict", "cut",   "skip", "ban",
+                                               "order", "fault", "held"};
   if (std::find(std::begin(kTold), std::end(kTold), line.kind) == std::end(kTold)) return;
   std::string text = line.kind;
   for (const auto& [key, value] : line.fields) text += cat(" ", key, "=", value);
-  if (line.kind != "fault") return log(text);
+  if (line.kind != "fault" && line.kind != "held") return log(text);
   // Fresh keys make as many as they like. The history has each, and a ban says all of its key's.
   if (const auto some = faults_.pass(text, loop_.now())) log(*some);
 }

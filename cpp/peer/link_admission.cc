@@ -41,7 +41,7 @@ void LinkTable::hello(std::uint64_t id, base::ByteView frame) {
   if (!hello.ok()) return;
   const wire::LinkHello& h = hello.value();
   if (h.version != wire::kVersion || (h.run != run_ && !JCCL_PLANTED("link-of-another-run")) ||
-      h.to != self_ || h.from == self_)
+      h.to != self_ || h.from == self_ || h.from == 0)
     return;
   pending->stream->authenticated();
   if (auto stream = pending->stream->take()) adopt(h.from, std::move(stream));

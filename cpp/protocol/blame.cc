@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
 #include "base/planted.h"
 #include "base/text.h"
@@ -11,6 +12,7 @@ namespace jccl::protocol {
 namespace {
 
 constexpr std::size_t kAccountsMax = 4096;  // fresh keys are free to make
+constexpr base::Duration kKnown = 60 * base::kSecond;
 
 constexpr std::array<std::string_view, static_cast<std::size_t>(Fault::kCount)> kNames = {
     "calls unlike the others'",
@@ -34,7 +36,7 @@ double decayed(double sum, base::Duration time) {
 Blame::Account& Blame::account(const wire::PublicKey& key, base::Time now) {
   if (accounts_.count(key) == 0 && accounts_.size() >= kAccountsMax) {
     const auto rank = [now](const Account& one) {
-      return std::pair(now < one.out_until, decayed(one.sum, now - one.at));
+      return std::tuple(now < one.out_until, decayed(one.sum, now - one.at), one.served);
     };
     accounts_.erase(std::min_element(
         accounts_.begin(), accounts_.end(),
@@ -72,6 +74,10 @@ std::string Blame::words(const wire::PublicKey& key, base::Time now) const {
     const std::uint32_t count = found->second.counts[i];
     if (count > 0) text += base::cat(text.empty() ? "" : ", ", count, " ", kNames[i]);
   }
+  if (found->second.held.total() >= Held::kFree) {
+    text += base::cat(text.empty() ? "" : ", ", "others waited for it for ",
+                      found->second.held.total() / base::kSecond, " s");
+  }
   if (now < found->second.out_until) {
     text += base::cat(text.empty() ? "" : ", ", "kept out for ",
                       (found->second.out_until - now) / base::kSecond + 1, " s");
@@ -96,6 +102,22 @@ void Blame::departed(const wire::PublicKey& key, base::Duration cost, base::Dura
 base::Time Blame::out_until(const wire::PublicKey& key) const {
   const auto found = accounts_.find(key);
   return found == accounts_.end() ? 0 : found->second.out_until;
+}
+
+void Blame::held(const wire::PublicKey& key, base::Time since, base::Duration free,
+                 base::Duration out_max, base::Time now) {
+  Account& one = account(key, now);
+  one.out_until = std::max(one.out_until, one.held.add(since, free, out_max, now));
+}
+
+void Blame::served(const wire::PublicKey& key, base::Duration time, base::Time now) {
+  account(key, now).served += time;
+}
+
+bool Blame::known(const wire::PublicKey& key) const {
+  const auto found = accounts_.find(key);
+  const base::Duration least = JCCL_PLANTED("one-round-makes-known") ? 0 : kKnown;
+  return found != accounts_.end() && found->second.served >= least;
 }
 
 void Blame::visited(const wire::PublicKey& key, bool in_vain, base::Time now) {

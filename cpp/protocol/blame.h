@@ -63,6 +63,33 @@ class Visits {
   base::Time counted_at_ = -kTogether;  // the last of whom the whole was charged
 };
 
+// Time for which others waited for one that then went, or was passed over. Some of it is free; what
+// is beyond that is waited outside, several times over. The same time counts once, for whomever of
+// a token they waited in it.
+class Held {
+ public:
+  // From `since` to now. Until when new ones wait; `most` at most.
+  base::Time add(base::Time since, base::Duration free, base::Duration most, base::Time now) {
+    const base::Duration held = now - std::clamp(since, std::min(counted_to_, now), now);
+    counted_to_ = now;
+    total_ += held;
+    paid_at_ = std::min(std::max(paid_at_, now) + kBack * held, now + kBack * free + most);
+    return std::max(now, paid_at_ - kBack * free);
+  }
+  base::Duration total() const { return total_; }
+  template <typename Canon>
+  void each_field(Canon& canon) const {  // for canonical.cc; the total is words
+    canon.put(paid_at_), canon.put(counted_to_);
+  }
+
+  static constexpr int kBack = 8;                             // at most a ninth of all time is lost
+  static constexpr base::Duration kFree = 5 * base::kSecond;  // one hung machine and another
+
+ private:
+  base::Time paid_at_ = 0, counted_to_ = 0;
+  base::Duration total_ = 0;
+};
+
 class Blame {
  public:
   // What is held against the key now, with this.
@@ -78,6 +105,13 @@ class Blame {
   void departed(const wire::PublicKey& key, base::Duration cost, base::Duration out_max,
                 base::Time now);
   base::Time out_until(const wire::PublicKey& key) const;
+  // Others have waited for it since then: beyond `free` it stays out for several times as long.
+  void held(const wire::PublicKey& key, base::Time since, base::Duration free,
+            base::Duration out_max, base::Time now);
+  // It was in commits for so long, as a member that now goes. Who was for a minute is known: what
+  // others hold by its token does not keep it out.
+  void served(const wire::PublicKey& key, base::Duration time, base::Time now);
+  bool known(const wire::PublicKey& key) const;
   // Whether its last time as a member ended without a commit: then it counts as new.
   void visited(const wire::PublicKey& key, bool in_vain, base::Time now);
   bool in_vain(const wire::PublicKey& key) const;
@@ -86,11 +120,12 @@ class Blame {
   void each_field(Canon& canon) const {
     canon.put(accounts_.size());
     for (const auto& [key, account] : accounts_) {
-      const auto& [sum, at, counts, departures, out_until, departed_at, in_vain, accusers] =
-          account;
+      const auto& [sum, at, counts, departures, out_until, departed_at, in_vain, accusers, held,
+                   served] = account;
       canon.put(key), canon.put(sum), canon.put(at), canon.put(departures);
       canon.put(out_until), canon.put(departed_at), canon.put(in_vain);
-      canon.put(accusers);
+      canon.put(accusers), canon.put(served);
+      held.each_field(canon);
       (void)counts;  // words
     }
   }
@@ -105,6 +140,8 @@ class Blame {
     base::Time out_until = 0, departed_at = 0;
     bool in_vain = false;
     std::map<wire::PublicKey, base::Time> accusers;
+    Held held;
+    base::Duration served = 0;
   };
   Account& account(const wire::PublicKey& key, base::Time now);
 

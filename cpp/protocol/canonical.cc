@@ -101,11 +101,11 @@ class Canon {
   }
   void put(const Round& round) {
     const auto& [ready, running, told, memory, entered, assumed, poll, skipped, quorum_since,
-                 lost_since, opened_by, before, asking, ready_due, sync_due, commits, aborts] =
-        round;
+                 lost_since, opened_by, before, asking, ready_due, sync_due, commits, aborts,
+                 usual] = round;
     put(ready), put(running), put(memory), put(skipped), put(quorum_since);
     put(lost_since), put(asking), put(ready_due), put(sync_due);
-    put(opened_by), put(before), put(entered), put(assumed), put(poll.has_value());
+    put(usual), put(opened_by), put(before), put(entered), put(assumed), put(poll.has_value());
     if (poll.has_value()) {
       const auto& [revision, tier, election, doubt_since, dispute] = *poll;
       put(revision), put(tier), put(doubt_since), put(dispute.empty());
@@ -141,12 +141,13 @@ class Canon {
   }
   void put(const Life& life, std::size_t place) {
     const auto& [incarnation, site, shard, shards, start_peers, addresses, key, token, gate_passed,
-                 uses, may_order, in_commit, id, conn, resumed, roster_epoch, told_as_member, seen,
-                 order, since, heard, gone, progress, moving, beat, moving_before, beat_before,
-                 syncs, asked, held, fetched, behind, may_hold, knocking, missed, drain, accuses] =
-        life;
+                 uses, may_order, in_commit, served_since, served_to, waited_since, id, conn,
+                 resumed, roster_epoch, told_as_member, seen, order, since, heard, gone, progress,
+                 moving, beat, moving_before, beat_before, syncs, asked, held, fetched, behind,
+                 may_hold, knocking, missed, drain, accuses] = life;
     put(incarnation), put(site), put(shard), put(shards), put(start_peers), put(addresses.size());
-    put(token), put(gate_passed), put(uses), put(may_order), put(in_commit);
+    put(token), put(gate_passed), put(uses), put(may_order), put(in_commit), put(served_since),
+        put(served_to), put(waited_since);
     put(id), put(conn), put(resumed), put(roster_epoch), put(told_as_member), put(seen), put(place);
     put(life.connected() ? heard : gone), put(key), put(syncs), put(asked), put(held), put(fetched),
         put(behind), put(may_hold), put(knocking);
@@ -180,30 +181,30 @@ MasterMachine MasterMachine::clone() const {
 
 // What the journal says is not in it: whoever holds the journal adds that.
 base::Digest MasterMachine::digest() const {
-  const auto& [options, planner, ledger, now, last, wake, started_at, next_tick, before, begun,
-               pauses_due, counter, order, conns, left, left_in_order, links, doomed, lives, sites,
-               lives_due, probed_last, rounds, established, running, cuts, blame, guilty, throttles,
-               holds, holds_rest, crossed_since, touched, edges_seen, settled, lives_changed,
-               ticking, roster_dirty, told, departures, fx] = *state_;
+  const auto& [options, planner, ledger, now, last, wake, started_at, next_tick, before, woke_at,
+               begun, pauses_due, counter, order, conns, left, left_in_order, links, doomed, lives,
+               sites, lives_due, probed_last, rounds, established, running, cuts, blame, guilty,
+               holders, throttles, holds, holds_rest, crossed_since, touched, edges_seen, settled,
+               lives_changed, ticking, roster_dirty, told, departures, fx] = *state_;
   same_for_all(options, planner, now, fx, touched, lives_changed, ticking);  // done with the event
   same_for_all(pauses_due, holds_rest);
   same_for_all(left_in_order);
   same_for_all(before, settled);
   same_for_all(links);  // an epoch that is told, and decides nothing here
   same_for_all(sites, running, order, edges_seen, crossed_since);  // follow from the rest, or words
-  same_for_all(guilty);      // punished by the end of the event
-  same_for_all(departures);  // words
+  same_for_all(guilty, holders);  // punished by the end of the event
+  same_for_all(departures);       // words
   Canon canon;
   blame.each_field(canon);
   canon.put(throttles.size());
   for (const auto& [token, one] : throttles) {
     canon.put(token), canon.put(one.bans), canon.put(one.banned_at), canon.put(one.next_at),
-        canon.put(one.open);
-    one.in_vain.each_field(canon);
+        canon.put(one.open), canon.put(one.held_until);
+    one.in_vain.each_field(canon), one.held.each_field(canon);
   }
   canon.put(ledger.epoch()), canon.put(ledger.fenced());
   canon.put(wake), canon.put(last), canon.put(started_at), canon.put(next_tick);
-  canon.put(begun), canon.put(counter), canon.put(conns), canon.put(doomed);
+  canon.put(begun), canon.put(woke_at), canon.put(counter), canon.put(conns), canon.put(doomed);
   std::vector<std::uint64_t> orders;
   for (const auto& [incarnation, life] : lives) orders.push_back(life.order);
   std::sort(orders.begin(), orders.end());

@@ -138,10 +138,12 @@ void State::on_fail(Life& life, const wire::Fail& fail) {
   }
   switch (fail.cause) {
     case Code::kGuard:
+      note_exit(life, running);
       charge(life, Fault::kGuard, fail.text);
       round.memory.guarded += cat(round.memory.guarded.empty() ? "" : "; ", text);
       return abort(tag, Code::kGuard, text, true, life.site);
     case Code::kResync:
+      note_exit(life, running);
       charge(life, JCCL_PLANTED("edits-are-withdrawals") ? Fault::kWithdrawal : Fault::kEdited,
              text);
       return abort(tag, Code::kResync, text, true, {},
@@ -151,6 +153,7 @@ void State::on_fail(Life& life, const wire::Fail& fail) {
       return abort(tag, Code::kCorrupt, text, round.memory.corrupt < 2);
     case Code::kPeerLost:
       if (fail.peer == part->id || running.parts().count(fail.peer) == 0) {
+        note_exit(life, running);
         charge(life, Fault::kWithdrawal, text);
         break;
       }
@@ -259,9 +262,11 @@ void State::judge(const wire::Tag& tag) {
   for (const auto& [reporter, named] : cut) {
     remember_link(round, running.attempt(), reporter, named);
     cut_link(round, reporter, named);
+    Life* life = life_of(running.parts().at(named).incarnation);
+    if (life != nullptr) life->waited_since = std::min(life->waited_since, running.since);
   }
   abort(tag, Code::kPeerLost, text, true);
-  for (const auto& [site, why] : hung) evict(site, why, "evict");
+  for (const auto& [site, why] : hung) depart(site, why, "evict");
 }
 
 // Plans do without the link for a while; each time it proves cut again, for longer.
@@ -348,7 +353,12 @@ void State::commit(const wire::Tag& tag) {
     Life* life = part.evicted ? nullptr : life_of(part.incarnation);
     if (life == nullptr) continue;
     life->asked.erase(tag);
-    if (!std::exchange(life->in_commit, true)) blame_.visited(life->key, false, now_);
+    if (!std::exchange(life->in_commit, true)) {
+      blame_.visited(life->key, false, now_);
+      life->served_since = now_;
+    }
+    life->served_to = now_;
+    life->waited_since = base::kNever;
     charge_accused(*life);
     if (life->resumed) send(*life, Ledger::told(record, part.shard));
   }
@@ -368,6 +378,7 @@ void State::commit(const wire::Tag& tag) {
   });
   running_.erase(record.attempt);
   edges_seen_ |= running.edges();
+  round.usual += (now_ - running.since - round.usual) / 4;
   round.running.reset();
   round.memory = {};
   ++round.commits;

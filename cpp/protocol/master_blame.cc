@@ -21,6 +21,7 @@ namespace {
 
 constexpr base::Duration kThrottleMin = base::kSecond;  // twice that after the first ban
 constexpr std::uint32_t kDoublingsMax = 20;
+constexpr base::Duration kHeldNoted = base::kSecond / 2;
 constexpr std::size_t kAccusedMax = 32;  // by one life: as many as it was sent to
 constexpr std::uint64_t kMillisecondsPerSecond = 1000;
 
@@ -95,6 +96,11 @@ std::string State::kept_outside(const Life& life) const {
                "again and again");
   }
   const auto throttle = throttles_.find(life.token);
+  if (throttle != throttles_.end() && now_ < throttle->second.held_until &&
+      !blame_.known(life.key)) {
+    return cat("waits for ", seconds(throttle->second.held_until),
+               " s: since others waited for some that came as it does, new keys enter slowly");
+  }
   if (throttle != throttles_.end() && now_ < throttle->second.next_at && !life.gate_passed &&
       is_new(life.key) && !JCCL_PLANTED("new-keys-after-bans-unhindered")) {
     const std::uint32_t bans = throttle->second.bans;
@@ -146,6 +152,9 @@ void State::note_entry(const Life& life) {
 // Before its epoch is written. Nobody is in a commit before the first.
 void State::note_departure(const std::string& site) {
   if (!ledger_.begun()) return;
+  for (const Life* life : shards_of(site)) {
+    if (life->in_commit) blame_.served(life->key, life->served_to - life->served_since, now_);
+  }
   const Life* in_vain = nullptr;
   for (const Life* life : shards_of(site)) {
     if (life->id == 0 || life->in_commit || JCCL_PLANTED("visits-are-free")) continue;
@@ -158,6 +167,66 @@ void State::note_departure(const std::string& site) {
   if (wait == 0) return;
   throttle.open = false;
   throttle.next_at = std::max(throttle.next_at, now_ + wait);
+}
+
+// Since when the others wait for the site, in rounds that it takes part in.
+base::Time State::waited_since(const std::string& site) const {
+  base::Time since = base::kNever;
+  for (const wire::Incarnation incarnation : lives_at(site)) {
+    since = std::min(since, lives_.at(incarnation).waited_since);
+  }
+  for (const auto& [tag, round] : rounds_) {
+    if (round.running.has_value()) {
+      for (const auto& [id, part] : round.running->parts()) {
+        const bool waited = part.site == site && part.contributes() && !part.evicted;
+        if (waited && !part.done.has_value()) since = std::min(since, round.running->since);
+      }
+    } else if (round.quorum_since != base::kNever) {
+      for (const auto& [id, member] : ledger_.members()) {
+        const bool waited = member.site == site && takes_part(tag, member);
+        if (waited && ready_of(tag, member) == nullptr) since = std::min(since, round.quorum_since);
+      }
+    }
+  }
+  return since;
+}
+
+// Before it goes. Honest ones go, too, so some time is free, and more where rounds take long.
+void State::note_held(const std::string& site, base::Time since) {
+  if (since == base::kNever || ledger_.sites() < 3 || JCCL_PLANTED("holding-is-free")) return;
+  since = std::max(since, woke_at_);
+  base::Duration free = Held::kFree;
+  for (const auto& [tag, round] : rounds_) free = std::max(free, Held::kFree + 2 * round.usual);
+  for (const Life* life : shards_of(site)) {
+    blame_.held(life->key, since, free, options_.out_max, now_);
+    if (JCCL_PLANTED("holders-return-under-new-keys")) continue;
+    Throttle& throttle = throttles_[life->token];
+    throttle.held_until = throttle.held.add(since, free, options_.out_max, now_);
+    if (throttle.held_until > now_) {
+      throttle.open = false;
+      throttle.next_at = std::max(throttle.next_at, throttle.held_until);
+    }
+    if (now_ < since + kHeldNoted) continue;
+    note("held",
+         {{"site", site},
+          {"key", base::to_hex(life->key)},
+          {"text", cat("others waited for it for ", (now_ - since) / base::kMillisecond, " ms")}});
+  }
+}
+
+// It leaves an attempt that runs, and stays: unless the others have waited too long for it.
+void State::note_exit(const Life& life, const RunningAttempt& running) {
+  if (JCCL_PLANTED("exits-take-no-time")) return;
+  note_held(life.site, running.since);
+  if (life.id != 0 && pays(life.site)) holders_.insert(life.site);
+}
+
+bool State::pays(const std::string& site) const {
+  const auto& lives = lives_at(site);
+  if (JCCL_PLANTED("the-skipped-pay-nothing")) return false;
+  return std::any_of(lives.begin(), lives.end(), [&](wire::Incarnation incarnation) {
+    return now_ < blame_.out_until(lives_.at(incarnation).key);
+  });
 }
 
 // ---- faults ------------------------------------------------------------------------------------
@@ -218,6 +287,7 @@ void State::charge_exit(const Life& life, const wire::Tag& tag, const Part& part
   for (const auto& [id, one] : rounds_.at(tag).running->parts()) parts.push_back(one);
   const bool over = now_ + options_.silence / 4 >= part.deadline;
   if (over && !hasty(part.incarnation, parts)) return;
+  note_exit(life, *rounds_.at(tag).running);
   // A machine whose clock jumps is past its deadlines, too.
   charge(life, cause == Code::kDeadline ? Fault::kDeadline : Fault::kWithdrawal, why);
 }
@@ -237,6 +307,10 @@ bool State::hasty(wire::Incarnation incarnation, const std::vector<Part>& parts)
 
 // At the end of an event, or of a sweep: who is evicted may be what the event is about.
 void State::punish() {
+  for (const std::string& site : std::exchange(holders_, {})) {
+    if (member_sites().count(site) == 0) continue;
+    evict(site, cat(site, " left attempts for which others had waited, again and again"), "evict");
+  }
   while (!guilty_.empty()) {
     const wire::PublicKey key = *guilty_.begin();
     guilty_.erase(guilty_.begin());

@@ -66,6 +66,7 @@ void MasterMachine::State::stood_still(const base::OwnPause& pause) {
     by(started_at_);  // nobody could come back in that time
     for (auto& [tag, round] : rounds_) by(round.quorum_since);
   }
+  woke_at_ = now_;
   if (JCCL_PLANTED("own-pause-ends-syncs")) return;
   for (auto& [incarnation, life] : lives_) {
     for (auto& [tag, asked] : life.syncs) {
@@ -99,7 +100,7 @@ void MasterMachine::State::on(const MasterEvent& event) {
   } else if (const auto* probe = std::get_if<ProbeAnswer>(&event)) {
     Life* life = life_of(probe->incarnation);
     if (probe->refused && life != nullptr && life->id != 0 && !life->connected()) {
-      evict(life->site, cat(name(*life), " is gone: its listener refuses connections"), "evict");
+      depart(life->site, cat(name(*life), " is gone: its listener refuses connections"), "evict");
     }
   } else if (const auto* wish = std::get_if<EvictSite>(&event)) {
     evict(wish->site, cat(wish->site, " was evicted by the operator"), "evict");

@@ -140,7 +140,7 @@ void State::on_hello(ConnId conn, const wire::Hello& hello, const Shown& shown) 
     if (other->id == 0)
       drop_observer(incarnation);
     else
-      evict(hello.site, came_back(*other), "evict");
+      depart(hello.site, came_back(*other), "evict");
   }
   attach(conn, hello, shown);
 }
@@ -293,11 +293,17 @@ void State::fence_observer(const Life& life) {
 void State::on_leave(Life& life) {
   const std::string text =
       cat(name(life), " left", life.drain.empty() ? "" : cat(": ", life.drain));
-  if (life.id != 0) return evict(life.site, text, "leave");
+  if (life.id != 0) return depart(std::string(life.site), text, "leave");
   const ConnId conn = life.conn;
   fence_observer(life);
   send(conn, wire::Evicted{text});
   close(conn);
+}
+
+// By its own doing or undoing, and not by an order.
+void State::depart(const std::string& site, const std::string& reason, const std::string& kind) {
+  note_held(site, waited_since(site));
+  evict(site, reason, kind);
 }
 
 void State::evict(std::string site, const std::string& reason, const std::string& kind) {
@@ -361,7 +367,7 @@ void State::expire_lives() {
       const char* why = life->connected() ? " was silent for too long"
                         : life->seen      ? " lost its connection and did not come back"
                                           : " did not come back after the master's restart";
-      evict(life->site, cat(name(*life), why), "evict");
+      depart(std::string(life->site), cat(name(*life), why), "evict");
     } else {
       close(life->conn);
     }

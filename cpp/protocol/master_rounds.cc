@@ -492,8 +492,8 @@ void State::evict_worst_link(const wire::Tag& tag, const Status& why) {
   if (worst == 0) return reject_all(tag, why.code, why.text);
   const std::string site = ledger_.members().at(worst).site;
   put_out(site, options_.silence);
-  evict(site, cat(name(worst), " has no link to ", std::get<0>(most), " of its peers; ", why.text),
-        "evict");
+  depart(site, cat(name(worst), " has no link to ", std::get<0>(most), " of its peers; ", why.text),
+         "evict");
 }
 
 }  // namespace jccl::protocol

@@ -41,13 +41,15 @@ struct Life {  // of an incarnation that is a member, or a connected observer
   std::uint32_t shard = 0, shards = 1, start_peers = 0;
   std::vector<std::string> addresses;
   wire::PublicKey key{};
-  std::string token;         // its name; empty: none
-  bool gate_passed = false;  // it has waited while new keys of its token had to
-  std::uint32_t uses = 0;    // of the token
-  bool may_order = false;    // its connection is an operator's
-  bool in_commit = false;    // as a member
-  wire::PeerId id = 0;       // 0: observer
-  ConnId conn = 0;           // 0: not connected
+  std::string token;                           // its name; empty: none
+  bool gate_passed = false;                    // it has waited while new keys of its token had to
+  std::uint32_t uses = 0;                      // of the token
+  bool may_order = false;                      // its connection is an operator's
+  bool in_commit = false;                      // as a member
+  base::Time served_since = 0, served_to = 0;  // its first commit and its last, as a member
+  base::Time waited_since = base::kNever;  // an attempt ended for what others waited for from it
+  wire::PeerId id = 0;                     // 0: observer
+  ConnId conn = 0;                         // 0: not connected
   bool resumed = false;
   std::uint64_t roster_epoch = 0;  // of the last Roster sent on this connection …
   bool told_as_member = false;     // … which named the members
@@ -143,6 +145,7 @@ struct Round {  // the volatile side of one tag
   // No READY, no Sync expires before these; the exact times are looked up when they come.
   base::Time ready_due = base::kNever, sync_due = base::kNever;
   std::uint64_t commits = 0, aborts = 0;
+  base::Duration usual = 0;  // that an attempt takes which commits
 };
 
 struct Cut {             // a link between two members that carried nothing
@@ -156,7 +159,9 @@ struct Throttle {
   std::uint32_t bans = 0;
   base::Time banned_at = 0, next_at = 0;
   Visits in_vain;
-  bool open = true;  // who waited until `next_at` has been let through
+  Held held;
+  base::Time held_until = 0;  // by those who came by it
+  bool open = true;           // who waited until `next_at` has been let through
 };
 
 enum class WaitCause : std::uint8_t { kNothing, kTooFew, kPeers };
@@ -210,6 +215,7 @@ struct MasterMachine::State {
   void on_leave(Life& life);
   // By value: the caller's string may belong to what is evicted.
   void evict(std::string site, const std::string& reason, const std::string& kind);
+  void depart(const std::string& site, const std::string& reason, const std::string& kind);
   void expire_lives();
   void probe_absent();
   bool complete(const std::string& site) const;  // all shards connected and resumed
@@ -263,6 +269,7 @@ struct MasterMachine::State {
   void charge_accused(Life& life);
   void charge_exit(const Life& life, const wire::Tag& tag, const Part& part, base::Code cause,
                    const std::string& why);
+  void note_exit(const Life& life, const RunningAttempt& running);
   static bool hasty(wire::Incarnation incarnation, const std::vector<Part>& parts);
   double held_against(wire::PeerId id) const;
   void punish();
@@ -270,6 +277,9 @@ struct MasterMachine::State {
   std::size_t expel(const std::function<bool(const Life&)>& whom, const std::string& refusal,
                     const std::function<std::string(const std::string&)>& reason);
   void put_out(const std::string& site, base::Duration cost);
+  base::Time waited_since(const std::string& site) const;  // kNever: nobody waits for it
+  void note_held(const std::string& site, base::Time since);
+  bool pays(const std::string& site) const;  // for time that it held others
   void on_order(ConnId conn, const wire::Order& order, const Shown& shown);
   wire::OrderReply carry_out(const wire::Order& order);
   wire::OrderReply kick(const wire::Order& order);
@@ -420,6 +430,7 @@ struct MasterMachine::State {
   Ledger ledger_;
   base::Time now_ = 0, last_ = 0, wake_ = base::kNever, started_at_ = 0, next_tick_ = 0;
   base::Time before_ = 0;                 // the event before this one
+  base::Time woke_at_ = 0;                // it stood still itself until then
   bool begun_ = false;                    // start_peers was reached once
   base::Time pauses_due_ = base::kNever;  // no round's pause ends before
   std::uint64_t counter_ = 0, order_ = 0;
@@ -439,6 +450,7 @@ struct MasterMachine::State {
   std::map<std::pair<wire::PeerId, wire::PeerId>, Cut> cuts_;
   Blame blame_;
   std::set<wire::PublicKey> guilty_;           // to be banned at the end of the event
+  std::set<std::string> holders_;              // … and evicted, for time that others waited
   std::map<std::string, Throttle> throttles_;  // of new keys, by token
   // Joiners and skipped sites that could not keep up. While one of them is here no START of any
   // state tag is sent: it has to be current on all of them at one moment.

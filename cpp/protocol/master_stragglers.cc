@@ -72,7 +72,7 @@ bool State::waited_for(const std::string& site) const {
 
 void State::take_back(const std::string& site, const wire::Tag& tag) {
   const auto found = rounds_.find(tag);
-  if (JCCL_PLANTED("skipped-for-ever")) return;
+  if (pays(site) || JCCL_PLANTED("skipped-for-ever")) return;
   if (found != rounds_.end() && found->second.skipped.erase(site) > 0) touch(tag);
 }
 
@@ -94,7 +94,7 @@ void State::note_quorum(const wire::Tag& tag) {
   std::size_t count = 0;
   for (const auto& [site, here] : ready) {
     count += here;
-    if (here && !JCCL_PLANTED("skipped-for-ever")) round.skipped.erase(site);
+    if (here && !pays(site) && !JCCL_PLANTED("skipped-for-ever")) round.skipped.erase(site);
   }
   if (!is_quorum(count, ready.size(), options_.min_peers)) {
     round.quorum_since = base::kNever;
@@ -107,7 +107,7 @@ void State::note_quorum(const wire::Tag& tag) {
 
 void State::leave_behind(const wire::Tag& tag) {
   Round& round = rounds_.at(tag);
-  round.quorum_since = base::kNever;
+  const base::Time since = std::exchange(round.quorum_since, base::kNever);
   std::set<std::string> late;
   for (const auto& [id, member] : ledger_.members()) {
     if (ready_of(tag, member) == nullptr && takes_part(tag, member)) late.insert(member.site);
@@ -119,9 +119,11 @@ void State::leave_behind(const wire::Tag& tag) {
             options_.straggler_after / base::kMillisecond, " ms after half of the sites");
     if (options_.straggler == Straggler::kEvict) {
       put_out(site, options_.straggler_after);
-      evict(site, why, "evict");
+      note_held(site, since);
+      depart(site, why, "evict");
       continue;
     }
+    note_held(site, since);
     round.skipped.insert(site);
     note("skip", {{"site", site}, {"tag", tag}, {"n", cat(n)}, {"reason", why}});
   }
@@ -252,9 +254,11 @@ bool State::slow_down(const wire::Tag& tag) {
   if (site.empty() || others.size() < std::max(1U, options_.min_peers)) return false;
   if (options_.straggler == Straggler::kEvict) {
     put_out(site, now_ - running.since);
-    evict(site, why, "evict");
+    depart(site, why, "evict");
     return true;
   }
+  note_held(site, running.since);
+  if (pays(site)) rounds_.at(tag).skipped.insert(site);
   note("skip", {{"site", site}, {"tag", tag}, {"n", cat(running.round().n)}, {"reason", why}});
   abort(tag, Code::kSkipped, why, true, site);
   return true;

@@ -431,7 +431,7 @@ void State::offer(Life& life, AskedSync& asked, std::vector<wire::Member> holder
   life.may_hold[tag] = reply.revision;
   const bool rest = !holds_.empty() || now_ < holds_rest_until_;
   // Who could not come in with the newest state either has no round held for it.
-  const bool may_enter = complete(life.site) && kept_outside(life.site).empty();
+  const bool may_enter = complete(life.site) && kept_outside(life.site).empty() && !pays(life.site);
   if (missed && may_enter && !rest && holds_back(++life.missed) && !waited_for(life.site)) {
     holds_[life.site] = now_ + kHoldMax;
   }

@@ -21,6 +21,8 @@ GROUPS = [
     ("churn", PLAIN),
     ("churn", TOKEN),
     ("fresh-keys", PLAIN),
+    ("hold-leave", PLAIN),
+    ("hold-fresh", TOKEN),
     ("mixture", TOKEN),
 ]
 

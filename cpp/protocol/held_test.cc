@@ -1,0 +1,298 @@
+// What one that comes, holds a round and goes may cost the others: three that commit as fast as
+// they can, beside somebody who takes part in silence, goes and comes again in all ways.
+#include <functional>
+
+#include "base/text.h"
+#include "protocol/blame.h"
+#include "protocol/hostile_rig.h"
+
+namespace jccl::protocol {
+namespace {
+
+using base::kMillisecond;
+using base::kSecond;
+
+constexpr base::Duration kStep = 10 * kMillisecond;
+constexpr base::Duration kCutAfter = 2500 * kMillisecond;  // honest peers report a silent one
+constexpr base::Duration kHold = 2200 * kMillisecond;
+
+enum class End { kLeave, kClose, kReplaced, kWithdraw, kEvicted, kNoDone };
+using Key = std::function<std::uint64_t(int)>;  // of its how-manieth life
+
+std::uint64_t one_key(int) { return 1000; }
+std::uint64_t fresh_key(int life) { return 1000 + life; }
+std::uint64_t ten_keys(int life) { return 1000 + life % 10; }
+
+class HeldTest : public HostileMember {
+ protected:
+  void start_run(Straggler straggler = Straggler::kWait, base::Duration after = kSecond) {
+    MasterOptions three = options();
+    three.start_peers = 3;
+    three.straggler = straggler;
+    three.straggler_after = after;
+    begin(three, plan_around);
+    join({"a", "b", "c"});
+    alive_ = {1, 2, 3};
+    for (ConnId conn = 1; conn <= 3; ++conn) ready_[conn] = false;
+  }
+  // There is none for who has no link to three others.
+  static base::Result<base::Bytes> plan_around(const PlanRequest& request) {
+    std::map<wire::PeerId, int> bad;
+    for (const auto& [a, b] : request.bad_links) {
+      if (++bad[a] == 3 || ++bad[b] == 3) return base::Status{base::Code::kPeerLost, "no plan"};
+    }
+    return base::Bytes{};
+  }
+
+  void see(const MasterEffects& effects) {
+    for (const auto& row : effects.history) {
+      if (row.kind == "held") ++held_rows_;
+      if (row.kind == "ban") ++bans_;
+    }
+    for (const auto& sent : effects.send) {
+      if (const auto* start = std::get_if<wire::Start>(&sent.message)) started(sent.conn, *start);
+      if (const auto* outcome = std::get_if<wire::Outcome>(&sent.message)) ended(*outcome);
+      const bool out = std::holds_alternative<wire::Evicted>(sent.message) ||
+                       std::holds_alternative<wire::Refuse>(sent.message);
+      ASSERT_FALSE(out && sent.conn <= 3) << "an honest member is out: " << words_of(sent.message);
+      if (out && sent.conn == hostile_) gone();
+    }
+  }
+  static std::string words_of(const wire::Message& message) {
+    if (const auto* evicted = std::get_if<wire::Evicted>(&message)) return evicted->text;
+    const auto* refuse = std::get_if<wire::Refuse>(&message);
+    return refuse == nullptr ? "" : refuse->text;
+  }
+  void tell(ConnId conn, const wire::Message& message) { see(say(conn, message)); }
+  void started(ConnId conn, const wire::Start& start) {
+    if (conn == hostile_) started_at_ = now_;
+    if (attempt_ == start.attempt) return;
+    attempt_ = start.attempt, attempt_at_ = now_, reported_ = false;
+    with_hostile_ = start.contributors.size() > 3;
+  }
+  void ended(const wire::Outcome& outcome) {
+    if (outcome.attempt != attempt_) return;
+    commits_ += outcome.verdict == wire::Verdict::kCommitted;
+    attempt_ = {};
+    for (auto& [conn, ready] : ready_) ready = false;
+    hostile_ready_ = false;
+  }
+  void gone() {
+    hostile_ = 0, back_at_ = now_ + 100 * kMillisecond;
+    started_at_ = base::kNever;
+  }
+
+  // What the honest do, at once: data never take time here.
+  void work() {
+    for (auto& [conn, ready] : ready_) {
+      if (attempt_ == wire::Attempt{} && !std::exchange(ready, true)) {
+        tell(conn, HostileMember::ready("grads", committed("grads") + 1));
+      }
+    }
+    if (attempt_ == wire::Attempt{} || reported_) return;
+    const wire::Attempt attempt = attempt_;
+    const bool moves = !with_hostile_ || end_ == End::kNoDone || honest_rounds_ > 0;
+    if (!moves && now_ < attempt_at_ + kCutAfter) return;
+    reported_ = true;
+    for (ConnId conn = 1; conn <= 3; ++conn) {
+      if (moves) tell(conn, wire::Done{attempt, {7, 7}});
+      if (!moves) tell(conn, wire::Fail{attempt, base::Code::kPeerLost, id_of(hostile_), "silent"});
+    }
+    if (with_hostile_ && honest_rounds_ > 0) {
+      --honest_rounds_;
+      tell(hostile_, wire::Done{attempt, {7, 7}});
+    }
+  }
+  wire::PeerId id_of(ConnId conn) const {
+    for (const PeerView& peer : master_->view(now_).peers) {
+      if (peer.member.incarnation == 100 * conn) return peer.member.id;
+    }
+    return 0;
+  }
+
+  void come(const Key& key) {
+    const std::uint64_t number = key(lives_++);
+    hostile_key_ = {static_cast<std::uint8_t>(number), static_cast<std::uint8_t>(number >> 8), 1};
+    hostile_ = ++conns_, started_at_ = base::kNever;
+    honest_rounds_ = rounds_first_;
+    const ConnId conn = hostile_;
+    see(say(conn, hello(100 * conn, base::cat("mal-", number)), hostile_key_));
+    if (hostile_ == conn) tell(conn, wire::Resume{});
+    hostile_ready_ = false;
+  }
+  void misbehave(const Key& key) {
+    if (hostile_ == 0) {
+      if (now_ >= back_at_) come(key);
+      return;
+    }
+    if (attempt_ == wire::Attempt{} && !std::exchange(hostile_ready_, true)) {
+      tell(hostile_, HostileMember::ready("grads", committed("grads") + 1));
+    }
+    const bool holds = attempt_ != wire::Attempt{} && with_hostile_ && started_at_ != base::kNever;
+    if (!holds || now_ < started_at_ + kHold) return;
+    const End end = by_turns_ && lives_ % 2 == 0 ? End::kEvicted : end_;
+    const ConnId conn = hostile_;
+    if (end == End::kLeave) tell(conn, wire::Leave{});
+    if (end == End::kClose) see(on(ConnClosed{conn})), gone();
+    if (end == End::kReplaced) see(on(ConnClosed{conn})), come(key);
+    if (end == End::kWithdraw) tell(conn, wire::Withdraw{{"grads", committed("grads") + 1}});
+  }
+
+  // Its keys take part in a round each, and leave between two.
+  void be_honest_first(int keys, const Key& key) {
+    rounds_first_ = 1;
+    for (int i = 0; i < keys; ++i) {
+      while (hostile_ == 0 || honest_rounds_ > 0 || !with_hostile_) {
+        now_ += kStep;
+        misbehave(key), work();
+      }
+      tell(hostile_, wire::Leave{});
+      with_hostile_ = false;
+    }
+  }
+
+  // The share of the time from ten seconds to two minutes in which rounds are committed.
+  double free_time(const Key& key) {
+    int steps = 0, free = 0;
+    for (const base::Time end = now_ + 120 * kSecond, begun = now_; now_ < end;) {
+      now_ += kStep;
+      for (const ConnId conn : alive_) see(say(conn, wire::Heartbeat{}));
+      if (hostile_ != 0) see(say(hostile_, wire::Heartbeat{}));
+      see(on(Tick{}));
+      misbehave(key);
+      const std::uint64_t before = commits_;
+      work();
+      if (now_ < begun + 10 * kSecond) continue;
+      ++steps, free += commits_ > before;
+    }
+    return static_cast<double>(free) / steps;
+  }
+  void expect_mostly_free(End end, const Key& key) {
+    end_ = end;
+    const double share = free_time(key);
+    EXPECT_GE(share, 0.8) << lives_ << " lives";
+    EXPECT_LT(share, 1) << "it never held";
+    EXPECT_GT(held_rows_, 0) << "the log says nothing";
+  }
+
+  std::map<ConnId, bool> ready_;
+  wire::Attempt attempt_;
+  base::Time attempt_at_ = 0, started_at_ = base::kNever, back_at_ = 0;
+  bool with_hostile_ = false, reported_ = false, hostile_ready_ = false, by_turns_ = false;
+  End end_ = End::kLeave;
+  int lives_ = 0, held_rows_ = 0, bans_ = 0, rounds_first_ = 0, honest_rounds_ = 0;
+  ConnId hostile_ = 0, conns_ = 100;
+  wire::PublicKey hostile_key_{};
+  std::uint64_t commits_ = 0;
+};
+
+TEST_F(HeldTest, who_leaves_before_it_is_cut_comes_back_ever_more_rarely) {
+  start_run();
+  expect_mostly_free(End::kLeave, one_key);
+  const auto peers = master_->view(now_).peers;
+  const auto named = std::any_of(peers.begin(), peers.end(), [](const PeerView& peer) {
+    return peer.faults.find("others waited for it for") != std::string::npos;
+  });
+  EXPECT_TRUE(named || hostile_ == 0);
+}
+
+TEST_F(HeldTest, under_fresh_keys_it_is_no_better) {
+  start_run();
+  expect_mostly_free(End::kLeave, fresh_key);
+}
+
+TEST_F(HeldTest, who_is_evicted_does_not_come_back_under_a_fresh_key) {
+  start_run();
+  expect_mostly_free(End::kEvicted, fresh_key);
+}
+
+TEST_F(HeldTest, nor_by_turns_with_leaving) {
+  start_run();
+  by_turns_ = true;
+  expect_mostly_free(End::kLeave, fresh_key);
+}
+
+TEST_F(HeldTest, nor_by_turns_under_one_key) {
+  start_run();
+  by_turns_ = true;
+  expect_mostly_free(End::kLeave, one_key);
+}
+
+TEST_F(HeldTest, keys_that_were_in_a_round_are_no_better) {
+  start_run();
+  be_honest_first(10, ten_keys);
+  expect_mostly_free(End::kLeave, ten_keys);
+}
+
+TEST_F(HeldTest, nor_who_loses_its_connection) {
+  start_run();
+  expect_mostly_free(End::kClose, fresh_key);
+}
+
+TEST_F(HeldTest, nor_whose_next_life_replaces_it) {
+  start_run();
+  expect_mostly_free(End::kReplaced, one_key);
+}
+
+TEST_F(HeldTest, nor_who_takes_its_call_back) {
+  start_run();
+  expect_mostly_free(End::kWithdraw, one_key);
+}
+
+TEST_F(HeldTest, where_stragglers_are_evicted_they_do_not_come_back_under_fresh_keys) {
+  start_run(Straggler::kEvict);
+  expect_mostly_free(End::kNoDone, fresh_key);
+}
+
+TEST_F(HeldTest, where_stragglers_are_skipped_they_are_passed_over_until_it_is_paid) {
+  start_run(Straggler::kSkip);
+  expect_mostly_free(End::kNoDone, one_key);
+}
+
+TEST_F(HeldTest, leaving_is_no_better_where_stragglers_are_evicted_or_skipped) {
+  start_run(Straggler::kEvict, 3 * kSecond);
+  expect_mostly_free(End::kLeave, one_key);
+}
+
+TEST_F(HeldTest, one_member_that_hangs_costs_nobody_his_place) {
+  start_run();
+  rounds_first_ = 1;
+  for (int life = 0; life < 2; ++life) {
+    const base::Time until = now_ + kHold + kSecond;
+    end_ = End::kClose;
+    while (now_ < until) {
+      now_ += kStep;
+      for (const ConnId conn : alive_) see(say(conn, wire::Heartbeat{}));
+      see(on(Tick{}));
+      misbehave(fresh_key);
+      work();
+    }
+  }
+  EXPECT_GE(lives_, 2);
+  const int before = lives_;
+  if (hostile_ == 0) come(fresh_key);
+  tell(hostile_, HostileMember::ready("grads", committed("grads") + 1));
+  EXPECT_NE(id_of(hostile_), 0U) << before;
+  EXPECT_EQ(bans_, 0);
+}
+
+TEST(HeldTimeTest, some_is_free_and_the_rest_is_paid_back_several_times) {
+  Held held;
+  const base::Time now = 1000 * kSecond;
+  EXPECT_EQ(held.add(now - Held::kFree, Held::kFree, 600 * kSecond, now), now);
+  EXPECT_EQ(held.add(now - kSecond, Held::kFree, 600 * kSecond, now), now) << "counted once";
+  const base::Time later = now + kSecond;
+  const base::Time until = held.add(now, Held::kFree, 600 * kSecond, later);
+  EXPECT_GE(until - later, 4 * kSecond);
+  EXPECT_LE(held.add(now, Held::kFree, 600 * kSecond, now + 10'000 * kSecond),
+            now + 10'600 * kSecond);
+}
+
+TEST(HeldTimeTest, a_longer_free_time_is_free) {
+  Held held;
+  const base::Time now = 1000 * kSecond;
+  EXPECT_EQ(held.add(now - 100 * kSecond, 100 * kSecond, 600 * kSecond, now), now);
+}
+
+}  // namespace
+}  // namespace jccl::protocol
