@@ -192,11 +192,12 @@ base::Time State::waited_since(const std::string& site) const {
 }
 
 // Before it goes. Honest ones go, too, so some time is free, and more where rounds take long.
-void State::note_held(const std::string& site, base::Time since) {
+void State::note_held(const std::string& site, base::Time since, base::Duration more_free) {
   if (since == base::kNever || ledger_.sites() < 3 || JCCL_PLANTED("holding-is-free")) return;
   since = std::max(since, woke_at_);
   base::Duration free = Held::kFree;
   for (const auto& [tag, round] : rounds_) free = std::max(free, Held::kFree + 2 * round.usual);
+  free += more_free;
   for (const Life* life : shards_of(site)) {
     blame_.held(life->key, since, free, options_.out_max, now_);
     if (JCCL_PLANTED("holders-return-under-new-keys")) continue;

@@ -278,7 +278,7 @@ struct MasterMachine::State {
                     const std::function<std::string(const std::string&)>& reason);
   void put_out(const std::string& site, base::Duration cost);
   base::Time waited_since(const std::string& site) const;  // kNever: nobody waits for it
-  void note_held(const std::string& site, base::Time since);
+  void note_held(const std::string& site, base::Time since, base::Duration more_free = 0);
   bool pays(const std::string& site) const;  // for time that it held others
   void on_order(ConnId conn, const wire::Order& order, const Shown& shown);
   wire::OrderReply carry_out(const wire::Order& order);

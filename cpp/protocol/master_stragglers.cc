@@ -123,7 +123,7 @@ void State::leave_behind(const wire::Tag& tag) {
       depart(site, why, "evict");
       continue;
     }
-    note_held(site, since);
+    note_held(site, since, 2 * options_.straggler_after);
     round.skipped.insert(site);
     note("skip", {{"site", site}, {"tag", tag}, {"n", cat(n)}, {"reason", why}});
   }
@@ -257,7 +257,7 @@ bool State::slow_down(const wire::Tag& tag) {
     depart(site, why, "evict");
     return true;
   }
-  note_held(site, running.since);
+  note_held(site, running.since, 2 * options_.straggler_after);
   if (pays(site)) rounds_.at(tag).skipped.insert(site);
   note("skip", {{"site", site}, {"tag", tag}, {"n", cat(running.round().n)}, {"reason", why}});
   abort(tag, Code::kSkipped, why, true, site);
