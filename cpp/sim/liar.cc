@@ -34,7 +34,8 @@ void SimPeer::lie_in_call(protocol::Call* call, CallRecord* record, std::size_t 
   world.post(world.now + 100 * kMillisecond, Kind::kPeerUp, slot, 1);
 }
 
-// A failure that nobody else sees; or silence, until it goes, before it is cut, and is back at once.
+// A failure that nobody else sees; or silence, until it goes, before it is cut, and is back at
+// once.
 bool SimPeer::lie_instead_of_running(const protocol::RunAttempt& run) {
   base::Rng& rng = world.rng.liar;
   if (!lies()) return false;
