@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/bytes.h"
 #include "base/text.h"
 #include "wire/codec.h"
 
@@ -25,11 +26,14 @@ base::Time clock_now() {
 
 wire::Digest bent(const wire::Digest& digest) { return {digest.low ^ 1, digest.high}; }
 
-// A weight that no encoder writes. Behind it: has_state, revision, two digests, deadline, call.
+// A weight that no encoder writes. Behind it: has_state, revision, two digests, deadline, call,
+// before.
 Bytes with_weight(const wire::Ready& ready, double weight) {
   Bytes bytes = wire::encode(ready);
-  constexpr std::size_t kBehind = 1 + 8 + 16 + 16 + 8 + 8;
-  std::memcpy(bytes.data() + bytes.size() - kBehind - sizeof weight, &weight, sizeof weight);
+  base::Writer before;
+  before.text(ready.before, base::kTagBytesMax);
+  const std::size_t behind = 1 + 8 + 16 + 16 + 8 + 8 + before.size();
+  std::memcpy(bytes.data() + bytes.size() - behind - sizeof weight, &weight, sizeof weight);
   return bytes;
 }
 
