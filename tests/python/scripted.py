@@ -424,6 +424,7 @@ class _Core:
 
     def __init__(self, script):
         self.script, self.registry_id, self.closed = script, next(self._ids), False
+        self.is_open = lambda handle: handle % 2**32 in script.flying
 
     def close(self):
         self.closed = True
