@@ -106,7 +106,7 @@ wire::RestoreRecord State::fallback(const wire::Tag& tag) const {
   wire::RestoreRecord best;
   for (const auto& [site, digests] : offered(tag, false)) {
     const std::uint64_t of =
-        JCCL_PLANTED("goes-back-to-anything") ? at.committed - 1 : number_of(at, digests);
+        JCCL_PLANTED("goes-back-to-anything") ? at.committed : number_of(at, digests);
     if (of <= best.of && !(of > 0 && JCCL_PLANTED("goes-back-to-the-oldest"))) continue;
     best = {tag, 0, of, site, digests};
   }
