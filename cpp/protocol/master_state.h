@@ -80,7 +80,8 @@ struct Life {  // of an incarnation that is a member, or a connected observer
 
 struct Serving {  // the newest revision of one shard, for one look at who asks
   std::vector<const Life*> holders;
-  bool awaited = false;  // somebody may turn out to be one
+  bool awaited = false;             // somebody may turn out to be one
+  std::optional<std::string> back;  // fallback_text(), once somebody asks for it
 };
 
 struct OpenReady {
@@ -360,7 +361,7 @@ struct MasterMachine::State {
   bool another_source(const Life& life, const wire::Sync& sync) const;
   void sync_tag(const wire::Tag& tag);  // answers every open Sync that can be answered
   void drop_ended_syncs(const wire::Tag& tag);
-  void sync_one(Life& life, const wire::Tag& tag, const Serving& serving);
+  void sync_one(Life& life, const wire::Tag& tag, Serving& serving);
   bool may_enter(Life& life, const wire::Tag& tag);
   void try_birth(const wire::Tag& tag);
   template <typename Sites>

@@ -267,7 +267,7 @@ bool State::may_enter(Life& life, const wire::Tag& tag) {
   return false;
 }
 
-void State::sync_one(Life& life, const wire::Tag& tag, const Serving& serving) {
+void State::sync_one(Life& life, const wire::Tag& tag, Serving& serving) {
   AskedSync& asked = life.syncs.at(tag);
   const Standing& at = ledger_.standing(tag);
   asked.matches = false;
@@ -303,9 +303,8 @@ void State::sync_one(Life& life, const wire::Tag& tag, const Serving& serving) {
   if (serving.awaited) {
     return reply_wait(life, asked, cat("waits for a holder to publish ", what));
   }
-  if (const std::string back = fallback_text(tag); !back.empty()) {
-    return reply_wait(life, asked, back);
-  }
+  if (!serving.back) serving.back = fallback_text(tag);  // once for all who ask
+  if (!serving.back->empty()) return reply_wait(life, asked, *serving.back);
   const base::Time since = rounds_.at(tag).lost_since;
   if (since != base::kNever && now_ >= since + options_.silence) {
     return reply_refused(life, tag, Code::kStateLost, cat("every holder of ", what, " is gone"));
