@@ -23,6 +23,7 @@ constexpr std::array<std::string_view, static_cast<std::size_t>(Fault::kCount)> 
     "deadlines of its own",
     "contributions with NaN or Inf",
     "states of its own that it had changed",
+    "calls taken back as they began",
     "parts of a state unlike the others'"};
 
 double decayed(double sum, base::Duration time) {

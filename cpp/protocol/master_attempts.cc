@@ -168,10 +168,24 @@ void State::on_fail(Life& life, const wire::Fail& fail) {
     case Code::kLinkLost:
       break;
     default:
-      charge_exit(life, tag, *part, fail.cause, text);
+      // A machine whose clock jumps is past its deadlines, too.
+      charge_exit(life, tag, *part,
+                  fail.cause == Code::kDeadline ? Fault::kDeadline : Fault::kWithdrawal, text);
   }
   if (fail.cause == Code::kLinkLost) remember_link(round, fail.attempt, life.id, fail.peer);
   abort(tag, fail.cause, text, true);
+}
+
+// The call that a part ran for has ended.
+void State::drop_part(const Life& life, const wire::Tag& tag, Part& part, Fault fault,
+                      const std::string& why) {
+  if (part.done.has_value()) return;
+  if (!part.contributes()) {
+    part.failed = true;
+    return;
+  }
+  charge_exit(life, tag, part, fault, why);
+  abort(tag, Code::kAborted, why, true);
 }
 
 // Calls are equal, so what can't be done here can't be done elsewhere, and the others say so, too:

@@ -282,15 +282,14 @@ void State::charge_accused(Life& life) {
 
 // It leaves an attempt that runs. When its deadline is over it may, unless it gave itself much less
 // time than others do.
-void State::charge_exit(const Life& life, const wire::Tag& tag, const Part& part, Code cause,
+void State::charge_exit(const Life& life, const wire::Tag& tag, const Part& part, Fault fault,
                         const std::string& why) {
   std::vector<Part> parts;
   for (const auto& [id, one] : rounds_.at(tag).running->parts()) parts.push_back(one);
   const bool over = now_ + options_.silence / 4 >= part.deadline;
   if (over && !hasty(part.incarnation, parts)) return;
   note_exit(life, *rounds_.at(tag).running);
-  // A machine whose clock jumps is past its deadlines, too.
-  charge(life, cause == Code::kDeadline ? Fault::kDeadline : Fault::kWithdrawal, why);
+  charge(life, fault, why);
 }
 
 // Its call has less than an eighth of the time that the middle one of all has.

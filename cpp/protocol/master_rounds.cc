@@ -106,7 +106,9 @@ bool State::answer_ready_out_of_turn(Life& life, const wire::Ready& ready) {
       send_start(life, *part, *running);
       return true;
     }
-    if (part != nullptr) drop_part(life, name.tag, *part, cat(this->name(life), " called anew"));
+    if (part != nullptr) {
+      drop_part(life, name.tag, *part, Fault::kWithdrawal, cat(this->name(life), " called anew"));
+    }
   }
   if (name.n <= at.committed && !JCCL_PLANTED("old-number-accepted")) {
     if (at.born) {
@@ -169,18 +171,10 @@ void State::on_withdraw(Life& life, const wire::Withdraw& withdraw) {
   if (round.ready.erase(life.incarnation) > 0) return;
   if (!round.running.has_value() || round.running->round() != withdraw.round) return;
   Part* part = round.running->part_of(life.incarnation);  // the START crossed it
-  if (part != nullptr) drop_part(life, withdraw.round.tag, *part, cat(name(life), " withdrew"));
-}
-
-// The call that a part ran for has ended.
-void State::drop_part(const Life& life, const wire::Tag& tag, Part& part, const std::string& why) {
-  if (part.done.has_value()) return;
-  if (!part.contributes()) {
-    part.failed = true;
-    return;
-  }
-  charge_exit(life, tag, part, Code::kAborted, why);
-  abort(tag, Code::kAborted, why, true);
+  if (part == nullptr) return;
+  const bool crossed = !JCCL_PLANTED("crossed-is-left");
+  drop_part(life, withdraw.round.tag, *part, crossed ? Fault::kCrossed : Fault::kWithdrawal,
+            cat(name(life), " withdrew"));
 }
 
 void State::send_start(const Life& life, const Part& part, const RunningAttempt& running) {

@@ -268,7 +268,7 @@ struct MasterMachine::State {
   void charge_nonsense(ConnId conn);
   void on_outvoted(Life& life, const wire::Outvoted& said);
   void charge_accused(Life& life);
-  void charge_exit(const Life& life, const wire::Tag& tag, const Part& part, base::Code cause,
+  void charge_exit(const Life& life, const wire::Tag& tag, const Part& part, Fault fault,
                    const std::string& why);
   void note_exit(const Life& life, const RunningAttempt& running);
   static bool hasty(wire::Incarnation incarnation, const std::vector<Part>& parts);
@@ -294,7 +294,8 @@ struct MasterMachine::State {
   void on_ready(Life& life, const wire::Ready& ready);
   bool answer_ready_out_of_turn(Life& life, const wire::Ready& ready);
   void send_start(const Life& life, const Part& part, const RunningAttempt& running);
-  void drop_part(const Life& life, const wire::Tag& tag, Part& part, const std::string& why);
+  void drop_part(const Life& life, const wire::Tag& tag, Part& part, Fault fault,
+                 const std::string& why);
   bool state_fits(Life& life, const wire::Ready& ready);
   void on_withdraw(Life& life, const wire::Withdraw& withdraw);
   const OpenReady* ready_of(const wire::Tag& tag, const wire::Member& member) const;
