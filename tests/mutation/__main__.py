@@ -260,6 +260,7 @@ def run(mutants: list[Mutant], seconds: int, jobs: int, again: bool) -> None:
     commit = subprocess.run(git, capture_output=True, text=True, check=True)
     rows, lock, workers = ledger(), threading.Lock(), queue.SimpleQueue()
     left = [one for one in mutants if not is_done(rows.get(one.id), one, again)]
+    left.sort(key=lambda one: one.id in rows)  # first those that never ran
     reach.renew(modules(), [f"tests/python/test_{name}.py" for name in FILES])
     for _ in range(jobs):
         workers.put(Worker())
