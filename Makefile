@@ -57,7 +57,7 @@ check-machines: .venv/.ready-test
 # Fixed seeds find what a change breaks that was whole, and meet every pair of phase and input, for
 # which 40,000 are too few; fresh ones what was never whole. More is a matter of idle hours (long-seeds).
 check-seeds: .venv/.ready-test
-	$(STAGE) "simulated seeds" $(IDLE) build/ext/cpp/jccl-sim --seeds 100000 --jobs 2 --require-coverage --open cpp/sim/open_seeds.txt
+	$(STAGE) "simulated seeds" $(IDLE) build/ext/cpp/jccl-sim --seeds 80000 --jobs 2 --require-coverage --open cpp/sim/open_seeds.txt
 
 # Of the pure strata. Those of the protocol and the simulator have a stage of their own; tests of the
 # others wait for timers, seven minutes in all, and have a command (long-planted), as has the extension.

@@ -49,6 +49,8 @@ FILES = [
     "inner_joining",
     "mesh_diloco",
     "own_check",
+    "nan_peers",
+    "older_checkpoints",
     "between",
     "streaming",
     "diloco",
