@@ -3,7 +3,7 @@
 # Plain commands behind them, for those who prefer to type: CONTRIBUTING.md.
 .PHONY: demo test build-tests tests check ci ci-processes check-machines check-seeds check-sanitized check-processes \
   lint types tidy clean help bench coverage long-bench \
-  long-kills long-anchors long-exact long-standby long-stress long-failpoints long-seeds long-mutants long-model \
+  long-kills long-anchors long-exact long-standby long-stress long-failpoints long-checkpoints long-seeds long-mutants long-model \
   attack long-jax-versions long-sites long-tsan long-asan long-aarch64 long-wan long-fuzz long-hostile long-planted long-power-cuts long-mutation
 .DEFAULT_GOAL := help
 
@@ -74,6 +74,7 @@ check-processes: .venv/.ready-test
 	$(STAGE) "anchors under every codec" $(PY) -m tests.stress --anchors 1000 --peers 4 --rate 5
 	$(STAGE) "kills at every failpoint" $(PY) -m tests.stress.failpoints
 	$(STAGE) "cuts, lies and pauses" $(PY) -m tests.stress.network
+	$(STAGE) "kills in checkpoints" $(PY) -m tests.stress.checkpoints
 	$(STAGE) "crowds" $(PY) -m tests.stress.crowds
 	$(STAGE) "wide-area lab" $(PY) -m benchmarks.wan.selftest --functional
 
@@ -106,6 +107,10 @@ long-stress: .venv/.ready-test
 long-failpoints: .venv/.ready-test
 	$(PY) -m tests.stress.failpoints --full
 	$(PY) -m tests.stress.network --full
+
+## make long-checkpoints  10,000 kills of a process that saves and restores checkpoints
+long-checkpoints: .venv/.ready-test
+	$(PY) -m tests.stress.checkpoints --kills 10000
 
 ## make long-standby  200 faults of masters and of their etcd (apt-get install etcd-server)
 long-standby: .venv/.ready-test

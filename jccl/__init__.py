@@ -14,6 +14,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from jccl import (
+        checkpoint,
         cli,
         exported,
         gradients,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
         testing,
     )
     from jccl._leaving import Leaving
+    from jccl.checkpoint import Checkpoints
     from jccl.codecs import (
         Bf16,
         Codec,
@@ -116,6 +118,7 @@ _HOMES = {
         "TopK2",
     ),
     "_leaving": ("Leaving",),
+    "checkpoint": ("Checkpoints",),
     "communicator": ("Communicator", "Handle", "Result"),
     "connecting": ("connect",),
     "encoding": ("Encoded", "encode"),
@@ -179,6 +182,7 @@ _HOMES = {
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 _MODULES = (
+    "checkpoint",
     "cli",
     "exported",
     "gradients",
@@ -198,6 +202,7 @@ __all__ = [
     "BetweenSteps",
     "Bf16",
     "BusyTagError",
+    "Checkpoints",
     "ClosedError",
     "Code",
     "Codec",
@@ -256,6 +261,7 @@ __all__ = [
     "between_steps",
     "broadcast",
     "check",
+    "checkpoint",
     "cli",
     "connect",
     "diagnose",

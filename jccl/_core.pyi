@@ -278,6 +278,9 @@ def make_token(
     expires_unix_s: int = 0,
     site: str = "",
 ) -> str: ...
+def state_digest(arrays: Sequence[_Array]) -> str:
+    """Of a state with these leaves, as `Communicator.digest` has it: 32 hex digits."""
+
 def abort_all() -> None:
     """Aborts the waits of every open communicator of this process."""
 

@@ -51,9 +51,14 @@ class Communicator:
     """Made by `connect`. A context manager; leaving it leaves the run gracefully."""
 
     def __init__(
-        self, core: Any, route: str = "", watcher: _watch.Watcher | None = None
+        self,
+        core: Any,
+        route: str = "",
+        watcher: _watch.Watcher | None = None,
+        site: str = "",
     ) -> None:
         self.core = core
+        self.site = site  # "": it has no name that its next life has, too
         self.route = route  # how programs reach it; "": as their backend does
         self.registry_id: int = core.registry_id
         self.watcher = watcher

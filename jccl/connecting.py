@@ -107,4 +107,4 @@ def connect(
         core = _native.core().Communicator.connect(**options)
         name = options["site"] or f"peer-{core.attributes().incarnation:016x}"
     watcher = _watch.Watcher(core, name, policy, term).start()
-    return Communicator(core, chosen, watcher)
+    return Communicator(core, chosen, watcher, options["site"])

@@ -108,7 +108,7 @@ def sync_state(
         "restore": restore,
         "deadline": deadline,
     }
-    if _is_nnx_pair(state):
+    if is_nnx_pair(state):
         return _sync_nnx(state, comm, tag=tag, **wishes)
     nodes = [leaf for leaf in _nodes(state) if _is_shared(leaf)]
     if not nodes:
@@ -120,7 +120,7 @@ def sync_state(
         tag = tag or "state"
         return comm.sync_state(state, tag=tag, **wishes).value
     synced = [_sync_node(node, comm, tag, **wishes) for node in nodes]
-    return _put_back(state, nodes, synced)
+    return put_back(state, nodes, synced)
 
 
 def publish(
@@ -221,7 +221,9 @@ def _sync_all(
         return [future.result() for future in [threads.submit(call) for call in calls]]
 
 
-def _put_back(state: Any, nodes: list[Any], synced: list[tuple[Any, bool]]) -> Any:
+def put_back(state: Any, nodes: list[Any], synced: list[tuple[Any, bool]]) -> Any:
+    """`state` with each node's new state, and with the parameters on the anchor of
+    those that were replaced."""
     leaves, treedef = jax.tree_util.tree_flatten(state, is_leaf=_is_shared)
     renewed = {id(node): new for node, (new, _) in zip(nodes, synced, strict=True)}
     state = jax.tree_util.tree_unflatten(
@@ -291,7 +293,7 @@ def _value(leaf: Any) -> Any:
     return leaf.get_value() if hasattr(leaf, "get_value") else leaf
 
 
-def _is_nnx_pair(state: Any) -> bool:
+def is_nnx_pair(state: Any) -> bool:
     nnx = sys.modules.get("flax.nnx")  # a state of nnx exists only if nnx was imported
     return (
         nnx is not None
@@ -316,20 +318,51 @@ def _like_nnx(anchor: Any, params: Any) -> Any:
 def _sync_nnx(
     pair: Any, comm: Communicator | None, tag: str | None, **wishes: Any
 ) -> Any:
+    nodes = find(pair[1].opt_state)
+    if not nodes:
+        raise ValueError("this nnx.Optimizer was not made with jccl.diloco")
+    return nnx_put_back(
+        pair, nodes, [_sync_node(node, comm, tag, **wishes) for node in nodes]
+    )
+
+
+def nnx_put_back(pair: Any, nodes: list[Any], synced: list[tuple[Any, bool]]) -> Any:
+    """As `put_back`, in place."""
     from flax import nnx
 
     model, optimizer = pair
     params = nnx.state(model, optimizer.wrt)
-    opt_leaves, opt_def = jax.tree_util.tree_flatten(
+    leaves, treedef = jax.tree_util.tree_flatten(
         optimizer.opt_state, is_leaf=_is_shared
     )
-    nodes = [leaf for leaf in opt_leaves if _is_shared(leaf)]
-    if not nodes:
-        raise ValueError("this nnx.Optimizer was not made with jccl.diloco")
-    for node in nodes:
-        new, replaced = _sync_node(node, comm, tag, **wishes)
-        opt_leaves = [new if leaf is node else leaf for leaf in opt_leaves]
+    renewed = {id(node): new for node, (new, _) in zip(nodes, synced, strict=True)}
+    leaves = [renewed.get(id(leaf), leaf) for leaf in leaves]
+    for new, replaced in synced:
         if replaced:
             nnx.update(model, _like_nnx(new.anchor, params))
-    optimizer.opt_state = nnx.data(jax.tree_util.tree_unflatten(opt_def, opt_leaves))
+    optimizer.opt_state = nnx.data(jax.tree_util.tree_unflatten(treedef, leaves))
+    return pair
+
+
+def nnx_tree(pair: Any) -> Any:
+    """All values of model and optimizer, as a pytree."""
+    from flax import nnx
+
+    model, optimizer = pair
+    own = {"step": optimizer.step, "opt_state": optimizer.opt_state}
+    return {"model": nnx.state(model), "optimizer": own}
+
+
+def nnx_with(pair: Any, tree: Any) -> Any:
+    """The pair, in place, with the values of such a tree."""
+    from flax import nnx
+
+    model, optimizer = pair
+    nnx.update(model, tree["model"])
+    optimizer.opt_state = nnx.data(tree["optimizer"]["opt_state"])
+    step = _value(tree["optimizer"]["step"])
+    if hasattr(optimizer.step, "set_value"):
+        optimizer.step.set_value(step)
+    else:  # flax before 0.12
+        optimizer.step.value = step
     return pair

@@ -171,8 +171,12 @@ class Processes:
         ...     peers[0].kill()
     """
 
-    def __init__(self, *, start_peers: int = 1, path: str | Path | None = None) -> None:
+    def __init__(
+        self, *, start_peers: int = 1, path: str | Path | None = None, **master: Any
+    ) -> None:
+        """`master`: options of `jccl master`, like restore_after=2."""
         self._start_peers = start_peers
+        self._options = [f"--{k.replace('_', '-')}={v}" for k, v in master.items()]
         self._folder = tempfile.TemporaryDirectory(prefix="jccl-") if not path else None
         self.path = Path(path or self._folder.name)  # type: ignore[union-attr]
         self.journal = self.path / "journal.db"
@@ -199,7 +203,7 @@ class Processes:
         argv = [sys.executable, "-m", "jccl.cli", "master"]
         argv += [f"--bind={self.address or '127.0.0.1:0'}"]
         argv += [f"--store=sqlite:{self.journal}", f"--start-peers={self._start_peers}"]
-        argv += [f"--history={self.history}"]
+        argv += [f"--history={self.history}", *self._options]
         self.master = Process(argv, dict(os.environ), log)
         self.address = _announced(self.master, seen)
 

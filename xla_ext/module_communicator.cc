@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "calls.h"
 #include "module.h"
+#include "peer/snapshots.h"
 #include "registry.h"
 
 namespace py = pybind11;
@@ -108,6 +109,13 @@ Words marks_of_arrays(const Arrays& arrays) {
     marks = peer::marks_of(leaves);
   }
   return marks_to(marks);
+}
+
+// Of a state with these leaves, whatever its tag and revision.
+std::string digest_of_arrays(const Arrays& arrays) {
+  const auto leaves = leaves_from(arrays, nullptr, {}, 1);
+  py::gil_scoped_release release;
+  return base::to_hex(peer::SnapshotStore().make("", 0, leaves)->held.digest);
 }
 
 peer::RoundOptions round_options(Keywords& keywords) {
@@ -429,6 +437,7 @@ peer::SyncResult Communicator::sync(const Arrays& ins, const Arrays& outs, const
 void bind_communicator(py::module_& module) {
   bind_results(module);
   module.def("marks", &marks_of_arrays, py::arg("arrays"));
+  module.def("state_digest", &digest_of_arrays, py::arg("arrays"));
   py::class_<Communicator>(module, "Communicator")
       .def_static("connect", [](const py::kwargs& kwargs) { return Communicator::connect(kwargs); })
       .def_property_readonly("registry_id", &Communicator::registry_id)

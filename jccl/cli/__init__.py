@@ -22,6 +22,7 @@ _COMMANDS = {
     "ban": ("orders", "ban", "Evict a key, and refuse it."),
     "pardon": ("orders", "pardon", "End a ban."),
     "admit": ("orders", "admit", "Let a key in, with --admission manual or list."),
+    "checkpoint": ("checkpoint", "command", "List, verify and prune checkpoints."),
     "bench": ("bench", "command", "Measure collectives, with nccl-tests' columns."),
     "plan": ("plan", "command", "Say what bandwidth a run needs, and what fits."),
     "doctor": ("doctor", "command", "Check this machine, and say how to mend it."),

@@ -111,6 +111,6 @@ PYTHON = [
     ["sites"],
     ["snapshot"],
     ["optim"],
-    ["metrics", "testing"],
+    ["checkpoint", "metrics", "testing"],
     ["cli"],
 ]

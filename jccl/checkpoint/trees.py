@@ -1,0 +1,220 @@
+"""A training state as named arrays: which of them all peers share, and which are own.
+
+Takes what `jccl.sync_state` takes: a TrainState, `(params, opt_state)`, an nnx pair or
+any pytree with an optimizer state of jccl in it. Arrays go to and come from host
+memory; where they lay, and how they were sharded, restored ones lie again. Refuses
+arrays of which other processes hold parts. Called between steps, by one thread.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from jccl import snapshot
+from jccl._host import path_text
+from jccl.communicator import Communicator
+from jccl.errors import MismatchError
+
+
+class _Place:
+    """In the place of a leaf: which one it is."""
+
+    def __init__(self, index: int, leaf: Any) -> None:
+        self.index = index
+        self.shape, self.dtype = _form(leaf)
+        self.size = math.prod(self.shape)
+
+
+class Split:
+    """Of one state. `tags` are those of its shared parts, in order."""
+
+    def __init__(self, state: Any, comm: Communicator) -> None:
+        self._pair = state if snapshot.is_nnx_pair(state) else None
+        tree = snapshot.nnx_tree(state) if self._pair else state
+        flat, self._treedef = jax.tree_util.tree_flatten_with_path(tree)
+        self.leaves = [leaf for _, leaf in flat]
+        for path, leaf in flat:
+            _check(path_text(path), leaf)
+        self._comm = comm
+        self._nodes = snapshot.find(tree)
+        if not self._nodes:
+            raise ValueError(
+                "this state holds no optimizer state of jccl.diloco and its kin, so "
+                "that nothing says which part of it all peers share"
+            )
+        places = [_Place(i, leaf) for i, leaf in enumerate(self.leaves)]
+        marked = snapshot.find(jax.tree.unflatten(self._treedef, places))
+        self._layouts = [
+            snapshot.declared_for(node, comm, None).layout for node in self._nodes
+        ]
+        self._shared: dict[str, tuple[Any, dict[str, int]]] = {}
+        keys: set[int] = set()
+        for layout, node in zip(self._layouts, marked, strict=True):
+            keys.update(place.index for place in jax.tree.leaves(node.key))
+            for tag, part in zip(layout.tags(), layout.shared(node), strict=True):
+                named, treedef = jax.tree_util.tree_flatten_with_path(part)
+                pairs = [(_name(tag, path), place.index) for path, place in named]
+                self._shared[tag] = (treedef, _once(pairs))
+        taken = {i for _, names in self._shared.values() for i in names.values()}
+        rest = [(i, path) for i, (path, _) in enumerate(flat) if i not in taken | keys]
+        self._own = _once([(path_text(path) or "state", i) for i, path in rest])
+
+    @property
+    def tags(self) -> list[str]:
+        return list(self._shared)
+
+    def shared(self) -> dict[str, dict[str, np.ndarray]]:
+        """By tag and name; in the order in which the transport knows the leaves."""
+        return {tag: self._host(names) for tag, (_, names) in self._shared.items()}
+
+    def own(self) -> dict[str, np.ndarray]:
+        return self._host(self._own)
+
+    def _host(self, names: Mapping[str, int]) -> dict[str, np.ndarray]:
+        return {name: _to_host(self.leaves[i]) for name, i in names.items()}
+
+    # ---- the way back ----------------------------------------------------------------
+
+    def with_all(
+        self, shared: Mapping[str, np.ndarray], own: Mapping[str, np.ndarray]
+    ) -> Any:
+        """The state with these arrays."""
+        leaves = list(self.leaves)
+        parts = [(names, shared) for _, names in self._shared.values()]
+        for names, arrays in (*parts, (self._own, own)):
+            for name, i in names.items():
+                leaves[i] = _placed(name, leaves[i], arrays)
+        tree = jax.tree.unflatten(self._treedef, leaves)
+        return tree if self._pair is None else snapshot.nnx_with(self._pair, tree)
+
+    def with_shared(self, shared: Mapping[str, np.ndarray]) -> Any:
+        """The state of a peer that begins with this shared part: parameters are the
+        anchor, and what is its own is as it is now."""
+        trees = {}
+        for tag, (treedef, names) in self._shared.items():
+            fresh = [_placed(n, self.leaves[i], shared) for n, i in names.items()]
+            trees[tag] = jax.tree.unflatten(treedef, fresh)
+        adopted = []
+        for layout, node in zip(self._layouts, self._nodes, strict=True):
+            parts = [trees[tag] for tag in layout.tags()]
+            adopted.append((layout.adopt(node, parts), True))
+        if self._pair is not None:
+            return snapshot.nnx_put_back(self._pair, self._nodes, adopted)
+        state = jax.tree.unflatten(self._treedef, self.leaves)
+        return snapshot.put_back(state, snapshot.find(state), adopted)
+
+
+def _once(pairs: list[tuple[str, int]]) -> dict[str, int]:
+    names = dict(pairs)
+    if len(names) < len(pairs):
+        name = next(n for n, i in pairs if names[n] != i)
+        raise ValueError(f"two leaves have the name '{name}': rename one of the keys")
+    return names
+
+
+def _name(tag: str, path: Any) -> str:
+    return f"{tag}/{path_text(path)}".rstrip("/")
+
+
+def _form(leaf: Any) -> tuple[tuple[int, ...], np.dtype]:
+    if _is_key(leaf):
+        return leaf.shape, np.dtype(np.uint32)
+    return np.shape(leaf), np.dtype(
+        leaf.dtype if hasattr(leaf, "dtype") else np.result_type(leaf)
+    )
+
+
+def _is_key(leaf: Any) -> bool:
+    dtype = getattr(leaf, "dtype", None)
+    return dtype is not None and jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key)
+
+
+def _check(name: str, leaf: Any) -> None:
+    if isinstance(leaf, jax.core.Tracer):
+        raise TypeError(f"leaf '{name}' is traced: save and restore between steps")
+    if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
+        raise NotImplementedError(
+            f"leaf '{name}' lies on devices of several processes: checkpoints of such "
+            "sites are not there yet; save them with orbax itself"
+        )
+
+
+def _to_host(leaf: Any) -> np.ndarray:
+    """A copy: the next step may be given the leaf's memory."""
+    if _is_key(leaf):
+        leaf = jax.random.key_data(leaf)
+    return np.array(leaf, copy=True)
+
+
+def _placed(name: str, like: Any, arrays: Mapping[str, np.ndarray]) -> Any:
+    """The array of that name, where and what `like` is."""
+    was_key = _is_key(like)
+    plain = jax.random.key_data(like) if was_key else like
+    shape, dtype = _form(plain)
+    if name not in arrays:
+        if 0 in shape:  # orbax keeps no array without elements
+            return like
+        raise MismatchError(f"the checkpoint has no leaf '{name}': another model?")
+    array = arrays[name]
+    if not hasattr(plain, "dtype"):  # a number of Python's
+        return type(plain)(array.item())
+    if (array.shape, array.dtype) != (shape, dtype):
+        raise MismatchError(
+            f"leaf '{name}' is {array.dtype}{list(array.shape)} in the checkpoint and "
+            f"{dtype}{list(shape)} here: another model or optimizer?"
+        )
+    if not isinstance(plain, jax.Array):
+        return array
+    if was_key:
+        bits = jax.numpy.asarray(array)
+        return jax.random.wrap_key_data(bits, impl=jax.random.key_impl(like))
+    if len(plain.sharding.device_set) == 1:
+        return jax.numpy.asarray(array)
+    return jax.device_put(array, plain.sharding)
+
+
+# ---- the user's data -----------------------------------------------------------------
+
+
+def encoded(data: Any) -> Any:
+    """JSON for a cursor, a random key's data, a file's name: numbers, text, arrays, and
+    lists and dicts of them."""
+    if data is None or isinstance(data, bool | int | float | str):
+        return data
+    if isinstance(data, dict):
+        if not all(isinstance(key, str) for key in data):
+            raise TypeError("data=: the keys of a dict are texts")
+        return {key: encoded(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [encoded(value) for value in data]
+    if _is_key(data):
+        raise TypeError(
+            "data=: give jax.random.key_data(key), and wrap what comes back"
+        )
+    if isinstance(data, np.ndarray | np.generic | jax.Array):
+        array = np.asarray(data)
+        raw = base64.b64encode(array.tobytes()).decode()
+        return {"array": raw, "dtype": array.dtype.name, "shape": list(array.shape)}
+    raise TypeError(
+        f"data= holds a {type(data).__name__}: numbers, texts, arrays, lists and dicts "
+        "of them can be saved"
+    )
+
+
+def decoded(said: Any) -> Any:
+    """Arrays come back as numpy's, tuples as lists."""
+    if isinstance(said, list):
+        return [decoded(value) for value in said]
+    if not isinstance(said, dict):
+        return said
+    if set(said) == {"array", "dtype", "shape"} and isinstance(said["array"], str):
+        raw = base64.b64decode(said["array"])
+        dtype = jax.numpy.dtype(said["dtype"])
+        return np.frombuffer(raw, dtype).reshape(said["shape"]).copy()
+    return {key: decoded(value) for key, value in said.items()}
