@@ -110,10 +110,11 @@ class Checkpoints:
     def save(self, state: Any, data: Any = None, *, now: bool = False) -> bool:
         """After each step: saves the state if a checkpoint is due.
 
-        Between two checkpoints this is a look at a counter. One that is due costs a
-        copy of the state to host memory, for which it waits for the step; the rest goes
-        on beside the training. While one is being written the next ones are left out,
-        with a line. A fault of the store is a line, too; the next one is tried again.
+        Between two checkpoints this waits for the step and looks at a counter; a loop
+        that runs ahead of its device calls it after every few steps. One that is due
+        costs a copy of the state to host memory; the rest goes on beside the training.
+        While one is being written the next ones are left out, with a line. A fault of
+        the store is a line, too; the next one is tried again.
 
         Args:
             state: what the step gave.
@@ -126,6 +127,7 @@ class Checkpoints:
         """
         if self._tags is None:
             self._tags = trees.Split(state, self._comm).tags
+        jax.block_until_ready(trees.counters(state))  # or the revision is of an old one
         number = self._number(self._tags)
         period = self._every * len(self._tags)
         if not now and number // period <= self._last // period:

@@ -110,6 +110,12 @@ class Split:
         return snapshot.put_back(state, snapshot.find(state), adopted)
 
 
+def counters(state: Any) -> list[Any]:
+    """Of the rounds that are in it; with them the step has ended."""
+    tree = state[1].opt_state if snapshot.is_nnx_pair(state) else state
+    return [node.jccl_shared()["rounds"] for node in snapshot.find(tree)]
+
+
 def _once(pairs: list[tuple[str, int]]) -> dict[str, int]:
     names = dict(pairs)
     if len(names) < len(pairs):

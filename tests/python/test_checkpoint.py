@@ -55,6 +55,30 @@ def test_plain_orbax_reads_what_is_shared(tmp_path):
     assert tree["diloco"]["rounds"] == 1
 
 
+def test_at_no_moment_is_there_a_checkpoint_of_which_something_is_missing(
+    tmp_path, monkeypatch
+):
+    store, seen = stores.open_store(tmp_path), []
+
+    def look(moment):
+        whole = [one for one in records.find(store) if one.record]
+        for one in whole:
+            assert set(one.record.files) < set(one.names), moment
+        seen.append((moment, [one.number for one in whole]))
+
+    site = Site(tmp_path, keep=1)
+    site.save(1)
+    monkeypatch.setattr(moments, "hook", look)
+    site.save(2)
+    steps = [(moment, there) for moment, there in dict(seen).items()]
+    before = [moment for moment, there in steps if there == [1]]
+    assert before == [
+        *("save-begun", "item-made", "file-kept", "item-kept", "marker-written")
+    ]
+    assert dict(steps)["marker-kept"] == [1, 2]
+    assert {tuple(t) for m, t in seen if "-gone" in m or "ended" in m} == {(2,)}
+
+
 def damage(path, how):
     data = bytearray(path.read_bytes())
     if how == "gone":

@@ -25,6 +25,7 @@ from collections import Counter
 from pathlib import Path
 
 from jccl.checkpoint import moments, reading, records, stores
+from jccl.errors import DamagedError
 from tests.paper_run import Site
 
 SAVES_MAX = 8  # of one life: a moment that was not reached by then is a fault
@@ -161,7 +162,10 @@ class Story:
         store = stores.open_store(self.folder)
         whole = [one.record for one in records.find(store) if one.record]
         for record in whole:
-            reading.verify(store, record)
+            try:
+                reading.verify(store, record)
+            except DamagedError as fault:
+                self.problems.append(f"{record}: {fault}")
         if not whole or whole[-1].number < self.there:
             self.problems.append(f"the last is {whole[-1:]}, {self.there} was there")
 
