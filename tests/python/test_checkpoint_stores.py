@@ -110,7 +110,7 @@ def test_an_object_that_was_changed_is_refused_and_the_one_before_taken(
     site.save(2)
     store = stores.open_store(bucket)
     (newest,) = [one for one in records.find(store) if one.number == 2]
-    name = max(newest.record.files, key=lambda name: newest.record.files[name].size)
+    name = next(n for n in newest.record.files_of(records.SHARED) if "/shared/d/" in n)
     data = bytearray(store.read(name))
     data[len(data) // 2] ^= 1
     store.put(name, bytes(data))
