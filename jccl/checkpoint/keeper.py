@@ -310,32 +310,35 @@ class Checkpoints:
         shared: writing.Arrays,
         data: Any,
     ) -> tuple[Any, Any]:
-        mine = next(
-            (
-                one.record
-                for one in found
-                if one.record
-                and one.site == self._site
-                and one.record.revisions == record.revisions
-                and one.record.run == record.run
-            ),
-            None,
-        )
-        if mine is not None and mine.data is not None:
-            data = _like(data, trees.decoded(mine.data))
-        if mine is not None and OWN in mine.items:
+        mine = [
+            one.record
+            for one in found
+            if one.record
+            and (one.site, one.record.run) == (self._site, record.run)
+            and one.number <= record.number
+        ]
+        for held in reversed(mine):  # the newest first
             try:
-                own = reading.own(self._store, mine)
-                return split.with_all(shared, own), data
+                own = reading.own(self._store, held) if OWN in held.items else None
             except DamagedError as fault:
+                say(logging.ERROR, f"{held}: its own part is refused: {fault.text}")
+                continue
+            if held.data is not None:
+                data = _like(data, trees.decoded(held.data))
+            if own is None:
+                return split.with_shared(shared), data
+            state = split.with_all(shared, own)
+            if held.revisions != record.revisions:
                 say(
-                    logging.ERROR,
-                    f"{mine}: the site's own part is refused: {fault.text}",
+                    logging.INFO,
+                    f"what is {self._site}'s own comes from checkpoint {held.number}",
                 )
+                state = trees.Split(state, self._comm).with_shared(shared)
+            return state, data
         say(
             logging.INFO,
-            f"nothing of {self._site}'s own is in checkpoint "
-            f"{record.number}: it begins with a new inner state",
+            f"nothing of {self._site}'s own is in checkpoint {record.number} or one "
+            "before: it begins with a new inner state",
         )
         return split.with_shared(shared), data
 

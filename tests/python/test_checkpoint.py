@@ -234,6 +234,20 @@ def test_a_site_without_a_part_of_its_own_takes_what_is_shared(tmp_path, caplog)
     assert "nothing of us's own is in checkpoint 4" in caplog.text
 
 
+def test_a_site_killed_before_the_others_had_saved_keeps_its_own_part_of_before(
+    tmp_path, caplog
+):
+    for name, numbers in (("eu", (1, 2)), ("us", (1, 2, 3))):
+        for number in numbers:
+            Site(tmp_path, name, keep=9).save(number)
+    state, data = Site(tmp_path, "eu").checkpoints.restore(state_of(0, "eu"))
+    same(state[1].jccl_shared(), state_of(3)[1].jccl_shared())
+    same(state[1].inner, state_of(2, "eu")[1].inner)
+    same(state[0]["w"], state_of(3)[1].anchor["w"])  # on the anchor, as all joiners
+    assert data["at"] == 2
+    assert "what is eu's own comes from checkpoint 2" in caplog.text
+
+
 def test_those_of_this_run_come_before_newer_ones_of_another(tmp_path, caplog):
     Site(tmp_path, run="a" * 32).save(5)
     Site(tmp_path, run="b" * 32).save(9)
