@@ -15,6 +15,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from jccl import (
         cli,
+        data,
         exported,
         gradients,
         mesh,
@@ -180,6 +181,7 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 _MODULES = (
     "cli",
+    "data",
     "exported",
     "gradients",
     "mesh",
@@ -258,6 +260,7 @@ __all__ = [
     "check",
     "cli",
     "connect",
+    "data",
     "diagnose",
     "diloco",
     "diloco_defaults",
