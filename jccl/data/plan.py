@@ -76,6 +76,17 @@ class Plan:
         self._pool = Pool(self.form)
         self._words = b""  # of the shared state that the pool follows from
         self._turn: _Turn | None = None
+        self._first = 0
+
+    @property
+    def share(self) -> Share | None:
+        """Of this peer until the next commit; None: it has none."""
+        return self._turn.share if self._turn else None
+
+    @property
+    def first(self) -> int:
+        """Where the samples that `take` gave last begin in the share."""
+        return self._first
 
     @property
     def pool(self) -> Pool:
@@ -103,7 +114,7 @@ class Plan:
         elif not self.counted:
             state, turn = self._asked(state, node, turn)
         self.counted = turn.counts
-        first = turn.taken * self.batch
+        self._first = first = turn.taken * self.batch
         if first + self.batch > SAMPLES_MAX:
             raise error_of(
                 Code.LIMIT, "2^24 samples in one contribution: let rounds begin sooner"
@@ -111,9 +122,8 @@ class Plan:
         ended = turn.begins(turn.step + 1) if sync is None else bool(sync)
         taken = turn.taken + turn.counts
         self._turn = turn._replace(step=turn.step + 1, taken=taken, ended=ended)
-        if turn.share is None:
-            return state, self.form.samples(np.arange(self.batch, dtype=np.uint64))
-        return state, turn.share.samples(first, self.batch)
+        share = turn.share or self._pool.any_share()
+        return state, share.samples(first, self.batch)
 
     # ---- for jccl.diloco -------------------------------------------------------------
 
@@ -144,11 +154,9 @@ class Plan:
         words = b"".join(one.tobytes() for one in shared)
         rounds, since = int(part.rounds), int(part.since)
         goes_on = last is not None and last.peer == peer and words == self._words
-        if goes_on and last is not None and since not in (0, last.taken):
-            raise RuntimeError(
-                f"{since} steps were taken since the last commit and {last.taken} of "
-                "them by the plan: call take before each step"
-            )
+        if last is not None:
+            _check_steps(int(node.step), last.step)
+            _check_world(node, int(shared[1][0, 0]))
         self._pool, self._words = _after(shared, self.form), words
         share = self._pool.share(peer)
         # Steps that were taken as another member are in no share of this one.
@@ -197,6 +205,24 @@ def _after(shared: Sequence[np.ndarray], form: Form) -> Pool:
     return pool.after(
         [(peer, count) for peer, count in rows] + [(0, 0)] * (many - len(rows))
     )
+
+
+def _check_steps(there: int, asked: int) -> None:
+    if there != asked:
+        raise RuntimeError(
+            f"the state is at step {there} and the plan was asked for {asked}: call "
+            "take once before each step, and make a new Plan for a state that was "
+            "loaded from elsewhere"
+        )
+
+
+def _check_world(node: Any, many: int) -> None:
+    code, world = (int(word) for word in np.asarray(node.status)[:2])
+    if code == Code.OK and world and many not in (0, world):
+        raise NotImplementedError(
+            f"{many} processes of {world} sites were counted: a plan is for sites of "
+            "one process"
+        )
 
 
 def _is_without(node: Any) -> bool:

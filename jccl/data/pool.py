@@ -121,6 +121,12 @@ class Pool:
         it is named by the next commit without a sample, and has one after that."""
         return _share(self, self._columns, peer)
 
+    def any_share(self) -> Share:
+        """Somebody's, for a step that is not counted."""
+        share = _share(self, self._columns, self._columns[0].id)
+        assert share is not None
+        return share
+
     # ---- who has what ----------------------------------------------------------------
 
     @functools.cached_property
@@ -216,39 +222,34 @@ class _Column(NamedTuple):
         return max(0, self.budget - sum(end - begin for begin, end in self.holes))
 
 
-class Share:
+class Share(NamedTuple):
     """The places of one peer until the next commit: its holes, then blocks from the
-    head on, that of the first stripe and then each twice as long as the one before."""
+    head on, one in the first stripe, and then each twice as long as the one before.
+    Any thread; may be pickled."""
 
-    def __init__(self, pool: Pool, columns: list[_Column], at: int) -> None:
-        self._form = pool.form
-        self._source = self._pieces(pool.head, columns, at)
-        self._known: list[Range] = []
-        self._length = 0
+    form: Form
+    holes: tuple[Range, ...]
+    first: Range  # its block in the first stripe
+    stripe: int  # where the second begins
+    before: int  # samples of the second stripe before its block
+    budget: int  # of its block there
+    whole: int  # of the second stripe
 
-    @staticmethod
-    def _pieces(head: int, columns: list[_Column], at: int) -> Iterator[Range]:
-        own = columns[at]
-        yield from own.holes
-        begin = head + sum(column.first for column in columns[:at])
-        yield begin, begin + own.first
-        stripe = head + sum(column.first for column in columns)
-        before = sum(column.budget for column in columns[:at])
-        whole = sum(column.budget for column in columns)
-        for factor in (1 << i for i in itertools.count()):
-            begin = stripe + factor * before
-            yield begin, begin + factor * own.budget
-            stripe += factor * whole
+    def _pieces(self) -> Iterator[Range]:
+        yield from self.holes
+        yield self.first
+        for i in itertools.count():
+            stripe = self.stripe + ((1 << i) - 1) * self.whole
+            begin = stripe + (self.before << i)
+            yield begin, begin + (self.budget << i)
 
     def ranges(self, first: int, count: int) -> list[Range]:
         """The places of its samples `first` to `first + count`."""
-        while self._length < first + count:
-            begin, end = next(self._source)
-            if end > begin:
-                self._known.append((begin, end))
-                self._length += end - begin
-        out, at, last = [], 0, first + count
-        for begin, end in self._known:
+        out: list[Range] = []
+        at, last = 0, first + count
+        for begin, end in self._pieces():
+            if at >= last:
+                break
             low, high = max(first - at, 0), min(last - at, end - begin)
             if low < high:
                 out.append((begin + low, begin + high))
@@ -261,7 +262,7 @@ class Share:
             np.arange(begin, end, dtype=np.uint64)
             for begin, end in self.ranges(first, count)
         ]
-        return self._form.samples(np.concatenate([np.empty(0, np.uint64), *places]))
+        return self.form.samples(np.concatenate([np.empty(0, np.uint64), *places]))
 
 
 _HEAD = 6
@@ -269,7 +270,19 @@ _HEAD = 6
 
 def _share(pool: Pool, columns: list[_Column], peer: int) -> Share | None:
     at = next((i for i, column in enumerate(columns) if column.id == peer), None)
-    return None if at is None else Share(pool, columns, at)
+    if at is None:
+        return None
+    own, left = columns[at], columns[:at]
+    begin = pool.head + sum(column.first for column in left)
+    return Share(
+        pool.form,
+        tuple(own.holes),
+        (begin, begin + own.first),
+        pool.head + sum(column.first for column in columns),
+        sum(column.budget for column in left),
+        own.budget,
+        sum(column.budget for column in columns),
+    )
 
 
 def _halves(place: int) -> tuple[int, int]:
