@@ -145,8 +145,8 @@ class Pool:
             columns[(i + self.rounds) % len(columns)].holes.append(chunk)
         late = [one for one in self.known if one.last < self.rounds]
         late.sort(key=lambda one: (-one.last, one.id))
-        many = NEWCOMERS if self.rounds else self.form.peers
-        ids = [one.id for one in late] + list(range(self.fresh, self.fresh + many))
+        ids = [one.id for one in late]
+        ids += range(self.fresh, self.fresh + NEWCOMERS)
         return columns + [_Column(peer, most, []) for peer in ids]
 
     def _share_of(self, peer: int, columns: list[_Column]) -> Share:
