@@ -97,9 +97,9 @@ class Run:
         """Without faults until all that was given back before has been taken."""
         self.calm, mark = 0.0, self.pool.head
         for _ in range(400):
-            if self.done >= mark:
-                return self
             self.round()
+            if self.done >= mark and self.places:
+                return self
         raise AssertionError(f"never taken again: {self.pool.holes}, of {mark}")
 
     def judge(self):

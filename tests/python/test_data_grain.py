@@ -34,7 +34,7 @@ def fed(source, pipeline, steps=10):
 
 
 def test_a_pipeline_of_grain_gives_the_batches_of_the_plan():
-    source = np.arange(100) * 7
+    source = np.arange(1000) * 7
 
     def pipeline(samples):
         return grain.MapDataset.source(samples).map(lambda x: x + 1).batch(4)
@@ -68,10 +68,11 @@ def test_a_mixture_is_a_source_and_its_samples_are_counted_once():
     def pipeline(samples):
         return grain.MapDataset.source(samples).batch(4, batch_fn=list)
 
-    steps = fed(mixed, pipeline, steps=25)
-    taken = [item for _, items in steps for item in items]
-    assert sorted(taken) == sorted([mixed[i] for i in range(100)])
-    assert len(set(taken)) == 100
+    taken = []
+    for ids, items in fed(mixed, pipeline, steps=80):
+        assert items == [mixed[int(i)] for i in ids]
+        taken += items
+    assert set(taken) == {mixed[i] for i in range(100)}
 
 
 def test_the_documents_of_a_step_are_packed():

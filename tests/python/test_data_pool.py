@@ -44,15 +44,16 @@ GOLDEN = [3, 0, 5, 8, 9, 4, 7, 6]
 
 
 @given(st.integers(0, 1 << 32))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_whatever_happens_each_sample_is_counted_once(seed):
-    Run(seed).calmed().judge()
+    Run(seed, rounds=20).calmed().judge()
 
 
-def test_a_thousand_runs_with_churn_count_every_sample_once():
+@pytest.mark.parametrize("part", range(4))
+def test_a_thousand_runs_with_churn_count_every_sample_once(part):
     most = 0
-    for seed in range(1000):
-        run = Run(seed, rounds=12).calmed()
+    for seed in range(250 * part, 250 * (part + 1)):
+        run = Run(seed, rounds=9).calmed()
         run.judge()
         most = max(most, run.most)
     assert most <= 64
@@ -101,9 +102,9 @@ def test_a_peer_that_was_away_for_long_is_named_first():
 def test_room_that_is_not_enough_is_said_and_not_passed_over():
     with pytest.raises(jccl.LimitError, match="larger peers="):
         Pool(FORM).after([(peer, 1) for peer in range(1, 10)])
-    pool = Pool(FORM._replace(ranges=8, peers=64))
+    pool = Pool(FORM._replace(ranges=8, peers=16))
     with pytest.raises(jccl.LimitError, match="larger ranges="):
-        pool.after([(peer, 1) for peer in range(1, 40, 2)])
+        pool.after([(peer, 1) for peer in range(1, 11)])
 
 
 @pytest.mark.parametrize(
