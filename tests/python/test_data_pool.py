@@ -113,3 +113,15 @@ def test_room_that_is_not_enough_is_said_and_not_passed_over():
 def test_a_plan_that_cannot_be_kept_is_refused(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         FORM._replace(**wrong).checked()
+
+
+def test_a_peer_that_was_not_counted_beside_a_newer_one_keeps_a_share():
+    pool = Pool(FORM).after([(1, 50), (3, 50)])
+    assert pool.share(2) is not None
+
+
+def test_what_a_departure_left_is_used_up_before_more_is_opened():
+    pool = Pool(FORM).after([(1, 50), (2, 50), (3, 50)]).after([(1, 50), (3, 50)])
+    assert pool.holes == ((200, 250),)
+    pool = pool.after([(1, 50), (3, 50)])
+    assert pool.holes == () and pool.head == 350
