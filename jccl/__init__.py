@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from jccl import (
         checkpoint,
         cli,
+        data,
         exported,
         gradients,
         mesh,
@@ -184,6 +185,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 _MODULES = (
     "checkpoint",
     "cli",
+    "data",
     "exported",
     "gradients",
     "mesh",
@@ -264,6 +266,7 @@ __all__ = [
     "checkpoint",
     "cli",
     "connect",
+    "data",
     "diagnose",
     "diloco",
     "diloco_defaults",

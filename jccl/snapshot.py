@@ -146,6 +146,13 @@ def find(state: Any) -> list[Any]:
     return [leaf for leaf in _nodes(state) if _is_shared(leaf)]
 
 
+def with_node(state: Any, old: Any, new: Any) -> Any:
+    """`state` with another optimizer state in place of one that `find` gave."""
+    leaves, treedef = jax.tree_util.tree_flatten(state, is_leaf=_is_shared)
+    leaves = [new if leaf is old else leaf for leaf in leaves]
+    return jax.tree_util.tree_unflatten(treedef, leaves)
+
+
 def _is_shared(node: Any) -> bool:
     return hasattr(type(node), "jccl_shared")
 

@@ -12,7 +12,7 @@ struct Target {
   XLA_FFI_Handler* handler;
 };
 
-inline constexpr int kTargets = 11;
+inline constexpr int kTargets = 12;
 extern const Target kTargetTable[kTargets];
 extern const Target kCudaTargetTable[kTargets];
 
@@ -28,6 +28,7 @@ XLA_FFI_Error* JcclMeshStart(XLA_FFI_CallFrame* frame);
 XLA_FFI_Error* JcclMeshDone(XLA_FFI_CallFrame* frame);
 XLA_FFI_Error* JcclMeshPublish(XLA_FFI_CallFrame* frame);
 XLA_FFI_Error* JcclMark(XLA_FFI_CallFrame* frame);
+XLA_FFI_Error* JcclCounted(XLA_FFI_CallFrame* frame);
 XLA_FFI_Error* JcclOuter(XLA_FFI_CallFrame* frame);
 XLA_FFI_Error* JcclRoundtrip(XLA_FFI_CallFrame* frame);
 }

@@ -73,6 +73,7 @@ ffi::Error round_call(std::int32_t device, ffi::RunId run, ffi::RemainingArgs ar
     // A call that made way says nothing of its own: the round that it goes before does.
     const bool made_way = !options.state_tag.empty() && outcome.status.code == Code::kResync;
     if (!made_way) entry->note(options.tag, outcome.status);
+    if (holds_result(outcome.status.code)) entry->count(options.tag, outcome);
   }
   if (!holds_result(outcome.status.code)) {
     const auto feed = feed_of_call();
@@ -176,6 +177,7 @@ ffi::Error done_call(ffi::RemainingArgs args, ffi::RemainingRets rets, ffi::Dict
                 outcome.status.code != Code::kBusyTag;
     }
     entry->note(tag, outcome.status);
+    if (holds_result(outcome.status.code)) entry->count(tag, outcome);
   }
   if (!written) data->keep_input();
   put_status(*status, outcome);
@@ -247,6 +249,7 @@ const Target kTargetTable[kTargets] = {
     {"jccl_done", JcclDone},
     {"jccl_publish", JcclPublish},
     {"jccl_mark", JcclMark},
+    {"jccl_counted", JcclCounted},
     {"jccl_outer", JcclOuter},
     {"jccl_roundtrip", JcclRoundtrip},
     {"jccl_mesh_round", JcclMeshRound},

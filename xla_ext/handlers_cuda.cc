@@ -147,6 +147,11 @@ ffi::Error mark_on_device(Stream stream, std::int32_t, ffi::RunId) {
   return compute("jccl_mark", stream);
 }
 
+// The first operand is there for its size: a result comes up into memory like it.
+ffi::Error counted_on_device(Stream stream, std::int32_t, ffi::RunId) {
+  return compute("jccl_counted", stream);
+}
+
 ffi::Error roundtrip_on_device(Stream stream, std::int32_t, ffi::RunId) {
   return compute("jccl_roundtrip", stream);
 }
@@ -387,6 +392,7 @@ const Target kCudaTargetTable[kTargets] = {
     {"jccl_done", cuda::launch<cuda::done_on_device>},
     {"jccl_publish", cuda::launch<cuda::publish_on_device>},
     {"jccl_mark", cuda::launch<cuda::mark_on_device>},
+    {"jccl_counted", cuda::launch<cuda::counted_on_device>},
     {"jccl_outer", cuda::launch<cuda::outer_on_device>},
     {"jccl_roundtrip", cuda::launch<cuda::roundtrip_on_device>},
     {"jccl_mesh_round", cuda::launch<cuda::mesh_round_on_device>},

@@ -110,6 +110,17 @@ std::string Entry::last_fault(const base::Tag& tag) const {
   return at == faults_.end() ? std::string() : at->second;
 }
 
+void Entry::count(const base::Tag& tag, const peer::RoundResult& committed) {
+  std::lock_guard lock(mutex_);
+  counted_[tag] = {committed.n, committed.contributors, committed.weights};
+}
+
+Counted Entry::counted(const base::Tag& tag) const {
+  std::lock_guard lock(mutex_);
+  const auto at = counted_.find(tag);
+  return at == counted_.end() ? Counted{} : at->second;
+}
+
 void Entry::opened(peer::Handle handle, const base::Tag& tag, std::vector<Shape> shapes) {
   std::lock_guard lock(mutex_);
   open_[handle] = {tag, std::move(shapes)};

@@ -44,6 +44,14 @@ struct Fault {
   void follow(base::Code code);  // one more call of the tag has ended so
 };
 
+// Who is in the result of a tag's last round that committed here, as every member of the round
+// heard it; the wire's order, ascending by id.
+struct Counted {
+  std::uint64_t n = 0;
+  std::vector<base::PeerId> ids;
+  std::vector<double> weights;
+};
+
 class Entry {
  public:
   Entry(std::shared_ptr<peer::Communicator> communicator, std::int64_t id);
@@ -79,6 +87,10 @@ class Entry {
   std::vector<Fault> open_faults() const;  // the last of each tag that has not committed since
   std::string last_fault(const base::Tag& tag) const;
 
+  // Keeps who is in a result that this peer has, of each tag the newest.
+  void count(const base::Tag& tag, const peer::RoundResult& committed);
+  Counted counted(const base::Tag& tag) const;  // n = 0: none has committed here
+
   void opened(peer::Handle handle, const base::Tag& tag, std::vector<Shape> shapes);
   // Takes an open handle out. kUnknownTag: there is none; kInvalid: its leaves are others.
   base::Status take(peer::Handle handle, const std::vector<Shape>& shapes, base::Tag* tag);
@@ -102,6 +114,7 @@ class Entry {
   std::map<base::Tag, std::string> faults_;
   std::map<base::Tag, Fault> rows_;  // the last fault of each tag that has not committed since
   std::deque<Fault> recent_;
+  std::map<base::Tag, Counted> counted_;
   std::uint64_t noted_ = 0;
   std::map<peer::Handle, Open> open_;
   JoinTable joins_;

@@ -18,6 +18,7 @@ import optax
 
 from jccl import mesh, snapshot
 from jccl.communicator import Communicator
+from jccl.data.plan import Plan
 from jccl.optim import contribution, health, joining, schedule
 from jccl.optim import outer as outers
 from jccl.optim.contribution import CodecChoice, Contribution, MergeChoice
@@ -49,6 +50,7 @@ def diloco(
     diagnostics: bool = False,
     nan_rounds: int | None = None,
     weights: Weight | None = None,
+    data: Plan | None = None,
     tag: str = "diloco",
     deadline: float | None = None,
     plan: str | None = None,
@@ -110,6 +112,9 @@ def diloco(
             committed rounds; `update(..., weight=w)` overrides it for one call. 0 only
             receives. A round that a peer trained for only in part (a joiner's first
             ones, with fragments) counts by the part of H it did.
+        data: whose samples are counted, each once in a pass; see `jccl.data.Plan`. The
+            weight of a contribution is then the number of its samples. Whole models
+            without overlap, and `late="drop"`, whatever the codec.
         tag: names the rounds; two optimizers of one run need two tags.
         deadline: seconds for a round; default the communicator's.
         plan: "direct", "exchange" or "ring" pins the plan.
@@ -159,6 +164,9 @@ def diloco(
             "nan_rounds with fragments, overlap or parameters that lie apart on local "
             "devices: no round holds all that a bad step belongs to"
         )
+    if data is not None:
+        apart = count > 1 or bool(overlap) or axis_name != () or specs is not None
+        _check_data(apart, late, join, weights)
     if late not in ("fold", "drop"):
         raise ValueError(f"late={late!r}: 'fold' or 'drop'")
     decay = float(error_feedback) if error_feedback else None
@@ -178,8 +186,28 @@ def diloco(
         key=snapshot.declare(comm, layout),
         takes_inner=join == "anchor+inner",
         nan_rounds=health.checked(nan_rounds),
+        data=data,
     )
     return optax.GradientTransformationExtraArgs(engine.init, engine.update)
+
+
+def _check_data(apart: bool, late: str, join: str, weights: Any) -> None:
+    """Refuses what leaves open which samples a contribution holds."""
+    if apart:
+        raise NotImplementedError(
+            "data= with fragments, overlap or parameters that lie apart on local "
+            "devices: a step is then in several contributions, or in part of one, so "
+            "no commit says which samples were counted"
+        )
+    if late != "drop":
+        raise ValueError(
+            'data= needs late="drop": steps that a round left out give their samples '
+            "back, and kept on top of the anchor they would be counted twice"
+        )
+    if join != "anchor":
+        raise NotImplementedError("data= with join='anchor+inner'; join by the anchor")
+    if weights is not None:
+        raise ValueError("with data= samples are the weight; leave weights= out")
 
 
 def _cut(fragments: int | tuple[int, Callable[[str], int]]) -> tuple[int, Choice]:

@@ -20,13 +20,14 @@ from jccl import _chain, mesh, ops
 from jccl._marks import Marks
 from jccl._mesh_call import members
 from jccl.communicator import Communicator
+from jccl.data.plan import Plan
 from jccl.errors import Code
-from jccl.optim import diagnostics, health, joining
+from jccl.optim import counting, diagnostics, health, joining
 from jccl.optim import outer as outers
 from jccl.optim._wrappers import refuse_droppers
 from jccl.optim.contribution import ABORTED, Contribution, Landed, Outgoing
 from jccl.optim.fragments import Fragments
-from jccl.optim.leaves import anchor_leaf, pseudo_gradient, widen
+from jccl.optim.leaves import anchor_leaf, pseudo_gradient, towards, widen, zero
 from jccl.optim.state import (
     DilocoState,
     Layout,
@@ -54,6 +55,7 @@ class Engine(NamedTuple):
     key: int
     takes_inner: bool = False  # of a peer, where this one joins
     nan_rounds: int = 0  # after which the inner state begins anew; 0: never
+    data: Plan | None = None  # whose samples are counted
 
     def init(self, params: Any) -> DilocoState:
         anchor = jax.tree_util.tree_map_with_path(anchor_leaf, params)
@@ -65,28 +67,30 @@ class Engine(NamedTuple):
             inner=self.inner.init(params),
             anchor=anchor,
             parts=tuple(self.part_of(cut.part(anchor, i)) for i in range(cut.number)),
-            step=_zero(),
-            skipped=_zero(),
+            step=zero(),
+            skipped=zero(),
             status=jnp.zeros((4,), jnp.int32),
             key=jnp.full((), self.key, jnp.int32),
             joining=joining.begin() if self.takes_inner else (),
             health=health.begin(self.nan_rounds),
+            data=counting.begin(self.data)[1],
         )
 
     def part_of(self, anchor: Any) -> Part:
         overlapped = self.layout.schedule.overlap > 0
         return Part(
             outer=self.outer.init(anchor),
-            rounds=_zero(),
-            since=_zero(),
+            rounds=zero(),
+            since=zero(),
             doubt=jnp.zeros((), bool),
             status=jnp.zeros((4,), jnp.int32),
             handle=ops.no_handle() if overlapped else (),
-            begun=_zero() if overlapped else (),
+            begun=zero() if overlapped else (),
             left=self.sends.init(anchor),
             pending=self.sends.init(anchor) if overlapped else (),
             watch=diagnostics.begin(anchor) if self.sends.measures else (),
             clip=self.sends.unclipped(),
+            data=counting.begin(self.data)[0],
         )
 
     def update(
@@ -114,6 +118,8 @@ class Engine(NamedTuple):
             parts=tuple(one._replace(since=one.since + 1) for one in state.parts),
             key=jnp.full((), self.key, jnp.int32),
         )
+        if self.data:
+            updates, state = counting.held(updates, params, state, weight)
         if weight is not None:
             weight = jnp.asarray(weight, jnp.float32)
         if sync is not None:
@@ -274,7 +280,8 @@ class Engine(NamedTuple):
         # A peer that has trained for a part of the round counts by that part; who says
         # itself when rounds begin says so by its weight. Who asks only receives.
         share = jnp.minimum(part.since / self.layout.schedule.sync_every, 1.0)
-        share = jnp.ones(()) if step.sync is not None else share
+        share = jnp.ones(()) if step.sync is not None or self.data else share
+        weight = counting.weight(state, self.data) if self.data else weight
         share = share if step.asks is None else jnp.where(step.asks, 0.0, share)
         return {
             "op": "mean",
@@ -293,6 +300,8 @@ class Engine(NamedTuple):
         words = self.outer.fingerprint(cut.part(state.anchor, i))
         if self.takes_inner:
             words += ", joiners take an inner state"
+        if self.data:
+            words += f", {self.data.fingerprint}"
         if self.sends.merge_of(cut, i) == "mean":
             return words
         return f"{words}, merge {self.sends.merge_of(cut, i)}, {outers.environment()}"
@@ -345,6 +354,8 @@ class Engine(NamedTuple):
             left=select(counted, pending, part.left),
             watch=self._watched(cut, i, step, state, value, mean.status),
         )
+        if self.data:
+            part = counting.moved(part, state, self.comm, self._tag(i), mean.status)
         moved = replaced(
             state._replace(anchor=cut.merge(state.anchor, anchor, i)), i, part
         )
@@ -443,17 +454,8 @@ class Engine(NamedTuple):
     def _towards(
         self, cut: Fragments, i: int, step: Step, anchor: Any, keep: jax.Array
     ) -> Any:
-        """Updates that bring own parameters to the anchor, but for the part `keep`."""
-
-        def one(a: jax.Array, p: jax.Array, u: jax.Array) -> jax.Array:
-            away = a - p.astype(a.dtype)
-            if not self.mixing:
-                return away
-            kept = keep.astype(a.dtype)
-            return kept * u + (1 - kept) * away
-
         own = (cut.part(step.params, i), cut.part(step.updates, i))
-        return jax.tree.map(one, anchor, *own)
+        return towards(anchor, *own, keep if self.mixing else None)
 
     def _heal(
         self, cut: Fragments, step: Step, state: DilocoState
@@ -494,7 +496,3 @@ class Engine(NamedTuple):
         part = select(is_behind, near, cut.part(step.updates, i))
         step = step._replace(updates=cut.merge(step.updates, part, i))
         return step, state, shared.token
-
-
-def _zero() -> jax.Array:
-    return jnp.zeros((), jnp.int32)  # a buffer each: states are donated

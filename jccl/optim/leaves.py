@@ -38,3 +38,20 @@ def pseudo_gradient(
     """Anchor minus the parameter that apply_updates will make, in its own dtype."""
     local = (param + update).astype(param.dtype)
     return anchor - local.astype(anchor.dtype)
+
+
+def towards(anchor: Any, params: Any, updates: Any, keep: Any = None) -> Any:
+    """Updates that bring parameters to the anchor, but for the part `keep` of them."""
+
+    def one(a: jax.Array, p: jax.Array, u: jax.Array) -> jax.Array:
+        away = a - p.astype(a.dtype)
+        if keep is None:
+            return away
+        kept = keep.astype(a.dtype)
+        return kept * u + (1 - kept) * away
+
+    return jax.tree.map(one, anchor, params, updates)
+
+
+def zero() -> jax.Array:
+    return jnp.zeros((), jnp.int32)  # a buffer each: states are donated

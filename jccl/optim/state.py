@@ -33,6 +33,7 @@ class Part(NamedTuple):
     extra: Any = ()  # of the variant
     watch: Any = ()  # diagnostics, see jccl.optim.diagnostics
     clip: Any = ()  # with clip=True, see contribution.Clip
+    data: Any = ()  # shared too: with data=, see jccl.optim.counting
 
 
 class DilocoState(NamedTuple):
@@ -49,6 +50,7 @@ class DilocoState(NamedTuple):
     key: jax.Array  # i32[]: which communicator and tag, within this process
     joining: Any = ()  # i32[3] with join="anchor+inner", see jccl.optim.joining
     health: Any = ()  # i32[2] with nan_rounds, see jccl.optim.health
+    data: Any = ()  # with data=, see jccl.optim.counting
 
     @property
     def outer(self) -> Any:
@@ -147,7 +149,8 @@ class Layout(NamedTuple):
 def shared_of(cut: Fragments, state: DilocoState, fragment: int) -> Any:
     part = state.parts[fragment]
     anchor = cut.part(state.anchor, fragment)
-    return {"anchor": anchor, "outer": part.outer, "rounds": part.rounds}
+    shared = {"anchor": anchor, "outer": part.outer, "rounds": part.rounds}
+    return {**shared, "data": part.data} if jax.tree.leaves(part.data) else shared
 
 
 def adopted(
@@ -161,6 +164,10 @@ def adopted(
         for name in ("since", "doubt", "handle", "left", "pending", "extra")
     }
     part = part._replace(outer=shared["outer"], rounds=shared["rounds"], **nothing)
+    if "data" in shared:
+        part = part._replace(data=shared["data"])
+        unasked = jnp.full_like(state.data.asked, -1)
+        state = state._replace(data=state.data._replace(asked=unasked))
     anchor = cut.merge(state.anchor, shared["anchor"], fragment)
     return replaced(state._replace(anchor=anchor), fragment, part)
 

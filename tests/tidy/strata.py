@@ -110,6 +110,7 @@ PYTHON = [
     ["mesh"],
     ["sites"],
     ["snapshot"],
+    ["data"],
     ["optim"],
     ["checkpoint", "metrics", "testing"],
     ["cli"],
