@@ -159,6 +159,7 @@ void State::on_fail(Life& life, const wire::Fail& fail) {
       }
       part->failed = true;
       running.silent[fail.peer][part->id] = text;
+      if (running.heard_out && !running.unheard().empty()) return;
       running.judged_at = std::min(running.judged_at, now_ + options_.silence / 16);
       return;
     case Code::kInvalid:  // what the calls ask for together can't be done: no attempt cures that
@@ -245,6 +246,20 @@ bool State::unequal(const wire::Tag& tag) {
   return true;
 }
 
+// Whom several wait for may wait itself, and be about to say so: its clock began a moment later.
+bool State::hears_out(RunningAttempt& running) {
+  if (running.heard_out || JCCL_PLANTED("judged-unheard")) return false;
+  for (const wire::PeerId id : running.unheard()) {
+    const Part& part = running.parts().at(id);
+    const Life* life = part.evicted || part.done.has_value() ? nullptr : life_of(part.incarnation);
+    if (life == nullptr || now_ - life->heard >= options_.silence / 2) continue;
+    running.heard_out = true;
+    running.judged_at = now_ + options_.silence / 4;
+    return true;
+  }
+  return false;
+}
+
 // Somebody waits for data that does not come. Whoever the master has not heard for long either
 // hangs; between two that it hears the link is cut.
 void State::judge(const wire::Tag& tag) {
@@ -313,6 +328,7 @@ bool State::conclude(const wire::Tag& tag) {
     default:
       break;
   }
+  if (now_ >= round.running->judged_at && hears_out(*round.running)) return false;
   if (now_ >= round.running->judged_at) {
     if (round.running->refusals.empty())
       judge(tag);

@@ -345,6 +345,7 @@ struct MasterMachine::State {
   void tell_late(Life& life, const wire::Outcome& outcome);  // who asked
   void remember_link(Round& round, const wire::Attempt& attempt, wire::PeerId reporter,
                      wire::PeerId named);
+  bool hears_out(RunningAttempt& running);
   void judge(const wire::Tag& tag);
   void cut_link(Round& round, wire::PeerId a, wire::PeerId b);
   bool conclude(const wire::Tag& tag);  // true: the attempt ended
