@@ -29,6 +29,24 @@ constexpr base::Duration kCutMax = 600 * base::kSecond;
 
 }  // namespace
 
+// To one whose START was lost. A contributor may be done by its own word and out by now: this peer
+// was never told of it, and does not get its data any more.
+void State::start_late(const Life& life, Part& part, RunningAttempt& running) {
+  const auto gone = std::find_if(running.parts().begin(), running.parts().end(), [](const auto& p) {
+    return p.second.contributes() && p.second.evicted;
+  });
+  if (gone == running.parts().end() || JCCL_PLANTED("late-start-names-the-evicted")) {
+    return send_start(life, part, running);
+  }
+  if (!part.contributes()) {
+    part.failed = true;
+    return;
+  }
+  const wire::Tag tag = running.round().tag;  // the attempt's own is gone with it
+  abort(tag, Code::kPeerLost, cat(gone->second.site, " is out, and ", name(life), " had not begun"),
+        true);
+}
+
 wire::Tag State::running_tag(const wire::Attempt& attempt) const {
   const auto found = running_.find(attempt);
   if (JCCL_PLANTED("any-attempt-fits") && found == running_.end() && !running_.empty()) {

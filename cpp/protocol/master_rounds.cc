@@ -103,7 +103,7 @@ bool State::answer_ready_out_of_turn(Life& life, const wire::Ready& ready) {
     Part* part = running->part_of(life.incarnation);
     if (JCCL_PLANTED("new-call-in-old-attempt") && part != nullptr) part->call = ready.call;
     if (part != nullptr && part->call == ready.call) {  // it can't have heard of the start
-      send_start(life, *part, *running);
+      start_late(life, *part, *running);
       return true;
     }
     if (part != nullptr) {
