@@ -356,6 +356,7 @@ bool State::conclude(const wire::Tag& tag) {
   }
   if (slow_down(tag)) return true;
   if (now_ < round.running->deadline) return false;
+  note_short_calls(*round.running);
   abort(tag, Code::kDeadline,
         cat("round ", round.running->round().n, " of ", tag, ": deadline passed; waited for ",
             running_waits(*round.running)),
@@ -470,6 +471,7 @@ void State::abort(const wire::Tag& tag, Code code, const std::string& text, bool
   for (const auto& [id, part] : running.parts()) {
     const bool over = code == Code::kDeadline && now_ >= part.deadline;
     const bool ends = over || ended.count(id) > 0;
+    if (ends) forget_call(part.incarnation, tag);
     if (ends || part.site == left_out_site) {
       aborted.otherwise[part.incarnation] = {code, retry && !ends};
     }

@@ -271,7 +271,8 @@ struct MasterMachine::State {
   void charge_exit(const Life& life, const wire::Tag& tag, const Part& part, Fault fault,
                    const std::string& why);
   void note_exit(const Life& life, const RunningAttempt& running);
-  static bool hasty(wire::Incarnation incarnation, const std::vector<Part>& parts);
+  void note_short_calls(const RunningAttempt& running);
+  static bool hasty(wire::Incarnation incarnation, const std::vector<Part>& parts, int share = 8);
   double held_against(wire::PeerId id) const;
   void punish();
   void ban(const wire::PublicKey& key, base::Duration span, const std::string& reason);
@@ -300,6 +301,7 @@ struct MasterMachine::State {
   bool state_fits(Life& life, const wire::Ready& ready);
   void on_withdraw(Life& life, const wire::Withdraw& withdraw);
   const OpenReady* ready_of(const wire::Tag& tag, const wire::Member& member) const;
+  void forget_call(wire::Incarnation incarnation, const wire::Tag& tag);
   void reject(const wire::Tag& tag, wire::Incarnation incarnation, wire::Code code,
               const std::string& text);
   void reject_all(const wire::Tag& tag, wire::Code code, const std::string& text);
