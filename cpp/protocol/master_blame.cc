@@ -359,8 +359,8 @@ void State::ban(const wire::PublicKey& key, base::Duration span, const std::stri
                {"key", base::to_hex(key)},
                {"for_s", span == 0 ? "ever" : cat(span / base::kSecond)},
                {"reason", reason}});
-  expel([&](const Life& life) { return life.key == key; }, reason,
-        [&](const std::string& site) { return cat(site, " is banned: ", reason); });
+  expel([&](const Life& life) { return life.key == key && !JCCL_PLANTED("the-banned-stay-in"); },
+        reason, [&](const std::string& site) { return cat(site, " is banned: ", reason); });
 }
 
 // Members go with their sites; the others are refused. How many sites went.
@@ -460,10 +460,12 @@ wire::OrderReply State::order_of_key(const wire::Order& order) {
 wire::OrderReply State::revoke(const wire::Order& order) {
   if (order.subject.empty()) return refusal(Code::kInvalid, "name the token");
   journal(wire::TokenRecord{order.subject, true, {}, 0});
-  const std::size_t left =
-      expel([&](const Life& life) { return life.token == order.subject; },
-            cat("the token ", order.subject, " was revoked"),
-            [](const std::string& site) { return cat("the token of ", site, " was revoked"); });
+  const std::size_t left = expel(
+      [&](const Life& life) {
+        return life.token == order.subject && !JCCL_PLANTED("the-revoked-stay-in");
+      },
+      cat("the token ", order.subject, " was revoked"),
+      [](const std::string& site) { return cat("the token of ", site, " was revoked"); });
   return {Code::kOk,
           cat("the token ", order.subject, " is taken no more; sites that left: ", left)};
 }
