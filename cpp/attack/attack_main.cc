@@ -190,6 +190,7 @@ bool read_plan(const std::string& names, Plan* plan) {
     if (row->row == Row::kStatusFlood) plan->crowds.insert(plan->crowds.end(), 4, ask_for_status);
     if (row->row == Row::kHoldLeave) plan->crowds.push_back(hold_and_leave);
     if (row->row == Row::kHoldFresh) plan->crowds.push_back(hold_until_evicted);
+    if (row->row == Row::kHoard) plan->crowds.push_back(hoard);
     if (row->row == Row::kHalfSite) plan->crowds.push_back(half_a_site);
     if (row->row != Row::kMixture) plan->rows.push_back(row->row);
     for (const RowInfo& one : all_rows()) {

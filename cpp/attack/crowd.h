@@ -31,6 +31,9 @@ void hold_and_leave(const CrowdOptions& options, const std::atomic<bool>& stop,
                     std::atomic<std::uint64_t>& count);
 void hold_until_evicted(const CrowdOptions& options, const std::atomic<bool>& stop,
                         std::atomic<std::uint64_t>& count);
+// Over a thousand connections, each with as much under way as it may have (hoard.cc).
+void hoard(const CrowdOptions& options, const std::atomic<bool>& stop,
+           std::atomic<std::uint64_t>& count);
 // One shard of a site of two, whose sister never comes.
 void half_a_site(const CrowdOptions& options, const std::atomic<bool>& stop,
                  std::atomic<std::uint64_t>& count);

@@ -35,6 +35,7 @@ const std::vector<RowInfo>& all_rows() {
        false, true, false},
       {Row::kHoldFresh, "hold-fresh", "… until it is evicted, and again under a fresh key", false,
        false, false},
+      {Row::kHoard, "hoard", "1,200 connections with 64 KiB under way each", false, false, false},
       {Row::kMixture, "mixture", "any lie, chosen anew for each call", false, true, false},
       {Row::kFreshKeys, "fresh-keys", "another call; after each ban a fresh key", false, true,
        false},

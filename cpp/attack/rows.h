@@ -39,6 +39,7 @@ enum class Row : std::uint8_t {
   kStatusFlood,
   kHoldLeave,
   kHoldFresh,
+  kHoard,
   kMixture,
   kFreshKeys,
   kCount

@@ -10,11 +10,13 @@ namespace jccl::base {
 
 inline constexpr std::uint32_t kHelloBytesMax = 1024;         // frame before authentication
 inline constexpr std::uint32_t kControlBytesMax = 64 * 1024;  // any control frame to the master
-inline constexpr std::uint32_t kRosterBytesMax = 2 * 1024 * 1024;     // same, from the master
-inline constexpr std::size_t kUnreadBytesMax = 8 * 1024 * 1024;       // queued for one member
-inline constexpr std::size_t kUnreadAllBytesMax = 256 * 1024 * 1024;  // queued for all together
-inline constexpr std::uint32_t kManifestBytesMax = 1024 * 1024;       // one manifest part
-inline constexpr std::size_t kPendingSocketsMax = 256;                // before the hello
+inline constexpr std::uint32_t kRosterBytesMax = 2 * 1024 * 1024;  // same, from the master
+inline constexpr std::size_t kUnreadBytesMax = 8 * 1024 * 1024;    // queued for one member
+inline constexpr std::size_t kMemoryBytesMax = 40 * 1024 * 1024;   // arriving and queued, of all
+inline constexpr std::size_t kMemberBytesMax = 256 * 1024;         // besides, of each member
+inline constexpr std::size_t kCopiesBytesMax = 16 * 1024 * 1024;   // for peers that do not read
+inline constexpr std::uint32_t kManifestBytesMax = 1024 * 1024;    // one manifest part
+inline constexpr std::size_t kPendingSocketsMax = 256;             // before the hello
 inline constexpr Duration kHandshakeMax = 5 * kSecond;
 inline constexpr std::size_t kTagBytesMax = 64;
 inline constexpr std::size_t kSiteNameBytesMax = 64;

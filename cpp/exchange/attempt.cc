@@ -20,6 +20,8 @@ using base::Code;
 using base::Status;
 using wire::FrameKind;
 
+constexpr std::ptrdiff_t kCopiesMax = 8;  // of one frame, under way at once
+
 }  // namespace
 
 Attempt::Attempt(wire::Start start, base::PeerId self, CallRef call, Memory* memory,
@@ -200,9 +202,14 @@ Placement Attempt::place(base::PeerId from, const wire::FrameHeader& header) {
   if (failed_ || committed_ || !expects(chunk, from, header.kind)) {
     return Placement::drain(size);  // a copy of what is here already
   }
+  if (copies(from, header) >= kCopiesMax && !JCCL_PLANTED("copies-of-a-frame-without-end")) {
+    return Placement::refuse({Code::kLimit, cat("chunk ", header.chunk, " is on its way ",
+                                                kCopiesMax, " times, and none of them arrives")});
+  }
   const std::uint64_t token = next_token_++;
   // Only the first of several copies may write where the result belongs.
-  const bool straight = header.kind == FrameKind::kResult && in_output_ && !under_way(from, header);
+  const bool straight =
+      header.kind == FrameKind::kResult && in_output_ && copies(from, header) == 0;
   if (straight) {
     arriving_[token] = {from, header.kind, header.chunk, nullptr};
     return Placement::into(output_views(chunk), token);
@@ -213,9 +220,9 @@ Placement Attempt::place(base::PeerId from, const wire::FrameHeader& header) {
   return placement;
 }
 
-bool Attempt::under_way(base::PeerId from, const wire::FrameHeader& header) const {
-  return std::any_of(arriving_.begin(), arriving_.end(),
-                     [&](const auto& entry) { return entry.second.is_of(from, header); });
+std::ptrdiff_t Attempt::copies(base::PeerId from, const wire::FrameHeader& header) const {
+  return std::count_if(arriving_.begin(), arriving_.end(),
+                       [&](const auto& entry) { return entry.second.is_of(from, header); });
 }
 
 Status Attempt::arrived(base::PeerId from, const wire::FrameHeader& header, std::uint64_t token) {

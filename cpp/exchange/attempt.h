@@ -115,7 +115,7 @@ class Attempt {
 
   base::Status lay_out();
   void note_others(const ChunkState& chunk);
-  bool under_way(base::PeerId from, const wire::FrameHeader& header) const;
+  std::ptrdiff_t copies(base::PeerId from, const wire::FrameHeader& header) const;  // under way
   bool wants_result(const ChunkState& chunk) const;
   bool expects(const ChunkState& chunk, base::PeerId from, wire::FrameKind kind) const;
   std::size_t payload_bytes(const ChunkState& chunk, wire::FrameKind kind) const;

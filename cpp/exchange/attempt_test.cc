@@ -67,6 +67,22 @@ TEST(AttemptTest, duplicates_damage_and_losses_are_survived_by_sending_again) {
   }
 }
 
+TEST(AttemptTest, a_frame_that_never_arrives_takes_memory_for_a_few_copies_and_no_more) {
+  Bench bench({PlanKind::kDirect, 3, 1, 4000, true, codec::CodecId::kNone, 1});
+  bench.begin();
+  const Bench::Frame f = bench.take_any();
+  const auto frame = bench.made(f);
+  ASSERT_TRUE(frame.has_value());
+  std::vector<Placement> places;
+  for (int i = 0; i < 8; ++i) {
+    places.push_back(bench.place(f, *frame));
+    ASSERT_EQ(places.back().kind, Placement::Kind::kInto) << i;
+  }
+  EXPECT_EQ(bench.place(f, *frame).kind, Placement::Kind::kRefuse);
+  bench.lost(f, places.back());
+  EXPECT_EQ(bench.place(f, *frame).kind, Placement::Kind::kInto);
+}
+
 // What arrives there is what was sent: nothing is hashed to find that out once more.
 TEST(AttemptTest, frames_of_sealed_links_have_no_check_and_others_have_to_have_theirs) {
   for (const PlanKind kind : {PlanKind::kDirect, PlanKind::kRing}) {

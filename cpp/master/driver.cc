@@ -225,6 +225,10 @@ Status Master::Driver::listen() {
                                       [this](net::Accepted a) { on_accepted(std::move(a)); });
   if (!listener.ok()) return listener.status();
   listener_ = std::move(listener.value());
+  memory_->over = [this] {  // not from within the stream that may have to go
+    if (std::exchange(bounding_, true) || JCCL_PLANTED("unread-not-bounded")) return;
+    loop_.post([this] { bound_memory(); });
+  };
   reserved_.reset();
   set_address(listener_->port());
   return {};
@@ -287,6 +291,7 @@ void Master::Driver::on_accepted(net::Accepted accepted) {
   options.queue_bytes_max = config_.limits.unread_bytes;
   options.hello_by = accepted.adopt_by;
   options.pending = std::move(accepted.pending);
+  options.memory = memory_;
   Conn& conn = conns_[id];
   conn.network = std::move(accepted.network);
   conn.shown = shown_by(*accepted.stream);
@@ -429,6 +434,8 @@ std::string Master::Driver::status_now() {
   facts.uptime_s = static_cast<double>(loop_.now() - started_) / 1e9;
   facts.journal_sequence = journal_sequence_;
   facts.connections = conns_.size();
+  facts.memory_held = memory_->bytes;
+  facts.memory_max = memory_->max;
   facts.answers_made = status_.made();
   facts.strangers_closed = strangers_closed_;
   facts.failure = failure().text;

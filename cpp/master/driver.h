@@ -86,7 +86,9 @@ class Master::Driver {
   base::Status read_admission();
   net::DialPolicy policy_for(wire::Incarnation incarnation) const;
   void close_unread(ConnId id, const std::string& why);
-  void bound_unread();
+  void bound_memory();
+  std::size_t beyond_its_own(const Conn& conn) const;
+  void know_members(const wire::EpochRecord& epoch);
   void log_trouble(const protocol::HistoryLine& line);
   void start_probe(wire::Incarnation incarnation, const std::vector<std::string>& addresses);
   void arm(base::Time wake);
@@ -136,7 +138,9 @@ class Master::Driver {
   std::deque<protocol::MasterEvent> inbox_;
   std::set<ConnId> doomed_;            // closed by an effect of the batch under way
   std::set<base::Attempt> committed_;  // by the batch under way
-  std::size_t unread_ = 0;             // at most so many bytes are queued for all
+  std::shared_ptr<net::HeldMemory> memory_ = std::make_shared<net::HeldMemory>();
+  bool bounding_ = false;
+  std::map<wire::Incarnation, wire::PublicKey> members_;
   bool pump_posted_ = false;
   net::TimerId alarm_ = 0;
   net::TimerId held_timer_ = 0;

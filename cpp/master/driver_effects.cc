@@ -134,6 +134,7 @@ Status Master::Driver::append(const std::vector<wire::Record>& records) {
     return status;
   };
   for (const auto& record : records) {
+    if (const auto* epoch = std::get_if<wire::EpochRecord>(&record)) know_members(*epoch);
     wire::Row row = writer_.append(record);
     if (!rows.empty() && bytes + row.payload.size() > kAppendBytesMax) {
       if (const Status status = write(); !status.ok()) return status;
@@ -199,9 +200,6 @@ void Master::Driver::send(const protocol::MasterSend& message) {
     return close_unread(message.conn,
                         cat(wire::name_of(message.message), " could not be queued: ", sent.text));
   }
-  unread_ += bytes.size();
-  if (unread_ > config_.limits.unread_all_bytes && !JCCL_PLANTED("unread-not-bounded"))
-    bound_unread();
 }
 
 // The machine says which link secret it means; only who sends it knows it.
@@ -222,31 +220,50 @@ base::Bytes Master::Driver::encoded(const wire::Message& message) {
 }
 
 void Master::Driver::close_unread(ConnId id, const std::string& why) {
-  log(cat("connection closed, ", why));
+  const bool greeted = conns_.at(id).greeted;
+  if (const auto line = faults_.pass(cat("connection closed, ", why), loop_.now())) log(*line);
   retire(id, false);
-  enqueue(protocol::ConnClosed{id});
+  if (greeted) enqueue(protocol::ConnClosed{id});
 }
 
-// The sum grows by what is sent and is put right here, so that no message pays for counting them
-// all.
-void Master::Driver::bound_unread() {
-  for (;;) {
-    unread_ = 0;
-    ConnId longest = 0;
-    std::size_t most = 0;
-    for (const auto& [id, conn] : conns_) {
-      const std::size_t queued = conn.stream->queued_bytes();
-      unread_ += queued;
-      if (queued > most) {
-        most = queued;
-        longest = id;
-      }
-    }
-    if (unread_ <= config_.limits.unread_all_bytes) return;
-    const net::ByteStream* stream = conns_.at(longest).stream->stream();
-    close_unread(longest,
-                 cat(stream == nullptr ? "a peer" : stream->remote_text(), " does not read: ", most,
-                     " of ", unread_, " bytes that wait for everybody"));
+void Master::Driver::know_members(const wire::EpochRecord& epoch) {
+  members_.clear();
+  for (const wire::Member& member : epoch.members) members_[member.incarnation] = member.key;
+  memory_->max = config_.limits.memory_bytes + members_.size() * config_.limits.member_bytes;
+}
+
+// Of what a member makes it hold so much is the member's: a Roster for everybody must not put
+// somebody out because strangers have left little room.
+std::size_t Master::Driver::beyond_its_own(const Conn& conn) const {
+  const std::size_t held = conn.stream->held_bytes();
+  const auto member = members_.find(conn.life);
+  const bool its = member != members_.end() && member->second == conn.shown.key &&
+                   !JCCL_PLANTED("members-own-nothing");
+  return its ? held - std::min(held, config_.limits.member_bytes) : held;
+}
+
+// The greediest key goes first, by its greediest connection: who opens many is no better off.
+void Master::Driver::bound_memory() {
+  bounding_ = false;
+  while (memory_->bytes > memory_->max && !conns_.empty()) {
+    std::map<wire::PublicKey, std::size_t> of_key;
+    for (const auto& [id, conn] : conns_) of_key[conn.shown.key] += beyond_its_own(conn);
+    const auto weight = [&](const auto& entry) {
+      const std::size_t own = beyond_its_own(entry.second);
+      return std::pair(JCCL_PLANTED("greedy-by-connection") ? own : of_key[entry.second.shown.key],
+                       own);
+    };
+    const auto greediest =
+        std::max_element(conns_.begin(), conns_.end(),
+                         [&](const auto& a, const auto& b) { return weight(a) < weight(b); });
+    if (weight(*greediest).second == 0) return;  // what was counted is free by now
+    const Conn& conn = greediest->second;
+    const net::ByteStream* stream = conn.stream->stream();
+    close_unread(greediest->first,
+                 cat(stream == nullptr ? "a peer" : stream->remote_text(), " with the key ",
+                     base::to_hex(conn.shown.key).substr(0, 16), "… makes this hold ",
+                     of_key[conn.shown.key], " of ", memory_->bytes, " bytes, ", memory_->max,
+                     " are allowed for all"));
   }
 }
 

@@ -99,14 +99,77 @@ TEST_F(LimitsTest, who_does_not_read_its_answers_is_closed_and_named) {
   EXPECT_TRUE(commit_round({&b}, "grads", 1));
 }
 
-TEST_F(LimitsTest, what_is_queued_for_all_is_bounded_and_the_longest_queue_goes) {
-  config.limits.unread_all_bytes = 32 * 1024;
+TEST_F(LimitsTest, what_all_make_it_hold_is_bounded_and_the_greediest_goes) {
+  config.limits.memory_bytes = 64 * 1024;
+  config.limits.member_bytes = 0;
   config.limits.messages = {1'000'000'000, 1'000'000'000};
   const auto master = start();
   Member deaf(master->address(), 11, {}, false, 4096), b(master->address(), 22);
   EXPECT_TRUE(asks_until_closed(deaf));
-  EXPECT_TRUE(logged("bytes that wait for everybody"));
+  EXPECT_TRUE(logged("65536 are allowed for all"));
   EXPECT_TRUE(commit_round({&b}, "grads", 1));
+}
+
+// All of a frame but its last byte.
+base::Bytes nearly(const base::Bytes& payload) {
+  base::Writer w;
+  w.u32(static_cast<std::uint32_t>(payload.size()));
+  w.u32(base::crc32c(payload));
+  w.raw(payload.data(), payload.size() - 1);
+  return w.take();
+}
+
+TEST_F(LimitsTest, a_key_with_many_connections_goes_before_another_with_the_longest) {
+  config.limits.memory_bytes = 80'000;
+  config.limits.member_bytes = 0;
+  const auto master = start();
+  Member b(master->address(), 22);
+  wire::Measured links;
+  for (std::uint32_t peer = 1; peer <= 1024; ++peer) links.links.push_back({peer, 0, 0});
+  const base::Bytes long_one = wire::encode(links);
+  b.socket.send_bytes(nearly(long_one));
+  std::vector<RawPeer> greedy;
+  for (std::uint64_t life = 11; life < 17; ++life) {
+    greedy.emplace_back(master->address(), 0, 11);
+    greedy.back().send(hello_of(life));
+    (void)greedy.back().await<wire::Welcome>(1000);
+    greedy.back().send(wire::Resume{});
+    greedy.back().send_bytes(nearly(base::Bytes(12'000)));
+  }
+  EXPECT_TRUE(logged(" with the key " + base::to_hex(identity_of(11).key()).substr(0, 16)));
+  EXPECT_FALSE(logged_now(base::to_hex(identity_of(22).key()).substr(0, 16)));
+  const json::object memory =
+      json::parse(master->status_json()).as_object().at("memory").as_object();
+  EXPECT_EQ(memory.at("max").to_number<std::size_t>(), 80'000U);
+  EXPECT_LE(memory.at("held").to_number<std::size_t>(), 80'000U);
+  greedy.clear();
+  b.socket.send_bytes({long_one.back()});
+  EXPECT_TRUE(commit_round({&b}, "grads", 1));
+}
+
+TEST_F(LimitsTest, members_stay_while_strangers_hold_little_each) {
+  config.limits.memory_bytes = 60'000;
+  config.limits.member_bytes = 32'000;
+  const auto master = start();
+  Member b(master->address(), 22);
+  ASSERT_TRUE(commit_round({&b}, "grads", 1));
+  wire::Measured links;
+  for (std::uint32_t peer = 1; peer <= 1024; ++peer) links.links.push_back({peer, 0, 0});
+  const base::Bytes long_one = wire::encode(links);  // as much as four strangers have
+  b.socket.send_bytes(nearly(long_one));
+  std::vector<RawPeer> strangers;
+  for (std::uint64_t life = 101; life < 120; ++life) {
+    strangers.emplace_back(master->address(), 0, life);
+    strangers.back().send(hello_of(life));
+    (void)strangers.back().await<wire::Welcome>(1000);
+    strangers.back().send(wire::Resume{});
+    strangers.back().send_bytes(nearly(base::Bytes(6'000)));
+  }
+  EXPECT_TRUE(logged(" are allowed for all"));
+  EXPECT_FALSE(logged_now(base::to_hex(identity_of(22).key()).substr(0, 16)));
+  strangers.clear();
+  b.socket.send_bytes({long_one.back()});
+  EXPECT_TRUE(commit_round({&b}, "grads", 2));
 }
 
 TEST_F(LimitsTest, one_that_floods_is_read_later_and_others_commit_meanwhile) {

@@ -28,7 +28,9 @@ struct MasterLimits {
   Rate questions{200, 50};   // for the status, of an address
   net::QuotaRates unproved;  // connections of an address, and those of them that prove nothing
   std::size_t unread_bytes = base::kUnreadBytesMax;  // queued for one that does not read: closed
-  std::size_t unread_all_bytes = base::kUnreadAllBytesMax;  // … for all: the longest queue goes
+  // Arriving and queued, of all together: beyond it the greediest goes. And of each member besides.
+  std::size_t memory_bytes = base::kMemoryBytesMax;
+  std::size_t member_bytes = base::kMemberBytesMax;
 };
 
 struct MasterConfig {

@@ -57,6 +57,10 @@ class ProgramTest : public testing::Test {
         const rlimit limit{file_bytes_max_, file_bytes_max_};
         ::setrlimit(RLIMIT_FSIZE, &limit);
       }
+      if (cores_) {
+        const rlimit any{RLIM_INFINITY, RLIM_INFINITY};
+        if (::setrlimit(RLIMIT_CORE, &any) != 0 || ::chdir(folder_.c_str()) != 0) ::_exit(97);
+      }
       ::execv(argv[0], argv.data());
       ::_exit(99);
     }
@@ -65,6 +69,7 @@ class ProgramTest : public testing::Test {
     int status = 0;
     EXPECT_EQ(::waitpid(pid_, &status, 0), pid_);
     pid_ = -1;
+    left_a_core_ = WIFSIGNALED(status) && WCOREDUMP(status);
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }
   int stop(int signal) {
@@ -96,7 +101,21 @@ class ProgramTest : public testing::Test {
   std::filesystem::path folder_;
   pid_t pid_ = -1;
   rlim_t file_bytes_max_ = 0;  // of the program; 0: as the test's
+  bool cores_ = false, left_a_core_ = false;
 };
+
+TEST_F(ProgramTest, with_a_secret_it_leaves_no_core) {
+  cores_ = true;
+  (void)serve();
+  stop(SIGABRT);
+  if (!left_a_core_) GTEST_SKIP() << "this machine writes no cores";
+  const std::string secret = run({"--new-token"}).out;
+  std::ofstream(at("secret")) << secret;
+  ASSERT_EQ(::chmod(at("secret").c_str(), 0600), 0);
+  (void)serve({"--token-file", at("secret")});
+  stop(SIGABRT);
+  EXPECT_FALSE(left_a_core_);
+}
 
 TEST_F(ProgramTest, it_prints_its_address_and_stops_cleanly_on_a_signal) {
   for (const int signal : {SIGTERM, SIGINT}) {

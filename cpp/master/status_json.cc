@@ -138,6 +138,7 @@ std::string status_object(const protocol::MasterView& view, const DriverFacts& f
                       {"silence_s", facts.silence_s},
                       {"straggler", facts.straggler},
                       {"connections", facts.connections},
+                      {"memory", {{"held", facts.memory_held}, {"max", facts.memory_max}}},
                       {"answers_made", facts.answers_made},
                       {"pending", facts.pending},
                       {"strangers_closed", facts.strangers_closed},

@@ -20,6 +20,7 @@ struct DriverFacts {
   double uptime_s = 0;
   std::uint64_t journal_sequence = 0;
   std::size_t connections = 0;
+  std::size_t memory_held = 0, memory_max = 0;  // by what others sent, or do not read
   std::uint64_t answers_made = 0;      // to questions for the status; the others were told again
   std::size_t pending = 0;             // sockets that have not said hello
   std::uint64_t strangers_closed = 0;  // refused, late, excess or garbage

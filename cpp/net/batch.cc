@@ -62,7 +62,14 @@ void Batch::own(const std::function<bool(std::uint64_t key)>& which) {
     taken.bytes = copy->size();
     taken.written = 0;
     taken.told = false;
+    taken.copied = true;
   }
+}
+
+std::uint64_t Batch::copied() const {
+  std::uint64_t bytes = 0;
+  for (const Taken& taken : frames_) bytes += taken.copied ? taken.bytes : 0;
+  return bytes;
 }
 
 }  // namespace jccl::net

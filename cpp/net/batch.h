@@ -34,6 +34,7 @@ class Batch {
   // Copies what is left of frames for which the predicate holds, so that the owner's memory is
   // free; they are told of no more.
   void own(const std::function<bool(std::uint64_t key)>& which);
+  std::uint64_t copied() const;  // bytes that own() has copied and that are still held
   void clear() { frames_.clear(); }
 
  private:
@@ -42,6 +43,7 @@ class Batch {
     std::uint64_t bytes = 0;    // of the whole frame
     std::uint64_t written = 0;  // so many of them
     bool told = true;
+    bool copied = false;
   };
   static std::size_t rest_of(const Taken& taken, std::span<ByteView> out);
 

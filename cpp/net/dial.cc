@@ -119,6 +119,10 @@ class DialTask final : public std::enable_shared_from_this<DialTask> {
     handshake_ =
         tls_handshake(loop_, std::move(stream), Role::kDialling, credentials_,
                       options_.handshake_max, [this](Result<std::unique_ptr<ByteStream>> result) {
+                        if (!result.ok() && JCCL_PLANTED("token-falls-back-to-plain")) {
+                          credentials_ = Credentials::plain(credentials_.run);
+                          endpoints_.push_front(endpoint_);
+                        }
                         if (!result.ok()) return failed(result.status());
                         introduce(std::move(result.value()));
                       });

@@ -17,6 +17,7 @@ constexpr std::size_t kReadBudget = 256 * 1024;  // per turn; others want the lo
 constexpr std::size_t kReadCost = 64;
 constexpr std::size_t kRoomBytes = 4 * 1024;   // to read into, unless a frame is longer
 constexpr std::size_t kKeptBytes = 64 * 1024;  // a queue that was longer gives memory back
+constexpr std::size_t kLastWordsMax = 256 * 1024;
 
 std::uint32_t u32_at(const Bytes& bytes, std::size_t at) {
   std::uint32_t value;
@@ -28,6 +29,20 @@ std::uint32_t u32_at(const Bytes& bytes, std::size_t at) {
 
 struct FramedStream::Impl : std::enable_shared_from_this<Impl> {
   explicit Impl(Loop& l) : loop(l) {}
+  ~Impl() { count(0); }
+
+  std::size_t held() const {
+    return in.capacity() + out.capacity() + (stream ? stream->held_bytes() : 0);
+  }
+
+  void count(std::size_t now) {
+    if (!options.memory) return;
+    HeldMemory& memory = *options.memory;
+    memory.bytes += now - counted;
+    const bool more = now > std::exchange(counted, now);
+    if (more && memory.bytes > memory.max && memory.over) memory.over();
+  }
+  void count_held() { count(held()); }
 
   // Handlers hold it weakly: they may outlast the owner's interest.
   template <void (Impl::*step)()>
@@ -49,6 +64,7 @@ struct FramedStream::Impl : std::enable_shared_from_this<Impl> {
       const std::size_t n = stream->read_now(MutableView(in).subspan(in_end));
       if (n == 0) {
         if (!stream->failure().ok()) return read_failed();
+        if (!JCCL_PLANTED("arrived-not-counted")) count_held();
         stream->when_readable(later<&Impl::read>());
         return;
       }
@@ -57,7 +73,9 @@ struct FramedStream::Impl : std::enable_shared_from_this<Impl> {
       budget -= std::min(budget, std::max(n, kReadCost));
       parse();
     }
-    if (stream && !paused) loop.post(later<&Impl::read>());
+    if (!stream) return;
+    if (!JCCL_PLANTED("arrived-not-counted")) count_held();
+    if (!paused) loop.post(later<&Impl::read>());
   }
 
   void go_on() {
@@ -140,13 +158,14 @@ struct FramedStream::Impl : std::enable_shared_from_this<Impl> {
           out_at = 0;
           write_broken = true;
         }
-        return;
+        return count_held();
       }
       out_at += n;
     }
     if (out.capacity() > kKeptBytes && !JCCL_PLANTED("queue-memory-kept")) out = Bytes();
     out.clear();
     out_at = 0;
+    count_held();
   }
 
   void ask_write() {
@@ -162,6 +181,7 @@ struct FramedStream::Impl : std::enable_shared_from_this<Impl> {
     loop.cancel(std::exchange(hello_timer, 0));
     options.pending.reset();
     on_frame = nullptr;
+    count(0);  // the owner is about to let go
     return std::move(stream);
   }
 
@@ -188,6 +208,7 @@ struct FramedStream::Impl : std::enable_shared_from_this<Impl> {
   Bytes in;
   std::size_t in_at = 0;
   std::size_t in_end = 0;
+  std::size_t counted = 0;  // of in and out, by the owner of many
   Bytes out;
   std::size_t out_at = 0;
   StreamStats last_stats;
@@ -256,6 +277,7 @@ Status FramedStream::send(ByteView payload) {
   const auto* bytes = reinterpret_cast<const std::uint8_t*>(head);
   impl_->out.insert(impl_->out.end(), bytes, bytes + sizeof(head));
   impl_->out.insert(impl_->out.end(), payload.begin(), payload.end());
+  impl_->count_held();
   impl_->ask_write();
   return {};
 }
@@ -271,6 +293,9 @@ void FramedStream::finish() {
   auto pending = impl_->options.pending;
   std::unique_ptr<ByteStream> stream = impl_->stop();
   impl_->on_closed = nullptr;
+  impl_->out = Bytes();
+  impl_->out_at = 0;
+  if (rest.size() > kLastWordsMax && !JCCL_PLANTED("last-words-of-any-length")) return;
   if (!rest.empty()) stream->write_ahead(std::move(rest));
   linger(impl_->loop, std::move(stream), std::move(pending));
 }
@@ -294,9 +319,7 @@ const ByteStream* FramedStream::stream() const { return impl_->stream.get(); }
 
 std::size_t FramedStream::queued_bytes() const { return impl_->out.size() - impl_->out_at; }
 
-std::size_t FramedStream::held_bytes() const {
-  return impl_->in.capacity() + impl_->out.capacity();
-}
+std::size_t FramedStream::held_bytes() const { return impl_->held(); }
 
 StreamStats FramedStream::stats() const {
   return impl_->stream ? impl_->stream->stats() : impl_->last_stats;

@@ -21,6 +21,13 @@
 
 namespace jccl::net {
 
+// What the other ends make this process hold, counted in one place: of each stream that is given
+// it, what arrives and what is queued. Of one loop.
+struct HeldMemory {
+  std::size_t bytes = 0, max = SIZE_MAX;
+  std::function<void()> over = nullptr;  // more than `max`; inside a stream's own call
+};
+
 struct FramedOptions {
   std::uint32_t hello_bytes_max = base::kHelloBytesMax;    // until authenticated()
   std::uint32_t frame_bytes_max = base::kControlBytesMax;  // from then on
@@ -29,6 +36,7 @@ struct FramedOptions {
   Time hello_by = base::kNever;  // closes unless authenticated() was called by then
   // Released by authenticated() or closing; until then this closes (kLimit) to make room.
   std::shared_ptr<PendingPlace> pending = nullptr;
+  std::shared_ptr<HeldMemory> memory = nullptr;
 };
 
 class FramedStream {
@@ -50,7 +58,8 @@ class FramedStream {
   Status send(ByteView payload);
   void close();
   // Closes once the queue is written and the other side has read it (or 1 s passed): for a last
-  // word to a stranger. Frames that still arrive are dropped.
+  // word to a stranger. Frames that still arrive are dropped. At once if more than 256 KiB wait:
+  // who does not read hears no last word.
   void finish();
   // Gives the stream on, with what was read too far and what is still unsent, e.g. to a Link.
   std::unique_ptr<ByteStream> take();

@@ -219,7 +219,7 @@ class Introduction final : public Handshake {
 Bytes words_to_sign(const Conversation& said, Role side) {
   constexpr std::string_view kBinding = "jccl binding 2";
   Bytes binding(kBinding.begin(), kBinding.end());
-  put(&binding, said.exporter);
+  if (!JCCL_PLANTED("exporter-not-signed")) put(&binding, said.exporter);
   if (!JCCL_PLANTED("nonces-not-signed")) {
     put(&binding, said.dialling_nonce);
     put(&binding, said.accepting_nonce);
@@ -232,10 +232,13 @@ Bytes words_to_sign(const Conversation& said, Role side) {
   Bytes out(kWords.begin(), kWords.end());
   const bool dialling = side == Role::kDialling || JCCL_PLANTED("side-not-signed");
   out.push_back(dialling ? 1 : 2);
-  out.push_back(static_cast<std::uint8_t>(said.purpose));
+  const Purpose purpose = JCCL_PLANTED("purpose-not-signed") ? Purpose::kControl : said.purpose;
+  out.push_back(static_cast<std::uint8_t>(purpose));
   put(&out, said.run);
-  put(&out, said.dialling);
-  put(&out, said.accepting);
+  if (!JCCL_PLANTED("keys-not-signed")) {
+    put(&out, said.dialling);
+    put(&out, said.accepting);
+  }
   put(&out, digest);
   return out;
 }

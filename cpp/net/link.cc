@@ -120,6 +120,22 @@ void Link::own(const std::function<bool(std::uint64_t key)>& which) {
   for (const auto& [id, stripe] : impl_->stripes) stripe->batch.own(which);
 }
 
+std::uint64_t Link::copied_bytes() const {
+  std::uint64_t bytes = 0;
+  for (const auto& [id, stripe] : impl_->stripes) {
+    if (!stripe->gone) bytes += stripe->batch.copied();
+  }
+  return bytes;
+}
+
+void Link::drop_copied(const Status& status) {
+  std::vector<StripeId> all;
+  for (const auto& [id, stripe] : impl_->stripes) {
+    if (stripe->batch.copied() > 0) all.push_back(id);
+  }
+  for (const StripeId id : all) drop_stripe(id, status);
+}
+
 void Link::abandon_receiving(const std::function<bool(ByteView header)>& which) {
   for (const auto& [id, stripe] : impl_->stripes) stripe->reader.abandon(which);
 }

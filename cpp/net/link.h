@@ -117,6 +117,9 @@ class Link {
   void abandon_sending(const std::function<bool(std::uint64_t key)>& which);
   // Copies what is left of such frames, queued or being written, and goes on sending them.
   void own(const std::function<bool(std::uint64_t key)>& which);
+  // Bytes that these two have copied and that are still held, and the end of the stripes with such.
+  std::uint64_t copied_bytes() const;
+  void drop_copied(const Status& status);
   // As abandon_sending() for frames being received: the rest is drained, their place is not touched
   // again.
   void abandon_receiving(const std::function<bool(ByteView header)>& which);

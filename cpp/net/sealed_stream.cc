@@ -92,6 +92,7 @@ class SealedStream final : public ByteStream {
   Time last_received() const override { return lower_->last_received(); }
   std::string remote_text() const override { return lower_->remote_text(); }
   bool remote_is_loopback() const override { return lower_->remote_is_loopback(); }
+  std::size_t held_bytes() const override { return in_.capacity() + out_.capacity(); }
   bool is_tls() const override { return true; }
 
  protected:

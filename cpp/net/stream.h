@@ -83,6 +83,8 @@ class ByteStream {
   void introduced(Introduced remote) { introduced_ = std::move(remote); }
   const Introduced& remote() const { return introduced_; }
 
+  virtual std::size_t held_bytes() const { return 0; }  // of memory for what is on its way
+
   // Bytes read too far by an earlier owner: read_now gives them first.
   void unread(Bytes bytes);
   // Bytes an earlier owner had promised: written before anything else.

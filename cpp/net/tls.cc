@@ -206,6 +206,7 @@ class TlsStream final : public ByteStream {
   Time last_received() const override { return lower_->last_received(); }
   std::string remote_text() const override { return lower_->remote_text(); }
   bool remote_is_loopback() const override { return lower_->remote_is_loopback(); }
+  std::size_t held_bytes() const override { return pipes_->in.capacity() + pipes_->out.capacity(); }
   bool is_tls() const override { return true; }
   std::array<std::uint8_t, 32> exporter() const override {
     std::array<std::uint8_t, 32> out{};

@@ -35,6 +35,7 @@ struct LinkEnd final : LinkOwner {
   }
 
   Placement place(Incarnation, base::ByteView) override {
+    if (deaf) return Placement::pause();
     return Placement::into(base::MutableView(in));
   }
   base::Status arrived(Incarnation from, base::ByteView, std::uint64_t) override {
@@ -62,7 +63,7 @@ struct LinkEnd final : LinkOwner {
   net::Credentials credentials;
   base::Bytes in = base::Bytes(kFrameBytes), out = base::Bytes(kFrameBytes, 5);
   std::vector<Incarnation> received, left, gone;
-  bool uses = true;
+  bool uses = true, deaf = false;
   int made = 0, losses = 0, failures = 0;
   std::unique_ptr<LinkTable> table;
 };

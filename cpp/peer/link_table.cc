@@ -373,10 +373,32 @@ void LinkTable::abandon(const std::function<bool(std::uint64_t)>& key,
     e->link->forget(key);
     e->link->wake();
   }
+  bound_copies();
 }
 
 void LinkTable::own(const std::function<bool(std::uint64_t)>& key) {
   for (auto& [incarnation, e] : entries_) e->link->own(key);
+  bound_copies();
+}
+
+std::uint64_t LinkTable::copied_bytes() const {
+  std::uint64_t all = 0;
+  for (const auto& [incarnation, e] : entries_) all += e->link->copied_bytes();
+  return all;
+}
+
+// Who reads has none a moment later.
+void LinkTable::bound_copies() {
+  std::uint64_t all = copied_bytes();
+  while (all > options_.copies_max && !JCCL_PLANTED("copies-without-end")) {
+    const auto most =
+        std::max_element(entries_.begin(), entries_.end(), [](const auto& a, const auto& b) {
+          return a.second->link->copied_bytes() < b.second->link->copied_bytes();
+        });
+    net::Link& link = *most->second->link;
+    all -= link.copied_bytes();
+    link.drop_copied({base::Code::kLimit, "does not read, and too much waits for all that do not"});
+  }
 }
 
 void LinkTable::abandon_receiving(Incarnation from,

@@ -58,6 +58,7 @@ struct LinkTableOptions {
   base::Duration alive_every = 500 * base::kMillisecond;  // something leaves over a link in use
   std::size_t frames_remembered = 65536;  // under way per stripe, to be sent again if it is lost
   StrangerBounds strangers;
+  std::size_t copies_max = base::kCopiesBytesMax;
 };
 
 // What one link is known to carry, from its own traffic alone.
@@ -93,7 +94,8 @@ class LinkTable {
   // nothing points at the owner's memory on return.
   void abandon(const std::function<bool(std::uint64_t)>& key,
                const std::function<bool(base::ByteView)>& header);
-  // What is left of frames under way for which the predicate holds is copied, and still sent.
+  // What is left of frames under way for which the predicate holds is copied, and still sent; but
+  // where there are too many copies by now, whoever reads least loses its connections with them.
   void own(const std::function<bool(std::uint64_t)>& key);
   // Frames under way from that peer for which the predicate holds are drained.
   void abandon_receiving(base::Incarnation from, const std::function<bool(base::ByteView)>& header);
@@ -104,10 +106,12 @@ class LinkTable {
   base::Time last_received(base::Incarnation peer) const;  // 0: no link
   std::vector<LinkMeasure> measures() const;
   std::size_t links() const { return entries_.size(); }
+  std::uint64_t copied_bytes() const;  // of own() and abandon(), for peers that have not read them
   std::size_t refused() const { return refused_; }  // connections of whoever had no right to one
   std::string describe(base::Incarnation peer) const;
 
  private:
+  void bound_copies();
   struct Entry;
   class Sink;
   struct Pending;

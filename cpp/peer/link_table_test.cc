@@ -87,6 +87,25 @@ TEST_F(LinkTableTest, a_connection_lost_with_more_frames_than_are_remembered_fai
   EXPECT_TRUE(eventually([this] { return first->losses == 1 && first->failures == 1; }));
 }
 
+TEST_F(LinkTableTest, copies_for_whoever_does_not_read_are_bounded_and_it_loses_its_connections) {
+  LinkTableOptions options;
+  options.copies_max = 1000;
+  on([&] {
+    first = std::make_unique<LinkEnd>(loop, 11, options);
+    second = std::make_unique<LinkEnd>(loop, 12);
+    second->deaf = true;
+    members = {first->member(1), second->member(2)};
+    first->set(members);
+    second->set(members);
+    for (std::uint64_t key = 1; key <= 400; ++key) first->table->enqueue(12, key);
+  });
+  EXPECT_TRUE(eventually([&] {
+    first->table->own([](std::uint64_t) { return true; });
+    EXPECT_LE(first->table->copied_bytes(), options.copies_max);
+    return first->losses > 0;
+  }));
+}
+
 TEST_F(LinkTableTest, one_of_another_run_is_closed) {
   open();
   on([this] {

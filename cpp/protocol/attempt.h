@@ -73,18 +73,21 @@ class RunningAttempt {
   std::uint32_t sites_left() const { return sites_left_; }
   // Names those that are not done, with what `detail` says of each.
   std::string waits_for(const std::function<std::string(const Part&)>& detail = nullptr) const;
-  // `named` waits for a third peer itself, and nobody else blames it.
+  // `named` waits for a third peer itself, and nobody else blames it, or at the end of that line
+  // stands one that waits for nobody.
   bool excused(wire::PeerId named, wire::PeerId reporter) const;
+  // Whom several name, and who has named nobody yet.
+  std::vector<wire::PeerId> unheard() const;
 
   // For canonical.cc, which has to know of every field: all that decides something, `put` by one.
   template <typename Canon>
   void each_field(Canon& canon) const {
     const auto& [starts_, since_, deadline_, last_done_, avoided_, refusals_, silent_, judged,
-                 asking, attempt, round, parts, ids, sites_min, world, sites_left, open, agreed,
-                 phase, edges, reason] = *this;
+                 heard, asking, attempt, round, parts, ids, sites_min, world, sites_left, open,
+                 agreed, phase, edges, reason] = *this;
     canon.put(attempt), canon.put(round), canon.put(parts), canon.put(phase), canon.put(sites_min);
     canon.put(avoided_), canon.put(since_), canon.put(deadline_), canon.put(last_done_),
-        canon.put(asking), canon.put(judged);
+        canon.put(asking), canon.put(judged), canon.put(heard);
     canon.put(starts_.size()), canon.put(world), canon.put(sites_left), canon.put(open);
     canon.put(agreed), canon.put(ids), canon.put(silent_.size());
     for (const auto& [named, reporters] : silent_) {
@@ -104,13 +107,15 @@ class RunningAttempt {
   // Who got nothing from whom for too long, in words. Judged a little later, when all have said so.
   std::map<wire::PeerId, std::map<wire::PeerId, std::string>> silent;  // whom, by which reporter
   base::Time judged_at = base::kNever;
+  bool heard_out = false;          // it was put off once, for somebody whom several name
   std::set<std::uint64_t> askers;  // connections that asked for the outcome without a part
 
  private:
   void settle(AttemptInput input);
   void recount();
   static bool decides(const Part& part);
-  bool enough() const;  // sites left for a commit
+  wire::PeerId blamed_by(wire::PeerId reporter) const;  // as silent; 0: nobody
+  bool enough() const;                                  // sites left for a commit
 
   wire::Attempt attempt_;
   wire::RoundName round_;

@@ -29,6 +29,24 @@ constexpr base::Duration kCutMax = 600 * base::kSecond;
 
 }  // namespace
 
+// To one whose START was lost. A contributor may be done by its own word and out by now: this peer
+// was never told of it, and does not get its data any more.
+void State::start_late(const Life& life, Part& part, RunningAttempt& running) {
+  const auto gone = std::find_if(running.parts().begin(), running.parts().end(), [](const auto& p) {
+    return p.second.contributes() && p.second.evicted;
+  });
+  if (gone == running.parts().end() || JCCL_PLANTED("late-start-names-the-evicted")) {
+    return send_start(life, part, running);
+  }
+  if (!part.contributes()) {
+    part.failed = true;
+    return;
+  }
+  const wire::Tag tag = running.round().tag;  // the attempt's own is gone with it
+  abort(tag, Code::kPeerLost, cat(gone->second.site, " is out, and ", name(life), " had not begun"),
+        true);
+}
+
 wire::Tag State::running_tag(const wire::Attempt& attempt) const {
   const auto found = running_.find(attempt);
   if (JCCL_PLANTED("any-attempt-fits") && found == running_.end() && !running_.empty()) {
@@ -159,6 +177,7 @@ void State::on_fail(Life& life, const wire::Fail& fail) {
       }
       part->failed = true;
       running.silent[fail.peer][part->id] = text;
+      if (running.heard_out && !running.unheard().empty()) return;
       running.judged_at = std::min(running.judged_at, now_ + options_.silence / 16);
       return;
     case Code::kInvalid:  // what the calls ask for together can't be done: no attempt cures that
@@ -245,6 +264,20 @@ bool State::unequal(const wire::Tag& tag) {
   return true;
 }
 
+// Whom several wait for may wait itself, and be about to say so: its clock began a moment later.
+bool State::hears_out(RunningAttempt& running) {
+  if (running.heard_out || JCCL_PLANTED("judged-unheard")) return false;
+  for (const wire::PeerId id : running.unheard()) {
+    const Part& part = running.parts().at(id);
+    const Life* life = part.evicted || part.done.has_value() ? nullptr : life_of(part.incarnation);
+    if (life == nullptr || now_ - life->heard >= options_.silence / 2) continue;
+    running.heard_out = true;
+    running.judged_at = now_ + options_.silence / 4;
+    return true;
+  }
+  return false;
+}
+
 // Somebody waits for data that does not come. Whoever the master has not heard for long either
 // hangs; between two that it hears the link is cut.
 void State::judge(const wire::Tag& tag) {
@@ -313,6 +346,7 @@ bool State::conclude(const wire::Tag& tag) {
     default:
       break;
   }
+  if (now_ >= round.running->judged_at && hears_out(*round.running)) return false;
   if (now_ >= round.running->judged_at) {
     if (round.running->refusals.empty())
       judge(tag);
@@ -322,6 +356,7 @@ bool State::conclude(const wire::Tag& tag) {
   }
   if (slow_down(tag)) return true;
   if (now_ < round.running->deadline) return false;
+  note_short_calls(*round.running);
   abort(tag, Code::kDeadline,
         cat("round ", round.running->round().n, " of ", tag, ": deadline passed; waited for ",
             running_waits(*round.running)),
@@ -436,6 +471,7 @@ void State::abort(const wire::Tag& tag, Code code, const std::string& text, bool
   for (const auto& [id, part] : running.parts()) {
     const bool over = code == Code::kDeadline && now_ >= part.deadline;
     const bool ends = over || ended.count(id) > 0;
+    if (ends) forget_call(part.incarnation, tag);
     if (ends || part.site == left_out_site) {
       aborted.otherwise[part.incarnation] = {code, retry && !ends};
     }

@@ -22,6 +22,7 @@ namespace {
 constexpr base::Duration kThrottleMin = base::kSecond;  // twice that after the first ban
 constexpr std::uint32_t kDoublingsMax = 20;
 constexpr base::Duration kHeldNoted = base::kSecond / 2;
+constexpr int kShortShare = 2;
 constexpr std::size_t kAccusedMax = 32;  // by one life: as many as it was sent to
 constexpr std::uint64_t kMillisecondsPerSecond = 1000;
 
@@ -280,6 +281,19 @@ void State::charge_accused(Life& life) {
   }
 }
 
+// The attempt ends by deadlines. Whose call had less than half of the time that the middle one has
+// pays for what others waited: not as for a fault, for who calls late may have as little.
+void State::note_short_calls(const RunningAttempt& running) {
+  std::vector<Part> parts;
+  for (const auto& [id, one] : running.parts()) parts.push_back(one);
+  for (const Part& part : parts) {
+    const Life* life = part.evicted || part.done.has_value() ? nullptr : life_of(part.incarnation);
+    const bool over = now_ + options_.silence / 4 >= part.deadline;
+    if (life == nullptr || !over || JCCL_PLANTED("short-calls-hold-for-nothing")) continue;
+    if (hasty(part.incarnation, parts, kShortShare)) note_exit(*life, running);
+  }
+}
+
 // It leaves an attempt that runs. When its deadline is over it may, unless it gave itself much less
 // time than others do.
 void State::charge_exit(const Life& life, const wire::Tag& tag, const Part& part, Fault fault,
@@ -287,13 +301,15 @@ void State::charge_exit(const Life& life, const wire::Tag& tag, const Part& part
   std::vector<Part> parts;
   for (const auto& [id, one] : rounds_.at(tag).running->parts()) parts.push_back(one);
   const bool over = now_ + options_.silence / 4 >= part.deadline;
-  if (over && !hasty(part.incarnation, parts)) return;
+  if (over && !hasty(part.incarnation, parts)) {
+    return note_short_calls(*rounds_.at(tag).running);
+  }
   note_exit(life, *rounds_.at(tag).running);
   charge(life, fault, why);
 }
 
-// Its call has less than an eighth of the time that the middle one of all has.
-bool State::hasty(wire::Incarnation incarnation, const std::vector<Part>& parts) {
+// Its call has less than that part of the time that the middle one of all has.
+bool State::hasty(wire::Incarnation incarnation, const std::vector<Part>& parts, int share) {
   std::vector<base::Duration> times;
   base::Duration own = 0;
   for (const Part& part : parts) {
@@ -302,7 +318,7 @@ bool State::hasty(wire::Incarnation incarnation, const std::vector<Part>& parts)
   }
   const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
   std::nth_element(times.begin(), middle, times.end());
-  return own < *middle / 8;
+  return own < *middle / share;
 }
 
 // At the end of an event, or of a sweep: who is evicted may be what the event is about.
@@ -343,8 +359,8 @@ void State::ban(const wire::PublicKey& key, base::Duration span, const std::stri
                {"key", base::to_hex(key)},
                {"for_s", span == 0 ? "ever" : cat(span / base::kSecond)},
                {"reason", reason}});
-  expel([&](const Life& life) { return life.key == key; }, reason,
-        [&](const std::string& site) { return cat(site, " is banned: ", reason); });
+  expel([&](const Life& life) { return life.key == key && !JCCL_PLANTED("the-banned-stay-in"); },
+        reason, [&](const std::string& site) { return cat(site, " is banned: ", reason); });
 }
 
 // Members go with their sites; the others are refused. How many sites went.
@@ -444,10 +460,12 @@ wire::OrderReply State::order_of_key(const wire::Order& order) {
 wire::OrderReply State::revoke(const wire::Order& order) {
   if (order.subject.empty()) return refusal(Code::kInvalid, "name the token");
   journal(wire::TokenRecord{order.subject, true, {}, 0});
-  const std::size_t left =
-      expel([&](const Life& life) { return life.token == order.subject; },
-            cat("the token ", order.subject, " was revoked"),
-            [](const std::string& site) { return cat("the token of ", site, " was revoked"); });
+  const std::size_t left = expel(
+      [&](const Life& life) {
+        return life.token == order.subject && !JCCL_PLANTED("the-revoked-stay-in");
+      },
+      cat("the token ", order.subject, " was revoked"),
+      [](const std::string& site) { return cat("the token of ", site, " was revoked"); });
   return {Code::kOk,
           cat("the token ", order.subject, " is taken no more; sites that left: ", left)};
 }

@@ -236,7 +236,7 @@ void State::on_resume(Life& life, const wire::Resume& resume) {
       unheard[round.running->attempt()] = &*round.running;
   }
   for (const auto& [attempt, running] : unheard) {
-    send_start(life, *running->part_of(life.incarnation), *running);
+    start_late(life, *running->part_of(life.incarnation), *running);
   }
   lives_changed_ = true;
 }

@@ -103,7 +103,7 @@ bool State::answer_ready_out_of_turn(Life& life, const wire::Ready& ready) {
     Part* part = running->part_of(life.incarnation);
     if (JCCL_PLANTED("new-call-in-old-attempt") && part != nullptr) part->call = ready.call;
     if (part != nullptr && part->call == ready.call) {  // it can't have heard of the start
-      send_start(life, *part, *running);
+      start_late(life, *part, *running);
       return true;
     }
     if (part != nullptr) {
@@ -189,6 +189,11 @@ const OpenReady* State::ready_of(const wire::Tag& tag, const wire::Member& membe
   return found == round.ready.end() ? nullptr : &found->second;
 }
 
+// Who says READY once more calls anew, whatever number it gives.
+void State::forget_call(wire::Incarnation incarnation, const wire::Tag& tag) {
+  if (Life* life = life_of(incarnation)) life->asked.erase(tag);
+}
+
 void State::reject(const wire::Tag& tag, wire::Incarnation incarnation, Code code,
                    const std::string& text) {
   Round& round = rounds_.at(tag);
@@ -197,6 +202,7 @@ void State::reject(const wire::Tag& tag, wire::Incarnation incarnation, Code cod
   const wire::RoundName name = found->second.ready.round;
   const std::uint64_t call = found->second.ready.call;
   round.ready.erase(found);
+  forget_call(incarnation, tag);
   if (const Life* life = life_of(incarnation)) {
     send(*life, wire::Reject{name, code, text, call});
     note("reject", {{"site", life->site},

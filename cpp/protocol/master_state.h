@@ -271,7 +271,8 @@ struct MasterMachine::State {
   void charge_exit(const Life& life, const wire::Tag& tag, const Part& part, Fault fault,
                    const std::string& why);
   void note_exit(const Life& life, const RunningAttempt& running);
-  static bool hasty(wire::Incarnation incarnation, const std::vector<Part>& parts);
+  void note_short_calls(const RunningAttempt& running);
+  static bool hasty(wire::Incarnation incarnation, const std::vector<Part>& parts, int share = 8);
   double held_against(wire::PeerId id) const;
   void punish();
   void ban(const wire::PublicKey& key, base::Duration span, const std::string& reason);
@@ -293,12 +294,14 @@ struct MasterMachine::State {
   std::optional<base::Status> open_tag(const Life& life, const wire::Tag& tag);
   void on_ready(Life& life, const wire::Ready& ready);
   bool answer_ready_out_of_turn(Life& life, const wire::Ready& ready);
+  void start_late(const Life& life, Part& part, RunningAttempt& running);
   void send_start(const Life& life, const Part& part, const RunningAttempt& running);
   void drop_part(const Life& life, const wire::Tag& tag, Part& part, Fault fault,
                  const std::string& why);
   bool state_fits(Life& life, const wire::Ready& ready);
   void on_withdraw(Life& life, const wire::Withdraw& withdraw);
   const OpenReady* ready_of(const wire::Tag& tag, const wire::Member& member) const;
+  void forget_call(wire::Incarnation incarnation, const wire::Tag& tag);
   void reject(const wire::Tag& tag, wire::Incarnation incarnation, wire::Code code,
               const std::string& text);
   void reject_all(const wire::Tag& tag, wire::Code code, const std::string& text);
@@ -345,6 +348,7 @@ struct MasterMachine::State {
   void tell_late(Life& life, const wire::Outcome& outcome);  // who asked
   void remember_link(Round& round, const wire::Attempt& attempt, wire::PeerId reporter,
                      wire::PeerId named);
+  bool hears_out(RunningAttempt& running);
   void judge(const wire::Tag& tag);
   void cut_link(Round& round, wire::PeerId a, wire::PeerId b);
   bool conclude(const wire::Tag& tag);  // true: the attempt ended

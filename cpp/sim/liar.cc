@@ -34,14 +34,15 @@ void SimPeer::lie_in_call(protocol::Call* call, CallRecord* record, std::size_t 
   world.post(world.now + 100 * kMillisecond, Kind::kPeerUp, slot, 1);
 }
 
-// A failure that nobody else sees; or silence, until it goes, before it is cut, and is back at
-// once.
+// A failure that nobody else sees; or silence, until it is put out, or until it goes by itself and
+// is back at once.
 bool SimPeer::lie_instead_of_running(const protocol::RunAttempt& run) {
   base::Rng& rng = world.rng.liar;
   if (!lies()) return false;
   if (rng.chance(kLie / 2)) {
     if (world.tracing()) world.note(cat("     ", slot, " holds ", to_text(run.start.attempt)));
-    const Duration within = between(rng, 0, world.mix.silence / 2);
+    if (rng.chance(0.5)) return true;
+    const Duration within = between(rng, 0, world.mix.silence);
     world.post(world.now + within, Kind::kPeerGone, slot);
     world.post(world.now + within + kMillisecond, Kind::kPeerUp, slot, 1);
     return true;

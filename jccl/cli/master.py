@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from jccl.cli.common import keep_out_of_cores
 from jccl.settings import DEFAULT_PORT, read_token
 
 
@@ -120,6 +121,8 @@ def command(
             "--token-file"
         )
     token = _native.core().new_token() if new_token else read_token(None, token_file)
+    if token:
+        keep_out_of_cores()
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())

@@ -22,6 +22,7 @@ from typing import Any, TextIO
 
 import click
 
+from jccl.cli.common import keep_out_of_cores
 from jccl.settings import read_token, shared_environment
 
 STOP_GRACE_S = 10.0
@@ -78,6 +79,8 @@ def command(
     if kill_every is not None and kill_every <= 0:
         raise click.UsageError("--kill-every is more than 0 seconds")
     token = read_token(None, token_file)
+    if token:
+        keep_out_of_cores()
     with typed_errors():
         master = _native.core().Master.start(
             store=store, history=history, token=token, start_peers=peers

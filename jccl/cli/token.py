@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from pathlib import Path
 from typing import Any
 
 import click
@@ -100,8 +101,9 @@ def show(**run: Any) -> None:
 @run_options
 @click.argument("token")
 def revoke(token: str, **run: Any) -> None:
-    """Refuse TOKEN (whole, or its name) from now on; evict the sites in by it."""
-    parts = token.split(".")
+    """Refuse TOKEN (its file, or its name) from now on; evict the sites in by it."""
+    file = Path(token)
+    parts = (file.read_text().strip() if file.is_file() else token).split(".")
     click.echo(Run(**run).order("revoke", parts[3] if len(parts) > 3 else token))
 
 

@@ -11,6 +11,7 @@ NAMED = re.compile(r"\[(\w+)\]\(([\w./-]+)\)")
 SECTIONS = (
     "Who may talk to a run",
     "Tokens",
+    "Where secrets are",
     "Who is who",
     "Strangers",
     "Holders of a token that are no members",
