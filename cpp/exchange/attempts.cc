@@ -31,6 +31,13 @@ bool exchanges_with(const Attempt& run, PeerId peer) {
   return std::find(others.begin(), others.end(), peer) != others.end();
 }
 
+// A receiver that cannot be reached goes without the result; nobody else's attempt ends by that.
+bool depends_on(const Attempt& run, PeerId peer) {
+  const std::vector<PeerId>& to = run.start().receivers;
+  const bool receives = std::find(to.begin(), to.end(), peer) != to.end();
+  return exchanges_with(run, peer) && (!receives || JCCL_PLANTED("receivers-are-needed"));
+}
+
 }  // namespace
 
 std::uint32_t slot_of(std::uint64_t key) { return static_cast<std::uint32_t>(key >> 32); }
@@ -134,7 +141,9 @@ void Attempts::discard(const wire::Attempt& attempt) {
 }
 
 void Attempts::clear() {
-  for (auto& [attempt, running] : running_) drop_frames(running);
+  for (auto& [attempt, running] : running_) {
+    if (!JCCL_PLANTED("close-keeps-frames")) drop_frames(running);
+  }
   running_.clear();
   by_slot_.clear();
 }
@@ -285,7 +294,8 @@ std::vector<std::pair<wire::Attempt, PeerId>> Attempts::that_need(
 }
 
 void Attempts::link_failed(Incarnation peer, const std::string& why) {
-  for (const auto& [attempt, id] : that_need(peer, exchanges_with)) {
+  if (JCCL_PLANTED("link-failure-not-told")) return;
+  for (const auto& [attempt, id] : that_need(peer, depends_on)) {
     const auto at = running_.find(attempt);
     if (at == running_.end()) continue;
     // Others hear of it through the master: what is open at an address is not their business.

@@ -109,6 +109,40 @@ TEST(AttemptsTest, what_has_not_begun_waits_and_what_is_over_is_drained) {
   EXPECT_EQ(table.attempts.place(111, header).kind, Placement::Kind::kDrain);
 }
 
+TEST(AttemptsTest, an_attempt_that_exchanges_frames_over_a_lost_link_fails_and_no_other) {
+  Table table;
+  table.attempts.run(table.start, table.call, 0);
+  table.attempts.link_failed(112, "no such peer");
+  EXPECT_TRUE(table.failures.empty());
+  table.attempts.link_failed(111, "nobody answers");
+  ASSERT_EQ(table.failures.size(), 1U);
+  EXPECT_EQ(table.failures[0], std::pair(Code::kLinkLost, base::PeerId{11}));
+  EXPECT_EQ(table.call->here, "the link to there: nobody answers");
+}
+
+TEST(AttemptsTest, a_receiver_that_cannot_be_reached_ends_nobody_elses_attempt) {
+  Table table;
+  std::vector<wire::Member> members(3);
+  for (std::uint32_t i = 0; i < 3; ++i) members[i].id = 10 + i, members[i].incarnation = 110 + i;
+  table.attempts.set_members(members, 110);
+  table.start.receivers = {12};
+  table.attempts.run(table.start, table.call, 0);
+  table.attempts.link_failed(112, "nobody answers");
+  EXPECT_TRUE(table.failures.empty());
+  table.attempts.link_failed(111, "nobody answers");
+  EXPECT_EQ(table.failures.size(), 1U);
+}
+
+// An owner that ends may find callers whose memory frames still point at.
+TEST(AttemptsTest, an_owner_that_ends_lets_go_of_every_frame_under_way) {
+  Table table;
+  table.attempts.run(table.start, table.call, 0);
+  ASSERT_FALSE(table.keys.empty());
+  table.attempts.clear();
+  EXPECT_EQ(table.abandoned.size(), table.keys.size());
+  EXPECT_EQ(table.attempts.size(), 0U);
+}
+
 // In place they lie where the result is written.
 TEST(AttemptsTest, contributions_under_way_are_let_go_before_a_commit_writes) {
   Table table;

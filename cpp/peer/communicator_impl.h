@@ -81,6 +81,7 @@ class Communicator::Impl {
  private:
   SyncResult sync(const std::vector<Leaf>& leaves, const SyncOptions& options, SnapshotRef own,
                   bool is_own);
+  SnapshotRef held_as(const base::Tag& tag, const SyncResult& newest, const SnapshotRef& own);
   base::Status admit_before_state(const RoundOptions& options);
   base::Status begin_comparison(const CallRef& call, const RoundOptions& options, bool beside);
   void compare_beside(const CallRef& call, const std::vector<Leaf>& state);

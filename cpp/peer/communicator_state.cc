@@ -115,6 +115,20 @@ Status Communicator::Impl::begin_comparison(const CallRef& call, const RoundOpti
   return {};
 }
 
+// What is held of the run's newest revision, under the number that joiners ask for it by. It may
+// have come here as another: in a checkpoint, or as an earlier revision that the run went back to,
+// or that its rounds left as it was.
+SnapshotRef Communicator::Impl::held_as(const base::Tag& tag, const SyncResult& newest,
+                                        const SnapshotRef& own) {
+  const SnapshotRef numbered = store_.find(tag, newest.revision);
+  if (numbered && numbered->held.digest == newest.digest) return numbered;
+  const bool is_own =
+      own->held.digest == newest.digest || JCCL_PLANTED("fetched-as-another-number");
+  const SnapshotRef held = is_own ? own : store_.find(tag, newest.digest);
+  const bool keep = !held || JCCL_PLANTED("held-by-an-old-number");
+  return keep ? held : store_.renumber(held, newest.revision);
+}
+
 // Brings the own state, held as `own`, to the run's newest revision. Unless it `is_own`, the leaves
 // are some other state that a caller took for it.
 SyncResult Communicator::Impl::sync(const std::vector<Leaf>& leaves, const SyncOptions& options,
@@ -146,15 +160,12 @@ SyncResult Communicator::Impl::sync(const std::vector<Leaf>& leaves, const SyncO
     result.digest = record->held.digest;
   }
   if (!result.status.ok()) return result;
-  SnapshotRef newest = store_.find(options.tag, result.revision);
-  if (!newest || newest->held.digest != result.digest) {
-    // A checkpoint of the newest revision, say: joiners ask for it by the run's number.
-    const bool same = own->held.digest == result.digest && !JCCL_PLANTED("held-by-an-old-number");
-    newest = same ? store_.renumber(own, result.revision) : own;
-  }
-  const auto held = leaves_in(*newest, leaves);
+  const SnapshotRef newest = held_as(options.tag, result, own);
+  const auto held = newest ? leaves_in(*newest, leaves) : std::nullopt;
   if (!held) {
-    result.status = {Code::kInternal, "the fetched state does not fit its leaves"};
+    result.status = {Code::kInternal, newest ? "the fetched state does not fit its leaves"
+                                             : "the run's newest state is not here"};
+    control_->state_changed(options.tag, result.status.text);
     return result;
   }
   StateMarks marks = newest->marks.empty() ? marks_of(*held) : newest->marks;
@@ -176,22 +187,35 @@ SyncResult Communicator::Impl::sync_state(const std::vector<Leaf>& leaves,
                                           const SyncOptions& options) {
   if (::getpid() != pid_) return {forked_status(), 0, {}, false};  // a lock may be held for ever
   std::uint64_t revision = 0;
-  bool current = false;  // what was published here is this revision, and stays it
+  std::optional<std::uint64_t> shared;  // the last that was published or adopted here
+  StateMarks marks;                     // of that
   {
     std::lock_guard lock(mutex_);
     const Status open = state_tag(options.tag);
     if (!open.ok()) return {open, 0, {}, false};
     const Book& book = books_[options.tag];
     revision = book.revision;
-    current = book.state.known() && book.state.revision() == revision;
+    if (book.state.known()) shared = book.state.revision();
+    marks = book.state.marks();
   }
   SnapshotRef own = store_.newest(options.tag);
-  if (!current || !own || !leaves_in(*own, leaves)) {
-    own = store_.make(options.tag, revision, leaves);
-    store_.put(own);
-    return sync(leaves, options, std::move(own), true);
+  const bool current = shared == revision && own && leaves_in(*own, leaves).has_value();
+  const bool wish = options.restore && !JCCL_PLANTED("wish-of-a-current-one-unheard");
+  if (current && !(wish && marks_of(leaves) != marks)) {  // stays what was published
+    return sync(leaves, options, std::move(own), false);
   }
-  return sync(leaves, options, std::move(own), false);
+  if (current) {  // served under the number that the run gives it, not before
+    return sync(leaves, options, store_.make(options.tag, 0, leaves), true);
+  }
+  own = store_.make(options.tag, revision, leaves);
+  // Of a round that was taken and not published the state before it says nothing.
+  const bool before = shared && own->marks == marks && !JCCL_PLANTED("state-before-votes");
+  if (before) {
+    own = store_.renumber(own, *shared);
+  } else {
+    store_.put(own);
+  }
+  return sync(leaves, options, std::move(own), true);
 }
 
 SyncResult Communicator::Impl::publish(const std::vector<Leaf>& leaves,

@@ -91,6 +91,16 @@ SnapshotRef SnapshotStore::find(const wire::Tag& tag, std::uint64_t revision) co
   return nullptr;
 }
 
+SnapshotRef SnapshotStore::find(const wire::Tag& tag, const wire::Digest& digest) const {
+  std::lock_guard lock(mutex_);
+  const auto found = by_tag_.find(tag);
+  if (found == by_tag_.end()) return nullptr;
+  for (const SnapshotRef& s : found->second) {
+    if (s->held.digest == digest) return s;
+  }
+  return nullptr;
+}
+
 std::optional<std::vector<Leaf>> leaves_in(const StoredSnapshot& snapshot,
                                            const std::vector<Leaf>& leaves) {
   if (layout_of(leaves).descriptor() != snapshot.layout.descriptor()) return std::nullopt;

@@ -50,6 +50,7 @@ class SnapshotStore {
   SnapshotRef renumber(const SnapshotRef& snapshot, std::uint64_t revision);
   SnapshotRef newest(const wire::Tag& tag) const;
   SnapshotRef find(const wire::Tag& tag, std::uint64_t revision) const;
+  SnapshotRef find(const wire::Tag& tag, const wire::Digest& digest) const;
 
  private:
   mutable std::mutex mutex_;

@@ -363,6 +363,7 @@ struct MasterMachine::State {
 
   // master_sync.cc: state tags
   void on_sync(Life& life, const wire::Sync& sync);
+  bool has_newest_beside(const Life& life, const wire::Sync& sync) const;
   bool another_source(const Life& life, const wire::Sync& sync) const;
   void sync_tag(const wire::Tag& tag);  // answers every open Sync that can be answered
   void drop_ended_syncs(const wire::Tag& tag);

@@ -63,9 +63,20 @@ void State::on_sync(Life& life, const wire::Sync& sync) {
   round.sync_due = std::min(round.sync_due, asked.deadline);
   life.syncs[sync.tag] = std::move(asked);
   life.may_hold.erase(sync.tag);
-  if (!asked.fetching) return report(life, {sync.tag, sync.revision, sync.digest});
-  if (sync.revision == at.committed) life.may_hold[sync.tag] = sync.revision;
-  touch(sync.tag);
+  if (sync.fetching && at.born) {
+    if (sync.revision == at.committed) life.may_hold[sync.tag] = sync.revision;
+    return touch(sync.tag);
+  }
+  if (has_newest_beside(life, sync)) return touch(sync.tag);
+  report(life, {sync.tag, sync.revision, sync.digest});
+}
+
+// It wishes another state back than the newest, which it has and keeps unless it gets its wish.
+bool State::has_newest_beside(const Life& life, const wire::Sync& sync) const {
+  const auto known = ledger_.standing(sync.tag).digests.find(life.shard);
+  return sync.restore && holds_newest(life, sync.tag) &&
+         known != ledger_.standing(sync.tag).digests.end() &&
+         life.held.at(sync.tag).digest == known->second;
 }
 
 // Who says that its state is the first one is not given another in silence. Only of revision 0 is
@@ -280,7 +291,8 @@ void State::sync_one(Life& life, const wire::Tag& tag, Serving& serving) {
     return reply_refused(life, tag, Code::kDisputed, why);
   }
   const auto known = at.digests.find(life.shard);
-  if (known != at.digests.end() && known->second == asked.sync.digest) {
+  const bool is_newest = known != at.digests.end() && known->second == asked.sync.digest;
+  if (is_newest || has_newest_beside(life, asked.sync)) {
     if (life.id != 0 && may_enter(life, tag)) return reply_current(life, tag);
     asked.matches = true;
     if (life.id == 0 && !kept_outside(life.site).empty()) {

@@ -131,6 +131,7 @@ struct PeerMachine::State {
   void on_publish(const wire::Held& held);
   void on_state_changed(const StateChanged& changed);
   void finish_sync(const wire::Tag& tag, base::Code code, std::string text);
+  bool held_here(const wire::SyncReply& reply) const;
   void finish_current_syncs();
 
   PeerOptions options_;

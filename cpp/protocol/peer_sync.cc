@@ -73,13 +73,19 @@ void State::on_sync_reply(const wire::SyncReply& reply) {
     case wire::SyncVerdict::kCurrent:
       heard_commit(reply.tag, reply.revision);
       if (open.fetching.has_value()) return;  // asks again when the fetch ends
-      if (open.call.digest != reply.digest) return send_sync(open);
-      open.call.revision = reply.revision;
+      if (open.call.digest != reply.digest && !held_here(reply)) return send_sync(open);
+      open.call.revision = reply.revision, open.call.digest = reply.digest;
       held_[reply.tag] = {reply.tag, reply.revision, reply.digest};
       open.current = true;
       open.waiting = "waits to be admitted";
       return finish_current_syncs();
   }
+}
+
+// Who wished another state back, as somebody had before, goes on with the run's.
+bool State::held_here(const wire::SyncReply& reply) const {
+  const auto held = held_.find(reply.tag);
+  return held != held_.end() && held->second.digest == reply.digest;
 }
 
 void State::finish_current_syncs() {
