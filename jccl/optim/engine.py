@@ -215,6 +215,7 @@ class Engine(NamedTuple):
         )
         if cut.number == 1 or branch == self._start:
             return updates, state
+        behind |= (which >= 0) & (state.status[0] == Code.DEADLINE)
         return lax.cond(
             behind,
             lambda step, state: self._heal(cut, step, state),
@@ -461,8 +462,8 @@ class Engine(NamedTuple):
         self, cut: Fragments, step: Step, state: DilocoState
     ) -> tuple[Any, DilocoState]:
         """Who was left behind with one fragment is so with all, as a rule: the others
-        are fetched now, not when their turn comes and everybody waits. Those in flight
-        end with their own outcome."""
+        are fetched now, not when their turn comes and everybody waits; after a deadline
+        what was edited: its counters say whose turn it is. Others in flight go on."""
         token = jnp.zeros((), jnp.uint32)
         for i, flying in enumerate(self._flying(state)):
             step, state, token = lax.cond(
@@ -478,13 +479,14 @@ class Engine(NamedTuple):
     def _heal_one(
         self, cut: Fragments, i: int, step: Step, state: DilocoState, token: jax.Array
     ) -> tuple[Step, DilocoState, jax.Array]:
-        behind = jnp.zeros((4,), jnp.int32).at[0].set(Code.RESYNC)
+        late = state.status[0] == Code.DEADLINE
+        code = jnp.where(late, Code.OK, Code.RESYNC)
         shared = self.local.publish(
             shared_of(cut, state, i),
             self.comm,
             like=step.params,
             tag=self._tag(i),
-            status=behind,
+            status=jnp.zeros((4,), jnp.int32).at[0].set(code),
             token=token,
             before=self._marks(cut, i, step, state),
         )

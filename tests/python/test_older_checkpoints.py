@@ -140,3 +140,38 @@ def test_an_older_checkpoint_beside_an_exchange_of_inner_states_heals():
             return peer.train()
 
         ended_together(cluster.run(program))
+
+
+@pytest.mark.parametrize("part", [0, 1])
+def test_an_edited_counter_of_a_fragment_costs_one_deadline_and_no_more(part):
+    """Whose turn it is follows from it: its peer calls another fragment, the state of
+    which is right, than the others do."""
+    with Cluster(2) as cluster:
+        both = threading.Barrier(2, timeout=120)
+
+        def program(comm, index):
+            options = {"sync_every": 4, "fragments": 2, "deadline": 3.0, "codec": None}
+            tx = jccl.diloco(comm, optax.sgd(1.0), jccl.sgd(1.0), **options)
+            params = {"a": jnp.zeros(4), "b": jnp.zeros(64)}
+            params, state = jccl.sync_state((params, tx.init(params)))
+            step = jax.jit(lambda p, s: tx.update(jax.tree.map(jnp.ones_like, p), s, p))
+            codes = []
+            for turn in range(24):
+                if turn == 8:
+                    both.wait()
+                    if index == 0:
+                        parts = list(state.parts)
+                        rounds = parts[part].rounds + 1
+                        parts[part] = parts[part]._replace(rounds=rounds)
+                        state = state._replace(parts=tuple(parts))
+                updates, state = step(params, state)
+                params = optax.apply_updates(params, updates)
+                if turn % 2:  # a round ended
+                    codes.append(int(state.status[0]))
+            return codes, [int(one.rounds) for one in state.parts]
+
+        results = cluster.run(program)
+    for codes, rounds in results:
+        assert codes.count(Code.DEADLINE) <= 1, codes
+        assert codes[-3:] == [Code.OK] * 3, codes
+        assert rounds == results[0][1]
