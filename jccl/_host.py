@@ -110,7 +110,13 @@ def _put_like(sharding: Any, array: np.ndarray) -> jax.Array:
 
 
 def path_text(path: Any) -> str:
-    """`params/dense/kernel` of a jax key path."""
+    """`params/dense/kernel` of a jax key path.
+
+    Without the box that nnx puts every array into: a compiled step may see the arrays
+    alone, and a state has one name whoever looks at it.
+    """
+    if path and getattr(path[-1], "name", None) in ("value", "raw_value"):
+        path = path[:-1]
     return jax.tree_util.keystr(path, simple=True, separator="/")
 
 

@@ -19,8 +19,6 @@ from jccl._host import path_text
 
 Choice = int | Callable[[str], int]
 
-_VALUE = re.compile(r"[./]?(raw_)?value$")  # nnx puts every array into a box
-
 
 class Fragments(NamedTuple):
     """Fragment of each leaf, in the order of flattening, and the leaves' paths."""
@@ -63,7 +61,7 @@ def assign(tree: Any, choice: Choice) -> Fragments:
             function that leaves numbers out.
     """
     flat = jax.tree_util.tree_leaves_with_path(tree)
-    paths = tuple(_VALUE.sub("", path_text(path)) for path, _ in flat)
+    paths = tuple(path_text(path) for path, _ in flat)
     if callable(choice):
         of = tuple(int(choice(path)) for path in paths)
     elif choice == 1:

@@ -9,6 +9,7 @@ from flax import nnx
 from flax.training.train_state import TrainState
 
 import jccl
+from jccl.errors import Code
 from jccl.testing import Cluster
 
 PARAMS = {"w": jnp.arange(4.0)}
@@ -141,3 +142,34 @@ def test_tuples_of_any_length_are_plain_pytrees():
         for state in [(np.ones(2),), (np.ones(2), np.ones(3), np.ones(4))]:
             got = jccl.sync_state(state, cluster.comms[0], tag=f"t{len(state)}")
             assert [x.tolist() for x in got] == [x.tolist() for x in state]
+
+
+def test_a_compiled_nnx_step_heals_by_the_names_that_the_host_gave():
+    """Its optimizer state is arrays inside the step and boxes of them outside."""
+    with Cluster(2) as cluster:
+
+        def program(comm, index):
+            model = nnx.Linear(3, 1, rngs=nnx.Rngs(0))
+            tx = jccl.diloco(comm, optax.sgd(0.1), sync_every=1, codec=None)
+            optimizer = nnx.Optimizer(model, tx, wrt=nnx.Param)
+            jccl.sync_state((model, optimizer))
+
+            @nnx.jit
+            def step(model, optimizer):
+                x = jnp.ones((2, 3))
+                grads = nnx.grad(lambda m: (m(x) ** 2).mean())(model)
+                optimizer.update(model, grads)
+
+            codes = []
+            while int(optimizer.opt_state.rounds[...]) < 4:
+                if index == 0 and len(codes) == 2:
+                    kernel = optimizer.opt_state.anchor["kernel"]
+                    kernel[...] = kernel[...] + 1
+                step(model, optimizer)
+                codes.append(int(np.asarray(optimizer.opt_state.status[...])[0]))
+            return codes, comm.digest("diloco")
+
+        (edited, digest), (other, same) = cluster.run(program)
+    assert edited == [Code.OK, Code.OK, Code.RESYNCED, Code.OK, Code.OK]
+    assert other == [Code.OK] * 4
+    assert digest == same
