@@ -22,14 +22,13 @@ class Took(NamedTuple):
 
 
 class Trainer:
-    """Plain DiLoCo whose gradient is that of the samples it took."""
+    """Plain DiLoCo, or what `make` makes, whose gradient is that of its samples."""
 
-    def __init__(self, comm, plan, every=4, **options):
+    def __init__(self, comm, plan, every=4, make=jccl.diloco, **options):
         self.comm, self.plan, self.took = comm, plan, []
-        options = {"late": "drop", "codec": None, **options}
-        self.tx = jccl.diloco(
-            comm, optax.sgd(1e-3), sync_every=every, data=plan, **options
-        )
+        if make is jccl.diloco:
+            options = {"late": "drop", "codec": None, **options}
+        self.tx = make(comm, optax.sgd(1e-3), sync_every=every, data=plan, **options)
         params = jax.tree.map(jnp.asarray, PARAMS)
         self.state = (params, self.tx.init(params))
         self.compiled = jax.jit(self._step)

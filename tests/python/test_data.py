@@ -45,6 +45,27 @@ def test_two_peers_count_every_sample_once_in_a_pass(route):
     assert len(samples) == 8 * 4 * (4 + 5)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"codec": "int4", "error_feedback": True},
+        {"codec": "int8", "clip": True},
+        {"merge": "rda"},
+        {"make": jccl.sparse_loco, "late": "drop"},
+    ],
+    ids=["feedback", "clip", "merge", "sparse"],
+)
+def test_samples_are_counted_once_however_contributions_travel(options):
+    with Cluster(2) as cluster:
+        found = run(cluster, lambda comm, i: trained(comm, 5, batch=4 + i, **options))
+    (one, seen), (other, also) = found
+    assert seen[-5:] == also[-5:]
+    pool, record = parsed(seen[-1], one.plan.form)
+    samples = counted_by(one.took + other.took, seen, one.plan.form)
+    judge(samples, pool.after(record))
+    assert len(samples) == 5 * 4 * (4 + 5)
+
+
 def test_a_peer_with_nan_gives_its_samples_back():
     with Cluster(2) as cluster:
 
