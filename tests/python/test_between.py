@@ -219,6 +219,7 @@ def test_a_joiner_and_a_restored_peer_start_from_the_runs_anchor():
         late = make(cluster.join())
         other = jax.tree.map(lambda p: p + 1, PARAMS)
         started = late.join(other)
+        assert late.state().step == old.state().step == 4  # in the middle of no round
         assert shared(late) == shared(old) and late.rounds == 2
         assert bits(started) == bits(old.state().anchor)
         again = make(cluster.join())

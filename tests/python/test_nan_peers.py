@@ -71,6 +71,31 @@ def test_a_peer_with_nan_goes_on_from_the_anchor_after_its_round():
     assert state.health.tolist() == [0, 0]
 
 
+def test_a_round_that_was_refused_for_another_reason_begins_nothing_anew():
+    with Cluster(2) as cluster:
+
+        def program(comm, index):
+            tx = jccl.diloco(
+                comm, optax.adam(0.1), jccl.sgd(1.0), sync_every=H, nan_rounds=1
+            )
+            params, state = jccl.sync_state((PARAMS, tx.init(PARAMS)))
+            step = jax.jit(lambda p, s: tx.update(jax.tree.map(jnp.ones_like, p), s, p))
+            codes = []
+            while int(state.rounds) < 3:
+                if index == 0 and len(codes) == 1 and int(state.step) % H:
+                    edited = jax.tree.map(lambda x: x + 1, state.anchor)
+                    state = state._replace(anchor=edited)
+                updates, state = step(params, state)
+                params = optax.apply_updates(params, updates)
+                if int(state.step) % H == 0:
+                    codes.append(int(state.status[0]))
+            return codes, int(state.inner[0].count), int(state.step)
+
+        (codes, count, steps), _ = cluster.run(program)
+    assert codes == [Code.OK, Code.RESYNCED, Code.OK, Code.OK]
+    assert count == steps
+
+
 def test_after_so_many_rounds_the_inner_state_begins_anew():
     def count(state):
         return int(state.inner[0].count)
