@@ -25,6 +25,8 @@ GROUPS = [
     ("hold-fresh", TOKEN),
     ("mixture", TOKEN),
 ]
+# Takes twenty seconds to begin: `make attack`. What it asks of a master, master_test does.
+ELSEWHERE = {"hoard"}
 
 
 @pytest.mark.parametrize("names, token", GROUPS)
@@ -38,7 +40,8 @@ def test_one_hostile_member_harms_no_round(
 
 def test_every_row_is_in_a_group() -> None:
     rows = {row.name for row in trial.table()} - {"none"}
-    assert {name for names, _ in GROUPS for name in names.split(",")} == rows
+    here = {name for names, _ in GROUPS for name in names.split(",")}
+    assert here | ELSEWHERE == rows and not here & ELSEWHERE
 
 
 def test_the_judge_finds_an_honest_run_whole_and_misses_a_culprit(
