@@ -25,7 +25,7 @@ GROUPS = [
     ("hold-fresh", TOKEN),
     ("mixture", TOKEN),
 ]
-# Takes twenty seconds to begin: `make attack`. What it asks of a master, master_test does.
+# Takes twenty seconds to begin: `make attack`. master_test asks the same of a master.
 ELSEWHERE = {"hoard"}
 
 
