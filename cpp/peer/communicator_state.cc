@@ -200,13 +200,12 @@ SyncResult Communicator::Impl::sync_state(const std::vector<Leaf>& leaves,
   }
   SnapshotRef own = store_.newest(options.tag);
   const bool current = shared == revision && own && leaves_in(*own, leaves).has_value();
-  const bool wish = options.restore && !JCCL_PLANTED("wish-of-a-current-one-unheard");
-  if (current && !(wish && marks_of(leaves) != marks)) {  // stays what was published
-    return sync(leaves, options, std::move(own), false);
+  if (current && options.restore && !JCCL_PLANTED("wish-of-a-current-one-unheard")) {
+    // Served under the number that the run gives it, not before.
+    SnapshotRef wished = store_.make(options.tag, 0, leaves);
+    if (wished->marks != marks) return sync(leaves, options, std::move(wished), true);
   }
-  if (current) {  // served under the number that the run gives it, not before
-    return sync(leaves, options, store_.make(options.tag, 0, leaves), true);
-  }
+  if (current) return sync(leaves, options, std::move(own), false);  // stays what was published
   own = store_.make(options.tag, revision, leaves);
   // Of a round that was taken and not published the state before it says nothing.
   const bool before = shared && own->marks == marks && !JCCL_PLANTED("state-before-votes");

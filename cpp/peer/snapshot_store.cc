@@ -81,24 +81,22 @@ SnapshotRef SnapshotStore::newest(const wire::Tag& tag) const {
   return found == by_tag_.end() || found->second.empty() ? nullptr : found->second.back();
 }
 
-SnapshotRef SnapshotStore::find(const wire::Tag& tag, std::uint64_t revision) const {
+template <typename Is>
+SnapshotRef SnapshotStore::find_if(const wire::Tag& tag, const Is& is) const {
   std::lock_guard lock(mutex_);
   const auto found = by_tag_.find(tag);
   if (found == by_tag_.end()) return nullptr;
-  for (const SnapshotRef& s : found->second) {
-    if (s->held.revision == revision) return s;
-  }
-  return nullptr;
+  const auto& kept = found->second;
+  const auto at = std::find_if(kept.begin(), kept.end(), is);
+  return at == kept.end() ? nullptr : *at;
+}
+
+SnapshotRef SnapshotStore::find(const wire::Tag& tag, std::uint64_t revision) const {
+  return find_if(tag, [&](const SnapshotRef& s) { return s->held.revision == revision; });
 }
 
 SnapshotRef SnapshotStore::find(const wire::Tag& tag, const wire::Digest& digest) const {
-  std::lock_guard lock(mutex_);
-  const auto found = by_tag_.find(tag);
-  if (found == by_tag_.end()) return nullptr;
-  for (const SnapshotRef& s : found->second) {
-    if (s->held.digest == digest) return s;
-  }
-  return nullptr;
+  return find_if(tag, [&](const SnapshotRef& s) { return s->held.digest == digest; });
 }
 
 std::optional<std::vector<Leaf>> leaves_in(const StoredSnapshot& snapshot,

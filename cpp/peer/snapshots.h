@@ -53,6 +53,9 @@ class SnapshotStore {
   SnapshotRef find(const wire::Tag& tag, const wire::Digest& digest) const;
 
  private:
+  template <typename Is>
+  SnapshotRef find_if(const wire::Tag& tag, const Is& is) const;
+
   mutable std::mutex mutex_;
   std::map<wire::Tag, std::deque<SnapshotRef>> by_tag_;
   BufferPool pool_;

@@ -47,7 +47,10 @@ class OrdersTest : public HostileMember {
     }
     return count;
   }
-  void expect_it_goes() {
+  void expect_it_goes_by(wire::OrderVerb verb, const std::string& subject) {
+    begin_with(options());
+    ASSERT_TRUE(is_member("c"));
+    order(verb, subject);
     EXPECT_LE(heartbeats_until([this] { return told_ && !is_member("c"); }), 1);
     EXPECT_TRUE(is_member("a") && is_member("b"));
   }
@@ -55,24 +58,15 @@ class OrdersTest : public HostileMember {
 };
 
 TEST_F(OrdersTest, who_is_kicked_is_out_within_one_heartbeat) {
-  begin_with(options());
-  ASSERT_TRUE(is_member("c"));
-  order(wire::OrderVerb::kKick, "c");
-  expect_it_goes();
+  expect_it_goes_by(wire::OrderVerb::kKick, "c");
 }
 
 TEST_F(OrdersTest, who_is_banned_is_out_within_one_heartbeat) {
-  begin_with(options());
-  ASSERT_TRUE(is_member("c"));
-  order(wire::OrderVerb::kBan, base::to_hex(key(3)));
-  expect_it_goes();
+  expect_it_goes_by(wire::OrderVerb::kBan, base::to_hex(key(3)));
 }
 
 TEST_F(OrdersTest, who_is_in_by_a_revoked_token_is_out_within_one_heartbeat) {
-  begin_with(options());
-  ASSERT_TRUE(is_member("c"));
-  order(wire::OrderVerb::kRevoke, "its");
-  expect_it_goes();
+  expect_it_goes_by(wire::OrderVerb::kRevoke, "its");
 }
 
 TEST_F(OrdersTest, who_is_admitted_is_in_within_one_heartbeat) {

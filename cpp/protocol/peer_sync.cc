@@ -73,7 +73,9 @@ void State::on_sync_reply(const wire::SyncReply& reply) {
     case wire::SyncVerdict::kCurrent:
       heard_commit(reply.tag, reply.revision);
       if (open.fetching.has_value()) return;  // asks again when the fetch ends
-      if (open.call.digest != reply.digest && !held_here(reply)) return send_sync(open);
+      if (open.call.digest != reply.digest && !(open.call.restore && held_here(reply))) {
+        return send_sync(open);
+      }
       open.call.revision = reply.revision, open.call.digest = reply.digest;
       held_[reply.tag] = {reply.tag, reply.revision, reply.digest};
       open.current = true;
