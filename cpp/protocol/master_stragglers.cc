@@ -108,9 +108,13 @@ void State::note_quorum(const wire::Tag& tag) {
 void State::leave_behind(const wire::Tag& tag) {
   Round& round = rounds_.at(tag);
   const base::Time since = std::exchange(round.quorum_since, base::kNever);
+  // Who is not back since the master's restart has a grace of its own: it may know of none yet.
   std::set<std::string> late;
   for (const auto& [id, member] : ledger_.members()) {
-    if (ready_of(tag, member) == nullptr && takes_part(tag, member)) late.insert(member.site);
+    const bool back = lives_.at(member.incarnation).seen || JCCL_PLANTED("not-back-is-late");
+    if (ready_of(tag, member) == nullptr && takes_part(tag, member) && back) {
+      late.insert(member.site);
+    }
   }
   const std::uint64_t n = ledger_.standing(tag).committed + 1;
   for (const std::string& site : late) {

@@ -132,7 +132,10 @@ void World::check_hung() {
       length = std::min(length, master->clock() - life->heard);
     }
     gone[id] = length;
-    const bool waited_for = now - length < served_at_ + mix.restart_grace;
+    // Who is not back since the restart: a pause of the master's own counts against nobody.
+    const bool unseen = life != nullptr && !life->seen;
+    const Time since = unseen ? std::max(served_at_, master_disturbed_until_) : served_at_;
+    const bool waited_for = now - length < since + mix.restart_grace;
     const Duration limit = mix.silence + (waited_for ? mix.restart_grace : 0) + kNoticeSlack;
     if (length <= limit) continue;
     history.fail("P4",

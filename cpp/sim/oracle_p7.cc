@@ -74,9 +74,20 @@ bool enters_by(const MasterMachine::State& at, const Turn::Asked& asked, const w
 
 }  // namespace
 
-void World::check_admission(const wire::Member& member) {
+// Not somebody else by the number of its life, nor a life that is over.
+bool World::is_itself(const wire::Member& member) {
   const SimPeer& peer = peers[slots.at(member.incarnation)];
-  if (!peer.alive || peer.incarnation != member.incarnation) return;
+  return peer.incarnation == member.incarnation &&
+         member.key == key_of(peer.slot, peer.incarnation);
+}
+
+// Of a site that one sits on who isn't itself: it may have called for all of them.
+void World::check_admission(const wire::Member& member, const std::vector<wire::Member>& members) {
+  for (const wire::Member& other : members) {
+    if (other.site == member.site && !is_itself(other)) return;
+  }
+  const SimPeer& peer = peers[slots.at(member.incarnation)];
+  if (!peer.alive) return;
   const auto asked = asked_.find(member.incarnation);
   for (const UserTag& tag : peer.tags) {
     if (!tag.syncing || tag.sync_begun > decided_at_) continue;  // that one is over, or another

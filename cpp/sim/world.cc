@@ -303,7 +303,7 @@ void World::check_membership(const wire::Record& record) {
   std::set<wire::PeerId> left;
   for (const wire::Member& member : epoch->members) {
     left.insert(member.id);
-    if (history.members.count(member.id) == 0) check_admission(member);
+    if (history.members.count(member.id) == 0) check_admission(member, epoch->members);
   }
   for (const auto& [id, member] : history.members) {
     if (left.count(id) > 0) continue;

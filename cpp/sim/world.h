@@ -162,7 +162,8 @@ class World {
   void check_false_eviction(const wire::Member& member, const std::string& reason);
   void check_hung();
   void check_grace(const wire::Member& member, const std::string& reason);
-  void check_admission(const wire::Member& member);
+  bool is_itself(const wire::Member& member);
+  void check_admission(const wire::Member& member, const std::vector<wire::Member>& members);
   void check_holds();
   void check_words();
 
