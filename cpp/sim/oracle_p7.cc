@@ -151,12 +151,15 @@ Turn::Asked World::still_asked(Turn turn, const protocol::MasterEffects& effects
   return asked;
 }
 
+// What one writes that another has followed is refused by the store.
+bool World::writes(const MasterMachine& machine) {
+  const SimMaster* master = active();
+  if (master == nullptr || &*master->machine != &machine) return false;
+  return mix.masters == 1 || store.holder == master->index;  // the other is dead by now
+}
+
 void World::check_door(const MasterMachine& machine, const protocol::MasterEffects& effects,
                        const Turn::Asked& asked) {
-  // What one writes that another has followed is refused by the store.
-  const SimMaster* master = active();
-  if (master == nullptr || &*master->machine != &machine) return;
-  if (mix.masters > 1 && store.holder != master->index) return;  // the other is dead by now
   const MasterMachine::State& at = machine.state();
   std::map<wire::PeerId, wire::Member> fresh;
   std::set<std::string> fresh_sites;

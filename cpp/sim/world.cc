@@ -316,8 +316,8 @@ void World::check_membership(const wire::Record& record) {
 // What a master made of one event, before anybody hears of it.
 void World::check_turn(const protocol::MasterMachine& machine,
                        const protocol::MasterEffects& effects, Turn turn) {
-  if (turn.door_shut && !effects.journal.empty()) check_door(machine, effects, turn.asked);
-  if (!effects.journal.empty()) {
+  if (!effects.journal.empty() && writes(machine)) {
+    if (turn.door_shut) check_door(machine, effects, turn.asked);
     asked_ = still_asked(std::move(turn), effects);
     decided_at_ = now;
   }

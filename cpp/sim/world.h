@@ -105,6 +105,7 @@ class World {
   void check_turn(const protocol::MasterMachine& machine, const protocol::MasterEffects& effects,
                   Turn turn);
   Turn::Asked still_asked(Turn turn, const protocol::MasterEffects& effects);
+  bool writes(const protocol::MasterMachine& machine);
   void check_door(const protocol::MasterMachine& machine, const protocol::MasterEffects& effects,
                   const Turn::Asked& asked);
   void check_abort(const protocol::MasterMachine& machine, const wire::Outcome& outcome);
