@@ -1,10 +1,10 @@
 # The commands of this repository. `make demo` and `make test` set up all they need by themselves
 # (see .ci/setup); `make check` is what CI runs after the tests; `make long-…` takes long.
 # Plain commands behind them, for those who prefer to type: CONTRIBUTING.md.
-.PHONY: demo test build-tests tests check ci ci-processes check-machines check-seeds check-sanitized check-processes \
+.PHONY: demo test build-programs tests check ci ci-processes check-machines check-seeds check-sanitized check-processes \
   lint types tidy clean help bench coverage long-bench \
   long-kills long-anchors long-exact long-standby long-stress long-failpoints long-checkpoints long-seeds long-mutants long-model \
-  attack long-jax-versions long-sites long-tsan long-asan long-aarch64 long-wan long-fuzz long-hostile long-planted long-power-cuts long-mutation
+  attack long-jax-versions long-sites long-plain long-tsan long-asan long-aarch64 long-wan long-fuzz long-hostile long-planted long-power-cuts long-mutation
 .DEFAULT_GOAL := help
 
 PY := .venv/bin/python
@@ -18,15 +18,20 @@ help:
 demo: .venv/.ready
 	$(PY) examples/demo.py
 
-## make test   every fast test, C++ and Python
-test: build-tests
+## make test   every fast test, C++ (under ASan and UBSan) and Python
+test: build-programs
+	$(STAGE) "build with sanitizers" .ci/sanitize build asan
 	$(MAKE) --no-print-directory tests
+	$(STAGE) "ASan and UBSan" .ci/sanitize asan
 
-build-tests: .venv/.ready-test
-	$(STAGE) "build C++ tests" .ci/build-tests
+# C++ is tested under sanitizers, and once: what was never found in one build alone is not sought in
+# two. Optimised too is what optimisation can break, the kernels, and what ASan's build leaves out, the
+# simulator. `.ci/build-tests` without words builds them all, as `make long-plain` does.
+build-programs: .venv/.ready-test
+	$(STAGE) "build programs" .ci/build-tests 'codec|collective|snapshot|sim'
 
 tests: .venv/.ready-test
-	$(STAGE) "C++ tests" .venv/bin/ctest --test-dir build/ext --output-on-failure -j3
+	$(STAGE) "optimised C++ tests" .venv/bin/ctest --test-dir build/ext --output-on-failure -j3
 	$(STAGE) "Python tests" $(PY) -m pytest -q -n 3 --dist loadfile tests
 
 # Lanes side by side: real processes wait for much of their time, and are to be in time. What only
@@ -39,7 +44,7 @@ check: .venv/.ready-test
 	$(MAKE) $(LANES) check-machines check-processes
 
 # All of the above, as CI runs it.
-ci: build-tests
+ci: build-programs
 	$(MAKE) $(LANES) check-machines ci-processes
 
 ci-processes: tests
@@ -131,6 +136,7 @@ long-planted: .venv/.ready-test
 
 ## make long-power-cuts 100,000 cuts of the power under the journal in SQLite
 long-power-cuts: .venv/.ready-test
+	.ci/build-tests
 	JCCL_CUTS=100000 build/ext/cpp/power_cut_test --gtest_filter='*every*'
 
 ## make long-mutation N more small changes to the Python package (default 300), each with its module's tests
@@ -164,6 +170,11 @@ long-sites: .venv/.ready-test
 ## make long-exact  the same DiLoCo run on loopback and over an emulated wide area, bit for bit (root)
 long-exact: .venv/.ready-test
 	$(PY) -m tests.python.exact_wide
+
+## make long-plain   every C++ test without sanitizers, as the product is compiled
+long-plain: .venv/.ready-test
+	.ci/build-tests
+	.venv/bin/ctest --test-dir build/ext --output-on-failure -j2
 
 ## make long-tsan    the C++ tests under ThreadSanitizer, then MINUTES (default 10) of stress
 long-tsan: .venv/.ready-test

@@ -10,8 +10,6 @@ if(TARGET master_test)
   add_dependencies(master_test jccl-master)
   target_compile_definitions(master_test PRIVATE
     JCCL_MASTER_PROGRAM="$<TARGET_FILE:jccl-master>")
-endif()
-if(JCCL_TESTS)
   # A program by itself: it defines anew the C library's calls that change files.
   set(_power ${CMAKE_CURRENT_SOURCE_DIR}/master/power_cut)
   add_executable(power_cut_test ${_power}/disk.cc ${_power}/recorder.cc ${_power}/power_cut_test.cc)
