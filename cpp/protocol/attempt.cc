@@ -216,7 +216,7 @@ bool RunningAttempt::excused(wire::PeerId named, wire::PeerId reporter) const {
 std::vector<wire::PeerId> RunningAttempt::unheard() const {
   std::vector<wire::PeerId> out;
   for (const auto& [named, reporters] : silent) {
-    if (reporters.size() > 1 && blamed_by(named) == 0) out.push_back(named);
+    if (blamed_by(named) == 0) out.push_back(named);
   }
   return out;
 }

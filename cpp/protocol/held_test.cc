@@ -182,6 +182,42 @@ class HeldTest : public HostileMember {
     EXPECT_GT(held_rows_, 0) << "the log says nothing";
   }
 
+  // Of ten rounds of four that end by deadlines, those until one is out, and who. The first one's
+  // calls have `time`, the others' 9 s; `waits`: who says for whom it waits, 0 for nobody.
+  std::pair<int, ConnId> rounds_until_out(base::Duration time,
+                                          const std::map<ConnId, ConnId>& waits) {
+    MasterOptions four = options();
+    four.start_peers = 4;
+    begin(four);
+    last_ = 0;
+    join({"a", "b", "c", "d"});
+    for (int i = 0; i < 10; ++i) {
+      std::vector<wire::Start> starts;
+      for (ConnId conn = 1; conn <= 4; ++conn) {
+        wire::Ready own = HostileMember::ready("grads");
+        own.call = i + 1;
+        own.deadline = conn == 1 ? time : 9 * kSecond;
+        starts = sent<wire::Start>(say(conn, own));
+      }
+      if (starts.size() != 4) break;
+      for (const base::Time end = now_ + time + kSecond; now_ < end; now_ += 10 * kStep) {
+        for (ConnId conn = 1; conn <= 4; ++conn) {
+          wire::Heartbeat beat;
+          const auto awaited = waits.find(conn);
+          if (awaited != waits.end()) {
+            beat.moving.push_back({starts[0].attempt, 6000, 10000, id_of(awaited->second)});
+          }
+          (void)say(conn, beat);
+        }
+        (void)on(Tick{});
+      }
+      for (ConnId conn = 1; conn <= 4; ++conn) {
+        if (id_of(conn) == 0) return {i, conn};
+      }
+    }
+    return {10, 0};
+  }
+
   std::map<ConnId, bool> ready_;
   wire::Attempt attempt_;
   base::Time attempt_at_ = 0, started_at_ = base::kNever, back_at_ = 0;
@@ -253,6 +289,19 @@ TEST_F(HeldTest, nor_whose_calls_are_shorter_than_others) {
   // Each call of its own that ends before an attempt begins costs more, and that is nobody's.
   expect_mostly_free(End::kShortCalls, one_key, 0.7);
   EXPECT_EQ(bans_, 0) << "that is no fault";
+}
+
+TEST_F(HeldTest, whose_short_calls_wait_themselves_for_another_is_not_put_out) {
+  const auto sends = rounds_until_out(3 * kSecond, {{1, 4}, {2, 1}, {3, 1}, {4, 0}});
+  EXPECT_EQ(sends.second, 0U) << "the last one says that it sends";
+  EXPECT_EQ(rounds_until_out(3 * kSecond, {{1, 2}, {2, 3}, {3, 1}}).second, 1U) << "a circle";
+}
+
+TEST_F(HeldTest, who_has_nothing_to_move_and_is_not_done_holds_the_attempt) {
+  EXPECT_EQ(rounds_until_out(9 * kSecond, {{1, 4}, {2, 1}, {3, 1}}).second, 4U);
+  EXPECT_EQ(rounds_until_out(3 * kSecond, {{1, 4}, {2, 1}, {3, 1}}).second, 4U) << "not the first";
+  const auto slow = rounds_until_out(9 * kSecond, {{1, 4}, {2, 1}, {3, 1}, {4, 0}});
+  EXPECT_EQ(slow.second, 0U) << "who is slow is waited for";
 }
 
 TEST_F(HeldTest, where_stragglers_are_evicted_they_do_not_come_back_under_fresh_keys) {

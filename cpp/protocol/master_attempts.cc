@@ -177,7 +177,7 @@ void State::on_fail(Life& life, const wire::Fail& fail) {
       }
       part->failed = true;
       running.silent[fail.peer][part->id] = text;
-      if (running.heard_out && !running.unheard().empty()) return;
+      if (running.heard_out && is_to_be_heard(running)) return;
       running.judged_at = std::min(running.judged_at, now_ + options_.silence / 16);
       return;
     case Code::kInvalid:  // what the calls ask for together can't be done: no attempt cures that
@@ -264,18 +264,26 @@ bool State::unequal(const wire::Tag& tag) {
   return true;
 }
 
-// Whom several wait for may wait itself, and be about to say so: its clock began a moment later.
-bool State::hears_out(RunningAttempt& running) {
-  if (running.heard_out || JCCL_PLANTED("judged-unheard")) return false;
+// Whom several wait for may wait itself, and be about to say so: its clock began a moment later. So
+// may one whom one waits for, if its heartbeats say so.
+bool State::is_to_be_heard(const RunningAttempt& running) const {
   for (const wire::PeerId id : running.unheard()) {
     const Part& part = running.parts().at(id);
     const Life* life = part.evicted || part.done.has_value() ? nullptr : life_of(part.incarnation);
     if (life == nullptr || now_ - life->heard >= options_.silence / 2) continue;
-    running.heard_out = true;
-    running.judged_at = now_ + options_.silence / 4;
-    return true;
+    if (running.silent.at(id).size() > 1) return true;
+    const Part* last = waits_for(running, part);
+    if (last != nullptr && last != &part && !JCCL_PLANTED("one-word-is-enough")) return true;
   }
   return false;
+}
+
+bool State::hears_out(RunningAttempt& running) {
+  if (running.heard_out || JCCL_PLANTED("judged-unheard")) return false;
+  if (!is_to_be_heard(running)) return false;
+  running.heard_out = true;
+  running.judged_at = now_ + options_.silence / 4;
+  return true;
 }
 
 // Somebody waits for data that does not come. Whoever the master has not heard for long either
@@ -356,7 +364,7 @@ bool State::conclude(const wire::Tag& tag) {
   }
   if (slow_down(tag)) return true;
   if (now_ < round.running->deadline) return false;
-  note_short_calls(*round.running);
+  note_deadline(*round.running);
   abort(tag, Code::kDeadline,
         cat("round ", round.running->round().n, " of ", tag, ": deadline passed; waited for ",
             running_waits(*round.running)),

@@ -281,15 +281,25 @@ void State::charge_accused(Life& life) {
   }
 }
 
-// The attempt ends by deadlines. Whose call had less than half of the time that the middle one has
-// pays for what others waited: not as for a fault, for who calls late may have as little.
+// The attempt ends by deadlines. Who held it pays for what others waited, as if it had left.
+void State::note_deadline(const RunningAttempt& running) {
+  const Part* holder = holds_in_silence(running);
+  if (holder != nullptr) return note_exit(*life_of(holder->incarnation), running);
+  note_short_calls(running);
+}
+
+// Whose call had less than half of the time that the middle one has pays, too, unless it waits for
+// another. Not as for a fault, for who calls late may have as little.
 void State::note_short_calls(const RunningAttempt& running) {
   std::vector<Part> parts;
   for (const auto& [id, one] : running.parts()) parts.push_back(one);
-  for (const Part& part : parts) {
+  for (const auto& [id, part] : running.parts()) {
     const Life* life = part.evicted || part.done.has_value() ? nullptr : life_of(part.incarnation);
     const bool over = now_ + options_.silence / 4 >= part.deadline;
     if (life == nullptr || !over || JCCL_PLANTED("short-calls-hold-for-nothing")) continue;
+    const Part* last = waits_for(running, part);
+    const bool waits = last != nullptr && last != &part;
+    if (waits && !JCCL_PLANTED("short-calls-wait-for-nobody")) continue;
     if (hasty(part.incarnation, parts, kShortShare)) note_exit(*life, running);
   }
 }

@@ -134,6 +134,7 @@ struct TagView {
   wire::Attempt attempt;
   std::string waiting_for;  // never empty while the round stands still
   std::uint64_t commits = 0, aborts = 0;
+  std::size_t holders = 0;  // sites that have the newest state, whole or its first shard
 };
 struct BanView {
   wire::PublicKey key{};

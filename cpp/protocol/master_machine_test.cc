@@ -190,6 +190,30 @@ TEST(MasterTest, a_restarted_machine_that_was_not_driven_still_gives_its_grace) 
   EXPECT_LE(evicted, wakes + Rig::options().restart_grace + base::kSecond);
 }
 
+// Simulator, seed 4000003156: it had dialled while nobody listened, and waited between two tries.
+TEST(MasterTest, who_hung_up_on_a_machine_that_stood_still_may_come_back) {
+  MasterOptions options = Rig::options();
+  options.reset_grace = base::kSecond / 10;
+  MasterMachine master(options, Rig::plan, {}, kNow);
+  (void)master.start(kNow);
+  wire::Ready ready;
+  ready.round = {"t", 1};
+  ready.deadline = 1000 * base::kSecond;
+  for (const wire::Message& said :
+       {wire::Message(Rig::hello(10, "a")), wire::Message(wire::Resume{}), wire::Message(ready)}) {
+    (void)master.on(ConnMessage{1, said}, kNow);
+  }
+  const base::Time wakes = kNow + 600 * base::kSecond;
+  EXPECT_TRUE(master.on(ConnClosed{1}, wakes).journal.empty());
+  base::Time evicted = base::kNever;
+  for (base::Time tick = wakes; evicted == base::kNever && tick < wakes + 60 * base::kSecond;
+       tick += base::kSecond / 10) {
+    if (!master.on(Tick{}, tick).journal.empty()) evicted = tick;
+  }
+  EXPECT_GE(evicted, wakes + options.silence);
+  EXPECT_LE(evicted, wakes + options.silence + base::kSecond);
+}
+
 // Simulator, seed 23577: the others had called before the master stood still, one while it did.
 TEST(MasterTest, a_machine_that_was_not_driven_calls_nobody_late_for_it) {
   MasterOptions options = Rig::options();

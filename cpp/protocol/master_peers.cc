@@ -351,10 +351,14 @@ void State::expire_lives() {
   std::vector<wire::Incarnation> due;
   for (const auto& [incarnation, life] : lives_) {
     if (JCCL_PLANTED("silence-is-no-death") && life.connected()) continue;
-    const base::Time end = life.connected() ? life.heard + options_.silence
-                           : life.seen || JCCL_PLANTED("restart-gives-no-grace")
-                               ? life.gone + options_.reset_grace
-                               : started_at_ + options_.restart_grace;
+    base::Time end = life.connected() ? life.heard + options_.silence
+                     : life.seen || JCCL_PLANTED("restart-gives-no-grace")
+                         ? life.gone + options_.reset_grace
+                         : started_at_ + options_.restart_grace;
+    // It hung up on a master that stood still, and has not heard yet that this is over.
+    if (!life.connected() && woke_at_ > 0 && !JCCL_PLANTED("own-pause-gives-no-grace")) {
+      end = std::max(end, woke_at_ + options_.silence);
+    }
     if (now_ >= end)
       due.push_back(incarnation);
     else

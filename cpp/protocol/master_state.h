@@ -271,7 +271,10 @@ struct MasterMachine::State {
   void charge_exit(const Life& life, const wire::Tag& tag, const Part& part, Fault fault,
                    const std::string& why);
   void note_exit(const Life& life, const RunningAttempt& running);
+  void note_deadline(const RunningAttempt& running);
   void note_short_calls(const RunningAttempt& running);
+  const Part* waits_for(const RunningAttempt& running, const Part& part) const;
+  const Part* holds_in_silence(const RunningAttempt& running) const;
   static bool hasty(wire::Incarnation incarnation, const std::vector<Part>& parts, int share = 8);
   double held_against(wire::PeerId id) const;
   void punish();
@@ -348,6 +351,7 @@ struct MasterMachine::State {
   void tell_late(Life& life, const wire::Outcome& outcome);  // who asked
   void remember_link(Round& round, const wire::Attempt& attempt, wire::PeerId reporter,
                      wire::PeerId named);
+  bool is_to_be_heard(const RunningAttempt& running) const;
   bool hears_out(RunningAttempt& running);
   void judge(const wire::Tag& tag);
   void cut_link(Round& round, wire::PeerId a, wire::PeerId b);

@@ -139,6 +139,40 @@ bool State::waits_for_evicted(const RunningAttempt& running, const wire::Moving&
          !JCCL_PLANTED("waits-for-evicted-is-slow");
 }
 
+// For whom it waits, by its own word and by those of whom it waits for: the last one, who had the
+// time to say so and waits for nobody, perhaps itself. Null: nobody can say; in a circle each
+// waits.
+const Part* State::waits_for(const RunningAttempt& running, const Part& part) const {
+  std::set<wire::PeerId> seen;
+  for (const Part* at = &part; seen.insert(at->id).second;) {
+    const Life* life = at->evicted || at->done.has_value() ? nullptr : life_of(at->incarnation);
+    if (life == nullptr) return nullptr;
+    const wire::Moving* moving = moving_of(*life, running.attempt());
+    if (moving == nullptr || moving->waits_on == 0) {
+      return life->beat < running.since + options_.heartbeat ? nullptr : at;
+    }
+    const auto awaited = running.parts().find(moving->waits_on);
+    if (awaited == running.parts().end()) return nullptr;
+    at = &awaited->second;
+  }
+  return nullptr;
+}
+
+// Who has nothing to move, as it says, and is not done, while all others are or wait for it.
+const Part* State::holds_in_silence(const RunningAttempt& running) const {
+  const Part* holder = nullptr;
+  for (const auto& [id, part] : running.parts()) {
+    if (!part.contributes() || part.evicted || part.done.has_value()) continue;
+    const Part* last = waits_for(running, part);
+    if (last == nullptr || (holder != nullptr && holder != last)) return nullptr;
+    holder = last;
+  }
+  const Life* life = holder == nullptr ? nullptr : life_of(holder->incarnation);
+  if (life == nullptr || JCCL_PLANTED("silent-holders-are-free")) return nullptr;
+  const wire::Moving* moving = moving_of(*life, running.attempt());
+  return moving == nullptr || moving->left == 0 ? holder : nullptr;
+}
+
 // The contributor for which a running attempt stands still: of what it has to send and to receive
 // at least twice as much is left as of any other's, in bytes and as a share, and nearly as large a
 // share as of all others' together; and it would need `patience` more at the pace it has shown.

@@ -229,6 +229,7 @@ MasterView State::view(base::Time now) const {
     TagView one;
     one.info = {tag, ledger_.standing(tag).committed, is_state(tag)};
     one.phase = "idle";
+    if (one.info.is_state) one.holders = serving(tag, 0).holders.size();
     const auto round = rounds_.find(tag);
     if (round != rounds_.end()) {
       one.commits = round->second.commits;

@@ -15,7 +15,7 @@ constexpr std::uint32_t kGoodRounds = 3;  // per tag and peer after healing
 // restarted master's grace, members that are silent, calls and syncs of before, two new ones.
 Duration converge_max(const Mix& mix) {
   return 15 * kSecond + 2 * kBannedMax + mix.lease + mix.restart_grace + 2 * mix.silence +
-         mix.deadline * 3 / 2;
+         mix.deadline * 3 / 2 * (mix.liar == 0 ? 1 : 3);  // it holds two before it pays
 }
 
 bool World::converged() const {
@@ -46,9 +46,14 @@ bool World::tied() const {
 // those who ask for it are told so.
 void World::check_liveness() {
   const Duration limit = converge_max(mix);
-  if (now <= healed_at_ + limit) return;
+  if (now <= healed_at_ + limit) {
+    if (tied()) tied_at_ = now;
+    return;
+  }
+  const bool still_tied = tied();
+  if (!still_tied && now <= tied_at_ + limit) return;  // they get on from there
   over_ = true;
-  if (tied()) return;
+  if (still_tied) return;
   for (std::size_t t = 0; t < mix.tags; ++t) {
     if (!mix.is_state[t]) continue;
     bool told = false, held = false;
