@@ -86,9 +86,9 @@ def sync_state(
         tag: default the optimizer's; "state" for a plain pytree.
         source: this peer's state is the run's first.
         restore: the run goes on from this state, a checkpoint, whatever is newer: all
-            peers adopt it. An operator's wish: with tokens it takes the run's secret as
-            token. A state is restored once; a script that is started again with it
-            goes on with the run.
+            peers adopt it. An operator's wish: with tokens it takes the run's secret or
+            one of role admin. A state is restored once; a script that is started again
+            with it goes on with the run.
         deadline: seconds.
 
     Returns:

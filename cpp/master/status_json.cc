@@ -49,6 +49,7 @@ json::object tag_json(const protocol::TagView& tag) {
   return {{"tag", tag.info.tag},
           {"committed", tag.info.committed},
           {"is_state", tag.info.is_state},
+          {"holders", tag.holders},
           {"phase", tag.phase},
           {"attempt", tag.attempt.none() ? std::string() : base::to_text(tag.attempt)},
           {"waiting_for", tag.waiting_for},

@@ -170,12 +170,10 @@ Result<RunSecret> new_run_secret() {
 Status admits(std::string_view name, std::string_view site) {
   const auto rights = parse_rights(name);
   if (name.empty() || !rights) return {};
-  if (rights->role != TokenRole::kPeer && !JCCL_PLANTED("observers-join")) {
+  // An operator joins to put the run back to a state.
+  if (rights->role == TokenRole::kObserver && !JCCL_PLANTED("observers-join")) {
     return {Code::kAuth,
-            rights->role == TokenRole::kAdmin
-                ? "this token is an operator's: it gives orders to the run, and does not join it"
-                : "this token is an observer's: it may ask for the status of the run, and not "
-                  "join it"};
+            "this token is an observer's: it may ask for the status of the run, and not join it"};
   }
   if (rights->site_digest != "0" && rights->site_digest != site_digest(site) &&
       !JCCL_PLANTED("token-of-another-site")) {

@@ -114,6 +114,8 @@ TEST(CredentialsTest, a_token_admits_to_what_its_name_says) {
   rights.site_digest = site_digest("eu");
   EXPECT_TRUE(admits(to_text(rights), "eu").ok());
   EXPECT_EQ(admits(to_text(rights), "us").code, Code::kAuth);
+  rights.role = TokenRole::kAdmin;
+  EXPECT_TRUE(admits(to_text(rights), "eu").ok()) << "to restore a state";
   rights.role = TokenRole::kObserver;
   EXPECT_EQ(admits(to_text(rights), "eu").code, Code::kAuth);
 }

@@ -112,6 +112,12 @@ class Run:
                 int(fault.code),
             ) from None
 
+    def join(self, **options: Any) -> Any:
+        """A communicator, with the right to give orders if there is one."""
+        import jccl
+
+        return jccl.connect(self._master, **self._as_admin, **options)
+
 
 class Size(click.ParamType):
     """`64M`, `1K`, `4096`: bytes, by powers of 1024."""

@@ -1,0 +1,81 @@
+"""A run goes back to a checkpoint that a process brings which does not train.
+
+It is a member for as long as that takes: the master journals the wish, all peers hear
+of it, and somebody has to have the state before who brought it leaves. Between steps of
+nobody: its own thread, its own communicator.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from jccl.checkpoint.records import SHARED, Found, Record
+from jccl.communicator import Communicator, Synced
+from jccl.errors import DamagedError
+
+
+@jax.tree_util.register_pytree_with_keys_class
+class _Part:
+    """Leaves by the names and in the order in which the peers have them."""
+
+    def __init__(self, leaves: Mapping[str, Any]) -> None:
+        self._leaves = leaves
+
+    def tree_flatten_with_keys(self) -> tuple[list[tuple[Any, Any]], tuple[str, ...]]:
+        pairs = [(jax.tree_util.DictKey(k), leaf) for k, leaf in self._leaves.items()]
+        return pairs, tuple(self._leaves)
+
+    @classmethod
+    def tree_unflatten(cls, names: tuple[str, ...], leaves: Any) -> _Part:
+        return cls(dict(zip(names, leaves, strict=True)))
+
+
+def chosen(found: list[Found], run: str, number: int | None) -> Record:
+    """The newest of this run that holds the shared part, or that of the number."""
+    records = [one.record for one in found if one.record]
+    usable = [r for r in records if SHARED in r.items and number in (None, r.number)]
+    own = [record for record in usable if record.run == run]
+    if not usable or (number is None and not own):
+        there = sorted({(r.number, r.run[:8]) for r in records if SHARED in r.items})
+        raise DamagedError(
+            f"no checkpoint {number or ''} of run {run[:8]}; there are "
+            + (", ".join(f"{n} of run {of}" for n, of in there) or "none")
+        )
+    return max(own or usable, key=lambda record: record.number)
+
+
+def bring(
+    comm: Communicator,
+    record: Record,
+    arrays: Mapping[str, np.ndarray],
+    deadline: float | None = None,
+) -> dict[str, Synced]:
+    """Makes the shared part of a checkpoint the run's newest state, by tag.
+
+    All tags at once, as `jccl.sync_state` does.
+
+    Errors:
+        MismatchError if the run has another model, or somebody else restores;
+        AuthError without the run's secret; DeadlineError.
+    """
+
+    def one(tag: str) -> Synced:
+        names = [leaf.name for leaf in record.leaves[tag]]
+        leaves = {name.removeprefix(tag).lstrip("/"): arrays[name] for name in names}
+        tree = leaves[""] if set(leaves) == {""} else _Part(leaves)
+        return comm.sync_state(tree, tag=tag, restore=True, deadline=deadline)
+
+    with concurrent.futures.ThreadPoolExecutor(len(record.leaves)) as threads:
+        return dict(zip(record.leaves, threads.map(one, record.leaves), strict=True))
+
+
+def is_taken(status: str, tags: Mapping[str, Any]) -> bool:
+    """Whether another site has the newest state of all these tags, too."""
+    rows = {row["tag"]: row["holders"] for row in json.loads(status)["tags"]}
+    return all(rows.get(tag, 0) > 1 for tag in tags)

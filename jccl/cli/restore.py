@@ -1,0 +1,66 @@
+"""`jccl restore`: an operator puts a run back to a checkpoint."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from typing import Any
+
+import click
+
+from jccl.cli.common import Run, run_options
+
+ASK_EVERY_S = 0.5
+
+
+@click.command(name="restore")
+@run_options
+@click.argument("where", metavar="DIR")
+@click.option("--number", type=int, help="Which checkpoint; default the newest.")
+@click.option("--advertise", help="Address by which the peers reach this machine.")
+@click.option(
+    "--wait",
+    type=float,
+    default=600.0,
+    show_default=True,
+    help="Seconds until a peer has to have taken it.",
+)
+def command(
+    where: str, number: int | None, advertise: str | None, wait: float, **how: Any
+) -> None:
+    """Put a run back to a checkpoint in DIR, whatever is newer.
+
+    All peers adopt it at their next round, and hear of it; of a run without peers the
+    first that comes. Ends when one of them has it. Done again with the same checkpoint
+    it does nothing. Takes the run's secret, or a token with the role admin.
+    """
+    from jccl.checkpoint import putting_back, reading, records, stores
+
+    run = Run(**how)
+    about = json.loads(run.status())
+    store = stores.open_store(where)
+    record = putting_back.chosen(records.find(store), about["run"], number)
+    arrays = reading.shared(store, record)
+    click.echo(f"{record}, is whole")
+    end = time.monotonic() + wait
+    site = f"restore-{secrets.token_hex(2)}"
+    with run.join(site=site, advertise=advertise, on_term="ignore") as comm:
+        brought = putting_back.bring(comm, record, arrays, wait)
+        for tag, one in brought.items():
+            at = next(r for r in record.revisions if r.tag == tag)
+            if one.replaced or one.digest != at.digest:
+                click.echo(f"{tag}: was restored before; the run is at {one.revision}")
+            else:
+                click.echo(f"{tag}: the run goes on from it as revision {one.revision}")
+        if any(one.replaced for one in brought.values()):
+            return
+        click.echo("waits for a peer to take it")
+        while not putting_back.is_taken(run.status(), brought):
+            if time.monotonic() > end:
+                raise click.ClickException(
+                    f"no peer has taken it in {wait:.0f} s, and with this command it "
+                    "goes: start the peers, and this again"
+                )
+            time.sleep(ASK_EVERY_S)
+    click.echo("taken")
