@@ -88,6 +88,12 @@ void SnapshotTraffic::fetch(const protocol::FetchSnapshot& order, const snapshot
                             base::Time now) {
   now_ = now;
   const wire::Tag tag = order.want.tag;
+  if (const Fetch* under_way = find(tag); under_way && under_way->want == order.want) {
+    std::set<Incarnation> gone;
+    for (const auto& [incarnation, holder] : under_way->holders) gone.insert(incarnation);
+    for (const wire::Member& holder : order.holders) gone.erase(holder.incarnation);
+    return drop_holders(gone);
+  }
   std::unique_ptr<Fetch> fetch = std::move(halted_[tag]);
   halted_.erase(tag);
   const bool goes_on =
@@ -142,12 +148,16 @@ void SnapshotTraffic::set_members(const std::vector<wire::Member>& members) {
   std::set<Incarnation> gone;
   for (const auto& [tag, fetch] : fetches_) {
     for (const auto& [incarnation, holder] : fetch->holders) {
-      if (holder.id == 0 || present.contains(incarnation)) continue;
-      fetch->proof->on_holder_evicted(incarnation);
-      gone.insert(incarnation);
+      if (holder.id != 0 && !present.contains(incarnation)) gone.insert(incarnation);
     }
   }
+  drop_holders(gone);
+}
+
+// The master has put them out.
+void SnapshotTraffic::drop_holders(const std::set<Incarnation>& gone) {
   for (const Incarnation incarnation : gone) {
+    for (auto& [tag, fetch] : fetches_) fetch->proof->on_holder_evicted(incarnation);
     lose_holder(incarnation, "is no member any more");
     for (auto& [tag, fetch] : fetches_) {
       if (!JCCL_PLANTED("gone-holder-kept")) fetch->holders.erase(incarnation);

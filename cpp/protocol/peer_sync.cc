@@ -66,8 +66,11 @@ void State::on_sync_reply(const wire::SyncReply& reply) {
       return finish_sync(wire::Tag(reply.tag), failure(reply.code), reply.text);
     case wire::SyncVerdict::kFetch:
       heard_commit(reply.tag, reply.revision);
-      if (open.fetching.has_value()) return;
+      // Said again when a holder has left, with those that are left: it may cross the word that all
+      // is here, or another question, the answer to which is what counts.
+      if (!open.fetching.has_value() && open.call.digest == reply.digest) return;
       open.fetching = {reply.tag, reply.revision, reply.digest};
+      open.again = base::kNever;
       fx_.fetch.push_back({*open.fetching, reply.holders, reply.links});
       return;
     case wire::SyncVerdict::kCurrent:
