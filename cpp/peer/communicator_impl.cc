@@ -392,7 +392,8 @@ void Communicator::Impl::close() {
   }
   control_loop_.stop();
   data_loop_.call([] {});  // by then every call has its end that the control thread came to
-  // Who fetches a state from here goes on to another at once, and not when this object is destroyed.
+  // Who fetches a state from here goes on to another at once, and not when this object is
+  // destroyed.
   if (plane_) data_loop_.call([this] { plane_->hang_up(); });
   data_loop_.stop();
   std::lock_guard lock(mutex_);

@@ -153,7 +153,8 @@ class SnapshotTraffic {
   base::Status prove(Fetch& fetch, std::uint32_t part, base::Incarnation from);
   base::Status manifest_here(Fetch& fetch);
   void drop_holders(const std::set<base::Incarnation>& gone);
-  void lose_holder(base::Incarnation holder, const std::string& why);
+  enum class Lost : std::uint8_t { kForNow, kForGood };
+  void lose_holder(base::Incarnation holder, const std::string& why, Lost lost);
   void end(wire::Tag tag, const base::Status& status);
   Fetch* find(const wire::Tag& tag);
   Fetch* by_frame(const wire::FrameHeader& header);

@@ -213,6 +213,16 @@ TEST_F(FetchingTest, who_has_left_by_the_masters_word_is_waited_for_no_more) {
   expect_right();
 }
 
+// Its going proves the manifest, as the other one, which sent it, is a majority then. What begins
+// by that, the fetch of the data, is to wait for the one that is gone no more.
+TEST_F(FetchingTest, who_has_left_has_no_part_in_what_begins_by_that) {
+  fetch({31, 32});
+  ASSERT_TRUE(answer(31, false));  // the manifest
+  order({31});
+  run({31});
+  expect_right();
+}
+
 TEST_F(FetchingTest, when_all_have_left_the_fetch_ends) {
   fetch({31, 32});
   order({});

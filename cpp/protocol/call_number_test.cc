@@ -198,7 +198,8 @@ TEST(CallNumberTest, an_attempt_that_does_not_begin_here_is_let_go) {
   EXPECT_EQ(rig.hear(outcome).discard, (std::vector<wire::Attempt>{{1, 4}}));
 }
 
-// The word that a holder has left may cross another question, and begin a fetch of the old revision.
+// The word that a holder has left may cross another question, and begin a fetch of the old
+// revision.
 TEST(CallNumberTest, what_is_fetched_is_what_the_master_said_last) {
   PeerRig rig;
   SyncCall sync;
