@@ -337,7 +337,7 @@ void Communicator::Impl::forget_lost(const base::Tag& tag, base::Time limit) {
     old = calls_.at(open->second);
     const bool aborted = old->aborted && !JCCL_PLANTED("aborted-tag-stays-busy");
     const bool of_state = books_[tag].state.known() && !JCCL_PLANTED("lost-round-stays-open");
-    const bool awaited = old->taken || (old->blocks && !JCCL_PLANTED("blocking-call-forgotten"));
+    const bool awaited = old->taken || old->blocks;
     if ((!aborted && !of_state) || awaited) return;
   }
   {

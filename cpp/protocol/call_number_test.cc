@@ -218,5 +218,17 @@ TEST(CallNumberTest, what_is_fetched_is_what_the_master_said_last) {
   EXPECT_TRUE(rig.hear(fetch).fetch.empty()) << "it crossed the word that all is here";
 }
 
+// From two threads. Nobody else may have it, and the run would go back to the one before.
+TEST(CallNumberTest, who_publishes_while_it_synchronises_says_so_in_its_sync) {
+  PeerRig rig;
+  SyncCall sync;
+  sync.tag = "t", sync.revision = 3, sync.digest = {3, 3}, sync.deadline = kNow + base::kSecond;
+  (void)rig.peer.on(sync, kNow);
+  const auto again = sent<wire::Sync>(rig.peer.on(PublishState{{"t", 4, {4, 4}}}, kNow));
+  ASSERT_EQ(again.size(), 1U);
+  EXPECT_EQ(again[0].revision, 4U);
+  EXPECT_EQ(again[0].digest, (wire::Digest{4, 4}));
+}
+
 }  // namespace
 }  // namespace jccl::protocol

@@ -140,6 +140,13 @@ void State::on_fetch_failed(const FetchFailed& failed) {
 void State::on_publish(const wire::Held& held) {
   held_[held.tag] = held;
   send(wire::Published{held});
+  // Another thread synchronises meanwhile, and said that it stands at the revision before: nobody
+  // else may have this one.
+  const auto open = syncs_.find(held.tag);
+  const bool waits = open != syncs_.end() && !open->second.fetching && !open->second.current;
+  if (!waits || open->second.call.restore || JCCL_PLANTED("publish-unheard-by-own-sync")) return;
+  open->second.call.revision = held.revision, open->second.call.digest = held.digest;
+  send_sync(open->second);
 }
 
 // The next call waits for a SyncCall, whatever this peer published. A call that has not started
