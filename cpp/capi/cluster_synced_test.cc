@@ -63,6 +63,52 @@ TEST(SyncedStateTest, who_did_not_publish_says_nothing_of_the_new_revision) {
   });
 }
 
+// It had edited its state, say, and no idea of what followed from the result: of two, each would
+// have been as good as the other.
+TEST(SyncedStateTest, who_edited_its_state_instead_of_publishing_says_nothing_of_the_new_revision) {
+  Cluster cluster(2);
+  cluster.on_all([&](std::size_t p, Communicator& comm) {
+    Holder own;
+    ASSERT_TRUE(own.sync(comm).status.ok());
+    ASSERT_TRUE(own.round(comm, 1).result.status.ok());
+    if (p == 0) {
+      own.anchor[3] = 77;
+      const SyncResult s = own.sync(comm);
+      EXPECT_TRUE(s.status.ok() && s.replaced) << s.status.text;
+    } else {
+      const SyncResult s = own.publish(comm);
+      EXPECT_TRUE(s.status.ok()) << s.status.text;
+    }
+    EXPECT_EQ(own.anchor, std::vector<float>(1000, 2.0F));
+    const SmallRound r = own.round(comm, 1);
+    EXPECT_TRUE(r.result.status.ok()) << r.result.status.text;
+    EXPECT_EQ(r.result.world, 2U);
+  });
+}
+
+// It ends a round that nobody came for, but not under who waits for it in one call.
+TEST(SyncedStateTest, a_thread_that_synchronises_takes_no_round_from_one_that_waits_for_it) {
+  Cluster cluster(1);
+  Holder own;
+  ASSERT_TRUE(own.sync(cluster[0]).status.ok());
+  std::atomic<bool> stop{false};
+  std::thread other([&] {
+    Holder same = own;
+    while (!stop) (void)same.sync(cluster[0]);
+  });
+  for (int i = 0; i < 200; ++i) {
+    RoundOptions o = sum_of("model");
+    std::vector<Leaf> state = own.leaves();
+    o.state_leaves = state;  // compared while the round moves
+    const SmallRound r = small_round(cluster[0], o, 1);
+    EXPECT_NE(r.result.status.code, Code::kUnknownTag) << i << ": " << r.result.status.text;
+    if (r.result.status.ok()) (void)own.publish(cluster[0]);
+  }
+  stop = true;
+  other.join();
+  EXPECT_TRUE(cluster[0].attributes().notices.empty()) << cluster[0].attributes().notices.front();
+}
+
 // Rounds 1 to 3, and then back to the state after the first; only once.
 TEST(SyncedStateTest, a_member_that_is_current_restores_too) {
   Cluster cluster(2);
@@ -70,7 +116,8 @@ TEST(SyncedStateTest, a_member_that_is_current_restores_too) {
     Holder own, old;
     ASSERT_TRUE(own.sync(comm).status.ok());
     for (int i = 0; i < 3; ++i) {
-      ASSERT_TRUE(own.round(comm, 1).result.status.ok());
+      const RoundResult r = own.round(comm, 1).result;
+      ASSERT_TRUE(r.status.ok()) << i << ": " << r.status.text;
       ASSERT_TRUE(own.publish(comm).status.ok());
       if (i == 0) old = own;
     }

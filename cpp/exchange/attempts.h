@@ -58,7 +58,7 @@ class Attempts final : private AttemptHost {
   void run(const wire::Start& start, CallRef call, base::Time now);
   // More of the call's inputs is here, or its state was compared.
   void fed(const CallRef& call);
-  // Aborted or superseded: on return nothing refers to the call's memory.
+  // Aborted, superseded, or not begun here: on return nothing refers to the call's memory.
   void discard(const wire::Attempt& attempt);
   // Outputs become visible; results are served on until swept. False: no attempt that is done.
   bool commit(const wire::Attempt& attempt);

@@ -109,6 +109,15 @@ TEST(AttemptsTest, what_has_not_begun_waits_and_what_is_over_is_drained) {
   EXPECT_EQ(table.attempts.place(111, header).kind, Placement::Kind::kDrain);
 }
 
+// Its call ended here before its START came. A state that somebody fetches waits behind its frames.
+TEST(AttemptsTest, what_is_let_go_before_it_began_is_drained) {
+  Table table;
+  const wire::FrameHeader header{wire::FrameKind::kContribution, kAttempt, 0, 128, 0};
+  EXPECT_EQ(table.attempts.place(111, header).kind, Placement::Kind::kPause);
+  table.attempts.discard(kAttempt);
+  EXPECT_EQ(table.attempts.place(111, header).kind, Placement::Kind::kDrain);
+}
+
 TEST(AttemptsTest, an_attempt_that_exchanges_frames_over_a_lost_link_fails_and_no_other) {
   Table table;
   table.attempts.run(table.start, table.call, 0);

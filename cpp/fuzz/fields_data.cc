@@ -115,6 +115,7 @@ const std::vector<FieldsOf>& fields_of_journal() {
        {{"tag", "tag", Bend::kNone, "1 to 64 bytes of UTF-8", kRefused},
         {"revision", "u64", Bend::kNone, "any; one more than the newest, as written", "–"},
         {"of", "u64", Bend::kNone, "any; for texts", "–"},
+        {"wished", "flag", Bend::kNone, "0 or 1", kRefused},
         {"site", "name 64", Bend::kNone, "64 bytes of UTF-8", kRefused},
         {"digests", "list 1024 of digest", Bend::kNone, "1,024", kRefused}}},
       {"BanRecord",

@@ -49,6 +49,7 @@ struct CallRecord : exchange::Call {
   std::condition_variable ended;  // of this call alone: many may be waited for at once
   bool done = false;
   bool taken = false;    // a thread waits on it
+  bool blocks = false;   // … or will, without the user's doing
   bool aborted = false;  // abort() came while it was open; see forget_lost
 };
 using CallRef = std::shared_ptr<CallRecord>;

@@ -31,7 +31,7 @@ Status Communicator::check_state(const RoundOptions& options) {
 }
 
 RoundResult Communicator::run(const std::vector<Leaf>& leaves, const RoundOptions& options) {
-  auto handle = impl_->start(leaves, options, false);
+  auto handle = impl_->start(leaves, options, false, true);
   if (handle.ok()) return impl_->wait(handle.value(), nullptr, OnFailure::kLeave);
   RoundResult result;
   result.status = handle.status();

@@ -154,12 +154,14 @@ Status Communicator::Impl::room_for(const base::Tag& tag) const {
 }
 
 base::Result<Handle> Communicator::Impl::start(const std::vector<Leaf>& leaves,
-                                               const RoundOptions& options, bool stage) {
+                                               const RoundOptions& options, bool stage,
+                                               bool blocks) {
   if (::getpid() != pid_) return forked_status();
   const Status checked = check_call(leaves, options);
   if (!checked.ok()) return checked;
   if (Status status = check_feed(leaves, options.feed, stage); !status.ok()) return status;
   auto call = std::make_shared<CallRecord>();
+  call->blocks = blocks;
   call->leaves = leaves;
   call->options = options;
   RoundOptions& o = call->options;
@@ -335,7 +337,8 @@ void Communicator::Impl::forget_lost(const base::Tag& tag, base::Time limit) {
     old = calls_.at(open->second);
     const bool aborted = old->aborted && !JCCL_PLANTED("aborted-tag-stays-busy");
     const bool of_state = books_[tag].state.known() && !JCCL_PLANTED("lost-round-stays-open");
-    if ((!aborted && !of_state) || old->taken) return;
+    const bool awaited = old->taken || old->blocks;
+    if ((!aborted && !of_state) || awaited) return;
   }
   {
     std::unique_lock lock(control_->mutex());
@@ -389,6 +392,9 @@ void Communicator::Impl::close() {
   }
   control_loop_.stop();
   data_loop_.call([] {});  // by then every call has its end that the control thread came to
+  // Who fetches a state from here goes on to another at once, and not when this object is
+  // destroyed.
+  if (plane_) data_loop_.call([this] { plane_->hang_up(); });
   data_loop_.stop();
   std::lock_guard lock(mutex_);
   closed_ = true;

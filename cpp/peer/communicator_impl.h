@@ -41,8 +41,9 @@ class Communicator::Impl {
   base::Status state_tag(const base::Tag& tag) const;  // whether a snapshot of it can be had
   void close();
 
+  // `blocks`: who starts it waits for it in the same call.
   base::Result<Handle> start(const std::vector<Leaf>& leaves, const RoundOptions& options,
-                             bool stage);
+                             bool stage, bool blocks = false);
   RoundResult wait(Handle handle, const std::vector<void*>* outs, OnFailure on_failure);
   bool finished(Handle handle);
   bool is_open(Handle handle);

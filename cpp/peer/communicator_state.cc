@@ -199,21 +199,19 @@ SyncResult Communicator::Impl::sync_state(const std::vector<Leaf>& leaves,
     marks = book.state.marks();
   }
   SnapshotRef own = store_.newest(options.tag);
-  const bool current = shared == revision && own && leaves_in(*own, leaves).has_value();
-  if (current && options.restore && !JCCL_PLANTED("wish-of-a-current-one-unheard")) {
+  const bool pending = shared != revision && JCCL_PLANTED("unpublished-state-votes");
+  const bool has_own = shared && !pending && own && leaves_in(*own, leaves).has_value();
+  if (has_own && options.restore && !JCCL_PLANTED("wish-of-a-current-one-unheard")) {
     // Served under the number that the run gives it, not before.
     SnapshotRef wished = store_.make(options.tag, 0, leaves);
     if (wished->marks != marks) return sync(leaves, options, std::move(wished), true);
   }
-  if (current) return sync(leaves, options, std::move(own), false);  // stays what was published
-  own = store_.make(options.tag, revision, leaves);
-  // Of a round that was taken and not published the state before it says nothing.
-  const bool before = shared && own->marks == marks && !JCCL_PLANTED("state-before-votes");
-  if (before) {
-    own = store_.renumber(own, *shared);
-  } else {
-    store_.put(own);
-  }
+  // What was published or adopted stays what this peer holds, whatever is handed in. Of a round
+  // that was taken and not published it says nothing: only publish() knows what followed from the
+  // result.
+  if (has_own) return sync(leaves, options, std::move(own), false);
+  own = store_.make(options.tag, pending ? revision : shared.value_or(revision), leaves);
+  store_.put(own);
   return sync(leaves, options, std::move(own), true);
 }
 

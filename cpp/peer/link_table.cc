@@ -73,8 +73,19 @@ void LinkTable::set_self(const base::RunId& run, Incarnation incarnation, bool c
   generation_ = 0;
   secrets_.clear();
   if (listener_) listener_->hold();
-  entries_.clear();
+  close_all();
   members_.clear();
+}
+
+void LinkTable::close_all() {
+  while (!entries_.empty()) close(entries_.begin()->first);
+}
+
+void LinkTable::hang_up() {
+  if (JCCL_PLANTED("closed-peer-stays-linked")) return;
+  listener_.reset();
+  pending_.clear();
+  close_all();
 }
 
 net::Credentials LinkTable::link_credentials() const {

@@ -86,6 +86,8 @@ class LinkTable {
   // Its connections carry nothing: new ones may.
   void renew(base::Incarnation peer, const base::Status& why);
   void set_times(base::Duration repair_max, base::Duration alive_every);
+  // For good: nobody is let in any more, and who has a link hears that it ended.
+  void hang_up();
   void use(const wire::Member& member);  // e.g. a holder, before this peer is a member
 
   // `ahead`: before what waits already, e.g. because its bytes are in the cache now.
@@ -124,6 +126,7 @@ class LinkTable {
   bool is_member(base::Incarnation from, const base::PublicKey& key) const;
   net::Credentials link_credentials() const;
   void close(base::Incarnation peer);
+  void close_all();
   void part(base::Incarnation peer);
   void dial_if_needed(Entry& entry);
   void dial(Entry& entry);

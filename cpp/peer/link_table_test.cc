@@ -133,5 +133,25 @@ TEST_F(LinkTableTest, one_of_another_life_is_closed_at_once) {
   EXPECT_TRUE(eventually([this] { return first->losses > 0; }));
 }
 
+// A communicator that was closed lives on in its process.
+TEST_F(LinkTableTest, who_hangs_up_is_heard_and_can_be_reached_no_more) {
+  open();
+  on([this] {
+    first->set(members);
+    second->set(members);
+    first->table->enqueue(12, 1);
+  });
+  ASSERT_TRUE(eventually([this] { return second->received.size() == 1; }));
+  on([this] { second->table->hang_up(); });
+  EXPECT_TRUE(eventually([this] {
+    first->table->tick(loop.now());
+    return first->failures > 0;
+  }));
+  on([this] {
+    EXPECT_EQ(second->gone, std::vector<Incarnation>{11});
+    EXPECT_EQ(second->table->links(), 0U);
+  });
+}
+
 }  // namespace
 }  // namespace jccl::peer

@@ -50,6 +50,8 @@ class Plane : private LinkOwner, private exchange::AttemptsHost, private Snapsho
   void set_silence(base::Duration silence);
 
   void run(const protocol::RunAttempt& order, CallRef call);
+  void hang_up() { links_.hang_up(); }
+
   // As exchange::Attempts says.
   void discard(const wire::Attempt& attempt);
   void fed(const CallRef& call) { attempts_.fed(call); }

@@ -152,6 +152,9 @@ void SnapshotTraffic::forget(Incarnation peer) {
   });
   proofs_.erase(peer);
   open_.erase(peer);
+  if (!JCCL_PLANTED("fetches-from-the-gone")) {
+    lose_holder(peer, "has no link any more", Lost::kForGood);
+  }
 }
 
 std::size_t SnapshotTraffic::open_items() const {

@@ -88,6 +88,12 @@ void SnapshotTraffic::fetch(const protocol::FetchSnapshot& order, const snapshot
                             base::Time now) {
   now_ = now;
   const wire::Tag tag = order.want.tag;
+  if (const Fetch* under_way = find(tag); under_way && under_way->want == order.want) {
+    std::set<Incarnation> gone;
+    for (const auto& [incarnation, holder] : under_way->holders) gone.insert(incarnation);
+    for (const wire::Member& holder : order.holders) gone.erase(holder.incarnation);
+    return drop_holders(gone);
+  }
   std::unique_ptr<Fetch> fetch = std::move(halted_[tag]);
   halted_.erase(tag);
   const bool goes_on =
@@ -142,16 +148,17 @@ void SnapshotTraffic::set_members(const std::vector<wire::Member>& members) {
   std::set<Incarnation> gone;
   for (const auto& [tag, fetch] : fetches_) {
     for (const auto& [incarnation, holder] : fetch->holders) {
-      if (holder.id == 0 || present.contains(incarnation)) continue;
-      fetch->proof->on_holder_evicted(incarnation);
-      gone.insert(incarnation);
+      if (holder.id != 0 && !present.contains(incarnation)) gone.insert(incarnation);
     }
   }
+  drop_holders(gone);
+}
+
+// The master has put them out.
+void SnapshotTraffic::drop_holders(const std::set<Incarnation>& gone) {
   for (const Incarnation incarnation : gone) {
-    lose_holder(incarnation, "is no member any more");
-    for (auto& [tag, fetch] : fetches_) {
-      if (!JCCL_PLANTED("gone-holder-kept")) fetch->holders.erase(incarnation);
-    }
+    for (auto& [tag, fetch] : fetches_) fetch->proof->on_holder_evicted(incarnation);
+    lose_holder(incarnation, "is no member any more", Lost::kForGood);
   }
 }
 
@@ -367,14 +374,20 @@ void SnapshotTraffic::stripe_lost(Incarnation peer) {
   if (uses(peer)) ask_anew_.insert(peer);
 }
 
-void SnapshotTraffic::link_failed(Incarnation peer) { lose_holder(peer, "the link broke"); }
+void SnapshotTraffic::link_failed(Incarnation peer) {
+  lose_holder(peer, "the link broke", Lost::kForNow);
+}
 
-void SnapshotTraffic::lose_holder(Incarnation holder, const std::string& why) {
+// Who is lost for good is none of the fetch's next part either, which may begin right here: when
+// the manifest is proved without it, say.
+void SnapshotTraffic::lose_holder(Incarnation holder, const std::string& why, Lost lost) {
   std::vector<wire::Tag> tags;
   for (auto& [tag, fetch] : fetches_) {
     if (fetch->holders.count(holder) == 0) continue;
     fetch->plan->on_holder_lost(holder, why);
     fetch->proof->on_holder_lost(holder, why);
+    const bool keep = lost == Lost::kForNow || JCCL_PLANTED("gone-holder-kept");
+    if (!keep) fetch->holders.erase(holder);
     tags.push_back(tag);
   }
   for (const wire::Tag& tag : tags) {

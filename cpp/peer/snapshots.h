@@ -91,7 +91,8 @@ class SnapshotTraffic {
   SnapshotTraffic(SnapshotStore* store, BufferPool* pool, SnapshotLinks* links);
   ~SnapshotTraffic();
 
-  // `layout` is that of the fetcher's own leaves. What was fetched is put into the store.
+  // `layout` is that of the fetcher's own leaves. What was fetched is put into the store. An order
+  // for what is being fetched already says whom of the holders the master has not put out.
   void fetch(const protocol::FetchSnapshot& order, const snapshot::Layout& layout, base::Time now);
   void stop(const wire::Tag& tag);
   // Members that are none any more serve nothing, however long their connections stand.
@@ -106,7 +107,7 @@ class SnapshotTraffic {
   // Parts and asks under way may be lost: the next tick() asks that holder anew.
   void stripe_lost(base::Incarnation peer);
   void link_failed(base::Incarnation peer);
-  // Its link is no more: nothing waits for it.
+  // Its link is no more: nothing waits for it, nor is anything to come from it.
   void forget(base::Incarnation peer);
   void tick(base::Time now);
 
@@ -151,7 +152,9 @@ class SnapshotTraffic {
                        base::ByteView bytes);
   base::Status prove(Fetch& fetch, std::uint32_t part, base::Incarnation from);
   base::Status manifest_here(Fetch& fetch);
-  void lose_holder(base::Incarnation holder, const std::string& why);
+  void drop_holders(const std::set<base::Incarnation>& gone);
+  enum class Lost : std::uint8_t { kForNow, kForGood };
+  void lose_holder(base::Incarnation holder, const std::string& why, Lost lost);
   void end(wire::Tag tag, const base::Status& status);
   Fetch* find(const wire::Tag& tag);
   Fetch* by_frame(const wire::FrameHeader& header);

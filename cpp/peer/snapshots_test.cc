@@ -205,5 +205,40 @@ TEST_F(SnapshotTrafficTest, a_state_is_copied_into_leaves_of_its_form_alone) {
   EXPECT_EQ(out, std::vector<float>(values_.size()));
 }
 
+// It hears of no roster, and a link that is silent may come back.
+TEST_F(FetchingTest, who_has_left_by_the_masters_word_is_waited_for_no_more) {
+  fetch({31, 32});
+  order({31});
+  run({31});
+  expect_right();
+}
+
+// Its going proves the manifest, as the other one, which sent it, is a majority then. What begins
+// by that, the fetch of the data, is to wait for the one that is gone no more.
+TEST_F(FetchingTest, who_has_left_has_no_part_in_what_begins_by_that) {
+  fetch({31, 32});
+  ASSERT_TRUE(answer(31, false));  // the manifest
+  order({31});
+  run({31});
+  expect_right();
+}
+
+TEST_F(FetchingTest, when_all_have_left_the_fetch_ends) {
+  fetch({31, 32});
+  order({});
+  ASSERT_EQ(ended_.size(), 1U);
+  EXPECT_EQ(ended_[0].code, Code::kPeerLost);
+}
+
+// In a new life, say, all links of the one before are closed.
+TEST_F(FetchingTest, whose_link_was_closed_here_is_waited_for_no_more) {
+  fetch({31, 32});
+  fetcher_.forget(31);
+  EXPECT_TRUE(ended_.empty());
+  fetcher_.forget(32);
+  ASSERT_EQ(ended_.size(), 1U);
+  EXPECT_EQ(ended_[0].code, Code::kPeerLost);
+}
+
 }  // namespace
 }  // namespace jccl::peer

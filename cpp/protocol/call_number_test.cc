@@ -181,5 +181,54 @@ TEST(CallNumberTest, a_ready_of_a_new_call_ends_the_attempt_that_ran_for_the_one
   EXPECT_EQ(again[0].contributors[0].weight, 4);
 }
 
+// The others send data of it all the same, and what they ask for next stands behind that.
+TEST(CallNumberTest, an_attempt_that_does_not_begin_here_is_let_go) {
+  PeerRig rig;
+  const wire::Ready ended = rig.call(1);
+  (void)rig.peer.on(CancelCall{"t"}, kNow);
+  EXPECT_EQ(rig.hear(PeerRig::start(1, 1, ended.call)).discard,
+            (std::vector<wire::Attempt>{{1, 1}}));
+  const wire::Ready open = rig.call(1);
+  EXPECT_EQ(rig.hear(PeerRig::start(2, 1, ended.call)).discard,
+            (std::vector<wire::Attempt>{{1, 2}}));
+  EXPECT_EQ(rig.hear(PeerRig::start(3, 1, open.call)).run.size(), 1U);
+  wire::Outcome outcome;  // its START was lost with a connection
+  outcome.attempt = {1, 4};
+  outcome.verdict = wire::Verdict::kAborted;
+  EXPECT_EQ(rig.hear(outcome).discard, (std::vector<wire::Attempt>{{1, 4}}));
+}
+
+// The word that a holder has left may cross another question, and begin a fetch of the old
+// revision.
+TEST(CallNumberTest, what_is_fetched_is_what_the_master_said_last) {
+  PeerRig rig;
+  SyncCall sync;
+  sync.tag = "t", sync.digest = {9, 9}, sync.deadline = kNow + 60 * base::kSecond;
+  (void)rig.peer.on(sync, kNow);
+  wire::SyncReply fetch;
+  fetch.tag = "t", fetch.verdict = wire::SyncVerdict::kFetch;
+  for (const std::uint64_t revision : {4, 4, 5}) {
+    fetch.revision = revision, fetch.digest = {revision, 7};
+    const PeerEffects effects = rig.hear(fetch);
+    ASSERT_EQ(effects.fetch.size(), 1U) << revision;
+    EXPECT_EQ(effects.fetch[0].want.revision, revision);
+  }
+  EXPECT_TRUE(sent<wire::Sync>(rig.peer.on(FetchDone{{"t", 4, {4, 7}}}, kNow)).empty());
+  ASSERT_EQ(sent<wire::Sync>(rig.peer.on(FetchDone{{"t", 5, {5, 7}}}, kNow)).size(), 1U);
+  EXPECT_TRUE(rig.hear(fetch).fetch.empty()) << "it crossed the word that all is here";
+}
+
+// From two threads. Nobody else may have it, and the run would go back to the one before.
+TEST(CallNumberTest, who_publishes_while_it_synchronises_says_so_in_its_sync) {
+  PeerRig rig;
+  SyncCall sync;
+  sync.tag = "t", sync.revision = 3, sync.digest = {3, 3}, sync.deadline = kNow + base::kSecond;
+  (void)rig.peer.on(sync, kNow);
+  const auto again = sent<wire::Sync>(rig.peer.on(PublishState{{"t", 4, {4, 4}}}, kNow));
+  ASSERT_EQ(again.size(), 1U);
+  EXPECT_EQ(again[0].revision, 4U);
+  EXPECT_EQ(again[0].digest, (wire::Digest{4, 4}));
+}
+
 }  // namespace
 }  // namespace jccl::protocol

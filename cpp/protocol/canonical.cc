@@ -68,8 +68,8 @@ class Canon {
   }
   void put(const wire::Sync& sync) { put(wire::Message(sync)); }
   void put(const AskedSync& asked) {
-    const auto& [sync, deadline, fetching, matches, told] = asked;
-    put(sync), put(deadline), put(fetching), put(matches), words(told);
+    const auto& [sync, deadline, fetching, holders, matches, told] = asked;
+    put(sync), put(deadline), put(fetching), put(holders), put(matches), words(told);
   }
   void put(const OpenReady& open) {
     const auto& [ready, deadline, since, time, told] = open;
@@ -184,8 +184,9 @@ base::Digest MasterMachine::digest() const {
   const auto& [options, planner, ledger, now, last, wake, started_at, next_tick, before, woke_at,
                begun, pauses_due, counter, order, conns, left, left_in_order, links, doomed, lives,
                sites, lives_due, probed_last, rounds, established, running, cuts, blame, guilty,
-               holders, throttles, holds, holds_rest, crossed_since, touched, edges_seen, settled,
-               lives_changed, ticking, roster_dirty, told, departures, fx] = *state_;
+               holders, throttles, holds, holds_rest, crossed_since, states_crossed, touched,
+               edges_seen, settled, lives_changed, ticking, roster_dirty, told, departures, fx] =
+      *state_;
   same_for_all(options, planner, now, fx, touched, lives_changed, ticking);  // done with the event
   same_for_all(pauses_due, holds_rest);
   same_for_all(left_in_order);
@@ -204,6 +205,7 @@ base::Digest MasterMachine::digest() const {
   }
   canon.put(ledger.epoch()), canon.put(ledger.fenced());
   canon.put(wake), canon.put(last), canon.put(started_at), canon.put(next_tick);
+  canon.put(states_crossed);
   canon.put(begun), canon.put(woke_at), canon.put(counter), canon.put(conns), canon.put(doomed);
   std::vector<std::uint64_t> orders;
   for (const auto& [incarnation, life] : lives) orders.push_back(life.order);

@@ -22,6 +22,17 @@ std::map<std::uint32_t, wire::Digest> by_shard(const std::vector<wire::Digest>& 
 
 }  // namespace
 
+bool Standing::was_granted(const std::function<bool(const wire::RestoreRecord&)>& is_wish) const {
+  for (auto one = restores.begin(); one != restores.end(); ++one) {
+    if (!one->wished || !is_wish(*one)) continue;
+    const auto next = std::next(one);
+    const bool undone = next != restores.end() && !next->wished &&
+                        next->revision == one->revision + 1 && !JCCL_PLANTED("lost-wish-is-over");
+    if (!undone) return true;
+  }
+  return false;
+}
+
 void Ledger::apply(const wire::Record& record) {
   if (const auto* run = std::get_if<wire::RunRecord>(&record)) {
     JCCL_CHECK(!has_run_);
@@ -35,6 +46,7 @@ void Ledger::apply(const wire::Record& record) {
     at.sources = birth->sources;
     at.site = birth->site;
     at.digests = by_shard(birth->digests);
+    at.first = birth->digests;
     at.descriptors = birth->descriptors;
     at.summary = birth->summary;
   } else if (const auto* commit = std::get_if<wire::CommitRecord>(&record)) {

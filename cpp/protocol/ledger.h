@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -52,6 +53,7 @@ inline constexpr std::size_t kRestoresMax = 64;  // remembered, of a tag
 struct Standing {
   bool born = false;                       // a state tag with a first snapshot
   std::string site;                        // whose state revision 0 is …
+  std::vector<wire::Digest> first;         // … what, by shard …
   std::vector<wire::Incarnation> sources;  // … of which life, by shard
   std::vector<wire::Digest> descriptors;   // of its leaves, by shard …
   std::string summary;                     // … in words
@@ -66,6 +68,10 @@ struct Standing {
   bool is_restored() const {                 // the newest revision is of no round
     return !restores.empty() && restores.back().revision == committed;
   }
+  bool is_as_wished() const { return is_restored() && restores.back().wished; }
+  // Somebody wished these digests back, and got them: unless the run went back from them at once,
+  // since they were lost before anybody else had them.
+  bool was_granted(const std::function<bool(const wire::RestoreRecord&)>& is_wish) const;
 };
 
 class Ledger {

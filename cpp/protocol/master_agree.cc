@@ -153,4 +153,48 @@ void State::send_on(const wire::Tag& tag) {
   }
 }
 
+// Its Sync waits for what somebody else is to say first.
+bool State::asks_in_vain(const wire::Member& member, const wire::Tag& tag) const {
+  const auto& syncs = lives_.at(member.incarnation).syncs;
+  const auto asked = syncs.find(tag);
+  return asked != syncs.end() && !asked->second.fetching && !asked->second.matches;
+}
+
+// All members wait in calls of states, or for a state, and each call lacks somebody who waits
+// elsewhere: none of them will come by itself.
+std::set<wire::Tag> State::crossed_states() const {
+  std::set<wire::Tag> tags;
+  for (const auto& [tag, round] : rounds_) {
+    const bool lacks = round.ready.size() < owing(tag);
+    if (round.running.has_value() || (!round.ready.empty() && !lacks)) return {};
+  }
+  for (const auto& [id, member] : ledger_.members()) {
+    bool waits = false;
+    for (const auto& [tag, round] : rounds_) {
+      const bool of_state = ledger_.standing(tag).born || !round.before.empty();
+      const bool here = round.ready.count(member.incarnation) > 0 || asks_in_vain(member, tag);
+      if (!of_state || !here) continue;
+      waits = true;
+      tags.insert(tag);
+    }
+    if (!waits) return {};
+  }
+  return tags.size() < 2 ? std::set<wire::Tag>() : tags;
+}
+
+// Fragments of one state take turns by counters that lie in it, so whoever edited them, or brought
+// one fragment back, is in another turn than the others, and each would wait for its deadline. All
+// look at their states anew.
+void State::uncross() {
+  const std::set<wire::Tag> tags = crossed_states();
+  if (tags.empty() || JCCL_PLANTED("cross-wait-for-ever")) {
+    states_crossed_since_ = base::kNever;
+    return;
+  }
+  if (states_crossed_since_ == base::kNever) states_crossed_since_ = now_;
+  if (now_ < states_crossed_since_ + options_.silence) return;
+  const std::string text = cross_wait();
+  for (const wire::Tag& tag : tags) reject_all(tag, Code::kResync, text);
+}
+
 }  // namespace jccl::protocol

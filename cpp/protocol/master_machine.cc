@@ -63,6 +63,7 @@ void MasterMachine::State::stood_still(const base::OwnPause& pause) {
   const auto by = [&](Time& since) { pause.pass_over(&since); };
   if (!JCCL_PLANTED("own-pause-held-against-peers")) {
     for (auto& [incarnation, life] : lives_) by(life.heard), by(life.gone);
+    by(states_crossed_since_);
     by(started_at_);  // nobody could come back in that time
     for (auto& [tag, round] : rounds_) by(round.quorum_since);
   }
@@ -126,6 +127,7 @@ void MasterMachine::State::tick() {
   ticking_ = true;
   touch_all();
   probe_absent();
+  uncross();
 }
 
 void MasterMachine::State::on_message(const ConnMessage& said) {

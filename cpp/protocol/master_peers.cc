@@ -333,6 +333,7 @@ void State::evict(std::string site, const std::string& reason, const std::string
       send(conn, wire::Evicted{reason});
       life->id = 0;
       close(conn);
+      holder_left(incarnation);
     } else {
       detach(*life);
       forget(incarnation);
@@ -427,6 +428,29 @@ void State::forget(wire::Incarnation incarnation) {
   site->second.erase(incarnation);
   if (site->second.empty()) sites_.erase(site);
   lives_.erase(found);
+  holder_left(incarnation);
+}
+
+// Who fetches from it may be no member, and hear of no roster. A link that is silent may be only
+// slow: it would wait, and a majority of those that were named could not come about any more.
+void State::holder_left(wire::Incarnation incarnation) {
+  if (JCCL_PLANTED("fetcher-not-told-who-left")) return;
+  for (auto& [other, life] : lives_) {
+    for (auto& [tag, asked] : life.syncs) {
+      if (!asked.fetching || asked.holders.erase(incarnation) == 0 || !life.connected()) continue;
+      const wire::Held& wanted = life.fetched.at(tag);
+      wire::SyncReply reply;
+      reply.tag = tag;
+      reply.verdict = wire::SyncVerdict::kFetch;
+      reply.revision = wanted.revision;
+      reply.digest = wanted.digest;
+      reply.links.generation = links_;
+      for (const wire::Incarnation holder : asked.holders) {
+        if (const Life* left = life_of(holder)) reply.holders.push_back(member_of(*left));
+      }
+      send(life, std::move(reply));
+    }
+  }
 }
 
 }  // namespace jccl::protocol

@@ -16,10 +16,9 @@ using State = MasterMachine::State;
 
 namespace {
 
-bool was_restored(const Standing& at, const Ballot& digests) {
+bool was_granted(const Standing& at, const Ballot& digests) {
   return !JCCL_PLANTED("restores-twice") &&
-         std::any_of(at.restores.begin(), at.restores.end(),
-                     [&](const wire::RestoreRecord& one) { return one.digests == digests; });
+         at.was_granted([&](const wire::RestoreRecord& one) { return one.digests == digests; });
 }
 
 bool is_newest(const Standing& at, const Ballot& digests) {
@@ -28,8 +27,10 @@ bool is_newest(const Standing& at, const Ballot& digests) {
                     [](const auto& known, const auto& own) { return known.second == own; });
 }
 
-// Revision 0 is none to go back to by itself: whoever begins anew has it.
+// Revision 0 is none to go back to by itself: whoever begins anew has it. It stays that under the
+// number that an operator's wish gave it, too.
 std::uint64_t number_of(const Standing& at, const Ballot& digests) {
+  if (digests == at.first && !JCCL_PLANTED("first-state-by-another-number")) return 0;
   const auto found = std::find_if(at.decided.rbegin(), at.decided.rend(),
                                   [&](const Revision& one) { return one.digests == digests; });
   return found == at.decided.rend() ? 0 : found->number;
@@ -67,28 +68,30 @@ bool State::may_restore(const std::string& site) const {
 
 void State::restore_by_wish(const wire::Tag& tag) {
   const Standing& at = ledger_.standing(tag);
-  if (!at.born || at.is_restored() || rounds_.at(tag).running.has_value()) return;
+  if (!at.born || at.is_as_wished() || rounds_.at(tag).running.has_value()) return;
   for (const auto& [site, digests] : offered(tag, true)) {
-    if (is_newest(at, digests) || was_restored(at, digests) || !may_restore(site)) continue;
-    return restore(tag, site, digests);
+    if (is_newest(at, digests) || was_granted(at, digests) || !may_restore(site)) continue;
+    return restore({tag, 0, 0, true, site, digests});
   }
 }
 
 // Whether its wish keeps it from what others that synchronise are told. A wish that was fulfilled
-// once is over: a script that is started again with it goes on with the run.
+// once is over: a script that is started again with it goes on with the run. One that was undone,
+// as nobody had that state any more, is none that was fulfilled.
 bool State::answer_wish(Life& life, const wire::Tag& tag) {
   AskedSync& asked = life.syncs.at(tag);
   const Standing& at = ledger_.standing(tag);
   if (!asked.sync.restore) return false;
   const auto newest = at.digests.find(life.shard);
   if (newest != at.digests.end() && newest->second == asked.sync.digest) return false;
-  for (const wire::RestoreRecord& one : at.restores) {
-    if (one.digests[life.shard] == asked.sync.digest) return false;
-  }
+  const auto is_it = [&](const wire::RestoreRecord& one) {
+    return one.digests[life.shard] == asked.sync.digest;
+  };
+  if (at.was_granted(is_it)) return false;
   if (!may_restore(life.site)) {
     reply_refused(life, tag, Code::kAuth,
                   "restore=True is an operator's: it takes the run's secret as token");
-  } else if (at.is_restored()) {
+  } else if (at.is_as_wished()) {
     reply_refused(
         life, tag, Code::kMismatch,
         cat(restored_text(tag), "; ", life.site, " wishes another one: one peer restores"));
@@ -108,7 +111,7 @@ wire::RestoreRecord State::fallback(const wire::Tag& tag) const {
     const std::uint64_t of =
         JCCL_PLANTED("goes-back-to-anything") ? at.committed : number_of(at, digests);
     if (of <= best.of && !(of > 0 && JCCL_PLANTED("goes-back-to-the-oldest"))) continue;
-    best = {tag, 0, of, site, digests};
+    best = {tag, 0, of, false, site, digests};
   }
   return best;
 }
@@ -121,25 +124,35 @@ std::string State::fallback_text(const wire::Tag& tag) const {
              " has, if none comes within ", options_.restore_after / base::kSecond, " s");
 }
 
+// Nobody has the newest revision: how long until that is said. Who has a checkpoint of an earlier
+// one may be on the way, and is waited for as long as those wait who brought theirs.
+base::Duration State::lost_after(const wire::Tag& tag) const {
+  const bool may_go_back =
+      !ledger_.standing(tag).decided.empty() && !JCCL_PLANTED("lost-before-checkpoints-come");
+  return may_go_back ? std::max(options_.silence, options_.restore_after) : options_.silence;
+}
+
 // Nobody has the newest revision, for so long that nobody is waited for.
 void State::restore_by_loss(const wire::Tag& tag) {
   const base::Time since = rounds_.at(tag).lost_since;
   const base::Duration patience =
       JCCL_PLANTED("goes-back-at-once") ? options_.silence / 2 : options_.restore_after;
   if (since == base::kNever || now_ < since + patience) return;
-  const wire::RestoreRecord back = fallback(tag);
-  if (back.of > 0) restore(tag, back.site, back.digests);
+  wire::RestoreRecord back = fallback(tag);
+  if (back.of > 0) restore(std::move(back));
 }
 
-void State::restore(const wire::Tag& tag, const std::string& site, const Ballot& digests) {
+void State::restore(wire::RestoreRecord back) {
+  const wire::Tag tag = back.tag;
   const Standing& at = ledger_.standing(tag);
-  const std::uint64_t of = number_of(at, digests);
-  journal(wire::RestoreRecord{tag, at.committed + 1, of, site, digests});
+  back.revision = at.committed + 1;
+  back.of = number_of(at, back.digests);
   note("restore", {{"tag", tag},
-                   {"site", site},
-                   {"revision", cat(at.committed)},
-                   {"of", of > 0 ? cat(of) : "unknown"},
-                   {"digest", base::to_hex(digests.front())}});
+                   {"site", back.site},
+                   {"revision", cat(back.revision)},
+                   {"of", back.of > 0 ? cat(back.of) : "unknown"},
+                   {"digest", base::to_hex(back.digests.front())}});
+  journal(std::move(back));
   Round& round = rounds_.at(tag);
   round.poll.reset();
   round.lost_since = base::kNever;

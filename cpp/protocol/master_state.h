@@ -30,9 +30,10 @@ inline constexpr std::size_t kCrowd = 64;
 struct AskedSync {  // an open Sync of a connected life
   wire::Sync sync;
   base::Time deadline = base::kNever;
-  bool fetching = false;  // told kFetch; silent until it asks again
-  bool matches = false;   // stands at the newest revision; waits to be admitted
-  std::string told;       // last kWait text
+  bool fetching = false;                // told kFetch; silent until it asks again
+  std::set<wire::Incarnation> holders;  // … from these that are still there
+  bool matches = false;                 // stands at the newest revision; waits to be admitted
+  std::string told;                     // last kWait text
 };
 
 struct Life {  // of an incarnation that is a member, or a connected observer
@@ -236,6 +237,7 @@ struct MasterMachine::State {
   const std::set<wire::Incarnation>& lives_at(const std::string& site) const;  // empty: none
   std::vector<Life*> shards_of(const std::string& site);
   void forget(wire::Incarnation incarnation);
+  void holder_left(wire::Incarnation incarnation);
   std::size_t observers() const { return lives_.size() - ledger_.members().size(); }
   std::set<std::string> member_sites() const;
   void make_room(const wire::Hello& hello);
@@ -311,6 +313,9 @@ struct MasterMachine::State {
   void expire_round(const wire::Tag& tag);
   bool hurried(const wire::Tag& tag);
   void send_on(const wire::Tag& tag);
+  bool asks_in_vain(const wire::Member& member, const wire::Tag& tag) const;
+  std::set<wire::Tag> crossed_states() const;
+  void uncross();
   void form(const wire::Tag& tag);
   bool agree(const wire::Tag& tag);  // false: somebody was rejected
   bool agree_on_call(const wire::Tag& tag);
@@ -401,7 +406,8 @@ struct MasterMachine::State {
   wire::RestoreRecord fallback(const wire::Tag& tag) const;
   std::string fallback_text(const wire::Tag& tag) const;
   void restore_by_loss(const wire::Tag& tag);
-  void restore(const wire::Tag& tag, const std::string& site, const Ballot& digests);
+  base::Duration lost_after(const wire::Tag& tag) const;
+  void restore(wire::RestoreRecord back);
   std::string restored_text(const wire::Tag& tag) const;
 
   // master_votes.cc: what a new revision is
@@ -468,6 +474,7 @@ struct MasterMachine::State {
   std::map<std::string, base::Time> holds_;
   base::Time holds_rest_until_ = 0;  // rounds flow between two holds, whoever asks for them
   base::Time crossed_since_ = base::kNever;
+  base::Time states_crossed_since_ = base::kNever;
   std::set<wire::Tag> touched_;
   std::uint32_t edges_seen_ = 0;  // of all attempts: see RunningAttempt::edges
   std::uint64_t settled_ = 0;     // tags that were looked at, for tests of what an event costs

@@ -318,7 +318,7 @@ void State::sync_one(Life& life, const wire::Tag& tag, Serving& serving) {
   if (!serving.back) serving.back = fallback_text(tag);  // once for all who ask
   if (!serving.back->empty()) return reply_wait(life, asked, *serving.back);
   const base::Time since = rounds_.at(tag).lost_since;
-  if (since != base::kNever && now_ >= since + options_.silence) {
+  if (since != base::kNever && now_ >= since + lost_after(tag)) {
     return reply_refused(life, tag, Code::kStateLost, cat("every holder of ", what, " is gone"));
   }
   reply_wait(life, asked, cat("no holder of ", what, " is connected"));
@@ -436,6 +436,8 @@ void State::offer(Life& life, AskedSync& asked, std::vector<wire::Member> holder
   reply.holders = std::move(holders);
   reply.links.generation = links_;
   asked.fetching = true;
+  asked.holders.clear();
+  for (const wire::Member& holder : reply.holders) asked.holders.insert(holder.incarnation);
   const auto last = life.fetched.find(tag);
   const bool missed = last != life.fetched.end() && last->second.revision < at.committed;
   life.fetched[tag] = {tag, reply.revision, reply.digest};

@@ -75,9 +75,10 @@ std::string State::cross_wait() const {
   for (const auto& [id, member] : ledger_.members()) {
     std::string waits;
     for (const auto& [tag, round] : rounds_) {
-      if (round.ready.count(member.incarnation) == 0) continue;
+      const bool calls = round.ready.count(member.incarnation) > 0;
+      if (!calls && !asks_in_vain(member, tag)) continue;
       tags.insert(tag);
-      waits += cat(waits.empty() ? "" : " and ", tag);
+      waits += cat(waits.empty() ? "" : " and ", calls ? "" : "the state of ", tag);
     }
     if (waits.empty()) return {};
     text += cat(text.empty() ? "" : ", ", name(id), " waits in ", waits);

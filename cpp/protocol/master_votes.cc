@@ -182,7 +182,8 @@ void State::decide_without(const wire::Tag& tag, bool complete) {
   if (!poll.dispute.empty()) return;
   poll.dispute =
       cat("revision ", poll.revision, " of ", tag, " is disputed: ", poll.election.sides(),
-          "; stop the sites that are wrong, or start them anew");
+          "; stop the sites that are wrong, or start them anew, or bring a checkpoint back by ",
+          "jccl.sync_state(state, restore=True)");
   note("dispute",
        {{"tag", tag}, {"revision", cat(poll.revision)}, {"sides", poll.election.sides()}});
 }

@@ -120,11 +120,13 @@ void State::on_start(const wire::Start& start) {
   const bool mine = found != calls_.end() && found->second.n == start.round.n &&
                     (found->second.number == start.call || JCCL_PLANTED("start-of-an-ended-call"));
   if (!mine) {  // it crossed a Withdraw
+    let_go(start.attempt);
     return send(wire::Fail{start.attempt, Code::kAborted, 0, "the call had ended"});
   }
   OpenCall& open = found->second;
   if (open.phase != CallPhase::kWaiting && open.attempt == start.attempt) return;  // said twice
   if (!stands_at(open, start)) {
+    let_go(start.attempt);
     send(wire::Fail{start.attempt, Code::kAborted, 0, "START names another state than the own"});
     resync_.insert(start.round.tag);
     if (open.phase == CallPhase::kWaiting) {
@@ -153,6 +155,12 @@ void State::on_start(const wire::Start& start) {
   const bool taken = JCCL_PLANTED("left-out-input-runs") || JCCL_PLANTED("ready-kept-over-abort");
   if (counts && !taken) return refuse_start(open);
   fx_.run.push_back({start, open.receiver});
+}
+
+// The others may have sent data of an attempt that never begins here. It stands in connections
+// before whatever else they send, be it the state that this peer or another one waits for.
+void State::let_go(const wire::Attempt& attempt) {
+  if (!JCCL_PLANTED("unbegun-attempt-kept")) fx_.discard.push_back(attempt);
 }
 
 void State::refuse_start(OpenCall& open) {
@@ -210,6 +218,7 @@ void State::on_outcome(const wire::Outcome& outcome) {
     if (doubt.about.attempt == outcome.attempt) return settle_doubt(wire::Tag(tag), outcome);
   }
   OpenCall* open = call_of(outcome.attempt);
+  if (open == nullptr && outcome.verdict == wire::Verdict::kAborted) return let_go(outcome.attempt);
   if (open == nullptr || open->phase == CallPhase::kClosing) return;
   const wire::Tag tag = open->call.tag;
   switch (outcome.verdict) {

@@ -128,8 +128,8 @@ struct CompleteCall {
 };
 struct FetchSnapshot {
   wire::Held want;
-  std::vector<wire::Member> holders;
-  wire::LinkSecret links;  // what they ask for
+  std::vector<wire::Member> holders;  // of a fetch under way: that are left
+  wire::LinkSecret links;             // what they ask for
 };
 struct CompleteSync {
   wire::Tag tag;

@@ -111,6 +111,7 @@ struct PeerMachine::State {
   void on_waiting(const wire::Waiting& waiting);
   void close_committed(const wire::Tag& tag);
   void report(const OpenCall& open);
+  void let_go(const wire::Attempt& attempt);
   void refuse_start(OpenCall& open);
   void give_up(const wire::Tag& tag, base::Code code, const std::string& why);
   void settle_doubt(const wire::Tag& tag, const wire::Outcome& outcome);

@@ -66,8 +66,11 @@ void State::on_sync_reply(const wire::SyncReply& reply) {
       return finish_sync(wire::Tag(reply.tag), failure(reply.code), reply.text);
     case wire::SyncVerdict::kFetch:
       heard_commit(reply.tag, reply.revision);
-      if (open.fetching.has_value()) return;
+      // Said again when a holder has left, with those that are left: it may cross the word that all
+      // is here, or another question, the answer to which is what counts.
+      if (!open.fetching.has_value() && open.call.digest == reply.digest) return;
       open.fetching = {reply.tag, reply.revision, reply.digest};
+      open.again = base::kNever;
       fx_.fetch.push_back({*open.fetching, reply.holders, reply.links});
       return;
     case wire::SyncVerdict::kCurrent:
@@ -137,6 +140,13 @@ void State::on_fetch_failed(const FetchFailed& failed) {
 void State::on_publish(const wire::Held& held) {
   held_[held.tag] = held;
   send(wire::Published{held});
+  // Another thread synchronises meanwhile, and said that it stands at the revision before: nobody
+  // else may have this one.
+  const auto open = syncs_.find(held.tag);
+  const bool waits = open != syncs_.end() && !open->second.fetching && !open->second.current;
+  if (!waits || open->second.call.restore || JCCL_PLANTED("publish-unheard-by-own-sync")) return;
+  open->second.call.revision = held.revision, open->second.call.digest = held.digest;
+  send_sync(open->second);
 }
 
 // The next call waits for a SyncCall, whatever this peer published. A call that has not started

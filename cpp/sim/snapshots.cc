@@ -10,6 +10,7 @@ namespace jccl::sim {
 
 void DataPlane::fetch(const protocol::FetchSnapshot& order) {
   Fetch& fetch = fetches_[order.want.tag];
+  if (fetch.want == order.want && fetch.whole != base::kNever) return;  // it only has to be loaded
   fetch = {order.want, order.holders, 0, world_.now};
   if (fetch.holders.empty()) {
     fetch.asked = 0;

@@ -400,6 +400,7 @@ void fields(Io& io, In<Io, RestoreRecord> m) {
   io.tag(m.tag);
   io.u64(m.revision);
   io.u64(m.of);
+  io.flag(m.wished);
   io.name(m.site, base::kSiteNameBytesMax, "site");
   io.list(m.digests, base::kPeersMax, "digests", [&](auto& one) { io.digest(one); });
 }

@@ -27,7 +27,7 @@ using base::PublicKey;
 using base::RunId;
 using base::Tag;
 
-inline constexpr std::uint16_t kVersion = 8;
+inline constexpr std::uint16_t kVersion = 9;
 
 // ---- parts -------------------------------------------------------------------------------------
 
@@ -372,6 +372,7 @@ struct RestoreRecord {  // the run goes on from an earlier state, under a number
   Tag tag;
   std::uint64_t revision = 0;   // its number from now on: one more than the newest so far
   std::uint64_t of = 0;         // that it was, if the journal remembers; else 0
+  bool wished = false;          // by an operator, and not for want of the newest one
   std::string site;             // who has it
   std::vector<Digest> digests;  // by shard
   bool operator==(const RestoreRecord&) const = default;

@@ -104,7 +104,7 @@ inline std::vector<Record> sample_records() {
   commit.shard_results = {{9, 10}};
   commit.receivers = {2, 6};
   records.emplace_back(StateRecord{"model", 12, true, {{7, 8}, {9, 10}}});
-  records.emplace_back(RestoreRecord{"model", 13, 7, "eu-west", {{7, 8}, {9, 10}}});
+  records.emplace_back(RestoreRecord{"model", 13, 7, true, "eu-west", {{7, 8}, {9, 10}}});
   records.emplace_back(BanRecord{{9, 8, 7}, 1'700'000'000'000, "eu-west", "three lies"});
   records.emplace_back(AdmitRecord{{9, 8, 7}});
   records.emplace_back(TokenRecord{"p-1-0-0-01020304", true, {9, 8, 7}, 1});

@@ -143,14 +143,14 @@ def test_an_older_checkpoint_beside_an_exchange_of_inner_states_heals():
 
 
 @pytest.mark.parametrize("part", [0, 1])
-def test_an_edited_counter_of_a_fragment_costs_one_deadline_and_no_more(part):
+def test_an_edited_counter_of_a_fragment_is_mended_long_before_a_deadline(part):
     """Whose turn it is follows from it: its peer calls another fragment, the state of
     which is right, than the others do."""
     with Cluster(2) as cluster:
         both = threading.Barrier(2, timeout=120)
 
         def program(comm, index):
-            options = {"sync_every": 4, "fragments": 2, "deadline": 3.0, "codec": None}
+            options = {"sync_every": 4, "fragments": 2, "deadline": 90.0, "codec": None}
             tx = jccl.diloco(comm, optax.sgd(1.0), jccl.sgd(1.0), **options)
             params = {"a": jnp.zeros(4), "b": jnp.zeros(64)}
             params, state = jccl.sync_state((params, tx.init(params)))
@@ -172,6 +172,6 @@ def test_an_edited_counter_of_a_fragment_costs_one_deadline_and_no_more(part):
 
         results = cluster.run(program)
     for codes, rounds in results:
-        assert codes.count(Code.DEADLINE) <= 1, codes
+        assert Code.DEADLINE not in codes, codes
         assert codes[-3:] == [Code.OK] * 3, codes
         assert rounds == results[0][1]
