@@ -45,7 +45,7 @@ Status Attempt::prepare() {
         std::find_if(start_.contributors.begin(), start_.contributors.end(),
                      [&](const wire::Contributor& c) { return c.id == plan_.order[i]; });
     weights_.push_back(found->weight);
-    weight_sum_ += found->weight;
+    weight_sum_ += JCCL_PLANTED("mean-of-peers") ? 1 : found->weight;
   }
   for (double weight : weights_) {
     for (const collective::LeafSpec& leaf : call_->specs) {
@@ -60,7 +60,7 @@ Status Attempt::prepare() {
   contribution_codec_ = collective::contribution_codec(plan_, terms.codec);
   result_codec_ = collective::result_codec(plan_, terms.codec);
   // One output that is an input too must stay intact until the outcome is known.
-  eager_ = terms.out_private &&
+  eager_ = (terms.out_private || JCCL_PLANTED("written-before-commit")) &&
            std::all_of(call_->leaves.begin(), call_->leaves.end(),
                        [](const Leaf& leaf) { return leaf.out != nullptr && leaf.out != leaf.in; });
   // Receivers are served on after the commit, when the output belongs to the caller again.
@@ -69,7 +69,8 @@ Status Attempt::prepare() {
   const bool as_values = contributes() && !codec::is_lossy(contribution_codec_);
   undecoded_ = as_values && std::any_of(call_->leaves.begin(), call_->leaves.end(),
                                         [](const Leaf& leaf) { return leaf.encoded != nullptr; });
-  in_output_ = eager_ && !codec::is_lossy(result_codec_) && !serves_;
+  in_output_ = eager_ && !codec::is_lossy(result_codec_) &&
+               (!serves_ || JCCL_PLANTED("served-from-the-output"));
   if (const Status laid = lay_out(); !laid.ok()) return laid;
   if (contributes() && call_->incoming() != nullptr) lay_out_feed();
   if (undecoded_ && (call_->incoming() == nullptr || call_->incoming()->whole())) decode_own();
@@ -249,7 +250,7 @@ Status Attempt::arrived(base::PeerId from, const wire::FrameHeader& header, std:
   call_->note_received(header.payload_bytes);
   if (failed_ || committed_ || !expects(chunk, from, header.kind)) return {};
   const auto is_copy = [&](const auto& entry) { return entry.second.is_of(from, header); };
-  if (std::erase_if(arriving_, is_copy) > 0) {
+  if (std::erase_if(arriving_, is_copy) > 0 && !JCCL_PLANTED("copies-not-dropped")) {
     host_->drop_copies(start_.attempt, from, {header.kind, header.chunk});
   }
   moved_bytes_ += header.payload_bytes;
@@ -296,7 +297,9 @@ void Attempt::advance(ChunkState& chunk) {
     if (position == static_cast<std::uint32_t>(position_)) {
       if (!is_here(chunk) || !add_own(chunk)) return;
     } else {
-      const auto found = chunk.early.find(position);
+      auto found = chunk.early.find(position);
+      if (found == chunk.early.end() && JCCL_PLANTED("sums-by-arrival"))
+        found = chunk.early.begin();
       if (found == chunk.early.end()) return;
       const BufferRef data = std::move(found->second);
       chunk.early.erase(found);
@@ -325,7 +328,9 @@ void Attempt::settle(ChunkState& chunk) {
     decode_result(chunk);
     chunk.written = true;
   }
-  const bool kept = serves_ || !chunk.route.result_to.empty();  // to be sent, perhaps again
+  // To be sent, perhaps again.
+  const bool kept =
+      (serves_ || !chunk.route.result_to.empty()) && !JCCL_PLANTED("results-let-go-early");
   if (chunk.written && !kept) chunk.result.reset();
   --unfinished_;
 }
@@ -364,12 +369,13 @@ std::optional<OutFrame> Attempt::produce(const WorkItem& item) {
   } else if (item.kind == FrameKind::kPartial) {
     if (!chunk.accumulator) return std::nullopt;
     frame.payload.push_back(chunk.accumulator->span());
-    frame.keep_alive = chunk.accumulator;
+    if (!JCCL_PLANTED("memory-of-frame-not-kept")) frame.keep_alive = chunk.accumulator;
   } else {
     const bool lies_in_output = chunk.finished && chunk.written && in_output_ && !committed_;
     if (!chunk.result && !lies_in_output) return std::nullopt;
     frame.payload = result_views(chunk);
-    frame.keep_alive = chunk.result ? std::shared_ptr<const void>(chunk.result) : call_;
+    if (!JCCL_PLANTED("memory-of-frame-not-kept"))
+      frame.keep_alive = chunk.result ? std::shared_ptr<const void>(chunk.result) : call_;
   }
   if (host_->checks_frames()) {
     const bool is_result = item.kind == FrameKind::kResult;

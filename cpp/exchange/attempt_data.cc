@@ -2,6 +2,7 @@
 // in the leaves. See attempt.h.
 #include <algorithm>
 
+#include "base/planted.h"
 #include "base/text.h"
 #include "codec/encoded.h"
 #include "codec/guard.h"
@@ -138,7 +139,7 @@ bool Attempt::add_first_two(ChunkState& chunk) {
   for (std::size_t i = 0; i < 2; ++i) {
     const std::uint32_t position = chunk.route.add_order[i];
     const auto found = chunk.early.find(position);
-    terms[i].weight = weights_[position];
+    terms[i].weight = weights_[JCCL_PLANTED("weight-of-the-first") ? 0 : position];
     terms[i].own = position == static_cast<std::uint32_t>(position_);
     if (terms[i].own && (!is_here(chunk) || !pass_guard(chunk))) return false;
     if (!terms[i].own && found == chunk.early.end()) return false;
@@ -177,7 +178,7 @@ void Attempt::add_two(ChunkState& chunk, const Term& a, const Term& b) {
 bool Attempt::add_own(ChunkState& chunk) {
   if (!pass_guard(chunk)) return false;
   const Terms& terms = call_->terms();
-  const bool first = chunk.added == 0;
+  const bool first = chunk.added == 0 || JCCL_PLANTED("partial-forgotten");
   if (!chunk.accumulator && !sums_in_output(chunk)) {
     chunk.accumulator = memory_->take(chunk.chunk.accumulator_bytes);
   }
@@ -245,18 +246,21 @@ void Attempt::finish(ChunkState& chunk) {
 void Attempt::note_result(ChunkState& chunk) { chunk.digest = digest_of(result_views(chunk)); }
 
 void Attempt::decode_result(const ChunkState& chunk) {
+  const bool short_last =
+      JCCL_PLANTED("last-chunk-cut-short") && chunk.chunk.index + 1 == chunks_.size();
   std::size_t at = 0;
   for (const collective::Segment& segment : chunk.chunk.segments) {
     const codec::Dtype dtype = call_->specs[segment.leaf].dtype;
     if (std::uint8_t* out = output_of(chunk, segment)) {
-      codec::decode(result_codec_, dtype, chunk.result->data() + at, segment.count, out);
+      codec::decode(result_codec_, dtype, chunk.result->data() + at,
+                    segment.count - (short_last ? 1 : 0), out);
     }
     at += codec::encoded_bytes(result_codec_, dtype, segment.count);
   }
 }
 
 std::optional<std::string> Attempt::guard(const ChunkState& chunk) const {
-  if (!call_->terms().guard) return std::nullopt;
+  if (!call_->terms().guard || JCCL_PLANTED("own-guard-not-asked")) return std::nullopt;
   for (const collective::Segment& segment : chunk.chunk.segments) {
     const Leaf& leaf = call_->leaves[segment.leaf];
     if (!codec::is_float(leaf.dtype)) continue;

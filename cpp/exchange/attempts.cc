@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/limits.h"
+#include "base/planted.h"
 #include "base/text.h"
 
 namespace jccl::exchange {
@@ -128,8 +129,11 @@ void Attempts::fed(const CallRef& call) {
 void Attempts::drop_frames(const Running& running) {
   const std::uint32_t slot = running.slot;
   const wire::Attempt attempt = running.run->start().attempt;
-  host_->abandon([slot](std::uint64_t key) { return slot_of(key) == slot; },
-                 [attempt](const wire::FrameHeader& h) { return h.attempt == attempt; });
+  host_->abandon(
+      [slot](std::uint64_t key) {
+        return slot_of(key) == slot && !JCCL_PLANTED("frames-outlive-attempt");
+      },
+      [attempt](const wire::FrameHeader& h) { return h.attempt == attempt; });
 }
 
 void Attempts::discard(const wire::Attempt& attempt) {
@@ -161,7 +165,8 @@ bool Attempts::commit(const wire::Attempt& attempt) {
   const std::uint32_t slot = found->second.slot;
   host_->abandon(
       [slot](std::uint64_t key) {
-        return slot_of(key) == slot && item_of(key).kind == FrameKind::kContribution;
+        return slot_of(key) == slot && item_of(key).kind == FrameKind::kContribution &&
+               !JCCL_PLANTED("commit-under-frames");
       },
       [](const wire::FrameHeader&) { return false; });
   found->second.run->commit();
@@ -199,7 +204,8 @@ void Attempts::release(const CallRef& call) {
     // point at the caller's memory and have no more use.
     host_->abandon(
         [slot](std::uint64_t key) {
-          return slot_of(key) == slot && item_of(key).kind != FrameKind::kResult;
+          return slot_of(key) == slot && item_of(key).kind != FrameKind::kResult &&
+                 !JCCL_PLANTED("release-keeps-frames");
         },
         [](const wire::FrameHeader&) { return false; });
     ++it;
@@ -210,7 +216,8 @@ std::vector<std::uint32_t> Attempts::sweep(const std::function<bool(std::uint32_
   std::vector<std::uint32_t> gone;
   for (auto it = running_.begin(); it != running_.end();) {
     const std::uint32_t slot = it->second.slot;
-    if (!it->second.run->committed() || serving(slot)) {
+    const bool serves = serving(slot) && !JCCL_PLANTED("swept-while-serving");
+    if (!it->second.run->committed() || serves) {
       ++it;
       continue;
     }
@@ -223,11 +230,20 @@ std::vector<std::uint32_t> Attempts::sweep(const std::function<bool(std::uint32_
 
 // ---- frames -------------------------------------------------------------------------------------
 
+std::map<wire::Attempt, Attempts::Running>::iterator Attempts::running_of(
+    const wire::Attempt& attempt) {
+  const auto found = running_.find(attempt);
+  if (found != running_.end() || !JCCL_PLANTED("stale-frame-accepted")) return found;
+  return std::find_if(running_.begin(), running_.end(),
+                      [](const auto& entry) { return !entry.second.run->done(); });
+}
+
 Placement Attempts::place(Incarnation from, const wire::FrameHeader& header) {
-  const auto found = running_.find(header.attempt);
+  const auto found = running_of(header.attempt);
   if (found == running_.end()) {
     // Over already, or its START has not come yet: that pauses only this stripe.
-    if (header.attempt <= newest_) return Placement::drain(header.payload_bytes);
+    const bool over = header.attempt <= newest_ || JCCL_PLANTED("early-frame-drained");
+    if (over) return Placement::drain(header.payload_bytes);
     return Placement::pause();
   }
   const PeerId peer = id_of(found->second, from);
@@ -236,7 +252,7 @@ Placement Attempts::place(Incarnation from, const wire::FrameHeader& header) {
 }
 
 Status Attempts::arrived(Incarnation from, const wire::FrameHeader& header, std::uint64_t token) {
-  const auto found = running_.find(header.attempt);
+  const auto found = running_of(header.attempt);
   if (found == running_.end()) return {};
   return found->second.run->arrived(id_of(found->second, from), header, token);
 }
@@ -334,7 +350,8 @@ void Attempts::check_stalls(base::Time now, base::Duration limit, base::Time awa
     if (running.run->done()) continue;
     for (const Attempt::Awaited& awaited : running.run->awaited()) {
       const auto peer = running.lives.find(awaited.peer);
-      base::Time heard = std::max(running.begun, awake_since);
+      base::Time heard =
+          JCCL_PLANTED("own-pause-counts") ? running.begun : std::max(running.begun, awake_since);
       if (peer != running.lives.end()) heard = std::max(heard, host_->last_received(peer->second));
       if (now - heard <= limit) continue;
       const wire::RoundName& round = running.run->start().round;

@@ -107,6 +107,7 @@ class Attempts final : private AttemptHost {
                       std::string text) override;
 
   static base::PeerId id_of(const Running& running, base::Incarnation life);
+  std::map<wire::Attempt, Running>::iterator running_of(const wire::Attempt& attempt);
   void drop_frames(const Running& running);
   void bound_served(const wire::Tag& tag);
   // Of the attempts that are not done and for which `needs` holds, with the peer's id there.

@@ -19,7 +19,10 @@ using base::Time;
 
 enum class Kind : std::uint8_t {
   kControl,    // bytes are due on a control connection; a = connection, b = direction
-  kData,       // a data message is due; a = sender's slot
+  kPipe,       // a frame is due; a = pipe, b = the end that sent it
+  kPipeUp,     // answer to a dial of a peer; a = its slot, b = which of its lives
+  kPipeEnd,    // a pipe broke; a = pipe, b = the end that hears of it
+  kData,       // a message about a snapshot is due; a = sender's slot
   kDataReset,  // the link to slot a broke; b = to which of its lives, 0: any
   kDialed,     // answer to a dial; a = 1 accepted, b = dial number
   kMasterWake,

@@ -288,9 +288,12 @@ void World::fault_network(const Injected& fault) {
       }
       return;
     case Fault::kDataReset:
-      if (a != b) reset_data(a, b, unit(fault.bits, 0) < 0.2);
-      return;
+      if (a == b) return;
+      if (coin(fault.bits, 9)) return reset_pipes(a, b, unit(fault.bits, 0) < 0.2, true);
+      reset_pipes(a, b, unit(fault.bits, 0) < 0.2, false);
+      return reset_data(a, b, unit(fault.bits, 0) < 0.2);
     case Fault::kDataCut:
+      if (coin(fault.bits, 1) && coin(fault.bits, 2)) return stall_pipe(a, b, until);
       link(a, b).blocked_until = until;
       if (coin(fault.bits, 0)) link(b, a).blocked_until = until;
       return;
@@ -390,6 +393,7 @@ void World::heal() {
   slow_until_.fill(0), late_until_.fill(0);
   for (DataLink& l : links_) l.blocked_until = l.flips_until = 0;
   trickle_.fill({});
+  for (Pipe& one : pipes_) one.stands_until = 0;
   store.cut_until.fill(0);
   store.full_until = store.slow_until = 0, store.fails_next = StoreFault::kNone, store.rot = 0;
   for (SimMaster& master : masters) {

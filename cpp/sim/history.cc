@@ -19,6 +19,7 @@ void History::on_durable(const wire::Record& record) {
   } else if (const auto* c = std::get_if<wire::CommitRecord>(&record)) {
     p1_commit_is_everywhere(*this, *c);
     p2_calls_in_commit(*this, *c);
+    p2_bytes_as_documented(*this, *c);
     p6_contributors_agree(*this, *c);
     if (c->is_state) {
       p6_state(*this, "the journal's commit", 0, {c->round.tag, c->round.n - 1, c->state});

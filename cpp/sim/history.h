@@ -12,8 +12,10 @@
 
 #include "protocol/peer_machine.h"
 #include "sim/network.h"
-#include "sim/sums.h"
+#include "sim/plan.h"
+#include "sim/values.h"
 #include "wire/chain.h"
+#include "wire/codec.h"
 
 namespace jccl::sim {
 
@@ -37,6 +39,7 @@ struct AttemptInfo {
     base::Time begun = 0;
     std::uint32_t shard = 0;
     double weight = 1;
+    base::Bytes plan;
     std::uint64_t revision = 0;  // where its state stood
     wire::Digest state;
     bool done = false, failed = false;
@@ -45,6 +48,8 @@ struct AttemptInfo {
   std::map<wire::PeerId, Part> parts;      // who accepted the START
   std::vector<wire::PeerId> contributors;  // as the first START says
   bool told_aborted = false, judged = false;
+  std::map<wire::Incarnation, std::uint64_t> sent_to;  // bytes of payload
+  bool sent_again = false;                             // a frame of it
 };
 
 inline constexpr std::string_view kStrangerSite = "stranger-";
@@ -55,17 +60,20 @@ struct Published {  // a success that a user was told of
   wire::Attempt attempt;
   std::uint64_t call = 0;
   const Array* result = nullptr;
+  bool mean = false;
   const protocol::CompleteCall* complete = nullptr;
 };
 
 struct CommitInfo {
   wire::CommitRecord record;
   std::map<std::uint32_t, Array> results;  // per shard, as first published
+  std::set<std::uint32_t> judged;          // shards whose result was compared with what is due
 };
 
 struct History {
   std::uint32_t min_peers = 1;
   std::uint64_t remembered = 1024;  // commits per tag
+  bool counts_bytes = false;        // what is sent is noted
   bool joins_only = false;          // nothing goes wrong but that joiners come and die
   bool master_only = false;         // … but that the master is stopped, dies and comes back in time
   base::Time now = 0;
@@ -114,11 +122,12 @@ void p1_no_means_no(History& history);
 // P2 exactly once.
 void p2_each_once(History& history, const Published& published);
 void p2_calls_in_commit(History& history, const wire::CommitRecord& record);
+void p2_bytes_as_documented(History& history, const wire::CommitRecord& record);
 void p2_refused_once(History& history, CallRecord& call);
 // P3 abort is invisible.
 void p3_untouched(History& history, const CallRecord& call, bool untouched);
 void p3_given(History& history, const CallRecord& call, bool untouched);
-void p3_between(History& history, const CallRecord& call, const Buffers& buffers, bool runs);
+void p3_open(History& history, const CallRecord& call, bool untouched);
 // P4 bounded: a call or synchronisation that is open, or ends, now.
 void p4_in_time(History& history, std::uint32_t slot, const wire::Tag& tag, base::Time due);
 // P5 journal first, one decision, no gap, resolved after a restart.
@@ -146,8 +155,8 @@ void p8_told(History& history, Stranger stranger, const wire::Message& message);
 void p8_observer(History& history, wire::Incarnation self, const wire::Message& message);
 void p8_no_member(History& history, const wire::EpochRecord& record);
 // P9 corruption never reaches a sum.
-bool p9_frame(History& history, const DataMessage& message, base::Rng& rng);
-void p9_taken(History& history, std::uint32_t slot, const DataMessage& message);
+void p9_taken(History& history, std::uint32_t slot, const wire::FrameHeader& frame);
+void p9_changed(History& history, std::uint32_t slot, const wire::FrameHeader& frame);
 void p9_rows(History& history, bool opened);
 void p9_published(History& history, const Published& published);
 // P10 named.

@@ -119,9 +119,9 @@ void SimMaster::serve() {
   }
   world.report_durable();
   if (world.tracing()) world.note(cat("MASTER ", index, " serves, ", records.size(), " records"));
-  speeds_.clear();
+  planner_ = {};
   machine = std::make_unique<protocol::MasterMachine>(
-      options, [this](const protocol::PlanRequest& request) { return make_plan(request, speeds_); },
+      options, [this](const protocol::PlanRequest& request) { return planner_.plan(request); },
       records, clock());
   in_machine_ = true;
   apply(machine->start(clock()));
@@ -270,7 +270,7 @@ void SimMaster::carry_out(protocol::MasterEffects& effects) {
   }
   for (const auto& [incarnation, addresses] : effects.probe) world.probe(*this, incarnation);
   for (const auto& [peer, measured] : effects.measured) {
-    speeds_[peer] = measured.up_bytes_per_s;
+    planner_.note(peer, measured.up_bytes_per_s);
     ++world.counts.measured;
   }
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "protocol/master_machine.h"
+#include "sim/plan.h"
 #include "sim/store.h"
 
 namespace jccl::sim {
@@ -54,12 +55,12 @@ struct SimMaster {
   protocol::MasterEffects stashed_;
   bool in_machine_ = false;
   Time wake_ = base::kNever;
-  Time lease_at_ = 0;                             // when it looks after its lease again
-  Time skew_ = 0;                                 // of its clock
-  Time stands_since_ = base::kNever;              // its clock, until it resumes
-  std::uint64_t term_ = 0;                        // of the lease it holds or held
-  Time held_until_ = 0;                           // by its own clock
-  std::map<wire::PeerId, std::uint64_t> speeds_;  // what peers measured
+  Time lease_at_ = 0;                 // when it looks after its lease again
+  Time skew_ = 0;                     // of its clock
+  Time stands_since_ = base::kNever;  // its clock, until it resumes
+  std::uint64_t term_ = 0;            // of the lease it holds or held
+  Time held_until_ = 0;               // by its own clock
+  Planner planner_;
 };
 
 }  // namespace jccl::sim

@@ -134,7 +134,16 @@ Mix draw_mix(std::uint64_t seed) {
   base::Rng edits(seed ^ 0x65646974);
   if (edits.chance(0.3)) mix.edits = 0.05 * edits.unit();
   if (edits.chance(0.2)) mix.load = between(edits, 0, 3 * kSecond);
+  base::Rng plans(seed ^ 0x706C616E);
+  // What a plan by name can't go around fails every call of its tag.
+  const bool any = plans.chance(0.5) || mix.dial_only > 1;
+  mix.plans = any ? 0 : static_cast<std::uint32_t>(plans.next());
   return mix;
+}
+
+std::string Mix::plan_of(std::size_t tag) const {
+  constexpr std::string_view kPlans[] = {"", "direct", "ring", "exchange"};
+  return std::string(kPlans[plans >> 2 * tag & 3]);
 }
 
 Mix draw_hostile_mix(std::uint64_t seed) {

@@ -92,6 +92,9 @@ struct Mix {
   std::uint32_t straggler = 0;  // as protocol::Straggler
   base::Duration straggler_after = base::kSecond;
 
+  std::uint32_t plans = 0;  // what the tags' calls ask for, two bits each
+
+  std::string plan_of(std::size_t tag) const;  // a kind's name; "": the planner's choice
   std::string describe() const;
 };
 
@@ -114,7 +117,7 @@ void each_field(M& m, F f) {
   f("reset_grace", m.reset_grace), f("restart_grace", m.restart_grace);
   f("master_grace", m.master_grace), f("lease", m.lease), f("lag", m.lag), f("jump", m.jump);
   f("faults_until", m.faults_until), f("life_signs", m.life_signs), f("straggler", m.straggler);
-  f("straggler_after", m.straggler_after), f("load", m.load);
+  f("straggler_after", m.straggler_after), f("load", m.load), f("plans", m.plans);
 }
 
 Mix draw_mix(std::uint64_t seed);

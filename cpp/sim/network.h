@@ -1,5 +1,6 @@
 // The network model: control connections as FIFO byte streams (frames cut, joined, delayed, held
-// up, reset, half open) and peer links as FIFO message streams. Holds what is in flight; refuses
+// up, reset, half open) and messages about snapshots as
+// FIFO streams (frames: pipes.h). Holds what is in flight; refuses
 // to know what it means. Pure; one thread per world.
 #pragma once
 
@@ -9,7 +10,6 @@
 #include <vector>
 
 #include "sim/events.h"
-#include "sim/sums.h"
 #include "wire/messages.h"
 
 namespace jccl::sim {
@@ -50,27 +50,14 @@ struct Conn {
   Direction up, down;
 };
 
-enum class DataKind : std::uint8_t {
-  kContribution,
-  kResult,
-  kAsk,
-  kSnapshotAsk,
-  kSnapshotPart,
-  kSnapshotGone
-};
+enum class DataKind : std::uint8_t { kSnapshotAsk, kSnapshotPart, kSnapshotGone };
 
-struct DataMessage {
-  DataKind kind = DataKind::kContribution;
+struct DataMessage {  // about a snapshot
+  DataKind kind = DataKind::kSnapshotAsk;
   Time at = 0;    // when it arrives …
   Time turn = 0;  // … and on a line that is slow all the time
   wire::Incarnation from = 0, to = 0;
-  wire::PeerId from_id = 0;
-  wire::Attempt attempt;
-  wire::RoundName round;
-  std::uint32_t elements = 0;  // which of the array's elements: a bit mask
-  Array values;
   wire::Held held;
-  bool damaged = false;  // and nobody noticed
 };
 
 struct Trickle {  // a slot whose links carry one message per `step` until then
@@ -82,7 +69,6 @@ struct DataLink {
   std::deque<DataMessage> queue;
   Time last = 0;
   Time blocked_until = 0, flips_until = 0;
-  std::uint32_t flips = 0;  // in a row
   bool posted = false;
 };
 

@@ -10,6 +10,7 @@ namespace jccl::sim {
 using base::cat;
 
 constexpr std::uint32_t kGoodRounds = 3;  // per tag and peer after healing
+constexpr Duration kStandsMax = 4 * kSecond;
 
 // What may still be waited for when nothing goes wrong any more, one after the other: a lease, a
 // restarted master's grace, members that are silent, calls and syncs of before, two new ones.
@@ -40,6 +41,16 @@ bool World::tied() const {
       return poll.has_value() && !poll->dispute.empty() && poll->election.most() == nullptr;
     });
   });
+}
+
+// An attempt whose frames nothing holds up gets on, or ends.
+void World::check_moves(std::uint32_t slot, const Own& own) {
+  if (mix.liar > 0) return;
+  const Time quiet = std::max({own.moved, disturbed_until_, master_disturbed_until_});
+  if (now <= quiet + 2 * mix.silence + kStandsMax) return;
+  history.fail("L", cat("slot ", slot, ": attempt ", to_text(own.attempt), " of ", own.round.tag,
+                        " ", own.round.n, " has ", own.left, " bytes left and stands for ",
+                        (now - own.moved) / kMillisecond, " ms"));
 }
 
 // Excuses for standing still: a tie, or nobody alive holds the newest revision of a state, and

@@ -69,10 +69,11 @@ void p1_commit_is_everywhere(History& history, const wire::CommitRecord& record)
 void p1_same_for_all(History& history, const Published& published) {
   CommitInfo& commit = history.commits.at(history.committed.at(published.attempt));
   const auto [first, fresh] = commit.results.emplace(published.shard, *published.result);
-  if (!fresh && first->second != *published.result) {
-    history.fail("P1", cat("slot ", published.slot, " was given ", to_text((*published.result)[0]),
-                           " for ", commit.record.round.tag, " ", commit.record.round.n,
-                           ", another peer ", to_text(first->second[0])));
+  if (!fresh && !same(first->second, *published.result)) {
+    history.fail(
+        "P1", cat("slot ", published.slot, " was given another result of ", commit.record.round.tag,
+                  " ", commit.record.round.n,
+                  " than another peer: ", difference_of(*published.result, first->second)));
   }
   if (published.complete == nullptr) return;
   if (published.complete->contributors != commit.record.contributors ||

@@ -59,21 +59,43 @@ void p2_refused_once(History& history, CallRecord& call) {
 }
 
 void p2_each_once(History& history, const Published& published) {
-  const CommitInfo& commit = history.commits.at(history.committed.at(published.attempt));
+  CommitInfo& commit = history.commits.at(history.committed.at(published.attempt));
   const AttemptInfo& attempt = history.attempts.at(published.attempt);
-  Sum expected;
+  if (!commit.judged.insert(published.shard).second) return;  // P1 holds the others against it
+  std::map<wire::PeerId, Part> parts;
+  const base::Bytes* plan = nullptr;
   for (const wire::Contributor& contributor : commit.record.contributors) {
     const auto part = attempt.parts.find(contributor.id);
     if (part == attempt.parts.end() || part->second.shard != published.shard) continue;
-    add(expected, {{part->second.call, 1}});
+    parts[contributor.id] = {input_of(part->second.call), contributor.weight};
+    plan = &part->second.plan;
   }
-  for (const Sum& sum : *published.result) {
-    if (sum == expected) continue;
-    history.fail("P2", cat("slot ", published.slot, ", ", commit.record.round.tag, " ",
-                           commit.record.round.n, ", attempt ", to_text(published.attempt),
-                           ": result ", to_text(sum), ", due ", to_text(expected)));
-    return;
+  const bool known = plan != nullptr && covers(*plan, parts);
+  const Array due = known ? sum_of(*plan, parts, published.mean) : Array{};
+  if (known && same(*published.result, due)) return;
+  history.fail("P2", cat("slot ", published.slot, ", ", commit.record.round.tag, " ",
+                         commit.record.round.n, ", attempt ", to_text(published.attempt), ": ",
+                         difference_of(*published.result, due)));
+}
+
+// What nobody had to send again is sent once.
+void p2_bytes_as_documented(History& history, const wire::CommitRecord& record) {
+  const auto attempt = history.attempts.find(record.attempt);
+  if (attempt == history.attempts.end() || attempt->second.sent_again) return;
+  if (!history.counts_bytes || !history.liars.empty()) return;
+  std::map<std::uint32_t, std::uint64_t> due;  // by shard
+  std::uint64_t sent = 0, all = 0;
+  for (const wire::Contributor& contributor : record.contributors) {
+    const auto part = attempt->second.parts.find(contributor.id);
+    if (part == attempt->second.parts.end() || !part->second.done || part->second.failed) return;
+    due[part->second.shard] = documented_bytes(part->second.plan);
+    const auto to = attempt->second.sent_to.find(history.everybody.at(contributor.id).incarnation);
+    if (to != attempt->second.sent_to.end()) sent += to->second;
   }
+  for (const auto& [shard, bytes] : due) all += bytes;
+  if (sent == all) return;
+  history.fail("P2", cat("attempt ", to_text(record.attempt), " took ", sent,
+                         " bytes between contributors, its plan ", all));
 }
 
 }  // namespace jccl::sim

@@ -20,12 +20,11 @@ void p3_given(History& history, const CallRecord& call, bool untouched) {
                          " is given what an earlier one left"));
 }
 
-// While a call is open. In place, a running attempt works in the user's memory.
-void p3_between(History& history, const CallRecord& call, const Buffers& buffers, bool runs) {
-  const bool works = buffers.in_place && runs;
-  if (buffers.out == Array{} && (works || buffers.memory == buffers.input)) return;
+// While a call is open, before its commit.
+void p3_open(History& history, const CallRecord& call, bool untouched) {
+  if (untouched) return;
   history.fail("P3", cat("slot ", call.slot, ": a buffer of call ", call.id, " on ", call.tag,
-                         " is changed ", runs ? "before the commit" : "between two attempts"));
+                         " is changed before a commit"));
 }
 
 }  // namespace jccl::sim

@@ -90,7 +90,7 @@ bool World::has_called(const std::string& site, const std::string& reason) const
     if (peer.site != site || !peer.alive) continue;
     bool called = false;
     for (const UserTag& tag : peer.tags) {
-      if (tag.call == 0 || peer.data.runs(tag.call)) continue;
+      if (tag.call == 0 || peer.data.runs(tag.buffers)) continue;
       if (!says(reason, cat(" of ", tag.tag, " "))) continue;
       const CallRecord& call = history.calls[tag.call - 1];
       called = called || (now > call.begun + mix.straggler_after + kNoticeSlack &&

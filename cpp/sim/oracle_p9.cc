@@ -1,40 +1,20 @@
 // P9 corruption never reaches a sum: a damaged data frame is no frame, a damaged row of the journal
 // is no row, and what a peer hands out has the digest that the journal says.
-#include "base/crc32c.h"
-#include "base/planted.h"
 #include "sim/history.h"
 
 namespace jccl::sim {
 
 using base::cat;
 
-namespace {
-
-base::Bytes bytes_of(const DataMessage& message) {
-  base::Writer writer;
-  writer.attempt(message.attempt);
-  writer.u32(message.from_id), writer.u32(message.elements);
-  for (const Sum& sum : message.values) {
-    for (const Term& term : sum) writer.u64(term.call), writer.u32(term.count);
-  }
-  return writer.take();
+void p9_taken(History& history, std::uint32_t slot, const wire::FrameHeader& frame) {
+  history.fail("P9", cat("slot ", slot, " takes a damaged frame of attempt ",
+                         to_text(frame.attempt), ", chunk ", frame.chunk));
 }
 
-}  // namespace
-
-// One bit of a frame is flipped: true if the frame's sum tells.
-bool p9_frame(History& history, const DataMessage& message, base::Rng& rng) {
-  if (JCCL_PLANTED("damaged-frame-taken")) return false;
-  base::Bytes bytes = bytes_of(message);
-  const std::uint32_t crc = base::crc32c(bytes);
-  bytes[rng.below(bytes.size())] ^= static_cast<std::uint8_t>(1U << rng.below(8));
-  if (base::crc32c(bytes) == crc) history.fail("P9", "a flipped data frame has the same CRC");
-  return true;
-}
-
-void p9_taken(History& history, std::uint32_t slot, const DataMessage& message) {
-  history.fail("P9",
-               cat("slot ", slot, " takes a damaged frame of attempt ", to_text(message.attempt)));
+// Not by the network: its memory was used again while it was on its way.
+void p9_changed(History& history, std::uint32_t slot, const wire::FrameHeader& frame) {
+  history.fail("P9", cat("slot ", slot, " is sent a frame of attempt ", to_text(frame.attempt),
+                         ", chunk ", frame.chunk, ", that has not the sum it was made with"));
 }
 
 // A row before the last was damaged.
@@ -47,7 +27,10 @@ void p9_published(History& history, const Published& published) {
       history.commits.at(history.committed.at(published.attempt)).record;
   const wire::Digest& due =
       published.shard == 0 ? record.result : record.shard_results.at(published.shard - 1);
-  if (digest_of(*published.result) == due) return;
+  for (const auto& [id, part] : history.attempts.at(published.attempt).parts) {
+    if (part.call != published.call) continue;
+    if (reported_digest(part.plan, *published.result) == due) return;
+  }
   for (const auto& [id, part] : history.attempts.at(published.attempt).parts) {
     if (part.call == published.call && part.result == due) return;  // it reported wrongly
   }

@@ -9,8 +9,6 @@ namespace jccl::sim {
 
 using base::cat;
 
-inline constexpr Duration kEnginePause = 200 * kMillisecond;
-
 SimPeer::SimPeer(World& w, std::uint32_t s)
     : world(w),
       slot(s),
@@ -61,7 +59,7 @@ void SimPeer::new_machine() {
   const bool astray = !world.healed && mistakes_ == 0 && world.rng.app.chance(0.005);
   if (astray) ++mistakes_, options.run = {9};  // a token of another run: refused, then mended
   options.master_grace = world.mix.master_grace;
-  data.clear();
+  data.clear(false);
   pending_.clear();
   wake_ = base::kNever;
   engine_armed_ = false;
@@ -82,8 +80,8 @@ void SimPeer::die(bool vanish) {
   conn = 0;
   ++life, ++dials;
   alive = paused = leaving = false;
+  data.clear(vanish);
   machine.reset();
-  data.clear();
   pending_.clear();
   incarnation = 0;
   world.repost(held);
@@ -148,8 +146,8 @@ void SimPeer::drain() {
 
 void SimPeer::on_message(wire::Message message) { feed(protocol::FromMaster{std::move(message)}); }
 
-void SimPeer::on_data(DataMessage& message) {
-  data.on_data(message);
+void SimPeer::on_data(const DataMessage& message) {
+  data.on_snapshot(message);
   drain();
 }
 
@@ -223,6 +221,7 @@ void SimPeer::apply(protocol::PeerEffects effects) {
   }
   arm(effects.wake == base::kNever ? base::kNever : effects.wake - skew_);
   if (effects.rejoin) {
+    data.new_life();
     incarnation = world.next_life(slot, incarnation);
     lives.push_back(incarnation);
     if (lies()) world.history.liars.insert(incarnation);
@@ -238,6 +237,7 @@ void SimPeer::apply_data(protocol::PeerEffects& effects) {
     if (world.tracing()) world.note(cat("     ", slot, " discard ", to_text(attempt)));
     data.discard(attempt);
   }
+  if (effects.roster) data.set_roster(*effects.roster);
   for (const protocol::RunAttempt& run : effects.run) {
     if (world.tracing()) {
       world.note(cat("     ", slot, " run ", to_text(run.start.attempt), " of ",

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "protocol/blame.h"
-#include "sim/data_plane.h"
 #include "sim/history.h"
+#include "sim/plane.h"
 
 namespace jccl::sim {
 
@@ -27,12 +27,10 @@ struct UserTag {  // the user's program on one tag
   wire::Digest digest;
   std::optional<wire::Held> published;  // what it serves
   Time published_at = 0;
-  std::uint64_t turn = 0;  // pending acts of an earlier turn are void
-  std::uint64_t call = 0;  // open call's id; 0: none
-  bool bad = false;        // the open call's input does not pass the guard
-  bool differs = false;    // … is of a state that the user edited
-  bool compared = false;   // … which was noticed
-  Buffers buffers;
+  std::uint64_t turn = 0;                // pending acts of an earlier turn are void
+  std::uint64_t call = 0;                // open call's id; 0: none
+  bool differs = false;                  // it is of a state that the user edited
+  BuffersRef buffers;                    // its arrays
   std::optional<wire::Attempt> visible;  // committed just before the completion
   bool syncing = false;
   Time sync_begun = 0, sync_deadline = 0;
@@ -53,7 +51,7 @@ struct SimPeer {
   void on_dialed(bool accepted, std::uint64_t number);
   void on_closed(std::uint64_t conn);
   void on_wake();
-  void on_data(DataMessage& message);
+  void on_data(const DataMessage& message);
   void on_reset(std::uint32_t other, wire::Incarnation life);
   void on_engine();
   void act(std::size_t tag, std::uint64_t turn);
@@ -108,6 +106,7 @@ struct SimPeer {
   void new_machine();
   void hang_up();
   void call(UserTag& tag, std::size_t index);
+  BuffersRef buffers_for(const UserTag& tag, std::size_t index, const CallRecord& record);
   void measure();
   void sync(UserTag& tag, std::size_t index);
   void act_later(UserTag& tag, base::Duration pause);

@@ -38,14 +38,15 @@ TEST(ScriptTest, what_is_no_script_is_refused_with_its_line) {
 
 TEST(ScriptTest, the_shrinker_keeps_the_broken_promise_and_little_else) {
   std::uint64_t seed = 1;
-  Report report = simulate({seed, base::planted("stale-data-accepted")});
+  Report report = simulate({seed, base::planted("stale-frame-accepted")});
   while (report.promise.empty() && seed < 3000) {
-    report = simulate({++seed, base::planted("stale-data-accepted")});
+    report = simulate({++seed, base::planted("stale-frame-accepted")});
   }
   ASSERT_FALSE(report.promise.empty());
-  const Shrunk small = shrink(script_of(report), base::planted("stale-data-accepted"), 400);
+  const Shrunk small = shrink(script_of(report), base::planted("stale-frame-accepted"), 400);
   EXPECT_EQ(small.report.promise, report.promise);
-  EXPECT_EQ(run_script(small.script, base::planted("stale-data-accepted")).promise, report.promise);
+  EXPECT_EQ(run_script(small.script, base::planted("stale-frame-accepted")).promise,
+            report.promise);
   EXPECT_TRUE(run_script(small.script).promise.empty());
   EXPECT_LE(small.script.faults.size(), report.faults.size());
   EXPECT_LE(small.script.mix.slots, report.mix.slots);

@@ -3,10 +3,13 @@
 #include <algorithm>
 
 #include "base/planted.h"
-#include "sim/data_plane.h"
+#include "sim/plane.h"
 #include "sim/world.h"
 
 namespace jccl::sim {
+
+constexpr Duration kStall = 800 * kMillisecond;
+constexpr std::uint64_t kMessageBytes = 1000;  // as far as anybody counts them
 
 void DataPlane::fetch(const protocol::FetchSnapshot& order) {
   Fetch& fetch = fetches_[order.want.tag];
@@ -32,7 +35,8 @@ void DataPlane::ask_next(Fetch& fetch) {
   world_.send_data(peer_.slot, std::move(ask));
 }
 
-void DataPlane::on_snapshot(DataMessage& message) {
+void DataPlane::on_snapshot(const DataMessage& message) {
+  moved_ += kMessageBytes;
   if (message.kind == DataKind::kSnapshotAsk) {
     DataMessage answer;
     answer.kind = DataKind::kSnapshotGone;
@@ -70,6 +74,43 @@ void DataPlane::fetched(const wire::Held& held) {
     if (tag.tag == held.tag) tag.published = held;
   }
   peer_.queue(protocol::FetchDone{held});
+}
+
+// A link is one to a life (0: whichever): what an earlier one refuses late breaks no other.
+void DataPlane::on_reset(std::uint32_t other, wire::Incarnation life) {
+  for (auto& [tag, fetch] : fetches_) {
+    if (fetch.at >= fetch.holders.size()) continue;
+    const wire::Incarnation end = fetch.holders[fetch.at].incarnation;
+    const bool broke = world_.slots.at(end) == other && (life == 0 || end == life);
+    if (broke) fetch.asked = 0;  // the next tick asks the next holder
+  }
+}
+
+void DataPlane::tick_fetches() {
+  for (auto it = fetches_.begin(); it != fetches_.end();) {
+    Fetch& fetch = it->second;
+    if (fetch.whole != base::kNever) {
+      const wire::Held got = fetch.want;
+      const bool loaded = world_.now >= fetch.whole;
+      ++it;
+      if (loaded) fetched(got);
+      continue;
+    }
+    if (world_.now < fetch.asked + kStall) {
+      ++it;
+      continue;
+    }
+    ++fetch.at;
+    if (fetch.at < fetch.holders.size()) {
+      ask_next(fetch);
+      ++it;
+      continue;
+    }
+    const wire::Tag tag = it->first;
+    it = fetches_.erase(it);
+    peer_.queue(protocol::FetchFailed{tag, "no holder answers"});
+    it = fetches_.upper_bound(tag);
+  }
 }
 
 }  // namespace jccl::sim

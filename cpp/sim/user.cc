@@ -42,7 +42,7 @@ void SimPeer::call(UserTag& tag, std::size_t index) {
   const bool edits = edited(tag);
   // Found before the call, or beside its data: then the others' attempt ends by it.
   if (edits && (history.joins_only || rng.chance(0.5))) return refuse_edited(tag);
-  tag.differs = edits, tag.compared = false;
+  tag.differs = edits;
   ++tag.calls;
   if (rng.chance(0.05)) measure();
   CallRecord record;
@@ -55,17 +55,14 @@ void SimPeer::call(UserTag& tag, std::size_t index) {
   record.deadline = world.now + between(rng, mix.deadline / 2, mix.deadline * 3 / 2);
   if (calm) record.deadline = world.now + std::max<Duration>(mix.deadline, 8 * kSecond);
   tag.call = record.id;
-  tag.bad = !calm && rng.chance(mix.guard);
   tag.visible.reset();
-  tag.buffers.in_place = rng.chance(mix.in_place);
-  tag.buffers.input = tag.buffers.memory = one_hot(record.id);
-  tag.buffers.out = {};
+  tag.buffers = buffers_for(tag, index, record);
   protocol::Call event;
   event.tag = tag.tag;
   const bool mistaken = !calm && rng.chance(mix.mismatch);
   event.descriptor = {1, mistaken ? 2U + slot : 1U};
   made_fault(protocol::Fault::kMismatch, mistaken);
-  if (index % 2 == 1) event.hint = {kStarHint};
+  event.hint = hint_of(tag.buffers->agreed.plan);
   event.summary = "f32[3]";
   event.weight = record.weight;
   event.is_state = tag.is_state;
@@ -85,13 +82,34 @@ void SimPeer::call(UserTag& tag, std::size_t index) {
   feed(event);
 }
 
+BuffersRef SimPeer::buffers_for(const UserTag& tag, std::size_t index, const CallRecord& record) {
+  const Mix& mix = world.mix;
+  base::Rng& rng = world.rng.app;
+  auto buffers = std::make_shared<Buffers>();
+  buffers->id = record.id;
+  buffers->agreed.op = index % 2 == 0 ? collective::Op::kSum : collective::Op::kMean;
+  buffers->agreed.weight = record.weight;
+  buffers->agreed.plan = mix.plan_of(index);
+  buffers->in_place = rng.chance(mix.in_place);
+  buffers->agreed.out_private = !buffers->in_place && rng.chance(0.5);
+  if (tag.differs) buffers->compared = exchange::Comparison::kRuns;
+  buffers->input = input_of(record.id);
+  if (!world.healed && rng.chance(mix.guard)) buffers->input[record.id % kElements] = NAN;
+  buffers->memory = buffers->input;
+  float* out = buffers->in_place ? buffers->memory.data() : buffers->out.data();
+  buffers->leaves.push_back(
+      {codec::Dtype::kF32, kElements, buffers->memory.data(), out, "w", {}, nullptr, 0});
+  buffers->specs.push_back({codec::Dtype::kF32, kElements});
+  return buffers;
+}
+
 // The end of a comparison that went on beside the call's data.
 void SimPeer::compared(std::size_t index, std::uint64_t call_id) {
   UserTag& tag = tags[index];
   if (tag.call != call_id || !tag.differs) return;
-  tag.compared = true;
+  tag.buffers->compared = exchange::Comparison::kDiffers;
   queue(protocol::StateChanged{tag.tag, "edited"});
-  data.compared(call_id);
+  data.compared(tag.buffers);
   drain();
 }
 
@@ -193,18 +211,17 @@ void SimPeer::end_call(UserTag& tag, const protocol::CompleteCall& done, bool su
   record.code = done.status.code, record.n = done.n;
   world.check_not_early(record);
   if (success) {
-    const DataRun* run = data.find(*tag.visible);
-    JCCL_CHECK(run != nullptr);
-    Array& target = tag.buffers.in_place ? tag.buffers.memory : tag.buffers.out;
-    target = run->result;
-    if (!run->told)
-      world.history.on_published({slot, shard, *tag.visible, tag.call, &target, &done});
+    const Own* own = data.find(*tag.visible);
+    JCCL_CHECK(own != nullptr);
+    const bool mean = tag.buffers->agreed.op == collective::Op::kMean;
+    if (!own->told) {
+      world.history.on_published({slot, shard, *tag.visible, tag.call, &own->result, mean, &done});
+    }
     ++world.counts.deliveries;
-  } else if (tag.buffers.in_place && !JCCL_PLANTED("abort-keeps-result")) {
-    tag.buffers.memory = tag.buffers.input;
   }
-  const bool untouched = tag.buffers.memory == tag.buffers.input && tag.buffers.out == Array{};
-  world.history.on_call_ended(record, untouched);
+  world.history.on_call_ended(record, tag.buffers->as_given());
+  data.release(tag.buffers);
+  tag.buffers.reset();
   tag.call = 0;
   if (std::exchange(tag.differs, false)) {
     tag.digest = tag.published->digest;
@@ -219,10 +236,10 @@ void SimPeer::end_call(UserTag& tag, const protocol::CompleteCall& done, bool su
     tag.needs_sync = true;
     queue(protocol::StateChanged{tag.tag});
   } else if (success && tag.is_state) {
-    const DataRun* run = data.find(*tag.visible);
-    const std::uint64_t seed = mix_in(tag.digest.low, digest_of(run->result).high);
-    tag.revision = run->round.n;
-    tag.digest = {mix_in(seed, run->attempt.epoch), tag.revision};
+    const Own* own = data.find(*tag.visible);
+    const std::uint64_t seed = mix_in(tag.digest.low, digest_of(own->result).high);
+    tag.revision = own->round.n;
+    tag.digest = {mix_in(seed, own->attempt.epoch), tag.revision};
     const bool forged = forge(&tag.digest);
     const wire::Held held{tag.tag, tag.revision, tag.digest};
     if (!forged) world.history.on_state(slot, shard, held);
@@ -299,7 +316,8 @@ void SimPeer::audit() {
   for (UserTag& tag : tags) {
     if (tag.call != 0) {
       p4_in_time(world.history, slot, tag.tag, latest_end(world.history.call(tag.call).deadline));
-      p3_between(world.history, world.history.call(tag.call), tag.buffers, data.runs(tag.call));
+      const bool open = !tag.visible || !tag.buffers->may_change_out();
+      if (open) p3_open(world.history, world.history.call(tag.call), tag.buffers->as_given());
     }
     if (tag.call != 0 || tag.syncing) {
       p10_says_why(world.history, cat("slot ", slot), tag.tag,

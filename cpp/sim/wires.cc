@@ -11,7 +11,6 @@ namespace jccl::sim {
 
 using base::cat;
 
-inline constexpr Duration kSpikeMax = 150 * kMillisecond;
 inline constexpr Duration kTrickleMax = 3 * kSecond;  // what waits for longer is not sent at all
 
 // ---- control connections -----------------------------------------------------------------------
@@ -203,7 +202,7 @@ void World::probe(const SimMaster& master, wire::Incarnation incarnation) {
   post(now + 2 * delay(peer.slot), Kind::kProbe, kMaster + m, incarnation, refused ? 1 : 0);
 }
 
-// ---- peer links --------------------------------------------------------------------------------
+// ---- peers -------------------------------------------------------------------------------------
 
 // Every second process has its key from a file, and has it again when it starts anew.
 wire::PublicKey World::key_of(std::uint32_t slot, wire::Incarnation life) {
@@ -252,15 +251,9 @@ void World::send_data(std::uint32_t from, DataMessage message) {
   Duration wait = 0;  // for its turn, as long as the line is slow
   if (std::max(slow_until_[from], slow_until_[to->second]) > now) wait = d * 9 + 20 * kMillisecond;
   wait += std::max(trickle(from), trickle(to->second));
-  if (l.flips_until > now && rng.data.chance(0.5)) {
-    damage(message);  // thrown away where it arrives; the link sends it again
+  if (l.flips_until > now && rng.data.chance(0.5)) {  // it is sent again
+    ++counts.flipped;
     d += 2 * mix.data_latency + kMillisecond;
-    if (++l.flips >= 3) {
-      l.flips = 0;
-      return reset_data(from, to->second, false);
-    }
-  } else {
-    l.flips = 0;
   }
   l.last = message.at = std::max(l.last, now + d);
   message.turn = now + d + wait;
@@ -289,29 +282,6 @@ Duration World::trickle(std::uint32_t slot) {
   return slow.free_at - now;
 }
 
-// One bit of the message's frame is flipped on its way.
-void World::damage(DataMessage& message) {
-  ++counts.flipped;
-  if (p9_frame(history, message, rng.data)) return;
-  message.damaged = true;
-  for (Sum& sum : message.values) {
-    if (!sum.empty()) ++sum.front().count;
-  }
-}
-
-// Whether a process hears from another on their link, if it listens.
-bool World::link_lives(std::uint32_t from, std::uint32_t to) {
-  return peers[from].running() && link(from, to).blocked_until <= now;
-}
-
-std::uint64_t World::on_its_way(std::uint32_t from, const wire::Attempt& attempt) {
-  std::uint64_t count = 0;
-  for (std::uint32_t to = 0; to < mix.slots; ++to) {
-    for (const DataMessage& message : link(from, to).queue) count += message.attempt == attempt;
-  }
-  return count;
-}
-
 void World::on_data(const Event& event) {
   const auto from = static_cast<std::uint32_t>(event.a);
   DataLink& l = link(from, event.target);
@@ -326,7 +296,7 @@ void World::on_data(const Event& event) {
     DataMessage message = std::move(l.queue.front());
     l.queue.pop_front();
     const bool known = peer.alive && (message.to == peer.incarnation);
-    hash_ = mix_in(hash_, message.attempt.counter ^ message.from);
+    hash_ = mix_in(hash_, message.held.revision ^ message.from);
     if (known) {
       peer.on_data(message);
     } else if (!rng.data.chance(mix.vanish)) {

@@ -25,10 +25,10 @@ World::World(const RunOptions& options)
       links_(kSlotsMax * kSlotsMax),
       faults_(options.script != nullptr ? options.script->faults : draw_faults(mix, options.seed)) {
   history.min_peers = mix.min_peers, history.remembered = mix.history;
+  history.counts_bytes = true;
   set_calm();
   masters.reserve(mix.masters);
   for (std::uint32_t index = 0; index < mix.masters; ++index) masters.emplace_back(*this, index);
-  peers.reserve(mix.slots);
   for (std::uint32_t slot = 0; slot < mix.slots; ++slot) peers.emplace_back(*this, slot);
 }
 
@@ -192,7 +192,9 @@ void World::post(Time at, Kind kind, std::uint32_t target, std::uint64_t a, std:
   event.at = std::max(at, now), event.kind = kind, event.target = target, event.a = a, event.b = b;
   event.life = life_of(target);
   if (kind == Kind::kPeerUp && a == 1) event.life = 0;  // whoever lives then
-  if (kind == Kind::kControl || kind == Kind::kData || kind == Kind::kDataReset) event.life = 0;
+  const bool of_a_wire = kind == Kind::kControl || kind == Kind::kData ||
+                         kind == Kind::kDataReset || kind == Kind::kPipe || kind == Kind::kPipeEnd;
+  if (of_a_wire) event.life = 0;
   queue_.post(event);
 }
 
@@ -230,6 +232,8 @@ void World::dispatch(const Event& event) {
       return on_control(event);
     case Kind::kData:
       return on_data(event);
+    case Kind::kPipe:
+      return on_pipe(event);
     case Kind::kDialed:
       return on_dialed(event);
     case Kind::kStoreApply:
@@ -274,6 +278,10 @@ void World::dispatch_peer(const Event& event) {
   if (event.kind == Kind::kPeerUp) return peer.alive ? void() : peer.boot();
   if (!peer.alive) return;
   switch (event.kind) {
+    case Kind::kPipeUp:
+      return on_pipe_up(event);
+    case Kind::kPipeEnd:
+      return on_pipe_end(event);
     case Kind::kDataReset:
       return peer.on_reset(static_cast<std::uint32_t>(event.a), event.b);
     case Kind::kPeerWake:

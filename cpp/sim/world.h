@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <deque>
 #include <map>
 #include <string>
 #include <vector>
@@ -14,12 +15,14 @@
 #include "sim/mix.h"
 #include "sim/network.h"
 #include "sim/peer.h"
+#include "sim/pipes.h"
 #include "sim/store.h"
 
 namespace jccl::sim {
 
 using base::kCodes;
 inline constexpr Duration kAuditPause = 100 * kMillisecond;
+inline constexpr Duration kSpikeMax = 150 * kMillisecond;
 inline constexpr Duration kBannedMax = 2 * kSecond;
 
 inline bool says(const std::string& text, std::string_view words) {
@@ -89,8 +92,16 @@ class World {
   void probe(const SimMaster& master, wire::Incarnation incarnation);
   void send_data(std::uint32_t from, DataMessage message);
   void reset_data(std::uint32_t a, std::uint32_t b, bool one_sided);
-  bool link_lives(std::uint32_t from, std::uint32_t to);
-  std::uint64_t on_its_way(std::uint32_t from, const wire::Attempt& attempt);  // messages
+  // pipes.cc
+  Pipe& pipe(std::uint32_t id) { return pipes_[id - 1]; }
+  std::uint32_t stripes() const;  // of a link
+  void dial_pipe(std::uint32_t slot, wire::Incarnation to);
+  void carry(std::uint32_t pipe, std::size_t end, Transit transit);
+  void post_pipe(Pipe& pipe, std::size_t end);
+  void room_at(Pipe& pipe, std::size_t end);
+  void end_of_pipe(Pipe& pipe, std::size_t end);
+  void reset_pipes(std::uint32_t a, std::uint32_t b, bool one_sided, bool one);
+  void stall_pipe(std::uint32_t a, std::uint32_t b, Time until);
   wire::PublicKey key_of(std::uint32_t slot, wire::Incarnation life);
   void judge_impostor(Conn& c, const wire::Message& message);
   wire::Incarnation new_incarnation(std::uint32_t slot);
@@ -111,6 +122,7 @@ class World {
   void check_abort(const protocol::MasterMachine& machine, const wire::Outcome& outcome);
   void check_lost(std::uint32_t asker, const wire::Tag& tag);
   void check_ban(const wire::BanRecord& ban);
+  void check_moves(std::uint32_t slot, const Own& own);
   void check_not_early(const CallRecord& call);
   void clocks_part() { clocks_parted_at_ = now; }
   void check_straggler(const std::string& site, const std::string& reason);
@@ -125,7 +137,7 @@ class World {
   Counts counts;
   Store store;
   std::vector<SimMaster> masters;
-  std::vector<SimPeer> peers;
+  std::deque<SimPeer> peers;                         // which stay where they are
   std::map<wire::Incarnation, std::uint32_t> slots;  // every incarnation there ever was
 
  private:
@@ -134,9 +146,12 @@ class World {
   void dispatch(const Event& event);
   void dispatch_peer(const Event& event);
   void dispatch_master(const Event& event);
-  void damage(DataMessage& message);
   Duration trickle(std::uint32_t slot);
   Time arrival(std::uint32_t from, std::uint32_t to);
+  Time arrival(const Pipe& pipe, std::size_t end);
+  void on_pipe(const Event& event);
+  void on_pipe_up(const Event& event);
+  void on_pipe_end(const Event& event);
   bool hold(const Event& event);
   void on_control(const Event& event);
   void deliver(Conn& conn, bool up, const base::Bytes& payload);
@@ -185,6 +200,7 @@ class World {
   EventQueue queue_;
   std::deque<Conn> conns_;
   std::vector<DataLink> links_;
+  std::deque<Pipe> pipes_;
   using ByMaster = std::array<Time, kMastersMax>;
   std::array<ByMaster, kSlotsMax> up_blocked_{}, down_blocked_{};
   std::array<Time, kSlotsMax> slow_until_{};

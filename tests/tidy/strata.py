@@ -23,7 +23,15 @@ CPP = {
         "net",
     },
     "capi": {"base", "peer", "master", "jccl"},
-    "sim": {"base", "wire", "protocol", "collective", "snapshot"},
+    "sim": {
+        "base",
+        "codec",
+        "wire",
+        "protocol",
+        "collective",
+        "snapshot",
+        "exchange",
+    },
     "attack": {"base", "wire", "exchange", "net", "master", "peer"},
     "fuzz": {
         "base",

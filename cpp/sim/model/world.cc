@@ -102,7 +102,10 @@ void World::start_master() {
   options.reset_grace = kSecond, options.restart_grace = 5 * kSecond;
   options.history = scope_.history;
   const auto planner = [](const protocol::PlanRequest& request) -> base::Result<base::Bytes> {
-    if (request.bad_links.empty()) return base::Bytes{};
+    collective::Plan direct;
+    direct.order = request.contributors;
+    std::sort(direct.order.begin(), direct.order.end());
+    if (request.bad_links.empty()) return collective::encode(direct);
     return base::Status{Code::kLinkLost, "no way around the links that failed"};
   };
   ++master_lives_;
@@ -257,7 +260,7 @@ void World::apply(std::uint8_t slot, protocol::PeerEffects& effects,
 void World::run(std::uint8_t slot, const protocol::RunAttempt& order) {
   ModelPeer& peer = peers_[slot];
   AttemptInfo::Part part;
-  part.call = peer.call;
+  part.call = peer.call, part.plan = order.start.plan;
   part.revision = peer.revision, part.state = peer.digest;
   if (peer.call != 0) part.weight = book_->calls[peer.call - 1].weight;
   book().attempts[order.start.attempt].parts[peer.box->machine.id()] = part;
@@ -291,7 +294,7 @@ void World::complete(std::uint8_t slot, const protocol::CompleteCall& done,
     if (run == peer.runs.end() || !run->done) {
       return book().fail("P1", cat("slot ", slot + 0, " hands out a result it does not have"));
     }
-    book().on_published({slot, 0, *peer.visible, peer.call, &run->result, &done});
+    book().on_published({slot, 0, *peer.visible, peer.call, &run->result, false, &done});
     if (scope_.state) {
       const std::uint64_t seed = mix_in(peer.digest.low, digest_of(run->result).high);
       peer.revision = run->start.round.n;
@@ -385,13 +388,14 @@ bool World::accepted_by_all(const ModelRun& run) const {
 
 void World::complete_run(std::uint8_t slot, ModelRun& run) {
   const AttemptInfo& attempt = book_->attempts.at(run.start.attempt);
-  Sum sum;
+  std::map<wire::PeerId, Part> parts;
   for (const wire::Contributor& one : run.start.contributors) {
-    add(sum, {{attempt.parts.at(one.id).call, 1}});
+    parts[one.id] = {input_of(attempt.parts.at(one.id).call), one.weight};
   }
-  run.result.fill(sum);
+  run.result = sum_of(run.start.plan, parts, false);
   run.done = true;
-  to_peer(slot, protocol::AttemptDone{run.start.attempt, digest_of(run.result)});
+  to_peer(slot,
+          protocol::AttemptDone{run.start.attempt, reported_digest(run.start.plan, run.result)});
 }
 
 // A result counts as reported when the master hears of it, not when a peer has it.

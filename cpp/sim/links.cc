@@ -1,0 +1,414 @@
+// The links of a peer's data plane: what a stripe is given, what comes by it, and what becomes of a
+// link that broke. The world carries the frames (pipes.cc).
+#include <algorithm>
+#include <cstring>
+
+#include "base/own_pause.h"
+#include "base/planted.h"
+#include "sim/plane.h"
+#include "sim/world.h"
+
+namespace jccl::sim {
+
+using base::cat;
+using exchange::Placement;
+
+namespace {
+
+constexpr std::uint32_t kWriting = 3;  // frames that a stripe has room for
+constexpr Duration kRepairMax = kSecond;
+
+}  // namespace
+
+// ---- sending ------------------------------------------------------------------------------------
+
+DataPlane::Link& DataPlane::link_to(wire::Incarnation life) {
+  const auto [link, fresh] = links_.try_emplace(life);
+  if (fresh) link->second.down_since = world_.now;
+  return link->second;
+}
+
+void DataPlane::enqueue(base::Incarnation to, std::uint64_t key, bool ahead) {
+  if (members_.count(to) == 0) return;  // gone: the attempt is failed by whoever waits for it
+  Link& link = link_to(to);
+  news_ = true;
+  if (ahead) {
+    link.queue.push_front(key);
+  } else {
+    link.queue.push_back(key);
+  }
+}
+
+void DataPlane::settle() {
+  if (std::exchange(settling_, true)) return;
+  do {
+    news_ = false;
+    for (auto& [life, link] : links_) {
+      if (!link.queue.empty()) pump(life, link);
+    }
+  } while (news_);
+  settling_ = false;
+}
+
+// Whichever stripe has waited longest takes the next frame, so that a slow one never holds others.
+DataPlane::Stripe* DataPlane::room(Link& link, exchange::StripeId* id) {
+  Stripe* best = nullptr;
+  for (auto& [number, stripe] : link.stripes) {
+    if (stripe.writing >= kWriting || link.flight.late(number)) continue;
+    if (best != nullptr && stripe.given_at >= best->given_at) continue;
+    best = &stripe;
+    *id = number;
+  }
+  return best;
+}
+
+void DataPlane::pump(wire::Incarnation to, Link& link) {
+  dial_if_needed(to, link);
+  exchange::StripeId id = 0;
+  while (!link.queue.empty()) {
+    Stripe* stripe = room(link, &id);
+    if (stripe == nullptr) return;
+    const std::uint64_t key = link.queue.front();
+    link.queue.pop_front();
+    auto frame = attempts_.produce(key);
+    if (!frame) continue;
+    const std::uint64_t bytes = exchange::bytes_of(*frame);
+    moved_ += bytes;
+    if (const auto h = wire::decode_frame_header(frame->header); h.ok()) {
+      world_.history.attempts[h.value().attempt].sent_to[to] += h.value().payload_bytes;
+    }
+    link.flight.took(id, key, world_.now);
+    ++stripe->writing;
+    stripe->given_at = world_.now;
+    Transit transit;
+    transit.frame = std::move(*frame);
+    world_.carry(id, stripe->end, std::move(transit));
+  }
+}
+
+void DataPlane::has_room(Pipe& pipe, std::size_t end) {
+  const auto link = links_.find(pipe.life[1 - end]);
+  if (link == links_.end()) return;
+  const auto stripe = link->second.stripes.find(pipe.id);
+  if (stripe == link->second.stripes.end() || stripe->second.writing == 0) return;
+  --stripe->second.writing;
+  if (!link->second.queue.empty() && peer_.running()) settle();
+}
+
+void DataPlane::send_again(Link& link, const std::vector<std::uint64_t>& keys) {
+  for (auto key = keys.rbegin(); key != keys.rend(); ++key) {
+    link.queue.push_front(*key);
+    const wire::Attempt* attempt = attempts_.attempt_of(*key);
+    if (attempt != nullptr) world_.history.attempts[*attempt].sent_again = true;
+  }
+}
+
+void DataPlane::abandon(const std::function<bool(std::uint64_t)>& keys,
+                        const std::function<bool(const wire::FrameHeader&)>& frames) {
+  for (auto& [life, link] : links_) {
+    std::erase_if(link.queue, keys);
+    link.flight.forget(keys);
+    for (auto& [id, stripe] : link.stripes) {
+      for (Transit& transit : world_.pipe(id).way[stripe.end].queue) {
+        if (transit.kind == Transit::Kind::kFrame && keys(transit.frame.key))
+          exchange::own_payload(&transit.frame);
+      }
+    }
+    abandon_receiving(life, frames);
+  }
+}
+
+void DataPlane::abandon_receiving(base::Incarnation from,
+                                  const std::function<bool(const wire::FrameHeader&)>& frames) {
+  const auto link = links_.find(from);
+  if (link == links_.end()) return;
+  for (auto& [id, stripe] : link->second.stripes) {
+    auto& reading = world_.pipe(id).way[1 - stripe.end].reading;
+    if (reading && frames(reading->header)) reading->dropped = true;
+  }
+}
+
+// ---- receiving ----------------------------------------------------------------------------------
+
+bool DataPlane::receive(Pipe& pipe, std::size_t end) {
+  Way& way = pipe.way[1 - end];
+  const auto found = links_.find(pipe.life[1 - end]);
+  JCCL_CHECK(found != links_.end());
+  Link& link = found->second;
+  link.received = world_.now;
+  pipe.heard[end] = true;
+  Transit& first = way.queue.front();
+  if (first.kind == Transit::Kind::kNote) {
+    const std::uint64_t frames = first.number;
+    way.queue.pop_front();
+    if (link.flight.arrived(pipe.id, frames, world_.now)) return true;
+    world_.history.fail("P9", cat("slot ", peer_.slot, " is told of frames that it never sent"));
+    return false;
+  }
+  if (!way.reading && !place(pipe, end)) return false;
+  if (!way.reading) return true;            // it was drained
+  if (first.at > world_.now) return false;  // the rest comes later
+  const Transit transit = std::move(first);
+  way.queue.pop_front();
+  return finish(pipe, end, transit);
+}
+
+// Asks for a place and reads half of the frame; or drains it.
+bool DataPlane::place(Pipe& pipe, std::size_t end) {
+  Way& way = pipe.way[1 - end];
+  Transit& transit = way.queue.front();
+  const bool damaged = transit.flip && *transit.flip < 8 * transit.frame.header.size();
+  if (damaged) transit.frame.header[*transit.flip / 8] ^= 1 << *transit.flip % 8;
+  const auto h = wire::decode_frame_header(transit.frame.header);
+  if (!h.ok()) {
+    lose_stripe(pipe, end, "a header arrived damaged");
+    return false;
+  }
+  Placement at = attempts_.place(pipe.life[1 - end], h.value());
+  switch (at.kind) {
+    case Placement::Kind::kPause:
+      way.paused = true;
+      return false;
+    case Placement::Kind::kDrain:
+      way.queue.pop_front();
+      consumed(pipe, end, true);
+      return true;
+    case Placement::Kind::kInto:
+      way.reading = Reading{h.value(), std::move(at), false};
+      if (world_.rng.data.chance(0.1)) {
+        transit.at = world_.now + 1 + between(world_.rng.data, 0, world_.mix.data_latency);
+        way.last = std::max(way.last, transit.at);
+      }
+      return true;
+    default:
+      lose_stripe(pipe, end, "a frame was refused");
+      return false;
+  }
+}
+
+// The sender's memory as it is now, with a bit that is another if the line made it so.
+void DataPlane::read(const Transit& transit, const Placement& place) {
+  auto part = transit.frame.payload.begin();
+  std::size_t from = 0;
+  for (const base::MutableView& span : place.spans) {
+    for (std::size_t at = 0; at < span.size();) {
+      const std::size_t step = std::min(span.size() - at, part->size() - from);
+      std::memcpy(span.data() + at, part->data() + from, step);
+      at += step, from += step;
+      if (from == part->size()) ++part, from = 0;
+    }
+  }
+  if (!transit.flip) return;
+  std::uint64_t bit = *transit.flip - 8 * transit.frame.header.size();
+  for (const base::MutableView& span : place.spans) {
+    if (bit < 8 * span.size()) {
+      span[bit / 8] ^= static_cast<std::uint8_t>(1U << bit % 8);
+      return;
+    }
+    bit -= 8 * span.size();
+  }
+}
+
+bool DataPlane::finish(Pipe& pipe, std::size_t end, const Transit& transit) {
+  Way& way = pipe.way[1 - end];
+  const Reading reading = std::move(*way.reading);
+  way.reading.reset();
+  if (reading.dropped) {
+    consumed(pipe, end, true);
+    return true;
+  }
+  const bool damaged = transit.flip.has_value();
+  if (damaged) ++world_.counts.flipped;
+  read(transit, reading.place);
+  const base::Status status =
+      attempts_.arrived(pipe.life[1 - end], reading.header, reading.place.token);
+  moved_ += reading.header.payload_bytes;
+  if (status.ok()) {
+    if (damaged) p9_taken(world_.history, peer_.slot, reading.header);
+    consumed(pipe, end, true);
+    settle();
+    return true;
+  }
+  if (!damaged) p9_changed(world_.history, peer_.slot, reading.header);
+  lose_stripe(pipe, end, "a frame arrived damaged");
+  return false;
+}
+
+void DataPlane::consumed(Pipe& pipe, std::size_t end, bool counts) {
+  const auto link = links_.find(pipe.life[1 - end]);
+  if (counts && link != links_.end()) {
+    const auto stripe = link->second.stripes.find(pipe.id);
+    if (stripe != link->second.stripes.end()) ++stripe->second.arrived;
+  }
+  world_.room_at(pipe, 1 - end);
+}
+
+void DataPlane::resume() {
+  for (auto& [life, link] : links_) {
+    for (auto& [id, stripe] : link.stripes) {
+      Way& way = world_.pipe(id).way[1 - stripe.end];
+      if (std::exchange(way.paused, false)) world_.post_pipe(world_.pipe(id), 1 - stripe.end);
+    }
+  }
+}
+
+base::Time DataPlane::last_received(base::Incarnation peer) const {
+  const auto link = links_.find(peer);
+  return link == links_.end() ? 0 : link->second.received;
+}
+
+// ---- stripes that come and go -------------------------------------------------------------------
+
+bool DataPlane::takes(wire::Incarnation from) const {
+  const auto link = links_.find(from);
+  const std::size_t has = link == links_.end() ? 0 : link->second.stripes.size();
+  // A little more: this end may not know yet that some broke.
+  return members_.count(from) > 0 && has < 2 * world_.stripes();
+}
+
+void DataPlane::dial_if_needed(wire::Incarnation to, Link& link) {
+  if (members_.count(to) == 0 || !link.redial.due(world_.now)) return;
+  while (link.stripes.size() + link.dials < world_.stripes()) {
+    ++link.dials;
+    world_.dial_pipe(peer_.slot, to);
+  }
+}
+
+bool DataPlane::dialled(wire::Incarnation to) {
+  const auto found = links_.find(to);
+  if (found == links_.end()) return false;
+  if (found->second.dials > 0) --found->second.dials;
+  return found->second.stripes.size() < world_.stripes();  // the other side may have dialled too
+}
+
+void DataPlane::dial_failed(wire::Incarnation to) {
+  Link& link = links_.at(to);
+  link.redial.failed(world_.now);
+  if (link.stripes.empty() && link.dials == 0 && attempts_.wanted(to) && link.redial.failing()) {
+    attempts_.link_failed(to, "nobody answers");
+  }
+}
+
+void DataPlane::add_stripe(Pipe& pipe, std::size_t end) {
+  Link& link = link_to(pipe.life[1 - end]);
+  Stripe stripe;
+  stripe.end = end;
+  stripe.noted_at = world_.now;
+  link.stripes[pipe.id] = stripe;
+  link.flight.add_stripe(pipe.id, world_.now);
+  if (!link.queue.empty()) settle();
+}
+
+void DataPlane::lose_stripe(Pipe& pipe, std::size_t end, const char* why) {
+  if (!std::exchange(pipe.open[end], false)) return;
+  const wire::Incarnation other = pipe.life[1 - end];
+  if (world_.tracing()) world_.note(cat("     ", peer_.slot, " loses stripe ", pipe.id, ": ", why));
+  for (Transit& transit : pipe.way[end].queue) {  // what is in the kernel goes on
+    if (transit.kind == Transit::Kind::kFrame) exchange::own_payload(&transit.frame);
+  }
+  if (silent_) pipe.way[end].queue.clear();
+  if (!silent_) world_.end_of_pipe(pipe, end);
+  auto& reading = pipe.way[1 - end].reading;
+  if (reading && !reading->dropped) attempts_.lost(reading->header, reading->place.token);
+  reading.reset();
+  const auto found = links_.find(other);
+  if (found == links_.end()) return;
+  Link& link = found->second;
+  link.stripes.erase(pipe.id);
+  send_again(link, link.flight.remove_stripe(pipe.id).keys);
+  if (pipe.heard[end] || world_.now - pipe.since > kRepairMax) {
+    link.down_since = world_.now;
+    link.redial.broke(world_.now, link.stripes.empty());
+  } else {
+    link.redial.closed_unheard(world_.now);
+  }
+  if (!link.queue.empty()) settle();
+}
+
+void DataPlane::close(wire::Incarnation to) {
+  const auto found = links_.find(to);
+  if (found == links_.end()) return;
+  std::vector<exchange::StripeId> stripes;
+  for (const auto& [id, stripe] : found->second.stripes) stripes.push_back(id);
+  found->second.queue.clear();
+  settling_ = true;  // nothing of it goes on
+  for (const exchange::StripeId id : stripes) {
+    Pipe& pipe = world_.pipe(id);
+    const std::size_t end = pipe.life[1] == to ? 0 : 1;
+    lose_stripe(pipe, end, "closed");
+  }
+  settling_ = false;
+  links_.erase(to);
+}
+
+void DataPlane::renew(base::Incarnation peer, const base::Status&) {
+  const auto found = links_.find(peer);
+  if (found == links_.end()) return;
+  std::vector<exchange::StripeId> stripes;
+  for (const auto& [id, stripe] : found->second.stripes) stripes.push_back(id);
+  for (const exchange::StripeId id : stripes) {
+    Pipe& pipe = world_.pipe(id);
+    lose_stripe(pipe, pipe.life[1] == peer ? 0 : 1, "it carries nothing");
+  }
+}
+
+// ---- time ---------------------------------------------------------------------------------------
+
+void DataPlane::tick_link(wire::Incarnation to, Link& link) {
+  const bool wanted = attempts_.wanted(to);
+  const Duration alive_every = wanted && world_.mix.life_signs ? world_.mix.silence / 6 : 0;
+  for (auto& [id, stripe] : link.stripes) {
+    const bool alive_due = alive_every > 0 && world_.now - stripe.noted_at >= alive_every;
+    if (stripe.arrived == stripe.noted && !alive_due) continue;
+    stripe.noted = stripe.arrived;
+    stripe.noted_at = world_.now;
+    Transit note;
+    note.kind = Transit::Kind::kNote;
+    note.number = stripe.noted;
+    world_.carry(id, stripe.end, std::move(note));
+  }
+  std::vector<exchange::StripeId> hopeless;
+  for (const auto& late : link.flight.check(world_.now, 2 * world_.mix.data_latency)) {
+    send_again(link, late.again);
+    if (late.replace) hopeless.push_back(late.stripe);
+  }
+  for (const exchange::StripeId id : hopeless) {
+    Pipe& pipe = world_.pipe(id);
+    lose_stripe(pipe, pipe.life[1] == to ? 0 : 1, "it is far behind the others");
+  }
+  if (wanted || !link.queue.empty()) dial_if_needed(to, link);
+  const Duration repair = std::min(world_.mix.silence, kRepairMax);
+  if (wanted && link.stripes.empty() && world_.now - link.down_since > repair) {
+    link.down_since = world_.now;
+    attempts_.link_failed(to, "no connection could be made");
+  }
+}
+
+void DataPlane::tick() {
+  if (base::OwnPause(ticked_ + kEnginePause, world_.now, world_.mix.silence).counts())
+    awake_since_ = world_.now;
+  ticked_ = world_.now;
+  std::vector<wire::Incarnation> all;
+  for (const auto& [life, link] : links_) all.push_back(life);
+  for (const wire::Incarnation life : all) tick_link(life, links_.at(life));
+  tick_fetches();
+  check_progress();
+  attempts_.check_stalls(world_.now, world_.mix.silence * 5 / 6, awake_since_);
+  const auto gone = attempts_.sweep([this](std::uint32_t slot) {
+    return std::any_of(links_.begin(), links_.end(), [&](const auto& entry) {
+      const auto of_it = [slot](std::uint64_t key) { return exchange::slot_of(key) == slot; };
+      const Link& link = entry.second;
+      return std::any_of(link.queue.begin(), link.queue.end(), of_it) ||
+             std::any_of(link.stripes.begin(), link.stripes.end(),
+                         [](const auto& s) { return s.second.writing > 0; });
+    });
+  });
+  for (auto& [life, link] : links_) {
+    for (const std::uint32_t slot : gone) {
+      link.flight.forget([slot](std::uint64_t key) { return exchange::slot_of(key) == slot; });
+    }
+  }
+  settle();
+}
+
+}  // namespace jccl::sim

@@ -1,0 +1,120 @@
+#include "sim/plan.h"
+
+#include <algorithm>
+
+#include "collective/hint.h"
+#include "collective/planner.h"
+#include "snapshot/digest.h"
+
+namespace jccl::sim {
+
+using collective::PlanKind;
+
+namespace {
+
+const std::vector<collective::LeafSpec> kLeaves = {{codec::Dtype::kF32, kElements}};
+
+std::vector<collective::Chunk> chunks_of(const collective::Plan& plan) {
+  return collective::make_layout(plan, kLeaves, {}, kChunkBytes);
+}
+
+}  // namespace
+
+base::Bytes hint_of(const std::string& plan) {
+  collective::Hint hint;
+  if (plan == "ring") hint.kind = collective::HintKind::kRing;
+  if (plan == "direct") hint.kind = collective::HintKind::kDirect;
+  if (plan == "exchange") hint.kind = collective::HintKind::kExchange;
+  hint.data_bytes = hint.encoded_bytes = hint.accumulator_bytes = sizeof(Array);
+  return collective::encode_hint(hint);
+}
+
+void Planner::note(wire::PeerId peer, std::uint64_t bytes_per_s) {
+  speeds_[peer] = bytes_per_s;
+  kept_.clear();
+}
+
+base::Result<base::Bytes> Planner::plan(const protocol::PlanRequest& request) {
+  std::vector<wire::PeerId> links;
+  for (const auto& [a, b] : request.bad_links) links.insert(links.end(), {a, b});
+  const Key key = {request.hint,
+                   {request.contributors, request.receivers, request.dial_only, links}};
+  if (const auto kept = kept_.find(key); kept != kept_.end()) return kept->second;
+  auto plan = make(request);
+  if (plan.ok()) kept_[key] = plan.value();
+  return plan;
+}
+
+base::Result<base::Bytes> Planner::make(const protocol::PlanRequest& request) const {
+  const auto hint = collective::decode_hint(request.hint);
+  if (!hint.ok()) return hint.status();
+  collective::PlannerOptions options;
+  if (hint.value().kind != collective::HintKind::kAuto) {
+    options.kind = static_cast<PlanKind>(hint.value().kind);
+  }
+  options.receivers = request.receivers;
+  options.avoid = request.bad_links;
+  options.dial_only = request.dial_only;
+  options.work = {sizeof(Array), sizeof(Array), sizeof(Array)};
+  options.network = collective::Network(request.contributors.size());
+  for (std::uint32_t i = 0; i < request.contributors.size(); ++i) {
+    const auto speed = speeds_.find(request.contributors[i]);
+    if (speed != speeds_.end()) options.network.set_up(i, static_cast<double>(speed->second));
+  }
+  const auto plan = collective::choose(request.contributors, options);
+  if (!plan.ok()) return plan.status();
+  return collective::encode(plan.value());
+}
+
+bool covers(const base::Bytes& bytes, const std::map<wire::PeerId, Part>& parts) {
+  const auto plan = collective::decode(bytes);
+  if (!plan.ok() || plan.value().order.size() != parts.size()) return false;
+  return std::all_of(plan.value().order.begin(), plan.value().order.end(),
+                     [&](wire::PeerId id) { return parts.count(id) > 0; });
+}
+
+Array sum_of(const base::Bytes& bytes, const std::map<wire::PeerId, Part>& parts, bool mean) {
+  const collective::Plan plan = collective::decode(bytes).value();
+  const auto count = static_cast<std::uint32_t>(plan.order.size());
+  double all = 0;
+  for (const wire::PeerId id : plan.order) all += parts.at(id).weight;
+  Array out{};
+  for (const collective::Chunk& chunk : chunks_of(plan)) {
+    // A ring's sums go round to the owner, beginning behind it.
+    const std::uint32_t first = plan.kind == PlanKind::kRing ? chunk.owner + 1 : 0;
+    for (const collective::Segment& segment : chunk.segments) {
+      for (std::uint64_t k = segment.first; k < segment.first + segment.count; ++k) {
+        float sum = 0;
+        for (std::uint32_t i = 0; i < count; ++i) {
+          const Part& part = parts.at(plan.order[(first + i) % count]);
+          const float term = static_cast<float>(part.weight) * part.input[k];
+          sum = i == 0 ? term : sum + term;
+        }
+        out[k] = mean ? sum / static_cast<float>(all) : sum;
+      }
+    }
+  }
+  return out;
+}
+
+base::Digest reported_digest(const base::Bytes& plan, const Array& result) {
+  base::Writer digests;
+  for (const collective::Chunk& chunk : chunks_of(collective::decode(plan).value())) {
+    base::Bytes bytes;
+    for (const collective::Segment& segment : chunk.segments) {
+      const auto* from = reinterpret_cast<const std::uint8_t*>(result.data() + segment.first);
+      bytes.insert(bytes.end(), from, from + segment.count * sizeof(float));
+    }
+    digests.digest(snapshot::digest_of(bytes));
+  }
+  return snapshot::digest_of(digests.bytes());
+}
+
+std::uint64_t documented_bytes(const base::Bytes& bytes) {
+  const collective::Plan plan = collective::decode(bytes).value();
+  const std::uint64_t others = plan.order.size() - 1;
+  if (plan.kind == PlanKind::kExchange) return plan.order.size() * others * sizeof(Array);
+  return 2 * others * sizeof(Array);  // towards the owners, and back
+}
+
+}  // namespace jccl::sim

@@ -1,0 +1,40 @@
+// Plans as the simulator's master makes them and its oracles read them: the real ones, of real
+// planners, for arrays of a few chunks. Pure.
+#pragma once
+
+#include <map>
+
+#include "collective/plan.h"
+#include "protocol/master_machine.h"
+#include "sim/values.h"
+
+namespace jccl::sim {
+
+base::Bytes hint_of(const std::string& plan);  // "", or a plan's name
+
+class Planner {  // of a master; the same calls in the same order give the same plans
+ public:
+  base::Result<base::Bytes> plan(const protocol::PlanRequest& request);
+  void note(wire::PeerId peer, std::uint64_t bytes_per_s);
+
+ private:
+  using Key = std::pair<base::Bytes, std::vector<std::vector<wire::PeerId>>>;
+  base::Result<base::Bytes> make(const protocol::PlanRequest& request) const;
+
+  std::map<wire::PeerId, std::uint64_t> speeds_;
+  std::map<Key, base::Bytes> kept_;  // since something was measured last
+};
+
+struct Part {  // of a sum
+  Array input;
+  double weight = 1;
+};
+bool covers(const base::Bytes& plan, const std::map<wire::PeerId, Part>& parts);
+// What a plan makes of these, by id: each once, in its order.
+Array sum_of(const base::Bytes& plan, const std::map<wire::PeerId, Part>& parts, bool mean);
+// What a result's digest is: of its chunks' digests.
+base::Digest reported_digest(const base::Bytes& plan, const Array& result);
+// Payload between contributors, if every frame leaves once. See ALGORITHMS.md §5.
+std::uint64_t documented_bytes(const base::Bytes& plan);
+
+}  // namespace jccl::sim

@@ -1,0 +1,186 @@
+// See plane.h: calls and attempts.
+#include "sim/plane.h"
+
+#include <algorithm>
+
+#include "base/planted.h"
+#include "sim/world.h"
+
+namespace jccl::sim {
+
+using base::cat;
+
+namespace {
+
+constexpr std::size_t kOwnKept = 64;
+constexpr std::size_t kDeadKept = 64;  // buffers
+constexpr std::uint8_t kUsedAgain = 0xA5;
+
+}  // namespace
+
+exchange::BufferRef DataPlane::Heap::take(std::size_t size) {
+  return {new exchange::Buffer(size), [dead = dead_](exchange::Buffer* b) { dead->add(b); }};
+}
+
+void DataPlane::Heap::Dead::add(exchange::Buffer* buffer) {
+  std::memset(buffer->data(), kUsedAgain, buffer->size());
+  buffers.emplace_back(buffer);
+  if (buffers.size() <= kDeadKept) return;
+  const auto first = std::move(buffers.front());
+  buffers.pop_front();
+  const bool whole = std::all_of(first->data(), first->data() + first->size(),
+                                 [](std::uint8_t byte) { return byte == kUsedAgain; });
+  if (!whole) history->fail("P9", "memory was written to after it was given back");
+}
+
+DataPlane::DataPlane(World& world, SimPeer& peer)
+    : world_(world), peer_(peer), memory_(&world.history), attempts_(&memory_, kChunkBytes, this) {}
+
+DataPlane::~DataPlane() = default;
+
+const Own* DataPlane::find(const wire::Attempt& attempt) const {
+  for (const Own& own : own_) {
+    if (own.attempt == attempt) return &own;
+  }
+  return nullptr;
+}
+
+Own* DataPlane::find_own(const wire::Attempt& attempt) { return const_cast<Own*>(find(attempt)); }
+
+void DataPlane::clear(bool vanish) {
+  attempts_.clear();
+  silent_ = vanish;
+  new_life();
+  silent_ = false;
+  links_.clear();
+  own_.clear();
+  fetches_.clear();
+  members_.clear();
+  awake_since_ = ticked_ = world_.now;
+}
+
+void DataPlane::new_life() {
+  std::vector<wire::Incarnation> all;
+  for (const auto& [life, link] : links_) all.push_back(life);
+  for (const wire::Incarnation life : all) close(life);
+}
+
+void DataPlane::set_roster(const wire::Roster& roster) {
+  attempts_.set_members(roster.members, peer_.incarnation);
+  const std::set<wire::Incarnation> before = std::exchange(members_, {});
+  for (const wire::Member& member : roster.members) members_.insert(member.incarnation);
+  for (const wire::Incarnation life : before) {
+    if (members_.count(life) > 0 || life == peer_.incarnation) continue;
+    close(life);
+    attempts_.peer_left(life);
+  }
+}
+
+void DataPlane::run(const protocol::RunAttempt& order) {
+  const wire::Start& start = order.start;
+  const auto tag = std::find_if(peer_.tags.begin(), peer_.tags.end(),
+                                [&](const UserTag& t) { return t.tag == start.round.tag; });
+  AttemptInfo::Part part;
+  part.shard = peer_.shard, part.begun = world_.now, part.plan = start.plan;
+  if (tag != peer_.tags.end()) part.revision = tag->revision, part.state = tag->digest;
+  const BuffersRef call = tag == peer_.tags.end() ? nullptr : tag->buffers;
+  if (call != nullptr) {
+    part.call = call->id, part.weight = call->agreed.weight;
+    p3_given(world_.history, world_.history.call(call->id), call->as_given());
+  }
+  world_.history.attempts[start.attempt].parts[peer_.machine->id()] = part;
+  if (call == nullptr) {
+    peer_.queue(protocol::AttemptFailed{start.attempt, base::Code::kAborted, 0, "no such call"});
+    return;
+  }
+  if (own_.size() >= kOwnKept) own_.pop_front();
+  Own fresh;
+  fresh.attempt = start.attempt, fresh.round = start.round, fresh.plan = start.plan;
+  fresh.call = call, fresh.moved = world_.now;
+  own_.push_back(std::move(fresh));
+  attempts_.run(start, call, world_.now);
+  resume();
+  settle();
+}
+
+void DataPlane::compared(const BuffersRef& call) {
+  attempts_.fed(call);
+  settle();
+}
+
+void DataPlane::attempt_done(const wire::Attempt& attempt, const base::Digest& result) {
+  Own* own = find_own(attempt);
+  if (own == nullptr || own->done || own->failed) return;
+  AttemptInfo::Part& part = world_.history.attempts[attempt].parts[peer_.machine->id()];
+  own->done = part.done = true;
+  base::Digest digest = result;
+  if (peer_.computes_wrong()) digest.low ^= 1 + peer_.slot;
+  if (own->told) return;  // a lie, and nobody listens twice
+  const bool told = !peer_.lie_in_result(&digest);
+  part.result = digest;
+  if (told) peer_.queue(protocol::AttemptDone{attempt, digest});
+}
+
+bool DataPlane::tell_early(const wire::Attempt& attempt, const wire::Digest& digest) {
+  Own* own = find_own(attempt);
+  if (own == nullptr || own->done || own->failed) return false;
+  AttemptInfo::Part& part = world_.history.attempts[attempt].parts[peer_.machine->id()];
+  own->told = part.done = true;
+  part.result = digest;
+  return true;
+}
+
+void DataPlane::attempt_failed(const wire::Attempt& attempt, base::Code cause, base::PeerId other,
+                               std::string text) {
+  if (Own* own = find_own(attempt)) {
+    const bool first = !std::exchange(own->failed, true);  // nobody listens twice
+    if (first && cause == base::Code::kGuard && other == peer_.machine->id()) {
+      p2_refused_once(world_.history, world_.history.call(own->call->id));
+      peer_.made_fault(protocol::Fault::kGuard, true);
+    }
+  }
+  world_.history.attempts[attempt].parts[peer_.machine->id()].failed = true;
+  peer_.queue(protocol::AttemptFailed{attempt, cause, other, std::move(text)});
+}
+
+void DataPlane::discard(const wire::Attempt& attempt) {
+  attempts_.discard(attempt);
+  resume();
+  settle();
+}
+
+void DataPlane::commit(const wire::Attempt& attempt) {
+  Own* own = find_own(attempt);
+  JCCL_CHECK(own != nullptr && (own->done || own->told));
+  p3_given(world_.history, world_.history.call(own->call->id), own->call->as_given());
+  own->committed = true;
+  (void)attempts_.commit(attempt);
+  own->result = own->call->in_place ? own->call->memory : own->call->out;
+  for (UserTag& tag : peer_.tags) {
+    if (tag.tag == own->round.tag) tag.visible = attempt;
+  }
+  settle();
+}
+
+// From here on the arrays are the user's, who does with them what he likes.
+void DataPlane::release(const BuffersRef& call) {
+  attempts_.release(call);
+  std::memset(call->memory.data(), kUsedAgain, sizeof(Array));
+  std::memset(call->out.data(), kUsedAgain, sizeof(Array));
+}
+
+void DataPlane::check_progress() {
+  for (Own& own : own_) {
+    const exchange::Attempt* run = attempts_.find(own.attempt);
+    if (run == nullptr || own.done || own.failed) continue;
+    const std::uint64_t left = run->moving().left;
+    if (std::exchange(own.left, left) != left) own.moved = world_.now;
+    world_.check_moves(peer_.slot, own);
+  }
+}
+
+protocol::Progress DataPlane::progress() const {
+  return protocol::Progress{moved_, attempts_.moving()};
+}
+
+}  // namespace jccl::sim

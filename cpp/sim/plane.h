@@ -1,0 +1,161 @@
+// A peer's data plane: the real attempts over simulated links, each with a queue of frames to be
+// made, stripes that take them, notes of what arrived, and redialling; and its user's state,
+// fetched as a whole. It does what a real driver does with the effects of a PeerMachine. Pure; one
+// thread per world.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "exchange/attempts.h"
+#include "exchange/flight.h"
+#include "exchange/redial.h"
+#include "protocol/peer_machine.h"
+#include "sim/network.h"
+#include "sim/pipes.h"
+#include "sim/values.h"
+
+namespace jccl::sim {
+
+class World;
+struct History;
+struct SimPeer;
+
+inline constexpr Duration kEnginePause = 200 * kMillisecond;
+
+struct Own {  // what this peer knows of an attempt, also when it is over
+  wire::Attempt attempt;
+  wire::RoundName round;
+  base::Bytes plan;
+  BuffersRef call;
+  bool done = false, failed = false, committed = false;
+  bool told = false;  // a liar: that it is done, before it was
+  Array result{};     // once committed
+  std::uint64_t left = 0;
+  Time moved = 0;  // when there was another number of bytes left
+};
+
+class DataPlane final : private exchange::AttemptsHost {
+ public:
+  DataPlane(World& world, SimPeer& peer);
+  ~DataPlane() override;
+
+  void set_roster(const wire::Roster& roster);
+  void new_life();  // the links of the one before are worth nothing
+  void run(const protocol::RunAttempt& run);
+  void compared(const BuffersRef& call);  // its state differs from what this peer holds
+  bool tell_early(const wire::Attempt& attempt, const wire::Digest& digest);  // a liar
+  void discard(const wire::Attempt& attempt);
+  void commit(const wire::Attempt& attempt);
+  void release(const BuffersRef& call);
+  void fetch(const protocol::FetchSnapshot& fetch);
+  void stop_fetch(const wire::Tag& tag) { fetches_.erase(tag); }
+  void tick();
+  void clear(bool vanish);  // the process died, perhaps with its machine, or its communicator did
+  const Own* find(const wire::Attempt& attempt) const;
+  bool runs(const BuffersRef& call) const { return attempts_.runs(call); }
+  bool idle() const { return attempts_.size() == 0 && fetches_.empty(); }
+  protocol::Progress progress() const;
+
+  // Of the network. A pipe has two ends, 0 and 1.
+  void on_snapshot(const DataMessage& message);
+  void on_reset(std::uint32_t other, wire::Incarnation life);  // of what snapshots come by
+  bool knows(wire::Incarnation from) const { return members_.count(from) > 0; }
+  bool takes(wire::Incarnation from) const;  // another stripe of that link
+  void add_stripe(Pipe& pipe, std::size_t end);
+  bool dialled(wire::Incarnation to);  // false: no connection is wanted any more
+  void dial_failed(wire::Incarnation to);
+  // The first of what came: false if it stays, for now or because the stripe is lost.
+  bool receive(Pipe& pipe, std::size_t end);
+  void lose_stripe(Pipe& pipe, std::size_t end, const char* why);
+  void has_room(Pipe& pipe, std::size_t end);
+  void settle();  // gives links what they have room for
+
+ private:
+  struct Stripe {
+    std::size_t end = 0;
+    std::uint64_t arrived = 0, noted = 0;
+    Time noted_at = 0, given_at = 0;
+    std::uint32_t writing = 0;  // frames that are not there yet
+  };
+  struct Link {
+    std::deque<std::uint64_t> queue;  // keys of frames not yet made
+    exchange::Flight flight{4096};
+    std::map<exchange::StripeId, Stripe> stripes;
+    exchange::Redial redial;
+    std::uint32_t dials = 0;  // under way
+    Time down_since = 0, received = 0;
+  };
+  struct Fetch {
+    wire::Held want;
+    std::vector<wire::Member> holders;
+    std::size_t at = 0;
+    Time asked = 0;
+    Time whole = base::kNever;  // all of it is here; checked and loaded by then
+  };
+
+  // AttemptsHost
+  void enqueue(base::Incarnation to, std::uint64_t key, bool ahead) override;
+  void abandon(const std::function<bool(std::uint64_t)>& keys,
+               const std::function<bool(const wire::FrameHeader&)>& frames) override;
+  void abandon_receiving(base::Incarnation from,
+                         const std::function<bool(const wire::FrameHeader&)>& frames) override;
+  base::Time last_received(base::Incarnation peer) const override;
+  void renew(base::Incarnation peer, const base::Status& why) override;
+  void attempt_done(const wire::Attempt& attempt, const base::Digest& result) override;
+  void attempt_failed(const wire::Attempt& attempt, base::Code cause, base::PeerId peer,
+                      std::string text) override;
+
+  Link& link_to(wire::Incarnation life);
+  Own* find_own(const wire::Attempt& attempt);
+  void pump(wire::Incarnation to, Link& link);
+  Stripe* room(Link& link, exchange::StripeId* id);
+  void dial_if_needed(wire::Incarnation to, Link& link);
+  void tick_link(wire::Incarnation to, Link& link);
+  void send_again(Link& link, const std::vector<std::uint64_t>& keys);
+  void close(wire::Incarnation to);
+  bool place(Pipe& pipe, std::size_t end);
+  static void read(const Transit& transit, const exchange::Placement& place);
+  bool finish(Pipe& pipe, std::size_t end, const Transit& transit);
+  void consumed(Pipe& pipe, std::size_t end, bool counts);
+  void resume();
+  void tick_fetches();
+  void check_progress();
+  void ask_next(Fetch& fetch);
+  void fetched(const wire::Held& held);
+
+  // Memory that is given back is overwritten, and looked at again some time later: who still reads
+  // or writes there is seen.
+  class Heap final : public exchange::Memory {
+   public:
+    explicit Heap(History* history) : dead_(std::make_shared<Dead>()) { dead_->history = history; }
+    exchange::BufferRef take(std::size_t size) override;
+
+   private:
+    struct Dead {
+      std::deque<std::unique_ptr<exchange::Buffer>> buffers;
+      History* history = nullptr;
+      void add(exchange::Buffer* buffer);
+    };
+    std::shared_ptr<Dead> dead_;
+  };
+
+  World& world_;
+  SimPeer& peer_;
+  Heap memory_;
+  exchange::Attempts attempts_;
+  std::map<wire::Incarnation, Link> links_;
+  std::set<wire::Incarnation> members_;
+  std::deque<Own> own_;
+  std::map<wire::Tag, Fetch> fetches_;
+  std::uint64_t moved_ = 0;
+  Time ticked_ = 0, awake_since_ = 0;
+  bool settling_ = false, news_ = false;
+  bool silent_ = false;  // its machine is gone: nobody hears of an end
+};
+
+}  // namespace jccl::sim
