@@ -46,9 +46,12 @@ constexpr std::uint64_t kCoverageSeeds = 100'000;
 
 thread_local std::uint64_t current_seed = 0;
 
-void on_abort(int) {
-  std::fprintf(stderr, "jccl-sim: a check failed in seed %llu\n",
+void on_fatal(int signal) {
+  std::fprintf(stderr, "jccl-sim: %s in seed %llu\n",
+               signal == SIGSEGV ? "memory was misused" : "a check failed",
                static_cast<unsigned long long>(current_seed));
+  std::signal(signal, SIG_DFL);
+  std::raise(signal);
 }
 
 // Lines of a seed and why its alarm is not mended yet; those of # say something else.
@@ -309,7 +312,7 @@ int main(int argc, char** argv) {
   if (!parse(argc, argv, options)) return std::fputs(kUsage, stderr), 2;
   if (options.mutants) return hunt(options);
   if (options.shrink || !options.script.empty()) return replay(options);
-  std::signal(SIGABRT, on_abort);
+  for (const int signal : {SIGABRT, SIGSEGV}) std::signal(signal, on_fatal);
   const auto begin = std::chrono::steady_clock::now();
   Shared shared;
   std::vector<std::thread> threads;

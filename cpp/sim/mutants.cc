@@ -30,7 +30,6 @@ constexpr MutantRow kRows[] = {
     {"mean-of-peers"},
     {"last-chunk-cut-short"},
     {"partial-forgotten"},
-    {"result-without-sum"},
     {"memory-of-frame-not-kept"},
     {"copies-not-dropped"},
     {"early-frame-drained"},

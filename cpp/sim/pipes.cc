@@ -91,7 +91,8 @@ void World::on_pipe(const Event& event) {
   way.posted = false;
   while (!way.queue.empty() && !way.paused) {
     if (arrival(p, from) > now) return post_pipe(p, from);
-    const bool there = peer.alive && peer.incarnation == p.life[to] && p.open[to];
+    const bool there =
+        peer.alive && peer.incarnation == p.life[to] && p.open[to] && !p.reset;
     hash_ = mix_in(hash_, (std::uint64_t{p.id} << 8) ^ way.queue.size());
     if (!there) {  // a reset from the machine that knows nothing of this connection
       way.queue.clear();
@@ -144,6 +145,7 @@ void World::reset_pipes(std::uint32_t a, std::uint32_t b, bool one_sided, bool o
     const bool between_them =
         (p.slot[0] == a && p.slot[1] == b) || (p.slot[0] == b && p.slot[1] == a);
     if (!between_them || !(p.open[0] || p.open[1])) continue;
+    p.reset = true;
     for (std::size_t end = 0; end < 2; ++end) {
       p.way[end].queue.clear();
       if (one_sided && p.slot[end] == b) continue;
