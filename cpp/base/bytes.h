@@ -52,11 +52,10 @@ class Writer {
     raw(v.data(), N);
   }
   void raw(const void* data, std::size_t size) {
-    if (size == 0) return;
-    const std::size_t at = bytes_.size();
-    bytes_.resize(at + size);
-    std::memcpy(bytes_.data() + at, data, size);
+    const auto* from = static_cast<const std::uint8_t*>(data);
+    bytes_.insert(bytes_.end(), from, from + size);
   }
+  void reserve(std::size_t size) { bytes_.reserve(size); }
   std::size_t size() const { return bytes_.size(); }
   Bytes take() { return std::move(bytes_); }
   const Bytes& bytes() const { return bytes_; }

@@ -61,8 +61,10 @@ Status Attempt::prepare() {
   result_codec_ = collective::result_codec(plan_, terms.codec);
   // One output that is an input too must stay intact until the outcome is known.
   eager_ = (terms.out_private || JCCL_PLANTED("written-before-commit")) &&
-           std::all_of(call_->leaves.begin(), call_->leaves.end(),
-                       [](const Leaf& leaf) { return leaf.out != nullptr && leaf.out != leaf.in; });
+           std::all_of(call_->leaves.begin(), call_->leaves.end(), [](const Leaf& leaf) {
+             return leaf.out != nullptr &&
+                    (leaf.out != leaf.in || JCCL_PLANTED("written-over-the-input"));
+           });
   // Receivers are served on after the commit, when the output belongs to the caller again.
   serves_ =
       contributes() && !start_.receivers.empty() && plan_.kind != collective::PlanKind::kScatter;
@@ -280,7 +282,7 @@ void Attempt::take_result(ChunkState& chunk, const BufferRef& buffer, const base
     chunk.result = buffer;
   }
   chunk.written = in_output_;
-  chunk.digest = digest;
+  if (!JCCL_PLANTED("received-digest-left-out")) chunk.digest = digest;
   settle(chunk);
 }
 
@@ -316,6 +318,7 @@ void Attempt::advance(ChunkState& chunk) {
     return;
   }
   for (const std::uint32_t to : chunk.route.send_to) {
+    if (JCCL_PLANTED("partial-stays-here")) break;
     host_->enqueue(start_.attempt, plan_.order[to], {FrameKind::kPartial, chunk.chunk.index});
   }
 }
@@ -340,7 +343,9 @@ void Attempt::hand_on(ChunkState& chunk) {
   const auto targets = collective::result_targets(
       plan_, chunk.chunk, static_cast<std::uint32_t>(position_), start_.receivers);
   for (base::PeerId peer : targets) {
-    if (peer == self_) continue;
+    if (peer == self_ || (JCCL_PLANTED("receivers-get-no-result") &&
+                          std::count(start_.receivers.begin(), start_.receivers.end(), peer) > 0))
+      continue;
     host_->enqueue(start_.attempt, peer, {FrameKind::kResult, chunk.chunk.index});
   }
 }
@@ -358,7 +363,7 @@ std::optional<OutFrame> Attempt::produce(const WorkItem& item) {
     if (committed_) return std::nullopt;  // the owner had it, or the round went on without
     if (!pass_guard(chunk)) return std::nullopt;
     if (!codec::is_lossy(contribution_codec_)) {
-      frame.payload = input_views(chunk);
+      frame.payload = input_views(JCCL_PLANTED("first-chunk-sent-for-all") ? chunks_[0] : chunk);
       frame.keep_alive = call_;
     } else {
       const BufferRef encoded = own_encoded(chunk);
@@ -369,13 +374,12 @@ std::optional<OutFrame> Attempt::produce(const WorkItem& item) {
   } else if (item.kind == FrameKind::kPartial) {
     if (!chunk.accumulator) return std::nullopt;
     frame.payload.push_back(chunk.accumulator->span());
-    if (!JCCL_PLANTED("memory-of-frame-not-kept")) frame.keep_alive = chunk.accumulator;
+    frame.keep_alive = chunk.accumulator;
   } else {
     const bool lies_in_output = chunk.finished && chunk.written && in_output_ && !committed_;
     if (!chunk.result && !lies_in_output) return std::nullopt;
     frame.payload = result_views(chunk);
-    if (!JCCL_PLANTED("memory-of-frame-not-kept"))
-      frame.keep_alive = chunk.result ? std::shared_ptr<const void>(chunk.result) : call_;
+    frame.keep_alive = chunk.result ? std::shared_ptr<const void>(chunk.result) : call_;
   }
   if (host_->checks_frames()) {
     const bool is_result = item.kind == FrameKind::kResult;
@@ -412,18 +416,23 @@ void Attempt::commit() {
         call_->scatter_count += segment.count;
       }
     }
-    if (!chunk.written) decode_result(chunk);
+    const bool forgotten =
+        JCCL_PLANTED("commit-leaves-the-last-chunk") && chunk.chunk.index + 1 == chunks_.size();
+    if (!chunk.written && !forgotten) decode_result(chunk);
     chunk.written = true;
   }
 }
 
 void Attempt::report_if_complete() {
-  if (unfinished_ > 0 || unguarded_ > 0 || done_ || failed_) return;
+  const std::size_t left = JCCL_PLANTED("done-before-the-last-chunk") ? 1 : 0;
+  if (unfinished_ > left || unguarded_ > 0 || done_ || failed_) return;
   done_ = true;
   base::Digest result;
   if (plan_.kind != collective::PlanKind::kScatter) {
     base::Writer digests;
-    for (const ChunkState& chunk : chunks_) digests.digest(chunk.digest);
+    for (const ChunkState& chunk : chunks_) {
+      digests.digest(JCCL_PLANTED("digest-of-one-chunk") ? chunks_[0].digest : chunk.digest);
+    }
     result = snapshot::digest_of(digests.bytes());
   }
   host_->attempt_done(start_.attempt, result);

@@ -33,7 +33,7 @@ void Flight::took(StripeId stripe, std::uint64_t key, Time now) {
 
 bool Flight::arrived(StripeId stripe, std::uint64_t frames, Time now) {
   const auto found = lanes_.find(stripe);
-  if (found == lanes_.end()) return true;
+  if (found == lanes_.end() || JCCL_PLANTED("arrivals-not-noted")) return true;
   Lane& lane = found->second;
   if (frames > lane.first + lane.items.size() + (JCCL_PLANTED("frames-beyond-taken") ? 1 : 0))
     return false;
@@ -123,6 +123,7 @@ std::vector<Flight::Late> Flight::check(Time now, Duration rtt) {
     if (lane.late_since == 0) lane.late_since = now;
     Late late{stripe, {}, false};
     for (Item& item : lane.items) {
+      if (JCCL_PLANTED("late-frames-wait")) break;
       if (!item.forgotten && !std::exchange(item.again, true)) late.again.push_back(item.key);
     }
     sent_again_ += late.again.size();

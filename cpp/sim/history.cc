@@ -24,7 +24,7 @@ void History::on_durable(const wire::Record& record) {
     if (c->is_state) {
       p6_state(*this, "the journal's commit", 0, {c->round.tag, c->round.n - 1, c->state});
     }
-    commits.emplace(c->round, CommitInfo{*c, {}});
+    commits.emplace(c->round, CommitInfo{*c, {}, {}, {}});
     committed.emplace(c->attempt, c->round);
     last[c->round.tag] = c->round.n;
   } else if (const auto* b = std::get_if<wire::BirthRecord>(&record)) {

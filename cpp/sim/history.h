@@ -67,7 +67,8 @@ struct Published {  // a success that a user was told of
 struct CommitInfo {
   wire::CommitRecord record;
   std::map<std::uint32_t, Array> results;  // per shard, as first published
-  std::set<std::uint32_t> judged;          // shards whose result was compared with what is due
+  std::set<std::uint32_t> judged{};        // shards whose result was compared with what is due
+  std::set<std::uint32_t> digested{};      // … and with the journal's digest
 };
 
 struct History {
@@ -129,6 +130,8 @@ void p3_untouched(History& history, const CallRecord& call, bool untouched);
 void p3_given(History& history, const CallRecord& call, bool untouched);
 void p3_open(History& history, const CallRecord& call, bool untouched);
 // P4 bounded: a call or synchronisation that is open, or ends, now.
+void p4_not_by_own_pause(History& history, std::uint32_t slot, base::Time awake,
+                         base::Duration limit);
 void p4_in_time(History& history, std::uint32_t slot, const wire::Tag& tag, base::Time due);
 // P5 journal first, one decision, no gap, resolved after a restart.
 void p5_record(History& history, const wire::Record& record);

@@ -15,15 +15,22 @@ using exchange::Placement;
 
 namespace {
 
+std::uint64_t bytes_of(const std::vector<base::ByteView>& views) {
+  std::uint64_t bytes = 0;
+  for (const base::ByteView& view : views) bytes += view.size();
+  return bytes;
+}
+
 constexpr std::uint32_t kWriting = 3;  // frames that a stripe has room for
 constexpr Duration kRepairMax = kSecond;
+constexpr std::uint64_t kForgotten = 0;  // instead of a key
 
 }  // namespace
 
 // ---- sending ------------------------------------------------------------------------------------
 
 DataPlane::Link& DataPlane::link_to(wire::Incarnation life) {
-  const auto [link, fresh] = links_.try_emplace(life);
+  const auto [link, fresh] = links_.try_emplace(life, world_.frames_remembered());
   if (fresh) link->second.down_since = world_.now;
   return link->second;
 }
@@ -74,10 +81,9 @@ void DataPlane::pump(wire::Incarnation to, Link& link) {
     if (!frame) continue;
     const std::uint64_t bytes = exchange::bytes_of(*frame);
     moved_ += bytes;
-    if (const auto h = wire::decode_frame_header(frame->header); h.ok()) {
-      world_.history.attempts[h.value().attempt].sent_to[to] += h.value().payload_bytes;
-    }
+    world_.history.attempts[*attempts_.attempt_of(key)].sent_to[to] += bytes - frame->header.size();
     link.flight.took(id, key, world_.now);
+    stripe->taken.push_back(key);
     ++stripe->writing;
     stripe->given_at = world_.now;
     Transit transit;
@@ -107,7 +113,7 @@ void DataPlane::abandon(const std::function<bool(std::uint64_t)>& keys,
                         const std::function<bool(const wire::FrameHeader&)>& frames) {
   for (auto& [life, link] : links_) {
     std::erase_if(link.queue, keys);
-    link.flight.forget(keys);
+    forget(link, keys);
     for (auto& [id, stripe] : link.stripes) {
       for (Transit& transit : world_.pipe(id).way[stripe.end].queue) {
         if (transit.kind == Transit::Kind::kFrame && keys(transit.frame.key))
@@ -115,6 +121,13 @@ void DataPlane::abandon(const std::function<bool(std::uint64_t)>& keys,
       }
     }
     abandon_receiving(life, frames);
+  }
+}
+
+void DataPlane::forget(Link& link, const std::function<bool(std::uint64_t)>& keys) {
+  link.flight.forget(keys);
+  for (auto& [id, stripe] : link.stripes) {
+    std::replace_if(stripe.taken.begin(), stripe.taken.end(), keys, kForgotten);
   }
 }
 
@@ -141,6 +154,10 @@ bool DataPlane::receive(Pipe& pipe, std::size_t end) {
   if (first.kind == Transit::Kind::kNote) {
     const std::uint64_t frames = first.number;
     way.queue.pop_front();
+    Stripe& stripe = link.stripes.at(pipe.id);
+    const std::uint64_t fresh = frames - std::exchange(stripe.told, frames);
+    stripe.taken.erase(stripe.taken.begin(),
+                       stripe.taken.begin() + static_cast<std::ptrdiff_t>(fresh));
     if (link.flight.arrived(pipe.id, frames, world_.now)) return true;
     world_.history.fail("P9", cat("slot ", peer_.slot, " is told of frames that it never sent"));
     return false;
@@ -218,11 +235,19 @@ bool DataPlane::finish(Pipe& pipe, std::size_t end, const Transit& transit) {
     return true;
   }
   const bool damaged = transit.flip.has_value();
+  if (bytes_of(transit.frame.payload) != reading.header.payload_bytes) {
+    world_.history.fail("P9", "a frame is not as long as its header says");
+    return false;
+  }
   if (damaged) ++world_.counts.flipped;
   read(transit, reading.place);
   const base::Status status =
       attempts_.arrived(pipe.life[1 - end], reading.header, reading.place.token);
   moved_ += reading.header.payload_bytes;
+  if (damaged && !status.ok() && JCCL_PLANTED("damaged-frame-counts")) {
+    consumed(pipe, end, true);
+    return true;
+  }
   if (status.ok()) {
     if (damaged) p9_taken(world_.history, peer_.slot, reading.header);
     consumed(pipe, end, true);
@@ -314,15 +339,30 @@ void DataPlane::lose_stripe(Pipe& pipe, std::size_t end, const char* why) {
   const auto found = links_.find(other);
   if (found == links_.end()) return;
   Link& link = found->second;
+  const exchange::Flight::Rest rest = link.flight.remove_stripe(pipe.id);
+  check_rest(link.stripes.at(pipe.id), rest);
   link.stripes.erase(pipe.id);
-  send_again(link, link.flight.remove_stripe(pipe.id).keys);
+  send_again(link, rest.keys);
   if (pipe.heard[end] || world_.now - pipe.since > kRepairMax) {
     link.down_since = world_.now;
     link.redial.broke(world_.now, link.stripes.empty());
   } else {
     link.redial.closed_unheard(world_.now);
   }
+  if (!rest.complete) attempts_.link_failed(other, "more was under way than is remembered");
   if (!link.queue.empty()) settle();
+}
+
+// What the other side is not known to have goes again: all of it, and nothing else.
+void DataPlane::check_rest(const Stripe& stripe, const exchange::Flight::Rest& rest) {
+  std::vector<std::uint64_t> due = stripe.taken;
+  std::erase(due, kForgotten);
+  if (!rest.complete && due.size() > rest.keys.size()) {
+    due.erase(due.begin(), due.end() - std::ssize(rest.keys));
+  }
+  if (rest.keys == due) return;
+  world_.history.fail("L", cat("slot ", peer_.slot, " lost a stripe with ", due.size(),
+                               " frames under way, and sends ", rest.keys.size(), " again"));
 }
 
 void DataPlane::close(wire::Incarnation to) {
@@ -393,7 +433,7 @@ void DataPlane::tick() {
   for (const wire::Incarnation life : all) tick_link(life, links_.at(life));
   tick_fetches();
   check_progress();
-  attempts_.check_stalls(world_.now, world_.mix.silence * 5 / 6, awake_since_);
+  attempts_.check_stalls(world_.now, silent_after(), awake_since_);
   const auto gone = attempts_.sweep([this](std::uint32_t slot) {
     return std::any_of(links_.begin(), links_.end(), [&](const auto& entry) {
       const auto of_it = [slot](std::uint64_t key) { return exchange::slot_of(key) == slot; };
@@ -405,10 +445,13 @@ void DataPlane::tick() {
   });
   for (auto& [life, link] : links_) {
     for (const std::uint32_t slot : gone) {
-      link.flight.forget([slot](std::uint64_t key) { return exchange::slot_of(key) == slot; });
+      forget(link, [slot](std::uint64_t key) { return exchange::slot_of(key) == slot; });
     }
   }
+  check_memory();
   settle();
 }
+
+Duration DataPlane::silent_after() const { return world_.mix.silence * 5 / 6; }
 
 }  // namespace jccl::sim

@@ -10,7 +10,8 @@ namespace jccl::sim {
 using base::cat;
 
 constexpr std::uint32_t kGoodRounds = 3;  // per tag and peer after healing
-constexpr Duration kStandsMax = 4 * kSecond;
+constexpr Duration kStandsMax = 2 * kSecond;  // a stripe that is late is found, and made up for
+constexpr Duration kQuietMax = kSecond;
 
 // What may still be waited for when nothing goes wrong any more, one after the other: a lease, a
 // restarted master's grace, members that are silent, calls and syncs of before, two new ones.
@@ -47,10 +48,20 @@ bool World::tied() const {
 void World::check_moves(std::uint32_t slot, const Own& own) {
   if (mix.liar > 0) return;
   const Time quiet = std::max({own.moved, disturbed_until_, master_disturbed_until_});
-  if (now <= quiet + 2 * mix.silence + kStandsMax) return;
+  if (now <= quiet + kStandsMax) return;
   history.fail("L", cat("slot ", slot, ": attempt ", to_text(own.attempt), " of ", own.round.tag,
                         " ", own.round.n, " has ", own.left, " bytes left and stands for ",
                         (now - own.moved) / kMillisecond, " ms"));
+}
+
+// Who is there, and reached, is not silent.
+void World::check_silence(std::uint32_t slot, const Own& own) {
+  if (mix.liar > 0) return;
+  const Time quiet = std::max({own.begun, disturbed_until_, master_disturbed_until_});
+  if (now <= quiet + mix.silence + kQuietMax) return;
+  history.fail("L", cat("slot ", slot, " calls somebody silent in attempt ", to_text(own.attempt),
+                        ", and nothing has been in the way for ", (now - quiet) / kMillisecond,
+                        " ms"));
 }
 
 // Excuses for standing still: a tie, or nobody alive holds the newest revision of a state, and

@@ -16,6 +16,14 @@ void p4_in_time(History& history, std::uint32_t slot, const wire::Tag& tag, base
                          (history.now - due) / 1000, " us"));
 }
 
+// Nobody's silence counts from before this peer was there to hear him.
+void p4_not_by_own_pause(History& history, std::uint32_t slot, base::Time awake,
+                         base::Duration limit) {
+  if (awake == 0 || history.now - awake >= limit) return;
+  history.fail("P4", cat("slot ", slot, " calls another silent ",
+                         (history.now - awake) / kMillisecond, " ms after it woke itself"));
+}
+
 // A master ends a call so much before its deadline, at most: its reason has to arrive in time, and
 // a round's data.
 Duration early_by(const CallRecord& call) {

@@ -23,13 +23,16 @@ void p9_rows(History& history, bool opened) {
 }
 
 void p9_published(History& history, const Published& published) {
-  const wire::CommitRecord& record =
-      history.commits.at(history.committed.at(published.attempt)).record;
+  CommitInfo& commit = history.commits.at(history.committed.at(published.attempt));
+  if (commit.digested.count(published.shard) > 0) return;  // P1 holds the others against it
+  const wire::CommitRecord& record = commit.record;
   const wire::Digest& due =
       published.shard == 0 ? record.result : record.shard_results.at(published.shard - 1);
   for (const auto& [id, part] : history.attempts.at(published.attempt).parts) {
     if (part.call != published.call) continue;
-    if (reported_digest(part.plan, *published.result) == due) return;
+    if (reported_digest(part.plan, *published.result) != due) continue;
+    commit.digested.insert(published.shard);
+    return;
   }
   for (const auto& [id, part] : history.attempts.at(published.attempt).parts) {
     if (part.call == published.call && part.result == due) return;  // it reported wrongly

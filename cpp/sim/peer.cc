@@ -96,6 +96,7 @@ void SimPeer::leave() {
 void SimPeer::pause(Duration length, bool clock_stands) {
   if (paused) return;
   paused = true;
+  stopped_at = world.now;
   stands_since_ = clock_stands ? world.now : base::kNever;
   world.post(world.now + length, Kind::kPeerResume, slot);
 }
@@ -104,6 +105,7 @@ void SimPeer::resume() {
   if (!paused) return;
   paused = false;
   free_at = std::max(free_at, world.now);
+  if (world.now - stopped_at > world.mix.silence / 3 + kEnginePause) stood_until = world.now;
   // Not `length`: what heals may wake it sooner, and clocks only go forward.
   const Time since = std::exchange(stands_since_, base::kNever);
   const Duration slept = since == base::kNever ? 0 : world.now - since;

@@ -85,6 +85,7 @@ struct SimPeer {
   bool alive = false, paused = false, leaving = false;
   std::uint32_t life = 0;
   Time free_at = 0;                      // before it could not act in time
+  Time stopped_at = 0, stood_until = 0;  // by a pause that is no short one
   std::vector<wire::Incarnation> lives;  // of this slot, ever
   std::unique_ptr<protocol::PeerMachine> machine;
   wire::Incarnation incarnation = 0;

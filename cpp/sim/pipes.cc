@@ -9,6 +9,8 @@ namespace jccl::sim {
 
 constexpr Duration kUnreadPause = 20 * kMillisecond;
 
+std::size_t World::frames_remembered() const { return options_.seed % 5 == 0 ? 4 : 4096; }
+
 std::uint32_t World::stripes() const { return 1 + static_cast<std::uint32_t>(options_.seed % 3); }
 
 // Somebody who is there, is reached, and has room. Who cannot be dialled dials.

@@ -13,23 +13,33 @@ using base::cat;
 namespace {
 
 constexpr std::size_t kOwnKept = 64;
+constexpr std::size_t kAttemptsMax = 6;  // of a tag: four are served, one ends and one begins
 constexpr std::size_t kDeadKept = 64;  // buffers
 constexpr std::uint8_t kUsedAgain = 0xA5;
+
+std::array<std::uint8_t, sizeof(Array)> filled_bytes() {
+  std::array<std::uint8_t, sizeof(Array)> bytes;
+  bytes.fill(kUsedAgain);
+  return bytes;
+}
 
 }  // namespace
 
 exchange::BufferRef DataPlane::Heap::take(std::size_t size) {
+  ++dead_->taken;
   return {new exchange::Buffer(size), [dead = dead_](exchange::Buffer* b) { dead->add(b); }};
 }
 
 void DataPlane::Heap::Dead::add(exchange::Buffer* buffer) {
+  --taken;
   std::memset(buffer->data(), kUsedAgain, buffer->size());
   buffers.emplace_back(buffer);
   if (buffers.size() <= kDeadKept) return;
   const auto first = std::move(buffers.front());
   buffers.pop_front();
-  const bool whole = std::all_of(first->data(), first->data() + first->size(),
-                                 [](std::uint8_t byte) { return byte == kUsedAgain; });
+  static const auto kPattern = filled_bytes();
+  JCCL_CHECK(first->size() <= sizeof(Array));
+  const bool whole = std::memcmp(first->data(), kPattern.data(), first->size()) == 0;
   if (!whole) history->fail("P9", "memory was written to after it was given back");
 }
 
@@ -39,10 +49,9 @@ DataPlane::DataPlane(World& world, SimPeer& peer)
 DataPlane::~DataPlane() = default;
 
 const Own* DataPlane::find(const wire::Attempt& attempt) const {
-  for (const Own& own : own_) {
-    if (own.attempt == attempt) return &own;
-  }
-  return nullptr;
+  const auto found = std::find_if(own_.rbegin(), own_.rend(),
+                                  [&](const Own& own) { return own.attempt == attempt; });
+  return found == own_.rend() ? nullptr : &*found;
 }
 
 Own* DataPlane::find_own(const wire::Attempt& attempt) { return const_cast<Own*>(find(attempt)); }
@@ -96,7 +105,7 @@ void DataPlane::run(const protocol::RunAttempt& order) {
   if (own_.size() >= kOwnKept) own_.pop_front();
   Own fresh;
   fresh.attempt = start.attempt, fresh.round = start.round, fresh.plan = start.plan;
-  fresh.call = call, fresh.moved = world_.now;
+  fresh.call = call, fresh.begun = fresh.moved = world_.now;
   own_.push_back(std::move(fresh));
   attempts_.run(start, call, world_.now);
   resume();
@@ -134,6 +143,10 @@ void DataPlane::attempt_failed(const wire::Attempt& attempt, base::Code cause, b
                                std::string text) {
   if (Own* own = find_own(attempt)) {
     const bool first = !std::exchange(own->failed, true);  // nobody listens twice
+    if (first && cause == base::Code::kPeerLost) {
+      p4_not_by_own_pause(world_.history, peer_.slot, peer_.stood_until, silent_after());
+      world_.check_silence(peer_.slot, *own);
+    }
     if (first && cause == base::Code::kGuard && other == peer_.machine->id()) {
       p2_refused_once(world_.history, world_.history.call(own->call->id));
       peer_.made_fault(protocol::Fault::kGuard, true);
@@ -167,6 +180,17 @@ void DataPlane::release(const BuffersRef& call) {
   attempts_.release(call);
   std::memset(call->memory.data(), kUsedAgain, sizeof(Array));
   std::memset(call->out.data(), kUsedAgain, sizeof(Array));
+}
+
+// Of what is over nothing is kept, and of what is served no more than a few rounds.
+void DataPlane::check_memory() {
+  if (attempts_.size() == 0 && memory_.taken() > 0) {
+    world_.history.fail("L", cat("slot ", peer_.slot, " holds ", memory_.taken(),
+                                 " buffers, and no attempt"));
+  }
+  if (attempts_.size() <= kAttemptsMax * peer_.tags.size()) return;
+  world_.history.fail("L", cat("slot ", peer_.slot, " keeps ", attempts_.size(), " attempts of ",
+                               peer_.tags.size(), " tags"));
 }
 
 void DataPlane::check_progress() {

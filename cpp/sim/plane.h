@@ -36,6 +36,7 @@ struct Own {  // what this peer knows of an attempt, also when it is over
   bool told = false;  // a liar: that it is done, before it was
   Array result{};     // once committed
   std::uint64_t left = 0;
+  Time begun = 0;
   Time moved = 0;  // when there was another number of bytes left
 };
 
@@ -81,10 +82,14 @@ class DataPlane final : private exchange::AttemptsHost {
     std::uint64_t arrived = 0, noted = 0;
     Time noted_at = 0, given_at = 0;
     std::uint32_t writing = 0;  // frames that are not there yet
+    // What Flight should know: keys that are not told to have arrived; so many are.
+    std::vector<std::uint64_t> taken;
+    std::uint64_t told = 0;
   };
   struct Link {
     std::deque<std::uint64_t> queue;  // keys of frames not yet made
-    exchange::Flight flight{4096};
+    explicit Link(std::size_t remembered) : flight(remembered) {}
+    exchange::Flight flight;
     std::map<exchange::StripeId, Stripe> stripes;
     exchange::Redial redial;
     std::uint32_t dials = 0;  // under way
@@ -124,7 +129,11 @@ class DataPlane final : private exchange::AttemptsHost {
   void consumed(Pipe& pipe, std::size_t end, bool counts);
   void resume();
   void tick_fetches();
+  void forget(Link& link, const std::function<bool(std::uint64_t)>& keys);
   void check_progress();
+  void check_memory();
+  void check_rest(const Stripe& stripe, const exchange::Flight::Rest& rest);
+  Duration silent_after() const;
   void ask_next(Fetch& fetch);
   void fetched(const wire::Held& held);
 
@@ -134,9 +143,11 @@ class DataPlane final : private exchange::AttemptsHost {
    public:
     explicit Heap(History* history) : dead_(std::make_shared<Dead>()) { dead_->history = history; }
     exchange::BufferRef take(std::size_t size) override;
+    std::size_t taken() const { return dead_->taken; }
 
    private:
     struct Dead {
+      std::size_t taken = 0;  // buffers that are not given back
       std::deque<std::unique_ptr<exchange::Buffer>> buffers;
       History* history = nullptr;
       void add(exchange::Buffer* buffer);

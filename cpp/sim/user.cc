@@ -91,7 +91,7 @@ BuffersRef SimPeer::buffers_for(const UserTag& tag, std::size_t index, const Cal
   buffers->agreed.weight = record.weight;
   buffers->agreed.plan = mix.plan_of(index);
   buffers->in_place = rng.chance(mix.in_place);
-  buffers->agreed.out_private = !buffers->in_place && rng.chance(0.5);
+  buffers->agreed.out_private = rng.chance(0.5);
   if (tag.differs) buffers->compared = exchange::Comparison::kRuns;
   buffers->input = input_of(record.id);
   if (!world.healed && rng.chance(mix.guard)) buffers->input[record.id % kElements] = NAN;

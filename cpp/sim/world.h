@@ -95,6 +95,7 @@ class World {
   // pipes.cc
   Pipe& pipe(std::uint32_t id) { return pipes_[id - 1]; }
   std::uint32_t stripes() const;  // of a link
+  std::size_t frames_remembered() const;
   void dial_pipe(std::uint32_t slot, wire::Incarnation to);
   void carry(std::uint32_t pipe, std::size_t end, Transit transit);
   void post_pipe(Pipe& pipe, std::size_t end);
@@ -123,6 +124,7 @@ class World {
   void check_lost(std::uint32_t asker, const wire::Tag& tag);
   void check_ban(const wire::BanRecord& ban);
   void check_moves(std::uint32_t slot, const Own& own);
+  void check_silence(std::uint32_t slot, const Own& own);
   void check_not_early(const CallRecord& call);
   void clocks_part() { clocks_parted_at_ = now; }
   void check_straggler(const std::string& site, const std::string& reason);

@@ -24,9 +24,12 @@ static_assert(std::is_same_v<Message, Listed<void JCCL_MESSAGES(X)>>, "table and
 static_assert(std::is_same_v<Record, Listed<void JCCL_RECORDS(X)>>, "table and variant differ");
 #undef X
 
+constexpr std::size_t kUsualBytes = 128;  // of a message: made in one piece
+
 template <typename Variant>
 FieldEncoder encoded(const Variant& value, std::uint8_t number) {
   FieldEncoder io;
+  io.reserve(kUsualBytes);
   io.u8(number);
   std::visit([&](const auto& held) { fields(io, held); }, value);
   return io;

@@ -35,6 +35,7 @@ class FieldEncoder {
   using Ref = const T&;
   static constexpr bool kDecodes = false;
 
+  void reserve(std::size_t size) { out_.reserve(size); }
   void u8(std::uint8_t v) { out_.u8(v); }
   void u16(std::uint16_t v) { out_.u16(v); }
   void u32(std::uint32_t v) { out_.u32(v); }

@@ -2,12 +2,13 @@
 // and drops millions of them. Blocks keep their size in front, so any thread may drop them. Not
 // linked into tests: sanitizers bring their own.
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <new>
 
 namespace {
 
-constexpr std::size_t kStep = 32, kClasses = 16, kHeader = 16;  // up to 512 bytes
+constexpr std::size_t kStep = 32, kClasses = 32, kHeader = 16;  // up to 1 KiB
 constexpr std::size_t kSlab = 1 << 18;
 
 struct Free {
@@ -57,3 +58,17 @@ void operator delete(void* memory) noexcept {
 }
 
 void operator delete(void* memory, std::size_t) noexcept { operator delete(memory); }
+
+// Of buffers: the block that they lie in stands in front.
+void* operator new[](std::size_t size, std::align_val_t align) {
+  const auto step = static_cast<std::size_t>(align);
+  char* block = static_cast<char*>(operator new(size + step + sizeof(void*)));
+  const auto first = reinterpret_cast<std::uintptr_t>(block + sizeof(void*));
+  char* out = block + sizeof(void*) + (step - first % step) % step;
+  reinterpret_cast<void**>(out)[-1] = block;
+  return out;
+}
+
+void operator delete[](void* memory, std::align_val_t) noexcept {
+  if (memory != nullptr) operator delete(static_cast<void**>(memory)[-1]);
+}
