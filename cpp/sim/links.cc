@@ -38,6 +38,7 @@ DataPlane::Link& DataPlane::link_to(wire::Incarnation life) {
 void DataPlane::enqueue(base::Incarnation to, std::uint64_t key, bool ahead) {
   if (members_.count(to) == 0) return;  // gone: the attempt is failed by whoever waits for it
   Link& link = link_to(to);
+  ++queued_;
   news_ = true;
   if (ahead) {
     link.queue.push_front(key);
@@ -47,9 +48,9 @@ void DataPlane::enqueue(base::Incarnation to, std::uint64_t key, bool ahead) {
 }
 
 void DataPlane::settle() {
-  if (std::exchange(settling_, true)) return;
+  if (queued_ == 0 || std::exchange(settling_, true)) return;
   do {
-    news_ = false;
+    news_ = false;  // frames that are made may make others
     for (auto& [life, link] : links_) {
       if (!link.queue.empty()) pump(life, link);
     }
@@ -77,6 +78,7 @@ void DataPlane::pump(wire::Incarnation to, Link& link) {
     if (stripe == nullptr) return;
     const std::uint64_t key = link.queue.front();
     link.queue.pop_front();
+    --queued_;
     auto frame = attempts_.produce(key);
     if (!frame) continue;
     const std::uint64_t bytes = exchange::bytes_of(*frame);
@@ -102,6 +104,7 @@ void DataPlane::has_room(Pipe& pipe, std::size_t end) {
 }
 
 void DataPlane::send_again(Link& link, const std::vector<std::uint64_t>& keys) {
+  queued_ += keys.size();
   for (auto key = keys.rbegin(); key != keys.rend(); ++key) {
     link.queue.push_front(*key);
     const wire::Attempt* attempt = attempts_.attempt_of(*key);
@@ -112,19 +115,22 @@ void DataPlane::send_again(Link& link, const std::vector<std::uint64_t>& keys) {
 void DataPlane::abandon(const std::function<bool(std::uint64_t)>& keys,
                         const std::function<bool(const wire::FrameHeader&)>& frames) {
   for (auto& [life, link] : links_) {
-    std::erase_if(link.queue, keys);
+    queued_ -= std::erase_if(link.queue, keys);
     forget(link, keys);
     for (auto& [id, stripe] : link.stripes) {
+      if (stripe.writing == 0) continue;
       for (Transit& transit : world_.pipe(id).way[stripe.end].queue) {
         if (transit.kind == Transit::Kind::kFrame && keys(transit.frame.key))
           exchange::own_payload(&transit.frame);
       }
     }
-    abandon_receiving(life, frames);
+    if (reading_ > 0) abandon_receiving(life, frames);
   }
 }
 
 void DataPlane::forget(Link& link, const std::function<bool(std::uint64_t)>& keys) {
+  const auto idle = [](const auto& entry) { return entry.second.taken.empty(); };
+  if (std::all_of(link.stripes.begin(), link.stripes.end(), idle)) return;
   link.flight.forget(keys);
   for (auto& [id, stripe] : link.stripes) {
     std::replace_if(stripe.taken.begin(), stripe.taken.end(), keys, kForgotten);
@@ -192,6 +198,7 @@ bool DataPlane::place(Pipe& pipe, std::size_t end) {
       return true;
     case Placement::Kind::kInto:
       way.reading = Reading{h.value(), std::move(at), false};
+      ++reading_;
       if (world_.rng.data.chance(0.1)) {
         transit.at = world_.now + 1 + between(world_.rng.data, 0, world_.mix.data_latency);
         way.last = std::max(way.last, transit.at);
@@ -230,6 +237,7 @@ bool DataPlane::finish(Pipe& pipe, std::size_t end, const Transit& transit) {
   Way& way = pipe.way[1 - end];
   const Reading reading = std::move(*way.reading);
   way.reading.reset();
+  --reading_;
   if (reading.dropped) {
     consumed(pipe, end, true);
     return true;
@@ -335,6 +343,7 @@ void DataPlane::lose_stripe(Pipe& pipe, std::size_t end, const char* why) {
   if (!silent_) world_.end_of_pipe(pipe, end);
   auto& reading = pipe.way[1 - end].reading;
   if (reading && !reading->dropped) attempts_.lost(reading->header, reading->place.token);
+  if (reading) --reading_;
   reading.reset();
   const auto found = links_.find(other);
   if (found == links_.end()) return;
@@ -370,6 +379,7 @@ void DataPlane::close(wire::Incarnation to) {
   if (found == links_.end()) return;
   std::vector<exchange::StripeId> stripes;
   for (const auto& [id, stripe] : found->second.stripes) stripes.push_back(id);
+  queued_ -= found->second.queue.size();
   found->second.queue.clear();
   settling_ = true;  // nothing of it goes on
   for (const exchange::StripeId id : stripes) {
@@ -378,7 +388,8 @@ void DataPlane::close(wire::Incarnation to) {
     lose_stripe(pipe, end, "closed");
   }
   settling_ = false;
-  links_.erase(to);
+  queued_ -= found->second.queue.size();
+  links_.erase(found);
 }
 
 void DataPlane::renew(base::Incarnation peer, const base::Status&) {

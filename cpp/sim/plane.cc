@@ -12,9 +12,9 @@ using base::cat;
 
 namespace {
 
-constexpr std::size_t kOwnKept = 64;
+constexpr std::size_t kOwnKept = 16;
 constexpr std::size_t kAttemptsMax = 6;  // of a tag: four are served, one ends and one begins
-constexpr std::size_t kDeadKept = 64;  // buffers
+constexpr std::size_t kDeadKept = 16;  // buffers
 constexpr std::uint8_t kUsedAgain = 0xA5;
 
 std::array<std::uint8_t, sizeof(Array)> filled_bytes() {
@@ -26,8 +26,8 @@ std::array<std::uint8_t, sizeof(Array)> filled_bytes() {
 }  // namespace
 
 exchange::BufferRef DataPlane::Heap::take(std::size_t size) {
-  ++dead_->taken;
-  return {new exchange::Buffer(size), [dead = dead_](exchange::Buffer* b) { dead->add(b); }};
+  ++dead_.taken;
+  return {new exchange::Buffer(size), [this](exchange::Buffer* b) { dead_.add(b); }};
 }
 
 void DataPlane::Heap::Dead::add(exchange::Buffer* buffer) {
@@ -178,6 +178,9 @@ void DataPlane::commit(const wire::Attempt& attempt) {
 // From here on the arrays are the user's, who does with them what he likes.
 void DataPlane::release(const BuffersRef& call) {
   attempts_.release(call);
+  for (Own& own : own_) {
+    if (own.call == call) own.call.reset();
+  }
   std::memset(call->memory.data(), kUsedAgain, sizeof(Array));
   std::memset(call->out.data(), kUsedAgain, sizeof(Array));
 }

@@ -141,9 +141,9 @@ class DataPlane final : private exchange::AttemptsHost {
   // or writes there is seen.
   class Heap final : public exchange::Memory {
    public:
-    explicit Heap(History* history) : dead_(std::make_shared<Dead>()) { dead_->history = history; }
+    explicit Heap(History* history) { dead_.history = history; }
     exchange::BufferRef take(std::size_t size) override;
-    std::size_t taken() const { return dead_->taken; }
+    std::size_t taken() const { return dead_.taken; }
 
    private:
     struct Dead {
@@ -152,12 +152,12 @@ class DataPlane final : private exchange::AttemptsHost {
       History* history = nullptr;
       void add(exchange::Buffer* buffer);
     };
-    std::shared_ptr<Dead> dead_;
+    Dead dead_;
   };
 
   World& world_;
   SimPeer& peer_;
-  Heap memory_;
+  Heap memory_;  // before all that takes of it; what the world carries goes first
   exchange::Attempts attempts_;
   std::map<wire::Incarnation, Link> links_;
   std::set<wire::Incarnation> members_;
@@ -166,6 +166,8 @@ class DataPlane final : private exchange::AttemptsHost {
   std::uint64_t moved_ = 0;
   Time ticked_ = 0, awake_since_ = 0;
   bool settling_ = false, news_ = false;
+  std::size_t queued_ = 0;   // keys in all queues
+  std::size_t reading_ = 0;  // frames of which a part is here
   bool silent_ = false;  // its machine is gone: nobody hears of an end
 };
 
