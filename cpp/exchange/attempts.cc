@@ -148,9 +148,7 @@ void Attempts::discard(const wire::Attempt& attempt) {
 }
 
 void Attempts::clear() {
-  for (auto& [attempt, running] : running_) {
-    if (!JCCL_PLANTED("close-keeps-frames")) drop_frames(running);
-  }
+  for (auto& [attempt, running] : running_) drop_frames(running);
   running_.clear();
   by_slot_.clear();
 }

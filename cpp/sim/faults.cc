@@ -293,7 +293,6 @@ void World::fault_network(const Injected& fault) {
       reset_pipes(a, b, unit(fault.bits, 0) < 0.2, false);
       return reset_data(a, b, unit(fault.bits, 0) < 0.2);
     case Fault::kDataCut:
-      if (coin(fault.bits, 1) && coin(fault.bits, 2)) return stall_pipe(a, b, until);
       link(a, b).blocked_until = until;
       if (coin(fault.bits, 0)) link(b, a).blocked_until = until;
       return;

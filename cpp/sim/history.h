@@ -43,6 +43,7 @@ struct AttemptInfo {
     std::uint64_t revision = 0;  // where its state stood
     wire::Digest state;
     bool done = false, failed = false;
+    bool wrong = false;   // its machine is broken, or it lies
     wire::Digest result;  // as reported
   };
   std::map<wire::PeerId, Part> parts;      // who accepted the START

@@ -23,6 +23,7 @@ std::uint64_t bytes_of(const std::vector<base::ByteView>& views) {
 
 constexpr std::uint32_t kWriting = 3;  // frames that a stripe has room for
 constexpr Duration kRepairMax = kSecond;
+constexpr std::size_t kRemembered = 4096;
 constexpr std::uint64_t kForgotten = 0;  // instead of a key
 
 }  // namespace
@@ -30,7 +31,7 @@ constexpr std::uint64_t kForgotten = 0;  // instead of a key
 // ---- sending ------------------------------------------------------------------------------------
 
 DataPlane::Link& DataPlane::link_to(wire::Incarnation life) {
-  const auto [link, fresh] = links_.try_emplace(life, world_.frames_remembered());
+  const auto [link, fresh] = links_.try_emplace(life, world_.mix.remember > 0 ? world_.mix.remember : kRemembered);
   if (fresh) link->second.down_since = world_.now;
   return link->second;
 }
@@ -296,12 +297,12 @@ bool DataPlane::takes(wire::Incarnation from) const {
   const auto link = links_.find(from);
   const std::size_t has = link == links_.end() ? 0 : link->second.stripes.size();
   // A little more: this end may not know yet that some broke.
-  return members_.count(from) > 0 && has < 2 * world_.stripes();
+  return members_.count(from) > 0 && has < 2 * world_.mix.stripes;
 }
 
 void DataPlane::dial_if_needed(wire::Incarnation to, Link& link) {
   if (members_.count(to) == 0 || !link.redial.due(world_.now)) return;
-  while (link.stripes.size() + link.dials < world_.stripes()) {
+  while (link.stripes.size() + link.dials < world_.mix.stripes) {
     ++link.dials;
     world_.dial_pipe(peer_.slot, to);
   }
@@ -311,7 +312,7 @@ bool DataPlane::dialled(wire::Incarnation to) {
   const auto found = links_.find(to);
   if (found == links_.end()) return false;
   if (found->second.dials > 0) --found->second.dials;
-  return found->second.stripes.size() < world_.stripes();  // the other side may have dialled too
+  return found->second.stripes.size() < world_.mix.stripes;  // the other side may have dialled too
 }
 
 void DataPlane::dial_failed(wire::Incarnation to) {

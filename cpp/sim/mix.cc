@@ -138,6 +138,10 @@ Mix draw_mix(std::uint64_t seed) {
   // What a plan by name can't go around fails every call of its tag.
   const bool any = plans.chance(0.5) || mix.dial_only > 1;
   mix.plans = any ? 0 : static_cast<std::uint32_t>(plans.next());
+  base::Rng links(seed ^ 0x6C696E6B);
+  mix.stripes = 1 + static_cast<std::uint32_t>(links.below(3));
+  if (links.chance(0.2)) mix.remember = 4;
+  if (mix.stripes > 1 && links.chance(0.4)) mix.stalls = 0.02 * links.unit();
   return mix;
 }
 

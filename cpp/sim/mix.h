@@ -92,7 +92,10 @@ struct Mix {
   std::uint32_t straggler = 0;  // as protocol::Straggler
   base::Duration straggler_after = base::kSecond;
 
-  std::uint32_t plans = 0;  // what the tags' calls ask for, two bits each
+  std::uint32_t stripes = 1;   // of a link
+  std::uint32_t remember = 0;  // frames under way whose keys a stripe keeps; 0: all
+  double stalls = 0;           // share of frames on which a stripe alone stands still
+  std::uint32_t plans = 0;     // what the tags' calls ask for, two bits each
 
   std::string plan_of(std::size_t tag) const;  // a kind's name; "": the planner's choice
   std::string describe() const;
@@ -118,6 +121,7 @@ void each_field(M& m, F f) {
   f("master_grace", m.master_grace), f("lease", m.lease), f("lag", m.lag), f("jump", m.jump);
   f("faults_until", m.faults_until), f("life_signs", m.life_signs), f("straggler", m.straggler);
   f("straggler_after", m.straggler_after), f("load", m.load), f("plans", m.plans);
+  f("stripes", m.stripes), f("remember", m.remember), f("stalls", m.stalls);
 }
 
 Mix draw_mix(std::uint64_t seed);

@@ -35,7 +35,7 @@ void p9_published(History& history, const Published& published) {
     return;
   }
   for (const auto& [id, part] : history.attempts.at(published.attempt).parts) {
-    if (part.call == published.call && part.result == due) return;  // it reported wrongly
+    if (part.call == published.call && part.wrong && part.result == due) return;
   }
   history.fail("P9", cat("slot ", published.slot, " hands out a result of ", record.round.tag, " ",
                          record.round.n, " that has not the committed digest"));

@@ -7,11 +7,8 @@
 
 namespace jccl::sim {
 
+constexpr Duration kStallMin = 300 * kMillisecond, kStallMax = 8 * kSecond;
 constexpr Duration kUnreadPause = 20 * kMillisecond;
-
-std::size_t World::frames_remembered() const { return options_.seed % 5 == 0 ? 4 : 4096; }
-
-std::uint32_t World::stripes() const { return 1 + static_cast<std::uint32_t>(options_.seed % 3); }
 
 // Somebody who is there, is reached, and has room. Who cannot be dialled dials.
 void World::dial_pipe(std::uint32_t slot, wire::Incarnation to) {
@@ -61,6 +58,11 @@ void World::carry(std::uint32_t id, std::size_t end, Transit transit) {
   if (transit.kind == Transit::Kind::kFrame && link(from, to).flips_until > now &&
       rng.data.chance(0.3)) {
     transit.flip = rng.data.below(8 * exchange::bytes_of(transit.frame));
+  }
+  const bool stalls = mix.stalls > 0 && transit.kind == Transit::Kind::kFrame && !healed &&
+                      rng.data.chance(mix.stalls);
+  if (stalls && stripes_between(from, to) > 1) {
+    p.stands_until = now + between(rng.data, kStallMin, kStallMax);
   }
   way.last = transit.at = std::max(way.last, now + d);
   transit.turn = now + d + wait;
@@ -157,16 +159,13 @@ void World::reset_pipes(std::uint32_t a, std::uint32_t b, bool one_sided, bool o
   }
 }
 
-// One stripe alone carries nothing for a while.
-void World::stall_pipe(std::uint32_t a, std::uint32_t b, Time until) {
-  for (std::size_t i = pipes_.size(); i > 0; --i) {
-    Pipe& p = pipes_[i - 1];
+// Of those that carry something.
+std::size_t World::stripes_between(std::uint32_t a, std::uint32_t b) const {
+  return static_cast<std::size_t>(std::count_if(pipes_.begin(), pipes_.end(), [&](const Pipe& p) {
     const bool between_them =
         (p.slot[0] == a && p.slot[1] == b) || (p.slot[0] == b && p.slot[1] == a);
-    if (!between_them || !p.open[0] || !p.open[1]) continue;
-    p.stands_until = until;
-    return;
-  }
+    return between_them && p.open[0] && p.open[1] && !p.reset && p.stands_until <= now;
+  }));
 }
 
 }  // namespace jccl::sim

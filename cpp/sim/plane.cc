@@ -126,7 +126,7 @@ void DataPlane::attempt_done(const wire::Attempt& attempt, const base::Digest& r
   if (peer_.computes_wrong()) digest.low ^= 1 + peer_.slot;
   if (own->told) return;  // a lie, and nobody listens twice
   const bool told = !peer_.lie_in_result(&digest);
-  part.result = digest;
+  part.result = digest, part.wrong = digest != result;
   if (told) peer_.queue(protocol::AttemptDone{attempt, digest});
 }
 

@@ -46,7 +46,7 @@ void World::set_calm() {
   const bool enough = mix.weight_zero == 0 || mix.min_peers <= 1;  // weight 0 does not contribute
   if (!calls || !patient || !enough) return;
   // Two that can only dial out have no link: a round without a third way ends in words (P4).
-  history.joins_only = faults_.empty() && mix.dial_only < 2;
+  history.joins_only = faults_.empty() && mix.dial_only < 2 && mix.stalls == 0;
   const Duration back = mix.silence + 3 * kSecond;  // noticed, and dialled again
   history.master_only = !mix.fenced_store && mix.restart_grace >= back &&
                         only({Fault::kMasterCrash, Fault::kMasterPause, Fault::kDiskError,

@@ -94,15 +94,13 @@ class World {
   void reset_data(std::uint32_t a, std::uint32_t b, bool one_sided);
   // pipes.cc
   Pipe& pipe(std::uint32_t id) { return pipes_[id - 1]; }
-  std::uint32_t stripes() const;  // of a link
-  std::size_t frames_remembered() const;
+  std::size_t stripes_between(std::uint32_t a, std::uint32_t b) const;
   void dial_pipe(std::uint32_t slot, wire::Incarnation to);
   void carry(std::uint32_t pipe, std::size_t end, Transit transit);
   void post_pipe(Pipe& pipe, std::size_t end);
   void room_at(Pipe& pipe, std::size_t end);
   void end_of_pipe(Pipe& pipe, std::size_t end);
   void reset_pipes(std::uint32_t a, std::uint32_t b, bool one_sided, bool one);
-  void stall_pipe(std::uint32_t a, std::uint32_t b, Time until);
   wire::PublicKey key_of(std::uint32_t slot, wire::Incarnation life);
   void judge_impostor(Conn& c, const wire::Message& message);
   wire::Incarnation new_incarnation(std::uint32_t slot);
