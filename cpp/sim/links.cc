@@ -464,6 +464,12 @@ void DataPlane::tick() {
   settle();
 }
 
+Duration DataPlane::slowest_link() const {
+  Duration slowest = 0;
+  for (const auto& [life, link] : links_) slowest = std::max(slowest, link.flight.typical());
+  return slowest;
+}
+
 Duration DataPlane::silent_after() const { return world_.mix.silence * 5 / 6; }
 
 }  // namespace jccl::sim

@@ -49,6 +49,10 @@ void World::check_moves(std::uint32_t slot, const Own& own) {
   if (mix.liar > 0) return;
   const Time quiet = std::max({own.moved, disturbed_until_, master_disturbed_until_});
   if (now <= quiet + kStandsMax) return;
+  // Frames that took long, when nothing arrived at all, make the next ones late later.
+  Duration usual = 0;
+  for (const SimPeer& peer : peers) usual = std::max(usual, peer.data.slowest_link());
+  if (now <= quiet + kStandsMax + 8 * usual) return;
   history.fail("L", cat("slot ", slot, ": attempt ", to_text(own.attempt), " of ", own.round.tag,
                         " ", own.round.n, " has ", own.left, " bytes left and stands for ",
                         (now - own.moved) / kMillisecond, " ms"));

@@ -43,6 +43,15 @@ void World::check_not_early(const CallRecord& call) {
 // late, until the last that is: what is due first may be late, and what comes after it is set then.
 Time SimPeer::latest_end(Time deadline) const { return std::max(deadline, free_at); }
 
+// It had slow links, or stood still, not long ago.
+bool World::hampered(const std::string& site) const {
+  return std::any_of(peers.begin(), peers.end(), [&](const SimPeer& peer) {
+    const Time until = std::max(hampered_until_[peer.slot], peer.free_at);
+    const bool slow = until + mix.straggler_after + kSlowSlack > now;
+    return peer.site == site && (slow || !peer.running());
+  });
+}
+
 // Every process of a member's site is there: a site goes as a whole.
 bool World::site_is_there(const std::string& site) const {
   for (const auto& [id, member] : history.members) {
@@ -69,6 +78,8 @@ void World::check_false_eviction(const wire::Member& member, const std::string& 
   if (says(reason, " was not READY for ") && !has_called(member.site, reason)) return;
   // Its peers hang up on a master that stands still, and have a grace to come back.
   if (says(reason, " did not come back") && now <= master_disturbed_until_ + mix.silence) return;
+  // A frame on a stripe that stands has left its sender: for a moment it seems to be the receiver's.
+  if (says(reason, " is not done with ") && hampered(member.site)) return;
   // Links that failed are held against a member for as long as their round lasts.
   const Duration round = says(reason, " has no link to ") ? mix.deadline * 3 / 2 : 0;
   if (now <= disturbed_until_ + mix.silence + kNoticeSlack + round) return;
@@ -113,11 +124,7 @@ bool World::has_called(const std::string& site, const std::string& reason) const
 void World::check_straggler(const std::string& site, const std::string& reason) {
   if (!says(reason, " is slow: ")) return;
   if (mix.liar > 0 && peers[mix.liar - 1].site == site) return;
-  for (const SimPeer& peer : peers) {
-    const bool hampered =
-        std::max(hampered_until_[peer.slot], peer.free_at) + mix.straggler_after + kSlowSlack > now;
-    if (peer.site == site && (hampered || !peer.running())) return;
-  }
+  if (hampered(site)) return;
   history.fail("P4", cat("site ", site, " was not slow and is left behind: ", reason));
 }
 

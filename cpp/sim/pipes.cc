@@ -63,6 +63,9 @@ void World::carry(std::uint32_t id, std::size_t end, Transit transit) {
                       rng.data.chance(mix.stalls);
   if (stalls && stripes_between(from, to) > 1) {
     p.stands_until = now + between(rng.data, kStallMin, kStallMax);
+    for (const std::uint32_t slot : p.slot) {
+      hampered_until_[slot] = std::max(hampered_until_[slot], p.stands_until);
+    }
   }
   way.last = transit.at = std::max(way.last, now + d);
   transit.turn = now + d + wait;
@@ -121,6 +124,7 @@ void World::room_at(Pipe& p, std::size_t end) {
   SimPeer& peer = peers[p.slot[end]];
   if (!peer.alive || peer.incarnation != p.life[end] || !p.open[end]) return;
   peer.data.has_room(p, end);
+  peer.drain();
 }
 
 void World::on_pipe_end(const Event& event) {

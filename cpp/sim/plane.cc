@@ -12,7 +12,7 @@ using base::cat;
 
 namespace {
 
-constexpr std::size_t kOwnKept = 16;
+constexpr std::size_t kOwnKept = 64;
 constexpr std::size_t kAttemptsMax = 6;  // of a tag: four are served, one ends and one begins
 constexpr std::size_t kDeadKept = 16;  // buffers
 constexpr std::uint8_t kUsedAgain = 0xA5;

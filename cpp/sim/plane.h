@@ -59,6 +59,7 @@ class DataPlane final : private exchange::AttemptsHost {
   void clear(bool vanish);  // the process died, perhaps with its machine, or its communicator did
   const Own* find(const wire::Attempt& attempt) const;
   bool runs(const BuffersRef& call) const { return attempts_.runs(call); }
+  Duration slowest_link() const;  // from taking a frame to hearing of it, usually
   bool idle() const { return attempts_.size() == 0 && fetches_.empty(); }
   protocol::Progress progress() const;
 

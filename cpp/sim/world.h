@@ -174,6 +174,7 @@ class World {
   // oracle_p4.cc to oracle_p10.cc, and whom they concern
   void check_membership(const wire::Record& record);
   bool site_is_there(const std::string& site) const;
+  bool hampered(const std::string& site) const;
   bool has_called(const std::string& site, const std::string& reason) const;
   void check_false_eviction(const wire::Member& member, const std::string& reason);
   void check_hung();
