@@ -156,7 +156,8 @@ bool Attempt::add_first_two(ChunkState& chunk) {
 // becomes the result's. `chunk.added` counts both terms already.
 void Attempt::add_two(ChunkState& chunk, const Term& a, const Term& b) {
   const bool last = chunk.added == chunk.route.add_order.size();
-  const collective::Op op = last || JCCL_PLANTED("divided-at-each-step") ? call_->terms().op : collective::Op::kSum;
+  const collective::Op op =
+      last || JCCL_PLANTED("divided-at-each-step") ? call_->terms().op : collective::Op::kSum;
   std::size_t at = 0;
   for (const collective::Segment& segment : chunk.chunk.segments) {
     std::uint8_t* sum = accumulator_of(chunk, segment, at);
@@ -188,11 +189,10 @@ bool Attempt::add_own(ChunkState& chunk) {
   for (const collective::Segment& segment : chunk.chunk.segments) {
     const codec::Dtype dtype = call_->specs[segment.leaf].dtype;
     const std::uint8_t* from = encoded ? encoded->data() + encoded_at : own_values(segment);
-    collective::accumulate(terms.op, dtype, contribution_codec_, first, from, segment.count,
-                           JCCL_PLANTED("own-weight-left-out")
-                               ? 1
-                               : weights_[static_cast<std::size_t>(position_)],
-                           accumulator_of(chunk, segment, accumulator_at));
+    collective::accumulate(
+        terms.op, dtype, contribution_codec_, first, from, segment.count,
+        JCCL_PLANTED("own-weight-left-out") ? 1 : weights_[static_cast<std::size_t>(position_)],
+        accumulator_of(chunk, segment, accumulator_at));
     encoded_at += codec::encoded_bytes(contribution_codec_, dtype, segment.count);
     accumulator_at += collective::accumulator_bytes(dtype, segment.count);
   }

@@ -107,7 +107,9 @@ void Attempts::run(const wire::Start& start, CallRef call, base::Time now) {
   for (const wire::Member& member : members_) running.lives[member.id] = member.incarnation;
   running.run = std::make_unique<Attempt>(start, self_id_, std::move(call), memory_, chunk_bytes_,
                                           static_cast<AttemptHost*>(this));
-  if (overtaken && !JCCL_PLANTED("overtaken-start-runs")) {  // frames of it may have been let go as leftovers, and nobody sends them again
+  if (overtaken &&
+      !JCCL_PLANTED("overtaken-start-runs")) {  // frames of it may have been let go as leftovers,
+                                                // and nobody sends them again
     return attempt_failed(attempt, Code::kLinkLost, 0, "START came after that of a later attempt");
   }
   const Status ready = running.run->prepare();

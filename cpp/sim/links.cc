@@ -31,7 +31,8 @@ constexpr std::uint64_t kForgotten = 0;  // instead of a key
 // ---- sending ------------------------------------------------------------------------------------
 
 DataPlane::Link& DataPlane::link_to(wire::Incarnation life) {
-  const auto [link, fresh] = links_.try_emplace(life, world_.mix.remember > 0 ? world_.mix.remember : kRemembered);
+  const auto [link, fresh] =
+      links_.try_emplace(life, world_.mix.remember > 0 ? world_.mix.remember : kRemembered);
   if (fresh) link->second.down_since = world_.now;
   return link->second;
 }

@@ -9,7 +9,7 @@ namespace jccl::sim {
 
 using base::cat;
 
-constexpr std::uint32_t kGoodRounds = 3;  // per tag and peer after healing
+constexpr std::uint32_t kGoodRounds = 3;      // per tag and peer after healing
 constexpr Duration kStandsMax = 2 * kSecond;  // a stripe that is late is found, and made up for
 constexpr Duration kQuietMax = kSecond;
 
@@ -63,9 +63,9 @@ void World::check_silence(std::uint32_t slot, const Own& own) {
   if (mix.liar > 0) return;
   const Time quiet = std::max({own.begun, disturbed_until_, master_disturbed_until_});
   if (now <= quiet + mix.silence + kQuietMax) return;
-  history.fail("L", cat("slot ", slot, " calls somebody silent in attempt ", to_text(own.attempt),
-                        ", and nothing has been in the way for ", (now - quiet) / kMillisecond,
-                        " ms"));
+  history.fail("L",
+               cat("slot ", slot, " calls somebody silent in attempt ", to_text(own.attempt),
+                   ", and nothing has been in the way for ", (now - quiet) / kMillisecond, " ms"));
 }
 
 // Excuses for standing still: a tie, or nobody alive holds the newest revision of a state, and

@@ -78,7 +78,8 @@ void World::check_false_eviction(const wire::Member& member, const std::string& 
   if (says(reason, " was not READY for ") && !has_called(member.site, reason)) return;
   // Its peers hang up on a master that stands still, and have a grace to come back.
   if (says(reason, " did not come back") && now <= master_disturbed_until_ + mix.silence) return;
-  // A frame on a stripe that stands has left its sender: for a moment it seems to be the receiver's.
+  // A frame on a stripe that stands has left its sender: for a moment it seems to be the
+  // receiver's.
   if (says(reason, " is not done with ") && hampered(member.site)) return;
   // Links that failed are held against a member for as long as their round lasts.
   const Duration round = says(reason, " has no link to ") ? mix.deadline * 3 / 2 : 0;

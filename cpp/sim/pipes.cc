@@ -97,16 +97,18 @@ void World::on_pipe(const Event& event) {
   SimPeer& peer = peers[p.slot[to]];
   way.posted = false;
   while (!way.queue.empty() && !way.paused) {
-    if (arrival(p, from) > now) return post_pipe(p, from);
-    const bool there =
-        peer.alive && peer.incarnation == p.life[to] && p.open[to] && !p.reset;
+    if (arrival(p, from) > now) {
+      post_pipe(p, from);
+      break;
+    }
+    const bool there = peer.alive && peer.incarnation == p.life[to] && p.open[to] && !p.reset;
     hash_ = mix_in(hash_, (std::uint64_t{p.id} << 8) ^ way.queue.size());
     if (!there) {  // a reset from the machine that knows nothing of this connection
       way.queue.clear();
       if (p.open[from] && !rng.data.chance(mix.vanish)) {
         post(now + mix.data_latency, Kind::kPipeEnd, p.slot[from], p.id, from);
       }
-      return;
+      break;
     }
     if (way.queue.front().kind == Transit::Kind::kEnd) {
       peer.data.lose_stripe(p, to, "the other end closed it");

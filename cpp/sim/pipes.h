@@ -44,7 +44,7 @@ struct Pipe {
   std::array<wire::Incarnation, 2> life{};
   std::array<bool, 2> open{};
   std::array<bool, 2> heard{};
-  bool reset = false;  // carries nothing more, though an end may not know it
+  bool reset = false;      // carries nothing more, though an end may not know it
   std::array<Way, 2> way;  // by the end that sends
   Time since = 0;
   Time stands_until = 0;  // alone of its link

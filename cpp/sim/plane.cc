@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kOwnKept = 64;
 constexpr std::size_t kAttemptsMax = 6;  // of a tag: four are served, one ends and one begins
-constexpr std::size_t kDeadKept = 16;  // buffers
+constexpr std::size_t kDeadKept = 16;    // buffers
 constexpr std::uint8_t kUsedAgain = 0xA5;
 
 std::array<std::uint8_t, sizeof(Array)> filled_bytes() {
@@ -188,8 +188,8 @@ void DataPlane::release(const BuffersRef& call) {
 // Of what is over nothing is kept, and of what is served no more than a few rounds.
 void DataPlane::check_memory() {
   if (attempts_.size() == 0 && memory_.taken() > 0) {
-    world_.history.fail("L", cat("slot ", peer_.slot, " holds ", memory_.taken(),
-                                 " buffers, and no attempt"));
+    world_.history.fail(
+        "L", cat("slot ", peer_.slot, " holds ", memory_.taken(), " buffers, and no attempt"));
   }
   if (attempts_.size() <= kAttemptsMax * peer_.tags.size()) return;
   world_.history.fail("L", cat("slot ", peer_.slot, " keeps ", attempts_.size(), " attempts of ",

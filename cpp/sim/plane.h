@@ -169,7 +169,7 @@ class DataPlane final : private exchange::AttemptsHost {
   bool settling_ = false, news_ = false;
   std::size_t queued_ = 0;   // keys in all queues
   std::size_t reading_ = 0;  // frames of which a part is here
-  bool silent_ = false;  // its machine is gone: nobody hears of an end
+  bool silent_ = false;      // its machine is gone: nobody hears of an end
 };
 
 }  // namespace jccl::sim
