@@ -107,9 +107,8 @@ void Attempts::run(const wire::Start& start, CallRef call, base::Time now) {
   for (const wire::Member& member : members_) running.lives[member.id] = member.incarnation;
   running.run = std::make_unique<Attempt>(start, self_id_, std::move(call), memory_, chunk_bytes_,
                                           static_cast<AttemptHost*>(this));
-  if (overtaken &&
-      !JCCL_PLANTED("overtaken-start-runs")) {  // frames of it may have been let go as leftovers,
-                                                // and nobody sends them again
+  // Frames of it may have been let go as leftovers, and nobody sends them again.
+  if (overtaken && !JCCL_PLANTED("overtaken-start-runs")) {
     return attempt_failed(attempt, Code::kLinkLost, 0, "START came after that of a later attempt");
   }
   const Status ready = running.run->prepare();
@@ -150,7 +149,9 @@ void Attempts::discard(const wire::Attempt& attempt) {
 }
 
 void Attempts::clear() {
-  for (auto& [attempt, running] : running_) drop_frames(running);
+  for (auto& [attempt, running] : running_) {
+    if (!JCCL_PLANTED("close-keeps-frames")) drop_frames(running);
+  }
   running_.clear();
   by_slot_.clear();
 }
