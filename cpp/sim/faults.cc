@@ -392,7 +392,11 @@ void World::heal() {
   slow_until_.fill(0), late_until_.fill(0);
   for (DataLink& l : links_) l.blocked_until = l.flips_until = 0;
   trickle_.fill({});
-  for (Pipe& one : pipes_) one.stands_until = 0;
+  for (Pipe& one : pipes_) {  // what stood goes on
+    one.stands_until = 0;
+    for (Way& way : one.way) way.posted = false;
+    for (std::size_t end = 0; end < 2; ++end) post_pipe(one, end);
+  }
   store.cut_until.fill(0);
   store.full_until = store.slow_until = 0, store.fails_next = StoreFault::kNone, store.rot = 0;
   for (SimMaster& master : masters) {

@@ -85,7 +85,8 @@ void DataPlane::pump(wire::Incarnation to, Link& link) {
     if (!frame) continue;
     const std::uint64_t bytes = exchange::bytes_of(*frame);
     moved_ += bytes;
-    world_.history.attempts[*attempts_.attempt_of(key)].sent_to[to] += bytes - frame->header.size();
+    if (Own* own = find_own(*attempts_.attempt_of(key)))
+      own->info->sent_to[to] += bytes - frame->header.size();
     link.flight.took(id, key, world_.now);
     stripe->taken.push_back(key);
     ++stripe->writing;
@@ -110,7 +111,8 @@ void DataPlane::send_again(Link& link, const std::vector<std::uint64_t>& keys) {
   for (auto key = keys.rbegin(); key != keys.rend(); ++key) {
     link.queue.push_front(*key);
     const wire::Attempt* attempt = attempts_.attempt_of(*key);
-    if (attempt != nullptr) world_.history.attempts[*attempt].sent_again = true;
+    Own* own = attempt == nullptr ? nullptr : find_own(*attempt);
+    if (own != nullptr) own->info->sent_again = true;
   }
 }
 

@@ -142,6 +142,8 @@ Mix draw_mix(std::uint64_t seed) {
   mix.stripes = 1 + static_cast<std::uint32_t>(links.below(3));
   if (links.chance(0.2)) mix.remember = 4;
   if (mix.stripes > 1 && links.chance(0.4)) mix.stalls = 0.02 * links.unit();
+  // By such signs a link knows that one of its stripes stands alone.
+  mix.life_signs = mix.life_signs || mix.stalls > 0;
   return mix;
 }
 

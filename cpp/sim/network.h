@@ -1,7 +1,6 @@
 // The network model: control connections as FIFO byte streams (frames cut, joined, delayed, held
-// up, reset, half open) and messages about snapshots as
-// FIFO streams (frames: pipes.h). Holds what is in flight; refuses
-// to know what it means. Pure; one thread per world.
+// up, reset, half open) and messages about snapshots as FIFO streams; frames of data: pipes.h.
+// Holds what is in flight; refuses to know what it means. Pure; one thread per world.
 #pragma once
 
 #include <array>

@@ -88,7 +88,8 @@ void p2_bytes_as_documented(History& history, const wire::CommitRecord& record) 
   for (const wire::Contributor& contributor : record.contributors) {
     const auto part = attempt->second.parts.find(contributor.id);
     if (part == attempt->second.parts.end() || !part->second.done || part->second.failed) return;
-    due[part->second.shard] = documented_bytes(part->second.plan);
+    const auto [bytes, fresh] = due.try_emplace(part->second.shard);
+    if (fresh) bytes->second = documented_bytes(part->second.plan);
     const auto to = attempt->second.sent_to.find(history.everybody.at(contributor.id).incarnation);
     if (to != attempt->second.sent_to.end()) sent += to->second;
   }

@@ -63,6 +63,10 @@ void World::carry(std::uint32_t id, std::size_t end, Transit transit) {
                       rng.data.chance(mix.stalls);
   if (stalls && stripes_between(from, to) > 1) {
     p.stands_until = now + between(rng.data, kStallMin, kStallMax);
+    if (tracing()) {
+      note(base::cat("     stripe ", p.id, " of ", from, " and ", to, " stands for ",
+                     (p.stands_until - now) / kMillisecond, " ms"));
+    }
     for (const std::uint32_t slot : p.slot) {
       hampered_until_[slot] = std::max(hampered_until_[slot], p.stands_until);
     }

@@ -97,14 +97,16 @@ void DataPlane::run(const protocol::RunAttempt& order) {
     part.call = call->id, part.weight = call->agreed.weight;
     p3_given(world_.history, world_.history.call(call->id), call->as_given());
   }
-  world_.history.attempts[start.attempt].parts[peer_.machine->id()] = part;
+  AttemptInfo& info = world_.history.attempts[start.attempt];
+  info.parts[peer_.machine->id()] = part;
   if (call == nullptr) {
     peer_.queue(protocol::AttemptFailed{start.attempt, base::Code::kAborted, 0, "no such call"});
     return;
   }
-  if (own_.size() >= kOwnKept) own_.pop_front();
+  // One that is under way may be older than many of other tags.
+  while (own_.size() >= kOwnKept && own_.front().call == nullptr) own_.pop_front();
   Own fresh;
-  fresh.attempt = start.attempt, fresh.round = start.round, fresh.plan = start.plan;
+  fresh.attempt = start.attempt, fresh.round = start.round, fresh.info = &info;
   fresh.call = call, fresh.begun = fresh.moved = world_.now;
   own_.push_back(std::move(fresh));
   attempts_.run(start, call, world_.now);
@@ -120,7 +122,7 @@ void DataPlane::compared(const BuffersRef& call) {
 void DataPlane::attempt_done(const wire::Attempt& attempt, const base::Digest& result) {
   Own* own = find_own(attempt);
   if (own == nullptr || own->done || own->failed) return;
-  AttemptInfo::Part& part = world_.history.attempts[attempt].parts[peer_.machine->id()];
+  AttemptInfo::Part& part = own->info->parts[peer_.machine->id()];
   own->done = part.done = true;
   base::Digest digest = result;
   if (peer_.computes_wrong()) digest.low ^= 1 + peer_.slot;
@@ -133,7 +135,7 @@ void DataPlane::attempt_done(const wire::Attempt& attempt, const base::Digest& r
 bool DataPlane::tell_early(const wire::Attempt& attempt, const wire::Digest& digest) {
   Own* own = find_own(attempt);
   if (own == nullptr || own->done || own->failed) return false;
-  AttemptInfo::Part& part = world_.history.attempts[attempt].parts[peer_.machine->id()];
+  AttemptInfo::Part& part = own->info->parts[peer_.machine->id()];
   own->told = part.done = true;
   part.result = digest;
   return true;
@@ -142,7 +144,8 @@ bool DataPlane::tell_early(const wire::Attempt& attempt, const wire::Digest& dig
 void DataPlane::attempt_failed(const wire::Attempt& attempt, base::Code cause, base::PeerId other,
                                std::string text) {
   if (Own* own = find_own(attempt)) {
-    const bool first = !std::exchange(own->failed, true);  // nobody listens twice
+    // Nobody listens twice, nor to who has said that it is done: a liar's next attempt asks anew.
+    const bool first = !std::exchange(own->failed, true) && !own->told;
     if (first && cause == base::Code::kPeerLost) {
       p4_not_by_own_pause(world_.history, peer_.slot, peer_.stood_until, silent_after());
       world_.check_silence(peer_.slot, *own);
@@ -198,8 +201,9 @@ void DataPlane::check_memory() {
 
 void DataPlane::check_progress() {
   for (Own& own : own_) {
-    const exchange::Attempt* run = attempts_.find(own.attempt);
-    if (run == nullptr || own.done || own.failed) continue;
+    const bool over = own.done || own.failed || own.call == nullptr;
+    const exchange::Attempt* run = over ? nullptr : attempts_.find(own.attempt);
+    if (run == nullptr) continue;
     const std::uint64_t left = run->moving().left;
     if (std::exchange(own.left, left) != left) own.moved = world_.now;
     world_.check_moves(peer_.slot, own);

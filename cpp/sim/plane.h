@@ -22,6 +22,7 @@
 namespace jccl::sim {
 
 class World;
+struct AttemptInfo;
 struct History;
 struct SimPeer;
 
@@ -30,8 +31,8 @@ inline constexpr Duration kEnginePause = 200 * kMillisecond;
 struct Own {  // what this peer knows of an attempt, also when it is over
   wire::Attempt attempt;
   wire::RoundName round;
-  base::Bytes plan;
-  BuffersRef call;
+  AttemptInfo* info = nullptr;  // as an observer writes it down
+  BuffersRef call;              // until it is over
   bool done = false, failed = false, committed = false;
   bool told = false;  // a liar: that it is done, before it was
   Array result{};     // once committed
