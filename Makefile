@@ -54,7 +54,7 @@ ci-processes: tests
 check-machines: .venv/.ready-test
 	$(STAGE) "build with sanitizers" $(IDLE) .ci/sanitize build asan
 	$(STAGE) "style" $(IDLE) $(MAKE) --no-print-directory lint types
-	$(STAGE) "planted bugs of the protocol" $(IDLE) build/ext/cpp/jccl-sim --mutants --from cpp/sim/mutants.txt --seeds 20000 --jobs 2
+	$(STAGE) "planted bugs of the simulator" $(IDLE) build/ext/cpp/jccl-sim --mutants --from cpp/sim/mutants.txt --seeds 20000 --jobs 2
 	$(STAGE) "simulated seeds with a hostile member" $(IDLE) build/ext/cpp/jccl-sim --hostile --seeds 20000 --jobs 2
 	$(STAGE) "seeds of this commit" $(IDLE) .ci/seeds fresh
 	$(MAKE) $(LANES) check-seeds check-sanitized
@@ -64,9 +64,9 @@ check-machines: .venv/.ready-test
 check-seeds: .venv/.ready-test
 	$(STAGE) "simulated seeds" $(IDLE) build/ext/cpp/jccl-sim --seeds 80000 --jobs 2 --require-coverage --open cpp/sim/open_seeds.txt
 
-# Of the pure strata. Those of the protocol and the simulator have a stage of their own; tests of the
-# others wait for timers, seven minutes in all, and have a command (long-planted), as has the extension.
-PLANTED := $(foreach stratum,base wire codec collective snapshot proof exchange,--stratum $(stratum))
+# Of the pure strata. Those that seeds see have a stage of their own; tests of the others wait for
+# timers, seven minutes in all, and have a command (long-planted), as has the extension.
+PLANTED := --no-seeds $(foreach stratum,base wire codec collective snapshot proof exchange,--stratum $(stratum))
 
 check-sanitized: .venv/.ready-test
 	$(STAGE) "ASan and UBSan" nice .ci/sanitize asan

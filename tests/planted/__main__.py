@@ -44,6 +44,9 @@ def parse():
         "--programs", type=Path, default=registry.ROOT / "build/planted"
     )
     parser.add_argument("--stratum", action="append", help="bugs of these strata only")
+    parser.add_argument(
+        "--no-seeds", action="store_true", help="not those that only the simulator sees"
+    )
     parser.add_argument("-j", "--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument(
         "--timeout", type=float, default=60, help="seconds for one test"
@@ -239,6 +242,8 @@ def main():
         bugs = [bug for bug in bugs if bug.name in args.names]
     elif args.stratum:
         bugs = [bug for bug in bugs if bug.stratum in args.stratum]
+    if args.no_seeds:
+        bugs = [bug for bug in bugs if bug.test != "seed"]
     if args.system:
         return fill_system(bugs, args)
     return fill(bugs, args) if args.fill else check(bugs, args)
