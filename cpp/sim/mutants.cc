@@ -53,8 +53,6 @@ constexpr MutantRow kRows[] = {
     {"own-weight-left-out"},
     {"divided-at-each-step"},
     {"last-chunk-sent-at-once"},
-    {"close-keeps-frames"},
-    {"link-failure-not-told"},
     {"receivers-decide"},
     {"too-few-commit"},
     {"unequal-commit"},
