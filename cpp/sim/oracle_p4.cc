@@ -52,6 +52,14 @@ bool World::hampered(const std::string& site) const {
   });
 }
 
+// One of several stripes between it and another stands still, or did when its attempt was judged.
+bool World::stripe_stood(const std::string& site) const {
+  return std::any_of(peers.begin(), peers.end(), [&](const SimPeer& peer) {
+    const Time until = stripe_stood_until_[peer.slot] + mix.straggler_after + kNoticeSlack;
+    return peer.site == site && until > now;
+  });
+}
+
 // Every process of a member's site is there: a site goes as a whole.
 bool World::site_is_there(const std::string& site) const {
   for (const auto& [id, member] : history.members) {
@@ -78,9 +86,10 @@ void World::check_false_eviction(const wire::Member& member, const std::string& 
   if (says(reason, " was not READY for ") && !has_called(member.site, reason)) return;
   // Its peers hang up on a master that stands still, and have a grace to come back.
   if (says(reason, " did not come back") && now <= master_disturbed_until_ + mix.silence) return;
-  // A frame on a stripe that stands has left its sender: for a moment it seems to be the
-  // receiver's.
-  if (says(reason, " is not done with ") && hampered(member.site)) return;
+  // A frame on a stripe that stands has left its sender: all others are done and have nothing left
+  // for the receiver, until the frame is late and goes again over another stripe. The master can't
+  // tell the two, and who waits for it is out if that takes longer than it has patience.
+  if (says(reason, " is not done with ") && stripe_stood(member.site)) return;
   // Links that failed are held against a member for as long as their round lasts.
   const Duration round = says(reason, " has no link to ") ? mix.deadline * 3 / 2 : 0;
   if (now <= disturbed_until_ + mix.silence + kNoticeSlack + round) return;

@@ -69,6 +69,7 @@ void World::carry(std::uint32_t id, std::size_t end, Transit transit) {
     }
     for (const std::uint32_t slot : p.slot) {
       hampered_until_[slot] = std::max(hampered_until_[slot], p.stands_until);
+      stripe_stood_until_[slot] = std::max(stripe_stood_until_[slot], p.stands_until);
     }
   }
   way.last = transit.at = std::max(way.last, now + d);

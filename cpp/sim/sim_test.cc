@@ -38,7 +38,9 @@ TEST(SimTest, three_hundred_seeds_keep_every_promise_and_do_something) {
   for (std::size_t step = 5; step < counts.commits_spread.size(); ++step) {
     busy += counts.commits_spread[step];
   }
-  EXPECT_GT(busy, counts.seeds * 2 / 5);
+  // Half of them were while a frame was one message that came at once. With data in several frames
+  // on stripes that stand by turns, a round takes longer, and faults end at the same time.
+  EXPECT_GT(busy, counts.seeds * 9 / 20);
   EXPECT_LT(counts.lost_states, counts.seeds / 3);
   EXPECT_GT(counts.commits, 10 * counts.seeds);
   EXPECT_GT(counts.aborts, counts.seeds / 10);

@@ -175,6 +175,7 @@ class World {
   void check_membership(const wire::Record& record);
   bool site_is_there(const std::string& site) const;
   bool hampered(const std::string& site) const;
+  bool stripe_stood(const std::string& site) const;
   bool has_called(const std::string& site, const std::string& reason) const;
   void check_false_eviction(const wire::Member& member, const std::string& reason);
   void check_hung();
@@ -216,7 +217,7 @@ class World {
   Time master_disturbed_until_ = 0;
   Time clocks_parted_at_ = -1;  // one jumped, or stood still
 
-  std::array<Time, kSlotsMax> hampered_until_{};
+  std::array<Time, kSlotsMax> hampered_until_{}, stripe_stood_until_{};
   Turn::Asked asked_;                          // as it was let in
   Time decided_at_ = 0;                        // … which the disk may have made known later
   std::set<std::string> wished_out_;           // sites that the operator has evicted
