@@ -83,6 +83,7 @@ Status Attempt::lay_out() {
   std::vector<collective::Chunk> layout =
       collective::make_layout(plan_, call_->specs, call_->terms().codec, chunk_bytes_);
   if (layout.size() >= (std::size_t{1} << 29)) return {Code::kLimit, "too many chunks"};
+  chunks_.reserve(layout.size());
   for (collective::Chunk& chunk : layout) {
     ChunkState state;
     state.slot = plan_.kind == collective::PlanKind::kGather ? chunk.owner : 0;

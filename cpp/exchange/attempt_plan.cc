@@ -3,7 +3,7 @@
 // Refuses, saying what does not fit. See attempt.h.
 #include <algorithm>
 #include <cmath>
-#include <set>
+#include <vector>
 
 #include "base/limits.h"
 #include "base/planted.h"
@@ -52,23 +52,30 @@ Status check_parts(const wire::Start& start, const collective::Plan& plan) {
   if (start.contributors.size() + start.receivers.size() > base::kPeersMax) {
     return not_ours(cat("it names more than ", base::kPeersMax, " peers"));
   }
-  std::set<PeerId> contributors, all;
+  std::vector<PeerId> all;  // ascending
+  const auto add = [&all](PeerId id) {
+    const auto at = std::lower_bound(all.begin(), all.end(), id);
+    if (at != all.end() && *at == id) return false;
+    all.insert(at, id);
+    return true;
+  };
   for (const wire::Contributor& one : start.contributors) {
-    if (one.id == 0 || (!all.insert(one.id).second && !JCCL_PLANTED("contributor-twice"))) {
+    if (one.id == 0 || (!add(one.id) && !JCCL_PLANTED("contributor-twice"))) {
       return not_ours(cat("peer ", one.id, " contributes twice, or is no member"));
     }
     if (!std::isfinite(one.weight) || one.weight < 0) {
       return not_ours(cat("peer ", one.id, " has weight ", one.weight));
     }
   }
-  contributors = all;
+  const std::vector<PeerId> contributors = all;
   for (const PeerId id : start.receivers) {
-    if (id != 0 && all.insert(id).second) continue;
+    if (id != 0 && add(id)) continue;
     return not_ours(cat("receiver ", id, " is named twice, contributes too, or is no member"));
   }
-  if (plan.order.size() != contributors.size() ||
-      (!JCCL_PLANTED("plan-of-others") &&
-       std::set<PeerId>(plan.order.begin(), plan.order.end()) != contributors)) {
+  std::vector<PeerId> order = plan.order;
+  std::sort(order.begin(), order.end());
+  if (order.size() != contributors.size() ||
+      (order != contributors && !JCCL_PLANTED("plan-of-others"))) {
     return not_ours("its plan is one for other contributors");
   }
   return {};

@@ -100,6 +100,18 @@ TEST(AttemptsTest, a_silence_counts_from_the_last_word_and_from_when_one_was_the
   EXPECT_EQ(table.failures.size(), 1U);
 }
 
+// Frames of it that came before were drained as those of an attempt that is over.
+TEST(AttemptsTest, an_attempt_whose_START_comes_after_that_of_a_later_one_fails_at_once) {
+  Table table;
+  table.attempts.run(table.start, table.call, 0);
+  table.start.attempt.counter = kAttempt.counter - 1;
+  const wire::FrameHeader header{wire::FrameKind::kContribution, table.start.attempt, 0, 128, 0};
+  EXPECT_EQ(table.attempts.place(111, header).kind, Placement::Kind::kDrain);
+  table.attempts.run(table.start, table.call, 0);
+  ASSERT_EQ(table.failures.size(), 1U);
+  EXPECT_EQ(table.failures[0], std::pair(Code::kLinkLost, base::PeerId{0}));
+}
+
 TEST(AttemptsTest, what_has_not_begun_waits_and_what_is_over_is_drained) {
   Table table;
   const wire::FrameHeader header{wire::FrameKind::kContribution, kAttempt, 0, 128, 0};

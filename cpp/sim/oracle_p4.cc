@@ -76,6 +76,8 @@ void World::check_false_eviction(const wire::Member& member, const std::string& 
   if (mix.liar > 0 && peers[mix.liar - 1].site == member.site) return;
   // Of the two ends of one link, one of which lies, nobody can say which.
   if (mix.liar > 0 && says(reason, " has no link to 1 of ")) return;
+  // Nor, where links give no signs of life, of several: who waits for one that holds is as silent.
+  if (mix.liar > 0 && !mix.life_signs && says(reason, " has no link to ")) return;
   if (!site_is_there(member.site) || says(reason, " is slow: ")) return;
   if (says(reason, "after the master's restart")) return;
   if (says(reason, " is banned: ")) return;  // see check_ban

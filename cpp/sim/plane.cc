@@ -98,7 +98,7 @@ void DataPlane::run(const protocol::RunAttempt& order) {
     p3_given(world_.history, world_.history.call(call->id), call->as_given());
   }
   AttemptInfo& info = world_.history.attempts[start.attempt];
-  info.parts[peer_.machine->id()] = part;
+  info.parts[peer_.machine->id()] = std::move(part);
   if (call == nullptr) {
     peer_.queue(protocol::AttemptFailed{start.attempt, base::Code::kAborted, 0, "no such call"});
     return;
