@@ -246,9 +246,8 @@ bool State::unequal(const wire::Tag& tag) {
   if (running.judged_at == base::kNever) {
     running.judged_at = std::min(running.deadline, now_ + options_.silence / 2);
   }
-  if (wrong.empty() && running.open() && running.sites_left() >= 3 && now_ < running.judged_at) {
-    return false;
-  }
+  const bool waits = now_ < std::min(running.judged_at, running.deadline);
+  if (wrong.empty() && running.open() && running.sites_left() >= 3 && waits) return false;
   std::string names;
   std::set<wire::PeerId> ended;
   const bool again = round.memory.corrupt++ == 0;

@@ -40,7 +40,6 @@ constexpr MutantRow kRows[] = {
     {"late-frames-wait"},
     {"idle-stripes-say-nothing"},
     {"damaged-frame-counts"},
-    {"overtaken-start-runs"},
     {"served-without-end"},
     {"written-over-the-input"},
     {"commit-leaves-the-last-chunk"},
