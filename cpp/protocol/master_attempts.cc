@@ -263,20 +263,6 @@ bool State::unequal(const wire::Tag& tag) {
   return true;
 }
 
-// Whom several wait for may wait itself, and be about to say so: its clock began a moment later. So
-// may one whom one waits for, if its heartbeats say so.
-bool State::is_to_be_heard(const RunningAttempt& running) const {
-  for (const wire::PeerId id : running.unheard()) {
-    const Part& part = running.parts().at(id);
-    const Life* life = part.evicted || part.done.has_value() ? nullptr : life_of(part.incarnation);
-    if (life == nullptr || now_ - life->heard >= options_.silence / 2) continue;
-    if (running.silent.at(id).size() > 1) return true;
-    const Part* last = waits_for(running, part);
-    if (last != nullptr && last != &part && !JCCL_PLANTED("one-word-is-enough")) return true;
-  }
-  return false;
-}
-
 bool State::hears_out(RunningAttempt& running) {
   if (running.heard_out || JCCL_PLANTED("judged-unheard")) return false;
   if (!is_to_be_heard(running)) return false;
