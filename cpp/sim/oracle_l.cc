@@ -53,6 +53,11 @@ void World::check_moves(std::uint32_t slot, const Own& own) {
   Duration usual = 0;
   for (const SimPeer& peer : peers) usual = std::max(usual, peer.data.slowest_link());
   if (now <= quiet + kStandsMax + 8 * usual) return;
+  // Whose call was interrupted in doubt sends nothing again.
+  for (const CallRecord& call : history.calls) {
+    const bool its = call.tag == own.round.tag && call.n == own.round.n && call.slot != slot;
+    if (its && call.code == base::Code::kInDoubt) return;
+  }
   history.fail("L", cat("slot ", slot, ": attempt ", to_text(own.attempt), " of ", own.round.tag,
                         " ", own.round.n, " has ", own.left, " bytes left and stands for ",
                         (now - own.moved) / kMillisecond, " ms"));
