@@ -62,7 +62,8 @@ void World::carry(std::uint32_t id, std::size_t end, Transit transit) {
   const bool stalls = mix.stalls > 0 && transit.kind == Transit::Kind::kFrame && !healed &&
                       rng.data.chance(mix.stalls);
   if (stalls && stripes_between(from, to) > 1) {
-    p.stands_until = now + between(rng.data, kStallMin, kStallMax);
+    const Time until = now + between(rng.data, kStallMin, kStallMax);
+    p.stands_until = std::max(p.stands_until, until);
     if (tracing()) {
       note(base::cat("     stripe ", p.id, " of ", from, " and ", to, " stands for ",
                      (p.stands_until - now) / kMillisecond, " ms"));
