@@ -60,10 +60,10 @@ check-machines: .venv/.ready-test
 	$(MAKE) $(LANES) check-seeds check-sanitized
 
 # Fixed seeds find what a change breaks that was whole, and meet every pair of phase and input: the
-# rarest three times, the next ten times; fresh ones what was never whole. More is a matter of idle
+# rarest three times, the next four times or more; fresh ones what was never whole. More is a matter of idle
 # hours (long-seeds).
 check-seeds: .venv/.ready-test
-	$(STAGE) "simulated seeds" $(IDLE) build/ext/cpp/jccl-sim --seeds 50000 --jobs 2 --require-coverage --open cpp/sim/open_seeds.txt
+	$(STAGE) "simulated seeds" $(IDLE) build/ext/cpp/jccl-sim --seeds 40000 --jobs 2 --require-coverage --open cpp/sim/open_seeds.txt
 
 # Of the pure strata. Those that seeds see have a stage of their own; tests of the others wait for
 # timers, seven minutes in all, and have a command (long-planted), as has the extension.

@@ -210,7 +210,7 @@ class World {
   std::array<Time, kSlotsMax + kMastersMax> late_until_{};
   std::vector<Injected> faults_;
   Time healed_at_ = 0;
-  Time tied_at_ = 0;  // last, since then
+  Time tied_at_ = 0;    // last, since then
   Time served_at_ = 0;  // the newest master's first record
   std::uint64_t served_epoch_ = 0;
   Time disturbed_until_ = 0, disk_disturbed_until_ = 0;  // by faults other than the master's
