@@ -51,6 +51,8 @@ FILES = [
     "own_check",
     "nan_peers",
     "older_checkpoints",
+    "data_pool",
+    "data",
     "between",
     "streaming",
     "diloco",

@@ -10,6 +10,7 @@ import pytest
 
 import jccl
 from jccl import errors
+from jccl.optim import joining
 from jccl.testing import Cluster, wait_until
 
 H, ROUNDS, MET = 3, 6, 3
@@ -143,3 +144,12 @@ def test_fragments_and_overlap_are_refused(options):
             )
         with pytest.raises(ValueError, match="'anchor' or 'anchor\\+inner'"):
             jccl.diloco(cluster.comms[0], INNER, sync_every=4, join="inner")
+
+
+def test_after_a_round_all_ask_once():
+    rounds, began = jnp.asarray(3), jnp.asarray(True)
+    due, after = joining.turn(joining.begin(), rounds, began)
+    assert due
+    assert not joining.turn(after, rounds, began)[0]
+    assert joining.turn(after, rounds + 1, began)[0]
+    assert not joining.turn(after, rounds + 1, ~began)[0]
