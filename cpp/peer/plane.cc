@@ -97,9 +97,10 @@ void Plane::set_roster(const wire::Roster& roster) {
     if (member.incarnation == self_) self_id_ = member.id;
   }
   attempts_.set_members(roster.members, self_);
-  links_.set_members(roster.members, roster.links);
-  // Who is no member hears of none: that says nothing about those it fetches from.
+  // Who is no member hears of none: that says nothing about those it fetches from. Before the links
+  // close, with which the words of those who are out would be forgotten.
   if (self_id_ != 0) snapshots_.set_members(roster.members);
+  links_.set_members(roster.members, roster.links);
 }
 
 void Plane::run(const protocol::RunAttempt& order, CallRef call) {

@@ -193,8 +193,32 @@ void State::uncross() {
   }
   if (states_crossed_since_ == base::kNever) states_crossed_since_ = now_;
   if (now_ < states_crossed_since_ + options_.silence) return;
+  const base::Time since = std::exchange(states_crossed_since_, base::kNever);
   const std::string text = cross_wait();
-  for (const wire::Tag& tag : tags) reject_all(tag, Code::kResync, text);
+  for (const wire::Tag& tag : tags) {
+    // Where most are, the others are late: they pay for it, and the run's policy for who is late
+    // goes on.
+    const bool most = 2 * rounds_.at(tag).ready.size() > owing(tag);
+    if (most && !JCCL_PLANTED("one-uncrosses-all")) {
+      note_elsewhere(tag, since);
+      if (options_.straggler != Straggler::kWait) continue;
+    }
+    reject_all(tag, Code::kResync, text);
+  }
+}
+
+void State::note_elsewhere(const wire::Tag& tag, base::Time since) {
+  std::set<std::string> late;
+  for (const auto& [id, member] : ledger_.members()) {
+    if (ready_of(tag, member) != nullptr || !takes_part(tag, member)) continue;
+    for (const auto& [other, round] : rounds_) {  // who waits for a state waits for others
+      if (round.ready.count(member.incarnation) > 0) late.insert(member.site);
+    }
+  }
+  for (const std::string& site : late) {
+    note_held(site, since);
+    if (pays(site)) holders_.insert(site);
+  }
 }
 
 }  // namespace jccl::protocol

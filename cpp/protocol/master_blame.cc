@@ -284,7 +284,9 @@ void State::charge_accused(Life& life) {
 // The attempt ends by deadlines. Who held it pays for what others waited, as if it had left.
 void State::note_deadline(const RunningAttempt& running) {
   const Part* holder = holds_in_silence(running);
-  if (holder != nullptr) return note_exit(*life_of(holder->incarnation), running);
+  if (holder != nullptr && now_ >= running.since + options_.silence / 2) {
+    return note_exit(*life_of(holder->incarnation), running);
+  }
   note_short_calls(running);
 }
 

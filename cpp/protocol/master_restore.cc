@@ -85,12 +85,14 @@ bool State::answer_wish(Life& life, const wire::Tag& tag) {
   const auto newest = at.digests.find(life.shard);
   if (newest != at.digests.end() && newest->second == asked.sync.digest) return false;
   const auto is_it = [&](const wire::RestoreRecord& one) {
-    return one.digests[life.shard] == asked.sync.digest;
+    return life.shard < one.digests.size() && one.digests[life.shard] == asked.sync.digest;
   };
   if (at.was_granted(is_it)) return false;
   if (!may_restore(life.site)) {
-    reply_refused(life, tag, Code::kAuth,
-                  "restore=True is an operator's: it takes the run's secret as token");
+    reply_refused(
+        life, tag, Code::kAuth,
+        "restore=True is an operator's: it takes the run's secret as token, or one with the role "
+        "admin; without tokens, the master's machine");
   } else if (at.is_as_wished()) {
     reply_refused(
         life, tag, Code::kMismatch,

@@ -316,6 +316,7 @@ struct MasterMachine::State {
   bool asks_in_vain(const wire::Member& member, const wire::Tag& tag) const;
   std::set<wire::Tag> crossed_states() const;
   void uncross();
+  void note_elsewhere(const wire::Tag& tag, base::Time since);
   void form(const wire::Tag& tag);
   bool agree(const wire::Tag& tag);  // false: somebody was rejected
   bool agree_on_call(const wire::Tag& tag);

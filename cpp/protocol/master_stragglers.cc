@@ -148,11 +148,12 @@ const Part* State::waits_for(const RunningAttempt& running, const Part& part) co
     const Life* life = at->evicted || at->done.has_value() ? nullptr : life_of(at->incarnation);
     if (life == nullptr) return nullptr;
     const wire::Moving* moving = moving_of(*life, running.attempt());
-    if (moving == nullptr || moving->waits_on == 0) {
-      return life->beat < running.since + options_.heartbeat ? nullptr : at;
-    }
-    const auto awaited = running.parts().find(moving->waits_on);
-    if (awaited == running.parts().end()) return nullptr;
+    const auto awaited =
+        running.parts().find(moving == nullptr || moving->left == 0 ? 0 : moving->waits_on);
+    // Whom it names may be no part, or have done its own.
+    const bool waits = awaited != running.parts().end() && &awaited->second != at &&
+                       !awaited->second.done.has_value();
+    if (!waits) return life->beat < running.since + options_.heartbeat ? nullptr : at;
     at = &awaited->second;
   }
   return nullptr;

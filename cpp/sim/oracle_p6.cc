@@ -1,4 +1,5 @@
 // P6 one history: a revision of a state tag has one digest, whoever holds, journals or reports it.
+#include "protocol/master_state.h"
 #include "sim/world.h"
 
 namespace jccl::sim {
@@ -79,13 +80,16 @@ void p6_never_back(History& history, std::uint32_t slot, const wire::Held& held)
 // STATE_LOST is true when it is said: of some shard no member's process has the newest revision,
 // not even one that has just got it, by a fetch or a late outcome, and not said so yet. (A site
 // whose one shard lost its part has lost the whole.)
-void World::check_lost(std::uint32_t asker, const wire::Tag& tag) {
+void World::check_lost(const protocol::MasterMachine& machine, std::uint32_t asker,
+                       const wire::Tag& tag) {
   const auto last = history.last.find(tag);
   const std::uint64_t newest = last == history.last.end() ? 0 : last->second;
   std::map<std::uint32_t, wire::PeerId> holders;  // by shard
   for (const auto& [id, member] : history.members) {
     const SimPeer& peer = peers[slots.at(member.incarnation)];
     if (!peer.alive || peer.incarnation != member.incarnation) continue;
+    // Who goes by what the master writes before it says this.
+    if (machine.state().ledger_.members().count(id) == 0) continue;
     const auto due = history.states.find({tag, member.shard, newest});
     for (const UserTag& own : peer.tags) {
       const bool holds = own.tag == tag && own.revision == newest && due != history.states.end() &&

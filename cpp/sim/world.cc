@@ -347,7 +347,8 @@ void World::check_turn(const protocol::MasterMachine& machine,
     } else if (const auto* outcome = std::get_if<wire::Outcome>(&sent.message)) {
       if (outcome->verdict == wire::Verdict::kAborted) check_abort(machine, *outcome);
     } else if (const auto* reply = std::get_if<wire::SyncReply>(&sent.message)) {
-      if (reply->code == base::Code::kStateLost) check_lost(conn(sent.conn).slot, reply->tag);
+      if (reply->code == base::Code::kStateLost)
+        check_lost(machine, conn(sent.conn).slot, reply->tag);
     }
   }
 }

@@ -119,7 +119,8 @@ class World {
   void check_door(const protocol::MasterMachine& machine, const protocol::MasterEffects& effects,
                   const Turn::Asked& asked);
   void check_abort(const protocol::MasterMachine& machine, const wire::Outcome& outcome);
-  void check_lost(std::uint32_t asker, const wire::Tag& tag);
+  void check_lost(const protocol::MasterMachine& machine, std::uint32_t asker,
+                  const wire::Tag& tag);
   void check_ban(const wire::BanRecord& ban);
   void check_moves(std::uint32_t slot, const Own& own);
   void check_silence(std::uint32_t slot, const Own& own);

@@ -41,13 +41,13 @@ def chosen(found: list[Found], run: str, number: int | None) -> Record:
     records = [one.record for one in found if one.record]
     usable = [r for r in records if SHARED in r.items and number in (None, r.number)]
     own = [record for record in usable if record.run == run]
-    if not usable or (number is None and not own):
+    if not own:
         there = sorted({(r.number, r.run[:8]) for r in records if SHARED in r.items})
         raise DamagedError(
             f"no checkpoint {number or ''} of run {run[:8]}; there are "
             + (", ".join(f"{n} of run {of}" for n, of in there) or "none")
         )
-    return max(own or usable, key=lambda record: record.number)
+    return max(own, key=lambda record: record.number)
 
 
 def bring(

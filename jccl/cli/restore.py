@@ -47,16 +47,16 @@ def command(
     site = f"restore-{secrets.token_hex(2)}"
     with run.join(site=site, advertise=advertise, on_term="ignore") as comm:
         brought = putting_back.bring(comm, record, arrays, wait)
+        granted = {tag: one for tag, one in brought.items() if not one.replaced}
         for tag, one in brought.items():
-            at = next(r for r in record.revisions if r.tag == tag)
-            if one.replaced or one.digest != at.digest:
-                click.echo(f"{tag}: was restored before; the run is at {one.revision}")
-            else:
+            if tag in granted:
                 click.echo(f"{tag}: the run goes on from it as revision {one.revision}")
-        if any(one.replaced for one in brought.values()):
+            else:
+                click.echo(f"{tag}: was restored before; the run is at {one.revision}")
+        if not granted:
             return
         click.echo("waits for a peer to take it")
-        while not putting_back.is_taken(run.status(), brought):
+        while not putting_back.is_taken(run.status(), granted):
             if time.monotonic() > end:
                 raise click.ClickException(
                     f"no peer has taken it in {wait:.0f} s, and with this command it "
