@@ -59,13 +59,13 @@ class FakeEtcd {
            options;
   }
   // The next requests of `path`, one each.
-  bool told_all(const std::string& path) {
-    const std::lock_guard lock(mutex_);
-    return odd_[path].empty();
-  }
   void next(const std::string& path, std::deque<Odd> odd) {
     const std::lock_guard lock(mutex_);
     odd_[path] = std::move(odd);
+  }
+  bool told_all(const std::string& path) {
+    const std::lock_guard lock(mutex_);
+    return odd_[path].empty();
   }
   void reachable(bool on) {  // off: as if every packet were lost
     const std::lock_guard lock(mutex_);

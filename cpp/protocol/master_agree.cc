@@ -215,10 +215,7 @@ void State::note_elsewhere(const wire::Tag& tag, base::Time since) {
       if (round.ready.count(member.incarnation) > 0) late.insert(member.site);
     }
   }
-  for (const std::string& site : late) {
-    note_held(site, since);
-    if (pays(site)) holders_.insert(site);
-  }
+  for (const std::string& site : late) note_absence(site, since);
 }
 
 }  // namespace jccl::protocol

@@ -219,8 +219,13 @@ void State::note_held(const std::string& site, base::Time since, base::Duration 
 // It leaves an attempt that runs, and stays: unless the others have waited too long for it.
 void State::note_exit(const Life& life, const RunningAttempt& running) {
   if (JCCL_PLANTED("exits-take-no-time")) return;
-  note_held(life.site, running.since);
-  if (life.id != 0 && pays(life.site)) holders_.insert(life.site);
+  if (life.id == 0) return note_held(life.site, running.since);
+  note_absence(life.site, running.since);
+}
+
+void State::note_absence(const std::string& site, base::Time since) {
+  note_held(site, since);
+  if (pays(site)) holders_.insert(site);
 }
 
 bool State::pays(const std::string& site) const {
@@ -299,9 +304,7 @@ void State::note_short_calls(const RunningAttempt& running) {
     const Life* life = part.evicted || part.done.has_value() ? nullptr : life_of(part.incarnation);
     const bool over = now_ + options_.silence / 4 >= part.deadline;
     if (life == nullptr || !over || JCCL_PLANTED("short-calls-hold-for-nothing")) continue;
-    const Part* last = waits_for(running, part);
-    const bool waits = last != nullptr && last != &part;
-    if (waits && !JCCL_PLANTED("short-calls-wait-for-nobody")) continue;
+    if (waits_itself(running, part) && !JCCL_PLANTED("short-calls-wait-for-nobody")) continue;
     if (hasty(part.incarnation, parts, kShortShare)) note_exit(*life, running);
   }
 }

@@ -273,9 +273,11 @@ struct MasterMachine::State {
   void charge_exit(const Life& life, const wire::Tag& tag, const Part& part, Fault fault,
                    const std::string& why);
   void note_exit(const Life& life, const RunningAttempt& running);
+  void note_absence(const std::string& site, base::Time since);
   void note_deadline(const RunningAttempt& running);
   void note_short_calls(const RunningAttempt& running);
   const Part* waits_for(const RunningAttempt& running, const Part& part) const;
+  bool waits_itself(const RunningAttempt& running, const Part& part) const;
   const Part* holds_in_silence(const RunningAttempt& running) const;
   static bool hasty(wire::Incarnation incarnation, const std::vector<Part>& parts, int share = 8);
   double held_against(wire::PeerId id) const;

@@ -159,6 +159,11 @@ const Part* State::waits_for(const RunningAttempt& running, const Part& part) co
   return nullptr;
 }
 
+bool State::waits_itself(const RunningAttempt& running, const Part& part) const {
+  const Part* last = waits_for(running, part);
+  return last != nullptr && last != &part;
+}
+
 // Whom several wait for may wait itself, and be about to say so: its clock began a moment later. So
 // may one whom one waits for, if its heartbeats say so.
 bool State::is_to_be_heard(const RunningAttempt& running) const {
@@ -167,8 +172,7 @@ bool State::is_to_be_heard(const RunningAttempt& running) const {
     const Life* life = part.evicted || part.done.has_value() ? nullptr : life_of(part.incarnation);
     if (life == nullptr || now_ - life->heard >= options_.silence / 2) continue;
     if (running.silent.at(id).size() > 1) return true;
-    const Part* last = waits_for(running, part);
-    if (last != nullptr && last != &part && !JCCL_PLANTED("one-word-is-enough")) return true;
+    if (waits_itself(running, part) && !JCCL_PLANTED("one-word-is-enough")) return true;
   }
   return false;
 }

@@ -18,7 +18,7 @@ import jax
 
 from jccl._watch import say
 from jccl.checkpoint import items, moments, reading, records, trees, writing
-from jccl.checkpoint.records import INCOMPLETE, OWN, SHARED, Found, Record, Revision
+from jccl.checkpoint.records import INCOMPLETE, OWN, Found, Record, Revision
 from jccl.checkpoint.stores import is_bucket, open_store
 from jccl.communicator import Communicator
 from jccl.errors import DamagedError, InvalidError
@@ -204,9 +204,9 @@ class Checkpoints:
         if about.id and not before:
             return True
         there = [
-            one.number
-            for one in records.find(self._store)
-            if one.record and one.record.run == job.run and SHARED in one.record.items
+            record.number
+            for record in records.with_shared(records.find(self._store))
+            if record.run == job.run
         ]
         return max(there, default=0) < job.number - before * period
 
@@ -285,12 +285,7 @@ class Checkpoints:
             newness = place[record.run, record.number]
             return record.run == run, newness, record.site == self._site
 
-        usable = [
-            record
-            for record in whole
-            if SHARED in record.items and number in (None, record.number)
-        ]
-        return sorted(usable, key=worth, reverse=True)
+        return sorted(records.with_shared(found, number), key=worth, reverse=True)
 
     def _tell(self, record: Record, run: str) -> None:
         say(logging.INFO, f"restored {record}, from {self._store.where}")

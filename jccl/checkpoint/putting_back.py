@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jccl.checkpoint.records import SHARED, Found, Record
+from jccl.checkpoint.records import Found, Record, with_shared
 from jccl.communicator import Communicator, Synced
 from jccl.errors import DamagedError
 
@@ -38,11 +38,9 @@ class _Part:
 
 def chosen(found: list[Found], run: str, number: int | None) -> Record:
     """The newest of this run that holds the shared part, or that of the number."""
-    records = [one.record for one in found if one.record]
-    usable = [r for r in records if SHARED in r.items and number in (None, r.number)]
-    own = [record for record in usable if record.run == run]
+    own = [record for record in with_shared(found, number) if record.run == run]
     if not own:
-        there = sorted({(r.number, r.run[:8]) for r in records if SHARED in r.items})
+        there = sorted({(r.number, r.run[:8]) for r in with_shared(found)})
         raise DamagedError(
             f"no checkpoint {number or ''} of run {run[:8]}; there are "
             + (", ".join(f"{n} of run {of}" for n, of in there) or "none")

@@ -86,6 +86,12 @@ class Found(NamedTuple):
     names: tuple[str, ...]  # of all files, the marker first
 
 
+def with_shared(found: Iterable[Found], number: int | None = None) -> list[Record]:
+    """Those that hold the shared part; of that number, if one is named."""
+    records = [one.record for one in found if one.record]
+    return [r for r in records if SHARED in r.items and number in (None, r.number)]
+
+
 def folder_of(number: int, site: str) -> str:
     # No site is `..` here, or more than one folder.
     name = urllib.parse.quote(site, safe="").replace(".", "%2E")
