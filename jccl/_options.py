@@ -6,7 +6,7 @@ checked by the native module in every step (a weight that is none gives INVALID)
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import numpy as np
@@ -39,6 +39,17 @@ def check_tag(tag: Any) -> None:
     limit = _core.limits["tag_bytes_max"]
     if tag is None or not 1 <= len(tag.encode()) <= limit:
         raise InvalidError(f"a tag has 1 to {limit} bytes of UTF-8, unlike {tag!r}")
+
+
+# How an operator puts the run back to a state; see `jccl.sync_state`.
+Restore = bool | Literal["any", "again"]
+_WISHES: dict[Any, int] = {False: 0, True: 1, "any": 2, "again": 3}  # JCCL_RESTORE_…
+
+
+def number_of_wish(restore: Restore) -> int:
+    if isinstance(restore, bool | str) and restore in _WISHES:
+        return _WISHES[restore]
+    raise InvalidError(f'restore={restore!r} must be True, False, "any" or "again"')
 
 
 def check_seconds(deadline: Any) -> None:

@@ -63,9 +63,13 @@ class Started(NamedTuple):
     token: jax.Array
 
 
+# The last status word of a publish: why the newest state took the own one's place.
+EDITED, WENT_BACK = 1, 2
+
+
 class Published(NamedTuple):
-    """`status` is i32[4]: code, 1 if `value` is the newest instead, revision, 1 if the
-    state before it had been edited."""
+    """`status` is i32[4]: code, 1 if `value` is the newest instead, revision, and then
+    1 if the state before it had been edited, plus 2 if the run went back."""
 
     value: Any
     status: jax.Array
@@ -116,3 +120,4 @@ class Synced:
     digest: str
     replaced: bool  # the value differs from what was passed in
     edited: bool = False  # publish: that was not what this peer had shared
+    went_back: bool = False  # replaced since the run went back to an earlier state

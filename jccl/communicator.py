@@ -21,7 +21,13 @@ import numpy as np
 from jccl import _marks, _watch, errors
 from jccl._faults import typed_errors
 from jccl._host import HostLeaves, outputs
-from jccl._options import check_seconds, check_tag, check_weight
+from jccl._options import (
+    Restore,
+    check_seconds,
+    check_tag,
+    check_weight,
+    number_of_wish,
+)
 from jccl._results import Result as Result
 from jccl._results import Synced as Synced
 from jccl._trees import fingerprint_digest
@@ -195,7 +201,7 @@ class Communicator:
         *,
         tag: str = "state",
         source: bool = False,
-        restore: bool = False,
+        restore: Restore = False,
         deadline: float | None = None,
     ) -> Synced:
         """Makes `tree` the newest revision of the tag's shared state.
@@ -204,7 +210,7 @@ class Communicator:
             first one admitted, gives the state; everyone else adopts it. `restore`:
             see `jccl.sync_state`.
         """
-        wishes = {"source": source, "restore": restore}
+        wishes = {"source": source, "restore": number_of_wish(restore)}
         return self._share(self.core.sync_state, tree, tag, deadline, **wishes)
 
     def publish(
@@ -387,8 +393,14 @@ class Communicator:
         )
         if result.code not in (Code.OK, Code.RESYNCED):
             raise errors.error_of(result.code, result.text)
-        value, edited = leaves.tree(outs), result.edited
-        return Synced(value, result.revision, result.digest, result.replaced, edited)
+        return Synced(
+            leaves.tree(outs),
+            result.revision,
+            result.digest,
+            result.replaced,
+            edited=result.edited,
+            went_back=result.went_back,
+        )
 
 
 # The codes after which the outputs hold the committed result. A peer that was left out

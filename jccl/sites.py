@@ -17,6 +17,8 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from jccl import mesh
+from jccl._options import Restore, number_of_wish
+from jccl._results import WENT_BACK
 from jccl.communicator import Communicator, Synced
 from jccl.connecting import connect as open_communicator
 from jccl.errors import Code, error_of
@@ -50,7 +52,7 @@ class Parts:
         *,
         tag: str = "state",
         source: bool = False,
-        restore: bool = False,
+        restore: Restore = False,
         deadline: float | None = None,
     ) -> Synced:
         """As `Communicator.sync_state`, with arrays that lie on a mesh over the site's
@@ -69,9 +71,10 @@ class Parts:
 
         specs = jax.tree.map(spec_of, tree)
         whole = PartitionSpec()
-        wishes = {"sync": True, "source": source, "restore": restore}
         options: dict[str, Any] = {
-            name: np.int32(is_set) for name, is_set in wishes.items()
+            "sync": np.int32(1),
+            "source": np.int32(source),
+            "restore": np.int32(number_of_wish(restore)),
         }
 
         def program(tree: Any) -> Any:
@@ -95,10 +98,16 @@ class Parts:
                 check_vma=False,
             )
         )(tree)
-        code, replaced, revision, _ = np.asarray(status).tolist()
+        code, replaced, revision, how = np.asarray(status).tolist()
         if code not in (Code.OK, Code.RESYNCED):
             raise error_of(code, self.last_fault(tag))
-        return Synced(value, revision, self.digest(tag), bool(replaced))
+        return Synced(
+            value,
+            revision,
+            self.digest(tag),
+            bool(replaced),
+            went_back=bool(how & WENT_BACK),
+        )
 
     def digest(self, tag: str = "state") -> str:
         """Of the newest published revision, of each part that this process holds."""

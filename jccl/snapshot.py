@@ -20,6 +20,7 @@ import jax
 import numpy as np
 import optax
 
+from jccl._options import Restore
 from jccl.communicator import Communicator, Synced
 from jccl.errors import ResyncError
 
@@ -69,7 +70,7 @@ def sync_state(
     *,
     tag: str | None = None,
     source: bool = False,
-    restore: bool = False,
+    restore: Restore = False,
     deadline: float | None = None,
 ) -> Any:
     """Makes the shared part of `state` the run's newest; the one extra line of a
@@ -87,8 +88,10 @@ def sync_state(
         source: this peer's state is the run's first.
         restore: the run goes on from this state, a checkpoint, whatever is newer: all
             peers adopt it. An operator's wish: with tokens it takes the run's secret or
-            one of role admin. A state is restored once; a script that is started again
-            with it goes on with the run.
+            one of role admin. `True` is for an earlier revision that the run's journal
+            remembers, and for one time: a script that is started again with it goes on
+            with the run. `"any"` takes any state, fresh parameters too. `"again"` is
+            `"any"`, and goes back each time that it is said.
         deadline: seconds.
 
     Returns:
@@ -98,7 +101,8 @@ def sync_state(
     Errors:
         Error with code STATE_LOST if every holder of the newest revision is gone and
         nobody brings an earlier one, MismatchError if the peers' states differ in
-        structure or two peers restore, AuthError, DeadlineError.
+        structure, two peers restore, or the state to restore is no revision that the
+        run remembers; AuthError, DeadlineError.
 
     Example:
         >>> state = jccl.sync_state(state)

@@ -186,7 +186,7 @@ ffi::Error done_call(ffi::RemainingArgs args, ffi::RemainingRets rets, ffi::Dict
 
 // Operands: leaves…, with the attribute `marks` u32[k,2] of the state before them, status s32[4] of
 // the round, deadline_ms s32, token u32.
-// Results: leaves…, status s32[4] = code, 1 if replaced, revision, 1 if edited; token u32.
+// Results: leaves…, status s32[4] = code, 1 if replaced, revision, how_replaced(); token u32.
 ffi::Error publish_call(ffi::RemainingArgs args, ffi::RemainingRets rets,
                         ffi::Dictionary attributes) {
   const ScopedFloatMode mode;
@@ -224,7 +224,7 @@ ffi::Error publish_call(ffi::RemainingArgs args, ffi::RemainingRets rets,
   }
   if (!written) data->keep_input();
   const Code ended = outcome.status.code;
-  put_status(*status, ended, outcome.replaced ? 1 : 0, outcome.revision, outcome.edited ? 1 : 0);
+  put_status(*status, ended, outcome.replaced ? 1 : 0, outcome.revision, how_replaced(outcome));
   return ffi::Error::Success();
 }
 

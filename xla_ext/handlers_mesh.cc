@@ -113,7 +113,7 @@ JoinOutcome publish_parts(const MeshCall& call, const Join& join, Code round, co
   for (const auto& shared : share_parts(call, join, share)) {
     if (!shared) continue;
     const peer::SyncResult& one = *shared;
-    if (one.edited) worst.words[2] = 1;
+    worst.words[2] |= how_replaced(one);
     const bool written = one.status.ok() || one.status.code == Code::kResynced;
     const int badness = written ? (one.status.ok() ? 1 : 2) : 3;
     wanted = true;
@@ -341,7 +341,7 @@ bool mesh_done(Frame& frame) {
 // With the attribute `sync` it is sync_state, and the status operand is OK.
 // Operands: pieces…, status s32[4] of the round, device s32, with the attribute `marks` those of
 // the state before them, deadline_ms s32, token u32. Results: pieces…, status s32[4] = code, 1 if
-// replaced, revision, 1 if edited; token u32.
+// replaced, revision, how_replaced(); token u32.
 bool mesh_publish(Frame& frame) {
   const std::size_t marks = marks_of_call(frame.attributes), operands = 4 + marks;
   if (!frame.has(operands, 2) || frame.results() != frame.operands() - marks - 2) return false;
@@ -361,7 +361,8 @@ bool mesh_publish(Frame& frame) {
     options.tag = all.tag();
     options.deadline = deadline_of(deadline_ms);
     options.source = attribute<std::int32_t>(frame.attributes, "source", 0) != 0;
-    options.restore = attribute<std::int32_t>(frame.attributes, "restore", 0) != 0;
+    options.restore =
+        static_cast<base::Wish>(attribute<std::int32_t>(frame.attributes, "restore", 0));
     const bool sync = attribute<std::int32_t>(frame.attributes, "sync", 0) != 0;
     return publish_parts(
         all, join, code,

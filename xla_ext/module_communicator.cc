@@ -412,7 +412,7 @@ peer::SyncResult Communicator::sync(const Arrays& ins, const Arrays& outs, const
   peer::SyncOptions options;
   options.tag = keywords.take<std::string>("tag", "default");
   if (!publish) options.source = keywords.take<bool>("source", false);
-  if (!publish) options.restore = keywords.take<bool>("restore", false);
+  if (!publish) options.restore = static_cast<base::Wish>(keywords.take<int>("restore", 0));
   options.deadline = keywords.take_seconds("deadline", 0);
   if (publish) options.before = marks_from(keywords.take<py::object>("before", py::none()));
   const auto paths = keywords.take<std::vector<std::string>>("paths", {});

@@ -218,4 +218,8 @@ void put_status(const View& status, const peer::RoundResult& result) {
   put_status(status, result.status.code, result.world, result.epoch, result.attempts);
 }
 
+std::int32_t how_replaced(const peer::SyncResult& result) {
+  return (result.edited ? 1 : 0) | (result.went_back ? 2 : 0);
+}
+
 }  // namespace jccl::xla_ext

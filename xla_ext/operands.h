@@ -62,5 +62,7 @@ using base::holds_result;
 void put_status(const View& status, base::Code code, std::uint64_t world = 0,
                 std::uint64_t epoch = 0, std::uint64_t attempts = 0);
 void put_status(const View& status, const peer::RoundResult& result);
+// The fourth status word of a publish: 1 if what it was given was edited, 2 if the run went back.
+std::int32_t how_replaced(const peer::SyncResult& result);
 
 }  // namespace jccl::xla_ext

@@ -90,7 +90,7 @@ class Peer {
   bool sync() {
     if (!stateful()) return synced_ = true;
     const std::int64_t begun = now_ns();
-    const peer::SyncResult r = comm_.sync_state({state()}, {"faults", false, 0});
+    const peer::SyncResult r = comm_.sync_state({state()}, {.tag = "faults"});
     synced_ = r.status.ok();
     say("sync", r.status, r.revision, 0, 0, begun, synced_);
     return synced_;
@@ -102,7 +102,7 @@ class Peer {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     } else if (stateful()) {
       state_[0] += 1;
-      const peer::SyncResult p = comm_.publish({state()}, {"faults", false, 0});
+      const peer::SyncResult p = comm_.publish({state()}, {.tag = "faults"});
       synced_ = p.status.ok() || p.status.code == base::Code::kResynced;
     }
   }

@@ -23,6 +23,14 @@ using PublicKey = std::array<std::uint8_t, 32>;
 
 // Names a round's stream of numbers; chosen by the user, equal on all peers.
 using Tag = std::string;
+// Whether the run shall go on from the state that an operator hands in, whatever is newer; each
+// includes those before it.
+enum class Wish : std::uint8_t {
+  kNone = 0,
+  kKnown = 1,  // if it is an earlier revision that the journal knows; once
+  kAny = 2,    // whatever state it is
+  kAgain = 3,  // although it was granted before
+};
 
 struct Attempt {
   std::uint64_t epoch = 0;

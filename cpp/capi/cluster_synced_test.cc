@@ -2,6 +2,8 @@
 // the own one: nothing of a revision that this peer did not publish, and a wish if it is one.
 #include <gtest/gtest.h>
 
+#include <latch>
+
 #include "capi/state_holder.h"
 
 namespace jccl::capi::test {
@@ -112,6 +114,7 @@ TEST(SyncedStateTest, a_thread_that_synchronises_takes_no_round_from_one_that_wa
 // Rounds 1 to 3, and then back to the state after the first; only once.
 TEST(SyncedStateTest, a_member_that_is_current_restores_too) {
   Cluster cluster(2);
+  std::latch trained(2);  // else it goes back before the other one published
   cluster.on_all([&](std::size_t p, Communicator& comm) {
     Holder own, old;
     ASSERT_TRUE(own.sync(comm).status.ok());
@@ -121,8 +124,9 @@ TEST(SyncedStateTest, a_member_that_is_current_restores_too) {
       ASSERT_TRUE(own.publish(comm).status.ok());
       if (i == 0) old = own;
     }
+    trained.arrive_and_wait();
     SyncOptions wish = own.options();
-    wish.restore = true;
+    wish.restore = base::Wish::kKnown;
     if (p == 0) {
       const SyncResult s = comm.sync_state(old.leaves(), wish);
       EXPECT_TRUE(s.status.ok() && !s.replaced) << s.status.text;
@@ -131,7 +135,8 @@ TEST(SyncedStateTest, a_member_that_is_current_restores_too) {
     } else {  // hears of it by its next call
       SmallRound r = own.round(comm, 1);
       EXPECT_EQ(r.result.status.code, Code::kResync) << r.result.status.text;
-      EXPECT_TRUE(own.sync(comm).replaced);
+      const SyncResult s = own.sync(comm);
+      EXPECT_TRUE(s.replaced && s.went_back) << s.status.text;
     }
     EXPECT_EQ(own.anchor, std::vector<float>(1000, 2.0F));
     ASSERT_TRUE(own.round(comm, 1).result.status.ok());

@@ -229,6 +229,7 @@ void write_sync(const peer::SyncResult& from, jccl_sync_result* out) {
   value.digest[1] = from.digest.high;
   value.replaced = from.replaced ? 1 : 0;
   value.edited = from.edited && !JCCL_PLANTED("edited-not-handed-out") ? 1 : 0;
+  value.went_back = from.went_back ? 1 : 0;
   write_struct(value, out);
 }
 
@@ -241,6 +242,9 @@ Status synchronise(jccl_comm* comm, SyncCall how, const jccl_array* arrays, std:
   if (comm == nullptr) status = invalid("comm is NULL");
   if (status.ok()) status = read_struct(given, "jccl_sync_options", &options);
   if (status.ok() && options.deadline_ns < 0) status = invalid("deadline_ns is negative");
+  if (status.ok() && (options.restore < 0 || options.restore > JCCL_RESTORE_AGAIN)) {
+    status = invalid("restore is none of JCCL_RESTORE_…");
+  }
   if (status.ok()) status = read_arrays(arrays, count, &leaves);
   peer::SyncResult done;
   done.status = status;
@@ -248,7 +252,7 @@ Status synchronise(jccl_comm* comm, SyncCall how, const jccl_array* arrays, std:
     peer::SyncOptions wish;
     wish.tag = text_or(options.tag, "default");
     wish.source = options.source != 0;
-    wish.restore = options.restore != 0;
+    wish.restore = static_cast<base::Wish>(options.restore);
     wish.deadline = options.deadline_ns;
     std::optional<std::vector<peer::Leaf>> before;
     done.status = read_state(options.before, options.before_count, &before);

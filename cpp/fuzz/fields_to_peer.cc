@@ -51,6 +51,7 @@ FieldsOf sync_reply_row() {
           {{"tag", "tag", Bend::kTag, "of an open synchronisation", "ignored"},
            {"verdict", "sync verdict", Bend::kCode, "1 to 4", kNonsense},
            {"revision", "u64", Bend::kCounter, "any; what was fetched is named by it", "–"},
+           {"restored", "u64", Bend::kCounter, "any; above the own one: nothing is folded", "–"},
            {"digest", "digest", Bend::kDigest, "that of the fetched manifest",
             "the fetch fails and is asked for again"},
            {"holders", "list 1024 of member", Bend::kList, "1,024", kNonsense},

@@ -100,7 +100,9 @@ wire::Message ScriptMessages::from_peer() {
       const wire::Held own = held();
       wire::Sync sync{.tag = own.tag, .source = in_.flag(), .digest = own.digest};
       sync.revision = own.revision;
-      sync.restore = own.revision % 4 == 3;  // no bit of its own: stored inputs stay what they are
+      // No bits of its own: stored inputs stay what they are.
+      const std::uint64_t wish = own.revision % 8;
+      sync.restore = static_cast<wire::Wish>(wish > 3 ? wish - 4 : 0);
       sync.descriptor = {1, 0};
       sync.summary = words();
       sync.deadline = static_cast<base::Duration>(in_.u8()) * kBit;
@@ -148,6 +150,7 @@ wire::SyncReply ScriptMessages::sync_reply() {
   out.tag = newest.tag;
   out.verdict = static_cast<wire::SyncVerdict>(1 + in_.below(4));
   out.revision = newest.revision;
+  out.restored = newest.revision % 3;
   out.digest = newest.digest;
   if (in_.flag()) out.holders.push_back({2, 77, "b", 0, 1, {"10.0.0.1:4001"}, 7});
   out.code = any_code(in_);

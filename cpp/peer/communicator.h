@@ -105,8 +105,8 @@ struct RoundTimes {
 
 struct SyncOptions {
   base::Tag tag = "default";
-  bool source = false;   // this peer's state is the run's first
-  bool restore = false;  // an operator's wish: the run goes on from this state, whatever is newer
+  bool source = false;  // this peer's state is the run's first
+  base::Wish restore = base::Wish::kNone;
   base::Duration deadline = 0;
   // publish: of the state that the new one was made from. If it is not the revision that this peer
   // published or adopted last, the new one is no revision of the run's.
@@ -116,8 +116,9 @@ struct SyncResult {
   base::Status status;
   std::uint64_t revision = 0;
   base::Digest digest;
-  bool replaced = false;  // `out` differs from `in`
-  bool edited = false;    // publish: what it was given was not what this peer held
+  bool replaced = false;   // `out` differs from `in`
+  bool edited = false;     // publish: what it was given was not what this peer held
+  bool went_back = false;  // `out` is another state since the run went back to an earlier one
 };
 
 struct Attributes {

@@ -158,6 +158,7 @@ SyncResult Communicator::Impl::sync(const std::vector<Leaf>& leaves, const SyncO
     result.status = record->status;
     result.revision = record->held.revision;
     result.digest = record->held.digest;
+    result.went_back = record->went_back;
   }
   if (!result.status.ok()) return result;
   const SnapshotRef newest = held_as(options.tag, result, own);
@@ -171,6 +172,7 @@ SyncResult Communicator::Impl::sync(const std::vector<Leaf>& leaves, const SyncO
   StateMarks marks = newest->marks.empty() ? marks_of(*held) : newest->marks;
   result.replaced = (result.digest != own->held.digest && !JCCL_PLANTED("replaced-not-told")) ||
                     (!is_own && marks_of(leaves) != marks);
+  result.went_back = result.went_back && result.replaced && !JCCL_PLANTED("went-back-untold");
   copy_out(*newest, leaves);
   {
     std::lock_guard lock(mutex_);
@@ -201,7 +203,8 @@ SyncResult Communicator::Impl::sync_state(const std::vector<Leaf>& leaves,
   SnapshotRef own = store_.newest(options.tag);
   const bool pending = shared != revision && JCCL_PLANTED("unpublished-state-votes");
   const bool has_own = shared && !pending && own && leaves_in(*own, leaves).has_value();
-  if (has_own && options.restore && !JCCL_PLANTED("wish-of-a-current-one-unheard")) {
+  if (has_own && options.restore != base::Wish::kNone &&
+      !JCCL_PLANTED("wish-of-a-current-one-unheard")) {
     // Served under the number that the run gives it, not before.
     SnapshotRef wished = store_.make(options.tag, 0, leaves);
     if (wished->marks != marks) return sync(leaves, options, std::move(wished), true);

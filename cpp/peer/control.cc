@@ -356,6 +356,7 @@ void Control::synced(const protocol::CompleteSync& done) {
     std::lock_guard lock(mutex_);
     record->status = done.status;
     record->held = done.held;
+    record->went_back = done.went_back;
     record->done = true;
   }
   changed_.notify_all();

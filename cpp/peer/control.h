@@ -26,6 +26,7 @@ struct SyncRecord {
   snapshot::Layout layout;  // of the user's leaves
   base::Status status;
   wire::Held held;
+  bool went_back = false;  // the run did, since the state that was handed in
   bool done = false;
 };
 using SyncRef = std::shared_ptr<SyncRecord>;

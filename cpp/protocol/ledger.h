@@ -69,6 +69,7 @@ struct Standing {
     return !restores.empty() && restores.back().revision == committed;
   }
   bool is_as_wished() const { return is_restored() && restores.back().wished; }
+  std::uint64_t restored() const { return restores.empty() ? 0 : restores.back().revision; }
   // Somebody wished these digests back, and got them: unless the run went back from them at once,
   // since they were lost before anybody else had them.
   bool was_granted(const std::function<bool(const wire::RestoreRecord&)>& is_wish) const;

@@ -443,6 +443,7 @@ void State::holder_left(wire::Incarnation incarnation) {
       reply.tag = tag;
       reply.verdict = wire::SyncVerdict::kFetch;
       reply.revision = wanted.revision;
+      reply.restored = ledger_.standing(tag).restored();
       reply.digest = wanted.digest;
       reply.links.generation = links_;
       for (const wire::Incarnation holder : asked.holders) {

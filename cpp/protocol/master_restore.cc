@@ -12,6 +12,7 @@ namespace jccl::protocol {
 
 using base::cat;
 using base::Code;
+using base::Wish;
 using State = MasterMachine::State;
 
 namespace {
@@ -46,7 +47,7 @@ std::map<std::string, Ballot> State::offered(const wire::Tag& tag, bool wished) 
     const Life* life = life_of(incarnation);
     if (life == nullptr || life->syncs.count(tag) == 0) continue;
     const AskedSync& asked = life->syncs.at(tag);
-    if (asked.fetching || (wished && !asked.sync.restore)) continue;
+    if (asked.fetching || (wished && asked.sync.restore == Wish::kNone)) continue;
     if (life->shard >= at.descriptors.size() || life->shards != at.descriptors.size()) continue;
     if (at.descriptors[life->shard] != asked.sync.descriptor) continue;
     sites[life->site][life->shard] = asked.sync.digest;
@@ -66,13 +67,42 @@ bool State::may_restore(const std::string& site) const {
                      [&](wire::Incarnation one) { return lives_.at(one).may_order; });
 }
 
+// What all processes of a site wish: its shards go back together.
+Wish State::wish_of(const std::string& site, const wire::Tag& tag) const {
+  Wish least = Wish::kAgain;
+  for (const wire::Incarnation one : lives_at(site)) {
+    const auto asked = lives_.at(one).syncs.find(tag);
+    least = std::min(
+        least, asked == lives_.at(one).syncs.end() ? Wish::kNone : asked->second.sync.restore);
+  }
+  return least;
+}
+
 void State::restore_by_wish(const wire::Tag& tag) {
   const Standing& at = ledger_.standing(tag);
   if (!at.born || at.is_as_wished() || rounds_.at(tag).running.has_value()) return;
   for (const auto& [site, digests] : offered(tag, true)) {
-    if (is_newest(at, digests) || was_granted(at, digests) || !may_restore(site)) continue;
+    if (is_newest(at, digests) || !may_restore(site)) continue;
+    const Wish wish = wish_of(site, tag);
+    if (was_granted(at, digests) && wish < Wish::kAgain) continue;
+    if (!unknown_text(tag, site, digests).empty()) continue;
     return restore({tag, 0, 0, true, site, digests});
   }
+}
+
+// A run that goes on from fresh parameters, since a script found no checkpoint, has lost all that
+// it learnt. So a state that is no revision with a number takes a wish that says so.
+std::string State::unknown_text(const wire::Tag& tag, const std::string& site,
+                                const Ballot& digests) const {
+  const Standing& at = ledger_.standing(tag);
+  if (wish_of(site, tag) >= Wish::kAny || JCCL_PLANTED("restores-unknown-states")) return {};
+  if (number_of(at, digests) > 0) return {};
+  const std::string what =
+      digests == at.first ? cat("the one that ", tag, " began with")
+                          : cat("no revision of ", tag, " that the journal remembers (the ",
+                                "last ", options_.history, "): perhaps no checkpoint was found");
+  return cat("the state that ", site, " wishes back is ", what,
+             R"(. restore="any" makes the run go on from it all the same)");
 }
 
 // Whether its wish keeps it from what others that synchronise are told. A wish that was fulfilled
@@ -81,13 +111,14 @@ void State::restore_by_wish(const wire::Tag& tag) {
 bool State::answer_wish(Life& life, const wire::Tag& tag) {
   AskedSync& asked = life.syncs.at(tag);
   const Standing& at = ledger_.standing(tag);
-  if (!asked.sync.restore) return false;
+  const Wish wish = asked.sync.restore;
+  if (wish == Wish::kNone) return false;
   const auto newest = at.digests.find(life.shard);
   if (newest != at.digests.end() && newest->second == asked.sync.digest) return false;
   const auto is_it = [&](const wire::RestoreRecord& one) {
     return life.shard < one.digests.size() && one.digests[life.shard] == asked.sync.digest;
   };
-  if (at.was_granted(is_it)) return false;
+  if (at.was_granted(is_it) && wish < Wish::kAgain) return false;
   if (!may_restore(life.site)) {
     reply_refused(
         life, tag, Code::kAuth,
@@ -96,13 +127,22 @@ bool State::answer_wish(Life& life, const wire::Tag& tag) {
   } else if (at.is_as_wished()) {
     reply_refused(
         life, tag, Code::kMismatch,
-        cat(restored_text(tag), "; ", life.site, " wishes another one: one peer restores"));
+        cat(restored_text(tag), "; ", life.site, " wishes another one. One peer restores: call ",
+            "without restore here, or again after the run's next revision"));
+  } else if (const std::string why = refused_text(life, tag); !why.empty()) {
+    reply_refused(life, tag, Code::kMismatch, why);
   } else if (rounds_.at(tag).running.has_value()) {
     reply_wait(life, asked, "goes back to this state when the attempt under way has ended");
   } else {
     reply_wait(life, asked, cat("waits for all shards of ", life.site, " to restore ", tag));
   }
   return true;
+}
+
+std::string State::refused_text(const Life& life, const wire::Tag& tag) const {
+  const auto sites = offered(tag, true);
+  const auto own = sites.find(life.site);
+  return own == sites.end() ? std::string() : unknown_text(tag, own->first, own->second);
 }
 
 // The newest earlier revision that somebody brings; of = 0: there is none.
@@ -161,7 +201,9 @@ void State::restore(wire::RestoreRecord back) {
   const std::string text = restored_text(tag);
   reject_all(tag, Code::kResync, text);
   for (const auto& [incarnation, life] : lives_) {
-    if (life.connected() && life.resumed) send(life, wire::Notice{text});
+    const bool concerned =
+        life.id != 0 || life.syncs.count(tag) > 0 || JCCL_PLANTED("all-hear-of-a-restore");
+    if (concerned && life.connected() && life.resumed) send(life, wire::Notice{text});
   }
   roster_dirty_ = lives_changed_ = true;
   touch(tag);

@@ -404,6 +404,10 @@ struct MasterMachine::State {
   // master_restore.cc: going back to an earlier state
   std::map<std::string, Ballot> offered(const wire::Tag& tag, bool wished) const;
   bool may_restore(const std::string& site) const;
+  base::Wish wish_of(const std::string& site, const wire::Tag& tag) const;
+  std::string unknown_text(const wire::Tag& tag, const std::string& site,
+                           const Ballot& digests) const;
+  std::string refused_text(const Life& life, const wire::Tag& tag) const;
   void restore_by_wish(const wire::Tag& tag);
   bool answer_wish(Life& life, const wire::Tag& tag);
   wire::RestoreRecord fallback(const wire::Tag& tag) const;

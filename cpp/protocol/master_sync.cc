@@ -74,7 +74,7 @@ void State::on_sync(Life& life, const wire::Sync& sync) {
 // It wishes another state back than the newest, which it has and keeps unless it gets its wish.
 bool State::has_newest_beside(const Life& life, const wire::Sync& sync) const {
   const auto known = ledger_.standing(sync.tag).digests.find(life.shard);
-  return sync.restore && holds_newest(life, sync.tag) &&
+  return sync.restore != wire::Wish::kNone && holds_newest(life, sync.tag) &&
          known != ledger_.standing(sync.tag).digests.end() &&
          life.held.at(sync.tag).digest == known->second;
 }
@@ -394,7 +394,8 @@ std::string State::birth_source(const wire::Tag& tag, std::string* wait) const {
     auto& [order, shards] = sites.try_emplace(life.site, life.order, life.shards).first->second;
     order = std::min(order, life.order);
     const wire::Sync& sync = asked->second.sync;
-    if (sync.source || sync.restore) named = std::min(named, {order, life.site});
+    if (sync.source || sync.restore != wire::Wish::kNone)
+      named = std::min(named, {order, life.site});
   }
   std::uint32_t ready = 0;
   for (const auto& [site, entry] : sites) {
@@ -432,6 +433,7 @@ void State::offer(Life& life, AskedSync& asked, std::vector<wire::Member> holder
   reply.tag = tag;
   reply.verdict = wire::SyncVerdict::kFetch;
   reply.revision = at.committed;
+  reply.restored = at.restored();
   reply.digest = at.digests.at(life.shard);
   reply.holders = std::move(holders);
   reply.links.generation = links_;
@@ -482,6 +484,7 @@ void State::reply_current(Life& life, const wire::Tag& tag) {
   reply.tag = tag;
   reply.verdict = wire::SyncVerdict::kCurrent;
   reply.revision = at.committed;
+  reply.restored = at.restored();
   reply.digest = at.digests.at(life.shard);
   life.held[tag] = {tag, reply.revision, reply.digest};
   life.missed = 0;

@@ -183,7 +183,7 @@ void State::decide_without(const wire::Tag& tag, bool complete) {
   poll.dispute =
       cat("revision ", poll.revision, " of ", tag, " is disputed: ", poll.election.sides(),
           "; stop the sites that are wrong, or start them anew, or bring a checkpoint back by ",
-          "jccl.sync_state(state, restore=True)");
+          R"(jccl.sync_state(state, restore="again") on one peer)");
   note("dispute",
        {{"tag", tag}, {"revision", cat(poll.revision)}, {"sides", poll.election.sides()}});
 }

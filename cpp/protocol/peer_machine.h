@@ -67,7 +67,7 @@ struct AttemptFailed {
 struct SyncCall {  // wants the newest revision of `tag`; own state is (revision, digest)
   wire::Tag tag;
   bool source = false;
-  bool restore = false;  // an operator's wish: the run goes on from this state
+  wire::Wish restore = wire::Wish::kNone;
   std::uint64_t revision = 0;
   wire::Digest digest;
   wire::Digest descriptor;
@@ -135,6 +135,7 @@ struct CompleteSync {
   wire::Tag tag;
   base::Status status;  // kOk: the own state is the newest; kResynced never appears here
   wire::Held held;
+  bool went_back = false;  // the run did, after the revision that the call named
 };
 struct PeerEffects {
   std::vector<wire::Attempt> discard;  // aborted or superseded: drop data, keep the user's input

@@ -36,6 +36,7 @@ void State::on_sync_call(const SyncCall& call) {
   }
   OpenSync& open = syncs_[call.tag];
   open.call = call;
+  open.from = call.revision;
   if (JCCL_PLANTED("sync-deadlines-too-long")) open.call.deadline += 3 * (call.deadline - now_);
   send_sync(open);
 }
@@ -76,9 +77,11 @@ void State::on_sync_reply(const wire::SyncReply& reply) {
     case wire::SyncVerdict::kCurrent:
       heard_commit(reply.tag, reply.revision);
       if (open.fetching.has_value()) return;  // asks again when the fetch ends
-      if (open.call.digest != reply.digest && !(open.call.restore && held_here(reply))) {
+      if (open.call.digest != reply.digest &&
+          !(open.call.restore != wire::Wish::kNone && held_here(reply))) {
         return send_sync(open);
       }
+      open.went_back = reply.restored > open.from;
       open.call.revision = reply.revision, open.call.digest = reply.digest;
       held_[reply.tag] = {reply.tag, reply.revision, reply.digest};
       open.current = true;
@@ -105,9 +108,10 @@ void State::finish_current_syncs() {
 void State::finish_sync(const wire::Tag& tag, Code code, std::string text) {
   const auto found = syncs_.find(tag);
   JCCL_CHECK(found != syncs_.end());
-  const SyncCall& call = found->second.call;
+  const auto& [call, from, went_back, fetching, disputed, current, again, waiting] = found->second;
   if (code == Code::kOk) resync_.erase(tag);
-  fx_.synced.push_back({tag, {code, std::move(text)}, {tag, call.revision, call.digest}});
+  fx_.synced.push_back(
+      {tag, {code, std::move(text)}, {tag, call.revision, call.digest}, went_back});
   syncs_.erase(found);
 }
 
@@ -120,7 +124,7 @@ void State::on_fetch_done(const FetchDone& done) {
   open.fetching.reset();
   open.call.revision = done.held.revision;
   open.call.digest = done.held.digest;
-  open.call.restore = false;  // this is the run's
+  open.call.restore = wire::Wish::kNone;  // this is the run's
   send_sync(open);
 }
 
@@ -144,7 +148,9 @@ void State::on_publish(const wire::Held& held) {
   // else may have this one.
   const auto open = syncs_.find(held.tag);
   const bool waits = open != syncs_.end() && !open->second.fetching && !open->second.current;
-  if (!waits || open->second.call.restore || JCCL_PLANTED("publish-unheard-by-own-sync")) return;
+  if (!waits || open->second.call.restore != wire::Wish::kNone ||
+      JCCL_PLANTED("publish-unheard-by-own-sync"))
+    return;
   open->second.call.revision = held.revision, open->second.call.digest = held.digest;
   send_sync(open->second);
 }

@@ -270,7 +270,11 @@ void ScenarioWorld::sync(const Parsed& p, const std::string& name) {
   call.revision = own.revision;
   call.digest = own.digest;
   call.source = p.option("source", "no") == "yes";
-  call.restore = p.option("restore", "no") == "yes";
+  const std::string wish = p.option("restore", "no");
+  call.restore = wish == "yes"     ? base::Wish::kKnown
+                 : wish == "any"   ? base::Wish::kAny
+                 : wish == "again" ? base::Wish::kAgain
+                                   : base::Wish::kNone;
   call.summary = p.option("shape", "f32[4]");
   call.descriptor = digest(cat("descriptor ", call.summary));
   call.deadline = now_ + duration_of(p.option("deadline", "300"));

@@ -174,7 +174,7 @@ void fields(Io& io, In<Io, Sync> m) {
   io.tag(m.tag);
   io.flag(m.source);
   io.flag(m.fetching);
-  io.flag(m.restore);
+  io.one_of(m.restore, valid_wish);
   io.u64(m.revision);
   io.digest(m.digest);
   io.digest(m.descriptor);
@@ -313,6 +313,7 @@ void fields(Io& io, In<Io, SyncReply> m) {
   io.tag(m.tag);
   io.one_of(m.verdict, valid_sync_verdict);
   io.u64(m.revision);
+  io.u64(m.restored);
   io.digest(m.digest);
   io.list(m.holders, base::kPeersMax, "holders", [&](auto& one) { fields(io, one); });
   io.one_of(m.code, valid_code);

@@ -26,8 +26,9 @@ using base::PeerId;
 using base::PublicKey;
 using base::RunId;
 using base::Tag;
+using base::Wish;
 
-inline constexpr std::uint16_t kVersion = 9;
+inline constexpr std::uint16_t kVersion = 10;
 
 // ---- parts -------------------------------------------------------------------------------------
 
@@ -154,7 +155,7 @@ struct Sync {  // wants to stand at the newest revision of a state tag; answered
   Tag tag;
   bool source = false;    // named source of an unborn run
   bool fetching = false;  // that revision, on its way here: said again on a new connection
-  bool restore = false;   // an operator's wish: the run goes on from this state, whatever is newer
+  Wish restore = Wish::kNone;
   std::uint64_t revision = 0;
   Digest digest;      // of the own state at that revision
   Digest descriptor;  // shapes and dtypes; equal on all peers
@@ -279,6 +280,7 @@ struct SyncReply {
   Tag tag;
   SyncVerdict verdict = SyncVerdict::kWait;
   std::uint64_t revision = 0;
+  std::uint64_t restored = 0;  // the newest revision that is an earlier state; 0: none is
   Digest digest;
   std::vector<Member> holders;
   Code code = Code::kOk;

@@ -15,6 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from jccl._options import Restore
 from jccl.checkpoint.records import Found, Record, with_shared
 from jccl.communicator import Communicator, Synced
 from jccl.errors import DamagedError
@@ -53,13 +54,15 @@ def bring(
     record: Record,
     arrays: Mapping[str, np.ndarray],
     deadline: float | None = None,
+    restore: Restore = True,
 ) -> dict[str, Synced]:
     """Makes the shared part of a checkpoint the run's newest state, by tag.
 
-    All tags at once, as `jccl.sync_state` does.
+    All tags at once, as `jccl.sync_state` does, which says what `restore` may be.
 
     Errors:
-        MismatchError if the run has another model, or somebody else restores;
+        MismatchError if the run has another model, forgot this state, or somebody else
+        restores;
         AuthError without the run's secret; DeadlineError.
     """
 
@@ -67,7 +70,7 @@ def bring(
         names = [leaf.name for leaf in record.leaves[tag]]
         leaves = {name.removeprefix(tag).lstrip("/"): arrays[name] for name in names}
         tree = leaves[""] if set(leaves) == {""} else _Part(leaves)
-        return comm.sync_state(tree, tag=tag, restore=True, deadline=deadline)
+        return comm.sync_state(tree, tag=tag, restore=restore, deadline=deadline)
 
     with concurrent.futures.ThreadPoolExecutor(len(record.leaves)) as threads:
         return dict(zip(record.leaves, threads.map(one, record.leaves), strict=True))

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from jccl._options import Restore
 from jccl.cli.common import Run, run_options
 
 ASK_EVERY_S = 0.5
@@ -26,14 +27,32 @@ ASK_EVERY_S = 0.5
     show_default=True,
     help="Seconds until a peer has to have taken it.",
 )
+@click.option(
+    "--any",
+    "any_state",
+    is_flag=True,
+    help='Also a state that the journal does not remember: restore="any".',
+)
+@click.option(
+    "--again",
+    is_flag=True,
+    help='Also one that the run went back to before: restore="again".',
+)
 def command(
-    where: str, number: int | None, advertise: str | None, wait: float, **how: Any
+    where: str,
+    number: int | None,
+    advertise: str | None,
+    wait: float,
+    any_state: bool,
+    again: bool,
+    **how: Any,
 ) -> None:
     """Put a run back to a checkpoint in DIR, whatever is newer.
 
     All peers adopt it at their next round, and hear of it; of a run without peers the
     first that comes. Ends when one of them has it. Done again with the same checkpoint
-    it does nothing. Takes the run's secret, or a token with the role admin.
+    it does nothing, but with --again. Takes the run's secret, or a token with the role
+    admin.
     """
     from jccl.checkpoint import putting_back, reading, records, stores
 
@@ -46,13 +65,17 @@ def command(
     end = time.monotonic() + wait
     site = f"restore-{secrets.token_hex(2)}"
     with run.join(site=site, advertise=advertise, on_term="ignore") as comm:
-        brought = putting_back.bring(comm, record, arrays, wait)
+        wish: Restore = "again" if again else "any" if any_state else True
+        brought = putting_back.bring(comm, record, arrays, wait, wish)
         granted = {tag: one for tag, one in brought.items() if not one.replaced}
         for tag, one in brought.items():
             if tag in granted:
                 click.echo(f"{tag}: the run goes on from it as revision {one.revision}")
             else:
-                click.echo(f"{tag}: was restored before; the run is at {one.revision}")
+                click.echo(
+                    f"{tag}: was restored before, and the run went on to revision "
+                    f"{one.revision}; --again puts it back once more"
+                )
         if not granted:
             return
         click.echo("waits for a peer to take it")

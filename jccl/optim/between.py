@@ -24,6 +24,7 @@ import numpy as np
 
 from jccl import _marks, _native, callback
 from jccl._marks import Marks
+from jccl._options import Restore
 from jccl.codecs import Codec, resolve
 from jccl.communicator import SHOWN, Communicator
 from jccl.encoding import encode, has_device_encoder
@@ -75,7 +76,9 @@ class BetweenSteps:
     def rounds(self) -> int:
         return int(self._joined()["rounds"])
 
-    def join(self, params: Any, *, source: bool = False, restore: bool = False) -> Any:
+    def join(
+        self, params: Any, *, source: bool = False, restore: Restore = False
+    ) -> Any:
         """Makes these parameters the run's, or the run's newest anchor these.
 
         The one call before the loop, the same for first starters and joiners.
@@ -91,8 +94,9 @@ class BetweenSteps:
         anchor = _host(jax.tree.map(_wide, params))
         momentum = jax.tree.map(np.asarray, self._outer.init(anchor))
         mine = {"anchor": anchor, "outer": momentum, "rounds": np.zeros((), np.int32)}
-        wishes = {"source": source, "restore": restore}
-        synced = self.comm.sync_state(mine, tag=self._settings.tag, **wishes)
+        synced = self.comm.sync_state(
+            mine, tag=self._settings.tag, source=source, restore=restore
+        )
         self._adopt(synced.value, params)
         self._step = self.rounds * self._settings.every
         if self._settings.feedback:

@@ -126,6 +126,61 @@ def test_an_operator_puts_a_living_run_back_once_and_all_hear_of_it():
         assert cluster.comms[0].attributes().noticed == 1
 
 
+def test_what_is_no_revision_of_the_run_is_restored_by_name_only():
+    """A script that finds no checkpoint would throw away all that the run learnt."""
+    with Cluster(2) as cluster:
+        begin(cluster, 2)
+        comm = cluster.join(site="empty")
+        fresh = Trainer(comm)
+        with pytest.raises(jccl.MismatchError, match='began with.*restore="any"'):
+            fresh.sync(restore=True, deadline=20.0)
+        other = jax.tree.map(lambda x: x + 1, fresh.state)
+        with pytest.raises(jccl.MismatchError, match="no revision of .*checkpoint"):
+            Trainer(comm).sync(other, restore=True, deadline=20.0)
+        assert cluster.comms[0].attributes().noticed == 0
+        mine = Trainer(comm).sync(other, restore="any")
+        assert mine.w.tolist() == other[1].anchor["w"].tolist()
+        wait_until(lambda: cluster.comms[0].attributes().noticed == 1, 40)
+
+
+@pytest.mark.parametrize("wish", ["yes", 1, None])
+def test_a_wish_that_is_none_is_refused(wish):
+    with Cluster(1) as cluster:
+        with pytest.raises(jccl.InvalidError, match="restore="):
+            Trainer(cluster.comms[0]).sync(restore=wish)
+
+
+def test_a_checkpoint_is_restored_once_more_if_that_is_said():
+    with Cluster(1) as cluster:
+        (peer,) = begin(cluster, 3)
+        saved = peer.checkpoints[0]
+        assert peer.sync(saved, restore=True).rounds == 1
+        peer.train(3)
+        assert Trainer(peer.comm).sync(saved, restore=True).rounds == 3
+        assert Trainer(peer.comm).sync(saved, restore="again").rounds == 1
+
+
+def test_steps_on_the_state_that_was_given_up_are_not_folded():
+    """The run went back to be rid of them."""
+    with Cluster(1) as cluster:
+        (peer,) = begin(cluster, 3)
+        saved = peer.checkpoints[0]
+        keeper = cluster.join(site="keeper")
+
+        def program(comm, index):
+            if comm is keeper:
+                return Trainer(comm).sync(saved, restore=True).train(2)
+            wait_until(lambda: comm.attributes().noticed == 1, 40)
+            while peer.rounds == 3:
+                peer.state = peer.step(*peer.state)
+            params, state = peer.state
+            assert np.asarray(params["w"]).tobytes() == peer.w.tobytes()
+            return peer.train(2)
+
+        peers = cluster.run(program, [peer.comm, keeper])
+        assert len({peer.w.tobytes() for peer in peers}) == 1
+
+
 def test_a_peer_with_a_token_of_its_own_can_not_put_a_run_back():
     core = _native.core()
     secret = core.new_token()

@@ -333,6 +333,14 @@ JCCL_EXPORT int32_t jccl_test(jccl_comm* comm, jccl_handle handle, int32_t* fini
 /* ---- shared state -----------------------------------------------------------------------------
  */
 
+enum {
+  JCCL_RESTORE_NONE = 0,
+  JCCL_RESTORE_KNOWN =
+      1,                 /* an earlier revision that the run's journal knows, else MISMATCH; once */
+  JCCL_RESTORE_ANY = 2,  /* any state; once */
+  JCCL_RESTORE_AGAIN = 3 /* any state, although the run went back to it before */
+};
+
 typedef struct {
   uint32_t struct_size; /* set by JCCL_SYNC_OPTIONS_INIT */
   int32_t source;       /* 1: this peer's state is the run's first */
@@ -342,8 +350,8 @@ typedef struct {
    * not what this peer published or adopted last, `in` is not published: RESYNCED. May be NULL. */
   const jccl_array* before;
   size_t before_count;
-  /* jccl_sync_state: 1: the run goes on from this state, whatever is newer; once. An operator's
-   * wish: with tokens it takes the run's secret (AUTH). */
+  /* jccl_sync_state: JCCL_RESTORE_…: the run goes on from this state, whatever is newer. An
+   * operator's wish: with tokens it takes the run's secret, or one of the role admin (AUTH). */
   int32_t restore;
 } jccl_sync_options;
 
@@ -356,9 +364,12 @@ typedef struct {
   uint64_t digest[2];
   int32_t replaced; /* 1: out differs from in */
   int32_t edited;   /* 1, jccl_publish: what it was given was not what this peer held */
+  /* 1: replaced since the run went back to an earlier state: what was learnt on the state handed in
+   * is of no use to the run. */
+  int32_t went_back;
 } jccl_sync_result;
 
-#define JCCL_SYNC_RESULT_INIT {sizeof(jccl_sync_result), 0, 0, {0, 0}, 0, 0}
+#define JCCL_SYNC_RESULT_INIT {sizeof(jccl_sync_result), 0, 0, {0, 0}, 0, 0, 0}
 
 /* Brings the arrays to the newest revision of the tag's state: in is this peer's, out gets the
  * run's. Codes: OK, DEADLINE, ABORTED (retry), MASTER_LOST, CLOSED (reconnect), MISMATCH,
