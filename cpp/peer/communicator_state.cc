@@ -177,9 +177,12 @@ SyncResult Communicator::Impl::sync(const std::vector<Leaf>& leaves, const SyncO
   {
     std::lock_guard lock(mutex_);
     Book& book = books_[options.tag];
-    book.revision = result.revision;
-    book.state.become(result.revision, leaves, std::move(marks));
-    book.state.settled();
+    // Another thread may have taken a round's result since, and published what followed.
+    book.revision = std::max(book.revision, result.revision);
+    if (!book.state.known() || book.state.revision() <= result.revision) {
+      book.state.become(result.revision, leaves, std::move(marks));
+      book.state.settled();
+    }
   }
   control_->published({options.tag, result.revision, result.digest});
   return result;

@@ -36,7 +36,13 @@ void State::on_sync_call(const SyncCall& call) {
   }
   OpenSync& open = syncs_[call.tag];
   open.call = call;
-  open.from = call.revision;
+  // Its thread may have stood since it looked, while another one published what followed.
+  const auto held = held_.find(call.tag);
+  const bool later = held != held_.end() && held->second.revision > call.revision;
+  if (later && call.restore == wire::Wish::kNone && !JCCL_PLANTED("sync-says-what-was")) {
+    open.call.revision = held->second.revision, open.call.digest = held->second.digest;
+  }
+  open.from = open.call.revision;
   if (JCCL_PLANTED("sync-deadlines-too-long")) open.call.deadline += 3 * (call.deadline - now_);
   send_sync(open);
 }
@@ -142,7 +148,9 @@ void State::on_fetch_failed(const FetchFailed& failed) {
 }
 
 void State::on_publish(const wire::Held& held) {
-  held_[held.tag] = held;
+  wire::Held& own = held_.try_emplace(held.tag, held).first->second;
+  if (own.revision > held.revision) return;  // by another thread, which was faster
+  own = held;
   send(wire::Published{held});
   // Another thread synchronises meanwhile, and said that it stands at the revision before: nobody
   // else may have this one.
