@@ -396,6 +396,7 @@ void Control::connected(std::unique_ptr<net::ByteStream> stream) {
           return;
         }
         at_received(message.value());
+        hear_refusal(message.value());
         if (control_hook != nullptr) [[unlikely]] {
           for (const base::Bytes& word : control_hook->hears(message.value())) put(word);
         }
@@ -406,6 +407,13 @@ void Control::connected(std::unique_ptr<net::ByteStream> stream) {
       });
   if (config_.master.size() > 1) await_first_word();
   on(protocol::Connected{});
+}
+
+void Control::hear_refusal(const wire::Message& message) {
+  const auto* refuse = std::get_if<wire::Refuse>(&message);
+  if (refuse == nullptr) return;
+  std::lock_guard lock(mutex_);
+  view_.refused = refuse->text;
 }
 
 void Control::await_first_word() {
@@ -439,6 +447,7 @@ void Control::lost(Status cause) {
   {
     std::lock_guard lock(mutex_);
     view_.last_error = cause;
+    view_.refused.clear();
   }
   on(protocol::Disconnected{std::move(cause)});
 }
