@@ -79,7 +79,5 @@ def several() -> Iterator[None]:
 
 def is_interactive() -> bool:
     return (
-        hasattr(sys, "ps1")
-        or bool(sys.flags.interactive)
-        or "ipykernel" in sys.modules
+        hasattr(sys, "ps1") or bool(sys.flags.interactive) or "ipykernel" in sys.modules
     )

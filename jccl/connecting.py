@@ -52,10 +52,10 @@ def connect(
         start_peers: sites to await before the first round; default JCCL_START_PEERS.
         deadline: seconds, of every call that names none; default JCCL_DEADLINE, else
             300. connect_timeout: seconds to reach the master; default
-            JCCL_CONNECT_TIMEOUT, else 8: more where the master may start after its
-            peers. master_grace: seconds to wait for a lost master to come back. stripes: connections per link; 0
-            chooses. insecure: allow plain connections off loopback; default
-            JCCL_INSECURE.
+            JCCL_CONNECT_TIMEOUT, else 8: more where peers may start before the master.
+            master_grace: seconds to wait for a lost master to come back. stripes:
+            connections per link; 0 chooses. insecure: allow plain connections off
+            loopback; default JCCL_INSECURE.
         route: how compiled programs reach the transport: "ffi", "buffer_callback" (CPU)
             or "io_callback"; default JCCL_ROUTE, else FFI where XLA has it, else
             `io_callback`. All give the same bits.
