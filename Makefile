@@ -14,7 +14,7 @@ BENCHMARKS := all_reduce codecs latency wide_area overlap utilization scale mast
 help:
 	@sed -n 's/^## //p' Makefile
 
-## make demo   master and 3 peers train a small language model, through kills (about 3 minutes)
+## make demo   master and 3 peers train a small language model, through kills (1 to 3 minutes, once built)
 demo: .venv/.ready
 	$(PY) examples/demo.py
 

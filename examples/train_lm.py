@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import fcntl
 import functools
 import hashlib
 import json
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,12 @@ from flax.training.train_state import TrainState
 
 import jccl
 
-SIZES = {"tiny": (64, 4), "small": (96, 6), "base": (256, 8)}  # width, layers
+SIZES = {
+    "mini": (64, 2),
+    "tiny": (64, 4),
+    "small": (96, 6),
+    "base": (256, 8),
+}  # width, layers
 LENGTH = 64
 BATCH = 8
 
@@ -97,16 +104,19 @@ def main() -> None:
             codec="int8",
         )
     model = LanguageModel(*SIZES[args.size])
-    params = model.init(jax.random.key(0), jnp.zeros((1, LENGTH), jnp.int32))
-    state = TrainState.create(apply_fn=model.apply, params=params, tx=tx)
 
     def draw() -> np.ndarray:
         return corpus.windows(text, (args.sync_every, BATCH), LENGTH, rng)
 
     # Compiled before it joins, so that nobody waits for a newcomer's compiler.
-    train = train_round.lower(state, draw()).compile()
+    with one_compiles():
+        init = jax.jit(model.init)  # one program instead of a hundred small ones
+        params = init(jax.random.key(0), jnp.zeros((1, LENGTH), jnp.int32))
+        state = TrainState.create(apply_fn=model.apply, params=params, tx=tx)
+        train = train_round.lower(state, draw()).compile()
+        before = evaluate(state, held_out)
     log = Log(args, comm, state)
-    log.start(evaluate(state, held_out))
+    log.start(before)
     if comm is not None:
         state = jccl.sync_state(state)
     while rounds_of(state, args) < wanted(args):
@@ -118,6 +128,19 @@ def main() -> None:
         with contextlib.suppress(jccl.Error):
             comm.barrier(tag="end", deadline=30.0)
         comm.close()
+
+
+@contextlib.contextmanager
+def one_compiles() -> Iterator[None]:
+    """Where peers of one machine share a compilation cache, the first of them compiles,
+    and the others wait for it and read."""
+    folder = os.environ.get("JAX_COMPILATION_CACHE_DIR")
+    if not folder:
+        yield
+        return
+    with Path(f"{folder}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def rounds_of(state: TrainState, args: argparse.Namespace) -> int:

@@ -18,6 +18,17 @@ from jccl import _native
 from jccl.codecs import Codec
 from jccl.encoding import Encoded
 
+VMAP_TEXT = (
+    "jccl: a collective cannot be vmapped: every lane would be a round of its own, and "
+    "under lax.cond it would run for lanes that did not take the branch. Call it "
+    "outside vmap on the batched array."
+)
+GRAD_TEXT = (
+    "jccl: a collective cannot be differentiated. Take gradients first and reduce "
+    "them, wrap the operand in jax.lax.stop_gradient, or use "
+    "jccl.gradients.all_reduce, whose gradient is a round too."
+)
+
 
 @dataclasses.dataclass(frozen=True)
 class HostLeaves:
@@ -123,10 +134,7 @@ def path_text(path: Any) -> str:
 def host_array(leaf: Any, path: str) -> np.ndarray:
     """The numpy view of a leaf. Refuses dtypes the transport does not have."""
     if isinstance(leaf, jax.core.Tracer):
-        raise TypeError(
-            f"leaf '{path}' is traced: inside jit use jccl.all_reduce(x, comm) "
-            "or jccl.ops"
-        )
+        raise _traced(leaf, path)
     dtype = getattr(leaf, "dtype", None)
     if dtype is not None and jax.dtypes.issubdtype(dtype, jax.dtypes.extended):
         raise TypeError(unsupported(path, dtype))
@@ -134,6 +142,20 @@ def host_array(leaf: Any, path: str) -> np.ndarray:
     if array.dtype.name not in _native.core().dtypes:
         raise TypeError(unsupported(path, array.dtype))
     return np.ascontiguousarray(array).reshape(array.shape)
+
+
+def _traced(leaf: Any, path: str) -> Exception:
+    """Why a method of the communicator cannot take it."""
+    kind = type(leaf).__name__
+    if kind == "BatchTracer":
+        return NotImplementedError(VMAP_TEXT)
+    if kind in ("JVPTracer", "LinearizeTracer"):
+        return NotImplementedError(GRAD_TEXT)
+    which = f"leaf '{path}' is" if path else "the array is"
+    return TypeError(
+        f"{which} traced, and a method of the communicator works outside jit alone: "
+        "inside, call the function of the same name, as jccl.all_reduce(x, comm)"
+    )
 
 
 def unsupported(path: str, dtype: Any) -> str:

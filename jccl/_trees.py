@@ -17,23 +17,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from jccl import _native
-from jccl._host import check_encoded, path_text
+from jccl._host import GRAD_TEXT, VMAP_TEXT, check_encoded, path_text
 from jccl._options import check_seconds, check_weight
 from jccl.codecs import Codec, resolve
 from jccl.encoding import Encoded
+from jccl.errors import InvalidError
 
 _core = _native.core()
 
-VMAP_TEXT = (
-    "jccl: a collective cannot be vmapped: every lane would be a round of its own, and "
-    "under lax.cond it would run for lanes that did not take the branch. Call it "
-    "outside vmap on the batched array."
-)
-GRAD_TEXT = (
-    "jccl: a collective cannot be differentiated. Take gradients first and reduce "
-    "them, wrap the operand in jax.lax.stop_gradient, or use "
-    "jccl.gradients.all_reduce, whose gradient is a round too."
-)
 SPREAD_TEXT = (
     "jccl: these arrays lie on several devices, and outside shard_map XLA would gather "
     "all of them on each device for the call. Map the program with jax.shard_map(..., "
@@ -166,10 +157,18 @@ OPS = ("sum", "mean", "min", "max", "prod")
 PLANS = ("", "auto", "direct", "exchange", "ring")
 
 
+_MEANT = {"avg": "mean", "average": "mean", "add": "sum", "maximum": "max"}
+_MEANT |= {"minimum": "min", "product": "prod"}
+
+
 def known(what: str, value: str, values: Sequence[str]) -> str:
-    """A misspelt word is refused while tracing, not answered by a status every step."""
+    """A misspelt word is refused before anything is sent or traced, not answered by a
+    status every step."""
     if value not in values:
-        raise ValueError(f"jccl: unknown {what} {value!r}; known: {', '.join(values)}")
+        meant = _MEANT.get(value, "")
+        hint = f": write {what}={meant!r}" if meant in values else ""
+        words = ", ".join(filter(None, values))
+        raise InvalidError(f"unknown {what} {value!r}{hint}; known: {words}")
     return value
 
 

@@ -54,6 +54,12 @@ _CURES = {
     "cross wait": "all peers have to call collectives in one order",
     "waits for the first": "start the others, or this run anew with fewer start_peers",
 }
+# Of the first sites one was there already.
+_ENDED = re.compile(r"waits for the first .*; .* (left|is gone|is cut off)\b", re.S)
+_START_AGAIN = (
+    "see in its output why it ended and start it again, or start this run anew with "
+    "fewer start_peers"
+)
 # What differs between two wordings of one fault.
 _COUNTED = re.compile(r"\b\d+(\.\d+)?(?= ?(ms|s|bytes|MB|sites?)\b)|(?<=round )\d+")
 
@@ -338,8 +344,10 @@ def awaited(tag: str, text: str, seconds: float) -> str:
     if match := _READY_OF.fullmatch(text):
         who, rest = match.groups()
         return f"{tag}: waiting for {who} (not READY for {seconds:.0f} s){rest}"
-    cures = [cure for begin, cure in _CURES.items() if text.startswith(begin)]
-    cure = f" [{cures[0]}]" if cures else ""
+    cure = next((c for begin, c in _CURES.items() if text.startswith(begin)), "")
+    if _ENDED.match(text):
+        cure = _START_AGAIN
+    cure = f" [{cure}]" if cure else ""
     return f"{tag}: {text}, for {seconds:.0f} s{cure}"
 
 

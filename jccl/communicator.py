@@ -30,7 +30,7 @@ from jccl._options import (
 )
 from jccl._results import Result as Result
 from jccl._results import Synced as Synced
-from jccl._trees import fingerprint_digest
+from jccl._trees import OPS, PLANS, fingerprint_digest, known
 from jccl.codecs import Codec, resolve
 from jccl.errors import Code, Status
 
@@ -318,7 +318,7 @@ class Communicator:
         self, collective: str, options: dict[str, Any], leaves: HostLeaves
     ) -> dict[str, Any]:
         self.check_faults()
-        known = {
+        names = {
             "tag",
             "op",
             "codec",
@@ -331,7 +331,7 @@ class Communicator:
             "fingerprint",
             "state",
         }
-        unknown = sorted(set(options) - known)
+        unknown = sorted(set(options) - names)
         if unknown:
             raise TypeError(f"{collective} has no option {', '.join(unknown)}")
         given = {k: v for k, v in options.items() if v is not None}
@@ -339,6 +339,9 @@ class Communicator:
         check_weight(given.get("weight"))
         if "tag" in given:
             check_tag(given["tag"])
+        for what, words in (("op", OPS), ("plan", PLANS)):
+            if what in given:
+                known(what, given[what], words)
         if "fingerprint" in given:
             given["fingerprint"] = fingerprint_digest(given["fingerprint"])
         if "state" in given:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from jccl import _native, _watch, callback
+from jccl import _native, _processes, _watch, callback
 from jccl._faults import typed_errors
 from jccl._leaving import Policy
 from jccl._leaving import check_policy as check_term
 from jccl._options import check_seconds, check_text
 from jccl.communicator import Communicator
 from jccl.settings import connect_options, env_default, read_token
+
+CONNECT_S = 8.0
 
 
 def connect(
@@ -27,7 +29,7 @@ def connect(
     bind: str | None = None,
     start_peers: int | None = None,
     deadline: float | None = None,
-    connect_timeout: float = 30.0,
+    connect_timeout: float | None = None,
     master_grace: float = 60.0,
     stripes: int = 0,
     insecure: bool | None = None,
@@ -49,10 +51,11 @@ def connect(
         bind: listen address; "none" for a peer that can only dial out.
         start_peers: sites to await before the first round; default JCCL_START_PEERS.
         deadline: seconds, of every call that names none; default JCCL_DEADLINE, else
-            300. connect_timeout: seconds to reach the master. master_grace: seconds to
-            wait for a lost master to come back. stripes: connections per link; 0
-            chooses. insecure: allow plain connections off loopback; default
-            JCCL_INSECURE.
+            300. connect_timeout: seconds to reach the master; default
+            JCCL_CONNECT_TIMEOUT, else 8: more where peers may start before the master.
+            master_grace: seconds to wait for a lost master to come back. stripes:
+            connections per link; 0 chooses. insecure: allow plain connections off
+            loopback; default JCCL_INSECURE.
         route: how compiled programs reach the transport: "ffi", "buffer_callback" (CPU)
             or "io_callback"; default JCCL_ROUTE, else FFI where XLA has it, else
             `io_callback`. All give the same bits.
@@ -71,12 +74,14 @@ def connect(
 
     Errors:
         MasterLostError (unreachable; says what was tried), VersionError, WrongRunError,
-        AuthError, IoError (port in use), InvalidError.
+        AuthError, IoError (port in use), InvalidError (also where an interactive
+        session joins a second time).
 
     Example:
         >>> with jccl.connect("127.0.0.1:29400") as comm:
         ...     mean = comm.all_reduce(gradients).value
     """
+    _processes.refuse_worker()
     texts = {"master": master, "token": token, "site": site, "bind": bind}
     for name, text in texts.items():
         check_text(name, text)
@@ -99,12 +104,22 @@ def connect(
             "start_peers": start_peers,
             "stripes": stripes,
             "deadline": deadline,
-            "connect_timeout": connect_timeout,
+            "connect_timeout": seconds_to_connect(connect_timeout),
             "master_grace": master_grace,
         }
     )
+    place = options["master"], options["site"], options["shard"]
+    _processes.refuse_twice(*place)
     with typed_errors():
         core = _native.core().Communicator.connect(**options)
         name = options["site"] or f"peer-{core.attributes().incarnation:016x}"
     watcher = _watch.Watcher(core, name, policy, term).start()
-    return Communicator(core, chosen, watcher, options["site"])
+    comm = Communicator(core, chosen, watcher, options["site"])
+    _processes.joined(comm, *place)
+    return comm
+
+
+def seconds_to_connect(given: float | None) -> float:
+    """Short: a wrong address is said while whoever typed it still looks."""
+    chosen = env_default(given, "JCCL_CONNECT_TIMEOUT", float)
+    return CONNECT_S if chosen is None else chosen

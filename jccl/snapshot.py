@@ -14,6 +14,7 @@ import itertools
 import os
 import sys
 import weakref
+import zlib
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -45,7 +46,7 @@ class Declared(NamedTuple):
 
 
 _DECLARED: dict[int, Declared] = {}
-# Not from 1: a restored state's key must not be taken for one of this process.
+# Of a tag's later communicators: a restored state's key must not be taken for theirs.
 _KEYS = itertools.count(int.from_bytes(os.urandom(3), "big") << 6 | 1)
 
 
@@ -58,10 +59,19 @@ def declare(comm: Communicator, layout: Layout) -> int:
         if held.comm() is comm and held.layout.tag == layout.tag:
             _DECLARED[key] = held._replace(layout=layout)
             return key
-    key = next(_KEYS)
+    key = _key_of(layout.tag)
+    if key in _DECLARED:
+        key = next(_KEYS)
     reference = weakref.ref(comm, lambda _: _DECLARED.pop(key, None))
     _DECLARED[key] = Declared(reference, layout)
     return key
+
+
+def _key_of(tag: str) -> int:
+    """The same in every process. The key is part of compiled steps: with another one a
+    script that is started again would find none of them in JAX's persistent cache.
+    """
+    return 1 << 30 | zlib.crc32(tag.encode()) >> 2
 
 
 def sync_state(

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from jccl import _native
+from jccl import _native, _processes
 from jccl._faults import typed_errors
 from jccl.communicator import Communicator
 from jccl.connecting import connect
@@ -65,10 +65,9 @@ class Cluster:
 
     def join(self, **options: Any) -> Communicator:
         """One more peer."""
-        comm = connect(
-            self.master.address,
-            **{"deadline": 60.0, "on_fault": "warn", "on_term": "ignore", **options},
-        )
+        defaults = {"deadline": 60.0, "on_fault": "warn", "on_term": "ignore"}
+        with _processes.several():
+            comm = connect(self.master.address, **{**defaults, **options})
         self.comms.append(comm)
         return comm
 

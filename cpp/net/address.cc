@@ -85,7 +85,8 @@ Result<Address> parse_address(std::string_view text) {
       return malformed(text, "not an IPv6 address in the brackets");
     }
   } else if (host.find(':') != std::string_view::npos) {
-    return malformed(text, "an IPv6 address needs brackets");
+    const bool url = text.find("://") != std::string_view::npos;
+    return malformed(text, url ? "a URL, where a host is meant" : "an IPv6 address needs brackets");
   } else if (!good_host(host)) {
     return malformed(text, "a character that no host name has");
   }

@@ -141,7 +141,8 @@ struct FramedStream::Impl : std::enable_shared_from_this<Impl> {
     const Status tls = explain_tls_record(ByteView(in).subspan(in_at, kSizeBytes), remote);
     if (!heard && !tls.ok()) return tls;
     return Status{Code::kLimit,
-                  base::cat("frame of ", size, " bytes from ", remote, ", allowed ", frame_max())};
+                  base::cat("frame of ", size, " bytes from ", remote, ", allowed ", frame_max(),
+                            heard ? "" : "; another program than jccl, by its first bytes")};
   }
 
   void write() {

@@ -122,6 +122,11 @@ Status Communicator::Impl::open() {
   const ControlView& view = control_->view();
   if (!view.broken.ok()) return view.broken;
   if (view.welcomed) return {};
+  if (!view.refused.empty()) {
+    return {Code::kMasterLost,
+            cat("the master at ", options_.master, " let this peer wait outside for ",
+                options_.connect_timeout / base::kMillisecond, " ms: ", view.refused)};
+  }
   return {Code::kMasterLost, cat("no master answered at ", options_.master, " within ",
                                  options_.connect_timeout / base::kMillisecond, " ms",
                                  view.last_error.ok() ? "" : cat(": ", view.last_error.text),

@@ -397,6 +397,7 @@ void Control::connected(std::unique_ptr<net::ByteStream> stream) {
           return;
         }
         at_received(message.value());
+        hear_refusal(message.value());
         if (control_hook != nullptr) [[unlikely]] {
           for (const base::Bytes& word : control_hook->hears(message.value())) put(word);
         }
@@ -407,6 +408,13 @@ void Control::connected(std::unique_ptr<net::ByteStream> stream) {
       });
   if (config_.master.size() > 1) await_first_word();
   on(protocol::Connected{});
+}
+
+void Control::hear_refusal(const wire::Message& message) {
+  const auto* refuse = std::get_if<wire::Refuse>(&message);
+  if (refuse == nullptr) return;
+  std::lock_guard lock(mutex_);
+  view_.refused = refuse->text;
 }
 
 void Control::await_first_word() {
@@ -440,6 +448,7 @@ void Control::lost(Status cause) {
   {
     std::lock_guard lock(mutex_);
     view_.last_error = cause;
+    view_.refused.clear();
   }
   on(protocol::Disconnected{std::move(cause)});
 }

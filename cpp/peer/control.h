@@ -36,7 +36,8 @@ struct ControlView {
   bool welcomed = false;
   bool departed = false;
   base::Status broken;      // terminal
-  base::Status last_error;  // of the connection to the master
+  base::Status last_error;  // of the connection to the master …
+  std::string refused;      // … or why the master closed it: try again
   base::RunId run{};
   base::Incarnation incarnation = 0;
   base::PeerId id = 0;
@@ -107,6 +108,7 @@ class Control {
   void connect();
   void connected(std::unique_ptr<net::ByteStream> stream);
   void await_first_word();
+  void hear_refusal(const wire::Message& message);
   void rotate();
   void disconnect();
   void lost(base::Status cause);

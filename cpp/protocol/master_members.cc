@@ -340,4 +340,18 @@ const Life* State::patient() const {
   return most;
 }
 
+// For those who wait for the first sites: one that was there and ended is hardly still to come.
+void State::note_gone(const std::string& site, std::string why) {
+  constexpr std::size_t kNamed = 8;
+  if (begun_) return;
+  gone_[site] = std::move(why);
+  if (gone_.size() > kNamed) gone_.erase(gone_.begin());
+}
+
+std::string State::gone_text() const {
+  std::string text;
+  for (const auto& [site, why] : gone_) text += cat("; ", why);
+  return text;
+}
+
 }  // namespace jccl::protocol

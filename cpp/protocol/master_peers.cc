@@ -187,6 +187,7 @@ void State::attach(ConnId conn, const wire::Hello& hello, const Shown& shown) {
     doomed_.insert(old);
   }
   detach(life);
+  gone_.erase(hello.site);
   sites_[hello.site].insert(hello.incarnation);
   life.incarnation = hello.incarnation;
   life.site = hello.site;
@@ -339,6 +340,7 @@ void State::evict(std::string site, const std::string& reason, const std::string
       forget(incarnation);
     }
   }
+  note_gone(site, reason);
   // Decided by this loss, before the next one can change what the decision rests on.
   std::vector<wire::Tag> tags;
   for (const auto& [tag, round] : rounds_) tags.push_back(tag);
@@ -424,6 +426,9 @@ std::vector<Life*> State::shards_of(const std::string& site) {
 void State::forget(wire::Incarnation incarnation) {
   const auto found = lives_.find(incarnation);
   JCCL_CHECK(found != lives_.end());
+  note_gone(found->second.site,
+            cat(name(found->second), left_.count(incarnation) > 0 ? " was there and left"
+                                                                  : " was there and is cut off"));
   const auto site = sites_.find(found->second.site);
   site->second.erase(incarnation);
   if (site->second.empty()) sites_.erase(site);

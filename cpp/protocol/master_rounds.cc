@@ -311,11 +311,12 @@ void State::form(const wire::Tag& tag) {
 Wait State::forming_wait(const wire::Tag& tag) const {
   const std::size_t sites = sites_in(tag);
   if (sites < start_peers()) {
-    return {WaitCause::kTooFew,
-            cat("waits for the first ", start_peers(), " sites, ", sites, " are there",
-                start_peers() > options_.start_peers
-                    ? cat("; ", name(*patient()), " wishes for so many")
-                    : "")};
+    return {WaitCause::kTooFew, cat("waits for the first ", start_peers(), " sites, ", sites,
+                                    sites == 1 ? " is" : " are", " there",
+                                    start_peers() > options_.start_peers
+                                        ? cat("; ", name(*patient()), " wishes for so many")
+                                        : "",
+                                    gone_text())};
   }
   if (sites < std::max(1U, options_.min_peers)) {
     return {WaitCause::kTooFew, cat("waits for min_peers = ", options_.min_peers, " sites, ", sites,

@@ -254,6 +254,8 @@ struct MasterMachine::State {
   std::size_t owing(const wire::Tag& tag) const;     // how many
   std::size_t sites_in(const wire::Tag& tag) const;  // of those that owe
   std::uint32_t start_peers() const;
+  void note_gone(const std::string& site, std::string why);
+  std::string gone_text() const;
   const Life* patient() const;  // whose wish for start_peers is the largest
 
   // master_blame.cc: who may be here, and what is held against whom
@@ -462,6 +464,7 @@ struct MasterMachine::State {
   std::map<wire::Incarnation, wire::PublicKey> left_;  // observers that left, or were replaced
   std::deque<wire::Incarnation> left_in_order_;
   std::uint64_t links_ = 0;  // generation of the newest link secret: the epoch of the last eviction
+  std::map<std::string, std::string> gone_;  // sites that went before the run began, in words
   std::set<ConnId> doomed_;  // closed by an effect, not yet reported closed
   std::map<wire::Incarnation, Life> lives_;
   std::map<std::string, std::set<wire::Incarnation>> sites_;  // of all lives

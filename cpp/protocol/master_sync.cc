@@ -405,7 +405,7 @@ std::string State::birth_source(const wire::Tag& tag, std::string* wait) const {
   }
   if (ready < std::max(1U, start_peers())) {
     *wait = cat("waits for the first ", start_peers(), " sites to synchronise ", tag, ", ", ready,
-                " did", without(sites));
+                " did", without(sites), gone_text());
     return {};
   }
   if (named.second.empty()) {

@@ -174,7 +174,7 @@ def diloco(
     layout = Layout(tag, when, choice)
     engine = Engine(
         comm=comm,
-        inner=optax.with_extra_args_support(inner),
+        inner=outers.checked_inner(inner),
         outer=outers.resolve(outer, comm),
         layout=layout,
         mixing=mixing,

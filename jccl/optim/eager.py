@@ -102,7 +102,7 @@ def eager_diloco(
     decay = float(error_feedback) if error_feedback else None
     engine = Eager(
         comm=comm,
-        inner=optax.with_extra_args_support(inner),
+        inner=outers.checked_inner(inner),
         outer=resolved,
         layout=layout,
         mixing=0.0,

@@ -150,7 +150,30 @@ def resolve(
         return dataclasses.replace(outer, route=getattr(comm, "route", ""))
     if hasattr(outer, "init") and hasattr(outer, "update"):
         return XlaOuter(outer)
+    if callable(outer):
+        raise TypeError(uncalled("outer", outer))
     raise TypeError(
         f"outer is {type(outer).__name__}: expected jccl.nesterov, jccl.sgd or an "
         "optax transform"
+    )
+
+
+def checked_inner(inner: Any) -> optax.GradientTransformationExtraArgs:
+    """What each peer does by itself; TypeError if it is no optimizer."""
+    if hasattr(inner, "init") and hasattr(inner, "update"):
+        return optax.with_extra_args_support(inner)
+    if callable(inner):
+        raise TypeError(uncalled("inner", inner))
+    raise TypeError(
+        f"inner is {type(inner).__name__}: expected an optax transform, such as "
+        "optax.adamw(1e-3)"
+    )
+
+
+def uncalled(name: str, maker: Any) -> str:
+    """Of a function that makes optimizers, given in place of one."""
+    made = getattr(maker, "__name__", type(maker).__name__)
+    return (
+        f"{name}={made} is a function that makes an optimizer, and was not called: "
+        f"write {name}={made}(...), with its learning rate"
     )

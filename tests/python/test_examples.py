@@ -9,11 +9,15 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 sys.path.insert(0, str(EXAMPLES))
 
+import demo  # noqa: E402
 import demo_checks  # noqa: E402
 import demo_plot  # noqa: E402
 
@@ -120,6 +124,42 @@ def test_half_a_line_of_a_killed_writer_is_left_out(tmp_path):
 
 def test_the_picture_is_drawn(tmp_path):
     path = tmp_path / "loss.png"
-    losses = {"peer 0": [(0.0, 2.0), (1.0, 1.0)], "alone": [(0.0, 2.0)], "late": []}
+    losses = {"peer 0": [(0.0, 2.0), (1.0, 1.0)], "late": []}
     demo_plot.plot(path, losses, [(0.5, "kill", "peer 1 killed")], "title")
     assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+
+
+@pytest.mark.parametrize(
+    "times", [(4, 5, 5.1, 5.2), (1, 9.7, 9.8, 9.9), (0, 0, 10, 10)]
+)
+def test_the_labels_of_the_picture_do_not_overlap(times):
+    kinds = ("kill", "join", "master", "master")
+    words = ("peer 1 killed at round 120", "peer 3 has joined at round 530")
+    words += ("master killed at round 720", "master restarted on its journal")
+    losses = {"peer 0": [(0.0, 6.0), (10.0, 1.0)]}
+    events = list(zip(times, kinds, words, strict=True))
+    figure = demo_plot.drawn(losses, events, "Three peers")
+    (axes,) = figure.axes
+    figure.canvas.draw()
+    labels = [text for text in axes.texts if text.get_text()] + [axes.title]
+    boxes = [text.get_window_extent() for text in labels]
+    assert len(boxes) == 5
+    for i, box in enumerate(boxes):
+        assert not any(box.overlaps(other) for other in boxes[i + 1 :])
+        assert figure.bbox.contains(box.x0, box.y0)
+        assert figure.bbox.contains(box.x1, box.y1)
+
+
+def test_the_last_words_of_the_demo_are_three_sentences():
+    words = ("peer 1 killed at round 12", "peer 3 has joined at round 53")
+    words += ("master killed at round 72", "master restarted on its journal")
+    events = [(0.0, "kill", one) for one in words]
+    told = demo.shown(SimpleNamespace(events=events, rounds=120), [good_peer()])
+    assert [line[-1] for line in told.splitlines()] == [".", ".", "."]
+    for part in (
+        *words[:1],
+        "took its place at round 53",
+        "120 rounds",
+        "2.00 to 1.00",
+    ):
+        assert part.lower() in told.lower()

@@ -1,5 +1,9 @@
 """sync_state and publish: births, joiners, and states it does not understand."""
 
+import os
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -173,3 +177,30 @@ def test_a_compiled_nnx_step_heals_by_the_names_that_the_host_gave():
     assert edited == [Code.OK, Code.OK, Code.RESYNCED, Code.OK, Code.OK]
     assert other == [Code.OK] * 4
     assert digest == same
+
+
+STARTED_AGAIN = """
+import jax, jax.numpy as jnp, optax, jccl
+with jccl.connect() as comm:
+    tx = jccl.diloco(comm, optax.sgd(0.1), sync_every=1)
+    params = {"w": jnp.ones(4)}
+    @jax.jit
+    def step(params, state):
+        return tx.update(params, state, params)
+    step.lower(params, tx.init(params)).compile()
+"""
+
+
+def test_a_script_that_is_started_again_finds_its_step_compiled(tmp_path):
+    env = {
+        **os.environ,
+        "JCCL_ROUTE": "ffi",  # programs that call Python are not cached
+        "JAX_COMPILATION_CACHE_DIR": str(tmp_path),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
+    with Cluster(1) as cluster:
+        env["JCCL_MASTER"] = cluster.master.address
+        for _ in range(2):
+            argv = [sys.executable, "-c", STARTED_AGAIN]
+            subprocess.run(argv, env=env, check=True, timeout=120)
+            assert len([*tmp_path.glob("jit_step-*-cache")]) == 1
