@@ -49,6 +49,7 @@ _MODULES = (
     *("checkpoint", "cli", "data", "exported", "gradients", "mesh", "metrics", "ops"),
     *("proofs", "sites", "testing"),
 )
+_WITHOUT_NUMPY = ("cli", "errors", "settings")
 _HOME_OF = {name: home for home, names in _NAMES.items() for name in names.split()}
 
 __all__ = ["__version__", *sorted([*_HOME_OF, *_MODULES])]
@@ -56,12 +57,20 @@ __all__ = ["__version__", *sorted([*_HOME_OF, *_MODULES])]
 
 def __getattr__(name: str) -> Any:
     if name in _HOME_OF:
-        value = getattr(importlib.import_module(f"jccl.{_HOME_OF[name]}"), name)
+        value = getattr(_loaded(_HOME_OF[name]), name)
         globals()[name] = value
         return value
     if name in _MODULES:
-        return importlib.import_module(f"jccl.{name}")
+        return _loaded(name)
     raise AttributeError(f"module 'jccl' has no attribute {name!r}")
+
+
+def _loaded(home: str) -> Any:
+    # Extensions, of jax and others, import modules inside numpy from C. So numpy is
+    # whole before any thread begins with them.
+    if home not in _WITHOUT_NUMPY:
+        importlib.import_module("numpy")
+    return importlib.import_module(f"jccl.{home}")
 
 
 def __dir__() -> list[str]:

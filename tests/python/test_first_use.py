@@ -61,3 +61,23 @@ def test_an_import_alone_loads_neither_jax_nor_the_native_module():
     code = "import sys, jccl; print({'jax', 'numpy', 'jccl._core'} & {*sys.modules})"
     command = [sys.executable, "-c", code]
     assert subprocess.check_output(command, text=True).strip() == "set()"
+
+
+ORDER = """
+import sys, jccl
+
+class Log:
+    def find_spec(self, name, *_):
+        seen.append(name)
+
+seen = []
+sys.meta_path.insert(0, Log())
+jccl.all_reduce
+print(seen.index("numpy") < min(seen.index("jax"), seen.index("jccl.functions")))
+"""
+
+
+def test_numpy_is_whole_before_extensions_import_modules_inside_it():
+    """Another thread may hold such a module and wait for numpy, which waits for it."""
+    command = [sys.executable, "-c", ORDER]
+    assert subprocess.check_output(command, text=True).strip() == "True"
