@@ -1,4 +1,4 @@
-"""Writes the parts of docs/ that repeat what the code says: tables and pictures.
+"""Writes what repeats the code: tables and pictures of docs/, the stub of the package.
 
     python docs/generate.py            # rewrite
     python docs/generate.py --check    # exit code 1 if something is out of date
@@ -17,7 +17,7 @@ DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 sys.path.insert(0, str(ROOT))
 
-from docs import dependencies, timelines  # noqa: E402
+from docs import dependencies, stub, timelines  # noqa: E402
 from tests.planted import registry  # noqa: E402
 from tests.tidy import strata  # noqa: E402
 
@@ -306,7 +306,11 @@ def strata_svg() -> str:
 
 def rendered() -> dict[Path, str]:
     """Each file with generated parts, as it should be."""
-    files = {DOCS / "strata.svg": strata_svg(), **timelines.pictures(DOCS)}
+    files = {
+        DOCS / "strata.svg": strata_svg(),
+        ROOT / "jccl" / "__init__.pyi": stub.text(),
+        **timelines.pictures(DOCS),
+    }
     for path in [*sorted(ROOT.glob("*.md")), *sorted(DOCS.glob("*.md"))]:
         text = path.read_text()
         if BLOCK.search(text):

@@ -49,9 +49,9 @@ OLDEST_JAXLIB = (0, 7, 2)
 
 
 def jaxlib_release() -> tuple[int, ...]:
-    import jaxlib.version
+    from jaxlib import version
 
-    return tuple(int(x) for x in re.findall(r"\d+", jaxlib.version.__version__)[:3])
+    return tuple(int(x) for x in re.findall(r"\d+", version.__version__)[:3])
 
 
 def runtime_ffi_api_version() -> tuple[int, int]:

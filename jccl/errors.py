@@ -74,7 +74,21 @@ class Status(NamedTuple):
 
 
 class Error(Exception):
-    """A fault of a run. `.code` says which, `.remedy` what to do."""
+    """A fault of a run. `.code` says which, `.remedy` what to do.
+
+    Each code has its own class: MASTER_LOST is `MasterLostError`. A class is also the
+    exception of Python that stands for the same thing:
+
+    * TimeoutError: DeadlineError, TooFewError. The program may call again. InDoubtError
+      is none, since the program has to resync first;
+    * ConnectionError: MasterLostError, PeerLostError, LinkLostError;
+    * ValueError: InvalidError, MismatchError, LimitError, UnknownTagError,
+      BusyTagError;
+    * PermissionError: AuthError, BannedError;
+    * OSError: IoError, and in Python each TimeoutError, ConnectionError and
+      PermissionError;
+    * ArithmeticError: GuardError.
+    """
 
     code: Code = Code.INTERNAL
 
@@ -98,7 +112,7 @@ class EmptyError(Error):
     code = Code.EMPTY
 
 
-class TooFewError(Error):
+class TooFewError(Error, TimeoutError):
     code = Code.TOO_FEW
 
 
@@ -182,7 +196,7 @@ class DisputedError(Error):
     code = Code.DISPUTED
 
 
-class BannedError(Error):
+class BannedError(Error, PermissionError):
     code = Code.BANNED
 
 

@@ -1,5 +1,6 @@
 """Optax transforms over a run: the DiLoCo family and its outer optimizers."""
 
+from jccl.optim.between import BetweenState, BetweenSteps, between_steps
 from jccl.optim.defaults import Defaults, diloco_defaults
 from jccl.optim.diagnostics import Watch, diagnose
 from jccl.optim.diloco import diloco
@@ -10,6 +11,8 @@ from jccl.optim.sparse import sparse_loco
 from jccl.optim.state import DilocoState
 
 __all__ = [
+    "BetweenState",
+    "BetweenSteps",
     "Defaults",
     "DilocoState",
     "Outer",
@@ -17,6 +20,7 @@ __all__ = [
     "Pacer",
     "Turn",
     "Watch",
+    "between_steps",
     "diagnose",
     "diloco",
     "diloco_defaults",

@@ -16,7 +16,7 @@ import numpy as np
 
 from jccl import callback, ops
 from jccl.communicator import Communicator
-from jccl.data.plan import Plan
+from jccl.data import Plan
 from jccl.optim.leaves import towards
 from jccl.optim.state import DilocoState, Part
 

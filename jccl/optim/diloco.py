@@ -18,7 +18,7 @@ import optax
 
 from jccl import mesh, snapshot
 from jccl.communicator import Communicator
-from jccl.data.plan import Plan
+from jccl.data import Plan
 from jccl.optim import contribution, health, joining, schedule
 from jccl.optim import outer as outers
 from jccl.optim.contribution import CodecChoice, Contribution, MergeChoice

@@ -20,7 +20,7 @@ from jccl import _chain, mesh, ops
 from jccl._marks import Marks
 from jccl._mesh_call import members
 from jccl.communicator import Communicator
-from jccl.data.plan import Plan
+from jccl.data import Plan
 from jccl.errors import Code
 from jccl.optim import counting, diagnostics, health, joining
 from jccl.optim import outer as outers

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import jccl
 from jccl import errors
 from jccl.errors import Code, Remedy
 
@@ -40,6 +41,43 @@ def test_every_code_that_can_fail_has_an_exception_of_its_own(code):
     assert fault.code is code
     assert fault.remedy is errors.REMEDY[code]
     assert "peer 3" in str(fault) and errors.NEXT[fault.remedy] in str(fault)
+
+
+BUILTIN = {
+    TimeoutError: {Code.DEADLINE, Code.TOO_FEW},
+    ConnectionError: {Code.MASTER_LOST, Code.PEER_LOST, Code.LINK_LOST},
+    PermissionError: {Code.AUTH, Code.BANNED},
+    ArithmeticError: {Code.GUARD},
+    ValueError: {
+        *(Code.INVALID, Code.MISMATCH, Code.LIMIT),
+        *(Code.UNKNOWN_TAG, Code.BUSY_TAG),
+    },
+}
+
+
+@pytest.mark.parametrize("kind", BUILTIN, ids=lambda kind: kind.__name__)
+def test_faults_are_the_exceptions_of_python_that_people_catch(kind):
+    found = {code for code, cls in errors.ERROR.items() if issubclass(cls, kind)}
+    assert found == BUILTIN[kind]
+    for code in found:
+        with pytest.raises(kind, match="link to peer 3"):
+            raise errors.error_of(code, "link to peer 3 was reset")
+
+
+def test_a_timeout_can_be_answered_by_the_same_call_again():
+    """So a program in doubt, which has to resync first, does not see one."""
+    timeouts = [c for c, cls in errors.ERROR.items() if issubclass(cls, TimeoutError)]
+    assert {errors.REMEDY[code] for code in timeouts} == {Remedy.RETRY}
+
+
+def test_every_public_exception_is_called_an_error():
+    found = {
+        name
+        for name in jccl.__all__
+        if isinstance(it := getattr(jccl, name), type) and issubclass(it, Exception)
+    }
+    assert {name for name in found if not name.endswith("Error")} == set()
+    assert {cls.__name__ for cls in errors.ERROR.values()} < found
 
 
 def test_a_message_says_what_happened_and_what_to_do_next():

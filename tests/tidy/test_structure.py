@@ -134,6 +134,41 @@ def test_python_modules_import_only_to_their_left():
     assert not wrong
 
 
+def early_imports(path):
+    """Modules of a package that a file imports before the package itself."""
+    own = path.relative_to(ROOT).with_suffix("").parts[:-1]
+    seen = {"jccl", ".".join(own)}
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            names = [node.module or ""]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        else:
+            continue
+        for name in names:
+            top, _, rest = name.partition(".")
+            package = f"jccl.{rest.partition('.')[0]}" if top == "jccl" else top
+            if name.startswith(package + ".") and package not in seen:
+                yield name
+            seen.add(package)
+
+
+# Whose first import, too, may be in two threads at once.
+PACKAGES = {"flax", "jax", "jaxlib", "jccl", "optax"}
+
+
+def test_a_package_is_imported_before_its_modules():
+    """Two threads that import a package and a module of it in opposite orders wait for
+    each other, and Python then hands one of them a module that is not ready."""
+    wrong = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in sorted((ROOT / "jccl").rglob("*.py"))
+        for name in early_imports(path)
+        if name.partition(".")[0] in PACKAGES
+    ]
+    assert not wrong
+
+
 def test_only_jccl_symbols_are_exported():
     libraries = list((ROOT / "build").glob("**/libjccl.so"))
     assert libraries, "build the C++ tree first (make test does)"
