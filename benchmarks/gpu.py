@@ -146,7 +146,7 @@ def _accompany(comm: jccl.Communicator, count: int) -> None:
     """The host's peer: as many rounds as the others make."""
     x = np.ones(count, np.float32)
     try:
-        while comm.all_reduce(x, op="sum", tag="o", deadline=30.0).status.world == 2:
+        while comm.all_reduce(x, op="sum", tag="o", deadline=30.0).world == 2:
             pass
     except jccl.Error:
         pass  # nobody called any more

@@ -21,7 +21,7 @@ class HasRegistryId(Protocol):
 
 
 class Reduced(NamedTuple):
-    """A round's outcome.
+    """A round's outcome in a program, as `Result` outside.
 
     Attributes:
         value: the result; where the round did not commit, what went in.
@@ -33,6 +33,18 @@ class Reduced(NamedTuple):
     status: jax.Array
     token: jax.Array
 
+    @property
+    def world(self) -> jax.Array:
+        return self.status[1]
+
+    @property
+    def epoch(self) -> jax.Array:
+        return self.status[2]
+
+    @property
+    def attempts(self) -> jax.Array:
+        return self.status[3]
+
 
 class Gathered(NamedTuple):
     """`value` has a leading axis of slots, by peer id; `mask` says which hold data."""
@@ -41,6 +53,18 @@ class Gathered(NamedTuple):
     mask: jax.Array
     status: jax.Array
     token: jax.Array
+
+    @property
+    def world(self) -> jax.Array:
+        return self.status[1]
+
+    @property
+    def epoch(self) -> jax.Array:
+        return self.status[2]
+
+    @property
+    def attempts(self) -> jax.Array:
+        return self.status[3]
 
 
 class Scattered(NamedTuple):
@@ -53,6 +77,18 @@ class Scattered(NamedTuple):
     extent: jax.Array
     status: jax.Array
     token: jax.Array
+
+    @property
+    def world(self) -> jax.Array:
+        return self.status[1]
+
+    @property
+    def epoch(self) -> jax.Array:
+        return self.status[2]
+
+    @property
+    def attempts(self) -> jax.Array:
+        return self.status[3]
 
 
 class Started(NamedTuple):

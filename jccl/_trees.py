@@ -28,8 +28,8 @@ _core = _native.core()
 SPREAD_TEXT = (
     "jccl: these arrays lie on several devices, and outside shard_map XLA would gather "
     "all of them on each device for the call. Map the program with jax.shard_map(..., "
-    "check_vma=False) and use jccl.mesh.all_reduce there, call comm.all_reduce outside "
-    "jit, or put the arrays on one device."
+    "check_vma=False) and use jccl.all_reduce there, call comm.all_reduce outside jit, "
+    "or put the arrays on one device."
 )
 fence = _native.fence({"vmap": VMAP_TEXT, "grad": GRAD_TEXT, "spread": SPREAD_TEXT})
 

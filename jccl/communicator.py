@@ -1,56 +1,52 @@
-"""An open place in a run: the host collectives, start and wait, attributes.
+"""An open place in a run: the verbs of `jccl.functions`, shared state, attributes.
 
-Works on numpy arrays without copying them and on jax arrays outside jit; inside jit the
-same verbs are in `jccl.ops` (`jccl.all_reduce` and friends choose). Faults raise the
-typed errors of `jccl.errors`. Every method may be called from any thread; waits are
-bounded by deadlines, end on Ctrl-C and can be ended by `abort`.
+Every method may be called from any thread. Waits are bounded by deadlines, end on
+Ctrl-C and can be ended by `abort`. Outside programs faults raise the typed errors of
+`jccl.errors`.
 """
 
 from __future__ import annotations
 
-import dataclasses
+import functools
+import inspect
 import logging
 import sys
 import weakref
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import jax
 import numpy as np
 
-from jccl import _marks, _watch, errors
+from jccl import _marks, _watch, errors, functions
 from jccl._faults import typed_errors
-from jccl._host import HostLeaves, outputs
-from jccl._options import (
-    Restore,
-    check_seconds,
-    check_tag,
-    check_weight,
-    number_of_wish,
-)
+from jccl._host import HostLeaves
+from jccl._host_calls import SHOWN as SHOWN
+from jccl._host_calls import Handle as Handle
+from jccl._options import Restore, check_seconds, check_tag, number_of_wish
+from jccl._results import HasRegistryId, Reduced
 from jccl._results import Result as Result
 from jccl._results import Synced as Synced
-from jccl._trees import OPS, PLANS, fingerprint_digest, known
-from jccl.codecs import Codec, resolve
-from jccl.errors import Code, Status
+from jccl.errors import Code
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
-class Handle:
-    """A round that was started; `wait` ends it, exactly once."""
+def _method(
+    verb: Callable[Concatenate[Any, HasRegistryId, P], R],
+) -> Callable[Concatenate[Any, Any, P], R]:
+    """The verb with this communicator as its second argument."""
 
-    def __init__(
-        self, comm: Communicator, number: int, finish: Callable[[Any], Result]
-    ) -> None:
-        self._comm = comm
-        self._finish = finish
-        self.number = number
-        self.ended = False
+    @functools.wraps(verb)
+    def method(self: Any, tree: Any, *args: P.args, **options: P.kwargs) -> R:
+        return verb(tree, self, *args, **options)
 
-    def wait(self) -> Result:
-        return self._comm.wait(self)
-
-    def test(self) -> bool:
-        return self._comm.test(self)
+    signature = inspect.signature(verb)
+    tree, comm, *options = signature.parameters.values()
+    own = [comm.replace(name="self", annotation=comm.empty), tree, *options]
+    method.__signature__ = signature.replace(parameters=own)  # type: ignore[attr-defined]
+    return method
 
 
 class Communicator:
@@ -84,114 +80,49 @@ class Communicator:
 
     # ---- collectives -----------------------------------------------------------------
 
-    def all_reduce(self, tree: Any, *, out: Any = None, **options: Any) -> Result:
-        """Reduces every leaf over all peers; all end with bit-identical values.
+    # These are the functions of `jccl`, where their options are described.
 
-        Args:
-            tree: pytree of numpy or jax arrays. Left intact: it is what an abort
-                returns. Leaves may be `jccl.Encoded` for the codec of the round.
-            out: pytree of numpy arrays for the result; may be `tree` itself. A round
-                that fails, for whatever reason, leaves them as they were.
-            **options: op ("mean", "sum", "min", "max", "prod"), codec, weight, tag,
-                plan ("direct", "exchange", "ring"), deadline in seconds, guard (leave
-                this peer out when it holds NaN or Inf; then GuardError is raised after
-                the round), fingerprint (words that must be alike on all peers), state
-                (the tag's shared state that `tree` was made from, in every collective:
-                required once the tag was synchronised. Where this peer did not publish
-                or adopt it, the call is in no result: ResyncError, from `wait` after
-                `start`).
-        """
-        leaves = HostLeaves.of(tree, resolve(options.get("codec")))
-        outs = outputs(leaves, out)
-        return self._run(leaves, outs, "all_reduce", options, fresh=out is None)
-
-    def all_gather(self, tree: Any, *, slots: int, **options: Any) -> Result:
-        """Stacks every peer's leaf: shape `(slots, ...)`, slot = place by peer id.
-
-        The first `len(result.contributors)` slots are filled; more peers than slots is
-        an error.
-        """
-        leaves = HostLeaves.of(tree)
-        outs = [np.zeros((slots, *a.shape), a.dtype) for a in leaves.arrays]
-        return self._run(
-            leaves, outs, "all_gather", {**options, "slots": slots}, fresh=True
-        )
-
-    def reduce_scatter(self, array: Any, **options: Any) -> Result:
-        """Reduces one array and gives each peer its share: flat, from
-        `result.first`.
-        """
-        leaves = HostLeaves.of(array)
-        if len(leaves.arrays) != 1:
-            raise ValueError("reduce_scatter takes one array, not a tree")
-        outs = outputs(leaves, None)
-        result = self.core.run(
-            leaves.arrays,
-            outs,
-            **self._options("reduce_scatter", options, leaves),
-            out_private=True,
-        )
-        first, count = result.scatter_first, result.scatter_count
-        share = outs[0].reshape(-1)[first : first + count]
-        value = jax.numpy.asarray(share) if leaves.like[0] else share
-        return dataclasses.replace(_checked(result, value), first=first)
-
-    def broadcast(
-        self, tree: Any, *, root: bool, out: Any = None, **options: Any
-    ) -> Result:
-        """Gives everyone the leaves of the one peer that passes `root=True`."""
-        leaves = HostLeaves.of(tree)
-        outs = outputs(leaves, out)
-        return self._run(
-            leaves, outs, "broadcast", {**options, "root": root}, fresh=out is None
-        )
+    all_reduce = _method(functions.all_reduce)
+    reduce_scatter = _method(functions.reduce_scatter)
+    all_gather = _method(functions.all_gather)
+    broadcast = _method(functions.broadcast)
+    start = _method(functions.start)
 
     def barrier(
-        self, *, tag: str = "barrier", deadline: float | None = None, state: Any = None
-    ) -> Result:
-        """Returns when all peers have called it."""
-        options = {"tag": tag, "deadline": deadline, "state": state}
-        return self._run(HostLeaves.of(()), [], "barrier", options)
-
-    # ---- start and wait --------------------------------------------------------------
-
-    def start(
         self,
-        tree: Any,
         *,
-        collective: str = "all_reduce",
-        copy: bool = False,
-        **options: Any,
-    ) -> Handle:
-        """Begins a round and returns at once.
+        tag: str = "barrier",
+        deadline: float | jax.Array | None = None,
+        state: Any = None,
+        token: jax.Array | None = None,
+    ) -> Result | Reduced:
+        """`jccl.barrier`: returns when all peers of the run have called it."""
+        options: dict[str, Any] = {"tag": tag, "deadline": deadline, "state": state}
+        return functions.barrier(self, token=token, **options)
 
-        Args:
-            tree: must not change until `wait`, unless `copy=True`.
-            collective: "all_reduce", "broadcast" or "barrier".
-        """
-        leaves = HostLeaves.of(tree, resolve(options.get("codec")))
-        outs = outputs(leaves, None)
-        held = [a.copy() for a in leaves.inputs] if copy else leaves.inputs
-        with typed_errors():
-            number = self.core.start(
-                held, outs, **self._options(collective, options, leaves)
-            )
-        return Handle(self, number, lambda result: _shown(result, leaves, outs))
+    def done(
+        self,
+        handle: Handle | jax.Array,
+        like: Any = None,
+        *,
+        after: Any = (),
+        tag: str = "default",
+        token: jax.Array | None = None,
+        axis_name: Any = None,
+        specs: Any = None,
+    ) -> Result | Reduced:
+        """`jccl.done`: ends a round that `start` began, once per handle."""
+        options: dict[str, Any] = {"after": after, "tag": tag, "token": token}
+        options |= {"axis_name": axis_name, "specs": specs}
+        return functions.done(handle, like, self, **options)
 
     def wait(self, handle: Handle) -> Result:
-        """Ends a round that `start` began; exactly once per handle."""
-        if handle.ended:
-            raise errors.UnknownTagError(
-                f"round {handle.number} has ended: it was waited for already"
-            )
-        result = self.core.wait(handle.number)
-        # Another thread's wait goes on: the handle is still open for that one.
-        handle.ended = result.code != Code.BUSY_TAG
-        return handle._finish(result)
+        """Ends a round that `start` began outside programs; exactly once per handle."""
+        return handle.wait()
 
     def test(self, handle: Handle) -> bool:
         """Whether `wait` would return at once."""
-        return bool(self.core.finished(handle.number))
+        return handle.test()
 
     # ---- shared state ----------------------------------------------------------------
 
@@ -314,65 +245,6 @@ class Communicator:
 
     # ---- parts -----------------------------------------------------------------------
 
-    def _options(
-        self, collective: str, options: dict[str, Any], leaves: HostLeaves
-    ) -> dict[str, Any]:
-        self.check_faults()
-        names = {
-            "tag",
-            "op",
-            "codec",
-            "weight",
-            "root",
-            "slots",
-            "plan",
-            "guard",
-            "deadline",
-            "fingerprint",
-            "state",
-        }
-        unknown = sorted(set(options) - names)
-        if unknown:
-            raise TypeError(f"{collective} has no option {', '.join(unknown)}")
-        given = {k: v for k, v in options.items() if v is not None}
-        check_seconds(given.get("deadline"))
-        check_weight(given.get("weight"))
-        if "tag" in given:
-            check_tag(given["tag"])
-        for what, words in (("op", OPS), ("plan", PLANS)):
-            if what in given:
-                known(what, given[what], words)
-        if "fingerprint" in given:
-            given["fingerprint"] = fingerprint_digest(given["fingerprint"])
-        if "state" in given:
-            given.update(_marks.host_state(given.pop("state")))
-        codec: Codec = resolve(given.pop("codec", None))
-        return {
-            **given,
-            "collective": collective,
-            "codec": codec.spec,
-            "paths": leaves.paths,
-            **({"encoded": leaves.marks} if leaves.encoded else {}),
-        }
-
-    def _run(
-        self,
-        leaves: HostLeaves,
-        outs: list[np.ndarray],
-        collective: str,
-        options: dict[str, Any],
-        *,
-        fresh: bool = False,
-    ) -> Result:
-        # Nobody else can see outputs made here: parts may be received right into them.
-        result = self.core.run(
-            leaves.inputs,
-            outs,
-            **self._options(collective, options, leaves),
-            out_private=fresh,
-        )
-        return _shown(result, leaves, outs)
-
     def _share(
         self,
         call: Callable[..., Any],
@@ -406,10 +278,6 @@ class Communicator:
         )
 
 
-# The codes after which the outputs hold the committed result. A peer that was left out
-# of a round receives the others' result like everybody else.
-SHOWN = (Code.OK, Code.GUARD, Code.SKIPPED)
-
 _log = logging.getLogger("jccl")
 _OPEN: weakref.WeakValueDictionary[int, Communicator] = weakref.WeakValueDictionary()
 
@@ -417,29 +285,6 @@ _OPEN: weakref.WeakValueDictionary[int, Communicator] = weakref.WeakValueDiction
 def open_communicators() -> dict[int, Communicator]:
     """By registry id; what compiled programs of this process can reach."""
     return {key: comm for key, comm in _OPEN.items() if not comm.closed}
-
-
-def _shown(raw: Any, leaves: HostLeaves, outs: Sequence[np.ndarray]) -> Result:
-    return _checked(raw, leaves.tree(outs) if raw.code in SHOWN else None)
-
-
-def _checked(raw: Any, value: Any) -> Result:
-    result = Result(
-        value=value,
-        status=Status(raw.code, raw.world, raw.epoch, raw.attempts),
-        text=raw.text,
-        n=raw.n,
-        contributors=tuple(raw.contributors),
-        weights=tuple(raw.weights),
-        sent_bytes=raw.sent_bytes,
-        received_bytes=raw.received_bytes,
-        elapsed=raw.elapsed,
-    )
-    if raw.code not in (Code.OK, Code.SKIPPED):
-        fault = errors.error_of(raw.code, raw.text)
-        fault.result = result  # type: ignore[attr-defined]
-        raise fault
-    return result
 
 
 def _close_quietly(core: Any, watcher: _watch.Watcher | None) -> None:

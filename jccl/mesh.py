@@ -98,7 +98,7 @@ def all_reduce(
             call; else LOCAL_SKEW on all. The deadline runs once all are there.
         state: of the tag's shared state the `jccl.mesh.marks`, as in `jccl.ops`.
         comm, tag, op, codec, plan, token, fingerprint, guard: as in
-            `jccl.ops.all_reduce`.
+            `jccl.all_reduce`.
 
     Returns:
         Reduced(value, status, token). Not committed: value is what this peer put into
@@ -249,6 +249,8 @@ def all_gather(
     codec: Any = None,
     deadline: Any = None,
     token: Any = None,
+    guard: bool = True,
+    fingerprint: str | None = None,
     join_timeout: float = JOIN_MAX_S,
     state: Marks | None = None,
 ) -> Gathered:
@@ -265,6 +267,8 @@ def all_gather(
         slots=slots,
         tag=tag,
         codec=codec_name(codec),
+        fingerprint=fingerprint_digest(fingerprint),
+        guard=np.int32(guard),
         deadline=deadline,
         token=token,
         state=state,
@@ -284,6 +288,8 @@ def broadcast(
     codec: Any = None,
     deadline: Any = None,
     token: Any = None,
+    guard: bool = True,
+    fingerprint: str | None = None,
     join_timeout: float = JOIN_MAX_S,
     state: Marks | None = None,
 ) -> Reduced:
@@ -298,6 +304,8 @@ def broadcast(
         root=np.int32(root),
         tag=tag,
         codec=codec_name(codec),
+        fingerprint=fingerprint_digest(fingerprint),
+        guard=np.int32(guard),
         deadline=deadline,
         token=token,
         state=state,

@@ -72,9 +72,9 @@ def check_call(comm: HasRegistryId, tag: str, over_mesh: bool = False) -> int:
     if devices > 1 and not over_mesh:
         raise NotImplementedError(
             f"jccl: called from a program mapped over {devices} devices, whose "
-            "shards would be taken for values of the whole. Use jccl.mesh.all_reduce "
-            "(jccl.mesh has the other verbs too), or reduce over the local devices and "
-            "call outside shard_map."
+            "shards would be taken for values of the whole. Use jccl.all_reduce or "
+            "another verb of jccl, or reduce over the local devices and call outside "
+            "shard_map."
         )
     _core.ensure_interrupts()
     return comm.registry_id
@@ -152,27 +152,8 @@ def all_reduce(
     in_place: bool = False,
     state: Any = None,
 ) -> Reduced:
-    """Reduces every array of a pytree over all peers of the run, as one round.
-
-    Args:
-        tree: arrays of any shape, equal on all peers; what an aborted round returns.
-            Leaves may be `jccl.Encoded` for the codec of the round: their bytes alone
-            leave the device, and the result has values in their place.
-        comm: open communicator; peers match calls by `tag` and number, not by order.
-        tag: name of the round's stream.
-        op: "sum", "mean", "min", "max" or "prod"; mean is over contributors, by weight.
-        codec: how chunks travel: a name, a codec object, or None for the dtype itself.
-        weight: number or traced f32; 0 only receives.
-        deadline: seconds, number or traced; None takes the communicator's.
-        plan: "direct", "exchange" (the same bits in one link delay, for few peers or
-            little data) or "ring"; None leaves the choice to the master.
-        token: of the blocking op that must come first; see `Reduced.token`.
-        fingerprint: words for what must be alike on all peers, else a refusal.
-        guard: leave this peer's contribution out if it holds NaN or Inf.
-        in_place: the results take the operands' memory (donate them, or XLA copies).
-        state: the tag's shared state that `tree` was made from, or its `jccl.marks`:
-            required once the tag was synchronised. Where it isn't what this peer
-            published or adopted last the call is in no result: RESYNC.
+    """`jccl.all_reduce` in a program, where its options are described; or at once, with
+    the outcome in a status too.
 
     Returns:
         Reduced(value, status, token).
@@ -211,6 +192,8 @@ def all_gather(
     codec: Any = None,
     deadline: Any = None,
     token: Any = None,
+    guard: bool = True,
+    fingerprint: str | None = None,
     state: Any = None,
     state_tag: str = "",
 ) -> Gathered:
@@ -236,6 +219,8 @@ def all_gather(
         state=state,
         codec=codec_name(codec),
         slots=np.int32(slots),
+        fingerprint=fingerprint_digest(fingerprint),
+        guard=np.int32(guard),
         state_tag=state_tag,
     )
     return Gathered(leaves.unflatten(value), filled(status, slots), status, after)
@@ -261,6 +246,8 @@ def reduce_scatter(
     weight: Any = 1.0,
     deadline: Any = None,
     token: Any = None,
+    guard: bool = True,
+    fingerprint: str | None = None,
     state: Any = None,
 ) -> Scattered:
     """Reduces one array; each peer gets the share of it that it owns in this round."""
@@ -279,6 +266,8 @@ def reduce_scatter(
         state=state,
         op=known("op", op, OPS),
         codec=codec_name(codec),
+        fingerprint=fingerprint_digest(fingerprint),
+        guard=np.int32(guard),
     )
     return Scattered(leaves.unflatten([value]), extent, status, after)
 
@@ -292,6 +281,8 @@ def broadcast(
     codec: Any = None,
     deadline: Any = None,
     token: Any = None,
+    guard: bool = True,
+    fingerprint: str | None = None,
     state: Any = None,
 ) -> Reduced:
     """Gives every peer the arrays of the one peer that says `root=True`."""
@@ -306,6 +297,8 @@ def broadcast(
         deadline=deadline,
         state=state,
         codec=codec_name(codec),
+        fingerprint=fingerprint_digest(fingerprint),
+        guard=np.int32(guard),
         root=np.int32(root),
     )
     return Reduced(leaves.unflatten(value), status, after)

@@ -34,7 +34,7 @@ def train(
     half = cycles // 2 * method.sync_every
     stepped, sent, wrong = 0.0, 0, 0
     begun = time.monotonic()
-    under_way: deque[tuple[int, jccl.Handle]] = deque()
+    under_way: deque[tuple[int, Any]] = deque()
     comm.barrier(tag="paced-begin", deadline=STALL_S)
     for step in range(1, 2 * half + 1):
         before = time.monotonic()

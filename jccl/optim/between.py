@@ -168,7 +168,7 @@ class BetweenSteps:
         rest = _marks.of_host((shared["outer"], shared["rounds"]))
         state = Marks(np.concatenate([np.asarray(words), rest]))  # in the dict's order
         try:
-            done = self.comm.all_reduce(
+            done: Any = self.comm.all_reduce(
                 _host(sent),
                 op="mean",
                 codec=self._settings.codec,

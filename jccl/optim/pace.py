@@ -163,7 +163,7 @@ class Pacer:
         self.table: dict[int, int] = {}
         self.slowest: int | None = None
         self._tokens, self._clock = tokens_per_step, clock
-        self._options = {"tag": tag, "deadline": deadline}
+        self._options: dict[str, Any] = {"tag": tag, "deadline": deadline}
         self._taken = 0  # steps of this round that were begun
         self._begun: tuple[float, int] | None = None  # when, and after how many of them
         self._seconds = 0.0  # of a step; 0: not measured
@@ -190,7 +190,7 @@ class Pacer:
     def _agree(self) -> None:
         own = np.array([self._seconds])
         try:
-            said = self.comm.all_gather(own, slots=SLOTS, **self._options)
+            said: Any = self.comm.all_gather(own, slots=SLOTS, **self._options)
         except Error as fault:
             if fault.remedy in (Remedy.FIX, Remedy.REPORT):
                 raise

@@ -92,7 +92,7 @@ def reduces(comm):
     def own(x):
         scale = 1.0 + jax.lax.axis_index("d") * (4 // ways)
         mine = jax.tree.map(lambda leaf: leaf * scale, x)
-        out = jccl.mesh.all_reduce(mine, comm, axis_name="d", tag="own", op="sum")
+        out = jccl.all_reduce(mine, comm, tag="own", op="sum")
         return out.value, out.status
 
     plain = jax.tree.map(lambda _: P(), SPECS)

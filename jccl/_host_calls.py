@@ -1,0 +1,172 @@
+"""Rounds outside programs, on numpy and jax arrays in host memory.
+
+What the public verbs do where nothing is traced. Faults raise the typed errors of
+`jccl.errors`. Refuses traced values. Any thread.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from jccl import _marks, errors
+from jccl._faults import typed_errors
+from jccl._host import HostLeaves, outputs
+from jccl._options import check_seconds, check_tag, check_weight
+from jccl._results import Result
+from jccl._trees import OPS, PLANS, fingerprint_digest, known
+from jccl.codecs import Codec, resolve
+from jccl.errors import Code, Status
+
+# The codes after which the outputs hold the committed result. A peer that was left out
+# of a round receives the others' result like everybody else.
+SHOWN = (Code.OK, Code.GUARD, Code.SKIPPED)
+
+
+class Handle:
+    """A round that was started outside programs; `wait` ends it, exactly once."""
+
+    def __init__(self, comm: Any, number: int, finish: Callable[[Any], Result]) -> None:
+        self._comm = comm
+        self._finish = finish
+        self.number = number
+        self.ended = False
+
+    def wait(self) -> Result:
+        """The result, as `jccl.all_reduce` gives it; waits for it if need be."""
+        if self.ended:
+            raise errors.UnknownTagError(
+                f"round {self.number} has ended: it was waited for already"
+            )
+        result = self._comm.core.wait(self.number)
+        # Another thread's wait goes on: the handle is still open for that one.
+        self.ended = result.code != Code.BUSY_TAG
+        return self._finish(result)
+
+    def test(self) -> bool:
+        """Whether `wait` would return at once."""
+        return bool(self._comm.core.finished(self.number))
+
+
+def all_reduce(comm: Any, tree: Any, *, out: Any, **options: Any) -> Result:
+    leaves = HostLeaves.of(tree, resolve(options["codec"]))
+    return _run(comm, leaves, "all_reduce", out, options)
+
+
+def broadcast(comm: Any, tree: Any, *, out: Any, **options: Any) -> Result:
+    return _run(comm, HostLeaves.of(tree), "broadcast", out, options)
+
+
+def barrier(comm: Any, **options: Any) -> Result:
+    result = _run(comm, HostLeaves.of(()), "barrier", None, options)
+    return dataclasses.replace(result, value=None)
+
+
+def all_gather(comm: Any, tree: Any, *, slots: int, **options: Any) -> Result:
+    leaves = HostLeaves.of(tree)
+    outs = [np.zeros((slots, *a.shape), a.dtype) for a in leaves.arrays]
+    options["slots"] = slots
+    return _shown(_round(comm, leaves, outs, "all_gather", options, True), leaves, outs)
+
+
+def reduce_scatter(comm: Any, array: Any, **options: Any) -> Result:
+    leaves = HostLeaves.of(array)
+    if len(leaves.arrays) != 1:
+        raise ValueError("reduce_scatter takes one array, not a tree")
+    outs = outputs(leaves, None)
+    result = _round(comm, leaves, outs, "reduce_scatter", options, True)
+    first, count = result.scatter_first, result.scatter_count
+    share = outs[0].reshape(-1)[first : first + count]
+    value = jax.numpy.asarray(share) if leaves.like[0] else share
+    return dataclasses.replace(_checked(result, value), first=first)
+
+
+def start(
+    comm: Any, tree: Any, *, collective: str, copy: bool, out: Any, **options: Any
+) -> Handle:
+    leaves = HostLeaves.of(tree, resolve(options["codec"]))
+    outs = outputs(leaves, out)
+    held = [a.copy() for a in leaves.inputs] if copy else leaves.inputs
+    with typed_errors():
+        number = comm.core.start(
+            held, outs, **_options(comm, collective, options, leaves)
+        )
+    return Handle(comm, number, lambda result: _shown(result, leaves, outs))
+
+
+def _options(
+    comm: Any, collective: str, options: dict[str, Any], leaves: HostLeaves
+) -> dict[str, Any]:
+    """As the native module takes them; what is None is left to it."""
+    comm.check_faults()
+    given = {k: v for k, v in options.items() if v is not None}
+    check_seconds(given.get("deadline"))
+    check_weight(given.get("weight"))
+    check_tag(given["tag"])
+    for what, words in (("op", OPS), ("plan", PLANS)):
+        if what in given:
+            known(what, given[what], words)
+    if "fingerprint" in given:
+        given["fingerprint"] = fingerprint_digest(given["fingerprint"])
+    if "state" in given:
+        given.update(_marks.host_state(given.pop("state")))
+    codec: Codec = resolve(given.pop("codec", None))
+    return {
+        **given,
+        "collective": collective,
+        "codec": codec.spec,
+        "paths": leaves.paths,
+        **({"encoded": leaves.marks} if leaves.encoded else {}),
+    }
+
+
+def _run(
+    comm: Any, leaves: HostLeaves, collective: str, out: Any, options: dict[str, Any]
+) -> Result:
+    outs = outputs(leaves, out)
+    result = _round(comm, leaves, outs, collective, options, out is None)
+    return _shown(result, leaves, outs)
+
+
+def _round(
+    comm: Any,
+    leaves: HostLeaves,
+    outs: list[np.ndarray],
+    collective: str,
+    options: dict[str, Any],
+    private: bool,
+) -> Any:
+    # Nobody else can see outputs made here: parts may be received right into them.
+    return comm.core.run(
+        leaves.inputs,
+        outs,
+        **_options(comm, collective, options, leaves),
+        out_private=private,
+    )
+
+
+def _shown(raw: Any, leaves: HostLeaves, outs: Sequence[np.ndarray]) -> Result:
+    return _checked(raw, leaves.tree(outs) if raw.code in SHOWN else None)
+
+
+def _checked(raw: Any, value: Any) -> Result:
+    result = Result(
+        value=value,
+        status=Status(raw.code, raw.world, raw.epoch, raw.attempts),
+        text=raw.text,
+        n=raw.n,
+        contributors=tuple(raw.contributors),
+        weights=tuple(raw.weights),
+        sent_bytes=raw.sent_bytes,
+        received_bytes=raw.received_bytes,
+        elapsed=raw.elapsed,
+    )
+    if raw.code not in (Code.OK, Code.SKIPPED):
+        fault = errors.error_of(raw.code, raw.text)
+        fault.result = result  # type: ignore[attr-defined]
+        raise fault
+    return result
