@@ -182,18 +182,18 @@ MasterMachine MasterMachine::clone() const {
 // What the journal says is not in it: whoever holds the journal adds that.
 base::Digest MasterMachine::digest() const {
   const auto& [options, planner, ledger, now, last, wake, started_at, next_tick, before, woke_at,
-               begun, pauses_due, counter, order, conns, left, left_in_order, links, gone, doomed, lives,
-               sites, lives_due, probed_last, rounds, established, running, cuts, blame, guilty,
-               holders, throttles, holds, holds_rest, crossed_since, states_crossed, touched,
-               edges_seen, settled, lives_changed, ticking, roster_dirty, told, departures, fx] =
-      *state_;
+               begun, pauses_due, counter, order, conns, left, left_in_order, links, gone, doomed,
+               lives, sites, lives_due, probed_last, rounds, established, running, cuts, blame,
+               guilty, holders, throttles, holds, holds_rest, crossed_since, states_crossed,
+               touched, edges_seen, settled, lives_changed, ticking, roster_dirty, told, departures,
+               fx] = *state_;
   same_for_all(options, planner, now, fx, touched, lives_changed, ticking);  // done with the event
   same_for_all(pauses_due, holds_rest);
   same_for_all(left_in_order);
   same_for_all(before, settled);
   same_for_all(links);  // an epoch that is told, and decides nothing here
   same_for_all(sites, running, order, edges_seen, crossed_since);  // follow from the rest, or words
-  same_for_all(guilty, holders);  // punished by the end of the event
+  same_for_all(guilty, holders);   // punished by the end of the event
   same_for_all(departures, gone);  // words
   Canon canon;
   blame.each_field(canon);

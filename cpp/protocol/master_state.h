@@ -461,7 +461,7 @@ struct MasterMachine::State {
   std::deque<wire::Incarnation> left_in_order_;
   std::uint64_t links_ = 0;  // generation of the newest link secret: the epoch of the last eviction
   std::map<std::string, std::string> gone_;  // sites that went before the run began, in words
-  std::set<ConnId> doomed_;  // closed by an effect, not yet reported closed
+  std::set<ConnId> doomed_;                  // closed by an effect, not yet reported closed
   std::map<wire::Incarnation, Life> lives_;
   std::map<std::string, std::set<wire::Incarnation>> sites_;  // of all lives
   base::Time lives_due_ = 0;                                  // no life expires before
