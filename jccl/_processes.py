@@ -37,10 +37,10 @@ def refuse_worker() -> None:
     while frame.f_back is not None and frame.f_globals.get("__name__") != MAIN:
         frame = frame.f_back
     raise SystemExit(
-        f"jccl: {process.name}, a worker that multiprocessing or Grain started, does "
+        f"jccl: {process.name}, a process that multiprocessing or Grain started, does "
         f"not join the run: it imports {frame.f_code.co_filename}, whose line "
         f"{frame.f_lineno} connects. Put all that starts the training below "
-        "`if __name__ == '__main__':`, then workers import definitions alone"
+        "`if __name__ == '__main__':`, then it imports definitions alone"
     )
 
 

@@ -289,9 +289,10 @@ class Peer:
         self.process.stdout.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", autouse=True)
 def pairs():
-    """Of each mistake of one peer in a run of two: (who made it, who suffers)."""
+    """Of each mistake of one peer in a run of two: (who made it, who suffers). They
+    run beside the tests above, which wait as well."""
     masters, peers = [], {}
     with contextlib.ExitStack() as last:
         for bad in SUFFERED:

@@ -103,7 +103,7 @@ IMPURE_BUT = {
 # Python module -> modules of the package it may import (left to right in the table).
 PYTHON = [
     ["errors"],
-    ["settings"],
+    ["_processes", "settings"],
     ["_native"],
     ["_exit", "_options", "callback"],
     ["_faults", "_leaving", "_members", "codecs"],
