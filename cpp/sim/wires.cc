@@ -166,13 +166,29 @@ void World::end_of_stream(Conn& c, bool up) {
   }
 }
 
+namespace {
+
+// What a heartbeat says of attempts under way: who is slow is judged by that.
+std::string moving_text(const wire::Message& message) {
+  const auto* beat = std::get_if<wire::Heartbeat>(&message);
+  std::string text;
+  for (const wire::Moving& one : beat == nullptr ? std::vector<wire::Moving>{} : beat->moving) {
+    text += cat(" ", one.attempt.epoch, ".", one.attempt.counter, ": ", one.left, " of ", one.all,
+                one.waits_on == 0 ? "" : cat(", waits on ", one.waits_on));
+  }
+  return text;
+}
+
+}  // namespace
+
 void World::deliver(Conn& c, bool up, const base::Bytes& payload) {
   base::Result<wire::Message> message = wire::decode(payload);
   JCCL_CHECK(message.ok());
   ++counts.messages;
   hash_ = mix_in(hash_, payload.size() ^ (std::uint64_t{payload[payload.size() / 2]} << 32));
   if (tracing()) {
-    note(cat(up ? "up   " : "down ", c.slot, " conn ", c.id, " ", wire::name_of(message.value())));
+    note(cat(up ? "up   " : "down ", c.slot, " conn ", c.id, " ", wire::name_of(message.value()),
+             moving_text(message.value())));
   }
   if (up) {
     judge_impostor(c, message.value());
