@@ -5,10 +5,11 @@ holds a peer's state (see `MODULES`), runs the tests that reach the changed stat
 until one fails, the quickest first, and writes a line a mutant into `ledger.tsv`. Not
 sampled: what changes nothing but annotations, and arithmetic that no test could miss.
 Mutants that have a line and whose module is as it was are not run again, but with
-`--again` those that were not killed. `--survivors` shows what no test has noticed, as
-diffs; who reads one adds the test, or `equivalent: why` in the last column. `timeout`:
-no test had failed within `--seconds`. Needs cosmic-ray (`.ci/mutation-py` installs it,
-apart from all else).
+`--again` those that were not killed. `--only ID --tests NODE...` runs one mutant by
+tests that are named, which have to pass without it. `--survivors` shows what no test
+has noticed, as diffs; who reads one adds the test, or `equivalent: why` in the last
+column. `timeout`: no test had failed within `--seconds`. Needs cosmic-ray
+(`.ci/mutation-py` installs it, apart from all else).
 """
 
 import argparse
@@ -220,6 +221,12 @@ class Worker:
             stdout=subprocess.PIPE,
         )
 
+    def judge_by(self, mutant: Mutant, tests: list[str], seconds: int) -> dict:
+        text = (ROOT / mutant.module).read_text()
+        if self.send(mutant.module, text, tests, seconds)["outcome"] != "survived":
+            raise SystemExit(f"{' '.join(tests)}: no success without a mutant either")
+        return self.ask(mutant, tests, seconds)
+
     def judge(self, mutant: Mutant, seconds: int) -> dict[str, str]:
         """By the tests that run its line: few at first, then the others."""
         found = reach.tests_of(mutant.module, mutant.line)
@@ -231,9 +238,12 @@ class Worker:
         return answer
 
     def ask(self, mutant: Mutant, tests: list[str], seconds: int) -> dict[str, str]:
+        return self.send(mutant.module, mutant.source(), tests, seconds)
+
+    def send(self, module: str, source: str, tests: list[str], seconds: int) -> dict:
         request = {
-            "module": mutant.module,
-            "source": mutant.source(),
+            "module": module,
+            "source": source,
             "tests": tests,
             "seconds": seconds,
         }
@@ -241,14 +251,13 @@ class Worker:
         self.process.stdin.flush()
         line = self.process.stdout.readline()
         if not line:
-            raise RuntimeError(f"the worker died of {mutant.id}")
+            raise RuntimeError(f"the worker died of a change to {module}")
         return json.loads(line)
 
 
 def killer(text: str) -> str:
-    failed = [
-        line for line in text.splitlines() if line.startswith(("FAILED", "ERROR"))
-    ]
+    summary = ("FAILED", "ERROR tests/")  # and not what a log says
+    failed = [line for line in text.splitlines() if line.startswith(summary)]
     name = failed[0].partition(" ")[2].partition(" - ")[0] if failed else ""
     return name.removeprefix("tests/python/")
 
@@ -259,9 +268,22 @@ def is_done(row: list[str] | None, mutant: Mutant, again: bool) -> bool:
     return row[2] == "killed" or not again or row[6].startswith("equivalent")
 
 
-def run(mutants: list[Mutant], seconds: int, jobs: int, again: bool) -> None:
+def note_down(
+    rows: dict[str, list[str]], mutant: Mutant, answer: dict[str, str], seconds: int
+) -> str:
+    """Its row, and what to print of it."""
     git = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
     commit = subprocess.run(git, capture_output=True, text=True, check=True)
+    place, outcome = f"{mutant.module}:{mutant.line}", answer["outcome"]
+    by = f"{seconds} s" if outcome == "timeout" else killer(answer["text"])
+    note = rows[mutant.id][6] if mutant.id in rows else ""
+    row = [mutant.id, place, outcome, by, digest(mutant.module)]
+    rows[mutant.id] = [*row, commit.stdout.strip(), note]
+    write(rows)
+    return f"{outcome} {mutant.id} {place} {by}"
+
+
+def run(mutants: list[Mutant], seconds: int, jobs: int, again: bool) -> None:
     rows, lock, workers = ledger(), threading.Lock(), queue.SimpleQueue()
     left = [one for one in mutants if not is_done(rows.get(one.id), one, again)]
     left.sort(key=lambda one: one.id in rows)  # first those that never ran
@@ -273,21 +295,9 @@ def run(mutants: list[Mutant], seconds: int, jobs: int, again: bool) -> None:
         worker, begun = workers.get(), time.monotonic()
         answer = worker.judge(mutant, seconds)
         workers.put(worker)
-        place, outcome = f"{mutant.module}:{mutant.line}", answer["outcome"]
-        by = f"{seconds} s" if outcome == "timeout" else killer(answer["text"])
         with lock:
-            note = rows[mutant.id][6] if mutant.id in rows else ""
-            row = [mutant.id, place, outcome, by, digest(mutant.module)]
-            rows[mutant.id] = [*row, commit.stdout.strip(), note]
-            write(rows)
-            print(
-                outcome,
-                mutant.id,
-                place,
-                by,
-                f"{time.monotonic() - begun:.0f} s",
-                flush=True,
-            )
+            said = note_down(rows, mutant, answer, seconds)
+            print(said, f"{time.monotonic() - begun:.0f} s", flush=True)
 
     with concurrent.futures.ThreadPoolExecutor(jobs) as threads:
         list(threads.map(one, left))
@@ -311,9 +321,19 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=60, help="CPU time of a mutant")
     parser.add_argument("--again", action="store_true", help="those not killed")
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--only", metavar="ID", help="one mutant, by --tests")
+    parser.add_argument("--tests", nargs="+", metavar="NODE", help="of pytest")
     options = parser.parse_args()
+    if bool(options.only) != bool(options.tests):
+        parser.error("--only and --tests go together")
     mutants = sample(options.number)
-    if options.survivors:
+    if options.only:
+        named = [one for one in mutants if one.id == options.only]
+        if not named:
+            parser.error(f"{options.only} is not among the {options.number}")
+        answer = Worker().judge_by(named[0], options.tests, options.seconds)
+        print(note_down(ledger(), named[0], answer, options.seconds))
+    elif options.survivors:
         rows = ledger()
         for one in mutants:
             if one.id in rows and rows[one.id][2] != "killed":

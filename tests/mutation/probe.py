@@ -56,7 +56,11 @@ def probed(module):
 
 class Plugin:
     def __init__(self):
-        self.tests = {}
+        self.tests, self.failed = {}, set()
+
+    def pytest_runtest_logreport(self, report):
+        if report.failed:
+            self.failed.add(report.nodeid)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item, nextitem):
@@ -92,6 +96,9 @@ def main():
     plugin = Plugin()
     options = ["-q", "-p", "no:cacheprovider", "--tb=line", "--timeout=0"]
     pytest.main([*options, file], plugins=[plugin])
+    for test in plugin.failed:  # or it would be said to notice every mutant
+        print(f"{test} fails without a mutant and is left out", flush=True)
+        del plugin.tests[test]
     Path(out).write_text(json.dumps(plugin.tests))
 
 

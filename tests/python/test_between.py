@@ -156,6 +156,15 @@ def test_a_round_without_a_commit_leaves_the_parameters_and_rolls_on():
         np.testing.assert_allclose(kept["w"], syncs[0].state().anchor["w"])
 
 
+def test_what_no_peer_heard_of_has_a_status_of_nobody():
+    with Cluster(1) as cluster:
+        sync = jccl.between_steps(cluster.comms[0], sync_every=1)
+        params = sync.join(PARAMS)
+        kept = sync(params, weight=-1.0)
+    assert sync.status == (Code.INVALID, 0, 0, 0) and sync.skipped == 1
+    assert bits(kept) == bits(params)
+
+
 def test_a_state_edited_before_the_runs_first_round_is_healed_too():
     """The first revision has the number 0."""
     with Cluster(2) as cluster:

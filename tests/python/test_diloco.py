@@ -356,6 +356,12 @@ def test_a_processor_is_known_by_its_instruction_sets_alone(monkeypatch):
     assert named("") != one
 
 
+def test_the_environment_of_a_single_device_has_its_kind(monkeypatch):
+    one = jax.devices()[:1]
+    monkeypatch.setattr(jax, "devices", lambda: one)
+    assert f", {one[0].device_kind}, " in outers.environment()
+
+
 def test_outer_optimizers_that_differ_are_refused_on_all_peers():
     with Cluster(2) as cluster:
 

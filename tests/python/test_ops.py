@@ -491,5 +491,8 @@ def test_the_outer_step_refuses_other_types_and_shapes():
     x, y = jnp.ones(3), jnp.ones(3, jnp.bfloat16)
     with pytest.raises(TypeError, match=r"'w' is bfloat16"):
         ops.outer_step({"w": x}, None, {"w": y}, status=OK, learning_rate=1.0)
+    with pytest.raises(TypeError, match=r"'w' is int32"):
+        y = {"w": x.astype("i4")}
+        ops.outer_step({"w": x}, None, y, status=OK, learning_rate=1.0)
     with pytest.raises(ValueError, match="same shapes"):
         ops.outer_step(x, None, jnp.ones(4), status=OK, learning_rate=1.0)

@@ -468,6 +468,8 @@ def test_marks_of_cut_leaves_are_those_of_the_whole():
 
         words = mapped(program, mesh, (specs,), P())(tree)
         assert np.array_equal(words, jccl.marks(tree).words[None])
+        none = mapped(lambda: jccl.mesh.marks({}, comm).words, mesh, (), P())()
+        assert none.shape == (1, *jccl.marks({}).words.shape) == (1, 0, 2)
 
 
 def test_marks_of_parts_are_those_of_what_a_process_of_a_site_carries():

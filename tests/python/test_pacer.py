@@ -36,10 +36,10 @@ def test_the_step_that_compiles_is_not_measured():
 
     comm = types.SimpleNamespace(all_gather=all_gather)
     pacer = jccl.Pacer(comm, sync_every=4, clock=lambda: now[0])
-    for seconds in [100, 2, 2, ROUND_S, 3, 3, 3, ROUND_S, 1]:
+    for seconds in [100, 2, 4, ROUND_S, 3, 3, 6, ROUND_S, 1]:
         pacer.turn()
         now[0] += seconds
-    assert said == [[2.0], [3.0]]
+    assert said == [[3.0], [4.0]]  # up to the last step before the round
 
 
 def trainer(comm, **options):

@@ -26,6 +26,7 @@ from tests.python.paired import (
     check,
     close,
     diloco,
+    play,
 )
 from tests.python.reference import (
     Adam,
@@ -108,6 +109,12 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_every_outcome_leaves_what_the_equations_say(name):
     check(Pair(CASES[name]), 30)
+
+
+def test_what_a_peer_was_left_out_of_for_its_values_is_not_sent_once_more():
+    """Whatever the guard refused of them would be refused each time."""
+    events = [(outcome, "", 0, 4) for outcome in ("ok", "guard", "ok")]
+    play(Pair(CASES["eager"]), events, seed=1)
 
 
 # ---- through real communicators ------------------------------------------------------

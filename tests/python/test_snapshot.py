@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,7 @@ from flax import nnx
 from flax.training.train_state import TrainState
 
 import jccl
+from jccl import snapshot
 from jccl.errors import Code
 from jccl.testing import Cluster
 
@@ -126,6 +128,31 @@ def test_a_state_of_an_earlier_process_is_taken_by_the_communicator_named():
         restored = jccl.sync_state(state.replace(opt_state=old), comm)
         assert restored.params["w"].tolist() == PARAMS["w"].tolist()
         assert comm.revision("diloco") == 0 and comm.digest("diloco")
+
+
+def test_an_optimizer_that_is_made_again_keeps_its_key():
+    with Cluster(1) as cluster:
+        comm = cluster.comms[0]
+
+        def key_of(tag):
+            tx = jccl.diloco(comm, optax.sgd(0.1), sync_every=2, tag=tag)
+            return int(tx.init(PARAMS).key)
+
+        assert key_of("a") == key_of("a") != key_of("b")
+
+
+def test_processes_of_a_site_synchronise_tags_one_after_another():
+    """Each call is a program of all of them, so its place is the same in each."""
+    calls = []
+
+    class Site:
+        def sync_state(self, tree, *, tag):
+            calls.append((tag, tree, threading.get_ident()))
+            return tag
+
+    tags, here = ["a", "b", "c"], threading.get_ident()
+    assert snapshot._sync_all(Site(), tags, [1, 2, 3]) == tags
+    assert calls == [("a", 1, here), ("b", 2, here), ("c", 3, here)]
 
 
 def test_a_state_is_known_by_its_key_also_where_its_communicator_is_named():
