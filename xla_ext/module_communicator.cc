@@ -412,7 +412,11 @@ peer::SyncResult Communicator::sync(const Arrays& ins, const Arrays& outs, const
   peer::SyncOptions options;
   options.tag = keywords.take<std::string>("tag", "default");
   if (!publish) options.source = keywords.take<bool>("source", false);
-  if (!publish) options.restore = static_cast<base::Wish>(keywords.take<int>("restore", 0));
+  const int wish = publish ? 0 : keywords.take<int>("restore", 0);
+  if (wish < 0 || wish > static_cast<int>(base::Wish::kAgain)) {
+    throw py::value_error("restore is a number from 0 to 3");
+  }
+  options.restore = static_cast<base::Wish>(wish);
   options.deadline = keywords.take_seconds("deadline", 0);
   if (publish) options.before = marks_from(keywords.take<py::object>("before", py::none()));
   const auto paths = keywords.take<std::vector<std::string>>("paths", {});

@@ -82,6 +82,7 @@ class Communicator::Impl {
  private:
   SyncResult sync(const std::vector<Leaf>& leaves, const SyncOptions& options, SnapshotRef own,
                   bool is_own);
+  std::uint64_t user_has(const base::Tag& tag, const StoredSnapshot& own);
   SnapshotRef held_as(const base::Tag& tag, const SyncResult& newest, const SnapshotRef& own);
   base::Status admit_before_state(const RoundOptions& options);
   base::Status begin_comparison(const CallRef& call, const RoundOptions& options, bool beside);

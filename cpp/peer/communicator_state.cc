@@ -129,6 +129,13 @@ SnapshotRef Communicator::Impl::held_as(const base::Tag& tag, const SyncResult& 
   return keep ? held : store_.renumber(held, newest.revision);
 }
 
+// Not what lies here since a call fetched it and ended before it could hand it out.
+std::uint64_t Communicator::Impl::user_has(const base::Tag& tag, const StoredSnapshot& own) {
+  std::lock_guard lock(mutex_);
+  const Book& book = books_[tag];
+  return book.state.known() ? book.state.revision() : own.held.revision;
+}
+
 // Brings the own state, held as `own`, to the run's newest revision. Unless it `is_own`, the leaves
 // are some other state that a caller took for it.
 SyncResult Communicator::Impl::sync(const std::vector<Leaf>& leaves, const SyncOptions& options,
@@ -142,6 +149,7 @@ SyncResult Communicator::Impl::sync(const std::vector<Leaf>& leaves, const SyncO
   order.tag = options.tag;
   order.source = options.source;
   order.restore = options.restore;
+  order.user_has = user_has(options.tag, *own);
   order.revision = own->held.revision;
   order.digest = own->held.digest;
   order.descriptor = descriptor.digest;

@@ -134,10 +134,12 @@ class Canon {
     if (report.has_value()) put(report->index());  // a Done, whose digest is kept, or a Fail
   }
   void put(const OpenSync& open) {
-    const auto& [call, from, went_back, fetching, disputed, current, again, waiting] = open;
-    const auto& [tag, source, restore, revision, digest, descriptor, summary, deadline] = call;
-    put(tag), put(source), put(restore), put(revision), put(digest), put(descriptor), put(deadline);
-    put(from), put(went_back), put(fetching), put(disputed), put(current), put(again);
+    const auto& [call, went_back, fetching, disputed, current, again, waiting] = open;
+    const auto& [tag, source, restore, user_has, revision, digest, descriptor, summary, deadline] =
+        call;
+    put(tag), put(source), put(restore), put(user_has), put(revision), put(digest), put(descriptor),
+        put(deadline);
+    put(went_back), put(fetching), put(disputed), put(current), put(again);
     words(summary), words(waiting);
   }
   void put(const Life& life, std::size_t place) {

@@ -24,11 +24,22 @@ std::map<std::uint32_t, wire::Digest> by_shard(const std::vector<wire::Digest>& 
 
 bool Standing::was_granted(const std::function<bool(const wire::RestoreRecord&)>& is_wish) const {
   for (auto one = restores.begin(); one != restores.end(); ++one) {
-    if (!one->wished || !is_wish(*one)) continue;
-    const auto next = std::next(one);
-    const bool undone = next != restores.end() && !next->wished &&
-                        next->revision == one->revision + 1 && !JCCL_PLANTED("lost-wish-is-over");
-    if (!undone) return true;
+    if (one->wished && is_wish(*one) && !was_undone(one)) return true;
+  }
+  return false;
+}
+
+bool Standing::was_undone(std::deque<wire::RestoreRecord>::const_iterator one) const {
+  const auto next = std::next(one);
+  return next != restores.end() && !next->wished && next->revision == one->revision + 1 &&
+         !JCCL_PLANTED("lost-wish-is-over");
+}
+
+bool Standing::was_given_up(std::uint64_t revision) const {
+  for (auto one = restores.begin(); one != restores.end(); ++one) {
+    const bool between = one->of < revision && revision < one->revision;
+    // Rounds came after it: until then who wished may be alone with it, and may be gone.
+    if (one->wished && between && one->revision < committed && !was_undone(one)) return true;
   }
   return false;
 }

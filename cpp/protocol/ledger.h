@@ -70,6 +70,9 @@ struct Standing {
   }
   bool is_as_wished() const { return is_restored() && restores.back().wished; }
   std::uint64_t restored() const { return restores.empty() ? 0 : restores.back().revision; }
+  // An operator went back from it: it is of no use, whoever still has it in a checkpoint.
+  bool was_given_up(std::uint64_t revision) const;
+  bool was_undone(std::deque<wire::RestoreRecord>::const_iterator one) const;
   // Somebody wished these digests back, and got them: unless the run went back from them at once,
   // since they were lost before anybody else had them.
   bool was_granted(const std::function<bool(const wire::RestoreRecord&)>& is_wish) const;

@@ -78,9 +78,25 @@ Wish State::wish_of(const std::string& site, const wire::Tag& tag) const {
   return least;
 }
 
+// The newest revision is an operator's, and somebody has it.
+bool State::wish_stands(const wire::Tag& tag) const {
+  return ledger_.standing(tag).is_as_wished() &&
+         (JCCL_PLANTED("lost-wish-stands") ||
+          std::any_of(lives_.begin(), lives_.end(),
+                      [&](const auto& entry) { return holds_newest(entry.second, tag); }));
+}
+
+// The newest revision is about to be known: gone back from before that, what all members hold were
+// no revision, and nothing to go back to if the operator dies.
+bool State::is_to_be_decided(const wire::Tag& tag) const {
+  return undecided(tag) && dispute(tag).empty() && votes_awaited(tag) &&
+         !JCCL_PLANTED("restores-before-the-vote");
+}
+
 void State::restore_by_wish(const wire::Tag& tag) {
   const Standing& at = ledger_.standing(tag);
-  if (!at.born || at.is_as_wished() || rounds_.at(tag).running.has_value()) return;
+  if (!at.born || wish_stands(tag) || rounds_.at(tag).running.has_value()) return;
+  if (is_to_be_decided(tag)) return;
   for (const auto& [site, digests] : offered(tag, true)) {
     if (is_newest(at, digests) || !may_restore(site)) continue;
     const Wish wish = wish_of(site, tag);
@@ -122,9 +138,9 @@ bool State::answer_wish(Life& life, const wire::Tag& tag) {
   if (!may_restore(life.site)) {
     reply_refused(
         life, tag, Code::kAuth,
-        "restore=True is an operator's: it takes the run's secret as token, or one with the role "
-        "admin; without tokens, the master's machine");
-  } else if (at.is_as_wished()) {
+        "restore is an operator's: join with a token of the role admin (jccl token create --from "
+        "run.secret --role admin); without tokens, from the master's machine");
+  } else if (wish_stands(tag)) {
     reply_refused(
         life, tag, Code::kMismatch,
         cat(restored_text(tag), "; ", life.site, " wishes another one. One peer restores: call ",
@@ -133,6 +149,10 @@ bool State::answer_wish(Life& life, const wire::Tag& tag) {
     reply_refused(life, tag, Code::kMismatch, why);
   } else if (rounds_.at(tag).running.has_value()) {
     reply_wait(life, asked, "goes back to this state when the attempt under way has ended");
+  } else if (is_to_be_decided(tag)) {
+    reply_wait(
+        life, asked,
+        cat("goes back to this state when revision ", at.committed, " of ", tag, " is published"));
   } else {
     reply_wait(life, asked, cat("waits for all shards of ", life.site, " to restore ", tag));
   }
@@ -152,10 +172,23 @@ wire::RestoreRecord State::fallback(const wire::Tag& tag) const {
   for (const auto& [site, digests] : offered(tag, false)) {
     const std::uint64_t of =
         JCCL_PLANTED("goes-back-to-anything") ? at.committed : number_of(at, digests);
+    if (at.was_given_up(of) && !JCCL_PLANTED("goes-back-to-what-was-given-up")) continue;
     if (of <= best.of && !(of > 0 && JCCL_PLANTED("goes-back-to-the-oldest"))) continue;
     best = {tag, 0, of, false, site, digests};
   }
   return best;
+}
+
+std::string State::given_up_text(const wire::Tag& tag) const {
+  const Standing& at = ledger_.standing(tag);
+  for (const auto& [site, digests] : offered(tag, false)) {
+    const std::uint64_t of = number_of(at, digests);
+    if (!at.was_given_up(of)) continue;
+    return cat(
+        "; revision ", of, ", which ", site,
+        " has, is one that an operator went back from: ", "restore a checkpoint that is good");
+  }
+  return {};
 }
 
 std::string State::fallback_text(const wire::Tag& tag) const {

@@ -410,10 +410,13 @@ struct MasterMachine::State {
   std::string unknown_text(const wire::Tag& tag, const std::string& site,
                            const Ballot& digests) const;
   std::string refused_text(const Life& life, const wire::Tag& tag) const;
+  bool wish_stands(const wire::Tag& tag) const;
+  bool is_to_be_decided(const wire::Tag& tag) const;
   void restore_by_wish(const wire::Tag& tag);
   bool answer_wish(Life& life, const wire::Tag& tag);
   wire::RestoreRecord fallback(const wire::Tag& tag) const;
   std::string fallback_text(const wire::Tag& tag) const;
+  std::string given_up_text(const wire::Tag& tag) const;
   void restore_by_loss(const wire::Tag& tag);
   base::Duration lost_after(const wire::Tag& tag) const;
   void restore(wire::RestoreRecord back);
@@ -471,8 +474,7 @@ struct MasterMachine::State {
   base::Time lives_due_ = 0;                                  // no life expires before
   wire::PeerId probed_last_ = 0;                              // of the members that are not back
   std::map<wire::Tag, Round> rounds_;
-  std::set<wire::PeerId>
-      established_;  // members that were in a round, or share a state: see owes()
+  std::set<wire::PeerId> established_;  // were in a round, or share a state: see owes()
   std::map<wire::Attempt, wire::Tag> running_;
   std::map<std::pair<wire::PeerId, wire::PeerId>, Cut> cuts_;
   Blame blame_;

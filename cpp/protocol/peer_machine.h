@@ -68,6 +68,7 @@ struct SyncCall {  // wants the newest revision of `tag`; own state is (revision
   wire::Tag tag;
   bool source = false;
   wire::Wish restore = wire::Wish::kNone;
+  std::uint64_t user_has = 0;  // the revision that its user published or was given last
   std::uint64_t revision = 0;
   wire::Digest digest;
   wire::Digest descriptor;
@@ -135,7 +136,7 @@ struct CompleteSync {
   wire::Tag tag;
   base::Status status;  // kOk: the own state is the newest; kResynced never appears here
   wire::Held held;
-  bool went_back = false;  // the run did, after the revision that the call named
+  bool went_back = false;  // the run did, after the revision that its user has
 };
 struct PeerEffects {
   std::vector<wire::Attempt> discard;  // aborted or superseded: drop data, keep the user's input

@@ -58,8 +58,7 @@ struct Doubt {  // an attempt whose call ended before its outcome was known
 
 struct OpenSync {
   SyncCall call;
-  std::uint64_t from = 0;  // its revision, as called
-  bool went_back = false;  // the run did, after that
+  bool went_back = false;  // the run did, after what its user has
   std::optional<wire::Held> fetching;
   bool disputed = false;            // a fetch ended so
   bool current = false;             // waits for the Roster that names this peer

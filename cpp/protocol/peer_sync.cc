@@ -42,7 +42,6 @@ void State::on_sync_call(const SyncCall& call) {
   if (later && call.restore == wire::Wish::kNone && !JCCL_PLANTED("sync-says-what-was")) {
     open.call.revision = held->second.revision, open.call.digest = held->second.digest;
   }
-  open.from = open.call.revision;
   if (JCCL_PLANTED("sync-deadlines-too-long")) open.call.deadline += 3 * (call.deadline - now_);
   send_sync(open);
 }
@@ -87,7 +86,7 @@ void State::on_sync_reply(const wire::SyncReply& reply) {
           !(open.call.restore != wire::Wish::kNone && held_here(reply))) {
         return send_sync(open);
       }
-      open.went_back = reply.restored > open.from;
+      open.went_back = reply.restored > open.call.user_has;
       open.call.revision = reply.revision, open.call.digest = reply.digest;
       held_[reply.tag] = {reply.tag, reply.revision, reply.digest};
       open.current = true;
@@ -114,7 +113,7 @@ void State::finish_current_syncs() {
 void State::finish_sync(const wire::Tag& tag, Code code, std::string text) {
   const auto found = syncs_.find(tag);
   JCCL_CHECK(found != syncs_.end());
-  const auto& [call, from, went_back, fetching, disputed, current, again, waiting] = found->second;
+  const auto& [call, went_back, fetching, disputed, current, again, waiting] = found->second;
   if (code == Code::kOk) resync_.erase(tag);
   fx_.synced.push_back(
       {tag, {code, std::move(text)}, {tag, call.revision, call.digest}, went_back});

@@ -267,6 +267,7 @@ void ScenarioWorld::sync(const Parsed& p, const std::string& name) {
     own = {call.tag, static_cast<std::uint64_t>(std::atoi(p.option("revision", "0").c_str())),
            digest(p.option("digest", cat(call.tag, " of ", name)))};
   }
+  call.user_has = own.revision;
   call.revision = own.revision;
   call.digest = own.digest;
   call.source = p.option("source", "no") == "yes";

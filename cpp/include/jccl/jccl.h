@@ -351,7 +351,7 @@ typedef struct {
   const jccl_array* before;
   size_t before_count;
   /* jccl_sync_state: JCCL_RESTORE_…: the run goes on from this state, whatever is newer. An
-   * operator's wish: with tokens it takes the run's secret, or one of the role admin (AUTH). */
+   * operator's wish: with tokens, of who joined with one of the role admin (AUTH). */
   int32_t restore;
 } jccl_sync_options;
 
