@@ -11,6 +11,7 @@ from __future__ import annotations
 import concurrent.futures
 import functools
 import itertools
+import logging
 import os
 import sys
 import weakref
@@ -24,6 +25,9 @@ import optax
 from jccl._options import Restore
 from jccl.communicator import Communicator, Synced
 from jccl.errors import ResyncError
+
+
+_log = logging.getLogger("jccl")
 
 
 class Layout(Protocol):
@@ -97,11 +101,12 @@ def sync_state(
         tag: default the optimizer's; "state" for a plain pytree.
         source: this peer's state is the run's first.
         restore: the run goes on from this state, a checkpoint, whatever is newer: all
-            peers adopt it. An operator's wish: with tokens it takes the run's secret or
-            one of role admin. `True` is for an earlier revision that the run's journal
+            peers adopt it. An operator's wish: with tokens `comm` was made with one of
+            role admin. `True` is for an earlier revision that the run's journal
             remembers, and for one time: a script that is started again with it goes on
             with the run. `"any"` takes any state, fresh parameters too. `"again"` is
-            `"any"`, and goes back each time that it is said.
+            `"any"`, and goes back each time that it is said. Fragments go back one by
+            one; what did not, is logged.
         deadline: seconds.
 
     Returns:
@@ -239,7 +244,22 @@ def _sync_all(
     if len(calls) == 1 or not isinstance(comm, Communicator):
         return [call() for call in calls]
     with concurrent.futures.ThreadPoolExecutor(len(calls)) as threads:
-        return [future.result() for future in [threads.submit(call) for call in calls]]
+        synced = [future.result() for future in [threads.submit(call) for call in calls]]
+    if options.get("restore"):
+        _warn_if_mixed(dict(zip(tags, synced, strict=True)))
+    return synced
+
+
+def _warn_if_mixed(synced: dict[str, Synced]) -> None:
+    later = [tag for tag, one in synced.items() if one.replaced]
+    if 0 < len(later) < len(synced):
+        _log.warning(
+            "%d of %d fragments went back to the state to restore; %s did so at an "
+            "earlier call, and went on since. restore='again' puts all of them back",
+            len(synced) - len(later),
+            len(synced),
+            ", ".join(later),
+        )
 
 
 def put_back(state: Any, nodes: list[Any], synced: list[tuple[Any, bool]]) -> Any:

@@ -86,7 +86,8 @@ class BetweenSteps:
         Args:
             params: pytree of float arrays.
             source: on the run's first call, this peer's are everyone's.
-            restore: the run goes on from these; see `jccl.sync_state`.
+            restore: the run goes on from these; see `jccl.sync_state`. Parameters alone
+                are no revision of a run: `"any"`. A checkpoint's: `restore`.
 
         Returns:
             The parameters to start from, where `params` were.
@@ -130,11 +131,21 @@ class BetweenSteps:
         parts = (shared["anchor"], shared["outer"], shared["rounds"])
         return BetweenState(*parts, self._step, _host(self._left))
 
-    def restore(self, state: BetweenState, params: Any) -> Any:
-        """Begins from a checkpoint instead of `params` alone, then joins as `join`."""
+    def restore(
+        self, state: BetweenState, params: Any, *, restore: Restore = False
+    ) -> Any:
+        """Begins from a checkpoint instead of `params` alone, then joins as `join`.
+
+        Args:
+            state: of `state`.
+            params: as `join`.
+            restore: the run goes on from this state; see `jccl.sync_state`.
+        """
         shared = dict(zip(("anchor", "outer", "rounds"), state[:3], strict=True))
         shared = jax.tree.map(np.asarray, shared)
-        synced = self.comm.sync_state(shared, tag=self._settings.tag)
+        synced = self.comm.sync_state(
+            shared, tag=self._settings.tag, restore=restore
+        )
         self._adopt(synced.value, params)
         self._left = _beside(state.left, params) if jax.tree.leaves(state.left) else ()
         self._step = int(state.step)  # a checkpoint may give an array

@@ -236,6 +236,22 @@ def test_a_joiner_and_a_restored_peer_start_from_the_runs_anchor():
         assert shared(again) == shared(old)
 
 
+def test_an_operator_puts_a_run_back_to_what_a_peer_saved():
+    with Cluster(1) as cluster:
+        make = functools.partial(jccl.between_steps, sync_every=2, codec=None)
+        old = make(cluster.comms[0])
+        params = trained(old, old.join(PARAMS), XS[:4])
+        saved = old.state()
+        trained(old, params, XS[4:8])
+        again = make(cluster.comms[0])
+        fresh = jax.tree.map(lambda p: p + 1, PARAMS)
+        with pytest.raises(jccl.MismatchError, match="no revision"):
+            again.join(fresh, restore=True)
+        assert again.restore(saved, fresh).keys() == PARAMS.keys() and again.rounds == 4
+        again.restore(saved, fresh, restore=True)
+        assert again.rounds == 2 and bits(again.state().anchor) == bits(saved.anchor)
+
+
 def test_rounds_begin_and_end_at_large_numbers_of_steps_too():
     with Cluster(1) as cluster:
         sync = jccl.between_steps(cluster.comms[0], sync_every=1000, codec=None)

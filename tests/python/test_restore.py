@@ -1,6 +1,8 @@
 """Going back: everybody died, and comes back with checkpoints older than the journal's
 newest revision; or an operator puts a run back while it lives."""
 
+import time
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +10,7 @@ import optax
 import pytest
 
 import jccl
-from jccl import _native
+from jccl import _native, snapshot
 from jccl.errors import Code
 from jccl.testing import Cluster, wait_until
 
@@ -18,9 +20,8 @@ class Trainer:
 
     def __init__(self, comm, **options):
         self.comm = comm
-        self.tx = jccl.diloco(
-            comm, optax.sgd(0.1), sync_every=2, deadline=40.0, **options
-        )
+        options = {"sync_every": 2, "deadline": 40.0, **options}
+        self.tx = jccl.diloco(comm, optax.sgd(0.1), **options)
         params = {"w": jnp.full(8, 3.0), "b": jnp.ones(())}
         self.state = (params, self.tx.init(params))
         self.checkpoints = []
@@ -179,6 +180,85 @@ def test_steps_on_the_state_that_was_given_up_are_not_folded():
 
         peers = cluster.run(program, [peer.comm, keeper])
         assert len({peer.w.tobytes() for peer in peers}) == 1
+
+
+def learnt(peer, value):
+    """The peer, whose own steps since the last round took it there."""
+    params, state = peer.state
+    peer.state = jax.tree.map(lambda x: jnp.full_like(x, value), params), state
+    return peer
+
+
+def test_a_try_that_ended_late_folds_nothing_of_what_was_given_up():
+    """It had fetched the state, and waited to be let in until its deadline passed."""
+    with Cluster(1, silence=1.0, start_peers=2) as cluster:
+        late = cluster.join(site="late", deadline=3.0)
+
+        def train(comm, index):
+            options = {"deadline": 3.0} if comm is late else {}
+            return Trainer(comm, **options).sync().train(3)
+
+        first, second = cluster.run(train)
+        saved = first.checkpoints[0]
+        learnt(second, 100.0)
+        address = cluster.master.address
+        _native.core().give_order(address, verb="kick", subject="late", reason="test")
+        keeper = cluster.join(site="keeper")
+        Trainer(keeper).sync(saved, restore=True)  # it owes rounds now: all wait for it
+
+        until = []  # no round goes by without `late` once it is in
+
+        def program(comm, index):
+            peer = (first, second)[index]
+            if comm is not late:
+                while not until:
+                    peer.train(peer.rounds + 1)
+                return [], 0.0, peer.train(until[0])
+            # The other one is READY by then: the door is shut.
+            wait_until(lambda: first.rounds != 3, 40)
+            time.sleep(1.0)
+            codes = []
+            while peer.rounds == 3:
+                peer.state = peer.step(*peer.state)
+                codes.append(int(peer.state[1].status[0]))
+                if Code.DEADLINE in codes and not keeper.closed:
+                    keeper.close()
+            away = np.abs(np.asarray(peer.state[0]["w"]) - peer.w).max()
+            peer.train(peer.rounds + 1)
+            until.append(peer.rounds + 2)
+            return codes, away, peer.train(until[0])
+
+        (_, _, first), (codes, away, second) = cluster.run(program, cluster.comms[:2])
+        assert Code.DEADLINE in codes and away < 1
+        assert first.w.tobytes() == second.w.tobytes()
+
+
+def test_of_fragments_that_went_back_at_two_calls_one_hears(caplog):
+    """As when an operator dies between two of them."""
+    with Cluster(1) as cluster:
+        (peer,) = begin(cluster, 5, fragments=2)
+        saved = peer.checkpoints[1]
+        layout = snapshot.declared_for(saved[1], peer.comm, None).layout
+        tags, shared = layout.tags(), layout.shared(saved[1])
+        peer.comm.sync_state(shared[0], tag=tags[0], restore=True)
+        peer.train(7)
+        with caplog.at_level("WARNING", "jccl"):
+            back = Trainer(peer.comm, fragments=2).sync(saved, restore=True)
+        assert back.rounds < 7
+        heard = [line for line in caplog.messages if "fragments went back" in line]
+        (heard,) = heard
+        assert heard.startswith("1 of 2") and f"; {tags[0]} did so" in heard
+        caplog.clear()
+        assert Trainer(peer.comm, fragments=2).sync(saved, restore="again").rounds == 2
+        assert not [line for line in caplog.messages if "fragments went back" in line]
+
+
+def test_the_core_takes_no_wish_that_is_none():
+    with Cluster(1) as cluster:
+        state = [np.zeros(4, np.float32)]
+        for wish in (-1, 4, 1 << 20):
+            with pytest.raises(ValueError, match="from 0 to 3"):
+                cluster.comms[0].core.sync_state(state, state, restore=wish)
 
 
 def test_a_peer_with_a_token_of_its_own_can_not_put_a_run_back():
