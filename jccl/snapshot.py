@@ -26,7 +26,6 @@ from jccl._options import Restore
 from jccl.communicator import Communicator, Synced
 from jccl.errors import ResyncError
 
-
 _log = logging.getLogger("jccl")
 
 
@@ -244,7 +243,8 @@ def _sync_all(
     if len(calls) == 1 or not isinstance(comm, Communicator):
         return [call() for call in calls]
     with concurrent.futures.ThreadPoolExecutor(len(calls)) as threads:
-        synced = [future.result() for future in [threads.submit(call) for call in calls]]
+        futures = [threads.submit(call) for call in calls]
+        synced = [future.result() for future in futures]
     if options.get("restore"):
         _warn_if_mixed(dict(zip(tags, synced, strict=True)))
     return synced

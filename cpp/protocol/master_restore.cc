@@ -179,16 +179,16 @@ wire::RestoreRecord State::fallback(const wire::Tag& tag) const {
   return best;
 }
 
-std::string State::given_up_text(const wire::Tag& tag) const {
+std::string State::lost_text(const wire::Tag& tag, const std::string& what) const {
   const Standing& at = ledger_.standing(tag);
+  const std::string lost = cat("every holder of ", what, " is gone");
   for (const auto& [site, digests] : offered(tag, false)) {
     const std::uint64_t of = number_of(at, digests);
     if (!at.was_given_up(of)) continue;
-    return cat(
-        "; revision ", of, ", which ", site,
-        " has, is one that an operator went back from: ", "restore a checkpoint that is good");
+    return cat(lost, "; revision ", of, ", which ", site,
+               " has, is one that an operator went back from: restore a checkpoint that is good");
   }
-  return {};
+  return lost;
 }
 
 std::string State::fallback_text(const wire::Tag& tag) const {

@@ -416,7 +416,7 @@ struct MasterMachine::State {
   bool answer_wish(Life& life, const wire::Tag& tag);
   wire::RestoreRecord fallback(const wire::Tag& tag) const;
   std::string fallback_text(const wire::Tag& tag) const;
-  std::string given_up_text(const wire::Tag& tag) const;
+  std::string lost_text(const wire::Tag& tag, const std::string& what) const;
   void restore_by_loss(const wire::Tag& tag);
   base::Duration lost_after(const wire::Tag& tag) const;
   void restore(wire::RestoreRecord back);

@@ -319,8 +319,7 @@ void State::sync_one(Life& life, const wire::Tag& tag, Serving& serving) {
   if (!serving.back->empty()) return reply_wait(life, asked, *serving.back);
   const base::Time since = rounds_.at(tag).lost_since;
   if (since != base::kNever && now_ >= since + lost_after(tag)) {
-    return reply_refused(life, tag, Code::kStateLost,
-                         cat("every holder of ", what, " is gone", given_up_text(tag)));
+    return reply_refused(life, tag, Code::kStateLost, lost_text(tag, what));
   }
   reply_wait(life, asked, cat("no holder of ", what, " is connected"));
 }

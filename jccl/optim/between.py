@@ -143,9 +143,7 @@ class BetweenSteps:
         """
         shared = dict(zip(("anchor", "outer", "rounds"), state[:3], strict=True))
         shared = jax.tree.map(np.asarray, shared)
-        synced = self.comm.sync_state(
-            shared, tag=self._settings.tag, restore=restore
-        )
+        synced = self.comm.sync_state(shared, tag=self._settings.tag, restore=restore)
         self._adopt(synced.value, params)
         self._left = _beside(state.left, params) if jax.tree.leaves(state.left) else ()
         self._step = int(state.step)  # a checkpoint may give an array
