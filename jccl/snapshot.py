@@ -241,10 +241,11 @@ def _sync_all(
         for tag, tree in zip(tags, trees, strict=True)
     ]
     if len(calls) == 1 or not isinstance(comm, Communicator):
-        return [call() for call in calls]
-    with concurrent.futures.ThreadPoolExecutor(len(calls)) as threads:
-        futures = [threads.submit(call) for call in calls]
-        synced = [future.result() for future in futures]
+        synced = [call() for call in calls]
+    else:
+        with concurrent.futures.ThreadPoolExecutor(len(calls)) as threads:
+            futures = [threads.submit(call) for call in calls]
+            synced = [future.result() for future in futures]
     if options.get("restore"):
         _warn_if_mixed(dict(zip(tags, synced, strict=True)))
     return synced

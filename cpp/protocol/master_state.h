@@ -83,6 +83,7 @@ struct Serving {  // the newest revision of one shard, for one look at who asks
   std::vector<const Life*> holders;
   bool awaited = false;             // somebody may turn out to be one
   std::optional<std::string> back;  // fallback_text(), once somebody asks for it
+  std::optional<std::string> lost;  // lost_text(), likewise
 };
 
 struct OpenReady {
@@ -490,8 +491,7 @@ struct MasterMachine::State {
   std::set<wire::Tag> touched_;
   std::uint32_t edges_seen_ = 0;  // of all attempts: see RunningAttempt::edges
   std::uint64_t settled_ = 0;     // tags that were looked at, for tests of what an event costs
-  bool lives_changed_ = false, ticking_ = false;
-  bool roster_dirty_ = false;
+  bool lives_changed_ = false, ticking_ = false, roster_dirty_ = false;
   wire::Roster told_;       // the last one for everybody; changes build on it
   std::string departures_;  // since that, in words
   MasterEffects fx_;

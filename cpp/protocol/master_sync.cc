@@ -246,10 +246,8 @@ void State::sync_tag(const wire::Tag& tag) {
   for (const wire::Incarnation incarnation : asking) {
     Life* life = life_of(incarnation);
     if (life->syncs.count(tag) == 0 || !ledger_.standing(tag).born) continue;
-    auto found = by_shard.find(life->shard);
-    if (found == by_shard.end()) {
-      found = by_shard.emplace(life->shard, serving(tag, life->shard)).first;
-    }
+    const auto [found, fresh] = by_shard.try_emplace(life->shard);
+    if (fresh) found->second = serving(tag, life->shard);
     Serving& now = found->second;
     sync_one(*life, tag, now);
     const auto left = life->syncs.find(tag);
@@ -319,7 +317,8 @@ void State::sync_one(Life& life, const wire::Tag& tag, Serving& serving) {
   if (!serving.back->empty()) return reply_wait(life, asked, *serving.back);
   const base::Time since = rounds_.at(tag).lost_since;
   if (since != base::kNever && now_ >= since + lost_after(tag)) {
-    return reply_refused(life, tag, Code::kStateLost, lost_text(tag, what));
+    if (!serving.lost) serving.lost = lost_text(tag, what);
+    return reply_refused(life, tag, Code::kStateLost, *serving.lost);
   }
   reply_wait(life, asked, cat("no holder of ", what, " is connected"));
 }

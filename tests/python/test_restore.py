@@ -1,8 +1,6 @@
 """Going back: everybody died, and comes back with checkpoints older than the journal's
 newest revision; or an operator puts a run back while it lives."""
 
-import time
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -214,9 +212,9 @@ def test_a_try_that_ended_late_folds_nothing_of_what_was_given_up():
                 while not until:
                     peer.train(peer.rounds + 1)
                 return [], 0.0, peer.train(until[0])
-            # The other one is READY by then: the door is shut.
+            # The other one is READY: the door is shut.
             wait_until(lambda: first.rounds != 3, 40)
-            time.sleep(1.0)
+            wait_until(lambda: "READY of keeper" in cluster.master.status_json(), 40)
             codes = []
             while peer.rounds == 3:
                 peer.state = peer.step(*peer.state)
@@ -245,8 +243,7 @@ def test_of_fragments_that_went_back_at_two_calls_one_hears(caplog):
         with caplog.at_level("WARNING", "jccl"):
             back = Trainer(peer.comm, fragments=2).sync(saved, restore=True)
         assert back.rounds < 7
-        heard = [line for line in caplog.messages if "fragments went back" in line]
-        (heard,) = heard
+        (heard,) = [one for one in caplog.messages if "fragments went back" in one]
         assert heard.startswith("1 of 2") and f"; {tags[0]} did so" in heard
         caplog.clear()
         assert Trainer(peer.comm, fragments=2).sync(saved, restore="again").rounds == 2
