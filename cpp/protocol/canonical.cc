@@ -101,10 +101,10 @@ class Canon {
   }
   void put(const Round& round) {
     const auto& [ready, running, told, memory, entered, assumed, poll, skipped, quorum_since,
-                 lost_since, opened_by, before, asking, ready_due, sync_due, commits, aborts,
-                 usual] = round;
+                 lost_since, unasked_since, opened_by, before, asking, ready_due, sync_due, commits,
+                 aborts, usual] = round;
     put(ready), put(running), put(memory), put(skipped), put(quorum_since);
-    put(lost_since), put(asking), put(ready_due), put(sync_due);
+    put(lost_since), put(unasked_since), put(asking), put(ready_due), put(sync_due);
     put(usual), put(opened_by), put(before), put(entered), put(assumed), put(poll.has_value());
     if (poll.has_value()) {
       const auto& [revision, tier, election, doubt_since, dispute] = *poll;

@@ -153,8 +153,12 @@ void State::send_on(const wire::Tag& tag) {
   }
 }
 
-// Its Sync waits for what somebody else is to say first.
+// Its Sync waits for what somebody else is to say first, and not for a moment at which the votes
+// that there are decide.
 bool State::asks_in_vain(const wire::Member& member, const wire::Tag& tag) const {
+  const auto& poll = rounds_.at(tag).poll;
+  const bool time_decides = poll.has_value() && poll->doubt_since != base::kNever;
+  if (time_decides && !JCCL_PLANTED("a-vote-in-doubt-is-a-cross-wait")) return false;
   const auto& syncs = lives_.at(member.incarnation).syncs;
   const auto asked = syncs.find(tag);
   return asked != syncs.end() && !asked->second.fetching && !asked->second.matches;

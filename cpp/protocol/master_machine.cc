@@ -75,7 +75,7 @@ void MasterMachine::State::stood_still(const base::OwnPause& pause) {
     }
   }
   for (auto& [tag, round] : rounds_) {
-    by(round.lost_since);
+    by(round.lost_since), by(round.unasked_since);
     if (round.poll.has_value()) by(round.poll->doubt_since);
   }
 }

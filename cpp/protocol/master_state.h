@@ -125,8 +125,7 @@ struct Poll {
   std::string dispute;  // no majority, in words
 };
 
-// Of two summaries (master_texts.cc): what of one is shown, and where that may not show a
-// difference, the first.
+// Of summaries (master_texts.cc): what is shown of one, and where two differ first.
 std::string brief(const std::string& list);
 std::string first_difference(const std::string& one, const std::string& other);
 
@@ -139,12 +138,13 @@ struct Round {  // the volatile side of one tag
   std::set<wire::PeerId> entered;
   std::set<wire::PeerId> assumed;  // … of these nothing is known since the restart
   std::optional<Poll> poll;
-  std::set<std::string> skipped;           // sites that are not waited for; until they are back
-  base::Time quorum_since = base::kNever;  // half of the sites are READY, and not all
-  base::Time lost_since = base::kNever;    // no holder of the newest revision is left
-  wire::Incarnation opened_by = 0;         // who asked for the tag first
-  wire::Tag before;                        // whose rounds its own go before, as a READY says
-  std::set<wire::Incarnation> asking;      // all with an open Sync, and some that had one
+  std::set<std::string> skipped;            // sites that are not waited for; until they are back
+  base::Time quorum_since = base::kNever;   // half of the sites are READY, and not all
+  base::Time lost_since = base::kNever;     // no holder of the newest revision is left
+  base::Time unasked_since = base::kNever;  // nor does anybody ask for it
+  wire::Incarnation opened_by = 0;          // who asked for the tag first
+  wire::Tag before;                         // whose rounds its own go before, as a READY says
+  std::set<wire::Incarnation> asking;       // all with an open Sync, and some that had one
   // No READY, no Sync expires before these; the exact times are looked up when they come.
   base::Time ready_due = base::kNever, sync_due = base::kNever;
   std::uint64_t commits = 0, aborts = 0;
@@ -376,7 +376,7 @@ struct MasterMachine::State {
   std::optional<wire::Outcome> outcome_of(const wire::Unresolved& about, const Life& life) const;
   wire::Tag running_tag(const wire::Attempt& attempt) const;  // empty: none
 
-  // master_sync.cc: state tags
+  // master_sync.cc, master_holders.cc: state tags
   void on_sync(Life& life, const wire::Sync& sync);
   bool has_newest_beside(const Life& life, const wire::Sync& sync) const;
   bool another_source(const Life& life, const wire::Sync& sync) const;
@@ -394,6 +394,8 @@ struct MasterMachine::State {
   void reply_refused(Life& life, const wire::Tag& tag, wire::Code code, const std::string& text);
   void reply_current(Life& life, const wire::Tag& tag);
   bool is_state(const wire::Tag& tag) const;
+  bool door_open(const wire::Tag& tag, const std::string& site) const;
+  bool held_for(const std::string& site) const;
   Serving serving(const wire::Tag& tag, std::uint32_t shard) const;
   bool out_of_reach(const Serving& serving, const Life& asker) const;
   std::vector<wire::Member> holders_of(const Serving& serving, const Life& asker) const;
@@ -401,8 +403,6 @@ struct MasterMachine::State {
   bool may_publish(const wire::Tag& tag, std::uint32_t shard) const;
   bool awaited(const wire::Tag& tag, std::uint32_t shard) const;  // a holder, perhaps
   bool contributed(wire::PeerId id, const wire::Tag& tag) const;
-  bool door_open(const wire::Tag& tag, const std::string& site) const;
-  bool held_for(const std::string& site) const;
 
   // master_restore.cc: going back to an earlier state
   std::map<std::string, Ballot> offered(const wire::Tag& tag, bool wished) const;

@@ -1,5 +1,6 @@
-// State tags at the master: birth, who holds the newest revision, and what a peer that wants it is
-// told. What a revision is, master_votes.cc decides. Pure; one event at a time.
+// State tags at the master: birth, and what a peer that wants the newest revision is told. What
+// that is, master_votes.cc decides, and who has it, master_holders.cc knows. Pure; one event at a
+// time.
 #include <algorithm>
 
 #include "base/check.h"
@@ -20,10 +21,19 @@ using State = MasterMachine::State;
 namespace {
 
 constexpr base::Duration kHoldMax = base::kSecond;
-constexpr std::size_t kHoldersMax = 32;  // named to one fetcher
 
 bool holds_back(std::uint32_t missed) {  // after 2, 4, 8 … offers in vain
   return missed >= 2 && (missed & (missed - 1)) == 0;
+}
+
+// The time since a revision was lost goes on from one call to the next, however short their
+// deadlines are. Between two it stands: who may be on the way is waited for by those who ask.
+void ask_again(Round* round, base::Time now, base::Duration forgotten) {
+  const base::Time since = std::exchange(round->unasked_since, base::kNever);
+  if (since == base::kNever || round->lost_since == base::kNever) return;
+  const base::Duration unasked = now - since;
+  const bool anew = unasked >= forgotten || JCCL_PLANTED("lost-anew-with-each-call");
+  round->lost_since = anew ? base::kNever : round->lost_since + unasked;
 }
 
 }  // namespace
@@ -88,105 +98,6 @@ bool State::another_source(const Life& life, const wire::Sync& sync) const {
          first->second != sync.digest && at.site != life.site;
 }
 
-bool State::contributed(wire::PeerId id, const wire::Tag& tag) const {
-  const Standing& at = ledger_.standing(tag);
-  if (id == 0 || at.recent.empty()) return false;
-  const wire::CommitRecord& last = at.recent.back();
-  const auto below = [](const wire::Contributor& one, wire::PeerId other) {
-    return one.id < other;
-  };
-  const auto found =
-      std::lower_bound(last.contributors.begin(), last.contributors.end(), id, below);
-  if (found != last.contributors.end() && found->id == id) return true;
-  // They compare their result with the commit's.
-  return !JCCL_PLANTED("receivers-hold-nothing") &&
-         std::binary_search(last.receivers.begin(), last.receivers.end(), id);
-}
-
-// It is the process whose state revision 0 is. In a later life too, which may be let in by another
-// tag before it says that it has this one. Its number is enough to be waited for: who names it in
-// vain gains no more than who says that it fetches.
-bool State::has_first(const Life& life, const wire::Tag& tag) const {
-  const Standing& at = ledger_.standing(tag);
-  if (life.shard >= at.sources.size()) return false;
-  const wire::Incarnation source = at.sources[life.shard];
-  const bool later = at.committed == 0 && !JCCL_PLANTED("source-of-one-life") &&
-                     base::process_of(source) == base::process_of(life.incarnation);
-  return later || source == life.incarnation;
-}
-
-// Somebody in the membership that isn't known as a holder yet, but may turn out to be one.
-bool State::may_publish(const wire::Tag& tag, std::uint32_t shard) const {
-  const Standing& at = ledger_.standing(tag);
-  const auto known = at.digests.find(shard);
-  if (known == at.digests.end()) return votes_awaited(tag);
-  for (const auto& [incarnation, life] : lives_) {
-    if (life.id == 0 || life.shard != shard) continue;
-    if (!life.seen) return true;  // not back since the master's restart: nothing known of it
-    if (life.syncs.count(tag) > 0 && !JCCL_PLANTED("waits-for-one-who-is-behind")) {
-      continue;  // wants that revision itself
-    }
-    const bool reported = holds_newest(life, tag);
-    const auto behind = life.behind.find(tag);
-    if (!reported && behind != life.behind.end() && behind->second == at.committed &&
-        !JCCL_PLANTED("waits-for-one-who-is-behind")) {
-      continue;
-    }
-    if (!reported && (contributed(life.id, tag) || has_first(life, tag))) return true;
-    const bool right = reported && life.held.at(tag).digest == known->second;
-    if (right && !life.connected()) return true;
-  }
-  return false;
-}
-
-// Somebody may turn out to be a holder, or is getting the newest revision just now.
-bool State::awaited(const wire::Tag& tag, std::uint32_t shard) const {
-  const std::uint64_t newest = ledger_.standing(tag).committed;
-  const auto gets_it = [&](const auto& entry) {
-    const Life& life = entry.second;
-    const auto offered = life.may_hold.find(tag);
-    return life.shard == shard && offered != life.may_hold.end() && offered->second == newest &&
-           !JCCL_PLANTED("fetcher-not-awaited");
-  };
-  return may_publish(tag, shard) || std::any_of(lives_.begin(), lives_.end(), gets_it);
-}
-
-// Looked up once for all who ask: with a crowd of askers a look at all lives for each is n².
-Serving State::serving(const wire::Tag& tag, std::uint32_t shard) const {
-  Serving serving;
-  const auto& digests = ledger_.standing(tag).digests;
-  const auto known = digests.find(shard);
-  for (const auto& [incarnation, life] : lives_) {
-    if (known == digests.end()) break;
-    if (!life.connected() || life.shard != shard) continue;
-    const auto held = life.held.find(tag);
-    if (held != life.held.end() && held->second.digest == known->second) {
-      serving.holders.push_back(&life);
-    }
-  }
-  serving.awaited = awaited(tag, shard);
-  return serving;
-}
-
-// There are holders, but they can only dial out, like the asker.
-bool State::out_of_reach(const Serving& serving, const Life& asker) const {
-  return holders_of(serving, asker).empty() &&
-         std::any_of(serving.holders.begin(), serving.holders.end(),
-                     [&](const Life* one) { return one->incarnation != asker.incarnation; });
-}
-
-std::vector<wire::Member> State::holders_of(const Serving& serving, const Life& asker) const {
-  std::vector<wire::Member> members, observers;
-  for (const Life* life : serving.holders) {
-    if (life->incarnation == asker.incarnation) continue;
-    if (life->addresses.empty() && asker.addresses.empty()) continue;
-    auto& list = life->id != 0 ? members : observers;
-    if (list.size() < kHoldersMax) list.push_back(member_of(*life));
-    if (members.size() == kHoldersMax) break;
-  }
-  return members.empty() ? observers : members;
-}
-
 // A joiner may enter between a commit and the first READY for the next round: later, it would keep
 // waiting those that are ready already. Unless the round can't start without it, or waits for it.
 bool State::door_open(const wire::Tag& tag, const std::string& site) const {
@@ -233,9 +144,11 @@ void State::sync_tag(const wire::Tag& tag) {
   Round& round = entry->second;
   drop_ended_syncs(tag);
   if (round.asking.empty()) {
-    round.lost_since = base::kNever;
+    const bool lost = round.lost_since != base::kNever;
+    if (lost) round.unasked_since = std::min(round.unasked_since, now_);
     return;
   }
+  ask_again(&round, now_, options_.restore_after);
   const std::vector<wire::Incarnation> asking(round.asking.begin(), round.asking.end());
   decide(tag);
   const bool again = JCCL_PLANTED("born-again") && round.lost_since != base::kNever;

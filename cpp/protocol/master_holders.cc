@@ -1,0 +1,117 @@
+// Who has the newest revision of a state tag, and who may still turn out to have it. Pure.
+#include <algorithm>
+
+#include "base/lives.h"
+#include "base/planted.h"
+#include "protocol/master_state.h"
+
+namespace jccl::protocol {
+
+using State = MasterMachine::State;
+
+namespace {
+
+constexpr std::size_t kHoldersMax = 32;  // named to one fetcher
+
+}  // namespace
+
+bool State::contributed(wire::PeerId id, const wire::Tag& tag) const {
+  const Standing& at = ledger_.standing(tag);
+  if (id == 0 || at.recent.empty()) return false;
+  const wire::CommitRecord& last = at.recent.back();
+  const auto below = [](const wire::Contributor& one, wire::PeerId other) {
+    return one.id < other;
+  };
+  const auto found =
+      std::lower_bound(last.contributors.begin(), last.contributors.end(), id, below);
+  if (found != last.contributors.end() && found->id == id) return true;
+  // They compare their result with the commit's.
+  return !JCCL_PLANTED("receivers-hold-nothing") &&
+         std::binary_search(last.receivers.begin(), last.receivers.end(), id);
+}
+
+// It is the process whose state revision 0 is. In a later life too, which may be let in by another
+// tag before it says that it has this one. Its number is enough to be waited for: who names it in
+// vain gains no more than who says that it fetches.
+bool State::has_first(const Life& life, const wire::Tag& tag) const {
+  const Standing& at = ledger_.standing(tag);
+  if (life.shard >= at.sources.size()) return false;
+  const wire::Incarnation source = at.sources[life.shard];
+  const bool later = at.committed == 0 && !JCCL_PLANTED("source-of-one-life") &&
+                     base::process_of(source) == base::process_of(life.incarnation);
+  return later || source == life.incarnation;
+}
+
+// Somebody in the membership that isn't known as a holder yet, but may turn out to be one.
+bool State::may_publish(const wire::Tag& tag, std::uint32_t shard) const {
+  const Standing& at = ledger_.standing(tag);
+  const auto known = at.digests.find(shard);
+  if (known == at.digests.end()) return votes_awaited(tag);
+  for (const auto& [incarnation, life] : lives_) {
+    if (life.id == 0 || life.shard != shard) continue;
+    if (!life.seen) return true;  // not back since the master's restart: nothing known of it
+    if (life.syncs.count(tag) > 0 && !JCCL_PLANTED("waits-for-one-who-is-behind")) {
+      continue;  // wants that revision itself
+    }
+    const bool reported = holds_newest(life, tag);
+    const auto behind = life.behind.find(tag);
+    if (!reported && behind != life.behind.end() && behind->second == at.committed &&
+        !JCCL_PLANTED("waits-for-one-who-is-behind")) {
+      continue;
+    }
+    if (!reported && (contributed(life.id, tag) || has_first(life, tag))) return true;
+    const bool right = reported && life.held.at(tag).digest == known->second;
+    if (right && !life.connected()) return true;
+  }
+  return false;
+}
+
+// Somebody may turn out to be a holder, or is getting the newest revision just now.
+bool State::awaited(const wire::Tag& tag, std::uint32_t shard) const {
+  const std::uint64_t newest = ledger_.standing(tag).committed;
+  const auto gets_it = [&](const auto& entry) {
+    const Life& life = entry.second;
+    const auto offered = life.may_hold.find(tag);
+    return life.shard == shard && offered != life.may_hold.end() && offered->second == newest &&
+           !JCCL_PLANTED("fetcher-not-awaited");
+  };
+  return may_publish(tag, shard) || std::any_of(lives_.begin(), lives_.end(), gets_it);
+}
+
+// Looked up once for all who ask: with a crowd of askers a look at all lives for each is n².
+Serving State::serving(const wire::Tag& tag, std::uint32_t shard) const {
+  Serving serving;
+  const auto& digests = ledger_.standing(tag).digests;
+  const auto known = digests.find(shard);
+  for (const auto& [incarnation, life] : lives_) {
+    if (known == digests.end()) break;
+    if (!life.connected() || life.shard != shard) continue;
+    const auto held = life.held.find(tag);
+    if (held != life.held.end() && held->second.digest == known->second) {
+      serving.holders.push_back(&life);
+    }
+  }
+  serving.awaited = awaited(tag, shard);
+  return serving;
+}
+
+// There are holders, but they can only dial out, like the asker.
+bool State::out_of_reach(const Serving& serving, const Life& asker) const {
+  return holders_of(serving, asker).empty() &&
+         std::any_of(serving.holders.begin(), serving.holders.end(),
+                     [&](const Life* one) { return one->incarnation != asker.incarnation; });
+}
+
+std::vector<wire::Member> State::holders_of(const Serving& serving, const Life& asker) const {
+  std::vector<wire::Member> members, observers;
+  for (const Life* life : serving.holders) {
+    if (life->incarnation == asker.incarnation) continue;
+    if (life->addresses.empty() && asker.addresses.empty()) continue;
+    auto& list = life->id != 0 ? members : observers;
+    if (list.size() < kHoldersMax) list.push_back(member_of(*life));
+    if (members.size() == kHoldersMax) break;
+  }
+  return members.empty() ? observers : members;
+}
+
+}  // namespace jccl::protocol
