@@ -380,8 +380,7 @@ void State::commit(const wire::Tag& tag) {
   const bool first = !ledger_.begun();
   journal(record);
   if (first) touch_all();  // from now on newcomers are waited for nowhere (`owes`)
-  round.poll.reset();  // of the revision before
-  round.lost_since = base::kNever;
+  round.poll.reset();      // of the revision before
   for (const auto& [id, part] : running.parts()) {
     if (!part.evicted) settle_in(id);
   }
