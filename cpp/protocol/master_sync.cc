@@ -239,8 +239,16 @@ void State::sync_one(Life& life, const wire::Tag& tag, Serving& serving) {
 bool State::descriptor_fits(Life& life, const AskedSync& asked) {
   const wire::Sync& sync = asked.sync;
   const Standing& at = ledger_.standing(sync.tag);
-  const bool known = life.shard < at.descriptors.size();
-  if (!known || at.descriptors[life.shard] == sync.descriptor) return true;
+  const auto shards_text = [](std::size_t n) { return cat(n, n == 1 ? " shard" : " shards"); };
+  if (life.shards != at.descriptors.size() && !JCCL_PLANTED("sites-of-any-shards")) {
+    reply_refused(life, wire::Tag(sync.tag), Code::kMismatch,
+                  cat("the state of the run lies in ", shards_text(at.descriptors.size()),
+                      " at each site; ", life.site, " has ", shards_text(life.shards)));
+    return false;
+  }
+  if (life.shard >= at.descriptors.size() || at.descriptors[life.shard] == sync.descriptor) {
+    return true;
+  }
   const std::string own = sync.summary;
   reply_refused(life, wire::Tag(sync.tag), Code::kMismatch,
                 cat("the state of the run is ", brief(at.summary), "; this peer's is ", brief(own),
