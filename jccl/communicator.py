@@ -148,15 +148,17 @@ class Communicator:
         self,
         tree: Any,
         *,
+        before: Any,
         tag: str = "state",
         deadline: float | None = None,
-        before: Any = None,
     ) -> Synced:
         """After a committed round: `tree` is the state of the new revision.
 
         Joiners are served from a host copy. If this peer fell behind, the newest state
         is fetched instead and `replaced` says so; likewise, with a line in the log, if
         `before`, the state that `tree` was made from, was edited since it was shared.
+        `before=None` compares nothing: an edit would be this peer's vote on what the
+        revision is.
         """
         marks = {} if before is None else {"before": _marks.of_host(before)}
         synced = self._share(self.core.publish, tree, tag, deadline, **marks)

@@ -362,11 +362,11 @@ def publish(
     comm: HasRegistryId,
     *,
     status: jax.Array,
+    before: Marks | None,
     specs: Any = None,
     tag: str = "default",
     deadline: Any = None,
     token: Any = None,
-    before: Marks | None = None,
 ) -> Published:
     """As `jccl.ops.publish`, from all local devices: `specs` says how leaves are cut,
     and what no axis cuts must be the same on all of them.

@@ -440,10 +440,10 @@ def publish(
     comm: HasRegistryId,
     *,
     status: jax.Array,
+    before: Any,
     tag: str = "default",
     deadline: Any = None,
     token: Any = None,
-    before: Any = None,
 ) -> Published:
     """Makes the state after a round the newest revision, or fetches it if left behind.
 
@@ -457,7 +457,8 @@ def publish(
         status: of the round, as `all_reduce` returned it.
         before: the state that `tree` was made from, or its `jccl.marks`. Where it isn't
             what this peer published or adopted last, `tree` is no revision of the
-            run's: the newest is fetched in its place, and word 3 is 1.
+            run's: the newest is fetched in its place, and word 3 is 1. None: nothing
+            is compared, and an edit is this peer's vote on what the revision is.
     """
     leaves = Leaves(tree)
     number = check_call(comm, tag)

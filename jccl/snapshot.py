@@ -145,9 +145,9 @@ def publish(
     state: Any,
     comm: Communicator,
     *,
+    before: Any,
     tag: str = "state",
     deadline: float | None = None,
-    before: Any = None,
 ) -> Any:
     """After a committed round: `state` is the new revision, from which joiners are
     served.
@@ -155,6 +155,8 @@ def publish(
     Only for state that `jccl.diloco` does not look after itself. Returns the state to
     go on with: the newest one, should this peer have fallen behind, or `before`, the
     state that this one was made from, have been edited since it was shared.
+    `before=None` compares nothing: an edit would be this peer's vote on what the
+    revision is.
     """
     return comm.publish(state, tag=tag, deadline=deadline, before=before).value
 

@@ -42,13 +42,13 @@ inline constexpr base::Duration kFaultHalfLife = 600 * base::kSecond;
 // keys wait until that is paid; those that go together, as a cluster without power does, cost less.
 class Visits {
  public:
-  // Counts one. How long new keys wait, `most` at most.
-  base::Duration add(base::Duration most, base::Time now) {
+  // Counts one, of which so many are free at once. How long new keys wait, `most` at most.
+  base::Duration add(int free, base::Duration most, base::Time now) {
     const bool together = now < counted_at_ + kTogether;
     if (!together) counted_at_ = now;
     const base::Duration cost = together ? kEach / 8 : kEach;
-    paid_at_ = std::min(std::max(paid_at_, now) + cost, now + kFree * kEach + most);
-    return std::max<base::Duration>(0, paid_at_ - now - kFree * kEach);
+    paid_at_ = std::min(std::max(paid_at_, now) + cost, now + free * kEach + most);
+    return std::max<base::Duration>(0, paid_at_ - now - free * kEach);
   }
   template <typename Canon>
   void each_field(Canon& canon) const {  // for canonical.cc
@@ -57,7 +57,8 @@ class Visits {
 
   static constexpr base::Duration kEach = base::kSecond;
   static constexpr base::Duration kTogether = 100 * base::kMillisecond;
-  static constexpr int kFree = 8;  // at once
+  static constexpr int kFree = 8;
+  static constexpr int kFreeAtFirst = 64;  // a run may take many tries to begin
 
  private:
   base::Time paid_at_ = 0;              // all that were counted

@@ -218,6 +218,28 @@ TEST(CallNumberTest, what_is_fetched_is_what_the_master_said_last) {
   EXPECT_TRUE(rig.hear(fetch).fetch.empty()) << "it crossed the word that all is here";
 }
 
+// What the others sum is made from another state.
+TEST(CallNumberTest, a_start_from_another_state_than_the_own_moves_nothing) {
+  using base::Code;
+  for (const wire::Held& named :
+       {wire::Held{"t", 3, {4, 4}}, wire::Held{"t", 4, {3, 3}}, wire::Held{"t", 3, {3, 3}}}) {
+    PeerRig rig;
+    const wire::Held own{"t", 3, {3, 3}};
+    (void)rig.peer.on(PublishState{own}, kNow);
+    Call call;
+    call.tag = "t", call.weight = 1, call.is_state = true, call.deadline = kNow + base::kSecond;
+    const wire::Ready ready = sent<wire::Ready>(rig.peer.on(call, kNow)).at(0);
+    wire::Start start{{1, 1}, ready.round, {{1, 1.0}}, {}, {}, ready.call};
+    start.has_state = true, start.revision = named.revision, start.state = named.digest;
+    const PeerEffects effects = rig.hear(start);
+    const bool same = named == own;
+    EXPECT_EQ(effects.run.size(), same ? 1U : 0U);
+    EXPECT_EQ(sent<wire::Fail>(effects).size(), same ? 0U : 1U);
+    ASSERT_EQ(effects.complete.size(), same ? 0U : 1U);
+    if (!same) EXPECT_EQ(effects.complete[0].status.code, Code::kResync);
+  }
+}
+
 // From two threads. Nobody else may have it, and the run would go back to the one before.
 TEST(CallNumberTest, who_publishes_while_it_synchronises_says_so_in_its_sync) {
   PeerRig rig;

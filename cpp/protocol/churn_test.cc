@@ -144,13 +144,33 @@ TEST_F(ChurnTest, others_tokens_admit_meanwhile) {
   EXPECT_TRUE(is_member(come(++keys_, "another")));
 }
 
-TEST_F(ChurnTest, before_the_first_round_all_may_come_and_go) {
-  MasterOptions four = options();
-  four.start_peers = 40;
-  begin(four);
-  join({"a", "b", "c"});
+class BeforeTheFirstRound : public ChurnTest {
+ protected:
+  void SetUp() override {
+    MasterOptions many = options();
+    many.start_peers = 40;
+    begin(many);
+    join({"a", "b", "c"});
+    alive_ = {1, 2, 3};
+  }
+};
+
+TEST_F(BeforeTheFirstRound, many_more_may_come_and_go) {
   many_come_and_go();
   EXPECT_TRUE(is_member(come(++keys_)));
+}
+
+TEST_F(BeforeTheFirstRound, the_journal_grows_by_two_rows_a_second_at_last) {
+  const auto for_a_minute = [&] {
+    const std::size_t rows = rows_;
+    for (const base::Time end = now_ + 60 * kSecond; now_ < end;) {
+      leave(come(++keys_));
+      wait(50 * kMillisecond);
+    }
+    return rows_ - rows;
+  };
+  EXPECT_LE(for_a_minute(), 200U + 3 * Visits::kFreeAtFirst);
+  EXPECT_LE(for_a_minute(), 200U);
 }
 
 TEST_F(ChurnTest, newcomers_that_go_together_keep_nobody_waiting) {
@@ -168,16 +188,17 @@ TEST(VisitsTest, some_are_free_and_one_a_second_is_and_the_wait_is_bounded) {
   base::Time now = 1000 * kSecond;
   const auto add = [&] {
     now += Visits::kTogether;
-    return visits.add(600 * kSecond, now);
+    return visits.add(Visits::kFree, 600 * kSecond, now);
   };
   for (int i = 0; i < Visits::kFree; ++i) EXPECT_EQ(add(), 0);
   EXPECT_GT(add(), 0);
   EXPECT_GT(add(), Visits::kEach / 2);
   for (int i = 0; i < 10'000; ++i) EXPECT_LE(add(), 600 * kSecond);
   now += 600 * kSecond;
-  for (int i = 0; i < 100; ++i, now += kSecond) EXPECT_LE(visits.add(600 * kSecond, now), kSecond);
+  for (int i = 0; i < 100; ++i, now += kSecond)
+    EXPECT_LE(visits.add(Visits::kFree, 600 * kSecond, now), kSecond);
   now += 60 * kSecond;
-  EXPECT_EQ(visits.add(600 * kSecond, now), 0);
+  EXPECT_EQ(visits.add(Visits::kFree, 600 * kSecond, now), 0);
 }
 
 }  // namespace

@@ -57,6 +57,7 @@ std::vector<std::string> Election::silent() const {
 }
 
 const Ballot* Election::majority() const {
+  if (JCCL_PLANTED("first-word-decides") && !count_.empty()) return &count_.begin()->first;
   for (const auto& [ballot, sites] : count_) {
     if (2 * sites > boxes_.size()) return &ballot;
   }

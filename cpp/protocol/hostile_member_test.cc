@@ -287,17 +287,29 @@ TEST_F(HostileMember, a_wish_for_many_first_peers_is_bounded_and_ends_with_its_l
 
 TEST_F(HostileMember, one_peer_cannot_take_all_tags_and_gives_them_back) {
   join({"a", "b"});
-  std::size_t refused = 0;
-  for (std::size_t i = 0; i < base::kTagsMax; ++i) {
-    wire::Sync sync;
-    sync.tag = "t" + std::to_string(i);
-    sync.deadline = base::kSecond;
-    for (const auto& reply : sent<wire::SyncReply>(say(2, sync))) {
-      refused += reply.verdict == wire::SyncVerdict::kRefused && reply.code == base::Code::kLimit;
+  const auto refused = [&](ConnId conn, bool source) {
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < base::kTagsMax; ++i) {
+      wire::Sync sync;
+      sync.tag = "t" + std::to_string(conn) + "-" + std::to_string(i);
+      sync.deadline = base::kSecond;
+      sync.source = source;
+      for (const auto& reply : sent<wire::SyncReply>(say(conn, sync))) {
+        count += reply.verdict == wire::SyncVerdict::kRefused && reply.code == base::Code::kLimit;
+      }
     }
-  }
-  EXPECT_EQ(refused, base::kTagsMax / 2);
+    return count;
+  };
+  EXPECT_EQ(refused(2, false), base::kTagsMax / 2);
   (void)on(ConnClosed{2});
+  EXPECT_LE(master_->view(now_).tags.size(), base::kTagsMax);
+  // Nor in two lives of one key, as states are born that stay.
+  for (const ConnId life : {ConnId{50}, ConnId{51}}) {
+    const wire::PublicKey key = key_of(hello(7, "c"));
+    (void)say(life, hello(life, base::cat("c", life)), key);
+    (void)say(life, wire::Resume{}, key);
+    EXPECT_EQ(refused(life, true), life == 50 ? base::kTagsMax / 2 : base::kTagsMax);
+  }
   EXPECT_LE(master_->view(now_).tags.size(), base::kTagsMax);
 }
 

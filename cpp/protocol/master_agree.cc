@@ -93,7 +93,7 @@ bool State::agree_on_hint(const wire::Tag& tag) {
     auto& [first, second] = most[member.shard];
     first = std::max(first, same.size());
   }
-  if (hints.size() == most.size()) return true;
+  if (hints.size() == most.size() || JCCL_PLANTED("hints-not-compared")) return true;
   for (const auto& [key, same] : hints)
     most[key.first].second += same.size() == most[key.first].first;
   for (const auto& [key, same] : hints) {

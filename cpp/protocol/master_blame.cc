@@ -150,9 +150,8 @@ void State::note_entry(const Life& life) {
   if (!known) journal(wire::TokenRecord{life.token, false, life.key, life.shard});
 }
 
-// Before its epoch is written. Nobody is in a commit before the first.
+// Before its epoch is written.
 void State::note_departure(const std::string& site) {
-  if (!ledger_.begun()) return;
   for (const Life* life : shards_of(site)) {
     if (life->in_commit) blame_.served(life->key, life->served_to - life->served_since, now_);
   }
@@ -164,7 +163,9 @@ void State::note_departure(const std::string& site) {
   }
   if (in_vain == nullptr) return;
   Throttle& throttle = throttles_[in_vain->token];
-  const base::Duration wait = throttle.in_vain.add(options_.out_max, now_);
+  const bool free = !ledger_.begun() && JCCL_PLANTED("visits-before-the-first-round-are-free");
+  const int at_once = ledger_.begun() ? Visits::kFree : Visits::kFreeAtFirst;
+  const base::Duration wait = free ? 0 : throttle.in_vain.add(at_once, options_.out_max, now_);
   if (wait == 0) return;
   throttle.open = false;
   throttle.next_at = std::max(throttle.next_at, now_ + wait);

@@ -142,7 +142,7 @@ struct Round {  // the volatile side of one tag
   base::Time quorum_since = base::kNever;   // half of the sites are READY, and not all
   base::Time lost_since = base::kNever;     // no holder of the newest revision is left
   base::Time unasked_since = base::kNever;  // nor does anybody ask for it
-  wire::Incarnation opened_by = 0;          // who asked for the tag first
+  wire::PublicKey opened_by{};              // who asked for the tag first
   wire::Tag before;                         // whose rounds its own go before, as a READY says
   std::set<wire::Incarnation> asking;       // all with an open Sync, and some that had one
   // No READY, no Sync expires before these; the exact times are looked up when they come.

@@ -94,8 +94,8 @@ bool State::has_newest_beside(const Life& life, const wire::Sync& sync) const {
 bool State::another_source(const Life& life, const wire::Sync& sync) const {
   const Standing& at = ledger_.standing(sync.tag);
   const auto first = at.digests.find(life.shard);
-  return at.born && at.committed == 0 && first != at.digests.end() &&
-         first->second != sync.digest && at.site != life.site;
+  return !JCCL_PLANTED("second-source-is-taken") && at.born && at.committed == 0 &&
+         first != at.digests.end() && first->second != sync.digest && at.site != life.site;
 }
 
 // A joiner may enter between a commit and the first READY for the next round: later, it would keep

@@ -48,6 +48,9 @@ std::map<std::string, std::uint32_t> State::electorate(const wire::Tag& tag, int
   };
   if (tier == kMadeIt) {
     for (const wire::Contributor& one : last.contributors) add(one.id);
+    for (const wire::PeerId id : last.receivers) {
+      if (JCCL_PLANTED("receivers-vote-beside-makers")) add(id);
+    }
   } else if (tier == kReceivedIt) {
     for (const wire::PeerId id : last.receivers) {
       if (!JCCL_PLANTED("receivers-hold-nothing")) add(id);
@@ -173,7 +176,8 @@ void State::decide_without(const wire::Tag& tag, bool complete) {
   Poll& poll = *rounds_.at(tag).poll;
   if (!complete) {
     if (poll.doubt_since == base::kNever) poll.doubt_since = now_;
-    if (now_ < poll.doubt_since + options_.silence) return;
+    const bool over = now_ >= poll.doubt_since + options_.silence;
+    if (!over && !JCCL_PLANTED("silent-voters-not-waited-for")) return;
     const Ballot* ballot = poll.election.most();
     if (ballot != nullptr) return establish(tag, Ballot(*ballot));
     // Each site lost some shard's part of the round, and together they have all of it.

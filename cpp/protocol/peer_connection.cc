@@ -93,7 +93,9 @@ void State::on_welcome(const wire::Welcome& welcome) {
     }
   }
   for (const auto& [tag, doubt] : doubts_) resume.unresolved.push_back(doubt.about);
-  for (const auto& [tag, held] : held_) resume.held.push_back(held);
+  for (const auto& [tag, held] : held_) {
+    if (!JCCL_PLANTED("votes-not-said-again")) resume.held.push_back(held);
+  }
   send(std::move(resume));
   for (const auto& [tag, open] : calls_) {
     if (open.phase == CallPhase::kWaiting)

@@ -95,7 +95,8 @@ def test_every_call_that_breaks_hands_its_operands_back(solo, monkeypatch, route
     begun = ops.start(x, comm, passing={"p": x + 1}, tag="broken")
     assert begun.passed["p"].tolist() == [1.0, 2.0, 3.0]
     ended = ops.done(begun.handle, x + 2, comm, after=x, tag="broken")
-    shared = ops.publish(x, comm, status=jnp.zeros(4, jnp.int32), tag="broken")
+    fine = jnp.zeros(4, jnp.int32)
+    shared = ops.publish(x, comm, status=fine, before=x, tag="broken")
     gathered = ops.all_gather(x, comm, slots=2, tag="broken")
     scattered = ops.reduce_scatter(x, comm, tag="broken")
     codes = [one.status[0] for one in (ended, shared, gathered, scattered)]

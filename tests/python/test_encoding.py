@@ -242,7 +242,7 @@ def test_ops_that_take_no_bytes_refuse_them(routed):
     with pytest.raises(ValueError, match="takes no encoded leaves"):
         jccl.done(jccl.ops.no_handle(), sent, comm)
     with pytest.raises(ValueError, match="takes no encoded leaves"):
-        jccl.ops.publish(sent, comm, status=jnp.zeros(4, jnp.int32))
+        jccl.ops.publish(sent, comm, status=jnp.zeros(4, jnp.int32), before=None)
     with pytest.raises(ValueError, match="takes no encoded leaves"):
         jccl.ops.all_gather(sent, comm, slots=2, codec="int4")
     one = mesh_of((1,))

@@ -24,7 +24,8 @@ def test_joiners_adopt_a_moving_state_and_take_part_from_the_next_round():
             state = jccl.sync_state(state_of(1000.0 * index), comm)
             while True:
                 result = comm.all_reduce(state, tag="state", state=state)
-                state = jccl.publish([leaf + 1 for leaf in result.value], comm)
+                new = [leaf + 1 for leaf in result.value]
+                state = jccl.publish(new, comm, before=state)
                 if result.world == 1 + JOINERS:
                     return state, result.n, comm.digest("state")
 

@@ -403,6 +403,7 @@ def test_publish_makes_a_revision_with_one_digest_on_all_peers(fresh):
                 tag="model",
                 status=mean.status,
                 token=mean.token,
+                before=held,
             )
             return mean.value, shared
 
@@ -420,7 +421,7 @@ def test_publish_makes_a_revision_with_one_digest_on_all_peers(fresh):
 def test_publish_after_a_round_that_failed_hands_the_state_back(solo):
     state = {"anchor": jnp.arange(3.0)}
     status = jnp.array([CODES["Deadline"], 0, 1, 1], jnp.int32)
-    kept = ops.publish(state, solo, tag="unborn", status=status)
+    kept = ops.publish(state, solo, tag="unborn", status=status, before=None)
     assert kept.status.tolist() == [CODES["Deadline"], 0, 0, 0]
     assert kept.value["anchor"].tolist() == [0.0, 1.0, 2.0]
     assert solo.core.revision("unborn") == 0

@@ -31,7 +31,7 @@ VERBS = {
     "barrier": lambda x, comm: x + ops.barrier(comm).status[0],
     "start": lambda x, comm: ops.start(x, comm).handle,
     "done": lambda x, comm: ops.done(ops.no_handle(), x, comm).value,
-    "publish": lambda x, comm: ops.publish(x, comm, status=FINE).value,
+    "publish": lambda x, comm: ops.publish(x, comm, status=FINE, before=None).value,
     "outer_step": lambda x, comm: (
         ops.outer_step(x, None, x, status=FINE, learning_rate=1.0).anchor
     ),

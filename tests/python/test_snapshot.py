@@ -40,7 +40,7 @@ def test_a_late_peer_gets_the_newest_published_revision():
         state = jccl.sync_state({"x": np.zeros(1000)}, comm)
         for _ in range(3):
             mean = comm.all_reduce(np.ones(1000), tag="state", state=state).value
-            state = jccl.publish({"x": state["x"] + mean}, comm)
+            state = jccl.publish({"x": state["x"] + mean}, comm, before=state)
         late = cluster.join()
         got = jccl.sync_state({"x": np.full(1000, -1.0)}, late)
         assert got["x"].tolist() == [3.0] * 1000

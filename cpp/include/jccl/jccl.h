@@ -347,7 +347,8 @@ typedef struct {
   int64_t deadline_ns;  /* 0: the communicator's */
   const char* tag;      /* NULL = "default" */
   /* jccl_publish: the state that the new one was made from, as jccl_round_options.state. If it is
-   * not what this peer published or adopted last, `in` is not published: RESYNCED. May be NULL. */
+   * not what this peer published or adopted last, `in` is not published: RESYNCED. NULL: nothing is
+   * compared, and an edit is this peer's vote on what the revision is. */
   const jccl_array* before;
   size_t before_count;
   /* jccl_sync_state: JCCL_RESTORE_…: the run goes on from this state, whatever is newer. An
