@@ -102,21 +102,6 @@ def test_an_edit_between_start_and_wait_counts_and_is_not_published(caplog):
         assert [r.message for r in caplog.records if "leaf w f32[2,3]" in r.message]
 
 
-def test_what_a_state_was_made_from_is_named_when_it_is_published():
-    """Unsaid, an edit beside a round would be a vote on what the revision is."""
-    with Cluster(1) as cluster:
-        comm = cluster.comms[0]
-        fine = jnp.zeros(4, jnp.int32)
-        for unsaid in (
-            lambda: comm.publish(STATE),
-            lambda: jccl.publish(STATE, comm),
-            lambda: jccl.ops.publish(STATE, comm, status=fine),
-            lambda: jccl.mesh.publish(STATE, comm, status=fine),
-        ):
-            with pytest.raises(TypeError, match="'before'"):
-                unsaid()
-
-
 def test_a_state_that_nobody_synchronised_moves_nothing():
     with Cluster(2) as cluster:
 

@@ -231,3 +231,18 @@ def test_a_script_that_is_started_again_finds_its_step_compiled(tmp_path):
             argv = [sys.executable, "-c", STARTED_AGAIN]
             subprocess.run(argv, env=env, check=True, timeout=120)
             assert len([*tmp_path.glob("jit_step-*-cache")]) == 1
+
+
+def test_what_a_state_was_made_from_is_named_when_it_is_published():
+    """Unsaid, an edit beside a round would be a vote on what the revision is."""
+    with Cluster(1) as cluster:
+        comm = cluster.comms[0]
+        state, fine = {"w": np.zeros(3)}, jnp.zeros(4, jnp.int32)
+        for unsaid in (
+            lambda: comm.publish(state),
+            lambda: jccl.publish(state, comm),
+            lambda: jccl.ops.publish(state, comm, status=fine),
+            lambda: jccl.mesh.publish(state, comm, status=fine),
+        ):
+            with pytest.raises(TypeError, match="'before'"):
+                unsaid()
