@@ -164,6 +164,7 @@ void State::on_fail(Life& life, const wire::Fail& fail) {
       note_exit(life, running);
       charge(life, JCCL_PLANTED("edits-are-withdrawals") ? Fault::kWithdrawal : Fault::kEdited,
              text);
+      note_edit(tag, life.site);
       return abort(tag, Code::kResync, text, true, {},
                    running.of_site(JCCL_PLANTED("other-shards-retry") ? "" : life.site));
     case Code::kCorrupt:
@@ -420,6 +421,7 @@ void State::commit(const wire::Tag& tag) {
   });
   running_.erase(record.attempt);
   edges_seen_ |= running.edges();
+  forget_edits(tag, running);
   round.usual += (now_ - running.since - round.usual) / 4;
   round.running.reset();
   round.memory = {};

@@ -297,12 +297,13 @@ void State::form(const wire::Tag& tag) {
   note_quorum(tag);
   if (round.ready.empty()) return;
   const bool missing = round.ready.size() < owing(tag);
-  if (!missing || !round.skipped.empty()) decide(tag);
+  const bool without = !round.skipped.empty() || !round.edited.empty();
+  if (!missing || without) decide(tag);
   if (const std::string why = dispute(tag); !why.empty()) {
     return reject_all(tag, Code::kDisputed, why);
   }
   if (missing) send_on(tag);
-  if (missing && round.skipped.empty()) return;  // the cheap half of forming_wait
+  if (missing && !without) return;  // the cheap half of forming_wait
   if (forming_wait(tag).cause != WaitCause::kNothing) return;
   if (agree(tag) && !hurried(tag)) launch(tag);
 }

@@ -46,10 +46,43 @@ double share_left(const wire::Moving& moving) {
 
 }  // namespace
 
-// A site that was skipped is not waited for until it is READY with all its shards, or current.
+// A site that was skipped is not waited for until it is READY with all its shards, or current; and
+// one whose state changes again and again is in no round until the others have committed one, if
+// they are enough for that.
 bool State::left_out(const wire::Tag& tag, const wire::Member& member) const {
   const Round& round = rounds_.at(tag);
-  return !round.skipped.empty() && round.skipped.count(member.site) > 0;
+  if (round.skipped.count(member.site) > 0) return true;
+  if (round.edited.count(member.site) == 0) return false;
+  std::set<std::string> others;
+  for (const auto& [id, other] : ledger_.members()) {
+    const bool out = round.edited.count(other.site) + round.skipped.count(other.site) > 0;
+    if (owes(tag, id) && !out) others.insert(other.site);
+  }
+  return others.size() >= std::max(1U, options_.min_peers);
+}
+
+// It left an attempt, as its own state had changed: once is a mistake that costs the others a try.
+// A program that does so at each of its calls would cost them all of theirs.
+void State::note_edit(const wire::Tag& tag, const std::string& site) {
+  if (JCCL_PLANTED("edits-hold-everybody-up")) return;
+  for (const wire::Incarnation incarnation : lives_at(site)) {
+    if (++lives_.at(incarnation).edits[tag] >= 2) rounds_.at(tag).edited.insert(site);
+  }
+}
+
+// Who contributed has a whole state again. The others are on probation.
+void State::forget_edits(const wire::Tag& tag, const RunningAttempt& committed) {
+  rounds_.at(tag).edited.clear();
+  for (auto& [incarnation, life] : lives_) {
+    const auto edits = life.edits.find(tag);
+    if (edits == life.edits.end()) continue;
+    const auto part = committed.parts().find(life.id);
+    if (part != committed.parts().end() && part->second.contributes()) {
+      life.edits.erase(edits);
+    } else {
+      edits->second = 1;
+    }
+  }
 }
 
 // In the round of the tag that begins next.

@@ -1,0 +1,177 @@
+// What the master machine remembers of each life, and of each tag's round, besides the journal:
+// what peers said, and what they were told. Private to the master_*.cc files; nothing here decides.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "protocol/attempt.h"
+#include "protocol/blame.h"
+#include "protocol/election.h"
+#include "protocol/ledger.h"
+#include "protocol/master_machine.h"
+
+namespace jccl::protocol {
+
+// From so many peers on, what each arrival would tell everybody is gathered.
+inline constexpr std::size_t kCrowd = 64;
+
+struct AskedSync {  // an open Sync of a connected life
+  wire::Sync sync;
+  base::Time deadline = base::kNever;
+  bool fetching = false;                // told kFetch; silent until it asks again
+  std::set<wire::Incarnation> holders;  // … from these that are still there
+  bool matches = false;                 // stands at the newest revision; waits to be admitted
+  std::string told;                     // last kWait text
+};
+
+struct Life {  // of an incarnation that is a member, or a connected observer
+  wire::Incarnation incarnation = 0;
+  std::string site;
+  std::uint32_t shard = 0, shards = 1, start_peers = 0;
+  std::vector<std::string> addresses;
+  wire::PublicKey key{};
+  std::string token;                           // its name; empty: none
+  bool gate_passed = false;                    // it has waited while new keys of its token had to
+  std::uint32_t uses = 0;                      // of the token
+  bool may_order = false;                      // its connection is an operator's
+  bool in_commit = false;                      // as a member
+  base::Time served_since = 0, served_to = 0;  // its first commit and its last, as a member
+  base::Time waited_since = base::kNever;  // an attempt ended for what others waited for from it
+  wire::PeerId id = 0;                     // 0: observer
+  ConnId conn = 0;                         // 0: not connected
+  bool resumed = false;
+  std::uint64_t roster_epoch = 0;  // of the last Roster sent on this connection …
+  bool told_as_member = false;     // … which named the members
+  bool seen = false;               // connected at least once since this master started
+  std::uint64_t order = 0;         // of connecting
+  base::Time since = 0;            // … when
+  base::Time heard = 0;            // last frame
+  base::Time gone = 0;             // when the connection was lost
+  std::uint64_t progress = 0;
+  std::vector<wire::Moving> moving;         // of the last heartbeat …
+  base::Time beat = 0;                      // … which came then
+  std::vector<wire::Moving> moving_before;  // of the one before it
+  base::Time beat_before = 0;
+  std::map<wire::Tag, AskedSync> syncs;
+  std::map<wire::Tag, std::pair<std::uint64_t, base::Time>> asked;  // its call, READY first since
+  std::map<wire::Tag, wire::Held> held;
+  std::map<wire::Tag, wire::Held> fetched;    // what kFetch named last
+  std::map<wire::Tag, std::uint64_t> behind;  // asked while this newer revision was the newest
+  // The newest revision it was offered, or heard of as the late outcome of its own attempt: it may
+  // hold that by now. Until it asks again, or its Sync is over.
+  std::map<wire::Tag, std::uint64_t> may_hold;
+  std::map<wire::Tag, base::Time> knocking;  // current, and outside: since when
+  // Attempts that it left as its own state had changed, since it was last in a commit of the tag or
+  // the others did without it.
+  std::map<wire::Tag, std::uint32_t> edits;
+  std::uint32_t missed = 0;           // offers that were outdated before it could enter
+  std::string drain;                  // an operator asked it to leave, in words
+  std::set<wire::PublicKey> accuses;  // counts when it has been in a commit
+  bool connected() const { return conn != 0; }
+};
+
+struct Serving {  // the newest revision of one shard, for one look at who asks
+  std::vector<const Life*> holders;
+  bool awaited = false;             // somebody may turn out to be one …
+  std::string fetcher;              // … as somebody says that it is getting it: who
+  std::optional<std::string> back;  // fallback_text(), once somebody asks for it
+  std::optional<std::string> lost;  // lost_text(), likewise
+};
+
+struct OpenReady {
+  wire::Ready ready;
+  base::Time deadline = base::kNever;
+  base::Time since = 0;
+  base::Duration time = 0;  // that the whole call has, from its first READY
+  std::string told;         // last Waiting text
+};
+
+// An attempt that was aborted: what a part is told that asks, now or when it is connected again.
+struct AbortedAttempt {
+  wire::Outcome outcome;
+  std::map<wire::Incarnation, std::pair<base::Code, bool>> otherwise;  // its own code and `retry`
+
+  wire::Outcome told(wire::Incarnation incarnation) const;
+};
+
+// What is remembered of a round until it commits.
+struct RoundMemory {
+  std::map<std::pair<wire::PeerId, wire::PeerId>, std::set<wire::Attempt>> link_failures;
+  std::set<std::pair<wire::PeerId, wire::PeerId>> cut;   // links that plans have to avoid
+  std::map<wire::PeerId, std::set<wire::PeerId>> named;  // whom, by which reporters
+  std::uint32_t corrupt = 0;
+  std::string refusal;  // whose call was refused as unlike most others', and what all asked for
+  std::string guarded;  // whose contribution was left out, and why
+  std::map<wire::Attempt, AbortedAttempt> aborted;
+  std::uint32_t tries = 0;      // attempts that were aborted
+  base::Time paused_until = 0;  // before the next one
+};
+
+// The vote on what the newest revision is. Begins with its commit, ends with the decision.
+struct Poll {
+  std::uint64_t revision = 0;
+  int tier = 0;  // who votes: see master_votes.cc
+  Election election;
+  // Only such votes are missing as may never be given, since then.
+  base::Time doubt_since = base::kNever;
+  std::string dispute;  // no majority, in words
+};
+
+// Of summaries (master_texts.cc): what is shown of one, and where two differ first.
+std::string brief(const std::string& list);
+std::string first_difference(const std::string& one, const std::string& other);
+
+struct Round {  // the volatile side of one tag
+  std::map<wire::Incarnation, OpenReady> ready;
+  std::optional<RunningAttempt> running;
+  std::string running_told;
+  RoundMemory memory;
+  // Newcomers that owe a READY of this tag alone: they have called or synchronised it. See owes().
+  std::set<wire::PeerId> entered;
+  std::set<wire::PeerId> assumed;  // … of these nothing is known since the restart
+  std::optional<Poll> poll;
+  std::set<std::string> edited;             // sites that are not waited for; until the next commit
+  std::set<std::string> skipped;            // sites that are not waited for; until they are back
+  base::Time quorum_since = base::kNever;   // half of the sites are READY, and not all
+  base::Time lost_since = base::kNever;     // no holder of the newest revision is left
+  base::Time unasked_since = base::kNever;  // nor does anybody ask for it
+  std::uint64_t brought = 0;                // the newest earlier one that somebody brought since …
+  base::Time brought_at = 0;                // … and when last
+  wire::PublicKey opened_by{};              // who asked for the tag first
+  wire::Tag before;                         // whose rounds its own go before, as a READY says
+  std::set<wire::Incarnation> asking;       // all with an open Sync, and some that had one
+  // No READY, no Sync expires before these; the exact times are looked up when they come.
+  base::Time ready_due = base::kNever, sync_due = base::kNever;
+  std::uint64_t commits = 0, aborts = 0;
+  base::Duration usual = 0;  // that an attempt takes which commits
+};
+
+struct Cut {             // a link between two members that carried nothing
+  base::Time until = 0;  // plans do without it, if they can
+  std::uint32_t times = 0;
+};
+
+// After a ban those who come by the same token may be the same: new keys enter ever more slowly.
+// So they do while many come and go.
+struct Throttle {
+  std::uint32_t bans = 0;
+  base::Time banned_at = 0, next_at = 0;
+  Visits in_vain;
+  Held held;
+  base::Time held_until = 0;  // by those who came by it
+  bool open = true;           // who waited until `next_at` has been let through
+};
+
+enum class WaitCause : std::uint8_t { kNothing, kTooFew, kPeers };
+
+struct Wait {  // why a round stands still
+  WaitCause cause = WaitCause::kNothing;
+  std::string text;
+};
+
+}  // namespace jccl::protocol
