@@ -13,6 +13,7 @@
 
 #include "fuzz/hostile_coverage.h"
 #include "fuzz/hostile_peer.h"
+#include "fuzz/target.h"
 #include "master/planner.h"
 #include "protocol/master_machine.h"
 

@@ -1,13 +1,22 @@
-// A ByteStream whose other side is a fuzz input: its bytes arrive in pieces of any size.
+// A ByteStream whose other side is a fuzz input: its bytes arrive in pieces of any size. And what
+// moves a loop that no thread runs.
 #pragma once
 
 #include <algorithm>
+#include <boost/asio/io_context.hpp>
 #include <utility>
 
 #include "fuzz/input.h"
+#include "net/loop.h"
 #include "net/stream.h"
 
 namespace jccl::fuzz {
+
+inline void turn(net::Loop& loop) {  // what a loop's thread would do now
+  auto& context = *static_cast<boost::asio::io_context*>(loop.io_context());
+  context.restart();
+  context.poll();
+}
 
 class MemoryStream : public net::ByteStream {
  public:

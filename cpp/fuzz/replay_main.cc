@@ -20,6 +20,7 @@
 
 #include "fuzz/corpus.h"
 #include "fuzz/hostile_coverage.h"
+#include "fuzz/introduction_judge.h"
 
 namespace jccl::fuzz {
 namespace {
@@ -48,7 +49,7 @@ int replay(const fs::path& corpora, const std::vector<std::string>& names) {
     if (!names.empty() && std::ranges::count(names, target.name) == 0) continue;
     const std::vector<Bytes> inputs = inputs_of(target, corpora);
     for (const Bytes& input : inputs) target.run(input);
-    std::printf("%-10s %6zu inputs\n", std::string(target.name).c_str(), inputs.size());
+    std::printf("%-12s %6zu inputs\n", std::string(target.name).c_str(), inputs.size());
     std::fflush(stdout);
   }
   return 0;
@@ -104,12 +105,15 @@ int collect(std::uint64_t from, std::uint64_t count, const fs::path& file) {
 
 int check_reached(const fs::path& corpora) {
   for (const Bytes& input : read_inputs(corpora / "hostile")) run_hostile(input);
+  for (const Bytes& input : read_inputs(corpora / "introduction")) run_introduction(input);
   std::fputs(coverage_text().c_str(), stdout);
-  const std::vector<std::string> missing = not_reached();
-  for (const std::string& what : missing) {
-    std::fprintf(stderr, "no stored input reaches: %s\n", what.c_str());
+  const std::vector<std::string> missing = not_reached(), endings = endings_not_reached();
+  for (const auto* all : {&missing, &endings}) {
+    for (const std::string& what : *all) {
+      std::fprintf(stderr, "no stored input reaches: %s\n", what.c_str());
+    }
   }
-  if (missing.empty()) return 0;
+  if (missing.empty()) return endings.empty() ? 0 : 1;
   std::fprintf(stderr, "--collect 1 50000 %s adds some that do\n",
                (corpora / "hostile" / "corpus").c_str());
   return 1;

@@ -2,7 +2,6 @@
 // stripe: whatever the pieces they come in, what is handed on is what a plain reading of the bytes
 // gives, within the limits; nothing is read into a place that is too small.
 #include <algorithm>
-#include <boost/asio/io_context.hpp>
 #include <optional>
 
 #include "base/crc32c.h"
@@ -64,12 +63,6 @@ Bytes any_stream(Input& in) {
     out.insert(out.end(), payload.begin(), payload.end());
   }
   return out;
-}
-
-void turn(net::Loop& loop) {  // what a loop's thread would do now
-  auto& context = *static_cast<boost::asio::io_context*>(loop.io_context());
-  context.restart();
-  context.poll();
 }
 
 }  // namespace

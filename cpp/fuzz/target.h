@@ -48,6 +48,8 @@ std::vector<Bytes> proof_seeds();
 // ---- stream_targets.cc
 void run_frames(ByteView bytes);
 void run_data(ByteView bytes);
+// ---- introduction_target.cc
+void run_introduction(ByteView bytes);
 // ---- sealed_target.cc
 void run_sealed(ByteView bytes);
 // ---- status_target.cc

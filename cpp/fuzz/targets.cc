@@ -21,6 +21,7 @@ const std::vector<Target>& targets() {
       {"proof", run_proof, proof_seeds},
       {"frames", run_frames, no_seeds},
       {"data", run_data, no_seeds},
+      {"introduction", run_introduction, no_seeds},
       {"sealed", run_sealed, no_seeds},
       {"status", run_status, no_seeds},
       {"etcd", run_etcd, etcd_seeds},
