@@ -61,9 +61,17 @@ values, and what happens to the others. [PROTOCOL.md](PROTOCOL.md) says what the
 `cpp/fuzz/fields_*.cc` holds the table, and `fields_test` writes this page (`JCCL_REWRITE=1`) and
 fails when a field of PROTOCOL.md has no row.
 
-The last column is what the fuzz target `hostile` does with a field: a member of a run in one
-process, with a real master and honest peers, bends it to those values. "Decoder refuses" means that
-`wire::decode` returns an error. Then the receiver closes the connection, without a word.
+"Decoder refuses" means that `wire::decode` returns an error. Then the receiver closes the connection,
+without a word.
+
+The last column is what the fuzz target `hostile` does with a field of messages and frames: a member
+of a run in one process, with a real master and honest peers, bends it to those values; in one run
+of six the master bends its own. Snapshot and proof asks are made anew, with values of that kind. A
+dash: this target leaves the field alone. It has no sockets, so it does not say what comes before
+the first message, nor a link hello. Other targets say those bytes: `introduction` those of the
+introduction, `sealed` and `frames` records and frames, `header` link hellos to their decoder, and
+`manifest`, `journal`, `status` and `etcd` those of their names. Whose link hello is taken is tried
+by tests alone.
 )";
 
 }  // namespace
@@ -108,13 +116,15 @@ std::string_view words_of(Bend bend) {
       return "empty, doubled, reversed, full";
     case Bend::kFrameKind:
       return "each kind";
+    case Bend::kSmall:
+      return "small ones";
   }
   return "";
 }
 
 const FieldsOf* fields_of(std::string_view owner) {
-  for (const auto* all : {&fields_of_parts(), &fields_to_master(), &fields_to_peer(),
-                          &fields_of_links(), &fields_of_journal()}) {
+  for (const auto* all : {&fields_of_connections(), &fields_of_parts(), &fields_to_master(),
+                          &fields_to_peer(), &fields_of_links(), &fields_of_journal()}) {
     if (const FieldsOf* found = find(*all, owner)) return found;
   }
   return nullptr;
@@ -130,6 +140,7 @@ std::vector<Bend> bends_of(std::string_view owner) {
 
 std::string fields_markdown() {
   std::string out(kFieldsHead);
+  render("Before the first message", fields_of_connections(), &out);
   render("Parts", fields_of_parts(), &out);
   render("To the master", fields_to_master(), &out);
   render("To a peer", fields_to_peer(), &out);

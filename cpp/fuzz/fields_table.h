@@ -13,25 +13,26 @@ namespace jccl::fuzz {
 
 // From which values a bent field is taken.
 enum class Bend : std::uint8_t {
-  kNone,      // never bent: the bytes decide nothing, or no peer sends them
-  kNumber,    // 0, 1, 2^31, 2^32−1, 2^63−1, 2^64−1, one more, one less, any
-  kCounter,   // of rounds: the run's, one behind, one ahead, far ahead, 0
-  kPeer,      // ids: another's, its own, nobody's
-  kLife,      // incarnations: another's, an evicted one, 0, any
-  kTag,       // another tag of the run, a fresh one, 64 bytes
-  kAttempt,   // running, ended, made up, of another epoch
-  kDigest,    // zeros, another's, one bit apart
-  kTime,      // 0, 1 ns, negative, 1 ms, 2^63−1, −2^63
-  kWeight,    // 0, 1e300, 2^−1074, 2^100, −0, NaN, infinite
-  kFlag,      // the other one
-  kCode,      // every code
-  kText,      // empty, control characters, the most bytes
-  kSite,      // another's, control characters and markup, 64 bytes, empty
-  kShards,    // 0, 1, 2, 3, 1024, 2^32−1
-  kAddress,   // none, another's, no address at all, 128 bytes
-  kHint,      // each kind of plan, other sizes, none, garbage
-  kList,      // empty, doubled, reversed, as long as allowed
-  kFrameKind  // each kind of frame
+  kNone,       // never bent: the bytes decide nothing, or no peer sends them
+  kNumber,     // 0, 1, 2^31, 2^32−1, 2^63−1, 2^64−1, one more, one less, any
+  kCounter,    // of rounds: the run's, one behind, one ahead, far ahead, 0
+  kPeer,       // ids: another's, its own, nobody's
+  kLife,       // incarnations: another's, an evicted one, 0, any
+  kTag,        // another tag of the run, a fresh one, 64 bytes
+  kAttempt,    // running, ended, made up, of another epoch
+  kDigest,     // zeros, another's, one bit apart
+  kTime,       // 0, 1 ns, negative, 1 ms, 2^63−1, −2^63
+  kWeight,     // 0, 1e300, 2^−1074, 2^100, −0, NaN, infinite
+  kFlag,       // the other one
+  kCode,       // every code
+  kText,       // empty, control characters, the most bytes
+  kSite,       // another's, control characters and markup, 64 bytes, empty
+  kShards,     // 0, 1, 2, 3, 1024, 2^32−1
+  kAddress,    // none, another's, no address at all, 128 bytes
+  kHint,       // each kind of plan, other sizes, none, garbage
+  kList,       // empty, doubled, reversed, as long as allowed
+  kFrameKind,  // each kind of frame
+  kSmall       // drawn with the whole question
 };
 std::string_view words_of(Bend bend);
 
@@ -49,7 +50,9 @@ struct FieldsOf {
   std::vector<FieldRow> rows;
 };
 
-// ---- fields_parts.cc, fields_to_master.cc, fields_to_peer.cc, fields_data.cc
+// ---- fields_connections.cc, fields_parts.cc, fields_to_master.cc, fields_to_peer.cc,
+// fields_data.cc
+const std::vector<FieldsOf>& fields_of_connections();
 const std::vector<FieldsOf>& fields_of_parts();
 const std::vector<FieldsOf>& fields_to_master();
 const std::vector<FieldsOf>& fields_to_peer();

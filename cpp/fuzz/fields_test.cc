@@ -5,11 +5,14 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <sstream>
 
 #include "base/text.h"
 #include "fuzz/bender.h"
 #include "fuzz/fields_table.h"
+#include "fuzz/introduction_judge.h"
+#include "net/seal.h"
 #include "wire/codec.h"
 
 namespace jccl::fuzz {
@@ -60,8 +63,8 @@ std::vector<std::string> documented() {
 
 std::vector<std::string> listed() {
   std::vector<std::string> rows;
-  for (const auto* all : {&fields_of_parts(), &fields_to_master(), &fields_to_peer(),
-                          &fields_of_links(), &fields_of_journal()}) {
+  for (const auto* all : {&fields_of_connections(), &fields_of_parts(), &fields_to_master(),
+                          &fields_to_peer(), &fields_of_links(), &fields_of_journal()}) {
     for (const FieldsOf& one : *all) {
       for (const FieldRow& row : one.rows) {
         rows.push_back(base::cat(one.owner, ".", row.field, " ", row.type));
@@ -94,9 +97,58 @@ TEST(FieldsTest, the_rows_of_a_message_are_the_fields_that_its_bytes_have) {
 #undef X
 }
 
+// Of a table whose second heading is another, no row would be looked for.
+TEST(FieldsTest, every_table_of_the_protocol_but_these_is_one_of_fields) {
+  const std::set<std::string> others = {"type", "number", "kind", "frame"};
+  std::istringstream text(text_of(wire_folder() / "PROTOCOL.md"));
+  std::set<std::string> seen;
+  std::string before;
+  for (std::string line; std::getline(text, line); before = line) {
+    if (!line.starts_with("|---") || cell_of(before, 2) == "type") continue;
+    const std::string first = cell_of(before, 1);
+    EXPECT_TRUE(others.contains(first) && seen.insert(first).second)
+        << before << ": name its rows' types in the second column";
+  }
+}
+
+// Bytes of a row's type; of a name those of an empty one.
+std::size_t bytes_of(std::string_view type) {
+  if (type == "introduction head") return 8;
+  if (type == "run") return 16;
+  if (type.starts_with("name ")) return 2;
+  const std::size_t digits = type.find_first_of("0123456789");
+  const std::size_t n = std::stoul(std::string(type.substr(std::min(digits, type.size() - 1))));
+  return type.starts_with("u") ? n / 8 : n;
+}
+
+std::size_t bytes_of_rows(std::string_view owner) {
+  std::size_t sum = 0;
+  for (const FieldRow& row : fields_of(owner)->rows) {
+    if (row.type != "n bytes") sum += bytes_of(row.type);
+  }
+  return sum;
+}
+
+TEST(FieldsTest, the_rows_of_an_introduction_and_of_a_record_are_all_their_bytes) {
+  const std::vector<Bytes> said = honest_introduction();
+  ASSERT_EQ(said.size(), 3u);
+  EXPECT_EQ(bytes_of_rows("introduction head"), bytes_of("introduction head"));
+  EXPECT_EQ(bytes_of_rows("greeting"), said[0].size());
+  EXPECT_EQ(bytes_of_rows("answer"), said[1].size());
+  EXPECT_EQ(bytes_of_rows("proof"), said[2].size());
+  EXPECT_EQ(bytes_of_rows("sealed record"), net::kSealOverhead);
+}
+
+TEST(FieldsTest, the_rows_of_a_token_s_name_are_its_parts) {
+  const std::string name = net::to_text(net::new_rights().value());
+  const auto parts = std::count(name.begin(), name.end(), '-') + 1;
+  EXPECT_EQ(std::ssize(fields_of("token name")->rows), parts) << name;
+}
+
 TEST(FieldsTest, every_row_says_what_is_accepted_and_what_happens_otherwise) {
-  for (const auto* all : {&fields_of_parts(), &fields_to_master(), &fields_to_peer(),
-                          &fields_of_links(), &fields_of_journal(), &fields_of_texts()}) {
+  for (const auto* all :
+       {&fields_of_connections(), &fields_of_parts(), &fields_to_master(), &fields_to_peer(),
+        &fields_of_links(), &fields_of_journal(), &fields_of_texts()}) {
     for (const FieldsOf& one : *all) {
       EXPECT_TRUE(all == &fields_of_parts() || !one.sender.empty()) << one.owner;
       for (const FieldRow& row : one.rows) {
