@@ -68,7 +68,7 @@ class IntroductionJudge {
     const Part hello = read_part(greeting.payload, Said::kGreeting, setup_.purpose);
     if (!hello.ours || hello.said.dialling == base::PublicKey{}) return Ending::kForeign;
     const auto shared = credentials_.find(hello.name);
-    if (!shared) return Ending::kNoSecret;
+    if (!shared || hello.name == kExpiredToken) return Ending::kNoSecret;
     out_.name = hello.name;
     said_.dialling = hello.said.dialling, said_.dialling_nonce = hello.said.dialling_nonce;
     said_.secret = shared->key;

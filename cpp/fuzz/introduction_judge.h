@@ -34,6 +34,8 @@ const net::Identity& third_pair();
 // By the name of a token, of the run that our end is of; zeros if there is none.
 net::SharedKey token_of(std::string_view name);
 base::RunId run_of_all();
+// A name of that run's whose time is over.
+inline constexpr std::string_view kExpiredToken = "p-0-1-0-0000000a";
 
 enum class Secret : std::uint8_t { kNone, kLinks, kToken };
 

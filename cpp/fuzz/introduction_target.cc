@@ -178,7 +178,7 @@ class Speaker {
         name.clear();
         break;
       case 6:
-        name = in_.flag() ? "links 8" : "p-0-1-0-0000000a";  // the token expired
+        name = in_.flag() ? "links 8" : kExpiredToken;
         break;
       case 7:
         name = in_.text(net::kSharedNameMax + 4);
