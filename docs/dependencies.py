@@ -11,15 +11,31 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-LOCKS = {name: ROOT / f".ci/requirements-{name}.txt" for name in ("uv", "run", "test")}
+LOCKS = {
+    path.stem.removeprefix("requirements-"): path
+    for path in sorted((ROOT / ".ci").glob("requirements*.txt"))
+}
+# Installed in environments of their own, beside what jccl is built from and runs with.
+TOOLS = {"moto": ".ci/moto", "mutation": ".ci/mutation-py"}
 ROW = re.compile(r"^([a-z0-9._-]+)==(\S+)(?: ; (.*?))? \\$", re.M)
 
 # name: (licence, what for; nothing if another package needs it)
 PYTHON = {
     "absl-py": ("Apache-2.0", ""),
     "aiofiles": ("Apache-2.0", ""),
+    "aiohappyeyeballs": ("PSF-2.0", ""),
+    "aiohttp": ("Apache-2.0 AND MIT", ""),
+    "aiosignal": ("Apache-2.0", ""),
+    "anybadge": ("MIT", ""),
     "array-record": ("Apache-2.0", ""),
     "ast-serialize": ("MIT", ""),
+    "attrs": ("MIT", ""),
+    "blinker": ("MIT", ""),
+    "boto3": ("Apache-2.0", ""),
+    "botocore": ("Apache-2.0", ""),
+    "certifi": ("MPL-2.0", ""),
+    "cffi": ("MIT-0", ""),
+    "charset-normalizer": ("MIT", ""),
     "clang-format": ("Apache-2.0 WITH LLVM-exception", "format of the C++ sources"),
     "click": ("BSD-3-Clause", "the `jccl` command"),
     "cloudpickle": ("BSD-3-Clause", ""),
@@ -28,21 +44,33 @@ PYTHON = {
     "cmeel-boost": ("BSL-1.0", "headers of Boost: Asio, JSON"),
     "colorlog": ("MIT", ""),
     "contourpy": ("BSD-3-Clause", ""),
+    "cosmic-ray": ("MIT", "small changes to the Python package"),
+    "cryptography": ("Apache-2.0 OR BSD-3-Clause", ""),
     "cycler": ("BSD-3-Clause", ""),
+    "decorator": ("BSD-2-Clause", ""),
     "etils": ("Apache-2.0", ""),
     "execnet": ("MIT", ""),
+    "exit-codes": ("MIT", ""),
+    "flask": ("BSD-3-Clause", "the server under moto"),
+    "flask-cors": ("MIT", "the server under moto"),
     "flatbuffers": ("Apache-2.0", "tests read exported programs"),
     "flax": ("Apache-2.0", "models of the examples"),
     "fonttools": ("MIT", ""),
+    "frozenlist": ("Apache-2.0", ""),
     "fsspec": ("BSD-3-Clause", ""),
     "gcovr": ("BSD-3-Clause", "coverage of the C++ tests"),
+    "gitdb": ("BSD-3-Clause", ""),
+    "gitpython": ("BSD-3-Clause", ""),
     "grain": ("Apache-2.0", "tests read data through it"),
     "humanize": ("MIT", ""),
     "hypothesis": ("MPL-2.0", "tests by properties"),
+    "idna": ("BSD-3-Clause", ""),
     "iniconfig": ("MIT", ""),
+    "itsdangerous": ("BSD-3-Clause", ""),
     "jax": ("Apache-2.0", "what jccl is for"),
     "jaxlib": ("Apache-2.0", "XLA, and the headers of its FFI"),
     "jinja2": ("BSD-3-Clause", ""),
+    "jmespath": ("MIT", ""),
     "kiwisolver": ("BSD-3-Clause", ""),
     "librt": ("MIT", ""),
     "lxml": ("BSD-3-Clause", ""),
@@ -51,7 +79,9 @@ PYTHON = {
     "matplotlib": ("PSF-based (Matplotlib)", "plots of the demo and the benchmarks"),
     "mdurl": ("MIT", ""),
     "ml-dtypes": ("Apache-2.0", "bfloat16 in NumPy"),
+    "moto": ("Apache-2.0", "an S3 for tests of checkpoints"),
     "msgpack": ("Apache-2.0", ""),
+    "multidict": ("Apache-2.0", ""),
     "mypy": ("MIT", "types of the Python sources"),
     "mypy-extensions": ("MIT", ""),
     "ninja": ("Apache-2.0", "builds the extension"),
@@ -60,14 +90,18 @@ PYTHON = {
     "optax": ("Apache-2.0", "the optimizers that DiLoCo is one of"),
     "orbax-checkpoint": ("Apache-2.0", ""),
     "packaging": ("Apache-2.0 OR BSD-2-Clause", ""),
+    "parso": ("MIT", ""),
     "pathspec": ("MPL-2.0", ""),
     "pillow": ("MIT-CMU", ""),
     "pluggy": ("MIT", ""),
     "portpicker": ("Apache-2.0", ""),
     "prometheus-client": ("Apache-2.0 AND BSD-2-Clause", ""),
+    "propcache": ("Apache-2.0", ""),
     "protobuf": ("BSD-3-Clause", ""),
     "psutil": ("BSD-3-Clause", "the demo and tests look at processes"),
+    "py-partiql-parser": ("MIT", ""),
     "pybind11": ("BSD-3-Clause", "the extension's Python side"),
+    "pycparser": ("BSD-3-Clause", ""),
     "pygments": ("BSD-2-Clause", ""),
     "pyparsing": ("MIT", ""),
     "pytest": ("MIT", "runs the tests"),
@@ -75,18 +109,31 @@ PYTHON = {
     "pytest-xdist": ("MIT", "tests in parallel"),
     "python-dateutil": ("BSD-3-Clause", ""),
     "pyyaml": ("MIT", ""),
+    "requests": ("Apache-2.0", ""),
+    "responses": ("Apache-2.0", ""),
     "rich": ("MIT", "tables of the `jccl` command"),
     "ruff": ("MIT", "format and style of the Python sources"),
+    "s3transfer": ("Apache-2.0", ""),
     "scikit-build-core": ("Apache-2.0", "builds wheels"),
     "scipy": ("BSD-3-Clause", ""),
     "simplejson": ("MIT OR AFL-2.1", ""),
+    "six": ("MIT", ""),
+    "smmap": ("BSD-3-Clause", ""),
     "sortedcontainers": ("Apache-2.0", ""),
+    "sqlalchemy": ("MIT", ""),
+    "stevedore": ("Apache-2.0", ""),
     "tensorstore": ("Apache-2.0", ""),
+    "toml": ("MIT", ""),
     "treescope": ("Apache-2.0", ""),
     "typing-extensions": ("PSF-2.0", ""),
     "tzdata": ("Apache-2.0", ""),
+    "urllib3": ("MIT", ""),
     "uv": ("MIT OR Apache-2.0", "installs what is locked"),
     "uvloop": ("MIT OR Apache-2.0", ""),
+    "werkzeug": ("BSD-3-Clause", ""),
+    "xmltodict": ("MIT", ""),
+    "yarl": ("Apache-2.0", ""),
+    "yattag": ("LGPL-2.1", ""),
     "zipp": ("MIT", ""),
 }
 
@@ -148,16 +195,19 @@ def wanted() -> dict[str, list[str]]:
         "test": extra["test"],
         "development": extra["dev"],
         "set-up": lines("requirements-uv.in"),
+        **{name: lines(f"requirements-{name}.in") for name in TOOLS},
     }
 
 
 def python_rows() -> list[tuple[str, ...]]:
     when: dict[str, list[str]] = {}
     for kind, requirements in wanted().items():
+        if kind in TOOLS:
+            continue
         for name in {name_of(requirement) for requirement in requirements}:
             when.setdefault(name, []).append(kind)
     versions: dict[str, dict[str, None]] = {}
-    for lock in LOCKS:
+    for lock in [lock for lock in LOCKS if lock not in TOOLS]:
         for name, version, _ in locked(lock):
             versions.setdefault(name, {})[version] = None
     rows = []
@@ -165,6 +215,18 @@ def python_rows() -> list[tuple[str, ...]]:
         licence, use = PYTHON[name]
         kinds = ", ".join(when.get(name, [])) or "of others"
         rows.append((f"`{name}`", ", ".join(versions[name]), licence, kinds, use))
+    return rows
+
+
+def tool_rows() -> list[tuple[str, ...]]:
+    rows = []
+    for lock, script in TOOLS.items():
+        asked = {name_of(requirement) for requirement in wanted()[lock]}
+        for name, version, _ in locked(lock):
+            licence, use = PYTHON[name]
+            rows.append(
+                (f"`{name}`", version, licence, f"`{script}`", use * (name in asked))
+            )
     return rows
 
 

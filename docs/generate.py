@@ -199,6 +199,9 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "dependencies-python": lambda: table(
         ("package", "locked at", "licence", "when", "for"), dependencies.python_rows()
     ),
+    "dependencies-tools": lambda: table(
+        ("package", "locked at", "licence", "of", "for"), dependencies.tool_rows()
+    ),
     "dependencies-system": lambda: table(
         ("package", "tested with", "licence", "when", "for"), dependencies.system_rows()
     ),

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import re
+import sys
 
 import pytest
 from packaging.markers import default_environment
@@ -11,7 +12,7 @@ from docs import dependencies as d
 
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 LICENCES = re.compile(
-    r"MIT|BSD|Apache|MPL|PSF|Zlib|0BSD|CC0|AFL|Python Software|Mozilla"
+    r"\b(?:MIT|BSD|Apache|LGPL|MPL|PSF|Zlib|0BSD|CC0|AFL|Python Software|Mozilla)\b"
 )
 
 
@@ -39,6 +40,8 @@ KINDS = {
     "run": ("runtime", "build", "demo"),
     "test": ("runtime", "build", "demo", "test", "development"),
     "uv": ("set-up",),
+    "moto": ("moto",),
+    "mutation": ("mutation",),
 }
 
 
@@ -73,6 +76,18 @@ def test_tests_run_with_what_jccl_runs_with():
     assert set(d.locked("run")) <= set(d.locked("test"))
 
 
+def test_every_lock_file_says_what_it_is_for():
+    assert set(KINDS) == set(d.LOCKS)
+    assert {kind for kinds in KINDS.values() for kind in kinds} == set(d.wanted())
+    # Whatever else a script installs is of one of them.
+    for script in (d.ROOT / ".ci").iterdir():
+        if script.suffix or script.name == "setup":
+            continue
+        for call in re.findall(r"pip install .*", script.read_text()):
+            [lock] = re.findall(r"--require-hashes .*requirements-(\w+)\.txt", call)
+            assert d.TOOLS[lock] == f".ci/{script.name}"
+
+
 def test_set_up_installs_locked_versions_only():
     text = (d.ROOT / ".ci/setup").read_text()
     calls = re.findall(
@@ -91,11 +106,15 @@ def test_every_locked_package_is_in_the_list_with_its_licence():
 
 
 def test_the_listed_licences_are_those_the_packages_say():
-    for name, (licence, _) in d.PYTHON.items():
-        try:
-            data = importlib.metadata.metadata(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue  # of another Python
+    # And in those of the tools that are here.
+    tools = (d.ROOT / "build").glob("m*/lib/python*/site-packages")
+    paths = [*sys.path, *map(str, tools)]
+    for found in importlib.metadata.distributions(path=paths):
+        data = found.metadata
+        name = d.name_of(data["Name"])
+        if name not in d.PYTHON:
+            continue  # nothing that is locked
+        licence = d.PYTHON[name][0]
         said = " ".join(
             [data.get("License-Expression") or "", data.get("License") or ""]
             + [c for c in data.get_all("Classifier") or [] if c.startswith("License")]
