@@ -122,6 +122,39 @@ def test_functions_begin_where_control_may_land(file, tmp_path):
         assert file.x86_features() & IBT_AND_SHSTK == IBT_AND_SHSTK
 
 
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="CET is of x86-64")
+def test_only_objects_of_the_system_lack_the_mark_of_control(tmp_path):
+    # A linked file is marked if each of its objects is.
+    tests_only = ("fuzz", "sim", "model", "attack", "mutants")
+    ours = [
+        path
+        for path in sorted(BUILT.glob("libjccl_*.a"))
+        if not path.stem.endswith(tests_only)
+    ]
+    if not ours:
+        pytest.skip("jccl-master is not built: .ci/build-tests builds it")
+    compiler = shutil.which("g++") or shutil.which("c++")
+    assert compiler, "no compiler to link with"
+
+    def link(*objects):
+        flags = ("-r", "-nostdlib", "-Wl,-z,cet-report=error,--whole-archive")
+        return subprocess.run(
+            [compiler, *flags, *map(str, objects), "-o", str(tmp_path / "all.o")],
+            capture_output=True,
+            text=True,
+        )
+
+    source, plain = tmp_path / "plain.cc", tmp_path / "plain.o"
+    source.write_text("int plain() { return 1; }\n")
+    subprocess.run(
+        [compiler, "-fcf-protection=none", "-c", str(source), "-o", str(plain)],
+        check=True,
+    )
+    assert "missing IBT" in link(plain).stderr
+    said = link(*ours)
+    assert said.returncode == 0, said.stderr[:500]
+
+
 @pytest.mark.parametrize(
     "option, checked",
     [
