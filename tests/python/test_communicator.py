@@ -244,6 +244,11 @@ def test_a_deadline_says_who_was_waited_for(pair):
     assert caught.value.remedy == "retry"
 
 
+def _keep_aborting(comm, ended):
+    while not ended.wait(0.05):
+        comm.abort()
+
+
 def _fails(comm, index, how, collective):
     """The output of a call on peer `index` that fails `how`, and its fault."""
     out = {"w": np.full(500, -7.0, np.float32)}
@@ -259,24 +264,32 @@ def _fails(comm, index, how, collective):
         options.pop("weight", None)
         options["root"] = how != "empty"
     call = comm.broadcast if collective == "broadcast" else comm.all_reduce
-    with pytest.raises(jccl.Error) as caught:
-        call(tree, out=out, **options)
+    ended = threading.Event()
+    aborting = threading.Thread(target=_keep_aborting, args=(comm, ended))
+    if how == "aborted":
+        aborting.start()
+    try:
+        with pytest.raises(jccl.Error) as caught:
+            call(tree, out=out, **options)
+    finally:
+        ended.set()
+        if how == "aborted":
+            aborting.join()
     assert np.all(tree["w"] == 3.0)
     return out["w"], caught.value
 
 
 @pytest.mark.parametrize("collective", ["all_reduce", "broadcast"])
-@pytest.mark.parametrize("how", ["mismatch", "empty", "deadline"])
+@pytest.mark.parametrize("how", ["mismatch", "empty", "deadline", "aborted"])
 def test_a_call_that_fails_leaves_its_out_as_it_was(pair, how, collective):
     def program(comm, index):
         return _fails(comm, index, how, collective)
 
-    codes = {"mismatch": "MISMATCH", "empty": "EMPTY", "deadline": "DEADLINE"}
     pair.run(lambda comm, index: comm.barrier())
-    alone = how == "deadline"
+    alone = how in ("deadline", "aborted")
     ends = [program(pair.comms[0], 0)] if alone else pair.run(program)
     for out, fault in ends:
-        assert fault.code == jccl.Code[codes[how]]
+        assert fault.code == jccl.Code[how.upper()]
         assert np.all(out == -7.0)
 
 
