@@ -240,6 +240,10 @@ SyncResult Communicator::Impl::publish(const std::vector<Leaf>& leaves,
     if (!open.ok()) return {open, 0, {}, false};
     Book& book = books_[options.tag];
     if (!book.state.known()) return {book.state.never_synchronised(options.tag), 0, {}, false};
+    if (const std::string other = book.state.other_type(leaves); !other.empty()) {
+      const std::string text = cat("the state of '", options.tag, "' is not published: ", other);
+      return {{Code::kMismatch, text}, 0, {}, false};
+    }
     revision = book.revision;
     held = book.state.revision();
   }

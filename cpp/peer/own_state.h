@@ -37,12 +37,13 @@ class OwnState {
   // kResync if that is not the revision.
   base::Status check_before(const base::Tag& tag, const StateMarks& handed);
   base::Status never_synchronised(const base::Tag& tag);
+  // Which leaf is of another type or size than that revision's; "": none.
+  std::string other_type(const std::vector<Leaf>& leaves) const;
 
   std::string new_mistake();
 
  private:
   std::string difference(const StateMarks& handed) const;  // "" if there is none
-  std::string other_type(const std::vector<Leaf>& leaves) const;
   base::Status mistaken(base::Status status);
 
   bool known_ = false;

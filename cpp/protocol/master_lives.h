@@ -65,7 +65,8 @@ struct Life {  // of an incarnation that is a member, or a connected observer
   // The newest revision it was offered, or heard of as the late outcome of its own attempt: it may
   // hold that by now. Until it asks again, or its Sync is over.
   std::map<wire::Tag, std::uint64_t> may_hold;
-  std::map<wire::Tag, base::Time> knocking;  // current, and outside: since when
+  std::map<wire::Tag, std::uint64_t> told_back;  // the newest restored revision it heard of
+  std::map<wire::Tag, base::Time> knocking;      // current, and outside: since when
   // Attempts that it left as its own state had changed, since it was last in a commit of the tag or
   // the others did without it.
   std::map<wire::Tag, std::uint32_t> edits;
@@ -77,8 +78,7 @@ struct Life {  // of an incarnation that is a member, or a connected observer
 
 struct Serving {  // the newest revision of one shard, for one look at who asks
   std::vector<const Life*> holders;
-  bool awaited = false;             // somebody may turn out to be one …
-  std::string fetcher;              // … as somebody says that it is getting it: who
+  bool awaited = false;             // somebody may turn out to be one
   std::optional<std::string> back;  // fallback_text(), once somebody asks for it
   std::optional<std::string> lost;  // lost_text(), likewise
 };

@@ -277,6 +277,7 @@ Time MasterMachine::State::due(const Round& round, Time seen) const {
   if (round.lost_since != base::kNever) {
     once(round.lost_since + options_.silence);
     once(round.lost_since + options_.restore_after);
+    once(round.brought_at + options_.silence);
   }
   return due;
 }

@@ -209,12 +209,21 @@ base::Duration State::lost_after(const wire::Tag& tag) const {
 
 // Nobody has the newest revision, for so long that nobody is waited for.
 void State::restore_by_loss(const wire::Tag& tag) {
-  const base::Time since = rounds_.at(tag).lost_since;
+  Round& round = rounds_.at(tag);
+  const base::Time since = round.lost_since;
   const base::Duration patience =
       JCCL_PLANTED("goes-back-at-once") ? options_.silence / 2 : options_.restore_after;
-  if (since == base::kNever || now_ < since + patience) return;
+  if (since == base::kNever) return;
   wire::RestoreRecord back = fallback(tag);
-  if (back.of > 0) restore(std::move(back));
+  if (back.of >= round.brought) {
+    round.brought = back.of;
+    round.brought_at = now_;
+  }
+  if (now_ < since + patience || back.of == 0) return;
+  // Whose call has just ended may be about to call again.
+  const bool better = back.of < round.brought && now_ < round.brought_at + options_.silence;
+  if (better && !JCCL_PLANTED("between-two-calls-is-gone")) return;
+  restore(std::move(back));
 }
 
 void State::restore(wire::RestoreRecord back) {
@@ -231,15 +240,35 @@ void State::restore(wire::RestoreRecord back) {
   Round& round = rounds_.at(tag);
   round.poll.reset();
   round.lost_since = base::kNever;
+  round.brought = 0;
   const std::string text = restored_text(tag);
   reject_all(tag, Code::kResync, text);
-  for (const auto& [incarnation, life] : lives_) {
+  for (auto& [incarnation, life] : lives_) {
     const bool concerned =
         life.id != 0 || life.syncs.count(tag) > 0 || JCCL_PLANTED("all-hear-of-a-restore");
-    if (concerned && life.connected() && life.resumed) send(life, wire::Notice{text});
+    if (concerned && life.connected() && life.resumed) tell_of_restore(life, tag);
   }
   roster_dirty_ = lives_changed_ = true;
   touch(tag);
+}
+
+// To who was away when the run went back to an older state than its own.
+void State::tell_what_was_lost(Life& life, const AskedSync& asked) {
+  const wire::Tag& tag = asked.sync.tag;
+  const Standing& at = ledger_.standing(tag);
+  if (at.restores.empty()) return;
+  const wire::RestoreRecord& last = at.restores.back();
+  const bool lost = std::any_of(at.decided.begin(), at.decided.end(), [&](const Revision& one) {
+    return one.number > last.of && one.number < last.revision && life.shard < one.digests.size() &&
+           one.digests[life.shard] == asked.sync.digest;
+  });
+  if (lost) tell_of_restore(life, tag);
+}
+
+void State::tell_of_restore(Life& life, const wire::Tag& tag) {
+  const std::uint64_t newest = ledger_.standing(tag).restores.back().revision;
+  if (std::exchange(life.told_back[tag], newest) == newest) return;
+  send(life, wire::Notice{restored_text(tag)});
 }
 
 std::string State::restored_text(const wire::Tag& tag) const {

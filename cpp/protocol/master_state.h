@@ -271,6 +271,8 @@ struct MasterMachine::State {
   void restore_by_loss(const wire::Tag& tag);
   base::Duration lost_after(const wire::Tag& tag) const;
   void restore(wire::RestoreRecord back);
+  void tell_what_was_lost(Life& life, const AskedSync& asked);
+  void tell_of_restore(Life& life, const wire::Tag& tag);
   std::string restored_text(const wire::Tag& tag) const;
 
   // master_votes.cc: what a new revision is

@@ -171,6 +171,7 @@ void State::sync_tag(const wire::Tag& tag) {
   }
   if (!lost) {
     round.lost_since = base::kNever;
+    round.brought = 0;
   } else if (round.lost_since == base::kNever) {
     round.lost_since = now_;
   }
@@ -356,6 +357,7 @@ void State::offer(Life& life, AskedSync& asked, std::vector<wire::Member> holder
   reply.restored = at.restored();
   reply.digest = at.digests.at(life.shard);
   reply.holders = std::move(holders);
+  tell_what_was_lost(life, asked);
   reply.links.generation = links_;
   asked.fetching = true;
   asked.holders.clear();

@@ -135,6 +135,7 @@ TEST(ProtocolMdTest, sizes_and_numbers_in_the_text_are_those_of_the_code) {
         base::cat("link hello, ", kLinkHelloBytes, " bytes"),
         base::cat("header, ", kFrameHeaderBytes, " bytes"),
         base::cat("| version | `u16` | ", LinkHello{}.version, " |"),
+        base::cat("| version | `u16` + 2 zero bytes | ", LinkHello{}.version, " |"),
         base::cat("stripes ≤ ", base::kStripesMax), base::cat("≤ ", kFramePayloadBytesMax, ";"),
         base::cat("wire_v", kVersion, "_*.hex")}) {
     EXPECT_NE(text.find(phrase), std::string::npos) << phrase;

@@ -295,3 +295,22 @@ def test_a_state_that_everybody_edited_in_flight_is_taken_back():
         for comm in cluster.comms:
             (text,) = comm.attributes().notices
             assert text.startswith("the run went back to revision")
+
+
+def test_who_comes_with_a_state_that_the_run_went_back_from_hears_so():
+    with Cluster(1, restore_after=0.5) as cluster:
+        first = cluster.comms.pop()
+        states = [jccl.sync_state({"w": np.zeros(4)}, first)]
+        for _ in range(3):
+            moved = first.all_reduce(
+                states[-1], tag="state", state=states[-1], weight=1.0
+            )
+            new = {"w": moved.value["w"] + 1}
+            states.append(jccl.publish(new, first, before=states[-1]))
+        first.close()
+        older = jccl.sync_state(states[1], cluster.join(), deadline=60.0)
+        assert older["w"].tolist() == [1.0] * 4
+        late = cluster.join()
+        assert jccl.sync_state(states[3], late)["w"].tolist() == [1.0] * 4
+        (text,) = late.attributes().notices
+        assert text.startswith("the run went back to revision 1 of state")

@@ -246,3 +246,22 @@ def test_what_a_state_was_made_from_is_named_when_it_is_published():
         ):
             with pytest.raises(TypeError, match="'before'"):
                 unsaid()
+
+
+def test_a_state_of_other_types_is_not_published():
+    """The same bits under another type are another state, whose sums are another's."""
+    with Cluster(2) as cluster:
+
+        def program(comm, index):
+            state = jccl.sync_state({"w": np.ones(4)}, comm)
+            moved = comm.all_reduce({"w": np.ones(4)}, tag="state", state=state).value
+            new = {"w": state["w"] + moved["w"]}
+            if index == 0:
+                other = {"w": new["w"].view(np.int64)}
+                with pytest.raises(jccl.MismatchError, match="leaf w f64.4. has another type"):
+                    jccl.publish(other, comm, before=state)
+            state = jccl.publish(new, comm, before=state)
+            comm.all_reduce({"w": np.ones(4)}, tag="state", state=state)
+            return state["w"].tolist()
+
+        assert cluster.run(program) == [[3.0] * 4] * 2
