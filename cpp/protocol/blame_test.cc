@@ -275,13 +275,11 @@ TEST_F(BlameTest, who_says_what_is_no_message_again_and_again_is_banned) {
 
 TEST_F(BlameTest, who_edits_its_state_again_and_again_is_not_banned) {
   run_of_three();
-  alive_ = {1, 2, 3};
   for (int i = 0; i < 14; ++i) {
     const std::uint64_t n = committed("grads") + 1;
     honest_ready(n);
     const auto starts = sent<wire::Start>(say(3, ready("grads", n)));
-    ASSERT_EQ(starts.size(), 3U) << i;
-    EXPECT_FALSE(bans(say(3, wire::Fail{starts[0].attempt, Code::kResync, 0, "leaf w"}))) << i;
+    EXPECT_FALSE(bans(say(3, wire::Fail{starts.at(0).attempt, Code::kResync, 0, "leaf w"}))) << i;
     (void)say(1, ready("grads", n));
     const auto without = sent<wire::Start>(say(2, ready("grads", n)));
     ASSERT_EQ(without.size(), i == 0 ? 0U : 2U) << i;  // the first time it is waited for
