@@ -149,6 +149,7 @@ struct Round {  // the volatile side of one tag
   base::Time ready_due = base::kNever, sync_due = base::kNever;
   std::uint64_t commits = 0, aborts = 0;
   base::Duration usual = 0;  // that an attempt takes which commits
+  bool does_without() const { return !skipped.empty() || !edited.empty(); }
 };
 
 struct Cut {             // a link between two members that carried nothing

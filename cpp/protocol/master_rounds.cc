@@ -74,10 +74,10 @@ std::optional<Status> State::open_tag(const Life& life, const wire::Tag& tag) {
   }
   if (ledger_.tags().count(tag) == 0) {
     const auto own = std::count_if(rounds_.begin(), rounds_.end(), [&](const auto& entry) {
-      return entry.second.opened_by == life.key && ledger_.standing(entry.first).committed == 0;
+      return entry.second.opened_by == life.key && !JCCL_PLANTED("one-peer-takes-all-tags") &&
+             ledger_.standing(entry.first).committed == 0;
     });
-    const bool many = static_cast<std::size_t>(own) >= base::kTagsMax / 2;
-    if (many && !JCCL_PLANTED("one-peer-takes-all-tags")) {
+    if (static_cast<std::size_t>(own) >= base::kTagsMax / 2) {
       return Status{Code::kLimit, cat(name(life), " has opened ", own,
                                       " tags that no round was committed of; one peer may open ",
                                       base::kTagsMax / 2)};
@@ -297,13 +297,12 @@ void State::form(const wire::Tag& tag) {
   note_quorum(tag);
   if (round.ready.empty()) return;
   const bool missing = round.ready.size() < owing(tag);
-  const bool without = !round.skipped.empty() || !round.edited.empty();
-  if (!missing || without) decide(tag);
+  if (!missing || round.does_without()) decide(tag);
   if (const std::string why = dispute(tag); !why.empty()) {
     return reject_all(tag, Code::kDisputed, why);
   }
   if (missing) send_on(tag);
-  if (missing && !without) return;  // the cheap half of forming_wait
+  if (missing && !round.does_without()) return;  // the cheap half of forming_wait
   if (forming_wait(tag).cause != WaitCause::kNothing) return;
   if (agree(tag) && !hurried(tag)) launch(tag);
 }
