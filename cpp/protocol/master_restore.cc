@@ -246,7 +246,7 @@ void State::restore(wire::RestoreRecord back) {
   for (auto& [incarnation, life] : lives_) {
     const bool concerned =
         life.id != 0 || life.syncs.count(tag) > 0 || JCCL_PLANTED("all-hear-of-a-restore");
-    if (concerned && life.connected() && life.resumed) tell_of_restore(life, tag);
+    if (concerned && life.connected() && life.resumed) tell_of_restore(life, tag, text);
   }
   roster_dirty_ = lives_changed_ = true;
   touch(tag);
@@ -262,13 +262,13 @@ void State::tell_what_was_lost(Life& life, const AskedSync& asked) {
     return one.number > last.of && one.number < last.revision && life.shard < one.digests.size() &&
            one.digests[life.shard] == asked.sync.digest;
   });
-  if (lost) tell_of_restore(life, tag);
+  if (lost) tell_of_restore(life, tag, restored_text(tag));
 }
 
-void State::tell_of_restore(Life& life, const wire::Tag& tag) {
+void State::tell_of_restore(Life& life, const wire::Tag& tag, const std::string& text) {
   const std::uint64_t newest = ledger_.standing(tag).restores.back().revision;
   if (std::exchange(life.told_back[tag], newest) == newest) return;
-  send(life, wire::Notice{restored_text(tag)});
+  send(life, wire::Notice{text});
 }
 
 std::string State::restored_text(const wire::Tag& tag) const {

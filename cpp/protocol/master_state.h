@@ -272,7 +272,7 @@ struct MasterMachine::State {
   base::Duration lost_after(const wire::Tag& tag) const;
   void restore(wire::RestoreRecord back);
   void tell_what_was_lost(Life& life, const AskedSync& asked);
-  void tell_of_restore(Life& life, const wire::Tag& tag);
+  void tell_of_restore(Life& life, const wire::Tag& tag, const std::string& text);
   std::string restored_text(const wire::Tag& tag) const;
 
   // master_votes.cc: what a new revision is
