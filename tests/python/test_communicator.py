@@ -1,5 +1,6 @@
 """The host API against a real master: values, faults in words, and closing."""
 
+import contextlib
 import threading
 
 import jax
@@ -12,6 +13,7 @@ import jccl
 from jccl import _native
 from jccl.settings import read_token
 from jccl.testing import Cluster, environment, wait_until
+from tests.python.aborting import kept_aborting
 
 
 @pytest.fixture
@@ -244,11 +246,6 @@ def test_a_deadline_says_who_was_waited_for(pair):
     assert caught.value.remedy == "retry"
 
 
-def _keep_aborting(comm, ended):
-    while not ended.wait(0.05):
-        comm.abort()
-
-
 def _fails(comm, index, how, collective):
     """The output of a call on peer `index` that fails `how`, and its fault."""
     out = {"w": np.full(500, -7.0, np.float32)}
@@ -264,17 +261,9 @@ def _fails(comm, index, how, collective):
         options.pop("weight", None)
         options["root"] = how != "empty"
     call = comm.broadcast if collective == "broadcast" else comm.all_reduce
-    ended = threading.Event()
-    aborting = threading.Thread(target=_keep_aborting, args=(comm, ended))
-    if how == "aborted":
-        aborting.start()
-    try:
-        with pytest.raises(jccl.Error) as caught:
-            call(tree, out=out, **options)
-    finally:
-        ended.set()
-        if how == "aborted":
-            aborting.join()
+    meanwhile = kept_aborting(comm) if how == "aborted" else contextlib.nullcontext()
+    with meanwhile, pytest.raises(jccl.Error) as caught:
+        call(tree, out=out, **options)
     assert np.all(tree["w"] == 3.0)
     return out["w"], caught.value
 

@@ -1,7 +1,6 @@
 """What a jitted call that fails hands back: its code, and the caller's own values."""
 
 import functools
-import threading
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +9,7 @@ import pytest
 
 from jccl import _native, ops
 from jccl.testing import Cluster
+from tests.python.aborting import kept_aborting
 from tests.python.on_devices import on_peers
 
 CODES = _native.core().codes
@@ -54,11 +54,6 @@ def test_a_round_without_contributors_is_empty_and_its_values_are_the_inputs(
 @pytest.mark.parametrize("collective", ["all_reduce", "broadcast"])
 def test_an_aborted_call_is_a_status_and_its_values_are_the_inputs(pair, collective):
     comm = pair.comms[0]
-    ended = threading.Event()
-
-    def keep_aborting():
-        while not ended.wait(0.05):
-            comm.abort()
 
     @jax.jit
     def step(tree):
@@ -68,12 +63,7 @@ def test_an_aborted_call_is_a_status_and_its_values_are_the_inputs(pair, collect
 
     compiled = step.lower(own(3)).compile()
     pair.run(lambda comm, index: comm.barrier())  # so that the other one is waited for
-    thread = threading.Thread(target=keep_aborting)
-    thread.start()
-    try:
+    with kept_aborting(comm):
         aborted = jax.tree.map(np.asarray, compiled(own(3)))
-    finally:
-        ended.set()
-        thread.join()
     assert aborted.status[0] == CODES["Aborted"]
     assert is_own(aborted.value, 3)
