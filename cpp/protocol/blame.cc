@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::size_t kAccountsMax = 4096;  // fresh keys are free to make
 constexpr base::Duration kKnown = 60 * base::kSecond;
+constexpr double kAccident = 0.9;  // less is what a broken machine may do; a lie that fades is more
 
 constexpr std::array<std::string_view, static_cast<std::size_t>(Fault::kCount)> kNames = {
     "calls unlike the others'",
@@ -49,10 +50,21 @@ Blame::Account& Blame::account(const wire::PublicKey& key, base::Time now) {
   return one;
 }
 
-double Blame::charge(const wire::PublicKey& key, Fault fault, base::Time now) {
+double Blame::charge(const wire::PublicKey& key, const std::string& token, Fault fault,
+                     base::Time now) {
   Account& one = account(key, now);
+  one.token = token;
   ++one.counts[static_cast<std::size_t>(fault)];
   return one.sum += kFaultWeights[static_cast<std::size_t>(fault)];
+}
+
+double Blame::of_token(const std::string& token, base::Time now) const {
+  double faults = 0;
+  for (const auto& [key, one] : accounts_) {
+    const double sum = one.token == token ? decayed(one.sum, now - one.at) : 0;
+    if (sum >= kAccident) faults += sum;
+  }
+  return faults;
 }
 
 bool Blame::accused(const wire::PublicKey& key, const wire::PublicKey& by, base::Time now) {

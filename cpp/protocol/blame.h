@@ -92,10 +92,15 @@ class Held {
   base::Duration total_ = 0;
 };
 
+// As it is told.
+inline std::string brief_key(const wire::PublicKey& key) { return base::to_hex(key).substr(0, 16); }
+
 class Blame {
  public:
-  // What is held against the key now, with this.
-  double charge(const wire::PublicKey& key, Fault fault, base::Time now);
+  // What is held against the key, which came by the token, now, with this.
+  double charge(const wire::PublicKey& key, const std::string& token, Fault fault, base::Time now);
+  // What is held against keys that came by the token, one accident of each left out.
+  double of_token(const std::string& token, base::Time now) const;
   double held_against(const wire::PublicKey& key, base::Time now) const;
   // Whether one more's word against it counts: each accuser's once, and kAccusersMax of them within
   // a half-life. So words alone are no ban, however many members say them.
@@ -122,9 +127,9 @@ class Blame {
   void each_field(Canon& canon) const {
     canon.put(accounts_.size());
     for (const auto& [key, account] : accounts_) {
-      const auto& [sum, at, counts, departures, out_until, departed_at, in_vain, accusers, held,
-                   served] = account;
-      canon.put(key), canon.put(sum), canon.put(at), canon.put(departures);
+      const auto& [sum, at, token, counts, departures, out_until, departed_at, in_vain, accusers,
+                   held, served] = account;
+      canon.put(key), canon.put(token), canon.put(sum), canon.put(at), canon.put(departures);
       canon.put(out_until), canon.put(departed_at), canon.put(in_vain);
       canon.put(accusers), canon.put(served);
       held.each_field(canon);
@@ -137,6 +142,7 @@ class Blame {
   struct Account {
     double sum = 0;
     base::Time at = 0;  // of `sum`
+    std::string token;  // by which it came when it was charged last
     std::array<std::uint32_t, static_cast<std::size_t>(Fault::kCount)> counts{};
     std::uint32_t departures = 0;
     base::Time out_until = 0, departed_at = 0;

@@ -344,10 +344,10 @@ TEST_F(BlameTest, faults_fade) {
   const wire::PublicKey key{1};
   for (int day = 0; day < 20; ++day) {
     const base::Time now = day * 86'400 * kSecond;
-    EXPECT_LT(blame.charge(key, Fault::kMismatch, now), 1.01);
-    EXPECT_LT(blame.charge(key, Fault::kMismatch, now), kBanAt);
+    EXPECT_LT(blame.charge(key, "", Fault::kMismatch, now), 1.01);
+    EXPECT_LT(blame.charge(key, "", Fault::kMismatch, now), kBanAt);
   }
-  EXPECT_GE(blame.charge(key, Fault::kMismatch, 19 * 86'400 * kSecond), kBanAt);
+  EXPECT_GE(blame.charge(key, "", Fault::kMismatch, 19 * 86'400 * kSecond), kBanAt);
 }
 
 TEST_F(BlameTest, who_has_to_go_again_and_again_stays_out_longer_each_time) {

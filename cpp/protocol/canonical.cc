@@ -101,11 +101,11 @@ class Canon {
   }
   void put(const Round& round) {
     const auto& [ready, running, told, memory, entered, assumed, poll, edited, skipped,
-                 quorum_since, lost_since, unasked_since, brought, brought_at, opened_by, before,
-                 asking, ready_due, sync_due, commits, aborts, usual] = round;
+                 quorum_since, lost_since, unasked_since, unheld_since, brought, brought_at,
+                 opened_by, before, asking, ready_due, sync_due, commits, aborts, usual] = round;
     put(ready), put(running), put(memory), put(edited), put(skipped), put(quorum_since);
-    put(lost_since), put(unasked_since), put(brought), put(brought_at), put(asking), put(ready_due),
-        put(sync_due);
+    put(lost_since), put(unasked_since), put(unheld_since), put(brought), put(brought_at),
+        put(asking), put(ready_due), put(sync_due);
     put(usual), put(opened_by), put(before), put(entered), put(assumed), put(poll.has_value());
     if (poll.has_value()) {
       const auto& [revision, tier, election, doubt_since, dispute] = *poll;

@@ -24,8 +24,6 @@ constexpr std::uint32_t kTriesAtOnce = 4;
 constexpr base::Duration kPauseMin = 10 * base::kMillisecond;
 constexpr base::Duration kPauseMax = base::kSecond;
 constexpr std::size_t kAbortedMax = 64;  // remembered per round, with code and text
-constexpr base::Duration kCutMin = 10 * base::kSecond;
-constexpr base::Duration kCutMax = 600 * base::kSecond;
 
 }  // namespace
 
@@ -117,21 +115,12 @@ std::optional<wire::Outcome> State::outcome_of(const wire::Unresolved& about,
   return ledger_.outcome(about, life.shard);
 }
 
-void State::remember_link(Round& round, const wire::Attempt& attempt, wire::PeerId reporter,
-                          wire::PeerId named) {
-  if (named == 0 || named == reporter || ledger_.members().count(named) == 0) return;
-  const auto link = std::minmax(reporter, named);
-  auto& attempts = round.memory.link_failures[{link.first, link.second}];
-  attempts.insert(attempt);
-  round.memory.named[named].insert(reporter);
-  if (attempts.size() >= 2) cut_link(round, reporter, named);
-}
-
 void State::on_fail(Life& life, const wire::Fail& fail) {
   const wire::Tag tag = running_tag(fail.attempt);
   if (tag.empty()) {
+    const bool link = fail.cause == Code::kLinkLost || fail.cause == Code::kPeerLost ||
+                      fail.cause == Code::kCorrupt;
     for (auto& [other, round] : rounds_) {  // the second report about one broken link
-      const bool link = fail.cause == Code::kLinkLost || fail.cause == Code::kPeerLost;
       if (round.memory.aborted.count(fail.attempt) == 0 || !link || life.id == 0) continue;
       remember_link(round, fail.attempt, life.id, fail.peer);
     }
@@ -149,7 +138,8 @@ void State::on_fail(Life& life, const wire::Fail& fail) {
   }
   const std::string text = cat(name(life), ": ", fail.text);
   const auto link = std::pair(std::min(part->id, fail.peer), std::max(part->id, fail.peer));
-  const bool of_link = fail.cause == Code::kLinkLost || fail.cause == Code::kPeerLost;
+  const bool of_link = fail.cause == Code::kLinkLost || fail.cause == Code::kPeerLost ||
+                       says_what_another_sent(running, *part, fail);
   if (of_link && running.avoided.count(link) > 0) {
     charge(life, Fault::kRefusal, text);  // the plan has nothing go over it
     return abort(tag, fail.cause, text, true);
@@ -168,6 +158,10 @@ void State::on_fail(Life& life, const wire::Fail& fail) {
       return abort(tag, Code::kResync, text, true, {},
                    running.of_site(JCCL_PLANTED("other-shards-retry") ? "" : life.site));
     case Code::kCorrupt:
+      if (of_link) break;
+      if (running.sites_left() >= 3 && !JCCL_PLANTED("corrupt-ends-all")) {
+        return refused_by(tag, *part, {fail.cause, text});
+      }
       ++round.memory.corrupt;
       return abort(tag, Code::kCorrupt, text, round.memory.corrupt < 2);
     case Code::kPeerLost:
@@ -192,7 +186,7 @@ void State::on_fail(Life& life, const wire::Fail& fail) {
       charge_exit(life, tag, *part,
                   fail.cause == Code::kDeadline ? Fault::kDeadline : Fault::kWithdrawal, text);
   }
-  if (fail.cause == Code::kLinkLost) remember_link(round, fail.attempt, life.id, fail.peer);
+  if (of_link) remember_link(round, fail.attempt, life.id, fail.peer);
   abort(tag, fail.cause, text, true);
 }
 
@@ -264,64 +258,6 @@ bool State::unequal(const wire::Tag& tag) {
   return true;
 }
 
-bool State::hears_out(RunningAttempt& running) {
-  if (running.heard_out || JCCL_PLANTED("judged-unheard")) return false;
-  if (!is_to_be_heard(running)) return false;
-  running.heard_out = true;
-  running.judged_at = now_ + options_.silence / 4;
-  return true;
-}
-
-// Somebody waits for data that does not come. Whoever the master has not heard for long either
-// hangs; between two that it hears the link is cut.
-void State::judge(const wire::Tag& tag) {
-  Round& round = rounds_.at(tag);
-  RunningAttempt& running = *round.running;
-  std::string text;
-  std::map<std::string, std::string> hung;  // by site
-  std::set<std::pair<wire::PeerId, wire::PeerId>> cut;
-  for (const auto& [named, reporters] : running.silent) {
-    for (const auto& [reporter, words] : reporters) text += cat(text.empty() ? "" : "; ", words);
-    const Part& part = running.parts().at(named);
-    const Life* life = part.evicted ? nullptr : life_of(part.incarnation);
-    if (life == nullptr) continue;
-    const base::Duration silent = now_ - life->heard;
-    if (silent >= options_.silence / 2) {
-      hung[part.site] = cat(name(*life), " hangs: no heartbeat for ", silent / base::kMillisecond,
-                            " ms; ", reporters.begin()->second);
-      continue;
-    }
-    for (const auto& [reporter, words] : reporters) {
-      if (!running.excused(named, reporter)) cut.emplace(reporter, named);
-    }
-  }
-  if (hung.empty() && cut.empty()) {  // they wait in a circle
-    for (const auto& [named, reporters] : running.silent) {
-      for (const auto& [reporter, words] : reporters) cut.emplace(reporter, named);
-    }
-  }
-  for (const auto& [reporter, named] : cut) {
-    remember_link(round, running.attempt(), reporter, named);
-    cut_link(round, reporter, named);
-    Life* life = life_of(running.parts().at(named).incarnation);
-    if (life != nullptr) life->waited_since = std::min(life->waited_since, running.since);
-  }
-  abort(tag, Code::kPeerLost, text, true);
-  for (const auto& [site, why] : hung) depart(site, why, "evict");
-}
-
-// Plans do without the link for a while; each time it proves cut again, for longer.
-void State::cut_link(Round& round, wire::PeerId a, wire::PeerId b) {
-  const auto link = std::minmax(a, b);
-  if (ledger_.members().count(a) == 0 || ledger_.members().count(b) == 0) return;
-  if (!round.memory.cut.insert({link.first, link.second}).second) return;
-  Cut& cut = cuts_[{link.first, link.second}];
-  cut.until = now_ + std::min(kCutMax, kCutMin << std::min(cut.times, 10U));
-  ++cut.times;
-  note("cut", {{"link", cat(name(link.first), " ", name(link.second))},
-               {"avoided_s", cat((cut.until - now_) / base::kSecond)}});
-}
-
 bool State::conclude(const wire::Tag& tag) {
   const auto found = rounds_.find(tag);
   if (found == rounds_.end() || !found->second.running.has_value()) return false;
@@ -382,6 +318,7 @@ void State::commit(const wire::Tag& tag) {
   journal(record);
   if (first) touch_all();  // from now on newcomers are waited for nowhere (`owes`)
   round.poll.reset();      // of the revision before
+  round.unheld_since = base::kNever;
   for (const auto& [id, part] : running.parts()) {
     if (!part.evicted) settle_in(id);
   }

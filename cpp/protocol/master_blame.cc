@@ -1,13 +1,12 @@
-// Who may be in the run: bans, tokens and an operator's orders; and what is held against members
-// whose words cost the others a round. Faults are counted by key (blame.h); three are a ban, which
-// is journaled. Of two sites nobody can say which is wrong, so with fewer than three nothing is
-// held against anybody. Pure; one event at a time.
+// Who may be in the run: bans and tokens; and what is held against members whose words cost the
+// others a round. Faults are counted by key (blame.h); three are a ban, which is journaled. Of two
+// sites nobody can say which is wrong, so with fewer than three nothing is held against anybody.
+// Pure; one event at a time.
 #include <algorithm>
 
 #include "base/planted.h"
 #include "base/text.h"
 #include "base/utf8.h"
-#include "protocol/durations.h"
 #include "protocol/master_state.h"
 
 namespace jccl::protocol {
@@ -25,10 +24,6 @@ constexpr base::Duration kHeldNoted = base::kSecond / 2;
 constexpr int kShortShare = 2;
 constexpr std::size_t kAccusedMax = 32;  // by one life: as many as it was sent to
 constexpr std::uint64_t kMillisecondsPerSecond = 1000;
-
-std::string short_hex(const wire::PublicKey& key) { return base::to_hex(key).substr(0, 16); }
-
-wire::OrderReply refusal(Code code, std::string text) { return {code, std::move(text)}; }
 
 }  // namespace
 
@@ -49,7 +44,7 @@ std::optional<Status> State::unwelcome(const wire::Hello& hello, const Shown& sh
             ? "until an operator pardons it"
             : cat("for ", (ban.until_unix_ms - unix_ms()) / kMillisecondsPerSecond + 1, " s");
     return Status{Code::kBanned,
-                  cat("the key ", short_hex(shown.key), "… is banned ", span, ": ", ban.reason)};
+                  cat("the key ", brief_key(shown.key), "… is banned ", span, ": ", ban.reason)};
   }
   return token_spent(shown.token, shown.uses, hello.shard, shown.key);
 }
@@ -105,8 +100,11 @@ std::string State::kept_outside(const Life& life) const {
   if (throttle != throttles_.end() && now_ < throttle->second.next_at && !life.gate_passed &&
       is_new(life.key) && !JCCL_PLANTED("new-keys-after-bans-unhindered")) {
     const std::uint32_t bans = throttle->second.bans;
+    const bool faults = blame_.of_token(life.token, now_) >= kBanAt;
     return cat("waits for ", seconds(throttle->second.next_at), " s: ",
-               bans > 0 ? cat("after ", bans, " bans") : "while many come and go without a round",
+               bans > 0 ? cat("after ", bans, " bans")
+               : faults ? "after faults of some that came as it does"
+                        : "while many come and go without a round",
                " new keys enter slowly");
   }
   return {};
@@ -129,20 +127,29 @@ void State::open_gates() {
   }
 }
 
-// Before its epoch is written: a new key delays the next new one.
-void State::note_entry(const Life& life) {
-  const bool fresh = is_new(life.key);
-  const auto throttle = throttles_.find(life.token);
-  if (fresh && throttle != throttles_.end()) {
+// How often some that came by the token were banned of late. Faults of those who were not, since
+// they stay below that or left before it, make up bans, too.
+std::uint32_t State::caught(const std::string& token) {
+  std::uint32_t times = 0;
+  if (const auto throttle = throttles_.find(token); throttle != throttles_.end()) {
     Throttle& one = throttle->second;
     for (; one.bans > 0 && now_ >= one.banned_at + kFaultHalfLife; --one.bans) {
       one.banned_at += kFaultHalfLife;
     }
-    if (one.bans > 0) {
-      one.open = false;
-      one.next_at =
-          now_ + std::min(options_.out_max, kThrottleMin << std::min(one.bans, kDoublingsMax));
-    }
+    times = one.bans;
+  }
+  if (JCCL_PLANTED("faults-stay-with-their-keys")) return times;
+  return times + static_cast<std::uint32_t>(blame_.of_token(token, now_) / kBanAt);
+}
+
+// Before its epoch is written: a new key delays the next new one.
+void State::note_entry(const Life& life) {
+  const bool fresh = is_new(life.key);
+  const std::uint32_t times = fresh ? caught(life.token) : 0;
+  if (times > 0) {
+    Throttle& one = throttles_[life.token];
+    one.open = false;
+    one.next_at = now_ + std::min(options_.out_max, kThrottleMin << std::min(times, kDoublingsMax));
   }
   if (life.token.empty()) return;
   const auto use = ledger_.tokens().find(life.token);
@@ -241,7 +248,7 @@ bool State::pays(const std::string& site) const {
 
 void State::charge(const Life& life, Fault fault, const std::string& why) {
   if (life.id == 0 || ledger_.sites() < 3 || JCCL_PLANTED("faults-not-counted")) return;
-  const double sum = blame_.charge(life.key, fault, now_);
+  const double sum = blame_.charge(life.key, life.token, fault, now_);
   note("fault", {{"site", life.site}, {"key", base::to_hex(life.key)}, {"text", why}});
   if (sum >= kBanAt) guilty_.insert(life.key);
 }
@@ -321,7 +328,10 @@ void State::charge_exit(const Life& life, const wire::Tag& tag, const Part& part
     return note_short_calls(*rounds_.at(tag).running);
   }
   note_exit(life, *rounds_.at(tag).running);
-  charge(life, fault, why);
+  // No READY takes so long to get here, nor does a clock jump so far by itself.
+  const bool far = part.deadline - now_ > std::max(options_.silence, part.time / 2);
+  const bool made_up = fault == Fault::kDeadline && far && !JCCL_PLANTED("any-deadline-is-over");
+  charge(life, made_up ? Fault::kRefusal : fault, why);
 }
 
 // Its call has less than that part of the time that the middle one of all has.
@@ -398,92 +408,6 @@ std::size_t State::expel(const std::function<bool(const Life&)>& whom, const std
 void State::put_out(const std::string& site, base::Duration cost) {
   if (ledger_.sites() < 3) return;
   for (const Life* life : shards_of(site)) blame_.departed(life->key, cost, options_.out_max, now_);
-}
-
-// ---- orders ------------------------------------------------------------------------------------
-
-void State::on_order(ConnId conn, const wire::Order& order, const Shown& shown) {
-  if (!shown.may_order && !JCCL_PLANTED("anybody-gives-orders")) {
-    return refuse(conn, Code::kAuth,
-                  "orders take the run's secret, or a token with the role admin");
-  }
-  const wire::OrderReply reply = carry_out(order);
-  note("order",
-       {{"subject", order.subject}, {"by", base::to_hex(shown.key)}, {"text", reply.text}});
-  send(conn, reply);
-  close(conn);
-}
-
-wire::OrderReply State::carry_out(const wire::Order& order) {
-  if (order.span != bounded(order.span)) {
-    return refusal(Code::kInvalid, "a ban's time is 0 (for good) to ten years");
-  }
-  if (order.verb == wire::OrderVerb::kKick) return kick(order);
-  if (order.verb == wire::OrderVerb::kDrain) return drain(order);
-  if (order.verb == wire::OrderVerb::kRevoke) return revoke(order);
-  return order_of_key(order);
-}
-
-wire::OrderReply State::kick(const wire::Order& order) {
-  if (member_sites().count(order.subject) == 0) {
-    return refusal(Code::kUnknownTag, cat("no member has the site ", order.subject));
-  }
-  evict(order.subject,
-        cat(order.subject, " was evicted by an operator",
-            order.reason.empty() ? "" : cat(": ", order.reason)),
-        "evict");
-  return {Code::kOk, cat(order.subject, " is evicted; it may come back: see ban")};
-}
-
-// The site goes by itself, as nobody but its program knows when that costs the others nothing.
-wire::OrderReply State::drain(const wire::Order& order) {
-  const std::vector<Life*> shards = shards_of(order.subject);
-  if (shards.empty()) {
-    return refusal(Code::kUnknownTag, cat("nobody has the site ", order.subject));
-  }
-  for (Life* life : shards) {
-    life->drain =
-        cat("drained by an operator", order.reason.empty() ? "" : cat(": ", order.reason));
-    if (life->connected() && life->resumed) send(*life, wire::Drain{life->drain});
-  }
-  return {Code::kOk, cat(order.subject, " is asked to leave, and does so between two rounds")};
-}
-
-wire::OrderReply State::order_of_key(const wire::Order& order) {
-  wire::PublicKey key{};
-  if (!base::from_hex(order.subject, key)) {
-    return refusal(Code::kInvalid, cat("'", order.subject, "' is no key of 64 hex digits"));
-  }
-  if (order.verb == wire::OrderVerb::kAdmit) {
-    if (!ledger_.let_in(key)) journal(wire::AdmitRecord{key});
-    lives_changed_ = true;
-    return {Code::kOk, cat("the key ", short_hex(key), "… may come in")};
-  }
-  if (order.verb == wire::OrderVerb::kBan) {
-    ban(key, order.span, order.reason.empty() ? "by an operator" : order.reason);
-    return {Code::kOk,
-            cat("the key ", short_hex(key), "… is banned ",
-                order.span == 0 ? "for good" : cat("for ", order.span / base::kSecond, " s"))};
-  }
-  const auto found = ledger_.bans().find(key);
-  if (found == ledger_.bans().end() || found->second.until_unix_ms <= unix_ms()) {
-    return refusal(Code::kUnknownTag, cat("the key ", short_hex(key), "… is not banned"));
-  }
-  journal(wire::BanRecord{key, 0, found->second.site, order.reason});
-  return {Code::kOk, cat("the key ", short_hex(key), "… is pardoned")};
-}
-
-wire::OrderReply State::revoke(const wire::Order& order) {
-  if (order.subject.empty()) return refusal(Code::kInvalid, "name the token");
-  journal(wire::TokenRecord{order.subject, true, {}, 0});
-  const std::size_t left = expel(
-      [&](const Life& life) {
-        return life.token == order.subject && !JCCL_PLANTED("the-revoked-stay-in");
-      },
-      cat("the token ", order.subject, " was revoked"),
-      [](const std::string& site) { return cat("the token of ", site, " was revoked"); });
-  return {Code::kOk,
-          cat("the token ", order.subject, " is taken no more; sites that left: ", left)};
 }
 
 }  // namespace jccl::protocol

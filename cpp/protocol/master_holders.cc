@@ -42,11 +42,21 @@ bool State::has_first(const Life& life, const wire::Tag& tag) const {
   return later || source == life.incarnation;
 }
 
+// That they may have it is, of those that are here, their own word. So while no holder is known
+// they are waited for as long as whoever brings an earlier revision, and no longer; for how long
+// those are that are away, the membership says.
+base::Time State::awaited_until(const Round& round) const {
+  const base::Time since = round.unheld_since;
+  if (since == base::kNever || JCCL_PLANTED("awaited-for-ever")) return base::kNever;
+  return since + std::max(options_.silence, options_.restore_after);
+}
+
 // Somebody in the membership that isn't known as a holder yet, but may turn out to be one.
 bool State::may_publish(const wire::Tag& tag, std::uint32_t shard) const {
   const Standing& at = ledger_.standing(tag);
   const auto known = at.digests.find(shard);
   if (known == at.digests.end()) return votes_awaited(tag);
+  const bool too_long = now_ >= awaited_until(rounds_.at(tag));
   for (const auto& [incarnation, life] : lives_) {
     if (life.id == 0 || life.shard != shard) continue;
     if (!life.seen) return true;  // not back since the master's restart: nothing known of it
@@ -59,7 +69,8 @@ bool State::may_publish(const wire::Tag& tag, std::uint32_t shard) const {
         !JCCL_PLANTED("waits-for-one-who-is-behind")) {
       continue;
     }
-    if (!reported && (contributed(life.id, tag) || has_first(life, tag))) return true;
+    const bool believed = !too_long || !life.connected();
+    if (!reported && believed && (contributed(life.id, tag) || has_first(life, tag))) return true;
     const bool right = reported && life.held.at(tag).digest == known->second;
     if (right && !life.connected()) return true;
   }
@@ -69,8 +80,10 @@ bool State::may_publish(const wire::Tag& tag, std::uint32_t shard) const {
 // Somebody may turn out to be a holder, or is getting the newest revision just now.
 bool State::awaited(const wire::Tag& tag, std::uint32_t shard) const {
   const std::uint64_t newest = ledger_.standing(tag).committed;
+  const bool too_long = now_ >= awaited_until(rounds_.at(tag));
   const auto gets_it = [&](const auto& entry) {
     const Life& life = entry.second;
+    if (too_long && life.connected()) return false;
     const auto offered = life.may_hold.find(tag);
     return life.shard == shard && offered != life.may_hold.end() && offered->second == newest &&
            !JCCL_PLANTED("fetcher-not-awaited");

@@ -140,6 +140,7 @@ struct Round {  // the volatile side of one tag
   base::Time quorum_since = base::kNever;   // half of the sites are READY, and not all
   base::Time lost_since = base::kNever;     // no holder of the newest revision is left
   base::Time unasked_since = base::kNever;  // nor does anybody ask for it
+  base::Time unheld_since = base::kNever;   // no holder is known, as looked up for who asks
   std::uint64_t brought = 0;                // the newest earlier one that somebody brought since …
   base::Time brought_at = 0;                // … and when last
   wire::PublicKey opened_by{};              // who asked for the tag first

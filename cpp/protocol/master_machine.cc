@@ -75,7 +75,7 @@ void MasterMachine::State::stood_still(const base::OwnPause& pause) {
     }
   }
   for (auto& [tag, round] : rounds_) {
-    by(round.lost_since), by(round.unasked_since);
+    by(round.lost_since), by(round.unasked_since), by(round.unheld_since);
     if (round.poll.has_value()) by(round.poll->doubt_since);
   }
 }
@@ -274,6 +274,7 @@ Time MasterMachine::State::due(const Round& round, Time seen) const {
   if (round.poll.has_value() && round.poll->doubt_since != base::kNever) {
     once(round.poll->doubt_since + options_.silence);
   }
+  if (round.unheld_since != base::kNever) once(awaited_until(round));
   if (round.lost_since != base::kNever) {
     once(round.lost_since + options_.silence);
     once(round.lost_since + options_.restore_after);

@@ -239,7 +239,7 @@ void State::restore(wire::RestoreRecord back) {
   journal(std::move(back));
   Round& round = rounds_.at(tag);
   round.poll.reset();
-  round.lost_since = base::kNever;
+  round.lost_since = round.unheld_since = base::kNever;
   round.brought = 0;
   const std::string text = restored_text(tag);
   reject_all(tag, Code::kResync, text);

@@ -114,6 +114,7 @@ struct MasterMachine::State {
   std::string kept_outside(const std::string& site) const;  // why; empty: it may come in
   std::string kept_outside(const Life& life) const;
   void open_gates();
+  std::uint32_t caught(const std::string& token);
   void note_entry(const Life& life);
   void note_departure(const std::string& site);
   bool is_new(const wire::PublicKey& key) const;
@@ -220,6 +221,8 @@ struct MasterMachine::State {
   void commit(const wire::Tag& tag);
   void abort(const wire::Tag& tag, wire::Code code, const std::string& text, bool retry,
              const std::string& left_out_site = {}, const std::set<wire::PeerId>& ended = {});
+  static bool says_what_another_sent(const RunningAttempt& running, const Part& part,
+                                     const wire::Fail& fail);
   void refused_by(const wire::Tag& tag, Part& part, const base::Status& why);
   void judge_refusals(const wire::Tag& tag);
   bool unequal(const wire::Tag& tag);
@@ -251,6 +254,7 @@ struct MasterMachine::State {
   std::vector<wire::Member> holders_of(const Serving& serving, const Life& asker) const;
   bool has_first(const Life& life, const wire::Tag& tag) const;
   bool may_publish(const wire::Tag& tag, std::uint32_t shard) const;
+  base::Time awaited_until(const Round& round) const;
   bool awaited(const wire::Tag& tag, std::uint32_t shard) const;  // a holder, perhaps
   bool contributed(wire::PeerId id, const wire::Tag& tag) const;
 

@@ -154,7 +154,7 @@ void State::sync_tag(const wire::Tag& tag) {
   const bool again = JCCL_PLANTED("born-again") && round.lost_since != base::kNever;
   if (!ledger_.standing(tag).born || again) try_birth(tag);
   restore_by_wish(tag);
-  bool lost = false;
+  bool lost = false, unheld = false;
   std::map<std::uint32_t, Serving> by_shard;
   for (const wire::Incarnation incarnation : asking) {
     Life* life = life_of(incarnation);
@@ -162,13 +162,17 @@ void State::sync_tag(const wire::Tag& tag) {
     const auto [found, fresh] = by_shard.try_emplace(life->shard);
     if (fresh) found->second = serving(tag, life->shard);
     Serving& now = found->second;
+    const bool decided = ledger_.standing(tag).digests.count(life->shard) > 0;
+    unheld = unheld || (decided && now.holders.empty());
     sync_one(*life, tag, now);
     const auto left = life->syncs.find(tag);
     if (left == life->syncs.end() || left->second.matches) continue;
-    now.awaited = now.awaited || (left->second.fetching && !JCCL_PLANTED("fetcher-not-awaited"));
+    const bool fetches = left->second.fetching && now_ < awaited_until(round);
+    now.awaited = now.awaited || (fetches && !JCCL_PLANTED("fetcher-not-awaited"));
     if (left->second.fetching || out_of_reach(now, *life)) continue;
     lost = lost || !now.awaited;
   }
+  round.unheld_since = unheld ? std::min(round.unheld_since, now_) : base::kNever;
   if (!lost) {
     round.lost_since = base::kNever;
     round.brought = 0;

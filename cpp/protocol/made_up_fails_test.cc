@@ -1,0 +1,161 @@
+// Failures that a member makes up: they cost an attempt, are held against it or its links, and end
+// nobody else's call.
+#include <set>
+
+#include "protocol/hostile_rig.h"
+
+namespace jccl::protocol {
+namespace {
+
+using base::Code;
+using base::kSecond;
+
+class MadeUpFails : public HostileMember {
+ protected:
+  // Round n with all three in it; what member 3 then says of it.
+  MasterEffects after(std::uint64_t n, const wire::Fail& said) {
+    for (ConnId conn = 1; conn <= 2; ++conn) (void)say(conn, ready("grads", n));
+    const auto starts = sent<wire::Start>(say(3, ready("grads", n)));
+    EXPECT_EQ(starts.size(), 3U);
+    if (starts.empty()) return {};
+    attempt_ = starts[0].attempt;
+    return say(3, wire::Fail{attempt_, said.cause, said.peer, said.text});
+  }
+  static std::set<ConnId> ended(const MasterEffects& effects) {
+    std::set<ConnId> conns;
+    for (const MasterSend& one : effects.send) {
+      const auto* told = std::get_if<wire::Outcome>(&one.message);
+      if (told != nullptr && !told->retry) conns.insert(one.conn);
+    }
+    return conns;
+  }
+  std::string faults(const std::string& site) const {
+    for (const PeerView& peer : master_->view(now_).peers) {
+      if (peer.member.site == site) return peer.faults;
+    }
+    return "is gone";
+  }
+  wire::PeerId id_of(const std::string& site) const {
+    for (const PeerView& peer : master_->view(now_).peers) {
+      if (peer.member.site == site) return peer.member.id;
+    }
+    return 0;
+  }
+  bool admitted(const std::string& site) const { return id_of(site) != 0; }
+  void done_by(std::initializer_list<ConnId> conns, const MasterEffects& effects) {
+    const auto starts = sent<wire::Start>(effects);
+    ASSERT_FALSE(starts.empty());
+    for (const ConnId conn : conns) (void)say(conn, wire::Done{starts[0].attempt, {7, 7}});
+  }
+  wire::Attempt attempt_;
+};
+
+TEST_F(MadeUpFails, damage_of_nobody_ends_the_call_of_who_says_it) {
+  run_of_three();
+  for (std::uint64_t time = 1; time <= 2; ++time) {
+    EXPECT_TRUE(ended(after(2, {{}, Code::kCorrupt, 0, "damaged"})).empty());
+    now_ += kSecond;
+    EXPECT_EQ(ended(on(Tick{})), std::set<ConnId>{3}) << time;
+    EXPECT_EQ(faults("c").substr(0, 1), std::to_string(time)) << faults("c");
+    now_ += kSecond;
+  }
+  for (ConnId conn = 1; conn <= 2; ++conn) (void)say(conn, ready("grads", 2));
+  (void)after(2, {{}, Code::kCorrupt, 0, "damaged"});
+  now_ += kSecond;
+  (void)on(Tick{});
+  EXPECT_EQ(faults("c"), "is gone");
+}
+
+TEST_F(MadeUpFails, damage_by_another_is_the_links_and_ends_nobodys_call) {
+  run_of_three();
+  std::set<std::uint64_t> ends;
+  for (int time = 0; time < 6 && faults("c") != "is gone"; ++time) {
+    const auto effects = after(2, {{}, Code::kCorrupt, id_of(time % 2 == 0 ? "a" : "b"), "NaN"});
+    for (const ConnId conn : ended(effects)) ends.insert(conn);
+    now_ += kSecond;
+    for (const ConnId conn : ended(on(Tick{}))) ends.insert(conn);
+  }
+  EXPECT_EQ(ends.count(1) + ends.count(2), 0U);
+  EXPECT_EQ(faults("a") + faults("b"), "");
+}
+
+TEST_F(MadeUpFails, of_two_the_second_damage_ends_both) {
+  MasterOptions two = options();
+  two.start_peers = 2;
+  begin(two);
+  join({"a", "b"});
+  for (int time = 1; time <= 2; ++time) {
+    (void)say(1, ready("grads"));
+    const auto starts = sent<wire::Start>(say(2, ready("grads")));
+    ASSERT_EQ(starts.size(), 2U);
+    const auto effects = on(ConnMessage{2, wire::Fail{starts[0].attempt, Code::kCorrupt, 0, "x"}});
+    EXPECT_EQ(ended(effects).size(), time == 1 ? 0U : 2U);
+  }
+}
+
+TEST_F(MadeUpFails, a_deadline_that_is_far_is_held_against_who_says_it_is_over) {
+  run_of_three();
+  for (std::uint64_t time = 1; time <= 3 && faults("c") != "is gone"; ++time) {
+    (void)after(2, {{}, Code::kDeadline, 0, "over"});
+    now_ += kSecond;
+    (void)on(Tick{});
+  }
+  EXPECT_EQ(faults("c"), "is gone");
+}
+
+TEST_F(MadeUpFails, a_deadline_that_is_near_is_no_lie) {
+  run_of_three();
+  (void)say(1, ready("grads", 2));
+  (void)say(2, ready("grads", 2));
+  wire::Ready brief = ready("grads", 2);
+  brief.deadline = options().silence / 2;
+  const auto starts = sent<wire::Start>(say(3, brief));
+  ASSERT_EQ(starts.size(), 3U);
+  (void)say(3, wire::Fail{starts[0].attempt, Code::kDeadline, 0, "over"});
+  EXPECT_EQ(faults("c").find("refused"), std::string::npos) << faults("c");
+}
+
+// Two faults are no ban, and whoever starts again under a new key leaves them behind: to its token.
+TEST_F(MadeUpFails, a_new_key_before_the_ban_makes_the_next_ones_wait) {
+  run_of_three();
+  ConnId conn = 3;
+  int came = 1;
+  for (; came < 8 && admitted("c"); ++came) {
+    const std::uint64_t n = committed("grads") + 1;
+    for (int fault = 0; fault < 2; ++fault) {
+      for (ConnId honest = 1; honest <= 2; ++honest) (void)say(honest, ready("grads", n));
+      wire::Ready odd = ready("grads", n);
+      odd.descriptor = {6, 6};
+      (void)say(conn, odd);
+    }
+    done_by({1, 2}, say(conn, wire::Leave{}));
+    ASSERT_EQ(committed("grads"), n);
+    ++conn;
+    (void)join(conn, hello(100 * conn, "c"));
+    (void)say(conn, ready("grads", n + 1));
+    (void)say(1, ready("grads", n + 1));
+    done_by({1, 2, conn}, say(2, ready("grads", n + 1)));
+    ASSERT_EQ(committed("grads"), n + 1);
+  }
+  EXPECT_GT(came, 2);  // one that leaves with its faults may be replaced
+  EXPECT_LT(came, 5);
+  (void)say(conn, ready("grads", committed("grads") + 1));
+  now_ += options().silence / 4;
+  const auto told = sent<wire::Waiting>(on(Tick{}));
+  const std::string waits = told.empty() ? "" : told.back().text;
+  EXPECT_NE(waits.find("after faults of some that came as it does"), std::string::npos) << waits;
+}
+
+// An operator's program that fails at times, and a fault of long ago, delay nobody.
+TEST_F(MadeUpFails, one_fault_of_each_key_makes_up_no_ban_for_long) {
+  Blame blame;
+  for (std::uint8_t key = 0; key < 20; ++key) (void)blame.charge({key}, "t", Fault::kGuard, 0);
+  EXPECT_EQ(blame.of_token("t", 0), 0);
+  for (std::uint8_t key = 0; key < 5; ++key) (void)blame.charge({key}, "t", Fault::kMismatch, 0);
+  EXPECT_GE(blame.of_token("t", 0), kBanAt);
+  EXPECT_EQ(blame.of_token("another", 0), 0);
+  EXPECT_EQ(blame.of_token("t", 2 * kFaultHalfLife), 0);
+}
+
+}  // namespace
+}  // namespace jccl::protocol

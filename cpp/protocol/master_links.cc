@@ -1,0 +1,98 @@
+// Links that carried nothing, or what nobody can use: who says so, whom that is about, and which
+// links plans then do without. Pure; one event at a time.
+#include <algorithm>
+
+#include "base/planted.h"
+#include "base/text.h"
+#include "protocol/master_state.h"
+
+namespace jccl::protocol {
+
+using base::cat;
+using base::Code;
+using State = MasterMachine::State;
+
+namespace {
+
+constexpr base::Duration kCutMin = 10 * base::kSecond;
+constexpr base::Duration kCutMax = 600 * base::kSecond;
+
+}  // namespace
+
+void State::remember_link(Round& round, const wire::Attempt& attempt, wire::PeerId reporter,
+                          wire::PeerId named) {
+  if (named == 0 || named == reporter || ledger_.members().count(named) == 0) return;
+  const auto link = std::minmax(reporter, named);
+  auto& attempts = round.memory.link_failures[{link.first, link.second}];
+  attempts.insert(attempt);
+  round.memory.named[named].insert(reporter);
+  if (attempts.size() >= 2) cut_link(round, reporter, named);
+}
+
+// Values that no encoder writes, from one of three or more. Who of the two is wrong nobody can
+// tell, so it is their link's: no round goes over it again, and whoever has most such links goes.
+bool State::says_what_another_sent(const RunningAttempt& running, const Part& part,
+                                   const wire::Fail& fail) {
+  return fail.cause == Code::kCorrupt && running.sites_left() >= 3 && fail.peer != part.id &&
+         running.parts().count(fail.peer) > 0 && !JCCL_PLANTED("corrupt-ends-all");
+}
+
+bool State::hears_out(RunningAttempt& running) {
+  if (running.heard_out || JCCL_PLANTED("judged-unheard")) return false;
+  if (!is_to_be_heard(running)) return false;
+  running.heard_out = true;
+  running.judged_at = now_ + options_.silence / 4;
+  return true;
+}
+
+// Somebody waits for data that does not come. Whoever the master has not heard for long either
+// hangs; between two that it hears the link is cut.
+void State::judge(const wire::Tag& tag) {
+  Round& round = rounds_.at(tag);
+  RunningAttempt& running = *round.running;
+  std::string text;
+  std::map<std::string, std::string> hung;  // by site
+  std::set<std::pair<wire::PeerId, wire::PeerId>> cut;
+  for (const auto& [named, reporters] : running.silent) {
+    for (const auto& [reporter, words] : reporters) text += cat(text.empty() ? "" : "; ", words);
+    const Part& part = running.parts().at(named);
+    const Life* life = part.evicted ? nullptr : life_of(part.incarnation);
+    if (life == nullptr) continue;
+    const base::Duration silent = now_ - life->heard;
+    if (silent >= options_.silence / 2) {
+      hung[part.site] = cat(name(*life), " hangs: no heartbeat for ", silent / base::kMillisecond,
+                            " ms; ", reporters.begin()->second);
+      continue;
+    }
+    for (const auto& [reporter, words] : reporters) {
+      if (!running.excused(named, reporter)) cut.emplace(reporter, named);
+    }
+  }
+  if (hung.empty() && cut.empty()) {  // they wait in a circle
+    for (const auto& [named, reporters] : running.silent) {
+      for (const auto& [reporter, words] : reporters) cut.emplace(reporter, named);
+    }
+  }
+  for (const auto& [reporter, named] : cut) {
+    remember_link(round, running.attempt(), reporter, named);
+    cut_link(round, reporter, named);
+    Life* life = life_of(running.parts().at(named).incarnation);
+    if (life != nullptr) life->waited_since = std::min(life->waited_since, running.since);
+  }
+  abort(tag, Code::kPeerLost, text, true);
+  for (const auto& [site, why] : hung) depart(site, why, "evict");
+}
+
+// Plans do without the link for a while; each time it proves cut again, for longer.
+void State::cut_link(Round& round, wire::PeerId a, wire::PeerId b) {
+  const auto link = std::minmax(a, b);
+  if (ledger_.members().count(a) == 0 || ledger_.members().count(b) == 0) return;
+  if (!round.memory.cut.insert({link.first, link.second}).second) return;
+  Cut& cut = cuts_[{link.first, link.second}];
+  cut.until = now_ + std::min(kCutMax, kCutMin << std::min(cut.times, 10U));
+  ++cut.times;
+  note("cut", {{"link", cat(name(link.first), " ", name(link.second))},
+               {"avoided_s", cat((cut.until - now_) / base::kSecond)}});
+}
+
+}  // namespace jccl::protocol

@@ -1,0 +1,106 @@
+// What an operator orders of a run: who goes, who may come, which token is taken no more. Pure; one
+// event at a time.
+#include <utility>
+
+#include "base/planted.h"
+#include "base/text.h"
+#include "protocol/durations.h"
+#include "protocol/master_state.h"
+
+namespace jccl::protocol {
+
+using base::cat;
+using base::Code;
+using State = MasterMachine::State;
+
+namespace {
+
+wire::OrderReply refusal(Code code, std::string text) { return {code, std::move(text)}; }
+
+}  // namespace
+
+void State::on_order(ConnId conn, const wire::Order& order, const Shown& shown) {
+  if (!shown.may_order && !JCCL_PLANTED("anybody-gives-orders")) {
+    return refuse(conn, Code::kAuth,
+                  "orders take the run's secret, or a token with the role admin");
+  }
+  const wire::OrderReply reply = carry_out(order);
+  note("order",
+       {{"subject", order.subject}, {"by", base::to_hex(shown.key)}, {"text", reply.text}});
+  send(conn, reply);
+  close(conn);
+}
+
+wire::OrderReply State::carry_out(const wire::Order& order) {
+  if (order.span != bounded(order.span)) {
+    return refusal(Code::kInvalid, "a ban's time is 0 (for good) to ten years");
+  }
+  if (order.verb == wire::OrderVerb::kKick) return kick(order);
+  if (order.verb == wire::OrderVerb::kDrain) return drain(order);
+  if (order.verb == wire::OrderVerb::kRevoke) return revoke(order);
+  return order_of_key(order);
+}
+
+wire::OrderReply State::kick(const wire::Order& order) {
+  if (member_sites().count(order.subject) == 0) {
+    return refusal(Code::kUnknownTag, cat("no member has the site ", order.subject));
+  }
+  evict(order.subject,
+        cat(order.subject, " was evicted by an operator",
+            order.reason.empty() ? "" : cat(": ", order.reason)),
+        "evict");
+  return {Code::kOk, cat(order.subject, " is evicted; it may come back: see ban")};
+}
+
+// The site goes by itself, as nobody but its program knows when that costs the others nothing.
+wire::OrderReply State::drain(const wire::Order& order) {
+  const std::vector<Life*> shards = shards_of(order.subject);
+  if (shards.empty()) {
+    return refusal(Code::kUnknownTag, cat("nobody has the site ", order.subject));
+  }
+  for (Life* life : shards) {
+    life->drain =
+        cat("drained by an operator", order.reason.empty() ? "" : cat(": ", order.reason));
+    if (life->connected() && life->resumed) send(*life, wire::Drain{life->drain});
+  }
+  return {Code::kOk, cat(order.subject, " is asked to leave, and does so between two rounds")};
+}
+
+wire::OrderReply State::order_of_key(const wire::Order& order) {
+  wire::PublicKey key{};
+  if (!base::from_hex(order.subject, key)) {
+    return refusal(Code::kInvalid, cat("'", order.subject, "' is no key of 64 hex digits"));
+  }
+  if (order.verb == wire::OrderVerb::kAdmit) {
+    if (!ledger_.let_in(key)) journal(wire::AdmitRecord{key});
+    lives_changed_ = true;
+    return {Code::kOk, cat("the key ", brief_key(key), "… may come in")};
+  }
+  if (order.verb == wire::OrderVerb::kBan) {
+    ban(key, order.span, order.reason.empty() ? "by an operator" : order.reason);
+    return {Code::kOk,
+            cat("the key ", brief_key(key), "… is banned ",
+                order.span == 0 ? "for good" : cat("for ", order.span / base::kSecond, " s"))};
+  }
+  const auto found = ledger_.bans().find(key);
+  if (found == ledger_.bans().end() || found->second.until_unix_ms <= unix_ms()) {
+    return refusal(Code::kUnknownTag, cat("the key ", brief_key(key), "… is not banned"));
+  }
+  journal(wire::BanRecord{key, 0, found->second.site, order.reason});
+  return {Code::kOk, cat("the key ", brief_key(key), "… is pardoned")};
+}
+
+wire::OrderReply State::revoke(const wire::Order& order) {
+  if (order.subject.empty()) return refusal(Code::kInvalid, "name the token");
+  journal(wire::TokenRecord{order.subject, true, {}, 0});
+  const std::size_t left = expel(
+      [&](const Life& life) {
+        return life.token == order.subject && !JCCL_PLANTED("the-revoked-stay-in");
+      },
+      cat("the token ", order.subject, " was revoked"),
+      [](const std::string& site) { return cat("the token of ", site, " was revoked"); });
+  return {Code::kOk,
+          cat("the token ", order.subject, " is taken no more; sites that left: ", left)};
+}
+
+}  // namespace jccl::protocol
