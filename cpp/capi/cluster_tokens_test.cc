@@ -75,8 +75,8 @@ TEST(TlsTest, a_wrong_or_missing_token_is_refused_and_disturbs_nobody) {
 }
 
 std::string token_of(const std::string& run_secret, const std::string& role,
-                     const std::string& site = "") {
-  return master::make_token_text({run_secret, role, 0, 0, site}).value();
+                     const std::string& site = "", std::uint32_t uses = 0) {
+  return master::make_token_text({run_secret, role, uses, 0, site}).value();
 }
 
 TEST(TlsTest, a_run_of_peers_with_tokens_of_their_own) {
@@ -106,6 +106,26 @@ TEST(TlsTest, an_observers_token_asks_and_does_not_join) {
   EXPECT_TRUE(master::ask_status(question).ok());
 }
 
+TEST(TlsTest, where_peers_listen_is_told_to_operators_alone) {
+  ClusterOptions options = with_token();
+  Cluster cluster(1, options);
+  const auto told_to = [&](const std::string& role) {
+    master::AskOptions question;
+    question.master = cluster.address();
+    question.token = token_of(options.master.token, role);
+    const auto answer = master::ask_status(question);
+    EXPECT_TRUE(answer.ok()) << answer.status().text;
+    return answer.ok() ? answer.value() : std::string();
+  };
+  const std::string place = R"("addresses":["127.0.0.1:)";
+  EXPECT_NE(told_to("admin").find(place), std::string::npos);
+  for (const char* role : {"observer", "peer"}) {
+    const std::string status = told_to(role);
+    EXPECT_NE(status.find(R"("addresses":[])"), std::string::npos) << role << ": " << status;
+    EXPECT_EQ(status.find(place), std::string::npos) << role;
+  }
+}
+
 TEST(TlsTest, a_token_of_a_site_admits_that_site) {
   ClusterOptions options = with_token();
   Cluster cluster(1, options);
@@ -117,6 +137,23 @@ TEST(TlsTest, a_token_of_a_site_admits_that_site) {
   EXPECT_NE(refused.text.find("another site than 'us'"), std::string::npos) << refused.text;
   o.site = "eu";
   EXPECT_NE(cluster.add(o), nullptr);
+}
+
+// Of one use and one site, as they are made unless it is said otherwise.
+TEST(TlsTest, a_stolen_token_is_of_no_use_without_the_key_that_joined_by_it) {
+  ClusterOptions options = with_token();
+  options.start_together = false;
+  options.master.start_peers = 2;
+  Cluster cluster(1, options);
+  ConnectOptions o = cluster.peer_options();
+  o.token = token_of(options.master.token, "peer", "eu", 1);
+  o.site = "eu";
+  ASSERT_NE(cluster.add(o), nullptr);
+  expect_rounds(cluster);
+  const base::Status refused = Communicator::connect(o).status();
+  EXPECT_EQ(refused.code, Code::kBanned) << refused.text;
+  EXPECT_NE(refused.text.find("was used by 1 key"), std::string::npos) << refused.text;
+  expect_rounds(cluster);
 }
 
 TEST(TlsTest, a_token_starts_no_master) {

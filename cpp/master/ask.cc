@@ -90,13 +90,12 @@ class Question {
 };
 
 Result<std::string> ask(const AskOptions& options, wire::Message message) {
-  const bool orders = std::holds_alternative<wire::Order>(message);
   auto addresses = net::parse_addresses(options.master);
   if (!addresses.ok()) return addresses.status();
   net::Credentials credentials = net::Credentials::plain({});
   if (!options.token.empty()) {
-    const auto token =
-        net::parse_token(options.token, orders ? net::TokenRole::kAdmin : net::TokenRole::kPeer);
+    // Of the run's secret it is an operator's.
+    const auto token = net::parse_token(options.token, net::TokenRole::kAdmin);
     if (!token.ok()) return token.status();
     credentials = net::Credentials::from(token.value());
   }

@@ -381,10 +381,13 @@ void Master::Driver::on_closed(ConnId id, const Status& status) {
 }
 
 void Master::Driver::answer_status(ConnId id) {
+  Conn& conn = conns_[id];
+  const Audience audience = conn.shown.may_order ? Audience::kOperator : Audience::kAnybody;
+  Rendering& kept = audience == Audience::kOperator ? status_ : status_for_anybody_;
   const std::string& text =
-      status_.get([this] { return status_now(); }, [this] { return loop_.now(); });
+      kept.get([&] { return status_now(audience); }, [this] { return loop_.now(); });
   const Status sent =
-      conns_[id].stream->send(wire::encode(wire::StatusReply{{text.begin(), text.end()}}));
+      conn.stream->send(wire::encode(wire::StatusReply{{text.begin(), text.end()}}));
   if (!sent.ok()) log(cat("status answer not sent: ", sent.text));
   retire(id, true);
 }
@@ -421,7 +424,7 @@ void Master::Driver::sweep() {
   }
 }
 
-std::string Master::Driver::status_now() {
+std::string Master::Driver::status_now(Audience audience) {
   DriverFacts facts;
   facts.run = run_text_;
   facts.address = address_;
@@ -436,7 +439,7 @@ std::string Master::Driver::status_now() {
   facts.connections = conns_.size();
   facts.memory_held = memory_->bytes;
   facts.memory_max = memory_->max;
-  facts.answers_made = status_.made();
+  facts.answers_made = status_.made() + status_for_anybody_.made();
   facts.strangers_closed = strangers_closed_;
   facts.failure = failure().text;
   facts.tls = credentials_.tls;
@@ -445,12 +448,12 @@ std::string Master::Driver::status_now() {
     facts.pending = stats.pending;
     facts.strangers_closed += stats.refused + stats.late + stats.excess + stats.over_quota;
   }
-  return status_object(machine_->view(machine_time()), facts, planner_);
+  return status_object(machine_->view(machine_time()), facts, planner_, audience);
 }
 
 std::string Master::Driver::status() {
   std::string text;
-  const bool asked = loop_.call([this, &text] { text = status_now(); });
+  const bool asked = loop_.call([this, &text] { text = status_now(Audience::kOperator); });
   return asked ? text : std::string("{}");
 }
 

@@ -97,7 +97,7 @@ class Master::Driver {
   void watch_store();
   void fail(base::Status status);
   void log(const std::string& text);
-  std::string status_now();
+  std::string status_now(Audience audience);
 
   MasterConfig config_;  // as given, and with what the profile says
   protocol::Straggler straggler_ = protocol::Straggler::kWait;
@@ -126,7 +126,7 @@ class Master::Driver {
   LogValve valve_;
   LogValve faults_{500 * base::kMillisecond};
   net::Allowances hellos_, questions_;
-  Rendering status_;
+  Rendering status_, status_for_anybody_;
   base::Time started_ = 0;
 
   ConnId next_conn_ = 1;

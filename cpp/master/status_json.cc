@@ -17,9 +17,11 @@ namespace {
 
 namespace json = boost::json;
 
-json::object peer_json(const protocol::PeerView& peer) {
+json::object peer_json(const protocol::PeerView& peer, Audience audience) {
   json::array addresses;
-  for (const auto& address : peer.member.addresses) addresses.emplace_back(address);
+  if (audience == Audience::kOperator || JCCL_PLANTED("addresses-for-all")) {
+    for (const auto& address : peer.member.addresses) addresses.emplace_back(address);
+  }
   json::array moving;
   for (const wire::Moving& one : peer.moving) {
     moving.push_back({{"attempt", base::to_text(one.attempt)},
@@ -126,7 +128,7 @@ json::object plan_json(const PlanView& plan) {
 }  // namespace
 
 std::string status_object(const protocol::MasterView& view, const DriverFacts& facts,
-                          const Planner& planner) {
+                          const Planner& planner, Audience audience) {
   json::object out = {{"run", facts.run},
                       {"address", facts.address},
                       {"version", wire::kVersion},
@@ -157,7 +159,7 @@ std::string status_object(const protocol::MasterView& view, const DriverFacts& f
   for (const auto& plan : planner.plans()) plans.emplace_back(plan_json(plan));
   for (const auto& tag : view.tags) tags.emplace_back(tag_json(tag));
   for (const auto& peer : view.peers) {  // members first
-    if (peers.size() < kRowsMax) peers.emplace_back(peer_json(peer));
+    if (peers.size() < kRowsMax) peers.emplace_back(peer_json(peer, audience));
   }
   struct List {
     const char* name;

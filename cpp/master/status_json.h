@@ -28,7 +28,10 @@ struct DriverFacts {
   bool tls = false;
 };
 
+// Where peers listen is told to members, by the roster, and to operators.
+enum class Audience : std::uint8_t { kAnybody, kOperator };
+
 std::string status_object(const protocol::MasterView& view, const DriverFacts& facts,
-                          const Planner& planner);
+                          const Planner& planner, Audience audience = Audience::kOperator);
 
 }  // namespace jccl::master

@@ -113,11 +113,15 @@ TEST_F(IntroductionTest, what_is_signed_has_these_bytes) {
   const Bytes words = words_to_sign(said, Role::kAccepting);
   // Computed with Python's hashlib and the Ed25519 of RFC 8032, §6.
   std::ifstream file(std::string(JCCL_TEST_DATA) + "/introduction_v2.hex");
-  std::string expected_words, expected_signature, expected_certificate;
+  std::string expected_words, expected_signature, expected_certificate, dialling_words, dialling;
   file >> expected_words >> expected_signature >> expected_certificate;
+  file >> dialling_words >> dialling;
   EXPECT_EQ(hex(words), expected_words);
   EXPECT_EQ(hex(pair_of(2)->sign(words)), expected_signature);
   EXPECT_EQ(hex(certify_master(*pair_of(1), said.run, said.accepting)), expected_certificate);
+  const Bytes others = words_to_sign(said, Role::kDialling);
+  EXPECT_EQ(hex(others), dialling_words);
+  EXPECT_EQ(hex(pair_of(1)->sign(others)), dialling);
 }
 
 // Each change of what is signed: a proof of one is none of the other.

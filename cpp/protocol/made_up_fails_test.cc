@@ -146,6 +146,31 @@ TEST_F(MadeUpFails, a_new_key_before_the_ban_makes_the_next_ones_wait) {
   EXPECT_NE(waits.find("after faults of some that came as it does"), std::string::npos) << waits;
 }
 
+TEST_F(MadeUpFails, a_restart_of_the_master_does_not_let_new_keys_in_at_once_after_bans) {
+  for (const char* token : {"", "p-0-0-0-0123abcd"}) {
+    std::vector<wire::Record> journal = {wire::RunRecord{options().run, wire::kVersion}};
+    for (std::uint8_t key = 1; key <= 3; ++key) {
+      if (*token != 0) journal.push_back(wire::TokenRecord{token, false, {key}, 0});
+      wire::BanRecord ban;
+      ban.key = {key}, ban.until_unix_ms = 600'000;
+      journal.push_back(ban);
+    }
+    MasterOptions later = options();
+    later.unix_ahead = -now_;
+    begin(later, plan, journal);
+    const auto come = [&](ConnId conn) {
+      const Shown by{{static_cast<std::uint8_t>(90 + conn)}, token};
+      const std::string site = std::string(1, static_cast<char>('a' + conn));
+      (void)on(ConnMessage{conn, hello(100 * conn, site), by});
+      (void)on(ConnMessage{conn, wire::Resume{}, by});
+      (void)on(ConnMessage{conn, ready("grads"), by});
+      return admitted(site);
+    };
+    EXPECT_TRUE(come(1)) << token;
+    EXPECT_FALSE(come(2)) << token;  // after three bans each makes the next one wait
+  }
+}
+
 // An operator's program that fails at times, and a fault of long ago, delay nobody.
 TEST_F(MadeUpFails, one_fault_of_each_key_makes_up_no_ban_for_long) {
   Blame blame;

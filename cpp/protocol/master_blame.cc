@@ -127,6 +127,22 @@ void State::open_gates() {
   }
 }
 
+// After a restart: who was banned before it makes new keys of its token wait after it, too.
+void State::remember_bans() {
+  if (JCCL_PLANTED("restarts-end-the-wait-of-new-keys")) return;
+  std::map<wire::PublicKey, std::string> token_of;
+  for (const auto& [token, use] : ledger_.tokens()) {
+    for (const auto& [key, shard] : use.shards) token_of[key] = token;
+  }
+  for (const auto& [key, ban] : ledger_.bans()) {
+    if (ban.until_unix_ms <= unix_ms()) continue;
+    const auto token = token_of.find(key);
+    Throttle& throttle = throttles_[token == token_of.end() ? "" : token->second];
+    ++throttle.bans;
+    throttle.banned_at = now_;
+  }
+}
+
 // How often some that came by the token were banned of late. Faults of those who were not, since
 // they stay below that or left before it, make up bans, too.
 std::uint32_t State::caught(const std::string& token) {

@@ -89,6 +89,7 @@ void MasterMachine::State::start() {
   if (JCCL_PLANTED("attempts-reused") && ledger_.epoch() > 0) return;
   write_epoch(std::move(members), ledger_.next_id(), "master started");
   links_ = ledger_.epoch();
+  remember_bans();
   probe_absent();
 }
 

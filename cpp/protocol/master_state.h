@@ -114,6 +114,7 @@ struct MasterMachine::State {
   std::string kept_outside(const std::string& site) const;  // why; empty: it may come in
   std::string kept_outside(const Life& life) const;
   void open_gates();
+  void remember_bans();
   std::uint32_t caught(const std::string& token);
   void note_entry(const Life& life);
   void note_departure(const std::string& site);

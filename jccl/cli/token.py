@@ -54,7 +54,8 @@ def command(ctx: click.Context, path: str | None) -> None:
     show_default=True,
     help="What it admits to: joining, asking for the status alone, or giving orders.",
 )
-@click.option("--site", help="The one site that may use it.")
+@click.option("--site", help="The one site that may use it: --role peer takes one …")
+@click.option("--any-site", is_flag=True, help="… or this. --shared is of any, too.")
 @click.option(
     "--uses",
     type=click.IntRange(1, 1024),
@@ -73,6 +74,14 @@ def create(path: str | None, secret_file: str, **rights: Any) -> None:
     role, site, uses = rights["role"], rights["site"], rights["uses"]
     if site is not None and not 0 < len(site.encode()) <= 64:
         raise click.UsageError("--site has 1 to 64 bytes: a token of no site is of any")
+    if site is not None and rights["any_site"]:
+        raise click.UsageError("--site and --any-site exclude each other")
+    named = site is not None or rights["any_site"] or rights["shared"]
+    if role == "peer" and not named:
+        raise click.UsageError(
+            "name the one site that may use it (--site eu-west), so that it is of "
+            "no use elsewhere if it leaks; or say --any-site"
+        )
     if rights["shared"] and uses:
         raise click.UsageError("--shared and --uses exclude each other")
     if role == "peer" and not rights["shared"]:

@@ -27,7 +27,7 @@ def test_a_token_is_made_of_the_runs_secret(tmp_path):
     secret, token = tmp_path / "run.secret", tmp_path / "token"
     invoke("token", "--file", str(secret))
     made = invoke(
-        *("token", "create", "--from", str(secret)),
+        *("token", "create", "--from", str(secret), "--any-site"),
         *("--expires", "2h", "--file", str(token)),
     )
     assert made.exit_code == 0, made.output
@@ -37,7 +37,7 @@ def test_a_token_is_made_of_the_runs_secret(tmp_path):
     assert (head, role, uses, site) == ("jccl2", "p", "1", "0")
     assert run == secret.read_text().split(".")[1]
     assert 7100 < int(until) - time.time() <= 7200
-    again = invoke("token", "create", "--from", str(token))
+    again = invoke("token", "create", "--from", str(token), "--site", "eu")
     assert again.exit_code != 0 and "the run's own secret" in str(again.exception)
 
 
@@ -55,7 +55,14 @@ def test_rights_are_of_tokens_alone():
 
 
 @pytest.mark.parametrize(
-    ("options", "uses"), [((), "1"), (("--uses", "7"), "7"), (("--shared",), "0")]
+    ("options", "uses"),
+    [
+        (("--any-site",), "1"),
+        (("--any-site", "--uses", "7"), "7"),
+        (("--site", "eu"), "1"),
+        (("--shared",), "0"),
+        (("--role", "observer"), "0"),
+    ],
 )
 def test_a_token_says_how_many_keys_may_join_by_it(tmp_path, options, uses):
     secret = tmp_path / "run.secret"
@@ -85,6 +92,14 @@ def test_peers_with_a_token_meet_over_tls(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("sum 2.0") == 2
+
+
+def test_a_token_of_a_peer_is_of_one_site_unless_it_is_said_otherwise():
+    result = invoke("token", "create", "--from", "x")
+    assert result.exit_code == 2
+    assert "--site eu-west" in result.output and "--any-site" in result.output
+    result = invoke("token", "create", "--from", "x", "--site", "eu", "--any-site")
+    assert result.exit_code == 2 and "exclude" in result.output
 
 
 @pytest.mark.parametrize("site", ["", "x" * 65])
