@@ -1,5 +1,6 @@
-// Failures that a member makes up: they cost an attempt, are held against it or its links, and end
-// nobody else's call.
+// What a member makes up, failures and rounds that nobody can know of: it costs an attempt or two,
+// is held against it or its links, and ends nobody else's call.
+#include <functional>
 #include <set>
 
 #include "protocol/hostile_rig.h"
@@ -103,6 +104,25 @@ TEST_F(MadeUpFails, a_deadline_that_is_far_is_held_against_who_says_it_is_over) 
   EXPECT_EQ(faults("c"), "is gone");
 }
 
+// Simulator, seed 46088280472: it was banned for one jump.
+TEST_F(MadeUpFails, a_clock_that_jumps_over_many_deadlines_at_once_is_one_fault) {
+  run_of_three();
+  std::vector<wire::Attempt> attempts;
+  for (const char* tag : {"one", "two", "three", "four"}) {
+    std::vector<wire::Start> starts;
+    for (ConnId conn = 1; conn <= 3; ++conn) starts = sent<wire::Start>(say(conn, ready(tag)));
+    ASSERT_EQ(starts.size(), 3U);
+    attempts.push_back(starts[0].attempt);
+  }
+  for (const wire::Attempt& one : attempts) {
+    (void)say(3, wire::Fail{one, Code::kDeadline, 0, "deadline passed"});
+    now_ += base::kMillisecond;
+  }
+  EXPECT_NE(faults("c"), "is gone");
+  EXPECT_NE(faults("c").find("1 rounds refused alone, 3 deadlines"), std::string::npos)
+      << faults("c");
+}
+
 TEST_F(MadeUpFails, a_deadline_that_is_near_is_no_lie) {
   run_of_three();
   (void)say(1, ready("grads", 2));
@@ -144,6 +164,35 @@ TEST_F(MadeUpFails, a_new_key_before_the_ban_makes_the_next_ones_wait) {
   const auto told = sent<wire::Waiting>(on(Tick{}));
   const std::string waits = told.empty() ? "" : told.back().text;
   EXPECT_NE(waits.find("after faults of some that came as it does"), std::string::npos) << waits;
+}
+
+// Each is refused, and the others wait for a call that can begin.
+TEST_F(MadeUpFails, rounds_and_revisions_that_nobody_can_know_of_are_held_against_who_names_them) {
+  const auto banned_by = [&](const std::function<wire::Ready()>& invented) {
+    last_ = 0;
+    MasterOptions three = options();
+    three.start_peers = 3;
+    begin(three);
+    join({"a", "b", "c"});
+    for (ConnId conn = 1; conn <= 3; ++conn) {
+      wire::Sync sync;
+      sync.tag = "model", sync.deadline = 600 * kSecond;
+      (void)say(conn, sync);
+    }
+    int times = 0;
+    for (; times < 20 && admitted("c"); ++times) {
+      EXPECT_EQ(sent<wire::Reject>(say(3, invented())).size(), 1U);
+    }
+    return times;
+  };
+  const auto of_model = [](std::uint64_t n, std::uint64_t revision, bool has_state) {
+    wire::Ready call = ready("model", n);
+    call.has_state = has_state, call.revision = revision;
+    return call;
+  };
+  EXPECT_EQ(banned_by([&] { return of_model(7, 6, true); }), 10);
+  EXPECT_EQ(banned_by([&] { return of_model(1, 6, true); }), 10);
+  EXPECT_EQ(banned_by([&] { return of_model(1, 0, false); }), 10);
 }
 
 TEST_F(MadeUpFails, a_restart_of_the_master_does_not_let_new_keys_in_at_once_after_bans) {

@@ -269,6 +269,12 @@ void State::charge(const Life& life, Fault fault, const std::string& why) {
   if (sum >= kBanAt) guilty_.insert(life.key);
 }
 
+// What no program of ours says, be its user as careless as can be: the others wait meanwhile for a
+// call that can begin.
+void State::charge_invented(const Life& life, const std::string& what) {
+  if (!JCCL_PLANTED("inventions-are-free")) charge(life, Fault::kBadCall, what);
+}
+
 double State::held_against(wire::PeerId id) const {
   const auto member = ledger_.members().find(id);
   return member == ledger_.members().end() ? 0 : blame_.held_against(member->second.key, now_);
@@ -344,10 +350,20 @@ void State::charge_exit(const Life& life, const wire::Tag& tag, const Part& part
     return note_short_calls(*rounds_.at(tag).running);
   }
   note_exit(life, *rounds_.at(tag).running);
-  // No READY takes so long to get here, nor does a clock jump so far by itself.
+  charge(life,
+         fault == Fault::kDeadline ? kind_of_deadline(*life_of(life.incarnation), part) : fault,
+         why);
+}
+
+// No READY takes so long to get here. A clock may jump so far, and ends all of its calls by that,
+// but not again and again.
+Fault State::kind_of_deadline(Life& life, const Part& part) {
   const bool far = part.deadline - now_ > std::max(options_.silence, part.time / 2);
-  const bool made_up = fault == Fault::kDeadline && far && !JCCL_PLANTED("any-deadline-is-over");
-  charge(life, made_up ? Fault::kRefusal : fault, why);
+  if (!far || JCCL_PLANTED("any-deadline-is-over")) return Fault::kDeadline;
+  const bool same = life.jumped > 0 && now_ < life.jumped + options_.silence / 4;
+  if (same && !JCCL_PLANTED("each-call-of-a-jump-counts")) return Fault::kDeadline;
+  life.jumped = now_;
+  return Fault::kRefusal;
 }
 
 // Its call has less than that part of the time that the middle one of all has.

@@ -50,8 +50,9 @@ struct Life {  // of an incarnation that is a member, or a connected observer
   bool seen = false;               // connected at least once since this master started
   std::uint64_t order = 0;         // of connecting
   base::Time since = 0;            // … when
-  base::Time heard = 0;            // last frame
-  base::Time gone = 0;             // when the connection was lost
+  base::Time jumped = 0;  // its clock, by what it said of a deadline that was far; 0: never
+  base::Time heard = 0;   // last frame
+  base::Time gone = 0;    // when the connection was lost
   std::uint64_t progress = 0;
   std::vector<wire::Moving> moving;         // of the last heartbeat …
   base::Time beat = 0;                      // … which came then

@@ -66,30 +66,6 @@ void State::on_ready(Life& life, const wire::Ready& ready) {
   touch(tag);
 }
 
-// Makes a place for the tag, if there is none. One peer can't take them all.
-std::optional<Status> State::open_tag(const Life& life, const wire::Tag& tag) {
-  if (rounds_.count(tag) > 0) return std::nullopt;
-  if (tag.empty() || tag.size() > base::kTagBytesMax || !base::is_one_line(tag)) {
-    return Status{Code::kInvalid, "a tag has 1 to 64 bytes, without control characters"};
-  }
-  if (ledger_.tags().count(tag) == 0) {
-    const auto own = std::count_if(rounds_.begin(), rounds_.end(), [&](const auto& entry) {
-      return entry.second.opened_by == life.key && !JCCL_PLANTED("one-peer-takes-all-tags") &&
-             ledger_.standing(entry.first).committed == 0;
-    });
-    if (static_cast<std::size_t>(own) >= base::kTagsMax / 2) {
-      return Status{Code::kLimit, cat(name(life), " has opened ", own,
-                                      " tags that no round was committed of; one peer may open ",
-                                      base::kTagsMax / 2)};
-    }
-    if (rounds_.size() >= base::kTagsMax) {
-      return Status{Code::kLimit, cat("the run has ", rounds_.size(), " tags, the most it takes")};
-    }
-  }
-  rounds_[tag].opened_by = life.key;
-  return std::nullopt;
-}
-
 bool State::answer_ready_out_of_turn(Life& life, const wire::Ready& ready) {
   const wire::RoundName& name = ready.round;
   const Standing& at = ledger_.standing(name.tag);
@@ -121,8 +97,10 @@ bool State::answer_ready_out_of_turn(Life& life, const wire::Ready& ready) {
     return true;
   }
   if (name.n > at.committed + 1) {
-    return resync(cat("round ", name.n, " of ", name.tag, " is ahead of the run, which committed ",
-                      at.committed));
+    const std::string ahead =
+        cat("round ", name.n, " of ", name.tag, " is ahead of the run, which committed ");
+    charge_invented(life, ahead);
+    return resync(cat(ahead, at.committed));
   }
   if (life.id == 0 && at.born && life.syncs.count(name.tag) == 0) {
     return resync(cat(life.site, " is no member: synchronise the state first"));
@@ -146,7 +124,13 @@ bool State::state_fits(Life& life, const wire::Ready& ready) {
     if (is_state(tag)) return no(Code::kMismatch, cat(tag, " is about to be a state tag"));
     return true;
   }
-  if (!ready.has_state) return no(Code::kMismatch, cat(tag, " is a state tag; the call has none"));
+  if (!ready.has_state) {
+    charge_invented(life, cat("a call without state on ", tag));
+    return no(Code::kMismatch, cat(tag, " is a state tag; the call has none"));
+  }
+  if (ready.revision > at.committed) {
+    charge_invented(life, cat("revision ", ready.revision, " of ", tag, ", which is none"));
+  }
   if (ready.revision != at.committed) {
     if (at.is_restored()) return no(Code::kResync, restored_text(tag));
     return no(Code::kResync, cat("own state of ", tag, " is at revision ", ready.revision,

@@ -134,6 +134,8 @@ struct MasterMachine::State {
   const Part* holds_in_silence(const RunningAttempt& running) const;
   static bool hasty(wire::Incarnation incarnation, const std::vector<Part>& parts, int share = 8);
   double held_against(wire::PeerId id) const;
+  Fault kind_of_deadline(Life& life, const Part& part);
+  void charge_invented(const Life& life, const std::string& what);
   void punish();
   void ban(const wire::PublicKey& key, base::Duration span, const std::string& reason);
   std::size_t expel(const std::function<bool(const Life&)>& whom, const std::string& refusal,

@@ -38,6 +38,30 @@ void ask_again(Round* round, base::Time now, base::Duration forgotten) {
 
 }  // namespace
 
+// Makes a place for the tag, if there is none. One peer can't take them all.
+std::optional<Status> State::open_tag(const Life& life, const wire::Tag& tag) {
+  if (rounds_.count(tag) > 0) return std::nullopt;
+  if (tag.empty() || tag.size() > base::kTagBytesMax || !base::is_one_line(tag)) {
+    return Status{Code::kInvalid, "a tag has 1 to 64 bytes, without control characters"};
+  }
+  if (ledger_.tags().count(tag) == 0) {
+    const auto own = std::count_if(rounds_.begin(), rounds_.end(), [&](const auto& entry) {
+      return entry.second.opened_by == life.key && !JCCL_PLANTED("one-peer-takes-all-tags") &&
+             ledger_.standing(entry.first).committed == 0;
+    });
+    if (static_cast<std::size_t>(own) >= base::kTagsMax / 2) {
+      return Status{Code::kLimit, cat(name(life), " has opened ", own,
+                                      " tags that no round was committed of; one peer may open ",
+                                      base::kTagsMax / 2)};
+    }
+    if (rounds_.size() >= base::kTagsMax) {
+      return Status{Code::kLimit, cat("the run has ", rounds_.size(), " tags, the most it takes")};
+    }
+  }
+  rounds_[tag].opened_by = life.key;
+  return std::nullopt;
+}
+
 bool State::is_state(const wire::Tag& tag) const {
   if (ledger_.standing(tag).born) return true;
   const auto round = rounds_.find(tag);
