@@ -64,6 +64,7 @@ FieldsOf sync_row() {
             "SyncReply refused: INVALID, LIMIT or MISMATCH"},
            {"source", "flag", Bend::kFlag, "counts before the birth of the tag", "ignored"},
            {"fetching", "flag", Bend::kFlag, "of a born tag", "ignored"},
+           {"changed", "flag", Bend::kFlag, "of a member", "ignored"},
            {"restore", "wish", Bend::kCode,
             "of who may give orders; 2 and 3: of a state that is no known revision, too",
             "SyncReply refused: AUTH or MISMATCH"},

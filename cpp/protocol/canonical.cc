@@ -148,14 +148,15 @@ class Canon {
                  uses, may_order, in_commit, served_since, served_to, waited_since, id, conn,
                  resumed, roster_epoch, told_as_member, seen, order, since, jumped, heard, gone,
                  progress, moving, beat, moving_before, beat_before, syncs, asked, held, fetched,
-                 behind, may_hold, told_back, knocking, edits, missed, drain, accuses] = life;
+                 behind, may_hold, told_back, knocking, edits, edit_noted, missed, drain, accuses] =
+        life;
     put(incarnation), put(site), put(shard), put(shards), put(start_peers), put(addresses.size());
     put(token), put(gate_passed), put(uses), put(may_order), put(in_commit), put(served_since),
         put(served_to), put(waited_since);
     put(id), put(conn), put(resumed), put(roster_epoch), put(told_as_member), put(seen), put(place),
         put(jumped);
     put(life.connected() ? heard : gone), put(key), put(syncs), put(asked), put(held), put(fetched),
-        put(behind), put(may_hold), put(told_back), put(knocking), put(edits);
+        put(behind), put(may_hold), put(told_back), put(knocking), put(edits), put(edit_noted);
     put(missed), put(wire::Message(wire::Heartbeat{0, 0, moving})), put(beat), put(accuses);
     put(drain.empty()), words(drain);
     put(wire::Message(wire::Heartbeat{0, 0, moving_before})), put(beat_before);
@@ -234,7 +235,7 @@ base::Digest PeerMachine::digest() const {
   const auto& [options, incarnation, run, now, last, wake, link, heartbeat, silence, heard, lost_at,
                refused, dial_at, pause, unwelcome, life_pause, next_beat, next_ask, sequence,
                progress, moving, measured, id, epoch, departing, departed_by, broken, roster, calls,
-               calls_made, doubts, syncs, committed, held, resync, fx] = *state_;
+               calls_made, doubts, syncs, committed, held, resync, changed, fx] = *state_;
   same_for_all(options, now, fx, sequence, progress, refused);
   Canon canon;
   canon.put(incarnation), canon.put(run == wire::RunId{}), canon.put(last);
@@ -246,7 +247,7 @@ base::Digest PeerMachine::digest() const {
   canon.put(wire::Message(roster)), canon.put(measured.has_value());
   canon.put(wire::Message(wire::Heartbeat{0, 0, moving}));
   canon.put(calls), canon.put(calls_made), canon.put(doubts), canon.put(syncs);
-  canon.put(committed), canon.put(held), canon.put(resync);
+  canon.put(committed), canon.put(held), canon.put(resync), canon.put(changed);
   return canon.digest();
 }
 

@@ -186,7 +186,8 @@ void State::on_fail(Life& life, const wire::Fail& fail) {
       charge_exit(life, tag, *part,
                   fail.cause == Code::kDeadline ? Fault::kDeadline : Fault::kWithdrawal, text);
   }
-  if (of_link) remember_link(round, fail.attempt, life.id, fail.peer);
+  const bool named = of_link && fail.cause != Code::kPeerLost;  // which is judged
+  if (named) remember_link(round, fail.attempt, life.id, fail.peer);
   abort(tag, fail.cause, text, true);
 }
 

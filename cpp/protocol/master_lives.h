@@ -71,6 +71,7 @@ struct Life {  // of an incarnation that is a member, or a connected observer
   // Attempts that it left as its own state had changed, since it was last in a commit of the tag or
   // the others did without it.
   std::map<wire::Tag, std::uint32_t> edits;
+  std::set<wire::Tag> edit_noted;     // the last of these; it asks for the run's state next
   std::uint32_t missed = 0;           // offers that were outdated before it could enter
   std::string drain;                  // an operator asked it to leave, in words
   std::set<wire::PublicKey> accuses;  // counts when it has been in a commit

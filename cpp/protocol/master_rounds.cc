@@ -44,6 +44,7 @@ void State::on_ready(Life& life, const wire::Ready& ready) {
   if (const auto no = open_tag(life, tag)) return refused(no->code, no->text);
   Round& round = rounds_.at(tag);
   if (answer_ready_out_of_turn(life, ready) || !state_fits(life, ready)) return;
+  life.edit_noted.erase(tag);
   OpenReady open;
   open.ready = ready;
   open.since = now_;
@@ -406,6 +407,7 @@ void State::launch(const wire::Tag& tag) {
     avoided = bad_links(tag, false);  // only this round's evidence may evict
     plans = plans_for(tag, parts, avoided);
   }
+  if (!plans.ok() && take_back_edited(tag)) return;
   if (!plans.ok()) return evict_worst_link(tag, plans.status());
   // Who the parts are must be known before they are named.
   if (!JCCL_PLANTED("start-before-roster")) flush_roster();

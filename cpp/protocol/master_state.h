@@ -193,6 +193,8 @@ struct MasterMachine::State {
   // master_stragglers.cc: the slow ones
   void note_quorum(const wire::Tag& tag);
   bool left_out(const wire::Tag& tag, const wire::Member& member) const;
+  void note_asked_edit(Life& life, const wire::Sync& sync);
+  bool take_back_edited(const wire::Tag& tag);
   void note_edit(const wire::Tag& tag, const std::string& site);
   void forget_edits(const wire::Tag& tag, const RunningAttempt& committed);
   bool takes_part(const wire::Tag& tag, const wire::Member& member) const;

@@ -66,8 +66,28 @@ bool State::left_out(const wire::Tag& tag, const wire::Member& member) const {
 void State::note_edit(const wire::Tag& tag, const std::string& site) {
   if (JCCL_PLANTED("edits-hold-everybody-up")) return;
   for (const wire::Incarnation incarnation : lives_at(site)) {
-    if (++lives_.at(incarnation).edits[tag] >= 2) rounds_.at(tag).edited.insert(site);
+    Life& life = lives_.at(incarnation);
+    life.edit_noted.insert(tag);
+    if (++life.edits[tag] >= 2) rounds_.at(tag).edited.insert(site);
   }
+}
+
+// As its program noticed before its READY, or after it, which it has said then.
+void State::note_asked_edit(Life& life, const wire::Sync& sync) {
+  const bool noted = life.edit_noted.erase(sync.tag) > 0;
+  if (!sync.changed || noted || life.id == 0 || !ledger_.standing(sync.tag).born) return;
+  if (JCCL_PLANTED("asked-edits-hold-everybody-up")) return;
+  note_edit(sync.tag, life.site);
+  life.edit_noted.erase(sync.tag);  // the site's other shards ask, too, and it is one edit
+}
+
+// Without them there is no plan, as where the others can only dial out.
+bool State::take_back_edited(const wire::Tag& tag) {
+  Round& round = rounds_.at(tag);
+  if (round.edited.empty() || JCCL_PLANTED("edited-hubs-stay-out")) return false;
+  round.edited.clear();
+  touch(tag);
+  return true;
 }
 
 // Who contributed has a whole state again. The others are on probation.

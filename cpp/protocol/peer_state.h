@@ -166,6 +166,7 @@ struct PeerMachine::State {
   std::map<wire::Tag, std::uint64_t> committed_;
   std::map<wire::Tag, wire::Held> held_;
   std::set<wire::Tag> resync_;
+  std::set<wire::Tag> changed_;  // … since its program changed that state, and nobody was told
   PeerEffects fx_;
 };
 

@@ -48,6 +48,7 @@ void State::on_sync_call(const SyncCall& call) {
 
 void State::send_sync(const OpenSync& open) {
   wire::Sync sync;
+  sync.changed = changed_.erase(open.call.tag) > 0;
   sync.tag = open.call.tag;
   sync.source = open.call.source;
   sync.restore = open.call.restore;
@@ -166,7 +167,10 @@ void State::on_publish(const wire::Held& held) {
 // ends; of a site with more shards it lasts until its START, which is answered in a way that ends
 // the others' calls, too: else they would wait for this one.
 void State::on_state_changed(const StateChanged& changed) {
-  if (held_.count(changed.tag) > 0) resync_.insert(changed.tag);
+  if (held_.count(changed.tag) > 0) {
+    resync_.insert(changed.tag);
+    changed_.insert(changed.tag);
+  }
   const auto found = calls_.find(changed.tag);
   if (found == calls_.end() || found->second.phase != CallPhase::kWaiting) return;
   const bool alone = options_.shards == 1 || JCCL_PLANTED("shard-withdraws-alone");

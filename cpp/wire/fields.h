@@ -174,6 +174,7 @@ void fields(Io& io, In<Io, Sync> m) {
   io.tag(m.tag);
   io.flag(m.source);
   io.flag(m.fetching);
+  io.flag(m.changed);
   io.one_of(m.restore, valid_wish);
   io.u64(m.revision);
   io.digest(m.digest);

@@ -28,7 +28,7 @@ using base::RunId;
 using base::Tag;
 using base::Wish;
 
-inline constexpr std::uint16_t kVersion = 10;
+inline constexpr std::uint16_t kVersion = 11;
 
 // ---- parts -------------------------------------------------------------------------------------
 
@@ -155,6 +155,7 @@ struct Sync {  // wants to stand at the newest revision of a state tag; answered
   Tag tag;
   bool source = false;    // named source of an unborn run
   bool fetching = false;  // that revision, on its way here: said again on a new connection
+  bool changed = false;   // its program has changed the state that it stood at: said once
   Wish restore = Wish::kNone;
   std::uint64_t revision = 0;
   Digest digest;      // of the own state at that revision

@@ -48,7 +48,7 @@ inline std::vector<Message> sample_messages() {
       Query{{attempt, round}},
       Heartbeat{17, 1 << 20, {{attempt, 1 << 18, 1 << 21, 4}}},
       Leave{},
-      Sync{"model", true, false, Wish::kAny, 11, digest, {9, 10}, "f32[10]", 5'000'000'000},
+      Sync{"model", true, false, true, Wish::kAny, 11, digest, {9, 10}, "f32[10]", 5'000'000'000},
       Published{held},
       Welcome{sample_run(), 3, 500'000'000, 3'000'000'000},
       Refuse{Code::kVersion, "speak version 1"},

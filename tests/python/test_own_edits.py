@@ -1,5 +1,7 @@
 """A call is refused where the state was edited, whatever it moves; nobody is banned."""
 
+import threading
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +10,15 @@ import pytest
 
 import jccl
 from jccl.testing import Cluster
-from tests.python.test_own_check import STATE, edited
+from tests.python.test_own_check import (
+    STATE,
+    XS,
+    a_bit,
+    begin,
+    edited,
+    train,
+    with_anchor,
+)
 
 
 def test_every_call_with_an_edited_state_is_refused_whatever_it_moves():
@@ -93,5 +103,35 @@ def test_a_program_that_edits_its_state_now_and_then_is_not_banned():
                         comm.all_reduce(np.ones(3), state=edited(state), **options)
                     state = jccl.sync_state(state, comm, tag="m")
                 comm.all_reduce(np.ones(3), tag="pace", deadline=60.0)
+
+        cluster.run(program)
+
+
+def test_a_program_that_edits_its_state_each_time_keeps_nobody_waiting(monkeypatch):
+    """By callbacks it is compared before its call is READY: the others go on without
+    it from the second time on."""
+    monkeypatch.setenv("JCCL_ROUTE", "io_callback")
+    others = threading.Semaphore(0)
+    with Cluster(3) as cluster:
+
+        def program(comm, index):
+            tx = jccl.diloco(
+                comm, optax.sgd(0.1), sync_every=1, codec=None, deadline=60.0
+            )
+            state = jccl.sync_state(begin(tx))
+            state, statuses = train(state, XS[:1])
+            assert statuses[-1].tolist() == [jccl.Code.OK, 3]
+            if index > 0:
+                for _ in range(4):
+                    state, statuses = train(state, XS[:1])
+                    assert statuses[-1].tolist() == [jccl.Code.OK, 2]
+                return others.release()
+            edits, left = 0, 2
+            while left:
+                state, statuses = train(with_anchor(state, a_bit), XS[:1])
+                assert statuses[-1, 0] != jccl.Code.OK
+                edits += 1
+                left -= others.acquire(blocking=False)
+            assert edits >= 2
 
         cluster.run(program)
