@@ -60,6 +60,9 @@ std::optional<Status> State::objection(const Call& call) const {
 }
 
 void State::on_call(const Call& call) {
+  if (call.is_state && JCCL_PLANTED("unsynchronised-calls-are-made")) {
+    held_.try_emplace(call.tag, wire::Held{call.tag, committed_[call.tag], {}});
+  }
   if (const auto no = objection(call)) {
     CompleteCall refused;
     refused.tag = call.tag;

@@ -91,8 +91,9 @@ struct Streams {
         disk(seed ^ 0x6469736B),
         ids(seed ^ 0x696473),
         clocks(seed ^ 0x636C6F636B),
-        liar(seed ^ 0x6C6961) {}
-  base::Rng net, data, faults, app, disk, ids, clocks, liar;
+        liar(seed ^ 0x6C6961),
+        slips(seed ^ 0x736C697073) {}
+  base::Rng net, data, faults, app, disk, ids, clocks, liar, slips;
 };
 
 inline Duration between(base::Rng& rng, Duration low, Duration high) {

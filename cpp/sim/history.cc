@@ -20,6 +20,7 @@ void History::on_durable(const wire::Record& record) {
     p1_commit_is_everywhere(*this, *c);
     p2_calls_in_commit(*this, *c);
     p2_bytes_as_documented(*this, *c);
+    p6_all_synced(*this, *c);
     p6_contributors_agree(*this, *c);
     if (c->is_state) {
       p6_state(*this, "the journal's commit", 0, {c->round.tag, c->round.n - 1, c->state});
@@ -28,6 +29,7 @@ void History::on_durable(const wire::Record& record) {
     committed.emplace(c->attempt, c->round);
     last[c->round.tag] = c->round.n;
   } else if (const auto* b = std::get_if<wire::BirthRecord>(&record)) {
+    births[b->tag] = b->site;
     for (std::size_t shard = 0; shard < b->digests.size(); ++shard) {
       p6_state(*this, "the journal's birth", static_cast<std::uint32_t>(shard),
                {b->tag, 0, b->digests[shard]});

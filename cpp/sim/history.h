@@ -30,7 +30,8 @@ struct CallRecord {  // one call of one user
   bool success = false;
   base::Code code = base::Code::kOk;
   std::uint64_t n = 0;
-  bool refused = false;  // the guard did not let its input pass
+  bool refused = false;   // the guard did not let its input pass
+  bool unsynced = false;  // of a shared state that its user never synchronised
 };
 
 struct AttemptInfo {
@@ -92,6 +93,7 @@ struct History {
   std::map<wire::RoundName, CommitInfo> commits;
   std::map<wire::Attempt, wire::RoundName> committed;
   std::map<wire::Tag, std::uint64_t> last;  // commits per tag
+  std::map<wire::Tag, std::string> births;  // of state tags: the source's site
   std::map<wire::Attempt, AttemptInfo> attempts;
   std::map<std::tuple<wire::Tag, std::uint32_t, std::uint64_t>, wire::Digest>
       states;                                             // by tag, shard, revision
@@ -147,6 +149,7 @@ void p5_journal_is_history(History& history, const std::vector<wire::Record>& jo
 // P6 one history.
 void p6_state(History& history, const std::string& who, std::uint32_t shard,
               const wire::Held& held);
+void p6_all_synced(History& history, const wire::CommitRecord& record);
 void p6_contributors_agree(History& history, const wire::CommitRecord& record);
 void p6_never_back(History& history, std::uint32_t slot, const wire::Held& held);
 void p6_restored(History& history, const wire::RestoreRecord& record);

@@ -114,6 +114,16 @@ void draw_times(base::Rng& rng, Mix& mix) {
   mix.jump = ms(10, 3000);
 }
 
+// Mistakes of users with shared state. Their own draws, so that older seeds keep theirs.
+void draw_slips(std::uint64_t seed, Mix& mix) {
+  base::Rng rng(seed ^ 0x6D697374616B65);
+  mix.edits_alike = rng.chance(0.3);
+  if (rng.chance(0.1)) mix.forgets = 0.5 * rng.unit();
+  if (mix.slots < 2 || mix.named_source == 0 || !rng.chance(0.4)) return;
+  mix.second_source = 1 + static_cast<std::uint32_t>(rng.below(mix.slots - 1));
+  if (mix.second_source >= mix.named_source) ++mix.second_source;
+}
+
 }  // namespace
 
 std::string_view name_of(Fault fault) { return kNames[static_cast<std::size_t>(fault)]; }
@@ -134,6 +144,7 @@ Mix draw_mix(std::uint64_t seed) {
   base::Rng edits(seed ^ 0x65646974);
   if (edits.chance(0.3)) mix.edits = 0.05 * edits.unit();
   if (edits.chance(0.2)) mix.load = between(edits, 0, 3 * kSecond);
+  draw_slips(seed, mix);
   base::Rng plans(seed ^ 0x706C616E);
   // What a plan by name can't go around fails every call of its tag.
   const bool any = plans.chance(0.5) || mix.dial_only > 1;
@@ -163,6 +174,7 @@ Mix draw_hostile_mix(std::uint64_t seed) {
   mix.dial_only = std::min(mix.dial_only, 1U);  // or others may have links through the liar alone
   mix.liar = 1 + static_cast<std::uint32_t>(rng.below(mix.slots));
   if (mix.named_source == mix.liar) mix.named_source = 0;
+  if (mix.second_source == mix.liar) mix.second_source = 0;
   return mix;
 }
 
@@ -172,11 +184,12 @@ std::string Mix::describe() const {
       " min_peers ", min_peers, liar > 0 ? base::cat(" liar ", liar - 1) : "", " history ", history,
       " masters ", masters, fenced_store ? " fenced" : "", " dial_only ", dial_only, " tags");
   for (const bool state : is_state) text += state ? " state" : " plain";
-  text += base::cat(" source ", named_source, " latency ", latency / 1000, "us deadline ",
-                    deadline / kMillisecond, "ms sync ", sync_pause / 1000, "us heartbeat ",
-                    heartbeat / kMillisecond, "ms silence ", silence / kMillisecond,
-                    "ms straggler ", straggler, " after ", straggler_after / kMillisecond, "ms",
-                    life_signs ? " life signs" : "", " faults");
+  text += base::cat(
+      " source ", named_source, second_source > 0 ? base::cat(" and ", second_source) : "",
+      forgets > 0 ? base::cat(" forgets=", forgets) : "", " latency ", latency / 1000,
+      "us deadline ", deadline / kMillisecond, "ms sync ", sync_pause / 1000, "us heartbeat ",
+      heartbeat / kMillisecond, "ms silence ", silence / kMillisecond, "ms straggler ", straggler,
+      " after ", straggler_after / kMillisecond, "ms", life_signs ? " life signs" : "", " faults");
   for (std::size_t kind = 0; kind < kFaults; ++kind) {
     if (rate[kind] > 0) text += base::cat(" ", kNames[kind], "=", rate[kind]);
   }

@@ -78,8 +78,11 @@ struct Mix {
   double weight_zero = 0, guard = 0, mismatch = 0, corrupt = 0, cancel = 0;  // per call
   double in_place = 0.5;
   double edits = 0;  // share of calls and of revisions before which the user changes its state
-  double moves_site = 0.1;  // share of returns under a new site name
-  double foreign = 0;       // share of processes with a state of another run, at about our revision
+  bool edits_alike = false;         // … all in the same way: to one older checkpoint, say
+  double forgets = 0;               // share of state tags that a process calls without a sync
+  std::uint32_t second_source = 0;  // slot + 1 that is named source beside the other; 0: none
+  double moves_site = 0.1;          // share of returns under a new site name
+  double foreign = 0;  // share of processes with a state of another run, at about our revision
 
   base::Duration latency = 0, jitter = 0, data_latency = 0, sync_pause = 0, think = 0;
   double spike = 0.02, split = 0.05, coalesce = 0.2;
@@ -113,6 +116,8 @@ void each_field(M& m, F f) {
   f("mismatch", m.mismatch), f("corrupt", m.corrupt), f("cancel", m.cancel);
   f("foreign", m.foreign), f("in_place", m.in_place), f("edits", m.edits),
       f("moves_site", m.moves_site), f("latency", m.latency);
+  f("edits_alike", m.edits_alike), f("forgets", m.forgets);
+  f("second_source", m.second_source);
   f("jitter", m.jitter), f("data_latency", m.data_latency), f("sync_pause", m.sync_pause);
   f("think", m.think), f("spike", m.spike), f("split", m.split), f("coalesce", m.coalesce);
   f("deadline", m.deadline), f("downtime", m.downtime), f("pause", m.pause), f("cut", m.cut);

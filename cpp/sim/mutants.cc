@@ -110,6 +110,8 @@ constexpr MutantRow kRows[] = {
     {"doubt-comes-late"},
     {"end-of-call-not-named"},
     {"old-master-followed"},
+    {"second-source-is-taken"},
+    {"unsynchronised-calls-are-made"},
 };
 
 }  // namespace

@@ -32,6 +32,32 @@ bool History::liars_decide(const wire::Held& held, bool weak) const {
   return true;
 }
 
+// Whoever forgot to synchronise its state has no part in a round.
+void p6_all_synced(History& history, const wire::CommitRecord& record) {
+  const auto attempt = history.attempts.find(record.attempt);
+  if (attempt == history.attempts.end()) return;
+  for (const wire::Contributor& contributor : record.contributors) {
+    const auto part = attempt->second.parts.find(contributor.id);
+    if (part == attempt->second.parts.end() || part->second.call == 0) continue;
+    const CallRecord& call = history.call(part->second.call);
+    if (!call.unsynced) continue;
+    history.fail(
+        "P6", base::cat("call ", call.id, " of slot ", call.slot, " is in ", record.round.tag, " ",
+                        record.round.n, ", and its state was never synchronised"));
+  }
+}
+
+// Whose user says that the run begins with its state is not given another first one with OK, unless
+// it sits where the first one came from: a later life of the source. After the first commit the
+// word means nothing.
+void SimPeer::check_source(const UserTag& tag) {
+  const auto born = world.history.births.find(tag.tag);
+  if (!tag.claimed || tag.revision > 0 || *tag.claimed == tag.digest) return;
+  if (born == world.history.births.end() || born->second == site) return;
+  world.history.fail("P6", base::cat("slot ", slot, " is named source of ", tag.tag,
+                                     " and was given the state of ", born->second, " with OK"));
+}
+
 // Who contributed stood at the revision before, and all of one shard at one digest.
 void p6_contributors_agree(History& history, const wire::CommitRecord& record) {
   const auto attempt = history.attempts.find(record.attempt);

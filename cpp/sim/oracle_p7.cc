@@ -263,7 +263,7 @@ void p7_calls_end_well(History& history, const CallRecord& call) {
   // Of an observer's call; and of calls whose time is short.
   if (call.code == Code::kResync || call.code == Code::kDeadline) return;
   if (call.code == Code::kInDoubt && began_late(history, call)) return;
-  if (call.code == Code::kWrongRun) return;  // the user's mistake
+  if (call.code == Code::kWrongRun || call.unsynced) return;  // the user's mistake
   history.fail("P7", cat("slot ", call.slot, ": call ", call.id, " on ", call.tag, " ended ",
                          name_of(call.code), " though only joiners come and go"));
 }

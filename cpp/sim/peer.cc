@@ -42,6 +42,7 @@ void SimPeer::boot() {
       const auto last = world.history.last.find(tag.tag);
       tag.revision = (last == world.history.last.end() ? 0 : last->second) + world.rng.app.below(3);
     }
+    may_forget(tag);
     tags.push_back(std::move(tag));
   }
   new_machine();
@@ -265,6 +266,7 @@ void SimPeer::broken(const base::Status& status) {
     if (tag.call != 0) complete({tag.tag, 0, status, 0, 0, 0, {}});
     if (tag.syncing) synced({tag.tag, status, {}});
     tag.needs_sync = tag.is_state;
+    may_forget(tag);
     act_later(tag, world.mix.think);
   }
   hang_up();

@@ -22,7 +22,9 @@ struct UserTag {  // the user's program on one tag
   bool is_state = false;
   bool needs_sync = false;
   bool was_synced = false;
-  bool no_source = false;  // told that the state began as another's
+  bool forgotten = false;               // its user calls it and has not synchronised it
+  std::optional<wire::Digest> claimed;  // what its user says the run begins with, in this sync
+  bool no_source = false;               // told that the state began as another's
   std::uint64_t revision = 0;
   wire::Digest digest;
   std::optional<wire::Held> published;  // what it serves
@@ -69,6 +71,9 @@ struct SimPeer {
   bool lie_in_result(wire::Digest* digest);  // true: it never says that it is done
   void made_fault(protocol::Fault fault, bool made);
   bool edited(UserTag& tag);
+  void may_forget(UserTag& tag);
+  bool calls_plainly(const UserTag& tag) const;
+  void check_source(const UserTag& tag);
   void refuse_edited(UserTag& tag);
   void pause(Duration length, bool clock_stands);
   void resume();

@@ -88,7 +88,9 @@ class Shrinker {
     }
     attempt([](Mix& m) { m.min_peers = 1; });
     attempt([](Mix& m) { m.start_peers = 1; });
-    attempt([](Mix& m) { m.named_source = 0, m.same_birth = true; });
+    attempt([](Mix& m) { m.second_source = 0; });
+    attempt([](Mix& m) { m.named_source = m.second_source = 0, m.same_birth = true; });
+    attempt([](Mix& m) { m.edits_alike = true; });
     attempt([](Mix& m) { m.history = 1024; });
     return any;
   }
@@ -100,15 +102,17 @@ class Shrinker {
     m.dial_only = std::min(m.dial_only, m.slots - m.shards);
     m.start_peers = std::min(m.start_peers, (m.slots - m.late) / m.shards);
     m.min_peers = std::min(m.min_peers, m.slots / m.shards);
-    if (m.named_source > m.slots - m.late) m.named_source = 0;
+    if (m.named_source > m.slots - m.late) m.named_source = m.second_source = 0;
+    if (m.second_source > m.slots) m.second_source = 0;
   }
 
   bool lower_chances() {
     bool any = false;
     using Chance = double Mix::*;
-    for (const Chance chance : {&Mix::weight_zero, &Mix::guard, &Mix::mismatch, &Mix::corrupt,
-                                &Mix::cancel, &Mix::spike, &Mix::split, &Mix::coalesce,
-                                &Mix::moves_site, &Mix::vanish, &Mix::torn, &Mix::in_place}) {
+    for (const Chance chance :
+         {&Mix::weight_zero, &Mix::guard, &Mix::mismatch, &Mix::corrupt, &Mix::cancel, &Mix::spike,
+          &Mix::split, &Mix::coalesce, &Mix::moves_site, &Mix::forgets, &Mix::vanish, &Mix::torn,
+          &Mix::in_place}) {
       if (best_.mix.*chance == 0) continue;
       Script less = best_;
       less.mix.*chance = 0;

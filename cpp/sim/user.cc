@@ -25,9 +25,10 @@ void SimPeer::act_later(UserTag& tag, base::Duration pause) {
 void SimPeer::act(std::size_t index, std::uint64_t turn) {
   UserTag& tag = tags[index];
   if (turn != tag.turn || tag.call != 0 || tag.syncing || leaving) return;
-  if (tag.needs_sync) return sync(tag, index);
+  tag.forgotten = tag.forgotten && !world.healed;
+  if (tag.needs_sync && !tag.forgotten) return sync(tag, index);
   for (const UserTag& other : tags) {  // as a script does: first all state, then rounds
-    if (other.is_state && !other.was_synced)
+    if (other.is_state && !other.was_synced && !other.forgotten)
       return act_later(tag, world.mix.think + 50 * kMillisecond);
   }
   call(tag, index);
@@ -39,7 +40,7 @@ void SimPeer::call(UserTag& tag, std::size_t index) {
   const bool calm = world.healed;
   History& history = world.history;
   if (!calm && mix.calls != 0 && tag.calls >= mix.calls) return act_later(tag, 200 * kMillisecond);
-  const bool edits = edited(tag);
+  const bool edits = !tag.forgotten && edited(tag);
   // Found before the call, or beside its data: then the others' attempt ends by it.
   if (edits && (history.joins_only || rng.chance(0.5))) return refuse_edited(tag);
   tag.differs = edits;
@@ -65,7 +66,9 @@ void SimPeer::call(UserTag& tag, std::size_t index) {
   event.hint = hint_of(tag.buffers->agreed.plan);
   event.summary = "f32[3]";
   event.weight = record.weight;
-  event.is_state = tag.is_state;
+  event.is_state = tag.is_state && !calls_plainly(tag);
+  record.unsynced = tag.forgotten;
+  if (tag.forgotten) ++world.counts.forgotten;
   if (lies()) lie_in_call(&event, &record, index);
   event.deadline = record.deadline - world.now + clock();
   history.calls.push_back(std::move(record));
@@ -80,6 +83,21 @@ void SimPeer::call(UserTag& tag, std::size_t index) {
     world.post(world.now + between(rng, 0, within), Kind::kCompared, slot, index, tag.call);
   }
   feed(event);
+  if (!tag.forgotten || !event.is_state || tag.call == 0) return;
+  history.fail("P6", cat("slot ", slot, ": a call on ", tag.tag,
+                         " is made with a state that was never synchronised"));
+}
+
+// Now and then a user leaves out the sync of a new communicator, until it is told so once or twice.
+void SimPeer::may_forget(UserTag& tag) {
+  const double rate = world.healed || lies() ? 0 : world.mix.forgets;
+  tag.forgotten = rate > 0 && tag.is_state && world.rng.slips.chance(rate);
+}
+
+// Whoever forgets the state knows of none in half of the cases. (On a tag that isn't born yet that
+// call would be a right one, and the tag a plain one for good.)
+bool SimPeer::calls_plainly(const UserTag& tag) const {
+  return tag.forgotten && world.history.births.count(tag.tag) > 0 && world.rng.slips.chance(0.5);
 }
 
 BuffersRef SimPeer::buffers_for(const UserTag& tag, std::size_t index, const CallRecord& record) {
@@ -130,8 +148,9 @@ bool SimPeer::edited(UserTag& tag) {
   const bool edits = tag.is_state && tag.was_synced && !world.healed && tag.published.has_value() &&
                      world.rng.app.chance(world.mix.edits);
   if (!edits) return false;
+  ++world.counts.edits;
   if (world.tracing()) world.note(cat("     ", slot, " edits ", tag.tag, " at ", tag.revision));
-  tag.digest.low ^= 0xED17;
+  tag.digest.low ^= world.mix.edits_alike ? 0xED17 : 1 + world.rng.slips.below(1U << 31);
   return !JCCL_PLANTED("own-state-not-compared");
 }
 
@@ -169,7 +188,10 @@ void SimPeer::sync(UserTag& tag, std::size_t index) {
   tag.sync_deadline = world.now + 5 * kSecond;
   protocol::SyncCall event;
   event.tag = tag.tag;
-  event.source = world.mix.named_source == slot + 1 && !tag.no_source;
+  const bool named = world.mix.named_source == slot + 1 || world.mix.second_source == slot + 1;
+  event.source = named && !tag.no_source;
+  tag.claimed.reset();
+  if (event.source) tag.claimed = tag.digest;
   event.revision = tag.revision, event.digest = tag.digest;
   event.descriptor = {3, 3};
   event.summary = "f32[3]";
@@ -230,6 +252,7 @@ void SimPeer::end_call(UserTag& tag, const protocol::CompleteCall& done, bool su
   }
   if (world.history.failed()) return;
   if (success && world.healed) ++tag.good_after_heal;
+  if (tag.forgotten) tag.forgotten = world.rng.slips.chance(0.5);
   const bool spoilt = success && edited(tag);  // between the call and the revision that follows
   if (spoilt) {
     tag.digest = tag.published->digest;
@@ -275,7 +298,10 @@ void SimPeer::synced(const protocol::CompleteSync& done) {
   p4_in_time(world.history, slot, tag->tag, latest_end(tag->sync_deadline));
   if (!done.status.ok()) data.stop_fetch(done.tag);
   tag->lost = done.status.code == Code::kStateLost;
-  if (done.status.code == Code::kMismatch) tag->no_source = true;  // it was too late for that
+  if (done.status.code == Code::kMismatch) {  // it was too late to be the source
+    if (tag->claimed) ++world.counts.claims_refused;
+    tag->no_source = true;
+  }
   if (done.status.ok()) {
     ++world.counts.syncs;
     // Its number was another run's, or an earlier one.
@@ -286,6 +312,7 @@ void SimPeer::synced(const protocol::CompleteSync& done) {
       return world.history.fail("P6", cat("slot ", slot, ": sync of ", done.tag, " says revision ",
                                           done.held.revision, ", the state is ", own.revision));
     }
+    check_source(*tag);
     world.history.on_state(slot, shard, own);
     tag->needs_sync = false;
     tag->was_synced = true;

@@ -40,7 +40,7 @@ void World::set_calm() {
     });
   };
   if (mix.liar > 0) return;
-  const bool calls = mix.guard + mix.mismatch + mix.corrupt + mix.cancel == 0;
+  const bool calls = mix.guard + mix.mismatch + mix.corrupt + mix.cancel + mix.forgets == 0;
   const bool patient =  // straggler 0: slow ones are waited for
       mix.deadline >= 3 * kSecond + 2 * mix.load && mix.straggler == 0;
   const bool enough = mix.weight_zero == 0 || mix.min_peers <= 1;  // weight 0 does not contribute
@@ -128,6 +128,7 @@ void Counts::add(const Counts& other) {
   lost_states += other.lost_states, takeovers += other.takeovers, fenced += other.fenced;
   failed_writes += other.failed_writes, refused_journals += other.refused_journals;
   measured += other.measured, ghosts += other.ghosts, flipped += other.flipped;
+  edits += other.edits, forgotten += other.forgotten, claims_refused += other.claims_refused;
   for (std::size_t i = 0; i < commits_spread.size(); ++i) {
     commits_spread[i] += other.commits_spread[i];
   }
