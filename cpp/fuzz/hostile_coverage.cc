@@ -122,8 +122,9 @@ std::vector<std::string> not_reached() {
       if (wanted) demand(base::cat("frame ", kFrameNames[i], ": ", kFateNames[k]));
     }
   }
-  for (const char* name : {"Welcome", "Refuse", "Roster", "Start", "Outcome", "Reject", "Moved",
-                           "Waiting", "Evicted", "HeartbeatAck", "SyncReply"}) {
+  for (const char* name :
+       {"Welcome", "Refuse", "Roster", "Start", "Outcome", "Reject", "Moved", "Waiting", "Evicted",
+        "HeartbeatAck", "SyncReply", "Drain", "Notice", "OrderReply", "StatusReply"}) {
     const bool quiet = got.count(base::cat(name, " at a peer: 0")) > 0;
     if (!quiet) demand(base::cat(name, " at a peer: 1"));
   }

@@ -6,7 +6,6 @@
 #include "base/check.h"
 #include "base/text.h"
 #include "fuzz/bender.h"
-#include "snapshot/digest.h"
 #include "wire/codec.h"
 
 namespace jccl::fuzz {
@@ -74,6 +73,22 @@ const std::vector<Bend>& bends_at(std::size_t type) {
     return out;
   }();
   return all[type];
+}
+
+// Those of the messages in a part of the table.
+std::vector<std::size_t> types_of(const std::vector<FieldsOf>& table) {
+  std::vector<std::size_t> types;
+  for (std::size_t i = 0; i < std::variant_size_v<wire::Message>; ++i) {
+    const std::string_view name = wire::name_of(blank(i));
+    if (std::ranges::count(table, name, &FieldsOf::owner) > 0) types.push_back(i);
+  }
+  return types;
+}
+
+// No master of the simulated world says it by itself.
+bool is_rare(std::size_t type) {
+  return type == place_of<wire::Drain>() || type == place_of<wire::Notice>() ||
+         type == place_of<wire::OrderReply>() || type == place_of<wire::StatusReply>();
 }
 
 }  // namespace
@@ -159,24 +174,27 @@ void HostileMember::act_rarely() {
 
 void HostileMember::arm() {
   Armed armed;
-  const std::size_t type = in_.below(place_of<wire::Published>() + 2);
+  const std::size_t last = place_of<wire::Published>();
+  std::size_t type = in_.below(last + 3);
+  if (type == last + 1) type = place_of<wire::Measured>();
+  if (type == last + 2) type = place_of<wire::Outvoted>();
   armed.times = 1 + static_cast<std::uint32_t>(in_.below(16));
   armed.fields = static_cast<std::uint8_t>(in_.below(4));
   armed.drop = armed.fields == 0;
   armed.twice = in_.below(4) == 0;
-  armed_[type > place_of<wire::Published>() ? place_of<wire::Measured>() : type] = armed;
+  armed_[type] = armed;
 }
 
 // One of those that only the master says.
 void HostileMember::arm_lie() {
   Armed armed;
-  constexpr std::size_t kFirstOfMaster = place_of<wire::Welcome>();
-  const std::size_t type =
-      kFirstOfMaster + in_.below(place_of<wire::SyncReply>() - kFirstOfMaster + 1);
+  static const std::vector<std::size_t> types = types_of(fields_to_peer());
+  const std::size_t type = types[in_.below(types.size())];
   armed.times = 1 + static_cast<std::uint32_t>(in_.below(8));
   armed.fields = static_cast<std::uint8_t>(in_.below(4));
   armed.drop = armed.fields == 0 && in_.flag();
   armed.twice = in_.flag();
+  armed.unasked = is_rare(type) || in_.below(4) == 0;
   lies_[type] = armed;
 }
 
@@ -184,6 +202,7 @@ void HostileMember::from_master(const wire::Message& message, std::vector<Bytes>
   seen_.note(message);
   wire::Message told = message;
   const auto found = lies_.find(message.index());
+  lie_unasked(out);
   if (found != lies_.end() && found->second.times > 0) {
     --found->second.times;
     if (found->second.drop) return;
@@ -191,6 +210,16 @@ void HostileMember::from_master(const wire::Message& message, std::vector<Bytes>
     bend(&told, found->second.fields);
   }
   if (auto bytes = bytes_of(told)) out->push_back(std::move(*bytes));
+}
+
+void HostileMember::lie_unasked(std::vector<Bytes>* out) {
+  for (auto& [type, armed] : lies_) {
+    if (!armed.unasked || armed.times == 0) continue;
+    --armed.times;
+    wire::Message made = drawn(type);
+    bend(&made, armed.fields);
+    if (auto bytes = bytes_of(made)) out->push_back(std::move(*bytes));
+  }
 }
 
 void HostileMember::outgoing(const wire::Message& message, std::vector<Bytes>* out) {
@@ -349,105 +378,6 @@ void HostileMember::crowd() {
     world_->say_bare(conn, wire::encode(wire::Resume{}));
     if (auto bytes = bytes_of(drawn(type))) world_->say_bare(conn, std::move(*bytes));
   }
-}
-
-// ---- frames ------------------------------------------------------------------------------------
-
-FrameBytes HostileMember::frame_of(wire::FrameHeader header, Bytes payload) {
-  const bool bare =
-      header.kind == wire::FrameKind::kSnapshotGone || header.kind == wire::FrameKind::kArrived;
-  if (bare) header.payload_bytes = 0;
-  header.payload_bytes = std::min(header.payload_bytes, wire::kFramePayloadBytesMax);
-  FrameBytes frame{Bytes(wire::kFrameHeaderBytes), std::move(payload)};
-  wire::encode(header, frame.header.data());
-  world_->oracle().bent(header.attempt);
-  return frame;
-}
-
-void HostileMember::bend_header(wire::FrameHeader* header) {
-  for (const FieldRow& row : fields_of("header")->rows) {
-    if (row.bend == Bend::kNone || in_.below(4) > 0) continue;
-    if (row.field == "kind") header->kind = static_cast<wire::FrameKind>(1 + in_.below(9));
-    if (row.field == "attempt") header->attempt = values_.attempt(header->attempt);
-    const auto number = [&](std::uint32_t now) {
-      return static_cast<std::uint32_t>(values_.number(row.bend, now));
-    };
-    if (row.field == "chunk") header->chunk = number(header->chunk);
-    if (row.field == "payload bytes") header->payload_bytes = number(header->payload_bytes);
-    if (row.field == "payload check") header->payload_check = number(header->payload_check);
-  }
-}
-
-void HostileMember::outgoing_frame(const FrameBytes& frame, std::vector<FrameBytes>* out) {
-  last_frame_ = frame;
-  if (trick_ == FrameTrick::kNone || trick_times_ == 0) return out->push_back(frame);
-  --trick_times_;
-  wire::FrameHeader header = wire::decode_frame_header(frame.header).value();
-  Bytes payload = frame.payload;
-  world_->oracle().bent(header.attempt);
-  switch (trick_) {
-    case FrameTrick::kDrop:
-      return;
-    case FrameTrick::kTwice:
-      out->push_back(frame);
-      return out->push_back(frame);
-    case FrameTrick::kHeader:
-      bend_header(&header);
-      break;
-    case FrameTrick::kPayload:  // other values, and the check of those
-      for (std::uint8_t& byte : payload) byte = in_.below(4) == 0 ? 0xFF : byte ^ in_.u8();
-      header.payload_check = snapshot::check_of(payload);
-      break;
-    case FrameTrick::kSize:
-      payload.resize(in_.below(2 * payload.size() + 2));
-      header.payload_bytes = static_cast<std::uint32_t>(payload.size());
-      header.payload_check = snapshot::check_of(payload);
-      break;
-    default:
-      out->push_back(frame);
-      payload.assign(payload.size(), 0);  // the second says something else
-      header.payload_check = snapshot::check_of(payload);
-  }
-  out->push_back(frame_of(header, std::move(payload)));
-}
-
-void HostileMember::inject_frame() {
-  const std::vector<WorldPeer*> honest = world_->honest();
-  const wire::Incarnation to = honest[in_.below(honest.size())]->incarnation();
-  if (in_.below(8) == 0) return world_->frame(to, {in_.bytes(48), {}});
-  wire::FrameHeader header;
-  Bytes payload;
-  if (last_frame_) {
-    header = wire::decode_frame_header(last_frame_->header).value();
-    payload = last_frame_->payload;
-  }
-  bend_header(&header);
-  if (in_.flag()) header.payload_check = snapshot::check_of(payload);
-  world_->frame(to, frame_of(header, std::move(payload)));
-}
-
-void HostileMember::ask_snapshots() {
-  const std::vector<WorldPeer*> honest = world_->honest();
-  wire::SnapshotAsk ask;
-  ask.tag = in_.below(4) == 0 ? values_.text(Bend::kTag, kModel, base::kTagBytesMax) : kModel;
-  if (ask.tag.empty()) ask.tag = kModel;
-  ask.revision = values_.number(Bend::kCounter, 1);
-  ask.ask = in_.u8();
-  ask.first_part = static_cast<std::uint32_t>(in_.below(4));
-  ask.last_part = in_.below(4) == 0 ? UINT32_MAX : ask.first_part + 1;
-  wire::FrameHeader header;
-  header.kind = static_cast<wire::FrameKind>("\4\5\6\x8\x9"[in_.below(5)]);  // of snapshots
-  header.attempt = {ask.revision, in_.flag() ? ask.ask : (1ULL << 32) | in_.below(4)};
-  header.chunk = static_cast<std::uint32_t>(in_.below(4));
-  Bytes payload = in_.bytes(header.kind == wire::FrameKind::kProof ? 16 : 64);
-  if (header.kind == wire::FrameKind::kSnapshotAsk) payload = wire::encode(ask);
-  const wire::ProofAsk proof{ask.tag, ask.revision, ask.ask, ask.last_part, {}};
-  if (header.kind == wire::FrameKind::kProofAsk) payload = wire::encode(proof);
-  header.payload_bytes = static_cast<std::uint32_t>(payload.size());
-  header.payload_check = snapshot::check_of(payload);
-  if (header.kind == wire::FrameKind::kSnapshotGone) payload.clear(), header.payload_check = 0;
-  const std::size_t which = in_.below(honest.size());
-  world_->frame(honest[which]->incarnation(), frame_of(header, std::move(payload)));
 }
 
 // ---- what happens to others meanwhile, and the end ---------------------------------------------

@@ -23,6 +23,7 @@ class HostileMember : public HostileHook {
     std::uint32_t times = 0;
     std::uint8_t fields = 0;
     bool drop = false, twice = false;
+    bool unasked = false;  // of a lying master: it says one that is due to nobody
   };
   enum class FrameTrick : std::uint8_t { kNone, kDrop, kTwice, kHeader, kPayload, kSize, kKeep };
 
@@ -35,6 +36,7 @@ class HostileMember : public HostileHook {
   void act_rarely();
   void arm();
   void arm_lie();
+  void lie_unasked(std::vector<Bytes>* out);
   void inject();
   void inject_bare();
   void crowd();

@@ -36,6 +36,7 @@ std::uint64_t ScriptMessages::number() {
 
 // Any message at all, as long as it decodes.
 std::optional<wire::Message> ScriptMessages::raw() {
+  if (!any_bytes) return std::nullopt;
   const Bytes bytes = in_.bytes(96);
   const auto message = wire::decode(bytes);
   if (!message.ok()) return std::nullopt;
@@ -117,7 +118,31 @@ wire::Message ScriptMessages::from_peer() {
       break;
   }
   if (auto any = raw()) return *any;
-  return hello();
+  return word_of_peer();
+}
+
+// What is said once in a while, also by whom nobody expects it of.
+wire::Message ScriptMessages::word_of_peer() {
+  switch (in_.below(8)) {
+    case 1:
+      return wire::StatusAsk{};
+    case 2:
+    case 3:
+    case 4: {
+      wire::Outvoted out{held(), 1 + in_.below(8), static_cast<std::uint32_t>(in_.below(3))};
+      return out;
+    }
+    case 5: {
+      wire::Order order;
+      order.verb = static_cast<wire::OrderVerb>(1 + in_.below(6));
+      order.subject = std::string(1, static_cast<char>('a' + in_.below(4)));
+      order.span = static_cast<base::Duration>(in_.u8()) * kBit;
+      order.reason = words();
+      return order;
+    }
+    default:
+      return hello();
+  }
 }
 
 wire::Outcome ScriptMessages::outcome() {
@@ -201,7 +226,22 @@ wire::Message ScriptMessages::from_master() {
       break;
   }
   if (auto any = raw()) return *any;
-  return roster();
+  return word_of_master();
+}
+
+wire::Message ScriptMessages::word_of_master() {
+  switch (in_.below(8)) {
+    case 1:
+      return wire::Drain{words()};
+    case 2:
+      return wire::Notice{words()};
+    case 3:
+      return wire::OrderReply{any_code(in_), words()};
+    case 4:
+      return wire::StatusReply{in_.bytes(8)};
+    default:
+      return roster();
+  }
 }
 
 }  // namespace jccl::fuzz

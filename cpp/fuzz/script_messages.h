@@ -27,6 +27,7 @@ class ScriptMessages {
   void note(const wire::Attempt& attempt, const wire::RoundName& round);
 
   wire::Incarnation self = 1;  // whom a Roster may name
+  bool any_bytes = true;       // now and then a message as it decodes, of whatever type
   std::uint64_t call = 1;      // what a Start may answer
 
  private:
@@ -34,6 +35,8 @@ class ScriptMessages {
   wire::Unresolved unresolved() { return {attempt(), round()}; }
   wire::Message report();
   wire::Message answer();
+  wire::Message word_of_peer();
+  wire::Message word_of_master();
   wire::Outcome outcome();
   wire::Roster roster();
   wire::SyncReply sync_reply();
