@@ -109,6 +109,7 @@ struct History {
   CallRecord& call(std::uint64_t id) { return calls[id - 1]; }
 
   bool liars_decide(const wire::Held& held, bool weak) const;  // oracle_p6.cc
+  bool contradicted = false;  // the record to come: an honest member said otherwise to its master
 
   // What the world reports.
   void on_durable(const wire::Record& record);

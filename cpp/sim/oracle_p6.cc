@@ -1,4 +1,6 @@
 // P6 one history: a revision of a state tag has one digest, whoever holds, journals or reports it.
+#include <algorithm>
+
 #include "protocol/master_state.h"
 #include "sim/world.h"
 
@@ -15,13 +17,15 @@ void p6_state(History& history, const std::string& who, std::uint32_t shard,
                                to_hex(known->second)));
 }
 
-// Of those who contributed to the round before, no honest one is a member any more, or, if the
-// decision is weak, had a word to say: the revision is what the hostile one says, as it would be in
-// a run of its own.
+// Of those who contributed to the round before, no honest one is a member any more; or, if the
+// decision is weak, none of them has voted for another: they are behind, or cut off, for longer
+// than anybody is waited for. Then the revision is what the hostile one says, as it would be in a
+// run of its own. Whoever has no vote, an evicted maker's next life or a receiver, may know better
+// and is not asked while a maker is there.
 bool History::liars_decide(const wire::Held& held, bool weak) const {
   const auto commit = commits.find({held.tag, held.revision});
   if (liars.empty() || commit == commits.end()) return false;
-  if (weak) return true;
+  if (weak && !contradicted) return true;
   for (const wire::Contributor& contributor : commit->second.record.contributors) {
     const auto member = members.find(contributor.id);
     if (contributor.weight > 0 && member != members.end() &&
@@ -30,6 +34,27 @@ bool History::liars_decide(const wire::Held& held, bool weak) const {
     }
   }
   return true;
+}
+
+// What an honest voter has said to the master that decides. While that waits for its disk it takes
+// no event, so it has heard no more since.
+bool World::contradicted(const wire::Record& record) {
+  const auto* state = std::get_if<wire::StateRecord>(&record);
+  const SimMaster* master = active();
+  if (state == nullptr || master == nullptr) return false;
+  const auto commit = history.commits.find({state->tag, state->revision});
+  if (commit == history.commits.end()) return false;
+  const auto& makers = commit->second.record.contributors;
+  return std::any_of(makers.begin(), makers.end(), [&](const wire::Contributor& maker) {
+    const auto member = history.members.find(maker.id);
+    if (member == history.members.end()) return false;
+    const wire::Incarnation incarnation = member->second.incarnation;
+    const protocol::Life* life = master->machine->state().life_of(incarnation);
+    if (life == nullptr || history.liars.count(incarnation) > 0) return false;
+    const auto held = life->held.find(state->tag);
+    return held != life->held.end() && held->second.revision == state->revision &&
+           held->second.digest != state->digests.at(life->shard);
+  });
 }
 
 // Whoever forgot to synchronise its state has no part in a round.

@@ -157,6 +157,7 @@ void World::report_durable() {
     if (JCCL_PLANTED("torn-tail-left") && !record.ok()) continue;
     JCCL_CHECK(record.ok());
     check_membership(record.value());
+    history.contradicted = contradicted(record.value());
     history.on_durable(record.value());
   }
 }

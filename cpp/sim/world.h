@@ -123,6 +123,7 @@ class World {
   void check_lost(const protocol::MasterMachine& machine, std::uint32_t asker,
                   const wire::Tag& tag);
   void check_ban(const wire::BanRecord& ban);
+  bool contradicted(const wire::Record& record);  // oracle_p6.cc
   void check_moves(std::uint32_t slot, const Own& own);
   void check_silence(std::uint32_t slot, const Own& own);
   void check_not_early(const CallRecord& call);
