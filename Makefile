@@ -55,6 +55,7 @@ check-machines: .venv/.ready-test
 	$(STAGE) "build with sanitizers" $(IDLE) .ci/sanitize build asan
 	$(STAGE) "style" $(IDLE) $(MAKE) --no-print-directory lint types
 	$(STAGE) "planted bugs of the simulator" $(IDLE) build/ext/cpp/jccl-sim --mutants --from cpp/sim/mutants.txt --seeds 20000 --jobs 2
+	$(STAGE) "defences against a hostile member" $(IDLE) build/ext/cpp/jccl-sim --mutants --hostile --from cpp/sim/hostile_mutants.txt --seeds 20000 --jobs 2
 	$(STAGE) "simulated seeds with a hostile member" $(IDLE) build/ext/cpp/jccl-sim --hostile --seeds 20000 --jobs 2
 	$(STAGE) "seeds of this commit" $(IDLE) .ci/seeds fresh
 	$(MAKE) $(LANES) check-seeds check-sanitized

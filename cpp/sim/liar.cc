@@ -11,7 +11,28 @@ using base::Code;
 
 namespace {
 
-constexpr double kLie = 0.15;  // of each kind, each time
+enum class Lie : std::uint32_t {
+  kDescriptor = 1,
+  kHint,
+  kFingerprint,
+  kDeadline,  // hardly any time for the call
+  kFails,
+  kTellsEarly,
+  kForges,
+  kLastHabit = kForges,  // who does what follows all the time holds up more than oracle_l.cc grants
+  kCancel,
+  kComesAndGoes,
+  kHolds,
+  kResult
+};
+static_assert(static_cast<std::uint32_t>(Lie::kLastHabit) == kHabits);
+
+// Each time. Who has a habit tells such lies above all.
+double rate_of(const Mix& mix, Lie lie) {
+  constexpr double kUsual = 0.15, kHabit = 0.7;
+  if (mix.habit == 0) return kUsual;
+  return mix.habit == static_cast<std::uint32_t>(lie) ? kHabit : kUsual / 8;
+}
 
 }  // namespace
 
@@ -20,16 +41,17 @@ bool SimPeer::lies() const { return world.mix.liar == slot + 1; }
 // Another call than everybody's, no time for it, or one that it takes back.
 void SimPeer::lie_in_call(protocol::Call* call, CallRecord* record, std::size_t index) {
   base::Rng& rng = world.rng.liar;
-  if (rng.chance(kLie)) call->descriptor.low += 1 + rng.below(3);
-  if (rng.chance(kLie)) call->hint = {static_cast<std::uint8_t>(0x80 + rng.below(4))};
-  if (rng.chance(kLie)) call->fingerprint = {6, rng.below(3)};
-  if (rng.chance(kLie))
+  if (rng.chance(rate_of(world.mix, Lie::kDescriptor))) call->descriptor.low += 1 + rng.below(3);
+  if (rng.chance(rate_of(world.mix, Lie::kHint)))
+    call->hint = {static_cast<std::uint8_t>(0x80 + rng.below(4))};
+  if (rng.chance(rate_of(world.mix, Lie::kFingerprint))) call->fingerprint = {6, rng.below(3)};
+  if (rng.chance(rate_of(world.mix, Lie::kDeadline)))
     record->deadline = world.now + between(rng, kMillisecond, 300 * kMillisecond);
-  if (rng.chance(kLie)) {
+  if (rng.chance(rate_of(world.mix, Lie::kCancel))) {
     const Duration within = between(rng, 0, 8 * world.mix.latency + 100 * kMillisecond);
     world.post(world.now + within, Kind::kCancel, slot, index, record->id);
   }
-  if (!rng.chance(kLie / 8)) return;
+  if (!rng.chance(rate_of(world.mix, Lie::kComesAndGoes) / 8)) return;
   world.post(world.now + kMillisecond, Kind::kPeerGone, slot);  // and comes back as another
   world.post(world.now + 100 * kMillisecond, Kind::kPeerUp, slot, 1);
 }
@@ -39,7 +61,7 @@ void SimPeer::lie_in_call(protocol::Call* call, CallRecord* record, std::size_t 
 bool SimPeer::lie_instead_of_running(const protocol::RunAttempt& run) {
   base::Rng& rng = world.rng.liar;
   if (!lies()) return false;
-  if (rng.chance(kLie / 2)) {
+  if (rng.chance(rate_of(world.mix, Lie::kHolds) / 2)) {
     if (world.tracing()) world.note(cat("     ", slot, " holds ", to_text(run.start.attempt)));
     if (rng.chance(0.5)) return true;
     const Duration within = between(rng, 0, world.mix.silence);
@@ -47,29 +69,29 @@ bool SimPeer::lie_instead_of_running(const protocol::RunAttempt& run) {
     world.post(world.now + within + kMillisecond, Kind::kPeerUp, slot, 1);
     return true;
   }
-  if (!rng.chance(2 * kLie)) return false;
-  constexpr Code kCauses[] = {Code::kInvalid, Code::kLimit,    Code::kEmpty,
-                              Code::kGuard,   Code::kLinkLost, Code::kPeerLost,
-                              Code::kCorrupt, Code::kAborted,  Code::kResync};
+  if (!rng.chance(2 * rate_of(world.mix, Lie::kFails))) return false;
+  constexpr Code kCauses[] = {Code::kInvalid,  Code::kLimit,    Code::kEmpty,   Code::kGuard,
+                              Code::kLinkLost, Code::kPeerLost, Code::kCorrupt, Code::kAborted,
+                              Code::kResync,   Code::kDeadline};
   const auto& parts = run.start.contributors;
   const wire::PeerId named = parts.empty() ? 0 : parts[rng.below(parts.size())].id;
   const Code cause = kCauses[rng.below(std::size(kCauses))];
   if (world.tracing()) world.note(cat("     ", slot, " lies: ", base::name_of(cause)));
-  queue(protocol::AttemptFailed{run.start.attempt, cause, named, "a lie"});
+  queue(protocol::AttemptFailed{run.start.attempt, cause, named, std::string(kALie)});
   return true;
 }
 
 // DONE before anything has moved: of a result that nobody has, the others' too if it is believed.
 void SimPeer::lie_before_running(const wire::Attempt& attempt) {
   base::Rng& rng = world.rng.liar;
-  if (!lies() || !rng.chance(kLie)) return;
+  if (!lies() || !rng.chance(rate_of(world.mix, Lie::kTellsEarly))) return;
   const wire::Digest digest{rng.below(3), 1};
   if (data.tell_early(attempt, digest)) queue(protocol::AttemptDone{attempt, digest});
 }
 
 // A revision that nobody else made: it holds, says and serves it.
 bool SimPeer::forge(wire::Digest* state) {
-  if (!lies() || !world.rng.liar.chance(kLie)) return false;
+  if (!lies() || !world.rng.liar.chance(rate_of(world.mix, Lie::kForges))) return false;
   state->low ^= 1 + world.rng.liar.below(2);
   return true;
 }
@@ -86,8 +108,9 @@ void SimPeer::lie_about_holders(const protocol::FetchSnapshot& fetch) {
 bool SimPeer::lie_in_result(wire::Digest* digest) {
   if (!lies()) return false;
   base::Rng& rng = world.rng.liar;
-  if (rng.chance(kLie)) digest->high ^= 1 + rng.below(3);
-  return rng.chance(kLie / 2);
+  const double rate = rate_of(world.mix, Lie::kResult);
+  if (rng.chance(rate)) digest->high ^= 1 + rng.below(3);
+  return rng.chance(rate / 2);
 }
 
 }  // namespace jccl::sim

@@ -72,8 +72,8 @@ constexpr const char* kUsage =
     "                [--hostile] [--keep-going] [--coverage] [--require-coverage] [--open FILE]\n"
     "                [--mutant NAME]\n"
     "       jccl-sim --seed S --shrink | --script FILE [--shrink] [--trace]\n"
-    "       jccl-sim --mutants [--mutant NAME] [--seeds N] [--jobs J] [--from FILE] [--rewrite "
-    "FILE]\n"
+    "       jccl-sim --mutants [--hostile] [--mutant NAME] [--seeds N] [--jobs J] [--from FILE]\n"
+    "                [--rewrite FILE]\n"
     "Runs N seeds of the simulated cluster against the promises P1-P10 and liveness (L).\n"
     "--seed S runs one; --trace prints all of it; --twice runs each seed twice and compares;\n"
     "--hostile makes one member lie.\n"
@@ -275,7 +275,8 @@ int hunt(const Options& options) {
   MutantSearch search;
   search.jobs = options.jobs;
   if (options.seeds_given) search.seeds = options.seeds;
-  for (const MutantRow& row : mutants()) {
+  search.hostile = options.hostile;
+  for (const MutantRow& row : options.hostile ? hostile_mutants() : mutants()) {
     if (options.mutant == nullptr || options.mutant->mutant == row.mutant) {
       search.rows.push_back(&row);
     }

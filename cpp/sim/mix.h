@@ -56,6 +56,8 @@ struct Injected {
   bool operator==(const Injected&) const = default;
 };
 
+inline constexpr std::uint32_t kHabits = 7;  // of a liar: liar.cc
+
 struct Mix {
   std::uint32_t slots = 3;   // peers that exist, some of them later
   std::uint32_t shards = 1;  // per site
@@ -70,6 +72,7 @@ struct Mix {
   bool fenced_store = false;    // a store outside, with a lease; else the master's own disk
   std::uint32_t dial_only = 0;  // the last so many slots have no address
   std::uint32_t liar = 0;       // slot + 1 of a hostile member; 0: none. See liar.cc
+  std::uint32_t habit = 0;      // … that lies in one way above all, by its number there; 0: in all
   std::uint32_t calls = 0;      // per tag and process before everything heals; 0: no bound
 
   std::array<double, kFaults> rate{};  // per second
@@ -111,8 +114,8 @@ void each_field(M& m, F f) {
   f("same_birth", m.same_birth), f("named_source", m.named_source), f("min_peers", m.min_peers);
   f("start_peers", m.start_peers), f("history", m.history), f("masters", m.masters);
   f("fenced_store", m.fenced_store), f("dial_only", m.dial_only), f("calls", m.calls);
-  f("liar", m.liar), f("vanish", m.vanish), f("torn", m.torn), f("weight_zero", m.weight_zero),
-      f("guard", m.guard);
+  f("liar", m.liar), f("habit", m.habit), f("vanish", m.vanish), f("torn", m.torn),
+      f("weight_zero", m.weight_zero), f("guard", m.guard);
   f("mismatch", m.mismatch), f("corrupt", m.corrupt), f("cancel", m.cancel);
   f("foreign", m.foreign), f("in_place", m.in_place), f("edits", m.edits),
       f("moves_site", m.moves_site), f("latency", m.latency);

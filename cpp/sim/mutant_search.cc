@@ -32,13 +32,13 @@ void put(char* to, std::size_t size, const std::string& text) {
 }
 
 // True: caught, and the same seed is clean without the bug.
-bool try_seed(const MutantRow& row, std::uint64_t seed, Slot& slot) {
+bool try_seed(const MutantRow& row, std::uint64_t seed, bool hostile, Slot& slot) {
   slot.seed = seed;
   ++slot.tried;
-  const Report report = simulate({seed, row.mutant, false, 0, nullptr});
-  if (report.promise.empty() || !simulate({seed, {}, false, 0, nullptr}).promise.empty()) {
-    return false;
-  }
+  RunOptions options{seed, row.mutant, false, 0, nullptr, nullptr, hostile};
+  const Report report = simulate(options);
+  options.mutant = {};
+  if (report.promise.empty() || !simulate(options).promise.empty()) return false;
   put(slot.promise, sizeof slot.promise, report.promise);
   put(slot.what, sizeof slot.what, report.what);
   return slot.found = true;
@@ -48,9 +48,10 @@ bool try_seed(const MutantRow& row, std::uint64_t seed, Slot& slot) {
   const int null = open("/dev/null", O_WRONLY);
   if (null >= 0) dup2(null, STDERR_FILENO);  // the broken invariants are expected here
   const auto known = search.known.find(row.name);
-  if (known != search.known.end() && try_seed(row, known->second.seed, slot)) _exit(0);
+  if (known != search.known.end() && try_seed(row, known->second.seed, search.hostile, slot))
+    _exit(0);
   for (std::uint64_t seed = 1; seed <= search.seeds; ++seed) {
-    if (try_seed(row, seed, slot)) _exit(0);
+    if (try_seed(row, seed, search.hostile, slot)) _exit(0);
   }
   _exit(0);
 }

@@ -13,6 +13,7 @@ struct MutantSearch {
   std::vector<const MutantRow*> rows;
   std::uint64_t seeds = 100'000;  // at most, for each
   unsigned jobs = 1;              // processes at once
+  bool hostile = false;           // in runs with a member that lies
   Catches known;                  // tried first
 };
 

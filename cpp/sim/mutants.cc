@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <iterator>
 
 #include "base/text.h"
 
@@ -119,9 +118,12 @@ constexpr MutantRow kRows[] = {
 std::span<const MutantRow> mutants() { return kRows; }
 
 const MutantRow* find_mutant(std::string_view name) {
-  const auto* found = std::find_if(std::begin(kRows), std::end(kRows),
-                                   [&](const MutantRow& row) { return row.name == name; });
-  return found == std::end(kRows) ? nullptr : found;
+  for (const std::span<const MutantRow> rows : {mutants(), hostile_mutants()}) {
+    const auto found = std::find_if(rows.begin(), rows.end(),
+                                    [&](const MutantRow& row) { return row.name == name; });
+    if (found != rows.end()) return &*found;
+  }
+  return nullptr;
 }
 
 base::Result<Catches> read_catches(std::string_view text) {
@@ -148,7 +150,7 @@ base::Result<Catches> read_catches(std::string_view text) {
 std::string write_catches(const Catches& catches) {
   std::string text =
       "# The seed that caught each planted bug last, and the promise that was broken.\n"
-      "# Written by: jccl-sim --mutants --rewrite FILE\n";
+      "# Written by: jccl-sim --mutants [--hostile] --rewrite FILE\n";
   for (const auto& [name, entry] : catches) {
     text += base::cat(name, " ", entry.seed, " ", entry.promise, "\n");
   }

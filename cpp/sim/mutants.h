@@ -18,6 +18,7 @@ struct MutantRow {
   base::Planted mutant = base::planted(name);
 };
 std::span<const MutantRow> mutants();
+std::span<const MutantRow> hostile_mutants();         // hostile_mutants.cc: defences that are off
 const MutantRow* find_mutant(std::string_view name);  // null: no such bug
 
 // Lines "name seed promise"; what follows # is a comment.

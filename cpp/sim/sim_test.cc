@@ -67,6 +67,9 @@ TEST(SimTest, every_mutant_has_a_name_of_its_own_and_its_table_survives_writing)
     catches[std::string(row.name)] = {catches.size() + 7, "P1"};
   }
   EXPECT_EQ(catches.size(), mutants().size());
+  for (const MutantRow& row : hostile_mutants()) {  // some are listed in both
+    EXPECT_EQ(find_mutant(row.name)->mutant, row.mutant);
+  }
   const base::Result<Catches> read = read_catches(write_catches(catches));
   ASSERT_TRUE(read.ok()) << read.status().text;
   for (const auto& [name, entry] : catches) {

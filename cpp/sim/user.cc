@@ -217,6 +217,7 @@ void SimPeer::complete(const protocol::CompleteCall& done) {
                    name_of(done.status.code), " world ", done.world, " ", done.status.text));
   }
   ++world.counts.codes[static_cast<std::size_t>(done.status.code)];
+  world.check_end_by_lie(*this, done, tag->call);
   const bool success = tag->visible.has_value();
   if (success != (done.status.ok() || (success && base::holds_result(done.status.code)))) {
     return world.history.fail(

@@ -310,13 +310,22 @@ void World::dispatch_peer(const Event& event) {
 
 // Who comes in and who goes.
 void World::check_membership(const wire::Record& record) {
+  if (const auto* ban = std::get_if<wire::BanRecord>(&record)) note_ban(*ban);
   const auto* epoch = std::get_if<wire::EpochRecord>(&record);
   if (epoch == nullptr) return;
-  if (epoch->reason == "master started") served_at_ = now, served_epoch_ = epoch->epoch;
+  if (epoch->reason == "master started") {
+    served_at_ = now, served_epoch_ = epoch->epoch;
+    refused_alone_.clear();
+    // What one began that died before its epoch was written is nobody's; its numbers come again.
+    const auto first = history.attempts.lower_bound(wire::Attempt{epoch->epoch, 0});
+    for (auto at = first; at != history.attempts.end(); ++at) at->second.contributors.clear();
+  }
   std::set<wire::PeerId> left;
   for (const wire::Member& member : epoch->members) {
     left.insert(member.id);
-    if (history.members.count(member.id) == 0) check_admission(member, epoch->members);
+    if (history.members.count(member.id) > 0) continue;
+    check_admission(member, epoch->members);
+    check_banned(member);
   }
   for (const auto& [id, member] : history.members) {
     if (left.count(id) > 0) continue;
@@ -347,7 +356,9 @@ void World::check_turn(const protocol::MasterMachine& machine,
         }
       }
     } else if (const auto* outcome = std::get_if<wire::Outcome>(&sent.message)) {
-      if (outcome->verdict == wire::Verdict::kAborted) check_abort(machine, *outcome);
+      if (outcome->verdict != wire::Verdict::kAborted) continue;
+      check_abort(machine, *outcome);
+      check_refusals(*outcome);
     } else if (const auto* reply = std::get_if<wire::SyncReply>(&sent.message)) {
       if (reply->code == base::Code::kStateLost)
         check_lost(machine, conn(sent.conn).slot, reply->tag);

@@ -24,6 +24,7 @@ using base::kCodes;
 inline constexpr Duration kAuditPause = 100 * kMillisecond;
 inline constexpr Duration kSpikeMax = 150 * kMillisecond;
 inline constexpr Duration kBannedMax = 2 * kSecond;
+inline constexpr std::string_view kALie = "a lie";  // in all words of a hostile member
 
 inline bool says(const std::string& text, std::string_view words) {
   return text.find(words) != std::string::npos;
@@ -123,6 +124,13 @@ class World {
   void check_lost(const protocol::MasterMachine& machine, std::uint32_t asker,
                   const wire::Tag& tag);
   void check_ban(const wire::BanRecord& ban);
+  // oracle_hostile.cc
+  std::size_t sites_left(const AttemptInfo& attempt) const;
+  void check_banned(const wire::Member& member);
+  void note_ban(const wire::BanRecord& ban);
+  void check_refusals(const wire::Outcome& outcome);
+  void check_end_by_lie(const SimPeer& peer, const protocol::CompleteCall& done,
+                        std::uint64_t call);
   bool contradicted(const wire::Record& record);  // oracle_p6.cc
   void check_moves(std::uint32_t slot, const Own& own);
   void check_silence(std::uint32_t slot, const Own& own);
@@ -221,8 +229,11 @@ class World {
   Time clocks_parted_at_ = -1;  // one jumped, or stood still
 
   std::array<Time, kSlotsMax> hampered_until_{}, stripe_stood_until_{};
-  Turn::Asked asked_;                          // as it was let in
-  Time decided_at_ = 0;                        // … which the disk may have made known later
+  Turn::Asked asked_;                              // as it was let in
+  Time decided_at_ = 0;                            // … which the disk may have made known later
+  std::map<wire::PublicKey, std::uint64_t> bans_;  // until when
+  // Attempts that a hostile member refused and nobody else, since it was banned or a master began.
+  std::map<wire::PublicKey, std::set<wire::Attempt>> refused_alone_;
   std::set<std::string> wished_out_;           // sites that the operator has evicted
   std::map<wire::PeerId, Duration> gone_for_;  // members whose process is not there
   bool over_ = false;

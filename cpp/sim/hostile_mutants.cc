@@ -1,0 +1,32 @@
+// Planted bugs each of which switches one defence off: what a member that lies gets away with then
+// breaks a promise to the honest ones. hostile_mutants.txt keeps the seeds that caught them.
+//
+// Defences that this simulation does not see switched off (seeds tried), and why:
+// * holding-is-free, the-skipped-pay-nothing, visits-are-free, faults-stay-with-their-keys,
+//   awaited-for-ever (250 to 1,500): their loss costs time, and bans and waits are 2 s at most
+//   here, far below what oracle_l.cc grants a run. A liar that holds rounds by habit showed the
+//   second, but broke liveness with the defence on, too: where only it and one other site are
+//   members.
+// * any-deadline-is-over (1,500): whether its time is over no oracle asks, and the liar's other
+//   faults ban it as soon.
+// * one-mismatch-ends-all, hints-not-compared (250): an oracle would have to know whose READYs the
+//   master had when it answered, for of two sites nobody can say who is wrong.
+// * accuser-counts-again, accusers-without-bound, strangers-words-count, one-round-makes-known,
+//   departures-are-free, exits-take-no-time (250): one liar for some seconds is below their bounds.
+// Each has a unit test, named in planted.txt.
+#include "sim/mutants.h"
+
+namespace jccl::sim {
+namespace {
+
+constexpr MutantRow kDefences[] = {
+    MutantRow{"faults-not-counted"},   MutantRow{"bans-not-looked-at"},
+    MutantRow{"the-banned-stay-in"},   MutantRow{"corrupt-ends-all"},
+    MutantRow{"one-refusal-ends-all"},
+};
+
+}  // namespace
+
+std::span<const MutantRow> hostile_mutants() { return kDefences; }
+
+}  // namespace jccl::sim
