@@ -1,7 +1,7 @@
 // jccl-attack: the parts of an attacked run, each a process (tests/attack).
 //   rows      prints the table of attacks
 //   master    serves a run and prints its status all the time
-//   honest    three honest members
+//   honest    three honest members, or as many as --honest says
 //   hostile   one member that lies as --row says (names with commas: by turns), from its --after'th
 //             round on; banned it comes back, and with the row fresh-keys as somebody else
 //   flood     what connections of strangers cost a master, beside one that accepts and closes
@@ -39,8 +39,8 @@ using base::kMillisecond;
 using peer::stress::milliseconds;
 using peer::stress::quoted;
 
-constexpr std::size_t kHonest = 3;
 constexpr auto kReportEvery = std::chrono::milliseconds(200);
+constexpr std::uint64_t kEarly = 2;  // lies; a third would be a ban
 constexpr auto kBackAfter = std::chrono::milliseconds(100);
 
 std::atomic<bool> g_stop{false};
@@ -48,7 +48,7 @@ std::atomic<bool> g_stop{false};
 struct Settings {
   std::string master, folder, rows = "none", straggler = "wait";
   std::string secret;
-  std::uint64_t elements = 1021, after = 20, seed = 1, step_ms = 20;
+  std::uint64_t honest = 3, elements = 1021, after = 20, seed = 1, step_ms = 20;
   std::uint64_t connections = 5000;
   double straggler_after_s = 10;
 };
@@ -73,7 +73,7 @@ int print_rows() {
 int serve(const Settings& s) {
   master::MasterConfig config;
   config.token = s.secret;
-  config.start_peers = kHonest + 1;
+  config.start_peers = static_cast<std::uint32_t>(s.honest + 1);
   config.straggler = s.straggler;
   config.straggler_after = static_cast<base::Duration>(s.straggler_after_s * 1e9);
   config.history = s.folder + "/history.jsonl";
@@ -96,12 +96,14 @@ int serve(const Settings& s) {
 base::Result<std::shared_ptr<peer::Communicator>> connect(const Settings& s,
                                                           const std::string& site,
                                                           const std::string& token,
-                                                          const std::string& key_file) {
+                                                          const std::string& key_file,
+                                                          bool elsewhere = false) {
   peer::ConnectOptions options;
   options.master = s.master;
   options.token = token;
   options.site = site;
   options.key_file = key_file;
+  if (elsewhere) options.advertise = {"10.0.0.1:4711", "169.254.169.254:80", "127.0.0.1:22"};
   return peer::Communicator::connect(options);
 }
 
@@ -148,7 +150,7 @@ int be_honest(const Settings& s) {
   Board board;
   std::vector<std::shared_ptr<peer::Communicator>> comms;
   std::vector<std::unique_ptr<Member>> members;
-  for (std::size_t i = 0; i < kHonest; ++i) {
+  for (std::size_t i = 0; i < s.honest; ++i) {
     auto comm = connect(s, cat("honest-", i + 1), s.secret, "");
     if (!comm.ok()) return std::fprintf(stderr, "%s\n", comm.status().text.c_str()), 1;
     comms.push_back(comm.value());
@@ -175,9 +177,32 @@ int be_honest(const Settings& s) {
 struct Plan {
   std::vector<Row> rows;
   bool fresh_keys = false;
-  std::vector<void (*)(const CrowdOptions&, const std::atomic<bool>&, std::atomic<std::uint64_t>&)>
-      crowds;
+  bool early = false;      // a fresh key before the ban
+  bool elsewhere = false;  // comes back with addresses of others
+  bool forges = false;
+  std::vector<Crowd> crowds;
 };
+
+const std::map<Row, std::vector<Crowd>>& crowds_of_rows() {
+  static const std::map<Row, std::vector<Crowd>> crowds = {
+      {Row::kChurn, std::vector<Crowd>(4, come_and_go)},
+      {Row::kStatusFlood, std::vector<Crowd>(4, ask_for_status)},
+      {Row::kHoldLeave, {hold_and_leave}},
+      {Row::kHoldFresh, {hold_until_evicted}},
+      {Row::kHoard, {hoard}},
+      {Row::kHalfSite, {half_a_site}},
+      {Row::kImpostor, {impersonate}},
+      {Row::kFormer, {ask_after_leaving}},
+      {Row::kUnread, {ask_and_not_read}},
+      {Row::kMadeUpLinks, {make_up_links}},
+      {Row::kSameLife, {take_lives}},
+      {Row::kCrowded, {observe}},
+      {Row::kStatusCrowd, {observe_less, ask_for_status, ask_for_status}},
+      {Row::kNames, {drive_terminals}},
+      {Row::kOneByte, {say_one_byte}},
+  };
+  return crowds;
+}
 
 bool read_plan(const std::string& names, Plan* plan) {
   for (std::size_t at = 0; at <= names.size();) {
@@ -185,13 +210,14 @@ bool read_plan(const std::string& names, Plan* plan) {
     const auto row = row_named(names.substr(at, end - at));
     if (!row) return false;
     at = end + 1;
-    plan->fresh_keys = plan->fresh_keys || row->row == Row::kFreshKeys;
-    if (row->row == Row::kChurn) plan->crowds.assign(4, come_and_go);
-    if (row->row == Row::kStatusFlood) plan->crowds.insert(plan->crowds.end(), 4, ask_for_status);
-    if (row->row == Row::kHoldLeave) plan->crowds.push_back(hold_and_leave);
-    if (row->row == Row::kHoldFresh) plan->crowds.push_back(hold_until_evicted);
-    if (row->row == Row::kHoard) plan->crowds.push_back(hoard);
-    if (row->row == Row::kHalfSite) plan->crowds.push_back(half_a_site);
+    plan->early = plan->early || row->row == Row::kFreshKeysEarly;
+    plan->fresh_keys = plan->fresh_keys || plan->early || row->row == Row::kFreshKeys;
+    plan->elsewhere = plan->elsewhere || row->row == Row::kElsewhere;
+    plan->forges = plan->forges || row->row == Row::kWeightless;
+    const auto crowds = crowds_of_rows().find(row->row);
+    if (crowds != crowds_of_rows().end()) {
+      plan->crowds.insert(plan->crowds.end(), crowds->second.begin(), crowds->second.end());
+    }
     if (row->row != Row::kMixture) plan->rows.push_back(row->row);
     for (const RowInfo& one : all_rows()) {
       if (row->row == Row::kMixture && one.lies) plan->rows.push_back(one.row);
@@ -203,7 +229,10 @@ bool read_plan(const std::string& names, Plan* plan) {
 class Hostile {
  public:
   Hostile(const Settings& s, const Plan& plan, Liar& liar)
-      : s_(s), plan_(plan), liar_(liar), token_(token_for_one(s.secret)) {}
+      : s_(s),
+        plan_(plan),
+        liar_(liar),
+        token_(plan.early ? token_for_all(s.secret) : token_for_one(s.secret)) {}
 
   int run() {
     std::vector<std::thread> crowd;
@@ -223,13 +252,22 @@ class Hostile {
     const std::string file = cat(s_.folder, "/key-", key);
     if (!net::Identity::open(file).ok()) return false;
     liar_.is(site);
-    const auto comm = connect(s_, site, token_, file);
+    const bool elsewhere = armed_ && plan_.elsewhere;
+    const auto comm = connect(s_, site, token_, file, elsewhere);
     if (!comm.ok()) return refused(comm.status()), false;
     say_key(file);
-    auto members = members_of(comm.value(), kHonest + 1 + key, s_, nullptr);
+    crowd_count_ += elsewhere;
+    const std::uint64_t told = liar_.told();
+    auto members = members_of(comm.value(), s_.honest + 1 + key, s_, nullptr);
+    if (armed_ && plan_.forges) members[1]->forge();
     std::thread other([&] { work(*members[1], s_); });
     while (!g_stop && members[0]->step()) {
-      if (!armed_ && members[0]->tally().rounds >= s_.after) begin(crowd);
+      if (!armed_ && members[0]->tally().rounds >= s_.after) {
+        begin(crowd);
+        if (plan_.forges) members[1]->forge();
+        if (plan_.elsewhere) break;
+      }
+      if (plan_.early && liar_.told() >= told + kEarly) break;
       std::this_thread::sleep_for(std::chrono::milliseconds(s_.step_ms));
     }
     if (!g_stop) refused(members[0]->last());
@@ -248,7 +286,8 @@ class Hostile {
       crowd->emplace_back([this, one, file] {
         // What its own work takes is no cost of the run's: of this thread and those it begins.
         (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), 19);
-        one({s_.master, s_.secret, s_.elements, file}, g_stop, crowd_count_);
+        one({s_.master, s_.secret, s_.elements, file, [this] { return liar_.known(); }}, g_stop,
+            crowd_count_);
       });
     }
   }
@@ -292,6 +331,7 @@ bool parse(int argc, char** argv, Settings* s) {
       {"--row", [&](const std::string& v) { s->rows = v; }},
       {"--straggler", [&](const std::string& v) { s->straggler = v; }},
       {"--straggler-after", [&](const std::string& v) { s->straggler_after_s = std::stod(v); }},
+      {"--honest", [&](const std::string& v) { s->honest = std::stoull(v); }},
       {"--elements", [&](const std::string& v) { s->elements = std::stoull(v); }},
       {"--after", [&](const std::string& v) { s->after = std::stoull(v); }},
       {"--step-ms", [&](const std::string& v) { s->step_ms = std::stoull(v); }},
@@ -321,7 +361,7 @@ int run(int argc, char** argv) {
   }
   std::fprintf(stderr,
                "usage: jccl-attack rows | flood [--connections N] | master|honest|hostile "
-               "[--master HOST:PORT] [--folder DIR] "
+               "[--master HOST:PORT] [--folder DIR] [--honest N] "
                "[--row NAME,NAME] [--straggler HOW] [--straggler-after S] [--elements N] "
                "[--after ROUNDS] [--step-ms N] [--seed N]\n");
   return 2;

@@ -58,6 +58,14 @@ void wait_for(const std::function<bool()>& holds, base::Duration limit,
   }
 }
 
+std::string token_for(const std::string& secret, std::uint32_t uses) {
+  if (secret.empty()) return {};
+  master::TokenOptions options;
+  options.run_secret = secret;
+  options.uses = uses;
+  return master::make_token_text(options).value();
+}
+
 // A member whose contribution never comes.
 void hold(const CrowdOptions& options, base::Duration stays, const std::atomic<bool>& stop,
           std::atomic<std::uint64_t>& count) {
@@ -85,13 +93,8 @@ void hold(const CrowdOptions& options, base::Duration stays, const std::atomic<b
 
 }  // namespace
 
-std::string token_for_one(const std::string& secret) {
-  if (secret.empty()) return {};
-  master::TokenOptions options;
-  options.run_secret = secret;
-  options.uses = 1;
-  return master::make_token_text(options).value();
-}
+std::string token_for_one(const std::string& secret) { return token_for(secret, 1); }
+std::string token_for_all(const std::string& secret) { return token_for(secret, 0); }
 
 void come_and_go(const CrowdOptions& options, const std::atomic<bool>& stop,
                  std::atomic<std::uint64_t>& count) {

@@ -54,6 +54,11 @@ std::optional<Code> failure_of(Row row) {
       return Code::kAborted;
     case Row::kFailResync:
       return Code::kResync;
+    case Row::kFailCorrupt:
+    case Row::kFailCorruptNamed:
+      return Code::kCorrupt;
+    case Row::kFailDeadline:
+      return Code::kDeadline;
     default:
       return std::nullopt;
   }
@@ -84,18 +89,7 @@ std::vector<Bytes> Liar::says(const wire::Message& message) {
   if (const auto* fail = std::get_if<wire::Fail>(&message)) {
     return left_behind_.count(fail->attempt) > 0 ? std::vector<Bytes>{} : one(*fail);
   }
-  if (const auto* published = std::get_if<wire::Published>(&message)) {
-    wire::Published said = *published;
-    const Row row = now(said.held.tag);
-    if (row == Row::kPublished) said.held.digest = bent(said.held.digest), ++told_;
-    std::vector<Bytes> out = one(said);
-    if (row != Row::kSync) return out;
-    wire::Sync sync;
-    sync.tag = said.held.tag, sync.revision = said.held.revision + rng_.below(3);
-    sync.digest = bent(said.held.digest), sync.deadline = base::kSecond;
-    out.push_back(wire::encode(sync)), ++told_;
-    return out;
-  }
+  if (const auto* word = std::get_if<wire::Published>(&message)) return published(*word);
   if (const auto* resume = std::get_if<wire::Resume>(&message)) {
     wire::Resume said = *resume;
     for (wire::Held& held : said.held) {
@@ -106,12 +100,25 @@ std::vector<Bytes> Liar::says(const wire::Message& message) {
   return one(message);
 }
 
+std::vector<Bytes> Liar::published(wire::Published said) {
+  const Row row = now(said.held.tag);
+  if (row == Row::kPublished) said.held.digest = bent(said.held.digest), ++told_;
+  std::vector<Bytes> out = one(said);
+  if (row != Row::kSync) return out;
+  wire::Sync sync;
+  sync.tag = said.held.tag, sync.revision = said.held.revision + rng_.below(3);
+  sync.digest = bent(said.held.digest), sync.deadline = base::kSecond;
+  out.push_back(wire::encode(sync)), ++told_;
+  return out;
+}
+
 std::vector<Bytes> Liar::ready(wire::Ready ready) {
   const Row row = now_[ready.round.tag] = rows_[rng_.below(rows_.size())];
   const std::uint64_t before = told_++;
   switch (row) {
     case Row::kDescriptor:
     case Row::kFreshKeys:
+    case Row::kFreshKeysEarly:
       ready.descriptor = bent(ready.descriptor);
       return one(ready);
     case Row::kHint:
@@ -123,6 +130,9 @@ std::vector<Bytes> Liar::ready(wire::Ready ready) {
       return one(ready);
     case Row::kState:
       ready.state = bent(ready.state);
+      return one(ready);
+    case Row::kWeightless:
+      ready.weight = 0;
       return one(ready);
     case Row::kWeightHuge:
       return {with_weight(ready, 1e300)};
@@ -166,14 +176,27 @@ std::vector<Bytes> Liar::done(wire::Done done) {
 std::vector<Bytes> Liar::hears(const wire::Message& message) {
   std::lock_guard lock(mutex_);
   if (const auto* roster = std::get_if<wire::Roster>(&message)) meets(*roster);
-  const auto* start = std::get_if<wire::Start>(&message);
-  return armed_ && start != nullptr ? started(*start) : std::vector<Bytes>{};
+  known_.hears(message);
+  if (!armed_) return {};
+  if (const auto* start = std::get_if<wire::Start>(&message)) return started(*start);
+  if (const auto* outcome = std::get_if<wire::Outcome>(&message)) return committed(*outcome);
+  return {};
 }
 
 void Liar::meets(const wire::Roster& roster) {
   for (const wire::Member& member : roster.members) {
     if (member.site == site_) own_ = member.id;
   }
+}
+
+// Its word about the new revision is there before anybody has made it.
+std::vector<Bytes> Liar::committed(const wire::Outcome& outcome) {
+  const bool of_state = known_.starts[outcome.round.tag].has_state;
+  if (now(outcome.round.tag) != Row::kWeightless || !of_state ||
+      outcome.verdict != wire::Verdict::kCommitted) {
+    return {};
+  }
+  return ++told_, one(wire::Published{{outcome.round.tag, outcome.round.n, bent(outcome.result)}});
 }
 
 wire::PeerId Liar::victim(const wire::Start& start, Row row) {
@@ -199,7 +222,8 @@ std::vector<Bytes> Liar::started(const wire::Start& start) {
     if (last == start.round.n) return {};
     last = start.round.n;
   }
-  const bool names = cause == Code::kLinkLost || cause == Code::kPeerLost;
+  const bool names =
+      cause == Code::kLinkLost || cause == Code::kPeerLost || row == Row::kFailCorruptNamed;
   remember(left_behind_, start.attempt);
   return ++told_, one(wire::Fail{start.attempt, *cause, names ? victim(start, row) : 0, "made up"});
 }

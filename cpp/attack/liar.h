@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "attack/known.h"
 #include "attack/rows.h"
 #include "base/rng.h"
 #include "peer/control_hook.h"
@@ -27,6 +28,10 @@ class Liar : public peer::ControlHook {
     site_ = std::move(site);
   }
   std::uint64_t told() const { return told_; }  // lies so far
+  Known known() {
+    std::lock_guard lock(mutex_);
+    return known_;
+  }
 
   std::vector<base::Bytes> says(const wire::Message& message) override;
   std::vector<base::Bytes> hears(const wire::Message& message) override;
@@ -34,7 +39,9 @@ class Liar : public peer::ControlHook {
  private:
   std::vector<base::Bytes> ready(wire::Ready ready);
   std::vector<base::Bytes> done(wire::Done done);
+  std::vector<base::Bytes> published(wire::Published said);
   std::vector<base::Bytes> started(const wire::Start& start);
+  std::vector<base::Bytes> committed(const wire::Outcome& outcome);
   void meets(const wire::Roster& roster);
   wire::PeerId victim(const wire::Start& start, Row row);
   Row now(const wire::Tag& tag) const;
@@ -46,6 +53,7 @@ class Liar : public peer::ControlHook {
   std::mutex mutex_;
   base::Rng rng_;
   std::string site_;
+  Known known_;
   std::map<wire::Tag, Row> now_;  // of the newest call
   std::map<wire::Attempt, Row> running_;
   wire::PeerId own_ = 0;

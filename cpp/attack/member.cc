@@ -16,6 +16,7 @@ namespace {
 
 constexpr base::Duration kDeadline = 20 * base::kSecond;
 constexpr std::size_t kSeenMax = 4096;
+constexpr std::size_t kStatesMax = 64;
 
 }  // namespace
 
@@ -23,6 +24,12 @@ bool Board::agrees(const std::string& tag, std::uint64_t n, const std::vector<do
   std::lock_guard lock(mutex_);
   if (seen_.size() >= kSeenMax) seen_.erase(seen_.begin());
   return seen_.try_emplace({tag, n}, weights).first->second == weights;
+}
+
+bool Board::agrees(std::uint64_t revision, const std::vector<std::int32_t>& state) {
+  std::lock_guard lock(mutex_);
+  if (states_.size() >= kStatesMax) states_.erase(states_.begin());
+  return states_.try_emplace(revision, state).first->second == state;
 }
 
 Member::Member(std::shared_ptr<peer::Communicator> comm, std::string tag, std::uint64_t number,
@@ -44,10 +51,12 @@ bool Member::step() {
   if (!has_state()) {
     last_ = reduce(&values).status;
   } else if (synchronise()) {
-    last_ = reduce(&values).status;
+    const RoundResult result = reduce(&values);
+    last_ = result.status;
     synced_ = base::holds_result(last_.code);
     if (synced_) {
       advance(values);
+      stands_at(result.n);
       publish();
     }
   }
@@ -62,7 +71,14 @@ bool Member::synchronise() {
   const auto result = comm_->sync_state(leaves(), options);
   synced_ = result.status.ok() || result.status.code == Code::kResynced;
   if (!synced_) note(last_ = result.status);
+  if (synced_) stands_at(result.revision);
   return synced_;
+}
+
+// A state that somebody forged would be another one.
+void Member::stands_at(std::uint64_t revision) {
+  if (forges_) ++state_[0];
+  if (board_ != nullptr && !board_->agrees(revision, state_)) ++tally_.wrong;
 }
 
 void Member::publish() {

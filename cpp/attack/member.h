@@ -35,10 +35,13 @@ class Board {
  public:
   // False: another member has another result of that round.
   bool agrees(const std::string& tag, std::uint64_t n, const std::vector<double>& weights);
+  // The same of the state of that revision.
+  bool agrees(std::uint64_t revision, const std::vector<std::int32_t>& state);
 
  private:
   std::mutex mutex_;
   std::map<std::pair<std::string, std::uint64_t>, std::vector<double>> seen_;
+  std::map<std::uint64_t, std::vector<std::int32_t>> states_;
 };
 
 inline const char* const kTags[] = {"grads", "model"};  // the second has a state
@@ -54,6 +57,7 @@ class Member {
   const std::string& tag() const { return tag_; }
   const base::Status& last() const { return last_; }
   Tally& tally() { return tally_; }
+  void forge() { forges_ = true; }  // from now on what it publishes is not what was made
 
  private:
   bool has_state() const { return tag_ == kTags[1]; }
@@ -62,6 +66,7 @@ class Member {
   void note(const base::Status& status);
   bool synchronise();
   void publish();
+  void stands_at(std::uint64_t revision);
   void advance(const std::vector<float>& result);
   std::vector<peer::Leaf> leaves();
 
@@ -73,6 +78,7 @@ class Member {
   std::uint64_t calls_ = 0;
   std::vector<std::int32_t> state_;
   bool synced_ = false;
+  std::atomic<bool> forges_{false};
   base::Status last_;
   Tally tally_;
 };

@@ -42,6 +42,21 @@ enum class Row : std::uint8_t {
   kHoard,
   kMixture,
   kFreshKeys,
+  kFailCorrupt,
+  kFailCorruptNamed,
+  kFailDeadline,
+  kWeightless,
+  kFreshKeysEarly,
+  kImpostor,
+  kFormer,
+  kUnread,
+  kMadeUpLinks,
+  kSameLife,
+  kCrowded,
+  kStatusCrowd,
+  kElsewhere,
+  kNames,
+  kOneByte,
   kCount
 };
 

@@ -32,7 +32,7 @@ CPP = {
         "snapshot",
         "exchange",
     },
-    "attack": {"base", "wire", "exchange", "net", "master", "peer"},
+    "attack": {"base", "wire", "snapshot", "exchange", "net", "master", "peer"},
     "fuzz": {
         "base",
         "codec",
