@@ -57,6 +57,7 @@ bool Member::step() {
     if (synced_) {
       advance(values);
       stands_at(result.n);
+      if (forges_) ++state_[0];
       publish();
     }
   }
@@ -77,7 +78,6 @@ bool Member::synchronise() {
 
 // A state that somebody forged would be another one.
 void Member::stands_at(std::uint64_t revision) {
-  if (forges_) ++state_[0];
   if (board_ != nullptr && !board_->agrees(revision, state_)) ++tally_.wrong;
 }
 

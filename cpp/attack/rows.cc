@@ -42,7 +42,7 @@ const std::vector<RowInfo>& all_rows() {
       {Row::kFailCorrupt, "fail-corrupt", "FAIL(CORRUPT) of nobody at START", true, true, false},
       {Row::kFailCorruptNamed, "fail-corrupt-named", "… of another contributor", true, true, false},
       {Row::kFailDeadline, "fail-deadline", "FAIL(DEADLINE) at START", true, true, false},
-      {Row::kWeightless, "weightless", "weight 0, publishes first and another state", true, false,
+      {Row::kWeightless, "weightless", "weight 0, publishes first and another state", true, true,
        false},
       {Row::kFreshKeysEarly, "fresh-keys-early", "another call twice, then a fresh key", false,
        false, false},

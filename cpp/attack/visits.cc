@@ -14,6 +14,7 @@
 namespace jccl::attack {
 namespace {
 
+constexpr base::Duration kAgainEvery = 20 * base::kMillisecond;  // sheer bandwidth is no lie
 constexpr base::Duration kBeatEvery = 200 * base::kMillisecond;
 
 // Confined to the loop's thread.
@@ -62,12 +63,13 @@ class Visitor {
     beat_ = loop_.run_after(kBeatEvery, [this] { beat(); });
   }
   void write() {
-    constexpr int kTurns = 64;  // then others have one
-    for (int i = 0; i < kTurns && stream_->flush_ahead(); ++i) {
-      if (!visit_.again || visit_.behind.empty()) return;
+    const bool all = stream_->flush_ahead();
+    if (!stream_->failure().ok() || (all && !visit_.again)) return;
+    if (!all) return stream_->when_writable([this] { write(); });
+    beat_ = loop_.run_after(kAgainEvery, [this] {
       stream_->write_ahead(visit_.behind);
-    }
-    if (stream_->failure().ok()) stream_->when_writable([this] { write(); });
+      write();
+    });
   }
   void read() {
     std::array<std::uint8_t, 16384> ignored;
@@ -82,7 +84,7 @@ class Visitor {
   std::unique_ptr<net::Dial> dial_;
   std::unique_ptr<net::FramedStream> framed_;
   std::unique_ptr<net::ByteStream> stream_;
-  net::TimerId beat_ = 0;
+  net::TimerId beat_ = 0;  // of either kind
   std::uint64_t sequence_ = 0;
   bool over_ = false;
 };

@@ -25,7 +25,7 @@ struct Visit {
   base::Bytes hello;               // the first frame
   std::vector<base::Bytes> words;  // to a master: frames, once it is welcomed
   base::Bytes behind;              // to a peer: right behind the hello …
-  bool again = false;              // … over and over
+  bool again = false;              // … again and again
   bool reads = true;
 };
 
