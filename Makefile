@@ -161,9 +161,9 @@ long-wan: .venv/.ready-test
 	command -v iperf3 >/dev/null || .ci/setup test iperf3
 	$(PY) -m benchmarks.wan.selftest
 
-## make attack  one hostile member against live rounds, a row for each lie, plain and by tokens; rates count (45 minutes)
+## make attack  one hostile member against live rounds, a row for each lie, plain, by tokens, and against two; speed counts (2 hours)
 attack: .venv/.ready-test
-	code=0; for how in "" --token; do $(PY) -m tests.attack --strict --seconds 40 $$how || code=1; done; exit $$code
+	code=0; for how in "" --token "--honest 2"; do $(PY) -m tests.attack --strict --seconds 40 $$how || code=1; done; exit $$code
 
 ## make long-sites  sites of several processes: two of two, two in one JAX world, deaths with rounds open
 long-sites: .venv/.ready-test

@@ -1,4 +1,4 @@
-"""An attacked run as processes: a master, three honest members, one that is not.
+"""An attacked run as processes: a master, some honest members, one that is not.
 
 Every process is `jccl-attack`, which prints a JSON line for all that happens. Processes
 are ended by their own handles; files lie in a folder of the world's.
@@ -78,13 +78,18 @@ class Process:
 
 class World:
     def __init__(
-        self, folder: Path, row: str, token: str, seed: int, evict: bool
+        self,
+        folder: Path,
+        row: str,
+        token: str,
+        seed: int,
+        evict: bool,
+        members: int = 3,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.row, self.token, self.seed = folder, row, token, seed
-        self.evict = evict
+        self.evict, self.members = evict, members
         self.events: list[Line] = []  # of the hostile member
-        self.descriptors = 0  # of the master, before the attack
         # Of each honest member, by site and tag.
         self.reports: dict[tuple[str, str], list[Line]] = {}
         self.blamed: dict[str, str] = {}  # key -> site, of all that status ever named
@@ -96,9 +101,10 @@ class World:
             ["--straggler", "evict", "--straggler-after", "1"] if self.evict else []
         )
         try:
-            self.master = self.start("master", *straggler)
+            of = ["--honest", str(self.members)]
+            self.master = self.start("master", *of, *straggler)
             address = self.master_address()
-            to = ["--master", address]
+            to = ["--master", address, *of]
             self.honest = self.start("honest", *to)
             more = ["--row", self.row, "--seed", str(self.seed)]
             self.hostile = self.start("hostile", *to, *more)

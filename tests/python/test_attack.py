@@ -24,9 +24,18 @@ GROUPS = [
     ("hold-leave", PLAIN),
     ("hold-fresh", TOKEN),
     ("mixture", TOKEN),
+    ("fail-corrupt,fail-corrupt-named,fail-deadline", PLAIN),
+    ("weightless", TOKEN),
+    ("fresh-keys-early", TOKEN),
+    ("impostor,former,unread", PLAIN),
+    ("impostor,former,unread", TOKEN),
+    ("same-life,names,one-byte", PLAIN),
+    ("same-life,names,one-byte", TOKEN),
+    ("elsewhere", PLAIN),
 ]
-# Takes twenty seconds to begin: `make attack`. master_test asks the same of a master.
-ELSEWHERE = {"hoard"}
+# Of so many connections that they take seconds to begin: `make attack`. Tests of master
+# and peer ask the same of each.
+ELSEWHERE = {"hoard", "crowded", "status-crowd", "made-up-links"}
 
 
 @pytest.mark.parametrize("names, token", GROUPS)
@@ -42,6 +51,11 @@ def test_every_row_is_in_a_group() -> None:
     rows = {row.name for row in trial.table()} - {"none"}
     here = {name for names, _ in GROUPS for name in names.split(",")}
     assert here | ELSEWHERE == rows and not here & ELSEWHERE
+
+
+def test_against_two_it_is_outvoted_too(tmp_path: Path) -> None:
+    row = trial.group("descriptor,fail-guard,done-wrong")
+    assert trial.play(row, tmp_path, "", SECONDS, seed=1, members=2).broken == []
 
 
 def test_the_judge_finds_an_honest_run_whole_and_misses_a_culprit(
