@@ -40,7 +40,7 @@ using peer::stress::milliseconds;
 using peer::stress::quoted;
 
 constexpr auto kReportEvery = std::chrono::milliseconds(200);
-constexpr std::uint64_t kEarly = 2;  // lies; a third would be a ban
+constexpr std::uint64_t kEarly = 2;  // faults; a third would be a ban
 constexpr auto kBackAfter = std::chrono::milliseconds(100);
 
 std::atomic<bool> g_stop{false};
@@ -257,7 +257,7 @@ class Hostile {
     if (!comm.ok()) return refused(comm.status()), false;
     say_key(file);
     crowd_count_ += elsewhere;
-    const std::uint64_t told = liar_.told();
+    const std::uint64_t caught = liar_.caught();
     auto members = members_of(comm.value(), s_.honest + 1 + key, s_, nullptr);
     if (armed_ && plan_.forges) members[1]->forge();
     std::thread other([&] { work(*members[1], s_); });
@@ -267,7 +267,7 @@ class Hostile {
         if (plan_.forges) members[1]->forge();
         if (plan_.elsewhere) break;
       }
-      if (plan_.early && liar_.told() >= told + kEarly) break;
+      if (plan_.early && liar_.caught() >= caught + kEarly) break;
       std::this_thread::sleep_for(std::chrono::milliseconds(s_.step_ms));
     }
     if (!g_stop) refused(members[0]->last());

@@ -180,6 +180,9 @@ std::vector<Bytes> Liar::hears(const wire::Message& message) {
   if (!armed_) return {};
   if (const auto* start = std::get_if<wire::Start>(&message)) return started(*start);
   if (const auto* outcome = std::get_if<wire::Outcome>(&message)) return committed(*outcome);
+  if (const auto* reject = std::get_if<wire::Reject>(&message)) {
+    caught_ += reject->code == Code::kMismatch;
+  }
   return {};
 }
 

@@ -27,7 +27,8 @@ class Liar : public peer::ControlHook {
     std::lock_guard lock(mutex_);
     site_ = std::move(site);
   }
-  std::uint64_t told() const { return told_; }  // lies so far
+  std::uint64_t told() const { return told_; }      // lies so far
+  std::uint64_t caught() const { return caught_; }  // how often its call was refused for that
   Known known() {
     std::lock_guard lock(mutex_);
     return known_;
@@ -49,7 +50,7 @@ class Liar : public peer::ControlHook {
 
   const std::vector<Row> rows_;
   std::atomic<bool> armed_{false};
-  std::atomic<std::uint64_t> told_{0};
+  std::atomic<std::uint64_t> told_{0}, caught_{0};
   std::mutex mutex_;
   base::Rng rng_;
   std::string site_;

@@ -82,6 +82,38 @@ TEST(LiarTest, of_an_attempt_that_it_failed_nothing_more_is_said) {
   EXPECT_FALSE(liar.says(wire::Done{{3, 8}, {9, 9}}).empty());
 }
 
+TEST(LiarTest, without_weight_it_has_the_first_word_about_a_state_that_is_made) {
+  Liar liar({Row::kWeightless}, 1);
+  liar.arm();
+  EXPECT_EQ(std::get<wire::Ready>(only(liar.says(ready()))).weight, 0);
+  wire::Start start;
+  start.attempt = kAttempt, start.round = {"model", 2}, start.has_state = true;
+  EXPECT_TRUE(liar.hears(start).empty());
+  wire::Outcome outcome;
+  outcome.attempt = kAttempt, outcome.round = start.round, outcome.result = {9, 9};
+  EXPECT_TRUE(liar.hears(outcome).empty());
+  outcome.verdict = wire::Verdict::kCommitted;
+  const auto held = std::get<wire::Published>(only(liar.hears(outcome))).held;
+  EXPECT_EQ(held.revision, 2U);
+  EXPECT_NE(held.digest, outcome.result);
+}
+
+TEST(LiarTest, what_it_knows_follows_the_roster) {
+  Liar liar({Row::kNone}, 1);
+  wire::Roster roster;
+  roster.epoch = 1, roster.links = {1, {7}};
+  roster.members = {{1, 1, "honest-1", 0, 1, {}, {}}, {2, 2, "hostile", 0, 1, {}, {}}};
+  (void)liar.hears(roster);
+  wire::Roster change;
+  change.epoch = 2, change.base = 1, change.left = {1}, change.links = {2, {8}};
+  change.members = {{3, 3, "honest-2", 0, 1, {}, {}}};
+  (void)liar.hears(change);
+  (void)liar.hears(wire::Roster{});  // of one that is no member
+  ASSERT_EQ(liar.known().honest().size(), 1U);
+  EXPECT_EQ(liar.known().honest()[0].id, 3U);
+  EXPECT_EQ(liar.known().links.generation, 2U);
+}
+
 TEST(LiarTest, weights_lie_where_the_decoder_looks) {
   for (const Row row : {Row::kWeightHuge, Row::kWeightNegative, Row::kWeightNan}) {
     Liar liar({row}, 1);
