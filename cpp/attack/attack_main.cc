@@ -39,6 +39,7 @@ using base::kMillisecond;
 using peer::stress::milliseconds;
 using peer::stress::quoted;
 
+constexpr base::Duration kWelcomeMax = 8 * base::kSecond;
 constexpr auto kReportEvery = std::chrono::milliseconds(200);
 constexpr std::uint64_t kEarly = 2;  // faults; a third would be a ban
 constexpr auto kBackAfter = std::chrono::milliseconds(100);
@@ -146,6 +147,22 @@ std::string report_of(Member& member, const std::string& site,
              "},\"took_ms\":[", took, "],\"last\":", quoted(last), "}");
 }
 
+// Newcomers of the honest: whether they are welcome, whatever else goes on.
+void visit(const Settings& s) {
+  std::uint64_t guests = 0, kept_out = 0;
+  while (!g_stop) {
+    peer::ConnectOptions options;
+    options.master = s.master, options.token = s.secret;
+    options.connect_timeout = kWelcomeMax;
+    const auto comm = peer::Communicator::connect(options);
+    ++guests, kept_out += !comm.ok() && !g_stop;
+    say(cat("{\"guests\":", guests, ",\"kept_out\":", kept_out,
+            ",\"text\":", quoted(comm.ok() ? "" : comm.status().text), "}"));
+    if (comm.ok()) comm.value()->close();
+    std::this_thread::sleep_for(kReportEvery);
+  }
+}
+
 int be_honest(const Settings& s) {
   Board board;
   std::vector<std::shared_ptr<peer::Communicator>> comms;
@@ -160,6 +177,7 @@ int be_honest(const Settings& s) {
   }
   std::vector<std::thread> threads;
   for (auto& member : members) threads.emplace_back([&] { work(*member, s); });
+  threads.emplace_back([&] { visit(s); });
   while (!g_stop) {
     std::this_thread::sleep_for(kReportEvery);
     for (std::size_t i = 0; i < members.size(); ++i) {
@@ -241,7 +259,7 @@ class Hostile {
     }
     for (std::thread& thread : crowd) thread.join();
     say(cat("{\"event\":\"end\",\"t\":", milliseconds(), ",\"lies\":", liar_.told(),
-            ",\"crowd\":", crowd_count_.load(), "}"));
+            ",\"crowd\":", crowd_count_.load(), ",\"answered\":", answered_.load(), "}"));
     return 0;
   }
 
@@ -286,8 +304,8 @@ class Hostile {
       crowd->emplace_back([this, one, file] {
         // What its own work takes is no cost of the run's: of this thread and those it begins.
         (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), 19);
-        one({s_.master, s_.secret, s_.elements, file, [this] { return liar_.known(); }}, g_stop,
-            crowd_count_);
+        one({s_.master, s_.secret, s_.elements, file, [this] { return liar_.known(); }, &answered_},
+            g_stop, crowd_count_);
       });
     }
   }
@@ -312,7 +330,7 @@ class Hostile {
   Liar& liar_;
   const std::string token_;
   bool armed_ = false, banned_ = false;
-  std::atomic<std::uint64_t> crowd_count_{0};
+  std::atomic<std::uint64_t> crowd_count_{0}, answered_{0};
 };
 
 int be_hostile(const Settings& s) {

@@ -18,6 +18,7 @@ struct CrowdOptions {
   std::uint64_t elements = 1021;
   std::string key_file;  // of who comes by the same key each time
   std::function<Known()> known = nullptr;
+  std::atomic<std::uint64_t>* answered = nullptr;  // whom nobody should have
 };
 
 using Crowd = void (*)(const CrowdOptions&, const std::atomic<bool>&, std::atomic<std::uint64_t>&);

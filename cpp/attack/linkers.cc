@@ -1,7 +1,9 @@
 // Links to peers by who has the run's link secret and is not who the links are for: in the name of
 // others, after it left, without reading, by the thousand.
 #include <algorithm>
+#include <chrono>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "attack/crowd.h"
@@ -17,6 +19,7 @@ using base::kMillisecond;
 
 constexpr std::size_t kMadeUp = 1100;  // of each peer
 constexpr std::uint32_t kPartsAsked = 2;
+constexpr auto kHeardOf = std::chrono::seconds(1);  // by then all have heard that it left
 constexpr base::Duration kRoundsMax = 30 * base::kSecond;
 
 base::Bytes data_frame(wire::FrameHeader header, const base::Bytes& payload, bool checked) {
@@ -103,6 +106,7 @@ Known leave(const CrowdOptions& options, base::Incarnation* life, const std::ato
   *life = comm.value()->attributes().incarnation;
   const Known known = options.known();
   comm.value()->close();
+  std::this_thread::sleep_for(kHeardOf);
   return known;
 }
 
@@ -112,6 +116,7 @@ void impersonate(const CrowdOptions& options, const std::atomic<bool>& stop,
                  std::atomic<std::uint64_t>& count) {
   std::uint64_t turn = 0;
   Pool pool;
+  pool.answered = options.answered;
   pool.places = 12;
   pool.breath = 5 * kMillisecond;
   pool.next = [&](std::size_t) -> std::optional<Visit> {
@@ -123,7 +128,9 @@ void impersonate(const CrowdOptions& options, const std::atomic<bool>& stop,
     const bool stranger = turn % 4 == 0;
     auto visit = link_to(honest[victim], stranger ? fresh_life() : honest[other].incarnation, known,
                          fresh_credentials(options.secret));
-    if (visit) visit->behind = made_up_data(options, known);
+    if (!visit) return visit;
+    visit->behind = made_up_data(options, known);
+    visit->refused = !stranger;
     return visit;
   };
   keep_visiting(pool, stop, count);
@@ -138,6 +145,7 @@ void ask_after_leaving(const CrowdOptions& options, const std::atomic<bool>& sto
   if (!identity.ok() || honest.empty()) return;
   std::uint64_t turn = 0;
   Pool pool;
+  pool.answered = options.answered;
   pool.places = 12;
   pool.breath = 5 * kMillisecond;
   pool.next = [&](std::size_t) -> std::optional<Visit> {
@@ -148,7 +156,7 @@ void ask_after_leaving(const CrowdOptions& options, const std::atomic<bool>& sto
                          std::move(own));
     if (!visit) return visit;
     visit->behind = questions(options, options.known());
-    visit->again = true;
+    visit->again = visit->refused = true;
     return visit;
   };
   keep_visiting(pool, stop, count);
@@ -158,6 +166,7 @@ void ask_and_not_read(const CrowdOptions& options, const std::atomic<bool>& stop
                       std::atomic<std::uint64_t>& count) {
   std::uint64_t turn = 0;
   Pool pool;
+  pool.answered = options.answered;
   pool.places = 12;
   pool.breath = 5 * kMillisecond;
   pool.next = [&](std::size_t) -> std::optional<Visit> {
@@ -177,6 +186,7 @@ void ask_and_not_read(const CrowdOptions& options, const std::atomic<bool>& stop
 void make_up_links(const CrowdOptions& options, const std::atomic<bool>& stop,
                    std::atomic<std::uint64_t>& count) {
   Pool pool;
+  pool.answered = options.answered;
   pool.places = kMadeUp * std::max<std::size_t>(1, options.known().honest().size());
   pool.breath = 2 * kMillisecond;
   pool.next = [&](std::size_t place) -> std::optional<Visit> {

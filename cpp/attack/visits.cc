@@ -20,8 +20,8 @@ constexpr base::Duration kBeatEvery = 200 * base::kMillisecond;
 // Confined to the loop's thread.
 class Visitor {
  public:
-  Visitor(net::Loop& loop, Visit visit, std::atomic<std::uint64_t>& count)
-      : loop_(loop), visit_(std::move(visit)), count_(count) {
+  Visitor(net::Loop& loop, Visit visit, const Pool& pool, std::atomic<std::uint64_t>& count)
+      : loop_(loop), visit_(std::move(visit)), pool_(pool), count_(count) {
     net::DialOptions options;
     options.purpose = visit_.purpose;
     dial_ = net::dial(loop_, {visit_.to}, visit_.credentials, options,
@@ -74,19 +74,22 @@ class Visitor {
   void read() {
     std::array<std::uint8_t, 16384> ignored;
     while (stream_->read_now(base::MutableView(ignored)) > 0) {
+      if (!answered_ && visit_.refused && pool_.answered != nullptr) ++*pool_.answered;
+      answered_ = true;
     }
     if (stream_->failure().ok()) stream_->when_readable([this] { read(); });
   }
 
   net::Loop& loop_;
   const Visit visit_;
+  const Pool& pool_;
   std::atomic<std::uint64_t>& count_;
   std::unique_ptr<net::Dial> dial_;
   std::unique_ptr<net::FramedStream> framed_;
   std::unique_ptr<net::ByteStream> stream_;
   net::TimerId beat_ = 0;  // of either kind
   std::uint64_t sequence_ = 0;
-  bool over_ = false;
+  bool over_ = false, answered_ = false;
 };
 
 }  // namespace
@@ -113,7 +116,7 @@ void keep_visiting(const Pool& pool, const std::atomic<bool>& stop,
         if (all[place] && !all[place]->over()) return;
         auto visit = pool.next(place);
         begun = visit.has_value();
-        if (begun) all[place] = std::make_unique<Visitor>(loop, std::move(*visit), count);
+        if (begun) all[place] = std::make_unique<Visitor>(loop, std::move(*visit), pool, count);
       });
       if (begun) std::this_thread::sleep_for(std::chrono::nanoseconds(pool.breath));
     }

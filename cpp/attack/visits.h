@@ -27,6 +27,7 @@ struct Visit {
   base::Bytes behind;              // to a peer: right behind the hello …
   bool again = false;              // … again and again
   bool reads = true;
+  bool refused = false;  // nobody may answer it
 };
 
 // With a fresh key.
@@ -35,7 +36,8 @@ base::Incarnation fresh_life();
 
 struct Pool {
   std::size_t places = 1;
-  base::Duration breath = 0;  // between one connection and the next
+  base::Duration breath = 0;                       // between one connection and the next
+  std::atomic<std::uint64_t>* answered = nullptr;  // of those that nobody may answer
   // Of that place; nothing: not now.
   std::function<std::optional<Visit>(std::size_t place)> next;
 };

@@ -94,6 +94,7 @@ class World:
         self.reports: dict[tuple[str, str], list[Line]] = {}
         self.blamed: dict[str, str] = {}  # key -> site, of all that status ever named
         self.named_at: float | None = None  # ms; when the hostile key was first named
+        self.guests: Line = {"kept_out": 0}  # newcomers of the honest
         self.processes: list[Process] = []
 
     def __enter__(self) -> Self:
@@ -160,6 +161,9 @@ class World:
     def read(self) -> None:
         self.events += self.hostile.new_lines()
         for report in self.honest.new_lines():
+            if "guests" in report:
+                self.guests = report
+                continue
             of = report["site"], report["tag"]
             self.reports.setdefault(of, []).append(report)
         keys = self.keys()
