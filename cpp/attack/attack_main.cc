@@ -212,6 +212,7 @@ const std::map<Row, std::vector<Crowd>>& crowds_of_rows() {
       {Row::kImpostor, {impersonate}},
       {Row::kFormer, {ask_after_leaving}},
       {Row::kUnread, {ask_and_not_read}},
+      {Row::kUnreadNone, {ask_for_none}},
       {Row::kMadeUpLinks, {make_up_links}},
       {Row::kSameLife, {take_lives}},
       {Row::kCrowded, {observe}},

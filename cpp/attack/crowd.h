@@ -68,6 +68,8 @@ void ask_after_leaving(const CrowdOptions& options, const std::atomic<bool>& sto
                        std::atomic<std::uint64_t>& count);
 void ask_and_not_read(const CrowdOptions& options, const std::atomic<bool>& stop,
                       std::atomic<std::uint64_t>& count);
+void ask_for_none(const CrowdOptions& options, const std::atomic<bool>& stop,
+                  std::atomic<std::uint64_t>& count);
 void make_up_links(const CrowdOptions& options, const std::atomic<bool>& stop,
                    std::atomic<std::uint64_t>& count);
 

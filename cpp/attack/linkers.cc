@@ -31,15 +31,16 @@ base::Bytes data_frame(wire::FrameHeader header, const base::Bytes& payload, boo
   return frame;
 }
 
-// Of the newest revision of the state, many times over.
-base::Bytes questions(const CrowdOptions& options, const Known& known) {
+// Of the newest revision of the state, many times over; or of one that nobody has.
+base::Bytes questions(const CrowdOptions& options, bool of_none = false) {
+  const Known known = options.known();
   const auto start = known.starts.find("model");
   base::Bytes all;
   if (start == known.starts.end()) return all;
   wire::SnapshotAsk ask;
   ask.tag = "model", ask.last_part = kPartsAsked;
   for (std::uint64_t id = 1; id <= 64; ++id) {
-    ask.revision = start->second.revision + id % 2, ask.ask = id;
+    ask.revision = of_none ? UINT32_MAX : start->second.revision, ask.ask = id;
     wire::FrameHeader header;
     header.kind = wire::FrameKind::kSnapshotAsk;
     header.attempt = {ask.revision, ask.ask};
@@ -129,7 +130,7 @@ void impersonate(const CrowdOptions& options, const std::atomic<bool>& stop,
     auto visit = link_to(honest[victim], stranger ? fresh_life() : honest[other].incarnation, known,
                          fresh_credentials(options.secret));
     if (!visit) return visit;
-    visit->behind = made_up_data(options, known);
+    if (turn % 5 < 3) visit->behind = made_up_data(options, known);  // else it swallows
     visit->refused = !stranger;
     return visit;
   };
@@ -155,15 +156,17 @@ void ask_after_leaving(const CrowdOptions& options, const std::atomic<bool>& sto
     auto visit = link_to(honest[turn % honest.size()], as_itself ? life : fresh_life(), known,
                          std::move(own));
     if (!visit) return visit;
-    visit->behind = questions(options, options.known());
-    visit->again = visit->refused = true;
+    visit->again = [&options] { return questions(options); };
+    visit->behind = visit->again(), visit->refused = true;
     return visit;
   };
   keep_visiting(pool, stop, count);
 }
 
-void ask_and_not_read(const CrowdOptions& options, const std::atomic<bool>& stop,
-                      std::atomic<std::uint64_t>& count) {
+namespace {
+
+void ask_unread(const CrowdOptions& options, bool of_none, const std::atomic<bool>& stop,
+                std::atomic<std::uint64_t>& count) {
   std::uint64_t turn = 0;
   Pool pool;
   pool.answered = options.answered;
@@ -176,11 +179,23 @@ void ask_and_not_read(const CrowdOptions& options, const std::atomic<bool>& stop
     auto visit = link_to(honest[++turn % honest.size()], fresh_life(), known,
                          fresh_credentials(options.secret));
     if (!visit) return visit;
-    visit->behind = questions(options, known);
-    visit->again = true, visit->reads = false;
+    visit->again = [&options, of_none] { return questions(options, of_none); };
+    visit->behind = visit->again(), visit->reads = false;
     return visit;
   };
   keep_visiting(pool, stop, count);
+}
+
+}  // namespace
+
+void ask_and_not_read(const CrowdOptions& options, const std::atomic<bool>& stop,
+                      std::atomic<std::uint64_t>& count) {
+  ask_unread(options, false, stop, count);
+}
+
+void ask_for_none(const CrowdOptions& options, const std::atomic<bool>& stop,
+                  std::atomic<std::uint64_t>& count) {
+  ask_unread(options, true, stop, count);
 }
 
 void make_up_links(const CrowdOptions& options, const std::atomic<bool>& stop,

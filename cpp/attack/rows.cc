@@ -51,6 +51,7 @@ const std::vector<RowInfo>& all_rows() {
       {Row::kFormer, "former", "leaves, and goes on asking peers for the state", false, false,
        false},
       {Row::kUnread, "unread", "asks peers for the state and reads nothing", false, false, false},
+      {Row::kUnreadNone, "unread-none", "… for one that nobody has", false, false, false},
       {Row::kMadeUpLinks, "made-up-links", "1,100 links to each peer by as many keys", false, false,
        false},
       {Row::kSameLife, "same-life", "hellos with members' lives and sites", false, false, false},

@@ -50,6 +50,7 @@ enum class Row : std::uint8_t {
   kImpostor,
   kFormer,
   kUnread,
+  kUnreadNone,
   kMadeUpLinks,
   kSameLife,
   kCrowded,

@@ -67,7 +67,7 @@ class Visitor {
     if (!stream_->failure().ok() || (all && !visit_.again)) return;
     if (!all) return stream_->when_writable([this] { write(); });
     beat_ = loop_.run_after(kAgainEvery, [this] {
-      stream_->write_ahead(visit_.behind);
+      stream_->write_ahead(visit_.again());
       write();
     });
   }

@@ -22,10 +22,10 @@ struct Visit {
   net::Address to;
   net::Credentials credentials;
   net::Purpose purpose = net::Purpose::kControl;
-  base::Bytes hello;               // the first frame
-  std::vector<base::Bytes> words;  // to a master: frames, once it is welcomed
-  base::Bytes behind;              // to a peer: right behind the hello …
-  bool again = false;              // … again and again
+  base::Bytes hello;                             // the first frame
+  std::vector<base::Bytes> words;                // to a master: frames, once it is welcomed
+  base::Bytes behind;                            // to a peer: right behind the hello …
+  std::function<base::Bytes()> again = nullptr;  // … and more of it, again and again
   bool reads = true;
   bool refused = false;  // nobody may answer it
 };

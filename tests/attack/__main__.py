@@ -21,7 +21,7 @@ Which row, or test (SECURITY.md names them), tries what was once done by hand:
     hello with a member's life                 same-life
     a wish for 2^32-1 peers                    hostile_member_test (of a run's begin)
     256 tags, 1,023 observers                  crowded
-    asks for snapshots and reads nothing       unread, snapshots_test
+    asks for snapshots and reads nothing       unread, unread-none, snapshots_test
     addresses of others                        elsewhere, link_admission_test
     names with markup, line ends, escapes      names, test_hostile_names
     256 connections of one byte                one-byte
