@@ -115,20 +115,24 @@ void observe_less(const CrowdOptions& options, const std::atomic<bool>& stop,
 void drive_terminals(const CrowdOptions& options, const std::atomic<bool>& stop,
                      std::atomic<std::uint64_t>& count) {
   const std::vector<std::string> names = {"[/red]", "hostile\nevict site=honest-1",
-                                          "hostile\r\x1b[2J\x1b[31m", "hostile\u202e\u0085"};
+                                          "hostile\r\x1b[2J\x1b[31m", "hostile\u202e\u0085",
+                                          "hostile\u2068"};
   std::uint64_t turn = 0;
   Pool pool;
   pool.places = 4;
   pool.breath = 20 * kMillisecond;
   pool.next = [&](std::size_t) -> std::optional<Visit> {
     const std::string& name = names[++turn % names.size()];
+    const bool in_words = turn / names.size() % 2 == 0;  // of one who may come in
+    const std::string site = in_words ? base::cat("[/red]-", turn) : name;
     const net::Credentials own = fresh_credentials(options.secret);
-    Visit visit = visit_of(options, own, hello_of(own, name));
+    Visit visit = visit_of(options, own, hello_of(own, site));
     wire::Sync sync;
     sync.tag = name, sync.summary = name, sync.deadline = base::kSecond;
     wire::Ready other = ready_on("grads");  // another call than most: what it says is told
     other.descriptor = {turn, turn}, other.summary = name;
-    visit.words = {wire::encode(sync), wire::encode(ready_on(name)), wire::encode(other),
+    other.round.n = options.known().starts["grads"].round.n + 1;
+    visit.words = {wire::encode(other), wire::encode(sync), wire::encode(ready_on(name)),
                    wire::encode(wire::Fail{{1, 1}, base::Code::kGuard, 0, name}),
                    wire::encode(wire::Leave{})};
     return visit;
