@@ -104,6 +104,7 @@ wire::Message ScriptMessages::from_peer() {
       // No bits of its own: stored inputs stay what they are.
       const std::uint64_t wish = own.revision % 8;
       sync.restore = static_cast<wire::Wish>(wish > 3 ? wish - 4 : 0);
+      sync.changed = own.revision % 3 == 1;
       sync.descriptor = {1, 0};
       sync.summary = words();
       sync.deadline = static_cast<base::Duration>(in_.u8()) * kBit;
