@@ -40,6 +40,7 @@ struct LinkTable::Entry {
   net::RateMeter meter;
   net::Pacing pacing;
   exchange::Redial redial;
+  bool of_attempts = false;  // frames of attempts went over it
   base::Time down_since = 0;
   base::Time used = 0;      // when a stripe was taken in last
   std::string network;      // it came from

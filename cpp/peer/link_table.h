@@ -91,7 +91,8 @@ class LinkTable {
   void use(const wire::Member& member);  // e.g. a holder, before this peer is a member
 
   // `ahead`: before what waits already, e.g. because its bytes are in the cache now.
-  void enqueue(base::Incarnation to, std::uint64_t key, bool ahead = false);
+  void enqueue(base::Incarnation to, std::uint64_t key, bool ahead = false, bool of_attempt = true);
+  // Of attempts; links with none, as those of strangers, are not looked at, whatever waits there.
   // Nothing of the keys (frames) for which the predicate holds is sent or received any more, and
   // nothing points at the owner's memory on return.
   void abandon(const std::function<bool(std::uint64_t)>& key,

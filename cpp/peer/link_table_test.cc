@@ -106,6 +106,32 @@ TEST_F(LinkTableTest, copies_for_whoever_does_not_read_are_bounded_and_it_loses_
   }));
 }
 
+// Each attempt that ends looks for its frames. With strangers' answers among them, unread by the
+// thousand, that took a tenth of all rounds.
+TEST_F(LinkTableTest, who_only_asks_for_the_state_costs_no_attempt_a_look) {
+  on([&] {
+    first = std::make_unique<LinkEnd>(loop, 11);
+    second = std::make_unique<LinkEnd>(loop, 12);
+    second->deaf = true;
+    members = {first->member(1), second->member(2)};
+    first->set(members);
+    second->set(members);
+    const auto looks = [&] {
+      int count = 0;
+      const auto counted = [&](std::uint64_t) { return ++count > 0 && false; };
+      first->table->abandon(counted, [](base::ByteView) { return false; });
+      first->table->forget(counted);
+      return count;
+    };
+    for (std::uint64_t key = 1; key <= 100; ++key) {
+      first->table->enqueue(12, key, false, /*of_attempt=*/false);
+    }
+    EXPECT_EQ(looks(), 0);
+    first->table->enqueue(12, 101);
+    EXPECT_GT(looks(), 0);
+  });
+}
+
 TEST_F(LinkTableTest, one_of_another_run_is_closed) {
   open();
   on([this] {

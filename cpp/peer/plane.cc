@@ -216,7 +216,7 @@ bool Plane::wanted(Incarnation peer) const {
 }
 
 void Plane::enqueue_snapshot(Incarnation to, std::uint32_t item, bool first) {
-  links_.enqueue(to, (std::uint64_t{kSnapshotSlot} << 32) | item, first);
+  links_.enqueue(to, (std::uint64_t{kSnapshotSlot} << 32) | item, first, false);
 }
 
 void Plane::own_snapshot_frames() {
