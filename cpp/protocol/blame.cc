@@ -12,7 +12,6 @@ namespace jccl::protocol {
 namespace {
 
 constexpr std::size_t kAccountsMax = 4096;  // fresh keys are free to make
-constexpr base::Duration kKnown = 60 * base::kSecond;
 constexpr double kAccident = 0.9;  // less is what a broken machine may do; a lie that fades is more
 
 constexpr std::array<std::string_view, static_cast<std::size_t>(Fault::kCount)> kNames = {

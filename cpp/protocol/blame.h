@@ -35,6 +35,7 @@ constexpr std::array<double, static_cast<std::size_t>(Fault::kCount)> kFaultWeig
     1, 1, 1, 0.25, 0.25, 0.1, 0.1, 0.1, 0.1, 0.1};
 inline constexpr double kBanAt = 2.5;
 inline constexpr std::size_t kAccusersMax = 5;
+inline constexpr base::Duration kKnown = 60 * base::kSecond;  // in commits for so long
 inline constexpr base::Duration kFaultHalfLife = 600 * base::kSecond;
 
 // Members that left without having been in a commit, of one token. Some are weather, as programs

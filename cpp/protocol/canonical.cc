@@ -100,10 +100,10 @@ class Canon {
     put(guarded.empty()), words(guarded);
   }
   void put(const Round& round) {
-    const auto& [ready, running, told, memory, entered, assumed, poll, edited, skipped,
+    const auto& [ready, running, told, memory, entered, assumed, poll, without, skipped,
                  quorum_since, lost_since, unasked_since, unheld_since, brought, brought_at,
                  opened_by, before, asking, ready_due, sync_due, commits, aborts, usual] = round;
-    put(ready), put(running), put(memory), put(edited), put(skipped), put(quorum_since);
+    put(ready), put(running), put(memory), put(without), put(skipped), put(quorum_since);
     put(lost_since), put(unasked_since), put(unheld_since), put(brought), put(brought_at),
         put(asking), put(ready_due), put(sync_due);
     put(usual), put(opened_by), put(before), put(entered), put(assumed), put(poll.has_value());
@@ -148,15 +148,15 @@ class Canon {
                  uses, may_order, in_commit, served_since, served_to, waited_since, id, conn,
                  resumed, roster_epoch, told_as_member, seen, order, since, jumped, heard, gone,
                  progress, moving, beat, moving_before, beat_before, syncs, asked, held, fetched,
-                 behind, may_hold, told_back, knocking, edits, edit_noted, missed, drain, accuses] =
-        life;
+                 behind, may_hold, told_back, knocking, spoilt, edit_noted, missed, drain,
+                 accuses] = life;
     put(incarnation), put(site), put(shard), put(shards), put(start_peers), put(addresses.size());
     put(token), put(gate_passed), put(uses), put(may_order), put(in_commit), put(served_since),
         put(served_to), put(waited_since);
     put(id), put(conn), put(resumed), put(roster_epoch), put(told_as_member), put(seen), put(place),
         put(jumped);
     put(life.connected() ? heard : gone), put(key), put(syncs), put(asked), put(held), put(fetched),
-        put(behind), put(may_hold), put(told_back), put(knocking), put(edits), put(edit_noted);
+        put(behind), put(may_hold), put(told_back), put(knocking), put(spoilt), put(edit_noted);
     put(missed), put(wire::Message(wire::Heartbeat{0, 0, moving})), put(beat), put(accuses);
     put(drain.empty()), words(drain);
     put(wire::Message(wire::Heartbeat{0, 0, moving_before})), put(beat_before);

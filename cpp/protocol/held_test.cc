@@ -16,7 +16,7 @@ constexpr base::Duration kStep = 10 * kMillisecond;
 constexpr base::Duration kCutAfter = 2500 * kMillisecond;  // honest peers report a silent one
 constexpr base::Duration kHold = 2200 * kMillisecond;
 
-enum class End { kShortCalls, kLeave, kClose, kReplaced, kWithdraw, kEvicted, kNoDone };
+enum class End { kShortCalls, kLeave, kClose, kReplaced, kWithdraw, kEvicted, kNoDone, kIdle };
 using Key = std::function<std::uint64_t(int)>;  // of its how-manieth life
 
 std::uint64_t one_key(int) { return 1000; }
@@ -76,12 +76,14 @@ class HeldTest : public HostileMember {
   void ended(const wire::Outcome& outcome) {
     if (outcome.attempt != attempt_) return;
     commits_ += outcome.verdict == wire::Verdict::kCommitted;
+    if (end_ == End::kIdle && with_hostile_ && hostile_ != 0) idle_since_ = now_;
     attempt_ = {};
     for (auto& [conn, ready] : ready_) ready = false;
     hostile_ready_ = false;
   }
   void gone() {
     hostile_ = 0, back_at_ = now_ + 100 * kMillisecond;
+    idle_since_ = base::kNever, with_hostile_ = false;
     started_at_ = base::kNever;
   }
 
@@ -128,6 +130,10 @@ class HeldTest : public HostileMember {
   void misbehave(const Key& key) {
     if (hostile_ == 0) {
       if (now_ >= back_at_) come(key);
+      return;
+    }
+    if (idle_since_ != base::kNever) {  // in a round, and never READY again
+      if (now_ >= idle_since_ + kHold) tell(hostile_, wire::Leave{});
       return;
     }
     if (attempt_ == wire::Attempt{} && !std::exchange(hostile_ready_, true)) {
@@ -220,6 +226,7 @@ class HeldTest : public HostileMember {
 
   std::map<ConnId, bool> ready_;
   wire::Attempt attempt_;
+  base::Time idle_since_ = base::kNever;
   base::Time attempt_at_ = 0, started_at_ = base::kNever, back_at_ = 0;
   bool with_hostile_ = false, reported_ = false, hostile_ready_ = false, by_turns_ = false;
   End end_ = End::kLeave;
@@ -271,6 +278,16 @@ TEST_F(HeldTest, keys_that_were_in_a_round_are_no_better) {
 TEST_F(HeldTest, nor_who_loses_its_connection) {
   start_run();
   expect_mostly_free(End::kClose, fresh_key);
+}
+
+// Where slow ones are waited for, too: it is not known.
+TEST_F(HeldTest, nor_who_is_in_a_round_and_then_not_ready) {
+  for (const Key& key : {Key(one_key), Key(fresh_key)}) {
+    last_ = 0, conns_ = 100, lives_ = 0;
+    start_run();
+    rounds_first_ = 1;
+    expect_mostly_free(End::kIdle, key);
+  }
 }
 
 TEST_F(HeldTest, nor_whose_next_life_replaces_it) {

@@ -338,17 +338,21 @@ TEST_F(HostileMember, names_and_tags_are_one_line) {
   EXPECT_EQ(sent<wire::Reject>(say(last_, ready("a\nb"))).at(0).code, base::Code::kInvalid);
 }
 
+// Of two, as nobody can tell which is wrong.
 TEST_F(HostileMember, who_ends_every_attempt_by_a_report_is_not_followed_at_full_speed) {
-  run_of_three();
-  alive_ = {1, 2, 3};
+  MasterOptions two = options();
+  two.start_peers = 2;
+  begin(two);
+  join({"a", "b"});
+  alive_ = {1, 2};
   std::size_t starts = 0;
   const base::Time end = now_ + 10 * base::kSecond;
   while (now_ < end) {
-    for (ConnId conn = 1; conn <= 2; ++conn) (void)say(conn, ready("grads", 2));
-    const auto begun = sent<wire::Start>(say(3, ready("grads", 2)));
+    (void)say(1, ready("grads"));
+    const auto begun = sent<wire::Start>(say(2, ready("grads")));
     if (!begun.empty()) {
       ++starts;
-      (void)say(3, wire::Fail{begun[0].attempt, base::Code::kLinkLost, 0, "made up"});
+      (void)say(2, wire::Fail{begun[0].attempt, base::Code::kLinkLost, 0, "made up"});
     }
     wait(5 * base::kMillisecond);
   }

@@ -96,12 +96,118 @@ TEST_F(MadeUpFails, of_two_the_second_damage_ends_both) {
 
 TEST_F(MadeUpFails, a_deadline_that_is_far_is_held_against_who_says_it_is_over) {
   run_of_three();
-  for (std::uint64_t time = 1; time <= 3 && faults("c") != "is gone"; ++time) {
-    (void)after(2, {{}, Code::kDeadline, 0, "over"});
+  for (std::uint64_t n = 2; n <= 4; ++n) {
+    (void)after(n, {{}, Code::kDeadline, 0, "over"});
     now_ += kSecond;
     (void)on(Tick{});
+    if (n < 4) commit("grads", n);  // with it
   }
   EXPECT_EQ(faults("c"), "is gone");
+}
+
+// A link of nobody's is no link.
+TEST_F(MadeUpFails, a_broken_link_to_nobody_ends_the_call_of_who_says_it) {
+  for (const wire::PeerId whom : {0, 99}) {
+    last_ = 0;
+    run_of_three();
+    for (int time = 0; time < 2; ++time) {
+      EXPECT_TRUE(ended(after(2, {{}, Code::kLinkLost, whom, "made up"})).empty());
+      now_ += kSecond;
+      EXPECT_EQ(ended(on(Tick{})), std::set<ConnId>{3});
+    }
+    (void)after(2, {{}, Code::kLinkLost, whom, "made up"});
+    now_ += kSecond;
+    (void)on(Tick{});
+    EXPECT_EQ(faults("c"), "is gone") << whom;
+  }
+}
+
+// SKIPPED and GUARD say what became of one's own input: passed on, all took theirs out.
+TEST_F(MadeUpFails, what_became_of_ones_own_input_is_told_to_nobody_else) {
+  run_of_three();
+  int others = 0;
+  for (const MasterSend& one : after(2, {{}, Code::kSkipped, 0, "skipped"}).send) {
+    const auto* told = std::get_if<wire::Outcome>(&one.message);
+    if (told == nullptr) continue;
+    EXPECT_EQ(told->code, Code::kAborted);
+    EXPECT_TRUE(told->retry);
+    ++others;
+  }
+  EXPECT_EQ(others, 3);
+}
+
+// The first time all go again; from the second on the round goes on without it.
+TEST_F(MadeUpFails, who_ends_attempts_again_and_again_is_left_out_of_the_round) {
+  for (const bool withdraws : {true, false}) {
+    last_ = 0;
+    run_of_three();
+    const auto ends = [&] {
+      return withdraws ? say(3, wire::Withdraw{{"grads", 2}})
+                       : say(3, wire::Fail{attempt_, Code::kAborted, 0, "had ended"});
+    };
+    (void)after(2, {{}, Code::kAborted, 0, "had ended"});
+    for (ConnId conn = 1; conn <= 2; ++conn) (void)say(conn, ready("grads", 2));
+    const auto starts = sent<wire::Start>(say(3, ready("grads", 2)));
+    ASSERT_EQ(starts.size(), 3U);
+    attempt_ = starts[0].attempt;
+    (void)ends();
+    (void)say(1, ready("grads", 2));
+    done_by({1, 2}, say(2, ready("grads", 2)));
+    EXPECT_EQ(committed("grads"), 2U);
+  }
+}
+
+// The pause after attempts that failed is of whoever is still there: each that went has ended one
+// attempt, and no more.
+TEST_F(MadeUpFails, those_that_went_slow_down_no_attempt) {
+  run_of_three();
+  for (ConnId conn = 4; conn < 12; ++conn) {
+    (void)join(conn, hello(100 * conn, std::string(1, static_cast<char>('a' + conn))));
+    (void)say(conn, ready("grads", 2));
+    for (ConnId honest = 1; honest <= 2; ++honest) (void)say(honest, ready("grads", 2));
+    EXPECT_EQ(sent<wire::Start>(say(3, ready("grads", 2))).size(), 4U) << conn;
+    (void)say(conn, wire::Leave{});
+  }
+  for (ConnId honest = 1; honest <= 2; ++honest) (void)say(honest, ready("grads", 2));
+  EXPECT_EQ(sent<wire::Start>(say(3, ready("grads", 2))).size(), 3U);
+}
+
+TEST_F(MadeUpFails, one_key_is_here_so_many_times_and_no_more) {
+  const Shown by{{42}};
+  int welcomed = 0;
+  for (ConnId conn = 1; conn <= 100; ++conn) {
+    wire::Hello one = hello(100 * conn, "s" + std::to_string(conn));
+    welcomed += !sent<wire::Welcome>(on(ConnMessage{conn, one, by})).empty();
+  }
+  EXPECT_EQ(welcomed, 64);
+  EXPECT_FALSE(sent<wire::Welcome>(on(ConnMessage{200, hello(7, "other"), {{43}}})).empty());
+}
+
+// Two sites on a tag of their own vouched for each other, and then all rounds waited for them.
+TEST_F(MadeUpFails, who_shares_a_state_with_nobody_of_the_run_is_waited_for_by_nobody) {
+  run_of_three();
+  for (ConnId conn = 4; conn <= 5; ++conn) {
+    (void)join(conn, hello(100 * conn, std::string(1, static_cast<char>('a' + conn))));
+    wire::Sync sync;
+    sync.tag = "own", sync.source = conn == 4, sync.deadline = 600 * kSecond;
+    (void)say(conn, sync);
+  }
+  for (ConnId conn = 1; conn <= 2; ++conn) (void)say(conn, ready("grads", 2));
+  EXPECT_EQ(sent<wire::Start>(say(3, ready("grads", 2))).size(), 3U);
+}
+
+TEST_F(MadeUpFails, the_wish_of_one_for_many_first_sites_keeps_no_run_from_starting) {
+  begin(options());
+  wire::Hello greedy = hello(900, "z");
+  greedy.start_peers = 1024;
+  (void)join(9, greedy);
+  for (ConnId conn = 1; conn <= 2; ++conn) {
+    wire::Hello one = hello(100 * conn, conn == 1 ? "a" : "b");
+    one.start_peers = 2;
+    (void)join(conn, one);
+  }
+  (void)say(1, ready("grads"));
+  EXPECT_EQ(sent<wire::Start>(say(2, ready("grads"))).size(), 2U);
 }
 
 // Simulator, seed 46088280472: it was banned for one jump.

@@ -175,12 +175,14 @@ void State::on_fail(Life& life, const wire::Fail& fail) {
       if (running.heard_out && is_to_be_heard(running)) return;
       running.judged_at = std::min(running.judged_at, now_ + options_.silence / 16);
       return;
+    case Code::kLinkLost:
+      if (names_another(running, *part, fail)) break;
+      if (running.sites_left() < 3) break;
+      return refused_by(tag, *part, {fail.cause, text});
     case Code::kInvalid:  // what the calls ask for together can't be done: no attempt cures that
     case Code::kLimit:
     case Code::kEmpty:
       return refused_by(tag, *part, {fail.cause, text});
-    case Code::kLinkLost:
-      break;
     default:
       // A machine whose clock jumps is past its deadlines, too.
       charge_exit(life, tag, *part,
@@ -188,7 +190,14 @@ void State::on_fail(Life& life, const wire::Fail& fail) {
   }
   const bool named = of_link && fail.cause != Code::kPeerLost;  // which is judged
   if (named) remember_link(round, fail.attempt, life.id, fail.peer);
-  abort(tag, fail.cause, text, true);
+  abort(tag, told_to_others(fail.cause), text, true);
+}
+
+// Codes that say what becomes of a call's own input are said to that call alone.
+Code State::told_to_others(Code cause) {
+  const bool plain = cause == Code::kLinkLost || cause == Code::kPeerLost ||
+                     cause == Code::kCorrupt || cause == Code::kDeadline;
+  return plain || JCCL_PLANTED("any-cause-is-passed-on") ? cause : Code::kAborted;
 }
 
 // The call that a part ran for has ended.
@@ -359,7 +368,7 @@ void State::commit(const wire::Tag& tag) {
   });
   running_.erase(record.attempt);
   edges_seen_ |= running.edges();
-  forget_edits(tag, running);
+  forget_spoilt(tag, running);
   round.usual += (now_ - running.since - round.usual) / 4;
   round.running.reset();
   round.memory = {};
@@ -383,6 +392,7 @@ void State::abort(const wire::Tag& tag, Code code, const std::string& text, bool
   RunningAttempt& running = *round.running;
   AbortedAttempt aborted;
   wire::Outcome& outcome = aborted.outcome;
+  const bool lost = running.phase() == AttemptPhase::kLost;
   outcome.attempt = running.attempt();
   outcome.round = running.round();
   outcome.verdict = wire::Verdict::kAborted;
@@ -393,7 +403,8 @@ void State::abort(const wire::Tag& tag, Code code, const std::string& text, bool
     outcome.code = Code::kPeerLost;  // for everybody else
   }
   if (!retry) round.memory = {};
-  if (retry && ++round.memory.tries > kTriesAtOnce) {
+  const bool of_one_that_went = lost && !JCCL_PLANTED("the-gone-slow-attempts-down");
+  if (retry && !of_one_that_went && ++round.memory.tries > kTriesAtOnce) {
     const std::uint32_t doublings = std::min(round.memory.tries - kTriesAtOnce - 1, 10U);
     round.memory.paused_until = now_ + std::min(kPauseMax, kPauseMin << doublings);
     pauses_due_ = std::min(pauses_due_, round.memory.paused_until);

@@ -22,6 +22,7 @@ constexpr base::Duration kThrottleMin = base::kSecond;  // twice that after the 
 constexpr std::uint32_t kDoublingsMax = 20;
 constexpr base::Duration kHeldNoted = base::kSecond / 2;
 constexpr int kShortShare = 2;
+constexpr std::ptrdiff_t kLivesOfAKey = 64;
 constexpr std::size_t kAccusedMax = 32;  // by one life: as many as it was sent to
 constexpr std::uint64_t kMillisecondsPerSecond = 1000;
 
@@ -45,6 +46,14 @@ std::optional<Status> State::unwelcome(const wire::Hello& hello, const Shown& sh
             : cat("for ", (ban.until_unix_ms - unix_ms()) / kMillisecondsPerSecond + 1, " s");
     return Status{Code::kBanned,
                   cat("the key ", brief_key(shown.key), "… is banned ", span, ": ", ban.reason)};
+  }
+  const auto own = std::count_if(lives_.begin(), lives_.end(), [&](const auto& entry) {
+    return entry.second.key == shown.key && entry.first != hello.incarnation;
+  });
+  if (own >= kLivesOfAKey && !JCCL_PLANTED("one-key-takes-all-places")) {
+    return Status{Code::kLimit, cat("the key ", brief_key(shown.key), "… is here ", own,
+                                    " times, the most for one: each process makes its own, or is "
+                                    "given a file of its own")};
   }
   return token_spent(shown.token, shown.uses, hello.shard, shown.key);
 }
@@ -194,6 +203,17 @@ void State::note_departure(const std::string& site) {
   throttle.next_at = std::max(throttle.next_at, now_ + wait);
 }
 
+// Where slow ones are waited for, one that is known may take its time, and go.
+bool State::may_be_slow(const std::string& site) const {
+  const auto& lives = lives_at(site);
+  return options_.straggler == Straggler::kWait &&
+         std::all_of(lives.begin(), lives.end(), [&](wire::Incarnation incarnation) {
+           const Life& life = lives_.at(incarnation);
+           const bool long_served = life.served_to - life.served_since >= kKnown;
+           return long_served || blame_.known(life.key);
+         });
+}
+
 // Since when the others wait for the site, in rounds that it takes part in.
 base::Time State::waited_since(const std::string& site) const {
   base::Time since = base::kNever;
@@ -206,7 +226,7 @@ base::Time State::waited_since(const std::string& site) const {
         const bool waited = part.site == site && part.contributes() && !part.evicted;
         if (waited && !part.done.has_value()) since = std::min(since, round.running->since);
       }
-    } else if (round.quorum_since != base::kNever) {
+    } else if (round.quorum_since != base::kNever && !may_be_slow(site)) {
       for (const auto& [id, member] : ledger_.members()) {
         const bool waited = member.site == site && takes_part(tag, member);
         if (waited && ready_of(tag, member) == nullptr) since = std::min(since, round.quorum_since);
@@ -350,6 +370,7 @@ void State::charge_exit(const Life& life, const wire::Tag& tag, const Part& part
     return note_short_calls(*rounds_.at(tag).running);
   }
   note_exit(life, *rounds_.at(tag).running);
+  if (!JCCL_PLANTED("exits-hold-everybody-up")) note_spoilt(tag, std::string(life.site));
   charge(life,
          fault == Fault::kDeadline ? kind_of_deadline(*life_of(life.incarnation), part) : fault,
          why);

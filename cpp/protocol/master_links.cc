@@ -33,8 +33,13 @@ void State::remember_link(Round& round, const wire::Attempt& attempt, wire::Peer
 // tell, so it is their link's: no round goes over it again, and whoever has most such links goes.
 bool State::says_what_another_sent(const RunningAttempt& running, const Part& part,
                                    const wire::Fail& fail) {
-  return fail.cause == Code::kCorrupt && running.sites_left() >= 3 && fail.peer != part.id &&
-         running.parts().count(fail.peer) > 0 && !JCCL_PLANTED("corrupt-ends-all");
+  return fail.cause == Code::kCorrupt && running.sites_left() >= 3 &&
+         names_another(running, part, fail) && !JCCL_PLANTED("corrupt-ends-all");
+}
+
+bool State::names_another(const RunningAttempt& running, const Part& part, const wire::Fail& fail) {
+  const bool other = fail.peer != part.id && running.parts().count(fail.peer) > 0;
+  return other || (fail.cause == Code::kLinkLost && JCCL_PLANTED("links-to-nobody-break"));
 }
 
 bool State::hears_out(RunningAttempt& running) {

@@ -70,7 +70,7 @@ struct Life {  // of an incarnation that is a member, or a connected observer
   std::map<wire::Tag, base::Time> knocking;      // current, and outside: since when
   // Attempts that it left as its own state had changed, since it was last in a commit of the tag or
   // the others did without it.
-  std::map<wire::Tag, std::uint32_t> edits;
+  std::map<wire::Tag, std::uint32_t> spoilt;
   std::set<wire::Tag> edit_noted;     // the last of these; it asks for the run's state next
   std::uint32_t missed = 0;           // offers that were outdated before it could enter
   std::string drain;                  // an operator asked it to leave, in words
@@ -137,7 +137,7 @@ struct Round {  // the volatile side of one tag
   std::set<wire::PeerId> entered;
   std::set<wire::PeerId> assumed;  // … of these nothing is known since the restart
   std::optional<Poll> poll;
-  std::set<std::string> edited;             // sites that are not waited for; until the next commit
+  std::set<std::string> without;            // sites that are not waited for; until the next commit
   std::set<std::string> skipped;            // sites that are not waited for; until they are back
   base::Time quorum_since = base::kNever;   // half of the sites are READY, and not all
   base::Time lost_since = base::kNever;     // no holder of the newest revision is left
@@ -152,7 +152,7 @@ struct Round {  // the volatile side of one tag
   base::Time ready_due = base::kNever, sync_due = base::kNever;
   std::uint64_t commits = 0, aborts = 0;
   base::Duration usual = 0;  // that an attempt takes which commits
-  bool does_without() const { return !skipped.empty() || !edited.empty(); }
+  bool does_without() const { return !skipped.empty() || !without.empty(); }
 };
 
 struct Cut {             // a link between two members that carried nothing

@@ -268,7 +268,10 @@ Time MasterMachine::State::due(const Round& round, Time seen) const {
     by(std::min(round.running->deadline, round.running->judged_at));
   } else if (!round.ready.empty()) {
     by(round.ready_due);
-    if (round.quorum_since != base::kNever) by(round.quorum_since + options_.straggler_after);
+    const bool judges = options_.straggler != Straggler::kWait;
+    if (judges && round.quorum_since != base::kNever) {
+      by(round.quorum_since + options_.straggler_after);
+    }
   }
   if (!round.ready.empty()) once(round.memory.paused_until);
   if (!round.asking.empty()) by(round.sync_due);

@@ -2,7 +2,10 @@
 // that say so. Every change of the membership is journaled here and nowhere else. Pure; one event
 // at a time.
 #include <algorithm>
+#include <iterator>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 #include "base/check.h"
 #include "base/limits.h"
@@ -167,13 +170,15 @@ void State::enter(const wire::Tag& tag, const std::string& site) {
   }
   if (!ledger_.standing(tag).born) return;
   std::set<std::string> sharing;
+  bool with_known = established_.empty() || JCCL_PLANTED("strangers-vouch-for-each-other");
   for (const auto& [id, member] : ledger_.members()) {
     const bool other =
         established_.count(id) > 0 && holds_newest(lives_.at(member.incarnation), tag);
+    with_known = with_known || other;
     if (other || round.entered.count(id) > 0) sharing.insert(member.site);
   }
-  // A state that it shares with nobody may be a mistake, too.
-  if (sharing.size() < 2 && ledger_.sites() > 1) return;
+  // A state that it shares with nobody who was in a round may be a mistake, too.
+  if (!with_known || (sharing.size() < 2 && ledger_.sites() > 1)) return;
   const std::set<wire::PeerId> entered = round.entered;
   for (const wire::PeerId id : entered) settle_in(id);
 }
@@ -332,13 +337,21 @@ std::uint32_t State::start_peers() const {
   return std::max(options_.start_peers, life == nullptr ? 0 : life->start_peers);
 }
 
-// A wish ends with the life that has it.
+// A wish ends with the life that has it. What most of those wish for counts, or less: one alone
+// would keep a run from starting.
 const Life* State::patient() const {
-  const Life* most = nullptr;
+  std::vector<const Life*> wishes;
   for (const auto& [incarnation, life] : lives_) {
-    if (most == nullptr || life.start_peers > most->start_peers) most = &life;
+    if (life.start_peers > 0) wishes.push_back(&life);
   }
-  return most;
+  if (wishes.empty()) return nullptr;
+  const auto middle = JCCL_PLANTED("the-highest-wish-counts")
+                          ? std::prev(wishes.end())
+                          : wishes.begin() + static_cast<std::ptrdiff_t>((wishes.size() - 1) / 2);
+  std::nth_element(wishes.begin(), middle, wishes.end(), [](const Life* a, const Life* b) {
+    return std::tie(a->start_peers, a->incarnation) < std::tie(b->start_peers, b->incarnation);
+  });
+  return *middle;
 }
 
 // For those who wait for the first sites: one that was there and ended is hardly still to come.

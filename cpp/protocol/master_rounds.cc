@@ -407,7 +407,7 @@ void State::launch(const wire::Tag& tag) {
     avoided = bad_links(tag, false);  // only this round's evidence may evict
     plans = plans_for(tag, parts, avoided);
   }
-  if (!plans.ok() && take_back_edited(tag)) return;
+  if (!plans.ok() && take_back_left_out(tag)) return;
   if (!plans.ok()) return evict_worst_link(tag, plans.status());
   // Who the parts are must be known before they are named.
   if (!JCCL_PLANTED("start-before-roster")) flush_roster();

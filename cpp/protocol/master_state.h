@@ -141,6 +141,7 @@ struct MasterMachine::State {
   std::size_t expel(const std::function<bool(const Life&)>& whom, const std::string& refusal,
                     const std::function<std::string(const std::string&)>& reason);
   void put_out(const std::string& site, base::Duration cost);
+  bool may_be_slow(const std::string& site) const;
   base::Time waited_since(const std::string& site) const;  // kNever: nobody waits for it
   void note_held(const std::string& site, base::Time since, base::Duration more_free = 0);
   bool pays(const std::string& site) const;  // for time that it held others
@@ -194,9 +195,10 @@ struct MasterMachine::State {
   void note_quorum(const wire::Tag& tag);
   bool left_out(const wire::Tag& tag, const wire::Member& member) const;
   void note_asked_edit(Life& life, const wire::Sync& sync);
-  bool take_back_edited(const wire::Tag& tag);
+  bool take_back_left_out(const wire::Tag& tag);
+  void note_spoilt(const wire::Tag& tag, const std::string& site);
   void note_edit(const wire::Tag& tag, const std::string& site);
-  void forget_edits(const wire::Tag& tag, const RunningAttempt& committed);
+  void forget_spoilt(const wire::Tag& tag, const RunningAttempt& committed);
   bool takes_part(const wire::Tag& tag, const wire::Member& member) const;
   bool waited_for(const std::string& site) const;
   void take_back(const std::string& site, const wire::Tag& tag);
@@ -226,6 +228,9 @@ struct MasterMachine::State {
   void commit(const wire::Tag& tag);
   void abort(const wire::Tag& tag, wire::Code code, const std::string& text, bool retry,
              const std::string& left_out_site = {}, const std::set<wire::PeerId>& ended = {});
+  static bool names_another(const RunningAttempt& running, const Part& part,
+                            const wire::Fail& fail);
+  static base::Code told_to_others(base::Code cause);
   static bool says_what_another_sent(const RunningAttempt& running, const Part& part,
                                      const wire::Fail& fail);
   void refused_by(const wire::Tag& tag, Part& part, const base::Status& why);

@@ -47,28 +47,32 @@ double share_left(const wire::Moving& moving) {
 }  // namespace
 
 // A site that was skipped is not waited for until it is READY with all its shards, or current; and
-// one whose state changes again and again is in no round until the others have committed one, if
+// one that ends attempts again and again is in no round until the others have committed one, if
 // they are enough for that.
 bool State::left_out(const wire::Tag& tag, const wire::Member& member) const {
   const Round& round = rounds_.at(tag);
   if (round.skipped.count(member.site) > 0) return true;
-  if (round.edited.count(member.site) == 0) return false;
+  if (round.without.count(member.site) == 0) return false;
   std::set<std::string> others;
   for (const auto& [id, other] : ledger_.members()) {
-    const bool out = round.edited.count(other.site) + round.skipped.count(other.site) > 0;
+    const bool out = round.without.count(other.site) + round.skipped.count(other.site) > 0;
     if (owes(tag, id) && !out) others.insert(other.site);
   }
   return others.size() >= std::max(1U, options_.min_peers);
 }
 
-// It left an attempt, as its own state had changed: once is a mistake that costs the others a try.
-// A program that does so at each of its calls would cost them all of theirs.
+// It left an attempt, as its own state had changed, or for no reason that others share: once is a
+// mistake that costs them a try. A program that does so at each of its calls would cost them all of
+// theirs.
 void State::note_edit(const wire::Tag& tag, const std::string& site) {
   if (JCCL_PLANTED("edits-hold-everybody-up")) return;
-  for (const wire::Incarnation incarnation : lives_at(site)) {
-    Life& life = lives_.at(incarnation);
-    life.edit_noted.insert(tag);
-    if (++life.edits[tag] >= 2) rounds_.at(tag).edited.insert(site);
+  for (Life* life : shards_of(site)) life->edit_noted.insert(tag);
+  note_spoilt(tag, site);
+}
+
+void State::note_spoilt(const wire::Tag& tag, const std::string& site) {
+  for (Life* life : shards_of(site)) {
+    if (++life->spoilt[tag] >= 2) rounds_.at(tag).without.insert(site);
   }
 }
 
@@ -82,25 +86,25 @@ void State::note_asked_edit(Life& life, const wire::Sync& sync) {
 }
 
 // Without them there is no plan, as where the others can only dial out.
-bool State::take_back_edited(const wire::Tag& tag) {
+bool State::take_back_left_out(const wire::Tag& tag) {
   Round& round = rounds_.at(tag);
-  if (round.edited.empty() || JCCL_PLANTED("edited-hubs-stay-out")) return false;
-  round.edited.clear();
+  if (round.without.empty() || JCCL_PLANTED("edited-hubs-stay-out")) return false;
+  round.without.clear();
   touch(tag);
   return true;
 }
 
 // Who contributed has a whole state again. The others are on probation.
-void State::forget_edits(const wire::Tag& tag, const RunningAttempt& committed) {
-  rounds_.at(tag).edited.clear();
+void State::forget_spoilt(const wire::Tag& tag, const RunningAttempt& committed) {
+  rounds_.at(tag).without.clear();
   for (auto& [incarnation, life] : lives_) {
-    const auto edits = life.edits.find(tag);
-    if (edits == life.edits.end()) continue;
+    const auto spoilt = life.spoilt.find(tag);
+    if (spoilt == life.spoilt.end()) continue;
     const auto part = committed.parts().find(life.id);
     if (part != committed.parts().end() && part->second.contributes()) {
-      life.edits.erase(edits);
+      life.spoilt.erase(spoilt);
     } else {
-      edits->second = 1;
+      spoilt->second = 1;
     }
   }
 }
@@ -131,7 +135,8 @@ void State::take_back(const std::string& site, const wire::Tag& tag) {
 
 // Starts the clock of stragglers when half of the sites are READY, and acts when it is over.
 void State::note_quorum(const wire::Tag& tag) {
-  if (options_.straggler == Straggler::kWait) return;
+  const bool waits = options_.straggler == Straggler::kWait;
+  if (waits && JCCL_PLANTED("who-waits-counts-no-time")) return;
   Round& round = rounds_.at(tag);
   if (2 * round.ready.size() < owing(tag)) {
     round.quorum_since = base::kNever;
@@ -154,7 +159,7 @@ void State::note_quorum(const wire::Tag& tag) {
   } else if (round.quorum_since == base::kNever) {
     round.quorum_since = now_;
   }
-  if (round.quorum_since == base::kNever) return;
+  if (round.quorum_since == base::kNever || waits) return;
   if (now_ >= round.quorum_since + options_.straggler_after) leave_behind(tag);
 }
 
