@@ -58,5 +58,20 @@ TEST_F(EditsTest, one_edit_of_a_site_counts_once_for_all_its_shards) {
   EXPECT_EQ(sent<wire::Start>(say(3, asks(true))).size(), 2U) << "by the second";
 }
 
+// It took its call back, which crossed the START, and asks for the run's state then.
+TEST_F(EditsTest, one_edit_that_crosses_a_start_counts_once) {
+  MasterOptions three = options();
+  three.start_peers = 3;
+  begin(three);
+  join({"a", "b", "c"});
+  for (ConnId conn = 1; conn <= 3; ++conn) (void)say(conn, asks());
+  for (ConnId conn = 1; conn <= 2; ++conn) (void)say(conn, state_ready());
+  ASSERT_EQ(sent<wire::Start>(say(3, state_ready())).size(), 3U);
+  (void)say(3, wire::Withdraw{{"model", 1}});
+  for (ConnId conn = 1; conn <= 2; ++conn) (void)say(conn, state_ready());
+  EXPECT_TRUE(sent<wire::Start>(say(3, asks(true))).empty()) << "without it, by one edit";
+  EXPECT_EQ(sent<wire::Start>(say(3, state_ready())).size(), 3U);
+}
+
 }  // namespace
 }  // namespace jccl::protocol

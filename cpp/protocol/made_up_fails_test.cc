@@ -197,17 +197,21 @@ TEST_F(MadeUpFails, who_shares_a_state_with_nobody_of_the_run_is_waited_for_by_n
 }
 
 TEST_F(MadeUpFails, the_wish_of_one_for_many_first_sites_keeps_no_run_from_starting) {
-  begin(options());
-  wire::Hello greedy = hello(900, "z");
-  greedy.start_peers = 1024;
-  (void)join(9, greedy);
-  for (ConnId conn = 1; conn <= 2; ++conn) {
-    wire::Hello one = hello(100 * conn, conn == 1 ? "a" : "b");
-    one.start_peers = 2;
-    (void)join(conn, one);
+  for (const bool by_the_operator : {false, true}) {
+    MasterOptions of_two = options();
+    of_two.start_peers = by_the_operator ? 2 : 1;
+    begin(of_two);
+    wire::Hello greedy = hello(900, "z");
+    greedy.start_peers = 1024;
+    (void)join(9, greedy);
+    for (ConnId conn = 1; conn <= 2; ++conn) {
+      wire::Hello one = hello(100 * conn, conn == 1 ? "a" : "b");
+      one.start_peers = by_the_operator ? 0 : 2;
+      (void)join(conn, one);
+    }
+    (void)say(1, ready("grads"));
+    EXPECT_EQ(sent<wire::Start>(say(2, ready("grads"))).size(), 2U) << by_the_operator;
   }
-  (void)say(1, ready("grads"));
-  EXPECT_EQ(sent<wire::Start>(say(2, ready("grads"))).size(), 2U);
 }
 
 // Simulator, seed 46088280472: it was banned for one jump.

@@ -333,6 +333,10 @@ std::set<std::string> State::member_sites() const {
 
 std::uint32_t State::start_peers() const {
   if (begun_) return 0;
+  const bool said_by_the_operator = options_.start_peers > 1;
+  if (said_by_the_operator && !JCCL_PLANTED("the-highest-wish-counts")) {
+    return options_.start_peers;
+  }
   const Life* life = patient();
   return std::max(options_.start_peers, life == nullptr ? 0 : life->start_peers);
 }

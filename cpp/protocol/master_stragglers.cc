@@ -66,12 +66,12 @@ bool State::left_out(const wire::Tag& tag, const wire::Member& member) const {
 // theirs.
 void State::note_edit(const wire::Tag& tag, const std::string& site) {
   if (JCCL_PLANTED("edits-hold-everybody-up")) return;
-  for (Life* life : shards_of(site)) life->edit_noted.insert(tag);
   note_spoilt(tag, site);
 }
 
 void State::note_spoilt(const wire::Tag& tag, const std::string& site) {
   for (Life* life : shards_of(site)) {
+    life->edit_noted.insert(tag);  // if that was why
     if (++life->spoilt[tag] >= 2) rounds_.at(tag).without.insert(site);
   }
 }
