@@ -338,28 +338,6 @@ TEST_F(HostileMember, names_and_tags_are_one_line) {
   EXPECT_EQ(sent<wire::Reject>(say(last_, ready("a\nb"))).at(0).code, base::Code::kInvalid);
 }
 
-// Of two, as nobody can tell which is wrong.
-TEST_F(HostileMember, who_ends_every_attempt_by_a_report_is_not_followed_at_full_speed) {
-  MasterOptions two = options();
-  two.start_peers = 2;
-  begin(two);
-  join({"a", "b"});
-  alive_ = {1, 2};
-  std::size_t starts = 0;
-  const base::Time end = now_ + 10 * base::kSecond;
-  while (now_ < end) {
-    (void)say(1, ready("grads"));
-    const auto begun = sent<wire::Start>(say(2, ready("grads")));
-    if (!begun.empty()) {
-      ++starts;
-      (void)say(2, wire::Fail{begun[0].attempt, base::Code::kLinkLost, 0, "made up"});
-    }
-    wait(5 * base::kMillisecond);
-  }
-  EXPECT_GE(starts, 4U);
-  EXPECT_LE(starts, 25U) << "4 at once, 7 within the first 1.3 s, then one a second";
-}
-
 // Of a run with a state at revision 1, made by `makers` and received by the others of three.
 class HostileStateMember : public HostileMember {
  protected:

@@ -330,6 +330,28 @@ TEST_F(MadeUpFails, a_restart_of_the_master_does_not_let_new_keys_in_at_once_aft
   }
 }
 
+// Of two, as nobody can tell which is wrong.
+TEST_F(MadeUpFails, who_ends_every_attempt_by_a_report_is_not_followed_at_full_speed) {
+  MasterOptions two = options();
+  two.start_peers = 2;
+  begin(two);
+  join({"a", "b"});
+  alive_ = {1, 2};
+  std::size_t starts = 0;
+  const base::Time end = now_ + 10 * base::kSecond;
+  while (now_ < end) {
+    (void)say(1, ready("grads"));
+    const auto begun = sent<wire::Start>(say(2, ready("grads")));
+    if (!begun.empty()) {
+      ++starts;
+      (void)say(2, wire::Fail{begun[0].attempt, base::Code::kLinkLost, 0, "made up"});
+    }
+    wait(5 * base::kMillisecond);
+  }
+  EXPECT_GE(starts, 4U);
+  EXPECT_LE(starts, 25U) << "4 at once, 7 within the first 1.3 s, then one a second";
+}
+
 // An operator's program that fails at times, and a fault of long ago, delay nobody.
 TEST_F(MadeUpFails, one_fault_of_each_key_makes_up_no_ban_for_long) {
   Blame blame;
