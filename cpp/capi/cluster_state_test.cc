@@ -161,7 +161,9 @@ TEST(OwnStateTest, a_round_whose_handle_was_lost_with_its_state_ends_and_keeps_n
         EXPECT_EQ(comm.publish(own.leaves(), own.options()).status.code, Code::kResynced);
       }
       EXPECT_EQ(own.anchor[0], 2);
-      if (p == 1) EXPECT_FALSE(comm.is_open(started.value()));
+      if (p == 1) {
+        EXPECT_FALSE(comm.is_open(started.value()));
+      }
       EXPECT_EQ(own.round(comm, 1).value, 2);
     });
   }

@@ -99,7 +99,10 @@ wire::Message ScriptMessages::from_peer() {
       return wire::Published{held()};
     case 8: {
       const wire::Held own = held();
-      wire::Sync sync{.tag = own.tag, .source = in_.flag(), .digest = own.digest};
+      wire::Sync sync;
+      sync.tag = own.tag;
+      sync.source = in_.flag();
+      sync.digest = own.digest;
       sync.revision = own.revision;
       // No bits of its own: stored inputs stay what they are.
       const std::uint64_t wish = own.revision % 8;

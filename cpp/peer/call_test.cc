@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "base/limits.h"
+#include "snapshot/digest.h"
 
 namespace jccl::peer {
 namespace {
@@ -53,6 +54,30 @@ TEST(CallTest, the_descriptor_changes_with_all_that_peers_must_agree_on) {
   EXPECT_EQ(plain, digest_of({leaf()}, [](auto& o) { o.weight = 3; }));
   EXPECT_EQ(plain, digest_of({leaf()}, [](auto& o) { o.root = true; }));
   EXPECT_EQ(plain, digest_of({leaf()}, [](auto& o) { o.deadline = 5; }));
+}
+
+// Byte for byte as PROTOCOL.md has it: a client of another language forms the same.
+TEST(CallTest, a_descriptor_is_the_digest_of_the_bytes_that_the_protocol_names) {
+  CallRecord record;
+  record.leaves = {leaf(Dtype::kF32, 8, {2, 4})};
+  record.specs = {{Dtype::kF32, 8}};
+  record.options.codec = codec::top_k(64);
+  record.options.plan = "direct";
+  const Descriptor made = describe_call(record, 4096);
+  base::Writer hint, leaves, call;
+  hint.u8(1), hint.u64(32), hint.u64(32), hint.u64(32);  // 8 values of 4 bytes, sent whole
+  leaves.u32(1);
+  leaves.u8(1), leaves.u64(8), leaves.u32(2), leaves.u64(2), leaves.u64(4);
+  leaves.u32(8);
+  for (const char c : std::string_view("params/w")) leaves.u8(static_cast<std::uint8_t>(c));
+  call.u8(1), call.u8(2), call.u8(7), call.u32(64), call.u8(0), call.u64(0);
+  call.u32(0), call.u64(4096), call.u32(25);
+  for (const base::Writer* part : {&hint, &leaves}) {
+    for (const std::uint8_t byte : part->bytes()) call.u8(byte);
+  }
+  EXPECT_EQ(made.hint, hint.bytes());
+  EXPECT_EQ(made.digest, snapshot::digest_of(call.bytes()));
+  EXPECT_EQ(describe_state(record.leaves).digest, snapshot::digest_of(leaves.bytes()));
 }
 
 TEST(CallTest, leaves_of_one_shape_in_another_order_are_other_leaves) {

@@ -236,7 +236,9 @@ TEST(CallNumberTest, a_start_from_another_state_than_the_own_moves_nothing) {
     EXPECT_EQ(effects.run.size(), same ? 1U : 0U);
     EXPECT_EQ(sent<wire::Fail>(effects).size(), same ? 0U : 1U);
     ASSERT_EQ(effects.complete.size(), same ? 0U : 1U);
-    if (!same) EXPECT_EQ(effects.complete[0].status.code, Code::kResync);
+    if (!same) {
+      EXPECT_EQ(effects.complete[0].status.code, Code::kResync);
+    }
   }
 }
 

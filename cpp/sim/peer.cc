@@ -122,6 +122,8 @@ void SimPeer::resume() {
 void SimPeer::jump(Duration by) {
   if (!alive) return;
   skew_ += by;
+  // By its clock its calls may be over, and nobody else's are: one refusal for each jump.
+  made_fault(protocol::Fault::kRefusal, true);
   if (wake_ == base::kNever) return;
   wake_ = world.now;
   world.post(wake_, Kind::kPeerWake, slot);
