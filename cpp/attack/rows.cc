@@ -24,7 +24,7 @@ const std::vector<RowInfo>& all_rows() {
       {Row::kFailResync, "fail-resync", "FAIL(RESYNC) at START", true, true, false},
       {Row::kDoneWrong, "done-wrong", "DONE with another digest", true, true, false},
       {Row::kDoneNever, "done-never", "no DONE; stragglers are evicted", true, true, true},
-      {Row::kPublished, "published", "Published with another digest", true, false, false},
+      {Row::kPublished, "published", "Published with another digest", true, true, false},
       {Row::kSync, "sync", "Syncs with another digest after each round", true, false, false},
       {Row::kResume, "resume", "nonsense, then Resume with other digests", true, true, false},
       {Row::kSyncs, "syncs", "200 Syncs with one deadline, again and again", true, false, false},

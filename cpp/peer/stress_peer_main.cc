@@ -66,6 +66,7 @@ struct Settings {
   std::uint64_t number = 1;  // of this process in its run
   std::uint32_t start_peers = 1;
   double deadline_s = 30;
+  int pause_ms = 0;  // between two calls of a tag
 };
 
 // Each shard of a site reduces with the same shard of the other sites; ids follow the shards.
@@ -371,6 +372,7 @@ void work(const Peer& peer, Mode mode, std::uint64_t seed) {
                           : mode.kind == Mode::kSeveral ? reduce_several(call)
                                                         : reduce_one(call);
     if (!r.status.ok()) give_in(peer, jccl::peer::describe(r.status));
+    std::this_thread::sleep_for(std::chrono::milliseconds(s.pause_ms));
   }
 }
 
@@ -392,7 +394,8 @@ bool parse(int argc, char** argv, Settings* s) {
       {"--seed", [&](const std::string& v) { s->seed = std::stoull(v); }},
       {"--number", [&](const std::string& v) { s->number = std::stoull(v); }},
       {"--start-peers", [&](const std::string& v) { s->start_peers = small(v); }},
-      {"--deadline", [&](const std::string& v) { s->deadline_s = std::stod(v); }}};
+      {"--deadline", [&](const std::string& v) { s->deadline_s = std::stod(v); }},
+      {"--pause-ms", [&](const std::string& v) { s->pause_ms = std::stoi(v); }}};
   for (int i = 1; i + 1 < argc; i += 2) {
     const auto flag = flags.find(argv[i]);
     if (flag == flags.end()) return false;
@@ -418,7 +421,8 @@ int main(int argc, char** argv) {
   if (!parse(argc, argv, &s) || !jccl::net::FailAt::arm(std::getenv("JCCL_FAIL"))) {
     std::fprintf(stderr,
                  "usage: jccl-stress-peer --master HOST:PORT --log FILE [--elements N] "
-                 "[--seed S] [--number N] [--start-peers N] [--deadline SECONDS] [--token T] "
+                 "[--seed S] [--number N] [--start-peers N] [--deadline SECONDS] [--pause-ms N] "
+                 "[--token T] "
                  "[--modes TAG,TAG] [--plan NAME] [--bind HOST:PORT] [--advertise HOST:PORT] "
                  "[--chunk-bytes N] [--site NAME --shard I --shards N]\n"
                  "JCCL_FAIL=FAILPOINT:COUNT:ACTION[:MS] in the environment: see net/fail_at.h\n");

@@ -24,7 +24,8 @@ constexpr std::array<std::string_view, static_cast<std::size_t>(Fault::kCount)> 
     "contributions with NaN or Inf",
     "states of its own that it had changed",
     "calls taken back as they began",
-    "parts of a state unlike the others'"};
+    "parts of a state unlike the others'",
+    "revisions unlike the others'"};
 
 double decayed(double sum, base::Duration time) {
   if (JCCL_PLANTED("faults-never-fade")) return sum;

@@ -27,12 +27,13 @@ enum class Fault : std::uint8_t {
   kEdited,      // left an attempt since its own state had changed: a program's mistake
   kCrossed,     // took back a call while its START was under way to it
   kForgery,     // served another state than most, as somebody says who fetched it
+  kOutvoted,    // says of a revision that it made what most who made it do not
   kCount
 };
 
 // 1: three of them within some minutes are a ban. A tenth: what a broken machine may do at times.
 constexpr std::array<double, static_cast<std::size_t>(Fault::kCount)> kFaultWeights = {
-    1, 1, 1, 0.25, 0.25, 0.1, 0.1, 0.1, 0.1, 0.1};
+    1, 1, 1, 0.25, 0.25, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1};
 inline constexpr double kBanAt = 2.5;
 inline constexpr std::size_t kAccusersMax = 5;
 inline constexpr base::Duration kKnown = 60 * base::kSecond;  // in commits for so long

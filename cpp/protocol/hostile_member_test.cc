@@ -398,6 +398,23 @@ TEST_F(HostileStateMember, the_first_word_about_a_revision_decides_nothing) {
   EXPECT_EQ(rejects[0].code, base::Code::kResync);
 }
 
+// Whatever it says first, or later: most have decided. Of two sides alike nobody says who is wrong.
+TEST_F(HostileStateMember, who_is_outvoted_about_a_revision_is_named) {
+  commit_of_state(3);
+  const auto named = [](const MasterEffects& effects) {
+    std::string sites;
+    for (const auto& line : effects.history) {
+      if (line.kind == "fault") sites += line.fields.at(0).second;
+    }
+    return sites;
+  };
+  EXPECT_EQ(named(say(3, wire::Published{{"model", 1, kForged}})), "");
+  EXPECT_EQ(named(say(1, wire::Published{{"model", 1, kRight}})), "");
+  EXPECT_EQ(named(say(2, wire::Published{{"model", 1, kRight}})), "c") << "now it is decided";
+  EXPECT_EQ(named(say(3, wire::Published{{"model", 1, kForged}})), "") << "once";
+  EXPECT_EQ(named(say(2, wire::Published{{"model", 1, kForged}})), "b") << "afterwards, too";
+}
+
 TEST_F(HostileStateMember, who_only_received_a_result_has_no_say_about_what_follows_from_it) {
   commit_of_state(2);
   EXPECT_TRUE(decided(say(3, wire::Published{{"model", 1, kForged}})).empty());

@@ -66,6 +66,7 @@ void Ledger::apply(const wire::Record& record) {
     Standing& at = tags_[state->tag];
     JCCL_CHECK(state->revision == at.committed);
     at.digests = by_shard(state->digests);
+    at.weak = state->weak;
     remember(at, state->digests);
   } else if (const auto* restore = std::get_if<wire::RestoreRecord>(&record)) {
     apply_restore(*restore);

@@ -59,6 +59,7 @@ struct Standing {
   std::string summary;                     // … in words
   std::uint64_t committed = 0;
   std::map<std::uint32_t, wire::Digest> digests;  // by shard, of revision `committed`, once known
+  bool weak = false;                              // … but not by most of those who made it
   std::deque<wire::CommitRecord> recent;          // ascending n, at most `history`
   std::vector<Taker> takers;                      // that took part in the last commit
   // Decided revisions but 0, ascending, at most `history`: whoever has one of them, say in a

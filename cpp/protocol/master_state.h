@@ -296,6 +296,7 @@ struct MasterMachine::State {
   bool holds_newest(const Life& life, const wire::Tag& tag) const;
   Poll& poll_of(const wire::Tag& tag, int tier);
   void report(Life& life, const wire::Held& held);
+  void name_outvoted(const Life& life, const wire::Tag& tag);
   bool may_abstain(const std::string& site, const wire::Tag& tag) const;
   bool voters_awaited(const wire::Tag& tag) const;
   bool votes_awaited(const wire::Tag& tag) const;

@@ -6,6 +6,7 @@
 // journaled for all shards at once, before anything relies on it; votes are not, peers say them
 // again. Pure; one event at a time.
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "base/limits.h"
@@ -102,7 +103,7 @@ Poll& State::poll_of(const wire::Tag& tag, int tier) {
 // A peer says at which snapshot it stands, and with that how it votes.
 void State::report(Life& life, const wire::Held& held) {
   const Standing& at = ledger_.standing(held.tag);
-  life.held[held.tag] = held;
+  const bool anew = std::exchange(life.held[held.tag], held) != held;
   if (rounds_.count(held.tag) == 0) {
     if (life.held.size() > base::kTagsMax) life.held.erase(life.held.begin());
     return;
@@ -111,8 +112,23 @@ void State::report(Life& life, const wire::Held& held) {
     Poll& poll = poll_of(held.tag, kMadeIt);
     if (poll.tier != kLaterLives) poll.election.vote(life.site, life.shard, held.digest);
     if (const Ballot* ballot = poll.election.majority()) establish(held.tag, *ballot);
+  } else if (anew) {
+    name_outvoted(life, held.tag);
   }
   touch(held.tag);
+}
+
+// It harms nobody: most have decided. But it may be a machine that computes wrong, and its owner
+// hears of it here. Where less than most decided nobody can tell which side is wrong.
+void State::name_outvoted(const Life& life, const wire::Tag& tag) {
+  const Standing& at = ledger_.standing(tag);
+  const auto decided = at.digests.find(life.shard);
+  if (at.weak || decided == at.digests.end() || !holds_newest(life, tag)) return;
+  if (life.held.at(tag).digest == decided->second) return;
+  if (electorate(tag, kMadeIt).count(life.site) == 0) return;
+  if (JCCL_PLANTED("the-outvoted-go-unnamed")) return;
+  charge(life, Fault::kOutvoted,
+         cat("holds another revision ", at.committed, " of ", tag, " than most who made it"));
 }
 
 // It will not vote, or nobody waits for it: it asks for the newest revision itself, or was skipped.
@@ -209,6 +225,7 @@ void State::establish(const wire::Tag& tag, Ballot ballot) {
                 {"votes", cat(poll.election.votes(), " of ", poll.election.voters(),
                               weak ? ", weak" : "")}});
   journal(wire::StateRecord{tag, at.committed, weak, std::move(ballot)});
+  for (const auto& [incarnation, life] : lives_) name_outvoted(life, tag);
   rounds_.at(tag).poll.reset();
   touch(tag);
 }

@@ -5,6 +5,7 @@
     python -m tests.attack --token              # encrypted, each key by a token
     python -m tests.attack --honest 2           # against two, who are still the most
     python -m tests.attack --strict             # slow and late rows fail, too
+    python -m tests.attack --markdown table.md  # the table of docs/benchmarks.md
 
 Usual is the same program beside it without lies. Exits with 1 where a promise is
 broken; which those are says trial.py. How fast rounds go on is of the machine, too:
@@ -62,6 +63,23 @@ def line_of(r: trial.Result) -> str:
     )
 
 
+MARKDOWN_HEAD = (
+    "| row | what it does | rounds | p99 | named | banned |\n"
+    "| --- | --- | --- | --- | --- | --- |\n"
+)
+
+
+def markdown_of(r: trial.Result, does: str) -> str:
+    def after(seconds: float | None) -> str:
+        return "–" if seconds is None else f"{seconds:.1f} s"
+
+    kept = f"{100 * r.ratio:.0f} %"
+    return (
+        f"| `{r.row}` | {does} | {kept} | {r.p99_ratio:.2f} × "
+        f"| {after(r.named_s)} | {after(r.banned_s)} |\n"
+    )
+
+
 def arguments() -> argparse.Namespace:
     assert __doc__
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -70,6 +88,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--token", action="store_true", help="a run with a token")
     parser.add_argument("--honest", type=int, default=3, help="members")
     parser.add_argument("--strict", action="store_true", help="speed counts, too")
+    parser.add_argument("--markdown", type=Path, help="a table of it, in that file")
     parser.add_argument("--jobs", type=int, default=1, help="rows side by side")
     parser.add_argument("--seed", type=int, default=1)
     return parser.parse_args()
@@ -95,6 +114,7 @@ def main() -> None:
     token = trial.fresh_token() if args.token else ""
     home = Path(tempfile.mkdtemp(prefix="jccl-attack-"))
     broken = slow = late = 0
+    markdown = MARKDOWN_HEAD
     how = "with a token" if args.token else "plain"
     print(f"{how}, {args.honest} honest\n{HEAD}", flush=True)
     with ThreadPoolExecutor(args.jobs) as pool:
@@ -104,6 +124,9 @@ def main() -> None:
         for row, played in zip(rows, plays, strict=True):
             result = played.result()
             print(line_of(result), flush=True)
+            markdown += markdown_of(result, row.does)
+            if args.markdown:
+                args.markdown.write_text(markdown)
             if result.codes:
                 print(f"  honest calls failed: {result.codes}")
             for problem in result.broken:
