@@ -52,6 +52,24 @@ bool World::hampered(const std::string& site) const {
   });
 }
 
+// What it waits for most was handed to the slow line of another, who counts it as moved: the one
+// case in which the judge takes the receiver for the slow one (DECISIONS, Known limits).
+bool World::waits_for_a_slow_line(const std::string& site) const {
+  for (const SimPeer& peer : peers) {
+    if (peer.site != site || !peer.running()) continue;
+    for (const wire::Moving& own : peer.data.progress().moving) {
+      const auto other = history.members.find(own.waits_on);
+      if (other == history.members.end() || !hampered(other->second.site)) continue;
+      const auto moving = peers[slots.at(other->second.incarnation)].data.progress().moving;
+      const bool has_more = std::any_of(moving.begin(), moving.end(), [&](const auto& one) {
+        return one.attempt == own.attempt && one.left > 0;
+      });
+      if (!has_more) return true;
+    }
+  }
+  return false;
+}
+
 // One of several stripes between it and another stands still, or did when its attempt was judged.
 bool World::stripe_stood(const std::string& site) const {
   return std::any_of(peers.begin(), peers.end(), [&](const SimPeer& peer) {
@@ -136,7 +154,7 @@ bool World::has_called(const std::string& site, const std::string& reason) const
 void World::check_straggler(const std::string& site, const std::string& reason) {
   if (!says(reason, " is slow: ")) return;
   if (mix.liar > 0 && peers[mix.liar - 1].site == site) return;
-  if (hampered(site)) return;
+  if (hampered(site) || waits_for_a_slow_line(site)) return;
   history.fail("P4", cat("site ", site, " was not slow and is left behind: ", reason));
 }
 

@@ -186,6 +186,7 @@ class World {
   void check_membership(const wire::Record& record);
   bool site_is_there(const std::string& site) const;
   bool hampered(const std::string& site) const;
+  bool waits_for_a_slow_line(const std::string& site) const;
   bool stripe_stood(const std::string& site) const;
   bool has_called(const std::string& site, const std::string& reason) const;
   void check_false_eviction(const wire::Member& member, const std::string& reason);
