@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "attack/crowd.h"
+#include "attack/detour.h"
 #include "attack/flood.h"
 #include "attack/liar.h"
 #include "attack/member.h"
@@ -147,12 +148,14 @@ std::string report_of(Member& member, const std::string& site,
              "},\"took_ms\":[", took, "],\"last\":", quoted(last), "}");
 }
 
-// Newcomers of the honest: whether they are welcome, whatever else goes on.
+// Newcomers of the honest, from another address than the hostile: whether they are welcome,
+// whatever else goes on.
 void visit(const Settings& s) {
+  const Detour detour(s.master);
   std::uint64_t guests = 0, kept_out = 0;
   while (!g_stop) {
     peer::ConnectOptions options;
-    options.master = s.master, options.token = s.secret;
+    options.master = detour.address(), options.token = s.secret;
     options.connect_timeout = kWelcomeMax;
     const auto comm = peer::Communicator::connect(options);
     ++guests, kept_out += !comm.ok() && !g_stop;

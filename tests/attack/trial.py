@@ -253,7 +253,7 @@ def judge(result: Result, row: Row, world: World, seconds: float) -> None:
     if end and end["answered"]:
         promise(f"{end['answered']} links were answered that are nobody's")
     if world.guests["kept_out"]:
-        promise(f"newcomers were kept out: {world.guests}")
+        promise(f"newcomers from another address were kept out: {world.guests}")
     if world.total("left_out"):
         promise(f"{world.total('left_out')} rounds without an honest contribution")
     for (site, _), lines in world.reports.items():
