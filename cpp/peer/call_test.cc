@@ -56,7 +56,7 @@ TEST(CallTest, the_descriptor_changes_with_all_that_peers_must_agree_on) {
   EXPECT_EQ(plain, digest_of({leaf()}, [](auto& o) { o.deadline = 5; }));
 }
 
-// Byte for byte as PROTOCOL.md has it: a client of another language forms the same.
+// Byte for byte as ALGORITHMS.md has it: a client of another language forms the same.
 TEST(CallTest, a_descriptor_is_the_digest_of_the_bytes_that_the_protocol_names) {
   CallRecord record;
   record.leaves = {leaf(Dtype::kF32, 8, {2, 4})};
