@@ -1,29 +1,15 @@
 #include "attack/detour.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <poll.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
+#include "attack/loopback.h"
 #include "base/text.h"
 
 namespace jccl::attack {
 namespace {
 
 constexpr int kLookMs = 100;
-
-sockaddr_in own_loopback(std::uint32_t host, std::uint16_t port) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(0x7F000000U | host);
-  address.sin_port = htons(port);
-  return address;
-}
-
-const sockaddr* general(const sockaddr_in& address) {
-  return reinterpret_cast<const sockaddr*>(&address);
-}
 
 // What has come on one goes to the other. False: nothing more comes, or goes.
 bool pass(int from, int to) {
@@ -43,12 +29,8 @@ bool pass(int from, int to) {
 Detour::Detour(const std::string& master)
     : listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
   const auto port = static_cast<std::uint16_t>(std::stoul(master.substr(master.rfind(':') + 1)));
-  const sockaddr_in any = own_loopback(1, 0);
-  if (::bind(listener_, general(any), sizeof any) != 0 || ::listen(listener_, 16) != 0) return;
-  sockaddr_in here{};
-  socklen_t size = sizeof here;
-  (void)::getsockname(listener_, reinterpret_cast<sockaddr*>(&here), &size);
-  address_ = base::cat("127.0.0.1:", ntohs(here.sin_port));
+  if (!bind_to(listener_, loopback(1, 0)) || ::listen(listener_, 16) != 0) return;
+  address_ = base::cat("127.0.0.1:", port_of(listener_));
   thread_ = std::thread([this, port] { serve(port); });
 }
 
@@ -59,14 +41,12 @@ Detour::~Detour() {
 }
 
 void Detour::serve(std::uint16_t port) const {
-  const sockaddr_in from = own_loopback(2, 0), to = own_loopback(1, port);
   pollfd waits{listener_, POLLIN, 0};
   while (!stop_) {
     if (::poll(&waits, 1, kLookMs) != 1) continue;
     const int near = ::accept(listener_, nullptr, nullptr);
     const int far = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (near >= 0 && ::bind(far, general(from), sizeof from) == 0 &&
-        ::connect(far, general(to), sizeof to) == 0) {
+    if (near >= 0 && bind_to(far, loopback(2, 0)) && connect_fd(far, loopback(1, port))) {
       carry(near, far);
     }
     ::close(near), ::close(far);

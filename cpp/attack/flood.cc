@@ -1,6 +1,5 @@
 #include "attack/flood.h"
 
-#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -16,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "attack/loopback.h"
 #include "master/master.h"
 #include "net/credentials.h"
 #include "net/dial.h"
@@ -39,25 +39,6 @@ struct Server {
   double seconds = 0;  // of processor time, for the connections that count
   std::uint64_t connections = 0;
 };
-
-sockaddr_in loopback(std::uint32_t host, std::uint16_t port) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(0x7F000000U | host);
-  address.sin_port = htons(port);
-  return address;
-}
-
-bool bind_to(int fd, sockaddr_in address) {
-  return ::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
-}
-
-std::uint16_t port_of(int fd) {
-  sockaddr_in address{};
-  socklen_t size = sizeof address;
-  (void)::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
-  return ntohs(address.sin_port);
-}
 
 // Says its port on the pipe and serves until it is killed.
 void accept_and_close(int out) {
@@ -112,9 +93,7 @@ void knock(std::uint32_t host, std::uint16_t port, const Bytes& said) {
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const int on = 1;
   (void)::setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof on);
-  const sockaddr_in to = loopback(1, port);
-  if (bind_to(fd, loopback(host, 0)) &&
-      ::connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0) {
+  if (bind_to(fd, loopback(host, 0)) && connect_fd(fd, loopback(1, port))) {
     if (!said.empty()) (void)::send(fd, said.data(), said.size(), MSG_NOSIGNAL);
     if (said.empty()) (void)::shutdown(fd, SHUT_WR);
     pollfd until{fd, POLLIN, 0};
