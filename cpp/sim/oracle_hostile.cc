@@ -39,11 +39,13 @@ void World::note_ban(const wire::BanRecord& ban) {
   refused_alone_.erase(ban.key);
 }
 
-// Accounts are a master's own, and begin anew with it.
+// Accounts are a master's own, and begin anew with it: what one that is to be fenced has ended
+// since is in none.
 void World::check_refusals(const wire::Outcome& outcome) {
   const bool refusal = outcome.code == Code::kInvalid || outcome.code == Code::kLimit ||
                        outcome.code == Code::kEmpty;
   if (mix.liar == 0 || !refusal || !says(outcome.text, kALie)) return;
+  if (outcome.attempt.epoch < served_epoch_) return;
   const auto attempt = history.attempts.find(outcome.attempt);
   if (attempt == history.attempts.end() || sites_left(attempt->second) < 3) return;
   const SimPeer& liar = peers[mix.liar - 1];
