@@ -66,7 +66,7 @@ struct RowInfo {
   std::string_view name;
   std::string_view does;
   bool lies;   // in what it says of rounds; a mixture takes these by turns
-  bool named;  // it costs the others something, so the status must name its key
+  bool named;  // it costs the others something, so status or history must name its key
   bool evict;  // the master evicts stragglers after a second
 };
 

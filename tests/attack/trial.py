@@ -269,7 +269,7 @@ def judge(result: Result, row: Row, world: World, seconds: float) -> None:
     if [site for site in world.blamed.values() if site.startswith("honest")]:
         promise(f"the status blames {world.blamed}")
     if row.named and world.named_at is None:
-        promise("the status never named the hostile key")
+        promise("nothing ever named the hostile key")
     if row.named and "hostile" not in world.master.said:
         promise("the log does not name the culprit")
     if result.lies == 0 and row.name != "none":

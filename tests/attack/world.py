@@ -23,13 +23,29 @@ class Fault(Exception):
     """The run did not do what it must; the text says what."""
 
 
+class Lines:
+    """A file of JSON lines that another process appends to."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.bytes, self.rest = path, 0, b""
+
+    def new(self) -> Iterator[Line]:
+        with self.path.open("rb") as file:
+            file.seek(self.bytes)
+            data = file.read()
+        self.bytes += len(data)
+        *lines, self.rest = (self.rest + data).split(b"\n")
+        for line in lines:
+            yield json.loads(line)
+
+
 class Process:
     """Its lines are read as they come; `said` is what it wrote to descriptor 2."""
 
     def __init__(self, folder: Path, role: str, token: str, *options: str) -> None:
         self.role, self.lines = role, folder / f"{role}.jsonl"
         self.errors = folder / f"{role}.err"
-        self.read_bytes, self.rest = 0, b""
+        self.reader = Lines(self.lines)
         command = [program("jccl-attack"), role, "--folder", str(folder), *options]
         with self.lines.open("w") as out, self.errors.open("w") as errors:
             environment = {**os.environ, "JCCL_TOKEN": token}
@@ -38,13 +54,7 @@ class Process:
             )
 
     def new_lines(self) -> Iterator[Line]:
-        with self.lines.open("rb") as file:
-            file.seek(self.read_bytes)
-            data = file.read()
-        self.read_bytes += len(data)
-        *lines, self.rest = (self.rest + data).split(b"\n")
-        for line in lines:
-            yield json.loads(line)
+        return self.reader.new()
 
     @property
     def said(self) -> str:
@@ -93,7 +103,10 @@ class World:
         # Of each honest member, by site and tag.
         self.reports: dict[tuple[str, str], list[Line]] = {}
         self.blamed: dict[str, str] = {}  # key -> site, of all that status ever named
-        self.named_at: float | None = None  # ms; when the hostile key was first named
+        # ms; when the hostile key was first named: by the status, or, of one that is
+        # gone by then, by the history as one that others waited for.
+        self.named_at: float | None = None
+        self.told = Lines(folder / "history.jsonl")
         self.guests: Line = {"kept_out": 0}  # newcomers of the honest
         self.processes: list[Process] = []
 
@@ -172,6 +185,11 @@ class World:
                 self.blamed[key] = site
                 if key in keys and self.named_at is None:
                     self.named_at = line["t"]
+        with contextlib.suppress(FileNotFoundError):
+            for line in self.told.new():
+                held = line["kind"] == "held" and line["key"] in keys
+                if held and self.named_at is None:
+                    self.named_at = 1000 * time.monotonic()
 
     def keys(self) -> set[str]:
         return {e["key"] for e in self.events if e["event"] == "key"}

@@ -68,6 +68,6 @@ def test_the_judge_finds_an_honest_run_whole_and_misses_a_culprit(
     honest.named = True
     broken = trial.play(honest, tmp_path / "b", "", SECONDS, seed=1).broken
     assert broken == [
-        "the status never named the hostile key",
+        "nothing ever named the hostile key",
         "the log does not name the culprit",
     ]
