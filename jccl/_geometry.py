@@ -128,7 +128,8 @@ def specs_for(tree: Any, specs: Any) -> list[PartitionSpec]:
         tree,
         is_leaf=is_spec,
     )
-    return jax.tree.leaves(spread, is_leaf=is_spec)
+    # Not None: where the tree has nothing, such as another fragment's leaves.
+    return jax.tree.leaves(spread, is_leaf=lambda node: isinstance(node, PartitionSpec))
 
 
 def leaf_of(path: str, array: Any, spec: PartitionSpec, frame: Frame) -> Leaf:

@@ -8,13 +8,13 @@ axes left to XLA's partitioner. Under shard_map pass `check_vma=False`.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jccl import _geometry, _native, ops
+from jccl import _geometry, ops
 from jccl._local import shard, specs_like, unshard
 from jccl._marks import Marks
 from jccl._mesh_call import (
@@ -42,7 +42,6 @@ from jccl._trees import (
 from jccl.ops import HANDLE, STATUS, TOKEN
 
 __all__ = [
-    "Local",
     "all_gather",
     "all_reduce",
     "barrier",
@@ -421,59 +420,3 @@ def share_state(
     )
     after, _ = call.agreed(after)
     return Published(call.leaves.unflatten(call.gathered(shares)), after, token)
-
-
-class Local(NamedTuple):
-    """How an optimizer's parameters lie on the local devices, if there are several."""
-
-    axis_name: Any = ()
-    specs: Any = None
-
-    def all_reduce(self, tree: Any, comm: HasRegistryId, **options: Any) -> Reduced:
-        if self._mapped():
-            axes, specs = self
-            return all_reduce(tree, comm, axis_name=axes, specs=specs, **options)
-        return ops.all_reduce(tree, comm, **options)
-
-    def start(self, tree: Any, comm: HasRegistryId, **options: Any) -> Started:
-        if self._mapped():
-            axes, specs = self
-            return start(tree, comm, axis_name=axes, specs=specs, **options)
-        return ops.start(tree, comm, **options)
-
-    def done(
-        self, handle: jax.Array, like: Any, comm: HasRegistryId, **options: Any
-    ) -> Reduced:
-        if self._mapped():
-            axes, specs = self
-            return done(handle, like, comm, axis_name=axes, specs=specs, **options)
-        return ops.done(handle, like, comm, **options)
-
-    def publish(
-        self, tree: Any, comm: HasRegistryId, *, like: Any, **options: Any
-    ) -> Published:
-        """`like`: the parameters; leaves of one path and shape take their specs."""
-        if self._mapped():
-            specs = specs_like(tree, like, self.specs)
-            return publish(tree, comm, specs=specs, **options)
-        return ops.publish(tree, comm, **options)
-
-    def marks(self, tree: Any, comm: HasRegistryId, *, like: Any) -> Marks:
-        """`like`: as in `publish`."""
-        if self._mapped():
-            return marks(tree, comm, specs=specs_like(tree, like, self.specs))
-        return ops.marks(tree, comm)
-
-    def state(self, tree: Any, comm: HasRegistryId, *, like: Any) -> Any:
-        """What a round takes as `state`. `like`: as in `publish`."""
-        return self.marks(tree, comm, like=like) if self._mapped() else tree
-
-    def _mapped(self) -> bool:
-        if _native.mapped_axes():
-            return True
-        if _geometry.axes_of(self.axis_name) or self.specs is not None:
-            raise ValueError(
-                "jccl: axis_name= and specs= are for steps mapped over local devices: "
-                "call the step inside shard_map or pmap, or leave them out"
-            )
-        return False

@@ -24,9 +24,9 @@ from jccl.codecs import Codec, resolve
 from jccl.communicator import Communicator
 from jccl.encoding import encode, has_device_encoder
 from jccl.errors import Code
-from jccl.mesh import Local
 from jccl.optim import merge
 from jccl.optim.fragments import Fragments
+from jccl.optim.local import Local
 from jccl.optim.state import Part
 
 OneCodec = Codec | str | None
@@ -234,8 +234,8 @@ def checked(sends: Contribution, local: Local) -> Contribution:
         "diagnostics": sends.measures,
         "on_device": sends.on_device,
     }
-    whole = not local.axis_name and local.specs is None
-    for name in [name for name, is_asked in asked.items() if is_asked and not whole]:
+    refused = [name for name, is_asked in asked.items() if is_asked and not local.whole]
+    for name in refused:
         raise NotImplementedError(
             f"{name} with parameters that lie apart or cut on local devices: it looks "
             "at whole leaves, which no device holds"

@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import optax
 
-from jccl import mesh, snapshot
+from jccl import snapshot
 from jccl.communicator import Communicator
 from jccl.data import Plan
 from jccl.optim import contribution, health, joining, schedule
@@ -24,6 +24,7 @@ from jccl.optim import outer as outers
 from jccl.optim.contribution import CodecChoice, Contribution, MergeChoice
 from jccl.optim.engine import Engine
 from jccl.optim.fragments import Choice
+from jccl.optim.local import Local, Places
 from jccl.optim.state import DilocoState, Layout
 
 __all__ = ["DilocoState", "diloco"]
@@ -123,6 +124,9 @@ def diloco(
             steps. Where they do, the anchor is the mean over them too.
         specs: there, how parameters are cut over the axes, as for `shard_map`; None if
             every device holds them whole. `jccl.mesh.specs_like` gives the state's.
+            In a plain jit over several devices: the NamedShardings of the parameters,
+            `jax.tree.map(lambda x: x.sharding, params)`. `init` finds them by itself
+            where it is called outside jit, on arrays that lie there already.
 
     Returns:
         An optax transform whose state is a `DilocoState`. Its updates end, after a
@@ -146,7 +150,7 @@ def diloco(
     """
     count, choice = _cut(fragments)
     when = schedule.checked(sync_every, count, overlap)
-    local = mesh.Local(axis_name, specs)
+    local = Local.of(axis_name, specs)
     if mixing is None:
         mixing = 0.5 if overlap else 0.0
     if not 0 <= mixing < 1:
@@ -159,7 +163,7 @@ def diloco(
             "on local devices: there is no moment at which all of a peer's state is of "
             "one round; join by the anchor"
         )
-    if health.checked(nan_rounds) and (count > 1 or overlap or axis_name or specs):
+    if health.checked(nan_rounds) and (count > 1 or overlap or not local.whole):
         raise NotImplementedError(
             "nan_rounds with fragments, overlap or parameters that lie apart on local "
             "devices: no round holds all that a bad step belongs to"
@@ -182,7 +186,14 @@ def diloco(
         sends=contribution.checked(sends, local),
         weights=1.0 if weights is None else weights,
         round_options={"deadline": deadline, "plan": plan},
-        local=local,
+        places=Places(
+            local,
+            {
+                "clip": clip,
+                "data": data is not None,
+                "join='anchor+inner'": join != "anchor",
+            },
+        ),
         key=snapshot.declare(comm, layout),
         takes_inner=join == "anchor+inner",
         nan_rounds=health.checked(nan_rounds),

@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 
-from jccl import mesh, snapshot
+from jccl import snapshot
 from jccl.communicator import Communicator
 from jccl.errors import Code
 from jccl.optim import contribution, health, schedule
@@ -34,6 +34,7 @@ from jccl.optim.contribution import CodecChoice, Contribution
 from jccl.optim.engine import Engine
 from jccl.optim.fragments import Fragments
 from jccl.optim.leaves import pseudo_gradient
+from jccl.optim.local import Local, Places
 from jccl.optim.state import DilocoState, Layout, Part, Step, replaced, select
 
 
@@ -107,10 +108,10 @@ def eager_diloco(
         layout=layout,
         mixing=0.0,
         folds=False,
-        sends=contribution.checked(Contribution(codec, decay), mesh.Local()),
+        sends=contribution.checked(Contribution(codec, decay), Local()),
         weights=1.0 if weights is None else weights,
         round_options={"deadline": deadline, "plan": plan},
-        local=mesh.Local(),
+        places=Places(Local()),
         key=snapshot.declare(comm, layout),
         nan_rounds=health.checked(nan_rounds),
     )

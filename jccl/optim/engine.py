@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 
-from jccl import _chain, mesh, ops
+from jccl import _chain, ops
 from jccl._marks import Marks
 from jccl._mesh_call import members
 from jccl.communicator import Communicator
@@ -28,6 +28,7 @@ from jccl.optim._wrappers import refuse_droppers
 from jccl.optim.contribution import ABORTED, Contribution, Landed, Outgoing
 from jccl.optim.fragments import Fragments
 from jccl.optim.leaves import anchor_leaf, pseudo_gradient, towards, widen, zero
+from jccl.optim.local import Local, Places
 from jccl.optim.state import (
     DilocoState,
     Layout,
@@ -51,20 +52,25 @@ class Engine(NamedTuple):
     sends: Contribution
     weights: float | Callable[[jax.Array], jax.Array]
     round_options: dict[str, Any]
-    local: mesh.Local
+    places: Places
     key: int
     takes_inner: bool = False  # of a peer, where this one joins
     nan_rounds: int = 0  # after which the inner state begins anew; 0: never
     data: Plan | None = None  # whose samples are counted
 
+    @property
+    def local(self) -> Local:
+        return self.places.local
+
     def init(self, params: Any) -> DilocoState:
+        self.places.look_at(params)
         anchor = jax.tree_util.tree_map_with_path(anchor_leaf, params)
         cut = self.layout.fragments(params)
         for i in range(cut.number):  # a wrong codec is refused here, not in some step
             self.sends.codec_of(cut, i)
             self.sends.merge_of(cut, i)
-        return DilocoState(
-            inner=self.inner.init(params),
+        state = DilocoState(
+            inner=(),
             anchor=anchor,
             parts=tuple(self.part_of(cut.part(anchor, i)) for i in range(cut.number)),
             step=zero(),
@@ -75,6 +81,8 @@ class Engine(NamedTuple):
             health=health.begin(self.nan_rounds),
             data=counting.begin(self.data)[1],
         )
+        inner = self.inner.init(params)
+        return self.local.placed(state, params)._replace(inner=inner)
 
     def part_of(self, anchor: Any) -> Part:
         overlapped = self.layout.schedule.overlap > 0
@@ -129,15 +137,12 @@ class Engine(NamedTuple):
             updates, state = self._joined(step, state)
         else:
             updates, state = self.rounds(step, state)
-        _chain.lead(self._number(), self._last(state))
+        # Of the last op, and never below 0: the next optimizer waits for it.
+        _chain.lead(self._number(), state.joining if self.takes_inner else state.status)
         return updates, state
 
     def _number(self) -> int:
         return members(self.comm)[0].registry_id
-
-    def _last(self, state: DilocoState) -> jax.Array:
-        """Of the last op: what who is updated after it waits for; never below 0."""
-        return state.joining if self.takes_inner else state.status
 
     def _joined(self, step: Step, state: DilocoState) -> tuple[Any, DilocoState]:
         """A joiner does not train at first: it receives the round that the others are
@@ -231,17 +236,14 @@ class Engine(NamedTuple):
     ) -> tuple[Any, DilocoState, jax.Array]:
         out, options, state = self._outgoing(cut, i, step, state)
         mean = self.local.all_reduce(out.payload, self.comm, **options)
-        state = self._sent(i, state, out)
-        return self._take(
-            cut, i, step, state, Landed(mean, out.pending, options["state"])
-        )
+        landed = Landed(mean, out.pending, options["state"])
+        return self._take(cut, i, step, state, landed)
 
     def _start(
         self, cut: Fragments, i: int, step: Step, state: DilocoState
     ) -> tuple[Any, DilocoState, jax.Array]:
         out, options, state = self._outgoing(cut, i, step, state)
         started = self.local.start(out.payload, self.comm, **options)
-        state = self._sent(i, state, out)
         part = state.parts[i]._replace(
             handle=started.handle, begun=state.step, pending=out.pending
         )
@@ -255,6 +257,7 @@ class Engine(NamedTuple):
             part.handle,
             self.sends.like(cut.part(state.anchor, i), cut, i),
             self.comm,
+            like=step.params,
             tag=self._tag(i),
             after=step.updates,
         )
@@ -273,8 +276,7 @@ class Engine(NamedTuple):
     def options(
         self, cut: Fragments, i: int, step: Step, state: DilocoState
     ) -> dict[str, Any]:
-        part = state.parts[i]
-        weight = step.weight
+        part, weight = state.parts[i], step.weight
         if weight is None:
             rounds = part.rounds
             weight = self.weights(rounds) if callable(self.weights) else self.weights
@@ -285,6 +287,7 @@ class Engine(NamedTuple):
         weight = counting.weight(state, self.data) if self.data else weight
         share = share if step.asks is None else jnp.where(step.asks, 0.0, share)
         return {
+            "like": step.params,
             "op": "mean",
             "codec": self.sends.codec_of(cut, i),
             "weight": jnp.asarray(weight, jnp.float32) * share.astype(jnp.float32),
@@ -316,6 +319,8 @@ class Engine(NamedTuple):
         delta, part, options = self.sends.clipped(delta, self.comm, part, options)
         out = self.sends.outgoing(health.marked(delta, state.health), part.left, cut, i)
         out = out.counting(options["weight"], part.left)
+        if self.sends.measures:
+            part = part._replace(watch=part.watch._replace(error=out.error))
         return out, options, replaced(state, i, part)
 
     def _delta(self, cut: Fragments, i: int, step: Step, state: DilocoState) -> Any:
@@ -325,13 +330,6 @@ class Engine(NamedTuple):
             cut.part(step.params, i),
             cut.part(step.updates, i),
         )
-
-    def _sent(self, i: int, state: DilocoState, out: Outgoing) -> DilocoState:
-        if not self.sends.measures:
-            return state
-        part = state.parts[i]
-        watch = part.watch._replace(error=out.error)
-        return replaced(state, i, part._replace(watch=watch))
 
     def _take(
         self,
@@ -346,7 +344,9 @@ class Engine(NamedTuple):
         mean, pending, before = landed
         part, old = state.parts[i], cut.part(state.anchor, i)
         value = self.sends.incoming(mean.value, cut, i)
-        anchor, outer = self.outer.step(old, part.outer, value, mean.status)
+        anchor, outer = self.local.outer_step(
+            self.outer, old, part.outer, value, mean.status, step.params
+        )
         committed = ops.committed(mean.status)
         counted = mean.status[0] == Code.OK
         part = part._replace(

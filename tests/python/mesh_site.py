@@ -184,8 +184,9 @@ def holds_handles(comm):
             np.testing.assert_array_equal(leaf, tree()[name] * world, err_msg=name)
 
 
-def trains(comm, word, overlap):
-    """DiLoCo of sites that begin apart and do not agree on the gradient."""
+def trains(comm, word, overlap, plain=False):
+    """DiLoCo of sites that begin apart and do not agree on the gradient. `plain`: in a
+    program that is not mapped over the devices."""
     shift = 0.0 if site == "eu" else 1.0
     start = jax.tree.map(lambda x: np.asarray(x / 100 + shift, np.float32), tree())
     params = placed(start, SPECS)
@@ -196,7 +197,7 @@ def trains(comm, word, overlap):
         sync_every=2,
         overlap=overlap,
         codec="int8",
-        specs=SPECS,
+        specs={k: NamedSharding(MESH, v) for k, v in SPECS.items()} if plain else SPECS,
         tag=word,
     )
     params, state = jccl.sync_state((params, tx.init(params)))
@@ -211,7 +212,8 @@ def trains(comm, word, overlap):
     def run(params, state):
         return jax.lax.scan(step, (params, state), None, length=4)[0]
 
-    params, state = mapped(run, specs, specs)(params, state)
+    program = jax.jit(run) if plain else mapped(run, specs, specs)
+    params, state = program(params, state)
     status = np.asarray(state.status.addressable_data(0)).tolist()
     rounds = int(state.rounds.addressable_data(0))
     digest = hashlib.sha256()
@@ -274,6 +276,7 @@ comm = jccl.sites.connect(
 if what == "reduce and train":
     reduces(comm)
     trains(comm, "train", 0)
+    trains(comm, "plain", 0, plain=True)
 elif what == "edit":
     edits()
 elif what == "begin and end":

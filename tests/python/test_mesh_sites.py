@@ -55,6 +55,7 @@ def test_a_site_of_two_processes_trains_with_a_site_of_one():
         ends = [said(peer, "train")[0] for peer in peers]
         assert ends[0][:3] == [0, 2, 2]
         assert ends[0] == ends[1] == ends[2]
+        assert [said(peer, "plain")[0] for peer in peers] == ends
 
 
 def test_a_site_of_two_processes_sends_nothing_of_an_edited_anchor():
