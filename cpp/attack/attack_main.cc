@@ -254,7 +254,7 @@ class Hostile {
       : s_(s),
         plan_(plan),
         liar_(liar),
-        token_(plan.early ? token_for_all(s.secret) : token_for_one(s.secret)) {}
+        token_(plan.fresh_keys ? token_for_all(s.secret) : token_for_one(s.secret)) {}
 
   int run() {
     std::vector<std::thread> crowd;

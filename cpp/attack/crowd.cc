@@ -69,11 +69,11 @@ std::string token_for(const std::string& secret, std::uint32_t uses) {
 // A member whose contribution never comes.
 void hold(const CrowdOptions& options, base::Duration stays, const std::atomic<bool>& stop,
           std::atomic<std::uint64_t>& count) {
-  const std::string token = token_for_one(options.secret);
+  const bool fresh = options.key_file.empty();
+  const std::string token = fresh ? token_for_all(options.secret) : token_for_one(options.secret);
   while (!stop) {
     const auto comm =
-        join(options, options.key_file.empty() ? token_for_one(options.secret) : token,
-             options.key_file.empty() ? "" : "hostile-holder", 1, options.key_file);
+        join(options, token, fresh ? "hostile-fresh" : "hostile-holder", 1, options.key_file);
     if (!comm.ok()) {
       std::this_thread::sleep_for(kBreath);
       continue;
@@ -98,7 +98,7 @@ std::string token_for_all(const std::string& secret) { return token_for(secret, 
 
 void come_and_go(const CrowdOptions& options, const std::atomic<bool>& stop,
                  std::atomic<std::uint64_t>& count) {
-  const std::string token = token_for_one(options.secret);
+  const std::string token = token_for_all(options.secret);
   for (std::uint64_t life = 0; !stop; ++life) {
     const auto comm = join(options, token, "");
     if (comm.ok()) {

@@ -187,7 +187,7 @@ class World:
                     self.named_at = line["t"]
         with contextlib.suppress(FileNotFoundError):
             for line in self.told.new():
-                held = line["kind"] == "held" and line["key"] in keys
+                held = line["kind"] == "held" and line["site"].startswith("hostile")
                 if held and self.named_at is None:
                     self.named_at = 1000 * time.monotonic()
 
