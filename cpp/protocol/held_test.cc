@@ -376,5 +376,28 @@ TEST(HeldTimeTest, a_longer_free_time_is_free) {
   EXPECT_EQ(held.add(now - 100 * kSecond, 100 * kSecond, 600 * kSecond, now), now);
 }
 
+// Of two the word of one is all there is: that it is done itself, and has nothing left to send.
+TEST_F(HostileMember, one_of_two_can_have_the_other_evicted_as_a_straggler) {
+  MasterOptions two = options();
+  two.start_peers = 2;
+  two.straggler = Straggler::kEvict;
+  two.straggler_after = kSecond;
+  begin(two);
+  join({"a", "b"});
+  alive_ = {1, 2};
+  (void)say(1, ready("grads"));
+  const auto starts = sent<wire::Start>(say(2, ready("grads")));
+  ASSERT_EQ(starts.size(), 2U);
+  (void)say(1, wire::Done{starts[0].attempt, {7, 7}});
+  wait(3 * kSecond);
+  const auto sites = master_->view(now_).peers;
+  EXPECT_TRUE(std::none_of(sites.begin(), sites.end(), [](const PeerView& peer) {
+    return peer.member.site == "b" && peer.admitted;
+  }));
+  (void)join(3, hello(201, "b"));
+  EXPECT_EQ(sent<wire::Start>(say(3, ready("grads", 2))).size(), 0U);
+  EXPECT_EQ(sent<wire::Start>(say(1, ready("grads", 2))).size(), 2U) << "it is back at once";
+}
+
 }  // namespace
 }  // namespace jccl::protocol

@@ -106,6 +106,9 @@ void World::check_false_eviction(const wire::Member& member, const std::string& 
   if (says(reason, " was not READY for ") && !has_called(member.site, reason)) return;
   // Its peers hang up on a master that stands still, and have a grace to come back.
   if (says(reason, " did not come back") && now <= master_disturbed_until_ + mix.silence) return;
+  // Of two, one that lies can put the other out: that it is done itself, and has nothing left for
+  // the other, is its word alone.
+  if (mix.liar > 0 && says(reason, " is not done with ") && member_sites() < 3) return;
   // A frame on a stripe that stands has left its sender: all others are done and have nothing left
   // for the receiver, until the frame is late and goes again over another stripe. The master can't
   // tell the two, and who waits for it is out if that takes longer than it has patience.
@@ -114,6 +117,12 @@ void World::check_false_eviction(const wire::Member& member, const std::string& 
   const Duration round = says(reason, " has no link to ") ? mix.deadline * 3 / 2 : 0;
   if (now <= disturbed_until_ + mix.silence + kNoticeSlack + round) return;
   history.fail("P4", cat("site ", member.site, " was there and is evicted: ", reason));
+}
+
+std::size_t World::member_sites() const {
+  std::set<std::string> sites;
+  for (const auto& [id, member] : history.members) sites.insert(member.site);
+  return sites.size();
 }
 
 // Nobody is banned for the weather: whoever is has made the faults that it is banned for.

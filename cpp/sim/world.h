@@ -129,6 +129,7 @@ class World {
   void check_banned(const wire::Member& member);
   void note_ban(const wire::BanRecord& ban);
   void check_refusals(const wire::Outcome& outcome);
+  std::size_t member_sites() const;
   void check_end_by_lie(const SimPeer& peer, const protocol::CompleteCall& done,
                         std::uint64_t call);
   bool contradicted(const wire::Record& record);  // oracle_p6.cc
