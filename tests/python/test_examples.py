@@ -28,9 +28,10 @@ ENV = {
 }
 
 
-def launch(n, *argv):
+def launch(n, *argv, options=()):
+    run = [sys.executable, "-m", "jccl.cli", "run", "-n", str(n), *options]
     return subprocess.run(
-        [sys.executable, "-m", "jccl.cli", "run", "-n", str(n), "--", *argv],
+        [*run, "--", *argv],
         capture_output=True,
         text=True,
         timeout=240,
@@ -52,6 +53,28 @@ def test_peers_of_different_routes_end_with_the_same_bits():
     for way in ("ffi", "buffer_callback", "io_callback", "between steps"):
         assert sum(f"{way} on cpu: loss" in line for line in lines) == 1
     assert all("the same on 4 peers" in line for line in lines)
+
+
+def test_sharded_sites_go_on_from_their_checkpoints_on_fewer_devices(tmp_path):
+    for devices, rounds in ((4, 4), (2, 8)):
+        done = launch(
+            2,
+            sys.executable,
+            str(EXAMPLES / "sharded_sites.py"),
+            *("--devices", str(devices), "--rounds", str(rounds)),
+            *("--checkpoints", str(tmp_path / "saved")),
+            options=("--store", f"sqlite:{tmp_path / 'run.db'}"),
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        lines = [line for line in done.stdout.splitlines() if "digest" in line]
+        assert len({re.sub(".*digest", "", one) for one in lines}) == 1
+        assert len(lines) == 2
+        for one in lines:
+            begun, part, whole = re.search(
+                r"rounds (\d) to .* (\d+) of (\d+) bytes", one
+            ).groups()
+            assert int(begun) == rounds - 4
+            assert int(part) < 1.02 * int(whole) / devices
 
 
 def line(kind, **fields):
