@@ -203,6 +203,13 @@ def test_under_a_jitted_init_shardings_have_to_be_said_and_the_error_says_so():
         assert int(trained(said, start, XS[:1])[1].rounds) == 1
 
 
+def test_what_was_said_counts_where_the_parameters_lie_elsewhere_at_first():
+    with Cluster(1) as cluster:
+        tx = jccl.diloco(cluster.comms[0], INNER, sync_every=1, specs=CUT)
+        state = tx.init(PARAMS)  # on one device
+        assert state.anchor["w"].sharding.is_equivalent_to(CUT["w"], 2)
+
+
 def test_shardings_that_cannot_be_meant_are_refused():
     other = Mesh(DEVICES, ("model",), axis_types=(AxisType.Auto,))
     with Cluster(1) as cluster:
