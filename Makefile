@@ -3,7 +3,7 @@
 # Plain commands behind them, for those who prefer to type: CONTRIBUTING.md.
 .PHONY: demo test build-programs tests check ci ci-processes check-machines check-seeds check-sanitized check-processes \
   lint types tidy clean help bench coverage long-bench \
-  long-kills long-anchors long-exact long-standby long-stress long-failpoints long-checkpoints long-seeds long-mutants long-model \
+  long-kills long-anchors long-exact long-standby long-slurm long-stress long-failpoints long-checkpoints long-seeds long-mutants long-model \
   attack long-jax-versions long-sites long-plain long-tsan long-asan long-aarch64 long-wan long-fuzz long-hostile long-planted long-power-cuts long-mutation
 .DEFAULT_GOAL := help
 
@@ -122,6 +122,13 @@ long-checkpoints: .venv/.ready-test
 ## make long-standby  200 faults of masters and of their etcd (apt-get install etcd-server)
 long-standby: .venv/.ready-test
 	$(PY) -m tests.standby --faults 200
+
+# Not in CI: its packages are daemons that nobody wants started on their machine, and it takes minutes
+# of a budget of 25. Where they are installed, `make test` runs all but the loss of the first node.
+## make long-slurm    a run as a Slurm job: nodes die, the job is requeued (installs slurm-wlm: Debian, root)
+long-slurm: .venv/.ready-test
+	command -v slurmctld >/dev/null || .ci/setup test slurm-wlm
+	JCCL_LONG=1 $(PY) -m pytest tests/slurm
 
 ## make long-seeds   COUNT more simulated seeds (default 100,000), from where the ledger of ten million ends
 long-seeds: .venv/.ready-test

@@ -3,7 +3,8 @@
 An argument always wins over the environment. The names are JCCL_MASTER, JCCL_TOKEN,
 JCCL_TOKEN_FILE, JCCL_KEY_FILE, JCCL_SITE, JCCL_SHARD, JCCL_SHARDS, JCCL_BIND,
 JCCL_ADVERTISE, JCCL_START_PEERS, JCCL_DEADLINE, JCCL_CONNECT_TIMEOUT, JCCL_INSECURE,
-JCCL_ROUTE, JCCL_ON_FAULT and JCCL_ON_TERM.
+JCCL_ROUTE, JCCL_ON_FAULT and JCCL_ON_TERM. What neither says a task of Slurm takes from
+Slurm's environment: the site's name, and where the master is.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from jccl import _slurm
 from jccl.errors import AuthError, InvalidError, IoError
 
 DEFAULT_PORT = 29400
@@ -46,19 +48,14 @@ def env_default(value: Any, name: str, convert: Callable[[str], Any] = str) -> A
 
 def connect_options(given: dict[str, Any]) -> dict[str, Any]:
     """What the native `connect` takes: `given`, else the environment's defaults."""
-    where = env_default(given["master"], "JCCL_MASTER")
-    if not where:
-        raise InvalidError(
-            "no master named: pass jccl.connect('host:port'), set JCCL_MASTER, or "
-            "start the script with 'jccl run -n 3 -- python script.py'"
-        )
+    where = env_default(given["master"], "JCCL_MASTER") or _master_of_a_job()
     addresses = env_default(given["advertise"], "JCCL_ADVERTISE")
     if isinstance(addresses, str):
         addresses = [part.strip() for part in addresses.split(",") if part.strip()]
     shards = env_default(given["shards"], "JCCL_SHARDS", int) or 1
     site = env_default(given["site"], "JCCL_SITE")
     if site is None and shards == 1:
-        site = _name_in_a_run()
+        site = _name_in_a_run() or _name_in_a_job()
     return {
         **given,
         "master": where,
@@ -74,6 +71,17 @@ def connect_options(given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _master_of_a_job() -> str:
+    if _slurm.in_task(os.environ):
+        return _slurm.master(os.environ, DEFAULT_PORT)
+    in_job = os.environ.get("SLURM_JOB_ID") and not os.environ.get("SLURM_STEP_ID")
+    raise InvalidError(
+        "no master named: pass jccl.connect('host:port'), set JCCL_MASTER, or "
+        "start the script with 'jccl run -n 3 -- python script.py'"
+        + (" or, in this Slurm job, with srun" if in_job else "")
+    )
+
+
 _NAMED = itertools.count(1)
 
 
@@ -85,7 +93,15 @@ def _name_in_a_run() -> str | None:
     index, life = os.environ.get("JCCL_PEER_INDEX"), os.environ.get("JCCL_PEER_LIFE")
     if not index or os.environ.get("JCCL_RUN_PID") != str(os.getppid()):
         return None
-    name = f"peer-{index}" if life in (None, "", "0") else f"peer-{index}.{life}"
+    return _once(f"peer-{index}" if life in (None, "", "0") else f"peer-{index}.{life}")
+
+
+def _name_in_a_job() -> str | None:
+    """Of the task of Slurm that this process is. A task is one peer, of one site."""
+    return _once(_slurm.site(os.environ)) if _slurm.in_task(os.environ) else None
+
+
+def _once(name: str) -> str:
     number = next(_NAMED)  # a second communicator must not evict the first
     return name if number == 1 else f"{name}-{number}"
 

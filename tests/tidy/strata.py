@@ -103,7 +103,8 @@ IMPURE_BUT = {
 # Python module -> modules of the package it may import (left to right in the table).
 PYTHON = [
     ["errors"],
-    ["_processes", "settings"],
+    ["_processes", "_slurm"],
+    ["settings"],
     ["_native"],
     ["_exit", "_options", "callback"],
     ["_faults", "_leaving", "_members", "codecs"],
