@@ -150,6 +150,8 @@ SYSTEM = {
     "strace": ("6.1", "LGPL-2.1+", "test", "records what etcd's disk would keep"),
     "iproute2": ("6.1.0", "GPL-2.0", "test, optional", "the wide-area lab"),
     "iperf3": ("3.12", "BSD-3-Clause", "test, optional", "rates of that lab"),
+    "slurm-wlm": ("22.05.8", "GPL-2.0+", "test, optional", "jobs of a real Slurm"),
+    "openssh-server": ("9.2p1", "BSD", "test", "hosts of `jccl launch`"),
     "clang-14": ("14.0.6", "Apache-2.0 WITH LLVM-exception", "test, optional", "fuzz"),
     "libclang-rt-14-dev": (
         *("14.0.6", "Apache-2.0 WITH LLVM-exception", "test, optional"),

@@ -14,6 +14,7 @@ from jccl import __version__
 _COMMANDS = {
     "master": ("master", "command", "Run the master of a run."),
     "run": ("run", "command", "Start a master and N peers on this machine."),
+    "launch": ("launch", "command", "Start a master, and a peer on each host by ssh."),
     "status": ("status", "command", "Show a run, and what each peer waits for."),
     "peers": ("peers", "command", "Show who is who: keys, tokens, faults, bans."),
     "token": ("token", "command", "Make the secret of a run, and tokens of it."),

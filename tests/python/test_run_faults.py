@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from jccl.cli.run import Look, _code_text
+from jccl.cli.launcher import Look, code_text
 
 SCRIPT = """
 import os, time, jax, jax.numpy as jnp, optax, jccl
@@ -119,7 +119,7 @@ def test_two_moments_of_want_are_not_one_long_one():
 
 
 def test_a_signal_without_a_name_is_said_by_its_number():
-    assert _code_text(-9) == "signal SIGKILL"
-    assert _code_text(-37) == "signal 37"
-    assert _code_text(143) == "exit code 143: it left the run"
-    assert _code_text(3) == "exit code 3"
+    assert code_text(-9) == "signal SIGKILL"
+    assert code_text(-37) == "signal 37"
+    assert code_text(143) == "exit code 143: it left the run"
+    assert code_text(3) == "exit code 3"
