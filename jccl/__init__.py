@@ -47,7 +47,7 @@ _NAMES = {
 }
 _MODULES = (
     *("checkpoint", "cli", "data", "exported", "gradients", "mesh", "metrics", "ops"),
-    *("proofs", "sites", "testing"),
+    *("proofs", "ray", "sites", "testing"),
 )
 _WITHOUT_NUMPY = ("cli", "errors", "settings")
 _HOME_OF = {name: home for home, names in _NAMES.items() for name in names.split()}

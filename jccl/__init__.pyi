@@ -9,6 +9,7 @@ from jccl import mesh as mesh
 from jccl import metrics as metrics
 from jccl import ops as ops
 from jccl import proofs as proofs
+from jccl import ray as ray
 from jccl import sites as sites
 from jccl import testing as testing
 from jccl._leaving import Leaving as Leaving

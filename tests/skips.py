@@ -32,6 +32,8 @@ REASONS = (
     Reason("takes a minute: make long-sites", 5),
     Reason("takes minutes: make long-slurm", 1),
     Reason("no Slurm: .*", 4),
+    Reason(r"no Ray: pip install 'jccl\[ray\]'", 4),
+    Reason("there is a Ray", 1),
     Reason("no sshd: install openssh-server", 6),
 )
 

@@ -124,6 +124,6 @@ PYTHON = [
     ["snapshot"],
     ["data"],
     ["optim"],
-    ["checkpoint", "metrics", "testing"],
+    ["checkpoint", "metrics", "ray", "testing"],
     ["cli"],
 ]

@@ -1,0 +1,94 @@
+"""`jccl.ray` on a Ray of this machine."""
+
+import importlib.util
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import jccl
+import jccl.ray
+
+needs_ray = pytest.mark.skipif(
+    importlib.util.find_spec("ray") is None, reason="no Ray: pip install 'jccl[ray]'"
+)
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture(scope="module")
+def local():
+    import ray
+
+    # Actors are of no use to each other's tests: their numbers of processors are not
+    # those of this machine.
+    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False)
+    yield
+    ray.shutdown()
+
+
+def reduce_and_die_once():
+    """Peer 1 is killed in its first life, and ends the run in its next."""
+    index = int(os.environ["JCCL_PEER_INDEX"])
+    again = os.environ["JCCL_PEER_LIFE"] != "0"
+    with jccl.connect() as comm:
+        over = 0.0
+        while not over:
+            if index == 1 and not again and comm.attributes().rounds_committed > 2:
+                os.kill(os.getpid(), signal.SIGKILL)
+            mine = [1.0, float(again)]
+            total, over = map(float, comm.all_reduce(mine, op="sum").value)
+        return comm.site, total
+
+
+@needs_ray
+def test_a_peer_that_is_killed_comes_back_and_all_return(local):
+    results = jccl.ray.run(reduce_and_die_once, 3)
+    assert results == [(f"peer-{index}", 3.0) for index in range(3)]
+
+
+def fail():
+    raise KeyError("a mistake of the program")
+
+
+@needs_ray
+def test_a_mistake_of_the_program_ends_the_run(local):
+    with pytest.raises(KeyError, match="a mistake of the program"):
+        jccl.ray.run(fail, 2)
+
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@needs_ray
+def test_a_peer_that_dies_again_and_again_ends_the_run(local):
+    with pytest.raises(RuntimeError, match="peer-0 died 2 times"):
+        jccl.ray.run(die, 1, restarts=1)
+
+
+@needs_ray
+def test_the_example_ends_with_one_digest():
+    example = Path(__file__).parents[2] / "examples" / "ray_train.py"
+    done = subprocess.run(
+        [sys.executable, str(example)], capture_output=True, text=True, timeout=400
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"2 peers, digests {'[0-9a-f]{32}'}", done.stdout), done.stdout
+
+
+@pytest.mark.parametrize("wrong", [{"peers": 0}, {"peers": 1, "restarts": -1}])
+def test_numbers_that_make_no_run_are_refused(wrong):
+    with pytest.raises(jccl.InvalidError, match="at least 1, and 0"):
+        jccl.ray.run(fail, **wrong)
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("ray") is not None, reason="there is a Ray"
+)
+def test_without_ray_it_says_what_to_install():
+    with pytest.raises(ImportError, match=r"pip install 'jccl\[ray\]'"):
+        jccl.ray.run(fail, 1)
