@@ -34,6 +34,8 @@ REASONS = (
     Reason("no Slurm: .*", 4),
     Reason(r"no Ray: pip install 'jccl\[ray\]'", 4),
     Reason("there is a Ray", 1),
+    Reason("no kubernetes-validate", 2),
+    Reason("no kubectl", 1),
     Reason("no sshd: install openssh-server", 6),
 )
 
