@@ -21,7 +21,7 @@ REASONS = (
     Reason("no CUDA GPU", 15, hardware=True),
     Reason("one GPU", 1, hardware=True),
     Reason("CET is of x86-64", 1, hardware=True),
-    Reason("network namespaces need root", 11, hardware=True),
+    Reason("network namespaces need root", 13, hardware=True),
     Reason("/dev/net/tun: .*", 7, hardware=True),
     # With a GPU, or a JAX, for which the test does not apply.
     Reason("there is a GPU", 1),
@@ -30,9 +30,9 @@ REASONS = (
     Reason("io_callback copies operands and results", 1),
     # Of make targets of their own.
     Reason("takes a minute: make long-sites", 5),
-    Reason("takes minutes: make long-slurm", 1),
-    Reason("no Slurm: .*", 4),
-    Reason(r"no Ray: pip install 'jccl\[ray\]'", 4),
+    Reason("takes minutes: make long-slurm", 3),
+    Reason("no Slurm: .*", 6),
+    Reason(r"no Ray: pip install 'jccl\[ray\]'", 5),
     Reason("there is a Ray", 1),
     Reason("no kubernetes-validate", 2),
     Reason("no kubectl", 1),

@@ -1,5 +1,6 @@
 """`jccl.ray` on a Ray of this machine."""
 
+import concurrent.futures
 import importlib.util
 import os
 import re
@@ -12,6 +13,7 @@ import pytest
 
 import jccl
 import jccl.ray
+from jccl.testing import wait_until
 
 needs_ray = pytest.mark.skipif(
     importlib.util.find_spec("ray") is None, reason="no Ray: pip install 'jccl[ray]'"
@@ -19,7 +21,7 @@ needs_ray = pytest.mark.skipif(
 pytestmark = pytest.mark.timeout(600)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def local():
     import ray
 
@@ -48,6 +50,61 @@ def reduce_and_die_once():
 def test_a_peer_that_is_killed_comes_back_and_all_return(local):
     results = jccl.ray.run(reduce_and_die_once, 3)
     assert results == [(f"peer-{index}", 3.0) for index in range(3)]
+
+
+def reduce_until_over(folder):
+    """Ends in a round for which all see the file; says where each began."""
+    index, life = (os.environ[f"JCCL_PEER_{what}"] for what in ("INDEX", "LIFE"))
+    with jccl.connect() as comm:
+        over = 0.0
+        while not over:
+            mine = [1.0, float(Path(folder, "over").exists())]
+            total, over = map(float, comm.all_reduce(mine, op="sum").value)
+            Path(folder, f"{index}.{life}").write_text(str(total))
+        return int(life), total
+
+
+def lose_a_node(cluster, node, folder):
+    """Once all three have reduced, and until they do so again; which peer was there."""
+
+    def peers_of_three(life):
+        found = folder.glob(f"*.{life}")
+        return [int(path.stem) for path in found if said(path) == "3.0"]
+
+    wait_until(lambda: len(peers_of_three(0)) == 3, 120, "a round of three")
+    cluster.remove_node(node, allow_graceful=False)
+    cluster.add_node(num_cpus=1)
+    wait_until(lambda: peers_of_three(1), 120, "another round of three")
+    return peers_of_three(1)[0]
+
+
+def said(path):
+    return path.read_text() if path.exists() else ""
+
+
+@needs_ray
+def test_a_peer_whose_node_is_lost_begins_on_another(tmp_path):
+    import ray
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2})
+    try:
+        ray.init(address=cluster.address, log_to_driver=False)
+        node = cluster.add_node(num_cpus=1)
+        with concurrent.futures.ThreadPoolExecutor(1) as aside:
+            run = aside.submit(
+                jccl.ray.run, reduce_until_over, 3, args=(str(tmp_path),)
+            )
+            try:
+                lost = lose_a_node(cluster, node, tmp_path)
+            finally:
+                (tmp_path / "over").touch()
+            results = run.result(200)
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+    lives = [int(index == lost) for index in range(3)]
+    assert results == [(life, 3.0) for life in lives]
 
 
 def fail():

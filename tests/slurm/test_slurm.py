@@ -24,6 +24,10 @@ pytestmark = [
     pytest.mark.timeout(1200),
 ]
 
+long = pytest.mark.skipif(
+    not os.environ.get("JCCL_LONG"), reason="takes minutes: make long-slurm"
+)
+
 
 @pytest.fixture(scope="module")
 def cluster():
@@ -157,22 +161,35 @@ with jccl.connect() as comm:
     comm.barrier(deadline=60)
 """
 BATCH = """#!/bin/bash
+#SBATCH --output=slurm-%j.out
 jccl master --bind 0.0.0.0:29400 --insecure --start-peers 4 &
 export JCCL_INSECURE=1 JCCL_CONNECT_TIMEOUT=300
-srun python peer.py
+srun {options} python peer.py
 kill %1
 wait
 """
 
 
-def test_tasks_find_each_other_without_a_word(cluster):
+def outcome(cluster, *argv, srun=""):
+    """What four tasks say that are told nothing of a master or a site."""
     (cluster.folder / "peer.py").write_text(PEER)
-    (cluster.folder / "batch.sh").write_text(BATCH)
-    with Job(cluster, "--nodes=2", "--ntasks-per-node=2", "batch.sh") as job:
+    (cluster.folder / "batch.sh").write_text(BATCH.format(options=srun))
+    with Job(cluster, *argv, "batch.sh") as job:
         job.await_state("COMPLETED", "FAILED")
-        wanted = sorted(f"site {name(job, rank)} sum 4.0" for rank in range(4))
-        found = re.findall(r"^site .*", job.output(), re.M)
-        assert sorted(found) == wanted, job.output()
+        return job, sorted(re.findall(r"^site (\S+) sum (\S+)", job.output(), re.M))
+
+
+def test_tasks_find_each_other_without_a_word(cluster):
+    job, said = outcome(cluster, "--nodes=2", "--ntasks-per-node=2")
+    assert said == [(name(job, rank), "4.0") for rank in range(4)], job.output()
+
+
+@long
+def test_tasks_of_a_heterogeneous_job_find_each_other(cluster):
+    parts = ("--nodes=1", "--ntasks=2", ":", "--nodes=1", "--ntasks=2")
+    job, said = outcome(cluster, *parts, srun="--het-group=0,1")
+    assert len({site for site, _ in said}) == 4, job.output()
+    assert {total for _, total in said} == {"4.0"}, job.output()
 
 
 def test_a_run_goes_on_when_a_node_dies_and_when_its_job_is_requeued(cluster):
@@ -209,9 +226,24 @@ def assert_went_on(job, lives):
     assert len(job.ends()) == NODES and len(set(job.ends().values())) == 1, job.ends()
 
 
-@pytest.mark.skipif(
-    not os.environ.get("JCCL_LONG"), reason="takes minutes: make long-slurm"
-)
+@long
+def test_a_preempted_job_goes_on(cluster):
+    with Training(cluster, "preempted", ENDLESS) as job:
+        job.await_state("RUNNING")
+        job.go_on()
+        urgent = ("--partition=urgent", f"--nodes={NODES}", "--exclusive")
+        with Job(cluster, *urgent, "--wrap=sleep 1") as other:
+            other.await_state("COMPLETED")
+        for log in job.run.glob("peer-*.log"):
+            assert "SIGTERM: this peer leaves the run" in log.read_text()
+        job.begin_anew()
+        job.until(job.checkpoint() + 60)
+        job.await_state("COMPLETED", "FAILED")
+        assert job.state == "COMPLETED", job.words()
+        assert_went_on(job, {f"peer-{rank}": 2 for rank in range(NODES)})
+
+
+@long
 def test_a_run_survives_the_loss_of_its_first_node(cluster):
     with Training(cluster, "moved", ENDLESS) as job:
         job.await_state("RUNNING")
