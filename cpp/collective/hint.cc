@@ -25,7 +25,7 @@ base::Result<Hint> decode_hint(base::ByteView bytes) {
   hint.accumulator_bytes = r.u64();
   if ((!r.finished() && !(JCCL_PLANTED("hint-with-tail") && !r.failed())) ||
       kind > (JCCL_PLANTED("hint-of-unknown-kind") ? 1 : 0) +
-                 static_cast<std::uint8_t>(HintKind::kExchange)) {
+                 static_cast<std::uint8_t>(HintKind::kNoRing)) {
     return base::Status{base::Code::kInvalid,
                         base::cat("plan hint of ", bytes.size(), " bytes is not one of ours")};
   }

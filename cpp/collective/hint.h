@@ -16,7 +16,13 @@ enum class HintKind : std::uint8_t {
   kGather = 3,   // every contributor owns its own data (all_gather)
   kScatter = 4,  // direct without handing the result round (reduce_scatter)
   kExchange = 5,
+  kNoRing = 6,  // as kAuto, but whoever forms a result must have all contributions to it
 };
+
+// Leaves the choice to the master.
+constexpr bool is_open(HintKind kind) {
+  return kind == HintKind::kAuto || kind == HintKind::kNoRing;
+}
 
 struct Hint {
   HintKind kind = HintKind::kAuto;

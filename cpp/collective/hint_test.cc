@@ -6,7 +6,7 @@ namespace jccl::collective {
 namespace {
 
 TEST(HintTest, every_kind_comes_back_as_it_went) {
-  for (std::uint8_t kind = 0; kind <= 5; ++kind) {
+  for (std::uint8_t kind = 0; kind <= 6; ++kind) {
     const Hint hint{static_cast<HintKind>(kind), 1ULL << 40, 77, 0};
     const auto back = decode_hint(encode_hint(hint));
     ASSERT_TRUE(back.ok());
@@ -22,7 +22,7 @@ TEST(HintTest, anything_else_is_refused) {
   base::Bytes longer = good, unknown = good;
   longer.push_back(0);
   EXPECT_EQ(decode_hint(longer).status().code, base::Code::kInvalid);
-  unknown[0] = 6;
+  unknown[0] = 7;
   EXPECT_EQ(decode_hint(unknown).status().code, base::Code::kInvalid);
 }
 

@@ -17,7 +17,7 @@ __extension__ typedef unsigned __int128 Wide;
 class Packer {
  public:
   Packer(const std::vector<LeafSpec>& leaves, const LayoutOptions& options)
-      : leaves_(leaves), options_(options), grid_(grid_elements(options.codec)) {
+      : leaves_(leaves), options_(options), grid_(grid_elements(options.codec, options.grid_least)) {
     JCCL_CHECK(options.chunk_bytes > 0);
   }
 
@@ -96,15 +96,17 @@ std::vector<std::uint64_t> range_ends(const std::vector<LeafSpec>& leaves,
 
 }  // namespace
 
-std::uint64_t grid_elements(const codec::Codec& codec) {
-  return JCCL_PLANTED("one-grid-for-all-codecs")
-             ? 16
-             : std::max<std::uint64_t>(codec::block_elements(codec), 16);
+std::uint64_t grid_elements(const codec::Codec& codec, std::uint64_t least) {
+  if (JCCL_PLANTED("one-grid-for-all-codecs")) return 16;
+  const std::uint64_t own = std::max<std::uint64_t>(codec::block_elements(codec), 16);
+  if (least <= 1 || JCCL_PLANTED("norms-cut-by-chunks")) return own;
+  JCCL_CHECK(least % own == 0);
+  return least;
 }
 
 std::vector<Chunk> make_layout(const std::vector<LeafSpec>& leaves, const LayoutOptions& options) {
   const std::vector<std::uint64_t> ends = range_ends(leaves, options.shares);
-  const std::uint64_t grid = grid_elements(options.codec);
+  const std::uint64_t grid = grid_elements(options.codec, options.grid_least);
   Packer packer(leaves, options);
   std::uint32_t owner = 0;
   std::uint64_t leaf_start = 0;  // in bytes

@@ -39,10 +39,12 @@ struct LayoutOptions {
   codec::Codec codec;
   std::size_t chunk_bytes = 256 * 1024;  // of leaf data, at most, but at least one grid step
   std::vector<std::uint32_t> shares;     // relative, one per owner; not all 0
+  std::uint64_t grid_least = 1;          // cuts are at its multiples too; see grid_elements()
 };
 
-// Elements between allowed cuts: the codec's block; 16 where the codec has none, for alignment.
-std::uint64_t grid_elements(const codec::Codec& codec);
+// Elements between allowed cuts: the codec's block; 16 where the codec has none, for alignment. Or
+// `least`, of which the codec's block is a divisor (JCCL_CHECK).
+std::uint64_t grid_elements(const codec::Codec& codec, std::uint64_t least = 1);
 
 // Owners get contiguous ranges in position order, each within one grid step of its share of the
 // bytes. Chunks are numbered in leaf order; leaves without elements appear nowhere.

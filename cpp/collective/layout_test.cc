@@ -135,6 +135,28 @@ TEST(LayoutTest, tiny_leaves_share_a_chunk) {
   EXPECT_EQ(chunks[0].encoded_bytes, 7000U);
 }
 
+// Whoever forms norms of blocks gets whole blocks, whatever the shares and the chunk size.
+TEST(LayoutTest, a_coarser_grid_is_cut_through_by_no_chunk_and_no_share) {
+  const std::vector<LeafSpec> leaves = {
+      {Dtype::kF32, 20000}, {Dtype::kBf16, 5}, {Dtype::kF64, 9000}, {Dtype::kF32, 4096}};
+  for (const codec::CodecId codec : {CodecId::kNone, CodecId::kInt8, CodecId::kInt4}) {
+    for (const std::size_t chunk_bytes : {1024, 50'000, 1 << 20}) {
+      const LayoutOptions options{codec, chunk_bytes, {3, 1, 5}, 4096};
+      const auto chunks = make_layout(leaves, options);
+      std::uint64_t elements = 0;
+      for (const Chunk& chunk : chunks) {
+        elements += chunk.elements;
+        for (const Segment& s : chunk.segments) {
+          EXPECT_EQ(s.first % 4096, 0U);
+          const std::uint64_t end = s.first + s.count;
+          EXPECT_TRUE(end % 4096 == 0 || end == leaves[s.leaf].count) << end;
+        }
+      }
+      EXPECT_EQ(elements, 20000U + 5 + 9000 + 4096);
+    }
+  }
+}
+
 TEST(LayoutTest, nothing_to_send_gives_no_chunks) {
   EXPECT_TRUE(make_layout({}, {CodecId::kNone, 1024, {1, 1}}).empty());
   EXPECT_TRUE(

@@ -173,8 +173,9 @@ base::Result<Plan> decode(base::ByteView bytes) {
 }
 
 std::vector<Chunk> make_layout(const Plan& plan, const std::vector<LeafSpec>& leaves,
-                               const codec::Codec& codec, std::size_t chunk_bytes) {
-  LayoutOptions options{result_codec(plan, codec), chunk_bytes, plan.shares};
+                               const codec::Codec& codec, std::size_t chunk_bytes,
+                               std::uint64_t grid_least) {
+  LayoutOptions options{result_codec(plan, codec), chunk_bytes, plan.shares, grid_least};
   if (options.shares.empty()) options.shares.assign(plan.order.size(), 1);
   if (plan.kind == PlanKind::kGather) return make_gather_layout(leaves, options);
   if (plan.kind == PlanKind::kScatter) return make_scatter_layout(leaves, options);

@@ -43,9 +43,10 @@ base::Status check(const Plan& plan);  // kInvalid if it breaks a rule above or 
 base::Bytes encode(const Plan& plan);
 base::Result<Plan> decode(base::ByteView bytes);
 
-// The cut that belongs to the plan's kind.
+// The cut that belongs to the plan's kind. `grid_least`: see LayoutOptions.
 std::vector<Chunk> make_layout(const Plan& plan, const std::vector<LeafSpec>& leaves,
-                               const codec::Codec& codec, std::size_t chunk_bytes);
+                               const codec::Codec& codec, std::size_t chunk_bytes,
+                               std::uint64_t grid_least = 1);
 
 // How a contribution is encoded before it is added, by its sender or by the adder itself. In a
 // ring nothing is quantised before the result is, and in a gather the result is the contribution.

@@ -77,7 +77,8 @@ class Chooser {
         status = add(PlanKind::kExchange, "plan");
       if (status.ok()) status = add(PlanKind::kDirect, "plan");
     } else {
-      status = add(any(reach_.hubs()) ? PlanKind::kDirect : PlanKind::kRing, "plan");
+      const bool ring = options_.may_ring || JCCL_PLANTED("ring-for-robust-calls");
+      status = add(any(reach_.hubs()) || !ring ? PlanKind::kDirect : PlanKind::kRing, "plan");
     }
     if (!status.ok()) return status;
     // Simpler plans were added first.

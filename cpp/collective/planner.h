@@ -19,6 +19,7 @@ namespace jccl::collective {
 struct PlannerOptions {
   std::optional<PlanKind> kind = {};         // nothing: the bits of direct if possible, else ring
   std::vector<base::PeerId> receivers = {};  // get the result; nothing waits for them
+  bool may_ring = true;                      // where links leave nothing else
   // Links that failed, either way round, and peers that only dial out: no two of them have a link.
   std::vector<std::pair<base::PeerId, base::PeerId>> avoid = {};
   std::vector<base::PeerId> dial_only = {};

@@ -47,6 +47,16 @@ TEST(PlannerTest, direct_is_the_default_and_members_come_in_id_order) {
   EXPECT_EQ(plan.value(), (Plan{PlanKind::kDirect, {3, 5, 7}, {}}));
 }
 
+TEST(PlannerTest, a_call_that_may_not_ring_is_refused_where_only_a_ring_is_left) {
+  PlannerOptions options;
+  options.avoid = {{1, 2}, {3, 4}};
+  EXPECT_EQ(choose(members(4), options).value().kind, PlanKind::kRing);
+  options.may_ring = false;
+  EXPECT_EQ(choose(members(4), options).status().code, base::Code::kLinkLost);
+  options.avoid = {{1, 2}};
+  EXPECT_EQ(choose(members(4), options).value().kind, PlanKind::kDirect);
+}
+
 // As many bytes either way: an exchange saves a delay, direct the second sum.
 TEST(PlannerTest, two_exchange_what_they_have_where_a_delay_counts) {
   EXPECT_EQ(choose({7}, {}).value().kind, PlanKind::kDirect);

@@ -57,6 +57,7 @@ Status Attempt::prepare() {
   if (differs && !JCCL_PLANTED("differing-state-begins"))
     return {Code::kResync, call_->difference()};
   if (!(weight_sum_ > 0)) return {Code::kEmpty, "the weights add up to 0"};
+  if (is_robust()) weight_sum_ = 1;  // an aggregate is divided already
   contribution_codec_ = collective::contribution_codec(plan_, terms.codec);
   result_codec_ = collective::result_codec(plan_, terms.codec);
   // One output that is an input too must stay intact until the outcome is known.
@@ -81,7 +82,8 @@ Status Attempt::prepare() {
 
 Status Attempt::lay_out() {
   std::vector<collective::Chunk> layout =
-      collective::make_layout(plan_, call_->specs, call_->terms().codec, chunk_bytes_);
+      collective::make_layout(plan_, call_->specs, call_->terms().codec, chunk_bytes_,
+                              collective::grid_of(call_->terms().aggregator));
   if (layout.size() >= (std::size_t{1} << 29)) return {Code::kLimit, "too many chunks"};
   chunks_.reserve(layout.size());
   for (collective::Chunk& chunk : layout) {
@@ -292,6 +294,7 @@ void Attempt::take_result(ChunkState& chunk, const BufferRef& buffer, const base
 void Attempt::advance(ChunkState& chunk) {
   const std::vector<std::uint32_t>& order = chunk.route.add_order;
   if (chunk.added == order.size() || failed_) return;
+  if (is_robust()) return aggregate_if_all_here(chunk);
   const bool fuses = order.size() > 1 && sums_f32(chunk);
   if (fuses && chunk.added == 0 && !add_first_two(chunk)) return;
   if (chunk.finished) return;
@@ -443,57 +446,6 @@ void Attempt::fail(Code cause, base::PeerId peer, std::string text) {
   if (failed_ || done_) return;
   failed_ = true;
   host_->attempt_failed(start_.attempt, cause, peer, std::move(text));
-}
-
-// Of all frames of the chunk that this peer sends or gets.
-std::uint64_t Attempt::frames_bytes(const ChunkState& chunk) const {
-  const collective::Route& route = chunk.route;
-  const FrameKind kind = route.partial ? FrameKind::kPartial : FrameKind::kContribution;
-  std::uint64_t frames = 0;
-  for (const std::uint32_t position : route.add_order) {
-    frames += static_cast<std::int32_t>(position) != position_;
-  }
-  std::uint64_t results = !chunk.finished && !route.owner;
-  if (contributes()) {
-    frames += route.send_to.size();
-    results += collective::result_targets(plan_, chunk.chunk, static_cast<std::uint32_t>(position_),
-                                          start_.receivers)
-                   .size();
-  }
-  return frames * payload_bytes(chunk, kind) + results * chunk.chunk.encoded_bytes;
-}
-
-std::vector<Attempt::Awaited> Attempt::awaited() const {
-  std::map<base::PeerId, std::uint64_t> missing;
-  for (const ChunkState& chunk : chunks_) {
-    const collective::Route& route = chunk.route;
-    const FrameKind kind = route.partial ? FrameKind::kPartial : FrameKind::kContribution;
-    for (std::size_t i = chunk.added; i < route.add_order.size(); ++i) {
-      const std::uint32_t position = route.add_order[i];
-      const bool here = chunk.early.find(position) != chunk.early.end();
-      if (plan_.order[position] == self_ || here) continue;
-      missing[plan_.order[position]] += payload_bytes(chunk, kind);
-    }
-    if (chunk.finished || route.owner) continue;
-    const std::size_t source = route.result_from >= 0 ? static_cast<std::size_t>(route.result_from)
-                                                      : static_cast<std::size_t>(chunk.chunk.owner);
-    missing[plan_.order[source]] += chunk.chunk.encoded_bytes;
-  }
-  std::vector<Awaited> awaited;
-  for (const auto& [peer, bytes] : missing) awaited.push_back({peer, bytes});
-  return awaited;
-}
-
-wire::Moving Attempt::moving() const {
-  wire::Moving moving{start_.attempt, 0, all_bytes_, 0};
-  moving.left = all_bytes_ > moved_bytes_ ? all_bytes_ - moved_bytes_ : 0;
-  std::uint64_t most = 0;
-  for (const Awaited& one : awaited()) {
-    if (one.bytes <= most) continue;
-    most = one.bytes;
-    moving.waits_on = one.peer;
-  }
-  return moving;
 }
 
 }  // namespace jccl::exchange

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "collective/aggregate.h"
 #include "collective/layout.h"
 #include "collective/plan.h"
 #include "exchange/call.h"
@@ -127,6 +128,9 @@ class Attempt {
     bool own = false;
     double weight = 1;
   };
+  bool is_robust() const { return collective::is_robust(call_->terms().aggregator); }
+  void aggregate_if_all_here(ChunkState& chunk);
+  void aggregate(ChunkState& chunk);
   bool sums_f32(const ChunkState& chunk) const;
   bool add_first_two(ChunkState& chunk);
   void add_two(ChunkState& chunk, const Term& a, const Term& b);
@@ -178,6 +182,7 @@ class Attempt {
   bool eager_ = false;      // outputs are private and apart from the inputs
   bool in_output_ = false;  // and results travel as they lie there: no buffers for them
   bool serves_ = false;
+  collective::AggregateScratch scratch_;
   std::vector<BufferRef> decoded_;  // by leaf; of contributions that came encoded, where plans add
                                     // them as values
   bool undecoded_ = false;          // that is still to be done: they have not come

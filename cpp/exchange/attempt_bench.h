@@ -68,6 +68,7 @@ class Bench {
     collective::Op op = collective::Op::kSum;
     std::vector<std::uint32_t> shares = {};  // see Plan
     bool sealed = false;                     // the links
+    collective::Aggregator aggregator = {};
   };
 
   explicit Bench(Setting setting) : setting_(setting), rng_(setting.seed) {
@@ -103,6 +104,7 @@ class Bench {
       call = std::make_shared<TestCall>();
       call->options.op = setting.op;
       call->options.codec = setting.codec;
+      call->options.aggregator = setting.aggregator;
       call->options.out_private = setting.out_private;
       call->options.slots = static_cast<std::uint32_t>(setting.peers);
       std::size_t each = 1;  // results for each input

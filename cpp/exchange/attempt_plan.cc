@@ -111,7 +111,8 @@ Status check_start(const wire::Start& start, const collective::Plan& plan, PeerI
     return {Code::kLimit,
             cat("all_gather has ", terms.slots, " slots, but ", count, " peers contribute")};
   }
-  return collective::check_codec(plan.kind, terms.codec);
+  const Status aggregator = collective::check_aggregator(terms.aggregator, plan.kind);
+  return aggregator.ok() ? collective::check_codec(plan.kind, terms.codec) : aggregator;
 }
 
 }  // namespace jccl::exchange

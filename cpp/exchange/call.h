@@ -13,6 +13,7 @@
 #include "base/time.h"
 #include "codec/codec.h"
 #include "codec/dtype.h"
+#include "collective/aggregator.h"
 #include "collective/layout.h"
 #include "collective/op.h"
 
@@ -49,7 +50,8 @@ struct Terms {
   Collective collective = Collective::kAllReduce;
   collective::Op op = collective::Op::kMean;
   codec::Codec codec;
-  double weight = 1.0;      // 0: receive only
+  collective::Aggregator aggregator;
+  double weight = 1.0;      // 0: receive only; a robust aggregator counts all others alike
   std::uint32_t slots = 0;  // all_gather
   std::string plan;         // "" automatic, "direct", "exchange", "ring"
   bool guard = true;        // leave this peer's contribution out if it holds NaN or Inf

@@ -49,7 +49,7 @@ void note_links(Input& in, master::Planner* planner) {
 void ask_plan(Input& in, master::Planner* planner) {
   protocol::PlanRequest request;
   request.hint = in.flag()
-                     ? collective::encode_hint({static_cast<collective::HintKind>(in.below(6)),
+                     ? collective::encode_hint({static_cast<collective::HintKind>(in.below(7)),
                                                 in.u64(), in.u64(), in.u64()})
                      : in.bytes(40);
   for (wire::PeerId id = 1; id <= 6; ++id) {

@@ -53,6 +53,14 @@ TEST(PlannerTest, a_bad_link_is_gone_round) {
   EXPECT_EQ(kind_of(wish), PlanKind::kRing);
 }
 
+TEST(PlannerTest, a_call_that_may_not_ring_gets_any_other_plan_or_none) {
+  auto wish = request(HintKind::kNoRing);
+  EXPECT_EQ(kind_of(wish), kind_of(request(HintKind::kAuto)));
+  wish.bad_links = {{3, 2}, {5, 7}};
+  Planner planner;
+  EXPECT_EQ(planner.plan(wish).status().code, base::Code::kLinkLost);
+}
+
 TEST(PlannerTest, peers_that_only_dial_out_own_nothing) {
   auto wish = request(HintKind::kAuto);
   wish.dial_only = {2, 7};

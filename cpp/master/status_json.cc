@@ -116,7 +116,7 @@ json::object candidate_json(const collective::Candidate& candidate) {
 json::object plan_json(const PlanView& plan) {
   json::array candidates;
   for (const auto& candidate : plan.candidates) candidates.emplace_back(candidate_json(candidate));
-  const bool pinned = plan.hint.kind != collective::HintKind::kAuto;
+  const bool pinned = !collective::is_open(plan.hint.kind);
   return {{"contributors", json::value_from(plan.contributors)},
           {"pinned", pinned},
           {"data_bytes", plan.hint.data_bytes},

@@ -1,0 +1,62 @@
+// How far an attempt is: the bytes of its frames, whose it still waits for, and how many are left.
+// See attempt.h.
+#include <map>
+
+#include "exchange/attempt.h"
+
+namespace jccl::exchange {
+
+using wire::FrameKind;
+
+// Of all frames of the chunk that this peer sends or gets.
+std::uint64_t Attempt::frames_bytes(const ChunkState& chunk) const {
+  const collective::Route& route = chunk.route;
+  const FrameKind kind = route.partial ? FrameKind::kPartial : FrameKind::kContribution;
+  std::uint64_t frames = 0;
+  for (const std::uint32_t position : route.add_order) {
+    frames += static_cast<std::int32_t>(position) != position_;
+  }
+  std::uint64_t results = !chunk.finished && !route.owner;
+  if (contributes()) {
+    frames += route.send_to.size();
+    results += collective::result_targets(plan_, chunk.chunk, static_cast<std::uint32_t>(position_),
+                                          start_.receivers)
+                   .size();
+  }
+  return frames * payload_bytes(chunk, kind) + results * chunk.chunk.encoded_bytes;
+}
+
+std::vector<Attempt::Awaited> Attempt::awaited() const {
+  std::map<base::PeerId, std::uint64_t> missing;
+  for (const ChunkState& chunk : chunks_) {
+    const collective::Route& route = chunk.route;
+    const FrameKind kind = route.partial ? FrameKind::kPartial : FrameKind::kContribution;
+    for (std::size_t i = chunk.added; i < route.add_order.size(); ++i) {
+      const std::uint32_t position = route.add_order[i];
+      const bool here = chunk.early.find(position) != chunk.early.end();
+      if (plan_.order[position] == self_ || here) continue;
+      missing[plan_.order[position]] += payload_bytes(chunk, kind);
+    }
+    if (chunk.finished || route.owner) continue;
+    const std::size_t source = route.result_from >= 0 ? static_cast<std::size_t>(route.result_from)
+                                                      : static_cast<std::size_t>(chunk.chunk.owner);
+    missing[plan_.order[source]] += chunk.chunk.encoded_bytes;
+  }
+  std::vector<Awaited> awaited;
+  for (const auto& [peer, bytes] : missing) awaited.push_back({peer, bytes});
+  return awaited;
+}
+
+wire::Moving Attempt::moving() const {
+  wire::Moving moving{start_.attempt, 0, all_bytes_, 0};
+  moving.left = all_bytes_ > moved_bytes_ ? all_bytes_ - moved_bytes_ : 0;
+  std::uint64_t most = 0;
+  for (const Awaited& one : awaited()) {
+    if (one.bytes <= most) continue;
+    most = one.bytes;
+    moving.waits_on = one.peer;
+  }
+  return moving;
+}
+
+}  // namespace jccl::exchange
