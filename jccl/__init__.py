@@ -19,6 +19,7 @@ __version__ = "0.1.0"
 
 # Module of jccl: the public names that it holds.
 _NAMES = {
+    "aggregators": "Aggregator CenteredClip Mean Median NormLimit TrimmedMean",
     "checkpoint": "Checkpoints",
     "codecs": "Bf16 Codec E3m0 Fp16 Fp32 Fp8 Int2 Int4 Int8 Stat2 TopK TopK2",
     "communicator": "Communicator Handle Result",

@@ -13,6 +13,12 @@ from jccl import ray as ray
 from jccl import sites as sites
 from jccl import testing as testing
 from jccl._leaving import Leaving as Leaving
+from jccl.aggregators import Aggregator as Aggregator
+from jccl.aggregators import CenteredClip as CenteredClip
+from jccl.aggregators import Mean as Mean
+from jccl.aggregators import Median as Median
+from jccl.aggregators import NormLimit as NormLimit
+from jccl.aggregators import TrimmedMean as TrimmedMean
 from jccl.checkpoint import Checkpoints as Checkpoints
 from jccl.codecs import Bf16 as Bf16
 from jccl.codecs import Codec as Codec

@@ -14,6 +14,7 @@ from jccl import _host_calls, mesh, ops
 from jccl._host_calls import Handle
 from jccl._results import HasRegistryId, Reduced, Result, Started
 from jccl._where import Op, Place, Plan, place_of, reduced_axes, refuse
+from jccl.aggregators import Aggregator
 from jccl.codecs import Codec
 
 ONE_VERB = "a program starts an all_reduce only"
@@ -27,6 +28,7 @@ def start(
     *,
     op: Op = "mean",
     codec: str | Codec | None = None,
+    aggregator: str | Aggregator | None = None,
     weight: float | jax.Array = 1.0,
     tag: str = "default",
     deadline: float | jax.Array | None = None,
@@ -53,6 +55,7 @@ def start(
         comm: open communicator.
         op: "mean", "sum", "min", "max" or "prod".
         codec: how float arrays travel: a name, an object, or None for their own dtype.
+        aggregator: how a mean treats values that lie, as in `jccl.all_reduce`.
         weight: of this peer's values in the mean. A peer with 0 only receives.
         tag: name of the stream of rounds.
         deadline: seconds from the start to the outcome; None takes the communicator's.
@@ -95,6 +98,7 @@ def start(
     options: dict[str, Any] = {"op": op, "codec": codec, "weight": weight, "tag": tag}
     options |= {"deadline": deadline, "plan": plan, "guard": guard}
     options |= {"state": state, "fingerprint": fingerprint}
+    options |= {"aggregator": aggregator}
     if place is Place.HOST:
         refuse(place, NO_ORDER, passing=jax.tree.leaves(passing) or None)
         options |= {"collective": collective, "root": root, "copy": copy}

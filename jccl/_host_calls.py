@@ -19,6 +19,7 @@ from jccl._host import HostLeaves, outputs
 from jccl._options import check_seconds, check_tag, check_weight
 from jccl._results import Result
 from jccl._trees import OPS, PLANS, fingerprint_digest, known
+from jccl.aggregators import spec_of
 from jccl.codecs import Codec, resolve
 from jccl.errors import Code, Status
 
@@ -115,8 +116,11 @@ def _options(
     if "state" in given:
         given.update(_marks.host_state(given.pop("state")))
     codec: Codec = resolve(given.pop("codec", None))
+    words = (given.get("op", "mean"), given.get("plan"))
+    aggregator = spec_of(given.pop("aggregator", None), codec, *words)
     return {
         **given,
+        "aggregator": aggregator,
         "collective": collective,
         "codec": codec.spec,
         "paths": leaves.paths,

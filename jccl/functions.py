@@ -17,6 +17,7 @@ from jccl._behind import start as start
 from jccl._marks import Marks
 from jccl._results import Gathered, HasRegistryId, Reduced, Result, Scattered
 from jccl._where import Op, Place, Plan, place_of, reduced_axes, refuse, traced
+from jccl.aggregators import Aggregator
 from jccl.codecs import Codec
 
 DONATE = "donate the operands and pass in_place=True"
@@ -37,6 +38,7 @@ def all_reduce(
     *,
     op: Op = "mean",
     codec: str | Codec | None = None,
+    aggregator: str | Aggregator | None = None,
     weight: float | jax.Array = 1.0,
     tag: str = "default",
     deadline: float | jax.Array | None = None,
@@ -64,6 +66,10 @@ def all_reduce(
             by weight.
         codec: how float arrays travel: a name ("int8"), an object (`jccl.Int8()`), or
             None for their own dtype.
+        aggregator: how a mean treats values that lie: `jccl.TrimmedMean`, `Median`,
+            `CenteredClip` or `NormLimit`, or their names; alike on all peers. None is
+            the mean by weight. The others are for floats and dense codecs, count each
+            contributor once whatever its weight, and need three or more.
         weight: of this peer's values in the mean. A peer with 0 only receives.
         tag: name of the stream of rounds, 1 to 64 bytes. One round of a tag is open at
             a time.
@@ -112,6 +118,7 @@ def all_reduce(
     options: dict[str, Any] = {"op": op, "codec": codec, "weight": weight, "tag": tag}
     options |= {"deadline": deadline, "plan": plan, "guard": guard}
     options |= {"state": state, "fingerprint": fingerprint}
+    options |= {"aggregator": aggregator}
     if place is Place.HOST:
         refuse(place, PASS_OUT, in_place=in_place or None)
         return _host_calls.all_reduce(comm, tree, out=out, **options)

@@ -39,6 +39,8 @@ from jccl._trees import (
     known,
     scalar,
 )
+from jccl.aggregators import spec_of
+from jccl.codecs import resolve
 from jccl.ops import HANDLE, STATUS, TOKEN
 
 __all__ = [
@@ -68,6 +70,7 @@ def all_reduce(
     tag: str = "default",
     op: str = "mean",
     codec: Any = None,
+    aggregator: Any = None,
     weight: Any = 1.0,
     deadline: Any = None,
     plan: str | None = None,
@@ -96,7 +99,7 @@ def all_reduce(
         join_timeout: seconds, 15 at most, from the first to the last local device's
             call; else LOCAL_SKEW on all. The deadline runs once all are there.
         state: of the tag's shared state the `jccl.mesh.marks`, as in `jccl.ops`.
-        comm, tag, op, codec, plan, token, fingerprint, guard: as in
+        comm, tag, op, codec, aggregator, plan, token, fingerprint, guard: as in
             `jccl.all_reduce`.
 
     Returns:
@@ -128,6 +131,7 @@ def all_reduce(
         join_timeout=join_timeout,
         op=op,
         codec=codec_name(codec),
+        aggregator=spec_of(aggregator, resolve(codec), op, plan),
         plan=known("plan", plan or "", PLANS),
         fingerprint=fingerprint_digest(fingerprint),
         guard=np.int32(guard),
@@ -147,6 +151,7 @@ def start(
     tag: str = "default",
     op: str = "mean",
     codec: Any = None,
+    aggregator: Any = None,
     weight: Any = 1.0,
     deadline: Any = None,
     plan: str | None = None,
@@ -185,6 +190,7 @@ def start(
         tag=tag,
         op=op,
         codec=codec_name(codec),
+        aggregator=spec_of(aggregator, resolve(codec), op, plan),
         plan=known("plan", plan or "", PLANS),
         fingerprint=fingerprint_digest(fingerprint),
         guard=np.int32(guard),

@@ -41,6 +41,7 @@ from jccl._trees import (
     scalar,
     weight_of,
 )
+from jccl.aggregators import spec_of
 from jccl.codecs import resolve
 
 _core = _native.core()
@@ -143,6 +144,7 @@ def all_reduce(
     tag: str = "default",
     op: str = "mean",
     codec: Any = None,
+    aggregator: Any = None,
     weight: Any = 1.0,
     deadline: Any = None,
     plan: str | None = None,
@@ -176,6 +178,7 @@ def all_reduce(
         state=state,
         op=known("op", op, OPS),
         codec=codec_name(codec),
+        aggregator=spec_of(aggregator, resolve(codec), op, plan),
         plan=known("plan", plan or "", PLANS),
         fingerprint=fingerprint_digest(fingerprint),
         guard=np.int32(guard),
@@ -334,6 +337,7 @@ def start(
     tag: str = "default",
     op: str = "mean",
     codec: Any = None,
+    aggregator: Any = None,
     weight: Any = 1.0,
     deadline: Any = None,
     plan: str | None = None,
@@ -379,6 +383,7 @@ def start(
         count=np.int32(n),
         op=known("op", op, OPS),
         codec=codec_name(codec),
+        aggregator=spec_of(aggregator, resolve(codec), op, plan),
         plan=known("plan", plan or "", PLANS),
         fingerprint=fingerprint_digest(fingerprint),
         guard=np.int32(guard),

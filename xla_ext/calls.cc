@@ -83,8 +83,12 @@ Status options_from(const ffi::Dictionary& attributes, double weight, std::int32
   const auto known_codec = codec::codec_from_name(codec_name);
   if (!known_op) return {Code::kInvalid, base::cat("unknown op '", op, "'")};
   if (!known_codec) return {Code::kInvalid, base::cat("unknown codec '", codec_name, "'")};
+  const std::string aggregator = text_attribute(attributes, "aggregator");
+  const auto known = collective::aggregator_from_name(aggregator.empty() ? "mean" : aggregator);
+  if (!known) return {Code::kInvalid, base::cat("unknown aggregator '", aggregator, "'")};
   options->op = *known_op;
   options->codec = *known_codec;
+  options->aggregator = *known;
   options->weight = weight;
   options->root = attribute<std::int32_t>(attributes, "root", 0) != 0;
   options->slots = static_cast<std::uint32_t>(attribute<std::int32_t>(attributes, "slots", 0));

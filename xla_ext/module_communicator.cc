@@ -128,8 +128,14 @@ peer::RoundOptions round_options(Keywords& keywords) {
   const auto known_codec = codec::codec_from_name(codec);
   if (!known_op) throw py::value_error(base::cat("unknown op '", op, "'"));
   if (!known_codec) throw py::value_error(base::cat("unknown codec '", codec, "'"));
+  const auto aggregator = keywords.take<std::string>("aggregator", "mean");
+  const auto known_aggregator = collective::aggregator_from_name(aggregator);
+  if (!known_aggregator) {
+    throw py::value_error(base::cat("unknown aggregator '", aggregator, "'"));
+  }
   options.op = *known_op;
   options.codec = *known_codec;
+  options.aggregator = *known_aggregator;
   options.weight = keywords.take<double>("weight", 1.0);
   options.root = keywords.take<bool>("root", false);
   options.slots = keywords.take_small("slots", 0);

@@ -162,6 +162,22 @@ static void reduce_weighted_int8(peer* self) {
   for (i = 0; i < COUNT; ++i) CHECK(out[i] > 4.9f && out[i] < 5.1f);
 }
 
+/* A weight buys no say, and of two the median is the mean. */
+static void reduce_robustly(peer* self) {
+  float in[COUNT], out[COUNT];
+  jccl_array array = array_of(JCCL_F32, COUNT, in, out);
+  jccl_round_options options = tagged("robust");
+  int i;
+  for (i = 0; i < COUNT; ++i) in[i] = self->index == 0 ? 4.0f : 8.0f;
+  options.weight = self->index == 0 ? 3.0 : 1.0;
+  options.aggregator = "krum";
+  CHECK_CODE(JCCL_INVALID, jccl_all_reduce(self->comm, &array, 1, &options, NULL));
+  CHECK(strstr(jccl_last_error(), "unknown aggregator 'krum'") != NULL);
+  options.aggregator = "median";
+  CHECK_CODE(JCCL_OK, jccl_all_reduce(self->comm, &array, 1, &options, NULL));
+  for (i = 0; i < COUNT; ++i) CHECK(out[i] == 6.0f);
+}
+
 /* What the first of four entries per block leave out comes with the next round. */
 static void feed_errors_back(peer* self) {
   float left[COUNT], zeros[COUNT], sent[COUNT];
@@ -365,6 +381,7 @@ static void* live(void* argument) {
   check_attributes(self);
   reduce_blocking(self);
   reduce_weighted_int8(self);
+  reduce_robustly(self);
   feed_errors_back(self);
   reduce_async(self);
   other_collectives(self);

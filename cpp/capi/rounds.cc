@@ -135,8 +135,12 @@ Status read_round_options(const jccl_round_options* given, peer::RoundOptions* o
   if (!op) return invalid(base::cat("unknown op ", options.op));
   const Status coded = read_codec(options, &out->codec);
   if (!coded.ok()) return coded;
+  const std::string aggregator = text_or(options.aggregator, "mean");
+  const auto known = collective::aggregator_from_name(aggregator);
+  if (!known) return invalid(base::cat("unknown aggregator '", aggregator, "'"));
   if (options.deadline_ns < 0) return invalid("deadline_ns is negative");
   out->op = *op;
+  out->aggregator = *known;
   out->root = options.root != 0;
   out->slots = options.slots;
   out->guard = options.guard != 0;

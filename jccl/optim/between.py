@@ -22,9 +22,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jccl import _marks, _native, callback
+from jccl import _marks, _native, aggregators, callback
 from jccl._marks import Marks
 from jccl._options import Restore
+from jccl.aggregators import Aggregator
 from jccl.codecs import Codec, resolve
 from jccl.communicator import SHOWN, Communicator
 from jccl.encoding import encode, has_device_encoder
@@ -324,6 +325,7 @@ def between_steps(
     tag: str = "diloco",
     deadline: float | None = None,
     plan: str | None = None,
+    aggregator: Aggregator | str | None = None,
 ) -> BetweenSteps:
     """DiLoCo for any backend, between compiled steps instead of inside them.
 
@@ -340,7 +342,8 @@ def between_steps(
             is in: mixing * local + (1 - mixing) * anchor. 0 discards the steps taken
             meanwhile, 0.5 is the uniform average (α of arXiv:2501.18512, section 2.3,
             which finds both within 0.2 % up to 10 steps of overlap).
-        tag, deadline, plan: as in `jccl.diloco`, whose peers may be in the same run.
+        tag, deadline, plan, aggregator: as in `jccl.diloco`, whose peers may be in the
+            same run.
 
     Cost: per round one copy of the encoded pseudo-gradient to the host, one of the
     anchor back, and the outer step on one core. Memory: the anchor on the device, and
@@ -376,7 +379,11 @@ def between_steps(
         codec=how,
         feedback=feedback,
         tag=tag,
-        options={"deadline": deadline, "plan": plan},
+        options={
+            "deadline": deadline,
+            "plan": plan,
+            "aggregator": aggregators.resolve(aggregator),
+        },
     )
     return BetweenSteps(comm, settings)
 

@@ -16,7 +16,8 @@ from typing import Any
 import jax
 import optax
 
-from jccl import snapshot
+from jccl import aggregators, snapshot
+from jccl.aggregators import Aggregator
 from jccl.communicator import Communicator
 from jccl.data import Plan
 from jccl.optim import contribution, health, joining, schedule
@@ -55,6 +56,7 @@ def diloco(
     tag: str = "diloco",
     deadline: float | None = None,
     plan: str | None = None,
+    aggregator: Aggregator | str | None = None,
     axis_name: Any = (),
     specs: Any = None,
 ) -> optax.GradientTransformationExtraArgs:
@@ -119,6 +121,8 @@ def diloco(
         tag: names the rounds; two optimizers of one run need two tags.
         deadline: seconds for a round; default the communicator's.
         plan: "direct", "exchange" or "ring" pins the plan.
+        aggregator: how the mean treats peers that lie, as in `jccl.all_reduce`; with
+            any but the mean by weight, every contribution counts once. Not for topk.
         axis_name: in a program mapped over local devices, the mesh axes over which
             devices train apart, on parameters of their own; () if all take the same
             steps. Where they do, the anchor is the mean over them too.
@@ -173,6 +177,7 @@ def diloco(
         _check_data(apart, late, join, weights)
     if late not in ("fold", "drop"):
         raise ValueError(f"late={late!r}: 'fold' or 'drop'")
+    how = aggregators.resolve(aggregator)
     decay = float(error_feedback) if error_feedback else None
     sends = Contribution(codec, decay, merge, clip, diagnostics, on_device)
     layout = Layout(tag, when, choice)
@@ -185,7 +190,7 @@ def diloco(
         folds=late == "fold",
         sends=contribution.checked(sends, local),
         weights=1.0 if weights is None else weights,
-        round_options={"deadline": deadline, "plan": plan},
+        round_options={"deadline": deadline, "plan": plan, "aggregator": how},
         places=Places(
             local,
             {

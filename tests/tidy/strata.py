@@ -109,7 +109,7 @@ PYTHON = [
     ["_exit", "_options", "callback"],
     ["_faults", "_leaving", "_members", "codecs"],
     ["_watch"],
-    ["encoding", "proofs"],
+    ["aggregators", "encoding", "proofs"],
     ["planning"],
     ["_chain", "_geometry", "_host", "_results", "_trees"],
     ["_local", "_marks", "_outer_step", "_where"],

@@ -248,6 +248,11 @@ typedef struct {
    * is in no result: RESYNC (after jccl_start: from jccl_wait). Without: INVALID. */
   const jccl_array* state;
   size_t state_count;
+  /* How values that lie are kept out of an all_reduce of floats with op MEAN, in plan direct or
+   * exchange: "median", "trimmed_mean:trim=0.25", "centered_clip:radius=1" or "norm_limit:times=2",
+   * the same on all peers. All but "mean" count each contributor once, whatever its weight; with
+   * fewer than three nobody can tell who lies. NULL: "mean", by weight. */
+  const char* aggregator;
 } jccl_round_options;
 
 #define JCCL_ROUND_OPTIONS_INIT \
@@ -268,7 +273,8 @@ typedef struct {
    0,                           \
    0,                           \
    NULL,                        \
-   0}
+   0,                           \
+   NULL}
 
 typedef struct {
   uint32_t struct_size; /* set by JCCL_RESULT_INIT */
