@@ -48,13 +48,19 @@ std::string leaves_text(const std::vector<Leaf>& leaves) {
   return text;
 }
 
+std::string aggregator_text(const collective::Aggregator& aggregator) {
+  const bool robust = collective::is_robust(aggregator);
+  return robust ? cat(", aggregator ", collective::name_of(aggregator)) : "";
+}
+
 collective::HintKind hint_of(const RoundOptions& options) {
   if (options.collective == Collective::kAllGather) return collective::HintKind::kGather;
   if (options.collective == Collective::kReduceScatter) return collective::HintKind::kScatter;
   if (options.plan == "direct") return collective::HintKind::kDirect;
   if (options.plan == "ring") return collective::HintKind::kRing;
   if (options.plan == "exchange") return collective::HintKind::kExchange;
-  return collective::HintKind::kAuto;
+  return collective::is_robust(options.aggregator) ? collective::HintKind::kNoRing
+                                                   : collective::HintKind::kAuto;
 }
 
 Status check_codec(const RoundOptions& options) {
@@ -62,6 +68,18 @@ Status check_codec(const RoundOptions& options) {
   if (!parameters.ok()) return parameters;
   const bool ring = options.plan == "ring";
   return ring ? collective::check_codec(collective::PlanKind::kRing, options.codec) : Status{};
+}
+
+Status check_aggregator(const RoundOptions& options) {
+  const collective::Aggregator& aggregator = options.aggregator;
+  if (const Status parameter = collective::check(aggregator); !parameter.ok()) return parameter;
+  if (!collective::is_robust(aggregator)) return {};
+  if (options.collective != Collective::kAllReduce) {
+    return {Code::kInvalid, cat("aggregator ", collective::name_of(aggregator),
+                                " is for all_reduce, not for ", name_of(options.collective))};
+  }
+  const bool ring = options.plan == "ring";
+  return ring ? collective::check_aggregator(aggregator, collective::PlanKind::kRing) : Status{};
 }
 
 // Of a feed only what needs no look at the bytes; an attempt looks at them when they are here.
@@ -99,6 +117,7 @@ Status check_call(const std::vector<Leaf>& leaves, const RoundOptions& options) 
   }
   const Status codec = check_codec(options);
   if (!codec.ok()) return codec;
+  if (const Status aggregator = check_aggregator(options); !aggregator.ok()) return aggregator;
   std::uint64_t bytes = 0;
   for (std::size_t i = 0; i < leaves.size(); ++i) {
     const Leaf& leaf = leaves[i];
@@ -117,6 +136,9 @@ Status check_call(const std::vector<Leaf>& leaves, const RoundOptions& options) 
     if (!supported.ok()) {
       return {supported.code, cat(leaf_text(leaf, i), ": ", supported.text)};
     }
+    const Status ranked =
+        collective::check_aggregator(options.aggregator, options.op, leaf.dtype, options.codec);
+    if (!ranked.ok()) return {ranked.code, cat(leaf_text(leaf, i), ": ", ranked.text)};
     if (options.weight != 0) {
       const Status weight = collective::check_weight(options.op, leaf.dtype, options.weight);
       if (!weight.ok()) return {weight.code, cat(leaf_text(leaf, i), ": ", weight.text)};
@@ -208,13 +230,15 @@ Descriptor describe_call(const CallRecord& call, std::size_t chunk_bytes) {
   out.u32(o.codec.kept);
   out.u8(o.codec.stochastic ? 1 : 0);
   out.u64(JCCL_PLANTED("codec-seed-not-in-descriptor") ? 0 : o.codec.seed);
+  out.u8(static_cast<std::uint8_t>(o.aggregator.id));
+  out.f64(JCCL_PLANTED("parameter-not-in-descriptor") ? 0 : o.aggregator.parameter);
   out.u32(o.slots);
   out.u64(JCCL_PLANTED("chunk-size-not-in-descriptor") ? 0 : chunk_bytes);
   out.blob(descriptor.hint, base::kPlanBytesMax);
   write_leaves(out, call.leaves);
   descriptor.digest = snapshot::digest_of(out.bytes());
   descriptor.summary = cat(name_of(o.collective), " ", collective::name_of(o.op), ", codec ",
-                           codec::name_of(o.codec), ", plan ", o.plan.empty() ? "auto" : o.plan,
+                           codec::name_of(o.codec), aggregator_text(o.aggregator), ", plan ", o.plan.empty() ? "auto" : o.plan,
                            ", chunk ", chunk_bytes, ", ", leaves_text(call.leaves));
   return descriptor;
 }

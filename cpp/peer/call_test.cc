@@ -4,6 +4,7 @@
 
 #include <functional>
 
+#include "collective/hint.h"
 #include "base/limits.h"
 #include "snapshot/digest.h"
 
@@ -50,6 +51,11 @@ TEST(CallTest, the_descriptor_changes_with_all_that_peers_must_agree_on) {
   EXPECT_NE(plain, digest_of({leaf()}, [](auto& o) { o.slots = 3; }));
   EXPECT_NE(plain, digest_of({leaf()}, [](auto& o) { o.collective = Collective::kBroadcast; }));
   EXPECT_NE(plain, digest_of({leaf()}, {}, 8192));
+  const auto trimmed = [](double trim) {
+    return [trim](auto& o) { o.aggregator = {collective::AggregatorId::kTrimmedMean, trim}; };
+  };
+  EXPECT_NE(plain, digest_of({leaf()}, trimmed(0.25)));
+  EXPECT_NE(digest_of({leaf()}, trimmed(0.2)), digest_of({leaf()}, trimmed(0.25)));
   // What is each peer's own matter.
   EXPECT_EQ(plain, digest_of({leaf()}, [](auto& o) { o.weight = 3; }));
   EXPECT_EQ(plain, digest_of({leaf()}, [](auto& o) { o.root = true; }));
@@ -71,6 +77,7 @@ TEST(CallTest, a_descriptor_is_the_digest_of_the_bytes_that_the_protocol_names) 
   leaves.u32(8);
   for (const char c : std::string_view("params/w")) leaves.u8(static_cast<std::uint8_t>(c));
   call.u8(1), call.u8(2), call.u8(7), call.u32(64), call.u8(0), call.u64(0);
+  call.u8(0), call.f64(0);  // the mean has no parameter
   call.u32(0), call.u64(4096), call.u32(25);
   for (const base::Writer* part : {&hint, &leaves}) {
     for (const std::uint8_t byte : part->bytes()) call.u8(byte);
@@ -101,6 +108,38 @@ TEST(CallTest, the_summary_lists_the_first_leaves_and_stays_short) {
   EXPECT_NE(many.find("200 leaves"), std::string::npos);
   EXPECT_NE(many.find("…"), std::string::npos);
   EXPECT_LE(many.size(), base::kSummaryBytesMax / 2 + 32);
+}
+
+TEST(CallTest, a_robust_aggregator_is_refused_where_it_would_not_protect) {
+  RoundOptions o;
+  o.aggregator = {collective::AggregatorId::kMedian, 0};
+  EXPECT_TRUE(check_call({leaf()}, o).ok());
+  EXPECT_EQ(collective::decode_hint(described({leaf()}, o).hint).value().kind,
+            collective::HintKind::kNoRing);
+  EXPECT_NE(described({leaf()}, o).summary.find(", aggregator median, "), std::string::npos);
+  EXPECT_EQ(check_call({leaf(Dtype::kI32)}, o).text,
+            "params/w i32[8]: aggregator median: it applies to floating-point leaves, not to i32");
+  o.plan = "ring";
+  EXPECT_EQ(check_call({leaf()}, o).text,
+            "aggregator median in plan ring: there nobody sees all contributions; use plan auto, "
+            "direct or exchange");
+  o.plan = "direct";
+  o.codec = CodecId::kTopK2;
+  EXPECT_EQ(check_call({leaf()}, o).code, Code::kInvalid);
+  o.codec = CodecId::kInt8;
+  EXPECT_TRUE(check_call({leaf()}, o).ok());
+  o.op = collective::Op::kSum;
+  EXPECT_EQ(check_call({leaf()}, o).code, Code::kInvalid);
+  o.op = collective::Op::kMean;
+  for (const auto collective : {Collective::kAllGather, Collective::kReduceScatter,
+                                Collective::kBroadcast, Collective::kBarrier}) {
+    o.collective = collective;
+    EXPECT_EQ(check_call({leaf()}, o).code, Code::kInvalid) << name_of(collective);
+  }
+  o.collective = Collective::kAllReduce;
+  o.aggregator = {collective::AggregatorId::kTrimmedMean, 0.5};
+  EXPECT_EQ(check_call({leaf()}, o).text,
+            "aggregator trimmed_mean: trim 0.5 is not above 0 and below 0.5");
 }
 
 TEST(CallTest, an_unnamed_leaf_is_named_by_its_position) {

@@ -28,7 +28,7 @@ using base::RunId;
 using base::Tag;
 using base::Wish;
 
-inline constexpr std::uint16_t kVersion = 11;
+inline constexpr std::uint16_t kVersion = 12;
 
 // ---- parts -------------------------------------------------------------------------------------
 
