@@ -4,7 +4,8 @@ The envelope. A byte of f32 leaf that is encoded is read once, and p bytes are w
 p = encoded size / size (int8 0.254, int4 0.133, topk 0.023). A store to memory counts
 twice, since the line is read first. So across the memory bus go, per byte of leaf:
 encode and finish 1 + 2·p, decode 2 + p, decode-add 2 + p (the sum is read and written),
-a guard 1, an addition 3, a sum of two in one pass 4, memcpy 3. The limit on paper is
+a guard 1, an addition 3, a sum of two in one pass 4, memcpy 3; of a robust aggregator's
+eight contributions each byte once, and an eighth for the result. The limit on paper is
 memcpy's rate · 3 / traffic; `of it` is how near a loop came. A loop that reads and
 writes different amounts may come past it (a bus carries both ways at once), one that
 only reads waits for memory instead. From the second-level cache the loop, not the bus,
@@ -30,7 +31,7 @@ from benchmarks.common import Cells, Column, Row, Table, options
 
 COLUMNS = (
     Column("codec", "codec", 22),
-    Column("what", "what", 10),
+    Column("what", "what", 18),
     Column("isa", "isa", 8),
     Column("place", "place", 5),
     Column("GBps", "rate", 7, ".2f", "(GB/s)"),

@@ -13,8 +13,10 @@
 #include <string>
 #include <vector>
 
+#include "base/text.h"
 #include "codec/guard.h"
 #include "codec/isa.h"
+#include "collective/aggregate.h"
 #include "collective/kernels.h"
 
 namespace jccl::bench {
@@ -33,6 +35,7 @@ struct Setting {
 struct Memory {
   std::vector<float> in, other, acc;
   std::vector<std::uint8_t> bytes;
+  collective::AggregateScratch scratch;
 };
 
 double now_s() {
@@ -90,6 +93,22 @@ void measure(const Setting& setting, codec::Isa isa, Memory& m, const Line& line
   std::fflush(stdout);
 }
 
+// Robust aggregators of eight contributions, an eighth of `in` each: of the bytes that are added.
+void add_robust_lines(std::size_t n, Memory& m, std::vector<Line>& lines) {
+  constexpr std::size_t kPeers = 8;
+  for (const char* name : {"trimmed_mean", "median", "centered_clip", "norm_limit"}) {
+    const auto aggregator = collective::aggregator_from_name(name);
+    collective::Contributions all{Dtype::kF32, Codec{}, {}, n / kPeers};
+    for (std::size_t i = 0; i < kPeers; ++i) {
+      all.encoded.push_back(reinterpret_cast<const std::uint8_t*>(m.in.data() + i * all.count));
+    }
+    const auto loop = [&m, all, aggregator] {
+      collective::aggregate(*aggregator, all, &m.scratch, m.acc.data());
+    };
+    lines.push_back({"none", base::cat(name, " of 8"), 1 + 2.0 / kPeers, loop});
+  }
+}
+
 std::vector<Line> lines_of(const Codec& codec, std::size_t n, Memory& m) {
   using collective::Op;
   const std::string name(codec::name_of(codec));
@@ -109,7 +128,10 @@ std::vector<Line> lines_of(const Codec& codec, std::size_t n, Memory& m) {
     const auto add = [=] {
       collective::accumulate(Op::kSum, Dtype::kF32, Codec{}, false, x, n, 1, acc);
     };
-    return {{name, "guard", 1, guard}, {name, "add", 3, add}, {name, "sum2", 4, sum2}};
+    std::vector<Line> lines = {
+        {name, "guard", 1, guard}, {name, "add", 3, add}, {name, "sum2", 4, sum2}};
+    add_robust_lines(n, m, lines);
+    return lines;
   }
   const double packed =
       static_cast<double>(codec::encoded_bytes(codec, Dtype::kF32, n)) / (4.0 * n);
@@ -131,8 +153,11 @@ std::vector<Line> lines_of(const Codec& codec, std::size_t n, Memory& m) {
 
 void run(const Setting& setting, const std::vector<Codec>& codecs, codec::Isa isa) {
   codec::force_isa(isa);
-  Memory m{std::vector<float>(setting.floats), std::vector<float>(setting.floats),
-           std::vector<float>(setting.floats), std::vector<std::uint8_t>(4 * setting.floats + 64)};
+  Memory m{std::vector<float>(setting.floats),
+           std::vector<float>(setting.floats),
+           std::vector<float>(setting.floats),
+           std::vector<std::uint8_t>(4 * setting.floats + 64),
+           {}};
   std::uint32_t state = 1;  // values of a wide bell: products of two uniforms
   for (float& v : m.in) {
     state = state * 1664525 + 1013904223;

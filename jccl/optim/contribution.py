@@ -20,6 +20,7 @@ from jax import lax
 
 from jccl import ops
 from jccl._marks import Marks
+from jccl.aggregators import Aggregator, Mean, spec_of
 from jccl.codecs import Codec, resolve
 from jccl.communicator import Communicator
 from jccl.encoding import encode, has_device_encoder
@@ -87,6 +88,7 @@ class Contribution(NamedTuple):
     clip: bool = False
     measures: bool = False  # the codec's error also without feedback
     on_device: bool = False  # XLA makes the codec's bytes
+    aggregator: Aggregator = Mean()
 
     def codec_of(self, cut: Fragments, fragment: int) -> Codec:
         if callable(self.codec):
@@ -103,6 +105,7 @@ class Contribution(NamedTuple):
         found = resolve(codec)
         if self.on_device and not has_device_encoder(found):
             raise ValueError(f"on_device=True needs int8 or int4, not {found.spec}")
+        spec_of(self.aggregator, found, "mean", None)  # refuses sparse ones
         return found
 
     def merge_of(self, cut: Fragments, fragment: int) -> str:

@@ -179,7 +179,7 @@ def diloco(
         raise ValueError(f"late={late!r}: 'fold' or 'drop'")
     how = aggregators.resolve(aggregator)
     decay = float(error_feedback) if error_feedback else None
-    sends = Contribution(codec, decay, merge, clip, diagnostics, on_device)
+    sends = Contribution(codec, decay, merge, clip, diagnostics, on_device, how)
     layout = Layout(tag, when, choice)
     engine = Engine(
         comm=comm,

@@ -111,7 +111,7 @@ def eager_diloco(
         layout=layout,
         mixing=0.0,
         folds=False,
-        sends=contribution.checked(Contribution(codec, decay), Local()),
+        sends=contribution.checked(Contribution(codec, decay, aggregator=how), Local()),
         weights=1.0 if weights is None else weights,
         round_options={"deadline": deadline, "plan": plan, "aggregator": how},
         places=Places(Local()),

@@ -48,7 +48,9 @@ CPP = {
     },
 }
 # Tests of the topmost folder run whole clusters, against references from below.
-TESTS_ALSO = {"capi": {"codec", "exchange", "net", "snapshot", "wire"}}
+TESTS_ALSO = {
+    "capi": {"codec", "collective", "exchange", "net", "snapshot", "wire"},
+}
 XLA_EXT = {"base", "codec", "peer", "master", "proof", "xla"}
 # Programs of the benchmarks: what a C++ user of the transport has, and the wire for one
 # that plays the peers of a master.
