@@ -167,7 +167,7 @@ def train(
         for peer in range(PEERS - liars, PEERS):
             assert attack is not None
             deltas[peer] = ATTACKS[attack](honest, deltas[peer], rngs[peer])
-        handles = [
+        handles: list[Any] = [
             jccl.start(leaves(delta.astype(np.float32)), comm, aggregator=aggregator)
             for delta, comm in zip(deltas, comms, strict=True)
         ]

@@ -116,8 +116,8 @@ def _options(
     if "state" in given:
         given.update(_marks.host_state(given.pop("state")))
     codec: Codec = resolve(given.pop("codec", None))
-    words = (given.get("op", "mean"), given.get("plan"))
-    aggregator = spec_of(given.pop("aggregator", None), codec, *words)
+    how, op, plan = given.pop("aggregator", None), given.get("op"), given.get("plan")
+    aggregator = spec_of(how, codec, op or "mean", plan)
     return {
         **given,
         "aggregator": aggregator,

@@ -17,7 +17,9 @@ __extension__ typedef unsigned __int128 Wide;
 class Packer {
  public:
   Packer(const std::vector<LeafSpec>& leaves, const LayoutOptions& options)
-      : leaves_(leaves), options_(options), grid_(grid_elements(options.codec, options.grid_least)) {
+      : leaves_(leaves),
+        options_(options),
+        grid_(grid_elements(options.codec, options.grid_least)) {
     JCCL_CHECK(options.chunk_bytes > 0);
   }
 

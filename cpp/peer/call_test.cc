@@ -4,8 +4,8 @@
 
 #include <functional>
 
-#include "collective/hint.h"
 #include "base/limits.h"
+#include "collective/hint.h"
 #include "snapshot/digest.h"
 
 namespace jccl::peer {
