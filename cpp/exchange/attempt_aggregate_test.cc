@@ -191,6 +191,36 @@ TEST(AttemptAggregateTest, nothing_is_aggregated_before_the_last_contribution_is
   }
 }
 
+// Of all peers together, the bound of ALGORITHMS.md: in direct n-1 contributions to what each owns,
+// in an exchange n-1 whole ones each. Everything is here but what one sends last.
+TEST(AttemptAggregateTest, what_waits_for_the_last_contribution_is_bounded) {
+  for (const PlanKind kind : {PlanKind::kDirect, PlanKind::kExchange}) {
+    Bench::Setting setting = five(AggregatorId::kMedian);
+    setting.kind = kind;
+    setting.count = 60'000;
+    Bench bench(setting);
+    bench.begin();
+    std::size_t most = 0;
+    std::vector<Bench::Frame> last;
+    while (!bench.frames_.empty()) {
+      const Bench::Frame frame = bench.take_any();
+      if (frame.from == 4 && frame.item.kind == wire::FrameKind::kContribution) {
+        last.push_back(frame);
+        continue;
+      }
+      bench.deliver(frame);
+      most = std::max(most, *bench.memory_.held);
+    }
+    const std::size_t whole = setting.count * sizeof(float);
+    const std::size_t bound = (kind == PlanKind::kDirect ? 4 : 5 * 4) * whole;
+    EXPECT_LE(most, bound);
+    EXPECT_GE(most, bound / 2) << "it does wait";
+    for (const Bench::Frame& frame : last) bench.deliver(frame);
+    bench.deliver_all();
+    for (auto& peer : bench.peers_) EXPECT_EQ(peer->done, 1);
+  }
+}
+
 TEST(AttemptAggregateTest, a_ring_is_refused_before_anything_moves) {
   Bench::Setting setting = five(AggregatorId::kMedian);
   setting.kind = PlanKind::kRing;

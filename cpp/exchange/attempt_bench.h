@@ -45,7 +45,14 @@ struct TestCall final : Call {
 
 // Memory that is never the same twice, so that a use after its end is seen by sanitizers.
 struct TestMemory final : Memory {
-  BufferRef take(std::size_t size) override { return std::make_shared<Buffer>(size); }
+  BufferRef take(std::size_t size) override {
+    *held += size;
+    return {new Buffer(size), [held = held, size](Buffer* buffer) {
+              *held -= size;
+              delete buffer;
+            }};
+  }
+  std::shared_ptr<std::size_t> held = std::make_shared<std::size_t>(0);  // bytes
 };
 
 // All peers of one attempt, and between them a network that delivers in any order, twice, damaged,

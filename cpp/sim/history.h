@@ -62,7 +62,7 @@ struct Published {  // a success that a user was told of
   wire::Attempt attempt;
   std::uint64_t call = 0;
   const Array* result = nullptr;
-  bool mean = false;
+  const exchange::Terms* terms = nullptr;  // of the call
   const protocol::CompleteCall* complete = nullptr;
 };
 

@@ -149,6 +149,11 @@ Mix draw_mix(std::uint64_t seed) {
   // What a plan by name can't go around fails every call of its tag.
   const bool any = plans.chance(0.5) || mix.dial_only > 1;
   mix.plans = any ? 0 : static_cast<std::uint32_t>(plans.next());
+  // Only a ring may be left where many can but dial out.
+  base::Rng robust(seed ^ 0x726F6275);
+  if (mix.dial_only <= 1 && robust.chance(0.25)) {
+    mix.robust = 1 + static_cast<std::uint32_t>(robust.below(2));
+  }
   base::Rng links(seed ^ 0x6C696E6B);
   mix.stripes = 1 + static_cast<std::uint32_t>(links.below(3));
   if (links.chance(0.2)) mix.remember = 4;
@@ -161,6 +166,16 @@ Mix draw_mix(std::uint64_t seed) {
 std::string Mix::plan_of(std::size_t tag) const {
   constexpr std::string_view kPlans[] = {"", "direct", "ring", "exchange"};
   return std::string(kPlans[plans >> 2 * tag & 3]);
+}
+
+collective::Op Mix::op_of(std::size_t tag) const {
+  return tag % 2 == 0 ? collective::Op::kSum : collective::Op::kMean;
+}
+
+collective::Aggregator Mix::aggregator_of(std::size_t tag) const {
+  if (op_of(tag) != collective::Op::kMean || plan_of(tag) == "ring" || robust == 0) return {};
+  if (robust == 1) return {collective::AggregatorId::kTrimmedMean, 0.25};
+  return {collective::AggregatorId::kMedian, 0};
 }
 
 Mix draw_hostile_mix(std::uint64_t seed) {

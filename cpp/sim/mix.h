@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/time.h"
+#include "collective/aggregator.h"
 
 namespace jccl::sim {
 
@@ -102,8 +103,11 @@ struct Mix {
   std::uint32_t remember = 0;  // frames under way whose keys a stripe keeps; 0: all
   double stalls = 0;           // share of frames on which a stripe alone stands still
   std::uint32_t plans = 0;     // what the tags' calls ask for, two bits each
+  std::uint32_t robust = 0;    // means: 0 by weight, 1 trimmed, 2 medians
 
   std::string plan_of(std::size_t tag) const;  // a kind's name; "": the planner's choice
+  collective::Op op_of(std::size_t tag) const;
+  collective::Aggregator aggregator_of(std::size_t tag) const;
   std::string describe() const;
 };
 
@@ -129,6 +133,7 @@ void each_field(M& m, F f) {
   f("master_grace", m.master_grace), f("lease", m.lease), f("lag", m.lag), f("jump", m.jump);
   f("faults_until", m.faults_until), f("life_signs", m.life_signs), f("straggler", m.straggler);
   f("straggler_after", m.straggler_after), f("load", m.load), f("plans", m.plans);
+  f("robust", m.robust);
   f("stripes", m.stripes), f("remember", m.remember), f("stalls", m.stalls);
 }
 

@@ -71,7 +71,7 @@ void p2_each_once(History& history, const Published& published) {
     plan = &part->second.plan;
   }
   const bool known = plan != nullptr && covers(*plan, parts);
-  const Array due = known ? sum_of(*plan, parts, published.mean) : Array{};
+  const Array due = known ? result_of(*plan, parts, *published.terms) : Array{};
   if (known && same(*published.result, due)) return;
   history.fail("P2", cat("slot ", published.slot, ", ", commit.record.round.tag, " ",
                          commit.record.round.n, ", attempt ", to_text(published.attempt), ": ",

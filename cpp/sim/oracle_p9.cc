@@ -30,7 +30,7 @@ void p9_published(History& history, const Published& published) {
       published.shard == 0 ? record.result : record.shard_results.at(published.shard - 1);
   for (const auto& [id, part] : history.attempts.at(published.attempt).parts) {
     if (part.call != published.call) continue;
-    if (reported_digest(part.plan, *published.result) != due) continue;
+    if (reported_digest(part.plan, *published.result, published.terms->aggregator) != due) continue;
     commit.digested.insert(published.shard);
     return;
   }

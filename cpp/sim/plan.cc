@@ -1,6 +1,8 @@
 #include "sim/plan.h"
 
 #include <algorithm>
+#include <cmath>
+#include <vector>
 
 #include "collective/hint.h"
 #include "collective/planner.h"
@@ -14,14 +16,42 @@ namespace {
 
 const std::vector<collective::LeafSpec> kLeaves = {{codec::Dtype::kF32, kElements}};
 
-std::vector<collective::Chunk> chunks_of(const collective::Plan& plan) {
-  return collective::make_layout(plan, kLeaves, {}, kChunkBytes);
+std::vector<collective::Chunk> chunks_of(const collective::Plan& plan,
+                                         const collective::Aggregator& aggregator = {}) {
+  return collective::make_layout(plan, kLeaves, {}, kChunkBytes, collective::grid_of(aggregator));
+}
+
+// Of one element, after ALGORITHMS.md: what stays when as many as that are dropped at each end.
+float mean_of_ranks(std::vector<float> values, std::size_t dropped) {
+  std::sort(values.begin(), values.end(), [](float a, float b) {
+    return a < b || (a == b && std::signbit(a) && !std::signbit(b));
+  });
+  double sum = values[dropped];
+  for (std::size_t i = dropped + 1; i + dropped < values.size(); ++i) sum += values[i];
+  return static_cast<float>(sum / static_cast<double>(values.size() - 2 * dropped));
+}
+
+Array ranked(const collective::Plan& plan, const std::map<wire::PeerId, Part>& parts,
+             const collective::Aggregator& aggregator) {
+  const std::size_t n = plan.order.size();
+  const bool trims = aggregator.id == collective::AggregatorId::kTrimmedMean;  // a quarter
+  const std::size_t quarter = n < 3 ? 0 : std::max<std::size_t>(1, n / 4);
+  const std::size_t dropped = trims ? quarter : (n - 1) / 2;
+  Array out{};
+  for (std::size_t k = 0; k < kElements; ++k) {
+    std::vector<float> values;
+    for (const wire::PeerId id : plan.order) values.push_back(parts.at(id).input[k]);
+    out[k] = mean_of_ranks(std::move(values), dropped);
+  }
+  return out;
 }
 
 }  // namespace
 
-base::Bytes hint_of(const std::string& plan) {
+base::Bytes hint_of(const exchange::Terms& terms) {
+  const std::string& plan = terms.plan;
   collective::Hint hint;
+  if (collective::is_robust(terms.aggregator)) hint.kind = collective::HintKind::kNoRing;
   if (plan == "ring") hint.kind = collective::HintKind::kRing;
   if (plan == "direct") hint.kind = collective::HintKind::kDirect;
   if (plan == "exchange") hint.kind = collective::HintKind::kExchange;
@@ -74,8 +104,11 @@ bool covers(const base::Bytes& bytes, const std::map<wire::PeerId, Part>& parts)
                      [&](wire::PeerId id) { return parts.count(id) > 0; });
 }
 
-Array sum_of(const base::Bytes& bytes, const std::map<wire::PeerId, Part>& parts, bool mean) {
+Array result_of(const base::Bytes& bytes, const std::map<wire::PeerId, Part>& parts,
+                const exchange::Terms& terms) {
   const collective::Plan plan = collective::decode(bytes).value();
+  if (collective::is_robust(terms.aggregator)) return ranked(plan, parts, terms.aggregator);
+  const bool mean = terms.op == collective::Op::kMean;
   const auto count = static_cast<std::uint32_t>(plan.order.size());
   double all = 0;
   for (const wire::PeerId id : plan.order) all += parts.at(id).weight;
@@ -98,9 +131,10 @@ Array sum_of(const base::Bytes& bytes, const std::map<wire::PeerId, Part>& parts
   return out;
 }
 
-base::Digest reported_digest(const base::Bytes& plan, const Array& result) {
+base::Digest reported_digest(const base::Bytes& plan, const Array& result,
+                             const collective::Aggregator& aggregator) {
   base::Writer digests;
-  for (const collective::Chunk& chunk : chunks_of(collective::decode(plan).value())) {
+  for (const collective::Chunk& chunk : chunks_of(collective::decode(plan).value(), aggregator)) {
     base::Bytes bytes;
     for (const collective::Segment& segment : chunk.segments) {
       const auto* from = reinterpret_cast<const std::uint8_t*>(result.data() + segment.first);

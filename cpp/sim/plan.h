@@ -10,7 +10,7 @@
 
 namespace jccl::sim {
 
-base::Bytes hint_of(const std::string& plan);  // "", or a plan's name
+base::Bytes hint_of(const exchange::Terms& terms);
 
 class Planner {  // of a master; the same calls in the same order give the same plans
  public:
@@ -31,9 +31,11 @@ struct Part {  // of a sum
 };
 bool covers(const base::Bytes& plan, const std::map<wire::PeerId, Part>& parts);
 // What a plan makes of these, by id: each once, in its order.
-Array sum_of(const base::Bytes& plan, const std::map<wire::PeerId, Part>& parts, bool mean);
+Array result_of(const base::Bytes& plan, const std::map<wire::PeerId, Part>& parts,
+                const exchange::Terms& terms);
 // What a result's digest is: of its chunks' digests.
-base::Digest reported_digest(const base::Bytes& plan, const Array& result);
+base::Digest reported_digest(const base::Bytes& plan, const Array& result,
+                             const collective::Aggregator& aggregator = {});
 // Payload between contributors, if every frame leaves once. See ALGORITHMS.md §5.
 std::uint64_t documented_bytes(const base::Bytes& plan);
 

@@ -103,17 +103,37 @@ TEST(SimTest, a_sum_shows_who_is_missing_or_counted_twice_and_with_which_weight)
   const std::map<wire::PeerId, Part> parts = {
       {1, {input_of(5), 2}}, {2, {input_of(6), 1}}, {3, {input_of(7), 3}}};
   const base::Bytes direct = plan_of(PlanKind::kDirect);
-  const Array due = sum_of(direct, parts, false);
+  exchange::Terms sum;
+  sum.op = collective::Op::kSum;
+  const Array due = result_of(direct, parts, sum);
   for (wire::PeerId id = 1; id <= 3; ++id) {
     for (const double weight : {0.0, 2.5, 4.0}) {
       auto wrong = parts;
       wrong.at(id).weight = weight;
-      EXPECT_FALSE(same(sum_of(direct, wrong, false), due)) << id;
+      EXPECT_FALSE(same(result_of(direct, wrong, sum), due)) << id;
     }
   }
-  EXPECT_FALSE(same(sum_of(plan_of(PlanKind::kRing), parts, false), due)) << "another order";
-  EXPECT_TRUE(same(sum_of(plan_of(PlanKind::kExchange), parts, false), due));
+  EXPECT_FALSE(same(result_of(plan_of(PlanKind::kRing), parts, sum), due)) << "another order";
+  EXPECT_TRUE(same(result_of(plan_of(PlanKind::kExchange), parts, sum), due));
   EXPECT_NE(reported_digest(direct, due), reported_digest(direct, input_of(5)));
+}
+
+TEST(SimTest, a_median_shows_who_is_missing_and_is_the_same_in_both_plans) {
+  using collective::PlanKind;
+  exchange::Terms terms;
+  terms.aggregator = {collective::AggregatorId::kMedian, 0};
+  const std::map<wire::PeerId, Part> parts = {
+      {1, {input_of(5), 2}}, {2, {input_of(6), 1}}, {3, {input_of(7), 3}}};
+  const Array due = result_of(plan_of(PlanKind::kDirect), parts, terms);
+  EXPECT_TRUE(same(result_of(plan_of(PlanKind::kExchange), parts, terms), due));
+  for (wire::PeerId id = 1; id <= 3; ++id) {
+    auto wrong = parts;
+    wrong.at(id).input = input_of(8);
+    EXPECT_FALSE(same(result_of(plan_of(PlanKind::kDirect), wrong, terms), due)) << id;
+    wrong = parts;
+    wrong.at(id).weight = 100;
+    EXPECT_TRUE(same(result_of(plan_of(PlanKind::kDirect), wrong, terms), due)) << id;
+  }
 }
 
 TEST(SimTest, frames_survive_any_cutting_and_joining) {

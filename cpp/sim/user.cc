@@ -63,7 +63,7 @@ void SimPeer::call(UserTag& tag, std::size_t index) {
   const bool mistaken = !calm && rng.chance(mix.mismatch);
   event.descriptor = {1, mistaken ? 2U + slot : 1U};
   made_fault(protocol::Fault::kMismatch, mistaken);
-  event.hint = hint_of(tag.buffers->agreed.plan);
+  event.hint = hint_of(tag.buffers->agreed);
   event.summary = "f32[3]";
   event.weight = record.weight;
   event.is_state = tag.is_state && !calls_plainly(tag);
@@ -105,7 +105,8 @@ BuffersRef SimPeer::buffers_for(const UserTag& tag, std::size_t index, const Cal
   base::Rng& rng = world.rng.app;
   auto buffers = std::make_shared<Buffers>();
   buffers->id = record.id;
-  buffers->agreed.op = index % 2 == 0 ? collective::Op::kSum : collective::Op::kMean;
+  buffers->agreed.op = mix.op_of(index);
+  buffers->agreed.aggregator = mix.aggregator_of(index);
   buffers->agreed.weight = record.weight;
   buffers->agreed.plan = mix.plan_of(index);
   buffers->in_place = rng.chance(mix.in_place);
@@ -236,9 +237,9 @@ void SimPeer::end_call(UserTag& tag, const protocol::CompleteCall& done, bool su
   if (success) {
     const Own* own = data.find(*tag.visible);
     JCCL_CHECK(own != nullptr);
-    const bool mean = tag.buffers->agreed.op == collective::Op::kMean;
     if (!own->told) {
-      world.history.on_published({slot, shard, *tag.visible, tag.call, &own->result, mean, &done});
+      world.history.on_published(
+          {slot, shard, *tag.visible, tag.call, &own->result, &tag.buffers->agreed, &done});
     }
     ++world.counts.deliveries;
   }

@@ -392,7 +392,9 @@ void World::complete_run(std::uint8_t slot, ModelRun& run) {
   for (const wire::Contributor& one : run.start.contributors) {
     parts[one.id] = {input_of(attempt.parts.at(one.id).call), one.weight};
   }
-  run.result = sum_of(run.start.plan, parts, false);
+  exchange::Terms sum;
+  sum.op = collective::Op::kSum;
+  run.result = result_of(run.start.plan, parts, sum);
   run.done = true;
   to_peer(slot,
           protocol::AttemptDone{run.start.attempt, reported_digest(run.start.plan, run.result)});
