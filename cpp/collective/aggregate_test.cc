@@ -276,6 +276,23 @@ TEST(AggregateTest, what_is_not_finite_pulls_no_centre_and_has_no_middle_rank) {
   }
 }
 
+// A chunk's accumulator has no padding between an f32 leaf and one of f64.
+TEST(AggregateTest, contributions_and_results_may_lie_at_any_address) {
+  const auto x = contributions<double>(5, 700, 77);
+  const std::vector<double> wanted = reference(kMedian, x);
+  std::vector<Bytes> bytes;
+  Contributions all{Dtype::kF64, CodecId::kNone, {}, 700};
+  for (const auto& row : x) {
+    bytes.emplace_back(1 + 700 * sizeof(double));
+    std::memcpy(bytes.back().data() + 1, row.data(), 700 * sizeof(double));
+  }
+  for (const Bytes& b : bytes) all.encoded.push_back(b.data() + 1);
+  Bytes out(4 + 700 * sizeof(double));
+  AggregateScratch scratch;
+  aggregate(kMedian, all, &scratch, out.data() + 4);
+  EXPECT_EQ(std::memcmp(out.data() + 4, wanted.data(), 700 * sizeof(double)), 0);
+}
+
 TEST(AggregateTest, three_of_whom_one_lies_are_trimmed_too) {
   const Matrix<float> x = {{1}, {1e20F}, {2}};
   EXPECT_EQ(aggregated(kTrimmed, x)[0], 2);
@@ -283,6 +300,9 @@ TEST(AggregateTest, three_of_whom_one_lies_are_trimmed_too) {
   EXPECT_EQ(trimmed(0.25, 3), 1U);
   EXPECT_EQ(trimmed(0.25, 8), 2U);
   EXPECT_EQ(trimmed(0.499, 1024), 510U);
+  const double most = std::nextafter(0.5, 0.0);
+  EXPECT_TRUE(check({AggregatorId::kTrimmedMean, most}).ok());
+  for (std::size_t n = 1; n <= 1024; ++n) EXPECT_EQ(trimmed(most, n), (n - 1) / 2) << n;
 }
 
 TEST(AggregateTest, its_memory_has_the_bound_that_the_header_says) {

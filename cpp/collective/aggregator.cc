@@ -21,9 +21,8 @@ struct Row {
   double most = 0;  // the parameter is above 0 and no more than this
 };
 
-// A share of a half would drop everything; 2^-10 below it still drops all but the middle ones of
-// as many peers as a run takes.
-constexpr double kTrimMost = 0.5 - 0x1p-11;
+// A share of a half would drop everything; the next number below it drops all but the middle ones.
+constexpr double kTrimMost = 0x1.fffffffffffffp-2;
 constexpr Row kRows[] = {{"mean", "", 0, 0},
                          {"trimmed_mean", "trim", 0.25, kTrimMost},
                          {"median", "", 0, 0},

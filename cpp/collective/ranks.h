@@ -1,6 +1,6 @@
 // The inner loops of the robust aggregators, one table of them per instruction set. Internal to
-// cpp/collective. Rows are arrays of f32 or f64, `stride` elements from one to the next. All call
-// them under codec::FloatMode.
+// cpp/collective. Rows are aligned arrays of f32 or f64, `stride` elements from one to the next;
+// what narrow() writes to needs no alignment. All call them under codec::FloatMode.
 #pragma once
 
 #include <cstddef>

@@ -8,6 +8,12 @@
 namespace jccl::collective {
 namespace {
 
+// An element at any address; may alias anything, like a char.
+template <typename T>
+struct __attribute__((packed, may_alias)) Loose {
+  T v;
+};
+
 template <typename T>
 struct KeyOf;
 template <>
@@ -126,9 +132,9 @@ void step(const double* __restrict sum, double n, std::size_t count, double* __r
 
 template <typename T>
 void narrow(const double* centre, std::size_t count, void* out) {
-  auto* y = static_cast<T*>(out);
+  auto* y = static_cast<Loose<T>*>(out);
 #pragma omp simd
-  for (std::size_t i = 0; i < count; ++i) y[i] = static_cast<T>(centre[i]);
+  for (std::size_t i = 0; i < count; ++i) y[i].v = static_cast<T>(centre[i]);
 }
 
 template <typename T>

@@ -13,6 +13,12 @@ using base::Code;
 
 namespace {
 
+const exchange::Terms kSum = [] {  // what all calls of the model ask for
+  exchange::Terms terms;
+  terms.op = collective::Op::kSum;
+  return terms;
+}();
+
 constexpr base::Duration kHeartbeat = 1000 * kSecond;
 constexpr std::uint8_t kCallsMax = 16;  // of one slot
 const wire::Tag kTag = "t";
@@ -294,7 +300,7 @@ void World::complete(std::uint8_t slot, const protocol::CompleteCall& done,
     if (run == peer.runs.end() || !run->done) {
       return book().fail("P1", cat("slot ", slot + 0, " hands out a result it does not have"));
     }
-    book().on_published({slot, 0, *peer.visible, peer.call, &run->result, false, &done});
+    book().on_published({slot, 0, *peer.visible, peer.call, &run->result, &kSum, &done});
     if (scope_.state) {
       const std::uint64_t seed = mix_in(peer.digest.low, digest_of(run->result).high);
       peer.revision = run->start.round.n;
@@ -392,9 +398,7 @@ void World::complete_run(std::uint8_t slot, ModelRun& run) {
   for (const wire::Contributor& one : run.start.contributors) {
     parts[one.id] = {input_of(attempt.parts.at(one.id).call), one.weight};
   }
-  exchange::Terms sum;
-  sum.op = collective::Op::kSum;
-  run.result = result_of(run.start.plan, parts, sum);
+  run.result = result_of(run.start.plan, parts, kSum);
   run.done = true;
   to_peer(slot,
           protocol::AttemptDone{run.start.attempt, reported_digest(run.start.plan, run.result)});
