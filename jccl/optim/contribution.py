@@ -248,6 +248,10 @@ def checked(sends: Contribution, local: Local) -> Contribution:
         one = isinstance(codec, str | Codec) or codec is None
         for each in [codec] if one else codec:  # type: ignore[union-attr]
             resolve(each)  # type: ignore[arg-type]
+    if sends.aggregator.robust and sends.merge != "mean":
+        raise NotImplementedError(
+            "merge= with aggregator=: RDA is made of two plain means; leave one out"
+        )
     if not callable(sends.merge) and sends.merge not in merge.RULES:
         raise ValueError(f"merge={sends.merge!r}: {' or '.join(merge.RULES)}")
     return sends

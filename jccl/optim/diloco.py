@@ -174,7 +174,8 @@ def diloco(
         )
     if data is not None:
         apart = count > 1 or bool(overlap) or axis_name != () or specs is not None
-        _check_data(apart, late, join, weights)
+        robust = aggregators.resolve(aggregator).robust
+        _check_data(apart, late, join, weights, robust)
     if late not in ("fold", "drop"):
         raise ValueError(f"late={late!r}: 'fold' or 'drop'")
     how = aggregators.resolve(aggregator)
@@ -207,7 +208,7 @@ def diloco(
     return optax.GradientTransformationExtraArgs(engine.init, engine.update)
 
 
-def _check_data(apart: bool, late: str, join: str, weights: Any) -> None:
+def _check_data(apart: bool, late: str, join: str, weights: Any, robust: bool) -> None:
     """Refuses what leaves open which samples a contribution holds."""
     if apart:
         raise NotImplementedError(
@@ -224,6 +225,11 @@ def _check_data(apart: bool, late: str, join: str, weights: Any) -> None:
         raise NotImplementedError("data= with join='anchor+inner'; join by the anchor")
     if weights is not None:
         raise ValueError("with data= samples are the weight; leave weights= out")
+    if robust:
+        raise NotImplementedError(
+            "data= with aggregator=: contributions count by their samples there, and "
+            "without a weight here; leave one of them out"
+        )
 
 
 def _cut(fragments: int | tuple[int, Callable[[str], int]]) -> tuple[int, Choice]:

@@ -245,6 +245,7 @@ def test_peers_of_different_plans_are_told():
         ({"axis_name": "x"}, NotImplementedError, "local devices"),
         ({"join": "anchor+inner"}, NotImplementedError, "join by the anchor"),
         ({"weights": 2.0}, ValueError, "samples are the weight"),
+        ({"aggregator": "median"}, NotImplementedError, "by their samples"),
     ],
 )
 def test_what_leaves_open_which_samples_count_is_refused(options, kind, words):

@@ -145,6 +145,17 @@ def test_what_no_aggregator_is_for_is_refused_with_a_way_out(five, options, word
         )(x)
 
 
+def test_means_of_lengths_and_directions_are_plain_ones(five):
+    with pytest.raises(NotImplementedError, match="two plain means"):
+        jccl.diloco(
+            five.comms[0],
+            optax.sgd(0.1),
+            sync_every=2,
+            merge="rda",
+            aggregator="median",
+        )
+
+
 def test_integers_are_refused_by_name(five):
     with pytest.raises(jccl.InvalidError, match="floating-point leaves, not to i32"):
         five.comms[0].all_reduce(np.ones(4, np.int32), aggregator="median")
