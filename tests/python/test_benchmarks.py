@@ -97,7 +97,7 @@ def test_codecs_compares_every_loop_with_memcpy(tmp_path):
     rows = rows_of(done)
     loops = {(r["cell"]["codec"], r["cell"]["what"]) for r in rows}
     assert ("int8", "decode-add") in loops and ("none", "sum2") in loops
-    assert ("topk:kept=9", "finish") in loops and len(loops) == 3 + 4 + 4
+    assert ("topk:kept=9", "finish") in loops and len(loops) == 7 + 4 + 4
     for row in rows:
         assert row["columns"]["GBps"] > 0 and row["columns"]["percent_of_limit"] > 0
 
