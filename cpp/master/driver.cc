@@ -257,14 +257,15 @@ Status Master::Driver::open() {
   status = listen();
   if (!status.ok()) return status;
   protocol::MasterEffects first = machine_->start(started_);
-  first.history.insert(
-      first.history.begin(),
-      opening_line(run_text_, address_, without_password(config_.store), journal_sequence_));
   status = append(first.journal);
   if (!status.ok()) return status;
   first.journal.clear();
   loop_.start();
   loop_.call([this, &first] {
+    // Its two times, of this run and of the world, are of one moment: so not before the disk.
+    first.history.insert(
+        first.history.begin(),
+        opening_line(run_text_, address_, without_password(config_.store), journal_sequence_));
     arm(first.wake);
     carry_out(std::move(first));
     watch_store();
