@@ -196,6 +196,7 @@ def diloco(
             local,
             {
                 "clip": clip,
+                "on_device": on_device,
                 "data": data is not None,
                 "join='anchor+inner'": join != "anchor",
             },

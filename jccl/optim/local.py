@@ -253,7 +253,15 @@ class Places:
         traced = any(isinstance(x, jax.core.Tracer) for x in leaves)
         if self._is_said or traced:
             return
-        spread = leaves and all(_spreads(getattr(x, "sharding", None)) for x in leaves)
+        lie = [_spreads(getattr(x, "sharding", None)) for x in leaves]
+        spread = bool(lie) and all(lie)
+        if any(lie) and not spread:
+            path, _ = jax.tree_util.tree_leaves_with_path(params)[lie.index(False)]
+            name = jax.tree_util.keystr(path, simple=True, separator="/")
+            raise ValueError(
+                f"jccl: parameter '{name}' lies on one device, and others on a mesh: "
+                "put all of them there, replicated where they are not cut"
+            )
         cut = jax.tree.map(lambda x: x.sharding, params) if spread else None
         self.local = Local.of((), cut)
         self._check()

@@ -223,7 +223,10 @@ def test_shardings_that_cannot_be_meant_are_refused():
             make({"b": NamedSharding(other, P()), "w": CUT["w"]})
         with pytest.raises(ValueError, match="take the same steps"):
             make(CUT, axis_name="data")
-        for option in ({"clip": True}, {"join": "anchor+inner"}):
+        tx = jccl.diloco(cluster.comms[0], INNER, sync_every=1)
+        with pytest.raises(ValueError, match="'b' lies on one device"):
+            tx.init({**jax.device_put(PARAMS, CUT), "b": PARAMS["b"]})
+        for option in ({"clip": True}, {"on_device": True}, {"join": "anchor+inner"}):
             with pytest.raises(NotImplementedError, match=next(iter(option))):
                 make(CUT, **option)
             tx = jccl.diloco(cluster.comms[0], INNER, sync_every=1, **option)
