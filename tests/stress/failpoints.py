@@ -202,8 +202,9 @@ class Trial:
         # Who is asked for a snapshot is not known beforehand: others join until it is,
         # one after the other, as each that stays makes it less likely.
         other = None
-        limit = time.monotonic() + self.patience
         begun = time.monotonic()
+        tries = 3 if case.point == "peer.snapshot-serving" else 1
+        limit = begun + tries * self.patience
         while (peer := self.failed_peer()) is None:
             now = time.monotonic()
             if now > limit:
