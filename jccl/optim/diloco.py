@@ -155,6 +155,7 @@ def diloco(
     count, choice = _cut(fragments)
     when = schedule.checked(sync_every, count, overlap)
     local = Local.of(axis_name, specs)
+    how = aggregators.resolve(aggregator)
     if mixing is None:
         mixing = 0.5 if overlap else 0.0
     if not 0 <= mixing < 1:
@@ -174,11 +175,9 @@ def diloco(
         )
     if data is not None:
         apart = count > 1 or bool(overlap) or axis_name != () or specs is not None
-        robust = aggregators.resolve(aggregator).robust
-        _check_data(apart, late, join, weights, robust)
+        _check_data(apart, late, join, weights, how.robust)
     if late not in ("fold", "drop"):
         raise ValueError(f"late={late!r}: 'fold' or 'drop'")
-    how = aggregators.resolve(aggregator)
     decay = float(error_feedback) if error_feedback else None
     sends = Contribution(codec, decay, merge, clip, diagnostics, on_device, how)
     layout = Layout(tag, when, choice)
@@ -191,7 +190,7 @@ def diloco(
         folds=late == "fold",
         sends=contribution.checked(sends, local),
         weights=1.0 if weights is None else weights,
-        round_options={"deadline": deadline, "plan": plan, "aggregator": how},
+        round_options={"deadline": deadline, "plan": plan},
         places=Places(
             local,
             {

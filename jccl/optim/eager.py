@@ -113,7 +113,7 @@ def eager_diloco(
         folds=False,
         sends=contribution.checked(Contribution(codec, decay, aggregator=how), Local()),
         weights=1.0 if weights is None else weights,
-        round_options={"deadline": deadline, "plan": plan, "aggregator": how},
+        round_options={"deadline": deadline, "plan": plan},
         places=Places(Local()),
         key=snapshot.declare(comm, layout),
         nan_rounds=health.checked(nan_rounds),

@@ -176,8 +176,7 @@ class Engine(NamedTuple):
 
     def rounds(self, step: Step, state: DilocoState) -> tuple[Any, DilocoState]:
         when = self.layout.schedule
-        begins = self.begins(step, state)
-        flying = self._flying(state)
+        begins, flying = self.begins(step, state), self._flying(state)
         if when.overlap == 0:
             turn = when.fragment([part.rounds for part in state.parts], flying)
             return self._switch(jnp.where(begins, turn, -1), self._sync, step, state)
@@ -290,6 +289,7 @@ class Engine(NamedTuple):
             "like": step.params,
             "op": "mean",
             "codec": self.sends.codec_of(cut, i),
+            "aggregator": self.sends.aggregator,
             "weight": jnp.asarray(weight, jnp.float32) * share.astype(jnp.float32),
             "tag": self._tag(i),
             "fingerprint": self._fingerprint(cut, i, state),

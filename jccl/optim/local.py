@@ -17,6 +17,7 @@ import jax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jccl import _geometry, _native, mesh, ops
+from jccl._host import path_text
 from jccl._marks import Marks
 from jccl._results import HasRegistryId, Published, Reduced, Started
 from jccl.optim.outer import Outer, XlaOuter
@@ -85,27 +86,24 @@ class Local(NamedTuple):
     def all_reduce(
         self, tree: Any, comm: HasRegistryId, *, like: Any, **options: Any
     ) -> Reduced:
-        if self._mapped():
-            axes, specs, _ = self
-            return mesh.all_reduce(tree, comm, axis_name=axes, specs=specs, **options)
-        if self.spread_over is None:
+        if self._on_one_device():
             return ops.all_reduce(tree, comm, **options)
         specs = mesh.specs_like(tree, like, self.specs)
-        call = functools.partial(mesh.all_reduce, comm=comm, axis_name=(), specs=specs)
-        return self._each(
-            call, (tree,), (specs,), Reduced(specs, WHOLE, WHOLE), options
+        call = functools.partial(
+            mesh.all_reduce, comm=comm, axis_name=self.axis_name, specs=specs
         )
+        out = Reduced(specs, WHOLE, WHOLE)
+        return self._each(call, (tree,), (specs,), out, options)
 
     def start(
         self, tree: Any, comm: HasRegistryId, *, like: Any, **options: Any
     ) -> Started:
-        if self._mapped():
-            axes, specs, _ = self
-            return mesh.start(tree, comm, axis_name=axes, specs=specs, **options)
-        if self.spread_over is None:
+        if self._on_one_device():
             return ops.start(tree, comm, **options)
         specs = mesh.specs_like(tree, like, self.specs)
-        call = functools.partial(mesh.start, comm=comm, axis_name=(), specs=specs)
+        call = functools.partial(
+            mesh.start, comm=comm, axis_name=self.axis_name, specs=specs
+        )
         return self._each(call, (tree,), (specs,), Started(WHOLE, (), WHOLE), options)
 
     def done(
@@ -119,60 +117,39 @@ class Local(NamedTuple):
         tag: str,
     ) -> Reduced:
         """`shaped` as what was started; `after` has been computed before."""
-        if self._mapped():
-            axes, specs, _ = self
-            return mesh.done(
-                handle,
-                shaped,
-                comm,
-                axis_name=axes,
-                specs=specs,
-                after=after,
-                tag=tag,
-            )
-        if self.spread_over is None:
+        if self._on_one_device():
             return ops.done(handle, shaped, comm, after=after, tag=tag)
         specs = mesh.specs_like(shaped, like, self.specs)
+        axes = self.axis_name
 
         def call(handle: jax.Array, shaped: Any, after: Any) -> Reduced:
-            return mesh.done(
-                handle, shaped, comm, axis_name=(), specs=specs, after=after, tag=tag
-            )
+            how: dict[str, Any] = {"axis_name": axes, "specs": specs, "tag": tag}
+            return mesh.done(handle, shaped, comm, after=after, **how)
 
         first = mesh.specs_like(after, like, self.specs)
-        return self._each(
-            call,
-            (handle, shaped, after),
-            (WHOLE, specs, first),
-            Reduced(specs, WHOLE, WHOLE),
-        )
+        out = Reduced(specs, WHOLE, WHOLE)
+        return self._each(call, (handle, shaped, after), (WHOLE, specs, first), out)
 
     def publish(
         self, tree: Any, comm: HasRegistryId, *, like: Any, **options: Any
     ) -> Published:
-        if not self._mapped() and self.spread_over is None:
+        if self._on_one_device():
             return ops.publish(tree, comm, **options)
         specs = mesh.specs_like(tree, like, self.specs)
         call = functools.partial(mesh.publish, comm=comm, specs=specs)
-        if self._mapped():
-            return call(tree, **options)
         out = Published(specs, WHOLE, WHOLE)
         return self._each(call, (tree,), (specs,), out, options)
 
     def marks(self, tree: Any, comm: HasRegistryId, *, like: Any) -> Marks:
-        if not self._mapped() and self.spread_over is None:
+        if self._on_one_device():
             return ops.marks(tree, comm)
         specs = mesh.specs_like(tree, like, self.specs)
         call = functools.partial(mesh.marks, comm=comm, specs=specs)
-        if self._mapped():
-            return call(tree)
         return self._each(call, (tree,), (specs,), Marks(WHOLE))
 
     def state(self, tree: Any, comm: HasRegistryId, *, like: Any) -> Any:
         """What a round takes as `state`."""
-        if not self._mapped() and self.spread_over is None:
-            return tree
-        return self.marks(tree, comm, like=like)
+        return tree if self._on_one_device() else self.marks(tree, comm, like=like)
 
     def outer_step(
         self,
@@ -184,7 +161,7 @@ class Local(NamedTuple):
         like: Any,
     ) -> tuple[Any, Any]:
         """`outer.step`; that of the kernel goes element by element, so by blocks."""
-        if self._mapped() or self.spread_over is None or isinstance(outer, XlaOuter):
+        if self._on_one_device() or isinstance(outer, XlaOuter):
             return outer.step(anchor, state, delta, status)
         cut = [mesh.specs_like(x, like, self.specs) for x in (anchor, state, delta)]
         return self._each(
@@ -199,9 +176,11 @@ class Local(NamedTuple):
         out: Any,
         options: dict[str, Any] | None = None,
     ) -> Any:
-        """By each device of the mesh, on its blocks. Options that are arrays are alike
-        on all of them."""
+        """By each device of the mesh, on its blocks: of a mapped program the caller is
+        one already. Options that are arrays are alike on all of them."""
         options = options or {}
+        if _native.mapped_axes():
+            return call(*trees, **options)
         arrays = {k: v for k, v in options.items() if _holds_arrays(v)}
         rest = {k: v for k, v in options.items() if k not in arrays}
 
@@ -216,9 +195,9 @@ class Local(NamedTuple):
             check_vma=False,
         )(arrays, *trees)
 
-    def _mapped(self) -> bool:
+    def _on_one_device(self) -> bool:
         if _native.mapped_axes():
-            return True
+            return False
         if not self.whole:
             raise ValueError(
                 "jccl: axis_name= and specs= are for steps mapped over local devices: "
@@ -226,7 +205,7 @@ class Local(NamedTuple):
                 "jit give specs= the shardings of the parameters, as "
                 "jax.tree.map(lambda x: x.sharding, params)"
             )
-        return False
+        return self.spread_over is None
 
 
 class Places:
@@ -249,15 +228,14 @@ class Places:
     def look_at(self, params: Any) -> None:
         """Arrays that lie on a mesh already, outside of any program, say how they are
         cut; the update that follows may be traced, where nothing says so."""
-        leaves = jax.tree.leaves(params)
-        traced = any(isinstance(x, jax.core.Tracer) for x in leaves)
+        flat = jax.tree_util.tree_leaves_with_path(params)
+        traced = any(isinstance(x, jax.core.Tracer) for _, x in flat)
         if self._is_said or traced:
             return
-        lie = [_spreads(getattr(x, "sharding", None)) for x in leaves]
+        lie = [_spreads(getattr(x, "sharding", None)) for _, x in flat]
         spread = bool(lie) and all(lie)
         if any(lie) and not spread:
-            path, _ = jax.tree_util.tree_leaves_with_path(params)[lie.index(False)]
-            name = jax.tree_util.keystr(path, simple=True, separator="/")
+            name = path_text(flat[lie.index(False)][0])
             raise ValueError(
                 f"jccl: parameter '{name}' lies on one device, and others on a mesh: "
                 "put all of them there, replicated where they are not cut"
