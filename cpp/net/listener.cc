@@ -94,11 +94,29 @@ Result<std::vector<int>> open_sockets(const Address& bind, bool listening) {
 
 using PendingId = std::uint64_t;
 
-struct Pending {
-  std::unique_ptr<ByteStream> stream;  // until the first bytes are seen
-  std::array<std::uint8_t, 3> first{};
+// What tells TLS from frames of ours, whose third byte is 0 in a hello.
+struct FirstBytes {
+  std::array<std::uint8_t, 3> bytes{};
   std::size_t got = 0;
-  std::unique_ptr<Handshake> handshake;  // from then on, with TLS
+  bool ended = false;  // nothing more will come
+
+  void read(int fd) {
+    ssize_t n;
+    do {
+      n = ::recv(fd, bytes.data() + got, bytes.size() - got, MSG_DONTWAIT);
+    } while (n < 0 && errno == EINTR);
+    if (n > 0) got += static_cast<std::size_t>(n);
+    ended = n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK);
+  }
+  bool may_be_tls() const { return got > 0 && bytes[0] == 0x16 && (got < 2 || bytes[1] == 0x03); }
+  bool enough() const { return got > 0 && (!may_be_tls() || got == bytes.size()); }
+  bool is_tls() const { return may_be_tls() && bytes[2] != 0; }
+};
+
+struct Pending {
+  std::unique_ptr<Watch> socket;  // until its first bytes are seen
+  FirstBytes first;
+  std::unique_ptr<Handshake> handshake;  // from then on
   Time deadline = 0;
   TimerId timer = 0;
   std::string network;
@@ -138,10 +156,10 @@ class OpenListener final : public Listener {
     if (!std::exchange(held_, false)) return;
     std::vector<PendingId> waiting;
     for (const auto& [id, pending] : pending_) {
-      if (pending.stream != nullptr) waiting.push_back(id);
+      if (pending.socket != nullptr) waiting.push_back(id);
     }
     for (const PendingId id : waiting) {
-      pending_.at(id).stream->when_readable(nullptr);  // it may be on its way
+      pending_.at(id).socket->readable(nullptr);  // it may be on its way
       sniff(id);
     }
   }
@@ -180,6 +198,15 @@ class OpenListener final : public Listener {
       ::close(fd);
       return;
     }
+    // Most have spoken, or gone, by now. Who is gone costs no more than this, and who spoke need
+    // not be watched before it is known what speaks.
+    FirstBytes first;
+    if (!held_) first.read(fd);
+    if (first.ended && first.got == 0 && !JCCL_PLANTED("gone-takes-a-place")) {
+      ++stats_.refused;
+      ::close(fd);
+      return;
+    }
     if (places_->full()) {
       ++stats_.excess;
       if (!places_->make_room()) {
@@ -189,7 +216,7 @@ class OpenListener final : public Listener {
     }
     const PendingId id = ++last_id_;
     Pending& pending = pending_[id];
-    pending.stream = plain_stream(loop_, fd);
+    pending.first = first;
     pending.deadline = loop_.now() + options_.handshake_max;
     pending.place = places_->take(network);
     pending.place->give_way = [this, id] {
@@ -203,32 +230,34 @@ class OpenListener final : public Listener {
           failed(pending_.at(id));
           pending_.erase(id);
         });
-    pending.stream->when_readable([this, id] { sniff(id); });
+    if (first.enough()) return greet(id, fd);
+    pending.socket = std::make_unique<Watch>(loop_, fd);
+    pending.socket->readable([this, id] { sniff(id); });
   }
 
-  // The first three bytes tell TLS from frames of ours, whose third byte is 0 in a hello.
   void sniff(PendingId id) {
     const auto found = pending_.find(id);
-    if (held_ || found == pending_.end() || found->second.stream == nullptr) return;
+    if (held_ || found == pending_.end() || found->second.socket == nullptr) return;
     Pending& pending = found->second;
-    const std::size_t n = pending.stream->read_now(MutableView(pending.first).subspan(pending.got));
-    pending.got += n;
-    const bool may_be_tls =
-        pending.first[0] == 0x16 && (pending.got < 2 || pending.first[1] == 0x03);
-    if (pending.got == 0 || (may_be_tls && pending.got < pending.first.size())) {
-      if (!pending.stream->failure().ok()) return drop(id);
-      pending.stream->when_readable([this, id] { sniff(id); });
-      return;
-    }
-    pending.stream->unread(
-        {pending.first.begin(), pending.first.begin() + static_cast<std::ptrdiff_t>(pending.got)});
-    const bool is_tls = may_be_tls && pending.first[2] != 0;
-    if (is_tls && !credentials_.tls) return refuse(id);
+    pending.first.read(pending.socket->fd());
+    if (pending.first.enough()) return greet(id, std::exchange(pending.socket, {})->release());
+    if (pending.first.ended) return drop(id);
+    pending.socket->readable([this, id] { sniff(id); });
+  }
+
+  // Its first bytes are read: a handshake of their kind, or a refusal of that kind.
+  void greet(PendingId id, int fd) {
+    Pending& pending = pending_.at(id);
+    std::unique_ptr<ByteStream> stream = plain_stream(loop_, fd);
+    const auto first = pending.first.bytes.begin();
+    stream->unread({first, first + static_cast<std::ptrdiff_t>(pending.first.got)});
+    const bool is_tls = pending.first.is_tls();
+    if (is_tls && !credentials_.tls) return refuse(id, std::move(stream));
     if (!is_tls && credentials_.tls && !JCCL_PLANTED("plain-taken-for-tls-listener"))
-      return refuse(id);
-    if (!is_tls) return introduce(id, std::move(pending.stream));
-    pending.handshake = tls_handshake(loop_, std::move(pending.stream), Role::kAccepting,
-                                      credentials_, options_.handshake_max,
+      return refuse(id, std::move(stream));
+    if (!is_tls) return introduce(id, std::move(stream));
+    pending.handshake = tls_handshake(loop_, std::move(stream), Role::kAccepting, credentials_,
+                                      options_.handshake_max,
                                       [this, id](Result<std::unique_ptr<ByteStream>> result) {
                                         if (!result.ok()) return drop(id);
                                         introduce(id, std::move(result.value()));
@@ -256,19 +285,19 @@ class OpenListener final : public Listener {
 
   // Who said nothing has cost a place, and no handshake.
   void failed(const Pending& pending) {
-    const bool silent = pending.handshake == nullptr && pending.got == 0;
+    const bool silent = pending.handshake == nullptr && pending.first.got == 0;
     if (quotas_.has_value() && !silent) quotas_->failed(pending.network, loop_.now());
   }
 
-  void refuse(PendingId id) {
+  void refuse(PendingId id, std::unique_ptr<ByteStream> stream) {
     auto entry = pending_.extract(id);
     Pending& pending = entry.mapped();
     loop_.cancel(pending.timer);
     failed(pending);
     if (!JCCL_PLANTED("refused-not-counted")) ++stats_.refused;
-    pending.stream->write_ahead(alert_record());
+    stream->write_ahead(alert_record());
     pending.place->give_way = nullptr;
-    linger(loop_, std::move(pending.stream), std::move(pending.place));
+    linger(loop_, std::move(stream), std::move(pending.place));
   }
 
   void hand_over(PendingId id, std::unique_ptr<ByteStream> stream) {

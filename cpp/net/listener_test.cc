@@ -177,6 +177,20 @@ TEST_F(ListenerTest, pending_sockets_are_bounded_and_newcomers_still_get_through
   EXPECT_TRUE(eventually([&] { return server->accepted.size() == 1; }));
 }
 
+TEST_F(ListenerTest, who_is_gone_before_it_is_accepted_takes_nobody_s_place) {
+  listen(plain(), {.pending_max = 2, .handshake_max = 60 * base::kSecond});
+  ByteStream* silent[] = {stranger({}), stranger({})};
+  ASSERT_TRUE(eventually([&] { return server->listener->stats().pending == 2; }));
+  on([&] {
+    for (int i = 0; i < 20; ++i) bare_connection(loop, server->address);  // closed at once
+  });
+  EXPECT_TRUE(eventually([&] { return server->listener->stats().refused == 20; }));
+  on([&] {
+    EXPECT_EQ(server->listener->stats().excess, 0u);
+    for (ByteStream* each : silent) EXPECT_FALSE(closed(each));
+  });
+}
+
 TEST_F(ListenerTest, excess_is_closed_while_all_slots_are_handed_over) {
   listen(plain(), {.pending_max = 2});
   guest();
