@@ -191,6 +191,32 @@ TEST_F(ListenerTest, who_is_gone_before_it_is_accepted_takes_nobody_s_place) {
   });
 }
 
+// A frame of 790 bytes begins as a TLS record does, but for its third byte. Each listener refuses
+// what the other kind says, as soon as it can be known, whatever pieces it comes in.
+TEST_F(ListenerTest, the_first_bytes_tell_tls_from_frames_in_any_pieces) {
+  const ListenerOptions patient{.handshake_max = 60 * base::kSecond};
+  listen(plain(), patient);
+  stranger({0x16, 0x03, 0x00});
+  ASSERT_TRUE(eventually([&] { return server->listener->stats().pending == 1; }));
+  ByteStream* tls_client = stranger({0x16});
+  ASSERT_TRUE(eventually([&] { return server->listener->stats().pending == 2; }));
+  on([&] {
+    EXPECT_EQ(server->listener->stats().refused, 0u);
+    tls_client->write_ahead({0x03, 0x01});
+    (void)tls_client->flush_ahead();
+  });
+  EXPECT_TRUE(eventually([&] { return server->listener->stats().refused == 1; }));
+  on([&] { server.reset(); });
+
+  listen(tls(), patient);
+  stranger({0x17});  // one byte is enough
+  EXPECT_TRUE(eventually([&] { return server->listener->stats().refused == 1; }));
+  stranger({0x16, 0x04});
+  EXPECT_TRUE(eventually([&] { return server->listener->stats().refused == 2; }));
+  stranger({0x16, 0x03, 0x00});
+  EXPECT_TRUE(eventually([&] { return server->listener->stats().refused == 3; }));
+}
+
 TEST_F(ListenerTest, excess_is_closed_while_all_slots_are_handed_over) {
   listen(plain(), {.pending_max = 2});
   guest();
