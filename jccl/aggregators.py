@@ -8,6 +8,7 @@ does not have. Touches neither the native module nor jax.
 from __future__ import annotations
 
 import dataclasses
+import numbers
 from typing import ClassVar
 
 from jccl.codecs import Codec, TopK
@@ -16,7 +17,13 @@ TRIM_END = 0.5
 MULTIPLE_MAX = 1e6
 
 
+def _check_number(what: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{what}: a number, not {type(value).__name__}")
+
+
 def _check_multiple(what: str, value: float) -> None:
+    _check_number(what, value)
     if not 0 < value <= MULTIPLE_MAX:
         raise ValueError(f"{what}: above 0 and at most {MULTIPLE_MAX:.0f}")
 
@@ -59,8 +66,10 @@ class TrimmedMean(Aggregator):
     trim: float = 0.25
 
     def __post_init__(self) -> None:
+        what = f"TrimmedMean(trim={self.trim!r})"
+        _check_number(what, self.trim)
         if not 0 < self.trim < TRIM_END:
-            raise ValueError(f"TrimmedMean(trim={self.trim}): above 0 and below 0.5")
+            raise ValueError(f"{what}: above 0 and below 0.5")
 
     @property
     def spec(self) -> str:
@@ -94,7 +103,7 @@ class CenteredClip(Aggregator):
     radius: float = 1.0
 
     def __post_init__(self) -> None:
-        _check_multiple(f"CenteredClip(radius={self.radius})", self.radius)
+        _check_multiple(f"CenteredClip(radius={self.radius!r})", self.radius)
 
     @property
     def spec(self) -> str:
@@ -115,7 +124,7 @@ class NormLimit(Aggregator):
     times: float = 2.0
 
     def __post_init__(self) -> None:
-        _check_multiple(f"NormLimit(times={self.times})", self.times)
+        _check_multiple(f"NormLimit(times={self.times!r})", self.times)
 
     @property
     def spec(self) -> str:

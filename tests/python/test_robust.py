@@ -120,6 +120,10 @@ def test_names_stand_for_the_defaults_and_odd_parameters_are_refused():
     for bad in (0.0, 0.5, -1.0, float("nan")):
         with pytest.raises(ValueError, match="above 0 and below"):
             jccl.TrimmedMean(bad)
+    assert jccl.TrimmedMean(np.float32(0.25)).spec == "trimmed_mean:trim=0.25"
+    for make in (jccl.TrimmedMean, jccl.CenteredClip, jccl.NormLimit):
+        with pytest.raises(TypeError, match=r"='0.2'\): a number, not str"):
+            make("0.2")
     for make in (jccl.CenteredClip, jccl.NormLimit):
         for bad in (0.0, -1.0, float("inf"), float("nan")):
             with pytest.raises(ValueError, match="above 0 and at most 1000000"):
