@@ -271,6 +271,17 @@ def give_order(
 ) -> str:
     """An operator's order; what was done, in words. Raises CoreError."""
 
+def journal_summary(store: str, *, insecure: bool = False) -> str:
+    """What a journal says, as JSON. Raises CoreError, as the next two."""
+
+def copy_journal(source: str, target: str, *, insecure: bool = False) -> int:
+    """All rows, into an empty store; how many."""
+
+def export_journal(
+    store: str, write: Callable[[str], object], *, insecure: bool = False
+) -> None:
+    """`write` gets each record as a line of JSON."""
+
 def new_token() -> str: ...
 def make_token(
     run_secret: str,

@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "master/ask.h"
+#include "master/journal.h"
 #include "master/master.h"
 #include "module.h"
 
@@ -136,6 +137,34 @@ std::string give_order(const std::string& address, const std::string& verb,
   return answer_of([options, order] { return master::give_order(options, order); });
 }
 
+master::StoreOptions store_options(bool insecure) {
+  master::StoreOptions options;
+  options.insecure = insecure;
+  return options;
+}
+
+std::string journal_summary(const std::string& store, bool insecure) {
+  return answer_of([=] { return master::journal_summary(store, store_options(insecure)); });
+}
+
+std::uint64_t copy_journal(const std::string& from, const std::string& to, bool insecure) {
+  const auto copied = [&] {
+    const py::gil_scoped_release release;
+    return master::copy_journal(from, to, store_options(insecure));
+  }();
+  if (!copied.ok()) raise(copied.status());
+  return copied.value();
+}
+
+void export_journal(const std::string& store, const py::function& write, bool insecure) {
+  const auto line = [&write](const std::string& text) {
+    write(text);
+    return true;
+  };
+  const auto status = master::export_journal(store, store_options(insecure), line);
+  if (!status.ok()) raise(status);
+}
+
 std::string new_token() {
   const auto token = master::new_token_text();
   if (!token.ok()) raise(token.status());
@@ -183,6 +212,12 @@ void bind_master(py::module_& module) {
   module.def("give_order", &give_order, py::arg("master"), py::kw_only(), py::arg("verb"),
              py::arg("subject"), py::arg("span") = 0.0, py::arg("reason") = "",
              py::arg("token") = "", py::arg("insecure") = false, py::arg("timeout") = 5.0);
+  module.def("journal_summary", &journal_summary, py::arg("store"), py::kw_only(),
+             py::arg("insecure") = false);
+  module.def("copy_journal", &copy_journal, py::arg("source"), py::arg("target"), py::kw_only(),
+             py::arg("insecure") = false);
+  module.def("export_journal", &export_journal, py::arg("store"), py::arg("write"), py::kw_only(),
+             py::arg("insecure") = false);
   module.def("new_token", &new_token);
   module.def("make_token", &make_token, py::arg("run_secret"), py::kw_only(),
              py::arg("role") = "peer", py::arg("uses") = 0, py::arg("expires_unix_s") = 0,

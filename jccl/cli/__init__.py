@@ -25,6 +25,7 @@ _COMMANDS = {
     "admit": ("orders", "admit", "Let a key in, with --admission manual or list."),
     "checkpoint": ("checkpoint", "command", "List, verify and prune checkpoints."),
     "restore": ("restore", "command", "Put a run back to a checkpoint."),
+    "journal": ("journal", "command", "Verify, copy and export a master's journal."),
     "bench": ("bench", "command", "Measure collectives, with nccl-tests' columns."),
     "plan": ("plan", "command", "Say what bandwidth a run needs, and what fits."),
     "doctor": ("doctor", "command", "Check this machine, and say how to mend it."),

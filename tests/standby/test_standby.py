@@ -248,6 +248,41 @@ def test_without_etcd_the_master_stops_and_the_standby_waits_aloud(run, etcd):
     run.report("all of etcd down and back")
 
 
+def journal(*words: str) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-m", "jccl.cli", "journal", *words]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=60)
+
+
+def test_a_run_moves_from_a_file_to_etcd_and_on_under_its_peers(store, tmp_path):
+    """Longer than what etcd takes in one write."""
+    first = f"sqlite:{tmp_path}/run.db"
+    active = Master(first, tmp_path)
+    active.await_serving()
+    peers = Peers(active.address)
+    try:
+        for source, target in ((first, store), (store, f"sqlite:{tmp_path}/back.db")):
+            peers.go_on(600)
+            active.send(15)
+            assert active.await_end() == 0
+            moved = journal("copy", source, target)
+            assert moved.returncode == 0 and "copied " in moved.stdout, moved.stderr
+            active = Master(target, tmp_path, active.address)
+            active.await_serving()
+            peers.go_on(50)
+        peers.end()
+        assert journal("copy", first, store).stderr.count("rows already") == 1
+    finally:
+        active.end()
+
+
+def test_a_journal_that_a_master_has_is_not_opened(run, store):
+    asked = journal("verify", store)
+    assert asked.returncode == 1, asked.stdout
+    assert "stop the active master first" in asked.stderr
+    run.peers.go_on()
+    run.peers.end()
+
+
 def test_a_standby_that_is_told_to_stop_ends_cleanly(run):
     run.standby.send(15)
     assert run.standby.await_end() == 0
