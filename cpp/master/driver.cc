@@ -4,8 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdio>
 #include <fstream>
+#include <sstream>
 
 #include "base/failpoint.h"
 #include "base/planted.h"
@@ -125,19 +127,26 @@ Status Master::Driver::read_admission() {
     return {Code::kInvalid,
             cat("admission '", how, "' does not exist; there are auto, manual and list:FILE")};
   }
-  std::ifstream file(how.substr(kList.size()));
-  if (!file)
-    return {Code::kIo, cat("the list of keys ", how.substr(kList.size()), " can't be read")};
+  const std::string path = how.substr(kList.size());
+  std::ifstream file(path);
   std::string line;
   for (int number = 1; std::getline(file, line); ++number) {
-    const std::string word = line.substr(0, line.find_first_of(" \t#\r"));
-    if (word.empty()) continue;
+    std::istringstream words(line.substr(0, line.find('#')));
+    std::string word;
+    if (!(words >> word)) continue;
+    std::transform(word.begin(), word.end(), word.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
     wire::PublicKey key{};
     if (!base::from_hex(word, key)) {
-      return {Code::kInvalid, cat("line ", number, " of ", how.substr(kList.size()),
-                                  " does not begin with a key of 64 hex digits")};
+      return {Code::kInvalid,
+              cat("line ", number, " of ", path, " does not begin with a key of 64 hex digits")};
     }
     listed_.insert(key);
+  }
+  if (!file.eof()) return {Code::kIo, cat("the list of keys ", path, " can't be read")};
+  if (listed_.empty()) {
+    return {Code::kInvalid, cat("the list of keys ", path, " is empty, so nobody could come in; ",
+                                "--admission manual begins without keys")};
   }
   return {};
 }
@@ -207,6 +216,15 @@ Status Master::Driver::recover() {
     run_ = fresh.value();
   }
   if (config_.token.empty()) credentials_ = net::Credentials::plain(run_);
+  const auto has_token = [](const wire::Record& record) {
+    return std::holds_alternative<wire::TokenRecord>(record);
+  };
+  if (config_.token.empty() && !JCCL_PLANTED("token-run-in-clear") &&
+      std::any_of(records.begin(), records.end(), has_token)) {
+    return {Code::kAuth, cat("journal ", without_password(config_.store),
+                             " is of a run whose peers came by tokens: give the run's secret "
+                             "(--token-file), or anybody who reaches this port would be let in")};
+  }
   run_text_ = base::to_hex(run_);
   auto options = machine_options();
   auto root = net::random_bytes<32>();
@@ -332,14 +350,17 @@ void Master::Driver::first_word(ConnId id, wire::Message message) {
   const auto found = conns_.find(id);
   if (found == conns_.end()) return;
   Conn& conn = found->second;
-  if (std::holds_alternative<wire::StatusAsk>(message)) return answer_status(id);
   const auto* hello = std::get_if<wire::Hello>(&message);
-  const Status admitted = hello == nullptr ? Status() : net::admits(conn.shown.token, hello->site);
+  Status admitted = hello == nullptr ? Status() : net::admits(conn.shown.token, hello->site);
+  if (machine_->is_revoked(conn.shown.token) && !JCCL_PLANTED("status-by-a-revoked-token")) {
+    admitted = {Code::kBanned, cat("the token ", conn.shown.token, " was revoked")};
+  }
   if (!admitted.ok()) {
     const wire::Refuse refuse{admitted.code, admitted.text};
     (void)conn.stream->send(wire::encode(refuse));
     return retire(id, true);
   }
+  if (std::holds_alternative<wire::StatusAsk>(message)) return answer_status(id);
   if (hello != nullptr) conn.life = hello->incarnation;
   conn.greeted = true;
   conn.stream->resume();

@@ -190,7 +190,7 @@ base::Digest MasterMachine::digest() const {
   const auto& [options, planner, ledger, now, last, wake, started_at, next_tick, before, woke_at,
                begun, pauses_due, counter, order, conns, left, left_in_order, links, gone, doomed,
                lives, sites, lives_due, probed_last, rounds, established, running, cuts, blame,
-               guilty, holders, throttles, holds, holds_rest, crossed_since, states_crossed,
+               guilty, holders, throttles, holds, kept, holds_rest, crossed_since, states_crossed,
                touched, edges_seen, settled, lives_changed, ticking, roster_dirty, told, departures,
                fx] = *state_;
   same_for_all(options, planner, now, fx, touched, lives_changed, ticking);  // done with the event
@@ -208,6 +208,10 @@ base::Digest MasterMachine::digest() const {
     canon.put(token), canon.put(one.bans), canon.put(one.banned_at), canon.put(one.next_at),
         canon.put(one.open), canon.put(one.held_until);
     one.in_vain.each_field(canon), one.held.each_field(canon);
+  }
+  canon.put(kept.size());
+  for (const auto& [site, seat] : kept) {
+    canon.put(site), canon.put(seat.until), canon.put(seat.keys);
   }
   canon.put(ledger.epoch()), canon.put(ledger.fenced());
   canon.put(wake), canon.put(last), canon.put(started_at), canon.put(next_tick);

@@ -171,7 +171,7 @@ TEST_F(HostileMember, a_later_life_has_the_key_of_the_earlier) {
     later.addresses = {"here:1"};
     (void)say(1, later, its_own ? own : wire::PublicKey{66});
     (void)say(1, wire::Resume{{}, {{"model", 1, {6, 6}}}});
-    (void)join(2, hello(0x20001, "b"));
+    (void)join(2, hello(0x20077, "b"));
     wire::Sync sync;
     sync.tag = "model", sync.deadline = 600 * base::kSecond;
     std::vector<wire::SyncReply> told = sent<wire::SyncReply>(say(2, sync));
@@ -306,7 +306,9 @@ TEST_F(HostileMember, one_peer_cannot_take_all_tags_and_gives_them_back) {
   // Nor in two lives of one key, as states are born that stay.
   for (const ConnId life : {ConnId{50}, ConnId{51}}) {
     const wire::PublicKey key = key_of(hello(7, "c"));
-    (void)say(life, hello(life, base::cat("c", life)), key);
+    wire::Hello shard = hello(life, "c");
+    shard.shard = static_cast<std::uint32_t>(life - 50), shard.shards = 2;
+    (void)say(life, shard, key);
     (void)say(life, wire::Resume{}, key);
     EXPECT_EQ(refused(life, true), life == 50 ? base::kTagsMax / 2 : base::kTagsMax);
   }

@@ -176,7 +176,8 @@ TEST_F(MadeUpFails, one_key_is_here_so_many_times_and_no_more) {
   const Shown by{{42}};
   int welcomed = 0;
   for (ConnId conn = 1; conn <= 100; ++conn) {
-    wire::Hello one = hello(100 * conn, "s" + std::to_string(conn));
+    wire::Hello one = hello(100 * conn, "s");
+    one.shard = static_cast<std::uint32_t>(conn - 1), one.shards = 100;
     welcomed += !sent<wire::Welcome>(on(ConnMessage{conn, one, by})).empty();
   }
   EXPECT_EQ(welcomed, 64);

@@ -58,6 +58,11 @@ std::optional<Status> State::unwelcome(const wire::Hello& hello, const Shown& sh
   return token_spent(shown.token, shown.uses, hello.shard, shown.key);
 }
 
+bool State::is_revoked(const std::string& token) const {
+  const auto found = ledger_.tokens().find(token);
+  return found != ledger_.tokens().end() && found->second.revoked;
+}
+
 // A key that has joined by a token comes back by it without a further use.
 std::optional<Status> State::token_spent(const std::string& token, std::uint32_t uses,
                                          std::uint32_t shard, const wire::PublicKey& key) const {

@@ -171,6 +171,11 @@ struct Throttle {
   bool open = true;           // who waited until `next_at` has been let through
 };
 
+struct KeptSeat {  // of a site that was kicked
+  base::Time until = 0;
+  std::set<wire::PublicKey> keys;  // that may come back to it
+};
+
 enum class WaitCause : std::uint8_t { kNothing, kTooFew, kPeers };
 
 struct Wait {  // why a round stands still

@@ -355,5 +355,6 @@ MasterEffects MasterMachine::on(const MasterEvent& event, Time now) {
 }
 
 MasterView MasterMachine::view(Time now) const { return state_->view(now); }
+bool MasterMachine::is_revoked(const std::string& token) const { return state_->is_revoked(token); }
 
 }  // namespace jccl::protocol

@@ -166,6 +166,8 @@ class MasterMachine {
   MasterEffects start(base::Time now);
   MasterEffects on(const MasterEvent& event, base::Time now);
   MasterView view(base::Time now) const;
+  // An operator took it back: whoever comes by it is told nothing and orders nothing.
+  bool is_revoked(const std::string& token) const;
 
   // For searches through all interleavings (canonical.cc): a second machine that goes on from here,
   // and all that decides what it will do, in 128 bits. Words for people are not in it.

@@ -24,6 +24,9 @@ void State::on_order(ConnId conn, const wire::Order& order, const Shown& shown) 
     return refuse(conn, Code::kAuth,
                   "orders take the run's secret, or a token with the role admin");
   }
+  if (is_revoked(shown.token) && !JCCL_PLANTED("revoked-operators-order")) {
+    return refuse(conn, Code::kBanned, cat("the token ", shown.token, " was revoked"));
+  }
   const wire::OrderReply reply = carry_out(order);
   note("order",
        {{"subject", order.subject}, {"by", base::to_hex(shown.key)}, {"text", reply.text}});
@@ -45,6 +48,7 @@ wire::OrderReply State::kick(const wire::Order& order) {
   if (member_sites().count(order.subject) == 0) {
     return refusal(Code::kUnknownTag, cat("no member has the site ", order.subject));
   }
+  keep_seat(order.subject);
   evict(order.subject,
         cat(order.subject, " was evicted by an operator",
             order.reason.empty() ? "" : cat(": ", order.reason)),

@@ -91,6 +91,10 @@ struct MasterMachine::State {
   std::set<std::string> member_sites() const;
   void make_room(const wire::Hello& hello);
   bool gives_way(const Life& life) const;
+  void keep_seat(const std::string& site);
+  std::optional<base::Status> seat_kept(const std::string& site, const wire::PublicKey& key) const;
+  std::optional<base::Status> key_taken(const wire::Hello& hello, const wire::PublicKey& key) const;
+  void leave_other_sites(const wire::Hello& hello, const wire::PublicKey& key);
   bool is_idle(const Life& life) const;
   void fence_observer(const Life& life);
   bool alive(const Life& life) const;
@@ -109,6 +113,7 @@ struct MasterMachine::State {
 
   // master_blame.cc: who may be here, and what is held against whom
   std::optional<base::Status> unwelcome(const wire::Hello& hello, const Shown& shown) const;
+  bool is_revoked(const std::string& token) const;
   std::optional<base::Status> token_spent(const std::string& token, std::uint32_t uses,
                                           std::uint32_t shard, const wire::PublicKey& key) const;
   std::string kept_outside(const std::string& site) const;  // why; empty: it may come in
@@ -352,6 +357,7 @@ struct MasterMachine::State {
   // Joiners and skipped sites that could not keep up. While one of them is here no START of any
   // state tag is sent: it has to be current on all of them at one moment.
   std::map<std::string, base::Time> holds_;
+  std::map<std::string, KeptSeat> kept_seats_;  // of sites that an operator kicked
   base::Time holds_rest_until_ = 0;  // rounds flow between two holds, whoever asks for them
   base::Time crossed_since_ = base::kNever;
   base::Time states_crossed_since_ = base::kNever;

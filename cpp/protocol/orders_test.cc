@@ -23,7 +23,8 @@ class OrdersTest : public HostileMember {
     for (ConnId conn = 1; conn <= 3; ++conn) (void)say(conn, ready("grads"));
   }
   void order(wire::OrderVerb verb, const std::string& subject) {
-    note(on(ConnMessage{1000, wire::Order{verb, subject, base::kSecond, ""}, {{99}, "", 0, true}}));
+    const Shown by{{99}, "", 0, true};
+    note(on(ConnMessage{++operator_, wire::Order{verb, subject, base::kSecond, ""}, by}));
   }
   void note(const MasterEffects& effects) {
     for (const auto& message : effects.send) {
@@ -55,6 +56,7 @@ class OrdersTest : public HostileMember {
     EXPECT_TRUE(is_member("a") && is_member("b"));
   }
   bool told_ = false;
+  ConnId operator_ = 1000;
 };
 
 TEST_F(OrdersTest, who_is_kicked_is_out_within_one_heartbeat) {
@@ -77,6 +79,58 @@ TEST_F(OrdersTest, who_is_admitted_is_in_within_one_heartbeat) {
   EXPECT_EQ(heartbeats_until([this] { return is_member("c"); }), 10);
   order(wire::OrderVerb::kAdmit, base::to_hex(key(3)));
   EXPECT_LE(heartbeats_until([this] { return is_member("c"); }), 1);
+}
+
+// By the token that is in no hand but an operator's: nothing is done for whoever still has it.
+TEST_F(OrdersTest, who_has_a_revoked_operator_s_token_orders_nothing) {
+  begin_with(options());
+  const Shown operators{{98}, "operator's", 0, true};
+  EXPECT_FALSE(master_->is_revoked("operator's"));
+  order(wire::OrderVerb::kRevoke, "operator's");
+  EXPECT_TRUE(master_->is_revoked("operator's"));
+  const MasterEffects effects =
+      on(ConnMessage{2000, wire::Order{wire::OrderVerb::kKick, "c", 0, ""}, operators});
+  ASSERT_EQ(effects.send.size(), 1U);
+  const auto* refuse = std::get_if<wire::Refuse>(&effects.send[0].message);
+  ASSERT_NE(refuse, nullptr);
+  EXPECT_EQ(refuse->code, base::Code::kBanned);
+  EXPECT_TRUE(is_member("c"));
+}
+
+TEST_F(OrdersTest, a_kicked_site_s_name_is_its_key_s_for_a_minute) {
+  begin_with(options());
+  order(wire::OrderVerb::kKick, "c");
+  const auto knock = [this](ConnId conn, const Shown& who) {
+    const MasterEffects effects = on(ConnMessage{conn, hello(100 * conn, "c"), who});
+    for (const auto& sent : effects.send) {
+      if (const auto* no = std::get_if<wire::Refuse>(&sent.message)) return no->text;
+    }
+    return std::string();
+  };
+  EXPECT_NE(knock(4, shown(4)).find("c was kicked and may come back"), std::string::npos);
+  EXPECT_EQ(knock(5, shown(3)), "");  // its own key
+  order(wire::OrderVerb::kBan, base::to_hex(key(3)));
+  EXPECT_EQ(knock(6, {key(6), "another"}), "");  // a ban gives it to others
+  order(wire::OrderVerb::kKick, "a");
+  now_ += 61 * base::kSecond;
+  (void)on(Tick{});
+  EXPECT_EQ(on(ConnMessage{7, hello(700, "a"), shown(7)}).send.size(), 1U);
+}
+
+// Votes and places are by sites, and whoever has one key is one.
+TEST_F(OrdersTest, one_key_is_one_site) {
+  begin_with(options());
+  const auto answer = [this](ConnId conn, const std::string& site) {
+    return on(ConnMessage{conn, hello(100 * conn, site), shown(3)}).send.at(0).message;
+  };
+  const auto first = answer(10, "d");
+  const auto* refuse = std::get_if<wire::Refuse>(&first);
+  ASSERT_NE(refuse, nullptr);
+  EXPECT_NE(refuse->text.find("give each a key file of its own"), std::string::npos);
+  EXPECT_TRUE(is_member("c"));
+  (void)on(ConnClosed{3});  // its process ended: the next one has another name
+  EXPECT_TRUE(std::holds_alternative<wire::Welcome>(answer(11, "d")));
+  EXPECT_FALSE(is_member("c"));
 }
 
 }  // namespace
