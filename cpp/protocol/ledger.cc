@@ -101,8 +101,10 @@ void Ledger::apply_token(const wire::TokenRecord& record) {
   }
   if (!use.shards.emplace(record.key, record.shard).second) return;
   use.order.push_back(record.key);
+  token_of_[record.key] = record.token;
   if (use.order.size() <= kTokenKeysMax) return;
   use.shards.erase(use.order.front());
+  token_of_.erase(use.order.front());
   use.order.pop_front();
 }
 
@@ -114,6 +116,10 @@ void Ledger::apply_epoch(const wire::EpochRecord& record) {
   for (const wire::Member& member : record.members) {
     members[member.id] = member;
     fenced_.erase(member.incarnation);
+    if (const auto token = token_of_.find(member.key); token != token_of_.end()) {
+      TokenUse& use = tokens_.at(token->second);
+      if (use.of == 0) use.of = member.shards;
+    }
     if (!known_.insert(member.key).second) continue;
     known_order_.push_back(member.key);
     if (known_order_.size() <= kKnownKeysMax) continue;

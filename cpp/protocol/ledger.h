@@ -37,6 +37,7 @@ struct Ban {
 struct TokenUse {  // who joined by a token
   bool revoked = false;
   std::map<wire::PublicKey, std::uint32_t> shards;  // by key, the newest kTokenKeysMax
+  std::uint32_t of = 0;  // so many shards had the first site that entered by it
   std::deque<wire::PublicKey> order;
 };
 inline constexpr std::size_t kTokenKeysMax = 4096;
@@ -129,9 +130,10 @@ class Ledger {
   std::set<wire::Incarnation> fenced_;
   std::deque<wire::Incarnation> fenced_order_;  // may name some that are in again
   std::map<wire::PublicKey, Ban> bans_;
-  std::map<std::string, TokenUse> tokens_;  // by name
-  std::set<wire::PublicKey> let_in_;        // by an operator
-  std::set<wire::PublicKey> known_;         // of members, now or before
+  std::map<std::string, TokenUse> tokens_;           // by name
+  std::map<wire::PublicKey, std::string> token_of_;  // by which a key of `shards` came last
+  std::set<wire::PublicKey> let_in_;                 // by an operator
+  std::set<wire::PublicKey> known_;                  // of members, now or before
   std::deque<wire::PublicKey> known_order_;
   std::map<wire::Tag, Standing> tags_;
   std::map<wire::Attempt, wire::RoundName> commits_;  // of all that is `recent`

@@ -55,7 +55,7 @@ std::optional<Status> State::unwelcome(const wire::Hello& hello, const Shown& sh
                                     " times, the most for one: each process makes its own, or is "
                                     "given a file of its own")};
   }
-  return token_spent(shown.token, shown.uses, hello.shard, shown.key);
+  return token_spent(shown.token, shown.uses, {hello.shard, hello.shards}, shown.key);
 }
 
 bool State::is_revoked(const std::string& token) const {
@@ -63,18 +63,33 @@ bool State::is_revoked(const std::string& token) const {
   return found != ledger_.tokens().end() && found->second.revoked;
 }
 
-// A key that has joined by a token comes back by it without a further use.
-std::optional<Status> State::token_spent(const std::string& token, std::uint32_t uses,
-                                         std::uint32_t shard, const wire::PublicKey& key) const {
+// A key that has joined by a token comes back by it without a further use, in the place that it
+// had: keys that came as the shards of one site could else be so many sites. One use is one site,
+// and the number of its shards is told by who was first.
+std::optional<Status> State::token_spent(const std::string& token, std::uint32_t uses, Place place,
+                                         const wire::PublicKey& key) const {
   const auto found = ledger_.tokens().find(token);
   if (token.empty() || found == ledger_.tokens().end()) return std::nullopt;
   const TokenUse& use = found->second;
   if (use.revoked && !JCCL_PLANTED("revoked-tokens-taken")) {
     return Status{Code::kBanned, cat("the token ", token, " was revoked")};
   }
-  if (uses == 0 || use.shards.count(key) > 0 || JCCL_PLANTED("uses-not-counted")) return {};
+  if (uses == 0 || JCCL_PLANTED("uses-not-counted")) return {};
+  if (uses == 1 && use.of != 0 && use.of != place.of && !JCCL_PLANTED("uses-of-any-layout")) {
+    return Status{Code::kBanned,
+                  cat("the token ", token, " was used by a site of ", use.of,
+                      use.of == 1 ? " shard" : " shards", ", this peer says ", place.of,
+                      "; a site of another number of shards needs another token")};
+  }
+  const auto known = use.shards.find(key);
+  if (known != use.shards.end()) {
+    if (known->second == place.shard || JCCL_PLANTED("one-use-in-any-place")) return {};
+    return Status{Code::kBanned,
+                  cat("by the token ", token, " this key is shard ", known->second,
+                      " of its site, and no other; another place needs another token")};
+  }
   const auto spent = std::count_if(use.shards.begin(), use.shards.end(),
-                                   [&](const auto& one) { return one.second == shard; });
+                                   [&](const auto& one) { return one.second == place.shard; });
   if (static_cast<std::uint32_t>(spent) < uses) return std::nullopt;
   return Status{Code::kBanned,
                 cat("the token ", token, " was used by ", spent, spent == 1 ? " key" : " keys",
@@ -92,7 +107,7 @@ std::string State::kept_outside(const std::string& site) const {
 
 std::string State::kept_outside(const Life& life) const {
   if (life.id != 0) return {};
-  if (const auto spent = token_spent(life.token, life.uses, life.shard, life.key)) {
+  if (const auto spent = token_spent(life.token, life.uses, {life.shard, life.shards}, life.key)) {
     return spent->text;
   }
   const bool listed = options_.listed.count(life.key) > 0 || ledger_.let_in(life.key);

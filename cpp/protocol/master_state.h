@@ -114,8 +114,11 @@ struct MasterMachine::State {
   // master_blame.cc: who may be here, and what is held against whom
   std::optional<base::Status> unwelcome(const wire::Hello& hello, const Shown& shown) const;
   bool is_revoked(const std::string& token) const;
-  std::optional<base::Status> token_spent(const std::string& token, std::uint32_t uses,
-                                          std::uint32_t shard, const wire::PublicKey& key) const;
+  struct Place {
+    std::uint32_t shard = 0, of = 1;
+  };
+  std::optional<base::Status> token_spent(const std::string& token, std::uint32_t uses, Place place,
+                                          const wire::PublicKey& key) const;
   std::string kept_outside(const std::string& site) const;  // why; empty: it may come in
   std::string kept_outside(const Life& life) const;
   void open_gates();
