@@ -362,7 +362,7 @@ struct Table {
 };
 
 void write_row(const Table& table, std::string_view input, std::span<const std::uint64_t> counts,
-               std::string& text, std::string& notes, std::size_t* missing) {
+               std::string& text, std::vector<std::string>* missing) {
   text += cat("  ", input, ":");
   for (std::size_t c = 0; c < counts.size(); ++c) {
     const Excuse* reason = excuse(table.excuses, input, table.columns[c]);
@@ -372,8 +372,7 @@ void write_row(const Table& table, std::string_view input, std::span<const std::
       text += reason != nullptr ? " -" : " MISSING";
     }
     if (counts[c] > 0 || reason != nullptr) continue;
-    ++*missing;
-    notes += cat("  ", table.title, ": ", input, " × ", table.columns[c], " was never met\n");
+    missing->push_back(cat(table.title, ": ", input, " × ", table.columns[c]));
   }
   text += "\n";
 }
@@ -386,8 +385,8 @@ std::string heading(const Table& table) {
 
 }  // namespace
 
-std::string to_text(const Coverage& coverage, std::size_t* missing) {
-  *missing = 0;
+std::string to_text(const Coverage& coverage, std::vector<std::string>* missing) {
+  missing->clear();
   const auto messages = message_names(std::make_index_sequence<kMessageKinds>());
   std::string text, notes;
   const Table to_master{"to the master", kMasterColumns, kMasterExcuses};
@@ -395,14 +394,14 @@ std::string to_text(const Coverage& coverage, std::size_t* missing) {
   for (std::size_t row = 0; row < kMasterInputs; ++row) {
     const std::string_view input =
         row < kMessageKinds ? std::string_view(messages[row]) : kMasterEvents[row - kMessageKinds];
-    write_row(to_master, input, coverage.master[row], text, notes, missing);
+    write_row(to_master, input, coverage.master[row], text, missing);
   }
   const Table to_peer{"to a peer", kPeerColumns, kPeerExcuses};
   text += heading(to_peer);
   for (std::size_t row = 0; row < kPeerInputs; ++row) {
     const std::string_view input =
         row < kMessageKinds ? std::string_view(messages[row]) : kPeerEvents[row - kMessageKinds];
-    if (!input.empty()) write_row(to_peer, input, coverage.peer[row], text, notes, missing);
+    if (!input.empty()) write_row(to_peer, input, coverage.peer[row], text, missing);
   }
   static constexpr std::array<std::string_view, 4> kPhases = {"moving", "agreed", "unequal",
                                                               "lost"};
@@ -413,7 +412,7 @@ std::string to_text(const Coverage& coverage, std::size_t* missing) {
   for (std::size_t input = 0; input < 4; ++input) {
     std::array<std::uint64_t, 4> counts{};
     for (std::size_t p = 0; p < 4; ++p) counts[p] = coverage.attempt[p * 4 + input];
-    write_row(attempts, kInputs[input], counts, text, notes, missing);
+    write_row(attempts, kInputs[input], counts, text, missing);
   }
   static constexpr std::array<std::string_view, 3> kPolicies = {"wait", "skip", "evict"};
   static constexpr std::array<std::string_view, 4> kSites = {"late", "slow", "ready-again",
@@ -421,9 +420,10 @@ std::string to_text(const Coverage& coverage, std::size_t* missing) {
   const Table stragglers{"stragglers", kPolicies, kStragglerExcuses};
   text += heading(stragglers);
   for (std::size_t input = 0; input < kStragglerInputs; ++input) {
-    write_row(stragglers, kSites[input], coverage.straggler[input], text, notes, missing);
+    write_row(stragglers, kSites[input], coverage.straggler[input], text, missing);
   }
-  notes += cat(*missing, " pairs were never met and have no excuse\n");
+  for (const std::string& pair : *missing) notes += cat("  ", pair, " was never met\n");
+  notes += cat(missing->size(), " pairs were never met and have no excuse\n");
   notes += "where a pair was not met (-):\n";
   for (const Table& table : {to_master, to_peer, attempts, stragglers}) {
     for (const Excuse& one : table.excuses) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "protocol/master_machine.h"
 #include "protocol/peer_machine.h"
@@ -42,7 +43,7 @@ struct Coverage {
                   const wire::Message& message);
 };
 
-// The tables in words; `missing` counts the pairs that were not met and are not excused.
-std::string to_text(const Coverage& coverage, std::size_t* missing);
+// The tables in words; `missing` gets the names of the pairs that were not met and are not excused.
+std::string to_text(const Coverage& coverage, std::vector<std::string>* missing);
 
 }  // namespace jccl::sim

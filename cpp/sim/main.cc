@@ -1,6 +1,7 @@
 // jccl-sim: runs seeds of the deterministic simulation. Exit 0: all promises kept; 1: one broken
 // (seed, promise and the last lines of the run are printed); 2: wrong usage. Each job is a thread
 // with worlds of its own.
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -8,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -37,11 +39,13 @@ struct Options {
   bool mutants = false, seeds_given = false;
   std::string from, rewrite, script;
   std::map<std::uint64_t, std::string> open;  // alarms that are known and not mended: seed, why
+  std::map<std::uint64_t, std::string> rare;  // run besides: seed, the rare pair that it meets
   bool shrink = false, require_coverage = false, hostile = false;
   base::Planted planted() const { return mutant == nullptr ? base::Planted{} : mutant->mutant; }
 };
 
-// From so many seeds on, every pair of phase and input must have been met.
+// From so many seeds on, every pair of phase and input must have been met. Who requires it of fewer
+// seeds looks further for the rest, up to here.
 constexpr std::uint64_t kCoverageSeeds = 100'000;
 
 thread_local std::uint64_t current_seed = 0;
@@ -54,15 +58,15 @@ void on_fatal(int signal) {
   std::raise(signal);
 }
 
-// Lines of a seed and why its alarm is not mended yet; those of # say something else.
-bool read_open(const char* path, std::map<std::uint64_t, std::string>& open) {
+// Lines of a seed and of what is known about it; those of # say something else.
+bool read_seeds(const char* path, std::map<std::uint64_t, std::string>& seeds) {
   std::ifstream in(path);
   for (std::string line; std::getline(in, line);) {
     if (line.empty() || line[0] == '#') continue;
     char* rest = nullptr;
     const std::uint64_t seed = std::strtoull(line.c_str(), &rest, 10);
     if (rest == line.c_str()) return false;
-    open[seed] = rest;
+    seeds[seed] = rest;
   }
   return in.eof();
 }
@@ -70,13 +74,16 @@ bool read_open(const char* path, std::map<std::uint64_t, std::string>& open) {
 constexpr const char* kUsage =
     "usage: jccl-sim [--seeds N] [--first-seed S] [--jobs J] [--seed S] [--trace] [--twice]\n"
     "                [--hostile] [--keep-going] [--coverage] [--require-coverage] [--open FILE]\n"
-    "                [--mutant NAME]\n"
+    "                [--rare FILE] [--rewrite FILE] [--mutant NAME]\n"
     "       jccl-sim --seed S --shrink | --script FILE [--shrink] [--trace]\n"
     "       jccl-sim --mutants [--hostile] [--mutant NAME] [--seeds N] [--jobs J] [--from FILE]\n"
     "                [--rewrite FILE]\n"
     "Runs N seeds of the simulated cluster against the promises P1-P10 and liveness (L).\n"
     "--seed S runs one; --trace prints all of it; --twice runs each seed twice and compares;\n"
     "--hostile makes one member lie.\n"
+    "--require-coverage runs those of --rare besides, and more (up to 100,000) until every pair of "
+    "phase\n"
+    "and input was met; --rewrite writes the seeds that were needed.\n"
     "--shrink makes a run that breaks a promise as small as it can and prints it as a script; of "
     "many seeds that is done for the first that does, more quickly; --script runs "
     "one.\n"
@@ -117,11 +124,9 @@ bool parse(int argc, char** argv, Options& options) {
       options.first = std::strtoull(argv[++i], nullptr, 10), options.seeds = 1;
     else if (arg == "--script")
       options.script = argv[++i];
-    else if (arg == "--open" && !read_open(argv[++i], options.open))
-      return false;
-    else if (arg == "--open")
-      continue;
-    else if (arg == "--from")
+    else if (arg == "--open" || arg == "--rare") {
+      if (!read_seeds(argv[++i], arg == "--open" ? options.open : options.rare)) return false;
+    } else if (arg == "--from")
       options.from = argv[++i];
     else if (arg == "--rewrite")
       options.rewrite = argv[++i];
@@ -235,40 +240,107 @@ void print_counts(const Counts& c, double seconds) {
 }
 
 struct Shared {
+  std::vector<std::uint64_t> seeds;
   std::atomic<std::uint64_t> next{0};
   std::atomic<std::uint64_t> broken{0};
   std::mutex mutex;
   Counts counts;
-  std::optional<Report> first;  // that broke a promise
+  std::optional<Report> first;                 // that broke a promise
+  std::vector<std::string> missing;            // pairs that nobody met yet
+  std::map<std::uint64_t, std::string> found;  // seeds that did then, and what they met
 };
+
+// The next seed of the list; the list's end, or a broken promise, ends the work.
+std::optional<std::uint64_t> next_seed(const Options& options, Shared& shared) {
+  const std::uint64_t i = shared.next.fetch_add(1);
+  if (i >= shared.seeds.size() || (shared.broken > 0 && !options.keep_going)) return {};
+  return shared.seeds[i];
+}
+
+Counts run_one(const Options& options, std::uint64_t seed, Shared& shared) {
+  current_seed = seed;
+  RunOptions run{seed, options.planted(), options.trace, 0, print_line, nullptr, options.hostile};
+  Report report = simulate(run);
+  if (options.twice && simulate(run).trace_hash != report.trace_hash) {
+    report.promise = "determinism", report.what = "two runs of the seed differ";
+  }
+  Counts counts = report.counts;
+  if (report.promise.empty()) return counts;
+  const std::lock_guard lock(shared.mutex);
+  if (const auto known = options.open.find(seed); known != options.open.end()) {
+    std::printf("seed %llu broke %s, which is open: %s\n", static_cast<unsigned long long>(seed),
+                report.promise.c_str(), known->second.c_str());
+    return counts;
+  }
+  ++shared.broken;
+  show(report, options);
+  if (!shared.first) shared.first = std::move(report);
+  return counts;
+}
 
 void work(const Options& options, Shared& shared) {
   Counts counts;
-  while (true) {
-    const std::uint64_t i = shared.next.fetch_add(1);
-    if (i >= options.seeds || (shared.broken > 0 && !options.keep_going)) break;
-    current_seed = options.first + i;
-    RunOptions run{current_seed, options.planted(), options.trace,  0,
-                   print_line,   nullptr,           options.hostile};
-    Report report = simulate(run);
-    if (options.twice && simulate(run).trace_hash != report.trace_hash) {
-      report.promise = "determinism", report.what = "two runs of the seed differ";
-    }
-    counts.add(report.counts);
-    if (report.promise.empty()) continue;
-    const std::lock_guard lock(shared.mutex);
-    if (const auto known = options.open.find(current_seed); known != options.open.end()) {
-      std::printf("seed %llu broke %s, which is open: %s\n",
-                  static_cast<unsigned long long>(current_seed), report.promise.c_str(),
-                  known->second.c_str());
-      continue;
-    }
-    ++shared.broken;
-    show(report, options);
-    if (!shared.first) shared.first = std::move(report);
+  while (const std::optional<std::uint64_t> seed = next_seed(options, shared)) {
+    counts.add(run_one(options, *seed, shared));
   }
   const std::lock_guard lock(shared.mutex);
   shared.counts.add(counts);
+}
+
+// More seeds, one by one, until every pair was met.
+void look_further(const Options& options, Shared& shared) {
+  while (const std::optional<std::uint64_t> seed = next_seed(options, shared)) {
+    const Counts counts = run_one(options, *seed, shared);
+    const std::lock_guard lock(shared.mutex);
+    if (shared.missing.empty()) return;
+    shared.counts.add(counts);
+    std::vector<std::string> left;
+    to_text(shared.counts.coverage, &left);
+    for (const std::string& pair : shared.missing) {
+      if (std::find(left.begin(), left.end(), pair) != left.end()) continue;
+      std::string& met = shared.found[*seed];
+      met += (met.empty() ? " " : ", ") + pair;
+    }
+    shared.missing = std::move(left);
+  }
+}
+
+using Work = void (*)(const Options& options, Shared& shared);
+void on_threads(Work job, const Options& options, Shared& shared) {
+  std::vector<std::thread> threads;
+  for (unsigned j = 1; j < options.jobs; ++j) threads.emplace_back(job, options, std::ref(shared));
+  job(options, shared);
+  for (std::thread& thread : threads) thread.join();
+}
+
+bool write_rare(const std::string& path, const std::map<std::uint64_t, std::string>& rare) {
+  std::ofstream out(path);
+  out << "# Written by: make long-rare\n"
+         "# Seeds after CI's fixed ones, each with the pair of phase and input that it met "
+         "first.\n";
+  for (const auto& [seed, pairs] : rare) out << seed << pairs << "\n";
+  return static_cast<bool>(out.flush());
+}
+
+// What the fixed seeds and those of the list have not met, later ones are to meet. False: no file
+// could be written.
+bool cover(const Options& options, Shared& shared) {
+  to_text(shared.counts.coverage, &shared.missing);
+  if (shared.missing.empty() || shared.broken > 0 || !options.require_coverage) return true;
+  std::printf("%zu pairs are not met yet: looking further\n", shared.missing.size());
+  shared.seeds.clear();
+  for (std::uint64_t i = options.seeds; i < kCoverageSeeds; ++i) {
+    shared.seeds.push_back(options.first + i);
+  }
+  shared.next = 0;
+  on_threads(look_further, options, shared);
+  for (const auto& [seed, pairs] : shared.found) {
+    std::printf("seed %llu met%s\n", static_cast<unsigned long long>(seed), pairs.c_str());
+  }
+  if (!shared.found.empty() && options.rewrite.empty()) {
+    std::puts("to meet them at once: make long-rare, and keep what it writes");
+  }
+  return options.rewrite.empty() || write_rare(options.rewrite, shared.found);
 }
 
 int hunt(const Options& options) {
@@ -317,23 +389,26 @@ int main(int argc, char** argv) {
   for (const int signal : {SIGABRT, SIGSEGV}) std::signal(signal, on_fatal);
   const auto begin = std::chrono::steady_clock::now();
   Shared shared;
-  std::vector<std::thread> threads;
-  for (unsigned j = 1; j < options.jobs; ++j) {
-    threads.emplace_back([&] { work(options, shared); });
+  for (std::uint64_t i = 0; i < options.seeds; ++i) shared.seeds.push_back(options.first + i);
+  for (const auto& [seed, pairs] : options.rare) {
+    const bool fixed = seed >= options.first && seed - options.first < options.seeds;
+    if (!fixed) shared.seeds.push_back(seed);
   }
-  work(options, shared);
-  for (std::thread& thread : threads) thread.join();
+  on_threads(work, options, shared);
+  const bool written = cover(options, shared);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
   print_counts(shared.counts, took.count());
   const auto broken = static_cast<unsigned long long>(shared.broken.load());
-  std::size_t missing = 0;
   if (options.coverage) {
-    std::fputs(to_text(shared.counts.coverage, &missing).c_str(), stdout);
-    if (options.seeds < kCoverageSeeds && !options.require_coverage) missing = 0;
+    std::fputs(to_text(shared.counts.coverage, &shared.missing).c_str(), stdout);
   }
+  const bool required =
+      options.require_coverage || (options.coverage && options.seeds >= kCoverageSeeds);
+  const bool missed = required && !shared.missing.empty();
+  if (!written) std::fprintf(stderr, "jccl-sim: %s can't be written\n", options.rewrite.c_str());
   if (shared.first && shared.first->promise != "determinism") {
     show_smaller(script_of(*shared.first), *shared.first, options, kShrinkRuns);
   }
   std::printf("%llu seeds broke a promise\n", broken);
-  return broken == 0 && missing == 0 ? 0 : 1;
+  return broken == 0 && !missed && written ? 0 : 1;
 }

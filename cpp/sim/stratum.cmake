@@ -21,6 +21,11 @@ if(JCCL_TESTS)
   endif()
   add_test(NAME sim_seeds COMMAND jccl-sim --seeds ${_seeds})
   set_tests_properties(sim_seeds PROPERTIES TIMEOUT ${JCCL_TEST_SECONDS_MAX})
+  # Listed seeds run too.
+  add_test(NAME sim_rare COMMAND jccl-sim --seeds 1
+    --rare ${CMAKE_CURRENT_SOURCE_DIR}/sim/rare_seeds.txt)
+  set_tests_properties(sim_rare PROPERTIES TIMEOUT ${JCCL_TEST_SECONDS_MAX}
+    PASS_REGULAR_EXPRESSION "(^|\n)([2-9]|[1-9][0-9]+) seeds in.*\n0 seeds broke a promise")
   # A failure names seed and commit, and ends with a small script of it.
   add_test(NAME sim_failure COMMAND jccl-sim --seeds 50 --mutant commit-told-early)
   set_tests_properties(sim_failure PROPERTIES TIMEOUT ${JCCL_TEST_SECONDS_MAX} PASS_REGULAR_EXPRESSION
