@@ -19,8 +19,8 @@ os.environ["XLA_FLAGS"] = " ".join(
         "--xla_force_host_platform_device_count=8",
         "--xla_cpu_multi_thread_eigen=false",
         # Tests compile longer than they run: half as long without these, and a quarter
-        # of the rest is LLVM's optimisation. Examples and the documents' commands run
-        # with what users have.
+        # of the rest is LLVM's optimisation. The documents' commands, and examples that
+        # start quickly, run with what users have.
         "--xla_cpu_use_fusion_emitters=false",
         "--xla_backend_optimization_level=0",
     ]

@@ -30,6 +30,7 @@ REASONS = (
     Reason("io_callback copies operands and results", 1),
     # Of make targets of their own.
     Reason("takes a minute: make long-sites", 5),
+    Reason("more of the same: make long-python", 4),
     Reason("takes minutes: make long-slurm", 3),
     Reason("no Slurm: .*", 6),
     Reason(r"no Ray: pip install 'jccl\[ray\]'", 5),
