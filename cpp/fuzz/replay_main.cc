@@ -6,7 +6,10 @@
 //   jccl-fuzz-replay --pack DIR FILE              the other way
 //   jccl-fuzz-replay --generate FROM COUNT        inputs of `hostile` by number; what they reached
 //   jccl-fuzz-replay --collect FROM COUNT FILE    adds those of them that reach something new
-//   jccl-fuzz-replay --reached CORPORA            fails if the stored ones leave something out
+//   jccl-fuzz-replay --reached CORPORA            those of `hostile` and `introduction`; fails if
+//   the
+//                                                 stored ones leave something out
+//   jccl-fuzz-replay --others CORPORA             those of every other target
 //   jccl-fuzz-replay --list
 // With --trace, `hostile` says what it does.
 #include <sys/time.h>
@@ -103,11 +106,20 @@ int collect(std::uint64_t from, std::uint64_t count, const fs::path& file) {
   return write_corpus(file, kept) ? 0 : 2;
 }
 
+bool counts_what_it_reaches(const Target& target) {
+  return target.name == "hostile" || target.name == "introduction";
+}
+
 int check_reached(const fs::path& corpora) {
   for (const Bytes& input : read_inputs(corpora / "hostile")) run_hostile(input);
   for (const Bytes& input : read_inputs(corpora / "introduction")) run_introduction(input);
   std::fputs(coverage_text().c_str(), stdout);
   const std::vector<std::string> missing = not_reached(), endings = endings_not_reached();
+  for (const Target& target : targets()) {  // and what is not stored
+    if (!counts_what_it_reaches(target)) continue;
+    for (const Bytes& input : target.seeds()) target.run(input);
+    target.run({});
+  }
   for (const auto* all : {&missing, &endings}) {
     for (const std::string& what : *all) {
       std::fprintf(stderr, "no stored input reaches: %s\n", what.c_str());
@@ -138,6 +150,13 @@ int main_of(const std::vector<std::string>& words) {
                    std::strtoull(words[2].c_str(), nullptr, 10), words[3]);
   }
   if (words.size() == 2 && words[0] == "--reached") return check_reached(words[1]);
+  if (words.size() == 2 && words[0] == "--others") {
+    std::vector<std::string> names;
+    for (const Target& target : targets()) {
+      if (!counts_what_it_reaches(target)) names.emplace_back(target.name);
+    }
+    return replay(words[1], names);
+  }
   if (words.size() == 3 && words[0] == "--pack") {
     return write_corpus(words[2], read_inputs(words[1])) ? 0 : 2;
   }

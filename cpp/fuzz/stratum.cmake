@@ -11,7 +11,7 @@ if(NOT JCCL_FUZZ OR JCCL_SANITIZE)
 endif()
 if(JCCL_TESTS)
   add_test(NAME fuzz_corpora
-    COMMAND jccl-fuzz-replay ${CMAKE_CURRENT_SOURCE_DIR}/../tests/data/fuzz)
+    COMMAND jccl-fuzz-replay --others ${CMAKE_CURRENT_SOURCE_DIR}/../tests/data/fuzz)
   add_test(NAME fuzz_reached
     COMMAND jccl-fuzz-replay --reached ${CMAKE_CURRENT_SOURCE_DIR}/../tests/data/fuzz)
   set_tests_properties(fuzz_corpora fuzz_reached PROPERTIES TIMEOUT ${JCCL_TEST_SECONDS_MAX})

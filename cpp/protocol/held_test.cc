@@ -2,6 +2,7 @@
 // they can, beside somebody who takes part in silence, goes and comes again in all ways.
 #include <functional>
 
+#include "base/sanitized.h"
 #include "base/text.h"
 #include "protocol/blame.h"
 #include "protocol/hostile_rig.h"
@@ -12,7 +13,7 @@ namespace {
 using base::kMillisecond;
 using base::kSecond;
 
-constexpr base::Duration kStep = 10 * kMillisecond;
+constexpr base::Duration kStep = (base::kSanitized ? 25 : 10) * kMillisecond;
 constexpr base::Duration kCutAfter = 2500 * kMillisecond;  // honest peers report a silent one
 constexpr base::Duration kHold = 2200 * kMillisecond;
 

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "base/rng.h"
+#include "base/sanitized.h"
 #include "base/text.h"
 #include "protocol/scenario_world.h"
 
@@ -200,6 +201,7 @@ TEST(RandomTest, faults_break_no_promise_and_the_run_goes_on_after_them) {
   const std::uint64_t from = first == nullptr ? 1 : std::strtoull(first, nullptr, 10);
   const std::uint64_t seeds = count != nullptr   ? std::strtoull(count, nullptr, 10)
                               : first != nullptr ? 1
+                              : base::kSanitized ? 80
                                                  : 200;
   for (std::uint64_t seed = from; seed < from + seeds; ++seed) {
     RandomRun run(seed);
