@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import os
+import re
 import stat
 import sys
 from collections.abc import Callable
@@ -31,6 +32,32 @@ OF_ONE_PEER = (
     "JCCL_ADVERTISE",
     "JCCL_KEY_FILE",
 )
+# An operator's: with it a training program could ban and kick.
+OF_AN_OPERATOR = ("JCCL_ADMIN_TOKEN",)
+NOT_A_NAME = (
+    "not the name of a file, a peer or a key; put it into a file that only you can "
+    "read, and give that file's name (--token-file, JCCL_TOKEN_FILE)"
+)
+_SECRET = re.compile(r"jccl2(run)?\.[^\s/]*[0-9a-f]{16}", re.IGNORECASE)
+
+
+def secret_in(text: str) -> str:
+    """What kind of secret the text holds, in words; "" if none.
+
+    An error must not repeat such a text, and nothing may send it as a name.
+    """
+    found = _SECRET.search(text)
+    if found is None:
+        return ""
+    return "a run's secret" if found[1] else "a token"
+
+
+def refuse_secret(where: str, value: Any) -> None:
+    """For a value that is the name of something: secrets get there by mistake."""
+    text = os.fspath(value) if isinstance(value, os.PathLike) else value
+    kind = secret_in(text) if isinstance(text, str) else ""
+    if kind:
+        raise InvalidError(f"{where} is {kind}, {NOT_A_NAME}")
 
 
 def env_default(value: Any, name: str, convert: Callable[[str], Any] = str) -> Any:
@@ -40,6 +67,7 @@ def env_default(value: Any, name: str, convert: Callable[[str], Any] = str) -> A
     text = os.environ.get(name)
     if text is None or text == "":
         return None
+    refuse_secret(f"environment variable {name}", text)
     try:
         return convert(text)
     except ValueError as fault:
@@ -48,6 +76,8 @@ def env_default(value: Any, name: str, convert: Callable[[str], Any] = str) -> A
 
 def connect_options(given: dict[str, Any]) -> dict[str, Any]:
     """What the native `connect` takes: `given`, else the environment's defaults."""
+    for name in ("master", "site", "key_file", "bind"):
+        refuse_secret(name, given[name])
     where = env_default(given["master"], "JCCL_MASTER") or _master_of_a_job()
     addresses = env_default(given["advertise"], "JCCL_ADVERTISE")
     if isinstance(addresses, str):
@@ -120,8 +150,10 @@ def read_token(token: str | None, token_file: str | os.PathLike[str] | None) -> 
         if token and not token.strip():
             raise AuthError("the token is blank: pass the run's, or none at all")
         return token.strip()
-    if token_file is None:
-        token_file = os.environ.get("JCCL_TOKEN_FILE") or None
+    if token_file is not None:
+        refuse_secret("token_file", token_file)
+    else:
+        token_file = env_default(None, "JCCL_TOKEN_FILE")
     return _token_in(token_file) if token_file is not None else ""
 
 
@@ -148,8 +180,12 @@ def _token_in(path: str | os.PathLike[str]) -> str:
 
 
 def shared_environment() -> dict[str, str]:
-    """The environment without what names one peer, for a command that starts many."""
-    return {k: v for k, v in os.environ.items() if k not in OF_ONE_PEER}
+    """The environment for a command that starts many peers.
+
+    It lacks what names one peer, and the right to give orders.
+    """
+    left_out = OF_ONE_PEER + OF_AN_OPERATOR
+    return {k: v for k, v in os.environ.items() if k not in left_out}
 
 
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of glibc's malloc.h

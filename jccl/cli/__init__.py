@@ -32,7 +32,36 @@ _COMMANDS = {
 }
 
 
+# What stands behind `--` there is another program's.
+_OF_A_PROGRAM = ("run", "launch")
+
+
+def _refuse_secrets(args: Sequence[str]) -> None:
+    """Of the whole line, before click can repeat a part of it in an error.
+
+    Only `jccl token revoke` takes a token itself: one that is of no use afterwards.
+    """
+    from jccl.settings import NOT_A_NAME, secret_in
+
+    revokes = list(args[:2]) == ["token", "revoke"]
+    for before, text in zip(["", *args], args, strict=False):
+        if text == "--" and args[0] in _OF_A_PROGRAM:
+            return
+        kind = secret_in(text)
+        takes = before.startswith("-") and before not in ("--", "--insecure")
+        if not kind or (revokes and not takes and not text.startswith("-")):
+            continue
+        option = text.partition("=")[0] if text.startswith("-") else before
+        named = option.startswith("-") and option != "--" and not secret_in(option)
+        where = f"{option}: this" if named else "this"
+        raise click.UsageError(f"{where} is {kind}, {NOT_A_NAME}")
+
+
 class _Lazy(click.Group):
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        _refuse_secrets(args)
+        return super().parse_args(ctx, args)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
 

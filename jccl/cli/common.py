@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import click
 from rich.text import Text
 
 from jccl.errors import AuthError, printable
-from jccl.settings import read_token
+from jccl.settings import read_token, refuse_secret
+
+
+def _no_secret(
+    ctx: click.Context, param: click.Parameter, value: str | None
+) -> str | None:
+    refuse_secret("the address of the master (--master, JCCL_MASTER)", value)
+    return value
 
 
 def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -29,6 +38,7 @@ def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--master",
             envvar="JCCL_MASTER",
             metavar="HOST:PORT",
+            callback=_no_secret,
             help="Address of the master; default JCCL_MASTER.",
         ),
     ):
@@ -39,6 +49,17 @@ def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def shown(text: Any) -> Text:
     """For rich: what others wrote stands there as they wrote it, and does nothing."""
     return Text(printable(str(text)))
+
+
+_MAYBE_SECRET = re.compile("[0-9a-f]{32}", re.IGNORECASE)  # part of a token, or a key
+_SHOWN = 80  # characters of what somebody mistyped
+
+
+def quoted(name: str) -> str:
+    """What somebody gave as a name, for an error: never anything like a secret."""
+    if _MAYBE_SECRET.search(name):
+        return "what you gave"
+    return repr(name if len(name) <= _SHOWN else name[: _SHOWN - 1] + "…")
 
 
 def keep_out_of_cores() -> None:
@@ -70,6 +91,9 @@ class Span(click.ParamType):
         return int(number) * UNITS[unit]
 
 
+_ROLE_LACKS = "a token with the role admin"  # in the master's refusal of an order
+
+
 class Run:
     """A run's master, as the options of `run_options` name it."""
 
@@ -83,8 +107,11 @@ class Run:
             "token": read_token(None, token_file),
             "insecure": insecure,
         }
-        admin = "" if token_file else os.environ.get("JCCL_ADMIN_TOKEN", "").strip()
-        self._as_admin = {**self._how, "token": admin} if admin else self._how
+        # As the environment has it; a file that is named goes before it.
+        self._admin = "" if token_file else os.environ.get("JCCL_ADMIN_TOKEN", "")
+        self._as_admin = self._how
+        if self._admin:
+            self._as_admin = {**self._how, "token": self._admin.strip()}
 
     def status(self, timeout: float = 5.0) -> str:
         """The status JSON as text."""
@@ -96,22 +123,39 @@ class Run:
                 _native.core().query_status(self._master, timeout=timeout, **self._how)
             )
 
+    def status_for_order(self) -> str:
+        """The same, asked by the token that the order will be given by."""
+        from jccl import _native
+        from jccl._faults import typed_errors
+
+        with self._naming_the_token(), typed_errors():
+            return str(_native.core().query_status(self._master, **self._as_admin))
+
     def order(self, verb: str, subject: str, **details: Any) -> str:
         """What was done, in words."""
         from jccl import _native
         from jccl._faults import typed_errors
 
         order = {"verb": verb, "subject": subject, **details, **self._as_admin}
+        with self._naming_the_token(), typed_errors():
+            return str(_native.core().give_order(self._master, **order))
+
+    @contextlib.contextmanager
+    def _naming_the_token(self) -> Iterator[None]:
+        """Says which variable held a token that was refused, and how to get another."""
+        if self._admin and not self._as_admin["token"]:
+            raise AuthError("JCCL_ADMIN_TOKEN is blank: unset it, or set it to a token")
         try:
-            with typed_errors():
-                return str(_native.core().give_order(self._master, **order))
+            yield
         except AuthError as fault:
-            raise AuthError(
-                f"{fault.text}; set JCCL_ADMIN_TOKEN, as `jccl master --new-token` "
-                "printed it, or make one: jccl token create --from run.secret --role "
-                "admin",
-                int(fault.code),
-            ) from None
+            text = f"JCCL_ADMIN_TOKEN: {fault.text}" if self._admin else fault.text
+            if _ROLE_LACKS in text and self._as_admin["token"]:
+                text += (
+                    "; set JCCL_ADMIN_TOKEN to one, as `jccl master --new-token` "
+                    "printed it, or make one: jccl token create --from run.secret "
+                    "--role admin"
+                )
+            raise AuthError(text, int(fault.code)) from None
 
     def join(self, **options: Any) -> Any:
         """A communicator, with the right to give orders if there is one."""
@@ -120,10 +164,11 @@ class Run:
         from jccl._faults import typed_errors
 
         how = dict(self._as_admin)
-        if (how["token"] or "").startswith(RUN_SECRET):  # who has it may make any token
-            with typed_errors():
-                how["token"] = _native.core().make_token(how["token"], role="admin")
-        return jccl.connect(self._master, **how, **options)
+        with self._naming_the_token():
+            if how["token"].startswith(RUN_SECRET):  # who has it may make any token
+                with typed_errors():
+                    how["token"] = _native.core().make_token(how["token"], role="admin")
+            return jccl.connect(self._master, **how, **options)
 
 
 class Size(click.ParamType):

@@ -7,7 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+import jccl
 from jccl import _native
+from jccl.settings import shared_environment
+from tests.python.test_cli import invoke
 
 core = _native.core
 JCCL = [sys.executable, "-m", "jccl.cli"]
@@ -77,7 +82,7 @@ def test_no_secret_is_in_arguments_output_status_journal_or_history(tmp_path):
                 ["peers"],
                 ["token", "list"],
                 ["token", "revoke", token_file],
-                ["token", "revoke", "nobodys"],
+                ["token", "revoke", "p-1-0-0-b4b0fd4c"],
             ):
                 asked = subprocess.run(
                     [*JCCL, *words, "--token-file", run_file],
@@ -95,3 +100,103 @@ def test_no_secret_is_in_arguments_output_status_journal_or_history(tmp_path):
     assert json.loads(seen[5])["peers"], "the status names nobody"
     for needle in needles(secret, [token], [key]):
         assert not any(needle in text for text in seen), needle
+
+
+SECRETS = ("token", "run's secret")
+
+
+@pytest.fixture(params=SECRETS)
+def held(request, monkeypatch):
+    """A secret, and its parts that nobody may see."""
+    for name in [name for name in os.environ if name.startswith("JCCL_")]:
+        monkeypatch.delenv(name)
+    secret = core().new_token()
+    if request.param == "token":
+        secret = core().make_token(secret)
+    return request.param, secret, secret.split(".")[-1]
+
+
+def is_refused_unseen(held, *words):
+    kind, _, hidden = held
+    result = invoke(*words)
+    told = result.output + str(result.exception)
+    assert result.exit_code in (1, 2), told
+    assert hidden not in told and "Traceback" not in told, words[:-1]
+    assert f"{kind}, not the name" in told, told
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["status", "--token-file", "{}"],
+        ["status", "--token-file={}"],
+        ["status", "--master", "{}"],
+        ["status", "{}"],
+        ["{}"],
+        ["--{}"],
+        ["master", "--token-file", "{}"],
+        ["run", "--token-file", "{}", "--", "true"],
+        ["launch", "{}", "--", "true"],
+        ["token", "--file", "{}"],
+        ["token", "create", "--from", "{}"],
+        ["token", "create", "--from", "x", "--site", "{}"],
+        ["token", "revoke", "--token-file", "{}", "p-1-0-0-b4b0fd4c"],
+        ["token", "revoke", "--master", "{}", "p-1-0-0-b4b0fd4c"],
+        *([verb, "{}"] for verb in ("ban", "drain", "kick", "admit", "pardon")),
+        ["ban", "--", "{}"],
+        ["ban", "eu", "--reason", "JCCL_TOKEN={}"],
+    ],
+)
+def test_a_secret_in_the_place_of_a_name_is_refused_and_not_repeated(
+    held, words, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    is_refused_unseen(held, *(word.replace("{}", held[1]) for word in words))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["JCCL_TOKEN_FILE", "JCCL_MASTER"])
+@pytest.mark.parametrize("command", ["status", "peers", "doctor"])
+def test_a_secret_in_the_wrong_variable_is_refused_and_not_repeated(
+    held, name, command, monkeypatch
+):
+    monkeypatch.setenv("JCCL_MASTER", "127.0.0.1:1")
+    monkeypatch.setenv(name, held[1])
+    if (name, command) == ("JCCL_TOKEN_FILE", "doctor"):  # a finding, not an error
+        told = invoke(command, "--json").output
+        assert "not the name" in told and held[2] not in told
+    else:
+        is_refused_unseen(held, command)
+
+
+def test_a_master_whose_token_file_is_a_secret_does_not_repeat_it(held, monkeypatch):
+    monkeypatch.setenv("JCCL_TOKEN_FILE", held[1])
+    is_refused_unseen(held, "master", "--bind", "127.0.0.1:0")
+
+
+@pytest.mark.parametrize("name", ["site", "key_file", "token_file", "bind", "master"])
+def test_a_peer_does_not_publish_a_secret_as_a_name(held, name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    given = {"master": "127.0.0.1:1", "connect_timeout": 1.0, name: held[1]}
+    with pytest.raises(jccl.InvalidError, match="not the name") as told:
+        jccl.connect(**given)
+    assert held[2] not in str(told.value)
+    del given[name]
+    monkeypatch.setenv(f"JCCL_{name.upper()}", held[1])
+    with pytest.raises(jccl.InvalidError, match=f"JCCL_{name.upper()} is") as told:
+        jccl.connect(**given)
+    assert held[2] not in str(told.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_stands_behind_the_dashes_is_the_programs(held):
+    program = [sys.executable, "-c", "import sys; sys.exit(len(sys.argv))"]
+    done = invoke("run", "-n", "1", "--", *program, held[1])
+    assert done.exit_code == 2 and "not the name" not in done.output, done.output
+
+
+def test_a_training_program_does_not_get_the_right_to_give_orders(monkeypatch):
+    monkeypatch.setenv("JCCL_ADMIN_TOKEN", "of an operator")
+    assert "JCCL_ADMIN_TOKEN" not in shared_environment()
+    program = "import os, sys; sys.exit(3 + ('JCCL_ADMIN_TOKEN' in os.environ))"
+    assert invoke("run", "-n", "1", "--", sys.executable, "-c", program).exit_code == 3
