@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import click
 from rich.console import Console
 
-from jccl.cli.common import Run, Span, run_options
+from jccl.cli.common import RUN_SECRET, Run, Span, quoted, run_options
 from jccl.cli.peers import tokens_of
-from jccl.settings import read_token
+from jccl.errors import AuthError
+from jccl.settings import read_token, secret_in
+
+# As the master reads them (net/credentials.h): role, uses, end, site, number.
+_RIGHTS = r"[poa]-[0-9]{1,10}-[0-9]{1,20}-(?:0|[0-9a-f]{16})-[0-9a-f]{8}"
+_NAME = re.compile(_RIGHTS)
+_TOKEN = re.compile(
+    rf"jccl2\.[0-9a-f]{{32}}\.[0-9a-f]{{64}}\.(?P<name>{_RIGHTS})\.[0-9a-f]{{64}}"
+)
+_TOKEN_FILE_MAX = 4096
 
 FILE = click.option(
     "--file", "path", type=click.Path(), help="Write it there, readable by you only."
@@ -87,9 +97,15 @@ def create(path: str | None, secret_file: str, **rights: Any) -> None:
     if role == "peer" and not rights["shared"]:
         uses = uses or 1
     expires = rights["expires"]
+    secret = read_token(None, secret_file)
+    if secret_in(secret) and not secret.startswith(RUN_SECRET):
+        raise AuthError(
+            "a token can't make tokens: give the run's secret (the file of "
+            "`jccl token`)"
+        )
     with typed_errors():
         token = _native.core().make_token(
-            read_token(None, secret_file),
+            secret,
             role=role,
             uses=uses or 0,
             expires_unix_s=int(time.time()) + expires if expires else 0,
@@ -108,12 +124,46 @@ def show(**run: Any) -> None:
 
 @command.command(name="revoke")
 @run_options
-@click.argument("token")
-def revoke(token: str, **run: Any) -> None:
+@click.argument("tokens", nargs=-1, required=True, metavar="TOKEN...")
+def revoke(tokens: Sequence[str], **run: Any) -> None:
     """Refuse TOKEN (its file, or its name) from now on; evict the sites in by it."""
-    file = Path(token)
-    parts = (file.read_text().strip() if file.is_file() else token).split(".")
-    click.echo(Run(**run).order("revoke", parts[3] if len(parts) > 3 else token))
+    names = [_name_of(token) for token in tokens]  # none is sent before all are known
+    master = Run(**run)
+    for name in names:
+        click.echo(master.order("revoke", name))
+
+
+def _name_of(token: str) -> str:
+    """The public part of a token. Nothing else is sent: the run shows it to all."""
+    if _NAME.fullmatch(token):
+        return token
+    text = token.strip() if secret_in(token) else _content_of(token)
+    what = "what you gave" if secret_in(token) else quoted(token)
+    if text.startswith(RUN_SECRET):
+        raise click.ClickException(
+            f"{what} is the run's secret, which can't be revoked, and was not sent; if "
+            "others have it, begin a new run (docs/lost-keys.md)"
+        )
+    found = _TOKEN.fullmatch(text)
+    if found is None:
+        raise click.ClickException(
+            f"{what} holds no whole token (jccl2.…), so nothing was revoked; "
+            "see the names in jccl token list"
+        )
+    return found["name"]
+
+
+def _content_of(path: str) -> str:
+    """Of a file that may be open to all by now: that may be why its token has to go."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(_TOKEN_FILE_MAX).decode("ascii", "replace").strip()
+    except OSError as fault:
+        raise click.ClickException(
+            f"{quoted(path)} is neither a token's name (like p-1-0-0-b4b0fd4c) nor a "
+            f"file with a token ({fault.strerror}), so nothing was revoked; see the "
+            "names in jccl token list"
+        ) from None
 
 
 def _hand_over(token: str, path: str | None) -> None:

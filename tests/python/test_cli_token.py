@@ -10,6 +10,7 @@ import pytest
 import jccl
 from jccl import _native
 from jccl._faults import typed_errors
+from jccl.cli.common import Run
 from jccl.settings import read_token
 from tests.python.test_cli import JCCL, PEER, invoke
 
@@ -38,7 +39,8 @@ def test_a_token_is_made_of_the_runs_secret(tmp_path):
     assert run == secret.read_text().split(".")[1]
     assert 7100 < int(until) - time.time() <= 7200
     again = invoke("token", "create", "--from", str(token), "--site", "eu")
-    assert again.exit_code != 0 and "the run's own secret" in str(again.exception)
+    assert again.exit_code != 0 and "a token can't make tokens" in str(again.exception)
+    assert "jccl token" in str(again.exception)
 
 
 @pytest.mark.parametrize("span", ["7", "d", "0h", "1w", "-1h", "1.5h"])
@@ -155,3 +157,90 @@ def test_a_master_of_a_new_token_prints_what_peers_and_operators_need(monkeypatc
             jccl.connect(token=said["JCCL_ADMIN_TOKEN"], site="us").close()
         finally:
             master.terminate()
+
+
+class Asked:
+    """In the place of the native module: what it is asked to order."""
+
+    def __init__(self, monkeypatch):
+        self.orders = []
+        monkeypatch.setenv("JCCL_MASTER", "127.0.0.1:1")
+        monkeypatch.setattr(Run, "order", self._order)
+
+    def _order(self, verb, subject):
+        self.orders.append((verb, subject))
+        return "done"
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    return Asked(monkeypatch)
+
+
+NAME = "p-1-0-0-b4b0fd4c"
+
+
+def test_a_runs_secret_is_never_sent_to_be_revoked(asked, tmp_path):
+    secret = _native.core().new_token()
+    file = tmp_path / "run.secret"
+    file.write_text(secret + "\n")
+    for given in (str(file), secret, f" {secret}"):
+        result = invoke("token", "revoke", given)
+        assert result.exit_code == 1 and "run's secret" in result.output, result.output
+        assert "lost-keys" in result.output
+        for part in secret.split(".")[2:]:
+            assert part not in result.output
+    # Neither with another that could be revoked.
+    assert invoke("token", "revoke", NAME, str(file)).exit_code == 1
+    assert asked.orders == []
+
+
+def test_a_token_is_revoked_by_its_file_its_text_or_its_name(asked, tmp_path):
+    secret = _native.core().new_token()
+    token = _native.core().make_token(
+        secret, role="peer", uses=4294967295, expires_unix_s=1790000000, site="eu"
+    )
+    name = token.split(".")[3]
+    file = tmp_path / "eu.token"
+    file.write_text(token + "\n")
+    file.chmod(0o644)  # that may be why it has to go
+    result = invoke("token", "revoke", str(file), token, name, NAME)
+    assert result.exit_code == 0, result.output
+    assert asked.orders == [("revoke", name)] * 3 + [("revoke", NAME)]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *("nobodys", "/", "no/such/file", "x" * 300, "", NAME + "0", "p-1-0-0-b4b0fd4"),
+        *("q-1-0-0-b4b0fd4c", "p-1-0-0-B4B0FD4C", f"{NAME}\n", "jccl2.", "jccl2run."),
+        "ab" * 32,
+    ],
+)
+def test_what_is_no_token_is_not_revoked(asked, wrong):
+    result = invoke("token", "revoke", wrong)
+    assert result.exit_code == 1 and "nothing was revoked" in result.output
+    assert "jccl token list" in result.output and len(result.output) < 400
+    assert "ab" * 16 not in result.output
+    assert asked.orders == []
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\xff\x00\xfe", b"words", b"ab" * 32, b"jccl2.0.0.0.0"]
+)
+def test_a_file_that_holds_no_token_is_not_revoked(asked, content, tmp_path):
+    file = tmp_path / "file"
+    file.write_bytes(content)
+    result = invoke("token", "revoke", str(file))
+    assert result.exit_code == 1 and "holds no whole token" in result.output
+    assert asked.orders == []
+
+
+def test_a_token_that_lost_a_part_is_refused_without_repeating_it(asked):
+    token = _native.core().make_token(_native.core().new_token())
+    head, _, last = token.rpartition(".")
+    for cut in (token[:-1], f"{head}.{last}0", token.replace("-", ".", 1)):
+        result = invoke("token", "revoke", cut)
+        assert result.exit_code == 1 and "nothing was revoked" in result.output
+        assert last[:-1] not in result.output
+    assert asked.orders == []
