@@ -11,10 +11,15 @@ from typing import Any
 
 import click
 
-from jccl.cli.common import Run, Span, run_options
+from jccl.cli.common import Run, Span, quoted, run_options
 from jccl.cli.peers import KEY_DIGITS
 
+Lists = dict[str, list[dict[str, Any]]]  # of the status, by name
+
 _FULL_DIGITS = 64
+_OFFLINE = click.option(
+    "--offline", is_flag=True, help="KEY, in full, is of a peer that is away."
+)
 
 
 @click.command(name="kick")
@@ -23,7 +28,12 @@ _FULL_DIGITS = 64
 @click.option("--reason", default="", help="What its peers are told.")
 def kick(site: str, reason: str, **run: Any) -> None:
     """Evict SITE. It may come back at once; see ban."""
-    click.echo(Run(**run).order("kick", site, reason=reason))
+    master = Run(**run)
+    sites = {site}
+    if _is_digits(site):  # it may be meant as a key
+        sites = {row["site"] for row in _rows(_lists(master), site, "peers")}
+    for one in sorted(sites):
+        click.echo(master.order("kick", one, reason=reason))
 
 
 @click.command(name="drain")
@@ -36,14 +46,8 @@ def drain(peer: str, reason: str, **run: Any) -> None:
     Nobody waits for it then, and its processes end with exit code 143, as on SIGTERM.
     """
     master = Run(**run)
-    rows = json.loads(master.status())["peers"]
-    sites = {row["site"] for row in rows}
-    if peer not in sites:
-        keys = _keys(master, peer, "peers")
-        sites = {row["site"] for row in rows if row["key"] in keys}
-    else:
-        sites = {peer}
-    for site in sorted(sites):
+    rows = _rows(_lists(master), peer, "peers")
+    for site in sorted({row["site"] for row in rows}):
         click.echo(master.order("drain", site, reason=reason))
 
 
@@ -52,10 +56,11 @@ def drain(peer: str, reason: str, **run: Any) -> None:
 @click.argument("key")
 @click.option("--for", "span", type=Span(), help="90s, 12h, 7d; default: for good.")
 @click.option("--reason", default="", help="What its peer is told.")
-def ban(key: str, span: int | None, reason: str, **run: Any) -> None:
+@_OFFLINE
+def ban(key: str, span: int | None, reason: str, offline: bool, **run: Any) -> None:
     """Evict whoever has KEY, and refuse it."""
     master = Run(**run)
-    for one in _keys(master, key, "peers"):
+    for one in _keys(master, key, offline):
         click.echo(master.order("ban", one, span=float(span or 0), reason=reason))
 
 
@@ -65,34 +70,81 @@ def ban(key: str, span: int | None, reason: str, **run: Any) -> None:
 def pardon(key: str, **run: Any) -> None:
     """End the ban of KEY."""
     master = Run(**run)
-    for one in _keys(master, key, "bans"):
+    for one in sorted({row["key"] for row in _rows(_lists(master), key, "bans")}):
         click.echo(master.order("pardon", one))
 
 
 @click.command(name="admit")
 @run_options
 @click.argument("key")
-def admit(key: str, **run: Any) -> None:
+@_OFFLINE
+def admit(key: str, offline: bool, **run: Any) -> None:
     """Let KEY become a member, where newcomers wait for that."""
     master = Run(**run)
-    for one in _keys(master, key, "peers"):
+    for one in _keys(master, key, offline):
         click.echo(master.order("admit", one))
 
 
-def _keys(master: Run, name: str, among: str) -> list[str]:
-    """The whole keys that `name` means."""
-    digits = set(name.lower()) <= set("0123456789abcdef")
-    if digits and len(name) == _FULL_DIGITS:
-        return [name.lower()]
-    rows = json.loads(master.status())[among]
-    found = sorted({row["key"] for row in rows if row["site"] == name})
-    if not found and digits and len(name) >= KEY_DIGITS:
-        found = sorted(
-            {row["key"] for row in rows if row["key"].startswith(name.lower())}
-        )
-    if not found:
+def _lists(master: Run) -> Lists:
+    status = json.loads(master.status_for_order())
+    return {name: status[name] for name in ("peers", "bans")}
+
+
+def _is_digits(name: str) -> bool:
+    """Whether it may be a key: those have no fewer digits anywhere."""
+    return len(name) >= KEY_DIGITS and set(name.lower()) <= set("0123456789abcdef")
+
+
+def _keys(master: Run, name: str, offline: bool) -> list[str]:
+    """The whole keys that `name` means.
+
+    A key in full may be of a peer that is away, or the content of a key file: both are
+    64 digits, and an order shows them to all. So somebody has to have said which.
+    """
+    key = name.lower()
+    full = _is_digits(name) and len(name) == _FULL_DIGITS
+    if offline and not full:
+        raise click.UsageError(f"--offline takes a key in full, {_FULL_DIGITS} digits")
+    lists = {} if offline else _lists(master)
+    if full:
+        if offline or key in _keys_of(lists):
+            return [key]
         raise click.ClickException(
-            f"{name!r} is neither a site of the run's {among} nor the first "
+            "no peer has this key now, and no ban is of it; if it is the key of a peer "
+            "that is away, say so with --offline. Never give the content of a key "
+            "file: an order shows it to all"
+        )
+    return sorted({row["key"] for row in _rows(lists, name, "peers")})
+
+
+def _keys_of(lists: Lists) -> set[str]:
+    return {row["key"] for rows in lists.values() for row in rows}
+
+
+def _rows(lists: Lists, name: str, among: str) -> list[dict[str, Any]]:
+    """Those that `name` means: of its key, else of its site.
+
+    Peers choose the names of their sites, so one may be named like another's key.
+    """
+    begin = name.lower() if _is_digits(name) else "-"  # no key begins so
+    full = _is_digits(name) and len(name) == _FULL_DIGITS
+    by_key = [row for row in lists[among] if row["key"].startswith(begin)]
+    by_site = [row for row in lists[among] if row["site"] == name and not full]
+    keys = {key for key in _keys_of(lists) if key.startswith(begin)}
+    others = {row["key"] for row in by_site} - keys
+    if len(keys) > 1 or (keys and others):
+        sites = f"; of the site of that name: {_listed(others)}" if others else ""
+        raise click.ClickException(
+            f"{quoted(name)} fits more than one. Give all {_FULL_DIGITS} digits of the "
+            f"key that you mean. It begins: {_listed(keys)}{sites}"
+        )
+    if not by_key and not by_site:
+        raise click.ClickException(
+            f"{quoted(name)} is neither a site of the run's {among} nor the first "
             f"{KEY_DIGITS} digits of a key there; see jccl peers"
         )
-    return found
+    return by_key or by_site
+
+
+def _listed(keys: set[str]) -> str:
+    return ", ".join(sorted(keys))
