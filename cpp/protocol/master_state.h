@@ -52,7 +52,7 @@ struct MasterMachine::State {
   void touch_all();
   void end_holds();
 
-  // master_peers.cc: lives; master_members.cc: membership
+  // master_peers.cc: lives; master_seats.cc: seats; master_members.cc: membership
   void on_hello(ConnId conn, const wire::Hello& hello, const Shown& shown);
   std::optional<base::Status> objection(const wire::Hello& hello) const;
   std::optional<base::Status> seat_taken(const wire::Hello& hello,

@@ -1,0 +1,107 @@
+// Whose a seat is, and a name, and how many sites one key may be. Pure; one event at a time.
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/planted.h"
+#include "base/text.h"
+#include "protocol/master_state.h"
+
+namespace jccl::protocol {
+
+using base::cat;
+using base::Code;
+using base::Status;
+using State = MasterMachine::State;
+
+namespace {
+
+constexpr base::Duration kKickedMin = 60 * base::kSecond;  // that a kicked site's name is kept
+
+}  // namespace
+
+// A seat, a (site, shard), is its key's. Another key has it when that session has been lost for its
+// grace, and the same key in another process when it is not alive: of two processes with one key
+// file each would put out the other.
+std::optional<Status> State::seat_taken(const wire::Hello& hello,
+                                        const wire::PublicKey& key) const {
+  if (const auto kept = seat_kept(hello.site, key)) return kept;
+  for (const wire::Incarnation incarnation : lives_at(hello.site)) {
+    const Life& life = lives_.at(incarnation);
+    if (incarnation == hello.incarnation || gives_way(life)) continue;
+    if (life.shard != hello.shard && life.shards == hello.shards) continue;
+    if (alive(life)) {
+      return Status{Code::kLinkLost,
+                    cat(name(life), " has a connection, which was heard ",
+                        (now_ - life.heard) / base::kMillisecond,
+                        " ms ago; try again, and if both are alive, give each a site or shard of "
+                        "its own")};
+    }
+    if (life.key != key && !JCCL_PLANTED("seat-of-another-key")) {
+      return Status{Code::kLinkLost,
+                    cat(name(life),
+                        " is the seat of another key until that is given up; try again. "
+                        "With a key file a process that starts again has its seat at "
+                        "once")};
+    }
+  }
+  return std::nullopt;
+}
+
+// Who is kicked may come back, so nobody else has the name meanwhile. A ban gives it to others.
+void State::keep_seat(const std::string& site) {
+  std::erase_if(kept_seats_, [this](const auto& entry) { return entry.second.until <= now_; });
+  KeptSeat& seat = kept_seats_[site];
+  seat.until = now_ + kKickedMin;
+  seat.keys.clear();
+  for (const Life* life : shards_of(site)) seat.keys.insert(life->key);
+}
+
+std::optional<Status> State::seat_kept(const std::string& site, const wire::PublicKey& key) const {
+  const auto seat = kept_seats_.find(site);
+  if (seat == kept_seats_.end() || now_ >= seat->second.until) return std::nullopt;
+  const auto& keys = seat->second.keys;
+  const bool banned = std::all_of(keys.begin(), keys.end(), [this](const auto& one) {
+    const auto ban = ledger_.bans().find(one);
+    return ban != ledger_.bans().end() && unix_ms() < ban->second.until_unix_ms;
+  });
+  if (keys.count(key) > 0 || banned || JCCL_PLANTED("kicked-seat-is-free")) return std::nullopt;
+  return Status{Code::kLinkLost, cat("site ", site, " was kicked and may come back: for ",
+                                     (seat->second.until - now_) / base::kSecond + 1,
+                                     " s more its name is another key's; try again")};
+}
+
+// Whoever it is, it is one: with one key it can't be several sites, and have a vote for each.
+std::optional<Status> State::key_taken(const wire::Hello& hello, const wire::PublicKey& key) const {
+  if (key == wire::PublicKey{}) return std::nullopt;  // none was asked for: a machine by itself
+  for (const auto& [incarnation, life] : lives_) {
+    if (life.key != key || life.site == hello.site || !alive(life)) continue;
+    if (JCCL_PLANTED("one-key-is-many-sites")) continue;
+    return Status{
+        Code::kLinkLost,
+        cat("the key ", brief_key(key), "… is ", name(life), ", which was heard ",
+            (now_ - life.heard) / base::kMillisecond,
+            " ms ago; try again, and if both are alive, give each a key file of its own")};
+  }
+  return std::nullopt;
+}
+
+// Its process ended, and the next one has another name for the site.
+void State::leave_other_sites(const wire::Hello& hello, const wire::PublicKey& key) {
+  if (key == wire::PublicKey{}) return;
+  std::vector<wire::Incarnation> others;
+  for (const auto& [incarnation, life] : lives_) {
+    if (life.key == key && life.site != hello.site) others.push_back(incarnation);
+  }
+  for (const wire::Incarnation incarnation : others) {
+    const Life* other = life_of(incarnation);
+    if (other == nullptr || JCCL_PLANTED("one-key-is-many-sites")) continue;
+    if (other->id == 0)
+      drop_observer(incarnation);
+    else
+      depart(other->site, came_back(*other), "evict");
+  }
+}
+
+}  // namespace jccl::protocol
