@@ -415,34 +415,6 @@ TEST_F(BlameTest, shards_of_a_site_share_a_token) {
   EXPECT_EQ(master_->view(now_).tokens.at(0).keys, 2U);
 }
 
-// Each of them could be a site by itself afterwards: one use would be as many votes as wanted.
-TEST_F(BlameTest, shards_of_one_use_are_no_sites_of_their_own) {
-  (void)come(1, 100, "a", shown(1, "t", 1), 0, 2);
-  (void)come(2, 200, "a", shown(2, "t", 1), 1, 2);
-  (void)say(1, ready("grads"));
-  ASSERT_TRUE(is_member("a"));
-  (void)on(ConnClosed{1}), (void)on(ConnClosed{2});
-  const auto alone = sent<wire::Refuse>(come(3, 300, "b", shown(2, "t", 1)));
-  ASSERT_EQ(alone.size(), 1U);
-  EXPECT_NE(alone[0].text.find("used by a site of 2 shards, this peer says 1"), std::string::npos);
-  const auto other = sent<wire::Refuse>(come(4, 400, "b", shown(2, "t", 1), 0, 2));
-  ASSERT_EQ(other.size(), 1U);
-  EXPECT_NE(other[0].text.find("this key is shard 1"), std::string::npos);
-  EXPECT_TRUE(sent<wire::Refuse>(come(5, 500, "a", shown(2, "t", 1), 1, 2)).empty());
-}
-
-// A thief of a used token was shard 1 of 2 of the owner's site of one, and kept the name.
-TEST_F(BlameTest, a_used_token_admits_no_further_shard_of_a_site_that_has_none) {
-  (void)come(1, 100, "a", shown(1, "t", 1));
-  (void)say(1, ready("grads"));
-  ASSERT_TRUE(is_member("a"));
-  (void)on(ConnClosed{1});
-  const auto thief = sent<wire::Refuse>(come(2, 200, "a", shown(2, "t", 1), 1, 2));
-  ASSERT_EQ(thief.size(), 1U);
-  EXPECT_EQ(thief[0].code, Code::kBanned);
-  EXPECT_TRUE(sent<wire::Refuse>(come(3, 300, "a", shown(1, "t", 1))).empty());
-}
-
 TEST_F(BlameTest, a_revoked_token_is_taken_no_more_and_who_is_in_by_it_leaves) {
   (void)come(1, 100, "a", shown(1, "t"));
   (void)come(2, 200, "b", shown(2, "u"));

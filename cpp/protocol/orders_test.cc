@@ -55,6 +55,18 @@ class OrdersTest : public HostileMember {
     EXPECT_LE(heartbeats_until([this] { return told_ && !is_member("c"); }), 1);
     EXPECT_TRUE(is_member("a") && is_member("b"));
   }
+  struct Place {
+    std::uint32_t shard, of;
+  };
+  // What a key that comes by a token of one use is told; empty: it is welcome.
+  std::string refusal_of(ConnId conn, const std::string& site, std::uint8_t key, Place place) {
+    wire::Hello one = hello(100 * conn, site);
+    one.shard = place.shard, one.shards = place.of;
+    const Shown by{{key}, "t", 1};
+    const auto refused = sent<wire::Refuse>(on(ConnMessage{conn, one, by}));
+    (void)on(ConnMessage{conn, wire::Resume{}, by});
+    return refused.empty() ? "" : refused[0].text;
+  }
   bool told_ = false;
   ConnId operator_ = 1000;
 };
@@ -115,6 +127,31 @@ TEST_F(OrdersTest, a_kicked_site_s_name_is_its_key_s_for_a_minute) {
   now_ += 61 * base::kSecond;
   (void)on(Tick{});
   EXPECT_EQ(on(ConnMessage{7, hello(700, "a"), shown(7)}).send.size(), 1U);
+}
+
+// Each of them could be a site by itself afterwards: one use would be as many votes as wanted.
+TEST_F(OrdersTest, shards_of_one_use_are_no_sites_of_their_own) {
+  begin(options());
+  EXPECT_EQ(refusal_of(1, "a", 1, {0, 2}), "");
+  EXPECT_EQ(refusal_of(2, "a", 2, {1, 2}), "");
+  (void)say(1, ready("grads"));
+  ASSERT_TRUE(is_member("a"));
+  (void)on(ConnClosed{1}), (void)on(ConnClosed{2});
+  EXPECT_NE(refusal_of(3, "b", 2, {0, 1}).find("by a site of 2 shards, this peer says 1"),
+            std::string::npos);
+  EXPECT_NE(refusal_of(4, "b", 2, {0, 2}).find("this key is shard 1"), std::string::npos);
+  EXPECT_EQ(refusal_of(5, "a", 2, {1, 2}), "");
+}
+
+// A thief of a used token was shard 1 of 2 of the owner's site of one, and kept the name.
+TEST_F(OrdersTest, a_used_token_admits_no_further_shard_of_a_site_that_has_none) {
+  begin(options());
+  EXPECT_EQ(refusal_of(1, "a", 1, {0, 1}), "");
+  (void)say(1, ready("grads"));
+  ASSERT_TRUE(is_member("a"));
+  (void)on(ConnClosed{1});
+  EXPECT_NE(refusal_of(2, "a", 2, {1, 2}).find("used by a site of 1 shard,"), std::string::npos);
+  EXPECT_EQ(refusal_of(3, "a", 1, {0, 1}), "");
 }
 
 // Votes and places are by sites, and whoever has one key is one.
