@@ -62,8 +62,7 @@ def command(
     keep_out_of_cores()
     wanted = start_peers or len(plan.hosts)
     peers = RemotePeers(plan, list(argv), secret, wanted)
-    end_on_signals(peers)
-    with _master(plan.master, secret, wanted) as status:
+    with end_on_signals(peers), _master(plan.master, secret, wanted) as status:
         click.echo(f"JCCL_MASTER={plan.master.address}", err=True)
         try:
             peers.start_all()

@@ -4,12 +4,13 @@ says which of them ended badly, and ends the others where a round can never begi
 
 from __future__ import annotations
 
+import contextlib
 import re
 import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TextIO
 
 import click
@@ -20,16 +21,23 @@ LEFT = 128 + signal.SIGTERM  # see jccl.Leaving
 _NEEDED = re.compile(r"waits for the first (\d+) sites")
 
 
-def end_on_signals(launcher: Launcher) -> None:
+@contextlib.contextmanager
+def end_on_signals(launcher: Launcher) -> Iterator[None]:
     """Peers are sessions of their own: they would outlive a launcher that just dies."""
 
     def end_with_peers(number: int, frame: object) -> None:
         launcher.last_word = signal.SIGTERM  # they leave the run by it
         raise SystemExit(128 + number)
 
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) != signal.SIG_IGN:  # as nohup sets it
-            signal.signal(number, end_with_peers)
+    before = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGHUP)}
+    before = {n: how for n, how in before.items() if how != signal.SIG_IGN}  # by nohup
+    for number in before:
+        signal.signal(number, end_with_peers)
+    try:
+        yield
+    finally:
+        for number, how in before.items():
+            signal.signal(number, how)
 
 
 class Look:

@@ -92,17 +92,17 @@ def command(
     click.echo(f"JCCL_MASTER={master.address}", err=True)
     launcher = LocalPeers(list(argv), env, peers, random.Random(seed))
     launcher.kill_every(kill_every)
-    end_on_signals(launcher)
 
     def status() -> dict[str, Any]:
         return dict(json.loads(master.status_json()))
 
-    try:
-        launcher.start_all()
-        code = launcher.run(status)
-    finally:
-        launcher.stop()
-        master.stop()
+    with end_on_signals(launcher):
+        try:
+            launcher.start_all()
+            code = launcher.run(status)
+        finally:
+            launcher.stop()
+            master.stop()
     sys.exit(code)
 
 

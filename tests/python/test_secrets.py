@@ -3,6 +3,7 @@ in the status, in journal and history."""
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -199,4 +200,6 @@ def test_a_training_program_does_not_get_the_right_to_give_orders(monkeypatch):
     monkeypatch.setenv("JCCL_ADMIN_TOKEN", "of an operator")
     assert "JCCL_ADMIN_TOKEN" not in shared_environment()
     program = "import os, sys; sys.exit(3 + ('JCCL_ADMIN_TOKEN' in os.environ))"
+    before = signal.getsignal(signal.SIGTERM)
     assert invoke("run", "-n", "1", "--", sys.executable, "-c", program).exit_code == 3
+    assert signal.getsignal(signal.SIGTERM) is before  # as where it is called
