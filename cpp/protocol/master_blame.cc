@@ -110,6 +110,7 @@ std::string State::kept_outside(const Life& life) const {
   if (const auto spent = token_spent(life.token, life.uses, {life.shard, life.shards}, life.key)) {
     return spent->text;
   }
+  if (std::string other = key_elsewhere(life); !other.empty()) return other;
   const bool listed = options_.listed.count(life.key) > 0 || ledger_.let_in(life.key);
   if (options_.admission == Admission::kListed && !listed && !JCCL_PLANTED("list-not-looked-at")) {
     return cat("waits for an operator: jccl admit ", base::to_hex(life.key));

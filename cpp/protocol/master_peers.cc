@@ -128,8 +128,6 @@ void State::on_hello(ConnId conn, const wire::Hello& hello, const Shown& shown) 
     return close(conn);
   }
   if (const auto taken = seat_taken(hello, key)) return refuse(conn, taken->code, taken->text);
-  if (const auto taken = key_taken(hello, key)) return refuse(conn, taken->code, taken->text);
-  leave_other_sites(hello, key);
   std::vector<wire::Incarnation> replaced;
   for (const Life* other : shards_of(hello.site)) {
     if (other->incarnation == hello.incarnation || JCCL_PLANTED("ghost-keeps-its-seat")) continue;

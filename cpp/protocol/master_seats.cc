@@ -73,35 +73,14 @@ std::optional<Status> State::seat_kept(const std::string& site, const wire::Publ
 }
 
 // Whoever it is, it is one: with one key it can't be several sites, and have a vote for each.
-std::optional<Status> State::key_taken(const wire::Hello& hello, const wire::PublicKey& key) const {
-  if (key == wire::PublicKey{}) return std::nullopt;  // none was asked for: a machine by itself
-  for (const auto& [incarnation, life] : lives_) {
-    if (life.key != key || life.site == hello.site || !alive(life)) continue;
-    if (JCCL_PLANTED("one-key-is-many-sites")) continue;
-    return Status{
-        Code::kLinkLost,
-        cat("the key ", brief_key(key), "… is ", name(life), ", which was heard ",
-            (now_ - life.heard) / base::kMillisecond,
-            " ms ago; try again, and if both are alive, give each a key file of its own")};
+std::string State::key_elsewhere(const Life& life) const {
+  if (life.key == wire::PublicKey{} || JCCL_PLANTED("one-key-is-many-sites")) return {};
+  for (const auto& [id, member] : ledger_.members()) {
+    if (member.key != life.key || member.site == life.site) continue;
+    return cat("waits, as its key ", brief_key(life.key), "… is that of the member ", member.site,
+               ": give each a key file of its own");
   }
-  return std::nullopt;
-}
-
-// Its process ended, and the next one has another name for the site.
-void State::leave_other_sites(const wire::Hello& hello, const wire::PublicKey& key) {
-  if (key == wire::PublicKey{}) return;
-  std::vector<wire::Incarnation> others;
-  for (const auto& [incarnation, life] : lives_) {
-    if (life.key == key && life.site != hello.site) others.push_back(incarnation);
-  }
-  for (const wire::Incarnation incarnation : others) {
-    const Life* other = life_of(incarnation);
-    if (other == nullptr || JCCL_PLANTED("one-key-is-many-sites")) continue;
-    if (other->id == 0)
-      drop_observer(incarnation);
-    else
-      depart(other->site, came_back(*other), "evict");
-  }
+  return {};
 }
 
 }  // namespace jccl::protocol

@@ -93,8 +93,7 @@ struct MasterMachine::State {
   bool gives_way(const Life& life) const;
   void keep_seat(const std::string& site);
   std::optional<base::Status> seat_kept(const std::string& site, const wire::PublicKey& key) const;
-  std::optional<base::Status> key_taken(const wire::Hello& hello, const wire::PublicKey& key) const;
-  void leave_other_sites(const wire::Hello& hello, const wire::PublicKey& key);
+  std::string key_elsewhere(const Life& life) const;
   bool is_idle(const Life& life) const;
   void fence_observer(const Life& life);
   bool alive(const Life& life) const;
