@@ -104,8 +104,9 @@ master::AskOptions ask_options(const std::string& address, const std::string& to
   return options;
 }
 
-std::string answer_of(std::function<base::Result<std::string>()> ask) {
-  const auto answer = std::make_shared<std::optional<base::Result<std::string>>>();
+template <typename Ask>
+auto answer_of(Ask ask) {
+  const auto answer = std::make_shared<std::optional<decltype(ask())>>();
   interruptible([answer, ask = std::move(ask)] { *answer = ask(); });
   if (!(*answer)->ok()) raise((*answer)->status());
   return (*answer)->value();
@@ -148,12 +149,7 @@ std::string journal_summary(const std::string& store, bool insecure) {
 }
 
 std::uint64_t copy_journal(const std::string& from, const std::string& to, bool insecure) {
-  const auto copied = [&] {
-    const py::gil_scoped_release release;
-    return master::copy_journal(from, to, store_options(insecure));
-  }();
-  if (!copied.ok()) raise(copied.status());
-  return copied.value();
+  return answer_of([=] { return master::copy_journal(from, to, store_options(insecure)); });
 }
 
 void export_journal(const std::string& store, const py::function& write, bool insecure) {

@@ -351,16 +351,18 @@ void Master::Driver::first_word(ConnId id, wire::Message message) {
   if (found == conns_.end()) return;
   Conn& conn = found->second;
   const auto* hello = std::get_if<wire::Hello>(&message);
+  const bool asks = std::holds_alternative<wire::StatusAsk>(message);
   Status admitted = hello == nullptr ? Status() : net::admits(conn.shown.token, hello->site);
-  if (machine_->is_revoked(conn.shown.token) && !JCCL_PLANTED("status-by-a-revoked-token")) {
-    admitted = {Code::kBanned, cat("the token ", conn.shown.token, " was revoked")};
+  if (asks && machine_->is_revoked(conn.shown.token) &&
+      !JCCL_PLANTED("status-by-a-revoked-token")) {
+    admitted = protocol::revoked_status(conn.shown.token);
   }
   if (!admitted.ok()) {
     const wire::Refuse refuse{admitted.code, admitted.text};
     (void)conn.stream->send(wire::encode(refuse));
     return retire(id, true);
   }
-  if (std::holds_alternative<wire::StatusAsk>(message)) return answer_status(id);
+  if (asks) return answer_status(id);
   if (hello != nullptr) conn.life = hello->incarnation;
   conn.greeted = true;
   conn.stream->resume();

@@ -12,6 +12,7 @@
 #include "base/planted.h"
 #include "base/text.h"
 #include "master/etcd_where.h"
+#include "master/sqlite_store.h"
 #include "protocol/ledger.h"
 #include "protocol/master_machine.h"
 
@@ -32,16 +33,14 @@ Status named(const std::string& where, const Status& status) {
 
 // Opening creates what is missing; to look at a journal must not make one.
 Status exists(const std::string& where) {
-  constexpr std::string_view kSqlite = "sqlite:";
   if (where == "memory:") {
     return {Code::kInvalid,
             "a journal in memory is gone with its master; give sqlite:PATH or etcd://…"};
   }
-  if (!where.starts_with(kSqlite)) return {};
-  const std::string path = where.substr(kSqlite.size());
+  const auto path = sqlite_path(where);
   std::error_code error;
-  if (std::filesystem::is_regular_file(path, error)) return {};
-  return {Code::kInvalid, cat("no journal at ", path)};
+  if (!path.has_value() || std::filesystem::is_regular_file(*path, error)) return {};
+  return {Code::kInvalid, cat("no journal at ", *path)};
 }
 
 struct Opened {

@@ -1,16 +1,15 @@
 #include "master/journal.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <boost/json.hpp>
-#include <cstdlib>
 #include <filesystem>
 #include <set>
 #include <string>
 #include <variant>
 #include <vector>
 
+#include "master/test_folder.h"
 #include "wire/samples.h"
 
 namespace jccl::master {
@@ -18,15 +17,8 @@ namespace {
 
 using base::Code;
 
-class JournalTest : public testing::Test {
+class JournalTest : public FolderTest {
  protected:
-  void SetUp() override {
-    std::string pattern = (std::filesystem::temp_directory_path() / "jccl-journal-XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
   std::string where(const std::string& name) const { return "sqlite:" + (folder_ / name).string(); }
   void write(const std::string& name, const std::vector<wire::Row>& rows) {
     auto store = open_store(where(name));
@@ -36,8 +28,6 @@ class JournalTest : public testing::Test {
   std::vector<wire::Row> rows_of(const std::string& name) {
     return open_store(where(name)).value()->load().value();
   }
-
-  std::filesystem::path folder_;
 };
 
 // Two rounds of one peer.

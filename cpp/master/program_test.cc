@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "master/raw_peer.h"
+#include "master/test_folder.h"
 
 namespace jccl::master {
 namespace {
@@ -21,17 +22,11 @@ struct Exit {
   std::string out, err;
 };
 
-class ProgramTest : public testing::Test {
+class ProgramTest : public FolderTest {
  protected:
-  void SetUp() override {
-    std::string pattern = (std::filesystem::temp_directory_path() / "jccl-program-XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-    ::unsetenv("JCCL_TOKEN");
-  }
+  void SetUp() override { ::unsetenv("JCCL_TOKEN"); }
   void TearDown() override {
     if (pid_ > 0) stop(SIGKILL);
-    std::filesystem::remove_all(folder_);
   }
 
   std::string at(const std::string& name) const { return (folder_ / name).string(); }
@@ -98,7 +93,6 @@ class ProgramTest : public testing::Test {
     return address;
   }
 
-  std::filesystem::path folder_;
   pid_t pid_ = -1;
   rlim_t file_bytes_max_ = 0;  // of the program; 0: as the test's
   bool cores_ = false, left_a_core_ = false;

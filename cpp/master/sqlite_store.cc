@@ -247,6 +247,12 @@ Status SqliteStore::truncate(std::uint64_t last) {
 
 }  // namespace
 
+std::optional<std::string> sqlite_path(std::string_view where) {
+  constexpr std::string_view kSqlite = "sqlite:";
+  if (!where.starts_with(kSqlite) || where.size() == kSqlite.size()) return std::nullopt;
+  return std::string(where.substr(kSqlite.size()));
+}
+
 base::Result<std::unique_ptr<StateStore>> open_sqlite_store(const std::string& path) {
   // SQLite gives names that begin with a colon a meaning of their own.
   const std::string file = path.front() == ':' ? "./" + path : path;

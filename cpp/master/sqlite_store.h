@@ -3,12 +3,15 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "master/store.h"
 
 namespace jccl::master {
 
+std::optional<std::string> sqlite_path(std::string_view where);  // of "sqlite:PATH"
 base::Result<std::unique_ptr<StateStore>> open_sqlite_store(const std::string& path);
 
 }  // namespace jccl::master

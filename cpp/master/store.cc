@@ -1,8 +1,6 @@
 // Chooses a store by its name, and the store that keeps rows in memory only.
 #include "master/store.h"
 
-#include <string_view>
-
 #include "base/text.h"
 #include "master/etcd_store.h"
 #include "master/etcd_where.h"
@@ -31,11 +29,8 @@ class MemoryStore : public StateStore {
 
 base::Result<std::unique_ptr<StateStore>> open_store(const std::string& where,
                                                      const StoreOptions& options) {
-  constexpr std::string_view kSqlite = "sqlite:";
   if (where == "memory:") return std::unique_ptr<StateStore>(std::make_unique<MemoryStore>());
-  if (where.starts_with(kSqlite) && where.size() > kSqlite.size()) {
-    return open_sqlite_store(where.substr(kSqlite.size()));
-  }
+  if (const auto path = sqlite_path(where)) return open_sqlite_store(*path);
   if (is_etcd(where)) return open_etcd_store(where, options);
   return base::Status{base::Code::kInvalid,
                       base::cat("store '", where, "': give sqlite:PATH, etcd://… or memory:")};

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "master/test_folder.h"
 #include "wire/samples.h"
 
 namespace jccl::master {
@@ -18,15 +19,8 @@ namespace {
 
 using base::Code;
 
-class StoreTest : public testing::Test {
+class StoreTest : public FolderTest {
  protected:
-  void SetUp() override {
-    std::string pattern = (std::filesystem::temp_directory_path() / "jccl-store-XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
   std::string path() const { return (folder_ / "run.db").string(); }
   std::string where() const { return "sqlite:" + path(); }
   std::unique_ptr<StateStore> open() {
@@ -42,8 +36,6 @@ class StoreTest : public testing::Test {
     EXPECT_EQ(sqlite3_exec(db, text.c_str(), nullptr, nullptr, &error), SQLITE_OK) << error;
     sqlite3_close(db);
   }
-
-  std::filesystem::path folder_;
 };
 
 std::vector<wire::Row> part(const std::vector<wire::Row>& rows, std::size_t from, std::size_t to) {

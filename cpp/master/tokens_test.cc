@@ -1,8 +1,6 @@
 // Tokens as the master program sees them: revoked ones, and a run that has some.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -10,6 +8,7 @@
 #include "master/ask.h"
 #include "master/master.h"
 #include "master/store.h"
+#include "master/test_folder.h"
 #include "net/credentials.h"
 #include "wire/samples.h"
 
@@ -18,15 +17,8 @@ namespace {
 
 using base::Code;
 
-class TokensTest : public testing::Test {
+class TokensTest : public FolderTest {
  protected:
-  void SetUp() override {
-    std::string pattern = (std::filesystem::temp_directory_path() / "jccl-tokens-XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
   MasterConfig config() const {
     MasterConfig config;
     config.bind = "127.0.0.1:0";
@@ -38,8 +30,6 @@ class TokensTest : public testing::Test {
     listed.admission = admission;
     return Master::start(listed).status();
   }
-
-  std::filesystem::path folder_;
 };
 
 TEST_F(TokensTest, a_revoked_token_reads_no_status) {

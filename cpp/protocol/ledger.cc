@@ -104,7 +104,8 @@ void Ledger::apply_token(const wire::TokenRecord& record) {
   token_of_[record.key] = record.token;
   if (use.order.size() <= kTokenKeysMax) return;
   use.shards.erase(use.order.front());
-  token_of_.erase(use.order.front());
+  const auto oldest = token_of_.find(use.order.front());
+  if (oldest != token_of_.end() && oldest->second == record.token) token_of_.erase(oldest);
   use.order.pop_front();
 }
 

@@ -35,11 +35,15 @@ std::uint64_t State::unix_ms() const {
 
 // ---- who may be here ---------------------------------------------------------------------------
 
+const Ban* State::ban_of(const wire::PublicKey& key) const {
+  const auto found = ledger_.bans().find(key);
+  const bool holds = found != ledger_.bans().end() && unix_ms() < found->second.until_unix_ms;
+  return holds ? &found->second : nullptr;
+}
+
 std::optional<Status> State::unwelcome(const wire::Hello& hello, const Shown& shown) const {
-  const auto banned = ledger_.bans().find(shown.key);
-  if (banned != ledger_.bans().end() && unix_ms() < banned->second.until_unix_ms &&
-      !JCCL_PLANTED("bans-not-looked-at")) {
-    const Ban& ban = banned->second;
+  if (const Ban* held = ban_of(shown.key); held != nullptr && !JCCL_PLANTED("bans-not-looked-at")) {
+    const Ban& ban = *held;
     const std::string span =
         ban.until_unix_ms == wire::kForGood
             ? "until an operator pardons it"
@@ -71,9 +75,7 @@ std::optional<Status> State::token_spent(const std::string& token, std::uint32_t
   const auto found = ledger_.tokens().find(token);
   if (token.empty() || found == ledger_.tokens().end()) return std::nullopt;
   const TokenUse& use = found->second;
-  if (use.revoked && !JCCL_PLANTED("revoked-tokens-taken")) {
-    return Status{Code::kBanned, cat("the token ", token, " was revoked")};
-  }
+  if (use.revoked && !JCCL_PLANTED("revoked-tokens-taken")) return revoked_status(token);
   if (uses == 0 || JCCL_PLANTED("uses-not-counted")) return {};
   if (uses == 1 && use.of != 0 && use.of != place.of && !JCCL_PLANTED("uses-of-any-layout")) {
     return Status{Code::kBanned,

@@ -355,6 +355,9 @@ MasterEffects MasterMachine::on(const MasterEvent& event, Time now) {
 }
 
 MasterView MasterMachine::view(Time now) const { return state_->view(now); }
+base::Status revoked_status(const std::string& token) {
+  return {base::Code::kBanned, base::cat("the token ", token, " was revoked")};
+}
 bool MasterMachine::is_revoked(const std::string& token) const { return state_->is_revoked(token); }
 
 }  // namespace jccl::protocol

@@ -65,6 +65,9 @@ using Planner = std::function<base::Result<base::Bytes>(const PlanRequest&)>;
 
 // ---- events ------------------------------------------------------------------------------------
 
+// What whoever comes by a revoked token is told, to whatever it asks.
+base::Status revoked_status(const std::string& token);
+
 // By what the other end of a connection came in.
 struct Shown {
   wire::PublicKey key{};   // that it has proved

@@ -20,12 +20,13 @@ wire::OrderReply refusal(Code code, std::string text) { return {code, std::move(
 }  // namespace
 
 void State::on_order(ConnId conn, const wire::Order& order, const Shown& shown) {
+  if (is_revoked(shown.token) && !JCCL_PLANTED("revoked-operators-order")) {
+    const Status revoked = revoked_status(shown.token);
+    return refuse(conn, revoked.code, revoked.text);
+  }
   if (!shown.may_order && !JCCL_PLANTED("anybody-gives-orders")) {
     return refuse(conn, Code::kAuth,
                   "orders take the run's secret, or a token with the role admin");
-  }
-  if (is_revoked(shown.token) && !JCCL_PLANTED("revoked-operators-order")) {
-    return refuse(conn, Code::kBanned, cat("the token ", shown.token, " was revoked"));
   }
   const wire::OrderReply reply = carry_out(order);
   note("order",
@@ -86,11 +87,11 @@ wire::OrderReply State::order_of_key(const wire::Order& order) {
             cat("the key ", brief_key(key), "… is banned ",
                 order.span == 0 ? "for good" : cat("for ", order.span / base::kSecond, " s"))};
   }
-  const auto found = ledger_.bans().find(key);
-  if (found == ledger_.bans().end() || found->second.until_unix_ms <= unix_ms()) {
+  const Ban* held = ban_of(key);
+  if (held == nullptr) {
     return refusal(Code::kUnknownTag, cat("the key ", brief_key(key), "… is not banned"));
   }
-  journal(wire::BanRecord{key, 0, found->second.site, order.reason});
+  journal(wire::BanRecord{key, 0, held->site, order.reason});
   return {Code::kOk, cat("the key ", brief_key(key), "… is pardoned")};
 }
 

@@ -62,10 +62,8 @@ std::optional<Status> State::seat_kept(const std::string& site, const wire::Publ
   const auto seat = kept_seats_.find(site);
   if (seat == kept_seats_.end() || now_ >= seat->second.until) return std::nullopt;
   const auto& keys = seat->second.keys;
-  const bool banned = std::all_of(keys.begin(), keys.end(), [this](const auto& one) {
-    const auto ban = ledger_.bans().find(one);
-    return ban != ledger_.bans().end() && unix_ms() < ban->second.until_unix_ms;
-  });
+  const bool banned = std::all_of(keys.begin(), keys.end(),
+                                  [this](const auto& one) { return ban_of(one) != nullptr; });
   if (keys.count(key) > 0 || banned || JCCL_PLANTED("kicked-seat-is-free")) return std::nullopt;
   return Status{Code::kLinkLost, cat("site ", site, " was kicked and may come back: for ",
                                      (seat->second.until - now_) / base::kSecond + 1,

@@ -112,6 +112,7 @@ struct MasterMachine::State {
 
   // master_blame.cc: who may be here, and what is held against whom
   std::optional<base::Status> unwelcome(const wire::Hello& hello, const Shown& shown) const;
+  const Ban* ban_of(const wire::PublicKey& key) const;  // that holds now; nullptr: none
   bool is_revoked(const std::string& token) const;
   struct Place {
     std::uint32_t shard = 0, of = 1;
