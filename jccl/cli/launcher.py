@@ -4,16 +4,18 @@ says which of them ended badly, and ends the others where a round can never begi
 
 from __future__ import annotations
 
-import contextlib
 import re
 import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, TextIO
 
 import click
+
+from jccl.cli.signals import handled_by
 
 STOP_GRACE_S = 10.0
 STUCK_S = 5.0  # for peers that somebody starts by hand
@@ -21,23 +23,16 @@ LEFT = 128 + signal.SIGTERM  # see jccl.Leaving
 _NEEDED = re.compile(r"waits for the first (\d+) sites")
 
 
-@contextlib.contextmanager
-def end_on_signals(launcher: Launcher) -> Iterator[None]:
+def end_on_signals(launcher: Launcher) -> AbstractContextManager[None]:
     """Peers are sessions of their own: they would outlive a launcher that just dies."""
 
     def end_with_peers(number: int, frame: object) -> None:
         launcher.last_word = signal.SIGTERM  # they leave the run by it
         raise SystemExit(128 + number)
 
-    before = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGHUP)}
-    before = {n: how for n, how in before.items() if how != signal.SIG_IGN}  # by nohup
-    for number in before:
-        signal.signal(number, end_with_peers)
-    try:
-        yield
-    finally:
-        for number, how in before.items():
-            signal.signal(number, how)
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    heard = [n for n in numbers if signal.getsignal(n) != signal.SIG_IGN]  # by nohup
+    return handled_by(end_with_peers, *heard)
 
 
 class Look:

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from jccl.cli.common import keep_out_of_cores
+from jccl.cli.signals import handled_by
 from jccl.settings import DEFAULT_PORT, read_token
 
 
@@ -124,28 +125,33 @@ def command(
     if token:
         keep_out_of_cores()
     stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
     config["keep_waiting"] = lambda: not stop.is_set()
-    try:
-        with typed_errors():
-            master = _native.core().Master.start(
-                token=token, silence=silence or 0.0, **config
-            )
-    except AbortedError:
-        return  # stopped while it was a standby
-    click.echo(f"JCCL_MASTER={master.address}")
-    if new_token:
-        # The run's secret stays here: who has one of these can't lead the run.
-        click.echo(f"JCCL_TOKEN={_native.core().make_token(token)}")
-        admin = _native.core().make_token(token, role="admin")
-        click.echo(f"JCCL_ADMIN_TOKEN={admin}")
-    try:
-        failure = _serve(master, stop)
-    finally:
-        master.stop()
+    with handled_by(lambda *_: stop.set(), signal.SIGINT, signal.SIGTERM):
+        try:
+            with typed_errors():
+                master = _native.core().Master.start(
+                    token=token, silence=silence or 0.0, **config
+                )
+        except AbortedError:
+            return  # stopped while it was a standby
+        try:
+            click.echo(f"JCCL_MASTER={master.address}")
+            if new_token:
+                _give_tokens(token)
+            failure = _serve(master, stop)
+        finally:
+            master.stop()
     if failure:
         raise click.ClickException(f"the master stopped serving: {failure}")
+
+
+def _give_tokens(secret: str) -> None:
+    """The run's secret stays here: who has one of these can't lead the run."""
+    from jccl import _native
+
+    make = _native.core().make_token
+    click.echo(f"JCCL_TOKEN={make(secret)}")
+    click.echo(f"JCCL_ADMIN_TOKEN={make(secret, role='admin')}")
 
 
 def _serve(master: Any, stop: threading.Event) -> str:

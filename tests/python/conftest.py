@@ -1,10 +1,24 @@
 """Fixtures that several files share."""
 
 import os
+import signal
 
 import pytest
 
-from jccl import callback
+from jccl import _leaving, callback
+
+
+@pytest.fixture(autouse=True)
+def _signals_are_given_back():
+    """A handler that a test leaves behind would fail another one, on another day."""
+    before = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    left = {n: signal.getsignal(n) for n in before}
+    if left[signal.SIGTERM] in (_leaving._on_term, _leaving._before):
+        del left[signal.SIGTERM]  # a communicator has it, or has given it back
+    for number in left:
+        signal.signal(number, before[number])
+    assert all(how == before[number] for number, how in left.items())
 
 
 @pytest.fixture(scope="module", params=callback.ROUTES)
