@@ -90,7 +90,9 @@ def sync_state(
     script.
 
     The same for first starters and for joiners. On the run's first call one peer's
-    state becomes everyone's: the one with `source=True`, else the first one admitted.
+    state becomes everyone's: the one with `source=True`, else that of who connected
+    first. That waits for the run's `start_peers`, and where rounds without a state
+    came before it, for all members.
 
     Args:
         state: a TrainState or `(params, opt_state)` whose optimizer was made by

@@ -53,7 +53,7 @@ TEST_F(CostTest, what_ends_at_many_moments_is_looked_at_once_each) {
     }
   });
   EXPECT_LE(looked, 4 * kMany);
-  EXPECT_EQ(master_->state().rounds_.size(), 2U);  // grads, and t0, which was born
+  EXPECT_EQ(master_->state().rounds_.size(), 1U);  // grads
 }
 
 // A Sync that is refused is over for this tag alone.

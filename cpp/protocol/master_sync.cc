@@ -359,8 +359,8 @@ std::string State::birth_source(const wire::Tag& tag, std::string* wait) const {
     return {};
   }
   if (named.second.empty()) {
-    if (!ledger_.any_born()) return first.second;
-    // The run has members with state: their named source of this tag may still be to come.
+    if (!begun_ && !ledger_.any_born()) return first.second;
+    // The run has members already: their named source of this tag may still be to come.
     for (const std::string& site : member_sites()) {
       const auto asked = sites.find(site);
       if (asked != sites.end() && shards_asking[site] >= asked->second.second) continue;
