@@ -254,7 +254,7 @@ def test_diloco_whose_state_was_never_synchronised_commits_nothing(route, who, c
             comm.barrier(tag="both are here", deadline=30.0)
             if who == "one" and index == 1:
                 with pytest.raises(DeadlineError, match="waits for .* to synchronise"):
-                    jccl.sync_state(state)
+                    jccl.sync_state(state, deadline=2.0)
                 return
             state, statuses = train(state, XS[:6])
             assert [int(code) for code in statuses[1::2, 0]] == [Code.INVALID] * 3
