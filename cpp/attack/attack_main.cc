@@ -23,6 +23,7 @@
 #include "attack/crowd.h"
 #include "attack/detour.h"
 #include "attack/flood.h"
+#include "attack/frame_liar.h"
 #include "attack/liar.h"
 #include "attack/member.h"
 #include "attack/rows.h"
@@ -250,10 +251,11 @@ bool read_plan(const std::string& names, Plan* plan) {
 
 class Hostile {
  public:
-  Hostile(const Settings& s, const Plan& plan, Liar& liar)
+  Hostile(const Settings& s, const Plan& plan, Liar& liar, FrameLiar& frames)
       : s_(s),
         plan_(plan),
         liar_(liar),
+        frames_(frames),
         token_(plan.fresh_keys ? token_for_all(s.secret) : token_for_one(s.secret)) {}
 
   int run() {
@@ -262,8 +264,9 @@ class Hostile {
       if (!live(key, &crowd)) std::this_thread::sleep_for(kBackAfter);
     }
     for (std::thread& thread : crowd) thread.join();
-    say(cat("{\"event\":\"end\",\"t\":", milliseconds(), ",\"lies\":", liar_.told(),
-            ",\"crowd\":", crowd_count_.load(), ",\"answered\":", answered_.load(), "}"));
+    say(cat("{\"event\":\"end\",\"t\":", milliseconds(),
+            ",\"lies\":", liar_.told() + frames_.told(), ",\"crowd\":", crowd_count_.load(),
+            ",\"answered\":", answered_.load(), "}"));
     return 0;
   }
 
@@ -302,6 +305,7 @@ class Hostile {
     armed_ = true;
     say(cat("{\"event\":\"attack\",\"t\":", milliseconds(), "}"));
     liar_.arm();
+    frames_.arm();
     const std::string file = s_.folder + "/key-holder";
     if (!plan_.crowds.empty()) say_key(file);
     for (const auto& one : plan_.crowds) {
@@ -332,6 +336,7 @@ class Hostile {
   const Settings& s_;
   const Plan& plan_;
   Liar& liar_;
+  FrameLiar& frames_;
   const std::string token_;
   bool armed_ = false, banned_ = false;
   std::atomic<std::uint64_t> crowd_count_{0}, answered_{0};
@@ -343,7 +348,9 @@ int be_hostile(const Settings& s) {
     return std::fprintf(stderr, "no such row: %s\n", s.rows.c_str()), 2;
   Liar liar(plan.rows, s.seed);
   peer::control_hook = &liar;
-  return Hostile(s, plan, liar).run();
+  FrameLiar frames(plan.rows, s.secret.empty());
+  peer::frame_hook = &frames;
+  return Hostile(s, plan, liar, frames).run();
 }
 
 bool parse(int argc, char** argv, Settings* s) {

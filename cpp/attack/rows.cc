@@ -65,6 +65,15 @@ const std::vector<RowInfo>& all_rows() {
        false, false},
       {Row::kOneByte, "one-byte", "256 connections of one byte to the master, 256 to a peer", false,
        false, false},
+      {Row::kFrameBent, "frame-bent", "sends one member other values than the rest", false, false,
+       false},
+      {Row::kFrameNan, "frame-nan", "frames with NaN", false, true, false},
+      {Row::kFrameChunk, "frame-chunk", "frames of chunks that the plan has not", false, true,
+       false},
+      {Row::kFrameLength, "frame-length", "frames of another length than their chunks", false, true,
+       false},
+      {Row::kFrameKind, "frame-kind", "frames of a kind that the plan has not", false, true, false},
+      {Row::kFrameWithheld, "frame-withheld", "sends one member nothing", false, true, true},
   };
   return rows;
 }

@@ -58,6 +58,12 @@ enum class Row : std::uint8_t {
   kElsewhere,
   kNames,
   kOneByte,
+  kFrameBent,
+  kFrameNan,
+  kFrameChunk,
+  kFrameLength,
+  kFrameKind,
+  kFrameWithheld,
   kCount
 };
 

@@ -27,6 +27,7 @@ inline constexpr std::size_t kStatusBytesMax = 60 * 1024;
 inline constexpr std::size_t kTextBytesMax = 512;
 inline constexpr std::size_t kSummaryBytesMax = 2048;
 inline constexpr std::size_t kPeersMax = 1024;
+inline constexpr std::size_t kSharesMax = 64;  // of a result, told one by one
 inline constexpr std::size_t kUnresolvedMax = 256;
 inline constexpr std::size_t kTagsMax = 256;
 inline constexpr std::size_t kLeavesMax = 65536;

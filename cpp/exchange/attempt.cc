@@ -13,16 +13,10 @@
 #include "snapshot/digest.h"
 
 namespace jccl::exchange {
-namespace {
-
 using base::cat;
 using base::Code;
 using base::Status;
 using wire::FrameKind;
-
-constexpr std::ptrdiff_t kCopiesMax = 8;  // of one frame, under way at once
-
-}  // namespace
 
 Attempt::Attempt(wire::Start start, base::PeerId self, CallRef call, Memory* memory,
                  std::size_t chunk_bytes, AttemptHost* host)
@@ -163,22 +157,6 @@ bool Attempt::wants_result(const ChunkState& chunk) const {
   return chunk.route.owner;
 }
 
-bool Attempt::expects(const ChunkState& chunk, base::PeerId from, FrameKind kind) const {
-  const collective::Route& route = chunk.route;
-  if (kind == FrameKind::kResult) {
-    if (chunk.finished || route.owner) return false;
-    const std::size_t source = route.result_from >= 0 ? static_cast<std::size_t>(route.result_from)
-                                                      : static_cast<std::size_t>(chunk.chunk.owner);
-    return plan_.order[source] == from;
-  }
-  if (route.partial != (kind == FrameKind::kPartial)) return false;
-  for (std::size_t i = chunk.added; i < route.add_order.size(); ++i) {
-    const std::uint32_t position = route.add_order[i];
-    if (plan_.order[position] == from) return chunk.early.find(position) == chunk.early.end();
-  }
-  return false;
-}
-
 std::vector<base::ByteView> Attempt::result_views(const ChunkState& chunk) const {
   std::vector<base::ByteView> views;
   if (chunk.result) {
@@ -192,43 +170,6 @@ std::vector<base::ByteView> Attempt::result_views(const ChunkState& chunk) const
 std::size_t Attempt::payload_bytes(const ChunkState& chunk, FrameKind kind) const {
   if (kind == FrameKind::kPartial) return chunk.chunk.accumulator_bytes;
   return kind == FrameKind::kContribution ? own_bytes(chunk) : chunk.chunk.encoded_bytes;
-}
-
-Placement Attempt::place(base::PeerId from, const wire::FrameHeader& header) {
-  if (header.chunk >= chunks_.size()) {
-    return Placement::refuse({Code::kCorrupt, cat("chunk ", header.chunk, " does not exist")});
-  }
-  ChunkState& chunk = chunks_[header.chunk];
-  const std::size_t size = payload_bytes(chunk, header.kind);
-  if (header.payload_bytes != size) {
-    return Placement::refuse(
-        {Code::kCorrupt, cat("chunk ", header.chunk, " has ", size, " bytes, the frame says ",
-                             header.payload_bytes)});
-  }
-  if (failed_ || committed_ || !expects(chunk, from, header.kind)) {
-    return Placement::drain(size);  // a copy of what is here already
-  }
-  if (copies(from, header) >= kCopiesMax && !JCCL_PLANTED("copies-of-a-frame-without-end")) {
-    return Placement::refuse({Code::kLimit, cat("chunk ", header.chunk, " is on its way ",
-                                                kCopiesMax, " times, and none of them arrives")});
-  }
-  const std::uint64_t token = next_token_++;
-  // Only the first of several copies may write where the result belongs.
-  const bool straight =
-      header.kind == FrameKind::kResult && in_output_ && copies(from, header) == 0;
-  if (straight) {
-    arriving_[token] = {from, header.kind, header.chunk, nullptr};
-    return Placement::into(output_views(chunk), token);
-  }
-  BufferRef buffer = memory_->take(size);
-  Placement placement = Placement::into(buffer->span(), token);
-  arriving_[token] = {from, header.kind, header.chunk, std::move(buffer)};
-  return placement;
-}
-
-std::ptrdiff_t Attempt::copies(base::PeerId from, const wire::FrameHeader& header) const {
-  return std::count_if(arriving_.begin(), arriving_.end(),
-                       [&](const auto& entry) { return entry.second.is_of(from, header); });
 }
 
 Status Attempt::arrived(base::PeerId from, const wire::FrameHeader& header, std::uint64_t token) {
@@ -246,7 +187,8 @@ Status Attempt::arrived(base::PeerId from, const wire::FrameHeader& header, std:
   const bool is_result = header.kind == FrameKind::kResult;
   // A result's hash is a part of the attempt's digest as well.
   base::Digest digest;
-  if (is_result || host_->checks_frames()) digest = digest_of(views);
+  const bool exchanged = plan_.kind == collective::PlanKind::kExchange;
+  if (is_result || exchanged || host_->checks_frames()) digest = digest_of(views);
   const std::uint32_t check = host_->checks_frames() ? snapshot::check_in(digest) : 0;
   if (check != header.payload_check && !JCCL_PLANTED("chunk-check-not-compared")) {
     return {Code::kCorrupt, cat("chunk ", header.chunk, " from peer ", from,
@@ -259,7 +201,9 @@ Status Attempt::arrived(base::PeerId from, const wire::FrameHeader& header, std:
     host_->drop_copies(start_.attempt, from, {header.kind, header.chunk});
   }
   moved_bytes_ += header.payload_bytes;
+  if (exchanged) note_heard(chunk, from, digest);
   if (const auto wrong = wrong_payload(chunk, header.kind, views)) {
+    if (!JCCL_PLANTED("wrong-values-unsaid")) violated(from, wire::ViolationKind::kValues);
     fail(Code::kCorrupt, from, cat("chunk ", header.chunk, ": ", *wrong));
   } else if (is_result) {
     take_result(chunk, buffer, digest);
@@ -374,9 +318,11 @@ std::optional<OutFrame> Attempt::produce(const WorkItem& item) {
       frame.payload.push_back(encoded->span());
       frame.keep_alive = encoded;
     }
+    chunk.sent_own = true;
     report_if_complete();
   } else if (item.kind == FrameKind::kPartial) {
     if (!chunk.accumulator) return std::nullopt;
+    chunk.sent_own = true;
     frame.payload.push_back(chunk.accumulator->span());
     frame.keep_alive = chunk.accumulator;
   } else {
@@ -385,9 +331,14 @@ std::optional<OutFrame> Attempt::produce(const WorkItem& item) {
     frame.payload = result_views(chunk);
     frame.keep_alive = chunk.result ? std::shared_ptr<const void>(chunk.result) : call_;
   }
+  const bool exchanged =
+      plan_.kind == collective::PlanKind::kExchange && item.kind == FrameKind::kContribution;
+  if (exchanged) (void)own_digest(chunk, frame.payload);
   if (host_->checks_frames()) {
     const bool is_result = item.kind == FrameKind::kResult;
-    header.payload_check = snapshot::check_in(is_result ? chunk.digest : digest_of(frame.payload));
+    header.payload_check = snapshot::check_in(is_result   ? chunk.digest
+                                              : exchanged ? own_digest(chunk, frame.payload)
+                                                          : digest_of(frame.payload));
   }
   frame.header.resize(wire::kFrameHeaderBytes);
   wire::encode(header, frame.header.data());

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -38,6 +39,9 @@ class AttemptHost {
   virtual void attempt_done(const wire::Attempt& attempt, const base::Digest& result) = 0;
   virtual void attempt_failed(const wire::Attempt& attempt, base::Code cause, base::PeerId peer,
                               std::string text) = 0;
+  // A frame that no peer sends which follows the plan; once per sender. It is dropped.
+  virtual void violation(const wire::Attempt& attempt, base::PeerId from,
+                         wire::ViolationKind kind) = 0;
   // Not where the links are sealed: what arrives there is what was sent.
   virtual bool checks_frames() const { return true; }
 };
@@ -62,6 +66,8 @@ class Attempt {
   Placement place(base::PeerId from, const wire::FrameHeader& header);
   base::Status arrived(base::PeerId from, const wire::FrameHeader& header, std::uint64_t token);
   void lost(std::uint64_t token) { arriving_.erase(token); }
+  // Says so to the host, if it is the first of that sender.
+  void violated(base::PeerId from, wire::ViolationKind kind);
   // nullopt: the frame is no longer wanted, or the attempt just failed (guard).
   std::optional<OutFrame> produce(const WorkItem& item);
 
@@ -71,6 +77,8 @@ class Attempt {
   const wire::Start& start() const { return start_; }
   const CallRef& call() const { return call_; }
   bool done() const { return done_; }
+  // Of one that is done: what the result is made of, by who made it.
+  std::vector<wire::Share> shares();
   bool committed() const { return committed_; }
   bool contributes() const { return position_ >= 0; }
   // The results are kept in buffers of this object, to be served to receivers after the commit.
@@ -96,11 +104,13 @@ class Attempt {
     std::uint32_t encoded_uses = 0;
     BufferRef result;  // encoded; null: not known, or it lies in the output
     base::Digest digest;
-    std::uint64_t needs = 0;  // bytes of the call's feed, for the own contribution
-    bool last_own = false;    // a whole result needs it: kept back while the state is compared
-    bool guarded = false;     // own values were looked at
-    bool finished = false;    // result known here
-    bool written = false;     // already in the (private) output
+    std::vector<base::Digest> heard;  // kExchange: of the contributions, by position
+    std::uint64_t needs = 0;          // bytes of the call's feed, for the own contribution
+    bool last_own = false;  // a whole result needs it: kept back while the state is compared
+    bool guarded = false;   // own values were looked at
+    bool sent_own = false;  // … and handed on, or the sum with them
+    bool finished = false;  // result known here
+    bool written = false;   // already in the (private) output
   };
   struct Arriving {
     base::PeerId from = 0;
@@ -118,7 +128,14 @@ class Attempt {
   void note_others(const ChunkState& chunk);
   std::ptrdiff_t copies(base::PeerId from, const wire::FrameHeader& header) const;  // under way
   bool wants_result(const ChunkState& chunk) const;
+  base::PeerId source_of(const ChunkState& chunk) const;
+  bool plans(const ChunkState& chunk, base::PeerId from, wire::FrameKind kind) const;
   bool expects(const ChunkState& chunk, base::PeerId from, wire::FrameKind kind) const;
+  bool comes_before_its_parts(const ChunkState& chunk, wire::FrameKind kind) const;
+  void count_repeat(base::PeerId from);
+  void note_heard(ChunkState& chunk, base::PeerId from, const base::Digest& digest);
+  const base::Digest& own_digest(ChunkState& chunk, const std::vector<base::ByteView>& payload);
+  const base::Digest& own_digest(ChunkState& chunk);
   std::size_t payload_bytes(const ChunkState& chunk, wire::FrameKind kind) const;
   std::size_t own_bytes(const ChunkState& chunk) const;  // of an encoded contribution
   std::uint64_t frames_bytes(const ChunkState& chunk) const;
@@ -191,6 +208,8 @@ class Attempt {
   std::vector<base::PeerId> others_;            // ascending
   std::map<std::uint64_t, Arriving> arriving_;  // by token
   std::uint64_t next_token_ = 1;
+  std::map<base::PeerId, std::uint64_t> repeats_;  // frames that were here already
+  std::set<base::PeerId> violators_;
   std::size_t unfinished_ = 0;
   std::size_t unguarded_ = 0;  // contributions that no own result waits for: reduce_scatter
   std::uint64_t all_bytes_ = 0, moved_bytes_ = 0;  // both ways; frames sent again count again

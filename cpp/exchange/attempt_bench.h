@@ -196,6 +196,9 @@ class Bench {
       named = about;
       text = std::move(words);
     }
+    void violation(const wire::Attempt&, base::PeerId from, wire::ViolationKind kind) override {
+      violations.emplace_back(from, kind);
+    }
     Bench* bench;
     std::size_t index;
     std::vector<float> in, out;
@@ -208,6 +211,7 @@ class Bench {
     Code failed = Code::kOk;
     base::PeerId named = 0;
     std::string text;
+    std::vector<std::pair<base::PeerId, wire::ViolationKind>> violations;
   };
 
   struct Frame {

@@ -38,9 +38,7 @@ std::vector<Attempt::Awaited> Attempt::awaited() const {
       missing[plan_.order[position]] += payload_bytes(chunk, kind);
     }
     if (chunk.finished || route.owner) continue;
-    const std::size_t source = route.result_from >= 0 ? static_cast<std::size_t>(route.result_from)
-                                                      : static_cast<std::size_t>(chunk.chunk.owner);
-    missing[plan_.order[source]] += chunk.chunk.encoded_bytes;
+    missing[source_of(chunk)] += chunk.chunk.encoded_bytes;
   }
   std::vector<Awaited> awaited;
   for (const auto& [peer, bytes] : missing) awaited.push_back({peer, bytes});

@@ -241,7 +241,13 @@ Placement Attempts::place(Incarnation from, const wire::FrameHeader& header) {
     return Placement::pause();
   }
   const PeerId peer = id_of(found->second, from);
-  if (peer == 0) return Placement::refuse({Code::kCorrupt, "a stranger sent a data frame"});
+  if (peer == 0) {  // a member since, or nobody
+    for (const wire::Member& member : members_) {
+      if (member.incarnation != from) continue;
+      found->second.run->violated(member.id, wire::ViolationKind::kSender);
+    }
+    return Placement::refuse({Code::kCorrupt, "a stranger sent a data frame"});
+  }
   return found->second.run->place(peer, header);
 }
 
@@ -279,6 +285,16 @@ void Attempts::drop_copies(const wire::Attempt& attempt, PeerId from, WorkItem i
   host_->abandon_receiving(peer->second, [&](const wire::FrameHeader& h) {
     return h.attempt == attempt && h.kind == item.kind && h.chunk == item.chunk;
   });
+}
+
+std::vector<wire::Share> Attempts::shares(const wire::Attempt& attempt) {
+  const auto found = running_.find(attempt);
+  const bool done = found != running_.end() && found->second.run->done();
+  return done ? found->second.run->shares() : std::vector<wire::Share>{};
+}
+
+void Attempts::violation(const wire::Attempt& attempt, PeerId from, wire::ViolationKind kind) {
+  host_->violation(attempt, from, kind);
 }
 
 void Attempts::attempt_done(const wire::Attempt& attempt, const base::Digest& result) {

@@ -37,6 +37,9 @@ class AttemptsHost {
   virtual void attempt_done(const wire::Attempt& attempt, const base::Digest& result) = 0;
   virtual void attempt_failed(const wire::Attempt& attempt, base::Code cause, base::PeerId peer,
                               std::string text) = 0;
+  // A frame of that peer, which the attempt's plan does not allow: evidence against its sender.
+  virtual void violation(const wire::Attempt& attempt, base::PeerId from,
+                         wire::ViolationKind kind) = 0;
 };
 
 // Keys of frames: an attempt's number here, what the frame is, and of which chunk. Keys below 2^32
@@ -86,8 +89,9 @@ class Attempts final : private AttemptHost {
   std::vector<wire::Moving> moving() const;  // how far all are that still move something
 
   const Attempt* find(const wire::Attempt& attempt) const;
-  const wire::Attempt* attempt_of(std::uint64_t key) const;  // null: over
-  bool runs(const CallRef& call) const;                      // an attempt that may still fail
+  std::vector<wire::Share> shares(const wire::Attempt& attempt);  // of one that is done
+  const wire::Attempt* attempt_of(std::uint64_t key) const;       // null: over
+  bool runs(const CallRef& call) const;                           // an attempt that may still fail
   std::size_t size() const { return running_.size(); }
 
  private:
@@ -105,6 +109,8 @@ class Attempts final : private AttemptHost {
   void attempt_done(const wire::Attempt& attempt, const base::Digest& result) override;
   void attempt_failed(const wire::Attempt& attempt, base::Code cause, base::PeerId peer,
                       std::string text) override;
+  void violation(const wire::Attempt& attempt, base::PeerId from,
+                 wire::ViolationKind kind) override;
 
   static base::PeerId id_of(const Running& running, base::Incarnation life);
   std::map<wire::Attempt, Running>::iterator running_of(const wire::Attempt& attempt);

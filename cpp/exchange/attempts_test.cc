@@ -45,6 +45,9 @@ struct Table : AttemptsHost {
   void attempt_failed(const wire::Attempt&, Code cause, base::PeerId peer, std::string) override {
     failures.emplace_back(cause, peer);
   }
+  void violation(const wire::Attempt&, base::PeerId from, wire::ViolationKind kind) override {
+    violations.emplace_back(from, kind);
+  }
   // What 11 sends: its contribution to the own part, or the result of its part.
   void comes(wire::FrameKind kind, std::uint32_t chunk, float value) {
     const Attempt* run = attempts.find(kAttempt);
@@ -71,6 +74,7 @@ struct Table : AttemptsHost {
   base::Time heard = 0;
   std::vector<base::Incarnation> renewed;
   std::vector<std::pair<Code, base::PeerId>> failures;
+  std::vector<std::pair<base::PeerId, wire::ViolationKind>> violations;
   bool done = false;
 };
 

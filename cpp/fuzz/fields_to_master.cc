@@ -95,7 +95,9 @@ const std::vector<FieldsOf>& fields_to_master() {
         {"result", "digest", Bend::kDigest,
          "equal on all contributors of one shard; the first report of a part counts",
          "abort; who is outvoted is named, and its call ends CORRUPT the second time; without a "
-         "majority all calls"}}},
+         "majority all calls"},
+        {"shares", "list 64 of share", Bend::kList, "64, ascending owner",
+         "decoder refuses, closed"}}},
       {"Fail",
        kResumed,
        {{"attempt", "attempt", Bend::kAttempt, "a running one that the sender takes part in",
@@ -131,6 +133,11 @@ const std::vector<FieldsOf>& fields_to_master() {
         {"holder", "u64", Bend::kLife, "a life with another key that said it holds this",
          "ignored"},
         {"part", "u32", Bend::kNumber, "any; for texts only", "–"}}},
+      {"Violation",
+       kResumed,
+       {{"attempt", "attempt", Bend::kAttempt, "any; for texts only", "–"},
+        {"peer", "u32", Bend::kPeer, "a member of another site and key", "ignored"},
+        {"kind", "violation", Bend::kCode, "1 to 7; for texts only", "decoder refuses, closed"}}},
       {"Order",
        "who has the run's secret or an admin's token, instead of a Hello; without a token, whoever "
        "connects; of others: Refuse AUTH, closed",

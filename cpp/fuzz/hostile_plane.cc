@@ -123,7 +123,12 @@ void MemoryPlane::enqueue_snapshot(base::Incarnation to, std::uint32_t item, boo
 }
 
 void MemoryPlane::attempt_done(const wire::Attempt& attempt, const base::Digest& result) {
-  owner_->plane_event(protocol::AttemptDone{attempt, result});
+  owner_->plane_event(protocol::AttemptDone{attempt, result, attempts_.shares(attempt)});
+}
+
+void MemoryPlane::violation(const wire::Attempt& attempt, base::PeerId from,
+                            wire::ViolationKind kind) {
+  owner_->plane_event(protocol::FrameViolation{{attempt, from, kind}});
 }
 
 void MemoryPlane::attempt_failed(const wire::Attempt& attempt, base::Code cause, base::PeerId peer,

@@ -74,6 +74,8 @@ class MemoryPlane : private exchange::AttemptsHost, private peer::SnapshotLinks 
   void attempt_done(const wire::Attempt& attempt, const base::Digest& result) override;
   void attempt_failed(const wire::Attempt& attempt, base::Code cause, base::PeerId peer,
                       std::string text) override;
+  void violation(const wire::Attempt& attempt, base::PeerId from,
+                 wire::ViolationKind kind) override;
   void enqueue_snapshot(base::Incarnation to, std::uint32_t item, bool first) override;
   void own_snapshot_frames() override {}  // every frame is a copy here
   void use_link(const wire::Member&) override {}

@@ -30,9 +30,10 @@ struct StripeLoss {
   // Frames written to the stripe, wholly or in part, and neither forgotten nor known to be there:
   // they may have arrived or not. In the order they were sent.
   std::vector<std::uint64_t> keys;
-  bool complete = true;  // false: more than sent_keys_max were sent; the oldest are not named
-  bool heard = false;    // anything of the other side's link ever came by it
-  Duration stood = 0;    // since add_stripe()
+  bool complete = true;      // false: more than sent_keys_max were sent; the oldest are not named
+  bool overcounted = false;  // it was lost since the other side acknowledged what never left
+  bool heard = false;        // anything of the other side's link ever came by it
+  Duration stood = 0;        // since add_stripe()
 };
 
 struct LinkEvents {

@@ -209,11 +209,12 @@ struct Link::Impl : std::enable_shared_from_this<Impl> {
 
   Placement noted(StripeId stripe, const ArrivalNote& note) {
     const bool was_late = flight.late(stripe);
+    const auto found = stripes.find(stripe);
     if (!flight.arrived(stripe, note.frames, loop.now())) {
+      if (found != stripes.end()) found->second->overcounted = !JCCL_PLANTED("overcounts-unsaid");
       return Placement::refuse({Code::kCorrupt, "more frames are said to have arrived than left"});
     }
     if (was_late && !flight.late(stripe)) ask_pump();
-    const auto found = stripes.find(stripe);
     if (note.last && found != stripes.end() && !found->second->retirement.has_come()) {
       found->second->retirement.came(loop.now());
       loop.post(later<&Impl::say_last>(found->second));
@@ -317,8 +318,9 @@ struct Link::Impl : std::enable_shared_from_this<Impl> {
     detach(stripe);
     choose();
     Flight::Rest rest = flight.remove_stripe(stripe->id);
-    const StripeLoss loss{stripe->id,    status,        std::move(rest.keys),
-                          rest.complete, stripe->heard, loop.now() - stripe->since};
+    const StripeLoss loss{
+        stripe->id,          status,        std::move(rest.keys),      rest.complete,
+        stripe->overcounted, stripe->heard, loop.now() - stripe->since};
     if (events.on_stripe_lost) events.on_stripe_lost(loss);
     if (!closed && standing().empty() && events.on_dead) events.on_dead(status);
   }

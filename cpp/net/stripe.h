@@ -36,6 +36,7 @@ struct Stripe {
   bool write_broken = false;  // reads to the end, then reports its loss
   bool note_due = false;      // leaves after the frames being written
   bool heard = false;         // a header came
+  bool overcounted = false;   // the other side acknowledged what never left
   Time since = 0;
   double moved = 0;            // bytes delivered, older ones count less
   std::uint64_t paced_at = 0;  // bytes delivered when it was paced last

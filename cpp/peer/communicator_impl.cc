@@ -85,7 +85,9 @@ Status Communicator::Impl::open() {
   plane.stripes = options_.stripes;
   plane.chunk_bytes = options_.chunk_bytes;
   PlaneEvents events;
-  events.attempt_done = [this](const auto& a, const auto& d) { control_->attempt_done(a, d); };
+  events.attempt_done = [this](const auto& a, const auto& d, auto shares) {
+    control_->attempt_done(a, d, std::move(shares));
+  };
   events.attempt_failed = [this](const auto& a, Code c, base::PeerId p, std::string t) {
     control_->attempt_failed(a, c, p, std::move(t));
   };
@@ -94,6 +96,7 @@ Status Communicator::Impl::open() {
     control_->fetch_failed(tag, why);
   };
   events.outvoted = [this](const auto& said) { control_->outvoted(said); };
+  events.violation = [this](const auto& seen) { control_->violation(seen); };
   events.measured = [this](const auto& measured) { control_->measured(measured); };
   Status listening;
   data_loop_.call([&] {

@@ -168,8 +168,11 @@ std::vector<std::pair<wire::Tag, std::string>> Control::waits() {
   return all;
 }
 
-void Control::attempt_done(const wire::Attempt& attempt, const base::Digest& result) {
-  loop_.post([this, attempt, result] { on(protocol::AttemptDone{attempt, result}); });
+void Control::attempt_done(const wire::Attempt& attempt, const base::Digest& result,
+                           std::vector<wire::Share> shares) {
+  loop_.post([this, attempt, result, shares = std::move(shares)] {
+    on(protocol::AttemptDone{attempt, result, shares});
+  });
 }
 
 void Control::attempt_failed(const wire::Attempt& attempt, Code cause, base::PeerId peer,
@@ -191,6 +194,10 @@ void Control::fetch_failed(const wire::Tag& tag, const Status& status) {
 
 void Control::outvoted(const wire::Outvoted& said) {
   loop_.post([this, said] { on(protocol::HolderOutvoted{said}); });
+}
+
+void Control::violation(const wire::Violation& seen) {
+  loop_.post([this, seen] { on(protocol::FrameViolation{seen}); });
 }
 
 void Control::measured(const wire::Measured& measured) {

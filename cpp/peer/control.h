@@ -91,12 +91,14 @@ class Control {
   const ControlView& view() const { return view_; }
 
   // Events of the data thread.
-  void attempt_done(const wire::Attempt& attempt, const base::Digest& result);
+  void attempt_done(const wire::Attempt& attempt, const base::Digest& result,
+                    std::vector<wire::Share> shares);
   void attempt_failed(const wire::Attempt& attempt, base::Code cause, base::PeerId peer,
                       std::string text);
   void fetched(const wire::Held& held);
   void fetch_failed(const wire::Tag& tag, const base::Status& status);
   void outvoted(const wire::Outvoted& said);
+  void violation(const wire::Violation& seen);
   void measured(const wire::Measured& measured);
 
  private:

@@ -50,6 +50,12 @@ struct LinkEnd final : LinkOwner {
     frame.header.resize(wire::kFrameHeaderBytes);
     wire::encode(header, frame.header.data());
     frame.payload = {out};
+    if (acknowledges > 0) {  // what the link itself says, and here is not so
+      header.kind = wire::FrameKind::kArrived;
+      header.attempt.counter = acknowledges, header.payload_bytes = 0;
+      wire::encode(header, frame.header.data());
+      frame.payload.clear();
+    }
     ++made;
     return frame;
   }
@@ -58,11 +64,14 @@ struct LinkEnd final : LinkOwner {
   bool wanted(Incarnation) const override { return uses; }
   void peer_left(Incarnation peer) override { left.push_back(peer); }
   void link_gone(Incarnation peer) override { gone.push_back(peer); }
+  void acknowledged_too_much(Incarnation peer) override { overcounted.push_back(peer); }
 
   Incarnation incarnation;
   net::Credentials credentials;
   base::Bytes in = base::Bytes(kFrameBytes), out = base::Bytes(kFrameBytes, 5);
   std::vector<Incarnation> received, left, gone;
+  std::vector<Incarnation> overcounted;
+  std::uint64_t acknowledges = 0;
   bool uses = true, deaf = false;
   int made = 0, losses = 0, failures = 0;
   std::unique_ptr<LinkTable> table;

@@ -290,10 +290,10 @@ void LinkTable::stripe_lost(Incarnation peer, const net::StripeLoss& loss) {
   if (linked) {
     e.down_since = loop_.now();
     e.redial.broke(loop_.now(), e.link->stripe_count() == 0);
-  } else {
-    e.redial.closed_unheard(loop_.now());
   }
+  if (!linked) e.redial.closed_unheard(loop_.now());
   owner_->stripe_lost(peer);
+  if (loss.overcounted) owner_->acknowledged_too_much(peer);
   if (!loss.complete) {  // what is not named can't be sent again
     owner_->link_failed(peer, {Code::kLinkLost,
                                cat("a connection broke with more than ", options_.frames_remembered,

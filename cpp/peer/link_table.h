@@ -49,6 +49,8 @@ class LinkOwner {
   virtual void peer_left(base::Incarnation peer) = 0;
   // The link is no more, nor are the keys that waited in it.
   virtual void link_gone(base::Incarnation peer) = 0;
+  // It said that more frames arrived than were sent; its stripe is lost.
+  virtual void acknowledged_too_much(base::Incarnation peer) = 0;
 };
 
 struct LinkTableOptions {

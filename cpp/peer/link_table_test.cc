@@ -87,6 +87,22 @@ TEST_F(LinkTableTest, a_connection_lost_with_more_frames_than_are_remembered_fai
   EXPECT_TRUE(eventually([this] { return first->losses == 1 && first->failures == 1; }));
 }
 
+TEST_F(LinkTableTest, who_acknowledges_what_never_left_is_told_of) {
+  open();
+  on([this] {
+    first->set(members);
+    second->set(members);
+    second->acknowledges = 1000;
+    second->table->enqueue(11, 1);
+  });
+  EXPECT_TRUE(eventually([this] { return !first->overcounted.empty(); }));
+  on([this] {
+    EXPECT_EQ(first->overcounted.front(), 12U);
+    EXPECT_GT(first->losses, 0);
+    EXPECT_TRUE(second->overcounted.empty());
+  });
+}
+
 TEST_F(LinkTableTest, copies_for_whoever_does_not_read_are_bounded_and_it_loses_its_connections) {
   LinkTableOptions options;
   options.copies_max = 1000;

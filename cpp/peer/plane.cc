@@ -7,6 +7,7 @@
 #include "base/limits.h"
 #include "base/own_pause.h"
 #include "base/text.h"
+#include "peer/frame_hook.h"
 
 namespace jccl::peer {
 namespace {
@@ -163,6 +164,9 @@ std::optional<exchange::OutFrame> Plane::produce(Incarnation to, std::uint64_t k
     frame = attempts_.produce(key);
     if (frame) base::failpoint(base::Failpoint::kPeerFrameMade);
   }
+  if (frame && frame_hook != nullptr) [[unlikely]] {
+    if (!frame_hook->sends(to, &*frame)) frame.reset();
+  }
   if (frame) {
     std::uint64_t bytes = 0;
     for (const base::ByteView& part : frame->payload) bytes += part.size();
@@ -193,7 +197,7 @@ void Plane::renew(Incarnation peer, const Status& why) { links_.renew(peer, why)
 void Plane::attempt_done(const wire::Attempt& attempt, const base::Digest& result) {
   base::failpoint(base::Failpoint::kPeerResultComplete);
   if (const exchange::Attempt* run = attempts_.find(attempt)) run->call()->moved = loop_.now();
-  events_.attempt_done(attempt, result);
+  events_.attempt_done(attempt, result, attempts_.shares(attempt));
 }
 
 void Plane::attempt_failed(const wire::Attempt& attempt, Code cause, PeerId peer,
@@ -209,6 +213,12 @@ void Plane::link_failed(Incarnation peer, const Status& why) {
 void Plane::peer_left(Incarnation peer) {
   snapshots_.link_failed(peer);
   attempts_.peer_left(peer);
+}
+
+void Plane::acknowledged_too_much(Incarnation peer) {
+  for (const wire::Member& member : roster_.members) {
+    if (member.incarnation == peer) violation({}, member.id, wire::ViolationKind::kAck);
+  }
 }
 
 bool Plane::wanted(Incarnation peer) const {

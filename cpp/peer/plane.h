@@ -27,11 +27,13 @@ struct PlaneOptions {
 };
 
 struct PlaneEvents {  // called on the data thread
-  std::function<void(const wire::Attempt&, const base::Digest&)> attempt_done;
+  std::function<void(const wire::Attempt&, const base::Digest&, std::vector<wire::Share>)>
+      attempt_done;
   std::function<void(const wire::Attempt&, base::Code, base::PeerId, std::string)> attempt_failed;
   std::function<void(const wire::Held&)> fetched;
   std::function<void(const wire::Tag&, base::Status)> fetch_failed;
   std::function<void(const wire::Outvoted&)> outvoted;
+  std::function<void(const wire::Violation&)> violation;
   std::function<void(const wire::Measured&)> measured;
 };
 
@@ -78,6 +80,7 @@ class Plane : private LinkOwner, private exchange::AttemptsHost, private Snapsho
   bool wanted(base::Incarnation peer) const override;
   void peer_left(base::Incarnation peer) override;
   void link_gone(base::Incarnation peer) override { snapshots_.forget(peer); }
+  void acknowledged_too_much(base::Incarnation peer) override;
   // AttemptsHost, SnapshotLinks
   bool checks_frames() const override { return !options_.credentials.tls; }
   // AttemptsHost
@@ -91,6 +94,10 @@ class Plane : private LinkOwner, private exchange::AttemptsHost, private Snapsho
   void attempt_done(const wire::Attempt& attempt, const base::Digest& result) override;
   void attempt_failed(const wire::Attempt& attempt, base::Code cause, base::PeerId peer,
                       std::string text) override;
+  void violation(const wire::Attempt& attempt, base::PeerId from,
+                 wire::ViolationKind kind) override {
+    events_.violation({attempt, from, kind});
+  }
   // SnapshotLinks
   void enqueue_snapshot(base::Incarnation to, std::uint32_t item, bool first) override;
   void own_snapshot_frames() override;

@@ -13,7 +13,8 @@ class PlaneTest : public net::test::NetTest {
  protected:
   PlaneTest() {
     PlaneEvents events;
-    events.attempt_done = [](const wire::Attempt&, const base::Digest&) {};
+    events.attempt_done = [](const wire::Attempt&, const base::Digest&,
+                             const std::vector<wire::Share>&) {};
     events.attempt_failed = [this](const wire::Attempt& attempt, base::Code cause, base::PeerId,
                                    const std::string& text) {
       failed.push_back(attempt);

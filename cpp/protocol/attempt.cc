@@ -197,6 +197,61 @@ std::vector<const Part*> RunningAttempt::outvoted() const {
   return out;
 }
 
+// The link over which the share came to be what it is: of whoever, on its way to the part, says
+// that it got something else, or made it. Nullopt: they hand it round.
+std::optional<Misled> RunningAttempt::origin_of(const Part& part, const wire::Share& share) const {
+  Misled link{part.id, share.from};
+  for (std::size_t steps = 0; steps < parts_.size(); ++steps) {
+    const auto sender = parts_.find(link.by);
+    if (link.by == link.whom || sender == parts_.end() || !sender->second.contributes()) return {};
+    const auto& shares = sender->second.shares;
+    const auto same = std::find_if(shares.begin(), shares.end(), [&](const wire::Share& one) {
+      return one.owner == share.owner && one.digest == share.digest && one.from != link.by;
+    });
+    if (same == shares.end()) return link;
+    link = {link.by, same->from};
+  }
+  return std::nullopt;
+}
+
+// Where the two part. Empty: that is not why their results differ, or one made the difference.
+std::set<Misled> RunningAttempt::misled_against(const Part& part, const Part& other) const {
+  std::set<Misled> links;
+  if (part.shares.size() != other.shares.size()) return {};
+  for (std::size_t i = 0; i < part.shares.size(); ++i) {
+    const wire::Share& own = part.shares[i];
+    if (own.owner != other.shares[i].owner) return {};
+    if (own.digest == other.shares[i].digest) continue;
+    const auto origin = origin_of(part, own);
+    if (!origin.has_value()) return {};
+    links.insert(*origin);
+  }
+  return links;
+}
+
+// As most of those say that have the result of most: one of them that lies says what it likes.
+std::set<Misled> RunningAttempt::misled(const Part& part) const {
+  std::set<wire::PeerId> wrong;
+  for (const Part* one : outvoted()) wrong.insert(one->id);
+  std::map<std::set<Misled>, std::size_t> votes;
+  std::size_t others = 0;
+  for (const auto& [id, other] : parts_) {
+    if (!decides(other) || other.evicted || id == part.id) continue;
+    ++others;
+    if (!other.done.has_value() || other.shard != part.shard || wrong.count(id) > 0) continue;
+    if (JCCL_PLANTED("the-misled-pay")) continue;
+    ++votes[misled_against(part, other)];
+  }
+  votes.erase(std::set<Misled>{});
+  std::set<Misled> most;
+  for (const auto& [links, count] : votes) {
+    // Few mislead one. Who says that more than half of the others do is wrong itself.
+    if (2 * links.size() > others && !JCCL_PLANTED("whoever-names-all-is-misled")) continue;
+    if (most.empty() || count > votes.at(most)) most = links;
+  }
+  return most;
+}
+
 wire::PeerId RunningAttempt::blamed_by(wire::PeerId reporter) const {
   for (const auto& [named, reporters] : silent) {
     if (reporters.count(reporter) > 0) return named;

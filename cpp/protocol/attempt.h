@@ -18,6 +18,11 @@ namespace jccl::protocol {
 
 using LinkSet = std::set<std::pair<wire::PeerId, wire::PeerId>>;  // the lower id first
 
+struct Misled {  // `by` sent `whom` something else than it sent others; or one of the two says so
+  wire::PeerId whom = 0, by = 0;
+  auto operator<=>(const Misled&) const = default;
+};
+
 struct Part {
   wire::PeerId id = 0;
   wire::Incarnation incarnation = 0;
@@ -30,6 +35,7 @@ struct Part {
   bool evicted = false;
   bool failed = false;  // a receiver that gave up; never holds the others
   std::optional<wire::Digest> done;
+  std::vector<wire::Share> shares;  // of that
   bool contributes() const { return weight > 0 || JCCL_PLANTED("zero-weight-contributes"); }
 };
 
@@ -69,6 +75,10 @@ class RunningAttempt {
   // Whose result differs from what more than half of the contributors of their shard report; none
   // while nothing has so many. `open`: some have not reported.
   std::vector<const Part*> outvoted() const;
+  // Over which links `part`, which is outvoted, was sent something else than the others, as it
+  // says: nobody can tell which end of such a link is wrong. Empty: that explains nothing, and the
+  // part computes wrong, or lies.
+  std::set<Misled> misled(const Part& part) const;
   bool open() const { return open_ > 0; }
   std::uint32_t sites_left() const { return sites_left_; }
   // Names those that are not done, with what `detail` says of each.
@@ -114,6 +124,8 @@ class RunningAttempt {
   void settle(AttemptInput input);
   void recount();
   static bool decides(const Part& part);
+  std::optional<Misled> origin_of(const Part& part, const wire::Share& share) const;
+  std::set<Misled> misled_against(const Part& part, const Part& other) const;
   wire::PeerId blamed_by(wire::PeerId reporter) const;  // as silent; 0: nobody
   bool enough() const;                                  // sites left for a commit
 

@@ -25,7 +25,9 @@ constexpr std::array<std::string_view, static_cast<std::size_t>(Fault::kCount)> 
     "states of its own that it had changed",
     "calls taken back as they began",
     "parts of a state unlike the others'",
-    "revisions unlike the others'"};
+    "revisions unlike the others'",
+    "rounds with frames that no plan allows, as most say",
+    "frames that no plan allows, as one says"};
 
 double decayed(double sum, base::Duration time) {
   if (JCCL_PLANTED("faults-never-fade")) return sum;
@@ -72,6 +74,19 @@ bool Blame::accused(const wire::PublicKey& key, const wire::PublicKey& by, base:
   std::erase_if(accusers, [&](const auto& one) { return now >= one.second + kFaultHalfLife; });
   if (accusers.size() >= kAccusersMax && !JCCL_PLANTED("accusers-without-bound")) return false;
   return accusers.try_emplace(by, now).second || JCCL_PLANTED("accuser-counts-again");
+}
+
+bool Blame::seen_by_most(const wire::PublicKey& key, const std::string& by,
+                         const std::set<std::string>& sites, base::Time now) {
+  auto& witnesses = account(key, now).witnesses;
+  std::erase_if(witnesses, [&](const auto& one) {
+    const bool left = sites.count(one.first) == 0 && !JCCL_PLANTED("witnesses-that-left-count");
+    return now >= one.second + kFaultHalfLife || left;
+  });
+  witnesses[by] = now;
+  if (2 * witnesses.size() <= sites.size() && !JCCL_PLANTED("one-witness-is-enough")) return false;
+  witnesses.clear();
+  return true;
 }
 
 double Blame::held_against(const wire::PublicKey& key, base::Time now) const {

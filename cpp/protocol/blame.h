@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -28,12 +29,14 @@ enum class Fault : std::uint8_t {
   kCrossed,     // took back a call while its START was under way to it
   kForgery,     // served another state than most, as somebody says who fetched it
   kOutvoted,    // says of a revision that it made what most who made it do not
+  kFrames,      // sent frames that its plan does not allow, as most others say
+  kFrame,       // … as one says
   kCount
 };
 
 // 1: three of them within some minutes are a ban. A tenth: what a broken machine may do at times.
 constexpr std::array<double, static_cast<std::size_t>(Fault::kCount)> kFaultWeights = {
-    1, 1, 1, 0.25, 0.25, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1};
+    1, 1, 1, 0.25, 0.25, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 1, 0.1};
 inline constexpr double kBanAt = 2.5;
 inline constexpr std::size_t kAccusersMax = 5;
 inline constexpr base::Duration kKnown = 60 * base::kSecond;  // in commits for so long
@@ -107,6 +110,10 @@ class Blame {
   // Whether one more's word against it counts: each accuser's once, and kAccusersMax of them within
   // a half-life. So words alone are no ban, however many members say them.
   bool accused(const wire::PublicKey& key, const wire::PublicKey& by, base::Time now);
+  // A site says that the key's frames are not what plans allow. True: more than half of `sites`,
+  // those of the others, have said so within a half-life; then they are to say it anew.
+  bool seen_by_most(const wire::PublicKey& key, const std::string& by,
+                    const std::set<std::string>& sites, base::Time now);
   // "2 mismatches, 1 result that differs"; empty: nothing.
   std::string words(const wire::PublicKey& key, base::Time now) const;
   // Its site went, and cost the others so long. The first time is free; then it stays out for as
@@ -130,10 +137,10 @@ class Blame {
     canon.put(accounts_.size());
     for (const auto& [key, account] : accounts_) {
       const auto& [sum, at, token, counts, departures, out_until, departed_at, in_vain, accusers,
-                   held, served] = account;
+                   witnesses, held, served] = account;
       canon.put(key), canon.put(token), canon.put(sum), canon.put(at), canon.put(departures);
       canon.put(out_until), canon.put(departed_at), canon.put(in_vain);
-      canon.put(accusers), canon.put(served);
+      canon.put(accusers), canon.put(witnesses), canon.put(served);
       held.each_field(canon);
       (void)counts;  // words
     }
@@ -150,6 +157,7 @@ class Blame {
     base::Time out_until = 0, departed_at = 0;
     bool in_vain = false;
     std::map<wire::PublicKey, base::Time> accusers;
+    std::map<std::string, base::Time> witnesses;  // sites that saw its frames
     Held held;
     base::Duration served = 0;
   };

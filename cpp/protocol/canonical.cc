@@ -80,11 +80,11 @@ class Canon {
     put(until), put(times);
   }
   void put(const Part& part) {
-    const auto& [id, incarnation, site, shard, weight, call, deadline, time, evicted, failed,
-                 done] = part;
+    const auto& [id, incarnation, site, shard, weight, call, deadline, time, evicted, failed, done,
+                 shares] = part;
     put(time);
     put(id), put(incarnation), put(site), put(shard), put(weight), put(call), put(deadline);
-    put(evicted), put(failed), put(done);
+    put(evicted), put(failed), put(done), put(wire::Message(wire::Done{{}, {}, shares}));
   }
   void put(const RunningAttempt& running) { running.each_field(*this); }
   void put(const AbortedAttempt& aborted) {
@@ -123,9 +123,10 @@ class Canon {
   }
   void put(const OpenCall& open) {
     const auto& [call, number, n, phase, weight, left_out, why, receiver, orphan, attempts, attempt,
-                 own, failed, outcome, waiting] = open;
+                 own, shares, failed, outcome, waiting] = open;
     put(call), put(number), put(n), put(phase), put(weight), put(left_out), put(receiver);
     put(orphan), put(attempt), put(own), put(outcome), put(failed.has_value());
+    put(wire::Message(wire::Done{{}, {}, shares}));
     if (failed.has_value()) put(failed->cause), put(failed->peer);
     words(why), words(waiting), counted(attempts);
   }

@@ -62,7 +62,7 @@ void State::on_done(Life& life, const wire::Done& done) {
     running.askers.insert(life.conn);
     return;
   }
-  if (!part->done.has_value()) running.last_done = now_;
+  if (!part->done.has_value()) running.last_done = now_, part->shares = done.shares;
   running.done(*part, done.result);
   // At once: what the decision rests on may be lost by the end of this event.
   if (!JCCL_PLANTED("decision-left-for-later")) conclude(tag);
@@ -242,6 +242,20 @@ void State::judge_refusals(const wire::Tag& tag) {
   abort(tag, code, text, true, {}, ended);
 }
 
+// It was sent something else than the others, as it says: then it is that link's, as values that no
+// encoder writes are. Once plans do without the link, nobody can say so any more.
+bool State::is_misled(Round& round, const Part& part) {
+  RunningAttempt& running = *round.running;
+  const std::set<Misled> links = running.misled(part);
+  const bool avoided = std::any_of(links.begin(), links.end(), [&](const Misled& link) {
+    const auto ends = std::minmax(link.whom, link.by);
+    return link.whom == part.id && running.avoided.count({ends.first, ends.second}) > 0;
+  });
+  if (links.empty() || (avoided && !JCCL_PLANTED("misled-over-no-link"))) return false;
+  for (const Misled& link : links) remember_link(round, running.attempt(), link.whom, link.by);
+  return true;
+}
+
 // Results differ. Who is wrong can be said when more than half report the same; that may take until
 // all have reported. The first time all go again: bits flip.
 bool State::unequal(const wire::Tag& tag) {
@@ -256,14 +270,20 @@ bool State::unequal(const wire::Tag& tag) {
   std::string names;
   std::set<wire::PeerId> ended;
   const bool again = round.memory.corrupt++ == 0;
+  bool misled = false;  // somebody was: the next attempt may do without the link
   for (const Part* part : wrong) {
     const Life* life = life_of(part->incarnation);
     if (running.sites_left() < 3 || life == nullptr) continue;
+    if (is_misled(round, *part)) {
+      names += cat(names.empty() ? ": misled " : ", misled ", name(*life));
+      misled = true;
+      continue;
+    }
     charge(*life, Fault::kResult, cat("another result of round ", running.round().n, " of ", tag));
     names += cat(names.empty() ? ": outvoted " : ", ", name(*life));
     if (!again) ended.insert(part->id);
   }
-  const bool retry = again || !ended.empty();
+  const bool retry = again || misled || !ended.empty();
   abort(tag, Code::kCorrupt, cat("the result differs between peers", names), retry, {}, ended);
   return true;
 }

@@ -42,6 +42,62 @@ bool State::names_another(const RunningAttempt& running, const Part& part, const
   return other || (fail.cause == Code::kLinkLost && JCCL_PLANTED("links-to-nobody-break"));
 }
 
+std::string_view State::words_of(wire::ViolationKind kind) {
+  switch (kind) {
+    case wire::ViolationKind::kChunk:
+      return "names a chunk that the plan has not";
+    case wire::ViolationKind::kLength:
+      return "has another length than its chunk";
+    case wire::ViolationKind::kSender:
+      return "is not its sender's to send";
+    case wire::ViolationKind::kPhase:
+      return "is a result before what it is made of was sent";
+    case wire::ViolationKind::kValues:
+      return "has bytes that no encoder with a guard writes";
+    case wire::ViolationKind::kRepeats:
+      return "came again and again";
+    case wire::ViolationKind::kAck:
+      return "acknowledges what was never sent";
+  }
+  return {};
+}
+
+// One's word weighs little, and counts as such words of joiners do (blame.h): nobody is framed by
+// it. What most others saw is a fault like another result.
+void State::on_violation(const Life& life, const wire::Violation& said) {
+  const auto member = ledger_.members().find(said.peer);
+  if (life.id == 0 || member == ledger_.members().end()) return;
+  const Life* sender = life_of(member->second.incarnation);
+  if (sender == nullptr || sender->key == life.key || sender->site == life.site) return;
+  const std::string what = cat("a frame of round data ", words_of(said.kind));
+  note("violation", {{"site", sender->site},
+                     {"key", base::to_hex(sender->key)},
+                     {"by", life.site},
+                     {"text", what}});
+  std::set<std::string> others = member_sites();
+  others.erase(sender->site);
+  if (JCCL_PLANTED("violations-are-free")) return;
+  if (blame_.seen_by_most(sender->key, life.site, others, now_)) {
+    charge(*sender, Fault::kFrames, cat(what, ", as most others say"));
+    end_attempts_of(*sender, cat(name(*sender), " sent what no plan allows"));
+  } else if (blame_.accused(sender->key, life.key, now_)) {
+    charge(*sender, Fault::kFrame, cat(what, ", as ", life.site, " says"));
+  }
+}
+
+// Who sends that, and not what the others wait for, would hold them to their deadlines.
+void State::end_attempts_of(const Life& life, const std::string& why) {
+  std::vector<wire::Tag> tags;
+  for (auto& [tag, round] : rounds_) {
+    const Part* part = round.running ? round.running->part_of(life.incarnation) : nullptr;
+    if (part != nullptr && part->contributes() && !part->evicted) tags.push_back(tag);
+  }
+  for (const wire::Tag& tag : tags) {
+    note_spoilt(tag, std::string(life.site));
+    abort(tag, Code::kCorrupt, why, true);
+  }
+}
+
 bool State::hears_out(RunningAttempt& running) {
   if (running.heard_out || JCCL_PLANTED("judged-unheard")) return false;
   if (!is_to_be_heard(running)) return false;

@@ -177,6 +177,9 @@ void MasterMachine::State::on_peer_message(Life& life, const wire::Message& mess
   if (const auto* outvoted = std::get_if<wire::Outvoted>(&message)) {
     return on_outvoted(life, *outvoted);
   }
+  if (const auto* seen = std::get_if<wire::Violation>(&message)) {
+    return on_violation(life, *seen);
+  }
   if (const auto* measured = std::get_if<wire::Measured>(&message)) {
     if (life.id != 0) fx_.measured.emplace_back(life.id, *measured);
     return;

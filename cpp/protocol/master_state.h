@@ -130,6 +130,9 @@ struct MasterMachine::State {
   void charge(const Life& life, Fault fault, const std::string& why);
   void charge_nonsense(ConnId conn);
   void on_outvoted(Life& life, const wire::Outvoted& said);
+  void on_violation(const Life& life, const wire::Violation& said);
+  void end_attempts_of(const Life& life, const std::string& why);
+  static std::string_view words_of(wire::ViolationKind kind);
   void charge_accused(Life& life);
   void charge_exit(const Life& life, const wire::Tag& tag, const Part& part, Fault fault,
                    const std::string& why);
@@ -244,6 +247,8 @@ struct MasterMachine::State {
   void refused_by(const wire::Tag& tag, Part& part, const base::Status& why);
   void judge_refusals(const wire::Tag& tag);
   bool unequal(const wire::Tag& tag);
+  bool is_misled(Round& round, const Part& part);
+  bool starves_by_a_link(const wire::Tag& tag, const Part& last, const wire::Moving& its);
   std::optional<wire::Outcome> outcome_of(const wire::Unresolved& about, const Life& life) const;
   wire::Tag running_tag(const wire::Attempt& attempt) const;  // empty: none
 

@@ -148,6 +148,7 @@ void State::on_start(const wire::Start& start) {
   if (JCCL_PLANTED("doubt-comes-late")) open.call.deadline += 3 * (open.call.deadline - now_);
   open.attempt = start.attempt;
   open.own.reset();
+  open.shares.clear();
   open.failed.reset();
   open.orphan = false;
   open.waiting.clear();
@@ -178,6 +179,7 @@ void State::on_attempt_done(const AttemptDone& done) {
   OpenCall* open = call_of(done.attempt);
   if (open == nullptr || open->own.has_value() || open->failed.has_value()) return;
   open->own = done.result;
+  open->shares = done.shares;
   if (open->phase == CallPhase::kClosing) return close_committed(wire::Tag(open->call.tag));
   open->phase = CallPhase::kReported;
   if (JCCL_PLANTED("visible-at-done")) fx_.commit.push_back(done.attempt);
@@ -206,7 +208,7 @@ void State::on_attempt_failed(const AttemptFailed& failed) {
 
 void State::report(const OpenCall& open) {
   if (open.own.has_value())
-    send(wire::Done{open.attempt, *open.own});
+    send(wire::Done{open.attempt, *open.own, open.shares});
   else if (open.failed.has_value())
     send(*open.failed);
 }
@@ -253,6 +255,7 @@ void State::on_aborted(OpenCall& open, const wire::Outcome& outcome) {
   }
   open.phase = CallPhase::kWaiting;
   open.own.reset();
+  open.shares.clear();
   open.failed.reset();
   open.waiting = outcome.text;
   send_ready(open);
@@ -356,7 +359,7 @@ void State::give_up(const wire::Tag& tag, Code code, const std::string& why) {
   doubt.is_state = open.call.is_state;
   doubt.kept = open.own.has_value();
   if (doubt.kept) {
-    doubt.report = wire::Done{open.attempt, *open.own};
+    doubt.report = wire::Done{open.attempt, *open.own, open.shares};
   } else {
     if (!open.failed.has_value()) {
       const Code cause = code == Code::kDeadline ? code : Code::kAborted;

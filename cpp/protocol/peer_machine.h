@@ -56,6 +56,7 @@ struct CancelCall {  // Ctrl-C or abort(): ends with kAborted, or kInDoubt after
 struct AttemptDone {  // the whole result is here
   wire::Attempt attempt;
   wire::Digest result;
+  std::vector<wire::Share> shares = {};
 };
 // kResync: the contribution is of another state than the own; part of it was kept back.
 struct AttemptFailed {
@@ -86,6 +87,9 @@ struct FetchFailed {
 struct HolderOutvoted {  // a fetcher heard most holders contradict one: the master is told
   wire::Outvoted said;
 };
+struct FrameViolation {  // another member sent what its plan does not allow: the master is told
+  wire::Violation said;
+};
 struct PublishState {  // after a committed round (or sync): the own state of the tag's revision
   wire::Held held;
 };
@@ -109,8 +113,8 @@ struct NewMeasures {  // what the links carry; said again after a reconnect
 struct PeerTick {};
 using PeerEvent =
     std::variant<Connected, Disconnected, FromMaster, Call, CancelCall, AttemptDone, AttemptFailed,
-                 SyncCall, FetchDone, FetchFailed, HolderOutvoted, PublishState, StateChanged,
-                 Depart, NewLife, Progress, NewMeasures, PeerTick>;
+                 SyncCall, FetchDone, FetchFailed, HolderOutvoted, FrameViolation, PublishState,
+                 StateChanged, Depart, NewLife, Progress, NewMeasures, PeerTick>;
 
 // ---- effects -----------------------------------------------------------------------------------
 

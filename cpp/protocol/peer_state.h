@@ -44,6 +44,7 @@ struct OpenCall {
   std::uint32_t attempts = 0;
   wire::Attempt attempt;
   std::optional<wire::Digest> own;  // the complete result
+  std::vector<wire::Share> shares;  // of it
   std::optional<wire::Fail> failed;
   std::optional<wire::Outcome> outcome;  // kClosing: committed
   std::string waiting;                   // the master's last words

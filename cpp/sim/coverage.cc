@@ -28,9 +28,10 @@ constexpr std::array<std::string_view, kPeerPhases> kPeerColumns = {
     "paused", "dialing",  "greeting", "no-life", "ended", "idle",    "waiting",
     "moving", "reported", "closing",  "doubt",   "sync",  "fetching"};
 constexpr std::array<std::string_view, std::variant_size_v<protocol::PeerEvent>> kPeerEvents = {
-    "connected",     "disconnected", "",         "call",        "cancel",   "attempt-done",
-    "attempt-fails", "sync-call",    "fetched",  "fetch-fails", "outvoted", "publish",
-    "edited",        "depart",       "new-life", "progress",    "measures", "tick"};
+    "connected",    "disconnected",  "",          "call",    "cancel",
+    "attempt-done", "attempt-fails", "sync-call", "fetched", "fetch-fails",
+    "outvoted",     "violation",     "publish",   "edited",  "depart",
+    "new-life",     "progress",      "measures",  "tick"};
 
 enum StragglerInput : std::size_t { kLate, kSlow, kReadyAgain, kSyncsAgain };
 
@@ -274,6 +275,7 @@ constexpr std::string_view kUp = "idle waiting moving reported closing doubt syn
 constexpr std::array kMasterExcuses = {
     Excuse{"StatusAsk", "*", "the driver answers it"},
     Excuse{"Outvoted", "*", "nobody forges parts but a hostile member: with --hostile"},
+    Excuse{"Violation", "*", "nobody lies in frames but a hostile member: with --hostile"},
     Excuse{"Order", "observer/forming observer/run member/idle member/forming member/run",
            "refused for what it is, whoever says it and whatever runs"},
     Excuse{kMastersOwn, "observer/forming observer/run member/idle member/forming member/run",
@@ -293,6 +295,7 @@ constexpr std::array kPeerExcuses = {
     Excuse{"OrderReply", "*", "no peer gives orders"},
     Excuse{"Drain Notice", "*", "an operator's word, which the machine hands on"},
     Excuse{"outvoted", "*", "nobody forges parts but a hostile member: with --hostile"},
+    Excuse{"violation", "*", "nobody lies in frames but a hostile member: with --hostile"},
     Excuse{"fetch-fails", "idle",
            "the call was over when its fetch failed: less than once in 100,000"},
     Excuse{kMastersOwn, "paused dialing no-life ended", "there is no connection to hear it on"},

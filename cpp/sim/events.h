@@ -92,8 +92,9 @@ struct Streams {
         ids(seed ^ 0x696473),
         clocks(seed ^ 0x636C6F636B),
         liar(seed ^ 0x6C6961),
-        slips(seed ^ 0x736C697073) {}
-  base::Rng net, data, faults, app, disk, ids, clocks, liar, slips;
+        slips(seed ^ 0x736C697073),
+        frames(seed ^ 0x6672616D65) {}
+  base::Rng net, data, faults, app, disk, ids, clocks, liar, slips, frames;
 };
 
 inline Duration between(base::Rng& rng, Duration low, Duration high) {

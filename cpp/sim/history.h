@@ -52,6 +52,7 @@ struct AttemptInfo {
   bool told_aborted = false, judged = false;
   std::map<wire::Incarnation, std::uint64_t> sent_to;  // bytes of payload
   bool sent_again = false;                             // a frame of it
+  bool bent = false;  // a liar sent what is not its own: the sum is anybody's guess
 };
 
 inline constexpr std::string_view kStrangerSite = "stranger-";

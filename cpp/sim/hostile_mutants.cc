@@ -13,6 +13,10 @@
 //   master had when it answered, for of two sites nobody can say who is wrong.
 // * accuser-counts-again, accusers-without-bound, strangers-words-count, one-round-makes-known,
 //   departures-are-free, exits-take-no-time (250): one liar for some seconds is below their bounds.
+// * repeats-not-counted, violations-are-free, witnesses-that-left-count, misled-over-no-link,
+//   whoever-names-all-is-misled: what they let pass costs the honest time, and words of one liar
+//   against an honest one are bounded without the first of them, too. overcounts-unsaid is in
+//   net/, which this simulator does without.
 // Each has a unit test, named in planted.txt.
 #include "sim/mutants.h"
 
@@ -22,7 +26,10 @@ namespace {
 constexpr MutantRow kDefences[] = {
     MutantRow{"faults-not-counted"},   MutantRow{"bans-not-looked-at"},
     MutantRow{"the-banned-stay-in"},   MutantRow{"corrupt-ends-all"},
-    MutantRow{"one-refusal-ends-all"},
+    MutantRow{"one-refusal-ends-all"}, MutantRow{"frames-of-any-sender"},
+    MutantRow{"lengths-not-compared"}, MutantRow{"results-before-their-parts"},
+    MutantRow{"violations-unsaid"},    MutantRow{"wrong-values-unsaid"},
+    MutantRow{"the-misled-pay"},       MutantRow{"the-starved-are-late"},
 };
 
 }  // namespace

@@ -23,7 +23,8 @@ enum class Lie : std::uint32_t {
   kCancel,
   kComesAndGoes,
   kHolds,
-  kResult
+  kResult,
+  kAccuses  // others of frames that they never sent
 };
 static_assert(static_cast<std::uint32_t>(Lie::kLastHabit) == kHabits);
 
@@ -84,6 +85,12 @@ bool SimPeer::lie_instead_of_running(const protocol::RunAttempt& run) {
 // DONE before anything has moved: of a result that nobody has, the others' too if it is believed.
 void SimPeer::lie_before_running(const wire::Attempt& attempt) {
   base::Rng& rng = world.rng.liar;
+  if (lies() && world.rng.frames.chance(rate_of(world.mix, Lie::kAccuses))) {
+    const auto& members = world.history.members;
+    auto at = members.begin();
+    std::advance(at, world.rng.frames.below(members.size()));
+    queue(protocol::FrameViolation{{attempt, at->first, wire::ViolationKind::kSender}});
+  }
   if (!lies() || !rng.chance(rate_of(world.mix, Lie::kTellsEarly))) return;
   const wire::Digest digest{rng.below(3), 1};
   if (data.tell_early(attempt, digest)) queue(protocol::AttemptDone{attempt, digest});

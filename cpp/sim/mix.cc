@@ -191,15 +191,17 @@ Mix draw_hostile_mix(std::uint64_t seed) {
   if (mix.named_source == mix.liar) mix.named_source = 0;
   if (mix.second_source == mix.liar) mix.second_source = 0;
   if (rng.chance(0.5)) mix.habit = 1 + static_cast<std::uint32_t>(rng.below(kHabits));
+  if (rng.chance(0.5)) mix.frame_lies = rng.chance(0.5) ? 0.02 : 0.2;
   return mix;
 }
 
 std::string Mix::describe() const {
-  std::string text = base::cat("slots ", slots, " shards ", shards, " late ", late, " start_peers ",
-                               start_peers, " min_peers ", min_peers,
-                               liar > 0 ? base::cat(" liar ", liar - 1, " habit ", habit) : "",
-                               " history ", history, " masters ", masters,
-                               fenced_store ? " fenced" : "", " dial_only ", dial_only, " tags");
+  std::string text = base::cat(
+      "slots ", slots, " shards ", shards, " late ", late, " start_peers ", start_peers,
+      " min_peers ", min_peers,
+      liar > 0 ? base::cat(" liar ", liar - 1, " habit ", habit, " frames ", frame_lies) : "",
+      " history ", history, " masters ", masters, fenced_store ? " fenced" : "", " dial_only ",
+      dial_only, " tags");
   for (const bool state : is_state) text += state ? " state" : " plain";
   text += base::cat(
       " source ", named_source, second_source > 0 ? base::cat(" and ", second_source) : "",

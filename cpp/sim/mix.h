@@ -74,6 +74,7 @@ struct Mix {
   std::uint32_t dial_only = 0;  // the last so many slots have no address
   std::uint32_t liar = 0;       // slot + 1 of a hostile member; 0: none. See liar.cc
   std::uint32_t habit = 0;      // … that lies in one way above all, by its number there; 0: in all
+  double frame_lies = 0;        // … share of its frames that lie: frame_liar.cc
   std::uint32_t calls = 0;      // per tag and process before everything heals; 0: no bound
 
   std::array<double, kFaults> rate{};  // per second
@@ -133,7 +134,7 @@ void each_field(M& m, F f) {
   f("master_grace", m.master_grace), f("lease", m.lease), f("lag", m.lag), f("jump", m.jump);
   f("faults_until", m.faults_until), f("life_signs", m.life_signs), f("straggler", m.straggler);
   f("straggler_after", m.straggler_after), f("load", m.load), f("plans", m.plans);
-  f("robust", m.robust);
+  f("robust", m.robust), f("frame_lies", m.frame_lies);
   f("stripes", m.stripes), f("remember", m.remember), f("stalls", m.stalls);
 }
 

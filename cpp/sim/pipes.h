@@ -20,8 +20,9 @@ struct Transit {
   Time at = 0;    // when it arrives …
   Time turn = 0;  // … and on a line that is slow all the time
   exchange::OutFrame frame;
-  std::uint64_t number = 0;           // kNote: frames of the other direction that have arrived
-  std::optional<std::uint64_t> flip;  // which of its bits is another on arrival
+  std::uint64_t number = 0;  // kNote: frames of the other direction that have arrived
+  std::optional<wire::ViolationKind> violates;  // a liar's: what no plan allows, for certain
+  std::optional<std::uint64_t> flip;            // which of its bits is another on arrival
 };
 
 struct Reading {  // the frame of which a part is here

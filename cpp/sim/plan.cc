@@ -131,6 +131,21 @@ Array result_of(const base::Bytes& bytes, const std::map<wire::PeerId, Part>& pa
   return out;
 }
 
+wire::PeerId owner_of(const collective::Plan& plan, std::uint32_t chunk,
+                      const collective::Aggregator& aggregator) {
+  const auto chunks = chunks_of(plan, aggregator);
+  return chunk < chunks.size() ? plan.order[chunks[chunk].owner] : 0;
+}
+
+std::vector<std::size_t> chunk_bytes_of(const collective::Plan& plan,
+                                        const collective::Aggregator& aggregator) {
+  std::vector<std::size_t> bytes;
+  for (const collective::Chunk& chunk : chunks_of(plan, aggregator)) {
+    bytes.push_back(chunk.encoded_bytes);
+  }
+  return bytes;
+}
+
 base::Digest reported_digest(const base::Bytes& plan, const Array& result,
                              const collective::Aggregator& aggregator) {
   base::Writer digests;

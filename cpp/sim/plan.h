@@ -33,6 +33,11 @@ bool covers(const base::Bytes& plan, const std::map<wire::PeerId, Part>& parts);
 // What a plan makes of these, by id: each once, in its order.
 Array result_of(const base::Bytes& plan, const std::map<wire::PeerId, Part>& parts,
                 const exchange::Terms& terms);
+// Who adds up the chunk, if there is one; and how long each is.
+wire::PeerId owner_of(const collective::Plan& plan, std::uint32_t chunk,
+                      const collective::Aggregator& aggregator);
+std::vector<std::size_t> chunk_bytes_of(const collective::Plan& plan,
+                                        const collective::Aggregator& aggregator);
 // What a result's digest is: of its chunks' digests.
 base::Digest reported_digest(const base::Bytes& plan, const Array& result,
                              const collective::Aggregator& aggregator = {});

@@ -65,6 +65,8 @@ void DataPlane::clear(bool vanish) {
   own_.clear();
   fetches_.clear();
   members_.clear();
+  gave_.clear();
+  accused_.clear();
   awake_since_ = ticked_ = world_.now;
 }
 
@@ -129,7 +131,7 @@ void DataPlane::attempt_done(const wire::Attempt& attempt, const base::Digest& r
   if (own->told) return;  // a lie, and nobody listens twice
   const bool told = !peer_.lie_in_result(&digest);
   part.result = digest, part.wrong = digest != result;
-  if (told) peer_.queue(protocol::AttemptDone{attempt, digest});
+  if (told) peer_.queue(protocol::AttemptDone{attempt, digest, attempts_.shares(attempt)});
 }
 
 bool DataPlane::tell_early(const wire::Attempt& attempt, const wire::Digest& digest) {

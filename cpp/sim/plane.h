@@ -26,6 +26,21 @@ struct AttemptInfo;
 struct History;
 struct SimPeer;
 
+enum class FrameLie : std::uint8_t {
+  kValues,
+  kNotANumber,
+  kNoChunk,
+  kOtherChunk,
+  kLength,
+  kKind,
+  kResult,
+  kEarly,
+  kOver,
+  kDoubled,
+  kFlood,
+  kWithheld
+};
+
 inline constexpr Duration kEnginePause = 200 * kMillisecond;
 
 struct Own {  // what this peer knows of an attempt, also when it is over
@@ -116,6 +131,8 @@ class DataPlane final : private exchange::AttemptsHost {
   void attempt_done(const wire::Attempt& attempt, const base::Digest& result) override;
   void attempt_failed(const wire::Attempt& attempt, base::Code cause, base::PeerId peer,
                       std::string text) override;
+  void violation(const wire::Attempt& attempt, base::PeerId from,
+                 wire::ViolationKind kind) override;
 
   Link& link_to(wire::Incarnation life);
   Own* find_own(const wire::Attempt& attempt);
@@ -128,6 +145,7 @@ class DataPlane final : private exchange::AttemptsHost {
   bool place(Pipe& pipe, std::size_t end);
   static void read(const Transit& transit, const exchange::Placement& place);
   bool finish(Pipe& pipe, std::size_t end, const Transit& transit);
+  void overcounted(Pipe& pipe, std::size_t end);
   void consumed(Pipe& pipe, std::size_t end, bool counts);
   void resume();
   void tick_fetches();
@@ -138,6 +156,16 @@ class DataPlane final : private exchange::AttemptsHost {
   Duration silent_after() const;
   void ask_next(Fetch& fetch);
   void fetched(const wire::Held& held);
+  // frame_liar.cc
+  std::vector<Transit> lie_in_frame(wire::Incarnation to, Transit transit);
+  void bend(FrameLie lie, const Own& own, Transit* transit);
+  std::optional<Transit> early_result(const Own& own);
+  bool drops_what_it_acknowledges();
+  std::uint64_t overcount();
+  bool gave(const wire::Attempt& attempt, std::uint32_t chunk) const;
+  void check_violation(const Pipe& pipe, std::size_t end, const Transit& transit,
+                       const wire::FrameHeader& header, bool taken);
+  void check_values(const Transit& transit, const wire::FrameHeader& header);
 
   // Memory that is given back is overwritten, and looked at again some time later: who still reads
   // or writes there is seen.
@@ -165,6 +193,8 @@ class DataPlane final : private exchange::AttemptsHost {
   std::set<wire::Incarnation> members_;
   std::deque<Own> own_;
   std::map<wire::Tag, Fetch> fetches_;
+  std::set<std::pair<wire::Attempt, std::uint32_t>> gave_;    // beside a liar: own parts that left
+  std::set<std::pair<wire::Attempt, wire::PeerId>> accused_;  // whose frames it spoke of
   std::uint64_t moved_ = 0;
   Time ticked_ = 0, awake_since_ = 0;
   bool settling_ = false, news_ = false;

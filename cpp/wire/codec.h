@@ -44,7 +44,8 @@ namespace jccl::wire {
   X(OrderReply, 45)      \
   X(Drain, 46)           \
   X(Outvoted, 15)        \
-  X(Notice, 47)
+  X(Notice, 47)          \
+  X(Violation, 16)
 
 // X(name, type number): the first byte of a journal record.
 #define JCCL_RECORDS(X) \

@@ -128,9 +128,19 @@ void fields(Io& io, In<Io, Ready> m) {
 }
 
 template <typename Io>
+void fields(Io& io, In<Io, Share> m) {
+  io.u32(m.owner);
+  io.u32(m.from);
+  io.digest(m.digest);
+}
+
+template <typename Io>
 void fields(Io& io, In<Io, Done> m) {
   io.attempt(m.attempt);
   io.digest(m.result);
+  io.list(m.shares, base::kSharesMax, "shares", [&](auto& one) { fields(io, one); });
+  io.require(ascending(m.shares, [](const Share& s) { return s.owner; }),
+             "shares are not in ascending order of owner");
 }
 
 template <typename Io>
@@ -208,6 +218,13 @@ void fields(Io& io, In<Io, Outvoted> m) {
   fields(io, m.held);
   io.u64(m.holder);
   io.u32(m.part);
+}
+
+template <typename Io>
+void fields(Io& io, In<Io, Violation> m) {
+  io.attempt(m.attempt);
+  io.u32(m.peer);
+  io.one_of(m.kind, valid_violation);
 }
 
 // ---- master to peer ----------------------------------------------------------------------------

@@ -28,7 +28,7 @@ using base::RunId;
 using base::Tag;
 using base::Wish;
 
-inline constexpr std::uint16_t kVersion = 12;
+inline constexpr std::uint16_t kVersion = 13;
 
 // ---- parts -------------------------------------------------------------------------------------
 
@@ -116,9 +116,17 @@ struct Ready {
   Tag before;              // the tag whose next round this call goes before; none: ""
   bool operator==(const Ready&) const = default;
 };
+// The part of a result that one owner adds up, as this peer has it.
+struct Share {
+  PeerId owner = 0;
+  PeerId from = 0;  // whose link it came by; the peer itself: it made it
+  Digest digest;
+  bool operator==(const Share&) const = default;
+};
 struct Done {
   Attempt attempt;
   Digest result;
+  std::vector<Share> shares = {};  // ascending owner; none of many contributors, and of scatter
   bool operator==(const Done&) const = default;
 };
 struct Fail {
@@ -185,6 +193,23 @@ struct Outvoted {
   Incarnation holder = 0;
   std::uint32_t part = 0;
   bool operator==(const Outvoted&) const = default;
+};
+
+// What a frame does that no peer which follows its plan sends.
+enum class ViolationKind : std::uint8_t {
+  kChunk = 1,    // names a chunk that the plan has not
+  kLength = 2,   // has another length than its chunk
+  kSender = 3,   // is not the sender's to send: kind, chunk or attempt
+  kPhase = 4,    // a result before what it is made of was sent
+  kValues = 5,   // bytes that no encoder with a guard writes
+  kRepeats = 6,  // again and again what is here already
+  kAck = 7,      // acknowledges what was never sent
+};
+struct Violation {  // by a member, as another one saw it; once per attempt and sender
+  Attempt attempt;  // zeros: of none
+  PeerId peer = 0;
+  ViolationKind kind = ViolationKind::kChunk;
+  bool operator==(const Violation&) const = default;
 };
 
 // ---- master to peer ----------------------------------------------------------------------------
@@ -322,10 +347,11 @@ struct OrderReply {
   bool operator==(const OrderReply&) const = default;
 };
 
-using Message = std::variant<Hello, Resume, Ready, Done, Fail, Withdraw, Query, Heartbeat, Leave,
-                             Sync, Published, Welcome, Refuse, Roster, Start, Outcome, Reject,
-                             Moved, Waiting, Evicted, HeartbeatAck, SyncReply, StatusAsk,
-                             StatusReply, Measured, Order, OrderReply, Drain, Outvoted, Notice>;
+using Message =
+    std::variant<Hello, Resume, Ready, Done, Fail, Withdraw, Query, Heartbeat, Leave, Sync,
+                 Published, Welcome, Refuse, Roster, Start, Outcome, Reject, Moved, Waiting,
+                 Evicted, HeartbeatAck, SyncReply, StatusAsk, StatusReply, Measured, Order,
+                 OrderReply, Drain, Outvoted, Notice, Violation>;
 
 // ---- journal records ---------------------------------------------------------------------------
 

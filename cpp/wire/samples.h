@@ -42,7 +42,7 @@ inline std::vector<Message> sample_messages() {
             9'000'000'000,
             77,
             "m"},
-      Done{attempt, digest},
+      Done{attempt, digest, {{1, 2, digest}, {2, 2, {1, 2}}}},
       Fail{attempt, Code::kGuard, 4, "leaf 'w' holds NaN"},
       Withdraw{round},
       Query{{attempt, round}},
@@ -84,6 +84,7 @@ inline std::vector<Message> sample_messages() {
       Drain{"drained by an operator: spot price"},
       Outvoted{held, 0xBEEF, 7},
       Notice{"the run went back to revision 7 of model"},
+      Violation{attempt, 2, ViolationKind::kPhase},
   };
 }
 

@@ -1,0 +1,22 @@
+// What a test program may put between an attempt and its links, as control_hook.h does with words:
+// a member that lies in frames is a real one whose frames are changed on their way. In the product
+// nobody sets the hook, and it is one load of a null pointer; test programs set it before their
+// first thread starts.
+#pragma once
+
+#include "base/ids.h"
+#include "exchange/frame.h"
+
+namespace jccl::peer {
+
+// Called on the data thread of every communicator of the process.
+class FrameHook {
+ public:
+  virtual ~FrameHook() = default;
+  // May change the frame. False: it is not sent, as if nobody wanted it any more.
+  virtual bool sends(base::Incarnation to, exchange::OutFrame* frame) = 0;
+};
+
+inline FrameHook* frame_hook = nullptr;
+
+}  // namespace jccl::peer

@@ -1,0 +1,247 @@
+// What the master makes of words about frames: of a frame that a plan does not allow, and of a
+// result that is another since somebody was sent something else. One's word weighs little; most
+// others' is a fault; and who was misled pays for nothing.
+#include "protocol/attempt.h"
+#include "protocol/blame.h"
+#include "protocol/hostile_rig.h"
+
+namespace jccl::protocol {
+namespace {
+
+using base::Code;
+using base::kSecond;
+
+constexpr wire::Digest kRight{7, 7}, kBent{6, 6};
+
+class FramesTest : public HostileMember {
+ protected:
+  // Members a, b, … on connections 1, 2, …
+  void run_of(std::size_t count) {
+    MasterOptions some = options();
+    some.start_peers = static_cast<std::uint32_t>(count);
+    some.straggler = straggler_, some.straggler_after = kSecond;
+    begin(some, [this](const PlanRequest& request) {
+      avoided_ = LinkSet(request.bad_links.begin(), request.bad_links.end());
+      return plan(request);
+    });
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::string site(1, static_cast<char>('a' + i));
+      ++last_;
+      (void)join(last_, hello(100 * last_, site));
+    }
+    members_ = count;
+    const wire::Attempt attempt = begin_round(1);
+    for (ConnId conn = 1; conn <= count; ++conn) (void)say(conn, wire::Done{attempt, kRight});
+    ASSERT_EQ(committed("grads"), 1U);
+    ASSERT_EQ(id_of(count), count);
+  }
+  wire::PeerId id_of(ConnId conn) const {
+    for (const PeerView& peer : master_->view(now_).peers) {
+      if (peer.member.incarnation == 100 * conn) return peer.member.id;
+    }
+    return 0;
+  }
+  std::string faults(ConnId conn) const {
+    for (const PeerView& peer : master_->view(now_).peers) {
+      if (peer.member.incarnation == 100 * conn) return peer.faults;
+    }
+    return "is gone";
+  }
+  MasterEffects sees(ConnId conn, ConnId other) {
+    return say(conn, wire::Violation{{1, 1}, id_of(other), wire::ViolationKind::kSender});
+  }
+  wire::Attempt begin_round(std::uint64_t n = 2) {
+    wire::Attempt attempt;
+    for (ConnId conn = 1; conn <= members_; ++conn) {
+      for (const auto& start : sent<wire::Start>(say(conn, ready("grads", n)))) {
+        attempt = start.attempt;
+      }
+    }
+    return attempt;
+  }
+  // Each owns a share, which it sends to the others; `bent` is that of one owner at one of them.
+  wire::Done done(const wire::Attempt& attempt, ConnId conn, ConnId owner, ConnId victim) const {
+    wire::Done said{attempt, conn == victim ? kBent : kRight};
+    for (ConnId one = 1; one <= members_; ++one) {
+      const auto id = static_cast<wire::PeerId>(one);
+      const bool bent = one == owner && conn == victim;
+      said.shares.push_back({id, id, bent ? wire::Digest{9, 9} : wire::Digest{one, 0}});
+    }
+    return said;
+  }
+  // All are done; which calls ended for good.
+  std::set<ConnId> all_done(const std::vector<wire::Done>& words) {
+    std::set<ConnId> ended;
+    for (ConnId conn = 1; conn <= members_; ++conn) {
+      for (const MasterSend& one : say(conn, words[conn - 1]).send) {
+        const auto* outcome = std::get_if<wire::Outcome>(&one.message);
+        if (outcome != nullptr && !outcome->retry) ended.insert(one.conn);
+      }
+    }
+    return ended;
+  }
+
+  Straggler straggler_ = Straggler::kWait;
+  std::size_t members_ = 0;
+  LinkSet avoided_;  // by the newest plan
+};
+
+TEST_F(FramesTest, ones_word_about_frames_is_named_and_weighs_little) {
+  run_of(4);
+  const auto effects = sees(1, 4);
+  ASSERT_FALSE(effects.history.empty());
+  EXPECT_EQ(effects.history[0].kind, "violation");
+  for (int i = 0; i < 50; ++i) (void)sees(1, 4);
+  EXPECT_EQ(faults(4), "1 frames that no plan allows, as one says");
+}
+
+TEST_F(FramesTest, what_most_others_saw_three_times_is_a_ban) {
+  run_of(4);
+  for (int time = 1; time <= 3; ++time) {
+    EXPECT_NE(faults(4), "is gone") << time;
+    (void)sees(1, 4);
+    (void)sees(2, 4);
+  }
+  EXPECT_EQ(faults(4), "is gone");
+  for (ConnId conn = 1; conn <= 3; ++conn) EXPECT_EQ(faults(conn), "");
+}
+
+TEST_F(FramesTest, a_minority_frames_nobody) {
+  run_of(5);
+  for (int time = 0; time < 50; ++time) {
+    (void)sees(4, 1);
+    (void)sees(5, 1);
+    now_ += kSecond;
+  }
+  EXPECT_EQ(faults(1), "2 frames that no plan allows, as one says");
+}
+
+TEST_F(FramesTest, who_left_is_no_witness) {
+  run_of(6);  // more than two of five have to say so
+  (void)sees(4, 1);
+  (void)sees(5, 1);
+  (void)say(5, wire::Leave{});
+  (void)say(4, wire::Leave{});
+  (void)sees(6, 1);  // of three
+  EXPECT_EQ(faults(1).find("as most say"), std::string::npos) << faults(1);
+  (void)sees(2, 1);
+  EXPECT_NE(faults(1).find("as most say"), std::string::npos) << faults(1);
+}
+
+TEST_F(FramesTest, words_of_and_about_nobody_are_ignored) {
+  run_of(4);
+  (void)say(1, wire::Violation{{}, 77, wire::ViolationKind::kAck});
+  EXPECT_TRUE(sees(4, 4).history.empty());
+  (void)join(9, hello(900, "z"));  // no member
+  EXPECT_TRUE(sees(9, 1).history.empty());
+  for (ConnId conn = 1; conn <= 4; ++conn) EXPECT_EQ(faults(conn), "");
+}
+
+TEST_F(FramesTest, who_was_sent_another_result_pays_for_nothing_and_its_call_goes_on) {
+  run_of(4);
+  for (int time = 1; time <= 2; ++time) {
+    const wire::Attempt attempt = begin_round();
+    ASSERT_NE(attempt, wire::Attempt{}) << time;
+    std::vector<wire::Done> words;
+    for (ConnId conn = 1; conn <= 4; ++conn) words.push_back(done(attempt, conn, 4, 1));
+    EXPECT_TRUE(all_done(words).empty()) << time;
+  }
+  (void)begin_round();
+  EXPECT_EQ(avoided_, (LinkSet{{1, 4}})) << "no round goes over that link again";
+  EXPECT_EQ(faults(1), "");
+}
+
+TEST_F(FramesTest, whose_own_share_differs_is_outvoted_as_before) {
+  run_of(4);
+  const wire::Attempt attempt = begin_round();
+  std::vector<wire::Done> words;
+  for (ConnId conn = 1; conn <= 4; ++conn) words.push_back(done(attempt, conn, 1, 1));
+  (void)all_done(words);
+  EXPECT_EQ(faults(1), "1 results unlike the others'");
+}
+
+TEST_F(FramesTest, who_says_nothing_of_its_shares_is_outvoted) {
+  run_of(4);
+  const wire::Attempt attempt = begin_round();
+  std::vector<wire::Done> words;
+  for (ConnId conn = 1; conn <= 4; ++conn) words.push_back(done(attempt, conn, 4, 1));
+  words[0].shares.clear();
+  (void)all_done(words);
+  EXPECT_EQ(faults(1), "1 results unlike the others'");
+}
+
+TEST_F(FramesTest, who_says_that_most_others_mislead_it_is_outvoted) {
+  run_of(4);
+  const wire::Attempt attempt = begin_round();
+  std::vector<wire::Done> words;
+  for (ConnId conn = 1; conn <= 4; ++conn) words.push_back(done(attempt, conn, 4, 1));
+  for (wire::Share& share : words[0].shares) {
+    if (share.owner != 1) share.digest = {8, 8};
+  }
+  (void)all_done(words);
+  EXPECT_EQ(faults(1), "1 results unlike the others'");
+}
+
+// One of those with the right result says what it was sent to suit its lie.
+TEST_F(FramesTest, a_liar_among_the_others_cannot_make_the_misled_one_pay) {
+  run_of(4);
+  const wire::Attempt attempt = begin_round();
+  std::vector<wire::Done> words;
+  for (ConnId conn = 1; conn <= 4; ++conn) words.push_back(done(attempt, conn, 4, 1));
+  words[3].shares = words[0].shares;
+  (void)all_done(words);
+  EXPECT_EQ(faults(1), "");
+}
+
+// In a ring a result comes by way of others: who passes on what it was sent is misled, too.
+TEST_F(FramesTest, of_a_chain_the_link_counts_by_which_the_result_became_another) {
+  run_of(6);
+  const auto word = [](const wire::Attempt& attempt, bool bent, wire::PeerId from) {
+    wire::Done said{attempt, bent ? kBent : kRight};
+    said.shares.push_back({3, from, bent ? wire::Digest{9, 9} : wire::Digest{3, 0}});
+    return said;
+  };
+  for (int time = 1; time <= 2; ++time) {
+    const wire::Attempt attempt = begin_round();  // 3 → 4 → 5 → 6 → 1 → 2, and 6 bends it
+    const std::vector<wire::Done> words = {word(attempt, true, 6),  word(attempt, true, 1),
+                                           word(attempt, false, 3), word(attempt, false, 3),
+                                           word(attempt, false, 4), word(attempt, false, 5)};
+    EXPECT_TRUE(all_done(words).empty()) << time;
+  }
+  (void)begin_round();
+  EXPECT_EQ(avoided_, (LinkSet{{1, 6}}));
+  for (ConnId conn = 1; conn <= 6; ++conn) EXPECT_EQ(faults(conn), "");
+}
+
+// Whose frame one that says DONE withheld, or acknowledged and dropped.
+TEST_F(FramesTest, who_waits_for_one_that_is_done_is_no_straggler_until_the_link_is_out) {
+  straggler_ = Straggler::kEvict;
+  run_of(4);
+  for (int time = 1; time <= 2; ++time) {
+    const wire::Attempt attempt = begin_round();
+    ASSERT_NE(attempt, wire::Attempt{}) << time;
+    for (ConnId conn = 2; conn <= 4; ++conn) (void)say(conn, done(attempt, conn, 0, 0));
+    for (int i = 0; i < 20; ++i) {
+      now_ += kSecond / 10;
+      (void)say(1, wire::Heartbeat{0, 0, {{attempt, 100, 200, id_of(4)}}});
+      for (ConnId conn = 2; conn <= 4; ++conn) (void)say(conn, wire::Heartbeat{});
+      (void)on(Tick{});
+    }
+    EXPECT_EQ(id_of(1), time == 1 ? 1U : 0U) << "the second time no plan had the link";
+  }
+  EXPECT_EQ(avoided_, (LinkSet{{1, 4}}));
+}
+
+TEST_F(FramesTest, over_a_link_that_no_plan_uses_nobody_is_misled) {
+  run_of(4);
+  for (int time = 1; time <= 3; ++time) {
+    const wire::Attempt attempt = begin_round();
+    std::vector<wire::Done> words;
+    for (ConnId conn = 1; conn <= 4; ++conn) words.push_back(done(attempt, conn, 4, 1));
+    (void)all_done(words);
+  }
+  EXPECT_EQ(faults(1), "1 results unlike the others'");
+}
+
+}  // namespace
+}  // namespace jccl::protocol
