@@ -208,8 +208,10 @@ void World::check_abort(const MasterMachine& machine, const wire::Outcome& outco
   if (outcome.code == base::Code::kDeadline || says(outcome.text, " is slow: ")) return;
   if (says(outcome.text, " after all others, who have nothing left for it")) return;
   if (says(outcome.text, ", which says that it has nothing left for it")) return;
-  const std::string liar = mix.liar == 0 ? "" : peers[mix.liar - 1].site;
-  if (!liar.empty() && says(outcome.text, cat(liar, " sent what no plan allows"))) return;
+  for (const auto& [id, member] : history.everybody) {
+    if (history.liars.count(member.incarnation) == 0) continue;
+    if (says(outcome.text, cat(member.site, " sent what no plan allows"))) return;
+  }
   if (digests_differ(attempt)) return;
   const auto& members = machine.state().ledger_.members();
   for (const wire::PeerId id : attempt.contributors) {
