@@ -115,6 +115,16 @@ TEST_F(FramesTest, a_minority_frames_nobody) {
   EXPECT_EQ(faults(1), "2 frames that no plan allows, as one says");
 }
 
+// One is all of the others there (simulator, hostile seed 79 of one build).
+TEST_F(FramesTest, of_two_ones_word_about_frames_ends_nothing) {
+  run_of(2);
+  ASSERT_NE(begin_round(), wire::Attempt{});
+  for (int time = 0; time < 9; ++time) {
+    EXPECT_TRUE(sent<wire::Outcome>(sees(1, 2)).empty());
+  }
+  EXPECT_EQ(faults(2), "");
+}
+
 TEST_F(FramesTest, who_left_is_no_witness) {
   run_of(6);  // more than two of five have to say so
   (void)sees(4, 1);

@@ -59,6 +59,10 @@ bool World::waits_for_a_slow_line(const std::string& site) const {
     if (peer.site != site || !peer.running()) continue;
     for (const wire::Moving& own : peer.data.progress().moving) {
       const auto other = history.members.find(own.waits_on);
+      // Who withholds most of its frames, and says that they left, looks like a slow line, too.
+      const bool lies = other != history.members.end() && mix.frame_lies > 0 &&
+                        history.liars.count(other->second.incarnation) > 0;
+      if (lies) return true;
       if (other == history.members.end() || !hampered(other->second.site)) continue;
       const auto moving = peers[slots.at(other->second.incarnation)].data.progress().moving;
       const bool has_more = std::any_of(moving.begin(), moving.end(), [&](const auto& one) {
