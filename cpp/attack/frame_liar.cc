@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::uint32_t kNoSuchChunk = 1000;
 
-bool is_of_frames(Row row) { return row >= Row::kFrameBent && row <= Row::kFrameWithheld; }
+bool is_of_frames(Row row) { return row >= Row::kFrameBent && row <= Row::kFrameKind; }
 
 bool is_of_rounds(FrameKind kind) {
   return kind == FrameKind::kContribution || kind == FrameKind::kPartial ||
@@ -41,10 +41,8 @@ bool FrameLiar::sends(base::Incarnation to, exchange::OutFrame* frame) {
   if (!armed_ || row_ == Row::kNone) return true;
   wire::FrameHeader header = wire::decode_frame_header(frame->header).value();
   if (!is_of_rounds(header.kind) || header.payload_bytes < sizeof(float)) return true;
-  const bool to_one = row_ == Row::kFrameBent || row_ == Row::kFrameWithheld;
-  if (to_one && !is_victim(to)) return true;
+  if (row_ == Row::kFrameBent && !is_victim(to)) return true;
   ++told_;
-  if (row_ == Row::kFrameWithheld) return false;
   const auto bytes = std::make_shared<base::Bytes>();
   for (const base::ByteView& part : frame->payload) {
     bytes->insert(bytes->end(), part.begin(), part.end());

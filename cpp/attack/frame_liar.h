@@ -1,5 +1,5 @@
-// The frames of a member that lies: each that leaves for another member is passed on, bent or
-// dropped, as its row says. Thread-safe: communicators that follow one another share it.
+// The frames of a member that lies: each that leaves for another member is passed on or
+// bent, as its row says. Thread-safe: communicators that follow one another share it.
 #pragma once
 
 #include <atomic>
@@ -30,7 +30,7 @@ class FrameLiar : public peer::FrameHook {
   std::atomic<bool> armed_{false};
   std::atomic<std::uint64_t> told_{0};
   std::mutex mutex_;
-  base::Incarnation victim_ = 0;  // of rows that lie to one alone
+  base::Incarnation victim_ = 0;  // of a row that lies to one alone
 };
 
 }  // namespace jccl::attack

@@ -73,7 +73,6 @@ const std::vector<RowInfo>& all_rows() {
       {Row::kFrameLength, "frame-length", "frames of another length than their chunks", false, true,
        false},
       {Row::kFrameKind, "frame-kind", "frames of a kind that the plan has not", false, true, false},
-      {Row::kFrameWithheld, "frame-withheld", "sends one member nothing", false, true, true},
   };
   return rows;
 }

@@ -63,7 +63,6 @@ enum class Row : std::uint8_t {
   kFrameChunk,
   kFrameLength,
   kFrameKind,
-  kFrameWithheld,
   kCount
 };
 

@@ -144,6 +144,10 @@ wire::Message ScriptMessages::word_of_peer() {
       order.reason = words();
       return order;
     }
+    case 6: {
+      const auto kind = static_cast<wire::ViolationKind>(1 + in_.below(7));
+      return wire::Violation{attempt(), static_cast<wire::PeerId>(in_.below(5)), kind};
+    }
     default:
       return hello();
   }
