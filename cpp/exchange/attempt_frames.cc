@@ -54,10 +54,14 @@ bool Attempt::expects(const ChunkState& chunk, base::PeerId from, FrameKind kind
   return false;
 }
 
-// Nobody can have the result of what this peer has not handed on yet.
+// The one that this peer hands its own part to can't have the result before that has left. In a
+// ring of three or more the one that hands it the result can: a peer further on may have handed on
+// a sum without that part, and the two in between know nothing of it.
 bool Attempt::comes_before_its_parts(const ChunkState& chunk, FrameKind kind) const {
   if (kind != FrameKind::kResult || JCCL_PLANTED("results-before-their-parts")) return false;
-  return contributes() && !chunk.route.send_to.empty() && !chunk.sent_own;
+  const std::vector<std::uint32_t>& adders = chunk.route.send_to;
+  if (!contributes() || chunk.sent_own || adders.empty()) return false;
+  return plan_.order[adders.front()] == source_of(chunk) || JCCL_PLANTED("forwarders-pay");
 }
 
 void Attempt::count_repeat(base::PeerId from) {
