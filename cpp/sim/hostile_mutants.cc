@@ -28,8 +28,9 @@ constexpr MutantRow kDefences[] = {
     MutantRow{"the-banned-stay-in"},   MutantRow{"corrupt-ends-all"},
     MutantRow{"one-refusal-ends-all"}, MutantRow{"frames-of-any-sender"},
     MutantRow{"lengths-not-compared"}, MutantRow{"results-before-their-parts"},
-    MutantRow{"violations-unsaid"},    MutantRow{"wrong-values-unsaid"},
-    MutantRow{"the-misled-pay"},       MutantRow{"the-starved-are-late"},
+    MutantRow{"forwarders-pay"},       MutantRow{"violations-unsaid"},
+    MutantRow{"wrong-values-unsaid"},  MutantRow{"the-misled-pay"},
+    MutantRow{"the-starved-are-late"},
 };
 
 }  // namespace
