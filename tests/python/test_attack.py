@@ -33,6 +33,12 @@ GROUPS = [
     ("same-life,names,one-byte", PLAIN),
     ("same-life,names,one-byte", TOKEN),
     ("elsewhere", PLAIN),
+    # A program lies in its frames in one way only.
+    ("frame-bent", PLAIN),
+    ("frame-nan", TOKEN),
+    ("frame-chunk", PLAIN),
+    ("frame-length", TOKEN),
+    ("frame-kind", PLAIN),
 ]
 # Of so many connections that they take seconds to begin: `make attack`. Tests of master
 # and peer ask the same of each.
