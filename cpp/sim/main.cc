@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <map>
@@ -89,7 +90,9 @@ constexpr const char* kUsage =
     "one.\n"
     "--mutant NAME plants a bug; --mutants looks for a seed that catches each of them (up to "
     "100,000\n"
-    "seeds; with --from, those listed in FILE, from their seed there), prints a table, and exits 1 "
+    "seeds; with --from, those listed in FILE, from their seed there or their script in the folder "
+    "scripts\n"
+    "beside it), prints a table, and exits 1 "
     "if one survives.\n";
 
 bool parse(int argc, char** argv, Options& options) {
@@ -343,6 +346,19 @@ bool cover(const Options& options, Shared& shared) {
   return options.rewrite.empty() || write_rare(options.rewrite, shared.found);
 }
 
+// Those beside the table that have a planted bug.
+std::vector<Script> scripts_beside(const std::string& table) {
+  std::vector<Script> scripts;
+  const auto folder = std::filesystem::path(table).parent_path() / "scripts";
+  std::error_code absent;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, absent)) {
+    std::ifstream file(entry.path());
+    base::Result<Script> read = read_script({std::istreambuf_iterator<char>(file), {}});
+    if (read.ok() && !read.value().mutant.empty()) scripts.push_back(std::move(read.value()));
+  }
+  return scripts;
+}
+
 int hunt(const Options& options) {
   MutantSearch search;
   search.jobs = options.jobs;
@@ -359,6 +375,7 @@ int hunt(const Options& options) {
     base::Result<Catches> known = read_catches(text);
     if (!file || !known.ok()) return std::fputs("jccl-sim: no table of seeds there\n", stderr), 2;
     search.known = std::move(known.value());
+    if (!options.hostile) search.scripts = scripts_beside(options.from);
     // Who is not in the table takes long: that is for a search without one.
     std::erase_if(search.rows, [&](const MutantRow* row) {
       const bool listed = search.known.count(row->name) > 0 || options.mutant != nullptr;
@@ -372,7 +389,8 @@ int hunt(const Options& options) {
   bool survived = false;
   for (const MutantFound& one : all) {
     survived = survived || one.seed == 0;
-    if (one.seed != 0) catches[std::string(one.row->name)] = {one.seed, one.promise};
+    if (one.seed == 0 || one.by_script) continue;  // its line stays as it is
+    catches[std::string(one.row->name)] = {one.seed, one.promise};
   }
   if (!options.rewrite.empty()) std::ofstream(options.rewrite) << write_catches(catches);
   return survived ? 1 : 0;

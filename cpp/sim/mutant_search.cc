@@ -21,7 +21,7 @@ using Clock = std::chrono::steady_clock;
 // What a child tells its parent, in memory they share: it may end at any moment.
 struct Slot {
   std::uint64_t seed = 0, tried = 0;
-  bool found = false;
+  bool found = false, by_script = false;
   char promise[16] = {}, what[240] = {};
 };
 
@@ -31,11 +31,11 @@ void put(char* to, std::size_t size, const std::string& text) {
   to[count] = 0;
 }
 
-// True: caught, and the same seed is clean without the bug.
-bool try_seed(const MutantRow& row, std::uint64_t seed, bool hostile, Slot& slot) {
-  slot.seed = seed;
+// True: caught, and the same run is clean without the bug.
+bool try_run(const MutantRow& row, RunOptions options, Slot& slot) {
+  slot.seed = options.seed;
   ++slot.tried;
-  RunOptions options{seed, row.mutant, false, 0, nullptr, nullptr, hostile};
+  options.mutant = row.mutant;
   const Report report = simulate(options);
   options.mutant = {};
   if (report.promise.empty() || !simulate(options).promise.empty()) return false;
@@ -44,12 +44,31 @@ bool try_seed(const MutantRow& row, std::uint64_t seed, bool hostile, Slot& slot
   return slot.found = true;
 }
 
+bool try_seed(const MutantRow& row, std::uint64_t seed, bool hostile, Slot& slot) {
+  return try_run(row, {seed, {}, false, 0, nullptr, nullptr, hostile}, slot);
+}
+
+// A new draw anywhere shifts the rest of a run: other seeds of its script do as well.
+bool try_script(const MutantRow& row, Script script, Slot& slot) {
+  constexpr std::uint64_t kSeeds = 200;
+  if (script.mutant != row.name) return false;
+  slot.by_script = true;
+  for (std::uint64_t other = 0; other < kSeeds; ++other) {
+    if (other > 0) script.seed = other;
+    if (try_run(row, {script.seed, {}, false, 0, nullptr, &script}, slot)) return true;
+  }
+  return slot.by_script = false;
+}
+
 [[noreturn]] void search_one(const MutantSearch& search, const MutantRow& row, Slot& slot) {
   const int null = open("/dev/null", O_WRONLY);
   if (null >= 0) dup2(null, STDERR_FILENO);  // the broken invariants are expected here
   const auto known = search.known.find(row.name);
   if (known != search.known.end() && try_seed(row, known->second.seed, search.hostile, slot))
     _exit(0);
+  for (const Script& script : search.scripts) {
+    if (try_script(row, script, slot)) _exit(0);
+  }
   for (std::uint64_t seed = 1; seed <= search.seeds; ++seed) {
     if (try_seed(row, seed, search.hostile, slot)) _exit(0);
   }
@@ -87,7 +106,9 @@ std::vector<MutantFound> search_mutants(const MutantSearch& search) {
     running.erase(entry);
     const Slot& slot = slots[i];
     const std::chrono::duration<double> took = Clock::now() - begun[i];
-    all[i] = {search.rows[i], slot.found ? slot.seed : 0, slot.tried, took.count(), slot.promise,
+    all[i] = {search.rows[i], slot.found ? slot.seed : 0,
+              slot.by_script, slot.tried,
+              took.count(),   slot.promise,
               slot.what};
     if (WIFSIGNALED(status)) {
       all[i].seed = slot.seed;
@@ -108,9 +129,10 @@ void print_found(const std::vector<MutantFound>& all) {
     const bool found = one.seed != 0;
     survived += found ? 0 : 1;
     seconds += one.seconds;
-    std::printf("%-*s %-9s %7llu %7llu %7.1f\n", w, std::string(one.row->name).c_str(),
+    std::printf("%-*s %-9s %7llu %7llu %7.1f%s\n", w, std::string(one.row->name).c_str(),
                 found ? one.promise.c_str() : "SURVIVED", static_cast<unsigned long long>(one.seed),
-                static_cast<unsigned long long>(one.tried), one.seconds);
+                static_cast<unsigned long long>(one.tried), one.seconds,
+                one.by_script ? " of its script" : "");
   }
   std::printf("%zu mutants, %zu survived, %.0f s in all\n", all.size(), survived, seconds);
 }

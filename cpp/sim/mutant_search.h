@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "sim/mutants.h"
+#include "sim/script.h"
 
 namespace jccl::sim {
 
@@ -15,11 +16,13 @@ struct MutantSearch {
   unsigned jobs = 1;              // processes at once
   bool hostile = false;           // in runs with a member that lies
   Catches known;                  // tried first
+  std::vector<Script> scripts;    // each of one bug, for those that hardly a seed shows
 };
 
 struct MutantFound {
   const MutantRow* row = nullptr;
-  std::uint64_t seed = 0;  // 0: survived
+  std::uint64_t seed = 0;  // 0: survived; of its script, if by that
+  bool by_script = false;
   std::uint64_t tried = 0;
   double seconds = 0;
   std::string promise, what;
