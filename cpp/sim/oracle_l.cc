@@ -44,6 +44,14 @@ bool World::tied() const {
   });
 }
 
+// Whose call was interrupted in doubt sends nothing again.
+static bool interrupted_elsewhere(const History& history, std::uint32_t slot, const Own& own) {
+  return std::any_of(history.calls.begin(), history.calls.end(), [&](const CallRecord& call) {
+    const bool its = call.tag == own.round.tag && call.n == own.round.n && call.slot != slot;
+    return its && call.code == base::Code::kInDoubt;
+  });
+}
+
 // An attempt whose frames nothing holds up gets on, or ends.
 void World::check_moves(std::uint32_t slot, const Own& own) {
   if (mix.liar > 0) return;
@@ -53,11 +61,7 @@ void World::check_moves(std::uint32_t slot, const Own& own) {
   Duration usual = 0;
   for (const SimPeer& peer : peers) usual = std::max(usual, peer.data.slowest_link());
   if (now <= quiet + kStandsMax + 8 * usual) return;
-  // Whose call was interrupted in doubt sends nothing again.
-  for (const CallRecord& call : history.calls) {
-    const bool its = call.tag == own.round.tag && call.n == own.round.n && call.slot != slot;
-    if (its && call.code == base::Code::kInDoubt) return;
-  }
+  if (interrupted_elsewhere(history, slot, own)) return;
   history.fail("L", cat("slot ", slot, ": attempt ", to_text(own.attempt), " of ", own.round.tag,
                         " ", own.round.n, " has ", own.left, " bytes left and stands for ",
                         (now - own.moved) / kMillisecond, " ms"));
@@ -68,6 +72,7 @@ void World::check_silence(std::uint32_t slot, const Own& own) {
   if (mix.liar > 0) return;
   const Time quiet = std::max({own.begun, disturbed_until_, master_disturbed_until_});
   if (now <= quiet + mix.silence + kQuietMax) return;
+  if (interrupted_elsewhere(history, slot, own)) return;
   history.fail("L",
                cat("slot ", slot, " calls somebody silent in attempt ", to_text(own.attempt),
                    ", and nothing has been in the way for ", (now - quiet) / kMillisecond, " ms"));
