@@ -267,7 +267,7 @@ constexpr std::string_view kMastersOwn =
     "StatusReply OrderReply Drain Notice";
 constexpr std::string_view kPeersOwn =
     "Hello Resume Ready Done Fail Withdraw Query Heartbeat Leave Sync Published StatusAsk "
-    "StatusReply Measured Order Outvoted";
+    "StatusReply Measured Order Outvoted Violation";
 constexpr std::string_view kObservers = "observer/idle observer/forming observer/run";
 constexpr std::string_view kMembers = "member/idle member/forming member/run";
 constexpr std::string_view kUp = "idle waiting moving reported closing doubt sync fetching";
