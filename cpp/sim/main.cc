@@ -169,7 +169,9 @@ void show_smaller(Script script, const Report& broken, const Options& options,
   const Shrunk small = shrink(script, options.planted(), runs_max);
   std::printf("# %llu runs, %zu faults became %zu: %s\n%s",
               static_cast<unsigned long long>(small.runs), script.faults.size(),
-              small.script.faults.size(), small.report.what.c_str(), to_text(small.script).c_str());
+              small.script.faults.size(),
+              small.report.what.substr(0, small.report.what.find('\n')).c_str(),
+              to_text(small.script).c_str());
 }
 
 // One run by its script, or the smallest script that breaks what it (or a seed) breaks.

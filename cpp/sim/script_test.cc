@@ -52,6 +52,19 @@ TEST(ScriptTest, the_shrinker_keeps_the_broken_promise_and_little_else) {
   EXPECT_LE(small.script.mix.slots, report.mix.slots);
 }
 
+// Of a world without a call everything stands: that would be the smallest script of whatever stood.
+TEST(ScriptTest, what_stood_still_is_not_shrunk_to_a_world_without_tags) {
+  Script script;
+  script.promise = "L";
+  script.mix.slots = 2, script.mix.start_peers = 3;  // one too many: nothing begins
+  script.mix.tags = 2, script.mix.is_state = {false, true};
+  ASSERT_EQ(run_script(script).promise, "L");
+  const Shrunk small = shrink(script, base::Planted::kNone, 60);
+  EXPECT_EQ(small.report.promise, "L");
+  EXPECT_EQ(small.script.mix.tags, 1U);
+  EXPECT_TRUE(read_script(to_text(small.script)).ok());
+}
+
 TEST(ScriptTest, past_bugs_stay_away_and_would_be_found_again) {
   const std::filesystem::path folder = JCCL_TEST_DATA "/../../cpp/sim/scripts";
   std::size_t count = 0;

@@ -76,6 +76,7 @@ class Shrinker {
     attempt([](Mix& m) { m.dial_only = 0; });
     for (std::size_t i = 0; i < 3 && best_.mix.tags > 1; ++i) {
       attempt([](Mix& m) { --m.tags, m.is_state.pop_back(); });
+      if (best_.mix.tags == 1) break;  // of no tag nobody gets on, whatever is broken
       attempt([](Mix& m) { --m.tags, m.is_state.erase(m.is_state.begin()); });
     }
     attempt([](Mix& m) { m.is_state.assign(m.tags, false); });
