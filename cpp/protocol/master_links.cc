@@ -69,19 +69,22 @@ void State::on_violation(const Life& life, const wire::Violation& said) {
   if (life.id == 0 || member == ledger_.members().end()) return;
   const Life* sender = life_of(member->second.incarnation);
   if (sender == nullptr || sender->key == life.key || sender->site == life.site) return;
+  std::set<std::string> others = member_sites();
+  others.erase(sender->site);
+  // Of two nobody can say which is wrong, and one is most of the others.
+  const bool counts = ledger_.sites() >= 3 && !JCCL_PLANTED("violations-are-free");
+  const bool by_most = counts && blame_.seen_by_most(sender->key, life.site, others, now_);
+  const bool fresh = !by_most && blame_.accused(sender->key, life.key, now_);
+  if (!by_most && !fresh) return;  // written down once, however often it is said
   const std::string what = cat("a frame of round data ", words_of(said.kind));
   note("violation", {{"site", sender->site},
                      {"key", base::to_hex(sender->key)},
                      {"by", life.site},
                      {"text", what}});
-  std::set<std::string> others = member_sites();
-  others.erase(sender->site);
-  // Of two nobody can say which is wrong, and one is most of the others.
-  if (ledger_.sites() < 3 || JCCL_PLANTED("violations-are-free")) return;
-  if (blame_.seen_by_most(sender->key, life.site, others, now_)) {
+  if (by_most) {
     charge(*sender, Fault::kFrames, cat(what, ", as most others say"));
     end_attempts_of(*sender, cat(name(*sender), " sent what no plan allows"));
-  } else if (blame_.accused(sender->key, life.key, now_)) {
+  } else if (counts) {
     charge(*sender, Fault::kFrame, cat(what, ", as ", life.site, " says"));
   }
 }
