@@ -34,6 +34,7 @@ from benchmarks.common import (
     Row,
     Table,
     options,
+    percentile,
 )
 
 K, M = 1 << 10, 1 << 20
@@ -272,7 +273,7 @@ class _Run:
 
 def _of_medians(turns: dict[str, Any], ours: str, other: str) -> float:
     def p50(name: str) -> float:
-        return groups.percentile(
+        return percentile(
             [t for answers in turns[name] for t in groups.times_ns(answers)], 50
         )
 

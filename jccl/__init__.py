@@ -37,7 +37,7 @@ _NAMES = {
         "all_gather all_reduce barrier broadcast done marks reduce_scatter start"
     ),
     "_leaving": "Leaving",
-    "ops": "Reduced",
+    "_results": "Reduced",
     "optim": (
         "BetweenState BetweenSteps Defaults DilocoState Outer Pace Pacer Watch "
         "between_steps diagnose diloco diloco_defaults eager_diloco nesterov paced "

@@ -13,6 +13,7 @@ from jccl import ray as ray
 from jccl import sites as sites
 from jccl import testing as testing
 from jccl._leaving import Leaving as Leaving
+from jccl._results import Reduced as Reduced
 from jccl.aggregators import Aggregator as Aggregator
 from jccl.aggregators import CenteredClip as CenteredClip
 from jccl.aggregators import Mean as Mean
@@ -79,7 +80,6 @@ from jccl.functions import done as done
 from jccl.functions import marks as marks
 from jccl.functions import reduce_scatter as reduce_scatter
 from jccl.functions import start as start
-from jccl.ops import Reduced as Reduced
 from jccl.optim import BetweenState as BetweenState
 from jccl.optim import BetweenSteps as BetweenSteps
 from jccl.optim import Defaults as Defaults

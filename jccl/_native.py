@@ -262,7 +262,7 @@ def fence(refusals: dict[str, str]) -> Any:
 
 
 def effect_call(
-    target: str, out: list, input_output_aliases: dict[int, int] | None = None
+    target: str, out: list[Any], input_output_aliases: dict[int, int] | None = None
 ) -> Any:
     """`jax.ffi.ffi_call` with a side effect, but on JAX's fast path.
 

@@ -75,7 +75,7 @@ class Leaves:
 
     def specs(
         self, shape: Callable[[tuple[int, ...]], tuple[int, ...]] = tuple
-    ) -> list:
+    ) -> list[Any]:
         """Of the leaves' values."""
         values = [self.encoded.get(i, x) for i, x in enumerate(self.arrays)]
         return [

@@ -46,7 +46,7 @@ def _method(
     tree, comm, *options = signature.parameters.values()
     own = [comm.replace(name="self", annotation=comm.empty), tree, *options]
     method.__signature__ = signature.replace(parameters=own)  # type: ignore[attr-defined]
-    return method
+    return method  # type: ignore[return-value]  # `tree` may be named, too
 
 
 class Communicator:

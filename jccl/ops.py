@@ -17,6 +17,7 @@ import numpy as np
 
 from jccl import _marks, _native, callback
 from jccl._chain import claim
+from jccl._host import VMAP_TEXT
 from jccl._marks import Marks, marks_operand, state_operands
 from jccl._options import check_tag
 from jccl._outer_step import outer_step as outer_step
@@ -31,7 +32,6 @@ from jccl._results import (
 from jccl._trees import (
     OPS,
     PLANS,
-    VMAP_TEXT,
     Leaves,
     codec_name,
     deadline_ms,
@@ -92,7 +92,7 @@ def _round(
     comm: HasRegistryId,
     *,
     collective: str,
-    out: list,
+    out: list[Any],
     tag: str,
     token: Any,
     weight: Any = 1.0,

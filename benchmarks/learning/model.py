@@ -18,7 +18,7 @@ import numpy as np
 import optax
 
 sys.path.append(str(Path(__file__).parents[2] / "examples"))
-import corpus
+import corpus as corpus
 
 LENGTH = 32
 HELD_OUT_WINDOWS = 512

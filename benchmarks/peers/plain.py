@@ -46,7 +46,9 @@ def dialled(address: str) -> socket.socket:
             time.sleep(0.05)
 
 
-def links(addresses: Sequence[str], me: int, streams: int) -> dict[int, list]:
+def links(
+    addresses: Sequence[str], me: int, streams: int
+) -> dict[int, list[socket.socket]]:
     """Connections by peer: the later dials the earlier, and says who it is."""
     found: dict[int, list[socket.socket]] = {}
     listener = socket.create_server((addresses[me], PORT), backlog=1024)

@@ -73,7 +73,7 @@ RUN_SECRET = "jccl2run."  # how a run's secret begins
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
-class Span(click.ParamType):
+class Span(click.ParamType):  # type: ignore[type-arg]  # of a newer click
     """A time like 90s, 30m, 12h or 7d, in seconds."""
 
     name = "span"
@@ -171,7 +171,7 @@ class Run:
             return jccl.connect(self._master, **how, **options)
 
 
-class Size(click.ParamType):
+class Size(click.ParamType):  # type: ignore[type-arg]
     """`64M`, `1K`, `4096`: bytes, by powers of 1024."""
 
     name = "size"

@@ -20,7 +20,7 @@ _LAYERS = (24, 48, 108)
 _STEPS_S = (0.1, 0.8, 4.9)
 
 
-class Number(click.ParamType):
+class Number(click.ParamType):  # type: ignore[type-arg]
     """A number with one of some units, `10B` or `200mbit`."""
 
     name = "number"

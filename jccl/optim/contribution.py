@@ -20,6 +20,7 @@ from jax import lax
 
 from jccl import ops
 from jccl._marks import Marks
+from jccl._results import Reduced
 from jccl.aggregators import Aggregator, Mean, spec_of
 from jccl.codecs import Codec, resolve
 from jccl.communicator import Communicator
@@ -74,7 +75,7 @@ class Landed(NamedTuple):
     """A round that has ended: its result, the residual if that counts, and of the state
     that it is taken into."""
 
-    mean: ops.Reduced
+    mean: Reduced
     pending: Any
     before: Marks
 
