@@ -37,6 +37,7 @@ PYTHON = {
     "cffi": ("MIT-0", ""),
     "charset-normalizer": ("MIT", ""),
     "clang-format": ("Apache-2.0 WITH LLVM-exception", "format of the C++ sources"),
+    "codespell": ("GPL-2.0-only", "spelling of all texts"),
     "click": ("BSD-3-Clause", "the `jccl` command"),
     "cloudpickle": ("BSD-3-Clause", ""),
     "cmake": ("Apache-2.0 (wheel), BSD-3-Clause (CMake)", "builds the extension"),
