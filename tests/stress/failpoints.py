@@ -166,7 +166,15 @@ class Trial:
         peer = self.cluster.start_peer(*more, fail=self.fail)
         site = self.cluster.story.lives[peer.name].site
         self.armed = self.cluster.story.trouble(time.monotonic(), [site], self.fail)
+        self.failing = peer
         return peer
+
+    def rearm(self):
+        """Another life of the peer that shall fail, which others may ask sooner."""
+        site = self.cluster.story.lives[self.failing.name].site
+        self.cluster.kill_peers([self.failing])
+        self.armed.until = time.monotonic()
+        self.start_armed("--site", site)
 
     def start_peers(self):
         """One after the other, so that ids ascend; whoever fails early is replaced."""
@@ -200,8 +208,9 @@ class Trial:
             start = self.start_armed if fails else self.cluster.start_peer
             start("--site", "joiner")
         # Who is asked for a snapshot is not known beforehand: others join until it is,
-        # one after the other, as each that stays makes it less likely.
-        other = None
+        # one after the other, as each that stays makes it less likely. Of holders that
+        # can be reached the lowest incarnation is asked first, and that is drawn.
+        other, joined = None, 0
         begun = time.monotonic()
         tries = 3 if case.point == "peer.snapshot-serving" else 1
         limit = begun + tries * self.patience
@@ -216,7 +225,9 @@ class Trial:
                 begun = now
                 if other is not None and other.living():
                     self.cluster.kill_peers([other])
-                other = self.cluster.start_peer()
+                if joined % 3 == 2:
+                    self.rearm()
+                other, joined = self.cluster.start_peer(), joined + 1
             time.sleep(0.01)
         if case.action == "stop":
             time.sleep(2.5)  # longer than the silence allowed
