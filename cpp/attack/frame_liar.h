@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <mutex>
-#include <set>
 #include <vector>
 
 #include "attack/rows.h"

@@ -286,12 +286,12 @@ void LinkTable::stripe_lost(Incarnation peer, const net::StripeLoss& loss) {
   e.last_error = loss.status;
   send_again(e, loss.keys);
   // Who does not know us closes without an answer, each time: that was no link.
-  const bool linked = loss.heard || loss.stood > options_.repair_max;
-  if (linked) {
+  if (loss.heard || loss.stood > options_.repair_max) {
     e.down_since = loop_.now();
     e.redial.broke(loop_.now(), e.link->stripe_count() == 0);
+  } else {
+    e.redial.closed_unheard(loop_.now());
   }
-  if (!linked) e.redial.closed_unheard(loop_.now());
   owner_->stripe_lost(peer);
   if (loss.overcounted) owner_->acknowledged_too_much(peer);
   if (!loss.complete) {  // what is not named can't be sent again

@@ -69,6 +69,14 @@ class FramesTest : public HostileMember {
     }
     return said;
   }
+  std::vector<wire::Done> words_of_all(const wire::Attempt& attempt, ConnId owner,
+                                       ConnId victim) const {
+    std::vector<wire::Done> words;
+    for (ConnId conn = 1; conn <= members_; ++conn) {
+      words.push_back(done(attempt, conn, owner, victim));
+    }
+    return words;
+  }
   // All are done; which calls ended for good.
   std::set<ConnId> all_done(const std::vector<wire::Done>& words) {
     std::set<ConnId> ended;
@@ -153,9 +161,7 @@ TEST_F(FramesTest, who_was_sent_another_result_pays_for_nothing_and_its_call_goe
   for (int time = 1; time <= 2; ++time) {
     const wire::Attempt attempt = begin_round();
     ASSERT_NE(attempt, wire::Attempt{}) << time;
-    std::vector<wire::Done> words;
-    for (ConnId conn = 1; conn <= 4; ++conn) words.push_back(done(attempt, conn, 4, 1));
-    EXPECT_TRUE(all_done(words).empty()) << time;
+    EXPECT_TRUE(all_done(words_of_all(attempt, 4, 1)).empty()) << time;
   }
   (void)begin_round();
   EXPECT_EQ(avoided_, (LinkSet{{1, 4}})) << "no round goes over that link again";
@@ -165,17 +171,14 @@ TEST_F(FramesTest, who_was_sent_another_result_pays_for_nothing_and_its_call_goe
 TEST_F(FramesTest, whose_own_share_differs_is_outvoted_as_before) {
   run_of(4);
   const wire::Attempt attempt = begin_round();
-  std::vector<wire::Done> words;
-  for (ConnId conn = 1; conn <= 4; ++conn) words.push_back(done(attempt, conn, 1, 1));
-  (void)all_done(words);
+  (void)all_done(words_of_all(attempt, 1, 1));
   EXPECT_EQ(faults(1), "1 results unlike the others'");
 }
 
 TEST_F(FramesTest, who_says_nothing_of_its_shares_is_outvoted) {
   run_of(4);
   const wire::Attempt attempt = begin_round();
-  std::vector<wire::Done> words;
-  for (ConnId conn = 1; conn <= 4; ++conn) words.push_back(done(attempt, conn, 4, 1));
+  std::vector<wire::Done> words = words_of_all(attempt, 4, 1);
   words[0].shares.clear();
   (void)all_done(words);
   EXPECT_EQ(faults(1), "1 results unlike the others'");
@@ -184,8 +187,7 @@ TEST_F(FramesTest, who_says_nothing_of_its_shares_is_outvoted) {
 TEST_F(FramesTest, who_says_that_most_others_mislead_it_is_outvoted) {
   run_of(4);
   const wire::Attempt attempt = begin_round();
-  std::vector<wire::Done> words;
-  for (ConnId conn = 1; conn <= 4; ++conn) words.push_back(done(attempt, conn, 4, 1));
+  std::vector<wire::Done> words = words_of_all(attempt, 4, 1);
   for (wire::Share& share : words[0].shares) {
     if (share.owner != 1) share.digest = {8, 8};
   }
@@ -197,8 +199,7 @@ TEST_F(FramesTest, who_says_that_most_others_mislead_it_is_outvoted) {
 TEST_F(FramesTest, a_liar_among_the_others_cannot_make_the_misled_one_pay) {
   run_of(4);
   const wire::Attempt attempt = begin_round();
-  std::vector<wire::Done> words;
-  for (ConnId conn = 1; conn <= 4; ++conn) words.push_back(done(attempt, conn, 4, 1));
+  std::vector<wire::Done> words = words_of_all(attempt, 4, 1);
   words[3].shares = words[0].shares;
   (void)all_done(words);
   EXPECT_EQ(faults(1), "");
@@ -247,9 +248,7 @@ TEST_F(FramesTest, over_a_link_that_no_plan_uses_nobody_is_misled) {
   run_of(4);
   for (int time = 1; time <= 3; ++time) {
     const wire::Attempt attempt = begin_round();
-    std::vector<wire::Done> words;
-    for (ConnId conn = 1; conn <= 4; ++conn) words.push_back(done(attempt, conn, 4, 1));
-    (void)all_done(words);
+    (void)all_done(words_of_all(attempt, 4, 1));
   }
   EXPECT_EQ(faults(1), "1 results unlike the others'");
 }

@@ -53,19 +53,15 @@ const Named& drawn(base::Rng& rng) {
   return kLies[0];
 }
 
-void set_header(exchange::OutFrame* frame, wire::FrameHeader header, bool checked) {
-  if (checked) {
-    base::Bytes all;
-    for (const auto& view : frame->payload) all.insert(all.end(), view.begin(), view.end());
-    header.payload_check = snapshot::check_of(all);
-  }
-  wire::encode(header, frame->header.data());
-}
-
 base::Bytes copy_of(const exchange::OutFrame& frame) {
   base::Bytes all;
   for (const auto& view : frame.payload) all.insert(all.end(), view.begin(), view.end());
   return all;
+}
+
+void set_header(exchange::OutFrame* frame, wire::FrameHeader header, bool checked) {
+  if (checked) header.payload_check = snapshot::check_of(copy_of(*frame));
+  wire::encode(header, frame->header.data());
 }
 
 void set_payload(exchange::OutFrame* frame, base::Bytes bytes) {
