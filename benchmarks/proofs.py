@@ -8,8 +8,9 @@ part by itself. Forms alternate; the best of all turns counts.
 
 `--honesty` trains the small language model of benchmarks/learning, then proves the
 last hidden states of held-out text. Half of the samples calibrate the limits, the other
-half is judged: honest provers with other batch sizes, padding and compiler options, and
-provers with other weights or another prompt. A sample is four chunks of 32 tokens.
+half is judged: honest provers with other batch sizes, padding and compiler options, on
+a GPU where there is one (JAX_PLATFORMS=cpu,cuda), and provers with other weights or
+another prompt. A sample is four chunks of 32 tokens.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ import optax
 
 from benchmarks.common import Cells, Column, Row, Table, options
 from benchmarks.learning import model
-from jccl import proofs
+from jccl import _native, proofs
 
 K = 128
 COLUMNS = (
@@ -57,6 +58,8 @@ COMPILER = {
     "other fusions": {"xla_cpu_use_fusion_emitters": False},
     "one thread": {"xla_cpu_multi_thread_eigen": False},
 }
+if _native.jaxlib_release() >= (0, 11):
+    del COMPILER["other fusions"]  # it has one kind, and no flag
 
 
 @click.command()
@@ -162,6 +165,31 @@ def _in_batches(
     return hidden
 
 
+def _on(device: jax.Device) -> Callable[[Any, np.ndarray], np.ndarray]:
+    run = _in_batches(BATCH)
+
+    def hidden(params: Any, tokens: np.ndarray) -> np.ndarray:
+        with jax.default_device(device):
+            return run(jax.device_put(params, device), tokens)
+
+    return hidden
+
+
+def _on_a_gpu() -> dict[str, Callable[[Any, np.ndarray], np.ndarray]]:
+    """XLA multiplies float32 there with tf32's 10 bits of mantissa, unless told."""
+    try:
+        gpu = jax.devices("cuda")[0]
+    except RuntimeError:
+        return {}
+    with_tf32 = _on(gpu)
+
+    def exactly(params: Any, tokens: np.ndarray) -> np.ndarray:
+        with jax.default_matmul_precision("highest"):
+            return _on(gpu)(params, tokens)
+
+    return {"a GPU": with_tf32, "a GPU, no tf32": exactly}
+
+
 def _honest() -> dict[str, Callable[[Any, np.ndarray], np.ndarray]]:
     compiled = {
         name: _in_batches(BATCH, compiler_options=flags)
@@ -182,6 +210,7 @@ def _honest() -> dict[str, Callable[[Any, np.ndarray], np.ndarray]]:
         "padded": _in_batches(BATCH, padded=True),
         "not compiled": eager,
         **compiled,
+        **_on_a_gpu(),
     }
 
 

@@ -5,7 +5,7 @@ skipped in silence: see skips.py."""
 import os
 import signal
 
-from tests import skips
+from tests import skips, xla_flags
 
 # A shell starts what runs in the background with Ctrl-C ignored, and children inherit
 # that: without this the tests of Ctrl-C fail there, each after its whole time-out.
@@ -18,11 +18,9 @@ os.environ["XLA_FLAGS"] = " ".join(
         os.environ.get("XLA_FLAGS", ""),
         "--xla_force_host_platform_device_count=8",
         "--xla_cpu_multi_thread_eigen=false",
-        # Tests compile longer than they run: half as long without these, and a quarter
-        # of the rest is LLVM's optimisation. The documents' commands, and examples that
-        # start quickly, run with what users have.
-        "--xla_cpu_use_fusion_emitters=false",
-        "--xla_backend_optimization_level=0",
+        # The documents' commands, and examples that start quickly, run with what users
+        # have.
+        *xla_flags.not_optimised(),
     ]
 ).strip()
 

@@ -20,6 +20,7 @@ import pytest
 
 from benchmarks.wan import missing
 from tests.docs.markdown import ROOT, blocks, documents, name
+from tests.xla_flags import not_optimised
 
 BLOCKS = [block for path in documents() for block in blocks(path)]
 LANGUAGES = {"python", "console", "c", "sh", "text", ""}
@@ -30,10 +31,7 @@ ENV = {
     "--xla_force_host_platform_device_count=4",
 }
 # Blocks compile longer than they run; commands run with what users have.
-NOT_OPTIMISED = {
-    "XLA_FLAGS": f"{ENV['XLA_FLAGS']} --xla_cpu_use_fusion_emitters=false "
-    "--xla_backend_optimization_level=0"
-}
+NOT_OPTIMISED = {"XLA_FLAGS": " ".join([ENV["XLA_FLAGS"], *not_optimised()])}
 
 
 def of(language, word=None):

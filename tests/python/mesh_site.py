@@ -11,12 +11,9 @@ from pathlib import Path
 
 site, process, processes, coordinator, what = sys.argv[1:6]
 os.environ["JAX_PLATFORMS"] = "cpu"
+# Of equal flags the last counts: tests/conftest.py says eight.
 os.environ["XLA_FLAGS"] = " ".join(
-    [
-        "--xla_force_host_platform_device_count=2",
-        "--xla_cpu_use_fusion_emitters=false",  # see tests/conftest.py
-        "--xla_backend_optimization_level=0",
-    ]
+    [os.environ.get("XLA_FLAGS", ""), "--xla_force_host_platform_device_count=2"]
 )
 
 import jax  # noqa: E402

@@ -21,6 +21,8 @@ import demo  # noqa: E402
 import demo_checks  # noqa: E402
 import demo_plot  # noqa: E402
 
+from tests.xla_flags import not_optimised  # noqa: E402
+
 ENV = {
     **{name: value for name, value in os.environ.items() if name[:5] != "JCCL_"},
     "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",
@@ -28,10 +30,7 @@ ENV = {
 }
 # Those that compile for most of their time take half as long with this. The others, and
 # the documents' commands, run with what users have.
-NOT_OPTIMISED = {
-    "XLA_FLAGS": f"{ENV['XLA_FLAGS']} --xla_cpu_use_fusion_emitters=false "
-    "--xla_backend_optimization_level=0"
-}
+NOT_OPTIMISED = {"XLA_FLAGS": " ".join([ENV["XLA_FLAGS"], *not_optimised()])}
 
 
 def launch(n, *argv, options=(), **env):
