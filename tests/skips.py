@@ -19,7 +19,7 @@ class Reason(NamedTuple):
 
 REASONS = (
     Reason("no CUDA GPU", 15, hardware=True),
-    Reason("one GPU", 1, hardware=True),
+    Reason("one GPU", 2, hardware=True),
     Reason("CET is of x86-64", 1, hardware=True),
     Reason("network namespaces need root", 13, hardware=True),
     Reason("/dev/net/tun: .*", 7, hardware=True),

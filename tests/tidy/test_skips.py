@@ -1,13 +1,16 @@
 """A run fails when a test is skipped for a reason of its own, or too many are."""
 
+import math
 import re
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 
 from tests import skips
 from tests.docs.markdown import ROOT
+from tests.gpu import test_gpu
 
 CONFTEST = """
 import sys
@@ -65,3 +68,19 @@ def test_every_reason_in_the_table_is_one_of_a_test():
     text = "\n".join(path.read_text() for path in files)
     for reason in skips.REASONS:
         assert re.search(rf"[\"']{reason.pattern.removesuffix('.*')}", text), reason
+
+
+def test_no_machine_skips_more_of_the_gpus_tests_than_it_may():
+    """Nor fewer: a limit with room to spare hides the next test that is skipped."""
+    counts = Counter()
+    for name, test in vars(test_gpu).items():
+        if name.startswith("test_"):
+            marks = test.pytestmark
+            cases = [len(m.args[1]) for m in marks if m.name == "parametrize"]
+            for mark in marks:
+                if mark.name == "skipif":
+                    counts[mark.kwargs["reason"]] += math.prod(cases)
+    limits = {reason.pattern: reason.limit for reason in skips.REASONS}
+    assert counts == {
+        why: limits[why] for why in ("no CUDA GPU", "one GPU", "there is a GPU")
+    }
