@@ -26,10 +26,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jaxlib import version as jaxlib_version
 
 from benchmarks.common import Cells, Column, Row, Table, options
 from benchmarks.learning import model
-from jccl import _native, proofs
+from jccl import proofs
 
 K = 128
 COLUMNS = (
@@ -58,7 +59,7 @@ COMPILER = {
     "other fusions": {"xla_cpu_use_fusion_emitters": False},
     "one thread": {"xla_cpu_multi_thread_eigen": False},
 }
-if _native.jaxlib_release() >= (0, 11):
+if jaxlib_version.__version_info__ >= (0, 11):
     del COMPILER["other fusions"]  # it has one kind, and no flag
 
 
