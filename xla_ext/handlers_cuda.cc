@@ -3,7 +3,7 @@
 // Runs on the threads that launch programs, which go on while a round is under way: only done (for
 // its handle) and publish (for what it fetched) wait here, for the stream to come to them.
 // Refuses to be recorded into CUDA graphs: the trait that XLA asks for is not set.
-// Not run on hardware yet; its host part is tested with a library that stands in for the driver.
+// Run on one GPU so far (docs/gpu.md); tests take a library that stands in for the driver.
 #include <cstring>
 #include <optional>
 
