@@ -32,6 +32,7 @@ def connect(
     connect_timeout: float | None = None,
     master_grace: float = 60.0,
     stripes: int = 0,
+    io_threads: bool | None = None,
     insecure: bool | None = None,
     route: str | None = None,
     on_fault: str | None = None,
@@ -54,8 +55,10 @@ def connect(
             300. connect_timeout: seconds to reach the master; default
             JCCL_CONNECT_TIMEOUT, else 8: more where peers may start before the master.
             master_grace: seconds to wait for a lost master to come back. stripes:
-            connections per link; 0 chooses. insecure: allow plain connections off
-            loopback; default JCCL_INSECURE.
+            connections per link; 0 chooses. io_threads: two more threads move what is
+            large; default JCCL_IO_THREADS, else where there are three cores for each
+            peer of this machine. insecure: allow plain connections off loopback;
+            default JCCL_INSECURE.
         route: how compiled programs reach the transport: "ffi", "buffer_callback" (CPU)
             or "io_callback"; default JCCL_ROUTE, else FFI where XLA has it, else
             `io_callback`. All give the same bits.
@@ -103,6 +106,7 @@ def connect(
             "advertise": advertise,
             "start_peers": start_peers,
             "stripes": stripes,
+            "io_threads": io_threads,
             "deadline": deadline,
             "connect_timeout": seconds_to_connect(connect_timeout),
             "master_grace": master_grace,

@@ -91,6 +91,7 @@ def connect_options(given: dict[str, Any]) -> dict[str, Any]:
         "master": where,
         "key_file": os.fspath(env_default(given["key_file"], "JCCL_KEY_FILE") or ""),
         "insecure": bool(env_default(given["insecure"], "JCCL_INSECURE", truth)),
+        "io_threads": env_default(given["io_threads"], "JCCL_IO_THREADS", truth),
         "site": site or "",
         "shard": env_default(given["shard"], "JCCL_SHARD", int) or 0,
         "shards": shards,

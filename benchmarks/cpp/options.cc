@@ -105,6 +105,9 @@ Status read_option(const std::string& name, const std::string& value, Options* o
     return read_sizes(value, &o->sizes);
   } else if (name == "stripes") {
     return read_number(name, value, &o->connect.stripes);
+  } else if (name == "io-threads") {
+    if (value != "on" && value != "off") return invalid(name, value);
+    o->connect.io_threads = value == "on";
   } else if (name == "chunk-bytes") {
     status = read_number(name, value, &seconds);
     o->connect.chunk_bytes = seconds;
@@ -162,6 +165,7 @@ prints one JSON object per size. Start it N times.
   --iterations N         iterations measured, with a barrier before each (default 10)
   --plan NAME            auto, direct, ring, … (default auto)
   --stripes N            connections per link (default 0: automatic)
+  --io-threads on|off    two more threads read and write (default: where there are cores)
   --chunk-bytes N        (default: the library's)
   --bind HOST[:PORT]     where to listen; none: dial out only
   --advertise A,B,…      addresses told to the others

@@ -103,6 +103,18 @@ TEST(CBoundsTest, no_duration_is_negative) {
   }
 }
 
+TEST(CBoundsTest, io_threads_are_left_to_the_machine_or_wished_for_or_not) {
+  jccl_options options = JCCL_OPTIONS_INIT;
+  jccl_comm* comm = nullptr;
+  options.master = "127.0.0.1:1";
+  options.connect_timeout_ns = 1;
+  for (options.io_threads = 0; options.io_threads < 3; ++options.io_threads) {
+    EXPECT_EQ(jccl_connect(&options, &comm), JCCL_MASTER_LOST);
+  }
+  EXPECT_EQ(jccl_connect(&options, &comm), JCCL_INVALID);
+  EXPECT_NE(std::string(jccl_last_error()).find("io_threads"), std::string::npos);
+}
+
 TEST(CBoundsTest, a_connect_waits_as_long_as_it_was_told) {
   jccl_options options = JCCL_OPTIONS_INIT;
   jccl_comm* comm = nullptr;

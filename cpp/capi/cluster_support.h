@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -86,6 +87,8 @@ class Cluster {
     ConnectOptions o = options_.peer;
     if (o.master.empty()) o.master = address_;
     if (o.token.empty()) o.token = options_.master.token;
+    // ctest runs these tests once more like this.
+    if (std::getenv("JCCL_TEST_IO_THREADS") != nullptr) o.io_threads = true;
     return o;
   }
   Communicator* add() { return add(peer_options()); }

@@ -42,6 +42,8 @@ Status read_options(const jccl_options* given, peer::ConnectOptions* out) {
   out->advertise = split(text_or(options.advertise, ""));
   out->start_peers = options.start_peers;
   out->stripes = options.stripes;
+  if (options.io_threads > 2) return invalid("io_threads is none of 0, 1 and 2");
+  if (options.io_threads > 0) out->io_threads = options.io_threads == 1;
   if (options.chunk_bytes > 0) out->chunk_bytes = options.chunk_bytes;
   if (options.deadline_ns > 0) out->deadline = options.deadline_ns;
   if (options.connect_timeout_ns > 0 && !JCCL_PLANTED("connect-timeout-is-deadline"))

@@ -28,4 +28,7 @@ if(TARGET capi_test)
   add_dependencies(capi_test jccl-stress-peer)
   target_compile_definitions(capi_test PRIVATE
     JCCL_STRESS_PEER="$<TARGET_FILE:jccl-stress-peer>")
+  add_test(NAME capi_io_threads_test COMMAND capi_test)  # as net_io_threads_test
+  set_tests_properties(capi_io_threads_test PROPERTIES TIMEOUT ${JCCL_TEST_SECONDS_MAX}
+    ENVIRONMENT JCCL_TEST_IO_THREADS=1)
 endif()

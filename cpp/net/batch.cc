@@ -66,6 +66,11 @@ void Batch::own(const std::function<bool(std::uint64_t key)>& which) {
   }
 }
 
+bool Batch::has(const std::function<bool(std::uint64_t key)>& which) const {
+  return std::any_of(frames_.begin(), frames_.end(),
+                     [&which](const Taken& taken) { return taken.told && which(taken.frame.key); });
+}
+
 std::uint64_t Batch::copied() const {
   std::uint64_t bytes = 0;
   for (const Taken& taken : frames_) bytes += taken.copied ? taken.bytes : 0;

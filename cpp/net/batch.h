@@ -34,6 +34,7 @@ class Batch {
   // Copies what is left of frames for which the predicate holds, so that the owner's memory is
   // free; they are told of no more.
   void own(const std::function<bool(std::uint64_t key)>& which);
+  bool has(const std::function<bool(std::uint64_t key)>& which) const;  // anything for own()
   std::uint64_t copied() const;  // bytes that own() has copied and that are still held
   void clear() { frames_.clear(); }
 

@@ -2,6 +2,7 @@
 #include <array>
 #include <utility>
 
+#include "base/planted.h"
 #include "base/text.h"
 #include "net/frames.h"
 
@@ -74,16 +75,26 @@ struct DataReader::Impl {
     }
   }
 
-  // Payload and the header behind it in one call.
+  std::size_t missing_bytes() const {
+    std::size_t bytes = 0;
+    for (std::size_t i = span_index; i < spans.size(); ++i) bytes += spans[i].size();
+    return bytes - span_at;
+  }
+
+  // Of the payload and the header behind it, as much as `parts` has room for.
+  std::size_t missing(std::span<MutableView> parts) {
+    std::size_t count = 0;
+    for (std::size_t i = span_index; i < spans.size() && count + 1 < parts.size(); ++i) {
+      parts[count++] = spans[i].subspan(i == span_index ? span_at : 0);
+    }
+    if (span_index + count == spans.size()) parts[count++] = MutableView(next_header);
+    return count;
+  }
+
   bool read_payload(ByteStream& stream) {
     if (span_index < spans.size()) {
       std::array<MutableView, kSpansPerRead + 1> parts;
-      std::size_t count = 0;
-      for (std::size_t i = span_index; i < spans.size() && count < kSpansPerRead; ++i) {
-        parts[count++] = spans[i].subspan(i == span_index ? span_at : 0);
-      }
-      const bool all = span_index + count == spans.size();
-      if (all) parts[count++] = MutableView(next_header);
+      const std::size_t count = missing(parts);
       std::size_t n = stream.read_now(std::span<const MutableView>(parts.data(), count));
       if (n == 0) return false;
       moved += n;
@@ -124,7 +135,9 @@ struct DataReader::Impl {
     }
     if (drain_left == 0) {
       phase = Phase::kHeader;
-      got = 0;
+      std::swap(header, next_header);  // abandoned, it may have been read to its end and beyond
+      got = std::exchange(next_got, 0);
+      if (JCCL_PLANTED("header-behind-an-abandoned-frame-lost")) got = 0;
       ++drained;
     }
     return true;
@@ -171,7 +184,7 @@ DataReader::DataReader(std::size_t header_bytes, DataSink* sink)
 
 DataReader::~DataReader() { cancel(); }
 
-DataReader::Outcome DataReader::pump(ByteStream& stream, std::size_t budget) {
+DataReader::Outcome DataReader::pump(ByteStream& stream, std::size_t budget, std::size_t large) {
   using Phase = Impl::Phase;
   Impl& impl = *impl_;
   if (impl.phase == Phase::kPaused) impl.phase = Phase::kPlacing;
@@ -179,12 +192,31 @@ DataReader::Outcome DataReader::pump(ByteStream& stream, std::size_t budget) {
   // Frames without payload move few bytes but cost a call each.
   std::size_t steps = 4096;
   while (impl.status.ok() && impl.moved < budget && steps-- > 0) {
+    if (impl.phase == Phase::kPayload && impl.missing_bytes() >= large) return Outcome::kLarge;
     if (impl.step(stream)) continue;
     if (impl.phase == Phase::kPaused) return Outcome::kPaused;
     if (stream.failure().ok()) return Outcome::kBlocked;
     impl.status = stream.failure();
   }
   return impl.status.ok() ? Outcome::kMore : Outcome::kFailed;
+}
+
+std::vector<MutableView> DataReader::missing() {
+  std::vector<MutableView> parts(impl_->spans.size() + 2);
+  parts.resize(impl_->missing(parts));
+  return parts;
+}
+
+void DataReader::took(std::size_t bytes, bool quiet) {
+  Impl& impl = *impl_;
+  impl.moved += bytes;
+  if (impl.phase != Impl::Phase::kPayload) return;
+  if (bytes > 0) impl.advance(bytes);
+  if (!quiet && impl.span_index == impl.spans.size()) impl.finish_frame();
+}
+
+bool DataReader::under_way(const std::function<bool(ByteView header)>& which) const {
+  return impl_->phase == Impl::Phase::kPayload && which(impl_->header);
 }
 
 bool DataReader::paused() const { return impl_->phase == Impl::Phase::kPaused; }
@@ -204,7 +236,7 @@ void DataReader::cancel() {
 }
 
 void DataReader::abandon(const std::function<bool(ByteView header)>& which) {
-  if (impl_->phase != Impl::Phase::kPayload || !which(impl_->header)) return;
+  if (!under_way(which)) return;
   impl_->drain_left = 0;
   for (std::size_t i = impl_->span_index; i < impl_->spans.size(); ++i) {
     impl_->drain_left += impl_->spans[i].size() - (i == impl_->span_index ? impl_->span_at : 0);

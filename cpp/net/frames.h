@@ -95,8 +95,16 @@ class DataReader {
   ~DataReader();  // cancel()
   // Moves up to about `budget` bytes. kBlocked: ask the stream when_readable(). kMore: the budget
   // is used up. kPaused: call again after resume. kFailed: see status().
-  enum class Outcome { kBlocked, kMore, kPaused, kFailed };
-  Outcome pump(ByteStream& stream, std::size_t budget);
+  // With `large`, kLarge: so much is missing of a payload; see missing().
+  enum class Outcome { kBlocked, kMore, kPaused, kFailed, kLarge };
+  Outcome pump(ByteStream& stream, std::size_t budget, std::size_t large = SIZE_MAX);
+  // What is missing of the payload under way and of the header behind it, for another thread to
+  // fill. took(): so much of it was filled, from the front; says so to the sink when it is whole,
+  // but not with `quiet`: then took(0) has to follow, unless the frame is abandoned.
+  std::vector<MutableView> missing();
+  void took(std::size_t bytes, bool quiet = false);
+  // A payload is, of such a frame.
+  bool under_way(const std::function<bool(ByteView header)>& which) const;
   bool paused() const;
   const Status& status() const;
   // Ends reading: pump() fails from here on, also one under way. Calls lost() as at the end.

@@ -67,6 +67,7 @@ void Link::drop_stripe(StripeId stripe, Status status) {
   const StripePtr ptr = found->second;
   if (std::exchange(ptr->gone, true)) return;
   std::erase(impl_->idle, ptr);
+  impl_->stop_reading(ptr.get());
   ptr->reader.cancel();
   impl_->loop.post([weak = std::weak_ptr<Impl>(impl_), ptr, status] {
     const auto self = weak.lock();
@@ -108,7 +109,7 @@ std::size_t Link::drop_queued(const std::function<bool(std::uint64_t key)>& whic
 
 void Link::abandon_sending(const std::function<bool(std::uint64_t key)>& which) {
   (void)drop_queued(which);
-  for (const auto& [id, stripe] : impl_->stripes) stripe->batch.own(which);
+  impl_->own(which);
 }
 
 void Link::own(const std::function<bool(std::uint64_t key)>& which) {
@@ -117,7 +118,7 @@ void Link::own(const std::function<bool(std::uint64_t key)>& which) {
       if (which(frame.key)) exchange::own_payload(&frame);
     }
   }
-  for (const auto& [id, stripe] : impl_->stripes) stripe->batch.own(which);
+  impl_->own(which);
 }
 
 std::uint64_t Link::copied_bytes() const {
@@ -137,7 +138,7 @@ void Link::drop_copied(const Status& status) {
 }
 
 void Link::abandon_receiving(const std::function<bool(ByteView header)>& which) {
-  for (const auto& [id, stripe] : impl_->stripes) stripe->reader.abandon(which);
+  for (const auto& [id, stripe] : impl_->stripes) impl_->abandon(stripe, which);
 }
 
 void Link::forget(const std::function<bool(std::uint64_t key)>& which) {

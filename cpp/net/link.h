@@ -17,6 +17,7 @@
 #include "exchange/flight.h"
 #include "net/batch.h"
 #include "net/frames.h"
+#include "net/io_thread.h"
 #include "net/stream.h"
 
 namespace jccl::net {
@@ -67,6 +68,7 @@ struct LinkOptions {
   std::size_t sent_keys_max = 65536;  // remembered per stripe
   ArrivalNotes notes = {};
   Duration retire_max = 20 * base::kSecond;  // who has not answered by then is lost
+  IoThreads* io = nullptr;                   // outlive the link
 };
 
 struct StripeStats {
@@ -89,6 +91,9 @@ struct LinkStats {
 
 class Link {
  public:
+  // Worth making at a time for another thread: takes far longer to write than to hand over.
+  static constexpr std::size_t kHandedBytes = 1024 * 1024;
+
   // `sink` outlives the link.
   Link(Loop& loop, LinkOptions options, DataSink* sink, LinkEvents events);
   ~Link();  // close()

@@ -21,6 +21,8 @@ struct Link::Impl : std::enable_shared_from_this<Impl> {
   static constexpr std::size_t kBatchBytes =
       64 * 1024;  // small frames up to this leave in one write
   static constexpr std::size_t kBatchFramesMax = 16;
+  // Less than that is written sooner than handed to another thread.
+  static constexpr std::size_t kHandedBytesMin = 64 * 1024;
   static constexpr std::size_t kPartsMax = 64;
   // On long paths notes of arrival come more often than tick(), so that late is known early.
   static constexpr Duration kNoteRttMin = 2 * base::kMillisecond;
@@ -136,11 +138,12 @@ struct Link::Impl : std::enable_shared_from_this<Impl> {
 
   std::uint64_t take_batch(Stripe* stripe) {
     const Time now = loop.now();
+    const std::uint64_t most = hands_over() ? kHandedBytes : kBatchBytes;
     std::uint64_t total = 0;
     while (has_queued() && stripe->batch.frames() < kBatchFramesMax) {
       std::deque<OutFrame>& queue = urgent.empty() ? normal : urgent;
       const std::uint64_t bytes = bytes_of(queue.front());
-      if (total > 0 && total + bytes > kBatchBytes) break;
+      if (total > 0 && total + bytes > most) break;
       total += bytes;
       bytes_queued -= bytes;
       flight.took(stripe->id, queue.front().key, now);
@@ -155,6 +158,7 @@ struct Link::Impl : std::enable_shared_from_this<Impl> {
     while (!stripe->batch.empty()) {
       std::array<ByteView, kPartsMax> parts;
       const std::size_t count = stripe->batch.unwritten(parts);
+      if (hand_over(stripe, {parts.data(), count})) return;
       const std::size_t n = stripe->stream->write_now({parts.data(), count});
       if (n == 0) return write_blocked(stripe);
       if (!advance(stripe, n)) return;
@@ -163,6 +167,69 @@ struct Link::Impl : std::enable_shared_from_this<Impl> {
     if (stripe->retirement.shuts()) return stripe->stream->shut_write();
     idle.push_back(stripe);
     if (!pumping && (has_queued() || events.on_room)) ask_pump();
+  }
+
+  // ---- what other threads move ----
+
+  bool hands_over() const { return options.io != nullptr && options.io->used; }
+
+  // To the writing thread; wrote() follows. False: it is for this one.
+  bool hand_over(const StripePtr& stripe, std::span<const ByteView> parts) {
+    if (!hands_over() || stripe->stream->descriptor() < 0) return false;
+    std::uint64_t bytes = 0;
+    for (const ByteView& part : parts) bytes += part.size();
+    if (bytes < kHandedBytesMin || !stripe->stream->begin_apart()) return false;
+    stripe->writing =
+        options.io->writing.write(stripe->stream.get(), parts, later<&Impl::wrote>(stripe));
+    return true;
+  }
+
+  void wrote(const StripePtr& stripe) {
+    const std::uint64_t bytes = stop_writing(stripe.get());
+    if (!advance(stripe, bytes)) return;
+    if (!stripe->stream->failure().ok()) return write_blocked(stripe);
+    write(stripe);
+  }
+
+  std::uint64_t stop_writing(Stripe* stripe) {
+    options.io->writing.recall(stripe->writing);
+    stripe->stream->end_apart();
+    return std::exchange(stripe->writing, nullptr)->bytes();
+  }
+
+  void hand_reading(const StripePtr& stripe) {
+    stripe->reading = options.io->reading.read(stripe->stream.get(), stripe->reader.missing(),
+                                               later<&Impl::was_read>(stripe));
+  }
+
+  void was_read(const StripePtr& stripe) {
+    stop_reading(stripe.get());
+    stripe->reader.took(0);
+    if (!closed && !stripe->gone) read(stripe);
+  }
+
+  // Its frame is told of later, or abandoned.
+  void stop_reading(Stripe* stripe) {
+    if (!stripe->reading) return;
+    options.io->reading.recall(stripe->reading);
+    stripe->stream->end_read_apart();
+    stripe->reader.took(std::exchange(stripe->reading, nullptr)->bytes(), true);
+  }
+
+  void abandon(const StripePtr& stripe, const std::function<bool(ByteView header)>& which) {
+    if (stripe->reading && stripe->reader.under_way(which) &&
+        !JCCL_PLANTED("reading-goes-on-when-abandoned")) {
+      stop_reading(stripe.get());
+    }
+    stripe->reader.abandon(which);
+  }
+
+  void own(const std::function<bool(std::uint64_t key)>& which) {
+    for (const auto& [id, stripe] : stripes) {
+      // What was written by then counts when wrote() runs.
+      if (stripe->writing && stripe->batch.has(which)) options.io->writing.recall(stripe->writing);
+      stripe->batch.own(which);
+    }
   }
 
   void write_blocked(const StripePtr& stripe) {
@@ -271,7 +338,12 @@ struct Link::Impl : std::enable_shared_from_this<Impl> {
   // ---- receiving ----
 
   void read(const StripePtr& stripe) {
-    const DataReader::Outcome outcome = stripe->reader.pump(*stripe->stream, kTurnBytes);
+    if (stripe->reading) return;  // was_read() goes on
+    const ByteStream& stream = *stripe->stream;
+    const bool hands = hands_over() && stream.descriptor() >= 0 && stream.begin_read_apart() &&
+                       stream.failure().ok();
+    const std::size_t large = hands ? kHandedBytesMin : SIZE_MAX;
+    const DataReader::Outcome outcome = stripe->reader.pump(*stripe->stream, kTurnBytes, large);
     if (rtt >= kNoteRttMin && loop.now() - stripe->noted_at > std::max(kNoteDelayMin, rtt / 4)) {
       send_note(stripe);
     }
@@ -279,6 +351,9 @@ struct Link::Impl : std::enable_shared_from_this<Impl> {
       case DataReader::Outcome::kBlocked:
         if (stripe->gone) return;
         stripe->stream->when_readable(later<&Impl::read>(stripe));
+        return;
+      case DataReader::Outcome::kLarge:
+        if (!stripe->gone) hand_reading(stripe);
         return;
       case DataReader::Outcome::kMore:
         loop.post(later<&Impl::read>(stripe));
@@ -296,6 +371,8 @@ struct Link::Impl : std::enable_shared_from_this<Impl> {
   // Without callbacks to the owner but DataSink::lost().
   void detach(const StripePtr& stripe) {
     stripe->gone = true;
+    if (stripe->writing) (void)stop_writing(stripe.get());
+    stop_reading(stripe.get());
     delivered_before += stripe->stream->stats().bytes_delivered;
     stripes.erase(stripe->id);
     std::erase(idle, stripe);

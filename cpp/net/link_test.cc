@@ -207,7 +207,7 @@ TEST_F(LinkTest, forgotten_keys_are_not_named_by_a_loss_and_memory_for_keys_is_b
 }
 
 TEST_F(LinkTest, what_was_sent_before_a_clean_end_arrives_although_answers_fail) {
-  open(1 << 20, 64 << 10, 1);
+  open(1 << 20, 32 << 10, 1);  // what the first window has room for
   on([&] {
     b->hold = true;
     a->link->send(a->frame_of(0));

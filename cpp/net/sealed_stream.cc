@@ -97,6 +97,13 @@ class SealedStream final : public ByteStream {
 
  protected:
   std::size_t read_some(std::span<const MutableView> parts) override {
+    const std::size_t n = read_apart(parts);
+    end_read_apart();
+    return n;
+  }
+
+ public:
+  std::size_t read_apart(std::span<const MutableView> parts) override {
     Walk<MutableView> into(parts);
     const std::size_t wanted = into.left();
     // Of one record alone: callers bound their turns by reads, and a record may hold one byte.
@@ -112,24 +119,60 @@ class SealedStream final : public ByteStream {
     }
     return wanted - into.left();
   }
+  bool read_apart_failed() const override { return read_ended_ || lower_->read_apart_failed(); }
+  void end_read_apart() override {
+    lower_->end_read_apart();
+    if (!why_read_ended_.ok()) lose(why_read_ended_);
+    // A write that failed below must not hide what can still be read.
+    if (const Status& below = lower_->failure(); dry_ && !below.ok()) {
+      lose({below.code, base::cat(below.text, ", without a last word")});
+    }
+  }
+
+ protected:
+  // False while something is left of what is below, or of a last word.
+  bool prepare_apart() override {
+    if (ended_ || !failure_.ok() || !lower_->begin_apart()) return false;
+    if (out_.empty()) out_.resize(kOutBytes);
+    return apart_ = true;
+  }
 
   std::size_t write_some(std::span<const ByteView> parts) override {
+    if (prepare_apart()) {
+      const std::size_t n = write_apart(parts);
+      end_apart();
+      return n;
+    }
     flush();
+    if (waits_to_leave()) arm_flush();
+    return 0;
+  }
+
+ public:
+  std::size_t write_apart(std::span<const ByteView> parts) override {
+    push();
     Walk<ByteView> from(parts);
     const std::size_t given = from.left();
-    if (out_.empty()) out_.resize(kOutBytes);
     // What the kernel did not take stays alone.
-    while (from.left() > 0 && failure_.ok() && !ended_ && out_at_ == 0 && !stuck_) {
+    while (from.left() > 0 && out_at_ == 0 && !stuck_) {
       const std::size_t size = from.record();
       if (out_end_ + size + kSealOverhead > out_.size()) {
-        flush();
+        push();
         continue;
       }
       seal(&from, size);
     }
-    if (!stuck_) flush();
-    if (waits_to_leave()) arm_flush();
+    if (!stuck_) push();
     return given - from.left();
+  }
+
+  bool write_apart_failed() const override { return lower_->write_apart_failed(); }
+  int descriptor() const override { return lower_->descriptor(); }
+  void end_apart() override {
+    apart_ = false;
+    lower_->end_apart();
+    pushed();
+    if (waits_to_leave()) arm_flush();
   }
 
  private:
@@ -153,24 +196,36 @@ class SealedStream final : public ByteStream {
   }
 
   void flush() {
+    stuck_ = waits_to_leave() && !lower_->begin_apart();
+    if (waits_to_leave() && !stuck_) {
+      push();
+      lower_->end_apart();
+    }
+    pushed();
+  }
+
+  // Between begin_apart() and end_apart() of what is below.
+  void push() {
     while (waits_to_leave()) {
       const ByteView rest = ByteView(out_).subspan(out_at_, out_end_ - out_at_);
-      const std::size_t n = lower_->write_now(std::span<const ByteView>(&rest, 1));
-      if (n == 0) {
-        if (!lower_->failure().ok()) lose(lower_->failure());
-        stuck_ = true;
-        return;
-      }
+      const std::size_t n = lower_->write_apart(std::span<const ByteView>(&rest, 1));
+      stuck_ = n == 0;
+      if (stuck_) return;
       out_at_ += n;
     }
     stuck_ = false;
     out_at_ = out_end_ = 0;
-    if (ended_ && !std::exchange(shut_, true)) lower_->shut_write();
+  }
+
+  void pushed() {
+    if (stuck_ && !lower_->failure().ok()) lose(lower_->failure());
+    if (!waits_to_leave() && ended_ && !std::exchange(shut_, true)) lower_->shut_write();
   }
 
   // What is sealed must leave even if nobody writes again.
   void arm_flush() {
     lower_->when_writable([this] {
+      if (apart_ && !JCCL_PLANTED("flushes-beside-the-writer")) return;  // end_apart() asks again
       if (!lower_->flush_ahead() && lower_->failure().ok()) return arm_flush();
       flush();
       if (waits_to_leave() && failure_.ok()) return arm_flush();
@@ -187,7 +242,7 @@ class SealedStream final : public ByteStream {
 
   void end_reading(std::string_view why) {
     read_ended_ = true;
-    lose({Code::kLinkLost, base::cat(remote_text(), why)});
+    why_read_ended_ = {Code::kLinkLost, base::cat(remote_text(), why)};
   }
 
   std::size_t held() const { return in_end_ - in_at_; }
@@ -220,14 +275,12 @@ class SealedStream final : public ByteStream {
       in_end_ -= std::exchange(in_at_, 0);
     }
     const MutableView room = MutableView(in_).subspan(in_end_, in_at_ + wanted - in_end_);
-    const std::size_t n = lower_->read_now(room);
+    // What an earlier owner had read comes first.
+    const std::size_t n =
+        lower_->begin_read_apart() ? lower_->read_apart({&room, 1}) : lower_->read_now(room);
     in_end_ += n;
-    if (n > 0) return true;
-    // A write that failed below must not hide what can still be read.
-    if (const Status& below = lower_->failure(); !below.ok()) {
-      lose({below.code, base::cat(below.text, ", without a last word")});
-    }
-    return false;
+    dry_ = n == 0;
+    return n > 0;
   }
 
   // Where it belongs if that has room for all of it, else where it lies. False: reading has ended.
@@ -269,7 +322,8 @@ class SealedStream final : public ByteStream {
   Bytes out_;
   std::size_t out_at_ = 0;
   std::size_t out_end_ = 0;
-  bool stuck_ = false;  // the last flush left something
+  bool stuck_ = false;  // the last push left something
+  bool apart_ = false;  // all of writing is another thread's
   bool ended_ = false;
   bool shut_ = false;
   std::function<void()> on_writable_;
@@ -281,6 +335,8 @@ class SealedStream final : public ByteStream {
   std::size_t opened_at_ = 0;
   std::size_t opened_end_ = 0;
   bool read_ended_ = false;
+  Status why_read_ended_;
+  bool dry_ = false;  // the last read below gave nothing
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 
@@ -88,7 +89,7 @@ class PlainStream final : public ByteStream {
     const Endpoint remote = remote_endpoint(fd);
     remote_ = to_text(remote);
     loopback_ = net::is_loopback(remote);
-    stats_.sent_at = stats_.received_at = loop.now();
+    sent_at_ = received_at_ = loop.now();
   }
 
   void when_readable(std::function<void()> fn) override { watch_.readable(std::move(fn)); }
@@ -105,13 +106,18 @@ class PlainStream final : public ByteStream {
   void probe() override {
     if (!loopback_) net::probe(watch_.fd());
   }
-  Time last_received() const override { return stats_.received_at; }
+  Time last_received() const override { return received_at_; }
 
   StreamStats stats() const override {
-    StreamStats out = stats_;
+    StreamStats out;
+    // The kernel's counts first: what it has was written before.
     const KernelCounts counts = kernel_counts(watch_.fd());
-    out.bytes_acked = std::min(counts.bytes_acked, stats_.bytes_sent);
-    out.bytes_delivered = std::min(counts.bytes_delivered, stats_.bytes_sent);
+    out.bytes_sent = bytes_sent_;
+    out.sent_at = sent_at_;
+    out.bytes_received = bytes_received_;
+    out.received_at = received_at_;
+    out.bytes_acked = std::min(counts.bytes_acked, out.bytes_sent);
+    out.bytes_delivered = std::min(counts.bytes_delivered, out.bytes_sent);
     out.bytes_unacked = counts.bytes_unacked;
     out.rtt_ns = counts.rtt_ns;
     return out;
@@ -120,10 +126,24 @@ class PlainStream final : public ByteStream {
  protected:
   // Reading goes on after a failed write: what came before a reset is still in the kernel.
   std::size_t read_some(std::span<const MutableView> parts) override {
+    const std::size_t n = read_apart(parts);
+    end_read_apart();
+    return n;
+  }
+
+  std::size_t write_some(std::span<const ByteView> parts) override {
+    if (!failure_.ok()) return 0;
+    const std::size_t n = write_apart(parts);
+    end_apart();
+    return n;
+  }
+
+ public:
+  std::size_t read_apart(std::span<const MutableView> parts) override {
     if (read_ended_) return 0;
     // The last read came back short, so the kernel has nothing: save a call. Not after a failed
     // write: then the last bytes must be found now, as no more readiness may come.
-    if (drained_ && failure_.ok()) {
+    if (drained_ && !failed_) {
       drained_ = false;
       return 0;
     }
@@ -145,19 +165,23 @@ class PlainStream final : public ByteStream {
       n = ::recvmsg(watch_.fd(), &message, MSG_DONTWAIT);
     } while (n < 0 && errno == EINTR);
     if (n > 0) {
-      stats_.bytes_received += static_cast<std::size_t>(n);
-      stats_.received_at = loop_.now();
+      bytes_received_ += static_cast<std::size_t>(n);
+      received_at_ = loop_.now();
       drained_ = static_cast<std::size_t>(n) < wanted;
       return static_cast<std::size_t>(n);
     }
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return 0;
     read_ended_ = true;
-    fail(n == 0 ? 0 : errno);
+    read_error_ = n == 0 ? 0 : errno;
     return 0;
   }
+  bool read_apart_failed() const override { return read_ended_; }
+  void end_read_apart() override {
+    if (read_ended_) fail(read_error_);
+  }
 
-  std::size_t write_some(std::span<const ByteView> parts) override {
-    if (!failure_.ok()) return 0;
+  std::size_t write_apart(std::span<const ByteView> parts) override {
+    if (write_error_ != 0) return 0;
     std::array<iovec, kIoMax> io;
     std::size_t wanted = 0;
     msghdr message{};
@@ -169,17 +193,23 @@ class PlainStream final : public ByteStream {
       n = ::sendmsg(watch_.fd(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
     } while (n < 0 && errno == EINTR);
     if (n > 0) {
-      stats_.bytes_sent += static_cast<std::size_t>(n);
-      stats_.sent_at = loop_.now();
+      bytes_sent_ += static_cast<std::size_t>(n);
+      sent_at_ = loop_.now();
       return static_cast<std::size_t>(n);
     }
-    if (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != ENOBUFS) fail(errno);
+    if (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != ENOBUFS) write_error_ = errno;
     return 0;
+  }
+  bool write_apart_failed() const override { return write_error_ != 0; }
+  int descriptor() const override { return watch_.fd(); }
+  void end_apart() override {
+    if (write_error_ != 0) fail(write_error_);
   }
 
  private:
   void fail(int error) {
     if (!failure_.ok()) return;
+    failed_ = true;
     if (error == 0) {
       failure_ = Status{Code::kLinkLost, base::cat(remote_, " closed the connection")};
     } else {
@@ -192,10 +222,17 @@ class PlainStream final : public ByteStream {
   Watch watch_;
   std::string remote_;
   bool loopback_ = false;
+  Status failure_;
+  std::atomic<bool> failed_{false};
+  // Of reading, and of writing: each may be on a thread of its own.
   bool drained_ = false;
   bool read_ended_ = false;
-  Status failure_;
-  StreamStats stats_;
+  int read_error_ = 0;
+  std::atomic<std::uint64_t> bytes_received_{0};
+  std::atomic<Time> received_at_{0};
+  int write_error_ = 0;
+  std::atomic<std::uint64_t> bytes_sent_{0};
+  std::atomic<Time> sent_at_{0};
 };
 
 }  // namespace

@@ -53,6 +53,18 @@ class ByteStream {
   }
   // Writes a prefix of `parts`, in order. 0 = no room now, or failed: see failure().
   std::size_t write_now(std::span<const ByteView> parts);
+  // write_now() in three steps. Where descriptor() is one, another thread may take the middle one,
+  // more than once, while this one does no more than read and ask for stats(). False: not now.
+  bool begin_apart() { return flush_ahead() && prepare_apart(); }
+  virtual std::size_t write_apart(std::span<const ByteView> parts) { return write_some(parts); }
+  virtual bool write_apart_failed() const { return false; }
+  virtual void end_apart() {}  // failure() says from here on what became of it
+  // The same for read_now().
+  bool begin_read_apart() const { return !has_unread(); }
+  virtual std::size_t read_apart(std::span<const MutableView> parts) { return read_some(parts); }
+  virtual bool read_apart_failed() const { return false; }
+  virtual void end_read_apart() {}
+  virtual int descriptor() const { return -1; }  // to wait for, of a stream that allows this
   // Runs `fn` once when a read (write) is worth another try, also after a failure. One of each
   // may wait at a time; a later call replaces the earlier.
   virtual void when_readable(std::function<void()> fn) = 0;
@@ -95,6 +107,7 @@ class ByteStream {
  protected:
   virtual std::size_t read_some(std::span<const MutableView> parts) = 0;
   virtual std::size_t write_some(std::span<const ByteView> parts) = 0;
+  virtual bool prepare_apart() { return failure().ok(); }
   bool has_unread() const { return unread_at_ < unread_.size(); }
 
  private:

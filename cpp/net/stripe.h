@@ -10,6 +10,7 @@
 #include "exchange/flight.h"
 #include "net/batch.h"
 #include "net/frames.h"
+#include "net/io_thread.h"
 #include "net/retirement.h"
 #include "net/stream.h"
 
@@ -31,6 +32,7 @@ struct Stripe {
   std::unique_ptr<DataSink> sink;
   DataReader reader;
   Batch batch;
+  IoThread::JobPtr writing, reading;  // another thread has the batch, the reader's payload
   Retirement retirement;
   bool gone = false;          // handlers still queued do nothing
   bool write_broken = false;  // reads to the end, then reports its loss

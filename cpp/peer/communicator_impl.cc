@@ -83,6 +83,7 @@ Status Communicator::Impl::open() {
   PlaneOptions plane;
   plane.credentials = s.credentials;
   plane.stripes = options_.stripes;
+  plane.io_threads = options_.io_threads;
   plane.chunk_bytes = options_.chunk_bytes;
   PlaneEvents events;
   events.attempt_done = [this](const auto& a, const auto& d, auto shares) {

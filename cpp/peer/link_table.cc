@@ -189,6 +189,7 @@ LinkTable::Entry& LinkTable::entry(const wire::Member& member) {
     options.header_bytes = wire::kFrameHeaderBytes;
     options.sent_keys_max = options_.frames_remembered;
     options.notes = arrival_notes();
+    options.io = options_.io;
     slot->link = std::make_unique<net::Link>(loop_, options, slot->sink.get(), std::move(events));
   } else if (member.id != 0) {
     slot->member = member;
@@ -274,7 +275,7 @@ void LinkTable::dialled(Incarnation peer, std::uint64_t dial,
 void LinkTable::add_stripe(Entry& e, std::unique_ptr<net::ByteStream> stream) {
   // Frames have no check of their own there.
   JCCL_CHECK(!options_.credentials.tls || stream->is_tls());
-  e.tuner.connected(stream->remote_is_loopback(), stream->stats().rtt_ns);
+  e.tuner.connected(stream->remote_is_loopback(), stream->stats().rtt_ns, hands_over());
   e.link->add_stripe(std::move(stream));
   e.link->wake();
 }
@@ -333,7 +334,8 @@ void LinkTable::enqueue(Incarnation to, std::uint64_t key, bool ahead, bool of_a
 // the cache when the kernel copies it.
 void LinkTable::refill(Entry& e) {
   std::size_t bytes = 0;
-  while (bytes < kRefillBytes && !e.queue.empty()) {
+  const std::size_t most = hands_over() ? net::Link::kHandedBytes : kRefillBytes;
+  while (bytes < most && !e.queue.empty()) {
     const std::uint64_t key = e.queue.front();
     e.queue.pop_front();
     auto frame = owner_->produce(e.member.incarnation, key);

@@ -55,6 +55,7 @@ class LinkOwner {
 
 struct LinkTableOptions {
   net::Credentials credentials;
+  net::IoThreads* io = nullptr;
   std::uint32_t stripes = 0;  // 0: by round-trip time and what pays
   base::Duration repair_max = base::kSecond;
   base::Duration alive_every = 500 * base::kMillisecond;  // something leaves over a link in use
@@ -116,6 +117,7 @@ class LinkTable {
   std::string describe(base::Incarnation peer) const;
 
  private:
+  bool hands_over() const { return options_.io != nullptr && options_.io->used; }
   void bound_copies();
   struct Entry;
   class Sink;

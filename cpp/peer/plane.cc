@@ -6,6 +6,7 @@
 #include "base/failpoint.h"
 #include "base/limits.h"
 #include "base/own_pause.h"
+#include "base/planted.h"
 #include "base/text.h"
 #include "peer/frame_hook.h"
 
@@ -44,8 +45,9 @@ std::function<bool(base::ByteView)> of_attempts(
   };
 }
 
-LinkTableOptions link_options(const PlaneOptions& options) {
+LinkTableOptions link_options(const PlaneOptions& options, net::IoThreads* io) {
   LinkTableOptions links;
+  links.io = io;
   links.credentials = options.credentials;
   links.stripes = options.stripes;
   links.repair_max = repair_max(options.silence);
@@ -53,13 +55,39 @@ LinkTableOptions link_options(const PlaneOptions& options) {
   return links;
 }
 
+std::set<std::string> hosts_of(const wire::Member& member) {
+  std::set<std::string> hosts;
+  for (const std::string& text : member.addresses) {
+    const auto address = net::parse_address(text);
+    if (address.ok()) hosts.insert(address.value().host);
+  }
+  return hosts;
+}
+
 }  // namespace
+
+bool has_cores_for_io(const std::vector<wire::Member>& members, Incarnation self,
+                      std::size_t cores) {
+  std::set<std::string> here;
+  for (const wire::Member& member : members) {
+    if (member.incarnation == self) here = hosts_of(member);
+  }
+  std::size_t beside = 0;
+  for (const wire::Member& member : members) {
+    const std::set<std::string> hosts = hosts_of(member);
+    const bool shared = std::any_of(hosts.begin(), hosts.end(),
+                                    [&here](const auto& host) { return here.contains(host); });
+    beside += member.incarnation != self && shared;
+  }
+  return cores >= 3 * (1 + beside) || JCCL_PLANTED("io-threads-on-any-machine");
+}
 
 Plane::Plane(net::Loop& loop, PlaneOptions options, SnapshotStore* store, PlaneEvents events)
     : loop_(loop),
       options_(options),
       events_(std::move(events)),
-      links_(loop, link_options(options), this),
+      io_(loop),
+      links_(loop, link_options(options, &io_), this),
       snapshots_(store, &pool_, this),
       attempts_(&pool_, options.chunk_bytes, this) {
   ticked_ = loop_.now();
@@ -101,6 +129,8 @@ void Plane::set_roster(const wire::Roster& roster) {
   // Who is no member hears of none: that says nothing about those it fetches from. Before the links
   // close, with which the words of those who are out would be forgotten.
   if (self_id_ != 0) snapshots_.set_members(roster.members);
+  io_.used =
+      options_.io_threads.value_or(has_cores_for_io(roster.members, self_, net::usable_cores()));
   links_.set_members(roster.members, roster.links);
 }
 

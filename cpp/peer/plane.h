@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 
 #include "exchange/attempts.h"
@@ -22,6 +23,7 @@ namespace jccl::peer {
 struct PlaneOptions {
   net::Credentials credentials;
   std::uint32_t stripes = 0;
+  std::optional<bool> io_threads;  // empty: where there are cores for them
   std::size_t chunk_bytes = 256 * 1024;
   base::Duration silence = 3 * base::kSecond;  // until set_silence()
 };
@@ -36,6 +38,11 @@ struct PlaneEvents {  // called on the data thread
   std::function<void(const wire::Violation&)> violation;
   std::function<void(const wire::Measured&)> measured;
 };
+
+// Three for each peer of this machine, whose data thread takes one as well. Where peers share cores
+// already, more threads only cost.
+bool has_cores_for_io(const std::vector<wire::Member>& members, base::Incarnation self,
+                      std::size_t cores);
 
 class Plane : private LinkOwner, private exchange::AttemptsHost, private SnapshotLinks {
  public:
@@ -118,6 +125,7 @@ class Plane : private LinkOwner, private exchange::AttemptsHost, private Snapsho
   PlaneOptions options_;
   PlaneEvents events_;
   BufferPool pool_;
+  net::IoThreads io_;
   LinkTable links_;
   SnapshotTraffic snapshots_;
   exchange::Survey survey_;

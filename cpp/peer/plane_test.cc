@@ -141,5 +141,18 @@ TEST_F(PlaneTest, what_others_hear_of_a_failed_link_names_the_peer_and_no_addres
   });
 }
 
+TEST(IoThreadsTest, begin_where_each_peer_of_the_machine_has_three_cores) {
+  std::vector<wire::Member> members(4);
+  for (std::size_t i = 0; i < 4; ++i) members[i].incarnation = 10 + i;
+  members[0].addresses = {"10.0.0.1:5", "192.0.2.1:5"};
+  members[1].addresses = {"192.0.2.1:6"};     // the same machine
+  members[2].addresses = {"198.51.100.7:5"};  // another one
+  EXPECT_FALSE(has_cores_for_io(members, 10, 5));
+  EXPECT_TRUE(has_cores_for_io(members, 10, 6));
+  EXPECT_TRUE(has_cores_for_io(members, 12, 3));
+  EXPECT_FALSE(has_cores_for_io(members, 13, 2));  // who only dials out counts itself
+  EXPECT_TRUE(has_cores_for_io(members, 13, 3));
+}
+
 }  // namespace
 }  // namespace jccl::peer

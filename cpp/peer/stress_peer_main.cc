@@ -431,6 +431,7 @@ int main(int argc, char** argv) {
   std::signal(SIGTERM, [](int) { g_stop = true; });
   jccl::peer::ConnectOptions options;
   options.master = s.master;
+  if (std::getenv("JCCL_TEST_IO_THREADS") != nullptr) options.io_threads = true;
   options.token = s.token;
   options.start_peers = s.start_peers;
   options.site = s.site;

@@ -15,6 +15,7 @@ using base::kMillisecond;
 using base::kSecond;
 
 constexpr std::uint32_t kLoopback = 1;
+constexpr std::uint32_t kLoopbackHanded = 4;
 constexpr std::uint32_t kNear = 2;
 constexpr std::uint32_t kMiddle = 4;
 constexpr std::uint32_t kFar = 8;
@@ -102,10 +103,11 @@ std::uint32_t StripeTuner::wanted() const { return std::max({chosen(), start_, t
 
 std::uint32_t StripeTuner::used() const { return trying_ ? trial_ : chosen(); }
 
-void StripeTuner::connected(bool loopback, Duration rtt) {
+void StripeTuner::connected(bool loopback, Duration rtt, bool handed) {
   if (start_ != 0 || pinned_ > 0) return;
   loopback_ = loopback;
-  start_ = loopback ? kLoopback : rtt >= kFarRtt ? kFar : rtt >= kMiddleRtt ? kMiddle : kNear;
+  start_ = rtt >= kFarRtt ? kFar : rtt >= kMiddleRtt ? kMiddle : kNear;
+  if (loopback) start_ = handed ? kLoopbackHanded : kLoopback;
   base_ = start_;
   long_rest_ = kLongRest;
 }

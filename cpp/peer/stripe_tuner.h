@@ -40,7 +40,8 @@ class StripeTuner {
   // What it has decided for, whatever a trial does now.
   std::uint32_t chosen() const;
   // A connection of the link stands. `rtt` as the kernel measured it while connecting.
-  void connected(bool loopback, base::Duration rtt);
+  // `handed`: other threads move what is large, and of a connection one thing at a time.
+  void connected(bool loopback, base::Duration rtt, bool handed = false);
   // A window in which the link was busy all the time, and of so many standing stripes gave frames
   // to used().
   void measured(std::uint64_t bytes, base::Duration busy, std::uint32_t standing,

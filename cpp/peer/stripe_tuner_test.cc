@@ -62,6 +62,9 @@ TEST(StripeTunerTest, one_connection_finds_the_path_out_and_the_round_trip_says_
     return tuner.wanted();
   };
   EXPECT_EQ(start(true, 30'000), 1u);
+  StripeTuner handed;
+  handed.connected(true, 30'000, true);
+  EXPECT_EQ(handed.wanted(), 4u);  // a connection is moved by one thread at a time
   EXPECT_EQ(start(false, 200'000), 2u);
   EXPECT_EQ(start(false, 2 * kMillisecond), 4u);
   EXPECT_EQ(start(false, 80 * kMillisecond), 8u);

@@ -153,10 +153,12 @@ typedef struct {
   const char* bind;           /* where to listen; NULL: chosen by master; "none": dial out only */
   const char* advertise;      /* "host:port[,host:port...]" told to others; NULL: as bound */
   const char* key_file;       /* this peer's key pair, made if there is none; NULL: a fresh one */
+  uint32_t io_threads;        /* two more threads that read and write what is large; 0: where there
+                                 are cores for them; 1: always; 2: never */
 } jccl_options;
 
 #define JCCL_OPTIONS_INIT \
-  {sizeof(jccl_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL}
+  {sizeof(jccl_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, 0}
 
 /* Joins a run. Codes: OK, MASTER_LOST (reconnect), VERSION, WRONG_RUN, AUTH, IO, INVALID (fix). */
 JCCL_EXPORT int32_t jccl_connect(const jccl_options* options, jccl_comm** comm);
