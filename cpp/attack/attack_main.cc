@@ -106,6 +106,7 @@ base::Result<std::shared_ptr<peer::Communicator>> connect(const Settings& s,
   options.token = token;
   options.site = site;
   options.key_file = key_file;
+  if (std::getenv("JCCL_TEST_IO_THREADS") != nullptr) options.io_threads = true;
   if (elsewhere) options.advertise = {"10.0.0.1:4711", "169.254.169.254:80", "127.0.0.1:22"};
   return peer::Communicator::connect(options);
 }

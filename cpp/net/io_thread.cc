@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <system_error>
 #include <utility>
 
 #include "base/check.h"
@@ -81,18 +82,25 @@ IoThread::JobPtr IoThread::read(ByteStream* stream, std::span<const MutableView>
 
 IoThread::JobPtr IoThread::give(JobPtr job) {
   JCCL_CHECK(loop_.confined());
+  if (!thread_.joinable() && !begin()) return nullptr;
   ++given_;
-  if (!thread_.joinable()) {
-    waker_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    JCCL_CHECK(waker_ >= 0);
-    thread_ = std::thread([this] { run(); });
-  }
   {
     const std::lock_guard lock(mutex_);
     new_.push_back(job);
   }
   wake();
   return job;
+}
+
+bool IoThread::begin() {
+  if (waker_ < 0) waker_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (waker_ < 0) return false;
+  try {
+    thread_ = std::thread([this] { run(); });
+  } catch (const std::system_error&) {
+    return false;
+  }
+  return true;
 }
 
 void IoThread::recall(const JobPtr& job) {

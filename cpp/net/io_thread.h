@@ -50,10 +50,11 @@ class IoThread {
   IoThread(const IoThread&) = delete;
   IoThread& operator=(const IoThread&) = delete;
 
-  // Writes all of `parts`, or what goes before the stream fails, then runs `done` on the loop. Of
-  // those that are filled the last is not waited for: it is the header behind a payload, and takes
-  // what comes along. The stream is in begin_apart() (begin_read_apart()); it and the memory stay
-  // until `done` runs or recall() returns.
+  // Null: the machine gives no thread or descriptor. Else writes all of `parts`, or what goes
+  // before the stream fails, then runs `done` on the loop. Of those that are filled the last is not
+  // waited for: it is the header behind a payload, and takes what comes along. The stream is in
+  // begin_apart() (begin_read_apart()); it and the memory stay until `done` runs or recall()
+  // returns.
   JobPtr write(ByteStream* stream, std::span<const ByteView> parts, std::function<void()> done);
   JobPtr read(ByteStream* stream, std::span<const MutableView> parts, std::function<void()> done);
   // On return the job is over, perhaps before its end, and its stream and memory are not touched
@@ -63,6 +64,7 @@ class IoThread {
 
  private:
   JobPtr give(JobPtr job);
+  bool begin();
   void run();
   bool take_new(std::vector<JobPtr>* jobs);
   void end(const JobPtr& job);
@@ -77,7 +79,7 @@ class IoThread {
   std::condition_variable ended_;
   std::vector<JobPtr> new_;
   bool stop_ = false;
-  std::thread thread_;  // begins with the first job
+  std::thread thread_;  // from the first job on
 };
 
 // Both of them, of one loop.

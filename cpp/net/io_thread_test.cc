@@ -129,7 +129,7 @@ TEST_F(IoThreadTest, what_waits_behind_another_is_recalled_at_once) {
 }
 
 // Below a sealed stream: takes `room` bytes, and keeps who waits for more.
-class Narrow final : public ByteStream {
+class Narrow : public ByteStream {
  public:
   explicit Narrow(std::function<void()>* waiting) : waiting_(waiting) {}
   void when_readable(std::function<void()>) override {}
@@ -158,6 +158,50 @@ class Narrow final : public ByteStream {
   std::function<void()>* waiting_;
   Status failure_;
 };
+
+// And gives what was put into it.
+class Given final : public Narrow {
+ public:
+  explicit Given(Bytes bytes) : Narrow(nullptr), bytes_(std::move(bytes)) {}
+
+ protected:
+  std::size_t read_some(std::span<const MutableView> parts) override {
+    const std::size_t n = std::min(parts.front().size(), bytes_.size());
+    std::copy_n(bytes_.begin(), n, parts.front().begin());
+    bytes_.erase(bytes_.begin(), bytes_.begin() + static_cast<std::ptrdiff_t>(n));
+    return n;
+  }
+
+ private:
+  Bytes bytes_;
+};
+
+// By the time that a payload is abandoned, another thread may have read it to its end and beyond.
+TEST(ApartTest, the_header_behind_an_abandoned_payload_is_the_next_frames) {
+  constexpr std::size_t kChunk = 100'000;
+  Side from(2 * kChunk, kChunk, 1), to(2 * kChunk, kChunk, 2);
+  Given stream(from.frame_of(0).header);
+  DataReader reader(kHeader, &to);
+  const auto fill = [&](std::uint64_t key, const Bytes& behind) {
+    EXPECT_EQ(reader.pump(stream, 1 << 20, 1000), DataReader::Outcome::kLarge);
+    Bytes bytes(from.out.begin() + key * kChunk, from.out.begin() + (key + 1) * kChunk);
+    bytes.insert(bytes.end(), behind.begin(), behind.end());
+    std::size_t at = 0;
+    for (const MutableView& part : reader.missing()) {
+      const std::size_t n = std::min(part.size(), bytes.size() - at);
+      std::copy_n(bytes.begin() + static_cast<std::ptrdiff_t>(at), n, part.begin());
+      at += n;
+    }
+    EXPECT_EQ(at, bytes.size());
+    reader.took(at, true);
+  };
+  fill(0, from.frame_of(1).header);
+  reader.abandon([](ByteView) { return true; });
+  fill(1, {});
+  reader.took(0);
+  EXPECT_EQ(to.got, (std::set<std::uint64_t>{1}));
+  EXPECT_EQ(reader.frames_drained(), 1u);
+}
 
 TEST(ApartTest, sealed_bytes_have_one_writer) {
   std::function<void()> waiting;

@@ -149,6 +149,11 @@ std::size_t Link::stripe_count() const { return impl_->standing().size(); }
 
 std::size_t Link::connections() const { return impl_->stripes.size(); }
 
+std::size_t Link::room() const {
+  const StripePtr next = impl_->next_idle();
+  return next ? impl_->room_of(*next) : Impl::kBatchBytes;
+}
+
 bool Link::sending() const {
   return impl_->has_queued() ||
          std::any_of(impl_->stripes.begin(), impl_->stripes.end(),

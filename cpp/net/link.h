@@ -91,9 +91,6 @@ struct LinkStats {
 
 class Link {
  public:
-  // Worth making at a time for another thread: takes far longer to write than to hand over.
-  static constexpr std::size_t kHandedBytes = 1024 * 1024;
-
   // `sink` outlives the link.
   Link(Loop& loop, LinkOptions options, DataSink* sink, LinkEvents events);
   ~Link();  // close()
@@ -134,6 +131,7 @@ class Link {
 
   std::size_t stripe_count() const;  // without those that retire
   std::size_t connections() const;   // with them
+  std::size_t room() const;          // bytes that the next stripe takes at a time
   bool sending() const;              // a frame is queued, or being written
   Duration rtt() const;              // the least of its stripes; 0: none is known yet
   // Bytes that reached the other side's kernel, also over stripes that are gone.

@@ -21,8 +21,11 @@ struct Link::Impl : std::enable_shared_from_this<Impl> {
   static constexpr std::size_t kBatchBytes =
       64 * 1024;  // small frames up to this leave in one write
   static constexpr std::size_t kBatchFramesMax = 16;
-  // Less than that is written sooner than handed to another thread.
+  // Less than that is written sooner than handed to another thread. The more at a time the better,
+  // but a slow connection shall not hold what another one would have moved by then.
   static constexpr std::size_t kHandedBytesMin = 64 * 1024;
+  static constexpr std::size_t kHandedBytes = 1024 * 1024;
+  static constexpr Duration kHandedMax = 2 * base::kMillisecond;
   static constexpr std::size_t kPartsMax = 64;
   // On long paths notes of arrival come more often than tick(), so that late is known early.
   static constexpr Duration kNoteRttMin = 2 * base::kMillisecond;
@@ -114,6 +117,10 @@ struct Link::Impl : std::enable_shared_from_this<Impl> {
     return nullptr;
   }
 
+  std::size_t room_of(const Stripe& stripe) const {
+    return hands_over() ? std::max(stripe.takes, kBatchBytes) : kBatchBytes;
+  }
+
   bool takes(const Stripe& stripe) const {
     return (stripe.id <= last_used || JCCL_PLANTED("stripe-that-stands-by-sends")) &&
            !stripe.retirement.begun();
@@ -138,7 +145,7 @@ struct Link::Impl : std::enable_shared_from_this<Impl> {
 
   std::uint64_t take_batch(Stripe* stripe) {
     const Time now = loop.now();
-    const std::uint64_t most = hands_over() ? kHandedBytes : kBatchBytes;
+    const std::size_t most = room_of(*stripe);
     std::uint64_t total = 0;
     while (has_queued() && stripe->batch.frames() < kBatchFramesMax) {
       std::deque<OutFrame>& queue = urgent.empty() ? normal : urgent;
@@ -181,11 +188,18 @@ struct Link::Impl : std::enable_shared_from_this<Impl> {
     if (bytes < kHandedBytesMin || !stripe->stream->begin_apart()) return false;
     stripe->writing =
         options.io->writing.write(stripe->stream.get(), parts, later<&Impl::wrote>(stripe));
-    return true;
+    stripe->handed_at = loop.now();
+    if (stripe->writing) return true;
+    options.io->used = false;
+    stripe->stream->end_apart();
+    return false;
   }
 
   void wrote(const StripePtr& stripe) {
     const std::uint64_t bytes = stop_writing(stripe.get());
+    const bool soon = loop.now() - stripe->handed_at < kHandedMax;
+    stripe->takes = soon ? std::min(2 * room_of(*stripe), kHandedBytes)
+                         : std::max(stripe->takes / 2, kBatchBytes);
     if (!advance(stripe, bytes)) return;
     if (!stripe->stream->failure().ok()) return write_blocked(stripe);
     write(stripe);
@@ -200,6 +214,9 @@ struct Link::Impl : std::enable_shared_from_this<Impl> {
   void hand_reading(const StripePtr& stripe) {
     stripe->reading = options.io->reading.read(stripe->stream.get(), stripe->reader.missing(),
                                                later<&Impl::was_read>(stripe));
+    if (stripe->reading) return;
+    options.io->used = false;
+    loop.post(later<&Impl::read>(stripe));
   }
 
   void was_read(const StripePtr& stripe) {

@@ -33,6 +33,8 @@ struct Stripe {
   DataReader reader;
   Batch batch;
   IoThread::JobPtr writing, reading;  // another thread has the batch, the reader's payload
+  Time handed_at = 0;                 // to the writing one
+  std::size_t takes = 0;              // bytes of a batch for it, as learned
   Retirement retirement;
   bool gone = false;          // handlers still queued do nothing
   bool write_broken = false;  // reads to the end, then reports its loss

@@ -17,7 +17,6 @@ using base::Code;
 using base::Incarnation;
 using base::Status;
 
-constexpr std::size_t kRefillBytes = 64 * 1024;  // small frames leave together
 // A link that was idle looks for its rate anew, but not for each of many small calls.
 constexpr base::Duration kProbeEvery = base::kSecond;
 constexpr std::size_t kSecretsKept = 8;
@@ -333,9 +332,8 @@ void LinkTable::enqueue(Incarnation to, std::uint64_t key, bool ahead, bool of_a
 // One stripe's worth of frames, made when it has room: what was just read to make them is still in
 // the cache when the kernel copies it.
 void LinkTable::refill(Entry& e) {
-  std::size_t bytes = 0;
-  const std::size_t most = hands_over() ? net::Link::kHandedBytes : kRefillBytes;
-  while (bytes < most && !e.queue.empty()) {
+  const std::size_t most = e.link->room();
+  for (std::size_t bytes = 0; bytes < most && !e.queue.empty();) {
     const std::uint64_t key = e.queue.front();
     e.queue.pop_front();
     auto frame = owner_->produce(e.member.incarnation, key);
