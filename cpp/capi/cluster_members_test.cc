@@ -123,6 +123,21 @@ TEST(SitesTest, a_site_is_evicted_as_a_whole_when_one_shard_dies) {
   });
 }
 
+TEST(SitesTest, a_peer_whose_seat_is_taken_is_told_by_whom) {
+  ClusterOptions options;
+  options.peer.site = "eu";
+  Cluster cluster(1, options);
+  ConnectOptions second = cluster.peer_options();
+  second.connect_timeout = 2 * kSecond;
+  const base::Status told = Communicator::connect(second).status();
+  EXPECT_EQ(told.code, Code::kMasterLost) << told.text;
+  EXPECT_NE(told.text.find("the seat of site eu, shard 0 of 1, is taken by the key "),
+            std::string::npos)
+      << told.text;
+  EXPECT_NE(told.text.find("give each a site or shard of its own"), std::string::npos) << told.text;
+  EXPECT_TRUE(small_round(cluster[0], sum_of("x"), 1).result.status.ok());
+}
+
 TEST(SitesTest, sites_of_different_shard_counts_are_told_so) {
   Cluster cluster(0, of_sites(2));
   cluster.add(shard_of(cluster, "eu", 0, 1));

@@ -321,20 +321,24 @@ void State::evict(std::string site, const std::string& reason, const std::string
   for (const wire::Tag& tag : tags) conclude(tag);
 }
 
+// When it is given up, unless it is heard of before.
+base::Time State::lost_at(const Life& life) const {
+  const base::Time end = life.connected() ? life.heard + options_.silence
+                         : life.seen || JCCL_PLANTED("restart-gives-no-grace")
+                             ? life.gone + options_.reset_grace
+                             : started_at_ + options_.restart_grace;
+  // It hung up on a master that stood still, and has not heard yet that this is over.
+  const bool stood = !life.connected() && woke_at_ > 0 && !JCCL_PLANTED("own-pause-gives-no-grace");
+  return stood ? std::max(end, woke_at_ + options_.silence) : end;
+}
+
 void State::expire_lives() {
   if (now_ < lives_due_) return;
   lives_due_ = now_ + options_.silence;
   std::vector<wire::Incarnation> due;
   for (const auto& [incarnation, life] : lives_) {
     if (JCCL_PLANTED("silence-is-no-death") && life.connected()) continue;
-    base::Time end = life.connected() ? life.heard + options_.silence
-                     : life.seen || JCCL_PLANTED("restart-gives-no-grace")
-                         ? life.gone + options_.reset_grace
-                         : started_at_ + options_.restart_grace;
-    // It hung up on a master that stood still, and has not heard yet that this is over.
-    if (!life.connected() && woke_at_ > 0 && !JCCL_PLANTED("own-pause-gives-no-grace")) {
-      end = std::max(end, woke_at_ + options_.silence);
-    }
+    const base::Time end = lost_at(life);
     if (now_ >= end)
       due.push_back(incarnation);
     else

@@ -31,22 +31,32 @@ std::optional<Status> State::seat_taken(const wire::Hello& hello,
     const Life& life = lives_.at(incarnation);
     if (incarnation == hello.incarnation || gives_way(life)) continue;
     if (life.shard != hello.shard && life.shards == hello.shards) continue;
-    if (alive(life)) {
-      return Status{Code::kLinkLost,
-                    cat(name(life), " has a connection, which was heard ",
-                        (now_ - life.heard) / base::kMillisecond,
-                        " ms ago; try again, and if both are alive, give each a site or shard of "
-                        "its own")};
-    }
-    if (life.key != key && !JCCL_PLANTED("seat-of-another-key")) {
-      return Status{Code::kLinkLost,
-                    cat(name(life),
-                        " is the seat of another key until that is given up; try again. "
-                        "With a key file a process that starts again has its seat at "
-                        "once")};
-    }
+    const bool another = life.key != key && !JCCL_PLANTED("seat-of-another-key");
+    if (alive(life) || another) return Status{Code::kLinkLost, taken_text(life, key)};
   }
   return std::nullopt;
+}
+
+// Whose the seat is, until when, and what the peer that wants it can do.
+std::string State::taken_text(const Life& life, const wire::PublicKey& asker) const {
+  const bool same = life.key == asker;
+  const std::string whose =
+      cat("the seat of site ", life.site, ", shard ", life.shard, " of ", life.shards,
+          ", is taken by ", same ? "this peer's own key " : "the key ", brief_key(life.key), "…");
+  const auto ms = [](base::Duration span) {
+    return (span + base::kMillisecond - 1) / base::kMillisecond;
+  };
+  if (alive(life)) {
+    return cat(whose, same ? " in another process" : "", ", heard ", ms(now_ - life.heard),
+               " ms ago. It is free when that process has ended or been away for ",
+               ms(options_.reset_grace),
+               " ms. If both are to run, give each a site or shard of its own",
+               same ? " and a key file of its own" : "");
+  }
+  return cat(
+      whose, ", which is away. If that does not come back, the seat is free in ",
+      ms(std::max<base::Duration>(0, lost_at(life) - now_)),
+      " ms: try again then. With a key file a process that starts again has its seat at once");
 }
 
 // Who is kicked may come back, so nobody else has the name meanwhile. A ban gives it to others.
@@ -65,9 +75,11 @@ std::optional<Status> State::seat_kept(const std::string& site, const wire::Publ
   const bool banned = std::all_of(keys.begin(), keys.end(),
                                   [this](const auto& one) { return ban_of(one) != nullptr; });
   if (keys.count(key) > 0 || banned || JCCL_PLANTED("kicked-seat-is-free")) return std::nullopt;
-  return Status{Code::kLinkLost, cat("site ", site, " was kicked and may come back: for ",
-                                     (seat->second.until - now_) / base::kSecond + 1,
-                                     " s more its name is another key's; try again")};
+  return Status{Code::kLinkLost,
+                cat("site ", site, " was kicked and may come back: its name is kept for the key ",
+                    brief_key(*keys.begin()), keys.size() > 1 ? "… and others" : "…", " for ",
+                    (seat->second.until - now_) / base::kSecond + 1,
+                    " s more. Try again then, or give this peer another site")};
 }
 
 // Whoever it is, it is one: with one key it can't be several sites, and have a vote for each.

@@ -57,6 +57,7 @@ struct MasterMachine::State {
   std::optional<base::Status> objection(const wire::Hello& hello) const;
   std::optional<base::Status> seat_taken(const wire::Hello& hello,
                                          const wire::PublicKey& key) const;
+  std::string taken_text(const Life& life, const wire::PublicKey& asker) const;
   void attach(ConnId conn, const wire::Hello& hello, const Shown& shown);
   void on_resume(Life& life, const wire::Resume& resume);
   void on_closed(ConnId conn);
@@ -67,6 +68,7 @@ struct MasterMachine::State {
   // By value: the caller's string may belong to what is evicted.
   void evict(std::string site, const std::string& reason, const std::string& kind);
   void depart(const std::string& site, const std::string& reason, const std::string& kind);
+  base::Time lost_at(const Life& life) const;
   void expire_lives();
   void probe_absent();
   bool complete(const std::string& site) const;  // all shards connected and resumed

@@ -54,7 +54,7 @@ std::optional<Status> State::objection(const Call& call) const {
   }
   if (now_ >= call.deadline) return Status{Code::kDeadline, "the deadline is over"};
   if (master_lost()) {
-    return Status{Code::kMasterLost, "the master is unreachable beyond the grace period"};
+    return Status{Code::kMasterLost, beyond_grace()};
   }
   return std::nullopt;
 }
@@ -407,7 +407,8 @@ void State::lose_master_for_calls() {
   for (const wire::Tag& tag : tags) give_up(tag, Code::kMasterLost, text);
   tags.clear();
   for (const auto& [tag, open] : syncs_) tags.push_back(tag);
-  for (const wire::Tag& tag : tags) finish_sync(tag, Code::kMasterLost, text);
+  const std::string refused = refused_.empty() ? "" : cat("; ", cut_off());
+  for (const wire::Tag& tag : tags) finish_sync(tag, Code::kMasterLost, text + refused);
 }
 
 // Asks again for what should have been answered: no message is trusted to have arrived.

@@ -127,6 +127,12 @@ std::string State::cut_off() const {
                           : cat("turned away by the master: ", refused_);
 }
 
+// Of a call that comes when it has been so for too long.
+std::string State::beyond_grace() const {
+  return refused_.empty() ? "the master is unreachable beyond the grace period"
+                          : cat(cut_off(), "; so it has been beyond the grace period");
+}
+
 void State::break_off(base::Status why) {
   JCCL_CHECK(!why.ok());
   std::vector<wire::Tag> tags;

@@ -45,5 +45,63 @@ TEST(PeerConnectionTest, a_call_of_a_peer_that_is_turned_away_says_why) {
   EXPECT_NE(over.complete[0].status.text.find("eu has a connection"), std::string::npos);
 }
 
+// A peer whose seat is another key's, for as long as it waits for a master. It is never asleep.
+class TurnedAwayTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    (void)peer_.start(kNow);
+    (void)peer_.on(Connected{}, kNow);
+    (void)peer_.on(FromMaster{wire::Refuse{base::Code::kLinkLost, "the seat of site eu is taken"}},
+                   kNow);
+  }
+  // To the end of the grace; what became of the calls and syncs that were open.
+  std::vector<base::Status> wait() {
+    std::vector<base::Status> told;
+    const base::Time end = kNow + PeerOptions{}.master_grace;
+    for (now_ = kNow; now_ < end; now_ += 100 * base::kMillisecond)
+      take(peer_.on(PeerTick{}, now_), &told);
+    take(peer_.on(PeerTick{}, now_), &told);
+    return told;
+  }
+  static void take(const PeerEffects& effects, std::vector<base::Status>* told) {
+    for (const auto& call : effects.complete) told->push_back(call.status);
+    for (const auto& sync : effects.synced) told->push_back(sync.status);
+  }
+  std::vector<base::Status> ask() {
+    std::vector<base::Status> told;
+    Call call;
+    call.tag = "t";
+    call.deadline = now_ + 600 * base::kSecond;
+    take(peer_.on(call, now_), &told);
+    SyncCall sync;
+    sync.tag = "model";
+    sync.deadline = call.deadline;
+    take(peer_.on(sync, now_), &told);
+    return told;
+  }
+  static void expect_reasons(const std::vector<base::Status>& told) {
+    ASSERT_EQ(told.size(), 2U);
+    for (const base::Status& one : told) {
+      EXPECT_EQ(one.code, base::Code::kMasterLost);
+      EXPECT_NE(one.text.find("turned away by the master: the seat of site eu is taken"),
+                std::string::npos)
+          << one.text;
+    }
+  }
+  PeerMachine peer_{PeerOptions{}, 5, kNow};
+  base::Time now_ = kNow;
+};
+
+TEST_F(TurnedAwayTest, what_was_open_says_why_when_the_grace_is_over) {
+  ASSERT_TRUE(ask().empty());
+  expect_reasons(wait());
+}
+
+// "unreachable" sent people to look for a master that was there.
+TEST_F(TurnedAwayTest, what_is_called_after_the_grace_says_why) {
+  ASSERT_TRUE(wait().empty());
+  expect_reasons(ask());
+}
+
 }  // namespace
 }  // namespace jccl::protocol

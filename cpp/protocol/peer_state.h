@@ -97,6 +97,7 @@ struct PeerMachine::State {
   void break_off(base::Status why);
   bool master_lost() const;
   std::string cut_off() const;
+  std::string beyond_grace() const;
 
   // peer_calls.cc
   void on_call(const Call& call);

@@ -28,7 +28,7 @@ void State::on_sync_call(const SyncCall& call) {
   else if (syncs_.count(call.tag) > 0 || calls_.count(call.tag) > 0) {
     no = {Code::kBusyTag, busy_text(call.tag)};
   } else if (master_lost()) {
-    no = {Code::kMasterLost, "the master is unreachable beyond the grace period"};
+    no = {Code::kMasterLost, beyond_grace()};
   }
   if (!no.ok()) {
     fx_.synced.push_back({call.tag, std::move(no), {call.tag, call.revision, call.digest}});
