@@ -46,15 +46,25 @@ wire::OrderReply State::carry_out(const wire::Order& order) {
 }
 
 wire::OrderReply State::kick(const wire::Order& order) {
+  const std::string why = order.reason.empty() ? "" : cat(": ", order.reason);
   if (member_sites().count(order.subject) == 0) {
-    return refusal(Code::kUnknownTag, cat("no member has the site ", order.subject));
+    return kick_candidate(order.subject, cat(order.subject, " was sent away by an operator", why));
   }
   keep_seat(order.subject);
-  evict(order.subject,
-        cat(order.subject, " was evicted by an operator",
-            order.reason.empty() ? "" : cat(": ", order.reason)),
-        "evict");
+  evict(order.subject, cat(order.subject, " was evicted by an operator", why), "evict");
   return {Code::kOk, cat(order.subject, " is evicted; it may come back: see ban")};
+}
+
+// It was never let in, so it has no claim to the name: that may be what the order is about.
+wire::OrderReply State::kick_candidate(const std::string& site, const std::string& why) {
+  std::vector<wire::Incarnation> lives;
+  for (const Life* life : shards_of(site)) lives.push_back(life->incarnation);
+  if (lives.empty() || JCCL_PLANTED("candidates-not-kicked")) {
+    return refusal(Code::kUnknownTag,
+                   cat("no member has the site ", site, ", and nobody waits outside with it"));
+  }
+  for (const wire::Incarnation incarnation : lives) drop_observer(incarnation, why);
+  return {Code::kOk, cat(site, " was no member and is sent away; it may come back: see ban")};
 }
 
 // The site goes by itself, as nobody but its program knows when that costs the others nothing.

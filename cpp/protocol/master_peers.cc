@@ -138,7 +138,7 @@ void State::on_hello(ConnId conn, const wire::Hello& hello, const Shown& shown) 
     const Life* other = life_of(incarnation);
     if (other == nullptr) continue;  // went with its site
     if (other->id == 0)
-      drop_observer(incarnation);
+      drop_observer(incarnation, came_back(*other));
     else
       depart(hello.site, came_back(*other), "evict");
   }
@@ -247,11 +247,11 @@ void State::detach(Life& life) {
   lives_changed_ = true;
 }
 
-void State::drop_observer(wire::Incarnation incarnation) {
+void State::drop_observer(wire::Incarnation incarnation, const std::string& why) {
   Life* life = life_of(incarnation);
   JCCL_CHECK(life != nullptr && life->id == 0);
   fence_observer(*life);
-  send(*life, wire::Evicted{came_back(*life)});
+  send(*life, wire::Evicted{why});
   if (life->connected()) close(life->conn);  // forgets the life
 }
 
@@ -268,10 +268,7 @@ void State::on_leave(Life& life) {
   const std::string text =
       cat(name(life), " left", life.drain.empty() ? "" : cat(": ", life.drain));
   if (life.id != 0) return depart(std::string(life.site), text, "leave");
-  const ConnId conn = life.conn;
-  fence_observer(life);
-  send(conn, wire::Evicted{text});
-  close(conn);
+  drop_observer(life.incarnation, text);
 }
 
 // By its own doing or undoing, and not by an order.

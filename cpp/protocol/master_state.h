@@ -63,7 +63,7 @@ struct MasterMachine::State {
   void on_closed(ConnId conn);
   void lose(ConnId conn);
   void detach(Life& life);  // its connection is gone
-  void drop_observer(wire::Incarnation incarnation);
+  void drop_observer(wire::Incarnation incarnation, const std::string& why);
   void on_leave(Life& life);
   // By value: the caller's string may belong to what is evicted.
   void evict(std::string site, const std::string& reason, const std::string& kind);
@@ -161,6 +161,7 @@ struct MasterMachine::State {
   void on_order(ConnId conn, const wire::Order& order, const Shown& shown);
   wire::OrderReply carry_out(const wire::Order& order);
   wire::OrderReply kick(const wire::Order& order);
+  wire::OrderReply kick_candidate(const std::string& site, const std::string& why);
   wire::OrderReply drain(const wire::Order& order);
   wire::OrderReply order_of_key(const wire::Order& order);
   wire::OrderReply revoke(const wire::Order& order);

@@ -75,6 +75,40 @@ TEST_F(OrdersTest, who_is_kicked_is_out_within_one_heartbeat) {
   expect_it_goes_by(wire::OrderVerb::kKick, "c");
 }
 
+// It was in a round and never calls again; the others are READY, and wait for it.
+TEST_F(OrdersTest, a_member_that_merely_sits_is_kicked_within_one_heartbeat) {
+  begin(options());
+  come(1, "a"), come(2, "b"), come(3, "c");
+  for (ConnId conn = 1; conn <= 3; ++conn) (void)say(conn, ready(conn == 3 ? "own" : "grads"));
+  for (ConnId conn = 1; conn <= 2; ++conn) (void)say(conn, ready("later"));
+  ASSERT_TRUE(is_member("c"));
+  order(wire::OrderVerb::kKick, "c");
+  EXPECT_LE(heartbeats_until([this] { return told_ && !is_member("c"); }), 1);
+}
+
+TEST_F(OrdersTest, a_candidate_is_kicked_within_one_heartbeat_and_its_name_is_free) {
+  begin(options());
+  come(1, "a"), come(2, "b"), come(3, "c");  // c asks for nothing
+  for (ConnId conn = 1; conn <= 2; ++conn) (void)say(conn, ready("grads"));
+  ASSERT_FALSE(is_member("c"));
+  order(wire::OrderVerb::kKick, "c");
+  EXPECT_LE(heartbeats_until([this] { return told_; }), 1);
+  for (const PeerView& peer : master_->view(now_).peers) EXPECT_NE(peer.member.site, "c");
+  EXPECT_FALSE(sent<wire::Evicted>(on(ConnMessage{4, hello(300, "c"), shown(3)})).empty())
+      << "that life is over";
+  EXPECT_FALSE(sent<wire::Welcome>(on(ConnMessage{5, hello(500, "c"), {key(5)}})).empty());
+}
+
+TEST_F(OrdersTest, who_is_not_there_is_not_kicked) {
+  begin_with(options());
+  const Shown by{{99}, "", 0, true};
+  const auto told = sent<wire::OrderReply>(
+      on(ConnMessage{40, wire::Order{wire::OrderVerb::kKick, "nobody", 0, ""}, by}));
+  ASSERT_EQ(told.size(), 1U);
+  EXPECT_EQ(told[0].code, base::Code::kUnknownTag);
+  EXPECT_EQ(told[0].text, "no member has the site nobody, and nobody waits outside with it");
+}
+
 TEST_F(OrdersTest, who_is_banned_is_out_within_one_heartbeat) {
   expect_it_goes_by(wire::OrderVerb::kBan, base::to_hex(key(3)));
 }

@@ -39,6 +39,9 @@ def test_a_kick_is_seen_and_its_site_may_come_back(secret, monkeypatch):
     master = begin(secret)
     try:
         with connect(master, secret, "eu") as comm:
+            outside = order(master, secret, monkeypatch, "kick", "eu")
+            assert outside.exit_code == 0, outside.output
+            assert "eu was no member and is sent away" in outside.output
             comm.all_reduce(np.ones(4, np.float32))
             done = order(master, secret, monkeypatch, "kick", "eu")
             assert done.exit_code == 0 and "eu is evicted" in done.output, done.output
