@@ -94,6 +94,10 @@ double Blame::held_against(const wire::PublicKey& key, base::Time now) const {
   return found == accounts_.end() ? 0 : decayed(found->second.sum, now - found->second.at);
 }
 
+bool Blame::is_blamed(const wire::PublicKey& key, base::Time now) const {
+  return held_against(key, now) >= kAccident;
+}
+
 std::string Blame::words(const wire::PublicKey& key, base::Time now) const {
   const auto found = accounts_.find(key);
   std::string text;

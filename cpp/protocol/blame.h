@@ -107,6 +107,8 @@ class Blame {
   // What is held against keys that came by the token, one accident of each left out.
   double of_token(const std::string& token, base::Time now) const;
   double held_against(const wire::PublicKey& key, base::Time now) const;
+  // More than a broken machine may do at times.
+  bool is_blamed(const wire::PublicKey& key, base::Time now) const;
   // Whether one more's word against it counts: each accuser's once, and kAccusersMax of them within
   // a half-life. So words alone are no ban, however many members say them.
   bool accused(const wire::PublicKey& key, const wire::PublicKey& by, base::Time now);

@@ -137,13 +137,17 @@ std::string State::kept_outside(const Life& life) const {
                bans > 0 ? cat("after ", bans, " bans")
                : faults ? "after faults of some that came as it does"
                         : "while many come and go without a round",
-               " new keys enter slowly");
+               blame_.is_blamed(life.key, now_) ? " new keys and blamed ones enter slowly"
+                                                : " new keys enter slowly");
   }
   return {};
 }
 
+// A key that was here before, and against which nothing is held, is an honest member's as far as
+// anybody knows: it waits for nobody else's ban.
 bool State::is_new(const wire::PublicKey& key) const {
-  return !ledger_.was_member(key) || blame_.in_vain(key);
+  const bool blamed = blame_.is_blamed(key, now_) && !JCCL_PLANTED("the-blamed-return-as-honest");
+  return !ledger_.was_member(key) || blame_.in_vain(key) || blamed;
 }
 
 // All who wait when the time has come may enter, then or later: not every joiner is current at that
