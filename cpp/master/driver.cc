@@ -331,11 +331,6 @@ void Master::Driver::on_frame(ConnId id, base::ByteView bytes) {
     return enqueue(protocol::ConnMessage{id, std::move(message.value()), conn.shown});
   }
   const bool asks = std::holds_alternative<wire::StatusAsk>(message.value());
-  const bool orders = std::holds_alternative<wire::Order>(message.value());
-  if (!asks && !orders && !JCCL_PLANTED("first-word-of-any-kind") &&
-      !std::holds_alternative<wire::Hello>(message.value())) {
-    return drop_stranger(id, cat("begins with ", wire::name_of(message.value())));
-  }
   const net::Rate& rate = asks ? config_.limits.questions : config_.limits.hellos;
   const base::Duration wait =
       JCCL_PLANTED("hellos-not-charged")
@@ -352,14 +347,8 @@ void Master::Driver::first_word(ConnId id, wire::Message message) {
   Conn& conn = found->second;
   const auto* hello = std::get_if<wire::Hello>(&message);
   const bool asks = std::holds_alternative<wire::StatusAsk>(message);
-  Status admitted = hello == nullptr ? Status() : net::admits(conn.shown.token, hello->site);
-  if (asks && machine_->is_revoked(conn.shown.token) &&
-      !JCCL_PLANTED("status-by-a-revoked-token")) {
-    admitted = protocol::revoked_status(conn.shown.token);
-  }
-  if (!admitted.ok()) {
-    const wire::Refuse refuse{admitted.code, admitted.text};
-    (void)conn.stream->send(wire::encode(refuse));
+  if (const Status no = objection(conn, message); !no.ok()) {
+    (void)conn.stream->send(wire::encode(wire::Refuse{no.code, no.text}));
     return retire(id, true);
   }
   if (asks) return answer_status(id);
@@ -367,6 +356,29 @@ void Master::Driver::first_word(ConnId id, wire::Message message) {
   conn.greeted = true;
   conn.stream->resume();
   enqueue(protocol::ConnMessage{id, std::move(message), conn.shown});
+}
+
+// What keeps a connection out by its first message, before the machine hears of it.
+Status Master::Driver::objection(const Conn& conn, const wire::Message& first) {
+  const std::string& token = conn.shown.token;
+  if (const auto* hello = std::get_if<wire::Hello>(&first)) {
+    return net::admits(token, hello->site);
+  }
+  if (std::holds_alternative<wire::StatusAsk>(first)) {
+    const bool revoked = machine_->is_revoked(token) && !JCCL_PLANTED("status-by-a-revoked-token");
+    return revoked ? protocol::revoked_status(token) : Status();
+  }
+  if (std::holds_alternative<wire::Order>(first) || JCCL_PLANTED("first-word-of-any-kind")) {
+    return {};
+  }
+  ++strangers_closed_;
+  const net::ByteStream* stream = conn.stream->stream();
+  const std::string who = stream == nullptr ? "a peer" : stream->remote_text();
+  const std::string text = cat("begins with ", wire::name_of(first));
+  if (const auto line = valve_.pass(cat("closed ", who, ": ", text), loop_.now())) log(*line);
+  return {Code::kInvalid, cat("this connection ", text,
+                              ": it begins with Hello, StatusAsk or Order. After a loss a "
+                              "peer says Hello anew, and Resume when it has been welcomed")};
 }
 
 // Where there are no tokens, who is on this machine runs the master.
@@ -404,18 +416,6 @@ void Master::Driver::on_closed(ConnId id, const Status& status) {
   if (const auto line = valve_.pass(cat(who, " closed: ", status.text), loop_.now())) log(*line);
 }
 
-void Master::Driver::answer_status(ConnId id) {
-  Conn& conn = conns_[id];
-  const Audience audience = conn.shown.may_order ? Audience::kOperator : Audience::kAnybody;
-  Rendering& kept = audience == Audience::kOperator ? status_ : status_for_anybody_;
-  const std::string& text =
-      kept.get([&] { return status_now(audience); }, [this] { return loop_.now(); });
-  const Status sent =
-      conn.stream->send(wire::encode(wire::StatusReply{{text.begin(), text.end()}}));
-  if (!sent.ok()) log(cat("status answer not sent: ", sent.text));
-  retire(id, true);
-}
-
 // Bytes that are no message of ours: the connection ends, whoever it was.
 void Master::Driver::drop_stranger(ConnId id, const std::string& why) {
   const auto found = conns_.find(id);
@@ -446,39 +446,6 @@ void Master::Driver::sweep() {
   if (!closing_.empty()) {
     sweep_timer_ = loop_.run_after(kSweepInterval, [this] { sweep(); });
   }
-}
-
-std::string Master::Driver::status_now(Audience audience) {
-  DriverFacts facts;
-  facts.run = run_text_;
-  facts.address = address_;
-  facts.store =
-      JCCL_PLANTED("status-shows-password") ? config_.store : without_password(config_.store);
-  facts.start_peers = config_.start_peers;
-  facts.min_peers = config_.min_peers;
-  facts.silence_s = static_cast<double>(config_.silence) / 1e9;
-  facts.straggler = config_.straggler;
-  facts.uptime_s = static_cast<double>(loop_.now() - started_) / 1e9;
-  facts.journal_sequence = journal_sequence_;
-  facts.connections = conns_.size();
-  facts.memory_held = memory_->bytes;
-  facts.memory_max = memory_->max;
-  facts.answers_made = status_.made() + status_for_anybody_.made();
-  facts.strangers_closed = strangers_closed_;
-  facts.failure = failure().text;
-  facts.tls = credentials_.tls;
-  if (listener_ != nullptr) {
-    const net::ListenerStats stats = listener_->stats();
-    facts.pending = stats.pending;
-    facts.strangers_closed += stats.refused + stats.late + stats.excess + stats.over_quota;
-  }
-  return status_object(machine_->view(machine_time()), facts, planner_, audience);
-}
-
-std::string Master::Driver::status() {
-  std::string text;
-  const bool asked = loop_.call([this, &text] { text = status_now(Audience::kOperator); });
-  return asked ? text : std::string("{}");
 }
 
 void Master::Driver::evict(std::string site) {

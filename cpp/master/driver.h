@@ -70,6 +70,7 @@ class Master::Driver {
   void first_word(ConnId id, wire::Message message);
   void hold_back(ConnId id, base::Duration wait);
   void answer_status(ConnId id);
+  base::Status objection(const Conn& conn, const wire::Message& first);
   void drop_stranger(ConnId id, const std::string& why);
   void retire(ConnId id, bool last_words);
   void sweep();

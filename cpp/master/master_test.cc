@@ -134,9 +134,16 @@ TEST_F(MasterTest, a_peer_of_another_run_is_refused) {
 TEST_F(MasterTest, a_first_frame_that_is_no_hello_ends_the_connection) {
   const auto master = start();
   RawPeer peer(master->address());
-  peer.send(wire::Heartbeat{});
+  peer.send(wire::Resume{});
+  const auto refused = peer.await<wire::Refuse>();
+  ASSERT_TRUE(refused);  // it has proved its key
+  EXPECT_EQ(refused->code, Code::kInvalid);
+  EXPECT_NE(refused->text.find("begins with Resume"), std::string::npos) << refused->text;
   EXPECT_TRUE(peer.ended());
   EXPECT_EQ(status_of(*master).at("strangers_closed").to_number<int>(), 1);
+  RawPeer stranger = RawPeer::stranger(master->address());
+  stranger.send(wire::Resume{});
+  EXPECT_FALSE(stranger.next().has_value()) << "who has proved nothing hears nothing";
 }
 
 TEST_F(MasterTest, garbage_ends_the_connection_of_a_stranger_and_of_a_peer) {
