@@ -180,6 +180,7 @@ Status Master::Driver::open_journal() {
   StoreOptions options;
   options.address = address_;
   options.insecure = config_.insecure;
+  options.make_private = true;
   options.log = [this](const std::string& line) { log(line); };
   options.keep_waiting = config_.keep_waiting;
   auto store = open_store(config_.store, options);
@@ -266,7 +267,8 @@ Status Master::Driver::open() {
   last_time_ = started_;
   Status status = read_config();
   if (!status.ok()) return status;
-  auto history = History::open(config_.history, config_.history_bytes_max, started_);
+  auto history = History::open(config_.history, config_.history_bytes_max, started_,
+                               [this](const std::string& line) { log(line); });
   if (!history.ok()) return history.status();
   history_ = std::move(history.value());
   status = recover();

@@ -11,6 +11,7 @@
 #include "base/planted.h"
 #include "base/text.h"
 #include "base/utf8.h"
+#include "master/private_file.h"
 
 namespace jccl::master {
 
@@ -67,9 +68,14 @@ std::vector<protocol::HistoryLine> HistoryValve::pass(
   return out;
 }
 
-base::Result<std::unique_ptr<History>> History::open(const std::string& path,
-                                                     std::uint64_t bytes_max, base::Time origin) {
+base::Result<std::unique_ptr<History>> History::open(
+    const std::string& path, std::uint64_t bytes_max, base::Time origin,
+    const std::function<void(const std::string&)>& log) {
   std::unique_ptr<History> out(new History(path, bytes_max, origin));
+  for (int age = 0; age < kHistoryFiles && !path.empty(); ++age) {
+    const Status kept = make_private("history", out->older(age), log);
+    if (!kept.ok()) return kept;
+  }
   if (!path.empty() && !out->open_file()) {
     return Status{Code::kIo,
                   base::cat("history file ", path, " can't be written: ", std::strerror(errno))};
@@ -92,10 +98,11 @@ bool History::open_file() {
   return true;
 }
 
+std::string History::older(int age) const { return age == 0 ? path_ : base::cat(path_, ".", age); }
+
 bool History::turn_over() {
   std::fclose(file_);
   file_ = nullptr;
-  const auto older = [this](int age) { return age == 0 ? path_ : base::cat(path_, ".", age); };
   for (int age = kHistoryFiles - 1; age > 0; --age) {
     if (std::rename(older(age - 1).c_str(), older(age).c_str()) != 0 && errno != ENOENT) {
       return false;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdio>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -39,9 +40,10 @@ class HistoryValve {
 
 class History {
  public:
-  // An empty path writes nothing.
-  static base::Result<std::unique_ptr<History>> open(const std::string& path,
-                                                     std::uint64_t bytes_max, base::Time origin);
+  // An empty path writes nothing. Files that are there are made private, which `log` says.
+  static base::Result<std::unique_ptr<History>> open(
+      const std::string& path, std::uint64_t bytes_max, base::Time origin,
+      const std::function<void(const std::string&)>& log = nullptr);
   ~History();
   History(const History&) = delete;
   History& operator=(const History&) = delete;
@@ -55,6 +57,7 @@ class History {
   bool append(const std::string& text);
   bool open_file();
   bool turn_over();
+  std::string older(int age) const;  // the path of a file; 0: the newest
 
   const std::string path_;
   const std::uint64_t bytes_max_;

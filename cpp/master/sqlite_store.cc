@@ -13,6 +13,7 @@
 #include "base/planted.h"
 #include "base/text.h"
 #include "master/last_record.h"
+#include "master/private_file.h"
 
 namespace jccl::master {
 namespace {
@@ -253,7 +254,8 @@ std::optional<std::string> sqlite_path(std::string_view where) {
   return std::string(where.substr(kSqlite.size()));
 }
 
-base::Result<std::unique_ptr<StateStore>> open_sqlite_store(const std::string& path) {
+base::Result<std::unique_ptr<StateStore>> open_sqlite_store(const std::string& path,
+                                                            const StoreOptions& options) {
   // SQLite gives names that begin with a colon a meaning of their own.
   const std::string file = path.front() == ':' ? "./" + path : path;
   // A new journal is its owner's to read. One that is there is not opened here: to close it again
@@ -272,6 +274,10 @@ base::Result<std::unique_ptr<StateStore>> open_sqlite_store(const std::string& p
   }
   auto store = std::make_unique<SqliteStore>(path, std::move(db));
   if (Status status = store->open(); !status.ok()) return status;
+  for (const char* beside : {"", "-wal", "-shm", "-journal", "-last"}) {
+    if (!options.make_private) break;
+    if (Status kept = make_private("journal", file + beside, options.log); !kept.ok()) return kept;
+  }
   return std::unique_ptr<StateStore>(std::move(store));
 }
 

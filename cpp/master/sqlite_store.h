@@ -12,6 +12,7 @@
 namespace jccl::master {
 
 std::optional<std::string> sqlite_path(std::string_view where);  // of "sqlite:PATH"
-base::Result<std::unique_ptr<StateStore>> open_sqlite_store(const std::string& path);
+base::Result<std::unique_ptr<StateStore>> open_sqlite_store(const std::string& path,
+                                                            const StoreOptions& options);
 
 }  // namespace jccl::master

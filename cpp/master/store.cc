@@ -30,7 +30,7 @@ class MemoryStore : public StateStore {
 base::Result<std::unique_ptr<StateStore>> open_store(const std::string& where,
                                                      const StoreOptions& options) {
   if (where == "memory:") return std::unique_ptr<StateStore>(std::make_unique<MemoryStore>());
-  if (const auto path = sqlite_path(where)) return open_sqlite_store(*path);
+  if (const auto path = sqlite_path(where)) return open_sqlite_store(*path, options);
   if (is_etcd(where)) return open_etcd_store(where, options);
   return base::Status{base::Code::kInvalid,
                       base::cat("store '", where, "': give sqlite:PATH, etcd://… or memory:")};

@@ -36,6 +36,7 @@ class StateStore {
 struct StoreOptions {
   std::string address;                          // where this master will serve, for others to read
   bool insecure = false;                        // plain connections off loopback, by explicit wish
+  bool make_private = false;                    // files that are there, if others can read them
   std::function<void(const std::string&)> log;  // one line at a time; empty: nowhere
   // Asked about ten times a second while another master is the active one; false ends the wait.
   // Empty: waits for ever.
