@@ -139,6 +139,29 @@ TEST(TlsTest, a_token_of_a_site_admits_that_site) {
   EXPECT_NE(cluster.add(o), nullptr);
 }
 
+TEST(TlsTest, a_shared_token_does_not_take_the_name_of_a_site_that_has_its_own) {
+  ClusterOptions options = with_token();
+  options.start_together = false;
+  options.master.start_peers = 2;
+  Cluster cluster(0, options);
+  ConnectOptions own = cluster.peer_options();
+  own.token = token_of(options.master.token, "peer", "eu", 1);
+  own.site = "eu";
+  ConnectOptions shared = cluster.peer_options();
+  shared.token = token_of(options.master.token, "peer");
+  shared.site = "us";
+  ASSERT_NE(cluster.add(shared), nullptr);
+  ASSERT_NE(cluster.add(own), nullptr);
+  expect_rounds(cluster);
+  cluster.remove(1);
+  shared.site = "eu";
+  const base::Status refused = Communicator::connect(shared).status();
+  EXPECT_EQ(refused.code, Code::kAuth) << refused.text;
+  EXPECT_NE(refused.text.find("site eu has tokens of its own"), std::string::npos) << refused.text;
+  own.token = token_of(options.master.token, "peer", "eu", 1);
+  EXPECT_NE(cluster.add(own), nullptr);
+}
+
 // Of one use and one site, as they are made unless it is said otherwise.
 TEST(TlsTest, a_stolen_token_is_of_no_use_without_the_key_that_joined_by_it) {
   ClusterOptions options = with_token();

@@ -364,7 +364,12 @@ void Master::Driver::first_word(ConnId id, wire::Message message) {
 Status Master::Driver::objection(const Conn& conn, const wire::Message& first) {
   const std::string& token = conn.shown.token;
   if (const auto* hello = std::get_if<wire::Hello>(&first)) {
-    return net::admits(token, hello->site);
+    const Status fits = net::admits(token, hello->site);
+    if (!fits.ok() || token.empty() || conn.shown.may_order) return fits;
+    const std::string site = net::site_digest(hello->site);
+    if (net::is_for(token, site)) return {};
+    return machine_->reserved(hello->site, conn.shown.key,
+                              [&](const std::string& name) { return net::is_for(name, site); });
   }
   if (std::holds_alternative<wire::StatusAsk>(first)) {
     const bool revoked = machine_->is_revoked(token) && !JCCL_PLANTED("status-by-a-revoked-token");

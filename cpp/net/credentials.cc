@@ -183,6 +183,11 @@ Status admits(std::string_view name, std::string_view site) {
   return {};
 }
 
+bool is_for(std::string_view name, std::string_view site_digest) {
+  const auto rights = parse_rights(name);
+  return rights && rights->site_digest == site_digest && !expired(*rights);
+}
+
 Result<TokenRights> new_rights() {
   const auto number = random_bytes<4>();
   if (!number.ok()) return number.status();

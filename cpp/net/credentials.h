@@ -67,6 +67,8 @@ std::string to_text(const Token& token);
 Token make_token(const RunSecret& secret, const TokenRights& rights);
 // Whether whoever has the token of this name may join as a peer of that site; "": no token is used.
 Status admits(std::string_view name, std::string_view site);
+// Whether the token of this name is made for the site of that digest, and has not expired.
+bool is_for(std::string_view name, std::string_view site_digest);
 Result<TokenRights> new_rights();  // of a peer, for good, at any site
 
 Result<base::RunId> new_run_id();

@@ -120,6 +120,20 @@ TEST(CredentialsTest, a_token_admits_to_what_its_name_says) {
   EXPECT_EQ(admits(to_text(rights), "eu").code, Code::kAuth);
 }
 
+TEST(CredentialsTest, a_token_is_for_its_site_until_it_expires) {
+  TokenRights rights = new_rights().value();
+  const std::string eu = site_digest("eu");
+  EXPECT_FALSE(is_for(to_text(rights), eu)) << "of any site";
+  rights.site_digest = eu;
+  EXPECT_TRUE(is_for(to_text(rights), eu));
+  EXPECT_FALSE(is_for(to_text(rights), site_digest("us")));
+  rights.expires_unix_s = 4'000'000'000;
+  EXPECT_TRUE(is_for(to_text(rights), eu));
+  rights.expires_unix_s = 1'000'000'000;
+  EXPECT_FALSE(is_for(to_text(rights), eu));
+  EXPECT_FALSE(is_for("", eu));
+}
+
 TEST(CredentialsTest, each_generation_of_links_has_a_secret_of_its_own) {
   const base::RunId run{1};
   std::array<std::uint8_t, 32> root{2}, other{3};

@@ -361,6 +361,11 @@ MasterView MasterMachine::view(Time now) const { return state_->view(now); }
 base::Status revoked_status(const std::string& token) {
   return {base::Code::kBanned, base::cat("the token ", token, " was revoked")};
 }
+base::Status MasterMachine::reserved(
+    const std::string& site, const wire::PublicKey& key,
+    const std::function<bool(const std::string&)>& is_its_own) const {
+  return state_->reserved(site, key, is_its_own);
+}
 bool MasterMachine::is_revoked(const std::string& token) const { return state_->is_revoked(token); }
 
 }  // namespace jccl::protocol

@@ -171,6 +171,10 @@ class MasterMachine {
   MasterView view(base::Time now) const;
   // An operator took it back: whoever comes by it is told nothing and orders nothing.
   bool is_revoked(const std::string& token) const;
+  // Why a key whose token is for any site may not have this one; `is_its_own` says of a token's
+  // name whether it was made for the site.
+  base::Status reserved(const std::string& site, const wire::PublicKey& key,
+                        const std::function<bool(const std::string&)>& is_its_own) const;
 
   // For searches through all interleavings (canonical.cc): a second machine that goes on from here,
   // and all that decides what it will do, in 128 bits. Words for people are not in it.

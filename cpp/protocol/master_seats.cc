@@ -82,6 +82,25 @@ std::optional<Status> State::seat_kept(const std::string& site, const wire::Publ
                     " s more. Try again then, or give this peer another site")};
 }
 
+// Once a key has joined by a token that was made for the site, its name is for such tokens alone.
+// Nobody is put out: a member comes back as it came.
+Status State::reserved(const std::string& site, const wire::PublicKey& key,
+                       const std::function<bool(const std::string&)>& is_its_own) const {
+  for (const auto& [id, member] : ledger_.members()) {
+    if (member.site == site && member.key == key) return {};
+  }
+  for (const auto& [token, use] : ledger_.tokens()) {
+    if (use.revoked || use.shards.empty() || !is_its_own(token)) continue;
+    if (JCCL_PLANTED("own-tokens-keep-no-name")) continue;
+    return {Code::kAuth,
+            cat("site ", site,
+                " has tokens of its own, and peers there come by them alone; this "
+                "token is for any site: use one that was made for it (jccl token create --site), "
+                "or another site")};
+  }
+  return {};
+}
+
 // Whoever it is, it is one: with one key it can't be several sites, and have a vote for each.
 std::string State::key_elsewhere(const Life& life) const {
   if (life.key == wire::PublicKey{} || JCCL_PLANTED("one-key-is-many-sites")) return {};

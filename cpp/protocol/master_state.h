@@ -95,6 +95,8 @@ struct MasterMachine::State {
   bool gives_way(const Life& life) const;
   void keep_seat(const std::string& site);
   std::optional<base::Status> seat_kept(const std::string& site, const wire::PublicKey& key) const;
+  base::Status reserved(const std::string& site, const wire::PublicKey& key,
+                        const std::function<bool(const std::string&)>& is_its_own) const;
   std::string key_elsewhere(const Life& life) const;
   bool is_idle(const Life& life) const;
   void fence_observer(const Life& life);

@@ -1,4 +1,4 @@
-// What a peer hears whose place is another's.
+// What a peer hears whose place is another's, and for whom the name of a site is kept.
 #include "protocol/hostile_rig.h"
 
 namespace jccl::protocol {
@@ -66,6 +66,60 @@ TEST_F(SeatsTest, a_kicked_seat_is_told_with_its_key_and_the_time_it_is_kept) {
   (void)on(ConnMessage{40, wire::Order{wire::OrderVerb::kKick, "a", 0, ""}, {{99}, "", 0, true}});
   const std::string why = refusal(hello(777, "a"), {7});
   EXPECT_NE(why.find("kept for the key 6400000000000000… for 61 s more"), std::string::npos) << why;
+}
+
+// ---- names that are for the tokens of a site ---------------------------------------------------
+
+class ReservedTest : public SeatsTest {
+ protected:
+  // As the driver asks: a token whose name is "for a" is the site's.
+  base::Status of_shared(const std::string& site, const wire::PublicKey& key) const {
+    return master_->reserved(site, key, [&](const std::string& t) { return t == "for " + site; });
+  }
+  void come(ConnId conn, const std::string& site, const std::string& token) {
+    const Shown shown{key(conn), token};
+    (void)on(ConnMessage{conn, hello(100 * conn, site), shown});
+    (void)on(ConnMessage{conn, wire::Resume{}, shown});
+    (void)on(ConnMessage{conn, ready("grads"), shown});
+  }
+};
+
+TEST_F(ReservedTest, a_name_is_its_tokens_once_a_key_has_joined_by_one) {
+  come(1, "b", "shared");
+  EXPECT_TRUE(of_shared("a", {7}).ok()) << "nobody has come by a token of its own";
+  EXPECT_TRUE(of_shared("b", {7}).ok());
+  come(2, "a", "for a");
+  const base::Status no = of_shared("a", {7});
+  EXPECT_EQ(no.code, base::Code::kAuth);
+  EXPECT_NE(no.text.find("site a has tokens of its own"), std::string::npos) << no.text;
+  EXPECT_NE(no.text.find("jccl token create --site"), std::string::npos) << no.text;
+  EXPECT_TRUE(of_shared("b", {7}).ok());
+  (void)say(2, wire::Leave{});
+  EXPECT_FALSE(of_shared("a", {7}).ok()) << "when it is away, too";
+}
+
+TEST_F(ReservedTest, a_name_is_kept_over_a_restart_and_until_its_token_is_revoked) {
+  std::vector<wire::Record> journal = {wire::RunRecord{options().run, wire::kVersion},
+                                       wire::TokenRecord{"for a", false, {5}, 0}};
+  begin(options(), plan, journal);
+  EXPECT_FALSE(of_shared("a", {7}).ok());
+  (void)on(
+      ConnMessage{40, wire::Order{wire::OrderVerb::kRevoke, "for a", 0, ""}, {{99}, "", 0, true}});
+  EXPECT_TRUE(of_shared("a", {7}).ok());
+}
+
+// A site of two shards, of which one came by a shared token: nobody is put out by the other's.
+TEST_F(ReservedTest, a_member_comes_back_as_it_came) {
+  for (ConnId conn = 1; conn <= 2; ++conn) {
+    const Shown shown{key(conn), conn == 1 ? "for a" : "shared"};
+    wire::Hello half = hello(100 * conn, "a");
+    half.shard = static_cast<std::uint32_t>(conn - 1), half.shards = 2;
+    (void)on(ConnMessage{conn, half, shown});
+    (void)on(ConnMessage{conn, wire::Resume{}, shown});
+  }
+  (void)say(1, ready("grads"));
+  EXPECT_TRUE(of_shared("a", key(2)).ok());
+  EXPECT_FALSE(of_shared("a", {7}).ok());
 }
 
 }  // namespace
