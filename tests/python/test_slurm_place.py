@@ -21,7 +21,7 @@ TASK = {
 }
 GIVEN = dict.fromkeys(
     ("master", "site", "shard", "shards", "bind", "advertise", "start_peers")
-) | {"key_file": None, "insecure": None, "deadline": None}
+) | {"key_file": None, "insecure": None, "io_threads": None, "deadline": None}
 
 
 @pytest.fixture
