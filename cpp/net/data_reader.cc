@@ -192,7 +192,9 @@ DataReader::Outcome DataReader::pump(ByteStream& stream, std::size_t budget, std
   // Frames without payload move few bytes but cost a call each.
   std::size_t steps = 4096;
   while (impl.status.ok() && impl.moved < budget && steps-- > 0) {
-    if (impl.phase == Phase::kPayload && impl.missing_bytes() >= large) return Outcome::kLarge;
+    if (large != SIZE_MAX && impl.phase == Phase::kPayload && impl.missing_bytes() >= large) {
+      return Outcome::kLarge;
+    }
     if (impl.step(stream)) continue;
     if (impl.phase == Phase::kPaused) return Outcome::kPaused;
     if (stream.failure().ok()) return Outcome::kBlocked;
@@ -202,14 +204,13 @@ DataReader::Outcome DataReader::pump(ByteStream& stream, std::size_t budget, std
 }
 
 std::vector<MutableView> DataReader::missing() {
-  std::vector<MutableView> parts(impl_->spans.size() + 2);
+  std::vector<MutableView> parts(impl_->spans.size() + 1);
   parts.resize(impl_->missing(parts));
   return parts;
 }
 
 void DataReader::took(std::size_t bytes, bool quiet) {
   Impl& impl = *impl_;
-  impl.moved += bytes;
   if (impl.phase != Impl::Phase::kPayload) return;
   if (bytes > 0) impl.advance(bytes);
   if (!quiet && impl.span_index == impl.spans.size()) impl.finish_frame();
@@ -237,10 +238,7 @@ void DataReader::cancel() {
 
 void DataReader::abandon(const std::function<bool(ByteView header)>& which) {
   if (!under_way(which)) return;
-  impl_->drain_left = 0;
-  for (std::size_t i = impl_->span_index; i < impl_->spans.size(); ++i) {
-    impl_->drain_left += impl_->spans[i].size() - (i == impl_->span_index ? impl_->span_at : 0);
-  }
+  impl_->drain_left = impl_->missing_bytes();
   impl_->spans.clear();
   impl_->phase = Impl::Phase::kDraining;
 }

@@ -37,7 +37,7 @@ class IoThread {
     std::vector<ByteView> from_;
     std::vector<MutableView> into_;
     bool reads_ = false;
-    std::size_t part_ = 0, at_ = 0;  // moved so far
+    std::size_t part_ = 0;  // all before it are moved, and what it has lost at its front
     std::function<void()> done_;
     std::uint64_t bytes_ = 0, needed_ = 0;
     bool over_ = false;

@@ -129,8 +129,8 @@ void Plane::set_roster(const wire::Roster& roster) {
   // Who is no member hears of none: that says nothing about those it fetches from. Before the links
   // close, with which the words of those who are out would be forgotten.
   if (self_id_ != 0) snapshots_.set_members(roster.members);
-  io_.used =
-      options_.io_threads.value_or(has_cores_for_io(roster.members, self_, net::usable_cores()));
+  io_.used = options_.io_threads ? *options_.io_threads
+                                 : has_cores_for_io(roster.members, self_, net::usable_cores());
   links_.set_members(roster.members, roster.links);
 }
 
