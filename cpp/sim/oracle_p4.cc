@@ -115,8 +115,10 @@ void World::check_false_eviction(const wire::Member& member, const std::string& 
   if (mix.liar > 0 && says(reason, " is not done with ") && member_sites() < 3) return;
   // A frame on a stripe that stands has left its sender: all others are done and have nothing left
   // for the receiver, until the frame is late and goes again over another stripe. The master can't
-  // tell the two, and who waits for it is out if that takes longer than it has patience.
-  if (says(reason, " is not done with ") && stripe_stood(member.site)) return;
+  // tell the two, and who waits for it is out if that takes longer than it has patience, or their
+  // link is cut.
+  const bool starved = says(reason, " is not done with ") || says(reason, " has no link to ");
+  if (starved && stripe_stood(member.site)) return;
   // Links that failed are held against a member for as long as their round lasts.
   const Duration round = says(reason, " has no link to ") ? mix.deadline * 3 / 2 : 0;
   if (now <= disturbed_until_ + mix.silence + kNoticeSlack + round) return;
