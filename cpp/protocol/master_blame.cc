@@ -24,7 +24,6 @@ constexpr base::Duration kHeldNoted = base::kSecond / 2;
 constexpr int kShortShare = 2;
 constexpr std::ptrdiff_t kLivesOfAKey = 64;
 constexpr std::size_t kAccusedMax = 32;  // by one life: as many as it was sent to
-constexpr std::uint64_t kMillisecondsPerSecond = 1000;
 
 }  // namespace
 
@@ -42,14 +41,8 @@ const Ban* State::ban_of(const wire::PublicKey& key) const {
 }
 
 std::optional<Status> State::unwelcome(const wire::Hello& hello, const Shown& shown) const {
-  if (const Ban* held = ban_of(shown.key); held != nullptr && !JCCL_PLANTED("bans-not-looked-at")) {
-    const Ban& ban = *held;
-    const std::string span =
-        ban.until_unix_ms == wire::kForGood
-            ? "until an operator pardons it"
-            : cat("for ", (ban.until_unix_ms - unix_ms()) / kMillisecondsPerSecond + 1, " s");
-    return Status{Code::kBanned,
-                  cat("the key ", brief_key(shown.key), "… is banned ", span, ": ", ban.reason)};
+  if (const Ban* ban = ban_of(shown.key); ban != nullptr && !JCCL_PLANTED("bans-not-looked-at")) {
+    return Status{Code::kBanned, ban_text(shown.key, ban->until_unix_ms, ban->reason)};
   }
   const auto own = std::count_if(lives_.begin(), lives_.end(), [&](const auto& entry) {
     return entry.second.key == shown.key && entry.first != hello.incarnation;
@@ -466,7 +459,8 @@ void State::ban(const wire::PublicKey& key, base::Duration span, const std::stri
                {"for_s", span == 0 ? "ever" : cat(span / base::kSecond)},
                {"reason", reason}});
   expel([&](const Life& life) { return life.key == key && !JCCL_PLANTED("the-banned-stay-in"); },
-        reason, [&](const std::string& site) { return cat(site, " is banned: ", reason); });
+        ban_text(key, record.until_unix_ms, record.reason),
+        [&](const std::string& site) { return cat(site, " is banned: ", reason); });
 }
 
 // Members go with their sites; the others are refused. How many sites went.

@@ -116,6 +116,8 @@ struct MasterMachine::State {
 
   // master_blame.cc: who may be here, and what is held against whom
   std::optional<base::Status> unwelcome(const wire::Hello& hello, const Shown& shown) const;
+  std::string ban_text(const wire::PublicKey& key, std::uint64_t until_unix_ms,
+                       const std::string& reason) const;
   const Ban* ban_of(const wire::PublicKey& key) const;  // that holds now; nullptr: none
   bool is_revoked(const std::string& token) const;
   struct Place {

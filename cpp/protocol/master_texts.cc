@@ -14,6 +14,7 @@ using State = MasterMachine::State;
 namespace {
 
 constexpr std::size_t kNamesMax = 8;  // in one text
+constexpr std::uint64_t kMillisecondsPerSecond = 1000;
 
 }  // namespace
 
@@ -38,6 +39,21 @@ std::string State::silence_of(const Life& life) const {
   const base::Duration silent = now_ - life.heard;
   if (silent < options_.silence / 2) return "";
   return cat(" (silent for ", silent / base::kMillisecond / 100 * 100, " ms)");
+}
+
+// What the peer hears: which key, why, for how long, and what ends it sooner.
+std::string State::ban_text(const wire::PublicKey& key, std::uint64_t until_unix_ms,
+                            const std::string& reason) const {
+  const std::string brief = brief_key(key);
+  if (until_unix_ms == wire::kForGood) {
+    return cat("the key ", brief, "… is banned until an operator pardons it (`jccl pardon ", brief,
+               "`): ", reason);
+  }
+  const std::uint64_t left = until_unix_ms - std::min(until_unix_ms, unix_ms());
+  return cat(
+      "the key ", brief, "… is banned for ",
+      std::max<std::uint64_t>(1, (left + kMillisecondsPerSecond - 1) / kMillisecondsPerSecond),
+      " s, or until an operator pardons it (`jccl pardon ", brief, "`): ", reason);
 }
 
 std::string State::missing_members(const wire::Tag& tag) const {

@@ -2,6 +2,8 @@
 // not.
 #include <functional>
 
+#include "base/text.h"
+#include "protocol/blame.h"
 #include "protocol/hostile_rig.h"
 
 namespace jccl::protocol {
@@ -111,6 +113,33 @@ TEST_F(OrdersTest, who_is_not_there_is_not_kicked) {
 
 TEST_F(OrdersTest, who_is_banned_is_out_within_one_heartbeat) {
   expect_it_goes_by(wire::OrderVerb::kBan, base::to_hex(key(3)));
+}
+
+// Whether it was there when it was banned, or comes later.
+TEST_F(OrdersTest, who_is_banned_hears_which_key_why_for_how_long_and_what_ends_it) {
+  begin(options());
+  come(1, "a"), come(2, "b"), come(3, "c");  // c asks for nothing
+  for (ConnId conn = 1; conn <= 2; ++conn) (void)say(conn, ready("grads"));
+  ASSERT_FALSE(is_member("c"));
+  const Shown by{{99}, "", 0, true};
+  const std::string brief = brief_key(key(3));
+  const wire::Order ban{wire::OrderVerb::kBan, base::to_hex(key(3)), 60 * base::kSecond, "drill"};
+  const auto told = sent<wire::Refuse>(on(ConnMessage{operator_, ban, by}));
+  ASSERT_EQ(told.size(), 1U);
+  EXPECT_EQ(told[0].text, base::cat("the key ", brief,
+                                    "… is banned for 60 s, or until an operator "
+                                    "pardons it (`jccl pardon ",
+                                    brief, "`): drill"));
+  const auto knock = [this](ConnId conn) {
+    const auto refused =
+        sent<wire::Refuse>(on(ConnMessage{conn, hello(100 * conn, "c"), shown(3)}));
+    return refused.empty() ? "" : refused[0].text;
+  };
+  EXPECT_EQ(knock(4), told[0].text);
+  (void)on(ConnMessage{++operator_, wire::Order{ban.verb, ban.subject, 0, ban.reason}, by});
+  EXPECT_EQ(knock(5),
+            base::cat("the key ", brief, "… is banned until an operator pardons it (`jccl pardon ",
+                      brief, "`): drill"));
 }
 
 TEST_F(OrdersTest, who_is_in_by_a_revoked_token_is_out_within_one_heartbeat) {
