@@ -1,0 +1,73 @@
+"""What a peer holds per parameter, on the CPU: in its state, its process, a checkpoint.
+
+The envelope. With f32 parameters and adamw a peer alone holds 12 bytes: parameters and
+two moments. The plain outer optimizer adds the anchor and a momentum, 8 more. Peaks
+hold besides what a step computes with (here next to nothing: the gradients are the
+distance from a point) and, in a round, what is sent and what is received.
+
+Two processes, one leaf. `state` is exact; `standing`, `step` and
+`round` are resident memory over what the process held before its first array: between
+steps, and at the peak of each. An accelerator holds `state` and `step` in its memory,
+and the host what a round moves.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import tempfile
+from collections.abc import Iterator
+
+import click
+
+from benchmarks import groups
+from benchmarks.common import Cells, Column, Row, Table, options
+from benchmarks.peers.remembered import FORMS
+
+FIGURES = ("state", "standing", "step", "round", "checkpoint")
+COLUMNS = (
+    Column("form", "form", 9),
+    *(Column(name, name, 10, ".1f", "(B/par)") for name in FIGURES),
+)
+
+
+@click.command()
+@options
+@click.option("--parameters", default=1 << 25, show_default=True)
+@click.option("--form", "forms", type=click.Choice(list(FORMS)), multiple=True)
+def main(
+    out: str | None,
+    as_json: bool,
+    full: bool,
+    parameters: int,
+    forms: tuple[str, ...],
+) -> None:
+    """Bytes per parameter of each form of DiLoCo."""
+    cells, table = Cells.of("memory", out, full), Table(COLUMNS, as_json)
+    for form in forms or FORMS:
+        measured = functools.partial(_measure, form, parameters)
+        table.show(cells.rows({"form": form, "parameters": parameters}, measured))
+
+
+def _measure(form: str, parameters: int) -> Iterator[Row]:
+    """Of the two peers the larger figure counts."""
+    master = groups.programs("jccl-master")["jccl-master"]
+    serving = groups.Peer([str(master), "--bind", "127.0.0.1:0"])
+    address = serving.line(30).removeprefix("JCCL_MASTER=")
+    with tempfile.TemporaryDirectory() as folder:
+        program = [sys.executable, "-m", "benchmarks.peers.remembered", address]
+        peers = [
+            groups.Peer([*program, site, form, str(parameters), f"{folder}/{site}"])
+            for site in ("one", "other")
+        ]
+        said = [peer.answer() for peer in peers]
+        for peer in peers:
+            peer.end()
+    serving.process.terminate()
+    serving.end()
+    names = [name for name in FIGURES if name in said[0]]
+    yield {"columns": {name: max(one[name] for one in said) for name in names}}
+
+
+if __name__ == "__main__":
+    main()
