@@ -224,8 +224,7 @@ SyncResult Communicator::Impl::sync_state(const std::vector<Leaf>& leaves,
   // that was taken and not published it says nothing: only publish() knows what followed from the
   // result.
   if (has_own) return sync(leaves, options, std::move(own), false);
-  own = store_.make(options.tag, pending ? revision : shared.value_or(revision), leaves);
-  store_.put(own);
+  own = store_.add(options.tag, pending ? revision : shared.value_or(revision), leaves);
   return sync(leaves, options, std::move(own), true);
 }
 
@@ -256,8 +255,8 @@ SyncResult Communicator::Impl::publish(const std::vector<Leaf>& leaves,
   if (edited) control_->state_changed(options.tag, "the state was changed before it was published");
   const bool news = !edited && held != revision;
   if (news) {
-    own = store_.make(options.tag, revision, leaves);
-    store_.put(own);
+    own.reset();
+    own = store_.add(options.tag, revision, leaves);
     std::lock_guard lock(mutex_);
     books_[options.tag].state.become(revision, leaves, own->marks);
   }

@@ -46,9 +46,7 @@ class SnapshotTrafficTest : public testing::Test, protected SnapshotLinks {
 
   SnapshotRef publish(std::uint64_t revision) {
     values_[0] = static_cast<float>(revision);
-    auto made = store_.make("s", revision, {leaf()});
-    store_.put(made);
-    return made;
+    return store_.add("s", revision, {leaf()});
   }
   Leaf leaf() {
     return {codec::Dtype::kF32, values_.size(), values_.data(), values_.data(), "w", {}};

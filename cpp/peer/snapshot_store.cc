@@ -54,6 +54,23 @@ SnapshotRef SnapshotStore::make(const wire::Tag& tag, std::uint64_t revision,
   return made;
 }
 
+SnapshotRef SnapshotStore::add(const wire::Tag& tag, std::uint64_t revision,
+                               const std::vector<Leaf>& leaves) {
+  SnapshotRef oldest;  // its memory is the new one's, unless somebody is being sent from it
+  {
+    std::lock_guard lock(mutex_);
+    auto& kept = by_tag_[tag];
+    if (kept.size() >= kRevisionsKept && !JCCL_PLANTED("oldest-let-go-late")) {
+      oldest = std::move(kept.front());
+      kept.pop_front();
+    }
+  }
+  oldest.reset();
+  SnapshotRef made = make(tag, revision, leaves);
+  put(made);
+  return made;
+}
+
 void SnapshotStore::put(SnapshotRef snapshot) {
   std::lock_guard lock(mutex_);
   auto& kept = by_tag_[snapshot->held.tag];

@@ -46,6 +46,8 @@ class SnapshotStore {
   // state.
   SnapshotRef make(const wire::Tag& tag, std::uint64_t revision, const std::vector<Leaf>& leaves);
   void put(SnapshotRef snapshot);  // keeps the two newest revisions of a tag
+  // Both. The third newest goes first, so that there are never three copies of a state.
+  SnapshotRef add(const wire::Tag& tag, std::uint64_t revision, const std::vector<Leaf>& leaves);
   // The same bytes under the number that the run has for them; put into the store.
   SnapshotRef renumber(const SnapshotRef& snapshot, std::uint64_t revision);
   SnapshotRef newest(const wire::Tag& tag) const;

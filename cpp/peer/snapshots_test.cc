@@ -184,6 +184,13 @@ TEST_F(SnapshotTrafficTest, marks_made_beside_the_copy_are_those_of_the_leaves) 
   EXPECT_EQ(made->marks, marks_of({leaf()}));
 }
 
+TEST_F(SnapshotTrafficTest, a_state_has_never_three_copies) {
+  const std::uint8_t* oldest = publish(1)->data->data();
+  publish(2);
+  EXPECT_EQ(publish(3)->data->data(), oldest);
+  EXPECT_NE(store_.find("s", 2), nullptr);
+}
+
 // A resync takes revisions back: who has them no more must not serve them.
 TEST_F(SnapshotTrafficTest, a_revision_takes_the_place_of_later_ones) {
   for (const std::uint64_t revision : {5, 6, 4}) publish(revision);
