@@ -17,8 +17,19 @@ MINUTE_S = 60.0
 
 _CURE = (
     "it comes back by itself, as a new member: jccl.diloco then adopts the run's "
-    "state, other programs call jccl.sync_state; a banned key waits for `jccl pardon`"
+    "state, other programs call jccl.sync_state"
 )
+# The master refuses this process for good: it doesn't ask again.
+_REFUSED = {
+    " is banned: ": "start this peer again when the ban is over, or after `jccl "
+    "pardon`; this process is not let in any more",
+    "the token of ": "start this peer again with another token",
+}
+
+
+def _cure(why: str) -> str:
+    cures = [cure for part, cure in _REFUSED.items() if part in why]
+    return cures[0] if cures else _CURE
 
 
 class Crowd:
@@ -45,7 +56,8 @@ class Crowd:
             self._evictions = about.evictions
             yield (
                 logging.WARNING,
-                f"{self._name} was put out of the run ({about.evicted}) [{_CURE}]",
+                f"{self._name} was put out of the run ({about.evicted}) "
+                f"[{_cure(about.evicted)}]",
             )
         if not about.id:  # who is no member hears of nobody
             return

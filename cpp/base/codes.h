@@ -40,7 +40,7 @@ namespace jccl::base {
   X(Internal, 27, Report)      /* a bug of ours */                                  \
   X(Skipped, 28, None)         /* own contribution left out: too slow */            \
   X(Disputed, 29, Fix)         /* no majority says what the newest revision is */   \
-  X(Banned, 30, Fix)           /* the run refuses this key or token */
+  X(Banned, 30, Reconnect)     /* the run refuses this key or token */
 
 enum class Code : std::int32_t {
 #define X(name, number, remedy) k##name = number,

@@ -15,6 +15,24 @@ using State = MasterMachine::State;
 
 namespace {
 
+std::string verb_name(wire::OrderVerb verb) {
+  switch (verb) {
+    case wire::OrderVerb::kKick:
+      return "kick";
+    case wire::OrderVerb::kBan:
+      return "ban";
+    case wire::OrderVerb::kPardon:
+      return "pardon";
+    case wire::OrderVerb::kAdmit:
+      return "admit";
+    case wire::OrderVerb::kRevoke:
+      return "revoke";
+    case wire::OrderVerb::kDrain:
+      return "drain";
+  }
+  return {};
+}
+
 wire::OrderReply refusal(Code code, std::string text) { return {code, std::move(text)}; }
 
 }  // namespace
@@ -30,7 +48,11 @@ void State::on_order(ConnId conn, const wire::Order& order, const Shown& shown) 
   }
   const wire::OrderReply reply = carry_out(order);
   note("order",
-       {{"subject", order.subject}, {"by", base::to_hex(shown.key)}, {"text", reply.text}});
+       {{"verb", verb_name(order.verb)},
+        {"subject", order.subject},
+        {"by", base::to_hex(shown.key)},  // of one process of an operator
+        {"token", shown.token},  // by its name; empty: the run's secret
+        {"text", reply.text}});
   send(conn, reply);
   close(conn);
 }
@@ -107,6 +129,7 @@ wire::OrderReply State::order_of_key(const wire::Order& order) {
 
 wire::OrderReply State::revoke(const wire::Order& order) {
   if (order.subject.empty()) return refusal(Code::kInvalid, "name the token");
+  const bool known = ledger_.tokens().count(order.subject) > 0;
   journal(wire::TokenRecord{order.subject, true, {}, 0});
   const std::size_t left = expel(
       [&](const Life& life) {
@@ -115,7 +138,8 @@ wire::OrderReply State::revoke(const wire::Order& order) {
       cat("the token ", order.subject, " was revoked"),
       [](const std::string& site) { return cat("the token of ", site, " was revoked"); });
   return {Code::kOk,
-          cat("the token ", order.subject, " is taken no more; sites that left: ", left)};
+          cat("the token ", order.subject, " is taken no more; ",
+              known ? cat("sites that left: ", left) : "nobody had joined by it")};
 }
 
 }  // namespace jccl::protocol

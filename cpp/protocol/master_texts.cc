@@ -1,6 +1,7 @@
 // In words: who is waited for and why, what disagrees, and the view people may ask for. Decides
 // nothing. Pure; one event at a time.
 #include <algorithm>
+#include <set>
 
 #include "base/text.h"
 #include "protocol/master_state.h"
@@ -102,8 +103,29 @@ std::string State::cross_wait() const {
   return tags.size() < 2 ? "" : cat("cross wait: ", text);
 }
 
+// A site enters as a whole: whose other shards are not here waits for nobody else.
+std::string State::missing_shards(const Life& life) const {
+  std::set<std::uint32_t> here;
+  for (const wire::Incarnation incarnation : lives_at(life.site)) {
+    const Life& other = lives_.at(incarnation);
+    if (other.connected() && other.resumed) here.insert(other.shard);
+  }
+  std::string names;
+  std::size_t count = 0;
+  for (std::uint32_t shard = 0; shard < life.shards; ++shard) {
+    if (here.count(shard) > 0 || JCCL_PLANTED("missing-shards-not-named")) continue;
+    if (++count > kNamesMax) continue;
+    names += cat(count == 1 ? "" : ", ", shard);
+  }
+  if (count == 0) return {};
+  return cat("waits for ", count == 1 ? "shard " : "shards ", names,
+             count > kNamesMax ? cat(" and ", count - kNamesMax, " more") : "", " of ", life.shards,
+             " of its own site");
+}
+
 std::string State::outsider_text(const Life& life) const {
-  const std::string why = kept_outside(life.site);
+  std::string why = kept_outside(life.site);
+  if (why.empty()) why = missing_shards(life);
   return cat(name(life), why.empty() ? " is not admitted yet" : cat(" ", why));
 }
 

@@ -1,6 +1,8 @@
 // An operator's order is in effect within one heartbeat, counted, whatever else happens or does
 // not.
+#include <algorithm>
 #include <functional>
+#include <map>
 
 #include "base/text.h"
 #include "protocol/blame.h"
@@ -170,6 +172,20 @@ TEST_F(OrdersTest, who_has_a_revoked_operator_s_token_orders_nothing) {
   ASSERT_NE(refuse, nullptr);
   EXPECT_EQ(refuse->code, base::Code::kBanned);
   EXPECT_TRUE(is_member("c"));
+}
+
+TEST_F(OrdersTest, the_history_says_what_was_ordered_and_by_whose_token) {
+  begin_with(options());
+  const Shown by{{99}, "a-0-0-0-00000001", 0, true};
+  const wire::Order revoke{wire::OrderVerb::kRevoke, "p-1-0-0-0000000f", 0, ""};
+  const MasterEffects effects = on(ConnMessage{2000, revoke, by});
+  const auto line = std::find_if(effects.history.begin(), effects.history.end(),
+                                 [](const HistoryLine& one) { return one.kind == "order"; });
+  ASSERT_NE(line, effects.history.end());
+  std::map<std::string, std::string> said(line->fields.begin(), line->fields.end());
+  EXPECT_EQ(said["verb"], "revoke");
+  EXPECT_EQ(said["token"], "a-0-0-0-00000001");
+  EXPECT_EQ(said["text"], "the token p-1-0-0-0000000f is taken no more; nobody had joined by it");
 }
 
 TEST_F(OrdersTest, a_kicked_site_s_name_is_its_key_s_for_a_minute) {

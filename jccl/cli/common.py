@@ -63,8 +63,8 @@ def quoted(name: str) -> str:
 
 
 def keep_out_of_cores() -> None:
-    """The secret of a run is all over the process of its master, in OpenSSL's memory as
-    well: so none of it goes into a core, nor to other processes of this user."""
+    """A secret is all over the process that uses it, in OpenSSL's memory as well: so
+    none of it goes into a core, nor to other processes of this user."""
     set_dumpable = 4  # PR_SET_DUMPABLE
     ctypes.CDLL(None).prctl(set_dumpable, 0, 0, 0, 0)
 
@@ -103,6 +103,7 @@ class Run:
                 "no master named: give --master HOST:PORT or set JCCL_MASTER"
             )
         self._master = master
+        keep_out_of_cores()
         self._how: dict[str, Any] = {
             "token": read_token(None, token_file),
             "insecure": insecure,
@@ -112,6 +113,10 @@ class Run:
         self._as_admin = self._how
         if self._admin:
             self._as_admin = {**self._how, "token": self._admin.strip()}
+
+    def orders_by(self, name: str) -> bool:
+        """Whether orders are given by the token of this name."""
+        return f".{name}." in self._as_admin["token"]
 
     def status(self, timeout: float = 5.0) -> str:
         """The status JSON as text."""

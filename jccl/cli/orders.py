@@ -14,9 +14,11 @@ import click
 from jccl.cli.common import Run, Span, quoted, run_options
 from jccl.cli.peers import KEY_DIGITS
 
-Lists = dict[str, list[dict[str, Any]]]  # of the status, by name
+Rows = list[dict[str, Any]]
+Lists = dict[str, Rows]  # of the status, by name
 
 _FULL_DIGITS = 64
+_NO_KEY = "-"  # as none begins
 _OFFLINE = click.option(
     "--offline", is_flag=True, help="KEY, in full, is of a peer that is away."
 )
@@ -60,7 +62,7 @@ def drain(peer: str, reason: str, **run: Any) -> None:
 def ban(key: str, span: int | None, reason: str, offline: bool, **run: Any) -> None:
     """Evict whoever has KEY, and refuse it."""
     master = Run(**run)
-    for one in _keys(master, key, offline):
+    for one in _keys(master, key, offline, banned=True):
         click.echo(master.order("ban", one, span=float(span or 0), reason=reason))
 
 
@@ -95,8 +97,8 @@ def _is_digits(name: str) -> bool:
     return len(name) >= KEY_DIGITS and set(name.lower()) <= set("0123456789abcdef")
 
 
-def _keys(master: Run, name: str, offline: bool) -> list[str]:
-    """The whole keys that `name` means.
+def _keys(master: Run, name: str, offline: bool, *, banned: bool = False) -> list[str]:
+    """The whole keys that `name` means; `banned`: also of one that is banned already.
 
     A key in full may be of a peer that is away, or the content of a key file: both are
     64 digits, and an order shows them to all. So somebody has to have said which.
@@ -114,11 +116,22 @@ def _keys(master: Run, name: str, offline: bool) -> list[str]:
             "that is away, say so with --offline. Never give the content of a key "
             "file: an order shows it to all"
         )
-    return sorted({row["key"] for row in _rows(lists, name, "peers")})
+    away = banned and not any(_meant(lists, name, "peers"))
+    return sorted(
+        {row["key"] for row in _rows(lists, name, "bans" if away else "peers")}
+    )
 
 
 def _keys_of(lists: Lists) -> set[str]:
     return {row["key"] for rows in lists.values() for row in rows}
+
+
+def _meant(lists: Lists, name: str, among: str) -> tuple[Rows, Rows]:
+    """Those whose key begins so, and those whose site is named so."""
+    begin = name.lower() if _is_digits(name) else _NO_KEY
+    full = _is_digits(name) and len(name) == _FULL_DIGITS
+    by_key = [row for row in lists[among] if row["key"].startswith(begin)]
+    return by_key, [row for row in lists[among] if row["site"] == name and not full]
 
 
 def _rows(lists: Lists, name: str, among: str) -> list[dict[str, Any]]:
@@ -126,10 +139,8 @@ def _rows(lists: Lists, name: str, among: str) -> list[dict[str, Any]]:
 
     Peers choose the names of their sites, so one may be named like another's key.
     """
-    begin = name.lower() if _is_digits(name) else "-"  # no key begins so
-    full = _is_digits(name) and len(name) == _FULL_DIGITS
-    by_key = [row for row in lists[among] if row["key"].startswith(begin)]
-    by_site = [row for row in lists[among] if row["site"] == name and not full]
+    begin = name.lower() if _is_digits(name) else _NO_KEY
+    by_key, by_site = _meant(lists, name, among)
     keys = {key for key in _keys_of(lists) if key.startswith(begin)}
     others = {row["key"] for row in by_site} - keys
     if len(keys) > 1 or (keys and others):

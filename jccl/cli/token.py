@@ -12,7 +12,14 @@ from typing import Any
 import click
 from rich.console import Console
 
-from jccl.cli.common import RUN_SECRET, Run, Span, quoted, run_options
+from jccl.cli.common import (
+    RUN_SECRET,
+    Run,
+    Span,
+    keep_out_of_cores,
+    quoted,
+    run_options,
+)
 from jccl.cli.peers import tokens_of
 from jccl.errors import AuthError
 from jccl.settings import read_token, secret_in
@@ -97,6 +104,7 @@ def create(path: str | None, secret_file: str, **rights: Any) -> None:
     if role == "peer" and not rights["shared"]:
         uses = uses or 1
     expires = rights["expires"]
+    keep_out_of_cores()
     secret = read_token(None, secret_file)
     if secret_in(secret) and not secret.startswith(RUN_SECRET):
         raise AuthError(
@@ -129,7 +137,8 @@ def revoke(tokens: Sequence[str], **run: Any) -> None:
     """Refuse TOKEN (its file, or its name) from now on; evict the sites in by it."""
     names = [_name_of(token) for token in tokens]  # none is sent before all are known
     master = Run(**run)
-    for name in names:
+    # Its own last: with it gone no other would be taken from here.
+    for name in sorted(names, key=master.orders_by):
         click.echo(master.order("revoke", name))
 
 

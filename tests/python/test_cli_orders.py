@@ -1,5 +1,6 @@
 """`jccl peers`, `kick`, `ban`, `pardon`, `admit`, `token list`, `token revoke`."""
 
+import ctypes
 import json
 
 import click
@@ -84,7 +85,10 @@ def test_a_banned_key_is_refused_until_it_is_pardoned(secret, monkeypatch, tmp_p
         listed = order(master, secret, monkeypatch, "peers")
         assert "lies" in listed.output and "good" in listed.output
         bans = json.loads(master.status_json())["bans"]
-        pardon = order(master, secret, monkeypatch, "pardon", bans[0]["key"][:16])
+        brief = bans[0]["key"][:16]
+        again = order(master, secret, monkeypatch, "ban", brief, "--for", "1h")
+        assert again.exit_code == 0 and "3600 s" in again.output, again.output
+        pardon = order(master, secret, monkeypatch, "pardon", brief)
         assert pardon.exit_code == 0, pardon.output
         with connect(master, secret, "eu", key_file=key_file) as comm:
             assert comm.all_reduce(np.ones(4, np.float32)).world == 1
@@ -140,6 +144,33 @@ def test_orders_take_the_runs_secret_or_an_admins_token(secret, monkeypatch, rol
             master, admin, "eu"
         ).close()  # to put the run back: test_restore_command
     finally:
+        master.stop()
+
+
+def test_of_several_tokens_the_one_that_orders_is_revoked_last(secret, monkeypatch):
+    master = begin(secret)
+    try:
+        own = core().make_token(secret, role="admin")
+        other = core().make_token(secret, role="peer", uses=1)
+        done = order(master, own, monkeypatch, "token", "revoke", own, other)
+        assert done.exit_code == 0, done.output
+        tokens = json.loads(master.status_json())["tokens"]
+        assert [one["revoked"] for one in tokens] == [True, True], tokens
+    finally:
+        master.stop()
+
+
+def test_no_core_of_an_order_holds_its_token(secret, monkeypatch):
+    set_dumpable, get_dumpable = 4, 3  # PR_SET_DUMPABLE, PR_GET_DUMPABLE
+    prctl = ctypes.CDLL(None).prctl
+    before = prctl(get_dumpable, 0, 0, 0, 0)
+    master = begin(secret)
+    try:
+        prctl(set_dumpable, 1, 0, 0, 0)
+        order(master, secret, monkeypatch, "peers")
+        assert prctl(get_dumpable, 0, 0, 0, 0) == 0
+    finally:
+        prctl(set_dumpable, before, 0, 0, 0)
         master.stop()
 
 
