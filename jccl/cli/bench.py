@@ -63,22 +63,26 @@ class Plan:
     type=click.Choice(["auto", *explain.PLANS]),
     default="auto",
     show_default=True,
-    help="Who sends what to whom; auto: the master chooses.",
+    help="Which peer sends what to which; auto: the master chooses.",
 )
 @click.option(
     "--explain",
     is_flag=True,
-    help="Also print the plans there were, with predicted and measured time. Give it "
-    "to all peers or none.",
+    help="Also print the available plans, with predicted and measured time. Give it to "
+    "all peers or none.",
 )
-@click.option("--peers", default=2, show_default=True, help="How many, in all.")
+@click.option("--peers", default=2, show_default=True, help="Number of peers in all.")
 @click.option(
-    "-w", "--warmup", default=1, show_default=True, help="Rounds before the clock."
+    "-w",
+    "--warmup",
+    default=1,
+    show_default=True,
+    help="Rounds before the measurement.",
 )
 @click.option(
     "-n", "--iterations", default=5, show_default=True, help="Rounds measured."
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per size.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per size.")
 @click.option("--quiet", is_flag=True, help="Take part without printing.")
 def command(
     master: str | None,
@@ -92,7 +96,7 @@ def command(
     """Measure all_reduce of f32 arrays from --begin to --end bytes.
 
     With --master (or JCCL_MASTER) this process is one of --peers peers of that run:
-    start it on every machine. Without, everything runs on this machine.
+    start it on every machine. Without it, everything runs on this machine.
     """
     if plan["factor"] <= 1:
         raise click.UsageError("--factor is more than 1")

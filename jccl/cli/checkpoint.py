@@ -16,13 +16,13 @@ WHERE = click.argument("where", metavar="DIR")
 
 @click.group(name="checkpoint")
 def command() -> None:
-    """Look at checkpoints in DIR: a folder, s3://BUCKET/PATH or gs://BUCKET/PATH."""
+    """Examine checkpoints in DIR: a folder, s3://BUCKET/PATH or gs://BUCKET/PATH."""
 
 
 @command.command(name="list")
 @WHERE
 def show(where: str) -> None:
-    """Show what is in DIR, the newest last."""
+    """Show the checkpoints in DIR, the newest last."""
     from jccl.checkpoint import records
 
     table = Table("number", "site", "run", "saved", "size", "holds")
@@ -51,9 +51,10 @@ def show(where: str) -> None:
 @command.command(name="verify")
 @WHERE
 def verify(where: str) -> None:
-    """Read all of DIR: compare every file, make every digest anew.
+    """Read all of DIR: compare every file, and compute every digest again.
 
-    Exit code 1 if something is damaged. What was never complete is no damage.
+    Exit code 1 if something is damaged. A checkpoint that was never complete is not
+    damage.
     """
     from jccl.checkpoint import reading, records
     from jccl.errors import DamagedError
@@ -76,13 +77,22 @@ def verify(where: str) -> None:
 
 @command.command(name="prune")
 @WHERE
-@click.option("--keep", type=click.IntRange(1), required=True, help="How many stay.")
-@click.option("--incomplete", is_flag=True, help="And what was never complete.")
+@click.option(
+    "--keep",
+    type=click.IntRange(1),
+    required=True,
+    help="Number of checkpoints to keep.",
+)
+@click.option(
+    "--incomplete",
+    is_flag=True,
+    help="Also remove checkpoints that were never complete.",
+)
 def prune(where: str, keep: int, incomplete: bool) -> None:
     """Remove all but the newest checkpoints of DIR, of all sites.
 
-    With --incomplete only when nobody saves there: what is being written is not
-    complete yet.
+    Use --incomplete only when no process saves there: a checkpoint that is being
+    written is not complete yet.
     """
     from jccl.checkpoint import records
 

@@ -51,7 +51,7 @@ class Finding:
 def command(
     master: str | None, token_file: str | None, insecure: bool, as_json: bool
 ) -> None:
-    """Check this machine, and say how to fix what is wrong.
+    """Check this machine, and say how to fix each problem.
 
     With --master (or JCCL_MASTER) it also asks that master. Exit code 1 if a check
     fails.

@@ -20,7 +20,7 @@ def _core() -> Iterator[Any]:
 
 
 insecure_option = click.option(
-    "--insecure", is_flag=True, help="Also etcd off this machine without TLS."
+    "--insecure", is_flag=True, help="Allow etcd off this machine without TLS."
 )
 
 
@@ -28,20 +28,20 @@ insecure_option = click.option(
 def command() -> None:
     """Verify, copy and export a master's journal.
 
-    STORE is what `jccl master --store` takes: sqlite:PATH or etcd://HOST:PORT,…/PREFIX.
-    Stop the master first; peers wait for it. Nothing here changes a journal.
+    STORE is a value of `jccl master --store`: sqlite:PATH or etcd://HOST:PORT,…/PREFIX.
+    Stop the master first; peers wait for it. These commands do not change a journal.
     """
 
 
 @command.command()
 @click.argument("store")
 @insecure_option
-@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def verify(store: str, insecure: bool, as_json: bool) -> None:
-    """See that a journal is whole, and say what it holds.
+    """Check that a journal is whole, and say what it holds.
 
-    Every row is read, and checked against the row before it. A damaged one is named,
-    and the command fails.
+    The command reads every row and checks it against the row before it. It names a
+    damaged row, and fails.
     """
     with _core() as core:
         text = core.journal_summary(store, insecure=insecure)
@@ -68,9 +68,9 @@ def verify(store: str, insecure: bool, as_json: bool) -> None:
 def copy(source: str, target: str, insecure: bool) -> None:
     """Copy a journal to an empty store: to move a run, or as a backup.
 
-    The rows are read back and compared. Start a master on one of the two only: a run
-    that went on from both would be two runs under one name. A copy that did not end
-    with "copied" is not to be used.
+    The command reads the rows back and compares them. Start a master on only one of the
+    two: otherwise there would be two runs under one name. Do not use a copy that did
+    not end with "copied".
     """
     with _core() as core:
         rows = core.copy_journal(source, target, insecure=insecure)
@@ -83,7 +83,7 @@ def copy(source: str, target: str, insecure: bool) -> None:
 def export(store: str, insecure: bool) -> None:
     """Print each record as a line of JSON, the oldest first.
 
-    Fields are named as in the wire protocol. No secret is among them.
+    Fields are named as in the wire protocol. They contain no secret.
     """
     with _core() as core:
         core.export_journal(store, click.echo, insecure=insecure)

@@ -39,7 +39,7 @@ Status = Callable[[], dict[str, Any]]
 @click.option(
     "--start-peers",
     type=click.IntRange(1, 1024),
-    help="Sites to await before the first round; default: all hosts.",
+    help="Number of sites that the first round waits for; default: all hosts.",
 )
 @click.argument("file", type=click.Path(exists=True, dir_okay=False), metavar="FILE")
 @click.argument(
@@ -51,11 +51,11 @@ def command(
     """Start a master, and CMD on each host of FILE by ssh.
 
     Each host is a site by its name in FILE. It gets JCCL_MASTER, JCCL_SITE, JCCL_TOKEN,
-    JCCL_START_PEERS, JCCL_PEERS and JCCL_PEER_INDEX. Keys and known hosts are ssh's:
-    nobody is asked for a password. A host that is lost is named, and the others go on;
-    they are ended when they wait for more sites than are left.
-    Exit code: 0 if every peer ended with 0, else the first other code, 255 where ssh
-    lost a host; 1 if peers had to be ended.
+    JCCL_START_PEERS, JCCL_PEERS and JCCL_PEER_INDEX. Keys and known hosts are those of
+    ssh, which never asks for a password. If a host is lost, a line names it and the
+    others continue. If they wait for more sites than are left, jccl ends them.
+    Exit code: 0 if every peer ended with 0, else the first other code, 255 if ssh lost
+    a host; 1 if jccl had to end peers.
     """
     plan = hosts.read(Path(file))
     secret = read_token(None, token_file) or _new_secret()

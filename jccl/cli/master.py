@@ -19,13 +19,13 @@ from jccl.settings import DEFAULT_PORT, read_token
     "--bind",
     default=f"127.0.0.1:{DEFAULT_PORT}",
     show_default=True,
-    help="Listen address; port 0 takes a free one.",
+    help="Listen address; with port 0 the kernel chooses a free one.",
 )
 @click.option(
     "--store",
     default="memory:",
     show_default=True,
-    help="Where the journal lives: sqlite:PATH survives a restart, "
+    help="Where the journal is stored: sqlite:PATH survives a restart, "
     "etcd://HOST:PORT,…/PREFIX also the loss of the machine.",
 )
 @click.option("--token-file", type=click.Path(), help="File with the run's token.")
@@ -35,14 +35,14 @@ from jccl.settings import DEFAULT_PORT, read_token
     type=click.IntRange(1, 1024),
     default=1,
     show_default=True,
-    help="Sites to await at first.",
+    help="Number of sites that the first round waits for.",
 )
 @click.option(
     "--min-peers",
     type=click.IntRange(1, 1024),
     default=1,
     show_default=True,
-    help="Sites each commit needs.",
+    help="Number of sites that each commit needs.",
 )
 @click.option(
     "--silence",
@@ -61,36 +61,36 @@ from jccl.settings import DEFAULT_PORT, read_token
     type=click.Choice(["wait", "skip", "evict"]),
     default="wait",
     show_default=True,
-    help="What becomes of sites that the others wait for.",
+    help="What to do with sites that the others wait for.",
 )
 @click.option(
     "--straggler-after",
     type=click.FloatRange(0, min_open=True),
     default=10.0,
     show_default=True,
-    help="Seconds the others wait for them, with skip and evict.",
+    help="Seconds that the others wait first, with skip and evict.",
 )
 @click.option(
     "--restore-after",
     type=click.FloatRange(0, min_open=True),
     default=30.0,
     show_default=True,
-    help="Where nobody has the newest state any more: seconds until the run goes back "
-    "to the newest that somebody has.",
+    help="If no peer has the newest state: seconds until the run goes back to the "
+    "newest state that a peer has.",
 )
 @click.option(
     "--admission",
     default="auto",
     show_default=True,
-    help="Who may become a member: auto, whoever has a token; list:FILE, the keys in "
-    "that file; manual, those that `jccl admit` lets in.",
+    help="Which peers may become members: auto, all with a token; list:FILE, the keys "
+    "in that file; manual, those that `jccl admit` admits.",
 )
 @click.option(
     "--peer-networks",
     default="",
-    help="Networks like 10.0.0.0/8,fd00::/8 in which lost peers are asked whether they "
-    "still listen; default: global addresses, and loopback or private ones if the peer "
-    "came from such.",
+    help="Networks, like 10.0.0.0/8,fd00::/8, in which the master dials lost peers to "
+    "see whether they still listen; default: global addresses, and loopback or private "
+    "ones if the peer came from one.",
 )
 @click.option(
     "--history",
@@ -105,8 +105,8 @@ def command(
 
     Prints the JCCL_MASTER= line that peers need, and with --new-token the JCCL_TOKEN=
     line that admits them and the JCCL_ADMIN_TOKEN= line for orders (drain, kick, ban).
-    With --store sqlite:PATH, a killed master started again with the same arguments goes
-    on where it was. With --store etcd://…, start it on two machines: one is active, the
+    With --store sqlite:PATH, a killed master continues after a restart with the same
+    arguments. With --store etcd://…, start it on two machines: one is active, the
     other takes over.
     """
     from jccl import _native

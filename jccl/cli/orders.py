@@ -20,7 +20,7 @@ Lists = dict[str, Rows]  # of the status, by name
 _FULL_DIGITS = 64
 _NO_KEY = "-"  # as none begins
 _OFFLINE = click.option(
-    "--offline", is_flag=True, help="KEY, in full, is of a peer that is away."
+    "--offline", is_flag=True, help="KEY is a whole key, of a peer that is away."
 )
 
 
@@ -29,7 +29,7 @@ _OFFLINE = click.option(
 @click.argument("site")
 @click.option("--reason", default="", help="What its peers are told.")
 def kick(site: str, reason: str, **run: Any) -> None:
-    """Evict SITE. It may come back at once; see ban."""
+    """Evict SITE. It may return at once; see ban."""
     master = Run(**run)
     sites = {site}
     if _is_digits(site):  # it may be meant as a key
@@ -41,11 +41,11 @@ def kick(site: str, reason: str, **run: Any) -> None:
 @click.command(name="drain")
 @run_options
 @click.argument("peer")
-@click.option("--reason", default="", help="What it and the others are told.")
+@click.option("--reason", default="", help="What the peer and the others are told.")
 def drain(peer: str, reason: str, **run: Any) -> None:
     """Ask PEER, a site or a key, to leave between two rounds.
 
-    Nobody waits for it then, and its processes end with exit code 143, as on SIGTERM.
+    Then nobody waits for it, and its processes end with exit code 143, as on SIGTERM.
     """
     master = Run(**run)
     rows = _rows(_lists(master), peer, "peers")
@@ -56,11 +56,11 @@ def drain(peer: str, reason: str, **run: Any) -> None:
 @click.command(name="ban")
 @run_options
 @click.argument("key")
-@click.option("--for", "span", type=Span(), help="90s, 12h, 7d; default: for good.")
+@click.option("--for", "span", type=Span(), help="90s, 12h, 7d; default: permanent.")
 @click.option("--reason", default="", help="What its peer is told.")
 @_OFFLINE
 def ban(key: str, span: int | None, reason: str, offline: bool, **run: Any) -> None:
-    """Evict whoever has KEY, and refuse it."""
+    """Evict every peer with KEY, and refuse the key."""
     master = Run(**run)
     for one in _keys(master, key, offline, banned=True):
         click.echo(master.order("ban", one, span=float(span or 0), reason=reason))
@@ -81,7 +81,7 @@ def pardon(key: str, **run: Any) -> None:
 @click.argument("key")
 @_OFFLINE
 def admit(key: str, offline: bool, **run: Any) -> None:
-    """Let KEY become a member, where newcomers wait for that."""
+    """Let KEY become a member, if newcomers have to wait for that."""
     master = Run(**run)
     for one in _keys(master, key, offline):
         click.echo(master.order("admit", one))

@@ -18,11 +18,11 @@ _WIDTH_MIN = 80  # columns; a narrower terminal breaks lines, and cuts no key
 
 @click.command(name="peers")
 @run_options
-@click.option("--json", "as_json", is_flag=True, help="Print lists, not tables.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lists, not tables.")
 def command(
     master: str | None, token_file: str | None, insecure: bool, as_json: bool
 ) -> None:
-    """Show who is who in a run: keys, tokens, faults, bans."""
+    """Show the peers of a run: keys, tokens, faults, bans."""
     status = json.loads(Run(master, token_file, insecure).status())
     if as_json:
         lists = {name: status[name] for name in ("peers", "bans", "tokens")}

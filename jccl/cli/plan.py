@@ -50,13 +50,21 @@ SHARE = Number({"": 1, "%": 0.01}, "95%")
 
 @click.command()
 @click.option("--params", type=COUNT, required=True, help="Parameters, like 10B.")
-@click.option("--sites", type=click.IntRange(2), required=True, help="Sites.")
-@click.option("--link", type=RATE, required=True, help="Of a site, like 1gbit.")
-@click.option("--rtt", type=TIME, required=True, help="Between sites, like 100ms.")
-@click.option("--step-time", type=TIME, help="Of a step of one site [from --params].")
-@click.option("--layers", type=click.IntRange(1), help="Layers [from --params].")
+@click.option("--sites", type=click.IntRange(2), required=True, help="Number of sites.")
+@click.option(
+    "--link", type=RATE, required=True, help="Bandwidth of a site, like 1gbit."
+)
+@click.option(
+    "--rtt", type=TIME, required=True, help="Round trip between sites, like 100ms."
+)
+@click.option(
+    "--step-time", type=TIME, help="Duration of a step of one site [from --params]."
+)
+@click.option(
+    "--layers", type=click.IntRange(1), help="Number of layers [from --params]."
+)
 @click.option("--target", type=SHARE, default="95%", help="Share of time in steps.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(
     params: float,
     sites: int,
@@ -67,10 +75,10 @@ def command(
     target: float,
     as_json: bool,
 ) -> None:
-    """Say what bandwidth each method needs, and which one fits these links.
+    """Compute the bandwidth that each method needs, and which one fits these links.
 
-    A model (jccl.planning), not a measurement: steps take equal times, the link carries
-    what it promises, and nobody fails.
+    This is a model (jccl.planning), not a measurement. It assumes that all steps take
+    the same time, that the link has its full bandwidth, and that no peer fails.
     """
     if target >= 1:
         raise click.BadParameter("below 100%", param_hint="--target")

@@ -25,18 +25,18 @@ ASK_EVERY_S = 0.5
     type=float,
     default=600.0,
     show_default=True,
-    help="Seconds until a peer has to have taken it.",
+    help="Seconds to wait until a peer has adopted it.",
 )
 @click.option(
     "--any",
     "any_state",
     is_flag=True,
-    help='Also a state that the journal does not remember: restore="any".',
+    help='Accept a state that the journal does not know: restore="any".',
 )
 @click.option(
     "--again",
     is_flag=True,
-    help='Also one that the run went back to before: restore="again".',
+    help='Accept a state that the run went back to before: restore="again".',
 )
 def command(
     where: str,
@@ -47,12 +47,12 @@ def command(
     again: bool,
     **how: Any,
 ) -> None:
-    """Put a run back to a checkpoint in DIR, whatever is newer.
+    """Put a run back to a checkpoint in DIR, even if there are newer states.
 
-    All peers adopt it at their next round, and hear of it; of a run without peers the
-    first that comes. Ends when one of them has it. Done again with the same checkpoint
-    it does nothing, but with --again. Takes the run's secret, or a token with the role
-    admin.
+    All peers adopt it at their next round, and print a line. In a run without peers,
+    the first one that joins adopts it. The command ends when a peer has the state. A
+    second time with the same checkpoint it does nothing, except with --again. It needs
+    the run's secret, or a token with the role admin.
     """
     from jccl.checkpoint import putting_back, reading, records, stores
 

@@ -24,13 +24,16 @@ from jccl.settings import read_token, shared_environment
 
 
 @click.command(name="run", context_settings={"ignore_unknown_options": True})
-@click.option("-n", "--peers", default=2, show_default=True, help="How many peers.")
+@click.option("-n", "--peers", default=2, show_default=True, help="Number of peers.")
 @click.option(
     "--kill-every", type=float, help="Kill and restart a random peer this often (s)."
 )
-@click.option("--seed", type=int, help="Of the choice whom to kill.")
+@click.option("--seed", type=int, help="Seed of the choice which peer to kill.")
 @click.option(
-    "--store", default="memory:", show_default=True, help="Journal: sqlite:PATH."
+    "--store",
+    default="memory:",
+    show_default=True,
+    help="Where the journal is stored: sqlite:PATH.",
 )
 @click.option(
     "--history",
@@ -57,11 +60,11 @@ def command(
     """Start a master and N peers running CMD.
 
     Peers get JCCL_MASTER, JCCL_START_PEERS, JCCL_PEERS and JCCL_PEER_INDEX (0 to N-1),
-    with --token-file a token to join by, which cannot lead the run.
-    Peers are named peer-0 to peer-N-1 unless they say otherwise. When one has ended and
-    the others wait for more sites than are left, these are ended too.
-    Exit code: 0 if every peer's last life ended with 0, else the first other code; 1 if
-    peers had to be ended.
+    and with --token-file a token to join, which cannot lead the run.
+    Peers are named peer-0 to peer-N-1 unless they choose another name. If a peer has
+    ended and the others wait for more sites than are left, jccl ends these too.
+    Exit code: 0 if the last process of every peer ended with 0, else the first other
+    code; 1 if jccl had to end peers.
     """
     from jccl import _native
     from jccl._faults import typed_errors

@@ -20,9 +20,9 @@ EXIT_FAILED = 2
 @click.command(name="status")
 @run_options
 @click.option(
-    "--json", "as_json", is_flag=True, help="Print the master's answer as it is."
+    "--json", "as_json", is_flag=True, help="Print the master's answer as JSON."
 )
-@click.option("--watch", is_flag=True, help="Keep asking, once a second, until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Update once a second, until Ctrl-C.")
 @click.option(
     "--timeout", default=5.0, show_default=True, help="Seconds to wait for an answer."
 )
@@ -34,9 +34,9 @@ def command(
     watch: bool,
     timeout: float,
 ) -> None:
-    """Show a run: its peers, its rounds, and what everyone waits for.
+    """Show a run: its peers, its rounds, and what every peer waits for.
 
-    Exit code: 0 the master serves; 1 it can't be reached; 2 it has failed.
+    Exit code: 0 if the master serves, 1 if it can't be reached, 2 if it has failed.
     """
     run = Run(master, token_file, insecure)
 

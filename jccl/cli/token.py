@@ -41,10 +41,10 @@ FILE = click.option(
 @FILE
 @click.pass_context
 def command(ctx: click.Context, path: str | None) -> None:
-    """Make the secret of a new run; with a subcommand, tokens of a run.
+    """Make the secret of a new run. A subcommand handles the tokens of a run.
 
-    The secret is for masters (--token-file, JCCL_TOKEN), for operators, and for making
-    tokens. Peers may use it too; machines that are not yours get a token.
+    Masters (--token-file, JCCL_TOKEN) and operators use the secret. It also makes
+    tokens. Peers may use it too. Give a token to machines that are not yours.
     """
     if ctx.invoked_subcommand is not None:
         if path:
@@ -69,21 +69,23 @@ def command(ctx: click.Context, path: str | None) -> None:
     type=click.Choice(["peer", "observer", "admin"]),
     default="peer",
     show_default=True,
-    help="What it admits to: joining, asking for the status alone, or giving orders.",
+    help="What the token allows: to join, to read the status only, or to give orders.",
 )
-@click.option("--site", help="The one site that may use it: --role peer takes one …")
-@click.option("--any-site", is_flag=True, help="… or this. --shared is of any, too.")
+@click.option("--site", help="The only site that may use it. --role peer needs this …")
+@click.option(
+    "--any-site", is_flag=True, help="… or this. --shared also allows any site."
+)
 @click.option(
     "--uses",
     type=click.IntRange(1, 1024),
-    help="How many keys may join by it; default 1. Each comes back by its key file.",
+    help="How many keys may join by it; default 1. A key returns with its key file.",
 )
 @click.option("--shared", is_flag=True, help="Any number of keys may join by it.")
-@click.option("--expires", type=Span(), help="Nobody joins by it after 12h, 7d, …")
+@click.option("--expires", type=Span(), help="Nobody can join by it after 12h, 7d, …")
 def create(path: str | None, secret_file: str, **rights: Any) -> None:
-    """Make a token of the run's secret.
+    """Make a token from the run's secret.
 
-    Whoever has it can do what its role says, and neither lead the run nor make others.
+    The holder can do what its role says, but cannot lead the run or make other tokens.
     """
     from jccl import _native
     from jccl._faults import typed_errors
@@ -125,7 +127,7 @@ def create(path: str | None, secret_file: str, **rights: Any) -> None:
 @command.command(name="list")
 @run_options
 def show(**run: Any) -> None:
-    """Show the tokens by which somebody joined, and those that were revoked."""
+    """Show the tokens that were used to join, and those that were revoked."""
     tokens = tokens_of(json.loads(Run(**run).status()))
     Console().print(tokens if tokens.row_count else "nobody joined by a token yet")
 
@@ -134,7 +136,7 @@ def show(**run: Any) -> None:
 @run_options
 @click.argument("tokens", nargs=-1, required=True, metavar="TOKEN...")
 def revoke(tokens: Sequence[str], **run: Any) -> None:
-    """Refuse TOKEN (its file, or its name) from now on; evict the sites in by it."""
+    """Refuse TOKEN (its file, or its name), and evict the sites that joined by it."""
     names = [_name_of(token) for token in tokens]  # none is sent before all are known
     master = Run(**run)
     # Its own last: with it gone no other would be taken from here.
