@@ -23,8 +23,8 @@ Policy = str | Callable[[], object]
 
 
 class Leaving(SystemExit):
-    """This process was asked to end, and has left the run. Not an Exception: loops that
-    go on after errors end by it. Its exit code is 143."""
+    """This process was asked to end, and has left the run. It is not an Exception, so
+    it also ends loops that continue after errors. Its exit code is 143."""
 
     def __init__(self, why: str = "asked to leave") -> None:
         super().__init__(EXIT_CODE)

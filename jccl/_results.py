@@ -24,7 +24,7 @@ class Reduced(NamedTuple):
     """A round's outcome in a program, as `Result` outside.
 
     Attributes:
-        value: the result; where the round did not commit, what went in.
+        value: the result, or the input if the round did not commit.
         status: i32[4]: code, world (sites whose values are in it), epoch, attempts.
         token: u32[]; pass it to the op that must come after this one.
     """

@@ -52,12 +52,12 @@ class Mean(Aggregator):
 
 @dataclasses.dataclass(frozen=True)
 class TrimmedMean(Aggregator):
-    """Of each element, the mean of what stays when the lowest and the highest values
-    are dropped. Survives as many liars as it drops at one end.
+    """For each element, the mean without the lowest and the highest values. Survives as
+    many liars as it drops at one end.
 
     Args:
-        trim: the share dropped at each end, above 0 and below 0.5. Of n contributors
-            it is ⌊trim·n⌋ values, but at least one of three or more.
+        trim: the share dropped at each end, above 0 and below 0.5. With n contributors
+            it drops ⌊trim·n⌋ values, but at least one of three or more.
 
     Source: Yin et al. 2018, arXiv:1803.01498, section 4.
     """
@@ -78,8 +78,8 @@ class TrimmedMean(Aggregator):
 
 @dataclasses.dataclass(frozen=True)
 class Median(Aggregator):
-    """Of each element the middle value, or the mean of the two in the middle. Survives
-    fewer liars than half, and is the noisiest when nobody lies.
+    """For each element, the middle value, or the mean of the two in the middle.
+    Survives liars that are fewer than half. It is the noisiest when nobody lies.
 
     Source: Yin et al. 2018, arXiv:1803.01498, section 4.
     """
@@ -89,9 +89,9 @@ class Median(Aggregator):
 
 @dataclasses.dataclass(frozen=True)
 class CenteredClip(Aggregator):
-    """Three times: the centre moves by the mean of all differences to it, none of them
-    longer than the radius. It begins at the median. Blocks of 4096 elements of a leaf
-    are clipped one by one.
+    """Begins at the median. Three times, the centre moves by the mean of all
+    differences to it, each clipped to the radius. Blocks of 4096 elements of a
+    leaf are clipped one by one.
 
     Args:
         radius: in medians of the contributors' distances from the centre.
@@ -112,9 +112,9 @@ class CenteredClip(Aggregator):
 
 @dataclasses.dataclass(frozen=True)
 class NormLimit(Aggregator):
-    """The mean of contributions none of which is much longer than the others': blocks
-    of 4096 elements of a leaf are scaled down to the limit. Stops a liar that shouts,
-    not one that only points the wrong way.
+    """The mean of contributions whose length is limited: blocks of 4096 elements of a
+    leaf are scaled down to the limit. Stops a liar with too long a contribution, but
+    not one with the wrong direction.
 
     Args:
         times: the limit, in medians of the contributors' norms.

@@ -30,17 +30,17 @@ class Codec:
         return self.name
 
     def result_bits(self, contributors: Any) -> Any:
-        """What an f32 element of a result of so many contributions costs; a number, or
-        an array if they are one."""
+        """Cost of an f32 element of a result with so many contributions; a number,
+        or an array if `contributions` is one."""
         return self.bits
 
     def roundtrip(self, x: Any) -> Any:
-        """What arrives of `x`: decode(encode(x)), like `x`.
+        """What the receiver gets of `x`: decode(encode(x)), like `x`.
 
         Args:
             x: numpy array (gives one, without jax) or jax array, traced or not; floats.
-                It counts as one leaf: a part of a leaf gives the same values only if
-                it was cut at blocks.
+                It counts as one leaf. A part of a leaf gives the same values only if
+                it begins and ends at blocks.
 
         Raises:
             ValueError: for a stochastic codec, whose error belongs to one round.
@@ -54,9 +54,9 @@ class Codec:
     def residual(self, x: Any) -> Any:
         """What a contribution of `x` leaves out: x - decode(encode(x)).
 
-        Added to the next contribution, it comes through sooner or later, so nothing is
-        lost (error feedback; arXiv:1809.07599). One fused pass. Arguments and errors
-        as in `roundtrip`.
+        Add it to the next contribution. Then it arrives later, and nothing is lost
+        (error feedback; arXiv:1809.07599). One fused pass. Arguments and errors as in
+        `roundtrip`.
 
         Example:
             >>> send = grads + left
@@ -199,7 +199,7 @@ class E3m0(_Scaled):
 @dataclasses.dataclass(frozen=True)
 class Int2(_Scaled):
     """Blocks of 64 elements: a bf16 scale, then -1, 0 or 1 in a quarter of a byte each
-    (14.2 times fewer bytes). What is below half of its block's largest becomes 0: use
+    (14.2 times fewer bytes). Elements below half of the block's largest become 0. Use
     it with error feedback.
 
     Source: 2-bit pseudo-gradients with error feedback, MuLoCo, arXiv:2505.23725.
@@ -217,8 +217,8 @@ class Stat2(Codec):
     sign, and whether it reaches the block's root mean square (12.8 times fewer bytes).
     The magnitudes are the means of those that do and of those that don't.
 
-    Results have 4 bits (int4): what a contribution leaves out is made up for by error
-    feedback, but nobody keeps what a result leaves out. Use it with error feedback.
+    Results have 4 bits (int4), because nobody keeps what a result leaves out. Use it
+    with error feedback, which returns what a contribution leaves out.
 
     Source: 2 bits by statistics rather than by the largest element, MuLoCo,
     arXiv:2505.23725, and SparseLoCo, arXiv:2508.15706.
@@ -241,8 +241,8 @@ class TopK(Codec):
     """Of each block of 4096 elements the `kept` largest, exactly: index and f32, 6
     bytes each (64: 42.7 times fewer bytes). Use it with error feedback (`residual`).
 
-    Results carry the entries of all contributors, so nothing that was sent is lost;
-    they are dense once that is no longer. Not in a ring.
+    Results carry the entries of all contributors, so nothing that was sent is lost.
+    They are dense if that is not longer. Not in a ring.
 
     Args:
         kept: entries per block, 1 to 4096.
@@ -285,14 +285,14 @@ class TopK(Codec):
 @dataclasses.dataclass(frozen=True)
 class TopK2(TopK):
     """The elements of `TopK` with two bits each: index of 12 bits, then as `Stat2` (64:
-    141 times fewer bytes). Use it with error feedback, which then also makes up for
-    what the two bits leave out.
+    141 times fewer bytes). Use it with error feedback, which then also returns what the
+    two bits leave out.
 
     Results carry the entries of all contributors exactly, in f32, so they are larger
     than a contribution; with `plan="exchange"` only contributions travel.
 
     Args:
-        kept: entries per block, 1 to 704; for more `Stat2` is smaller.
+        kept: entries per block, 1 to 704; with more, `Stat2` is smaller.
         density: the same as a fraction of the elements.
 
     Source: SparseLoCo, arXiv:2508.15706.

@@ -137,9 +137,9 @@ class Communicator:
     ) -> Synced:
         """Makes `tree` the newest revision of the tag's shared state.
 
-        The first call of a run is its birth: the peer with `source=True`, else the
-            first one admitted, gives the state; everyone else adopts it. `restore`:
-            see `jccl.sync_state`.
+        The first call of a run creates the state. The peer with `source=True`, else the
+        first one admitted, gives it, and all others adopt it. `restore`: see
+        `jccl.sync_state`.
         """
         wishes = {"source": source, "restore": number_of_wish(restore)}
         return self._share(self.core.sync_state, tree, tag, deadline, **wishes)
@@ -154,11 +154,11 @@ class Communicator:
     ) -> Synced:
         """After a committed round: `tree` is the state of the new revision.
 
-        Joiners are served from a host copy. If this peer fell behind, the newest state
-        is fetched instead and `replaced` says so; likewise, with a line in the log, if
+        Joiners get a host copy. If this peer fell behind, it fetches the newest state
+        instead, and `replaced` says so. It does the same, with a line in the log, if
         `before`, the state that `tree` was made from, was edited since it was shared.
-        `before=None` compares nothing: an edit would be this peer's vote on what the
-        revision is.
+        `before=None` compares nothing. Then an edit becomes this peer's vote on what
+        the revision is.
         """
         marks = {} if before is None else {"before": _marks.of_host(before)}
         synced = self._share(self.core.publish, tree, tag, deadline, **marks)
@@ -185,16 +185,16 @@ class Communicator:
         return str(self.core.waiting_for())
 
     def last_fault(self, tag: str = "default") -> str:
-        """Words for the last in-jit status of a tag that was not OK."""
+        """The message of the last in-jit status of a tag that was not OK."""
         return str(self.core.last_fault(tag))
 
     def timeline(self) -> list[dict[str, Any]]:
-        """Of the last rounds that ended here, at most 1,024, when what happened.
+        """Times of the last rounds that ended here, at most 1,024.
 
-        Each has tag, n, code, attempts, and in seconds of `time.monotonic()`, or None
-        where it did not happen: begun (the inputs were taken), started (the master said
-        START), moved (the whole result was here), ended (the outcome was known),
-        awaited and taken (a wait or `done` was entered, and left).
+        Each has tag, n, code and attempts. These are seconds of `time.monotonic()`, or
+        None if it did not happen: begun (the inputs were taken), started (the master
+        said START), moved (the whole result had arrived), ended (the outcome was
+        known), awaited and taken (a wait or `done` was entered, and left).
         """
         return list(self.core.timeline())
 
@@ -203,22 +203,22 @@ class Communicator:
         return bool(self.core.closed)
 
     def abort(self) -> None:
-        """Ends every open round of this communicator; it stays usable. Any thread may
-        call it.
+        """Ends every open round of this communicator, which stays usable.
 
-        Handles that nobody waits on stay good for one `wait` or `done`, which answer
-        ABORTED, until their tag is started anew: so it frees the tags of handles that
-        were lost, say with a state that an older checkpoint replaced.
+        A handle without a waiter is valid for one more `wait` or `done`, which
+        returns ABORTED, until its tag is started again. So this frees the tags of lost
+        handles, for example after an older checkpoint replaced the state. Any thread
+        may call it.
         """
         self.core.abort()
 
     def close(self) -> None:
         """Leaves the run gracefully. Idempotent; later calls raise ClosedError.
 
-        Raises the fault that has to end the run, after the last step for example, or
-        one by which the last rounds ended though it was caught. While another exception
-        is on its way it is said instead, and the process ends with 1 where it would end
-        with 0. See `on_fault` of `connect`.
+        Raises the fault that has to end the run, for example after the last step. It
+        also raises a fault that ended the last rounds though it was caught. While
+        another exception is handled, it prints the fault instead, and the process ends
+        with 1 in place of 0. See `on_fault` of `connect`.
         """
         self._close(sys.exc_info()[0])
 
@@ -240,8 +240,8 @@ class Communicator:
         return self.watcher.leaver.why if self.watcher else ""
 
     def check_faults(self) -> None:
-        """Raises the fault that has to end the run, if there is one; every call on the
-        host does so. See `on_fault` of `connect`."""
+        """Raises the fault that has to end the run, if there is one. Every call on the
+        host does so too. See `on_fault` of `connect`."""
         if self.watcher:
             self.watcher.raise_fault()
 

@@ -44,41 +44,43 @@ def connect(
         master: "host:port", several by commas; default JCCL_MASTER.
         token: a token of the run (or `token_file`); default JCCL_TOKEN,
             JCCL_TOKEN_FILE. Off loopback one is required unless `insecure`.
-        key_file: this peer's key pair, made if there is none; default JCCL_KEY_FILE,
-            else a fresh one. With it a process that starts again has its seat at once.
+        key_file: this peer's key pair, created if missing; default JCCL_KEY_FILE, else
+            a fresh one. With it a restarted process gets its seat at once.
         site: peers with one site name live and die together; default JCCL_SITE, else a
             site of its own. `shard` of `shards` is this peer's place in it.
-        advertise: addresses other peers may reach this one at, tried in order.
+        advertise: addresses where other peers may reach this one, tried in order.
         bind: listen address; "none" for a peer that can only dial out.
-        start_peers: sites to await before the first round; default JCCL_START_PEERS.
-        deadline: seconds, of every call that names none; default JCCL_DEADLINE, else
-            300. connect_timeout: seconds to reach the master; default
-            JCCL_CONNECT_TIMEOUT, else 8: more where peers may start before the master.
-            master_grace: seconds to wait for a lost master to come back. stripes:
-            connections per link; 0 chooses. io_threads: two more threads move what is
-            large; default JCCL_IO_THREADS, else where there are three cores for each
-            peer of this machine. insecure: allow plain connections off loopback;
-            default JCCL_INSECURE.
+        start_peers: number of sites that the first round waits for; default
+            JCCL_START_PEERS.
+        deadline: seconds, for every call that names none; default JCCL_DEADLINE,
+            else 300.
+        connect_timeout: seconds to reach the master; default JCCL_CONNECT_TIMEOUT,
+            else 8. Set more if peers may start before the master.
+        master_grace: seconds to wait for a lost master to come back.
+        stripes: connections per link; 0 chooses.
+        io_threads: whether two more threads move large data; default JCCL_IO_THREADS,
+            else if there are three cores for each peer of this machine.
+        insecure: allow plain connections off loopback; default JCCL_INSECURE.
         route: how compiled programs reach the transport: "ffi", "buffer_callback" (CPU)
             or "io_callback"; default JCCL_ROUTE, else FFI where XLA has it, else
             `io_callback`. All give the same bits.
-        on_fault: "warn" says faults of compiled programs in the log `jccl`; "raise"
-            also raises each new one in the thread that connected, between two steps, or
-            in the next call on the host; "ignore" does neither. By default those that
-            no later round heals are raised after three rounds, the others are said.
+        on_fault: "warn" logs faults of compiled programs to `jccl`. "raise" also raises
+            each new one in the thread that connected, between two steps, or in the
+            next call on the host. "ignore" does neither. By default, faults that no
+            later round heals are raised after three rounds, and the others are logged.
             Default JCCL_ON_FAULT.
-        on_term: what SIGTERM does, and an operator's `jccl drain`. "leave" (default):
-            this peer leaves the run at once, so that nobody waits for it, and
+        on_term: what SIGTERM and an operator's `jccl drain` do. "leave" (default):
+            this peer leaves the run at once, so that nobody waits for it. Then
             `jccl.Leaving`, a SystemExit with code 143, is raised between two steps. A
-            function is called before that, to save what should be. "flag": `leaving` of
-            the communicator says why, for a loop that looks. "ignore": nothing.
-            Handlers are for the main thread: where another one connects, SIGTERM does
+            function is called before that, for example to save. "flag": `leaving` of
+            the communicator says why, and the loop checks it. "ignore": nothing.
+            Handlers need the main thread: if another thread connects, SIGTERM does
             what it did before. Default JCCL_ON_TERM.
 
     Errors:
         MasterLostError (unreachable; says what was tried), VersionError, WrongRunError,
-        AuthError, IoError (port in use), InvalidError (also where an interactive
-        session joins a second time).
+        AuthError, IoError (port in use), InvalidError (also if an interactive session
+        joins a second time).
 
     Example:
         >>> with jccl.connect("127.0.0.1:29400") as comm:

@@ -68,7 +68,7 @@ class Encoded:
     Attributes:
         data: u8[n], the bytes of ALGORITHMS.md.
         shape, dtype: of the values.
-        codec: that of the round it goes into.
+        codec: the codec of the round that takes it.
     """
 
     data: Any
@@ -98,9 +98,9 @@ def encode(x: Any, codec: Codec | str = "int8") -> Encoded:
 
     Returns:
         Encoded. |encode(x).decode() - x| is within the codec's bound of ALGORITHMS.md
-        where the backend divides correctly rounded, a few units in the last place more
-        where it does not. NaN and Inf make their block's scale infinite, which the
-        round's guard finds.
+        if the backend rounds divisions correctly, else a few units in the last place
+        more. NaN and Inf make their block's scale infinite, and the round's guard
+        detects that.
 
     Example:
         >>> sent = jax.jit(jccl.encode)(delta + left)

@@ -80,7 +80,7 @@ class Error(Exception):
     exception of Python that stands for the same thing:
 
     * TimeoutError: DeadlineError, TooFewError. The program may call again. InDoubtError
-      is none, since the program has to resync first;
+      is not one, because the program has to resync first;
     * ConnectionError: MasterLostError, PeerLostError, LinkLostError;
     * ValueError: InvalidError, MismatchError, LimitError, UnknownTagError,
       BusyTagError;

@@ -26,9 +26,11 @@ RAW = "local devices exchange their arrays as they are"
 
 
 def marks(tree: Any, comm: HasRegistryId | None = None) -> Marks:
-    """Of a shared state, in place of it where a call takes `state` or `before`: made
-    once, where the arrays lie, for several calls. An edit that comes after them is not
-    in them, so no call that takes them sees it. In shard_map: `jccl.mesh.marks`."""
+    """Marks of a shared state. Pass them as `state` or `before` in place of the state.
+
+    They are made once, where the arrays lie, and serve several calls. They do not
+    contain a later edit, so no call that takes them detects it. In shard_map:
+    `jccl.mesh.marks`."""
     return ops.marks(tree, comm) if traced(tree) else Marks(_marks.of_host(tree))
 
 
@@ -98,7 +100,7 @@ def all_reduce(
     Returns:
         Outside programs `Result`, in a program `Reduced`. Both have `.value`, like
         `tree`, and `.status`: code, world (sites whose values are in), epoch, attempts.
-        In a program, check the code: if it is not OK, the value is what went in.
+        In a program, check the code: if it is not OK, the value is the input.
 
     Raises:
         Outside programs: DeadlineError, InDoubtError, MismatchError, GuardError,

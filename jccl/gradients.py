@@ -4,8 +4,8 @@
     dL/dx_j = sum over peers i of dL_i/dy: the transpose of the round is the same round.
 
 So every peer has to take the gradient, and the backward round carries as much as the
-forward one. Reverse mode only, once (no second derivatives). Only under jit, grad and
-the loops and branches of lax; no vmap, no jax.checkpoint around it.
+forward one. Reverse mode only, and only once (no second derivatives). It works under
+jit, grad and the loops and branches of lax, but not in vmap or jax.checkpoint.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ def all_reduce(
     """`jccl.ops.all_reduce` with a gradient; op is "sum" or "mean", the weight 1.
 
     The backward round has the tag `tag + "'"` and the same codec, whose rounding counts
-    as the identity. A forward round that did not commit gave back what went in: its
+    as the identity. A forward round that did not commit returned the input, so its
     gradient is the cotangent itself, without a round. A peer whose values were left out
     (GUARD, SKIPPED) gets zeros. A mean divides by the forward round's world.
 
     Errors:
         As in `jccl.ops.all_reduce`. A backward round that did not commit leaves NaN in
-        every leaf, since a gradient has no status; `comm.last_fault(tag + "'")` says
+        every leaf, because a gradient has no status. `comm.last_fault(tag + "'")` says
         why. ValueError while tracing, if another blocking op of `comm` lies between the
         call and its gradient in one program: nothing would order them.
 

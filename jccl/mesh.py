@@ -1,9 +1,9 @@
 """Collectives from programs mapped over several local devices: shard_map and pmap.
 
-The devices reduce among themselves first, each then carries its share of the result
-across the wide area, and they gather it again. The calls of all local devices join into
-one round, so a fault is decided once and every device reads the same status. Refuses
-axes left to XLA's partitioner. Under shard_map pass `check_vma=False`.
+The devices first reduce among themselves. Then each one carries its share of the result
+across the wide area, and they gather it. The calls of all local devices form one round,
+so a fault is decided once and every device reads the same status. Refuses axes left to
+XLA's partitioner. Under shard_map pass `check_vma=False`.
 """
 
 from __future__ import annotations
@@ -82,19 +82,19 @@ def all_reduce(
 ) -> Reduced:
     """Reduces over local mesh axes and over all peers of the run, as one round.
 
-    Peers need not have the same number of devices: what crosses is whole leaves. The
-    mean is that of the peers' means by `weight`, each over its own devices.
+    Peers may have different numbers of devices, because whole leaves cross the network.
+    The mean is the mean by `weight` of the peers' means over their own devices.
 
     Args:
-        tree: what this device holds of the leaves.
-        axis_name: mesh axes over which devices hold values of their own, which are
+        tree: this device's part of the leaves.
+        axis_name: mesh axes over which devices hold different values, which are
             reduced; () if all devices hold the same. Over an axis named neither here
-            nor in a leaf's spec the leaf must be the same on all devices.
-        specs: how leaves are cut, PartitionSpecs as for shard_map's `in_specs`. A leaf
-            that an axis cuts is not reduced over that axis: the gradient of an
-            all-gathered parameter has been summed over it already.
-        gather: False leaves leaves that were reduced as this device's share of the flat
-            leaf, zero-padded to equal shares; `unshard` puts them together.
+            nor in a leaf's spec, the leaf must be the same on all devices.
+        specs: how leaves are sharded, PartitionSpecs as for shard_map's `in_specs`. A
+            leaf is not reduced over an axis that shards it: the gradient of an
+            all-gathered parameter is already summed over that axis.
+        gather: with False, a reduced leaf stays this device's share of the flat leaf,
+            zero-padded to equal shares; `unshard` puts the shares together.
         weight, deadline: alike on all local devices.
         join_timeout: seconds, 15 at most, from the first to the last local device's
             call; else LOCAL_SKEW on all. The deadline runs once all are there.
@@ -103,8 +103,8 @@ def all_reduce(
             `jccl.all_reduce`.
 
     Returns:
-        Reduced(value, status, token). Not committed: value is what this peer put into
-        the round, the local devices' reduction, the same on all of them.
+        Reduced(value, status, token). If it did not commit, value is this peer's
+        contribution: the local devices' reduction, the same on all of them.
 
     Errors:
         ValueError, TypeError, NotImplementedError while tracing, as in `jccl.ops`.
@@ -161,11 +161,11 @@ def start(
     join_timeout: float = JOIN_MAX_S,
     state: Marks | None = None,
 ) -> Started:
-    """Begins the round of `all_reduce` and returns when all local devices have called;
+    """Begins the round of `all_reduce` and returns when all local devices have called.
     `done` ends it, any time later. The handle is the same on all devices.
 
     Args:
-        passing: as in `jccl.ops.start`; any other: as in `all_reduce`.
+        passing: as in `jccl.ops.start`. All others: as in `all_reduce`.
 
     Cost: the leaves' size twice in host memory, until `done`.
     """
@@ -212,10 +212,10 @@ def done(
     token: Any = None,
     join_timeout: float = JOIN_MAX_S,
 ) -> Reduced:
-    """Ends a round begun by `start`, waiting for it if need be; once per handle.
+    """Ends a round that `start` began, and waits for it if needed; once per handle.
 
     Args:
-        like: shaped as what the start was given; the value if no round was started.
+        like: shaped as the input of the start; the value if no round was started.
         axis_name, specs: as they were at the start.
         after: arrays that must have been computed first; not read.
 
@@ -260,8 +260,8 @@ def all_gather(
     state: Marks | None = None,
 ) -> Gathered:
     """Collects every peer's leaves, as `jccl.ops.all_gather`: a leading axis of slots,
-    behind it each device's block. What no axis of `specs` cuts must be the same on all
-    devices. Not for sites of several processes."""
+    then each device's block. Leaves that no axis of `specs` shards must be the same on
+    all devices. Not for sites of several processes."""
     ops.check_slots(slots)
     call = _whole_site(Call(tree, comm, specs, ()), "all_gather")
     *value, status, after = run_round(
@@ -298,8 +298,9 @@ def broadcast(
     join_timeout: float = JOIN_MAX_S,
     state: Marks | None = None,
 ) -> Reduced:
-    """Gives every peer the leaves of the one that says `root=True`, cut as `specs` say.
-    What no axis cuts must be the same on all devices. Not for sites of processes."""
+    """Gives every peer the leaves of the peer with `root=True`, sharded by `specs`.
+    Leaves that no axis shards must be the same on all devices. Not for sites of several
+    processes."""
     call = _whole_site(Call(tree, comm, specs, ()), "broadcast")
     *value, status, after = run_round(
         call,
@@ -328,7 +329,7 @@ def barrier(
     join_timeout: float = JOIN_MAX_S,
     state: Marks | None = None,
 ) -> Reduced:
-    """Waits until all devices of every member are here; `value` is None."""
+    """Waits until all devices of every member have called; `value` is None."""
     call = Call((), comm, None, ())
     status, after = run_round(
         call,
@@ -345,7 +346,7 @@ def barrier(
 
 
 def reduce_scatter(*args: Any, **options: Any) -> Any:
-    """Refused: a peer's own share changes with the members, and follows no mesh."""
+    """Refused: a peer's share changes with the members, and follows no mesh."""
     raise NotImplementedError(
         "jccl.mesh has no reduce_scatter: the share that a peer owns in a round "
         "follows no mesh. Use jccl.mesh.all_reduce(..., gather=False), which leaves "
@@ -373,8 +374,8 @@ def publish(
     deadline: Any = None,
     token: Any = None,
 ) -> Published:
-    """As `jccl.ops.publish`, from all local devices: `specs` says how leaves are cut,
-    and what no axis cuts must be the same on all of them.
+    """As `jccl.ops.publish`, from all local devices. `specs` says how leaves are
+    sharded. Leaves that no axis shards must be the same on all devices.
     """
     return share_state(
         tree,
@@ -389,8 +390,8 @@ def publish(
 
 
 def marks(tree: Any, comm: HasRegistryId, *, specs: Any = None) -> Marks:
-    """As `jccl.ops.marks`, from all local devices: of whole leaves, of which each has
-    read what it holds. `specs` as in `publish`."""
+    """As `jccl.ops.marks`, from all local devices. The marks are of whole leaves, and
+    each device reads its own part. `specs` as in `publish`."""
     return Marks(Call(tree, comm, specs, ()).marks())
 
 

@@ -129,9 +129,10 @@ def _round(
 
 
 def marks(tree: Any, comm: HasRegistryId | None = None) -> Marks:
-    """Of a shared state, in place of it where a call takes `state` or `before`: made
-    once, on the device where the arrays lie, for several calls. An edit that comes
-    after them is not in them, so no call that takes them sees it."""
+    """Marks of a shared state. Pass them as `state` or `before` in place of the state.
+
+    They are made once, on the device where the arrays lie, and serve several calls.
+    They do not contain a later edit, so no call that takes them detects it."""
     words = _marks.of_state(tree, callback.route_of(comm))
     assert words is not None
     return Marks(words)
@@ -154,8 +155,8 @@ def all_reduce(
     in_place: bool = False,
     state: Any = None,
 ) -> Reduced:
-    """`jccl.all_reduce` in a program, where its options are described; or at once, with
-    the outcome in a status too.
+    """`jccl.all_reduce` in a program, or at once, with the outcome in a status too. Its
+    options are described there.
 
     Returns:
         Reduced(value, status, token).
@@ -200,14 +201,14 @@ def all_gather(
     state: Any = None,
     state_tag: str = "",
 ) -> Gathered:
-    """Collects every peer's arrays into room for `slots` peers: shapes are static.
+    """Collects every peer's arrays into `slots` slots, because shapes are static.
 
-    Not committed: all slots are zero and masked out.
+    If it did not commit, all slots are zero and masked out.
 
     Args:
-        state, state_tag: the state of another tag, whose rounds these go before. Where
-            others are in the next of those already, or the state is not the run's, the
-            call ends at once: RESYNC.
+        state, state_tag: the state of another tag. These rounds go before the rounds of
+            that tag. If others are already in the next one, or the state is not the
+            run's, the call ends at once: RESYNC.
     """
     check_slots(slots)
     leaves = Leaves(tree)
@@ -253,7 +254,7 @@ def reduce_scatter(
     fingerprint: str | None = None,
     state: Any = None,
 ) -> Scattered:
-    """Reduces one array; each peer gets the share of it that it owns in this round."""
+    """Reduces one array. Each peer gets the share that it owns in this round."""
     leaves = Leaves(array)
     if len(leaves.arrays) != 1:
         raise ValueError("jccl: reduce_scatter takes one array")
@@ -288,7 +289,7 @@ def broadcast(
     fingerprint: str | None = None,
     state: Any = None,
 ) -> Reduced:
-    """Gives every peer the arrays of the one peer that says `root=True`."""
+    """Gives every peer the arrays of the one peer with `root=True`."""
     leaves = Leaves(tree)
     *value, status, after = _round(
         leaves,
@@ -315,7 +316,7 @@ def barrier(
     token: Any = None,
     state: Any = None,
 ) -> Reduced:
-    """Waits until every member of the run is here; `value` is None."""
+    """Waits until every member of the run has called; `value` is None."""
     status, after = _round(
         Leaves(()),
         comm,
@@ -348,16 +349,16 @@ def start(
 ) -> Started:
     """Begins an all_reduce and returns at once; `done` ends it, any time later.
 
-    The arrays are copied before this returns. XLA orders calls by data alone: what must
-    be computed after the start takes its operands from `Started.passed`.
+    The arrays are copied before this returns. XLA orders calls by data alone, so a
+    computation after the start must take its operands from `Started.passed`.
 
     Args:
         tree: as in `all_reduce`.
-        passing: a pytree handed through unchanged (in place), of any dtypes carried.
+        passing: a pytree passed through unchanged (in place), of any dtypes carried.
         state: as in `all_reduce`; compared before this returns.
 
     Returns:
-        Started(handle, passed, token). A start that fails shows in the status of done.
+        Started(handle, passed, token). If the start failed, the status of done says so.
     """
     leaves = Leaves(tree, resolve(codec))
     through = Leaves(passing)
@@ -395,7 +396,7 @@ def start(
 
 
 def no_handle() -> jax.Array:
-    """A handle that names no round, to begin an optimizer's state with."""
+    """A handle that names no round, for the first state of an optimizer."""
     return jnp.zeros((2,), jnp.uint32)
 
 
@@ -408,17 +409,17 @@ def done(
     tag: str = "default",
     token: Any = None,
 ) -> Reduced:
-    """Ends a round begun by `start`, waiting for it if need be; once per handle.
+    """Ends a round that `start` began, and waits for it if needed; once per handle.
 
     Args:
         handle: from `Started.handle`.
-        like: arrays shaped as those of the start, as the values of encoded ones. They
-            are the value if no round was started; their memory takes the result.
+        like: arrays shaped as those of the start (of encoded ones, their values). They
+            are the value if no round was started. Their memory takes the result.
         after: arrays that must have been computed first; not read.
-        tag: for the words of `last_fault`.
+        tag: for the message of `last_fault`.
 
     Returns:
-        Reduced. Not committed: value is what the start was given.
+        Reduced. If it did not commit, value is the input of the start.
     """
     leaves = Leaves(like)
     number = check_call(comm, tag)
@@ -450,20 +451,20 @@ def publish(
     deadline: Any = None,
     token: Any = None,
 ) -> Published:
-    """Makes the state after a round the newest revision, or fetches it if left behind.
+    """Makes the state after a round the newest revision, or fetches the newest one.
 
-    After a committed round the arrays are copied and digested into host memory, from
-    which joiners are served. If this peer was left behind (evicted, a late commit,
-    another digest) the newest state is fetched instead: code RESYNCED, word 1 is 1.
-    After any other outcome the arrays come back as they are, with that outcome's code.
+    After a committed round the arrays are copied to host memory and digested. Joiners
+    get this copy. If this peer fell behind (evicted, a late commit, another digest), it
+    fetches the newest state instead: code RESYNCED, word 1 is 1. After any other
+    outcome the arrays return unchanged, with the code of that outcome.
 
     Args:
-        tree: all that the next rounds depend on: anchor, outer state, counters.
+        tree: everything that the next rounds depend on: anchor, outer state, counters.
         status: of the round, as `all_reduce` returned it.
-        before: the state that `tree` was made from, or its `jccl.marks`. Where it isn't
-            what this peer published or adopted last, `tree` is no revision of the
-            run's: the newest is fetched in its place, and word 3 is 1. None: nothing
-            is compared, and an edit is this peer's vote on what the revision is.
+        before: the state that `tree` was made from, or its `jccl.marks`. If this peer
+            did not publish or adopt it last, `tree` is not a revision of the run. Then
+            the newest one is fetched instead, and word 3 is 1. None: nothing is
+            compared, and an edit is this peer's vote on what the revision is.
     """
     leaves = Leaves(tree)
     number = check_call(comm, tag)

@@ -35,8 +35,8 @@ class Method:
     """How peers agree.
 
     sync_every: steps between two rounds of a parameter (H); 1 is data-parallel.
-    fragments: parts of the model with rounds of their own (P), spread over the H steps.
-    overlap: steps that go on while a round is under way (τ).
+    fragments: parts of the model with their own rounds (P), spread over the H steps.
+    overlap: steps that run while a round is in flight (τ).
     bits: of one encoded parameter.
     """
 
@@ -63,8 +63,8 @@ class Method:
 
 @dataclasses.dataclass(frozen=True)
 class Published:
-    """As in arXiv:2501.18512: each layer is sent as soon as its gradient is known, its
-    payload once, in no time but that of its bytes.
+    """As in arXiv:2501.18512: each layer is sent as soon as its gradient is known. The
+    payload is sent once, and takes only the time of its bytes.
     """
 
     layerwise: bool = True
@@ -113,13 +113,13 @@ def utilization(
     """Share of the time that goes into steps, f64, for each bandwidth.
 
     The layers of a step run one after another, forward and backward; a backward pass of
-    a layer takes twice its forward pass. Transfers share one link, first come first
-    served. Four times H steps are played and the second half of them counts, when as
-    much is under way at its begin as at its end.
+    a layer takes twice its forward pass. Transfers share one link, first come
+    first served. Four times H steps are simulated. Only the second half counts, which
+    begins and ends with equally much in flight.
 
     Args:
         bits_per_s: of a site, each way; any shape.
-        cost: what a round sends and how long it is under way.
+        cost: what a round sends and how long it takes.
 
     Cost: 4·H·layers small numpy operations where transfers are by layer, else 4·H.
     """
@@ -183,7 +183,7 @@ def _roundwise(
 def closed_form(
     model: Model, method: Method, bits_per_s: np.ndarray, cost: Cost = PUBLISHED
 ) -> np.ndarray:
-    """Utilization on paper. With V the bits of a round of the whole model, W the
+    """Utilization by formula. With V the bits of a round of the whole model, W the
     bandwidth, ℓ the latency, t a step, T = H·t: blocking T/(T + P·ℓ + V/W); overlapped,
     each of P rounds waits for what its τ steps do not hide, max(0, V/(P·W) + ℓ - τ·t),
     and no cycle is shorter than the link needs, V/W.

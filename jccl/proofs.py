@@ -1,13 +1,13 @@
 """TOPLOC proofs (arXiv 2501.16007): 258 bytes of evidence that values were computed.
 
-A proof says which of a chunk's values are largest and what their 16 bits are. Whoever
-computes the same values again compares: `build`, `compare`, `calibrate`, `judge`. The
-bytes are those of the authors' implementation; signs are compared too, so values that
-were negated do not pass. Values of equal magnitude count in their order, so eager, jit,
-vmap and any number of devices give the same bytes.
+A proof says which of a chunk's values are largest and what their 16 bits are. A
+verifier computes the same values again and compares: `build`, `compare`, `calibrate`,
+`judge`. The bytes are those of the authors' implementation. Signs are compared too, so
+negated values do not pass. Values of equal magnitude count in their order, so eager,
+jit, vmap and any number of devices give the same bytes.
 
-Proofs find who did not do the work, or did another. They do not find who did it on
-poisoned data. Values are taken as bfloat16 (float32 is rounded) or float16.
+Proofs detect a prover that did not do the work, or did other work. They do not detect
+work on poisoned data. Values are taken as bfloat16 (float32 is rounded) or float16.
 """
 
 from __future__ import annotations
@@ -55,25 +55,25 @@ def build(
     """Proofs of an array, one for each chunk of its rows.
 
     Args:
-        values: float array of shape (n, ...): the last hidden states of n tokens (of a
-            batch, one sequence at a time, or by vmap), or any array; a pseudo-gradient
-            is `delta[None]`, one chunk. Traced or not.
+        values: float array of shape (n, ...), traced or not. For example, the last
+            hidden states of n tokens (of a batch, one sequence at a time, or by vmap).
+            A pseudo-gradient is `delta[None]`, one chunk.
         rows: rows of a chunk; the last one may be shorter.
-        k: values that a proof is about, 1 to 512.
-        prefill: so many first rows are a chunk of their own (a prompt), if not 0.
-        axis_name: in shard_map, the axis that cuts the last dimension.
+        k: number of values in a proof, 1 to 512.
+        prefill: if not 0, this many first rows are one chunk (a prompt).
+        axis_name: in shard_map, the axis that shards the last dimension.
 
     Returns:
         uint8[chunks, 2 + 2 k]: numpy outside of programs, traced inside. In a program a
-        chunk with NaN or Inf has a proof of zeros, which nothing is compared equal to.
+        chunk with NaN or Inf has a proof of zeros, which is equal to nothing.
 
     Raises:
         ValueError: a chunk has fewer than k values. GuardError, outside of programs:
         NaN or Inf.
 
-    Cost: of 32 x 4096 values on one core 0.2 to 0.4 ms on the host, of which the
-    polynomial takes 0.03; in a program a top-k of the chunk and 2 k steps on k numbers.
-    A GPU is slow at those steps: an H100 took 3.3 ms (November 2026).
+    Cost: for 32 x 4096 values on one core, 0.2 to 0.4 ms on the host. The polynomial
+    takes 0.03 of that. In a program, a top-k of the chunk and 2 k steps on k numbers. A
+    GPU is slow at those steps: an H100 took 3.3 ms (November 2026).
 
     Example:
         >>> proofs = jccl.proofs.build(hidden)
@@ -92,11 +92,11 @@ def build(
 
 
 def of_points(indices: Any, bits: Any) -> bytes:
-    """The proof of values that were chosen elsewhere: by their places in the chunk, and
-    the 16 bits of each as uint16; 1 to 512 of them. On the host.
+    """The proof of 1 to 512 values that were chosen elsewhere. They are given by their
+    places in the chunk, and the 16 bits of each as uint16. On the host.
 
     Raises:
-        InvalidError: a place is there twice. GuardError: bits from 65497 on, a NaN's.
+        InvalidError: a place occurs twice. GuardError: bits from 65497 on, a NaN's.
     """
     places, halves = np.asarray(indices, np.uint32), np.asarray(bits, np.uint16)
     with typed_errors():
@@ -104,15 +104,15 @@ def of_points(indices: Any, bits: Any) -> bytes:
 
 
 class Comparison(NamedTuple):
-    """Of each chunk, how far a verifier's values are from what its proof says.
+    """How far a verifier's values are from the proof, for each chunk.
 
     Attributes:
-        exponents: int32[chunks]; of the k values, how many have another exponent. A
-            value that the prover did not have among its own nearly always has.
+        exponents: int32[chunks]; of the k values, how many have another exponent.
+            Nearly all values do that the prover did not have among its own.
         signs: int32[chunks]; of the others, how many have another sign.
         mean, median: float64[chunks]; how far the mantissas of the others differ, in
-            units of their last place; 2^64 where no exponent is equal.
-        valid: bool[chunks]; False: the bytes are no proof, or of another k.
+            units of their last place; 2^64 if no exponent is equal.
+        valid: bool[chunks]; False if the bytes are no proof, or of another k.
     """
 
     exponents: np.ndarray
@@ -130,15 +130,15 @@ def compare(
     k: int = POINTS,
     prefill: int = 0,
 ) -> Comparison:
-    """Holds proofs against values that were computed again; on the host.
+    """Compares proofs with values that were computed again; on the host.
 
-    Bytes from others never raise: what is no proof is not `valid`, and as far off as
-    can be. Chunks that have no proof, or proofs that have no chunk, are not valid
-    either.
+    Bytes from others never raise. Bytes that are no proof are not `valid`, and have the
+    largest difference. Chunks without a proof, and proofs without a chunk, are not
+    valid either.
 
     Args:
         proofs: uint8[chunks, 2 + 2 k], or a sequence of bytes.
-        values, rows, k, prefill: as in `build`, by the verifier.
+        values, rows, k, prefill: as in `build`, from the verifier.
     """
     cuts = list(_cuts(np.shape(values), rows, k, prefill, 1))
     bits, name = _halves(values)
@@ -159,7 +159,7 @@ def compare(
 
 
 class Verdict(NamedTuple):
-    """Whether a sample is taken for honest, and by which statistics it is not."""
+    """Whether a sample is accepted as honest, and by which statistics it is not."""
 
     accepted: bool
     by: tuple[str, ...]
@@ -168,10 +168,10 @@ class Verdict(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """Up to where the means over a sample's chunks are taken for honest ones.
+    """The largest means over a sample's chunks that are accepted as honest.
 
-    The mean of a sample separates; the largest of its chunks does not, nor do the
-    constants of the paper fit another model. See `calibrate`.
+    The mean of a sample separates honest provers from others. The largest of its chunks
+    does not. The constants of the paper do not fit another model. See `calibrate`.
     """
 
     exponents: float
@@ -181,7 +181,7 @@ class Limits:
     samples: int = 0  # honest ones that they were measured on
 
     def judge(self, comparison: Comparison) -> Verdict:
-        """Of one sample: all chunks of one answer, or of one contribution."""
+        """Judges one sample: all chunks of one answer, or of one contribution."""
         if not len(comparison.valid):
             raise ValueError("jccl: a comparison of no chunk says nothing")
         found = _statistics(comparison)
@@ -199,15 +199,16 @@ def calibrate(
 ) -> Limits:
     """Limits from samples whose provers did the work.
 
-    The samples have to vary in all that may vary between honest provers and verifiers:
-    batch sizes, padding, compilers, processors. What they do not vary in is rejected.
+    The samples have to vary in everything that may vary between honest provers and
+    verifiers: batch sizes, padding, compilers, processors. Other variations are
+    rejected.
 
     Args:
-        honest: comparisons, one a sample.
-        margin: limits are so many times the largest mean of a sample.
-        floor: of exponents, mean and median, no less than this: where all samples
-            agree to the last bit, a single difference in many chunks is still honest.
-            Signs have none; the largest values do not change theirs by rounding.
+        honest: comparisons, one for each sample.
+        margin: limits are this many times the largest mean of a sample.
+        floor: the smallest limit of exponents, mean and median. If all samples agree to
+            the last bit, a single difference in many chunks is still honest. Signs have
+            no floor, because rounding does not change the sign of the largest values.
 
     Raises:
         ValueError: no sample, one without chunks, or one with an invalid proof.
@@ -229,12 +230,12 @@ def calibrate(
 
 
 def to_base64(proofs: Any) -> list[str]:
-    """As the authors' implementation writes them: the standard alphabet, padded."""
+    """As the authors' implementation writes proofs: the standard alphabet, padded."""
     return [base64.b64encode(bytes(np.asarray(p))).decode() for p in proofs]
 
 
 def from_base64(texts: str | Sequence[str]) -> list[bytes]:
-    """What is no base64 becomes b"", which is no proof."""
+    """Reads base64. Anything else becomes b"", which is no proof."""
     out = []
     for text in [texts] if isinstance(texts, str) else texts:
         try:

@@ -1,8 +1,7 @@
-"""A run on Ray: an actor for each peer. One that dies, or whose node does, is started
-again.
+"""A run on Ray: an actor for each peer. A peer that dies, or whose node dies, restarts.
 
-The driver holds the master, so the run survives the loss of every node but its own.
-Ray itself is imported when it is needed. Call it from one thread of the driver.
+The driver holds the master, so the run survives the loss of every node but its own. Ray
+is imported when needed. Call it from one thread of the driver.
 """
 
 from __future__ import annotations
@@ -35,19 +34,21 @@ def run(
     Args:
         function: calls `jccl.connect()` without arguments. It is pickled, and called
             in the main thread of an actor. JCCL_PEER_INDEX says which peer it is.
-        peers: how many.
-        args: of the function.
-        options: of each actor, as of `ray.remote`: `num_gpus`, `resources`, ….
-        restarts: how often each peer is started again when its process or its node
-            dies. Once a peer has returned none is: the others are about to end.
-        store: the master's journal, as of `jccl master`.
+        peers: number of peers.
+        args: arguments of the function.
+        options: options of each actor, as for `ray.remote`: `num_gpus`, `resources`, ….
+        restarts: how often each peer is restarted when its process or its node dies.
+            After a peer has returned, no peer is restarted: the others are about to
+            end.
+        store: the master's journal, as for `jccl master`.
 
     Returns:
-        What each peer returned, in order; None of one that died after another returned.
+        The result of each peer, in order; None for a peer that died after another
+        returned.
 
     Errors:
-        What the function raises, as Ray raises it: a mistake of the program ends the
-        run. RuntimeError when a peer died too often. InvalidError.
+        What the function raises, as Ray raises it: an error of the program ends the
+        run. RuntimeError if a peer died too often. InvalidError.
 
     Example:
         >>> losses = jccl.ray.run(train, 4, options={"num_gpus": 1})

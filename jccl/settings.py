@@ -195,14 +195,14 @@ _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of glibc's malloc.h
 def keep_memory() -> bool:
     """Makes this process keep the memory it frees, for the next array of that size.
 
-    XLA takes memory for the results of every call, and malloc gives large blocks back
-    to the kernel as soon as they are free: the kernel then clears each page again,
-    a pass over the result that costs more than the transport's own. Call it before the
-    first large array. The price: what was free once stays with the process (its peak,
-    and holes between blocks), so nothing else on the machine can have it.
+    XLA allocates memory for the results of every call, and malloc returns large blocks
+    to the kernel as soon as they are free. Then the kernel clears each page again,
+    which costs more than the transport's own pass over the result. Call this before the
+    first large array. The price: freed memory stays with the process (its peak, and
+    holes between blocks), so nothing else on the machine can use it.
 
     Returns:
-        Whether it took effect; only glibc's malloc can do it.
+        Whether it took effect; only glibc's malloc supports it.
     """
     libc: Any = ctypes.CDLL(None) if sys.platform.startswith("linux") else None
     if not hasattr(libc, "gnu_get_libc_version"):

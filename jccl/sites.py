@@ -1,9 +1,10 @@
 """Sites of several processes, each one JAX world (`jax.distributed`) with a mesh.
 
-Every site cuts its leaves into the same number of parts and each of its processes
-carries its own ones across the wide area: a site of one process all, one of two half of
-them each. A site's rounds have one outcome. Leaves that an axis cuts must be so on all
-sites, along the same dimension. For programs under `shard_map` only, by `jccl.mesh`.
+Every site cuts its leaves into the same number of parts. Each process carries its own
+parts across the wide area: the only process of a site carries all, each of two carries
+half. A site's rounds have one outcome. A leaf that an axis shards must be sharded on
+all sites, along the same dimension. Only for programs under `shard_map`, by
+`jccl.mesh`.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from jccl.errors import Code, error_of
 
 
 class Parts:
-    """A communicator for each part of the leaves that this process holds; takes the
-    place of one in `jccl.mesh` and `jccl.diloco`. Made by `connect`."""
+    """A communicator for each part of the leaves that this process holds. Use it in
+    place of a communicator in `jccl.mesh` and `jccl.diloco`. Made by `connect`."""
 
     def __init__(
         self, comms: Sequence[Communicator], first: int, parts: int, processes: int
@@ -55,8 +56,8 @@ class Parts:
         restore: Restore = False,
         deadline: float | None = None,
     ) -> Synced:
-        """As `Communicator.sync_state`, with arrays that lie on a mesh over the site's
-        devices; other leaves must be the same on all processes."""
+        """As `Communicator.sync_state`, with arrays on a mesh over the site's devices.
+        Other leaves must be the same on all processes."""
         places = [getattr(leaf, "sharding", None) for leaf in jax.tree.leaves(tree)]
         on = next((one for one in places if isinstance(one, NamedSharding)), None)
         if on is None:
@@ -110,7 +111,7 @@ class Parts:
         )
 
     def digest(self, tag: str = "state") -> str:
-        """Of the newest published revision, of each part that this process holds."""
+        """Digests of the newest published revision, for each part of this process."""
         return " ".join(comm.digest(tag) for comm in self.comms)
 
     def revision(self, tag: str = "state") -> int:
@@ -135,7 +136,7 @@ def connect(
     Args:
         site: the processes of one `jax.distributed` world share this name.
         parts: a multiple of the number of processes of every site of the run.
-        process, processes: this one's place; default JAX's.
+        process, processes: the place of this process; default JAX's.
         master, options: as in `jccl.connect`.
 
     Example:

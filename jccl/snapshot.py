@@ -86,28 +86,28 @@ def sync_state(
     restore: Restore = False,
     deadline: float | None = None,
 ) -> Any:
-    """Makes the shared part of `state` the run's newest; the one extra line of a
+    """Synchronises the shared part of `state` with the run; the one extra line of a
     script.
 
-    The same for first starters and for joiners. On the run's first call one peer's
-    state becomes everyone's: the one with `source=True`, else that of who connected
-    first. That waits for the run's `start_peers`, and where rounds without a state
-    came before it, for all members.
+    First peers and joiners call it alike. On the run's first call, one peer's state
+    becomes everyone's: that of the peer with `source=True`, else of the first one that
+    connected. The first call waits for the run's `start_peers`. If there were rounds
+    without a state before, it waits for all members.
 
     Args:
         state: a TrainState or `(params, opt_state)` whose optimizer was made by
             `jccl.diloco`, an `(nnx model, nnx.Optimizer)` pair, or any pytree of arrays
-            if `comm` is given: then all of it is shared.
-        comm: default the communicator the optimizer was made with.
+            if `comm` is given, which shares all of it.
+        comm: default the communicator of the optimizer.
         tag: default the optimizer's; "state" for a plain pytree.
         source: this peer's state is the run's first.
-        restore: the run goes on from this state, a checkpoint, whatever is newer: all
-            peers adopt it. An operator's wish: with tokens `comm` was made with one of
-            role admin. `True` is for an earlier revision that the run's journal
-            remembers, and for one time: a script that is started again with it goes on
+        restore: the run continues from this state, a checkpoint, even if there are
+            newer ones. All peers adopt it. This is an operator's order: with tokens,
+            `comm` needs one of role admin. `True` takes an earlier revision that the
+            run's journal knows, and only once: a script restarted with it continues
             with the run. `"any"` takes any state, fresh parameters too. `"again"` is
-            `"any"`, and goes back each time that it is said. Fragments go back one by
-            one; what did not, is logged.
+            `"any"`, and goes back at each call. Fragments go back one by one; a line in
+            the log names those that did not.
         deadline: seconds.
 
     Returns:
@@ -115,10 +115,10 @@ def sync_state(
         was replaced. nnx objects are updated in place and returned.
 
     Errors:
-        Error with code STATE_LOST if every holder of the newest revision is gone and
-        nobody brings an earlier one, MismatchError if the peers' states differ in
-        structure, two peers restore, or the state to restore is no revision that the
-        run remembers; AuthError, DeadlineError.
+        StateLostError if every holder of the newest revision is gone and no peer brings
+        an earlier one. MismatchError if the peers' states differ in structure, if two
+        peers restore, or if the run does not know the state to restore. AuthError,
+        DeadlineError.
 
     Example:
         >>> state = jccl.sync_state(state)
@@ -151,14 +151,12 @@ def publish(
     tag: str = "state",
     deadline: float | None = None,
 ) -> Any:
-    """After a committed round: `state` is the new revision, from which joiners are
-    served.
+    """Makes `state` the new revision after a committed round. Joiners get it.
 
-    Only for state that `jccl.diloco` does not look after itself. Returns the state to
-    go on with: the newest one, should this peer have fallen behind, or `before`, the
-    state that this one was made from, have been edited since it was shared.
-    `before=None` compares nothing: an edit would be this peer's vote on what the
-    revision is.
+    Only for state that `jccl.diloco` does not manage. Returns the state to continue
+    with. This is the newest one if this peer fell behind, or if `before`, the state
+    that `state` was made from, was edited since it was shared. `before=None` compares
+    nothing. Then an edit becomes this peer's vote on what the revision is.
     """
     return comm.publish(state, tag=tag, deadline=deadline, before=before).value
 

@@ -72,7 +72,7 @@ class Cluster:
         return comm
 
     def close(self) -> None:
-        """Closes all, and then raises what the close of a communicator raised."""
+        """Closes all, and then raises the fault of a communicator's close."""
         with contextlib.ExitStack() as last:
             if self.master is not None:
                 last.callback(self.master.stop)
@@ -85,9 +85,8 @@ class Cluster:
         program: Callable[[Communicator, int], T],
         comms: Sequence[Communicator] | None = None,
     ) -> list[T]:
-        """Runs `program(comm, index)` on a thread per peer; the first fault is
-        raised.
-        """
+        """Runs `program(comm, index)` on a thread per peer, and raises the first
+        fault."""
         peers = list(self.comms if comms is None else comms)
         results: list[Any] = [None] * len(peers)
         faults: list[BaseException] = []
@@ -127,7 +126,7 @@ class Process:
             )
 
     def kill(self) -> None:
-        """SIGKILL: dies without a word."""
+        """SIGKILL: dies without a message."""
         self._send(signal.SIGKILL)
         self.popen.wait()
 
@@ -173,7 +172,7 @@ class Processes:
     def __init__(
         self, *, start_peers: int = 1, path: str | Path | None = None, **master: Any
     ) -> None:
-        """`master`: options of `jccl master`, like restore_after=2."""
+        """`master`: options of `jccl master`, for example restore_after=2."""
         self._start_peers = start_peers
         self._options = [f"--{k.replace('_', '-')}={v}" for k, v in master.items()]
         self._folder = tempfile.TemporaryDirectory(prefix="jccl-") if not path else None
@@ -196,7 +195,7 @@ class Processes:
             self._folder.cleanup()
 
     def start_master(self) -> None:
-        """Starts it, or starts it again on the same journal and port."""
+        """Starts it, or restarts it on the same journal and port."""
         log = self.path / "master.log"
         seen = log.stat().st_size if log.exists() else 0
         argv = [sys.executable, "-m", "jccl.cli", "master"]
@@ -207,7 +206,7 @@ class Processes:
         self.address = _announced(self.master, seen)
 
     def peer(self, argv: Sequence[str], **env: str) -> Process:
-        """Starts a program that finds the run in its environment."""
+        """Starts a program, which finds the run in its environment."""
         log = self.path / f"peer{len(self.peers)}.log"
         start = {
             "JCCL_MASTER": self.address,

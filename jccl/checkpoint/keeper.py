@@ -30,30 +30,31 @@ _NEXT_LIFE = re.compile(r"(peer-\d+)\.\d+((?:-\d+)?)")
 class Checkpoints:
     """Saves a training state every `every` outer steps, and restores the newest one.
 
-    What all peers share (anchor, outer state, counters) is saved with the revision and
-    digest by which the run's journal knows it; what is this site's own (inner state,
-    parameters, residuals) with it, and the position in the data. A checkpoint counts
-    when its marker is there, which is written last; whatever is damaged or half there
-    is refused when it is restored, and the one before it is taken, with a line.
+    A checkpoint holds what all peers share (anchor, outer state, counters), with the
+    revision and digest by which the run's journal knows it. It also holds this site's
+    own part (inner state, parameters, residuals) and the position in the data. A
+    checkpoint counts when its marker exists, which is written last. `restore` refuses
+    a damaged or incomplete one, says so in a line, and takes the one before it.
 
-    Who saves needs no word between peers. On a disk of its own each site saves all of
-    its state: any of them can come back alone, and the loss of a disk is the loss of
-    one copy. In a place that all sites see (an object store, or `shared=True`) one copy
-    of the shared part is enough. The live site with the lowest number in the roster
-    writes it, the others their own parts: all see one roster, and when that site dies
-    another one is the lowest. A site that is there and does not save, because it hangs
-    or has no right to write, is seen by what is missing: the site with n others before
-    it writes the shared part, too, when the newest one there is more than n periods
-    old. Two that write at once write the same bits, in folders of their own.
+    Peers decide who saves without messages. On its own disk each site saves all of its
+    state. So each site can return alone, and the loss of a disk loses only one copy. In
+    a place that all sites see (an object store, or `shared=True`) one copy of the
+    shared part is enough. The live site with the lowest number in the roster writes it,
+    and the others write their own parts. All sites see the same roster, and if that
+    site dies, another one is the lowest. A live site may not save, because it hangs or
+    has no right to write. Then the shared part gets old, and the site with n others
+    before it also writes it when the newest one is more than n periods old. Two sites
+    that write at once write the same bits, in different folders.
 
     Args:
         comm: open communicator of a site with a name (`site=` of `connect`, JCCL_SITE;
-            peers of `jccl run` have one). By it a restarted peer finds what is its own.
+            peers of `jccl run` have one). A restarted peer finds its own part by it.
         where: a folder, `s3://bucket/path` or `gs://bucket/path`.
         every: outer steps of the whole model between two checkpoints.
-        keep: how many stay; older ones are removed when a new one is complete.
-        own: save what is this site's own, too. Without it a restored peer begins with
-            a fresh inner state, on the anchor.
+        keep: number of checkpoints to keep. Older ones are removed when a new one is
+            complete.
+        own: also save this site's own part. Without it a restored peer begins with a
+            fresh inner state, on the anchor.
         shared: whether all sites save to the same place. By default object stores are
             shared, and folders are not.
 
@@ -108,22 +109,22 @@ class Checkpoints:
     # ---- saving ----------------------------------------------------------------------
 
     def save(self, state: Any, data: Any = None, *, now: bool = False) -> bool:
-        """After each step: saves the state if a checkpoint is due.
+        """Saves the state if a checkpoint is due. Call it after each step.
 
-        Between two checkpoints this waits for the step and looks at a counter; a loop
-        that runs ahead of its device calls it after every few steps. One that is due
-        costs a copy of the state to host memory; the rest goes on beside the training.
-        While one is being written the next ones are left out, with a line. A fault of
-        the store is a line, too; the next one is tried again.
+        Between two checkpoints this waits for the step and checks a counter. If your
+        loop runs ahead of its device, call it after every few steps. A checkpoint that
+        is due costs a copy of the state to host memory. The rest runs beside the
+        training. While one is being written, the next ones are skipped, with a line. A
+        fault of the store also prints a line, and the next checkpoint tries again.
 
         Args:
-            state: what the step gave.
-            data: where this peer stands in its data: numbers, texts, arrays, and lists
-                and dicts of them, not too big (it stands in the marker).
-            now: whether one is due or not, as before leaving.
+            state: the result of the step.
+            data: this peer's position in its data: numbers, texts, arrays, and lists
+                and dicts of them. Keep it small, because the marker holds it.
+            now: save even if none is due, for example before leaving.
 
         Returns:
-            Whether one was begun.
+            Whether a save has begun.
         """
         if self._tags is None:
             self._tags = trees.Split(state, self._comm).tags
@@ -146,7 +147,7 @@ class Checkpoints:
         return True
 
     def wait(self) -> None:
-        """Until nothing is being written; raises what the last save ended with."""
+        """Waits until nothing is being written; raises the fault of the last save."""
         if self._writing is not None:
             writing_, self._writing = self._writing, None
             writing_.result()
@@ -215,27 +216,26 @@ class Checkpoints:
     def restore(
         self, state: Any, data: Any = None, *, number: int | None = None
     ) -> tuple[Any, Any]:
-        """The newest checkpoint that is whole, to hand to `jccl.sync_state`; before the
-        loop.
+        """Returns the newest whole checkpoint. Call it before the loop, and pass the
+        state to `jccl.sync_state`.
 
-        A run that goes on has a newer state, which `sync_state` then brings; of one
-        that died as a whole the newest state that some site brings is taken, if the
-        master's journal knows it. Every file is read and compared, and the digests are
-        made anew.
+        If the run is live, `sync_state` then brings its newer state. If the whole run
+        died, it takes the newest state that a site brings, if the master's journal
+        knows it. This reads and compares every file, and computes the digests again.
 
         Args:
-            state: as it is made for the first start: it gives structure, dtypes and
+            state: the state for a first start. It gives structure, dtypes and
                 shardings. nnx pairs are updated in place.
-            data: what comes back where there is no checkpoint of this site. If it is
-                not None, its structure is that of what comes back.
-            number: this one, as `jccl checkpoint list` shows it, and no other.
+            data: the result if there is no checkpoint of this site. If it is not None,
+                the result has its structure.
+            number: restore only this checkpoint, as `jccl checkpoint list` shows it.
 
         Returns:
-            State and data. Those that were passed in if there is no checkpoint at all.
+            State and data, or the arguments if there is no checkpoint at all.
 
         Errors:
-            DamagedError if there are some, and none is whole; MismatchError if one is
-            of another model; IoError.
+            DamagedError if there are checkpoints and none is whole; MismatchError if
+            one is of another model; IoError.
         """
         moments.reached("restore-begun")
         split = trees.Split(state, self._comm)

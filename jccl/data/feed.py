@@ -1,8 +1,8 @@
 """A plan under a pipeline of the user's, such as Grain's: `Feed`, `Samples`.
 
-The pipeline is made anew after each commit, over the samples of this peer until the
-next one, so it may read ahead as far as it likes: what it has read and no step has
-taken is in nobody's count. Host code; a Feed belongs to one thread, Samples to any.
+After each commit a new pipeline is built, over the samples of this peer until the next
+one. So it may read ahead without a limit: a sample that was read but not used in a step
+is not counted. Host code; a Feed belongs to one thread, Samples to any.
 Grain itself is imported by `Sampler` alone.
 """
 
@@ -87,7 +87,7 @@ class Feed:
     """Items of a pipeline, one for each step, over the samples of a plan.
 
     Args:
-        plan: one item of the pipeline has to take its `batch` of samples.
+        plan: one item of the pipeline has to use its `batch` of samples.
         source: len() and items by index, such as an array, `grain.MapDataset`, an
             ArrayRecord source.
         pipeline: of Samples; gives an iterable of items.

@@ -28,24 +28,24 @@ class Plan:
 
     Args:
         comm: open communicator.
-        size: samples of the data set, 1 to 2^48; the same on all peers, like seed,
-            block, peers and ranges: a peer with others is refused by name.
+        size: samples of the data set, 1 to 2^48. It is the same on all peers, like
+            seed, block, peers and ranges. A peer that differs is refused by name.
         batch: samples of one step of this peer.
         seed: of the shuffle.
-        block: samples that a peer is expected to take before the run's first commit;
-            after it what each has taken says so. By default as many as 16 peers may
-            take in an eighth of the data set, 4096 at most.
-        peers: that can be counted in one round.
-        ranges: pieces in which what is left may lie. Departures leave them, and the
-            next rounds take them up.
+        block: samples that a peer is expected to take before the run's first commit.
+            After it, jccl uses what each peer has taken. The default is what 16 peers
+            may take in an eighth of the data set, 4096 at most.
+        peers: maximum number of peers counted in one round.
+        ranges: maximum number of pieces of the remaining samples. Departures leave
+            pieces, and the next rounds take them.
 
     Errors:
-        `take` raises LimitError where `peers` or `ranges` is not enough, on all peers
-        at the same commit, and where one contribution would hold more than 2^24
-        samples; RuntimeError where steps were taken without it.
+        `take` raises LimitError if `peers` or `ranges` is not enough, on all peers at
+        the same commit, and if one contribution would hold more than 2^24 samples. It
+        raises RuntimeError if steps were taken without it.
 
     Cost: 32 + 32 · peers + 16 · ranges bytes of shared state, 10 KiB by default; no
-    communication. `take` waits for the device in the step after a round alone.
+    communication. `take` waits for the device only in the step after a round.
 
     Example:
         >>> plan = jccl.data.Plan(comm, len(source), batch=32)
@@ -81,32 +81,32 @@ class Plan:
 
     @property
     def share(self) -> Share | None:
-        """Of this peer until the next commit; None: it has none."""
+        """This peer's share until the next commit; None if it has none."""
         return self._turn.share if self._turn else None
 
     @property
     def first(self) -> int:
-        """Where the samples that `take` gave last begin in the share."""
+        """Where the last samples of `take` begin in the share."""
         return self._first
 
     @property
     def pool(self) -> Pool:
-        """What was left to count after the last commit that `take` has seen."""
+        """What remained to count after the last commit that `take` has seen."""
         return self._pool
 
     def take(self, state: Any, *, sync: Any = None) -> tuple[Any, np.ndarray]:
-        """Before every step: the samples of that step.
+        """Returns the samples of the next step. Call it before every step.
 
         Args:
-            state: what `sync_state` or the last step gave: any pytree that holds the
-                state of `jccl.diloco(data=plan)`.
-            sync: what `update` will be given as `sync`, see `jccl.Pacer`.
+            state: from `sync_state` or the last step: any pytree that holds the state
+                of `jccl.diloco(data=plan)`.
+            sync: the `sync` for `update`, see `jccl.Pacer`.
 
         Returns:
-            The state for the step, and int64[batch]. The state differs in what is this
-            peer's own alone. Where `counted` is False the step changes nothing: this
-            peer has no share yet, or is a new member with steps that an earlier one
-            took; its batch is handed out again.
+            The state for the step, and int64[batch]. Only this peer's own part of the
+            state differs. If `counted` is False, the step changes nothing: this peer
+            has no share yet, or is a new member with steps of an earlier one. Its
+            batch is handed out again.
         """
         node = self._node(state)
         turn, peer = self._turn, self.comm.attributes().id
@@ -130,7 +130,7 @@ class Plan:
 
     @property
     def fingerprint(self) -> str:
-        """Words for what all peers of the plan have to agree on."""
+        """Text of everything that all peers of the plan must agree on."""
         return "data " + ", ".join(f"{k} {v}" for k, v in self.form._asdict().items())
 
     def first_words(self) -> np.ndarray:
