@@ -98,6 +98,7 @@ lint: .venv/.ready-test
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	git ls-files ':!tests/data' ':!.ci/requirements-*.txt' | xargs .venv/bin/codespell
+	.venv/bin/proselint check --config .ci/proselint.json README.md SECURITY.md docs/*.md
 	git ls-files 'cpp/*.h' 'cpp/*.cc' 'cpp/*.c' 'xla_ext/*.h' 'xla_ext/*.cc' 'benchmarks/*.h' 'benchmarks/*.cc' | xargs .venv/bin/clang-format --dry-run --Werror
 
 types: .venv/.ready-test
