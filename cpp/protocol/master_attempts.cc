@@ -316,6 +316,9 @@ bool State::conclude(const wire::Tag& tag) {
   }
   if (slow_down(tag)) return true;
   if (now_ < round.running->deadline) return false;
+  if (++round.cut_short > 1 && !JCCL_PLANTED("deadlines-teach-nothing")) {
+    round.needed = std::max(round.needed, 2 * (now_ - round.running->since));
+  }
   note_deadline(*round.running);
   abort(tag, Code::kDeadline,
         cat("round ", round.running->round().n, " of ", tag, ": deadline passed; waited for ",
@@ -390,6 +393,8 @@ void State::commit(const wire::Tag& tag) {
   edges_seen_ |= running.edges();
   forget_spoilt(tag, running);
   round.usual += (now_ - running.since - round.usual) / 4;
+  round.cut_short = std::min(round.cut_short, 1U);
+  round.needed = std::min(round.needed / 2, 2 * (now_ - running.since));
   round.running.reset();
   round.memory = {};
   ++round.commits;

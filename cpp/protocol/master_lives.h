@@ -152,6 +152,10 @@ struct Round {  // the volatile side of one tag
   base::Time ready_due = base::kNever, sync_due = base::kNever;
   std::uint64_t commits = 0, aborts = 0;
   base::Duration usual = 0;  // that an attempt takes which commits
+  // Attempts that deadlines ended, of which a commit leaves one, and what a call should have left
+  // that it does not end the next: see hurried().
+  std::uint32_t cut_short = 0;
+  base::Duration needed = 0;
   bool does_without() const { return !skipped.empty() || !without.empty(); }
 };
 

@@ -29,6 +29,11 @@ base::Duration margin(base::Duration left) {
   return std::min<base::Duration>(left / 8, 500 * base::kMillisecond);
 }
 
+// Before the master's own deadline of a call, when half of the call's time is left to its peer.
+base::Duration half_of(const OpenReady& open) {
+  return (open.time - margin(bounded(open.ready.deadline))) / 2;
+}
+
 }  // namespace
 
 void State::on_ready(Life& life, const wire::Ready& ready) {
@@ -246,23 +251,29 @@ void State::expire_round(const wire::Tag& tag) {
   if (round.ready.empty()) round.memory = {};
 }
 
-// Members whose calls would end before their data can have moved: the others need not begin.
+// Members whose calls would end before their data can have moved: the others need not begin. How
+// long that takes follows from attempts that deadlines ended, one after the other: members whose
+// calls began at different times would else never have enough together. Who has more than half of
+// its call left is never asked for more.
 bool State::hurried(const wire::Tag& tag) {
   const base::Duration least = std::min(options_.heartbeat / 10, kLeastTime);
-  std::vector<wire::Incarnation> late;
+  const base::Duration needed = rounds_.at(tag).needed;
+  std::map<wire::Incarnation, base::Duration> late;  // what they had to have left
   for (const auto& [id, member] : ledger_.members()) {
     const OpenReady* open = ready_of(tag, member);
     if (open == nullptr || !takes_part(tag, member)) continue;
-    if (open->deadline - now_ < least) late.push_back(member.incarnation);
+    const base::Duration most = JCCL_PLANTED("calls-end-before-half") ? needed : half_of(*open);
+    const base::Duration asked = std::max(least, std::min(needed, most));
+    if (open->deadline - now_ < asked) late.emplace(member.incarnation, asked);
   }
   if (late.empty()) return false;
   const std::vector<Part> parts = parts_for(tag);
-  for (const wire::Incarnation incarnation : late) {
-    if (hasty(incarnation, parts)) {  // not for having waited
+  for (const auto& [incarnation, asked] : late) {
+    if (asked == least && hasty(incarnation, parts)) {  // not for having waited
       charge(*life_of(incarnation), Fault::kBadCall, cat("no time for a round of ", tag));
     }
     reject(tag, incarnation, Code::kDeadline,
-           cat("all are READY, but less than ", least / base::kMillisecond,
+           cat("all are READY, but less than ", asked / base::kMillisecond,
                " ms of this call's deadline are left"));
   }
   return true;

@@ -104,6 +104,8 @@ constexpr MutantRow kRows[] = {
     {"doubt-told-as-failure"},
     {"late-askers-end-by-deadline"},
     {"deadline-timer-lost"},
+    {"calls-end-before-half"},
+    {"deadlines-teach-nothing"},
     {"deadlines-too-long"},
     {"sync-deadlines-too-long"},
     {"doubt-comes-late"},

@@ -30,12 +30,17 @@ Duration early_by(const CallRecord& call) {
   return std::min((call.deadline - call.begun) / 8, kSecond / 2) + 50 * kMillisecond;
 }
 
-// The deadline that a call ends of is its own. (Not where clocks went apart while it ran.)
-void World::check_not_early(const CallRecord& call) {
+// The deadline that a call ends of is its own, unless it hears that too little of it is left for a
+// round, and no more than half of its time is. (Not where clocks went apart while it ran.)
+void World::check_not_early(const CallRecord& call, const std::string& why) {
   if (call.code != base::Code::kDeadline || call.begun <= clocks_parted_at_) return;
-  if (now + early_by(call) >= call.deadline) return;
+  const bool too_little = says(why, "all are READY, but less than ");
+  const Duration half = (call.deadline - call.begun) / 2;
+  const Duration allowed = too_little ? std::max(half, early_by(call)) : early_by(call);
+  if (now + allowed >= call.deadline) return;
   history.fail("P4", cat("slot ", call.slot, ": call ", call.id, " on ", call.tag, " ended as ",
-                         "DEADLINE with ", (call.deadline - now) / kMillisecond, " ms left"));
+                         "DEADLINE with ", (call.deadline - now) / kMillisecond, " ms left of ",
+                         2 * half / kMillisecond, ": ", why));
 }
 
 // When a call of this deadline has to have ended. Virtual timers fire when they are due, so nothing

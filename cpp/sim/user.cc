@@ -233,7 +233,7 @@ void SimPeer::end_call(UserTag& tag, const protocol::CompleteCall& done, bool su
   record.open = false, record.success = success;
   p4_in_time(world.history, slot, tag.tag, latest_end(record.deadline));
   record.code = done.status.code, record.n = done.n;
-  world.check_not_early(record);
+  world.check_not_early(record, done.status.text);
   if (success) {
     const Own* own = data.find(*tag.visible);
     JCCL_CHECK(own != nullptr);

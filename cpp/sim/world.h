@@ -135,7 +135,7 @@ class World {
   bool contradicted(const wire::Record& record);  // oracle_p6.cc
   void check_moves(std::uint32_t slot, const Own& own);
   void check_silence(std::uint32_t slot, const Own& own);
-  void check_not_early(const CallRecord& call);
+  void check_not_early(const CallRecord& call, const std::string& why);
   void clocks_part() { clocks_parted_at_ = now; }
   void check_straggler(const std::string& site, const std::string& reason);
   SimMaster* active();  // the master that serves; of several the last that began to; null: none
