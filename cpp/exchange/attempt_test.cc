@@ -295,6 +295,30 @@ TEST(AttemptTest, it_says_for_whom_it_waits) {
   EXPECT_EQ(bench.peers_[0]->run->moving().waits_on, 0u);
 }
 
+// Else one that keeps a single frame back would look as if the other held everybody for nothing.
+TEST(AttemptTest, what_is_still_to_come_is_left_however_often_frames_are_sent_again) {
+  Bench bench({});
+  bench.begin();
+  std::deque<Bench::Frame> held;
+  while (!bench.frames_.empty()) {  // nothing from peer 2 arrives, and peer 0 sends all twice
+    const Bench::Frame f = bench.take_any();
+    if (f.from == 0) (void)bench.made(f);
+    if (f.from == 2)
+      held.push_back(f);
+    else
+      bench.deliver(f);
+  }
+  std::uint64_t missing = 0;
+  for (const auto& one : bench.peers_[0]->run->awaited()) missing += one.bytes;
+  ASSERT_GT(missing, 0u);
+  const wire::Moving moving = bench.peers_[0]->run->moving();
+  EXPECT_EQ(moving.waits_on, Bench::id(2));
+  EXPECT_GE(moving.left, missing);
+  bench.frames_ = held;
+  bench.deliver_all();
+  EXPECT_EQ(bench.peers_[0]->run->moving().left, 0u);
+}
+
 // Else who waits for them would be taken for the slow one.
 TEST(AttemptTest, who_is_done_still_counts_the_results_it_has_to_send) {
   Bench bench({});
