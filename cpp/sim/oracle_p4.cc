@@ -57,8 +57,9 @@ bool World::hampered(const std::string& site) const {
   });
 }
 
-// What it waits for most was handed to the slow line of another, who counts it as moved: the one
-// case in which the judge takes the receiver for the slow one (DECISIONS, Known limits).
+// What it waits for most, or some of it, was handed to the slow line of another, who counts it as
+// moved: the one case in which the judge takes the receiver for the slow one (DECISIONS, Known
+// limits).
 bool World::waits_for_a_slow_line(const std::string& site) const {
   for (const SimPeer& peer : peers) {
     if (peer.site != site || !peer.running()) continue;
@@ -69,11 +70,8 @@ bool World::waits_for_a_slow_line(const std::string& site) const {
                         history.liars.count(other->second.incarnation) > 0;
       if (lies) return true;
       if (other == history.members.end() || !hampered(other->second.site)) continue;
-      const auto moving = peers[slots.at(other->second.incarnation)].data.progress().moving;
-      const bool has_more = std::any_of(moving.begin(), moving.end(), [&](const auto& one) {
-        return one.attempt == own.attempt && one.left > 0;
-      });
-      if (!has_more) return true;
+      const DataPlane& its = peers[slots.at(other->second.incarnation)].data;
+      if (its.unsent(own.attempt) < peer.data.awaits(own.attempt, own.waits_on)) return true;
     }
   }
   return false;

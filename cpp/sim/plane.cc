@@ -216,4 +216,22 @@ protocol::Progress DataPlane::progress() const {
   return protocol::Progress{moved_, attempts_.moving()};
 }
 
+std::uint64_t DataPlane::awaits(const wire::Attempt& attempt, wire::PeerId peer) const {
+  const exchange::Attempt* run = attempts_.find(attempt);
+  if (run == nullptr) return 0;
+  std::uint64_t bytes = 0;
+  for (const exchange::Attempt::Awaited& one : run->awaited()) {
+    if (one.peer == peer) bytes += one.bytes;
+  }
+  return bytes;
+}
+
+std::uint64_t DataPlane::unsent(const wire::Attempt& attempt) const {
+  const exchange::Attempt* run = attempts_.find(attempt);
+  if (run == nullptr) return 0;
+  std::uint64_t left = run->moving().left;
+  for (const exchange::Attempt::Awaited& one : run->awaited()) left -= std::min(left, one.bytes);
+  return left;
+}
+
 }  // namespace jccl::sim

@@ -78,6 +78,10 @@ class DataPlane final : private exchange::AttemptsHost {
   Duration slowest_link() const;  // from taking a frame to hearing of it, usually
   bool idle() const { return attempts_.size() == 0 && fetches_.empty(); }
   protocol::Progress progress() const;
+  // Bytes of an attempt: those still to come from that peer, and those not handed to a link yet.
+  std::uint64_t awaits(const wire::Attempt& attempt, wire::PeerId peer) const;
+  std::uint64_t unsent(const wire::Attempt& attempt) const;
+  bool loads(const wire::Tag& tag) const;  // fetched it all, and has not said so yet
 
   // Of the network. A pipe has two ends, 0 and 1.
   void on_snapshot(const DataMessage& message);
