@@ -210,6 +210,9 @@ void State::tend_connection() {
   if (open && now_ >= heard_ + silence_) {
     fx_.disconnect = true;
     fx_.send.clear();
+    // So long a wait is pause enough. A master that stood still, and whose clock stood, too, counts
+    // a member as gone a short grace after it reads that this end hung up.
+    if (!JCCL_PLANTED("hang-ups-back-off")) pause_ = options_.reconnect_pause;
     pause();
   }
   if (!up() || now_ < next_beat_) return;

@@ -30,6 +30,27 @@ TEST(PeerConnectionTest, a_handshake_that_fails_after_a_welcome_is_tried_again) 
   EXPECT_TRUE(peer.on(PeerTick{}, kNow + 3 * base::kSecond).connect);
 }
 
+// A master that stood still with its clock reads that they hung up, and waits `reset_grace` for
+// them (simulator, seed 21869540733).
+TEST(PeerConnectionTest, who_hangs_up_on_a_silent_master_dials_again_soon_however_often) {
+  PeerMachine peer(PeerOptions{}, 5, kNow);
+  (void)peer.start(kNow);
+  (void)peer.on(Connected{}, kNow);
+  (void)peer.on(FromMaster{wire::Welcome{{}, 1, base::kSecond / 2, 3 * base::kSecond}}, kNow);
+  const base::Duration pause = PeerOptions{}.reconnect_pause;
+  base::Time hung_up = 0;
+  int dialled = 0;
+  for (base::Time now = kNow; dialled < 6 && now < kNow + 60 * base::kSecond; now += pause) {
+    const PeerEffects effects = peer.on(PeerTick{}, now);
+    if (effects.disconnect) hung_up = now;
+    if (!effects.connect) continue;
+    EXPECT_EQ(now, hung_up + pause) << dialled;
+    ++dialled;
+    (void)peer.on(Connected{}, now);
+  }
+  EXPECT_EQ(dialled, 6);
+}
+
 TEST(PeerConnectionTest, a_call_of_a_peer_that_is_turned_away_says_why) {
   PeerMachine peer(PeerOptions{}, 5, kNow);
   (void)peer.start(kNow);

@@ -143,7 +143,7 @@ void World::fault_peer(const Injected& fault) {
   if (!peer.alive) return;
   if (fault.fault == Fault::kPeerPause) {
     hampered_until_[peer.slot] = std::max(hampered_until_[peer.slot], now + fault.length);
-    return peer.pause(fault.length, coin(fault.bits, 0));
+    return peer.pause(fault.length, fault.clock_stands());
   }
   if (fault.fault == Fault::kJoinerCrash && peer.machine->member()) return;
   if (fault.fault == Fault::kPeerLeave && !peer.paused) {
@@ -334,7 +334,7 @@ void World::fault_master(const Injected& fault) {
       store.rot = fault.bits | 1;
       return crash_master(master, fault.length, false);
     case Fault::kMasterPause:
-      if (master.alive) master.pause(fault.length, coin(fault.bits, 0));
+      if (master.alive) master.pause(fault.length, fault.clock_stands());
       return;
     case Fault::kOperatorEvicts:
       if (master.machine == nullptr || !master.running()) return;

@@ -54,6 +54,7 @@ struct Injected {
   std::uint32_t a = 0, b = 0;
   base::Duration length = 0;
   std::uint64_t bits = 0;
+  bool clock_stands() const { return (bits & 1) != 0; }  // too, of a machine that is paused
   bool operator==(const Injected&) const = default;
 };
 

@@ -48,6 +48,13 @@ void World::set_calm() {
   // Two that can only dial out have no link: a round without a third way ends in words (P4).
   history.joins_only = faults_.empty() && mix.dial_only < 2 && mix.stalls == 0;
   const Duration back = mix.silence + 3 * kSecond;  // noticed, and dialled again
+  // A pause in which its clock stands a master doesn't notice: who hung up has the grace of a reset
+  // to dial again and be heard.
+  const Duration dialled = protocol::PeerOptions{}.reconnect_pause + 4 * (mix.latency + mix.jitter);
+  const bool unseen = std::any_of(faults_.begin(), faults_.end(), [](const Injected& fault) {
+    return fault.fault == Fault::kMasterPause && fault.clock_stands();
+  });
+  if (unseen && mix.reset_grace < dialled) return;
   history.master_only = !mix.fenced_store && mix.restart_grace >= back &&
                         only({Fault::kMasterCrash, Fault::kMasterPause, Fault::kDiskError,
                               Fault::kDiskFull, Fault::kDiskRot});
