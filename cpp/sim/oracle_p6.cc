@@ -130,17 +130,23 @@ void p6_never_back(History& history, std::uint32_t slot, const wire::Held& held)
 
 // STATE_LOST is true when it is said: of some shard no member's process has the newest revision,
 // not even one that has just got it, by a fetch or a late outcome, and not said so yet. (A site
-// whose one shard lost its part has lost the whole.)
+// whose one shard lost its part has lost the whole. And who loads what it fetched for longer than
+// `restore_after` after the last holder went is not waited for: that it fetches is its word alone.)
 void World::check_lost(const protocol::MasterMachine& machine, std::uint32_t asker,
                        const wire::Tag& tag) {
   const auto last = history.last.find(tag);
   const std::uint64_t newest = last == history.last.end() ? 0 : last->second;
   std::map<std::uint32_t, wire::PeerId> holders;  // by shard
+  const protocol::MasterMachine::State& state = machine.state();
+  const auto round = state.rounds_.find(tag);
+  const bool long_ago =
+      round != state.rounds_.end() && state.now_ >= state.awaited_until(round->second);
   for (const auto& [id, member] : history.members) {
     const SimPeer& peer = peers[slots.at(member.incarnation)];
     if (!peer.alive || peer.incarnation != member.incarnation) continue;
     // Who goes by what the master writes before it says this.
-    if (machine.state().ledger_.members().count(id) == 0) continue;
+    if (state.ledger_.members().count(id) == 0) continue;
+    if (long_ago && peer.data.loads(tag)) continue;
     const auto due = history.states.find({tag, member.shard, newest});
     for (const UserTag& own : peer.tags) {
       const bool holds = own.tag == tag && own.revision == newest && due != history.states.end() &&

@@ -68,6 +68,11 @@ void DataPlane::on_snapshot(const DataMessage& message) {
   if (load == 0) fetched(message.held);
 }
 
+bool DataPlane::loads(const wire::Tag& tag) const {
+  const auto fetch = fetches_.find(tag);
+  return fetch != fetches_.end() && fetch->second.whole != base::kNever;
+}
+
 void DataPlane::fetched(const wire::Held& held) {
   fetches_.erase(held.tag);
   for (UserTag& tag : peer_.tags) {
