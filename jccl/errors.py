@@ -307,9 +307,12 @@ ERROR: dict[Code, type[Error]] = _leaf_classes()
 
 
 # As base/text.h: control characters, line ends, and signs that turn the direction of
-# writing, which nobody's name may bring to a terminal or a log.
+# writing, which nobody's name may bring to a terminal or a log. And what is not seen:
+# one name is not to look like another.
 _HIDDEN = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
+    "\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200d\u2060-\u2065\u206a-\u206f"
+    "\u3164\ufe00-\ufe0f\ufeff\uffa0\U000e0000-\U000e0fff]"
 )
 
 
@@ -317,7 +320,10 @@ def printable(text: str) -> str:
     """One line that a terminal can show, whoever wrote it: `\\n`, `\\u001b`."""
 
     def named(match: re.Match[str]) -> str:
-        return "\\n" if match[0] == "\n" else f"\\u{ord(match[0]):04x}"
+        number = ord(match[0])
+        if match[0] == "\n":
+            return "\\n"
+        return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
 
     return _HIDDEN.sub(named, text)
 

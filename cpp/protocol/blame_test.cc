@@ -444,7 +444,7 @@ TEST_F(BlameTest, a_kick_a_ban_and_a_pardon_do_what_they_say) {
   const auto reply = [&](wire::OrderVerb verb, const std::string& subject, base::Duration span) {
     return sent<wire::OrderReply>(order(verb, subject, span)).at(0).code;
   };
-  EXPECT_EQ(reply(wire::OrderVerb::kKick, "nobody", 0), Code::kUnknownTag);
+  EXPECT_EQ(reply(wire::OrderVerb::kKick, "nobody", 0), Code::kInvalid);
   EXPECT_EQ(reply(wire::OrderVerb::kKick, "c", 0), Code::kOk);
   EXPECT_FALSE(is_member("c"));
   EXPECT_EQ(reply(wire::OrderVerb::kBan, "b", 0), Code::kInvalid);  // no key
@@ -452,7 +452,7 @@ TEST_F(BlameTest, a_kick_a_ban_and_a_pardon_do_what_they_say) {
   EXPECT_EQ(reply(wire::OrderVerb::kBan, base::to_hex(key(2)), 0), Code::kOk);
   EXPECT_FALSE(is_member("b"));
   EXPECT_EQ(master_->view(now_).bans.at(0).until_unix_ms, wire::kForGood);
-  EXPECT_EQ(reply(wire::OrderVerb::kPardon, base::to_hex(key(1)), 0), Code::kUnknownTag);
+  EXPECT_EQ(reply(wire::OrderVerb::kPardon, base::to_hex(key(1)), 0), Code::kInvalid);
   EXPECT_EQ(reply(wire::OrderVerb::kPardon, base::to_hex(key(2)), 0), Code::kOk);
   EXPECT_TRUE(sent<wire::Refuse>(on(ConnMessage{8, hello(888, "b"), {key(2)}})).empty());
 }
@@ -460,7 +460,7 @@ TEST_F(BlameTest, a_kick_a_ban_and_a_pardon_do_what_they_say) {
 TEST_F(BlameTest, a_site_that_is_drained_is_asked_until_it_goes_and_the_others_hear_why) {
   run_of_three();
   EXPECT_EQ(sent<wire::OrderReply>(order(wire::OrderVerb::kDrain, "nobody")).at(0).code,
-            Code::kUnknownTag);
+            Code::kInvalid);
   const auto asked = order(wire::OrderVerb::kDrain, "c");
   EXPECT_EQ(sent<wire::OrderReply>(asked).at(0).code, Code::kOk);
   ASSERT_EQ(sent<wire::Drain>(asked).size(), 1U);

@@ -47,12 +47,11 @@ void State::on_order(ConnId conn, const wire::Order& order, const Shown& shown) 
                   "orders take the run's secret, or a token with the role admin");
   }
   const wire::OrderReply reply = carry_out(order);
-  note("order",
-       {{"verb", verb_name(order.verb)},
-        {"subject", order.subject},
-        {"by", base::to_hex(shown.key)},  // of one process of an operator
-        {"token", shown.token},  // by its name; empty: the run's secret
-        {"text", reply.text}});
+  note("order", {{"verb", verb_name(order.verb)},
+                 {"subject", order.subject},
+                 {"by", base::to_hex(shown.key)},  // of one process of an operator
+                 {"token", shown.token},           // by its name; empty: the run's secret
+                 {"text", reply.text}});
   send(conn, reply);
   close(conn);
 }
@@ -82,7 +81,7 @@ wire::OrderReply State::kick_candidate(const std::string& site, const std::strin
   std::vector<wire::Incarnation> lives;
   for (const Life* life : shards_of(site)) lives.push_back(life->incarnation);
   if (lives.empty() || JCCL_PLANTED("candidates-not-kicked")) {
-    return refusal(Code::kUnknownTag,
+    return refusal(Code::kInvalid,
                    cat("no member has the site ", site, ", and nobody waits outside with it"));
   }
   for (const wire::Incarnation incarnation : lives) drop_observer(incarnation, why);
@@ -93,7 +92,7 @@ wire::OrderReply State::kick_candidate(const std::string& site, const std::strin
 wire::OrderReply State::drain(const wire::Order& order) {
   const std::vector<Life*> shards = shards_of(order.subject);
   if (shards.empty()) {
-    return refusal(Code::kUnknownTag, cat("nobody has the site ", order.subject));
+    return refusal(Code::kInvalid, cat("nobody has the site ", order.subject));
   }
   for (Life* life : shards) {
     life->drain =
@@ -111,7 +110,9 @@ wire::OrderReply State::order_of_key(const wire::Order& order) {
   if (order.verb == wire::OrderVerb::kAdmit) {
     if (!ledger_.let_in(key)) journal(wire::AdmitRecord{key});
     lives_changed_ = true;
-    return {Code::kOk, cat("the key ", brief_key(key), "… may come in")};
+    const bool all = options_.admission == Admission::kAuto;
+    return {Code::kOk, cat("the key ", brief_key(key), "… may come in",
+                           all ? ", as all newcomers may: this run has --admission auto" : "")};
   }
   if (order.verb == wire::OrderVerb::kBan) {
     ban(key, order.span, order.reason.empty() ? "by an operator" : order.reason);
@@ -121,7 +122,7 @@ wire::OrderReply State::order_of_key(const wire::Order& order) {
   }
   const Ban* held = ban_of(key);
   if (held == nullptr) {
-    return refusal(Code::kUnknownTag, cat("the key ", brief_key(key), "… is not banned"));
+    return refusal(Code::kInvalid, cat("the key ", brief_key(key), "… is not banned"));
   }
   journal(wire::BanRecord{key, 0, held->site, order.reason});
   return {Code::kOk, cat("the key ", brief_key(key), "… is pardoned")};
@@ -137,9 +138,8 @@ wire::OrderReply State::revoke(const wire::Order& order) {
       },
       cat("the token ", order.subject, " was revoked"),
       [](const std::string& site) { return cat("the token of ", site, " was revoked"); });
-  return {Code::kOk,
-          cat("the token ", order.subject, " is taken no more; ",
-              known ? cat("sites that left: ", left) : "nobody had joined by it")};
+  return {Code::kOk, cat("the token ", order.subject, " is taken no more; ",
+                         known ? cat("sites that left: ", left) : "nobody had joined by it")};
 }
 
 }  // namespace jccl::protocol

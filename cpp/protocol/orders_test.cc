@@ -109,7 +109,7 @@ TEST_F(OrdersTest, who_is_not_there_is_not_kicked) {
   const auto told = sent<wire::OrderReply>(
       on(ConnMessage{40, wire::Order{wire::OrderVerb::kKick, "nobody", 0, ""}, by}));
   ASSERT_EQ(told.size(), 1U);
-  EXPECT_EQ(told[0].code, base::Code::kUnknownTag);
+  EXPECT_EQ(told[0].code, base::Code::kInvalid);
   EXPECT_EQ(told[0].text, "no member has the site nobody, and nobody waits outside with it");
 }
 
@@ -172,6 +172,20 @@ TEST_F(OrdersTest, who_has_a_revoked_operator_s_token_orders_nothing) {
   ASSERT_NE(refuse, nullptr);
   EXPECT_EQ(refuse->code, base::Code::kBanned);
   EXPECT_TRUE(is_member("c"));
+}
+
+TEST_F(OrdersTest, who_admits_where_all_may_come_in_is_told_so) {
+  const auto admit = [this](ConnId conn) {
+    const wire::Order order{wire::OrderVerb::kAdmit, base::to_hex(key(3)), 0, ""};
+    const Shown by{{99}, "", 0, true};
+    return sent<wire::OrderReply>(on(ConnMessage{conn, order, by})).at(0).text;
+  };
+  begin(options());
+  EXPECT_NE(admit(2000).find("as all newcomers may"), std::string::npos);
+  MasterOptions listed = options();
+  listed.admission = Admission::kListed;
+  begin(listed);
+  EXPECT_EQ(admit(2001).find("as all newcomers may"), std::string::npos);
 }
 
 TEST_F(OrdersTest, the_history_says_what_was_ordered_and_by_whose_token) {

@@ -47,8 +47,10 @@ def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def shown(text: Any) -> Text:
-    """For rich: what others wrote stands there as they wrote it, and does nothing."""
-    return Text(printable(str(text)))
+    """For rich: what others wrote stands there as they wrote it, and does nothing. A
+    space at an end, which nobody would see, stands there by its number."""
+    line = printable(str(text))
+    return Text(re.sub(r"^\s+|\s+$", lambda end: "\\u0020" * len(end[0]), line))
 
 
 _MAYBE_SECRET = re.compile("[0-9a-f]{32}", re.IGNORECASE)  # part of a token, or a key

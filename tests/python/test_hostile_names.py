@@ -2,12 +2,14 @@
 
 import io
 
+import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
 import jccl
 from jccl import errors
 from jccl.cli import group, peers, status
+from jccl.cli.common import shown
 from jccl.testing import Cluster
 
 HOSTILE = "[/red] [bold]x[/] \n\x1b[2J\x9b31m\u202e\u2028 forged"
@@ -61,3 +63,20 @@ def test_nothing_in_an_answer_drives_the_terminal():
         assert not set(text) & set("\x1b\x9b\u202e\u2028")
     fault = errors.error_of(errors.Code.MISMATCH, HOSTILE)
     assert len(str(fault).splitlines()) == 1 and "\x1b" not in str(fault)
+
+
+@pytest.mark.parametrize(
+    "name, seen",
+    [
+        ("ro\u200bme", "ro\\u200bme"),
+        ("rome\ufeff", "rome\\ufeff"),
+        ("rome\U000e0041", "rome\\U000e0041"),
+        ("\u3164", "\\u3164"),
+        ("rome ", "rome\\u0020"),
+        (" ", "\\u0020"),
+        ("", ""),
+        ("new york", "new york"),
+    ],
+)
+def test_a_name_in_a_table_looks_like_no_other(name, seen):
+    assert shown(name).plain == seen
