@@ -16,6 +16,7 @@ namespace jccl::protocol {
 
 using base::cat;
 using base::Code;
+using base::Status;
 using State = MasterMachine::State;
 
 namespace {
