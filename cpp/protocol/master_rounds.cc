@@ -243,7 +243,8 @@ void State::expire_round(const wire::Tag& tag) {
     if (life != nullptr && life->id != 0) {
       reject(tag, incarnation, few ? Code::kTooFew : Code::kDeadline, passed);
     } else {
-      const bool kept = life != nullptr && !(kept_outside(life->site) + missing_shards(*life)).empty();
+      const bool kept =
+          life != nullptr && !(kept_outside(life->site) + missing_shards(*life)).empty();
       reject(tag, incarnation, Code::kDeadline,
              cat("deadline passed before admission; ", kept ? outsider_text(*life) : why));
     }
