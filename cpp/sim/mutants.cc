@@ -61,7 +61,6 @@ constexpr MutantRow kRows[] = {
     {"decision-left-for-later"},
     {"attempts-reused"},
     {"receiver-holds-up"},
-    {"fast-one-is-slow"},
     {"committed-told-aborted"},
     {"expired-told-aborted"},
     {"running-told-aborted"},
