@@ -300,9 +300,9 @@ TEST(AttemptTest, what_is_still_to_come_is_left_however_often_frames_are_sent_ag
   Bench bench({});
   bench.begin();
   std::deque<Bench::Frame> held;
-  while (!bench.frames_.empty()) {  // nothing from peer 2 arrives, and peer 0 sends all twice
+  while (!bench.frames_.empty()) {  // nothing from peer 2 arrives, and peer 0 sends all again
     const Bench::Frame f = bench.take_any();
-    if (f.from == 0) (void)bench.made(f);
+    for (int again = 0; f.from == 0 && again < 4; ++again) (void)bench.made(f);
     if (f.from == 2)
       held.push_back(f);
     else
