@@ -121,13 +121,9 @@ std::string query_status(const std::string& address, const std::string& token, b
 std::string give_order(const std::string& address, const std::string& verb,
                        const std::string& subject, double span, const std::string& reason,
                        const std::string& token, bool insecure, double timeout) {
-  constexpr std::pair<std::string_view, wire::OrderVerb> kVerbs[] = {
-      {"kick", wire::OrderVerb::kKick},     {"ban", wire::OrderVerb::kBan},
-      {"pardon", wire::OrderVerb::kPardon}, {"admit", wire::OrderVerb::kAdmit},
-      {"revoke", wire::OrderVerb::kRevoke}, {"drain", wire::OrderVerb::kDrain}};
   wire::Order order;
   bool known = false;
-  for (const auto& [name, number] : kVerbs) {
+  for (const auto& [name, number] : wire::kOrderVerbs) {
     if (name == verb) order.verb = number, known = true;
   }
   if (!known) raise({base::Code::kInvalid, base::cat("no order is called '", verb, "'")});

@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "base/time.h"
 #include "wire/messages.h"
+#include "wire/order_verbs.h"  // IWYU pragma: export
 
 namespace jccl::master {
 

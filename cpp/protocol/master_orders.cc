@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "protocol/durations.h"
 #include "protocol/master_state.h"
+#include "wire/order_verbs.h"
 
 namespace jccl::protocol {
 
@@ -17,19 +18,8 @@ using State = MasterMachine::State;
 namespace {
 
 std::string verb_name(wire::OrderVerb verb) {
-  switch (verb) {
-    case wire::OrderVerb::kKick:
-      return "kick";
-    case wire::OrderVerb::kBan:
-      return "ban";
-    case wire::OrderVerb::kPardon:
-      return "pardon";
-    case wire::OrderVerb::kAdmit:
-      return "admit";
-    case wire::OrderVerb::kRevoke:
-      return "revoke";
-    case wire::OrderVerb::kDrain:
-      return "drain";
+  for (const auto& [name, one] : wire::kOrderVerbs) {
+    if (one == verb) return std::string(name);
   }
   return {};
 }

@@ -45,16 +45,15 @@ std::string State::silence_of(const Life& life) const {
 // What the peer hears: which key, why, for how long, and what ends it sooner.
 std::string State::ban_text(const wire::PublicKey& key, std::uint64_t until_unix_ms,
                             const std::string& reason) const {
-  const std::string brief = brief_key(key);
-  if (until_unix_ms == wire::kForGood) {
-    return cat("the key ", brief, "… is banned until an operator pardons it (`jccl pardon ", brief,
-               "`): ", reason);
+  std::string time;
+  if (until_unix_ms != wire::kForGood) {
+    const std::uint64_t left = until_unix_ms - std::min(until_unix_ms, unix_ms());
+    const std::uint64_t seconds = (left + kMillisecondsPerSecond - 1) / kMillisecondsPerSecond;
+    time = cat("for ", std::max<std::uint64_t>(1, seconds), " s, or ");
   }
-  const std::uint64_t left = until_unix_ms - std::min(until_unix_ms, unix_ms());
-  return cat(
-      "the key ", brief, "… is banned for ",
-      std::max<std::uint64_t>(1, (left + kMillisecondsPerSecond - 1) / kMillisecondsPerSecond),
-      " s, or until an operator pardons it (`jccl pardon ", brief, "`): ", reason);
+  const std::string brief = brief_key(key);
+  return cat("the key ", brief, "… is banned ", time, "until an operator pardons it (`jccl pardon ",
+             brief, "`): ", reason);
 }
 
 std::string State::missing_members(const wire::Tag& tag) const {
