@@ -59,7 +59,10 @@ bool State::may_publish(const wire::Tag& tag, std::uint32_t shard) const {
   const bool too_long = now_ >= awaited_until(rounds_.at(tag));
   for (const auto& [incarnation, life] : lives_) {
     if (life.id == 0 || life.shard != shard) continue;
-    if (!life.seen) return true;  // not back since the master's restart: nothing known of it
+    const bool believed = !too_long || !life.connected();
+    // Not back since the master's restart, or lost again before its Resume: nothing known of it.
+    const bool heard = JCCL_PLANTED("known-by-its-hello") ? life.seen : life.said_held;
+    if (!heard && believed) return true;
     if (life.syncs.count(tag) > 0 && !JCCL_PLANTED("waits-for-one-who-is-behind")) {
       continue;  // wants that revision itself
     }
@@ -69,7 +72,6 @@ bool State::may_publish(const wire::Tag& tag, std::uint32_t shard) const {
         !JCCL_PLANTED("waits-for-one-who-is-behind")) {
       continue;
     }
-    const bool believed = !too_long || !life.connected();
     if (!reported && believed && (contributed(life.id, tag) || has_first(life, tag))) return true;
     const bool right = reported && life.held.at(tag).digest == known->second;
     if (right && !life.connected()) return true;

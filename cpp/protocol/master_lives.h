@@ -47,7 +47,8 @@ struct Life {  // of an incarnation that is a member, or a connected observer
   bool resumed = false;
   std::uint64_t roster_epoch = 0;  // of the last Roster sent on this connection …
   bool told_as_member = false;     // … which named the members
-  bool seen = false;               // connected at least once since this master started
+  bool seen = false;               // connected at least once since this master started …
+  bool said_held = false;          // … and said with a Resume what it holds
   std::uint64_t order = 0;         // of connecting
   base::Time since = 0;            // … when
   base::Time jumped = 0;  // its clock, by what it said of a deadline that was far; 0: never

@@ -186,7 +186,7 @@ void State::attach(ConnId conn, const wire::Hello& hello, const Shown& shown) {
 
 // Outcomes first, so that the peer knows what it holds before it hears what others do now.
 void State::on_resume(Life& life, const wire::Resume& resume) {
-  life.resumed = true;
+  life.resumed = life.said_held = true;
   for (const wire::Held& held : resume.held) {
     report(life, held);
     const Standing& at = ledger_.standing(held.tag);

@@ -19,6 +19,7 @@ struct Process {  // one peer
   std::optional<PeerMachine> machine;
   ConnId conn = 0;
   bool alive = true, paused = false, reachable = true, may_order = false;
+  bool pauses_at_welcome = false;
   base::Time wake = base::kNever;
   std::map<wire::Tag, wire::Attempt> running;
   std::map<wire::Tag, wire::Held> wanted;  // what it was told to fetch

@@ -185,6 +185,8 @@ void ScenarioWorld::act_on_process(const Parsed& p, Process& peer) {
     break_conn(peer);
   } else if (p.verb == "pause") {
     peer.paused = true;
+  } else if (p.verb == "pause-at-welcome") {  // of its next connection the master hears a Hello
+    peer.pauses_at_welcome = true;
   } else if (p.verb == "resume") {
     peer.paused = false;
     for (const auto& [name, one] : peers_) {
@@ -362,6 +364,9 @@ void ScenarioWorld::flow() {
     for_peers_.pop_front();
     Process& peer = peers_.at(name);
     if (!peer.alive) continue;
+    const auto* said = std::get_if<FromMaster>(&event);
+    const bool welcome = said != nullptr && std::holds_alternative<wire::Welcome>(said->message);
+    if (welcome && std::exchange(peer.pauses_at_welcome, false)) peer.paused = true;
     if (peer.paused)
       peer.inbox.push_back(std::move(event));
     else

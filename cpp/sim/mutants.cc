@@ -81,6 +81,7 @@ constexpr MutantRow kRows[] = {
     {"silence-is-no-death"},
     {"own-pause-held-against-peers"},
     {"restart-gives-no-grace"},
+    {"known-by-its-hello"},
     {"resume-not-needed"},
     {"skipped-for-ever"},
     {"joiner-one-behind"},
