@@ -4,6 +4,7 @@
 #include <array>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "jccl/jccl.h"
 
@@ -140,6 +141,30 @@ TEST(CBoundsTest, what_a_program_sets_reaches_the_master) {
   for (const char* address : {"127.0.0.1:7", "127.0.0.1:8", "127.0.0.1:9"}) {
     EXPECT_NE(status_of(one).find(address), std::string::npos) << address;
   }
+}
+
+// It was read by nobody, and whoever came was let in.
+TEST(CBoundsTest, who_may_come_in_is_what_a_program_says) {
+  for (const auto& [admission, words] :
+       {std::pair("by hand", "admission 'by hand' does not exist"),
+        std::pair("list:/nowhere", "the list of keys /nowhere can't be read")}) {
+    jccl_master_options options = JCCL_MASTER_OPTIONS_INIT;
+    jccl_master* master = nullptr;
+    options.admission = admission;
+    EXPECT_NE(jccl_master_start(&options, &master), JCCL_OK);
+    EXPECT_NE(std::string(jccl_last_error()).find(words), std::string::npos) << jccl_last_error();
+    jccl_master_stop(master);
+  }
+  jccl_master_options options = JCCL_MASTER_OPTIONS_INIT;
+  options.admission = "manual";
+  const Master master = start_master(options);
+  const Comm comm = connect(master);
+  std::array<float, 1> value{1};
+  jccl_round_options call = JCCL_ROUND_OPTIONS_INIT;
+  call.tag = "t", call.deadline_ns = 200'000'000;
+  const jccl_array array = array_of(value.data(), value.size());
+  EXPECT_EQ(jccl_all_reduce(comm.get(), &array, 1, &call, nullptr), JCCL_DEADLINE)
+      << jccl_last_error();
 }
 
 TEST(CBoundsTest, a_shape_has_as_many_elements_as_its_array) {

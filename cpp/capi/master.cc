@@ -34,6 +34,7 @@ Status read_config(const jccl_master_options* given, master::MasterConfig* confi
     config->min_peers = options.min_peers;
   config->profile = text_or(options.profile, config->profile);
   config->straggler = text_or(options.straggler, config->straggler);
+  config->admission = text_or(options.admission, config->admission);
   if (options.straggler_after_ns > 0) config->straggler_after = options.straggler_after_ns;
   if (options.silence_ns > 0) config->silence = options.silence_ns;
   if (options.restart_grace_ns > 0) config->restart_grace = options.restart_grace_ns;
