@@ -188,6 +188,40 @@ def test_only_jccl_symbols_are_exported():
         assert not strangers, f"{library.name} exports {sorted(strangers)[:5]}"
 
 
+STRUCT = re.compile(r"typedef struct \{(.*?)\} (jccl_\w+);", re.S)
+COMMENT = re.compile(r"/\*.*?\*/", re.S)
+
+
+def c_fields(header, code):
+    """Fields of the C API's structs that no code names, but their size and room."""
+    every = {
+        (struct, field)
+        for body, struct in STRUCT.findall(header)
+        for field in re.findall(r"(\w+)\s*(?:\[\w+\])?;", COMMENT.sub("", body))
+    }
+    return {
+        f"{struct}.{field}"
+        for struct, field in every
+        if field not in {"struct_size", "reserved"}
+        and not re.search(rf"(\.|->){field}\b", code)
+    }
+
+
+def test_every_field_of_the_c_api_is_read_or_written():
+    header = (ROOT / "cpp/include/jccl/jccl.h").read_text()
+    code = "".join(
+        path.read_text()
+        for path in sources(ROOT / "cpp/capi")
+        if "_test." not in path.name and path.suffix == ".cc"
+    )
+    assert STRUCT.search(header)
+    assert not c_fields(header, code)
+    # jccl_master_options.admission was read by nobody once.
+    assert c_fields(header, code.replace("admission", "")) == {
+        "jccl_master_options.admission"
+    }
+
+
 UNNAMED = re.compile(r"^namespace \{\n(.*?)^\}  // namespace$", re.S | re.M)
 FUNCTION = re.compile(
     r"^(?!  |TEST|#|//|struct|class|enum)[^\n(;=]*?[ &*](\w+)\(", re.M
