@@ -33,7 +33,8 @@ struct Part {
   base::Time deadline = base::kNever;  // likewise; ends this part's wait and no other's
   base::Duration time = 0;             // likewise: from READY to deadline
   bool evicted = false;
-  bool failed = false;  // a receiver that gave up; never holds the others
+  bool failed = false;        // a receiver that gave up; never holds the others
+  base::Time told_again = 0;  // its START was lost, and sent once more
   std::optional<wire::Digest> done;
   std::vector<wire::Share> shares;  // of that
   bool contributes() const { return weight > 0 || JCCL_PLANTED("zero-weight-contributes"); }

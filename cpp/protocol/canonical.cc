@@ -80,9 +80,9 @@ class Canon {
     put(until), put(times);
   }
   void put(const Part& part) {
-    const auto& [id, incarnation, site, shard, weight, call, deadline, time, evicted, failed, done,
-                 shares] = part;
-    put(time);
+    const auto& [id, incarnation, site, shard, weight, call, deadline, time, evicted, failed,
+                 told_again, done, shares] = part;
+    put(time), put(told_again);
     put(id), put(incarnation), put(site), put(shard), put(weight), put(call), put(deadline);
     put(evicted), put(failed), put(done), put(wire::Message(wire::Done{{}, {}, shares}));
   }
@@ -92,11 +92,11 @@ class Canon {
     put(outcome), put(otherwise);
   }
   void put(const RoundMemory& memory) {
-    const auto& [link_failures, cut, named, corrupt, refusal, guarded, aborted, tries,
+    const auto& [link_failures, cut, named, began_late, corrupt, refusal, guarded, aborted, tries,
                  paused_until] = memory;
     words(refusal);
     put(tries), put(paused_until);
-    put(link_failures), put(cut), put(named), put(corrupt), put(aborted);
+    put(link_failures), put(cut), put(named), put(began_late), put(corrupt), put(aborted);
     put(guarded.empty()), words(guarded);
   }
   void put(const Round& round) {

@@ -34,6 +34,7 @@ void State::start_late(const Life& life, Part& part, RunningAttempt& running) {
     return p.second.contributes() && p.second.evicted;
   });
   if (gone == running.parts().end() || JCCL_PLANTED("late-start-names-the-evicted")) {
+    part.told_again = now_;
     return send_start(life, part, running);
   }
   if (!part.contributes()) {

@@ -110,6 +110,14 @@ bool State::hears_out(RunningAttempt& running) {
   return true;
 }
 
+// Its START was lost with a connection, or with a master that stood still, so it could not send
+// yet what the others wait for. That is so once in a round: it might lose each START on purpose.
+bool State::began_late(Round& round, const Part& part) {
+  if (part.told_again == 0 || JCCL_PLANTED("lost-starts-are-silence")) return false;
+  if (now_ - part.told_again >= options_.silence) return false;
+  return round.memory.began_late.insert(part.id).second;
+}
+
 // Somebody waits for data that does not come. Whoever the master has not heard for long either
 // hangs; between two that it hears the link is cut.
 void State::judge(const wire::Tag& tag) {
@@ -118,6 +126,7 @@ void State::judge(const wire::Tag& tag) {
   std::string text;
   std::map<std::string, std::string> hung;  // by site
   std::set<std::pair<wire::PeerId, wire::PeerId>> cut;
+  bool late = false;
   for (const auto& [named, reporters] : running.silent) {
     for (const auto& [reporter, words] : reporters) text += cat(text.empty() ? "" : "; ", words);
     const Part& part = running.parts().at(named);
@@ -129,11 +138,15 @@ void State::judge(const wire::Tag& tag) {
                             " ms; ", reporters.begin()->second);
       continue;
     }
+    if (began_late(round, part)) {
+      late = true;
+      continue;
+    }
     for (const auto& [reporter, words] : reporters) {
       if (!running.excused(named, reporter)) cut.emplace(reporter, named);
     }
   }
-  if (hung.empty() && cut.empty()) {  // they wait in a circle
+  if (hung.empty() && cut.empty() && !late) {  // they wait in a circle
     for (const auto& [named, reporters] : running.silent) {
       for (const auto& [reporter, words] : reporters) cut.emplace(reporter, named);
     }

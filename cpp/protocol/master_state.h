@@ -176,6 +176,7 @@ struct MasterMachine::State {
   void on_ready(Life& life, const wire::Ready& ready);
   bool answer_ready_out_of_turn(Life& life, const wire::Ready& ready);
   void start_late(const Life& life, Part& part, RunningAttempt& running);
+  bool began_late(Round& round, const Part& part);
   void send_start(const Life& life, const Part& part, const RunningAttempt& running);
   void drop_part(const Life& life, const wire::Tag& tag, Part& part, Fault fault,
                  const std::string& why);

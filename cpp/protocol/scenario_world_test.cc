@@ -197,6 +197,7 @@ void ScenarioWorld::act_on_process(const Parsed& p, Process& peer) {
       }
     }
   } else if (p.verb == "cut") {  // the connection is reset, the process lives
+    peer.inbox.clear();          // what it had not read is lost
     break_conn(peer);
   } else if (p.verb == "unplug") {
     peer.reachable = false;
