@@ -68,6 +68,9 @@ class Attempt {
   void lost(std::uint64_t token) { arriving_.erase(token); }
   // Says so to the host, if it is the first of that sender.
   void violated(base::PeerId from, wire::ViolationKind kind);
+  // What it held goes again over others: those copies don't count with the ones before.
+  void stripe_lost(base::PeerId from);
+  bool has_violated(base::PeerId from) const { return violators_.count(from) > 0; }
   // nullopt: the frame is no longer wanted, or the attempt just failed (guard).
   std::optional<OutFrame> produce(const WorkItem& item);
 

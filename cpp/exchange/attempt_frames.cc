@@ -19,8 +19,8 @@ using wire::FrameKind;
 namespace {
 
 constexpr std::ptrdiff_t kCopiesMax = 8;  // of one frame, under way at once
-// A stripe that is lost, or late, has its frames sent again, if they arrived, too: so often, of
-// each, no network makes it.
+// A stripe that is late has its frames sent again, if they arrived, too: so often, of each, no
+// network makes it between two losses of a stripe.
 constexpr std::uint64_t kRepeatsMax = 16;
 
 }  // namespace
@@ -68,6 +68,10 @@ void Attempt::count_repeat(base::PeerId from) {
   const std::uint64_t most = kRepeatsMax * (1 + chunks_.size());
   if (++repeats_[from] != most || JCCL_PLANTED("repeats-not-counted")) return;
   violated(from, wire::ViolationKind::kRepeats);
+}
+
+void Attempt::stripe_lost(base::PeerId from) {
+  if (!JCCL_PLANTED("losses-are-repeats")) repeats_.erase(from);
 }
 
 void Attempt::violated(base::PeerId from, wire::ViolationKind kind) {

@@ -127,6 +127,23 @@ TEST_F(AttemptFramesTest, copies_are_dropped_and_told_only_when_no_network_makes
   EXPECT_EQ(seen(), (Seen{{12, ViolationKind::kRepeats}}));
 }
 
+// A line that damages every frame made honest members send so many (seed 7000070766).
+TEST_F(AttemptFramesTest, copies_count_anew_when_a_stripe_is_lost) {
+  begin(setting(PlanKind::kDirect));
+  Bench::Frame first;
+  for (const Bench::Frame& frame : bench_->frames_) {
+    if (frame.from == 2 && frame.to == 0) first = frame;
+  }
+  bench_->deliver(first);
+  const collective::Chunk& chunk = layout_[first.item.chunk];
+  const std::size_t most = 16 * (1 + layout_.size());
+  for (std::size_t i = 1; i < 2 * most - 1; ++i) {
+    if (i == most) bench_->peers_[0]->run->stripe_lost(12);
+    ASSERT_EQ(place(2, FrameKind::kContribution, chunk), Placement::Kind::kDrain);
+  }
+  EXPECT_TRUE(seen().empty());
+}
+
 TEST_F(AttemptFramesTest, NaN_of_a_peer_with_a_guard_is_told) {
   begin(setting(PlanKind::kDirect));
   const collective::Chunk& chunk = chunk_of(0);

@@ -254,12 +254,24 @@ Placement Attempts::place(Incarnation from, const wire::FrameHeader& header) {
 Status Attempts::arrived(Incarnation from, const wire::FrameHeader& header, std::uint64_t token) {
   const auto found = running_of(header.attempt);
   if (found == running_.end()) return {};
-  return found->second.run->arrived(id_of(found->second, from), header, token);
+  Attempt& run = *found->second.run;
+  const PeerId peer = id_of(found->second, from);
+  if (!run.has_violated(peer)) return run.arrived(peer, header, token);
+  const std::uint64_t left = run.moving().left;
+  const Status status = run.arrived(peer, header, token);
+  if (run.moving().left < left) found->second.brought[peer] = now_;
+  return status;
 }
 
 void Attempts::lost(const wire::FrameHeader& header, std::uint64_t token) {
   const auto found = running_.find(header.attempt);
   if (found != running_.end()) found->second.run->lost(token);
+}
+
+void Attempts::stripe_lost(Incarnation peer) {
+  for (const auto& [attempt, running] : running_) {
+    if (const PeerId id = id_of(running, peer); id != 0) running.run->stripe_lost(id);
+  }
 }
 
 std::optional<OutFrame> Attempts::produce(std::uint64_t key) {
@@ -351,6 +363,17 @@ bool Attempts::wanted(Incarnation peer) const {
   });
 }
 
+// Whoever sent here what no plan allows does not send what others wait for. Its signs of life don't
+// count: they would hold a round until its deadline.
+base::Time Attempts::heard_from(const Running& running, PeerId peer) const {
+  if (running.run->has_violated(peer) && !JCCL_PLANTED("violators-live-on-words")) {
+    const auto brought = running.brought.find(peer);
+    return brought == running.brought.end() ? 0 : brought->second;
+  }
+  const auto life = running.lives.find(peer);
+  return life == running.lives.end() ? 0 : host_->last_received(life->second);
+}
+
 // A peer we wait for sends nothing though its connections stand: it is stopped, or the link is cut
 // without a reset. One that is only slow, or waits itself, says every now and then that it lives.
 void Attempts::check_stalls(base::Time now, base::Duration limit, base::Time awake_since) {
@@ -359,10 +382,9 @@ void Attempts::check_stalls(base::Time now, base::Duration limit, base::Time awa
   for (const auto& [attempt, running] : running_) {
     if (running.run->done()) continue;
     for (const Attempt::Awaited& awaited : running.run->awaited()) {
-      const auto peer = running.lives.find(awaited.peer);
-      base::Time heard =
+      const base::Time since =
           JCCL_PLANTED("own-pause-counts") ? running.begun : std::max(running.begun, awake_since);
-      if (peer != running.lives.end()) heard = std::max(heard, host_->last_received(peer->second));
+      const base::Time heard = std::max(since, heard_from(running, awaited.peer));
       if (now - heard <= limit) continue;
       const wire::RoundName& round = running.run->start().round;
       const wire::Moving here = running.run->moving();

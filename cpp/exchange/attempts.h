@@ -75,6 +75,7 @@ class Attempts final : private AttemptHost {
   base::Status arrived(base::Incarnation from, const wire::FrameHeader& header,
                        std::uint64_t token);
   void lost(const wire::FrameHeader& header, std::uint64_t token);
+  void stripe_lost(base::Incarnation peer);
   std::optional<OutFrame> produce(std::uint64_t key);  // nullopt: no longer wanted
 
   // No connection to that life is left, and none comes about.
@@ -100,6 +101,8 @@ class Attempts final : private AttemptHost {
     std::unique_ptr<Attempt> run;
     base::Time begun = 0;  // or told of a silence last
     std::map<base::PeerId, base::Incarnation> lives;
+    std::map<base::PeerId, base::Time>
+        brought;  // who violated the plan: its last frame that counted
   };
 
   // AttemptHost
@@ -113,6 +116,7 @@ class Attempts final : private AttemptHost {
                  wire::ViolationKind kind) override;
 
   static base::PeerId id_of(const Running& running, base::Incarnation life);
+  base::Time heard_from(const Running& running, base::PeerId peer) const;
   std::map<wire::Attempt, Running>::iterator running_of(const wire::Attempt& attempt);
   void drop_frames(const Running& running);
   void bound_served(const wire::Tag& tag);

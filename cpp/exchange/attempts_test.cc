@@ -104,6 +104,26 @@ TEST(AttemptsTest, a_silence_counts_from_the_last_word_and_from_when_one_was_the
   EXPECT_EQ(table.failures.size(), 1U);
 }
 
+// Else one that sent rubbish in place of what the others wait for would hold them to their
+// deadlines.
+TEST(AttemptsTest, of_whoever_violated_the_plan_only_frames_that_count_end_a_silence) {
+  Table table;
+  table.attempts.run(table.start, table.call, kSecond);
+  const wire::FrameHeader none{wire::FrameKind::kContribution, kAttempt, 99, 128, 0};
+  EXPECT_EQ(table.attempts.place(111, none).kind, Placement::Kind::kRefuse);
+  ASSERT_EQ(table.violations.size(), 1U);
+  table.heard = 2 * kSecond;
+  table.attempts.check_stalls(2 * kSecond, kLimit, 0);
+  EXPECT_TRUE(table.failures.empty());
+  table.comes(wire::FrameKind::kContribution, 0, 1.0F);
+  table.heard = 3 * kSecond;
+  table.attempts.check_stalls(3 * kSecond, kLimit, 0);
+  EXPECT_TRUE(table.failures.empty()) << "the contribution counted";
+  table.attempts.check_stalls(3 * kSecond + 1, kLimit, 0);
+  ASSERT_EQ(table.failures.size(), 1U) << "the result has not come";
+  EXPECT_EQ(table.failures[0], std::pair(Code::kPeerLost, base::PeerId{11}));
+}
+
 // Frames of it that came before were drained as those of an attempt that is over.
 TEST(AttemptsTest, an_attempt_whose_START_comes_after_that_of_a_later_one_fails_at_once) {
   Table table;

@@ -220,6 +220,11 @@ void Plane::abandon_receiving(Incarnation from,
   links_.abandon_receiving(from, of_attempts(frames));
 }
 
+void Plane::stripe_lost(Incarnation peer) {
+  attempts_.stripe_lost(peer);
+  snapshots_.stripe_lost(peer);
+}
+
 base::Time Plane::last_received(Incarnation peer) const { return links_.last_received(peer); }
 
 void Plane::renew(Incarnation peer, const Status& why) { links_.renew(peer, why); }

@@ -82,7 +82,7 @@ class Plane : private LinkOwner, private exchange::AttemptsHost, private Snapsho
   base::Status arrived(base::Incarnation from, base::ByteView header, std::uint64_t token) override;
   void lost(base::Incarnation from, base::ByteView header, std::uint64_t token) override;
   std::optional<exchange::OutFrame> produce(base::Incarnation to, std::uint64_t key) override;
-  void stripe_lost(base::Incarnation peer) override { snapshots_.stripe_lost(peer); }
+  void stripe_lost(base::Incarnation peer) override;
   void link_failed(base::Incarnation peer, const base::Status& why) override;
   bool wanted(base::Incarnation peer) const override;
   void peer_left(base::Incarnation peer) override;

@@ -366,6 +366,7 @@ void DataPlane::lose_stripe(Pipe& pipe, std::size_t end, const char* why) {
   if (reading && !reading->dropped) attempts_.lost(reading->header, reading->place.token);
   if (reading) --reading_;
   reading.reset();
+  attempts_.stripe_lost(other);
   const auto found = links_.find(other);
   if (found == links_.end()) return;
   Link& link = found->second;

@@ -66,6 +66,7 @@ void World::check_end_by_lie(const SimPeer& peer, const protocol::CompleteCall& 
   const bool own = code == Code::kDeadline || code == Code::kInDoubt || code == Code::kClosed ||
                    code == Code::kMasterLost || says(done.status.text, "interrupted; ") ||
                    says(done.status.text, "edited; ") ||
+                   says(done.status.text, "hangs: no heartbeat for ") ||
                    says(done.status.text, "nobody contributes");
   if (own) return;
   for (const auto& [name, attempt] : history.attempts) {
