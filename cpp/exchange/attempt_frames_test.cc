@@ -31,6 +31,15 @@ class AttemptFramesTest : public ::testing::Test {
     ADD_FAILURE() << "it owns none";
     return layout_.front();
   }
+  // The first peer is handed what `from` gives it last; of that chunk.
+  const collective::Chunk& comes_from(std::size_t from) {
+    Bench::Frame last;
+    for (const Bench::Frame& frame : bench_->frames_) {
+      if (frame.from == from && frame.to == 0) last = frame;
+    }
+    bench_->deliver(last);
+    return layout_[last.item.chunk];
+  }
   // What the first peer does with a frame of `from` for that chunk.
   Placement::Kind place(std::size_t from, FrameKind kind, const collective::Chunk& chunk,
                         std::uint32_t more_bytes = 0, std::uint32_t later_chunk = 0) {
@@ -113,12 +122,7 @@ TEST_F(AttemptFramesTest, a_receiver_has_no_part_that_a_result_could_come_before
 
 TEST_F(AttemptFramesTest, copies_are_dropped_and_told_only_when_no_network_makes_so_many) {
   begin(setting(PlanKind::kDirect));
-  Bench::Frame first;
-  for (const Bench::Frame& frame : bench_->frames_) {
-    if (frame.from == 2 && frame.to == 0) first = frame;
-  }
-  bench_->deliver(first);
-  const collective::Chunk& chunk = layout_[first.item.chunk];
+  const collective::Chunk& chunk = comes_from(2);
   for (std::size_t i = 1; i < 16 * (1 + layout_.size()); ++i) {
     ASSERT_EQ(place(2, FrameKind::kContribution, chunk), Placement::Kind::kDrain);
   }
@@ -130,12 +134,7 @@ TEST_F(AttemptFramesTest, copies_are_dropped_and_told_only_when_no_network_makes
 // A line that damages every frame made honest members send so many (seed 7000070766).
 TEST_F(AttemptFramesTest, copies_count_anew_when_a_stripe_is_lost) {
   begin(setting(PlanKind::kDirect));
-  Bench::Frame first;
-  for (const Bench::Frame& frame : bench_->frames_) {
-    if (frame.from == 2 && frame.to == 0) first = frame;
-  }
-  bench_->deliver(first);
-  const collective::Chunk& chunk = layout_[first.item.chunk];
+  const collective::Chunk& chunk = comes_from(2);
   const std::size_t most = 16 * (1 + layout_.size());
   for (std::size_t i = 1; i < 2 * most - 1; ++i) {
     if (i == most) bench_->peers_[0]->run->stripe_lost(12);

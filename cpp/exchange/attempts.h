@@ -101,8 +101,8 @@ class Attempts final : private AttemptHost {
     std::unique_ptr<Attempt> run;
     base::Time begun = 0;  // or told of a silence last
     std::map<base::PeerId, base::Incarnation> lives;
-    std::map<base::PeerId, base::Time>
-        brought;  // who violated the plan: its last frame that counted
+    // Of members that violated the plan: when their last frame that counted came.
+    std::map<base::PeerId, base::Time> brought;
   };
 
   // AttemptHost
