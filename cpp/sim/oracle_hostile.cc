@@ -22,12 +22,14 @@ std::size_t World::sites_left(const AttemptInfo& attempt) const {
   return sites.size();
 }
 
-// The writer's clock says for how long.
-void World::check_banned(const wire::Member& member) {
-  const SimMaster* master = active();
+// The writer's clock says for how long, at the moment that it decided. When the record is durable,
+// that master may be gone, and the clock of the next one be behind.
+void World::check_banned(const wire::Member& member, std::uint64_t epoch) {
   const auto ban = bans_.find(member.key);
-  if (master == nullptr || ban == bans_.end()) return;
-  const std::uint64_t clock = master->machine->state().unix_ms();
+  if (ban == bans_.end()) return;
+  const auto decided = decided_unix_.find(epoch);
+  JCCL_CHECK(decided != decided_unix_.end());
+  const std::uint64_t clock = decided->second;
   if (clock >= ban->second) return;
   history.fail("P4",
                cat("slot ", slots.at(member.incarnation), " is let in, and its key is banned for ",

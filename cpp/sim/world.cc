@@ -333,7 +333,7 @@ void World::check_membership(const wire::Record& record) {
     left.insert(member.id);
     if (history.members.count(member.id) > 0) continue;
     check_admission(member, epoch->members);
-    check_banned(member);
+    check_banned(member, epoch->epoch);
   }
   for (const auto& [id, member] : history.members) {
     if (left.count(id) > 0) continue;
@@ -350,6 +350,10 @@ void World::check_turn(const protocol::MasterMachine& machine,
     if (turn.door_shut) check_door(machine, effects, turn.asked);
     asked_ = still_asked(std::move(turn), effects);
     decided_at_ = now;
+    for (const wire::Record& record : effects.journal) {
+      const auto* epoch = std::get_if<wire::EpochRecord>(&record);
+      if (epoch != nullptr) decided_unix_[epoch->epoch] = machine.state().unix_ms();
+    }
   }
   for (const protocol::HistoryLine& line : effects.history) {
     if (line.kind == "skip") check_straggler(line.fields.front().second, line.fields.back().second);

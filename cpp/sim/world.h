@@ -126,7 +126,7 @@ class World {
   void check_ban(const wire::BanRecord& ban);
   // oracle_hostile.cc
   std::size_t sites_left(const AttemptInfo& attempt) const;
-  void check_banned(const wire::Member& member);
+  void check_banned(const wire::Member& member, std::uint64_t epoch);
   void note_ban(const wire::BanRecord& ban);
   void check_refusals(const wire::Outcome& outcome);
   std::size_t member_sites() const;
@@ -231,9 +231,10 @@ class World {
   Time clocks_parted_at_ = -1;  // one jumped, or stood still
 
   std::array<Time, kSlotsMax> hampered_until_{}, stripe_stood_until_{};
-  Turn::Asked asked_;                              // as it was let in
-  Time decided_at_ = 0;                            // … which the disk may have made known later
-  std::map<wire::PublicKey, std::uint64_t> bans_;  // until when
+  Turn::Asked asked_;    // as it was let in
+  Time decided_at_ = 0;  // … which the disk may have made known later
+  std::map<std::uint64_t, std::uint64_t> decided_unix_;  // of an epoch, by its writer's clock
+  std::map<wire::PublicKey, std::uint64_t> bans_;        // until when
   // Attempts that a hostile member refused and nobody else, since it was banned or a master began.
   std::map<wire::PublicKey, std::set<wire::Attempt>> refused_alone_;
   std::set<std::string> wished_out_;           // sites that the operator has evicted
