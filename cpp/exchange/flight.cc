@@ -37,7 +37,8 @@ bool Flight::arrived(StripeId stripe, std::uint64_t frames, Time now) {
   Lane& lane = found->second;
   if (frames > lane.first + lane.items.size() + (JCCL_PLANTED("frames-beyond-taken") ? 1 : 0))
     return false;
-  lane.told = std::max(lane.told, frames), lane.spoke = now;
+  if (frames > lane.told) lane.told = frames, lane.heard = now;
+  lane.spoke = now;
   if (frames <= lane.first) return true;
   auto count = static_cast<std::ptrdiff_t>(frames - lane.first);
   const Duration taken = now - lane.items[static_cast<std::size_t>(count - 1)].since;
@@ -50,7 +51,6 @@ bool Flight::arrived(StripeId stripe, std::uint64_t frames, Time now) {
   }
   lane.items.erase(lane.items.begin(), lane.items.begin() + count);
   lane.first += static_cast<std::uint64_t>(count);
-  lane.heard = now;
   drop_forgotten(&lane);
   if (lane.items.empty()) lane.late_since = 0;
   return true;
@@ -115,7 +115,11 @@ std::vector<Flight::Late> Flight::check(Time now, Duration rtt) {
   std::vector<Late> out;
   const Duration late_after = std::max({kLateFactor * typical_, kLateFactor * rtt, kLateMin});
   for (auto& [stripe, lane] : lanes_) {
-    if (lane.items.empty() || now - lane.items.front().since <= late_after) {
+    // That nobody wants what it holds does not bring a late stripe forward: the next frame would
+    // stand behind it.
+    const bool stands = lane.late_since > lane.heard && !JCCL_PLANTED("forgotten-is-caught-up");
+    const bool recent = lane.items.empty() || now - lane.items.front().since <= late_after;
+    if (recent && !stands) {
       lane.late_since = 0;
       continue;
     }

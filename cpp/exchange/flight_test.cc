@@ -134,6 +134,24 @@ TEST(FlightTest, forgotten_frames_count_but_are_not_waited_for) {
   }
 }
 
+TEST(FlightTest, a_stripe_that_stands_is_late_until_what_it_held_arrives_wanted_or_not) {
+  Two two;
+  for (int i = 0; i < 5; ++i) two.round();
+  two.flight.took(2, 100, two.now);
+  for (int i = 0; i < 6; ++i) {
+    two.round(false);
+    two.flight.check(two.now, kRtt);
+  }
+  EXPECT_TRUE(two.flight.late(2));
+  two.flight.forget([](std::uint64_t key) { return key == 100; });
+  two.flight.check(two.now, kRtt);
+  EXPECT_TRUE(two.flight.late(2));
+  two.now += 10 * kMillisecond;
+  EXPECT_TRUE(two.flight.arrived(2, two.delivered[2] + 1, two.now));
+  two.flight.check(two.now, kRtt);
+  EXPECT_FALSE(two.flight.late(2));
+}
+
 TEST(FlightTest, a_frame_alone_on_a_stripe_that_stands_goes_again_once_an_idle_one_speaks) {
   Flight flight{50};
   for (const StripeId stripe : {1U, 2U}) flight.add_stripe(stripe, 0);
