@@ -193,9 +193,9 @@ base::Digest MasterMachine::digest() const {
   const auto& [options, planner, ledger, now, last, wake, started_at, next_tick, before, woke_at,
                begun, pauses_due, counter, order, conns, left, left_in_order, links, gone, doomed,
                lives, sites, lives_due, probed_last, rounds, established, running, cuts, blame,
-               guilty, holders, throttles, holds, kept, holds_rest, crossed_since, states_crossed,
-               touched, edges_seen, settled, lives_changed, ticking, roster_dirty, told, departures,
-               fx] = *state_;
+               guilty, holders, throttles, holds, hold_began, kept, holds_rest, crossed_since,
+               states_crossed, touched, edges_seen, settled, lives_changed, ticking, roster_dirty,
+               told, departures, fx] = *state_;
   same_for_all(options, planner, now, fx, touched, lives_changed, ticking);  // done with the event
   same_for_all(pauses_due, holds_rest);
   same_for_all(left_in_order);
@@ -228,7 +228,8 @@ base::Digest MasterMachine::digest() const {
     const auto place = std::lower_bound(orders.begin(), orders.end(), life.order);
     canon.put(life, static_cast<std::size_t>(place - orders.begin()));
   }
-  canon.put(lives_due), canon.put(rounds), canon.put(holds), canon.put(cuts);
+  canon.put(lives_due), canon.put(rounds), canon.put(cuts);
+  canon.put(holds), canon.put(holds.empty() ? 0 : hold_began);
   canon.put(probed_last), canon.put(established), canon.put(left), canon.put(roster_dirty);
   canon.put(wire::Message(told));
   return canon.digest();

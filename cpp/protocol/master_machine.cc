@@ -244,15 +244,28 @@ void MasterMachine::State::drop_unused_tags() {
   });
 }
 
+// Whoever enters has to be current on all tags at one moment, and attempts in flight make newer
+// revisions yet: a hold is for the time after them.
+void MasterMachine::State::extend_holds() {
+  const bool in_flight = std::any_of(rounds_.begin(), rounds_.end(), [&](const auto& entry) {
+    return entry.second.running.has_value() && ledger_.standing(entry.first).born;
+  });
+  if (!in_flight || JCCL_PLANTED("holds-end-before-rounds")) return;
+  for (auto& [site, until] : holds_) {
+    until = std::max(until, std::min(now_ + kHoldMax, hold_began_ + kHoldInFlightMax));
+  }
+}
+
 // A hold ends in time, when rounds wait for the site anyway, or when it is gone.
 void MasterMachine::State::end_holds() {
   if (holds_.empty()) return;
+  extend_holds();
   const auto ended = std::erase_if(holds_, [&](const auto& hold) {
     const bool over = now_ >= hold.second && !JCCL_PLANTED("hold-never-ends");
     return over || waited_for(hold.first) || shards_of(hold.first).empty();
   });
   if (ended == 0) return;
-  holds_rest_until_ = now_ + kHoldsRest;
+  holds_rest_until_ = now_ + std::max(kHoldsRest, 2 * (now_ - hold_began_));
   touch_all();
 }
 

@@ -22,6 +22,11 @@
 
 namespace jccl::protocol {
 
+// For how long the next START of every state tag is held for a joiner, and that with the attempts
+// in flight which it waits for.
+inline constexpr base::Duration kHoldMax = base::kSecond;
+inline constexpr base::Duration kHoldInFlightMax = 4 * base::kSecond;
+
 struct MasterMachine::State {
   State(MasterOptions options, Planner planner, const std::vector<wire::Record>& records,
         base::Time now);
@@ -50,6 +55,7 @@ struct MasterMachine::State {
   void close(ConnId conn);
   void touch(const wire::Tag& tag) { touched_.insert(tag); }
   void touch_all();
+  void extend_holds();
   void end_holds();
 
   // master_peers.cc: lives; master_seats.cc: seats; master_members.cc: membership
@@ -374,6 +380,7 @@ struct MasterMachine::State {
   // Joiners and skipped sites that could not keep up. While one of them is here no START of any
   // state tag is sent: it has to be current on all of them at one moment.
   std::map<std::string, base::Time> holds_;
+  base::Time hold_began_ = 0;
   std::map<std::string, KeptSeat> kept_seats_;  // of sites that an operator kicked
   base::Time holds_rest_until_ = 0;  // rounds flow between two holds, whoever asks for them
   base::Time crossed_since_ = base::kNever;

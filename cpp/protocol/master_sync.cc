@@ -21,8 +21,6 @@ using State = MasterMachine::State;
 
 namespace {
 
-constexpr base::Duration kHoldMax = base::kSecond;
-
 bool holds_back(std::uint32_t missed) {  // after 2, 4, 8 … offers in vain
   return missed >= 2 && (missed & (missed - 1)) == 0;
 }
@@ -401,6 +399,7 @@ void State::offer(Life& life, AskedSync& asked, std::vector<wire::Member> holder
   const bool may_enter = complete(life.site) && kept_outside(life.site).empty() && !pays(life.site);
   if (missed && may_enter && !rest && holds_back(++life.missed) && !waited_for(life.site)) {
     holds_[life.site] = now_ + kHoldMax;
+    hold_began_ = now_;
   }
   send(life, std::move(reply));
 }

@@ -16,7 +16,8 @@ using protocol::MasterMachine;
 namespace {
 
 constexpr Duration kHoldMax = kSecond;
-constexpr Duration kSlack = 700 * kMillisecond;  // of timers, and of a slow disk
+constexpr Duration kHoldInFlightMax = 4 * kSecond;  // with the attempts that it waits for
+constexpr Duration kSlack = 700 * kMillisecond;     // of timers, and of a slow disk
 
 // A round could start with those who are there, and is held for nobody.
 bool needs_nobody(const MasterMachine::State& at, std::size_t sites) {
@@ -192,7 +193,8 @@ void World::check_holds() {
   const MasterMachine::State& at = master->machine->state();
   const Time clock = master->clock();
   for (const auto& [site, until] : at.holds_) {
-    if (until <= clock + kHoldMax && clock <= until + kSlack) continue;
+    const bool in_time = until <= clock + kHoldMax && clock <= until + kSlack;
+    if (in_time && clock <= at.hold_began_ + kHoldInFlightMax + kSlack) continue;
     history.fail(
         "P7", cat("rounds are held for ", site, " for more than ", kHoldMax / kMillisecond, " ms"));
   }
