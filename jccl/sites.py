@@ -25,7 +25,7 @@ from jccl.connecting import connect as open_communicator
 from jccl.errors import Code, error_of
 
 
-class Parts:
+class ShardedCommunicator:
     """A communicator for each part of the leaves that this process holds. Use it in
     place of a communicator in `jccl.mesh` and `jccl.diloco`. Made by `connect`."""
 
@@ -130,7 +130,7 @@ def connect(
     process: int | None = None,
     processes: int | None = None,
     **options: Any,
-) -> Parts:
+) -> ShardedCommunicator:
     """Joins a run in which some sites have several processes.
 
     Args:
@@ -145,10 +145,13 @@ def connect(
     at = jax.process_index() if process is None else process
     count = jax.process_count() if processes is None else processes
     if parts % count or not 0 <= at < count:
-        raise ValueError(f"process {at} of {count} cannot hold its share of {parts}")
+        raise ValueError(
+            f"process {at} of {count} cannot hold its share of parts={parts}: parts "
+            "must be a multiple of the processes, and process one of them"
+        )
     own = parts // count
     comms = [
         open_communicator(master, site=site, shard=part, shards=parts, **options)
         for part in range(at * own, (at + 1) * own)
     ]
-    return Parts(comms, at * own, parts, count)
+    return ShardedCommunicator(comms, at * own, parts, count)

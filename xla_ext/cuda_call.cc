@@ -69,7 +69,7 @@ base::Duration Parts::patience() const {
   if (form.ends) {
     std::uint64_t handle = 0;
     std::memcpy(&handle, frame->host.operands[*form.ends].data, sizeof(handle));
-    const base::Duration left = entry ? entry->joins().deadline_of(handle) : 0;
+    const base::Duration left = entry ? entry->rendezvous().deadline_of(handle) : 0;
     return kPatienceSlack + (left > 0 || !entry ? left : entry->comm().deadline());
   }
   if (!form.deadline) return kComputeMax;

@@ -120,7 +120,7 @@ TEST_F(Devices, a_start_over_a_mesh_without_pinned_memory_says_so_at_its_done) {
   fake_cuda_fail("cuMemHostAlloc", 1, kNoMemory, false);
   std::thread release([&] {  // the device that has memory waits for the one that has none
     EXPECT_TRUE(eventually([&] {
-      peers[0].joins().abort();
+      peers[0].rendezvous().abort();
       return fake_cuda_idle(stream(0)) && fake_cuda_idle(stream(1)) &&
              mesh.handles[0]->read<std::uint32_t>()[1] != 0 &&
              mesh.handles[1]->read<std::uint32_t>()[1] != 0;

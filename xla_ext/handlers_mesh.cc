@@ -28,7 +28,7 @@ int rank_of(Code code) {
   return code == Code::kGuard ? 2 : 1;
 }
 
-void put_status(const View& status, const JoinOutcome& outcome) {
+void put_status(const View& status, const RendezvousOutcome& outcome) {
   put_status(status, outcome.status.code, outcome.words[0], outcome.words[1], outcome.words[2]);
 }
 
@@ -45,9 +45,10 @@ using Handles = std::vector<base::Result<peer::Handle>>;
 
 // All parts or none, where the whole site is here: if the state of one differs, nothing is sent. Of
 // several processes the others hear of it by the end of the attempt.
-Handles start_parts(const MeshCall& call, const Join& join, peer::RoundOptions options,
+Handles start_parts(const MeshCall& call, const DeviceRendezvous& met, peer::RoundOptions options,
                     const PartMarks& marks) {
-  options.out_private = true;  // the join's memory is seen by nobody before the call ended
+  // Nobody sees the memory of the rendezvous before the call ended.
+  options.out_private = true;
   Handles handles;
   Status fine;
   if (call.parts().size() == marks.all.size()) {
@@ -63,13 +64,13 @@ Handles start_parts(const MeshCall& call, const Join& join, peer::RoundOptions o
       continue;
     }
     options.state = marks.of(part);
-    handles.push_back(part.entry->comm().start(call.leaves(part, join), options));
+    handles.push_back(part.entry->comm().start(call.leaves(part, met), options));
   }
   return handles;
 }
 
-JoinOutcome wait_parts(const MeshCall& call, const Handles& handles) {
-  JoinOutcome worst;
+RendezvousOutcome wait_parts(const MeshCall& call, const Handles& handles) {
+  RendezvousOutcome worst;
   int rank = 0;
   for (std::size_t i = 0; i < handles.size(); ++i) {
     peer::RoundResult one;
@@ -90,12 +91,13 @@ using Share = std::function<std::optional<peer::SyncResult>(const MeshCall::Part
                                                             const std::vector<peer::Leaf>&)>;
 
 // Side by side: the master answers a part of a site when it has heard of all of them.
-std::vector<std::optional<peer::SyncResult>> share_parts(const MeshCall& call, const Join& join,
+std::vector<std::optional<peer::SyncResult>> share_parts(const MeshCall& call,
+                                                         const DeviceRendezvous& met,
                                                          const Share& share) {
   std::vector<std::optional<peer::SyncResult>> all(call.parts().size());
   const auto one = [&](std::size_t i) {
     const MeshCall::Part& part = call.parts()[i];
-    all[i] = share(part, call.leaves(part, join));
+    all[i] = share(part, call.leaves(part, met));
   };
   std::vector<std::thread> others;
   for (std::size_t i = 1; i < all.size(); ++i) others.emplace_back(one, i);
@@ -104,13 +106,14 @@ std::vector<std::optional<peer::SyncResult>> share_parts(const MeshCall& call, c
   return all;
 }
 
-JoinOutcome publish_parts(const MeshCall& call, const Join& join, Code round, const Share& share) {
-  JoinOutcome worst;
+RendezvousOutcome publish_parts(const MeshCall& call, const DeviceRendezvous& met, Code round,
+                                const Share& share) {
+  RendezvousOutcome worst;
   worst.status.code = round;
   if (holds_result(round)) worst.status = {};
   int rank = 0;
   bool wanted = false;
-  for (const auto& shared : share_parts(call, join, share)) {
+  for (const auto& shared : share_parts(call, met, share)) {
     if (!shared) continue;
     const peer::SyncResult& one = *shared;
     worst.words[2] |= how_replaced(one);
@@ -129,15 +132,15 @@ JoinOutcome publish_parts(const MeshCall& call, const Join& join, Code round, co
 }
 
 // Keeps the started round where the call that ends it finds it; words[0] is its handle.
-JoinOutcome keep_round(const MeshCall& call, Join& join, const peer::RoundOptions& options,
-                       const PartMarks& marks) {
+RendezvousOutcome keep_round(const MeshCall& call, DeviceRendezvous& met,
+                             const peer::RoundOptions& options, const PartMarks& marks) {
   auto round = std::make_shared<OpenRound>();
   round->tag = call.tag();
   round->deadline = options.deadline;
   round->layout = call.layout();
-  round->memory = join.shared_from_this();
-  round->handles = start_parts(call, join, options, marks);
-  JoinOutcome outcome;
+  round->memory = met.shared_from_this();
+  round->handles = start_parts(call, met, options, marks);
+  RendezvousOutcome outcome;
   for (const base::Result<peer::Handle>& one : round->handles) {
     if (!one.ok()) outcome.status = one.status();
   }
@@ -145,19 +148,20 @@ JoinOutcome keep_round(const MeshCall& call, Join& join, const peer::RoundOption
     if (!one.ok()) continue;
     outcome.words[0] = one.value();
     // With every part: its memory must outlive the communicator of any.
-    for (const MeshCall::Part& part : call.parts()) part.entry->joins().keep(one.value(), round);
+    for (const MeshCall::Part& part : call.parts())
+      part.entry->rendezvous().keep(one.value(), round);
     break;
   }
   return outcome;
 }
 
-JoinOutcome end_round(const MeshCall& call, Join& join, peer::Handle handle) {
-  JoinOutcome outcome;
+RendezvousOutcome end_round(const MeshCall& call, DeviceRendezvous& met, peer::Handle handle) {
+  RendezvousOutcome outcome;
   if (is_failed_start(handle)) {
     outcome.status.code = failed_start(handle).code;  // start() noted the words
     return outcome;
   }
-  JoinTable& kept = call.parts().front().entry->joins();
+  RendezvousTable& kept = call.parts().front().entry->rendezvous();
   const auto round = kept.take(handle);
   if (round == nullptr) {
     outcome.status = {Code::kUnknownTag,
@@ -170,8 +174,8 @@ JoinOutcome end_round(const MeshCall& call, Join& join, peer::Handle handle) {
                                                 "' was given other leaves than its start()")};
   } else {
     outcome = wait_parts(call, round->handles);
-    join.begun = round->memory;
-    for (const MeshCall::Part& part : call.parts()) part.entry->joins().take(handle);
+    met.begun = round->memory;
+    for (const MeshCall::Part& part : call.parts()) part.entry->rendezvous().take(handle);
   }
   return outcome;
 }
@@ -271,12 +275,12 @@ bool mesh_round(Frame& frame) {
   frame.pass_token();
   if (call == nullptr || !frame.good) return false;
   call->hand_in(std::move(state.all));
-  const auto work = [&](MeshCall& all, Join& join) {
+  const auto work = [&](MeshCall& all, DeviceRendezvous& met) {
     peer::RoundOptions options;
-    JoinOutcome outcome;
+    RendezvousOutcome outcome;
     outcome.status = terms.options(frame.attributes, &options);
     if (!outcome.status.ok()) return outcome;
-    return wait_parts(all, start_parts(all, join, options, {join.state()}));
+    return wait_parts(all, start_parts(all, met, options, {met.state()}));
   };
   put_status(status, call->join(frame.place, terms.scalars(), work));
   return true;
@@ -300,13 +304,13 @@ bool mesh_start(Frame& frame) {
   if (call == nullptr || !frame.good) return false;
   passed.keep_input();
   call->hand_in(std::move(state.all));
-  const auto work = [&](MeshCall& all, Join& join) {
+  const auto work = [&](MeshCall& all, DeviceRendezvous& met) {
     peer::RoundOptions options;
-    JoinOutcome outcome;
+    RendezvousOutcome outcome;
     outcome.status = terms.options(frame.attributes, &options);
-    return outcome.status.ok() ? keep_round(all, join, options, {join.state()}) : outcome;
+    return outcome.status.ok() ? keep_round(all, met, options, {met.state()}) : outcome;
   };
-  const JoinOutcome outcome = call->begin(frame.place, terms.scalars(), work);
+  const RendezvousOutcome outcome = call->begin(frame.place, terms.scalars(), work);
   // With a handle for some of the parts done() ends those, and finds what is wrong with the others.
   std::uint64_t handle = outcome.words[0];
   if (handle == 0) handle = failed_start_of(outcome.status.code);
@@ -332,7 +336,9 @@ bool mesh_done(Frame& frame) {
   std::memcpy(words, handle_in.data, 8);
   std::uint64_t handle = 0;
   std::memcpy(&handle, handle_in.data, 8);
-  const auto work = [&](MeshCall& all, Join& join) { return end_round(all, join, handle); };
+  const auto work = [&](MeshCall& all, DeviceRendezvous& met) {
+    return end_round(all, met, handle);
+  };
   const std::vector<double> scalars{static_cast<double>(words[0]), static_cast<double>(words[1])};
   put_status(status, call->end(frame.place, scalars, went_in.out, work));
   return true;
@@ -356,7 +362,7 @@ bool mesh_publish(Frame& frame) {
   const std::vector<double> scalars{static_cast<double>(code), static_cast<double>(deadline_ms)};
   call->hand_in(std::move(before.all));
   call->publishes();
-  const auto work = [&](MeshCall& all, Join& join) {
+  const auto work = [&](MeshCall& all, DeviceRendezvous& met) {
     peer::SyncOptions options;
     options.tag = all.tag();
     options.deadline = deadline_of(deadline_ms);
@@ -365,12 +371,12 @@ bool mesh_publish(Frame& frame) {
         static_cast<base::Wish>(attribute<std::int32_t>(frame.attributes, "restore", 0));
     const bool sync = attribute<std::int32_t>(frame.attributes, "sync", 0) != 0;
     return publish_parts(
-        all, join, code,
+        all, met, code,
         [&](const MeshCall::Part& part,
             const std::vector<peer::Leaf>& leaves) -> std::optional<peer::SyncResult> {
           peer::Communicator& comm = part.entry->comm();
           peer::SyncOptions own = options;
-          own.before = PartMarks{join.state()}.of(part);
+          own.before = PartMarks{met.state()}.of(part);
           if (sync) return comm.sync_state(leaves, options);
           if (!wants_publish(code, comm, options.tag)) return std::nullopt;
           return comm.publish(leaves, own);

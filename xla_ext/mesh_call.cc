@@ -28,8 +28,8 @@ std::optional<MeshCall> MeshCall::read(Payload data, const ffi::Dictionary& attr
   call.paths_ = text_attribute(attributes, "paths");
   call.local_devices_ =
       static_cast<std::uint32_t>(attribute<std::int32_t>(attributes, "local_devices", 1));
-  call.join_max_ = std::min(
-      attribute<std::int32_t>(attributes, "join_ms", 15000) * base::kMillisecond, kJoinMax);
+  call.rendezvous_max_ = std::min(
+      attribute<std::int32_t>(attributes, "join_ms", 15000) * base::kMillisecond, kRendezvousMax);
   if (!call.find_dtypes() || device >= call.geometry_.devices()) return std::nullopt;
   const auto held = words_attribute(attributes, "held");  // (communicator, part), …
   if (held.empty() || held.size() % 2 != 0 || call.local_devices_ == 0) return std::nullopt;
@@ -77,7 +77,7 @@ const MeshCall::Part* MeshCall::holder(std::uint32_t number) const {
   return nullptr;
 }
 
-Status MeshCall::gather(Join& join) const {
+Status MeshCall::gather(DeviceRendezvous& met) const {
   Status fine;
   for (std::size_t i = 0; i < geometry_.operands(); ++i) {
     const std::size_t size = codec::size_of(data_.in[i].dtype);
@@ -92,7 +92,7 @@ Status MeshCall::gather(Join& join) const {
                       "devices in the order of the processes, and these in that of the shards")};
         return;
       }
-      std::memcpy(join.in() + part->offsets[run.leaf] + run.part_at * size,
+      std::memcpy(met.in() + part->offsets[run.leaf] + run.part_at * size,
                   from + run.operand_at * size, run.count * size);
     });
   }
@@ -122,7 +122,7 @@ void MeshCall::hand_out(const std::vector<View>& to, const std::uint8_t* from) c
   }
 }
 
-std::vector<peer::Leaf> MeshCall::leaves(const Part& part, const Join& join) const {
+std::vector<peer::Leaf> MeshCall::leaves(const Part& part, const DeviceRendezvous& met) const {
   std::vector<peer::Leaf> all;
   std::size_t at = 0;
   for (std::size_t i = 0; i < geometry_.leaves(); ++i) {
@@ -131,8 +131,8 @@ std::vector<peer::Leaf> MeshCall::leaves(const Part& part, const Join& join) con
     leaf.dtype = dtypes_[i];
     leaf.shape = geometry_.part_shape(i, part.number);
     leaf.count = geometry_.part_count(i, part.number);
-    leaf.in = join.in() + part.offsets[i];
-    leaf.out = join.out() + part.offsets[i] * slots_;
+    leaf.in = met.in() + part.offsets[i];
+    leaf.out = met.out() + part.offsets[i] * slots_;
     leaf.path = paths_.substr(at, end - at);
     all.push_back(std::move(leaf));
     at = std::min(end + 1, paths_.size());
@@ -166,50 +166,53 @@ Status MeshCall::closed() const {
   return {};
 }
 
-JoinOutcome MeshCall::join(const Place& place, const std::vector<double>& scalars,
-                           const Work& work) {
-  JoinOutcome outcome{closed(), {0, 0, 0}, false};
+RendezvousOutcome MeshCall::join(const Place& place, const std::vector<double>& scalars,
+                                 const Work& work) {
+  RendezvousOutcome outcome{closed(), {0, 0, 0}, false};
   if (outcome.status.ok()) {
     parts_.front().entry->arrives(tag_, place.execution, place.ordinal);
-    const auto join = parts_.front().entry->joins().enter(
+    const auto met = parts_.front().entry->rendezvous().enter(
         tag_, {place.execution, place.ordinal, local_devices_}, bytes_, bytes_ * slots_);
     data_.expect_writes();
-    const Status fine = gather(*join);
-    if (!state_.empty()) join->add_state(state_);
-    outcome = join->arrive(fine, scalars, join_max_, [&](Join& all) { return work(*this, all); });
-    if (outcome.has_result) hand_out(data_.out, join->out());
+    const Status fine = gather(*met);
+    if (!state_.empty()) met->add_state(state_);
+    outcome = met->arrive(fine, scalars, rendezvous_max_,
+                          [&](DeviceRendezvous& all) { return work(*this, all); });
+    if (outcome.has_result) hand_out(data_.out, met->out());
   }
   if (!outcome.has_result) data_.keep_input();
   note(place, outcome.status);
   return outcome;
 }
 
-JoinOutcome MeshCall::begin(const Place& place, const std::vector<double>& scalars,
-                            const Work& work) {
-  JoinOutcome outcome{closed(), {0, 0, 0}, false};
+RendezvousOutcome MeshCall::begin(const Place& place, const std::vector<double>& scalars,
+                                  const Work& work) {
+  RendezvousOutcome outcome{closed(), {0, 0, 0}, false};
   if (outcome.status.ok()) {
     parts_.front().entry->arrives(tag_, place.execution, place.ordinal);
-    const auto join = parts_.front().entry->joins().enter(
+    const auto met = parts_.front().entry->rendezvous().enter(
         tag_, {place.execution, place.ordinal, local_devices_}, bytes_, bytes_);
-    const Status fine = gather(*join);
-    if (!state_.empty()) join->add_state(state_);
-    outcome = join->arrive(fine, scalars, join_max_, [&](Join& all) { return work(*this, all); });
+    const Status fine = gather(*met);
+    if (!state_.empty()) met->add_state(state_);
+    outcome = met->arrive(fine, scalars, rendezvous_max_,
+                          [&](DeviceRendezvous& all) { return work(*this, all); });
   }
   if (!outcome.status.ok()) note(place, outcome.status);
   return outcome;
 }
 
-JoinOutcome MeshCall::end(const Place& place, const std::vector<double>& scalars,
-                          const std::vector<View>& inputs, const Work& work) {
-  JoinOutcome outcome{closed(), {0, 0, 0}, false};
-  std::shared_ptr<const Join> memory;
+RendezvousOutcome MeshCall::end(const Place& place, const std::vector<double>& scalars,
+                                const std::vector<View>& inputs, const Work& work) {
+  RendezvousOutcome outcome{closed(), {0, 0, 0}, false};
+  std::shared_ptr<const DeviceRendezvous> memory;
   if (outcome.status.ok()) {
     parts_.front().entry->arrives(tag_, place.execution, place.ordinal);
-    const auto join = parts_.front().entry->joins().enter(
+    const auto met = parts_.front().entry->rendezvous().enter(
         tag_ + " done", {place.execution, place.ordinal, local_devices_}, 0, 0);
     data_.expect_writes();
-    outcome = join->arrive({}, scalars, join_max_, [&](Join& all) { return work(*this, all); });
-    memory = join->begun;
+    outcome = met->arrive({}, scalars, rendezvous_max_,
+                          [&](DeviceRendezvous& all) { return work(*this, all); });
+    memory = met->begun;
   }
   if (memory == nullptr) {
     data_.keep_input();

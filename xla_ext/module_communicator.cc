@@ -259,7 +259,7 @@ class Communicator {
   }
   void abort() {
     if (entry_->foreign()) return;
-    entry_->joins().abort();
+    entry_->rendezvous().abort();
     entry_->comm().abort();
   }
   void leave_on_term(bool leaves) { entry_->leave_on_term(leaves); }

@@ -144,7 +144,7 @@ std::shared_ptr<void> Entry::attached(const std::function<std::shared_ptr<void>(
 }
 
 void Entry::let_go() {
-  joins_.abort();              // devices that come later find no entry: nobody is to wait for them
+  rendezvous_.abort();         // devices that come later find no entry: nobody is to wait for them
   std::shared_ptr<void> last;  // destroyed after the lock
   std::lock_guard lock(mutex_);
   let_go_ = true;
@@ -211,7 +211,7 @@ void Registry::leave_all() {
 
 void Registry::abort_all() {
   for (const auto& entry : all()) {
-    entry->joins().abort();
+    entry->rendezvous().abort();
     entry->comm().abort();
   }
 }

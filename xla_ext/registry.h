@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "local_join.h"
+#include "device_rendezvous.h"
 #include "peer/communicator.h"
 
 namespace jccl::xla_ext {
@@ -70,10 +70,11 @@ class Entry {
   void arrives(const base::Tag& tag, std::int64_t execution, std::int32_t device);
   bool speaks(const base::Tag& tag, std::int64_t execution, std::int32_t device) const;
 
-  JoinTable& joins() { return joins_; }  // of the ops that local devices make together
+  // Of the ops that local devices make together.
+  RendezvousTable& rendezvous() { return rendezvous_; }
 
   // What another platform's route keeps for this communicator, made when first asked for; null
-  // once it was let go of, which is when the communicator is closed. That ends open joins too.
+  // once it was let go of, which is when the communicator is closed. That ends open rendezvous too.
   std::shared_ptr<void> attached(const std::function<std::shared_ptr<void>()>& make);
   void let_go();
 
@@ -117,7 +118,7 @@ class Entry {
   std::map<base::Tag, Counted> counted_;
   std::uint64_t noted_ = 0;
   std::map<peer::Handle, Open> open_;
-  JoinTable joins_;
+  RendezvousTable rendezvous_;
   std::shared_ptr<void> attached_;
   bool let_go_ = false;
   std::atomic<bool> leaves_on_term_{false};

@@ -1,4 +1,4 @@
-#include "local_join.h"
+#include "device_rendezvous.h"
 
 #include <algorithm>
 #include <chrono>
@@ -9,12 +9,13 @@ namespace jccl::xla_ext {
 
 using base::Code;
 
-Join::Join(std::uint32_t devices, std::size_t bytes, std::size_t out_bytes, peer::BufferPool& pool)
+DeviceRendezvous::DeviceRendezvous(std::uint32_t devices, std::size_t bytes, std::size_t out_bytes,
+                                   peer::BufferPool& pool)
     : devices_(devices),
       in_(pool.take(std::max<std::size_t>(bytes, 1))),
       out_(pool.take(std::max<std::size_t>(out_bytes, 1))) {}
 
-void Join::add_state(const std::vector<peer::StateMarks>& parts) {
+void DeviceRendezvous::add_state(const std::vector<peer::StateMarks>& parts) {
   std::lock_guard lock(mutex_);
   if (state_.empty()) state_ = parts;
   for (std::size_t part = 0; part < parts.size() && part < state_.size(); ++part) {
@@ -27,8 +28,9 @@ void Join::add_state(const std::vector<peer::StateMarks>& parts) {
   }
 }
 
-JoinOutcome Join::arrive(const base::Status& own, const std::vector<double>& scalars,
-                         base::Duration wait_max, const std::function<JoinOutcome(Join&)>& work) {
+RendezvousOutcome DeviceRendezvous::arrive(
+    const base::Status& own, const std::vector<double>& scalars, base::Duration wait_max,
+    const std::function<RendezvousOutcome(DeviceRendezvous&)>& work) {
   std::unique_lock lock(mutex_);
   if (arrived_ == 0) scalars_ = scalars;
   if (scalars != scalars_) {
@@ -59,7 +61,7 @@ JoinOutcome Join::arrive(const base::Status& own, const std::vector<double>& sca
   running_ = true;
   if (outcome_.status.ok()) {
     lock.unlock();
-    JoinOutcome made = work(*this);
+    RendezvousOutcome made = work(*this);
     lock.lock();
     outcome_ = std::move(made);
   }
@@ -68,7 +70,7 @@ JoinOutcome Join::arrive(const base::Status& own, const std::vector<double>& sca
   return outcome_;
 }
 
-void Join::abort() {
+void DeviceRendezvous::abort() {
   std::lock_guard lock(mutex_);
   if (running_ || done_) return;
   outcome_.status = {Code::kAborted, base::cat("aborted while ", devices_ - arrived_, " of ",
@@ -77,36 +79,36 @@ void Join::abort() {
   changed_.notify_all();
 }
 
-std::shared_ptr<Join> JoinTable::enter(const base::Tag& tag, const Caller& caller,
-                                       std::size_t bytes, std::size_t out_bytes) {
+std::shared_ptr<DeviceRendezvous> RendezvousTable::enter(const base::Tag& tag, const Caller& caller,
+                                                         std::size_t bytes, std::size_t out_bytes) {
   std::lock_guard lock(mutex_);
   for (auto at = open_.begin(); at != open_.end(); ++at) {
     if (at->tag != tag || at->execution != caller.execution) continue;
-    if (at->join->entered_.count(caller.device) > 0 ||
-        at->join->in_->size() != std::max<std::size_t>(bytes, 1))
+    if (at->met->entered_.count(caller.device) > 0 ||
+        at->met->in_->size() != std::max<std::size_t>(bytes, 1))
       continue;
-    const auto join = at->join;
-    join->entered_.insert(caller.device);
-    if (join->entered_.size() == caller.devices) open_.erase(at);
-    return join;
+    const auto met = at->met;
+    met->entered_.insert(caller.device);
+    if (met->entered_.size() == caller.devices) open_.erase(at);
+    return met;
   }
   if (open_.size() >= kOpenMax) open_.pop_front();
-  auto join = std::make_shared<Join>(caller.devices, bytes, out_bytes, pool_);
-  join->entered_.insert(caller.device);
-  if (caller.devices > 1) open_.push_back({tag, caller.execution, join});
-  return join;
+  auto met = std::make_shared<DeviceRendezvous>(caller.devices, bytes, out_bytes, pool_);
+  met->entered_.insert(caller.device);
+  if (caller.devices > 1) open_.push_back({tag, caller.execution, met});
+  return met;
 }
 
-void JoinTable::abort() {
+void RendezvousTable::abort() {
   std::list<Open> all;
   {
     std::lock_guard lock(mutex_);
     all = open_;
   }
-  for (const Open& one : all) one.join->abort();
+  for (const Open& one : all) one.met->abort();
 }
 
-void JoinTable::keep(peer::Handle handle, std::shared_ptr<const OpenRound> round) {
+void RendezvousTable::keep(peer::Handle handle, std::shared_ptr<const OpenRound> round) {
   std::lock_guard lock(mutex_);
   // A tag has one round at a time: where a new one runs on all parts, the last one has ended on all
   // of them, and nobody came for it.
@@ -117,13 +119,13 @@ void JoinTable::keep(peer::Handle handle, std::shared_ptr<const OpenRound> round
   rounds_[handle] = std::move(round);
 }
 
-base::Duration JoinTable::deadline_of(peer::Handle handle) {
+base::Duration RendezvousTable::deadline_of(peer::Handle handle) {
   std::lock_guard lock(mutex_);
   const auto at = rounds_.find(handle);
   return at == rounds_.end() ? 0 : at->second->deadline;
 }
 
-std::shared_ptr<const OpenRound> JoinTable::take(peer::Handle handle) {
+std::shared_ptr<const OpenRound> RendezvousTable::take(peer::Handle handle) {
   std::lock_guard lock(mutex_);
   const auto at = rounds_.find(handle);
   if (at == rounds_.end()) return nullptr;
