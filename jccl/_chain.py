@@ -69,7 +69,9 @@ def claim(comm: int, token: Any) -> None:
             try:
                 here.used.append(weakref.ref(token))
             except TypeError:  # a Python number: a constant, not an op's token
-                raise TypeError("jccl: token must come from another op") from None
+                raise TypeError(
+                    "jccl: token= must be the .token of another op"
+                ) from None
 
 
 def follow(comm: int, which: jax.Array) -> jax.Array:

@@ -58,9 +58,9 @@ def frame_here(parts: int = 1, processes: int = 1) -> Frame:
     frame = Frame(sizes, processes, parts)
     if frame.devices > processes * jax.local_device_count():
         raise ValueError(
-            f"jccl.mesh: a mesh of {frame.devices} devices reaches beyond the "
-            f"{processes * jax.local_device_count()} that this site has: processes "
-            "that share one are a site and use jccl.sites.connect(..., parts=n)"
+            f"jccl.mesh: the mesh has {frame.devices} devices, but this site has "
+            f"{processes * jax.local_device_count()}: processes that share a mesh are "
+            "one site and use jccl.sites.connect(..., parts=n)"
         )
     if parts % frame.processes or frame.devices % frame.processes:
         raise ValueError(
@@ -171,9 +171,9 @@ def _over_processes(leaf: Leaf, axes: Axes, frame: Frame) -> Reduction:
     everything = tuple(frame.sizes)
     if leaf.cut_axes or set(axes) not in (set(), set(everything)):
         raise NotImplementedError(
-            "jccl.mesh: in a site of several processes a leaf is either cut by the "
-            f"mesh's first axis ('{everything[0]}'; into a multiple of {frame.parts}), "
-            "or by none and then reduced over all axes or over none"
+            "jccl.mesh: in a site of several processes, cut a leaf by the mesh's first "
+            f"axis ('{everything[0]}'; into a multiple of {frame.parts}), or by no "
+            "axis and reduce it over all axes or over none"
         )
     return Reduction(everything, True, not axes, frame.processes)
 

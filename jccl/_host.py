@@ -96,11 +96,13 @@ def _encoded_bytes(leaf: Encoded, path: str, codec: Codec | None) -> np.ndarray:
 def check_encoded(leaf: Encoded, path: str, codec: Codec | None) -> None:
     """`codec`: of the round; None: this one takes no encoded leaves."""
     if codec is None:
-        raise ValueError(f"leaf '{path}': this collective takes no encoded leaves")
+        raise ValueError(
+            f"leaf '{path}' is encoded, but this collective takes no encoded leaves"
+        )
     if codec != leaf.codec:
         raise ValueError(
             f"leaf '{path}' is encoded as {leaf.codec.spec}, but the round has codec "
-            f"{codec.spec}"
+            f"{codec.spec}; use one codec for both"
         )
 
 

@@ -43,7 +43,9 @@ def check_policy(policy: Policy | None) -> Policy:
         return LEAVE
     if not callable(policy) and policy not in POLICIES:
         names = ", ".join(map(repr, POLICIES))
-        raise ValueError(f"on_term={policy!r}: {names}, or a function to call then")
+        raise ValueError(
+            f"on_term={policy!r} is unknown; use {names}, or a function to call then"
+        )
     return policy
 
 

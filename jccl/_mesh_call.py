@@ -74,7 +74,10 @@ class Call:
             )
         ]
         if split and self.frame.processes > 1:
-            raise NotImplementedError("jccl.mesh: gather=False in a site of processes")
+            raise NotImplementedError(
+                "jccl.mesh: gather=False does not work in a site of several processes; "
+                "leave it out"
+            )
         self.reductions = [
             _geometry.reduction_of(leaf, reduced, self.frame, split)
             for leaf in self.layout

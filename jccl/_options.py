@@ -38,7 +38,7 @@ def check_tag(tag: Any) -> None:
     check_text("tag", tag)
     limit = _core.limits["tag_bytes_max"]
     if tag is None or not 1 <= len(tag.encode()) <= limit:
-        raise InvalidError(f"a tag has 1 to {limit} bytes of UTF-8, unlike {tag!r}")
+        raise InvalidError(f"tag {tag!r} must have 1 to {limit} bytes of UTF-8")
 
 
 # How an operator puts the run back to a state; see `jccl.sync_state`.

@@ -93,7 +93,7 @@ def _hosts(item: str) -> Iterator[str]:
         end = found.end()
         parts.append(found)
     if end != len(item) or not parts:
-        raise ValueError(f"{item!r} is no host")
+        raise ValueError(f"{item!r} is not a host name")
     return _product([(m[1], m[2]) for m in parts])
 
 

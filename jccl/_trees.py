@@ -112,7 +112,7 @@ def _check_leaf(path: str, leaf: Any) -> None:
         return
     if str(dtype) not in _core.dtypes:
         raise TypeError(
-            f"jccl: {name} has dtype {dtype}, which is not carried; use one of "
+            f"jccl: {name} has dtype {dtype}, which jccl cannot send; use one of "
             + ", ".join(_core.dtypes)
         )
 

@@ -68,7 +68,8 @@ _log = logging.getLogger("jccl")
 
 def check_policy(policy: str | None) -> str:
     if policy and policy not in POLICIES:
-        raise ValueError(f"on_fault={policy!r}: {', '.join(map(repr, POLICIES))}")
+        known = ", ".join(map(repr, POLICIES))
+        raise ValueError(f"on_fault={policy!r} is unknown; use one of {known}")
     return policy or ""
 
 

@@ -82,9 +82,9 @@ class _Rounding(Codec):
     def __post_init__(self) -> None:
         what = f"{type(self).__name__}(seed={self.seed!r})"
         if not 0 <= self.seed < _SEED_END:
-            raise ValueError(f"{what}: a seed is an integer from 0 to 2**64 - 1")
+            raise ValueError(f"{what}: the seed must be an integer from 0 to 2**64 - 1")
         if self.seed and not self.stochastic:
-            raise ValueError(f"{what}: a seed is for stochastic=True")
+            raise ValueError(f"{what}: a seed needs stochastic=True")
 
     @property
     def spec(self) -> str:
@@ -261,12 +261,14 @@ class TopK(Codec):
     def __post_init__(self, density: float | None) -> None:
         if density is not None:
             if not 0 < density <= 1:
-                raise ValueError(f"TopK(density={density}): a fraction above 0")
+                raise ValueError(
+                    f"TopK(density={density}): density must be above 0 and at most 1"
+                )
             object.__setattr__(self, "kept", max(1, round(density * self.block)))
         if not 1 <= self.kept <= self.kept_max:
             raise ValueError(
-                f"{type(self).__name__}(kept={self.kept}): 1 to {self.kept_max} of "
-                f"each block of {self.block}"
+                f"{type(self).__name__}(kept={self.kept}): kept must be from 1 to "
+                f"{self.kept_max}, of each block of {self.block}"
             )
 
     @property
@@ -347,7 +349,8 @@ def _apply(codec: Codec, x: Any, *, residual: bool) -> Any:
 
     if isinstance(codec, _Rounding) and codec.stochastic:
         raise ValueError(
-            f"{codec.spec}: the error of a stochastic codec belongs to one round"
+            f"{codec.spec}: a stochastic codec has another error in each round; use "
+            "the codec without stochastic=True"
         )
     if isinstance(x, np.ndarray | np.generic):
         array = np.ascontiguousarray(x).reshape(np.shape(x))

@@ -357,8 +357,8 @@ def reduce_scatter(*args: Any, **options: Any) -> Any:
 def _whole_site(call: Call, verb: str) -> Call:
     if call.frame.parts > 1:
         raise NotImplementedError(
-            f"jccl.mesh: {verb} in a run of sites with several processes; use "
-            "all_reduce, or jccl.sync_state to give all one peer's state"
+            f"jccl.mesh: {verb} does not work in a run of sites with several "
+            "processes; use all_reduce, or jccl.sync_state to share one peer's state"
         )
     return call
 

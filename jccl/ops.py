@@ -231,8 +231,9 @@ def all_gather(
 
 
 def check_slots(slots: int) -> None:
-    if not 1 <= slots <= _core.limits["peers_max"]:
-        raise ValueError(f"jccl: slots={slots} is out of range")
+    most = _core.limits["peers_max"]
+    if not 1 <= slots <= most:
+        raise ValueError(f"jccl: slots={slots} must be from 1 to {most}")
 
 
 def filled(status: jax.Array, slots: int) -> jax.Array:

@@ -48,8 +48,8 @@ class Method:
     def __post_init__(self) -> None:
         if not 1 <= self.fragments <= self.sync_every:
             raise ValueError(
-                f"{self.fragments} fragments in {self.sync_every} steps: between 1 and "
-                "one a step"
+                f"fragments={self.fragments} must be from 1 to "
+                f"sync_every={self.sync_every}"
             )
 
     def due(self, step: int) -> int | None:

@@ -183,7 +183,7 @@ class Limits:
     def judge(self, comparison: Comparison) -> Verdict:
         """Judges one sample: all chunks of one answer, or of one contribution."""
         if not len(comparison.valid):
-            raise ValueError("jccl: a comparison of no chunk says nothing")
+            raise ValueError("jccl: the comparison holds no chunk; give at least one")
         found = _statistics(comparison)
         by = [name for name, value in found.items() if not value <= getattr(self, name)]
         if not comparison.valid.all():
@@ -219,7 +219,7 @@ def calibrate(
     if not samples:
         raise ValueError("jccl: calibrate needs at least one honest sample")
     if not all(len(s.valid) and s.valid.all() for s in samples):
-        raise ValueError("jccl: an honest sample holds bytes that are no proof")
+        raise ValueError("jccl: an honest sample holds bytes that are not a proof")
     rows = [_statistics(sample) for sample in samples]
     largest = {name: margin * max(row[name] for row in rows) for name in rows[0]}
     least = dict(zip(("exponents", "mean", "median"), floor, strict=True))
@@ -292,13 +292,13 @@ def _cuts(
 ) -> Iterator[tuple[int, int]]:
     """First row and end of each chunk; `cut`: so many devices hold parts of a row."""
     if not shape:
-        raise ValueError("jccl: a proof is of rows; give a scalar a first dimension")
+        raise ValueError("jccl: a proof needs rows; give the scalar a first dimension")
     if rows < 1 or not 0 <= prefill <= shape[0]:
         raise ValueError(
             f"jccl: {shape[0]} rows can't be cut by rows={rows}, prefill={prefill}"
         )
     if not shape[0]:
-        raise ValueError("jccl: an array without rows proves nothing")
+        raise ValueError("jccl: the array has no rows to prove")
     if not 1 <= k <= POINTS_MAX:
         raise ValueError(f"jccl: k={k} is not between 1 and {POINTS_MAX}")
     width = int(np.prod(shape[1:], dtype=np.int64)) * cut
@@ -307,7 +307,7 @@ def _cuts(
         if (end - begin) * width < k:
             raise ValueError(
                 f"jccl: rows {begin} to {end} hold {(end - begin) * width} values, "
-                f"and a proof is of k={k}"
+                f"but a proof needs k={k}"
             )
         yield begin, end
 

@@ -54,7 +54,9 @@ def run(
         >>> losses = jccl.ray.run(train, 4, options={"num_gpus": 1})
     """
     if peers < 1 or restarts < 0:
-        raise InvalidError(f"peers={peers}, restarts={restarts}: at least 1, and 0")
+        raise InvalidError(
+            f"peers={peers}, restarts={restarts}: give at least 1 peer and 0 restarts"
+        )
     try:
         import ray
     except ImportError:

@@ -213,15 +213,17 @@ def _sync_node(
     entry = declared_for(node, comm, tag)
     owner = comm or entry.comm()
     if owner is None:
-        raise ValueError("the communicator of this optimizer is gone; pass comm=")
+        raise ValueError(
+            "the communicator of this optimizer no longer exists; pass comm="
+        )
     layout = entry.layout
     # A restored state's have ended, with its process or after it was saved.
     open_ = [i for i, h in layout.flying(node).items() if _is_open(owner, h)]
     if open_:
         raise ValueError(
-            f"rounds of fragments {open_} are in flight: sync_state is for states "
-            "before their first step and for restored ones; the optimizer itself looks "
-            "after those that train"
+            f"rounds of fragments {open_} are in flight: call sync_state before the "
+            "first step or after a restore; while a state trains, its optimizer "
+            "synchronises it"
         )
     node = layout.landed(node)
     synced = _sync_all(owner, layout.tags(tag), layout.shared(node), **wishes)

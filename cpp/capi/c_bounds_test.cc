@@ -146,7 +146,7 @@ TEST(CBoundsTest, what_a_program_sets_reaches_the_master) {
 // Nobody read the field, and the master let in whoever came.
 TEST(CBoundsTest, who_may_come_in_is_what_a_program_says) {
   for (const auto& [admission, code, words] :
-       {std::tuple("by hand", JCCL_INVALID, "admission 'by hand' does not exist"),
+       {std::tuple("by hand", JCCL_INVALID, "unknown admission 'by hand'"),
         std::tuple("list:/nowhere", JCCL_IO, "the list of keys /nowhere can't be read")}) {
     jccl_master_options options = JCCL_MASTER_OPTIONS_INIT;
     jccl_master* master = nullptr;

@@ -246,7 +246,8 @@ TEST(CallsTest, more_tags_than_the_limit_are_refused) {
   }
   const SmallRound r = small_round(cluster[0], sum_of("one more"), 1, 1);
   EXPECT_EQ(r.result.status.code, Code::kLimit) << r.result.status.text;
-  EXPECT_TRUE(contains(r.result.status.text, "more than 256 tags; tag 'one more'"))
+  EXPECT_TRUE(
+      contains(r.result.status.text, "tag 'one more' is one too many; use at most 256 tags"))
       << r.result.status.text << ", before the master is asked";
   EXPECT_TRUE(small_round(cluster[0], sum_of("t0"), 1, 1).result.status.ok());
 }

@@ -254,7 +254,7 @@ TEST(ConnectTest, what_can_not_be_connected_says_why) {
   EXPECT_EQ(why([](auto& o) { o.token = "jccl2.zz.0.zz"; }).code, Code::kAuth);
   s = why([](auto& o) { o.shard = 2, o.shards = 2, o.site = "eu"; });
   EXPECT_EQ(s.code, Code::kInvalid);
-  EXPECT_EQ(s.text, "shard 2 of 2 does not exist");
+  EXPECT_EQ(s.text, "shard 2 of 2 does not exist; shards count from 0");
   EXPECT_EQ(why([](auto& o) { o.shards = 2; }).code, Code::kInvalid) << "no site name";
   EXPECT_EQ(why([](auto& o) { o.bind = "0.0.0.0:0"; }).code, Code::kAuth);
   EXPECT_EQ(why([](auto& o) { o.master = "192.0.2.1:29400"; }).code, Code::kAuth);

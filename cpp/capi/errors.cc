@@ -64,7 +64,7 @@ Status write_text(std::string_view value, char* text, size_t* size) {
   const std::size_t room = *size;
   *size = value.size() + 1;
   if (room + (JCCL_PLANTED("text-room-one-short") ? 1 : 0) < *size) {
-    return {Code::kLimit, base::cat("room for ", room, " bytes, ", *size, " are needed")};
+    return {Code::kLimit, base::cat("the text needs ", *size, " bytes, and size gives ", room)};
   }
   std::memcpy(text, value.data(), value.size());
   text[value.size()] = '\0';

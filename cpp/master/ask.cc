@@ -73,7 +73,8 @@ class Question {
     if (const auto* refuse = std::get_if<wire::Refuse>(&message.value())) {
       return finish(Status{refuse->code, refuse->text});
     }
-    finish(Status{Code::kVersion, base::cat("the answer was a ", wire::name_of(message.value()))});
+    finish(Status{Code::kVersion, base::cat("the master answered with another message: ",
+                                            wire::name_of(message.value()))});
   }
 
   void finish(Result<std::string> answer) {
@@ -142,14 +143,13 @@ Result<std::string> make_token_text(const TokenOptions& options) {
   } else if (options.role == "admin") {
     rights.value().role = net::TokenRole::kAdmin;
   } else if (options.role != "peer") {
-    return Status{
-        Code::kInvalid,
-        base::cat("role '", options.role, "' does not exist; there are peer, observer and admin")};
+    return Status{Code::kInvalid,
+                  base::cat("unknown role '", options.role, "'; use peer, observer or admin")};
   }
   const bool joins = rights.value().role == net::TokenRole::kPeer;
   if (!joins && (!options.site.empty() || options.uses > 0)) {
-    return Status{Code::kInvalid, base::cat("the role ", options.role,
-                                            " joins nowhere: it has no site and no uses")};
+    return Status{Code::kInvalid, base::cat("a token of role ", options.role,
+                                            " cannot join a run; leave out site and uses")};
   }
   rights.value().uses = options.uses;
   rights.value().expires_unix_s = options.expires_unix_s;

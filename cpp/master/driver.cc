@@ -71,8 +71,8 @@ Status Master::Driver::read_config() {
     const auto secret = net::parse_run_secret(config_.token);
     if (!secret.ok()) return secret.status();
     if (run_known_ && !JCCL_PLANTED("run-of-token-not-compared") && run_ != secret.value().run) {
-      return {Code::kWrongRun, cat("run ", config_.run, " was asked for, but the token is of run ",
-                                   base::to_hex(secret.value().run))};
+      return {Code::kWrongRun, cat("the options name run ", config_.run,
+                                   ", but the token is of run ", base::to_hex(secret.value().run))};
     }
     run_ = secret.value().run;
     run_known_ = true;
@@ -98,8 +98,7 @@ Status Master::Driver::read_profile() {
     if (config_.reset_grace == 0) config_.reset_grace = profile.reset_grace;
     return {};
   }
-  return {Code::kInvalid,
-          cat("profile '", config_.profile, "' does not exist; there are lan, default and wan")};
+  return {Code::kInvalid, cat("unknown profile '", config_.profile, "'; use lan, default or wan")};
 }
 
 Status Master::Driver::read_straggler() {
@@ -112,8 +111,8 @@ Status Master::Driver::read_straggler() {
     if (config_.straggler_after > 0) return {};
     return {Code::kInvalid, "straggler_after must be above 0"};
   }
-  return {Code::kInvalid, cat("straggler '", config_.straggler,
-                              "' does not exist; there are wait, skip and evict")};
+  return {Code::kInvalid,
+          cat("unknown straggler '", config_.straggler, "'; use wait, skip or evict")};
 }
 
 // "auto", "manual", or "list:FILE" with a key in each line.
@@ -124,8 +123,7 @@ Status Master::Driver::read_admission() {
   admission_ = protocol::Admission::kListed;
   if (how == "manual") return {};
   if (!how.starts_with(kList)) {
-    return {Code::kInvalid,
-            cat("admission '", how, "' does not exist; there are auto, manual and list:FILE")};
+    return {Code::kInvalid, cat("unknown admission '", how, "'; use auto, manual or list:FILE")};
   }
   const std::string path = how.substr(kList.size());
   std::ifstream file(path);
@@ -145,8 +143,8 @@ Status Master::Driver::read_admission() {
   }
   if (!file.eof()) return {Code::kIo, cat("the list of keys ", path, " can't be read")};
   if (listed_.empty()) {
-    return {Code::kInvalid, cat("the list of keys ", path, " is empty, so nobody could come in; ",
-                                "--admission manual begins without keys")};
+    return {Code::kInvalid, cat("the list of keys ", path, " is empty, so no peer could join; ",
+                                "use --admission manual to begin without keys")};
   }
   return {};
 }
@@ -223,8 +221,8 @@ Status Master::Driver::recover() {
   if (config_.token.empty() && !JCCL_PLANTED("token-run-in-clear") &&
       std::any_of(records.begin(), records.end(), has_token)) {
     return {Code::kAuth, cat("journal ", without_password(config_.store),
-                             " is of a run whose peers came by tokens: give the run's secret "
-                             "(--token-file), or anybody who reaches this port would be let in")};
+                             " is of a run with tokens: give the run's secret (--token-file). "
+                             "Without it anybody who reaches this port could join")};
   }
   run_text_ = base::to_hex(run_);
   auto options = machine_options();

@@ -77,7 +77,7 @@ Status EtcdLease::renew() {
   if (!reply.ok()) return reply.status();
   if (reply.value().seconds == 0) {  // etcd ended it
     until_ = 0;
-    return {Code::kEvicted, "etcd knows it no more"};
+    return {Code::kEvicted, "etcd no longer knows it"};
   }
   until_ = asked + std::min(length_, reply.value().seconds * base::kSecond);
   return {};

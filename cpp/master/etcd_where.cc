@@ -60,7 +60,8 @@ Status read_user(std::string_view* hosts, EtcdWhere* out) {
   hosts->remove_prefix(at + 1);
   const auto user = unescaped(cut(&who, ':')), password = unescaped(who);
   if (!user || !password || user->empty() || password->empty()) {
-    return {Code::kInvalid, "before @ it needs USER:PASSWORD, with %XX for what is no letter"};
+    return {Code::kInvalid,
+            "before @ write USER:PASSWORD, with %XX for other characters than letters"};
   }
   out->user = *user;
   out->password = *password;
@@ -74,7 +75,7 @@ base::Result<net::Address> endpoint(std::string_view text) {
       colon != std::string_view::npos && (bracket == std::string_view::npos || colon > bracket);
   auto address = net::parse_address(cat(text, has_port ? "" : kDefaultPort));
   if (address.ok() && (address.value().host.empty() || address.value().port == 0)) {
-    return Status{Code::kInvalid, cat("'", text, "' can't be dialled")};
+    return Status{Code::kInvalid, cat("'", text, "' names no HOST:PORT to connect to")};
   }
   return address;
 }

@@ -35,7 +35,7 @@ Status named(const std::string& where, const Status& status) {
 Status exists(const std::string& where) {
   if (where == "memory:") {
     return {Code::kInvalid,
-            "a journal in memory is gone with its master; give sqlite:PATH or etcd://…"};
+            "a journal in memory ends with its master; give sqlite:PATH or etcd://…"};
   }
   const auto path = sqlite_path(where);
   std::error_code error;
@@ -244,7 +244,7 @@ base::Result<std::uint64_t> copy_journal(const std::string& from, const std::str
     if (!target.value().rows.empty() && !JCCL_PLANTED("copy-onto-a-journal")) {
       return Status{Code::kInvalid,
                     cat("journal ", without_password(to), ": has ", target.value().rows.size(),
-                        " rows already; a copy goes into an empty place")};
+                        " rows already; copy into an empty place")};
     }
     // A file has all of them or none, however this ends; etcd takes no such long writes.
     const std::size_t at_once = is_etcd(to) ? kRowsAtOnce : rows.size();
@@ -258,8 +258,9 @@ base::Result<std::uint64_t> copy_journal(const std::string& from, const std::str
   auto back = open(to, options);
   if (!back.ok()) return back.status();
   if (back.value().rows != rows) {
-    return Status{Code::kDamaged, cat("journal ", without_password(to),
-                                      ": reads back otherwise than it was written")};
+    return Status{Code::kDamaged,
+                  cat("journal ", without_password(to),
+                      ": differs from what was written; copy again, to another place")};
   }
   return rows.size();
 }

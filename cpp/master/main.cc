@@ -238,14 +238,15 @@ Status read_token(Arguments* arguments) {
     if (token != nullptr && *token != '\0') {
       std::istringstream(token) >> arguments->config.token;
       if (!arguments->config.token.empty()) return {};
-      return {Code::kAuth, "JCCL_TOKEN is set and holds no secret"};
+      return {Code::kAuth,
+              "JCCL_TOKEN is set, but holds no secret; unset it, or set it to the run's"};
     }
     if (file == nullptr || *file == '\0') return {};
     arguments->token_file = file;
   }
   std::ifstream file(arguments->token_file);
   if (!(file >> arguments->config.token)) {
-    return {Code::kAuth, cat("no token can be read from ", arguments->token_file)};
+    return {Code::kAuth, cat("cannot read a token from ", arguments->token_file)};
   }
   struct stat facts{};
   const bool known = ::stat(arguments->token_file.c_str(), &facts) == 0;
@@ -301,7 +302,8 @@ int serve(Arguments arguments) {
   std::signal(SIGPIPE, SIG_IGN);
   const int signals = ::signalfd(-1, &stops, SFD_CLOEXEC);
   const int failed = ::eventfd(0, EFD_CLOEXEC);
-  if (signals < 0 || failed < 0) return report({Code::kIo, "no descriptors left"});
+  if (signals < 0 || failed < 0)
+    return report({Code::kIo, "no file descriptor is left; raise the limit (ulimit -n)"});
 
   arguments.config.on_failure = [failed](const Status&) { ::eventfd_write(failed, 1); };
   arguments.config.keep_waiting = [signals] { return !is_readable(signals); };

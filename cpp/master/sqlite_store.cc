@@ -107,7 +107,8 @@ base::Result<std::int64_t> SqliteStore::number(const char* sql) {
 Status SqliteStore::open() {
   sqlite3_extended_result_codes(db_.get(), 1);
   if (sqlite3_db_readonly(db_.get(), "main") != 0) {  // SQLite's silent second choice
-    return {Code::kIo, base::cat("journal ", path_, ": may only be read; a master writes it")};
+    return {Code::kIo,
+            base::cat("journal ", path_, ": is read-only; give this user the right to write it")};
   }
   for (const char* sql :
        {JCCL_PLANTED("two-masters-on-one-file") ? "PRAGMA locking_mode=NORMAL"
@@ -138,8 +139,9 @@ Status SqliteStore::adopt() {
   const base::Result<std::int64_t> format = number("PRAGMA user_version");
   if (!format.ok()) return format.status();
   if (format.value() != kFormat && !JCCL_PLANTED("format-not-compared")) {
-    return {Code::kVersion, base::cat("journal ", path_, ": has file format ", format.value(),
-                                      "; this master knows ", kFormat)};
+    return {Code::kVersion,
+            base::cat("journal ", path_, ": has file format ", format.value(),
+                      "; this master reads format ", kFormat, ": use the jccl that wrote it")};
   }
   return {};
 }

@@ -242,7 +242,7 @@ TEST_F(StoreTest, a_read_only_journal_is_refused_at_the_start) {
   if (child == 0) {
     if (geteuid() == 0 && seteuid(65534) != 0) _exit(2);  // the superuser may write everywhere
     const base::Status status = why_not(where());
-    _exit(status.code == Code::kIo && status.text.ends_with("a master writes it") ? 0 : 1);
+    _exit(status.code == Code::kIo && status.text.ends_with("the right to write it") ? 0 : 1);
   }
   int exit_status = -1;
   ASSERT_EQ(waitpid(child, &exit_status, 0), child);

@@ -173,11 +173,11 @@ Status admits(std::string_view name, std::string_view site) {
   // An operator joins to put the run back to a state.
   if (rights->role == TokenRole::kObserver && !JCCL_PLANTED("observers-join")) {
     return {Code::kAuth,
-            "this token is an observer's: it may ask for the status of the run, and not join it"};
+            "this is an observer's token: it can read the status of the run, but not join it"};
   }
   if (rights->site_digest != "0" && rights->site_digest != site_digest(site) &&
       !JCCL_PLANTED("token-of-another-site")) {
-    return {Code::kAuth, base::cat("this token is of another site than '", site,
+    return {Code::kAuth, base::cat("this token is for another site than '", site,
                                    "': pass the site that it was made for")};
   }
   return {};

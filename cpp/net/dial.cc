@@ -160,7 +160,7 @@ class DialTask final : public std::enable_shared_from_this<DialTask> {
 
   void out_of_time() {
     deadline_ = 0;
-    note(to_text(address_), Status{Code::kDeadline, "gave up, out of time"});
+    note(to_text(address_), Status{Code::kDeadline, "no connection in time"});
     give_up();
   }
 

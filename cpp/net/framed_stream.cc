@@ -142,7 +142,7 @@ struct FramedStream::Impl : std::enable_shared_from_this<Impl> {
     if (!heard && !tls.ok()) return tls;
     return Status{Code::kLimit,
                   base::cat("frame of ", size, " bytes from ", remote, ", allowed ", frame_max(),
-                            heard ? "" : "; another program than jccl, by its first bytes")};
+                            heard ? "" : "; its first bytes are those of another program")};
   }
 
   void write() {
@@ -224,8 +224,9 @@ FramedStream::FramedStream(Loop& loop, std::unique_ptr<ByteStream> stream, Frame
     impl_->options.pending->give_way = [weak = impl_->weak_from_this()] {
       const auto self = weak.lock();
       if (!self || !self->stream) return;
-      self->end(Status{Code::kLimit, base::cat(self->stream->remote_text(),
-                                               " made room for others before it said hello")});
+      self->end(
+          Status{Code::kLimit, base::cat(self->stream->remote_text(),
+                                         " was closed to make room for others, before its hello")});
     };
   }
   if (impl_->options.hello_by == base::kNever) return;

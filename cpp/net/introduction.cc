@@ -54,7 +54,7 @@ class Introduction final : public Handshake {
     said_.exporter = exporter_;
     timer_ = loop.run_after(options.time_max, [this] {
       timer_ = 0;
-      finish(Status{Code::kDeadline, cat(remote_, " did not say who it is in time")});
+      finish(Status{Code::kDeadline, cat(remote_, " did not introduce itself in time")});
     });
     framed_.start([this](ByteView frame) { heard(frame); },
                   [this](const Status& status) { finish(lost(status)); });
@@ -95,7 +95,7 @@ class Introduction final : public Handshake {
     if (!ours || !in->finished() || said_.dialling == PublicKey{}) return finish(foreign());
     const std::optional<SharedKey> shared = credentials_.find(name);
     if (!shared) {
-      return finish(Status{Code::kAuth, cat(remote_, " knows no secret of this run")});
+      return finish(Status{Code::kAuth, cat(remote_, " does not know a secret of this run")});
     }
     greeted_ = true;
     said_.secret = shared->key;
@@ -134,12 +134,12 @@ class Introduction final : public Handshake {
   Status objection(const Signature& signature, const Signature& certificate) const {
     if (said_.accepting == PublicKey{} ||
         !verify(said_.accepting, words_to_sign(said_, Role::kAccepting), signature)) {
-      return {Code::kAuth, cat("what answers at ", remote_, " has no proof of its key")};
+      return {Code::kAuth, cat("the process at ", remote_, " has not proved its key")};
     }
     if (options_.expected && *options_.expected != said_.accepting &&
         !JCCL_PLANTED("any-key-answers")) {
       return {Code::kAuth,
-              cat("what answers at ", remote_, " has the key ", short_name(said_.accepting),
+              cat("the process at ", remote_, " has the key ", short_name(said_.accepting),
                   ", not ", short_name(*options_.expected))};
     }
     if (options_.purpose != Purpose::kControl || !credentials_.run_key) return {};
@@ -147,9 +147,9 @@ class Introduction final : public Handshake {
         may_lead(*credentials_.run_key, said_.run, said_.accepting, certificate)) {
       return {};
     }
-    return {Code::kAuth, cat("what answers at ", remote_, " (key ", short_name(said_.accepting),
-                             ") is no master of this run: its key is not signed by the run's. A "
-                             "master is started with the run's secret, see `jccl token`")};
+    return {Code::kAuth, cat("the process at ", remote_, " (key ", short_name(said_.accepting),
+                             ") is no master of this run: the run's key has not signed its key. "
+                             "Start the master with the run's secret, see `jccl token`")};
   }
 
   void proof(base::Reader* in) {
@@ -159,7 +159,7 @@ class Introduction final : public Handshake {
     if (!ours || !in->finished()) return finish(foreign());
     if (!verify(said_.dialling, words_to_sign(said_, Role::kDialling), signature)) {
       return finish(
-          Status{Code::kAuth, cat(remote_, " has no proof of its key, or not the secret")});
+          Status{Code::kAuth, cat(remote_, " has not proved its key, or has another secret")});
     }
     succeed(said_.dialling);
   }
@@ -184,12 +184,13 @@ class Introduction final : public Handshake {
   }
   void send(const Bytes& frame) { (void)framed_.send(frame); }
   Status foreign() const {
-    return {Code::kCorrupt, cat(remote_, " does not say who it is as this version does")};
+    return {Code::kCorrupt,
+            cat(remote_, " introduces itself in a form that this version does not know")};
   }
   // Who does not like our greeting closes without a word.
   Status lost(const Status& status) const {
     if (status.code != Code::kLinkLost || role_ == Role::kAccepting) return status;
-    return {Code::kLinkLost, cat(status.text, ", before it said who it is")};
+    return {Code::kLinkLost, cat(status.text, ", before it introduced itself")};
   }
 
   void finish(Result<std::unique_ptr<ByteStream>> result) {

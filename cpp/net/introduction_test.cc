@@ -343,7 +343,7 @@ TEST_F(IntroductionTest, a_proof_on_one_tls_connection_is_none_on_another) {
   EXPECT_TRUE(eventually([&] { return relay.pump(), ends[0]->done; }));
   EXPECT_EQ(ends[0]->status.code, Code::kAuth) << ends[0]->status.text;
   // For that reason, and not for want of a certificate.
-  EXPECT_NE(ends[0]->status.text.find("no proof of its key"), std::string::npos)
+  EXPECT_NE(ends[0]->status.text.find("has not proved its key"), std::string::npos)
       << ends[0]->status.text;
   on([&] { shaking.clear(); });
 }

@@ -296,7 +296,8 @@ struct Link::Impl : std::enable_shared_from_this<Impl> {
     const auto found = stripes.find(stripe);
     if (!flight.arrived(stripe, note.frames, loop.now())) {
       if (found != stripes.end()) found->second->overcounted = !JCCL_PLANTED("overcounts-unsaid");
-      return Placement::refuse({Code::kCorrupt, "more frames are said to have arrived than left"});
+      return Placement::refuse(
+          {Code::kCorrupt, "the other end acknowledged more frames than were sent"});
     }
     if (was_late && !flight.late(stripe)) ask_pump();
     if (note.last && found != stripes.end() && !found->second->retirement.has_come()) {

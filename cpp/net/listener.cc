@@ -61,7 +61,7 @@ void set_port(Endpoint* endpoint, std::uint16_t port) {
 Result<std::vector<int>> open_all(const Address& bind, std::vector<Endpoint> endpoints,
                                   bool listening) {
   std::vector<int> out;
-  Status status{Code::kIo, "nothing to listen on"};
+  Status status{Code::kIo, "no address to listen on"};
   std::uint16_t port = bind.port;
   for (Endpoint& endpoint : endpoints) {
     set_port(&endpoint, port);

@@ -92,7 +92,8 @@ std::array<std::uint8_t, 16> mapped(const Endpoint& endpoint) {
 }
 
 Result<Network> parse_network(std::string_view text) {
-  const Status wrong{Code::kInvalid, base::cat("'", text, "' is no network like 10.0.0.0/8")};
+  const Status wrong{Code::kInvalid,
+                     base::cat("'", text, "' is not a network; write it like 10.0.0.0/8")};
   const std::size_t slash = text.find('/');
   const std::string host(text.substr(0, slash));
   const bool v6 = host.find(':') != std::string::npos;
@@ -142,13 +143,13 @@ Status DialPolicy::check(const Endpoint& endpoint) const {
   if (!named_.empty() && reach != Reach::kNowhere) {
     const auto holds = [&](const Network& one) { return one.holds(endpoint); };
     if (std::any_of(named_.begin(), named_.end(), holds)) return {};
-    return {Code::kInvalid, "an address outside the networks that were named for peers"};
+    return {Code::kInvalid, "an address outside the networks of --peer-networks"};
   }
   switch (reach) {
     case Reach::kGlobal:
       return {};
     case Reach::kNowhere:
-      return {Code::kInvalid, "no peer can be there (link-local, multicast, reserved or port 0)"};
+      return {Code::kInvalid, "no peer can have it (link-local, multicast, reserved or port 0)"};
     case Reach::kLoopback:
       if (loopback_ || JCCL_PLANTED("loopback-dialled-from-afar")) return {};
       return {Code::kInvalid, "a loopback address, but the master is not on this machine"};

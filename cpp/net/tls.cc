@@ -219,7 +219,7 @@ class TlsStream final : public ByteStream {
     }
     if (!failure_.ok()) return failure_;
     if ((has_unread() || SSL_pending(ssl_) > 0) && !JCCL_PLANTED("unsealed-bytes-let-pass")) {
-      return Status{Code::kCorrupt, base::cat(remote_text(), " does not seal what it sends")};
+      return Status{Code::kCorrupt, base::cat(remote_text(), " sends data that is not sealed")};
     }
     // Of what the dialling end writes, and of what the accepting end does.
     std::array<std::uint8_t, 64> keys{};

@@ -150,7 +150,9 @@ Status check_call(const std::vector<Leaf>& leaves, const RoundOptions& options) 
     return {Code::kLimit, cat(bytes, " bytes in one round; at most ", base::kRoundBytesMax)};
   }
   if (options.collective == Collective::kAllGather) {
-    if (options.slots == 0) return {Code::kInvalid, "all_gather needs slots ≥ 1"};
+    if (options.slots == 0)
+      return {Code::kInvalid,
+              "all_gather with slots=0; give it one slot or more for each contributor"};
     if (bytes > base::kRoundBytesMax / options.slots && !JCCL_PLANTED("gather-size-not-bounded")) {
       return {Code::kLimit, cat(options.slots, " slots of ", bytes, " bytes; at most ",
                                 base::kRoundBytesMax, " bytes in one round")};
@@ -161,7 +163,8 @@ Status check_call(const std::vector<Leaf>& leaves, const RoundOptions& options) 
 
 Status check_feed(const std::vector<Leaf>& leaves, const std::shared_ptr<Feed>& feed, bool stage) {
   if (!feed) return {};
-  if (stage) return {Code::kInvalid, "a staged round copies its inputs at its start; no feed then"};
+  if (stage)
+    return {Code::kInvalid, "a staged round copies its inputs at its start, so it takes no feed"};
   std::uint64_t bytes = 0;
   for (std::size_t i = 0; i < leaves.size(); ++i) {
     const Leaf& leaf = leaves[i];
@@ -169,12 +172,13 @@ Status check_feed(const std::vector<Leaf>& leaves, const std::shared_ptr<Feed>& 
     const void* in = leaf.encoded != nullptr ? leaf.encoded : leaf.in;
     if (leaf.out == nullptr || leaf.out != in) continue;
     return {Code::kInvalid, cat(leaf_text(leaf, i),
-                                ": what a feed still brings would overwrite the result; give it "
-                                "memory apart from the input")};
+                                ": the feed would overwrite the result; give the result memory "
+                                "apart from the input")};
   }
   if (bytes <= feed->bytes() && (JCCL_PLANTED("feed-size-not-compared") || bytes == feed->bytes()))
     return {};
-  return {Code::kInvalid, cat("a feed of ", feed->bytes(), " bytes for leaves of ", bytes)};
+  return {Code::kInvalid,
+          cat("the feed has ", feed->bytes(), " bytes, but the leaves have ", bytes)};
 }
 
 std::size_t output_bytes(const RoundOptions& options, const Leaf& leaf) {
@@ -189,10 +193,11 @@ Status roundtrip(const Leaf& leaf, const RoundOptions& options, bool residual) {
       collective::check_supported(collective::Op::kSum, leaf.dtype, options.codec);
   if (!supported.ok()) return supported;
   if (options.codec.stochastic && !JCCL_PLANTED("stochastic-residual-taken")) {
-    return {Code::kInvalid, "the error of a stochastic codec is of one round; use it without"};
+    return {Code::kInvalid,
+            "a stochastic codec has another error in each round; use the codec without it"};
   }
   if (leaf.count > 0 && (leaf.in == nullptr || leaf.out == nullptr)) {
-    return {Code::kInvalid, "an array without memory"};
+    return {Code::kInvalid, "the array has elements, but its in or out is NULL"};
   }
   if (residual) {
     codec::residual(options.codec, leaf.dtype, leaf.in, leaf.count, leaf.out);

@@ -128,7 +128,7 @@ Status Communicator::Impl::open() {
   if (view.welcomed) return {};
   if (!view.refused.empty()) {
     return {Code::kMasterLost,
-            cat("the master at ", options_.master, " let this peer wait outside for ",
+            cat("the master at ", options_.master, " did not admit this peer within ",
                 options_.connect_timeout / base::kMillisecond, " ms: ", view.refused)};
   }
   return {Code::kMasterLost, cat("no master answered at ", options_.master, " within ",
@@ -159,7 +159,8 @@ Status Communicator::Impl::usable() const {
 
 Status Communicator::Impl::room_for(const base::Tag& tag) const {
   if (books_.count(tag) > 0 || books_.size() < base::kTagsMax) return {};
-  return {Code::kLimit, cat("more than ", base::kTagsMax, " tags; tag '", tag, "'")};
+  return {Code::kLimit,
+          cat("tag '", tag, "' is one too many; use at most ", base::kTagsMax, " tags")};
 }
 
 base::Result<Handle> Communicator::Impl::start(const std::vector<Leaf>& leaves,
@@ -255,17 +256,16 @@ RoundResult Communicator::Impl::wait(Handle handle, const std::vector<void*>* ou
     if (found == calls_.end()) {
       result.status = {
           closed_ ? Code::kClosed : Code::kUnknownTag,
-          closed_
-              ? closed_status().text
-              : cat("no round with handle ", handle,
-                    " is open: it was never started, was waited for already, or is of a state that "
-                    "another one replaced")};
+          closed_ ? closed_status().text
+                  : cat("no round with handle ", handle,
+                        " is open: it was never started, was waited for already, or belonged to a "
+                        "state that has been replaced")};
       return result;
     }
     call = found->second;
     if (call->taken && !JCCL_PLANTED("two-wait-for-one")) {
-      result.status = {Code::kBusyTag,
-                       cat("another thread waits for tag '", call->options.tag, "' already")};
+      result.status = {Code::kBusyTag, cat("another thread already waits for tag '",
+                                           call->options.tag, "'; let one thread wait")};
       return result;
     }
     call->taken = true;
@@ -417,7 +417,8 @@ void Communicator::Impl::close() {
     for (auto& [handle, call] : calls_) {
       if (call->done) continue;
       Status& ended = call->result.status = closed_status();
-      if (call->started != 0) ended = {Code::kInDoubt, "closed before the outcome was known"};
+      if (call->started != 0)
+        ended = {Code::kInDoubt, "the communicator was closed before the outcome was known"};
       call->done = true;
       for (const Leaf& leaf : call->leaves) keep_input(call->options, leaf);
       call->ended.notify_all();

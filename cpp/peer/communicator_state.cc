@@ -28,7 +28,8 @@ Status Communicator::Impl::check_state(const RoundOptions& options) {
   if (options.state_leaves) {
     const base::Time limit = control_loop_.now() + deadline_of(options.deadline);
     handed = marks_in_time(*options.state_leaves, is_past(limit));
-    if (!handed) return {Code::kDeadline, "the own state was not compared by the deadline"};
+    if (!handed)
+      return {Code::kDeadline, "the deadline passed before this peer had compared its own state"};
   }
   std::lock_guard lock(mutex_);
   Status status = admit_state(options.tag, handed.has_value());
@@ -93,7 +94,8 @@ Status Communicator::Impl::admit_before_state(const RoundOptions& options) {
   of_state.tag = options.state_tag;
   if (Status status = check_state(of_state); !status.ok()) return status;
   if (control_->needs_resync(options.state_tag)) {
-    return {Code::kResync, cat("the state of '", options.state_tag, "' here is not the run's")};
+    return {Code::kResync,
+            cat("this peer's state of '", options.state_tag, "' differs from the run's")};
   }
   std::lock_guard lock(mutex_);
   return admit_state(options.tag, false);

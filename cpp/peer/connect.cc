@@ -42,13 +42,15 @@ Status check_names(const ConnectOptions& o) {
             cat("a site name has at most ", base::kSiteNameBytesMax, " bytes of UTF-8")};
   }
   if (o.shards == 0 || o.shard >= o.shards + (JCCL_PLANTED("shard-equal-to-shards") ? 1 : 0)) {
-    return {Code::kInvalid, cat("shard ", o.shard, " of ", o.shards, " does not exist")};
+    return {Code::kInvalid,
+            cat("shard ", o.shard, " of ", o.shards, " does not exist; shards count from 0")};
   }
   if (o.shards > 1 && o.site.empty()) {
     return {Code::kInvalid, "a site of several shards needs a site name, equal on all of them"};
   }
   if (o.advertise.size() > base::kAddressesMax) {
-    return {Code::kLimit, cat("at most ", base::kAddressesMax, " advertised addresses")};
+    return {Code::kLimit,
+            cat(o.advertise.size(), " advertised addresses; give at most ", base::kAddressesMax)};
   }
   for (const std::string& address : o.advertise) {
     const auto parsed = net::parse_address(address);

@@ -104,7 +104,7 @@ void Control::sync(const protocol::SyncCall& call, SyncRef record) {
     if (!syncs_.try_emplace(call.tag, record).second) {
       {
         std::lock_guard lock(mutex_);
-        record->status = {Code::kBusyTag, cat("'", call.tag, "' is being synchronised already")};
+        record->status = {Code::kBusyTag, cat("'", call.tag, "' is already being synchronised")};
         record->done = true;
       }
       changed_.notify_all();
@@ -400,7 +400,7 @@ void Control::connected(std::unique_ptr<net::ByteStream> stream) {
         loop_.cancel(std::exchange(first_word_, 0));
         auto message = wire::decode(frame);
         if (!message.ok()) {
-          lost({Code::kCorrupt, cat("the master sent nonsense: ", message.status().text)});
+          lost({Code::kCorrupt, cat("the master's message is broken: ", message.status().text)});
           return;
         }
         at_received(message.value());
@@ -428,7 +428,7 @@ void Control::await_first_word() {
   loop_.cancel(first_word_);
   first_word_ = loop_.run_after(kFirstWordMax, [this] {
     first_word_ = 0;
-    lost({Code::kMasterLost, "the master took the connection but does not answer"});
+    lost({Code::kMasterLost, "the master accepted the connection, but does not answer"});
   });
 }
 

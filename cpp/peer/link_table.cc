@@ -297,7 +297,7 @@ void LinkTable::stripe_lost(Incarnation peer, const net::StripeLoss& loss) {
   if (!loss.complete) {  // what is not named can't be sent again
     owner_->link_failed(peer, {Code::kLinkLost,
                                cat("a connection broke with more than ", options_.frames_remembered,
-                                   " frames under way: ", loss.status.text)});
+                                   " frames in flight: ", loss.status.text)});
   }
   dial_if_needed(e);
 }
@@ -411,7 +411,7 @@ void LinkTable::bound_copies() {
         });
     net::Link& link = *most->second->link;
     all -= link.copied_bytes();
-    link.drop_copied({base::Code::kLimit, "does not read, and too much waits for all that do not"});
+    link.drop_copied({base::Code::kLimit, "does not read, and too much data waits for such peers"});
   }
 }
 

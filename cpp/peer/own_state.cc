@@ -109,7 +109,7 @@ Status OwnState::admit(const base::Tag& tag, bool is_handed) {
   if (is_handed || JCCL_PLANTED("state-left-out")) return {};
   return mistaken({Code::kInvalid, cat("tag '", tag,
                                        "' has shared state: pass it as state=, so that an edited "
-                                       "state is noticed and in no result")});
+                                       "state is noticed and kept out of the result")});
 }
 
 Status OwnState::compare(const base::Tag& tag, const StateMarks& handed,

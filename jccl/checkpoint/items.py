@@ -69,7 +69,9 @@ def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
             if not isinstance(at, dict):
                 break
         if other != name or not isinstance(at, dict) or last in at:
-            raise ValueError(f"leaf '{name}': another leaf has this name, or '{other}'")
+            raise ValueError(
+                f"leaf '{name}': another leaf has this name, or '{other}'; rename one"
+            )
         at[last] = value
     return tree
 

@@ -78,10 +78,10 @@ class Checkpoints:
         shared: bool | None = None,
     ) -> None:
         if every < 1 or keep < 1:
-            raise ValueError(f"every={every}, keep={keep}: at least 1 of each")
+            raise ValueError(f"every={every} and keep={keep} must be at least 1")
         if not isinstance(comm, Communicator):
             raise NotImplementedError(
-                "checkpoints of sites of several processes are not there yet"
+                "jccl.Checkpoints cannot save sites of several processes yet"
             )
         items.orbax()  # takes its time, or is not there
         self._comm = comm
@@ -346,7 +346,7 @@ def _like(template: Any, data: Any) -> Any:
         return jax.tree.unflatten(structure, jax.tree.leaves(data))
     except ValueError as fault:
         raise ValueError(
-            f"data= has another structure than was saved: {fault}"
+            f"data= has another structure than the saved data: {fault}"
         ) from None
 
 
@@ -365,7 +365,7 @@ def _lasting_name(comm: Communicator) -> str:
     """Of this site in all its lives."""
     if not comm.site:
         raise ValueError(
-            "this peer has no name by which its next life finds what it saved: set "
-            "JCCL_SITE, or pass site= to jccl.connect"
+            "this peer has no name by which it could find its checkpoints after a "
+            "restart: set JCCL_SITE, or pass site= to jccl.connect"
         )
     return _NEXT_LIFE.sub(r"\1\2", comm.site)

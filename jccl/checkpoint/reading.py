@@ -28,7 +28,7 @@ def shared(store: Store, record: Record) -> dict[str, np.ndarray]:
     for one in record.revisions:
         made = digest(record.leaves[one.tag], arrays)
         if made != one.digest:
-            raise DamagedError(f"{one} is what was saved, and {made[:16]} what is read")
+            raise DamagedError(f"{one} was saved, but {made[:16]} was read")
     return arrays
 
 

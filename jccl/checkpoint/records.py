@@ -110,9 +110,9 @@ def record_of(marker: bytes) -> Record:
         whole = json.loads(marker)
         said, sha256 = whole["record"], whole["sha256"]
         if hashlib.sha256(_canonical(said).encode()).hexdigest() != sha256:
-            raise DamagedError(f"{MARKER} has other bytes than were written")
+            raise DamagedError(f"{MARKER} differs from what was written")
         if said.pop("format") != FORMAT:
-            raise DamagedError(f"{MARKER} is of another version of jccl")
+            raise DamagedError(f"{MARKER} was written by another version of jccl")
         said["revisions"] = tuple(Revision(*one) for one in said["revisions"])
         said["leaves"] = {
             tag: tuple(Leaf(name, dtype, tuple(shape)) for name, dtype, shape in leaves)

@@ -71,7 +71,7 @@ def open_store(where: str | os.PathLike[str]) -> Store:
     if not found:
         return Folder(text)
     if scheme not in _DRIVERS:
-        raise ValueError(f"{text!r}: a path, s3://BUCKET/PATH or gs://BUCKET/PATH")
+        raise ValueError(f"{text!r}: use a path, s3://BUCKET/PATH or gs://BUCKET/PATH")
     return Bucket(text)
 
 
@@ -284,7 +284,7 @@ def _check(name: str, found: Kept, wanted: Kept) -> None:
     if found.size != wanted.size:
         raise DamagedError(f"{name} has {found.size} bytes instead of {wanted.size}")
     if found != wanted:
-        raise DamagedError(f"{name} has other bytes than were written")
+        raise DamagedError(f"{name} differs from what was written")
 
 
 def _sync(folder: Path) -> None:

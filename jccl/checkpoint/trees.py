@@ -45,8 +45,8 @@ class Split:
         self._nodes = snapshot.find(tree)
         if not self._nodes:
             raise ValueError(
-                "this state holds no optimizer state of jccl.diloco and its kin, so "
-                "that nothing says which part of it all peers share"
+                "this state holds no state of jccl.diloco or another optimizer of "
+                "jccl, so it is not known which part of it all peers share"
             )
         places = [_Place(i, leaf) for i, leaf in enumerate(self.leaves)]
         marked = snapshot.find(jax.tree.unflatten(self._treedef, places))
@@ -146,8 +146,8 @@ def _check(name: str, leaf: Any) -> None:
         raise TypeError(f"leaf '{name}' is traced: save and restore between steps")
     if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
         raise NotImplementedError(
-            f"leaf '{name}' lies on devices of several processes: checkpoints of such "
-            "sites are not there yet; save them with orbax itself"
+            f"leaf '{name}' lies on devices of several processes: jccl.Checkpoints "
+            "cannot save such sites yet; save them with orbax itself"
         )
 
 
@@ -195,21 +195,22 @@ def encoded(data: Any) -> Any:
         return data
     if isinstance(data, dict):
         if not all(isinstance(key, str) for key in data):
-            raise TypeError("data=: the keys of a dict are texts")
+            raise TypeError("data= holds a dict whose keys are not all strings")
         return {key: encoded(value) for key, value in data.items()}
     if isinstance(data, list | tuple):
         return [encoded(value) for value in data]
     if _is_key(data):
         raise TypeError(
-            "data=: give jax.random.key_data(key), and wrap what comes back"
+            "data= holds a random key: save jax.random.key_data(key), and wrap the "
+            "restored array with jax.random.wrap_key_data"
         )
     if isinstance(data, np.ndarray | np.generic | jax.Array):
         array = np.asarray(data)
         raw = base64.b64encode(array.tobytes()).decode()
         return {"array": raw, "dtype": array.dtype.name, "shape": list(array.shape)}
     raise TypeError(
-        f"data= holds a {type(data).__name__}: numbers, texts, arrays, lists and dicts "
-        "of them can be saved"
+        f"data= holds a {type(data).__name__}, which cannot be saved; use numbers, "
+        "strings, arrays, and lists and dicts of them"
     )
 
 

@@ -99,13 +99,13 @@ def command(
     start it on every machine. Without it, everything runs on this machine.
     """
     if plan["factor"] <= 1:
-        raise click.UsageError("--factor is more than 1")
+        raise click.UsageError("--factor must be more than 1")
     if peers < 1 or plan["iterations"] < 1:
-        raise click.UsageError("--peers and --iterations are at least 1")
+        raise click.UsageError("--peers and --iterations must be at least 1")
     if plan["warmup"] < 0:
-        raise click.UsageError("--warmup is at least 0")
+        raise click.UsageError("--warmup must be at least 0")
     if plan["begin"] > plan["end"]:
-        raise click.UsageError("--begin is at most --end")
+        raise click.UsageError("--begin must be at most --end")
     show = _silent if quiet else _show_json if as_json else _show_row
     if show is _show_row:
         click.echo(HEADER)

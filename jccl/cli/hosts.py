@@ -95,8 +95,8 @@ def _host(table: Any, master: str) -> Host:
     name = table.get("name") or table.get("ssh", "")
     if not 0 < len(name.encode()) <= SITE_BYTES_MAX or not name.isprintable():
         raise ValueError(
-            f"{where}: its name, or ssh where it has none, has 1 to {SITE_BYTES_MAX} "
-            "printable bytes"
+            f"{where}: its name (or ssh, if it has no name) must have 1 to "
+            f"{SITE_BYTES_MAX} printable bytes"
         )
     place = _place(where, {"ssh": name, **table})
     return Host(name, place, table.get("master", master))
@@ -104,10 +104,10 @@ def _host(table: Any, master: str) -> Host:
 
 def _place(where: str, table: Mapping[str, Any]) -> Place:
     if table["ssh"].startswith("-") or not table["ssh"]:
-        raise ValueError(f"{where}: ssh = {table['ssh']!r} is no host")
+        raise ValueError(f"{where}: ssh = {table['ssh']!r} is not a host")
     texts = [*table.get("options", ()), *table.get("env", {}).values()]
     if not all(isinstance(text, str) for text in texts):
-        raise ValueError(f"{where}: options and env hold texts alone")
+        raise ValueError(f"{where}: options and env must hold strings only")
     return Place(
         table["ssh"],
         tuple(table.get("options", ())),
@@ -118,9 +118,10 @@ def _place(where: str, table: Mapping[str, Any]) -> Place:
 
 def _check(where: str, table: Any, keys: Mapping[str, type]) -> None:
     if not isinstance(table, dict):
-        raise ValueError(f"{where} is no table")
+        raise ValueError(f"{where} must be a table")
     for key, value in table.items():
         if key not in keys:
-            raise ValueError(f"{where} has {key}, and may have {', '.join(keys)}")
+            known = ", ".join(keys)
+            raise ValueError(f"{where} has the unknown key {key}; known: {known}")
         if not isinstance(value, keys[key]):
-            raise ValueError(f"{where}: {key} is to be {_KINDS[keys[key].__name__]}")
+            raise ValueError(f"{where}: {key} must be {_KINDS[keys[key].__name__]}")

@@ -107,7 +107,8 @@ class Feed:
     ) -> None:
         if len(source) != plan.form.size:
             raise ValueError(
-                f"the source has {len(source)} samples and the plan {plan.form.size}"
+                f"the source has {len(source)} samples, but the plan has "
+                f"{plan.form.size}; make the plan with size=len(source)"
             )
         self.plan, self._source, self._pipeline = plan, source, pipeline
         self._items: Iterator[Any] = iter(())

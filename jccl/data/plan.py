@@ -118,7 +118,8 @@ class Plan:
         self._first = first = turn.taken * self.batch
         if first + self.batch > SAMPLES_MAX:
             raise error_of(
-                Code.LIMIT, "2^24 samples in one contribution: let rounds begin sooner"
+                Code.LIMIT,
+                "one contribution can hold at most 2^24 samples; lower sync_every",
             )
         ended = turn.begins(turn.step + 1) if sync is None else bool(sync)
         taken = turn.taken + turn.counts

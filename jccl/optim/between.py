@@ -358,7 +358,7 @@ def between_steps(
         ...     params = sync(params)
     """
     if sync_every < 1:
-        raise ValueError(f"sync_every is {sync_every}; at least 1")
+        raise ValueError(f"sync_every={sync_every} must be at least 1")
     if not 0 <= overlap < sync_every:
         raise ValueError(f"overlap={overlap} must be from 0 to {sync_every - 1}")
     if not 0 <= mixing < 1:
@@ -366,8 +366,8 @@ def between_steps(
     found, how = outers.resolve(outer), resolve(codec)
     if not isinstance(found, outers.Outer):
         raise TypeError(
-            "between_steps takes jccl.nesterov or jccl.sgd: other outer optimizers run "
-            "in XLA, whose bits would differ between this peer and the others"
+            "between_steps takes jccl.nesterov or jccl.sgd as outer=: other optimizers "
+            "run in XLA, where the bits of this peer could differ from those of others"
         )
     if feedback and not has_device_encoder(how):
         raise ValueError(f"feedback=True needs codec int8 or int4, not {how.name}")

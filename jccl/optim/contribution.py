@@ -98,7 +98,8 @@ class Contribution(NamedTuple):
             return self._known(self.codec)
         if len(self.codec) != cut.number:
             raise ValueError(
-                f"codec names {len(self.codec)} codecs for {cut.number} fragments"
+                f"codec= names {len(self.codec)} codecs for {cut.number} fragments; "
+                "give one for each"
             )
         return self._known(self.codec[fragment])
 
@@ -114,7 +115,9 @@ class Contribution(NamedTuple):
         if callable(rule):
             rule = rule(fragment, cut.paths_of(fragment))
         if rule not in merge.RULES:
-            raise ValueError(f"merge={rule!r}: {' or '.join(merge.RULES)}")
+            raise ValueError(
+                f"merge={rule!r} is unknown; use {' or '.join(merge.RULES)}"
+            )
         return rule
 
     def init(self, part: Any) -> Any:
@@ -230,7 +233,9 @@ def cosine(one: Any, other: Any) -> jax.Array:
 def checked(sends: Contribution, local: Local) -> Contribution:
     """Refuses a wrong name here, not in some step, and what local devices can't do."""
     if sends.decay is not None and not 0 < sends.decay <= 1:
-        raise ValueError(f"error_feedback={sends.decay}: True, or a decay up to 1")
+        raise ValueError(
+            f"error_feedback={sends.decay} must be True, or a decay above 0 and up to 1"
+        )
     asked = {
         "error_feedback": sends.decay is not None,
         "merge": sends.merge != "mean",
@@ -241,8 +246,8 @@ def checked(sends: Contribution, local: Local) -> Contribution:
     refused = [name for name, is_asked in asked.items() if is_asked and not local.whole]
     for name in refused:
         raise NotImplementedError(
-            f"{name} with parameters that lie apart or cut on local devices: it looks "
-            "at whole leaves, which no device holds"
+            f"{name} does not work with parameters that lie apart or cut on local "
+            "devices: it needs whole leaves, and no device holds them"
         )
     if not callable(sends.codec):
         codec = sends.codec
@@ -251,8 +256,11 @@ def checked(sends: Contribution, local: Local) -> Contribution:
             resolve(each)  # type: ignore[arg-type]
     if sends.aggregator.robust and sends.merge != "mean":
         raise NotImplementedError(
-            "merge= with aggregator=: RDA is made of two plain means; leave one out"
+            "merge= does not work with aggregator=: RDA needs two plain means; leave "
+            "one out"
         )
     if not callable(sends.merge) and sends.merge not in merge.RULES:
-        raise ValueError(f"merge={sends.merge!r}: {' or '.join(merge.RULES)}")
+        raise ValueError(
+            f"merge={sends.merge!r} is unknown; use {' or '.join(merge.RULES)}"
+        )
     return sends

@@ -47,7 +47,7 @@ def diloco_defaults(
         >>> jccl.diloco(comm, inner, **jccl.diloco_defaults(4).options)
     """
     if peers < 1:
-        raise ValueError(f"peers is {peers}; at least 1")
+        raise ValueError(f"peers={peers} must be at least 1")
     rate = _rate(peers)
     lines = [
         f"learning rate {rate}: optimal for {peers} peers with momentum 0.9 and H = "

@@ -161,23 +161,23 @@ def diloco(
     if not 0 <= mixing < 1:
         raise ValueError(f"mixing={mixing} is not in [0, 1): at 1 peers never meet")
     if join not in joining.CHOICES:
-        raise ValueError(f"join={join!r}: 'anchor' or 'anchor+inner'")
+        raise ValueError(f"join={join!r} is unknown; use 'anchor' or 'anchor+inner'")
     if join == "anchor+inner" and (count > 1 or overlap or axis_name or specs):
         raise NotImplementedError(
-            "join='anchor+inner' with fragments, overlap or parameters that lie apart "
-            "on local devices: there is no moment at which all of a peer's state is of "
-            "one round; join by the anchor"
+            "join='anchor+inner' does not work with fragments, overlap or parameters "
+            "that lie apart on local devices: a peer's state is never of one round as "
+            "a whole; join by the anchor"
         )
     if health.checked(nan_rounds) and (count > 1 or overlap or not local.whole):
         raise NotImplementedError(
-            "nan_rounds with fragments, overlap or parameters that lie apart on local "
-            "devices: no round holds all that a bad step belongs to"
+            "nan_rounds does not work with fragments, overlap or parameters that lie "
+            "apart on local devices: no single round holds a whole step; leave it out"
         )
     if data is not None:
         apart = count > 1 or bool(overlap) or axis_name != () or specs is not None
         _check_data(apart, late, join, weights, how.robust)
     if late not in ("fold", "drop"):
-        raise ValueError(f"late={late!r}: 'fold' or 'drop'")
+        raise ValueError(f"late={late!r} is unknown; use 'fold' or 'drop'")
     decay = float(error_feedback) if error_feedback else None
     sends = Contribution(codec, decay, merge, clip, diagnostics, on_device, how)
     layout = Layout(tag, when, choice)
@@ -212,23 +212,25 @@ def _check_data(apart: bool, late: str, join: str, weights: Any, robust: bool) -
     """Refuses what leaves open which samples a contribution holds."""
     if apart:
         raise NotImplementedError(
-            "data= with fragments, overlap or parameters that lie apart on local "
-            "devices: a step is then in several contributions, or in part of one, so "
-            "no commit says which samples were counted"
+            "data= does not work with fragments, overlap or parameters that lie apart "
+            "on local devices: a step is then in several contributions or in part of "
+            "one, so no commit says which samples were counted"
         )
     if late != "drop":
         raise ValueError(
-            'data= needs late="drop": steps that a round left out give their samples '
-            "back, and kept on top of the anchor they would be counted twice"
+            'data= needs late="drop": the steps that a round leaves out give their '
+            'samples back, so with "fold" these samples would count twice'
         )
     if join != "anchor":
-        raise NotImplementedError("data= with join='anchor+inner'; join by the anchor")
+        raise NotImplementedError(
+            "data= does not work with join='anchor+inner'; join by the anchor"
+        )
     if weights is not None:
         raise ValueError("with data= samples are the weight; leave weights= out")
     if robust:
         raise NotImplementedError(
-            "data= with aggregator=: contributions count by their samples there, and "
-            "without a weight here; leave one of them out"
+            "data= does not work with aggregator=: data= weighs contributions by their "
+            "samples, and aggregator= counts each once; leave one of them out"
         )
 
 

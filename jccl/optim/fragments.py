@@ -73,7 +73,7 @@ def assign(tree: Any, choice: Choice) -> Fragments:
     if missing := sorted(set(range(count)) - set(of)) if of else []:
         raise ValueError(f"fragments: no leaf belongs to fragment {missing[0]}")
     if min(of, default=0) < 0:
-        raise ValueError("fragments: numbers begin at 0")
+        raise ValueError("fragments: the numbers must begin at 0")
     return Fragments(count, of, paths)
 
 
@@ -94,7 +94,7 @@ def _by_bytes(sizes: Sequence[int], count: int) -> tuple[int, ...]:
     """Largest leaf first, to the fragment that has least."""
     if len(sizes) < count:
         raise ValueError(
-            f"fragments={count}, but the parameters have {len(sizes)} leaves"
+            f"fragments={count}, but the parameters have only {len(sizes)} leaves"
         )
     held = [0] * count
     of = [0] * len(sizes)

@@ -21,7 +21,7 @@ from jccl.optim.state import DilocoState, select
 def checked(rounds: int | None) -> int:
     """0: never."""
     if rounds is not None and rounds < 1:
-        raise ValueError(f"nan_rounds={rounds}: at least 1, or None")
+        raise ValueError(f"nan_rounds={rounds} must be at least 1, or None")
     return rounds or 0
 
 

@@ -59,16 +59,16 @@ class Schedule(NamedTuple):
 def checked(sync_every: int, fragments: int, overlap: int) -> Schedule:
     """Refuses what cannot be kept; says what H / P comes to if it is not whole."""
     if sync_every < 1:
-        raise ValueError(f"sync_every is {sync_every}; at least 1")
+        raise ValueError(f"sync_every={sync_every} must be at least 1")
     if not 1 <= fragments <= sync_every:
         raise ValueError(
-            f"fragments is {fragments}; 1 to sync_every={sync_every}: at most one "
-            "begins in a step"
+            f"fragments={fragments} must be from 1 to sync_every={sync_every}: at most "
+            "one begins in a step"
         )
     if not 0 <= overlap < sync_every:
         raise ValueError(
-            f"overlap is {overlap}; 0 to {sync_every - 1}: a fragment's round ends "
-            "before its next one begins"
+            f"overlap={overlap} must be from 0 to {sync_every - 1}: a fragment's round "
+            "ends before its next one begins"
         )
     if sync_every % fragments:
         least = sync_every // fragments

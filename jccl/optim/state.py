@@ -97,7 +97,7 @@ class Layout(NamedTuple):
         if found.number != self.schedule.fragments:
             raise ValueError(
                 f"fragments: the function names {found.number} fragments for these "
-                f"parameters, and {self.schedule.fragments} for those it was made with"
+                f"parameters, but fragments= asked for {self.schedule.fragments}"
             )
         return found
 

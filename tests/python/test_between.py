@@ -288,7 +288,7 @@ def test_what_cannot_work_is_refused_with_words():
             make(sync_every=2, overlap=-1)
         with pytest.raises(ValueError, match="overlap=3 must be from 0 to 1"):
             make(sync_every=2, overlap=3)
-        with pytest.raises(ValueError, match="sync_every is 0; at least 1"):
+        with pytest.raises(ValueError, match="sync_every=0 must be at least 1"):
             make(sync_every=0)
         with pytest.raises(ValueError, match=r"mixing=-0\.1 is not in \[0, 1\)"):
             make(sync_every=2, overlap=1, mixing=-0.1)

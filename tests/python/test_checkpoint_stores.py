@@ -115,4 +115,4 @@ def test_an_object_that_was_changed_is_refused_and_the_one_before_taken(
     data[len(data) // 2] ^= 1
     store.put(name, bytes(data))
     assert Site(bucket).restore() == 1
-    assert f"{name} has other bytes than were written" in caplog.text
+    assert f"{name} differs from what was written" in caplog.text

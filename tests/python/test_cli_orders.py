@@ -189,7 +189,7 @@ def test_a_list_of_keys_that_cannot_be_read_is_refused(tmp_path):
     for how, words in (
         ("list:/nowhere/keys", "can't be read"),
         (f"list:{bad}", "line 2"),
-        ("sometimes", "auto, manual and list:FILE"),
+        ("sometimes", "auto, manual or list:FILE"),
     ):
         result = invoke("master", "--bind", "127.0.0.1:0", "--admission", how)
         assert result.exit_code == 1 and words in str(result.exception), result.output

@@ -117,5 +117,5 @@ def test_random_numbers_of_a_sample_are_those_of_its_place():
 def test_a_source_of_another_size_is_refused():
     with Cluster(1) as cluster:
         plan = jccl.data.Plan(cluster.comms[0], 100, batch=4)
-        with pytest.raises(ValueError, match="99 samples and the plan 100"):
+        with pytest.raises(ValueError, match="99 samples, but the plan has 100"):
             Feed(plan, range(99), list)

@@ -30,8 +30,8 @@ ODD = [
     (dict(deadline=float("inf")), ValueError, "deadline=inf must be seconds"),
     (dict(deadline=float("nan")), ValueError, "deadline=nan must be seconds"),
     (dict(tag=5), TypeError, "tag must be a string, not int"),
-    (dict(tag=""), ValueError, "a tag has 1 to 64 bytes of UTF-8, unlike ''"),
-    (dict(tag="é" * 33), ValueError, "a tag has 1 to 64 bytes of UTF-8, unlike"),
+    (dict(tag=""), ValueError, "tag '' must have 1 to 64 bytes of UTF-8"),
+    (dict(tag="é" * 33), ValueError, "must have 1 to 64 bytes of UTF-8"),
     (dict(tag="\ud800"), ValueError, "tag .* half of a surrogate pair"),
 ]
 

@@ -86,7 +86,7 @@ def test_bytes_are_those_of_the_plans():
 
 
 def test_more_fragments_than_steps_are_refused():
-    with pytest.raises(ValueError, match="5 fragments in 4 steps"):
+    with pytest.raises(ValueError, match="fragments=5 must be from 1 to sync_every=4"):
         Method(4, 5)
 
 

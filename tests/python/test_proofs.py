@@ -182,7 +182,7 @@ def test_mistakes_are_refused_in_words(verb):
             call(values)
     with pytest.raises(TypeError, match="of floats"):
         proofs.build(np.arange(4096).reshape(32, 128))
-    with pytest.raises(ValueError, match="without rows"):
+    with pytest.raises(ValueError, match="no rows to prove"):
         proofs.build(values[:0])
 
 
@@ -224,7 +224,7 @@ def test_the_mean_of_a_sample_counts_and_no_single_chunk():
 def test_calibration_needs_honest_samples():
     good = proofs.compare(proofs.build(normal(32, 64)), normal(32, 64))
     bad = proofs.compare([b""], normal(32, 64))
-    for samples, words in [([], "at least one"), ([good, bad], "no proof")]:
+    for samples, words in [([], "at least one"), ([good, bad], "not a proof")]:
         with pytest.raises(ValueError, match=words):
             proofs.calibrate(samples)
     with pytest.raises(ValueError, match="margin"):

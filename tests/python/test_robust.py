@@ -122,7 +122,7 @@ def test_names_stand_for_the_defaults_and_odd_parameters_are_refused():
             jccl.TrimmedMean(bad)
     assert jccl.TrimmedMean(np.float32(0.25)).spec == "trimmed_mean:trim=0.25"
     for make in (jccl.TrimmedMean, jccl.CenteredClip, jccl.NormLimit):
-        with pytest.raises(TypeError, match=r"='0.2'\): a number, not str"):
+        with pytest.raises(TypeError, match=r"='0.2'\) must be a number, not str"):
             make("0.2")
     for make in (jccl.CenteredClip, jccl.NormLimit):
         for bad in (0.0, -1.0, float("inf"), float("nan")):

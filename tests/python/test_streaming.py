@@ -151,7 +151,7 @@ def test_fragments_that_do_not_divide_h_are_told():
             jccl.diloco(comm, INNER, sync_every=10, fragments=3)
         for options, words in [
             ({"fragments": 11}, "at most one begins"),
-            ({"overlap": 10}, "overlap is 10; 0 to 9:"),
+            ({"overlap": 10}, "overlap=10 must be from 0 to 9:"),
             ({"mixing": 1.0}, "never meet"),
             ({"codec": ["int8"], "fragments": 2}, "names 1 codecs"),
             ({"error_feedback": 2}, "error_feedback"),
