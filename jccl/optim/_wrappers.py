@@ -1,9 +1,9 @@
 """Refuses wrappers that run a transform of jccl and then drop what it returned.
 
-`optax.MultiSteps` calls what it wraps at every micro-step and keeps one result of k;
-`optax.apply_if_finite` and its like skip calls on one peer alone. A round whose outcome
-is thrown away has still been committed by the run. Looks at the callers' frames, since
-a transform is told nothing of what wraps it; a wrapper of the user's own isn't seen.
+`optax.MultiSteps` calls what it wraps at every micro-step and keeps one result of k.
+`optax.apply_if_finite` and similar wrappers skip calls on one peer alone. But the run
+has still committed a round whose outcome they throw away. Looks at the callers' frames,
+because a transform cannot know what wraps it. Does not see a wrapper of the user's own.
 Runs while tracing, on any thread.
 """
 

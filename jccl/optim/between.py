@@ -53,12 +53,12 @@ class _Outcome(NamedTuple):
 
 
 class BetweenSteps:
-    """Made by `between_steps`; call it with the parameters after every step.
+    """Made by `between_steps`. Call it with the parameters after every step.
 
     Attributes:
         status: of the last round that ended: code, world, epoch, attempts.
-        rounds, skipped: rounds of the run that committed; whose result holds nothing of
-            this peer.
+        rounds: rounds of the run that committed.
+        skipped: those of them whose result holds nothing of this peer.
     """
 
     def __init__(self, comm: Communicator, settings: _Settings) -> None:
@@ -80,15 +80,16 @@ class BetweenSteps:
     def join(
         self, params: Any, *, source: bool = False, restore: Restore = False
     ) -> Any:
-        """Makes these parameters the run's, or the run's newest anchor these.
+        """Makes these parameters the run's, or takes the run's newest anchor instead.
 
         The one call before the loop, the same for first starters and joiners.
 
         Args:
             params: pytree of float arrays.
-            source: on the run's first call, this peer's are everyone's.
-            restore: the run goes on from these; see `jccl.sync_state`. Parameters alone
-                are no revision of a run: `"any"`. A checkpoint's: `restore`.
+            source: on the run's first call, all peers take this peer's parameters.
+            restore: the run continues from these, see `jccl.sync_state`. Parameters
+                alone are no revision of a run, so they need `"any"`. For a checkpoint
+                use the method `restore`.
 
         Returns:
             The parameters to start from, where `params` were.
@@ -106,16 +107,16 @@ class BetweenSteps:
         return _on_anchor(params, self._anchor) if synced.replaced else params
 
     def __call__(self, params: Any, *, weight: float = 1.0) -> Any:
-        """After a step: the parameters to go on with; most times those passed in.
+        """Returns the parameters to continue with after a step, often those passed in.
 
         Args:
             params: after this peer's own step.
             weight: of this peer in the mean, in the step that begins a round.
 
         Raises:
-            Nothing for a lost peer or a passed deadline: see `status`; `params` come
-            back, and what they learnt is in the next round. What no later round heals,
-            as `on_fault` of `jccl.connect` says.
+            Nothing for a lost peer or a passed deadline: see `status`. Then `params`
+            come back, and what they learnt is in the next round. A fault that no later
+            round heals is raised as `on_fault` of `jccl.connect` says.
         """
         self._joined()
         self.comm.check_faults()
@@ -127,7 +128,7 @@ class BetweenSteps:
         return params
 
     def state(self) -> BetweenState:
-        """For a checkpoint; a round that is open is not in it."""
+        """The state for a checkpoint, without a round that is open."""
         shared = self._joined()
         parts = (shared["anchor"], shared["outer"], shared["rounds"])
         return BetweenState(*parts, self._step, _host(self._left))
@@ -135,12 +136,12 @@ class BetweenSteps:
     def restore(
         self, state: BetweenState, params: Any, *, restore: Restore = False
     ) -> Any:
-        """Begins from a checkpoint instead of `params` alone, then joins as `join`.
+        """Begins from a checkpoint instead of `params` alone, then joins as in `join`.
 
         Args:
-            state: of `state`.
-            params: as `join`.
-            restore: the run goes on from this state; see `jccl.sync_state`.
+            state: what `state` returned.
+            params: as in `join`.
+            restore: the run continues from this state, see `jccl.sync_state`.
         """
         shared = dict(zip(("anchor", "outer", "rounds"), state[:3], strict=True))
         shared = jax.tree.map(np.asarray, shared)
@@ -333,22 +334,22 @@ def between_steps(
         comm: open communicator.
         outer: `jccl.nesterov(0.7, 0.9)` by default, or `jccl.sgd`.
         sync_every: steps between rounds (H).
-        codec: how pseudo-gradients travel. Int8 and Int4 are encoded on the device,
-            others in host memory.
-        feedback: what codes leave out is added to the next round's pseudo-gradient;
-            Int8 and Int4 only. As `error_feedback=True` of `jccl.diloco`.
-        overlap: steps during which a round is under way; 0 waits for it.
-        mixing: with `overlap`, how much of the local parameters stays when the round
-            is in: mixing * local + (1 - mixing) * anchor. 0 discards the steps taken
+        codec: how pseudo-gradients travel. The device encodes Int8 and Int4, the host
+            encodes others.
+        feedback: adds what the codec left out to the pseudo-gradient of the next round,
+            for Int8 and Int4 only. As `error_feedback=True` of `jccl.diloco`.
+        overlap: steps during which a round is in flight. 0 waits for it.
+        mixing: with `overlap`, how much of the local parameters stays when the result
+            arrives: mixing * local + (1 - mixing) * anchor. 0 discards the steps taken
             meanwhile, 0.5 is the uniform average (α of arXiv:2501.18512, section 2.3,
             which finds both within 0.2 % up to 10 steps of overlap).
-        tag, deadline, plan, aggregator: as in `jccl.diloco`, whose peers may be in the
-            same run.
+        tag, deadline, plan, aggregator: as in `jccl.diloco`. Peers with `jccl.diloco`
+            may be in the same run.
 
-    Cost: per round one copy of the encoded pseudo-gradient to the host, one of the
-    anchor back, and the outer step on one core. Memory: the anchor on the device, and
-    what codes left out; on the host anchor, outer state, the mean, the new anchor and
-    outer state, and the revision that joiners are served from, all f32.
+    Cost: per round, one copy of the encoded pseudo-gradient to the host, one of the
+    anchor back, and the outer step on one core. Memory on the device: the anchor, and
+    what the codec left out. On the host: anchor, outer state, the mean, the new anchor
+    and outer state, and the revision that joiners are served from, all f32.
 
     Example:
         >>> sync = jccl.between_steps(comm, sync_every=50)

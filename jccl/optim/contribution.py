@@ -1,9 +1,9 @@
 """What a peer puts into a fragment's round, and what it takes out: codec, error
 feedback, merge rule, clipping.
 
-A contribution is quantised once, by the transport, and so is the result; nothing here
-touches what others sent. The residual stays with the peer that made it. Traced code;
-refuses what needs whole leaves where local devices hold parts of them.
+The transport quantises a contribution once, and the result once. Nothing here touches
+what others sent. The residual stays with the peer that made it. Traced code. Refuses
+options that need whole leaves when local devices hold parts of them.
 
 Sources: error feedback, arXiv:1809.07599; its decay and the clip to the peers' median,
 SparseLoCo, arXiv:2508.15706.
@@ -64,7 +64,7 @@ class Outgoing(NamedTuple):
     error: jax.Array
 
     def counting(self, weight: jax.Array, left: Any) -> Outgoing:
-        """With this weight: without any nothing arrives, and the residual stays."""
+        """With this weight: with weight 0 nothing arrives, and the residual stays."""
         pending = jax.tree.map(
             lambda now, was: jnp.where(weight > 0, now, was), self.pending, left
         )
@@ -168,12 +168,12 @@ class Contribution(NamedTuple):
         part: Part,
         options: dict[str, Any],
     ) -> tuple[Any, Part, dict[str, Any]]:
-        """Shrunk to the peers' median norm where it is longer; what is kept of that;
-        the options of the round that follows.
+        """The contribution, cut to the peers' median norm if it is longer; what is kept
+        of that; the options of the round that follows.
 
-        One small round goes before the first try of each round; if it does not commit
-        nothing is clipped, nor for one that comes when others are in the round already.
-        Further tries keep its limit.
+        One small round goes before the first try of each round. If it does not commit,
+        nothing is clipped. Nothing is clipped either for a peer that comes when others
+        are in the round already. Further tries keep its limit.
         """
         if not self.clip:
             return delta, part, options
@@ -231,7 +231,7 @@ def cosine(one: Any, other: Any) -> jax.Array:
 
 
 def checked(sends: Contribution, local: Local) -> Contribution:
-    """Refuses a wrong name here, not in some step, and what local devices can't do."""
+    """Refuses wrong names before the first step, and what local devices can't do."""
     if sends.decay is not None and not 0 < sends.decay <= 1:
         raise ValueError(
             f"error_feedback={sends.decay} must be True, or a decay above 0 and up to 1"

@@ -1,8 +1,8 @@
 """Which samples are counted: what `jccl.diloco(data=plan)` keeps beside the anchor.
 
-A contribution weighs as many as the samples that it holds, and a commit names who is in
-it with which weight; so the shared state of a revision has all that the next shares
-follow from, in one piece with the anchor: it is served to joiners, saved, restored and
+The weight of a contribution is the number of its samples, and a commit names who is in
+it with which weight. So the shared state of a revision has all that the next shares
+follow from. It is in one piece with the anchor: served to joiners, saved, restored and
 compared like the anchor. The arithmetic of pools is the plan's, on the host. Traced.
 """
 

@@ -35,13 +35,13 @@ class Defaults:
 def diloco_defaults(
     peers: int, *, parameters: int | None = None, sync_every: int | None = None
 ) -> Defaults:
-    """What to begin with for a number of peers.
+    """Options of `jccl.diloco` to begin with, for a number of peers.
 
     Args:
         peers: contributors of a round, 1 or more.
-        parameters: of the model, if known: below what the paper studied (35 million)
-            the published momentum is too much.
-        sync_every: your H, if it is settled; the published optima are for 30.
+        parameters: of the model, if known. Below the sizes that the paper studied (35
+            million) the published momentum is too much.
+        sync_every: your H, if you have chosen it. The published optima are for 30.
 
     Example:
         >>> jccl.diloco(comm, inner, **jccl.diloco_defaults(4).options)

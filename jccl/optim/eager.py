@@ -9,8 +9,8 @@ by its own fresh share, kept apart and never shared:
     peer     θm = θ̄ + a
 
 The outer step is linear, so the sum is the outer step of the paper's estimate
-Δ(k-1) + (Δm(k) - Δm(k-1)) / M; there each peer has an anchor of its own and a joiner
-has to copy one. Refuses outer optimizers that aren't linear, and local devices.
+Δ(k-1) + (Δm(k) - Δm(k-1)) / M. In the paper each peer has an anchor of its own, and a
+joiner has to copy one. Refuses outer optimizers that aren't linear, and local devices.
 
 Source: Eager Updates for Overlapped Communication, arXiv:2502.12996.
 """
@@ -64,23 +64,24 @@ def eager_diloco(
     plan: str | None = None,
     aggregator: Aggregator | str | None = None,
 ) -> optax.GradientTransformationExtraArgs:
-    """DiLoCo whose rounds take all of the H steps until the next one: for links so slow
-    or so long that nothing else hides them.
+    """DiLoCo whose rounds take all of the H steps until the next one. It is for links
+    so slow or so long that nothing else hides them.
 
     Args:
         outer: `jccl.nesterov` or `jccl.sgd`. Published with small steps, η = 0.4.
-        sync_every: steps between rounds (H), and for how long each is in flight.
-        delayed: naive: results are applied a round late and nothing is looked ahead.
-            Much worse (published 3.01 against 2.67 nats; eager 2.69); for comparisons.
+        sync_every: steps between rounds (H). Each round is in flight for as long.
+        delayed: the naive form, for comparisons: results are applied a round late,
+            without looking ahead. It is much worse (published 3.01 against 2.67 nats;
+            eager 2.69).
         comm, inner, codec, error_feedback, nan_rounds, weights, tag, deadline, plan,
-            aggregator: as in `jccl.diloco`; a round that lacks this peer is known when
-            it ends, one later.
+            aggregator: as in `jccl.diloco`. A peer learns that a round lacks it when
+            that round ends, one round later.
 
     Returns:
         An optax transform whose state is a `DilocoState`. Its updates end on the anchor
         plus what this peer is ahead (`state.parts[0].extra`), so evaluate the anchor.
 
-    Cost: bytes as `jccl.diloco`; three copies of the parameters more.
+    Cost: the bytes of `jccl.diloco`, and three more copies of the parameters.
 
     Example:
         >>> tx = jccl.eager_diloco(comm, optax.adamw(1e-3), sync_every=50)

@@ -1,8 +1,8 @@
 """The steps of `jccl.diloco`: inner step, begin a fragment's round, take its result.
 
 One rule for all variants: shared parts change by `Outer.step` of a committed mean or by
-adopting the run's newest, nothing else; what a peer does to its own parameters is its
-own affair. Traced code; all branches are `lax.switch` over fragments.
+adopting the run's newest, and by nothing else. What a peer does to its own parameters
+is its own affair. Traced code; all branches are `lax.switch` over fragments.
 """
 
 from __future__ import annotations
@@ -145,8 +145,8 @@ class Engine(NamedTuple):
         return members(self.comm)[0].registry_id
 
     def _joined(self, step: Step, state: DilocoState) -> tuple[Any, DilocoState]:
-        """A joiner does not train at first: it receives the round that the others are
-        about, and after it their inner state."""
+        """A joiner does not train at first. It receives the next round of the others,
+        and after it their inner state."""
         before = state.rounds
         asks = joining.wants(state.joining, before)
         step = step._replace(asks=asks)
@@ -431,8 +431,8 @@ class Engine(NamedTuple):
         statuses: tuple[jax.Array, jax.Array],
         folds: jax.Array,
     ) -> DilocoState:
-        """With the outcome of round and publishing in the state's words and counters;
-        `since` is what the part's was before."""
+        """The state with the outcome of round and publishing in its words and counters.
+        `since` is the word of the part before."""
         round_status, published = statuses
         behind = published[0] == Code.RESYNCED
         committed = ops.committed(round_status)
@@ -461,9 +461,9 @@ class Engine(NamedTuple):
     def _heal(
         self, cut: Fragments, step: Step, state: DilocoState
     ) -> tuple[Any, DilocoState]:
-        """Who was left behind with one fragment is so with all, as a rule: the others
-        are fetched now, not when their turn comes and everybody waits; after a deadline
-        what was edited: its counters say whose turn it is. Others in flight go on."""
+        """A peer that was behind with one fragment mostly is so with all. It fetches
+        the others now, not at their turns, when all would wait. After a deadline it
+        fetches what was edited, as its counters say whose turn it is."""
         token = jnp.zeros((), jnp.uint32)
         for i, flying in enumerate(self._flying(state)):
             step, state, token = lax.cond(

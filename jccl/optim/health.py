@@ -2,8 +2,8 @@
 and begins anew from the run's anchor.
 
 A parameter that is NaN stays NaN under any update, so a bad step must not reach the
-parameters: the peer keeps what it had. The next contribution is NaN on purpose, which
-the transport leaves out and says (GUARD); that round's anchor replaces the parameters.
+parameters: the peer keeps what it had. The next contribution is NaN on purpose. The
+transport leaves it out (GUARD), and that round's anchor replaces the parameters.
 After k such rounds in a row the inner optimizer's state begins anew too. Traced code.
 """
 
@@ -32,7 +32,7 @@ def begin(rounds: int) -> Any:
 
 
 def held(updates: Any, inner: Any, state: DilocoState) -> tuple[Any, Any, DilocoState]:
-    """After a step: what it gives, or nothing and the inner state before it."""
+    """What a step gives, or no updates and the inner state before it if it is bad."""
     bad = [jnp.any(~jnp.isfinite(x)) for x in jax.tree.leaves(updates)]
     fine = ~jnp.any(jnp.stack(bad)) if bad else jnp.ones((), bool)
     updates = jax.tree.map(lambda x: jnp.where(fine, x, jnp.zeros_like(x)), updates)
@@ -47,7 +47,7 @@ def is_fine(health: Any) -> jax.Array:
 
 
 def looked_at(health: Any) -> Any:
-    """Of a peer whose rounds end later than its next steps are taken."""
+    """For a peer that makes its next steps before its rounds end."""
     return health if isinstance(health, tuple) else health.at[0].set(0)
 
 

@@ -1,9 +1,9 @@
 """A joiner takes the inner optimizer's state of one peer that has trained.
 
 Right after a round all members say whether they want one. If any does, the first of the
-others by peer id gives its own to all, and those that asked take it. All of them are at
-the same boundary then, on one anchor, so a joiner goes on as that peer would. Traced
-code; every member has to call it after the same rounds.
+others by peer id gives its own to all, and those that asked take it. All of them are
+then at the same boundary, on one anchor, so a joiner continues as that peer would.
+Traced code. Every member must call it after the same rounds.
 
 Source: PRIME ships it so, arXiv:2412.01152; anchors alone are DiLoCo, arXiv:2311.08105.
 """
@@ -40,9 +40,9 @@ def wants(joining: Any, rounds: jax.Array) -> jax.Array:
 def turn(
     joining: jax.Array, rounds: jax.Array, began: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """Whether all ask each other now, a bool[], and `joining` after it. By the rounds
-    that were asked after: their count in the state may be edited, and the others ask
-    after this round all the same."""
+    """Whether all ask each other now, a bool[], and `joining` after it. It follows from
+    the rounds after which they asked, not from the count of rounds in the state: that
+    may be edited, and the others ask after this round all the same."""
     due = began & (rounds != joining[2])
     return due, joining.at[2].set(jnp.where(due, rounds, joining[2]))
 
@@ -60,10 +60,10 @@ def exchanged(
     marks: Marks,
     deadline: Any,
 ) -> tuple[Any, jax.Array]:
-    """The inner state to go on with, and `joining` after it. Without a commit a peer
-    keeps what it has, and one that asked asks again after the next round. Where some
-    know nothing of this turn, as after an older checkpoint, the others do not wait:
-    it goes before the next round, and ends when somebody is there."""
+    """The inner state to continue with, and `joining` after it. Without a commit a peer
+    keeps its state, and a peer that asked asks again after the next round. Some peers
+    may not know of this turn, as after an older checkpoint. The others do not wait
+    for them: the exchange goes before the next round, and ends when a peer is there."""
     said = ops.all_gather(
         joining,
         comm,

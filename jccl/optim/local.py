@@ -1,10 +1,10 @@
 """How an optimizer's parameters lie on local devices, and its collectives over them.
 
-Three ways: on one device; mapped over several by `shard_map` or `pmap`, where the
-caller holds a block of each leaf; or spread by XLA's partitioner over a mesh, where the
-program speaks of whole leaves (`jax.sharding.NamedSharding`). In the last each native
-op is mapped over the mesh by itself, so that devices move what they hold, and all that
-is around it stays XLA's. Traced code.
+There are three ways: on one device; mapped over several by `shard_map` or `pmap`, where
+the caller holds a block of each leaf; or spread by XLA's partitioner over a mesh, where
+the program has whole leaves (`jax.sharding.NamedSharding`). In the last way each native
+op is mapped over the mesh by itself, so that devices move what they hold. XLA handles
+all the rest. Traced code.
 """
 
 from __future__ import annotations

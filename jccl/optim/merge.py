@@ -2,9 +2,9 @@
 
 RDA, by leaf, over peers m with weights w: (Σ w|Δ|/Σw) · φ(Σ w φ(Δ)/Σw), φ(x) = x/|x|.
 Pseudo-gradients of peers are nearly at right angles, so their mean is shorter than each
-of them by √M; this keeps the length. Both means travel in one round. The norms are
-XLA's, whose last bits depend on processor and version: the round's fingerprint names
-them.
+of them by √M. RDA keeps the length. Both means travel in one round. XLA computes the
+norms, whose last bits depend on processor and version, so the round's fingerprint names
+these.
 
 Source: Decoupled DiLoCo, arXiv:2604.21428.
 """

@@ -1,10 +1,9 @@
 """Outer optimizers: how the committed mean of the pseudo-gradients moves the anchor.
 
 `nesterov` and `sgd` run in a kernel of the transport that never contracts a multiply
-and an add into one rounding, so every peer gets the same bits whatever its processor.
-Any other optax transform runs in XLA, whose rounding depends on processor and version:
-its rounds carry a fingerprint of all that, and peers whose fingerprints differ are
-refused.
+and an add into one rounding, so every peer gets the same bits on any processor. Any
+other optax transform runs in XLA, whose rounding depends on processor and version. Its
+rounds carry a fingerprint of these, and peers with different fingerprints are refused.
 """
 
 from __future__ import annotations
@@ -78,13 +77,13 @@ class Outer:
 def nesterov(learning_rate: float = 0.7, momentum: float = 0.9) -> Outer:
     """Nesterov momentum as in the DiLoCo papers, bit-equal on every processor.
 
-    The published momentum is 0.9; small models with few peers do better with less.
+    The published momentum is 0.9. Small models with few peers do better with less.
     """
     return Outer(learning_rate, momentum, True)
 
 
 def sgd(learning_rate: float = 1.0, momentum: float = 0.0) -> Outer:
-    """Plain or heavy-ball outer step; `sgd(1.0)` is parameter averaging."""
+    """Plain or heavy-ball outer step. `sgd(1.0)` is parameter averaging."""
     return Outer(learning_rate, momentum)
 
 
@@ -142,7 +141,7 @@ def resolve(
     outer: Outer | optax.GradientTransformation | None, comm: Any = None
 ) -> Outer | XlaOuter:
     """What `jccl.diloco(outer=...)` accepts; None is `nesterov(0.7, 0.9)`. The step
-    takes the route of the communicator, of which its bits don't depend.
+    takes the route of the communicator. Its bits don't depend on that route.
     """
     if outer is None:
         outer = nesterov()

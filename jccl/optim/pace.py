@@ -1,9 +1,9 @@
 """Peers of different speed in one run: each takes as many steps as fit into a round.
 
-A peer that takes its steps twice as fast takes twice as many between rounds and counts
-for as many tokens, so that nobody waits. `paced` is for speeds that are known and stay:
-nothing is exchanged. A `Pacer` measures, and after every round all peers agree on the
-steps of each until the next. Host code; one thread.
+A peer that is twice as fast makes twice as many steps between rounds and counts for as
+many tokens, so that nobody waits. `paced` is for known, constant speeds, and exchanges
+nothing. A `Pacer` measures, and after every round all peers agree on the steps of each
+until the next. Host code, one thread.
 
 Source: dynamic local updates, Asynchronous Local-SGD, arXiv:2401.09135, section 5.
 """
@@ -44,11 +44,11 @@ def paced(
     """How many steps this peer takes between rounds, and its weight.
 
     Args:
-        step_seconds: of this peer, see `seconds_per_step`.
-        round_seconds: between rounds, the same on all peers: say H times the fastest
-            peer's step.
-        fragments: as in `jccl.diloco`; the steps are a multiple of them.
-        tokens_per_step: of this peer, or sequences, in any unit that all peers use.
+        step_seconds: seconds of one step of this peer, see `seconds_per_step`.
+        round_seconds: seconds between rounds, the same on all peers: for example H
+            times the step of the fastest peer.
+        fragments: as in `jccl.diloco`. The steps are a multiple of them.
+        tokens_per_step: tokens of this peer, or sequences, in any unit that all use.
 
     Example:
         >>> pace = jccl.paced(seconds_per_step, round_seconds=60)
@@ -91,11 +91,11 @@ class Turn(NamedTuple):
 
 
 def agreed_steps(seconds: Mapping[int, float], sync_every: int) -> dict[int, int]:
-    """Steps of each peer until the next round, from the seconds of a step of each: the
+    """Steps of each peer until the next round, from the seconds of a step of each. The
     fastest takes `sync_every`, others as many as fit into the same time, at least one.
-    Who has not measured yet (0) goes with the slowest, so that nobody waits for it.
+    A peer that has not measured yet (0) goes with the slowest, so nobody waits for it.
 
-    A function of its arguments alone: whoever has the same seconds gets the same table.
+    A function of its arguments alone: peers with the same seconds get the same table.
     """
     known = [own for own in seconds.values() if own > 0]
     if not known:
@@ -109,30 +109,32 @@ def agreed_steps(seconds: Mapping[int, float], sync_every: int) -> dict[int, int
 class Pacer:
     """Steps between rounds that follow measured speed, agreed by all peers.
 
-    Every peer measures the seconds of its steps, without the one that holds the round.
+    Every peer measures the seconds of its steps, except the one that holds the round.
     After each round all exchange them (an all_gather of 8 bytes each) and apply one
-    rule, `agreed_steps`, so all know everybody's steps and change them at that boundary
-    alone. A joiner begins with `first_steps` and has a pace of its own after its first
-    round; the steps of one that is lost are no longer looked at. An exchange that fails
-    leaves all as it was.
+    rule, `agreed_steps`. So all know everybody's steps, and change them only at that
+    boundary. A joiner begins with `first_steps` and has a pace of its own after its
+    first round. The steps of a lost peer no longer count. If an exchange fails, all
+    keep their steps.
 
     Args:
         comm: open communicator.
         sync_every: steps of the fastest peer between rounds (H).
-        first_steps: of this peer before its first exchange; default `sync_every`.
-        tokens_per_step: of this peer, in any unit that all peers use: its weight in the
-            mean is its steps times this.
-        tag: names the exchange; all peers need the same, and a Pacer each.
-        deadline: seconds for an exchange; default the communicator's.
-        clock: seconds; for tests.
+        first_steps: steps of this peer before its first exchange, by default
+            `sync_every`.
+        tokens_per_step: tokens of this peer, in any unit that all peers use. Its weight
+            in the mean is its steps times this.
+        tag: names the exchange. All peers need the same tag, and a Pacer each.
+        deadline: seconds for an exchange, by default the communicator's.
+        clock: a function that returns seconds, for tests.
 
     Attributes:
-        steps: of this peer in the round that goes on.
-        table: steps of every peer by its id, as last agreed; empty before.
+        steps: steps of this peer in the current round.
+        table: steps of every peer by its id, as last agreed. Empty before.
         slowest: id of the peer with the longest steps, as `jccl status` shows it, or
             None.
 
-    Cost: a small round between rounds; waits for the device twice a round, to measure.
+    Cost: a small round between rounds. It waits for the device twice a round, to
+    measure.
 
     Example:
         >>> pacer = jccl.Pacer(comm, sync_every=50)
@@ -169,8 +171,8 @@ class Pacer:
         self._seconds = 0.0  # of a step; 0: not measured
 
     def turn(self, ready: Any = None) -> Turn:
-        """Of the next step. `ready`: what the last one returned, waited for where time
-        is taken."""
+        """The turn of the next step. `ready`: what the last step returned. The pacer
+        waits for it when it takes the time."""
         if self._taken == self.steps:  # the last step held the round
             jax.block_until_ready(ready)
             self._agree()

@@ -57,7 +57,7 @@ class Schedule(NamedTuple):
 
 
 def checked(sync_every: int, fragments: int, overlap: int) -> Schedule:
-    """Refuses what cannot be kept; says what H / P comes to if it is not whole."""
+    """Refuses schedules that cannot be kept. Warns if H / P is not whole."""
     if sync_every < 1:
         raise ValueError(f"sync_every={sync_every} must be at least 1")
     if not 1 <= fragments <= sync_every:

@@ -37,15 +37,15 @@ def sparse_loco(
 
     Args:
         comm, inner, sync_every, error_feedback, clip: as in `jccl.diloco`.
-        outer: `jccl.sgd(1.0)`; without momentum, which error feedback makes up for.
-        codec: `jccl.TopK2(64)`; denser ones need less patience: 1.6 % of the elements
-            are back at the dense loss only after some thousand rounds. `jccl.TopK`
-            sends the same elements exactly, in 3.3 times the bytes.
+        outer: `jccl.sgd(1.0)`, without momentum, because error feedback replaces it.
+        codec: `jccl.TopK2(64)`. Denser codecs need less patience: with 1.6 % of the
+            elements, the loss reaches the dense one only after some thousand rounds.
+            `jccl.TopK` sends the same elements exactly, in 3.3 times the bytes.
         options: all others of `jccl.diloco`.
 
-    Cost: a contribution is 1/141 of f32; results carry the entries of all contributors,
-    6 bytes each, unless `plan="exchange"`, where contributions go to all and nothing
-    else does. Two copies of the parameters: anchor and residual.
+    Cost: a contribution is 1/141 of f32. Results carry the entries of all contributors,
+    6 bytes each. With `plan="exchange"` only contributions travel, to all peers. Two
+    copies of the parameters: anchor and residual.
 
     Example:
         >>> tx = jccl.sparse_loco(comm, optax.adamw(1e-3), sync_every=30)

@@ -156,8 +156,8 @@ def shared_of(cut: Fragments, state: DilocoState, fragment: int) -> Any:
 def adopted(
     cut: Fragments, state: DilocoState, fragment: int, shared: Any
 ) -> DilocoState:
-    """With another peer's shared part of a fragment: parameters are the anchor now, so
-    nothing of this peer's own waits to be sent."""
+    """With another peer's shared part of a fragment. The parameters are the anchor now,
+    so nothing of this peer's own waits to be sent."""
     part = state.parts[fragment]
     nothing = {
         name: jax.tree.map(jnp.zeros_like, getattr(part, name))
