@@ -86,6 +86,8 @@ class Reader {
     const ByteView v = take(u32(), bytes_max);
     return {v.begin(), v.end()};
   }
+  // So many bytes as they lie there: no copy.
+  ByteView view(std::size_t size) { return take(size, bytes_.size()); }
   // Number of items that follow, each at least `item_bytes_min` long: bounds any reserve().
   std::size_t count(std::size_t count_max, std::size_t item_bytes_min) {
     const std::size_t n = u32();

@@ -141,7 +141,7 @@ const std::vector<FieldsOf>& fields_to_master() {
       {"Order",
        "who has the run's secret or an admin's token, instead of a Hello; without a token, whoever "
        "connects; of others: Refuse AUTH, closed",
-       {{"verb", "order verb", Bend::kCode, "1 to 6", "decoder refuses, closed"},
+       {{"verb", "order verb", Bend::kCode, "1 to 7", "decoder refuses, closed"},
         {"subject", "name 64", Bend::kSite, "a site that is there; 64 hex digits; a token's name",
          "OrderReply UNKNOWN_TAG or INVALID"},
         {"span", "i64", Bend::kTime, "0 to ten years", "OrderReply INVALID"},

@@ -138,7 +138,7 @@ wire::Message ScriptMessages::word_of_peer() {
     }
     case 5: {
       wire::Order order;
-      order.verb = static_cast<wire::OrderVerb>(1 + in_.below(6));
+      order.verb = static_cast<wire::OrderVerb>(1 + in_.below(7));
       order.subject = std::string(1, static_cast<char>('a' + in_.below(4)));
       order.span = static_cast<base::Duration>(in_.u8()) * kBit;
       order.reason = words();

@@ -122,6 +122,7 @@ class RunningAttempt {
   std::set<std::uint64_t> askers;  // connections that asked for the outcome without a part
 
  private:
+  friend struct Archived;
   void settle(AttemptInput input);
   void recount();
   static bool decides(const Part& part);

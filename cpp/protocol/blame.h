@@ -66,6 +66,7 @@ class Visits {
   static constexpr int kFreeAtFirst = 64;  // a run may take many tries to begin
 
  private:
+  friend struct Archived;
   base::Time paid_at_ = 0;              // all that were counted
   base::Time counted_at_ = -kTogether;  // the last of whom the whole was charged
 };
@@ -93,6 +94,7 @@ class Held {
   static constexpr base::Duration kFree = 5 * base::kSecond;  // one hung machine and another
 
  private:
+  friend struct Archived;
   base::Time paid_at_ = 0, counted_to_ = 0;
   base::Duration total_ = 0;
 };
@@ -150,6 +152,7 @@ class Blame {
   void forget_faults(const wire::PublicKey& key);  // it was punished for them
 
  private:
+  friend struct Archived;
   struct Account {
     double sum = 0;
     base::Time at = 0;  // of `sum`

@@ -46,6 +46,7 @@ class Election {
   }
 
  private:
+  friend struct Archived;
   using Box = std::vector<std::optional<wire::Digest>>;
   static std::optional<Ballot> whole(const Box& box);
 

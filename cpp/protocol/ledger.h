@@ -110,6 +110,7 @@ class Ledger {
   static wire::Outcome told(const wire::CommitRecord& record, std::uint32_t shard);
 
  private:
+  friend struct Archived;
   void apply_epoch(const wire::EpochRecord& record);
   void apply_commit(const wire::CommitRecord& record);
   void apply_restore(const wire::RestoreRecord& record);

@@ -113,6 +113,9 @@ struct MasterEffects {
   std::vector<ConnId> close;
   std::vector<std::pair<wire::Incarnation, std::vector<std::string>>> probe;
   std::vector<HistoryLine> history;
+  // Whoever asked by these for a recording of this machine (recorder.h) is answered by the driver,
+  // before it closes them: only who writes a file knows where it is.
+  std::vector<std::pair<ConnId, std::string>> record;             // and why they asked
   std::vector<std::pair<wire::PeerId, wire::Measured>> measured;  // by members; for the planner
   base::Time wake = base::kNever;  // deliver a Tick no later than this
 };
@@ -185,6 +188,7 @@ class MasterMachine {
   const State& state() const { return *state_; }  // … and for who checks the machine
 
  private:
+  friend struct MasterSide;  // makes one of a recording (recorded_sides.h)
   explicit MasterMachine(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };

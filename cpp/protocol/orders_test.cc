@@ -113,6 +113,25 @@ TEST_F(OrdersTest, who_is_not_there_is_not_kicked) {
   EXPECT_EQ(told[0].text, "no member has the site nobody, and nobody waits outside with it");
 }
 
+// Only the driver knows where the file is, so it answers.
+TEST_F(OrdersTest, an_operator_s_dump_is_the_drivers_to_answer_and_nobody_else_s_is_one) {
+  begin_with(options());
+  const wire::Order dump{wire::OrderVerb::kDump, "", 0, "a drill"};
+  const MasterEffects effects = on(ConnMessage{40, dump, {{99}, "", 0, true}});
+  ASSERT_EQ(effects.record.size(), 1U);
+  EXPECT_EQ(effects.record[0], (std::pair<ConnId, std::string>(40, "a drill")));
+  EXPECT_TRUE(effects.send.empty());
+  EXPECT_EQ(effects.close, std::vector<ConnId>{40});
+  const MasterEffects refused = on(ConnMessage{41, dump, {{99}, "", 0, false}});
+  EXPECT_TRUE(refused.record.empty());
+  EXPECT_EQ(sent<wire::Refuse>(refused).at(0).code, base::Code::kAuth);
+  wire::Order odd = dump;
+  odd.span = -1;
+  const MasterEffects invalid = on(ConnMessage{42, odd, {{99}, "", 0, true}});
+  EXPECT_TRUE(invalid.record.empty());
+  EXPECT_EQ(sent<wire::OrderReply>(invalid).at(0).code, base::Code::kInvalid);
+}
+
 TEST_F(OrdersTest, who_is_banned_is_out_within_one_heartbeat) {
   expect_it_goes_by(wire::OrderVerb::kBan, base::to_hex(key(3)));
 }

@@ -192,6 +192,7 @@ class PeerMachine {
   const State& state() const { return *state_; }  // … and for who checks the machine
 
  private:
+  friend struct PeerSide;  // makes one of a recording (recorded_sides.h)
   explicit PeerMachine(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };

@@ -79,6 +79,7 @@ class RandomRun {
   bool lost() const { return lost_; }
   const std::string& log() const { return log_; }
   std::size_t commits() const { return commits_.size(); }
+  const std::string& replayed() { return world_.replayed(); }
 
  private:
   const std::string& any_name() { return names_[rng_.below(names_.size())]; }
@@ -211,6 +212,7 @@ TEST(RandomTest, faults_break_no_promise_and_the_run_goes_on_after_them) {
     commits += run.commits();
     lost += run.lost();
     EXPECT_TRUE(run.converged()) << "seed " << seed;
+    EXPECT_EQ(run.replayed(), "") << "seed " << seed;
     if (HasFailure()) {
       std::fputs(run.log().c_str(), stderr);
       FAIL() << "seed " << seed;

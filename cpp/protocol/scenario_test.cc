@@ -42,6 +42,8 @@ std::string play(const std::string& path) {
       happened += world.run(line);
     }
   }
+  EXPECT_EQ(world.replayed(), "") << path;
+  EXPECT_GT(world.replayed_events(), 0U) << path;
   return out;
 }
 

@@ -1,5 +1,6 @@
 // What happened in a scenario, in words. See scenario_world.h; part of the test program alone.
 #include "base/text.h"
+#include "protocol/replay.h"
 #include "protocol/scenario_world.h"
 
 namespace jccl::protocol {
@@ -63,6 +64,35 @@ void ScenarioWorld::tell(const std::string& name, const PeerEffects& effects) {
     say(cat(name, ": broken, ", base::name_of(effects.broken->code), " (", effects.broken->text,
             ")"));
   }
+}
+
+template <typename Side>
+void ScenarioWorld::replay_it(const std::unique_ptr<Recorder<Side>>& recorder) {
+  if (recorder == nullptr || !recorder->any()) return;
+  const base::Bytes file = recorder->file({});
+  const auto recording = read_recording(file);
+  const auto counts = recording.ok()
+                          ? replay(recording.value(),
+                                   [this](const Replayed& one) {
+                                     for (const std::string& what : one.differences) {
+                                       replay_trouble_ += cat(one.event, ": ", what, "\n");
+                                     }
+                                   })
+                          : base::Result<ReplayCounts>(recording.status());
+  if (!counts.ok()) {
+    replay_trouble_ += counts.status().text + "\n";
+  } else {
+    replayed_events_ += counts.value().events;
+  }
+}
+
+template void ScenarioWorld::replay_it(const std::unique_ptr<Recorder<MasterSide>>&);
+template void ScenarioWorld::replay_it(const std::unique_ptr<Recorder<PeerSide>>&);
+
+const std::string& ScenarioWorld::replayed() {
+  replay_it(recorder_);
+  for (const auto& [name, peer] : peers_) replay_it(peer.recorder);
+  return replay_trouble_;
 }
 
 std::string ScenarioWorld::words(const HistoryLine& line) {

@@ -4,6 +4,7 @@
 
 #include <deque>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -11,12 +12,17 @@
 
 #include "protocol/master_machine.h"
 #include "protocol/peer_machine.h"
+#include "protocol/recorder.h"
 
 namespace jccl::protocol {
+
+// So small that it turns again and again, and states are compared.
+inline constexpr std::size_t kScenarioRecorderBytes = 16 << 10;
 
 struct Process {  // one peer
   PeerOptions options;
   std::optional<PeerMachine> machine;
+  std::unique_ptr<Recorder<PeerSide>> recorder;
   ConnId conn = 0;
   bool alive = true, paused = false, reachable = true, may_order = false;
   bool pauses_at_welcome = false;
@@ -35,6 +41,10 @@ class ScenarioWorld {
   // loses what was on its way.
   void deliver_at_most(int count) { budget_ = count; }
   bool has_master() const { return master_.has_value(); }
+  // What the machines' recordings say that their replays don't, of all machines so far; empty:
+  // nothing.
+  const std::string& replayed();
+  std::uint64_t replayed_events() const { return replayed_events_; }
 
  private:
   using Words = std::vector<std::string>;
@@ -77,6 +87,7 @@ class ScenarioWorld {
   base::Time now_ = base::kSecond;
   MasterOptions options_;
   std::vector<wire::Record> durable_;
+  std::unique_ptr<Recorder<MasterSide>> recorder_;
   std::optional<MasterMachine> master_;
   base::Time master_wake_ = base::kNever;
   std::size_t behind_ = 0;      // another has followed this master: it lacks so many records
@@ -91,6 +102,10 @@ class ScenarioWorld {
   std::deque<std::pair<std::string, PeerEvent>> for_peers_;
   std::map<std::string, std::string> digest_names_;
   std::string said_;
+  std::string replay_trouble_;
+  std::uint64_t replayed_events_ = 0;
+  template <typename Side>
+  void replay_it(const std::unique_ptr<Recorder<Side>>& recorder);
   int budget_ = 1 << 30;
   bool lossy() const { return budget_ < (1 << 30); }
   void lose(ConnId conn, const std::string& name);

@@ -123,8 +123,9 @@ void ScenarioWorld::start_master() {
     return request.hint;
   };
   const auto end = durable_.end() - static_cast<std::ptrdiff_t>(std::min(durable_.size(), behind_));
-  master_.emplace(options_, planner, std::vector(durable_.begin(), end), now_);
-  apply(master_->start(now_));
+  recorder_ = std::make_unique<Recorder<MasterSide>>(kScenarioRecorderBytes);
+  master_.emplace(options_, recorder_->heard(planner), std::vector(durable_.begin(), end), now_);
+  apply(recorder_->start(*master_, now_));
 }
 
 void ScenarioWorld::add_peer(const Parsed& p, const std::string& name) {
@@ -133,6 +134,7 @@ void ScenarioWorld::add_peer(const Parsed& p, const std::string& name) {
   else
     flow();
   conns_.erase(peers_[name].conn);  // of an earlier process: the master does not notice yet
+  replay_it(peers_[name].recorder);
   peers_.erase(name);
   Process& peer = peers_[name];
   peer.options.run = some_run();
@@ -144,7 +146,8 @@ void ScenarioWorld::add_peer(const Parsed& p, const std::string& name) {
   peer.may_order = p.option("operator", "no") == "yes";
   if (p.option("listens", "yes") == "yes") peer.options.addresses = {name};
   peer.machine.emplace(peer.options, base::first_life(++next_process_), now_);
-  apply(name, peer.machine->start(now_));
+  peer.recorder = std::make_unique<Recorder<PeerSide>>(kScenarioRecorderBytes);
+  apply(name, peer.recorder->start(*peer.machine, now_));
   flow();
 }
 
@@ -182,6 +185,7 @@ void ScenarioWorld::act_on_process(const Parsed& p, Process& peer) {
     peer.alive = false;
     peer.wake = base::kNever;
     peer.machine.reset();
+    replay_it(peer.recorder);
     break_conn(peer);
   } else if (p.verb == "pause") {
     peer.paused = true;
@@ -286,6 +290,7 @@ void ScenarioWorld::sync(const Parsed& p, const std::string& name) {
 }
 
 void ScenarioWorld::crash_master() {
+  replay_it(recorder_);
   master_.reset();
   master_wake_ = base::kNever;
   for_master_.clear();
@@ -358,7 +363,7 @@ void ScenarioWorld::flow() {
     if (!for_master_.empty()) {
       const MasterEvent event = std::move(for_master_.front());
       for_master_.pop_front();
-      if (master_.has_value()) apply(master_->on(event, now_));
+      if (master_.has_value()) apply(recorder_->on(*master_, event, now_));
       continue;
     }
     auto [name, event] = std::move(for_peers_.front());
@@ -371,7 +376,7 @@ void ScenarioWorld::flow() {
     if (peer.paused)
       peer.inbox.push_back(std::move(event));
     else
-      apply(name, peer.machine->on(event, now_));
+      apply(name, peer.recorder->on(*peer.machine, event, now_));
   }
 }
 

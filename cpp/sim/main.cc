@@ -21,6 +21,7 @@
 #include "base/codes.h"
 #include "base/text.h"
 #include "sim/mutant_search.h"
+#include "sim/replay.h"
 #include "sim/shrink.h"
 #include "sim/world.h"
 #include "wire/codec.h"
@@ -38,7 +39,7 @@ struct Options {
   bool trace = false, twice = false, coverage = false, keep_going = false;
   const MutantRow* mutant = nullptr;
   bool mutants = false, seeds_given = false;
-  std::string from, rewrite, script;
+  std::string from, rewrite, script, recording;
   std::map<std::uint64_t, std::string> open;  // alarms that are known and not mended: seed, why
   std::map<std::uint64_t, std::string> rare;  // run besides: seed, the rare pair that it meets
   bool shrink = false, require_coverage = false, hostile = false;
@@ -79,6 +80,7 @@ constexpr const char* kUsage =
     "       jccl-sim --seed S --shrink | --script FILE [--shrink] [--trace]\n"
     "       jccl-sim --mutants [--hostile] [--mutant NAME] [--seeds N] [--jobs J] [--from FILE]\n"
     "                [--rewrite FILE]\n"
+    "       jccl-sim --replay FILE [--trace]\n"
     "Runs N seeds of the simulated cluster against the promises P1-P10 and liveness (L).\n"
     "--seed S runs one; --trace prints all of it; --twice runs each seed twice and compares;\n"
     "--hostile makes one member lie.\n"
@@ -93,7 +95,12 @@ constexpr const char* kUsage =
     "seeds; with --from, those listed in FILE, from their seed there or their script in the folder "
     "scripts\n"
     "beside it), prints a table, and exits 1 "
-    "if one survives.\n";
+    "if one survives.\n"
+    "--replay FILE plays a recording of a flight recorder into the machine that it is of, tells "
+    "its "
+    "story\n"
+    "(with --trace all of it), and exits 1 where this build does something else, 2 where it can't "
+    "be read.\n";
 
 bool parse(int argc, char** argv, Options& options) {
   for (int i = 1; i < argc; ++i) {
@@ -127,6 +134,8 @@ bool parse(int argc, char** argv, Options& options) {
       options.first = std::strtoull(argv[++i], nullptr, 10), options.seeds = 1;
     else if (arg == "--script")
       options.script = argv[++i];
+    else if (arg == "--replay")
+      options.recording = argv[++i];
     else if (arg == "--open" || arg == "--rare") {
       if (!read_seeds(argv[++i], arg == "--open" ? options.open : options.rare)) return false;
     } else if (arg == "--from")
@@ -406,6 +415,9 @@ int main(int argc, char** argv) {
   if (!parse(argc, argv, options)) return std::fputs(kUsage, stderr), 2;
   if (options.mutants) return hunt(options);
   if (options.shrink || !options.script.empty()) return replay(options);
+  if (!options.recording.empty()) {
+    return replay_recording(options.recording, options.trace, jccl_sim_commit);
+  }
   for (const int signal : {SIGABRT, SIGSEGV}) std::signal(signal, on_fatal);
   const auto begin = std::chrono::steady_clock::now();
   Shared shared;

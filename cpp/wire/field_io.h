@@ -225,7 +225,7 @@ class FieldDecoder {
 
 inline bool valid_code(std::uint8_t v) { return base::is_code(v); }
 inline bool valid_violation(std::uint8_t v) { return v >= 1 && v <= 7; }
-inline bool valid_order_verb(std::uint8_t v) { return v >= 1 && v <= 6; }
+inline bool valid_order_verb(std::uint8_t v) { return v >= 1 && v <= 7; }
 inline bool valid_verdict(std::uint8_t v) { return v >= 1 && v <= 3; }
 inline bool valid_sync_verdict(std::uint8_t v) { return v >= 1 && v <= 4; }
 inline bool valid_wish(std::uint8_t v) { return v <= 3; }

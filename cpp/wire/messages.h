@@ -28,7 +28,7 @@ using base::RunId;
 using base::Tag;
 using base::Wish;
 
-inline constexpr std::uint16_t kVersion = 13;
+inline constexpr std::uint16_t kVersion = 14;
 
 // ---- parts -------------------------------------------------------------------------------------
 
@@ -333,10 +333,11 @@ enum class OrderVerb : std::uint8_t {
   kAdmit = 4,   // let a key in, where newcomers wait for that
   kRevoke = 5,  // refuse a token from now on, and evict the keys that joined by it
   kDrain = 6,   // ask a site to leave, at a moment when nobody waits for it
+  kDump = 7,    // leave a recording of the master's machine in its folder
 };
 struct Order {  // answered by OrderReply, then the connection closes
   OrderVerb verb = OrderVerb::kKick;
-  std::string subject;  // site, key as 64 hex digits, or name of a token
+  std::string subject;  // site, key as 64 hex digits, or name of a token; of a dump none
   Duration span = 0;
   std::string reason;
   bool operator==(const Order&) const = default;

@@ -10,6 +10,7 @@ namespace jccl::wire {
 
 inline constexpr std::pair<std::string_view, OrderVerb> kOrderVerbs[] = {
     {"kick", OrderVerb::kKick},   {"ban", OrderVerb::kBan},       {"pardon", OrderVerb::kPardon},
-    {"admit", OrderVerb::kAdmit}, {"revoke", OrderVerb::kRevoke}, {"drain", OrderVerb::kDrain}};
+    {"admit", OrderVerb::kAdmit}, {"revoke", OrderVerb::kRevoke}, {"drain", OrderVerb::kDrain},
+    {"dump", OrderVerb::kDump}};
 
 }  // namespace jccl::wire

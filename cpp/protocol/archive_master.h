@@ -1,0 +1,168 @@
+// The master's state, its events and its effects, field by field: see archive.h. Private to
+// master_archive.cc. A field that these structs get is named in the row of its struct here, in its
+// place; nothing else has to know of it.
+#pragma once
+
+#include "protocol/archive.h"
+#include "protocol/master_state.h"
+
+namespace jccl::protocol {
+
+template <>
+inline constexpr std::uint64_t kValuesOf<Straggler> = 3;
+template <>
+inline constexpr std::uint64_t kValuesOf<Admission> = 2;
+template <>
+inline constexpr std::uint64_t kValuesOf<AttemptPhase> =
+    static_cast<std::uint64_t>(AttemptPhase::kCount);
+
+template <>
+struct Blank<RunningAttempt> {
+  static RunningAttempt make() {
+    Part part;  // an attempt without anybody who contributes is none
+    part.weight = 1;
+    return RunningAttempt({}, {}, {part}, 1);
+  }
+};
+template <>
+struct Blank<Poll> {
+  static Poll make() { return Poll{0, 0, Election({}), base::kNever, {}}; }
+};
+
+// Classes whose fields are their own.
+struct Archived {
+  using Account = Blame::Account;
+
+  template <typename Io>
+  static void of(Io& io, wire::In<Io, Visits> whole) {
+    auto& [paid_at, counted_at] = whole;
+    all(io, paid_at, counted_at);
+  }
+  template <typename Io>
+  static void of(Io& io, wire::In<Io, Held> whole) {
+    auto& [paid_at, counted_to, total] = whole;
+    all(io, paid_at, counted_to, total);
+  }
+  template <typename Io>
+  static void of(Io& io, wire::In<Io, Account> whole) {
+    auto& [sum, at, token, counts, departures, out_until, departed_at, in_vain, accusers, witnesses,
+           held, served] = whole;
+    all(io, sum, at, token, counts, departures, out_until, departed_at, in_vain, accusers,
+        witnesses, held, served);
+  }
+  template <typename Io>
+  static void of(Io& io, wire::In<Io, Blame> whole) {
+    auto& [accounts] = whole;
+    all(io, accounts);
+  }
+  template <typename Io>
+  static void of(Io& io, wire::In<Io, Election> whole) {
+    auto& [boxes, count, votes] = whole;
+    all(io, boxes, count, votes);
+  }
+  template <typename Io>
+  static void of(Io& io, wire::In<Io, RunningAttempt> whole) {
+    auto& [starts, since, deadline, last_done, avoided, refusals, silent, judged_at, heard_out,
+           askers, attempt, round, parts, ids, sites_min, world, sites_left, open, agreed, phase,
+           edges, reason] = whole;
+    all(io, starts, since, deadline, last_done, avoided, refusals, silent, judged_at, heard_out,
+        askers, attempt, round, parts, ids, sites_min, world, sites_left, open, agreed, phase,
+        edges, reason);
+  }
+  template <typename Io>
+  static void of(Io& io, wire::In<Io, Ledger> whole) {
+    auto& [history, has_run, begun, any_born, run, epoch, next_id, members, sites, former, fenced,
+           fenced_order, bans, tokens, token_of, let_in, known, known_order, tags, commits] = whole;
+    all(io, history, has_run, begun, any_born, run, epoch, next_id, members, sites, former, fenced,
+        fenced_order, bans, tokens, token_of, let_in, known, known_order, tags, commits);
+  }
+};
+
+#define JCCL_ARCHIVED_CLASS(Type)                 \
+  template <typename Io>                          \
+  void fields(Io& io, wire::In<Io, Type> whole) { \
+    Archived::of(io, whole);                      \
+  }
+JCCL_ARCHIVED_CLASS(Visits)
+JCCL_ARCHIVED_CLASS(Held)
+JCCL_ARCHIVED_CLASS(Archived::Account)
+JCCL_ARCHIVED_CLASS(Blame)
+JCCL_ARCHIVED_CLASS(Election)
+JCCL_ARCHIVED_CLASS(RunningAttempt)
+JCCL_ARCHIVED_CLASS(Ledger)
+#undef JCCL_ARCHIVED_CLASS
+
+// ---- the journal's words -----------------------------------------------------------------------
+
+JCCL_ARCHIVED(Taker, life, key)
+JCCL_ARCHIVED(Ban, until_unix_ms, times, site, reason)
+JCCL_ARCHIVED(TokenUse, revoked, shards, of, order)
+JCCL_ARCHIVED(Revision, number, digests)
+JCCL_ARCHIVED(Standing, born, site, first, sources, descriptors, summary, committed, digests, weak,
+              recent, takers, decided, restores)
+
+// ---- what the machine remembers besides --------------------------------------------------------
+
+JCCL_ARCHIVED(MasterOptions, run, start_peers, min_peers, heartbeat, silence, reset_grace,
+              restart_grace, restore_after, straggler, straggler_after, sites_max, members_max,
+              history, ban, ban_max, out_max, admission, listed, unix_ahead)
+JCCL_ARCHIVED(AskedSync, sync, deadline, fetching, holders, matches, told)
+JCCL_ARCHIVED(Life, incarnation, site, shard, shards, start_peers, addresses, key, token,
+              gate_passed, uses, may_order, in_commit, served_since, served_to, waited_since, id,
+              conn, resumed, roster_epoch, told_as_member, seen, said_held, order, since, jumped,
+              heard, gone, progress, moving, beat, moving_before, beat_before, syncs, asked, held,
+              fetched, behind, may_hold, told_back, knocking, spoilt, edit_noted, missed, drain,
+              accuses)
+JCCL_ARCHIVED(OpenReady, ready, deadline, since, time, told)
+JCCL_ARCHIVED(Part, id, incarnation, site, shard, weight, call, deadline, time, evicted, failed,
+              told_again, done, shares)
+JCCL_ARCHIVED(AbortedAttempt, outcome, otherwise)
+JCCL_ARCHIVED(RoundMemory, link_failures, cut, named, began_late, corrupt, refusal, guarded,
+              aborted, tries, paused_until)
+JCCL_ARCHIVED(Poll, revision, tier, election, doubt_since, dispute)
+JCCL_ARCHIVED(Round, ready, running, running_told, memory, entered, assumed, poll, without, skipped,
+              quorum_since, lost_since, unasked_since, unheld_since, brought, brought_at, opened_by,
+              before, asking, ready_due, sync_due, commits, aborts, usual, cut_short, needed)
+JCCL_ARCHIVED(Cut, until, times)
+JCCL_ARCHIVED(Throttle, bans, banned_at, next_at, in_vain, held, held_until, open)
+JCCL_ARCHIVED(KeptSeat, until, keys)
+
+// The planner is the driver's: what it answered is kept with the event that asked it. Effects are
+// gone between two events.
+template <typename Io>
+void fields(Io& io, wire::In<Io, MasterMachine::State> whole) {
+  auto& [options, planner, ledger, now, last, wake, started_at, next_tick, before, woke_at, begun,
+         pauses_due, counter, order, conns, left, left_in_order, links, gone, doomed, lives, sites,
+         lives_due, probed_last, rounds, established, running, cuts, blame, guilty, holders,
+         throttles, holds, kept_seats, holds_rest_until, crossed_since, states_crossed_since,
+         touched, edges_seen, settled, lives_changed, ticking, roster_dirty, told, departures, fx] =
+      whole;
+  all(io, options, ledger, now, last, wake, started_at, next_tick, before, woke_at, begun,
+      pauses_due, counter, order, conns, left, left_in_order, links, gone, doomed, lives, sites,
+      lives_due, probed_last, rounds, established, running, cuts, blame, guilty, holders, throttles,
+      holds, kept_seats, holds_rest_until, crossed_since, states_crossed_since, touched, edges_seen,
+      settled, lives_changed, ticking, roster_dirty, told, departures);
+  (void)planner, (void)fx;
+}
+
+// ---- events and effects ------------------------------------------------------------------------
+
+JCCL_ARCHIVED(Shown, key, token, uses, may_order)
+// By what a connection came in matters with its first word alone, and is longer than most others.
+template <typename Io>
+void fields(Io& io, wire::In<Io, ConnMessage> whole) {
+  auto& [conn, message, shown] = whole;
+  all(io, conn, message);
+  const bool first =
+      std::holds_alternative<wire::Hello>(message) || std::holds_alternative<wire::Order>(message);
+  if (first && !JCCL_PLANTED("shown-not-recorded")) value(io, shown);
+}
+JCCL_ARCHIVED(ConnClosed, conn, nonsense)
+JCCL_ARCHIVED(ProbeAnswer, incarnation, refused)
+JCCL_ARCHIVED(EvictSite, site)
+JCCL_ARCHIVED_EMPTY(Tick)
+
+JCCL_ARCHIVED(MasterSend, conn, message)
+JCCL_ARCHIVED(HistoryLine, kind, named)
+
+}  // namespace jccl::protocol
