@@ -21,6 +21,17 @@ void bind_proofs(pybind11::module_& module);
 // Raises _core.CoreError(code, text).
 [[noreturn]] void raise(const base::Status& status);
 
+// The path of a recording that a master or a communicator leaves; raises why there is none.
+template <typename Recorded>
+std::string recorded_by(Recorded& of, const std::string& why) {
+  const base::Result<std::string> path = [&] {
+    const pybind11::gil_scoped_release release;
+    return of.record(why);
+  }();
+  if (!path.ok()) raise(path.status());
+  return path.value();
+}
+
 // Seconds from Python; ValueError if negative, NaN or more than a century.
 base::Duration duration_from(double seconds, const char* name);
 

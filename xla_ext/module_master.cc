@@ -30,6 +30,10 @@ class Master {
     py::gil_scoped_release release;
     return master_->status_json();
   }
+  std::string record(const std::string& why) {
+    if (forked()) raise({base::Code::kClosed, "the master belongs to the process that started it"});
+    return recorded_by(*master_, why);
+  }
   void stop() {
     if (forked()) return (void)master_.release();  // its threads are not here
     py::gil_scoped_release release;
@@ -50,7 +54,8 @@ struct MasterArguments {
   double silence = 0.0;
   std::string history, profile, straggler;
   double straggler_after = 10.0, restore_after = 30.0;
-  std::string admission, peer_networks;
+  std::string admission, peer_networks, record;
+  std::uint32_t record_mib = 4;
   py::object keep_waiting;  // called without arguments while a standby waits; or None
 };
 
@@ -82,6 +87,8 @@ std::unique_ptr<Master> start_master(const MasterArguments& arguments) {
   config.admission = arguments.admission;
   config.peer_networks = arguments.peer_networks;
   config.history = arguments.history;
+  config.record = arguments.record;
+  config.record_bytes = std::size_t{arguments.record_mib} << 20;
   std::optional<py::error_already_set> fault;
   config.keep_waiting = [&] { return keeps_waiting(arguments.keep_waiting, &fault); };
   std::optional<base::Result<std::unique_ptr<master::Master>>> started;
@@ -180,24 +187,26 @@ void bind_master(py::module_& module) {
              std::uint32_t start_peers, std::uint32_t min_peers, double silence,
              std::string history, std::string profile, std::string straggler,
              double straggler_after, double restore_after, std::string admission,
-             std::string peer_networks, py::object keep_waiting) {
+             std::string peer_networks, std::string record, std::uint32_t record_mib,
+             py::object keep_waiting) {
             return start_master({std::move(bind), std::move(store), std::move(token), insecure,
                                  start_peers, min_peers, silence, std::move(history),
                                  std::move(profile), std::move(straggler), straggler_after,
                                  restore_after, std::move(admission), std::move(peer_networks),
-                                 std::move(keep_waiting)});
+                                 std::move(record), record_mib, std::move(keep_waiting)});
           },
           py::kw_only(), py::arg("bind") = "127.0.0.1:0",
           py::arg("store") = "memory:", py::arg("token") = "", py::arg("insecure") = false,
           py::arg("start_peers") = 1, py::arg("min_peers") = 1, py::arg("silence") = 0.0,
           py::arg("history") = "", py::arg("profile") = "default", py::arg("straggler") = "wait",
           py::arg("straggler_after") = 10.0, py::arg("restore_after") = 30.0,
-          py::arg("admission") = "auto", py::arg("peer_networks") = "",
-          py::arg("keep_waiting") = py::none())
+          py::arg("admission") = "auto", py::arg("peer_networks") = "", py::arg("record") = "",
+          py::arg("record_mib") = 4, py::arg("keep_waiting") = py::none())
       .def_property_readonly("address", [](const Master& m) { return m.held().address(); })
       .def_property_readonly("token", [](const Master& m) { return m.held().token(); })
       .def_property_readonly("run_id", [](const Master& m) { return m.held().run_id(); })
       .def("status_json", &Master::status_json)
+      .def("record", &Master::record, py::arg("why"))
       .def("stop", &Master::stop);
   module.def("query_status", &query_status, py::arg("master"), py::kw_only(), py::arg("token") = "",
              py::arg("insecure") = false, py::arg("timeout") = 5.0);

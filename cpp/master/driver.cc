@@ -39,7 +39,8 @@ protocol::HistoryLine opening_line(const std::string& run, const std::string& ad
 
 }  // namespace
 
-Master::Driver::Driver(MasterConfig config) : config_(std::move(config)) {}
+Master::Driver::Driver(MasterConfig config)
+    : config_(std::move(config)), recorder_(config_.record_bytes) {}
 
 Master::Driver::~Driver() { stop(); }
 
@@ -230,8 +231,9 @@ Status Master::Driver::recover() {
   if (!root.ok()) return root.status();
   link_root_ = root.value();
   const auto plan = [this](const protocol::PlanRequest& request) { return planner_.plan(request); };
-  machine_ = std::make_unique<protocol::MasterMachine>(options, plan, records, started_);
-  return {};
+  machine_ =
+      std::make_unique<protocol::MasterMachine>(options, recorder_.heard(plan), records, started_);
+  return open_recordings();
 }
 
 Status Master::Driver::listen() {
@@ -274,7 +276,7 @@ Status Master::Driver::open() {
   base::failpoint(base::Failpoint::kMasterRecovered);
   status = listen();
   if (!status.ok()) return status;
-  protocol::MasterEffects first = machine_->start(started_);
+  protocol::MasterEffects first = recorder_.start(*machine_, started_);
   status = append(first.journal);
   if (!status.ok()) return status;
   first.journal.clear();

@@ -25,7 +25,9 @@
 #include "net/loop.h"
 #include "net/probe.h"
 #include "net/reach.h"
+#include "net/recordings.h"
 #include "protocol/master_machine.h"
+#include "protocol/recorder.h"
 #include "wire/chain.h"
 
 namespace jccl::master {
@@ -39,7 +41,8 @@ class Master::Driver {
   void stop();                   // any thread but the loop's
   std::string status();          // any thread
   void evict(std::string site);  // any thread
-  base::Status failure() const;  // any thread
+  base::Result<std::string> record(const std::string& why);  // any thread but the loop's
+  base::Status failure() const;                              // any thread
   const std::string& address() const { return address_; }
   const std::string& run_text() const { return run_text_; }
   const std::string& token() const { return config_.token; }
@@ -91,6 +94,10 @@ class Master::Driver {
   std::size_t beyond_its_own(const Conn& conn) const;
   void know_members(const wire::EpochRecord& epoch);
   void log_trouble(const protocol::HistoryLine& line);
+  base::Status open_recordings();
+  base::Result<std::string> leave_recording(net::RecordingCause cause, const std::string& why);
+  void record_fault(const std::string& what);
+  void answer_dump(ConnId id, const std::string& why);
   void start_probe(wire::Incarnation incarnation, const std::vector<std::string>& addresses);
   void arm(base::Time wake);
   void on_alarm();
@@ -121,6 +128,8 @@ class Master::Driver {
   std::uint64_t journal_sequence_ = 0;
   std::unique_ptr<History> history_;
   Planner planner_;
+  protocol::Recorder<protocol::MasterSide> recorder_;
+  net::Recordings recordings_;
   std::unique_ptr<protocol::MasterMachine> machine_;
   std::unique_ptr<net::Reservation> reserved_;  // until it listens
   std::unique_ptr<net::Listener> listener_;

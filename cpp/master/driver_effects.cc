@@ -8,6 +8,7 @@
 #include "base/planted.h"
 #include "base/text.h"
 #include "master/driver.h"
+#include "protocol/recorded_faults.h"
 #include "wire/codec.h"
 
 namespace jccl::master {
@@ -103,7 +104,7 @@ protocol::MasterEffects Master::Driver::take_batch() {
     const protocol::MasterEvent& event = inbox_.front();
     const auto* message = std::get_if<protocol::ConnMessage>(&event);
     if (message != nullptr && doomed_.count(message->conn) > 0) continue;
-    merge(machine_->on(event, now), &batch);
+    merge(recorder_.on(*machine_, event, now), &batch);
   }
   return batch;
 }
@@ -116,6 +117,7 @@ void Master::Driver::merge(protocol::MasterEffects effects, protocol::MasterEffe
   move_all(effects.close, batch->close);
   move_all(effects.probe, batch->probe);
   move_all(effects.history, batch->history);
+  move_all(effects.record, batch->record);
   // At once: the plan of a later event of this batch may rest on them.
   if (JCCL_PLANTED("measures-after-the-plan")) return;
   for (auto& [peer, measured] : effects.measured) planner_.note(peer, std::move(measured));
@@ -154,6 +156,7 @@ void Master::Driver::carry_out(protocol::MasterEffects effects) {
     if (commit != nullptr) committed_.insert(commit->attempt);
   }
   for (const auto& message : effects.send) send(message);
+  for (const auto& [id, why] : effects.record) answer_dump(id, why);
   for (const ConnId id : effects.close) {
     if (conns_.count(id) == 0) continue;
     retire(id, true);
@@ -163,6 +166,7 @@ void Master::Driver::carry_out(protocol::MasterEffects effects) {
   for (const auto& line : effects.history) log_trouble(line);
   const Status written = history_->write(effects.history, loop_.now());
   if (!written.ok()) log(written.text);
+  if (const std::string what = protocol::fault_in(effects); !what.empty()) record_fault(what);
 }
 
 // Who was given up, and why, is for the log too, not only for the history.
@@ -337,6 +341,7 @@ void Master::Driver::fail(Status status) {
   loop_.cancel(alarm_);
   loop_.cancel(held_timer_);
   log(failure_.text);
+  record_fault(failure_.text);
   store_.reset();  // what it holds is for the next master
   if (config_.on_failure) config_.on_failure(failure_);
 }

@@ -55,6 +55,10 @@ Orders one run's membership and decides its rounds; never on the data path.
                          ones if the peer came from such
   --admission HOW        auto (default): whoever has a token; list:FILE: the keys in that file;
                          manual: keys that `jccl admit` lets in
+  --record FOLDER        leave recordings of the master's machine there, for jccl-sim --replay:
+                         after faults, on SIGUSR1 and on `jccl dump`
+  --record-mib N         how much of the last events is kept for that, in memory (default 4; 0:
+                         nothing)
   --history PATH         append every decision to this file as JSON lines; at 64 MiB it becomes
                          PATH.1, up to PATH.3
   --print-address-file PATH   write HOST:PORT there once serving
@@ -118,6 +122,19 @@ Status read_seconds(const char* name, const char* text, base::Duration* out) {
   return {};
 }
 
+Status read_record_mib(const std::string& text, std::size_t* out) {
+  constexpr std::uint32_t kMost = 1024;
+  std::uint32_t mib = 0;
+  if (text != "0") {
+    const Status status = read_number("record-mib", text.c_str(), &mib);
+    if (!status.ok() || mib > kMost) {
+      return {Code::kInvalid, cat("--record-mib takes 0 to ", kMost, ", not '", text, "'")};
+    }
+  }
+  *out = std::size_t{mib} << 20;
+  return {};
+}
+
 enum Flag {
   kBind = 256,
   kStore,
@@ -135,6 +152,8 @@ enum Flag {
   kAdmission,
   kPeerNetworks,
   kHistory,
+  kRecord,
+  kRecordMib,
   kAddressFile,
   kHelpFlag
 };
@@ -155,6 +174,8 @@ constexpr option kFlags[] = {{"bind", required_argument, nullptr, kBind},
                              {"admission", required_argument, nullptr, kAdmission},
                              {"peer-networks", required_argument, nullptr, kPeerNetworks},
                              {"history", required_argument, nullptr, kHistory},
+                             {"record", required_argument, nullptr, kRecord},
+                             {"record-mib", required_argument, nullptr, kRecordMib},
                              {"print-address-file", required_argument, nullptr, kAddressFile},
                              {"help", no_argument, nullptr, kHelpFlag},
                              {nullptr, 0, nullptr, 0}};
@@ -193,6 +214,11 @@ Status read_flag(int flag, const char* value, Arguments* out) {
     case kHistory:
       out->config.history = value;
       return {};
+    case kRecord:
+      out->config.record = value;
+      return {};
+    case kRecordMib:
+      return read_record_mib(value, &out->config.record_bytes);
     case kAddressFile:
       out->address_file = value;
       return {};
@@ -283,14 +309,28 @@ bool is_readable(int fd) {
   return ::poll(&wait, 1, 0) > 0;
 }
 
+// SIGUSR1: somebody on this machine asks for a recording.
+void record_on_signal(int asked, Master& master) {
+  signalfd_siginfo signal{};
+  if (::read(asked, &signal, sizeof(signal)) != sizeof(signal)) return;
+  const auto path = master.record(cat("SIGUSR1 of process ", signal.ssi_pid));
+  std::fprintf(stderr, "jccl-master: %s\n",
+               base::printable(path.ok() ? cat("recording ", path.value())
+                                         : cat("no recording: ", path.status().text))
+                   .c_str());
+}
+
 // Blocks until a signal asks for a stop or the master stopped by itself.
-int wait_for_end(int signals, int failed, const Master& master) {
-  pollfd waits[] = {{signals, POLLIN, 0}, {failed, POLLIN, 0}};
-  while (::poll(waits, 2, -1) < 0 && errno == EINTR) {
+int wait_for_end(int signals, int failed, int asked, Master& master) {
+  for (;;) {
+    pollfd waits[] = {{signals, POLLIN, 0}, {failed, POLLIN, 0}, {asked, POLLIN, 0}};
+    if (::poll(waits, 3, -1) < 0) continue;  // EINTR
+    if ((waits[1].revents & POLLIN) != 0) {
+      return exit_code(master.failure().code);  // already logged where it happened
+    }
+    if ((waits[0].revents & POLLIN) != 0) return 0;
+    if ((waits[2].revents & POLLIN) != 0) record_on_signal(asked, master);
   }
-  if ((waits[1].revents & POLLIN) == 0) return 0;
-  const Status status = master.failure();  // already logged where it happened
-  return exit_code(status.code);
 }
 
 int serve(Arguments arguments) {
@@ -298,11 +338,16 @@ int serve(Arguments arguments) {
   sigemptyset(&stops);
   sigaddset(&stops, SIGTERM);
   sigaddset(&stops, SIGINT);
+  sigset_t asks;
+  sigemptyset(&asks);
+  sigaddset(&asks, SIGUSR1);
   pthread_sigmask(SIG_BLOCK, &stops, nullptr);  // before any thread starts
+  if (!JCCL_PLANTED("sigusr1-ends-the-master")) pthread_sigmask(SIG_BLOCK, &asks, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
   const int signals = ::signalfd(-1, &stops, SFD_CLOEXEC);
   const int failed = ::eventfd(0, EFD_CLOEXEC);
-  if (signals < 0 || failed < 0)
+  const int asked = ::signalfd(-1, &asks, SFD_CLOEXEC);
+  if (signals < 0 || failed < 0 || asked < 0)
     return report({Code::kIo, "no file descriptor is left; raise the limit (ulimit -n)"});
 
   arguments.config.on_failure = [failed](const Status&) { ::eventfd_write(failed, 1); };
@@ -314,7 +359,7 @@ int serve(Arguments arguments) {
   if (!written.ok()) return report(written);
   std::printf("JCCL_MASTER=%s\n", master.value()->address().c_str());
   std::fflush(stdout);
-  const int code = wait_for_end(signals, failed, *master.value());
+  const int code = wait_for_end(signals, failed, asked, *master.value());
   master.value()->stop();
   return code;
 }

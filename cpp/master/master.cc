@@ -21,6 +21,7 @@ const std::string& Master::token() const { return driver_->token(); }
 std::string Master::status_json() const { return driver_->status(); }
 base::Status Master::failure() const { return driver_->failure(); }
 void Master::evict_site(const std::string& site) { driver_->evict(site); }
+base::Result<std::string> Master::record(const std::string& why) { return driver_->record(why); }
 void Master::stop() { driver_->stop(); }
 
 }  // namespace jccl::master

@@ -64,6 +64,10 @@ struct MasterConfig {
   base::Duration hello_max = 5 * base::kSecond;  // from accept to a valid hello
   std::string history;                         // JSON lines are appended to this file; empty: none
   std::uint64_t history_bytes_max = 64 << 20;  // then it becomes FILE.1, up to FILE.3
+  // Recordings of the machine (protocol/recorder.h) are left in this folder: after faults, and when
+  // asked. Empty: nowhere; they are kept in memory all the same, `record_bytes` of them, 0: none.
+  std::string record;
+  std::size_t record_bytes = std::size_t{4} << 20;
   MasterLimits limits;
   std::function<void(const std::string&)> log;  // one line at a time; empty: standard error
   // The master stopped serving by itself (its journal failed). At most once, on its thread; may
@@ -91,7 +95,9 @@ class Master {
   std::string status_json() const;
   base::Status failure() const;              // ok while serving
   void evict_site(const std::string& site);  // the operator's wish
-  void stop();                               // idempotent; peers see the connection end
+  // Leaves a recording of the machine in the folder for them, and says where.
+  base::Result<std::string> record(const std::string& why);
+  void stop();  // idempotent; peers see the connection end
 
   class Driver;
 

@@ -125,6 +125,27 @@ TEST_F(ProgramTest, it_prints_its_address_and_stops_cleanly_on_a_signal) {
   }
 }
 
+TEST_F(ProgramTest, on_sigusr1_it_leaves_a_recording_and_serves_on) {
+  const std::string address = serve({"--record", at("recordings")});
+  Member a(address, 11);
+  ASSERT_TRUE(a.welcome);
+  ::kill(pid_, SIGUSR1);
+  for (int i = 0; i < kPatienceMs && read("err").find(".rec") == std::string::npos; ++i) {
+    ::usleep(1000);
+  }
+  EXPECT_NE(read("err").find("recording " + at("recordings") + "/jccl-master-"), std::string::npos)
+      << read("err");
+  EXPECT_TRUE(Member(address, 12).welcome);
+  EXPECT_EQ(stop(SIGTERM), 0);
+  // Without a folder it says what to do, and is not ended by the signal either.
+  serve();
+  ::kill(pid_, SIGUSR1);
+  for (int i = 0; i < kPatienceMs && read("err").find("--record") == std::string::npos; ++i) {
+    ::usleep(1000);
+  }
+  EXPECT_EQ(stop(SIGTERM), 0);
+}
+
 TEST_F(ProgramTest, a_kill_and_a_restart_on_the_journal_lose_nothing_that_was_told) {
   const std::vector<std::string> store{"--store", "sqlite:" + at("run.db")};
   base::Attempt last;

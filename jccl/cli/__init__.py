@@ -23,6 +23,7 @@ _COMMANDS = {
     "ban": ("orders", "ban", "Evict a key, and refuse it."),
     "pardon": ("orders", "pardon", "End a ban."),
     "admit": ("orders", "admit", "Admit a key, with --admission manual or list."),
+    "dump": ("orders", "dump", "Write the master's last events to a file."),
     "checkpoint": ("checkpoint", "command", "List, verify and prune checkpoints."),
     "restore": ("restore", "command", "Put a run back to a checkpoint."),
     "journal": ("journal", "command", "Verify, copy and export a master's journal."),

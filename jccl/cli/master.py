@@ -97,6 +97,20 @@ from jccl.settings import DEFAULT_PORT, read_token
     default="",
     help="Append every decision here, as JSON lines; at 64 MiB it becomes PATH.1.",
 )
+@click.option(
+    "--record",
+    type=click.Path(),
+    default="",
+    help="Leave recordings of the master here, for jccl-sim --replay: after faults, on "
+    "SIGUSR1 and on `jccl dump`.",
+)
+@click.option(
+    "--record-mib",
+    type=click.IntRange(0, 1024),
+    default=4,
+    show_default=True,
+    help="How much of the last events the master keeps for that, in memory; 0: none.",
+)
 @click.option("--insecure", is_flag=True, help="Allow plain connections off loopback.")
 def command(
     token_file: str | None, new_token: bool, silence: float | None, **config: Any
@@ -124,9 +138,12 @@ def command(
     token = _native.core().new_token() if new_token else read_token(None, token_file)
     if token:
         keep_out_of_cores()
-    stop = threading.Event()
+    stop, asked = threading.Event(), threading.Event()
     config["keep_waiting"] = lambda: not stop.is_set()
-    with handled_by(lambda *_: stop.set(), signal.SIGINT, signal.SIGTERM):
+    with (
+        handled_by(lambda *_: stop.set(), signal.SIGINT, signal.SIGTERM),
+        handled_by(lambda *_: asked.set(), signal.SIGUSR1),
+    ):
         try:
             with typed_errors():
                 master = _native.core().Master.start(
@@ -138,7 +155,7 @@ def command(
             click.echo(f"JCCL_MASTER={master.address}")
             if new_token:
                 _give_tokens(token)
-            failure = _serve(master, stop)
+            failure = _serve(master, stop, asked)
         finally:
             master.stop()
     if failure:
@@ -154,10 +171,25 @@ def _give_tokens(secret: str) -> None:
     click.echo(f"JCCL_ADMIN_TOKEN={make(secret, role='admin')}")
 
 
-def _serve(master: Any, stop: threading.Event) -> str:
+def _serve(master: Any, stop: threading.Event, asked: threading.Event) -> str:
     """Waits for a signal, or for a failure of the journal; the text of the latter."""
     while not stop.wait(0.5):
+        if asked.is_set():
+            asked.clear()
+            _record(master)
         failure = json.loads(master.status_json()).get("failure", "")
         if failure:
             return str(failure)
     return ""
+
+
+def _record(master: Any) -> None:
+    """What SIGUSR1 asks for: where the recording is, or why there is none."""
+    from jccl._faults import typed_errors
+    from jccl.errors import Error
+
+    try:
+        with typed_errors():
+            click.echo(f"recording {master.record('SIGUSR1')}", err=True)
+    except Error as fault:
+        click.echo(f"no recording: {fault.text}", err=True)

@@ -1,4 +1,4 @@
-"""`jccl drain`, `kick`, `ban`, `pardon`, `admit`: what an operator may order.
+"""`jccl drain`, `kick`, `ban`, `pardon`, `admit`, `dump`: what an operator may order.
 
 They take the run's secret, or a token with the role admin. A key is named by its 64
 hex digits, the first 16 of them, or a site.
@@ -85,6 +85,18 @@ def admit(key: str, offline: bool, **run: Any) -> None:
     master = Run(**run)
     for one in _keys(master, key, offline):
         click.echo(master.order("admit", one))
+
+
+@click.command(name="dump")
+@run_options
+@click.option("--reason", default="", help="Why, for whoever reads the recording.")
+def dump(reason: str, **run: Any) -> None:
+    """Write what the master's flight recorder holds to a file on its machine.
+
+    The master says where. It needs `jccl master --record FOLDER`. jccl-sim --replay
+    reads the file.
+    """
+    click.echo(Run(**run).order("dump", "", reason=reason))
 
 
 def _lists(master: Run) -> Lists:
