@@ -134,6 +134,9 @@ class Communicator:
         deadline: float = 300.0,
         connect_timeout: float = 30.0,
         master_grace: float = 60.0,
+        record: str = "",
+        record_mib: int = 2,
+        record_on_signal: bool = False,
     ) -> Communicator: ...
     @property
     def registry_id(self) -> int:
@@ -216,6 +219,8 @@ class Communicator:
         """Times of the last rounds; see jccl.Communicator.timeline."""
     def abort(self) -> None:
         """Ends every open round; callable from any thread."""
+    def record(self, why: str) -> str:
+        """Leaves a recording in the folder for them; its path. Raises CoreError."""
     def close(self) -> None:
         """Leaves the run; idempotent."""
     @property
@@ -239,6 +244,8 @@ class Master:
         restore_after: float = 30.0,
         admission: str = "auto",
         peer_networks: str = "",
+        record: str = "",
+        record_mib: int = 4,
         keep_waiting: Callable[[], bool] | None = None,
     ) -> Master:
         """With etcd it waits while another master is active, until `keep_waiting`,
@@ -251,6 +258,9 @@ class Master:
     @property
     def run_id(self) -> str: ...
     def status_json(self) -> str: ...
+    def record(self, why: str) -> str:
+        """Leaves a recording in the folder for them; its path. Raises CoreError."""
+
     def stop(self) -> None:
         """Idempotent."""
 

@@ -212,6 +212,20 @@ class Communicator:
         """
         self.core.abort()
 
+    def record(self, why: str = "the program asked") -> str:
+        """Leaves a recording of what this peer did last, and returns its path.
+
+        `jccl-sim --replay` reads the file, which holds names, addresses and digests,
+        but no secret and no value of a tensor. It takes `record` of `connect`. Any
+        thread may call it.
+
+        Errors:
+            InvalidError (no folder, or nothing is kept), LimitError (too many files, or
+            too soon), IoError, ClosedError.
+        """
+        with typed_errors():
+            return str(self.core.record(why))
+
     def close(self) -> None:
         """Leaves the run gracefully. Idempotent; later calls raise ClosedError.
 

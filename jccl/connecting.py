@@ -37,6 +37,9 @@ def connect(
     route: str | None = None,
     on_fault: str | None = None,
     on_term: Policy | None = None,
+    record: str | os.PathLike[str] | None = None,
+    record_mib: int = 2,
+    record_on_signal: bool | None = None,
 ) -> Communicator:
     """Joins a run.
 
@@ -76,6 +79,12 @@ def connect(
             the communicator says why, and the loop checks it. "ignore": nothing.
             Handlers need the main thread: if another thread connects, SIGTERM does
             what it did before. Default JCCL_ON_TERM.
+        record: a folder for recordings of this peer, which `jccl-sim --replay` reads:
+            one after a fault, and one when `record()` of the communicator is called.
+            Default JCCL_RECORD, else none are written.
+        record_mib: how much of the last events is kept for them, in memory; 0: none.
+        record_on_signal: whether SIGUSR1 asks for a recording. The signal must be one
+            that the program has no handler for. Default JCCL_RECORD_ON_SIGNAL.
 
     Errors:
         MasterLostError (unreachable; says what was tried), VersionError, WrongRunError,
@@ -112,6 +121,9 @@ def connect(
             "deadline": deadline,
             "connect_timeout": seconds_to_connect(connect_timeout),
             "master_grace": master_grace,
+            "record": record,
+            "record_mib": record_mib,
+            "record_on_signal": record_on_signal,
         }
     )
     place = options["master"], options["site"], options["shard"]

@@ -3,8 +3,9 @@
 An argument always wins over the environment. The names are JCCL_MASTER, JCCL_TOKEN,
 JCCL_TOKEN_FILE, JCCL_KEY_FILE, JCCL_SITE, JCCL_SHARD, JCCL_SHARDS, JCCL_BIND,
 JCCL_ADVERTISE, JCCL_START_PEERS, JCCL_DEADLINE, JCCL_CONNECT_TIMEOUT, JCCL_INSECURE,
-JCCL_ROUTE, JCCL_ON_FAULT and JCCL_ON_TERM. What neither says a task of Slurm takes from
-Slurm's environment: the site's name, and where the master is.
+JCCL_ROUTE, JCCL_ON_FAULT, JCCL_ON_TERM, JCCL_RECORD and JCCL_RECORD_ON_SIGNAL. What
+neither says a task of Slurm takes from Slurm's environment: the site's name, and where
+the master is.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def env_default(value: Any, name: str, convert: Callable[[str], Any] = str) -> A
 
 def connect_options(given: dict[str, Any]) -> dict[str, Any]:
     """What the native `connect` takes: `given`, else the environment's defaults."""
-    for name in ("master", "site", "key_file", "bind"):
+    for name in ("master", "site", "key_file", "bind", "record"):
         refuse_secret(name, given[name])
     where = env_default(given["master"], "JCCL_MASTER") or _master_of_a_job()
     addresses = env_default(given["advertise"], "JCCL_ADVERTISE")
@@ -92,6 +93,10 @@ def connect_options(given: dict[str, Any]) -> dict[str, Any]:
         "key_file": os.fspath(env_default(given["key_file"], "JCCL_KEY_FILE") or ""),
         "insecure": bool(env_default(given["insecure"], "JCCL_INSECURE", truth)),
         "io_threads": env_default(given["io_threads"], "JCCL_IO_THREADS", truth),
+        "record": os.fspath(env_default(given["record"], "JCCL_RECORD") or ""),
+        "record_on_signal": bool(
+            env_default(given["record_on_signal"], "JCCL_RECORD_ON_SIGNAL", truth)
+        ),
         "site": site or "",
         "shard": env_default(given["shard"], "JCCL_SHARD", int) or 0,
         "shards": shards,

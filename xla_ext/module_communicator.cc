@@ -262,6 +262,11 @@ class Communicator {
     entry_->rendezvous().abort();
     entry_->comm().abort();
   }
+  std::string record(const std::string& why) {
+    if (entry_->foreign()) raise({base::Code::kClosed, "this communicator is another process's"});
+    const auto entry = entry_;
+    return recorded_by(entry->comm(), why);
+  }
   void leave_on_term(bool leaves) { entry_->leave_on_term(leaves); }
   void leave() {
     if (entry_->foreign()) return;
@@ -324,6 +329,9 @@ std::unique_ptr<Communicator> Communicator::connect(const py::kwargs& kwargs) {
   options.deadline = keywords.take_seconds("deadline", 300);
   options.connect_timeout = keywords.take_seconds("connect_timeout", 30);
   options.master_grace = keywords.take_seconds("master_grace", 60);
+  options.record = keywords.take<std::string>("record", "");
+  options.record_bytes = std::size_t{keywords.take_small("record_mib", 2)} << 20;
+  options.record_on_signal = keywords.take<bool>("record_on_signal", false);
   keywords.finish("connect");
   ensure_interrupts();
   using Outcome = base::Result<std::shared_ptr<peer::Communicator>>;
@@ -482,6 +490,7 @@ void bind_communicator(py::module_& module) {
       .def("timeline", &Communicator::timeline)
       .def("abort", &Communicator::abort, py::call_guard<py::gil_scoped_release>())
       .def("leave_on_term", &Communicator::leave_on_term, py::arg("leaves"))
+      .def("record", &Communicator::record, py::arg("why"))
       .def("leave", &Communicator::leave)
       .def("close", &Communicator::close);
 }

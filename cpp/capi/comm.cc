@@ -49,6 +49,12 @@ Status read_options(const jccl_options* given, peer::ConnectOptions* out) {
   if (options.connect_timeout_ns > 0 && !JCCL_PLANTED("connect-timeout-is-deadline"))
     out->connect_timeout = options.connect_timeout_ns;
   if (options.master_grace_ns > 0) out->master_grace = options.master_grace_ns;
+  out->record = text_or(options.record, "");
+  out->record_on_signal = options.record_on_signal != 0;
+  if (options.record_bytes < -1) return invalid("record_bytes is negative and not -1");
+  if (options.record_bytes != 0) {
+    out->record_bytes = static_cast<std::size_t>(std::max<int64_t>(options.record_bytes, 0));
+  }
   return {};
 }
 
@@ -111,6 +117,14 @@ int32_t jccl_abort(jccl_comm* comm) {
     if (comm == nullptr) return capi::null_comm();
     comm->held->abort();
     return {};
+  });
+}
+
+int32_t jccl_record(jccl_comm* comm, const char* why, char* text, size_t* size) {
+  return capi::guarded("jccl_record", [&]() -> Status {
+    if (comm == nullptr) return capi::null_comm();
+    const auto path = comm->held->record(capi::text_or(why, "the program asked"));
+    return path.ok() ? capi::write_text(path.value(), text, size) : path.status();
   });
 }
 

@@ -1,6 +1,7 @@
 // A master in the caller's process, for C.
 #include "master/master.h"
 
+#include <algorithm>
 #include <memory>
 
 #include "base/planted.h"
@@ -39,6 +40,11 @@ Status read_config(const jccl_master_options* given, master::MasterConfig* confi
   if (options.silence_ns > 0) config->silence = options.silence_ns;
   if (options.restart_grace_ns > 0) config->restart_grace = options.restart_grace_ns;
   if (options.restore_after_ns > 0) config->restore_after = options.restore_after_ns;
+  config->record = text_or(options.record, "");
+  if (options.record_bytes < -1) return invalid("record_bytes is negative and not -1");
+  if (options.record_bytes != 0) {
+    config->record_bytes = static_cast<std::size_t>(std::max<int64_t>(options.record_bytes, 0));
+  }
   return {};
 }
 
@@ -86,6 +92,14 @@ int32_t jccl_master_evict(jccl_master* master, const char* site) {
     if (master == nullptr || site == nullptr) return capi::invalid("master or site is NULL");
     master->held->evict_site(site);
     return {};
+  });
+}
+
+int32_t jccl_master_record(jccl_master* master, const char* why, char* text, size_t* size) {
+  return capi::guarded("jccl_master_record", [&]() -> Status {
+    if (master == nullptr) return capi::invalid("master is NULL");
+    const auto path = master->held->record(capi::text_or(why, "the program asked"));
+    return path.ok() ? capi::write_text(path.value(), text, size) : path.status();
   });
 }
 

@@ -65,6 +65,10 @@ void Communicator::abort() { impl_->abort(); }
 
 void Communicator::leave() { impl_->leave(); }
 
+base::Result<std::string> Communicator::record(const std::string& why) {
+  return impl_->record(why);
+}
+
 void Communicator::close() { impl_->close(); }
 
 base::Duration Communicator::deadline() const { return impl_->options_.deadline; }

@@ -37,6 +37,11 @@ struct ConnectOptions {
   base::Duration deadline = 300 * base::kSecond;  // default of every call
   base::Duration connect_timeout = 30 * base::kSecond;
   base::Duration master_grace = 60 * base::kSecond;
+  // Recordings of this peer's machine (protocol/recorder.h) are left in this folder, after faults
+  // and when asked. Empty: nowhere. So many bytes of the last events are kept for them; 0: none.
+  std::string record;
+  std::size_t record_bytes = std::size_t{2} << 20;
+  bool record_on_signal = false;  // SIGUSR1 asks for one; refused where it has a handler already
 };
 
 using exchange::Collective;
@@ -185,6 +190,9 @@ class Communicator {
   // kAborted, those to come too, but a round that moves goes on to its end, for 10 s at most.
   void leave();
   void close();  // leaves the run gracefully; idempotent; later calls answer kClosed
+  // Leaves a recording of this peer's machine in the folder for them, and says where. kInvalid: no
+  // folder, or nothing is kept. kLimit: too many, too soon. kIo: it can't be written.
+  base::Result<std::string> record(const std::string& why);
   base::Duration deadline() const;  // of calls that name none
   Attributes attributes() const;
   base::Digest digest(const base::Tag& tag) const;  // of the newest published revision

@@ -14,6 +14,7 @@
 #include "net/address.h"
 #include "net/credentials.h"
 #include "peer/connect.h"
+#include "peer/record_signal.h"
 
 namespace jccl::peer {
 namespace {
@@ -111,6 +112,8 @@ Status Communicator::Impl::open() {
   config.incarnation = s.incarnation;
   config.master = s.master;
   config.credentials = s.credentials;
+  config.recordings = std::move(s.recordings);
+  config.record_bytes = options_.record_bytes;
   if (s.bind) {
     config.machine.addresses = advertised(options_, *s.bind, s.master);
     listen_text_ = config.machine.addresses.empty() ? "" : config.machine.addresses.front();
@@ -118,6 +121,11 @@ Status Communicator::Impl::open() {
   control_loop_.call([&] {
     control_ = std::make_unique<Control>(control_loop_, data_loop_, *plane_, std::move(config));
   });
+  if (options_.record_on_signal) {
+    const Status ours =
+        record_at_signal(this, [this](const std::string& why) { control_->record_and_note(why); });
+    if (!ours.ok()) return ours;
+  }
   control_->begin();
   const base::Time limit = control_loop_.now() + options_.connect_timeout;
   std::unique_lock lock(control_->mutex());
@@ -322,6 +330,11 @@ void Communicator::Impl::abort() {
   control_->cancel_all();
 }
 
+base::Result<std::string> Communicator::Impl::record(const std::string& why) {
+  if (const Status now = usable(); !now.ok()) return now;
+  return control_->record(why);
+}
+
 void Communicator::Impl::leave() {
   if (!usable().ok()) return close();
   control_->retire();
@@ -391,6 +404,7 @@ void Communicator::Impl::close() {
     }
     closing_ = true;
   }
+  if (options_.record_on_signal) forget_signal(this);
   if (control_) {
     control_->cancel_all();
     control_->depart();

@@ -49,6 +49,7 @@ class Communicator::Impl {
   bool is_open(Handle handle);
   void abort();
   void leave();
+  base::Result<std::string> record(const std::string& why);
   std::vector<RoundTimes> timeline();
   base::Status check_state(const RoundOptions& options);
   std::string new_mistake(const base::Tag& tag);

@@ -64,6 +64,16 @@ Status check_names(const ConnectOptions& o) {
   return {};
 }
 
+// What a site may be called in the name of a file.
+std::string file_name_of(const std::string& site) {
+  std::string name = site;
+  for (char& c : name) {
+    const bool plain = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+    if (!plain && c != '-') c = '_';
+  }
+  return cat("peer-", name);
+}
+
 }  // namespace
 
 base::Result<Setup> make_setup(const ConnectOptions& o) {
@@ -113,6 +123,9 @@ base::Result<Setup> make_setup(const ConnectOptions& o) {
   setup.machine.shards = o.shards;
   setup.machine.start_peers = o.start_peers;
   setup.machine.master_grace = o.master_grace;
+  auto recordings = net::Recordings::open(o.record, file_name_of(setup.machine.site));
+  if (!recordings.ok()) return recordings.status();
+  setup.recordings = std::move(recordings.value());
   return setup;
 }
 

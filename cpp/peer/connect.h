@@ -7,6 +7,7 @@
 
 #include "net/address.h"
 #include "net/credentials.h"
+#include "net/recordings.h"
 #include "peer/communicator.h"
 #include "protocol/peer_machine.h"
 
@@ -18,6 +19,7 @@ struct Setup {
   net::Credentials credentials;
   protocol::PeerOptions machine;
   base::Incarnation incarnation = 0;
+  net::Recordings recordings;
 };
 
 base::Result<Setup> make_setup(const ConnectOptions& options);

@@ -54,7 +54,9 @@ Control::Control(net::Loop& loop, net::Loop& data_loop, Plane& plane, Config con
       data_loop_(data_loop),
       plane_(plane),
       config_(std::move(config)),
-      machine_(config_.machine, config_.incarnation, loop.now()) {}
+      recorder_(config_.record_bytes),
+      machine_(config_.machine, config_.incarnation, loop.now()),
+      writer_(std::move(config_.recordings)) {}
 
 Control::~Control() {
   loop_.cancel(timer_);
@@ -66,11 +68,9 @@ Control::~Control() {
 void Control::begin() {
   loop_.post([this] {
     update_view();
-    apply(machine_.start(loop_.now()));
+    apply(recorder_.start(machine_, loop_.now()));
   });
 }
-
-void Control::on(protocol::PeerEvent event) { apply(machine_.on(event, loop_.now())); }
 
 void Control::call(const protocol::Call& call, CallRef record) {
   loop_.post([this, call, record] {
@@ -152,20 +152,6 @@ bool Control::needs_resync(const wire::Tag& tag) {
   bool answer = false;
   loop_.call([&] { answer = machine_.needs_resync(tag); });
   return answer;
-}
-
-std::vector<std::pair<wire::Tag, std::string>> Control::waits() {
-  std::vector<std::pair<wire::Tag, std::string>> all;
-  loop_.call([&] {
-    const auto add = [&](const wire::Tag& tag) {
-      all.emplace_back(tag, machine_.waiting_for(tag, loop_.now()));
-    };
-    for (const auto& [tag, call] : calls_) add(tag);
-    for (const auto& [tag, record] : syncs_) add(tag);
-    if (all.empty()) add({});  // a master that is away is worth a word without an open call too
-    std::erase_if(all, [](const auto& one) { return one.first.empty() && one.second.empty(); });
-  });
-  return all;
 }
 
 void Control::attempt_done(const wire::Attempt& attempt, const base::Digest& result,

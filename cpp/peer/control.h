@@ -17,7 +17,9 @@
 #include "net/loop.h"
 #include "peer/call.h"
 #include "peer/plane.h"
+#include "peer/recording.h"
 #include "protocol/peer_machine.h"
+#include "protocol/recorder.h"
 
 namespace jccl::peer {
 
@@ -55,6 +57,7 @@ struct ControlView {
   std::uint64_t rounds_committed = 0, rounds_retried = 0;
 
   void hear(const protocol::PeerEffects& effects);  // of what is to be shown
+  void note(const std::string& text);               // news of this peer itself
 };
 
 class Control {
@@ -64,6 +67,8 @@ class Control {
     base::Incarnation incarnation = 0;
     std::vector<net::Address> master;  // the active one and its standbys, in any order
     net::Credentials credentials;
+    net::Recordings recordings;
+    std::size_t record_bytes = 0;
   };
 
   Control(net::Loop& loop, net::Loop& data_loop, Plane& plane, Config config);
@@ -80,7 +85,9 @@ class Control {
   // Ends the calls that have not begun to move data, those to come at once. What moves goes on.
   void retire();
   void depart();
-  bool needs_resync(const wire::Tag& tag);  // asks the control thread
+  base::Result<std::string> record(const std::string& why);
+  void record_and_note(const std::string& why);  // for who asks without waiting for an answer
+  bool needs_resync(const wire::Tag& tag);       // asks the control thread
   // What waits for what, by tag; without an open call, under no tag, that there is no master.
   std::vector<std::pair<wire::Tag, std::string>> waits();
 
@@ -121,11 +128,14 @@ class Control {
   void arm(base::Time wake);
   void beat();
   void leave_rounds();
+  protocol::About about(const std::string& why) const;
+  void record_fault(const std::string& what);
 
   net::Loop& loop_;
   net::Loop& data_loop_;
   Plane& plane_;
   Config config_;
+  protocol::Recorder<protocol::PeerSide> recorder_;
   protocol::PeerMachine machine_;
   std::unique_ptr<net::Dial> dial_;
   std::unique_ptr<net::FramedStream> stream_;
@@ -141,6 +151,7 @@ class Control {
   std::mutex mutex_;
   std::condition_variable changed_;
   ControlView view_;
+  RecordingWriter writer_;
 };
 
 }  // namespace jccl::peer

@@ -34,4 +34,23 @@ void ControlView::hear(const protocol::PeerEffects& effects) {
   remember(&departed_why, effects.roster->why);
 }
 
+void ControlView::note(const std::string& text) {
+  ++noticed;
+  remember(&notices, text);
+}
+
+std::vector<std::pair<wire::Tag, std::string>> Control::waits() {
+  std::vector<std::pair<wire::Tag, std::string>> all;
+  loop_.call([&] {
+    const auto add = [&](const wire::Tag& tag) {
+      all.emplace_back(tag, machine_.waiting_for(tag, loop_.now()));
+    };
+    for (const auto& [tag, call] : calls_) add(tag);
+    for (const auto& [tag, record] : syncs_) add(tag);
+    if (all.empty()) add({});  // a master that is away is worth a word without an open call too
+    std::erase_if(all, [](const auto& one) { return one.first.empty() && one.second.empty(); });
+  });
+  return all;
+}
+
 }  // namespace jccl::peer

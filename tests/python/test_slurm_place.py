@@ -21,7 +21,14 @@ TASK = {
 }
 GIVEN = dict.fromkeys(
     ("master", "site", "shard", "shards", "bind", "advertise", "start_peers")
-) | {"key_file": None, "insecure": None, "io_threads": None, "deadline": None}
+) | {
+    "key_file": None,
+    "insecure": None,
+    "io_threads": None,
+    "deadline": None,
+    "record": None,
+    "record_on_signal": None,
+}
 
 
 @pytest.fixture

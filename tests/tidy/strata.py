@@ -49,7 +49,15 @@ CPP = {
 }
 # Tests of the topmost folder run whole clusters, against references from below.
 TESTS_ALSO = {
-    "capi": {"codec", "collective", "exchange", "net", "snapshot", "wire"},
+    "capi": {
+        "codec",
+        "collective",
+        "exchange",
+        "net",
+        "protocol",
+        "snapshot",
+        "wire",
+    },
 }
 XLA_EXT = {"base", "codec", "peer", "master", "proof", "xla"}
 # Programs of the benchmarks: what a C++ user of the transport has, and the wire for one

@@ -103,10 +103,30 @@ typedef struct {
   const char* admission;      /* "auto", "manual", "list:FILE"; NULL = "auto" */
   int64_t restore_after_ns;   /* where nobody has the newest state any more, go back to the newest
                                  that   somebody has after so long; 0 = 30 s */
+  const char* record;         /* recordings are left in this folder, after faults and when asked;
+                                 NULL: none */
+  int64_t record_bytes;       /* kept of the last events for them; 0 = 4 MiB; -1: nothing */
 } jccl_master_options;
 
 #define JCCL_MASTER_OPTIONS_INIT \
-  {sizeof(jccl_master_options), 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL, 0}
+  {sizeof(jccl_master_options),  \
+   0,                            \
+   0,                            \
+   0,                            \
+   0,                            \
+   0,                            \
+   NULL,                         \
+   NULL,                         \
+   NULL,                         \
+   NULL,                         \
+   NULL,                         \
+   NULL,                         \
+   NULL,                         \
+   0,                            \
+   NULL,                         \
+   0,                            \
+   NULL,                         \
+   0}
 
 /* Starts a master in this process, on a thread of its own. options may be NULL. With etcd it
  * returns when no other master of the run is active, however long that takes. Codes: OK, INVALID,
@@ -121,6 +141,11 @@ JCCL_EXPORT const char* jccl_master_run(const jccl_master* master);
 JCCL_EXPORT int32_t jccl_master_status(const jccl_master* master, char* text, size_t* size);
 /* Evicts a site by the operator's wish. Codes: OK, INVALID. */
 JCCL_EXPORT int32_t jccl_master_evict(jccl_master* master, const char* site);
+/* Leaves a recording of the master, for jccl-sim --replay, in the folder for them; `text` is its
+ * path. why may be NULL. Codes: OK, INVALID (no folder, nothing is kept), LIMIT (too many, too
+ * soon), IO, CLOSED. */
+JCCL_EXPORT int32_t jccl_master_record(jccl_master* master, const char* why, char* text,
+                                       size_t* size);
 /* The secret of a fresh run: masters are started with it, and tokens are made of it. Peers may use
  * it, too; give machines that are not yours a token. Codes: OK, LIMIT, INVALID, IO. */
 JCCL_EXPORT int32_t jccl_new_token(char* text, size_t* size);
@@ -155,10 +180,34 @@ typedef struct {
   const char* key_file;       /* this peer's key pair, made if there is none; NULL: a fresh one */
   uint32_t io_threads;        /* two more threads that read and write what is large; 0: where there
                                  are cores for them; 1: always; 2: never */
+  int32_t record_on_signal;   /* 1: SIGUSR1 asks for a recording; refused where the program handles
+                                 it */
+  const char* record;         /* recordings are left in this folder, after faults and when asked;
+                                 NULL: none */
+  int64_t record_bytes;       /* kept of the last events for them; 0 = 2 MiB; -1: nothing */
 } jccl_options;
 
 #define JCCL_OPTIONS_INIT \
-  {sizeof(jccl_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, 0}
+  {sizeof(jccl_options),  \
+   0,                     \
+   0,                     \
+   0,                     \
+   0,                     \
+   0,                     \
+   0,                     \
+   0,                     \
+   0,                     \
+   0,                     \
+   NULL,                  \
+   NULL,                  \
+   NULL,                  \
+   NULL,                  \
+   NULL,                  \
+   NULL,                  \
+   0,                     \
+   0,                     \
+   NULL,                  \
+   0}
 
 /* Joins a run. Codes: OK, MASTER_LOST (reconnect), VERSION, WRONG_RUN, AUTH, IO, INVALID (fix). */
 JCCL_EXPORT int32_t jccl_connect(const jccl_options* options, jccl_comm** comm);
@@ -171,6 +220,8 @@ JCCL_EXPORT void jccl_free(jccl_comm* comm);
  * thread waits for stays open until its tag is started anew.
  * Codes: OK, INVALID. */
 JCCL_EXPORT int32_t jccl_abort(jccl_comm* comm);
+/* Leaves a recording of this peer, as jccl_master_record does of a master. */
+JCCL_EXPORT int32_t jccl_record(jccl_comm* comm, const char* why, char* text, size_t* size);
 
 /* ---- rounds -----------------------------------------------------------------------------------
  */
