@@ -60,6 +60,9 @@ std::vector<Bytes> etcd_seeds();
 // ---- master_target.cc, peer_target.cc: scripts of events into the machines
 void run_master(ByteView bytes);
 void run_peer(ByteView bytes);
+// ---- recording_target.cc
+void run_recording(ByteView bytes);
+std::vector<Bytes> recording_seeds();
 // ---- hostile_target.cc: a run with a hostile member
 void run_hostile(ByteView bytes);
 Bytes hostile_input(std::uint64_t number);

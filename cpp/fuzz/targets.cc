@@ -27,6 +27,7 @@ const std::vector<Target>& targets() {
       {"etcd", run_etcd, etcd_seeds},
       {"master", run_master, no_seeds},
       {"peer", run_peer, no_seeds},
+      {"recording", run_recording, recording_seeds},
       {"hostile", run_hostile, no_seeds},
   };
   return all;
