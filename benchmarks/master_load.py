@@ -53,6 +53,7 @@ COLUMNS = (
     Column("wrong", "#wrong", 6),
 )
 DILOCO_PACE_MS = 1000
+RECORD_MIB = 4  # as jccl-master has it
 
 Cell = dict[str, Any]
 
@@ -98,8 +99,16 @@ def full_cells() -> list[Cell]:
 @options
 @click.option("--peers", help="Numbers with commas, instead of the cells' own.")
 @click.option("--rounds", type=int, help="Of a cell [by size].")
+@click.option(
+    "--record-mib", type=int, default=4, help="Of the flight recorder; 0: none [4]."
+)
 def main(
-    full: bool, as_json: bool, out: str | None, peers: str | None, rounds: int | None
+    full: bool,
+    as_json: bool,
+    out: str | None,
+    peers: str | None,
+    rounds: int | None,
+    record_mib: int,
 ) -> None:
     """Measure the master's CPU, memory and messages with simulated peers."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -111,6 +120,9 @@ def main(
     if peers:
         cells.resume = False
         todo = [cell(int(n)) for n in peers.split(",")]
+    if record_mib != RECORD_MIB:
+        cells.resume = False
+        todo = [{**one, "record_mib": record_mib} for one in todo]
     every: list[Row] = []
     for one in todo:
         rows = cells.rows(one, functools.partial(_measure, one, rounds))
@@ -150,6 +162,7 @@ def _master(one: Cell) -> Iterator[tuple[str, int]]:
         if store == "sqlite:":
             store += f"{folder}/journal"
         argv = [str(program), "--bind", "127.0.0.1:0", "--store", store]
+        argv += ["--record-mib", str(one.get("record_mib", RECORD_MIB))]
         process = groups.Peer([*argv, "--start-peers", str(one["peers"])])
         try:
             address = process.line(30).removeprefix("JCCL_MASTER=")

@@ -27,7 +27,7 @@ HOLDS = {
     "base": "status and result, bytes, ids, limits, checks, CRC32C, seeded random",
     "codec": "16, 8 and 4 bits, top-k; kernels per instruction set; the guard",
     "wire": "control messages, journal records, frame headers",
-    "protocol": "master machine, round machine, peer machine, scenarios",
+    "protocol": "master machine, round machine, peer machine, recorder, scenarios",
     "collective": "plans, layout, the planner, reduction kernels",
     "snapshot": "digest, manifest, who fetches what from whom",
     "exchange": "attempts, frames and their flight, redialling, survey of links",
