@@ -134,14 +134,14 @@ void fields(Io& io, wire::In<Io, MasterMachine::State> whole) {
   auto& [options, planner, ledger, now, last, wake, started_at, next_tick, before, woke_at, begun,
          pauses_due, counter, order, conns, left, left_in_order, links, gone, doomed, lives, sites,
          lives_due, probed_last, rounds, established, running, cuts, blame, guilty, holders,
-         throttles, holds, kept_seats, holds_rest_until, crossed_since, states_crossed_since,
-         touched, edges_seen, settled, lives_changed, ticking, roster_dirty, told, departures, fx] =
-      whole;
+         throttles, holds, hold_began, kept_seats, holds_rest_until, crossed_since,
+         states_crossed_since, touched, edges_seen, settled, lives_changed, ticking, roster_dirty,
+         told, departures, fx] = whole;
   all(io, options, ledger, now, last, wake, started_at, next_tick, before, woke_at, begun,
       pauses_due, counter, order, conns, left, left_in_order, links, gone, doomed, lives, sites,
       lives_due, probed_last, rounds, established, running, cuts, blame, guilty, holders, throttles,
-      holds, kept_seats, holds_rest_until, crossed_since, states_crossed_since, touched, edges_seen,
-      settled, lives_changed, ticking, roster_dirty, told, departures);
+      holds, hold_began, kept_seats, holds_rest_until, crossed_since, states_crossed_since, touched,
+      edges_seen, settled, lives_changed, ticking, roster_dirty, told, departures);
   (void)planner, (void)fx;
 }
 
