@@ -24,7 +24,7 @@ class RecordSignal : public testing::Test {
     return count >= wanted;
   }
 
-  struct ::sigaction before_ {};
+  struct ::sigaction before_{};
 };
 
 TEST_F(RecordSignal, a_handler_of_the_program_is_left_to_it) {

@@ -46,7 +46,8 @@ struct RecordedRun {  // a master and its recorder
   }
   void joins(ConnId conn = 1) {
     wire::Hello hello;
-    hello.run = recorded_run(), hello.incarnation = 100 + conn, hello.site = base::cat("site", conn);
+    hello.run = recorded_run(), hello.incarnation = 100 + conn,
+    hello.site = base::cat("site", conn);
     hello.start_peers = 1;
     says(hello, conn), says(wire::Resume{}, conn);
   }
@@ -250,7 +251,7 @@ TEST(Recording, one_of_a_build_with_other_fields_is_refused_by_name) {
 
 // Format 1, for good: the head and entries of a file, whatever machines its build has.
 TEST(Recording, the_golden_file_reads_as_it_was_written) {
-  About about{Role::kPeer,           13,          0x1122334455667788, recorded_run(),   42, "site-a",
+  About about{Role::kPeer,           13,          0x1122334455667788, recorded_run(), 42, "site-a",
               "jccl 0.1.0 (abcdef)", "by a test", 1234567890,         1764230400000};
   const base::Bytes state{1, 2, 3}, event{4, 5};
   Saver entries;

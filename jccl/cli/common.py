@@ -47,7 +47,7 @@ def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-class Decimal(click.ParamType):
+class Decimal(click.ParamType):  # type: ignore[type-arg]
     """A number >= 0 as jccl-master reads it (base/number.h): no nan, inf, hex, sign."""
 
     name = "number"
