@@ -53,7 +53,6 @@ COLUMNS = (
     Column("wrong", "#wrong", 6),
 )
 DILOCO_PACE_MS = 1000
-RECORD_MIB = 4  # as jccl-master has it
 
 Cell = dict[str, Any]
 
@@ -100,7 +99,7 @@ def full_cells() -> list[Cell]:
 @click.option("--peers", help="Numbers with commas, instead of the cells' own.")
 @click.option("--rounds", type=int, help="Of a cell [by size].")
 @click.option(
-    "--record-mib", type=int, default=4, help="Of the flight recorder; 0: none [4]."
+    "--record-mib", type=int, default=0, help="Of the flight recorder; 0: off [0]."
 )
 def main(
     full: bool,
@@ -120,7 +119,7 @@ def main(
     if peers:
         cells.resume = False
         todo = [cell(int(n)) for n in peers.split(",")]
-    if record_mib != RECORD_MIB:
+    if record_mib:
         cells.resume = False
         todo = [{**one, "record_mib": record_mib} for one in todo]
     every: list[Row] = []
@@ -162,7 +161,8 @@ def _master(one: Cell) -> Iterator[tuple[str, int]]:
         if store == "sqlite:":
             store += f"{folder}/journal"
         argv = [str(program), "--bind", "127.0.0.1:0", "--store", store]
-        argv += ["--record-mib", str(one.get("record_mib", RECORD_MIB))]
+        if mib := one.get("record_mib"):
+            argv += ["--record", f"{folder}/recordings", "--record-mib", str(mib)]
         process = groups.Peer([*argv, "--start-peers", str(one["peers"])])
         try:
             address = process.line(30).removeprefix("JCCL_MASTER=")

@@ -40,7 +40,7 @@ protocol::HistoryLine opening_line(const std::string& run, const std::string& ad
 }  // namespace
 
 Master::Driver::Driver(MasterConfig config)
-    : config_(std::move(config)), recorder_(config_.record_bytes) {}
+    : config_(std::move(config)), recorder_(config_.record.empty() ? 0 : config_.record_bytes) {}
 
 Master::Driver::~Driver() { stop(); }
 

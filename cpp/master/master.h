@@ -68,7 +68,7 @@ struct MasterConfig {
   std::string history;                         // JSON lines are appended to this file; empty: none
   std::uint64_t history_bytes_max = 64 << 20;  // then it becomes FILE.1, up to FILE.3
   // Recordings of the machine (protocol/recorder.h) are left in this folder: after faults, and when
-  // asked. Empty: nowhere; they are kept in memory all the same, `record_bytes` of them, 0: none.
+  // asked. `record_bytes` of the last events are kept for them. Without a folder, or with 0: none.
   std::string record;
   std::size_t record_bytes = std::size_t{4} << 20;
   MasterLimits limits;

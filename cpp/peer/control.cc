@@ -54,7 +54,7 @@ Control::Control(net::Loop& loop, net::Loop& data_loop, Plane& plane, Config con
       data_loop_(data_loop),
       plane_(plane),
       config_(std::move(config)),
-      recorder_(config_.record_bytes),
+      recorder_(config_.recordings.any() ? config_.record_bytes : 0),
       machine_(config_.machine, config_.incarnation, loop.now()),
       writer_(std::move(config_.recordings)) {}
 
