@@ -28,14 +28,14 @@ Status Master::Driver::open_recordings() {
 
 base::Result<std::string> Master::Driver::leave_recording(net::RecordingCause cause,
                                                           const std::string& why) {
+  if (!recordings_.any()) {
+    return Status(Code::kInvalid,
+                  "this master has no folder for recordings: begin it with --record FOLDER");
+  }
   if (recorder_.off()) {
     return Status(Code::kInvalid,
                   "this master has no flight recorder: it was begun with "
                   "--record-mib 0");
-  }
-  if (!recordings_.any()) {
-    return Status(Code::kInvalid,
-                  "this master has no folder for recordings: begin it with --record FOLDER");
   }
   if (!recorder_.any()) return Status(Code::kInvalid, "nothing has happened yet");
   const base::Time now = loop_.now();

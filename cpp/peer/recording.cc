@@ -99,7 +99,7 @@ void Control::record_and_note(const std::string& why) {
 }
 
 base::Result<std::string> Control::record(const std::string& why) {
-  if (recorder_.off()) {
+  if (config_.record_bytes == 0) {
     return Status(Code::kInvalid,
                   "this communicator has no flight recorder: it was connected "
                   "with record_mib=0");
