@@ -90,7 +90,6 @@ constexpr MutantRow kRows[] = {
     {"receivers-hold-nothing"},
     {"waits-for-one-who-is-behind"},
     {"born-again"},
-    {"all-hear-of-a-restore"},
     {"hold-never-ends"},
     {"door-never-shut"},
     {"no-hold-for-the-skipped"},
