@@ -239,6 +239,7 @@ class Master:
         restore_after: float = 30.0,
         admission: str = "auto",
         peer_networks: str = "",
+        weight_max: float = 1e6,
         keep_waiting: Callable[[], bool] | None = None,
     ) -> Master:
         """With etcd it waits while another master is active, until `keep_waiting`,

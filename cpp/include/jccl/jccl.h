@@ -103,10 +103,28 @@ typedef struct {
   const char* admission;      /* "auto", "manual", "list:FILE"; NULL = "auto" */
   int64_t restore_after_ns;   /* where nobody has the newest state any more, go back to the newest
                                  that   somebody has after so long; 0 = 30 s */
+  double weight_max;          /* a weight above so many times the median of its round is refused;
+                                 0 = 1e6, negative: none is */
 } jccl_master_options;
 
 #define JCCL_MASTER_OPTIONS_INIT \
-  {sizeof(jccl_master_options), 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL, 0}
+  {sizeof(jccl_master_options),  \
+   0,                            \
+   0,                            \
+   0,                            \
+   0,                            \
+   0,                            \
+   NULL,                         \
+   NULL,                         \
+   NULL,                         \
+   NULL,                         \
+   NULL,                         \
+   NULL,                         \
+   NULL,                         \
+   0,                            \
+   NULL,                         \
+   0,                            \
+   0}
 
 /* Starts a master in this process, on a thread of its own. options may be NULL. With etcd it
  * returns when no other master of the run is active, however long that takes. Codes: OK, INVALID,
