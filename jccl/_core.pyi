@@ -240,6 +240,7 @@ class Master:
         admission: str = "auto",
         peer_networks: str = "",
         weight_max: float = 1e6,
+        audit: float = 0.0,
         keep_waiting: Callable[[], bool] | None = None,
     ) -> Master:
         """With etcd it waits while another master is active, until `keep_waiting`,

@@ -51,7 +51,7 @@ struct MasterArguments {
   std::string history, profile, straggler;
   double straggler_after = 10.0, restore_after = 30.0;
   std::string admission, peer_networks;
-  double weight_max = base::kWeightRatioMax;
+  double weight_max = base::kWeightRatioMax, audit = 0.0;
   py::object keep_waiting;  // called without arguments while a standby waits; or None
 };
 
@@ -83,6 +83,7 @@ std::unique_ptr<Master> start_master(const MasterArguments& arguments) {
   config.admission = arguments.admission;
   config.peer_networks = arguments.peer_networks;
   config.weight_max = arguments.weight_max;
+  config.audit = arguments.audit;
   config.history = arguments.history;
   std::optional<py::error_already_set> fault;
   config.keep_waiting = [&] { return keeps_waiting(arguments.keep_waiting, &fault); };
@@ -182,12 +183,12 @@ void bind_master(py::module_& module) {
              std::uint32_t start_peers, std::uint32_t min_peers, double silence,
              std::string history, std::string profile, std::string straggler,
              double straggler_after, double restore_after, std::string admission,
-             std::string peer_networks, double weight_max, py::object keep_waiting) {
+             std::string peer_networks, double weight_max, double audit, py::object keep_waiting) {
             return start_master({std::move(bind), std::move(store), std::move(token), insecure,
                                  start_peers, min_peers, silence, std::move(history),
                                  std::move(profile), std::move(straggler), straggler_after,
                                  restore_after, std::move(admission), std::move(peer_networks),
-                                 weight_max, std::move(keep_waiting)});
+                                 weight_max, audit, std::move(keep_waiting)});
           },
           py::kw_only(), py::arg("bind") = "127.0.0.1:0",
           py::arg("store") = "memory:", py::arg("token") = "", py::arg("insecure") = false,
@@ -195,7 +196,8 @@ void bind_master(py::module_& module) {
           py::arg("history") = "", py::arg("profile") = "default", py::arg("straggler") = "wait",
           py::arg("straggler_after") = 10.0, py::arg("restore_after") = 30.0,
           py::arg("admission") = "auto", py::arg("peer_networks") = "",
-          py::arg("weight_max") = base::kWeightRatioMax, py::arg("keep_waiting") = py::none())
+          py::arg("weight_max") = base::kWeightRatioMax, py::arg("audit") = 0.0,
+          py::arg("keep_waiting") = py::none())
       .def_property_readonly("address", [](const Master& m) { return m.held().address(); })
       .def_property_readonly("token", [](const Master& m) { return m.held().token(); })
       .def_property_readonly("run_id", [](const Master& m) { return m.held().run_id(); })

@@ -105,6 +105,7 @@ typedef struct {
                                  that   somebody has after so long; 0 = 30 s */
   double weight_max;          /* a weight above so many times the median of its round is refused;
                                  0 = 1e6, negative: none is */
+  double audit;               /* share of each round's cells that the master adds up anew, 0 to 1 */
 } jccl_master_options;
 
 #define JCCL_MASTER_OPTIONS_INIT \
@@ -123,6 +124,7 @@ typedef struct {
    NULL,                         \
    0,                            \
    NULL,                         \
+   0,                            \
    0,                            \
    0}
 
