@@ -387,6 +387,31 @@ class Layout : public WireWords<Layout> {
   base::Bytes notes_;
 };
 
+// ---- a whole value in one go -------------------------------------------------------------------
+
+template <typename T>
+base::Bytes saved(const T& v) {
+  Saver to;
+  value(to, v);
+  return to.take();
+}
+
+// False: the bytes are not, or not only, such a value; what `v` is then says nothing.
+template <typename T>
+bool load(base::ByteView bytes, T& v) {
+  Loader from(bytes);
+  value(from, v);
+  return from.finished();
+}
+
+// For comparing. What `scratch` held is gone.
+template <typename T>
+std::uint32_t short_digest(const T& v, Saver& scratch) {
+  scratch.clear();
+  value(scratch, v);
+  return static_cast<std::uint32_t>(base::hash64(scratch.made()));
+}
+
 }  // namespace jccl::protocol
 
 namespace jccl::base {

@@ -72,37 +72,26 @@ struct MasterEffectWords {
 
 }  // namespace
 
-base::Bytes MasterSide::state_of(const Machine& machine) {
-  Saver to;
-  value(to, machine.state());
-  return to.take();
-}
+base::Bytes MasterSide::state_of(const Machine& machine) { return saved(machine.state()); }
 
 std::optional<MasterMachine> MasterSide::machine_of(base::ByteView state, Planner planner) {
   MasterMachine machine({}, std::move(planner), {}, 0);
-  Loader from(state);
-  value(from, *machine.state_);
-  if (!from.finished()) return std::nullopt;
+  if (!load(state, *machine.state_)) return std::nullopt;
   return machine;
 }
 
 void MasterSide::put(const Event& event, Saver& to) { value(to, event); }
 
 std::optional<MasterEvent> MasterSide::event_of(base::ByteView bytes) {
-  Loader from(bytes);
   MasterEvent event;
-  value(from, event);
-  if (!from.finished()) return std::nullopt;
+  if (!load(bytes, event)) return std::nullopt;
   return event;
 }
 
 std::vector<EffectNote> MasterSide::notes_of(const Effects& effects, Saver& scratch) {
   std::vector<EffectNote> notes;
   each_master_effect(effects, [&](MasterEffect kind, const auto& one) {
-    scratch.clear();
-    value(scratch, one);
-    notes.push_back({static_cast<std::uint8_t>(kind),
-                     static_cast<std::uint32_t>(base::hash64(scratch.made()))});
+    notes.push_back({static_cast<std::uint8_t>(kind), short_digest(one, scratch)});
   });
   return notes;
 }

@@ -139,37 +139,26 @@ struct PeerEffectWords {
 
 }  // namespace
 
-base::Bytes PeerSide::state_of(const Machine& machine) {
-  Saver to;
-  value(to, machine.state());
-  return to.take();
-}
+base::Bytes PeerSide::state_of(const Machine& machine) { return saved(machine.state()); }
 
 std::optional<PeerMachine> PeerSide::machine_of(base::ByteView state, Planner) {
   PeerMachine machine({}, 1, 0);
-  Loader from(state);
-  value(from, *machine.state_);
-  if (!from.finished()) return std::nullopt;
+  if (!load(state, *machine.state_)) return std::nullopt;
   return machine;
 }
 
 void PeerSide::put(const Event& event, Saver& to) { value(to, event); }
 
 std::optional<PeerEvent> PeerSide::event_of(base::ByteView bytes) {
-  Loader from(bytes);
   PeerEvent event;
-  value(from, event);
-  if (!from.finished()) return std::nullopt;
+  if (!load(bytes, event)) return std::nullopt;
   return event;
 }
 
 std::vector<EffectNote> PeerSide::notes_of(const Effects& effects, Saver& scratch) {
   std::vector<EffectNote> notes;
   each_peer_effect(effects, [&](PeerEffect kind, const auto& one) {
-    scratch.clear();
-    value(scratch, one);
-    notes.push_back({static_cast<std::uint8_t>(kind),
-                     static_cast<std::uint32_t>(base::hash64(scratch.made()))});
+    notes.push_back({static_cast<std::uint8_t>(kind), short_digest(one, scratch)});
   });
   return notes;
 }
