@@ -86,7 +86,7 @@ def train_between_steps(comm):
 def main():
     way = WAYS[INDEX % len(WAYS)]
     between = way == WAYS[-1]
-    with jccl.connect(route=None if between else way) as comm:
+    with jccl.connect(transport=jccl.Transport(route=None if between else way)) as comm:
         value = (train_between_steps if between else train_in_jit)(comm)
         digest = comm.digest("diloco")
         mine = np.frombuffer(bytes.fromhex(digest), np.uint8)

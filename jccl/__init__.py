@@ -37,6 +37,7 @@ _NAMES = {
         "all_gather all_reduce barrier broadcast done marks reduce_scatter start"
     ),
     "_leaving": "Leaving",
+    "_peer_options": "Reactions Security Site Transport Waits",
     "_results": "Reduced",
     "optim": (
         "BetweenState BetweenSteps Defaults DilocoState Outer Pace Pacer Watch "

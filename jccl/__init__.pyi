@@ -13,6 +13,11 @@ from jccl import ray as ray
 from jccl import sites as sites
 from jccl import testing as testing
 from jccl._leaving import Leaving as Leaving
+from jccl._peer_options import Reactions as Reactions
+from jccl._peer_options import Security as Security
+from jccl._peer_options import Site as Site
+from jccl._peer_options import Transport as Transport
+from jccl._peer_options import Waits as Waits
 from jccl._results import Reduced as Reduced
 from jccl.aggregators import Aggregator as Aggregator
 from jccl.aggregators import CenteredClip as CenteredClip

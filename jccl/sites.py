@@ -10,7 +10,7 @@ all sites, along the same dimension. Only for programs under `shard_map`, by
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from jccl import mesh
 from jccl._options import Restore, number_of_wish
+from jccl._peer_options import ConnectOptions, Site
 from jccl._results import WENT_BACK
 from jccl.communicator import Communicator, Synced
 from jccl.connecting import connect as open_communicator
@@ -129,7 +130,7 @@ def connect(
     parts: int,
     process: int | None = None,
     processes: int | None = None,
-    **options: Any,
+    **options: Unpack[ConnectOptions],
 ) -> ShardedCommunicator:
     """Joins a run in which some sites have several processes.
 
@@ -151,7 +152,7 @@ def connect(
         )
     own = parts // count
     comms = [
-        open_communicator(master, site=site, shard=part, shards=parts, **options)
+        open_communicator(master, site=Site(site, part, parts), **options)
         for part in range(at * own, (at + 1) * own)
     ]
     return ShardedCommunicator(comms, at * own, parts, count)

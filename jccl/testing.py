@@ -8,6 +8,7 @@ they started. Nothing here needs pytest.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import signal
 import subprocess
@@ -21,6 +22,7 @@ from typing import Any, TypeVar
 
 from jccl import _native, _processes
 from jccl._faults import typed_errors
+from jccl._peer_options import Reactions
 from jccl.communicator import Communicator
 from jccl.connecting import connect
 
@@ -64,10 +66,13 @@ class Cluster:
         self.close()
 
     def join(self, **options: Any) -> Communicator:
-        """One more peer."""
-        defaults = {"deadline": 60.0, "on_fault": "warn", "on_term": "ignore"}
+        """One more peer; `options` of `jccl.connect`."""
+        quiet = Reactions(on_fault="warn", on_term="ignore")
+        own = options.pop("reactions", Reactions()).given()
+        options = {"deadline": 60.0, **options}
+        options["reactions"] = dataclasses.replace(quiet, **own)
         with _processes.several():
-            comm = connect(self.master.address, **{**defaults, **options})
+            comm = connect(self.master.address, **options)
         self.comms.append(comm)
         return comm
 

@@ -19,7 +19,12 @@ FORMS = ("none", "beside", "before")
 
 
 def main(master: str, bind: str, size: int, turns: int) -> None:
-    comm = jccl.connect(master, bind=bind, insecure=True, start_peers=2)
+    comm = jccl.connect(
+        master,
+        transport=jccl.Transport(bind=bind),
+        security=jccl.Security(insecure=True),
+        waits=jccl.Waits(start_peers=2),
+    )
     values = np.ones(size // 4, np.float32)
     out = np.empty_like(values)
     state = {"w": np.ones_like(values)}

@@ -100,7 +100,7 @@ def main() -> None:
     master, peers = sys.argv[1], int(sys.argv[2])
     if "--keep-memory" in sys.argv and not jccl.keep_memory():
         raise SystemExit("this platform's malloc cannot keep memory")
-    with jccl.connect(master, start_peers=peers) as comm:
+    with jccl.connect(master, waits=jccl.Waits(start_peers=peers)) as comm:
         stepped.serve(InJit(comm, peers, donate="--donate" in sys.argv))
 
 

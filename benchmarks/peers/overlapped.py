@@ -200,7 +200,12 @@ class Peer:
 def main() -> None:
     master, peers = sys.argv[1], int(sys.argv[2])
     bind = sys.argv[3] if len(sys.argv) > 3 else None
-    with jccl.connect(master, start_peers=peers, bind=bind, insecure=True) as comm:
+    with jccl.connect(
+        master,
+        waits=jccl.Waits(start_peers=peers),
+        transport=jccl.Transport(bind=bind),
+        security=jccl.Security(insecure=True),
+    ) as comm:
         peer = Peer(comm)
         for line in sys.stdin:
             print(json.dumps(peer.measure(Batch.read(line))), flush=True)

@@ -69,7 +69,11 @@ def main() -> None:
     parser.add_argument("--master", required=True)
     parser.add_argument("--bind", required=True)
     args = parser.parse_args()
-    comm = jccl.connect(args.master, bind=args.bind, insecure=True)
+    comm = jccl.connect(
+        args.master,
+        transport=jccl.Transport(bind=args.bind),
+        security=jccl.Security(insecure=True),
+    )
     print(json.dumps({"peer": comm.attributes().id}), flush=True)
     for text in sys.stdin:
         line = dict(part.split("=", 1) for part in text.split())

@@ -49,7 +49,12 @@ def _peak_of(work: Callable[[], Any]) -> int:
 
 
 def main(master: str, site: str, form: str, count: int, folder: str) -> None:
-    comm = jccl.connect(master, site=site, insecure=True, start_peers=2)
+    comm = jccl.connect(
+        master,
+        site=site,
+        security=jccl.Security(insecure=True),
+        waits=jccl.Waits(start_peers=2),
+    )
     key = jax.random.key(comm.attributes().id)
     tx = FORMS[form](comm, optax.adamw(1e-3))
 

@@ -141,7 +141,9 @@ def _measure_here(peers: int, plan: Plan, show: Callable[..., None], token: str)
         for _ in range(peers - 1)
     ]
     try:
-        wrong = _measure(master.address, peers, plan, show, {"token": token})
+        wrong = _measure(
+            master.address, peers, plan, show, {"token": token, "insecure": None}
+        )
         codes = [other.wait(60) for other in others]
     finally:
         for other in others:
@@ -161,6 +163,7 @@ def _measure(
     options: dict[str, Any],
 ) -> int:
     from jccl import _native
+    from jccl._peer_options import Security, Waits
     from jccl.connecting import connect
 
     def ask() -> dict[str, Any]:
@@ -168,7 +171,12 @@ def _measure(
         return dict(json.loads(text))
 
     wrong = 0
-    with connect(master, start_peers=peers, **options) as comm:
+    with connect(
+        master,
+        token=options["token"],
+        security=Security(insecure=options["insecure"]),
+        waits=Waits(start_peers=peers),
+    ) as comm:
         for size in plan.sizes():
             row = measure_size(comm, size, plan)
             wrong += row["wrong"]

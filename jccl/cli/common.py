@@ -171,11 +171,12 @@ class Run:
         from jccl._faults import typed_errors
 
         how = dict(self._as_admin)
+        security = jccl.Security(insecure=how.pop("insecure"))
         with self._naming_the_token():
             if how["token"].startswith(RUN_SECRET):  # who has it may make any token
                 with typed_errors():
                     how["token"] = _native.core().make_token(how["token"], role="admin")
-            return jccl.connect(self._master, **how, **options)
+            return jccl.connect(self._master, security=security, **how, **options)
 
 
 class Size(click.ParamType):  # type: ignore[type-arg]

@@ -54,6 +54,7 @@ def command(
     second time with the same checkpoint it does nothing, except with --again. It needs
     the run's secret, or a token with the role admin.
     """
+    from jccl._peer_options import Reactions, Transport
     from jccl.checkpoint import putting_back, reading, records, stores
 
     run = Run(**how)
@@ -64,7 +65,8 @@ def command(
     click.echo(f"{record}, is whole")
     end = time.monotonic() + wait
     site = f"restore-{secrets.token_hex(2)}"
-    with run.join(site=site, advertise=advertise, on_term="ignore") as comm:
+    reach, calm = Transport(advertise=advertise), Reactions(on_term="ignore")
+    with run.join(site=site, transport=reach, reactions=calm) as comm:
         wish: Restore = "again" if again else "any" if any_state else True
         brought = putting_back.bring(comm, record, arrays, wait, wish)
         granted = {tag: one for tag, one in brought.items() if not one.replaced}

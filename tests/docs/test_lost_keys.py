@@ -30,9 +30,10 @@ class Run:
     def join(self, token, key):
         comm = jccl.connect(
             self.master.address,
-            token_file=self.folder / token,
             site="paris",
-            key_file=self.folder / key,
+            security=jccl.Security(
+                token_file=self.folder / token, key_file=self.folder / key
+            ),
         )
         comm.all_reduce(np.ones(4, np.float32), deadline=20)
         return comm

@@ -1,5 +1,6 @@
 """Tables and pictures that repeat the code say what the code says."""
 
+import dataclasses
 import importlib.util
 import inspect
 import re
@@ -7,6 +8,7 @@ import re
 import pytest
 
 import jccl
+from jccl._groups import groups_of
 from tests.docs.markdown import ROOT, name, prose
 from tests.tidy import strata
 
@@ -104,8 +106,20 @@ def test_no_other_program_of_ours_reads_the_environment():
 
 
 def test_every_option_of_connect_is_documented():
-    options = set(inspect.signature(jccl.connect).parameters)
-    shown = first_column(section(SETTINGS, "Options of `jccl.connect`"))
+    """Keywords, and the fields of each group under the parameter that takes it."""
+    groups = {**groups_of(jccl.connect), "site": jccl.Site()}
+    plain = set(inspect.signature(jccl.connect).parameters) - set(
+        groups_of(jccl.connect)
+    )
+    options = {(name, "connect") for name in plain}
+    for parameter, group in groups.items():
+        form = f"{parameter}=jccl.{type(group).__name__}(…)"
+        options |= {(field.name, form) for field in dataclasses.fields(group)}
+    text = section(SETTINGS, "Options of `jccl.connect`")
+    rows = re.findall(r"^\| (`[^|]*`) \| `([^|]*)` \|", text, re.M)
+    shown = {
+        (name, form) for names, form in rows for name in re.findall("`(.*?)`", names)
+    }
     assert shown == options
 
 

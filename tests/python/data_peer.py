@@ -14,7 +14,7 @@ from tests.python.killed import FORM
 
 folder, batch = Path(sys.argv[1]), int(sys.argv[2])
 
-with jccl.connect(on_fault="warn") as comm:
+with jccl.connect(reactions=jccl.Reactions(on_fault="warn")) as comm:
     plan = jccl.data.Plan(comm, batch=batch, **FORM)
     tx = jccl.diloco(comm, optax.sgd(0.01), sync_every=3, late="drop", data=plan)
 

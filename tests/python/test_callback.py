@@ -62,9 +62,9 @@ def test_a_route_comes_from_connect_or_the_environment(monkeypatch):
         assert cluster.comms[0].route == ""
         monkeypatch.setenv("JCCL_ROUTE", "io_callback")
         assert cluster.join().route == "io_callback"
-        assert cluster.join(route="ffi").route == "ffi"
+        assert cluster.join(transport=jccl.Transport(route="ffi")).route == "ffi"
         with pytest.raises(ValueError, match=r"'tcp'.*io_callback"):
-            cluster.join(route="tcp")
+            cluster.join(transport=jccl.Transport(route="tcp"))
 
 
 @pytest.mark.parametrize("route", CALLBACKS)

@@ -76,7 +76,9 @@ def test_a_banned_key_is_refused_until_it_is_pardoned(secret, monkeypatch, tmp_p
     master = begin(secret)
     key_file = str(tmp_path / "eu.key")
     try:
-        with connect(master, secret, "eu", key_file=key_file) as comm:
+        with connect(
+            master, secret, "eu", security=jccl.Security(key_file=key_file)
+        ) as comm:
             comm.all_reduce(np.ones(4, np.float32))
             done = order(master, secret, monkeypatch, "ban", "eu", "--reason", "lies")
             assert done.exit_code == 0, done.output
@@ -90,7 +92,9 @@ def test_a_banned_key_is_refused_until_it_is_pardoned(secret, monkeypatch, tmp_p
         assert again.exit_code == 0 and "3600 s" in again.output, again.output
         pardon = order(master, secret, monkeypatch, "pardon", brief)
         assert pardon.exit_code == 0, pardon.output
-        with connect(master, secret, "eu", key_file=key_file) as comm:
+        with connect(
+            master, secret, "eu", security=jccl.Security(key_file=key_file)
+        ) as comm:
             assert comm.all_reduce(np.ones(4, np.float32)).world == 1
     finally:
         master.stop()
@@ -101,11 +105,15 @@ def test_a_token_of_one_use_is_one_keys(secret, monkeypatch, tmp_path):
     master = begin(secret)
     try:
         key_file = str(tmp_path / "key")
-        with connect(master, token, "eu", key_file=key_file) as comm:
+        with connect(
+            master, token, "eu", security=jccl.Security(key_file=key_file)
+        ) as comm:
             comm.all_reduce(np.ones(4, np.float32))
         with pytest.raises(jccl.BannedError, match="used by 1 key"):
             connect(master, token, "us")
-        with connect(master, token, "eu", key_file=key_file) as comm:  # that key again
+        with connect(
+            master, token, "eu", security=jccl.Security(key_file=key_file)
+        ) as comm:  # that key again
             comm.all_reduce(np.ones(4, np.float32))
             tokens = order(master, secret, monkeypatch, "token", "list")
             assert token.split(".")[3] in tokens.output.replace("\n", "")
@@ -201,7 +209,9 @@ def test_the_content_of_a_key_file_is_neither_banned_nor_let_in(
     history, key_file = tmp_path / "history", tmp_path / "eu.key"
     master = begin(secret, history=str(history))
     try:
-        with connect(master, secret, "eu", key_file=str(key_file)) as comm:
+        with connect(
+            master, secret, "eu", security=jccl.Security(key_file=str(key_file))
+        ) as comm:
             comm.all_reduce(np.ones(4, np.float32))
             seed = key_file.read_text().strip()
             for verb in ("ban", "admit", "pardon", "drain", "kick"):

@@ -149,7 +149,9 @@ def test_a_master_of_a_new_token_prints_what_peers_and_operators_need(monkeypatc
             assert list(said) == ["JCCL_MASTER", "JCCL_TOKEN", "JCCL_ADMIN_TOKEN"]
             for name, value in said.items():
                 monkeypatch.setenv(name, value)
-            with jccl.connect(site="eu", on_term="flag") as comm:
+            with jccl.connect(
+                site="eu", reactions=jccl.Reactions(on_term="flag")
+            ) as comm:
                 comm.barrier()
                 done = invoke("drain", "eu")
                 assert done.exit_code == 0 and "eu is asked to leave" in done.output

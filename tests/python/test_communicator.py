@@ -209,7 +209,7 @@ def test_a_token_file_without_a_token_is_refused(tmp_path, held, words):
     if held is not None:
         path.write_bytes(held)
     with pytest.raises(jccl.Error, match=words):
-        jccl.connect("127.0.0.1:1", token_file=path)
+        jccl.connect("127.0.0.1:1", security=jccl.Security(token_file=path))
 
 
 @pytest.mark.parametrize("rights", [0o640, 0o604, 0o644])
@@ -218,7 +218,7 @@ def test_a_token_file_that_others_can_read_is_refused(tmp_path, rights):
     path.write_text(_native.core().new_token())
     path.chmod(rights)
     with pytest.raises(jccl.AuthError, match="chmod 600") as caught:
-        jccl.connect("127.0.0.1:1", token_file=path)
+        jccl.connect("127.0.0.1:1", security=jccl.Security(token_file=path))
     assert path.read_text() not in str(caught.value)
     path.chmod(0o600)
     assert read_token(None, path) == path.read_text()
@@ -366,7 +366,7 @@ def test_an_environment_value_that_is_no_number_is_named(monkeypatch):
 
 def test_an_unreachable_master_is_named_with_the_remedy():
     with pytest.raises(jccl.MasterLostError, match=r"127\.0\.0\.1:1") as caught:
-        jccl.connect("127.0.0.1:1", connect_timeout=0.5)
+        jccl.connect("127.0.0.1:1", waits=jccl.Waits(connect_timeout=0.5))
     assert caught.value.remedy == "reconnect"
 
 

@@ -91,7 +91,7 @@ def test_connecting_ends_by_its_timeout():
     def call(deadline):
         begun = time.monotonic()
         with pytest.raises(jccl.Error):
-            jccl.connect("127.0.0.1:1", connect_timeout=deadline)
+            jccl.connect("127.0.0.1:1", waits=jccl.Waits(connect_timeout=deadline))
         return time.monotonic() - begun
 
     ends_in_time(call)

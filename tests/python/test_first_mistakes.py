@@ -166,17 +166,21 @@ def test_an_address_that_is_none_is_refused_at_once(monkeypatch, address, words)
 
 def test_a_host_without_an_address_and_ports_of_others_are_told_apart():
     with pytest.raises(jccl.MasterLostError, match="no-such-host.invalid"):
-        jccl.connect("no-such-host.invalid:29400", insecure=True, connect_timeout=2)
+        jccl.connect(
+            "no-such-host.invalid:29400",
+            security=jccl.Security(insecure=True),
+            waits=jccl.Waits(connect_timeout=2),
+        )
     with (
         listener(b"HTTP/1.1 400 Bad Request\r\n\r\n") as web,
         pytest.raises(jccl.MasterLostError, match="those of another program"),
     ):
-        jccl.connect(web, connect_timeout=1)
+        jccl.connect(web, waits=jccl.Waits(connect_timeout=1))
     with (
         listener() as mute,
         pytest.raises(jccl.MasterLostError, match="no master answered at"),
     ):
-        jccl.connect(mute, connect_timeout=1)
+        jccl.connect(mute, waits=jccl.Waits(connect_timeout=1))
 
 
 def test_without_a_token_or_with_another_one_a_peer_hears_what_to_set():
@@ -213,7 +217,7 @@ def test_a_port_in_use_is_named():
             Cluster(1) as cluster,
             pytest.raises(jccl.IoError, match="already in use.*choose another"),
         ):
-            cluster.join(bind=taken)
+            cluster.join(transport=jccl.Transport(bind=taken))
 
 
 def test_two_peers_of_one_name_are_told_apart():
@@ -225,7 +229,9 @@ def test_two_peers_of_one_name_are_told_apart():
         taken = "the seat of site eu, shard 0 of 1, is taken by the key [0-9a-f]{16}…"
         with pytest.raises(_native.core().CoreError, match=taken):
             _native.core().Communicator.connect(
-                master=cluster.master.address, site="eu", connect_timeout=1.0
+                master=cluster.master.address,
+                site="eu",
+                connect_timeout=1.0,
             )
 
 
@@ -234,7 +240,7 @@ def test_two_peers_of_one_name_are_told_apart():
 PAIR = """
 import os, sys, time, jax, jax.numpy as jnp, optax, jccl
 bad = sys.argv[1] if os.environ["JCCL_SITE"] == "odd" else ""
-with jccl.connect(deadline=60, start_peers=2) as comm:
+with jccl.connect(deadline=60, waits=jccl.Waits(start_peers=2)) as comm:
     if bad == "crash": raise SystemError("no such file: data.bin")
     codec = "int4" if bad == "codec" else "int8"
     tx = jccl.diloco(comm, optax.sgd(0.1), sync_every=1, codec=codec)

@@ -26,7 +26,9 @@ def test_peers_with_and_without_get_the_same_bits(sealed):
     for with_threads in ((False,) * 3, (True,) * 3, (True, False, True)):
         with Cluster(0, start_peers=3, **master) as cluster:
             for io_threads in with_threads:
-                cluster.join(io_threads=io_threads, token=token)
+                cluster.join(
+                    transport=jccl.Transport(io_threads=io_threads), token=token
+                )
             results += cluster.run(
                 lambda comm, i: comm.all_reduce(x[i], op="sum", codec="int8").value
             )
@@ -36,7 +38,7 @@ def test_peers_with_and_without_get_the_same_bits(sealed):
 def test_they_begin_with_the_first_large_frame():
     with Cluster(0, start_peers=2) as cluster:
         for io_threads in (True, False):
-            cluster.join(io_threads=io_threads)
+            cluster.join(transport=jccl.Transport(io_threads=io_threads))
         cluster.run(lambda comm, i: comm.all_reduce(np.ones(7, "f4")))
         before = threads()
         cluster.run(lambda comm, i: comm.all_reduce(np.ones(1 << 20, "f4")))

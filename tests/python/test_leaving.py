@@ -279,7 +279,7 @@ def test_the_watcher_hears_of_a_drain(term):
 
 def test_a_policy_that_does_not_exist_is_refused(monkeypatch):
     with pytest.raises(ValueError, match="on_term='later'"):
-        jccl.connect("127.0.0.1:1", on_term="later")
+        jccl.connect("127.0.0.1:1", reactions=jccl.Reactions(on_term="later"))
     monkeypatch.setenv("JCCL_ON_TERM", "never")
     with pytest.raises(ValueError, match="on_term='never'"):
         jccl.connect("127.0.0.1:1")

@@ -88,7 +88,7 @@ def test_a_changed_recording_is_refused_and_another_build_is_named(tmp_path):
 
 def test_a_peer_records_when_it_is_asked(tmp_path):
     with Cluster(0, start_peers=1) as cluster:
-        comm = cluster.join(record=tmp_path)
+        comm = cluster.join(reactions=jccl.Reactions(record=tmp_path))
         comm.all_reduce(np.ones(4, np.float32))
         path = comm.record()
         assert Path(path) in recordings(tmp_path, "peer")
@@ -107,11 +107,13 @@ def test_a_peer_takes_sigusr1_only_where_the_program_does_not(tmp_path):
 import jccl, signal, numpy as np
 signal.signal(signal.SIGUSR1, lambda *_: print("mine", flush=True))
 try:
-    jccl.connect(record={str(tmp_path)!r}, record_on_signal=True)
+    asked = jccl.Reactions(record={str(tmp_path)!r}, record_on_signal=True)
+    jccl.connect(reactions=asked)
 except jccl.InvalidError as fault:
     print("refused:", fault, flush=True)
 signal.signal(signal.SIGUSR1, signal.SIG_DFL)
-with jccl.connect(record={str(tmp_path)!r}, record_on_signal=True) as comm:
+asked = jccl.Reactions(record={str(tmp_path)!r}, record_on_signal=True)
+with jccl.connect(reactions=asked) as comm:
     comm.all_reduce(np.ones(4, np.float32))
     print("joined", flush=True)
     while True:

@@ -21,7 +21,8 @@ PEER = """
 import sys
 import numpy as np
 import jccl
-with jccl.connect(site=sys.argv[1], key_file=sys.argv[2]) as comm:
+own = jccl.Security(key_file=sys.argv[2])
+with jccl.connect(site=sys.argv[1], security=own) as comm:
     comm.all_reduce(np.ones(4, np.float32), deadline=60)
     print("reduced", flush=True)
     sys.stdin.readline()
@@ -178,14 +179,18 @@ def test_a_master_whose_token_file_is_a_secret_does_not_repeat_it(held, monkeypa
 @pytest.mark.parametrize("name", ["site", "key_file", "token_file", "bind", "master"])
 def test_a_peer_does_not_publish_a_secret_as_a_name(held, name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    given = {"master": "127.0.0.1:1", "connect_timeout": 1.0, name: held[1]}
+    group = {"bind": ("transport", jccl.Transport)}
+    group |= dict.fromkeys(("key_file", "token_file"), ("security", jccl.Security))
+    wait = {"waits": jccl.Waits(connect_timeout=1.0)}
     with pytest.raises(jccl.InvalidError, match="not the name") as told:
-        jccl.connect(**given)
+        parameter, made = group.get(name, (name, None))
+        own = made(**{name: held[1]}) if made else held[1]
+        jccl.connect(**{"master": "127.0.0.1:1", **wait, parameter: own})
     assert held[2] not in str(told.value)
-    del given[name]
+    given = {} if name == "master" else {"master": "127.0.0.1:1"}
     monkeypatch.setenv(f"JCCL_{name.upper()}", held[1])
     with pytest.raises(jccl.InvalidError, match=f"JCCL_{name.upper()} is") as told:
-        jccl.connect(**given)
+        jccl.connect(**given, **wait)
     assert held[2] not in str(told.value)
     assert not list(tmp_path.iterdir())
 

@@ -23,7 +23,9 @@ def test_a_peer_goes_on_from_a_master_that_refuses_and_one_that_is_silent():
     with silent, Cluster(0, start_peers=1) as cluster:
         dumb = f"127.0.0.1:{silent.getsockname()[1]}"
         masters = f"{refusing()},{dumb},{cluster.master.address}"
-        with jccl.connect(masters, deadline=30.0, connect_timeout=20.0) as comm:
+        with jccl.connect(
+            masters, deadline=30.0, waits=jccl.Waits(connect_timeout=20.0)
+        ) as comm:
             assert comm.all_reduce(np.ones(3, np.float32)).value[0] == 1.0
 
 

@@ -421,7 +421,7 @@ def test_a_fork_says_and_raises_nothing(core):
 
 def test_a_policy_that_does_not_exist_is_refused(monkeypatch):
     with pytest.raises(ValueError, match="on_fault='loud'"):
-        jccl.connect("127.0.0.1:1", on_fault="loud")
+        jccl.connect("127.0.0.1:1", reactions=jccl.Reactions(on_fault="loud"))
     monkeypatch.setenv("JCCL_ON_FAULT", "quiet")
     with pytest.raises(ValueError, match="on_fault='quiet'"):
         jccl.connect("127.0.0.1:1")

@@ -112,7 +112,7 @@ IMPURE_BUT = {
 
 # Python module -> modules of the package it may import (left to right in the table).
 PYTHON = [
-    ["errors"],
+    ["_groups", "errors"],
     ["_processes", "_slurm"],
     ["settings"],
     ["_native"],
@@ -128,7 +128,7 @@ PYTHON = [
     ["mesh"],
     ["_behind"],
     ["functions"],
-    ["communicator"],
+    ["_peer_options", "communicator"],
     ["connecting"],
     ["sites"],
     ["snapshot"],

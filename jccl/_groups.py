@@ -1,0 +1,117 @@
+"""Options that belong together: frozen dataclasses, and functions that take them.
+
+A group has a default for every field, prints what differs from the defaults, and
+checks its fields when it is made. A function that takes groups tells a caller who
+passes a field as a keyword which group holds it. Pure; any thread.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_PLAIN = (bool, int, float, str)
+
+
+class Group:
+    """Base of the groups: `@dataclasses.dataclass(frozen=True, repr=False)`."""
+
+    def given(self) -> dict[str, Any]:
+        """The fields that differ from their defaults."""
+        fields = dataclasses.fields(self)  # type: ignore[arg-type]
+        values = {field.name: getattr(self, field.name) for field in fields}
+        return {
+            field.name: values[field.name]
+            for field in fields
+            if not _same(values[field.name], field.default)
+        }
+
+    def __repr__(self) -> str:
+        said = ", ".join(f"{name}={value!r}" for name, value in self.given().items())
+        return f"{type(self).__name__}({said})"
+
+    def only(self, who: str, *names: str) -> None:
+        """TypeError if a field differs that `who` makes no use of."""
+        for name in self.given():
+            if name not in names:
+                raise TypeError(
+                    f"jccl: {who} takes no {name}= of jccl.{type(self).__name__}, only "
+                    f"{', '.join(names)}; leave it out"
+                )
+
+
+def _same(value: Any, default: Any) -> bool:
+    if isinstance(value, Group):
+        return type(value) is type(default) and not value.given()
+    if value is default:
+        return True
+    if isinstance(value, tuple) and isinstance(default, tuple):
+        return not value and not default
+    # An array that equals the default is given all the same.
+    return (
+        type(value) is type(default) and isinstance(value, _PLAIN) and value == default
+    )
+
+
+def check_kind(kind: Any, **values: Any) -> None:
+    """TypeError for a field of another type; None passes."""
+    for name, value in values.items():
+        if value is None or isinstance(value, kind):
+            continue
+        kinds = kind if isinstance(kind, tuple) else (kind,)
+        words = " or ".join(one.__name__ for one in kinds)
+        raise TypeError(f"jccl: {name}={value!r} must be {words} or None")
+
+
+def groups_of(call: Callable[..., Any]) -> dict[str, Group]:
+    """The parameters of a function that take groups, with their defaults."""
+    parameters = inspect.signature(call).parameters.values()
+    return {
+        one.name: one.default for one in parameters if isinstance(one.default, Group)
+    }
+
+
+def _fields(group: type, shown: str) -> Iterator[tuple[str, str]]:
+    """(field, how it is written) of a group that a call gets as `shown`."""
+    for field in dataclasses.fields(group):
+        if isinstance(field.default, Group):
+            inner = type(field.default)
+            form = f"jccl.{inner.__name__}({{}})"
+            yield from _fields(inner, shown.format(f"{field.name}={form}"))
+        else:
+            yield field.name, shown.format(f"{field.name}=…")
+
+
+def grouped(**others: type) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Decorates a function that takes groups: it says of a keyword that is a field of
+    a group where that lives.
+
+    `others`: groups that its parameters take besides something else.
+    """
+
+    def decorated(call: Callable[P, R]) -> Callable[P, R]:
+        takes = inspect.signature(call).parameters
+        classes = {name: type(group) for name, group in groups_of(call).items()}
+        lives: dict[str, str] = {}
+        for name, group in {**classes, **others}.items():
+            for field, written in _fields(group, f"{name}=jccl.{group.__name__}({{}})"):
+                lives.setdefault(field, written)
+
+        @functools.wraps(call)
+        def checked(*args: P.args, **options: P.kwargs) -> R:
+            for name in options:
+                if name not in takes and name in lives:
+                    raise TypeError(
+                        f"{call.__name__}() takes {name}= in a group: write "
+                        f"{lives[name]}"
+                    )
+            return call(*args, **options)
+
+        return checked
+
+    return decorated

@@ -1,0 +1,93 @@
+"""Groups of options: what they refuse, how they print, and what a caller is told who
+passes a field of one as a keyword."""
+
+import dataclasses
+import pathlib
+
+import numpy as np
+import pytest
+
+import jccl
+from jccl._groups import Group
+
+GROUPS = (jccl.Site, jccl.Security, jccl.Waits, jccl.Transport, jccl.Reactions)
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_group_has_a_default_for_every_field_and_cannot_be_changed(group):
+    assert issubclass(group, Group) and 1 < len(dataclasses.fields(group)) <= 8
+    made = group()
+    assert repr(made) == f"{group.__name__}()" and made.given() == {}
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(made, dataclasses.fields(group)[0].name, 1)
+
+
+def test_a_group_prints_what_differs_from_the_defaults():
+    waits = jccl.Waits(connect_timeout=2, master_grace=60.0, start_peers=3)
+    assert repr(waits) == "Waits(connect_timeout=2, start_peers=3)"
+    assert str(jccl.Site("eu")) == "Site(name='eu')"
+    assert jccl.Waits(connect_timeout=2) == jccl.Waits(connect_timeout=2)
+
+
+WRONG = {
+    "shard=-1 must": lambda: jccl.Site("eu", shard=-1),
+    "shards=0 must": lambda: jccl.Site("eu", shards=0),
+    "shard='1' must be Integral": lambda: jccl.Site("eu", shard="1"),
+    "site must be a string": lambda: jccl.Site(7),
+    "key_file=3 must be str or PathLike": lambda: jccl.Security(key_file=3),
+    "insecure='no' must be bool": lambda: jccl.Security(insecure="no"),
+    "connect_timeout=-1 must be seconds": lambda: jccl.Waits(connect_timeout=-1),
+    "master_grace='60' must": lambda: jccl.Waits(master_grace="60"),
+    "start_peers=-1 must be a number of sites": lambda: jccl.Waits(start_peers=-1),
+    "bind must be a string": lambda: jccl.Transport(bind=29400),
+    "advertise=7 must": lambda: jccl.Transport(advertise=7),
+    "stripes=-1 must": lambda: jccl.Transport(stripes=-1),
+    "io_threads='1' must be bool": lambda: jccl.Transport(io_threads="1"),
+    "unknown route 'tcp'": lambda: jccl.Transport(route="tcp"),
+    "on_fault='loud' is unknown": lambda: jccl.Reactions(on_fault="loud"),
+    "on_term='later' is unknown": lambda: jccl.Reactions(on_term="later"),
+    "record=1 must be str or PathLike": lambda: jccl.Reactions(record=1),
+    "record_mib=-2 must be MiB": lambda: jccl.Reactions(record_mib=-2),
+    "record_on_signal=1 must": lambda: jccl.Reactions(record_on_signal=1),
+}
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_a_wrong_field_is_named_with_what_it_got(text):
+    with pytest.raises((TypeError, ValueError, jccl.InvalidError), match=text):
+        WRONG[text]()
+
+
+def test_what_is_right_is_taken():
+    numbers = jccl.Waits(connect_timeout=np.float32(2), start_peers=np.int64(3))
+    assert numbers.start_peers == 3
+    path = pathlib.Path("key")
+    assert jccl.Security(key_file=path).key_file == path
+    assert callable(jccl.Reactions(on_term=print).on_term)
+
+
+MOVED = {
+    r"write waits=jccl\.Waits\(connect_timeout=…\)": lambda: jccl.connect(
+        "127.0.0.1:1", connect_timeout=1
+    ),
+    r"connect\(\) takes shard= in a group: write site=jccl\.Site\(shard=…\)": (
+        lambda: jccl.connect("127.0.0.1:1", shard=1)
+    ),
+}
+
+
+@pytest.mark.parametrize("text", MOVED)
+def test_a_keyword_that_is_a_field_is_told_its_group(text):
+    with pytest.raises(TypeError, match=text):
+        MOVED[text]()
+
+
+def test_a_keyword_of_no_group_is_refused_as_python_does():
+    with pytest.raises(TypeError, match="unexpected keyword argument 'adress'"):
+        jccl.connect(adress="127.0.0.1:1")
+
+
+def test_the_fields_that_a_function_makes_no_use_of_are_refused():
+    jccl.Waits(start_peers=2).only("this", "start_peers")
+    with pytest.raises(TypeError, match=r"this takes no start_peers= of jccl\.Waits"):
+        jccl.Waits(start_peers=2).only("this", "master_grace")
