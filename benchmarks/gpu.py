@@ -126,7 +126,9 @@ def overlap(device: Any, mib: int, times: int, width: int = 4096) -> list[Row]:
 
         @jax.jit
         def overlapped(x: Any, w: Any, steps: Any) -> Any:
-            begun = jccl.ops.start(x, here, passing=w, op="sum", tag="o")
+            begun = jccl.ops.start(
+                x, here, place=jccl.Place(passing=w), op="sum", tag="o"
+            )
             after = train(begun.passed, steps)
             out = jccl.ops.done(begun.handle, x, here, after=after, tag="o")
             return out.value, after, out.status
@@ -152,7 +154,10 @@ def _accompany(comm: jccl.Communicator, count: int) -> None:
     """The host's peer: as many rounds as the others make."""
     x = np.ones(count, np.float32)
     try:
-        while comm.all_reduce(x, op="sum", tag="o", deadline=30.0).world == 2:
+        while (
+            comm.all_reduce(x, op="sum", tag="o", round=jccl.Round(deadline=30.0)).world
+            == 2
+        ):
             pass
     except jccl.Error:
         pass  # nobody called any more

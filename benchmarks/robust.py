@@ -168,7 +168,11 @@ def train(
             assert attack is not None
             deltas[peer] = ATTACKS[attack](honest, deltas[peer], rngs[peer])
         handles: list[Any] = [
-            jccl.start(leaves(delta.astype(np.float32)), comm, aggregator=aggregator)
+            jccl.start(
+                leaves(delta.astype(np.float32)),
+                comm,
+                round=jccl.Round(aggregator=aggregator),
+            )
             for delta, comm in zip(deltas, comms, strict=True)
         ]
         for peer, handle in enumerate(handles):

@@ -126,7 +126,7 @@ def main() -> None:
     if comm is not None:
         # Nobody leaves before everybody has the last round.
         with contextlib.suppress(jccl.Error):
-            comm.barrier(tag="end", deadline=30.0)
+            comm.barrier(tag="end", round=jccl.Round(deadline=30.0))
         comm.close()
 
 

@@ -34,11 +34,13 @@ _NAMES = {
         "VersionError WrongRunError check"
     ),
     "functions": (
-        "all_gather all_reduce barrier broadcast done marks reduce_scatter start"
+        "all_gather all_reduce barrier broadcast done marks reduce_scatter start "
+        "start_barrier start_broadcast"
     ),
     "_leaving": "Leaving",
     "_peer_options": "Reactions Security Site Transport Waits",
     "_results": "Reduced",
+    "_round": "Place Round",
     "optim": (
         "BetweenState BetweenSteps Defaults DilocoState Outer Pace Pacer Watch "
         "between_steps diagnose diloco diloco_defaults eager_diloco nesterov paced "

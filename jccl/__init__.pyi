@@ -19,6 +19,8 @@ from jccl._peer_options import Site as Site
 from jccl._peer_options import Transport as Transport
 from jccl._peer_options import Waits as Waits
 from jccl._results import Reduced as Reduced
+from jccl._round import Place as Place
+from jccl._round import Round as Round
 from jccl.aggregators import Aggregator as Aggregator
 from jccl.aggregators import CenteredClip as CenteredClip
 from jccl.aggregators import Mean as Mean
@@ -85,6 +87,8 @@ from jccl.functions import done as done
 from jccl.functions import marks as marks
 from jccl.functions import reduce_scatter as reduce_scatter
 from jccl.functions import start as start
+from jccl.functions import start_barrier as start_barrier
+from jccl.functions import start_broadcast as start_broadcast
 from jccl.optim import BetweenState as BetweenState
 from jccl.optim import BetweenSteps as BetweenSteps
 from jccl.optim import Defaults as Defaults

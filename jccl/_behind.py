@@ -6,44 +6,30 @@ numbers in an array.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import jax
 
 from jccl import _host_calls, mesh, ops
+from jccl._groups import grouped
 from jccl._host_calls import Handle
 from jccl._results import HasRegistryId, Reduced, Result, Started
-from jccl._where import Op, Place, Plan, place_of, reduced_axes, refuse
-from jccl.aggregators import Aggregator
+from jccl._round import Place, Round, Where, check_terms
+from jccl._where import Op, where_of
 from jccl.codecs import Codec
 
-ONE_VERB = "a program starts an all_reduce only"
-DONE_GIVES_IT = "the result is the value of jccl.done"
-NO_ORDER = "Python's own order is kept there"
 
-
+@grouped()
 def start(
     tree: Any,
     comm: HasRegistryId,
     *,
     op: Op = "mean",
     codec: str | Codec | None = None,
-    aggregator: str | Aggregator | None = None,
     weight: float | jax.Array = 1.0,
     tag: str = "default",
-    deadline: float | jax.Array | None = None,
-    plan: Plan | None = None,
-    guard: bool = True,
-    state: Any = None,
-    fingerprint: str | None = None,
-    out: Any = None,
-    copy: bool = False,
-    collective: Literal["all_reduce", "broadcast", "barrier"] = "all_reduce",
-    root: bool = False,
-    passing: Any = (),
-    token: jax.Array | None = None,
-    axis_name: Any = None,
-    specs: Any = None,
+    round: Round = Round(),
+    place: Place = Place(),
 ) -> Handle | Started:
     """Begins an all_reduce and returns at once; `jccl.done` ends it, any time later.
 
@@ -51,32 +37,17 @@ def start(
 
     Args:
         tree: pytree of arrays, as in `jccl.all_reduce`. Outside programs it must not
-            change until the round has ended, unless `copy=True`.
+            change until the round has ended, unless `place=jccl.Place(copy=True)`.
         comm: open communicator.
         op: "mean", "sum", "min", "max" or "prod".
         codec: how float arrays travel: a name, an object, or None for their own dtype.
-        aggregator: how a mean treats values that lie, as in `jccl.all_reduce`.
         weight: of this peer's values in the mean. A peer with 0 only receives.
         tag: name of the stream of rounds.
-        deadline: seconds from the start to the outcome; None takes the communicator's.
-        plan: "direct", "exchange" or "ring"; None leaves the choice to the master.
-        guard: leaves this peer's values out of the result if they hold NaN or Inf.
-        state: shared state of the tag that `tree` was made from, or its `jccl.marks`;
-            as in `jccl.all_reduce`. It is compared before this call returns.
-        fingerprint: words that must be alike on all peers of a tag with shared state,
-            else MISMATCH.
-        out: outside programs: numpy arrays for the result, as in `jccl.all_reduce`;
-            written when the round has ended well, maybe before `done` is called.
-        copy: outside programs: copies `tree` first. A program always copies.
-        collective: outside programs: "all_reduce", "broadcast" or "barrier".
-        root: of a "broadcast": True on the one peer whose arrays all peers get.
-        passing: in a program: pytree that is handed through unchanged. Compute from
-            `Started.passed` what has to come after the start: XLA orders by data alone.
-        token: in a program: `.token` of the call that must come before this one.
-        axis_name: over local devices: mesh axes to reduce over, as in
-            `jccl.all_reduce`. None: all axes that the program is mapped over.
-        specs: over local devices: PartitionSpecs of the leaves, as in
-            `jccl.all_reduce`.
+        round: on what terms. `jccl.Round`: deadline, join_timeout, plan, aggregator,
+            guard, state, fingerprint. The deadline runs from the start to the outcome.
+            The state is compared before this call returns.
+        place: where the call is made. `jccl.Place`: outside programs out, copy; in a
+            program token, passing; over local devices axis_name, specs besides.
 
     Returns:
         Outside programs a `Handle` with `wait()` and `test()`. In a program `Started`:
@@ -93,26 +64,92 @@ def start(
         >>> handle = jccl.start(grads, comm)
         >>> mean = jccl.done(handle).value
     """
-    where: dict[str, Any] = {"token": token, "axis_name": axis_name, "specs": specs}
-    place = place_of(comm, tree, weight, deadline, passing, **where)
+    where = where_of(comm, tree, weight, round.deadline, place.passing, place=place)
     options: dict[str, Any] = {"op": op, "codec": codec, "weight": weight, "tag": tag}
-    options |= {"deadline": deadline, "plan": plan, "guard": guard}
-    options |= {"state": state, "fingerprint": fingerprint}
-    options |= {"aggregator": aggregator}
-    if place is Place.HOST:
-        refuse(place, NO_ORDER, passing=jax.tree.leaves(passing) or None)
-        options |= {"collective": collective, "root": root, "copy": copy}
-        return _host_calls.start(comm, tree, out=out, **options)
-    other = None if collective == "all_reduce" else collective
-    refuse(place, ONE_VERB, collective=other, root=root or None)
-    refuse(place, DONE_GIVES_IT, out=out)
-    options |= {"passing": passing, "token": token}
-    if place is Place.PROGRAM:
-        return ops.start(tree, comm, **options)
-    options |= {"axis_name": reduced_axes(axis_name), "specs": specs}
-    return mesh.start(tree, comm, **options)
+    options |= {"round": round, "place": place}
+    if where is Where.HOST:
+        return _host_calls.start(comm, tree, **options)
+    verbs: Any = ops if where is Where.PROGRAM else mesh
+    return verbs.start(tree, comm, **options)
 
 
+@grouped()
+def start_broadcast(
+    tree: Any,
+    comm: HasRegistryId,
+    *,
+    root: bool,
+    codec: str | Codec | None = None,
+    tag: str = "default",
+    round: Round = Round(),
+    place: Place = Place(),
+) -> Handle:
+    """Begins a broadcast outside programs and returns at once; `jccl.done` ends it.
+
+    Args:
+        tree: pytree of arrays, as in `jccl.broadcast`. It must not change until the
+            round has ended, unless `place=jccl.Place(copy=True)`.
+        comm: open communicator.
+        root: True on the one peer whose arrays all peers get.
+        codec: how float arrays travel: a name, an object, or None for their own dtype.
+        tag: name of the stream of rounds.
+        round: on what terms. `jccl.Round`: deadline, guard, state, fingerprint.
+        place: where the call is made. `jccl.Place`: out, copy.
+
+    Returns:
+        A `Handle` with `wait()` and `test()`.
+
+    Raises:
+        As `jccl.broadcast` for mistakes, and TypeError in a program. Faults of the
+        round show in `done`.
+
+    Cost: of `jccl.broadcast`, while the program goes on.
+
+    Example:
+        >>> handle = jccl.start_broadcast(params, comm, root=rank == 0)
+    """
+    if where_of(comm, tree, round.deadline, place=place) is not Where.HOST:
+        raise TypeError(
+            "jccl: start_broadcast has no effect in a program, which starts an "
+            "all_reduce only: call jccl.broadcast there, or start outside programs"
+        )
+    options: dict[str, Any] = {"codec": codec, "tag": tag, "root": root}
+    return _host_calls.start_broadcast(comm, tree, round=round, place=place, **options)
+
+
+@grouped()
+def start_barrier(
+    comm: HasRegistryId, *, tag: str = "barrier", round: Round = Round()
+) -> Handle:
+    """Begins a barrier outside programs and returns at once; `jccl.done` ends it.
+
+    Args:
+        comm: open communicator.
+        tag: name of the stream of rounds.
+        round: on what terms. `jccl.Round`: deadline, state.
+
+    Returns:
+        A `Handle` with `wait()` and `test()`.
+
+    Raises:
+        As `jccl.barrier` for mistakes, and TypeError in a program. Faults of the round
+        show in `done`.
+
+    Cost: of `jccl.barrier`, while the program goes on.
+
+    Example:
+        >>> handle = jccl.start_barrier(comm)
+    """
+    place = Place()
+    if where_of(comm, round.deadline, place=place) is not Where.HOST:
+        raise TypeError(
+            "jccl: start_barrier has no effect in a program, which starts an "
+            "all_reduce only: call jccl.barrier there, or start outside programs"
+        )
+    return _host_calls.start_barrier(comm, tag=tag, round=round, place=place)
+
+
+@grouped()
 def done(
     handle: Handle | jax.Array,
     like: Any = None,
@@ -120,9 +157,7 @@ def done(
     *,
     after: Any = (),
     tag: str = "default",
-    token: jax.Array | None = None,
-    axis_name: Any = None,
-    specs: Any = None,
+    place: Place = Place(),
 ) -> Result | Reduced:
     """Ends a round that `jccl.start` began, once per handle; waits for it if need be.
 
@@ -133,9 +168,8 @@ def done(
         comm: in a program, required: the communicator of the start.
         after: in a program: arrays that must have been computed before; not read.
         tag: in a program: for the words of `comm.last_fault`.
-        token: in a program: `.token` of the blocking call that must end before this.
-        axis_name: over local devices: as at the start.
-        specs: over local devices: as at the start.
+        place: where the call is made. `jccl.Place`: in a program token; over local
+            devices token, and axis_name and specs as at the start.
 
     Returns:
         As `jccl.all_reduce`. In a program, if the code is not OK, the value is what the
@@ -151,17 +185,13 @@ def done(
         >>> ended = jccl.done(begun.handle, grads, comm, after=params)
     """
     if isinstance(handle, Handle):
-        place = Place.HOST
-        refuse(place, NO_ORDER, token=token, axis_name=axis_name, specs=specs)
+        check_terms("done", Where.HOST, Round(), place)
         return handle.wait()
     if comm is None:
         raise TypeError(
             "jccl: done takes the handle of a program with its arrays and communicator:"
             " jccl.done(handle, like, comm)"
         )
-    where: dict[str, Any] = {"token": token, "axis_name": axis_name, "specs": specs}
-    options: dict[str, Any] = {"after": after, "tag": tag, "token": token}
-    if place_of(comm, handle, like, **where) is not Place.MESH:
-        return ops.done(handle, like, comm, **options)
-    options |= {"axis_name": reduced_axes(axis_name), "specs": specs}
-    return mesh.done(handle, like, comm, **options)
+    in_mesh = where_of(comm, handle, like, place=place) is Where.MESH
+    verbs: Any = mesh if in_mesh else ops
+    return verbs.done(handle, like, comm, after=after, tag=tag, place=place)

@@ -18,6 +18,7 @@ from jccl._faults import typed_errors
 from jccl._host import HostLeaves, outputs
 from jccl._options import check_seconds, check_tag, check_weight
 from jccl._results import Result
+from jccl._round import Place, Round, Where, check_terms, terms_of
 from jccl._trees import OPS, PLANS, fingerprint_digest, known
 from jccl.aggregators import spec_of
 from jccl.codecs import Codec, resolve
@@ -53,28 +54,35 @@ class Handle:
         return bool(self._comm.core.finished(self.number))
 
 
-def all_reduce(comm: Any, tree: Any, *, out: Any, **options: Any) -> Result:
+def all_reduce(comm: Any, tree: Any, *, place: Place, **options: Any) -> Result:
+    options = _flat("all_reduce", place, **options)
     leaves = HostLeaves.of(tree, resolve(options["codec"]))
-    return _run(comm, leaves, "all_reduce", out, options)
+    return _run(comm, leaves, "all_reduce", place.out, options)
 
 
-def broadcast(comm: Any, tree: Any, *, out: Any, **options: Any) -> Result:
-    return _run(comm, HostLeaves.of(tree), "broadcast", out, options)
+def broadcast(comm: Any, tree: Any, *, place: Place, **options: Any) -> Result:
+    options = _flat("broadcast", place, **options)
+    return _run(comm, HostLeaves.of(tree), "broadcast", place.out, options)
 
 
-def barrier(comm: Any, **options: Any) -> Result:
+def barrier(comm: Any, *, place: Place, **options: Any) -> Result:
+    options = _flat("barrier", place, **options)
     result = _run(comm, HostLeaves.of(()), "barrier", None, options)
     return dataclasses.replace(result, value=None)
 
 
-def all_gather(comm: Any, tree: Any, *, slots: int, **options: Any) -> Result:
+def all_gather(
+    comm: Any, tree: Any, *, slots: int, place: Place, **options: Any
+) -> Result:
+    options = _flat("all_gather", place, **options)
     leaves = HostLeaves.of(tree)
     outs = [np.zeros((slots, *a.shape), a.dtype) for a in leaves.arrays]
     options["slots"] = slots
     return _shown(_round(comm, leaves, outs, "all_gather", options, True), leaves, outs)
 
 
-def reduce_scatter(comm: Any, array: Any, **options: Any) -> Result:
+def reduce_scatter(comm: Any, array: Any, *, place: Place, **options: Any) -> Result:
+    options = _flat("reduce_scatter", place, **options)
     leaves = HostLeaves.of(array)
     if len(leaves.arrays) != 1:
         raise ValueError("reduce_scatter takes one array, not a tree")
@@ -86,17 +94,42 @@ def reduce_scatter(comm: Any, array: Any, **options: Any) -> Result:
     return dataclasses.replace(_checked(result, value), first=first)
 
 
-def start(
-    comm: Any, tree: Any, *, collective: str, copy: bool, out: Any, **options: Any
-) -> Handle:
+def start(comm: Any, tree: Any, *, place: Place, **options: Any) -> Handle:
+    options = _flat("start", place, **options)
     leaves = HostLeaves.of(tree, resolve(options["codec"]))
-    outs = outputs(leaves, out)
-    held = [a.copy() for a in leaves.inputs] if copy else leaves.inputs
+    return _begun(comm, leaves, "all_reduce", place, options)
+
+
+def start_broadcast(comm: Any, tree: Any, *, place: Place, **options: Any) -> Handle:
+    options = _flat("start_broadcast", place, **options)
+    return _begun(comm, HostLeaves.of(tree), "broadcast", place, options)
+
+
+def start_barrier(comm: Any, *, place: Place, **options: Any) -> Handle:
+    options = _flat("start_barrier", place, **options)
+    return _begun(comm, HostLeaves.of(()), "barrier", place, options)
+
+
+def _begun(
+    comm: Any,
+    leaves: HostLeaves,
+    collective: str,
+    place: Place,
+    options: dict[str, Any],
+) -> Handle:
+    outs = outputs(leaves, place.out)
+    held = [a.copy() for a in leaves.inputs] if place.copy else leaves.inputs
     with typed_errors():
         number = comm.core.start(
             held, outs, **_options(comm, collective, options, leaves)
         )
     return Handle(comm, number, lambda result: _shown(result, leaves, outs))
+
+
+def _flat(verb: str, place: Place, *, round: Round, **options: Any) -> dict[str, Any]:
+    """The options of a call with those of its round beside them."""
+    check_terms(verb, Where.HOST, round, place)
+    return options | terms_of(verb, round)
 
 
 def _options(

@@ -19,21 +19,16 @@ from jax import lax
 from jccl import _geometry, _local, _marks, _native, callback, ops
 from jccl._chain import claim
 from jccl._geometry import Axes
-from jccl._results import HasRegistryId
-from jccl._trees import Leaves, deadline_ms, scalar, spec_like, weight_of
+from jccl._marks import Marks
+from jccl._results import HasRegistryId, Published
+from jccl._round import Place, Round
+from jccl._trees import Leaves, deadline_ms, fence, scalar, spec_like, weight_of
 from jccl.errors import Code
 from jccl.ops import STATUS, TOKEN
 
-JOIN_MAX_S = 15.0
 
-
-def join_ms(seconds: float) -> np.int32:
-    if not 0 < seconds <= JOIN_MAX_S:
-        raise ValueError(
-            f"jccl.mesh: join_timeout={seconds} must be above 0 and at most "
-            f"{JOIN_MAX_S:g} s: XLA aborts a process whose devices wait longer"
-        )
-    return np.int32(math.ceil(seconds * 1000))
+def join_ms(round: Round) -> np.int32:
+    return np.int32(math.ceil(round.join_timeout * 1000))
 
 
 class Call:
@@ -214,16 +209,14 @@ def run_round(
     *,
     collective: str,
     tag: str,
-    token: Any,
-    join_timeout: float,
+    round: Round,
+    place: Place,
     weight: Any = 1.0,
-    deadline: Any = None,
     slots: int = 0,
-    state: Any = None,
     **attributes: Any,
 ) -> Sequence[jax.Array]:
-    claim(check(comm, tag), token)
-    state_marks, words = marks_operand(state)
+    claim(check(comm, tag), place.token)
+    state_marks, words = marks_operand(round.state)
     texts = {"op": "sum", "codec": "none", "plan": "", "fingerprint": ""}
     return call.bind(
         "jccl_mesh_round",
@@ -232,14 +225,48 @@ def run_round(
         call.device(),
         *state_marks,
         weight_of(weight),
-        deadline_ms(deadline),
-        after_token(token),
+        deadline_ms(round.deadline),
+        after_token(place.token),
         tag=tag,
         collective=np.int32(ops.COLLECTIVES[collective]),
         slots=np.int32(slots),
-        join_ms=join_ms(join_timeout),
+        join_ms=join_ms(round),
         **{**texts, **words, **attributes},
     )
+
+
+def share_state(
+    tree: Any,
+    comm: HasRegistryId,
+    status: jax.Array,
+    *,
+    specs: Any,
+    tag: str,
+    deadline: Any = None,
+    token: Any = None,
+    before: Marks | None = None,
+    **attributes: Any,
+) -> Published:
+    """What `jccl.mesh.publish` and the sites' sync_state have in common."""
+    check(comm, tag)
+    call = Call(tree, comm, specs, ())
+    pieces = call.shares()
+    state_marks, words = marks_operand(before)
+    *shares, after, token = call.bind(
+        "jccl_mesh_publish",
+        [*shaped(pieces), STATUS, TOKEN],
+        *pieces,
+        fence.bind(jnp.asarray(status, jnp.int32)),
+        call.device(),
+        *state_marks,
+        deadline_ms(deadline),
+        after_token(token),
+        tag=tag,
+        **words,
+        **attributes,
+    )
+    after, _ = call.agreed(after)
+    return Published(call.leaves.unflatten(call.gathered(shares)), after, token)
 
 
 def marks_operand(state: Any) -> tuple[list[jax.Array], dict[str, Any]]:

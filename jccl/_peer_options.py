@@ -30,7 +30,7 @@ def _check_from(least: float, unit: str, **values: float | None) -> None:
             raise InvalidError(f"{name}={value} must be {unit}, {least:g} or more")
 
 
-@dataclasses.dataclass(frozen=True, repr=False)
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Site(Group):
     """The site of a peer, and its place there. Peers of one site enter, live and leave
     together.
@@ -53,7 +53,7 @@ class Site(Group):
         _check_from(1, "a number of peers", shards=self.shards)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Security(Group):
     """How a peer proves that it may join, and who it is.
 
@@ -79,7 +79,7 @@ class Security(Group):
         refuse_secret("key_file", self.key_file)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Waits(Group):
     """How long a peer waits for the master, and for whom the first round waits.
 
@@ -102,7 +102,7 @@ class Waits(Group):
         _check_from(0, "a number of sites", start_peers=self.start_peers)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Transport(Group):
     """How other peers reach this one, and how its data move.
 
@@ -135,7 +135,7 @@ class Transport(Group):
         callback.check_route(self.route)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Reactions(Group):
     """What this process does after a fault or a signal.
 

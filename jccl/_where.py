@@ -1,12 +1,10 @@
 """Where a call of a public verb goes: outside programs, into one, or over a mesh.
 
-JAX says whether the caller is traced and over which mesh axes it is mapped. Refuses
-options that would have no effect there. Any thread.
+JAX says whether the caller is traced and over which mesh axes it is mapped. Any thread.
 """
 
 from __future__ import annotations
 
-import enum
 from typing import Any, Literal
 
 import jax
@@ -14,43 +12,31 @@ import jax
 from jccl import _native
 from jccl._geometry import Axes, axes_of
 from jccl._results import HasRegistryId
+from jccl._round import Place, Where
 
 Op = Literal["mean", "sum", "min", "max", "prod"]
-Plan = Literal["direct", "exchange", "ring"]
 
 
-class Place(enum.StrEnum):
-    HOST = "outside programs"
-    PROGRAM = "in a program on one device"
-    MESH = "in a program mapped over local devices"
-
-
-def place_of(
-    comm: HasRegistryId,
-    *traced_too: Any,
-    token: Any = None,
-    axis_name: Any = None,
-    specs: Any = None,
-) -> Place:
+def where_of(comm: HasRegistryId, *traced_too: Any, place: Place) -> Where:
     """Of a call with these arrays. A token comes from a program's op, so a call that
     has one is such an op too, also where JAX runs it at once."""
-    named = axis_name is not None or specs is not None
+    named = place.axis_name is not None or place.specs is not None
     of_parts = hasattr(comm, "comms")
     if _native.mapped_axes():
         if named or of_parts or _native.local_axis_size() > 1:
-            return Place.MESH
+            return Where.MESH
     elif named:
         raise ValueError(
             "jccl: axis_name= and specs= are for programs mapped over local devices: "
             "make the call inside shard_map or pmap, or leave them out"
         )
-    if token is not None or traced(*traced_too):
-        return Place.PROGRAM
+    if place.token is not None or traced(*traced_too):
+        return Where.PROGRAM
     if of_parts:
         raise TypeError(
             "jccl: a communicator of several parts is for calls inside shard_map"
         )
-    return Place.HOST
+    return Where.HOST
 
 
 def traced(*trees: Any) -> bool:
@@ -59,12 +45,6 @@ def traced(*trees: Any) -> bool:
     if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(trees)):
         return True
     return any(map(_native.is_program_trace, _native.current_traces()))
-
-
-def refuse(place: Place, remedy: str, **options: Any) -> None:
-    """TypeError for an option that was given and has no effect here."""
-    if given := [name for name, value in options.items() if value is not None]:
-        raise TypeError(f"jccl: {given[0]}= has no effect {place}: {remedy}")
 
 
 def reduced_axes(axis_name: Any) -> Axes:

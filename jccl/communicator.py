@@ -20,6 +20,7 @@ import numpy as np
 
 from jccl import _marks, _watch, errors, functions
 from jccl._faults import typed_errors
+from jccl._groups import grouped
 from jccl._host import HostLeaves
 from jccl._host_calls import SHOWN as SHOWN
 from jccl._host_calls import Handle as Handle
@@ -27,6 +28,7 @@ from jccl._options import Restore, check_seconds, check_tag, number_of_wish
 from jccl._results import HasRegistryId, Reduced
 from jccl._results import Result as Result
 from jccl._results import Synced as Synced
+from jccl._round import Place, Round
 from jccl.errors import Code
 
 P = ParamSpec("P")
@@ -87,19 +89,25 @@ class Communicator:
     all_gather = _method(functions.all_gather)
     broadcast = _method(functions.broadcast)
     start = _method(functions.start)
+    start_broadcast = _method(functions.start_broadcast)
 
+    @grouped()
     def barrier(
         self,
         *,
         tag: str = "barrier",
-        deadline: float | jax.Array | None = None,
-        state: Any = None,
-        token: jax.Array | None = None,
+        round: Round = Round(),
+        place: Place = Place(),
     ) -> Result | Reduced:
         """`jccl.barrier`: returns when all peers of the run have called it."""
-        options: dict[str, Any] = {"tag": tag, "deadline": deadline, "state": state}
-        return functions.barrier(self, token=token, **options)
+        return functions.barrier(self, tag=tag, round=round, place=place)
 
+    @grouped()
+    def start_barrier(self, *, tag: str = "barrier", round: Round = Round()) -> Handle:
+        """`jccl.start_barrier`: begins a barrier and returns at once."""
+        return functions.start_barrier(self, tag=tag, round=round)
+
+    @grouped()
     def done(
         self,
         handle: Handle | jax.Array,
@@ -107,14 +115,10 @@ class Communicator:
         *,
         after: Any = (),
         tag: str = "default",
-        token: jax.Array | None = None,
-        axis_name: Any = None,
-        specs: Any = None,
+        place: Place = Place(),
     ) -> Result | Reduced:
         """`jccl.done`: ends a round that `start` began, once per handle."""
-        options: dict[str, Any] = {"after": after, "tag": tag, "token": token}
-        options |= {"axis_name": axis_name, "specs": specs}
-        return functions.done(handle, like, self, **options)
+        return functions.done(handle, like, self, after=after, tag=tag, place=place)
 
     def wait(self, handle: Handle) -> Result:
         """Ends a round that `start` began outside programs; exactly once per handle."""

@@ -17,13 +17,16 @@ import jax.numpy as jnp
 
 from jccl import ops
 from jccl._chain import Mark, claim
+from jccl._groups import grouped
 from jccl._results import HasRegistryId, Reduced
+from jccl._round import Place, Round, Where, check_terms
 from jccl._trees import Leaves
 from jccl.errors import Code
 
 BACKWARD = "'"  # what the backward round's tag ends in
 
 
+@grouped()
 def all_reduce(
     tree: Any,
     comm: HasRegistryId,
@@ -31,10 +34,11 @@ def all_reduce(
     tag: str = "default",
     op: str = "mean",
     codec: Any = None,
-    deadline: float | None = None,
-    token: Any = None,
+    round: Round = Round(),
+    place: Place = Place(),
 ) -> Reduced:
     """`jccl.ops.all_reduce` with a gradient; op is "sum" or "mean", the weight 1.
+    Of `jccl.Round` it takes deadline, of `jccl.Place` token.
 
     The backward round has the tag `tag + "'"` and the same codec, whose rounding counts
     as the identity. A forward round that did not commit returned the input, so its
@@ -49,6 +53,8 @@ def all_reduce(
 
     Cost: one round forward, one of the same size backward.
     """
+    check_terms("gradients.all_reduce", Where.PROGRAM, round, place)
+    token = place.token
     if op not in ("sum", "mean"):
         raise ValueError(f"jccl: op={op!r} has no gradient here; use 'sum' or 'mean'")
     leaves = Leaves(tree)
@@ -61,10 +67,10 @@ def all_reduce(
     number = ops.check_call(comm, tag + BACKWARD)
     claim(number, token)
     mark = Mark(number)
-    options = {"comm": comm, "codec": codec, "deadline": deadline}
+    options: dict[str, Any] = {"comm": comm, "codec": codec, "round": round}
 
     def reduce(tree: Any, token: jax.Array) -> Reduced:
-        return ops.all_reduce(tree, tag=tag, op=op, token=token, **options)
+        return ops.all_reduce(tree, tag=tag, op=op, place=Place(token=token), **options)
 
     def forward(tree: Any, token: jax.Array) -> tuple[Reduced, Any]:
         out = reduce(tree, token)
@@ -77,7 +83,11 @@ def all_reduce(
 
         def reduced(cotangent: Any) -> Any:
             out = ops.all_reduce(
-                cotangent, tag=tag + BACKWARD, op="sum", token=token, **options
+                cotangent,
+                tag=tag + BACKWARD,
+                op="sum",
+                place=Place(token=token),
+                **options,
             )
             share = 1 / jnp.maximum(status[1], 1) if op == "mean" else 1.0
             factor = jnp.where(status[0] == Code.OK, share, 0.0)

@@ -14,11 +14,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jccl import _geometry, ops
+from jccl import ops
+from jccl._groups import grouped
 from jccl._local import shard, specs_like, unshard
 from jccl._marks import Marks
 from jccl._mesh_call import (
-    JOIN_MAX_S,
     Call,
     after_token,
     check,
@@ -26,21 +26,20 @@ from jccl._mesh_call import (
     marks_operand,
     run_round,
     shaped,
+    share_state,
 )
 from jccl._results import Gathered, HasRegistryId, Published, Reduced, Started
+from jccl._round import Place, Round, Where, check_terms, checks_of, reduction_of
 from jccl._trees import (
     OPS,
-    PLANS,
     Leaves,
     codec_name,
     deadline_ms,
     fence,
-    fingerprint_digest,
     known,
     scalar,
 )
-from jccl.aggregators import spec_of
-from jccl.codecs import resolve
+from jccl._where import reduced_axes
 from jccl.ops import HANDLE, STATUS, TOKEN
 
 __all__ = [
@@ -53,32 +52,23 @@ __all__ = [
     "publish",
     "reduce_scatter",
     "shard",
-    "share_state",
     "specs_like",
     "start",
     "unshard",
 ]
 
 
+@grouped()
 def all_reduce(
     tree: Any,
     comm: HasRegistryId,
     *,
-    axis_name: Any,
-    specs: Any = None,
-    gather: bool = True,
-    tag: str = "default",
     op: str = "mean",
     codec: Any = None,
-    aggregator: Any = None,
     weight: Any = 1.0,
-    deadline: Any = None,
-    plan: str | None = None,
-    token: Any = None,
-    fingerprint: str | None = None,
-    guard: bool = True,
-    join_timeout: float = JOIN_MAX_S,
-    state: Marks | None = None,
+    tag: str = "default",
+    round: Round = Round(),
+    place: Place = Place(),
 ) -> Reduced:
     """Reduces over local mesh axes and over all peers of the run, as one round.
 
@@ -87,20 +77,10 @@ def all_reduce(
 
     Args:
         tree: this device's part of the leaves.
-        axis_name: mesh axes over which devices hold different values, which are
-            reduced; () if all devices hold the same. Over an axis named neither here
-            nor in a leaf's spec, the leaf must be the same on all devices.
-        specs: how leaves are sharded, PartitionSpecs as for shard_map's `in_specs`. A
-            leaf is not reduced over an axis that shards it: the gradient of an
-            all-gathered parameter is already summed over that axis.
-        gather: with False, a reduced leaf stays this device's share of the flat leaf,
-            zero-padded to equal shares; `unshard` puts the shares together.
-        weight, deadline: alike on all local devices.
-        join_timeout: seconds, 15 at most, from the first to the last local device's
-            call; else LOCAL_SKEW on all. The deadline runs once all are there.
-        state: of the tag's shared state the `jccl.mesh.marks`, as in `jccl.ops`.
-        comm, tag, op, codec, aggregator, plan, token, fingerprint, guard: as in
-            `jccl.all_reduce`.
+        weight: of this peer's values in the mean, alike on all local devices.
+        place: `jccl.Place`: axis_name, specs, gather, token.
+        comm, op, codec, tag, round: as in `jccl.all_reduce`. The deadline is alike on
+            all local devices.
 
     Returns:
         Reduced(value, status, token). If it did not commit, value is this peer's
@@ -113,10 +93,12 @@ def all_reduce(
     the wide-area cost of `jccl.all_reduce`.
 
     Example:
-        >>> mean = jccl.mesh.all_reduce(grads, comm, axis_name="data").value
+        >>> mean = jccl.mesh.all_reduce(grads, comm).value  # over all axes
     """
     known("op", op, OPS)
-    call = Call(tree, comm, specs, _geometry.axes_of(axis_name), split=not gather)
+    check_terms("all_reduce", Where.MESH, round, place)
+    axes = reduced_axes(place.axis_name)
+    call = Call(tree, comm, place.specs, axes, split=not place.gather)
     pieces = call.pieces(op)
     *shares, status, after = run_round(
         call,
@@ -124,56 +106,44 @@ def all_reduce(
         pieces,
         collective="all_reduce",
         tag=tag,
+        round=round,
+        place=place,
         weight=weight,
-        deadline=deadline,
-        token=token,
-        state=state,
-        join_timeout=join_timeout,
-        op=op,
-        codec=codec_name(codec),
-        aggregator=spec_of(aggregator, resolve(codec), op, plan),
-        plan=known("plan", plan or "", PLANS),
-        fingerprint=fingerprint_digest(fingerprint),
-        guard=np.int32(guard),
+        **reduction_of(op, codec, round),
+        **checks_of(round),
     )
     status, kept = call.agreed(status, pieces, shares)
-    value = call.gathered(kept) if gather else kept
+    value = call.gathered(kept) if place.gather else kept
     return Reduced(call.leaves.unflatten(value), status, after)
 
 
+@grouped()
 def start(
     tree: Any,
     comm: HasRegistryId,
     *,
-    axis_name: Any,
-    specs: Any = None,
-    passing: Any = (),
-    tag: str = "default",
     op: str = "mean",
     codec: Any = None,
-    aggregator: Any = None,
     weight: Any = 1.0,
-    deadline: Any = None,
-    plan: str | None = None,
-    token: Any = None,
-    fingerprint: str | None = None,
-    guard: bool = True,
-    join_timeout: float = JOIN_MAX_S,
-    state: Marks | None = None,
+    tag: str = "default",
+    round: Round = Round(),
+    place: Place = Place(),
 ) -> Started:
     """Begins the round of `all_reduce` and returns when all local devices have called.
     `done` ends it, any time later. The handle is the same on all devices.
 
     Args:
-        passing: as in `jccl.ops.start`. All others: as in `all_reduce`.
+        place: `jccl.Place`: axis_name, specs, token, passing.
+        tree, comm, op, codec, weight, tag, round: as in `all_reduce`.
 
     Cost: the leaves' size twice in host memory, until `done`.
     """
     check(comm, tag)
-    call = Call(tree, comm, specs, _geometry.axes_of(axis_name))
-    through = Leaves(passing)
+    check_terms("start", Where.MESH, round, place)
+    call = Call(tree, comm, place.specs, reduced_axes(place.axis_name))
+    through = Leaves(place.passing)
     pieces = call.pieces(known("op", op, OPS))
-    state_marks, words = marks_operand(state)
+    state_marks, words = marks_operand(round.state)
     n, k = len(pieces), len(through.arrays)
     handle, *passed, after = call.bind(
         "jccl_mesh_start",
@@ -183,47 +153,44 @@ def start(
         call.device(),
         *state_marks,
         scalar(weight, jnp.float32),
-        deadline_ms(deadline),
-        after_token(token),
+        deadline_ms(round.deadline),
+        after_token(place.token),
         aliases={n + i: 1 + i for i in range(k)},
         count=np.int32(n),
         tag=tag,
-        op=op,
-        codec=codec_name(codec),
-        aggregator=spec_of(aggregator, resolve(codec), op, plan),
-        plan=known("plan", plan or "", PLANS),
-        fingerprint=fingerprint_digest(fingerprint),
-        guard=np.int32(guard),
-        join_ms=join_ms(join_timeout),
+        join_ms=join_ms(round),
+        **reduction_of(op, codec, round),
+        **checks_of(round),
         **words,
     )
     return Started(handle, through.unflatten(passed), after)
 
 
+@grouped()
 def done(
     handle: jax.Array,
     like: Any,
     comm: HasRegistryId,
     *,
-    axis_name: Any,
-    specs: Any = None,
     after: Any = (),
     tag: str = "default",
-    token: Any = None,
-    join_timeout: float = JOIN_MAX_S,
+    round: Round = Round(),
+    place: Place = Place(),
 ) -> Reduced:
     """Ends a round that `start` began, and waits for it if needed; once per handle.
 
     Args:
         like: shaped as the input of the start; the value if no round was started.
-        axis_name, specs: as they were at the start.
         after: arrays that must have been computed first; not read.
+        round: `jccl.Round`: join_timeout.
+        place: `jccl.Place`: axis_name and specs as they were at the start, token.
 
     Returns:
         Reduced, as `all_reduce`.
     """
     check(comm, tag)
-    call = Call(like, comm, specs, _geometry.axes_of(axis_name))
+    check_terms("done", Where.MESH, round, place)
+    call = Call(like, comm, place.specs, reduced_axes(place.axis_name))
     first = [jnp.asarray(x) for x in jax.tree_util.tree_leaves(after)]
     pieces = call.shares()
     n, apart = len(pieces), call.frame.processes > 1
@@ -234,36 +201,33 @@ def done(
         fence.bind(jnp.asarray(handle, jnp.uint32)),
         call.device(),
         *first,
-        after_token(token),
+        after_token(place.token),
         count=np.int32(n),
         inputs=np.int32(apart),
         tag=tag,
-        join_ms=join_ms(join_timeout),
+        join_ms=join_ms(round),
     )
     status, kept = call.agreed(status, out[n:], out[:n])
     return Reduced(call.leaves.unflatten(call.gathered(kept)), status, token)
 
 
+@grouped()
 def all_gather(
     tree: Any,
     comm: HasRegistryId,
     *,
     slots: int,
-    specs: Any = None,
-    tag: str = "default",
     codec: Any = None,
-    deadline: Any = None,
-    token: Any = None,
-    guard: bool = True,
-    fingerprint: str | None = None,
-    join_timeout: float = JOIN_MAX_S,
-    state: Marks | None = None,
+    tag: str = "default",
+    round: Round = Round(),
+    place: Place = Place(),
 ) -> Gathered:
     """Collects every peer's leaves, as `jccl.ops.all_gather`: a leading axis of slots,
     then each device's block. Leaves that no axis of `specs` shards must be the same on
     all devices. Not for sites of several processes."""
     ops.check_slots(slots)
-    call = _whole_site(Call(tree, comm, specs, ()), "all_gather")
+    check_terms("all_gather", Where.MESH, round, place)
+    call = _whole_site(Call(tree, comm, place.specs, ()), "all_gather")
     *value, status, after = run_round(
         call,
         comm,
@@ -271,37 +235,31 @@ def all_gather(
         collective="all_gather",
         slots=slots,
         tag=tag,
+        round=round,
+        place=place,
         codec=codec_name(codec),
-        fingerprint=fingerprint_digest(fingerprint),
-        guard=np.int32(guard),
-        deadline=deadline,
-        token=token,
-        state=state,
-        join_timeout=join_timeout,
+        **checks_of(round),
     )
     mask = ops.filled(status, slots)
     return Gathered(call.leaves.unflatten(value), mask, status, after)
 
 
+@grouped()
 def broadcast(
     tree: Any,
     comm: HasRegistryId,
     *,
     root: bool,
-    specs: Any = None,
-    tag: str = "default",
     codec: Any = None,
-    deadline: Any = None,
-    token: Any = None,
-    guard: bool = True,
-    fingerprint: str | None = None,
-    join_timeout: float = JOIN_MAX_S,
-    state: Marks | None = None,
+    tag: str = "default",
+    round: Round = Round(),
+    place: Place = Place(),
 ) -> Reduced:
     """Gives every peer the leaves of the peer with `root=True`, sharded by `specs`.
     Leaves that no axis shards must be the same on all devices. Not for sites of several
     processes."""
-    call = _whole_site(Call(tree, comm, specs, ()), "broadcast")
+    check_terms("broadcast", Where.MESH, round, place)
+    call = _whole_site(Call(tree, comm, place.specs, ()), "broadcast")
     *value, status, after = run_round(
         call,
         comm,
@@ -309,27 +267,24 @@ def broadcast(
         collective="broadcast",
         root=np.int32(root),
         tag=tag,
+        round=round,
+        place=place,
         codec=codec_name(codec),
-        fingerprint=fingerprint_digest(fingerprint),
-        guard=np.int32(guard),
-        deadline=deadline,
-        token=token,
-        state=state,
-        join_timeout=join_timeout,
+        **checks_of(round),
     )
     return Reduced(call.leaves.unflatten(value), status, after)
 
 
+@grouped()
 def barrier(
     comm: HasRegistryId,
     *,
     tag: str = "barrier",
-    deadline: Any = None,
-    token: Any = None,
-    join_timeout: float = JOIN_MAX_S,
-    state: Marks | None = None,
+    round: Round = Round(),
+    place: Place = Place(),
 ) -> Reduced:
     """Waits until all devices of every member have called; `value` is None."""
+    check_terms("barrier", Where.MESH, round, place)
     call = Call((), comm, None, ())
     status, after = run_round(
         call,
@@ -337,10 +292,8 @@ def barrier(
         (),
         collective="barrier",
         tag=tag,
-        deadline=deadline,
-        token=token,
-        state=state,
-        join_timeout=join_timeout,
+        round=round,
+        place=place,
     )
     return Reduced(None, call.agreed(status)[0], after)
 
@@ -349,8 +302,8 @@ def reduce_scatter(*args: Any, **options: Any) -> Any:
     """Refused: a peer's share changes with the members, and follows no mesh."""
     raise NotImplementedError(
         "jccl.mesh has no reduce_scatter: the share that a peer owns in a round "
-        "follows no mesh. Use jccl.mesh.all_reduce(..., gather=False), which leaves "
-        "each device its own share of the result"
+        "follows no mesh. Use jccl.all_reduce with place=jccl.Place(gather=False), "
+        "which leaves each device its own share of the result"
     )
 
 
@@ -393,37 +346,3 @@ def marks(tree: Any, comm: HasRegistryId, *, specs: Any = None) -> Marks:
     """As `jccl.ops.marks`, from all local devices. The marks are of whole leaves, and
     each device reads its own part. `specs` as in `publish`."""
     return Marks(Call(tree, comm, specs, ()).marks())
-
-
-def share_state(
-    tree: Any,
-    comm: HasRegistryId,
-    status: jax.Array,
-    *,
-    specs: Any,
-    tag: str,
-    deadline: Any = None,
-    token: Any = None,
-    before: Marks | None = None,
-    **attributes: Any,
-) -> Published:
-    """What `publish` and the sites' sync_state have in common."""
-    check(comm, tag)
-    call = Call(tree, comm, specs, ())
-    pieces = call.shares()
-    state_marks, words = marks_operand(before)
-    *shares, after, token = call.bind(
-        "jccl_mesh_publish",
-        [*shaped(pieces), STATUS, TOKEN],
-        *pieces,
-        fence.bind(jnp.asarray(status, jnp.int32)),
-        call.device(),
-        *state_marks,
-        deadline_ms(deadline),
-        after_token(token),
-        tag=tag,
-        **words,
-        **attributes,
-    )
-    after, _ = call.agreed(after)
-    return Published(call.leaves.unflatten(call.gathered(shares)), after, token)

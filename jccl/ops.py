@@ -17,6 +17,7 @@ import numpy as np
 
 from jccl import _marks, _native, callback
 from jccl._chain import claim
+from jccl._groups import grouped
 from jccl._host import VMAP_TEXT
 from jccl._marks import Marks, marks_operand, state_operands
 from jccl._options import check_tag
@@ -29,19 +30,17 @@ from jccl._results import (
     Scattered,
     Started,
 )
+from jccl._round import Place, Round, Where, check_terms, checks_of, reduction_of
 from jccl._trees import (
     OPS,
-    PLANS,
     Leaves,
     codec_name,
     deadline_ms,
     fence,
-    fingerprint_digest,
     known,
     scalar,
     weight_of,
 )
-from jccl.aggregators import spec_of
 from jccl.codecs import resolve
 
 _core = _native.core()
@@ -94,23 +93,21 @@ def _round(
     collective: str,
     out: list[Any],
     tag: str,
-    token: Any,
+    round: Round,
+    place: Place,
     weight: Any = 1.0,
-    deadline: Any = None,
-    state: Any = None,
-    in_place: bool = False,
     **attributes: Any,
 ) -> Sequence[jax.Array]:
-    number, token = _blocking(comm, tag, token)
+    number, token = _blocking(comm, tag, place.token)
     n = len(leaves.arrays)
-    shared, words = state_operands(state, comm)
+    shared, words = state_operands(round.state, comm)
     extent = [jax.ShapeDtypeStruct((2,), jnp.int32)]
     call = callback.effect_call(
         callback.route_of(comm),
         "jccl_round",
         [*out, STATUS, TOKEN, *(extent if collective == "reduce_scatter" else [])],
         aliases={i: i for i in range(n) if i not in leaves.encoded}
-        if in_place
+        if place.in_place
         else None,
     )
     texts = {"op": "sum", "codec": "none", "plan": "", "fingerprint": ""}
@@ -118,7 +115,7 @@ def _round(
         *leaves.fenced(),
         *shared,
         weight_of(weight),
-        deadline_ms(deadline),
+        deadline_ms(round.deadline),
         token,
         comm=np.int64(number),
         tag=tag,
@@ -138,22 +135,17 @@ def marks(tree: Any, comm: HasRegistryId | None = None) -> Marks:
     return Marks(words)
 
 
+@grouped()
 def all_reduce(
     tree: Any,
     comm: HasRegistryId,
     *,
-    tag: str = "default",
     op: str = "mean",
     codec: Any = None,
-    aggregator: Any = None,
     weight: Any = 1.0,
-    deadline: Any = None,
-    plan: str | None = None,
-    token: Any = None,
-    fingerprint: str | None = None,
-    guard: bool = True,
-    in_place: bool = False,
-    state: Any = None,
+    tag: str = "default",
+    round: Round = Round(),
+    place: Place = Place(),
 ) -> Reduced:
     """`jccl.all_reduce` in a program, or at once, with the outcome in a status too. Its
     options are described there.
@@ -165,6 +157,7 @@ def all_reduce(
         TypeError, ValueError: leaf dtype, limits, a second unchained op in a program.
         NotImplementedError: under vmap, grad, or over several local devices.
     """
+    check_terms("all_reduce", Where.PROGRAM, round, place)
     leaves = Leaves(tree, resolve(codec))
     *value, status, after = _round(
         leaves,
@@ -172,33 +165,25 @@ def all_reduce(
         collective="all_reduce",
         out=leaves.specs(),
         tag=tag,
-        token=token,
+        round=round,
+        place=place,
         weight=weight,
-        deadline=deadline,
-        in_place=in_place,
-        state=state,
-        op=known("op", op, OPS),
-        codec=codec_name(codec),
-        aggregator=spec_of(aggregator, resolve(codec), op, plan),
-        plan=known("plan", plan or "", PLANS),
-        fingerprint=fingerprint_digest(fingerprint),
-        guard=np.int32(guard),
+        **reduction_of(op, codec, round),
+        **checks_of(round),
     )
     return Reduced(leaves.unflatten(value), status, after)
 
 
+@grouped()
 def all_gather(
     tree: Any,
     comm: HasRegistryId,
     *,
     slots: int,
-    tag: str = "default",
     codec: Any = None,
-    deadline: Any = None,
-    token: Any = None,
-    guard: bool = True,
-    fingerprint: str | None = None,
-    state: Any = None,
+    tag: str = "default",
+    round: Round = Round(),
+    place: Place = Place(),
     state_tag: str = "",
 ) -> Gathered:
     """Collects every peer's arrays into `slots` slots, because shapes are static.
@@ -206,11 +191,12 @@ def all_gather(
     If it did not commit, all slots are zero and masked out.
 
     Args:
-        state, state_tag: the state of another tag. These rounds go before the rounds of
-            that tag. If others are already in the next one, or the state is not the
-            run's, the call ends at once: RESYNC.
+        state_tag: the tag that `round.state` is the state of, if another. These rounds
+            go before the rounds of that tag. If others are already in the next one, or
+            the state is not the run's, the call ends at once: RESYNC.
     """
     check_slots(slots)
+    check_terms("all_gather", Where.PROGRAM, round, place)
     leaves = Leaves(tree)
     *value, status, after = _round(
         leaves,
@@ -218,14 +204,12 @@ def all_gather(
         collective="all_gather",
         out=leaves.specs(lambda shape: (slots, *shape)),
         tag=tag,
-        token=token,
-        deadline=deadline,
-        state=state,
+        round=round,
+        place=place,
         codec=codec_name(codec),
         slots=np.int32(slots),
-        fingerprint=fingerprint_digest(fingerprint),
-        guard=np.int32(guard),
         state_tag=state_tag,
+        **checks_of(round),
     )
     return Gathered(leaves.unflatten(value), filled(status, slots), status, after)
 
@@ -241,21 +225,20 @@ def filled(status: jax.Array, slots: int) -> jax.Array:
     return jnp.arange(slots) < jnp.where(committed(status), status[1], 0)
 
 
+@grouped()
 def reduce_scatter(
     array: Any,
     comm: HasRegistryId,
     *,
-    tag: str = "default",
     op: str = "mean",
     codec: Any = None,
     weight: Any = 1.0,
-    deadline: Any = None,
-    token: Any = None,
-    guard: bool = True,
-    fingerprint: str | None = None,
-    state: Any = None,
+    tag: str = "default",
+    round: Round = Round(),
+    place: Place = Place(),
 ) -> Scattered:
     """Reduces one array. Each peer gets the share that it owns in this round."""
+    check_terms("reduce_scatter", Where.PROGRAM, round, place)
     leaves = Leaves(array)
     if len(leaves.arrays) != 1:
         raise ValueError("jccl: reduce_scatter takes one array")
@@ -265,32 +248,29 @@ def reduce_scatter(
         collective="reduce_scatter",
         out=leaves.specs(),
         tag=tag,
-        token=token,
+        round=round,
+        place=place,
         weight=weight,
-        deadline=deadline,
-        state=state,
         op=known("op", op, OPS),
         codec=codec_name(codec),
-        fingerprint=fingerprint_digest(fingerprint),
-        guard=np.int32(guard),
+        **checks_of(round),
     )
     return Scattered(leaves.unflatten([value]), extent, status, after)
 
 
+@grouped()
 def broadcast(
     tree: Any,
     comm: HasRegistryId,
     *,
     root: bool,
-    tag: str = "default",
     codec: Any = None,
-    deadline: Any = None,
-    token: Any = None,
-    guard: bool = True,
-    fingerprint: str | None = None,
-    state: Any = None,
+    tag: str = "default",
+    round: Round = Round(),
+    place: Place = Place(),
 ) -> Reduced:
     """Gives every peer the arrays of the one peer with `root=True`."""
+    check_terms("broadcast", Where.PROGRAM, round, place)
     leaves = Leaves(tree)
     *value, status, after = _round(
         leaves,
@@ -298,55 +278,48 @@ def broadcast(
         collective="broadcast",
         out=leaves.specs(),
         tag=tag,
-        token=token,
-        deadline=deadline,
-        state=state,
+        round=round,
+        place=place,
         codec=codec_name(codec),
-        fingerprint=fingerprint_digest(fingerprint),
-        guard=np.int32(guard),
         root=np.int32(root),
+        **checks_of(round),
     )
     return Reduced(leaves.unflatten(value), status, after)
 
 
+@grouped()
 def barrier(
     comm: HasRegistryId,
     *,
     tag: str = "barrier",
-    deadline: Any = None,
-    token: Any = None,
-    state: Any = None,
+    round: Round = Round(),
+    place: Place = Place(),
 ) -> Reduced:
     """Waits until every member of the run has called; `value` is None."""
+    check_terms("barrier", Where.PROGRAM, round, place)
     status, after = _round(
         Leaves(()),
         comm,
         collective="barrier",
         out=[],
         tag=tag,
-        token=token,
-        deadline=deadline,
-        state=state,
+        round=round,
+        place=place,
     )
     return Reduced(None, status, after)
 
 
+@grouped()
 def start(
     tree: Any,
     comm: HasRegistryId,
     *,
-    passing: Any = (),
-    tag: str = "default",
     op: str = "mean",
     codec: Any = None,
-    aggregator: Any = None,
     weight: Any = 1.0,
-    deadline: Any = None,
-    plan: str | None = None,
-    token: Any = None,
-    fingerprint: str | None = None,
-    guard: bool = True,
-    state: Any = None,
+    tag: str = "default",
+    round: Round = Round(),
+    place: Place = Place(),
 ) -> Started:
     """Begins an all_reduce and returns at once; `done` ends it, any time later.
 
@@ -355,17 +328,19 @@ def start(
 
     Args:
         tree: as in `all_reduce`.
-        passing: a pytree passed through unchanged (in place), of any dtypes carried.
-        state: as in `all_reduce`; compared before this returns.
+        round: as in `all_reduce`; its state is compared before this returns.
+        place: its `passing` is a pytree passed through unchanged (in place), of any
+            dtypes carried.
 
     Returns:
         Started(handle, passed, token). If the start failed, the status of done says so.
     """
+    check_terms("start", Where.PROGRAM, round, place)
     leaves = Leaves(tree, resolve(codec))
-    through = Leaves(passing)
+    through = Leaves(place.passing)
     number = check_call(comm, tag)
     n, k = len(leaves.arrays), len(through.arrays)
-    shared, words = state_operands(state, comm)
+    shared, words = state_operands(round.state, comm)
     call = callback.effect_call(
         callback.route_of(comm),
         "jccl_start",
@@ -377,19 +352,15 @@ def start(
         *through.fenced(),
         *shared,
         weight_of(weight),
-        deadline_ms(deadline),
-        scalar(0 if token is None else token, jnp.uint32),
+        deadline_ms(round.deadline),
+        scalar(0 if place.token is None else place.token, jnp.uint32),
         comm=np.int64(number),
         tag=tag,
         collective=np.int32(COLLECTIVES["all_reduce"]),
         count=np.int32(n),
-        op=known("op", op, OPS),
-        codec=codec_name(codec),
-        aggregator=spec_of(aggregator, resolve(codec), op, plan),
-        plan=known("plan", plan or "", PLANS),
-        fingerprint=fingerprint_digest(fingerprint),
-        guard=np.int32(guard),
         paths=leaves.path_text,
+        **reduction_of(op, codec, round),
+        **checks_of(round),
         **leaves.encoded_words,
         **words,
     )
@@ -401,6 +372,7 @@ def no_handle() -> jax.Array:
     return jnp.zeros((2,), jnp.uint32)
 
 
+@grouped()
 def done(
     handle: jax.Array,
     like: Any,
@@ -408,7 +380,7 @@ def done(
     *,
     after: Any = (),
     tag: str = "default",
-    token: Any = None,
+    place: Place = Place(),
 ) -> Reduced:
     """Ends a round that `start` began, and waits for it if needed; once per handle.
 
@@ -422,6 +394,7 @@ def done(
     Returns:
         Reduced. If it did not commit, value is the input of the start.
     """
+    check_terms("done", Where.PROGRAM, Round(), place)
     leaves = Leaves(like)
     number = check_call(comm, tag)
     first = [jnp.asarray(x) for x in jax.tree_util.tree_leaves(after)]
@@ -435,7 +408,7 @@ def done(
         fence.bind(jnp.asarray(handle, jnp.uint32)),
         *leaves.fenced(),
         *first,
-        scalar(0 if token is None else token, jnp.uint32),
+        scalar(0 if place.token is None else place.token, jnp.uint32),
         comm=np.int64(number),
         tag=tag,
     )

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-from jccl import mesh
+from jccl._mesh_call import share_state
 from jccl._options import Restore, number_of_wish
 from jccl._peer_options import ConnectOptions, Site
 from jccl._results import WENT_BACK
@@ -80,7 +80,7 @@ class ShardedCommunicator:
         }
 
         def program(tree: Any) -> Any:
-            out = mesh.share_state(
+            out = share_state(
                 tree,
                 self,
                 jnp.zeros((4,), jnp.int32),

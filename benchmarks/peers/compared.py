@@ -36,13 +36,14 @@ def main(master: str, bind: str, size: int, turns: int) -> None:
         for form in FORMS[first:] + FORMS[:first]:
             comm.barrier(tag="turn")
             begun = time.perf_counter()
-            options: dict[str, Any] = {"beside": {"state": state}}.get(form, {})
+            given: Any = {"beside": state}.get(form)
             if form == "before":
-                options = {"state": jccl.marks(state)}
-            comm.all_reduce(values, out=out, op="mean", tag=form, **options)
+                given = jccl.marks(state)
+            terms, place = jccl.Round(state=given), jccl.Place(out=out)
+            comm.all_reduce(values, op="mean", tag=form, round=terms, place=place)
             if turn > 0:  # the first finds its links cold
                 taken[form].append(time.perf_counter() - begun)
-            if options:
+            if given is not None:
                 comm.publish(state, tag=form, before=jccl.marks(state))
     print(json.dumps(taken), flush=True)
     comm.close()

@@ -58,7 +58,11 @@ class InJit:
 
         def one(inputs: list[jax.Array]) -> Any:
             done = jccl.all_reduce(
-                inputs[0], self.comm, tag="bench0", in_place=self.donate, **options
+                inputs[0],
+                self.comm,
+                tag="bench0",
+                place=jccl.Place(in_place=self.donate),
+                **options,
             )
             return [done.value], done.status
 

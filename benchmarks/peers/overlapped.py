@@ -99,7 +99,9 @@ def begun_state(width: int) -> State:
 
 def begin(comm: jccl.Communicator, codec: str, state: State) -> State:
     sent = jax.tree.map(jnp.subtract, state.params, state.anchor)
-    started = ops.start(sent, comm, passing=state.params, tag=TAG, codec=codec)
+    started = ops.start(
+        sent, comm, place=jccl.Place(passing=state.params), tag=TAG, codec=codec
+    )
     return state._replace(sent=sent, handle=started.handle, params=started.passed)
 
 

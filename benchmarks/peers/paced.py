@@ -35,7 +35,7 @@ def train(
     stepped, sent, wrong = 0.0, 0, 0
     begun = time.monotonic()
     under_way: deque[tuple[int, Any]] = deque()
-    comm.barrier(tag="paced-begin", deadline=STALL_S)
+    comm.barrier(tag="paced-begin", round=jccl.Round(deadline=STALL_S))
     for step in range(1, 2 * half + 1):
         before = time.monotonic()
         time.sleep(step_s)
@@ -45,7 +45,9 @@ def train(
             # First what must be there by now, then what begins; it may be needed now.
             if starting and fragment is not None:
                 tag = f"paced-{fragment}"
-                handle = comm.start(delta, tag=tag, codec=codec, deadline=STALL_S)
+                handle = comm.start(
+                    delta, tag=tag, codec=codec, round=jccl.Round(deadline=STALL_S)
+                )
                 under_way.append((step + method.overlap, handle))
             while under_way and under_way[0][0] <= step:
                 wrong += under_way.popleft()[1].wait().world != int(line["peers"])

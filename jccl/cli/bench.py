@@ -204,10 +204,13 @@ def _explain(
 
 
 def measure_size(comm: Any, size: int, plan: Plan) -> dict[str, Any]:
+    from jccl._round import Place, Round
+
     count = size // 4
     out = np.empty(count, np.float32)
-    options = {"op": plan.op, "codec": plan.codec, "tag": "bench", "out": out}
-    options["plan"] = plan.plan
+    options: dict[str, Any] = {"op": plan.op, "codec": plan.codec, "tag": "bench"}
+    way: Any = plan.plan
+    options |= {"round": Round(plan=way), "place": Place(out=out)}
     mine = contribution(comm.attributes().id, count)
     seconds = []
     for _ in range(plan.warmup + plan.iterations):

@@ -25,6 +25,7 @@ import numpy as np
 from jccl import _marks, _native, aggregators, callback
 from jccl._marks import Marks
 from jccl._options import Restore
+from jccl._round import Round
 from jccl.aggregators import Aggregator
 from jccl.codecs import Codec, resolve
 from jccl.communicator import SHOWN, Communicator
@@ -185,9 +186,11 @@ class BetweenSteps:
                 codec=self._settings.codec,
                 tag=self._settings.tag,
                 weight=weight,
-                fingerprint=self._outer.fingerprint(shared["anchor"]),
-                state=state,
-                **self._settings.options,
+                round=Round(
+                    fingerprint=self._outer.fingerprint(shared["anchor"]),
+                    state=state,
+                    **self._settings.options,
+                ),
             )
             value, status = done.value, done.status
         except Error as fault:

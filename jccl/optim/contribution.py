@@ -21,6 +21,7 @@ from jax import lax
 from jccl import ops
 from jccl._marks import Marks
 from jccl._results import Reduced
+from jccl._round import Round
 from jccl.aggregators import Aggregator, Mean, spec_of
 from jccl.codecs import Codec, resolve
 from jccl.communicator import Communicator
@@ -185,8 +186,7 @@ class Contribution(NamedTuple):
                 comm,
                 slots=CLIP_SLOTS,
                 tag=f"{options['tag']}.norm",
-                deadline=options["deadline"],
-                state=marks,
+                round=Round(deadline=options["deadline"], state=marks),
                 state_tag=options["tag"],
             )
             there = every.mask & jnp.isfinite(every.value)

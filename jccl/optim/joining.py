@@ -20,6 +20,7 @@ from jax import lax
 
 from jccl import ops
 from jccl._marks import Marks
+from jccl._round import Place, Round
 from jccl.communicator import Communicator
 
 CHOICES = ("anchor", "anchor+inner")
@@ -69,8 +70,7 @@ def exchanged(
         comm,
         slots=SLOTS,
         tag=f"{tag}.join",
-        deadline=deadline,
-        state=marks,
+        round=Round(deadline=deadline, state=marks),
         state_tag=tag,
     )
     asks = said.mask & (said.value[:, 0] != 0)
@@ -80,7 +80,11 @@ def exchanged(
     def passed_on(inner: Any, token: jax.Array) -> tuple[Any, jax.Array]:
         def by(root: bool) -> Any:
             return functools.partial(
-                _broadcast, comm=comm, root=root, tag=f"{tag}.inner", deadline=deadline
+                _broadcast,
+                comm=comm,
+                root=root,
+                tag=f"{tag}.inner",
+                round=Round(deadline=deadline),
             )
 
         value, status = lax.cond(gives, by(True), by(False), inner, token)
@@ -103,6 +107,7 @@ def _broadcast(inner: Any, token: jax.Array, **options: Any) -> tuple[Any, jax.A
     def out(x: jax.Array) -> jax.Array:
         return x.astype(jnp.uint8) if x.dtype == bool else x
 
-    got = ops.broadcast(jax.tree.map(out, inner), token=token, **options)
+    place = Place(token=token)
+    got = ops.broadcast(jax.tree.map(out, inner), place=place, **options)
     value = jax.tree.map(lambda new, own: new.astype(own.dtype), got.value, inner)
     return value, got.status

@@ -20,6 +20,7 @@ from jccl import _geometry, _native, mesh, ops
 from jccl._host import path_text
 from jccl._marks import Marks
 from jccl._results import HasRegistryId, Published, Reduced, Started
+from jccl._round import Place, in_groups
 from jccl.optim.outer import Outer, XlaOuter
 
 WHOLE: Any = PartitionSpec()
@@ -87,11 +88,13 @@ class Local(NamedTuple):
         self, tree: Any, comm: HasRegistryId, *, like: Any, **options: Any
     ) -> Reduced:
         if self._on_one_device():
-            return ops.all_reduce(tree, comm, **options)
+            return ops.all_reduce(tree, comm, **in_groups(options))
         specs = mesh.specs_like(tree, like, self.specs)
-        call = functools.partial(
-            mesh.all_reduce, comm=comm, axis_name=self.axis_name, specs=specs
-        )
+
+        def call(tree: Any, **options: Any) -> Reduced:
+            options |= {"axis_name": self.axis_name, "specs": specs}
+            return mesh.all_reduce(tree, comm, **in_groups(options))
+
         out = Reduced(specs, WHOLE, WHOLE)
         return self._each(call, (tree,), (specs,), out, options)
 
@@ -99,11 +102,13 @@ class Local(NamedTuple):
         self, tree: Any, comm: HasRegistryId, *, like: Any, **options: Any
     ) -> Started:
         if self._on_one_device():
-            return ops.start(tree, comm, **options)
+            return ops.start(tree, comm, **in_groups(options))
         specs = mesh.specs_like(tree, like, self.specs)
-        call = functools.partial(
-            mesh.start, comm=comm, axis_name=self.axis_name, specs=specs
-        )
+
+        def call(tree: Any, **options: Any) -> Started:
+            options |= {"axis_name": self.axis_name, "specs": specs}
+            return mesh.start(tree, comm, **in_groups(options))
+
         return self._each(call, (tree,), (specs,), Started(WHOLE, (), WHOLE), options)
 
     def done(
@@ -123,8 +128,8 @@ class Local(NamedTuple):
         axes = self.axis_name
 
         def call(handle: jax.Array, shaped: Any, after: Any) -> Reduced:
-            how: dict[str, Any] = {"axis_name": axes, "specs": specs, "tag": tag}
-            return mesh.done(handle, shaped, comm, after=after, **how)
+            place = Place(axis_name=axes, specs=specs)
+            return mesh.done(handle, shaped, comm, after=after, tag=tag, place=place)
 
         first = mesh.specs_like(after, like, self.specs)
         out = Reduced(specs, WHOLE, WHOLE)

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from jccl._round import Round
 from jccl.communicator import Communicator
 from jccl.errors import Error, Remedy
 
@@ -165,7 +166,7 @@ class Pacer:
         self.table: dict[int, int] = {}
         self.slowest: int | None = None
         self._tokens, self._clock = tokens_per_step, clock
-        self._options: dict[str, Any] = {"tag": tag, "deadline": deadline}
+        self._options: dict[str, Any] = {"tag": tag, "round": Round(deadline=deadline)}
         self._taken = 0  # steps of this round that were begun
         self._begun: tuple[float, int] | None = None  # when, and after how many of them
         self._seconds = 0.0  # of a step; 0: not measured

@@ -35,7 +35,7 @@ class Run:
                 token_file=self.folder / token, key_file=self.folder / key
             ),
         )
-        comm.all_reduce(np.ones(4, np.float32), deadline=20)
+        comm.all_reduce(np.ones(4, np.float32), round=jccl.Round(deadline=20))
         return comm
 
     def __enter__(self):
@@ -73,7 +73,7 @@ def test_each_case_is_mended_by_its_commands(tmp_path, monkeypatch):
         comm = run.join("paris-2.token", "b.key")
         carry_out(2)  # b.key is stolen
         with pytest.raises(jccl.BannedError, match="its key was stolen"):
-            comm.all_reduce(np.ones(4, np.float32), deadline=20)
+            comm.all_reduce(np.ones(4, np.float32), round=jccl.Round(deadline=20))
         comm.close()
         run.join("paris-3.token", "c.key").close()
         carry_out(3)

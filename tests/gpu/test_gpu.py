@@ -73,7 +73,9 @@ def test_a_scan_of_starts_and_dones_on_a_gpu():
         def program(x, w):
             def body(carry, _):
                 x, w = carry
-                begun = jccl.start(x, gpu, passing=w, op="sum", tag="t")
+                begun = jccl.start(
+                    x, gpu, place=jccl.Place(passing=w), op="sum", tag="t"
+                )
                 w = begun.passed @ begun.passed
                 out = jccl.done(begun.handle, x, gpu, after=w, tag="t")
                 return (jnp.ones_like(x), w), (out.value[0], out.status[0])
@@ -89,7 +91,9 @@ def test_a_scan_of_starts_and_dones_on_a_gpu():
 def test_a_deadline_ends_a_round_that_a_gpu_waits_for():
     with Cluster(2) as cluster:
         gpu = cluster.comms[0]
-        step = jax.jit(lambda x: jccl.all_reduce(x, gpu, tag="t", deadline=0.5))
+        step = jax.jit(
+            lambda x: jccl.all_reduce(x, gpu, tag="t", round=jccl.Round(deadline=0.5))
+        )
         out = step(jnp.arange(7.0))
         assert out.status[0] != 0
         assert out.value.tolist() == list(range(7))
@@ -125,7 +129,7 @@ def test_a_state_is_published_from_a_gpu():
         @jax.jit
         def program(x, held):
             marks = jccl.marks(held, gpu)
-            mean = jccl.all_reduce(x, gpu, tag="m", state=marks)
+            mean = jccl.all_reduce(x, gpu, tag="m", round=jccl.Round(state=marks))
             return jccl.ops.publish(
                 held + mean.value,
                 gpu,
@@ -162,7 +166,9 @@ def test_the_gpus_of_a_process_make_one_round():
         gpu = cluster.comms[0]
 
         def program(x):
-            return jccl.mesh.all_reduce(x, gpu, axis_name="d", op="sum").value
+            return jccl.mesh.all_reduce(
+                x, gpu, place=jccl.Place(axis_name="d"), op="sum"
+            ).value
 
         mapped = jax.shard_map(
             program, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False
@@ -181,10 +187,12 @@ def test_a_round_of_all_gpus_is_begun_in_one_program_and_ended_in_another():
         gpu = cluster.comms[0]
 
         def begin(x):
-            return jccl.mesh.start(x, gpu, axis_name="d", op="sum").handle
+            return jccl.mesh.start(
+                x, gpu, place=jccl.Place(axis_name="d"), op="sum"
+            ).handle
 
         def end(handle, x):
-            out = jccl.mesh.done(handle, x, gpu, axis_name="d")
+            out = jccl.mesh.done(handle, x, gpu, place=jccl.Place(axis_name="d"))
             return out.value, out.status
 
         begin, end = (

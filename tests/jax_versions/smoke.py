@@ -52,7 +52,7 @@ def quantized():
 
 def start_and_done():
     def program(comm, x):
-        begun = jccl.ops.start(x, comm, passing=x, tag="async")
+        begun = jccl.ops.start(x, comm, place=jccl.Place(passing=x), tag="async")
         after = begun.passed * 2
         return jccl.ops.done(begun.handle, x, comm, after=after, tag="async")
 
@@ -92,7 +92,9 @@ def over_a_mesh():
         comm = cluster.comms[0]
 
         def program(x):
-            return jccl_mesh.all_reduce(x, comm, axis_name="d", op="sum").value
+            return jccl_mesh.all_reduce(
+                x, comm, place=jccl.Place(axis_name="d"), op="sum"
+            ).value
 
         spec = PartitionSpec("d")
         mapped = jax.shard_map(

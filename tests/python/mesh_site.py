@@ -101,7 +101,7 @@ def reduces(comm):
 
     def cut(x):
         out = jccl.mesh.all_reduce(
-            x, comm, axis_name=(), specs=SPECS, tag="cut", op="sum"
+            x, comm, place=jccl.Place(axis_name=(), specs=SPECS), tag="cut", op="sum"
         )
         return out.value, out.status
 
@@ -116,14 +116,23 @@ def halves(comm, tag, axes, specs):
 
     def begin(x):
         begun = jccl.mesh.start(
-            x, comm, axis_name=axes, specs=specs, tag=tag, op="sum", passing=x
+            x,
+            comm,
+            place=jccl.Place(axis_name=axes, specs=specs, passing=x),
+            tag=tag,
+            op="sum",
         )
         return begun.handle, begun.passed
 
     def end(handle, x):
         zeros = jax.tree.map(jax.numpy.zeros_like, x)
         out = jccl.mesh.done(
-            handle, zeros, comm, axis_name=axes, specs=specs, tag=tag, after=x
+            handle,
+            zeros,
+            comm,
+            place=jccl.Place(axis_name=axes, specs=specs),
+            tag=tag,
+            after=x,
         )
         return out.value, out.status
 

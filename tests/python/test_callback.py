@@ -92,7 +92,7 @@ def test_an_exception_inside_a_callback_is_a_status_and_the_program_goes_on(
 def test_every_call_that_breaks_hands_its_operands_back(solo, monkeypatch, route):
     comm, x = over(solo, route), jnp.arange(3.0)
     monkeypatch.setattr(_native.core(), "run_handler", lambda *_, **__: 1 / 0)
-    begun = ops.start(x, comm, passing={"p": x + 1}, tag="broken")
+    begun = ops.start(x, comm, place=jccl.Place(passing={"p": x + 1}), tag="broken")
     assert begun.passed["p"].tolist() == [1.0, 2.0, 3.0]
     ended = ops.done(begun.handle, x + 2, comm, after=x, tag="broken")
     fine = jnp.zeros(4, jnp.int32)
@@ -126,7 +126,9 @@ def test_callbacks_chained_by_tokens_run_in_their_order(solo, monkeypatch, route
     def step(x):
         token, values = None, []
         for i in range(6):  # alike, so that nothing but tokens orders them
-            mean = ops.all_reduce(x + i, comm, tag=f"t{i}", token=token)
+            mean = ops.all_reduce(
+                x + i, comm, tag=f"t{i}", place=jccl.Place(token=token)
+            )
             token = mean.token
             values.append(mean.value)
         return values
@@ -146,7 +148,9 @@ def averaged(comm, devices):
     def program(x):
         index = jax.lax.axis_index("d")
         tree = {"w": x.mean(0), "b": index.astype(jnp.float32)}
-        out = jccl.mesh.all_reduce(tree, comm, axis_name="d", tag="mesh")
+        out = jccl.mesh.all_reduce(
+            tree, comm, place=jccl.Place(axis_name="d"), tag="mesh"
+        )
         return out.value, out.status
 
     return program
@@ -180,10 +184,14 @@ def in_flight(comm, devices):
         check_vma=False,
     )
     def program(x, more):
-        options = {"axis_name": "d", "tag": "in flight", "join_timeout": 5.0}
+        options = {"tag": "in flight", "round": jccl.Round(join_timeout=5.0)}
         begun = jccl.mesh.start(
-            {"w": x.mean(0)}, comm, passing={"more": more, "i": more[:1]}, **options
+            {"w": x.mean(0)},
+            comm,
+            place=jccl.Place(axis_name="d", passing={"more": more, "i": more[:1]}),
+            **options,
         )
+        options["place"] = jccl.Place(axis_name="d")
         out = jccl.mesh.done(begun.handle, {"w": more}, comm, after=more, **options)
         return out.value["w"], out.status, begun.handle, begun.passed
 

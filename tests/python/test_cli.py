@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from jccl._round import Round
 from jccl.cli import bench, explain, group
 from jccl.codecs import CODECS
 from jccl.testing import Cluster, Processes, wait_until
@@ -163,7 +164,9 @@ def test_a_master_off_loopback_without_a_token_is_refused():
 def test_status_shows_peers_and_what_they_wait_for():
     with Cluster(2) as cluster:
         cluster.run(lambda comm, i: comm.barrier())
-        handle = cluster.comms[0].start(np.ones(3), tag="grads", deadline=60)
+        handle = cluster.comms[0].start(
+            np.ones(3), tag="grads", round=Round(deadline=60)
+        )
         address = cluster.master.address
 
         def waiting():

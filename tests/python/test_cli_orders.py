@@ -83,7 +83,7 @@ def test_a_banned_key_is_refused_until_it_is_pardoned(secret, monkeypatch, tmp_p
             done = order(master, secret, monkeypatch, "ban", "eu", "--reason", "lies")
             assert done.exit_code == 0, done.output
             with pytest.raises(jccl.BannedError, match="lies"):
-                comm.all_reduce(np.ones(4, np.float32), deadline=20)
+                comm.all_reduce(np.ones(4, np.float32), round=jccl.Round(deadline=20))
         listed = order(master, secret, monkeypatch, "peers")
         assert "lies" in listed.output and "good" in listed.output
         bans = json.loads(master.status_json())["bans"]
@@ -120,7 +120,7 @@ def test_a_token_of_one_use_is_one_keys(secret, monkeypatch, tmp_path):
             gone = order(master, secret, monkeypatch, "token", "revoke", token)
             assert gone.exit_code == 0 and "sites that left: 1" in gone.output
             with pytest.raises(jccl.BannedError, match="revoked"):
-                comm.all_reduce(np.ones(4, np.float32), deadline=20)
+                comm.all_reduce(np.ones(4, np.float32), round=jccl.Round(deadline=20))
     finally:
         master.stop()
 
@@ -130,7 +130,7 @@ def test_a_newcomer_waits_until_it_is_admitted(secret, monkeypatch):
     try:
         with connect(master, secret, "eu") as comm:
             with pytest.raises(jccl.DeadlineError, match="jccl admit"):
-                comm.all_reduce(np.ones(4, np.float32), deadline=2)
+                comm.all_reduce(np.ones(4, np.float32), round=jccl.Round(deadline=2))
             done = order(master, secret, monkeypatch, "admit", "eu")
             assert done.exit_code == 0, done.output
             assert comm.all_reduce(np.ones(4, np.float32)).world == 1

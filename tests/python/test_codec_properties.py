@@ -291,7 +291,9 @@ def test_a_round_sends_the_documented_bytes(world, plan):
         x = np.random.default_rng(index).standard_normal(count).astype(np.float32)
         return [
             [
-                comm.all_reduce(x, codec=c, tag=f"{i}.{turn}", plan=plan).sent_bytes
+                comm.all_reduce(
+                    x, codec=c, tag=f"{i}.{turn}", round=jccl.Round(plan=plan)
+                ).sent_bytes
                 for i, c in enumerate(objects)
             ]
             for turn in range(3)

@@ -66,7 +66,7 @@ def test_out_receives_the_result_in_place(pair):
     def program(comm, index):
         x = np.full(5000, float(index + 1), np.float32)
         before = x.ctypes.data
-        value = comm.all_reduce(x, op="sum", out=x).value
+        value = comm.all_reduce(x, op="sum", place=jccl.Place(out=x)).value
         return value is x and x.ctypes.data == before and np.all(x == 3.0)
 
     assert pair.run(program) == [True, True]
@@ -75,7 +75,8 @@ def test_out_receives_the_result_in_place(pair):
 def test_an_out_that_does_not_fit_is_refused_before_anything_is_sent(pair):
     with pytest.raises(ValueError, match="out of leaf 'w'"):
         pair.comms[0].all_reduce(
-            {"w": np.zeros(3, np.float32)}, out={"w": np.zeros(4, np.float32)}
+            {"w": np.zeros(3, np.float32)},
+            place=jccl.Place(out={"w": np.zeros(4, np.float32)}),
         )
 
 
@@ -136,7 +137,9 @@ def test_a_handle_can_be_tested_and_is_waited_for_once(pair):
 
 def test_a_tag_in_flight_is_refused_at_the_start_of_the_second_call(pair):
     comm = pair.comms[0]
-    handle = comm.start(np.ones(3, np.float32), tag="busy", deadline=30)
+    handle = comm.start(
+        np.ones(3, np.float32), tag="busy", round=jccl.Round(deadline=30)
+    )
     with pytest.raises(jccl.BusyTagError, match="busy"):
         comm.start(np.ones(3, np.float32), tag="busy")
     comm.abort()
@@ -160,7 +163,9 @@ def test_an_unknown_option_is_refused(pair):
 def test_peers_that_disagree_learn_who_sent_what(pair):
     def program(comm, index):
         with pytest.raises(jccl.MismatchError) as caught:
-            comm.all_reduce({"w": np.zeros(3 + index, np.float32)}, deadline=30)
+            comm.all_reduce(
+                {"w": np.zeros(3 + index, np.float32)}, round=jccl.Round(deadline=30)
+            )
         return str(caught.value)
 
     for text in pair.run(program):
@@ -172,11 +177,13 @@ def test_equal_counts_in_other_shapes_are_a_mismatch(pair, in_jit):
     def program(comm, index):
         x = jnp.zeros((2, 8) if index else (8, 2))
         if in_jit:
-            step = jax.jit(lambda x: jccl.all_reduce(x, comm, deadline=30).status)
+            step = jax.jit(
+                lambda x: jccl.all_reduce(x, comm, round=jccl.Round(deadline=30)).status
+            )
             assert step(x)[0] == jccl.Code.MISMATCH
             return comm.last_fault()
         with pytest.raises(jccl.MismatchError) as caught:
-            comm.all_reduce(np.asarray(x), deadline=30)
+            comm.all_reduce(np.asarray(x), round=jccl.Round(deadline=30))
         return caught.value.text
 
     for text in pair.run(program):
@@ -187,7 +194,7 @@ def test_equal_counts_in_other_shapes_are_a_mismatch(pair, in_jit):
 def test_a_deadline_that_is_no_time_is_refused(pair, deadline):
     comm = pair.comms[0]
     with pytest.raises(ValueError, match="above 0"):
-        comm.all_reduce(np.ones(3), deadline=deadline)
+        comm.all_reduce(np.ones(3), round=jccl.Round(deadline=deadline))
     with pytest.raises(ValueError, match="above 0"):
         comm.sync_state(np.ones(3), deadline=deadline)
     with pytest.raises(ValueError, match="above 0"):
@@ -240,7 +247,7 @@ def test_a_missing_token_is_told_at_once():
 def test_a_deadline_says_who_was_waited_for(pair):
     pair.run(lambda comm, index: comm.barrier())
     with pytest.raises(jccl.DeadlineError) as caught:
-        pair.comms[0].all_reduce(np.ones(3), deadline=0.5)
+        pair.comms[0].all_reduce(np.ones(3), round=jccl.Round(deadline=0.5))
     sites = pair.comms[0].attributes().sites
     assert len([site for site in sites if site in caught.value.text]) == 1
     assert caught.value.remedy == "retry"
@@ -284,7 +291,7 @@ def test_a_call_that_fails_leaves_its_out_as_it_was(pair, how, collective):
 
 def test_a_handle_of_a_round_that_failed_shows_no_value(pair):
     pair.run(lambda comm, index: comm.barrier())
-    handle = pair.comms[0].start(np.ones(3), deadline=0.2)
+    handle = pair.comms[0].start(np.ones(3), round=jccl.Round(deadline=0.2))
     with pytest.raises(jccl.DeadlineError) as caught:
         handle.wait()
     assert caught.value.result.value is None
@@ -334,7 +341,7 @@ def test_abort_from_another_thread_ends_a_wait(pair):
 
     def waits():
         try:
-            comm.all_reduce(np.ones(3), deadline=60)
+            comm.all_reduce(np.ones(3), round=jccl.Round(deadline=60))
         except jccl.Error as fault:
             faults.append(fault)
 

@@ -52,12 +52,18 @@ def timed(call):
 
 
 CALLS = {
-    "all_reduce": lambda comm, d: comm.all_reduce(X, deadline=d),
-    "all_gather": lambda comm, d: comm.all_gather(X, slots=2, deadline=d),
-    "reduce_scatter": lambda comm, d: comm.reduce_scatter(X, deadline=d),
-    "broadcast": lambda comm, d: comm.broadcast(X, root=True, deadline=d),
-    "barrier": lambda comm, d: comm.barrier(deadline=d),
-    "start": lambda comm, d: comm.wait(comm.start(X, deadline=d)),
+    "all_reduce": lambda comm, d: comm.all_reduce(X, round=jccl.Round(deadline=d)),
+    "all_gather": lambda comm, d: comm.all_gather(
+        X, slots=2, round=jccl.Round(deadline=d)
+    ),
+    "reduce_scatter": lambda comm, d: comm.reduce_scatter(
+        X, round=jccl.Round(deadline=d)
+    ),
+    "broadcast": lambda comm, d: comm.broadcast(
+        X, root=True, round=jccl.Round(deadline=d)
+    ),
+    "barrier": lambda comm, d: comm.barrier(round=jccl.Round(deadline=d)),
+    "start": lambda comm, d: comm.wait(comm.start(X, round=jccl.Round(deadline=d))),
 }
 
 
@@ -132,7 +138,9 @@ def test_a_program_ends_by_its_deadline(route, verb, traced):
         def call(deadline):
             def program(x, d):
                 given = d if traced else deadline
-                return verb(x, comm, tag="alone", deadline=given).status
+                return verb(
+                    x, comm, tag="alone", round=jccl.Round(deadline=given)
+                ).status
 
             arguments = jnp.ones(3), jnp.float32(deadline)
             step = jax.jit(program).lower(*arguments).compile()
@@ -173,14 +181,14 @@ def test_publishing_from_local_devices_ends_by_its_deadline(orphan):
 
 
 def begin_and_end_on_mesh(x, comm, **options):
-    options["axis_name"] = "d"
-    begun = jccl.mesh.start(x, comm, **options)
-    return jccl.mesh.done(begun.handle, x, comm, axis_name="d", tag=options["tag"])
+    place = jccl.Place(axis_name="d")
+    begun = jccl.mesh.start(x, comm, place=place, **options)
+    return jccl.mesh.done(begun.handle, x, comm, place=place, tag=options["tag"])
 
 
 MESH_VERBS = {
     "all_reduce": lambda x, comm, **o: jccl.mesh.all_reduce(
-        x, comm, axis_name="d", **o
+        x, comm, place=jccl.Place(axis_name="d"), **o
     ),
     "broadcast": lambda x, comm, **o: jccl.mesh.broadcast(x, comm, root=True, **o),
     "barrier": lambda x, comm, **o: jccl.mesh.barrier(comm, **o),
@@ -192,7 +200,8 @@ MESH_VERBS = {
 def test_a_round_of_local_devices_ends_by_its_deadline(alone, verb):
     def call(deadline):
         def program(x):
-            return verb(x, alone, tag="devices", deadline=deadline).status[None]
+            on = jccl.Round(deadline=deadline)
+            return verb(x, alone, tag="devices", round=on).status[None]
 
         x = jnp.ones(4)
         step = mapped(program, mesh_of((2,)), P("d"), P("d")).lower(x).compile()

@@ -69,8 +69,8 @@ def test_peers_that_encode_on_the_device_or_not_end_with_the_same_bits(
         tree = trees[index]
         if index == 0:
             tree = jax.tree.map(lambda x: encode(x, codec), tree)
-        options = {"codec": codec, "tag": f"{codec.name}-{plan}", "plan": plan}
-        return comm.all_reduce(tree, **options).value
+        options = {"codec": codec, "tag": f"{codec.name}-{plan}"}
+        return comm.all_reduce(tree, round=jccl.Round(plan=plan), **options).value
 
     one, other = pair.run(program)
     assert isinstance(one["w"], jax.Array) and one["w"].shape == (50, 100)
@@ -248,7 +248,11 @@ def test_ops_that_take_no_bytes_refuse_them(routed):
     one = mesh_of((1,))
     with pytest.raises(ValueError, match="takes no encoded leaves"):
         mapped(
-            lambda x: jccl.mesh.all_reduce(x, comm, axis_name=(), codec="int4").value,
+            lambda x: (
+                jccl.mesh.all_reduce(
+                    x, comm, place=jccl.Place(axis_name=()), codec="int4"
+                ).value
+            ),
             *(one, P(), P()),
         )(sent)
 

@@ -47,7 +47,9 @@ def plain(comm):
 def two(comm):
     def program(x):
         first = ops.all_reduce(x, comm, tag="a")
-        return ops.all_reduce(first.value, comm, tag="b", token=first.token).value
+        return ops.all_reduce(
+            first.value, comm, tag="b", place=jccl.Place(token=first.token)
+        ).value
 
     return program
 
@@ -69,7 +71,7 @@ def nested(comm):
 
 def asynchronous(comm):
     def program(x):
-        begun = ops.start(x, comm, passing=x, tag="async")
+        begun = ops.start(x, comm, place=jccl.Place(passing=x), tag="async")
         return ops.done(begun.handle, x, comm, after=begun.passed, tag="async").value
 
     return program
@@ -80,7 +82,7 @@ def published(comm):
 
     def program(x):
         held = jccl.marks(x, comm)
-        mean = ops.all_reduce(x, comm, tag="model", state=held)
+        mean = ops.all_reduce(x, comm, tag="model", round=jccl.Round(state=held))
         shared = ops.publish(
             x, comm, status=mean.status, tag="model", token=mean.token, before=held
         )
@@ -165,7 +167,9 @@ def barrier_in_a_loop(comm):
 def barrier_in_a_while(comm):
     def program(x):
         def body(carry):
-            return carry[0] + 1, ops.barrier(comm, token=carry[1]).token
+            return carry[0] + 1, ops.barrier(
+                comm, place=jccl.Place(token=carry[1])
+            ).token
 
         jax.lax.while_loop(lambda c: c[0] < x[0], body, (0.0, jnp.uint32(0)))
         return x

@@ -57,7 +57,10 @@ ALONE = {
         lambda c: jax.jit(lambda x: reduced(x, c, op="avg"))(X),
         "write op='mean'",
     ),
-    "plan": (lambda c: c.all_reduce(X, plan="tree"), "known: auto, direct, exchange"),
+    "plan": (
+        lambda c: c.all_reduce(X, round=jccl.Round(plan="tree")),
+        "known: auto, direct, exchange",
+    ),
     "inner not called": (
         lambda c: jccl.diloco(c, optax.adamw, sync_every=2),
         r"write inner=adamw\(\.\.\.\)",
@@ -357,7 +360,7 @@ if (child := os.fork()) == 0:
         print("joined anew", flush=True)
     os._exit(0)
 print("ended with", os.waitpid(child, 0)[1])
-print("parent:", comm.all_reduce(x, deadline=60).status.code)
+print("parent:", comm.all_reduce(x, round=jccl.Round(deadline=60)).status.code)
 comm.close()
 """
 

@@ -21,6 +21,8 @@ VERBS = {
     "broadcast": jccl.broadcast,
     "barrier": jccl.barrier,
     "start": jccl.start,
+    "start_broadcast": jccl.start_broadcast,
+    "start_barrier": jccl.start_barrier,
     "done": jccl.done,
 }
 SECTIONS = ("Args:", "Returns:", "Raises:", "Cost:", "Example:")
@@ -89,7 +91,9 @@ def shares(out):
 
 
 CALLS = {
-    "all_reduce": lambda x, c, i: c.all_reduce(x, op="sum", tag="r", plan="direct"),
+    "all_reduce": lambda x, c, i: c.all_reduce(
+        x, op="sum", tag="r", round=jccl.Round(plan="direct")
+    ),
     "all_gather": lambda x, c, i: c.all_gather(x, slots=3, tag="g"),
     "broadcast": lambda x, c, i: c.broadcast(x, root=i == 1, tag="b"),
     "barrier": lambda x, c, i: c.barrier(tag="w"),
@@ -153,10 +157,18 @@ def test_over_local_devices_all_axes_are_reduced_unless_some_are_named(pair):
         def step(x):
             out = jccl.all_reduce(x, comm, op="sum", tag="all")
             same = jccl.all_reduce(
-                out.value, comm, op="sum", tag="same", axis_name=(), token=out.token
+                out.value,
+                comm,
+                op="sum",
+                tag="same",
+                place=jccl.Place(axis_name=(), token=out.token),
             )
-            begun = jccl.start(x, comm, op="sum", tag="behind", token=same.token)
-            ended = jccl.done(begun.handle, x, comm, tag="behind", token=begun.token)
+            begun = jccl.start(
+                x, comm, op="sum", tag="behind", place=jccl.Place(token=same.token)
+            )
+            ended = jccl.done(
+                begun.handle, x, comm, tag="behind", place=jccl.Place(token=begun.token)
+            )
             codes = jnp.stack([one.status[0] for one in (out, same, ended)])
             return (out.value, same.value, ended.value), codes
 
@@ -184,10 +196,14 @@ def test_other_verbs_work_over_local_devices(pair):
             return gathered, given, comm.barrier(tag="cut-w").status.code
 
         def step(x):
-            first = jccl.all_gather(x, comm, slots=2, specs=specs, tag="cut-g")
-            options = {"root": False, "specs": specs, "token": first.token}
-            second = jccl.broadcast(x, comm, tag="cut-b", **options)
-            third = jccl.barrier(comm, tag="cut-w", token=second.token)
+            first = jccl.all_gather(
+                x, comm, slots=2, place=jccl.Place(specs=specs), tag="cut-g"
+            )
+            place = jccl.Place(specs=specs, token=first.token)
+            second = jccl.broadcast(x, comm, root=False, tag="cut-b", place=place)
+            third = jccl.barrier(
+                comm, tag="cut-w", place=jccl.Place(token=second.token)
+            )
             return first.value, second.value, third.status[0]
 
         out = (P(None, "d"), P("d"), P())
@@ -199,6 +215,27 @@ def test_other_verbs_work_over_local_devices(pair):
         assert given.tolist() == (cut + 1).tolist() and code == Code.OK
 
 
+def test_a_broadcast_and_a_barrier_begin_and_end(pair):
+    def program(comm, index):
+        x = own(index)
+        begun = comm.start_broadcast(x, root=index == 1, tag="begun-b")
+        waits = jccl.start_barrier(comm, tag="begun-w")
+        given = comm.done(begun)
+        assert comm.done(waits).status.code == Code.OK
+        out = np.zeros_like(x)
+        place = jccl.Place(out=out, copy=True)
+        again = jccl.start_broadcast(
+            x, comm, root=index == 0, tag="begun-o", place=place
+        )
+        x += 1  # it was copied
+        jccl.done(again)
+        return np.asarray(given.value), out
+
+    for given, out in pair.run(program):
+        np.testing.assert_array_equal(given, own(1))
+        np.testing.assert_array_equal(out, own(0))
+
+
 # ---- options -------------------------------------------------------------------------
 
 
@@ -207,7 +244,9 @@ def test_a_started_round_writes_its_result_where_it_is_told(pair, in_place):
     def program(comm, index):
         x = own(index)
         out = x if in_place else np.zeros_like(x)
-        result = comm.done(comm.start(x, op="sum", tag="out", out=out))
+        result = comm.done(
+            comm.start(x, op="sum", tag="out", place=jccl.Place(out=out))
+        )
         assert result.value is out
         return out, x
 
@@ -218,19 +257,20 @@ def test_a_started_round_writes_its_result_where_it_is_told(pair, in_place):
 
 def test_an_out_that_does_not_fit_is_refused_by_start(solo):
     with pytest.raises(ValueError, match="writable C-contiguous numpy array"):
-        solo.start(own(0), tag="bad", out=np.zeros(5, np.float32))
+        solo.start(own(0), tag="bad", place=jccl.Place(out=np.zeros(5, np.float32)))
 
 
 @pytest.mark.parametrize("name", ["all_gather", "broadcast", "reduce_scatter"])
 def test_nan_is_left_out_of_every_verb_in_a_program_unless_told_otherwise(solo, name):
     more = {"all_gather": {"slots": 1}, "broadcast": {"root": True}}.get(name, {})
-    more["deadline"] = 20.0
+    more["tag"] = "nan"
 
     @jax.jit
     def step(x):
         verb = getattr(jccl, name)
-        kept = verb(x, solo, guard=False, tag="nan", **more)
-        left = verb(x, solo, tag="nan", token=kept.token, **more)
+        kept = verb(x, solo, round=jccl.Round(guard=False, deadline=20.0), **more)
+        after = jccl.Place(token=kept.token)
+        left = verb(x, solo, round=jccl.Round(deadline=20.0), place=after, **more)
         return kept.status, kept.value, left.status
 
     kept, value, left = step(jnp.full(3, jnp.nan))
@@ -242,42 +282,70 @@ def test_nan_is_left_out_of_every_verb_in_a_program_unless_told_otherwise(solo, 
 def test_a_fingerprint_is_compared_where_a_state_is_shared(pair, in_program):
     def program(comm, index):
         state = jccl.sync_state({"w": np.ones(2, "f4")}, comm, tag="print")
-        more = {"tag": "print", "fingerprint": str(index), "deadline": 20.0}
-        step = jax.jit(
-            lambda x, s: jccl.all_gather(x, comm, slots=2, state=s, **more).status
-        )
+
+        def gathered(x, state):
+            on = jccl.Round(state=state, fingerprint=str(index), deadline=20.0)
+            return jccl.all_gather(x, comm, slots=2, tag="print", round=on).status
+
         if in_program:
-            return int(step(jnp.ones(2), jax.tree.map(jnp.asarray, state))[0])
+            there = jax.tree.map(jnp.asarray, state)
+            return int(jax.jit(gathered)(jnp.ones(2), there)[0])
         with pytest.raises(jccl.MismatchError, match="fingerprint"):
-            jccl.all_gather(np.ones(2), comm, slots=2, state=state, **more)
+            gathered(np.ones(2), state)
         return Code.MISMATCH
 
     assert set(pair.run(program)) == {Code.MISMATCH}
 
 
 REFUSED = {
-    "in_place outside": lambda x, c: jccl.all_reduce(x, c, in_place=True),
-    "passing outside": lambda x, c: jccl.start(x, c, passing=x),
-    "out in jit": lambda x, c: jax.jit(lambda y: jccl.all_reduce(y, c, out=x))(x),
-    "out of a start": lambda x, c: jax.jit(lambda y: jccl.start(y, c, out=x))(x),
-    "broadcast begun": lambda x, c: jax.jit(
-        lambda y: jccl.start(y, c, collective="broadcast")
+    "in_place outside": lambda x, c: jccl.all_reduce(
+        x, c, place=jccl.Place(in_place=True)
+    ),
+    "passing outside": lambda x, c: jccl.start(x, c, place=jccl.Place(passing=x)),
+    "out in jit": lambda x, c: jax.jit(
+        lambda y: jccl.all_reduce(y, c, place=jccl.Place(out=x))
     )(x),
+    "out of a start": lambda x, c: jax.jit(
+        lambda y: jccl.start(y, c, place=jccl.Place(out=x))
+    )(x),
+    "broadcast begun": lambda x, c: jax.jit(
+        lambda y: jccl.start_broadcast(y, c, root=True)
+    )(x),
+    "barrier begun": lambda x, c: jax.jit(lambda y: jccl.start_barrier(c))(x),
+    "copy of a reduction": lambda x, c: jccl.all_reduce(
+        x, c, place=jccl.Place(copy=True)
+    ),
+    "gather outside": lambda x, c: jccl.all_reduce(
+        x, c, place=jccl.Place(gather=False)
+    ),
+    "join_timeout outside": lambda x, c: jccl.all_reduce(
+        x, c, round=jccl.Round(join_timeout=5)
+    ),
+    "plan of a barrier": lambda x, c: jccl.barrier(c, round=jccl.Round(plan="ring")),
+    "aggregator of a gather": lambda x, c: jccl.all_gather(
+        x, c, slots=1, round=jccl.Round(aggregator="median")
+    ),
+    "in_place of a begun broadcast": lambda x, c: jccl.start_broadcast(
+        x, c, root=True, place=jccl.Place(in_place=True)
+    ),
     "in_place on a mesh": lambda x, c: mapped(
-        lambda y: jccl.all_reduce(y, c, in_place=True).value, mesh_of((2,)), P(), P()
+        lambda y: jccl.all_reduce(y, c, place=jccl.Place(in_place=True)).value,
+        mesh_of((2,)),
+        P(),
+        P(),
     )(x),
 }
 
 
 @pytest.mark.parametrize("call", REFUSED.values(), ids=REFUSED)
 def test_an_option_that_would_have_no_effect_is_refused(solo, call):
-    with pytest.raises(TypeError, match="= has no effect"):
+    with pytest.raises(TypeError, match="has no effect"):
         call(own(0), solo)
 
 
 def test_axes_are_refused_where_nothing_is_mapped(solo):
     for options in ({"axis_name": "d"}, {"specs": P("d")}):
         with pytest.raises(ValueError, match="inside shard_map or pmap"):
-            jccl.all_reduce(own(0), solo, **options)
+            jccl.all_reduce(own(0), solo, place=jccl.Place(**options))
     with pytest.raises(TypeError, match=r"jccl\.done\(handle, like, comm\)"):
         jccl.done(jnp.zeros(2, jnp.uint32))

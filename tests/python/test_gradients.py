@@ -101,7 +101,9 @@ def test_the_gradients_can_be_reduced_in_the_same_program(pair):
 
         def step(x):
             slope, token = jax.grad(loss, has_aux=True)(x)
-            return ops.all_reduce(slope, comm, tag="after", token=token).value
+            return ops.all_reduce(
+                slope, comm, tag="after", place=jccl.Place(token=token)
+            ).value
 
         return jax.jit(step)(jnp.asarray(XS[index]))
 
@@ -129,7 +131,7 @@ def test_without_a_commit_the_round_is_the_identity():
         comm = cluster.comms[0]
 
         def loss(x):
-            out = all_reduce(x, comm, tag="alone", deadline=0.3)
+            out = all_reduce(x, comm, tag="alone", round=jccl.Round(deadline=0.3))
             return (out.value**2).sum(), out.status
 
         slope, status = jax.jit(jax.grad(loss, has_aux=True))(jnp.asarray(XS[0]))
@@ -140,7 +142,9 @@ def test_without_a_commit_the_round_is_the_identity():
 def test_a_backward_round_that_fails_leaves_nan_and_words(pair):
     def program(comm, index):
         def loss(x):
-            return all_reduce(x, comm, tag="half", deadline=1.0).value.sum()
+            return all_reduce(
+                x, comm, tag="half", round=jccl.Round(deadline=1.0)
+            ).value.sum()
 
         function = jax.grad(loss) if index == 0 else loss
         return jax.jit(function)(jnp.asarray(XS[index]))
@@ -153,7 +157,7 @@ def test_a_backward_round_that_fails_leaves_nan_and_words(pair):
 def two_in_one_program(comm):
     def loss(x):
         a = all_reduce(x, comm, tag="a")
-        b = all_reduce(x, comm, tag="b", token=a.token)
+        b = all_reduce(x, comm, tag="b", place=jccl.Place(token=a.token))
         return (a.value + b.value).sum()
 
     jax.jit(jax.grad(loss))(jnp.ones(2))
@@ -162,7 +166,9 @@ def two_in_one_program(comm):
 def another_op_in_between(comm):
     def loss(x):
         out = all_reduce(x, comm, tag="a")
-        return out.value.sum(), ops.barrier(comm, token=out.token).token
+        return out.value.sum(), ops.barrier(
+            comm, place=jccl.Place(token=out.token)
+        ).token
 
     jax.jit(jax.grad(loss, has_aux=True))(jnp.ones(2))
 

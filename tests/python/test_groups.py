@@ -10,7 +10,8 @@ import pytest
 import jccl
 from jccl._groups import Group
 
-GROUPS = (jccl.Site, jccl.Security, jccl.Waits, jccl.Transport, jccl.Reactions)
+ROUNDS = (jccl.Round, jccl.Place)
+GROUPS = (*ROUNDS, jccl.Site, jccl.Security, jccl.Waits, jccl.Transport, jccl.Reactions)
 
 
 @pytest.mark.parametrize("group", GROUPS)
@@ -26,10 +27,28 @@ def test_a_group_prints_what_differs_from_the_defaults():
     waits = jccl.Waits(connect_timeout=2, master_grace=60.0, start_peers=3)
     assert repr(waits) == "Waits(connect_timeout=2, start_peers=3)"
     assert str(jccl.Site("eu")) == "Site(name='eu')"
-    assert jccl.Waits(connect_timeout=2) == jccl.Waits(connect_timeout=2)
+
+
+def test_groups_are_equal_by_their_fields_and_arrays_by_identity():
+    assert jccl.Waits(connect_timeout=2) == jccl.Waits(connect_timeout=2.0)
+    assert jccl.Waits(connect_timeout=2) != jccl.Waits(connect_timeout=3)
+    assert jccl.Waits() != jccl.Security() and jccl.Waits() != 1
+    assert len({jccl.Round(), jccl.Round(deadline=None), jccl.Round(deadline=3)}) == 2
+    x = np.zeros(3)
+    assert jccl.Place(out=x) == jccl.Place(out=x)
+    assert jccl.Place(out=x) != jccl.Place(out=x.copy())
+    assert jccl.Place(passing=(x,)) != jccl.Place(passing=(x.copy(), x))
 
 
 WRONG = {
+    "deadline=0 must be seconds": lambda: jccl.Round(deadline=0),
+    "deadline must be a number": lambda: jccl.Round(deadline="5"),
+    "join_timeout=16 must be above 0": lambda: jccl.Round(join_timeout=16),
+    "unknown plan 'tree'": lambda: jccl.Round(plan="tree"),
+    "unknown aggregator 'mode'": lambda: jccl.Round(aggregator="mode"),
+    "guard=1 must be bool": lambda: jccl.Round(guard=1),
+    "fingerprint must be a string": lambda: jccl.Round(fingerprint=7),
+    "in_place='yes' must be bool": lambda: jccl.Place(in_place="yes"),
     "shard=-1 must": lambda: jccl.Site("eu", shard=-1),
     "shards=0 must": lambda: jccl.Site("eu", shards=0),
     "shard='1' must be Integral": lambda: jccl.Site("eu", shard="1"),
@@ -67,6 +86,17 @@ def test_what_is_right_is_taken():
 
 
 MOVED = {
+    r"all_reduce\(\) takes deadline= in a group: write "
+    r"round=jccl\.Round\(deadline=…\)": lambda: jccl.all_reduce(
+        np.ones(2), None, deadline=20
+    ),
+    r"write place=jccl\.Place\(token=…\)": lambda: jccl.ops.barrier(None, token=1),
+    r"write place=jccl\.Place\(axis_name=…\)": lambda: jccl.mesh.start(
+        np.ones(2), None, axis_name="d"
+    ),
+    r"broadcast\(\) takes state= in": lambda: jccl.Communicator.broadcast(
+        None, np.ones(2), root=True, state=1
+    ),
     r"write waits=jccl\.Waits\(connect_timeout=…\)": lambda: jccl.connect(
         "127.0.0.1:1", connect_timeout=1
     ),
@@ -91,3 +121,13 @@ def test_the_fields_that_a_function_makes_no_use_of_are_refused():
     jccl.Waits(start_peers=2).only("this", "start_peers")
     with pytest.raises(TypeError, match=r"this takes no start_peers= of jccl\.Waits"):
         jccl.Waits(start_peers=2).only("this", "master_grace")
+
+
+def test_an_array_that_equals_a_default_is_given_all_the_same():
+    place = jccl.Place(passing=np.zeros(0), in_place=np.bool_(False) is None)
+    assert list(place.given()) == ["passing"]
+    assert jccl.Round(state=()).given() == {"state": ()}
+    assert jccl.Place(passing=()).given() == {}
+    assert repr(jccl.Round(deadline=2.0, guard=False)) == (
+        "Round(deadline=2.0, guard=False)"
+    )

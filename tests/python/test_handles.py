@@ -55,7 +55,12 @@ def state_of(index):
 
 def begin(state, comm, tag, **options):
     begun = ops.start(
-        state["x"], comm, passing=state["work"], tag=tag, op="sum", **options
+        state["x"],
+        comm,
+        place=jccl.Place(passing=state["work"]),
+        tag=tag,
+        op="sum",
+        **options,
     )
     return {**state, "handle": begun.handle, "work": begun.passed}
 
@@ -168,7 +173,9 @@ def test_a_round_of_one_tag_may_be_open_while_another_blocks(pair):
     def program(comm, index):
         @jax.jit
         def step(x):
-            begun = ops.start(x, comm, passing=x, tag="behind", op="sum")
+            begun = ops.start(
+                x, comm, place=jccl.Place(passing=x), tag="behind", op="sum"
+            )
             ahead = ops.all_reduce(begun.passed, comm, tag="ahead", op="sum")
             ended = ops.done(begun.handle, x, comm, after=ahead.value, tag="behind")
             return ahead.value, ended.value
@@ -309,7 +316,7 @@ def test_an_aborted_handle_can_still_be_ended_until_its_tag_is_started_anew(fres
 IDLE_PEER = """
 import time, jccl
 comm = jccl.connect()
-comm.barrier(deadline=100)
+comm.barrier(round=jccl.Round(deadline=100))
 print("is in")
 time.sleep(600)
 """
@@ -319,7 +326,7 @@ def test_a_handle_outlives_the_master_and_a_peer_that_is_killed():
     with Processes(start_peers=2) as run:
         other = run.peer([sys.executable, "-c", IDLE_PEER])
         with jccl.connect(run.address, deadline=100) as comm:
-            comm.barrier(deadline=100)
+            comm.barrier(round=jccl.Round(deadline=100))
             state = begin(state_of(8), comm, "kept")
             run.master.kill()
             run.start_master()
@@ -377,5 +384,7 @@ def test_a_handle_from_a_checkpoint_is_a_status_and_open_ones_do_not_hold_an_exi
         assert ended.returncode == 0, ended.stderr
         assert ended.stdout.splitlines() == [f"old {Code.UNKNOWN_TAG} 2.0", "leaves"]
         # It left gracefully: nobody waits for it now.
-        alone = comm.all_reduce(np.ones(3, np.float32), tag="after", deadline=30)
+        alone = comm.all_reduce(
+            np.ones(3, np.float32), tag="after", round=jccl.Round(deadline=30)
+        )
         assert alone.world == 1

@@ -23,7 +23,9 @@ def test_joiners_adopt_a_moving_state_and_take_part_from_the_next_round():
             wait_until(lambda: first.attributes().world >= index, 60, "the one before")
             state = jccl.sync_state(state_of(1000.0 * index), comm)
             while True:
-                result = comm.all_reduce(state, tag="state", state=state)
+                result = comm.all_reduce(
+                    state, tag="state", round=jccl.Round(state=state)
+                )
                 new = [leaf + 1 for leaf in result.value]
                 state = jccl.publish(new, comm, before=state)
                 if result.world == 1 + JOINERS:

@@ -22,7 +22,9 @@ def train(master, rounds, state):
         held = comm.sync_state({"w": state}, tag="w")
         w = held.value["w"]
         for _ in range(rounds):
-            got = comm.all_reduce(np.ones(3, np.float32), tag="w", state={"w": w})
+            got = comm.all_reduce(
+                np.ones(3, np.float32), tag="w", round=jccl.Round(state={"w": w})
+            )
             before, w = w, w + got.value
             comm.publish({"w": w}, tag="w", before={"w": before})
         return w

@@ -146,7 +146,7 @@ with jccl.connect() as comm:
     rounds, over = 0, 0.0
     while not over:
         mine = float(pathlib.Path("over").exists())
-        result = comm.all_reduce([1.0, mine], op="sum", deadline=150)
+        result = comm.all_reduce([1.0, mine], op="sum", round=jccl.Round(deadline=150))
         rounds, (count, over) = rounds + 1, map(float, result.value)
         pathlib.Path(f"rounds-{comm.site}").write_text(f"{rounds} {result.world}")
     print("over", comm.site, os.environ["JCCL_PEER_INDEX"], int(count))

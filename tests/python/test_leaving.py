@@ -298,7 +298,8 @@ def test_a_wait_for_others_ends_at_once_and_a_later_handler_is_not_overruled():
         "    os.kill(os.getpid(), signal.SIGTERM)\n"
         "threading.Thread(target=term).start()\n"
         "deadline = 1.5 if sys.argv[2] == 'own' else 60\n"
-        "comm.all_reduce(np.ones(4), deadline=deadline)\n"
+        "on = jccl.Round(deadline=deadline)\n"
+        "comm.all_reduce(np.ones(4), round=on)\n"
     )
     master = _native.core().Master.start(start_peers=3)
     try:

@@ -12,6 +12,7 @@ from jax.sharding import PartitionSpec as P
 
 import jccl
 from jccl import _mesh_call, ops
+from jccl._round import in_groups
 from jccl.errors import Code
 from jccl.testing import Cluster
 from tests.python.on_devices import mapped, mesh_of
@@ -80,7 +81,9 @@ def reduce_on(mesh, comm, trees, **options):
 
     def program(x):
         own = jax.tree.map(lambda leaf: leaf[0], x)
-        out = jccl.mesh.all_reduce(own, comm, axis_name=axes, **options)
+        out = jccl.mesh.all_reduce(
+            own, comm, place=jccl.Place(axis_name=axes), **options
+        )
         return jax.tree.map(lambda leaf: leaf[None], (out.value, out.status))
 
     return mapped(program, mesh, P(axes), P(axes))(trees)
@@ -146,7 +149,7 @@ def test_leaves_cut_by_axes_cross_as_whole_leaves(trio, shape, cut):
 
         def inner(x):
             out = jccl.mesh.all_reduce(
-                x, comm, axis_name=(), specs=specs, tag=tag, op="sum"
+                x, comm, place=jccl.Place(axis_name=(), specs=specs), tag=tag, op="sum"
             )
             return out.value, out.status, out.token
 
@@ -169,7 +172,11 @@ def test_a_cut_leaf_is_reduced_over_the_other_axes_only(solo):
         tree = {"w": own, "b": x[0, 0, 0]}
         specs = {"w": P("fsdp"), "b": P()}
         out = jccl.mesh.all_reduce(
-            tree, solo, axis_name=("data", "fsdp"), specs=specs, tag="hsdp", op="sum"
+            tree,
+            solo,
+            place=jccl.Place(axis_name=("data", "fsdp"), specs=specs),
+            tag="hsdp",
+            op="sum",
         )
         return out.value
 
@@ -190,7 +197,11 @@ def test_shares_may_stay_with_their_devices(solo):
     def program(x):
         own = jax.tree.map(lambda leaf: leaf * 1, x)
         out = jccl.mesh.all_reduce(
-            own, solo, axis_name="d", gather=False, tag="shares", op="sum"
+            own,
+            solo,
+            place=jccl.Place(axis_name="d", gather=False),
+            tag="shares",
+            op="sum",
         )
         mine = jccl.mesh.shard(x, axis_name="d")
         whole = jccl.mesh.unshard(out.value, x, axis_name="d")
@@ -212,7 +223,9 @@ def test_pmap_scan_and_cond_join_each_time():
 
         def step(x, i):
             def sync(x):
-                out = jccl.mesh.all_reduce(x, comm, axis_name="i", tag="pmap", op="sum")
+                out = jccl.mesh.all_reduce(
+                    x, comm, place=jccl.Place(axis_name="i"), tag="pmap", op="sum"
+                )
                 return out.value, out.status
 
             skip = jnp.full((4,), -1, jnp.int32)
@@ -265,7 +278,12 @@ def test_devices_that_do_not_come_together_are_all_told(solo):
     def program(x):
         def sync(x):
             out = jccl.mesh.all_reduce(
-                x, solo, axis_name=(), tag="skew", op="sum", join_timeout=0.3
+                x,
+                solo,
+                place=jccl.Place(axis_name=()),
+                tag="skew",
+                op="sum",
+                round=jccl.Round(join_timeout=0.3),
             )
             return out.value, out.status
 
@@ -287,7 +305,12 @@ def test_local_collectives_beside_the_call_do_not_keep_devices_apart(solo):
 
     def program(x, y):
         out = jccl.mesh.all_reduce(
-            x, solo, axis_name="d", tag="beside", op="sum", join_timeout=10
+            x,
+            solo,
+            place=jccl.Place(axis_name="d"),
+            tag="beside",
+            op="sum",
+            round=jccl.Round(join_timeout=10),
         )
         beside = [jax.lax.psum(y @ y.T * (i + 1), "d") for i in range(4)]
         beside = [jax.lax.psum(jnp.sin(z) @ z, "d").sum() for z in beside]
@@ -304,7 +327,7 @@ def test_unlike_weights_are_refused_for_all(solo):
 
     def program(x):
         out = jccl.mesh.all_reduce(
-            x, solo, axis_name="d", tag="w", weight=x[0], op="sum"
+            x, solo, place=jccl.Place(axis_name="d"), tag="w", weight=x[0], op="sum"
         )
         return out.status[None]
 
@@ -323,7 +346,9 @@ def test_many_leaves_cross_in_one_round(solo, count, axes):
     tree = [np.full((i % 7, 3), i % 5 + 1.0, np.float32) for i in range(count)]
 
     def program(x):
-        out = jccl.mesh.all_reduce(x, solo, axis_name=axes, tag="many", op="sum")
+        out = jccl.mesh.all_reduce(
+            x, solo, place=jccl.Place(axis_name=axes), tag="many", op="sum"
+        )
         return out.value, out.status
 
     value, status = mapped(program, mesh, P(), P())(tree)
@@ -344,7 +369,7 @@ def test_many_leaves_cross_in_one_round(solo, count, axes):
 )
 def test_what_cannot_be_right_is_refused_while_tracing(solo, options, error, text):
     def program(x):
-        return jccl.mesh.all_reduce(x, solo, tag="bad", **options).value
+        return jccl.mesh.all_reduce(x, solo, tag="bad", **in_groups(options)).value
 
     with pytest.raises(error, match=text):
         mapped(program, mesh_of((4,), ("d",)), P("d"), P("d"))(jnp.ones(4))
@@ -379,13 +404,15 @@ def test_the_processes_of_a_site_act_on_the_worst_that_one_of_them_saw(codes, wi
 
 def test_outside_a_mapped_program_the_message_names_the_other_function(solo):
     with pytest.raises(ValueError, match=r"use jccl\.all_reduce"):
-        jccl.mesh.all_reduce(jnp.ones(3), solo, axis_name="d")
+        jccl.mesh.all_reduce(jnp.ones(3), solo, place=jccl.Place(axis_name="d"))
 
 
 def test_axes_left_to_the_partitioner_are_refused(solo):
     mesh = mesh_of((2, 2), ("a", "b"))
     partly = jax.shard_map(
-        functools.partial(jccl.mesh.all_reduce, comm=solo, axis_name="a"),
+        functools.partial(
+            jccl.mesh.all_reduce, comm=solo, place=jccl.Place(axis_name="a")
+        ),
         mesh=mesh,
         in_specs=P("a"),
         out_specs=P("a"),

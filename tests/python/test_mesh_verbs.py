@@ -51,9 +51,7 @@ def halves(comm, mesh, tag, axes, specs, **options):
         begun = jccl.mesh.start(
             x,
             comm,
-            axis_name=axes,
-            specs=specs,
-            passing=y,
+            place=jccl.Place(axis_name=axes, specs=specs, passing=y),
             tag=tag,
             op="sum",
             **options,
@@ -63,7 +61,12 @@ def halves(comm, mesh, tag, axes, specs, **options):
     def end(handle, y):
         zeros = jax.tree.map(jnp.zeros_like, y)
         out = jccl.mesh.done(
-            handle, zeros, comm, axis_name=axes, specs=specs, tag=tag, after=y
+            handle,
+            zeros,
+            comm,
+            place=jccl.Place(axis_name=axes, specs=specs),
+            tag=tag,
+            after=y,
         )
         return out.value, out.status
 
@@ -121,11 +124,17 @@ def test_the_handle_lives_in_the_carry_of_a_scan(pair):
 
             def begin(x, handle):
                 return jccl.mesh.start(
-                    x, comm, axis_name="d", tag="carry", op="sum", passing=x
+                    x,
+                    comm,
+                    place=jccl.Place(axis_name="d", passing=x),
+                    tag="carry",
+                    op="sum",
                 )[:2]
 
             def end(x, handle):
-                out = jccl.mesh.done(handle, x, comm, axis_name="d", tag="carry")
+                out = jccl.mesh.done(
+                    handle, x, comm, place=jccl.Place(axis_name="d"), tag="carry"
+                )
                 return ops.no_handle(), out.value, out.status
 
             def wait(x, handle):
@@ -206,13 +215,22 @@ def test_devices_that_do_not_come_together_are_told_in_either_half(solo, half):
         def begin(x):
             timeout = 0.3 if half == "start" else 15
             return jccl.mesh.start(
-                x, solo, axis_name=(), tag=tag, join_timeout=timeout
+                x,
+                solo,
+                place=jccl.Place(axis_name=()),
+                tag=tag,
+                round=jccl.Round(join_timeout=timeout),
             ).handle
 
         def end(handle):
             timeout = 0.3 if half == "done" else 15
             return jccl.mesh.done(
-                handle, x, solo, axis_name=(), tag=tag, join_timeout=timeout
+                handle,
+                x,
+                solo,
+                place=jccl.Place(axis_name=()),
+                tag=tag,
+                round=jccl.Round(join_timeout=timeout),
             ).status
 
         if half == "start":
@@ -240,7 +258,9 @@ def test_an_abort_ends_the_wait_for_a_device_that_does_not_come(solo, who):
 
     def program(x):
         def sync(x):
-            return jccl.mesh.all_reduce(x, solo, axis_name=(), tag="gone").status
+            return jccl.mesh.all_reduce(
+                x, solo, place=jccl.Place(axis_name=()), tag="gone"
+            ).status
 
         absent = jax.lax.axis_index("d") == 3
         skip = jnp.full((4,), -1, jnp.int32)
@@ -270,7 +290,9 @@ def test_all_gather_gives_each_device_its_block_of_every_peer(pair, mesh):
             return comm.all_gather(scaled(1), slots=3, tag=tag).value
 
         def gather(x):
-            out = jccl.mesh.all_gather(x, comm, slots=3, specs=SPECS, tag=tag)
+            out = jccl.mesh.all_gather(
+                x, comm, slots=3, place=jccl.Place(specs=SPECS), tag=tag
+            )
             return out.value, out.mask, out.status
 
         led = {name: P(None, *spec) for name, spec in SPECS.items()}
@@ -295,7 +317,9 @@ def test_broadcast_gives_all_the_roots_leaves(pair, root):
             return comm.broadcast(mine, root=root == 1, tag=tag).value
 
         def send(x):
-            out = jccl.mesh.broadcast(x, comm, root=root == 0, specs=SPECS, tag=tag)
+            out = jccl.mesh.broadcast(
+                x, comm, root=root == 0, place=jccl.Place(specs=SPECS), tag=tag
+            )
             return out.value, out.status
 
         value, status = mapped(send, mesh_of((4,)), (SPECS,), (SPECS, P()))(mine)
@@ -332,7 +356,9 @@ def test_the_devices_shares_cross_in_one_round_and_once(pair):
         else:
 
             def reduce(x):
-                out = jccl.mesh.all_reduce(x, comm, axis_name="d", tag="once", op="sum")
+                out = jccl.mesh.all_reduce(
+                    x, comm, place=jccl.Place(axis_name="d"), tag="once", op="sum"
+                )
                 return out.value
 
             value = mapped(reduce, mesh_of((8,)), P(), P())(x)
@@ -356,7 +382,9 @@ def test_reduce_scatter_is_refused_and_names_what_to_use(solo):
 def test_a_second_peer_of_a_process_with_devices_is_refused(solo):
     def program(comm):
         def reduce(x):
-            return jccl.mesh.all_reduce(x, comm, axis_name="d", tag="second").value
+            return jccl.mesh.all_reduce(
+                x, comm, place=jccl.Place(axis_name="d"), tag="second"
+            ).value
 
         return mapped(reduce, mesh_of((2,)), P(), P())(jnp.ones(3))
 
@@ -380,7 +408,7 @@ def test_a_mesh_beyond_this_process_needs_a_site_of_processes(solo, monkeypatch)
     monkeypatch.setattr(jax, "local_device_count", lambda: 2)
 
     def reduce(x):
-        return jccl.mesh.all_reduce(x, solo, axis_name="d").value
+        return jccl.mesh.all_reduce(x, solo, place=jccl.Place(axis_name="d")).value
 
     with pytest.raises(ValueError, match=r"jccl\.sites\.connect"):
         mapped(reduce, mesh_of((4,)), P(), P())(jnp.ones(3))

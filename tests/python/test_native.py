@@ -125,7 +125,7 @@ def test_a_machine_without_a_gpu_has_cuda_handlers_and_no_driver():
 
 def test_a_program_lowered_for_cuda_makes_the_same_calls(solo_comm):
     def program(x):
-        begun = ops.start(x, solo_comm, passing=x, tag="a")
+        begun = ops.start(x, solo_comm, place=jccl.Place(passing=x), tag="a")
         return ops.done(begun.handle, begun.passed, solo_comm, tag="a").value
 
     lowered = jax.jit(program).trace(jnp.ones(3)).lower(lowering_platforms=("cuda",))
@@ -295,13 +295,19 @@ def test_ctrl_c_ends_a_host_wait(half_a_pair):
 @pytest.mark.parametrize("route", callback.ROUTES)
 def test_ctrl_c_ends_a_wait_inside_a_compiled_program(half_a_pair, route):
     comm = types.SimpleNamespace(registry_id=half_a_pair.registry_id, route=route)
-    step = jax.jit(lambda x: ops.all_reduce(x, comm, tag="c", deadline=50.0).status)
+    step = jax.jit(
+        lambda x: (
+            ops.all_reduce(x, comm, tag="c", round=jccl.Round(deadline=50.0)).status
+        )
+    )
     compiled = step.lower(jnp.ones(3)).compile()
     expect_interrupt(lambda: compiled(jnp.ones(3)).block_until_ready())
 
 
 def test_ctrl_c_ends_a_done_inside_a_compiled_program(half_a_pair):
-    begun = ops.start(jnp.ones(3), half_a_pair, tag="d", deadline=50.0)
+    begun = ops.start(
+        jnp.ones(3), half_a_pair, tag="d", round=jccl.Round(deadline=50.0)
+    )
     step = jax.jit(lambda h: ops.done(h, jnp.zeros(3), half_a_pair, tag="d").status)
     compiled = step.lower(begun.handle).compile()
     expect_interrupt(lambda: compiled(begun.handle).block_until_ready())

@@ -90,7 +90,11 @@ def test_donated_operands_are_reduced_too(pair, in_place):
     def program(comm, index):
         def step(x):
             return ops.all_reduce(
-                x, comm, tag=f"donate{in_place}", op="sum", in_place=in_place
+                x,
+                comm,
+                tag=f"donate{in_place}",
+                op="sum",
+                place=jccl.Place(in_place=in_place),
             )
 
         return jax.jit(step, donate_argnums=0)(jnp.full((1000,), index + 1.0))
@@ -103,7 +107,9 @@ def test_in_place_and_donated_results_take_the_operands_memory(solo, route):
     if route == "io_callback":
         pytest.skip("io_callback copies operands and results")
     step = jax.jit(
-        lambda x: ops.all_reduce(x, solo, tag="memory", in_place=True).value,
+        lambda x: (
+            ops.all_reduce(x, solo, tag="memory", place=jccl.Place(in_place=True)).value
+        ),
         donate_argnums=0,
     )
     x = jnp.arange(100_000.0)
@@ -117,7 +123,7 @@ def test_rounds_in_a_scan_follow_each_other(pair):
     def program(comm, index):
         def body(carry, _):
             x, token = carry
-            mean = ops.all_reduce(x, comm, tag="scan", token=token)
+            mean = ops.all_reduce(x, comm, tag="scan", place=jccl.Place(token=token))
             return (mean.value + 1, mean.token), mean.status
 
         start = (jnp.full((5,), float(index)), jnp.uint32(0))
@@ -155,7 +161,9 @@ def test_a_while_loop_carries_the_token(pair):
     def program(comm, index):
         def body(carry):
             n, x, token = carry
-            mean = ops.all_reduce(x, comm, tag="while", op="sum", token=token)
+            mean = ops.all_reduce(
+                x, comm, tag="while", op="sum", place=jccl.Place(token=token)
+            )
             return n + 1, mean.value, mean.token
 
         start = (0, jnp.ones(2), jnp.uint32(0))
@@ -300,7 +308,9 @@ def test_start_and_done_carry_a_handle_across_steps(pair):
     def program(comm, index):
         @jax.jit
         def begin(x, y):
-            begun = ops.start({"x": x}, comm, passing=y, tag="async", op="sum")
+            begun = ops.start(
+                {"x": x}, comm, place=jccl.Place(passing=y), tag="async", op="sum"
+            )
             return begun.handle, begun.passed
 
         @jax.jit
@@ -340,7 +350,9 @@ def test_a_start_that_fails_shows_in_done(solo):
 
 def test_a_deadline_is_a_status_and_the_value_is_the_input(fresh):
     comm = fresh.comms[0]
-    step = jax.jit(lambda x, d: ops.all_reduce(x, comm, tag="alone", deadline=d))
+    step = jax.jit(
+        lambda x, d: ops.all_reduce(x, comm, tag="alone", round=jccl.Round(deadline=d))
+    )
     missed = step(jnp.arange(4.0), 0.3)
     assert missed.status[0] in (CODES["Deadline"], CODES["TooFew"])
     assert missed.value.tolist() == [0.0, 1.0, 2.0, 3.0]
@@ -396,7 +408,7 @@ def test_publish_makes_a_revision_with_one_digest_on_all_peers(fresh):
 
         @jax.jit
         def step(x, held):
-            mean = ops.all_reduce(x, comm, tag="model", state=held)
+            mean = ops.all_reduce(x, comm, tag="model", round=jccl.Round(state=held))
             shared = ops.publish(
                 {"anchor": mean.value, "n": jnp.int32(1)},
                 comm,

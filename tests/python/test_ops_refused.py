@@ -5,7 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import jccl
 from jccl import _native, ops
+from jccl._round import in_groups
 from jccl.testing import Cluster
 
 CODES = _native.core().codes
@@ -42,11 +44,11 @@ def test_odd_options_are_refused_by_name_before_anything_is_sent(
 ):
     x = np.ones(2, np.float32)
     with pytest.raises(error, match=words):
-        jax.jit(lambda x: ops.all_reduce(x, solo, **options).value)(x)
+        jax.jit(lambda x: ops.all_reduce(x, solo, **in_groups(options)).value)(x)
     with pytest.raises(error, match=words):
-        ops.all_reduce(jnp.ones(2), solo, **options)
+        ops.all_reduce(jnp.ones(2), solo, **in_groups(options))
     with pytest.raises(error, match=words):
-        solo.all_reduce(x, **options)
+        solo.all_reduce(x, **in_groups(options))
     if "weight" not in options:
         with pytest.raises(error, match=words):
             solo.sync_state(x, **options)
@@ -104,7 +106,7 @@ def test_a_leaf_that_cannot_travel_is_named_before_tracing(solo, leaf, word):
 def test_bad_arguments_are_refused_while_tracing(solo):
     x = jnp.ones(2)
     with pytest.raises(ValueError, match="deadline"):
-        ops.all_reduce(x, solo, deadline=-1.0)
+        ops.all_reduce(x, solo, round=jccl.Round(deadline=-1.0))
     with pytest.raises(ValueError, match="64 bytes"):
         ops.all_reduce(x, solo, tag="t" * 65)
     with pytest.raises(ValueError, match="scalar"):
@@ -118,7 +120,7 @@ def test_misspelt_words_are_refused_while_tracing(solo):
     with pytest.raises(ValueError, match=r"'median'.*prod"):
         ops.all_reduce(x, solo, op="median")
     with pytest.raises(ValueError, match=r"'tree'.*ring"):
-        ops.all_reduce(x, solo, plan="tree")
+        ops.all_reduce(x, solo, round=jccl.Round(plan="tree"))
     with pytest.raises(ValueError, match=r"'int9'.*int8"):
         ops.start(x, solo, codec="int9")
 
@@ -141,8 +143,8 @@ def test_a_second_op_without_a_token_is_refused(solo):
 def test_a_token_used_twice_is_refused(solo):
     def program(x):
         token = ops.all_reduce(x, solo, tag="a").token
-        second = ops.all_reduce(x, solo, tag="b", token=token)
-        third = ops.all_reduce(x, solo, tag="c", token=token)
+        second = ops.all_reduce(x, solo, tag="b", place=jccl.Place(token=token))
+        third = ops.all_reduce(x, solo, tag="c", place=jccl.Place(token=token))
         return second.value, third.value
 
     with pytest.raises(ValueError, match="token="):
@@ -164,7 +166,9 @@ def test_an_op_after_a_branch_with_an_op_needs_a_token(solo):
 def test_chained_ops_and_ops_of_both_branches_are_allowed(solo):
     def program(x):
         first = ops.all_reduce(x, solo, tag="a")
-        return ops.all_reduce(first.value, solo, tag="b", token=first.token)
+        return ops.all_reduce(
+            first.value, solo, tag="b", place=jccl.Place(token=first.token)
+        )
 
     assert jax.jit(program)(jnp.ones(2)).value.tolist() == [1.0, 1.0]
 

@@ -38,14 +38,16 @@ def test_an_edited_state_sends_nothing_and_is_named_by_its_leaf():
 
         def program(comm, index):
             state = jccl.sync_state(STATE, comm, tag="m")
-            options = {"tag": "m", "op": "sum", "deadline": 20.0}
+            options = {"tag": "m", "op": "sum"}
             if index == 0:
+                wrong = jccl.Round(state=edited(state), deadline=20.0)
                 with pytest.raises(jccl.ResyncError, match=r"leaf w f32\[2,3\]"):
-                    comm.all_reduce(np.ones(3), state=edited(state), **options)
+                    comm.all_reduce(np.ones(3), round=wrong, **options)
                 healed = jccl.sync_state(edited(state), comm, tag="m")
                 assert healed["w"].tolist() == STATE["w"].tolist()
                 state = healed
-            return comm.all_reduce(np.ones(3), state=state, **options)
+            right = jccl.Round(state=state, deadline=20.0)
+            return comm.all_reduce(np.ones(3), round=right, **options)
 
         for result in cluster.run(program):
             assert result.status.code == Code.OK and result.world == 2
@@ -83,7 +85,9 @@ def test_an_edit_between_start_and_wait_counts_and_is_not_published(caplog):
 
         def program(comm, index):
             state = jccl.sync_state(STATE, comm, tag="m")
-            open_round = comm.start(np.ones(3), tag="m", op="sum", state=state)
+            open_round = comm.start(
+                np.ones(3), tag="m", op="sum", round=jccl.Round(state=state)
+            )
             if index == 0:
                 state = edited(state)
             total = open_round.wait()
@@ -107,7 +111,7 @@ def test_a_state_that_nobody_synchronised_moves_nothing():
 
         def program(comm, index):
             with pytest.raises(jccl.InvalidError, match="call jccl.sync_state first"):
-                comm.all_reduce(np.ones(3), tag="m", state=STATE)
+                comm.all_reduce(np.ones(3), tag="m", round=jccl.Round(state=STATE))
             with pytest.raises(jccl.InvalidError, match="call jccl.sync_state first"):
                 comm.publish(STATE, tag="m", before=STATE)
             return comm.attributes().rounds_committed
@@ -125,7 +129,8 @@ def test_every_collective_on_a_tag_with_state_asks_for_it(verb):
         with pytest.raises(jccl.InvalidError, match="pass it as state="):
             getattr(comm, verb)(*operands, tag="m", **more)
         with pytest.raises(jccl.ResyncError, match="leaf w"):
-            call = getattr(comm, verb)(*operands, tag="m", state=edited(state), **more)
+            more["round"] = jccl.Round(state=edited(state))
+            call = getattr(comm, verb)(*operands, tag="m", **more)
             comm.wait(call)  # `start` alone doesn't wait for its comparison's outcome
 
 
@@ -251,7 +256,7 @@ def test_diloco_whose_state_was_never_synchronised_commits_nothing(route, who, c
             )
             params = jax.tree.map(lambda x: x + index, PARAMS)
             state = begin(tx, params)
-            comm.barrier(tag="both are here", deadline=30.0)
+            comm.barrier(tag="both are here", round=jccl.Round(deadline=30.0))
             if who == "one" and index == 1:
                 with pytest.raises(DeadlineError, match="waits for .* to synchronise"):
                     jccl.sync_state(state, deadline=2.0)
@@ -352,8 +357,8 @@ def test_a_call_in_a_program_takes_the_state_or_its_marks(caplog):
 
         def code_of(state, hand):
             def program(x, state):
-                given = {"state": hand(state)} if hand else {}
-                return jccl.all_reduce(x, comm, tag="m", op="sum", **given).status[0]
+                on = jccl.Round(state=hand(state) if hand else None)
+                return jccl.all_reduce(x, comm, tag="m", op="sum", round=on).status[0]
 
             return int(jax.jit(program)(jnp.ones(3), state))
 

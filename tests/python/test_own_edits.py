@@ -37,17 +37,26 @@ def test_every_call_with_an_edited_state_is_refused_whatever_it_moves():
             calls = {
                 "no values": (np.zeros(0, np.float32), {}),
                 "no weight": (np.ones(3), {"weight": 0.0}),
-                "its own memory": (wrong["w"], {"out": wrong["w"]}),
+                "its own memory": (wrong["w"], {"place": jccl.Place(out=wrong["w"])}),
             }
             for what, (x, options) in calls.items():
                 # Nobody else calls: it is not the others that end it.
                 with pytest.raises(jccl.ResyncError, match="leaf w"):
-                    comm.all_reduce(x, tag="m", state=wrong, deadline=600.0, **options)
+                    comm.all_reduce(
+                        x,
+                        tag="m",
+                        round=jccl.Round(state=wrong, deadline=600.0),
+                        **options,
+                    )
                 state = jccl.sync_state(state, comm, tag="m")
                 assert state["w"].tolist() == [0.0] * 4, what
             with pytest.raises(jccl.ResyncError, match=r"w f32\[4\] has another type"):
                 as_i32 = {"w": zeros.view(np.int32)}
-                comm.all_reduce(np.ones(3), tag="zeros", state=as_i32, deadline=600.0)
+                comm.all_reduce(
+                    np.ones(3),
+                    tag="zeros",
+                    round=jccl.Round(state=as_i32, deadline=600.0),
+                )
 
         cluster.run(program)
 
@@ -96,13 +105,13 @@ def test_a_program_that_edits_its_state_now_and_then_is_not_banned():
 
         def program(comm, index):
             state = jccl.sync_state(STATE, comm, tag="m")
-            options = {"tag": "m", "op": "sum", "deadline": 60.0}
             for _ in range(12):
                 if index == 0:
+                    wrong = jccl.Round(state=edited(state), deadline=60.0)
                     with pytest.raises(jccl.ResyncError):
-                        comm.all_reduce(np.ones(3), state=edited(state), **options)
+                        comm.all_reduce(np.ones(3), tag="m", op="sum", round=wrong)
                     state = jccl.sync_state(state, comm, tag="m")
-                comm.all_reduce(np.ones(3), tag="pace", deadline=60.0)
+                comm.all_reduce(np.ones(3), tag="pace", round=jccl.Round(deadline=60.0))
 
         cluster.run(program)
 

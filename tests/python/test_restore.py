@@ -303,7 +303,7 @@ def test_who_comes_with_a_state_that_the_run_went_back_from_hears_so():
         states = [jccl.sync_state({"w": np.zeros(4)}, first)]
         for _ in range(3):
             moved = first.all_reduce(
-                states[-1], tag="state", state=states[-1], weight=1.0
+                states[-1], tag="state", round=jccl.Round(state=states[-1]), weight=1.0
             )
             new = {"w": moved.value["w"] + 1}
             states.append(jccl.publish(new, first, before=states[-1]))

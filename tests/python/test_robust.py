@@ -7,6 +7,7 @@ import optax
 import pytest
 
 import jccl
+from jccl._round import in_groups
 from jccl.testing import Cluster
 
 BLOCK = 4096
@@ -82,7 +83,9 @@ def test_every_peer_gets_the_bits_of_the_formula(five, aggregator):
     def run(comm, index):
         return [
             comm.all_reduce(
-                rows[index], aggregator=aggregator, plan=plan, weight=1.0 + index
+                rows[index],
+                round=jccl.Round(aggregator=aggregator, plan=plan),
+                weight=1.0 + index,
             ).value
             for plan in (None, "direct", "exchange")
         ]
@@ -98,9 +101,13 @@ def test_a_program_gets_the_same_bits_as_numpy_arrays(five):
     def run(comm, index):
         @jax.jit
         def step(x):
-            return jccl.all_reduce(x, comm, aggregator="median", tag="jit").value
+            return jccl.all_reduce(
+                x, comm, round=jccl.Round(aggregator="median"), tag="jit"
+            ).value
 
-        begun = jccl.start(rows[index], comm, aggregator="median", tag="start")
+        begun = jccl.start(
+            rows[index], comm, round=jccl.Round(aggregator="median"), tag="start"
+        )
         return step(rows[index]), jccl.done(begun).value
 
     wanted = np.median(rows, axis=0)
@@ -141,12 +148,11 @@ def test_names_stand_for_the_defaults_and_odd_parameters_are_refused():
 )
 def test_what_no_aggregator_is_for_is_refused_with_a_way_out(five, options, words):
     comm, x = five.comms[0], np.ones(4, np.float32)
+    options = in_groups({**options, "aggregator": "median"})
     with pytest.raises(ValueError, match=words):
-        comm.all_reduce(x, aggregator="median", **options)
+        comm.all_reduce(x, **options)
     with pytest.raises(ValueError, match=words):
-        jax.jit(
-            lambda y: jccl.all_reduce(y, comm, aggregator="median", **options).value
-        )(x)
+        jax.jit(lambda y: jccl.all_reduce(y, comm, **options).value)(x)
 
 
 def test_means_of_lengths_and_directions_are_plain_ones(five):
@@ -162,14 +168,16 @@ def test_means_of_lengths_and_directions_are_plain_ones(five):
 
 def test_integers_are_refused_by_name(five):
     with pytest.raises(jccl.InvalidError, match="floating-point leaves, not to i32"):
-        five.comms[0].all_reduce(np.ones(4, np.int32), aggregator="median")
+        five.comms[0].all_reduce(
+            np.ones(4, np.int32), round=jccl.Round(aggregator="median")
+        )
 
 
 def test_peers_that_ask_for_different_ones_hear_both_names():
     def run(comm, index):
         with pytest.raises(jccl.MismatchError) as fault:
             how = jccl.TrimmedMean(0.25 if index else 0.125)
-            comm.all_reduce(np.ones(4, np.float32), aggregator=how)
+            comm.all_reduce(np.ones(4, np.float32), round=jccl.Round(aggregator=how))
         return str(fault.value)
 
     with Cluster(2) as two:

@@ -23,7 +23,7 @@ import numpy as np
 import jccl
 own = jccl.Security(key_file=sys.argv[2])
 with jccl.connect(site=sys.argv[1], security=own) as comm:
-    comm.all_reduce(np.ones(4, np.float32), deadline=60)
+    comm.all_reduce(np.ones(4, np.float32), round=jccl.Round(deadline=60))
     print("reduced", flush=True)
     sys.stdin.readline()
 """

@@ -39,7 +39,9 @@ def test_a_late_peer_gets_the_newest_published_revision():
         comm = cluster.comms[0]
         state = jccl.sync_state({"x": np.zeros(1000)}, comm)
         for _ in range(3):
-            mean = comm.all_reduce(np.ones(1000), tag="state", state=state).value
+            mean = comm.all_reduce(
+                np.ones(1000), tag="state", round=jccl.Round(state=state)
+            ).value
             state = jccl.publish({"x": state["x"] + mean}, comm, before=state)
         late = cluster.join()
         got = jccl.sync_state({"x": np.full(1000, -1.0)}, late)
@@ -254,14 +256,18 @@ def test_a_state_of_other_types_is_not_published():
 
         def program(comm, index):
             state = jccl.sync_state({"w": np.ones(4)}, comm)
-            moved = comm.all_reduce({"w": np.ones(4)}, tag="state", state=state).value
+            moved = comm.all_reduce(
+                {"w": np.ones(4)}, tag="state", round=jccl.Round(state=state)
+            ).value
             new = {"w": state["w"] + moved["w"]}
             if index == 0:
                 other = {"w": new["w"].view(np.int64)}
                 with pytest.raises(jccl.MismatchError, match="f64.4. has another type"):
                     jccl.publish(other, comm, before=state)
             state = jccl.publish(new, comm, before=state)
-            comm.all_reduce({"w": np.ones(4)}, tag="state", state=state)
+            comm.all_reduce(
+                {"w": np.ones(4)}, tag="state", round=jccl.Round(state=state)
+            )
             return state["w"].tolist()
 
         assert cluster.run(program) == [[2.0] * 4] * 2

@@ -13,7 +13,7 @@ def program(comm, index):
     @jax.jit
     def step(x):
         # Work before and after, so that the call is one of many operations.
-        y = jccl.all_reduce({"y": x @ x}, comm, op="mean", deadline=60.0)
+        y = jccl.all_reduce({"y": x @ x}, comm, round=jccl.Round(deadline=60.0))
         return y.value["y"] @ x, y.status
 
     x = jnp.eye(64)

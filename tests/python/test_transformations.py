@@ -16,6 +16,7 @@ import pytest
 
 import jccl
 from jccl import ops
+from jccl._round import in_groups
 from jccl.testing import Cluster, Processes
 from tests.python.on_devices import on_peers
 
@@ -32,39 +33,41 @@ def pair():
 
 
 def all_reduce(comm, index, x, **options):
-    out = ops.all_reduce(x, comm, op="sum", **options)
+    out = ops.all_reduce(x, comm, op="sum", **in_groups(options))
     return out.value, out.status, out.token
 
 
 def all_gather(comm, index, x, **options):
-    out = ops.all_gather(x, comm, slots=2, **options)
+    out = ops.all_gather(x, comm, slots=2, **in_groups(options))
     return out.value.sum(0), out.status, out.token
 
 
 def reduce_scatter(comm, index, x, **options):
-    out = ops.reduce_scatter(x, comm, op="sum", **options)
+    out = ops.reduce_scatter(x, comm, op="sum", **in_groups(options))
     return out.value, out.status, out.token
 
 
 def broadcast(comm, index, x, **options):
-    out = ops.broadcast(x, comm, root=index == 1, **options)
+    out = ops.broadcast(x, comm, root=index == 1, **in_groups(options))
     return out.value, out.status, out.token
 
 
 def barrier(comm, index, x, **options):
-    out = ops.barrier(comm, **options)
+    out = ops.barrier(comm, **in_groups(options))
     return x + 0 * out.status[0], out.status, out.token
 
 
 def start_done(comm, index, x, **options):
-    begun = ops.start(x, comm, passing=x, op="sum", **options)
+    begun = ops.start(x, comm, op="sum", **in_groups({**options, "passing": x}))
     out = ops.done(begun.handle, begun.passed, comm, tag=options["tag"])
     return out.value, out.status, out.token
 
 
 def publish(comm, index, x, tag, token=None):
     held = jnp.zeros(4, jnp.float32)  # the tag's state, revision after revision
-    mean = ops.all_reduce(x, comm, tag=tag, token=token, state=held)
+    mean = ops.all_reduce(
+        x, comm, tag=tag, place=jccl.Place(token=token), round=jccl.Round(state=held)
+    )
     shared = ops.publish(
         held, comm, status=mean.status, tag=tag, token=mean.token, before=held
     )
@@ -432,7 +435,7 @@ def on_the_host(comm, name, x, tag):
         return comm.reduce_scatter(x, op="sum", tag=tag).value
     if name == "publish":
         held = comm.sync_state(np.zeros(4, "f4"), tag=tag).value
-        mean = comm.all_reduce(x, tag=tag, state=held).value
+        mean = comm.all_reduce(x, tag=tag, round=jccl.Round(state=held)).value
         return mean + comm.publish(held, tag=tag, before=held).value
     return comm.all_reduce(x, op="sum", tag=tag).value
 

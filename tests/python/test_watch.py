@@ -436,7 +436,9 @@ def test_faults_of_programs_count_in_a_row_until_their_tag_commits():
         def program(comm, index):
             @functools.partial(jax.jit, static_argnums=1)
             def step(x, codec):
-                return jccl.all_reduce(x, comm, codec=codec, deadline=30.0).status[0]
+                return jccl.all_reduce(
+                    x, comm, codec=codec, round=jccl.Round(deadline=30.0)
+                ).status[0]
 
             mine = ["int8", "int4"][index]
             codes = [int(step(jnp.ones(8), c)) for c in (mine, mine, None, mine)]

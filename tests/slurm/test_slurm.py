@@ -156,9 +156,9 @@ def test_lists_of_nodes_are_those_of_scontrol(cluster):
 PEER = """
 import jccl
 with jccl.connect() as comm:
-    total = comm.all_reduce(1.0, op="sum", deadline=200)
+    total = comm.all_reduce(1.0, op="sum", round=jccl.Round(deadline=200))
     print("site", comm.site, "sum", float(total.value), flush=True)
-    comm.barrier(deadline=60)
+    comm.barrier(round=jccl.Round(deadline=60))
 """
 BATCH = """#!/bin/bash
 #SBATCH --output=slurm-%j.out

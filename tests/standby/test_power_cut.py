@@ -122,4 +122,4 @@ def test_nothing_is_told_while_etcd_does_not_answer():
             cluster.comms[0].barrier()
             etcd.kill(0)
             with pytest.raises((jccl.DeadlineError, jccl.InDoubtError)):
-                cluster.comms[0].barrier(deadline=1.0)
+                cluster.comms[0].barrier(round=jccl.Round(deadline=1.0))

@@ -122,7 +122,7 @@ PYTHON = [
     ["aggregators", "encoding", "proofs"],
     ["planning"],
     ["_chain", "_geometry", "_host", "_results", "_trees"],
-    ["_local", "_marks", "_outer_step", "_where"],
+    ["_local", "_marks", "_outer_step", "_round", "_where"],
     ["_host_calls", "ops"],
     ["_mesh_call", "exported", "gradients"],
     ["mesh"],

@@ -1,0 +1,223 @@
+"""The groups of options that all collectives share: `Round`, on what terms a round is
+held, and `Place`, what depends on where the call is made.
+
+A field that has no effect for a verb or in a place is refused. Plain data, which may
+hold traced arrays; any thread.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+from typing import Any, Literal
+
+import numpy as np
+
+from jccl import aggregators
+from jccl._groups import Group, check_kind
+from jccl._options import check_seconds, check_text
+from jccl._trees import OPS, PLANS, codec_name, fingerprint_digest, known
+from jccl.aggregators import Aggregator, spec_of
+from jccl.codecs import resolve
+
+Plan = Literal["direct", "exchange", "ring"]
+JOIN_MAX_S = 15.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class Round(Group):
+    """On what terms a round is held, and what must hold before values count in it.
+
+    Args:
+        deadline: seconds for the whole call, of `start` until the outcome; None takes
+            the communicator's. In a program it may be a traced number.
+        join_timeout: over local devices: seconds, 15 at most, from the first to the
+            last device's call; else LOCAL_SKEW on all. The deadline runs once all are
+            there.
+        plan: "direct", "exchange" (one link delay, for few peers or little data) or
+            "ring". None leaves the choice to the master.
+        aggregator: how a mean treats values that lie: `jccl.TrimmedMean`, `Median`,
+            `CenteredClip` or `NormLimit`, or their names; alike on all peers. None is
+            the mean by weight. The others are for floats and dense codecs, count each
+            contributor once whatever its weight, and need three or more.
+        guard: leaves this peer's values out of the result if they hold NaN or Inf.
+        state: shared state of the tag that the values were made from, or its
+            `jccl.marks`. Required once the tag was synchronised. If this peer did not
+            publish or adopt it, the values are in no result: RESYNC. Over local devices
+            it has to be `jccl.mesh.marks`.
+        fingerprint: words that must be alike on all peers of a tag with shared state,
+            else MISMATCH.
+    """
+
+    deadline: Any = None
+    join_timeout: float = JOIN_MAX_S
+    plan: Plan | None = None
+    aggregator: str | Aggregator | None = None
+    guard: bool = True
+    state: Any = None
+    fingerprint: str | None = None
+
+    def __post_init__(self) -> None:
+        check_seconds(self.deadline)
+        if not 0 < self.join_timeout <= JOIN_MAX_S:
+            raise ValueError(
+                f"jccl.mesh: join_timeout={self.join_timeout} must be above 0 and at "
+                f"most {JOIN_MAX_S:g} s: XLA aborts a process whose devices wait longer"
+            )
+        known("plan", self.plan or "", PLANS)
+        aggregators.resolve(self.aggregator)
+        check_kind(bool, guard=self.guard)
+        check_text("fingerprint", self.fingerprint)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class Place(Group):
+    """What depends on the place of a call: outside programs, in one, or over devices.
+
+    Args:
+        out: outside programs: pytree of writable C-contiguous numpy arrays for the
+            result; may be the operands themselves. A round that fails leaves them as
+            they were. A started round writes them when it has ended well, maybe before
+            `done` is called.
+        copy: of `start`, outside programs: copies the operands first. A program always
+            copies.
+        token: in a program: `.token` of the blocking call that must end before this
+            one. XLA promises no order without it.
+        in_place: in a program: the results take the memory of the donated operands.
+        passing: of `start`, in a program: pytree that is handed through unchanged.
+            Compute from `Started.passed` what has to come after the start: XLA orders
+            by data alone.
+        axis_name: over local devices: the mesh axes along which devices hold values of
+            their own, which are reduced. None: all axes that the program is mapped
+            over. (): all devices hold the same. Over an axis named neither here nor in
+            a leaf's spec, the leaf must be the same on all devices.
+        specs: over local devices: PartitionSpecs of the leaves, as for the `in_specs`
+            of shard_map. A leaf stays cut along the axes of its spec, and is not
+            reduced over them: the gradient of an all-gathered parameter is already
+            summed over that axis.
+        gather: of an `all_reduce` over local devices: with False, a reduced leaf stays
+            this device's share of the flat leaf, zero-padded to equal shares;
+            `jccl.mesh.unshard` puts the shares together.
+    """
+
+    out: Any = None
+    copy: bool = False
+    token: Any = None
+    in_place: bool = False
+    passing: Any = ()
+    axis_name: Any = None
+    specs: Any = None
+    gather: bool = True
+
+    def __post_init__(self) -> None:
+        check_kind(bool, copy=self.copy, in_place=self.in_place, gather=self.gather)
+
+
+class Where(enum.StrEnum):
+    HOST = "outside programs"
+    PROGRAM = "in a program on one device"
+    MESH = "in a program mapped over local devices"
+
+
+def _fields(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# Of `Round`, what each verb takes; `join_timeout` over local devices besides.
+_CHECKS = "deadline guard state fingerprint"
+TERMS = {
+    "all_reduce": _fields(f"{_CHECKS} plan aggregator"),
+    "all_gather": _fields(_CHECKS),
+    "reduce_scatter": _fields(_CHECKS),
+    "broadcast": _fields(_CHECKS),
+    "barrier": _fields("deadline state"),
+    "start": _fields(f"{_CHECKS} plan aggregator"),
+    "start_broadcast": _fields(_CHECKS),
+    "start_barrier": _fields("deadline state"),
+    "done": _fields(""),
+    "gradients.all_reduce": _fields("deadline"),
+}
+# Of `Place`, what has an effect: outside programs, in one, and over local devices.
+EFFECTS = {
+    "all_reduce": ("out", "token in_place", "token axis_name specs gather"),
+    "all_gather": ("", "token", "token specs"),
+    "reduce_scatter": ("", "token", ""),
+    "broadcast": ("out", "token", "token specs"),
+    "barrier": ("", "token", "token"),
+    "start": (
+        "out copy",
+        "copy token passing",
+        "copy token passing axis_name specs",
+    ),
+    "start_broadcast": ("out copy", "", ""),
+    "start_barrier": ("", "", ""),
+    "done": ("", "token", "token axis_name specs"),
+    "gradients.all_reduce": ("", "token", ""),
+}
+_REMEDIES = {
+    ("out", Where.PROGRAM): "donate the operands and pass in_place=True",
+    ("out", Where.MESH): "donate the operands and pass in_place=True",
+    ("in_place", Where.HOST): "pass out= instead",
+    ("in_place", Where.MESH): "local devices exchange their arrays as they are",
+    ("passing", Where.HOST): "Python's own order is kept there",
+    ("token", Where.HOST): "Python's own order is kept there",
+}
+
+
+@functools.cache
+def _effects(verb: str, where: Where) -> frozenset[str]:
+    return _fields(EFFECTS[verb][list(Where).index(where)])
+
+
+def check_terms(verb: str, where: Where, round: Round, place: Place) -> None:
+    """TypeError for a field that was given, and that the verb makes no use of there."""
+    for name in round.given():
+        if name == "join_timeout" and where is not Where.MESH:
+            raise TypeError(
+                f"jccl: join_timeout= has no effect {where}: it is for local devices "
+                "that make one call together; leave it out"
+            )
+        if name not in TERMS[verb] and name != "join_timeout":
+            raise TypeError(
+                f"jccl: {name}= of jccl.Round has no effect on {verb}, which takes "
+                f"{', '.join(sorted(TERMS[verb])) or 'none'}; leave it out"
+            )
+    for name in place.given():
+        if name not in _effects(verb, where):
+            remedy = _REMEDIES.get((name, where), "leave it out")
+            if name == "out" and verb == "start":
+                remedy = "the result is the value of jccl.done"
+            raise TypeError(f"jccl: {name}= has no effect on {verb} {where}: {remedy}")
+
+
+def terms_of(verb: str, round: Round) -> dict[str, Any]:
+    """The fields of a round that the verb takes."""
+    return {name: getattr(round, name) for name in TERMS[verb]}
+
+
+def checks_of(round: Round) -> dict[str, Any]:
+    """The attributes of a call that say what is checked, beside the state."""
+    return {
+        "fingerprint": fingerprint_digest(round.fingerprint),
+        "guard": np.int32(round.guard),
+    }
+
+
+def reduction_of(op: str, codec: Any, round: Round) -> dict[str, Any]:
+    """The attributes of an all_reduce that say how values become one."""
+    return {
+        "op": known("op", op, OPS),
+        "codec": codec_name(codec),
+        "aggregator": spec_of(round.aggregator, resolve(codec), op, round.plan),
+        "plan": known("plan", round.plan or "", PLANS),
+    }
+
+
+def in_groups(options: dict[str, Any]) -> dict[str, Any]:
+    """Options of a verb, with those that belong to `Round` and `Place` in these."""
+    rest = dict(options)
+    for name, group in (("round", Round), ("place", Place)):
+        fields = [one.name for one in dataclasses.fields(group) if one.name in rest]
+        rest[name] = group(**{field: rest.pop(field) for field in fields})
+    return rest
