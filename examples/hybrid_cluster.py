@@ -66,7 +66,12 @@ def train_in_jit(comm):
 
 def train_between_steps(comm):
     """The step knows nothing of the run."""
-    sync = jccl.between_steps(comm, sync_every=SYNC_EVERY, codec="int8", feedback=True)
+    sync = jccl.between_steps(
+        comm,
+        sync_every=SYNC_EVERY,
+        codec="int8",
+        travel=jccl.Travel(error_feedback=True),
+    )
     params = sync.join(initial())
     state = INNER.init(params)
 

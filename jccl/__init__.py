@@ -42,7 +42,8 @@ _NAMES = {
     "_results": "Reduced",
     "_round": "Place Round",
     "optim": (
-        "BetweenState BetweenSteps Defaults DilocoState Outer Pace Pacer Watch "
+        "BetweenState BetweenSteps Defaults DilocoState Outer Pace Pacer "
+        "Rounds Travel Watch "
         "between_steps diagnose diloco diloco_defaults eager_diloco nesterov paced "
         "seconds_per_step sgd sparse_loco"
     ),

@@ -96,6 +96,8 @@ from jccl.optim import DilocoState as DilocoState
 from jccl.optim import Outer as Outer
 from jccl.optim import Pace as Pace
 from jccl.optim import Pacer as Pacer
+from jccl.optim import Rounds as Rounds
+from jccl.optim import Travel as Travel
 from jccl.optim import Watch as Watch
 from jccl.optim import between_steps as between_steps
 from jccl.optim import diagnose as diagnose

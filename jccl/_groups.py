@@ -91,6 +91,18 @@ def check_kind(kind: Any, **values: Any) -> None:
         raise TypeError(f"jccl: {name}={value!r} must be {words} or None")
 
 
+def sorted_into(
+    name: str, group: type[Group], options: dict[str, Any]
+) -> dict[str, Any]:
+    """The options, with those that are fields of the group in one under its name."""
+    fields = {one.name for one in dataclasses.fields(group)}  # type: ignore[arg-type]
+    found = {key: value for key, value in options.items() if key in fields}
+    if not found:
+        return options
+    rest = {key: value for key, value in options.items() if key not in fields}
+    return rest | {name: group(**found)}
+
+
 def groups_of(call: Callable[..., Any]) -> dict[str, Group]:
     """The parameters of a function that take groups, with their defaults."""
     parameters = inspect.signature(call).parameters.values()

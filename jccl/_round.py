@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from jccl import aggregators
-from jccl._groups import Group, check_kind
+from jccl._groups import Group, check_kind, sorted_into
 from jccl._options import check_seconds, check_text
 from jccl._trees import OPS, PLANS, codec_name, fingerprint_digest, known
 from jccl.aggregators import Aggregator, spec_of
@@ -214,10 +214,6 @@ def reduction_of(op: str, codec: Any, round: Round) -> dict[str, Any]:
     }
 
 
-def in_groups(options: dict[str, Any]) -> dict[str, Any]:
-    """Options of a verb, with those that belong to `Round` and `Place` in these."""
-    rest = dict(options)
-    for name, group in (("round", Round), ("place", Place)):
-        fields = [one.name for one in dataclasses.fields(group) if one.name in rest]
-        rest[name] = group(**{field: rest.pop(field) for field in fields})
-    return rest
+def in_groups(**options: Any) -> dict[str, Any]:
+    """Options of a verb by their names alone, sorted into `Round` and `Place`."""
+    return sorted_into("place", Place, sorted_into("round", Round, options))

@@ -29,8 +29,9 @@ SPREAD_TEXT = (
     "jccl: these arrays lie on several devices, and outside shard_map XLA would gather "
     "all of them on each device for the call. An optimizer of jccl has to know how "
     "they lie: call its init outside jit, when they lie there, or make it with "
-    "specs=jax.tree.map(lambda x: x.sharding, params); or keep the rounds out of the "
-    "program, by jccl.between_steps. For other calls map the program with "
+    "place=jccl.Place(specs=jax.tree.map(lambda x: x.sharding, params)); or keep the "
+    "rounds out of the program, by jccl.between_steps. For other calls map the "
+    "program with "
     "jax.shard_map(..., check_vma=False) and use jccl.all_reduce there, call "
     "comm.all_reduce outside jit, or put the arrays on one device."
 )

@@ -21,6 +21,7 @@ import optax
 
 import jccl
 from benchmarks.learning import model
+from jccl.optim.options import in_groups
 from jccl.testing import Cluster
 
 POINTS = 10  # of a curve
@@ -69,7 +70,7 @@ def transform(run: Run, comm: jccl.Communicator) -> Any:
         outer,
         sync_every=run.sync_every,
         codec=codec_of(run.codec),
-        **dict(run.options),
+        **in_groups(**dict(run.options)),
     )
 
 

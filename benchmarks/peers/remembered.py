@@ -26,10 +26,14 @@ FORMS: dict[str, Callable[[jccl.Communicator, Any], Any]] = {
     "alone": lambda comm, inner: inner,
     "plain": lambda comm, inner: jccl.diloco(comm, inner, sync_every=STEPS),
     "feedback": lambda comm, inner: jccl.diloco(
-        comm, inner, sync_every=STEPS, codec="int4", error_feedback=True
+        comm,
+        inner,
+        sync_every=STEPS,
+        codec="int4",
+        travel=jccl.Travel(error_feedback=True),
     ),
     "overlap": lambda comm, inner: jccl.diloco(
-        comm, inner, sync_every=STEPS, overlap=STEPS // 2
+        comm, inner, sync_every=STEPS, rounds=jccl.Rounds(overlap=STEPS // 2)
     ),
     "eager": lambda comm, inner: jccl.eager_diloco(comm, inner, sync_every=STEPS),
     "sparse": lambda comm, inner: jccl.sparse_loco(comm, inner, sync_every=STEPS),

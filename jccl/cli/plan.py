@@ -152,12 +152,14 @@ def _call(best: advice.Choice) -> str:
     method = best.method
     if best.name == "data-parallel":
         return "jccl.all_reduce(grads, comm)"
-    options = [f"sync_every={method.sync_every}"]
+    rounds = []
     if best.name == "streaming":
-        options += [f"fragments={method.fragments}"]
+        rounds += [f"fragments={method.fragments}"]
     if best.name != "eager" and method.overlap:
-        options += [f"overlap={method.overlap}"]
-    options += [f'codec="{best.codec}"', f'plan="{best.plan}"']
+        rounds += [f"overlap={method.overlap}"]
+    rounds += [f'each=jccl.Round(plan="{best.plan}")']
+    options = [f"sync_every={method.sync_every}", f'codec="{best.codec}"']
+    options += [f"rounds=jccl.Rounds({', '.join(rounds)})"]
     verb = "eager_diloco" if best.name == "eager" else "diloco"
     return f"jccl.{verb}(comm, inner, {', '.join(options)})"
 

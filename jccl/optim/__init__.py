@@ -5,6 +5,7 @@ from jccl.optim.defaults import Defaults, diloco_defaults
 from jccl.optim.diagnostics import Watch, diagnose
 from jccl.optim.diloco import diloco
 from jccl.optim.eager import eager_diloco
+from jccl.optim.options import Rounds, Travel
 from jccl.optim.outer import Outer, nesterov, sgd
 from jccl.optim.pace import Pace, Pacer, Turn, paced, seconds_per_step
 from jccl.optim.sparse import sparse_loco
@@ -18,6 +19,8 @@ __all__ = [
     "Outer",
     "Pace",
     "Pacer",
+    "Rounds",
+    "Travel",
     "Turn",
     "Watch",
     "between_steps",

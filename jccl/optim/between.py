@@ -13,6 +13,7 @@ Source: DiLoCo, arXiv:2311.08105; mixing a delayed round in: arXiv:2501.18512, 2
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import threading
 from collections.abc import Callable
@@ -22,16 +23,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jccl import _marks, _native, aggregators, callback
+from jccl import _marks, _native, callback
+from jccl._groups import grouped
 from jccl._marks import Marks
 from jccl._options import Restore
 from jccl._round import Round
-from jccl.aggregators import Aggregator
 from jccl.codecs import Codec, resolve
 from jccl.communicator import SHOWN, Communicator
 from jccl.encoding import encode, has_device_encoder
 from jccl.errors import Code, Error, Status
 from jccl.optim import outer as outers
+from jccl.optim.options import Rounds, Travel
 
 
 class BetweenState(NamedTuple):
@@ -186,10 +188,10 @@ class BetweenSteps:
                 codec=self._settings.codec,
                 tag=self._settings.tag,
                 weight=weight,
-                round=Round(
+                round=dataclasses.replace(
+                    self._settings.each,
                     fingerprint=self._outer.fingerprint(shared["anchor"]),
                     state=state,
-                    **self._settings.options,
                 ),
             )
             value, status = done.value, done.status
@@ -283,7 +285,7 @@ class _Settings(NamedTuple):
     codec: Codec
     feedback: bool
     tag: str
-    options: dict[str, Any]
+    each: Round
 
 
 class _Round:
@@ -317,19 +319,15 @@ class _Round:
         return self._outcome
 
 
+@grouped()
 def between_steps(
     comm: Communicator,
     outer: outers.Outer | None = None,
     *,
     sync_every: int,
     codec: Codec | str | None = "int8",
-    feedback: bool = False,
-    overlap: int = 0,
-    mixing: float = 0.5,
-    tag: str = "diloco",
-    deadline: float | None = None,
-    plan: str | None = None,
-    aggregator: Aggregator | str | None = None,
+    travel: Travel = Travel(),
+    rounds: Rounds = Rounds(),
 ) -> BetweenSteps:
     """DiLoCo for any backend, between compiled steps instead of inside them.
 
@@ -339,15 +337,14 @@ def between_steps(
         sync_every: steps between rounds (H).
         codec: how pseudo-gradients travel. The device encodes Int8 and Int4, the host
             encodes others.
-        feedback: adds what the codec left out to the pseudo-gradient of the next round,
-            for Int8 and Int4 only. As `error_feedback=True` of `jccl.diloco`.
-        overlap: steps during which a round is in flight. 0 waits for it.
-        mixing: with `overlap`, how much of the local parameters stays when the result
-            arrives: mixing * local + (1 - mixing) * anchor. 0 discards the steps taken
-            meanwhile, 0.5 is the uniform average (α of arXiv:2501.18512, section 2.3,
-            which finds both within 0.2 % up to 10 steps of overlap).
-        tag, deadline, plan, aggregator: as in `jccl.diloco`. Peers with `jccl.diloco`
-            may be in the same run.
+        travel: how they travel besides. `jccl.Travel`: error_feedback, True or False,
+            for Int8 and Int4 only.
+        rounds: when rounds happen. `jccl.Rounds`: tag, overlap, mixing, each. `overlap`
+            are steps during which a round is in flight; 0 waits for it. Then `mixing`
+            is how much of the local parameters stays when the result arrives: 0
+            discards the steps taken meanwhile, 0.5, the default, is the uniform average
+            (α of arXiv:2501.18512, section 2.3, which finds both within 0.2 % up to 10
+            steps of overlap). Peers with `jccl.diloco` may be in the same run.
 
     Cost: per round, one copy of the encoded pseudo-gradient to the host, one of the
     anchor back, and the outer step on one core. Memory on the device: the anchor, and
@@ -361,35 +358,47 @@ def between_steps(
         ...     params, opt_state = step(params, opt_state, batch)
         ...     params = sync(params)
     """
+    travel.only("jccl.between_steps", "error_feedback")
+    rounds.only("jccl.between_steps", "tag", "overlap", "mixing", "each")
     if sync_every < 1:
         raise ValueError(f"sync_every={sync_every} must be at least 1")
-    if not 0 <= overlap < sync_every:
-        raise ValueError(f"overlap={overlap} must be from 0 to {sync_every - 1}")
-    if not 0 <= mixing < 1:
-        raise ValueError(f"mixing={mixing} is not in [0, 1): at 1 peers never meet")
-    found, how = outers.resolve(outer), resolve(codec)
+    if not 0 <= rounds.overlap < sync_every:
+        raise ValueError(f"overlap={rounds.overlap} must be from 0 to {sync_every - 1}")
+    how = resolve(codec)
+    settings = _Settings(
+        outer=_of_the_kernel(outer),
+        every=int(sync_every),
+        overlap=int(rounds.overlap),
+        mixing=0.5 if rounds.mixing is None else float(rounds.mixing),
+        codec=how,
+        feedback=_feedback(travel, how),
+        tag=rounds.tag,
+        each=rounds.each,
+    )
+    return BetweenSteps(comm, settings)
+
+
+def _of_the_kernel(outer: outers.Outer | None) -> outers.Outer:
+    found = outers.resolve(outer)
     if not isinstance(found, outers.Outer):
         raise TypeError(
             "between_steps takes jccl.nesterov or jccl.sgd as outer=: other optimizers "
             "run in XLA, where the bits of this peer could differ from those of others"
         )
-    if feedback and not has_device_encoder(how):
-        raise ValueError(f"feedback=True needs codec int8 or int4, not {how.name}")
-    settings = _Settings(
-        outer=found,
-        every=int(sync_every),
-        overlap=int(overlap),
-        mixing=float(mixing),
-        codec=how,
-        feedback=feedback,
-        tag=tag,
-        options={
-            "deadline": deadline,
-            "plan": plan,
-            "aggregator": aggregators.resolve(aggregator),
-        },
-    )
-    return BetweenSteps(comm, settings)
+    return found
+
+
+def _feedback(travel: Travel, codec: Codec) -> bool:
+    if travel.decay not in (None, 1.0):
+        raise ValueError(
+            f"jccl.between_steps takes error_feedback=True or False, not "
+            f"{travel.error_feedback}: it keeps all of the residual"
+        )
+    if travel.decay and not has_device_encoder(codec):
+        raise ValueError(
+            f"error_feedback=True needs codec int8 or int4, not {codec.name}"
+        )
+    return travel.decay is not None
 
 
 # ---- on the device -------------------------------------------------------------------

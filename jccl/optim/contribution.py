@@ -92,6 +92,21 @@ class Contribution(NamedTuple):
     on_device: bool = False  # XLA makes the codec's bytes
     aggregator: Aggregator = Mean()
 
+    @classmethod
+    def of(
+        cls, codec: CodecChoice, travel: Any, aggregator: Aggregator
+    ) -> Contribution:
+        """Of what users give; `travel` is a `jccl.Travel`."""
+        return cls(
+            codec,
+            travel.decay,
+            travel.merge,
+            bool(travel.clip),
+            travel.diagnostics,
+            travel.on_device,
+            aggregator,
+        )
+
     def codec_of(self, cut: Fragments, fragment: int) -> Codec:
         if callable(self.codec):
             return self._known(self.codec(fragment, cut.paths_of(fragment)))
@@ -232,10 +247,6 @@ def cosine(one: Any, other: Any) -> jax.Array:
 
 def checked(sends: Contribution, local: Local) -> Contribution:
     """Refuses wrong names before the first step, and what local devices can't do."""
-    if sends.decay is not None and not 0 < sends.decay <= 1:
-        raise ValueError(
-            f"error_feedback={sends.decay} must be True, or a decay above 0 and up to 1"
-        )
     asked = {
         "error_feedback": sends.decay is not None,
         "merge": sends.merge != "mean",
@@ -258,9 +269,5 @@ def checked(sends: Contribution, local: Local) -> Contribution:
         raise NotImplementedError(
             "merge= does not work with aggregator=: RDA needs two plain means; leave "
             "one out"
-        )
-    if not callable(sends.merge) and sends.merge not in merge.RULES:
-        raise ValueError(
-            f"merge={sends.merge!r} is unknown; use {' or '.join(merge.RULES)}"
         )
     return sends

@@ -59,7 +59,8 @@ def diagnose(state: Any, outer: Any = None) -> list[dict[str, float]]:
     """The diagnostics of a `DilocoState` as numbers, a dict for each fragment.
 
     Args:
-        state: from a transform made with `diagnostics=True`. It is read on the host.
+        state: from a transform made with `jccl.Travel(diagnostics=True)`. It is read
+            on the host.
         outer: its `jccl.nesterov` or `jccl.sgd`, to judge it too.
 
     Warns:
@@ -71,7 +72,9 @@ def diagnose(state: Any, outer: Any = None) -> list[dict[str, float]]:
     rows = []
     for fragment, part in enumerate(state.parts):
         if not isinstance(part.watch, Watch):
-            raise ValueError("this optimizer was made without diagnostics=True")
+            raise ValueError(
+                "this optimizer was made without travel=jccl.Travel(diagnostics=True)"
+            )
         names = part.watch._fields[:-1]
         row = {
             name: float(np.asarray(jax.tree.leaves(getattr(part.watch, name))[0]))

@@ -26,16 +26,18 @@ import optax
 from jax import lax
 
 from jccl import aggregators, snapshot
-from jccl.aggregators import Aggregator
+from jccl._groups import grouped
 from jccl.communicator import Communicator
 from jccl.errors import Code
 from jccl.optim import contribution, health, schedule
 from jccl.optim import outer as outers
 from jccl.optim.contribution import CodecChoice, Contribution
+from jccl.optim.diloco import round_options
 from jccl.optim.engine import Engine
 from jccl.optim.fragments import Fragments
 from jccl.optim.leaves import pseudo_gradient
 from jccl.optim.local import Local, Places
+from jccl.optim.options import Rounds, Travel
 from jccl.optim.state import DilocoState, Layout, Part, Step, replaced, select
 
 
@@ -48,6 +50,7 @@ class Ahead(NamedTuple):
     momentum: Any  # c; () without momentum
 
 
+@grouped()
 def eager_diloco(
     comm: Communicator,
     inner: optax.GradientTransformation,
@@ -56,13 +59,8 @@ def eager_diloco(
     sync_every: int,
     delayed: bool = False,
     codec: CodecChoice = "int8",
-    error_feedback: bool | float = False,
-    nan_rounds: int | None = None,
-    weights: Any = None,
-    tag: str = "diloco",
-    deadline: float | None = None,
-    plan: str | None = None,
-    aggregator: Aggregator | str | None = None,
+    travel: Travel = Travel(),
+    rounds: Rounds = Rounds(),
 ) -> optax.GradientTransformationExtraArgs:
     """DiLoCo whose rounds take all of the H steps until the next one. It is for links
     so slow or so long that nothing else hides them.
@@ -73,9 +71,11 @@ def eager_diloco(
         delayed: the naive form, for comparisons: results are applied a round late,
             without looking ahead. It is much worse (published 3.01 against 2.67 nats;
             eager 2.69).
-        comm, inner, codec, error_feedback, nan_rounds, weights, tag, deadline, plan,
-            aggregator: as in `jccl.diloco`. A peer learns that a round lacks it when
-            that round ends, one round later.
+        comm, inner, codec: as in `jccl.diloco`.
+        travel: how contributions travel. `jccl.Travel`: error_feedback, weights.
+        rounds: what becomes of a peer that misses one. `jccl.Rounds`: tag, nan_rounds,
+            each. A peer learns that a round lacks it when that round ends, one round
+            later.
 
     Returns:
         An optax transform whose state is a `DilocoState`. Its updates end on the anchor
@@ -86,42 +86,45 @@ def eager_diloco(
     Example:
         >>> tx = jccl.eager_diloco(comm, optax.adamw(1e-3), sync_every=50)
     """
+    travel.only("jccl.eager_diloco", "error_feedback", "weights")
+    rounds.only("jccl.eager_diloco", "tag", "nan_rounds", "each")
     if delayed:
         warnings.warn(
             "jccl.eager_diloco(delayed=True): naively delayed results cost much "
             "(published: 3.01 nats against 2.67, eager 2.69); lower the outer learning "
             "rate, or leave it out",
-            stacklevel=2,
-        )
-    resolved = outers.resolve(
-        outers.nesterov(0.4, 0.9) if outer is None else outer, comm
-    )
-    if not isinstance(resolved, outers.Outer):
-        raise TypeError(
-            "jccl.eager_diloco takes jccl.nesterov or jccl.sgd as outer optimizer: "
-            "what a peer is ahead is kept apart, which needs linear outer steps"
+            stacklevel=3,
         )
     when = schedule.checked(sync_every, 1, 0)._replace(overlap=sync_every)
-    layout = Layout(tag, when, 1)
-    how = aggregators.resolve(aggregator)
-    decay = float(error_feedback) if error_feedback else None
+    layout = Layout(rounds.tag, when, 1)
+    sends = Contribution.of(codec, travel, aggregators.resolve(rounds.each.aggregator))
     engine = Eager(
         comm=comm,
         inner=outers.checked_inner(inner),
-        outer=resolved,
+        outer=_linear(outer, comm),
         layout=layout,
         mixing=0.0,
         folds=False,
-        sends=contribution.checked(Contribution(codec, decay, aggregator=how), Local()),
-        weights=1.0 if weights is None else weights,
-        round_options={"deadline": deadline, "plan": plan},
+        sends=contribution.checked(sends, Local()),
+        weights=1.0 if travel.weights is None else travel.weights,
+        round_options=round_options(rounds),
         places=Places(Local()),
         key=snapshot.declare(comm, layout),
-        nan_rounds=health.checked(nan_rounds),
+        nan_rounds=health.checked(rounds.nan_rounds),
     )
     if delayed:
         engine = Delayed(*engine)
     return optax.GradientTransformationExtraArgs(engine.init, engine.update)
+
+
+def _linear(outer: outers.Outer | None, comm: Communicator) -> outers.Outer:
+    found = outers.resolve(outers.nesterov(0.4, 0.9) if outer is None else outer, comm)
+    if not isinstance(found, outers.Outer):
+        raise TypeError(
+            "jccl.eager_diloco takes jccl.nesterov or jccl.sgd as outer optimizer: "
+            "what a peer is ahead is kept apart, which needs linear outer steps"
+        )
+    return found
 
 
 class Eager(Engine):

@@ -88,12 +88,12 @@ class Local(NamedTuple):
         self, tree: Any, comm: HasRegistryId, *, like: Any, **options: Any
     ) -> Reduced:
         if self._on_one_device():
-            return ops.all_reduce(tree, comm, **in_groups(options))
+            return ops.all_reduce(tree, comm, **in_groups(**options))
         specs = mesh.specs_like(tree, like, self.specs)
 
         def call(tree: Any, **options: Any) -> Reduced:
             options |= {"axis_name": self.axis_name, "specs": specs}
-            return mesh.all_reduce(tree, comm, **in_groups(options))
+            return mesh.all_reduce(tree, comm, **in_groups(**options))
 
         out = Reduced(specs, WHOLE, WHOLE)
         return self._each(call, (tree,), (specs,), out, options)
@@ -102,12 +102,12 @@ class Local(NamedTuple):
         self, tree: Any, comm: HasRegistryId, *, like: Any, **options: Any
     ) -> Started:
         if self._on_one_device():
-            return ops.start(tree, comm, **in_groups(options))
+            return ops.start(tree, comm, **in_groups(**options))
         specs = mesh.specs_like(tree, like, self.specs)
 
         def call(tree: Any, **options: Any) -> Started:
             options |= {"axis_name": self.axis_name, "specs": specs}
-            return mesh.start(tree, comm, **in_groups(options))
+            return mesh.start(tree, comm, **in_groups(**options))
 
         return self._each(call, (tree,), (specs,), Started(WHOLE, (), WHOLE), options)
 

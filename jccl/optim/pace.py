@@ -20,19 +20,21 @@ import numpy as np
 from jccl._round import Round
 from jccl.communicator import Communicator
 from jccl.errors import Error, Remedy
+from jccl.optim.options import Travel
 
 SLOTS = 256  # peers whose speeds are compared
 
 
 class Pace(NamedTuple):
-    """`sync_every` and `weights` of `jccl.diloco`."""
+    """`sync_every` of `jccl.diloco`, and `weights` of its `jccl.Travel`."""
 
     sync_every: int
     weights: float
 
     @property
     def options(self) -> dict[str, Any]:
-        return self._asdict()
+        travel = Travel(weights=self.weights)
+        return {"sync_every": self.sync_every, "travel": travel}
 
 
 def paced(

@@ -77,6 +77,6 @@ def checked(sync_every: int, fragments: int, overlap: int) -> Schedule:
             f"fragments={fragments}: rounds begin {least} or {least + 1} steps apart; "
             f"each fragment still has one every {sync_every} steps (effective "
             f"H={sync_every})",
-            stacklevel=3,
+            stacklevel=4,  # the caller of an optimizer that takes groups
         )
     return Schedule(int(sync_every), int(fragments), int(overlap))

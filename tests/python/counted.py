@@ -9,6 +9,7 @@ import optax
 
 import jccl
 from jccl.data import Pool
+from jccl.optim.options import in_groups
 
 PARAMS = {"w": np.ones((2, 4), np.float32)}
 
@@ -28,7 +29,8 @@ class Trainer:
         self.comm, self.plan, self.took = comm, plan, []
         if make is jccl.diloco:
             options = {"late": "drop", "codec": None, **options}
-        self.tx = make(comm, optax.sgd(1e-3), sync_every=every, data=plan, **options)
+        options = in_groups(sync_every=every, data=plan, **options)
+        self.tx = make(comm, optax.sgd(1e-3), **options)
         params = jax.tree.map(jnp.asarray, PARAMS)
         self.state = (params, self.tx.init(params))
         self.compiled = jax.jit(self._step)

@@ -16,7 +16,13 @@ folder, batch = Path(sys.argv[1]), int(sys.argv[2])
 
 with jccl.connect(reactions=jccl.Reactions(on_fault="warn")) as comm:
     plan = jccl.data.Plan(comm, batch=batch, **FORM)
-    tx = jccl.diloco(comm, optax.sgd(0.01), sync_every=3, late="drop", data=plan)
+    tx = jccl.diloco(
+        comm,
+        optax.sgd(0.01),
+        sync_every=3,
+        rounds=jccl.Rounds(late="drop"),
+        travel=jccl.Travel(data=plan),
+    )
 
     @jax.jit
     def step(carry, x):

@@ -30,7 +30,12 @@ def gradients(seed):
 
 def make(comm, codec):
     return jccl.diloco(
-        comm, optax.sgd(RATE), OUTER, sync_every=H, codec=codec, plan="direct"
+        comm,
+        optax.sgd(RATE),
+        OUTER,
+        sync_every=H,
+        codec=codec,
+        rounds=jccl.Rounds(each=jccl.Round(plan="direct")),
     )
 
 

@@ -23,6 +23,7 @@ from jax.sharding import NamedSharding  # noqa: E402
 from jax.sharding import PartitionSpec as P  # noqa: E402
 
 import jccl  # noqa: E402
+from jccl.optim.options import in_groups  # noqa: E402
 
 # Of a world of several sites: its processes, this one's place, the first of the site
 # and how many devices of each process its mesh has.
@@ -201,10 +202,13 @@ def trains(comm, word, overlap, plain=False):
         comm,
         inner,
         sync_every=2,
-        overlap=overlap,
+        rounds=jccl.Rounds(overlap=overlap, tag=word),
         codec="int8",
-        specs={k: NamedSharding(MESH, v) for k, v in SPECS.items()} if plain else SPECS,
-        tag=word,
+        place=jccl.Place(
+            specs={k: NamedSharding(MESH, v) for k, v in SPECS.items()}
+            if plain
+            else SPECS
+        ),
     )
     params, state = jccl.sync_state((params, tx.init(params)))
     specs = (SPECS, jccl.mesh.specs_like(state, params, SPECS))
@@ -231,7 +235,7 @@ def trains(comm, word, overlap, plain=False):
 def stepper(comm, **options):
     """A compiled step of DiLoCo, with parameters and state that are synchronised."""
     params = placed(tree(), SPECS)
-    tx = jccl.diloco(comm, optax.sgd(0.05), specs=SPECS, **options)
+    tx = jccl.diloco(comm, optax.sgd(0.05), **in_groups(specs=SPECS, **options))
     params, state = jccl.sync_state((params, tx.init(params)))
     specs = (SPECS, jccl.mesh.specs_like(state, params, SPECS))
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import jccl
 from jccl import snapshot
+from jccl.optim.options import in_groups
 from tests.python.reference import (
     EagerPeer,
     Inner,
@@ -44,7 +45,7 @@ class Case:
 
 def diloco(outer=None, **options):
     outer = jccl.nesterov(0.5, 0.8) if outer is None else outer
-    return lambda comm: jccl.diloco(comm, INNER, outer, **options)
+    return lambda comm: jccl.diloco(comm, INNER, outer, **in_groups(**options))
 
 
 class View:

@@ -79,7 +79,11 @@ def test_a_mixed_run_has_one_anchor_whatever_the_route(codec):
     def between(comm, index):
         feedback = codec == "int8"
         sync = jccl.between_steps(
-            comm, jccl.nesterov(), sync_every=4, codec=codec, feedback=feedback
+            comm,
+            jccl.nesterov(),
+            sync_every=4,
+            codec=codec,
+            travel=jccl.Travel(error_feedback=feedback),
         )
         trained(sync, sync.join(PARAMS), XS[index : index + 12])
         assert sync.rounds == 3 and sync.status.code == Code.OK
@@ -122,7 +126,7 @@ def test_error_feedback_brings_the_mean_closer_to_what_was_learnt():
                 jccl.sgd(1.0),
                 sync_every=1,
                 codec="int4",
-                feedback=feedback,
+                travel=jccl.Travel(error_feedback=feedback),
             )
             params = sync.join(PARAMS)
             for _ in range(30):  # steps far below a quarter of the largest one
@@ -140,7 +144,11 @@ def test_a_round_without_a_commit_leaves_the_parameters_and_rolls_on():
         make = functools.partial(
             jccl.between_steps, outer=jccl.sgd(1.0), sync_every=2, codec=None
         )
-        syncs = cluster.run(lambda comm, i: make(comm, deadline=0.5))
+        syncs = cluster.run(
+            lambda comm, i: make(
+                comm, rounds=jccl.Rounds(each=jccl.Round(deadline=0.5))
+            )
+        )
         params = cluster.run(lambda comm, i: syncs[i].join(PARAMS))[0]
         # Peer 1 is a member and does not come.
         kept = trained(syncs[0], params, XS[:2])
@@ -204,8 +212,7 @@ def test_a_round_under_way_leaves_steps_free_and_is_mixed_in():
             cluster.comms[0],
             jccl.sgd(1.0),
             sync_every=4,
-            overlap=2,
-            mixing=0.25,
+            rounds=jccl.Rounds(overlap=2, mixing=0.25),
             codec=None,
         )
         sync.join(PARAMS)
@@ -283,18 +290,24 @@ def test_what_cannot_work_is_refused_with_words():
         with pytest.raises(TypeError, match=r"jccl\.nesterov or jccl\.sgd"):
             make(optax.sgd(1.0), sync_every=1)
         with pytest.raises(ValueError, match="overlap=2 must be from 0 to 1"):
-            make(sync_every=2, overlap=2)
-        with pytest.raises(ValueError, match="overlap=-1 must be from 0 to 1"):
-            make(sync_every=2, overlap=-1)
+            make(sync_every=2, rounds=jccl.Rounds(overlap=2))
+        with pytest.raises(ValueError, match="overlap=-1 must be from 0 to sync_every"):
+            make(sync_every=2, rounds=jccl.Rounds(overlap=-1))
         with pytest.raises(ValueError, match="overlap=3 must be from 0 to 1"):
-            make(sync_every=2, overlap=3)
+            make(sync_every=2, rounds=jccl.Rounds(overlap=3))
         with pytest.raises(ValueError, match="sync_every=0 must be at least 1"):
             make(sync_every=0)
         with pytest.raises(ValueError, match=r"mixing=-0\.1 is not in \[0, 1\)"):
-            make(sync_every=2, overlap=1, mixing=-0.1)
-        make(sync_every=2, overlap=1, mixing=0.0)
-        with pytest.raises(ValueError, match="feedback=True needs codec int8"):
-            make(sync_every=2, codec="topk", feedback=True)
+            make(sync_every=2, rounds=jccl.Rounds(overlap=1, mixing=-0.1))
+        make(sync_every=2, rounds=jccl.Rounds(overlap=1, mixing=0.0))
+        with pytest.raises(ValueError, match="error_feedback=True needs codec int8"):
+            make(sync_every=2, codec="topk", travel=jccl.Travel(error_feedback=True))
+        with pytest.raises(ValueError, match="True or False, not 0.5"):
+            make(sync_every=2, travel=jccl.Travel(error_feedback=0.5))
+        with pytest.raises(TypeError, match=r"takes no merge= of jccl\.Travel"):
+            make(sync_every=2, travel=jccl.Travel(merge="rda"))
+        with pytest.raises(TypeError, match=r"takes no late= of jccl\.Rounds"):
+            make(sync_every=2, rounds=jccl.Rounds(late="drop"))
         with pytest.raises(RuntimeError, match=r"join\(params\)"):
             make(sync_every=1)(PARAMS)
 
@@ -310,7 +323,9 @@ def test_faults_between_steps_are_said_and_end_the_run(caplog):
 
         def program(comm, index):
             codec = "int4" if index else "int8"
-            sync = jccl.between_steps(comm, sync_every=1, codec=codec, tag="two")
+            sync = jccl.between_steps(
+                comm, sync_every=1, codec=codec, rounds=jccl.Rounds(tag="two")
+            )
             params = sync.join(PARAMS)
             for step in range(9):
                 try:

@@ -26,11 +26,15 @@ def momentum():
 FAMILY = {
     "plain": lambda comm: jccl.diloco(comm, optax.adam(0.05), sync_every=2),
     "residuals": lambda comm: jccl.diloco(
-        comm, momentum(), sync_every=2, codec="int4", error_feedback=True
+        comm,
+        momentum(),
+        sync_every=2,
+        codec="int4",
+        travel=jccl.Travel(error_feedback=True),
     ),
     "sparse_loco": lambda comm: jccl.sparse_loco(comm, momentum(), sync_every=2),
     "streaming": lambda comm: jccl.diloco(
-        comm, momentum(), sync_every=4, fragments=2, overlap=2
+        comm, momentum(), sync_every=4, rounds=jccl.Rounds(fragments=2, overlap=2)
     ),
     "eager": lambda comm: jccl.eager_diloco(comm, momentum(), sync_every=2),
 }
@@ -112,7 +116,9 @@ def test_all_die_and_go_on_from_their_checkpoints(family, tmp_path):
 def test_a_train_state_comes_back(tmp_path):
     with Cluster(0, start_peers=1) as cluster:
         comm = cluster.join(site="linen")
-        tx = jccl.diloco(comm, optax.adam(0.1), sync_every=1, tag="linen")
+        tx = jccl.diloco(
+            comm, optax.adam(0.1), sync_every=1, rounds=jccl.Rounds(tag="linen")
+        )
         model = linen.Dense(3)
         params = model.init(jax.random.key(0), jnp.ones((1, 2)))
 

@@ -263,14 +263,14 @@ def _fails(comm, index, how, collective):
     if how == "empty":
         options["weight"] = 0.0
     if how == "deadline":
-        options["deadline"] = 0.2
+        options["round"] = jccl.Round(deadline=0.2)
     if collective == "broadcast":
         options.pop("weight", None)
         options["root"] = how != "empty"
     call = comm.broadcast if collective == "broadcast" else comm.all_reduce
     meanwhile = kept_aborting(comm) if how == "aborted" else contextlib.nullcontext()
     with meanwhile, pytest.raises(jccl.Error) as caught:
-        call(tree, out=out, **options)
+        call(tree, place=jccl.Place(out=out), **options)
     assert np.all(tree["w"] == 3.0)
     return out["w"], caught.value
 

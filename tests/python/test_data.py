@@ -7,6 +7,7 @@ import optax
 import pytest
 
 import jccl
+from jccl.optim.options import in_groups
 from jccl.testing import Cluster
 from tests.python.counted import (
     PARAMS,
@@ -256,9 +257,7 @@ def test_what_leaves_open_which_samples_count_is_refused(options, kind, words):
             jccl.diloco(
                 comm,
                 optax.sgd(1.0),
-                sync_every=4,
-                data=plan,
-                **{"late": "drop", **options},
+                **in_groups(sync_every=4, data=plan, **{"late": "drop", **options}),
             )
 
 

@@ -13,6 +13,7 @@ from flax.training.train_state import TrainState
 import jccl
 from jccl.errors import Code
 from jccl.optim import outer as outers
+from jccl.optim.options import in_groups
 from jccl.testing import Cluster
 
 pytestmark = [  # `buffer_callback` differs in how arrays come in alone: see test_ops.py
@@ -142,7 +143,9 @@ def test_weights_shift_the_mean():
                 jccl.sgd(1.0),
                 sync_every=1,
                 codec=None,
-                weights=lambda rounds: 1.0 + 2.0 * index + 0 * rounds,
+                travel=jccl.Travel(
+                    weights=lambda rounds: 1.0 + 2.0 * index + 0 * rounds
+                ),
             )
             return train(jccl.sync_state(train_state(tx)), XS[index : index + 1])
 
@@ -157,7 +160,12 @@ def test_a_round_without_a_commit_rolls_into_the_next_and_moves_nothing_shared()
 
         def joins(comm, index):
             tx = jccl.diloco(
-                comm, INNER, jccl.sgd(1.0), sync_every=2, codec=None, deadline=1.0
+                comm,
+                INNER,
+                jccl.sgd(1.0),
+                sync_every=2,
+                codec=None,
+                rounds=jccl.Rounds(each=jccl.Round(deadline=1.0)),
             )
             return jccl.sync_state(train_state(tx))
 
@@ -181,11 +189,11 @@ def test_a_round_without_a_commit_rolls_into_the_next_and_moves_nothing_shared()
 def test_a_joiner_adopts_anchor_outer_state_and_counters():
     with Cluster(1) as cluster:
         options = {"sync_every": 2, "codec": None}
-        tx = jccl.diloco(cluster.comms[0], INNER, **options)
+        tx = jccl.diloco(cluster.comms[0], INNER, **in_groups(**options))
         old = train(jccl.sync_state(train_state(tx)), XS[:4])
         late = cluster.join()
         other = jax.tree.map(lambda x: x + 1, PARAMS)
-        mine = jccl.diloco(late, INNER, **options)
+        mine = jccl.diloco(late, INNER, **in_groups(**options))
         new = jccl.sync_state(train_state(mine, other))
         assert_same_bits(new.opt_state.jccl_shared(), old.opt_state.jccl_shared())
         assert_same_bits(new.params, old.opt_state.anchor)
@@ -339,10 +347,12 @@ def test_bad_options_are_refused(alone):
             jccl.nesterov(0.7, momentum)
     for overlap in (-1, 2, 3):
         with pytest.raises(ValueError, match="overlap"):
-            jccl.diloco(alone, INNER, sync_every=2, overlap=overlap)
+            jccl.diloco(alone, INNER, sync_every=2, rounds=jccl.Rounds(overlap=overlap))
     for mixing in (1.0, -0.1):
         with pytest.raises(ValueError, match="mixing"):
-            jccl.diloco(alone, INNER, sync_every=2, overlap=1, mixing=mixing)
+            jccl.diloco(
+                alone, INNER, sync_every=2, rounds=jccl.Rounds(overlap=1, mixing=mixing)
+            )
 
 
 def test_a_processor_is_known_by_its_instruction_sets_alone(monkeypatch):

@@ -14,6 +14,7 @@ import optax
 import pytest
 
 import jccl
+from jccl.optim.options import in_groups
 from jccl.testing import Cluster, Processes, wait_until
 from tests.python.exact_peer import OUTER, START, train
 
@@ -72,7 +73,7 @@ def test_one_fragment_at_once_is_plain_diloco_to_the_last_bit():
     def streaming(comm, index):
         one = (1, lambda path: 0)
         options = {"sync_every": 3, "fragments": one, "overlap": 0, "mixing": 0.0}
-        return jccl.diloco(comm, optax.adam(1e-2), **options)
+        return jccl.diloco(comm, optax.adam(1e-2), **in_groups(**options))
 
     for (a, one), (b, two) in zip(
         peers(2, plain, 9), peers(2, streaming, 9), strict=True

@@ -11,11 +11,13 @@ import pytest
 import jccl
 from jccl.errors import Code
 from jccl.optim import merge
+from jccl.optim.options import in_groups
 from jccl.testing import Cluster
 from tests.python.joining import rounds_of_two
 
 PARAMS = {"b": jnp.ones(3), "w": jnp.arange(64.0).reshape(8, 8) / 64}
 INNER = optax.sgd(0.05)
+SGD, WATCHED = jccl.sgd(1.0), jccl.Travel(diagnostics=True)
 XS = np.random.default_rng(0).normal(size=(48, 8)).astype(np.float32)
 
 
@@ -108,9 +110,9 @@ def test_overlapped_rounds_are_those_of_the_paper(eager):
     def made(comm):
         options = {"outer": jccl.nesterov(0.4, 0.5), "sync_every": h, "codec": None}
         if eager:
-            return jccl.eager_diloco(comm, INNER, **options)
+            return jccl.eager_diloco(comm, INNER, **in_groups(**options))
         with pytest.warns(UserWarning, match="naively delayed") as told:
-            tx = jccl.eager_diloco(comm, INNER, delayed=True, **options)
+            tx = jccl.eager_diloco(comm, INNER, **in_groups(delayed=True, **options))
         assert told[0].filename == __file__
         return tx
 
@@ -143,7 +145,8 @@ def test_what_an_eager_round_did_not_deliver_is_sent_with_the_next():
     with Cluster(2, start_peers=1) as cluster:
 
         def made(comm, index):
-            tx = jccl.eager_diloco(comm, INNER, sync_every=2, codec=None, deadline=0.5)
+            rounds = jccl.Rounds(each=jccl.Round(deadline=0.5))
+            tx = jccl.eager_diloco(comm, INNER, sync_every=2, codec=None, rounds=rounds)
             return tx, begin(tx)
 
         (tx, start), _ = cluster.run(made)
@@ -164,11 +167,11 @@ def test_an_eager_peer_takes_linear_outer_optimizers_alone():
 def test_an_eager_joiner_begins_at_the_shared_anchor_and_ahead_of_nothing():
     with Cluster(1) as cluster:
         options = {"sync_every": 2, "codec": None, "deadline": 20.0}
-        tx = jccl.eager_diloco(cluster.comms[0], INNER, **options)
+        tx = jccl.eager_diloco(cluster.comms[0], INNER, **in_groups(**options))
         run = trainer(tx)
         old, _ = run(*begin(tx), XS[:5])
         late = cluster.join()
-        mine = jccl.eager_diloco(late, INNER, **options)
+        mine = jccl.eager_diloco(late, INNER, **in_groups(**options))
 
         def program(comm, index):
             carry, step = old, run
@@ -192,13 +195,9 @@ def test_error_feedback_sends_later_what_a_codec_left_out():
     """With s = Δ + β e, e = s - Q(s), for a single peer whose result is Q(s)."""
     codec = jccl.Int2()
     with Cluster(1) as cluster:
+        travel = jccl.Travel(error_feedback=0.5)
         tx = jccl.diloco(
-            cluster.comms[0],
-            INNER,
-            jccl.sgd(1.0),
-            sync_every=1,
-            codec=codec,
-            error_feedback=0.5,
+            cluster.comms[0], INNER, SGD, sync_every=1, codec=codec, travel=travel
         )
         (_, state), _ = trainer(tx)(*begin(tx), XS[:6])
     anchor, left = PARAMS, times(0, PARAMS)
@@ -216,8 +215,10 @@ def test_the_residual_stays_where_a_round_does_not_commit():
     with Cluster(2, start_peers=1) as cluster:
 
         def made(comm, index):
+            travel = jccl.Travel(error_feedback=True)
+            rounds = jccl.Rounds(each=jccl.Round(deadline=1))
             tx = jccl.diloco(
-                comm, INNER, sync_every=2, codec="int2", error_feedback=True, deadline=1
+                comm, INNER, sync_every=2, codec="int2", travel=travel, rounds=rounds
             )
             return tx, begin(tx)
 
@@ -230,9 +231,10 @@ def test_the_residual_stays_where_a_round_does_not_commit():
 @pytest.mark.parametrize("codec", [None, "int8", "int4", "int2", "stat2"])
 def test_lengths_and_directions_are_averaged_apart(codec):
     rule = "".join(["r", "da"])  # as read from a file: equal, and another object
+    travel = jccl.Travel(merge=rule)
     ends = two_peers(
         lambda comm: jccl.diloco(
-            comm, INNER, jccl.sgd(1.0), sync_every=4, codec=codec, merge=rule
+            comm, INNER, SGD, sync_every=4, codec=codec, travel=travel
         ),
         4,
     )
@@ -257,7 +259,7 @@ def test_directions_of_zeros_are_zeros():
 
 def clipping(comm, inner=INNER):
     options = {"sync_every": 1, "codec": None, "clip": True}
-    return jccl.diloco(comm, inner, jccl.sgd(1.0), **options)
+    return jccl.diloco(comm, inner, jccl.sgd(1.0), **in_groups(**options))
 
 
 def test_the_longest_pseudo_gradient_is_cut_to_the_median():
@@ -324,8 +326,9 @@ def test_a_straggler_that_was_left_out_keeps_its_steps_or_drops_them(late):
     with Cluster(2, straggler="skip", straggler_after=0.3) as cluster:
 
         def made(comm, index):
+            rounds = jccl.Rounds(late=late)
             tx = jccl.diloco(
-                comm, INNER, jccl.sgd(1.0), sync_every=2, codec=None, late=late
+                comm, INNER, jccl.sgd(1.0), sync_every=2, codec=None, rounds=rounds
             )
             return tx, begin(tx)
 
@@ -391,7 +394,7 @@ def flat(tree):
 def test_diagnostics_are_the_norms_and_cosines_of_the_last_round():
     ends = two_peers(
         lambda comm: jccl.diloco(
-            comm, INNER, jccl.sgd(1.0), sync_every=3, codec="int8", diagnostics=True
+            comm, INNER, SGD, sync_every=3, codec="int8", travel=WATCHED
         ),
         6,
     )
@@ -424,7 +427,7 @@ def test_diagnostics_are_the_norms_and_cosines_of_the_last_round():
 def test_a_momentum_that_multiplies_repeated_rounds_is_warned_of():
     outer = jccl.nesterov(0.4, 0.9)
     with Cluster(1) as cluster:
-        tx = jccl.diloco(cluster.comms[0], INNER, outer, sync_every=1, diagnostics=True)
+        tx = jccl.diloco(cluster.comms[0], INNER, outer, sync_every=1, travel=WATCHED)
         (_, state), _ = trainer(tx)(*begin(tx), np.stack([XS[0]] * 3))
         words = r"outer momentum 0\.9 times the cosine"
         with pytest.warns(UserWarning, match=words) as told:

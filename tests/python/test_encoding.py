@@ -9,6 +9,7 @@ from jax.sharding import PartitionSpec as P
 
 import jccl
 from jccl import _native
+from jccl._round import in_groups
 from jccl.errors import Code
 from jccl.testing import Cluster
 from tests.python.on_devices import mapped, mesh_of, on_peers
@@ -178,12 +179,14 @@ def in_program(cluster, trees, codec, verb):
 
 def reduced(tree, _, comm, codec, **options):
     tag = f"in-{codec.name}"
-    return jccl.all_reduce(tree, comm, codec=codec, tag=tag, **options)
+    options = in_groups(codec=codec, tag=tag, **options)
+    return jccl.all_reduce(tree, comm, **options)
 
 
 def begun_and_done(tree, like, comm, codec, **options):
     tag = f"behind-{codec.name}"
-    begun = jccl.start(tree, comm, codec=codec, tag=tag, **options)
+    options = in_groups(codec=codec, tag=tag, **options)
+    begun = jccl.start(tree, comm, **options)
     return jccl.done(begun.handle, like, comm, tag=tag)
 
 
@@ -304,10 +307,9 @@ def test_diloco_that_encodes_on_the_device_keeps_the_anchor_of_one_that_does_not
             comm,
             optax.sgd(0.1),
             sync_every=2,
-            overlap=overlap,
+            rounds=jccl.Rounds(overlap=overlap),
             codec="int4",
-            error_feedback=True,
-            on_device=index == 0,
+            travel=jccl.Travel(error_feedback=True, on_device=index == 0),
         )
         state, anchors = trained(tx, targets[index])
         assert int(state.rounds) >= 3 and int(state.skipped) == 0
@@ -329,8 +331,7 @@ def test_diloco_feeds_back_what_the_devices_bytes_leave_out():
             jccl.sgd(1.0),
             sync_every=1,
             codec="int4",
-            error_feedback=True,
-            on_device=True,
+            travel=jccl.Travel(error_feedback=True, on_device=True),
         )
         state, anchors = trained(tx, targets)
     anchor, left = START["w"], jnp.zeros((8, 8))
@@ -346,7 +347,11 @@ def test_diloco_feeds_back_what_the_devices_bytes_leave_out():
 
 def test_diloco_has_no_device_encoder_for_other_codecs(pair):
     tx = jccl.diloco(
-        pair.comms[0], optax.sgd(0.1), sync_every=1, codec="topk", on_device=True
+        pair.comms[0],
+        optax.sgd(0.1),
+        sync_every=1,
+        codec="topk",
+        travel=jccl.Travel(on_device=True),
     )
     with pytest.raises(ValueError, match="on_device=True needs int8 or int4, not topk"):
         tx.init(START)

@@ -232,9 +232,7 @@ def test_two_peers_of_one_name_are_told_apart():
         taken = "the seat of site eu, shard 0 of 1, is taken by the key [0-9a-f]{16}…"
         with pytest.raises(_native.core().CoreError, match=taken):
             _native.core().Communicator.connect(
-                master=cluster.master.address,
-                site="eu",
-                connect_timeout=1.0,
+                master=cluster.master.address, site="eu", connect_timeout=1.0
             )
 
 

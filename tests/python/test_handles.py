@@ -15,6 +15,7 @@ from jax import lax
 
 import jccl
 from jccl import ops
+from jccl._round import in_groups
 from jccl.errors import Code
 from jccl.testing import Cluster, Processes, wait_until
 
@@ -57,10 +58,9 @@ def begin(state, comm, tag, **options):
     begun = ops.start(
         state["x"],
         comm,
-        place=jccl.Place(passing=state["work"]),
         tag=tag,
         op="sum",
-        **options,
+        **in_groups(passing=state["work"], **options),
     )
     return {**state, "handle": begun.handle, "work": begun.passed}
 

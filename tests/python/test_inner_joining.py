@@ -11,6 +11,7 @@ import pytest
 import jccl
 from jccl import errors
 from jccl.optim import joining
+from jccl.optim.options import in_groups
 from jccl.testing import Cluster, wait_until
 
 H, ROUNDS, MET = 3, 6, 3
@@ -29,7 +30,9 @@ def bits(tree):
 
 class Peer:
     def __init__(self, comm, join="anchor+inner"):
-        tx = jccl.diloco(comm, INNER, sync_every=H, codec="int8", join=join)
+        tx = jccl.diloco(
+            comm, INNER, sync_every=H, codec="int8", rounds=jccl.Rounds(join=join)
+        )
         params = jax.tree.map(lambda x: jnp.array(x, copy=True), PARAMS)
         state = tx.init(params)
 
@@ -140,10 +143,14 @@ def test_fragments_and_overlap_are_refused(options):
     with Cluster(1) as cluster:
         with pytest.raises(NotImplementedError, match="join by the anchor"):
             jccl.diloco(
-                cluster.comms[0], INNER, sync_every=4, join="anchor+inner", **options
+                cluster.comms[0],
+                INNER,
+                **in_groups(sync_every=4, join="anchor+inner", **options),
             )
         with pytest.raises(ValueError, match="'anchor' or 'anchor\\+inner'"):
-            jccl.diloco(cluster.comms[0], INNER, sync_every=4, join="inner")
+            jccl.diloco(
+                cluster.comms[0], INNER, sync_every=4, rounds=jccl.Rounds(join="inner")
+            )
 
 
 def test_after_a_round_all_ask_once():

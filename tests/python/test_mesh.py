@@ -81,9 +81,7 @@ def reduce_on(mesh, comm, trees, **options):
 
     def program(x):
         own = jax.tree.map(lambda leaf: leaf[0], x)
-        out = jccl.mesh.all_reduce(
-            own, comm, place=jccl.Place(axis_name=axes), **options
-        )
+        out = jccl.mesh.all_reduce(own, comm, **in_groups(axis_name=axes, **options))
         return jax.tree.map(lambda leaf: leaf[None], (out.value, out.status))
 
     return mapped(program, mesh, P(axes), P(axes))(trees)
@@ -369,7 +367,7 @@ def test_many_leaves_cross_in_one_round(solo, count, axes):
 )
 def test_what_cannot_be_right_is_refused_while_tracing(solo, options, error, text):
     def program(x):
-        return jccl.mesh.all_reduce(x, solo, tag="bad", **in_groups(options)).value
+        return jccl.mesh.all_reduce(x, solo, tag="bad", **in_groups(**options)).value
 
     with pytest.raises(error, match=text):
         mapped(program, mesh_of((4,), ("d",)), P("d"), P("d"))(jnp.ones(4))

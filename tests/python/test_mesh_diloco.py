@@ -9,6 +9,7 @@ from jax.sharding import PartitionSpec as P
 
 import jccl
 from jccl.errors import Code
+from jccl.optim.options import in_groups
 from jccl.testing import Cluster
 
 AUTO = jax.sharding.AxisType.Auto
@@ -84,10 +85,12 @@ def test_a_peer_of_four_devices_trains_with_a_peer_of_one(specs):
             options = {"sync_every": 2, "codec": "int8"}
             if index == 0:
                 cut = specs is CUT
-                tx = jccl.diloco(comm, INNER, specs=CUT if cut else None, **options)
+                tx = jccl.diloco(
+                    comm, INNER, **in_groups(specs=CUT if cut else None, **options)
+                )
                 run = over_devices(tx, cut_grads if cut else mean_grads, specs)
             else:
-                tx = jccl.diloco(comm, INNER, **options)
+                tx = jccl.diloco(comm, INNER, **in_groups(**options))
                 run = jax.jit(trainer(tx, whole_grads))
             start = jax.tree.map(lambda x: x + 0.1 * index, PARAMS)
             params, state = jccl.sync_state((start, tx.init(start)))
@@ -110,7 +113,12 @@ def test_devices_that_train_apart_meet_at_the_anchor():
     with Cluster(1) as cluster:
         comm = cluster.comms[0]
         tx = jccl.diloco(
-            comm, INNER, jccl.sgd(1.0), sync_every=4, codec=None, axis_name="d"
+            comm,
+            INNER,
+            jccl.sgd(1.0),
+            sync_every=4,
+            codec=None,
+            place=jccl.Place(axis_name="d"),
         )
         start = jccl.sync_state((PARAMS, tx.init(PARAMS)))
         params, state = jax.block_until_ready(
@@ -129,7 +137,13 @@ def test_a_round_without_a_commit_leaves_all_devices_as_they_were():
     with Cluster(2, start_peers=1) as cluster:
 
         def joins(comm, index):
-            tx = jccl.diloco(comm, INNER, sync_every=2, codec=None, deadline=1.0)
+            tx = jccl.diloco(
+                comm,
+                INNER,
+                sync_every=2,
+                codec=None,
+                rounds=jccl.Rounds(each=jccl.Round(deadline=1.0)),
+            )
             return tx, jccl.sync_state((PARAMS, tx.init(PARAMS)))
 
         (tx, start), _ = cluster.run(joins)
@@ -148,11 +162,11 @@ def test_a_round_without_a_commit_leaves_all_devices_as_they_were():
 def test_a_late_peer_of_many_devices_adopts_the_state_where_it_lies():
     with Cluster(1) as cluster:
         options = {"sync_every": 2, "codec": None}
-        first = jccl.diloco(cluster.comms[0], INNER, **options)
+        first = jccl.diloco(cluster.comms[0], INNER, **in_groups(**options))
         old = jax.jit(trainer(first, whole_grads))(
             *jccl.sync_state((PARAMS, first.init(PARAMS))), XS[:4]
         )
-        tx = jccl.diloco(cluster.join(), INNER, specs=CUT, **options)
+        tx = jccl.diloco(cluster.join(), INNER, **in_groups(specs=CUT, **options))
         other = jax.tree.map(
             lambda x, spec: jax.device_put(
                 x + 1, jax.sharding.NamedSharding(MESH, spec)
@@ -188,7 +202,9 @@ def test_pmap_trains_too():
 
 def test_options_for_devices_are_refused_outside_a_mapped_program():
     with Cluster(1) as cluster:
-        tx = jccl.diloco(cluster.comms[0], INNER, sync_every=1, specs=CUT)
+        tx = jccl.diloco(
+            cluster.comms[0], INNER, sync_every=1, place=jccl.Place(specs=CUT)
+        )
         with pytest.raises(ValueError, match="inside shard_map or pmap"):
             jax.jit(trainer(tx, whole_grads))(PARAMS, tx.init(PARAMS), XS[:1])
 
@@ -211,7 +227,9 @@ def test_what_looks_at_whole_leaves_is_refused_where_no_device_has_them(apart, o
         with pytest.raises(
             NotImplementedError, match=f"^{name} does not work with parameters that"
         ):
-            jccl.diloco(cluster.comms[0], INNER, sync_every=2, **apart, **option)
+            jccl.diloco(
+                cluster.comms[0], INNER, **in_groups(sync_every=2, **apart, **option)
+            )
 
 
 @pytest.mark.parametrize("specs", [WHOLE, CUT], ids=["whole", "cut"])
@@ -222,10 +240,12 @@ def test_rounds_in_flight_land_alike_on_four_devices_and_on_one(specs):
             options = {"sync_every": 4, "overlap": 2, "codec": None}
             if index == 0:
                 cut = specs is CUT
-                tx = jccl.diloco(comm, INNER, specs=CUT if cut else None, **options)
+                tx = jccl.diloco(
+                    comm, INNER, **in_groups(specs=CUT if cut else None, **options)
+                )
                 run = over_devices(tx, cut_grads if cut else mean_grads, specs)
             else:
-                tx = jccl.diloco(comm, INNER, **options)
+                tx = jccl.diloco(comm, INNER, **in_groups(**options))
                 run = jax.jit(trainer(tx, whole_grads))
             state = jccl.sync_state((PARAMS, tx.init(PARAMS)))
             return jax.block_until_ready(run(*state, XS[8 * index : 8 * index + 8]))

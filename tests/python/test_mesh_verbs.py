@@ -10,6 +10,7 @@ from jax.sharding import PartitionSpec as P
 
 import jccl
 from jccl import _native, ops
+from jccl._round import in_groups
 from jccl.errors import Code
 from jccl.testing import Cluster
 from tests.python.on_devices import mapped, mesh_of
@@ -51,10 +52,9 @@ def halves(comm, mesh, tag, axes, specs, **options):
         begun = jccl.mesh.start(
             x,
             comm,
-            place=jccl.Place(axis_name=axes, specs=specs, passing=y),
             tag=tag,
             op="sum",
-            **options,
+            **in_groups(axis_name=axes, specs=specs, passing=y, **options),
         )
         return begun.handle, begun.passed
 

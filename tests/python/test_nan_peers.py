@@ -9,6 +9,7 @@ import pytest
 
 import jccl
 from jccl.errors import Code
+from jccl.optim.options import in_groups
 from jccl.testing import Cluster
 
 PARAMS = {"w": jnp.ones(6)}
@@ -20,7 +21,7 @@ def train(comm, index, bad_steps, rounds=4, **options):
     NaN in the gradients of `bad_steps`."""
     options = {"codec": None, "tag": "nan", **options}
     inner = options.pop("inner", optax.adam(0.1))
-    tx = jccl.diloco(comm, inner, jccl.sgd(1.0), sync_every=H, **options)
+    tx = jccl.diloco(comm, inner, jccl.sgd(1.0), **in_groups(sync_every=H, **options))
     params, state = jccl.sync_state((PARAMS, tx.init(PARAMS)))
 
     @jax.jit
@@ -76,7 +77,11 @@ def test_a_round_that_was_refused_for_another_reason_begins_nothing_anew():
 
         def program(comm, index):
             tx = jccl.diloco(
-                comm, optax.adam(0.1), jccl.sgd(1.0), sync_every=H, nan_rounds=1
+                comm,
+                optax.adam(0.1),
+                jccl.sgd(1.0),
+                sync_every=H,
+                rounds=jccl.Rounds(nan_rounds=1),
             )
             params, state = jccl.sync_state((PARAMS, tx.init(PARAMS)))
             step = jax.jit(lambda p, s: tx.update(jax.tree.map(jnp.ones_like, p), s, p))
@@ -125,16 +130,22 @@ def test_nan_rounds_are_refused_where_no_round_holds_the_whole_model():
     with Cluster(1) as cluster:
         comm = cluster.comms[0]
         with pytest.raises(ValueError, match="nan_rounds=0"):
-            jccl.diloco(comm, optax.sgd(0.1), sync_every=4, nan_rounds=0)
+            jccl.diloco(
+                comm, optax.sgd(0.1), sync_every=4, rounds=jccl.Rounds(nan_rounds=0)
+            )
         for options in ({"fragments": 2}, {"overlap": 1}):
             with pytest.raises(NotImplementedError, match="nan_rounds"):
-                jccl.diloco(comm, optax.sgd(0.1), sync_every=4, nan_rounds=2, **options)
+                jccl.diloco(
+                    comm,
+                    optax.sgd(0.1),
+                    **in_groups(sync_every=4, nan_rounds=2, **options),
+                )
 
 
 def eager(comm, index, bad_steps, rounds=5, **options):
     """Codes of each boundary and the state at the end; as `train`, an eager peer."""
     options = {"codec": None, "tag": "eager", **options}
-    tx = jccl.eager_diloco(comm, optax.adam(0.1), sync_every=H, **options)
+    tx = jccl.eager_diloco(comm, optax.adam(0.1), **in_groups(sync_every=H, **options))
     params, state = jccl.sync_state((PARAMS, tx.init(PARAMS)))
 
     @jax.jit

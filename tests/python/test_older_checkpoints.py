@@ -11,6 +11,7 @@ import pytest
 
 import jccl
 from jccl.errors import Code
+from jccl.optim.options import in_groups
 from jccl.testing import Cluster, wait_until
 
 ROUNDS = 9
@@ -20,12 +21,14 @@ def optimizer(comm, kind, **more):
     options = {"codec": None, "deadline": 120.0, **more}
     args = comm, optax.sgd(1.0), jccl.sgd(1.0)
     if kind == "overlap":
-        return jccl.diloco(*args, sync_every=2, overlap=1, **options)
+        return jccl.diloco(*args, **in_groups(sync_every=2, overlap=1, **options))
     if kind == "stream":
-        return jccl.diloco(*args, sync_every=4, fragments=2, overlap=1, **options)
+        return jccl.diloco(
+            *args, **in_groups(sync_every=4, fragments=2, overlap=1, **options)
+        )
     if kind == "eager":
-        return jccl.eager_diloco(*args, sync_every=2, **options)
-    return jccl.diloco(*args, sync_every=1, **options)
+        return jccl.eager_diloco(*args, **in_groups(sync_every=2, **options))
+    return jccl.diloco(*args, **in_groups(sync_every=1, **options))
 
 
 class Peer:
@@ -151,7 +154,9 @@ def test_an_edited_counter_of_a_fragment_is_mended_long_before_a_deadline(part):
 
         def program(comm, index):
             options = {"sync_every": 4, "fragments": 2, "deadline": 90.0, "codec": None}
-            tx = jccl.diloco(comm, optax.sgd(1.0), jccl.sgd(1.0), **options)
+            tx = jccl.diloco(
+                comm, optax.sgd(1.0), jccl.sgd(1.0), **in_groups(**options)
+            )
             params = {"a": jnp.zeros(4), "b": jnp.zeros(64)}
             params, state = jccl.sync_state((params, tx.init(params)))
             step = jax.jit(lambda p, s: tx.update(jax.tree.map(jnp.ones_like, p), s, p))

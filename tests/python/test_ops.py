@@ -1,5 +1,7 @@
 """The in-jit ops against a real master: values, statuses as data, and refusals."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -88,15 +90,8 @@ def test_a_jitted_call_reduces_every_time_it_runs(pair):
 @pytest.mark.parametrize("in_place", [False, True])
 def test_donated_operands_are_reduced_too(pair, in_place):
     def program(comm, index):
-        def step(x):
-            return ops.all_reduce(
-                x,
-                comm,
-                tag=f"donate{in_place}",
-                op="sum",
-                place=jccl.Place(in_place=in_place),
-            )
-
+        options = {"tag": f"donate{in_place}", "place": jccl.Place(in_place=in_place)}
+        step = functools.partial(ops.all_reduce, comm=comm, op="sum", **options)
         return jax.jit(step, donate_argnums=0)(jnp.full((1000,), index + 1.0))
 
     for reduced in on_peers(pair, program):
@@ -106,12 +101,8 @@ def test_donated_operands_are_reduced_too(pair, in_place):
 def test_in_place_and_donated_results_take_the_operands_memory(solo, route):
     if route == "io_callback":
         pytest.skip("io_callback copies operands and results")
-    step = jax.jit(
-        lambda x: (
-            ops.all_reduce(x, solo, tag="memory", place=jccl.Place(in_place=True)).value
-        ),
-        donate_argnums=0,
-    )
+    call = functools.partial(ops.all_reduce, place=jccl.Place(in_place=True))
+    step = jax.jit(lambda x: call(x, solo, tag="memory").value, donate_argnums=0)
     x = jnp.arange(100_000.0)
     before = x.unsafe_buffer_pointer()
     after = step(x)
@@ -161,9 +152,8 @@ def test_a_while_loop_carries_the_token(pair):
     def program(comm, index):
         def body(carry):
             n, x, token = carry
-            mean = ops.all_reduce(
-                x, comm, tag="while", op="sum", place=jccl.Place(token=token)
-            )
+            after = jccl.Place(token=token)
+            mean = ops.all_reduce(x, comm, tag="while", op="sum", place=after)
             return n + 1, mean.value, mean.token
 
         start = (0, jnp.ones(2), jnp.uint32(0))
@@ -308,9 +298,8 @@ def test_start_and_done_carry_a_handle_across_steps(pair):
     def program(comm, index):
         @jax.jit
         def begin(x, y):
-            begun = ops.start(
-                {"x": x}, comm, place=jccl.Place(passing=y), tag="async", op="sum"
-            )
+            place = jccl.Place(passing=y)
+            begun = ops.start({"x": x}, comm, place=place, tag="async", op="sum")
             return begun.handle, begun.passed
 
         @jax.jit
@@ -350,9 +339,8 @@ def test_a_start_that_fails_shows_in_done(solo):
 
 def test_a_deadline_is_a_status_and_the_value_is_the_input(fresh):
     comm = fresh.comms[0]
-    step = jax.jit(
-        lambda x, d: ops.all_reduce(x, comm, tag="alone", round=jccl.Round(deadline=d))
-    )
+    call = functools.partial(ops.all_reduce, comm=comm, tag="alone")
+    step = jax.jit(lambda x, d: call(x, round=jccl.Round(deadline=d)))
     missed = step(jnp.arange(4.0), 0.3)
     assert missed.status[0] in (CODES["Deadline"], CODES["TooFew"])
     assert missed.value.tolist() == [0.0, 1.0, 2.0, 3.0]

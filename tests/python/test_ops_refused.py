@@ -44,11 +44,11 @@ def test_odd_options_are_refused_by_name_before_anything_is_sent(
 ):
     x = np.ones(2, np.float32)
     with pytest.raises(error, match=words):
-        jax.jit(lambda x: ops.all_reduce(x, solo, **in_groups(options)).value)(x)
+        jax.jit(lambda x: ops.all_reduce(x, solo, **in_groups(**options)).value)(x)
     with pytest.raises(error, match=words):
-        ops.all_reduce(jnp.ones(2), solo, **in_groups(options))
+        ops.all_reduce(jnp.ones(2), solo, **in_groups(**options))
     with pytest.raises(error, match=words):
-        solo.all_reduce(x, **in_groups(options))
+        solo.all_reduce(x, **in_groups(**options))
     if "weight" not in options:
         with pytest.raises(error, match=words):
             solo.sync_state(x, **options)

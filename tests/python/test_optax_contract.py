@@ -23,6 +23,7 @@ from jax import lax
 import jccl
 from jccl import snapshot
 from jccl.errors import Code
+from jccl.optim.options import in_groups
 from jccl.testing import Cluster
 
 STEPS = 8  # after which every row has committed a round
@@ -31,14 +32,21 @@ INNER = optax.adam(1e-2)
 _count = itertools.count()
 
 
-COMMON = {"outer": jccl.sgd(1.0), "deadline": 60.0}
+def made_by(make, **options):
+    """`make` with these options and others, each by its own name."""
+    common = {"outer": jccl.sgd(1.0), "deadline": 60.0, **options}
+
+    def row(comm, inner, **more):
+        return make(comm, inner, **in_groups(**common, **more))
+
+    return row
+
+
 ROWS = {
-    "diloco": functools.partial(jccl.diloco, sync_every=2, codec=None, **COMMON),
-    "streaming": functools.partial(
-        jccl.diloco, sync_every=4, fragments=2, overlap=1, **COMMON
-    ),
-    "eager": functools.partial(jccl.eager_diloco, sync_every=3, **COMMON),
-    "sparse": functools.partial(jccl.sparse_loco, sync_every=2, **COMMON),
+    "diloco": made_by(jccl.diloco, sync_every=2, codec=None),
+    "streaming": made_by(jccl.diloco, sync_every=4, fragments=2, overlap=1),
+    "eager": made_by(jccl.eager_diloco, sync_every=3),
+    "sparse": made_by(jccl.sparse_loco, sync_every=2),
 }
 
 

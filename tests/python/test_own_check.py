@@ -85,9 +85,8 @@ def test_an_edit_between_start_and_wait_counts_and_is_not_published(caplog):
 
         def program(comm, index):
             state = jccl.sync_state(STATE, comm, tag="m")
-            open_round = comm.start(
-                np.ones(3), tag="m", op="sum", round=jccl.Round(state=state)
-            )
+            on = jccl.Round(state=state)
+            open_round = comm.start(np.ones(3), tag="m", op="sum", round=on)
             if index == 0:
                 state = edited(state)
             total = open_round.wait()
@@ -251,8 +250,9 @@ def test_diloco_whose_state_was_never_synchronised_commits_nothing(route, who, c
     with Cluster(2) as cluster:
 
         def program(comm, index):
+            rounds = jccl.Rounds(each=jccl.Round(deadline=1.0))
             tx = jccl.diloco(
-                comm, optax.sgd(0.1), sync_every=2, codec=None, deadline=1.0
+                comm, optax.sgd(0.1), sync_every=2, codec=None, rounds=rounds
             )
             params = jax.tree.map(lambda x: x + index, PARAMS)
             state = begin(tx, params)
@@ -280,12 +280,13 @@ def test_an_edit_while_a_round_is_in_flight_counts_and_is_replaced(route, caplog
     with Cluster(2) as cluster:
 
         def program(comm, index):
+            rounds = jccl.Rounds(overlap=2)
             tx = jccl.diloco(
                 comm,
                 optax.sgd(0.1),
                 jccl.nesterov(0.7, 0.9),
                 sync_every=4,
-                overlap=2,
+                rounds=rounds,
                 codec=None,
             )
             state = jccl.sync_state(begin(tx))
@@ -310,8 +311,9 @@ def test_every_fragment_of_a_restored_checkpoint_is_replaced_at_once(caplog):
     with Cluster(2) as cluster:
 
         def program(comm, index):
+            rounds = jccl.Rounds(fragments=2)
             tx = jccl.diloco(
-                comm, optax.sgd(0.1), sync_every=4, fragments=2, codec=None
+                comm, optax.sgd(0.1), sync_every=4, rounds=rounds, codec=None
             )
             first = jccl.sync_state(begin(tx))
             state, _ = train(jax.tree.map(jnp.copy, first), XS[:4])
@@ -436,7 +438,8 @@ def test_a_mesh_of_two_devices_sends_nothing_of_an_edited_anchor(form, caplog):
     with Cluster(1) as cluster:
         comm = cluster.comms[0]
         specs = CUT if form == "cut" else None
-        tx = jccl.diloco(comm, optax.sgd(0.1), sync_every=2, codec=None, specs=specs)
+        place = jccl.Place(specs=specs)
+        tx = jccl.diloco(comm, optax.sgd(0.1), sync_every=2, codec=None, place=place)
         run = over_two_devices(tx, specs)
         carry = jccl.sync_state((WIDE, tx.init(WIDE)))
         carry, statuses = run(*carry, jnp.arange(2))

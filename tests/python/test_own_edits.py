@@ -74,8 +74,8 @@ def test_norms_are_of_no_edited_state_and_nobody_waits_in_another_round():
                 jccl.sgd(1.0),
                 sync_every=1,
                 codec=None,
-                clip=True,
-                deadline=20.0,
+                travel=jccl.Travel(clip=True),
+                rounds=jccl.Rounds(each=jccl.Round(deadline=20.0)),
             )
             params = {"w": jnp.zeros(4)}
             params, state = jccl.sync_state((params, tx.init(params)))
@@ -125,7 +125,11 @@ def test_a_program_that_edits_its_state_each_time_keeps_nobody_waiting(monkeypat
 
         def program(comm, index):
             tx = jccl.diloco(
-                comm, optax.sgd(0.1), sync_every=1, codec=None, deadline=60.0
+                comm,
+                optax.sgd(0.1),
+                sync_every=1,
+                codec=None,
+                rounds=jccl.Rounds(each=jccl.Round(deadline=60.0)),
             )
             state = jccl.sync_state(begin(tx))
             state, statuses = train(state, XS[:1])

@@ -11,6 +11,7 @@ import pytest
 
 import jccl
 from jccl.errors import Code
+from jccl.optim.options import in_groups
 from jccl.optim.pace import agreed_steps
 from jccl.testing import Cluster, wait_until
 
@@ -48,10 +49,7 @@ def trainer(comm, **options):
         comm,
         optax.sgd(1.0),
         jccl.sgd(1.0),
-        sync_every=H,
-        codec=None,
-        tag="model",
-        **options,
+        **in_groups(sync_every=H, codec=None, tag="model", **options),
     )
     params = {"v": jnp.zeros(5), "w": jnp.zeros(3)}
 

@@ -13,6 +13,7 @@ import optax
 import pytest
 
 import jccl
+from jccl.optim.options import in_groups
 from jccl.testing import Cluster
 from tests.python.paired import (
     CODED,
@@ -41,11 +42,13 @@ from tests.python.scripted import OUTCOMES, Call, arrives
 
 def eager(**options):
     outer = jccl.nesterov(0.5, 0.8)
-    return lambda comm: jccl.eager_diloco(comm, INNER, outer, sync_every=2, **options)
+    return lambda comm: jccl.eager_diloco(
+        comm, INNER, outer, **in_groups(sync_every=2, **options)
+    )
 
 
 def sparse(**options):
-    return lambda comm: jccl.sparse_loco(comm, INNER, **options)
+    return lambda comm: jccl.sparse_loco(comm, INNER, **in_groups(**options))
 
 
 CASES = {
@@ -55,8 +58,8 @@ CASES = {
             jccl.sgd(0.7, 0.5),
             sync_every=3,
             codec="bf16",
-            error_feedback=True,
-            late="drop",
+            travel=jccl.Travel(error_feedback=True),
+            rounds=jccl.Rounds(late="drop"),
         ),
         Momentum(0.7, 0.5, nesterov=False),
         {"every": 3, "beta": 1.0, "folds": False},
@@ -67,13 +70,20 @@ CASES = {
         {"every": 2, **CODED},
     ),
     "on the device": Case(
-        diloco(sync_every=2, codec="int8", on_device=True, error_feedback=True),
+        diloco(
+            sync_every=2,
+            codec="int8",
+            travel=jccl.Travel(on_device=True, error_feedback=True),
+        ),
         NESTEROV,
         {"every": 2, "beta": 1.0},
     ),
     "fragments": Case(
         diloco(
-            sync_every=3, fragments=3, codec=[jccl.TopK(2)] * 3, error_feedback=0.75
+            sync_every=3,
+            rounds=jccl.Rounds(fragments=3),
+            codec=[jccl.TopK(2)] * 3,
+            travel=jccl.Travel(error_feedback=0.75),
         ),
         NESTEROV,
         {"every": 3, "fragments": [0, 1, 2], **CODED},
@@ -162,11 +172,13 @@ def test_a_real_run_with_an_abort_in_flight_is_that_of_the_equations():
                 comm,
                 INNER,
                 jccl.nesterov(0.5, 0.8),
-                sync_every=2,
-                overlap=1,
-                weights=weights[index],
-                deadline=60.0,
-                **TOPK,
+                **in_groups(
+                    sync_every=2,
+                    overlap=1,
+                    deadline=60.0,
+                    weights=weights[index],
+                    **TOPK,
+                ),
             )
 
             @jax.jit

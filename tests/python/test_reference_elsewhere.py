@@ -44,9 +44,8 @@ class BetweenPair(Pair):
             jccl.nesterov(0.5, 0.8),
             sync_every=3,
             codec="int8",
-            feedback=True,
-            overlap=self.overlap,
-            mixing=0.25,
+            travel=jccl.Travel(error_feedback=True),
+            rounds=jccl.Rounds(overlap=self.overlap, mixing=0.25),
         )
 
     def begin(self, chosen, seed):
@@ -140,7 +139,12 @@ class MeshPair(Pair):
 
     def __init__(self):
         case = Case(
-            diloco(sync_every=3, overlap=2, codec="bf16", specs=SPECS),
+            diloco(
+                sync_every=3,
+                rounds=jccl.Rounds(overlap=2),
+                codec="bf16",
+                place=jccl.Place(specs=SPECS),
+            ),
             NESTEROV,
             {"every": 3, "overlap": 2, "alpha": 0.5},
         )

@@ -10,6 +10,7 @@ import pytest
 import jccl
 from jccl import _native, snapshot
 from jccl.errors import Code
+from jccl.optim.options import in_groups
 from jccl.testing import Cluster, wait_until
 
 
@@ -19,7 +20,7 @@ class Trainer:
     def __init__(self, comm, **options):
         self.comm = comm
         options = {"sync_every": 2, "deadline": 40.0, **options}
-        self.tx = jccl.diloco(comm, optax.sgd(0.1), **options)
+        self.tx = jccl.diloco(comm, optax.sgd(0.1), **in_groups(**options))
         params = {"w": jnp.full(8, 3.0), "b": jnp.ones(())}
         self.state = (params, self.tx.init(params))
         self.checkpoints = []

@@ -148,7 +148,7 @@ def test_names_stand_for_the_defaults_and_odd_parameters_are_refused():
 )
 def test_what_no_aggregator_is_for_is_refused_with_a_way_out(five, options, words):
     comm, x = five.comms[0], np.ones(4, np.float32)
-    options = in_groups({**options, "aggregator": "median"})
+    options = in_groups(aggregator="median", **options)
     with pytest.raises(ValueError, match=words):
         comm.all_reduce(x, **options)
     with pytest.raises(ValueError, match=words):
@@ -161,8 +161,8 @@ def test_means_of_lengths_and_directions_are_plain_ones(five):
             five.comms[0],
             optax.sgd(0.1),
             sync_every=2,
-            merge="rda",
-            aggregator="median",
+            travel=jccl.Travel(merge="rda"),
+            rounds=jccl.Rounds(each=jccl.Round(aggregator="median")),
         )
 
 
@@ -207,8 +207,9 @@ def trained(cluster, aggregator, liar):
             jccl.sgd(0.7),
             sync_every=EVERY,
             codec=None,
-            aggregator=aggregator,
-            tag=f"robust-{aggregator}",
+            rounds=jccl.Rounds(
+                tag=f"robust-{aggregator}", each=jccl.Round(aggregator=aggregator)
+            ),
         )
         params = jnp.zeros_like(TRUE)
         state = tx.init(params)
@@ -240,7 +241,11 @@ def test_a_peer_that_sends_noise_does_not_ruin_the_others_loss(five):
 
 def test_diloco_refuses_what_the_aggregator_cannot_carry(five):
     tx = jccl.diloco(
-        five.comms[0], optax.sgd(0.1), sync_every=2, codec="topk", aggregator="median"
+        five.comms[0],
+        optax.sgd(0.1),
+        sync_every=2,
+        codec="topk",
+        rounds=jccl.Rounds(each=jccl.Round(aggregator="median")),
     )
     with pytest.raises(ValueError, match="use a dense codec"):
         tx.init(jnp.zeros(4))

@@ -137,7 +137,9 @@ def test_an_optimizer_that_is_made_again_keeps_its_key():
         comm = cluster.comms[0]
 
         def key_of(tag):
-            tx = jccl.diloco(comm, optax.sgd(0.1), sync_every=2, tag=tag)
+            tx = jccl.diloco(
+                comm, optax.sgd(0.1), sync_every=2, rounds=jccl.Rounds(tag=tag)
+            )
             return int(tx.init(PARAMS).key)
 
         assert key_of("a") == key_of("a") != key_of("b")
@@ -161,7 +163,8 @@ def test_a_state_is_known_by_its_key_also_where_its_communicator_is_named():
     with Cluster(1) as cluster:
         comm = cluster.comms[0]
         one, two = (
-            jccl.diloco(comm, optax.sgd(0.1), sync_every=2, tag=tag) for tag in "ab"
+            jccl.diloco(comm, optax.sgd(0.1), sync_every=2, rounds=jccl.Rounds(tag=tag))
+            for tag in "ab"
         )
         jccl.sync_state((PARAMS, two.init(PARAMS)), comm)
         assert comm.digest("b") != comm.digest("a")

@@ -10,6 +10,7 @@ from jax.sharding import PartitionSpec as P
 
 import jccl
 from jccl.errors import Code
+from jccl.optim.options import in_groups
 from jccl.testing import Cluster
 
 DEVICES = np.array(jax.devices()[:4])
@@ -62,7 +63,7 @@ def test_a_peer_whose_parameters_lie_on_a_mesh_trains_with_one_of_one_device(nam
             options = {"sync_every": 2, "codec": "int8", **given}
             if index == 1:
                 options.pop("specs", None)
-            tx = jccl.diloco(comm, INNER, **options)
+            tx = jccl.diloco(comm, INNER, **in_groups(**options))
             params = jax.device_put(PARAMS, CUT) if index == 0 else PARAMS
             params, state = jccl.sync_state((params, tx.init(params)))
             xs = XS[4 * index : 4 * index + 4]
@@ -106,7 +107,10 @@ def test_it_has_the_bits_of_the_form_inside_shard_map():
     for mapped in (False, True):
         with Cluster(1) as cluster:
             tx = jccl.diloco(
-                cluster.comms[0], INNER, sync_every=2, specs=SPECS if mapped else CUT
+                cluster.comms[0],
+                INNER,
+                sync_every=2,
+                place=jccl.Place(specs=SPECS if mapped else CUT),
             )
             params = jax.device_put(PARAMS, CUT)
             start = jccl.sync_state((params, tx.init(params)))
@@ -154,7 +158,13 @@ def test_a_round_without_a_commit_leaves_the_anchor_as_it_was():
     with Cluster(2, start_peers=1) as cluster:
 
         def joins(comm, index):
-            tx = jccl.diloco(comm, INNER, sync_every=2, codec=None, deadline=1.0)
+            tx = jccl.diloco(
+                comm,
+                INNER,
+                sync_every=2,
+                codec=None,
+                rounds=jccl.Rounds(each=jccl.Round(deadline=1.0)),
+            )
             params = jax.device_put(PARAMS, CUT) if index == 0 else PARAMS
             return tx, jccl.sync_state((params, tx.init(params)))
 
@@ -197,7 +207,13 @@ def test_under_a_jitted_init_shardings_have_to_be_said_and_the_error_says_so():
         state = jax.jit(tx.init)(params)
         with pytest.raises(NotImplementedError, match=r"specs=jax\.tree\.map"):
             trained(tx, (params, state), XS[:1])
-        said = jccl.diloco(cluster.comms[0], INNER, sync_every=1, specs=CUT, tag="b")
+        said = jccl.diloco(
+            cluster.comms[0],
+            INNER,
+            sync_every=1,
+            place=jccl.Place(specs=CUT),
+            rounds=jccl.Rounds(tag="b"),
+        )
         state = jax.jit(said.init)(params)
         start = jccl.sync_state((params, state))
         assert int(trained(said, start, XS[:1])[1].rounds) == 1
@@ -205,7 +221,9 @@ def test_under_a_jitted_init_shardings_have_to_be_said_and_the_error_says_so():
 
 def test_what_was_said_counts_where_the_parameters_lie_elsewhere_at_first():
     with Cluster(1) as cluster:
-        tx = jccl.diloco(cluster.comms[0], INNER, sync_every=1, specs=CUT)
+        tx = jccl.diloco(
+            cluster.comms[0], INNER, sync_every=1, place=jccl.Place(specs=CUT)
+        )
         state = tx.init(PARAMS)  # on one device
         assert state.anchor["w"].sharding.is_equivalent_to(CUT["w"], 2)
 
@@ -215,7 +233,11 @@ def test_shardings_that_cannot_be_meant_are_refused():
     with Cluster(1) as cluster:
 
         def make(specs, **options):
-            jccl.diloco(cluster.comms[0], INNER, sync_every=1, specs=specs, **options)
+            jccl.diloco(
+                cluster.comms[0],
+                INNER,
+                **in_groups(sync_every=1, specs=specs, **options),
+            )
 
         with pytest.raises(TypeError, match="NamedShardings and others"):
             make({"b": P(), "w": CUT["w"]})
@@ -229,7 +251,9 @@ def test_shardings_that_cannot_be_meant_are_refused():
         for option in ({"clip": True}, {"on_device": True}, {"join": "anchor+inner"}):
             with pytest.raises(NotImplementedError, match=next(iter(option))):
                 make(CUT, **option)
-            tx = jccl.diloco(cluster.comms[0], INNER, sync_every=1, **option)
+            tx = jccl.diloco(
+                cluster.comms[0], INNER, **in_groups(sync_every=1, **option)
+            )
             tx.init(PARAMS)
             with pytest.raises(NotImplementedError, match="keep the parameters on one"):
                 tx.init(jax.device_put(PARAMS, CUT))

@@ -10,6 +10,7 @@ from flax import nnx
 import jccl
 from jccl.errors import Code
 from jccl.optim.fragments import assign
+from jccl.optim.options import in_groups
 from jccl.optim.schedule import Schedule
 from jccl.testing import Cluster
 from tests.python.joining import rounds_of_two
@@ -108,7 +109,9 @@ def test_a_function_of_the_path_says_which_fragment():
 def test_a_function_that_names_fewer_fragments_than_promised_is_refused():
     with Cluster(1) as cluster:
         cut = (2, lambda path: 0)
-        tx = jccl.diloco(cluster.comms[0], INNER, sync_every=4, fragments=cut)
+        tx = jccl.diloco(
+            cluster.comms[0], INNER, sync_every=4, rounds=jccl.Rounds(fragments=cut)
+        )
         with pytest.raises(ValueError, match="names 1 fragments"):
             tx.init(PARAMS)
 
@@ -148,7 +151,7 @@ def test_fragments_that_do_not_divide_h_are_told():
     with Cluster(1) as cluster:
         comm = cluster.comms[0]
         with pytest.warns(UserWarning, match=r"3 or 4 steps apart.*effective H=10"):
-            jccl.diloco(comm, INNER, sync_every=10, fragments=3)
+            jccl.diloco(comm, INNER, sync_every=10, rounds=jccl.Rounds(fragments=3))
         for options, words in [
             ({"fragments": 11}, "at most one begins"),
             ({"overlap": 10}, "overlap=10 must be from 0 to 9:"),
@@ -157,7 +160,9 @@ def test_fragments_that_do_not_divide_h_are_told():
             ({"error_feedback": 2}, "error_feedback"),
         ]:
             with pytest.raises(ValueError, match=words):
-                jccl.diloco(comm, INNER, sync_every=10, **options).init(PARAMS)
+                jccl.diloco(comm, INNER, **in_groups(sync_every=10, **options)).init(
+                    PARAMS
+                )
 
 
 # ---- the arithmetic ------------------------------------------------------------------
@@ -166,12 +171,13 @@ def test_fragments_that_do_not_divide_h_are_told():
 @pytest.mark.parametrize("fragments", [2, 3])
 def test_one_peer_that_averages_parameters_is_its_inner_optimizer(fragments):
     with Cluster(1) as cluster:
+        rounds = jccl.Rounds(fragments=fragments)
         tx = jccl.diloco(
             cluster.comms[0],
             INNER,
             jccl.sgd(1.0),
             sync_every=6,
-            fragments=fragments,
+            rounds=rounds,
             codec=None,
         )
         (params, state), _ = trainer(tx)(*begin(tx), XS[:18])
@@ -231,14 +237,13 @@ def test_fragments_and_overlap_are_those_of_the_paper(h, p, tau, alpha):
     with Cluster(2) as cluster:
 
         def program(comm, index):
+            rounds = jccl.Rounds(fragments=p, overlap=tau, mixing=alpha)
             tx = jccl.diloco(
                 comm,
                 INNER,
                 jccl.nesterov(0.7, 0.5),
                 sync_every=h,
-                fragments=p,
-                overlap=tau,
-                mixing=alpha,
+                rounds=rounds,
                 codec=None,
             )
             return trainer(tx)(*begin(tx), XS[index::2][:22])
@@ -258,7 +263,8 @@ def test_fragments_and_overlap_are_those_of_the_paper(h, p, tau, alpha):
 
 def test_rounds_are_in_flight_while_steps_go_on_and_several_at_a_time():
     with Cluster(1) as cluster:
-        tx = jccl.diloco(cluster.comms[0], INNER, sync_every=6, fragments=3, overlap=5)
+        rounds = jccl.Rounds(fragments=3, overlap=5)
+        tx = jccl.diloco(cluster.comms[0], INNER, sync_every=6, rounds=rounds)
         params, state = begin(tx)
         run = trainer(tx)
         seen = []
@@ -275,9 +281,8 @@ def test_a_peer_takes_steps_while_its_round_waits_for_a_slow_one():
     with Cluster(2, start_peers=1) as cluster:
 
         def made(comm, index):
-            tx = jccl.diloco(
-                comm, INNER, sync_every=6, fragments=3, overlap=1, deadline=60
-            )
+            rounds = jccl.Rounds(fragments=3, overlap=1, each=jccl.Round(deadline=60))
+            tx = jccl.diloco(comm, INNER, sync_every=6, rounds=rounds)
             return tx, begin(tx)
 
         (fast, start), (slow, other) = cluster.run(made)
@@ -303,13 +308,9 @@ def test_each_fragment_has_its_codec_and_the_residual_stays():
             return jccl.Int4() if fragment else None
 
         def program(comm, index):
+            rounds, travel = jccl.Rounds(fragments=2), jccl.Travel(error_feedback=True)
             tx = jccl.diloco(
-                comm,
-                INNER,
-                sync_every=4,
-                fragments=2,
-                codec=codec,
-                error_feedback=True,
+                comm, INNER, sync_every=4, rounds=rounds, codec=codec, travel=travel
             )
             return trainer(tx)(*begin(tx), XS[index::2][:8])[0][1]
 
@@ -330,11 +331,11 @@ OPTIONS = {"sync_every": 6, "fragments": 3, "codec": "int8"}
 def test_a_joiner_enters_with_every_fragment_current_and_in_turn(overlap):
     with Cluster(1) as cluster:
         options = {**OPTIONS, "overlap": overlap, "deadline": 20.0}
-        tx = jccl.diloco(cluster.comms[0], INNER, **options)
+        tx = jccl.diloco(cluster.comms[0], INNER, **in_groups(**options))
         run = trainer(tx)
         (params, state), _ = run(*begin(tx), XS[:8])
         late = cluster.join()
-        mine = jccl.diloco(late, INNER, **options)
+        mine = jccl.diloco(late, INNER, **in_groups(**options))
 
         def joins(comm, index):
             carry, step = (params, state), run
@@ -354,9 +355,9 @@ def test_a_joiner_counts_by_the_part_of_its_first_round_that_it_trained_for():
     options = {"sync_every": 4, "fragments": 2, "codec": None, "deadline": 20.0}
     inner = optax.sgd(0.1)
     with Cluster(1) as cluster:
-        tx = jccl.diloco(cluster.comms[0], inner, jccl.sgd(1.0), **options)
+        tx = jccl.diloco(cluster.comms[0], inner, jccl.sgd(1.0), **in_groups(**options))
         old, _ = trainer(tx)(*begin(tx), XS[:4])
-        mine = jccl.diloco(cluster.join(), inner, jccl.sgd(1.0), **options)
+        mine = jccl.diloco(cluster.join(), inner, jccl.sgd(1.0), **in_groups(**options))
         new = begin(mine)
         same_bits(new[0], old[1].anchor)
         ends = cluster.run(
@@ -378,7 +379,9 @@ def test_an_aborted_round_is_tried_again_by_the_same_fragment():
     with Cluster(2, start_peers=1) as cluster:
 
         def joins(comm, index):
-            tx = jccl.diloco(comm, INNER, jccl.sgd(1.0), deadline=1.0, **OPTIONS)
+            tx = jccl.diloco(
+                comm, INNER, jccl.sgd(1.0), **in_groups(deadline=1.0, **OPTIONS)
+            )
             return tx, begin(tx)
 
         (tx, start), _ = cluster.run(joins)
@@ -399,7 +402,7 @@ def test_a_state_that_differs_by_one_bit_is_healed_while_rounds_are_in_flight(ov
 
         def program(comm, index):
             options = {**OPTIONS, "overlap": overlap, "deadline": 20.0}
-            tx = jccl.diloco(comm, INNER, **options)
+            tx = jccl.diloco(comm, INNER, **in_groups(**options))
             run = trainer(tx)
             (params, state), _ = run(*begin(tx), XS[index::2][:9])
             if index:  # what a flipped bit in memory would do
@@ -426,7 +429,7 @@ def test_a_fragment_in_flight_is_healed_when_its_own_round_has_ended():
 
         def program(comm, index):
             options = {"sync_every": 4, "fragments": 2, "overlap": 3, "codec": None}
-            tx = jccl.diloco(comm, INNER, **options)
+            tx = jccl.diloco(comm, INNER, **in_groups(**options))
             run, xs = trainer(tx), XS[index::2]
             (params, state), _ = run(*begin(tx), xs[:4])
             assert in_flight(state) == [0, 1]
@@ -459,7 +462,9 @@ def test_it_works_in_an_nnx_optimizer():
 
     with Cluster(1) as cluster:
         comm = cluster.comms[0]
-        tx = jccl.diloco(comm, INNER, sync_every=4, fragments=2, overlap=1)
+        tx = jccl.diloco(
+            comm, INNER, sync_every=4, rounds=jccl.Rounds(fragments=2, overlap=1)
+        )
         model = Model()
         optimizer = nnx.Optimizer(model, tx, wrt=nnx.Param)
         model, optimizer = jccl.sync_state((model, optimizer))
@@ -476,14 +481,17 @@ def test_it_works_in_an_nnx_optimizer():
 def test_a_state_in_flight_is_not_synchronised_but_a_restored_one_is():
     with Cluster(1) as cluster:
         comm = cluster.comms[0]
-        tx = jccl.diloco(comm, INNER, sync_every=4, fragments=2, overlap=3)
+        tx = jccl.diloco(
+            comm, INNER, sync_every=4, rounds=jccl.Rounds(fragments=2, overlap=3)
+        )
         (params, state), _ = trainer(tx)(*begin(tx), XS[:2])
         assert in_flight(state) == [0]
         with pytest.raises(ValueError, match=r"fragments \[0\] are in flight"):
             jccl.sync_state((params, state))
     restored = state._replace(key=jnp.int32(1))  # that of an earlier process
     with Cluster(1) as cluster:
-        tx = jccl.diloco(cluster.comms[0], INNER, sync_every=4, fragments=2, overlap=3)
+        rounds = jccl.Rounds(fragments=2, overlap=3)
+        tx = jccl.diloco(cluster.comms[0], INNER, sync_every=4, rounds=rounds)
         carry = jccl.sync_state((params, restored), cluster.comms[0])
         assert in_flight(carry[1]) == []
         (_, state), _ = trainer(tx)(*carry, XS[:9])

@@ -33,32 +33,32 @@ def pair():
 
 
 def all_reduce(comm, index, x, **options):
-    out = ops.all_reduce(x, comm, op="sum", **in_groups(options))
+    out = ops.all_reduce(x, comm, op="sum", **in_groups(**options))
     return out.value, out.status, out.token
 
 
 def all_gather(comm, index, x, **options):
-    out = ops.all_gather(x, comm, slots=2, **in_groups(options))
+    out = ops.all_gather(x, comm, slots=2, **in_groups(**options))
     return out.value.sum(0), out.status, out.token
 
 
 def reduce_scatter(comm, index, x, **options):
-    out = ops.reduce_scatter(x, comm, op="sum", **in_groups(options))
+    out = ops.reduce_scatter(x, comm, op="sum", **in_groups(**options))
     return out.value, out.status, out.token
 
 
 def broadcast(comm, index, x, **options):
-    out = ops.broadcast(x, comm, root=index == 1, **in_groups(options))
+    out = ops.broadcast(x, comm, root=index == 1, **in_groups(**options))
     return out.value, out.status, out.token
 
 
 def barrier(comm, index, x, **options):
-    out = ops.barrier(comm, **in_groups(options))
+    out = ops.barrier(comm, **in_groups(**options))
     return x + 0 * out.status[0], out.status, out.token
 
 
 def start_done(comm, index, x, **options):
-    begun = ops.start(x, comm, op="sum", **in_groups({**options, "passing": x}))
+    begun = ops.start(x, comm, op="sum", **in_groups(passing=x, **options))
     out = ops.done(begun.handle, begun.passed, comm, tag=options["tag"])
     return out.value, out.status, out.token
 

@@ -9,6 +9,7 @@ import pytest
 
 import jccl
 from jccl.errors import Code
+from jccl.optim.options import in_groups
 from jccl.testing import Cluster
 from tests.python.on_devices import on_peers
 
@@ -45,7 +46,7 @@ def run(cluster, order_of, *, scanned, tied=False, **options):
 
     def program(comm, index):
         txs = [
-            jccl.diloco(comm, optax.sgd(0.1), tag=tag, **options)
+            jccl.diloco(comm, optax.sgd(0.1), **in_groups(tag=tag, **options))
             for tag in ("one", "two")
         ]
         carry = ([], [])
@@ -122,8 +123,7 @@ def test_the_second_ones_round_waits_by_data_for_the_firsts(fragments):
                 cluster.comms[0],
                 optax.sgd(0.1),
                 sync_every=2,
-                fragments=fragments,
-                tag=tag,
+                rounds=jccl.Rounds(fragments=fragments, tag=tag),
             )
             for tag in ("one", "two")
         ]
