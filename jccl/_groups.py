@@ -1,8 +1,9 @@
 """Options that belong together: frozen dataclasses, and functions that take them.
 
 A group has a default for every field, prints what differs from the defaults, and
-checks its fields when it is made. A function that takes groups tells a caller who
-passes a field as a keyword which group holds it. Pure; any thread.
+checks its fields when it is made. The help of a function that takes groups describes
+their fields, and a caller who passes one as a keyword is told which group holds it.
+Pure; any thread.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -21,15 +23,17 @@ _PLAIN = (bool, int, float, str)
 class Group:
     """Base of the groups: `@dataclass(frozen=True, repr=False, eq=False)`."""
 
-    def given(self) -> dict[str, Any]:
-        """The fields that differ from their defaults."""
-        fields = dataclasses.fields(self)  # type: ignore[arg-type]
-        values = {field.name: getattr(self, field.name) for field in fields}
-        return {
-            field.name: values[field.name]
-            for field in fields
-            if not _same(values[field.name], field.default)
-        }
+    def given(self) -> Mapping[str, Any]:
+        """The fields that differ from their defaults. Found once: every call of a verb
+        asks the groups it takes by default."""
+        found = self.__dict__.get("_given")
+        if found is None:
+            own = self.__dict__
+            kind: Any = type(self)
+            defaults = _defaults(kind).items()
+            found = {k: own[k] for k, default in defaults if not _same(own[k], default)}
+            object.__setattr__(self, "_given", found)
+        return found
 
     def __repr__(self) -> str:
         said = ", ".join(f"{name}={value!r}" for name, value in self.given().items())
@@ -56,11 +60,16 @@ class Group:
                 )
 
 
+@functools.cache
+def _defaults(group: type[Group]) -> dict[str, Any]:
+    return {one.name: one.default for one in dataclasses.fields(group)}  # type: ignore[arg-type]
+
+
 def _same(value: Any, default: Any) -> bool:
-    if isinstance(value, Group):
-        return type(value) is type(default) and not value.given()
     if value is default:
         return True
+    if isinstance(value, Group):
+        return type(value) is type(default) and not value.given()
     if isinstance(value, tuple) and isinstance(default, tuple):
         return not value and not default
     # An array that equals the default is given all the same.
@@ -122,9 +131,39 @@ def _fields(group: type, shown: str) -> Iterator[tuple[str, str]]:
             yield field.name, shown.format(f"{field.name}=…")
 
 
-def grouped(**others: type) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Decorates a function that takes groups: it says of a keyword that is a field of
-    a group where that lives.
+_ENTRY = r"^ {{8}}{}: .*(?:\n {{12}}.*)*"  # of a parameter, in a docstring
+
+
+def _entries(doc: str, name: str) -> list[str]:
+    return re.findall(_ENTRY.format(name), doc, re.M)
+
+
+def _fields_help(doc: str, groups: dict[str, type[Group]]) -> str:
+    """What the groups say of the fields that a docstring lists for its parameters, so
+    that the help of a function is enough to use it."""
+    parts = []
+    for name, group in groups.items():
+        own = "".join(_entries(doc, name))
+        fields = dataclasses.fields(group)  # type: ignore[arg-type]
+        listed = [one for one in fields if re.search(rf"\b{one.name}\b", own)]
+        if f"`jccl.{group.__name__}`" not in own or not listed:
+            continue
+        about = group.__doc__ or ""
+        rows = [row for one in listed for row in _entries(about, one.name)]
+        head = f"    Fields of `{name}`, a `jccl.{group.__name__}`:"
+        parts.append("\n".join([head, *rows]) + "\n\n")
+        inner = {
+            one.name: type(one.default)
+            for one in listed
+            if isinstance(one.default, Group)
+        }
+        parts.append(_fields_help(about, inner))
+    return "".join(parts)
+
+
+def grouped(**others: type[Group]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Decorates a function that takes groups: its help describes their fields, and it
+    says of a keyword that is one of them where that lives.
 
     `others`: groups that its parameters take besides something else.
     """
@@ -136,6 +175,10 @@ def grouped(**others: type) -> Callable[[Callable[P, R]], Callable[P, R]]:
         for name, group in {**classes, **others}.items():
             for field, written in _fields(group, f"{name}=jccl.{group.__name__}({{}})"):
                 lives.setdefault(field, written)
+
+        if call.__doc__:
+            every = {**classes, **others}
+            call.__doc__ += "\n" + _fields_help(call.__doc__, every).rstrip(" \n")
 
         @functools.wraps(call)
         def checked(*args: P.args, **options: P.kwargs) -> R:

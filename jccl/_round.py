@@ -65,8 +65,10 @@ class Round(Group):
                 f"jccl.mesh: join_timeout={self.join_timeout} must be above 0 and at "
                 f"most {JOIN_MAX_S:g} s: XLA aborts a process whose devices wait longer"
             )
-        known("plan", self.plan or "", PLANS)
-        aggregators.resolve(self.aggregator)
+        if self.plan is not None:
+            known("plan", self.plan, PLANS)
+        if self.aggregator is not None:
+            aggregators.resolve(self.aggregator)
         check_kind(bool, guard=self.guard)
         check_text("fingerprint", self.fingerprint)
 
@@ -90,8 +92,9 @@ class Place(Group):
             by data alone.
         axis_name: over local devices: the mesh axes along which devices hold values of
             their own, which are reduced. None: all axes that the program is mapped
-            over. (): all devices hold the same. Over an axis named neither here nor in
-            a leaf's spec, the leaf must be the same on all devices.
+            over; for an optimizer no axis. (): all devices hold the same. Over an axis
+            named neither here nor in a leaf's spec, the leaf must be the same on all
+            devices.
         specs: over local devices: PartitionSpecs of the leaves, as for the `in_specs`
             of shard_map. A leaf stays cut along the axes of its spec, and is not
             reduced over them: the gradient of an all-gathered parameter is already

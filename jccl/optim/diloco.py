@@ -61,7 +61,7 @@ def diloco(
         rounds: when rounds happen, and what becomes of who misses one. `jccl.Rounds`:
             tag, fragments, overlap, mixing, late, join, nan_rounds, each. With
             fragments and overlap it is streaming DiLoCo.
-        place: how the parameters lie on local devices. `jccl.Place`: axis_name, specs.
+        place: how the parameters lie on local devices: `jccl.Place(axis_name, specs)`.
             `axis_name`: in a program mapped over local devices, the mesh axes over
             which devices train apart, on parameters of their own. None if all take the
             same steps. If they train apart, the anchor is the mean over them too.

@@ -463,7 +463,7 @@ def test_a_pace_fits_a_round_and_counts_by_tokens():
     assert jccl.paced(0.5, 30) == (60, 60.0)
     assert jccl.paced(2.0, 30, tokens_per_step=8).options == {
         "sync_every": 15,
-        "weights": 120.0,
+        "travel": jccl.Travel(weights=120.0),
     }
     assert jccl.paced(0.7, 30, fragments=4).sync_every == 44
     assert jccl.paced(99, 30, fragments=4).sync_every == 4

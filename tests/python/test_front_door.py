@@ -67,8 +67,8 @@ def test_a_method_is_the_function_without_its_communicator(name):
 def test_help_describes_every_option(verb):
     text = inspect.getdoc(verb)
     assert [part for part in SECTIONS if part not in text] == []
-    described = re.findall(r"^    (\w+): ", text.partition("Args:")[2], re.M)
-    described = [name for name in described if name in text.partition("Returns:")[0]]
+    arguments = text.partition("Args:")[2].partition("Returns:")[0]
+    described = re.findall(r"^    (\w+): ", arguments, re.M)
     assert described == list(inspect.signature(verb).parameters)
 
 

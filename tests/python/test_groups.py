@@ -5,12 +5,14 @@ import dataclasses
 import pathlib
 
 import numpy as np
+import optax
 import pytest
 
 import jccl
 from jccl._groups import Group
+from jccl.optim.options import in_groups
 
-ROUNDS = (jccl.Round, jccl.Place)
+ROUNDS = (jccl.Round, jccl.Place, jccl.Travel, jccl.Rounds)
 GROUPS = (*ROUNDS, jccl.Site, jccl.Security, jccl.Waits, jccl.Transport, jccl.Reactions)
 
 
@@ -48,6 +50,27 @@ WRONG = {
     "unknown aggregator 'mode'": lambda: jccl.Round(aggregator="mode"),
     "guard=1 must be bool": lambda: jccl.Round(guard=1),
     "fingerprint must be a string": lambda: jccl.Round(fingerprint=7),
+    "error_feedback=2 must be True, or": lambda: jccl.Travel(error_feedback=2),
+    "error_feedback='on' must be Real": lambda: jccl.Travel(error_feedback="on"),
+    "on_device=1 must be bool": lambda: jccl.Travel(on_device=1),
+    "merge='mode' is unknown": lambda: jccl.Travel(merge="mode"),
+    "clip='yes' must be bool": lambda: jccl.Travel(clip="yes"),
+    "weight=-1 must be 0": lambda: jccl.Travel(weights=-1),
+    "data=3 must be Plan": lambda: jccl.Travel(data=3),
+    "diagnostics=2 must be bool": lambda: jccl.Travel(diagnostics=2),
+    "tag '' must have 1 to 64 bytes": lambda: jccl.Rounds(tag=""),
+    "fragments=0 must be from 1": lambda: jccl.Rounds(fragments=0),
+    "must be a number, or a number and a": lambda: jccl.Rounds(fragments=(2, 3)),
+    "fragments=2.5 must be Integral": lambda: jccl.Rounds(fragments=2.5),
+    "overlap=-1 must be from 0": lambda: jccl.Rounds(overlap=-1),
+    "mixing=1 is not in": lambda: jccl.Rounds(mixing=1),
+    "late='lose' is unknown": lambda: jccl.Rounds(late="lose"),
+    "join='all' is unknown": lambda: jccl.Rounds(join="all"),
+    "nan_rounds=0 must be at least 1": lambda: jccl.Rounds(nan_rounds=0),
+    "each=20 must be Round": lambda: jccl.Rounds(each=20),
+    "takes no guard= of jccl.Round, only": lambda: jccl.Rounds(
+        each=jccl.Round(guard=False)
+    ),
     "in_place='yes' must be bool": lambda: jccl.Place(in_place="yes"),
     "shard=-1 must": lambda: jccl.Site("eu", shard=-1),
     "shards=0 must": lambda: jccl.Site("eu", shards=0),
@@ -94,6 +117,15 @@ MOVED = {
     r"write place=jccl\.Place\(axis_name=…\)": lambda: jccl.mesh.start(
         np.ones(2), None, axis_name="d"
     ),
+    r"diloco\(\) takes clip= in a group: write travel=jccl\.Travel\(clip=…\)": (
+        lambda: jccl.diloco(None, None, sync_every=2, clip=True)
+    ),
+    r"write rounds=jccl\.Rounds\(each=jccl\.Round\(deadline=…\)\)": (
+        lambda: jccl.eager_diloco(None, None, sync_every=2, deadline=20)
+    ),
+    r"between_steps\(\) takes overlap= in": lambda: jccl.between_steps(
+        None, sync_every=2, overlap=1
+    ),
     r"broadcast\(\) takes state= in": lambda: jccl.Communicator.broadcast(
         None, np.ones(2), root=True, state=1
     ),
@@ -113,8 +145,8 @@ def test_a_keyword_that_is_a_field_is_told_its_group(text):
 
 
 def test_a_keyword_of_no_group_is_refused_as_python_does():
-    with pytest.raises(TypeError, match="unexpected keyword argument 'adress'"):
-        jccl.connect(adress="127.0.0.1:1")
+    with pytest.raises(TypeError, match="unexpected keyword argument 'colour'"):
+        jccl.connect(colour="127.0.0.1:1")
 
 
 def test_the_fields_that_a_function_makes_no_use_of_are_refused():
@@ -131,3 +163,41 @@ def test_an_array_that_equals_a_default_is_given_all_the_same():
     assert repr(jccl.Round(deadline=2.0, guard=False)) == (
         "Round(deadline=2.0, guard=False)"
     )
+
+
+def test_a_variant_refuses_what_it_makes_no_use_of():
+    refused = r"jccl\.eager_diloco takes no clip= of jccl\.Travel, only error_feedback"
+    with pytest.raises(TypeError, match=refused):
+        jccl.eager_diloco(None, None, sync_every=2, travel=jccl.Travel(clip=True))
+    with pytest.raises(TypeError, match=r"takes no overlap= of jccl\.Rounds, only tag"):
+        jccl.eager_diloco(None, None, sync_every=2, rounds=jccl.Rounds(overlap=1))
+    with pytest.raises(TypeError, match=r"jccl\.diloco takes no token= of jccl\.Place"):
+        jccl.diloco(None, None, sync_every=2, place=jccl.Place(token=1))
+
+
+def test_a_variant_fills_in_its_own_defaults_and_a_user_overrules_them():
+    class Nowhere:
+        """No communicator: nothing is called."""
+
+    comm = Nowhere()
+
+    def travel_of(**given):
+        travel = jccl.Travel(**given)
+        tx = jccl.sparse_loco(comm, optax.sgd(0.1), sync_every=2, travel=travel)
+        sends = tx.init.__self__.sends
+        return sends.decay, sends.clip, sends.measures
+
+    assert travel_of() == (0.95, True, False)
+    assert travel_of(diagnostics=True) == (0.95, True, True)
+    assert travel_of(error_feedback=False, clip=False) == (None, False, False)
+
+
+def test_names_alone_are_sorted_into_the_groups():
+    sorted_ = in_groups(sync_every=3, overlap=1, clip=True, deadline=5, specs="cut")
+    assert sorted_ == {
+        "sync_every": 3,
+        "travel": jccl.Travel(clip=True),
+        "rounds": jccl.Rounds(overlap=1, each=jccl.Round(deadline=5)),
+        "place": jccl.Place(specs="cut"),
+    }
+    assert in_groups(codec=None) == {"codec": None}

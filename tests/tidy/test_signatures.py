@@ -156,3 +156,14 @@ def test_help_lists_the_fields_of_a_round_and_a_place_that_have_an_effect(verb):
         part = text.partition("place: ")[2].partition("Returns:")[0]
         every = {field.name for field in dataclasses.fields(jccl.Place)}
         assert {word for word in re.findall(r"\w+", part) if word in every} == fields
+
+
+def test_the_help_of_a_function_describes_the_fields_that_it_takes():
+    text = inspect.getdoc(jccl.broadcast)
+    part = text.partition("Fields of `round`, a `jccl.Round`:\n")[2]
+    about = inspect.getdoc(jccl.Round)
+    for field in _round.TERMS["broadcast"]:
+        (row,) = re.findall(rf"^    {field}: .*(?:\n {{8}}.*)*", about, re.M)
+        assert row in part
+    assert "plan: " not in part and "in_place: " not in part
+    assert "Fields of `each`, a `jccl.Round`:" in inspect.getdoc(jccl.diloco)

@@ -21,8 +21,8 @@ COMMON = {
         reason received record replaced reserved restart restore result resynced retried
         revoke role room root rtt sample second security seed sent shape sharded share
         shared shuffled signal size skew skipped slot source spec start state status
-        stop store struct target test testing thread time timeout transport unknown use
-        value verify version wait waiting warmup watch weight went wrong
+        stop store struct target test testing thread time timeout transport travel
+        unknown use value verify version wait waiting warmup watch weight went wrong
     """,
     "membership": """
         admit advertise ban banned cluster committed disputed edited evict evicted kick
