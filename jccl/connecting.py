@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
 from jccl import _native, _processes, _watch, callback
 from jccl._faults import typed_errors
-from jccl._groups import grouped
+from jccl._groups import Group, grouped
 from jccl._leaving import check_policy as check_term
 from jccl._options import check_seconds, check_text
 from jccl._peer_options import (
@@ -71,26 +75,14 @@ def connect(
     chosen = callback.check_route(env_default(transport.route, "JCCL_ROUTE"))
     policy = _watch.check_policy(env_default(reactions.on_fault, "JCCL_ON_FAULT"))
     term = check_term(env_default(reactions.on_term, "JCCL_ON_TERM"))
+    groups = (security, waits, transport, reactions)
     options = connect_options(
         {
-            "master": master,
-            "token": read_token(token, security.token_file),
-            "key_file": security.key_file,
-            "insecure": security.insecure,
-            "site": place.name,
-            "shard": place.shard,
-            "shards": place.shards,
-            "bind": transport.bind,
-            "advertise": transport.advertise,
-            "start_peers": waits.start_peers,
-            "stripes": transport.stripes,
-            "io_threads": transport.io_threads,
+            **{"master": master, "token": read_token(token, security.token_file)},
+            **{"site": place.name, "shard": place.shard, "shards": place.shards},
+            **{name: value for one in groups for name, value in _native_fields(one)},
             "deadline": deadline,
             "connect_timeout": seconds_to_connect(waits.connect_timeout),
-            "master_grace": waits.master_grace,
-            "record": reactions.record,
-            "record_mib": reactions.record_mib,
-            "record_on_signal": reactions.record_on_signal,
         }
     )
     place_key = options["master"], options["site"], options["shard"]
@@ -102,6 +94,16 @@ def connect(
     comm = Communicator(core, chosen, watcher, options["site"])
     _processes.joined(comm, *place_key)
     return comm
+
+
+# Fields that this side acts on: the native module does not know them.
+_OURS = ("token_file", "route", "on_fault", "on_term")
+
+
+def _native_fields(group: Group) -> Iterator[tuple[str, Any]]:
+    for field in dataclasses.fields(group):  # type: ignore[arg-type]
+        if field.name not in _OURS:
+            yield field.name, getattr(group, field.name)
 
 
 def seconds_to_connect(given: float | None) -> float:
