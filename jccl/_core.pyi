@@ -246,6 +246,7 @@ class Master:
         peer_networks: str = "",
         record: str = "",
         record_mib: int = 4,
+        weight_max: float = 1e6,
         keep_waiting: Callable[[], bool] | None = None,
     ) -> Master:
         """With etcd it waits while another master is active, until `keep_waiting`,

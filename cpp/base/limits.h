@@ -39,6 +39,9 @@ inline constexpr std::uint32_t kStripesMax = 64;
 // mean but a way to overflow it.
 inline constexpr double kWeightMin = 1e-12, kWeightMax = 1e12;
 
+// Compared when all calls of a round are there.
+inline constexpr double kWeightRatioMax = 1e6;  // times the median, unless the master says another
+
 constexpr bool is_usable_weight(double weight) {  // false for NaN too
   return weight == 0 || (weight >= kWeightMin && weight <= kWeightMax);
 }

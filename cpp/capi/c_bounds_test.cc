@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cmath>
 #include <memory>
 #include <string>
 #include <tuple>
@@ -101,6 +102,22 @@ TEST(CBoundsTest, no_duration_is_negative) {
     EXPECT_EQ(jccl_master_start(&options, &master), JCCL_INVALID);
     EXPECT_NE(std::string(jccl_last_error()).find("a duration is negative"), std::string::npos);
     jccl_master_stop(master);
+  }
+}
+
+TEST(CBoundsTest, a_bound_of_weights_is_a_number_of_at_least_one_or_none) {
+  const auto start = [](double weight_max) {
+    jccl_master_options options = JCCL_MASTER_OPTIONS_INIT;
+    jccl_master* master = nullptr;
+    options.weight_max = weight_max;
+    const int32_t code = jccl_master_start(&options, &master);
+    jccl_master_stop(master);
+    return code;
+  };
+  for (const double good : {0.0, -1.0, 1.0, 50.0, 1e24}) EXPECT_EQ(start(good), JCCL_OK) << good;
+  for (const double bad : {0.5, 1e25, static_cast<double>(NAN), static_cast<double>(INFINITY)}) {
+    EXPECT_EQ(start(bad), JCCL_INVALID) << bad;
+    EXPECT_NE(std::string(jccl_last_error()).find("weight_max"), std::string::npos);
   }
 }
 

@@ -2,6 +2,7 @@
 #include "master/master.h"
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 
 #include "base/planted.h"
@@ -24,6 +25,7 @@ Status read_config(const jccl_master_options* given, master::MasterConfig* confi
       options.restore_after_ns < 0) {
     return invalid("a duration is negative");
   }
+  if (std::isnan(options.weight_max)) return invalid("weight_max is not a number");
   config->bind = text_or(options.bind, config->bind);
   config->store = text_or(options.store, config->store);
   config->token = text_or(options.token, "");
@@ -36,6 +38,7 @@ Status read_config(const jccl_master_options* given, master::MasterConfig* confi
   config->profile = text_or(options.profile, config->profile);
   config->straggler = text_or(options.straggler, config->straggler);
   config->admission = text_or(options.admission, config->admission);
+  if (options.weight_max != 0) config->weight_max = std::max(0.0, options.weight_max);
   if (options.straggler_after_ns > 0) config->straggler_after = options.straggler_after_ns;
   if (options.silence_ns > 0) config->silence = options.silence_ns;
   if (options.restart_grace_ns > 0) config->restart_grace = options.restart_grace_ns;

@@ -42,7 +42,9 @@ FieldsOf ready_row() {
        {"hint", "blob 16384", Bend::kHint,
         "a hint of this release; equal on all contributors of one shard",
         "Reject INVALID or MISMATCH to all; a plan that does not fit the own call is FAIL INVALID"},
-       {"weight", "weight", Bend::kWeight, "0, or 1e-12 to 1e12; 1 where weights are no use",
+       {"weight", "weight", Bend::kWeight,
+        "0, or 1e-12 to 1e12; at most the master's weight_max times the round's median; 1 where "
+        "weights are no use",
         "decoder refuses; Reject INVALID to its sender"},
        {"has state", "flag", Bend::kFlag, "as the tag: set on a state tag, clear elsewhere",
         "Reject MISMATCH, or RESYNC before the birth"},

@@ -50,6 +50,7 @@ Status Master::Driver::read_config() {
   }
   Status named = read_profile();
   if (named.ok()) named = read_straggler();
+  if (named.ok()) named = read_weight_max();
   if (named.ok()) named = read_admission();
   if (!named.ok()) return named;
   if (config_.silence < 10 * base::kMillisecond || config_.heartbeat < 0 ||
@@ -116,6 +117,15 @@ Status Master::Driver::read_straggler() {
           cat("unknown straggler '", config_.straggler, "'; use wait, skip or evict")};
 }
 
+Status Master::Driver::read_weight_max() const {
+  const double times = config_.weight_max;
+  if (times == 0 || (times >= 1 && times <= base::kWeightMax / base::kWeightMin)) return {};
+  return {Code::kInvalid,
+          cat("weight_max is 0 (no bound), or how many times the median weight of a "
+              "round a weight may be, between 1 and 1e24, not ",
+              times)};
+}
+
 // "auto", "manual", or "list:FILE" with a key in each line.
 Status Master::Driver::read_admission() {
   constexpr std::string_view kList = "list:";
@@ -163,6 +173,7 @@ protocol::MasterOptions Master::Driver::machine_options() const {
   options.straggler = straggler_;
   options.straggler_after = config_.straggler_after;
   options.admission = admission_;
+  options.weight_max = config_.weight_max;
   options.listed = listed_;
   options.unix_ahead = unix_milliseconds() * base::kMillisecond - started_;
   return options;

@@ -17,6 +17,7 @@
 #include <sstream>
 #include <string>
 
+#include "base/number.h"
 #include "base/planted.h"
 #include "base/text.h"
 #include "master/master.h"
@@ -48,6 +49,8 @@ Orders one run's membership and decides its rounds; never on the data path.
   --silence-ms N         … for so long instead
   --straggler HOW        sites that the others wait for: wait (default), skip or evict
   --straggler-after S    … for so many seconds (default 10)
+  --weight-max X         refuse a weight above X times the median of its round (default 1e6;
+                         0: none)
   --restore-after S      where nobody has the newest state any more, go back to the newest that
                          somebody has after so many seconds (default 30)
   --peer-networks LIST   networks like 10.0.0.0/8,fd00::/8 in which lost peers are asked whether
@@ -135,6 +138,15 @@ Status read_record_mib(const std::string& text, std::size_t* out) {
   return {};
 }
 
+Status read_decimal(const char* name, const char* text, double* out) {
+  const auto value = base::decimal(text);
+  if (!value) {
+    return {Code::kInvalid, cat("--", name, " takes a decimal number, not '", text, "'")};
+  }
+  *out = *value;
+  return {};
+}
+
 enum Flag {
   kBind = 256,
   kStore,
@@ -148,6 +160,7 @@ enum Flag {
   kSilence,
   kStraggler,
   kStragglerAfter,
+  kWeightMax,
   kRestoreAfter,
   kAdmission,
   kPeerNetworks,
@@ -170,6 +183,7 @@ constexpr option kFlags[] = {{"bind", required_argument, nullptr, kBind},
                              {"silence-ms", required_argument, nullptr, kSilence},
                              {"straggler", required_argument, nullptr, kStraggler},
                              {"straggler-after", required_argument, nullptr, kStragglerAfter},
+                             {"weight-max", required_argument, nullptr, kWeightMax},
                              {"restore-after", required_argument, nullptr, kRestoreAfter},
                              {"admission", required_argument, nullptr, kAdmission},
                              {"peer-networks", required_argument, nullptr, kPeerNetworks},
@@ -233,6 +247,8 @@ Status read_flag(int flag, const char* value, Arguments* out) {
       return {};
     case kStragglerAfter:
       return read_seconds("straggler-after", value, &out->config.straggler_after);
+    case kWeightMax:
+      return read_decimal("weight-max", value, &out->config.weight_max);
     case kRestoreAfter:
       return read_seconds("restore-after", value, &out->config.restore_after);
     case kSilence: {

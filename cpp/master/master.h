@@ -54,6 +54,9 @@ struct MasterConfig {
   // Who may become a member: "auto" whoever has a token, "list:FILE" the keys in that file,
   // "manual" those that an operator lets in (`jccl admit`); listed ones besides.
   std::string admission = "auto";
+  // A contribution whose weight is more than so many times the median weight of its round is
+  // refused; 0: none is.
+  double weight_max = base::kWeightRatioMax;
   // Where the master may ask whether a lost peer still listens: networks like
   // "10.0.0.0/8,fd00::/8". Empty: at any global address, and at a loopback or private one if the
   // peer came from such.

@@ -191,6 +191,11 @@ TEST_F(ProgramTest, what_keeps_it_from_starting_has_a_text_and_a_code) {
   exit = run({"--start-peers", "-3"});
   EXPECT_EQ(exit.code, 2);
   EXPECT_NE(exit.err.find("--start-peers"), std::string::npos);
+  for (const char* odd : {"nan", "inf", "0x10", "-1", "", "1e6x", "0.5"}) {
+    exit = run({"--weight-max", odd});
+    EXPECT_EQ(exit.code, 2) << odd;
+    EXPECT_NE(exit.err.find("weight"), std::string::npos) << exit.err;
+  }
   exit = run({"--token-file", at("nothing")});
   EXPECT_EQ(exit.code, 6);
   pid_ = serving;

@@ -105,7 +105,7 @@ JCCL_ARCHIVED(Standing, born, site, first, sources, descriptors, summary, commit
 
 JCCL_ARCHIVED(MasterOptions, run, start_peers, min_peers, heartbeat, silence, reset_grace,
               restart_grace, restore_after, straggler, straggler_after, sites_max, members_max,
-              history, ban, ban_max, out_max, admission, listed, unix_ahead)
+              history, ban, ban_max, out_max, admission, listed, unix_ahead, weight_max)
 JCCL_ARCHIVED(AskedSync, sync, deadline, fetching, holders, matches, told)
 JCCL_ARCHIVED(Life, incarnation, site, shard, shards, start_peers, addresses, key, token,
               gate_passed, uses, may_order, in_commit, served_since, served_to, waited_since, id,

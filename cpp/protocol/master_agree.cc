@@ -14,6 +14,7 @@ using State = MasterMachine::State;
 
 bool State::agree(const wire::Tag& tag) {
   if (!agree_on_call(tag) || !agree_on_hint(tag) || !agree_on_state(tag)) return false;
+  if (!agree_on_weights(tag)) return false;
   const std::vector<Part> parts = parts_for(tag);
   if (std::none_of(parts.begin(), parts.end(), [](const Part& p) { return p.contributes(); })) {
     reject_all(
@@ -109,6 +110,46 @@ bool State::agree_on_hint(const wire::Tag& tag) {
     }
   }
   return false;
+}
+
+// A weight is its owner's word, and one that is far above all others' makes the mean its owner's
+// alone. Judged when all are there, by sites; of an even number the lower middle, so that of two it
+// is the other's. The round of three or more goes on without such a site; of two nobody can say
+// which of the two weights is wrong, so the other waits.
+bool State::agree_on_weights(const wire::Tag& tag) {
+  std::map<std::string, double> by_site;
+  for (const Part& part : parts_for(tag)) {
+    if (part.contributes()) by_site[part.site] = std::max(by_site[part.site], part.weight);
+  }
+  if (options_.weight_max <= 0 || by_site.size() < 2) return true;
+  std::vector<double> weights;
+  for (const auto& [site, weight] : by_site) weights.push_back(weight);
+  const auto middle = weights.begin() + static_cast<std::ptrdiff_t>((weights.size() - 1) / 2);
+  std::nth_element(weights.begin(), middle, weights.end());
+  const double median = JCCL_PLANTED("heaviest-is-the-median")
+                            ? *std::max_element(weights.begin(), weights.end())
+                            : *middle;
+  const double most = options_.weight_max * median;
+  bool all = true;
+  for (const auto& [site, weight] : by_site) {
+    if (weight <= most) continue;
+    all = false;
+    const bool left_out = by_site.size() >= 3 && !JCCL_PLANTED("heavy-ones-are-waited-for");
+    if (left_out) rounds_.at(tag).without.insert(site);
+    for (const Life* life : shards_of(site)) {
+      if (rounds_.at(tag).ready.count(life->incarnation) == 0) continue;
+      reject(tag, life->incarnation, Code::kInvalid,
+             cat("the weight ", weight, " of ", site, " is above ", most,
+                 ", which is weight_max = ", options_.weight_max,
+                 " times the median weight of the round, ", median,
+                 ": call with a smaller weight, or start the master with a larger --weight-max"));
+      if (!JCCL_PLANTED("heavy-weights-are-free")) {
+        charge(*life, Fault::kBadCall, cat("a weight of ", weight, ", the median is ", median));
+      }
+    }
+  }
+  if (!all) touch(tag);  // the others may be complete without it
+  return all;
 }
 
 bool State::agree_on_state(const wire::Tag& tag) {

@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/limits.h"
 #include "base/status.h"
 #include "base/time.h"
 #include "wire/messages.h"
@@ -51,6 +52,8 @@ struct MasterOptions {
   base::Duration out_max = 600 * base::kSecond;
   Admission admission = Admission::kAuto;
   std::set<wire::PublicKey> listed;
+  // A weight of more than so many times the median of a round's is refused. 0: none is.
+  double weight_max = base::kWeightRatioMax;
   base::Duration unix_ahead = 0;  // Unix time is the time of events and this: bans outlive masters
 };
 

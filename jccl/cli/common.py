@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -44,6 +45,25 @@ def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
     ):
         command = option(command)
     return command
+
+
+class Decimal(click.ParamType):  # type: ignore[type-arg]
+    """A number >= 0 as jccl-master reads it (base/number.h): no nan, inf, hex, sign."""
+
+    name = "number"
+
+    def convert(
+        self,
+        value: Any,
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> float:
+        text = str(value)
+        form = r"(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
+        number = float(text) if re.fullmatch(form, text, re.ASCII) else math.inf
+        if not math.isfinite(number):
+            self.fail(f"'{printable(text)}' is not a decimal number", param, ctx)
+        return number
 
 
 def shown(text: Any) -> Text:

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from jccl.cli.common import keep_out_of_cores
+from jccl.cli.common import Decimal, keep_out_of_cores
 from jccl.cli.signals import handled_by
 from jccl.settings import DEFAULT_PORT, read_token
 
@@ -69,6 +69,13 @@ from jccl.settings import DEFAULT_PORT, read_token
     default=10.0,
     show_default=True,
     help="Seconds that the others wait first, with skip and evict.",
+)
+@click.option(
+    "--weight-max",
+    type=Decimal(),
+    default="1e6",
+    show_default=True,
+    help="Refuse a weight above so many times the median weight of its round; 0: none.",
 )
 @click.option(
     "--restore-after",

@@ -106,6 +106,8 @@ typedef struct {
   const char* record;         /* recordings are left in this folder, after faults and when asked;
                                  NULL: none */
   int64_t record_bytes;       /* kept of the last events for them; 0 = 4 MiB; -1: nothing */
+  double weight_max;          /* a weight above so many times the median of its round is refused;
+                                 0 = 1e6, negative: none is */
 } jccl_master_options;
 
 #define JCCL_MASTER_OPTIONS_INIT \
@@ -126,6 +128,7 @@ typedef struct {
    NULL,                         \
    0,                            \
    NULL,                         \
+   0,                            \
    0}
 
 /* Starts a master in this process, on a thread of its own. options may be NULL. With etcd it

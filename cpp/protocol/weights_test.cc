@@ -1,0 +1,78 @@
+// Weights far above the others' of a round: whose call ends, and who goes on.
+#include "protocol/hostile_rig.h"
+
+namespace jccl::protocol {
+namespace {
+
+// A weight of 1e9 among ones is a mean of one contribution.
+class WeightMax : public HostileMember {
+ protected:
+  MasterEffects call(ConnId conn, double weight, std::uint64_t n = 2) {
+    wire::Ready one = ready("grads", n);
+    one.weight = weight;
+    return say(conn, one);
+  }
+};
+
+TEST_F(WeightMax, a_weight_far_above_the_median_is_refused_in_words_and_the_others_go_on) {
+  run_of_three();
+  (void)call(1, 1);
+  (void)call(3, 3e6);
+  const auto effects = call(2, 2);
+  const auto rejects = sent<wire::Reject>(effects);
+  ASSERT_EQ(rejects.size(), 1U);
+  EXPECT_EQ(rejects[0].code, base::Code::kInvalid);
+  for (const char* part : {"3e+06 of c", "1e+06", "the round, 2:", "--weight-max"}) {
+    EXPECT_NE(rejects[0].text.find(part), std::string::npos) << part << ": " << rejects[0].text;
+  }
+  const auto starts = sent<wire::Start>(effects);
+  ASSERT_EQ(starts.size(), 2U);
+  ASSERT_EQ(starts[0].contributors.size(), 2U);
+  for (ConnId conn = 1; conn <= 2; ++conn) (void)say(conn, wire::Done{starts[0].attempt, {7, 7}});
+  EXPECT_EQ(committed("grads"), 2U);
+  EXPECT_NE(master_->view(now_).peers.at(2).faults.find("calls that are none"), std::string::npos);
+  for (ConnId conn = 1; conn <= 2; ++conn) (void)call(conn, 1, 3);
+  EXPECT_EQ(sent<wire::Start>(call(3, 1e6, 3)).size(), 3U) << "as much as is allowed";
+}
+
+TEST_F(WeightMax, of_two_the_heavier_hears_of_it_and_the_other_waits_for_it) {
+  MasterOptions two = options();
+  two.start_peers = 2;
+  begin(two);
+  join({"a", "b"});
+  (void)call(1, 1, 1);
+  const auto effects = call(2, 2e6, 1);
+  ASSERT_EQ(sent<wire::Reject>(effects).size(), 1U);
+  EXPECT_EQ(effects.send.at(0).conn, 2U);
+  EXPECT_TRUE(sent<wire::Start>(effects).empty());
+  EXPECT_EQ(sent<wire::Start>(call(2, 2, 1)).size(), 2U);
+}
+
+TEST_F(WeightMax, light_weights_of_fewer_than_half_refuse_nobody_else) {
+  MasterOptions four = options();
+  four.start_peers = 4;
+  begin(four);
+  join({"a", "b", "c", "d"});
+  for (ConnId conn = 2; conn <= 4; ++conn) (void)call(conn, 1, 1);
+  EXPECT_EQ(sent<wire::Start>(call(1, 1e-12, 1)).size(), 4U);
+}
+
+TEST_F(WeightMax, nothing_is_refused_where_the_master_was_told_so) {
+  MasterOptions any = options();
+  any.start_peers = 3, any.weight_max = 0;
+  begin(any);
+  join({"a", "b", "c"});
+  (void)call(1, 1, 1);
+  (void)call(2, 1, 1);
+  EXPECT_EQ(sent<wire::Start>(call(3, 1e12, 1)).size(), 3U);
+}
+
+TEST_F(WeightMax, a_receiver_has_no_weight_that_counts) {
+  run_of_three();
+  (void)call(1, 0);
+  (void)call(2, 1e-3);
+  EXPECT_EQ(sent<wire::Start>(call(3, 1)).size(), 3U);
+}
+
+}  // namespace
+}  // namespace jccl::protocol
