@@ -24,7 +24,8 @@ from tests.tidy import strata  # noqa: E402
 BLOCK = re.compile(r"(<!-- generated: ([\w-]+) -->\n)(.*?)(<!-- end -->)", re.S)
 
 HOLDS = {
-    "base": "status and result, bytes, ids, limits, checks, CRC32C, seeded random",
+    "base": "status and result, bytes, ids, limits, checks, CRC32C, SHA-256, Merkle "
+    "trees, seeded random",
     "codec": "16, 8 and 4 bits, top-k; kernels per instruction set; the guard",
     "wire": "control messages, journal records, frame headers",
     "protocol": "master machine, round machine, peer machine, recorder, scenarios",

@@ -247,6 +247,7 @@ class Master:
         record: str = "",
         record_mib: int = 4,
         weight_max: float = 1e6,
+        audit: float = 0.0,
         keep_waiting: Callable[[], bool] | None = None,
     ) -> Master:
         """With etcd it waits while another master is active, until `keep_waiting`,

@@ -56,7 +56,7 @@ struct MasterArguments {
   double straggler_after = 10.0, restore_after = 30.0;
   std::string admission, peer_networks, record;
   std::uint32_t record_mib = 4;
-  double weight_max = base::kWeightRatioMax;
+  double weight_max = base::kWeightRatioMax, audit = 0.0;
   py::object keep_waiting;  // called without arguments while a standby waits; or None
 };
 
@@ -88,6 +88,7 @@ std::unique_ptr<Master> start_master(const MasterArguments& arguments) {
   config.admission = arguments.admission;
   config.peer_networks = arguments.peer_networks;
   config.weight_max = arguments.weight_max;
+  config.audit = arguments.audit;
   config.history = arguments.history;
   config.record = arguments.record;
   config.record_bytes = std::size_t{arguments.record_mib} << 20;
@@ -190,12 +191,12 @@ void bind_master(py::module_& module) {
              std::string history, std::string profile, std::string straggler,
              double straggler_after, double restore_after, std::string admission,
              std::string peer_networks, std::string record, std::uint32_t record_mib,
-             double weight_max, py::object keep_waiting) {
+             double weight_max, double audit, py::object keep_waiting) {
             return start_master(
                 {std::move(bind), std::move(store), std::move(token), insecure, start_peers,
                  min_peers, silence, std::move(history), std::move(profile), std::move(straggler),
                  straggler_after, restore_after, std::move(admission), std::move(peer_networks),
-                 std::move(record), record_mib, weight_max, std::move(keep_waiting)});
+                 std::move(record), record_mib, weight_max, audit, std::move(keep_waiting)});
           },
           py::kw_only(), py::arg("bind") = "127.0.0.1:0",
           py::arg("store") = "memory:", py::arg("token") = "", py::arg("insecure") = false,
@@ -204,6 +205,7 @@ void bind_master(py::module_& module) {
           py::arg("straggler_after") = 10.0, py::arg("restore_after") = 30.0,
           py::arg("admission") = "auto", py::arg("peer_networks") = "", py::arg("record") = "",
           py::arg("record_mib") = 4, py::arg("weight_max") = base::kWeightRatioMax,
+          py::arg("audit") = 0.0,
           py::arg("keep_waiting") = py::none())
       .def_property_readonly("address", [](const Master& m) { return m.held().address(); })
       .def_property_readonly("token", [](const Master& m) { return m.held().token(); })

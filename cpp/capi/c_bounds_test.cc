@@ -121,6 +121,17 @@ TEST(CBoundsTest, a_bound_of_weights_is_a_number_of_at_least_one_or_none) {
   }
 }
 
+TEST(CBoundsTest, a_share_to_audit_is_between_0_and_1) {
+  for (const double share : {0.0, 0.5, 1.0, -0.1, 1.5, static_cast<double>(NAN)}) {
+    jccl_master_options options = JCCL_MASTER_OPTIONS_INIT;
+    jccl_master* master = nullptr;
+    options.audit = share;
+    const bool good = share >= 0 && share <= 1;
+    EXPECT_EQ(jccl_master_start(&options, &master), good ? JCCL_OK : JCCL_INVALID) << share;
+    jccl_master_stop(master);
+  }
+}
+
 TEST(CBoundsTest, io_threads_are_left_to_the_machine_or_wished_for_or_not) {
   jccl_options options = JCCL_OPTIONS_INIT;
   jccl_comm* comm = nullptr;

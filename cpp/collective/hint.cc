@@ -1,4 +1,4 @@
-// Bytes: u8 kind | u64 data | u64 encoded | u64 accumulator, little-endian.
+// Bytes: u8 kind | u64 data | u64 encoded | u64 accumulator | u8 auditable, little-endian.
 #include "collective/hint.h"
 
 #include "base/planted.h"
@@ -12,6 +12,7 @@ base::Bytes encode_hint(const Hint& hint) {
   w.u64(hint.data_bytes);
   w.u64(hint.encoded_bytes);
   w.u64(hint.accumulator_bytes);
+  w.u8(static_cast<std::uint8_t>(hint.audit));
   return w.take();
 }
 
@@ -23,7 +24,10 @@ base::Result<Hint> decode_hint(base::ByteView bytes) {
   hint.data_bytes = r.u64();
   hint.encoded_bytes = r.u64();
   hint.accumulator_bytes = r.u64();
-  if ((!r.finished() && !(JCCL_PLANTED("hint-with-tail") && !r.failed())) ||
+  const std::uint8_t audit = r.u8();
+  hint.audit = static_cast<Auditable>(audit);
+  if (audit > static_cast<std::uint8_t>(Auditable::kWide) ||
+      (!r.finished() && !(JCCL_PLANTED("hint-with-tail") && !r.failed())) ||
       kind > (JCCL_PLANTED("hint-of-unknown-kind") ? 1 : 0) +
                  static_cast<std::uint8_t>(HintKind::kNoRing)) {
     return base::Status{base::Code::kInvalid,

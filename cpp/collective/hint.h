@@ -24,10 +24,18 @@ constexpr bool is_open(HintKind kind) {
   return kind == HintKind::kAuto || kind == HintKind::kNoRing;
 }
 
+// Whether the sums of a call can be audited cell by cell (audit.h).
+enum class Auditable : std::uint8_t {
+  kYes = 0,
+  kSparse = 1,  // its codec is sparse
+  kWide = 2,    // a block of its aggregator does not fit a cell
+};
+
 struct Hint {
   HintKind kind = HintKind::kAuto;
   // Of one contributor: all leaves as they are, encoded, and in accumulator form.
   std::uint64_t data_bytes = 0, encoded_bytes = 0, accumulator_bytes = 0;
+  Auditable audit = Auditable::kYes;
   auto operator<=>(const Hint&) const = default;
 };
 

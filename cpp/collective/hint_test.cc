@@ -7,7 +7,7 @@ namespace {
 
 TEST(HintTest, every_kind_comes_back_as_it_went) {
   for (std::uint8_t kind = 0; kind <= 6; ++kind) {
-    const Hint hint{static_cast<HintKind>(kind), 1ULL << 40, 77, 0};
+    const Hint hint{static_cast<HintKind>(kind), 1ULL << 40, 77, 0, Auditable::kWide};
     const auto back = decode_hint(encode_hint(hint));
     ASSERT_TRUE(back.ok());
     EXPECT_EQ(back.value(), hint);
@@ -23,6 +23,9 @@ TEST(HintTest, anything_else_is_refused) {
   longer.push_back(0);
   EXPECT_EQ(decode_hint(longer).status().code, base::Code::kInvalid);
   unknown[0] = 7;
+  EXPECT_EQ(decode_hint(unknown).status().code, base::Code::kInvalid);
+  unknown = good;
+  unknown.back() = 3;
   EXPECT_EQ(decode_hint(unknown).status().code, base::Code::kInvalid);
 }
 

@@ -69,6 +69,7 @@ Status Attempt::prepare() {
   in_output_ = eager_ && !codec::is_lossy(result_codec_) &&
                (!serves_ || JCCL_PLANTED("served-from-the-output"));
   if (const Status laid = lay_out(); !laid.ok()) return laid;
+  if (const Status audit = begin_audit(); !audit.ok()) return audit;
   if (contributes() && call_->incoming() != nullptr) lay_out_feed();
   if (undecoded_ && (call_->incoming() == nullptr || call_->incoming()->whole())) decode_own();
   return {};
@@ -209,7 +210,9 @@ Status Attempt::arrived(base::PeerId from, const wire::FrameHeader& header, std:
     take_result(chunk, buffer, digest);
   } else {
     for (std::uint32_t position : chunk.route.add_order) {
-      if (plan_.order[position] == from) chunk.early[position] = buffer;
+      if (plan_.order[position] != from) continue;
+      chunk.early[position] = buffer;
+      if (audit_) audit_->note_received(chunk.chunk.index, position, views);
     }
     advance(chunk);
   }
@@ -274,6 +277,7 @@ void Attempt::advance(ChunkState& chunk) {
 // The result of a chunk is known here: pass it on, and write it where that is allowed already.
 void Attempt::settle(ChunkState& chunk) {
   chunk.finished = true;
+  if (audit_) audit_->note_result(chunk.chunk.index, result_views(chunk));
   hand_on(chunk);
   if (eager_ && !chunk.written) {
     decode_result(chunk);
@@ -319,6 +323,7 @@ std::optional<OutFrame> Attempt::produce(const WorkItem& item) {
       frame.keep_alive = encoded;
     }
     chunk.sent_own = true;
+    if (audit_) audit_->note_own(chunk.chunk.index, frame.payload);
     report_if_complete();
   } else if (item.kind == FrameKind::kPartial) {
     if (!chunk.accumulator) return std::nullopt;

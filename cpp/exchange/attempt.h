@@ -16,6 +16,7 @@
 #include "collective/aggregate.h"
 #include "collective/layout.h"
 #include "collective/plan.h"
+#include "exchange/audit_book.h"
 #include "exchange/call.h"
 #include "exchange/frame.h"
 #include "exchange/memory.h"
@@ -82,6 +83,10 @@ class Attempt {
   bool done() const { return done_; }
   // Of one that is done: what the result is made of, by who made it.
   std::vector<wire::Share> shares();
+  // Of one that is done and audited: what it is held to, once; and the cells that the master asks
+  // for then, its own parts and the results that it made. None after the commit.
+  wire::AuditRoots audit_roots();
+  std::vector<wire::AuditPart> audit_parts(const std::vector<std::uint32_t>& cells) const;
   bool committed() const { return committed_; }
   bool contributes() const { return position_ >= 0; }
   // The results are kept in buffers of this object, to be served to receivers after the commit.
@@ -128,6 +133,8 @@ class Attempt {
   static base::Digest digest_of(const std::vector<base::ByteView>& views);
 
   base::Status lay_out();
+  base::Status begin_audit();
+  std::vector<base::ByteView> own_part(const ChunkState& chunk, BufferRef* held) const;
   void note_others(const ChunkState& chunk);
   std::ptrdiff_t copies(base::PeerId from, const wire::FrameHeader& header) const;  // under way
   bool wants_result(const ChunkState& chunk) const;
@@ -211,6 +218,8 @@ class Attempt {
   std::vector<base::PeerId> others_;            // ascending
   std::map<std::uint64_t, Arriving> arriving_;  // by token
   std::uint64_t next_token_ = 1;
+  std::unique_ptr<AuditBook> audit_;               // null: it has none
+  bool sealed_ = false;                            // its roots were told
   std::map<base::PeerId, std::uint64_t> repeats_;  // frames that were here already
   std::set<base::PeerId> violators_;
   std::size_t unfinished_ = 0;

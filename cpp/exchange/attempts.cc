@@ -305,6 +305,16 @@ std::vector<wire::Share> Attempts::shares(const wire::Attempt& attempt) {
   return done ? found->second.run->shares() : std::vector<wire::Share>{};
 }
 
+wire::AuditRoots Attempts::audit_roots(const wire::Attempt& attempt) {
+  const auto found = running_.find(attempt);
+  return found == running_.end() ? wire::AuditRoots{} : found->second.run->audit_roots();
+}
+
+std::vector<wire::AuditPart> Attempts::audit_parts(const wire::AuditAsk& ask) const {
+  const Attempt* run = find(ask.attempt);
+  return run == nullptr ? std::vector<wire::AuditPart>{} : run->audit_parts(ask.cells);
+}
+
 void Attempts::violation(const wire::Attempt& attempt, PeerId from, wire::ViolationKind kind) {
   host_->violation(attempt, from, kind);
 }

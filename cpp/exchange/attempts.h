@@ -91,8 +91,11 @@ class Attempts final : private AttemptHost {
 
   const Attempt* find(const wire::Attempt& attempt) const;
   std::vector<wire::Share> shares(const wire::Attempt& attempt);  // of one that is done
-  const wire::Attempt* attempt_of(std::uint64_t key) const;       // null: over
-  bool runs(const CallRef& call) const;                           // an attempt that may still fail
+  wire::AuditRoots audit_roots(const wire::Attempt& attempt);     // likewise; once
+  // None once the outcome is known.
+  std::vector<wire::AuditPart> audit_parts(const wire::AuditAsk& ask) const;
+  const wire::Attempt* attempt_of(std::uint64_t key) const;  // null: over
+  bool runs(const CallRef& call) const;                      // an attempt that may still fail
   std::size_t size() const { return running_.size(); }
 
  private:

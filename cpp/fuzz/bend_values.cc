@@ -141,6 +141,7 @@ Bytes BendValues::blob(const Bytes& now, std::size_t bytes_max) {
   hint.kind = static_cast<collective::HintKind>(in_.below(7));
   if (which == 3) hint.data_bytes = hint.encoded_bytes = kU64Max;
   if (which == 4) hint.data_bytes = 0;
+  if (which == 5) hint.audit = static_cast<collective::Auditable>(in_.below(3));
   return collective::encode_hint(hint);
 }
 

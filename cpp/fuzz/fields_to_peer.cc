@@ -42,7 +42,9 @@ FieldsOf start_row() {
        {"call", "u64", Bend::kNumber, "the number of the open call", "FAIL ABORTED"},
        {"has state", "flag", Bend::kFlag, "as the own call", "FAIL, the call ends RESYNC"},
        {"revision", "u64", Bend::kCounter, "that of the own state", "FAIL, the call ends RESYNC"},
-       {"state", "digest", Bend::kDigest, "that of the own state", "FAIL, the call ends RESYNC"}}};
+       {"state", "digest", Bend::kDigest, "that of the own state", "FAIL, the call ends RESYNC"},
+       {"audit", "run", Bend::kNone, "zeros; the run, for a plan and a call that can be audited",
+        "FAIL INTERNAL"}}};
 }
 
 FieldsOf sync_reply_row() {
@@ -109,6 +111,12 @@ const std::vector<FieldsOf>& fields_to_peer() {
        kMaster,
        {{"sequence", "u64", Bend::kNumber, "any; only that it came counts", "–"}}},
       sync_reply_row(),
+      {"AuditAsk",
+       kMaster,
+       {{"attempt", "attempt", Bend::kAttempt, "an audited one that is done here",
+         "FAIL ABORTED; of a call that ends: ignored"},
+        {"cells", "list 1024 of u32", Bend::kList, "ascending, 1,024; cells of the plan",
+         "decoder refuses, the peer reconnects; the rest is not shown"}}},
       {"OrderReply",
        "the master, to who gave an order",
        {{"code", "code", Bend::kCode, "a code", "shown as it is"},

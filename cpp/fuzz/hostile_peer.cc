@@ -126,6 +126,9 @@ void WorldPeer::carry_out_data(const protocol::PeerEffects& effects) {
     plane_.run(order, found->second->record, world_.now());
     world_.started_attempt(*this);
   }
+  for (const wire::AuditAsk& ask : effects.audit) {
+    plane_event(protocol::AuditAnswer{ask.attempt, plane_.audit_parts(ask)});
+  }
   for (const wire::Attempt& attempt : effects.commit) {
     JCCL_CHECK(plane_.commit(attempt));
     for (const auto& [tag, call] : calls_) {

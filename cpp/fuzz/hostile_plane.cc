@@ -123,7 +123,8 @@ void MemoryPlane::enqueue_snapshot(base::Incarnation to, std::uint32_t item, boo
 }
 
 void MemoryPlane::attempt_done(const wire::Attempt& attempt, const base::Digest& result) {
-  owner_->plane_event(protocol::AttemptDone{attempt, result, attempts_.shares(attempt)});
+  owner_->plane_event(protocol::AttemptDone{attempt, result, attempts_.shares(attempt),
+                                            attempts_.audit_roots(attempt)});
 }
 
 void MemoryPlane::violation(const wire::Attempt& attempt, base::PeerId from,

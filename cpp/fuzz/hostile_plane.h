@@ -47,6 +47,9 @@ class MemoryPlane : private exchange::AttemptsHost, private peer::SnapshotLinks 
   void discard(const wire::Attempt& attempt) { attempts_.discard(attempt); }
   // False: no such attempt is here.
   bool commit(const wire::Attempt& attempt) { return attempts_.commit(attempt); }
+  std::vector<wire::AuditPart> audit_parts(const wire::AuditAsk& ask) const {
+    return attempts_.audit_parts(ask);
+  }
   void release(const peer::CallRef& call) { attempts_.release(call); }
   void fetch(const protocol::FetchSnapshot& order, const snapshot::Layout& layout, base::Time now);
   void stop_fetch(const wire::Tag& tag) { snapshots_.stop(tag); }

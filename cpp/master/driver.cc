@@ -12,6 +12,7 @@
 #include "base/failpoint.h"
 #include "base/planted.h"
 #include "base/text.h"
+#include "master/auditor.h"
 #include "master/etcd_where.h"
 #include "master/outward.h"
 #include "wire/codec.h"
@@ -51,6 +52,7 @@ Status Master::Driver::read_config() {
   Status named = read_profile();
   if (named.ok()) named = read_straggler();
   if (named.ok()) named = read_weight_max();
+  if (named.ok()) named = read_audit();
   if (named.ok()) named = read_admission();
   if (!named.ok()) return named;
   if (config_.silence < 10 * base::kMillisecond || config_.heartbeat < 0 ||
@@ -117,6 +119,13 @@ Status Master::Driver::read_straggler() {
           cat("unknown straggler '", config_.straggler, "'; use wait, skip or evict")};
 }
 
+Status Master::Driver::read_audit() const {
+  if (config_.audit >= 0 && config_.audit <= 1) return {};
+  return {Code::kInvalid, cat("audit is the share of a round's cells that the master adds up anew, "
+                              "between 0 and 1, not ",
+                              config_.audit)};
+}
+
 Status Master::Driver::read_weight_max() const {
   const double times = config_.weight_max;
   if (times == 0 || (times >= 1 && times <= base::kWeightMax / base::kWeightMin)) return {};
@@ -174,6 +183,8 @@ protocol::MasterOptions Master::Driver::machine_options() const {
   options.straggler_after = config_.straggler_after;
   options.admission = admission_;
   options.weight_max = config_.weight_max;
+  options.audit = config_.audit;
+  options.auditor = auditor();
   options.listed = listed_;
   options.unix_ahead = unix_milliseconds() * base::kMillisecond - started_;
   return options;

@@ -171,8 +171,8 @@ void Master::Driver::carry_out(protocol::MasterEffects effects) {
 
 // Who was given up, and why, is for the log too, not only for the history.
 void Master::Driver::log_trouble(const protocol::HistoryLine& line) {
-  static constexpr std::string_view kTold[] = {"evict", "cut",   "skip", "ban",
-                                               "order", "fault", "held"};
+  static constexpr std::string_view kTold[] = {"evict", "cut",  "skip",  "ban",      "order",
+                                               "fault", "held", "audit", "convicted"};
   if (std::find(std::begin(kTold), std::end(kTold), line.kind) == std::end(kTold)) return;
   std::string text = line.kind;
   for (const auto& [key, value] : line.fields) text += cat(" ", key, "=", value);
@@ -196,6 +196,11 @@ void Master::Driver::send(const protocol::MasterSend& message) {
   if (outcome != nullptr && !JCCL_PLANTED("refund-left-out") &&
       committed_.count(outcome->attempt) > 0) {
     found->second.messages.refund(config_.limits.messages, kBackPerCommit);
+  }
+  const auto* ask = std::get_if<wire::AuditAsk>(&message.message);
+  if (ask != nullptr) {  // two answers a cell
+    found->second.messages.refund(config_.limits.messages,
+                                  2 * static_cast<std::uint32_t>(ask->cells.size()));
   }
   const base::Bytes bytes = encoded(message.message);
   const Status sent = stream.send(bytes);

@@ -32,6 +32,7 @@ std::string Master::Driver::status_now(Audience audience) {
   facts.min_peers = config_.min_peers;
   facts.silence_s = static_cast<double>(config_.silence) / 1e9;
   facts.straggler = config_.straggler;
+  facts.audit = config_.audit;
   facts.uptime_s = static_cast<double>(loop_.now() - started_) / 1e9;
   facts.journal_sequence = journal_sequence_;
   facts.connections = conns_.size();

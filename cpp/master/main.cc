@@ -51,6 +51,8 @@ Orders one run's membership and decides its rounds; never on the data path.
   --straggler-after S    … for so many seconds (default 10)
   --weight-max X         refuse a weight above X times the median of its round (default 1e6;
                          0: none)
+  --audit SHARE          the share of each round's cells that the master adds up anew before the
+                         commit, from 0 (default: none) to 1
   --restore-after S      where nobody has the newest state any more, go back to the newest that
                          somebody has after so many seconds (default 30)
   --peer-networks LIST   networks like 10.0.0.0/8,fd00::/8 in which lost peers are asked whether
@@ -161,6 +163,7 @@ enum Flag {
   kStraggler,
   kStragglerAfter,
   kWeightMax,
+  kAudit,
   kRestoreAfter,
   kAdmission,
   kPeerNetworks,
@@ -184,6 +187,7 @@ constexpr option kFlags[] = {{"bind", required_argument, nullptr, kBind},
                              {"straggler", required_argument, nullptr, kStraggler},
                              {"straggler-after", required_argument, nullptr, kStragglerAfter},
                              {"weight-max", required_argument, nullptr, kWeightMax},
+                             {"audit", required_argument, nullptr, kAudit},
                              {"restore-after", required_argument, nullptr, kRestoreAfter},
                              {"admission", required_argument, nullptr, kAdmission},
                              {"peer-networks", required_argument, nullptr, kPeerNetworks},
@@ -249,6 +253,8 @@ Status read_flag(int flag, const char* value, Arguments* out) {
       return read_seconds("straggler-after", value, &out->config.straggler_after);
     case kWeightMax:
       return read_decimal("weight-max", value, &out->config.weight_max);
+    case kAudit:
+      return read_decimal("audit", value, &out->config.audit);
     case kRestoreAfter:
       return read_seconds("restore-after", value, &out->config.restore_after);
     case kSilence: {

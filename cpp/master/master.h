@@ -57,6 +57,9 @@ struct MasterConfig {
   // A contribution whose weight is more than so many times the median weight of its round is
   // refused; 0: none is.
   double weight_max = base::kWeightRatioMax;
+  // The share of each round's cells that contributors show and the master adds up anew before it
+  // commits the round; 0: none.
+  double audit = 0;
   // Where the master may ask whether a lost peer still listens: networks like
   // "10.0.0.0/8,fd00::/8". Empty: at any global address, and at a loopback or private one if the
   // peer came from such.

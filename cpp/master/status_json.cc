@@ -55,6 +55,9 @@ json::object tag_json(const protocol::TagView& tag) {
           {"phase", tag.phase},
           {"attempt", tag.attempt.none() ? std::string() : base::to_text(tag.attempt)},
           {"waiting_for", tag.waiting_for},
+          {"audit", tag.audit},
+          {"audited_cells", tag.audited},
+          {"audited_bytes", tag.audit_bytes},
           {"commits", tag.commits},
           {"aborts", tag.aborts}};
 }
@@ -140,6 +143,7 @@ std::string status_object(const protocol::MasterView& view, const DriverFacts& f
                       {"min_peers", facts.min_peers},
                       {"silence_s", facts.silence_s},
                       {"straggler", facts.straggler},
+                      {"audit", facts.audit},
                       {"connections", facts.connections},
                       {"memory", {{"held", facts.memory_held}, {"max", facts.memory_max}}},
                       {"answers_made", facts.answers_made},

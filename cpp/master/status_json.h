@@ -17,6 +17,7 @@ struct DriverFacts {
   std::uint32_t start_peers = 1, min_peers = 1;
   double silence_s = 0;
   std::string straggler;
+  double audit = 0;
   double uptime_s = 0;
   std::uint64_t journal_sequence = 0;
   std::size_t connections = 0;

@@ -227,6 +227,7 @@ Descriptor describe_call(const CallRecord& call, std::size_t chunk_bytes) {
     hint.encoded_bytes += codec::encoded_bytes(o.codec, leaf.dtype, leaf.count);
     hint.accumulator_bytes += collective::accumulator_bytes(leaf.dtype, leaf.count);
   }
+  hint.audit = collective::auditable(call.specs, o.codec, o.aggregator);
   descriptor.hint = collective::encode_hint(hint);
   base::Writer out;
   out.u8(static_cast<std::uint8_t>(o.collective));

@@ -87,9 +87,10 @@ Status Communicator::Impl::open() {
   plane.io_threads = options_.io_threads;
   plane.chunk_bytes = options_.chunk_bytes;
   PlaneEvents events;
-  events.attempt_done = [this](const auto& a, const auto& d, auto shares) {
-    control_->attempt_done(a, d, std::move(shares));
+  events.attempt_done = [this](const auto& a, const auto& d, auto shares, auto audit) {
+    control_->attempt_done(a, d, std::move(shares), std::move(audit));
   };
+  events.audited = [this](const auto& a, auto parts) { control_->audited(a, std::move(parts)); };
   events.attempt_failed = [this](const auto& a, Code c, base::PeerId p, std::string t) {
     control_->attempt_failed(a, c, p, std::move(t));
   };

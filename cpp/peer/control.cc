@@ -155,9 +155,9 @@ bool Control::needs_resync(const wire::Tag& tag) {
 }
 
 void Control::attempt_done(const wire::Attempt& attempt, const base::Digest& result,
-                           std::vector<wire::Share> shares) {
-  loop_.post([this, attempt, result, shares = std::move(shares)] {
-    on(protocol::AttemptDone{attempt, result, shares});
+                           std::vector<wire::Share> shares, wire::AuditRoots audit) {
+  loop_.post([this, attempt, result, shares = std::move(shares), audit = std::move(audit)] {
+    on(protocol::AttemptDone{attempt, result, shares, audit});
   });
 }
 
@@ -180,10 +180,6 @@ void Control::fetch_failed(const wire::Tag& tag, const Status& status) {
 
 void Control::outvoted(const wire::Outvoted& said) {
   loop_.post([this, said] { on(protocol::HolderOutvoted{said}); });
-}
-
-void Control::violation(const wire::Violation& seen) {
-  loop_.post([this, seen] { on(protocol::FrameViolation{seen}); });
 }
 
 void Control::measured(const wire::Measured& measured) {
@@ -214,6 +210,8 @@ void Control::apply(protocol::PeerEffects effects) {
   for (const wire::Attempt& attempt : effects.commit) {
     data_loop_.post([this, attempt] { plane_.commit(attempt); });
   }
+  for (const wire::AuditAsk& ask : effects.audit)
+    data_loop_.post([this, ask] { plane_.audit(ask); });
   update_view();  // whoever a completion wakes sees the epoch it happened in
   for (const protocol::CompleteCall& done : effects.complete) complete(done);
   for (const protocol::FetchSnapshot& order : effects.fetch) {

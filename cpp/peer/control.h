@@ -98,14 +98,20 @@ class Control {
   const ControlView& view() const { return view_; }
 
   // Events of the data thread.
+  void audited(const wire::Attempt& attempt, std::vector<wire::AuditPart> parts) {
+    loop_.post(
+        [this, attempt, parts = std::move(parts)] { on(protocol::AuditAnswer{attempt, parts}); });
+  }
   void attempt_done(const wire::Attempt& attempt, const base::Digest& result,
-                    std::vector<wire::Share> shares);
+                    std::vector<wire::Share> shares, wire::AuditRoots audit);
   void attempt_failed(const wire::Attempt& attempt, base::Code cause, base::PeerId peer,
                       std::string text);
   void fetched(const wire::Held& held);
   void fetch_failed(const wire::Tag& tag, const base::Status& status);
   void outvoted(const wire::Outvoted& said);
-  void violation(const wire::Violation& seen);
+  void violation(const wire::Violation& seen) {
+    loop_.post([this, seen] { on(protocol::FrameViolation{seen}); });
+  }
   void measured(const wire::Measured& measured);
 
  private:

@@ -232,7 +232,7 @@ void Plane::renew(Incarnation peer, const Status& why) { links_.renew(peer, why)
 void Plane::attempt_done(const wire::Attempt& attempt, const base::Digest& result) {
   base::failpoint(base::Failpoint::kPeerResultComplete);
   if (const exchange::Attempt* run = attempts_.find(attempt)) run->call()->moved = loop_.now();
-  events_.attempt_done(attempt, result, attempts_.shares(attempt));
+  events_.attempt_done(attempt, result, attempts_.shares(attempt), attempts_.audit_roots(attempt));
 }
 
 void Plane::attempt_failed(const wire::Attempt& attempt, Code cause, PeerId peer,

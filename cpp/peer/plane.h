@@ -29,8 +29,10 @@ struct PlaneOptions {
 };
 
 struct PlaneEvents {  // called on the data thread
-  std::function<void(const wire::Attempt&, const base::Digest&, std::vector<wire::Share>)>
+  std::function<void(const wire::Attempt&, const base::Digest&, std::vector<wire::Share>,
+                     wire::AuditRoots)>
       attempt_done;
+  std::function<void(const wire::Attempt&, std::vector<wire::AuditPart>)> audited;
   std::function<void(const wire::Attempt&, base::Code, base::PeerId, std::string)> attempt_failed;
   std::function<void(const wire::Held&)> fetched;
   std::function<void(const wire::Tag&, base::Status)> fetch_failed;
@@ -66,6 +68,9 @@ class Plane : private LinkOwner, private exchange::AttemptsHost, private Snapsho
   void fed(const CallRef& call) { attempts_.fed(call); }
   void commit(const wire::Attempt& attempt);
   void release(const CallRef& call) { attempts_.release(call); }
+  void audit(const wire::AuditAsk& ask) {
+    events_.audited(ask.attempt, attempts_.audit_parts(ask));
+  }
 
   void fetch(const protocol::FetchSnapshot& order, const snapshot::Layout& layout);
   void stop_fetch(const wire::Tag& tag);

@@ -14,7 +14,7 @@ class PlaneTest : public net::test::NetTest {
   PlaneTest() {
     PlaneEvents events;
     events.attempt_done = [](const wire::Attempt&, const base::Digest&,
-                             const std::vector<wire::Share>&) {};
+                             const std::vector<wire::Share>&, const wire::AuditRoots&) {};
     events.attempt_failed = [this](const wire::Attempt& attempt, base::Code cause, base::PeerId,
                                    const std::string& text) {
       failed.push_back(attempt);

@@ -105,6 +105,8 @@ bool RunningAttempt::enough() const {
   return sites_left_ >= sites_min_ || (JCCL_PLANTED("too-few-commit") && sites_left_ > 0);
 }
 
+Told RunningAttempt::told(const Part& part) { return {*part.done, part.audit.result}; }
+
 void RunningAttempt::recount() {
   std::set<std::string> sites;
   open_ = 0;
@@ -113,7 +115,7 @@ void RunningAttempt::recount() {
     if (!decides(part) || part.evicted) continue;
     sites.insert(part.site);
     open_ += !part.done.has_value();
-    if (part.done.has_value()) agreed_.try_emplace(part.shard, *part.done);
+    if (part.done.has_value()) agreed_.try_emplace(part.shard, told(part));
   }
   sites_left_ = static_cast<std::uint32_t>(sites.size());
 }
@@ -124,7 +126,7 @@ void RunningAttempt::done(Part& part, const wire::Digest& result) {
   if (!decides(part)) return;
   JCCL_CHECK(open_ > 0);
   --open_;
-  const bool equal = agreed_.try_emplace(part.shard, result).first->second == result ||
+  const bool equal = agreed_.try_emplace(part.shard, told(part)).first->second == told(part) ||
                      JCCL_PLANTED("unequal-commit");
   settle(equal ? Input::kDone : Input::kUnequalDone);
 }
@@ -180,18 +182,18 @@ std::vector<wire::Digest> RunningAttempt::results() const {
 }
 
 std::vector<const Part*> RunningAttempt::outvoted() const {
-  std::map<std::uint32_t, std::map<wire::Digest, std::size_t>> votes;
+  std::map<std::uint32_t, std::map<Told, std::size_t>> votes;
   std::map<std::uint32_t, std::size_t> voters;
   for (const auto& [id, part] : parts_) {
     if (!decides(part) || part.evicted) continue;
     ++voters[part.shard];
-    if (part.done.has_value()) ++votes[part.shard][*part.done];
+    if (part.done.has_value()) ++votes[part.shard][told(part)];
   }
   std::vector<const Part*> out;
   for (const auto& [id, part] : parts_) {
     if (!decides(part) || part.evicted || !part.done.has_value()) continue;
-    for (const auto& [digest, count] : votes[part.shard]) {
-      if (2 * count > voters[part.shard] && digest != *part.done) out.push_back(&part);
+    for (const auto& [most, count] : votes[part.shard]) {
+      if (2 * count > voters[part.shard] && most != told(part)) out.push_back(&part);
     }
   }
   return out;

@@ -12,6 +12,7 @@
 
 #include "base/planted.h"
 #include "base/time.h"
+#include "protocol/audit.h"
 #include "wire/messages.h"
 
 namespace jccl::protocol {
@@ -37,7 +38,15 @@ struct Part {
   base::Time told_again = 0;  // its START was lost, and sent once more
   std::optional<wire::Digest> done;
   std::vector<wire::Share> shares;  // of that
+  wire::AuditRoots audit;           // likewise; empty unless the attempt is audited
   bool contributes() const { return weight > 0 || JCCL_PLANTED("zero-weight-contributes"); }
+};
+
+// What the contributors of one shard have to agree on.
+struct Told {
+  wire::Digest result;
+  wire::Sha256 root{};  // of an audited one: XXH3 is no hash that binds
+  auto operator<=>(const Told&) const = default;
 };
 
 // What may happen to an attempt, and where it then stands. A row per (phase, input); the table is
@@ -94,13 +103,13 @@ class RunningAttempt {
   template <typename Canon>
   void each_field(Canon& canon) const {
     const auto& [starts_, since_, deadline_, last_done_, avoided_, refusals_, silent_, judged,
-                 heard, asking, attempt, round, parts, ids, sites_min, world, sites_left, open,
-                 agreed, phase, edges, reason] = *this;
+                 heard, asking, audit_, attempt, round, parts, ids, sites_min, world, sites_left,
+                 open, agreed, phase, edges, reason] = *this;
     canon.put(attempt), canon.put(round), canon.put(parts), canon.put(phase), canon.put(sites_min);
     canon.put(avoided_), canon.put(since_), canon.put(deadline_), canon.put(last_done_),
         canon.put(asking), canon.put(judged), canon.put(heard);
     canon.put(starts_.size()), canon.put(world), canon.put(sites_left), canon.put(open);
-    canon.put(agreed), canon.put(ids), canon.put(silent_.size());
+    canon.put(audit_), canon.put(agreed), canon.put(ids), canon.put(silent_.size());
     for (const auto& [named, reporters] : silent_) {
       canon.put(named), canon.put(reporters.size());
       for (const auto& [reporter, what] : reporters) canon.put(reporter), canon.words(what);
@@ -120,12 +129,14 @@ class RunningAttempt {
   base::Time judged_at = base::kNever;
   bool heard_out = false;          // it was put off once, for somebody whom several name
   std::set<std::uint64_t> askers;  // connections that asked for the outcome without a part
+  std::optional<Audit> audit;      // nullopt: it has none
 
  private:
   friend struct Archived;
   void settle(AttemptInput input);
   void recount();
   static bool decides(const Part& part);
+  static Told told(const Part& part);  // of one that is done
   std::optional<Misled> origin_of(const Part& part, const wire::Share& share) const;
   std::set<Misled> misled_against(const Part& part, const Part& other) const;
   wire::PeerId blamed_by(wire::PeerId reporter) const;  // as silent; 0: nobody
@@ -137,10 +148,10 @@ class RunningAttempt {
   std::map<wire::Incarnation, wire::PeerId> ids_;
   std::uint32_t sites_min_;
   // Counted, so that a report costs the same whatever the number of peers.
-  std::uint32_t world_ = 0;                       // sites that contribute
-  std::uint32_t sites_left_ = 0;                  // … and are not evicted
-  std::size_t open_ = 0;                          // contributors neither done nor evicted
-  std::map<std::uint32_t, wire::Digest> agreed_;  // by shard, of those done and not evicted
+  std::uint32_t world_ = 0;               // sites that contribute
+  std::uint32_t sites_left_ = 0;          // … and are not evicted
+  std::size_t open_ = 0;                  // contributors neither done nor evicted
+  std::map<std::uint32_t, Told> agreed_;  // by shard, of those done and not evicted
   AttemptPhase phase_ = AttemptPhase::kMoving;
   std::uint32_t edges_ = 0;
   std::string reason_;

@@ -27,7 +27,9 @@ constexpr std::array<std::string_view, static_cast<std::size_t>(Fault::kCount)> 
     "parts of a state unlike the others'",
     "revisions unlike the others'",
     "rounds with frames that no plan allows, as most say",
-    "frames that no plan allows, as one says"};
+    "frames that no plan allows, as one says",
+    "cells that an audit proved wrong",
+    "audits that it showed nothing"};
 
 double decayed(double sum, base::Duration time) {
   if (JCCL_PLANTED("faults-never-fade")) return sum;

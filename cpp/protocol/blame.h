@@ -31,12 +31,14 @@ enum class Fault : std::uint8_t {
   kOutvoted,    // says of a revision that it made what most who made it do not
   kFrames,      // sent frames that its plan does not allow, as most others say
   kFrame,       // … as one says
+  kAudit,       // added up wrong, or showed what it had not sent, as a proof says
+  kWithheld,    // showed an audit nothing, and was there
   kCount
 };
 
 // 1: three of them within some minutes are a ban. A tenth: what a broken machine may do at times.
 constexpr std::array<double, static_cast<std::size_t>(Fault::kCount)> kFaultWeights = {
-    1, 1, 1, 0.25, 0.25, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 1, 0.1};
+    1, 1, 1, 0.25, 0.25, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 1, 0.1, 1, 0.25};
 inline constexpr double kBanAt = 2.5;
 inline constexpr std::size_t kAccusersMax = 5;
 inline constexpr base::Duration kKnown = 60 * base::kSecond;  // in commits for so long

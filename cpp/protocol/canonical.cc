@@ -81,10 +81,26 @@ class Canon {
   }
   void put(const Part& part) {
     const auto& [id, incarnation, site, shard, weight, call, deadline, time, evicted, failed,
-                 told_again, done, shares] = part;
+                 told_again, done, shares, audit] = part;
     put(time), put(told_again);
     put(id), put(incarnation), put(site), put(shard), put(weight), put(call), put(deadline);
-    put(evicted), put(failed), put(done), put(wire::Message(wire::Done{{}, {}, shares}));
+    put(evicted), put(failed), put(done), put(wire::Message(wire::Done{{}, {}, shares, audit}));
+  }
+  void put(const Told& told) {
+    put(told.result);
+    for (const std::uint8_t byte : told.root) put(byte);
+  }
+  void put(const CellName& name) { put(name.shard), put(name.cell); }
+  void put(const AuditedCell& cell) {
+    const auto& [parts, result] = cell;
+    put(parts.size()), put(result.has_value());
+    for (const auto& [id, part] : parts) put(id), put(wire::Message(part));
+    if (result.has_value()) put(wire::Message(*result));
+  }
+  void put(const Audit& audit) {
+    const auto& [drawn, cells, asked, open, since] = audit;
+    put(drawn), put(cells.size()), put(asked), put(open), put(since);
+    for (const CellName& name : cells) put(name);
   }
   void put(const RunningAttempt& running) { running.each_field(*this); }
   void put(const AbortedAttempt& aborted) {
@@ -102,8 +118,8 @@ class Canon {
   void put(const Round& round) {
     const auto& [ready, running, told, memory, entered, assumed, poll, without, skipped,
                  quorum_since, lost_since, unasked_since, unheld_since, brought, brought_at,
-                 opened_by, before, asking, ready_due, sync_due, commits, aborts, usual, cut_short,
-                 needed] = round;
+                 opened_by, before, asking, ready_due, sync_due, commits, aborts, audit, audited,
+                 audit_bytes, usual, cut_short, needed] = round;
     put(ready), put(running), put(memory), put(without), put(skipped), put(quorum_since);
     put(lost_since), put(unasked_since), put(unheld_since), put(brought), put(brought_at),
         put(asking), put(ready_due), put(sync_due);
@@ -114,7 +130,8 @@ class Canon {
       put(revision), put(tier), put(doubt_since), put(dispute.empty());
       election.each_field(*this);
     }
-    words(told), counted(commits), counted(aborts);
+    words(told), words(audit), counted(commits), counted(aborts), counted(audited),
+        counted(audit_bytes);
   }
   void put(const Call& call) {
     const auto& [tag, descriptor, summary, hint, weight, is_state, fingerprint, deadline, before] =
@@ -125,10 +142,10 @@ class Canon {
   }
   void put(const OpenCall& open) {
     const auto& [call, number, n, phase, weight, left_out, why, receiver, orphan, attempts, attempt,
-                 own, shares, failed, outcome, waiting] = open;
+                 own, shares, audit, failed, outcome, waiting] = open;
     put(call), put(number), put(n), put(phase), put(weight), put(left_out), put(receiver);
     put(orphan), put(attempt), put(own), put(outcome), put(failed.has_value());
-    put(wire::Message(wire::Done{{}, {}, shares}));
+    put(wire::Message(wire::Done{{}, {}, shares, audit}));
     if (failed.has_value()) put(failed->cause), put(failed->peer);
     words(why), words(waiting), counted(attempts);
   }

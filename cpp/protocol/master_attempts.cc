@@ -63,7 +63,10 @@ void State::on_done(Life& life, const wire::Done& done) {
     running.askers.insert(life.conn);
     return;
   }
-  if (!part->done.has_value()) running.last_done = now_, part->shares = done.shares;
+  if (!part->done.has_value()) {
+    running.last_done = now_, part->shares = done.shares;
+    keep_roots(running, *part, done.audit);
+  }
   running.done(*part, done.result);
   // At once: what the decision rests on may be lost by the end of this event.
   if (!JCCL_PLANTED("decision-left-for-later")) conclude(tag);
@@ -130,6 +133,8 @@ void State::on_fail(Life& life, const wire::Fail& fail) {
   Round& round = rounds_.at(tag);
   RunningAttempt& running = *round.running;
   Part* part = running.part_of(life.incarnation);
+  const bool audited = running.audit.has_value() && running.audit->drawn;
+  if (audited && part != nullptr && part->contributes()) return leave_audit(life, tag, *part, fail);
   if (part == nullptr || part->done.has_value() || part->failed) return;
   touch(tag);
   if (!part->contributes() &&
@@ -294,9 +299,11 @@ bool State::conclude(const wire::Tag& tag) {
   if (found == rounds_.end() || !found->second.running.has_value()) return false;
   Round& round = found->second;
   switch (round.running->phase()) {
-    case AttemptPhase::kAgreed:
-      commit(tag);
-      return true;
+    case AttemptPhase::kAgreed: {
+      const AuditStep step = audit(tag);
+      if (step == AuditStep::kPassed) commit(tag);
+      return step != AuditStep::kWaits || ends_by_deadline(tag);
+    }
     case AttemptPhase::kUnequal:
       return unequal(tag);
     case AttemptPhase::kLost: {
@@ -315,16 +322,26 @@ bool State::conclude(const wire::Tag& tag) {
       judge_refusals(tag);
     return true;
   }
-  if (slow_down(tag)) return true;
+  return slow_down(tag) || ends_by_deadline(tag);
+}
+
+bool State::ends_by_deadline(const wire::Tag& tag) {
+  Round& round = rounds_.at(tag);
   if (now_ < round.running->deadline) return false;
   if (++round.cut_short > 1 && !JCCL_PLANTED("deadlines-teach-nothing")) {
     round.needed = std::max(round.needed, 2 * (now_ - round.running->since));
   }
-  note_deadline(*round.running);
-  abort(tag, Code::kDeadline,
-        cat("round ", round.running->round().n, " of ", tag, ": deadline passed; waited for ",
-            running_waits(*round.running)),
-        false);
+  const bool audited = round.running->phase() == AttemptPhase::kAgreed;
+  if (audited) {
+    note_owing(*round.running);
+  } else {
+    note_deadline(*round.running);
+  }
+  abort(
+      tag, Code::kDeadline,
+      cat("round ", round.running->round().n, " of ", tag, ": deadline passed; ",
+          audited ? audit_text(*round.running) : cat("waited for ", running_waits(*round.running))),
+      false);
   return true;
 }
 

@@ -153,7 +153,9 @@ struct Round {  // the volatile side of one tag
   // No READY, no Sync expires before these; the exact times are looked up when they come.
   base::Time ready_due = base::kNever, sync_due = base::kNever;
   std::uint64_t commits = 0, aborts = 0;
-  base::Duration usual = 0;  // that an attempt takes which commits
+  std::string audit;  // how its rounds are audited, or why not, as it was said last
+  std::uint64_t audited = 0, audit_bytes = 0;  // cells that were added up anew; shown for that
+  base::Duration usual = 0;                    // that an attempt takes which commits
   // Attempts that deadlines ended, of which a commit leaves one, and what a call should have left
   // that it does not end the next: see hurried().
   std::uint32_t cut_short = 0;

@@ -169,6 +169,7 @@ void MasterMachine::State::on_peer_message(Life& life, const wire::Message& mess
   if (const auto* done = std::get_if<wire::Done>(&message)) return on_done(life, *done);
   if (const auto* fail = std::get_if<wire::Fail>(&message)) return on_fail(life, *fail);
   if (const auto* back = std::get_if<wire::Withdraw>(&message)) return on_withdraw(life, *back);
+  if (const auto* part = std::get_if<wire::AuditPart>(&message)) return on_audit_part(life, *part);
   if (const auto* query = std::get_if<wire::Query>(&message)) return on_query(life, *query);
   if (const auto* sync = std::get_if<wire::Sync>(&message)) return on_sync(life, *sync);
   if (const auto* published = std::get_if<wire::Published>(&message)) {
@@ -282,6 +283,7 @@ Time MasterMachine::State::due(const Round& round, Time seen) const {
   if (round.running.has_value()) {
     // READYs expire when it has ended.
     by(std::min(round.running->deadline, round.running->judged_at));
+    by(audit_due(*round.running));
   } else if (!round.ready.empty()) {
     by(round.ready_due);
     const bool judges = options_.straggler != Straggler::kWait;

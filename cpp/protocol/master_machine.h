@@ -14,6 +14,7 @@
 #include "base/limits.h"
 #include "base/status.h"
 #include "base/time.h"
+#include "protocol/audit.h"
 #include "wire/messages.h"
 
 namespace jccl::protocol {
@@ -54,6 +55,8 @@ struct MasterOptions {
   std::set<wire::PublicKey> listed;
   // A weight of more than so many times the median of a round's is refused. 0: none is.
   double weight_max = base::kWeightRatioMax;
+  double audit = 0;  // share of the cells of a round that are added up anew; 0: none
+  Auditor auditor = {};
   base::Duration unix_ahead = 0;  // Unix time is the time of events and this: bans outlive masters
 };
 
@@ -105,7 +108,7 @@ struct MasterSend {
 };
 // One line of the run's history for people and tools: kind plus fields, written as JSON by the
 // driver. Kinds: admit, evict, leave, epoch, birth, start, commit, abort, reject, sync, refuse,
-// cut, skip, fault, ban, order, restore.
+// cut, skip, fault, ban, order, restore, audit, convicted.
 struct HistoryLine {
   std::string kind;
   std::vector<std::pair<std::string, std::string>> fields;
@@ -143,7 +146,10 @@ struct TagView {
   wire::Attempt attempt;
   std::string waiting_for;  // never empty while the round stands still
   std::uint64_t commits = 0, aborts = 0;
-  std::size_t holders = 0;  // sites that have the newest state, whole or its first shard
+  std::string audit;              // how its rounds are audited, in words; empty: they are not to be
+  std::uint64_t audit_bytes = 0;  // of cells that were shown for that
+  std::uint64_t audited = 0;      // cells that were, since this master started
+  std::size_t holders = 0;        // sites that have the newest state, whole or its first shard
 };
 struct BanView {
   wire::PublicKey key{};

@@ -212,6 +212,7 @@ void State::on_resume(Life& life, const wire::Resume& resume) {
   for (const auto& [attempt, running] : unheard) {
     start_late(life, *running->part_of(life.incarnation), *running);
   }
+  ask_anew(life);
   lives_changed_ = true;
 }
 

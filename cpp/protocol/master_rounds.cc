@@ -421,6 +421,7 @@ void State::launch(const wire::Tag& tag) {
   }
   if (!plans.ok() && take_back_left_out(tag)) return;
   if (!plans.ok()) return evict_worst_link(tag, plans.status());
+  const bool audited = may_audit(tag, parts, plans.value());
   // Who the parts are must be known before they are named.
   if (!JCCL_PLANTED("start-before-roster")) flush_roster();
   Round& round = rounds_.at(tag);
@@ -444,6 +445,7 @@ void State::launch(const wire::Tag& tag) {
       start.revision = at.committed;
       start.state = at.digests.at(shard);
     }
+    if (audited) running.audit.emplace(), start.audit = ledger_.run();
     running.starts.push_back(std::move(start));
   }
   std::string contributors, receivers;

@@ -267,6 +267,33 @@ struct MasterMachine::State {
   std::optional<wire::Outcome> outcome_of(const wire::Unresolved& about, const Life& life) const;
   wire::Tag running_tag(const wire::Attempt& attempt) const;  // empty: none
 
+  // master_audit.cc: whether sums are right
+  enum class AuditStep { kPassed, kWaits, kEnded };
+  bool may_audit(const wire::Tag& tag, const std::vector<Part>& parts,
+                 const std::vector<base::Bytes>& plans);
+  void note_audit(const wire::Tag& tag, const std::string& text);
+  static void keep_roots(const RunningAttempt& running, Part& part, const wire::AuditRoots& roots);
+  static bool contradicts_itself(const RunningAttempt& running, const Part& part);
+  static LinkSet crossed_roots(const RunningAttempt& running);
+  void draw(const wire::Tag& tag);
+  void ask_for_cells(const wire::Tag& tag);
+  static std::vector<std::uint32_t> owed_cells(const RunningAttempt& running, const Part& part);
+  void ask_anew(const Life& life);
+  void on_audit_part(Life& life, const wire::AuditPart& shown);
+  bool judge_cell(const wire::Tag& tag, const CellName& name);
+  void hold_against(const Life& life, Fault fault, const std::string& why);
+  void convict(const wire::Tag& tag, const Part& part, const std::string& what);
+  void hold_roots_against_links(const wire::Tag& tag, const LinkSet& links);
+  base::Time owes_since(const RunningAttempt& running, const Part& part) const;
+  void note_owing(const RunningAttempt& running);
+  bool ends_by_withholding(const wire::Tag& tag);
+  void leave_audit(const Life& life, const wire::Tag& tag, const Part& part,
+                   const wire::Fail& fail);
+  base::Time audit_due(const RunningAttempt& running) const;
+  AuditStep audit(const wire::Tag& tag);
+  std::string audit_text(const RunningAttempt& running) const;
+  bool ends_by_deadline(const wire::Tag& tag);
+
   // master_sync.cc, master_holders.cc: state tags
   void on_sync(Life& life, const wire::Sync& sync);
   bool has_newest_beside(const Life& life, const wire::Sync& sync) const;

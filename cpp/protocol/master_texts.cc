@@ -70,6 +70,9 @@ std::string State::missing_members(const wire::Tag& tag) const {
 std::string State::waiting_text(const wire::Tag& tag) const {
   const Round& round = rounds_.at(tag);
   if (round.running.has_value()) {
+    if (round.running->phase() == AttemptPhase::kAgreed && round.running->audit.has_value()) {
+      return audit_text(*round.running);
+    }
     return cat("attempt ", base::to_text(round.running->attempt()), " waits for DONE of ",
                running_waits(*round.running));
   }
@@ -272,6 +275,9 @@ MasterView State::view(base::Time now) const {
     if (round != rounds_.end()) {
       one.commits = round->second.commits;
       one.aborts = round->second.aborts;
+      one.audit = round->second.audit;
+      one.audited = round->second.audited;
+      one.audit_bytes = round->second.audit_bytes;
       if (round->second.running.has_value()) {
         one.phase = "running";
         one.attempt = round->second.running->attempt();

@@ -149,6 +149,7 @@ void State::on_start(const wire::Start& start) {
   open.attempt = start.attempt;
   open.own.reset();
   open.shares.clear();
+  open.audit = {};
   open.failed.reset();
   open.orphan = false;
   open.waiting.clear();
@@ -180,6 +181,7 @@ void State::on_attempt_done(const AttemptDone& done) {
   if (open == nullptr || open->own.has_value() || open->failed.has_value()) return;
   open->own = done.result;
   open->shares = done.shares;
+  open->audit = done.audit;
   if (open->phase == CallPhase::kClosing) return close_committed(wire::Tag(open->call.tag));
   open->phase = CallPhase::kReported;
   if (JCCL_PLANTED("visible-at-done")) fx_.commit.push_back(done.attempt);
@@ -206,9 +208,26 @@ void State::on_attempt_failed(const AttemptFailed& failed) {
   report(*open);
 }
 
+// The master looks at what DONE bound. After its call a peer has no input to show any more, and
+// says so: the others need not wait for it.
+void State::on_audit_ask(const wire::AuditAsk& ask) {
+  const OpenCall* open = call_of(ask.attempt);
+  if (open != nullptr && open->phase == CallPhase::kReported && open->own.has_value()) {
+    return fx_.audit.push_back(ask);
+  }
+  if (open != nullptr || JCCL_PLANTED("ended-calls-answer-no-audit")) return;
+  send(wire::Fail{ask.attempt, Code::kAborted, 0, "the call had ended before the audit"});
+}
+
+void State::on_audit_answer(const AuditAnswer& answer) {
+  const OpenCall* open = call_of(answer.attempt);
+  if (open == nullptr || open->phase != CallPhase::kReported) return;
+  for (const wire::AuditPart& part : answer.parts) send(part);
+}
+
 void State::report(const OpenCall& open) {
   if (open.own.has_value())
-    send(wire::Done{open.attempt, *open.own, open.shares});
+    send(wire::Done{open.attempt, *open.own, open.shares, open.audit});
   else if (open.failed.has_value())
     send(*open.failed);
 }
@@ -256,6 +275,7 @@ void State::on_aborted(OpenCall& open, const wire::Outcome& outcome) {
   open.phase = CallPhase::kWaiting;
   open.own.reset();
   open.shares.clear();
+  open.audit = {};
   open.failed.reset();
   open.waiting = outcome.text;
   send_ready(open);
@@ -359,7 +379,7 @@ void State::give_up(const wire::Tag& tag, Code code, const std::string& why) {
   doubt.is_state = open.call.is_state;
   doubt.kept = open.own.has_value();
   if (doubt.kept) {
-    doubt.report = wire::Done{open.attempt, *open.own, open.shares};
+    doubt.report = wire::Done{open.attempt, *open.own, open.shares, open.audit};
   } else {
     if (!open.failed.has_value()) {
       const Code cause = code == Code::kDeadline ? code : Code::kAborted;

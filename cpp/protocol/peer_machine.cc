@@ -48,6 +48,7 @@ void PeerMachine::State::on(const PeerEvent& event) {
   if (const auto* cancel = std::get_if<CancelCall>(&event)) return on_cancel(cancel->tag);
   if (const auto* done = std::get_if<AttemptDone>(&event)) return on_attempt_done(*done);
   if (const auto* failed = std::get_if<AttemptFailed>(&event)) return on_attempt_failed(*failed);
+  if (const auto* shown = std::get_if<AuditAnswer>(&event)) return on_audit_answer(*shown);
   if (const auto* sync = std::get_if<SyncCall>(&event)) return on_sync_call(*sync);
   if (const auto* fetched = std::get_if<FetchDone>(&event)) return on_fetch_done(*fetched);
   if (const auto* missed = std::get_if<FetchFailed>(&event)) return on_fetch_failed(*missed);
@@ -77,6 +78,7 @@ void PeerMachine::State::on_master(const wire::Message& message) {
   if (const auto* m = std::get_if<wire::Roster>(&message)) return on_roster(*m);
   if (const auto* m = std::get_if<wire::Start>(&message)) return on_start(*m);
   if (const auto* m = std::get_if<wire::Outcome>(&message)) return on_outcome(*m);
+  if (const auto* m = std::get_if<wire::AuditAsk>(&message)) return on_audit_ask(*m);
   if (const auto* m = std::get_if<wire::Reject>(&message)) return on_reject(*m);
   if (const auto* m = std::get_if<wire::Moved>(&message)) return on_moved(*m);
   if (const auto* m = std::get_if<wire::Waiting>(&message)) return on_waiting(*m);

@@ -57,6 +57,11 @@ struct AttemptDone {  // the whole result is here
   wire::Attempt attempt;
   wire::Digest result;
   std::vector<wire::Share> shares = {};
+  wire::AuditRoots audit = {};
+};
+struct AuditAnswer {  // answers Effects::audit; empty: its call has ended
+  wire::Attempt attempt;
+  std::vector<wire::AuditPart> parts;
 };
 // kResync: the contribution is of another state than the own; part of it was kept back.
 struct AttemptFailed {
@@ -114,7 +119,7 @@ struct PeerTick {};
 using PeerEvent =
     std::variant<Connected, Disconnected, FromMaster, Call, CancelCall, AttemptDone, AttemptFailed,
                  SyncCall, FetchDone, FetchFailed, HolderOutvoted, FrameViolation, PublishState,
-                 StateChanged, Depart, NewLife, Progress, NewMeasures, PeerTick>;
+                 StateChanged, Depart, NewLife, Progress, NewMeasures, PeerTick, AuditAnswer>;
 
 // ---- effects -----------------------------------------------------------------------------------
 
@@ -146,6 +151,7 @@ struct PeerEffects {
   std::vector<wire::Attempt> discard;  // aborted or superseded: drop data, keep the user's input
   std::vector<RunAttempt> run;
   std::vector<wire::Attempt> commit;  // outputs become visible; keep serving results to receivers
+  std::vector<wire::AuditAsk> audit;  // show these cells; answered by AuditAnswer
   std::vector<CompleteCall> complete;
   std::vector<FetchSnapshot> fetch;
   std::vector<CompleteSync> synced;

@@ -45,6 +45,7 @@ struct OpenCall {
   wire::Attempt attempt;
   std::optional<wire::Digest> own;  // the complete result
   std::vector<wire::Share> shares;  // of it
+  wire::AuditRoots audit;           // … and what this peer is held to for it
   std::optional<wire::Fail> failed;
   std::optional<wire::Outcome> outcome;  // kClosing: committed
   std::string waiting;                   // the master's last words
@@ -107,6 +108,8 @@ struct PeerMachine::State {
   bool stands_at(const OpenCall& open, const wire::Start& start) const;
   void on_attempt_done(const AttemptDone& done);
   void on_attempt_failed(const AttemptFailed& failed);
+  void on_audit_ask(const wire::AuditAsk& ask);
+  void on_audit_answer(const AuditAnswer& answer);
   void on_outcome(const wire::Outcome& outcome);
   void on_aborted(OpenCall& open, const wire::Outcome& outcome);
   void on_reject(const wire::Reject& reject);

@@ -31,7 +31,7 @@ constexpr std::array<std::string_view, std::variant_size_v<protocol::PeerEvent>>
     "connected",    "disconnected",  "",          "call",    "cancel",
     "attempt-done", "attempt-fails", "sync-call", "fetched", "fetch-fails",
     "outvoted",     "violation",     "publish",   "edited",  "depart",
-    "new-life",     "progress",      "measures",  "tick"};
+    "new-life",     "progress",      "measures",  "tick",    "audited"};
 
 enum StragglerInput : std::size_t { kLate, kSlow, kReadyAgain, kSyncsAgain };
 
@@ -264,10 +264,10 @@ struct Excuse {
 
 constexpr std::string_view kMastersOwn =
     "Welcome Refuse Roster Start Outcome Reject Moved Waiting Evicted HeartbeatAck SyncReply "
-    "StatusReply OrderReply Drain Notice";
+    "StatusReply OrderReply Drain Notice AuditAsk";
 constexpr std::string_view kPeersOwn =
     "Hello Resume Ready Done Fail Withdraw Query Heartbeat Leave Sync Published StatusAsk "
-    "StatusReply Measured Order Outvoted Violation";
+    "StatusReply Measured Order Outvoted Violation AuditPart";
 constexpr std::string_view kObservers = "observer/idle observer/forming observer/run";
 constexpr std::string_view kMembers = "member/idle member/forming member/run";
 constexpr std::string_view kUp = "idle waiting moving reported closing doubt sync fetching";
@@ -276,6 +276,7 @@ constexpr std::array kMasterExcuses = {
     Excuse{"StatusAsk", "*", "the driver answers it"},
     Excuse{"Outvoted", "*", "nobody forges parts but a hostile member: with --hostile"},
     Excuse{"Violation", "*", "nobody lies in frames but a hostile member: with --hostile"},
+    Excuse{"AuditPart", "*", "asked for by an audit alone: of an attempt that runs, or is over"},
     Excuse{"Order", "observer/forming observer/run member/idle member/forming member/run",
            "refused for what it is, whoever says it and whatever runs"},
     Excuse{kMastersOwn, "observer/forming observer/run member/idle member/forming member/run",
@@ -294,6 +295,7 @@ constexpr std::array kPeerExcuses = {
     Excuse{kPeersOwn, "*", "no master says it"},
     Excuse{"OrderReply", "*", "no peer gives orders"},
     Excuse{"Drain Notice", "*", "an operator's word, which the machine hands on"},
+    Excuse{"AuditAsk audited", "*", "of an audited attempt whose call has ended, or is closing"},
     Excuse{"outvoted", "*", "nobody forges parts but a hostile member: with --hostile"},
     Excuse{"violation", "*", "nobody lies in frames but a hostile member: with --hostile"},
     Excuse{"fetch-fails", "idle",

@@ -93,8 +93,9 @@ struct Streams {
         clocks(seed ^ 0x636C6F636B),
         liar(seed ^ 0x6C6961),
         slips(seed ^ 0x736C697073),
-        frames(seed ^ 0x6672616D65) {}
-  base::Rng net, data, faults, app, disk, ids, clocks, liar, slips, frames;
+        frames(seed ^ 0x6672616D65),
+        audits(seed ^ 0x6175646974) {}
+  base::Rng net, data, faults, app, disk, ids, clocks, liar, slips, frames, audits;
 };
 
 inline Duration between(base::Rng& rng, Duration low, Duration high) {

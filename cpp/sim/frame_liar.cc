@@ -126,7 +126,8 @@ void DataPlane::bend(FrameLie lie, const Own& own, Transit* transit) {
     default:
       return;
   }
-  own.info->bent = true;
+  own.info->bent = own.info->bent || !own.info->audited;
+  own.info->audit_lied = own.info->audited;
   set_payload(&frame, std::move(bytes));
   set_header(&frame, header, checks_frames());
 }
@@ -147,7 +148,8 @@ std::optional<Transit> DataPlane::early_result(const Own& own) {
     transit.frame.header.resize(wire::kFrameHeaderBytes);
     set_payload(&transit.frame, base::Bytes(sizes[chunk], 0));
     set_header(&transit.frame, header, checks_frames());
-    own.info->bent = true;  // who has given its part already takes it for the result
+    own.info->bent = own.info->bent ||
+                     !own.info->audited;  // who has given its part already takes it for the result
     return transit;
   }
   return std::nullopt;

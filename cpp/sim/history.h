@@ -52,7 +52,9 @@ struct AttemptInfo {
   bool told_aborted = false, judged = false;
   std::map<wire::Incarnation, std::uint64_t> sent_to;  // bytes of payload
   bool sent_again = false;                             // a frame of it
-  bool bent = false;  // a liar sent what is not its own: the sum is anybody's guess
+  bool audit_lied = false;  // a liar bound, showed or sent what does not fit
+  bool audited = false;     // as its START says: what a liar bends it does not bind
+  bool bent = false;        // a liar sent what is not its own: the sum is anybody's guess
 };
 
 inline constexpr std::string_view kStrangerSite = "stranger-";

@@ -97,6 +97,8 @@ void SimMaster::serve() {
   options.ban = 300 * base::kMillisecond, options.ban_max = kBannedMax;
   options.out_max = kBannedMax;
   options.unix_ahead = world.now - clock();
+  options.audit = world.mix.audit;
+  options.auditor = auditor_of(world.rng.audits);
   Disk& disk = world.store.disk;
   if (world.store.rot != 0 && disk.rows.size() > 1) {
     const auto damaged = read_journal(rotten(disk.rows, world.store.rot), options.run);
@@ -208,6 +210,9 @@ void SimMaster::apply(protocol::MasterEffects effects) {
       for (const auto& [key, value] : line.fields) text += cat(" ", key, "=", value);
       world.note(text);
     }
+  }
+  for (const protocol::HistoryLine& line : effects.history) {
+    if (line.kind == "convicted") world.check_convicted(line);
   }
   for (const wire::Record& record : effects.journal) {
     if (const auto* ban = std::get_if<wire::BanRecord>(&record)) world.check_ban(*ban);

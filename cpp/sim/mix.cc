@@ -154,6 +154,8 @@ Mix draw_mix(std::uint64_t seed) {
   if (mix.dial_only <= 1 && robust.chance(0.25)) {
     mix.robust = 1 + static_cast<std::uint32_t>(robust.below(2));
   }
+  base::Rng audits(seed ^ 0x6175646974);
+  if (audits.chance(0.3)) mix.audit = audits.chance(0.5) ? 1 : 0.1;
   base::Rng links(seed ^ 0x6C696E6B);
   mix.stripes = 1 + static_cast<std::uint32_t>(links.below(3));
   if (links.chance(0.2)) mix.remember = 4;
@@ -191,17 +193,22 @@ Mix draw_hostile_mix(std::uint64_t seed) {
   if (mix.named_source == mix.liar) mix.named_source = 0;
   if (mix.second_source == mix.liar) mix.second_source = 0;
   if (rng.chance(0.5)) mix.habit = 1 + static_cast<std::uint32_t>(rng.below(kHabits));
+  base::Rng audits(seed ^ 0x6C6965736175);
+  if (audits.chance(0.3)) mix.audit = audits.chance(0.7) ? 1 : 0.1;
+  if (audits.chance(0.7)) mix.audit_lies = audits.chance(0.5) ? 0.1 : 0.5;
   if (rng.chance(0.5)) mix.frame_lies = rng.chance(0.5) ? 0.02 : 0.2;
   return mix;
 }
 
 std::string Mix::describe() const {
-  std::string text = base::cat(
-      "slots ", slots, " shards ", shards, " late ", late, " start_peers ", start_peers,
-      " min_peers ", min_peers,
-      liar > 0 ? base::cat(" liar ", liar - 1, " habit ", habit, " frames ", frame_lies) : "",
-      " history ", history, " masters ", masters, fenced_store ? " fenced" : "", " dial_only ",
-      dial_only, " tags");
+  std::string text =
+      base::cat("slots ", slots, " shards ", shards, " late ", late, " start_peers ", start_peers,
+                " min_peers ", min_peers,
+                liar > 0 ? base::cat(" liar ", liar - 1, " habit ", habit, " frames ", frame_lies,
+                                     " audits ", audit_lies)
+                         : "",
+                audit > 0 ? base::cat(" audit ", audit) : "", " history ", history, " masters ",
+                masters, fenced_store ? " fenced" : "", " dial_only ", dial_only, " tags");
   for (const bool state : is_state) text += state ? " state" : " plain";
   text += base::cat(
       " source ", named_source, second_source > 0 ? base::cat(" and ", second_source) : "",

@@ -105,6 +105,8 @@ struct Mix {
   std::uint32_t remember = 0;  // frames under way whose keys a stripe keeps; 0: all
   double stalls = 0;           // share of frames on which a stripe alone stands still
   std::uint32_t plans = 0;     // what the tags' calls ask for, two bits each
+  double audit = 0;            // share of the cells of rounds that the master adds up anew
+  double audit_lies = 0;       // of a liar: of audited attempts that it lies in
   std::uint32_t robust = 0;    // means: 0 by weight, 1 trimmed, 2 medians
 
   std::string plan_of(std::size_t tag) const;  // a kind's name; "": the planner's choice
@@ -136,6 +138,7 @@ void each_field(M& m, F f) {
   f("faults_until", m.faults_until), f("life_signs", m.life_signs), f("straggler", m.straggler);
   f("straggler_after", m.straggler_after), f("load", m.load), f("plans", m.plans);
   f("robust", m.robust), f("frame_lies", m.frame_lies);
+  f("audit", m.audit), f("audit_lies", m.audit_lies);
   f("stripes", m.stripes), f("remember", m.remember), f("stalls", m.stalls);
 }
 

@@ -214,7 +214,7 @@ void World::check_abort(const MasterMachine& machine, const wire::Outcome& outco
     if (history.liars.count(member.incarnation) == 0) continue;
     if (says(outcome.text, cat(member.site, " sent what no plan allows"))) return;
   }
-  if (digests_differ(attempt)) return;
+  if (digests_differ(attempt) || attempt.audit_lied) return;
   const auto& members = machine.state().ledger_.members();
   for (const wire::PeerId id : attempt.contributors) {
     const auto part = attempt.parts.find(id);

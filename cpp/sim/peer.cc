@@ -252,6 +252,7 @@ void SimPeer::apply_data(protocol::PeerEffects& effects) {
     data.run(run);
     lie_before_running(run.start.attempt);
   }
+  for (const wire::AuditAsk& ask : effects.audit) data.audit(ask);
   for (const wire::Attempt& attempt : effects.commit) data.commit(attempt);
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "collective/audit.h"
 #include "collective/hint.h"
 #include "collective/planner.h"
 #include "snapshot/digest.h"
@@ -57,6 +58,19 @@ base::Bytes hint_of(const exchange::Terms& terms) {
   if (plan == "exchange") hint.kind = collective::HintKind::kExchange;
   hint.data_bytes = hint.encoded_bytes = hint.accumulator_bytes = sizeof(Array);
   return collective::encode_hint(hint);
+}
+
+protocol::Auditor auditor_of(base::Rng& rng) {
+  protocol::Auditor auditor;
+  auditor.refusal = [](base::ByteView hint, base::ByteView plan) {
+    return collective::unauditable(plan, hint);
+  };
+  auditor.add_up = [](const protocol::ShownCell& cell) -> protocol::Sum {
+    collective::AddedUp sum = collective::add_up({cell.terms, cell.n, cell.weights, cell.parts});
+    return {std::move(sum.result), sum.wrong, std::move(sum.why)};
+  };
+  auditor.random = [&rng] { return rng.next(); };
+  return auditor;
 }
 
 void Planner::note(wire::PeerId peer, std::uint64_t bytes_per_s) {

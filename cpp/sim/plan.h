@@ -4,6 +4,7 @@
 
 #include <map>
 
+#include "base/rng.h"
 #include "collective/plan.h"
 #include "protocol/master_machine.h"
 #include "sim/values.h"
@@ -11,6 +12,9 @@
 namespace jccl::sim {
 
 base::Bytes hint_of(const exchange::Terms& terms);
+
+// As the product's, but for its chance.
+protocol::Auditor auditor_of(base::Rng& rng);
 
 class Planner {  // of a master; the same calls in the same order give the same plans
  public:

@@ -111,6 +111,8 @@ void DataPlane::run(const protocol::RunAttempt& order) {
   fresh.attempt = start.attempt, fresh.round = start.round, fresh.info = &info;
   fresh.call = call, fresh.begun = fresh.moved = world_.now;
   own_.push_back(std::move(fresh));
+  info.audited = start.audit != wire::RunId{};
+  tamper(start, own_.back());
   attempts_.run(start, call, world_.now);
   resume();
   settle();
@@ -126,12 +128,20 @@ void DataPlane::attempt_done(const wire::Attempt& attempt, const base::Digest& r
   if (own == nullptr || own->done || own->failed) return;
   AttemptInfo::Part& part = own->info->parts[peer_.machine->id()];
   own->done = part.done = true;
+  mend(*own);
   base::Digest digest = result;
   if (peer_.computes_wrong()) digest.low ^= 1 + peer_.slot;
   if (own->told) return;  // a lie, and nobody listens twice
   const bool told = !peer_.lie_in_result(&digest);
   part.result = digest, part.wrong = digest != result;
-  if (told) peer_.queue(protocol::AttemptDone{attempt, digest, attempts_.shares(attempt)});
+  wire::AuditRoots roots = attempts_.audit_roots(attempt);
+  lie_in_roots(*own, &roots);
+  if (told) peer_.queue(protocol::AttemptDone{attempt, digest, attempts_.shares(attempt), roots});
+}
+
+void DataPlane::audit(const wire::AuditAsk& ask) {
+  std::vector<wire::AuditPart> parts = attempts_.audit_parts(ask);
+  if (lie_in_audit(ask, &parts)) peer_.queue(protocol::AuditAnswer{ask.attempt, parts});
 }
 
 bool DataPlane::tell_early(const wire::Attempt& attempt, const wire::Digest& digest) {
@@ -146,6 +156,7 @@ bool DataPlane::tell_early(const wire::Attempt& attempt, const wire::Digest& dig
 void DataPlane::attempt_failed(const wire::Attempt& attempt, base::Code cause, base::PeerId other,
                                std::string text) {
   if (Own* own = find_own(attempt)) {
+    mend(*own);
     // Nobody listens twice, nor to who has said that it is done: a liar's next attempt asks anew.
     const bool first = !std::exchange(own->failed, true) && !own->told;
     if (first && cause == base::Code::kPeerLost) {
@@ -162,6 +173,7 @@ void DataPlane::attempt_failed(const wire::Attempt& attempt, base::Code cause, b
 }
 
 void DataPlane::discard(const wire::Attempt& attempt) {
+  if (Own* own = find_own(attempt)) mend(*own);
   attempts_.discard(attempt);
   resume();
   settle();
@@ -170,6 +182,7 @@ void DataPlane::discard(const wire::Attempt& attempt) {
 void DataPlane::commit(const wire::Attempt& attempt) {
   Own* own = find_own(attempt);
   JCCL_CHECK(own != nullptr && (own->done || own->told));
+  mend(*own);
   p3_given(world_.history, world_.history.call(own->call->id), own->call->as_given());
   own->committed = true;
   (void)attempts_.commit(attempt);

@@ -49,8 +49,9 @@ struct Own {  // what this peer knows of an attempt, also when it is over
   AttemptInfo* info = nullptr;  // as an observer writes it down
   BuffersRef call;              // until it is over
   bool done = false, failed = false, committed = false;
-  bool told = false;  // a liar: that it is done, before it was
-  Array result{};     // once committed
+  bool told = false;                    // a liar: that it is done, before it was
+  std::optional<std::size_t> tampered;  // a liar: this element of its own share, while it adds up
+  Array result{};                       // once committed
   std::uint64_t left = 0;
   Time begun = 0;
   Time moved = 0;  // when there was another number of bytes left
@@ -68,6 +69,7 @@ class DataPlane final : private exchange::AttemptsHost {
   bool tell_early(const wire::Attempt& attempt, const wire::Digest& digest);  // a liar
   void discard(const wire::Attempt& attempt);
   void commit(const wire::Attempt& attempt);
+  void audit(const wire::AuditAsk& ask);
   void release(const BuffersRef& call);
   void fetch(const protocol::FetchSnapshot& fetch);
   void stop_fetch(const wire::Tag& tag) { fetches_.erase(tag); }
@@ -160,6 +162,11 @@ class DataPlane final : private exchange::AttemptsHost {
   Duration silent_after() const;
   void ask_next(Fetch& fetch);
   void fetched(const wire::Held& held);
+  // audit_liar.cc
+  void tamper(const wire::Start& start, Own& own);
+  void mend(Own& own);
+  void lie_in_roots(const Own& own, wire::AuditRoots* roots);
+  bool lie_in_audit(const wire::AuditAsk& ask, std::vector<wire::AuditPart>* parts);
   // frame_liar.cc
   std::vector<Transit> lie_in_frame(wire::Incarnation to, Transit transit);
   void bend(FrameLie lie, const Own& own, Transit* transit);

@@ -345,7 +345,7 @@ void SimPeer::audit() {
   for (UserTag& tag : tags) {
     if (tag.call != 0) {
       p4_in_time(world.history, slot, tag.tag, latest_end(world.history.call(tag.call).deadline));
-      const bool open = !tag.visible || !tag.buffers->may_change_out();
+      const bool open = (!tag.visible || !tag.buffers->may_change_out()) && !lies();
       if (open) p3_open(world.history, world.history.call(tag.call), tag.buffers->as_given());
     }
     if (tag.call != 0 || tag.syncing) {

@@ -135,7 +135,7 @@ void Counts::add(const Counts& other) {
   lost_states += other.lost_states, takeovers += other.takeovers, fenced += other.fenced;
   failed_writes += other.failed_writes, refused_journals += other.refused_journals;
   measured += other.measured, ghosts += other.ghosts, flipped += other.flipped;
-  frame_lies += other.frame_lies;
+  frame_lies += other.frame_lies, audit_lies += other.audit_lies, convicted += other.convicted;
   edits += other.edits, forgotten += other.forgotten, claims_refused += other.claims_refused;
   for (std::size_t i = 0; i < commits_spread.size(); ++i) {
     commits_spread[i] += other.commits_spread[i];

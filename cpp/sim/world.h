@@ -36,7 +36,8 @@ struct Counts {  // what a run (or many) did: a simulator that does nothing find
   std::uint64_t admissions = 0, master_starts = 0, torn_rows = 0, joins = 0, syncs = 0;
   std::uint64_t lost_states = 0;
   std::uint64_t takeovers = 0, fenced = 0, failed_writes = 0, refused_journals = 0;
-  std::uint64_t measured = 0, ghosts = 0, flipped = 0, frame_lies = 0;
+  std::uint64_t measured = 0, ghosts = 0, flipped = 0, frame_lies = 0, audit_lies = 0,
+                convicted = 0;
   std::uint64_t edits = 0, forgotten = 0, claims_refused = 0;  // what users did to shared states
   std::array<std::uint64_t, 8> commits_spread{};  // seeds by commits: 0, 1-2, 3-9, 10-29, …
   std::array<std::uint64_t, kCodes> codes{};      // how calls ended
@@ -124,6 +125,7 @@ class World {
   void check_lost(const protocol::MasterMachine& machine, std::uint32_t asker,
                   const wire::Tag& tag);
   void check_ban(const wire::BanRecord& ban);
+  void check_convicted(const protocol::HistoryLine& line);  // audit_liar.cc
   // oracle_hostile.cc
   std::size_t sites_left(const AttemptInfo& attempt) const;
   void check_banned(const wire::Member& member, std::uint64_t epoch);

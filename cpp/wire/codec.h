@@ -45,7 +45,9 @@ namespace jccl::wire {
   X(Drain, 46)           \
   X(Outvoted, 15)        \
   X(Notice, 47)          \
-  X(Violation, 16)
+  X(Violation, 16)       \
+  X(AuditPart, 17)       \
+  X(AuditAsk, 48)
 
 // X(name, type number): the first byte of a journal record.
 #define JCCL_RECORDS(X) \

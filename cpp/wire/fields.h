@@ -3,6 +3,8 @@
 // A change here changes the golden bytes and must bump kVersion.
 #pragma once
 
+#include "base/audit_limits.h"
+#include "base/merkle.h"
 #include "wire/field_io.h"
 
 namespace jccl::wire {
@@ -135,12 +137,27 @@ void fields(Io& io, In<Io, Share> m) {
 }
 
 template <typename Io>
+void fields(Io& io, In<Io, PartsRoot> m) {
+  io.u32(m.cells);
+  io.raw(m.root);
+}
+
+template <typename Io>
+void fields(Io& io, In<Io, AuditRoots> m) {
+  io.u32(m.cells);
+  io.raw(m.result);
+  io.list(m.parts, base::kAuditPeersMax, "roots of parts", [&](auto& one) { fields(io, one); });
+  io.list(m.receipts, base::kAuditPeersMax, "roots of receipts", [&](auto& one) { io.raw(one); });
+}
+
+template <typename Io>
 void fields(Io& io, In<Io, Done> m) {
   io.attempt(m.attempt);
   io.digest(m.result);
   io.list(m.shares, base::kSharesMax, "shares", [&](auto& one) { fields(io, one); });
   io.require(ascending(m.shares, [](const Share& s) { return s.owner; }),
              "shares are not in ascending order of owner");
+  fields(io, m.audit);
 }
 
 template <typename Io>
@@ -227,6 +244,16 @@ void fields(Io& io, In<Io, Violation> m) {
   io.one_of(m.kind, valid_violation);
 }
 
+template <typename Io>
+void fields(Io& io, In<Io, AuditPart> m) {
+  io.attempt(m.attempt);
+  io.u32(m.cell);
+  io.flag(m.result);
+  io.blob(m.terms, base::kCellTermsMax, "terms of a cell");
+  io.list(m.path, base::kMerklePathMax, "hashes", [&](auto& one) { io.raw(one); });
+  io.blob(m.bytes, base::kCellBytesMax, "cell");
+}
+
 // ---- master to peer ----------------------------------------------------------------------------
 
 template <typename Io>
@@ -271,6 +298,7 @@ void fields(Io& io, In<Io, Start> m) {
   io.flag(m.has_state);
   io.u64(m.revision);
   io.digest(m.state);
+  io.run(m.audit);
 }
 
 template <typename Io>
@@ -319,6 +347,14 @@ void fields(Io& io, In<Io, Drain> m) {
 template <typename Io>
 void fields(Io& io, In<Io, Notice> m) {
   io.text(m.text, base::kTextBytesMax);
+}
+
+template <typename Io>
+void fields(Io& io, In<Io, AuditAsk> m) {
+  io.attempt(m.attempt);
+  io.list(m.cells, base::kCellsAskedMax, "cells", [&](auto& one) { io.u32(one); });
+  io.require(ascending(m.cells, [](std::uint32_t cell) { return cell; }),
+             "cells are not in ascending order");
 }
 
 template <typename Io>

@@ -12,6 +12,7 @@
 #include "base/bytes.h"
 #include "base/codes.h"
 #include "base/ids.h"
+#include "base/sha256.h"
 #include "base/time.h"
 
 namespace jccl::wire {
@@ -25,6 +26,7 @@ using base::Incarnation;
 using base::PeerId;
 using base::PublicKey;
 using base::RunId;
+using base::Sha256;
 using base::Tag;
 using base::Wish;
 
@@ -123,10 +125,27 @@ struct Share {
   Digest digest;
   bool operator==(const Share&) const = default;
 };
+// What a contributor to an audited attempt is held to: Merkle roots over what it sent, received and
+// made (base/merkle.h), told before anybody knows which cells are looked at. By position in the
+// plan, where a list is one.
+struct PartsRoot {
+  std::uint32_t cells = 0;  // that the owner owns
+  Sha256 root{};            // of the own parts of them
+  bool operator==(const PartsRoot&) const = default;
+};
+struct AuditRoots {
+  std::uint32_t cells = 0;       // that this peer owns
+  Sha256 result{};               // of all cells of the result
+  std::vector<PartsRoot> parts;  // by owner: what was sent to it
+  std::vector<Sha256> receipts;  // by contributor: what came from it as an owner
+  bool none() const { return parts.empty(); }
+  bool operator==(const AuditRoots&) const = default;
+};
 struct Done {
   Attempt attempt;
   Digest result;
   std::vector<Share> shares = {};  // ascending owner; none of many contributors, and of scatter
+  AuditRoots audit = {};           // empty unless START says that the attempt is audited
   bool operator==(const Done&) const = default;
 };
 struct Fail {
@@ -212,6 +231,17 @@ struct Violation {  // by a member, as another one saw it; once per attempt and 
   bool operator==(const Violation&) const = default;
 };
 
+// One cell as its sender is bound to it. Answers AuditAsk, one frame a cell.
+struct AuditPart {
+  Attempt attempt;
+  std::uint32_t cell = 0;  // of all cells of the plan, in the order of its chunks
+  bool result = false;     // the owner's sum; else the sender's own part
+  Bytes terms;             // what the cell is; opaque to the protocol (collective/audit.h)
+  std::vector<Sha256> path;
+  Bytes bytes;  // encoded
+  bool operator==(const AuditPart&) const = default;
+};
+
 // ---- master to peer ----------------------------------------------------------------------------
 
 struct Welcome {
@@ -246,6 +276,9 @@ struct Start {
   bool has_state = false;                 // of a state tag: what all who take part stand at
   std::uint64_t revision = 0;
   Digest state{};  // of the receiver's shard
+  // The run's id if the attempt is audited: what contributors tell with DONE binds it. Zeros: it
+  // is not.
+  RunId audit{};
   bool operator==(const Start&) const = default;
 };
 enum class Verdict : std::uint8_t { kCommitted = 1, kAborted = 2, kExpired = 3 };
@@ -291,6 +324,11 @@ struct Drain {  // an operator asks this peer to leave; said again on a new conn
 struct Notice {  // what everybody ought to hear of, in words
   std::string text;
   bool operator==(const Notice&) const = default;
+};
+struct AuditAsk {  // for the own parts of these cells, and the results of those that it owns
+  Attempt attempt;
+  std::vector<std::uint32_t> cells;  // ascending
+  bool operator==(const AuditAsk&) const = default;
 };
 struct HeartbeatAck {
   std::uint64_t sequence = 0;
@@ -352,7 +390,7 @@ using Message =
     std::variant<Hello, Resume, Ready, Done, Fail, Withdraw, Query, Heartbeat, Leave, Sync,
                  Published, Welcome, Refuse, Roster, Start, Outcome, Reject, Moved, Waiting,
                  Evicted, HeartbeatAck, SyncReply, StatusAsk, StatusReply, Measured, Order,
-                 OrderReply, Drain, Outvoted, Notice, Violation>;
+                 OrderReply, Drain, Outvoted, Notice, Violation, AuditPart, AuditAsk>;
 
 // ---- journal records ---------------------------------------------------------------------------
 

@@ -42,7 +42,10 @@ inline std::vector<Message> sample_messages() {
             9'000'000'000,
             77,
             "m"},
-      Done{attempt, digest, {{1, 2, digest}, {2, 2, {1, 2}}}},
+      Done{attempt,
+           digest,
+           {{1, 2, digest}, {2, 2, {1, 2}}},
+           {3, {4, 5}, {{6, {7}}, {8, {9}}}, {{10}, {11}}}},
       Fail{attempt, Code::kGuard, 4, "leaf 'w' holds NaN"},
       Withdraw{round},
       Query{{attempt, round}},
@@ -59,7 +62,7 @@ inline std::vector<Message> sample_messages() {
              {{"grads", 11, false}, {"model", 2, true}},
              {3, {1, 2, 3}},
              "eu-west left"},
-      Start{attempt, round, contributors, {5, 6}, {0xFF, 0x00, 0x7F}, 78},
+      Start{attempt, round, contributors, {5, 6}, {0xFF, 0x00, 0x7F}, 78, true, 11, {5, 6}, {7}},
       Outcome{attempt, round, Verdict::kCommitted, contributors, 2, digest, true, Code::kLinkLost,
               "link 1-4 broke"},
       Reject{round, Code::kMismatch, "peer 1 sent f32[10], peer 4 f32[11]", 79},
@@ -85,6 +88,8 @@ inline std::vector<Message> sample_messages() {
       Outvoted{held, 0xBEEF, 7},
       Notice{"the run went back to revision 7 of model"},
       Violation{attempt, 2, ViolationKind::kPhase},
+      AuditPart{attempt, 70'000, true, {1, 2}, {{3}, {4}}, {5, 6, 7}},
+      AuditAsk{attempt, {1, 70'000}},
   };
 }
 

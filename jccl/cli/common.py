@@ -52,6 +52,9 @@ class Decimal(click.ParamType):  # type: ignore[type-arg]
 
     name = "number"
 
+    def __init__(self, most: float = math.inf) -> None:
+        self.most = most
+
     def convert(
         self,
         value: Any,
@@ -63,6 +66,8 @@ class Decimal(click.ParamType):  # type: ignore[type-arg]
         number = float(text) if re.fullmatch(form, text, re.ASCII) else math.inf
         if not math.isfinite(number):
             self.fail(f"'{printable(text)}' is not a decimal number", param, ctx)
+        if number > self.most:
+            self.fail(f"{text} is above {self.most:g}", param, ctx)
         return number
 
 

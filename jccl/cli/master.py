@@ -78,6 +78,14 @@ from jccl.settings import DEFAULT_PORT, read_token
     help="Refuse a weight above so many times the median weight of its round; 0: none.",
 )
 @click.option(
+    "--audit",
+    type=Decimal(most=1),
+    default="0",
+    show_default=True,
+    help="Share of each round's cells that the master adds up anew before the commit, "
+    "from 0 (none) to 1.",
+)
+@click.option(
     "--restore-after",
     type=click.FloatRange(0, min_open=True),
     default=30.0,

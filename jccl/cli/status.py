@@ -108,7 +108,12 @@ def render(status: dict[str, Any]) -> Group:
         parts.append(Text.assemble(failed, ": ", shown(status["failure"])))
     if not status["peers"]:
         parts.append("no peers")
-    return Group(*parts, peers, tags)
+    audits = [
+        shown(f"{tag['tag']}: {tag['audit']}")
+        for tag in status["tags"]
+        if tag.get("audit")
+    ]
+    return Group(*parts, peers, tags, *audits)
 
 
 def _left_of(peer: dict[str, Any]) -> str:

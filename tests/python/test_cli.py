@@ -44,13 +44,6 @@ def test_help_lists_every_command():
         assert invoke(name, "--help").exit_code == 0
 
 
-@pytest.mark.parametrize("odd", ["nan", "inf", "0x10", "-1", " 1", "1_0", "1e6x", ""])
-def test_a_number_of_the_master_is_decimal_as_jccl_master_reads_it(odd):
-    result = invoke("master", "--weight-max", odd)
-    assert result.exit_code == 2
-    assert "--weight-max" in result.output
-
-
 def test_an_unknown_command_is_a_usage_error():
     assert invoke("frobnicate").exit_code == 2
 

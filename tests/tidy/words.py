@@ -9,7 +9,7 @@ COMMON = {
         new no none of on out per to too until
     """,
     "computing": """
-        abort aborted address array attribute auth base begin bench bind build busy byte
+        abort aborted address array attribute audit auth base begin bench bind build busy byte
         call check checkpoint cli close closed code comm communicator compare comparison
         connect copy corrupt count create damaged data deadline default deserialize
         dimension doctor drain dtype dump elapsed empty encode encoded end environment

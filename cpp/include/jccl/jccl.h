@@ -108,6 +108,7 @@ typedef struct {
   int64_t record_bytes;       /* kept of the last events for them; 0 = 4 MiB; -1: nothing */
   double weight_max;          /* a weight above so many times the median of its round is refused;
                                  0 = 1e6, negative: none is */
+  double audit;               /* share of each round's cells that the master adds up anew, 0 to 1 */
 } jccl_master_options;
 
 #define JCCL_MASTER_OPTIONS_INIT \

@@ -1,0 +1,60 @@
+// The audit of an attempt whose contributors are all DONE: cells that are drawn when nobody can
+// change what is bound any more, shown by everybody who contributed, and added up anew. What is
+// remembered of it; the rules are in master_audit.cc. Pure.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/time.h"
+#include "wire/messages.h"
+
+namespace jccl::protocol {
+
+// One cell of which everybody has shown its part. Plan, terms and bytes are opaque here.
+struct ShownCell {
+  base::ByteView plan, terms;
+  std::uint64_t n = 0;                // of the round
+  std::vector<double> weights;        // of all contributors, ascending id
+  std::vector<base::ByteView> parts;  // likewise
+};
+struct Sum {
+  std::optional<base::Bytes> result;  // as the owner has to have it
+  std::optional<std::size_t> wrong;   // whose part no encoder writes; neither: the terms are none
+  std::string why;
+};
+// What an audit needs that this folder does not know. Given by the driver; but for `random` pure.
+struct Auditor {
+  // Why an attempt of calls with the hint, under the plan, can't be audited; empty: it can. Then
+  // each cell has one owner, and positions in the plan ascend with the ids of contributors.
+  std::function<std::string(base::ByteView hint, base::ByteView plan)> refusal;
+  std::function<Sum(const ShownCell& cell)> add_up;
+  std::function<std::uint64_t()> random;  // secret, and fresh each time
+};
+
+struct CellName {
+  std::uint32_t shard = 0, cell = 0;
+  auto operator<=>(const CellName&) const = default;
+};
+struct AuditedCell {
+  std::map<wire::PeerId, wire::AuditPart> parts;
+  std::optional<wire::AuditPart> result;
+};
+struct Audit {
+  bool drawn = false;
+  std::vector<CellName> cells;               // that were drawn, ascending
+  std::size_t asked = 0;                     // so many of them, from the first on
+  std::map<CellName, AuditedCell> open;      // asked for, and not all is here
+  std::map<wire::PeerId, base::Time> since;  // asked, or heard of it, last
+};
+
+// Bytes that audits may bring to the master: of one attempt in all, and at once.
+inline constexpr std::size_t kAuditBytesMax = 64 << 20;
+inline constexpr std::size_t kAuditBytesAtOnce = 2 << 20;
+
+}  // namespace jccl::protocol

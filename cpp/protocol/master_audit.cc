@@ -1,0 +1,462 @@
+// Audits: whether the owners of a round's cells added them up right. Every contributor is bound by
+// the roots in its DONE before anybody knows which cells are looked at; then each shows its part of
+// those, and the master adds them up itself. It believes nobody's word about anybody else: a proof
+// convicts whoever is bound by it, and where two say different things of what went between them it
+// is their link's. Nothing that was drawn commits before it is judged. Pure; one event at a time.
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "base/audit_limits.h"
+#include "base/check.h"
+#include "base/planted.h"
+#include "base/rng.h"
+#include "base/text.h"
+#include "protocol/master_state.h"
+#include "wire/cell_leaf.h"
+
+namespace jccl::protocol {
+
+using base::cat;
+using base::Code;
+using State = MasterMachine::State;
+
+namespace {
+
+// An answer takes the peer's data thread, and a slow line; silence itself is judged elsewhere.
+constexpr int kPatience = 2;  // silences without a cell
+
+using Group = std::vector<const Part*>;  // contributors of a shard; by position in its plan
+
+Group group_of(const RunningAttempt& running, std::uint32_t shard) {
+  Group group;
+  for (const auto& [id, part] : running.parts()) {
+    if (part.contributes() && part.shard == shard) group.push_back(&part);
+  }
+  return group;
+}
+
+// Where each owner's cells begin, and after the last where all end.
+std::vector<std::uint64_t> begins_of(const Group& group) {
+  std::vector<std::uint64_t> begins{0};
+  for (const Part* owner : group) begins.push_back(begins.back() + owner->audit.cells);
+  return begins;
+}
+
+std::size_t owner_of(const std::vector<std::uint64_t>& begins, std::uint32_t cell) {
+  const auto after = std::upper_bound(begins.begin(), begins.end(), cell);
+  return static_cast<std::size_t>(after - begins.begin()) - 1;
+}
+
+std::size_t cells_in(std::size_t bytes, std::size_t contributors) {
+  return std::max<std::size_t>(1, bytes / ((contributors + 1) * base::kCellBytesMax));
+}
+
+// What its parts are bound by, and where in there the cell stands.
+bool is_bound(const RunningAttempt& running, const Group& group, const Part& part,
+              const wire::AuditPart& shown) {
+  const std::vector<std::uint64_t> begins = begins_of(group);
+  const std::size_t owner = owner_of(begins, shown.cell);
+  if (JCCL_PLANTED("parts-need-no-proof")) return true;
+  const wire::RunId& run = running.starts[part.shard].audit;
+  const wire::Sha256 leaf = wire::cell_leaf(run, running.attempt(), shown.result ? 0 : part.id,
+                                            shown.cell, shown.terms, shown.bytes);
+  if (shown.result) {
+    return base::proves(shown.path, leaf, shown.cell, begins.back(), part.audit.result);
+  }
+  const wire::PartsRoot& root = part.audit.parts[owner];
+  return base::proves(shown.path, leaf, shown.cell - begins[owner], root.cells, root.root);
+}
+
+// Each with the chance; all that are skipped at once.
+std::vector<std::uint32_t> drawn(base::Rng& rng, std::uint64_t all, double chance) {
+  std::vector<std::uint32_t> cells;
+  if (chance <= 0) return cells;
+  const double miss = chance >= 1 ? 0 : std::log1p(-chance);
+  for (double at = 0;; at += 1) {
+    if (miss < 0) at += std::floor(std::log1p(-rng.unit()) / miss);
+    if (!(at < static_cast<double>(all))) return cells;
+    cells.push_back(static_cast<std::uint32_t>(at));
+  }
+}
+
+}  // namespace
+
+// ---- before the attempt -------------------------------------------------------------------------
+
+// Whether the attempt that is about to start can be audited; what keeps it from that is said once.
+bool State::may_audit(const wire::Tag& tag, const std::vector<Part>& parts,
+                      const std::vector<base::Bytes>& plans) {
+  if (options_.audit <= 0) return false;
+  Round& round = rounds_.at(tag);
+  std::map<std::uint32_t, std::vector<const Part*>> groups;
+  for (const Part& part : parts) {
+    if (part.contributes()) groups[part.shard].push_back(&part);
+  }
+  std::string why;
+  for (const auto& [shard, group] : groups) {
+    if (group.size() < 2) return false;  // its sum is its own contribution
+    if (group.size() > base::kAuditPeersMax) {
+      why = cat(group.size(), " peers contribute, and audits have at most ", base::kAuditPeersMax);
+    } else if (why.empty()) {
+      why = options_.auditor.refusal(round.ready.at(group.front()->incarnation).ready.hint,
+                                     plans[shard]);
+    }
+  }
+  if (!why.empty()) note_audit(tag, cat("not audited: ", why));
+  return why.empty();
+}
+
+void State::note_audit(const wire::Tag& tag, const std::string& text) {
+  std::string& told = rounds_.at(tag).audit;
+  if (told == text || JCCL_PLANTED("unaudited-in-silence")) return;
+  told = text;
+  note("audit", {{"tag", tag}, {"text", text}});
+}
+
+// ---- when all are DONE --------------------------------------------------------------------------
+
+// What came with DONE, if it has the form that the plan gives it. What has not is nobody's root,
+// and differs from everybody's.
+void State::keep_roots(const RunningAttempt& running, Part& part, const wire::AuditRoots& roots) {
+  if (!running.audit.has_value()) return;
+  const std::size_t count = group_of(running, part.shard).size();
+  if (roots.parts.size() == count && roots.receipts.size() == count) part.audit = roots;
+}
+
+// Both ends of what it sent to itself are its own words.
+bool State::contradicts_itself(const RunningAttempt& running, const Part& part) {
+  const Group group = group_of(running, part.shard);
+  const auto at =
+      static_cast<std::size_t>(std::find(group.begin(), group.end(), &part) - group.begin());
+  const wire::AuditRoots& roots = part.audit;
+  if (roots.none() || JCCL_PLANTED("own-receipts-not-compared")) return false;
+  return roots.parts[at].cells != roots.cells || roots.parts[at].root != roots.receipts[at];
+}
+
+// Between whom not the same went out as came in, as they say; or one of the two lies.
+LinkSet State::crossed_roots(const RunningAttempt& running) {
+  LinkSet links;
+  for (std::uint32_t shard = 0; shard < running.starts.size(); ++shard) {
+    const Group group = group_of(running, shard);
+    for (std::size_t i = 0; i < group.size(); ++i) {
+      for (std::size_t o = 0; o < group.size(); ++o) {
+        const wire::AuditRoots& sent = group[i]->audit;
+        const wire::AuditRoots& got = group[o]->audit;
+        const bool same =
+            !sent.none() && !got.none() && sent.parts[o].cells == got.cells &&
+            (sent.parts[o].root == got.receipts[i] || JCCL_PLANTED("receipts-not-compared"));
+        const auto ends = std::minmax(group[i]->id, group[o]->id);
+        if (!same) links.insert({ends.first, ends.second});
+      }
+    }
+  }
+  return links;
+}
+
+void State::draw(const wire::Tag& tag) {
+  Round& round = rounds_.at(tag);
+  RunningAttempt& running = *round.running;
+  Audit& audit = *running.audit;
+  audit.drawn = true;
+  base::Rng rng(options_.auditor.random());
+  double least = options_.audit;
+  for (std::uint32_t shard = 0; shard < running.starts.size(); ++shard) {
+    const Group group = group_of(running, shard);
+    const auto all = std::min<std::uint64_t>(begins_of(group).back(), UINT32_MAX);
+    const std::size_t most =
+        std::max<std::size_t>(1, cells_in(kAuditBytesMax, group.size()) / running.starts.size());
+    const double share = all == 0 ? 1 : static_cast<double>(most) / static_cast<double>(all);
+    const double chance = std::min(options_.audit, share);
+    least = std::min(least, chance);
+    for (const std::uint32_t cell :
+         drawn(rng, all, JCCL_PLANTED("nothing-is-drawn") ? 0 : chance)) {
+      audit.cells.push_back({shard, cell});
+    }
+  }
+  if (least < options_.audit) {
+    note_audit(tag, cat("audited at a share of ", least, " instead of ", options_.audit,
+                        ": more would bring over ", base::bytes_text(kAuditBytesMax),
+                        " of each round to the master"));
+  } else {
+    note_audit(tag, cat("audited at a share of ", options_.audit));
+  }
+}
+
+// The next cells, when the last are judged: what comes at once is bounded.
+void State::ask_for_cells(const wire::Tag& tag) {
+  RunningAttempt& running = *rounds_.at(tag).running;
+  Audit& audit = *running.audit;
+  if (!audit.open.empty() || audit.asked == audit.cells.size()) return;
+  std::map<std::uint32_t, std::vector<std::uint32_t>> cells;  // by shard
+  const std::size_t contributors = running.parts().size();
+  const std::size_t most =
+      std::min(base::kCellsAskedMax, cells_in(kAuditBytesAtOnce, contributors));
+  const std::size_t end = std::min(audit.cells.size(), audit.asked + most);
+  for (; audit.asked < end; ++audit.asked) {
+    const CellName& name = audit.cells[audit.asked];
+    audit.open.try_emplace(name);
+    cells[name.shard].push_back(name.cell);
+  }
+  audit.since.clear();
+  for (const auto& [shard, asked] : cells) {
+    for (const Part* part : group_of(running, shard)) {
+      audit.since[part->id] = now_;
+      const Life* life = life_of(part->incarnation);
+      if (life != nullptr && life->resumed) send(*life, wire::AuditAsk{running.attempt(), asked});
+    }
+  }
+}
+
+// Of the cells that are asked for: those of which the contributor owes its part, or the result.
+std::vector<std::uint32_t> State::owed_cells(const RunningAttempt& running, const Part& part) {
+  std::vector<std::uint32_t> owed;
+  const Group group = group_of(running, part.shard);
+  const std::vector<std::uint64_t> begins = begins_of(group);
+  for (const auto& [name, cell] : running.audit->open) {
+    if (name.shard != part.shard) continue;
+    const bool owns = group[owner_of(begins, name.cell)]->id == part.id;
+    if (cell.parts.count(part.id) == 0 || (owns && !cell.result.has_value())) {
+      owed.push_back(name.cell);
+    }
+  }
+  return owed;
+}
+
+// On a new connection: what was said on the old one may be lost.
+void State::ask_anew(const Life& life) {
+  for (auto& [tag, round] : rounds_) {
+    if (!round.running.has_value() || !round.running->audit.has_value()) continue;
+    RunningAttempt& running = *round.running;
+    const Part* part = running.part_of(life.incarnation);
+    if (part == nullptr || !part->contributes() || part->evicted) continue;
+    if (const auto owed = owed_cells(running, *part); !owed.empty()) {
+      running.audit->since[part->id] = now_;
+      if (!JCCL_PLANTED("lost-asks-stay-lost")) send(life, wire::AuditAsk{running.attempt(), owed});
+    }
+  }
+}
+
+// What nobody asked for is not kept: each cell counts once, from each that owes it.
+void State::on_audit_part(Life& life, const wire::AuditPart& shown) {
+  const wire::Tag tag = running_tag(shown.attempt);
+  if (tag.empty()) return;
+  RunningAttempt& running = *rounds_.at(tag).running;
+  const Part* part = running.part_of(life.incarnation);
+  if (part == nullptr || !part->contributes() || part->evicted || !running.audit.has_value())
+    return;
+  const auto open = running.audit->open.find({part->shard, shown.cell});
+  if (open == running.audit->open.end()) return;
+  AuditedCell& cell = open->second;
+  const Group group = group_of(running, part->shard);
+  const std::size_t owner = owner_of(begins_of(group), shown.cell);
+  const bool owed = shown.result ? group[owner]->id == part->id && !cell.result.has_value()
+                                 : cell.parts.count(part->id) == 0;
+  if (!owed) return;
+  running.audit->since[part->id] = now_;
+  rounds_.at(tag).audit_bytes += shown.bytes.size();
+  if (!is_bound(running, group, *part, shown)) {
+    return convict(tag, *part,
+                   cat("showed another ", shown.result ? "result" : "part", " of cell ", shown.cell,
+                       " than its DONE bound"));
+  }
+  if (shown.result) {
+    cell.result = shown;
+  } else {
+    cell.parts.emplace(part->id, shown);
+  }
+  if (!cell.result.has_value() || cell.parts.size() < group.size()) return;
+  touch(tag);
+  if (judge_cell(tag, {part->shard, shown.cell})) running.audit->open.erase(open);
+}
+
+// All of it is here. False: somebody was convicted, and the attempt is over.
+bool State::judge_cell(const wire::Tag& tag, const CellName& name) {
+  RunningAttempt& running = *rounds_.at(tag).running;
+  const AuditedCell& cell = running.audit->open.at(name);
+  const Group group = group_of(running, name.shard);
+  const Part& owner = *group[owner_of(begins_of(group), name.cell)];
+  ShownCell shown;
+  shown.plan = running.starts[name.shard].plan;
+  shown.terms = cell.result->terms;
+  shown.n = running.round().n;
+  for (const Part* part : group) {
+    const wire::AuditPart& one = cell.parts.at(part->id);
+    // All members are bound to the owner's terms by the root of the result, which is theirs, too.
+    if (one.terms != cell.result->terms && !JCCL_PLANTED("terms-not-compared")) {
+      convict(tag, *part, cat("took cell ", name.cell, " for something else than all others"));
+      return false;
+    }
+    shown.weights.push_back(part->weight);
+    shown.parts.emplace_back(one.bytes);
+  }
+  const Sum sum = options_.auditor.add_up(shown);
+  if (sum.wrong.has_value()) {
+    convict(tag, *group[*sum.wrong],
+            cat("sent a part of cell ", name.cell, " that no encoder writes: ", sum.why));
+    return false;
+  }
+  const bool right = sum.result.has_value() && *sum.result == cell.result->bytes;
+  if (!right && !JCCL_PLANTED("sums-not-compared")) {
+    convict(tag, owner,
+            cat("added up cell ", name.cell, " wrong", sum.why.empty() ? "" : ": ", sum.why));
+    return false;
+  }
+  ++rounds_.at(tag).audited;
+  return true;
+}
+
+// ---- what follows -------------------------------------------------------------------------------
+
+// Counts with two sites as well: what proves it is nobody's word.
+void State::hold_against(const Life& life, Fault fault, const std::string& why) {
+  const double sum = blame_.charge(life.key, life.token, fault, now_);
+  note("fault", {{"site", life.site}, {"key", base::to_hex(life.key)}, {"text", why}});
+  if (sum >= kBanAt) guilty_.insert(life.key);
+}
+
+// The attempt is over, and goes again without it. `part` and the attempt end here.
+void State::convict(const wire::Tag& tag, const Part& part, const std::string& what) {
+  const RunningAttempt& running = *rounds_.at(tag).running;
+  const std::string site = part.site;
+  const std::string why =
+      cat(name(part.id), " ", what, ", in round ", running.round().n, " of ", tag);
+  const Life* life = life_of(part.incarnation);
+  note("convicted", {{"tag", tag},
+                     {"n", cat(running.round().n)},
+                     {"attempt", base::to_text(running.attempt())},
+                     {"site", site},
+                     {"key", life == nullptr ? "" : base::to_hex(life->key)},
+                     {"text", why}});
+  if (life != nullptr && !JCCL_PLANTED("the-convicted-pay-nothing")) {
+    hold_against(*life, Fault::kAudit, why);
+  }
+  abort(tag, Code::kCorrupt, why, true);
+  if (JCCL_PLANTED("the-convicted-stay-in")) return;
+  put_out(site, options_.silence);
+  depart(site, why, "evict");
+}
+
+// Between the two nobody can say which is wrong: as a link that breaks in this round, and in the
+// next attempt again. Of two sites the round ends for both, as with any result that differs.
+void State::hold_roots_against_links(const wire::Tag& tag, const LinkSet& links) {
+  Round& round = rounds_.at(tag);
+  RunningAttempt& running = *round.running;
+  std::string text = "what was sent is not what came, as they say: ";
+  std::size_t told = 0;
+  for (const auto& [a, b] : links) {
+    if (++told <= 8) text += cat(told == 1 ? "" : ", ", name(a), " and ", name(b));
+  }
+  if (running.sites_left() < 3) {
+    ++round.memory.corrupt;
+    return abort(tag, Code::kCorrupt, text, round.memory.corrupt < 2);
+  }
+  for (const auto& [a, b] : links) {
+    remember_link(round, running.attempt(), a, b);
+    remember_link(round, running.attempt(), b, a);
+  }
+  abort(tag, Code::kCorrupt, text, true);
+}
+
+// Since when a contributor that is connected shows nothing of what it was asked for; kNever: it has
+// shown all.
+base::Time State::owes_since(const RunningAttempt& running, const Part& part) const {
+  const auto since = running.audit->since.find(part.id);
+  const Life* life = part.evicted ? nullptr : life_of(part.incarnation);
+  const bool asked = since != running.audit->since.end() && life != nullptr && life->resumed;
+  if (!asked || owed_cells(running, part).empty()) return base::kNever;
+  return std::max(since->second, woke_at_);
+}
+
+// It is heard, and shows nothing: on nobody else's word, for there is only its connection between.
+bool State::ends_by_withholding(const wire::Tag& tag) {
+  RunningAttempt& running = *rounds_.at(tag).running;
+  for (const auto& [id, part] : running.parts()) {
+    const base::Time last = owes_since(running, part);
+    const Life* life = life_of(part.incarnation);
+    if (last == base::kNever || now_ < last + kPatience * options_.silence) continue;
+    const std::string site = part.site;
+    const std::string why =
+        cat(name(id), " shows none of the cells that an audit asks for, for ",
+            (now_ - last) / base::kMillisecond, " ms, in round ", running.round().n, " of ", tag);
+    if (!JCCL_PLANTED("withholding-is-free")) hold_against(*life, Fault::kWithheld, why);
+    abort(tag, Code::kPeerLost, why, true);
+    put_out(site, now_ - last);
+    depart(site, why, "evict");
+    return true;
+  }
+  return false;
+}
+
+// The attempt ends by a deadline, and these held it: as whoever is not DONE then and moves nothing.
+void State::note_owing(const RunningAttempt& running) {
+  for (const auto& [id, part] : running.parts()) {
+    const base::Time since = owes_since(running, part);
+    if (since == base::kNever || now_ < since + options_.silence / 2) continue;
+    note_exit(*life_of(part.incarnation), running);
+  }
+}
+
+// Its call ended between DONE and the audit, so it has nothing to show any more: as if it had left
+// the attempt while that ran.
+void State::leave_audit(const Life& life, const wire::Tag& tag, const Part& part,
+                        const wire::Fail& fail) {
+  const std::string text = cat(name(life), ": ", fail.text);
+  charge_exit(life, tag, part, Fault::kWithdrawal, text);
+  abort(tag, Code::kAborted, text, true);
+}
+
+base::Time State::audit_due(const RunningAttempt& running) const {
+  base::Time due = base::kNever;
+  if (!running.audit.has_value() || running.audit->open.empty()) return due;
+  for (const auto& [id, part] : running.parts()) {
+    const base::Time since = owes_since(running, part);
+    if (since != base::kNever) due = std::min(due, since + kPatience * options_.silence);
+  }
+  return due;
+}
+
+// All contributors are DONE, and alike.
+State::AuditStep State::audit(const wire::Tag& tag) {
+  RunningAttempt& running = *rounds_.at(tag).running;
+  if (!running.audit.has_value()) return AuditStep::kPassed;
+  Audit& audit = *running.audit;
+  if (!audit.drawn) {
+    for (const auto& [id, part] : running.parts()) {
+      if (!part.contributes() || part.evicted || !contradicts_itself(running, part)) continue;
+      convict(tag, part, "says that it received something else from itself than it sent");
+      return AuditStep::kEnded;
+    }
+    if (const LinkSet links = crossed_roots(running); !links.empty()) {
+      hold_roots_against_links(tag, links);
+      return AuditStep::kEnded;
+    }
+    draw(tag);
+  }
+  const bool judged = audit.asked == audit.cells.size() && audit.open.empty();
+  if (!judged && !JCCL_PLANTED("audits-without-the-dead")) {
+    for (const auto& [id, part] : running.parts()) {
+      if (!part.contributes() || !part.evicted) continue;
+      abort(tag, Code::kPeerLost, cat(part.site, " left before it was audited"), true);
+      return AuditStep::kEnded;
+    }
+  }
+  if (judged || JCCL_PLANTED("commits-before-the-audit")) return AuditStep::kPassed;
+  if (ends_by_withholding(tag)) return AuditStep::kEnded;
+  ask_for_cells(tag);
+  return AuditStep::kWaits;
+}
+
+std::string State::audit_text(const RunningAttempt& running) const {
+  std::string names;
+  for (const auto& [id, part] : running.parts()) {
+    if (!part.contributes() || part.evicted || owed_cells(running, part).empty()) continue;
+    names += cat(names.empty() ? "" : ", ", name(id));
+  }
+  const Audit& audit = *running.audit;
+  return cat("attempt ", base::to_text(running.attempt()), " is audited, ",
+             audit.asked - audit.open.size(), " of ", audit.cells.size(),
+             " cells are judged; waits for cells of ", names.empty() ? "nobody" : names);
+}
+
+}  // namespace jccl::protocol
