@@ -1,4 +1,4 @@
-"""Numbers of `jccl master` are read as jccl-master reads them: decimal, and in range."""
+"""Numbers of `jccl master` are read as jccl-master reads them: decimal, in range."""
 
 import pytest
 from click.testing import CliRunner

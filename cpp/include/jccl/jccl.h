@@ -130,6 +130,7 @@ typedef struct {
    0,                            \
    NULL,                         \
    0,                            \
+   0,                            \
    0}
 
 /* Starts a master in this process, on a thread of its own. options may be NULL. With etcd it
