@@ -118,6 +118,7 @@ void bind_tables(py::module_& module) {
   limits["tag_bytes_max"] = base::kTagBytesMax;
   limits["weight_min"] = base::kWeightMin;
   limits["weight_max"] = base::kWeightMax;
+  limits["weight_announced"] = base::kWeightAnnounced;
   limits["peers_max"] = base::kPeersMax;
   py::list dtypes;
   for (const auto& [name, dtype] : kDtypeNames) {

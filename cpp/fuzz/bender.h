@@ -61,6 +61,7 @@ class FieldBender {
   void blob(Bytes& v, std::size_t max, std::string_view) {
     if (here()) v = values_->blob(v, max);
   }
+  void payload(Bytes& v, std::size_t max, std::string_view what) { blob(v, max, what); }
   template <typename E>
   void one_of(E& v, bool (*valid)(std::uint8_t)) {
     if (!here()) return;

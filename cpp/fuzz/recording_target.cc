@@ -21,7 +21,7 @@ constexpr std::size_t kBegin = 10;  // magic and format
 template <typename Side>
 void check_entry(const Entry& entry) {
   if (entry.kind == EntryKind::kState) {
-    (void)Side::machine_of(entry.body, nullptr);
+    (void)Side::machine_of(entry.body, {});
   } else if (const auto event = Side::event_of(entry.body); event.has_value()) {
     JCCL_CHECK(!Side::words(*event).empty());
   }

@@ -1,5 +1,7 @@
 #include "master/auditor.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "collective/audit.h"
 #include "net/credentials.h"
@@ -13,7 +15,10 @@ std::string refusal(base::ByteView hint, base::ByteView plan) {
 
 protocol::Sum add_up(const protocol::ShownCell& cell) {
   collective::AddedUp sum = collective::add_up({cell.terms, cell.n, cell.weights, cell.parts});
-  return {std::move(sum.result), sum.wrong, std::move(sum.why)};
+  const bool right = sum.result.has_value() &&
+                     std::equal(sum.result->begin(), sum.result->end(), cell.result.begin(),
+                                cell.result.end());
+  return {right, sum.wrong, std::move(sum.why)};
 }
 
 // A machine without randomness draws what can be foreseen: better to stop.
@@ -25,6 +30,10 @@ std::uint64_t secret() {
 
 }  // namespace
 
-protocol::Auditor auditor() { return {refusal, add_up, secret}; }
+protocol::Auditor auditor() {
+  protocol::Auditor auditor;
+  auditor.refusal = refusal, auditor.add_up = add_up, auditor.random = secret;
+  return auditor;
+}
 
 }  // namespace jccl::master

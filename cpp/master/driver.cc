@@ -184,7 +184,6 @@ protocol::MasterOptions Master::Driver::machine_options() const {
   options.admission = admission_;
   options.weight_max = config_.weight_max;
   options.audit = config_.audit;
-  options.auditor = auditor();
   options.listed = listed_;
   options.unix_ahead = unix_milliseconds() * base::kMillisecond - started_;
   return options;
@@ -252,9 +251,12 @@ Status Master::Driver::recover() {
   auto root = net::random_bytes<32>();
   if (!root.ok()) return root.status();
   link_root_ = root.value();
-  const auto plan = [this](const protocol::PlanRequest& request) { return planner_.plan(request); };
-  machine_ =
-      std::make_unique<protocol::MasterMachine>(options, recorder_.heard(plan), records, started_);
+  protocol::Advisors advisors = recorder_.heard(
+      {[this](const protocol::PlanRequest& request) { return planner_.plan(request); },
+       auditor()});
+  options.auditor = std::move(advisors.auditor);
+  machine_ = std::make_unique<protocol::MasterMachine>(options, std::move(advisors.planner),
+                                                       records, started_);
   return open_recordings();
 }
 

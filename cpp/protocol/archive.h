@@ -152,6 +152,8 @@ class WireWords {
   void name(auto& v, std::size_t, std::string_view) { self().string(v); }
   void text(auto& v, std::size_t) { self().string(v); }
   void blob(auto& v, std::size_t, std::string_view) { self().string(v); }
+  // Values are the users': a recording holds how many bytes there were.
+  void payload(auto& v, std::size_t, std::string_view) { self().hidden(v); }
   void list(auto& v, std::size_t, std::string_view, auto each) { self().items(v, each); }
   void require(bool, std::string_view) {}
 
@@ -171,6 +173,10 @@ class Saver : public WireWords<Saver> {
   void string(const auto& v) {  // of characters, or of bytes
     count(v.size());
     raw_bytes(v.data(), v.size());
+  }
+  void hidden(const base::Bytes& v) {
+    if (JCCL_PLANTED("values-in-recordings")) return string(v);
+    count(v.size());
   }
   void items(const auto& v, auto each) {
     count(v.size());
@@ -255,6 +261,12 @@ class Loader : public WireWords<Loader> {
     const base::ByteView bytes = in_.view(in_.u32());
     v.assign(bytes.begin(), bytes.end());
   }
+  void hidden(base::Bytes& v) {
+    const std::size_t size = in_.u32();
+    if (size > unfolded_max_) return in_.fail();
+    unfolded_max_ -= size;
+    v.assign(size, 0);
+  }
   base::ByteView bytes() { return in_.view(in_.u32()); }
   template <typename List>
   void items(List& v, auto each) {
@@ -327,7 +339,8 @@ class Loader : public WireWords<Loader> {
   }
 
   base::Reader in_;
-  std::size_t unfolded_max_ = std::size_t{1} << 22;  // contributors: a few bytes name thousands
+  // Contributors, of whom a few bytes name thousands, and hidden bytes.
+  std::size_t unfolded_max_ = std::size_t{1} << 22;
 };
 
 // What a Saver writes of a value, but for the value: two builds with the same number read each
@@ -348,6 +361,7 @@ class Layout : public WireWords<Layout> {
     for (int v = 0; v < 256; ++v) note(valid(static_cast<std::uint8_t>(v)) ? 1 : 0);
   }
   void string(const auto&) { note('s'); }
+  void hidden(const base::Bytes&) { note('h'); }
   template <typename List>
   void items(const List&, auto each) {
     note('l');

@@ -63,11 +63,11 @@ struct Archived {
   template <typename Io>
   static void of(Io& io, wire::In<Io, RunningAttempt> whole) {
     auto& [starts, since, deadline, last_done, avoided, refusals, silent, judged_at, heard_out,
-           askers, attempt, round, parts, ids, sites_min, world, sites_left, open, agreed, phase,
-           edges, reason] = whole;
+           askers, audit, attempt, round, parts, ids, sites_min, world, sites_left, open, agreed,
+           phase, edges, reason] = whole;
     all(io, starts, since, deadline, last_done, avoided, refusals, silent, judged_at, heard_out,
-        askers, attempt, round, parts, ids, sites_min, world, sites_left, open, agreed, phase,
-        edges, reason);
+        askers, audit, attempt, round, parts, ids, sites_min, world, sites_left, open, agreed,
+        phase, edges, reason);
   }
   template <typename Io>
   static void of(Io& io, wire::In<Io, Ledger> whole) {
@@ -103,9 +103,17 @@ JCCL_ARCHIVED(Standing, born, site, first, sources, descriptors, summary, commit
 
 // ---- what the machine remembers besides --------------------------------------------------------
 
-JCCL_ARCHIVED(MasterOptions, run, start_peers, min_peers, heartbeat, silence, reset_grace,
-              restart_grace, restore_after, straggler, straggler_after, sites_max, members_max,
-              history, ban, ban_max, out_max, admission, listed, unix_ahead, weight_max)
+// The auditor is the driver's, as the planner is.
+template <typename Io>
+void fields(Io& io, wire::In<Io, MasterOptions> whole) {
+  auto& [run, start_peers, min_peers, heartbeat, silence, reset_grace, restart_grace, restore_after,
+         straggler, straggler_after, sites_max, members_max, history, ban, ban_max, out_max,
+         admission, listed, weight_max, audit, auditor, unix_ahead] = whole;
+  all(io, run, start_peers, min_peers, heartbeat, silence, reset_grace, restart_grace,
+      restore_after, straggler, straggler_after, sites_max, members_max, history, ban, ban_max,
+      out_max, admission, listed, weight_max, audit, unix_ahead);
+  (void)auditor;
+}
 JCCL_ARCHIVED(AskedSync, sync, deadline, fetching, holders, matches, told)
 JCCL_ARCHIVED(Life, incarnation, site, shard, shards, start_peers, addresses, key, token,
               gate_passed, uses, may_order, in_commit, served_since, served_to, waited_since, id,
@@ -115,20 +123,25 @@ JCCL_ARCHIVED(Life, incarnation, site, shard, shards, start_peers, addresses, ke
               accuses)
 JCCL_ARCHIVED(OpenReady, ready, deadline, since, time, told)
 JCCL_ARCHIVED(Part, id, incarnation, site, shard, weight, call, deadline, time, evicted, failed,
-              told_again, done, shares)
+              told_again, done, shares, audit)
+JCCL_ARCHIVED(Told, result, root)
+JCCL_ARCHIVED(CellName, shard, cell)
+JCCL_ARCHIVED(AuditedCell, parts, result)
+JCCL_ARCHIVED(Audit, drawn, cells, asked, open, since)
 JCCL_ARCHIVED(AbortedAttempt, outcome, otherwise)
 JCCL_ARCHIVED(RoundMemory, link_failures, cut, named, began_late, corrupt, refusal, guarded,
               aborted, tries, paused_until)
 JCCL_ARCHIVED(Poll, revision, tier, election, doubt_since, dispute)
 JCCL_ARCHIVED(Round, ready, running, running_told, memory, entered, assumed, poll, without, skipped,
               quorum_since, lost_since, unasked_since, unheld_since, brought, brought_at, opened_by,
-              before, asking, ready_due, sync_due, commits, aborts, usual, cut_short, needed)
+              before, asking, ready_due, sync_due, commits, aborts, audit, audited, audit_bytes, usual,
+              cut_short, needed)
 JCCL_ARCHIVED(Cut, until, times)
 JCCL_ARCHIVED(Throttle, bans, banned_at, next_at, in_vain, held, held_until, open)
 JCCL_ARCHIVED(KeptSeat, until, keys)
 
-// The planner is the driver's: what it answered is kept with the event that asked it. Effects are
-// gone between two events.
+// The planner is the driver's: what it answered is kept with the event that asked it, as what the
+// auditor did. Effects are gone between two events.
 template <typename Io>
 void fields(Io& io, wire::In<Io, MasterMachine::State> whole) {
   auto& [options, planner, ledger, now, last, wake, started_at, next_tick, before, woke_at, begun,

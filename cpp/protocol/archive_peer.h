@@ -18,7 +18,7 @@ JCCL_ARCHIVED(Call, tag, descriptor, summary, hint, weight, is_state, fingerprin
 JCCL_ARCHIVED(SyncCall, tag, source, restore, user_has, revision, digest, descriptor, summary,
               deadline)
 JCCL_ARCHIVED(OpenCall, call, number, n, phase, weight, left_out, left_out_why, receiver, orphan,
-              attempts, attempt, own, shares, failed, outcome, waiting)
+              attempts, attempt, own, shares, audit, failed, outcome, waiting)
 JCCL_ARCHIVED(Doubt, about, is_state, kept, report)
 JCCL_ARCHIVED(OpenSync, call, went_back, fetching, disputed, current, again, waiting)
 
@@ -41,7 +41,8 @@ JCCL_ARCHIVED_EMPTY(Connected)
 JCCL_ARCHIVED(Disconnected, cause)
 JCCL_ARCHIVED(FromMaster, message)
 JCCL_ARCHIVED(CancelCall, tag)
-JCCL_ARCHIVED(AttemptDone, attempt, result, shares)
+JCCL_ARCHIVED(AttemptDone, attempt, result, shares, audit)
+JCCL_ARCHIVED(AuditAnswer, attempt, parts)
 JCCL_ARCHIVED(AttemptFailed, attempt, cause, peer, text)
 JCCL_ARCHIVED(FetchDone, held)
 JCCL_ARCHIVED(FetchFailed, tag, text, disputed)

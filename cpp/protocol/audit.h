@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/merkle.h"
 #include "base/time.h"
 #include "wire/messages.h"
 
@@ -22,18 +23,21 @@ struct ShownCell {
   std::uint64_t n = 0;                // of the round
   std::vector<double> weights;        // of all contributors, ascending id
   std::vector<base::ByteView> parts;  // likewise
+  base::ByteView result;              // as the owner has it
 };
 struct Sum {
-  std::optional<base::Bytes> result;  // as the owner has to have it
-  std::optional<std::size_t> wrong;   // whose part no encoder writes; neither: the terms are none
-  std::string why;
+  bool right = false;                // the result is what the parts add up to
+  std::optional<std::size_t> wrong;  // whose part no encoder writes
+  std::string why;                   // not right: of terms that are none, or a part
 };
-// What an audit needs that this folder does not know. Given by the driver; but for `random` pure.
+// What an audit needs that this folder does not know, and all that it asks of the bytes of cells:
+// what is answered is recorded, and they are not. Given by the driver; but for `random` pure.
 struct Auditor {
   // Why an attempt of calls with the hint, under the plan, can't be audited; empty: it can. Then
   // each cell has one owner, and positions in the plan ascend with the ids of contributors.
   std::function<std::string(base::ByteView hint, base::ByteView plan)> refusal;
   std::function<Sum(const ShownCell& cell)> add_up;
+  std::function<wire::Sha256(base::ByteView head, base::ByteView bytes)> leaf = base::leaf_hash;
   std::function<std::uint64_t()> random;  // secret, and fresh each time
 };
 

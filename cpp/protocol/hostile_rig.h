@@ -1,4 +1,5 @@
-// A master machine, members on numbered connections, and what one of them says.
+// A master machine, members on numbered connections, and what one of them says. All of it is
+// recorded, and has to replay to the same.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -6,6 +7,8 @@
 #include <memory>
 
 #include "protocol/master_machine.h"
+#include "protocol/recorder.h"
+#include "protocol/replay.h"
 #include "protocol/test_effects.h"
 #include "wire/codec.h"
 
@@ -21,13 +24,29 @@ class HostileMember : public ::testing::Test {
   static base::Result<base::Bytes> plan(const PlanRequest&) { return base::Bytes{}; }
   void begin(MasterOptions options, Planner planner = plan,
              const std::vector<wire::Record>& journal = {}) {
-    master_ = std::make_unique<MasterMachine>(options, std::move(planner), journal, now_);
-    (void)master_->start(now_);
+    replay_it();
+    recorder_ = std::make_unique<Recorder<MasterSide>>();
+    Advisors advisors = recorder_->heard({std::move(planner), std::move(options.auditor)});
+    options.auditor = std::move(advisors.auditor);
+    master_ = std::make_unique<MasterMachine>(std::move(options), std::move(advisors.planner),
+                                              journal, now_);
+    (void)recorder_->start(*master_, now_);
   }
   void SetUp() override { begin(options()); }
+  void TearDown() override { replay_it(); }
+  void replay_it() {
+    if (recorder_ == nullptr) return;
+    const base::Bytes file = recorder_->file({});
+    const auto read = read_recording(file);
+    ASSERT_TRUE(read.ok()) << read.status().text;
+    const auto played = replay(read.value(), [](const Replayed& one) {
+      for (const std::string& what : one.differences) ADD_FAILURE() << one.event << ": " << what;
+    });
+    EXPECT_TRUE(played.ok()) << played.status().text;
+  }
 
   MasterEffects on(MasterEvent event) {
-    MasterEffects effects = master_->on(event, now_);
+    MasterEffects effects = recorder_->on(*master_, event, now_);
     for (const wire::Record& record : effects.journal) {
       const auto again = wire::decode_record(wire::encode_record(record));
       EXPECT_TRUE(again.ok() && again.value() == record);
@@ -102,6 +121,7 @@ class HostileMember : public ::testing::Test {
     now_ = end;
   }
 
+  std::unique_ptr<Recorder<MasterSide>> recorder_;
   std::unique_ptr<MasterMachine> master_;
   base::Time now_ = kNow, wake_ = base::kNever;
   ConnId last_ = 0;

@@ -3,6 +3,7 @@
 #include <functional>
 #include <set>
 
+#include "protocol/blame.h"
 #include "protocol/hostile_rig.h"
 
 namespace jccl::protocol {

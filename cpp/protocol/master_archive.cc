@@ -74,8 +74,10 @@ struct MasterEffectWords {
 
 base::Bytes MasterSide::state_of(const Machine& machine) { return saved(machine.state()); }
 
-std::optional<MasterMachine> MasterSide::machine_of(base::ByteView state, Planner planner) {
-  MasterMachine machine({}, std::move(planner), {}, 0);
+std::optional<MasterMachine> MasterSide::machine_of(base::ByteView state, Advisors advisors) {
+  MasterOptions options;
+  options.auditor = std::move(advisors.auditor);
+  MasterMachine machine(std::move(options), std::move(advisors.planner), {}, 0);
   if (!load(state, *machine.state_)) return std::nullopt;
   return machine;
 }

@@ -53,14 +53,16 @@ std::size_t cells_in(std::size_t bytes, std::size_t contributors) {
 }
 
 // What its parts are bound by, and where in there the cell stands.
-bool is_bound(const RunningAttempt& running, const Group& group, const Part& part,
-              const wire::AuditPart& shown) {
+bool is_bound(const Auditor& auditor, const RunningAttempt& running, const Group& group,
+              const Part& part, const wire::AuditPart& shown) {
   const std::vector<std::uint64_t> begins = begins_of(group);
   const std::size_t owner = owner_of(begins, shown.cell);
   if (JCCL_PLANTED("parts-need-no-proof")) return true;
   const wire::RunId& run = running.starts[part.shard].audit;
-  const wire::Sha256 leaf = wire::cell_leaf(run, running.attempt(), shown.result ? 0 : part.id,
-                                            shown.cell, shown.terms, shown.bytes);
+  const wire::Sha256 leaf =
+      auditor.leaf(wire::cell_head(run, running.attempt(), shown.result ? 0 : part.id, shown.cell,
+                                   shown.terms),
+                   shown.bytes);
   if (shown.result) {
     return base::proves(shown.path, leaf, shown.cell, begins.back(), part.audit.result);
   }
@@ -255,7 +257,7 @@ void State::on_audit_part(Life& life, const wire::AuditPart& shown) {
   if (!owed) return;
   running.audit->since[part->id] = now_;
   rounds_.at(tag).audit_bytes += shown.bytes.size();
-  if (!is_bound(running, group, *part, shown)) {
+  if (!is_bound(options_.auditor, running, group, *part, shown)) {
     return convict(tag, *part,
                    cat("showed another ", shown.result ? "result" : "part", " of cell ", shown.cell,
                        " than its DONE bound"));
@@ -278,7 +280,7 @@ bool State::judge_cell(const wire::Tag& tag, const CellName& name) {
   const Part& owner = *group[owner_of(begins_of(group), name.cell)];
   ShownCell shown;
   shown.plan = running.starts[name.shard].plan;
-  shown.terms = cell.result->terms;
+  shown.terms = cell.result->terms, shown.result = cell.result->bytes;
   shown.n = running.round().n;
   for (const Part* part : group) {
     const wire::AuditPart& one = cell.parts.at(part->id);
@@ -296,8 +298,7 @@ bool State::judge_cell(const wire::Tag& tag, const CellName& name) {
             cat("sent a part of cell ", name.cell, " that no encoder writes: ", sum.why));
     return false;
   }
-  const bool right = sum.result.has_value() && *sum.result == cell.result->bytes;
-  if (!right && !JCCL_PLANTED("sums-not-compared")) {
+  if (!sum.right && !JCCL_PLANTED("sums-not-compared")) {
     convict(tag, owner,
             cat("added up cell ", name.cell, " wrong", sum.why.empty() ? "" : ": ", sum.why));
     return false;

@@ -68,6 +68,10 @@ struct PlanRequest {
   std::vector<wire::PeerId> dial_only;  // of both: without an address; no two of them have a link
 };
 using Planner = std::function<base::Result<base::Bytes>(const PlanRequest&)>;
+struct Advisors {  // all that a machine asks of its driver and is not an event
+  Planner planner;
+  Auditor auditor;
+};
 
 // ---- events ------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ enum class PeerEffect : std::uint8_t {
   kRoster,
   kRun,
   kCommit,
+  kAudit,
   kComplete,
   kFetch,
   kSynced,
@@ -36,6 +37,7 @@ void each_peer_effect(const PeerEffects& fx, F&& f) {
   if (fx.roster.has_value()) f(PeerEffect::kRoster, *fx.roster);
   for (const auto& one : fx.run) f(PeerEffect::kRun, one);
   for (const auto& one : fx.commit) f(PeerEffect::kCommit, one);
+  for (const auto& one : fx.audit) f(PeerEffect::kAudit, one);
   for (const auto& one : fx.complete) f(PeerEffect::kComplete, one);
   for (const auto& one : fx.fetch) f(PeerEffect::kFetch, one);
   for (const auto& one : fx.synced) f(PeerEffect::kSynced, one);
@@ -63,6 +65,9 @@ struct PeerEventWords {
   std::string operator()(const CancelCall& e) const { return cat("cancel ", e.tag); }
   std::string operator()(const AttemptDone& e) const {
     return cat("attempt ", base::to_text(e.attempt), " done, result ", brief_digest(e.result));
+  }
+  std::string operator()(const AuditAnswer& e) const {
+    return cat("attempt ", base::to_text(e.attempt), " shows ", e.parts.size(), " cells");
   }
   std::string operator()(const AttemptFailed& e) const {
     return cat("attempt ", base::to_text(e.attempt), " failed, ", base::name_of(e.cause),
@@ -106,6 +111,9 @@ struct PeerEffectWords {
   std::string operator()(PeerEffect, const RunAttempt& one) const {
     return cat("runs ", base::to_text(one.start.attempt), one.receiver ? ", only receives" : "");
   }
+  std::string operator()(PeerEffect, const wire::AuditAsk& one) const {
+    return cat("shows cells: ", words_of(wire::Message(one)));
+  }
   std::string operator()(PeerEffect, const CompleteCall& one) const {
     return cat(one.tag, " ", one.n, " ", words_of(one.status),
                one.world > 0 ? cat(", world ", one.world, ", attempts ", one.attempts) : "");
@@ -141,7 +149,7 @@ struct PeerEffectWords {
 
 base::Bytes PeerSide::state_of(const Machine& machine) { return saved(machine.state()); }
 
-std::optional<PeerMachine> PeerSide::machine_of(base::ByteView state, Planner) {
+std::optional<PeerMachine> PeerSide::machine_of(base::ByteView state, Advisors) {
   PeerMachine machine({}, 1, 0);
   if (!load(state, *machine.state_)) return std::nullopt;
   return machine;
@@ -174,9 +182,9 @@ std::vector<std::string> PeerSide::words(const Effects& effects) {
 }
 
 std::string_view PeerSide::kind_name(std::uint8_t kind) {
-  constexpr std::string_view kNames[] = {"?",       "discard", "roster", "run",    "commit",
-                                         "call",    "fetch",   "sync",   "send",   "orders",
-                                         "evicted", "drain",   "notice", "broken", "wake"};
+  constexpr std::string_view kNames[] = {
+      "?",    "discard", "roster", "run",    "commit",  "audit", "call",   "fetch",
+      "sync", "send",    "orders", "evicted", "drain",  "notice", "broken", "wake"};
   return kNames[kind < static_cast<std::uint8_t>(PeerEffect::kCount) ? kind : 0];
 }
 

@@ -34,7 +34,7 @@ struct MasterSide {
 
   static base::Bytes state_of(const Machine& machine);
   // Nothing: these bytes are no state. What nobody saved need not be one that a machine can be in.
-  static std::optional<Machine> machine_of(base::ByteView state, Planner planner);
+  static std::optional<Machine> machine_of(base::ByteView state, Advisors advisors);
   static void put(const Event& event, Saver& to);
   static std::optional<Event> event_of(base::ByteView bytes);
   static std::vector<EffectNote> notes_of(const Effects& effects, Saver& scratch);
@@ -51,7 +51,7 @@ struct PeerSide {
   static constexpr Role kRole = Role::kPeer;
 
   static base::Bytes state_of(const Machine& machine);
-  static std::optional<Machine> machine_of(base::ByteView state, Planner planner);
+  static std::optional<Machine> machine_of(base::ByteView state, Advisors advisors);
   static void put(const Event& event, Saver& to);
   static std::optional<Event> event_of(base::ByteView bytes);
   static std::vector<EffectNote> notes_of(const Effects& effects, Saver& scratch);

@@ -13,6 +13,7 @@
 
 #include "base/planted.h"
 #include "protocol/archive.h"
+#include "protocol/recorded_answers.h"
 #include "protocol/recording.h"
 
 namespace jccl::protocol {
@@ -27,7 +28,7 @@ class Recorder {
   using Effects = typename Side::Effects;
 
   explicit Recorder(std::size_t bytes_max = kRecorderBytes) : half_bytes_(bytes_max / 2) {}
-  Recorder(const Recorder&) = delete;  // planners point to it
+  Recorder(const Recorder&) = delete;  // advisors point to it
   Recorder& operator=(const Recorder&) = delete;
 
   bool off() const { return half_bytes_ == 0; }
@@ -39,13 +40,11 @@ class Recorder {
     return keep(machine, now, &event, [&] { return machine.on(event, now); });
   }
 
-  // The planner, whose answers are kept: what a machine does depends on them.
-  Planner heard(Planner inner) {
-    return [this, inner = std::move(inner)](const PlanRequest& request) {
-      PlanAnswer answer = inner(request);
-      if (!off() && !JCCL_PLANTED("plans-not-recorded")) entry_.plans.push_back(answer);
-      return answer;
-    };
+  // The advisors, whose answers are kept: what a machine does depends on them.
+  Advisors heard(Advisors inner) {
+    if (off()) return inner;
+    return heard_by([this](Answer answer) { entry_.answers.push_back(std::move(answer)); },
+                    std::move(inner));
   }
 
   std::size_t bytes() const { return older_.size() + newer_.size(); }
@@ -64,7 +63,7 @@ class Recorder {
   Effects keep(Machine& machine, base::Time now, const Event* event, Act act) {
     if (off()) return act();
     if (newer_.size() >= limit_) turn(machine, now);
-    entry_.plans.clear();
+    entry_.answers.clear();
     Effects effects = act();
     entry_.kind = event == nullptr ? EntryKind::kStart : EntryKind::kEvent;
     entry_.at = now;

@@ -33,7 +33,7 @@ struct RecordedRun {  // a master and its recorder
       : recorder(bytes) {
     MasterOptions options;
     options.run = recorded_run();
-    machine.emplace(options, recorder.heard(std::move(planner)), std::vector<wire::Record>{},
+    machine.emplace(options, recorder.heard({std::move(planner), {}}).planner, std::vector<wire::Record>{},
                     kBegin);
     recorder.start(*machine, kBegin);
   }
@@ -211,6 +211,28 @@ TEST(Recorder, of_a_peer_no_file_holds_a_link_secret_and_it_replays_without) {
   EXPECT_EQ(found.counts.events, 6U);
 }
 
+TEST(Recorder, no_file_holds_values_of_audited_cells) {
+  const std::string values = "values of a tensor of mine";
+  wire::AuditPart part;
+  part.bytes.assign(values.begin(), values.end());
+  part.terms = {'t', 'e', 'r', 'm', 's', '!'};
+  RecordedRun run;
+  run.joins();
+  run.says(part);
+  Recorder<PeerSide> recorder;
+  PeerOptions options;
+  options.run = recorded_run(), options.site = "a";
+  PeerMachine machine(options, 5, kBegin);
+  recorder.start(machine, kBegin);
+  recorder.on(machine, AuditAnswer{{}, {part}}, kBegin);
+  for (const base::Bytes& file : {run.recorder.file({}), recorder.file({})}) {
+    const std::string text(file.begin(), file.end());
+    EXPECT_EQ(text.find(values), std::string::npos);
+    EXPECT_NE(text.find("terms!"), std::string::npos);  // one would find them
+    EXPECT_EQ(differences(file).all, std::vector<std::string>{});
+  }
+}
+
 // ---- files that are none -----------------------------------------------------------------------
 
 base::Bytes small_file() {
@@ -280,9 +302,9 @@ TEST(Recording, the_golden_file_reads_as_it_was_written) {
   ASSERT_EQ(read.value().entries.size(), 3U);
   const Entry& last = read.value().entries[2];
   EXPECT_EQ(last.at, 12);
-  ASSERT_EQ(last.plans.size(), 2U);
-  EXPECT_EQ(last.plans[0].value(), (base::Bytes{7, 8}));
-  EXPECT_EQ(last.plans[1].status().text, "no plan");
+  ASSERT_EQ(last.answers.size(), 2U);
+  EXPECT_EQ(last.answers[0].value(), (base::Bytes{7, 8}));
+  EXPECT_EQ(last.answers[1].status().text, "no plan");
   EXPECT_EQ(last.effects, (std::vector<EffectNote>{{1, 1}, {2, 2}}));
   EXPECT_TRUE(std::equal(event.begin(), event.end(), last.body.begin(), last.body.end()));
 }

@@ -20,7 +20,7 @@ namespace {
 constexpr std::array<std::uint8_t, 8> kMagic = {'J', 'C', 'C', 'L', 'R', 'E', 'C', '\n'};
 constexpr std::size_t kCheckBytes = 4;
 constexpr std::size_t kNoteBytes = 5;
-constexpr std::size_t kPlanBytesMin = 2;  // as an entry has it
+constexpr std::size_t kAnswerBytesMin = 2;  // as an entry has it
 
 void put_text(base::Writer& to, const std::string& text) {
   const std::string shown = base::to_utf8(text);
@@ -34,16 +34,16 @@ bool read_entry(base::ByteView bytes, Entry* entry) {
   entry->kind = static_cast<EntryKind>(kind);
   entry->at = in.i64();
   if (entry->kind != EntryKind::kState) {
-    for (std::size_t n = in.count(in.left(), kPlanBytesMin); n > 0 && !in.failed(); --n) {
+    for (std::size_t n = in.count(in.left(), kAnswerBytesMin); n > 0 && !in.failed(); --n) {
       if (!in.flag()) {
-        entry->plans.emplace_back(in.blob(in.left()));
+        entry->answers.emplace_back(in.blob(in.left()));
         continue;
       }
       const std::uint8_t code = in.u8();
       const base::ByteView words = in.view(in.u32());
       std::string text(words.begin(), words.end());
       if (in.failed() || code == 0 || !base::is_code(code)) return false;
-      entry->plans.emplace_back(Status(static_cast<Code>(code), std::move(text)));
+      entry->answers.emplace_back(Status(static_cast<Code>(code), std::move(text)));
     }
     for (std::size_t notes = in.count(in.left(), kNoteBytes); notes > 0; --notes) {
       const std::uint8_t of = in.u8();
@@ -66,13 +66,13 @@ void put_entry(const Entry& entry, Saver& to) {
   out.u8(static_cast<std::uint8_t>(entry.kind));
   out.i64(entry.at);
   if (entry.kind != EntryKind::kState) {
-    out.u32(static_cast<std::uint32_t>(entry.plans.size()));
-    for (const PlanAnswer& plan : entry.plans) {
-      out.flag(!plan.ok());
-      if (plan.ok()) {
-        out.blob(plan.value(), plan.value().size());
+    out.u32(static_cast<std::uint32_t>(entry.answers.size()));
+    for (const Answer& answer : entry.answers) {
+      out.flag(!answer.ok());
+      if (answer.ok()) {
+        out.blob(answer.value(), answer.value().size());
       } else {
-        const Status why = plan.status();
+        const Status why = answer.status();
         out.u8(static_cast<std::uint8_t>(why.code));
         out.u32(static_cast<std::uint32_t>(why.text.size()));
         out.raw(why.text.data(), why.text.size());

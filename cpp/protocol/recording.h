@@ -1,5 +1,5 @@
 // The file of a flight recorder: who wrote it and why, then states of a machine, and each event
-// that came after them with its time, what the planner answered, and notes of its effects. It
+// that came after them with its time, what the advisors answered, and notes of its effects. It
 // begins with a state, so all of it can be replayed. A reader takes any bytes and never crashes;
 // what it hands out points into them. No file, no clock: bytes alone. Pure; any one thread.
 //
@@ -7,7 +7,7 @@
 //   site, build, why: texts (u16 length) · at i64 · Unix ms i64 · entries · CRC-32C of all before
 //   entry: u32 length of what follows · kind u8 (1 state, 2 start, 3 event) · time i64 ·
 //     state: the machine's, whole
-//     start, event: plans: u32 count, each u8 0 and u32 length and bytes, or u8 1, code u8, u32
+//     start, event: answers: u32 count, each u8 0 and u32 length and bytes, or u8 1, code u8, u32
 //       length and text · effects: u32 count, each kind u8 and digest u32 · the event
 #pragma once
 
@@ -41,12 +41,12 @@ struct About {  // a recording, for whoever gets it
 };
 
 enum class EntryKind : std::uint8_t { kState = 1, kStart = 2, kEvent = 3 };
-using PlanAnswer = base::Result<base::Bytes>;
+using Answer = base::Result<base::Bytes>;
 
 struct Entry {
   EntryKind kind = EntryKind::kState;
   base::Time at = 0;
-  std::vector<PlanAnswer> plans;
+  std::vector<Answer> answers;  // of the advisors, in order
   std::vector<EffectNote> effects;
   base::ByteView body;  // the state, or the event
 };

@@ -2,13 +2,13 @@
 #include "protocol/replay.h"
 
 #include <algorithm>
-#include <deque>
 #include <optional>
 #include <utility>
 
 #include "base/planted.h"
 #include "base/text.h"
 #include "protocol/archive.h"
+#include "protocol/recorded_answers.h"
 
 namespace jccl::protocol {
 
@@ -40,21 +40,10 @@ class Replay {
   }
 
  private:
-  // What the planner answered then. It is asked in the machine's order, so answers need no names.
-  base::Result<base::Bytes> plan() {
-    if (plans_.empty()) {
-      ++unasked_;
-      return Status(Code::kInternal, "no such plan was asked for when this was recorded");
-    }
-    PlanAnswer answer = std::move(plans_.front());
-    plans_.pop_front();
-    return answer;
-  }
-
   // A state in the middle is what the replay must have come to. From there on it goes on from what
   // was recorded: so one difference does not make all that follows differ.
   bool stand(const Entry& entry) {
-    auto machine = Side::machine_of(entry.body, [this](const PlanRequest&) { return plan(); });
+    auto machine = Side::machine_of(entry.body, answers_.advisors());
     if (!machine.has_value()) return false;
     ++counts_.states;
     if (machine_.has_value()) {
@@ -78,8 +67,7 @@ class Replay {
     } else if (!entry.body.empty()) {
       return false;
     }
-    plans_.assign(entry.plans.begin(), entry.plans.end());
-    unasked_ = 0;
+    answers_.begin(entry.answers);
     const auto effects =
         event.has_value() ? machine_->on(*event, entry.at) : machine_->start(entry.at);
     Replayed told;
@@ -96,8 +84,8 @@ class Replay {
 
   void compare(const Entry& entry, const std::vector<EffectNote>& notes, Replayed& told) const {
     std::vector<std::string>& out = told.differences;
-    if (unasked_ > 0) out.push_back("it asked for a plan, which it did not then");
-    if (!plans_.empty()) out.push_back("it asked for fewer plans than then");
+    if (answers_.unasked() > 0) out.push_back("it asked for what it did not ask for then");
+    if (answers_.any_left()) out.push_back("it asked for less than then");
     const std::size_t common = std::min(notes.size(), entry.effects.size());
     for (std::size_t i = 0; i < common && out.size() < kDifferencesMax; ++i) {
       if (notes[i] == entry.effects[i]) continue;
@@ -115,8 +103,7 @@ class Replay {
 
   const Tell& tell_;
   std::optional<typename Side::Machine> machine_;
-  std::deque<PlanAnswer> plans_;
-  std::uint64_t unasked_ = 0;
+  RecordedAnswers answers_;
   ReplayCounts counts_;
   Saver scratch_;
 };

@@ -124,7 +124,8 @@ void ScenarioWorld::start_master() {
   };
   const auto end = durable_.end() - static_cast<std::ptrdiff_t>(std::min(durable_.size(), behind_));
   recorder_ = std::make_unique<Recorder<MasterSide>>(kScenarioRecorderBytes);
-  master_.emplace(options_, recorder_->heard(planner), std::vector(durable_.begin(), end), now_);
+  master_.emplace(options_, recorder_->heard({planner, {}}).planner,
+                  std::vector(durable_.begin(), end), now_);
   apply(recorder_->start(*master_, now_));
 }
 

@@ -57,6 +57,23 @@ TEST_F(WeightMax, light_weights_of_fewer_than_half_refuse_nobody_else) {
   EXPECT_EQ(sent<wire::Start>(call(1, 1e-12, 1)).size(), 4U);
 }
 
+TEST_F(WeightMax, announcements_are_no_weights_to_compare_with) {
+  MasterOptions three = options();
+  three.start_peers = 3;
+  begin(three);
+  join({"a", "b", "c"});
+  (void)call(1, base::kWeightAnnounced, 1);
+  (void)call(2, base::kWeightAnnounced, 1);
+  const auto starts = sent<wire::Start>(call(3, 1 << 24, 1));
+  ASSERT_EQ(starts.size(), 3U);
+  for (ConnId conn = 1; conn <= 3; ++conn) (void)say(conn, wire::Done{starts[0].attempt, {7, 7}});
+  (void)call(1, base::kWeightAnnounced, 2);
+  (void)call(2, 32, 2);
+  const auto effects = call(3, 1e9, 2);
+  ASSERT_EQ(sent<wire::Reject>(effects).size(), 1U);
+  EXPECT_NE(sent<wire::Reject>(effects)[0].text.find("1e+09 of c"), std::string::npos);
+}
+
 TEST_F(WeightMax, nothing_is_refused_where_the_master_was_told_so) {
   MasterOptions any = options();
   any.start_peers = 3, any.weight_max = 0;

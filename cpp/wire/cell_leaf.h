@@ -7,9 +7,9 @@
 
 namespace jccl::wire {
 
-// Of a contributor's part; `contributor` 0: of the result.
-inline Sha256 cell_leaf(const RunId& run, const Attempt& attempt, PeerId contributor,
-                        std::uint32_t cell, base::ByteView terms, base::ByteView bytes) {
+// All of it but the bytes. Of a contributor's part; `contributor` 0: of the result.
+inline Bytes cell_head(const RunId& run, const Attempt& attempt, PeerId contributor,
+                       std::uint32_t cell, base::ByteView terms) {
   base::Writer head;
   head.run(run);
   head.attempt(attempt);
@@ -17,7 +17,12 @@ inline Sha256 cell_leaf(const RunId& run, const Attempt& attempt, PeerId contrib
   head.u32(cell);
   head.u32(static_cast<std::uint32_t>(terms.size()));
   head.raw(terms.data(), terms.size());
-  return base::leaf_hash(head.bytes(), bytes);
+  return head.take();
+}
+
+inline Sha256 cell_leaf(const RunId& run, const Attempt& attempt, PeerId contributor,
+                        std::uint32_t cell, base::ByteView terms, base::ByteView bytes) {
+  return base::leaf_hash(cell_head(run, attempt, contributor, cell, terms), bytes);
 }
 
 }  // namespace jccl::wire

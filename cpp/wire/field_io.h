@@ -76,6 +76,10 @@ class FieldEncoder {
     }
     out_.blob(v, bytes_max);
   }
+  // Of a user's tensors: on the wire as a blob, and for the eyes of who may see values alone.
+  void payload(const Bytes& v, std::size_t bytes_max, std::string_view what) {
+    blob(v, bytes_max, what);
+  }
   template <typename E>
   void one_of(E v, bool (*valid)(std::uint8_t)) {
     const auto number = static_cast<std::uint8_t>(v);
@@ -175,6 +179,7 @@ class FieldDecoder {
     in_.fail();
   }
   void blob(Bytes& v, std::size_t bytes_max, std::string_view) { v = in_.blob(bytes_max); }
+  void payload(Bytes& v, std::size_t bytes_max, std::string_view what) { blob(v, bytes_max, what); }
   template <typename E>
   void one_of(E& v, bool (*valid)(std::uint8_t)) {
     const std::uint8_t number = in_.u8();

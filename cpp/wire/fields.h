@@ -251,7 +251,7 @@ void fields(Io& io, In<Io, AuditPart> m) {
   io.flag(m.result);
   io.blob(m.terms, base::kCellTermsMax, "terms of a cell");
   io.list(m.path, base::kMerklePathMax, "hashes", [&](auto& one) { io.raw(one); });
-  io.blob(m.bytes, base::kCellBytesMax, "cell");
+  io.payload(m.bytes, base::kCellBytesMax, "cell");
 }
 
 // ---- master to peer ----------------------------------------------------------------------------

@@ -39,6 +39,7 @@ class FieldNamer {
   void name(const std::string&, std::size_t max, std::string_view) { add(base::cat("name ", max)); }
   void text(const std::string&, std::size_t max) { add(base::cat("text ", max)); }
   void blob(const Bytes&, std::size_t max, std::string_view) { add(base::cat("blob ", max)); }
+  void payload(const Bytes& v, std::size_t max, std::string_view what) { blob(v, max, what); }
   void one_of(Code, bool (*)(std::uint8_t)) { add("code"); }
   void one_of(Verdict, bool (*)(std::uint8_t)) { add("verdict"); }
   void one_of(SyncVerdict, bool (*)(std::uint8_t)) { add("sync verdict"); }

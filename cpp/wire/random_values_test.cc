@@ -53,6 +53,7 @@ class FieldInventor {
     v.resize(size(max));
     for (auto& byte : v) byte = static_cast<std::uint8_t>(rng_.next());
   }
+  void payload(Bytes& v, std::size_t max, std::string_view what) { blob(v, max, what); }
   template <typename E>
   void one_of(E& v, bool (*valid)(std::uint8_t)) {
     std::uint8_t number = 0;

@@ -14,14 +14,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jccl import callback, ops
+from jccl import _core, callback, ops
 from jccl.communicator import Communicator
 from jccl.data import Plan
 from jccl.optim.leaves import towards
 from jccl.optim.state import DilocoState, Part
 
 # Of a contribution without samples: it is named by the commit and counts for nothing.
-ANNOUNCED = 2.0**-20
+ANNOUNCED = _core.limits["weight_announced"]
 
 
 class Shared(NamedTuple):
