@@ -111,5 +111,16 @@ TEST_F(ClusterRecordingTest, who_asks_without_a_folder_or_a_recorder_is_told_so)
   EXPECT_EQ(cluster[0].record("why").status().code, Code::kClosed);
 }
 
+// Restarted again and again, it would fill the folder of all others.
+TEST_F(ClusterRecordingTest, a_peer_that_is_refused_at_the_door_leaves_none) {
+  Cluster cluster(1);
+  ConnectOptions refused = cluster.peer_options();
+  refused.record = folder_;
+  refused.site = cluster[0].attributes().sites.at(0);  // of another key
+  refused.connect_timeout = 5 * base::kSecond;
+  EXPECT_FALSE(Communicator::connect(refused).ok());
+  EXPECT_TRUE(files("").empty());
+}
+
 }  // namespace
 }  // namespace jccl::capi::test

@@ -52,6 +52,9 @@ Status read_options(const jccl_options* given, peer::ConnectOptions* out) {
   out->record = text_or(options.record, "");
   out->record_on_signal = options.record_on_signal != 0;
   if (options.record_bytes < -1) return invalid("record_bytes is negative and not -1");
+  if (options.record_bytes > static_cast<int64_t>(base::kRecordBytesMax)) {
+    return invalid("record_bytes is above 128 MiB: keep fewer of the last events");
+  }
   if (options.record_bytes != 0) {
     out->record_bytes = static_cast<std::size_t>(std::max<int64_t>(options.record_bytes, 0));
   }

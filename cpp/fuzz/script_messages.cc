@@ -148,6 +148,12 @@ wire::Message ScriptMessages::word_of_peer() {
       const auto kind = static_cast<wire::ViolationKind>(1 + in_.below(7));
       return wire::Violation{attempt(), static_cast<wire::PeerId>(in_.below(5)), kind};
     }
+    case 7: {
+      wire::AuditPart part;
+      part.attempt = attempt(), part.cell = static_cast<std::uint32_t>(in_.below(4));
+      part.result = in_.flag(), part.bytes = in_.bytes(4);
+      return part;
+    }
     default:
       return hello();
   }
@@ -247,6 +253,8 @@ wire::Message ScriptMessages::word_of_master() {
       return wire::OrderReply{any_code(in_), words()};
     case 4:
       return wire::StatusReply{in_.bytes(8)};
+    case 5:
+      return wire::AuditAsk{attempt(), {static_cast<std::uint32_t>(in_.below(4)), 4}};
     default:
       return roster();
   }

@@ -51,7 +51,14 @@ base::Result<std::string> Master::Driver::leave_recording(net::RecordingCause ca
 void Master::Driver::record_fault(const std::string& what) {
   if (!recordings_.any() || recorder_.off()) return;
   const auto path = leave_recording(net::RecordingCause::kFault, what);
-  if (path.ok()) return log(cat("recording ", path.value(), ": ", what));
+  if (path.ok()) {
+    log(cat("recording ", path.value(), ": ", what));
+    if (recordings_.ends_here()) {
+      log("faults have used up the recordings that this master writes by itself: one more in an "
+          "hour; `jccl dump` writes one at any time");
+    }
+    return;
+  }
   if (path.status().code == Code::kLimit) return;
   if (const auto line = faults_.pass(path.status().text, loop_.now())) log(*line);
 }

@@ -128,7 +128,7 @@ Status read_seconds(const char* name, const char* text, base::Duration* out) {
 }
 
 Status read_record_mib(const std::string& text, std::size_t* out) {
-  constexpr std::uint32_t kMost = 1024;
+  constexpr std::uint32_t kMost = base::kRecordBytesMax >> 20;
   std::uint32_t mib = 0;
   if (text != "0") {
     const Status status = read_number("record-mib", text.c_str(), &mib);

@@ -10,6 +10,8 @@
 #include <cstring>
 #include <filesystem>
 #include <system_error>
+#include <utility>
+#include <vector>
 
 #include "base/planted.h"
 #include "base/text.h"
@@ -23,7 +25,8 @@ using base::Status;
 namespace {
 
 constexpr ::mode_t kFolderMode = 0700;
-constexpr std::string_view kBegin = "jccl-", kEnd = ".rec";
+constexpr std::string_view kBegin = "jccl-", kEnd = ".rec", kDraft = ".recording-";
+constexpr auto kDraftAge = std::chrono::hours(1);  // nobody writes one for as long
 
 Status failed(const std::string& what, const std::string& path) {
   return {Code::kIo, cat("recordings: ", what, " ", path, ": ", std::strerror(errno))};
@@ -57,6 +60,20 @@ Contents contents_of(const std::string& folder) {
   return all;
 }
 
+void remove_drafts(const std::string& folder) {
+  const auto now = std::filesystem::file_time_type::clock::now();
+  std::vector<std::filesystem::path> old;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+    const bool draft = entry.path().filename().string().starts_with(kDraft);
+    if (!draft || !entry.is_regular_file(ignored)) continue;
+    const auto age = now - entry.last_write_time(ignored);
+    if (!ignored && age > kDraftAge) old.push_back(entry.path());
+  }
+  if (JCCL_PLANTED("drafts-stay")) return;
+  for (const auto& path : old) std::filesystem::remove(path, ignored);
+}
+
 std::int64_t unix_seconds() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   return std::chrono::duration_cast<std::chrono::seconds>(now).count();
@@ -69,6 +86,13 @@ base::Result<Recordings> Recordings::open(const std::string& folder, const std::
   Recordings made;
   made.folder_ = folder, made.name_ = name, made.limits_ = limits;
   if (folder.empty()) return made;
+  if (folder.find('\0') != std::string::npos) {
+    return Status(Code::kInvalid, "recordings: the name of the folder has a zero byte in it");
+  }
+  std::error_code unknown;  // whoever is told of a file may stand elsewhere
+  if (const auto whole = std::filesystem::absolute(folder, unknown); !unknown) {
+    made.folder_ = whole.string();
+  }
   if (::mkdir(folder.c_str(), kFolderMode) != 0 && errno != EEXIST) {
     return failed("can't make the folder", folder);
   }
@@ -79,7 +103,20 @@ base::Result<Recordings> Recordings::open(const std::string& folder, const std::
   }
   if (::access(folder.c_str(), W_OK | X_OK) != 0)
     return failed("can't write to the folder", folder);
+  remove_drafts(folder);
   return made;
+}
+
+void Recordings::earn(base::Time now) {
+  if (earned_at_ == -base::kNever) earned_at_ = now;
+  for (; faults_ > 0 && now - earned_at_ >= limits_.one_more; earned_at_ += limits_.one_more) {
+    if (!JCCL_PLANTED("faults-used-up-for-ever")) --faults_, said_ = false;
+  }
+  if (faults_ == 0) earned_at_ = now;
+}
+
+bool Recordings::ends_here() {
+  return faults_ >= limits_.faults_max && !std::exchange(said_, true);
 }
 
 Status Recordings::due(RecordingCause cause, base::Time now) const {
@@ -87,9 +124,11 @@ Status Recordings::due(RecordingCause cause, base::Time now) const {
     return {Code::kInvalid, "no folder was named for recordings when this process began"};
   }
   const bool fault = cause == RecordingCause::kFault;
-  if (fault && faults_ >= limits_.faults_max && !JCCL_PLANTED("recordings-of-every-fault")) {
+  const bool earned = now - earned_at_ >= limits_.one_more && earned_at_ > -base::kNever;
+  const bool used_up = faults_ >= limits_.faults_max && !earned;
+  if (fault && used_up && !JCCL_PLANTED("recordings-of-every-fault")) {
     return {Code::kLimit, cat("this process has written ", faults_,
-                              " recordings of faults, and writes no more by itself")};
+                              " recordings of faults, and writes one more in an hour")};
   }
   const base::Time last = fault ? fault_at_ : order_at_;
   const base::Duration pause = fault ? limits_.fault_pause : limits_.order_pause;
@@ -115,11 +154,12 @@ Status Recordings::may_write(RecordingCause cause, base::Time now) const {
 // who writes may be a master's loop, which must not wait for a disk that is slow.
 base::Result<std::string> Recordings::write(base::ByteView bytes, RecordingCause cause,
                                             base::Time now) {
+  earn(now);
   if (const Status may = may_write(cause, now); !may.ok()) return may;
   (cause == RecordingCause::kFault ? fault_at_ : order_at_) = now;
   const std::string path =
       cat(folder_, "/", kBegin, name_, "-", unix_seconds(), "-", ::getpid(), "-", ++files_, kEnd);
-  std::string draft = cat(folder_, "/.recording-XXXXXX");
+  std::string draft = cat(folder_, "/", kDraft, "XXXXXX");
   const int fd = ::mkostemp(draft.data(), O_CLOEXEC);  // 0600
   if (fd < 0) return failed("can't make a file in", folder_);
   if (JCCL_PLANTED("recordings-for-all")) (void)::fchmod(fd, 0644);

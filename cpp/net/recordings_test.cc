@@ -87,6 +87,50 @@ TEST_F(RecordingsTest, a_full_folder_gets_no_more_whoever_filled_it) {
   EXPECT_TRUE(folder.value().write(bytes_, Cause::kOrder, 0).ok());
 }
 
+TEST_F(RecordingsTest, an_hour_after_the_last_a_fault_leaves_one_more_and_the_end_is_said_once) {
+  RecordingLimits limits;
+  limits.faults_max = 2, limits.fault_pause = base::kSecond;
+  auto folder = Recordings::open(folder_, "peer", limits);
+  ASSERT_TRUE(folder.ok());
+  const auto fault = [&](base::Duration at) {
+    return folder.value().write(bytes_, Cause::kFault, at).ok();
+  };
+  EXPECT_TRUE(fault(0));
+  EXPECT_FALSE(folder.value().ends_here());
+  EXPECT_TRUE(fault(10 * base::kSecond));
+  EXPECT_TRUE(folder.value().ends_here());
+  EXPECT_FALSE(folder.value().ends_here());
+  EXPECT_FALSE(fault(3599 * base::kSecond));
+  EXPECT_TRUE(folder.value().due(Cause::kFault, 3601 * base::kSecond).ok());
+  EXPECT_TRUE(fault(3601 * base::kSecond));
+  EXPECT_TRUE(folder.value().ends_here()) << "once each time";
+  EXPECT_FALSE(fault(3700 * base::kSecond));
+  for (int hour = 3; hour < 40; ++hour) (void)fault(3600 * base::kSecond * 40);
+  EXPECT_EQ(files(folder_), 4U) << "and two at once at most";
+}
+
+TEST_F(RecordingsTest, what_a_killed_writer_left_goes_with_the_next_start) {
+  std::ofstream(at(".recording-old")), std::ofstream(at(".recording-new"));
+  const auto old = fs::last_write_time(at(".recording-new")) - std::chrono::hours(2);
+  fs::last_write_time(at(".recording-old"), old);
+  ASSERT_TRUE(Recordings::open(folder_, "x").ok());
+  EXPECT_FALSE(fs::exists(at(".recording-old")));
+  EXPECT_TRUE(fs::exists(at(".recording-new"))) << "somebody may be writing it";
+}
+
+TEST_F(RecordingsTest, a_file_is_named_from_the_root_on) {
+  const auto before = fs::current_path();
+  fs::current_path(folder_);
+  auto folder = Recordings::open("here", "x");
+  ASSERT_TRUE(folder.ok());
+  const auto path = folder.value().write(bytes_, Cause::kOrder, 0);
+  fs::current_path(before);
+  ASSERT_TRUE(path.ok());
+  EXPECT_TRUE(path.value().starts_with("/")) << path.value();
+  EXPECT_TRUE(fs::exists(path.value()));
+  EXPECT_EQ(Recordings::open(at("a") + '\0' + "b", "x").status().code, Code::kInvalid);
+}
+
 TEST_F(RecordingsTest, a_folder_that_is_none_is_refused_at_once) {
   std::ofstream(at("file"));
   EXPECT_EQ(Recordings::open(at("file"), "x").status().code, Code::kIo);

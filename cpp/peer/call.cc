@@ -9,6 +9,7 @@
 #include "base/utf8.h"
 #include "codec/encoded.h"
 #include "codec/roundtrip.h"
+#include "collective/audit.h"
 #include "collective/hint.h"
 #include "collective/kernels.h"
 #include "collective/plan.h"

@@ -72,13 +72,14 @@ TEST(CallTest, a_descriptor_is_the_digest_of_the_bytes_that_the_protocol_names) 
   const Descriptor made = describe_call(record, 4096);
   base::Writer hint, leaves, call;
   hint.u8(1), hint.u64(32), hint.u64(32), hint.u64(32);  // 8 values of 4 bytes, sent whole
+  hint.u8(1);                                            // sparse: not for audits
   leaves.u32(1);
   leaves.u8(1), leaves.u64(8), leaves.u32(2), leaves.u64(2), leaves.u64(4);
   leaves.u32(8);
   for (const char c : std::string_view("params/w")) leaves.u8(static_cast<std::uint8_t>(c));
   call.u8(1), call.u8(2), call.u8(7), call.u32(64), call.u8(0), call.u64(0);
   call.u8(0), call.f64(0);  // the mean has no parameter
-  call.u32(0), call.u64(4096), call.u32(25);
+  call.u32(0), call.u64(4096), call.u32(26);
   for (const base::Writer* part : {&hint, &leaves}) {
     for (const std::uint8_t byte : part->bytes()) call.u8(byte);
   }

@@ -142,6 +142,7 @@ class Control {
   Plane& plane_;
   Config config_;
   protocol::Recorder<protocol::PeerSide> recorder_;
+  bool was_member_ = false;  // of a run, so that there is something to record
   protocol::PeerMachine machine_;
   std::unique_ptr<net::Dial> dial_;
   std::unique_ptr<net::FramedStream> stream_;

@@ -82,7 +82,10 @@ protocol::About Control::about(const std::string& why) const {
 }
 
 // Who has a folder hears of each file as of other news, and of one that could not be written.
+// Of one that never was in a run there is nothing to tell: it would fill the folder by its restarts.
 void Control::record_fault(const std::string& what) {
+  was_member_ = was_member_ || machine_.member();
+  if (!was_member_ && !JCCL_PLANTED("refused-peers-leave-recordings")) return;
   if (recorder_.off() || !writer_.is_due(loop_.now())) return;
   writer_.write_behind(recorder_.file(about(what)), loop_.now(),
                        [this, what](const base::Result<std::string>& path) {

@@ -290,7 +290,9 @@ bool State::unequal(const wire::Tag& tag) {
     if (!again) ended.insert(part->id);
   }
   const bool retry = again || misled || !ended.empty();
-  abort(tag, Code::kCorrupt, cat("the result differs between peers", names), retry, {}, ended);
+  const char* cause = "an input was changed before its call had returned, or bytes were damaged";
+  abort(tag, Code::kCorrupt, cat("the result differs between peers (", cause, ")", names), retry, {},
+        ended);
   return true;
 }
 

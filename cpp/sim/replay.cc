@@ -6,6 +6,8 @@
 #include <csignal>
 #include <cstdio>
 #include <ctime>
+#include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string_view>
@@ -76,8 +78,14 @@ void on_check(int signal) {
 }  // namespace
 
 int replay_recording(const std::string& path, bool all, const char* commit) {
-  std::ifstream file(path, std::ios::binary);
-  const base::Bytes bytes{std::istreambuf_iterator<char>(file), {}};
+  // A device has no end, and a folder no bytes.
+  std::error_code unknown;
+  const bool regular = std::filesystem::is_regular_file(path, unknown);
+  std::ifstream file(regular ? path : "", std::ios::binary);
+  base::Bytes bytes(regular ? std::min<std::uintmax_t>(std::filesystem::file_size(path, unknown),
+                                                       protocol::kRecordingBytesMax + 1)
+                            : 0);
+  if (file) file.read(reinterpret_cast<char*>(bytes.data()), static_cast<long>(bytes.size()));
   const auto recording = protocol::read_recording(bytes);
   if (!file || !recording.ok()) {
     std::fprintf(stderr, "jccl-sim: %s: %s\n", path.c_str(),

@@ -121,7 +121,7 @@ from jccl.settings import DEFAULT_PORT, read_token
 )
 @click.option(
     "--record-mib",
-    type=click.IntRange(0, 1024),
+    type=click.IntRange(0, 128),
     default=4,
     show_default=True,
     help="How much of the last events the master keeps for that, in memory; 0: none.",

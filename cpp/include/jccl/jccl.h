@@ -105,7 +105,8 @@ typedef struct {
                                  that   somebody has after so long; 0 = 30 s */
   const char* record;         /* recordings are left in this folder, after faults and when asked;
                                  NULL: none */
-  int64_t record_bytes;       /* kept of the last events for them; 0 = 4 MiB; -1: nothing */
+  int64_t record_bytes;       /* kept of the last events for them; 0 = 4 MiB; -1: none;
+                                 128 MiB at most */
   double weight_max;          /* a weight above so many times the median of its round is refused;
                                  0 = 1e6, negative: none is */
   double audit;               /* share of each round's cells that the master adds up anew, 0 to 1 */
@@ -189,7 +190,8 @@ typedef struct {
                                  it */
   const char* record;         /* recordings are left in this folder, after faults and when asked;
                                  NULL: none */
-  int64_t record_bytes;       /* kept of the last events for them; 0 = 2 MiB; -1: nothing */
+  int64_t record_bytes;       /* kept of the last events for them; 0 = 2 MiB; -1: none;
+                                 128 MiB at most */
 } jccl_options;
 
 #define JCCL_OPTIONS_INIT \
