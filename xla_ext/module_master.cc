@@ -93,7 +93,8 @@ std::unique_ptr<Master> start_master(const MasterArguments& arguments) {
   config.record = arguments.record;
   if (arguments.record_mib > base::kRecordBytesMax >> 20) {
     throw py::value_error(base::cat("record_mib = ", arguments.record_mib, " is above ",
-                                    base::kRecordBytesMax >> 20, ": keep fewer of the last events"));
+                                    base::kRecordBytesMax >> 20,
+                                    ": keep fewer of the last events"));
   }
   config.record_bytes = std::size_t{arguments.record_mib} << 20;
   std::optional<py::error_already_set> fault;
@@ -209,8 +210,7 @@ void bind_master(py::module_& module) {
           py::arg("straggler_after") = 10.0, py::arg("restore_after") = 30.0,
           py::arg("admission") = "auto", py::arg("peer_networks") = "", py::arg("record") = "",
           py::arg("record_mib") = 4, py::arg("weight_max") = base::kWeightRatioMax,
-          py::arg("audit") = 0.0,
-          py::arg("keep_waiting") = py::none())
+          py::arg("audit") = 0.0, py::arg("keep_waiting") = py::none())
       .def_property_readonly("address", [](const Master& m) { return m.held().address(); })
       .def_property_readonly("token", [](const Master& m) { return m.held().token(); })
       .def_property_readonly("run_id", [](const Master& m) { return m.held().run_id(); })

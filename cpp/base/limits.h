@@ -42,7 +42,8 @@ inline constexpr double kWeightMin = 1e-12, kWeightMax = 1e12;
 // Compared when all calls of a round are there.
 // Of what a flight recorder keeps: a reader takes files of twice as much.
 inline constexpr std::size_t kRecordBytesMax = std::size_t{128} << 20;
-// Of a contribution that announces its peer and has nothing to count: no measure of others' weights.
+// Of a contribution that announces its peer and has nothing to count: no measure of others'
+// weights.
 inline constexpr double kWeightAnnounced = 0x1p-20;
 inline constexpr double kWeightRatioMax = 1e6;  // times the median, unless the master says another
 

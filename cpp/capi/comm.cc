@@ -3,6 +3,7 @@
 
 #include <cstdio>
 
+#include "base/limits.h"
 #include "base/planted.h"
 #include "capi/errors.h"
 

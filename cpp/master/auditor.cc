@@ -15,9 +15,8 @@ std::string refusal(base::ByteView hint, base::ByteView plan) {
 
 protocol::Sum add_up(const protocol::ShownCell& cell) {
   collective::AddedUp sum = collective::add_up({cell.terms, cell.n, cell.weights, cell.parts});
-  const bool right = sum.result.has_value() &&
-                     std::equal(sum.result->begin(), sum.result->end(), cell.result.begin(),
-                                cell.result.end());
+  const bool right = sum.result.has_value() && std::equal(sum.result->begin(), sum.result->end(),
+                                                          cell.result.begin(), cell.result.end());
   return {right, sum.wrong, std::move(sum.why)};
 }
 

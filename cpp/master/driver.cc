@@ -252,8 +252,7 @@ Status Master::Driver::recover() {
   if (!root.ok()) return root.status();
   link_root_ = root.value();
   protocol::Advisors advisors = recorder_.heard(
-      {[this](const protocol::PlanRequest& request) { return planner_.plan(request); },
-       auditor()});
+      {[this](const protocol::PlanRequest& request) { return planner_.plan(request); }, auditor()});
   options.auditor = std::move(advisors.auditor);
   machine_ = std::make_unique<protocol::MasterMachine>(options, std::move(advisors.planner),
                                                        records, started_);

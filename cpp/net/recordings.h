@@ -52,9 +52,9 @@ class Recordings {
   RecordingLimits limits_;
   void earn(base::Time now);
 
-  int faults_ = 0;                      // files, less those that hours gave back
+  int faults_ = 0;                        // files, less those that hours gave back
   base::Time earned_at_ = -base::kNever;  // up to when
-  bool said_ = false;                   // that there are no more
+  bool said_ = false;                     // that there are no more
   std::uint64_t files_ = 0;
   base::Time fault_at_ = -base::kNever, order_at_ = -base::kNever;  // the last
 };

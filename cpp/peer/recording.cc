@@ -82,7 +82,8 @@ protocol::About Control::about(const std::string& why) const {
 }
 
 // Who has a folder hears of each file as of other news, and of one that could not be written.
-// Of one that never was in a run there is nothing to tell: it would fill the folder by its restarts.
+// Of one that never was in a run there is nothing to tell: it would fill the folder by its
+// restarts.
 void Control::record_fault(const std::string& what) {
   was_member_ = was_member_ || machine_.member();
   if (!was_member_ && !JCCL_PLANTED("refused-peers-leave-recordings")) return;

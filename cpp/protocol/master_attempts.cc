@@ -291,8 +291,8 @@ bool State::unequal(const wire::Tag& tag) {
   }
   const bool retry = again || misled || !ended.empty();
   const char* cause = "an input was changed before its call had returned, or bytes were damaged";
-  abort(tag, Code::kCorrupt, cat("the result differs between peers (", cause, ")", names), retry, {},
-        ended);
+  abort(tag, Code::kCorrupt, cat("the result differs between peers (", cause, ")", names), retry,
+        {}, ended);
   return true;
 }
 

@@ -59,10 +59,9 @@ bool is_bound(const Auditor& auditor, const RunningAttempt& running, const Group
   const std::size_t owner = owner_of(begins, shown.cell);
   if (JCCL_PLANTED("parts-need-no-proof")) return true;
   const wire::RunId& run = running.starts[part.shard].audit;
-  const wire::Sha256 leaf =
-      auditor.leaf(wire::cell_head(run, running.attempt(), shown.result ? 0 : part.id, shown.cell,
-                                   shown.terms),
-                   shown.bytes);
+  const wire::Sha256 leaf = auditor.leaf(
+      wire::cell_head(run, running.attempt(), shown.result ? 0 : part.id, shown.cell, shown.terms),
+      shown.bytes);
   if (shown.result) {
     return base::proves(shown.path, leaf, shown.cell, begins.back(), part.audit.result);
   }

@@ -182,9 +182,9 @@ std::vector<std::string> PeerSide::words(const Effects& effects) {
 }
 
 std::string_view PeerSide::kind_name(std::uint8_t kind) {
-  constexpr std::string_view kNames[] = {
-      "?",    "discard", "roster", "run",    "commit",  "audit", "call",   "fetch",
-      "sync", "send",    "orders", "evicted", "drain",  "notice", "broken", "wake"};
+  constexpr std::string_view kNames[] = {"?",     "discard", "roster", "run",  "commit", "audit",
+                                         "call",  "fetch",   "sync",   "send", "orders", "evicted",
+                                         "drain", "notice",  "broken", "wake"};
   return kNames[kind < static_cast<std::uint8_t>(PeerEffect::kCount) ? kind : 0];
 }
 

@@ -33,8 +33,8 @@ struct RecordedRun {  // a master and its recorder
       : recorder(bytes) {
     MasterOptions options;
     options.run = recorded_run();
-    machine.emplace(options, recorder.heard({std::move(planner), {}}).planner, std::vector<wire::Record>{},
-                    kBegin);
+    machine.emplace(options, recorder.heard({std::move(planner), {}}).planner,
+                    std::vector<wire::Record>{}, kBegin);
     recorder.start(*machine, kBegin);
   }
   MasterEffects on(const MasterEvent& event) {

@@ -103,9 +103,9 @@ base::Bytes recording_of(const About& about, const std::vector<base::ByteView>& 
 
 base::Result<Recording> read_recording(base::ByteView bytes) {
   if (bytes.size() > kRecordingBytesMax) {
-    return Status(Code::kInvalid, base::cat("a recording has at most ",
-                                            base::bytes_text(kRecordingBytesMax), ", and this file ",
-                                            base::bytes_text(bytes.size())));
+    return Status(Code::kInvalid,
+                  base::cat("a recording has at most ", base::bytes_text(kRecordingBytesMax),
+                            ", and this file ", base::bytes_text(bytes.size())));
   }
   if (bytes.size() < kMagic.size() + kCheckBytes ||
       !std::equal(kMagic.begin(), kMagic.end(), bytes.begin())) {

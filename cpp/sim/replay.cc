@@ -3,10 +3,10 @@
 // process.
 #include "sim/replay.h"
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <ctime>
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
