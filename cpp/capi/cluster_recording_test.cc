@@ -114,6 +114,7 @@ TEST_F(ClusterRecordingTest, who_asks_without_a_folder_or_a_recorder_is_told_so)
 // Restarted again and again, it would fill the folder of all others.
 TEST_F(ClusterRecordingTest, a_peer_that_is_refused_at_the_door_leaves_none) {
   Cluster cluster(1);
+  EXPECT_TRUE(small_round(cluster[0], sum_of("x"), 1).result.status.ok());
   ConnectOptions refused = cluster.peer_options();
   refused.record = folder_;
   refused.site = cluster[0].attributes().sites.at(0);  // of another key

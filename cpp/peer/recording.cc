@@ -65,6 +65,7 @@ base::Result<std::string> RecordingWriter::write(const std::function<Bytes()>& b
 }
 
 void Control::on(protocol::PeerEvent event) {
+  was_member_ = was_member_ || machine_.member();
   protocol::PeerEffects effects = recorder_.on(machine_, event, loop_.now());
   const std::string fault = protocol::fault_in(effects);
   apply(std::move(effects));
@@ -85,7 +86,6 @@ protocol::About Control::about(const std::string& why) const {
 // Of one that never was in a run there is nothing to tell: it would fill the folder by its
 // restarts.
 void Control::record_fault(const std::string& what) {
-  was_member_ = was_member_ || machine_.member();
   if (!was_member_ && !JCCL_PLANTED("refused-peers-leave-recordings")) return;
   if (recorder_.off() || !writer_.is_due(loop_.now())) return;
   writer_.write_behind(recorder_.file(about(what)), loop_.now(),
