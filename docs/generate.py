@@ -124,6 +124,7 @@ def limits_table() -> str:
     for name, value, note in re.findall(LIMIT, text):
         words = re.findall(r"[A-Z]+[a-z0-9]*", name.removesuffix("Max"))
         shown = re.sub(r"std::uint64_t\{1\} << (\d+)", r"2^\1", value)
+        shown = re.sub(r"std::size_t\{(\d+)\} << 20", r"\1 MiB", shown)
         shown = shown.replace("kSecond", "s").replace(" * s", " s").replace("*", "×")
         rows.append((" ".join(words).lower(), shown, note))
     return table(("limit", "at most", ""), rows)

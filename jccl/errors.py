@@ -252,7 +252,7 @@ REMEDY: dict[Code, Remedy] = {
     Code.INTERNAL: _R.REPORT,
     Code.SKIPPED: _R.NONE,
     Code.DISPUTED: _R.FIX,
-    Code.BANNED: _R.FIX,
+    Code.BANNED: _R.RECONNECT,
 }
 
 NEXT: dict[Remedy, str] = {

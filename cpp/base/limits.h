@@ -39,11 +39,11 @@ inline constexpr std::uint32_t kStripesMax = 64;
 // mean but a way to overflow it.
 inline constexpr double kWeightMin = 1e-12, kWeightMax = 1e12;
 
-// Compared when all calls of a round are there.
-// Of what a flight recorder keeps: a reader takes files of twice as much.
-inline constexpr std::size_t kRecordBytesMax = std::size_t{128} << 20;
-// Of a contribution that announces its peer and has nothing to count: no measure of others'
-// weights.
+// Of what a flight recorder keeps in memory, unless the machine's own state is more than a fourth
+// of it.
+inline constexpr std::size_t kRecordBytesMax = std::size_t{128} << 20;  // a reader takes twice that
+// Compared when all calls of a round are there. The first is of a contribution that announces its
+// peer and has nothing to count.
 inline constexpr double kWeightAnnounced = 0x1p-20;
 inline constexpr double kWeightRatioMax = 1e6;  // times the median, unless the master says another
 
