@@ -19,6 +19,8 @@ _core = _native.core()
 SECONDS_MAX = 2**31 / 1000  # programs count milliseconds in 32 bits
 WEIGHT_MIN = _core.limits["weight_min"]
 WEIGHT_MAX = _core.limits["weight_max"]
+WEIGHT_ANNOUNCED = _core.limits["weight_announced"]
+RECORD_MIB_MAX = _core.limits["record_bytes_max"] >> 20
 
 
 def check_text(name: str, value: Any) -> None:

@@ -16,7 +16,7 @@ from jccl import _watch, callback
 from jccl._groups import Group, check_kind
 from jccl._leaving import Policy
 from jccl._leaving import check_policy as check_term
-from jccl._options import check_text
+from jccl._options import RECORD_MIB_MAX, check_text
 from jccl.errors import InvalidError
 from jccl.settings import refuse_secret
 
@@ -174,6 +174,11 @@ class Reactions(Group):
         refuse_secret("record", self.record)
         check_kind(numbers.Integral, record_mib=self.record_mib)
         _check_from(0, "MiB", record_mib=self.record_mib)
+        if self.record_mib > RECORD_MIB_MAX:
+            raise InvalidError(
+                f"record_mib={self.record_mib} is above {RECORD_MIB_MAX}: keep fewer "
+                "of the last events"
+            )
         check_kind(bool, record_on_signal=self.record_on_signal)
 
 

@@ -30,6 +30,7 @@ from jccl._results import Result as Result
 from jccl._results import Synced as Synced
 from jccl._round import Place, Round
 from jccl.errors import Code
+from jccl.settings import refuse_secret
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -227,6 +228,7 @@ class Communicator:
             InvalidError (no folder, or nothing is kept), LimitError (too many files, or
             too soon), IoError, ClosedError.
         """
+        refuse_secret("why", why)
         with typed_errors():
             return str(self.core.record(why))
 

@@ -69,6 +69,15 @@ bool on_main_thread() {
 
 }  // namespace
 
+std::size_t record_bytes_from(std::uint32_t mib) {
+  constexpr std::size_t kMost = base::kRecordBytesMax >> 20;
+  if (mib > kMost) {
+    throw py::value_error(
+        base::cat("record_mib=", mib, " is above ", kMost, ": keep fewer of the last events"));
+  }
+  return std::size_t{mib} << 20;
+}
+
 void ensure_interrupts() {
   const int ours = wakeup_descriptor();
   if (ours < 0 || !on_main_thread()) return;
@@ -119,6 +128,7 @@ void bind_tables(py::module_& module) {
   limits["weight_min"] = base::kWeightMin;
   limits["weight_max"] = base::kWeightMax;
   limits["weight_announced"] = base::kWeightAnnounced;
+  limits["record_bytes_max"] = base::kRecordBytesMax;
   limits["peers_max"] = base::kPeersMax;
   py::list dtypes;
   for (const auto& [name, dtype] : kDtypeNames) {

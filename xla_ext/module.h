@@ -35,6 +35,9 @@ std::string recorded_by(Recorded& of, const std::string& why) {
 // Seconds from Python; ValueError if negative, NaN or more than a century.
 base::Duration duration_from(double seconds, const char* name);
 
+// Of a flight recorder's MiB; ValueError if it may not be so large.
+std::size_t record_bytes_from(std::uint32_t mib);
+
 // Makes Ctrl-C abort waits, where called on the main thread (Python allows it there alone); every
 // call that may block asks again, as others may have set a descriptor since. Theirs is chained.
 void ensure_interrupts();

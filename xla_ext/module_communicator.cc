@@ -330,12 +330,7 @@ std::unique_ptr<Communicator> Communicator::connect(const py::kwargs& kwargs) {
   options.connect_timeout = keywords.take_seconds("connect_timeout", 30);
   options.master_grace = keywords.take_seconds("master_grace", 60);
   options.record = keywords.take<std::string>("record", "");
-  const std::size_t mib = keywords.take_small("record_mib", 2);
-  if (mib > base::kRecordBytesMax >> 20) {
-    throw py::value_error(base::cat("record_mib = ", mib, " is above ", base::kRecordBytesMax >> 20,
-                                    ": keep fewer of the last events"));
-  }
-  options.record_bytes = mib << 20;
+  options.record_bytes = record_bytes_from(keywords.take_small("record_mib", 2));
   options.record_on_signal = keywords.take<bool>("record_on_signal", false);
   keywords.finish("connect");
   ensure_interrupts();

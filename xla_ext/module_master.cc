@@ -91,12 +91,7 @@ std::unique_ptr<Master> start_master(const MasterArguments& arguments) {
   config.audit = arguments.audit;
   config.history = arguments.history;
   config.record = arguments.record;
-  if (arguments.record_mib > base::kRecordBytesMax >> 20) {
-    throw py::value_error(base::cat("record_mib = ", arguments.record_mib, " is above ",
-                                    base::kRecordBytesMax >> 20,
-                                    ": keep fewer of the last events"));
-  }
-  config.record_bytes = std::size_t{arguments.record_mib} << 20;
+  config.record_bytes = record_bytes_from(arguments.record_mib);
   std::optional<py::error_already_set> fault;
   config.keep_waiting = [&] { return keeps_waiting(arguments.keep_waiting, &fault); };
   std::optional<base::Result<std::unique_ptr<master::Master>>> started;

@@ -14,14 +14,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jccl import _core, callback, ops
+from jccl import callback, ops
+from jccl._options import WEIGHT_ANNOUNCED
 from jccl.communicator import Communicator
 from jccl.data import Plan
 from jccl.optim.leaves import towards
 from jccl.optim.state import DilocoState, Part
-
-# Of a contribution without samples: it is named by the commit and counts for nothing.
-ANNOUNCED = _core.limits["weight_announced"]
 
 
 class Shared(NamedTuple):
@@ -68,9 +66,10 @@ def held(
 
 
 def weight(state: DilocoState, plan: Plan) -> jax.Array:
-    """f32[]: the samples of a contribution."""
+    """f32[]: the samples of a contribution. One without any is named by the commit and
+    counts for nothing."""
     samples = (state.parts[0].since * plan.batch).astype(jnp.float32)
-    return jnp.where(counts(state), samples, ANNOUNCED)
+    return jnp.where(counts(state), samples, WEIGHT_ANNOUNCED)
 
 
 def moved(

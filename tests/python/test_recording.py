@@ -128,3 +128,24 @@ with jccl.connect(reactions=asked) as comm:
         assert peer.running and "mine" not in peer.output()
         told = replay(recordings(tmp_path, "peer")[0])
         assert told.returncode == 0 and "written: SIGUSR1" in told.stdout, told.stdout
+
+
+def test_what_is_no_recording_is_told_at_once(tmp_path):
+    for path in (tmp_path, "/dev/zero", tmp_path / "none"):
+        told = replay(path)
+        assert told.returncode == 2 and "can't be read" in told.stderr, told.stderr
+    (tmp_path / "large").write_bytes(b"")
+    with (tmp_path / "large").open("wb") as file:
+        file.truncate(300 << 20)
+    told = replay(tmp_path / "large")
+    assert told.returncode == 2 and "a recording has at most" in told.stderr
+
+
+def test_a_recording_holds_no_secret_and_no_more_than_a_bound(tmp_path):
+    with pytest.raises(jccl.InvalidError, match="record_mib=65536 is above 128"):
+        jccl.Reactions(record_mib=65536)
+    with Cluster(1) as cluster:
+        comm = cluster.join(reactions=jccl.Reactions(record=tmp_path))
+        token = "jccl2.0123456789abcdef." + "ab" * 32
+        with pytest.raises(jccl.InvalidError, match="why is"):
+            comm.record(token)

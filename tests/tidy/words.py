@@ -9,20 +9,21 @@ COMMON = {
         new no none of on out per to too until
     """,
     "computing": """
-        abort aborted address array attribute audit auth base begin bench bind build busy byte
-        call check checkpoint cli close closed code comm communicator compare comparison
-        connect copy corrupt count create damaged data deadline default deserialize
-        dimension doctor drain dtype dump elapsed empty encode encoded end environment
-        error expire explain export exported factor file filled fingerprint form free
-        grace history id incomplete init insecure int internal invalid io iteration json
-        keep kept key kill known launch leaving limit list listen local lost make max
-        memory meter metric mib min mismatch name network norm ns number offline ok op
-        option params path place pool private process prune publish quiet reaction read
-        reason received record replaced reserved restart restore result resynced retried
-        revoke role room root rtt sample second security seed sent shape sharded share
-        shared shuffled signal size skew skipped slot source spec start state status
-        stop store struct target test testing thread time timeout transport travel
-        unknown use value verify version wait waiting warmup watch weight went wrong
+        abort aborted address array attribute audit auth base begin bench bind build
+        busy byte call check checkpoint cli close closed code comm communicator compare
+        comparison connect copy corrupt count create damaged data deadline default
+        deserialize dimension doctor drain dtype dump elapsed empty encode encoded end
+        environment error expire explain export exported factor file filled fingerprint
+        form free grace history id incomplete init insecure int internal invalid io
+        iteration json keep kept key kill known launch leaving limit list listen local
+        lost make max memory meter metric mib min mismatch name network norm ns number
+        offline ok op option params path place pool private process prune publish quiet
+        reaction read reason received record replaced reserved restart restore result
+        resynced retried revoke role room root rtt sample second security seed sent
+        shape sharded share shared shuffled signal size skew skipped slot source spec
+        start state status stop store struct target test testing thread time timeout
+        transport travel unknown use value verify version wait waiting warmup watch
+        weight went wrong
     """,
     "membership": """
         admit advertise ban banned cluster committed disputed edited evict evicted kick
