@@ -124,10 +124,10 @@ JCCL_ARCHIVED(Life, incarnation, site, shard, shards, start_peers, addresses, ke
 JCCL_ARCHIVED(OpenReady, ready, deadline, since, time, told)
 JCCL_ARCHIVED(Part, id, incarnation, site, shard, weight, call, deadline, time, evicted, failed,
               told_again, done, shares, audit)
-JCCL_ARCHIVED(Told, result, root)
+JCCL_ARCHIVED(Told, result, root, cells)
 JCCL_ARCHIVED(CellName, shard, cell)
 JCCL_ARCHIVED(AuditedCell, parts, result)
-JCCL_ARCHIVED(Audit, drawn, cells, asked, open, since)
+JCCL_ARCHIVED(Audit, drawn, cells, asked, open, batch, since, shown)
 JCCL_ARCHIVED(AbortedAttempt, outcome, otherwise)
 JCCL_ARCHIVED(RoundMemory, link_failures, cut, named, began_late, corrupt, refusal, guarded,
               aborted, tries, paused_until)

@@ -105,7 +105,12 @@ bool RunningAttempt::enough() const {
   return sites_left_ >= sites_min_ || (JCCL_PLANTED("too-few-commit") && sites_left_ > 0);
 }
 
-Told RunningAttempt::told(const Part& part) { return {*part.done, part.audit.result}; }
+Told RunningAttempt::told(const Part& part) {
+  Told told{*part.done, part.audit.result};
+  if (JCCL_PLANTED("counts-of-cells-differ")) return told;
+  for (const wire::PartsRoot& root : part.audit.parts) told.cells.push_back(root.cells);
+  return told;
+}
 
 void RunningAttempt::recount() {
   std::set<std::string> sites;

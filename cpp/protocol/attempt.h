@@ -46,6 +46,8 @@ struct Part {
 struct Told {
   wire::Digest result;
   wire::Sha256 root{};  // of an audited one: XXH3 is no hash that binds
+  // Likewise, by owner: how many cells it owns. All know that by the plan; no link carries it.
+  std::vector<std::uint32_t> cells = {};
   auto operator<=>(const Told&) const = default;
 };
 

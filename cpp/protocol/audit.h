@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -54,7 +55,9 @@ struct Audit {
   std::vector<CellName> cells;               // that were drawn, ascending
   std::size_t asked = 0;                     // so many of them, from the first on
   std::map<CellName, AuditedCell> open;      // asked for, and not all is here
-  std::map<wire::PeerId, base::Time> since;  // asked, or heard of it, last
+  std::size_t batch = 0;                     // of them, asked for at once
+  std::map<wire::PeerId, base::Time> since;  // when each was asked for those
+  std::set<wire::PeerId> shown;              // who has shown one of them
 };
 
 // Bytes that audits may bring to the master: of one attempt in all, and at once.

@@ -9,6 +9,7 @@ namespace jccl::protocol {
 namespace {
 
 constexpr std::uint32_t kCells = 3;  // of each owner
+constexpr base::Duration kCellTime = 125 * base::kMillisecond;
 
 // What one contributor holds, as an honest one would.
 struct Holder {
@@ -19,7 +20,9 @@ struct Holder {
 class AuditTest : public HostileMember {
  protected:
   void run_of(std::size_t members, double share = 1) {
-    MasterOptions options = HostileMember::options();
+    run_of(members, share, HostileMember::options());
+  }
+  void run_of(std::size_t members, double share, MasterOptions options) {
     options.start_peers = static_cast<std::uint32_t>(members);
     options.audit = share;
     options.auditor.refusal = [this](base::ByteView, base::ByteView) { return refusal_; };
@@ -356,7 +359,7 @@ TEST_F(AuditTest, who_is_there_and_shows_nothing_is_out_and_nobody_else) {
   (void)answer(all_done(), 1);  // all but b
   EXPECT_EQ(committed("grads"), 0U);
   const base::Duration silence = HostileMember::options().silence;
-  wait(2 * silence - base::kMillisecond);
+  wait(2 * silence + 4 * kCells * kCellTime - base::kMillisecond);
   EXPECT_TRUE(is_member("b"));
   wait(2 * base::kMillisecond);
   EXPECT_FALSE(is_member("b"));
@@ -368,20 +371,94 @@ TEST_F(AuditTest, who_is_there_and_shows_nothing_is_out_and_nobody_else) {
   }
 }
 
-TEST_F(AuditTest, a_slow_one_has_that_time_for_each_cell) {
-  run_of(3);
-  (void)calls();
-  const auto asked = all_done();
-  (void)answer(asked, 1);
-  const base::Duration silence = HostileMember::options().silence;
-  MasterEffects last;
-  for (std::uint32_t cell = 0; cell < 3 * kCells; ++cell) {
-    wait(3 * silence / 2);
-    last = say(2, shown(1, cell));
-    if (cell / kCells == 1) last = say(2, shown(1, cell, true));
+// … by and by, so that none of its words is late.
+class SlowAnswers : public AuditTest {
+ protected:
+  // b shows a cell after each `pause`. Until when it was a member; kNever: to the end.
+  base::Time shows_each(base::Duration pause, std::uint64_t n = 1) {
+    (void)calls(n);
+    (void)answer(all_done(), 1);
+    const base::Time begin = now_;
+    for (std::uint32_t cell = 0; cell < 3 * kCells; ++cell) {
+      for (base::Duration waited = 0; waited < pause; waited += kStep) {
+        wait(kStep);
+        if (!is_member("b")) return now_ - begin;
+      }
+      (void)say(2, shown(1, cell));
+      if (cell / kCells == 1) (void)say(2, shown(1, cell, true));
+    }
+    return base::kNever;
   }
+  static constexpr base::Duration kStep = 25 * base::kMillisecond;
+};
+
+TEST_F(SlowAnswers, take_a_time_that_grows_with_what_was_asked_and_not_with_each_word) {
+  run_of(3);
+  const base::Duration patience = 2 * HostileMember::options().silence + 3 * kCells * kCellTime;
+  EXPECT_EQ(shows_each(patience / (3 * kCells) - kStep), base::kNever);
   EXPECT_EQ(committed("grads"), 1U);
-  EXPECT_TRUE(is_member("b"));
+  EXPECT_NEAR(static_cast<double>(shows_each(patience / (3 * kCells) + 4 * kStep, 2)),
+              static_cast<double>(patience), static_cast<double>(2 * kStep));
+}
+
+TEST_F(SlowAnswers, are_no_longer_waited_for_than_stragglers) {
+  MasterOptions options = HostileMember::options();
+  options.straggler = Straggler::kEvict, options.straggler_after = 4 * base::kSecond;
+  run_of(3, 1, options);
+  EXPECT_NEAR(static_cast<double>(shows_each(600 * base::kMillisecond)),
+              static_cast<double>(options.straggler_after), static_cast<double>(2 * kStep));
+}
+
+TEST_F(AuditTest, who_shows_nothing_until_a_short_deadline_withholds_it) {
+  run_of(3);
+  for (std::size_t i = 0; i < 3; ++i) {
+    wire::Ready one = ready("grads");
+    one.deadline = 2 * base::kSecond;
+    const auto starts = sent<wire::Start>(say(i + 1, one));
+    if (!starts.empty()) start_ = starts[0];
+  }
+  (void)answer(all_done(), 1);
+  wait(2 * base::kSecond);
+  EXPECT_TRUE(has(master_->view(now_).peers[1].faults, "audits that it showed nothing"));
+  EXPECT_EQ(master_->view(now_).peers[0].faults, "");
+}
+
+// A plan without a link gives whoever lacks it no cells. A hash of them is made up.
+TEST_F(AuditTest, a_hash_of_no_cells_convicts_its_sender) {
+  for (const bool receipt : {true, false}) {
+    run_of(4);
+    (void)calls();
+    std::vector<wire::Done> told;
+    for (std::size_t i = 0; i < 4; ++i) {
+      told.push_back(done(i));
+      told[i].audit.parts[2] = {0, {}};
+    }
+    told[2].audit.cells = 0;
+    for (wire::Sha256& root : told[2].audit.receipts) root = {};
+    if (receipt) {
+      told[2].audit.receipts[0][0] = 1;  // c received something from a
+    } else {
+      told[2].audit.parts[2].root[0] = 1, told[2].audit.receipts[2][0] = 1;
+    }
+    MasterEffects last;
+    for (std::size_t i = 0; i < 4; ++i) last = say(conn_[i], told[i]);
+    EXPECT_TRUE(has(history(last, "convicted"), "c says that")) << receipt;
+    EXPECT_FALSE(is_member("c"));
+    alive_.clear(), last_ = 0;
+  }
+}
+
+TEST_F(AuditTest, who_counts_cells_otherwise_than_all_others_is_outvoted) {
+  run_of(4);
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    (void)calls();
+    wire::Done odd = done(2);
+    odd.audit.parts[0].cells += 1;
+    (void)say(1, done(0)), (void)say(2, done(1)), (void)say(3, odd);
+    const auto last = say(4, done(3));
+    EXPECT_TRUE(has(sent<wire::Outcome>(last).at(0).text, "outvoted c"));
+    EXPECT_TRUE(history(last, "cut").empty());
+  }
 }
 
 TEST_F(AuditTest, an_ask_that_was_lost_with_its_connection_is_said_again) {

@@ -89,6 +89,8 @@ class Canon {
   void put(const Told& told) {
     put(told.result);
     for (const std::uint8_t byte : told.root) put(byte);
+    put(told.cells.size());
+    for (const std::uint32_t cells : told.cells) put(cells);
   }
   void put(const CellName& name) { put(name.shard), put(name.cell); }
   void put(const AuditedCell& cell) {
@@ -98,8 +100,8 @@ class Canon {
     if (result.has_value()) put(wire::Message(*result));
   }
   void put(const Audit& audit) {
-    const auto& [drawn, cells, asked, open, since] = audit;
-    put(drawn), put(cells.size()), put(asked), put(open), put(since);
+    const auto& [drawn, cells, asked, open, batch, since, shown] = audit;
+    put(drawn), put(cells.size()), put(asked), put(open), put(batch), put(since), put(shown);
     for (const CellName& name : cells) put(name);
   }
   void put(const RunningAttempt& running) { running.each_field(*this); }

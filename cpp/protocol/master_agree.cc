@@ -124,7 +124,7 @@ bool State::agree_on_weights(const wire::Tag& tag) {
   if (options_.weight_max <= 0 || by_site.size() < 2) return true;
   std::vector<double> weights;
   for (const auto& [site, weight] : by_site) {
-    const bool announces = weight <= base::kWeightAnnounced;  // it is there, and says no more
+    const bool announces = weight == base::kWeightAnnounced;  // it is there, and says no more
     if (!announces || JCCL_PLANTED("announcements-weigh")) weights.push_back(weight);
   }
   if (weights.empty()) return true;

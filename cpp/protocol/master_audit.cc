@@ -23,8 +23,11 @@ using State = MasterMachine::State;
 
 namespace {
 
-// An answer takes the peer's data thread, and a slow line; silence itself is judged elsewhere.
-constexpr int kPatience = 2;  // silences without a cell
+// An answer takes the peer's data thread, and a slow line; silence itself is judged elsewhere. So
+// many silences for what was asked at once, and for each cell of it the time on a line of 1 Mbit/s:
+// who shows one cell now and then holds everybody.
+constexpr int kPatience = 2;
+constexpr base::Duration kCellTime = 125 * base::kMillisecond;
 
 using Group = std::vector<const Part*>;  // contributors of a shard; by position in its plan
 
@@ -125,14 +128,24 @@ void State::keep_roots(const RunningAttempt& running, Part& part, const wire::Au
   if (roots.parts.size() == count && roots.receipts.size() == count) part.audit = roots;
 }
 
-// Both ends of what it sent to itself are its own words.
+// Both ends of what it sent to itself are its own words, and of no cells there is no hash.
 bool State::contradicts_itself(const RunningAttempt& running, const Part& part) {
   const Group group = group_of(running, part.shard);
   const auto at =
       static_cast<std::size_t>(std::find(group.begin(), group.end(), &part) - group.begin());
   const wire::AuditRoots& roots = part.audit;
   if (roots.none() || JCCL_PLANTED("own-receipts-not-compared")) return false;
-  return roots.parts[at].cells != roots.cells || roots.parts[at].root != roots.receipts[at];
+  if (roots.parts[at].cells != roots.cells || roots.parts[at].root != roots.receipts[at])
+    return true;
+  if (JCCL_PLANTED("hashes-of-nothing")) return false;
+  const auto made_up = [](std::uint32_t cells, const wire::Sha256& root) {
+    return cells == 0 && root != wire::Sha256{};
+  };
+  for (const wire::PartsRoot& sent : roots.parts) {
+    if (made_up(sent.cells, sent.root)) return true;
+  }
+  return std::any_of(roots.receipts.begin(), roots.receipts.end(),
+                     [&](const wire::Sha256& root) { return made_up(roots.cells, root); });
 }
 
 // Between whom not the same went out as came in, as they say; or one of the two lies.
@@ -200,6 +213,8 @@ void State::ask_for_cells(const wire::Tag& tag) {
     cells[name.shard].push_back(name.cell);
   }
   audit.since.clear();
+  audit.shown.clear();
+  audit.batch = audit.open.size();
   for (const auto& [shard, asked] : cells) {
     for (const Part* part : group_of(running, shard)) {
       audit.since[part->id] = now_;
@@ -232,7 +247,7 @@ void State::ask_anew(const Life& life) {
     const Part* part = running.part_of(life.incarnation);
     if (part == nullptr || !part->contributes() || part->evicted) continue;
     if (const auto owed = owed_cells(running, *part); !owed.empty()) {
-      running.audit->since[part->id] = now_;
+      running.audit->since.try_emplace(part->id, now_);  // to come back anew buys no time
       if (!JCCL_PLANTED("lost-asks-stay-lost")) send(life, wire::AuditAsk{running.attempt(), owed});
     }
   }
@@ -254,7 +269,8 @@ void State::on_audit_part(Life& life, const wire::AuditPart& shown) {
   const bool owed = shown.result ? group[owner]->id == part->id && !cell.result.has_value()
                                  : cell.parts.count(part->id) == 0;
   if (!owed) return;
-  running.audit->since[part->id] = now_;
+  if (JCCL_PLANTED("each-cell-buys-time")) running.audit->since[part->id] = now_;
+  running.audit->shown.insert(part->id);
   rounds_.at(tag).audit_bytes += shown.bytes.size();
   if (!is_bound(options_.auditor, running, group, *part, shown)) {
     return convict(tag, *part,
@@ -358,8 +374,8 @@ void State::hold_roots_against_links(const wire::Tag& tag, const LinkSet& links)
   abort(tag, Code::kCorrupt, text, true);
 }
 
-// Since when a contributor that is connected shows nothing of what it was asked for; kNever: it has
-// shown all.
+// Since when a contributor that is connected owes something of what it was asked for; kNever: it
+// has shown all.
 base::Time State::owes_since(const RunningAttempt& running, const Part& part) const {
   const auto since = running.audit->since.find(part.id);
   const Life* life = part.evicted ? nullptr : life_of(part.incarnation);
@@ -368,17 +384,26 @@ base::Time State::owes_since(const RunningAttempt& running, const Part& part) co
   return std::max(since->second, woke_at_);
 }
 
-// It is heard, and shows nothing: on nobody else's word, for there is only its connection between.
+base::Duration State::patience_of(const Audit& audit) const {
+  const auto cells = static_cast<base::Duration>(audit.batch);
+  const base::Duration patience = kPatience * options_.silence + cells * kCellTime;
+  const bool waits = options_.straggler == Straggler::kWait || JCCL_PLANTED("audits-of-stragglers");
+  return waits ? patience
+               : std::min(patience, std::max(options_.straggler_after, options_.silence));
+}
+
+// It is heard, and owes cells: on nobody else's word, for there is only its connection between.
 bool State::ends_by_withholding(const wire::Tag& tag) {
   RunningAttempt& running = *rounds_.at(tag).running;
   for (const auto& [id, part] : running.parts()) {
     const base::Time last = owes_since(running, part);
     const Life* life = life_of(part.incarnation);
-    if (last == base::kNever || now_ < last + kPatience * options_.silence) continue;
+    if (last == base::kNever || now_ < last + patience_of(*running.audit)) continue;
     const std::string site = part.site;
     const std::string why =
-        cat(name(id), " shows none of the cells that an audit asks for, for ",
-            (now_ - last) / base::kMillisecond, " ms, in round ", running.round().n, " of ", tag);
+        cat(name(id), " owes ", owed_cells(running, part).size(), " of ", running.audit->batch,
+            " cells that an audit asks for, for ", (now_ - last) / base::kMillisecond,
+            " ms, in round ", running.round().n, " of ", tag);
     if (!JCCL_PLANTED("withholding-is-free")) hold_against(*life, Fault::kWithheld, why);
     abort(tag, Code::kPeerLost, why, true);
     put_out(site, now_ - last);
@@ -389,11 +414,18 @@ bool State::ends_by_withholding(const wire::Tag& tag) {
 }
 
 // The attempt ends by a deadline, and these held it: as whoever is not DONE then and moves nothing.
+// Who has shown nothing at all withholds it, however short the deadline is.
 void State::note_owing(const RunningAttempt& running) {
   for (const auto& [id, part] : running.parts()) {
     const base::Time since = owes_since(running, part);
     if (since == base::kNever || now_ < since + options_.silence / 2) continue;
-    note_exit(*life_of(part.incarnation), running);
+    const Life& life = *life_of(part.incarnation);
+    const bool none = running.audit->shown.count(id) == 0;
+    if (none && !JCCL_PLANTED("short-calls-withhold-for-nothing")) {
+      hold_against(life, Fault::kWithheld,
+                   cat(name(id), " shows an audit nothing until the deadline"));
+    }
+    note_exit(life, running);
   }
 }
 
@@ -411,7 +443,7 @@ base::Time State::audit_due(const RunningAttempt& running) const {
   if (!running.audit.has_value() || running.audit->open.empty()) return due;
   for (const auto& [id, part] : running.parts()) {
     const base::Time since = owes_since(running, part);
-    if (since != base::kNever) due = std::min(due, since + kPatience * options_.silence);
+    if (since != base::kNever) due = std::min(due, since + patience_of(*running.audit));
   }
   return due;
 }

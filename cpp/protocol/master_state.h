@@ -284,6 +284,7 @@ struct MasterMachine::State {
   void hold_against(const Life& life, Fault fault, const std::string& why);
   void convict(const wire::Tag& tag, const Part& part, const std::string& what);
   void hold_roots_against_links(const wire::Tag& tag, const LinkSet& links);
+  base::Duration patience_of(const Audit& audit) const;
   base::Time owes_since(const RunningAttempt& running, const Part& part) const;
   void note_owing(const RunningAttempt& running);
   bool ends_by_withholding(const wire::Tag& tag);
