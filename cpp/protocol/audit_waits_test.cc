@@ -1,0 +1,126 @@
+// Audits at the master: whom they wait for and how long, and what of those who are gone.
+#include "protocol/audit_rig.h"
+
+namespace jccl::protocol {
+namespace {
+
+TEST_F(AuditTest, who_is_there_and_shows_nothing_is_out_and_nobody_else) {
+  run_of(4);
+  (void)calls();
+  (void)answer(all_done(), 1);  // all but b
+  EXPECT_EQ(committed("grads"), 0U);
+  const base::Duration silence = HostileMember::options().silence;
+  wait(2 * silence + 4 * kCells * kCellTime - base::kMillisecond);
+  EXPECT_TRUE(is_member("b"));
+  wait(2 * base::kMillisecond);
+  EXPECT_FALSE(is_member("b"));
+  for (const char* site : {"a", "c", "d"}) EXPECT_TRUE(is_member(site)) << site;
+  (void)say(9, hello(999, "b"), key_of(wire::Message(hello(200, "b"))));
+  for (const PeerView& peer : master_->view(now_).peers) {
+    EXPECT_EQ(has(peer.faults, "1 audits that it showed nothing"), peer.member.site == "b")
+        << peer.member.site << ": " << peer.faults;
+  }
+}
+
+// … by and by, so that none of its words is late.
+class SlowAnswers : public AuditTest {
+ protected:
+  // b shows a cell after each `pause`. Until when it was a member; kNever: to the end.
+  base::Time shows_each(base::Duration pause, std::uint64_t n = 1) {
+    (void)calls(n);
+    (void)answer(all_done(), 1);
+    const base::Time begin = now_;
+    for (std::uint32_t cell = 0; cell < 3 * kCells; ++cell) {
+      for (base::Duration waited = 0; waited < pause; waited += kStep) {
+        wait(kStep);
+        if (!is_member("b")) return now_ - begin;
+      }
+      (void)say(2, shown(1, cell));
+      if (cell / kCells == 1) (void)say(2, shown(1, cell, true));
+    }
+    return base::kNever;
+  }
+  static constexpr base::Duration kStep = 25 * base::kMillisecond;
+};
+
+TEST_F(SlowAnswers, take_a_time_that_grows_with_what_was_asked_and_not_with_each_word) {
+  run_of(3);
+  const base::Duration patience = 2 * HostileMember::options().silence + 3 * kCells * kCellTime;
+  EXPECT_EQ(shows_each(patience / (3 * kCells) - kStep), base::kNever);
+  EXPECT_EQ(committed("grads"), 1U);
+  EXPECT_NEAR(static_cast<double>(shows_each(patience / (3 * kCells) + 4 * kStep, 2)),
+              static_cast<double>(patience), static_cast<double>(2 * kStep));
+}
+
+TEST_F(SlowAnswers, are_no_longer_waited_for_than_stragglers) {
+  MasterOptions options = HostileMember::options();
+  options.straggler = Straggler::kEvict, options.straggler_after = 4 * base::kSecond;
+  run_of(3, 1, options);
+  EXPECT_NEAR(static_cast<double>(shows_each(600 * base::kMillisecond)),
+              static_cast<double>(options.straggler_after), static_cast<double>(2 * kStep));
+}
+
+TEST_F(AuditTest, who_shows_nothing_until_a_short_deadline_withholds_it) {
+  run_of(3);
+  for (std::size_t i = 0; i < 3; ++i) {
+    wire::Ready one = ready("grads");
+    one.deadline = 2 * base::kSecond;
+    const auto starts = sent<wire::Start>(say(i + 1, one));
+    if (!starts.empty()) start_ = starts[0];
+  }
+  (void)answer(all_done(), 1);
+  wait(2 * base::kSecond);
+  EXPECT_TRUE(has(master_->view(now_).peers[1].faults, "audits that it showed nothing"));
+  EXPECT_EQ(master_->view(now_).peers[0].faults, "");
+}
+
+TEST_F(AuditTest, an_ask_that_was_lost_with_its_connection_is_said_again) {
+  run_of(3);
+  (void)calls();
+  const auto asked = all_done();
+  (void)answer(asked, 1);
+  (void)on(ConnClosed{2});
+  const auto back = join(9, hello(200, "b"));
+  ASSERT_EQ(sent<wire::AuditAsk>(back).size(), 1U);
+  EXPECT_EQ(sent<wire::AuditAsk>(back)[0].cells.size(), 3 * kCells);
+}
+
+TEST_F(AuditTest, what_was_drawn_of_one_that_died_does_not_commit) {
+  run_of(3);
+  (void)calls();
+  const auto asked = all_done();
+  (void)answer(asked, 1);
+  const auto last = say(2, wire::Leave{});
+  EXPECT_EQ(committed("grads"), 0U);
+  EXPECT_TRUE(has(sent<wire::Outcome>(last).at(0).text, "b left before it was audited"));
+  EXPECT_TRUE(sent<wire::Outcome>(last).at(0).retry);
+}
+
+TEST_F(AuditTest, a_call_that_ended_before_the_audit_ends_the_attempt_as_a_withdrawal) {
+  run_of(3);
+  (void)calls();
+  (void)all_done();
+  const auto last =
+      say(2, wire::Fail{start_.attempt, base::Code::kAborted, 0, "the call had ended"});
+  EXPECT_EQ(committed("grads"), 0U);
+  EXPECT_TRUE(is_member("b"));
+  EXPECT_TRUE(has(master_->view(now_).peers[1].faults, "attempts left"));
+}
+
+TEST_F(AuditTest, an_audit_ends_with_the_deadline_of_its_calls) {
+  run_of(3);
+  for (std::size_t i = 0; i < 3; ++i) {
+    wire::Ready one = ready("grads");
+    one.deadline = 2 * base::kSecond;
+    const auto starts = sent<wire::Start>(say(i + 1, one));
+    if (!starts.empty()) start_ = starts[0];
+  }
+  (void)answer(all_done(), 1);
+  wait(2 * base::kSecond);
+  EXPECT_EQ(committed("grads"), 0U);
+  EXPECT_EQ(master_->view(now_).tags[0].phase, "idle");
+  EXPECT_TRUE(is_member("b"));
+}
+
+}  // namespace
+}  // namespace jccl::protocol
