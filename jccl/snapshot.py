@@ -58,7 +58,8 @@ def declare(comm: Communicator, layout: Layout) -> int:
     it. A transform that is made anew (`optax.inject_hyperparams` does so in every
     trace) keeps its key.
     """
-    for key, held in list(_DECLARED.items()):
+    # A copy makes no objects on its way, so the collector takes no communicator then.
+    for key, held in _DECLARED.copy().items():
         if held.comm() is comm and held.layout.tag == layout.tag:
             _DECLARED[key] = held._replace(layout=layout)
             return key
@@ -191,7 +192,7 @@ def declared_for(node: Any, comm: Communicator | None, tag: str | None) -> Decla
     if entry is None or (comm is not None and entry.comm() is not comm):
         fitting = [
             other
-            for other in _DECLARED.values()
+            for other in _DECLARED.copy().values()
             if (comm is None or other.comm() is comm)
             and (tag is None or other.layout.tag == tag)
         ]

@@ -165,7 +165,7 @@ Status Crowd::begin_round(const wire::Tag& tag, TagRun* run, Time now) {
   ready.round = {tag, run->n};
   ready.descriptor = {1, 2};
   ready.summary = "sum of f32[1048576], codec none";
-  ready.hint.assign(25, 0);  // collective/hint.h: the master chooses
+  ready.hint.assign(26, 0);  // collective/hint.h: the master chooses
   ready.deadline = 300 * base::kSecond;
   ready.call = ++calls_;
   std::vector<std::size_t> fresh, members;

@@ -452,7 +452,7 @@ def test_defaults_are_the_published_ones_and_say_why():
     small = jccl.diloco_defaults(4, parameters=67_000, sync_every=100)
     assert small.outer.momentum == 0.5
     assert "67,000" in str(small) and "2503.09799" in str(small)
-    with pytest.raises(ValueError, match="peers is 0"):
+    with pytest.raises(ValueError, match="peers=0 must"):
         jccl.diloco_defaults(0)
 
 
