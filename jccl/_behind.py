@@ -19,6 +19,11 @@ from jccl._where import Op, where_of
 from jccl.codecs import Codec
 
 
+def verbs_at(where: Where) -> Any:
+    """The module whose verbs are for calls there. They take the same options."""
+    return {Where.HOST: _host_calls, Where.PROGRAM: ops, Where.MESH: mesh}[where]
+
+
 @grouped()
 def start(
     tree: Any,
@@ -67,10 +72,7 @@ def start(
     where = where_of(comm, tree, weight, round.deadline, place.passing, place=place)
     options: dict[str, Any] = {"op": op, "codec": codec, "weight": weight, "tag": tag}
     options |= {"round": round, "place": place}
-    if where is Where.HOST:
-        return _host_calls.start(comm, tree, **options)
-    verbs: Any = ops if where is Where.PROGRAM else mesh
-    return verbs.start(tree, comm, **options)
+    return verbs_at(where).start(tree, comm, **options)
 
 
 @grouped()
@@ -114,7 +116,7 @@ def start_broadcast(
             "all_reduce only: call jccl.broadcast there, or start outside programs"
         )
     options: dict[str, Any] = {"codec": codec, "tag": tag, "root": root}
-    return _host_calls.start_broadcast(comm, tree, round=round, place=place, **options)
+    return _host_calls.start_broadcast(tree, comm, round=round, place=place, **options)
 
 
 @grouped()

@@ -54,13 +54,13 @@ class Handle:
         return bool(self._comm.core.finished(self.number))
 
 
-def all_reduce(comm: Any, tree: Any, *, place: Place, **options: Any) -> Result:
+def all_reduce(tree: Any, comm: Any, *, place: Place, **options: Any) -> Result:
     options = _flat("all_reduce", place, **options)
     leaves = HostLeaves.of(tree, resolve(options["codec"]))
     return _run(comm, leaves, "all_reduce", place.out, options)
 
 
-def broadcast(comm: Any, tree: Any, *, place: Place, **options: Any) -> Result:
+def broadcast(tree: Any, comm: Any, *, place: Place, **options: Any) -> Result:
     options = _flat("broadcast", place, **options)
     return _run(comm, HostLeaves.of(tree), "broadcast", place.out, options)
 
@@ -72,7 +72,7 @@ def barrier(comm: Any, *, place: Place, **options: Any) -> Result:
 
 
 def all_gather(
-    comm: Any, tree: Any, *, slots: int, place: Place, **options: Any
+    tree: Any, comm: Any, *, slots: int, place: Place, **options: Any
 ) -> Result:
     options = _flat("all_gather", place, **options)
     leaves = HostLeaves.of(tree)
@@ -81,7 +81,7 @@ def all_gather(
     return _shown(_round(comm, leaves, outs, "all_gather", options, True), leaves, outs)
 
 
-def reduce_scatter(comm: Any, array: Any, *, place: Place, **options: Any) -> Result:
+def reduce_scatter(array: Any, comm: Any, *, place: Place, **options: Any) -> Result:
     options = _flat("reduce_scatter", place, **options)
     leaves = HostLeaves.of(array)
     if len(leaves.arrays) != 1:
@@ -94,13 +94,13 @@ def reduce_scatter(comm: Any, array: Any, *, place: Place, **options: Any) -> Re
     return dataclasses.replace(_checked(result, value), first=first)
 
 
-def start(comm: Any, tree: Any, *, place: Place, **options: Any) -> Handle:
+def start(tree: Any, comm: Any, *, place: Place, **options: Any) -> Handle:
     options = _flat("start", place, **options)
     leaves = HostLeaves.of(tree, resolve(options["codec"]))
     return _begun(comm, leaves, "all_reduce", place, options)
 
 
-def start_broadcast(comm: Any, tree: Any, *, place: Place, **options: Any) -> Handle:
+def start_broadcast(tree: Any, comm: Any, *, place: Place, **options: Any) -> Handle:
     options = _flat("start_broadcast", place, **options)
     return _begun(comm, HostLeaves.of(tree), "broadcast", place, options)
 

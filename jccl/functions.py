@@ -16,6 +16,7 @@ from jccl._behind import done as done
 from jccl._behind import start as start
 from jccl._behind import start_barrier as start_barrier
 from jccl._behind import start_broadcast as start_broadcast
+from jccl._behind import verbs_at
 from jccl._groups import grouped
 from jccl._marks import Marks
 from jccl._results import Gathered, HasRegistryId, Reduced, Result, Scattered
@@ -88,10 +89,7 @@ def all_reduce(
     where = where_of(comm, tree, weight, round.deadline, place=place)
     options: dict[str, Any] = {"op": op, "codec": codec, "weight": weight, "tag": tag}
     options |= {"round": round, "place": place}
-    if where is Where.HOST:
-        return _host_calls.all_reduce(comm, tree, **options)
-    verbs: Any = ops if where is Where.PROGRAM else mesh
-    return verbs.all_reduce(tree, comm, **options)
+    return verbs_at(where).all_reduce(tree, comm, **options)
 
 
 @grouped()
@@ -142,7 +140,7 @@ def reduce_scatter(
     options: dict[str, Any] = {"op": op, "codec": codec, "weight": weight, "tag": tag}
     options |= {"round": round, "place": place}
     if where is Where.HOST:
-        return _host_calls.reduce_scatter(comm, array, **options)
+        return _host_calls.reduce_scatter(array, comm, **options)
     if where is Where.PROGRAM:
         return ops.reduce_scatter(array, comm, **options)
     return mesh.reduce_scatter(array, comm)
@@ -191,10 +189,7 @@ def all_gather(
     where = where_of(comm, tree, round.deadline, place=place)
     options: dict[str, Any] = {"slots": slots, "codec": codec, "tag": tag}
     options |= {"round": round, "place": place}
-    if where is Where.HOST:
-        return _host_calls.all_gather(comm, tree, **options)
-    verbs: Any = ops if where is Where.PROGRAM else mesh
-    return verbs.all_gather(tree, comm, **options)
+    return verbs_at(where).all_gather(tree, comm, **options)
 
 
 @grouped()
@@ -240,10 +235,7 @@ def broadcast(
     where = where_of(comm, tree, round.deadline, place=place)
     options: dict[str, Any] = {"root": root, "codec": codec, "tag": tag}
     options |= {"round": round, "place": place}
-    if where is Where.HOST:
-        return _host_calls.broadcast(comm, tree, **options)
-    verbs: Any = ops if where is Where.PROGRAM else mesh
-    return verbs.broadcast(tree, comm, **options)
+    return verbs_at(where).broadcast(tree, comm, **options)
 
 
 @grouped()
@@ -275,7 +267,4 @@ def barrier(
     """
     where = where_of(comm, round.deadline, place=place)
     options: dict[str, Any] = {"tag": tag, "round": round, "place": place}
-    if where is Where.HOST:
-        return _host_calls.barrier(comm, **options)
-    verbs: Any = ops if where is Where.PROGRAM else mesh
-    return verbs.barrier(comm, **options)
+    return verbs_at(where).barrier(comm, **options)
