@@ -3,6 +3,7 @@
 // whatever its bytes come with that no attempt has: they were made elsewhere. Pure; any thread.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -60,6 +61,9 @@ struct AddedUp {
   std::optional<base::Bytes> result;  // encoded
   std::optional<std::size_t> wrong;   // whose part no encoder writes; neither: no such cell is
   std::string why;
+  bool is(base::ByteView told) const {
+    return result.has_value() && std::ranges::equal(*result, told);
+  }
 };
 AddedUp add_up(const Summands& summands);
 

@@ -1,7 +1,5 @@
 #include "master/auditor.h"
 
-#include <algorithm>
-
 #include "base/check.h"
 #include "collective/audit.h"
 #include "net/credentials.h"
@@ -15,9 +13,7 @@ std::string refusal(base::ByteView hint, base::ByteView plan) {
 
 protocol::Sum add_up(const protocol::ShownCell& cell) {
   collective::AddedUp sum = collective::add_up({cell.terms, cell.n, cell.weights, cell.parts});
-  const bool right = sum.result.has_value() && std::equal(sum.result->begin(), sum.result->end(),
-                                                          cell.result.begin(), cell.result.end());
-  return {right, sum.wrong, std::move(sum.why)};
+  return {sum.is(cell.result), sum.wrong, std::move(sum.why)};
 }
 
 // A machine without randomness draws what can be foreseen: better to stop.

@@ -101,10 +101,14 @@ class AuditTest : public HostileMember {
   }
 
   // The effects of the last READY; start_ is what it brought.
-  MasterEffects calls(std::uint64_t n = 1, std::size_t members = 0) {
+  MasterEffects calls(std::uint64_t n = 1, std::size_t members = 0,
+                      base::Duration deadline = 1000 * base::kSecond) {
     MasterEffects last;
-    for (std::size_t i = 0; i < (members == 0 ? size_ : members); ++i)
-      last = say(conn_[i], ready("grads", n));
+    for (std::size_t i = 0; i < (members == 0 ? size_ : members); ++i) {
+      wire::Ready one = ready("grads", n);
+      one.deadline = deadline;
+      last = say(conn_[i], one);
+    }
     const auto starts = sent<wire::Start>(last);
     if (!starts.empty()) start_ = starts.front();
     return last;

@@ -62,12 +62,7 @@ TEST_F(SlowAnswers, are_no_longer_waited_for_than_stragglers) {
 
 TEST_F(AuditTest, who_shows_nothing_until_a_short_deadline_withholds_it) {
   run_of(3);
-  for (std::size_t i = 0; i < 3; ++i) {
-    wire::Ready one = ready("grads");
-    one.deadline = 2 * base::kSecond;
-    const auto starts = sent<wire::Start>(say(i + 1, one));
-    if (!starts.empty()) start_ = starts[0];
-  }
+  (void)calls(1, 3, 2 * base::kSecond);
   (void)answer(all_done(), 1);
   wait(2 * base::kSecond);
   EXPECT_TRUE(has(master_->view(now_).peers[1].faults, "audits that it showed nothing"));
@@ -109,12 +104,7 @@ TEST_F(AuditTest, a_call_that_ended_before_the_audit_ends_the_attempt_as_a_withd
 
 TEST_F(AuditTest, an_audit_ends_with_the_deadline_of_its_calls) {
   run_of(3);
-  for (std::size_t i = 0; i < 3; ++i) {
-    wire::Ready one = ready("grads");
-    one.deadline = 2 * base::kSecond;
-    const auto starts = sent<wire::Start>(say(i + 1, one));
-    if (!starts.empty()) start_ = starts[0];
-  }
+  (void)calls(1, 3, 2 * base::kSecond);
   (void)answer(all_done(), 1);
   wait(2 * base::kSecond);
   EXPECT_EQ(committed("grads"), 0U);

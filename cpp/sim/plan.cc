@@ -67,9 +67,7 @@ protocol::Auditor auditor_of(base::Rng& rng) {
   };
   auditor.add_up = [](const protocol::ShownCell& cell) -> protocol::Sum {
     collective::AddedUp sum = collective::add_up({cell.terms, cell.n, cell.weights, cell.parts});
-    const bool right = sum.result.has_value() && std::equal(sum.result->begin(), sum.result->end(),
-                                                            cell.result.begin(), cell.result.end());
-    return {right, sum.wrong, std::move(sum.why)};
+    return {sum.is(cell.result), sum.wrong, std::move(sum.why)};
   };
   auditor.random = [&rng] { return rng.next(); };
   return auditor;
