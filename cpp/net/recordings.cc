@@ -107,12 +107,17 @@ base::Result<Recordings> Recordings::open(const std::string& folder, const std::
   return made;
 }
 
+// How many files of faults count against the limit: each `one_more` gives one back.
+std::int64_t Recordings::used(base::Time now) const {
+  if (faults_ == 0 || JCCL_PLANTED("faults-used-up-for-ever")) return faults_;
+  return std::max<std::int64_t>(0, faults_ - (now - earned_at_) / limits_.one_more);
+}
+
 void Recordings::earn(base::Time now) {
-  if (earned_at_ == -base::kNever) earned_at_ = now;
-  for (; faults_ > 0 && now - earned_at_ >= limits_.one_more; earned_at_ += limits_.one_more) {
-    if (!JCCL_PLANTED("faults-used-up-for-ever")) --faults_, said_ = false;
-  }
-  if (faults_ == 0) earned_at_ = now;
+  const std::int64_t left = used(now);
+  if (left < faults_) said_ = false;
+  earned_at_ = left == 0 ? now : earned_at_ + (faults_ - left) * limits_.one_more;
+  faults_ = left;
 }
 
 bool Recordings::ends_here() {
@@ -124,8 +129,7 @@ Status Recordings::due(RecordingCause cause, base::Time now) const {
     return {Code::kInvalid, "no folder was named for recordings when this process began"};
   }
   const bool fault = cause == RecordingCause::kFault;
-  const bool earned = now - earned_at_ >= limits_.one_more && earned_at_ > -base::kNever;
-  const bool used_up = faults_ >= limits_.faults_max && !earned;
+  const bool used_up = used(now) >= limits_.faults_max;
   if (fault && used_up && !JCCL_PLANTED("recordings-of-every-fault")) {
     return {Code::kLimit, cat("this process has written ", faults_,
                               " recordings of faults, and writes one more in an hour")};

@@ -48,13 +48,14 @@ class Recordings {
   bool ends_here();
 
  private:
-  std::string folder_, name_;
-  RecordingLimits limits_;
+  std::int64_t used(base::Time now) const;
   void earn(base::Time now);
 
-  int faults_ = 0;                        // files, less those that hours gave back
-  base::Time earned_at_ = -base::kNever;  // up to when
-  bool said_ = false;                     // that there are no more
+  std::string folder_, name_;
+  RecordingLimits limits_;
+  std::int64_t faults_ = 0;   // files, less those that were given back
+  base::Time earned_at_ = 0;  // up to when they were; 0: there were none
+  bool said_ = false;         // that there are no more
   std::uint64_t files_ = 0;
   base::Time fault_at_ = -base::kNever, order_at_ = -base::kNever;  // the last
 };
