@@ -50,10 +50,10 @@ std::atomic<bool> g_stop{false};
 
 struct Settings {
   std::string master, folder, rows = "none", straggler = "wait";
-  std::string secret;
+  std::string secret, plan;
   std::uint64_t honest = 3, elements = 1021, after = 20, seed = 1, step_ms = 20;
   std::uint64_t connections = 5000;
-  double straggler_after_s = 10;
+  double straggler_after_s = 10, audit = 0;
 };
 
 void say(const std::string& line) {
@@ -68,7 +68,8 @@ const char* text(bool value) { return value ? "true" : "false"; }
 int print_rows() {
   for (const RowInfo& row : all_rows()) {
     say(cat("{\"name\":\"", row.name, "\",\"does\":\"", row.does, "\",\"lies\":", text(row.lies),
-            ",\"named\":", text(row.named), ",\"evict\":", text(row.evict), "}"));
+            ",\"named\":", text(row.named), ",\"evict\":", text(row.evict),
+            ",\"audit\":", text(row.audit), "}"));
   }
   return 0;
 }
@@ -78,6 +79,7 @@ int serve(const Settings& s) {
   config.token = s.secret;
   config.start_peers = static_cast<std::uint32_t>(s.honest + 1);
   config.straggler = s.straggler;
+  config.audit = s.audit;
   config.straggler_after = static_cast<base::Duration>(s.straggler_after_s * 1e9);
   config.history = s.folder + "/history.jsonl";
   config.store = cat("sqlite:", s.folder, "/journal.db");
@@ -123,8 +125,8 @@ std::vector<std::unique_ptr<Member>> members_of(const std::shared_ptr<peer::Comm
                                                 Board* board) {
   std::vector<std::unique_ptr<Member>> members;
   for (const char* tag : kTags) {
-    members.push_back(
-        std::make_unique<Member>(comm, tag, 2 * number + members.size(), s.elements, board));
+    members.push_back(std::make_unique<Member>(comm, tag, 2 * number + members.size(), s.elements,
+                                               board, s.plan));
   }
   return members;
 }
@@ -244,7 +246,7 @@ bool read_plan(const std::string& names, Plan* plan) {
     }
     if (row->row != Row::kMixture) plan->rows.push_back(row->row);
     for (const RowInfo& one : all_rows()) {
-      if (row->row == Row::kMixture && one.lies) plan->rows.push_back(one.row);
+      if (row->row == Row::kMixture && one.lies && !one.audit) plan->rows.push_back(one.row);
     }
   }
   return true;
@@ -285,6 +287,7 @@ class Hostile {
     crowd_count_ += elsewhere;
     const std::uint64_t caught = liar_.caught();
     auto members = members_of(comm.value(), s_.honest + 1 + key, s_, nullptr);
+    for (auto& member : members) member->lend_to(&frames_);
     if (armed_ && plan_.forges) members[1]->forge();
     std::thread other([&] { work(*members[1], s_); });
     while (!g_stop && members[0]->step()) {
@@ -361,6 +364,8 @@ bool parse(int argc, char** argv, Settings* s) {
       {"--row", [&](const std::string& v) { s->rows = v; }},
       {"--straggler", [&](const std::string& v) { s->straggler = v; }},
       {"--straggler-after", [&](const std::string& v) { s->straggler_after_s = std::stod(v); }},
+      {"--audit", [&](const std::string& v) { s->audit = std::stod(v); }},
+      {"--plan", [&](const std::string& v) { s->plan = v; }},
       {"--honest", [&](const std::string& v) { s->honest = std::stoull(v); }},
       {"--elements", [&](const std::string& v) { s->elements = std::stoull(v); }},
       {"--after", [&](const std::string& v) { s->after = std::stoull(v); }},
@@ -392,7 +397,8 @@ int run(int argc, char** argv) {
   std::fprintf(stderr,
                "usage: jccl-attack rows | flood [--connections N] | master|honest|hostile "
                "[--master HOST:PORT] [--folder DIR] [--honest N] "
-               "[--row NAME,NAME] [--straggler HOW] [--straggler-after S] [--elements N] "
+               "[--row NAME,NAME] [--straggler HOW] [--straggler-after S] [--audit Q] [--plan "
+               "NAME] [--elements N] "
                "[--after ROUNDS] [--step-ms N] [--seed N]\n");
   return 2;
 }

@@ -1,11 +1,12 @@
 #include "attack/frame_liar.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <memory>
+#include <utility>
 
 #include "snapshot/digest.h"
-#include "wire/codec.h"
 
 namespace jccl::attack {
 
@@ -14,8 +15,9 @@ using wire::FrameKind;
 namespace {
 
 constexpr std::uint32_t kNoSuchChunk = 1000;
+constexpr float kMore = 3e6F;
 
-bool is_of_frames(Row row) { return row >= Row::kFrameBent && row <= Row::kFrameKind; }
+bool is_of_frames(Row row) { return row >= Row::kFrameBent && row <= Row::kAddsWrong; }
 
 bool is_of_rounds(FrameKind kind) {
   return kind == FrameKind::kContribution || kind == FrameKind::kPartial ||
@@ -38,8 +40,9 @@ bool FrameLiar::is_victim(base::Incarnation to) {
 }
 
 bool FrameLiar::sends(base::Incarnation to, exchange::OutFrame* frame) {
-  if (!armed_ || row_ == Row::kNone) return true;
   wire::FrameHeader header = wire::decode_frame_header(frame->header).value();
+  if (row_ == Row::kAddsWrong) return add_wrong(header, *frame), true;
+  if (!armed_ || row_ == Row::kNone) return true;
   if (!is_of_rounds(header.kind) || header.payload_bytes < sizeof(float)) return true;
   if (row_ == Row::kFrameBent && !is_victim(to)) return true;
   ++told_;
@@ -71,6 +74,48 @@ bool FrameLiar::sends(base::Incarnation to, exchange::OutFrame* frame) {
   frame->payload = {base::ByteView(*bytes)};
   frame->keep_alive = bytes;
   return true;
+}
+
+void FrameLiar::lends(const std::string& tag, float* values, std::size_t count) {
+  std::lock_guard lock(mutex_);
+  Input& input = inputs_[tag];
+  input.values = values, input.count = count;
+  input.changed.reset();
+}
+
+// Its own value of what it owns is another one from its first frame to the first result, so the sum
+// is wrong; when it says what it is bound by, the value is there again. So every hash is right but
+// that of the sum.
+void FrameLiar::add_wrong(const wire::FrameHeader& header, const exchange::OutFrame& frame) {
+  std::lock_guard lock(mutex_);
+  for (auto& [tag, input] : inputs_) {
+    if (input.values == nullptr) continue;
+    if (header.kind == FrameKind::kContribution) {
+      for (const base::ByteView& view : frame.payload) sent(input, header.attempt, view);
+    } else if (header.kind == FrameKind::kResult && header.attempt == input.attempt &&
+               input.changed) {
+      input.values[*input.changed] = input.was;
+      input.changed.reset();
+      ++told_;
+    }
+  }
+}
+
+void FrameLiar::sent(Input& input, const wire::Attempt& attempt, base::ByteView view) {
+  const auto* first = reinterpret_cast<const float*>(view.data());
+  if (first < input.values || first >= input.values + input.count) return;
+  if (input.attempt != attempt) {
+    input.attempt = attempt;
+    input.sent_before = std::exchange(input.sent, std::vector<bool>(input.count));
+    const auto own = std::find(input.sent_before.begin(), input.sent_before.end(), false);
+    if (armed_ && !input.changed && own != input.sent_before.end()) {
+      input.changed = own - input.sent_before.begin();
+      input.was = input.values[*input.changed];
+      input.values[*input.changed] += kMore;
+    }
+  }
+  const auto at = input.sent.begin() + (first - input.values);
+  std::fill(at, at + static_cast<std::ptrdiff_t>(view.size() / sizeof(float)), true);
 }
 
 }  // namespace jccl::attack

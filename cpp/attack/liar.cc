@@ -90,6 +90,7 @@ std::vector<Bytes> Liar::says(const wire::Message& message) {
     return left_behind_.count(fail->attempt) > 0 ? std::vector<Bytes>{} : one(*fail);
   }
   if (const auto* word = std::get_if<wire::Published>(&message)) return published(*word);
+  if (const auto* part = std::get_if<wire::AuditPart>(&message)) return audited(*part);
   if (const auto* resume = std::get_if<wire::Resume>(&message)) {
     wire::Resume said = *resume;
     for (wire::Held& held : said.held) {
@@ -155,6 +156,7 @@ std::vector<Bytes> Liar::done(wire::Done done) {
   const Row row = found == running_.end() ? Row::kNone : found->second;
   if (row == Row::kDoneNever) return ++told_, std::vector<Bytes>{};
   if (row == Row::kDoneWrong) done.result = bent(done.result), ++told_;
+  if (row == Row::kAuditRoots && !done.audit.none()) done.audit.result[0] ^= 1, ++told_;
   std::vector<Bytes> out = one(done);
   // Its connection is closed for the second word; what it holds is said anew on the next one.
   if (row == Row::kResume && ++turns_ % 10 == 0) {
@@ -171,6 +173,14 @@ std::vector<Bytes> Liar::done(wire::Done done) {
     }
   }
   return out;
+}
+
+std::vector<Bytes> Liar::audited(wire::AuditPart part) {
+  const auto found = running_.find(part.attempt);
+  const Row row = found == running_.end() ? Row::kNone : found->second;
+  if (row == Row::kAuditSilent) return ++told_, std::vector<Bytes>{};
+  if (row == Row::kAuditParts && !part.bytes.empty()) part.bytes[0] ^= 1, ++told_;
+  return one(part);
 }
 
 std::vector<Bytes> Liar::hears(const wire::Message& message) {

@@ -41,6 +41,7 @@ class Liar : public peer::ControlHook {
   std::vector<base::Bytes> ready(wire::Ready ready);
   std::vector<base::Bytes> done(wire::Done done);
   std::vector<base::Bytes> published(wire::Published said);
+  std::vector<base::Bytes> audited(wire::AuditPart part);
   std::vector<base::Bytes> started(const wire::Start& start);
   std::vector<base::Bytes> committed(const wire::Outcome& outcome);
   void meets(const wire::Roster& roster);

@@ -36,7 +36,10 @@ std::vector<Bytes> conversation(Liar& liar) {
     start.contributors = {{1, 1.0}, {2, 1.0}};
     add(liar.says(ready()));
     add(liar.hears(start));
-    add(liar.says(wire::Done{start.attempt, {9, 9}}));
+    wire::Done done{start.attempt, {9, 9}};
+    done.audit.parts = {{2, {}}};
+    add(liar.says(done));
+    add(liar.says(wire::AuditPart{start.attempt, 0, false, {}, {}, {1, 2}}));
     add(liar.says(wire::Published{{"model", 2, {4, 4}}}));
   }
   add(liar.says(wire::Resume{{}, {{"model", 2, {4, 4}}}}));

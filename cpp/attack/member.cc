@@ -33,12 +33,13 @@ bool Board::agrees(std::uint64_t revision, const std::vector<std::int32_t>& stat
 }
 
 Member::Member(std::shared_ptr<peer::Communicator> comm, std::string tag, std::uint64_t number,
-               std::uint64_t elements, Board* board)
+               std::uint64_t elements, Board* board, std::string plan)
     : comm_(std::move(comm)),
       tag_(std::move(tag)),
       number_(number),
       elements_(elements),
       board_(board),
+      plan_(std::move(plan)),
       rng_(number),
       state_(elements) {}
 
@@ -98,10 +99,13 @@ RoundResult Member::reduce(std::vector<float>* values) {
   options.weight = weight;
   options.deadline = kDeadline;
   options.fingerprint = {7, 7};
+  options.plan = plan_;
   if (has_state()) options.state = peer::marks_of(leaves());
   const Leaf leaf{codec::Dtype::kF32, elements_, values->data(), values->data(), "x", {}};
   const auto begun = std::chrono::steady_clock::now();
+  if (borrower_ != nullptr) borrower_->lends(tag_, values->data(), values->size());
   RoundResult result = comm_->run({leaf}, options);
+  if (borrower_ != nullptr) borrower_->lends(tag_, nullptr, 0);
   const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begun;
   judge(result, weight, *values);
   if (base::holds_result(result.status.code)) {

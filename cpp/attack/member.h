@@ -44,19 +44,27 @@ class Board {
   std::map<std::uint64_t, std::vector<std::int32_t>> states_;
 };
 
+// Who is told where a call's input lies while the call lasts, and of no values when it ended.
+class Borrower {
+ public:
+  virtual ~Borrower() = default;
+  virtual void lends(const std::string& tag, float* values, std::size_t count) = 0;
+};
+
 inline const char* const kTags[] = {"grads", "model"};  // the second has a state
 
 class Member {
  public:
   // `number` is its own: it names its contributions.
   Member(std::shared_ptr<peer::Communicator> comm, std::string tag, std::uint64_t number,
-         std::uint64_t elements, Board* board);
+         std::uint64_t elements, Board* board, std::string plan = "");
 
   // One round. False: the communicator is of no use any more.
   bool step();
   const std::string& tag() const { return tag_; }
   const base::Status& last() const { return last_; }
   Tally& tally() { return tally_; }
+  void lend_to(Borrower* borrower) { borrower_ = borrower; }
   void forge() { forges_ = true; }  // from now on what it publishes is not what was made
 
  private:
@@ -74,6 +82,8 @@ class Member {
   const std::string tag_;
   const std::uint64_t number_, elements_;
   Board* board_;
+  const std::string plan_;
+  Borrower* borrower_ = nullptr;
   base::Rng rng_;
   std::uint64_t calls_ = 0;
   std::vector<std::int32_t> state_;

@@ -73,6 +73,13 @@ const std::vector<RowInfo>& all_rows() {
       {Row::kFrameLength, "frame-length", "frames of another length than their chunks", false, true,
        false},
       {Row::kFrameKind, "frame-kind", "frames of a kind that the plan has not", false, true, false},
+      {Row::kAddsWrong, "adds-wrong", "adds up wrong what it owns; rounds are audited", false, true,
+       false, true},
+      {Row::kAuditRoots, "audit-roots", "is bound by another result than it has", true, true, false,
+       true},
+      {Row::kAuditParts, "audit-parts", "shows an audit other bytes than it is bound by", true,
+       true, false, true},
+      {Row::kAuditSilent, "audit-silent", "shows an audit nothing", true, true, false, true},
   };
   return rows;
 }

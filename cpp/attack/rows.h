@@ -63,6 +63,10 @@ enum class Row : std::uint8_t {
   kFrameChunk,
   kFrameLength,
   kFrameKind,
+  kAddsWrong,
+  kAuditRoots,
+  kAuditParts,
+  kAuditSilent,
   kCount
 };
 
@@ -70,9 +74,10 @@ struct RowInfo {
   Row row;
   std::string_view name;
   std::string_view does;
-  bool lies;   // in what it says of rounds; a mixture takes these by turns
+  bool lies;   // in what it says of rounds; a mixture takes those by turns that need no audit
   bool named;  // it costs the others something, so status or history must name its key
   bool evict;  // the master evicts stragglers after a second
+  bool audit = false;  // the master audits all that is added up
 };
 
 const std::vector<RowInfo>& all_rows();

@@ -138,8 +138,11 @@ class AuditTest : public HostileMember {
     }
     return all;
   }
-  std::string history(const MasterEffects& effects, const std::string& kind) {
-    for (const HistoryLine& line : effects.history) {
+  static std::string history(const MasterEffects& effects, const std::string& kind) {
+    return history(effects.history, kind);
+  }
+  static std::string history(const std::vector<HistoryLine>& lines, const std::string& kind) {
+    for (const HistoryLine& line : lines) {
       if (line.kind != kind) continue;
       std::string text;
       for (const auto& [key, value] : line.fields) text += key + "=" + value + " ";

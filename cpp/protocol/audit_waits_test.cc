@@ -22,6 +22,23 @@ TEST_F(AuditTest, who_is_there_and_shows_nothing_is_out_and_nobody_else) {
   }
 }
 
+// What follows is held_test's: some of that time is free, the rest is waited outside eightfold.
+TEST_F(AuditTest, who_withholds_has_held_the_others) {
+  run_of(4);
+  const base::Duration patience = 2 * HostileMember::options().silence + 4 * kCells * kCellTime;
+  (void)calls();
+  (void)answer(all_done(), 1);
+  EXPECT_TRUE(has(history(wait(patience + base::kMillisecond), "held"), "site=b"));
+}
+
+TEST_F(AuditTest, who_leaves_before_its_patience_ends_has_held_the_others_as_well) {
+  run_of(4);
+  (void)calls();
+  (void)answer(all_done(), 1);
+  wait(2 * HostileMember::options().silence);
+  EXPECT_TRUE(has(history(say(2, wire::Leave{}), "held"), "site=b"));
+}
+
 // … by and by, so that none of its words is late.
 class SlowAnswers : public AuditTest {
  protected:

@@ -111,14 +111,20 @@ class HostileMember : public ::testing::Test {
     }
     return 0;
   }
-  void wait(base::Duration duration) {
+  // What was noted meanwhile.
+  std::vector<HistoryLine> wait(base::Duration duration) {
+    std::vector<HistoryLine> noted;
     const base::Time end = now_ + duration;
     while (wake_ <= end) {
       now_ = std::max(now_, wake_);
-      for (const ConnId conn : alive_) (void)say(conn, wire::Heartbeat{});
-      (void)on(Tick{});
+      const auto note = [&noted](const MasterEffects& effects) {
+        noted.insert(noted.end(), effects.history.begin(), effects.history.end());
+      };
+      for (const ConnId conn : alive_) note(say(conn, wire::Heartbeat{}));
+      note(on(Tick{}));
     }
     now_ = end;
+    return noted;
   }
 
   std::unique_ptr<Recorder<MasterSide>> recorder_;

@@ -405,6 +405,7 @@ bool State::ends_by_withholding(const wire::Tag& tag) {
             " cells that an audit asks for, for ", (now_ - last) / base::kMillisecond,
             " ms, in round ", running.round().n, " of ", tag);
     if (!JCCL_PLANTED("withholding-is-free")) hold_against(*life, Fault::kWithheld, why);
+    note_held(site, waited_since(site));  // while the attempt is there
     abort(tag, Code::kPeerLost, why, true);
     put_out(site, now_ - last);
     depart(site, why, "evict");

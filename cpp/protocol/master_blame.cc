@@ -234,6 +234,15 @@ bool State::may_be_slow(const std::string& site) const {
          });
 }
 
+// Since when the others wait for its DONE, or for what an audit asked it for.
+base::Time State::awaited_since(const RunningAttempt& running, const Part& part) {
+  if (!part.done.has_value()) return running.since;
+  if (!running.audit.has_value() || JCCL_PLANTED("audits-hold-for-nothing")) return base::kNever;
+  const auto asked = running.audit->since.find(part.id);
+  const bool owes = asked != running.audit->since.end() && !owed_cells(running, part).empty();
+  return owes ? asked->second : base::kNever;
+}
+
 // Since when the others wait for the site, in rounds that it takes part in.
 base::Time State::waited_since(const std::string& site) const {
   base::Time since = base::kNever;
@@ -244,7 +253,7 @@ base::Time State::waited_since(const std::string& site) const {
     if (round.running.has_value()) {
       for (const auto& [id, part] : round.running->parts()) {
         const bool waited = part.site == site && part.contributes() && !part.evicted;
-        if (waited && !part.done.has_value()) since = std::min(since, round.running->since);
+        if (waited) since = std::min(since, awaited_since(*round.running, part));
       }
     } else if (round.quorum_since != base::kNever && !may_be_slow(site)) {
       for (const auto& [id, member] : ledger_.members()) {

@@ -166,6 +166,7 @@ struct MasterMachine::State {
   void put_out(const std::string& site, base::Duration cost);
   bool may_be_slow(const std::string& site) const;
   base::Time waited_since(const std::string& site) const;  // kNever: nobody waits for it
+  static base::Time awaited_since(const RunningAttempt& running, const Part& part);
   void note_held(const std::string& site, base::Time since, base::Duration more_free = 0);
   bool pays(const std::string& site) const;  // for time that it held others
   void on_order(ConnId conn, const wire::Order& order, const Shown& shown);

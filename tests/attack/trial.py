@@ -33,6 +33,7 @@ class Row:
     does: str
     named: bool
     evict: bool
+    audit: bool
 
 
 @dataclasses.dataclass
@@ -79,7 +80,8 @@ class Result:
 def table() -> list[Row]:
     text = subprocess.check_output([program("jccl-attack"), "rows"], text=True)
     rows = [json.loads(line) for line in text.splitlines()]
-    return [Row(r["name"], r["does"], r["named"], r["evict"]) for r in rows]
+    names = [field.name for field in dataclasses.fields(Row)]
+    return [Row(**{name: row[name] for name in names}) for row in rows]
 
 
 def group(names: str) -> Row:
@@ -91,6 +93,7 @@ def group(names: str) -> Row:
         "; ".join(part.does for part in parts),
         all(part.named for part in parts),
         any(part.evict for part in parts),
+        any(part.audit for part in parts),
     )
 
 
@@ -127,7 +130,7 @@ def play(
     """`seconds` from when the attack begins; rates are of what is behind the first ten
     of them, or of all where there are no more."""
     result = Result(row.name)
-    rest = token, seed, row.evict, members
+    rest = token, seed, row.evict, row.audit, members
     try:
         with (
             World(folder / "usual", "none", *rest) as usual,

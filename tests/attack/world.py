@@ -94,11 +94,12 @@ class World:
         token: str,
         seed: int,
         evict: bool,
+        audit: bool,
         members: int = 3,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.row, self.token, self.seed = folder, row, token, seed
-        self.evict, self.members = evict, members
+        self.evict, self.audit, self.members = evict, audit, members
         self.events: list[Line] = []  # of the hostile member
         # Of each honest member, by site and tag.
         self.reports: dict[tuple[str, str], list[Line]] = {}
@@ -114,11 +115,13 @@ class World:
         straggler = (
             ["--straggler", "evict", "--straggler-after", "1"] if self.evict else []
         )
+        audit = ["--audit", "1"] if self.audit else []
         try:
             of = ["--honest", str(self.members)]
-            self.master = self.start("master", *of, *straggler)
+            self.master = self.start("master", *of, *straggler, *audit)
             address = self.master_address()
-            to = ["--master", address, *of]
+            plan = ["--plan", "direct"] if self.audit else []
+            to = ["--master", address, *of, *plan]
             self.honest = self.start("honest", *to)
             more = ["--row", self.row, "--seed", str(self.seed)]
             self.hostile = self.start("hostile", *to, *more)
