@@ -33,7 +33,8 @@ class Row:
     does: str
     named: bool
     evict: bool
-    audit: bool
+    # The share of sums that is added up again, under plan direct. None: any plan.
+    audit: float | None
 
 
 @dataclasses.dataclass
@@ -80,8 +81,10 @@ class Result:
 def table() -> list[Row]:
     text = subprocess.check_output([program("jccl-attack"), "rows"], text=True)
     rows = [json.loads(line) for line in text.splitlines()]
-    names = [field.name for field in dataclasses.fields(Row)]
-    return [Row(**{name: row[name] for name in names}) for row in rows]
+    return [
+        Row(r["name"], r["does"], r["named"], r["evict"], 1 if r["audit"] else None)
+        for r in rows
+    ]
 
 
 def group(names: str) -> Row:
@@ -93,7 +96,7 @@ def group(names: str) -> Row:
         "; ".join(part.does for part in parts),
         all(part.named for part in parts),
         any(part.evict for part in parts),
-        any(part.audit for part in parts),
+        1 if any(part.audit for part in parts) else None,
     )
 
 

@@ -94,7 +94,7 @@ class World:
         token: str,
         seed: int,
         evict: bool,
-        audit: bool,
+        audit: float | None,
         members: int = 3,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -115,12 +115,13 @@ class World:
         straggler = (
             ["--straggler", "evict", "--straggler-after", "1"] if self.evict else []
         )
-        audit = ["--audit", "1"] if self.audit else []
+        audited = self.audit is not None
+        audit = ["--audit", str(self.audit)] if audited else []
         try:
             of = ["--honest", str(self.members)]
             self.master = self.start("master", *of, *straggler, *audit)
             address = self.master_address()
-            plan = ["--plan", "direct"] if self.audit else []
+            plan = ["--plan", "direct"] if audited else []
             to = ["--master", address, *of, *plan]
             self.honest = self.start("honest", *to)
             more = ["--row", self.row, "--seed", str(self.seed)]

@@ -39,6 +39,10 @@ GROUPS = [
     ("frame-chunk", PLAIN),
     ("frame-length", TOKEN),
     ("frame-kind", PLAIN),
+    ("adds-wrong", PLAIN),
+    ("adds-wrong", TOKEN),
+    ("audit-roots,audit-parts", PLAIN),
+    ("audit-silent", TOKEN),
 ]
 # Of so many connections that they take seconds to begin: `make attack`. Tests of master
 # and peer ask the same of each.
@@ -63,6 +67,12 @@ def test_every_row_is_in_a_group() -> None:
 def test_against_two_it_is_outvoted_too(tmp_path: Path) -> None:
     row = trial.group("descriptor,fail-guard,done-wrong")
     assert trial.play(row, tmp_path, "", SECONDS, seed=1, members=2).broken == []
+
+
+def test_without_audits_a_wrong_sum_is_taken(tmp_path: Path) -> None:
+    row = trial.group("adds-wrong")
+    row.audit = 0
+    assert trial.play(row, tmp_path, "", SECONDS, seed=1).wrong > 0
 
 
 def test_the_judge_finds_an_honest_run_whole_and_misses_a_culprit(
