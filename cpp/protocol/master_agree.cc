@@ -260,6 +260,8 @@ void State::note_elsewhere(const wire::Tag& tag, base::Time since) {
   std::set<std::string> late;
   for (const auto& [id, member] : ledger_.members()) {
     if (ready_of(tag, member) != nullptr || !takes_part(tag, member)) continue;
+    const bool has_none = asks_in_vain(member, tag);  // no choice of its own keeps it from there
+    if (has_none && !JCCL_PLANTED("who-has-no-state-is-late")) continue;
     for (const auto& [other, round] : rounds_) {  // who waits for a state waits for others
       if (round.ready.count(member.incarnation) > 0) late.insert(member.site);
     }

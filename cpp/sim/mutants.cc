@@ -82,6 +82,7 @@ constexpr MutantRow kRows[] = {
     {"own-pause-held-against-peers"},
     {"restart-gives-no-grace"},
     {"known-by-its-hello"},
+    {"who-has-no-state-is-late"},
     {"resume-not-needed"},
     {"skipped-for-ever"},
     {"joiner-one-behind"},
