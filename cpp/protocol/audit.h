@@ -56,8 +56,10 @@ struct Audit {
   std::size_t asked = 0;                     // so many of them, from the first on
   std::map<CellName, AuditedCell> open;      // asked for, and not all is here
   std::size_t batch = 0;                     // of them, asked for at once
-  std::map<wire::PeerId, base::Time> since;  // when each was asked for those
-  std::set<wire::PeerId> shown;              // who has shown one of them
+  std::size_t batches = 0;                   // questions so far
+  std::map<wire::PeerId, base::Time> since;  // when each was asked for those; not who has shown all
+  std::map<wire::PeerId, base::Duration> took;  // each, for all questions before that
+  std::set<wire::PeerId> shown;                 // who has shown one of them
 };
 
 // Bytes that audits may bring to the master: of one attempt in all, and at once.

@@ -66,5 +66,15 @@ TEST_F(AuditedPeer, it_says_so_when_its_call_has_ended) {
   EXPECT_EQ(sent<wire::Fail>(asked)[0].attempt, kAttempt);
 }
 
+TEST_F(AuditedPeer, it_says_so_when_its_call_ends_before_the_answer_is_there) {
+  (void)done();
+  ASSERT_EQ(hear(wire::AuditAsk{kAttempt, {0}}).audit.size(), 1U);
+  (void)peer_.on(CancelCall{"t"}, kNow);
+  const auto late = peer_.on(AuditAnswer{kAttempt, {{kAttempt, 0, false, {}, {}, {1}}}}, kNow);
+  EXPECT_TRUE(sent<wire::AuditPart>(late).empty());
+  ASSERT_EQ(sent<wire::Fail>(late).size(), 1U);
+  EXPECT_EQ(sent<wire::Fail>(late)[0].attempt, kAttempt);
+}
+
 }  // namespace
 }  // namespace jccl::protocol

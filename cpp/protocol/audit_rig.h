@@ -45,7 +45,7 @@ class AuditTest : public HostileMember {
     };
     options.auditor.random = [this] { return ++seed_; };
     begin(options);
-    constexpr const char* kNames[] = {"a", "b", "c", "d", "e"};
+    constexpr const char* kNames[] = {"a", "b", "c", "d", "e", "f", "g"};
     for (std::size_t i = 0; i < members; ++i) join({kNames[i]}), alive_.push_back(last_);
     size_ = members;
   }
@@ -161,7 +161,7 @@ class AuditTest : public HostileMember {
   }
 
   wire::Start start_;
-  std::vector<ConnId> conn_{1, 2, 3, 4, 5};  // by position
+  std::vector<ConnId> conn_{1, 2, 3, 4, 5, 6, 7};  // by position
   std::size_t size_ = 0;
   std::uint64_t seed_ = 0;
   std::string refusal_;

@@ -277,6 +277,16 @@ TEST_F(AuditTest, what_cannot_be_audited_runs_and_is_said_once) {
   EXPECT_EQ(master_->view(now_).tags[0].audit, "not audited: partial sums travel");
 }
 
+TEST_F(AuditTest, that_nobody_else_contributes_is_said) {
+  run_of(3);
+  for (ConnId conn = 2; conn <= 3; ++conn) {
+    wire::Ready receives = ready("grads");
+    receives.weight = 0;
+    (void)say(conn, receives);
+  }
+  EXPECT_TRUE(has(history(say(1, ready("grads")), "audit"), "not audited: of one contribution"));
+}
+
 TEST_F(AuditTest, without_the_option_nothing_is_asked_or_said) {
   run_of(3, 0);
   const auto started = calls();

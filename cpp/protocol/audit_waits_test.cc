@@ -42,6 +42,12 @@ TEST_F(AuditTest, who_leaves_before_its_patience_ends_has_held_the_others_as_wel
 // … by and by, so that none of its words is late.
 class SlowAnswers : public AuditTest {
  protected:
+  std::string faults_of(const std::string& site) {
+    for (const PeerView& peer : master_->view(now_).peers) {
+      if (peer.member.site == site) return peer.faults;
+    }
+    return "nobody of that name";
+  }
   // b shows a cell after each `pause`. Until when it was a member; kNever: to the end.
   base::Time shows_each(base::Duration pause, std::uint64_t n = 1) {
     (void)calls(n);
@@ -58,6 +64,7 @@ class SlowAnswers : public AuditTest {
     return base::kNever;
   }
   static constexpr base::Duration kStep = 25 * base::kMillisecond;
+  static constexpr base::Duration kAskTime = 500 * base::kMillisecond;
 };
 
 TEST_F(SlowAnswers, take_a_time_that_grows_with_what_was_asked_and_not_with_each_word) {
@@ -74,7 +81,68 @@ TEST_F(SlowAnswers, are_no_longer_waited_for_than_stragglers) {
   options.straggler = Straggler::kEvict, options.straggler_after = 4 * base::kSecond;
   run_of(3, 1, options);
   EXPECT_NEAR(static_cast<double>(shows_each(600 * base::kMillisecond)),
-              static_cast<double>(options.straggler_after), static_cast<double>(2 * kStep));
+              static_cast<double>(options.straggler_after + kAskTime),
+              static_cast<double>(2 * kStep));
+  // It showed something: it is slow, and no more is known.
+  (void)say(9, hello(999, "b"), key_of(wire::Message(hello(200, "b"))));
+  EXPECT_EQ(faults_of("b"), "");
+}
+
+// Each in its turn, so that all take longer than a straggler may.
+TEST_F(SlowAnswers, of_all_are_no_reason_to_put_one_out) {
+  MasterOptions options = HostileMember::options();
+  options.straggler = Straggler::kEvict, options.straggler_after = 4 * base::kSecond;
+  run_of(3, 1, options);
+  (void)calls();
+  (void)all_done();
+  for (std::uint32_t cell = 0; cell < 3 * kCells; ++cell) {
+    wait(600 * base::kMillisecond);
+    for (std::size_t i = 0; i < 3; ++i) {
+      (void)say(conn_[i], shown(i, cell));
+      if (cell / kCells == i) (void)say(conn_[i], shown(i, cell, true));
+    }
+  }
+  EXPECT_EQ(committed("grads"), 1U);
+  for (const char* site : {"a", "b", "c"}) EXPECT_TRUE(is_member(site)) << site;
+}
+
+// The cells of seven come in two questions, and the time for an answer is of both.
+TEST_F(AuditTest, who_answers_each_question_late_holds_the_others_once) {
+  MasterOptions options = HostileMember::options();
+  options.straggler = Straggler::kEvict, options.straggler_after = 4 * base::kSecond;
+  run_of(7, 1, options);
+  (void)calls();
+  const auto first = all_done();
+  MasterEffects rest = answer(first, 1);
+  EXPECT_TRUE(sent<wire::AuditAsk>(rest).empty());
+  wait(3 * base::kSecond);
+  MasterEffects second;
+  const std::vector<wire::AuditAsk> asks = sent<wire::AuditAsk>(first);
+  for (const std::uint32_t cell : asks.at(0).cells) {
+    second = say(2, shown(1, cell));
+    if (cell / kCells == 1) second = say(2, shown(1, cell, true));
+  }
+  ASSERT_EQ(sent<wire::AuditAsk>(second).size(), 7U);
+  (void)answer(second, 1);
+  wait(2 * base::kSecond - base::kMillisecond);
+  EXPECT_TRUE(is_member("b"));
+  wait(2 * base::kMillisecond);
+  EXPECT_FALSE(is_member("b"));
+}
+
+// Else a liar could end the others' calls, as of two sites whose roots cross.
+TEST_F(AuditTest, roots_of_one_that_is_gone_are_held_against_nobody) {
+  run_of(3);
+  (void)calls();
+  wire::Done false_receipt = done(1);
+  false_receipt.audit.receipts[0][0] ^= 1;
+  (void)say(1, done(0));
+  (void)say(2, false_receipt);
+  (void)say(2, wire::Leave{});
+  const auto outcomes = sent<wire::Outcome>(say(3, done(2)));
+  ASSERT_FALSE(outcomes.empty());
+  EXPECT_EQ(outcomes[0].code, base::Code::kPeerLost) << outcomes[0].text;
+  EXPECT_TRUE(outcomes[0].retry);
 }
 
 TEST_F(AuditTest, who_shows_nothing_until_a_short_deadline_withholds_it) {

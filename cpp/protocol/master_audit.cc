@@ -23,12 +23,6 @@ using State = MasterMachine::State;
 
 namespace {
 
-// An answer takes the peer's data thread, and a slow line; silence itself is judged elsewhere. So
-// many silences for what was asked at once, and for each cell of it the time on a line of 1 Mbit/s:
-// who shows one cell now and then holds everybody.
-constexpr int kPatience = 2;
-constexpr base::Duration kCellTime = 125 * base::kMillisecond;
-
 using Group = std::vector<const Part*>;  // contributors of a shard; by position in its plan
 
 Group group_of(const RunningAttempt& running, std::uint32_t shard) {
@@ -99,8 +93,10 @@ bool State::may_audit(const wire::Tag& tag, const std::vector<Part>& parts,
   }
   std::string why;
   for (const auto& [shard, group] : groups) {
-    if (group.size() < 2) return false;  // its sum is its own contribution
-    if (group.size() > base::kAuditPeersMax) {
+    if (!why.empty()) break;
+    if (group.size() < 2) {
+      why = "of one contribution the sum is its own";
+    } else if (group.size() > base::kAuditPeersMax) {
       why = cat(group.size(), " peers contribute, and audits have at most ", base::kAuditPeersMax);
     } else if (why.empty()) {
       why = options_.auditor.refusal(round.ready.at(group.front()->incarnation).ready.hint,
@@ -155,6 +151,9 @@ LinkSet State::crossed_roots(const RunningAttempt& running) {
     const Group group = group_of(running, shard);
     for (std::size_t i = 0; i < group.size(); ++i) {
       for (std::size_t o = 0; o < group.size(); ++o) {
+        // Who is gone is audited no more, and the attempt goes again.
+        const bool gone = group[i]->evicted || group[o]->evicted;
+        if (gone && !JCCL_PLANTED("the-gone-cross-roots")) continue;
         const wire::AuditRoots& sent = group[i]->audit;
         const wire::AuditRoots& got = group[o]->audit;
         const bool same =
@@ -215,6 +214,7 @@ void State::ask_for_cells(const wire::Tag& tag) {
   audit.since.clear();
   audit.shown.clear();
   audit.batch = audit.open.size();
+  ++audit.batches;
   for (const auto& [shard, asked] : cells) {
     for (const Part* part : group_of(running, shard)) {
       audit.since[part->id] = now_;
@@ -281,6 +281,10 @@ void State::on_audit_part(Life& life, const wire::AuditPart& shown) {
     cell.result = shown;
   } else {
     cell.parts.emplace(part->id, shown);
+  }
+  if (owed_cells(running, *part).empty()) {
+    note_shown(running, *part);
+    touch(tag);  // how long the others may take follows from that
   }
   if (!cell.result.has_value() || cell.parts.size() < group.size()) return;
   touch(tag);
@@ -372,81 +376,6 @@ void State::hold_roots_against_links(const wire::Tag& tag, const LinkSet& links)
     remember_link(round, running.attempt(), b, a);
   }
   abort(tag, Code::kCorrupt, text, true);
-}
-
-// Since when a contributor that is connected owes something of what it was asked for; kNever: it
-// has shown all.
-base::Time State::owes_since(const RunningAttempt& running, const Part& part) const {
-  const auto since = running.audit->since.find(part.id);
-  const Life* life = part.evicted ? nullptr : life_of(part.incarnation);
-  const bool asked = since != running.audit->since.end() && life != nullptr && life->resumed;
-  if (!asked || owed_cells(running, part).empty()) return base::kNever;
-  return std::max(since->second, woke_at_);
-}
-
-base::Duration State::patience_of(const Audit& audit) const {
-  const auto cells = static_cast<base::Duration>(audit.batch);
-  const base::Duration patience = kPatience * options_.silence + cells * kCellTime;
-  const bool waits = options_.straggler == Straggler::kWait || JCCL_PLANTED("audits-of-stragglers");
-  return waits ? patience
-               : std::min(patience, std::max(options_.straggler_after, options_.silence));
-}
-
-// It is heard, and owes cells: on nobody else's word, for there is only its connection between.
-bool State::ends_by_withholding(const wire::Tag& tag) {
-  RunningAttempt& running = *rounds_.at(tag).running;
-  for (const auto& [id, part] : running.parts()) {
-    const base::Time last = owes_since(running, part);
-    const Life* life = life_of(part.incarnation);
-    if (last == base::kNever || now_ < last + patience_of(*running.audit)) continue;
-    const std::string site = part.site;
-    const std::string why =
-        cat(name(id), " owes ", owed_cells(running, part).size(), " of ", running.audit->batch,
-            " cells that an audit asks for, for ", (now_ - last) / base::kMillisecond,
-            " ms, in round ", running.round().n, " of ", tag);
-    if (!JCCL_PLANTED("withholding-is-free")) hold_against(*life, Fault::kWithheld, why);
-    note_held(site, waited_since(site));  // while the attempt is there
-    abort(tag, Code::kPeerLost, why, true);
-    put_out(site, now_ - last);
-    depart(site, why, "evict");
-    return true;
-  }
-  return false;
-}
-
-// The attempt ends by a deadline, and these held it: as whoever is not DONE then and moves nothing.
-// Who has shown nothing at all withholds it, however short the deadline is.
-void State::note_owing(const RunningAttempt& running) {
-  for (const auto& [id, part] : running.parts()) {
-    const base::Time since = owes_since(running, part);
-    if (since == base::kNever || now_ < since + options_.silence / 2) continue;
-    const Life& life = *life_of(part.incarnation);
-    const bool none = running.audit->shown.count(id) == 0;
-    if (none && !JCCL_PLANTED("short-calls-withhold-for-nothing")) {
-      hold_against(life, Fault::kWithheld,
-                   cat(name(id), " shows an audit nothing until the deadline"));
-    }
-    note_exit(life, running);
-  }
-}
-
-// Its call ended between DONE and the audit, so it has nothing to show any more: as if it had left
-// the attempt while that ran.
-void State::leave_audit(const Life& life, const wire::Tag& tag, const Part& part,
-                        const wire::Fail& fail) {
-  const std::string text = cat(name(life), ": ", fail.text);
-  charge_exit(life, tag, part, Fault::kWithdrawal, text);
-  abort(tag, Code::kAborted, text, true);
-}
-
-base::Time State::audit_due(const RunningAttempt& running) const {
-  base::Time due = base::kNever;
-  if (!running.audit.has_value() || running.audit->open.empty()) return due;
-  for (const auto& [id, part] : running.parts()) {
-    const base::Time since = owes_since(running, part);
-    if (since != base::kNever) due = std::min(due, since + patience_of(*running.audit));
-  }
-  return due;
 }
 
 // All contributors are DONE, and alike.

@@ -235,12 +235,12 @@ bool State::may_be_slow(const std::string& site) const {
 }
 
 // Since when the others wait for its DONE, or for what an audit asked it for.
-base::Time State::awaited_since(const RunningAttempt& running, const Part& part) {
+base::Time State::awaited_since(const RunningAttempt& running, const Part& part) const {
   if (!part.done.has_value()) return running.since;
   if (!running.audit.has_value() || JCCL_PLANTED("audits-hold-for-nothing")) return base::kNever;
   const auto asked = running.audit->since.find(part.id);
   const bool owes = asked != running.audit->since.end() && !owed_cells(running, part).empty();
-  return owes ? asked->second : base::kNever;
+  return owes ? now_ - took(*running.audit, part.id) : base::kNever;
 }
 
 // Since when the others wait for the site, in rounds that it takes part in.

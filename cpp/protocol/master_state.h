@@ -166,7 +166,7 @@ struct MasterMachine::State {
   void put_out(const std::string& site, base::Duration cost);
   bool may_be_slow(const std::string& site) const;
   base::Time waited_since(const std::string& site) const;  // kNever: nobody waits for it
-  static base::Time awaited_since(const RunningAttempt& running, const Part& part);
+  base::Time awaited_since(const RunningAttempt& running, const Part& part) const;
   void note_held(const std::string& site, base::Time since, base::Duration more_free = 0);
   bool pays(const std::string& site) const;  // for time that it held others
   void on_order(ConnId conn, const wire::Order& order, const Shown& shown);
@@ -285,7 +285,10 @@ struct MasterMachine::State {
   void hold_against(const Life& life, Fault fault, const std::string& why);
   void convict(const wire::Tag& tag, const Part& part, const std::string& what);
   void hold_roots_against_links(const wire::Tag& tag, const LinkSet& links);
-  base::Duration patience_of(const Audit& audit) const;
+  void note_shown(RunningAttempt& running, const Part& part) const;
+  base::Duration took(const Audit& audit, wire::PeerId id) const;
+  base::Duration others_took(const RunningAttempt& running, const Part& part) const;
+  base::Duration patience_with(const RunningAttempt& running, const Part& part) const;
   base::Time owes_since(const RunningAttempt& running, const Part& part) const;
   void note_owing(const RunningAttempt& running);
   bool ends_by_withholding(const wire::Tag& tag);

@@ -221,6 +221,9 @@ void State::on_audit_ask(const wire::AuditAsk& ask) {
 
 void State::on_audit_answer(const AuditAnswer& answer) {
   const OpenCall* open = call_of(answer.attempt);
+  if (open == nullptr && !JCCL_PLANTED("calls-that-end-answer-no-audit")) {
+    return send(wire::Fail{answer.attempt, Code::kAborted, 0, "the call ended during the audit"});
+  }
   if (open == nullptr || open->phase != CallPhase::kReported) return;
   for (const wire::AuditPart& part : answer.parts) send(part);
 }

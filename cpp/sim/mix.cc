@@ -160,8 +160,8 @@ Mix draw_mix(std::uint64_t seed) {
   mix.stripes = 1 + static_cast<std::uint32_t>(links.below(3));
   if (links.chance(0.2)) mix.remember = 4;
   if (mix.stripes > 1 && links.chance(0.4)) mix.stalls = 0.02 * links.unit();
-  // By such signs a link knows that one of its stripes stands alone: for a stall, or for an end that
-  // is gone and whose last word vanished. Where it has only one, its silence says so.
+  // By such signs a link knows that one of its stripes stands alone: for a stall, or for an end
+  // that is gone and whose last word vanished. Where it has only one, its silence says so.
   mix.life_signs = mix.life_signs || mix.stripes > 1;
   return mix;
 }

@@ -1,0 +1,147 @@
+// Audits: how long the master waits for what it asked for, and what follows for whoever is late.
+// Slow lines are no lie: late is who takes longer than the others, as with data. See
+// master_audit.cc. Pure; one event at a time.
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "base/planted.h"
+#include "base/text.h"
+#include "protocol/master_state.h"
+
+namespace jccl::protocol {
+
+using base::cat;
+using base::Code;
+using State = MasterMachine::State;
+
+namespace {
+
+// An answer takes the peer's data thread, and a slow line; silence itself is judged elsewhere. In
+// an attempt so many silences, and for each cell the time on a line of 1 Mbit/s. Where stragglers
+// are not waited for, as long as for one of them, and a round trip for each of its questions.
+constexpr int kPatience = 2;
+constexpr base::Duration kCellTime = 125 * base::kMillisecond;
+constexpr base::Duration kAskTime = 500 * base::kMillisecond;
+constexpr int kSlower = 2;  // who takes so many times as long as the middle one of the others
+
+}  // namespace
+
+// It has shown all that it was asked for.
+void State::note_shown(RunningAttempt& running, const Part& part) const {
+  const auto since = running.audit->since.find(part.id);
+  if (since == running.audit->since.end()) return;
+  const base::Time from = std::max(since->second, woke_at_);
+  if (!JCCL_PLANTED("each-batch-buys-time")) running.audit->took[part.id] += now_ - from;
+  running.audit->since.erase(since);
+}
+
+// Since when a contributor that is connected owes something of what it was asked for; kNever: it
+// has shown all.
+base::Time State::owes_since(const RunningAttempt& running, const Part& part) const {
+  const auto since = running.audit->since.find(part.id);
+  const Life* life = part.evicted ? nullptr : life_of(part.incarnation);
+  const bool asked = since != running.audit->since.end() && life != nullptr && life->resumed;
+  if (!asked || owed_cells(running, part).empty()) return base::kNever;
+  return std::max(since->second, woke_at_);
+}
+
+// In all questions of the attempt so far, for what it was asked.
+base::Duration State::took(const Audit& audit, wire::PeerId id) const {
+  const auto before = audit.took.find(id);
+  const auto since = audit.since.find(id);
+  return (before == audit.took.end() ? 0 : before->second) +
+         (since == audit.since.end() ? 0 : now_ - std::max(since->second, woke_at_));
+}
+
+// With what the middle one of the others took; while that one owes something, too, nobody can say.
+base::Duration State::others_took(const RunningAttempt& running, const Part& part) const {
+  std::vector<base::Duration> times;
+  for (const auto& [id, other] : running.parts()) {
+    if (id != part.id && other.contributes() && !other.evicted && other.shard == part.shard)
+      times.push_back(took(*running.audit, id));
+  }
+  if (times.empty()) return 0;
+  const auto middle = times.begin() + static_cast<std::ptrdiff_t>((times.size() - 1) / 2);
+  std::nth_element(times.begin(), middle, times.end());
+  return *middle;
+}
+
+// What it may take, in all: longer where others do, for as long as it shows something.
+base::Duration State::patience_with(const RunningAttempt& running, const Part& part) const {
+  const Audit& audit = *running.audit;
+  const auto cells = static_cast<base::Duration>(audit.asked);
+  const base::Duration whole = kPatience * options_.silence + cells * kCellTime;
+  base::Duration patience = whole;
+  if (options_.straggler != Straggler::kWait && !JCCL_PLANTED("audits-of-stragglers")) {
+    const auto asks = static_cast<base::Duration>(audit.batches);
+    patience =
+        std::min(patience, std::max(options_.straggler_after, options_.silence) + asks * kAskTime);
+  }
+  if (JCCL_PLANTED("slow-lines-are-late")) return patience;
+  const base::Duration others = kSlower * others_took(running, part);
+  return audit.shown.count(part.id) > 0 ? std::max(patience, others)
+                                        : std::max(patience, std::min(whole, others));
+}
+
+// It is heard, and owes cells: on nobody else's word, for there is only its connection between.
+bool State::ends_by_withholding(const wire::Tag& tag) {
+  RunningAttempt& running = *rounds_.at(tag).running;
+  for (const auto& [id, part] : running.parts()) {
+    const base::Duration held = took(*running.audit, id);
+    if (owes_since(running, part) == base::kNever || held < patience_with(running, part)) continue;
+    const Life* life = life_of(part.incarnation);
+    const std::string site = part.site;
+    const std::string why =
+        cat(name(id), " owes ", owed_cells(running, part).size(), " of ", running.audit->batch,
+            " cells that an audit asks for, after ", held / base::kMillisecond, " ms, in round ",
+            running.round().n, " of ", tag);
+    const bool none = running.audit->shown.count(id) == 0 || JCCL_PLANTED("slow-answers-withhold");
+    if (none && !JCCL_PLANTED("withholding-is-free")) hold_against(*life, Fault::kWithheld, why);
+    note_held(site, waited_since(site));  // while the attempt is there
+    abort(tag, Code::kPeerLost, why, true);
+    put_out(site, held);
+    depart(site, why, "evict");
+    return true;
+  }
+  return false;
+}
+
+// The attempt ends by a deadline, and these held it: as whoever is not DONE then and moves nothing.
+// Who has shown nothing at all withholds it, however short the deadline is.
+void State::note_owing(const RunningAttempt& running) {
+  for (const auto& [id, part] : running.parts()) {
+    const base::Time since = owes_since(running, part);
+    if (since == base::kNever || now_ < since + options_.silence / 2) continue;
+    const Life& life = *life_of(part.incarnation);
+    const bool none = running.audit->shown.count(id) == 0;
+    if (none && !JCCL_PLANTED("short-calls-withhold-for-nothing")) {
+      hold_against(life, Fault::kWithheld,
+                   cat(name(id), " shows an audit nothing until the deadline"));
+    }
+    note_exit(life, running);
+  }
+}
+
+// Its call ended between DONE and the audit, so it has nothing to show any more: as if it had left
+// the attempt while that ran.
+void State::leave_audit(const Life& life, const wire::Tag& tag, const Part& part,
+                        const wire::Fail& fail) {
+  const std::string text = cat(name(life), ": ", fail.text);
+  charge_exit(life, tag, part, Fault::kWithdrawal, text);
+  abort(tag, Code::kAborted, text, true);
+}
+
+// Where the time of others that goes on is what counts, what they show brings the next event.
+base::Time State::audit_due(const RunningAttempt& running) const {
+  base::Time due = base::kNever;
+  if (!running.audit.has_value() || running.audit->open.empty()) return due;
+  for (const auto& [id, part] : running.parts()) {
+    if (owes_since(running, part) == base::kNever) continue;
+    due = std::min(due, now_ + std::max<base::Duration>(
+                                   0, patience_with(running, part) - took(*running.audit, id)));
+  }
+  return due;
+}
+
+}  // namespace jccl::protocol
