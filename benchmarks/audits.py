@@ -25,12 +25,14 @@ from typing import Any
 import click
 import numpy as np
 
+import jccl
 from benchmarks.common import Cells, Column, Row, Table, median, options
 from jccl.testing import Cluster
 
 PEERS = 4
 BYTES = 16 << 20
 SHARES = (0.0, 0.01, 0.1, 1.0)
+DIRECT = jccl.Round(plan="direct")
 COLUMNS = (
     Column("share", "q", 5, "g"),
     Column("p50_s", "p50", 7, ".1f", "(ms)", 1e3),
@@ -57,7 +59,7 @@ class Side:
     def round(self, counts: bool) -> None:
         begun, cpu = time.perf_counter(), time.process_time()
         results = self.cluster.run(
-            lambda comm, i: comm.all_reduce(self.inputs[i], op="sum", plan="direct")
+            lambda comm, i: comm.all_reduce(self.inputs[i], op="sum", round=DIRECT)
         )
         took, cost = time.perf_counter() - begun, time.process_time() - cpu
         if self.expected is None:
@@ -103,11 +105,12 @@ def run(cells: Cells, rounds: int) -> Iterator[Row]:
 
 @click.command()
 @options
-def main(full: bool, as_json: bool, out: str | None) -> None:
+@click.option("--rounds", type=int, help="Rounds of each share [11; full: 41].")
+def main(full: bool, as_json: bool, out: str | None, rounds: int | None) -> None:
     """Rounds with and without audits, side by side."""
     table = Table(COLUMNS, as_json)
     wrong = 0
-    for row in run(Cells.of("audits", out, full), 41 if full else 11):
+    for row in run(Cells.of("audits", out, full), rounds or (41 if full else 11)):
         table.show([row])
         wrong += row["columns"]["wrong"]
     if wrong:
