@@ -41,6 +41,12 @@ from jccl.settings import read_token, shared_environment
     help="Append every decision here, as JSON lines; at 64 MiB it becomes PATH.1.",
 )
 @click.option(
+    "--record",
+    default="",
+    metavar="FOLDER",
+    help="Leave recordings of master and peers here, for jccl-sim --replay.",
+)
+@click.option(
     "--token-file",
     type=click.Path(exists=True),
     help="Use TLS; the file has the run's secret.",
@@ -54,6 +60,7 @@ def command(
     seed: int | None,
     store: str,
     history: str,
+    record: str,
     token_file: str | None,
     argv: Sequence[str],
 ) -> None:
@@ -78,7 +85,11 @@ def command(
         keep_out_of_cores()
     with typed_errors():
         master = _native.core().Master.start(
-            store=store, history=history, token=token, start_peers=peers
+            store=store,
+            history=history,
+            token=token,
+            start_peers=peers,
+            record=record,
         )
     env = {
         **shared_environment(),
@@ -88,6 +99,8 @@ def command(
         "JCCL_RUN_PID": str(os.getpid()),
         "PYTHONUNBUFFERED": "1",
     }
+    if record:
+        env["JCCL_RECORD"] = os.path.abspath(record)
     if token:
         # Peers join by a token that admits to that: with the secret they could lead.
         env["JCCL_TOKEN"] = _native.core().make_token(token, role="peer", uses=0)

@@ -149,3 +149,28 @@ def test_a_recording_holds_no_secret_and_no_more_than_a_bound(tmp_path):
         token = "jccl2.0123456789abcdef." + "ab" * 32
         with pytest.raises(jccl.InvalidError, match="why is"):
             comm.record(token)
+
+
+DIES = """
+import jccl, numpy as np, os, signal
+with jccl.connect(deadline=60) as comm:
+    comm.all_reduce(np.ones(4, np.float32))
+    if os.environ["JCCL_PEER_INDEX"] == "0":
+        os.kill(os.getpid(), signal.SIGKILL)
+    comm.all_reduce(np.ones(4, np.float32))
+    print(comm.record("a drill"))
+"""
+
+
+def test_jccl_run_records_master_and_peers(tmp_path):
+    folder = tmp_path / "recordings"
+    command = [sys.executable, "-m", "jccl.cli", "run", "-n", "3"]
+    command += ["--record", "recordings", "--", sys.executable, "-c", DIES]
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert "peer 0" in done.stderr and done.returncode != 0
+    assert recordings(folder), done.stderr  # of the master: it evicted one
+    assert done.stdout.count(str(folder)) == 2, done.stdout
+    for path in folder.glob("*.rec"):
+        assert replay(path).returncode == 0
