@@ -127,7 +127,7 @@ JCCL_ARCHIVED(Part, id, incarnation, site, shard, weight, call, deadline, time, 
 JCCL_ARCHIVED(Told, result, root, cells)
 JCCL_ARCHIVED(CellName, shard, cell)
 JCCL_ARCHIVED(AuditedCell, parts, result)
-JCCL_ARCHIVED(Audit, drawn, cells, asked, open, batch, batches, since, took, shown)
+JCCL_ARCHIVED(Audit, drawn, cells, asked, open, batch, batches, since, took, pieces, shown)
 JCCL_ARCHIVED(AbortedAttempt, outcome, otherwise)
 JCCL_ARCHIVED(RoundMemory, link_failures, cut, named, began_late, corrupt, refusal, guarded,
               aborted, tries, paused_until)

@@ -59,7 +59,8 @@ struct Audit {
   std::size_t batches = 0;                   // questions so far
   std::map<wire::PeerId, base::Time> since;  // when each was asked for those; not who has shown all
   std::map<wire::PeerId, base::Duration> took;  // each, for all questions before that
-  std::set<wire::PeerId> shown;                 // who has shown one of them
+  std::map<wire::PeerId, std::size_t> pieces;   // parts and results that each was asked for
+  std::map<wire::PeerId, std::size_t> shown;    // … and has shown; none of who has shown none
 };
 
 // Bytes that audits may bring to the master: of one attempt in all, and at once.

@@ -10,7 +10,7 @@ TEST_F(AuditTest, who_is_there_and_shows_nothing_is_out_and_nobody_else) {
   (void)answer(all_done(), 1);  // all but b
   EXPECT_EQ(committed("grads"), 0U);
   const base::Duration silence = HostileMember::options().silence;
-  wait(2 * silence + 4 * kCells * kCellTime - base::kMillisecond);
+  wait(2 * silence + 5 * kCells * kCellTime - base::kMillisecond);
   EXPECT_TRUE(is_member("b"));
   wait(2 * base::kMillisecond);
   EXPECT_FALSE(is_member("b"));
@@ -25,7 +25,7 @@ TEST_F(AuditTest, who_is_there_and_shows_nothing_is_out_and_nobody_else) {
 // What follows is held_test's: some of that time is free, the rest is waited outside eightfold.
 TEST_F(AuditTest, who_withholds_has_held_the_others) {
   run_of(4);
-  const base::Duration patience = 2 * HostileMember::options().silence + 4 * kCells * kCellTime;
+  const base::Duration patience = 2 * HostileMember::options().silence + 5 * kCells * kCellTime;
   (void)calls();
   (void)answer(all_done(), 1);
   EXPECT_TRUE(has(history(wait(patience + base::kMillisecond), "held"), "site=b"));
@@ -69,7 +69,7 @@ class SlowAnswers : public AuditTest {
 
 TEST_F(SlowAnswers, take_a_time_that_grows_with_what_was_asked_and_not_with_each_word) {
   run_of(3);
-  const base::Duration patience = 2 * HostileMember::options().silence + 3 * kCells * kCellTime;
+  const base::Duration patience = 2 * HostileMember::options().silence + 4 * kCells * kCellTime;
   EXPECT_EQ(shows_each(patience / (3 * kCells) - kStep), base::kNever);
   EXPECT_EQ(committed("grads"), 1U);
   EXPECT_NEAR(static_cast<double>(shows_each(patience / (3 * kCells) + 4 * kStep, 2)),
@@ -104,6 +104,62 @@ TEST_F(SlowAnswers, of_all_are_no_reason_to_put_one_out) {
   }
   EXPECT_EQ(committed("grads"), 1U);
   for (const char* site : {"a", "b", "c"}) EXPECT_TRUE(is_member(site)) << site;
+}
+
+// It shows parts and results, the others parts alone: on equal lines it takes twice as long.
+TEST_F(SlowAnswers, of_who_owns_all_that_is_asked_for_are_as_quick_as_others) {
+  MasterOptions options = HostileMember::options();
+  options.straggler = Straggler::kEvict, options.straggler_after = 4 * base::kSecond;
+  run_of(3, 0.3, options);
+  std::vector<std::uint32_t> cells;
+  std::uint64_t n = 0;
+  const auto are_of_b = [&cells] {
+    return cells.size() > 1 && cells.front() / kCells == 1 && cells.back() / kCells == 1;
+  };
+  for (n = 1; n < 1000; ++n) {
+    (void)calls(n);
+    const MasterEffects asked = all_done();
+    const std::vector<wire::AuditAsk> asks = sent<wire::AuditAsk>(asked);
+    cells = asks.empty() ? std::vector<std::uint32_t>() : asks[0].cells;
+    if (are_of_b()) break;
+    (void)answer(asked);
+    ASSERT_EQ(committed("grads"), n);
+  }
+  ASSERT_TRUE(are_of_b());
+  wait(5 * base::kSecond);
+  for (const std::uint32_t cell : cells) {
+    for (std::size_t i = 0; i < 3; ++i) (void)say(conn_[i], shown(i, cell));
+  }
+  wait(6 * base::kSecond);
+  EXPECT_TRUE(is_member("b"));
+  for (const std::uint32_t cell : cells) (void)say(2, shown(1, cell, true));
+  for (const char* site : {"a", "b", "c"}) EXPECT_TRUE(is_member(site)) << site;
+  EXPECT_EQ(committed("grads"), n);
+}
+
+TEST_F(SlowAnswers, of_all_until_a_deadline_are_held_against_nobody) {
+  run_of(3);
+  (void)calls(1, 3, 2 * base::kSecond);
+  (void)all_done();
+  for (std::size_t i = 0; i < 3; ++i) (void)say(conn_[i], shown(i, 0));
+  EXPECT_EQ(history(wait(2 * base::kSecond), "held"), "");
+  EXPECT_EQ(master_->view(now_).tags[0].phase, "idle");
+}
+
+// As at a deadline of all.
+TEST_F(SlowAnswers, that_are_none_are_withheld_by_a_call_that_ends_first_as_well) {
+  run_of(3);
+  for (std::size_t i = 0; i < 3; ++i) {
+    wire::Ready one = ready("grads");
+    one.deadline = (i == 1 ? 6 : 10) * base::kSecond;
+    const auto starts = sent<wire::Start>(say(conn_[i], one));
+    if (!starts.empty()) start_ = starts.front();
+  }
+  (void)answer(all_done(), 1);
+  wait(5400 * base::kMillisecond);
+  (void)say(2, wire::Fail{start_.attempt, base::Code::kDeadline, 0, "deadline passed"});
+  (void)say(9, hello(999, "b"), key_of(wire::Message(hello(200, "b"))));
+  EXPECT_TRUE(has(faults_of("b"), "1 audits that it showed nothing")) << faults_of("b");
 }
 
 // The cells of seven come in two questions, and the time for an answer is of both.

@@ -100,9 +100,9 @@ class Canon {
     if (result.has_value()) put(wire::Message(*result));
   }
   void put(const Audit& audit) {
-    const auto& [drawn, cells, asked, open, batch, batches, since, took, shown] = audit;
+    const auto& [drawn, cells, asked, open, batch, batches, since, took, pieces, shown] = audit;
     put(drawn), put(cells.size()), put(asked), put(open), put(batch), put(batches), put(since);
-    put(took), put(shown);
+    put(took), put(pieces), put(shown);
     for (const CellName& name : cells) put(name);
   }
   void put(const RunningAttempt& running) { running.each_field(*this); }

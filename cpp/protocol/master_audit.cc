@@ -196,6 +196,17 @@ void State::draw(const wire::Tag& tag) {
   }
 }
 
+// Its part of each, and the results of those that it owns.
+std::size_t State::pieces_of(const RunningAttempt& running, const Part& part,
+                             const std::vector<std::uint32_t>& cells) {
+  const Group group = group_of(running, part.shard);
+  const std::vector<std::uint64_t> begins = begins_of(group);
+  const auto owned = std::count_if(cells.begin(), cells.end(), [&](std::uint32_t cell) {
+    return group[owner_of(begins, cell)]->id == part.id;
+  });
+  return cells.size() + (JCCL_PLANTED("owners-are-as-quick") ? 0 : static_cast<std::size_t>(owned));
+}
+
 // The next cells, when the last are judged: what comes at once is bounded.
 void State::ask_for_cells(const wire::Tag& tag) {
   RunningAttempt& running = *rounds_.at(tag).running;
@@ -212,12 +223,12 @@ void State::ask_for_cells(const wire::Tag& tag) {
     cells[name.shard].push_back(name.cell);
   }
   audit.since.clear();
-  audit.shown.clear();
   audit.batch = audit.open.size();
   ++audit.batches;
   for (const auto& [shard, asked] : cells) {
     for (const Part* part : group_of(running, shard)) {
       audit.since[part->id] = now_;
+      audit.pieces[part->id] += pieces_of(running, *part, asked);
       const Life* life = life_of(part->incarnation);
       if (life != nullptr && life->resumed) send(*life, wire::AuditAsk{running.attempt(), asked});
     }
@@ -270,7 +281,7 @@ void State::on_audit_part(Life& life, const wire::AuditPart& shown) {
                                  : cell.parts.count(part->id) == 0;
   if (!owed) return;
   if (JCCL_PLANTED("each-cell-buys-time")) running.audit->since[part->id] = now_;
-  running.audit->shown.insert(part->id);
+  ++running.audit->shown[part->id];
   rounds_.at(tag).audit_bytes += shown.bytes.size();
   if (!is_bound(options_.auditor, running, group, *part, shown)) {
     return convict(tag, *part,

@@ -18,12 +18,13 @@ using State = MasterMachine::State;
 namespace {
 
 // An answer takes the peer's data thread, and a slow line; silence itself is judged elsewhere. In
-// an attempt so many silences, and for each cell the time on a line of 1 Mbit/s. Where stragglers
+// an attempt so many silences, and for each piece the time on a line of 1 Mbit/s. Where stragglers
 // are not waited for, as long as for one of them, and a round trip for each of its questions.
 constexpr int kPatience = 2;
-constexpr base::Duration kCellTime = 125 * base::kMillisecond;
+constexpr base::Duration kPieceTime = 125 * base::kMillisecond;
 constexpr base::Duration kAskTime = 500 * base::kMillisecond;
-constexpr int kSlower = 2;  // who takes so many times as long as the middle one of the others
+constexpr double kLong = 1e15;  // ns: no call takes so long
+constexpr int kSlower = 2;      // who takes so many times as long as the middle one of the others
 
 }  // namespace
 
@@ -54,24 +55,33 @@ base::Duration State::took(const Audit& audit, wire::PeerId id) const {
          (since == audit.since.end() ? 0 : now_ - std::max(since->second, woke_at_));
 }
 
-// With what the middle one of the others took; while that one owes something, too, nobody can say.
-base::Duration State::others_took(const RunningAttempt& running, const Part& part) const {
-  std::vector<base::Duration> times;
+// What the middle one of the others takes for as many pieces: owners show the results as well, and
+// often one owns all cells of a question. Of two others the quicker one counts, as one may lie.
+base::Duration State::others_take(const RunningAttempt& running, const Part& part) const {
+  const Audit& audit = *running.audit;
+  const auto pieces = static_cast<double>(audit.pieces.at(part.id));
+  std::vector<double> times;
   for (const auto& [id, other] : running.parts()) {
-    if (id != part.id && other.contributes() && !other.evicted && other.shard == part.shard)
-      times.push_back(took(*running.audit, id));
+    const bool compares = id != part.id && other.contributes() && other.shard == part.shard;
+    if (!compares || other.evicted || audit.pieces.count(id) == 0) continue;
+    // By what it has shown: of what it still owes nobody knows how long it takes.
+    const auto shown = audit.shown.find(id);
+    const bool none = shown == audit.shown.end() || JCCL_PLANTED("what-is-owed-is-quick");
+    const double of = static_cast<double>(none ? audit.pieces.at(id) : shown->second);
+    const double time = static_cast<double>(took(audit, id)) * pieces / of;
+    times.push_back(none && !JCCL_PLANTED("what-is-owed-is-quick") ? kLong : time);
   }
   if (times.empty()) return 0;
   const auto middle = times.begin() + static_cast<std::ptrdiff_t>((times.size() - 1) / 2);
   std::nth_element(times.begin(), middle, times.end());
-  return *middle;
+  return static_cast<base::Duration>(*middle);
 }
 
-// What it may take, in all: longer where others do, for as long as it shows something.
+// What it may take, in all: longer where others do, if it has shown something.
 base::Duration State::patience_with(const RunningAttempt& running, const Part& part) const {
   const Audit& audit = *running.audit;
-  const auto cells = static_cast<base::Duration>(audit.asked);
-  const base::Duration whole = kPatience * options_.silence + cells * kCellTime;
+  const auto pieces = static_cast<base::Duration>(audit.pieces.at(part.id));
+  const base::Duration whole = kPatience * options_.silence + pieces * kPieceTime;
   base::Duration patience = whole;
   if (options_.straggler != Straggler::kWait && !JCCL_PLANTED("audits-of-stragglers")) {
     const auto asks = static_cast<base::Duration>(audit.batches);
@@ -79,9 +89,9 @@ base::Duration State::patience_with(const RunningAttempt& running, const Part& p
         std::min(patience, std::max(options_.straggler_after, options_.silence) + asks * kAskTime);
   }
   if (JCCL_PLANTED("slow-lines-are-late")) return patience;
-  const base::Duration others = kSlower * others_took(running, part);
-  return audit.shown.count(part.id) > 0 ? std::max(patience, others)
-                                        : std::max(patience, std::min(whole, others));
+  const base::Duration others = kSlower * others_take(running, part);
+  const bool shows = audit.shown.count(part.id) > 0;
+  return std::max(patience, shows ? others : std::min(whole, others));
 }
 
 // It is heard, and owes cells: on nobody else's word, for there is only its connection between.
@@ -107,20 +117,25 @@ bool State::ends_by_withholding(const wire::Tag& tag) {
   return false;
 }
 
-// The attempt ends by a deadline, and these held it: as whoever is not DONE then and moves nothing.
-// Who has shown nothing at all withholds it, however short the deadline is.
+// The attempt ends by a deadline. Who held it is no better off than whoever is not DONE then.
 void State::note_owing(const RunningAttempt& running) {
-  for (const auto& [id, part] : running.parts()) {
-    const base::Time since = owes_since(running, part);
-    if (since == base::kNever || now_ < since + options_.silence / 2) continue;
-    const Life& life = *life_of(part.incarnation);
-    const bool none = running.audit->shown.count(id) == 0;
-    if (none && !JCCL_PLANTED("short-calls-withhold-for-nothing")) {
-      hold_against(life, Fault::kWithheld,
-                   cat(name(id), " shows an audit nothing until the deadline"));
-    }
-    note_exit(life, running);
+  for (const auto& [id, part] : running.parts()) note_owing(running, part);
+}
+
+// Who has shown nothing at all withholds it, however short the deadline is. Who is slow among slow
+// ones holds nobody.
+void State::note_owing(const RunningAttempt& running, const Part& part) {
+  if (owes_since(running, part) == base::kNever) return;
+  const base::Duration held = took(*running.audit, part.id);
+  if (held < options_.silence / 2) return;
+  const Life& life = *life_of(part.incarnation);
+  const bool none = running.audit->shown.count(part.id) == 0;
+  if (none && !JCCL_PLANTED("short-calls-withhold-for-nothing")) {
+    hold_against(life, Fault::kWithheld,
+                 cat(name(part.id), " shows an audit nothing until the deadline"));
   }
+  const bool slower = held >= kSlower * others_take(running, part);
+  if (none || slower || JCCL_PLANTED("slow-lines-hold-deadlines")) note_exit(life, running);
 }
 
 // Its call ended between DONE and the audit, so it has nothing to show any more: as if it had left
@@ -128,6 +143,7 @@ void State::note_owing(const RunningAttempt& running) {
 void State::leave_audit(const Life& life, const wire::Tag& tag, const Part& part,
                         const wire::Fail& fail) {
   const std::string text = cat(name(life), ": ", fail.text);
+  if (!JCCL_PLANTED("ends-of-calls-pay-nothing")) note_owing(*rounds_.at(tag).running, part);
   charge_exit(life, tag, part, Fault::kWithdrawal, text);
   abort(tag, Code::kAborted, text, true);
 }

@@ -287,10 +287,13 @@ struct MasterMachine::State {
   void hold_roots_against_links(const wire::Tag& tag, const LinkSet& links);
   void note_shown(RunningAttempt& running, const Part& part) const;
   base::Duration took(const Audit& audit, wire::PeerId id) const;
-  base::Duration others_took(const RunningAttempt& running, const Part& part) const;
+  static std::size_t pieces_of(const RunningAttempt& running, const Part& part,
+                               const std::vector<std::uint32_t>& cells);
+  base::Duration others_take(const RunningAttempt& running, const Part& part) const;
   base::Duration patience_with(const RunningAttempt& running, const Part& part) const;
   base::Time owes_since(const RunningAttempt& running, const Part& part) const;
   void note_owing(const RunningAttempt& running);
+  void note_owing(const RunningAttempt& running, const Part& part);
   bool ends_by_withholding(const wire::Tag& tag);
   void leave_audit(const Life& life, const wire::Tag& tag, const Part& part,
                    const wire::Fail& fail);
