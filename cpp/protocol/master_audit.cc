@@ -145,15 +145,14 @@ bool State::contradicts_itself(const RunningAttempt& running, const Part& part) 
 }
 
 // Between whom not the same went out as came in, as they say; or one of the two lies.
-LinkSet State::crossed_roots(const RunningAttempt& running) {
+LinkSet State::crossed_roots(const RunningAttempt& running, bool of_gone) {
   LinkSet links;
   for (std::uint32_t shard = 0; shard < running.starts.size(); ++shard) {
     const Group group = group_of(running, shard);
     for (std::size_t i = 0; i < group.size(); ++i) {
       for (std::size_t o = 0; o < group.size(); ++o) {
-        // Who is gone is audited no more, and the attempt goes again.
         const bool gone = group[i]->evicted || group[o]->evicted;
-        if (gone && !JCCL_PLANTED("the-gone-cross-roots")) continue;
+        if (gone != of_gone && !JCCL_PLANTED("the-gone-cross-roots")) continue;
         const wire::AuditRoots& sent = group[i]->audit;
         const wire::AuditRoots& got = group[o]->audit;
         const bool same =
@@ -400,8 +399,13 @@ State::AuditStep State::audit(const wire::Tag& tag) {
       convict(tag, part, "says that it received something else from itself than it sent");
       return AuditStep::kEnded;
     }
-    if (const LinkSet links = crossed_roots(running); !links.empty()) {
+    if (const LinkSet links = crossed_roots(running, false); !links.empty()) {
       hold_roots_against_links(tag, links);
+      return AuditStep::kEnded;
+    }
+    // Nobody is there to answer for it: the attempt goes again, and no link pays.
+    if (!crossed_roots(running, true).empty() && !JCCL_PLANTED("what-the-gone-sent-counts")) {
+      abort(tag, Code::kPeerLost, "what one that has left sent is not what came", true);
       return AuditStep::kEnded;
     }
     draw(tag);

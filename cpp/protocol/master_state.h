@@ -275,7 +275,7 @@ struct MasterMachine::State {
   void note_audit(const wire::Tag& tag, const std::string& text);
   static void keep_roots(const RunningAttempt& running, Part& part, const wire::AuditRoots& roots);
   static bool contradicts_itself(const RunningAttempt& running, const Part& part);
-  static LinkSet crossed_roots(const RunningAttempt& running);
+  static LinkSet crossed_roots(const RunningAttempt& running, bool of_gone);
   void draw(const wire::Tag& tag);
   void ask_for_cells(const wire::Tag& tag);
   static std::vector<std::uint32_t> owed_cells(const RunningAttempt& running, const Part& part);
