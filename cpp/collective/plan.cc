@@ -198,6 +198,24 @@ Route receiver_route(const Plan& plan, const Chunk& chunk) {
   return r;
 }
 
+std::vector<base::PeerId> senders_of(base::ByteView bytes, base::PeerId whom,
+                                     const std::vector<base::PeerId>& owners) {
+  std::vector<base::PeerId> senders(owners.size(), 0);
+  const auto plan = decode(bytes);
+  if (!plan.ok()) return senders;
+  const std::vector<base::PeerId>& order = plan.value().order;
+  const auto at = [&order](base::PeerId id) { return std::find(order.begin(), order.end(), id); };
+  const auto me = at(whom);
+  if (me == order.end()) return senders;
+  const base::PeerId before = me == order.begin() ? order.back() : *std::prev(me);
+  for (std::size_t i = 0; i < owners.size(); ++i) {
+    if (at(owners[i]) == order.end()) continue;
+    const bool passed_on = plan.value().kind == PlanKind::kRing && owners[i] != whom;
+    senders[i] = passed_on ? before : owners[i];
+  }
+  return senders;
+}
+
 std::vector<base::PeerId> result_targets(const Plan& plan, const Chunk& chunk,
                                          std::uint32_t my_position,
                                          const std::vector<base::PeerId>& receivers) {

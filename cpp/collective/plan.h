@@ -96,6 +96,11 @@ struct Route {
 Route route(const Plan& plan, const Chunk& chunk, std::uint32_t my_position);  // contributors
 Route receiver_route(const Plan& plan, const Chunk& chunk);  // only result_from, if any
 
+// Whose frames `whom` takes for what each of the owners owns: of the result, in an exchange of the
+// contribution. `whom` itself: it makes it. 0: that is no plan, or one of the two is not in it.
+std::vector<base::PeerId> senders_of(base::ByteView plan, base::PeerId whom,
+                                     const std::vector<base::PeerId>& owners);
+
 // Everyone this contributor sends the result of the chunk to; the chunk's owner also serves
 // receivers.
 std::vector<base::PeerId> result_targets(const Plan& plan, const Chunk& chunk,

@@ -109,6 +109,27 @@ TEST(RouteTest, in_an_exchange_everyone_adds_everyone_and_the_owner_serves_recei
   EXPECT_TRUE(result_targets(plan, owned_by(1), 0, {20}).empty());
 }
 
+TEST(RouteTest, whose_frames_one_takes_is_what_its_route_says) {
+  for (const PlanKind kind :
+       {PlanKind::kDirect, PlanKind::kRing, PlanKind::kGather, PlanKind::kExchange}) {
+    const Plan plan = plan_of(kind, 4);
+    std::vector<base::PeerId> owners = plan.order;
+    owners.push_back(999);  // has no part
+    EXPECT_EQ(senders_of(encode(plan), 999, owners), std::vector<base::PeerId>(5, 0));
+    for (std::uint32_t me = 0; me < 4; ++me) {
+      const auto senders = senders_of(encode(plan), plan.order[me], owners);
+      ASSERT_EQ(senders.size(), 5U);
+      EXPECT_EQ(senders[4], 0U);
+      for (std::uint32_t owner = 0; owner < 4; ++owner) {
+        const std::int32_t from = route(plan, owned_by(owner), me).result_from;
+        const auto at = from >= 0 ? static_cast<std::uint32_t>(from) : owner;
+        EXPECT_EQ(senders[owner], plan.order[at]) << name_of(kind) << " " << owner << " to " << me;
+      }
+    }
+  }
+  EXPECT_EQ(senders_of({}, 1, {1}), std::vector<base::PeerId>{0}) << "no plan";
+}
+
 TEST(RouteTest, in_a_ring_the_sum_starts_after_the_owner_and_the_result_follows_it) {
   const Plan plan = plan_of(PlanKind::kRing, 4);
   EXPECT_EQ(route(plan, owned_by(2), 3), (Route{{3}, true, {0}, false, 2, {0}}));

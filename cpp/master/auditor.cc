@@ -28,6 +28,7 @@ std::uint64_t secret() {
 protocol::Auditor auditor() {
   protocol::Auditor auditor;
   auditor.refusal = refusal, auditor.add_up = add_up, auditor.random = secret;
+  auditor.senders = collective::senders_of;
   return auditor;
 }
 

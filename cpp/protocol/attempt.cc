@@ -186,6 +186,17 @@ std::vector<wire::Digest> RunningAttempt::results() const {
   return results;
 }
 
+void RunningAttempt::forget_untrue_shares(const Senders& senders) {
+  for (auto& [id, part] : parts_) {
+    std::vector<wire::PeerId> owners, from;
+    for (const wire::Share& share : part.shares) {
+      owners.push_back(share.owner), from.push_back(share.from);
+    }
+    if (owners.empty() || JCCL_PLANTED("any-sender-is-believed")) continue;
+    if (senders(starts.at(part.shard).plan, id, owners) != from) part.shares.clear();
+  }
+}
+
 std::vector<const Part*> RunningAttempt::outvoted() const {
   std::map<std::uint32_t, std::map<Told, std::size_t>> votes;
   std::map<std::uint32_t, std::size_t> voters;
@@ -204,21 +215,52 @@ std::vector<const Part*> RunningAttempt::outvoted() const {
   return out;
 }
 
-// The link over which the share came to be what it is: of whoever, on its way to the part, says
-// that it got something else, or made it. Nullopt: they hand it round.
-std::optional<Misled> RunningAttempt::origin_of(const Part& part, const wire::Share& share) const {
-  Misled link{part.id, share.from};
+// How the share came to be what it is, back from the part: until somebody says that it got
+// something else, or that it made it. Nullopt: they hand it round.
+std::optional<Origin> RunningAttempt::origin_of(const Part& part, const wire::Share& share) const {
+  Origin origin{{part.id, share.from}};
   for (std::size_t steps = 0; steps < parts_.size(); ++steps) {
-    const auto sender = parts_.find(link.by);
-    if (link.by == link.whom || sender == parts_.end() || !sender->second.contributes()) return {};
+    const auto& [whom, by] = origin.link;
+    if (whom == by) return {{origin.link, by}};
+    const auto sender = parts_.find(by);
+    if (sender == parts_.end() || !sender->second.contributes()) return std::nullopt;
     const auto& shares = sender->second.shares;
     const auto same = std::find_if(shares.begin(), shares.end(), [&](const wire::Share& one) {
-      return one.owner == share.owner && one.digest == share.digest && one.from != link.by;
+      return one.owner == share.owner && one.digest == share.digest;
     });
-    if (same == shares.end()) return link;
-    link = {link.by, same->from};
+    if (same == shares.end()) return origin;
+    if (same->from == by) return {{origin.link, by}};
+    origin.link = {by, same->from};
   }
   return std::nullopt;
+}
+
+// Most of the others say that it sent each of them something else than it says itself.
+bool RunningAttempt::sent_otherwise(const Part& maker, const wire::Share& share) const {
+  std::size_t others = 0, otherwise = 0;
+  for (const auto& [id, part] : parts_) {
+    if (!decides(part) || part.evicted || id == maker.id) continue;
+    ++others;
+    otherwise += std::any_of(part.shares.begin(), part.shares.end(), [&](const wire::Share& one) {
+      return one.owner == share.owner && one.from == maker.id && one.digest != share.digest;
+    });
+  }
+  return 2 * otherwise > others && !JCCL_PLANTED("makers-are-always-right");
+}
+
+// Over which link the share of one of the two became another. Who made it says what it was at
+// first, unless most others say that it sent them another one. Nullopt: `part` made the difference.
+std::optional<Misled> RunningAttempt::parting_of(const Part& part, const wire::Share& own,
+                                                 const Part& other, const wire::Share& its) const {
+  const auto origin = origin_of(part, own);
+  if (!origin.has_value()) return std::nullopt;
+  const bool as_made = origin->maker != 0 && !JCCL_PLANTED("who-made-a-result-pays");
+  if (as_made && !sent_otherwise(parts_.at(origin->maker), own)) {
+    const auto theirs = origin_of(other, its);
+    if (theirs.has_value() && theirs->maker == 0) return theirs->link;
+  }
+  if (origin->link.whom == origin->link.by) return std::nullopt;
+  return origin->link;
 }
 
 // Where the two part. Empty: that is not why their results differ, or one made the difference.
@@ -229,9 +271,9 @@ std::set<Misled> RunningAttempt::misled_against(const Part& part, const Part& ot
     const wire::Share& own = part.shares[i];
     if (own.owner != other.shares[i].owner) return {};
     if (own.digest == other.shares[i].digest) continue;
-    const auto origin = origin_of(part, own);
-    if (!origin.has_value()) return {};
-    links.insert(*origin);
+    const auto link = parting_of(part, own, other, other.shares[i]);
+    if (!link.has_value()) return {};
+    links.insert(*link);
   }
   return links;
 }

@@ -24,6 +24,11 @@ struct Misled {  // `by` sent `whom` something else than it sent others; or one 
   auto operator<=>(const Misled&) const = default;
 };
 
+struct Origin {  // of a share: the link by which it came to be what it is
+  Misled link;
+  wire::PeerId maker = 0;  // who says that it made just that; 0: nobody does
+};
+
 struct Part {
   wire::PeerId id = 0;
   wire::Incarnation incarnation = 0;
@@ -87,10 +92,12 @@ class RunningAttempt {
   // Whose result differs from what more than half of the contributors of their shard report; none
   // while nothing has so many. `open`: some have not reported.
   std::vector<const Part*> outvoted() const;
-  // Over which links `part`, which is outvoted, was sent something else than the others, as it
-  // says: nobody can tell which end of such a link is wrong. Empty: that explains nothing, and the
-  // part computes wrong, or lies.
+  // Over which links something else was sent on than the sender says that it had: to `part`, which
+  // is outvoted, or to the others, when it has what was made. Nobody can tell which end of such a
+  // link is wrong. Empty: that explains nothing, and the part computes wrong, or lies.
   std::set<Misled> misled(const Part& part) const;
+  // Who says that its frames came from elsewhere than the plan has it says nothing of its shares.
+  void forget_untrue_shares(const Senders& senders);
   bool open() const { return open_ > 0; }
   std::uint32_t sites_left() const { return sites_left_; }
   // Names those that are not done, with what `detail` says of each.
@@ -139,7 +146,10 @@ class RunningAttempt {
   void recount();
   static bool decides(const Part& part);
   static Told told(const Part& part);  // of one that is done
-  std::optional<Misled> origin_of(const Part& part, const wire::Share& share) const;
+  std::optional<Origin> origin_of(const Part& part, const wire::Share& share) const;
+  bool sent_otherwise(const Part& maker, const wire::Share& share) const;
+  std::optional<Misled> parting_of(const Part& part, const wire::Share& own, const Part& other,
+                                   const wire::Share& its) const;
   std::set<Misled> misled_against(const Part& part, const Part& other) const;
   wire::PeerId blamed_by(wire::PeerId reporter) const;  // as silent; 0: nobody
   bool enough() const;                                  // sites left for a commit

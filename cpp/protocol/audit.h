@@ -31,6 +31,11 @@ struct Sum {
   std::optional<std::size_t> wrong;  // whose part no encoder writes
   std::string why;                   // not right: of terms that are none, or a part
 };
+// Whose frames a peer takes for what others own, by a plan that is opaque here: the result, in an
+// exchange the contribution. By owner; the peer itself: it makes it. 0: the plan has no such two.
+using Senders = std::function<std::vector<wire::PeerId>(base::ByteView plan, wire::PeerId whom,
+                                                        const std::vector<wire::PeerId>& owners)>;
+
 // What an audit needs that this folder does not know, and all that it asks of the bytes of cells:
 // what is answered is recorded, and they are not. Given by the driver; but for `random` pure.
 struct Auditor {
@@ -40,6 +45,9 @@ struct Auditor {
   std::function<Sum(const ShownCell& cell)> add_up;
   std::function<wire::Sha256(base::ByteView head, base::ByteView bytes)> leaf = base::leaf_hash;
   std::function<std::uint64_t()> random;  // secret, and fresh each time
+  Senders senders = [](base::ByteView, wire::PeerId, const std::vector<wire::PeerId>& owners) {
+    return owners;
+  };
 };
 
 struct CellName {

@@ -248,35 +248,33 @@ void State::judge_refusals(const wire::Tag& tag) {
   abort(tag, code, text, true, {}, ended);
 }
 
-// It was sent something else than the others, as it says: then it is that link's, as values that no
-// encoder writes are. Once plans do without the link, nobody can say so any more.
+// It or the others were sent something else on than was made, as they say: then it is that link's,
+// as values that no encoder writes are. Once plans do without the link, nobody can say so any more.
 bool State::is_misled(Round& round, const Part& part) {
   RunningAttempt& running = *round.running;
   const std::set<Misled> links = running.misled(part);
-  const bool avoided = std::any_of(links.begin(), links.end(), [&](const Misled& link) {
-    const auto ends = std::minmax(link.whom, link.by);
-    return link.whom == part.id && running.avoided.count({ends.first, ends.second}) > 0;
-  });
-  if (links.empty() || (avoided && !JCCL_PLANTED("misled-over-no-link"))) return false;
   for (const Misled& link : links) remember_link(round, running.attempt(), link.whom, link.by);
-  return true;
+  return !links.empty();
 }
 
 // Results differ. Who is wrong can be said when more than half report the same; that may take until
-// all have reported. The first time all go again: bits flip.
+// all have reported. Then the rest is heard for a moment more: over which link a result became
+// another is in what each says. The first time all go again: bits flip.
 bool State::unequal(const wire::Tag& tag) {
   Round& round = rounds_.at(tag);
   RunningAttempt& running = *round.running;
   const std::vector<const Part*> wrong = running.outvoted();
-  if (running.judged_at == base::kNever) {
-    running.judged_at = std::min(running.deadline, now_ + options_.silence / 2);
-  }
-  const bool waits = now_ < std::min(running.judged_at, running.deadline);
-  if (wrong.empty() && running.open() && running.sites_left() >= 3 && waits) return false;
+  const base::Duration moment =
+      JCCL_PLANTED("judged-before-all-have-said-it") ? 0 : options_.silence / 16;
+  const base::Time then = now_ + (wrong.empty() ? options_.silence / 2 : moment);
+  running.judged_at = std::min({running.judged_at, running.deadline, then});
+  const bool waits = now_ < running.judged_at;
+  if (running.open() && running.sites_left() >= 3 && waits) return false;
   std::string names;
   std::set<wire::PeerId> ended;
   const bool again = round.memory.corrupt++ == 0;
   bool misled = false;  // somebody was: the next attempt may do without the link
+  running.forget_untrue_shares(options_.auditor.senders);
   for (const Part* part : wrong) {
     const Life* life = life_of(part->incarnation);
     if (running.sites_left() < 3 || life == nullptr) continue;

@@ -67,6 +67,15 @@ Advisors heard_by(Keep keep, Advisors inner) {
     keep(out.take());
     return answer;
   };
+  heard.auditor.senders = [keep, ask = std::move(inner.auditor.senders)](
+                              base::ByteView plan, wire::PeerId whom,
+                              const std::vector<wire::PeerId>& owners) {
+    std::vector<wire::PeerId> answer = ask(plan, whom, owners);
+    base::Writer out;
+    for (const wire::PeerId id : answer) out.u32(id);
+    keep(out.take());
+    return answer;
+  };
   return heard;
 }
 
@@ -93,6 +102,14 @@ class RecordedAnswers {
       wire::Sha256 leaf{};
       std::copy_n(answer.begin(), std::min(answer.size(), leaf.size()), leaf.begin());
       return leaf;
+    };
+    given.auditor.senders = [this](base::ByteView, wire::PeerId,
+                                   const std::vector<wire::PeerId>& owners) {
+      const base::Bytes answer = bytes();
+      base::Reader in(answer);
+      std::vector<wire::PeerId> senders(owners.size());
+      for (wire::PeerId& id : senders) id = in.u32();
+      return senders;
     };
     given.auditor.random = [this] {
       const base::Bytes answer = bytes();

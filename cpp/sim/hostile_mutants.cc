@@ -13,10 +13,10 @@
 //   master had when it answered, for of two sites nobody can say who is wrong.
 // * accuser-counts-again, accusers-without-bound, strangers-words-count, one-round-makes-known,
 //   departures-are-free, exits-take-no-time (250): one liar for some seconds is below their bounds.
-// * repeats-not-counted, violations-are-free, witnesses-that-left-count, misled-over-no-link,
-//   whoever-names-all-is-misled: what they let pass costs the honest time, and words of one liar
-//   against an honest one are bounded without the first of them, too. overcounts-unsaid is in
-//   net/, which this simulator does without.
+// * repeats-not-counted, violations-are-free, witnesses-that-left-count, any-sender-is-believed,
+//   whoever-names-all-is-misled, makers-are-always-right, judged-before-all-have-said-it: what they
+//   let pass costs the honest time, and words of one liar against an honest one are bounded without
+//   the first of them, too. overcounts-unsaid is in net/, which this simulator does without.
 // Each has a unit test, named in planted.txt.
 #include "sim/mutants.h"
 
@@ -30,7 +30,7 @@ constexpr MutantRow kDefences[] = {
     MutantRow{"lengths-not-compared"}, MutantRow{"results-before-their-parts"},
     MutantRow{"forwarders-pay"},       MutantRow{"violations-unsaid"},
     MutantRow{"wrong-values-unsaid"},  MutantRow{"the-misled-pay"},
-    MutantRow{"the-starved-are-late"},
+    MutantRow{"the-starved-are-late"}, MutantRow{"who-made-a-result-pays"},
 };
 
 }  // namespace

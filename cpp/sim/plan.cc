@@ -70,6 +70,7 @@ protocol::Auditor auditor_of(base::Rng& rng) {
     return {sum.is(cell.result), sum.wrong, std::move(sum.why)};
   };
   auditor.random = [&rng] { return rng.next(); };
+  auditor.senders = collective::senders_of;
   return auditor;
 }
 
