@@ -28,7 +28,7 @@ constexpr base::Duration kComputeMax = 300 * base::kSecond;  // of calls that wa
 }  // namespace
 
 void Parts::carry_out() const {
-  const std::shared_ptr<peer::Feed>& feed = frame->host.feed;
+  const std::shared_ptr<peer::StreamedInput>& feed = frame->host.feed;
   Deadlines::Id stalled = 0;
   if (feed) {
     const auto seconds = static_cast<base::Duration>(feed->bytes() / kBusBytesPerSecond);
@@ -122,7 +122,7 @@ std::uint64_t DeviceCall::feeds() const {
 
 // The leaves in parts, after the host's part was posted.
 Status DeviceCall::feed() {
-  const std::shared_ptr<peer::Feed>& feed = host().feed;
+  const std::shared_ptr<peer::StreamedInput>& feed = host().feed;
   const std::uint64_t part_bytes = std::max(kPartBytes, feed->bytes() / kPartsMax);
   std::uint64_t here = 0, told = 0;
   Steps steps;
@@ -146,7 +146,7 @@ Status DeviceCall::feed() {
 Status DeviceCall::begin() {
   const std::uint64_t bytes = feeds();
   if (bytes == 0) return Steps{}.then([&] { return fetch(); }).then([&] { return post(); }).status;
-  host().feed = std::make_shared<peer::Feed>(bytes);
+  host().feed = std::make_shared<peer::StreamedInput>(bytes);
   Steps steps;
   for (std::size_t i = parts_.form.leaves; i < host().operands.size(); ++i) {
     steps.then([&] { return fetch(i); });

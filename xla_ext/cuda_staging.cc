@@ -181,7 +181,7 @@ Status StagedCall::fetch(const StreamScope& scope, std::size_t at, DevicePointer
   return error == kSuccess ? Status{} : refused(driver_, "cuMemcpyDtoHAsync", error);
 }
 
-Status StagedCall::tell(const StreamScope& scope, std::shared_ptr<peer::Feed> feed,
+Status StagedCall::tell(const StreamScope& scope, std::shared_ptr<peer::StreamedInput> feed,
                         std::uint64_t here) {
   auto reference = std::make_unique<Told>(Told{std::move(feed), here});
   const Result error =

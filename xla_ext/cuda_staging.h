@@ -22,7 +22,7 @@
 
 #include "cuda_driver.h"
 #include "host_threads.h"
-#include "peer/feed.h"
+#include "peer/streamed_input.h"
 
 namespace jccl::xla_ext::cuda {
 
@@ -96,7 +96,8 @@ class StagedCall : public std::enable_shared_from_this<StagedCall> {
   base::Status fetch(const StreamScope& scope, std::size_t at, DevicePointer from,
                      std::size_t bytes, std::size_t first = 0);
   // Tells the feed how much is here, once the stream has come to this.
-  base::Status tell(const StreamScope& scope, std::shared_ptr<peer::Feed> feed, std::uint64_t here);
+  base::Status tell(const StreamScope& scope, std::shared_ptr<peer::StreamedInput> feed,
+                    std::uint64_t here);
   base::Status store(const StreamScope& scope, std::size_t at, DevicePointer to, std::size_t bytes);
   base::Status post(const StreamScope& scope, Host host);
   base::Status wait(const StreamScope& scope);    // the stream, or this thread, until it is over
@@ -108,7 +109,7 @@ class StagedCall : public std::enable_shared_from_this<StagedCall> {
  private:
   StagedCall(const Driver& driver, PinnedPool::Ref block, std::vector<std::size_t> offsets);
   struct Told {
-    std::shared_ptr<peer::Feed> feed;
+    std::shared_ptr<peer::StreamedInput> feed;
     std::uint64_t here;
   };
   static void when_here(void* reference);

@@ -20,10 +20,10 @@ using codec::Dtype;
 
 namespace {
 
-thread_local std::shared_ptr<peer::Feed> feed_here;
+thread_local std::shared_ptr<peer::StreamedInput> feed_here;
 
 struct FeedHere {
-  explicit FeedHere(std::shared_ptr<peer::Feed> feed) { feed_here = std::move(feed); }
+  explicit FeedHere(std::shared_ptr<peer::StreamedInput> feed) { feed_here = std::move(feed); }
   ~FeedHere() { feed_here = nullptr; }
 };
 
@@ -193,7 +193,7 @@ XLA_FFI_Handler* handler_of(const Target* table, const std::string& target) {
 
 }  // namespace
 
-std::shared_ptr<peer::Feed> feed_of_call() { return feed_here; }
+std::shared_ptr<peer::StreamedInput> feed_of_call() { return feed_here; }
 
 Status call_handler(const std::string& target, HostCall call) {
   return call_handler(kTargetTable, target, std::move(call));

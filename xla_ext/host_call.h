@@ -14,7 +14,7 @@
 #include "base/status.h"
 #include "handlers.h"
 #include "operands.h"
-#include "peer/feed.h"
+#include "peer/streamed_input.h"
 
 namespace jccl::xla_ext {
 
@@ -32,7 +32,8 @@ struct HostCall {
   std::vector<View> operands, results;
   std::map<std::string, HostAttribute> attributes;  // handlers rely on the order by name
   HostPlace place;
-  std::shared_ptr<peer::Feed> feed;  // of leaves that are still being copied; null: all are here
+  std::shared_ptr<peer::StreamedInput>
+      feed;  // of leaves that are still being copied; null: all are here
 };
 
 // How long the rest of a feed is waited for once its call is over: less than Parts::patience() adds
@@ -40,7 +41,7 @@ struct HostCall {
 inline constexpr base::Duration kFeedMax = 10 * base::kSecond;
 
 // The feed of the call that this thread carries out; null for calls of XLA.
-std::shared_ptr<peer::Feed> feed_of_call();
+std::shared_ptr<peer::StreamedInput> feed_of_call();
 
 // kInvalid: no handler of that name, or its ffi::Error in words. `table`: the platform's, the CPU's
 // if none is given.

@@ -12,7 +12,7 @@
 
 #include "base/status.h"
 #include "base/time.h"
-#include "wire/codec.h"
+#include "wire/serialize.h"
 
 namespace jccl::bench {
 

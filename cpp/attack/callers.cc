@@ -12,7 +12,7 @@
 #include "attack/crowd.h"
 #include "attack/visits.h"
 #include "base/text.h"
-#include "wire/codec.h"
+#include "wire/serialize.h"
 
 namespace jccl::attack {
 namespace {

@@ -9,7 +9,7 @@
 #include "attack/member.h"
 #include "exchange/stress_oracle.h"
 #include "master/ask.h"
-#include "peer/feed.h"
+#include "peer/streamed_input.h"
 
 namespace jccl::attack {
 
@@ -81,7 +81,7 @@ void hold(const CrowdOptions& options, base::Duration stays, const std::atomic<b
     std::vector<float> x = contribution(options), out(x.size());
     const peer::Leaf leaf{codec::Dtype::kF32, x.size(), x.data(), out.data(), "x", {}};
     peer::RoundOptions o = call(60 * kSecond);
-    o.feed = std::make_shared<peer::Feed>(x.size() * sizeof(float));
+    o.feed = std::make_shared<peer::StreamedInput>(x.size() * sizeof(float));
     const auto handle = comm.value()->start({leaf}, o);
     wait_for([&] { return comm.value()->attributes().id != 0; }, 60 * kSecond, stop);
     const bool in = comm.value()->attributes().id != 0;

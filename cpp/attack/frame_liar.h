@@ -13,7 +13,7 @@
 #include "attack/member.h"
 #include "attack/rows.h"
 #include "peer/frame_hook.h"
-#include "wire/codec.h"
+#include "wire/serialize.h"
 
 namespace jccl::attack {
 

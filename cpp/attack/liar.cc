@@ -7,7 +7,7 @@
 
 #include "base/bytes.h"
 #include "base/text.h"
-#include "wire/codec.h"
+#include "wire/serialize.h"
 
 namespace jccl::attack {
 

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "wire/codec.h"
+#include "wire/serialize.h"
 
 namespace jccl::attack {
 namespace {

@@ -10,7 +10,7 @@
 #include "attack/visits.h"
 #include "exchange/stress_oracle.h"
 #include "snapshot/digest.h"
-#include "wire/codec.h"
+#include "wire/serialize.h"
 
 namespace jccl::attack {
 namespace {

@@ -9,7 +9,7 @@
 #include "net/dial.h"
 #include "net/frames.h"
 #include "net/loop.h"
-#include "wire/codec.h"
+#include "wire/serialize.h"
 
 namespace jccl::attack {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "capi/cluster_support.h"
 #include "peer/control_hook.h"
-#include "wire/codec.h"
+#include "wire/serialize.h"
 
 namespace jccl::capi::test {
 namespace {

@@ -4,7 +4,7 @@
 #include "capi/cluster_support.h"
 #include "capi/in_time.h"
 #include "jccl/jccl.h"
-#include "peer/feed.h"
+#include "peer/streamed_input.h"
 
 namespace jccl::capi::test {
 namespace {
@@ -103,7 +103,7 @@ TEST(EndsInTimeInDoubtTest, a_round_that_has_begun_ends_by_it_in_doubt) {
     std::vector<float> x(1000, 1), y(1000, 1), out(1000, 0), other_out(1000, 0);
     RoundOptions o = sum_of("doubt");
     RoundOptions late = o;
-    late.feed = std::make_shared<peer::Feed>(y.size() * sizeof(float));
+    late.feed = std::make_shared<peer::StreamedInput>(y.size() * sizeof(float));
     const auto other = cluster[1].start({leaf_of(y, other_out)}, late);
     EXPECT_TRUE(other.ok()) << other.status().text;
     o.deadline = deadline;

@@ -7,7 +7,7 @@
 #include "base/rng.h"
 #include "capi/cluster_support.h"
 #include "master/raw_peer.h"
-#include "wire/codec.h"
+#include "wire/serialize.h"
 
 namespace jccl::capi::test {
 namespace {

@@ -187,7 +187,7 @@ TEST(OutputsTest, a_round_in_doubt_leaves_them_as_they_were) {
     o.collective = collective;
     o.slots = collective == Collective::kAllGather ? kOutSlots : 0;
     o.deadline = 60 * kSecond;
-    o.feed = std::make_shared<peer::Feed>(kOutputElements * sizeof(float));
+    o.feed = std::make_shared<peer::StreamedInput>(kOutputElements * sizeof(float));
     const auto other = cluster[1].start({leaf_of(in, out, "params/w")}, o);
     ASSERT_TRUE(other.ok()) << other.status().text;
     const RoundResult r = call.wait(cluster[0], handle.value());

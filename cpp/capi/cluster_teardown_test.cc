@@ -2,7 +2,7 @@
 #include <set>
 
 #include "capi/cluster_support.h"
-#include "peer/feed.h"
+#include "peer/streamed_input.h"
 
 namespace jccl::capi::test {
 namespace {
@@ -78,7 +78,7 @@ RoundOptions barrier_of(const std::string& tag) {
 TEST(LeavingTest, a_round_that_moves_goes_on_to_its_end_and_nobody_tries_again) {
   constexpr std::size_t kElements = 100'000;
   Cluster cluster(3);
-  const auto feed = std::make_shared<peer::Feed>(kElements * sizeof(float));
+  const auto feed = std::make_shared<peer::StreamedInput>(kElements * sizeof(float));
   std::vector<float> x(kElements, 1), out(kElements);
   RoundOptions fed = sum_of("x");
   fed.feed = feed;

@@ -20,8 +20,8 @@
 #include "exchange/call.h"
 #include "exchange/frame.h"
 #include "exchange/memory.h"
-#include "wire/codec.h"
 #include "wire/messages.h"
+#include "wire/serialize.h"
 
 namespace jccl::exchange {
 

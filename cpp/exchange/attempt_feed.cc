@@ -1,6 +1,6 @@
-// Attempts whose own inputs come while they run (see feed.h), or are compared: a chunk is set going
-// when its last byte is here, the last one of all when the state is known to be the run's. See
-// attempt.h.
+// Attempts whose own inputs come while they run (see peer/streamed_input.h), or are compared: a
+// chunk is set going when its last byte is here, the last one of all when the state is known to be
+// the run's. See attempt.h.
 #include <algorithm>
 #include <map>
 

@@ -48,7 +48,7 @@ Placement Placement::drain(std::uint64_t bytes) {
   return out;
 }
 
-Placement Placement::note() {
+Placement Placement::ack() {
   Placement out;
   out.kind = Kind::kNote;
   return out;

@@ -40,7 +40,7 @@ struct Placement {
   static Placement into(std::vector<base::MutableView> spans, std::uint64_t token = 0);
   static Placement pause();
   static Placement drain(std::uint64_t bytes);
-  static Placement note();
+  static Placement ack();
   static Placement refuse(base::Status status);  // not Ok
 };
 

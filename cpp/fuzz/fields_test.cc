@@ -13,7 +13,7 @@
 #include "fuzz/fields_table.h"
 #include "fuzz/introduction_judge.h"
 #include "net/seal.h"
-#include "wire/codec.h"
+#include "wire/serialize.h"
 
 namespace jccl::fuzz {
 namespace {

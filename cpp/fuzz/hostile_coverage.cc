@@ -5,7 +5,7 @@
 
 #include "base/text.h"
 #include "fuzz/fields_table.h"
-#include "wire/codec.h"
+#include "wire/serialize.h"
 
 namespace jccl::fuzz {
 namespace {

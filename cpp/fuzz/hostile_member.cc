@@ -6,7 +6,7 @@
 #include "base/check.h"
 #include "base/text.h"
 #include "fuzz/bender.h"
-#include "wire/codec.h"
+#include "wire/serialize.h"
 
 namespace jccl::fuzz {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "base/check.h"
-#include "wire/codec.h"
+#include "wire/serialize.h"
 
 namespace jccl::fuzz {
 namespace {
@@ -72,7 +72,7 @@ std::optional<FrameBytes> MemoryPlane::produce(const QueuedFrame& frame) {
 }
 
 exchange::Placement MemoryPlane::place(wire::Incarnation from, const wire::FrameHeader& header) {
-  if (header.kind == wire::FrameKind::kArrived) return exchange::Placement::note();  // the link's
+  if (header.kind == wire::FrameKind::kArrived) return exchange::Placement::ack();  // the link's
   if (of_snapshot(header.kind)) return snapshots_.place(from, header);
   return attempts_.place(from, header);
 }

@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "master/status_json.h"
 #include "protocol/master_state.h"
-#include "wire/codec.h"
+#include "wire/serialize.h"
 
 namespace jccl::fuzz {
 namespace {

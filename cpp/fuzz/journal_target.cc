@@ -4,8 +4,8 @@
 #include "fuzz/input.h"
 #include "fuzz/target.h"
 #include "wire/chain.h"
-#include "wire/codec.h"
 #include "wire/samples.h"
+#include "wire/serialize.h"
 
 namespace jccl::fuzz {
 namespace {

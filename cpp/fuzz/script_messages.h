@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "fuzz/input.h"
-#include "wire/codec.h"
+#include "wire/serialize.h"
 
 namespace jccl::fuzz {
 

@@ -9,8 +9,8 @@
 #include "fuzz/memory_stream.h"
 #include "fuzz/target.h"
 #include "net/frames.h"
-#include "wire/codec.h"
 #include "wire/samples.h"
+#include "wire/serialize.h"
 
 namespace jccl::fuzz {
 namespace {
@@ -125,7 +125,7 @@ class Sink : public net::DataSink {
       case 1:
         return net::Placement::drain(parsed.value().payload_bytes);
       case 2:
-        if (parsed.value().kind == wire::FrameKind::kArrived) return net::Placement::note();
+        if (parsed.value().kind == wire::FrameKind::kArrived) return net::Placement::ack();
         break;
       default:
         break;

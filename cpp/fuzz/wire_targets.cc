@@ -4,8 +4,8 @@
 #include "base/crc32c.h"
 #include "fuzz/input.h"
 #include "fuzz/target.h"
-#include "wire/codec.h"
 #include "wire/samples.h"
+#include "wire/serialize.h"
 
 namespace jccl::fuzz {
 namespace {

@@ -12,7 +12,7 @@
 #include "net/dial.h"
 #include "net/frames.h"
 #include "net/loop.h"
-#include "wire/codec.h"
+#include "wire/serialize.h"
 
 namespace jccl::master {
 

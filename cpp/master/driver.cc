@@ -15,7 +15,7 @@
 #include "master/auditor.h"
 #include "master/etcd_where.h"
 #include "master/outward.h"
-#include "wire/codec.h"
+#include "wire/serialize.h"
 
 namespace jccl::master {
 

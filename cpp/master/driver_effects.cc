@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "master/driver.h"
 #include "protocol/recorded_faults.h"
-#include "wire/codec.h"
+#include "wire/serialize.h"
 
 namespace jccl::master {
 

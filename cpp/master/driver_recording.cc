@@ -4,7 +4,7 @@
 #include "base/text.h"
 #include "master/driver.h"
 #include "master/outward.h"
-#include "wire/codec.h"
+#include "wire/serialize.h"
 
 namespace jccl::master {
 

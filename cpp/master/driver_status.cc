@@ -3,7 +3,7 @@
 #include "base/text.h"
 #include "master/driver.h"
 #include "master/etcd_where.h"
-#include "wire/codec.h"
+#include "wire/serialize.h"
 
 namespace jccl::master {
 

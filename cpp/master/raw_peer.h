@@ -17,7 +17,7 @@
 #include "base/crc32c.h"
 #include "collective/hint.h"
 #include "net/blocking_introduction.h"
-#include "wire/codec.h"
+#include "wire/serialize.h"
 
 namespace jccl::master {
 

@@ -15,7 +15,7 @@ if(TARGET master_test)
   add_executable(power_cut_test ${_power}/disk.cc ${_power}/recorder.cc ${_power}/power_cut_test.cc)
   target_link_libraries(power_cut_test PRIVATE jccl_master GTest::gtest GTest::gtest_main
     ${CMAKE_DL_LIBS})
-  set_target_properties(power_cut_test PROPERTIES JCCL_TRIES ON JCCL_PLAIN ON)
+  set_target_properties(power_cut_test PROPERTIES JCCL_TEST_CODE ON JCCL_PLAIN ON)
   add_test(NAME power_cut_test COMMAND power_cut_test)
   set_tests_properties(power_cut_test PROPERTIES TIMEOUT ${JCCL_TEST_SECONDS_MAX})
 endif()

@@ -51,7 +51,7 @@ void Link::use(std::size_t stripes) {
 }
 
 void Link::retire(std::size_t stripes) {
-  JCCL_CHECK(impl_->options.notes.make);
+  JCCL_CHECK(impl_->options.acks.make);
   const std::vector<StripePtr> all = impl_->standing();
   for (std::size_t i = 0; i < std::min(stripes, all.size()); ++i) {
     const StripePtr& stripe = all[all.size() - 1 - i];

@@ -51,22 +51,22 @@ struct LinkEvents {
 };
 
 // "So many frames of this stripe have arrived", and "no frame of mine follows by it".
-struct ArrivalNote {
+struct Ack {
   std::uint64_t frames = 0;
   bool last = false;
 };
 
 // How the owner spells that as a header without payload. Notes travel on the stripe they speak of.
 // Without them a late stripe is not noticed, and none can retire.
-struct ArrivalNotes {
-  std::function<Bytes(const ArrivalNote&)> make = nullptr;
-  std::function<std::optional<ArrivalNote>(ByteView header)> read = nullptr;
+struct Acks {
+  std::function<Bytes(const Ack&)> make = nullptr;
+  std::function<std::optional<Ack>(ByteView header)> read = nullptr;
 };
 
 struct LinkOptions {
   std::size_t header_bytes = 64;
   std::size_t sent_keys_max = 65536;  // remembered per stripe
-  ArrivalNotes notes = {};
+  Acks acks = {};
   Duration retire_max = 20 * base::kSecond;  // who has not answered by then is lost
   IoThreads* io = nullptr;                   // outlive the link
 };

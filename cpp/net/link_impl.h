@@ -1,5 +1,5 @@
-// How a Link works, see link.h: one batch at a time to the stripe that has waited longest, notes of
-// arrival, late stripes, the end of stripes. For link.cc alone.
+// How a Link works, see link.h: one batch at a time to the stripe that has waited longest, acks,
+// late stripes, the end of stripes. For link.cc alone.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,7 @@ struct Link::Impl : std::enable_shared_from_this<Impl> {
   static constexpr std::size_t kHandedBytes = 1024 * 1024;
   static constexpr Duration kHandedMax = 2 * base::kMillisecond;
   static constexpr std::size_t kPartsMax = 64;
-  // On long paths notes of arrival come more often than tick(), so that late is known early.
+  // On long paths acks come more often than tick(), so that late is known early.
   static constexpr Duration kNoteRttMin = 2 * base::kMillisecond;
   static constexpr Duration kNoteDelayMin = 20 * base::kMillisecond;
 
@@ -44,8 +44,8 @@ struct Link::Impl : std::enable_shared_from_this<Impl> {
     Placement place(ByteView header) override {
       const auto found = link->stripes.find(stripe);
       if (found != link->stripes.end()) found->second->heard = true;
-      if (link->options.notes.read) {
-        if (const auto note = link->options.notes.read(header)) return link->noted(stripe, *note);
+      if (link->options.acks.read) {
+        if (const auto ack = link->options.acks.read(header)) return link->acked(stripe, *ack);
       }
       if (found != link->stripes.end() && found->second->retirement.has_come() &&
           !JCCL_PLANTED("frame-after-the-last")) {
@@ -269,42 +269,42 @@ struct Link::Impl : std::enable_shared_from_this<Impl> {
     });
   }
 
-  // ---- notes of arrival, late stripes ----
+  // ---- acks, late stripes ----
 
   void push_note(Stripe* stripe) {
     if (!std::exchange(stripe->note_due, false) && !stripe->retirement.word_due()) return;
-    stripe->noted = stripe->arrived();
+    stripe->acked = stripe->arrived();
     stripe->noted_at = loop.now();
-    OutFrame note;
-    note.header = options.notes.make({stripe->noted, stripe->retirement.begun()});
+    OutFrame ack;
+    ack.header = options.acks.make({stripe->acked, stripe->retirement.begun()});
     stripe->retirement.said();
-    JCCL_CHECK(note.header.size() == options.header_bytes);
-    stripe->batch.push(std::move(note), false);
+    JCCL_CHECK(ack.header.size() == options.header_bytes);
+    stripe->batch.push(std::move(ack), false);
   }
 
   void send_note(const StripePtr& stripe, Duration alive_every = 0) {
-    if (!options.notes.make || stripe->gone || stripe->write_broken) return;
+    if (!options.acks.make || stripe->gone || stripe->write_broken) return;
     if (stripe->retirement.shut()) return;
     const bool alive_due = alive_every > 0 && loop.now() - stripe->noted_at >= alive_every;
-    if (stripe->arrived() == stripe->noted && !alive_due) return;
+    if (stripe->arrived() == stripe->acked && !alive_due) return;
     stripe->note_due = true;
     if (std::erase(idle, stripe) > 0) write(stripe);
   }
 
-  Placement noted(StripeId stripe, const ArrivalNote& note) {
+  Placement acked(StripeId stripe, const Ack& ack) {
     const bool was_late = flight.late(stripe);
     const auto found = stripes.find(stripe);
-    if (!flight.arrived(stripe, note.frames, loop.now())) {
+    if (!flight.arrived(stripe, ack.frames, loop.now())) {
       if (found != stripes.end()) found->second->overcounted = !JCCL_PLANTED("overcounts-unsaid");
       return Placement::refuse(
           {Code::kCorrupt, "the other end acknowledged more frames than were sent"});
     }
     if (was_late && !flight.late(stripe)) ask_pump();
-    if (note.last && found != stripes.end() && !found->second->retirement.has_come()) {
+    if (ack.last && found != stripes.end() && !found->second->retirement.has_come()) {
       found->second->retirement.came(loop.now());
       loop.post(later<&Impl::say_last>(found->second));
     }
-    return Placement::note();
+    return Placement::ack();
   }
 
   // It takes no frames from here on; the rest follows from what is written and what comes.

@@ -14,7 +14,7 @@ class LateStripeTest : public LinkTest {
   void open_late(bool all = false) {
     LinkOptions options;
     options.header_bytes = kHeader;
-    options.notes = notes();
+    options.acks = acks();
     a = std::make_unique<Side>(4 << 20, 16 << 10, 1);
     b = std::make_unique<Side>(4 << 20, 16 << 10, 2);
     auto pairs = connect(plain(), 3);

@@ -11,7 +11,7 @@ class RetiringStripeTest : public LinkTest {
   void open_noting(std::size_t stripes, const Credentials& credentials = plain(),
                    Duration retire_max = 20 * base::kSecond) {
     LinkOptions options;
-    options.notes = notes();
+    options.acks = acks();
     options.retire_max = retire_max;
     open(8 << 20, 16 << 10, stripes, credentials, options);
   }
@@ -136,7 +136,7 @@ class RetiringStrangerTest : public RetiringStripeTest {
   void open_one(Duration retire_max = 20 * base::kSecond) {
     LinkOptions options;
     options.header_bytes = kHeader;
-    options.notes = notes();
+    options.acks = acks();
     options.retire_max = retire_max;
     a = std::make_unique<Side>(4 << 20, 16 << 10, 1);
     auto pairs = connect(plain());
@@ -165,7 +165,7 @@ class RetiringStrangerTest : public RetiringStripeTest {
 TEST_F(RetiringStrangerTest, a_frame_after_the_last_word_ends_the_stripe) {
   open_one();
   on([&] {
-    write(notes().make({0, true}));
+    write(acks().make({0, true}));
     write(a->frame_of(0).header);
   });
   ASSERT_TRUE(loses());
@@ -178,7 +178,7 @@ TEST_F(RetiringStrangerTest, an_end_before_all_is_known_to_be_there_is_a_loss) {
     for (std::uint64_t key = 0; key < 3; ++key) a->link->send(a->frame_of(key));
   });
   ASSERT_TRUE(eventually([&] { return a->sent.size() == 3; }));
-  on([&] { write(notes().make({2, true})); });
+  on([&] { write(acks().make({2, true})); });
   ASSERT_TRUE(eventually([&] { return a->link->stripe_count() == 0; }));
   on([&] { other->shut_write(); });
   ASSERT_TRUE(loses());

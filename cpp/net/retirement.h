@@ -1,6 +1,6 @@
 // The end of a stripe that is one too many, agreed by both sides, so that nothing is lost or sent
 // again by it. Either side begins: it takes no more frames, writes out those that it has, and then
-// says its last word, a note of arrival. The other does the same in answer. Who began tells of what
+// says its last word, an ack. The other does the same in answer. Who began tells of what
 // came with the answer and closes; who answered hears of that and closes too. Pure.
 #pragma once
 
@@ -26,7 +26,7 @@ class Retirement {
   bool has_come() const { return came_; }
   base::Time since() const { return since_; }
 
-  // All frames are written: a note of arrival is due.
+  // All frames are written: an ack is due.
   bool word_due() const { return begun() && (!said_ || (came_ && !answered_)); }
   void said() {
     said_ = begun();

@@ -385,7 +385,7 @@ TEST(SealedStreamTest, of_what_an_earlier_owner_left_nothing_is_lost) {
 // be what it was.
 TEST(SealedStreamTest, a_frame_half_sealed_when_its_owner_lets_go_is_sent_as_it_was) {
   struct Nobody final : DataSink {
-    Placement place(ByteView) override { return Placement::note(); }
+    Placement place(ByteView) override { return Placement::ack(); }
     Status arrived(ByteView, std::uint64_t) override { return {}; }
     void lost(ByteView, std::uint64_t) override {}
   } nobody;

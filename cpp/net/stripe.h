@@ -44,7 +44,7 @@ struct Stripe {
   Time since = 0;
   double moved = 0;            // bytes delivered, older ones count less
   std::uint64_t paced_at = 0;  // bytes delivered when it was paced last
-  std::uint64_t noted = 0;     // of arrived(), the other side knows so many
+  std::uint64_t acked = 0;     // of arrived(), the other side knows so many
   Time noted_at = 0;
   std::size_t frames_sent = 0;
 };

@@ -162,7 +162,8 @@ Status check_call(const std::vector<Leaf>& leaves, const RoundOptions& options) 
   return {};
 }
 
-Status check_feed(const std::vector<Leaf>& leaves, const std::shared_ptr<Feed>& feed, bool stage) {
+Status check_feed(const std::vector<Leaf>& leaves, const std::shared_ptr<StreamedInput>& feed,
+                  bool stage) {
   if (!feed) return {};
   if (stage)
     return {Code::kInvalid, "a staged round copies its inputs at its start, so it takes no feed"};

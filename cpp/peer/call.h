@@ -59,7 +59,7 @@ base::Status check_tag(const base::Tag& tag);  // kInvalid for one that has no p
 base::Status check_call(const std::vector<Leaf>& leaves, const RoundOptions& options);
 
 // Whether a call of this form may have a feed. kInvalid names the leaf.
-base::Status check_feed(const std::vector<Leaf>& leaves, const std::shared_ptr<Feed>& feed,
+base::Status check_feed(const std::vector<Leaf>& leaves, const std::shared_ptr<StreamedInput>& feed,
                         bool stage);
 
 // Bytes of the leaf's output: as many as its input, but all_gather has `slots` times that.

@@ -189,13 +189,13 @@ TEST(CallTest, a_failed_call_leaves_its_input_in_a_private_output_alone_but_not_
 }
 
 TEST(CallTest, a_feed_needs_inputs_apart_from_outputs_and_no_copies_of_them) {
-  const auto feed = std::make_shared<Feed>(32);
+  const auto feed = std::make_shared<StreamedInput>(32);
   Leaf apart = leaf();
   apart.out = g_memory + 32;
   EXPECT_TRUE(check_feed({leaf()}, nullptr, true).ok());
   EXPECT_EQ(check_feed({apart, apart}, feed, false).code, Code::kInvalid) << "64 bytes";
   EXPECT_TRUE(check_feed({apart}, feed, false).ok());
-  EXPECT_EQ(check_feed({apart}, std::make_shared<Feed>(33), false).code, Code::kInvalid);
+  EXPECT_EQ(check_feed({apart}, std::make_shared<StreamedInput>(33), false).code, Code::kInvalid);
   EXPECT_EQ(check_feed({apart}, feed, true).code, Code::kInvalid);
   const base::Status same = check_feed({apart, leaf()}, feed, false);
   EXPECT_EQ(same.code, Code::kInvalid);
@@ -208,7 +208,7 @@ TEST(CallTest, encoded_leaves_of_a_feed_are_checked_for_their_size_alone) {
   Leaf encoded{Dtype::kF32, 8, nullptr, g_memory, "params/w", {}, bytes.data(), bytes.size() - 4};
   RoundOptions o;
   o.codec = CodecId::kInt8;
-  o.feed = std::make_shared<Feed>(bytes.size());
+  o.feed = std::make_shared<StreamedInput>(bytes.size());
   EXPECT_EQ(check_call({encoded}, o).code, Code::kInvalid);
   encoded.encoded_bytes = bytes.size();
   bytes[7] = 0x80;  // a code that no encoder writes

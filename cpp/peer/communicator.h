@@ -16,7 +16,7 @@
 #include "base/status.h"
 #include "base/time.h"
 #include "exchange/call.h"
-#include "peer/feed.h"
+#include "peer/streamed_input.h"
 #include "snapshot/mark.h"
 
 namespace jccl::peer {
@@ -72,7 +72,7 @@ struct RoundOptions : exchange::Terms {
   // not staged, with outputs apart from the inputs. If the round does not commit, `out` is left to
   // the caller, as inputs may lack parts; if the feed fails, the round goes on without this peer's
   // contribution (kGuard). A call may end before its feed, which then still writes to the inputs.
-  std::shared_ptr<Feed> feed;
+  std::shared_ptr<StreamedInput> feed;
 };
 
 struct RoundResult {

@@ -81,12 +81,12 @@ Status Communicator::Impl::open() {
   next_handle_ = handles_of(s.incarnation) + 1;
   control_loop_.start();
   data_loop_.start();
-  PlaneOptions plane;
+  DataPlaneOptions plane;
   plane.credentials = s.credentials;
   plane.stripes = options_.stripes;
   plane.io_threads = options_.io_threads;
   plane.chunk_bytes = options_.chunk_bytes;
-  PlaneEvents events;
+  DataPlaneEvents events;
   events.attempt_done = [this](const auto& a, const auto& d, auto shares, auto audit) {
     control_->attempt_done(a, d, std::move(shares), std::move(audit));
   };
@@ -103,7 +103,7 @@ Status Communicator::Impl::open() {
   events.measured = [this](const auto& measured) { control_->measured(measured); };
   Status listening;
   data_loop_.call([&] {
-    plane_ = std::make_unique<Plane>(data_loop_, plane, &store_, std::move(events));
+    plane_ = std::make_unique<DataPlane>(data_loop_, plane, &store_, std::move(events));
     if (s.bind) listening = plane_->listen(*s.bind);
     if (listening.ok() && s.bind) s.bind->port = plane_->port();
   });

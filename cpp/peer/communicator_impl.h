@@ -19,8 +19,8 @@
 #include "peer/call.h"
 #include "peer/communicator.h"
 #include "peer/control.h"
+#include "peer/data_plane.h"
 #include "peer/own_state.h"
-#include "peer/plane.h"
 #include "peer/snapshots.h"
 
 namespace jccl::peer {
@@ -62,7 +62,7 @@ class Communicator::Impl {
   net::Loop data_loop_;
   SnapshotStore store_;
   BufferPool staging_;
-  std::unique_ptr<Plane> plane_;
+  std::unique_ptr<DataPlane> plane_;
   std::unique_ptr<Control> control_;
   std::string listen_text_;
 

@@ -13,7 +13,7 @@
 #include "base/text.h"
 #include "net/credentials.h"
 #include "peer/control_hook.h"
-#include "wire/codec.h"
+#include "wire/serialize.h"
 
 namespace jccl::peer {
 namespace {
@@ -49,7 +49,7 @@ void at_sent(net::Loop& loop, const wire::Message& message) {
 
 }  // namespace
 
-Control::Control(net::Loop& loop, net::Loop& data_loop, Plane& plane, Config config)
+Control::Control(net::Loop& loop, net::Loop& data_loop, DataPlane& plane, Config config)
     : loop_(loop),
       data_loop_(data_loop),
       plane_(plane),

@@ -16,7 +16,7 @@
 #include "net/frames.h"
 #include "net/loop.h"
 #include "peer/call.h"
-#include "peer/plane.h"
+#include "peer/data_plane.h"
 #include "peer/recording.h"
 #include "protocol/peer_machine.h"
 #include "protocol/recorder.h"
@@ -71,7 +71,7 @@ class Control {
     std::size_t record_bytes = 0;
   };
 
-  Control(net::Loop& loop, net::Loop& data_loop, Plane& plane, Config config);
+  Control(net::Loop& loop, net::Loop& data_loop, DataPlane& plane, Config config);
   ~Control();  // on the loop's thread, or while it does not run
 
   // From any thread.
@@ -139,7 +139,7 @@ class Control {
 
   net::Loop& loop_;
   net::Loop& data_loop_;
-  Plane& plane_;
+  DataPlane& plane_;
   Config config_;
   protocol::Recorder<protocol::PeerSide> recorder_;
   bool was_member_ = false;  // of a run, so that there is something to record

@@ -22,25 +22,25 @@ constexpr base::Duration kProbeEvery = base::kSecond;
 constexpr std::size_t kSecretsKept = 8;
 constexpr std::size_t kLeftMax = 4096;  // former members that are remembered
 
-// A stripe's notes of arrival are frames of a kind of their own.
-net::ArrivalNotes arrival_notes() {
-  net::ArrivalNotes notes;
-  notes.make = [](const net::ArrivalNote& note) {
+// A stripe's acks are frames of a kind of their own.
+net::Acks acks() {
+  net::Acks acks;
+  acks.make = [](const net::Ack& ack) {
     wire::FrameHeader header;
     header.kind = wire::FrameKind::kArrived;
-    header.attempt.counter = note.frames;
-    header.chunk = note.last ? 1 : 0;
+    header.attempt.counter = ack.frames;
+    header.chunk = ack.last ? 1 : 0;
     base::Bytes out(wire::kFrameHeaderBytes);
     wire::encode(header, out.data());
     return out;
   };
-  notes.read = [](base::ByteView header) -> std::optional<net::ArrivalNote> {
+  acks.read = [](base::ByteView header) -> std::optional<net::Ack> {
     if (header[4] != static_cast<std::uint8_t>(wire::FrameKind::kArrived)) return std::nullopt;
     const auto note = wire::decode_frame_header(header);
     if (!note.ok()) return std::nullopt;  // the owner refuses it
-    return net::ArrivalNote{note.value().attempt.counter, note.value().chunk == 1};
+    return net::Ack{note.value().attempt.counter, note.value().chunk == 1};
   };
-  return notes;
+  return acks;
 }
 
 }  // namespace
@@ -187,7 +187,7 @@ LinkTable::Entry& LinkTable::entry(const wire::Member& member) {
     net::LinkOptions options;
     options.header_bytes = wire::kFrameHeaderBytes;
     options.sent_keys_max = options_.frames_remembered;
-    options.notes = arrival_notes();
+    options.acks = acks();
     options.io = options_.io;
     slot->link = std::make_unique<net::Link>(loop_, options, slot->sink.get(), std::move(events));
   } else if (member.id != 0) {

@@ -26,8 +26,8 @@
 #include "net/listener.h"
 #include "net/reach.h"
 #include "peer/strangers.h"
-#include "wire/codec.h"
 #include "wire/messages.h"
+#include "wire/serialize.h"
 
 namespace jccl::peer {
 

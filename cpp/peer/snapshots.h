@@ -27,7 +27,7 @@
 #include "snapshot/fetch_plan.h"
 #include "snapshot/manifest.h"
 #include "snapshot/proof_plan.h"
-#include "wire/codec.h"
+#include "wire/serialize.h"
 
 namespace jccl::peer {
 

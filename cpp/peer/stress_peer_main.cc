@@ -172,7 +172,8 @@ RoundResult started(Communicator& comm, const std::vector<Leaf>& leaves, const R
 }
 
 // In sixteen parts, as a device's copies come.
-void bring(const std::vector<float>& from, std::vector<float>* to, jccl::peer::Feed* feed) {
+void bring(const std::vector<float>& from, std::vector<float>* to,
+           jccl::peer::StreamedInput* feed) {
   const std::size_t part = from.size() / 16 + 1;
   for (std::size_t at = 0; at < from.size(); at += part) {
     const std::size_t end = std::min(at + part, from.size());
@@ -202,7 +203,7 @@ RoundResult reduce_one(Call& call) {
     if (r.n == 0 && in == input) out = input;  // refused: nothing was staged
   } else if (fed) {
     std::fill(in.begin(), in.end(), NAN);
-    o.feed = std::make_shared<jccl::peer::Feed>(s.elements * sizeof(float));
+    o.feed = std::make_shared<jccl::peer::StreamedInput>(s.elements * sizeof(float));
     r = started(call.peer.comm, {leaf}, o, false, nullptr,
                 [&] { bring(input, &in, o.feed.get()); });
     if (!o.feed->whole()) in = input;  // refused

@@ -17,11 +17,11 @@ inline constexpr std::uint64_t kValuesOf<AttemptPhase> =
     static_cast<std::uint64_t>(AttemptPhase::kCount);
 
 template <>
-struct Blank<RunningAttempt> {
-  static RunningAttempt make() {
+struct Blank<MasterAttempt> {
+  static MasterAttempt make() {
     Part part;  // an attempt without anybody who contributes is none
     part.weight = 1;
-    return RunningAttempt({}, {}, {part}, 1);
+    return MasterAttempt({}, {}, {part}, 1);
   }
 };
 template <>
@@ -61,7 +61,7 @@ struct Archived {
     all(io, boxes, count, votes);
   }
   template <typename Io>
-  static void of(Io& io, wire::In<Io, RunningAttempt> whole) {
+  static void of(Io& io, wire::In<Io, MasterAttempt> whole) {
     auto& [starts, since, deadline, last_done, avoided, refusals, silent, judged_at, heard_out,
            askers, audit, attempt, round, parts, ids, sites_min, world, sites_left, open, agreed,
            phase, edges, reason] = whole;
@@ -88,7 +88,7 @@ JCCL_ARCHIVED_CLASS(Held)
 JCCL_ARCHIVED_CLASS(Archived::Account)
 JCCL_ARCHIVED_CLASS(Blame)
 JCCL_ARCHIVED_CLASS(Election)
-JCCL_ARCHIVED_CLASS(RunningAttempt)
+JCCL_ARCHIVED_CLASS(MasterAttempt)
 JCCL_ARCHIVED_CLASS(Ledger)
 #undef JCCL_ARCHIVED_CLASS
 

@@ -8,7 +8,7 @@
 namespace jccl::protocol {
 
 template <>
-inline constexpr std::uint64_t kValuesOf<Link> = 6;
+inline constexpr std::uint64_t kValuesOf<MasterConnection> = 6;
 template <>
 inline constexpr std::uint64_t kValuesOf<CallPhase> = 4;
 

@@ -7,7 +7,7 @@
 #include "base/hash64.h"
 #include "protocol/master_state.h"
 #include "protocol/peer_state.h"
-#include "wire/codec.h"
+#include "wire/serialize.h"
 
 namespace jccl::protocol {
 namespace {
@@ -105,7 +105,7 @@ class Canon {
     put(took), put(pieces), put(shown);
     for (const CellName& name : cells) put(name);
   }
-  void put(const RunningAttempt& running) { running.each_field(*this); }
+  void put(const MasterAttempt& running) { running.each_field(*this); }
   void put(const AbortedAttempt& aborted) {
     const auto& [outcome, otherwise] = aborted;
     put(outcome), put(otherwise);
@@ -267,7 +267,7 @@ base::Digest PeerMachine::digest() const {
   same_for_all(options, now, fx, sequence, progress, refused);
   Canon canon;
   canon.put(incarnation), canon.put(run == wire::RunId{}), canon.put(last);
-  canon.put(wake), canon.put(link), canon.put(link == Link::kUp ? heard : lost_at);
+  canon.put(wake), canon.put(link), canon.put(link == MasterConnection::kUp ? heard : lost_at);
   canon.put(heartbeat), canon.put(silence);
   canon.put(dial_at), canon.put(pause), canon.put(unwelcome), canon.put(life_pause);
   canon.put(next_beat), canon.put(next_ask), canon.put(id), canon.put(epoch);

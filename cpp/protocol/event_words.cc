@@ -4,8 +4,8 @@
 #include <string_view>
 
 #include "base/text.h"
-#include "wire/codec.h"
 #include "wire/order_verbs.h"
+#include "wire/serialize.h"
 
 namespace jccl::protocol {
 

@@ -10,7 +10,7 @@
 #include "protocol/recorder.h"
 #include "protocol/replay.h"
 #include "protocol/test_effects.h"
-#include "wire/codec.h"
+#include "wire/serialize.h"
 
 namespace jccl::protocol {
 

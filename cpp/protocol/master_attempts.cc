@@ -29,7 +29,7 @@ constexpr std::size_t kAbortedMax = 64;  // remembered per round, with code and 
 
 // To one whose START was lost. A contributor may be done by its own word and out by now: this peer
 // was never told of it, and does not get its data any more.
-void State::start_late(const Life& life, Part& part, RunningAttempt& running) {
+void State::start_late(const Life& life, Part& part, MasterAttempt& running) {
   const auto gone = std::find_if(running.parts().begin(), running.parts().end(), [](const auto& p) {
     return p.second.contributes() && p.second.evicted;
   });
@@ -57,7 +57,7 @@ wire::Tag State::running_tag(const wire::Attempt& attempt) const {
 void State::on_done(Life& life, const wire::Done& done) {
   const wire::Tag tag = running_tag(done.attempt);
   if (tag.empty()) return answer(life, {done.attempt, {}});
-  RunningAttempt& running = *rounds_.at(tag).running;
+  MasterAttempt& running = *rounds_.at(tag).running;
   Part* part = running.part_of(life.incarnation);
   if (part == nullptr) {
     running.askers.insert(life.conn);
@@ -83,7 +83,7 @@ void State::on_query(Life& life, const wire::Query& query) {
 void State::answer(Life& life, const wire::Unresolved& about) {
   const wire::Tag tag = running_tag(about.attempt);
   if (!tag.empty() && !JCCL_PLANTED("running-told-aborted")) {
-    RunningAttempt& running = *rounds_.at(tag).running;
+    MasterAttempt& running = *rounds_.at(tag).running;
     if (running.part_of(life.incarnation) == nullptr) running.askers.insert(life.conn);
     return;
   }
@@ -131,7 +131,7 @@ void State::on_fail(Life& life, const wire::Fail& fail) {
     return answer(life, {fail.attempt, {}});
   }
   Round& round = rounds_.at(tag);
-  RunningAttempt& running = *round.running;
+  MasterAttempt& running = *round.running;
   Part* part = running.part_of(life.incarnation);
   const bool audited = running.audit.has_value() && running.audit->drawn;
   if (audited && part != nullptr && part->contributes()) return leave_audit(life, tag, *part, fail);
@@ -221,7 +221,7 @@ void State::drop_part(const Life& life, const wire::Tag& tag, Part& part, Fault 
 // Calls are equal, so what can't be done here can't be done elsewhere, and the others say so, too:
 // within a moment. A refusal that nobody shares is of who says it alone.
 void State::refused_by(const wire::Tag& tag, Part& part, const Status& why) {
-  RunningAttempt& running = *rounds_.at(tag).running;
+  MasterAttempt& running = *rounds_.at(tag).running;
   part.failed = true;
   running.refusals[part.id] = {why.code, why.text};
   std::set<std::string> sites;
@@ -234,7 +234,7 @@ void State::refused_by(const wire::Tag& tag, Part& part, const Status& why) {
 }
 
 void State::judge_refusals(const wire::Tag& tag) {
-  RunningAttempt& running = *rounds_.at(tag).running;
+  MasterAttempt& running = *rounds_.at(tag).running;
   std::string text;
   std::set<wire::PeerId> ended;
   for (const auto& [id, why] : running.refusals) {
@@ -251,7 +251,7 @@ void State::judge_refusals(const wire::Tag& tag) {
 // It or the others were sent something else on than was made, as they say: then it is that link's,
 // as values that no encoder writes are. Once plans do without the link, nobody can say so any more.
 bool State::is_misled(Round& round, const Part& part) {
-  RunningAttempt& running = *round.running;
+  MasterAttempt& running = *round.running;
   const std::set<Misled> links = running.misled(part);
   for (const Misled& link : links) remember_link(round, running.attempt(), link.whom, link.by);
   return !links.empty();
@@ -262,7 +262,7 @@ bool State::is_misled(Round& round, const Part& part) {
 // another is in what each says. The first time all go again: bits flip.
 bool State::unequal(const wire::Tag& tag) {
   Round& round = rounds_.at(tag);
-  RunningAttempt& running = *round.running;
+  MasterAttempt& running = *round.running;
   const std::vector<const Part*> wrong = running.outvoted();
   const base::Duration moment =
       JCCL_PLANTED("judged-before-all-have-said-it") ? 0 : options_.silence / 16;
@@ -347,7 +347,7 @@ bool State::ends_by_deadline(const wire::Tag& tag) {
 
 void State::commit(const wire::Tag& tag) {
   Round& round = rounds_.at(tag);
-  RunningAttempt& running = *round.running;
+  MasterAttempt& running = *round.running;
   const Standing& at = ledger_.standing(tag);
   wire::CommitRecord record;
   record.attempt = running.attempt();
@@ -432,7 +432,7 @@ void State::commit(const wire::Tag& tag) {
 void State::abort(const wire::Tag& tag, Code code, const std::string& text, bool retry,
                   const std::string& left_out_site, const std::set<wire::PeerId>& ended) {
   Round& round = rounds_.at(tag);
-  RunningAttempt& running = *round.running;
+  MasterAttempt& running = *round.running;
   AbortedAttempt aborted;
   wire::Outcome& outcome = aborted.outcome;
   const bool lost = running.phase() == AttemptPhase::kLost;
@@ -469,7 +469,7 @@ void State::abort(const wire::Tag& tag, Code code, const std::string& text, bool
                  {"attempt", base::to_text(outcome.attempt)},
                  {"code", std::string(base::name_of(code))},
                  {"text", text}});
-  const RunningAttempt over = std::move(running);
+  const MasterAttempt over = std::move(running);
   running_.erase(over.attempt());
   edges_seen_ |= running.edges();
   round.running.reset();

@@ -25,7 +25,7 @@ namespace {
 
 using Group = std::vector<const Part*>;  // contributors of a shard; by position in its plan
 
-Group group_of(const RunningAttempt& running, std::uint32_t shard) {
+Group group_of(const MasterAttempt& running, std::uint32_t shard) {
   Group group;
   for (const auto& [id, part] : running.parts()) {
     if (part.contributes() && part.shard == shard) group.push_back(&part);
@@ -50,7 +50,7 @@ std::size_t cells_in(std::size_t bytes, std::size_t contributors) {
 }
 
 // What its parts are bound by, and where in there the cell stands.
-bool is_bound(const Auditor& auditor, const RunningAttempt& running, const Group& group,
+bool is_bound(const Auditor& auditor, const MasterAttempt& running, const Group& group,
               const Part& part, const wire::AuditPart& shown) {
   const std::vector<std::uint64_t> begins = begins_of(group);
   const std::size_t owner = owner_of(begins, shown.cell);
@@ -118,14 +118,14 @@ void State::note_audit(const wire::Tag& tag, const std::string& text) {
 
 // What came with DONE, if it has the form that the plan gives it. What has not is nobody's root,
 // and differs from everybody's.
-void State::keep_roots(const RunningAttempt& running, Part& part, const wire::AuditRoots& roots) {
+void State::keep_roots(const MasterAttempt& running, Part& part, const wire::AuditRoots& roots) {
   if (!running.audit.has_value()) return;
   const std::size_t count = group_of(running, part.shard).size();
   if (roots.parts.size() == count && roots.receipts.size() == count) part.audit = roots;
 }
 
 // Both ends of what it sent to itself are its own words, and of no cells there is no hash.
-bool State::contradicts_itself(const RunningAttempt& running, const Part& part) {
+bool State::contradicts_itself(const MasterAttempt& running, const Part& part) {
   const Group group = group_of(running, part.shard);
   const auto at =
       static_cast<std::size_t>(std::find(group.begin(), group.end(), &part) - group.begin());
@@ -145,7 +145,7 @@ bool State::contradicts_itself(const RunningAttempt& running, const Part& part) 
 }
 
 // Between whom not the same went out as came in, as they say; or one of the two lies.
-LinkSet State::crossed_roots(const RunningAttempt& running, bool of_gone) {
+LinkSet State::crossed_roots(const MasterAttempt& running, bool of_gone) {
   LinkSet links;
   for (std::uint32_t shard = 0; shard < running.starts.size(); ++shard) {
     const Group group = group_of(running, shard);
@@ -168,7 +168,7 @@ LinkSet State::crossed_roots(const RunningAttempt& running, bool of_gone) {
 
 void State::draw(const wire::Tag& tag) {
   Round& round = rounds_.at(tag);
-  RunningAttempt& running = *round.running;
+  MasterAttempt& running = *round.running;
   Audit& audit = *running.audit;
   audit.drawn = true;
   base::Rng rng(options_.auditor.random());
@@ -196,7 +196,7 @@ void State::draw(const wire::Tag& tag) {
 }
 
 // Its part of each, and the results of those that it owns.
-std::size_t State::pieces_of(const RunningAttempt& running, const Part& part,
+std::size_t State::pieces_of(const MasterAttempt& running, const Part& part,
                              const std::vector<std::uint32_t>& cells) {
   const Group group = group_of(running, part.shard);
   const std::vector<std::uint64_t> begins = begins_of(group);
@@ -208,7 +208,7 @@ std::size_t State::pieces_of(const RunningAttempt& running, const Part& part,
 
 // The next cells, when the last are judged: what comes at once is bounded.
 void State::ask_for_cells(const wire::Tag& tag) {
-  RunningAttempt& running = *rounds_.at(tag).running;
+  MasterAttempt& running = *rounds_.at(tag).running;
   Audit& audit = *running.audit;
   if (!audit.open.empty() || audit.asked == audit.cells.size()) return;
   std::map<std::uint32_t, std::vector<std::uint32_t>> cells;  // by shard
@@ -235,7 +235,7 @@ void State::ask_for_cells(const wire::Tag& tag) {
 }
 
 // Of the cells that are asked for: those of which the contributor owes its part, or the result.
-std::vector<std::uint32_t> State::owed_cells(const RunningAttempt& running, const Part& part) {
+std::vector<std::uint32_t> State::owed_cells(const MasterAttempt& running, const Part& part) {
   std::vector<std::uint32_t> owed;
   const Group group = group_of(running, part.shard);
   const std::vector<std::uint64_t> begins = begins_of(group);
@@ -253,7 +253,7 @@ std::vector<std::uint32_t> State::owed_cells(const RunningAttempt& running, cons
 void State::ask_anew(const Life& life) {
   for (auto& [tag, round] : rounds_) {
     if (!round.running.has_value() || !round.running->audit.has_value()) continue;
-    RunningAttempt& running = *round.running;
+    MasterAttempt& running = *round.running;
     const Part* part = running.part_of(life.incarnation);
     if (part == nullptr || !part->contributes() || part->evicted) continue;
     if (const auto owed = owed_cells(running, *part); !owed.empty()) {
@@ -267,7 +267,7 @@ void State::ask_anew(const Life& life) {
 void State::on_audit_part(Life& life, const wire::AuditPart& shown) {
   const wire::Tag tag = running_tag(shown.attempt);
   if (tag.empty()) return;
-  RunningAttempt& running = *rounds_.at(tag).running;
+  MasterAttempt& running = *rounds_.at(tag).running;
   const Part* part = running.part_of(life.incarnation);
   if (part == nullptr || !part->contributes() || part->evicted || !running.audit.has_value())
     return;
@@ -303,7 +303,7 @@ void State::on_audit_part(Life& life, const wire::AuditPart& shown) {
 
 // All of it is here. False: somebody was convicted, and the attempt is over.
 bool State::judge_cell(const wire::Tag& tag, const CellName& name) {
-  RunningAttempt& running = *rounds_.at(tag).running;
+  MasterAttempt& running = *rounds_.at(tag).running;
   const AuditedCell& cell = running.audit->open.at(name);
   const Group group = group_of(running, name.shard);
   const Part& owner = *group[owner_of(begins_of(group), name.cell)];
@@ -347,7 +347,7 @@ void State::hold_against(const Life& life, Fault fault, const std::string& why) 
 
 // The attempt is over, and goes again without it. `part` and the attempt end here.
 void State::convict(const wire::Tag& tag, const Part& part, const std::string& what) {
-  const RunningAttempt& running = *rounds_.at(tag).running;
+  const MasterAttempt& running = *rounds_.at(tag).running;
   const std::string site = part.site;
   const std::string why =
       cat(name(part.id), " ", what, ", in round ", running.round().n, " of ", tag);
@@ -371,7 +371,7 @@ void State::convict(const wire::Tag& tag, const Part& part, const std::string& w
 // next attempt again. Of two sites the round ends for both, as with any result that differs.
 void State::hold_roots_against_links(const wire::Tag& tag, const LinkSet& links) {
   Round& round = rounds_.at(tag);
-  RunningAttempt& running = *round.running;
+  MasterAttempt& running = *round.running;
   std::string text = "what was sent is not what came, as they say: ";
   std::size_t told = 0;
   for (const auto& [a, b] : links) {
@@ -390,7 +390,7 @@ void State::hold_roots_against_links(const wire::Tag& tag, const LinkSet& links)
 
 // All contributors are DONE, and alike.
 State::AuditStep State::audit(const wire::Tag& tag) {
-  RunningAttempt& running = *rounds_.at(tag).running;
+  MasterAttempt& running = *rounds_.at(tag).running;
   if (!running.audit.has_value()) return AuditStep::kPassed;
   Audit& audit = *running.audit;
   if (!audit.drawn) {
@@ -424,7 +424,7 @@ State::AuditStep State::audit(const wire::Tag& tag) {
   return AuditStep::kWaits;
 }
 
-std::string State::audit_text(const RunningAttempt& running) const {
+std::string State::audit_text(const MasterAttempt& running) const {
   std::string names;
   for (const auto& [id, part] : running.parts()) {
     if (!part.contributes() || part.evicted || owed_cells(running, part).empty()) continue;

@@ -29,7 +29,7 @@ constexpr int kSlower = 2;      // who takes so many times as long as the middle
 }  // namespace
 
 // It has shown all that it was asked for.
-void State::note_shown(RunningAttempt& running, const Part& part) const {
+void State::note_shown(MasterAttempt& running, const Part& part) const {
   const auto since = running.audit->since.find(part.id);
   if (since == running.audit->since.end()) return;
   const base::Time from = std::max(since->second, woke_at_);
@@ -39,7 +39,7 @@ void State::note_shown(RunningAttempt& running, const Part& part) const {
 
 // Since when a contributor that is connected owes something of what it was asked for; kNever: it
 // has shown all.
-base::Time State::owes_since(const RunningAttempt& running, const Part& part) const {
+base::Time State::owes_since(const MasterAttempt& running, const Part& part) const {
   const auto since = running.audit->since.find(part.id);
   const Life* life = part.evicted ? nullptr : life_of(part.incarnation);
   const bool asked = since != running.audit->since.end() && life != nullptr && life->resumed;
@@ -57,7 +57,7 @@ base::Duration State::took(const Audit& audit, wire::PeerId id) const {
 
 // What the middle one of the others takes for as many pieces: owners show the results as well, and
 // often one owns all cells of a question. Of two others the quicker one counts, as one may lie.
-base::Duration State::others_take(const RunningAttempt& running, const Part& part) const {
+base::Duration State::others_take(const MasterAttempt& running, const Part& part) const {
   const Audit& audit = *running.audit;
   const auto pieces = static_cast<double>(audit.pieces.at(part.id));
   std::vector<double> times;
@@ -78,7 +78,7 @@ base::Duration State::others_take(const RunningAttempt& running, const Part& par
 }
 
 // What it may take, in all: longer where others do, if it has shown something.
-base::Duration State::patience_with(const RunningAttempt& running, const Part& part) const {
+base::Duration State::patience_with(const MasterAttempt& running, const Part& part) const {
   const Audit& audit = *running.audit;
   const auto pieces = static_cast<base::Duration>(audit.pieces.at(part.id));
   const base::Duration whole = kPatience * options_.silence + pieces * kPieceTime;
@@ -96,7 +96,7 @@ base::Duration State::patience_with(const RunningAttempt& running, const Part& p
 
 // It is heard, and owes cells: on nobody else's word, for there is only its connection between.
 bool State::ends_by_withholding(const wire::Tag& tag) {
-  RunningAttempt& running = *rounds_.at(tag).running;
+  MasterAttempt& running = *rounds_.at(tag).running;
   for (const auto& [id, part] : running.parts()) {
     const base::Duration held = took(*running.audit, id);
     if (owes_since(running, part) == base::kNever || held < patience_with(running, part)) continue;
@@ -118,13 +118,13 @@ bool State::ends_by_withholding(const wire::Tag& tag) {
 }
 
 // The attempt ends by a deadline. Who held it is no better off than whoever is not DONE then.
-void State::note_owing(const RunningAttempt& running) {
+void State::note_owing(const MasterAttempt& running) {
   for (const auto& [id, part] : running.parts()) note_owing(running, part);
 }
 
 // Who has shown nothing at all withholds it, however short the deadline is. Who is slow among slow
 // ones holds nobody.
-void State::note_owing(const RunningAttempt& running, const Part& part) {
+void State::note_owing(const MasterAttempt& running, const Part& part) {
   if (owes_since(running, part) == base::kNever) return;
   const base::Duration held = took(*running.audit, part.id);
   if (held < options_.silence / 2) return;
@@ -149,7 +149,7 @@ void State::leave_audit(const Life& life, const wire::Tag& tag, const Part& part
 }
 
 // Where the time of others that goes on is what counts, what they show brings the next event.
-base::Time State::audit_due(const RunningAttempt& running) const {
+base::Time State::audit_due(const MasterAttempt& running) const {
   base::Time due = base::kNever;
   if (!running.audit.has_value() || running.audit->open.empty()) return due;
   for (const auto& [id, part] : running.parts()) {

@@ -235,7 +235,7 @@ bool State::may_be_slow(const std::string& site) const {
 }
 
 // Since when the others wait for its DONE, or for what an audit asked it for.
-base::Time State::awaited_since(const RunningAttempt& running, const Part& part) const {
+base::Time State::awaited_since(const MasterAttempt& running, const Part& part) const {
   if (!part.done.has_value()) return running.since;
   if (!running.audit.has_value() || JCCL_PLANTED("audits-hold-for-nothing")) return base::kNever;
   const auto asked = running.audit->since.find(part.id);
@@ -290,7 +290,7 @@ void State::note_held(const std::string& site, base::Time since, base::Duration 
 }
 
 // It leaves an attempt that runs, and stays: unless the others have waited too long for it.
-void State::note_exit(const Life& life, const RunningAttempt& running) {
+void State::note_exit(const Life& life, const MasterAttempt& running) {
   if (JCCL_PLANTED("exits-take-no-time")) return;
   if (life.id == 0) return note_held(life.site, running.since);
   note_absence(life.site, running.since);
@@ -366,7 +366,7 @@ void State::charge_accused(Life& life) {
 }
 
 // The attempt ends by deadlines. Who held it pays for what others waited, as if it had left.
-void State::note_deadline(const RunningAttempt& running) {
+void State::note_deadline(const MasterAttempt& running) {
   const Part* holder = holds_in_silence(running);
   if (holder != nullptr && now_ >= running.since + options_.silence / 2) {
     return note_exit(*life_of(holder->incarnation), running);
@@ -376,7 +376,7 @@ void State::note_deadline(const RunningAttempt& running) {
 
 // Whose call had less than half of the time that the middle one has pays, too, unless it waits for
 // another. Not as for a fault, for who calls late may have as little.
-void State::note_short_calls(const RunningAttempt& running) {
+void State::note_short_calls(const MasterAttempt& running) {
   std::vector<Part> parts;
   for (const auto& [id, one] : running.parts()) parts.push_back(one);
   for (const auto& [id, part] : running.parts()) {

@@ -31,13 +31,13 @@ void State::remember_link(Round& round, const wire::Attempt& attempt, wire::Peer
 
 // Values that no encoder writes, from one of three or more. Who of the two is wrong nobody can
 // tell, so it is their link's: no round goes over it again, and whoever has most such links goes.
-bool State::says_what_another_sent(const RunningAttempt& running, const Part& part,
+bool State::says_what_another_sent(const MasterAttempt& running, const Part& part,
                                    const wire::Fail& fail) {
   return fail.cause == Code::kCorrupt && running.sites_left() >= 3 &&
          names_another(running, part, fail) && !JCCL_PLANTED("corrupt-ends-all");
 }
 
-bool State::names_another(const RunningAttempt& running, const Part& part, const wire::Fail& fail) {
+bool State::names_another(const MasterAttempt& running, const Part& part, const wire::Fail& fail) {
   const bool other = fail.peer != part.id && running.parts().count(fail.peer) > 0;
   return other || (fail.cause == Code::kLinkLost && JCCL_PLANTED("links-to-nobody-break"));
 }
@@ -102,7 +102,7 @@ void State::end_attempts_of(const Life& life, const std::string& why) {
   }
 }
 
-bool State::hears_out(RunningAttempt& running) {
+bool State::hears_out(MasterAttempt& running) {
   if (running.heard_out || JCCL_PLANTED("judged-unheard")) return false;
   if (!is_to_be_heard(running)) return false;
   running.heard_out = true;
@@ -122,7 +122,7 @@ bool State::began_late(Round& round, const Part& part) {
 // hangs; between two that it hears the link is cut.
 void State::judge(const wire::Tag& tag) {
   Round& round = rounds_.at(tag);
-  RunningAttempt& running = *round.running;
+  MasterAttempt& running = *round.running;
   std::string text;
   std::map<std::string, std::string> hung;  // by site
   std::set<std::pair<wire::PeerId, wire::PeerId>> cut;

@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "protocol/attempt.h"
 #include "protocol/blame.h"
 #include "protocol/election.h"
 #include "protocol/ledger.h"
+#include "protocol/master_attempt.h"
 #include "protocol/master_machine.h"
 
 namespace jccl::protocol {
@@ -132,7 +132,7 @@ std::string first_difference(const std::string& one, const std::string& other);
 
 struct Round {  // the volatile side of one tag
   std::map<wire::Incarnation, OpenReady> ready;
-  std::optional<RunningAttempt> running;
+  std::optional<MasterAttempt> running;
   std::string running_told;
   RoundMemory memory;
   // Newcomers that owe a READY of this tag alone: they have called or synchronised it. See owes().

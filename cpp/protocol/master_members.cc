@@ -49,7 +49,7 @@ bool State::wants_in(const std::string& site) const {
     for (const auto& [tag, asked] : life.syncs) {
       const bool behind = JCCL_PLANTED("joiner-one-behind") &&
                           asked.sync.revision + 1 == ledger_.standing(tag).committed;
-      all_match = all_match && (asked.matches || behind) && door_open(tag, site);
+      all_match = all_match && (asked.matches || behind) && admission_open(tag, site);
     }
     for (const auto& [tag, round] : rounds_) ready = ready || round.ready.count(incarnation) > 0;
   }

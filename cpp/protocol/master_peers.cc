@@ -202,7 +202,7 @@ void State::on_resume(Life& life, const wire::Resume& resume) {
   if (!life.drain.empty() && !JCCL_PLANTED("drain-said-once")) send(life, wire::Drain{life.drain});
   // STARTs that were lost on their way, in the order of their attempts: a data plane that has run
   // a later one takes frames of an earlier one for leftovers.
-  std::map<wire::Attempt, RunningAttempt*> unheard;
+  std::map<wire::Attempt, MasterAttempt*> unheard;
   for (auto& [tag, round] : rounds_) {
     if (!round.running.has_value() || listed.count(round.running->attempt()) > 0) continue;
     const Part* part = round.running->part_of(life.incarnation);

@@ -167,7 +167,7 @@ void State::on_withdraw(Life& life, const wire::Withdraw& withdraw) {
             cat(name(life), " withdrew"));
 }
 
-void State::send_start(const Life& life, const Part& part, const RunningAttempt& running) {
+void State::send_start(const Life& life, const Part& part, const MasterAttempt& running) {
   wire::Start start = running.starts[part.shard];
   start.call = part.call;
   send(life, std::move(start));
@@ -431,7 +431,7 @@ void State::launch(const wire::Tag& tag) {
   const wire::RoundName name{tag, ledger_.standing(tag).committed + 1};
   round.running.emplace(attempt, name, std::move(parts), options_.min_peers);
   round.running_told.clear();
-  RunningAttempt& running = *round.running;
+  MasterAttempt& running = *round.running;
   running_[attempt] = tag;
   running.since = running.last_done = now_;
   running.avoided = std::move(avoided);

@@ -3,7 +3,7 @@
 // and rebuilt from what peers say when they come back. Pure; one event at a time.
 //
 // A life:   hello → observer → (admitted) member → evicted, fenced for ever
-// A round:  forming (READY by READY) → running (RunningAttempt) → commit: n + 1
+// A round:  forming (READY by READY) → running (MasterAttempt) → commit: n + 1
 //                                                               → abort: forming again, same n
 #pragma once
 
@@ -148,13 +148,13 @@ struct MasterMachine::State {
   void charge_accused(Life& life);
   void charge_exit(const Life& life, const wire::Tag& tag, const Part& part, Fault fault,
                    const std::string& why);
-  void note_exit(const Life& life, const RunningAttempt& running);
+  void note_exit(const Life& life, const MasterAttempt& running);
   void note_absence(const std::string& site, base::Time since);
-  void note_deadline(const RunningAttempt& running);
-  void note_short_calls(const RunningAttempt& running);
-  const Part* waits_for(const RunningAttempt& running, const Part& part) const;
-  bool waits_itself(const RunningAttempt& running, const Part& part) const;
-  const Part* holds_in_silence(const RunningAttempt& running) const;
+  void note_deadline(const MasterAttempt& running);
+  void note_short_calls(const MasterAttempt& running);
+  const Part* waits_for(const MasterAttempt& running, const Part& part) const;
+  bool waits_itself(const MasterAttempt& running, const Part& part) const;
+  const Part* holds_in_silence(const MasterAttempt& running) const;
   static bool hasty(wire::Incarnation incarnation, const std::vector<Part>& parts, int share = 8);
   double held_against(wire::PeerId id) const;
   Fault kind_of_deadline(Life& life, const Part& part);
@@ -166,7 +166,7 @@ struct MasterMachine::State {
   void put_out(const std::string& site, base::Duration cost);
   bool may_be_slow(const std::string& site) const;
   base::Time waited_since(const std::string& site) const;  // kNever: nobody waits for it
-  base::Time awaited_since(const RunningAttempt& running, const Part& part) const;
+  base::Time awaited_since(const MasterAttempt& running, const Part& part) const;
   void note_held(const std::string& site, base::Time since, base::Duration more_free = 0);
   bool pays(const std::string& site) const;  // for time that it held others
   void on_order(ConnId conn, const wire::Order& order, const Shown& shown);
@@ -182,9 +182,9 @@ struct MasterMachine::State {
   std::optional<base::Status> open_tag(const Life& life, const wire::Tag& tag);
   void on_ready(Life& life, const wire::Ready& ready);
   bool answer_ready_out_of_turn(Life& life, const wire::Ready& ready);
-  void start_late(const Life& life, Part& part, RunningAttempt& running);
+  void start_late(const Life& life, Part& part, MasterAttempt& running);
   bool began_late(Round& round, const Part& part);
-  void send_start(const Life& life, const Part& part, const RunningAttempt& running);
+  void send_start(const Life& life, const Part& part, const MasterAttempt& running);
   void drop_part(const Life& life, const wire::Tag& tag, Part& part, Fault fault,
                  const std::string& why);
   bool state_fits(Life& life, const wire::Ready& ready);
@@ -225,19 +225,19 @@ struct MasterMachine::State {
   bool take_back_left_out(const wire::Tag& tag);
   void note_spoilt(const wire::Tag& tag, const std::string& site);
   void note_edit(const wire::Tag& tag, const std::string& site);
-  void forget_spoilt(const wire::Tag& tag, const RunningAttempt& committed);
+  void forget_spoilt(const wire::Tag& tag, const MasterAttempt& committed);
   bool takes_part(const wire::Tag& tag, const wire::Member& member) const;
   bool waited_for(const std::string& site) const;
   void take_back(const std::string& site, const wire::Tag& tag);
   void leave_behind(const wire::Tag& tag);
   bool slow_down(const wire::Tag& tag);
-  std::string straggling(const RunningAttempt& running, base::Duration patience,
+  std::string straggling(const MasterAttempt& running, base::Duration patience,
                          std::string* why) const;
-  const Part* silent_last(const RunningAttempt& running, base::Duration patience,
+  const Part* silent_last(const MasterAttempt& running, base::Duration patience,
                           std::string* why) const;
-  bool waits_for_evicted(const RunningAttempt& running, const wire::Moving& moving) const;
+  bool waits_for_evicted(const MasterAttempt& running, const wire::Moving& moving) const;
   std::string trouble_of(const Life& life, base::Time now) const;
-  std::string left_text(const RunningAttempt& running, const Part& part) const;
+  std::string left_text(const MasterAttempt& running, const Part& part) const;
 
   // master_attempts.cc: running
   void on_done(Life& life, const wire::Done& done);
@@ -247,18 +247,17 @@ struct MasterMachine::State {
   void tell_late(Life& life, const wire::Outcome& outcome);  // who asked
   void remember_link(Round& round, const wire::Attempt& attempt, wire::PeerId reporter,
                      wire::PeerId named);
-  bool is_to_be_heard(const RunningAttempt& running) const;
-  bool hears_out(RunningAttempt& running);
+  bool is_to_be_heard(const MasterAttempt& running) const;
+  bool hears_out(MasterAttempt& running);
   void judge(const wire::Tag& tag);
   void cut_link(Round& round, wire::PeerId a, wire::PeerId b);
   bool conclude(const wire::Tag& tag);  // true: the attempt ended
   void commit(const wire::Tag& tag);
   void abort(const wire::Tag& tag, wire::Code code, const std::string& text, bool retry,
              const std::string& left_out_site = {}, const std::set<wire::PeerId>& ended = {});
-  static bool names_another(const RunningAttempt& running, const Part& part,
-                            const wire::Fail& fail);
+  static bool names_another(const MasterAttempt& running, const Part& part, const wire::Fail& fail);
   static base::Code told_to_others(base::Code cause);
-  static bool says_what_another_sent(const RunningAttempt& running, const Part& part,
+  static bool says_what_another_sent(const MasterAttempt& running, const Part& part,
                                      const wire::Fail& fail);
   void refused_by(const wire::Tag& tag, Part& part, const base::Status& why);
   void judge_refusals(const wire::Tag& tag);
@@ -273,33 +272,33 @@ struct MasterMachine::State {
   bool may_audit(const wire::Tag& tag, const std::vector<Part>& parts,
                  const std::vector<base::Bytes>& plans);
   void note_audit(const wire::Tag& tag, const std::string& text);
-  static void keep_roots(const RunningAttempt& running, Part& part, const wire::AuditRoots& roots);
-  static bool contradicts_itself(const RunningAttempt& running, const Part& part);
-  static LinkSet crossed_roots(const RunningAttempt& running, bool of_gone);
+  static void keep_roots(const MasterAttempt& running, Part& part, const wire::AuditRoots& roots);
+  static bool contradicts_itself(const MasterAttempt& running, const Part& part);
+  static LinkSet crossed_roots(const MasterAttempt& running, bool of_gone);
   void draw(const wire::Tag& tag);
   void ask_for_cells(const wire::Tag& tag);
-  static std::vector<std::uint32_t> owed_cells(const RunningAttempt& running, const Part& part);
+  static std::vector<std::uint32_t> owed_cells(const MasterAttempt& running, const Part& part);
   void ask_anew(const Life& life);
   void on_audit_part(Life& life, const wire::AuditPart& shown);
   bool judge_cell(const wire::Tag& tag, const CellName& name);
   void hold_against(const Life& life, Fault fault, const std::string& why);
   void convict(const wire::Tag& tag, const Part& part, const std::string& what);
   void hold_roots_against_links(const wire::Tag& tag, const LinkSet& links);
-  void note_shown(RunningAttempt& running, const Part& part) const;
+  void note_shown(MasterAttempt& running, const Part& part) const;
   base::Duration took(const Audit& audit, wire::PeerId id) const;
-  static std::size_t pieces_of(const RunningAttempt& running, const Part& part,
+  static std::size_t pieces_of(const MasterAttempt& running, const Part& part,
                                const std::vector<std::uint32_t>& cells);
-  base::Duration others_take(const RunningAttempt& running, const Part& part) const;
-  base::Duration patience_with(const RunningAttempt& running, const Part& part) const;
-  base::Time owes_since(const RunningAttempt& running, const Part& part) const;
-  void note_owing(const RunningAttempt& running);
-  void note_owing(const RunningAttempt& running, const Part& part);
+  base::Duration others_take(const MasterAttempt& running, const Part& part) const;
+  base::Duration patience_with(const MasterAttempt& running, const Part& part) const;
+  base::Time owes_since(const MasterAttempt& running, const Part& part) const;
+  void note_owing(const MasterAttempt& running);
+  void note_owing(const MasterAttempt& running, const Part& part);
   bool ends_by_withholding(const wire::Tag& tag);
   void leave_audit(const Life& life, const wire::Tag& tag, const Part& part,
                    const wire::Fail& fail);
-  base::Time audit_due(const RunningAttempt& running) const;
+  base::Time audit_due(const MasterAttempt& running) const;
   AuditStep audit(const wire::Tag& tag);
-  std::string audit_text(const RunningAttempt& running) const;
+  std::string audit_text(const MasterAttempt& running) const;
   bool ends_by_deadline(const wire::Tag& tag);
 
   // master_sync.cc, master_holders.cc: state tags
@@ -320,7 +319,7 @@ struct MasterMachine::State {
   void reply_refused(Life& life, const wire::Tag& tag, wire::Code code, const std::string& text);
   void reply_current(Life& life, const wire::Tag& tag);
   bool is_state(const wire::Tag& tag) const;
-  bool door_open(const wire::Tag& tag, const std::string& site) const;
+  bool admission_open(const wire::Tag& tag, const std::string& site) const;
   bool held_for(const std::string& site) const;
   Serving serving(const wire::Tag& tag, std::uint32_t shard) const;
   bool out_of_reach(const Serving& serving, const Life& asker) const;
@@ -377,7 +376,7 @@ struct MasterMachine::State {
   std::string silence_of(const Life& life) const;
   std::string missing_members(const wire::Tag& tag) const;
   std::string waiting_text(const wire::Tag& tag) const;
-  std::string running_waits(const RunningAttempt& running) const;
+  std::string running_waits(const MasterAttempt& running) const;
   std::string cross_wait() const;
   std::string missing_shards(const Life& life) const;
   std::string outsider_text(const Life& life) const;
@@ -422,7 +421,7 @@ struct MasterMachine::State {
   base::Time crossed_since_ = base::kNever;
   base::Time states_crossed_since_ = base::kNever;
   std::set<wire::Tag> touched_;
-  std::uint32_t edges_seen_ = 0;  // of all attempts: see RunningAttempt::edges
+  std::uint32_t edges_seen_ = 0;  // of all attempts: see MasterAttempt::edges
   std::uint64_t settled_ = 0;     // tags that were looked at, for tests of what an event costs
   bool lives_changed_ = false, ticking_ = false, roster_dirty_ = false;
   wire::Roster told_;       // the last one for everybody; changes build on it

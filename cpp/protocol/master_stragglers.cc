@@ -95,7 +95,7 @@ bool State::take_back_left_out(const wire::Tag& tag) {
 }
 
 // Who contributed has a whole state again. The others are on probation.
-void State::forget_spoilt(const wire::Tag& tag, const RunningAttempt& committed) {
+void State::forget_spoilt(const wire::Tag& tag, const MasterAttempt& committed) {
   rounds_.at(tag).without.clear();
   for (auto& [incarnation, life] : lives_) {
     const auto spoilt = life.spoilt.find(tag);
@@ -191,7 +191,7 @@ void State::leave_behind(const wire::Tag& tag) {
   }
 }
 
-bool State::waits_for_evicted(const RunningAttempt& running, const wire::Moving& moving) const {
+bool State::waits_for_evicted(const MasterAttempt& running, const wire::Moving& moving) const {
   const auto awaited = running.parts().find(moving.waits_on);
   return awaited != running.parts().end() && awaited->second.evicted &&
          !JCCL_PLANTED("waits-for-evicted-is-slow");
@@ -200,7 +200,7 @@ bool State::waits_for_evicted(const RunningAttempt& running, const wire::Moving&
 // For whom it waits, by its own word and by those of whom it waits for: the last one, who had the
 // time to say so and waits for nobody, perhaps itself. Null: nobody can say; in a circle each
 // waits.
-const Part* State::waits_for(const RunningAttempt& running, const Part& part) const {
+const Part* State::waits_for(const MasterAttempt& running, const Part& part) const {
   std::set<wire::PeerId> seen;
   for (const Part* at = &part; seen.insert(at->id).second;) {
     const Life* life = at->evicted || at->done.has_value() ? nullptr : life_of(at->incarnation);
@@ -217,14 +217,14 @@ const Part* State::waits_for(const RunningAttempt& running, const Part& part) co
   return nullptr;
 }
 
-bool State::waits_itself(const RunningAttempt& running, const Part& part) const {
+bool State::waits_itself(const MasterAttempt& running, const Part& part) const {
   const Part* last = waits_for(running, part);
   return last != nullptr && last != &part;
 }
 
 // Whom several wait for may wait itself, and be about to say so: its clock began a moment later. So
 // may one whom one waits for, if its heartbeats say so.
-bool State::is_to_be_heard(const RunningAttempt& running) const {
+bool State::is_to_be_heard(const MasterAttempt& running) const {
   for (const wire::PeerId id : running.unheard()) {
     const Part& part = running.parts().at(id);
     const Life* life = part.evicted || part.done.has_value() ? nullptr : life_of(part.incarnation);
@@ -236,7 +236,7 @@ bool State::is_to_be_heard(const RunningAttempt& running) const {
 }
 
 // Who has nothing to move, as it says, and is not done, while all others are or wait for it.
-const Part* State::holds_in_silence(const RunningAttempt& running) const {
+const Part* State::holds_in_silence(const MasterAttempt& running) const {
   const Part* holder = nullptr;
   for (const auto& [id, part] : running.parts()) {
     if (!part.contributes() || part.evicted || part.done.has_value()) continue;
@@ -259,7 +259,7 @@ const Part* State::holds_in_silence(const RunningAttempt& running) const {
 // when it said its last: what is left only falls, so that says too much of them at worst. Who
 // waits for a contributor that was put out is not the one either: what is left at that end is not
 // heard of. Empty: nobody.
-std::string State::straggling(const RunningAttempt& running, base::Duration patience,
+std::string State::straggling(const MasterAttempt& running, base::Duration patience,
                               std::string* why) const {
   const Part* slowest = nullptr;
   const wire::Moving* its = nullptr;
@@ -313,7 +313,7 @@ std::string State::straggling(const RunningAttempt& running, base::Duration pati
 // The one contributor that is not done though everybody else has been for `patience`, and has
 // nothing left to send to it: whatever it says of itself, the others wait for its word alone.
 // Null: there is none.
-const Part* State::silent_last(const RunningAttempt& running, base::Duration patience,
+const Part* State::silent_last(const MasterAttempt& running, base::Duration patience,
                                std::string* why) const {
   const Part* last = nullptr;
   std::size_t done = 0;
@@ -341,7 +341,7 @@ const Part* State::silent_last(const RunningAttempt& running, base::Duration pat
 // says so over a link that no plan uses is late. True: the attempt ended by that.
 bool State::starves_by_a_link(const wire::Tag& tag, const Part& last, const wire::Moving& its) {
   Round& round = rounds_.at(tag);
-  const RunningAttempt& running = *round.running;
+  const MasterAttempt& running = *round.running;
   const auto other = running.parts().find(its.left == 0 ? 0 : its.waits_on);
   if (other == running.parts().end() || other->first == last.id) return false;
   const auto link = std::minmax(last.id, other->first);
@@ -357,7 +357,7 @@ bool State::starves_by_a_link(const wire::Tag& tag, const Part& last, const wire
 
 // True: the attempt ended for a straggler.
 bool State::slow_down(const wire::Tag& tag) {
-  const RunningAttempt& running = *rounds_.at(tag).running;
+  const MasterAttempt& running = *rounds_.at(tag).running;
   if (options_.straggler == Straggler::kWait || !ticking_) return false;
   for (const auto& [id, part] : running.parts()) {  // what was said before that says too little
     const Life* life = part.contributes() && !part.evicted ? life_of(part.incarnation) : nullptr;
@@ -400,7 +400,7 @@ bool State::slow_down(const wire::Tag& tag) {
 }
 
 // " (12.0 MB of 33.6 MB left, from eu)", or nothing when nothing is known.
-std::string State::left_text(const RunningAttempt& running, const Part& part) const {
+std::string State::left_text(const MasterAttempt& running, const Part& part) const {
   const Life* life = life_of(part.incarnation);
   if (life == nullptr) return {};
   const wire::Moving* moving = moving_of(*life, running.attempt());

@@ -124,7 +124,7 @@ bool State::another_source(const Life& life, const wire::Sync& sync) const {
 
 // A joiner may enter between a commit and the first READY for the next round: later, it would keep
 // waiting those that are ready already. Unless the round can't start without it, or waits for it.
-bool State::door_open(const wire::Tag& tag, const std::string& site) const {
+bool State::admission_open(const wire::Tag& tag, const std::string& site) const {
   const Round& round = rounds_.at(tag);
   if (round.running.has_value()) return false;
   if (held_for(site) || JCCL_PLANTED("door-never-shut")) return true;
@@ -209,7 +209,7 @@ void State::sync_tag(const wire::Tag& tag) {
 // A member that is current enters the tag while nobody there is READY, or a member would wait for
 // its steps. Not for longer than this: its own next call may be what those wait for.
 bool State::may_enter(Life& life, const wire::Tag& tag) {
-  if (owes(tag, life.id) || door_open(tag, life.site)) return true;
+  if (owes(tag, life.id) || admission_open(tag, life.site)) return true;
   const base::Time since = life.knocking.try_emplace(tag, now_).first->second;
   const base::Time by = since + 2 * options_.silence;
   if (now_ >= by) return true;
@@ -239,8 +239,9 @@ void State::sync_one(Life& life, const wire::Tag& tag, Serving& serving) {
       return reply_wait(life, asked, outsider_text(life));
     }
     return reply_wait(life, asked,
-                      door_open(tag, life.site) ? "current; waits for its other tags and shards"
-                                                : "current; enters at the next commit");
+                      admission_open(tag, life.site)
+                          ? "current; waits for its other tags and shards"
+                          : "current; enters at the next commit");
   }
   // Its user asks for a newer state: whatever its part in the newest round, it will not publish it.
   if (asked.sync.revision < at.committed) life.behind[tag] = at.committed;

@@ -80,7 +80,7 @@ std::string State::waiting_text(const wire::Tag& tag) const {
 }
 
 // Who is not DONE, with what it has left to move.
-std::string State::running_waits(const RunningAttempt& running) const {
+std::string State::running_waits(const MasterAttempt& running) const {
   return running.waits_for([&](const Part& part) { return left_text(running, part); });
 }
 

@@ -24,7 +24,7 @@ constexpr Code kMayBeCounted = Code::kEvicted;
 
 std::optional<Status> State::objection(const Call& call) const {
   if (broken_.has_value()) return broken_;
-  if (departing_ || link_ == Link::kEnded) {
+  if (departing_ || link_ == MasterConnection::kEnded) {
     return Status{Code::kClosed, "the communicator was closed"};
   }
   if (calls_.count(call.tag) > 0 || syncs_.count(call.tag) > 0) {

@@ -29,22 +29,22 @@ bool terminal(Code code) {
 }  // namespace
 
 void State::dial() {
-  if (link_ != Link::kPaused) return;
-  link_ = Link::kDialing;
+  if (link_ != MasterConnection::kPaused) return;
+  link_ = MasterConnection::kDialing;
   heard_ = now_;
   fx_.connect = true;
 }
 
 void State::pause() {
   if (up()) lost_at_ = now_;
-  link_ = Link::kPaused;
+  link_ = MasterConnection::kPaused;
   dial_at_ = now_ + pause_;
   pause_ = std::min(kDialPauseMax, pause_ * 2);
 }
 
 void State::on_connected() {
-  if (link_ != Link::kDialing) return;
-  link_ = Link::kGreeting;
+  if (link_ != MasterConnection::kDialing) return;
+  link_ = MasterConnection::kGreeting;
   heard_ = now_;
   wire::Hello hello;
   hello.run = run_;
@@ -58,12 +58,14 @@ void State::on_connected() {
 }
 
 void State::on_disconnected(const base::Status& cause) {
-  if (link_ == Link::kEnded || link_ == Link::kPaused || link_ == Link::kNoLife) return;
+  if (link_ == MasterConnection::kEnded || link_ == MasterConnection::kPaused ||
+      link_ == MasterConnection::kNoLife)
+    return;
   // A token that was good once is good: the handshake met damaged bytes, or another master.
   if (cause.code == Code::kAuth && epoch_ == 0) return break_off(cause);
   if (departing_) {
     fx_.departed = true;
-    link_ = Link::kEnded;
+    link_ = MasterConnection::kEnded;
     return;
   }
   pause();
@@ -71,13 +73,13 @@ void State::on_disconnected(const base::Status& cause) {
 
 // Everything the master has to answer or know, then everything that still waits.
 void State::on_welcome(const wire::Welcome& welcome) {
-  if (link_ != Link::kGreeting) return;
+  if (link_ != MasterConnection::kGreeting) return;
   // Another master follows this one, which doesn't know it yet.
   if (welcome.epoch < epoch_ && !JCCL_PLANTED("old-master-followed")) {
     fx_.disconnect = true;
     return pause();
   }
-  link_ = Link::kUp;
+  link_ = MasterConnection::kUp;
   refused_.clear();
   pause_ = options_.reconnect_pause;
   run_ = welcome.run;
@@ -137,7 +139,7 @@ void State::break_off(base::Status why) {
   JCCL_CHECK(!why.ok());
   std::vector<wire::Tag> tags;
   for (const auto& [tag, open] : calls_) tags.push_back(tag);
-  link_ = Link::kEnded;
+  link_ = MasterConnection::kEnded;
   for (const wire::Tag& tag : tags) give_up(tag, why.code, why.text);
   tags.clear();
   for (const auto& [tag, open] : syncs_) tags.push_back(tag);
@@ -155,14 +157,14 @@ void State::on_evicted(const wire::Evicted& evicted) {
   if (up()) lost_at_ = now_;
   if (departing_) {
     fx_.departed = true;
-    link_ = Link::kEnded;
+    link_ = MasterConnection::kEnded;
     return;
   }
-  const Link link_was = std::exchange(link_, Link::kNoLife);
+  const MasterConnection link_was = std::exchange(link_, MasterConnection::kNoLife);
   fx_.rejoin = true;
   fx_.evicted = evicted.text;
   // Lives are numbered in order, so that somebody else may sit on the next ones.
-  unwelcome_ = link_was == Link::kGreeting ? unwelcome_ + 1 : 0;
+  unwelcome_ = link_was == MasterConnection::kGreeting ? unwelcome_ + 1 : 0;
   fx_.renumber = unwelcome_ > 1;
   id_ = 0;
   for (const auto& [tag, held] : held_) resync_.insert(tag);
@@ -171,10 +173,10 @@ void State::on_evicted(const wire::Evicted& evicted) {
 }
 
 void State::on_new_life(const NewLife& life) {
-  if (link_ != Link::kNoLife) return;
+  if (link_ != MasterConnection::kNoLife) return;
   JCCL_CHECK(life.incarnation != 0 && life.incarnation != incarnation_);
   incarnation_ = life.incarnation;
-  link_ = Link::kPaused;
+  link_ = MasterConnection::kPaused;
   dial_at_ = now_ + life_pause_;
   life_pause_ = std::min(kPauseMax, std::max(options_.reconnect_pause, 2 * life_pause_));
 }
@@ -205,8 +207,9 @@ void State::on_roster(const wire::Roster& news) {
 }
 
 void State::tend_connection() {
-  if (link_ == Link::kPaused && now_ >= dial_at_ && !fx_.disconnect) dial();
-  const bool open = link_ == Link::kUp || link_ == Link::kGreeting || link_ == Link::kDialing;
+  if (link_ == MasterConnection::kPaused && now_ >= dial_at_ && !fx_.disconnect) dial();
+  const bool open = link_ == MasterConnection::kUp || link_ == MasterConnection::kGreeting ||
+                    link_ == MasterConnection::kDialing;
   if (open && now_ >= heard_ + silence_) {
     fx_.disconnect = true;
     fx_.send.clear();

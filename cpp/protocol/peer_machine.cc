@@ -69,7 +69,8 @@ void PeerMachine::State::on(const PeerEvent& event) {
 }
 
 void PeerMachine::State::on_master(const wire::Message& message) {
-  if (link_ != Link::kUp && link_ != Link::kGreeting) return;  // of a connection given up
+  if (link_ != MasterConnection::kUp && link_ != MasterConnection::kGreeting)
+    return;  // of a connection given up
   heard_ = now_;
   if (const auto* m = std::get_if<wire::Welcome>(&message)) return on_welcome(*m);
   if (const auto* m = std::get_if<wire::Refuse>(&message)) return on_refuse(*m);
@@ -89,7 +90,7 @@ void PeerMachine::State::on_master(const wire::Message& message) {
 
 // Whatever is due by the clock, whichever event brought the time.
 void PeerMachine::State::tick() {
-  if (link_ == Link::kEnded) return;
+  if (link_ == MasterConnection::kEnded) return;
   tend_connection();
   std::vector<wire::Tag> due;
   for (const auto& [tag, open] : calls_) {
@@ -112,12 +113,12 @@ void PeerMachine::State::tick() {
   if (departing_ && now_ >= departed_by_) {
     fx_.departed = true;
     fx_.disconnect = true;
-    link_ = Link::kEnded;
+    link_ = MasterConnection::kEnded;
   }
 }
 
 Time PeerMachine::State::next_wake() const {
-  if (link_ == Link::kEnded) return base::kNever;
+  if (link_ == MasterConnection::kEnded) return base::kNever;
   Time wake = departed_by_;
   const auto by = [&](Time at) { wake = std::min(wake, std::max(at, now_ + 1)); };
   for (const auto& [tag, open] : calls_) {
@@ -127,9 +128,10 @@ Time PeerMachine::State::next_wake() const {
     by(open.call.deadline);
     if (open.again != base::kNever) by(open.again);
   }
-  if (link_ == Link::kPaused) by(dial_at_);
-  if (link_ == Link::kUp) by(next_beat_);
-  if (link_ == Link::kUp || link_ == Link::kGreeting || link_ == Link::kDialing) {
+  if (link_ == MasterConnection::kPaused) by(dial_at_);
+  if (link_ == MasterConnection::kUp) by(next_beat_);
+  if (link_ == MasterConnection::kUp || link_ == MasterConnection::kGreeting ||
+      link_ == MasterConnection::kDialing) {
     by(heard_ + silence_);
   }
   if (!up() && !(calls_.empty() && syncs_.empty())) by(lost_at_ + options_.master_grace);
@@ -145,7 +147,7 @@ PeerEffects PeerMachine::State::finish() {
 }
 
 void PeerMachine::State::depart() {
-  if (link_ == Link::kEnded || departing_) return;
+  if (link_ == MasterConnection::kEnded || departing_) return;
   std::vector<wire::Tag> open;
   for (const auto& [tag, call] : calls_) open.push_back(tag);
   for (const wire::Tag& tag : open) give_up(tag, Code::kClosed, "the communicator was closed");

@@ -17,7 +17,7 @@
 
 namespace jccl::protocol {
 
-enum class Link : std::uint8_t { kPaused, kDialing, kGreeting, kUp, kNoLife, kEnded };
+enum class MasterConnection : std::uint8_t { kPaused, kDialing, kGreeting, kUp, kNoLife, kEnded };
 
 // What the master ends without a commit has failed, whatever code it names.
 inline base::Code failure(base::Code code) {
@@ -81,7 +81,7 @@ struct PeerMachine::State {
   void send(wire::Message message) {
     if (up()) fx_.send.push_back(std::move(message));
   }
-  bool up() const { return link_ == Link::kUp; }
+  bool up() const { return link_ == MasterConnection::kUp; }
   void depart();
 
   // peer_connection.cc
@@ -145,7 +145,7 @@ struct PeerMachine::State {
   wire::Incarnation incarnation_;
   wire::RunId run_{};
   base::Time now_ = 0, last_ = 0, wake_ = base::kNever;
-  Link link_ = Link::kPaused;
+  MasterConnection link_ = MasterConnection::kPaused;
   base::Duration heartbeat_, silence_;
   base::Time heard_ = 0;    // last frame of the master
   base::Time lost_at_ = 0;  // since when there is no master

@@ -23,7 +23,7 @@ void State::on_sync_call(const SyncCall& call) {
   base::Status no;
   if (broken_.has_value())
     no = *broken_;
-  else if (departing_ || link_ == Link::kEnded)
+  else if (departing_ || link_ == MasterConnection::kEnded)
     no = {Code::kClosed, "the communicator was closed"};
   else if (syncs_.count(call.tag) > 0 || calls_.count(call.tag) > 0) {
     no = {Code::kBusyTag, busy_text(call.tag)};

@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "protocol/master_state.h"
 #include "protocol/peer_state.h"
-#include "wire/codec.h"
+#include "wire/serialize.h"
 
 namespace jccl::sim {
 namespace {
@@ -119,17 +119,17 @@ std::size_t call_column(const protocol::OpenCall& open) {
 std::size_t column(const PeerMachine::State& state, const protocol::PeerEvent& event) {
   using protocol::Link;
   switch (state.link_) {
-    case Link::kPaused:
+    case MasterConnection::kPaused:
       return 0;
-    case Link::kDialing:
+    case MasterConnection::kDialing:
       return 1;
-    case Link::kGreeting:
+    case MasterConnection::kGreeting:
       return 2;
-    case Link::kNoLife:
+    case MasterConnection::kNoLife:
       return 3;
-    case Link::kEnded:
+    case MasterConnection::kEnded:
       return 4;
-    case Link::kUp:
+    case MasterConnection::kUp:
       break;
   }
   const wire::Tag* tag = tag_of(event);

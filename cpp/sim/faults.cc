@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "sim/world.h"
-#include "wire/codec.h"
 #include "wire/samples.h"
+#include "wire/serialize.h"
 
 namespace jccl::sim {
 

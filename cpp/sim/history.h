@@ -15,7 +15,7 @@
 #include "sim/plan.h"
 #include "sim/values.h"
 #include "wire/chain.h"
-#include "wire/codec.h"
+#include "wire/serialize.h"
 
 namespace jccl::sim {
 

@@ -24,7 +24,7 @@
 #include "sim/replay.h"
 #include "sim/shrink.h"
 #include "sim/world.h"
-#include "wire/codec.h"
+#include "wire/serialize.h"
 
 extern const char* const jccl_sim_commit;
 

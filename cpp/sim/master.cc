@@ -8,7 +8,7 @@
 #include "base/planted.h"
 #include "protocol/master_state.h"
 #include "sim/world.h"
-#include "wire/codec.h"
+#include "wire/serialize.h"
 
 namespace jccl::sim {
 

@@ -1,7 +1,7 @@
 // P8 strangers get nothing: who does not end its greeting, who was fenced, and who has not the
 // key of the life or seat that it names, is told to go and nothing else, and is never a member.
 #include "sim/history.h"
-#include "wire/codec.h"
+#include "wire/serialize.h"
 
 namespace jccl::sim {
 

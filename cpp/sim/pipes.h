@@ -10,7 +10,7 @@
 
 #include "exchange/frame.h"
 #include "sim/events.h"
-#include "wire/codec.h"
+#include "wire/serialize.h"
 
 namespace jccl::sim {
 

@@ -1,5 +1,5 @@
 # jccl-sim: the simulator as a program. It links once both protocol machines are there.
-set_target_properties(jccl_sim PROPERTIES JCCL_TRIES ON)
+set_target_properties(jccl_sim PROPERTIES JCCL_TEST_CODE ON)
 # A failure names the commit it was found at.
 set(JCCL_SIM_COMMIT ${CMAKE_CURRENT_BINARY_DIR}/sim_commit.cc)
 add_custom_target(jccl_sim_commit BYPRODUCTS ${JCCL_SIM_COMMIT}
@@ -41,7 +41,7 @@ add_library(jccl_model STATIC ${CMAKE_CURRENT_SOURCE_DIR}/sim/model/world.cc
   ${CMAKE_CURRENT_SOURCE_DIR}/sim/model/choices.cc
   ${CMAKE_CURRENT_SOURCE_DIR}/sim/model/state.cc ${CMAKE_CURRENT_SOURCE_DIR}/sim/model/search.cc)
 target_link_libraries(jccl_model PUBLIC jccl_sim Threads::Threads)
-set_target_properties(jccl_model PROPERTIES JCCL_TRIES ON)
+set_target_properties(jccl_model PROPERTIES JCCL_TEST_CODE ON)
 add_executable(jccl-model ${CMAKE_CURRENT_SOURCE_DIR}/sim/model/main.cc)
 target_link_libraries(jccl-model PRIVATE jccl_model Threads::Threads)
 if(NOT JCCL_SANITIZE)

@@ -5,7 +5,7 @@
 #include "base/lives.h"
 #include "protocol/master_state.h"
 #include "sim/world.h"
-#include "wire/codec.h"
+#include "wire/serialize.h"
 
 namespace jccl::sim {
 

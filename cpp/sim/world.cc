@@ -7,7 +7,7 @@
 
 #include "base/planted.h"
 #include "sim/script.h"
-#include "wire/codec.h"
+#include "wire/serialize.h"
 
 namespace jccl::sim {
 

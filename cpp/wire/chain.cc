@@ -5,7 +5,7 @@
 #include "base/hash64.h"
 #include "base/planted.h"
 #include "base/text.h"
-#include "wire/codec.h"
+#include "wire/serialize.h"
 
 namespace jccl::wire {
 namespace {

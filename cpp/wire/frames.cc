@@ -3,8 +3,8 @@
 #include "base/crc32c.h"
 #include "base/planted.h"
 #include "base/text.h"
-#include "wire/codec.h"
 #include "wire/fields.h"
+#include "wire/serialize.h"
 
 namespace jccl::wire {
 namespace {

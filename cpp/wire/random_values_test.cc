@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "base/rng.h"
-#include "wire/codec.h"
 #include "wire/fields.h"
+#include "wire/serialize.h"
 
 namespace jccl::wire {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "wire/chain.h"
-#include "wire/codec.h"
+#include "wire/serialize.h"
 
 namespace jccl::wire {
 

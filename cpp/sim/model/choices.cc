@@ -5,7 +5,7 @@
 #include "base/hash64.h"
 #include "base/lives.h"
 #include "sim/model/world.h"
-#include "wire/codec.h"
+#include "wire/serialize.h"
 
 namespace jccl::sim::model {
 

@@ -3,7 +3,7 @@
 #include "base/hash64.h"
 #include "protocol/master_state.h"
 #include "sim/model/world.h"
-#include "wire/codec.h"
+#include "wire/serialize.h"
 
 namespace jccl::sim::model {
 

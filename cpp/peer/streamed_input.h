@@ -17,9 +17,9 @@
 
 namespace jccl::peer {
 
-class Feed : public exchange::Incoming {
+class StreamedInput : public exchange::Incoming {
  public:
-  explicit Feed(std::uint64_t bytes) : bytes_(bytes) {}
+  explicit StreamedInput(std::uint64_t bytes) : bytes_(bytes) {}
 
   // `here` bytes of all the inputs have come and change no more. What is less than before says
   // nothing. Waits for no round and calls no driver: a device's host function may call it.

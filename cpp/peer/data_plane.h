@@ -20,7 +20,7 @@
 
 namespace jccl::peer {
 
-struct PlaneOptions {
+struct DataPlaneOptions {
   net::Credentials credentials;
   std::uint32_t stripes = 0;
   std::optional<bool> io_threads;  // empty: where there are cores for them
@@ -28,7 +28,7 @@ struct PlaneOptions {
   base::Duration silence = 3 * base::kSecond;  // until set_silence()
 };
 
-struct PlaneEvents {  // called on the data thread
+struct DataPlaneEvents {  // called on the data thread
   std::function<void(const wire::Attempt&, const base::Digest&, std::vector<wire::Share>,
                      wire::AuditRoots)>
       attempt_done;
@@ -46,10 +46,11 @@ struct PlaneEvents {  // called on the data thread
 bool has_cores_for_io(const std::vector<wire::Member>& members, base::Incarnation self,
                       std::size_t cores);
 
-class Plane : private LinkOwner, private exchange::AttemptsHost, private SnapshotLinks {
+class DataPlane : private LinkOwner, private exchange::AttemptsHost, private SnapshotLinks {
  public:
-  Plane(net::Loop& loop, PlaneOptions options, SnapshotStore* store, PlaneEvents events);
-  ~Plane() override;
+  DataPlane(net::Loop& loop, DataPlaneOptions options, SnapshotStore* store,
+            DataPlaneEvents events);
+  ~DataPlane() override;
 
   base::Status listen(const net::Address& bind) { return links_.listen(bind); }
   std::uint16_t port() const { return links_.port(); }
@@ -127,8 +128,8 @@ class Plane : private LinkOwner, private exchange::AttemptsHost, private Snapsho
   void survey(base::Time now);
 
   net::Loop& loop_;
-  PlaneOptions options_;
-  PlaneEvents events_;
+  DataPlaneOptions options_;
+  DataPlaneEvents events_;
   BufferPool pool_;
   net::IoThreads io_;
   LinkTable links_;

@@ -1,5 +1,5 @@
-// See plane.h.
-#include "peer/plane.h"
+// See data_plane.h.
+#include "peer/data_plane.h"
 
 #include <algorithm>
 
@@ -45,7 +45,7 @@ std::function<bool(base::ByteView)> of_attempts(
   };
 }
 
-LinkTableOptions link_options(const PlaneOptions& options, net::IoThreads* io) {
+LinkTableOptions link_options(const DataPlaneOptions& options, net::IoThreads* io) {
   LinkTableOptions links;
   links.io = io;
   links.credentials = options.credentials;
@@ -82,7 +82,8 @@ bool has_cores_for_io(const std::vector<wire::Member>& members, Incarnation self
   return cores >= 3 * (1 + beside) || JCCL_PLANTED("io-threads-on-any-machine");
 }
 
-Plane::Plane(net::Loop& loop, PlaneOptions options, SnapshotStore* store, PlaneEvents events)
+DataPlane::DataPlane(net::Loop& loop, DataPlaneOptions options, SnapshotStore* store,
+                     DataPlaneEvents events)
     : loop_(loop),
       options_(options),
       events_(std::move(events)),
@@ -94,32 +95,32 @@ Plane::Plane(net::Loop& loop, PlaneOptions options, SnapshotStore* store, PlaneE
   timer_ = loop_.run_after(tick_interval(), [this] { tick(); });
 }
 
-Plane::~Plane() {
+DataPlane::~DataPlane() {
   loop_.cancel(timer_);
   attempts_.clear();
 }
 
-void Plane::set_self(const base::RunId& run, Incarnation incarnation, bool can_be_dialled) {
+void DataPlane::set_self(const base::RunId& run, Incarnation incarnation, bool can_be_dialled) {
   self_ = incarnation;
   links_.set_self(run, incarnation, can_be_dialled);
 }
 
-void Plane::set_silence(base::Duration silence) {
+void DataPlane::set_silence(base::Duration silence) {
   options_.silence = silence;
   links_.set_times(repair_max(silence), alive_every(silence));
 }
 
-std::vector<wire::Moving> Plane::moving() const {
+std::vector<wire::Moving> DataPlane::moving() const {
   const std::lock_guard lock(moving_guard_);
   return moving_;
 }
 
 // Often enough that a silence is noticed within a tenth of itself.
-base::Duration Plane::tick_interval() const {
+base::Duration DataPlane::tick_interval() const {
   return std::clamp(options_.silence / 12, kTickMin, kTickMax);
 }
 
-void Plane::set_roster(const wire::Roster& roster) {
+void DataPlane::set_roster(const wire::Roster& roster) {
   roster_ = roster;
   self_id_ = 0;
   for (const wire::Member& member : roster.members) {
@@ -134,7 +135,7 @@ void Plane::set_roster(const wire::Roster& roster) {
   links_.set_members(roster.members, roster.links);
 }
 
-void Plane::run(const protocol::RunAttempt& order, CallRef call) {
+void DataPlane::run(const protocol::RunAttempt& order, CallRef call) {
   if (const auto& feed = call->options.feed) {
     feed->listen([this, poster = loop_.poster(), weak = std::weak_ptr(call)] {
       poster.post([this, weak] {
@@ -146,31 +147,31 @@ void Plane::run(const protocol::RunAttempt& order, CallRef call) {
   links_.resume();
 }
 
-void Plane::discard(const wire::Attempt& attempt) {
+void DataPlane::discard(const wire::Attempt& attempt) {
   attempts_.discard(attempt);
   links_.resume();  // frames of the attempt that were paused are drained now
 }
 
-void Plane::commit(const wire::Attempt& attempt) {
+void DataPlane::commit(const wire::Attempt& attempt) {
   if (!attempts_.commit(attempt)) return;  // finish_call() says so
   base::failpoint(base::Failpoint::kPeerCommitWritten);
 }
 
-void Plane::fetch(const protocol::FetchSnapshot& order, const snapshot::Layout& layout) {
+void DataPlane::fetch(const protocol::FetchSnapshot& order, const snapshot::Layout& layout) {
   links_.set_secret(order.links);
   snapshots_.fetch(order, layout, loop_.now());
 }
 
-void Plane::stop_fetch(const wire::Tag& tag) { snapshots_.stop(tag); }
+void DataPlane::stop_fetch(const wire::Tag& tag) { snapshots_.stop(tag); }
 
-Placement Plane::place(Incarnation from, base::ByteView header) {
+Placement DataPlane::place(Incarnation from, base::ByteView header) {
   const auto decoded = wire::decode_frame_header(header);
   if (!decoded.ok()) return Placement::refuse(decoded.status());
   const wire::FrameHeader& h = decoded.value();
   return is_snapshot(h.kind) ? snapshots_.place(from, h) : attempts_.place(from, h);
 }
 
-Status Plane::arrived(Incarnation from, base::ByteView header, std::uint64_t token) {
+Status DataPlane::arrived(Incarnation from, base::ByteView header, std::uint64_t token) {
   const wire::FrameHeader h = wire::decode_frame_header(header).value();
   progress_ += h.payload_bytes;
   received_ += h.payload_bytes;
@@ -179,14 +180,14 @@ Status Plane::arrived(Incarnation from, base::ByteView header, std::uint64_t tok
   return attempts_.arrived(from, h, token);
 }
 
-void Plane::lost(Incarnation, base::ByteView header, std::uint64_t token) {
+void DataPlane::lost(Incarnation, base::ByteView header, std::uint64_t token) {
   const auto h = wire::decode_frame_header(header);
   if (!h.ok()) return;
   if (is_snapshot(h.value().kind)) return snapshots_.lost(token);
   attempts_.lost(h.value(), token);
 }
 
-std::optional<exchange::OutFrame> Plane::produce(Incarnation to, std::uint64_t key) {
+std::optional<exchange::OutFrame> DataPlane::produce(Incarnation to, std::uint64_t key) {
   std::optional<exchange::OutFrame> frame;
   if (slot_of(key) == kSnapshotSlot) {
     frame = snapshots_.produce(to, static_cast<std::uint32_t>(key));
@@ -206,69 +207,69 @@ std::optional<exchange::OutFrame> Plane::produce(Incarnation to, std::uint64_t k
   return frame;
 }
 
-void Plane::enqueue(Incarnation to, std::uint64_t key, bool ahead) {
+void DataPlane::enqueue(Incarnation to, std::uint64_t key, bool ahead) {
   links_.enqueue(to, key, ahead);
 }
 
-void Plane::abandon(const std::function<bool(std::uint64_t)>& keys,
-                    const std::function<bool(const wire::FrameHeader&)>& frames) {
+void DataPlane::abandon(const std::function<bool(std::uint64_t)>& keys,
+                        const std::function<bool(const wire::FrameHeader&)>& frames) {
   links_.abandon(keys, of_attempts(frames));
 }
 
-void Plane::abandon_receiving(Incarnation from,
-                              const std::function<bool(const wire::FrameHeader&)>& frames) {
+void DataPlane::abandon_receiving(Incarnation from,
+                                  const std::function<bool(const wire::FrameHeader&)>& frames) {
   links_.abandon_receiving(from, of_attempts(frames));
 }
 
-void Plane::stripe_lost(Incarnation peer) {
+void DataPlane::stripe_lost(Incarnation peer) {
   attempts_.stripe_lost(peer);
   snapshots_.stripe_lost(peer);
 }
 
-base::Time Plane::last_received(Incarnation peer) const { return links_.last_received(peer); }
+base::Time DataPlane::last_received(Incarnation peer) const { return links_.last_received(peer); }
 
-void Plane::renew(Incarnation peer, const Status& why) { links_.renew(peer, why); }
+void DataPlane::renew(Incarnation peer, const Status& why) { links_.renew(peer, why); }
 
-void Plane::attempt_done(const wire::Attempt& attempt, const base::Digest& result) {
+void DataPlane::attempt_done(const wire::Attempt& attempt, const base::Digest& result) {
   base::failpoint(base::Failpoint::kPeerResultComplete);
   if (const exchange::Attempt* run = attempts_.find(attempt)) run->call()->moved = loop_.now();
   events_.attempt_done(attempt, result, attempts_.shares(attempt), attempts_.audit_roots(attempt));
 }
 
-void Plane::attempt_failed(const wire::Attempt& attempt, Code cause, PeerId peer,
-                           std::string text) {
+void DataPlane::attempt_failed(const wire::Attempt& attempt, Code cause, PeerId peer,
+                               std::string text) {
   events_.attempt_failed(attempt, cause, peer, std::move(text));
 }
 
-void Plane::link_failed(Incarnation peer, const Status& why) {
+void DataPlane::link_failed(Incarnation peer, const Status& why) {
   snapshots_.link_failed(peer);
   attempts_.link_failed(peer, why.text);
 }
 
-void Plane::peer_left(Incarnation peer) {
+void DataPlane::peer_left(Incarnation peer) {
   snapshots_.link_failed(peer);
   attempts_.peer_left(peer);
 }
 
-void Plane::acknowledged_too_much(Incarnation peer) {
+void DataPlane::acknowledged_too_much(Incarnation peer) {
   for (const wire::Member& member : roster_.members) {
     if (member.incarnation == peer) violation({}, member.id, wire::ViolationKind::kAck);
   }
 }
 
-bool Plane::wanted(Incarnation peer) const {
+bool DataPlane::wanted(Incarnation peer) const {
   return attempts_.wanted(peer) || snapshots_.uses(peer);
 }
 
-void Plane::enqueue_snapshot(Incarnation to, std::uint32_t item, bool first) {
+void DataPlane::enqueue_snapshot(Incarnation to, std::uint32_t item, bool first) {
   links_.enqueue(to, (std::uint64_t{kSnapshotSlot} << 32) | item, first, false);
 }
 
-void Plane::own_snapshot_frames() {
+void DataPlane::own_snapshot_frames() {
   links_.own([](std::uint64_t key) { return slot_of(key) == kSnapshotSlot; });
 }
 
-void Plane::fetch_ended(const wire::Tag& tag, const Status& status, const wire::Held& held) {
+void DataPlane::fetch_ended(const wire::Tag& tag, const Status& status, const wire::Held& held) {
   if (status.ok()) {
     events_.fetched(held);
   } else {
@@ -276,7 +277,7 @@ void Plane::fetch_ended(const wire::Tag& tag, const Status& status, const wire::
   }
 }
 
-void Plane::tick() {
+void DataPlane::tick() {
   timer_ = loop_.run_after(tick_interval(), [this] { tick(); });
   const base::Time now = loop_.now();
   if (base::OwnPause(ticked_ + tick_interval(), now, options_.silence).counts()) awake_since_ = now;
@@ -300,7 +301,7 @@ void Plane::tick() {
 }
 
 // Tells the master what the links carry, when there is something new to say.
-void Plane::survey(base::Time now) {
+void DataPlane::survey(base::Time now) {
   const bool waiting = links_.has_queued([](std::uint64_t) { return true; });
   survey_.sample(now, sent_.load(std::memory_order_relaxed), waiting);
   if (self_id_ == 0 || !events_.measured || !survey_.time_to_look(now)) return;

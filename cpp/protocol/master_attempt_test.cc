@@ -1,4 +1,4 @@
-#include "protocol/attempt.h"
+#include "protocol/master_attempt.h"
 
 #include <gtest/gtest.h>
 
@@ -15,15 +15,15 @@ Part part(wire::PeerId id, const std::string& site, double weight = 1, std::uint
   return part;
 }
 
-struct Running : RunningAttempt {
+struct Running : MasterAttempt {
   explicit Running(std::vector<Part> parts, std::uint32_t min_peers = 1)
-      : RunningAttempt({1, 1}, {"t", 1}, std::move(parts), min_peers) {}
+      : MasterAttempt({1, 1}, {"t", 1}, std::move(parts), min_peers) {}
   void done(wire::PeerId id, std::uint64_t digest) {
-    RunningAttempt::done(*part_of(100 + id), {digest, 0});
+    MasterAttempt::done(*part_of(100 + id), {digest, 0});
   }
 };
 
-TEST(AttemptTest, commits_when_all_contributors_agree) {
+TEST(MasterAttemptTest, commits_when_all_contributors_agree) {
   Running a({part(1, "a"), part(2, "b"), part(3, "c", 0)});
   a.done(1, 5);
   EXPECT_EQ(a.phase(), AttemptPhase::kMoving);
@@ -34,7 +34,7 @@ TEST(AttemptTest, commits_when_all_contributors_agree) {
   EXPECT_EQ(a.results(), std::vector<wire::Digest>({{5, 0}}));
 }
 
-TEST(AttemptTest, a_receiver_decides_nothing) {
+TEST(MasterAttemptTest, a_receiver_decides_nothing) {
   Running a({part(1, "a"), part(2, "b", 0)});
   a.done(2, 6);
   EXPECT_EQ(a.phase(), AttemptPhase::kMoving);
@@ -44,21 +44,21 @@ TEST(AttemptTest, a_receiver_decides_nothing) {
   EXPECT_EQ(a.phase(), AttemptPhase::kAgreed);
 }
 
-TEST(AttemptTest, unequal_results_of_one_shard_do_not_commit) {
+TEST(MasterAttemptTest, unequal_results_of_one_shard_do_not_commit) {
   Running a({part(1, "a"), part(2, "b")});
   a.done(1, 5);
   a.done(2, 6);
   EXPECT_EQ(a.phase(), AttemptPhase::kUnequal);
 }
 
-TEST(AttemptTest, shards_have_their_own_results) {
+TEST(MasterAttemptTest, shards_have_their_own_results) {
   Running a({part(1, "a", 1, 0), part(2, "a", 1, 1), part(3, "b", 1, 0), part(4, "b", 1, 1)});
   a.done(1, 5), a.done(3, 5), a.done(2, 6), a.done(4, 6);
   EXPECT_EQ(a.phase(), AttemptPhase::kAgreed);
   EXPECT_EQ(a.results(), std::vector<wire::Digest>({{5, 0}, {6, 0}}));
 }
 
-TEST(AttemptTest, a_second_report_of_one_part_changes_nothing) {
+TEST(MasterAttemptTest, a_second_report_of_one_part_changes_nothing) {
   Running a({part(1, "a"), part(2, "b")});
   a.done(1, 5);
   a.done(1, 6);
@@ -66,7 +66,7 @@ TEST(AttemptTest, a_second_report_of_one_part_changes_nothing) {
   EXPECT_EQ(a.phase(), AttemptPhase::kAgreed);
 }
 
-TEST(AttemptTest, who_was_done_and_left_stays_in) {
+TEST(MasterAttemptTest, who_was_done_and_left_stays_in) {
   Running a({part(1, "a"), part(2, "b")});
   a.done(2, 5);
   a.gone("b");
@@ -76,7 +76,7 @@ TEST(AttemptTest, who_was_done_and_left_stays_in) {
   EXPECT_EQ(a.contributors().size(), 2U);
 }
 
-TEST(AttemptTest, an_evicted_contributors_digest_decides_nothing) {
+TEST(MasterAttemptTest, an_evicted_contributors_digest_decides_nothing) {
   Running a({part(1, "a"), part(2, "b")});
   a.done(2, 6);
   a.gone("b");
@@ -85,7 +85,7 @@ TEST(AttemptTest, an_evicted_contributors_digest_decides_nothing) {
   EXPECT_EQ(a.results(), std::vector<wire::Digest>({{5, 0}}));
 }
 
-TEST(AttemptTest, who_left_before_done_ends_it_unless_all_others_are_done) {
+TEST(MasterAttemptTest, who_left_before_done_ends_it_unless_all_others_are_done) {
   Running lost({part(1, "a"), part(2, "b")});
   lost.gone("b");
   EXPECT_EQ(lost.phase(), AttemptPhase::kLost);
@@ -96,7 +96,7 @@ TEST(AttemptTest, who_left_before_done_ends_it_unless_all_others_are_done) {
   EXPECT_EQ(kept.phase(), AttemptPhase::kAgreed);
 }
 
-TEST(AttemptTest, fewer_sites_than_a_commit_needs_end_it) {
+TEST(MasterAttemptTest, fewer_sites_than_a_commit_needs_end_it) {
   Running a({part(1, "a"), part(2, "b")}, 2);
   a.done(2, 5);
   a.gone("b");
@@ -105,7 +105,7 @@ TEST(AttemptTest, fewer_sites_than_a_commit_needs_end_it) {
   EXPECT_EQ(a.phase(), AttemptPhase::kLost) << "a decision is final";
 }
 
-TEST(AttemptTest, the_last_contributor_can_not_commit_by_dying) {
+TEST(MasterAttemptTest, the_last_contributor_can_not_commit_by_dying) {
   Running a({part(1, "a"), part(2, "b", 0)});
   a.gone("a");
   EXPECT_EQ(a.phase(), AttemptPhase::kLost);

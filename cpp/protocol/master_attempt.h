@@ -67,10 +67,10 @@ enum class AttemptInput : std::uint8_t {
   kCount
 };
 
-class RunningAttempt {
+class MasterAttempt {
  public:
-  RunningAttempt(wire::Attempt attempt, wire::RoundName round, std::vector<Part> parts,
-                 std::uint32_t min_peers);
+  MasterAttempt(wire::Attempt attempt, wire::RoundName round, std::vector<Part> parts,
+                std::uint32_t min_peers);
 
   const wire::Attempt& attempt() const { return attempt_; }
   const wire::RoundName& round() const { return round_; }

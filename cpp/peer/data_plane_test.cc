@@ -1,4 +1,4 @@
-#include "peer/plane.h"
+#include "peer/data_plane.h"
 
 #include <gtest/gtest.h>
 
@@ -9,10 +9,10 @@ namespace jccl::peer {
 namespace {
 
 // One plane, whose peer 2 is nowhere: what it is told to run, it only can wait for.
-class PlaneTest : public net::test::NetTest {
+class DataPlaneTest : public net::test::NetTest {
  protected:
-  PlaneTest() {
-    PlaneEvents events;
+  DataPlaneTest() {
+    DataPlaneEvents events;
     events.attempt_done = [](const wire::Attempt&, const base::Digest&,
                              const std::vector<wire::Share>&, const wire::AuditRoots&) {};
     events.attempt_failed = [this](const wire::Attempt& attempt, base::Code cause, base::PeerId,
@@ -22,9 +22,9 @@ class PlaneTest : public net::test::NetTest {
       texts.push_back(text);
     };
     on([&] {
-      PlaneOptions options;
+      DataPlaneOptions options;
       options.credentials = net::test::plain();
-      plane = std::make_unique<Plane>(loop, options, &store, events);
+      plane = std::make_unique<DataPlane>(loop, options, &store, events);
       plane->set_self(net::test::token_of(1).run, 11, true);
       plane->set_policy(net::DialPolicy(net::endpoint_of("127.0.0.1:1"), {}));
       for (const base::PeerId id : {1, 2}) {
@@ -36,7 +36,7 @@ class PlaneTest : public net::test::NetTest {
       plane->set_roster(roster);
     });
   }
-  ~PlaneTest() override {
+  ~DataPlaneTest() override {
     on([this] { plane.reset(); });
   }
   CallRef run(std::uint64_t counter) {
@@ -61,7 +61,7 @@ class PlaneTest : public net::test::NetTest {
   std::vector<float> values = std::vector<float>(100, 1.0F), out = std::vector<float>(100);
   wire::Roster roster;
   SnapshotStore store;
-  std::unique_ptr<Plane> plane;
+  std::unique_ptr<DataPlane> plane;
   std::vector<wire::Attempt> failed;
   std::vector<base::Code> causes;
   std::vector<std::string> texts;
@@ -69,7 +69,7 @@ class PlaneTest : public net::test::NetTest {
 
 // Its frames may have come before, and were let go as leftovers of an attempt that is over: it
 // would wait for them for ever.
-TEST_F(PlaneTest, an_attempt_whose_start_was_overtaken_by_a_later_one_fails_at_once) {
+TEST_F(DataPlaneTest, an_attempt_whose_start_was_overtaken_by_a_later_one_fails_at_once) {
   run(3);
   run(5);
   EXPECT_TRUE(failed.empty());
@@ -82,7 +82,7 @@ TEST_F(PlaneTest, an_attempt_whose_start_was_overtaken_by_a_later_one_fails_at_o
 }
 
 // Their frames could not be told apart, and the first call's memory would be gone under them.
-TEST_F(PlaneTest, an_attempt_that_was_started_for_another_call_already_is_refused) {
+TEST_F(DataPlaneTest, an_attempt_that_was_started_for_another_call_already_is_refused) {
   const CallRef first = run(3);
   run(3);
   ASSERT_EQ(failed.size(), 1u);
@@ -95,7 +95,7 @@ TEST_F(PlaneTest, an_attempt_that_was_started_for_another_call_already_is_refuse
   EXPECT_FALSE(first->delivered);
 }
 
-TEST_F(PlaneTest, a_peer_that_left_fails_the_attempts_that_wait_for_it_and_is_named) {
+TEST_F(DataPlaneTest, a_peer_that_left_fails_the_attempts_that_wait_for_it_and_is_named) {
   run(3);
   roster.members.pop_back();
   on([&] { plane->set_roster(roster); });
@@ -105,7 +105,7 @@ TEST_F(PlaneTest, a_peer_that_left_fails_the_attempts_that_wait_for_it_and_is_na
 }
 
 // Its results stayed, round after round, and at 257 of them the heartbeat could not be written.
-TEST_F(PlaneTest, a_receiver_that_never_reads_keeps_the_results_of_a_few_rounds_only) {
+TEST_F(DataPlaneTest, a_receiver_that_never_reads_keeps_the_results_of_a_few_rounds_only) {
   collective::Plan alone;
   alone.order = {1};
   for (std::uint64_t n = 1; n <= 300; ++n) {
@@ -128,7 +128,7 @@ TEST_F(PlaneTest, a_receiver_that_never_reads_keeps_the_results_of_a_few_rounds_
 }
 
 // A member can advertise anything: others must not learn which of it is open from here.
-TEST_F(PlaneTest, what_others_hear_of_a_failed_link_names_the_peer_and_no_address) {
+TEST_F(DataPlaneTest, what_others_hear_of_a_failed_link_names_the_peer_and_no_address) {
   roster.members[1].addresses = {"127.0.0.1:1"};
   roster.links = {1, {5}};
   on([&] { plane->set_roster(roster); });

@@ -1,4 +1,4 @@
-#include "wire/codec.h"
+#include "wire/serialize.h"
 
 #include <gtest/gtest.h>
 
@@ -71,7 +71,7 @@ std::vector<Kind> all_kinds() {
   return kinds;
 }
 
-TEST(CodecTest, every_message_and_record_comes_back_equal) {
+TEST(SerializeTest, every_message_and_record_comes_back_equal) {
   ASSERT_EQ(sample_messages().size(), std::variant_size_v<Message>);
   ASSERT_EQ(sample_records().size(), std::variant_size_v<Record>);
   for (const Message& m : sample_messages()) {
@@ -90,7 +90,7 @@ TEST(CodecTest, every_message_and_record_comes_back_equal) {
   EXPECT_EQ(decode_proof_ask(encode(sample_proof_ask())).value(), sample_proof_ask());
 }
 
-TEST(CodecTest, every_prefix_and_every_extension_is_refused) {
+TEST(SerializeTest, every_prefix_and_every_extension_is_refused) {
   for (const Kind& kind : all_kinds()) {
     ASSERT_EQ(kind.again(kind.bytes), kind.bytes) << kind.name;
     for (std::size_t size = 0; size < kind.bytes.size(); ++size) {
@@ -104,7 +104,7 @@ TEST(CodecTest, every_prefix_and_every_extension_is_refused) {
   }
 }
 
-TEST(CodecTest, what_is_accepted_after_any_bit_flip_has_exactly_those_bytes) {
+TEST(SerializeTest, what_is_accepted_after_any_bit_flip_has_exactly_those_bytes) {
   for (const Kind& kind : all_kinds()) {
     for (std::size_t bit = 0; bit < kind.bytes.size() * 8; ++bit) {
       Bytes flipped = kind.bytes;
@@ -115,7 +115,7 @@ TEST(CodecTest, what_is_accepted_after_any_bit_flip_has_exactly_those_bytes) {
   }
 }
 
-TEST(CodecTest, garbage_and_splices_are_refused_or_canonical) {
+TEST(SerializeTest, garbage_and_splices_are_refused_or_canonical) {
   const std::vector<Kind> kinds = all_kinds();
   Rng rng(20);
   for (int turn = 0; turn < 60'000; ++turn) {
@@ -145,7 +145,7 @@ TEST(CodecTest, garbage_and_splices_are_refused_or_canonical) {
   }
 }
 
-TEST(CodecTest, a_huge_count_allocates_nothing) {
+TEST(SerializeTest, a_huge_count_allocates_nothing) {
   base::Writer w;
   w.u8(34 + 1);  // Roster
   w.u64(1);
@@ -183,7 +183,7 @@ Bytes outcome_of(const std::vector<std::pair<std::uint32_t, std::uint32_t>>& ids
   return w.take();
 }
 
-TEST(CodecTest, contributors_have_one_form) {
+TEST(SerializeTest, contributors_have_one_form) {
   Outcome expected;
   expected.attempt = {1, 1};
   expected.round = {"t", 1};
@@ -208,7 +208,7 @@ TEST(CodecTest, contributors_have_one_form) {
   EXPECT_FALSE(decode(outcome_of({{0xFFFFFFFF, 2}}, {{1, 2}})).ok());  // beyond any id
 }
 
-TEST(CodecTest, one_item_beyond_a_limit_is_refused_on_both_sides) {
+TEST(SerializeTest, one_item_beyond_a_limit_is_refused_on_both_sides) {
   Resume resume;
   resume.unresolved.assign(base::kUnresolvedMax, {{1, 1}, {"t", 1}});
   ASSERT_TRUE(check(resume).ok());
@@ -224,7 +224,7 @@ TEST(CodecTest, one_item_beyond_a_limit_is_refused_on_both_sides) {
   EXPECT_FALSE(decode(bytes).ok());
 }
 
-TEST(CodecTest, a_hello_that_would_not_fit_its_frame_is_named_before_it_is_sent) {
+TEST(SerializeTest, a_hello_that_would_not_fit_its_frame_is_named_before_it_is_sent) {
   Hello hello;
   hello.site = std::string(base::kSiteNameBytesMax, 's');
   EXPECT_TRUE(check(hello).ok());
@@ -236,7 +236,7 @@ TEST(CodecTest, a_hello_that_would_not_fit_its_frame_is_named_before_it_is_sent)
   EXPECT_EQ(check(hello).code, Code::kLimit);
 }
 
-TEST(CodecTest, a_roster_of_all_peers_with_all_addresses_fits) {
+TEST(SerializeTest, a_roster_of_all_peers_with_all_addresses_fits) {
   Roster roster;
   for (PeerId id = 1; id <= base::kPeersMax; ++id) {
     Member member = sample_member(id);
@@ -248,7 +248,7 @@ TEST(CodecTest, a_roster_of_all_peers_with_all_addresses_fits) {
   EXPECT_EQ(decode(encode(roster)).value(), Message(roster));
 }
 
-TEST(CodecTest, a_hello_of_another_version_is_its_version_alone) {
+TEST(SerializeTest, a_hello_of_another_version_is_its_version_alone) {
   Hello hello = std::get<Hello>(sample_messages()[0]);
   hello.version = kVersion + 1;
   Bytes bytes = encode(hello);
@@ -263,7 +263,7 @@ TEST(CodecTest, a_hello_of_another_version_is_its_version_alone) {
   EXPECT_EQ(decode_link_hello(encode(link)).status().code, Code::kVersion);
 }
 
-TEST(CodecTest, weights_are_finite_and_not_negative) {
+TEST(SerializeTest, weights_are_finite_and_not_negative) {
   Ready ready;
   ready.round = {"t", 1};
   for (const double bad :
@@ -282,7 +282,7 @@ TEST(CodecTest, weights_are_finite_and_not_negative) {
   EXPECT_FALSE(decode(negative).ok());
 }
 
-TEST(CodecTest, ids_must_ascend_and_tags_must_not_be_empty) {
+TEST(SerializeTest, ids_must_ascend_and_tags_must_not_be_empty) {
   Start start;
   start.round = {"t", 1};
   start.contributors = {{2, 1.0}, {2, 1.0}};
@@ -294,7 +294,7 @@ TEST(CodecTest, ids_must_ascend_and_tags_must_not_be_empty) {
   EXPECT_FALSE(check(Withdraw{{std::string(base::kTagBytesMax + 1, 't'), 1}}).ok());
 }
 
-TEST(CodecTest, what_the_encoder_refuses_is_named) {
+TEST(SerializeTest, what_the_encoder_refuses_is_named) {
   const auto problem = [](const Message& message) {
     const base::Status status = check(message);
     EXPECT_EQ(status.code, Code::kLimit) << name_of(message);
@@ -329,7 +329,7 @@ TEST(CodecTest, what_the_encoder_refuses_is_named) {
   EXPECT_NE(problem(status).find("StatusReply: status has "), std::string::npos);
 }
 
-TEST(CodecTest, human_texts_are_cut_between_characters) {
+TEST(SerializeTest, human_texts_are_cut_between_characters) {
   std::string text;
   while (text.size() < base::kTextBytesMax + 3) text += "ä";  // two bytes
   const Message back = decode(encode(Evicted{"x" + text})).value();
@@ -338,7 +338,7 @@ TEST(CodecTest, human_texts_are_cut_between_characters) {
   EXPECT_EQ(cut, ("x" + text).substr(0, cut.size()));
 }
 
-TEST(CodecTest, names_that_are_not_utf8_are_refused_and_texts_are_mended) {
+TEST(SerializeTest, names_that_are_not_utf8_are_refused_and_texts_are_mended) {
   Hello hello = std::get<Hello>(sample_messages()[0]);
   hello.site = "z\xFCrich";  // as Latin-1 has it
   EXPECT_EQ(check(hello).text, "Hello: site 'z?rich' is not UTF-8");
@@ -351,13 +351,13 @@ TEST(CodecTest, names_that_are_not_utf8_are_refused_and_texts_are_mended) {
   EXPECT_FALSE(decode(bytes).ok());
 }
 
-TEST(CodecTest, the_journal_keeps_addresses_and_keys) {
+TEST(SerializeTest, the_journal_keeps_addresses_and_keys) {
   EpochRecord epoch{1, 2, {sample_member(1)}, "joined"};
   const Record back = decode_record(encode_record(epoch)).value();
   EXPECT_EQ(std::get<EpochRecord>(back).members[0], sample_member(1));
 }
 
-TEST(CodecTest, a_frame_header_with_any_flipped_bit_is_refused) {
+TEST(SerializeTest, a_frame_header_with_any_flipped_bit_is_refused) {
   const Bytes bytes = bytes_of(sample_frame_header());
   for (std::size_t bit = 0; bit < bytes.size() * 8; ++bit) {
     Bytes flipped = bytes;
@@ -380,7 +380,7 @@ Bytes header_with(FrameKind kind, std::uint32_t payload_bytes) {
   return bytes;
 }
 
-TEST(CodecTest, a_frame_is_as_long_as_its_kind_may_be) {
+TEST(SerializeTest, a_frame_is_as_long_as_its_kind_may_be) {
   const auto kPart = FrameKind::kSnapshotPart;
   EXPECT_TRUE(decode_frame_header(header_with(kPart, kFramePayloadBytesMax)).ok());
   EXPECT_FALSE(decode_frame_header(header_with(kPart, kFramePayloadBytesMax + 1)).ok());
@@ -392,7 +392,7 @@ TEST(CodecTest, a_frame_is_as_long_as_its_kind_may_be) {
   EXPECT_FALSE(decode_frame_header(header_with(static_cast<FrameKind>(10), 0)).ok());
 }
 
-TEST(CodecTest, a_link_hello_names_a_stripe_that_there_is) {
+TEST(SerializeTest, a_link_hello_names_a_stripe_that_there_is) {
   const auto with = [](std::uint16_t stripe, std::uint16_t stripes) {
     Bytes bytes = encode(sample_link_hello());
     put(bytes, bytes.size() - 4, stripe);
@@ -407,7 +407,7 @@ TEST(CodecTest, a_link_hello_names_a_stripe_that_there_is) {
   EXPECT_FALSE(with(0, kMost + 1));
 }
 
-TEST(CodecTest, an_ask_is_for_a_part_at_least) {
+TEST(SerializeTest, an_ask_is_for_a_part_at_least) {
   SnapshotAsk ask;
   ask.tag = "t";
   ask.first_part = 3, ask.last_part = 4;

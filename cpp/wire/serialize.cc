@@ -1,6 +1,6 @@
 // Control messages and journal records to bytes and back: a type byte, then the fields in the order
 // fields.h names them. Refuses unknown types, broken bounds, and bytes left over.
-#include "wire/codec.h"
+#include "wire/serialize.h"
 
 #include "base/planted.h"
 #include "wire/fields.h"

@@ -1,4 +1,4 @@
-#include "peer/feed.h"
+#include "peer/streamed_input.h"
 
 #include <gtest/gtest.h>
 
@@ -7,8 +7,8 @@
 namespace jccl::peer {
 namespace {
 
-TEST(FeedTest, it_waits_for_all_of_it_or_a_fault_and_never_goes_back) {
-  Feed feed(10);
+TEST(StreamedInputTest, it_waits_for_all_of_it_or_a_fault_and_never_goes_back) {
+  StreamedInput feed(10);
   EXPECT_FALSE(feed.wait(0));
   feed.advance(7);
   feed.advance(3);
@@ -18,7 +18,7 @@ TEST(FeedTest, it_waits_for_all_of_it_or_a_fault_and_never_goes_back) {
   rest.join();
   feed.fail("late");
   EXPECT_FALSE(feed.fault()) << "everything is here";
-  Feed broken(10);
+  StreamedInput broken(10);
   broken.fail("gone");
   broken.fail("again");
   EXPECT_EQ(broken.fault(), "gone");

@@ -1,4 +1,4 @@
-#include "protocol/attempt.h"
+#include "protocol/master_attempt.h"
 
 #include <algorithm>
 #include <array>
@@ -70,8 +70,8 @@ const Edge& edge_of(Phase phase, Input input) {
 
 }  // namespace
 
-RunningAttempt::RunningAttempt(wire::Attempt attempt, wire::RoundName round,
-                               std::vector<Part> parts, std::uint32_t min_peers)
+MasterAttempt::MasterAttempt(wire::Attempt attempt, wire::RoundName round, std::vector<Part> parts,
+                             std::uint32_t min_peers)
     : attempt_(attempt), round_(std::move(round)), sites_min_(std::max(1U, min_peers)) {
   for (Part& part : parts) {
     const wire::PeerId id = part.id;
@@ -83,12 +83,12 @@ RunningAttempt::RunningAttempt(wire::Attempt attempt, wire::RoundName round,
   JCCL_CHECK(world_ >= sites_min_);
 }
 
-Part* RunningAttempt::part_of(wire::Incarnation incarnation) {
+Part* MasterAttempt::part_of(wire::Incarnation incarnation) {
   const auto found = ids_.find(incarnation);
   return found == ids_.end() ? nullptr : &parts_.at(found->second);
 }
 
-std::set<wire::PeerId> RunningAttempt::of_site(const std::string& site) const {
+std::set<wire::PeerId> MasterAttempt::of_site(const std::string& site) const {
   std::set<wire::PeerId> ids;
   for (const auto& [id, part] : parts_) {
     if (part.site == site) ids.insert(id);
@@ -97,22 +97,22 @@ std::set<wire::PeerId> RunningAttempt::of_site(const std::string& site) const {
 }
 
 // Its DONE is waited for, and its site is one of those a commit needs.
-bool RunningAttempt::decides(const Part& part) {
+bool MasterAttempt::decides(const Part& part) {
   return part.contributes() || JCCL_PLANTED("receivers-decide");
 }
 
-bool RunningAttempt::enough() const {
+bool MasterAttempt::enough() const {
   return sites_left_ >= sites_min_ || (JCCL_PLANTED("too-few-commit") && sites_left_ > 0);
 }
 
-Told RunningAttempt::told(const Part& part) {
+Told MasterAttempt::told(const Part& part) {
   Told told{*part.done, part.audit.result};
   if (JCCL_PLANTED("counts-of-cells-differ")) return told;
   for (const wire::PartsRoot& root : part.audit.parts) told.cells.push_back(root.cells);
   return told;
 }
 
-void RunningAttempt::recount() {
+void MasterAttempt::recount() {
   std::set<std::string> sites;
   open_ = 0;
   agreed_.clear();
@@ -125,7 +125,7 @@ void RunningAttempt::recount() {
   sites_left_ = static_cast<std::uint32_t>(sites.size());
 }
 
-void RunningAttempt::done(Part& part, const wire::Digest& result) {
+void MasterAttempt::done(Part& part, const wire::Digest& result) {
   if (part.done.has_value() || part.evicted) return;
   part.done = result;
   if (!decides(part)) return;
@@ -136,7 +136,7 @@ void RunningAttempt::done(Part& part, const wire::Digest& result) {
   settle(equal ? Input::kDone : Input::kUnequalDone);
 }
 
-void RunningAttempt::gone(const std::string& site) {
+void MasterAttempt::gone(const std::string& site) {
   bool contributed = false, undone = false;
   for (auto& [id, part] : parts_) {
     if (part.site != site || part.evicted) continue;
@@ -153,7 +153,7 @@ void RunningAttempt::gone(const std::string& site) {
   }
 }
 
-void RunningAttempt::settle(Input input) {
+void MasterAttempt::settle(Input input) {
   const Edge& edge = edge_of(phase_, input);
   const int row = static_cast<int>(phase_) * static_cast<int>(Input::kCount);
   edges_ |= 1U << (row + static_cast<int>(input));
@@ -164,7 +164,7 @@ void RunningAttempt::settle(Input input) {
   }
 }
 
-std::vector<wire::Contributor> RunningAttempt::contributors() const {
+std::vector<wire::Contributor> MasterAttempt::contributors() const {
   std::vector<wire::Contributor> all;
   for (const auto& [id, part] : parts_) {
     if (JCCL_PLANTED("dead-contributor-left-out") && part.evicted) continue;
@@ -173,7 +173,7 @@ std::vector<wire::Contributor> RunningAttempt::contributors() const {
   return all;
 }
 
-std::vector<wire::Digest> RunningAttempt::results() const {
+std::vector<wire::Digest> MasterAttempt::results() const {
   JCCL_CHECK(phase_ == Phase::kAgreed);
   JCCL_CHECK(enough());
   std::vector<wire::Digest> results;
@@ -186,7 +186,7 @@ std::vector<wire::Digest> RunningAttempt::results() const {
   return results;
 }
 
-void RunningAttempt::forget_untrue_shares(const Senders& senders) {
+void MasterAttempt::forget_untrue_shares(const Senders& senders) {
   for (auto& [id, part] : parts_) {
     std::vector<wire::PeerId> owners, from;
     for (const wire::Share& share : part.shares) {
@@ -197,7 +197,7 @@ void RunningAttempt::forget_untrue_shares(const Senders& senders) {
   }
 }
 
-std::vector<const Part*> RunningAttempt::outvoted() const {
+std::vector<const Part*> MasterAttempt::outvoted() const {
   std::map<std::uint32_t, std::map<Told, std::size_t>> votes;
   std::map<std::uint32_t, std::size_t> voters;
   for (const auto& [id, part] : parts_) {
@@ -217,7 +217,7 @@ std::vector<const Part*> RunningAttempt::outvoted() const {
 
 // How the share came to be what it is, back from the part: until somebody says that it got
 // something else, or that it made it. Nullopt: they hand it round.
-std::optional<Origin> RunningAttempt::origin_of(const Part& part, const wire::Share& share) const {
+std::optional<Origin> MasterAttempt::origin_of(const Part& part, const wire::Share& share) const {
   Origin origin{{part.id, share.from}};
   for (std::size_t steps = 0; steps < parts_.size(); ++steps) {
     const auto& [whom, by] = origin.link;
@@ -236,7 +236,7 @@ std::optional<Origin> RunningAttempt::origin_of(const Part& part, const wire::Sh
 }
 
 // Most of the others say that it sent each of them something else than it says itself.
-bool RunningAttempt::sent_otherwise(const Part& maker, const wire::Share& share) const {
+bool MasterAttempt::sent_otherwise(const Part& maker, const wire::Share& share) const {
   std::size_t others = 0, otherwise = 0;
   for (const auto& [id, part] : parts_) {
     if (!decides(part) || part.evicted || id == maker.id) continue;
@@ -250,8 +250,8 @@ bool RunningAttempt::sent_otherwise(const Part& maker, const wire::Share& share)
 
 // Over which link the share of one of the two became another. Who made it says what it was at
 // first, unless most others say that it sent them another one. Nullopt: `part` made the difference.
-std::optional<Misled> RunningAttempt::parting_of(const Part& part, const wire::Share& own,
-                                                 const Part& other, const wire::Share& its) const {
+std::optional<Misled> MasterAttempt::parting_of(const Part& part, const wire::Share& own,
+                                                const Part& other, const wire::Share& its) const {
   const auto origin = origin_of(part, own);
   if (!origin.has_value()) return std::nullopt;
   const bool as_made = origin->maker != 0 && !JCCL_PLANTED("who-made-a-result-pays");
@@ -264,7 +264,7 @@ std::optional<Misled> RunningAttempt::parting_of(const Part& part, const wire::S
 }
 
 // Where the two part. Empty: that is not why their results differ, or one made the difference.
-std::set<Misled> RunningAttempt::misled_against(const Part& part, const Part& other) const {
+std::set<Misled> MasterAttempt::misled_against(const Part& part, const Part& other) const {
   std::set<Misled> links;
   if (part.shares.size() != other.shares.size()) return {};
   for (std::size_t i = 0; i < part.shares.size(); ++i) {
@@ -279,7 +279,7 @@ std::set<Misled> RunningAttempt::misled_against(const Part& part, const Part& ot
 }
 
 // As most of those say that have the result of most: one of them that lies says what it likes.
-std::set<Misled> RunningAttempt::misled(const Part& part) const {
+std::set<Misled> MasterAttempt::misled(const Part& part) const {
   std::set<wire::PeerId> wrong;
   for (const Part* one : outvoted()) wrong.insert(one->id);
   std::map<std::set<Misled>, std::size_t> votes;
@@ -301,14 +301,14 @@ std::set<Misled> RunningAttempt::misled(const Part& part) const {
   return most;
 }
 
-wire::PeerId RunningAttempt::blamed_by(wire::PeerId reporter) const {
+wire::PeerId MasterAttempt::blamed_by(wire::PeerId reporter) const {
   for (const auto& [named, reporters] : silent) {
     if (reporters.count(reporter) > 0) return named;
   }
   return 0;
 }
 
-bool RunningAttempt::excused(wire::PeerId named, wire::PeerId reporter) const {
+bool MasterAttempt::excused(wire::PeerId named, wire::PeerId reporter) const {
   wire::PeerId next = blamed_by(named);
   if (next == 0 || next == reporter) return false;  // each blames the other
   if (silent.at(named).size() == 1) return true;
@@ -317,7 +317,7 @@ bool RunningAttempt::excused(wire::PeerId named, wire::PeerId reporter) const {
   return next == 0;
 }
 
-std::vector<wire::PeerId> RunningAttempt::unheard() const {
+std::vector<wire::PeerId> MasterAttempt::unheard() const {
   std::vector<wire::PeerId> out;
   for (const auto& [named, reporters] : silent) {
     if (blamed_by(named) == 0) out.push_back(named);
@@ -325,7 +325,7 @@ std::vector<wire::PeerId> RunningAttempt::unheard() const {
   return out;
 }
 
-std::string RunningAttempt::waits_for(const std::function<std::string(const Part&)>& detail) const {
+std::string MasterAttempt::waits_for(const std::function<std::string(const Part&)>& detail) const {
   std::string names;
   std::size_t count = 0;
   for (const auto& [id, part] : parts_) {
