@@ -31,8 +31,8 @@ build-programs: .venv/.ready-test
 	$(STAGE) "build programs" .ci/build-tests 'codec|collective|snapshot|sim|attack'
 
 tests: .venv/.ready-test
-	$(STAGE) "optimised C++ tests" .venv/bin/ctest --test-dir build/ext --output-on-failure -j3
-	$(STAGE) "Python tests" $(PY) -m pytest -q -n 3 --dist loadfile tests
+	$(STAGE) "optimised C++ tests" .ci/ctest --test-dir build/ext -j3
+	$(STAGE) "Python tests" sh -c '$(PY) -m pytest -q -n 3 --dist loadfile $${JCCL_JUNIT:+"--junitxml=$$JCCL_JUNIT/pytest.xml"} tests'
 
 # Lanes side by side: real processes wait for much of their time, and are to be in time. What only
 # computes has what they leave.

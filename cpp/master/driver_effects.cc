@@ -8,6 +8,7 @@
 #include "base/planted.h"
 #include "base/text.h"
 #include "master/driver.h"
+#include "master/outward.h"
 #include "protocol/recorded_faults.h"
 #include "wire/serialize.h"
 
