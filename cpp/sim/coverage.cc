@@ -117,7 +117,7 @@ std::size_t call_column(const protocol::OpenCall& open) {
 }
 
 std::size_t column(const PeerMachine::State& state, const protocol::PeerEvent& event) {
-  using protocol::Link;
+  using protocol::MasterConnection;
   switch (state.link_) {
     case MasterConnection::kPaused:
       return 0;
