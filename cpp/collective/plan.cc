@@ -209,7 +209,12 @@ std::vector<base::PeerId> senders_of(base::ByteView bytes, base::PeerId whom,
   if (me == order.end()) return senders;
   const base::PeerId before = me == order.begin() ? order.back() : *std::prev(me);
   for (std::size_t i = 0; i < owners.size(); ++i) {
-    if (at(owners[i]) == order.end()) continue;
+    const auto owner = at(owners[i]);
+    if (owner == order.end()) continue;
+    const auto& shares = plan.value().shares;
+    const bool owns = shares.empty() || plan.value().kind == PlanKind::kExchange ||
+                      shares[static_cast<std::size_t>(owner - order.begin())] > 0;
+    if (!owns) continue;
     const bool passed_on = plan.value().kind == PlanKind::kRing && owners[i] != whom;
     senders[i] = passed_on ? before : owners[i];
   }

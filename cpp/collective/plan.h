@@ -97,7 +97,8 @@ Route route(const Plan& plan, const Chunk& chunk, std::uint32_t my_position);  /
 Route receiver_route(const Plan& plan, const Chunk& chunk);  // only result_from, if any
 
 // Whose frames `whom` takes for what each of the owners owns: of the result, in an exchange of the
-// contribution. `whom` itself: it makes it. 0: that is no plan, or one of the two is not in it.
+// contribution. `whom` itself: it makes it. 0: that is no plan, or one of the two is not in it, or
+// owns nothing.
 std::vector<base::PeerId> senders_of(base::ByteView plan, base::PeerId whom,
                                      const std::vector<base::PeerId>& owners);
 

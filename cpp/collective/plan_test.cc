@@ -128,6 +128,12 @@ TEST(RouteTest, whose_frames_one_takes_is_what_its_route_says) {
     }
   }
   EXPECT_EQ(senders_of({}, 1, {1}), std::vector<base::PeerId>{0}) << "no plan";
+  Plan relayed = plan_of(PlanKind::kDirect, 3);
+  relayed.shares = {0, 7, 0};
+  const std::vector<base::PeerId> only = {0, relayed.order[1], 0};
+  EXPECT_EQ(senders_of(encode(relayed), relayed.order[2], relayed.order), only);
+  relayed.kind = PlanKind::kExchange;  // who owns nothing contributes there as well
+  EXPECT_EQ(senders_of(encode(relayed), relayed.order[2], relayed.order), relayed.order);
 }
 
 TEST(RouteTest, in_a_ring_the_sum_starts_after_the_owner_and_the_result_follows_it) {

@@ -29,7 +29,8 @@ constexpr std::array<std::string_view, static_cast<std::size_t>(Fault::kCount)> 
     "rounds with frames that no plan allows, as most say",
     "frames that no plan allows, as one says",
     "cells that an audit proved wrong",
-    "audits that it showed nothing"};
+    "audits that it showed nothing",
+    "broken links that no plan goes round"};
 
 double decayed(double sum, base::Duration time) {
   if (JCCL_PLANTED("faults-never-fade")) return sum;
@@ -131,6 +132,11 @@ void Blame::departed(const wire::PublicKey& key, base::Duration cost, base::Dura
   if (before == 0 || JCCL_PLANTED("departures-are-free")) return;
   const base::Duration least = std::max<base::Duration>(cost, base::kSecond);
   one.out_until = now + std::min(out_max, least << std::min(before - 1, 10U));
+}
+
+std::uint32_t Blame::departures(const wire::PublicKey& key) const {
+  const auto found = accounts_.find(key);
+  return found == accounts_.end() ? 0 : found->second.departures;
 }
 
 base::Time Blame::out_until(const wire::PublicKey& key) const {

@@ -33,12 +33,13 @@ enum class Fault : std::uint8_t {
   kFrame,       // … as one says
   kAudit,       // added up wrong, or showed what it had not sent, as a proof says
   kWithheld,    // showed an audit nothing, and was there
+  kLink,        // had to do with a broken link that no plan goes round
   kCount
 };
 
 // 1: three of them within some minutes are a ban. A tenth: what a broken machine may do at times.
 constexpr std::array<double, static_cast<std::size_t>(Fault::kCount)> kFaultWeights = {
-    1, 1, 1, 0.25, 0.25, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 1, 0.1, 1, 0.25};
+    1, 1, 1, 0.25, 0.25, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 1, 0.1, 1, 0.25, 0.1};
 inline constexpr double kBanAt = 2.5;
 inline constexpr std::size_t kAccusersMax = 5;
 inline constexpr base::Duration kKnown = 60 * base::kSecond;  // in commits for so long
@@ -127,6 +128,7 @@ class Blame {
   void departed(const wire::PublicKey& key, base::Duration cost, base::Duration out_max,
                 base::Time now);
   base::Time out_until(const wire::PublicKey& key) const;
+  std::uint32_t departures(const wire::PublicKey& key) const;  // that count still
   // Others have waited for it since then: beyond `free` it stays out for several times as long.
   void held(const wire::PublicKey& key, base::Time since, base::Duration free,
             base::Duration out_max, base::Time now);

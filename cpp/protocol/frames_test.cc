@@ -300,6 +300,86 @@ TEST_F(FramesTest, who_waits_for_one_that_is_done_is_no_straggler_until_the_link
   EXPECT_EQ(avoided_, (LinkSet{{1, 4}}));
 }
 
+// Half of the others have what one of them made of it, and that one has neither: no result is that
+// of most. The call went on for nobody then, and nobody was at fault.
+TEST_F(FramesTest, without_a_majority_the_link_counts_as_well) {
+  ring_ = true;
+  run_of(4);
+  for (int time = 1; time <= 2; ++time) {
+    std::vector<wire::Done> words =
+        words_in_ring(begin_round(), {1});  // 3 → 4 → 1 → 2, and 4 bends it
+    words[3].result = {5, 5};
+    EXPECT_TRUE(all_done(words).empty()) << time;
+  }
+  (void)begin_round();
+  EXPECT_EQ(avoided_, (LinkSet{{1, 2}, {1, 4}})) << "2 says that it got the right one from 1";
+  for (ConnId conn = 1; conn <= 4; ++conn) EXPECT_EQ(faults(conn), "");
+}
+
+TEST_F(FramesTest, without_a_majority_who_sent_most_another_one_than_it_made_is_at_fault) {
+  run_of(4);
+  for (int time = 1; time <= 2; ++time) {
+    std::vector<wire::Done> words = words_of_all(begin_round(), 0, 0);
+    for (ConnId conn = 1; conn <= 4; ++conn) {  // each has another one of 4's
+      words[conn - 1].result = {conn, 1};
+      words[conn - 1].shares[3].digest = {9, conn};
+    }
+    const std::set<ConnId> ended = all_done(words);
+    EXPECT_EQ(ended, time == 1 ? std::set<ConnId>{} : std::set<ConnId>{4});
+  }
+  EXPECT_EQ(faults(4), "2 results unlike the others'");
+  for (ConnId conn = 1; conn <= 3; ++conn) EXPECT_EQ(faults(conn), "");
+}
+
+// Two links of one liar explain a result, and one of the others is gone.
+TEST_F(FramesTest, a_death_makes_nobody_pay_for_two_links_of_a_liar) {
+  ring_ = true;
+  run_of(4);
+  const wire::Attempt attempt = begin_round();  // 1 → 2 → 3 → 4; 3 bends 1's share and 2's
+  const auto word = [&](wire::PeerId id, bool first, bool second) {
+    wire::Done said{attempt, first || second ? kBent : kRight};
+    const auto share = [&](wire::PeerId owner, bool bent) {
+      const wire::PeerId from = id == owner ? id : id == 1 ? 4 : id - 1;
+      said.shares.push_back({owner, from, {bent ? 9U : 1U, owner}});
+    };
+    share(1, first), share(2, second);
+    return said;
+  };
+  wire::Done lie = word(3, true, false);  // so 2's share became another after it, and 1's before
+  lie.shares.push_back({3, 3, {8, 8}});   // … and nobody compares with it
+  (void)say(1, word(1, false, false));
+  (void)say(1, wire::Leave{});
+  (void)say(2, word(2, false, false));
+  (void)say(3, lie);
+  (void)say(4, word(4, true, true));
+  EXPECT_EQ(faults(2), "");
+}
+
+// Who lies says that both others of its shard mislead it. The others of other shards are no more
+// that do not.
+TEST_F(FramesTest, of_several_shards_each_has_its_own_majority) {
+  MasterOptions three = options();
+  three.start_peers = 3;
+  begin(three);
+  members_ = 6;
+  for (ConnId conn = 1; conn <= members_; ++conn) {
+    wire::Hello one = hello(100 * conn, std::string(1, static_cast<char>('a' + (conn - 1) / 2)));
+    one.shard = static_cast<std::uint32_t>((conn - 1) % 2), one.shards = 2;
+    (void)join(conn, one);
+  }
+  const wire::Attempt attempt = begin_round(1);
+  ASSERT_NE(attempt, wire::Attempt{});
+  for (ConnId conn = 1; conn <= members_; ++conn) {
+    wire::Done said{attempt, conn == 1 ? kBent : kRight};
+    for (ConnId owner = 2 - conn % 2; owner <= members_; owner += 2) {  // of its shard
+      const bool bent = conn == 1 && owner != 1;
+      said.shares.push_back({id_of(owner), id_of(owner), {bent ? 9U : 1U, owner}});
+    }
+    (void)say(conn, said);
+  }
+  EXPECT_EQ(faults(1), "1 results unlike the others'");
+}
+
 TEST_F(FramesTest, over_a_way_that_the_plan_has_not_nobody_is_misled) {
   run_of(4);
   std::vector<wire::Done> words = words_of_all(begin_round(), 4, 1);

@@ -190,9 +190,11 @@ class HeldTest : public HostileMember {
   }
 
   // Of ten rounds of four that end by deadlines, those until one is out, and who. The first one's
-  // calls have `time`, the others' 9 s; `waits`: who says for whom it waits, 0 for nobody.
+  // calls have `time`, the others' 9 s; `waits`: who says for whom it waits, 0 for nobody. The
+  // first may say DONE at once.
   std::pair<int, ConnId> rounds_until_out(base::Duration time,
-                                          const std::map<ConnId, ConnId>& waits) {
+                                          const std::map<ConnId, ConnId>& waits,
+                                          bool first_is_done = false) {
     MasterOptions four = options();
     four.start_peers = 4;
     begin(four);
@@ -207,6 +209,7 @@ class HeldTest : public HostileMember {
         starts = sent<wire::Start>(say(conn, own));
       }
       if (starts.size() != 4) break;
+      if (first_is_done) (void)say(1, wire::Done{starts[0].attempt, {5, 5}});
       for (const base::Time end = now_ + time + kSecond; now_ < end; now_ += 10 * kStep) {
         for (ConnId conn = 1; conn <= 4; ++conn) {
           wire::Heartbeat beat;
@@ -313,6 +316,12 @@ TEST_F(HeldTest, whose_short_calls_wait_themselves_for_another_is_not_put_out) {
   const auto sends = rounds_until_out(3 * kSecond, {{1, 4}, {2, 1}, {3, 1}, {4, 0}});
   EXPECT_EQ(sends.second, 0U) << "the last one says that it sends";
   EXPECT_EQ(rounds_until_out(3 * kSecond, {{1, 2}, {2, 3}, {3, 1}}).second, 1U) << "a circle";
+}
+
+TEST_F(HeldTest, nor_whose_calls_are_shorter_than_others_and_say_done_at_once) {
+  EXPECT_EQ(rounds_until_out(3 * kSecond, {{2, 3}, {3, 4}, {4, 2}}, true).second, 1U);
+  EXPECT_EQ(rounds_until_out(9 * kSecond, {{2, 3}, {3, 4}, {4, 2}}, true).second, 0U)
+      << "as long as others'";
 }
 
 TEST_F(HeldTest, who_has_nothing_to_move_and_is_not_done_holds_the_attempt) {

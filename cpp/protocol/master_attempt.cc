@@ -11,7 +11,7 @@ namespace jccl::protocol {
 
 namespace {
 
-constexpr std::size_t kNamesMax = 8;  // in one text
+constexpr std::size_t kWaitersMax = 8;  // in one text
 
 using Phase = AttemptPhase;
 using Input = AttemptInput;
@@ -239,7 +239,8 @@ std::optional<Origin> MasterAttempt::origin_of(const Part& part, const wire::Sha
 bool MasterAttempt::sent_otherwise(const Part& maker, const wire::Share& share) const {
   std::size_t others = 0, otherwise = 0;
   for (const auto& [id, part] : parts_) {
-    if (!decides(part) || part.evicted || id == maker.id) continue;
+    const bool foreign = part.shard != maker.shard && !JCCL_PLANTED("other-shards-have-a-say");
+    if (!decides(part) || part.evicted || id == maker.id || foreign) continue;
     ++others;
     otherwise += std::any_of(part.shares.begin(), part.shares.end(), [&](const wire::Share& one) {
       return one.owner == share.owner && one.from == maker.id && one.digest != share.digest;
@@ -285,9 +286,11 @@ std::set<Misled> MasterAttempt::misled(const Part& part) const {
   std::map<std::set<Misled>, std::size_t> votes;
   std::size_t others = 0;
   for (const auto& [id, other] : parts_) {
+    const bool foreign = other.shard != part.shard;
     if (!decides(other) || other.evicted || id == part.id) continue;
+    if (foreign && !JCCL_PLANTED("other-shards-have-a-say")) continue;
     ++others;
-    if (!other.done.has_value() || other.shard != part.shard || wrong.count(id) > 0) continue;
+    if (!other.done.has_value() || foreign || wrong.count(id) > 0) continue;
     if (JCCL_PLANTED("the-misled-pay")) continue;
     ++votes[misled_against(part, other)];
   }
@@ -295,10 +298,34 @@ std::set<Misled> MasterAttempt::misled(const Part& part) const {
   std::set<Misled> most;
   for (const auto& [links, count] : votes) {
     // Few mislead one. Who says that more than half of the others do is wrong itself.
-    if (2 * links.size() > others && !JCCL_PLANTED("whoever-names-all-is-misled")) continue;
+    const auto own = static_cast<std::size_t>(std::count_if(
+        links.begin(), links.end(), [&](const Misled& link) { return link.whom == part.id; }));
+    const std::size_t named = JCCL_PLANTED("others-links-count-against-one") ? links.size() : own;
+    if (2 * named > others && !JCCL_PLANTED("whoever-names-all-is-misled")) continue;
     if (most.empty() || count > votes.at(most)) most = links;
   }
   return most;
+}
+
+Partings MasterAttempt::partings() const {
+  Partings found;
+  std::set<Misled> links;
+  for (const auto& [id, part] : parts_) {
+    if (!decides(part) || part.evicted || JCCL_PLANTED("halves-part-nowhere")) continue;
+    for (const wire::Share& share : part.shares) {
+      const auto origin = origin_of(part, share);
+      if (!origin.has_value()) continue;
+      if (origin->maker == 0) {
+        links.insert(origin->link);
+      } else if (sent_otherwise(parts_.at(origin->maker), share)) {
+        found.makers.insert(origin->maker);
+      }
+    }
+  }
+  for (const Misled& link : links) {
+    if (found.makers.count(link.by) == 0) found.links.insert(link);
+  }
+  return found;
 }
 
 wire::PeerId MasterAttempt::blamed_by(wire::PeerId reporter) const {
@@ -330,12 +357,12 @@ std::string MasterAttempt::waits_for(const std::function<std::string(const Part&
   std::size_t count = 0;
   for (const auto& [id, part] : parts_) {
     if (!part.contributes() || part.evicted || part.done.has_value()) continue;
-    if (++count > kNamesMax) continue;
+    if (++count > kWaitersMax) continue;
     names += base::cat(names.empty() ? "" : ", ", part.site);
     if (part.shard > 0) names += base::cat("/", part.shard);
     if (detail) names += detail(part);
   }
-  return count > kNamesMax ? base::cat(names, " and ", count - kNamesMax, " more") : names;
+  return count > kWaitersMax ? base::cat(names, " and ", count - kWaitersMax, " more") : names;
 }
 
 }  // namespace jccl::protocol

@@ -29,6 +29,11 @@ struct Origin {  // of a share: the link by which it came to be what it is
   wire::PeerId maker = 0;  // who says that it made just that; 0: nobody does
 };
 
+struct Partings {
+  std::set<Misled> links;         // over which something else was sent on than the sender had
+  std::set<wire::PeerId> makers;  // who sent most others something else than it says that it made
+};
+
 struct Part {
   wire::PeerId id = 0;
   wire::Incarnation incarnation = 0;
@@ -96,6 +101,8 @@ class MasterAttempt {
   // is outvoted, or to the others, when it has what was made. Nobody can tell which end of such a
   // link is wrong. Empty: that explains nothing, and the part computes wrong, or lies.
   std::set<Misled> misled(const Part& part) const;
+  // The same of all that have reported, where no result is that of most.
+  Partings partings() const;
   // Who says that its frames came from elsewhere than the plan has it says nothing of its shares.
   void forget_untrue_shares(const Senders& senders);
   bool open() const { return open_ > 0; }

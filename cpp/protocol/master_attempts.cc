@@ -287,6 +287,19 @@ bool State::unequal(const wire::Tag& tag) {
     names += cat(names.empty() ? ": outvoted " : ", ", name(*life));
     if (!again) ended.insert(part->id);
   }
+  if (wrong.empty() && running.sites_left() >= 3) {
+    const Partings parted = running.partings();
+    for (const Misled& link : parted.links) {
+      remember_link(round, running.attempt(), link.whom, link.by);
+    }
+    for (const wire::PeerId id : parted.makers) {
+      names += cat(names.empty() ? ": " : ", ", name(id), " sent most another one than it made");
+      const Life* life = life_of(running.parts().at(id).incarnation);
+      if (life != nullptr) charge(*life, Fault::kResult, "sent others another result than its own");
+      if (!again) ended.insert(id);
+    }
+    misled = !parted.links.empty();
+  }
   const bool retry = again || misled || !ended.empty();
   const char* cause = "an input was changed before its call had returned, or bytes were damaged";
   abort(tag, Code::kCorrupt, cat("the result differs between peers (", cause, ")", names), retry,

@@ -117,25 +117,25 @@ bool State::ends_by_withholding(const wire::Tag& tag) {
   return false;
 }
 
-// The attempt ends by a deadline. Who held it is no better off than whoever is not DONE then.
+// The attempt ends by a deadline. Who held it is no better off than whoever is not DONE then; who
+// gave it too short a time for the others has held it alone.
 void State::note_owing(const MasterAttempt& running) {
+  if (!JCCL_PLANTED("audits-may-be-hasty") && note_short_calls(running)) return;
   for (const auto& [id, part] : running.parts()) note_owing(running, part);
 }
 
-// Who has shown nothing at all withholds it, however short the deadline is. Who is slow among slow
-// ones holds nobody.
+// Who is slow among slow ones holds nobody. It is no fault before its patience is over: a slow line
+// shows nothing for a while, too.
 void State::note_owing(const MasterAttempt& running, const Part& part) {
   if (owes_since(running, part) == base::kNever) return;
   const base::Duration held = took(*running.audit, part.id);
   if (held < options_.silence / 2) return;
   const Life& life = *life_of(part.incarnation);
-  const bool none = running.audit->shown.count(part.id) == 0;
-  if (none && !JCCL_PLANTED("short-calls-withhold-for-nothing")) {
-    hold_against(life, Fault::kWithheld,
-                 cat(name(part.id), " shows an audit nothing until the deadline"));
+  if (JCCL_PLANTED("a-short-deadline-is-withheld-from")) {
+    hold_against(life, Fault::kWithheld, "shows an audit nothing until the deadline");
   }
   const bool slower = held >= kSlower * others_take(running, part);
-  if (none || slower || JCCL_PLANTED("slow-lines-hold-deadlines")) note_exit(life, running);
+  if (slower || JCCL_PLANTED("slow-lines-hold-deadlines")) note_exit(life, running);
 }
 
 // Its call ended between DONE and the audit, so it has nothing to show any more: as if it had left

@@ -21,7 +21,6 @@ namespace {
 constexpr base::Duration kThrottleMin = base::kSecond;  // twice that after the first ban
 constexpr std::uint32_t kDoublingsMax = 20;
 constexpr base::Duration kHeldNoted = base::kSecond / 2;
-constexpr int kShortShare = 2;
 constexpr std::ptrdiff_t kLivesOfAKey = 64;
 constexpr std::size_t kAccusedMax = 32;  // by one life: as many as it was sent to
 
@@ -365,29 +364,6 @@ void State::charge_accused(Life& life) {
   }
 }
 
-// The attempt ends by deadlines. Who held it pays for what others waited, as if it had left.
-void State::note_deadline(const MasterAttempt& running) {
-  const Part* holder = holds_in_silence(running);
-  if (holder != nullptr && now_ >= running.since + options_.silence / 2) {
-    return note_exit(*life_of(holder->incarnation), running);
-  }
-  note_short_calls(running);
-}
-
-// Whose call had less than half of the time that the middle one has pays, too, unless it waits for
-// another. Not as for a fault, for who calls late may have as little.
-void State::note_short_calls(const MasterAttempt& running) {
-  std::vector<Part> parts;
-  for (const auto& [id, one] : running.parts()) parts.push_back(one);
-  for (const auto& [id, part] : running.parts()) {
-    const Life* life = part.evicted || part.done.has_value() ? nullptr : life_of(part.incarnation);
-    const bool over = now_ + options_.silence / 4 >= part.deadline;
-    if (life == nullptr || !over || JCCL_PLANTED("short-calls-hold-for-nothing")) continue;
-    if (waits_itself(running, part) && !JCCL_PLANTED("short-calls-wait-for-nobody")) continue;
-    if (hasty(part.incarnation, parts, kShortShare)) note_exit(*life, running);
-  }
-}
-
 // It leaves an attempt that runs. When its deadline is over it may, unless it gave itself much less
 // time than others do.
 void State::charge_exit(const Life& life, const wire::Tag& tag, const Part& part, Fault fault,
@@ -396,7 +372,8 @@ void State::charge_exit(const Life& life, const wire::Tag& tag, const Part& part
   for (const auto& [id, one] : rounds_.at(tag).running->parts()) parts.push_back(one);
   const bool over = now_ + options_.silence / 4 >= part.deadline;
   if (over && !hasty(part.incarnation, parts)) {
-    return note_short_calls(*rounds_.at(tag).running);
+    (void)note_short_calls(*rounds_.at(tag).running);
+    return;
   }
   note_exit(life, *rounds_.at(tag).running);
   if (!JCCL_PLANTED("exits-hold-everybody-up")) note_spoilt(tag, std::string(life.site));

@@ -173,4 +173,42 @@ void State::cut_link(Round& round, wire::PeerId a, wire::PeerId b) {
                {"avoided_s", cat((cut.until - now_) / base::kSecond)}});
 }
 
+// No plan avoids the links that failed: the peer with the most of them has to go, whoever reported
+// them. (By those that name a peer alone, one that names all others would put them all out.) Of two
+// with as many, the one whose faults weigh more: a link is held against both its ends, so one that
+// breaks links with several goes at last. Then the one that had to go less often, so that the same
+// two go by turns; at first the one that more others name, for mostly that one hangs.
+void State::evict_worst_link(const wire::Tag& tag, const Status& why) {
+  const RoundMemory& memory = rounds_.at(tag).memory;
+  std::map<wire::PeerId, std::size_t> links;
+  for (const auto& [link, attempts] : memory.link_failures) {
+    const auto& members = ledger_.members();
+    if (members.count(link.first) == 0 || members.count(link.second) == 0) continue;
+    ++links[link.first], ++links[link.second];
+  }
+  wire::PeerId worst = 0;
+  // Links, faults, less the departures, by how many it is named.
+  std::tuple<std::size_t, double, std::int64_t, std::size_t> most;
+  for (const auto& [id, count] : links) {
+    const auto gone = static_cast<std::int64_t>(blame_.departures(ledger_.members().at(id).key));
+    const auto named = memory.named.find(id);
+    const std::tuple rank{count, JCCL_PLANTED("links-leave-no-trace") ? 0 : held_against(id),
+                          JCCL_PLANTED("the-same-one-goes") ? 0 : -gone,
+                          named == memory.named.end() ? std::size_t{0} : named->second.size()};
+    if (worst != 0 && rank < most) continue;
+    worst = id;  // ids ascend, so the higher one wins a tie
+    most = rank;
+  }
+  if (worst == 0) return reject_all(tag, why.code, why.text);
+  for (const auto& [id, count] : links) {
+    const Life* life = life_of(ledger_.members().at(id).incarnation);
+    if (life != nullptr && count == std::get<0>(most))
+      charge(*life, Fault::kLink, cat("a broken link: ", why.text));
+  }
+  const std::string site = ledger_.members().at(worst).site;
+  put_out(site, options_.silence);
+  depart(site, cat(name(worst), " has no link to ", std::get<0>(most), " of its peers; ", why.text),
+         "evict");
+}
+
 }  // namespace jccl::protocol

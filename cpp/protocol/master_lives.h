@@ -105,8 +105,8 @@ struct AbortedAttempt {
 // What is remembered of a round until it commits.
 struct RoundMemory {
   std::map<std::pair<wire::PeerId, wire::PeerId>, std::set<wire::Attempt>> link_failures;
-  std::set<std::pair<wire::PeerId, wire::PeerId>> cut;   // links that plans have to avoid
   std::map<wire::PeerId, std::set<wire::PeerId>> named;  // whom, by which reporters
+  std::set<std::pair<wire::PeerId, wire::PeerId>> cut;   // links that plans have to avoid
   std::set<wire::PeerId> began_late;  // who was silent since its START had been lost
   std::uint32_t corrupt = 0;
   std::string refusal;  // whose call was refused as unlike most others', and what all asked for

@@ -469,32 +469,4 @@ void State::launch(const wire::Tag& tag) {
                  {"receivers", receivers}});
 }
 
-// No plan avoids the links that failed: the peer with the most of them has to go, whoever reported
-// them. (By those that name a peer alone, one that names all others would put them all out.) Of two
-// with as many, the one whose faults weigh more, then the one that more others could not reach.
-void State::evict_worst_link(const wire::Tag& tag, const Status& why) {
-  const RoundMemory& memory = rounds_.at(tag).memory;
-  std::map<wire::PeerId, std::size_t> links;
-  for (const auto& [link, attempts] : memory.link_failures) {
-    const auto& members = ledger_.members();
-    if (members.count(link.first) == 0 || members.count(link.second) == 0) continue;
-    ++links[link.first], ++links[link.second];
-  }
-  wire::PeerId worst = 0;
-  std::tuple<std::size_t, double, std::size_t> most;  // links, faults, reporters
-  for (const auto& [id, count] : links) {
-    const auto named = memory.named.find(id);
-    const std::tuple rank{count, held_against(id),
-                          named == memory.named.end() ? std::size_t{0} : named->second.size()};
-    if (rank < most) continue;
-    worst = id;  // ids ascend, so the higher one wins a tie
-    most = rank;
-  }
-  if (worst == 0) return reject_all(tag, why.code, why.text);
-  const std::string site = ledger_.members().at(worst).site;
-  put_out(site, options_.silence);
-  depart(site, cat(name(worst), " has no link to ", std::get<0>(most), " of its peers; ", why.text),
-         "evict");
-}
-
 }  // namespace jccl::protocol

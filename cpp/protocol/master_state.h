@@ -151,7 +151,7 @@ struct MasterMachine::State {
   void note_exit(const Life& life, const MasterAttempt& running);
   void note_absence(const std::string& site, base::Time since);
   void note_deadline(const MasterAttempt& running);
-  void note_short_calls(const MasterAttempt& running);
+  bool note_short_calls(const MasterAttempt& running);
   const Part* waits_for(const MasterAttempt& running, const Part& part) const;
   bool waits_itself(const MasterAttempt& running, const Part& part) const;
   const Part* holds_in_silence(const MasterAttempt& running) const;

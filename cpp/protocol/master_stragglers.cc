@@ -37,6 +37,7 @@ const wire::Moving* moving_by(const Life& life, const wire::Attempt& attempt, ba
   return life.beat_before <= by ? find(life.moving_before, attempt) : nullptr;
 }
 
+constexpr int kShortShare = 2;
 constexpr double kNearly = 1.25;  // heartbeats are not of one moment
 
 double share_left(const wire::Moving& moving) {
@@ -439,6 +440,36 @@ std::string State::trouble_of(const Life& life, base::Time now) const {
     if (slow && !why.empty()) add(why);
   }
   return text;
+}
+
+// The attempt ends by deadlines. Who held it pays for what others waited, as if it had left.
+void State::note_deadline(const MasterAttempt& running) {
+  const Part* holder = holds_in_silence(running);
+  if (holder != nullptr && now_ >= running.since + options_.silence / 2) {
+    return note_exit(*life_of(holder->incarnation), running);
+  }
+  (void)note_short_calls(running);
+}
+
+// Whose call had less than half of the time that the middle one has pays, too, unless it waits for
+// another. Not as for a fault, for who calls late may have as little. Whether anybody did: who is
+// DONE ends an attempt as well, for the others may need what it still has to send.
+bool State::note_short_calls(const MasterAttempt& running) {
+  std::vector<Part> parts;
+  bool any = false;
+  for (const auto& [id, one] : running.parts()) parts.push_back(one);
+  for (const auto& [id, part] : running.parts()) {
+    const Life* life = part.evicted ? nullptr : life_of(part.incarnation);
+    const bool over = now_ + options_.silence / 4 >= part.deadline;
+    if (life == nullptr || !over || JCCL_PLANTED("short-calls-hold-for-nothing")) continue;
+    if (part.done.has_value() && JCCL_PLANTED("the-done-may-be-hasty")) continue;
+    const bool waits = !part.done.has_value() && waits_itself(running, part);
+    if (waits && !JCCL_PLANTED("short-calls-wait-for-nobody")) continue;
+    if (!hasty(part.incarnation, parts, kShortShare)) continue;
+    note_exit(*life, running);
+    any = true;
+  }
+  return any;
 }
 
 }  // namespace jccl::protocol

