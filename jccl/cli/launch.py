@@ -41,12 +41,23 @@ Status = Callable[[], dict[str, Any]]
     type=click.IntRange(1, 1024),
     help="Number of sites that the first round waits for; default: all hosts.",
 )
+@click.option(
+    "--record",
+    default="",
+    metavar="FOLDER",
+    help="Leave recordings of master and peers here, each on its own host, for "
+    "jccl-sim --replay.",
+)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False), metavar="FILE")
 @click.argument(
     "argv", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- CMD..."
 )
 def command(
-    token_file: str | None, start_peers: int | None, file: str, argv: Sequence[str]
+    token_file: str | None,
+    start_peers: int | None,
+    record: str,
+    file: str,
+    argv: Sequence[str],
 ) -> None:
     """Start a master, and CMD on each host of FILE by ssh.
 
@@ -61,8 +72,8 @@ def command(
     secret = read_token(None, token_file) or _new_secret()
     keep_out_of_cores()
     wanted = start_peers or len(plan.hosts)
-    peers = RemotePeers(plan, list(argv), secret, wanted)
-    with end_on_signals(peers), _master(plan.master, secret, wanted) as status:
+    peers = RemotePeers(plan, list(argv), secret, wanted, record)
+    with end_on_signals(peers), _master(plan.master, secret, wanted, record) as status:
         click.echo(f"JCCL_MASTER={plan.master.address}", err=True)
         try:
             peers.start_all()
@@ -79,9 +90,11 @@ def _new_secret() -> str:
 
 
 @contextlib.contextmanager
-def _master(master: hosts.Master, secret: str, start_peers: int) -> Iterator[Status]:
+def _master(
+    master: hosts.Master, secret: str, start_peers: int, record: str
+) -> Iterator[Status]:
     if master.place is not None:
-        away = RemoteMaster(master, secret, start_peers)
+        away = RemoteMaster(master, secret, start_peers, record)
         away.start_all()
         try:
             yield away.status
@@ -93,7 +106,11 @@ def _master(master: hosts.Master, secret: str, start_peers: int) -> Iterator[Sta
 
     with typed_errors():
         here = _native.core().Master.start(
-            bind=master.bind, store=master.store, token=secret, start_peers=start_peers
+            bind=master.bind,
+            store=master.store,
+            token=secret,
+            start_peers=start_peers,
+            record=record,
         )
     try:
         yield lambda: dict(json.loads(here.status_json()))
@@ -153,13 +170,19 @@ class Remote(Launcher):
 
 class RemotePeers(Remote):
     def __init__(
-        self, plan: hosts.Plan, argv: list[str], secret: str, start_peers: int
+        self,
+        plan: hosts.Plan,
+        argv: list[str],
+        secret: str,
+        start_peers: int,
+        record: str,
     ) -> None:
         super().__init__([host.name for host in plan.hosts])
         self._hosts = plan.hosts
         self._argv = argv
         self._secret = secret
         self._start_peers = start_peers
+        self._record = record
 
     def place_of(self, index: int) -> hosts.Place:
         return self._hosts[index].place
@@ -184,17 +207,21 @@ class RemotePeers(Remote):
             "JCCL_PEER_INDEX": str(index),
             "JCCL_CONNECT_TIMEOUT": str(CONNECT_S),
             "PYTHONUNBUFFERED": "1",
+            **({"JCCL_RECORD": self._record} if self._record else {}),
         }
 
 
 class RemoteMaster(Remote):
     """`jccl master` on a host of its own."""
 
-    def __init__(self, master: hosts.Master, secret: str, start_peers: int) -> None:
+    def __init__(
+        self, master: hosts.Master, secret: str, start_peers: int, record: str
+    ) -> None:
         super().__init__(["master"])
         self._master = master
         self._secret = secret
         self._start_peers = start_peers
+        self._record = record
 
     def place_of(self, index: int) -> hosts.Place:
         assert self._master.place is not None
@@ -202,7 +229,11 @@ class RemoteMaster(Remote):
 
     def argv_of(self, index: int) -> list[str]:
         config = ["--bind", self._master.bind, "--store", self._master.store]
-        return ["jccl", "master", *config, "--start-peers", str(self._start_peers)]
+        config += ["--start-peers", str(self._start_peers)]
+        return ["jccl", "master", *config, *self._recording()]
+
+    def _recording(self) -> list[str]:
+        return ["--record", self._record] if self._record else []
 
     def environment_of(self, index: int) -> dict[str, str]:
         return {"JCCL_TOKEN": self._secret, "PYTHONUNBUFFERED": "1"}

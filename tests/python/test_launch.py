@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jccl.cli import group, hosts, remote
+from jccl.cli import group, hosts, launch, remote
 from jccl.testing import wait_until
 from tests.standby.etcd import free_ports
 
@@ -110,9 +110,10 @@ class Machines:
         path.write_text(text)
         return str(path)
 
-    def launch(self, file, *argv, **env):
+    def launch(self, file, *argv, record=(), **env):
+        options = [part for folder in record for part in ("--record", str(folder))]
         return subprocess.Popen(
-            [sys.executable, "-m", "jccl.cli", "launch", file, "--", *argv],
+            [sys.executable, "-m", "jccl.cli", "launch", *options, file, "--", *argv],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -149,6 +150,8 @@ with jccl.connect() as comm:
         result = comm.all_reduce([1.0, mine], op="sum", round=jccl.Round(deadline=150))
         rounds, (count, over) = rounds + 1, map(float, result.value)
         pathlib.Path(f"rounds-{comm.site}").write_text(f"{rounds} {result.world}")
+    if "JCCL_RECORD" in os.environ:
+        print("recorded", comm.record("a drill"))
     print("over", comm.site, os.environ["JCCL_PEER_INDEX"], int(count))
 """
 
@@ -168,7 +171,10 @@ def test_hosts_train_together_and_one_that_dies_is_named(machines, tmp_path, at)
     world = machines(3)
     (tmp_path / "peer.py").write_text(PROGRAM)
     file = world.file("abc", master="a" if at == "away" else "")
-    process = world.launch(file, sys.executable, "peer.py", JAX_PLATFORMS="cpu")
+    folder = tmp_path / "recordings"
+    process = world.launch(
+        file, sys.executable, "peer.py", record=[folder], JAX_PLATFORMS="cpu"
+    )
     try:
         wait_until(
             lambda: process.poll() is not None or progress(tmp_path, "a")[1] == 3,
@@ -187,6 +193,7 @@ def test_hosts_train_together_and_one_that_dies_is_named(machines, tmp_path, at)
     assert process.returncode == remote.LOST, said
     assert f"jccl launch: c: ssh can't reach {world.target()[0]}, or lost it" in said
     assert "[a] over a 0 2\n" in said and "[b] over b 1 2\n" in said, said
+    assert said.count(f"recorded {folder}/jccl-") == 2, said
 
 
 SLEEPER = "import sys, time; print('up', flush=True); time.sleep(600)"
@@ -249,6 +256,14 @@ SHOWS = (
 def test_what_can_be_no_line_of_the_environment_is_refused(env):
     with pytest.raises(Exception, match="has more than one line|is no name of"):
         remote.environment_line(env)
+
+
+def test_a_master_on_another_host_records_there():
+    place = hosts.Place(ssh="m")
+    master = hosts.Master("m:29400", "0.0.0.0:29400", "memory:", place)
+    away = launch.RemoteMaster(master, "", 2, "/var/log/jccl")
+    assert away.argv_of(0)[-2:] == ["--record", "/var/log/jccl"]
+    assert "--record" not in launch.RemoteMaster(master, "", 2, "").argv_of(0)
 
 
 def test_a_host_has_what_stands_in_its_table_and_defaults(tmp_path):
