@@ -83,8 +83,12 @@ TEST(MasterTest, another_version_or_run_or_seat_is_refused_with_the_reason) {
   hello.version = wire::kVersion + 1;
   const MasterEffects effects = rig.say(1, hello);
   EXPECT_TRUE(refused(effects, 1, base::Code::kVersion));
-  EXPECT_NE(sent<wire::Refuse>(effects).at(0).text.find(std::to_string(wire::kVersion + 1)),
-            std::string::npos);
+  const std::string newer = std::to_string(wire::kVersion + 1) + ": upgrade the master";
+  EXPECT_NE(sent<wire::Refuse>(effects).at(0).text.find(newer), std::string::npos);
+  hello.version = wire::kVersion - 1;
+  const std::string older = std::to_string(wire::kVersion - 1) + ": upgrade the peer";
+  const MasterEffects again = rig.say(6, hello);
+  EXPECT_NE(sent<wire::Refuse>(again).at(0).text.find(older), std::string::npos);
   hello = Rig::hello(10, "a");
   hello.run.fill(1);
   EXPECT_TRUE(refused(rig.say(2, hello), 2, base::Code::kWrongRun));

@@ -28,7 +28,8 @@ constexpr base::Duration kSeatMin = 60 * base::kSecond;  // a program compiles b
 std::optional<Status> State::objection(const wire::Hello& hello) const {
   if (hello.version != wire::kVersion) {
     return Status{Code::kVersion, cat("the master speaks protocol version ", wire::kVersion,
-                                      ", this peer ", hello.version)};
+                                      ", this peer ", hello.version, ": upgrade the ",
+                                      hello.version < wire::kVersion ? "peer" : "master")};
   }
   if (hello.run != wire::RunId{} && hello.run != ledger_.run()) {
     return Status{Code::kWrongRun, cat("this master has run ", base::to_hex(ledger_.run()),

@@ -41,8 +41,10 @@ base::Status check_run(const Walk& walk, const Record& record) {
   if (run == nullptr) return damaged(1, "the first record is not a RunRecord");
   if (run->version != kVersion &&
       !(JCCL_PLANTED("version-of-journal-not-compared") && run->version < kVersion)) {
-    return {Code::kVersion, base::cat("journal row 1: written by protocol version ", run->version,
-                                      "; this master speaks ", kVersion)};
+    return {Code::kVersion,
+            base::cat("journal row 1: written by protocol version ", run->version,
+                      "; this master speaks ", kVersion,
+                      ": use the jccl that wrote it, or a new journal and a checkpoint")};
   }
   if (walk.expected_run != nullptr && !JCCL_PLANTED("run-of-journal-not-compared") &&
       run->run != *walk.expected_run) {

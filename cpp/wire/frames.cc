@@ -74,7 +74,8 @@ base::Result<LinkHello> decode_link_hello(base::ByteView bytes) {
   if (r.failed()) return malformed_frame("link hello", bytes);
   if (hello.version != kVersion) {
     return base::Status{Code::kVersion, base::cat("link hello of protocol version ", hello.version,
-                                                  "; this peer speaks ", kVersion)};
+                                                  "; this peer speaks ", kVersion, ": upgrade ",
+                                                  hello.version < kVersion ? "the other" : "it")};
   }
   hello.run = r.run();
   hello.from = r.u64();
