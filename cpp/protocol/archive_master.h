@@ -129,7 +129,7 @@ JCCL_ARCHIVED(CellName, shard, cell)
 JCCL_ARCHIVED(AuditedCell, parts, result)
 JCCL_ARCHIVED(Audit, drawn, cells, asked, open, batch, batches, since, took, pieces, shown)
 JCCL_ARCHIVED(AbortedAttempt, outcome, otherwise)
-JCCL_ARCHIVED(RoundMemory, link_failures, cut, named, began_late, corrupt, refusal, guarded,
+JCCL_ARCHIVED(RoundMemory, link_failures, named, cut, began_late, corrupt, refusal, guarded,
               aborted, tries, paused_until)
 JCCL_ARCHIVED(Poll, revision, tier, election, doubt_since, dispute)
 JCCL_ARCHIVED(Round, ready, running, running_told, memory, entered, assumed, poll, without, skipped,
@@ -145,16 +145,17 @@ JCCL_ARCHIVED(KeptSeat, until, keys)
 template <typename Io>
 void fields(Io& io, wire::In<Io, MasterMachine::State> whole) {
   auto& [options, planner, ledger, now, last, wake, started_at, next_tick, before, woke_at, begun,
-         pauses_due, counter, order, conns, left, left_in_order, links, gone, doomed, lives, sites,
-         lives_due, probed_last, rounds, established, running, cuts, blame, guilty, holders,
-         throttles, holds, hold_began, kept_seats, holds_rest_until, crossed_since,
+         took_over, pauses_due, counter, order, conns, left, left_in_order, links, gone, doomed,
+         lives, sites, lives_due, probed_last, rounds, established, running, cuts, blame, guilty,
+         holders, throttles, holds, hold_began, kept_seats, holds_rest_until, crossed_since,
          states_crossed_since, touched, edges_seen, settled, lives_changed, ticking, roster_dirty,
          told, departures, fx] = whole;
   all(io, options, ledger, now, last, wake, started_at, next_tick, before, woke_at, begun,
-      pauses_due, counter, order, conns, left, left_in_order, links, gone, doomed, lives, sites,
-      lives_due, probed_last, rounds, established, running, cuts, blame, guilty, holders, throttles,
-      holds, hold_began, kept_seats, holds_rest_until, crossed_since, states_crossed_since, touched,
-      edges_seen, settled, lives_changed, ticking, roster_dirty, told, departures);
+      took_over, pauses_due, counter, order, conns, left, left_in_order, links, gone, doomed, lives,
+      sites, lives_due, probed_last, rounds, established, running, cuts, blame, guilty, holders,
+      throttles, holds, hold_began, kept_seats, holds_rest_until, crossed_since,
+      states_crossed_since, touched, edges_seen, settled, lives_changed, ticking, roster_dirty,
+      told, departures);
   (void)planner, (void)fx;
 }
 

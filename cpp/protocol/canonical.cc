@@ -111,7 +111,7 @@ class Canon {
     put(outcome), put(otherwise);
   }
   void put(const RoundMemory& memory) {
-    const auto& [link_failures, cut, named, began_late, corrupt, refusal, guarded, aborted, tries,
+    const auto& [link_failures, named, cut, began_late, corrupt, refusal, guarded, aborted, tries,
                  paused_until] = memory;
     words(refusal);
     put(tries), put(paused_until);
@@ -211,11 +211,11 @@ MasterMachine MasterMachine::clone() const {
 // What the journal says is not in it: whoever holds the journal adds that.
 base::Digest MasterMachine::digest() const {
   const auto& [options, planner, ledger, now, last, wake, started_at, next_tick, before, woke_at,
-               begun, pauses_due, counter, order, conns, left, left_in_order, links, gone, doomed,
-               lives, sites, lives_due, probed_last, rounds, established, running, cuts, blame,
-               guilty, holders, throttles, holds, hold_began, kept, holds_rest, crossed_since,
-               states_crossed, touched, edges_seen, settled, lives_changed, ticking, roster_dirty,
-               told, departures, fx] = *state_;
+               begun, took_over, pauses_due, counter, order, conns, left, left_in_order, links,
+               gone, doomed, lives, sites, lives_due, probed_last, rounds, established, running,
+               cuts, blame, guilty, holders, throttles, holds, hold_began, kept, holds_rest,
+               crossed_since, states_crossed, touched, edges_seen, settled, lives_changed, ticking,
+               roster_dirty, told, departures, fx] = *state_;
   same_for_all(options, planner, now, fx, touched, lives_changed, ticking);  // done with the event
   same_for_all(pauses_due, holds_rest);
   same_for_all(left_in_order);
@@ -239,7 +239,8 @@ base::Digest MasterMachine::digest() const {
   canon.put(ledger.epoch()), canon.put(ledger.fenced());
   canon.put(wake), canon.put(last), canon.put(started_at), canon.put(next_tick);
   canon.put(states_crossed);
-  canon.put(begun), canon.put(woke_at), canon.put(counter), canon.put(conns), canon.put(doomed);
+  canon.put(begun), canon.put(took_over), canon.put(woke_at), canon.put(counter), canon.put(conns),
+      canon.put(doomed);
   std::vector<std::uint64_t> orders;
   for (const auto& [incarnation, life] : lives) orders.push_back(life.order);
   std::sort(orders.begin(), orders.end());

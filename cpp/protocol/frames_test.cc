@@ -380,6 +380,31 @@ TEST_F(FramesTest, of_several_shards_each_has_its_own_majority) {
   EXPECT_EQ(faults(1), "1 results unlike the others'");
 }
 
+TEST_F(FramesTest, when_the_one_that_differs_goes_the_others_commit) {
+  run_of(4);
+  (void)all_done(words_of_all(begin_round(), 2, 1));  // the first time all go again
+  const wire::Attempt attempt = begin_round();
+  (void)say(2, wire::Done{attempt, {77, 77}});
+  (void)say(1, wire::Done{attempt, kRight});
+  (void)say(2, wire::Leave{});
+  (void)say(3, wire::Done{attempt, kRight});
+  (void)say(4, wire::Done{attempt, kRight});
+  EXPECT_EQ(committed("grads"), 2U);
+}
+
+// What it sent one of the two that are left is no reason to end their calls.
+TEST_F(FramesTest, who_bends_a_result_and_goes_ends_no_call) {
+  run_of(3);
+  (void)all_done(words_of_all(begin_round(), 2, 1));
+  const wire::Attempt attempt = begin_round();
+  (void)say(2, wire::Done{attempt, kRight});
+  (void)say(1, wire::Done{attempt, kRight});
+  (void)say(2, wire::Leave{});
+  const auto last = sent<wire::Outcome>(say(3, wire::Done{attempt, kBent}));
+  ASSERT_FALSE(last.empty());
+  for (const wire::Outcome& outcome : last) EXPECT_TRUE(outcome.retry);
+}
+
 TEST_F(FramesTest, over_a_way_that_the_plan_has_not_nobody_is_misled) {
   run_of(4);
   std::vector<wire::Done> words = words_of_all(begin_round(), 4, 1);

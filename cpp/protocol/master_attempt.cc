@@ -125,6 +125,20 @@ void MasterAttempt::recount() {
   sites_left_ = static_cast<std::uint32_t>(sites.size());
 }
 
+bool MasterAttempt::has_lost() const {
+  return std::any_of(parts_.begin(), parts_.end(), [](const auto& entry) {
+    return entry.second.contributes() && entry.second.evicted;
+  });
+}
+
+bool MasterAttempt::agree() const {
+  return std::all_of(parts_.begin(), parts_.end(), [this](const auto& entry) {
+    const Part& part = entry.second;
+    const bool counts = decides(part) && !part.evicted && part.done.has_value();
+    return !counts || agreed_.at(part.shard) == told(part);
+  });
+}
+
 void MasterAttempt::done(Part& part, const wire::Digest& result) {
   if (part.done.has_value() || part.evicted) return;
   part.done = result;
@@ -146,6 +160,10 @@ void MasterAttempt::gone(const std::string& site) {
   }
   if (!contributed) return;
   recount();
+  if (phase_ == Phase::kUnequal && agree() && !JCCL_PLANTED("the-gone-still-differ")) {
+    phase_ = Phase::kMoving;  // who differed is who went
+    if (silent.empty() && refusals.empty()) judged_at = base::kNever;
+  }
   settle(undone ? Input::kUndoneGone : Input::kDoneGone);
   if (phase_ == Phase::kLost && reason_.empty()) {
     reason_ = undone ? base::cat(site, " lost before DONE")

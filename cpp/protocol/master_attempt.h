@@ -106,6 +106,7 @@ class MasterAttempt {
   // Who says that its frames came from elsewhere than the plan has it says nothing of its shares.
   void forget_untrue_shares(const Senders& senders);
   bool open() const { return open_ > 0; }
+  bool has_lost() const;  // a contributor
   std::uint32_t sites_left() const { return sites_left_; }
   // Names those that are not done, with what `detail` says of each.
   std::string waits_for(const std::function<std::string(const Part&)>& detail = nullptr) const;
@@ -159,6 +160,7 @@ class MasterAttempt {
                                    const wire::Share& its) const;
   std::set<Misled> misled_against(const Part& part, const Part& other) const;
   wire::PeerId blamed_by(wire::PeerId reporter) const;  // as silent; 0: nobody
+  bool agree() const;                                   // all that are done, and not evicted
   bool enough() const;                                  // sites left for a commit
 
   wire::Attempt attempt_;

@@ -129,7 +129,7 @@ void State::note_owing(const MasterAttempt& running) {
 void State::note_owing(const MasterAttempt& running, const Part& part) {
   if (owes_since(running, part) == base::kNever) return;
   const base::Duration held = took(*running.audit, part.id);
-  if (held < options_.silence / 2) return;
+  if (held < std::min(options_.silence / 2, part.time / 8)) return;
   const Life& life = *life_of(part.incarnation);
   if (JCCL_PLANTED("a-short-deadline-is-withheld-from")) {
     hold_against(life, Fault::kWithheld, "shows an audit nothing until the deadline");

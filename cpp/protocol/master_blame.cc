@@ -394,7 +394,7 @@ Fault State::kind_of_deadline(Life& life, const Part& part) {
 }
 
 // Its call has less than that part of the time that the middle one of all has.
-bool State::hasty(wire::Incarnation incarnation, const std::vector<Part>& parts, int share) {
+bool State::hasty(wire::Incarnation incarnation, const std::vector<Part>& parts, int share) const {
   std::vector<base::Duration> times;
   base::Duration own = 0;
   for (const Part& part : parts) {
@@ -403,6 +403,9 @@ bool State::hasty(wire::Incarnation incarnation, const std::vector<Part>& parts,
   }
   const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
   std::nth_element(times.begin(), middle, times.end());
+  // Calls that began under the master before have as much less here as they have run.
+  const bool of_before = took_over_ && now_ < started_at_ + *middle;
+  if (of_before) return false;
   return own < *middle / share;
 }
 

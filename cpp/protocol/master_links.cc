@@ -10,6 +10,7 @@ namespace jccl::protocol {
 
 using base::cat;
 using base::Code;
+using base::Status;
 using State = MasterMachine::State;
 
 namespace {
@@ -190,7 +191,8 @@ void State::evict_worst_link(const wire::Tag& tag, const Status& why) {
   // Links, faults, less the departures, by how many it is named.
   std::tuple<std::size_t, double, std::int64_t, std::size_t> most;
   for (const auto& [id, count] : links) {
-    const auto gone = static_cast<std::int64_t>(blame_.departures(ledger_.members().at(id).key));
+    const wire::PublicKey& key = ledger_.members().at(id).key;
+    const auto gone = static_cast<std::int64_t>(blame_.departures(key));
     const auto named = memory.named.find(id);
     const std::tuple rank{count, JCCL_PLANTED("links-leave-no-trace") ? 0 : held_against(id),
                           JCCL_PLANTED("the-same-one-goes") ? 0 : -gone,
@@ -200,10 +202,17 @@ void State::evict_worst_link(const wire::Tag& tag, const Status& why) {
     most = rank;
   }
   if (worst == 0) return reject_all(tag, why.code, why.text);
-  for (const auto& [id, count] : links) {
-    const Life* life = life_of(ledger_.members().at(id).incarnation);
-    if (life != nullptr && count == std::get<0>(most))
+  // Against each once for each other one: one member's links make nobody a ban.
+  for (const auto& [link, attempts] : memory.link_failures) {
+    for (const auto& [id, by] : {link, std::pair(link.second, link.first)}) {
+      const auto one = links.find(id);
+      if (one == links.end() || one->second != std::get<0>(most) || links.count(by) == 0) continue;
+      const Life* life = life_of(ledger_.members().at(id).incarnation);
+      const wire::PublicKey& other = ledger_.members().at(by).key;
+      if (life == nullptr) continue;
+      if (!blame_.accused(life->key, other, now_)) continue;
       charge(*life, Fault::kLink, cat("a broken link: ", why.text));
+    }
   }
   const std::string site = ledger_.members().at(worst).site;
   put_out(site, options_.silence);

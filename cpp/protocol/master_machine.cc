@@ -34,7 +34,7 @@ MasterMachine::State::State(MasterOptions options, Planner planner,
       last_(now),
       started_at_(now) {
   for (const wire::Record& record : records) ledger_.apply(record);
-  begun_ = ledger_.begun();
+  begun_ = took_over_ = ledger_.begun();
   for (const auto& [id, member] : ledger_.members()) {
     Life& life = lives_[member.incarnation];
     sites_[member.site].insert(member.incarnation);

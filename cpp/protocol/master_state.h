@@ -155,7 +155,7 @@ struct MasterMachine::State {
   const Part* waits_for(const MasterAttempt& running, const Part& part) const;
   bool waits_itself(const MasterAttempt& running, const Part& part) const;
   const Part* holds_in_silence(const MasterAttempt& running) const;
-  static bool hasty(wire::Incarnation incarnation, const std::vector<Part>& parts, int share = 8);
+  bool hasty(wire::Incarnation incarnation, const std::vector<Part>& parts, int share = 8) const;
   double held_against(wire::PeerId id) const;
   Fault kind_of_deadline(Life& life, const Part& part);
   void charge_invented(const Life& life, const std::string& what);
@@ -392,6 +392,7 @@ struct MasterMachine::State {
   base::Time before_ = 0;                 // the event before this one
   base::Time woke_at_ = 0;                // it stood still itself until then
   bool begun_ = false;                    // start_peers was reached once
+  bool took_over_ = false;                // … before this master started
   base::Time pauses_due_ = base::kNever;  // no round's pause ends before
   std::uint64_t counter_ = 0, order_ = 0;
   std::map<ConnId, wire::Incarnation> conns_;          // 0: hello refused or not heard yet
