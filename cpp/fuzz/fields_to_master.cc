@@ -98,8 +98,9 @@ const std::vector<FieldsOf>& fields_to_master() {
          "equal on all contributors of one shard; the first report of a part counts",
          "abort; who is outvoted is named, and its call ends CORRUPT the second time; without a "
          "majority all calls"},
-        {"shares", "list 64 of share", Bend::kList, "64, ascending owner",
-         "decoder refuses, closed"},
+        {"shares", "list 64 of share", Bend::kList,
+         "64, ascending owner; by whose frames, as the plan has it",
+         "decoder refuses, closed; from elsewhere: as if empty"},
         {"audit", "audit roots", Bend::kNone, "of a contributor to an audited attempt",
          "ignored where none is audited; zeros where one is: as a result that differs"}}},
       {"Fail",
