@@ -36,9 +36,9 @@ net::Acks acks() {
   };
   acks.read = [](base::ByteView header) -> std::optional<net::Ack> {
     if (header[4] != static_cast<std::uint8_t>(wire::FrameKind::kArrived)) return std::nullopt;
-    const auto note = wire::decode_frame_header(header);
-    if (!note.ok()) return std::nullopt;  // the owner refuses it
-    return net::Ack{note.value().attempt.counter, note.value().chunk == 1};
+    const auto ack = wire::decode_frame_header(header);
+    if (!ack.ok()) return std::nullopt;  // the owner refuses it
+    return net::Ack{ack.value().attempt.counter, ack.value().chunk == 1};
   };
   return acks;
 }

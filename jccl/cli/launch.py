@@ -230,10 +230,9 @@ class RemoteMaster(Remote):
     def argv_of(self, index: int) -> list[str]:
         config = ["--bind", self._master.bind, "--store", self._master.store]
         config += ["--start-peers", str(self._start_peers)]
-        return ["jccl", "master", *config, *self._recording()]
-
-    def _recording(self) -> list[str]:
-        return ["--record", self._record] if self._record else []
+        if self._record:
+            config += ["--record", self._record]
+        return ["jccl", "master", *config]
 
     def environment_of(self, index: int) -> dict[str, str]:
         return {"JCCL_TOKEN": self._secret, "PYTHONUNBUFFERED": "1"}

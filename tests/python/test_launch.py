@@ -110,8 +110,8 @@ class Machines:
         path.write_text(text)
         return str(path)
 
-    def launch(self, file, *argv, record=(), **env):
-        options = [part for folder in record for part in ("--record", str(folder))]
+    def launch(self, file, *argv, record="", **env):
+        options = ["--record", str(record)] if record else []
         return subprocess.Popen(
             [sys.executable, "-m", "jccl.cli", "launch", *options, file, "--", *argv],
             stdout=subprocess.PIPE,
@@ -173,7 +173,7 @@ def test_hosts_train_together_and_one_that_dies_is_named(machines, tmp_path, at)
     file = world.file("abc", master="a" if at == "away" else "")
     folder = tmp_path / "recordings"
     process = world.launch(
-        file, sys.executable, "peer.py", record=[folder], JAX_PLATFORMS="cpu"
+        file, sys.executable, "peer.py", record=folder, JAX_PLATFORMS="cpu"
     )
     try:
         wait_until(
