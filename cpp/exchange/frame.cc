@@ -50,7 +50,7 @@ Placement Placement::drain(std::uint64_t bytes) {
 
 Placement Placement::ack() {
   Placement out;
-  out.kind = Kind::kNote;
+  out.kind = Kind::kAck;
   return out;
 }
 

@@ -27,7 +27,7 @@ struct Placement {
     kInto,    // read the payload into these spans, in order
     kPause,   // not yet: stop reading this stripe until resumed, then ask again
     kDrain,   // read and forget so many bytes
-    kNote,    // not a frame: the header was all of it, and it does not count
+    kAck,     // not a frame: the header was all of it, and it does not count
     kRefuse,  // nonsense: close the stripe
   };
   Kind kind = Kind::kRefuse;

@@ -58,7 +58,7 @@ struct DataReader::Impl {
         drain_left = answer.drain_bytes;
         phase = Phase::kDraining;
         break;
-      case Placement::Kind::kNote:
+      case Placement::Kind::kAck:
         phase = Phase::kHeader;
         got = 0;
         break;

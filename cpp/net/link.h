@@ -56,7 +56,7 @@ struct Ack {
   bool last = false;
 };
 
-// How the owner spells that as a header without payload. Notes travel on the stripe they speak of.
+// How the owner spells that as a header without payload. Acks travel on the stripe they speak of.
 // Without them a late stripe is not noticed, and none can retire.
 struct Acks {
   std::function<Bytes(const Ack&)> make = nullptr;

@@ -28,8 +28,8 @@ struct Link::Impl : std::enable_shared_from_this<Impl> {
   static constexpr Duration kHandedMax = 2 * base::kMillisecond;
   static constexpr std::size_t kPartsMax = 64;
   // On long paths acks come more often than tick(), so that late is known early.
-  static constexpr Duration kNoteRttMin = 2 * base::kMillisecond;
-  static constexpr Duration kNoteDelayMin = 20 * base::kMillisecond;
+  static constexpr Duration kAckRttMin = 2 * base::kMillisecond;
+  static constexpr Duration kAckDelayMin = 20 * base::kMillisecond;
 
   Impl(Loop& l, LinkOptions o, DataSink* s, LinkEvents e)
       : loop(l),
@@ -38,7 +38,7 @@ struct Link::Impl : std::enable_shared_from_this<Impl> {
         events(std::move(e)),
         flight(options.sent_keys_max) {}
 
-  // Stands between a stripe's reader and the owner's sink: the link's notes are its own.
+  // Stands between a stripe's reader and the owner's sink: the link's acks are its own.
   struct StripeSink final : DataSink {
     StripeSink(Impl* link, StripeId stripe) : link(link), stripe(stripe) {}
     Placement place(ByteView header) override {
@@ -161,7 +161,7 @@ struct Link::Impl : std::enable_shared_from_this<Impl> {
   }
 
   void write(const StripePtr& stripe) {
-    if (stripe->batch.empty()) push_note(stripe.get());
+    if (stripe->batch.empty()) push_ack(stripe.get());
     while (!stripe->batch.empty()) {
       std::array<ByteView, kPartsMax> parts;
       const std::size_t count = stripe->batch.unwritten(parts);
@@ -169,7 +169,7 @@ struct Link::Impl : std::enable_shared_from_this<Impl> {
       const std::size_t n = stripe->stream->write_now({parts.data(), count});
       if (n == 0) return write_blocked(stripe);
       if (!advance(stripe, n)) return;
-      if (stripe->batch.empty()) push_note(stripe.get());
+      if (stripe->batch.empty()) push_ack(stripe.get());
     }
     if (stripe->retirement.shuts()) return stripe->stream->shut_write();
     idle.push_back(stripe);
@@ -271,10 +271,10 @@ struct Link::Impl : std::enable_shared_from_this<Impl> {
 
   // ---- acks, late stripes ----
 
-  void push_note(Stripe* stripe) {
-    if (!std::exchange(stripe->note_due, false) && !stripe->retirement.word_due()) return;
+  void push_ack(Stripe* stripe) {
+    if (!std::exchange(stripe->ack_due, false) && !stripe->retirement.word_due()) return;
     stripe->acked = stripe->arrived();
-    stripe->noted_at = loop.now();
+    stripe->acked_at = loop.now();
     OutFrame ack;
     ack.header = options.acks.make({stripe->acked, stripe->retirement.begun()});
     stripe->retirement.said();
@@ -282,12 +282,12 @@ struct Link::Impl : std::enable_shared_from_this<Impl> {
     stripe->batch.push(std::move(ack), false);
   }
 
-  void send_note(const StripePtr& stripe, Duration alive_every = 0) {
+  void send_ack(const StripePtr& stripe, Duration alive_every = 0) {
     if (!options.acks.make || stripe->gone || stripe->write_broken) return;
     if (stripe->retirement.shut()) return;
-    const bool alive_due = alive_every > 0 && loop.now() - stripe->noted_at >= alive_every;
+    const bool alive_due = alive_every > 0 && loop.now() - stripe->acked_at >= alive_every;
     if (stripe->arrived() == stripe->acked && !alive_due) return;
-    stripe->note_due = true;
+    stripe->ack_due = true;
     if (std::erase(idle, stripe) > 0) write(stripe);
   }
 
@@ -319,7 +319,7 @@ struct Link::Impl : std::enable_shared_from_this<Impl> {
     for (const StripePtr& stripe : all) {
       const Duration one = stripe->stream->stats().rtt_ns;
       if (one > 0 && (rtt == 0 || one < rtt)) rtt = one;
-      send_note(stripe, alive_every);
+      send_ack(stripe, alive_every);
     }
     std::vector<std::uint64_t> again;
     std::vector<StripePtr> hopeless;
@@ -362,8 +362,8 @@ struct Link::Impl : std::enable_shared_from_this<Impl> {
                        stream.failure().ok();
     const std::size_t large = hands ? kHandedBytesMin : SIZE_MAX;
     const DataReader::Outcome outcome = stripe->reader.pump(*stripe->stream, kTurnBytes, large);
-    if (rtt >= kNoteRttMin && loop.now() - stripe->noted_at > std::max(kNoteDelayMin, rtt / 4)) {
-      send_note(stripe);
+    if (rtt >= kAckRttMin && loop.now() - stripe->acked_at > std::max(kAckDelayMin, rtt / 4)) {
+      send_ack(stripe);
     }
     switch (outcome) {
       case DataReader::Outcome::kBlocked:

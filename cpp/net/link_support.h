@@ -21,19 +21,19 @@ namespace jccl::net::test {
 inline constexpr std::size_t kHeader = 16;  // u64 key, u32 bytes, u32 crc
 
 inline Acks acks() {
-  constexpr std::uint64_t kNote = UINT64_MAX;
+  constexpr std::uint64_t kAck = UINT64_MAX;
   return {.make =
               [](const Ack& ack) {
                 base::Writer writer;
-                writer.u64(kNote);
+                writer.u64(kAck);
                 writer.u64(ack.frames << 1 | (ack.last ? 1 : 0));
                 return writer.take();
               },
           .read = [](ByteView header) -> std::optional<Ack> {
             base::Reader reader(header);
-            if (reader.u64() != kNote) return std::nullopt;
-            const std::uint64_t note = reader.u64();
-            return Ack{note >> 1, (note & 1) == 1};
+            if (reader.u64() != kAck) return std::nullopt;
+            const std::uint64_t ack = reader.u64();
+            return Ack{ack >> 1, (ack & 1) == 1};
           }};
 }
 

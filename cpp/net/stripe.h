@@ -24,7 +24,7 @@ struct Stripe {
         sink(std::move(sink)),
         reader(header_bytes, this->sink.get()) {}
 
-  // Frames of the owner that have arrived, for good or not; notes do not count.
+  // Frames of the owner that have arrived, for good or not; acks do not count.
   std::uint64_t arrived() const { return reader.frames_received() + reader.frames_drained(); }
 
   StripeId id;
@@ -38,14 +38,14 @@ struct Stripe {
   Retirement retirement;
   bool gone = false;          // handlers still queued do nothing
   bool write_broken = false;  // reads to the end, then reports its loss
-  bool note_due = false;      // leaves after the frames being written
+  bool ack_due = false;       // leaves after the frames being written
   bool heard = false;         // a header came
   bool overcounted = false;   // the other side acknowledged what never left
   Time since = 0;
   double moved = 0;            // bytes delivered, older ones count less
   std::uint64_t paced_at = 0;  // bytes delivered when it was paced last
   std::uint64_t acked = 0;     // of arrived(), the other side knows so many
-  Time noted_at = 0;
+  Time acked_at = 0;
   std::size_t frames_sent = 0;
 };
 

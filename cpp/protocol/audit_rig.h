@@ -113,6 +113,16 @@ class AuditTest : public HostileMember {
     if (!starts.empty()) start_ = starts.front();
     return last;
   }
+  // … of which one has another deadline.
+  void calls_but(std::size_t odd, base::Duration its, base::Duration others,
+                 std::uint64_t call = 0) {
+    for (std::size_t i = 0; i < size_; ++i) {
+      wire::Ready one = ready("grads");
+      one.call = call, one.deadline = i == odd ? its : others;
+      const auto starts = sent<wire::Start>(say(conn_[i], one));
+      if (!starts.empty()) start_ = starts.front();
+    }
+  }
   MasterEffects all_done() {
     MasterEffects last;
     for (std::size_t i = 0; i < size_; ++i) last = say(conn_[i], done(i));

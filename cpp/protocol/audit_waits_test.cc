@@ -149,12 +149,7 @@ TEST_F(SlowAnswers, of_all_until_a_deadline_are_held_against_nobody) {
 // As at a deadline of all.
 TEST_F(SlowAnswers, that_are_none_have_held_the_others_when_the_call_ends_first_as_well) {
   run_of(3);
-  for (std::size_t i = 0; i < 3; ++i) {
-    wire::Ready one = ready("grads");
-    one.deadline = (i == 1 ? 6 : 10) * base::kSecond;
-    const auto starts = sent<wire::Start>(say(conn_[i], one));
-    if (!starts.empty()) start_ = starts.front();
-  }
+  calls_but(1, 6 * base::kSecond, 10 * base::kSecond);
   (void)answer(all_done(), 1);
   wait(5400 * base::kMillisecond);
   const wire::Fail fail{start_.attempt, base::Code::kDeadline, 0, "deadline passed"};
@@ -212,12 +207,7 @@ TEST_F(AuditTest, who_shows_nothing_until_a_short_deadline_has_held_the_others_a
 // … nor has it held anybody where one call leaves all too little time.
 TEST_F(AuditTest, a_short_call_that_ends_audits_has_held_the_others_itself) {
   run_of(3);
-  for (std::size_t i = 0; i < 3; ++i) {
-    wire::Ready one = ready("grads");
-    one.deadline = (i == 0 ? 2 : 60) * base::kSecond;
-    const auto starts = sent<wire::Start>(say(conn_[i], one));
-    if (!starts.empty()) start_ = starts.front();
-  }
+  calls_but(0, 2 * base::kSecond, 60 * base::kSecond);
   (void)answer(all_done(), 1);
   const auto lines = wait(2 * base::kSecond);
   EXPECT_TRUE(has(history(lines, "held"), "site=a"));
@@ -228,13 +218,7 @@ TEST_F(AuditTest, a_short_call_that_ends_audits_has_held_the_others_itself) {
 TEST_F(AuditTest, calls_too_short_for_an_audit_do_not_stop_the_run) {
   run_of(4);
   for (int time = 0; time < 20 && (time == 0 || is_member("a")); ++time) {
-    for (std::size_t i = 0; i < 4; ++i) {
-      wire::Ready one = ready("grads");
-      one.call = static_cast<std::uint64_t>(time) + 1;
-      one.deadline = (i == 0 ? 1 : 100) * base::kSecond;
-      const auto starts = sent<wire::Start>(say(conn_[i], one));
-      if (!starts.empty()) start_ = starts.front();
-    }
+    calls_but(0, base::kSecond, 100 * base::kSecond, static_cast<std::uint64_t>(time) + 1);
     (void)all_done();
     wait(base::kSecond);  // an audit takes longer, for all
   }

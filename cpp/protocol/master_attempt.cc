@@ -125,10 +125,11 @@ void MasterAttempt::recount() {
   sites_left_ = static_cast<std::uint32_t>(sites.size());
 }
 
-bool MasterAttempt::has_lost() const {
-  return std::any_of(parts_.begin(), parts_.end(), [](const auto& entry) {
-    return entry.second.contributes() && entry.second.evicted;
-  });
+const Part* MasterAttempt::lost() const {
+  for (const auto& [id, part] : parts_) {
+    if (part.contributes() && part.evicted) return &part;
+  }
+  return nullptr;
 }
 
 bool MasterAttempt::agree() const {

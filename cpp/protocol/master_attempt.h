@@ -106,7 +106,7 @@ class MasterAttempt {
   // Who says that its frames came from elsewhere than the plan has it says nothing of its shares.
   void forget_untrue_shares(const Senders& senders);
   bool open() const { return open_ > 0; }
-  bool has_lost() const;  // a contributor
+  const Part* lost() const;  // a contributor that was evicted; null: none
   std::uint32_t sites_left() const { return sites_left_; }
   // Names those that are not done, with what `detail` says of each.
   std::string waits_for(const std::function<std::string(const Part&)>& detail = nullptr) const;

@@ -30,10 +30,8 @@ constexpr std::size_t kAbortedMax = 64;  // remembered per round, with code and 
 // To one whose START was lost. A contributor may be done by its own word and out by now: this peer
 // was never told of it, and does not get its data any more.
 void State::start_late(const Life& life, Part& part, MasterAttempt& running) {
-  const auto gone = std::find_if(running.parts().begin(), running.parts().end(), [](const auto& p) {
-    return p.second.contributes() && p.second.evicted;
-  });
-  if (gone == running.parts().end() || JCCL_PLANTED("late-start-names-the-evicted")) {
+  const Part* gone = running.lost();
+  if (gone == nullptr || JCCL_PLANTED("late-start-names-the-evicted")) {
     part.told_again = now_;
     return send_start(life, part, running);
   }
@@ -42,8 +40,7 @@ void State::start_late(const Life& life, Part& part, MasterAttempt& running) {
     return;
   }
   const wire::Tag tag = running.round().tag;  // the attempt's own is gone with it
-  abort(tag, Code::kPeerLost, cat(gone->second.site, " is out, and ", name(life), " had not begun"),
-        true);
+  abort(tag, Code::kPeerLost, cat(gone->site, " is out, and ", name(life), " had not begun"), true);
 }
 
 wire::Tag State::running_tag(const wire::Attempt& attempt) const {
@@ -273,7 +270,7 @@ bool State::unequal(const wire::Tag& tag) {
   std::string names;
   std::set<wire::PeerId> ended;
   // Bits flip; and what one sends that then goes says nothing of those that are left.
-  const bool spared = running.has_lost() && !JCCL_PLANTED("the-gone-end-calls");
+  const bool spared = running.lost() != nullptr && !JCCL_PLANTED("the-gone-end-calls");
   const bool again = spared || round.memory.corrupt++ == 0;
   bool misled = false;  // somebody was: the next attempt may do without the link
   running.forget_untrue_shares(options_.auditor.senders);

@@ -171,7 +171,7 @@ bool DataPlane::receive(Pipe& pipe, std::size_t end) {
   link.received = world_.now;
   pipe.heard[end] = true;
   Transit& first = way.queue.front();
-  if (first.kind == Transit::Kind::kNote) {
+  if (first.kind == Transit::Kind::kAck) {
     const std::uint64_t frames = first.number;
     way.queue.pop_front();
     Stripe& stripe = link.stripes.at(pipe.id);
@@ -347,7 +347,7 @@ void DataPlane::add_stripe(Pipe& pipe, std::size_t end) {
   Link& link = link_to(pipe.life[1 - end]);
   Stripe stripe;
   stripe.end = end;
-  stripe.noted_at = world_.now;
+  stripe.acked_at = world_.now;
   link.stripes[pipe.id] = stripe;
   link.flight.add_stripe(pipe.id, world_.now);
   if (!link.queue.empty()) settle();
@@ -431,12 +431,12 @@ void DataPlane::tick_link(wire::Incarnation to, Link& link) {
   const bool wanted = attempts_.wanted(to);
   const Duration alive_every = wanted && world_.mix.life_signs ? world_.mix.silence / 6 : 0;
   for (auto& [id, stripe] : link.stripes) {
-    const bool alive_due = alive_every > 0 && world_.now - stripe.noted_at >= alive_every;
+    const bool alive_due = alive_every > 0 && world_.now - stripe.acked_at >= alive_every;
     if (stripe.arrived == stripe.noted && !alive_due) continue;
     stripe.noted = stripe.arrived;
-    stripe.noted_at = world_.now;
+    stripe.acked_at = world_.now;
     Transit note;
-    note.kind = Transit::Kind::kNote;
+    note.kind = Transit::Kind::kAck;
     note.number = stripe.noted + overcount();
     world_.carry(id, stripe.end, std::move(note));
   }

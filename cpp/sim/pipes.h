@@ -15,12 +15,12 @@
 namespace jccl::sim {
 
 struct Transit {
-  enum class Kind : std::uint8_t { kFrame, kNote, kEnd };
+  enum class Kind : std::uint8_t { kFrame, kAck, kEnd };
   Kind kind = Kind::kFrame;
   Time at = 0;    // when it arrives …
   Time turn = 0;  // … and on a line that is slow all the time
   exchange::OutFrame frame;
-  std::uint64_t number = 0;  // kNote: frames of the other direction that have arrived
+  std::uint64_t number = 0;  // kAck: frames of the other direction that have arrived
   std::optional<wire::ViolationKind> violates;  // a liar's: what no plan allows, for certain
   std::optional<std::uint64_t> flip;            // which of its bits is another on arrival
 };

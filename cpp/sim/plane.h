@@ -103,7 +103,7 @@ class DataPlane final : private exchange::AttemptsHost {
   struct Stripe {
     std::size_t end = 0;
     std::uint64_t arrived = 0, noted = 0;
-    Time noted_at = 0, given_at = 0;
+    Time acked_at = 0, given_at = 0;
     std::uint32_t writing = 0;  // frames that are not there yet
     // What Flight should know: keys that are not told to have arrived; so many are.
     std::vector<std::uint64_t> taken;
