@@ -1,5 +1,6 @@
 """No call outlives its deadline, by whatever door it came in."""
 
+import socket
 import time
 
 import jax
@@ -41,7 +42,12 @@ def orphan():
     with Cluster(1) as cluster:
         cluster.comms[0].sync_state(X)
         cluster.master.stop()
-        yield cluster.comms[0]
+        host, port = cluster.master.address.rsplit(":", 1)
+        with socket.socket() as held:  # else another test's master may get its port
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            held.bind((host, int(port)))
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+            yield cluster.comms[0]
 
 
 def timed(call):
