@@ -46,9 +46,9 @@ struct Archived {
   template <typename Io>
   static void of(Io& io, wire::In<Io, Account> whole) {
     auto& [sum, at, token, counts, departures, out_until, departed_at, in_vain, accusers, witnesses,
-           held, served] = whole;
+           broken, yielded, held, served] = whole;
     all(io, sum, at, token, counts, departures, out_until, departed_at, in_vain, accusers,
-        witnesses, held, served);
+        witnesses, broken, yielded, held, served);
   }
   template <typename Io>
   static void of(Io& io, wire::In<Io, Blame> whole) {
@@ -130,7 +130,8 @@ JCCL_ARCHIVED(AuditedCell, parts, result)
 JCCL_ARCHIVED(Audit, drawn, cells, asked, open, batch, batches, since, took, pieces, shown)
 JCCL_ARCHIVED(AbortedAttempt, outcome, otherwise)
 JCCL_ARCHIVED(RoundMemory, link_failures, named, cut, began_late, corrupt, refusal, guarded,
-              aborted, tries, paused_until)
+              aborted, tries, paused_until, trouble_since, failed_since, failed_at, left)
+JCCL_ARCHIVED(Departed, site, key, token, since)
 JCCL_ARCHIVED(Poll, revision, tier, election, doubt_since, dispute)
 JCCL_ARCHIVED(Round, ready, running, running_told, memory, entered, assumed, poll, without, skipped,
               quorum_since, lost_since, unasked_since, unheld_since, brought, brought_at, opened_by,

@@ -204,6 +204,13 @@ TEST_F(AuditTest, who_shows_nothing_until_a_short_deadline_has_held_the_others_a
   for (const PeerView& peer : master_->view(now_).peers) EXPECT_EQ(peer.faults, "");
 }
 
+TEST_F(AuditTest, where_all_calls_are_short_it_has_held_them_as_well) {
+  run_of(3);
+  (void)calls(1, 3, base::kSecond);
+  (void)answer(all_done(), 1);
+  EXPECT_TRUE(has(history(wait(2 * base::kSecond), "held"), "site=b"));
+}
+
 // … nor has it held anybody where one call leaves all too little time.
 TEST_F(AuditTest, a_short_call_that_ends_audits_has_held_the_others_itself) {
   run_of(3);

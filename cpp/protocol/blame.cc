@@ -29,8 +29,14 @@ constexpr std::array<std::string_view, static_cast<std::size_t>(Fault::kCount)> 
     "rounds with frames that no plan allows, as most say",
     "frames that no plan allows, as one says",
     "cells that an audit proved wrong",
-    "audits that it showed nothing",
-    "broken links that no plan goes round"};
+    "audits that it showed nothing"};
+
+// A few at most, so that a book stays small.
+template <typename Whom>
+void note_of_late(std::map<Whom, base::Time>& noted, const Whom& whom, base::Time now) {
+  std::erase_if(noted, [&](const auto& one) { return now >= one.second + kFaultHalfLife; });
+  if (noted.size() < kAccusersMax || noted.count(whom) > 0) noted[whom] = now;
+}
 
 double decayed(double sum, base::Duration time) {
   if (JCCL_PLANTED("faults-never-fade")) return sum;
@@ -90,6 +96,30 @@ bool Blame::seen_by_most(const wire::PublicKey& key, const std::string& by,
   if (2 * witnesses.size() <= sites.size() && !JCCL_PLANTED("one-witness-is-enough")) return false;
   witnesses.clear();
   return true;
+}
+
+void Blame::broke(const wire::PublicKey& key, const std::string& other, base::Time now) {
+  note_of_late(account(key, now).broken, other, now);
+}
+
+std::size_t Blame::broken(const wire::PublicKey& key, base::Time now) const {
+  const auto found = accounts_.find(key);
+  if (found == accounts_.end()) return 0;
+  const auto& broken = found->second.broken;
+  return static_cast<std::size_t>(std::count_if(broken.begin(), broken.end(), [&](const auto& one) {
+    return now < one.second + kFaultHalfLife;
+  }));
+}
+
+void Blame::yield(const wire::PublicKey& key, const wire::PublicKey& to, base::Time now) {
+  note_of_late(account(key, now).yielded, to, now);
+}
+
+bool Blame::yielded(const wire::PublicKey& key, const wire::PublicKey& to, base::Time now) const {
+  const auto found = accounts_.find(key);
+  if (found == accounts_.end()) return false;
+  const auto when = found->second.yielded.find(to);
+  return when != found->second.yielded.end() && now < when->second + kFaultHalfLife;
 }
 
 double Blame::held_against(const wire::PublicKey& key, base::Time now) const {
@@ -154,10 +184,14 @@ void Blame::served(const wire::PublicKey& key, base::Duration time, base::Time n
   account(key, now).served += time;
 }
 
-bool Blame::known(const wire::PublicKey& key) const {
+base::Duration Blame::served(const wire::PublicKey& key) const {
   const auto found = accounts_.find(key);
+  return found == accounts_.end() ? 0 : found->second.served;
+}
+
+bool Blame::known(const wire::PublicKey& key) const {
   const base::Duration least = JCCL_PLANTED("one-round-makes-known") ? 0 : kKnown;
-  return found != accounts_.end() && found->second.served >= least;
+  return accounts_.count(key) > 0 && served(key) >= least;
 }
 
 void Blame::visited(const wire::PublicKey& key, bool in_vain, base::Time now) {

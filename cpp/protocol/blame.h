@@ -33,13 +33,12 @@ enum class Fault : std::uint8_t {
   kFrame,       // … as one says
   kAudit,       // added up wrong, or showed what it had not sent, as a proof says
   kWithheld,    // showed an audit nothing, and was there
-  kLink,        // had to do with a broken link that no plan goes round
   kCount
 };
 
 // 1: three of them within some minutes are a ban. A tenth: what a broken machine may do at times.
 constexpr std::array<double, static_cast<std::size_t>(Fault::kCount)> kFaultWeights = {
-    1, 1, 1, 0.25, 0.25, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 1, 0.1, 1, 0.25, 0.1};
+    1, 1, 1, 0.25, 0.25, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 1, 0.1, 1, 0.25};
 inline constexpr double kBanAt = 2.5;
 inline constexpr std::size_t kAccusersMax = 5;
 inline constexpr base::Duration kKnown = 60 * base::kSecond;  // in commits for so long
@@ -121,6 +120,12 @@ class Blame {
   // those of the others, have said so within a half-life; then they are to say it anew.
   bool seen_by_most(const wire::PublicKey& key, const std::string& by,
                     const std::set<std::string>& sites, base::Time now);
+  // It was at one end of a link that no plan goes round, and `other` at the other end.
+  void broke(const wire::PublicKey& key, const std::string& other, base::Time now);
+  std::size_t broken(const wire::PublicKey& key, base::Time now) const;  // with so many, of late
+  // Of the two it was the one that had to go, though it had served as long.
+  void yield(const wire::PublicKey& key, const wire::PublicKey& to, base::Time now);
+  bool yielded(const wire::PublicKey& key, const wire::PublicKey& to, base::Time now) const;
   // "2 mismatches, 1 result that differs"; empty: nothing.
   std::string words(const wire::PublicKey& key, base::Time now) const;
   // Its site went, and cost the others so long. The first time is free; then it stays out for as
@@ -135,6 +140,7 @@ class Blame {
   // It was in commits for so long, as a member that now goes. Who was for a minute is known: what
   // others hold by its token does not keep it out.
   void served(const wire::PublicKey& key, base::Duration time, base::Time now);
+  base::Duration served(const wire::PublicKey& key) const;
   bool known(const wire::PublicKey& key) const;
   // Whether its last time as a member ended without a commit: then it counts as new.
   void visited(const wire::PublicKey& key, bool in_vain, base::Time now);
@@ -145,10 +151,11 @@ class Blame {
     canon.put(accounts_.size());
     for (const auto& [key, account] : accounts_) {
       const auto& [sum, at, token, counts, departures, out_until, departed_at, in_vain, accusers,
-                   witnesses, held, served] = account;
+                   witnesses, broken, yielded, held, served] = account;
       canon.put(key), canon.put(token), canon.put(sum), canon.put(at), canon.put(departures);
       canon.put(out_until), canon.put(departed_at), canon.put(in_vain);
-      canon.put(accusers), canon.put(witnesses), canon.put(served);
+      canon.put(accusers), canon.put(witnesses), canon.put(broken), canon.put(yielded),
+          canon.put(served);
       held.each_field(canon);
       (void)counts;  // words
     }
@@ -166,7 +173,9 @@ class Blame {
     base::Time out_until = 0, departed_at = 0;
     bool in_vain = false;
     std::map<wire::PublicKey, base::Time> accusers;
-    std::map<std::string, base::Time> witnesses;  // sites that saw its frames
+    std::map<std::string, base::Time> witnesses;    // sites that saw its frames
+    std::map<std::string, base::Time> broken;       // with whom it broke links
+    std::map<wire::PublicKey, base::Time> yielded;  // for whom it went
     Held held;
     base::Duration served = 0;
   };

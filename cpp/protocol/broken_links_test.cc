@@ -1,5 +1,6 @@
 // Links that no plan goes round: one of the two ends has to go, and nobody can tell which is to
-// blame. Whoever breaks them again and again does not stay for that.
+// blame. Whoever breaks them again and again does not stay for that, and keys that are free do not
+// drive out who has served for longer.
 #include "protocol/hostile_rig.h"
 
 namespace jccl::protocol {
@@ -37,8 +38,8 @@ class BrokenLinks : public HostileMember {
   // All that are members call; the attempt that begins.
   wire::Attempt calls() {
     wire::Attempt attempt;
-    for (const auto& [site, conn] : conns_) {
-      for (const auto& start : sent<wire::Start>(say(conn, ready("grads", n_)))) {
+    for (auto one = conns_.rbegin(); one != conns_.rend(); ++one) {  // newcomers first
+      for (const auto& start : sent<wire::Start>(say(one->second, ready("grads", n_)))) {
         attempt = start.attempt;
       }
     }
@@ -68,7 +69,7 @@ class BrokenLinks : public HostileMember {
   void come_back(const std::string& site) {
     conns_.erase(site);
     (void)round();
-    now_ += 700 * kSecond;
+    now_ += 60 * kSecond;
     const ConnId old = site[0] - 'a' + 1;
     ++fresh_;
     for (auto& [one, conn] : conns_) (void)say(conn, wire::Heartbeat{});
@@ -79,6 +80,24 @@ class BrokenLinks : public HostileMember {
     (void)say(conns_.at(site), wire::Resume{});
     (void)round();
     ASSERT_TRUE(is_member(site));
+  }
+
+  // A new process of that name, with a key of its own.
+  void come(const std::string& site, const std::string& token = {}, std::uint32_t uses = 0) {
+    const auto life = static_cast<wire::Incarnation>(10'000 + ++fresh_);
+    const Shown shown{{static_cast<std::uint8_t>(fresh_), 1, 1}, token, uses};
+    const ConnId conn = 200 + fresh_;
+    (void)on(ConnMessage{conn, hello(life, site), shown});
+    (void)on(ConnMessage{conn, wire::Resume{}, shown});
+    conns_[site] = conn;
+  }
+  void serve(base::Duration time) {
+    (void)round();
+    for (const base::Time end = now_ + time; now_ < end; now_ += kSecond) {
+      for (const auto& [site, conn] : conns_) (void)say(conn, wire::Heartbeat{});
+      (void)on(Tick{});
+    }
+    (void)round();
   }
 
   std::map<std::string, ConnId> conns_ = {{"a", 1}, {"b", 2}, {"c", 3}, {"d", 4}};
@@ -103,6 +122,70 @@ TEST_F(BrokenLinks, of_the_same_two_they_go_by_turns) {
   EXPECT_EQ(out_by_link("a", "d"), "a");
   come_back("a");
   EXPECT_EQ(out_by_link("a", "d"), "d");
+}
+
+TEST_F(BrokenLinks, a_fresh_key_drives_nobody_out_that_has_served) {
+  serve(10 * kSecond);
+  for (int time = 0; time < 4; ++time) {
+    come("e");
+    EXPECT_EQ(out_by_link("e", "a"), "e");
+    conns_.erase("e");
+    (void)round();
+  }
+}
+
+TEST_F(BrokenLinks, nor_do_two_of_them) {
+  serve(10 * kSecond);
+  come("e"), come("f");
+  const wire::Attempt attempt = calls();
+  (void)say(conn_of("e"), wire::Fail{attempt, Code::kLinkLost, id_of("a"), "broken"});
+  (void)say(conn_of("f"), wire::Fail{attempt, Code::kLinkLost, id_of("a"), "broken"});
+  EXPECT_NE(out_by_link("e", "a"), "a");
+}
+
+// Each such token is somebody's; and one that lies drives out one newcomer at most.
+TEST_F(BrokenLinks, the_second_token_of_one_use_is_as_good_as_who_has_served) {
+  serve(10 * kSecond);
+  come("e", "first", 1);
+  EXPECT_EQ(out_by_link("a", "e"), "e");
+  conns_.erase("e");
+  (void)round();
+  come("f", "second", 1);
+  EXPECT_EQ(out_by_link("a", "f"), "a");
+}
+
+// It has served for less since it was out for that.
+TEST_F(BrokenLinks, who_went_for_a_link_does_not_go_for_it_again) {
+  serve(20 * kSecond);
+  EXPECT_EQ(out_by_link("a", "d"), "d");
+  conns_.erase("d");
+  serve(400 * kSecond);
+  come_back("d");
+  EXPECT_EQ(out_by_link("a", "d"), "a");
+}
+
+TEST_F(BrokenLinks, fresh_keys_that_break_them_come_back_ever_more_rarely) {
+  serve(10 * kSecond);
+  const base::Time begun = now_;
+  base::Duration lost = 0;
+  while (now_ < begun + 300 * kSecond) {
+    if (conns_.count("e") == 0) come("e");
+    const wire::Attempt attempt = calls();
+    const bool in = is_member("e");
+    if (in) (void)say(conn_of("e"), wire::Fail{attempt, Code::kLinkLost, id_of("a"), "broken"});
+    if (!in) {
+      conns_.erase("e");
+      for (const auto& [site, conn] : conns_) (void)say(conn, wire::Done{attempt, {7, 7}});
+      n_ = committed("grads") + 1;
+    }
+    lost += in ? kSecond / 2 : 0;
+    now_ += kSecond / 2;
+    for (const auto& [site, conn] : conns_) (void)say(conn, wire::Heartbeat{});
+    (void)on(Tick{});
+    for (const char* site : {"a", "b", "c", "d"}) ASSERT_TRUE(is_member(site)) << site;
+  }
+  EXPECT_GT(lost, 0);
+  EXPECT_LT(lost, 60 * kSecond);
 }
 
 }  // namespace

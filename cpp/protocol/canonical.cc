@@ -110,11 +110,16 @@ class Canon {
     const auto& [outcome, otherwise] = aborted;
     put(outcome), put(otherwise);
   }
+  void put(const Departed& departed) {
+    const auto& [site, key, token, since] = departed;
+    put(site), put(key), put(token), put(since);
+  }
   void put(const RoundMemory& memory) {
     const auto& [link_failures, named, cut, began_late, corrupt, refusal, guarded, aborted, tries,
-                 paused_until] = memory;
+                 paused_until, trouble_since, failed_since, failed_at, left] = memory;
     words(refusal);
     put(tries), put(paused_until);
+    put(trouble_since), put(failed_since), put(failed_at), put(left);
     put(link_failures), put(cut), put(named), put(began_late), put(corrupt), put(aborted);
     put(guarded.empty()), words(guarded);
   }

@@ -16,8 +16,24 @@ using base::kSecond;
 constexpr base::Duration kStep = (base::kSanitized ? 25 : 10) * kMillisecond;
 constexpr base::Duration kCutAfter = 2500 * kMillisecond;  // honest peers report a silent one
 constexpr base::Duration kHold = 2200 * kMillisecond;
+constexpr base::Duration kRedo = 200 * kMillisecond;  // from an attempt to the next calls
 
-enum class End { kShortCalls, kLeave, kClose, kReplaced, kWithdraw, kEvicted, kNoDone, kIdle };
+enum class End {
+  kShortCalls,
+  kLeave,
+  kClose,
+  kReplaced,
+  kWithdraw,
+  kEvicted,
+  kNoDone,
+  kIdle,
+  kAtStart,  // and is back before the others call again
+  kBreaksALink,
+  kIsDone
+};
+constexpr bool at_once(End end) {
+  return end == End::kAtStart || end == End::kBreaksALink || end == End::kIsDone;
+}
 using Key = std::function<std::uint64_t(int)>;  // of its how-manieth life
 
 std::uint64_t one_key(int) { return 1000; }
@@ -79,11 +95,12 @@ class HeldTest : public HostileMember {
     commits_ += outcome.verdict == wire::Verdict::kCommitted;
     if (end_ == End::kIdle && with_hostile_ && hostile_ != 0) idle_since_ = now_;
     attempt_ = {};
+    if (outcome.verdict == wire::Verdict::kAborted && at_once(end_)) calls_at_ = now_ + kRedo;
     for (auto& [conn, ready] : ready_) ready = false;
     hostile_ready_ = false;
   }
   void gone() {
-    hostile_ = 0, back_at_ = now_ + 100 * kMillisecond;
+    hostile_ = 0, back_at_ = now_ + (at_once(end_) ? 0 : 100 * kMillisecond);
     idle_since_ = base::kNever, with_hostile_ = false;
     started_at_ = base::kNever;
   }
@@ -91,6 +108,7 @@ class HeldTest : public HostileMember {
   // What the honest do, at once: data never take time here.
   void work() {
     for (auto& [conn, ready] : ready_) {
+      if (now_ < calls_at_) break;
       if (attempt_ == wire::Attempt{} && !std::exchange(ready, true)) {
         wire::Ready own = HostileMember::ready("grads", committed("grads") + 1);
         own.deadline = honest_time_;
@@ -99,6 +117,9 @@ class HeldTest : public HostileMember {
     }
     if (attempt_ == wire::Attempt{} || reported_) return;
     const wire::Attempt attempt = attempt_;
+    if (const wire::PeerId from = std::exchange(undelivered_, 0)) {
+      return tell(1, wire::Fail{attempt, base::Code::kLinkLost, from, "it went"});
+    }
     const bool moves = !with_hostile_ || end_ == End::kNoDone || honest_rounds_ > 0;
     if (!moves && now_ < attempt_at_ + kCutAfter) return;
     reported_ = true;
@@ -143,10 +164,16 @@ class HeldTest : public HostileMember {
       tell(hostile_, own);
     }
     const bool holds = attempt_ != wire::Attempt{} && with_hostile_ && started_at_ != base::kNever;
-    if (!holds || now_ < started_at_ + kHold) return;
+    if (!holds || now_ < started_at_ + (at_once(end_) ? 0 : kHold)) return;
     const End end = by_turns_ && lives_ % 2 == 0 ? End::kEvicted : end_;
     const ConnId conn = hostile_;
-    if (end == End::kLeave) tell(conn, wire::Leave{});
+    if (end == End::kBreaksALink)
+      tell(conn, wire::Fail{attempt_, base::Code::kLinkLost, id_of(1), "broken"});
+    if (end == End::kIsDone) {
+      undelivered_ = id_of(conn);
+      tell(conn, wire::Done{attempt_, {7, 7}});
+    }
+    if (end == End::kLeave || at_once(end)) tell(conn, wire::Leave{});
     if (end == End::kClose) see(on(ConnClosed{conn})), gone();
     if (end == End::kReplaced) see(on(ConnClosed{conn})), come(key);
     if (end == End::kWithdraw) tell(conn, wire::Withdraw{{"grads", committed("grads") + 1}});
@@ -231,6 +258,8 @@ class HeldTest : public HostileMember {
   std::map<ConnId, bool> ready_;
   wire::Attempt attempt_;
   base::Time idle_since_ = base::kNever;
+  base::Time calls_at_ = 0;
+  wire::PeerId undelivered_ = 0;  // who went with what it had not sent
   base::Time attempt_at_ = 0, started_at_ = base::kNever, back_at_ = 0;
   bool with_hostile_ = false, reported_ = false, hostile_ready_ = false, by_turns_ = false;
   End end_ = End::kLeave;
@@ -297,6 +326,22 @@ TEST_F(HeldTest, nor_who_is_in_a_round_and_then_not_ready) {
 TEST_F(HeldTest, nor_whose_next_life_replaces_it) {
   start_run();
   expect_mostly_free(End::kReplaced, one_key);
+}
+
+TEST_F(HeldTest, nor_who_ends_an_attempt_and_is_back_before_the_others_call) {
+  start_run();
+  expect_mostly_free(End::kAtStart, one_key);
+}
+
+TEST_F(HeldTest, nor_who_breaks_a_link_first) {
+  start_run();
+  expect_mostly_free(End::kBreaksALink, fresh_key);
+}
+
+// They never get its data, and say so.
+TEST_F(HeldTest, nor_who_says_that_it_is_done_and_goes) {
+  start_run();
+  expect_mostly_free(End::kIsDone, fresh_key);
 }
 
 TEST_F(HeldTest, nor_who_takes_its_call_back) {
@@ -384,6 +429,46 @@ TEST(HeldTimeTest, a_longer_free_time_is_free) {
   Held held;
   const base::Time now = 1000 * kSecond;
   EXPECT_EQ(held.add(now - 100 * kSecond, 100 * kSecond, 600 * kSecond, now), now);
+}
+
+// They had as much time as the others', and the master that comes after hears of what is left.
+TEST_F(HostileMember, calls_of_before_a_restart_are_not_short_after_it) {
+  for (const bool restarted : {false, true}) {
+    MasterOptions three = options();
+    three.start_peers = 3;
+    std::vector<wire::Record> records;
+    const auto tell = [&](ConnId conn, const wire::Message& message) {
+      const MasterEffects effects = say(conn, message);
+      records.insert(records.end(), effects.journal.begin(), effects.journal.end());
+      return effects;
+    };
+    const auto all_join = [&] {
+      for (ConnId conn = 1; conn <= 3; ++conn) {
+        (void)tell(conn, hello(100 * conn, std::string(1, static_cast<char>('a' + conn - 1))));
+        (void)tell(conn, wire::Resume{});
+      }
+    };
+    begin(three);
+    all_join();
+    std::vector<wire::Start> starts;
+    for (ConnId conn = 1; conn <= 3; ++conn) starts = sent<wire::Start>(tell(conn, ready("grads")));
+    ASSERT_EQ(starts.size(), 3U);
+    for (ConnId conn = 1; conn <= 3; ++conn) {
+      (void)tell(conn, wire::Done{starts[0].attempt, {7, 7}});
+    }
+    if (restarted) begin(three, plan, records), all_join();
+    alive_ = {1, 2, 3};
+    for (ConnId conn = 1; conn <= 3; ++conn) {
+      wire::Ready own = ready("grads", 2);
+      own.deadline = (conn == 1 ? 3 : 60) * kSecond;
+      starts = sent<wire::Start>(tell(conn, own));
+    }
+    ASSERT_EQ(starts.size(), 3U);
+    const auto lines = wait(4 * kSecond);
+    const bool held = std::any_of(lines.begin(), lines.end(),
+                                  [](const HistoryLine& line) { return line.kind == "held"; });
+    EXPECT_NE(held, restarted);
+  }
 }
 
 // Of two the word of one is all there is: that it is done itself, and has nothing left to send.

@@ -457,6 +457,8 @@ void State::abort(const wire::Tag& tag, Code code, const std::string& text, bool
     outcome.code = Code::kPeerLost;  // for everybody else
   }
   if (!retry) round.memory = {};
+  round.memory.trouble_since = std::min(round.memory.trouble_since, running.since);
+  round.memory.failed_since = running.since, round.memory.failed_at = now_;
   const bool of_one_that_went = lost && !JCCL_PLANTED("the-gone-slow-attempts-down");
   if (retry && !of_one_that_went && ++round.memory.tries > kTriesAtOnce) {
     const std::uint32_t doublings = std::min(round.memory.tries - kTriesAtOnce - 1, 10U);

@@ -20,7 +20,6 @@ namespace {
 
 constexpr base::Duration kThrottleMin = base::kSecond;  // twice that after the first ban
 constexpr std::uint32_t kDoublingsMax = 20;
-constexpr base::Duration kHeldNoted = base::kSecond / 2;
 constexpr std::ptrdiff_t kLivesOfAKey = 64;
 constexpr std::size_t kAccusedMax = 32;  // by one life: as many as it was sent to
 
@@ -222,92 +221,6 @@ void State::note_departure(const std::string& site) {
   throttle.next_at = std::max(throttle.next_at, now_ + wait);
 }
 
-// Where slow ones are waited for, one that is known may take its time, and go.
-bool State::may_be_slow(const std::string& site) const {
-  const auto& lives = lives_at(site);
-  return options_.straggler == Straggler::kWait &&
-         std::all_of(lives.begin(), lives.end(), [&](wire::Incarnation incarnation) {
-           const Life& life = lives_.at(incarnation);
-           const bool long_served = life.served_to - life.served_since >= kKnown;
-           return long_served || blame_.known(life.key);
-         });
-}
-
-// Since when the others wait for its DONE, or for what an audit asked it for.
-base::Time State::awaited_since(const MasterAttempt& running, const Part& part) const {
-  if (!part.done.has_value()) return running.since;
-  if (!running.audit.has_value() || JCCL_PLANTED("audits-hold-for-nothing")) return base::kNever;
-  const auto asked = running.audit->since.find(part.id);
-  const bool owes = asked != running.audit->since.end() && !owed_cells(running, part).empty();
-  return owes ? now_ - took(*running.audit, part.id) : base::kNever;
-}
-
-// Since when the others wait for the site, in rounds that it takes part in.
-base::Time State::waited_since(const std::string& site) const {
-  base::Time since = base::kNever;
-  for (const wire::Incarnation incarnation : lives_at(site)) {
-    since = std::min(since, lives_.at(incarnation).waited_since);
-  }
-  for (const auto& [tag, round] : rounds_) {
-    if (round.running.has_value()) {
-      for (const auto& [id, part] : round.running->parts()) {
-        const bool waited = part.site == site && part.contributes() && !part.evicted;
-        if (waited) since = std::min(since, awaited_since(*round.running, part));
-      }
-    } else if (round.quorum_since != base::kNever && !may_be_slow(site)) {
-      for (const auto& [id, member] : ledger_.members()) {
-        const bool waited = member.site == site && takes_part(tag, member);
-        if (waited && ready_of(tag, member) == nullptr) since = std::min(since, round.quorum_since);
-      }
-    }
-  }
-  return since;
-}
-
-// Before it goes. Honest ones go, too, so some time is free, and more where rounds take long.
-void State::note_held(const std::string& site, base::Time since, base::Duration more_free) {
-  if (since == base::kNever || ledger_.sites() < 3 || JCCL_PLANTED("holding-is-free")) return;
-  since = std::max(since, woke_at_);
-  base::Duration free = Held::kFree;
-  for (const auto& [tag, round] : rounds_) free = std::max(free, Held::kFree + 2 * round.usual);
-  free += more_free;
-  for (const Life* life : shards_of(site)) {
-    blame_.held(life->key, since, free, options_.out_max, now_);
-    if (JCCL_PLANTED("holders-return-under-new-keys")) continue;
-    Throttle& throttle = throttles_[life->token];
-    throttle.held_until = throttle.held.add(since, free, options_.out_max, now_);
-    if (throttle.held_until > now_) {
-      throttle.open = false;
-      throttle.next_at = std::max(throttle.next_at, throttle.held_until);
-    }
-    if (now_ < since + kHeldNoted) continue;
-    note("held",
-         {{"site", site},
-          {"key", base::to_hex(life->key)},
-          {"text", cat("others waited for it for ", (now_ - since) / base::kMillisecond, " ms")}});
-  }
-}
-
-// It leaves an attempt that runs, and stays: unless the others have waited too long for it.
-void State::note_exit(const Life& life, const MasterAttempt& running) {
-  if (JCCL_PLANTED("exits-take-no-time")) return;
-  if (life.id == 0) return note_held(life.site, running.since);
-  note_absence(life.site, running.since);
-}
-
-void State::note_absence(const std::string& site, base::Time since) {
-  note_held(site, since);
-  if (pays(site)) holders_.insert(site);
-}
-
-bool State::pays(const std::string& site) const {
-  const auto& lives = lives_at(site);
-  if (JCCL_PLANTED("the-skipped-pay-nothing")) return false;
-  return std::any_of(lives.begin(), lives.end(), [&](wire::Incarnation incarnation) {
-    return now_ < blame_.out_until(lives_.at(incarnation).key);
-  });
-}
-
 // ---- faults ------------------------------------------------------------------------------------
 
 void State::charge(const Life& life, Fault fault, const std::string& why) {
@@ -321,11 +234,6 @@ void State::charge(const Life& life, Fault fault, const std::string& why) {
 // call that can begin.
 void State::charge_invented(const Life& life, const std::string& what) {
   if (!JCCL_PLANTED("inventions-are-free")) charge(life, Fault::kBadCall, what);
-}
-
-double State::held_against(wire::PeerId id) const {
-  const auto member = ledger_.members().find(id);
-  return member == ledger_.members().end() ? 0 : blame_.held_against(member->second.key, now_);
 }
 
 // Its connection goes for what no peer of ours says, may be back at once, and others wait for it.
@@ -405,7 +313,7 @@ bool State::hasty(wire::Incarnation incarnation, const std::vector<Part>& parts,
   std::nth_element(times.begin(), middle, times.end());
   // Calls that began under the master before have as much less here as they have run.
   const bool of_before = took_over_ && now_ < started_at_ + *middle;
-  if (of_before) return false;
+  if (of_before && !JCCL_PLANTED("a-restart-makes-calls-short")) return false;
   return own < *middle / share;
 }
 

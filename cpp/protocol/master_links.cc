@@ -17,6 +17,7 @@ namespace {
 
 constexpr base::Duration kCutMin = 10 * base::kSecond;
 constexpr base::Duration kCutMax = 600 * base::kSecond;
+constexpr base::Duration kSeniority = 3600 * base::kSecond;
 
 }  // namespace
 
@@ -174,27 +175,56 @@ void State::cut_link(Round& round, wire::PeerId a, wire::PeerId b) {
                {"avoided_s", cat((cut.until - now_) / base::kSecond)}});
 }
 
+// In commits, as a member; what is more than kSeniority says nothing more.
+base::Duration State::served(const Life& life) const {
+  const base::Duration now = life.in_commit ? life.served_to - life.served_since : 0;
+  return std::min(kSeniority, blame_.served(life.key) + now);
+}
+
+// Not half as much; and not since it had to go for a link with just that one.
+bool State::served_less(const Life& life, const Life& other) const {
+  const bool yielded = blame_.yielded(life.key, other.key, now_);
+  return 2 * served(life) < served(other) && (!yielded || JCCL_PLANTED("who-yielded-is-a-junior"));
+}
+
+// It came with a token for many, or with none, and has served for less: such keys are free, so that
+// a broken link weighs nothing against the other end.
+bool State::is_junior(const Life& life, const Life& other) const {
+  const bool paid_for = life.uses == 1 && !JCCL_PLANTED("tokens-of-one-use-are-free");
+  return !paid_for && served_less(life, other) && !JCCL_PLANTED("fresh-keys-weigh-as-much");
+}
+
 // No plan avoids the links that failed: the peer with the most of them has to go, whoever reported
 // them. (By those that name a peer alone, one that names all others would put them all out.) Of two
-// with as many, the one whose faults weigh more: a link is held against both its ends, so one that
-// breaks links with several goes at last. Then the one that had to go less often, so that the same
-// two go by turns; at first the one that more others name, for mostly that one hangs.
+// with as many, the one that has broken links with more others of late: a link is held against both
+// its ends, so one that breaks links with several goes at last. Then the one that has served for
+// less; then the one that had to go less often, so that the same two go by turns; at first the one
+// that more others name, for mostly that one hangs.
 void State::evict_worst_link(const wire::Tag& tag, const Status& why) {
   const RoundMemory& memory = rounds_.at(tag).memory;
-  std::map<wire::PeerId, std::size_t> links;
+  std::map<wire::PeerId, std::set<const Life*>> links;  // with whom
+  std::set<wire::PeerId> juniors;
   for (const auto& [link, attempts] : memory.link_failures) {
-    const auto& members = ledger_.members();
-    if (members.count(link.first) == 0 || members.count(link.second) == 0) continue;
-    ++links[link.first], ++links[link.second];
+    for (const auto& [id, by] : {link, std::pair(link.second, link.first)}) {
+      const auto one = ledger_.members().find(id), two = ledger_.members().find(by);
+      if (one == ledger_.members().end() || two == ledger_.members().end()) continue;
+      const Life& life = *life_of(one->second.incarnation);
+      const Life& other = *life_of(two->second.incarnation);
+      if (!is_junior(other, life)) links[id].insert(&other);
+      if (served_less(life, other)) juniors.insert(id);
+    }
   }
   wire::PeerId worst = 0;
-  // Links, faults, less the departures, by how many it is named.
-  std::tuple<std::size_t, double, std::int64_t, std::size_t> most;
-  for (const auto& [id, count] : links) {
+  // Links, others of late, lies, service, less the departures, by how many it is named.
+  std::tuple<std::size_t, std::size_t, bool, bool, std::int64_t, std::size_t> most;
+  for (const auto& [id, others] : links) {
     const wire::PublicKey& key = ledger_.members().at(id).key;
     const auto gone = static_cast<std::int64_t>(blame_.departures(key));
     const auto named = memory.named.find(id);
-    const std::tuple rank{count, JCCL_PLANTED("links-leave-no-trace") ? 0 : held_against(id),
+    const std::tuple rank{others.size(),
+                          JCCL_PLANTED("links-leave-no-trace") ? 0 : blame_.broken(key, now_),
+                          blame_.is_blamed(key, now_),
+                          juniors.count(id) > 0,
                           JCCL_PLANTED("the-same-one-goes") ? 0 : -gone,
                           named == memory.named.end() ? std::size_t{0} : named->second.size()};
     if (worst != 0 && rank < most) continue;
@@ -202,22 +232,21 @@ void State::evict_worst_link(const wire::Tag& tag, const Status& why) {
     most = rank;
   }
   if (worst == 0) return reject_all(tag, why.code, why.text);
-  // Against each once for each other one: one member's links make nobody a ban.
-  for (const auto& [link, attempts] : memory.link_failures) {
-    for (const auto& [id, by] : {link, std::pair(link.second, link.first)}) {
-      const auto one = links.find(id);
-      if (one == links.end() || one->second != std::get<0>(most) || links.count(by) == 0) continue;
-      const Life* life = life_of(ledger_.members().at(id).incarnation);
-      const wire::PublicKey& other = ledger_.members().at(by).key;
-      if (life == nullptr) continue;
-      if (!blame_.accused(life->key, other, now_)) continue;
-      charge(*life, Fault::kLink, cat("a broken link: ", why.text));
+  for (const auto& [id, others] : links) {
+    if (others.size() < std::get<0>(most)) continue;
+    const Life& life = *life_of(ledger_.members().at(id).incarnation);
+    for (const Life* other : others) {
+      blame_.broke(life.key, other->uses == 1 ? other->token : base::to_hex(other->key), now_);
+      if (id == worst && juniors.count(id) == 0) blame_.yield(life.key, other->key, now_);
     }
   }
   const std::string site = ledger_.members().at(worst).site;
   put_out(site, options_.silence);
-  depart(site, cat(name(worst), " has no link to ", std::get<0>(most), " of its peers; ", why.text),
-         "evict");
+  // Of free keys each is the first.
+  const bool free = JCCL_PLANTED("fresh-keys-that-go-pay-nothing");
+  if (juniors.count(worst) > 0 && !free) note_held(site, waited_since(site));
+  evict(site, cat(name(worst), " has no link to ", std::get<0>(most), " of its peers; ", why.text),
+        "evict");
 }
 
 }  // namespace jccl::protocol

@@ -102,6 +102,13 @@ struct AbortedAttempt {
   wire::Outcome told(wire::Incarnation incarnation) const;
 };
 
+struct Departed {  // who went, and since when others waited for it
+  std::string site;
+  wire::PublicKey key{};
+  std::string token;
+  base::Time since = 0;
+};
+
 // What is remembered of a round until it commits.
 struct RoundMemory {
   std::map<std::pair<wire::PeerId, wire::PeerId>, std::set<wire::Attempt>> link_failures;
@@ -112,8 +119,11 @@ struct RoundMemory {
   std::string refusal;  // whose call was refused as unlike most others', and what all asked for
   std::string guarded;  // whose contribution was left out, and why
   std::map<wire::Attempt, AbortedAttempt> aborted;
-  std::uint32_t tries = 0;      // attempts that were aborted
-  base::Time paused_until = 0;  // before the next one
+  std::uint32_t tries = 0;                                           // attempts that were aborted
+  base::Time paused_until = 0;                                       // before the next one
+  base::Time trouble_since = base::kNever;                           // START of the first of them …
+  base::Time failed_since = base::kNever, failed_at = base::kNever;  // … of the last, and its end
+  std::map<wire::PublicKey, Departed> left;                          // who went since that START
 };
 
 // The vote on what the newest revision is. Begins with its commit, ends with the decision.

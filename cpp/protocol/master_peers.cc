@@ -276,6 +276,7 @@ void State::on_leave(Life& life) {
 // By its own doing or undoing, and not by an order.
 void State::depart(const std::string& site, const std::string& reason, const std::string& kind) {
   note_held(site, waited_since(site));
+  note_left(site);
   evict(site, reason, kind);
 }
 

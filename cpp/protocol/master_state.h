@@ -148,15 +148,12 @@ struct MasterMachine::State {
   void charge_accused(Life& life);
   void charge_exit(const Life& life, const wire::Tag& tag, const Part& part, Fault fault,
                    const std::string& why);
-  void note_exit(const Life& life, const MasterAttempt& running);
-  void note_absence(const std::string& site, base::Time since);
   void note_deadline(const MasterAttempt& running);
   bool note_short_calls(const MasterAttempt& running);
   const Part* waits_for(const MasterAttempt& running, const Part& part) const;
   bool waits_itself(const MasterAttempt& running, const Part& part) const;
   const Part* holds_in_silence(const MasterAttempt& running) const;
   bool hasty(wire::Incarnation incarnation, const std::vector<Part>& parts, int share = 8) const;
-  double held_against(wire::PeerId id) const;
   Fault kind_of_deadline(Life& life, const Part& part);
   void charge_invented(const Life& life, const std::string& what);
   void punish();
@@ -164,11 +161,6 @@ struct MasterMachine::State {
   std::size_t expel(const std::function<bool(const Life&)>& whom, const std::string& refusal,
                     const std::function<std::string(const std::string&)>& reason);
   void put_out(const std::string& site, base::Duration cost);
-  bool may_be_slow(const std::string& site) const;
-  base::Time waited_since(const std::string& site) const;  // kNever: nobody waits for it
-  base::Time awaited_since(const MasterAttempt& running, const Part& part) const;
-  void note_held(const std::string& site, base::Time since, base::Duration more_free = 0);
-  bool pays(const std::string& site) const;  // for time that it held others
   void on_order(ConnId conn, const wire::Order& order, const Shown& shown);
   wire::OrderReply carry_out(const wire::Order& order);
   wire::OrderReply kick(const wire::Order& order);
@@ -177,6 +169,19 @@ struct MasterMachine::State {
   wire::OrderReply order_of_key(const wire::Order& order);
   wire::OrderReply revoke(const wire::Order& order);
   std::uint64_t unix_ms() const;
+
+  // master_held.cc: time that others wait
+  bool may_be_slow(const std::string& site) const;
+  base::Time waited_since(const std::string& site) const;  // kNever: nobody waits for it
+  base::Time awaited_since(const MasterAttempt& running, const Part& part) const;
+  base::Time in_trouble_since(const Life& life) const;
+  void note_held(const std::string& site, base::Time since, base::Duration more_free = 0);
+  void charge_time(const Departed& by, base::Time until, base::Duration more_free);
+  void note_left(const std::string& site);
+  void charge_left(const wire::Tag& tag);
+  void note_exit(const Life& life, const MasterAttempt& running);
+  void note_absence(const std::string& site, base::Time since);
+  bool pays(const std::string& site) const;  // for time that it held others
 
   // master_rounds.cc: forming; master_agree.cc: what must be alike
   std::optional<base::Status> open_tag(const Life& life, const wire::Tag& tag);
@@ -251,6 +256,9 @@ struct MasterMachine::State {
   bool hears_out(MasterAttempt& running);
   void judge(const wire::Tag& tag);
   void cut_link(Round& round, wire::PeerId a, wire::PeerId b);
+  base::Duration served(const Life& life) const;
+  bool served_less(const Life& life, const Life& other) const;
+  bool is_junior(const Life& life, const Life& other) const;
   bool conclude(const wire::Tag& tag);  // true: the attempt ended
   void commit(const wire::Tag& tag);
   void abort(const wire::Tag& tag, wire::Code code, const std::string& text, bool retry,

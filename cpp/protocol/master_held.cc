@@ -1,0 +1,157 @@
+// Time that the others wait for a site: since when they do, and what it pays for that when it goes
+// (blame.h). Pure; one event at a time.
+#include <algorithm>
+#include <utility>
+
+#include "base/planted.h"
+#include "base/text.h"
+#include "protocol/master_state.h"
+
+namespace jccl::protocol {
+
+using base::cat;
+using State = MasterMachine::State;
+
+namespace {
+
+constexpr base::Duration kHeldNoted = base::kSecond / 2;
+
+}  // namespace
+
+// Where slow ones are waited for, one that is known may take its time, and go.
+bool State::may_be_slow(const std::string& site) const {
+  const auto& lives = lives_at(site);
+  return options_.straggler == Straggler::kWait &&
+         std::all_of(lives.begin(), lives.end(), [&](wire::Incarnation incarnation) {
+           const Life& life = lives_.at(incarnation);
+           const bool long_served = life.served_to - life.served_since >= kKnown;
+           return long_served || blame_.known(life.key);
+         });
+}
+
+// Since when the others wait for its DONE, or for what an audit asked it for.
+base::Time State::awaited_since(const MasterAttempt& running, const Part& part) const {
+  if (!part.done.has_value()) return running.since;
+  if (!running.audit.has_value() || JCCL_PLANTED("audits-hold-for-nothing")) return base::kNever;
+  const auto asked = running.audit->since.find(part.id);
+  const bool owes = asked != running.audit->since.end() && !owed_cells(running, part).empty();
+  return owes ? now_ - took(*running.audit, part.id) : base::kNever;
+}
+
+// Since when the others wait for the site, in rounds that it takes part in.
+base::Time State::waited_since(const std::string& site) const {
+  base::Time since = base::kNever;
+  for (const wire::Incarnation incarnation : lives_at(site)) {
+    since = std::min(since, lives_.at(incarnation).waited_since);
+  }
+  for (const auto& [tag, round] : rounds_) {
+    if (round.running.has_value()) {
+      for (const auto& [id, part] : round.running->parts()) {
+        const bool waited = part.site == site && part.contributes() && !part.evicted;
+        if (waited) since = std::min(since, awaited_since(*round.running, part));
+      }
+    } else if (round.quorum_since != base::kNever && !may_be_slow(site)) {
+      for (const auto& [id, member] : ledger_.members()) {
+        const bool waited = member.site == site && takes_part(tag, member);
+        if (waited && ready_of(tag, member) == nullptr) since = std::min(since, round.quorum_since);
+      }
+    }
+  }
+  for (const wire::Incarnation incarnation : lives_at(site)) {
+    since = std::min(since, in_trouble_since(lives_.at(incarnation)));
+  }
+  return since;
+}
+
+// Since when attempts have failed, if one of its links is why: it may have broken it.
+base::Time State::in_trouble_since(const Life& life) const {
+  base::Time since = base::kNever;
+  if (life.id == 0 || JCCL_PLANTED("broken-links-hold-nobody")) return since;
+  for (const auto& [tag, round] : rounds_) {
+    const RoundMemory& memory = round.memory;
+    for (const auto& [link, attempts] : memory.link_failures) {
+      if (link.first != life.id && link.second != life.id) continue;
+      since = std::min(since, std::max(memory.trouble_since, life.since));
+    }
+  }
+  return since;
+}
+
+// Before it goes. Honest ones go, too, so some time is free, and more where rounds take long.
+void State::note_held(const std::string& site, base::Time since, base::Duration more_free) {
+  if (since == base::kNever || ledger_.sites() < 3 || JCCL_PLANTED("holding-is-free")) return;
+  for (const Life* life : shards_of(site)) {
+    charge_time({site, life->key, life->token, since}, now_, more_free);
+  }
+}
+
+void State::charge_time(const Departed& by, base::Time until, base::Duration more_free) {
+  const base::Time since = std::max(by.since, woke_at_);
+  base::Duration free = Held::kFree;
+  for (const auto& [tag, round] : rounds_) free = std::max(free, Held::kFree + 2 * round.usual);
+  free += more_free;
+  blame_.held(by.key, since, free, options_.out_max, until);
+  if (JCCL_PLANTED("holders-return-under-new-keys")) return;
+  Throttle& throttle = throttles_[by.token];
+  throttle.held_until = throttle.held.add(since, free, options_.out_max, until);
+  if (throttle.held_until > now_) {
+    throttle.open = false;
+    throttle.next_at = std::max(throttle.next_at, throttle.held_until);
+  }
+  const bool waits = std::max(blame_.out_until(by.key), throttle.held_until) > now_;
+  if (until < since + (waits ? kHeldNoted / 10 : kHeldNoted)) return;
+  note("held",
+       {{"site", by.site},
+        {"key", base::to_hex(by.key)},
+        {"text", cat("others waited for it for ", (until - since) / base::kMillisecond, " ms")}});
+}
+
+// It goes from an attempt that runs, or from one that failed, before the next one begins: the
+// attempt may have failed of it.
+void State::note_left(const std::string& site) {
+  if (ledger_.sites() < 3 || JCCL_PLANTED("what-the-gone-ended-is-free")) return;
+  const std::vector<Life*> lives = shards_of(site);
+  for (auto& [tag, round] : rounds_) {
+    for (const Life* life : lives) {
+      if (life->id == 0) continue;
+      const Part* part = round.running ? round.running->part_of(life->incarnation) : nullptr;
+      const bool ran = part != nullptr && part->contributes() && !part->evicted;
+      const bool between = !round.running.has_value() && round.memory.failed_at != base::kNever &&
+                           owes(tag, life->id);
+      if (!ran && !between) continue;
+      base::Time since = between ? round.memory.failed_since : round.running->since;
+      if (ran && !part->done.has_value()) since = now_;  // it has paid until now
+      round.memory.left[life->key] = {site, life->key, life->token, since};
+    }
+  }
+}
+
+// Another attempt begins: until now others have waited for those who went meanwhile. How long a new
+// START takes is not all their doing.
+void State::charge_left(const wire::Tag& tag) {
+  RoundMemory& memory = rounds_.at(tag).memory;
+  const base::Time until = std::min(now_, memory.failed_at + options_.silence);
+  for (const auto& [key, by] : std::exchange(memory.left, {})) charge_time(by, until, 0);
+}
+
+// It leaves an attempt that runs, and stays: unless the others have waited too long for it.
+void State::note_exit(const Life& life, const MasterAttempt& running) {
+  if (JCCL_PLANTED("exits-take-no-time")) return;
+  if (life.id == 0) return note_held(life.site, running.since);
+  note_absence(life.site, running.since);
+}
+
+void State::note_absence(const std::string& site, base::Time since) {
+  note_held(site, since);
+  if (pays(site)) holders_.insert(site);
+}
+
+bool State::pays(const std::string& site) const {
+  const auto& lives = lives_at(site);
+  if (JCCL_PLANTED("the-skipped-pay-nothing")) return false;
+  return std::any_of(lives.begin(), lives.end(), [&](wire::Incarnation incarnation) {
+    return now_ < blame_.out_until(lives_.at(incarnation).key);
+  });
+}
+
+}  // namespace jccl::protocol
