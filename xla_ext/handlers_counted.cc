@@ -17,8 +17,8 @@ namespace {
 
 // A weight that counts things: the nearest whole number.
 std::uint32_t whole(double weight) {
-  constexpr double kMost = std::numeric_limits<std::uint32_t>::max();
-  return static_cast<std::uint32_t>(std::min(std::round(weight), kMost));
+  constexpr double kLargest = std::numeric_limits<std::uint32_t>::max();
+  return static_cast<std::uint32_t>(std::min(std::round(weight), kLargest));
 }
 
 // Operands: u32[1 + k,2] of which only the size is used, status s32[4] of the round.

@@ -183,9 +183,8 @@ RendezvousOutcome end_round(const MeshCall& call, DeviceRendezvous& met, peer::H
 // A call as XLA makes it, and whether its operands and results are what the handler takes.
 class Frame {
  public:
-  Frame(MeshCall::Place place, ffi::RemainingArgs args, ffi::RemainingRets rets,
-        ffi::Dictionary attributes)
-      : place(place), attributes(attributes), args_(args), rets_(rets) {}
+  Frame(MeshCall::Place at, ffi::RemainingArgs args, ffi::RemainingRets rets, ffi::Dictionary said)
+      : place(at), attributes(said), args_(args), rets_(rets) {}
 
   const MeshCall::Place place;
   const ffi::Dictionary attributes;

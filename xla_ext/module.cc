@@ -70,10 +70,10 @@ bool on_main_thread() {
 }  // namespace
 
 std::size_t record_bytes_from(std::uint32_t mib) {
-  constexpr std::size_t kMost = base::kRecordBytesMax >> 20;
-  if (mib > kMost) {
+  constexpr std::size_t kMibMax = base::kRecordBytesMax >> 20;
+  if (mib > kMibMax) {
     throw py::value_error(
-        base::cat("record_mib=", mib, " is above ", kMost, ": keep fewer of the last events"));
+        base::cat("record_mib=", mib, " is above ", kMibMax, ": keep fewer of the last events"));
   }
   return std::size_t{mib} << 20;
 }

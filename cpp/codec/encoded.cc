@@ -243,10 +243,11 @@ Status check_encoded(const Codec& codec, Dtype dtype, const std::uint8_t* in, st
   Status status;
   each_block(codec, *format, in, count,
              [&](std::size_t index, std::uint32_t bits, const std::uint8_t* codes,
-                 std::size_t bytes, std::size_t n) {
+                 std::size_t code_bytes, std::size_t n) {
                const char* wrong = nullptr;
                if (!good_scale(*format, bits)) wrong = " has a scale";
-               if (!wrong && !good_codes(*format, masks, codes, bytes, n)) wrong = " has a code";
+               if (!wrong && !good_codes(*format, masks, codes, code_bytes, n))
+                 wrong = " has a code";
                if (!wrong) return true;
                status = {Code::kInvalid, cat("block ", index, wrong, " that no encoder of ",
                                              name_of(codec.id), " writes")};

@@ -41,7 +41,7 @@ void note_links(Input& in, master::Planner* planner) {
     for (wire::PeerId peer = 1; peer < in.below(5); ++peer) {
       measured.links.push_back({peer, in.u32(), in.u64()});
     }
-    planner->note(1 + in.below(4), measured);
+    planner->note(static_cast<wire::PeerId>(1 + in.below(4)), measured);
   }
 }
 

@@ -38,10 +38,10 @@ StripeId Link::add_stripe(std::unique_ptr<ByteStream> stream) {
   impl_->loop.post(
       [weak = std::weak_ptr<Impl>(impl_), weak_stripe = std::weak_ptr<Stripe>(stripe)] {
         const auto self = weak.lock();
-        const auto stripe = weak_stripe.lock();
-        if (!self || !stripe || stripe->gone) return;
-        (void)stripe->stream->flush_ahead();  // the rest leaves before the first frame
-        self->write(stripe);
+        const auto locked = weak_stripe.lock();
+        if (!self || !locked || locked->gone) return;
+        (void)locked->stream->flush_ahead();  // the rest leaves before the first frame
+        self->write(locked);
       });
   return id;
 }

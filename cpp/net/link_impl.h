@@ -40,7 +40,7 @@ struct Link::Impl : std::enable_shared_from_this<Impl> {
 
   // Stands between a stripe's reader and the owner's sink: the link's acks are its own.
   struct StripeSink final : DataSink {
-    StripeSink(Impl* link, StripeId stripe) : link(link), stripe(stripe) {}
+    StripeSink(Impl* l, StripeId s) : link(l), stripe(s) {}
     Placement place(ByteView header) override {
       const auto found = link->stripes.find(stripe);
       if (found != link->stripes.end()) found->second->heard = true;
@@ -66,8 +66,8 @@ struct Link::Impl : std::enable_shared_from_this<Impl> {
   auto later(const StripePtr& stripe) {
     return [weak = weak_from_this(), weak_stripe = std::weak_ptr<Stripe>(stripe)] {
       const auto self = weak.lock();
-      const auto stripe = weak_stripe.lock();
-      if (self && stripe && !stripe->gone) (*self.*step)(stripe);
+      const auto locked = weak_stripe.lock();
+      if (self && locked && !locked->gone) (*self.*step)(locked);
     };
   }
 

@@ -136,7 +136,7 @@ void Loop::start() {
   impl_->thread = std::thread([impl = impl_.get()] {
     current_loop = impl;
     impl->context.run();
-    const std::lock_guard lock(impl->mutex);
+    const std::lock_guard state(impl->mutex);
     impl->running = false;
     impl->changed.notify_all();
   });

@@ -18,11 +18,8 @@ namespace jccl::net {
 
 struct Stripe {
   Stripe(StripeId i, std::unique_ptr<ByteStream> s, std::size_t header_bytes,
-         std::unique_ptr<DataSink> sink)
-      : id(i),
-        stream(std::move(s)),
-        sink(std::move(sink)),
-        reader(header_bytes, this->sink.get()) {}
+         std::unique_ptr<DataSink> to)
+      : id(i), stream(std::move(s)), sink(std::move(to)), reader(header_bytes, sink.get()) {}
 
   // Frames of the owner that have arrived, for good or not; acks do not count.
   std::uint64_t arrived() const { return reader.frames_received() + reader.frames_drained(); }

@@ -64,7 +64,8 @@ void tune(int fd) {
   const bool measured = read_info(fd, &info) && info.tcpi_rtt > 0;
   const bool near = is_loopback(remote_endpoint(fd)) || (measured && info.tcpi_rtt < kNearRttUs);
   const char* control = near ? "cubic" : "bbr";
-  (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, control, std::strlen(control));
+  (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, control,
+                   static_cast<socklen_t>(std::strlen(control)));
   if (near) return;
   set(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, kUnsentBytesMax);
   if (const int bytes = send_buffer_bytes(); bytes > 0) set(fd, SOL_SOCKET, SO_SNDBUF, bytes);
@@ -82,7 +83,8 @@ void probe(int fd) {
   if (std::strcmp(name, "bbr") != 0) return;
   // To choose what is chosen already changes nothing.
   if (setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4) != 0) return;
-  (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, std::strlen(name));
+  (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name,
+                   static_cast<socklen_t>(std::strlen(name)));
 }
 
 KernelCounts kernel_counts(int fd) {

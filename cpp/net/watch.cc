@@ -29,9 +29,9 @@ struct Watch::State : std::enable_shared_from_this<State> {
                           [self = shared_from_this(), side](const boost::system::error_code&) {
                             Side& mine = (*self).*side;
                             mine.waiting = false;
-                            const std::function<void()> fn = std::move(mine.fn);
+                            const std::function<void()> ready = std::move(mine.fn);
                             mine.fn = nullptr;
-                            if (fn) fn();
+                            if (ready) ready();
                           });
   }
 

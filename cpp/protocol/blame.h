@@ -87,6 +87,7 @@ class Held {
     return std::max(now, paid_at_ - kBack * free);
   }
   base::Duration total() const { return total_; }
+  base::Time counted_to() const { return counted_to_; }
   template <typename Canon>
   void each_field(Canon& canon) const {  // for canonical.cc; the total is words
     canon.put(paid_at_), canon.put(counted_to_);
@@ -137,6 +138,7 @@ class Blame {
   // Others have waited for it since then: beyond `free` it stays out for several times as long.
   void held(const wire::PublicKey& key, base::Time since, base::Duration free,
             base::Duration out_max, base::Time now);
+  bool held_of_late(const wire::PublicKey& key, base::Time now) const;
   // It was in commits for so long, as a member that now goes. Who was for a minute is known: what
   // others hold by its token does not keep it out.
   void served(const wire::PublicKey& key, base::Duration time, base::Time now);

@@ -116,10 +116,10 @@ class Canon {
   }
   void put(const RoundMemory& memory) {
     const auto& [link_failures, named, cut, began_late, corrupt, refusal, guarded, aborted, tries,
-                 paused_until, trouble_since, failed_since, failed_at, left] = memory;
+                 paused_until, troubled, failed_since, failed_at, left] = memory;
     words(refusal);
     put(tries), put(paused_until);
-    put(trouble_since), put(failed_since), put(failed_at), put(left);
+    put(troubled), put(failed_since), put(failed_at), put(left);
     put(link_failures), put(cut), put(named), put(began_late), put(corrupt), put(aborted);
     put(guarded.empty()), words(guarded);
   }

@@ -414,8 +414,9 @@ void State::commit(const wire::Tag& tag) {
                   {"attempt", base::to_text(record.attempt)},
                   {"world", cat(record.world)},
                   {"result", base::to_hex(record.result)}});
-  std::erase_if(cuts_, [&](const auto& entry) {  // it was used again, and carried its part
-    return now_ >= entry.second.until && running.parts().count(entry.first.first) > 0 &&
+  std::erase_if(cuts_, [&](const auto& entry) {  // it has carried its part for long
+    return now_ >= entry.second.until + kFaultHalfLife &&
+           running.parts().count(entry.first.first) > 0 &&
            running.parts().count(entry.first.second) > 0;
   });
   running_.erase(record.attempt);
@@ -456,8 +457,7 @@ void State::abort(const wire::Tag& tag, Code code, const std::string& text, bool
   if (!left_out_site.empty() || !ended.empty()) {
     outcome.code = Code::kPeerLost;  // for everybody else
   }
-  if (!retry) round.memory = {};
-  round.memory.trouble_since = std::min(round.memory.trouble_since, running.since);
+  if (!retry) round.memory.forget();
   round.memory.failed_since = running.since, round.memory.failed_at = now_;
   const bool of_one_that_went = lost && !JCCL_PLANTED("the-gone-slow-attempts-down");
   if (retry && !of_one_that_went && ++round.memory.tries > kTriesAtOnce) {

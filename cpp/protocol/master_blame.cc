@@ -115,13 +115,18 @@ std::string State::kept_outside(const Life& life) const {
                "again and again");
   }
   const auto throttle = throttles_.find(life.token);
-  if (throttle != throttles_.end() && now_ < throttle->second.held_until &&
-      !blame_.known(life.key)) {
+  // Who is known has its own account alone, until others have waited for it as well.
+  const bool known = blame_.known(life.key) && !blame_.held_of_late(life.key, now_);
+  const bool too_few = ledger_.sites() < std::max(1U, options_.min_peers);
+  const bool anybody = too_few && !JCCL_PLANTED("nobody-may-begin-anew");  // there is no round
+  if (throttle != throttles_.end() && now_ < throttle->second.held_until && !known && !anybody) {
     return cat("waits for ", seconds(throttle->second.held_until),
                " s: since others waited for some that came as it does, new keys enter slowly");
   }
+  const bool by_time = throttle != throttles_.end() &&
+                       throttle->second.next_at <= throttle->second.held_until && anybody;
   if (throttle != throttles_.end() && now_ < throttle->second.next_at && !life.gate_passed &&
-      is_new(life.key) && !JCCL_PLANTED("new-keys-after-bans-unhindered")) {
+      !by_time && is_new(life.key) && !JCCL_PLANTED("new-keys-after-bans-unhindered")) {
     const std::uint32_t bans = throttle->second.bans;
     const bool faults = blame_.of_token(life.token, now_) >= kBanAt;
     return cat("waits for ", seconds(throttle->second.next_at), " s: ",
@@ -321,7 +326,8 @@ bool State::hasty(wire::Incarnation incarnation, const std::vector<Part>& parts,
 void State::punish() {
   for (const std::string& site : std::exchange(holders_, {})) {
     if (member_sites().count(site) == 0) continue;
-    evict(site, cat(site, " left attempts for which others had waited, again and again"), "evict");
+    depart(site, cat(site, " left or ended attempts for which others had waited, again and again"),
+           "evict");
   }
   while (!guilty_.empty()) {
     const wire::PublicKey key = *guilty_.begin();

@@ -63,16 +63,13 @@ base::Time State::waited_since(const std::string& site) const {
   return since;
 }
 
-// Since when attempts have failed, if one of its links is why: it may have broken it.
+// Since when attempts have failed of its links: it may have broken them.
 base::Time State::in_trouble_since(const Life& life) const {
   base::Time since = base::kNever;
   if (life.id == 0 || JCCL_PLANTED("broken-links-hold-nobody")) return since;
   for (const auto& [tag, round] : rounds_) {
-    const RoundMemory& memory = round.memory;
-    for (const auto& [link, attempts] : memory.link_failures) {
-      if (link.first != life.id && link.second != life.id) continue;
-      since = std::min(since, std::max(memory.trouble_since, life.since));
-    }
+    const auto found = round.memory.troubled.find(life.id);
+    if (found != round.memory.troubled.end()) since = std::min(since, found->second);
   }
   return since;
 }
@@ -130,7 +127,7 @@ void State::note_left(const std::string& site) {
 // START takes is not all their doing.
 void State::charge_left(const wire::Tag& tag) {
   RoundMemory& memory = rounds_.at(tag).memory;
-  const base::Time until = std::min(now_, memory.failed_at + options_.silence);
+  const base::Time until = std::min(now_, memory.failed_at + options_.silence / 4);
   for (const auto& [key, by] : std::exchange(memory.left, {})) charge_time(by, until, 0);
 }
 

@@ -24,11 +24,43 @@ constexpr base::Duration kSeniority = 3600 * base::kSecond;
 void State::remember_link(Round& round, const wire::Attempt& attempt, wire::PeerId reporter,
                           wire::PeerId named) {
   if (named == 0 || named == reporter || ledger_.members().count(named) == 0) return;
-  const auto link = std::minmax(reporter, named);
-  auto& attempts = round.memory.link_failures[{link.first, link.second}];
-  attempts.insert(attempt);
+  const auto [one, two] = std::minmax(reporter, named);
+  auto& attempts = round.memory.link_failures[{one, two}];
   round.memory.named[named].insert(reporter);
-  if (attempts.size() >= 2) cut_link(round, reporter, named);
+  if (!attempts.insert(attempt).second) return;
+  const base::Time since = round.running ? round.running->since : round.memory.failed_since;
+  for (const wire::PeerId id : {one, two}) round.memory.troubled.try_emplace(id, since);
+  if (attempts.size() >= 2) {
+    cut_link(round, one, two);
+  } else if (!cuts_.try_emplace({one, two}, Cut{now_, 0}).second &&
+             !JCCL_PLANTED("links-fail-anew-in-each-round")) {
+    avoid_link(one, two);
+  }
+  hold_against_common_end(round.memory, one, two);
+}
+
+// A link that fails is held against both its ends: nobody can tell which is to blame. Who has such
+// links with several, and the other end with fewer, has held the others.
+void State::hold_against_common_end(const RoundMemory& memory, wire::PeerId one, wire::PeerId two) {
+  for (const auto& [id, by] : {std::pair(one, two), std::pair(two, one)}) {
+    const Life *life = member_life(id), *other = member_life(by);
+    if (life == nullptr || other == nullptr || is_junior(*other, *life)) continue;
+    blame_.broke(life->key, other->uses == 1 ? other->token : base::to_hex(other->key), now_);
+  }
+  for (const auto& [id, by] : {std::pair(one, two), std::pair(two, one)}) {
+    const Life *life = member_life(id), *other = member_life(by);
+    if (life == nullptr || other == nullptr) continue;
+    const std::size_t own = blame_.broken(life->key, now_);
+    const bool common = own >= 2 && own > blame_.broken(other->key, now_);
+    if (common && !JCCL_PLANTED("one-link-after-the-other-is-free")) {
+      note_absence(std::string(life->site), memory.troubled.at(id));
+    }
+  }
+}
+
+const Life* State::member_life(wire::PeerId id) const {
+  const auto found = ledger_.members().find(id);
+  return found == ledger_.members().end() ? nullptr : life_of(found->second.incarnation);
 }
 
 // Values that no encoder writes, from one of three or more. Who of the two is wrong nobody can
@@ -165,13 +197,17 @@ void State::judge(const wire::Tag& tag) {
 
 // Plans do without the link for a while; each time it proves cut again, for longer.
 void State::cut_link(Round& round, wire::PeerId a, wire::PeerId b) {
-  const auto link = std::minmax(a, b);
+  const auto [one, two] = std::minmax(a, b);
   if (ledger_.members().count(a) == 0 || ledger_.members().count(b) == 0) return;
-  if (!round.memory.cut.insert({link.first, link.second}).second) return;
-  Cut& cut = cuts_[{link.first, link.second}];
+  if (round.memory.cut.insert({one, two}).second) avoid_link(one, two);
+}
+
+void State::avoid_link(wire::PeerId one, wire::PeerId two) {
+  Cut& cut = cuts_[{one, two}];
+  if (now_ < cut.until) return;
   cut.until = now_ + std::min(kCutMax, kCutMin << std::min(cut.times, 10U));
   ++cut.times;
-  note("cut", {{"link", cat(name(link.first), " ", name(link.second))},
+  note("cut", {{"link", cat(name(one), " ", name(two))},
                {"avoided_s", cat((cut.until - now_) / base::kSecond)}});
 }
 
@@ -202,16 +238,14 @@ bool State::is_junior(const Life& life, const Life& other) const {
 // that more others name, for mostly that one hangs.
 void State::evict_worst_link(const wire::Tag& tag, const Status& why) {
   const RoundMemory& memory = rounds_.at(tag).memory;
-  std::map<wire::PeerId, std::set<const Life*>> links;  // with whom
+  std::map<wire::PeerId, std::set<wire::PeerId>> links;  // with whom
   std::set<wire::PeerId> juniors;
   for (const auto& [link, attempts] : memory.link_failures) {
     for (const auto& [id, by] : {link, std::pair(link.second, link.first)}) {
-      const auto one = ledger_.members().find(id), two = ledger_.members().find(by);
-      if (one == ledger_.members().end() || two == ledger_.members().end()) continue;
-      const Life& life = *life_of(one->second.incarnation);
-      const Life& other = *life_of(two->second.incarnation);
-      if (!is_junior(other, life)) links[id].insert(&other);
-      if (served_less(life, other)) juniors.insert(id);
+      const Life *life = member_life(id), *other = member_life(by);
+      if (life == nullptr || other == nullptr) continue;
+      if (!is_junior(*other, *life)) links[id].insert(by);
+      if (served_less(*life, *other)) juniors.insert(id);
     }
   }
   wire::PeerId worst = 0;
@@ -232,13 +266,10 @@ void State::evict_worst_link(const wire::Tag& tag, const Status& why) {
     most = rank;
   }
   if (worst == 0) return reject_all(tag, why.code, why.text);
-  for (const auto& [id, others] : links) {
-    if (others.size() < std::get<0>(most)) continue;
-    const Life& life = *life_of(ledger_.members().at(id).incarnation);
-    for (const Life* other : others) {
-      blame_.broke(life.key, other->uses == 1 ? other->token : base::to_hex(other->key), now_);
-      if (id == worst && juniors.count(id) == 0) blame_.yield(life.key, other->key, now_);
-    }
+  const Life& life = *member_life(worst);
+  for (const wire::PeerId by : links.at(worst)) {
+    const Life& other = *member_life(by);
+    if (!is_junior(life, other)) blame_.yield(life.key, other.key, now_);
   }
   const std::string site = ledger_.members().at(worst).site;
   put_out(site, options_.silence);

@@ -119,11 +119,18 @@ struct RoundMemory {
   std::string refusal;  // whose call was refused as unlike most others', and what all asked for
   std::string guarded;  // whose contribution was left out, and why
   std::map<wire::Attempt, AbortedAttempt> aborted;
-  std::uint32_t tries = 0;                                           // attempts that were aborted
-  base::Time paused_until = 0;                                       // before the next one
-  base::Time trouble_since = base::kNever;                           // START of the first of them …
-  base::Time failed_since = base::kNever, failed_at = base::kNever;  // … of the last, and its end
+  std::uint32_t tries = 0;                      // attempts that were aborted
+  base::Time paused_until = 0;                  // before the next one
+  std::map<wire::PeerId, base::Time> troubled;  // at a link that failed: START of the first such
+  base::Time failed_since = base::kNever, failed_at = base::kNever;  // of the last, START and end
   std::map<wire::PublicKey, Departed> left;                          // who went since that START
+
+  // The calls have ended, and others begin; not what was held against those that went.
+  void forget() {
+    auto gone = std::move(left);
+    *this = {};
+    left = std::move(gone);
+  }
 };
 
 // The vote on what the newest revision is. Begins with its commit, ends with the decision.

@@ -256,6 +256,9 @@ struct MasterMachine::State {
   bool hears_out(MasterAttempt& running);
   void judge(const wire::Tag& tag);
   void cut_link(Round& round, wire::PeerId a, wire::PeerId b);
+  void avoid_link(wire::PeerId one, wire::PeerId two);
+  void hold_against_common_end(const RoundMemory& memory, wire::PeerId one, wire::PeerId two);
+  const Life* member_life(wire::PeerId id) const;  // null: it is no member
   base::Duration served(const Life& life) const;
   bool served_less(const Life& life, const Life& other) const;
   bool is_junior(const Life& life, const Life& other) const;

@@ -197,7 +197,10 @@ bool DataPlane::place(Pipe& pipe, std::size_t end) {
   Way& way = pipe.way[1 - end];
   Transit& transit = way.queue.front();
   const bool damaged = transit.flip && *transit.flip < 8 * transit.frame.header.size();
-  if (damaged) transit.frame.header[*transit.flip / 8] ^= 1 << *transit.flip % 8;
+  if (damaged) {
+    std::uint8_t& byte = transit.frame.header[*transit.flip / 8];
+    byte = static_cast<std::uint8_t>(byte ^ 1U << *transit.flip % 8);
+  }
   const auto h = wire::decode_frame_header(transit.frame.header);
   if (!h.ok()) {
     lose_stripe(pipe, end, "a header arrived damaged");

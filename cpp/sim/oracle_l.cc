@@ -1,6 +1,8 @@
 // L live: after everything has healed, all who live get on within a bound, or are told that the
 // newest state is lost, and it is.
 #include <algorithm>
+#include <set>
+#include <string>
 
 #include "protocol/master_state.h"
 #include "sim/world.h"
@@ -42,6 +44,18 @@ bool World::tied() const {
       return poll.has_value() && !poll->dispute.empty() && poll->election.most() == nullptr;
     });
   });
+}
+
+// Of two sites, one of which lies, nobody can say which is wrong.
+bool World::one_of_two_lies() const {
+  std::set<std::string> sites;
+  bool lies = false;
+  for (const SimPeer& peer : peers) {
+    if (!peer.alive) continue;
+    sites.insert(peer.site);
+    lies = lies || peer.lies();
+  }
+  return lies && sites.size() < 3;
 }
 
 // Whose call was interrupted in doubt sends nothing again.
@@ -89,7 +103,7 @@ void World::check_liveness() {
   const bool still_tied = tied();
   if (!still_tied && now <= tied_at_ + limit) return;  // they get on from there
   over_ = true;
-  if (still_tied) return;
+  if (still_tied || one_of_two_lies()) return;
   for (std::size_t t = 0; t < mix.tags; ++t) {
     if (!mix.is_state[t]) continue;
     bool told = false, held = false;

@@ -156,8 +156,8 @@ void SimPeer::on_data(const DataMessage& message) {
   drain();
 }
 
-void SimPeer::on_reset(std::uint32_t other, wire::Incarnation life) {
-  data.on_reset(other, life);
+void SimPeer::on_reset(std::uint32_t other, wire::Incarnation its) {
+  data.on_reset(other, its);
   drain();
 }
 

@@ -267,11 +267,11 @@ void SimPeer::end_call(UserTag& tag, const protocol::CompleteCall& done, bool su
     tag.revision = own->round.n;
     tag.digest = {mix_in(seed, own->attempt.epoch), tag.revision};
     const bool forged = forge(&tag.digest);
-    const wire::Held held{tag.tag, tag.revision, tag.digest};
-    if (!forged) world.history.on_state(slot, shard, held);
-    tag.published = held;
+    const wire::Held made{tag.tag, tag.revision, tag.digest};
+    if (!forged) world.history.on_state(slot, shard, made);
+    tag.published = made;
     tag.published_at = world.now;
-    queue(protocol::PublishState{held});
+    queue(protocol::PublishState{made});
   }
   switch (done.status.code) {
     case Code::kInDoubt:

@@ -177,6 +177,7 @@ class World {
   void audit();
   bool converged() const;
   bool tied() const;
+  bool one_of_two_lies() const;
   void check_liveness();
   void push(Conn& conn, bool up, const wire::Message& message);
   void push_end(Conn& conn, bool up);

@@ -105,17 +105,17 @@ class FieldEncoder {
       return refuse(base::cat(v.size(), " contributors; the limit is ", base::kPeersMax));
     }
     const auto runs = [&](auto joins, auto head) {
-      base::Writer runs;
+      base::Writer written;
       std::uint32_t count = 0;
       for (std::size_t at = 0; at < v.size(); ++count) {
         std::size_t end = at + 1;
         while (end < v.size() && joins(v[end - 1], v[end])) ++end;
-        head(runs, v[at]);
-        runs.u32(static_cast<std::uint32_t>(end - at));
+        head(written, v[at]);
+        written.u32(static_cast<std::uint32_t>(end - at));
         at = end;
       }
       out_.u32(count);
-      out_.raw(runs.bytes().data(), runs.size());
+      out_.raw(written.bytes().data(), written.size());
     };
     for (const Contributor& one : v) {
       if (!is_weight(one.weight + 0.0)) return refuse("a weight is not a finite number >= 0");
