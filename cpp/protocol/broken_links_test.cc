@@ -236,6 +236,24 @@ TEST_F(BrokenLinks, one_that_breaks_once_in_each_of_two_rounds_is_avoided) {
   }
 }
 
+// What it sent may have become something else on the way between others.
+TEST_F(BrokenLinks, when_one_has_gone_for_them_those_of_others_begin_anew) {
+  serve(10 * kSecond);
+  come("e");
+  for (int time = 0; time < 2; ++time) {
+    const wire::Attempt attempt = calls();
+    for (const char* other : {"a", "b"}) {
+      (void)say(conn_of("e"), wire::Fail{attempt, Code::kLinkLost, id_of(other), "broken"});
+    }
+    (void)say(conn_of("a"), wire::Fail{attempt, Code::kLinkLost, id_of("b"), "broken"});
+  }
+  (void)calls();
+  EXPECT_FALSE(is_member("e"));
+  conns_.erase("e");
+  (void)calls();
+  for (const char* site : {"a", "b", "c", "d"}) EXPECT_TRUE(is_member(site)) << site;
+}
+
 // Of those that came as it does it has its own account, until others have waited for it as well.
 TEST_F(BrokenLinks, who_is_known_is_let_in_unless_it_has_held_the_others_too) {
   come("e"), come("f");

@@ -237,7 +237,7 @@ bool State::is_junior(const Life& life, const Life& other) const {
 // less; then the one that had to go less often, so that the same two go by turns; at first the one
 // that more others name, for mostly that one hangs.
 void State::evict_worst_link(const wire::Tag& tag, const Status& why) {
-  const RoundMemory& memory = rounds_.at(tag).memory;
+  RoundMemory& memory = rounds_.at(tag).memory;
   std::map<wire::PeerId, std::set<wire::PeerId>> links;  // with whom
   std::set<wire::PeerId> juniors;
   for (const auto& [link, attempts] : memory.link_failures) {
@@ -278,6 +278,9 @@ void State::evict_worst_link(const wire::Tag& tag, const Status& why) {
   if (juniors.count(worst) > 0 && !free) note_held(site, waited_since(site));
   evict(site, cat(name(worst), " has no link to ", std::get<0>(most), " of its peers; ", why.text),
         "evict");
+  // It may be why the others' failed, too: what it sent became something else on all of them.
+  if (JCCL_PLANTED("what-one-broke-puts-others-out")) return;
+  memory.link_failures.clear(), memory.named.clear(), memory.cut.clear(), memory.troubled.clear();
 }
 
 }  // namespace jccl::protocol
