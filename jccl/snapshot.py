@@ -14,6 +14,7 @@ import itertools
 import logging
 import os
 import sys
+import threading
 import weakref
 import zlib
 from typing import Any, NamedTuple, Protocol
@@ -49,6 +50,7 @@ class Declared(NamedTuple):
 
 
 _DECLARED: dict[int, Declared] = {}
+_DECLARING = threading.Lock()  # two communicators of one process may have the same tag
 # Of a tag's later communicators: a restored state's key must not be taken for theirs.
 _KEYS = itertools.count(int.from_bytes(os.urandom(3), "big") << 6 | 1)
 
@@ -58,17 +60,18 @@ def declare(comm: Communicator, layout: Layout) -> int:
     it. A transform that is made anew (`optax.inject_hyperparams` does so in every
     trace) keeps its key.
     """
-    # A copy makes no objects on its way, so the collector takes no communicator then.
-    for key, held in _DECLARED.copy().items():
-        if held.comm() is comm and held.layout.tag == layout.tag:
-            _DECLARED[key] = held._replace(layout=layout)
-            return key
-    key = _key_of(layout.tag)
-    if key in _DECLARED:
-        key = next(_KEYS)
-    reference = weakref.ref(comm, lambda _: _DECLARED.pop(key, None))
-    _DECLARED[key] = Declared(reference, layout)
-    return key
+    with _DECLARING:
+        # A copy makes no objects on its way: the collector takes no communicator then.
+        for key, held in _DECLARED.copy().items():
+            if held.comm() is comm and held.layout.tag == layout.tag:
+                _DECLARED[key] = held._replace(layout=layout)
+                return key
+        key = _key_of(layout.tag)
+        if key in _DECLARED:
+            key = next(_KEYS)
+        reference = weakref.ref(comm, lambda _: _DECLARED.pop(key, None))
+        _DECLARED[key] = Declared(reference, layout)
+        return key
 
 
 def _key_of(tag: str) -> int:

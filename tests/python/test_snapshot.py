@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -274,3 +276,28 @@ def test_a_state_of_other_types_is_not_published():
             return state["w"].tolist()
 
         assert cluster.run(program) == [[2.0] * 4] * 2
+
+
+def test_threads_that_declare_one_tag_at_once_get_a_key_each():
+    """As the peers of a Cluster do: else both states would be one communicator's."""
+
+    class Owner:
+        pass
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for n in range(300):
+            layout = SimpleNamespace(tag=f"declared at once {n}")
+            owners = Owner(), Owner()
+            together = threading.Barrier(2)
+
+            def declare(owner, layout=layout, together=together):
+                together.wait()
+                return snapshot.declare(owner, layout)
+
+            with ThreadPoolExecutor(2) as threads:
+                keys = set(threads.map(declare, owners))
+            assert len(keys) == 2
+    finally:
+        sys.setswitchinterval(interval)
