@@ -137,7 +137,7 @@ JCCL_ARCHIVED(Round, ready, running, running_told, memory, entered, assumed, pol
               quorum_since, lost_since, unasked_since, unheld_since, brought, brought_at, opened_by,
               before, asking, ready_due, sync_due, commits, aborts, audit, audited, audit_bytes,
               usual, cut_short, needed)
-JCCL_ARCHIVED(Cut, until, times)
+JCCL_ARCHIVED(Cut, until, times, rounds)
 JCCL_ARCHIVED(Throttle, bans, banned_at, next_at, in_vain, held, held_until, open)
 JCCL_ARCHIVED(KeptSeat, until, keys)
 

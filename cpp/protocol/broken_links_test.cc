@@ -236,6 +236,17 @@ TEST_F(BrokenLinks, one_that_breaks_once_in_each_of_two_rounds_is_avoided) {
   }
 }
 
+TEST_F(BrokenLinks, where_it_cannot_be_avoided_one_of_its_ends_goes_in_the_third_such_round) {
+  for (int time = 0; time < 3; ++time) {
+    const wire::Attempt attempt = calls();
+    (void)say(1, wire::Fail{attempt, Code::kLinkLost, id_of("d"), "broken"});
+    (void)calls();
+    EXPECT_EQ(is_member("d"), time < 2);
+    if (!is_member("d")) conns_.erase("d");
+    (void)round();
+  }
+}
+
 // What it sent may have become something else on the way between others.
 TEST_F(BrokenLinks, when_one_has_gone_for_them_those_of_others_begin_anew) {
   serve(10 * kSecond);

@@ -76,8 +76,8 @@ class Canon {
     put(wire::Message(ready)), put(deadline), put(since), put(time), words(told);
   }
   void put(const Cut& cut) {
-    const auto& [until, times] = cut;
-    put(until), put(times);
+    const auto& [until, times, rounds] = cut;
+    put(until), put(times), put(rounds);
   }
   void put(const Part& part) {
     const auto& [id, incarnation, site, shard, weight, call, deadline, time, evicted, failed,

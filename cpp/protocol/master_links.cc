@@ -17,6 +17,7 @@ namespace {
 
 constexpr base::Duration kCutMin = 10 * base::kSecond;
 constexpr base::Duration kCutMax = 600 * base::kSecond;
+constexpr std::uint32_t kRoundsOften = 3;  // it fails in each, once: then somebody has to go
 constexpr base::Duration kSeniority = 3600 * base::kSecond;
 
 }  // namespace
@@ -30,10 +31,12 @@ void State::remember_link(Round& round, const wire::Attempt& attempt, wire::Peer
   if (!attempts.insert(attempt).second) return;
   const base::Time since = round.running ? round.running->since : round.memory.failed_since;
   for (const wire::PeerId id : {one, two}) round.memory.troubled.try_emplace(id, since);
-  if (attempts.size() >= 2) {
+  const auto [cut, first] = cuts_.try_emplace({one, two}, Cut{now_, 0, 0});
+  if (attempts.size() == 1) ++cut->second.rounds;
+  const bool often = cut->second.rounds >= kRoundsOften && !JCCL_PLANTED("any-round-forgives");
+  if (attempts.size() >= 2 || often) {
     cut_link(round, one, two);
-  } else if (!cuts_.try_emplace({one, two}, Cut{now_, 0}).second &&
-             !JCCL_PLANTED("links-fail-anew-in-each-round")) {
+  } else if (!first && !JCCL_PLANTED("links-fail-anew-in-each-round")) {
     avoid_link(one, two);
   }
   hold_against_common_end(round.memory, one, two);
@@ -272,7 +275,10 @@ void State::evict_worst_link(const wire::Tag& tag, const Status& why) {
     if (!is_junior(life, other)) blame_.yield(life.key, other.key, now_);
   }
   const std::string site = ledger_.members().at(worst).site;
-  put_out(site, options_.silence);
+  // For as long as it has cost the others, at least.
+  const auto since = memory.troubled.find(worst);
+  const base::Duration cost = since == memory.troubled.end() ? 0 : now_ - since->second;
+  put_out(site, std::max(options_.silence, cost));
   // Of free keys each is the first.
   const bool free = JCCL_PLANTED("fresh-keys-that-go-pay-nothing");
   if (juniors.count(worst) > 0 && !free) note_held(site, waited_since(site));

@@ -180,9 +180,10 @@ struct Round {  // the volatile side of one tag
   bool does_without() const { return !skipped.empty() || !without.empty(); }
 };
 
-struct Cut {             // a link between two members that carried nothing
+struct Cut {             // a link between two members that failed of late
   base::Time until = 0;  // plans do without it, if they can
   std::uint32_t times = 0;
+  std::uint32_t rounds = 0;  // in which it failed
 };
 
 // After a ban those who come by the same token may be the same: new keys enter ever more slowly.
