@@ -31,10 +31,15 @@ constexpr std::array<std::string_view, static_cast<std::size_t>(Fault::kCount)> 
     "cells that an audit proved wrong",
     "audits that it showed nothing"};
 
+template <typename Whom>
+void forget_old(std::map<Whom, base::Time>& noted, base::Time now) {
+  std::erase_if(noted, [&](const auto& one) { return now >= one.second + kFaultHalfLife; });
+}
+
 // A few at most, so that a book stays small.
 template <typename Whom>
 void note_of_late(std::map<Whom, base::Time>& noted, const Whom& whom, base::Time now) {
-  std::erase_if(noted, [&](const auto& one) { return now >= one.second + kFaultHalfLife; });
+  forget_old(noted, now);
   if (noted.size() < kAccusersMax || noted.count(whom) > 0) noted[whom] = now;
 }
 
@@ -80,7 +85,7 @@ double Blame::of_token(const std::string& token, base::Time now) const {
 
 bool Blame::accused(const wire::PublicKey& key, const wire::PublicKey& by, base::Time now) {
   auto& accusers = account(key, now).accusers;
-  std::erase_if(accusers, [&](const auto& one) { return now >= one.second + kFaultHalfLife; });
+  forget_old(accusers, now);
   if (accusers.size() >= kAccusersMax && !JCCL_PLANTED("accusers-without-bound")) return false;
   return accusers.try_emplace(by, now).second || JCCL_PLANTED("accuser-counts-again");
 }

@@ -127,6 +127,7 @@ void State::note_left(const std::string& site) {
 // START takes is not all their doing.
 void State::charge_left(const wire::Tag& tag) {
   RoundMemory& memory = rounds_.at(tag).memory;
+  if (memory.left.empty() || memory.failed_at == base::kNever) return;
   const base::Time until = std::min(now_, memory.failed_at + options_.silence / 4);
   for (const auto& [key, by] : std::exchange(memory.left, {})) charge_time(by, until, 0);
 }

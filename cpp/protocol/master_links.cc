@@ -102,10 +102,9 @@ std::string_view State::words_of(wire::ViolationKind kind) {
 // One's word weighs little, and counts as such words of joiners do (blame.h): nobody is framed by
 // it. What most others saw is a fault like another result.
 void State::on_violation(const Life& life, const wire::Violation& said) {
-  const auto member = ledger_.members().find(said.peer);
-  if (life.id == 0 || member == ledger_.members().end()) return;
-  const Life* sender = life_of(member->second.incarnation);
-  if (sender == nullptr || sender->key == life.key || sender->site == life.site) return;
+  const Life* sender = member_life(said.peer);
+  if (life.id == 0 || sender == nullptr) return;
+  if (sender->key == life.key || sender->site == life.site) return;
   std::set<std::string> others = member_sites();
   others.erase(sender->site);
   // Of two nobody can say which is wrong, and one is most of the others.
@@ -236,9 +235,9 @@ bool State::is_junior(const Life& life, const Life& other) const {
 // No plan avoids the links that failed: the peer with the most of them has to go, whoever reported
 // them. (By those that name a peer alone, one that names all others would put them all out.) Of two
 // with as many, the one that has broken links with more others of late: a link is held against both
-// its ends, so one that breaks links with several goes at last. Then the one that has served for
-// less; then the one that had to go less often, so that the same two go by turns; at first the one
-// that more others name, for mostly that one hangs.
+// its ends, so one that breaks links with several goes at last. Then the one that has lied; then
+// the one that has served for less; then the one that had to go less often, so that the same two go
+// by turns; at first the one that more others name, for mostly that one hangs.
 void State::evict_worst_link(const wire::Tag& tag, const Status& why) {
   RoundMemory& memory = rounds_.at(tag).memory;
   std::map<wire::PeerId, std::set<wire::PeerId>> links;  // with whom
