@@ -129,8 +129,9 @@ JCCL_ARCHIVED(CellName, shard, cell)
 JCCL_ARCHIVED(AuditedCell, parts, result)
 JCCL_ARCHIVED(Audit, drawn, cells, asked, open, batch, batches, since, took, pieces, shown)
 JCCL_ARCHIVED(AbortedAttempt, outcome, otherwise)
+JCCL_ARCHIVED(LinkFailures, attempts, since)
 JCCL_ARCHIVED(RoundMemory, link_failures, named, cut, began_late, corrupt, refusal, guarded,
-              aborted, tries, paused_until, troubled, failed_since, failed_at, left)
+              aborted, tries, paused_until, failed_since, failed_at, left)
 JCCL_ARCHIVED(Departed, site, key, token, since)
 JCCL_ARCHIVED(Poll, revision, tier, election, doubt_since, dispute)
 JCCL_ARCHIVED(Round, ready, running, running_told, memory, entered, assumed, poll, without, skipped,

@@ -116,6 +116,10 @@ std::size_t Blame::broken(const wire::PublicKey& key, base::Time now) const {
   }));
 }
 
+void Blame::forget_links_with(const std::string& other) {
+  for (auto& [key, account] : accounts_) account.broken.erase(other);
+}
+
 void Blame::yield(const wire::PublicKey& key, const wire::PublicKey& to, base::Time now) {
   note_of_late(account(key, now).yielded, to, now);
 }

@@ -124,6 +124,7 @@ class Blame {
   // It was at one end of a link that no plan goes round, and `other` at the other end.
   void broke(const wire::PublicKey& key, const std::string& other, base::Time now);
   std::size_t broken(const wire::PublicKey& key, base::Time now) const;  // with so many, of late
+  void forget_links_with(const std::string& other);
   // Of the two it was the one that had to go, though it had served as long.
   void yield(const wire::PublicKey& key, const wire::PublicKey& to, base::Time now);
   bool yielded(const wire::PublicKey& key, const wire::PublicKey& to, base::Time now) const;

@@ -302,5 +302,25 @@ TEST_F(BrokenLinks, where_nobody_is_left_anybody_may_begin) {
   EXPECT_TRUE(is_member("f"));
 }
 
+// The same one says each time that a link broke: that of another that died, or left.
+TEST_F(BrokenLinks, those_with_peers_that_went_say_nothing_of_who_stays) {
+  for (int i = 0; i < 12; ++i) {
+    come("x", base::cat("token-", i), 1);
+    const wire::Attempt attempt = calls();
+    ASSERT_TRUE(is_member("x"));
+    pass(10 * kSecond);
+    const ConnId x = conn_of("x");
+    const bool dies = i % 2 == 0, first = i % 4 < 2;
+    const wire::PeerId id = id_of("x");
+    conns_.erase("x");
+    const auto goes = [&] { (void)(dies ? on(ConnClosed{x}) : say(x, wire::Leave{})); };
+    if (first) goes();
+    (void)say(conn_of("a"), wire::Fail{attempt, Code::kLinkLost, id, "broken"});
+    if (!first) goes();
+    pass(options().reset_grace + kSecond);
+    for (const char* one : {"a", "b", "c", "d"}) ASSERT_TRUE(is_member(one)) << one << " " << i;
+  }
+}
+
 }  // namespace
 }  // namespace jccl::protocol

@@ -114,12 +114,16 @@ class Canon {
     const auto& [site, key, token, since] = departed;
     put(site), put(key), put(token), put(since);
   }
+  void put(const LinkFailures& failures) {
+    const auto& [attempts, since] = failures;
+    put(attempts), put(since);
+  }
   void put(const RoundMemory& memory) {
     const auto& [link_failures, named, cut, began_late, corrupt, refusal, guarded, aborted, tries,
-                 paused_until, troubled, failed_since, failed_at, left] = memory;
+                 paused_until, failed_since, failed_at, left] = memory;
     words(refusal);
     put(tries), put(paused_until);
-    put(troubled), put(failed_since), put(failed_at), put(left);
+    put(failed_since), put(failed_at), put(left);
     put(link_failures), put(cut), put(named), put(began_late), put(corrupt), put(aborted);
     put(guarded.empty()), words(guarded);
   }

@@ -63,13 +63,17 @@ base::Time State::waited_since(const std::string& site) const {
   return since;
 }
 
-// Since when attempts have failed of its links: it may have broken them.
+// Since when attempts have failed of its links with others that are here still: it may have broken
+// them.
 base::Time State::in_trouble_since(const Life& life) const {
   base::Time since = base::kNever;
   if (life.id == 0 || JCCL_PLANTED("broken-links-hold-nobody")) return since;
   for (const auto& [tag, round] : rounds_) {
-    const auto found = round.memory.troubled.find(life.id);
-    if (found != round.memory.troubled.end()) since = std::min(since, found->second);
+    for (const auto& [link, failures] : round.memory.link_failures) {
+      if (link.first != life.id && link.second != life.id) continue;
+      const wire::PeerId other = link.first == life.id ? link.second : link.first;
+      if (member_life(other) != nullptr) since = std::min(since, failures.since);
+    }
   }
   return since;
 }

@@ -26,11 +26,11 @@ void State::remember_link(Round& round, const wire::Attempt& attempt, wire::Peer
                           wire::PeerId named) {
   if (named == 0 || named == reporter || ledger_.members().count(named) == 0) return;
   const auto [one, two] = std::minmax(reporter, named);
-  auto& attempts = round.memory.link_failures[{one, two}];
+  const base::Time since = round.running ? round.running->since : round.memory.failed_since;
+  const auto failed = round.memory.link_failures.try_emplace({one, two}, LinkFailures{{}, since});
+  auto& attempts = failed.first->second.attempts;
   round.memory.named[named].insert(reporter);
   if (!attempts.insert(attempt).second) return;
-  const base::Time since = round.running ? round.running->since : round.memory.failed_since;
-  for (const wire::PeerId id : {one, two}) round.memory.troubled.try_emplace(id, since);
   const auto [cut, first] = cuts_.try_emplace({one, two}, Cut{now_, 0, 0});
   if (attempts.size() == 1) ++cut->second.rounds;
   const bool often = cut->second.rounds >= kRoundsOften && !JCCL_PLANTED("any-round-forgives");
@@ -39,16 +39,18 @@ void State::remember_link(Round& round, const wire::Attempt& attempt, wire::Peer
   } else if (!first && !JCCL_PLANTED("links-fail-anew-in-each-round")) {
     avoid_link(one, two);
   }
-  hold_against_common_end(round.memory, one, two);
+  hold_against_common_end(one, two);
 }
 
 // A link that fails is held against both its ends: nobody can tell which is to blame. Who has such
-// links with several, and the other end with fewer, has held the others.
-void State::hold_against_common_end(const RoundMemory& memory, wire::PeerId one, wire::PeerId two) {
+// links with several, and the other end with fewer, has held the others. Of one that is cut off or
+// goes it is known why: then the link says nothing of those that stay.
+void State::hold_against_common_end(wire::PeerId one, wire::PeerId two) {
   for (const auto& [id, by] : {std::pair(one, two), std::pair(two, one)}) {
     const Life *life = member_life(id), *other = member_life(by);
     if (life == nullptr || other == nullptr || is_junior(*other, *life)) continue;
-    blame_.broke(life->key, other->uses == 1 ? other->token : base::to_hex(other->key), now_);
+    if (other->connected() || JCCL_PLANTED("the-gone-leave-broken-links"))
+      blame_.broke(life->key, broken_with(*other), now_);
   }
   for (const auto& [id, by] : {std::pair(one, two), std::pair(two, one)}) {
     const Life *life = member_life(id), *other = member_life(by);
@@ -56,9 +58,21 @@ void State::hold_against_common_end(const RoundMemory& memory, wire::PeerId one,
     const std::size_t own = blame_.broken(life->key, now_);
     const bool common = own >= 2 && own > blame_.broken(other->key, now_);
     if (common && !JCCL_PLANTED("one-link-after-the-other-is-free")) {
-      note_absence(std::string(life->site), memory.troubled.at(id));
+      note_absence(std::string(life->site), in_trouble_since(*life));
     }
   }
+}
+
+// A token of one use is somebody's, and so are all keys that came by it.
+std::string State::broken_with(const Life& other) {
+  return other.uses == 1 ? other.token : base::to_hex(other.key);
+}
+
+// Not those with one that was put out for them.
+void State::forgive_links_with(wire::Incarnation incarnation) {
+  const Life* life = life_of(incarnation);
+  if (life == nullptr || JCCL_PLANTED("the-gone-leave-broken-links")) return;
+  blame_.forget_links_with(broken_with(*life));
 }
 
 const Life* State::member_life(wire::PeerId id) const {
@@ -242,7 +256,7 @@ void State::evict_worst_link(const wire::Tag& tag, const Status& why) {
   RoundMemory& memory = rounds_.at(tag).memory;
   std::map<wire::PeerId, std::set<wire::PeerId>> links;  // with whom
   std::set<wire::PeerId> juniors;
-  for (const auto& [link, attempts] : memory.link_failures) {
+  for (const auto& [link, failures] : memory.link_failures) {
     for (const auto& [id, by] : {link, std::pair(link.second, link.first)}) {
       const Life *life = member_life(id), *other = member_life(by);
       if (life == nullptr || other == nullptr) continue;
@@ -275,9 +289,8 @@ void State::evict_worst_link(const wire::Tag& tag, const Status& why) {
   }
   const std::string site = ledger_.members().at(worst).site;
   // For as long as it has cost the others, at least.
-  const auto since = memory.troubled.find(worst);
-  const base::Duration cost = since == memory.troubled.end() ? 0 : now_ - since->second;
-  put_out(site, std::max(options_.silence, cost));
+  const base::Time since = std::min(now_, in_trouble_since(life));
+  put_out(site, std::max(options_.silence, now_ - since));
   // Of free keys each is the first.
   const bool free = JCCL_PLANTED("fresh-keys-that-go-pay-nothing");
   if (juniors.count(worst) > 0 && !free) note_held(site, waited_since(site));
@@ -285,7 +298,7 @@ void State::evict_worst_link(const wire::Tag& tag, const Status& why) {
         "evict");
   // It may be why the others' failed, too: what it sent became something else on all of them.
   if (JCCL_PLANTED("what-one-broke-puts-others-out")) return;
-  memory.link_failures.clear(), memory.named.clear(), memory.cut.clear(), memory.troubled.clear();
+  memory.link_failures.clear(), memory.named.clear(), memory.cut.clear();
 }
 
 }  // namespace jccl::protocol

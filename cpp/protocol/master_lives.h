@@ -109,9 +109,14 @@ struct Departed {  // who went, and since when others waited for it
   base::Time since = 0;
 };
 
+struct LinkFailures {  // of one link in one round
+  std::set<wire::Attempt> attempts;
+  base::Time since = 0;  // START of the first
+};
+
 // What is remembered of a round until it commits.
 struct RoundMemory {
-  std::map<std::pair<wire::PeerId, wire::PeerId>, std::set<wire::Attempt>> link_failures;
+  std::map<std::pair<wire::PeerId, wire::PeerId>, LinkFailures> link_failures;
   std::map<wire::PeerId, std::set<wire::PeerId>> named;  // whom, by which reporters
   std::set<std::pair<wire::PeerId, wire::PeerId>> cut;   // links that plans have to avoid
   std::set<wire::PeerId> began_late;  // who was silent since its START had been lost
@@ -119,9 +124,8 @@ struct RoundMemory {
   std::string refusal;  // whose call was refused as unlike most others', and what all asked for
   std::string guarded;  // whose contribution was left out, and why
   std::map<wire::Attempt, AbortedAttempt> aborted;
-  std::uint32_t tries = 0;                      // attempts that were aborted
-  base::Time paused_until = 0;                  // before the next one
-  std::map<wire::PeerId, base::Time> troubled;  // at a link that failed: START of the first such
+  std::uint32_t tries = 0;                                           // attempts that were aborted
+  base::Time paused_until = 0;                                       // before the next one
   base::Time failed_since = base::kNever, failed_at = base::kNever;  // of the last, START and end
   std::map<wire::PublicKey, Departed> left;                          // who went since that START
 

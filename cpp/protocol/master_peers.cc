@@ -219,6 +219,8 @@ void State::on_resume(Life& life, const wire::Resume& resume) {
 
 void State::on_closed(ConnId conn) {
   if (doomed_.erase(conn) > 0) return;
+  const auto found = conns_.find(conn);
+  if (found != conns_.end()) forgive_links_with(found->second);
   lose(conn);
 }
 
@@ -277,6 +279,7 @@ void State::on_leave(Life& life) {
 void State::depart(const std::string& site, const std::string& reason, const std::string& kind) {
   note_held(site, waited_since(site));
   note_left(site);
+  for (const wire::Incarnation incarnation : lives_at(site)) forgive_links_with(incarnation);
   evict(site, reason, kind);
 }
 

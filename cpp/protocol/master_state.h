@@ -257,7 +257,9 @@ struct MasterMachine::State {
   void judge(const wire::Tag& tag);
   void cut_link(Round& round, wire::PeerId a, wire::PeerId b);
   void avoid_link(wire::PeerId one, wire::PeerId two);
-  void hold_against_common_end(const RoundMemory& memory, wire::PeerId one, wire::PeerId two);
+  void hold_against_common_end(wire::PeerId one, wire::PeerId two);
+  static std::string broken_with(const Life& other);
+  void forgive_links_with(wire::Incarnation incarnation);
   const Life* member_life(wire::PeerId id) const;  // null: it is no member
   base::Duration served(const Life& life) const;
   bool served_less(const Life& life, const Life& other) const;
