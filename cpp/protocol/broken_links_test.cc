@@ -247,6 +247,30 @@ TEST_F(BrokenLinks, where_it_cannot_be_avoided_one_of_its_ends_goes_in_the_third
   }
 }
 
+TEST_F(BrokenLinks, of_two_of_whom_one_went_for_it_the_other_goes_at_the_next_failure) {
+  EXPECT_EQ(out_by_link("a", "d"), "d");
+  come_back("d");
+  const wire::Attempt attempt = calls();
+  (void)say(conn_of("a"), wire::Fail{attempt, Code::kLinkLost, id_of("d"), "broken"});
+  (void)calls();
+  EXPECT_FALSE(is_member("a"));
+  EXPECT_TRUE(is_member("d"));
+}
+
+// Nobody can tell them from a third whose line is bad.
+TEST_F(BrokenLinks, two_that_work_together_can_have_a_third_put_out) {
+  come("e");
+  for (int time = 0; time < 2; ++time) {
+    const wire::Attempt attempt = calls();
+    for (const char* liar : {"d", "e"}) {
+      (void)say(conn_of(liar), wire::Fail{attempt, Code::kLinkLost, id_of("a"), "broken"});
+    }
+  }
+  (void)calls();
+  EXPECT_FALSE(is_member("a"));
+  for (const char* other : {"b", "c", "d", "e"}) EXPECT_TRUE(is_member(other)) << other;
+}
+
 // What it sent may have become something else on the way between others.
 TEST_F(BrokenLinks, when_one_has_gone_for_them_those_of_others_begin_anew) {
   serve(10 * kSecond);

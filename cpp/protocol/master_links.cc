@@ -17,7 +17,7 @@ namespace {
 
 constexpr base::Duration kCutMin = 10 * base::kSecond;
 constexpr base::Duration kCutMax = 600 * base::kSecond;
-constexpr std::uint32_t kRoundsOften = 3;  // it fails in each, once: then somebody has to go
+constexpr std::uint32_t kRoundsOften = 3;  // it fails in each, once: one end has to go, if it must
 constexpr base::Duration kSeniority = 3600 * base::kSecond;
 
 }  // namespace
@@ -33,7 +33,8 @@ void State::remember_link(Round& round, const wire::Attempt& attempt, wire::Peer
   if (!attempts.insert(attempt).second) return;
   const auto [cut, first] = cuts_.try_emplace({one, two}, Cut{now_, 0, 0});
   if (attempts.size() == 1) ++cut->second.rounds;
-  const bool often = cut->second.rounds >= kRoundsOften && !JCCL_PLANTED("any-round-forgives");
+  const bool often = (cut->second.rounds >= kRoundsOften && !JCCL_PLANTED("any-round-forgives")) ||
+                     (one_has_yielded(one, two) && !JCCL_PLANTED("who-yielded-begins-anew"));
   if (attempts.size() >= 2 || often) {
     cut_link(round, one, two);
   } else if (!first && !JCCL_PLANTED("links-fail-anew-in-each-round")) {
@@ -66,6 +67,13 @@ void State::hold_against_common_end(wire::PeerId one, wire::PeerId two) {
 // A token of one use is somebody's, and so are all keys that came by it.
 std::string State::broken_with(const Life& other) {
   return other.uses == 1 ? other.token : base::to_hex(other.key);
+}
+
+// Whether one of the two had to go of late for a link with just the other.
+bool State::one_has_yielded(wire::PeerId one, wire::PeerId two) const {
+  const Life *life = member_life(one), *other = member_life(two);
+  if (life == nullptr || other == nullptr) return false;
+  return blame_.yielded(life->key, other->key, now_) || blame_.yielded(other->key, life->key, now_);
 }
 
 // Not those with one that was put out for them.

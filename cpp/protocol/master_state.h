@@ -258,6 +258,7 @@ struct MasterMachine::State {
   void cut_link(Round& round, wire::PeerId a, wire::PeerId b);
   void avoid_link(wire::PeerId one, wire::PeerId two);
   void hold_against_common_end(wire::PeerId one, wire::PeerId two);
+  bool one_has_yielded(wire::PeerId one, wire::PeerId two) const;
   static std::string broken_with(const Life& other);
   void forgive_links_with(wire::Incarnation incarnation);
   const Life* member_life(wire::PeerId id) const;  // null: it is no member
