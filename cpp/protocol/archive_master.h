@@ -32,6 +32,7 @@ struct Blank<Poll> {
 // Classes whose fields are their own.
 struct Archived {
   using Account = Blame::Account;
+  using Broken = Blame::Broken;
 
   template <typename Io>
   static void of(Io& io, wire::In<Io, Visits> whole) {
@@ -42,6 +43,11 @@ struct Archived {
   static void of(Io& io, wire::In<Io, Held> whole) {
     auto& [paid_at, counted_to, total] = whole;
     all(io, paid_at, counted_to, total);
+  }
+  template <typename Io>
+  static void of(Io& io, wire::In<Io, Broken> whole) {
+    auto& [at, times, forgiven] = whole;
+    all(io, at, times, forgiven);
   }
   template <typename Io>
   static void of(Io& io, wire::In<Io, Account> whole) {
@@ -85,6 +91,7 @@ struct Archived {
   }
 JCCL_ARCHIVED_CLASS(Visits)
 JCCL_ARCHIVED_CLASS(Held)
+JCCL_ARCHIVED_CLASS(Archived::Broken)
 JCCL_ARCHIVED_CLASS(Archived::Account)
 JCCL_ARCHIVED_CLASS(Blame)
 JCCL_ARCHIVED_CLASS(Election)
@@ -132,7 +139,7 @@ JCCL_ARCHIVED(AbortedAttempt, outcome, otherwise)
 JCCL_ARCHIVED(LinkFailures, attempts, since)
 JCCL_ARCHIVED(RoundMemory, link_failures, named, cut, began_late, corrupt, refusal, guarded,
               aborted, tries, paused_until, failed_since, failed_at, left)
-JCCL_ARCHIVED(Departed, site, key, token, since)
+JCCL_ARCHIVED(Departed, site, key, token, since, stays)
 JCCL_ARCHIVED(Poll, revision, tier, election, doubt_since, dispute)
 JCCL_ARCHIVED(Round, ready, running, running_told, memory, entered, assumed, poll, without, skipped,
               quorum_since, lost_since, unasked_since, unheld_since, brought, brought_at, opened_by,

@@ -104,20 +104,45 @@ bool Blame::seen_by_most(const wire::PublicKey& key, const std::string& by,
 }
 
 void Blame::broke(const wire::PublicKey& key, const std::string& other, base::Time now) {
-  note_of_late(account(key, now).broken, other, now);
+  auto& broken = account(key, now).broken;
+  std::erase_if(broken, [&](const auto& one) { return now >= one.second.at + kFaultHalfLife; });
+  if (broken.size() >= kAccusersMax && broken.count(other) == 0) {
+    const auto first = std::find_if(broken.begin(), broken.end(),
+                                    [](const auto& one) { return one.second.forgiven; });
+    if (first == broken.end()) return;
+    broken.erase(first);
+  }
+  Broken& link = broken[other];
+  link = {now, link.times + 1, false};
 }
 
-std::size_t Blame::broken(const wire::PublicKey& key, base::Time now) const {
+std::size_t Blame::broken(const wire::PublicKey& key, std::uint32_t times, base::Time now) const {
   const auto found = accounts_.find(key);
   if (found == accounts_.end()) return 0;
   const auto& broken = found->second.broken;
   return static_cast<std::size_t>(std::count_if(broken.begin(), broken.end(), [&](const auto& one) {
-    return now < one.second + kFaultHalfLife;
+    const Broken& link = one.second;
+    return now < link.at + kFaultHalfLife && link.times >= times && !link.forgiven;
   }));
 }
 
-void Blame::forget_links_with(const std::string& other) {
-  for (auto& [key, account] : accounts_) account.broken.erase(other);
+std::int64_t Blame::broken_elsewhere(const wire::PublicKey& key, const std::string& other,
+                                     base::Time now) const {
+  std::int64_t times = 0;
+  const auto found = accounts_.find(key);
+  if (found == accounts_.end()) return 0;
+  for (const auto& [with, link] : found->second.broken) {
+    if (now >= link.at + kFaultHalfLife || (link.forgiven && with != other)) continue;
+    times += with == other ? -std::int64_t{link.times} : std::int64_t{link.times};
+  }
+  return times;
+}
+
+void Blame::forgive_links_with(const std::string& other) {
+  for (auto& [key, account] : accounts_) {
+    const auto found = account.broken.find(other);
+    if (found != account.broken.end()) found->second.forgiven = true;
+  }
 }
 
 void Blame::yield(const wire::PublicKey& key, const wire::PublicKey& to, base::Time now) {
@@ -128,7 +153,8 @@ bool Blame::yielded(const wire::PublicKey& key, const wire::PublicKey& to, base:
   const auto found = accounts_.find(key);
   if (found == accounts_.end()) return false;
   const auto when = found->second.yielded.find(to);
-  return when != found->second.yielded.end() && now < when->second + kFaultHalfLife;
+  if (when == found->second.yielded.end()) return false;
+  return now < std::max(when->second, found->second.out_until) + kFaultHalfLife;
 }
 
 double Blame::held_against(const wire::PublicKey& key, base::Time now) const {
@@ -162,7 +188,9 @@ std::string Blame::words(const wire::PublicKey& key, base::Time now) const {
 void Blame::departed(const wire::PublicKey& key, base::Duration cost, base::Duration out_max,
                      base::Time now) {
   Account& one = account(key, now);
-  const base::Duration since = now - one.departed_at;
+  // While it was out it did nothing good, either.
+  const base::Duration since =
+      std::max<base::Duration>(0, now - std::max(one.departed_at, one.out_until));
   for (base::Duration t = kFaultHalfLife; t <= since && one.departures > 0; t += kFaultHalfLife) {
     --one.departures;
   }

@@ -121,10 +121,13 @@ class Blame {
   // those of the others, have said so within a half-life; then they are to say it anew.
   bool seen_by_most(const wire::PublicKey& key, const std::string& by,
                     const std::set<std::string>& sites, base::Time now);
-  // It was at one end of a link that no plan goes round, and `other` at the other end.
+  // It was at one end of a link that failed, and `other` at the other end. With how many it was of
+  // late, so many times at least; and how often with others than that one, less those with it.
   void broke(const wire::PublicKey& key, const std::string& other, base::Time now);
-  std::size_t broken(const wire::PublicKey& key, base::Time now) const;  // with so many, of late
-  void forget_links_with(const std::string& other);
+  std::size_t broken(const wire::PublicKey& key, std::uint32_t times, base::Time now) const;
+  std::int64_t broken_elsewhere(const wire::PublicKey& key, const std::string& other,
+                                base::Time now) const;
+  void forgive_links_with(const std::string& other);
   // Of the two it was the one that had to go, though it had served as long.
   void yield(const wire::PublicKey& key, const wire::PublicKey& to, base::Time now);
   bool yielded(const wire::PublicKey& key, const wire::PublicKey& to, base::Time now) const;
@@ -157,8 +160,11 @@ class Blame {
                    witnesses, broken, yielded, held, served] = account;
       canon.put(key), canon.put(token), canon.put(sum), canon.put(at), canon.put(departures);
       canon.put(out_until), canon.put(departed_at), canon.put(in_vain);
-      canon.put(accusers), canon.put(witnesses), canon.put(broken), canon.put(yielded),
-          canon.put(served);
+      canon.put(accusers), canon.put(witnesses), canon.put(yielded), canon.put(served);
+      canon.put(broken.size());
+      for (const auto& [with, link] : broken) {
+        canon.put(with), canon.put(link.at), canon.put(link.times), canon.put(link.forgiven);
+      }
       held.each_field(canon);
       (void)counts;  // words
     }
@@ -167,6 +173,11 @@ class Blame {
 
  private:
   friend struct Archived;
+  struct Broken {  // links with one: the last time, and how often
+    base::Time at = 0;
+    std::uint32_t times = 0;
+    bool forgiven = false;  // that one went, or was cut off
+  };
   struct Account {
     double sum = 0;
     base::Time at = 0;  // of `sum`
@@ -177,7 +188,7 @@ class Blame {
     bool in_vain = false;
     std::map<wire::PublicKey, base::Time> accusers;
     std::map<std::string, base::Time> witnesses;    // sites that saw its frames
-    std::map<std::string, base::Time> broken;       // with whom it broke links
+    std::map<std::string, Broken> broken;           // with whom it broke links
     std::map<wire::PublicKey, base::Time> yielded;  // for whom it went
     Held held;
     base::Duration served = 0;

@@ -111,8 +111,8 @@ class Canon {
     put(outcome), put(otherwise);
   }
   void put(const Departed& departed) {
-    const auto& [site, key, token, since] = departed;
-    put(site), put(key), put(token), put(since);
+    const auto& [site, key, token, since, stays] = departed;
+    put(site), put(key), put(token), put(since), put(stays);
   }
   void put(const LinkFailures& failures) {
     const auto& [attempts, since] = failures;

@@ -172,5 +172,28 @@ TEST_F(HostileMember, joiners_that_never_enter_hold_rounds_a_third_of_the_time) 
   EXPECT_LT(held, 5 * base::kSecond);
 }
 
+// Of two the word of one is all there is: that it is done itself, and has nothing left to send.
+TEST_F(HostileMember, one_of_two_can_have_the_other_evicted_as_a_straggler) {
+  MasterOptions two = options();
+  two.start_peers = 2;
+  two.straggler = Straggler::kEvict;
+  two.straggler_after = base::kSecond;
+  begin(two);
+  join({"a", "b"});
+  alive_ = {1, 2};
+  (void)say(1, ready("grads"));
+  const auto starts = sent<wire::Start>(say(2, ready("grads")));
+  ASSERT_EQ(starts.size(), 2U);
+  (void)say(1, wire::Done{starts[0].attempt, {7, 7}});
+  wait(3 * base::kSecond);
+  const auto sites = master_->view(now_).peers;
+  EXPECT_TRUE(std::none_of(sites.begin(), sites.end(), [](const PeerView& peer) {
+    return peer.member.site == "b" && peer.admitted;
+  }));
+  (void)join(3, hello(201, "b"));
+  EXPECT_EQ(sent<wire::Start>(say(3, ready("grads", 2))).size(), 0U);
+  EXPECT_EQ(sent<wire::Start>(say(1, ready("grads", 2))).size(), 2U) << "it is back at once";
+}
+
 }  // namespace
 }  // namespace jccl::protocol

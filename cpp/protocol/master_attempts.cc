@@ -144,6 +144,7 @@ void State::on_fail(Life& life, const wire::Fail& fail) {
   const bool of_link = fail.cause == Code::kLinkLost || fail.cause == Code::kPeerLost ||
                        says_what_another_sent(running, *part, fail);
   if (of_link && running.avoided.count(link) > 0) {
+    note_exit(life, running);
     charge(life, Fault::kRefusal, text);  // the plan has nothing go over it
     return abort(tag, fail.cause, text, true);
   }
@@ -239,7 +240,9 @@ void State::judge_refusals(const wire::Tag& tag) {
     text += cat(text.empty() ? "" : "; ", why.second);
     ended.insert(id);
     const Life* life = part.evicted ? nullptr : life_of(part.incarnation);
-    if (life != nullptr) charge(*life, Fault::kRefusal, why.second);
+    if (life == nullptr) continue;
+    note_exit(*life, running);
+    charge(*life, Fault::kRefusal, why.second);
   }
   const Code code = running.refusals.begin()->second.first;
   abort(tag, code, text, true, {}, ended);
@@ -282,6 +285,7 @@ bool State::unequal(const wire::Tag& tag) {
       misled = true;
       continue;
     }
+    note_exit(*life, running);
     charge(*life, Fault::kResult, cat("another result of round ", running.round().n, " of ", tag));
     names += cat(names.empty() ? ": outvoted " : ", ", name(*life));
     if (!again) ended.insert(part->id);
@@ -414,11 +418,6 @@ void State::commit(const wire::Tag& tag) {
                   {"attempt", base::to_text(record.attempt)},
                   {"world", cat(record.world)},
                   {"result", base::to_hex(record.result)}});
-  std::erase_if(cuts_, [&](const auto& entry) {  // it has carried its part for long
-    return now_ >= entry.second.until + kFaultHalfLife &&
-           running.parts().count(entry.first.first) > 0 &&
-           running.parts().count(entry.first.second) > 0;
-  });
   running_.erase(record.attempt);
   edges_seen_ |= running.edges();
   forget_spoilt(tag, running);

@@ -82,7 +82,7 @@ base::Time State::in_trouble_since(const Life& life) const {
 void State::note_held(const std::string& site, base::Time since, base::Duration more_free) {
   if (since == base::kNever || ledger_.sites() < 3 || JCCL_PLANTED("holding-is-free")) return;
   for (const Life* life : shards_of(site)) {
-    charge_time({site, life->key, life->token, since}, now_, more_free);
+    charge_time({site, life->key, life->token, since, false}, now_, more_free);
   }
 }
 
@@ -122,18 +122,20 @@ void State::note_left(const std::string& site) {
       if (!ran && !between) continue;
       base::Time since = between ? round.memory.failed_since : round.running->since;
       if (ran && !part->done.has_value()) since = now_;  // it has paid until now
-      round.memory.left[life->key] = {site, life->key, life->token, since};
+      round.memory.left[life->key] = {site, life->key, life->token, since, false};
     }
   }
 }
 
-// Another attempt begins: until now others have waited for those who went meanwhile. How long a new
-// START takes is not all their doing.
+// Another attempt begins: until now others have waited for those who went meanwhile, or whose doing
+// it was that the last one failed. How long a new START takes is not all their doing.
 void State::charge_left(const wire::Tag& tag) {
   RoundMemory& memory = rounds_.at(tag).memory;
   if (memory.left.empty() || memory.failed_at == base::kNever) return;
   const base::Time until = std::min(now_, memory.failed_at + options_.silence / 4);
-  for (const auto& [key, by] : std::exchange(memory.left, {})) charge_time(by, until, 0);
+  for (const auto& [key, by] : std::exchange(memory.left, {})) {
+    if (!by.stays || by.since == memory.failed_at) charge_time(by, until, 0);
+  }
 }
 
 // It leaves an attempt that runs, and stays: unless the others have waited too long for it.
@@ -141,6 +143,9 @@ void State::note_exit(const Life& life, const MasterAttempt& running) {
   if (JCCL_PLANTED("exits-take-no-time")) return;
   if (life.id == 0) return note_held(life.site, running.since);
   note_absence(life.site, running.since);
+  if (ledger_.sites() < 3 || JCCL_PLANTED("pauses-are-free")) return;
+  rounds_.at(running_tag(running.attempt())).memory.left[life.key] = {life.site, life.key,
+                                                                      life.token, now_, true};
 }
 
 void State::note_absence(const std::string& site, base::Time since) {

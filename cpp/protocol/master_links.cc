@@ -1,6 +1,7 @@
 // Links that carried nothing, or what nobody can use: who says so, whom that is about, and which
 // links plans then do without. Pure; one event at a time.
 #include <algorithm>
+#include <array>
 
 #include "base/planted.h"
 #include "base/text.h"
@@ -31,7 +32,8 @@ void State::remember_link(Round& round, const wire::Attempt& attempt, wire::Peer
   auto& attempts = failed.first->second.attempts;
   round.memory.named[named].insert(reporter);
   if (!attempts.insert(attempt).second) return;
-  const auto [cut, first] = cuts_.try_emplace({one, two}, Cut{now_, 0, 0});
+  std::erase_if(cuts_, [&](const auto& cut) { return now_ >= cut.second.until + kFaultHalfLife; });
+  const auto [cut, first] = cuts_.try_emplace(keys_of(one, two), Cut{now_, 0, 0});
   if (attempts.size() == 1) ++cut->second.rounds;
   const bool often = (cut->second.rounds >= kRoundsOften && !JCCL_PLANTED("any-round-forgives")) ||
                      (one_has_yielded(one, two) && !JCCL_PLANTED("who-yielded-begins-anew"));
@@ -40,27 +42,58 @@ void State::remember_link(Round& round, const wire::Attempt& attempt, wire::Peer
   } else if (!first && !JCCL_PLANTED("links-fail-anew-in-each-round")) {
     avoid_link(one, two);
   }
-  hold_against_common_end(one, two);
+  hold_against_an_end(one, two, since);
+}
+
+// Who leaves and comes again has another id.
+std::pair<wire::PublicKey, wire::PublicKey> State::keys_of(wire::PeerId one,
+                                                           wire::PeerId two) const {
+  const auto key = [&](wire::PeerId id) { return ledger_.members().at(id).key; };
+  return std::minmax(key(one), key(two));
+}
+
+// Between members, that plans do without for a while.
+LinkSet State::avoided_links(base::Time now) const {
+  LinkSet avoided;
+  for (const auto& [keys, cut] : cuts_) {
+    if (now >= cut.until) continue;
+    std::vector<const wire::Member*> ones, others;
+    for (const auto& [id, member] : ledger_.members()) {
+      if (member.key == keys.first) ones.push_back(&member);
+      if (member.key == keys.second) others.push_back(&member);
+    }
+    for (const wire::Member* one : ones) {
+      for (const wire::Member* other : others) {
+        if (one->shard == other->shard) avoided.insert(std::minmax(one->id, other->id));
+      }
+    }
+  }
+  return avoided;
 }
 
 // A link that fails is held against both its ends: nobody can tell which is to blame. Who has such
-// links with several, and the other end with fewer, has held the others. Of one that is cut off or
-// goes it is known why: then the link says nothing of those that stay.
-void State::hold_against_common_end(wire::PeerId one, wire::PeerId two) {
-  for (const auto& [id, by] : {std::pair(one, two), std::pair(two, one)}) {
-    const Life *life = member_life(id), *other = member_life(by);
-    if (life == nullptr || other == nullptr || is_junior(*other, *life)) continue;
-    if (other->connected() || JCCL_PLANTED("the-gone-leave-broken-links"))
-      blame_.broke(life->key, broken_with(*other), now_);
+// links with several, as often as with that one, and the other end with fewer, has held the others;
+// so has a free key beside one that has served. If one end is cut off or goes, it is known why, and
+// says nothing of the other.
+void State::hold_against_an_end(wire::PeerId one, wire::PeerId two, base::Time since) {
+  const auto counts = [&](const Life* life, const Life* other) {
+    return life != nullptr && other != nullptr &&
+           (other->connected() || JCCL_PLANTED("the-gone-leave-broken-links"));
+  };
+  const std::array ends{std::pair{member_life(one), member_life(two)},
+                        std::pair{member_life(two), member_life(one)}};
+  for (const auto& [life, other] : ends) {
+    if (!counts(life, other) || is_junior(*other, *life)) continue;
+    blame_.broke(life->key, broken_with(*other), now_);
   }
-  for (const auto& [id, by] : {std::pair(one, two), std::pair(two, one)}) {
-    const Life *life = member_life(id), *other = member_life(by);
-    if (life == nullptr || other == nullptr) continue;
-    const std::size_t own = blame_.broken(life->key, now_);
-    const bool common = own >= 2 && own > blame_.broken(other->key, now_);
-    if (common && !JCCL_PLANTED("one-link-after-the-other-is-free")) {
-      note_absence(std::string(life->site), in_trouble_since(*life));
-    }
+  for (const auto& [life, other] : ends) {
+    if (!counts(life, other)) continue;
+    const bool more = blame_.broken(life->key, 1, now_) > blame_.broken(other->key, 1, now_);
+    const bool often = blame_.broken_elsewhere(life->key, broken_with(*other), now_) >= 0;
+    const bool common = more && (often || JCCL_PLANTED("an-accident-makes-a-common-end")) &&
+                        !JCCL_PLANTED("one-link-after-the-other-is-free");
+    const bool junior = is_junior(*life, *other) && !JCCL_PLANTED("free-keys-hold-nobody");
+    if (common || junior) note_absence(life->site, junior ? in_trouble_since(*life) : since);
   }
 }
 
@@ -80,7 +113,7 @@ bool State::one_has_yielded(wire::PeerId one, wire::PeerId two) const {
 void State::forgive_links_with(wire::Incarnation incarnation) {
   const Life* life = life_of(incarnation);
   if (life == nullptr || JCCL_PLANTED("the-gone-leave-broken-links")) return;
-  blame_.forget_links_with(broken_with(*life));
+  blame_.forgive_links_with(broken_with(*life));
 }
 
 const Life* State::member_life(wire::PeerId id) const {
@@ -227,7 +260,7 @@ void State::cut_link(Round& round, wire::PeerId a, wire::PeerId b) {
 }
 
 void State::avoid_link(wire::PeerId one, wire::PeerId two) {
-  Cut& cut = cuts_[{one, two}];
+  Cut& cut = cuts_[keys_of(one, two)];
   if (now_ < cut.until) return;
   cut.until = now_ + std::min(kCutMax, kCutMin << std::min(cut.times, 10U));
   ++cut.times;
@@ -256,10 +289,10 @@ bool State::is_junior(const Life& life, const Life& other) const {
 
 // No plan avoids the links that failed: the peer with the most of them has to go, whoever reported
 // them. (By those that name a peer alone, one that names all others would put them all out.) Of two
-// with as many, the one that has broken links with more others of late: a link is held against both
-// its ends, so one that breaks links with several goes at last. Then the one that has lied; then
-// the one that has served for less; then the one that had to go less often, so that the same two go
-// by turns; at first the one that more others name, for mostly that one hangs.
+// with as many, the one that has broken links with more others of late, again and again: a link is
+// held against both its ends, so one that breaks links with several goes at last. Then the one that
+// has lied; then the one that has served for less; then the one that had to go less often, so that
+// the same two go by turns; at first the one that more others name, for mostly that one hangs.
 void State::evict_worst_link(const wire::Tag& tag, const Status& why) {
   RoundMemory& memory = rounds_.at(tag).memory;
   std::map<wire::PeerId, std::set<wire::PeerId>> links;  // with whom
@@ -280,7 +313,7 @@ void State::evict_worst_link(const wire::Tag& tag, const Status& why) {
     const auto gone = static_cast<std::int64_t>(blame_.departures(key));
     const auto named = memory.named.find(id);
     const std::tuple rank{others.size(),
-                          JCCL_PLANTED("links-leave-no-trace") ? 0 : blame_.broken(key, now_),
+                          JCCL_PLANTED("links-leave-no-trace") ? 0 : blame_.broken(key, 2, now_),
                           blame_.is_blamed(key, now_),
                           juniors.count(id) > 0,
                           JCCL_PLANTED("the-same-one-goes") ? 0 : -gone,

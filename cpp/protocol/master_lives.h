@@ -102,11 +102,12 @@ struct AbortedAttempt {
   wire::Outcome told(wire::Incarnation incarnation) const;
 };
 
-struct Departed {  // who went, and since when others waited for it
+struct Departed {  // who went or ended an attempt, and since when others waited for it
   std::string site;
   wire::PublicKey key{};
   std::string token;
   base::Time since = 0;
+  bool stays = false;  // it has paid until then
 };
 
 struct LinkFailures {  // of one link in one round
@@ -184,7 +185,7 @@ struct Round {  // the volatile side of one tag
   bool does_without() const { return !skipped.empty() || !without.empty(); }
 };
 
-struct Cut {             // a link between two members that failed of late
+struct Cut {             // a link between two keys that failed of late
   base::Time until = 0;  // plans do without it, if they can
   std::uint32_t times = 0;
   std::uint32_t rounds = 0;  // in which it failed

@@ -270,9 +270,6 @@ void State::write_epoch(std::vector<wire::Member> members, wire::PeerId next_id,
     std::erase_if(round.entered, left);
     std::erase_if(round.assumed, left);
   }
-  std::erase_if(cuts_, [&](const auto& entry) {
-    return ids.count(entry.first.first) == 0 || ids.count(entry.first.second) == 0;
-  });
   note("epoch", {{"epoch", cat(record.epoch)}, {"members", names}, {"reason", record.reason}});
   journal(std::move(record));
   roster_dirty_ = lives_changed_ = true;

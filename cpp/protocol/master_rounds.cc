@@ -376,9 +376,7 @@ std::vector<Part> State::parts_for(const wire::Tag& tag) const {
 // Those that failed in this round, and where a plan can do without, those that did lately.
 LinkSet State::bad_links(const wire::Tag& tag, bool avoid_cuts) const {
   LinkSet bad = rounds_.at(tag).memory.cut;
-  for (const auto& [link, cut] : cuts_) {
-    if (avoid_cuts && now_ < cut.until) bad.insert(link);
-  }
+  if (avoid_cuts) bad.merge(avoided_links(now_));
   return bad;
 }
 

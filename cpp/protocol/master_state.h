@@ -217,6 +217,7 @@ struct MasterMachine::State {
   void launch(const wire::Tag& tag);
   std::vector<Part> parts_for(const wire::Tag& tag) const;
   LinkSet bad_links(const wire::Tag& tag, bool avoid_cuts) const;
+  LinkSet avoided_links(base::Time now) const;
   base::Result<std::vector<base::Bytes>> plans_for(const wire::Tag& tag,
                                                    const std::vector<Part>& parts,
                                                    const LinkSet& bad) const;
@@ -257,7 +258,8 @@ struct MasterMachine::State {
   void judge(const wire::Tag& tag);
   void cut_link(Round& round, wire::PeerId a, wire::PeerId b);
   void avoid_link(wire::PeerId one, wire::PeerId two);
-  void hold_against_common_end(wire::PeerId one, wire::PeerId two);
+  void hold_against_an_end(wire::PeerId one, wire::PeerId two, base::Time since);
+  std::pair<wire::PublicKey, wire::PublicKey> keys_of(wire::PeerId one, wire::PeerId two) const;
   bool one_has_yielded(wire::PeerId one, wire::PeerId two) const;
   static std::string broken_with(const Life& other);
   void forgive_links_with(wire::Incarnation incarnation);
@@ -422,7 +424,7 @@ struct MasterMachine::State {
   std::map<wire::Tag, Round> rounds_;
   std::set<wire::PeerId> established_;  // were in a round, or share a state: see owes()
   std::map<wire::Attempt, wire::Tag> running_;
-  std::map<std::pair<wire::PeerId, wire::PeerId>, Cut> cuts_;
+  std::map<std::pair<wire::PublicKey, wire::PublicKey>, Cut> cuts_;
   Blame blame_;
   std::set<wire::PublicKey> guilty_;           // to be banned at the end of the event
   std::set<std::string> holders_;              // … and evicted, for time that others waited

@@ -427,10 +427,9 @@ std::string State::trouble_of(const Life& life, base::Time now) const {
   } else if (now - life.heard >= options_.silence / 2) {
     add(cat("silent for ", ms(now - life.heard), " ms"));
   }
-  for (const auto& [link, cut] : cuts_) {
-    if (now >= cut.until || (link.first != life.id && link.second != life.id)) continue;
-    add(cat("its link to ", name(link.first == life.id ? link.second : link.first),
-            " carries nothing"));
+  for (const auto& [one, two] : avoided_links(now)) {
+    if (one != life.id && two != life.id) continue;
+    add(cat("its link to ", name(one == life.id ? two : one), " carries nothing"));
   }
   for (const auto& [tag, round] : rounds_) {
     if (life.id != 0 && round.skipped.count(life.site) > 0) add(cat("skipped in ", tag));
