@@ -331,6 +331,22 @@ TEST_F(BrokenLinks, of_two_of_whom_one_went_for_it_the_other_goes_at_the_next_fa
   EXPECT_TRUE(is_member("d"));
 }
 
+// By silences that it makes up: then a link is out at once.
+TEST_F(BrokenLinks, who_breaks_its_links_with_three_goes_itself) {
+  come("e");
+  int out = 0;
+  wire::Attempt attempt = calls();
+  for (const char* other : {"a", "b", "c"}) {
+    (void)say(conn_of("d"), wire::Fail{attempt, Code::kPeerLost, id_of(other), "silent"});
+    pass(kSecond);
+    attempt = calls();
+    out += !is_member(other);
+    if (!is_member(other)) conns_.erase(other);
+  }
+  EXPECT_LE(out, 2);
+  EXPECT_FALSE(is_member("d"));
+}
+
 // Nobody can tell them from a third whose line is bad.
 TEST_F(BrokenLinks, two_that_work_together_can_have_a_third_put_out) {
   come("e");

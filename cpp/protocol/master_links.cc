@@ -287,6 +287,13 @@ bool State::is_junior(const Life& life, const Life& other) const {
   return !paid_for && served_less(life, other) && !JCCL_PLANTED("fresh-keys-weigh-as-much");
 }
 
+// With so many others it broke links of late: with each twice or more often, or with a third, too.
+std::size_t State::often_broken(const wire::PublicKey& key) const {
+  const std::size_t all = blame_.broken(key, 1, now_);
+  const bool several = all >= 3 && !JCCL_PLANTED("links-broken-once-leave-no-trace");
+  return several ? all : blame_.broken(key, 2, now_);
+}
+
 // No plan avoids the links that failed: the peer with the most of them has to go, whoever reported
 // them. (By those that name a peer alone, one that names all others would put them all out.) Of two
 // with as many, the one that has broken links with more others of late, again and again: a link is
@@ -313,7 +320,7 @@ void State::evict_worst_link(const wire::Tag& tag, const Status& why) {
     const auto gone = static_cast<std::int64_t>(blame_.departures(key));
     const auto named = memory.named.find(id);
     const std::tuple rank{others.size(),
-                          JCCL_PLANTED("links-leave-no-trace") ? 0 : blame_.broken(key, 2, now_),
+                          JCCL_PLANTED("links-leave-no-trace") ? 0 : often_broken(key),
                           blame_.is_blamed(key, now_),
                           juniors.count(id) > 0,
                           JCCL_PLANTED("the-same-one-goes") ? 0 : -gone,
@@ -332,9 +339,6 @@ void State::evict_worst_link(const wire::Tag& tag, const Status& why) {
   // For as long as it has cost the others, at least.
   const base::Time since = std::min(now_, in_trouble_since(life));
   put_out(site, std::max(options_.silence, now_ - since));
-  // Of free keys each is the first.
-  const bool free = JCCL_PLANTED("fresh-keys-that-go-pay-nothing");
-  if (juniors.count(worst) > 0 && !free) note_held(site, waited_since(site));
   evict(site, cat(name(worst), " has no link to ", std::get<0>(most), " of its peers; ", why.text),
         "evict");
   // It may be why the others' failed, too: what it sent became something else on all of them.

@@ -260,6 +260,7 @@ struct MasterMachine::State {
   void avoid_link(wire::PeerId one, wire::PeerId two);
   void hold_against_an_end(wire::PeerId one, wire::PeerId two, base::Time since);
   std::pair<wire::PublicKey, wire::PublicKey> keys_of(wire::PeerId one, wire::PeerId two) const;
+  std::size_t often_broken(const wire::PublicKey& key) const;
   bool one_has_yielded(wire::PeerId one, wire::PeerId two) const;
   static std::string broken_with(const Life& other);
   void forgive_links_with(wire::Incarnation incarnation);
