@@ -103,6 +103,8 @@ void World::check_false_eviction(const wire::Member& member, const std::string& 
   if (mix.liar > 0 && says(reason, " has no link to 1 of ")) return;
   // Nor, where links give no signs of life, of several: who waits for one that holds is as silent.
   if (mix.liar > 0 && !mix.life_signs && says(reason, " has no link to ")) return;
+  // Nor, of several, where two that computed wrong stand at the other ends, as two that lie may.
+  if (others_computed_wrong(member.site) >= 2 && says(reason, " has no link to ")) return;
   if (!site_is_there(member.site) || says(reason, " is slow: ")) return;
   if (says(reason, "after the master's restart")) return;
   if (says(reason, " is banned: ")) return;  // see check_ban
@@ -126,6 +128,14 @@ void World::check_false_eviction(const wire::Member& member, const std::string& 
   const Duration round = says(reason, " has no link to ") ? mix.deadline * 3 / 2 : 0;
   if (now <= disturbed_until_ + mix.silence + kNoticeSlack + round) return;
   history.fail("P4", cat("site ", member.site, " was there and is evicted: ", reason));
+}
+
+std::size_t World::others_computed_wrong(const std::string& site) const {
+  std::set<std::string> sites;
+  for (const SimPeer& peer : peers) {
+    if (peer.computed_wrong && peer.site != site) sites.insert(peer.site);
+  }
+  return sites.size();
 }
 
 std::size_t World::member_sites() const {

@@ -99,6 +99,7 @@ struct SimPeer {
   std::vector<UserTag> tags;
   std::vector<Event> held;  // while stopped
   double faults = 0;        // that its user or machine made, by their weights, since its last ban
+  bool computed_wrong = false;
 
  private:
   void apply(protocol::PeerEffects effects);

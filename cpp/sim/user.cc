@@ -62,11 +62,12 @@ void SimPeer::call(UserTag& tag, std::size_t index) {
   event.tag = tag.tag;
   const bool mistaken = !calm && rng.chance(mix.mismatch);
   event.descriptor = {1, mistaken ? 2U + slot : 1U};
-  made_fault(protocol::Fault::kMismatch, mistaken);
+  const bool plainly = tag.is_state && calls_plainly(tag);
+  made_fault(protocol::Fault::kMismatch, mistaken || plainly);
   event.hint = hint_of(tag.buffers->agreed);
   event.summary = "f32[3]";
   event.weight = record.weight;
-  event.is_state = tag.is_state && !calls_plainly(tag);
+  event.is_state = tag.is_state && !plainly;
   record.unsynced = tag.forgotten;
   if (tag.forgotten) ++world.counts.forgotten;
   if (lies()) lie_in_call(&event, &record, index);
@@ -136,6 +137,7 @@ bool SimPeer::computes_wrong() {
   const double rate = world.healed ? 0 : world.mix.corrupt;
   const bool wrong = rate > 0 && world.rng.data.chance(rate);
   made_fault(protocol::Fault::kResult, wrong);
+  computed_wrong = computed_wrong || wrong;
   return wrong;
 }
 

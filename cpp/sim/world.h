@@ -132,6 +132,7 @@ class World {
   void note_ban(const wire::BanRecord& ban);
   void check_refusals(const wire::Outcome& outcome);
   std::size_t member_sites() const;
+  std::size_t others_computed_wrong(const std::string& site) const;
   void check_end_by_lie(const SimPeer& peer, const protocol::CompleteCall& done,
                         std::uint64_t call);
   bool contradicted(const wire::Record& record);  // oracle_p6.cc
