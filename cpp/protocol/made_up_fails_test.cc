@@ -1,8 +1,10 @@
 // What a member makes up, failures and rounds that nobody can know of: it costs an attempt or two,
 // is held against it or its links, and ends nobody else's call.
 #include <functional>
+#include <map>
 #include <set>
 
+#include "base/text.h"
 #include "protocol/blame.h"
 #include "protocol/hostile_rig.h"
 
@@ -352,6 +354,54 @@ TEST_F(MadeUpFails, who_ends_every_attempt_by_a_report_is_not_followed_at_full_s
   }
   EXPECT_GE(starts, 4U);
   EXPECT_LE(starts, 25U) << "4 at once, 7 within the first 1.3 s, then one a second";
+}
+
+// Who ends an attempt for which the others wait has held them, whatever it says.
+class LateFails : public MadeUpFails {
+ protected:
+  void begin_round() {
+    for (ConnId conn = 1; conn <= 2; ++conn) (void)say(conn, ready("grads", 2));
+    const auto starts = sent<wire::Start>(say(3, ready("grads", 2)));
+    ASSERT_EQ(starts.size(), 3U);
+    attempt_ = starts[0].attempt;
+    for (ConnId conn = 1; conn <= 2; ++conn) (void)say(conn, wire::Done{attempt_, {7, 7}});
+    alive_ = {1, 2, 3};
+    wait(3 * kSecond);
+  }
+  std::string held_after(const wire::Message& message) {
+    auto lines = say(3, message).history;
+    for (const HistoryLine& line : wait(kSecond)) lines.push_back(line);
+    for (const HistoryLine& line : lines) {
+      const std::map<std::string, std::string> said(line.fields.begin(), line.fields.end());
+      if (line.kind == "held") return base::cat(said.at("site"), ": ", said.at("text"));
+    }
+    return "nobody";
+  }
+};
+
+TEST_F(LateFails, a_refusal_has_held_the_others) {
+  run_of_three();
+  begin_round();
+  EXPECT_EQ(held_after(wire::Fail{attempt_, Code::kCorrupt, 0, "damaged"}),
+            "c: others waited for it for 3187 ms");
+}
+
+TEST_F(LateFails, so_has_another_result) {
+  run_of_three();
+  begin_round();
+  EXPECT_EQ(held_after(wire::Done{attempt_, {8, 8}}), "c: others waited for it for 3000 ms");
+}
+
+TEST_F(LateFails, so_has_a_link_that_the_plan_avoids) {
+  run_of_three();
+  for (int time = 0; time < 2; ++time) {
+    (void)after(2, {{}, Code::kLinkLost, id_of("a"), "broken"});
+    now_ += kSecond;
+    (void)on(Tick{});
+  }
+  begin_round();
+  EXPECT_EQ(held_after(wire::Fail{attempt_, Code::kLinkLost, id_of("a"), "broken"}),
+            "c: others waited for it for 3000 ms");
 }
 
 // An operator's program that fails at times, and a fault of long ago, delay nobody.

@@ -144,20 +144,18 @@ void State::on_fail(Life& life, const wire::Fail& fail) {
   const bool of_link = fail.cause == Code::kLinkLost || fail.cause == Code::kPeerLost ||
                        says_what_another_sent(running, *part, fail);
   if (of_link && running.avoided.count(link) > 0) {
-    note_exit(life, running);
-    charge(life, Fault::kRefusal, text);  // the plan has nothing go over it
+    charge_exit(life, running, Fault::kRefusal, text);  // the plan has nothing go over it
     return abort(tag, fail.cause, text, true);
   }
   switch (fail.cause) {
     case Code::kGuard:
-      note_exit(life, running);
-      charge(life, Fault::kGuard, fail.text);
+      charge_exit(life, running, Fault::kGuard, fail.text);
       round.memory.guarded += cat(round.memory.guarded.empty() ? "" : "; ", text);
       return abort(tag, Code::kGuard, text, true, life.site);
     case Code::kResync:
-      note_exit(life, running);
-      charge(life, JCCL_PLANTED("edits-are-withdrawals") ? Fault::kWithdrawal : Fault::kEdited,
-             text);
+      charge_exit(life, running,
+                  JCCL_PLANTED("edits-are-withdrawals") ? Fault::kWithdrawal : Fault::kEdited,
+                  text);
       note_edit(tag, life.site);
       return abort(tag, Code::kResync, text, true, {},
                    running.of_site(JCCL_PLANTED("other-shards-retry") ? "" : life.site));
@@ -170,8 +168,7 @@ void State::on_fail(Life& life, const wire::Fail& fail) {
       return abort(tag, Code::kCorrupt, text, round.memory.corrupt < 2);
     case Code::kPeerLost:
       if (fail.peer == part->id || running.parts().count(fail.peer) == 0) {
-        note_exit(life, running);
-        charge(life, Fault::kWithdrawal, text);
+        charge_exit(life, running, Fault::kWithdrawal, text);
         break;
       }
       part->failed = true;
@@ -241,8 +238,7 @@ void State::judge_refusals(const wire::Tag& tag) {
     ended.insert(id);
     const Life* life = part.evicted ? nullptr : life_of(part.incarnation);
     if (life == nullptr) continue;
-    note_exit(*life, running);
-    charge(*life, Fault::kRefusal, why.second);
+    charge_exit(*life, running, Fault::kRefusal, why.second);
   }
   const Code code = running.refusals.begin()->second.first;
   abort(tag, code, text, true, {}, ended);
@@ -285,8 +281,8 @@ bool State::unequal(const wire::Tag& tag) {
       misled = true;
       continue;
     }
-    note_exit(*life, running);
-    charge(*life, Fault::kResult, cat("another result of round ", running.round().n, " of ", tag));
+    charge_exit(*life, running, Fault::kResult,
+                cat("another result of round ", running.round().n, " of ", tag));
     names += cat(names.empty() ? ": outvoted " : ", ", name(*life));
     if (!again) ended.insert(part->id);
   }
@@ -298,7 +294,8 @@ bool State::unequal(const wire::Tag& tag) {
     for (const wire::PeerId id : parted.makers) {
       names += cat(names.empty() ? ": " : ", ", name(id), " sent most another one than it made");
       const Life* life = life_of(running.parts().at(id).incarnation);
-      if (life != nullptr) charge(*life, Fault::kResult, "sent others another result than its own");
+      const char* what = "sent others another result than its own";
+      if (life != nullptr) charge_exit(*life, running, Fault::kResult, what);
       if (!again) ended.insert(id);
     }
     misled = !parted.links.empty();

@@ -148,6 +148,14 @@ void State::note_exit(const Life& life, const MasterAttempt& running) {
                                                                       life.token, now_, true};
 }
 
+void State::charge_exit(const Life& life, const MasterAttempt& running, Fault fault,
+                        const std::string& text) {
+  const bool free = (fault == Fault::kRefusal && JCCL_PLANTED("refusals-take-no-time")) ||
+                    (fault == Fault::kResult && JCCL_PLANTED("other-results-take-no-time"));
+  if (!free) note_exit(life, running);
+  charge(life, fault, text);
+}
+
 void State::note_absence(const std::string& site, base::Time since) {
   note_held(site, since);
   if (pays(site)) holders_.insert(site);

@@ -180,6 +180,8 @@ struct MasterMachine::State {
   void note_left(const std::string& site);
   void charge_left(const wire::Tag& tag);
   void note_exit(const Life& life, const MasterAttempt& running);
+  void charge_exit(const Life& life, const MasterAttempt& running, Fault fault,
+                   const std::string& text);
   void note_absence(const std::string& site, base::Time since);
   bool pays(const std::string& site) const;  // for time that it held others
 
