@@ -316,6 +316,36 @@ TEST_F(FramesTest, without_a_majority_the_link_counts_as_well) {
   for (ConnId conn = 1; conn <= 4; ++conn) EXPECT_EQ(faults(conn), "");
 }
 
+// A deadline ends the hearing before two are done: that they say nothing of what they made is no
+// word against anybody (hostile seed 6407176).
+TEST_F(FramesTest, without_a_majority_who_is_not_done_yet_has_no_bad_links) {
+  run_of(6);
+  for (int time = 1; time <= 2; ++time) {
+    std::vector<wire::Done> words = words_of_all(begin_round(), 1, 2);
+    words[0].result = {5, 5};
+    for (const ConnId conn : {1, 2, 5, 6}) (void)say(conn, words[conn - 1]);
+    now_ += kSecond * 2;
+    (void)on(Tick{});
+  }
+  (void)begin_round();
+  EXPECT_EQ(avoided_, (LinkSet{{1, 2}}));
+  for (ConnId conn = 1; conn <= 6; ++conn) EXPECT_EQ(faults(conn), "");
+}
+
+// Nor is it a way to send one something else, to say nothing of it.
+TEST_F(FramesTest, without_a_majority_who_is_not_done_sent_one_something_else) {
+  run_of(4);
+  for (int time = 1; time <= 2; ++time) {
+    const std::vector<wire::Done> words = words_of_all(begin_round(), 1, 2);
+    for (ConnId conn = 2; conn <= 4; ++conn) (void)say(conn, words[conn - 1]);
+    now_ += kSecond * 2;
+    (void)on(Tick{});
+  }
+  (void)begin_round();
+  EXPECT_EQ(avoided_, (LinkSet{{1, 2}}));
+  for (ConnId conn = 1; conn <= 4; ++conn) EXPECT_EQ(faults(conn), "");
+}
+
 TEST_F(FramesTest, without_a_majority_who_sent_most_another_one_than_it_made_is_at_fault) {
   run_of(4);
   for (int time = 1; time <= 2; ++time) {

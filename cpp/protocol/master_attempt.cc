@@ -326,6 +326,23 @@ std::set<Misled> MasterAttempt::misled(const Part& part) const {
   return most;
 }
 
+// Of what it made it has said nothing yet, so it is what it sent most of those that say so.
+bool MasterAttempt::sent_most(wire::PeerId maker, const wire::Share& share) const {
+  const auto found = parts_.find(maker);
+  const bool silent = found != parts_.end() && !found->second.done.has_value();
+  if (!silent || share.owner != maker || JCCL_PLANTED("who-is-not-done-said-otherwise"))
+    return false;
+  std::map<wire::Digest, std::size_t> sent;
+  for (const auto& [id, part] : parts_) {
+    for (const wire::Share& one : part.shares) {
+      if (one.owner == maker && one.from == maker) ++sent[one.digest];
+    }
+  }
+  return std::all_of(sent.begin(), sent.end(), [&](const auto& other) {
+    return other.first == share.digest || other.second < sent[share.digest];
+  });
+}
+
 Partings MasterAttempt::partings() const {
   Partings found;
   std::set<Misled> links;
@@ -335,7 +352,7 @@ Partings MasterAttempt::partings() const {
       const auto origin = origin_of(part, share);
       if (!origin.has_value()) continue;
       if (origin->maker == 0) {
-        links.insert(origin->link);
+        if (!sent_most(origin->link.by, share)) links.insert(origin->link);
       } else if (sent_otherwise(parts_.at(origin->maker), share)) {
         found.makers.insert(origin->maker);
       }

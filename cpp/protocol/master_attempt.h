@@ -156,6 +156,7 @@ class MasterAttempt {
   static Told told(const Part& part);  // of one that is done
   std::optional<Origin> origin_of(const Part& part, const wire::Share& share) const;
   bool sent_otherwise(const Part& maker, const wire::Share& share) const;
+  bool sent_most(wire::PeerId maker, const wire::Share& share) const;
   std::optional<Misled> parting_of(const Part& part, const wire::Share& own, const Part& other,
                                    const wire::Share& its) const;
   std::set<Misled> misled_against(const Part& part, const Part& other) const;
