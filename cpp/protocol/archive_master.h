@@ -146,7 +146,7 @@ JCCL_ARCHIVED(Round, ready, running, running_told, memory, entered, assumed, pol
               before, asking, ready_due, sync_due, commits, aborts, audit, audited, audit_bytes,
               usual, cut_short, needed)
 JCCL_ARCHIVED(Cut, until, times, rounds)
-JCCL_ARCHIVED(Throttle, bans, banned_at, next_at, in_vain, held, held_until, open)
+JCCL_ARCHIVED(Throttle, bans, banned_at, next_at, in_vain, held, held_until, open, for_faults)
 JCCL_ARCHIVED(KeptSeat, until, keys)
 
 // The planner is the driver's: what it answered is kept with the event that asked it, as what the

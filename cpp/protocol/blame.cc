@@ -221,7 +221,7 @@ bool Blame::held_of_late(const wire::PublicKey& key, base::Time now) const {
   const auto found = accounts_.find(key);
   if (found == accounts_.end() || JCCL_PLANTED("known-holders-are-let-in")) return false;
   const Held& held = found->second.held;
-  return held.total() > 0 && now < held.counted_to() + kFaultHalfLife;
+  return held.owed_to(Held::kFree) > now;
 }
 
 void Blame::served(const wire::PublicKey& key, base::Duration time, base::Time now) {

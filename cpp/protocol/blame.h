@@ -81,13 +81,13 @@ class Held {
   // From `since` to now. Until when new ones wait; `most` at most.
   base::Time add(base::Time since, base::Duration free, base::Duration most, base::Time now) {
     const base::Duration held = now - std::clamp(since, std::min(counted_to_, now), now);
-    counted_to_ = now;
+    counted_to_ = std::max(counted_to_, now);
     total_ += held;
     paid_at_ = std::min(std::max(paid_at_, now) + kBack * held, now + kBack * free + most);
     return std::max(now, paid_at_ - kBack * free);
   }
   base::Duration total() const { return total_; }
-  base::Time counted_to() const { return counted_to_; }
+  base::Time owed_to(base::Duration free) const { return paid_at_ - kBack * free; }
   template <typename Canon>
   void each_field(Canon& canon) const {  // for canonical.cc; the total is words
     canon.put(paid_at_), canon.put(counted_to_);

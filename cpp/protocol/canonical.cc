@@ -238,7 +238,7 @@ base::Digest MasterMachine::digest() const {
   canon.put(throttles.size());
   for (const auto& [token, one] : throttles) {
     canon.put(token), canon.put(one.bans), canon.put(one.banned_at), canon.put(one.next_at),
-        canon.put(one.open), canon.put(one.held_until);
+        canon.put(one.open), canon.put(one.held_until), canon.put(one.for_faults);
     one.in_vain.each_field(canon), one.held.each_field(canon);
   }
   canon.put(kept.size());

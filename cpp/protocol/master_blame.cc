@@ -128,7 +128,7 @@ std::string State::kept_outside(const Life& life) const {
   if (throttle != throttles_.end() && now_ < throttle->second.next_at && !life.gate_passed &&
       !by_time && is_new(life.key) && !JCCL_PLANTED("new-keys-after-bans-unhindered")) {
     const std::uint32_t bans = throttle->second.bans;
-    const bool faults = blame_.of_token(life.token, now_) >= kBanAt;
+    const bool faults = throttle->second.for_faults;
     return cat("waits for ", seconds(throttle->second.next_at), " s: ",
                bans > 0 ? cat("after ", bans, " bans")
                : faults ? "after faults of some that came as it does"
@@ -196,7 +196,7 @@ void State::note_entry(const Life& life) {
   const std::uint32_t times = fresh ? caught(life.token) : 0;
   if (times > 0) {
     Throttle& one = throttles_[life.token];
-    one.open = false;
+    one.open = false, one.for_faults = true;
     one.next_at = now_ + std::min(options_.out_max, kThrottleMin << std::min(times, kDoublingsMax));
   }
   if (life.token.empty()) return;
@@ -222,7 +222,7 @@ void State::note_departure(const std::string& site) {
   const int at_once = ledger_.begun() ? Visits::kFree : Visits::kFreeAtFirst;
   const base::Duration wait = free ? 0 : throttle.in_vain.add(at_once, options_.out_max, now_);
   if (wait == 0) return;
-  throttle.open = false;
+  throttle.open = false, throttle.for_faults = false;
   throttle.next_at = std::max(throttle.next_at, now_ + wait);
 }
 

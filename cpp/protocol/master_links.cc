@@ -83,18 +83,43 @@ void State::hold_against_an_end(wire::PeerId one, wire::PeerId two, base::Time s
   const std::array ends{std::pair{member_life(one), member_life(two)},
                         std::pair{member_life(two), member_life(one)}};
   for (const auto& [life, other] : ends) {
-    if (!counts(life, other) || is_junior(*other, *life)) continue;
+    if (!counts(life, other) || weighs_nothing(*life, *other)) continue;
     blame_.broke(life->key, broken_with(*other), now_);
   }
-  for (const auto& [life, other] : ends) {
-    if (!counts(life, other)) continue;
+  const auto common = [&](const auto& end) {
+    const auto& [life, other] = end;
+    if (!counts(life, other)) return false;
     const bool more = blame_.broken(life->key, 1, now_) > blame_.broken(other->key, 1, now_);
     const bool often = blame_.broken_elsewhere(life->key, broken_with(*other), now_) >= 0;
-    const bool common = more && (often || JCCL_PLANTED("an-accident-makes-a-common-end")) &&
-                        !JCCL_PLANTED("one-link-after-the-other-is-free");
-    const bool junior = is_junior(*life, *other) && !JCCL_PLANTED("free-keys-hold-nobody");
-    if (common || junior) note_absence(life->site, junior ? in_trouble_since(*life) : since);
+    return more && (often || JCCL_PLANTED("an-accident-makes-a-common-end")) &&
+           !JCCL_PLANTED("one-link-after-the-other-is-free");
+  };
+  const std::array is_common{common(ends[0]), common(ends[1])};
+  for (std::size_t i = 0; i < ends.size(); ++i) {
+    const auto& [life, other] = ends[i];
+    if (!counts(life, other)) continue;
+    const bool junior =
+        is_junior(*life, *other) && !is_common[1 - i] && !JCCL_PLANTED("free-keys-hold-nobody");
+    if (!is_common[i] && !junior) continue;
+    note_absence(life->site, junior ? in_trouble_since(*life) : since);
   }
+}
+
+// Of a link with a junior, against the one that has served: unless its links with as many juniors
+// as half of the others that are here have failed. That is no single one that breaks links under
+// one free key after the other.
+bool State::weighs_nothing(const Life& life, const Life& junior) const {
+  if (!is_junior(junior, life)) return false;
+  if (JCCL_PLANTED("links-with-juniors-weigh-nothing")) return true;
+  std::size_t broken = 0, others = 0;
+  for (const auto& [id, member] : ledger_.members()) {
+    const Life* other = life_of(member.incarnation);
+    if (other == nullptr || !other->connected() || member.site == life.site) continue;
+    ++others;
+    const bool failed = cuts_.count(std::minmax(life.key, member.key)) > 0;
+    broken += failed && is_junior(*other, life);
+  }
+  return broken < 2 || 2 * broken < others;
 }
 
 // A token of one use is somebody's, and so are all keys that came by it.
@@ -308,7 +333,7 @@ void State::evict_worst_link(const wire::Tag& tag, const Status& why) {
     for (const auto& [id, by] : {link, std::pair(link.second, link.first)}) {
       const Life *life = member_life(id), *other = member_life(by);
       if (life == nullptr || other == nullptr) continue;
-      if (!is_junior(*other, *life)) links[id].insert(by);
+      if (!weighs_nothing(*life, *other)) links[id].insert(by);
       if (served_less(*life, *other)) juniors.insert(id);
     }
   }
@@ -329,7 +354,7 @@ void State::evict_worst_link(const wire::Tag& tag, const Status& why) {
     worst = id;  // ids ascend, so the higher one wins a tie
     most = rank;
   }
-  if (worst == 0) return reject_all(tag, why.code, why.text);
+  if (worst == 0) return evict_one_that_only_dials(tag, why);
   const Life& life = *member_life(worst);
   for (const wire::PeerId by : links.at(worst)) {
     const Life& other = *member_life(by);
@@ -344,6 +369,29 @@ void State::evict_worst_link(const wire::Tag& tag, const Status& why) {
   // It may be why the others' failed, too: what it sent became something else on all of them.
   if (JCCL_PLANTED("what-one-broke-puts-others-out")) return;
   memory.link_failures.clear(), memory.named.clear(), memory.cut.clear();
+}
+
+// Some plans want that of two at least one can be dialled. The one that has served for less goes,
+// if there is a plan without it: anybody can say that it has no address.
+void State::evict_one_that_only_dials(const wire::Tag& tag, const Status& why) {
+  const std::vector<Part> parts = parts_for(tag);
+  const Life* least = nullptr;
+  for (const Part& part : parts) {
+    const Life* life = life_of(part.incarnation);
+    if (life == nullptr || !life->addresses.empty()) continue;
+    if (least == nullptr || served(*life) <= served(*least)) least = life;
+  }
+  if (least != nullptr && ledger_.sites() >= 3 && !JCCL_PLANTED("two-that-only-dial-end-all")) {
+    std::vector<Part> others;
+    std::copy_if(parts.begin(), parts.end(), std::back_inserter(others),
+                 [&](const Part& part) { return part.site != least->site; });
+    if (plans_for(tag, others, bad_links(tag, false)).ok()) {
+      const std::string site = least->site;
+      put_out(site, options_.silence);
+      return evict(site, cat(name(*least), " can only dial out; ", why.text), "evict");
+    }
+  }
+  reject_all(tag, why.code, why.text);
 }
 
 }  // namespace jccl::protocol

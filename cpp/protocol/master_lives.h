@@ -200,6 +200,7 @@ struct Throttle {
   Held held;
   base::Time held_until = 0;  // by those who came by it
   bool open = true;           // who waited until `next_at` has been let through
+  bool for_faults = false;    // `next_at` is, and not for visits in vain
 };
 
 struct KeptSeat {  // of a site that was kicked

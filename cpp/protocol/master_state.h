@@ -219,6 +219,8 @@ struct MasterMachine::State {
   void launch(const wire::Tag& tag);
   std::vector<Part> parts_for(const wire::Tag& tag) const;
   LinkSet bad_links(const wire::Tag& tag, bool avoid_cuts) const;
+  bool weighs_nothing(const Life& life, const Life& junior) const;
+  void evict_one_that_only_dials(const wire::Tag& tag, const base::Status& why);
   LinkSet avoided_links(base::Time now) const;
   base::Result<std::vector<base::Bytes>> plans_for(const wire::Tag& tag,
                                                    const std::vector<Part>& parts,
