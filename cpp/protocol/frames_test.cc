@@ -435,6 +435,21 @@ TEST_F(FramesTest, who_bends_a_result_and_goes_ends_no_call) {
   for (const wire::Outcome& outcome : last) EXPECT_TRUE(outcome.retry);
 }
 
+// The chain of what each has leads over one that is gone: nobody has a link with it any more, and
+// the master ended by that (hostile seed 6449981).
+TEST_F(FramesTest, a_link_of_one_that_went_is_no_link) {
+  ring_ = true;
+  run_of(4);
+  std::vector<wire::Done> words = words_in_ring(begin_round(), {1, 2});  // 3 → 4 → 1 → 2
+  words[2].result = {5, 5};
+  for (const ConnId conn : {1, 3, 4}) (void)say(conn, words[conn - 1]);
+  (void)say(1, wire::Leave{});
+  const auto last = sent<wire::Outcome>(say(2, words[1]));
+  ASSERT_EQ(last.size(), 3U);
+  for (const wire::Outcome& outcome : last) EXPECT_TRUE(outcome.retry);
+  for (ConnId conn = 2; conn <= 4; ++conn) EXPECT_EQ(faults(conn), "");
+}
+
 TEST_F(FramesTest, over_a_way_that_the_plan_has_not_nobody_is_misled) {
   run_of(4);
   std::vector<wire::Done> words = words_of_all(begin_round(), 4, 1);

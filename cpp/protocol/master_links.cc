@@ -25,7 +25,8 @@ constexpr base::Duration kSeniority = 3600 * base::kSecond;
 
 void State::remember_link(Round& round, const wire::Attempt& attempt, wire::PeerId reporter,
                           wire::PeerId named) {
-  if (named == 0 || named == reporter || ledger_.members().count(named) == 0) return;
+  const bool gone = member_life(reporter) == nullptr || member_life(named) == nullptr;
+  if (named == reporter || gone) return;
   const auto [one, two] = std::minmax(reporter, named);
   const base::Time since = round.running ? round.running->since : round.memory.failed_since;
   const auto failed = round.memory.link_failures.try_emplace({one, two}, LinkFailures{{}, since});

@@ -109,7 +109,8 @@ void World::check_false_eviction(const wire::Member& member, const std::string& 
   if (says(reason, "after the master's restart")) return;
   if (says(reason, " is banned: ")) return;  // see check_ban
   // One of two that only dial, where no plan does without a link between them.
-  const bool dials = slots.at(member.incarnation) >= mix.slots - mix.dial_only;
+  const auto slot = slots.find(member.incarnation);
+  const bool dials = slot != slots.end() && slot->second >= mix.slots - mix.dial_only;
   if (says(reason, " can only dial out; ") && dials && mix.dial_only >= 2) return;
   if (says(reason, " was evicted by the operator") && wished_out_.count(member.site) > 0) return;
   bool leaves = false;

@@ -131,7 +131,8 @@ void p6_never_back(History& history, std::uint32_t slot, const wire::Held& held)
 // STATE_LOST is true when it is said: of some shard no member's process has the newest revision,
 // not even one that has just got it, by a fetch or a late outcome, and not said so yet. (A site
 // whose one shard lost its part has lost the whole. And who loads what it fetched for longer than
-// `restore_after` after the last holder went is not waited for: that it fetches is its word alone.)
+// `restore_after` after the last holder went is not waited for: that it fetches is its word alone.
+// It is told the same, and says what it has when it synchronises again.)
 void World::check_lost(const protocol::MasterMachine& machine, std::uint32_t asker,
                        const wire::Tag& tag) {
   const auto last = history.last.find(tag);
@@ -149,6 +150,7 @@ void World::check_lost(const protocol::MasterMachine& machine, std::uint32_t ask
     if (long_ago && peer.data.loads(tag)) continue;
     const auto due = history.states.find({tag, member.shard, newest});
     for (const UserTag& own : peer.tags) {
+      if (long_ago && own.lost) continue;
       const bool holds = own.tag == tag && own.revision == newest && due != history.states.end() &&
                          due->second == own.digest;
       if (holds) holders[member.shard] = id;
