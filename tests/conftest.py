@@ -3,6 +3,7 @@ the programs of one device one after another and peers wait for each other. Noth
 skipped in silence: see skips.py."""
 
 import os
+import pathlib
 import signal
 
 from tests import skips, xla_flags
@@ -13,6 +14,11 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# Hundreds of processes compile the same small programs.
+COMPILED = pathlib.Path(__file__).resolve().parents[1] / "build" / "jax_cache"
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(COMPILED))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 os.environ["XLA_FLAGS"] = " ".join(
     [
         os.environ.get("XLA_FLAGS", ""),
