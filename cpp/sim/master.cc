@@ -119,7 +119,7 @@ void SimMaster::serve() {
     records = walked.value().records;
     chain = walked.value().writer;
   }
-  world.report_durable();
+  world.report_durable(true);
   if (world.tracing()) world.note(cat("MASTER ", index, " serves, ", records.size(), " records"));
   planner_ = {};
   machine = std::make_unique<protocol::MasterMachine>(

@@ -159,13 +159,14 @@ SimMaster* World::active() {
   return newest;
 }
 
-void World::report_durable() {
+// `left`: by a master that died before it said so.
+void World::report_durable(bool left) {
   Disk& disk = store.disk;
   for (; disk.told < disk.rows.size(); ++disk.told) {
     base::Result<wire::Record> record = wire::decode_record(disk.rows[disk.told].payload);
     if (JCCL_PLANTED("torn-tail-left") && !record.ok()) continue;
     JCCL_CHECK(record.ok());
-    check_membership(record.value());
+    check_membership(record.value(), left);
     history.contradicted = contradicted(record.value());
     history.on_durable(record.value());
   }
@@ -318,7 +319,7 @@ void World::dispatch_peer(const Event& event) {
 }
 
 // Who comes in and who goes.
-void World::check_membership(const wire::Record& record) {
+void World::check_membership(const wire::Record& record, bool left) {
   if (const auto* ban = std::get_if<wire::BanRecord>(&record)) note_ban(*ban);
   const auto* epoch = std::get_if<wire::EpochRecord>(&record);
   if (epoch == nullptr) return;
@@ -329,17 +330,18 @@ void World::check_membership(const wire::Record& record) {
     const auto first = history.attempts.lower_bound(wire::Attempt{epoch->epoch, 0});
     for (auto at = first; at != history.attempts.end(); ++at) at->second.contributors.clear();
   }
-  std::set<wire::PeerId> left;
+  std::set<wire::PeerId> members;
   for (const wire::Member& member : epoch->members) {
-    left.insert(member.id);
+    members.insert(member.id);
     if (history.members.count(member.id) > 0) continue;
     check_admission(member, epoch->members);
     check_banned(member, epoch->epoch);
   }
   for (const auto& [id, member] : history.members) {
-    if (left.count(id) > 0) continue;
+    if (members.count(id) > 0) continue;
     check_false_eviction(member, epoch->reason);
-    check_straggler(member.site, epoch->reason);
+    // Whom it waited for then, and how fast lines were, is not known any more.
+    if (!left) check_straggler(member.site, epoch->reason);
     check_grace(member, epoch->reason);
   }
 }

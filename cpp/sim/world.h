@@ -111,7 +111,7 @@ class World {
   bool tracing() const { return options_.trace; }
   void note(std::string line);
   void crash_master(SimMaster& master, Duration down, bool vanish);  // and start it again
-  void report_durable();
+  void report_durable(bool left = false);
   // What a master is about to tell, and tells.
   Turn before_turn(const protocol::MasterMachine& machine, const protocol::MasterEvent& event,
                    Time clock) const;
@@ -188,7 +188,7 @@ class World {
   DataLink& link(std::uint32_t from, std::uint32_t to) { return links_[from * kSlotsMax + to]; }
 
   // oracle_p4.cc to oracle_p10.cc, and whom they concern
-  void check_membership(const wire::Record& record);
+  void check_membership(const wire::Record& record, bool left);
   bool site_is_there(const std::string& site) const;
   bool hampered(const std::string& site) const;
   bool waits_for_a_slow_line(const std::string& site) const;
