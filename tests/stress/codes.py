@@ -66,7 +66,11 @@ def early_by(deadline):
 
 
 def timed_out(f):
-    return f.seconds >= f.deadline - early_by(f.deadline)
+    early = early_by(f.deadline)
+    # Where attempts ended by deadlines, a round asks for up to half of each call.
+    if "of this call's deadline are left" in f.text:
+        early = max(early, f.deadline / 2 + 0.05)
+    return f.seconds >= f.deadline - early
 
 
 class Codes:
