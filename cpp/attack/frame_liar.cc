@@ -83,9 +83,15 @@ void FrameLiar::lends(const std::string& tag, float* values, std::size_t count) 
   input.changed.reset();
 }
 
+void FrameLiar::Input::restore() {
+  if (changed) values[*changed] = was;
+  changed.reset();
+}
+
 // Its own value of what it owns is another one from its first frame to the first result, so the sum
 // is wrong; when it says what it is bound by, the value is there again. So every hash is right but
-// that of the sum.
+// that of the sum. What it owns is guessed from the attempt before. Where the guess is wrong, the
+// value is there again before it leaves: to contribute another one is no lie.
 void FrameLiar::add_wrong(const wire::FrameHeader& header, const exchange::OutFrame& frame) {
   std::lock_guard lock(mutex_);
   for (auto& [tag, input] : inputs_) {
@@ -94,8 +100,7 @@ void FrameLiar::add_wrong(const wire::FrameHeader& header, const exchange::OutFr
       for (const base::ByteView& view : frame.payload) sent(input, header.attempt, view);
     } else if (header.kind == FrameKind::kResult && header.attempt == input.attempt &&
                input.changed) {
-      input.values[*input.changed] = input.was;
-      input.changed.reset();
+      input.restore();
       ++told_;
     }
   }
@@ -105,17 +110,21 @@ void FrameLiar::sent(Input& input, const wire::Attempt& attempt, base::ByteView 
   const auto* first = reinterpret_cast<const float*>(view.data());
   if (first < input.values || first >= input.values + input.count) return;
   if (input.attempt != attempt) {
+    input.restore();
     input.attempt = attempt;
     input.sent_before = std::exchange(input.sent, std::vector<bool>(input.count));
     const auto own = std::find(input.sent_before.begin(), input.sent_before.end(), false);
-    if (armed_ && !input.changed && own != input.sent_before.end()) {
+    if (armed_ && own != input.sent_before.end()) {
       input.changed = own - input.sent_before.begin();
       input.was = input.values[*input.changed];
       input.values[*input.changed] += kMore;
     }
   }
-  const auto at = input.sent.begin() + (first - input.values);
-  std::fill(at, at + static_cast<std::ptrdiff_t>(view.size() / sizeof(float)), true);
+  const auto begin = static_cast<std::size_t>(first - input.values);
+  const std::size_t end = begin + view.size() / sizeof(float);
+  if (input.changed && begin <= *input.changed && *input.changed < end) input.restore();
+  const auto at = input.sent.begin();
+  std::fill(at + static_cast<std::ptrdiff_t>(begin), at + static_cast<std::ptrdiff_t>(end), true);
 }
 
 }  // namespace jccl::attack

@@ -37,6 +37,7 @@ class FrameLiar : public peer::FrameHook, public Borrower {
     std::vector<bool> sent, sent_before;  // by value, in that attempt and in the one before
     std::optional<std::size_t> changed;
     float was = 0;
+    void restore();
   };
   bool is_victim(base::Incarnation to);
   void add_wrong(const wire::FrameHeader& header, const exchange::OutFrame& frame);

@@ -1,0 +1,72 @@
+// That a sum is wrong by what its owner adds up, and by nothing that it contributes.
+#include "attack/frame_liar.h"
+
+#include <gtest/gtest.h>
+
+namespace jccl::attack {
+namespace {
+
+using wire::FrameKind;
+
+class FrameLiarTest : public testing::Test {
+ protected:
+  FrameLiarTest() : liar_({Row::kAddsWrong}, false) {
+    liar_.lends("grads", values_.data(), values_.size());
+    liar_.arm();
+  }
+
+  // Whether the values that leave are the honest ones.
+  bool sends(std::uint64_t attempt, std::size_t first, std::size_t last) {
+    exchange::OutFrame frame = frame_of(FrameKind::kContribution, attempt);
+    frame.payload = {{reinterpret_cast<const std::uint8_t*>(values_.data() + first),
+                      (last - first) * sizeof(float)}};
+    EXPECT_TRUE(liar_.sends(2, &frame));
+    for (std::size_t k = first; k < last; ++k) {
+      if (values_[k] != kHonest) return false;
+    }
+    return true;
+  }
+  void sends_a_result(std::uint64_t attempt) {
+    exchange::OutFrame frame = frame_of(FrameKind::kResult, attempt);
+    EXPECT_TRUE(liar_.sends(2, &frame));
+  }
+
+  static constexpr float kHonest = 1;
+  std::vector<float> values_ = std::vector<float>(40, kHonest);
+  FrameLiar liar_;
+
+ private:
+  static exchange::OutFrame frame_of(FrameKind kind, std::uint64_t attempt) {
+    wire::FrameHeader header;
+    header.kind = kind, header.attempt = {1, attempt};
+    exchange::OutFrame frame;
+    frame.header.resize(wire::kFrameHeaderBytes);
+    wire::encode(header, frame.header.data());
+    return frame;
+  }
+};
+
+TEST_F(FrameLiarTest, what_it_sends_to_nobody_is_another_value_until_the_first_result) {
+  EXPECT_TRUE(sends(1, 0, 10) && sends(1, 10, 20) && sends(1, 30, 40));
+  sends_a_result(1);
+  EXPECT_TRUE(sends(2, 0, 10));
+  EXPECT_NE(values_[20], kHonest);
+  EXPECT_EQ(liar_.told(), 0U);
+  sends_a_result(2);
+  EXPECT_EQ(values_[20], kHonest);
+  EXPECT_EQ(liar_.told(), 1U);
+}
+
+// After an attempt that ended early it may take for its own what belongs to others now.
+TEST_F(FrameLiarTest, nothing_else_than_the_honest_values_leaves) {
+  EXPECT_TRUE(sends(1, 0, 10));
+  EXPECT_TRUE(sends(2, 0, 10));
+  EXPECT_NE(values_[10], kHonest);
+  EXPECT_TRUE(sends(2, 10, 20)) << "in the same attempt";
+  EXPECT_TRUE(sends(3, 20, 30));
+  EXPECT_TRUE(sends(3, 0, 10));
+  EXPECT_TRUE(sends(4, 10, 20)) << "the first frame of the next one";
+}
+
+}  // namespace
+}  // namespace jccl::attack
