@@ -105,7 +105,7 @@ bool Blame::seen_by_most(const wire::PublicKey& key, const std::string& by,
 
 void Blame::broke(const wire::PublicKey& key, const std::string& other, base::Time now) {
   auto& broken = account(key, now).broken;
-  std::erase_if(broken, [&](const auto& one) { return now >= one.second.at + kFaultHalfLife; });
+  std::erase_if(broken, [&](const auto& one) { return !one.second.is_new(now); });
   if (broken.size() >= kAccusersMax && broken.count(other) == 0) {
     const auto first = std::find_if(broken.begin(), broken.end(),
                                     [](const auto& one) { return one.second.forgiven; });
@@ -122,7 +122,7 @@ std::size_t Blame::broken(const wire::PublicKey& key, std::uint32_t times, base:
   const auto& broken = found->second.broken;
   return static_cast<std::size_t>(std::count_if(broken.begin(), broken.end(), [&](const auto& one) {
     const Broken& link = one.second;
-    return now < link.at + kFaultHalfLife && link.times >= times && !link.forgiven;
+    return link.is_new(now) && link.times >= times && !link.forgiven;
   }));
 }
 
@@ -132,7 +132,7 @@ std::int64_t Blame::broken_elsewhere(const wire::PublicKey& key, const std::stri
   const auto found = accounts_.find(key);
   if (found == accounts_.end()) return 0;
   for (const auto& [with, link] : found->second.broken) {
-    if (now >= link.at + kFaultHalfLife || (link.forgiven && with != other)) continue;
+    if (!link.is_new(now) || (link.forgiven && with != other)) continue;
     times += with == other ? -std::int64_t{link.times} : std::int64_t{link.times};
   }
   return times;

@@ -177,6 +177,7 @@ class Blame {
     base::Time at = 0;
     std::uint32_t times = 0;
     bool forgiven = false;  // that one went, or was cut off
+    bool is_new(base::Time now) const { return now < at + kFaultHalfLife; }
   };
   struct Account {
     double sum = 0;

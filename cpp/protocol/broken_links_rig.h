@@ -12,6 +12,11 @@
 
 namespace jccl::protocol {
 
+inline bool cuts(const MasterEffects& effects) {
+  return std::any_of(effects.history.begin(), effects.history.end(),
+                     [](const HistoryLine& line) { return line.kind == "cut"; });
+}
+
 class BrokenLinks : public HostileMember {
  protected:
   void SetUp() override {

@@ -11,11 +11,6 @@ using base::kSecond;
 
 class LinksOverTime : public BrokenLinks {};
 
-bool cuts(const MasterEffects& effects) {
-  return std::any_of(effects.history.begin(), effects.history.end(),
-                     [](const HistoryLine& line) { return line.kind == "cut"; });
-}
-
 TEST_F(LinksOverTime, two_failures_in_one_round_count_as_one_round) {
   MasterOptions four = options();
   four.start_peers = 4;

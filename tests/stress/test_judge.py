@@ -86,10 +86,15 @@ def nothing(story):
 
 DEADLINE = failure("Deadline", deadline=10)
 IN_DOUBT = failure("InDoubt", deadline=10)
+HURRIED = "less than 300 ms of this call's deadline are left"
 TRUE = {
     "a deadline when somebody died": (killed("b", 91), DEADLINE),
     "a deadline when somebody was stopped": (stopped("b", 85, 95), DEADLINE),
     "a deadline when the machine was starved": (starved("b", 95, 2), DEADLINE),
+    "half a deadline of a round in a hurry": (
+        killed("b", 91),
+        failure("Deadline", deadline=20, text=HURRIED),
+    ),
     "a deadline of a tag that nobody else calls": (
         nothing,
         failure("Deadline", 99.5, 100, deadline=0.5, tag="alone-3"),
@@ -109,6 +114,10 @@ TRUE = {
 }
 LIES = {
     "a deadline too early": (killed("b", 91), failure("Deadline", deadline=20)),
+    "less than half of one in a hurry": (
+        killed("b", 91),
+        failure("Deadline", deadline=21, text=HURRIED),
+    ),
     "a deadline without a reason": (nothing, DEADLINE),
     "a deadline long after": (killed("b", 10), DEADLINE),
     "doubt while the master is there": (killed("b", 95), IN_DOUBT),
