@@ -41,8 +41,8 @@ struct Archived {
   }
   template <typename Io>
   static void of(Io& io, wire::In<Io, Held> whole) {
-    auto& [paid_at, counted_to, total] = whole;
-    all(io, paid_at, counted_to, total);
+    auto& [paid_at, counted, total] = whole;
+    all(io, paid_at, counted, total);
   }
   template <typename Io>
   static void of(Io& io, wire::In<Io, Broken> whole) {

@@ -13,7 +13,8 @@
 namespace jccl::protocol {
 
 inline constexpr std::uint32_t kCells = 3;  // of each owner
-inline constexpr base::Duration kCellTime = 125 * base::kMillisecond;
+inline constexpr base::Duration kCellTime = 150 * base::kMillisecond;
+inline constexpr base::Duration kAskTime = 500 * base::kMillisecond;
 
 // What one contributor holds, as an honest one would.
 struct Holder {

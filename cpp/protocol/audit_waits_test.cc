@@ -10,7 +10,7 @@ TEST_F(AuditTest, who_is_there_and_shows_nothing_is_out_and_nobody_else) {
   (void)answer(all_done(), 1);  // all but b
   EXPECT_EQ(committed("grads"), 0U);
   const base::Duration silence = HostileMember::options().silence;
-  wait(2 * silence + 5 * kCells * kCellTime - base::kMillisecond);
+  wait(2 * silence + 5 * kCells * kCellTime + kAskTime - base::kMillisecond);
   EXPECT_TRUE(is_member("b"));
   wait(2 * base::kMillisecond);
   EXPECT_FALSE(is_member("b"));
@@ -22,10 +22,30 @@ TEST_F(AuditTest, who_is_there_and_shows_nothing_is_out_and_nobody_else) {
   }
 }
 
+// They show nothing, and take no room of what comes at once.
+TEST_F(AuditTest, who_only_receives_makes_no_question_smaller) {
+  run_of(3);
+  (void)calls();
+  (void)answer(all_done());
+  wire::Ready receives = ready("grads", 2);
+  receives.weight = 0;
+  for (int k = 0; k < 20; ++k) {
+    const std::string name = base::cat("receiver-", k);
+    join({name.c_str()});
+    (void)say(last_, receives);
+  }
+  (void)calls(2);
+  ASSERT_EQ(start_.receivers.size(), 20U);
+  const auto asks = sent<wire::AuditAsk>(all_done());
+  ASSERT_EQ(asks.size(), 3U);
+  EXPECT_EQ(asks[0].cells.size(), 3 * kCells);
+}
+
 // What follows is held_test's: some of that time is free, the rest is waited outside eightfold.
 TEST_F(AuditTest, who_withholds_has_held_the_others) {
   run_of(4);
-  const base::Duration patience = 2 * HostileMember::options().silence + 5 * kCells * kCellTime;
+  const base::Duration patience =
+      2 * HostileMember::options().silence + 5 * kCells * kCellTime + kAskTime;
   (void)calls();
   (void)answer(all_done(), 1);
   EXPECT_TRUE(has(history(wait(patience + base::kMillisecond), "held"), "site=b"));
@@ -64,12 +84,12 @@ class SlowAnswers : public AuditTest {
     return base::kNever;
   }
   static constexpr base::Duration kStep = 25 * base::kMillisecond;
-  static constexpr base::Duration kAskTime = 500 * base::kMillisecond;
 };
 
 TEST_F(SlowAnswers, take_a_time_that_grows_with_what_was_asked_and_not_with_each_word) {
   run_of(3);
-  const base::Duration patience = 2 * HostileMember::options().silence + 4 * kCells * kCellTime;
+  const base::Duration patience =
+      2 * HostileMember::options().silence + 4 * kCells * kCellTime + kAskTime;
   EXPECT_EQ(shows_each(patience / (3 * kCells) - kStep), base::kNever);
   EXPECT_EQ(committed("grads"), 1U);
   EXPECT_NEAR(static_cast<double>(shows_each(patience / (3 * kCells) + 4 * kStep, 2)),

@@ -103,6 +103,28 @@ bool Blame::seen_by_most(const wire::PublicKey& key, const std::string& by,
   return true;
 }
 
+base::Duration Held::count(base::Time since, base::Time until) {
+  if (JCCL_PLANTED("the-last-end-is-counted-to") && !counted_.empty())
+    since = std::clamp(since, std::min(counted_.rbegin()->second, until), until);
+  base::Duration fresh = until - since;
+  for (auto one = counted_.begin(); one != counted_.end();) {
+    if (one->second < since || until < one->first) {
+      ++one;
+      continue;
+    }
+    fresh -= std::min(until, one->second) - std::max(since, one->first);
+    since = std::min(since, one->first), until = std::max(until, one->second);
+    one = counted_.erase(one);
+  }
+  counted_[since] = until;
+  if (counted_.size() > kSpansMax) {  // to forget one is to count it again, at worst
+    counted_.erase(std::min_element(counted_.begin(), counted_.end(), [](auto& a, auto& b) {
+      return a.second - a.first < b.second - b.first;
+    }));
+  }
+  return fresh;
+}
+
 void Blame::broke(const wire::PublicKey& key, const std::string& other, base::Time now) {
   auto& broken = account(key, now).broken;
   std::erase_if(broken, [&](const auto& one) { return !one.second.is_new(now); });

@@ -80,8 +80,7 @@ class Held {
  public:
   // From `since` to now. Until when new ones wait; `most` at most.
   base::Time add(base::Time since, base::Duration free, base::Duration most, base::Time now) {
-    const base::Duration held = now - std::clamp(since, std::min(counted_to_, now), now);
-    counted_to_ = std::max(counted_to_, now);
+    const base::Duration held = count(std::min(since, now), now);
     total_ += held;
     paid_at_ = std::min(std::max(paid_at_, now) + kBack * held, now + kBack * free + most);
     return std::max(now, paid_at_ - kBack * free);
@@ -90,15 +89,21 @@ class Held {
   base::Time owed_to(base::Duration free) const { return paid_at_ - kBack * free; }
   template <typename Canon>
   void each_field(Canon& canon) const {  // for canonical.cc; the total is words
-    canon.put(paid_at_), canon.put(counted_to_);
+    canon.put(paid_at_), canon.put(counted_.size());
+    for (const auto& [since, until] : counted_) canon.put(since), canon.put(until);
   }
 
   static constexpr int kBack = 8;                             // at most a ninth of all time is lost
   static constexpr base::Duration kFree = 5 * base::kSecond;  // one hung machine and another
+  static constexpr std::size_t kSpansMax = 16;
 
  private:
   friend struct Archived;
-  base::Time paid_at_ = 0, counted_to_ = 0;
+  // What of the span was not counted before. Rounds of several tags overlap, and end in any order.
+  base::Duration count(base::Time since, base::Time until);
+
+  base::Time paid_at_ = 0;
+  std::map<base::Time, base::Time> counted_;  // apart from one another; kSpansMax at most
   base::Duration total_ = 0;
 };
 

@@ -404,6 +404,26 @@ TEST_F(LateFails, so_has_a_link_that_the_plan_avoids) {
             "c: others waited for it for 3000 ms");
 }
 
+// It has held the others so long that it has to go, too.
+TEST_F(LateFails, who_is_banned_when_it_has_to_go_is_banned_by_name) {
+  run_of_three();
+  for (int time = 0; time < 2; ++time) {
+    (void)after(2, {{}, Code::kCorrupt, 0, "damaged"});
+    now_ += kSecond;
+    (void)on(Tick{});
+  }
+  begin_round();
+  wait(9 * kSecond);
+  auto lines = say(3, wire::Fail{attempt_, Code::kCorrupt, 0, "damaged"}).history;
+  for (const HistoryLine& line : wait(kSecond)) lines.push_back(line);
+  std::vector<std::string> banned;
+  for (const HistoryLine& line : lines) {
+    const std::map<std::string, std::string> said(line.fields.begin(), line.fields.end());
+    if (line.kind == "ban") banned.push_back(said.at("site"));
+  }
+  EXPECT_EQ(banned, std::vector<std::string>{"c"});
+}
+
 // An operator's program that fails at times, and a fault of long ago, delay nobody.
 TEST_F(MadeUpFails, one_fault_of_each_key_makes_up_no_ban_for_long) {
   Blame blame;

@@ -329,8 +329,8 @@ std::set<Misled> MasterAttempt::misled(const Part& part) const {
 // Of what it made it has said nothing yet, so it is what it sent most of those that say so.
 bool MasterAttempt::sent_most(wire::PeerId maker, const wire::Share& share) const {
   const auto found = parts_.find(maker);
-  const bool silent = found != parts_.end() && !found->second.done.has_value();
-  if (!silent || share.owner != maker || JCCL_PLANTED("who-is-not-done-said-otherwise"))
+  const bool says_nothing = found != parts_.end() && !found->second.done.has_value();
+  if (!says_nothing || share.owner != maker || JCCL_PLANTED("who-is-not-done-said-otherwise"))
     return false;
   std::map<wire::Digest, std::size_t> sent;
   for (const auto& [id, part] : parts_) {

@@ -45,8 +45,9 @@ std::size_t owner_of(const std::vector<std::uint64_t>& begins, std::uint32_t cel
   return static_cast<std::size_t>(after - begins.begin()) - 1;
 }
 
-std::size_t cells_in(std::size_t bytes, std::size_t contributors) {
-  return std::max<std::size_t>(1, bytes / ((contributors + 1) * base::kCellBytesMax));
+// All parts of one, and the result.
+std::size_t cell_bytes(std::size_t contributors) {
+  return (contributors + 1) * base::kCellBytesMax;
 }
 
 // What its parts are bound by, and where in there the cell stands.
@@ -177,7 +178,7 @@ void State::draw(const wire::Tag& tag) {
     const Group group = group_of(running, shard);
     const auto all = std::min<std::uint64_t>(begins_of(group).back(), UINT32_MAX);
     const std::size_t most =
-        std::max<std::size_t>(1, cells_in(kAuditBytesMax, group.size()) / running.starts.size());
+        std::max<std::size_t>(1, kAuditBytesMax / cell_bytes(group.size()) / running.starts.size());
     const double share = all == 0 ? 1 : static_cast<double>(most) / static_cast<double>(all);
     const double chance = std::min(options_.audit, share);
     least = std::min(least, chance);
@@ -212,12 +213,14 @@ void State::ask_for_cells(const wire::Tag& tag) {
   Audit& audit = *running.audit;
   if (!audit.open.empty() || audit.asked == audit.cells.size()) return;
   std::map<std::uint32_t, std::vector<std::uint32_t>> cells;  // by shard
-  const std::size_t contributors = running.parts().size();
-  const std::size_t most =
-      std::min(base::kCellsAskedMax, cells_in(kAuditBytesAtOnce, contributors));
-  const std::size_t end = std::min(audit.cells.size(), audit.asked + most);
-  for (; audit.asked < end; ++audit.asked) {
+  const std::size_t end = std::min(audit.cells.size(), audit.asked + base::kCellsAskedMax);
+  for (std::size_t bytes = 0; audit.asked < end; ++audit.asked) {
     const CellName& name = audit.cells[audit.asked];
+    const std::size_t shown_by = JCCL_PLANTED("windows-of-all-parts")
+                                     ? running.parts().size()
+                                     : group_of(running, name.shard).size();
+    bytes += cell_bytes(shown_by);
+    if (bytes > kAuditBytesAtOnce && !audit.open.empty()) break;
     audit.open.try_emplace(name);
     cells[name.shard].push_back(name.cell);
   }

@@ -21,7 +21,7 @@ namespace {
 // an attempt so many silences, and for each piece the time on a line of 1 Mbit/s. Where stragglers
 // are not waited for, as long as for one of them, and a round trip for each of its questions.
 constexpr int kPatience = 2;
-constexpr base::Duration kPieceTime = 125 * base::kMillisecond;
+constexpr base::Duration kPieceTime = 150 * base::kMillisecond;
 constexpr base::Duration kAskTime = 500 * base::kMillisecond;
 constexpr double kLong = 1e15;  // ns: no call takes so long
 constexpr int kSlower = 2;      // who takes so many times as long as the middle one of the others
@@ -81,10 +81,11 @@ base::Duration State::others_take(const MasterAttempt& running, const Part& part
 base::Duration State::patience_with(const MasterAttempt& running, const Part& part) const {
   const Audit& audit = *running.audit;
   const auto pieces = static_cast<base::Duration>(audit.pieces.at(part.id));
-  const base::Duration whole = kPatience * options_.silence + pieces * kPieceTime;
+  const auto asks = static_cast<base::Duration>(audit.batches);
+  const base::Duration ways = JCCL_PLANTED("questions-take-no-time") ? 0 : asks * kAskTime;
+  const base::Duration whole = kPatience * options_.silence + pieces * kPieceTime + ways;
   base::Duration patience = whole;
   if (options_.straggler != Straggler::kWait && !JCCL_PLANTED("audits-of-stragglers")) {
-    const auto asks = static_cast<base::Duration>(audit.batches);
     patience =
         std::min(patience, std::max(options_.straggler_after, options_.silence) + asks * kAskTime);
   }

@@ -324,11 +324,7 @@ bool State::hasty(wire::Incarnation incarnation, const std::vector<Part>& parts,
 
 // At the end of an event, or of a sweep: who is evicted may be what the event is about.
 void State::punish() {
-  for (const std::string& site : std::exchange(holders_, {})) {
-    if (member_sites().count(site) == 0) continue;
-    depart(site, cat(site, " left or ended attempts for which others had waited, again and again"),
-           "evict");
-  }
+  if (JCCL_PLANTED("holders-go-before-bans")) put_out_holders();
   while (!guilty_.empty()) {
     const wire::PublicKey key = *guilty_.begin();
     guilty_.erase(guilty_.begin());
@@ -337,6 +333,15 @@ void State::punish() {
     const auto before = ledger_.bans().find(key);
     const std::uint32_t times = before == ledger_.bans().end() ? 0 : before->second.times;
     ban(key, std::min(options_.ban_max, options_.ban << std::min(times, kDoublingsMax)), why);
+  }
+  put_out_holders();  // a ban is of lives that are there, and of their tokens
+}
+
+void State::put_out_holders() {
+  for (const std::string& site : std::exchange(holders_, {})) {
+    if (member_sites().count(site) == 0) continue;
+    depart(site, cat(site, " left or ended attempts for which others had waited, again and again"),
+           "evict");
   }
 }
 

@@ -44,7 +44,7 @@ struct MasterMachine::State {
   void drop_unused_tags();
   void end_pauses();
   void tick();
-  base::Time due(const Round& round, base::Time seen) const;
+  base::Time due(const wire::Tag& tag, const Round& round, base::Time seen) const;
   base::Time next_wake() const;
   void journal(wire::Record record);
   void send(ConnId conn, wire::Message message);
@@ -149,6 +149,7 @@ struct MasterMachine::State {
   void charge_exit(const Life& life, const wire::Tag& tag, const Part& part, Fault fault,
                    const std::string& why);
   void note_deadline(const MasterAttempt& running);
+  base::Duration straggler_after(const wire::Tag& tag) const;
   bool note_short_calls(const MasterAttempt& running);
   const Part* waits_for(const MasterAttempt& running, const Part& part) const;
   bool waits_itself(const MasterAttempt& running, const Part& part) const;
@@ -157,6 +158,7 @@ struct MasterMachine::State {
   Fault kind_of_deadline(Life& life, const Part& part);
   void charge_invented(const Life& life, const std::string& what);
   void punish();
+  void put_out_holders();
   void ban(const wire::PublicKey& key, base::Duration span, const std::string& reason);
   std::size_t expel(const std::function<bool(const Life&)>& whom, const std::string& refusal,
                     const std::function<std::string(const std::string&)>& reason);

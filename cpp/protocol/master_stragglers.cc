@@ -161,7 +161,21 @@ void State::note_quorum(const wire::Tag& tag) {
     round.quorum_since = now_;
   }
   if (round.quorum_since == base::kNever || waits) return;
-  if (now_ >= round.quorum_since + options_.straggler_after) leave_behind(tag);
+  if (now_ >= round.quorum_since + straggler_after(tag)) leave_behind(tag);
+}
+
+// Of calls that are shorter none would ever get a result. The middle one decides, so that nobody
+// hurries the others by a short one.
+base::Duration State::straggler_after(const wire::Tag& tag) const {
+  std::vector<base::Duration> times;
+  for (const auto& [id, member] : ledger_.members()) {
+    const OpenReady* open = ready_of(tag, member);
+    if (open != nullptr) times.push_back(open->time);
+  }
+  if (times.empty() || JCCL_PLANTED("calls-end-before-stragglers")) return options_.straggler_after;
+  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+  std::nth_element(times.begin(), middle, times.end());
+  return std::min(options_.straggler_after, *middle - *middle / 4);
 }
 
 void State::leave_behind(const wire::Tag& tag) {
@@ -177,11 +191,10 @@ void State::leave_behind(const wire::Tag& tag) {
   }
   const std::uint64_t n = ledger_.standing(tag).committed + 1;
   for (const std::string& site : late) {
-    const std::string why =
-        cat(site, " was not READY for round ", n, " of ", tag, " ",
-            options_.straggler_after / base::kMillisecond, " ms after half of the sites");
+    const std::string why = cat(site, " was not READY for round ", n, " of ", tag, " ",
+                                (now_ - since) / base::kMillisecond, " ms after half of the sites");
     if (options_.straggler == Straggler::kEvict) {
-      put_out(site, options_.straggler_after);
+      put_out(site, now_ - since);
       note_held(site, since);
       depart(site, why, "evict");
       continue;
@@ -203,6 +216,8 @@ bool State::waits_for_evicted(const MasterAttempt& running, const wire::Moving& 
 // waits.
 const Part* State::waits_for(const MasterAttempt& running, const Part& part) const {
   std::set<wire::PeerId> seen;
+  const bool is_young = now_ < running.since + 2 * options_.heartbeat;  // one beat has to do
+  const base::Time said_by = running.since + (is_young ? 0 : options_.heartbeat);
   for (const Part* at = &part; seen.insert(at->id).second;) {
     const Life* life = at->evicted || at->done.has_value() ? nullptr : life_of(at->incarnation);
     if (life == nullptr) return nullptr;
@@ -212,7 +227,7 @@ const Part* State::waits_for(const MasterAttempt& running, const Part& part) con
     // Whom it names may be no part, or have done its own.
     const bool waits = awaited != running.parts().end() && &awaited->second != at &&
                        !awaited->second.done.has_value();
-    if (!waits) return life->beat < running.since + options_.heartbeat ? nullptr : at;
+    if (!waits) return life->beat < said_by ? nullptr : at;
     at = &awaited->second;
   }
   return nullptr;
@@ -328,7 +343,8 @@ const Part* State::silent_last(const MasterAttempt& running, base::Duration pati
     }
     const Life* life = life_of(part.incarnation);
     const wire::Moving* moving = life == nullptr ? nullptr : moving_of(*life, running.attempt());
-    if (moving != nullptr && moving->left > 0) return nullptr;
+    const bool said_since = life != nullptr && life->beat >= running.last_done;
+    if (moving != nullptr && moving->left > 0 && said_since) return nullptr;
   }
   if (last == nullptr || done == 0 || now_ < running.last_done + patience) return nullptr;
   *why = cat(name(last->id), " is not done with round ", running.round().n, " of ",
@@ -441,13 +457,23 @@ std::string State::trouble_of(const Life& life, base::Time now) const {
   return text;
 }
 
-// The attempt ends by deadlines. Who held it pays for what others waited, as if it had left.
+// The attempt ends by deadlines. Who held it pays for what others waited, as if it had left. Calls
+// may be shorter than `straggler_after`, or too short for heartbeats to be heard.
 void State::note_deadline(const MasterAttempt& running) {
+  if (note_short_calls(running)) return;
+  const bool waits = options_.straggler == Straggler::kWait;
   const Part* holder = holds_in_silence(running);
-  if (holder != nullptr && now_ >= running.since + options_.silence / 2) {
+  std::string why;
+  if (holder == nullptr && (!waits || now_ < running.since + 2 * options_.heartbeat)) {
+    holder = silent_last(running, 0, &why);
+  }
+  if (holder != nullptr && !JCCL_PLANTED("short-calls-are-held-by-nobody")) {
     return note_exit(*life_of(holder->incarnation), running);
   }
-  (void)note_short_calls(running);
+  const std::string slow = waits ? "" : straggling(running, 0, &why);
+  if (!slow.empty() && !JCCL_PLANTED("slow-ones-hold-no-deadline")) {
+    note_absence(slow, running.since);
+  }
 }
 
 // Whose call had less than half of the time that the middle one has pays, too, unless it waits for

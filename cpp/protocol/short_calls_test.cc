@@ -1,0 +1,144 @@
+// Calls with little time, in rounds of which one member is never DONE: it pays for what the others
+// waited, however short that was and whatever it says.
+#include "protocol/hostile_rig.h"
+
+namespace jccl::protocol {
+namespace {
+
+using base::kMillisecond;
+using base::kSecond;
+
+class ShortCalls : public HostileMember {
+ protected:
+  struct Member {
+    ConnId conn = 0;
+    wire::PublicKey key{};
+    bool calls = false;
+    wire::Attempt attempt{};
+    base::Time begun = 0;
+  };
+
+  // The share of the calls of the honest that get a result, when the fourth member has been never
+  // DONE for a minute; rounds take a third of the time that calls have.
+  double kept(Straggler straggler, base::Duration after, base::Duration deadline,
+              std::uint64_t left, bool calls = true, std::uint64_t others_left = 0) {
+    MasterOptions four = options();
+    four.start_peers = 4, four.straggler = straggler, four.straggler_after = after;
+    begin(four);
+    last_ = 0;
+    join({"a", "b", "c", "d"});
+    for (ConnId conn = 1; conn <= 4; ++conn) {
+      members_[conn - 1] = {conn, key_of(wire::Message(hello(100 * conn, ""))), false, {}, 0};
+    }
+    deadline_ = deadline, left_ = left, conns_ = 4, fourth_calls_ = true, others_left_ = 0;
+    pass(10 * kSecond, true);
+    fourth_calls_ = calls, others_left_ = others_left;
+    pass(60 * kSecond, false);
+    commits_ = calls_ = 0;
+    pass(120 * kSecond, false);
+    return calls_ == 0 ? 0 : static_cast<double>(commits_) / calls_;
+  }
+
+ private:
+  void pass(base::Duration time, bool honest) {
+    for (const base::Time end = now_ + time; now_ < end; now_ += kStep) {
+      const bool beats = now_ / (500 * kMillisecond) != (now_ - kStep) / (500 * kMillisecond);
+      for (Member& one : members_) {
+        if (one.conn == 0) come_back(one);
+        if (beats) tell(one, beat(one));
+        if (!is_honest(one) && beats && one.attempt == wire::Attempt{}) one.calls = !fourth_calls_;
+        if (!std::exchange(one.calls, true)) {
+          wire::Ready call = ready("grads", committed("grads") + 1);
+          call.deadline = deadline_;
+          calls_ += is_honest(one);
+          tell(one, call);
+        }
+        const bool over = one.attempt != wire::Attempt{} && now_ >= one.begun + deadline_ / 3;
+        const bool starves = with_fourth_ && others_left_ > 0;
+        if (over && (honest || (is_honest(one) && !starves)))
+          tell(one, wire::Done{one.attempt, {7, 7}});
+      }
+      see(on(Tick{}));
+    }
+  }
+  bool is_honest(const Member& one) const { return &one != &members_[3]; }
+  wire::Heartbeat beat(const Member& one) const {
+    wire::Heartbeat beat;
+    if (one.attempt != wire::Attempt{}) {
+      const std::uint64_t others = with_fourth_ ? others_left_ : 0;
+      beat.moving.push_back({one.attempt, is_honest(one) ? others : left_, 1000, 0});
+    }
+    return beat;
+  }
+  void come_back(Member& one) {
+    one = {++conns_, one.key, false, {}, 0};
+    const wire::PublicKey key = one.key;
+    see(say(one.conn, hello(1000 + conns_, "d"), key));
+    if (one.conn != 0) see(say(one.conn, wire::Resume{}, key));
+  }
+  void tell(const Member& one, const wire::Message& message) {
+    if (one.conn != 0) see(say(one.conn, message, one.key));
+  }
+  void see(const MasterEffects& effects) {
+    for (const MasterSend& sent : effects.send) {
+      for (Member& one : members_) {
+        if (one.conn == sent.conn) hears(one, sent.message);
+      }
+    }
+  }
+  void hears(Member& one, const wire::Message& message) {
+    if (const auto* start = std::get_if<wire::Start>(&message)) {
+      one.attempt = start->attempt, one.begun = now_;
+      with_fourth_ = start->contributors.size() == 4;
+    } else if (const auto* told = std::get_if<wire::Outcome>(&message)) {
+      one.attempt = {};
+      commits_ += is_honest(one) && told->verdict == wire::Verdict::kCommitted;
+      one.calls = told->verdict != wire::Verdict::kCommitted && told->retry;
+      if (one.calls) one.calls = false, calls_ -= is_honest(one);  // the same call once more
+    } else if (std::holds_alternative<wire::Reject>(message)) {
+      one.calls = false;
+    } else if (std::holds_alternative<wire::Evicted>(message) ||
+               std::holds_alternative<wire::Refuse>(message)) {
+      ASSERT_FALSE(is_honest(one)) << "an honest member is out";
+      one.conn = 0;
+    }
+  }
+
+  static constexpr base::Duration kStep = 50 * kMillisecond;
+  std::array<Member, 4> members_;
+  base::Duration deadline_ = 0;
+  std::uint64_t left_ = 0, others_left_ = 0;
+  bool fourth_calls_ = true, with_fourth_ = true;
+  ConnId conns_ = 4;
+  int commits_ = 0, calls_ = 0;
+};
+
+TEST_F(ShortCalls, are_not_ended_for_good_by_who_has_nothing_to_move_and_is_never_done) {
+  for (const base::Duration deadline : {kSecond, 1400 * kMillisecond, 3 * kSecond}) {
+    EXPECT_GE(kept(Straggler::kWait, 10 * kSecond, deadline, 0), 0.8) << deadline;
+  }
+}
+
+TEST_F(ShortCalls, nor_when_they_end_before_a_heartbeat) {
+  for (const Straggler straggler : {Straggler::kWait, Straggler::kEvict, Straggler::kSkip}) {
+    EXPECT_GE(kept(straggler, 10 * kSecond, 450 * kMillisecond, 0), 0.8);
+  }
+}
+
+TEST_F(ShortCalls, nor_by_who_says_that_it_is_slow_where_stragglers_are_not_waited_for) {
+  for (const base::Duration deadline : {2 * kSecond, 5 * kSecond, 9 * kSecond}) {
+    EXPECT_GE(kept(Straggler::kEvict, 10 * kSecond, deadline, 600), 0.8) << deadline;
+    EXPECT_GE(kept(Straggler::kEvict, 10 * kSecond, deadline, 600, true, 200), 0.8) << deadline;
+    EXPECT_GE(kept(Straggler::kSkip, 10 * kSecond, deadline, 600), 0.8) << deadline;
+  }
+}
+
+TEST_F(ShortCalls, nor_by_who_is_never_ready_where_stragglers_are_not_waited_for) {
+  for (const base::Duration deadline : {2 * kSecond, 5 * kSecond, 9 * kSecond}) {
+    EXPECT_GE(kept(Straggler::kEvict, 10 * kSecond, deadline, 0, false), 0.8) << deadline;
+    EXPECT_GE(kept(Straggler::kSkip, 10 * kSecond, deadline, 0, false), 0.8) << deadline;
+  }
+}
+
+}  // namespace
+}  // namespace jccl::protocol
