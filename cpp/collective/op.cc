@@ -42,7 +42,7 @@ base::Status check_supported(Op op, codec::Dtype dtype, const codec::Codec& code
 
 base::Status check_weight(Op op, codec::Dtype dtype, double weight) {
   if (is_weight(op, dtype, weight) || JCCL_PLANTED("weight-not-bounded")) return base::ok_status();
-  if ((op == Op::kSum || op == Op::kMean) && codec::is_float(dtype)) {
+  if (is_weighted(op, dtype)) {
     return {base::Code::kInvalid,
             base::cat("weight ", weight, ": a weight is a number from 0 to 2^100")};
   }

@@ -26,11 +26,13 @@ constexpr bool is_supported(Op op, codec::Dtype dtype, const codec::Codec& codec
   return !codec::is_lossy(codec) || (adds && codec::is_float(dtype));
 }
 
-// Weights other than 1: sum and mean of floats, finite and not negative. 0 contributes nothing.
+// Whether weights apply: to sum and mean of floats.
+constexpr bool is_weighted(Op op, codec::Dtype dtype) {
+  return (op == Op::kSum || op == Op::kMean) && codec::is_float(dtype);
+}
+// Other ones than 1 are finite and not negative. 0 contributes nothing.
 constexpr bool is_weight(Op op, codec::Dtype dtype, double weight) {
-  if (weight == 1) return true;
-  const bool adds = op == Op::kSum || op == Op::kMean;
-  return adds && codec::is_float(dtype) && weight >= 0 && weight <= 0x1p100;
+  return weight == 1 || (is_weighted(op, dtype) && weight >= 0 && weight <= 0x1p100);
 }
 
 // Code::kInvalid with what to use instead.

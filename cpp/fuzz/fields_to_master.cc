@@ -42,6 +42,10 @@ FieldsOf ready_row() {
        {"hint", "blob 16384", Bend::kHint,
         "a hint of this release; equal on all contributors of one shard",
         "Reject INVALID or MISMATCH to all; a plan that does not fit the own call is FAIL INVALID"},
+       {"contributors max", "u32", Bend::kNumber, "equal on all contributors of one shard",
+        "Reject INVALID or MISMATCH"},
+       {"unit weights", "flag", Bend::kFlag, "equal on all contributors of one shard",
+        "Reject INVALID or MISMATCH"},
        {"weight", "weight", Bend::kWeight,
         "0, or 1e-12 to 1e12; at most the master's weight_max times the round's median; 1 where "
         "weights are no use",

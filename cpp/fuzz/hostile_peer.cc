@@ -172,6 +172,7 @@ void WorldPeer::call(const wire::Tag& tag) {
   call.descriptor = words.digest;
   call.summary = words.summary;
   call.hint = words.hint;
+  call.contributors_max = words.contributors_max, call.unit_weights = words.unit_weights;
   call.weight = options_.weight;
   call.is_state = state;
   call.deadline = world_.now() + options_.deadline;

@@ -54,6 +54,11 @@ std::string aggregator_text(const collective::Aggregator& aggregator) {
   return robust ? cat(", aggregator ", collective::name_of(aggregator)) : "";
 }
 
+std::uint32_t contributors_max(const RoundOptions& options) {
+  if (options.collective == Collective::kBroadcast) return 1;
+  return options.collective == Collective::kAllGather ? options.slots : 0;
+}
+
 collective::HintKind hint_of(const RoundOptions& options) {
   if (options.collective == Collective::kAllGather) return collective::HintKind::kGather;
   if (options.collective == Collective::kReduceScatter) return collective::HintKind::kScatter;
@@ -231,6 +236,10 @@ Descriptor describe_call(const CallRecord& call, std::size_t chunk_bytes) {
   }
   hint.audit = collective::auditable(call.specs, o.codec, o.aggregator);
   descriptor.hint = collective::encode_hint(hint);
+  descriptor.contributors_max = contributors_max(o);
+  descriptor.unit_weights = std::any_of(
+      call.specs.begin(), call.specs.end(),
+      [&](const collective::LeafSpec& leaf) { return !collective::is_weighted(o.op, leaf.dtype); });
   base::Writer out;
   out.u8(static_cast<std::uint8_t>(o.collective));
   out.u8(static_cast<std::uint8_t>(o.op));

@@ -79,6 +79,8 @@ struct Descriptor {
   base::Digest digest;
   std::string summary;
   base::Bytes hint;
+  std::uint32_t contributors_max = 0;  // see wire::Ready
+  bool unit_weights = false;
 };
 Descriptor describe_call(const CallRecord& call, std::size_t chunk_bytes);
 Descriptor describe_state(const std::vector<Leaf>& leaves);

@@ -225,6 +225,8 @@ base::Result<Handle> Communicator::Impl::start(const std::vector<Leaf>& leaves,
   order.descriptor = descriptor.digest;
   order.summary = descriptor.summary;
   order.hint = descriptor.hint;
+  order.contributors_max = descriptor.contributors_max;
+  order.unit_weights = descriptor.unit_weights;
   order.weight = o.weight;
   order.fingerprint = o.fingerprint;
   order.before = o.state_tag;

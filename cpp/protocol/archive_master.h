@@ -69,11 +69,11 @@ struct Archived {
   template <typename Io>
   static void of(Io& io, wire::In<Io, MasterAttempt> whole) {
     auto& [starts, since, deadline, last_done, avoided, refusals, silent, judged_at, heard_out,
-           askers, audit, attempt, round, parts, ids, sites_min, world, sites_left, open, agreed,
-           phase, edges, reason] = whole;
+           askers, audit, limited, attempt, round, parts, ids, sites_min, world, sites_left, open,
+           agreed, phase, edges, reason] = whole;
     all(io, starts, since, deadline, last_done, avoided, refusals, silent, judged_at, heard_out,
-        askers, audit, attempt, round, parts, ids, sites_min, world, sites_left, open, agreed,
-        phase, edges, reason);
+        askers, audit, limited, attempt, round, parts, ids, sites_min, world, sites_left, open,
+        agreed, phase, edges, reason);
   }
   template <typename Io>
   static void of(Io& io, wire::In<Io, Ledger> whole) {
@@ -143,8 +143,8 @@ JCCL_ARCHIVED(Departed, site, key, token, since, stays)
 JCCL_ARCHIVED(Poll, revision, tier, election, doubt_since, dispute)
 JCCL_ARCHIVED(Round, ready, running, running_told, memory, entered, assumed, poll, without, skipped,
               quorum_since, lost_since, unasked_since, unheld_since, brought, brought_at, opened_by,
-              before, asking, ready_due, sync_due, commits, aborts, audit, audited, audit_bytes,
-              usual, cut_short, needed)
+              before, asking, ready_due, sync_due, commits, aborts, contributed, audit, audited,
+              audit_bytes, usual, cut_short, needed)
 JCCL_ARCHIVED(Cut, until, times, rounds)
 JCCL_ARCHIVED(Throttle, bans, banned_at, next_at, in_vain, held, held_until, open, for_faults)
 JCCL_ARCHIVED(KeptSeat, until, keys)

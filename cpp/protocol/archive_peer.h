@@ -14,7 +14,8 @@ inline constexpr std::uint64_t kValuesOf<CallPhase> = 4;
 
 JCCL_ARCHIVED(PeerOptions, run, site, shard, shards, addresses, start_peers, master_grace,
               reconnect_pause)
-JCCL_ARCHIVED(Call, tag, descriptor, summary, hint, weight, is_state, fingerprint, deadline, before)
+JCCL_ARCHIVED(Call, tag, descriptor, summary, hint, contributors_max, unit_weights, weight,
+              is_state, fingerprint, deadline, before)
 JCCL_ARCHIVED(SyncCall, tag, source, restore, user_has, revision, digest, descriptor, summary,
               deadline)
 JCCL_ARCHIVED(OpenCall, call, number, n, phase, weight, left_out, left_out_why, receiver, orphan,

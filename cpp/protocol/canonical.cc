@@ -130,13 +130,13 @@ class Canon {
   void put(const Round& round) {
     const auto& [ready, running, told, memory, entered, assumed, poll, without, skipped,
                  quorum_since, lost_since, unasked_since, unheld_since, brought, brought_at,
-                 opened_by, before, asking, ready_due, sync_due, commits, aborts, audit, audited,
-                 audit_bytes, usual, cut_short, needed] = round;
+                 opened_by, before, asking, ready_due, sync_due, commits, aborts, contributed,
+                 audit, audited, audit_bytes, usual, cut_short, needed] = round;
     put(ready), put(running), put(memory), put(without), put(skipped), put(quorum_since);
     put(lost_since), put(unasked_since), put(unheld_since), put(brought), put(brought_at),
         put(asking), put(ready_due), put(sync_due);
-    put(usual), put(cut_short), put(needed), put(opened_by), put(before), put(entered),
-        put(assumed), put(poll.has_value());
+    put(contributed), put(usual), put(cut_short), put(needed), put(opened_by), put(before),
+        put(entered), put(assumed), put(poll.has_value());
     if (poll.has_value()) {
       const auto& [revision, tier, election, doubt_since, dispute] = *poll;
       put(revision), put(tier), put(doubt_since), put(dispute.empty());
@@ -146,8 +146,9 @@ class Canon {
         counted(audit_bytes);
   }
   void put(const Call& call) {
-    const auto& [tag, descriptor, summary, hint, weight, is_state, fingerprint, deadline, before] =
-        call;
+    const auto& [tag, descriptor, summary, hint, contributors_max, unit_weights, weight, is_state,
+                 fingerprint, deadline, before] = call;
+    put(contributors_max), put(unit_weights);
     put(tag), put(descriptor), put(weight), put(is_state), put(deadline), put(fingerprint);
     put(before);
     put(hint.size()), words(summary);

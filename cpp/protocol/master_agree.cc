@@ -14,7 +14,7 @@ using State = MasterMachine::State;
 
 bool State::agree(const wire::Tag& tag) {
   if (!agree_on_call(tag) || !agree_on_hint(tag) || !agree_on_state(tag)) return false;
-  if (!agree_on_weights(tag)) return false;
+  if (!agree_on_contributors(tag) || !agree_on_weights(tag)) return false;
   const std::vector<Part> parts = parts_for(tag);
   if (std::none_of(parts.begin(), parts.end(), [](const Part& p) { return p.contributes(); })) {
     reject_all(
@@ -82,14 +82,18 @@ bool State::all_ask_alike(const wire::Tag& tag) const {
   return equal && counts.size() <= 1 && fingerprints.size() <= 1;
 }
 
-// A hint follows from the call, so among equal calls it is equal. Who says another than most has
-// made it up: the plan would not fit the others' calls.
+// A hint follows from the call, so among equal calls it is equal, and so does what the call allows
+// its contributors. Who says another than most has made it up: the plan would not fit the others'
+// calls.
 bool State::agree_on_hint(const wire::Tag& tag) {
-  std::map<std::pair<std::uint32_t, base::Bytes>, std::vector<wire::Incarnation>> hints;
+  using Follows = std::tuple<base::Bytes, std::uint32_t, bool>;
+  std::map<std::pair<std::uint32_t, Follows>, std::vector<wire::Incarnation>> hints;
   std::map<std::uint32_t, std::pair<std::size_t, std::size_t>> most;  // by shard; how many have it
   for (const auto& [id, member] : ledger_.members()) {
     if (!takes_part(tag, member)) continue;
-    auto& same = hints[{member.shard, ready_of(tag, member)->ready.hint}];
+    const wire::Ready& ready = ready_of(tag, member)->ready;
+    const bool unit = ready.unit_weights && !JCCL_PLANTED("kinds-of-weights-not-compared");
+    auto& same = hints[{member.shard, Follows{ready.hint, ready.contributors_max, unit}}];
     same.push_back(member.incarnation);
     auto& [first, second] = most[member.shard];
     first = std::max(first, same.size());
@@ -109,6 +113,69 @@ bool State::agree_on_hint(const wire::Tag& tag) {
                  " differs from that of others with the same call"));
     }
   }
+  return false;
+}
+
+// What a call allows its contributors. Each weight is its owner's word, and so is that it
+// contributes: peers refuse a START that does not fit the call, all of them. Who has contributed to
+// the last round goes before who has not, and who came first before who came later.
+bool State::agree_on_contributors(const wire::Tag& tag) {
+  Round& round = rounds_.at(tag);
+  const std::vector<Part> parts = parts_for(tag);
+  std::map<std::uint32_t, std::vector<const Part*>> groups;
+  std::map<std::string, base::Status> unfit;  // sites
+  bool crowded = false;
+  for (const Part& part : parts) {
+    if (!part.contributes() || JCCL_PLANTED("contributors-not-compared")) continue;
+    if (!round.ready.at(part.incarnation).ready.unit_weights || part.weight == 1) {
+      groups[part.shard].push_back(&part);
+      continue;
+    }
+    unfit[part.site] = {Code::kInvalid, cat("the weight ", part.weight, " of ", part.site,
+                                            " is none for this call: weights apply to sum and "
+                                            "mean of floating-point leaves; use 1")};
+    if (JCCL_PLANTED("unfit-weights-are-free")) continue;
+    charge(*life_of(part.incarnation), Fault::kBadCall, "a weight in a call of unweighted values");
+  }
+  for (auto& [shard, group] : groups) {
+    const std::size_t most = round.ready.at(group.front()->incarnation).ready.contributors_max;
+    if (most == 0 || group.size() <= most) continue;
+    const auto rank = [&](const Part* part) {
+      const bool before = round.contributed.count(part->id) > 0;
+      return std::pair(before ? 0 : 1,
+                       JCCL_PLANTED("the-newest-contribute") ? ~part->id : part->id);
+    };
+    std::sort(group.begin(), group.end(),
+              [&](const Part* a, const Part* b) { return rank(a) < rank(b); });
+    std::string first;
+    for (std::size_t i = 0; i < group.size(); ++i) {
+      const std::string own = name(group[i]->id);
+      crowded = crowded || i >= most;
+      if (i < most) {
+        first += cat(first.empty() ? "" : ", ", own);
+        continue;
+      }
+      unfit[group[i]->site] = {
+          most == 1 ? Code::kInvalid : Code::kLimit,
+          cat(group.size(), " peers contribute to one round, at most ", most, " may: ", first,
+              " did so before ", own, ", or joined before it; call with weight 0 to receive")};
+    }
+  }
+  if (unfit.empty()) return true;
+  const bool few = sites_in(tag) < 3;
+  if (few && crowded) {  // of two each is in the other's way
+    const base::Status why = unfit.begin()->second;
+    reject_all(tag, why.code, why.text);
+    return false;
+  }
+  for (const auto& [site, why] : unfit) {
+    if (!few && !JCCL_PLANTED("the-unfit-are-waited-for")) round.without.insert(site);
+    for (const Life* life : shards_of(site)) {
+      if (round.ready.count(life->incarnation) > 0)
+        reject(tag, life->incarnation, why.code, why.text);
+    }
+  }
+  touch(tag);  // the others may be complete without them
   return false;
 }
 

@@ -120,13 +120,14 @@ class MasterAttempt {
   template <typename Canon>
   void each_field(Canon& canon) const {
     const auto& [starts_, since_, deadline_, last_done_, avoided_, refusals_, silent_, judged,
-                 heard, asking, audit_, attempt, round, parts, ids, sites_min, world, sites_left,
-                 open, agreed, phase, edges, reason] = *this;
+                 heard, asking, audit_, limited_, attempt, round, parts, ids, sites_min, world,
+                 sites_left, open, agreed, phase, edges, reason] = *this;
     canon.put(attempt), canon.put(round), canon.put(parts), canon.put(phase), canon.put(sites_min);
     canon.put(avoided_), canon.put(since_), canon.put(deadline_), canon.put(last_done_),
         canon.put(asking), canon.put(judged), canon.put(heard);
     canon.put(starts_.size()), canon.put(world), canon.put(sites_left), canon.put(open);
-    canon.put(audit_), canon.put(agreed), canon.put(ids), canon.put(silent_.size());
+    canon.put(audit_), canon.put(limited_), canon.put(agreed), canon.put(ids),
+        canon.put(silent_.size());
     for (const auto& [named, reporters] : silent_) {
       canon.put(named), canon.put(reporters.size());
       for (const auto& [reporter, what] : reporters) canon.put(reporter), canon.words(what);
@@ -147,6 +148,7 @@ class MasterAttempt {
   bool heard_out = false;          // it was put off once, for somebody whom several name
   std::set<std::uint64_t> askers;  // connections that asked for the outcome without a part
   std::optional<Audit> audit;      // nullopt: it has none
+  bool limited = false;            // its calls say how many may contribute
 
  private:
   friend struct Archived;

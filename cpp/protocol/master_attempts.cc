@@ -378,6 +378,10 @@ void State::commit(const wire::Tag& tag) {
     if (!part.contributes()) record.receivers.push_back(id);
   }
   const bool first = !ledger_.begun();
+  round.contributed.clear();
+  for (const auto& [id, part] : running.parts()) {
+    if (running.limited && part.contributes() && !part.evicted) round.contributed.insert(id);
+  }
   journal(record);
   if (first) touch_all();  // from now on newcomers are waited for nowhere (`owes`)
   round.poll.reset();      // of the revision before

@@ -175,6 +175,7 @@ struct Round {  // the volatile side of one tag
   // No READY, no Sync expires before these; the exact times are looked up when they come.
   base::Time ready_due = base::kNever, sync_due = base::kNever;
   std::uint64_t commits = 0, aborts = 0;
+  std::set<wire::PeerId> contributed;  // to the last one, of calls that so many may contribute to
   std::string audit;  // how its rounds are audited, or why not, as it was said last
   std::uint64_t audited = 0, audit_bytes = 0;  // cells that were added up anew; shown for that
   base::Duration usual = 0;                    // that an attempt takes which commits

@@ -420,6 +420,10 @@ void State::launch(const wire::Tag& tag) {
   if (!plans.ok() && take_back_left_out(tag)) return;
   if (!plans.ok()) return evict_worst_link(tag, plans.status());
   const bool audited = may_audit(tag, parts, plans.value());
+  const bool limited = std::any_of(parts.begin(), parts.end(), [&](const Part& part) {
+    return part.contributes() &&
+           rounds_.at(tag).ready.at(part.incarnation).ready.contributors_max > 0;
+  });
   // Who the parts are must be known before they are named.
   if (!JCCL_PLANTED("start-before-roster")) flush_roster();
   Round& round = rounds_.at(tag);
@@ -432,6 +436,7 @@ void State::launch(const wire::Tag& tag) {
   round.running_told.clear();
   MasterAttempt& running = *round.running;
   running_[attempt] = tag;
+  running.limited = limited;
   running.since = running.last_done = now_;
   running.avoided = std::move(avoided);
   running.deadline = round_deadline(tag);

@@ -216,6 +216,7 @@ struct MasterMachine::State {
   bool all_ask_alike(const wire::Tag& tag) const;
   bool agree_on_hint(const wire::Tag& tag);
   bool agree_on_weights(const wire::Tag& tag);
+  bool agree_on_contributors(const wire::Tag& tag);
   bool agree_on_state(const wire::Tag& tag);
   Wait forming_wait(const wire::Tag& tag) const;
   void launch(const wire::Tag& tag);

@@ -86,6 +86,8 @@ void State::send_ready(const OpenCall& open) {
   ready.descriptor = open.call.descriptor;
   ready.summary = open.call.summary;
   ready.hint = open.call.hint;
+  ready.contributors_max = open.call.contributors_max;
+  ready.unit_weights = open.call.unit_weights;
   ready.weight = open.weight;
   if (open.call.is_state) {
     const wire::Held& held = held_.at(open.call.tag);

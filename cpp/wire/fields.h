@@ -119,6 +119,8 @@ void fields(Io& io, In<Io, Ready> m) {
   io.digest(m.descriptor);
   io.text(m.summary, base::kSummaryBytesMax);
   io.blob(m.hint, base::kPlanBytesMax, "plan hint");
+  io.u32(m.contributors_max);
+  io.flag(m.unit_weights);
   io.weight(m.weight);
   io.flag(m.has_state);
   io.u64(m.revision);

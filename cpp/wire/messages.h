@@ -30,7 +30,7 @@ using base::Sha256;
 using base::Tag;
 using base::Wish;
 
-inline constexpr std::uint16_t kVersion = 15;
+inline constexpr std::uint16_t kVersion = 16;
 
 // ---- parts -------------------------------------------------------------------------------------
 
@@ -108,6 +108,10 @@ struct Ready {
   Digest descriptor;    // shapes, dtypes, op, codec of all leaves; equal on all peers
   std::string summary;  // the same in words, for the mismatch text; ≤ kSummaryBytesMax
   Bytes hint;           // opaque to the protocol: what kind of plan; part of the descriptor
+  // They follow from the call as well: how many may contribute to it, of one shard (0: any number),
+  // and whether who does has the weight 1.
+  std::uint32_t contributors_max = 0;
+  bool unit_weights = false;
   double weight = 1.0;  // 0: receive only
   bool has_state = false;
   std::uint64_t revision = 0;  // = n - 1 when has_state

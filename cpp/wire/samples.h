@@ -34,6 +34,8 @@ inline std::vector<Message> sample_messages() {
             digest,
             "f32[10]",
             {1, 2, 3},
+            5,
+            true,
             0.5,
             true,
             11,
