@@ -142,9 +142,9 @@ JCCL_ARCHIVED(RoundMemory, link_failures, named, cut, began_late, corrupt, refus
 JCCL_ARCHIVED(Departed, site, key, token, since, stays)
 JCCL_ARCHIVED(Poll, revision, tier, election, doubt_since, dispute)
 JCCL_ARCHIVED(Round, ready, running, running_told, memory, entered, assumed, poll, without, skipped,
-              quorum_since, lost_since, unasked_since, unheld_since, brought, brought_at, opened_by,
-              before, asking, ready_due, sync_due, commits, aborts, contributed, audit, audited,
-              audit_bytes, usual, cut_short, needed)
+              quorum_since, late, lost_since, unasked_since, unheld_since, brought, brought_at,
+              opened_by, before, asking, ready_due, sync_due, commits, aborts, contributed, audit,
+              audited, audit_bytes, usual, cut_short, needed)
 JCCL_ARCHIVED(Cut, until, times, rounds)
 JCCL_ARCHIVED(Throttle, bans, banned_at, next_at, in_vain, held, held_until, open, for_faults)
 JCCL_ARCHIVED(KeptSeat, until, keys)

@@ -129,10 +129,10 @@ class Canon {
   }
   void put(const Round& round) {
     const auto& [ready, running, told, memory, entered, assumed, poll, without, skipped,
-                 quorum_since, lost_since, unasked_since, unheld_since, brought, brought_at,
+                 quorum_since, late, lost_since, unasked_since, unheld_since, brought, brought_at,
                  opened_by, before, asking, ready_due, sync_due, commits, aborts, contributed,
                  audit, audited, audit_bytes, usual, cut_short, needed] = round;
-    put(ready), put(running), put(memory), put(without), put(skipped), put(quorum_since);
+    put(ready), put(running), put(memory), put(without), put(skipped), put(quorum_since), put(late);
     put(lost_since), put(unasked_since), put(unheld_since), put(brought), put(brought_at),
         put(asking), put(ready_due), put(sync_due);
     put(contributed), put(usual), put(cut_short), put(needed), put(opened_by), put(before),

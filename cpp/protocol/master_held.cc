@@ -1,5 +1,5 @@
-// Time that the others wait for a site: since when they do, and what it pays for that when it goes
-// (blame.h). Pure; one event at a time.
+// Time that the others wait for a site: since when they do, and what it pays for that when it goes,
+// or when deadlines end the attempt (blame.h). Pure; one event at a time.
 #include <algorithm>
 #include <utility>
 
@@ -15,6 +15,7 @@ using State = MasterMachine::State;
 namespace {
 
 constexpr base::Duration kHeldNoted = base::kSecond / 2;
+constexpr int kShortShare = 2;
 
 }  // namespace
 
@@ -167,6 +168,46 @@ bool State::pays(const std::string& site) const {
   return std::any_of(lives.begin(), lives.end(), [&](wire::Incarnation incarnation) {
     return now_ < blame_.out_until(lives_.at(incarnation).key);
   });
+}
+
+// The attempt ends by deadlines. Who held it pays for what others waited, as if it had left. Calls
+// may be shorter than `straggler_after`, or too short for heartbeats to be heard.
+void State::note_deadline(const MasterAttempt& running) {
+  if (note_short_calls(running)) return;
+  const bool waits = options_.straggler == Straggler::kWait;
+  const Part* holder = holds_in_silence(running);
+  std::string why;
+  if (holder == nullptr && (!waits || now_ < running.since + 2 * options_.heartbeat)) {
+    holder = silent_last(running, 0, &why);
+  }
+  if (holder != nullptr && !JCCL_PLANTED("short-calls-are-held-by-nobody")) {
+    return note_exit(*life_of(holder->incarnation), running);
+  }
+  const std::string slow = waits ? "" : straggling(running, 0, &why);
+  if (!slow.empty() && !JCCL_PLANTED("slow-ones-hold-no-deadline")) {
+    note_absence(slow, running.since);
+  }
+}
+
+// Whose call had less than half of the time that the middle one has pays, too, unless it waits for
+// another. Not as for a fault, for who calls late may have as little. Whether anybody did: who is
+// DONE ends an attempt as well, for the others may need what it still has to send.
+bool State::note_short_calls(const MasterAttempt& running) {
+  std::vector<Part> parts;
+  bool any = false;
+  for (const auto& [id, one] : running.parts()) parts.push_back(one);
+  for (const auto& [id, part] : running.parts()) {
+    const Life* life = part.evicted ? nullptr : life_of(part.incarnation);
+    const bool over = now_ + options_.silence / 4 >= part.deadline;
+    if (life == nullptr || !over || JCCL_PLANTED("short-calls-hold-for-nothing")) continue;
+    if (part.done.has_value() && JCCL_PLANTED("the-done-may-be-hasty")) continue;
+    const bool waits = !part.done.has_value() && waits_itself(running, part);
+    if (waits && !JCCL_PLANTED("short-calls-wait-for-nobody")) continue;
+    if (!hasty(part.incarnation, parts, kShortShare)) continue;
+    note_exit(*life, running);
+    any = true;
+  }
+  return any;
 }
 
 }  // namespace jccl::protocol

@@ -120,7 +120,7 @@ void MasterMachine::State::tick() {
   if (now_ < wake_) return;
   if (now_ < next_tick_) {
     for (const auto& [tag, round] : rounds_) {
-      if (due(tag, round, before_) <= now_) touch(tag);
+      if (due(round, before_) <= now_) touch(tag);
     }
     return;
   }
@@ -276,7 +276,7 @@ void MasterMachine::State::touch_all() {
 
 // When it has to be looked at, if nothing happens to it before. `seen`: of what comes once the time
 // until then is over.
-Time MasterMachine::State::due(const wire::Tag& tag, const Round& round, Time seen) const {
+Time MasterMachine::State::due(const Round& round, Time seen) const {
   Time due = base::kNever;
   const auto by = [&](Time at) { due = std::min(due, at); };
   const auto once = [&](Time at) { by(at > seen ? at : base::kNever); };
@@ -288,7 +288,8 @@ Time MasterMachine::State::due(const wire::Tag& tag, const Round& round, Time se
     by(round.ready_due);
     const bool judges = options_.straggler != Straggler::kWait;
     if (judges && round.quorum_since != base::kNever) {
-      by(round.quorum_since + straggler_after(tag));
+      once(leaves_behind_at(round));
+      by(round.quorum_since + options_.straggler_after);
     }
   }
   if (!round.ready.empty()) once(round.memory.paused_until);
@@ -309,7 +310,7 @@ Time MasterMachine::State::next_wake() const {
   Time wake = base::kNever;
   const auto by = [&](Time at) { wake = std::min(wake, std::max(at, now_ + 1)); };
   if (!lives_.empty()) by(lives_due_);
-  for (const auto& [tag, round] : rounds_) by(due(tag, round, now_));
+  for (const auto& [tag, round] : rounds_) by(due(round, now_));
   for (const auto& [site, until] : holds_) by(until);
   if (!touched_.empty() || lives_changed_) by(now_ + 1);
   if (!lives_.empty()) by(next_tick_);

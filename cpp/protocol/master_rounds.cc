@@ -231,6 +231,7 @@ void State::expire_round(const wire::Tag& tag) {
   const std::string passed =
       cat("round ", ledger_.standing(tag).committed + 1, " of ", tag, ": deadline passed; ", why);
   round.ready_due = base::kNever;
+  note_late(tag);
   std::vector<wire::Incarnation> due;
   for (const auto& [incarnation, open] : round.ready) {
     if (now_ >= open.deadline)
@@ -429,6 +430,7 @@ void State::launch(const wire::Tag& tag) {
   Round& round = rounds_.at(tag);
   if (!std::exchange(begun_, true)) touch_all();  // nothing waits for start_peers any more
   round.quorum_since = base::kNever;
+  if (!JCCL_PLANTED("lateness-outlives-rounds")) round.late.clear();
   charge_left(tag);
   const wire::Attempt attempt{ledger_.epoch(), ++counter_};
   const wire::RoundName name{tag, ledger_.standing(tag).committed + 1};

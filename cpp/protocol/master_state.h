@@ -44,7 +44,7 @@ struct MasterMachine::State {
   void drop_unused_tags();
   void end_pauses();
   void tick();
-  base::Time due(const wire::Tag& tag, const Round& round, base::Time seen) const;
+  base::Time due(const Round& round, base::Time seen) const;
   base::Time next_wake() const;
   void journal(wire::Record record);
   void send(ConnId conn, wire::Message message);
@@ -149,7 +149,9 @@ struct MasterMachine::State {
   void charge_exit(const Life& life, const wire::Tag& tag, const Part& part, Fault fault,
                    const std::string& why);
   void note_deadline(const MasterAttempt& running);
-  base::Duration straggler_after(const wire::Tag& tag) const;
+  base::Time leaves_behind_at(const Round& round) const;
+  std::set<std::string> late_sites(const wire::Tag& tag) const;
+  void note_late(const wire::Tag& tag);
   bool note_short_calls(const MasterAttempt& running);
   const Part* waits_for(const MasterAttempt& running, const Part& part) const;
   bool waits_itself(const MasterAttempt& running, const Part& part) const;

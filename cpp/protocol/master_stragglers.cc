@@ -37,7 +37,6 @@ const wire::Moving* moving_by(const Life& life, const wire::Attempt& attempt, ba
   return life.beat_before <= by ? find(life.moving_before, attempt) : nullptr;
 }
 
-constexpr int kShortShare = 2;
 constexpr double kNearly = 1.25;  // heartbeats are not of one moment
 
 double share_left(const wire::Moving& moving) {
@@ -161,27 +160,19 @@ void State::note_quorum(const wire::Tag& tag) {
     round.quorum_since = now_;
   }
   if (round.quorum_since == base::kNever || waits) return;
-  if (now_ >= round.quorum_since + straggler_after(tag)) leave_behind(tag);
+  if (now_ >= leaves_behind_at(round)) leave_behind(tag);
 }
 
-// Of calls that are shorter none would ever get a result. The middle one decides, so that nobody
-// hurries the others by a short one.
-base::Duration State::straggler_after(const wire::Tag& tag) const {
-  std::vector<base::Duration> times;
-  for (const auto& [id, member] : ledger_.members()) {
-    const OpenReady* open = ready_of(tag, member);
-    if (open != nullptr) times.push_back(open->time);
-  }
-  if (times.empty() || JCCL_PLANTED("calls-end-before-stragglers")) return options_.straggler_after;
-  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
-  std::nth_element(times.begin(), middle, times.end());
-  return std::min(options_.straggler_after, *middle - *middle / 4);
+// At the earliest: for whom calls that have ended waited longest may be READY by now.
+base::Time State::leaves_behind_at(const Round& round) const {
+  base::Duration waited = 0;
+  for (const auto& [site, time] : round.late) waited = std::max(waited, time);
+  return round.quorum_since + std::max<base::Duration>(0, options_.straggler_after - waited);
 }
 
-void State::leave_behind(const wire::Tag& tag) {
-  Round& round = rounds_.at(tag);
-  const base::Time since = std::exchange(round.quorum_since, base::kNever);
-  // Who is not back since the master's restart has a grace of its own: it may know of none yet.
+// Who is not READY while half of the sites are. Who is not back since the master's restart has a
+// grace of its own: it may know of none yet.
+std::set<std::string> State::late_sites(const wire::Tag& tag) const {
   std::set<std::string> late;
   for (const auto& [id, member] : ledger_.members()) {
     const bool back = lives_.at(member.incarnation).seen || JCCL_PLANTED("not-back-is-late");
@@ -189,12 +180,34 @@ void State::leave_behind(const wire::Tag& tag) {
       late.insert(member.site);
     }
   }
+  return late;
+}
+
+// Calls end that are shorter than `straggler_after`. The next ones go on waiting where they did.
+void State::note_late(const wire::Tag& tag) {
+  Round& round = rounds_.at(tag);
+  if (options_.straggler == Straggler::kWait || round.quorum_since == base::kNever) return;
+  if (JCCL_PLANTED("calls-end-before-stragglers")) return;
+  auto before = std::exchange(round.late, {});
+  for (const std::string& site : late_sites(tag)) {
+    round.late[site] = before[site] + now_ - round.quorum_since;
+  }
+  round.quorum_since = base::kNever;  // from now on, if they are still enough
+}
+
+void State::leave_behind(const wire::Tag& tag) {
+  Round& round = rounds_.at(tag);
+  const base::Time since = std::exchange(round.quorum_since, base::kNever);
   const std::uint64_t n = ledger_.standing(tag).committed + 1;
-  for (const std::string& site : late) {
-    const std::string why = cat(site, " was not READY for round ", n, " of ", tag, " ",
-                                (now_ - since) / base::kMillisecond, " ms after half of the sites");
+  for (const std::string& site : late_sites(tag)) {
+    const base::Duration waited = round.late[site] += now_ - since;
+    if (waited < options_.straggler_after) continue;
+    round.late.erase(site);
+    const std::string why =
+        cat(site, " was not READY for round ", n, " of ", tag, " ",
+            options_.straggler_after / base::kMillisecond, " ms after half of the sites");
     if (options_.straggler == Straggler::kEvict) {
-      put_out(site, now_ - since);
+      put_out(site, waited);
       note_held(site, since);
       depart(site, why, "evict");
       continue;
@@ -455,46 +468,6 @@ std::string State::trouble_of(const Life& life, base::Time now) const {
     if (slow && !why.empty()) add(why);
   }
   return text;
-}
-
-// The attempt ends by deadlines. Who held it pays for what others waited, as if it had left. Calls
-// may be shorter than `straggler_after`, or too short for heartbeats to be heard.
-void State::note_deadline(const MasterAttempt& running) {
-  if (note_short_calls(running)) return;
-  const bool waits = options_.straggler == Straggler::kWait;
-  const Part* holder = holds_in_silence(running);
-  std::string why;
-  if (holder == nullptr && (!waits || now_ < running.since + 2 * options_.heartbeat)) {
-    holder = silent_last(running, 0, &why);
-  }
-  if (holder != nullptr && !JCCL_PLANTED("short-calls-are-held-by-nobody")) {
-    return note_exit(*life_of(holder->incarnation), running);
-  }
-  const std::string slow = waits ? "" : straggling(running, 0, &why);
-  if (!slow.empty() && !JCCL_PLANTED("slow-ones-hold-no-deadline")) {
-    note_absence(slow, running.since);
-  }
-}
-
-// Whose call had less than half of the time that the middle one has pays, too, unless it waits for
-// another. Not as for a fault, for who calls late may have as little. Whether anybody did: who is
-// DONE ends an attempt as well, for the others may need what it still has to send.
-bool State::note_short_calls(const MasterAttempt& running) {
-  std::vector<Part> parts;
-  bool any = false;
-  for (const auto& [id, one] : running.parts()) parts.push_back(one);
-  for (const auto& [id, part] : running.parts()) {
-    const Life* life = part.evicted ? nullptr : life_of(part.incarnation);
-    const bool over = now_ + options_.silence / 4 >= part.deadline;
-    if (life == nullptr || !over || JCCL_PLANTED("short-calls-hold-for-nothing")) continue;
-    if (part.done.has_value() && JCCL_PLANTED("the-done-may-be-hasty")) continue;
-    const bool waits = !part.done.has_value() && waits_itself(running, part);
-    if (waits && !JCCL_PLANTED("short-calls-wait-for-nobody")) continue;
-    if (!hasty(part.incarnation, parts, kShortShare)) continue;
-    note_exit(*life, running);
-    any = true;
-  }
-  return any;
 }
 
 }  // namespace jccl::protocol

@@ -133,6 +133,32 @@ TEST_F(ShortCalls, nor_by_who_says_that_it_is_slow_where_stragglers_are_not_wait
   }
 }
 
+// Calls that poll end again and again, and who is busy meanwhile is no straggler for that.
+TEST_F(ShortCalls, are_not_waited_for_less_long_than_others) {
+  for (const Straggler straggler : {Straggler::kEvict, Straggler::kSkip}) {
+    MasterOptions three = options();
+    three.start_peers = 3, three.straggler = straggler, three.straggler_after = 10 * kSecond;
+    begin(three);
+    last_ = 0;
+    join({"a", "b", "c"});
+    commit("grads", 1);
+    alive_ = {1, 2, 3};
+    for (int busy = 0; busy < 3; ++busy) {
+      const std::uint64_t n = committed("grads") + 1;
+      wire::Ready poll = ready("grads", n);
+      poll.deadline = 500 * kMillisecond;
+      std::vector<HistoryLine> lines;
+      for (int k = 0; k < 16; ++k) {  // for 8 s, less what lies between two calls
+        for (ConnId conn = 1; conn <= 2; ++conn) (void)say(conn, poll);
+        for (const HistoryLine& line : wait(500 * kMillisecond)) lines.push_back(line);
+      }
+      for (const HistoryLine& line : lines)
+        EXPECT_TRUE(line.kind != "evict" && line.kind != "skip");
+      commit("grads", n);
+    }
+  }
+}
+
 TEST_F(ShortCalls, nor_by_who_is_never_ready_where_stragglers_are_not_waited_for) {
   for (const base::Duration deadline : {2 * kSecond, 5 * kSecond, 9 * kSecond}) {
     EXPECT_GE(kept(Straggler::kEvict, 10 * kSecond, deadline, 0, false), 0.8) << deadline;
