@@ -164,8 +164,8 @@ def all_gather(
     Args:
         tree: pytree of arrays, of the same shapes and dtypes on all peers.
         comm: open communicator.
-        slots: length of the new axis, alike on all peers. A round of more peers than
-            slots fails: LIMIT.
+        slots: length of the new axis, alike on all peers. Of more peers than slots the
+            calls of the newest fail: LIMIT; of two peers both.
         codec: how float arrays travel: a name, an object, or None for their own dtype.
         tag: name of the stream of rounds.
         round: on what terms. `jccl.Round`: deadline, join_timeout, guard, state,
@@ -208,7 +208,8 @@ def broadcast(
     Args:
         tree: pytree of arrays, of the same shapes and dtypes on all peers.
         comm: open communicator.
-        root: True on exactly one peer.
+        root: True on exactly one peer. Of several the one that was it in the last round
+            stays it, else the oldest; the others' calls fail: INVALID; of two peers both.
         codec: how float arrays travel: a name, an object, or None for their own dtype.
             The root takes the decoded values too.
         tag: name of the stream of rounds.

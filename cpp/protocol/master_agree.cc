@@ -158,7 +158,8 @@ bool State::agree_on_contributors(const wire::Tag& tag) {
       unfit[group[i]->site] = {
           most == 1 ? Code::kInvalid : Code::kLimit,
           cat(group.size(), " peers contribute to one round, at most ", most, " may: ", first,
-              " did so before ", own, ", or joined before it; call with weight 0 to receive")};
+              " did so before ", own,
+              ", or joined before it (a broadcast has one root, and all_gather a slot for each)")};
     }
   }
   if (unfit.empty()) return true;
