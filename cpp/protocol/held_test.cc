@@ -387,6 +387,8 @@ TEST_F(HeldTest, nor_whose_calls_are_shorter_than_others_and_say_done_at_once) {
 TEST_F(HeldTest, who_has_nothing_to_move_and_is_not_done_holds_the_attempt) {
   EXPECT_EQ(rounds_until_out(9 * kSecond, {{1, 4}, {2, 1}, {3, 1}}).second, 4U);
   EXPECT_EQ(rounds_until_out(3 * kSecond, {{1, 4}, {2, 1}, {3, 1}}).second, 4U) << "not the first";
+  EXPECT_EQ(rounds_until_out(3 * kSecond, {{2, 4}, {3, 4}}, true).second, 4U)
+      << "nor if it is DONE";
   const auto slow = rounds_until_out(9 * kSecond, {{1, 4}, {2, 1}, {3, 1}, {4, 0}});
   EXPECT_EQ(slow.second, 0U) << "who is slow is waited for";
 }

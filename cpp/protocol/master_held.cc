@@ -173,9 +173,10 @@ bool State::pays(const std::string& site) const {
 // The attempt ends by deadlines. Who held it pays for what others waited, as if it had left. Calls
 // may be shorter than `straggler_after`, or too short for heartbeats to be heard.
 void State::note_deadline(const MasterAttempt& running) {
-  if (note_short_calls(running)) return;
   const bool waits = options_.straggler == Straggler::kWait;
   const Part* holder = holds_in_silence(running);
+  const bool is_sure = holder != nullptr && now_ >= running.since + options_.silence / 2;
+  if (!is_sure && note_short_calls(running)) return;
   std::string why;
   if (holder == nullptr && (!waits || now_ < running.since + 2 * options_.heartbeat)) {
     holder = silent_last(running, 0, &why);
