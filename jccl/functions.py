@@ -165,7 +165,7 @@ def all_gather(
         tree: pytree of arrays, of the same shapes and dtypes on all peers.
         comm: open communicator.
         slots: length of the new axis, alike on all peers. Of more peers than slots the
-            calls of the newest fail: LIMIT; of two peers both.
+            calls of the newest fail: LIMIT. Of two peers both fail.
         codec: how float arrays travel: a name, an object, or None for their own dtype.
         tag: name of the stream of rounds.
         round: on what terms. `jccl.Round`: deadline, join_timeout, guard, state,
@@ -209,7 +209,8 @@ def broadcast(
         tree: pytree of arrays, of the same shapes and dtypes on all peers.
         comm: open communicator.
         root: True on exactly one peer. Of several the one that was it in the last round
-            stays it, else the oldest; the others' calls fail: INVALID; of two peers both.
+            stays it, else the oldest; the others' calls fail: INVALID. Of two peers
+            both fail.
         codec: how float arrays travel: a name, an object, or None for their own dtype.
             The root takes the decoded values too.
         tag: name of the stream of rounds.
