@@ -209,8 +209,8 @@ def broadcast(
         tree: pytree of arrays, of the same shapes and dtypes on all peers.
         comm: open communicator.
         root: True on exactly one peer. Of several the one that was it in the last round
-            stays it, else the oldest; the others' calls fail: INVALID. Of two peers
-            both fail.
+            stays it, else the oldest; the others' calls fail: LIMIT. Of two peers both
+            fail.
         codec: how float arrays travel: a name, an object, or None for their own dtype.
             The root takes the decoded values too.
         tag: name of the stream of rounds.

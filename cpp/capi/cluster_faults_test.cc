@@ -239,7 +239,7 @@ TEST(TogetherTest, where_too_many_contribute_one_hears_so_and_the_others_go_on) 
     run("few slots", "3 peers contribute to one round, at most 2 may");
   });
   using Codes = std::multiset<Code>;
-  EXPECT_EQ(codes["two roots"], (Codes{Code::kOk, Code::kOk, Code::kInvalid}));
+  EXPECT_EQ(codes["two roots"], (Codes{Code::kOk, Code::kOk, Code::kLimit}));
   EXPECT_EQ(codes["no root"], (Codes{Code::kEmpty, Code::kEmpty, Code::kEmpty}));
   EXPECT_EQ(codes["few slots"], (Codes{Code::kOk, Code::kOk, Code::kLimit}));
 }

@@ -104,7 +104,7 @@ Status check_start(const wire::Start& start, const collective::Plan& plan, PeerI
   if (const Status own = check_self(start, self, terms); !own.ok()) return own;
   const std::size_t count = plan.order.size();
   if (terms.collective == Collective::kBroadcast && count > 1) {
-    return {Code::kInvalid, cat(count, " peers broadcast in one round; one may")};
+    return {Code::kLimit, cat(count, " peers broadcast in one round; one may")};
   }
   if (terms.collective == Collective::kAllGather &&
       count > terms.slots + (JCCL_PLANTED("slots-not-compared") ? 1 : 0)) {

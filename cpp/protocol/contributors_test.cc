@@ -80,14 +80,14 @@ TEST_F(Contributors, who_contributed_last_goes_before_who_did_not) {
   run_of(4);
   commit(call({0, 0, 1, 0}, 1, false), 1);
   const auto effects = call({1, 0, 1, 0}, 1, false);
-  EXPECT_EQ(refused(effects), (Refused{{1, Code::kInvalid}}));
+  EXPECT_EQ(refused(effects), (Refused{{1, Code::kLimit}}));
   const std::string text = sent<wire::Reject>(effects)[0].text;
   for (const char* part : {"2 peers contribute", "at most 1", "c did so before a"})
     EXPECT_NE(text.find(part), std::string::npos) << text;
   commit(effects, 1);
   for (std::size_t member = 1; member <= 4; ++member) EXPECT_EQ(faults(member), "");
   commit(call({1, 0, 0, 0}, 1, false), 1);  // the part may be another's, once it is free
-  EXPECT_EQ(refused(call({1, 0, 1, 0}, 1, false)), (Refused{{3, Code::kInvalid}}));
+  EXPECT_EQ(refused(call({1, 0, 1, 0}, 1, false)), (Refused{{3, Code::kLimit}}));
 }
 
 TEST_F(Contributors, among_equals_who_came_first_goes_first) {
@@ -99,7 +99,7 @@ TEST_F(Contributors, among_equals_who_came_first_goes_first) {
 
 TEST_F(Contributors, of_two_that_both_want_the_only_place_both_hear_of_it) {
   run_of(2);
-  EXPECT_EQ(refused(call({1, 1}, 1, false)), (Refused{{1, Code::kInvalid}, {2, Code::kInvalid}}));
+  EXPECT_EQ(refused(call({1, 1}, 1, false)), (Refused{{1, Code::kLimit}, {2, Code::kLimit}}));
 }
 
 TEST_F(Contributors, who_says_otherwise_what_the_call_allows_has_made_it_up) {

@@ -116,15 +116,29 @@ bool State::agree_on_hint(const wire::Tag& tag) {
   return false;
 }
 
+// Their calls end. The round goes on without them if there are enough others for that; else those
+// wait for another call of theirs.
+void State::refuse_sites(const wire::Tag& tag, const std::map<std::string, base::Status>& unfit,
+                         bool go_on) {
+  Round& round = rounds_.at(tag);
+  for (const auto& [site, why] : unfit) {
+    if (go_on) round.without.insert(site);
+    for (const Life* life : shards_of(site)) {
+      if (round.ready.count(life->incarnation) > 0)
+        reject(tag, life->incarnation, why.code, why.text);
+    }
+  }
+  touch(tag);  // the others may be complete without them
+}
+
 // What a call allows its contributors. Each weight is its owner's word, and so is that it
 // contributes: peers refuse a START that does not fit the call, all of them. Who has contributed to
 // the last round goes before who has not, and who came first before who came later.
 bool State::agree_on_contributors(const wire::Tag& tag) {
-  Round& round = rounds_.at(tag);
+  const Round& round = rounds_.at(tag);
   const std::vector<Part> parts = parts_for(tag);
   std::map<std::uint32_t, std::vector<const Part*>> groups;
   std::map<std::string, base::Status> unfit;  // sites
-  bool crowded = false;
   for (const Part& part : parts) {
     if (!part.contributes() || JCCL_PLANTED("contributors-not-compared")) continue;
     if (!round.ready.at(part.incarnation).ready.unit_weights || part.weight == 1) {
@@ -137,6 +151,7 @@ bool State::agree_on_contributors(const wire::Tag& tag) {
     if (JCCL_PLANTED("unfit-weights-are-free")) continue;
     charge(*life_of(part.incarnation), Fault::kBadCall, "a weight in a call of unweighted values");
   }
+  const bool few = sites_in(tag) < 3;
   for (auto& [shard, group] : groups) {
     const std::size_t most = round.ready.at(group.front()->incarnation).ready.contributors_max;
     if (most == 0 || group.size() <= most) continue;
@@ -148,42 +163,27 @@ bool State::agree_on_contributors(const wire::Tag& tag) {
     std::sort(group.begin(), group.end(),
               [&](const Part* a, const Part* b) { return rank(a) < rank(b); });
     std::string first;
-    for (std::size_t i = 0; i < group.size(); ++i) {
-      const std::string own = name(group[i]->id);
-      crowded = crowded || i >= most;
-      if (i < most) {
-        first += cat(first.empty() ? "" : ", ", own);
-        continue;
-      }
+    for (std::size_t i = 0; i < most; ++i)
+      first += cat(first.empty() ? "" : ", ", name(group[i]->id));
+    for (std::size_t i = most; i < group.size(); ++i) {
       unfit[group[i]->site] = {
-          most == 1 ? Code::kInvalid : Code::kLimit,
+          Code::kLimit,
           cat(group.size(), " peers contribute to one round, at most ", most, " may: ", first,
-              " did so before ", own,
+              " did so before ", name(group[i]->id),
               ", or joined before it (a broadcast has one root, and all_gather a slot for each)")};
     }
-  }
-  if (unfit.empty()) return true;
-  const bool few = sites_in(tag) < 3;
-  if (few && crowded) {  // of two each is in the other's way
-    const base::Status why = unfit.begin()->second;
-    reject_all(tag, why.code, why.text);
+    if (!few) continue;  // of two each is in the other's way
+    reject_all(tag, Code::kLimit, unfit.at(group[most]->site).text);
     return false;
   }
-  for (const auto& [site, why] : unfit) {
-    if (!few && !JCCL_PLANTED("the-unfit-are-waited-for")) round.without.insert(site);
-    for (const Life* life : shards_of(site)) {
-      if (round.ready.count(life->incarnation) > 0)
-        reject(tag, life->incarnation, why.code, why.text);
-    }
-  }
-  touch(tag);  // the others may be complete without them
+  if (unfit.empty()) return true;
+  refuse_sites(tag, unfit, !few && !JCCL_PLANTED("the-unfit-are-waited-for"));
   return false;
 }
 
 // A weight is its owner's word, and one that is far above all others' makes the mean its owner's
 // alone. Judged when all are there, by sites; of an even number the lower middle, so that of two it
-// is the other's. The round of three or more goes on without such a site; of two nobody can say
-// which of the two weights is wrong, so the other waits.
+// is the other's. Of two sites nobody can say which of the two weights is wrong.
 bool State::agree_on_weights(const wire::Tag& tag) {
   std::map<std::string, double> by_site;
   for (const Part& part : parts_for(tag)) {
@@ -202,26 +202,23 @@ bool State::agree_on_weights(const wire::Tag& tag) {
                             ? *std::max_element(weights.begin(), weights.end())
                             : *middle;
   const double most = options_.weight_max * median;
-  bool all = true;
+  std::map<std::string, base::Status> unfit;
   for (const auto& [site, weight] : by_site) {
     if (weight <= most) continue;
-    all = false;
-    const bool left_out = by_site.size() >= 3 && !JCCL_PLANTED("heavy-ones-are-waited-for");
-    if (left_out) rounds_.at(tag).without.insert(site);
+    unfit[site] = {
+        Code::kInvalid,
+        cat("the weight ", weight, " of ", site, " is above ", most, ", which is weight_max = ",
+            options_.weight_max, " times the median weight of the round, ", median,
+            ": call with a smaller weight, or start the master with a larger --weight-max")};
     for (const Life* life : shards_of(site)) {
       if (rounds_.at(tag).ready.count(life->incarnation) == 0) continue;
-      reject(tag, life->incarnation, Code::kInvalid,
-             cat("the weight ", weight, " of ", site, " is above ", most,
-                 ", which is weight_max = ", options_.weight_max,
-                 " times the median weight of the round, ", median,
-                 ": call with a smaller weight, or start the master with a larger --weight-max"));
-      if (!JCCL_PLANTED("heavy-weights-are-free")) {
+      if (!JCCL_PLANTED("heavy-weights-are-free"))
         charge(*life, Fault::kBadCall, cat("a weight of ", weight, ", the median is ", median));
-      }
     }
   }
-  if (!all) touch(tag);  // the others may be complete without it
-  return all;
+  if (unfit.empty()) return true;
+  refuse_sites(tag, unfit, by_site.size() >= 3 && !JCCL_PLANTED("heavy-ones-are-waited-for"));
+  return false;
 }
 
 bool State::agree_on_state(const wire::Tag& tag) {

@@ -177,13 +177,13 @@ void State::note_deadline(const MasterAttempt& running) {
   const Part* holder = holds_in_silence(running);
   const bool is_sure = holder != nullptr && now_ >= running.since + options_.silence / 2;
   if (!is_sure && note_short_calls(running)) return;
-  std::string why;
   if (holder == nullptr && (!waits || now_ < running.since + 2 * options_.heartbeat)) {
-    holder = silent_last(running, 0, &why);
+    holder = silent_last(running, 0);
   }
   if (holder != nullptr && !JCCL_PLANTED("short-calls-are-held-by-nobody")) {
     return note_exit(*life_of(holder->incarnation), running);
   }
+  std::string why;
   const std::string slow = waits ? "" : straggling(running, 0, &why);
   if (!slow.empty() && !JCCL_PLANTED("slow-ones-hold-no-deadline")) {
     note_absence(slow, running.since);

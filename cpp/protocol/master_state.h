@@ -219,6 +219,8 @@ struct MasterMachine::State {
   bool agree_on_hint(const wire::Tag& tag);
   bool agree_on_weights(const wire::Tag& tag);
   bool agree_on_contributors(const wire::Tag& tag);
+  void refuse_sites(const wire::Tag& tag, const std::map<std::string, base::Status>& unfit,
+                    bool go_on);
   bool agree_on_state(const wire::Tag& tag);
   Wait forming_wait(const wire::Tag& tag) const;
   void launch(const wire::Tag& tag);
@@ -248,8 +250,7 @@ struct MasterMachine::State {
   bool slow_down(const wire::Tag& tag);
   std::string straggling(const MasterAttempt& running, base::Duration patience,
                          std::string* why) const;
-  const Part* silent_last(const MasterAttempt& running, base::Duration patience,
-                          std::string* why) const;
+  const Part* silent_last(const MasterAttempt& running, base::Duration patience) const;
   bool waits_for_evicted(const MasterAttempt& running, const wire::Moving& moving) const;
   std::string trouble_of(const Life& life, base::Time now) const;
   std::string left_text(const MasterAttempt& running, const Part& part) const;

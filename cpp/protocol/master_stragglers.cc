@@ -342,8 +342,7 @@ std::string State::straggling(const MasterAttempt& running, base::Duration patie
 // The one contributor that is not done though everybody else has been for `patience`, and has
 // nothing left to send to it: whatever it says of itself, the others wait for its word alone.
 // Null: there is none.
-const Part* State::silent_last(const MasterAttempt& running, base::Duration patience,
-                               std::string* why) const {
+const Part* State::silent_last(const MasterAttempt& running, base::Duration patience) const {
   const Part* last = nullptr;
   std::size_t done = 0;
   for (const auto& [id, part] : running.parts()) {
@@ -359,11 +358,7 @@ const Part* State::silent_last(const MasterAttempt& running, base::Duration pati
     const bool said_since = life != nullptr && life->beat >= running.last_done;
     if (moving != nullptr && moving->left > 0 && said_since) return nullptr;
   }
-  if (last == nullptr || done == 0 || now_ < running.last_done + patience) return nullptr;
-  *why = cat(name(last->id), " is not done with round ", running.round().n, " of ",
-             running.round().tag, ", ", (now_ - running.last_done) / base::kMillisecond,
-             " ms after all others, who have nothing left for it");
-  return last;
+  return done == 0 || now_ < running.last_done + patience ? nullptr : last;
 }
 
 // The last one says that it waits for one that is done and has nothing left for it: one of the two
@@ -396,7 +391,7 @@ bool State::slow_down(const wire::Tag& tag) {
   std::string why;
   std::string site = straggling(running, options_.straggler_after, &why);
   if (site.empty()) {
-    const Part* last = silent_last(running, options_.straggler_after, &why);
+    const Part* last = silent_last(running, options_.straggler_after);
     const Life* life = last == nullptr ? nullptr : life_of(last->incarnation);
     const wire::Moving* its = life == nullptr ? nullptr : moving_of(*life, running.attempt());
     if (its != nullptr && waits_for_evicted(running, *its)) {  // whom nothing hurries now
@@ -406,7 +401,12 @@ bool State::slow_down(const wire::Tag& tag) {
       return true;
     }
     if (its != nullptr && starves_by_a_link(tag, *last, *its)) return true;
-    if (last != nullptr) site = last->site;
+    if (last != nullptr) {
+      site = last->site;
+      why = cat(name(last->id), " is not done with round ", running.round().n, " of ",
+                running.round().tag, ", ", (now_ - running.last_done) / base::kMillisecond,
+                " ms after all others, who have nothing left for it");
+    }
   }
   std::set<std::string> others;
   for (const auto& [id, part] : running.parts()) {

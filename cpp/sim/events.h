@@ -94,8 +94,9 @@ struct Streams {
         liar(seed ^ 0x6C6961),
         slips(seed ^ 0x736C697073),
         frames(seed ^ 0x6672616D65),
-        audits(seed ^ 0x6175646974) {}
-  base::Rng net, data, faults, app, disk, ids, clocks, liar, slips, frames, audits;
+        audits(seed ^ 0x6175646974),
+        terms(seed ^ 0x7465726D73) {}
+  base::Rng net, data, faults, app, disk, ids, clocks, liar, slips, frames, audits, terms;
 };
 
 inline Duration between(base::Rng& rng, Duration low, Duration high) {

@@ -80,6 +80,7 @@ struct History {
   std::uint32_t min_peers = 1;
   std::uint64_t remembered = 1024;  // commits per tag
   bool counts_bytes = false;        // what is sent is noted
+  bool unweighted = false;          // calls take no other weight than 1
   bool joins_only = false;          // nothing goes wrong but that joiners come and die
   bool master_only = false;         // … but that the master is stopped, dies and comes back in time
   base::Time now = 0;

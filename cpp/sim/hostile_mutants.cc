@@ -26,13 +26,14 @@ namespace jccl::sim {
 namespace {
 
 constexpr MutantRow kDefences[] = {
-    MutantRow{"faults-not-counted"},   MutantRow{"bans-not-looked-at"},
-    MutantRow{"the-banned-stay-in"},   MutantRow{"corrupt-ends-all"},
-    MutantRow{"one-refusal-ends-all"}, MutantRow{"frames-of-any-sender"},
-    MutantRow{"lengths-not-compared"}, MutantRow{"results-before-their-parts"},
-    MutantRow{"forwarders-pay"},       MutantRow{"violations-unsaid"},
-    MutantRow{"wrong-values-unsaid"},  MutantRow{"the-misled-pay"},
-    MutantRow{"the-starved-are-late"},
+    MutantRow{"faults-not-counted"},     MutantRow{"bans-not-looked-at"},
+    MutantRow{"the-banned-stay-in"},     MutantRow{"corrupt-ends-all"},
+    MutantRow{"one-refusal-ends-all"},   MutantRow{"frames-of-any-sender"},
+    MutantRow{"lengths-not-compared"},   MutantRow{"results-before-their-parts"},
+    MutantRow{"forwarders-pay"},         MutantRow{"violations-unsaid"},
+    MutantRow{"wrong-values-unsaid"},    MutantRow{"the-misled-pay"},
+    MutantRow{"the-starved-are-late"},   MutantRow{"contributors-not-compared"},
+    MutantRow{"heaviest-is-the-median"},
 };
 
 }  // namespace

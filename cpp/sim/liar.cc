@@ -39,12 +39,22 @@ double rate_of(const Mix& mix, Lie lie) {
 
 bool SimPeer::lies() const { return world.mix.liar == slot + 1; }
 
+// A weight that is none for the call, or that would make the sum its own.
+void SimPeer::lie_in_weight(CallRecord* record) {
+  base::Rng& rng = world.rng.terms;
+  if (!rng.chance(world.mix.term_lies)) return;
+  record->weight = world.mix.unweighted ? 2 : 1e9;
+}
+
 // Another call than everybody's, no time for it, or one that it takes back.
 void SimPeer::lie_in_call(protocol::Call* call, CallRecord* record, std::size_t index) {
   base::Rng& rng = world.rng.liar;
   if (rng.chance(rate_of(world.mix, Lie::kDescriptor))) call->descriptor.low += 1 + rng.below(3);
   if (rng.chance(rate_of(world.mix, Lie::kHint)))
     call->hint = {static_cast<std::uint8_t>(0x80 + rng.below(4))};
+  base::Rng& terms = world.rng.terms;
+  if (terms.chance(world.mix.term_lies)) call->contributors_max = 1 + terms.below(3);
+  if (terms.chance(world.mix.term_lies)) call->unit_weights = !call->unit_weights;
   if (rng.chance(rate_of(world.mix, Lie::kFingerprint))) call->fingerprint = {6, rng.below(3)};
   if (rng.chance(rate_of(world.mix, Lie::kDeadline)))
     record->deadline = world.now + between(rng, kMillisecond, 300 * kMillisecond);

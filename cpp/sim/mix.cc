@@ -198,6 +198,9 @@ Mix draw_hostile_mix(std::uint64_t seed) {
   if (audits.chance(0.3)) mix.audit = audits.chance(0.7) ? 1 : 0.1;
   if (audits.chance(0.7)) mix.audit_lies = audits.chance(0.5) ? 0.1 : 0.5;
   if (rng.chance(0.5)) mix.frame_lies = rng.chance(0.5) ? 0.02 : 0.2;
+  base::Rng terms(seed ^ 0x6C69657465726D);
+  mix.unweighted = terms.chance(0.3);
+  if (terms.chance(0.7)) mix.term_lies = terms.chance(0.5) ? 0.03 : 0.2;
   return mix;
 }
 
@@ -206,10 +209,11 @@ std::string Mix::describe() const {
       base::cat("slots ", slots, " shards ", shards, " late ", late, " start_peers ", start_peers,
                 " min_peers ", min_peers,
                 liar > 0 ? base::cat(" liar ", liar - 1, " habit ", habit, " frames ", frame_lies,
-                                     " audits ", audit_lies)
+                                     " audits ", audit_lies, " terms ", term_lies)
                          : "",
-                audit > 0 ? base::cat(" audit ", audit) : "", " history ", history, " masters ",
-                masters, fenced_store ? " fenced" : "", " dial_only ", dial_only, " tags");
+                audit > 0 ? base::cat(" audit ", audit) : "", unweighted ? " unweighted" : "",
+                " history ", history, " masters ", masters, fenced_store ? " fenced" : "",
+                " dial_only ", dial_only, " tags");
   for (const bool state : is_state) text += state ? " state" : " plain";
   text += base::cat(
       " source ", named_source, second_source > 0 ? base::cat(" and ", second_source) : "",

@@ -107,6 +107,8 @@ struct Mix {
   std::uint32_t plans = 0;     // what the tags' calls ask for, two bits each
   double audit = 0;            // share of the cells of rounds that the master adds up anew
   double audit_lies = 0;       // of a liar: of audited attempts that it lies in
+  double term_lies = 0;        // … of its calls: its weight, what they allow their contributors
+  bool unweighted = false;     // no call takes another weight than 1
   std::uint32_t robust = 0;    // means: 0 by weight, 1 trimmed, 2 medians
 
   std::string plan_of(std::size_t tag) const;  // a kind's name; "": the planner's choice
@@ -139,6 +141,7 @@ void each_field(M& m, F f) {
   f("straggler_after", m.straggler_after), f("load", m.load), f("plans", m.plans);
   f("robust", m.robust), f("frame_lies", m.frame_lies);
   f("audit", m.audit), f("audit_lies", m.audit_lies);
+  f("term_lies", m.term_lies), f("unweighted", m.unweighted);
   f("stripes", m.stripes), f("remember", m.remember), f("stalls", m.stalls);
 }
 

@@ -20,6 +20,18 @@ bool only_liars_are_done(const History& history, const AttemptInfo& attempt) {
   });
 }
 
+// Its own word, and the others' harm: one that does not fit the call, or that drowns theirs.
+void p2_weight_fits(History& history, const wire::CommitRecord& record,
+                    const wire::Contributor& contributor) {
+  constexpr double kHonestMost = 4;  // see SimPeer::call
+  const bool drowns =
+      record.contributors.size() >= 2 && contributor.weight > base::kWeightRatioMax * kHonestMost;
+  if (!drowns && (!history.unweighted || contributor.weight == 1)) return;
+  history.fail("P2", cat("contributor ", contributor.id, " of attempt ", to_text(record.attempt),
+                         " counted with weight ", contributor.weight,
+                         drowns ? ", far above all others'" : ", which the call does not take"));
+}
+
 }  // namespace
 
 void p2_calls_in_commit(History& history, const wire::CommitRecord& record) {
@@ -41,6 +53,7 @@ void p2_calls_in_commit(History& history, const wire::CommitRecord& record) {
       history.fail("P2", cat("contributor ", contributor.id, " of attempt ",
                              to_text(record.attempt), " has no weight"));
     }
+    p2_weight_fits(history, record, contributor);
     const auto [other, fresh] = history.counted.emplace(part->second.call, record.round);
     if (!fresh) {
       history.fail("P2", cat("the input of call ", part->second.call, " is in rounds ",

@@ -63,6 +63,7 @@ struct SimPeer {
   void audit();
   bool computes_wrong();  // by a broken machine, this time
   bool lies() const;      // a hostile member, for good
+  void lie_in_weight(CallRecord* record);
   void lie_in_call(protocol::Call* call, CallRecord* record, std::size_t index);
   bool lie_instead_of_running(const protocol::RunAttempt& run);
   void lie_before_running(const wire::Attempt& attempt);

@@ -52,6 +52,8 @@ void SimPeer::call(UserTag& tag, std::size_t index) {
   // A site has one weight, whatever its number of shards.
   const bool zero = mix.shards == 1 && rng.chance(mix.weight_zero);
   record.weight = zero && !calm && !edits ? 0 : 1.0 + static_cast<double>(rng.below(4));
+  if (mix.unweighted) record.weight = std::min(record.weight, 1.0);
+  if (lies()) lie_in_weight(&record);
   record.begun = world.now;
   record.deadline = world.now + between(rng, mix.deadline / 2, mix.deadline * 3 / 2);
   if (calm) record.deadline = world.now + std::max<Duration>(mix.deadline, 8 * kSecond);
@@ -67,6 +69,7 @@ void SimPeer::call(UserTag& tag, std::size_t index) {
   event.hint = hint_of(tag.buffers->agreed);
   event.summary = "f32[3]";
   event.weight = record.weight;
+  event.unit_weights = mix.unweighted;
   event.is_state = tag.is_state && !plainly;
   record.unsynced = tag.forgotten;
   if (tag.forgotten) ++world.counts.forgotten;

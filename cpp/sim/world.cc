@@ -62,6 +62,7 @@ void World::set_calm() {
 }
 
 void World::begin() {
+  history.unweighted = mix.unweighted;
   for (SimMaster& master : masters) master.boot();
   for (std::uint32_t slot = 0; slot < mix.slots; ++slot) {
     const bool late = slot >= mix.slots - mix.late;
