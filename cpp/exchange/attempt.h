@@ -4,6 +4,7 @@
 // knows no socket: frames leave through AttemptHost and are asked back by produce().
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -149,6 +150,8 @@ class Attempt {
   std::size_t payload_bytes(const ChunkState& chunk, wire::FrameKind kind) const;
   std::size_t own_bytes(const ChunkState& chunk) const;  // of an encoded contribution
   std::uint64_t frames_bytes(const ChunkState& chunk) const;
+  void for_missing(
+      const std::function<void(base::PeerId, std::uint64_t bytes, bool alone)>& each) const;
   void advance(ChunkState& chunk);
   struct Term {  // of a sum: what arrived; or else the own value, or the sum so far
     BufferRef arrived;

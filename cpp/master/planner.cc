@@ -70,7 +70,7 @@ base::Status Planner::choose(const protocol::PlanRequest& request, Kept& kept) c
   const auto hint = collective::decode_hint(request.hint);
   if (!hint.ok()) return hint.status();
   collective::PlannerOptions options;
-  options.may_ring = hint.value().kind != HintKind::kNoRing;
+  options.may_ring = request.may_ring && hint.value().kind != HintKind::kNoRing;
   if (!collective::is_open(hint.value().kind)) {
     options.kind = static_cast<collective::PlanKind>(hint.value().kind);
   }

@@ -69,11 +69,11 @@ struct Archived {
   template <typename Io>
   static void of(Io& io, wire::In<Io, MasterAttempt> whole) {
     auto& [starts, since, deadline, last_done, avoided, refusals, silent, judged_at, heard_out,
-           askers, audit, limited, attempt, round, parts, ids, sites_min, world, sites_left, open,
-           agreed, phase, edges, reason] = whole;
+           askers, audit, limited, lacks, attempt, round, parts, ids, sites_min, world, sites_left,
+           open, agreed, phase, edges, reason] = whole;
     all(io, starts, since, deadline, last_done, avoided, refusals, silent, judged_at, heard_out,
-        askers, audit, limited, attempt, round, parts, ids, sites_min, world, sites_left, open,
-        agreed, phase, edges, reason);
+        askers, audit, limited, lacks, attempt, round, parts, ids, sites_min, world, sites_left,
+        open, agreed, phase, edges, reason);
   }
   template <typename Io>
   static void of(Io& io, wire::In<Io, Ledger> whole) {
@@ -135,11 +135,12 @@ JCCL_ARCHIVED(Told, result, root, cells)
 JCCL_ARCHIVED(CellName, shard, cell)
 JCCL_ARCHIVED(AuditedCell, parts, result)
 JCCL_ARCHIVED(Audit, drawn, cells, asked, open, batch, batches, since, took, pieces, shown)
+JCCL_ARCHIVED(Lack, of, since, still_since, left)
 JCCL_ARCHIVED(AbortedAttempt, outcome, otherwise)
 JCCL_ARCHIVED(LinkFailures, attempts, since)
 JCCL_ARCHIVED(RoundMemory, link_failures, named, cut, began_late, corrupt, refusal, guarded,
               aborted, tries, paused_until, failed_since, failed_at, left)
-JCCL_ARCHIVED(Departed, site, key, token, since, stays)
+JCCL_ARCHIVED(Departed, site, key, token, since, at, stays)
 JCCL_ARCHIVED(Poll, revision, tier, election, doubt_since, dispute)
 JCCL_ARCHIVED(Round, ready, running, running_told, memory, entered, assumed, poll, without, skipped,
               quorum_since, late, lost_since, unasked_since, unheld_since, brought, brought_at,

@@ -105,14 +105,18 @@ class Canon {
     put(took), put(pieces), put(shown);
     for (const CellName& name : cells) put(name);
   }
+  void put(const Lack& lack) {
+    const auto& [of, since, still_since, left] = lack;
+    put(of), put(since), put(still_since), put(left);
+  }
   void put(const MasterAttempt& running) { running.each_field(*this); }
   void put(const AbortedAttempt& aborted) {
     const auto& [outcome, otherwise] = aborted;
     put(outcome), put(otherwise);
   }
   void put(const Departed& departed) {
-    const auto& [site, key, token, since, stays] = departed;
-    put(site), put(key), put(token), put(since), put(stays);
+    const auto& [site, key, token, since, at, stays] = departed;
+    put(site), put(key), put(token), put(since), put(at), put(stays);
   }
   void put(const LinkFailures& failures) {
     const auto& [attempts, since] = failures;

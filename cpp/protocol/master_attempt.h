@@ -72,6 +72,13 @@ enum class AttemptInput : std::uint8_t {
   kCount
 };
 
+struct Lack {  // of one's contribution, as another says
+  wire::PeerId of = 0;
+  base::Time since = 0;
+  base::Time still_since = 0;  // it got nothing else either
+  std::uint64_t left = 0;      // of what it had to send and to receive then, in bytes
+};
+
 class MasterAttempt {
  public:
   MasterAttempt(wire::Attempt attempt, wire::RoundName round, std::vector<Part> parts,
@@ -120,13 +127,13 @@ class MasterAttempt {
   template <typename Canon>
   void each_field(Canon& canon) const {
     const auto& [starts_, since_, deadline_, last_done_, avoided_, refusals_, silent_, judged,
-                 heard, asking, audit_, limited_, attempt, round, parts, ids, sites_min, world,
-                 sites_left, open, agreed, phase, edges, reason] = *this;
+                 heard, asking, audit_, limited_, lacks_, attempt, round, parts, ids, sites_min,
+                 world, sites_left, open, agreed, phase, edges, reason] = *this;
     canon.put(attempt), canon.put(round), canon.put(parts), canon.put(phase), canon.put(sites_min);
     canon.put(avoided_), canon.put(since_), canon.put(deadline_), canon.put(last_done_),
         canon.put(asking), canon.put(judged), canon.put(heard);
     canon.put(starts_.size()), canon.put(world), canon.put(sites_left), canon.put(open);
-    canon.put(audit_), canon.put(limited_), canon.put(agreed), canon.put(ids),
+    canon.put(audit_), canon.put(limited_), canon.put(lacks_), canon.put(agreed), canon.put(ids),
         canon.put(silent_.size());
     for (const auto& [named, reporters] : silent_) {
       canon.put(named), canon.put(reporters.size());
@@ -145,10 +152,11 @@ class MasterAttempt {
   // Who got nothing from whom for too long, in words. Judged a little later, when all have said so.
   std::map<wire::PeerId, std::map<wire::PeerId, std::string>> silent;  // whom, by which reporter
   base::Time judged_at = base::kNever;
-  bool heard_out = false;          // it was put off once, for somebody whom several name
-  std::set<std::uint64_t> askers;  // connections that asked for the outcome without a part
-  std::optional<Audit> audit;      // nullopt: it has none
-  bool limited = false;            // its calls say how many may contribute
+  bool heard_out = false;              // it was put off once, for somebody whom several name
+  std::set<std::uint64_t> askers;      // connections that asked for the outcome without a part
+  std::optional<Audit> audit;          // nullopt: it has none
+  bool limited = false;                // its calls say how many may contribute
+  std::map<wire::PeerId, Lack> lacks;  // by whom; those that lack few
 
  private:
   friend struct Archived;

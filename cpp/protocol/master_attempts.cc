@@ -344,11 +344,7 @@ bool State::ends_by_deadline(const wire::Tag& tag) {
     round.needed = std::max(round.needed, 2 * (now_ - round.running->since));
   }
   const bool audited = round.running->phase() == AttemptPhase::kAgreed;
-  if (audited) {
-    note_owing(*round.running);
-  } else {
-    note_deadline(*round.running);
-  }
+  note_deadline(*round.running);
   abort(
       tag, Code::kDeadline,
       cat("round ", round.running->round().n, " of ", tag, ": deadline passed; ",
@@ -425,6 +421,7 @@ void State::commit(const wire::Tag& tag) {
   round.usual += (now_ - running.since - round.usual) / 4;
   round.cut_short = std::min(round.cut_short, 1U);
   round.needed = std::min(round.needed / 2, 2 * (now_ - running.since));
+  if (!JCCL_PLANTED("lateness-outlives-rounds")) round.late.clear();
   round.running.reset();
   round.memory = {};
   ++round.commits;

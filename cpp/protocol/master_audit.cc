@@ -252,6 +252,18 @@ std::vector<std::uint32_t> State::owed_cells(const MasterAttempt& running, const
   return owed;
 }
 
+// It goes, or ends its call, while an audit asks for cells that it added up: who went whenever a
+// wrong sum of its is drawn would never be convicted.
+void State::note_unshown(const Life& life, const MasterAttempt& running, const Part& part) {
+  if (!running.audit.has_value() || JCCL_PLANTED("who-flees-an-audit-is-free")) return;
+  const Group group = group_of(running, part.shard);
+  const std::vector<std::uint64_t> begins = begins_of(group);
+  for (const std::uint32_t cell : owed_cells(running, part)) {
+    if (group[owner_of(begins, cell)]->id != part.id) continue;
+    return hold_against(life, Fault::kWithheld, "left before it showed a sum that an audit drew");
+  }
+}
+
 // On a new connection: what was said on the old one may be lost.
 void State::ask_anew(const Life& life) {
   for (auto& [tag, round] : rounds_) {

@@ -121,7 +121,7 @@ bool State::ends_by_withholding(const wire::Tag& tag) {
 // The attempt ends by a deadline. Who held it is no better off than whoever is not DONE then; who
 // gave it too short a time for the others has held it alone.
 void State::note_owing(const MasterAttempt& running) {
-  if (!JCCL_PLANTED("audits-may-be-hasty") && note_short_calls(running)) return;
+  if (!JCCL_PLANTED("audits-may-be-hasty") && note_short_calls(running, nullptr)) return;
   for (const auto& [id, part] : running.parts()) note_owing(running, part);
 }
 
@@ -146,6 +146,7 @@ void State::leave_audit(const Life& life, const wire::Tag& tag, const Part& part
                         const wire::Fail& fail) {
   const std::string text = cat(name(life), ": ", fail.text);
   if (!JCCL_PLANTED("ends-of-calls-pay-nothing")) note_owing(*rounds_.at(tag).running, part);
+  note_unshown(life, *rounds_.at(tag).running, part);
   charge_exit(life, tag, part, Fault::kWithdrawal, text);
   abort(tag, Code::kAborted, text, true);
 }

@@ -285,8 +285,7 @@ void State::charge_exit(const Life& life, const wire::Tag& tag, const Part& part
   for (const auto& [id, one] : rounds_.at(tag).running->parts()) parts.push_back(one);
   const bool over = now_ + options_.silence / 4 >= part.deadline;
   if (over && !hasty(part.incarnation, parts)) {
-    (void)note_short_calls(*rounds_.at(tag).running);
-    return;
+    return note_deadline(*rounds_.at(tag).running);
   }
   note_exit(life, *rounds_.at(tag).running);
   if (!JCCL_PLANTED("exits-hold-everybody-up")) note_spoilt(tag, std::string(life.site));

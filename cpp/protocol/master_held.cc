@@ -83,7 +83,7 @@ base::Time State::in_trouble_since(const Life& life) const {
 void State::note_held(const std::string& site, base::Time since, base::Duration more_free) {
   if (since == base::kNever || ledger_.sites() < 3 || JCCL_PLANTED("holding-is-free")) return;
   for (const Life* life : shards_of(site)) {
-    charge_time({site, life->key, life->token, since, false}, now_, more_free);
+    charge_time({site, life->key, life->token, since, now_, false}, now_, more_free);
   }
 }
 
@@ -121,9 +121,10 @@ void State::note_left(const std::string& site) {
       const bool between = !round.running.has_value() && round.memory.failed_at != base::kNever &&
                            owes(tag, life->id);
       if (!ran && !between) continue;
+      if (ran) note_unshown(*life, *round.running, *part);
       base::Time since = between ? round.memory.failed_since : round.running->since;
       if (ran && !part->done.has_value()) since = now_;  // it has paid until now
-      round.memory.left[life->key] = {site, life->key, life->token, since, false};
+      round.memory.left[life->key] = {site, life->key, life->token, since, now_, false};
     }
   }
 }
@@ -135,7 +136,10 @@ void State::charge_left(const wire::Tag& tag) {
   if (memory.left.empty() || memory.failed_at == base::kNever) return;
   const base::Time until = std::min(now_, memory.failed_at + options_.silence / 4);
   for (const auto& [key, by] : std::exchange(memory.left, {})) {
-    if (!by.stays || by.since == memory.failed_at) charge_time(by, until, 0);
+    if (by.stays && by.since != memory.failed_at) continue;
+    // What fails of one that went fails soon: this went on, and fails of somebody else.
+    const bool went_on = memory.failed_at > by.at + options_.silence;
+    if (!went_on || JCCL_PLANTED("the-gone-pay-to-the-end")) charge_time(by, until, 0);
   }
 }
 
@@ -145,8 +149,8 @@ void State::note_exit(const Life& life, const MasterAttempt& running) {
   if (life.id == 0) return note_held(life.site, running.since);
   note_absence(life.site, running.since);
   if (ledger_.sites() < 3 || JCCL_PLANTED("pauses-are-free")) return;
-  rounds_.at(running_tag(running.attempt())).memory.left[life.key] = {life.site, life.key,
-                                                                      life.token, now_, true};
+  rounds_.at(running_tag(running.attempt())).memory.left[life.key] = {
+      life.site, life.key, life.token, now_, now_, true};
 }
 
 void State::charge_exit(const Life& life, const MasterAttempt& running, Fault fault,
@@ -173,15 +177,30 @@ bool State::pays(const std::string& site) const {
 // The attempt ends by deadlines. Who held it pays for what others waited, as if it had left. Calls
 // may be shorter than `straggler_after`, or too short for heartbeats to be heard.
 void State::note_deadline(const MasterAttempt& running) {
+  if (running.phase() == AttemptPhase::kAgreed) return note_owing(running);
   const bool waits = options_.straggler == Straggler::kWait;
   const Part* holder = holds_in_silence(running);
-  const bool is_sure = holder != nullptr && now_ >= running.since + options_.silence / 2;
-  if (!is_sure && note_short_calls(running)) return;
-  if (holder == nullptr && (!waits || now_ < running.since + 2 * options_.heartbeat)) {
-    holder = silent_last(running, 0);
-  }
-  if (holder != nullptr && !JCCL_PLANTED("short-calls-are-held-by-nobody")) {
+  if (holder != nullptr && now_ >= running.since + options_.silence / 2) {
     return note_exit(*life_of(holder->incarnation), running);
+  }
+  const Part* last = holder == nullptr ? silent_last(running, 0) : holder;
+  if (JCCL_PLANTED("short-calls-are-held-by-nobody")) last = nullptr;
+  const auto [lacked, since] = withholds(running);
+  // For most of the time: till then others' contributions were on their way as well.
+  const bool withheld = lacked != nullptr && 2 * (now_ - since) >= now_ - running.since;
+  if (withheld) last = lacked;
+  if (note_short_calls(running, last)) return;
+  // Slow ones are waited for, but not when the others have been done for most of the time.
+  const bool is_long = 2 * (now_ - running.last_done) >= now_ - running.since;
+  const bool may_be_slow = waits && !withheld && holder == nullptr &&
+                           (!is_long || JCCL_PLANTED("the-last-may-be-slow-for-ever")) &&
+                           now_ >= running.since + 2 * options_.heartbeat;
+  if (last != nullptr && !may_be_slow) return note_exit(*life_of(last->incarnation), running);
+  const auto [by, of] = starved(running, (now_ - running.since) / 2);
+  if (by != 0) {
+    Round& round = rounds_.at(running_tag(running.attempt()));
+    remember_link(round, running.attempt(), by, of);
+    return cut_link(round, by, of);
   }
   std::string why;
   const std::string slow = waits ? "" : straggling(running, 0, &why);
@@ -191,22 +210,34 @@ void State::note_deadline(const MasterAttempt& running) {
 }
 
 // Whose call had less than half of the time that the middle one has pays, too, unless it waits for
-// another. Not as for a fault, for who calls late may have as little. Whether anybody did: who is
-// DONE ends an attempt as well, for the others may need what it still has to send.
-bool State::note_short_calls(const MasterAttempt& running) {
-  std::vector<Part> parts;
+// another. Not as for a fault, for who calls late may have as little. Where another one holds the
+// attempt the next one does without such short calls, for nobody can say how long that one needs;
+// who ends attempts like that again and again pays then, too. Whether anybody did: who is DONE ends
+// an attempt as well, for the others may need what it still has to send.
+bool State::note_short_calls(const MasterAttempt& running, const Part* holder) {
+  const wire::Tag tag = running_tag(running.attempt());
+  std::vector<Part> parts, others;  // whoever holds it may have as long a call as it likes
   bool any = false;
-  for (const auto& [id, one] : running.parts()) parts.push_back(one);
+  for (const auto& [id, one] : running.parts()) {
+    parts.push_back(one);
+    if (&one != holder) others.push_back(one);
+  }
   for (const auto& [id, part] : running.parts()) {
-    const Life* life = part.evicted ? nullptr : life_of(part.incarnation);
+    Life* life = part.evicted ? nullptr : life_of(part.incarnation);
     const bool over = now_ + options_.silence / 4 >= part.deadline;
     if (life == nullptr || !over || JCCL_PLANTED("short-calls-hold-for-nothing")) continue;
     if (part.done.has_value() && JCCL_PLANTED("the-done-may-be-hasty")) continue;
     const bool waits = !part.done.has_value() && waits_itself(running, part);
     if (waits && !JCCL_PLANTED("short-calls-wait-for-nobody")) continue;
-    if (!hasty(part.incarnation, parts, kShortShare)) continue;
-    note_exit(*life, running);
+    const bool held_up = holder != nullptr && holder != &part;
+    const bool of_all = !held_up || JCCL_PLANTED("holders-make-others-hasty");
+    if (!hasty(part.incarnation, of_all ? parts : others, kShortShare)) continue;
     any = true;
+    if (held_up && !JCCL_PLANTED("the-hasty-pay-for-holders")) {
+      rounds_.at(tag).without.insert(part.site);
+      if (++life->spoilt[tag] < 2) continue;
+    }
+    note_exit(*life, running);
   }
   return any;
 }

@@ -107,6 +107,7 @@ struct Departed {  // who went or ended an attempt, and since when others waited
   wire::PublicKey key{};
   std::string token;
   base::Time since = 0;
+  base::Time at = 0;   // when it went, or until when an attempt failed of it
   bool stays = false;  // it has paid until then
 };
 

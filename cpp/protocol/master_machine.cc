@@ -152,6 +152,7 @@ void MasterMachine::State::on_message(const ConnMessage& said) {
     life->progress = beat->progress;
     life->moving_before = std::exchange(life->moving, beat->moving);
     life->beat_before = std::exchange(life->beat, now_);
+    note_lacks(*life);
     return send(conn, wire::HeartbeatAck{beat->sequence});
   }
   if (const auto* resume = std::get_if<wire::Resume>(&message)) {

@@ -66,6 +66,7 @@ struct PlanRequest {
   std::vector<wire::PeerId> contributors, receivers;             // ascending, one shard group
   std::vector<std::pair<wire::PeerId, wire::PeerId>> bad_links;  // failed in this round
   std::vector<wire::PeerId> dial_only;  // of both: without an address; no two of them have a link
+  bool may_ring = true;  // where the hint leaves it open and links allow nothing else
 };
 using Planner = std::function<base::Result<base::Bytes>(const PlanRequest&)>;
 struct Advisors {  // all that a machine asks of its driver and is not an event

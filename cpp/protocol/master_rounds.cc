@@ -388,6 +388,8 @@ base::Result<std::vector<base::Bytes>> State::plans_for(const wire::Tag& tag,
   std::map<std::uint32_t, PlanRequest> groups;
   for (const Part& part : parts) {
     PlanRequest& group = groups[part.shard];
+    // Which sums are audited is the run's choice, and not that of who says which links fail.
+    group.may_ring = options_.audit <= 0 || JCCL_PLANTED("rings-escape-audits");
     (part.contributes() ? group.contributors : group.receivers).push_back(part.id);
     const Life* life = life_of(part.incarnation);
     if (life != nullptr && life->addresses.empty()) group.dial_only.push_back(part.id);
@@ -430,7 +432,6 @@ void State::launch(const wire::Tag& tag) {
   Round& round = rounds_.at(tag);
   if (!std::exchange(begun_, true)) touch_all();  // nothing waits for start_peers any more
   round.quorum_since = base::kNever;
-  if (!JCCL_PLANTED("lateness-outlives-rounds")) round.late.clear();
   charge_left(tag);
   const wire::Attempt attempt{ledger_.epoch(), ++counter_};
   const wire::RoundName name{tag, ledger_.standing(tag).committed + 1};

@@ -152,7 +152,7 @@ struct MasterMachine::State {
   base::Time leaves_behind_at(const Round& round) const;
   std::set<std::string> late_sites(const wire::Tag& tag) const;
   void note_late(const wire::Tag& tag);
-  bool note_short_calls(const MasterAttempt& running);
+  bool note_short_calls(const MasterAttempt& running, const Part* holder);
   const Part* waits_for(const MasterAttempt& running, const Part& part) const;
   bool waits_itself(const MasterAttempt& running, const Part& part) const;
   const Part* holds_in_silence(const MasterAttempt& running) const;
@@ -247,6 +247,7 @@ struct MasterMachine::State {
   bool waited_for(const std::string& site) const;
   void take_back(const std::string& site, const wire::Tag& tag);
   void leave_behind(const wire::Tag& tag);
+  void note_ready_late(const wire::Tag& tag);
   bool slow_down(const wire::Tag& tag);
   std::string straggling(const MasterAttempt& running, base::Duration patience,
                          std::string* why) const;
@@ -254,6 +255,13 @@ struct MasterMachine::State {
   bool waits_for_evicted(const MasterAttempt& running, const wire::Moving& moving) const;
   std::string trouble_of(const Life& life, base::Time now) const;
   std::string left_text(const MasterAttempt& running, const Part& part) const;
+
+  // master_withheld.cc: contributions that do not come
+  void note_lacks(const Life& life);
+  std::pair<const Part*, base::Time> withholds(const MasterAttempt& running) const;
+  std::pair<wire::PeerId, wire::PeerId> starved(const MasterAttempt& running,
+                                                base::Duration patience) const;
+  bool cut_off(const wire::Tag& tag);
 
   // master_attempts.cc: running
   void on_done(Life& life, const wire::Done& done);
@@ -321,6 +329,7 @@ struct MasterMachine::State {
   void note_owing(const MasterAttempt& running);
   void note_owing(const MasterAttempt& running, const Part& part);
   bool ends_by_withholding(const wire::Tag& tag);
+  void note_unshown(const Life& life, const MasterAttempt& running, const Part& part);
   void leave_audit(const Life& life, const wire::Tag& tag, const Part& part,
                    const wire::Fail& fail);
   base::Time audit_due(const MasterAttempt& running) const;

@@ -154,6 +154,7 @@ void State::note_quorum(const wire::Tag& tag) {
     count += here;
     if (here && !pays(site) && !JCCL_PLANTED("skipped-for-ever")) round.skipped.erase(site);
   }
+  if (count == ready.size()) note_ready_late(tag);
   if (!is_quorum(count, ready.size(), options_.min_peers)) {
     round.quorum_since = base::kNever;
   } else if (round.quorum_since == base::kNever) {
@@ -163,10 +164,31 @@ void State::note_quorum(const wire::Tag& tag) {
   if (now_ >= leaves_behind_at(round)) leave_behind(tag);
 }
 
+// All are READY. Who was so last has kept the others, and the round may yet end without a commit.
+void State::note_ready_late(const wire::Tag& tag) {
+  Round& round = rounds_.at(tag);
+  if (options_.straggler == Straggler::kWait || round.quorum_since == base::kNever) return;
+  if (JCCL_PLANTED("ready-at-last-is-in-time")) return;
+  std::map<std::string, base::Time> last;
+  for (const auto& [id, member] : ledger_.members()) {
+    const OpenReady* open = owes(tag, id) ? ready_of(tag, member) : nullptr;
+    if (open != nullptr) last[member.site] = std::max(last[member.site], open->since);
+  }
+  for (const auto& [site, since] : last) {
+    if (since > round.quorum_since) round.late[site] += since - round.quorum_since;
+  }
+}
+
 // At the earliest: for whom calls that have ended waited longest may be READY by now.
 base::Time State::leaves_behind_at(const Round& round) const {
   base::Duration waited = 0;
-  for (const auto& [site, time] : round.late) waited = std::max(waited, time);
+  for (const auto& [site, time] : round.late) {
+    const auto& lives = lives_at(site);
+    const bool ready = std::all_of(lives.begin(), lives.end(), [&](wire::Incarnation incarnation) {
+      return round.ready.count(incarnation) > 0;
+    });
+    if (!ready) waited = std::max(waited, time);
+  }
   return round.quorum_since + std::max<base::Duration>(0, options_.straggler_after - waited);
 }
 
@@ -188,10 +210,7 @@ void State::note_late(const wire::Tag& tag) {
   Round& round = rounds_.at(tag);
   if (options_.straggler == Straggler::kWait || round.quorum_since == base::kNever) return;
   if (JCCL_PLANTED("calls-end-before-stragglers")) return;
-  auto before = std::exchange(round.late, {});
-  for (const std::string& site : late_sites(tag)) {
-    round.late[site] = before[site] + now_ - round.quorum_since;
-  }
+  for (const std::string& site : late_sites(tag)) round.late[site] += now_ - round.quorum_since;
   round.quorum_since = base::kNever;  // from now on, if they are still enough
 }
 
@@ -206,13 +225,14 @@ void State::leave_behind(const wire::Tag& tag) {
     const std::string why =
         cat(site, " was not READY for round ", n, " of ", tag, " ",
             options_.straggler_after / base::kMillisecond, " ms after half of the sites");
+    const base::Time from = JCCL_PLANTED("only-the-last-call-counts") ? since : now_ - waited;
     if (options_.straggler == Straggler::kEvict) {
       put_out(site, waited);
-      note_held(site, since);
+      note_held(site, from);
       depart(site, why, "evict");
       continue;
     }
-    note_held(site, since, 2 * options_.straggler_after);
+    note_held(site, from, 2 * options_.straggler_after);
     round.skipped.insert(site);
     note("skip", {{"site", site}, {"tag", tag}, {"n", cat(n)}, {"reason", why}});
   }
@@ -390,12 +410,23 @@ bool State::slow_down(const wire::Tag& tag) {
   }
   std::string why;
   std::string site = straggling(running, options_.straggler_after, &why);
+  const auto [lacked, lacked_since] = withholds(running);
+  if (lacked != nullptr && now_ - lacked_since >= options_.straggler_after) {
+    site = lacked->site;
+    why = cat(name(lacked->id), " keeps back its contribution to round ", running.round().n, " of ",
+              running.round().tag, ": most others have lacked it for ",
+              (now_ - lacked_since) / base::kMillisecond, " ms");
+  }
+  if (site.empty() && cut_off(tag)) return true;
   if (site.empty()) {
     const Part* last = silent_last(running, options_.straggler_after);
     const Life* life = last == nullptr ? nullptr : life_of(last->incarnation);
     const wire::Moving* its = life == nullptr ? nullptr : moving_of(*life, running.attempt());
     if (its != nullptr && waits_for_evicted(running, *its)) {  // whom nothing hurries now
       const std::string& out = running.parts().at(its->waits_on).site;
+      for (auto& [key, left] : rounds_.at(tag).memory.left) {
+        if (left.site == out) left.at = now_;  // it fails of that one, if late
+      }
       abort(tag, Code::kPeerLost, cat(name(last->id), " waits for ", out, ", which was put out"),
             true);
       return true;

@@ -94,7 +94,7 @@ base::Result<base::Bytes> Planner::make(const protocol::PlanRequest& request) co
   const auto hint = collective::decode_hint(request.hint);
   if (!hint.ok()) return hint.status();
   collective::PlannerOptions options;
-  options.may_ring = hint.value().kind != collective::HintKind::kNoRing;
+  options.may_ring = request.may_ring && hint.value().kind != collective::HintKind::kNoRing;
   if (!collective::is_open(hint.value().kind)) {
     options.kind = static_cast<PlanKind>(hint.value().kind);
   }

@@ -186,6 +186,7 @@ void fields(Io& io, In<Io, Moving> m) {
   io.u64(m.left);
   io.u64(m.all);
   io.u32(m.waits_on);
+  io.u32(m.lacking);
 }
 
 template <typename Io>

@@ -30,7 +30,7 @@ using base::Sha256;
 using base::Tag;
 using base::Wish;
 
-inline constexpr std::uint16_t kVersion = 16;
+inline constexpr std::uint16_t kVersion = 17;
 
 // ---- parts -------------------------------------------------------------------------------------
 
@@ -171,6 +171,9 @@ struct Moving {  // an attempt that has something to send or to receive here
   Attempt attempt;
   std::uint64_t left = 0, all = 0;  // payload bytes still to be sent and received; of how many
   PeerId waits_on = 0;              // whose data is missing most; 0: nobody's
+  // Contributors whose own contribution is missing here: `waits_on` is one of them then. A sum is
+  // missing for others' doing, too.
+  std::uint32_t lacking = 0;
   bool operator==(const Moving&) const = default;
 };
 struct Heartbeat {

@@ -1,0 +1,105 @@
+// Contributions that do not come. A member that has all others' data but one's says so in its
+// heartbeats (wire::Moving), and a contribution waits for nobody but its sender: so whom most
+// others lack keeps it back, whatever it says of itself, and whom one alone lacks is cut off from
+// that one, or one of the two lies. Pure; one event at a time.
+#include <algorithm>
+
+#include "base/planted.h"
+#include "base/text.h"
+#include "protocol/master_state.h"
+
+namespace jccl::protocol {
+
+using base::cat;
+using base::Code;
+using State = MasterMachine::State;
+
+// As its heartbeat says of each attempt. On a line that is slow for all many are lacked at once.
+void State::note_lacks(const Life& life) {
+  for (const wire::Moving& moving : life.moving) {
+    const wire::Tag tag = running_tag(moving.attempt);
+    if (tag.empty()) continue;
+    MasterAttempt& running = *rounds_.at(tag).running;
+    const Part* part = running.part_of(life.incarnation);
+    if (part == nullptr) continue;
+    const std::size_t others = running.contributors().size() - (part->contributes() ? 1 : 0);
+    const bool few = moving.lacking == 1 || 2 * std::size_t{moving.lacking} <= others;
+    if (moving.lacking == 0 || !(few || JCCL_PLANTED("who-lacks-all-names-one"))) {
+      running.lacks.erase(part->id);
+      continue;
+    }
+    const auto [entry, fresh] =
+        running.lacks.try_emplace(part->id, Lack{moving.waits_on, now_, now_, moving.left});
+    Lack& lack = entry->second;
+    if (lack.of != moving.waits_on) lack = {moving.waits_on, now_, now_, moving.left};
+    if (moving.left < lack.left) lack.still_since = now_;
+    lack.left = std::min(lack.left, moving.left);
+  }
+}
+
+// The contributor that more than half of the other sites lack, and since when they do.
+std::pair<const Part*, base::Time> State::withholds(const MasterAttempt& running) const {
+  std::map<wire::PeerId, std::map<std::string, base::Time>> lacked;  // by sites
+  std::set<std::string> contributing, all;
+  for (const auto& [id, part] : running.parts()) {
+    if (part.evicted) continue;
+    all.insert(part.site);
+    if (part.contributes()) contributing.insert(part.site);
+    const auto lack = running.lacks.find(id);
+    if (lack == running.lacks.end()) continue;
+    auto& sites = lacked[lack->second.of];
+    const auto entry = sites.try_emplace(part.site, lack->second.since).first;
+    entry->second = std::min(entry->second, lack->second.since);
+  }
+  if (all.size() < 3 || JCCL_PLANTED("withheld-data-is-nobodys")) return {nullptr, base::kNever};
+  // Where few contribute, as a root does, receivers have a voice.
+  const std::set<std::string>& voices = contributing.size() >= 3 ? contributing : all;
+  for (auto& [id, sites] : lacked) {
+    const auto found = running.parts().find(id);
+    if (found == running.parts().end()) continue;
+    const Part& part = found->second;
+    if (part.evicted || !part.contributes()) continue;
+    sites.erase(part.site);
+    std::vector<base::Time> since;
+    for (const auto& [site, time] : sites) {
+      if (voices.count(site) > 0) since.push_back(time);
+    }
+    const std::size_t others = voices.size() - voices.count(part.site);
+    const std::size_t most = JCCL_PLANTED("one-that-lacks-is-enough") ? 1 : others / 2 + 1;
+    if (since.size() < most) continue;
+    std::sort(since.begin(), since.end());
+    return {&part, since[most - 1]};
+  }
+  return {nullptr, base::kNever};
+}
+
+// Two of whom one lacks the other's contribution for so long, and gets nothing else; none: {0, 0}.
+std::pair<wire::PeerId, wire::PeerId> State::starved(const MasterAttempt& running,
+                                                     base::Duration patience) const {
+  for (const auto& [id, lack] : running.lacks) {
+    const auto by = running.parts().find(id);
+    const auto of = running.parts().find(lack.of);
+    if (by == running.parts().end() || of == running.parts().end()) continue;
+    if (by->second.evicted || of->second.evicted || !of->second.contributes()) continue;
+    if (by->second.site == of->second.site) continue;
+    if (running.avoided.count(std::minmax(id, lack.of)) > 0) continue;
+    if (now_ - lack.still_since >= patience) return {id, lack.of};
+  }
+  return {0, 0};
+}
+
+// True: the attempt ended by that.
+bool State::cut_off(const wire::Tag& tag) {
+  Round& round = rounds_.at(tag);
+  const auto [by, of] = starved(*round.running, options_.straggler_after);
+  if (by == 0 || JCCL_PLANTED("the-starved-wait-for-ever")) return false;
+  remember_link(round, round.running->attempt(), by, of);
+  cut_link(round, by, of);
+  abort(tag, Code::kPeerLost,
+        cat(name(by), " got nothing of what ", name(of), " contributes, for ",
+            options_.straggler_after / base::kMillisecond, " ms"),
+        true);
+  return true;
+}
+
+}  // namespace jccl::protocol
