@@ -68,8 +68,8 @@ wire::Moving Attempt::moving() const {
     (alone ? owed : other)[peer] += bytes;
     missing += bytes;
   });
-  moving.lacking = static_cast<std::uint32_t>(owed.size());
   if (JCCL_PLANTED("sums-wait-as-contributions")) owed.merge(other);
+  moving.lacking = static_cast<std::uint32_t>(owed.size());
   std::uint64_t most = 0;
   for (const auto& [peer, bytes] : owed.empty() ? other : owed) {
     if (bytes <= most) continue;

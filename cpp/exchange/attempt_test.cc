@@ -285,6 +285,10 @@ TEST(AttemptTest, it_says_for_whom_it_waits) {
                           [](const auto& a) { return a.peer == Bench::id(2) && a.bytes > 0; }));
   const wire::Moving moving = bench.peers_[0]->run->moving();
   EXPECT_EQ(moving.waits_on, Bench::id(2));
+  EXPECT_EQ(moving.lacking, 1u);
+  // Nor does peer 2 get the results that need its part; it lacks nobody's contribution.
+  EXPECT_NE(bench.peers_[2]->run->moving().waits_on, 0u);
+  EXPECT_EQ(bench.peers_[2]->run->moving().lacking, 0u);
   EXPECT_GT(moving.left, 0u);
   EXPECT_LT(moving.left, moving.all) << "the others' data has come";
   bench.frames_ = held;

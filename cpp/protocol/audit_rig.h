@@ -45,7 +45,10 @@ class AuditTest : public HostileMember {
       return sum;
     };
     options.auditor.random = [this] { return ++seed_; };
-    begin(options);
+    begin(options, [this](const PlanRequest& request) {
+      rings_ = rings_ || request.may_ring;
+      return plan(request);
+    });
     constexpr const char* kNames[] = {"a", "b", "c", "d", "e", "f", "g"};
     for (std::size_t i = 0; i < members; ++i) join({kNames[i]}), alive_.push_back(last_);
     size_ = members;
@@ -173,6 +176,7 @@ class AuditTest : public HostileMember {
 
   wire::Start start_;
   std::vector<ConnId> conn_{1, 2, 3, 4, 5, 6, 7};  // by position
+  bool rings_ = false;  // the planner might choose one, which has no audit
   std::size_t size_ = 0;
   std::uint64_t seed_ = 0;
   std::string refusal_;

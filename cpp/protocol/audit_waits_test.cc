@@ -59,6 +59,53 @@ TEST_F(AuditTest, who_leaves_before_its_patience_ends_has_held_the_others_as_wel
   EXPECT_TRUE(has(history(say(2, wire::Leave{}), "held"), "site=b"));
 }
 
+// Else no wrong sum would convict whoever goes each time that one of its own is drawn.
+TEST_F(AuditTest, who_goes_when_its_own_cells_are_drawn_is_held_to_have_withheld_them) {
+  for (const bool fails : {false, true}) {
+    last_ = 0;
+    run_of(4);
+    (void)calls();
+    (void)answer(all_done(), 1);
+    for (std::uint32_t cell = kCells; cell < 2 * kCells; ++cell) (void)say(2, shown(1, cell));
+    if (fails) {
+      (void)say(2, wire::Fail{start_.attempt, base::Code::kAborted, 0, "interrupted"});
+    } else {
+      (void)say(2, wire::Leave{});
+      (void)say(9, hello(999, "b"), key_of(wire::Message(hello(200, "b"))));
+    }
+    std::string faults;
+    for (const PeerView& peer : master_->view(now_).peers) {
+      if (peer.member.site == "b") faults = peer.faults;
+    }
+    EXPECT_NE(faults.find("1 audits that it showed nothing"), std::string::npos)
+        << fails << ": " << faults;
+  }
+}
+
+TEST_F(AuditTest, who_has_shown_its_own_cells_may_go) {
+  run_of(4);
+  (void)calls();
+  (void)answer(all_done(), 1);
+  for (std::uint32_t cell = kCells; cell < 2 * kCells; ++cell) {
+    (void)say(2, shown(1, cell));
+    (void)say(2, shown(1, cell, true));
+  }
+  (void)say(2, wire::Leave{});
+  (void)say(9, hello(999, "b"), key_of(wire::Message(hello(200, "b"))));
+  for (const PeerView& peer : master_->view(now_).peers) EXPECT_EQ(peer.faults, "");
+}
+
+// By saying which links fail a few would choose rounds that nobody audits.
+TEST_F(AuditTest, no_plan_may_be_one_that_has_no_audit) {
+  run_of(4);
+  (void)calls();
+  EXPECT_FALSE(rings_);
+  last_ = 0;
+  run_of(4, 0);
+  (void)calls();
+  EXPECT_TRUE(rings_);
+}
+
 // … by and by, so that none of its words is late.
 class SlowAnswers : public AuditTest {
  protected:

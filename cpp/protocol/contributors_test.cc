@@ -90,6 +90,31 @@ TEST_F(Contributors, who_contributed_last_goes_before_who_did_not) {
   EXPECT_EQ(refused(call({1, 0, 1, 0}, 1, false)), (Refused{{3, Code::kLimit}}));
 }
 
+// Where it alone contributes the others would wait for nobody, and have no round.
+TEST_F(Contributors, who_was_refused_is_in_again_when_nobody_else_contributes) {
+  run_of(4);
+  (void)call({0, 0, 1, 1}, 1, false);  // d is refused, and c goes
+  (void)say(3, wire::Leave{});
+  for (const ConnId conn : {1, 2, 4}) {
+    wire::Ready one = ready("grads");
+    one.weight = conn == 4, one.contributors_max = 1;
+    const auto effects = say(conn, one);
+    EXPECT_TRUE(refused(effects).empty());
+    EXPECT_EQ(sent<wire::Start>(effects).size(), conn == 4 ? 3U : 0U);
+  }
+}
+
+TEST_F(Contributors, nor_is_the_only_one_left_out_for_attempts_that_it_left) {
+  run_of(4);
+  alive_ = {1, 2, 3, 4};
+  for (int again = 0; again < 3; ++again) {
+    const auto starts = sent<wire::Start>(call({0, 0, 0, 1}, 1, false));
+    ASSERT_EQ(starts.size(), 4U) << again;
+    (void)say(4, wire::Fail{starts[0].attempt, Code::kAborted, 0, "interrupted"});
+    wait(5 * base::kSecond);
+  }
+}
+
 TEST_F(Contributors, among_equals_who_came_first_goes_first) {
   run_of(4);
   const auto effects = call({1, 1, 1, 1}, 3, false);

@@ -17,7 +17,8 @@ bool State::agree(const wire::Tag& tag) {
   if (!agree_on_contributors(tag) || !agree_on_weights(tag)) return false;
   const std::vector<Part> parts = parts_for(tag);
   if (std::none_of(parts.begin(), parts.end(), [](const Part& p) { return p.contributes(); })) {
-    if (take_back_left_out(tag)) return false;  // perhaps they alone do
+    const bool stay = JCCL_PLANTED("the-only-ones-stay-out");
+    if (!stay && take_back_left_out(tag)) return false;  // perhaps they alone do
     reject_all(
         tag, Code::kEmpty,
         cat("nobody contributes to round ", ledger_.standing(tag).committed + 1, " of ", tag,

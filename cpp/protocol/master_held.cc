@@ -227,9 +227,9 @@ bool State::note_short_calls(const MasterAttempt& running, const Part* holder) {
     const bool over = now_ + options_.silence / 4 >= part.deadline;
     if (life == nullptr || !over || JCCL_PLANTED("short-calls-hold-for-nothing")) continue;
     if (part.done.has_value() && JCCL_PLANTED("the-done-may-be-hasty")) continue;
-    const bool waits = !part.done.has_value() && waits_itself(running, part);
-    if (waits && !JCCL_PLANTED("short-calls-wait-for-nobody")) continue;
     const bool held_up = holder != nullptr && holder != &part;
+    const bool waits = !held_up && !part.done.has_value() && waits_itself(running, part);
+    if (waits && !JCCL_PLANTED("short-calls-wait-for-nobody")) continue;
     const bool of_all = !held_up || JCCL_PLANTED("holders-make-others-hasty");
     if (!hasty(part.incarnation, of_all ? parts : others, kShortShare)) continue;
     any = true;

@@ -408,16 +408,16 @@ bool State::slow_down(const wire::Tag& tag) {
     const Life* life = part.contributes() && !part.evicted ? life_of(part.incarnation) : nullptr;
     if (life != nullptr && life->beat < running.since + options_.straggler_after) return false;
   }
+  const auto [lacked, lacked_since] = withholds(running);
+  if (lacked == nullptr && cut_off(tag)) return true;
   std::string why;
   std::string site = straggling(running, options_.straggler_after, &why);
-  const auto [lacked, lacked_since] = withholds(running);
   if (lacked != nullptr && now_ - lacked_since >= options_.straggler_after) {
     site = lacked->site;
     why = cat(name(lacked->id), " keeps back its contribution to round ", running.round().n, " of ",
               running.round().tag, ": most others have lacked it for ",
               (now_ - lacked_since) / base::kMillisecond, " ms");
   }
-  if (site.empty() && cut_off(tag)) return true;
   if (site.empty()) {
     const Part* last = silent_last(running, options_.straggler_after);
     const Life* life = last == nullptr ? nullptr : life_of(last->incarnation);
