@@ -69,7 +69,8 @@ struct MessageWords {
     std::string text = cat(m.sequence, ", ", m.progress, " bytes");
     for (const wire::Moving& one : m.moving) {
       text += cat(", ", base::to_text(one.attempt), " lacks ", one.left, " of ", one.all,
-                  one.waits_on == 0 ? "" : cat(" from ", one.waits_on));
+                  one.waits_on == 0 ? "" : cat(" from ", one.waits_on),
+                  one.lacking == 0 ? "" : cat(", the contributions of ", one.lacking));
     }
     return text;
   }

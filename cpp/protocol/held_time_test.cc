@@ -17,16 +17,19 @@ TEST(HeldTimeTest, some_is_free_and_the_rest_is_paid_back_several_times) {
   const base::Time later = now + kSecond;
   const base::Time until = held.add(now, Held::kFree, 600 * kSecond, later);
   EXPECT_GE(until - later, 4 * kSecond);
-  const base::Time last = later + 30 * kSecond;
-  EXPECT_LE(held.add(later, Held::kFree, 60 * kSecond, last), last + 240 * kSecond);
+  EXPECT_LE(held.add(now, Held::kFree, 600 * kSecond, now + 10'000 * kSecond),
+            now + 10'600 * kSecond);
 }
 
 // Else deadlines of five minutes would leave one that holds each call to its end a third of them.
 TEST(HeldTimeTest, what_one_time_was_is_paid_in_full_however_long_it_was) {
   Held held;
   const base::Time now = 10'000 * kSecond;
-  const base::Duration out = held.add(now - 300 * kSecond, Held::kFree, 60 * kSecond, now) - now;
+  const base::Time since = now - 300 * kSecond;
+  const base::Duration out = held.add_in_full(since, Held::kFree, 60 * kSecond, now) - now;
   EXPECT_EQ(out, Held::kBack * (300 * kSecond - Held::kFree));
+  Held token;  // by which others come, too
+  EXPECT_EQ(token.add(since, Held::kFree, 60 * kSecond, now) - now, 60 * kSecond);
 }
 
 // Rounds of several tags overlap, and each ends when it ends.

@@ -24,7 +24,7 @@ constexpr base::Duration kSeniority = 3600 * base::kSecond;
 }  // namespace
 
 void State::remember_link(Round& round, const wire::Attempt& attempt, wire::PeerId reporter,
-                          wire::PeerId named) {
+                          wire::PeerId named, bool juniors_pay) {
   const bool gone = member_life(reporter) == nullptr || member_life(named) == nullptr;
   if (named == reporter || gone) return;
   const auto [one, two] = std::minmax(reporter, named);
@@ -43,7 +43,7 @@ void State::remember_link(Round& round, const wire::Attempt& attempt, wire::Peer
   } else if (!first && !JCCL_PLANTED("links-fail-anew-in-each-round")) {
     avoid_link(one, two);
   }
-  hold_against_an_end(one, two, since);
+  hold_against_an_end(one, two, since, juniors_pay);
 }
 
 // Who leaves and comes again has another id.
@@ -76,7 +76,8 @@ LinkSet State::avoided_links(base::Time now) const {
 // links with several, as often as with that one, and the other end with fewer, has held the others;
 // so has a free key beside one that has served. If one end is cut off or goes, it is known why, and
 // says nothing of the other.
-void State::hold_against_an_end(wire::PeerId one, wire::PeerId two, base::Time since) {
+void State::hold_against_an_end(wire::PeerId one, wire::PeerId two, base::Time since,
+                                bool juniors_pay) {
   const auto counts = [&](const Life* life, const Life* other) {
     return life != nullptr && other != nullptr &&
            (other->connected() || JCCL_PLANTED("the-gone-leave-broken-links"));
@@ -99,8 +100,8 @@ void State::hold_against_an_end(wire::PeerId one, wire::PeerId two, base::Time s
   for (std::size_t i = 0; i < ends.size(); ++i) {
     const auto& [life, other] = ends[i];
     if (!counts(life, other)) continue;
-    const bool junior =
-        is_junior(*life, *other) && !is_common[1 - i] && !JCCL_PLANTED("free-keys-hold-nobody");
+    const bool junior = juniors_pay && is_junior(*life, *other) && !is_common[1 - i] &&
+                        !JCCL_PLANTED("free-keys-hold-nobody");
     if (!is_common[i] && !junior) continue;
     note_absence(life->site, junior ? in_trouble_since(*life) : since);
   }

@@ -261,6 +261,7 @@ struct MasterMachine::State {
   std::pair<const Part*, base::Time> withholds(const MasterAttempt& running) const;
   std::pair<wire::PeerId, wire::PeerId> starved(const MasterAttempt& running,
                                                 base::Duration patience) const;
+  void cut_starved(const wire::Tag& tag, wire::PeerId by, wire::PeerId of);
   bool cut_off(const wire::Tag& tag);
 
   // master_attempts.cc: running
@@ -270,13 +271,13 @@ struct MasterMachine::State {
   void answer(Life& life, const wire::Unresolved& about);
   void tell_late(Life& life, const wire::Outcome& outcome);  // who asked
   void remember_link(Round& round, const wire::Attempt& attempt, wire::PeerId reporter,
-                     wire::PeerId named);
+                     wire::PeerId named, bool juniors_pay = true);
   bool is_to_be_heard(const MasterAttempt& running) const;
   bool hears_out(MasterAttempt& running);
   void judge(const wire::Tag& tag);
   void cut_link(Round& round, wire::PeerId a, wire::PeerId b);
   void avoid_link(wire::PeerId one, wire::PeerId two);
-  void hold_against_an_end(wire::PeerId one, wire::PeerId two, base::Time since);
+  void hold_against_an_end(wire::PeerId one, wire::PeerId two, base::Time since, bool juniors_pay);
   std::pair<wire::PublicKey, wire::PublicKey> keys_of(wire::PeerId one, wire::PeerId two) const;
   std::size_t often_broken(const wire::PublicKey& key) const;
   bool one_has_yielded(wire::PeerId one, wire::PeerId two) const;

@@ -414,8 +414,8 @@ bool State::slow_down(const wire::Tag& tag) {
   std::string site = straggling(running, options_.straggler_after, &why);
   if (lacked != nullptr && now_ - lacked_since >= options_.straggler_after) {
     site = lacked->site;
-    why = cat(name(lacked->id), " keeps back its contribution to round ", running.round().n, " of ",
-              running.round().tag, ": most others have lacked it for ",
+    why = cat(name(lacked->id), " is slow: most others have lacked its contribution to round ",
+              running.round().n, " of ", running.round().tag, " for ",
               (now_ - lacked_since) / base::kMillisecond, " ms");
   }
   if (site.empty()) {

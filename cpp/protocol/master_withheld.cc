@@ -14,20 +14,25 @@ using base::cat;
 using base::Code;
 using State = MasterMachine::State;
 
-// As its heartbeat says of each attempt. On a line that is slow for all many are lacked at once.
+// As its heartbeat says of each attempt, or does not, when it has all. On a line that is slow for
+// all many are lacked at once.
 void State::note_lacks(const Life& life) {
-  for (const wire::Moving& moving : life.moving) {
-    const wire::Tag tag = running_tag(moving.attempt);
-    if (tag.empty()) continue;
-    MasterAttempt& running = *rounds_.at(tag).running;
-    const Part* part = running.part_of(life.incarnation);
+  for (auto& [tag, round] : rounds_) {
+    const Part* part = round.running ? round.running->part_of(life.incarnation) : nullptr;
     if (part == nullptr) continue;
-    const std::size_t others = running.contributors().size() - (part->contributes() ? 1 : 0);
+    MasterAttempt& running = *round.running;
+    const auto said = std::find_if(life.moving.begin(), life.moving.end(), [&](const auto& one) {
+      return one.attempt == running.attempt();
+    });
+    const wire::Moving moving = said == life.moving.end() ? wire::Moving{} : *said;
+    const std::size_t others = running.world() - (part->contributes() ? 1 : 0);
     const bool few = moving.lacking == 1 || 2 * std::size_t{moving.lacking} <= others;
-    if (moving.lacking == 0 || !(few || JCCL_PLANTED("who-lacks-all-names-one"))) {
+    const bool has_all = moving.lacking == 0 && !JCCL_PLANTED("what-was-lacked-is-lacked");
+    if (has_all || !(few || JCCL_PLANTED("who-lacks-all-names-one"))) {
       running.lacks.erase(part->id);
       continue;
     }
+    if (moving.lacking == 0) continue;
     const auto [entry, fresh] =
         running.lacks.try_emplace(part->id, Lack{moving.waits_on, now_, now_, moving.left});
     Lack& lack = entry->second;
@@ -73,9 +78,11 @@ std::pair<const Part*, base::Time> State::withholds(const MasterAttempt& running
   return {nullptr, base::kNever};
 }
 
-// Two of whom one lacks the other's contribution for so long, and gets nothing else; none: {0, 0}.
+// Two of whom one lacks the other's contribution for so long, and gets nothing else; none: {0, 0},
+// as where nobody else is there to go round that link.
 std::pair<wire::PeerId, wire::PeerId> State::starved(const MasterAttempt& running,
                                                      base::Duration patience) const {
+  if (running.sites_left() < 3) return {0, 0};
   for (const auto& [id, lack] : running.lacks) {
     const auto by = running.parts().find(id);
     const auto of = running.parts().find(lack.of);
@@ -88,13 +95,19 @@ std::pair<wire::PeerId, wire::PeerId> State::starved(const MasterAttempt& runnin
   return {0, 0};
 }
 
+// Each end may lie about the other, and a newcomer is starved as easily as it lies: it pays when it
+// is the common end of such links, and not for being new.
+void State::cut_starved(const wire::Tag& tag, wire::PeerId by, wire::PeerId of) {
+  Round& round = rounds_.at(tag);
+  remember_link(round, round.running->attempt(), by, of, JCCL_PLANTED("the-starved-pay"));
+  cut_link(round, by, of);
+}
+
 // True: the attempt ended by that.
 bool State::cut_off(const wire::Tag& tag) {
-  Round& round = rounds_.at(tag);
-  const auto [by, of] = starved(*round.running, options_.straggler_after);
+  const auto [by, of] = starved(*rounds_.at(tag).running, options_.straggler_after);
   if (by == 0 || JCCL_PLANTED("the-starved-wait-for-ever")) return false;
-  remember_link(round, round.running->attempt(), by, of);
-  cut_link(round, by, of);
+  cut_starved(tag, by, of);
   abort(tag, Code::kPeerLost,
         cat(name(by), " got nothing of what ", name(of), " contributes, for ",
             options_.straggler_after / base::kMillisecond, " ms"),

@@ -210,6 +210,7 @@ void World::check_abort(const MasterMachine& machine, const wire::Outcome& outco
   if (outcome.code == base::Code::kDeadline || says(outcome.text, " is slow: ")) return;
   if (says(outcome.text, " after all others, who have nothing left for it")) return;
   if (says(outcome.text, ", which says that it has nothing left for it")) return;
+  const bool starved = says(outcome.text, " got nothing of what ");
   for (const auto& [id, member] : history.everybody) {
     if (history.liars.count(member.incarnation) == 0) continue;
     if (says(outcome.text, cat(member.site, " sent what no plan allows"))) return;
@@ -221,6 +222,9 @@ void World::check_abort(const MasterMachine& machine, const wire::Outcome& outco
     if (members.count(id) == 0 || part == attempt.parts.end() || part->second.failed) return;
     const std::uint64_t call = part->second.call;
     if (call == 0 || !history.call(call).open) return;
+    const std::string& site = history.everybody.at(id).site;
+    const bool lies = history.liars.count(history.everybody.at(id).incarnation) > 0;
+    if (starved && (lies || hampered(site) || stripe_stood(site))) return;
     const wire::Incarnation life = history.everybody.at(id).incarnation;
     if (peers[slots.at(life)].incarnation != life) return;
   }

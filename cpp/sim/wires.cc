@@ -174,7 +174,8 @@ std::string moving_text(const wire::Message& message) {
   std::string text;
   for (const wire::Moving& one : beat == nullptr ? std::vector<wire::Moving>{} : beat->moving) {
     text += cat(" ", one.attempt.epoch, ".", one.attempt.counter, ": ", one.left, " of ", one.all,
-                one.waits_on == 0 ? "" : cat(", waits on ", one.waits_on));
+                one.waits_on == 0 ? "" : cat(", waits on ", one.waits_on),
+                one.lacking == 0 ? "" : cat(", lacks ", one.lacking));
   }
   return text;
 }
