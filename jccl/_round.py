@@ -40,8 +40,10 @@ class Round(Group):
         aggregator: how a mean treats values that lie: `jccl.TrimmedMean`, `Median`,
             `CenteredClip` or `NormLimit`, or their names; alike on all peers. None is
             the mean by weight. The others are for floats and dense codecs, count each
-            contributor once whatever its weight, and need three or more.
+            contributor once whatever its weight, and are means where fewer than three
+            contribute. Nobody is told that it was cut or left out.
         guard: leaves this peer's values out of the result if they hold NaN or Inf.
+            Without it a codec may hide them: a block with one counts as 0.
         state: shared state of the tag that the values were made from, or its
             `jccl.marks`. Required once the tag was synchronised. If this peer did not
             publish or adopt it, the values are in no result: RESYNC. Over local devices

@@ -146,6 +146,11 @@ def resolve(aggregator: Aggregator | str | None) -> Aggregator:
         return AGGREGATORS["mean"]
     if isinstance(aggregator, Aggregator):
         return aggregator
+    if isinstance(aggregator, type) and issubclass(aggregator, Aggregator):
+        raise ValueError(
+            f"aggregator={aggregator.__name__} is a class; pass an object: "
+            f"jccl.{aggregator.__name__}()"
+        )
     found = AGGREGATORS.get(aggregator) if isinstance(aggregator, str) else None
     if found is None:
         names = ", ".join(AGGREGATORS)

@@ -122,6 +122,8 @@ def test_names_stand_for_the_defaults_and_odd_parameters_are_refused():
     assert aggregators.resolve(None) == jccl.Mean()
     assert aggregators.resolve("trimmed_mean") == jccl.TrimmedMean(trim=0.25)
     assert jccl.CenteredClip(1 / 3).spec == f"centered_clip:radius={1 / 3!r}"
+    with pytest.raises(ValueError, match=r"pass an object: jccl.Median\(\)"):
+        jccl.Round(aggregator=jccl.Median)
     with pytest.raises(ValueError, match="unknown aggregator 'krum'; known: mean, tri"):
         aggregators.resolve("krum")
     for bad in (0.0, 0.5, -1.0, float("nan")):
