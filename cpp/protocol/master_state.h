@@ -259,7 +259,7 @@ struct MasterMachine::State {
   // master_withheld.cc: contributions that do not come
   void note_lacks(const Life& life);
   std::pair<const Part*, base::Time> withholds(const MasterAttempt& running) const;
-  std::pair<wire::PeerId, wire::PeerId> starved(const MasterAttempt& running,
+  std::pair<wire::PeerId, wire::PeerId> starved(const MasterAttempt& running, const Part* last,
                                                 base::Duration patience) const;
   void cut_starved(const wire::Tag& tag, wire::PeerId by, wire::PeerId of);
   bool cut_off(const wire::Tag& tag);

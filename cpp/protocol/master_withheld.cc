@@ -79,18 +79,31 @@ std::pair<const Part*, base::Time> State::withholds(const MasterAttempt& running
 }
 
 // Two of whom one lacks the other's contribution for so long, and gets nothing else; none: {0, 0},
-// as where nobody else is there to go round that link.
-std::pair<wire::PeerId, wire::PeerId> State::starved(const MasterAttempt& running,
+// as where nobody else is there to go round that link. If there is a last one that is not done, it
+// has to be that one, which may also wait for a sum that another made and is done with.
+std::pair<wire::PeerId, wire::PeerId> State::starved(const MasterAttempt& running, const Part* last,
                                                      base::Duration patience) const {
   if (running.sites_left() < 3) return {0, 0};
+  if (last != nullptr && JCCL_PLANTED("the-last-of-all-is-guilty")) return {0, 0};
+  const auto is_link = [&](wire::PeerId by, wire::PeerId of) {
+    const auto one = running.parts().find(by);
+    const auto other = running.parts().find(of);
+    if (one == running.parts().end() || other == running.parts().end()) return false;
+    if (one->second.evicted || other->second.evicted || !other->second.contributes()) return false;
+    return one->second.site != other->second.site &&
+           running.avoided.count(std::minmax(by, of)) == 0;
+  };
   for (const auto& [id, lack] : running.lacks) {
-    const auto by = running.parts().find(id);
-    const auto of = running.parts().find(lack.of);
-    if (by == running.parts().end() || of == running.parts().end()) continue;
-    if (by->second.evicted || of->second.evicted || !of->second.contributes()) continue;
-    if (by->second.site == of->second.site) continue;
-    if (running.avoided.count(std::minmax(id, lack.of)) > 0) continue;
-    if (now_ - lack.still_since >= patience) return {id, lack.of};
+    if (last != nullptr && last->id != id) continue;
+    if (now_ - lack.still_since >= patience && is_link(id, lack.of)) return {id, lack.of};
+  }
+  const Life* life = last == nullptr || last->evicted ? nullptr : life_of(last->incarnation);
+  if (life == nullptr || now_ - running.last_done < patience) return {0, 0};
+  for (const wire::Moving& said : life->moving) {
+    const auto other = running.parts().find(said.waits_on);
+    const bool is_done = other != running.parts().end() && other->second.done.has_value();
+    if (said.attempt != running.attempt() || said.left == 0 || !is_done) continue;
+    if (is_link(last->id, said.waits_on)) return {last->id, said.waits_on};
   }
   return {0, 0};
 }
@@ -105,7 +118,7 @@ void State::cut_starved(const wire::Tag& tag, wire::PeerId by, wire::PeerId of) 
 
 // True: the attempt ended by that.
 bool State::cut_off(const wire::Tag& tag) {
-  const auto [by, of] = starved(*rounds_.at(tag).running, options_.straggler_after);
+  const auto [by, of] = starved(*rounds_.at(tag).running, nullptr, options_.straggler_after);
   if (by == 0 || JCCL_PLANTED("the-starved-wait-for-ever")) return false;
   cut_starved(tag, by, of);
   abort(tag, Code::kPeerLost,

@@ -170,6 +170,35 @@ TEST_F(Withheld, nor_does_the_last_one_whom_somebody_starves) {
   }
 }
 
+// It may lack a sum as well, of one that has made it and is done.
+TEST_F(Withheld, nor_where_it_is_a_sum_that_is_kept_from_it) {
+  run_of(4, Straggler::kWait);
+  call();
+  for (ConnId conn = 2; conn <= 4; ++conn) (void)say(conn, wire::Done{attempt_, {7, 7}});
+  lacks_ = {{1, {4, 0, 100}}};
+  const auto lines = pass(61 * kSecond);
+  EXPECT_EQ(first(lines, "cut", "link"), "a d");
+  EXPECT_EQ(first(lines, "held"), "");
+}
+
+TEST_F(Withheld, of_two_that_are_left_nobody_pays_for_being_slow) {
+  run_of(4, Straggler::kWait);
+  lacks_.clear();
+  call();
+  (void)say(3, wire::Leave{}), (void)say(4, wire::Leave{});
+  for (const HistoryLine& line : on(Tick{}).history) EXPECT_NE(line.kind, "commit");
+  for (ConnId conn = 1; conn <= 2; ++conn) {
+    const auto starts = sent<wire::Start>(say(conn, ready("grads")));
+    if (!starts.empty()) attempt_ = starts[0].attempt;
+  }
+  last_ = 2;
+  (void)say(2, wire::Done{attempt_, {7, 7}});
+  lacks_ = {{1, {2, 1, 100}}};
+  const auto lines = pass(1001 * kSecond);
+  EXPECT_EQ(first(lines, "abort", "code"), "Deadline");
+  EXPECT_EQ(first(lines, "held"), "");
+}
+
 // By a long call of its own it would make theirs short ones.
 TEST_F(Withheld, whoever_holds_an_attempt_does_not_say_how_long_calls_are) {
   run_of(4, Straggler::kWait);

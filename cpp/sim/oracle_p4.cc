@@ -185,7 +185,9 @@ bool World::has_called(const std::string& site, const std::string& reason) const
 // A site is left behind as slow only if it had slow links, or stood still, since the attempt began.
 void World::check_straggler(const std::string& site, const std::string& reason) {
   if (!says(reason, " is slow: ")) return;
-  if (mix.liar > 0 && peers[mix.liar - 1].site == site) return;
+  for (const auto& [id, member] : history.everybody) {
+    if (member.site == site && history.liars.count(member.incarnation) > 0) return;
+  }
   if (hampered(site) || waits_for_a_slow_line(site)) return;
   history.fail("P4", cat("site ", site, " was not slow and is left behind: ", reason));
 }
