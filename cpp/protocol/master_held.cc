@@ -193,10 +193,8 @@ void State::note_deadline(const MasterAttempt& running) {
   // Perhaps the last one is kept from it by another: then it is their link's.
   const auto [by, of] = starved(running, last, (now_ - running.since) / 2);
   if (by != 0) return cut_starved(running_tag(running.attempt()), by, of);
-  // Slow ones are waited for, but not when the others have been done for most of the time. Of two
-  // nobody can say which is slow.
-  const bool is_long =
-      running.sites_left() >= 3 && 2 * (now_ - running.last_done) >= now_ - running.since;
+  // Slow ones are waited for, but not when the others have been done for most of the time.
+  const bool is_long = 2 * (now_ - running.last_done) >= now_ - running.since;
   const bool may_be_slow = waits && !withheld && holder == nullptr &&
                            (!is_long || JCCL_PLANTED("the-last-may-be-slow-for-ever")) &&
                            now_ >= running.since + 2 * options_.heartbeat;

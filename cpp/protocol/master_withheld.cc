@@ -83,7 +83,7 @@ std::pair<const Part*, base::Time> State::withholds(const MasterAttempt& running
 // has to be that one, which may also wait for a sum that another made and is done with.
 std::pair<wire::PeerId, wire::PeerId> State::starved(const MasterAttempt& running, const Part* last,
                                                      base::Duration patience) const {
-  if (running.sites_left() < 3) return {0, 0};
+  if (ledger_.sites() < 3) return {0, 0};
   if (last != nullptr && JCCL_PLANTED("the-last-of-all-is-guilty")) return {0, 0};
   const auto is_link = [&](wire::PeerId by, wire::PeerId of) {
     const auto one = running.parts().find(by);
