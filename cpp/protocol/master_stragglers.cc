@@ -381,25 +381,6 @@ const Part* State::silent_last(const MasterAttempt& running, base::Duration pati
   return done == 0 || now_ < running.last_done + patience ? nullptr : last;
 }
 
-// The last one says that it waits for one that is done and has nothing left for it: one of the two
-// is wrong, and nobody can say which. So their link is cut, as where one is silent for another; who
-// says so over a link that no plan uses is late. True: the attempt ended by that.
-bool State::starves_by_a_link(const wire::Tag& tag, const Part& last, const wire::Moving& its) {
-  Round& round = rounds_.at(tag);
-  const MasterAttempt& running = *round.running;
-  const auto other = running.parts().find(its.left == 0 ? 0 : its.waits_on);
-  if (other == running.parts().end() || other->first == last.id) return false;
-  const auto link = std::minmax(last.id, other->first);
-  if (running.avoided.count({link.first, link.second}) > 0) return false;
-  if (JCCL_PLANTED("the-starved-are-late")) return false;
-  const std::string why = cat(name(last.id), " waits for ", name(other->first),
-                              ", which says that it has nothing left for it");
-  remember_link(round, running.attempt(), last.id, other->first);
-  cut_link(round, last.id, other->first);
-  abort(tag, Code::kPeerLost, why, true);
-  return true;
-}
-
 // True: the attempt ended for a straggler.
 bool State::slow_down(const wire::Tag& tag) {
   const MasterAttempt& running = *rounds_.at(tag).running;

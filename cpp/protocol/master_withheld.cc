@@ -112,7 +112,7 @@ std::pair<wire::PeerId, wire::PeerId> State::starved(const MasterAttempt& runnin
 // is the common end of such links, and not for being new.
 void State::cut_starved(const wire::Tag& tag, wire::PeerId by, wire::PeerId of) {
   Round& round = rounds_.at(tag);
-  remember_link(round, round.running->attempt(), by, of, JCCL_PLANTED("the-starved-pay"));
+  remember_link(round, round.running->attempt(), by, of, false);
   cut_link(round, by, of);
 }
 
@@ -125,6 +125,25 @@ bool State::cut_off(const wire::Tag& tag) {
         cat(name(by), " got nothing of what ", name(of), " contributes, for ",
             options_.straggler_after / base::kMillisecond, " ms"),
         true);
+  return true;
+}
+
+// The last one says that it waits for one that is done and has nothing left for it: one of the two
+// is wrong, and nobody can say which. So their link is cut, as where one is silent for another; who
+// says so over a link that no plan uses is late. True: the attempt ended by that.
+bool State::starves_by_a_link(const wire::Tag& tag, const Part& last, const wire::Moving& its) {
+  Round& round = rounds_.at(tag);
+  const MasterAttempt& running = *round.running;
+  const auto other = running.parts().find(its.left == 0 ? 0 : its.waits_on);
+  if (other == running.parts().end() || other->first == last.id) return false;
+  const auto link = std::minmax(last.id, other->first);
+  if (running.avoided.count({link.first, link.second}) > 0) return false;
+  if (JCCL_PLANTED("the-starved-are-late")) return false;
+  const std::string why = cat(name(last.id), " waits for ", name(other->first),
+                              ", which says that it has nothing left for it");
+  remember_link(round, running.attempt(), last.id, other->first);
+  cut_link(round, last.id, other->first);
+  abort(tag, Code::kPeerLost, why, true);
   return true;
 }
 

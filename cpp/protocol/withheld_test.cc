@@ -241,9 +241,15 @@ TEST_F(Withheld, who_went_long_before_pays_nothing_for_who_holds_it) {
   lacks_ = {{2, {4}}, {3, {4}}, {4, {0, 0, 500}}};
   (void)pass(kSecond);
   (void)say(1, wire::Leave{});
-  const auto lines = pass(62 * kSecond);
-  for (ConnId conn = 2; conn <= 3; ++conn) (void)say(conn, ready("grads"));
+  auto lines = pass(62 * kSecond);
   EXPECT_EQ(first(lines, "abort", "code"), "Deadline");
+  std::size_t starts = 0;
+  for (ConnId conn = 2; conn <= 3; ++conn) {
+    const auto effects = say(conn, ready("grads"));
+    starts += sent<wire::Start>(effects).size();
+    lines.insert(lines.end(), effects.history.begin(), effects.history.end());
+  }
+  EXPECT_EQ(starts, 2U) << "then they pay that went";
   for (const HistoryLine& line : lines) {
     EXPECT_TRUE(line.kind != "held" || line.fields.at(0).second == "d");
   }
