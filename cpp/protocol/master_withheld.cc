@@ -27,7 +27,8 @@ void State::note_lacks(const Life& life) {
     const wire::Moving moving = said == life.moving.end() ? wire::Moving{} : *said;
     const std::size_t others = running.world() - (part->contributes() ? 1 : 0);
     const bool few = moving.lacking == 1 || 2 * std::size_t{moving.lacking} <= others;
-    const bool has_all = moving.lacking == 0 && !JCCL_PLANTED("what-was-lacked-is-lacked");
+    const bool has_all = (moving.lacking == 0 && !JCCL_PLANTED("what-was-lacked-is-lacked")) ||
+                         part->done.has_value();
     if (has_all || !(few || JCCL_PLANTED("who-lacks-all-names-one"))) {
       running.lacks.erase(part->id);
       continue;
@@ -90,6 +91,8 @@ std::pair<wire::PeerId, wire::PeerId> State::starved(const MasterAttempt& runnin
     const auto other = running.parts().find(of);
     if (one == running.parts().end() || other == running.parts().end()) return false;
     if (one->second.evicted || other->second.evicted || !other->second.contributes()) return false;
+    // A receiver that gets nothing holds nobody.
+    if (!one->second.contributes() && !JCCL_PLANTED("starved-receivers-end-attempts")) return false;
     return one->second.site != other->second.site &&
            running.avoided.count(std::minmax(by, of)) == 0;
   };

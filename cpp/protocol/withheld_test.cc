@@ -121,6 +121,22 @@ TEST_F(Withheld, a_link_over_which_nothing_comes_is_cut_and_nobody_pays) {
             std::string::npos);
 }
 
+TEST_F(Withheld, nor_is_one_cut_for_a_receiver_which_holds_nobody) {
+  run_of(4);
+  std::vector<wire::Start> starts;
+  for (ConnId conn = 1; conn <= 4; ++conn) {
+    wire::Ready one = ready("grads");
+    one.weight = conn != 1;
+    starts = sent<wire::Start>(say(conn, one));
+  }
+  ASSERT_EQ(starts.size(), 4U);
+  attempt_ = starts[0].attempt;
+  lacks_ = {{1, {4}}};
+  const auto lines = pass(6 * kSecond);
+  EXPECT_EQ(first(lines, "cut", "link"), "");
+  EXPECT_EQ(first(lines, "abort", "code"), "");
+}
+
 TEST_F(Withheld, nor_is_one_cut_over_which_something_comes) {
   run_of(4);
   call();
