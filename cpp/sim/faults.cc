@@ -326,6 +326,8 @@ void World::fault_master(const Injected& fault) {
     case Fault::kMasterCut:
       return cut_master(master, now + fault.length);
     case Fault::kMasterFrozen:
+      // By its clock deadlines are far that are over: it can't know, and counts such an end once.
+      for (SimPeer& peer : peers) peer.made_fault(protocol::Fault::kRefusal, true);
       return freeze(master, fault.length);
     case Fault::kDiskError:
       store.fails_next = coin(fault.bits, 0) ? StoreFault::kWrite : StoreFault::kSync;
