@@ -421,7 +421,6 @@ void State::commit(const wire::Tag& tag) {
   round.usual += (now_ - running.since - round.usual) / 4;
   round.cut_short = std::min(round.cut_short, 1U);
   round.needed = std::min(round.needed / 2, 2 * (now_ - running.since));
-  if (!JCCL_PLANTED("lateness-outlives-rounds")) round.late.clear();
   round.running.reset();
   round.memory = {};
   ++round.commits;

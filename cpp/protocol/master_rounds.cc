@@ -432,6 +432,7 @@ void State::launch(const wire::Tag& tag) {
   Round& round = rounds_.at(tag);
   if (!std::exchange(begun_, true)) touch_all();  // nothing waits for start_peers any more
   round.quorum_since = base::kNever;
+  if (!JCCL_PLANTED("lateness-outlives-rounds")) round.late.clear();
   charge_left(tag);
   const wire::Attempt attempt{ledger_.epoch(), ++counter_};
   const wire::RoundName name{tag, ledger_.standing(tag).committed + 1};

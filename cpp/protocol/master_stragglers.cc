@@ -164,7 +164,7 @@ void State::note_quorum(const wire::Tag& tag) {
   if (now_ >= leaves_behind_at(round)) leave_behind(tag);
 }
 
-// All are READY. Who was so last has kept the others, and the round may yet end without a commit.
+// All are READY. Who was so last has kept the others, and perhaps to the end of their calls.
 void State::note_ready_late(const wire::Tag& tag) {
   Round& round = rounds_.at(tag);
   if (options_.straggler == Straggler::kWait || round.quorum_since == base::kNever) return;

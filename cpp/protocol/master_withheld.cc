@@ -74,7 +74,15 @@ std::pair<const Part*, base::Time> State::withholds(const MasterAttempt& running
     const std::size_t most = JCCL_PLANTED("one-that-lacks-is-enough") ? 1 : others / 2 + 1;
     if (since.size() < most) continue;
     std::sort(since.begin(), since.end());
-    return {&part, since[most - 1]};
+    // It may not know of the attempt yet, on a connection that only carries its own words.
+    const Life* life = life_of(part.incarnation);
+    const bool knows = part.done.has_value() || life == nullptr ||
+                       std::any_of(life->moving.begin(), life->moving.end(), [&](const auto& one) {
+                         return one.attempt == running.attempt();
+                       });
+    const bool waits = !knows && !JCCL_PLANTED("starts-are-always-heard");
+    const base::Time heard = std::max(running.since, part.told_again) + options_.silence;
+    return {&part, waits ? std::max(since[most - 1], heard) : since[most - 1]};
   }
   return {nullptr, base::kNever};
 }

@@ -46,7 +46,8 @@ class Withheld : public HostileMember {
         const auto lack = lacks_.find(conn);
         const Said said = lack == lacks_.end() ? Said{0, 0, 0} : lack->second;
         wire::Heartbeat beat;
-        beat.moving.push_back({attempt_, said.left, 1000, said.of, said.lacking});
+        if (conn != quiet_)
+          beat.moving.push_back({attempt_, said.left, 1000, said.of, said.lacking});
         note(say(conn, beat));
       }
       now_ += options().heartbeat / 2;
@@ -66,6 +67,7 @@ class Withheld : public HostileMember {
   }
   std::map<ConnId, Said> lacks_;
   std::vector<base::Duration> deadlines_;
+  ConnId quiet_ = 0;  // whose heartbeats say nothing of the attempt
   wire::Attempt attempt_;
 };
 
@@ -81,6 +83,15 @@ TEST_F(Withheld, whom_most_others_lack_is_put_out_whatever_it_says) {
         first(lines, "evict", "reason").find("d is slow: most others have lacked its contribution"),
         std::string::npos);
   }
+}
+
+TEST_F(Withheld, who_may_not_have_heard_of_the_attempt_has_a_silence_more) {
+  run_of(4);
+  call();
+  lacks_ = {{1, {4}}, {2, {4}}, {3, {4}}};
+  quiet_ = 4;
+  EXPECT_EQ(first(pass(6 * kSecond), "evict"), "");
+  EXPECT_EQ(first(pass(3 * kSecond), "evict"), "d");
 }
 
 TEST_F(Withheld, two_of_four_say_nothing_of_a_third) {
