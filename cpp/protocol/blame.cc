@@ -236,7 +236,8 @@ base::Time Blame::out_until(const wire::PublicKey& key) const {
 void Blame::held(const wire::PublicKey& key, base::Time since, base::Duration free,
                  base::Duration out_max, base::Time now) {
   Account& one = account(key, now);
-  one.out_until = std::max(one.out_until, one.held.add_in_full(since, free, out_max, now));
+  const bool in_full = !JCCL_PLANTED("long-deadlines-are-cheap");
+  one.out_until = std::max(one.out_until, one.held.add(since, free, out_max, now, in_full));
 }
 
 bool Blame::held_of_late(const wire::PublicKey& key, base::Time now) const {

@@ -12,7 +12,6 @@
 #include <string>
 #include <string_view>
 
-#include "base/planted.h"
 #include "base/time.h"
 #include "wire/messages.h"
 
@@ -79,15 +78,16 @@ class Visits {
 // a token they waited in it.
 class Held {
  public:
-  // From `since` to now. Until when new ones wait; `most` at most.
-  base::Time add(base::Time since, base::Duration free, base::Duration most, base::Time now) {
-    return pay(since, free, most, now, false);
-  }
-  // … or for what this time alone cost: long deadlines would else cost the others more than a ninth
-  // of their time.
-  base::Time add_in_full(base::Time since, base::Duration free, base::Duration most,
-                         base::Time now) {
-    return pay(since, free, most, now, !JCCL_PLANTED("long-deadlines-are-cheap"));
+  // From `since` to now. Until when new ones wait; `most` at most, or, in full, for what this time
+  // alone cost: long deadlines would else cost the others more than a ninth of their time.
+  base::Time add(base::Time since, base::Duration free, base::Duration most, base::Time now,
+                 bool in_full = false) {
+    const base::Duration held = count(std::min(since, now), now);
+    total_ += held;
+    const base::Duration alone = in_full ? kBack * std::max<base::Duration>(0, held - free) : 0;
+    paid_at_ = std::min(std::max(paid_at_, now) + kBack * held,
+                        now + kBack * free + std::max(most, alone));
+    return std::max(now, paid_at_ - kBack * free);
   }
   base::Duration total() const { return total_; }
   base::Time owed_to(base::Duration free) const { return paid_at_ - kBack * free; }
@@ -103,15 +103,6 @@ class Held {
 
  private:
   friend struct Archived;
-  base::Time pay(base::Time since, base::Duration free, base::Duration most, base::Time now,
-                 bool in_full) {
-    const base::Duration held = count(std::min(since, now), now);
-    total_ += held;
-    const base::Duration alone = in_full ? kBack * std::max<base::Duration>(0, held - free) : 0;
-    paid_at_ = std::min(std::max(paid_at_, now) + kBack * held,
-                        now + kBack * free + std::max(most, alone));
-    return std::max(now, paid_at_ - kBack * free);
-  }
   // What of the span was not counted before. Rounds of several tags overlap, and end in any order.
   base::Duration count(base::Time since, base::Time until);
 

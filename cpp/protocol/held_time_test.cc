@@ -26,7 +26,7 @@ TEST(HeldTimeTest, what_one_time_was_is_paid_in_full_however_long_it_was) {
   Held held;
   const base::Time now = 10'000 * kSecond;
   const base::Time since = now - 300 * kSecond;
-  const base::Duration out = held.add_in_full(since, Held::kFree, 60 * kSecond, now) - now;
+  const base::Duration out = held.add(since, Held::kFree, 60 * kSecond, now, true) - now;
   EXPECT_EQ(out, Held::kBack * (300 * kSecond - Held::kFree));
   Held token;  // by which others come, too
   EXPECT_EQ(token.add(since, Held::kFree, 60 * kSecond, now) - now, 60 * kSecond);

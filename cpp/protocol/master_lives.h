@@ -94,6 +94,9 @@ struct OpenReady {
   std::string told;         // last Waiting text
 };
 
+// What its last heartbeat says of the attempt; null: nothing.
+const wire::Moving* moving_of(const Life& life, const wire::Attempt& attempt);
+
 // An attempt that was aborted: what a part is told that asks, now or when it is connected again.
 struct AbortedAttempt {
   wire::Outcome outcome;

@@ -27,16 +27,6 @@ const wire::Moving* find(const std::vector<wire::Moving>& moving, const wire::At
   return found == moving.end() ? nullptr : &*found;
 }
 
-const wire::Moving* moving_of(const Life& life, const wire::Attempt& attempt) {
-  return find(life.moving, attempt);
-}
-
-// What it said at that time at the latest.
-const wire::Moving* moving_by(const Life& life, const wire::Attempt& attempt, base::Time by) {
-  if (life.beat <= by) return moving_of(life, attempt);
-  return life.beat_before <= by ? find(life.moving_before, attempt) : nullptr;
-}
-
 constexpr double kNearly = 1.25;  // heartbeats are not of one moment
 
 double share_left(const wire::Moving& moving) {
@@ -45,6 +35,17 @@ double share_left(const wire::Moving& moving) {
 }
 
 }  // namespace
+
+const wire::Moving* moving_of(const Life& life, const wire::Attempt& attempt) {
+  return find(life.moving, attempt);
+}
+
+// What it said at that time at the latest.
+static const wire::Moving* moving_by(const Life& life, const wire::Attempt& attempt,
+                                     base::Time by) {
+  if (life.beat <= by) return moving_of(life, attempt);
+  return life.beat_before <= by ? find(life.moving_before, attempt) : nullptr;
+}
 
 // A site that was skipped is not waited for until it is READY with all its shards, or current; and
 // one that ends attempts again and again is in no round until the others have committed one, if
@@ -391,13 +392,14 @@ bool State::slow_down(const wire::Tag& tag) {
   }
   const auto [lacked, lacked_since] = withholds(running);
   if (lacked == nullptr && cut_off(tag)) return true;
-  std::string why;
-  std::string site = straggling(running, options_.straggler_after, &why);
+  std::string site, why;
   if (lacked != nullptr && now_ - lacked_since >= options_.straggler_after) {
     site = lacked->site;
     why = cat(name(lacked->id), " is slow: most others have lacked its contribution to round ",
               running.round().n, " of ", running.round().tag, " for ",
               (now_ - lacked_since) / base::kMillisecond, " ms");
+  } else {
+    site = straggling(running, options_.straggler_after, &why);
   }
   if (site.empty()) {
     const Part* last = silent_last(running, options_.straggler_after);

@@ -21,10 +21,8 @@ void State::note_lacks(const Life& life) {
     const Part* part = round.running ? round.running->part_of(life.incarnation) : nullptr;
     if (part == nullptr) continue;
     MasterAttempt& running = *round.running;
-    const auto said = std::find_if(life.moving.begin(), life.moving.end(), [&](const auto& one) {
-      return one.attempt == running.attempt();
-    });
-    const wire::Moving moving = said == life.moving.end() ? wire::Moving{} : *said;
+    const wire::Moving* said = moving_of(life, running.attempt());
+    const wire::Moving moving = said == nullptr ? wire::Moving{} : *said;
     const std::size_t others = running.world() - (part->contributes() ? 1 : 0);
     const bool few = moving.lacking == 1 || 2 * std::size_t{moving.lacking} <= others;
     const bool has_all = (moving.lacking == 0 && !JCCL_PLANTED("what-was-lacked-is-lacked")) ||
@@ -45,6 +43,7 @@ void State::note_lacks(const Life& life) {
 
 // The contributor that more than half of the other sites lack, and since when they do.
 std::pair<const Part*, base::Time> State::withholds(const MasterAttempt& running) const {
+  if (running.lacks.empty()) return {nullptr, base::kNever};
   std::map<wire::PeerId, std::map<std::string, base::Time>> lacked;  // by sites
   std::set<std::string> contributing, all;
   for (const auto& [id, part] : running.parts()) {
@@ -76,10 +75,8 @@ std::pair<const Part*, base::Time> State::withholds(const MasterAttempt& running
     std::sort(since.begin(), since.end());
     // It may not know of the attempt yet, on a connection that only carries its own words.
     const Life* life = life_of(part.incarnation);
-    const bool knows = part.done.has_value() || life == nullptr ||
-                       std::any_of(life->moving.begin(), life->moving.end(), [&](const auto& one) {
-                         return one.attempt == running.attempt();
-                       });
+    const bool knows =
+        part.done.has_value() || life == nullptr || moving_of(*life, running.attempt()) != nullptr;
     const bool waits = !knows && !JCCL_PLANTED("starts-are-always-heard");
     const base::Time heard = std::max(running.since, part.told_again) + options_.silence;
     return {&part, waits ? std::max(since[most - 1], heard) : since[most - 1]};
@@ -110,13 +107,11 @@ std::pair<wire::PeerId, wire::PeerId> State::starved(const MasterAttempt& runnin
   }
   const Life* life = last == nullptr || last->evicted ? nullptr : life_of(last->incarnation);
   if (life == nullptr || now_ - running.last_done < patience) return {0, 0};
-  for (const wire::Moving& said : life->moving) {
-    const auto other = running.parts().find(said.waits_on);
-    const bool is_done = other != running.parts().end() && other->second.done.has_value();
-    if (said.attempt != running.attempt() || said.left == 0 || !is_done) continue;
-    if (is_link(last->id, said.waits_on)) return {last->id, said.waits_on};
-  }
-  return {0, 0};
+  const wire::Moving* said = moving_of(*life, running.attempt());
+  const auto other = running.parts().find(said == nullptr || said->left == 0 ? 0 : said->waits_on);
+  const bool is_done = other != running.parts().end() && other->second.done.has_value();
+  if (!is_done || !is_link(last->id, other->first)) return {0, 0};
+  return {last->id, other->first};
 }
 
 // Each end may lie about the other, and a newcomer is starved as easily as it lies: it pays when it

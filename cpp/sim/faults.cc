@@ -326,8 +326,6 @@ void World::fault_master(const Injected& fault) {
     case Fault::kMasterCut:
       return cut_master(master, now + fault.length);
     case Fault::kMasterFrozen:
-      // By its clock deadlines are far that are over: it can't know, and counts such an end once.
-      for (SimPeer& peer : peers) peer.made_fault(protocol::Fault::kRefusal, true);
       return freeze(master, fault.length);
     case Fault::kDiskError:
       store.fails_next = coin(fault.bits, 0) ? StoreFault::kWrite : StoreFault::kSync;
@@ -361,6 +359,8 @@ void World::cut_master(const SimMaster& master, Time until) {
 // takes itself for the master until it reaches its store. Peers lose the others for a moment.
 void World::freeze(SimMaster& master, Duration length) {
   if (!master.alive || master.paused) return;
+  // By its clock deadlines are far that are over: it can't know, and counts such an end once.
+  for (SimPeer& peer : peers) peer.made_fault(protocol::Fault::kRefusal, true);
   master.pause(length, true);
   if (masters.size() == 1) return;
   const Time wakes = now + length;
