@@ -63,6 +63,8 @@ enum class Row : std::uint8_t {
   kFrameChunk,
   kFrameLength,
   kFrameKind,
+  kFrameNone,
+  kFrameNoneOne,
   kAddsWrong,
   kAuditRoots,
   kAuditParts,

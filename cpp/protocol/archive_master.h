@@ -69,11 +69,11 @@ struct Archived {
   template <typename Io>
   static void of(Io& io, wire::In<Io, MasterAttempt> whole) {
     auto& [starts, since, deadline, last_done, avoided, refusals, silent, judged_at, heard_out,
-           askers, audit, limited, lacks, attempt, round, parts, ids, sites_min, world, sites_left,
-           open, agreed, phase, edges, reason] = whole;
+           askers, audit, limited, lacks, got, attempt, round, parts, ids, sites_min, world,
+           sites_left, open, agreed, phase, edges, reason] = whole;
     all(io, starts, since, deadline, last_done, avoided, refusals, silent, judged_at, heard_out,
-        askers, audit, limited, lacks, attempt, round, parts, ids, sites_min, world, sites_left,
-        open, agreed, phase, edges, reason);
+        askers, audit, limited, lacks, got, attempt, round, parts, ids, sites_min, world,
+        sites_left, open, agreed, phase, edges, reason);
   }
   template <typename Io>
   static void of(Io& io, wire::In<Io, Ledger> whole) {
@@ -135,7 +135,7 @@ JCCL_ARCHIVED(Told, result, root, cells)
 JCCL_ARCHIVED(CellName, shard, cell)
 JCCL_ARCHIVED(AuditedCell, parts, result)
 JCCL_ARCHIVED(Audit, drawn, cells, asked, open, batch, batches, since, took, pieces, shown)
-JCCL_ARCHIVED(Lack, of, since, still_since, left)
+JCCL_ARCHIVED(Lack, of, since, first, left, is_sum)
 JCCL_ARCHIVED(AbortedAttempt, outcome, otherwise)
 JCCL_ARCHIVED(LinkFailures, attempts, since)
 JCCL_ARCHIVED(RoundMemory, link_failures, named, cut, began_late, corrupt, refusal, guarded,
@@ -145,7 +145,7 @@ JCCL_ARCHIVED(Poll, revision, tier, election, doubt_since, dispute)
 JCCL_ARCHIVED(Round, ready, running, running_told, memory, entered, assumed, poll, without, skipped,
               quorum_since, late, lost_since, unasked_since, unheld_since, brought, brought_at,
               opened_by, before, asking, ready_due, sync_due, commits, aborts, contributed, audit,
-              audited, audit_bytes, usual, cut_short, needed)
+              audited, audit_bytes, usual, cut_short, needed, weight)
 JCCL_ARCHIVED(Cut, until, times, rounds)
 JCCL_ARCHIVED(Throttle, bans, banned_at, next_at, in_vain, held, held_until, open, for_faults)
 JCCL_ARCHIVED(KeptSeat, until, keys)

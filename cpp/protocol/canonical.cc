@@ -106,8 +106,8 @@ class Canon {
     for (const CellName& name : cells) put(name);
   }
   void put(const Lack& lack) {
-    const auto& [of, since, still_since, left] = lack;
-    put(of), put(since), put(still_since), put(left);
+    const auto& [of, since, first, left, is_sum] = lack;
+    put(of), put(since), put(first), put(left), put(is_sum);
   }
   void put(const MasterAttempt& running) { running.each_field(*this); }
   void put(const AbortedAttempt& aborted) {
@@ -135,12 +135,12 @@ class Canon {
     const auto& [ready, running, told, memory, entered, assumed, poll, without, skipped,
                  quorum_since, late, lost_since, unasked_since, unheld_since, brought, brought_at,
                  opened_by, before, asking, ready_due, sync_due, commits, aborts, contributed,
-                 audit, audited, audit_bytes, usual, cut_short, needed] = round;
+                 audit, audited, audit_bytes, usual, cut_short, needed, weight] = round;
     put(ready), put(running), put(memory), put(without), put(skipped), put(quorum_since), put(late);
     put(lost_since), put(unasked_since), put(unheld_since), put(brought), put(brought_at),
         put(asking), put(ready_due), put(sync_due);
-    put(contributed), put(usual), put(cut_short), put(needed), put(opened_by), put(before),
-        put(entered), put(assumed), put(poll.has_value());
+    put(contributed), put(usual), put(cut_short), put(needed), put(weight), put(opened_by),
+        put(before), put(entered), put(assumed), put(poll.has_value());
     if (poll.has_value()) {
       const auto& [revision, tier, election, doubt_since, dispute] = *poll;
       put(revision), put(tier), put(doubt_since), put(dispute.empty());

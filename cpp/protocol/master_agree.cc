@@ -183,46 +183,6 @@ bool State::agree_on_contributors(const wire::Tag& tag) {
   return false;
 }
 
-// A weight is its owner's word, and one that is far above all others' makes the mean its owner's
-// alone. Judged when all are there, by sites; of an even number the lower middle, so that of two it
-// is the other's. Of two sites nobody can say which of the two weights is wrong.
-bool State::agree_on_weights(const wire::Tag& tag) {
-  std::map<std::string, double> by_site;
-  for (const Part& part : parts_for(tag)) {
-    if (part.contributes()) by_site[part.site] = std::max(by_site[part.site], part.weight);
-  }
-  if (options_.weight_max <= 0 || by_site.size() < 2) return true;
-  std::vector<double> weights;
-  for (const auto& [site, weight] : by_site) {
-    const bool announces = weight == base::kWeightAnnounced;  // it is there, and says no more
-    if (!announces || JCCL_PLANTED("announcements-weigh")) weights.push_back(weight);
-  }
-  if (weights.empty()) return true;
-  const auto middle = weights.begin() + static_cast<std::ptrdiff_t>((weights.size() - 1) / 2);
-  std::nth_element(weights.begin(), middle, weights.end());
-  const double median = JCCL_PLANTED("heaviest-is-the-median")
-                            ? *std::max_element(weights.begin(), weights.end())
-                            : *middle;
-  const double most = options_.weight_max * median;
-  std::map<std::string, base::Status> unfit;
-  for (const auto& [site, weight] : by_site) {
-    if (weight <= most) continue;
-    unfit[site] = {
-        Code::kInvalid,
-        cat("the weight ", weight, " of ", site, " is above ", most, ", which is weight_max = ",
-            options_.weight_max, " times the median weight of the round, ", median,
-            ": call with a smaller weight, or start the master with a larger --weight-max")};
-    for (const Life* life : shards_of(site)) {
-      if (rounds_.at(tag).ready.count(life->incarnation) == 0) continue;
-      if (!JCCL_PLANTED("heavy-weights-are-free"))
-        charge(*life, Fault::kBadCall, cat("a weight of ", weight, ", the median is ", median));
-    }
-  }
-  if (unfit.empty()) return true;
-  refuse_sites(tag, unfit, by_site.size() >= 3 && !JCCL_PLANTED("heavy-ones-are-waited-for"));
-  return false;
-}
-
 bool State::agree_on_state(const wire::Tag& tag) {
   const Standing& at = ledger_.standing(tag);
   if (!at.born) return true;

@@ -17,7 +17,8 @@
 
 namespace jccl::protocol {
 
-using LinkSet = std::set<std::pair<wire::PeerId, wire::PeerId>>;  // the lower id first
+using Pair = std::pair<wire::PeerId, wire::PeerId>;
+using LinkSet = std::set<Pair>;  // the lower id first
 
 struct Misled {  // `by` sent `whom` something else than it sent others; or one of the two says so
   wire::PeerId whom = 0, by = 0;
@@ -72,11 +73,11 @@ enum class AttemptInput : std::uint8_t {
   kCount
 };
 
-struct Lack {  // of one's contribution, as another says
+struct Lack {  // of what comes from one, as another says
   wire::PeerId of = 0;
   base::Time since = 0;
-  base::Time still_since = 0;  // it got nothing else either
-  std::uint64_t left = 0;      // of what it had to send and to receive then, in bytes
+  std::uint64_t first = 0, left = 0;  // that it had to send and to receive; then, and now
+  bool is_sum = false;                // and not that one's own contribution
 };
 
 class MasterAttempt {
@@ -127,14 +128,14 @@ class MasterAttempt {
   template <typename Canon>
   void each_field(Canon& canon) const {
     const auto& [starts_, since_, deadline_, last_done_, avoided_, refusals_, silent_, judged,
-                 heard, asking, audit_, limited_, lacks_, attempt, round, parts, ids, sites_min,
-                 world, sites_left, open, agreed, phase, edges, reason] = *this;
+                 heard, asking, audit_, limited_, lacks_, got_, attempt, round, parts, ids,
+                 sites_min, world, sites_left, open, agreed, phase, edges, reason] = *this;
     canon.put(attempt), canon.put(round), canon.put(parts), canon.put(phase), canon.put(sites_min);
     canon.put(avoided_), canon.put(since_), canon.put(deadline_), canon.put(last_done_),
         canon.put(asking), canon.put(judged), canon.put(heard);
     canon.put(starts_.size()), canon.put(world), canon.put(sites_left), canon.put(open);
-    canon.put(audit_), canon.put(limited_), canon.put(lacks_), canon.put(agreed), canon.put(ids),
-        canon.put(silent_.size());
+    canon.put(audit_), canon.put(limited_), canon.put(lacks_), canon.put(got_), canon.put(agreed),
+        canon.put(ids), canon.put(silent_.size());
     for (const auto& [named, reporters] : silent_) {
       canon.put(named), canon.put(reporters.size());
       for (const auto& [reporter, what] : reporters) canon.put(reporter), canon.words(what);
@@ -157,6 +158,7 @@ class MasterAttempt {
   std::optional<Audit> audit;          // nullopt: it has none
   bool limited = false;                // its calls say how many may contribute
   std::map<wire::PeerId, Lack> lacks;  // by whom; those that lack few
+  std::map<wire::PeerId, std::map<wire::PeerId, base::Time>> got;  // of whom: when they did, first
 
  private:
   friend struct Archived;

@@ -85,6 +85,8 @@ void State::answer(Life& life, const wire::Unresolved& about) {
     return;
   }
   if (JCCL_PLANTED("unknown-attempt-dropped")) return;
+  // Another master follows this one, and may have committed it; or it is made up.
+  if (about.attempt.epoch > ledger_.epoch() && !JCCL_PLANTED("later-epochs-are-aborted")) return;
   if (const auto outcome = outcome_of(about, life)) tell_late(life, *outcome);
 }
 
@@ -418,6 +420,7 @@ void State::commit(const wire::Tag& tag) {
   running_.erase(record.attempt);
   edges_seen_ |= running.edges();
   forget_spoilt(tag, running);
+  note_weights(tag, running);
   round.usual += (now_ - running.since - round.usual) / 4;
   round.cut_short = std::min(round.cut_short, 1U);
   round.needed = std::min(round.needed / 2, 2 * (now_ - running.since));

@@ -87,20 +87,30 @@ void State::note_held(const std::string& site, base::Time since, base::Duration 
   }
 }
 
-void State::charge_time(const Departed& by, base::Time until, base::Duration more_free) {
-  const base::Time since = std::max(by.since, woke_at_);
+base::Duration State::free_time() const {
   base::Duration free = Held::kFree;
   for (const auto& [tag, round] : rounds_) free = std::max(free, Held::kFree + 2 * round.usual);
-  free += more_free;
+  return free;
+}
+
+// Keys that come by it wait.
+void State::hold_token(const std::string& token, base::Time since, base::Time until,
+                       base::Duration free) {
+  Throttle& throttle = throttles_[token];
+  throttle.held_until = throttle.held.add(since, free, options_.out_max, until);
+  if (throttle.held_until <= now_) return;
+  throttle.open = false;
+  throttle.next_at = std::max(throttle.next_at, throttle.held_until);
+}
+
+void State::charge_time(const Departed& by, base::Time until, base::Duration more_free) {
+  const base::Time since = std::max(by.since, woke_at_);
+  const base::Duration free = free_time() + more_free;
   blame_.held(by.key, since, free, options_.out_max, until);
   if (JCCL_PLANTED("holders-return-under-new-keys")) return;
-  Throttle& throttle = throttles_[by.token];
-  throttle.held_until = throttle.held.add(since, free, options_.out_max, until);
-  if (throttle.held_until > now_) {
-    throttle.open = false;
-    throttle.next_at = std::max(throttle.next_at, throttle.held_until);
-  }
-  const bool waits = std::max(blame_.out_until(by.key), throttle.held_until) > now_;
+  hold_token(by.token, since, until, free);
+  const base::Time out = std::max(blame_.out_until(by.key), throttles_[by.token].held_until);
+  const bool waits = out > now_;
   if (until < since + (waits ? kHeldNoted / 10 : kHeldNoted)) return;
   note("held",
        {{"site", by.site},
@@ -161,8 +171,8 @@ void State::charge_exit(const Life& life, const MasterAttempt& running, Fault fa
   charge(life, fault, text);
 }
 
-void State::note_absence(const std::string& site, base::Time since) {
-  note_held(site, since);
+void State::note_absence(const std::string& site, base::Time since, base::Duration more_free) {
+  note_held(site, since, more_free);
   if (pays(site)) holders_.insert(site);
 }
 
@@ -191,14 +201,22 @@ void State::note_deadline(const MasterAttempt& running) {
   if (withheld) last = lacked;
   if (note_short_calls(running, last)) return;
   // Perhaps the last one is kept from it by another: then it is their link's.
-  const auto [by, of] = starved(running, last, (now_ - running.since) / 2);
-  if (by != 0) return cut_starved(running_tag(running.attempt()), by, of);
-  // Slow ones are waited for, but not when the others have been done for most of the time.
+  const std::vector<Pair> links = starved(running, last, (now_ - running.since) / 2);
+  if (!links.empty()) return cut_starved(running_tag(running.attempt()), links);
+  // Slow ones are waited for, but not when the others have been done for most of the time, nor at
+  // one deadline after the other. Who owes sums may have a slow line.
   const bool is_long = 2 * (now_ - running.last_done) >= now_ - running.since;
-  const bool may_be_slow = waits && !withheld && holder == nullptr &&
-                           (!is_long || JCCL_PLANTED("the-last-may-be-slow-for-ever")) &&
-                           now_ >= running.since + 2 * options_.heartbeat;
+  const bool is_own = std::any_of(running.lacks.begin(), running.lacks.end(), [&](const auto& one) {
+    return lacked != nullptr && one.second.of == lacked->id && !one.second.is_sum;
+  });
+  const bool is_late =
+      (withheld ? is_own : is_long) && !JCCL_PLANTED("the-last-may-be-slow-for-ever");
+  const bool may_be_slow =
+      waits && holder == nullptr && !is_late && now_ >= running.since + 2 * options_.heartbeat;
   if (last != nullptr && !may_be_slow) return note_exit(*life_of(last->incarnation), running);
+  if (last != nullptr && !JCCL_PLANTED("each-deadline-is-the-first")) {
+    return note_absence(last->site, running.since, now_ - running.since);
+  }
   std::string why;
   const std::string slow = waits ? "" : straggling(running, 0, &why);
   if (!slow.empty() && !JCCL_PLANTED("slow-ones-hold-no-deadline")) {

@@ -279,17 +279,20 @@ void State::judge(const wire::Tag& tag) {
   for (const auto& [site, why] : hung) depart(site, why, "evict");
 }
 
-// Plans do without the link for a while; each time it proves cut again, for longer.
-void State::cut_link(Round& round, wire::PeerId a, wire::PeerId b) {
+// Plans do without the link for a while; each time it proves cut again, for longer. Where it held
+// an attempt, for as long as whoever holds one is out: one of its ends may do so on purpose.
+void State::cut_link(Round& round, wire::PeerId a, wire::PeerId b, base::Duration held) {
   const auto [one, two] = std::minmax(a, b);
   if (ledger_.members().count(a) == 0 || ledger_.members().count(b) == 0) return;
-  if (round.memory.cut.insert({one, two}).second) avoid_link(one, two);
+  if (round.memory.cut.insert({one, two}).second) avoid_link(one, two, held);
 }
 
-void State::avoid_link(wire::PeerId one, wire::PeerId two) {
+void State::avoid_link(wire::PeerId one, wire::PeerId two, base::Duration held) {
   Cut& cut = cuts_[keys_of(one, two)];
   if (now_ < cut.until) return;
-  cut.until = now_ + std::min(kCutMax, kCutMin << std::min(cut.times, 10U));
+  const base::Duration paid = JCCL_PLANTED("links-hold-for-nothing") ? 0 : Held::kBack * held;
+  const base::Duration usual = std::min(kCutMax, kCutMin << std::min(cut.times, 10U));
+  cut.until = now_ + std::max(usual, std::min(paid, kSeniority));
   ++cut.times;
   note("cut", {{"link", cat(name(one), " ", name(two))},
                {"avoided_s", cat((cut.until - now_) / base::kSecond)}});

@@ -188,6 +188,7 @@ struct Round {  // the volatile side of one tag
   // that it does not end the next: see hurried().
   std::uint32_t cut_short = 0;
   base::Duration needed = 0;
+  double weight = 0;  // the middle one of the last round that had two to compare
   bool does_without() const { return !skipped.empty() || !without.empty(); }
 };
 

@@ -186,7 +186,10 @@ struct MasterMachine::State {
   void note_exit(const Life& life, const MasterAttempt& running);
   void charge_exit(const Life& life, const MasterAttempt& running, Fault fault,
                    const std::string& text);
-  void note_absence(const std::string& site, base::Time since);
+  base::Duration free_time() const;
+  void hold_token(const std::string& token, base::Time since, base::Time until,
+                  base::Duration free);
+  void note_absence(const std::string& site, base::Time since, base::Duration more_free = 0);
   bool pays(const std::string& site) const;  // for time that it held others
 
   // master_rounds.cc: forming; master_agree.cc: what must be alike
@@ -218,6 +221,7 @@ struct MasterMachine::State {
   bool all_ask_alike(const wire::Tag& tag) const;
   bool agree_on_hint(const wire::Tag& tag);
   bool agree_on_weights(const wire::Tag& tag);
+  void note_weights(const wire::Tag& tag, const MasterAttempt& committed);
   bool agree_on_contributors(const wire::Tag& tag);
   void refuse_sites(const wire::Tag& tag, const std::map<std::string, base::Status>& unfit,
                     bool go_on);
@@ -259,9 +263,11 @@ struct MasterMachine::State {
   // master_withheld.cc: contributions that do not come
   void note_lacks(const Life& life);
   std::pair<const Part*, base::Time> withholds(const MasterAttempt& running) const;
-  std::pair<wire::PeerId, wire::PeerId> starved(const MasterAttempt& running, const Part* last,
-                                                base::Duration patience) const;
-  void cut_starved(const wire::Tag& tag, wire::PeerId by, wire::PeerId of);
+  bool owes_it(const MasterAttempt& running, wire::PeerId by, const Lack& lack) const;
+  base::Time alone_since(const MasterAttempt& running, const Lack& lack) const;
+  std::vector<Pair> starved(const MasterAttempt& running, const Part* last,
+                            base::Duration patience) const;
+  void cut_starved(const wire::Tag& tag, const std::vector<Pair>& links);
   bool cut_off(const wire::Tag& tag);
 
   // master_attempts.cc: running
@@ -275,8 +281,8 @@ struct MasterMachine::State {
   bool is_to_be_heard(const MasterAttempt& running) const;
   bool hears_out(MasterAttempt& running);
   void judge(const wire::Tag& tag);
-  void cut_link(Round& round, wire::PeerId a, wire::PeerId b);
-  void avoid_link(wire::PeerId one, wire::PeerId two);
+  void cut_link(Round& round, wire::PeerId a, wire::PeerId b, base::Duration held = 0);
+  void avoid_link(wire::PeerId one, wire::PeerId two, base::Duration held = 0);
   void hold_against_an_end(wire::PeerId one, wire::PeerId two, base::Time since, bool juniors_pay);
   std::pair<wire::PublicKey, wire::PublicKey> keys_of(wire::PeerId one, wire::PeerId two) const;
   std::size_t often_broken(const wire::PublicKey& key) const;

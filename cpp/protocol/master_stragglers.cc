@@ -320,7 +320,11 @@ std::string State::straggling(const MasterAttempt& running, base::Duration patie
     const Life* life = life_of(part.incarnation);
     const wire::Moving* moving = life == nullptr ? nullptr : moving_of(*life, running.attempt());
     if (moving == nullptr) return {};  // not heard of: who knows
-    if (share_left(*moving) <= most) continue;
+    // What others have does not come to it: see master_withheld.cc.
+    const auto lack = running.lacks.find(id);
+    const bool starves = lack != running.lacks.end() && owes_it(running, id, lack->second) &&
+                         !JCCL_PLANTED("the-starved-are-slow");
+    if (starves || share_left(*moving) <= most) continue;
     most = share_left(*moving);
     slowest = &part;
     its = moving;
@@ -385,13 +389,15 @@ const Part* State::silent_last(const MasterAttempt& running, base::Duration pati
 // True: the attempt ended for a straggler.
 bool State::slow_down(const wire::Tag& tag) {
   const MasterAttempt& running = *rounds_.at(tag).running;
-  if (options_.straggler == Straggler::kWait || !ticking_) return false;
+  const bool waits = options_.straggler == Straggler::kWait;
+  if (!ticking_ || (waits && JCCL_PLANTED("waiting-runs-wait-for-links"))) return false;
   for (const auto& [id, part] : running.parts()) {  // what was said before that says too little
     const Life* life = part.contributes() && !part.evicted ? life_of(part.incarnation) : nullptr;
     if (life != nullptr && life->beat < running.since + options_.straggler_after) return false;
   }
   const auto [lacked, lacked_since] = withholds(running);
   if (lacked == nullptr && cut_off(tag)) return true;
+  if (waits) return false;
   std::string site, why;
   if (lacked != nullptr && now_ - lacked_since >= options_.straggler_after) {
     site = lacked->site;

@@ -1,7 +1,8 @@
 // Contributions that do not come. A member that has all others' data but one's says so in its
 // heartbeats (wire::Moving), and a contribution waits for nobody but its sender: so whom most
-// others lack keeps it back, whatever it says of itself, and whom one alone lacks is cut off from
-// that one, or one of the two lies. Pure; one event at a time.
+// others lack keeps it back, whatever it says of itself; and where a few lack it that the others
+// have, their links with it carry too little, or one of the two ends lies. Nor does it help to send
+// them a frame now and then. Pure; one event at a time.
 #include <algorithm>
 
 #include "base/planted.h"
@@ -14,6 +15,12 @@ using base::cat;
 using base::Code;
 using State = MasterMachine::State;
 
+namespace {
+
+constexpr int kSlowerLink = 4;  // than those of others, where slow ones are waited for
+
+}  // namespace
+
 // As its heartbeat says of each attempt, or does not, when it has all. On a line that is slow for
 // all many are lacked at once.
 void State::note_lacks(const Life& life) {
@@ -24,21 +31,52 @@ void State::note_lacks(const Life& life) {
     const wire::Moving* said = moving_of(life, running.attempt());
     const wire::Moving moving = said == nullptr ? wire::Moving{} : *said;
     const std::size_t others = running.world() - (part->contributes() ? 1 : 0);
-    const bool few = moving.lacking == 1 || 2 * std::size_t{moving.lacking} <= others;
-    const bool has_all = (moving.lacking == 0 && !JCCL_PLANTED("what-was-lacked-is-lacked")) ||
-                         part->done.has_value();
-    if (has_all || !(few || JCCL_PLANTED("who-lacks-all-names-one"))) {
-      running.lacks.erase(part->id);
-      continue;
+    const bool few = moving.lacking == 1 || 2 * std::size_t{moving.lacking} <= others ||
+                     JCCL_PLANTED("who-lacks-all-names-one");
+    const bool is_sum = moving.lacking == 0 && moving.left > 0 && moving.waits_on != 0 &&
+                        !JCCL_PLANTED("sums-are-nobodys");
+    const bool has_all = part->done.has_value() || (moving.lacking == 0 && !is_sum);
+    const auto entry = running.lacks.find(part->id);
+    if (entry != running.lacks.end()) {
+      Lack& lack = entry->second;
+      const bool got = part->done.has_value() || moving.lacking == 0 ||
+                       (moving.lacking == 1 && moving.waits_on != lack.of);
+      if (got && !lack.is_sum) running.got[lack.of].try_emplace(part->id, now_);
+      const bool same = lack.of == moving.waits_on && lack.is_sum == is_sum && few;
+      if (same && !has_all) {
+        lack.left = std::min(lack.left, moving.left);
+        continue;
+      }
+      if (JCCL_PLANTED("what-was-lacked-is-lacked")) continue;
+      running.lacks.erase(entry);
     }
-    if (moving.lacking == 0) continue;
-    const auto [entry, fresh] =
-        running.lacks.try_emplace(part->id, Lack{moving.waits_on, now_, now_, moving.left});
-    Lack& lack = entry->second;
-    if (lack.of != moving.waits_on) lack = {moving.waits_on, now_, now_, moving.left};
-    if (moving.left < lack.left) lack.still_since = now_;
-    lack.left = std::min(lack.left, moving.left);
+    if (has_all || !few) continue;
+    running.lacks.emplace(part->id, Lack{moving.waits_on, now_, moving.left, moving.left, is_sum});
   }
+}
+
+// Whether it is that one's doing. A contribution waits for nobody but its sender. A sum waits for
+// what it is made of: but not of one that is done, or waits for nobody, or for the one that waits
+// for it, or now for this one and now for that one. Sums may be many, and take as long as it took
+// to bring together what they are made of, and some times that.
+bool State::owes_it(const MasterAttempt& running, wire::PeerId by, const Lack& lack) const {
+  if (!lack.is_sum) return true;
+  const auto found = running.parts().find(lack.of);
+  if (found == running.parts().end()) return false;
+  const base::Duration before = std::max(options_.straggler_after, lack.since - running.since);
+  const auto moved = static_cast<double>(lack.first - lack.left);
+  const double needs = static_cast<double>(now_ - lack.since) * static_cast<double>(lack.first);
+  if (needs < moved * kSlowerLink * static_cast<double>(before)) return false;
+  const Part& part = found->second;
+  if (part.done.has_value() || JCCL_PLANTED("sums-wait-for-nobody")) return true;
+  const Life* life = life_of(part.incarnation);
+  const wire::Moving* its = life == nullptr ? nullptr : moving_of(*life, running.attempt());
+  if (its == nullptr) return false;  // it may not know of the attempt yet
+  if (its->left == 0 || its->waits_on == 0 || its->waits_on == by) return true;
+  const auto own = running.lacks.find(part.id);
+  const base::Duration young = std::min(options_.straggler_after, now_ - running.since) / 2;
+  return (own == running.lacks.end() || now_ - own->second.since < young) &&
+         !JCCL_PLANTED("who-names-many-is-excused");
 }
 
 // The contributor that more than half of the other sites lack, and since when they do.
@@ -51,7 +89,7 @@ std::pair<const Part*, base::Time> State::withholds(const MasterAttempt& running
     all.insert(part.site);
     if (part.contributes()) contributing.insert(part.site);
     const auto lack = running.lacks.find(id);
-    if (lack == running.lacks.end()) continue;
+    if (lack == running.lacks.end() || !owes_it(running, id, lack->second)) continue;
     auto& sites = lacked[lack->second.of];
     const auto entry = sites.try_emplace(part.site, lack->second.since).first;
     entry->second = std::min(entry->second, lack->second.since);
@@ -84,13 +122,24 @@ std::pair<const Part*, base::Time> State::withholds(const MasterAttempt& running
   return {nullptr, base::kNever};
 }
 
-// Two of whom one lacks the other's contribution for so long, and gets nothing else; none: {0, 0},
-// as where nobody else is there to go round that link. If there is a last one that is not done, it
-// has to be that one, which may also wait for a sum that another made and is done with.
-std::pair<wire::PeerId, wire::PeerId> State::starved(const MasterAttempt& running, const Part* last,
-                                                     base::Duration patience) const {
-  if (ledger_.sites() < 3) return {0, 0};
-  if (last != nullptr && JCCL_PLANTED("the-last-of-all-is-guilty")) return {0, 0};
+// Since when it lacks what others have got: each of them counts once, when it first had it.
+base::Time State::alone_since(const MasterAttempt& running, const Lack& lack) const {
+  base::Time since = lack.since;
+  const auto got = running.got.find(lack.of);
+  if (got == running.got.end() || JCCL_PLANTED("the-first-to-get-it-hurries-all")) return since;
+  for (const auto& [by, at] : got->second) since = std::max(since, at);
+  return since;
+}
+
+// Pairs of whom one has lacked the other's contribution for so long, since others have it; none, as
+// where nobody else is there to go round that link. Where slow ones are waited for, some times as
+// long as it took the others. If there is a last one that is not done, it has to be that one, which
+// may also wait for a sum that another made and is done with.
+std::vector<Pair> State::starved(const MasterAttempt& running, const Part* last,
+                                 base::Duration patience) const {
+  std::vector<Pair> links;
+  if (ledger_.sites() < 3) return links;
+  if (last != nullptr && JCCL_PLANTED("the-last-of-all-is-guilty")) return links;
   const auto is_link = [&](wire::PeerId by, wire::PeerId of) {
     const auto one = running.parts().find(by);
     const auto other = running.parts().find(of);
@@ -101,35 +150,58 @@ std::pair<wire::PeerId, wire::PeerId> State::starved(const MasterAttempt& runnin
     return one->second.site != other->second.site &&
            running.avoided.count(std::minmax(by, of)) == 0;
   };
+  const bool waits = last == nullptr && options_.straggler == Straggler::kWait &&
+                     !JCCL_PLANTED("slow-links-are-not-waited-for");
   for (const auto& [id, lack] : running.lacks) {
     if (last != nullptr && last->id != id) continue;
-    if (now_ - lack.still_since >= patience && is_link(id, lack.of)) return {id, lack.of};
+    const base::Time since = alone_since(running, lack);
+    const base::Duration others = waits ? kSlowerLink * (since - running.since) : 0;
+    const bool late = now_ - since >= std::max(patience, others) && owes_it(running, id, lack);
+    if (late && is_link(id, lack.of)) {
+      links.emplace_back(id, lack.of);
+    }
   }
+  if (!links.empty()) return links;
   const Life* life = last == nullptr || last->evicted ? nullptr : life_of(last->incarnation);
-  if (life == nullptr || now_ - running.last_done < patience) return {0, 0};
+  if (life == nullptr || now_ - running.last_done < patience) return links;
   const wire::Moving* said = moving_of(*life, running.attempt());
   const auto other = running.parts().find(said == nullptr || said->left == 0 ? 0 : said->waits_on);
   const bool is_done = other != running.parts().end() && other->second.done.has_value();
-  if (!is_done || !is_link(last->id, other->first)) return {0, 0};
-  return {last->id, other->first};
+  if (is_done && is_link(last->id, other->first)) links.emplace_back(last->id, other->first);
+  return links;
 }
 
 // Each end may lie about the other, and a newcomer is starved as easily as it lies: it pays when it
-// is the common end of such links, and not for being new.
-void State::cut_starved(const wire::Tag& tag, wire::PeerId by, wire::PeerId of) {
+// is the common end of such links, and not for being new. But new keys are free, and so the next
+// ones that come by its token pay.
+void State::cut_starved(const wire::Tag& tag, const std::vector<Pair>& links) {
   Round& round = rounds_.at(tag);
-  remember_link(round, round.running->attempt(), by, of, false);
-  cut_link(round, by, of);
+  const base::Time since = round.running->since;
+  std::set<std::string> tokens;
+  for (const auto& [by, of] : links) {
+    remember_link(round, round.running->attempt(), by, of, false);
+    cut_link(round, by, of, now_ - since);
+    const Life *one = member_life(by), *other = member_life(of);
+    if (one == nullptr || other == nullptr) continue;
+    if (is_junior(*one, *other)) tokens.insert(one->token);
+    if (is_junior(*other, *one)) tokens.insert(other->token);
+  }
+  if (JCCL_PLANTED("new-keys-starve-for-nothing")) return;
+  for (const std::string& token : tokens) hold_token(token, since, now_, free_time());
 }
 
 // True: the attempt ended by that.
 bool State::cut_off(const wire::Tag& tag) {
-  const auto [by, of] = starved(*rounds_.at(tag).running, nullptr, options_.straggler_after);
-  if (by == 0 || JCCL_PLANTED("the-starved-wait-for-ever")) return false;
-  cut_starved(tag, by, of);
+  const std::vector<Pair> links =
+      starved(*rounds_.at(tag).running, nullptr, options_.straggler_after);
+  if (links.empty() || JCCL_PLANTED("the-starved-wait-for-ever")) return false;
+  const auto [by, of] = links.front();
+  const base::Time since =
+      alone_since(*rounds_.at(tag).running, rounds_.at(tag).running->lacks.at(by));
+  cut_starved(tag, links);
   abort(tag, Code::kPeerLost,
-        cat(name(by), " got nothing of what ", name(of), " contributes, for ",
-            options_.straggler_after / base::kMillisecond, " ms"),
+        cat(name(by), " has not got what ", name(of), " contributes, ",
+            (now_ - since) / base::kMillisecond, " ms after others"),
         true);
   return true;
 }

@@ -57,6 +57,42 @@ TEST_F(WeightMax, light_weights_of_fewer_than_half_refuse_nobody_else) {
   EXPECT_EQ(sent<wire::Start>(call(1, 1e-12, 1)).size(), 4U);
 }
 
+// The third receives. A tiny weight would make the other one's a fault, and its own the mean.
+TEST_F(WeightMax, of_two_measures_neither_is_a_fault_and_the_last_round_decides) {
+  run_of_three();  // all weigh 1
+  for (std::uint64_t n = 2; n < 6; ++n) {
+    (void)call(1, 1e-12, n);
+    (void)call(3, 0, n);
+    const auto starts = sent<wire::Start>(call(2, 1, n));
+    ASSERT_EQ(starts.size(), 3U);
+    for (ConnId conn = 1; conn <= 3; ++conn) (void)say(conn, wire::Done{starts[0].attempt, {7, 7}});
+    ASSERT_EQ(committed("grads"), n);
+  }
+  (void)call(1, 1, 6);
+  (void)call(3, 0, 6);
+  const auto effects = call(2, 1e9, 6);
+  ASSERT_EQ(sent<wire::Reject>(effects).size(), 1U);
+  EXPECT_NE(sent<wire::Reject>(effects)[0].text.find("1e+09 of b is above"), std::string::npos);
+  EXPECT_EQ(sent<wire::Start>(effects).size(), 2U) << "for the others go on";
+  for (const PeerView& peer : master_->view(now_).peers) EXPECT_EQ(peer.faults, "");
+}
+
+TEST_F(WeightMax, without_a_last_round_the_others_wait_for_a_smaller_weight) {
+  MasterOptions three = options();
+  three.start_peers = 3;
+  begin(three);
+  join({"a", "b", "c"});
+  for (int k = 0; k < 20; ++k) {
+    (void)call(1, 1e-12, 1);
+    (void)call(3, 0, 1);
+    const auto effects = call(2, 1, 1);
+    ASSERT_EQ(sent<wire::Reject>(effects).size(), 1U);
+    EXPECT_TRUE(sent<wire::Start>(effects).empty());
+  }
+  EXPECT_EQ(master_->view(now_).peers.at(1).faults, "");
+  EXPECT_EQ(sent<wire::Start>(call(2, 1e-7, 1)).size(), 3U);
+}
+
 TEST_F(WeightMax, announcements_are_no_weights_to_compare_with) {
   MasterOptions three = options();
   three.start_peers = 3;

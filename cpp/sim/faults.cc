@@ -166,6 +166,8 @@ void World::haunt(const Injected& fault) {
   }
   if (master != nullptr && coin(fault.bits, 20)) return babble(fault, *master);
   if (past.empty() || master == nullptr) return;
+  // Whoever has heard of a later master's attempts hangs up on this one (DECISIONS: Welcome).
+  if (master->machine->state().ledger_.epoch() < history.epoch) return;
   wire::Hello hello;
   hello.incarnation = past[fault.bits % past.size()];
   hello.site = peer.site, hello.shard = peer.shard, hello.shards = mix.shards;

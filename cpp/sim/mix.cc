@@ -161,7 +161,8 @@ Mix draw_mix(std::uint64_t seed) {
   if (links.chance(0.2)) mix.remember = 4;
   if (mix.stripes > 1 && links.chance(0.4)) mix.stalls = 0.02 * links.unit();
   // By such signs a link knows that one of its stripes stands alone: for a stall, or for an end
-  // that is gone and whose last word vanished. Where it has only one, its silence says so.
+  // that is gone and whose last word vanished. Where it has only one, its silence says so, unless
+  // the other end has made another one by then (oracle_l.cc).
   mix.life_signs = mix.life_signs || mix.stripes > 1;
   return mix;
 }

@@ -66,11 +66,15 @@ static bool interrupted_elsewhere(const History& history, std::uint32_t slot, co
   });
 }
 
-// An attempt whose frames nothing holds up gets on, or ends.
+// An attempt whose frames nothing holds up gets on, or ends. Without signs of life (the product has
+// them always) nobody finds what went into a stripe whose other end is gone, beside a new one that
+// brings word of other tags.
 void World::check_moves(std::uint32_t slot, const Own& own) {
   if (mix.liar > 0) return;
   const Time quiet = std::max({own.moved, disturbed_until_, master_disturbed_until_});
   if (now <= quiet + kStandsMax) return;
+  const auto in_vain = [](const SimPeer& peer) { return peer.alive && peer.data.sends_in_vain(); };
+  if (!mix.life_signs && std::any_of(peers.begin(), peers.end(), in_vain)) return;
   // Frames that took long, when nothing arrived at all, make the next ones late later.
   Duration usual = 0;
   for (const SimPeer& peer : peers) usual = std::max(usual, peer.data.slowest_link());

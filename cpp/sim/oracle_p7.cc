@@ -210,7 +210,7 @@ void World::check_abort(const MasterMachine& machine, const wire::Outcome& outco
   if (outcome.code == base::Code::kDeadline || says(outcome.text, " is slow: ")) return;
   if (says(outcome.text, " after all others, who have nothing left for it")) return;
   if (says(outcome.text, ", which says that it has nothing left for it")) return;
-  const bool starved = says(outcome.text, " got nothing of what ");
+  const bool starved = says(outcome.text, " has not got what ");
   for (const auto& [id, member] : history.everybody) {
     if (history.liars.count(member.incarnation) == 0) continue;
     if (says(outcome.text, cat(member.site, " sent what no plan allows"))) return;
@@ -254,16 +254,17 @@ void p7_members_stay(History& history, const wire::EpochRecord& record) {
 
 namespace {
 
-// Its START came in the last eighth of its time, by which the master ends calls sooner: a joiner's
-// that has waited for its turn since.
+// Its last START came in the last eighth of its time, by which the master ends calls sooner: a
+// joiner's that has waited for its turn since, or one whose attempt another's deadline ended. Of a
+// READY that is said again the master takes an eighth of what is left then.
 bool began_late(const History& history, const CallRecord& call) {
+  Time last = 0;
   for (const auto& [attempt, info] : history.attempts) {
     for (const auto& [id, part] : info.parts) {
-      if (part.call == call.id)
-        return 8 * (call.deadline - part.begun) < call.deadline - call.begun;
+      if (part.call == call.id) last = std::max(last, part.begun);
     }
   }
-  return false;
+  return last > 0 && 8 * (call.deadline - last) < call.deadline - call.begun;
 }
 
 }  // namespace

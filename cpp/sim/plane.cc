@@ -247,4 +247,15 @@ std::uint64_t DataPlane::unsent(const wire::Attempt& attempt) const {
   return left;
 }
 
+bool DataPlane::sends_in_vain() const {
+  const auto in_vain = [this](const auto& entry) {
+    const auto& [id, stripe] = entry;
+    return stripe.writing > 0 && !world_.pipe(id).open[1 - stripe.end];
+  };
+  return std::any_of(links_.begin(), links_.end(), [&](const auto& entry) {
+    const auto& stripes = entry.second.stripes;
+    return std::any_of(stripes.begin(), stripes.end(), in_vain);
+  });
+}
+
 }  // namespace jccl::sim

@@ -78,6 +78,7 @@ class DataPlane final : private exchange::AttemptsHost {
   const Own* find(const wire::Attempt& attempt) const;
   bool runs(const BuffersRef& call) const { return attempts_.runs(call); }
   Duration slowest_link() const;  // from taking a frame to hearing of it, usually
+  bool sends_in_vain() const;     // by a stripe whose other end is gone, and has not said so
   bool idle() const { return attempts_.size() == 0 && fetches_.empty(); }
   protocol::Progress progress() const;
   // Bytes of an attempt: those still to come from that peer, and those not handed to a link yet.
