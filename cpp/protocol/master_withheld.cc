@@ -133,8 +133,8 @@ base::Time State::alone_since(const MasterAttempt& running, const Lack& lack) co
 
 // Pairs of whom one has lacked the other's contribution for so long, since others have it; none, as
 // where nobody else is there to go round that link. Where slow ones are waited for, some times as
-// long as it took the others. If there is a last one that is not done, it has to be that one, which
-// may also wait for a sum that another made and is done with.
+// long as it took the others, until a deadline. If there is a last one that is not done, it has to
+// be that one, which may also wait for a sum that another made and is done with.
 std::vector<Pair> State::starved(const MasterAttempt& running, const Part* last,
                                  base::Duration patience) const {
   std::vector<Pair> links;
@@ -150,7 +150,7 @@ std::vector<Pair> State::starved(const MasterAttempt& running, const Part* last,
     return one->second.site != other->second.site &&
            running.avoided.count(std::minmax(by, of)) == 0;
   };
-  const bool waits = last == nullptr && options_.straggler == Straggler::kWait &&
+  const bool waits = options_.straggler == Straggler::kWait && now_ < running.deadline &&
                      !JCCL_PLANTED("slow-links-are-not-waited-for");
   for (const auto& [id, lack] : running.lacks) {
     if (last != nullptr && last->id != id) continue;
