@@ -43,7 +43,8 @@ class Round(Group):
             contributor once whatever its weight, and are means where fewer than three
             contribute. Nobody is told that it was cut or left out.
         guard: leaves this peer's values out of the result if they hold NaN or Inf.
-            Without it a codec may hide them: a block with one counts as 0.
+            Without it a codec may hide them: a block with one counts as 0. Alike on all
+            peers, or NaN from one without it costs that one its links.
         state: shared state of the tag that the values were made from, or its
             `jccl.marks`. Required once the tag was synchronised. If this peer did not
             publish or adopt it, the values are in no result: RESYNC. Over local devices

@@ -70,6 +70,7 @@ TEST_F(AuditTest, three_wrong_sums_are_a_ban) {
     const std::string ban = history(last, "ban");
     EXPECT_EQ(ban.empty(), life < 3);
     EXPECT_TRUE(life < 3 || has(ban, "3 cells that an audit proved wrong")) << ban;
+    EXPECT_TRUE(life < 3 || has(ban, "site=d")) << ban;
     alive_ = {1, 2, 3};
     (void)on(ConnClosed{conn_[3]});
     conn_[3] = 40 + life;

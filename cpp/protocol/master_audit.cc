@@ -357,7 +357,7 @@ bool State::judge_cell(const wire::Tag& tag, const CellName& name) {
 void State::hold_against(const Life& life, Fault fault, const std::string& why) {
   const double sum = blame_.charge(life.key, life.token, fault, now_);
   note("fault", {{"site", life.site}, {"key", base::to_hex(life.key)}, {"text", why}});
-  if (sum >= kBanAt) guilty_.insert(life.key);
+  if (sum >= kBanAt) guilty_[life.key] = life.site;
 }
 
 // The attempt is over, and goes again without it. `part` and the attempt end here.

@@ -232,7 +232,7 @@ void State::charge(const Life& life, Fault fault, const std::string& why) {
   if (life.id == 0 || ledger_.sites() < 3 || JCCL_PLANTED("faults-not-counted")) return;
   const double sum = blame_.charge(life.key, life.token, fault, now_);
   note("fault", {{"site", life.site}, {"key", base::to_hex(life.key)}, {"text", why}});
-  if (sum >= kBanAt) guilty_.insert(life.key);
+  if (sum >= kBanAt) guilty_[life.key] = life.site;
 }
 
 // What no program of ours says, be its user as careless as can be: the others wait meanwhile for a
@@ -325,13 +325,13 @@ bool State::hasty(wire::Incarnation incarnation, const std::vector<Part>& parts,
 void State::punish() {
   if (JCCL_PLANTED("holders-go-before-bans")) put_out_holders();
   while (!guilty_.empty()) {
-    const wire::PublicKey key = *guilty_.begin();
+    const auto [key, site] = *guilty_.begin();
     guilty_.erase(guilty_.begin());
     const std::string why = blame_.words(key, now_);
     blame_.forget_faults(key);
     const auto before = ledger_.bans().find(key);
     const std::uint32_t times = before == ledger_.bans().end() ? 0 : before->second.times;
-    ban(key, std::min(options_.ban_max, options_.ban << std::min(times, kDoublingsMax)), why);
+    ban(key, std::min(options_.ban_max, options_.ban << std::min(times, kDoublingsMax)), why, site);
   }
   put_out_holders();  // a ban is of lives that are there, and of their tokens
 }
@@ -344,13 +344,15 @@ void State::put_out_holders() {
   }
 }
 
-void State::ban(const wire::PublicKey& key, base::Duration span, const std::string& reason) {
+void State::ban(const wire::PublicKey& key, base::Duration span, const std::string& reason,
+                const std::string& of) {
   wire::BanRecord record;
   record.key = key;
   record.until_unix_ms = span == 0
                              ? wire::kForGood
                              : unix_ms() + static_cast<std::uint64_t>(span / base::kMillisecond);
   record.reason = base::to_utf8(reason);
+  record.site = of;  // it may be out by now
   for (const auto& [incarnation, life] : lives_) {
     if (life.key != key) continue;
     record.site = life.site;

@@ -114,7 +114,7 @@ wire::OrderReply State::order_of_key(const wire::Order& order) {
                            all ? ", as all newcomers may: this run has --admission auto" : "")};
   }
   if (order.verb == wire::OrderVerb::kBan) {
-    ban(key, order.span, order.reason.empty() ? "by an operator" : order.reason);
+    ban(key, order.span, order.reason.empty() ? "by an operator" : order.reason, "");
     return {Code::kOk,
             cat("the key ", brief_key(key), "… is banned ",
                 order.span == 0 ? "for good" : cat("for ", order.span / base::kSecond, " s"))};

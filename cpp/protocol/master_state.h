@@ -161,7 +161,8 @@ struct MasterMachine::State {
   void charge_invented(const Life& life, const std::string& what);
   void punish();
   void put_out_holders();
-  void ban(const wire::PublicKey& key, base::Duration span, const std::string& reason);
+  void ban(const wire::PublicKey& key, base::Duration span, const std::string& reason,
+           const std::string& site);
   std::size_t expel(const std::function<bool(const Life&)>& whom, const std::string& refusal,
                     const std::function<std::string(const std::string&)>& reason);
   void put_out(const std::string& site, base::Duration cost);
@@ -453,7 +454,8 @@ struct MasterMachine::State {
   std::map<wire::Attempt, wire::Tag> running_;
   std::map<std::pair<wire::PublicKey, wire::PublicKey>, Cut> cuts_;
   Blame blame_;
-  std::set<wire::PublicKey> guilty_;           // to be banned at the end of the event
+  std::map<wire::PublicKey, std::string>
+      guilty_;                                 // and its site: to be banned at the end of the event
   std::set<std::string> holders_;              // … and evicted, for time that others waited
   std::map<std::string, Throttle> throttles_;  // of new keys, by token
   // Joiners and skipped sites that could not keep up. While one of them is here no START of any

@@ -96,7 +96,8 @@ void State::note_weights(const wire::Tag& tag, const MasterAttempt& committed) {
       std::minmax_element(by_site.begin(), by_site.end(),
                           [](const auto& a, const auto& b) { return a.second < b.second; });
   const bool alike = most->second <= options_.weight_max * least->second;
-  if (alike || JCCL_PLANTED("odd-weights-become-usual")) rounds_.at(tag).weight = middle_of(by_site);
+  if (alike || JCCL_PLANTED("odd-weights-become-usual"))
+    rounds_.at(tag).weight = middle_of(by_site);
 }
 
 }  // namespace jccl::protocol

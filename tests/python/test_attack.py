@@ -39,6 +39,8 @@ GROUPS = [
     ("frame-chunk", PLAIN),
     ("frame-length", TOKEN),
     ("frame-kind", PLAIN),
+    ("frame-none", TOKEN),
+    ("frame-none-one", PLAIN),
     ("adds-wrong", PLAIN),
     ("adds-wrong", TOKEN),
     ("audit-roots,audit-parts", PLAIN),
