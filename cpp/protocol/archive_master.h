@@ -69,10 +69,10 @@ struct Archived {
   template <typename Io>
   static void of(Io& io, wire::In<Io, MasterAttempt> whole) {
     auto& [starts, since, deadline, last_done, avoided, refusals, silent, judged_at, heard_out,
-           askers, audit, limited, lacks, got, attempt, round, parts, ids, sites_min, world,
-           sites_left, open, agreed, phase, edges, reason] = whole;
+           askers, audit, limited, lacks, got, starves, attempt, round, parts, ids, sites_min,
+           world, sites_left, open, agreed, phase, edges, reason] = whole;
     all(io, starts, since, deadline, last_done, avoided, refusals, silent, judged_at, heard_out,
-        askers, audit, limited, lacks, got, attempt, round, parts, ids, sites_min, world,
+        askers, audit, limited, lacks, got, starves, attempt, round, parts, ids, sites_min, world,
         sites_left, open, agreed, phase, edges, reason);
   }
   template <typename Io>

@@ -128,14 +128,14 @@ class MasterAttempt {
   template <typename Canon>
   void each_field(Canon& canon) const {
     const auto& [starts_, since_, deadline_, last_done_, avoided_, refusals_, silent_, judged,
-                 heard, asking, audit_, limited_, lacks_, got_, attempt, round, parts, ids,
-                 sites_min, world, sites_left, open, agreed, phase, edges, reason] = *this;
+                 heard, asking, audit_, limited_, lacks_, got_, starves_, attempt, round, parts,
+                 ids, sites_min, world, sites_left, open, agreed, phase, edges, reason] = *this;
     canon.put(attempt), canon.put(round), canon.put(parts), canon.put(phase), canon.put(sites_min);
     canon.put(avoided_), canon.put(since_), canon.put(deadline_), canon.put(last_done_),
         canon.put(asking), canon.put(judged), canon.put(heard);
     canon.put(starts_.size()), canon.put(world), canon.put(sites_left), canon.put(open);
-    canon.put(audit_), canon.put(limited_), canon.put(lacks_), canon.put(got_), canon.put(agreed),
-        canon.put(ids), canon.put(silent_.size());
+    canon.put(audit_), canon.put(limited_), canon.put(lacks_), canon.put(got_), canon.put(starves_),
+        canon.put(agreed), canon.put(ids), canon.put(silent_.size());
     for (const auto& [named, reporters] : silent_) {
       canon.put(named), canon.put(reporters.size());
       for (const auto& [reporter, what] : reporters) canon.put(reporter), canon.words(what);
@@ -159,6 +159,7 @@ class MasterAttempt {
   bool limited = false;                // its calls say how many may contribute
   std::map<wire::PeerId, Lack> lacks;  // by whom; those that lack few
   std::map<wire::PeerId, std::map<wire::PeerId, base::Time>> got;  // of whom: when they did, first
+  std::map<wire::PeerId, base::Time> starves;  // since when some have lacked few, first
 
  private:
   friend struct Archived;

@@ -201,7 +201,8 @@ void State::note_deadline(const MasterAttempt& running) {
   if (withheld) last = lacked;
   if (note_short_calls(running, last)) return;
   // Perhaps the last one is kept from it by another: then it is their link's.
-  const std::vector<Pair> links = starved(running, last, (now_ - running.since) / 2);
+  const base::Duration patience = std::min((now_ - running.since) / 2, 2 * options_.heartbeat);
+  const std::vector<Pair> links = starved(running, last, patience);
   if (!links.empty()) return cut_starved(running_tag(running.attempt()), links);
   // Slow ones are waited for, but not when the others have been done for most of the time, nor at
   // one deadline after the other. Who owes sums may have a slow line.

@@ -264,7 +264,9 @@ struct MasterMachine::State {
   // master_withheld.cc: contributions that do not come
   void note_lacks(const Life& life);
   std::pair<const Part*, base::Time> withholds(const MasterAttempt& running) const;
-  bool owes_it(const MasterAttempt& running, wire::PeerId by, const Lack& lack) const;
+  bool owes_it(const MasterAttempt& running, const Lack& lack) const;
+  bool starves(const MasterAttempt& running, wire::PeerId id) const;
+  Pair slow_pair(const MasterAttempt& running) const;
   base::Time alone_since(const MasterAttempt& running, const Lack& lack) const;
   std::vector<Pair> starved(const MasterAttempt& running, const Part* last,
                             base::Duration patience) const;

@@ -320,11 +320,7 @@ std::string State::straggling(const MasterAttempt& running, base::Duration patie
     const Life* life = life_of(part.incarnation);
     const wire::Moving* moving = life == nullptr ? nullptr : moving_of(*life, running.attempt());
     if (moving == nullptr) return {};  // not heard of: who knows
-    // What others have does not come to it: see master_withheld.cc.
-    const auto lack = running.lacks.find(id);
-    const bool starves = lack != running.lacks.end() && owes_it(running, id, lack->second) &&
-                         !JCCL_PLANTED("the-starved-are-slow");
-    if (starves || share_left(*moving) <= most) continue;
+    if (starves(running, id) || share_left(*moving) <= most) continue;
     most = share_left(*moving);
     slowest = &part;
     its = moving;

@@ -21,8 +21,16 @@ constexpr int kSlowerLink = 4;  // than those of others, where slow ones are wai
 
 }  // namespace
 
+// A sum waits for what it is made of, and in a ring for another sum; but not one of who is done.
+static bool lacks_sum(const MasterAttempt& running, const wire::Moving& moving) {
+  if (moving.lacking > 0 || moving.left == 0 || JCCL_PLANTED("sums-are-nobodys")) return false;
+  const auto of = running.parts().find(moving.waits_on);
+  return of != running.parts().end() &&
+         (of->second.done.has_value() || JCCL_PLANTED("sums-wait-for-nobody"));
+}
+
 // As its heartbeat says of each attempt, or does not, when it has all. On a line that is slow for
-// all many are lacked at once.
+// all many are lacked at once. Who names none of the others names nobody.
 void State::note_lacks(const Life& life) {
   for (auto& [tag, round] : rounds_) {
     const Part* part = round.running ? round.running->part_of(life.incarnation) : nullptr;
@@ -31,52 +39,55 @@ void State::note_lacks(const Life& life) {
     const wire::Moving* said = moving_of(life, running.attempt());
     const wire::Moving moving = said == nullptr ? wire::Moving{} : *said;
     const std::size_t others = running.world() - (part->contributes() ? 1 : 0);
-    const bool few = moving.lacking == 1 || 2 * std::size_t{moving.lacking} <= others ||
-                     JCCL_PLANTED("who-lacks-all-names-one");
-    const bool is_sum = moving.lacking == 0 && moving.left > 0 && moving.waits_on != 0 &&
-                        !JCCL_PLANTED("sums-are-nobodys");
-    const bool has_all = part->done.has_value() || (moving.lacking == 0 && !is_sum);
+    const bool is_sum = lacks_sum(running, moving);
+    const bool few = is_sum || moving.lacking == 1 ||
+                     (moving.lacking > 0 && 2 * std::size_t{moving.lacking} <= others) ||
+                     (moving.lacking > 0 && JCCL_PLANTED("who-lacks-all-names-one"));
+    const auto of = running.parts().find(moving.waits_on);
+    const bool is_other = (of != running.parts().end() && of->second.site != part->site) ||
+                          JCCL_PLANTED("anybody-may-be-lacked");
+    const bool lacks = few && is_other && !part->done.has_value();
     const auto entry = running.lacks.find(part->id);
     if (entry != running.lacks.end()) {
       Lack& lack = entry->second;
+      const bool same = lacks && lack.of == moving.waits_on;
       const bool got = part->done.has_value() || moving.lacking == 0 ||
-                       (moving.lacking == 1 && moving.waits_on != lack.of);
+                       (moving.lacking == 1 && lack.of != moving.waits_on);
       if (got && !lack.is_sum) running.got[lack.of].try_emplace(part->id, now_);
-      const bool same = lack.of == moving.waits_on && lack.is_sum == is_sum && few;
-      if (same && !has_all) {
+      if (same) {  // what the same one owes next, if it is done, it owes since then
         lack.left = std::min(lack.left, moving.left);
+        lack.is_sum = is_sum;
         continue;
       }
       if (JCCL_PLANTED("what-was-lacked-is-lacked")) continue;
       running.lacks.erase(entry);
     }
-    if (has_all || !few) continue;
+    if (!lacks) continue;
     running.lacks.emplace(part->id, Lack{moving.waits_on, now_, moving.left, moving.left, is_sum});
+    running.starves.try_emplace(part->id, now_);
   }
 }
 
-// Whether it is that one's doing. A contribution waits for nobody but its sender. A sum waits for
-// what it is made of: but not of one that is done, or waits for nobody, or for the one that waits
-// for it, or now for this one and now for that one. Sums may be many, and take as long as it took
-// to bring together what they are made of, and some times that.
-bool State::owes_it(const MasterAttempt& running, wire::PeerId by, const Lack& lack) const {
+// Whether it is late. Sums may be many, and take as long as it took to bring together what they are
+// made of, and some times that, at the pace that they come.
+bool State::owes_it(const MasterAttempt& running, const Lack& lack) const {
   if (!lack.is_sum) return true;
-  const auto found = running.parts().find(lack.of);
-  if (found == running.parts().end()) return false;
   const base::Duration before = std::max(options_.straggler_after, lack.since - running.since);
   const auto moved = static_cast<double>(lack.first - lack.left);
   const double needs = static_cast<double>(now_ - lack.since) * static_cast<double>(lack.first);
-  if (needs < moved * kSlowerLink * static_cast<double>(before)) return false;
-  const Part& part = found->second;
-  if (part.done.has_value() || JCCL_PLANTED("sums-wait-for-nobody")) return true;
-  const Life* life = life_of(part.incarnation);
-  const wire::Moving* its = life == nullptr ? nullptr : moving_of(*life, running.attempt());
-  if (its == nullptr) return false;  // it may not know of the attempt yet
-  if (its->left == 0 || its->waits_on == 0 || its->waits_on == by) return true;
-  const auto own = running.lacks.find(part.id);
-  const base::Duration young = std::min(options_.straggler_after, now_ - running.since) / 2;
-  return (own == running.lacks.end() || now_ - own->second.since < young) &&
-         !JCCL_PLANTED("who-names-many-is-excused");
+  return needs >= moved * kSlowerLink * static_cast<double>(before) ||
+         JCCL_PLANTED("sums-come-at-once");
+}
+
+// It is not slow: what comes from another one does not come to it. But for so long only as it takes
+// to cut their link, whomever it names meanwhile.
+bool State::starves(const MasterAttempt& running, wire::PeerId id) const {
+  const auto lack = running.lacks.find(id);
+  if (lack == running.lacks.end() || JCCL_PLANTED("the-starved-are-slow")) return false;
+  const base::Time first = running.starves.at(id);
+  const base::Duration patience = 2 * std::max(options_.straggler_after, first - running.since);
+  const bool early = now_ - first < patience || JCCL_PLANTED("who-names-many-is-excused");
+  return early && owes_it(running, lack->second);
 }
 
 // The contributor that more than half of the other sites lack, and since when they do.
@@ -89,7 +100,7 @@ std::pair<const Part*, base::Time> State::withholds(const MasterAttempt& running
     all.insert(part.site);
     if (part.contributes()) contributing.insert(part.site);
     const auto lack = running.lacks.find(id);
-    if (lack == running.lacks.end() || !owes_it(running, id, lack->second)) continue;
+    if (lack == running.lacks.end() || !owes_it(running, lack->second)) continue;
     auto& sites = lacked[lack->second.of];
     const auto entry = sites.try_emplace(part.site, lack->second.since).first;
     entry->second = std::min(entry->second, lack->second.since);
@@ -132,9 +143,8 @@ base::Time State::alone_since(const MasterAttempt& running, const Lack& lack) co
 }
 
 // Pairs of whom one has lacked the other's contribution for so long, since others have it; none, as
-// where nobody else is there to go round that link. Where slow ones are waited for, some times as
-// long as it took the others, until a deadline. If there is a last one that is not done, it has to
-// be that one, which may also wait for a sum that another made and is done with.
+// where nobody else is there to go round that link. If there is a last one that is not done, it has
+// to be that one, which may also wait for a sum that another made and is done with.
 std::vector<Pair> State::starved(const MasterAttempt& running, const Part* last,
                                  base::Duration patience) const {
   std::vector<Pair> links;
@@ -150,13 +160,21 @@ std::vector<Pair> State::starved(const MasterAttempt& running, const Part* last,
     return one->second.site != other->second.site &&
            running.avoided.count(std::minmax(by, of)) == 0;
   };
-  const bool waits = options_.straggler == Straggler::kWait && now_ < running.deadline &&
-                     !JCCL_PLANTED("slow-links-are-not-waited-for");
+  // As long again as it took the others, or some times as long where slow ones are waited for.
+  int times = options_.straggler == Straggler::kWait ? kSlowerLink : 1;
+  if (now_ >= running.deadline || JCCL_PLANTED("slow-links-are-not-waited-for")) times = 0;
+  const auto [by, of] = slow_pair(running);
+  const base::Duration took = times * (running.last_done - running.since);
+  const bool is_it = by != 0 && (last == nullptr || last->id == by);
+  if (is_it && now_ - running.last_done >= std::max(patience, took) && is_link(by, of)) {
+    links.emplace_back(by, of);
+    return links;
+  }
   for (const auto& [id, lack] : running.lacks) {
     if (last != nullptr && last->id != id) continue;
     const base::Time since = alone_since(running, lack);
-    const base::Duration others = waits ? kSlowerLink * (since - running.since) : 0;
-    const bool late = now_ - since >= std::max(patience, others) && owes_it(running, id, lack);
+    const base::Duration others = times * (since - running.since);
+    const bool late = now_ - since >= std::max(patience, others) && owes_it(running, lack);
     if (late && is_link(id, lack.of)) {
       links.emplace_back(id, lack.of);
     }
@@ -169,6 +187,26 @@ std::vector<Pair> State::starved(const MasterAttempt& running, const Part* last,
   const bool is_done = other != running.parts().end() && other->second.done.has_value();
   if (is_done && is_link(last->id, other->first)) links.emplace_back(last->id, other->first);
   return links;
+}
+
+// The last one that is not done, and the only other one that has something left: it is their link,
+// whomever the last one names. {0, 0}: there is no such pair.
+Pair State::slow_pair(const MasterAttempt& running) const {
+  Pair pair{0, 0};
+  if (JCCL_PLANTED("pairs-are-what-they-say")) return pair;
+  for (const auto& [id, part] : running.parts()) {
+    if (part.evicted) continue;
+    const bool is_last = part.contributes() && !part.done.has_value();
+    const Life* life = life_of(part.incarnation);
+    if (life == nullptr || life->beat < running.last_done) return {0, 0};
+    const wire::Moving* its = moving_of(*life, running.attempt());
+    const bool has_left = its != nullptr && its->left > 0;
+    if (!is_last && !has_left) continue;
+    wire::PeerId& end = is_last ? pair.first : pair.second;
+    if (end != 0) return {0, 0};
+    end = id;
+  }
+  return pair.second == 0 ? Pair{0, 0} : pair;
 }
 
 // Each end may lie about the other, and a newcomer is starved as easily as it lies: it pays when it
@@ -196,8 +234,10 @@ bool State::cut_off(const wire::Tag& tag) {
       starved(*rounds_.at(tag).running, nullptr, options_.straggler_after);
   if (links.empty() || JCCL_PLANTED("the-starved-wait-for-ever")) return false;
   const auto [by, of] = links.front();
-  const base::Time since =
-      alone_since(*rounds_.at(tag).running, rounds_.at(tag).running->lacks.at(by));
+  const MasterAttempt& running = *rounds_.at(tag).running;
+  const auto lack = running.lacks.find(by);
+  const bool is_named = lack != running.lacks.end() && lack->second.of == of;
+  const base::Time since = is_named ? alone_since(running, lack->second) : running.last_done;
   cut_starved(tag, links);
   abort(tag, Code::kPeerLost,
         cat(name(by), " has not got what ", name(of), " contributes, ",

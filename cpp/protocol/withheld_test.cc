@@ -1,77 +1,11 @@
 // Contributions that do not come, as members say in their heartbeats: who pays for that, and who
 // does not.
-#include <algorithm>
-
-#include "protocol/hostile_rig.h"
+#include "protocol/withheld_rig.h"
 
 namespace jccl::protocol {
 namespace {
 
 using base::kSecond;
-
-class Withheld : public HostileMember {
- protected:
-  // An attempt of so many, of whom nobody is done.
-  void run_of(std::uint32_t members, Straggler straggler = Straggler::kEvict) {
-    MasterOptions all = options();
-    all.start_peers = members, all.straggler = straggler;
-    all.straggler_after = 4 * kSecond;
-    begin(all);
-    last_ = 0, lacks_.clear();
-    constexpr const char* kNames[] = {"a", "b", "c", "d", "e"};
-    for (std::uint32_t i = 0; i < members; ++i) join({kNames[i]});
-    deadlines_.assign(members, 60 * kSecond);
-  }
-  void call(std::uint64_t n = 1) {
-    std::vector<wire::Start> starts;
-    for (ConnId conn = 1; conn <= last_; ++conn) {
-      wire::Ready one = ready("grads", n);
-      one.deadline = deadlines_[conn - 1];
-      starts = sent<wire::Start>(say(conn, one));
-    }
-    ASSERT_FALSE(starts.empty());
-    attempt_ = starts[0].attempt;
-  }
-  struct Said {
-    wire::PeerId of = 0;
-    std::uint32_t lacking = 1;
-    std::uint64_t left = 500;
-  };
-  // With heartbeats that say so, by connection; the others move what they have. What was noted.
-  std::vector<HistoryLine> pass(base::Duration time) {
-    std::vector<HistoryLine> noted;
-    const auto note = [&noted](const MasterEffects& effects) {
-      noted.insert(noted.end(), effects.history.begin(), effects.history.end());
-    };
-    for (const base::Time end = now_ + time; now_ < end;) {
-      for (ConnId conn = 1; conn <= last_; ++conn) {
-        const auto lack = lacks_.find(conn);
-        const Said said = lack == lacks_.end() ? Said{0, 0, 0} : lack->second;
-        wire::Heartbeat beat;
-        if (conn != quiet_)
-          beat.moving.push_back({attempt_, said.left, 1000, said.of, said.lacking});
-        note(say(conn, beat));
-      }
-      now_ += options().heartbeat / 2;
-      note(on(Tick{}));
-    }
-    return noted;
-  }
-  static std::string first(const std::vector<HistoryLine>& lines, const std::string& kind,
-                           const std::string& field = "site") {
-    for (const HistoryLine& line : lines) {
-      if (line.kind != kind) continue;
-      for (const auto& [name, value] : line.fields) {
-        if (name == field) return value;
-      }
-    }
-    return "";
-  }
-  std::map<ConnId, Said> lacks_;
-  std::vector<base::Duration> deadlines_;
-  ConnId quiet_ = 0;  // whose heartbeats say nothing of the attempt
-  wire::Attempt attempt_;
-};
 
 TEST_F(Withheld, whom_most_others_lack_is_put_out_whatever_it_says) {
   for (const wire::PeerId says : {0U, 1U, 4U}) {  // for whom the fourth says that it waits
@@ -391,91 +325,6 @@ TEST_F(Withheld, who_went_long_before_pays_nothing_for_who_holds_it) {
   EXPECT_EQ(starts, 2U) << "then they pay that went";
   for (const HistoryLine& line : lines) {
     EXPECT_TRUE(line.kind != "held" || line.fields.at(0).second == "d");
-  }
-}
-
-// It says DONE at once, and sends no sum that the others need: each of them waits for the one
-// before it in a ring, and the next one has most left (hostile seed 7577894).
-TEST_F(Withheld, who_lacks_a_sum_of_one_that_is_done_is_cut_off_from_it_and_not_slow) {
-  for (const Straggler straggler : {Straggler::kWait, Straggler::kSkip, Straggler::kEvict}) {
-    for (const std::uint64_t left : {300, 140, 70}) {  // of the one behind
-      run_of(4, straggler);
-      call();
-      (void)say(4, wire::Done{attempt_, {7, 7}});
-      lacks_ = {{1, {4, 0, 300}}, {2, {1, 0, left}}, {3, {2, 0, 70}}};
-      const auto lines = pass(6 * kSecond);
-      EXPECT_EQ(first(lines, "cut", "link"), "a d");
-      EXPECT_EQ(first(lines, "held"), "");
-      EXPECT_EQ(first(lines, "evict") + first(lines, "skip"), "");
-    }
-  }
-}
-
-// Nor does it hold the others to their deadlines, whatever it says that it has to send, and whether
-// it is done.
-TEST_F(Withheld, of_whom_most_others_lack_a_sum_is_slow) {
-  for (const Said says : {Said{0, 0, 0}, Said{0, 0, 500}, Said{0, 2, 250}}) {
-    for (const bool done : {false, true}) {
-      run_of(4);
-      call();
-      if (done) (void)say(4, wire::Done{attempt_, {7, 7}});
-      lacks_ = {{1, {4, 0, 250}}, {2, {4, 0, 250}}, {3, {4, 0, 250}}, {4, says}};
-      EXPECT_EQ(first(pass(6 * kSecond), "evict"), "d") << done << says.left;
-    }
-  }
-}
-
-TEST_F(Withheld, where_slow_ones_are_waited_for_it_pays_at_the_second_deadline) {
-  run_of(4, Straggler::kWait);
-  std::string out;
-  for (int k = 0; k < 2; ++k) {
-    EXPECT_EQ(out, "");
-    for (ConnId conn = 1; conn <= 4; ++conn) {
-      wire::Ready one = ready("grads");
-      one.deadline = 60 * kSecond;
-      const auto starts = sent<wire::Start>(say(conn, one));
-      if (!starts.empty()) attempt_ = starts[0].attempt;
-    }
-    (void)say(4, wire::Done{attempt_, {7, 7}});
-    lacks_ = {{1, {4, 0, 250}}, {2, {4, 0, 250}}, {3, {4, 0, 250}}};
-    out = first(pass(61 * kSecond), "evict");
-  }
-  EXPECT_EQ(out, "d");
-}
-
-// One waits for it that waits for nobody but that one, or for another one each time.
-TEST_F(Withheld, who_keeps_a_sum_back_is_no_better_off_by_what_it_says) {
-  for (const bool turns : {false, true}) {
-    run_of(5);
-    call();
-    for (ConnId conn = 2; conn <= 4; ++conn) (void)say(conn, wire::Done{attempt_, {7, 7}});
-    std::vector<HistoryLine> lines;
-    for (int k = 0; k < 20 && first(lines, "cut", "link").empty(); ++k) {
-      const wire::PeerId names = turns ? 2 + k % 3 : 1;
-      lacks_ = {{1, {5, 0, 250}}, {5, {names, 0, 250}}};
-      lines = pass(base::kSecond / 2);
-    }
-    EXPECT_EQ(first(lines, "cut", "link"), "a e") << turns;
-    EXPECT_EQ(first(lines, "evict"), "");
-  }
-}
-
-// One that is not done may be starved itself; and sums that come take their time.
-TEST_F(Withheld, nobody_pays_for_sums_that_wait_for_others_or_come) {
-  for (const bool done : {false, true}) {
-    run_of(4);
-    call();
-    if (done) (void)say(4, wire::Done{attempt_, {7, 7}});
-    for (std::uint64_t left = 500; left > 0; left -= 100) {
-      const Said said{4, 0, done ? left : 500};
-      lacks_ = {{1, said}, {2, said}, {3, said}, {4, {0, 3, 500}}};
-      if (!done) lacks_ = {{1, said}, {2, said}, {4, {3, 1, 400}}};
-      const auto lines = pass(2 * kSecond);
-      EXPECT_EQ(first(lines, "evict"), "") << done << left;
-      const std::string cut = first(lines, "cut", "link");
-      EXPECT_TRUE(cut.empty() || (!done && cut == "c d")) << cut;
-      if (!cut.empty()) break;
-    }
   }
 }
 

@@ -164,8 +164,12 @@ void World::check_ban(const wire::BanRecord& ban) {
 }
 
 // All its processes have called, and not just now: it can't be late. Who still takes part in an
-// earlier round can, and one whose call the master has ended: up to half a second early.
+// earlier attempt can, and who was in one until just now: it is READY again once it has heard of
+// the end, and that word may be on its way. So can one whose call the master has ended: up to half
+// a second early.
 bool World::has_called(const std::string& site, const std::string& reason) const {
+  const Duration parts = 20 * kMillisecond;  // of a message that is cut: one after the other
+  const Duration way = mix.latency + mix.jitter + kSpikeMax + parts;
   bool all = true;
   for (const SimPeer& peer : peers) {
     if (peer.site != site || !peer.alive) continue;
@@ -175,7 +179,7 @@ bool World::has_called(const std::string& site, const std::string& reason) const
       if (!says(reason, cat(" of ", tag.tag, " "))) continue;
       const CallRecord& call = history.calls[tag.call - 1];
       called = called || (now > call.begun + mix.straggler_after + kNoticeSlack &&
-                          now + kSecond / 2 < call.deadline);
+                          now > tag.ready_at + way && now + kSecond / 2 < call.deadline);
     }
     all = all && called;
   }

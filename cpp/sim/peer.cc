@@ -209,7 +209,12 @@ void SimPeer::apply(protocol::PeerEffects effects) {
   }
   for (const protocol::CompleteSync& done : effects.synced) synced(done);
   if (conn != 0) {
-    for (const wire::Message& message : effects.send) world.send_up(conn, message);
+    for (const wire::Message& message : effects.send) {
+      const auto* ready = std::get_if<wire::Ready>(&message);
+      UserTag* tag = ready == nullptr ? nullptr : find(ready->round.tag);
+      if (tag != nullptr) tag->ready_at = world.now;
+      world.send_up(conn, message);
+    }
   }
   if (world.tracing() && (effects.connect || effects.disconnect)) {
     world.note(

@@ -32,6 +32,7 @@ struct UserTag {  // the user's program on one tag
   std::uint64_t turn = 0;                // pending acts of an earlier turn are void
   std::uint64_t call = 0;                // open call's id; 0: none
   bool differs = false;                  // it is of a state that the user edited
+  Time ready_at = 0;                     // when its peer said READY last, also for a new attempt
   BuffersRef buffers;                    // its arrays
   std::optional<wire::Attempt> visible;  // committed just before the completion
   bool syncing = false;
