@@ -73,7 +73,7 @@ const std::vector<RowInfo>& all_rows() {
       {Row::kFrameLength, "frame-length", "frames of another length than their chunks", false, true,
        false},
       {Row::kFrameKind, "frame-kind", "frames of a kind that the plan has not", false, true, false},
-      {Row::kFrameNone, "frame-none", "sends nobody any frame; stragglers are evicted", true, true,
+      {Row::kFrameNone, "frame-none", "sends nobody any frame; stragglers are evicted", false, true,
        true},
       {Row::kFrameNoneOne, "frame-none-one", "… one member; stragglers are evicted", false, false,
        true},
