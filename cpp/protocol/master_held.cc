@@ -225,11 +225,12 @@ void State::note_deadline(const MasterAttempt& running) {
   }
 }
 
-// Whose call had less than half of the time that the middle one has pays, too, unless it waits for
-// another. Not as for a fault, for who calls late may have as little. Where another one holds the
-// attempt the next one does without such short calls, for nobody can say how long that one needs;
-// who ends attempts like that again and again pays then, too. Whether anybody did: who is DONE ends
-// an attempt as well, for the others may need what it still has to send.
+// Whose call had less than half of the time that the middle one has pays, too; if it waits for
+// another, only for what it does so again and again. Not as for a fault, for who calls late may
+// have as little. Where another one holds the attempt the next one does without such short calls,
+// for nobody can say how long that one needs; who ends attempts like that again and again pays
+// then, too. Whether anybody did: who is DONE ends an attempt as well, for the others may need what
+// it still has to send.
 bool State::note_short_calls(const MasterAttempt& running, const Part* holder) {
   const wire::Tag tag = running_tag(running.attempt());
   std::vector<Part> parts, others;  // whoever holds it may have as long a call as it likes
@@ -244,10 +245,16 @@ bool State::note_short_calls(const MasterAttempt& running, const Part* holder) {
     if (life == nullptr || !over || JCCL_PLANTED("short-calls-hold-for-nothing")) continue;
     if (part.done.has_value() && JCCL_PLANTED("the-done-may-be-hasty")) continue;
     const bool held_up = holder != nullptr && holder != &part;
-    const bool waits = !held_up && !part.done.has_value() && waits_itself(running, part);
-    if (waits && !JCCL_PLANTED("short-calls-wait-for-nobody")) continue;
+    const bool waits = !held_up && !part.done.has_value() && waits_itself(running, part) &&
+                       !JCCL_PLANTED("short-calls-wait-for-nobody");
     const bool of_all = !held_up || JCCL_PLANTED("holders-make-others-hasty");
     if (!hasty(part.incarnation, of_all ? parts : others, kShortShare)) continue;
+    if (waits) {  // as it says: once in a while that is free
+      if (JCCL_PLANTED("who-waits-may-be-hasty")) continue;
+      rounds_.at(tag).without.insert(part.site);
+      note_absence(part.site, running.since, now_ - running.since);
+      continue;
+    }
     any = true;
     if (held_up && !JCCL_PLANTED("the-hasty-pay-for-holders")) {
       rounds_.at(tag).without.insert(part.site);

@@ -141,5 +141,27 @@ TEST_F(WithheldSums, nobody_pays_for_sums_that_wait_for_others_or_come) {
   }
 }
 
+// Its calls have a tenth of the time that the others' have, and each time it says that it waits for
+// another: once in a while that is free.
+TEST_F(WithheldSums, who_ends_attempts_by_short_calls_in_which_it_waits_pays_in_the_end) {
+  run_of(4);
+  std::string out;
+  std::uint64_t rounds = 0;
+  for (int k = 0; k < 40 && out.empty(); ++k) {
+    for (ConnId conn = 1; conn <= 4; ++conn) {
+      wire::Ready one = ready("grads", committed("grads") + 1);
+      one.deadline = conn == 4 ? 3 * kSecond : 30 * kSecond;
+      const auto starts = sent<wire::Start>(say(conn, one));
+      if (!starts.empty()) attempt_ = starts[0].attempt;
+    }
+    lacks_ = {{4, {1, 0, 500}}};
+    out = first(pass(4 * kSecond), "evict");
+    for (ConnId conn = 1; conn <= 3; ++conn) (void)say(conn, wire::Done{attempt_, {7, 7}});
+    rounds = committed("grads");
+  }
+  EXPECT_EQ(out, "d");
+  EXPECT_GE(rounds, 1U) << "the next attempt is without it";
+}
+
 }  // namespace
 }  // namespace jccl::protocol
