@@ -44,9 +44,8 @@ bool FrameLiar::sends(base::Incarnation to, exchange::OutFrame* frame) {
   if (row_ == Row::kAddsWrong) return add_wrong(header, *frame), true;
   if (!armed_ || row_ == Row::kNone) return true;
   if (!is_of_rounds(header.kind) || header.payload_bytes < sizeof(float)) return true;
-  if (row_ == Row::kFrameBent || row_ == Row::kFrameNoneOne) {
-    if (!is_victim(to)) return true;
-  }
+  const bool to_one = row_ == Row::kFrameBent || row_ == Row::kFrameNoneOne;
+  if (to_one && !is_victim(to)) return true;
   ++told_;
   if (row_ == Row::kFrameNone || row_ == Row::kFrameNoneOne) return false;
   const auto bytes = std::make_shared<base::Bytes>();

@@ -56,15 +56,12 @@ bool State::agree_on_weights(const wire::Tag& tag) {
     }
     return heavy;
   };
-  double median = now;
-  std::map<std::string, double> heavy = above(median);
   const double before = rounds_.at(tag).weight;
   const bool is_tie =
-      2 * heavy.size() >= by_site.size() && !JCCL_PLANTED("half-of-the-weights-decide");
-  if (is_tie && before > 0 && !JCCL_PLANTED("weights-have-no-past")) {
-    median = before;
-    heavy = above(median);
-  }
+      2 * above(now).size() >= by_site.size() && !JCCL_PLANTED("half-of-the-weights-decide");
+  const bool by_past = is_tie && before > 0 && !JCCL_PLANTED("weights-have-no-past");
+  const double median = by_past ? before : now;
+  const std::map<std::string, double> heavy = above(median);
   if (heavy.empty()) return true;
   std::map<std::string, base::Status> unfit;
   for (const auto& [site, weight] : heavy) {
@@ -72,7 +69,7 @@ bool State::agree_on_weights(const wire::Tag& tag) {
         Code::kInvalid,
         cat("the weight ", weight, " of ", site, " is above ", options_.weight_max * median,
             ", which is weight_max = ", options_.weight_max, " times the median weight of the ",
-            is_tie && before > 0 ? "last round, " : "round, ", median,
+            by_past ? "last round, " : "round, ", median,
             ": call with a smaller weight, or start the master with a larger --weight-max")};
     for (const Life* life : shards_of(site)) {
       if (rounds_.at(tag).ready.count(life->incarnation) == 0 || is_tie) continue;
@@ -80,8 +77,7 @@ bool State::agree_on_weights(const wire::Tag& tag) {
         charge(*life, Fault::kBadCall, cat("a weight of ", weight, ", the median is ", median));
     }
   }
-  const bool may_go_on = !is_tie || before > 0;
-  refuse_sites(tag, unfit, may_go_on && !JCCL_PLANTED("heavy-ones-are-waited-for"));
+  refuse_sites(tag, unfit, (by_past || !is_tie) && !JCCL_PLANTED("heavy-ones-are-waited-for"));
   return false;
 }
 

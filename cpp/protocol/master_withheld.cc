@@ -163,21 +163,17 @@ std::vector<Pair> State::starved(const MasterAttempt& running, const Part* last,
   // As long again as it took the others, or some times as long where slow ones are waited for.
   int times = options_.straggler == Straggler::kWait ? kSlowerLink : 1;
   if (now_ >= running.deadline || JCCL_PLANTED("slow-links-are-not-waited-for")) times = 0;
-  const auto [by, of] = slow_pair(running);
   const base::Duration took = times * (running.last_done - running.since);
-  const bool is_it = by != 0 && (last == nullptr || last->id == by);
-  if (is_it && now_ - running.last_done >= std::max(patience, took) && is_link(by, of)) {
-    links.emplace_back(by, of);
-    return links;
+  if (now_ - running.last_done >= std::max(patience, took)) {
+    const auto [by, of] = slow_pair(running);
+    if ((last == nullptr || last->id == by) && is_link(by, of)) return {{by, of}};
   }
   for (const auto& [id, lack] : running.lacks) {
     if (last != nullptr && last->id != id) continue;
     const base::Time since = alone_since(running, lack);
     const base::Duration others = times * (since - running.since);
     const bool late = now_ - since >= std::max(patience, others) && owes_it(running, lack);
-    if (late && is_link(id, lack.of)) {
-      links.emplace_back(id, lack.of);
-    }
+    if (late && is_link(id, lack.of)) links.emplace_back(id, lack.of);
   }
   if (!links.empty()) return links;
   const Life* life = last == nullptr || last->evicted ? nullptr : life_of(last->incarnation);
