@@ -16,6 +16,7 @@ namespace {
 
 constexpr std::uint32_t kNoSuchChunk = 1000;
 constexpr float kMore = 3e6F;
+constexpr std::chrono::milliseconds kDripEvery{1500};  // longer than stragglers are given
 
 bool is_of_frames(Row row) { return row >= Row::kFrameBent && row <= Row::kAddsWrong; }
 
@@ -26,10 +27,25 @@ bool is_of_rounds(FrameKind kind) {
 
 }  // namespace
 
-FrameLiar::FrameLiar(const std::vector<Row>& rows, bool checked) : checked_(checked) {
+FrameLiar::FrameLiar(const std::vector<Row>& rows, bool checked, Clock::time_point (*now)())
+    : checked_(checked), now_(now) {
   for (const Row row : rows) {
     if (is_of_frames(row)) row_ = row;
   }
+}
+
+bool FrameLiar::is_to_one() const {
+  return row_ == Row::kFrameBent || row_ == Row::kFrameNoneOne || row_ == Row::kFrameDripOne;
+}
+
+// Whether a drop is due. A frame that is kept back is sent again after a while.
+bool FrameLiar::is_time_for(base::Incarnation to) {
+  const Clock::time_point now = now_();
+  std::lock_guard lock(mutex_);
+  const auto [last, first] = dripped_.try_emplace(to, now);
+  if (!first && now - last->second < kDripEvery) return false;
+  last->second = now;
+  return true;
 }
 
 // The first that a frame leaves for.
@@ -44,10 +60,10 @@ bool FrameLiar::sends(base::Incarnation to, exchange::OutFrame* frame) {
   if (row_ == Row::kAddsWrong) return add_wrong(header, *frame), true;
   if (!armed_ || row_ == Row::kNone) return true;
   if (!is_of_rounds(header.kind) || header.payload_bytes < sizeof(float)) return true;
-  const bool to_one = row_ == Row::kFrameBent || row_ == Row::kFrameNoneOne;
-  if (to_one && !is_victim(to)) return true;
+  if (is_to_one() && !is_victim(to)) return true;
   ++told_;
   if (row_ == Row::kFrameNone || row_ == Row::kFrameNoneOne) return false;
+  if (row_ == Row::kFrameDrip || row_ == Row::kFrameDripOne) return is_time_for(to);
   const auto bytes = std::make_shared<base::Bytes>();
   for (const base::ByteView& part : frame->payload) {
     bytes->insert(bytes->end(), part.begin(), part.end());

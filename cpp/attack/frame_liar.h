@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -19,8 +20,9 @@ namespace jccl::attack {
 
 class FrameLiar : public peer::FrameHook, public Borrower {
  public:
+  using Clock = std::chrono::steady_clock;
   // `checked`: links are not sealed, so that frames have a check of their own.
-  FrameLiar(const std::vector<Row>& rows, bool checked);
+  FrameLiar(const std::vector<Row>& rows, bool checked, Clock::time_point (*now)() = Clock::now);
 
   void arm() { armed_ = true; }  // honest until then
   std::uint64_t told() const { return told_; }
@@ -40,15 +42,19 @@ class FrameLiar : public peer::FrameHook, public Borrower {
     void restore();
   };
   bool is_victim(base::Incarnation to);
+  bool is_to_one() const;
+  bool is_time_for(base::Incarnation to);
   void add_wrong(const wire::FrameHeader& header, const exchange::OutFrame& frame);
   void sent(Input& input, const wire::Attempt& attempt, base::ByteView view);
 
   Row row_ = Row::kNone;
   const bool checked_;
+  Clock::time_point (*const now_)();
   std::atomic<bool> armed_{false};
   std::atomic<std::uint64_t> told_{0};
   std::mutex mutex_;
-  base::Incarnation victim_ = 0;  // of a row that lies to one alone
+  base::Incarnation victim_ = 0;                            // of a row that lies to one alone
+  std::map<base::Incarnation, Clock::time_point> dripped_;  // when last
   std::map<std::string, Input> inputs_;
 };
 

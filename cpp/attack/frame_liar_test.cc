@@ -1,4 +1,5 @@
-// That a sum is wrong by what its owner adds up, and by nothing that it contributes.
+// That a sum is wrong by what its owner adds up, and by nothing that it contributes; and that
+// frames drip.
 #include "attack/frame_liar.h"
 
 #include <gtest/gtest.h>
@@ -35,10 +36,10 @@ class FrameLiarTest : public testing::Test {
   std::vector<float> values_ = std::vector<float>(40, kHonest);
   FrameLiar liar_;
 
- private:
-  static exchange::OutFrame frame_of(FrameKind kind, std::uint64_t attempt) {
+  static exchange::OutFrame frame_of(FrameKind kind, std::uint64_t attempt,
+                                     std::uint32_t bytes = 0) {
     wire::FrameHeader header;
-    header.kind = kind, header.attempt = {1, attempt};
+    header.kind = kind, header.attempt = {1, attempt}, header.payload_bytes = bytes;
     exchange::OutFrame frame;
     frame.header.resize(wire::kFrameHeaderBytes);
     wire::encode(header, frame.header.data());
@@ -66,6 +67,41 @@ TEST_F(FrameLiarTest, nothing_else_than_the_honest_values_leaves) {
   EXPECT_TRUE(sends(3, 20, 30));
   EXPECT_TRUE(sends(3, 0, 10));
   EXPECT_TRUE(sends(4, 10, 20)) << "the first frame of the next one";
+}
+
+class DripTest : public FrameLiarTest {
+ protected:
+  DripTest() { now_ = {}; }
+  static FrameLiar::Clock::time_point now() { return now_; }
+  static bool sends_one(FrameLiar* liar, base::Incarnation to) {
+    exchange::OutFrame frame = frame_of(FrameKind::kContribution, 1, sizeof(float));
+    return liar->sends(to, &frame);
+  }
+  static inline FrameLiar::Clock::time_point now_;
+};
+
+TEST_F(DripTest, each_member_gets_a_frame_at_a_time) {
+  FrameLiar drips({Row::kFrameDrip}, false, now);
+  drips.arm();
+  for (int k = 0; k < 3; ++k) {
+    for (const base::Incarnation to : {2, 3}) {
+      EXPECT_TRUE(sends_one(&drips, to));
+      EXPECT_FALSE(sends_one(&drips, to));
+    }
+    now_ += std::chrono::milliseconds(1499);
+    EXPECT_FALSE(sends_one(&drips, 2));
+    now_ += std::chrono::milliseconds(1);
+  }
+}
+
+TEST_F(DripTest, all_but_one_member_get_all) {
+  FrameLiar drips({Row::kFrameDripOne}, false, now);
+  drips.arm();
+  EXPECT_TRUE(sends_one(&drips, 2));
+  for (int k = 0; k < 3; ++k) {
+    EXPECT_FALSE(sends_one(&drips, 2));
+    EXPECT_TRUE(sends_one(&drips, 3));
+  }
 }
 
 }  // namespace

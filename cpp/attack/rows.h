@@ -65,6 +65,8 @@ enum class Row : std::uint8_t {
   kFrameKind,
   kFrameNone,
   kFrameNoneOne,
+  kFrameDrip,
+  kFrameDripOne,
   kAddsWrong,
   kAuditRoots,
   kAuditParts,

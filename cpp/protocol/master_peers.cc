@@ -175,6 +175,7 @@ void State::attach(ConnId conn, const wire::Hello& hello, const Shown& shown) {
   life.conn = conn;
   life.resumed = false;
   life.roster_epoch = 0;
+  if (life.id != 0 && !life.seen) note_back();
   life.seen = true;
   life.order = ++order_;
   life.since = now_;

@@ -215,6 +215,17 @@ void State::note_late(const wire::Tag& tag) {
   round.quorum_since = base::kNever;  // from now on, if they are still enough
 }
 
+// A member is back after the master's restart. It has all of `straggler_after` from now on; those that
+// were late before it came stay so.
+void State::note_back() {
+  if (JCCL_PLANTED("late-before-it-is-back")) return;
+  for (auto& [tag, round] : rounds_) {
+    if (round.quorum_since == base::kNever) continue;
+    note_late(tag);
+    round.quorum_since = now_;
+  }
+}
+
 void State::leave_behind(const wire::Tag& tag) {
   Round& round = rounds_.at(tag);
   const base::Time since = std::exchange(round.quorum_since, base::kNever);

@@ -41,6 +41,8 @@ GROUPS = [
     ("frame-kind", PLAIN),
     ("frame-none", TOKEN),
     ("frame-none-one", PLAIN),
+    ("frame-drip", PLAIN),
+    ("frame-drip-one", TOKEN),
     ("adds-wrong", PLAIN),
     ("adds-wrong", TOKEN),
     ("audit-roots,audit-parts", PLAIN),
