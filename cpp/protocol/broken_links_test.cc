@@ -153,6 +153,27 @@ TEST_F(BrokenLinks, an_accident_with_a_third_makes_nobody_the_common_end) {
   }
 }
 
+// Nor does a newcomer pay for what one that has lied says of their link.
+TEST_F(BrokenLinks, those_of_a_liar_hold_nobody_else) {
+  for (const bool lied : {false, true}) {
+    begin_with_plans_around();
+    serve(10 * kSecond);
+    come("e");
+    (void)round();
+    wire::Ready lie = ready("grads", n_);
+    lie.weight = -1;
+    for (int time = 0; lied && time < 4; ++time) (void)say(conn_of("d"), lie);
+    const wire::Attempt attempt = calls();
+    (void)say(conn_of("d"), wire::Fail{attempt, Code::kPeerLost, id_of("e"), "silent"});
+    pass(5 * kSecond);
+    const auto failed =
+        say(conn_of("a"), wire::Fail{calls(), Code::kLinkLost, id_of("e"), "broken"});
+    const bool held = std::any_of(failed.history.begin(), failed.history.end(),
+                                  [](const HistoryLine& line) { return line.kind == "held"; });
+    EXPECT_EQ(held, !lied);
+  }
+}
+
 TEST_F(BrokenLinks, one_that_breaks_once_in_each_of_two_rounds_is_avoided) {
   for (const bool again : {false, true}) {
     const wire::Attempt attempt = calls();

@@ -72,8 +72,9 @@ base::Time State::in_trouble_since(const Life& life) const {
   for (const auto& [tag, round] : rounds_) {
     for (const auto& [link, failures] : round.memory.link_failures) {
       if (link.first != life.id && link.second != life.id) continue;
-      const wire::PeerId other = link.first == life.id ? link.second : link.first;
-      if (member_life(other) != nullptr) since = std::min(since, failures.since);
+      const Life* other = member_life(link.first == life.id ? link.second : link.first);
+      if (other != nullptr && !is_liar_beside(*other, life))
+        since = std::min(since, failures.since);
     }
   }
   return since;

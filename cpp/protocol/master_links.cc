@@ -107,10 +107,17 @@ void State::hold_against_an_end(wire::PeerId one, wire::PeerId two, base::Time s
   }
 }
 
+// What links with one that has lied say of who has not is as good as its word.
+bool State::is_liar_beside(const Life& other, const Life& life) const {
+  return blame_.is_blamed(other.key, now_) && !blame_.is_blamed(life.key, now_) &&
+         !JCCL_PLANTED("liars-links-weigh-as-much");
+}
+
 // Of a link with a junior, against the one that has served: unless its links with as many juniors
 // as half of the others that are here have failed. That is no single one that breaks links under
 // one free key after the other.
 bool State::weighs_nothing(const Life& life, const Life& junior) const {
+  if (is_liar_beside(junior, life)) return true;
   if (!is_junior(junior, life)) return false;
   if (JCCL_PLANTED("links-with-juniors-weigh-nothing")) return true;
   std::size_t broken = 0, others = 0;

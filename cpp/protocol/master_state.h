@@ -233,6 +233,7 @@ struct MasterMachine::State {
   std::vector<Part> parts_for(const wire::Tag& tag) const;
   LinkSet bad_links(const wire::Tag& tag, bool avoid_cuts) const;
   bool weighs_nothing(const Life& life, const Life& junior) const;
+  bool is_liar_beside(const Life& other, const Life& life) const;
   void evict_one_that_only_dials(const wire::Tag& tag, const base::Status& why);
   LinkSet avoided_links(base::Time now) const;
   base::Result<std::vector<base::Bytes>> plans_for(const wire::Tag& tag,

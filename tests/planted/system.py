@@ -6,11 +6,14 @@ a run goes on where it was. Tests of real time may fail on a busy machine: one h
 a bug if it fails twice with it, and not without it in between.
 """
 
+import re
 import sys
+from pathlib import Path
 
 from tests.planted import registry, trial
 
 WORLDS = "jccl-sim --seeds 300"
+LIARS = "jccl-sim --hostile --seeds 300"
 CLUSTERS = (
     "capi_test *ContractTest.*:ClusterCodecsTest.*:CallsTest.*:OutputsTest.*"
     ":JoinTest.*:OwnStateTest.*:MasterTest.*:StripesTest.*:TlsTest.*:GuardTest.*"
@@ -22,24 +25,39 @@ KILLS = (
 LIES = "tests.stress.network --only flips_rare"
 RESETS = "tests.stress.network --only resets"
 POINTS = "tests.stress.failpoints --only kill@at@master"
+PROGRAMS = (
+    "pytest tests/python/test_ops.py tests/python/test_ops_failed.py"
+    " tests/python/test_handles.py tests/python/test_encoding.py"
+    " tests/python/test_mesh_verbs.py tests/python/test_snapshot.py"
+)
+PROOFS = "pytest tests/python/test_proofs.py"
 SETS = {
     "base": (WORLDS, CLUSTERS, KILLS),
     "wire": (WORLDS, CLUSTERS),
-    "protocol": (WORLDS, CLUSTERS, KILLS),
+    "protocol": (WORLDS, LIARS, CLUSTERS, KILLS),
     "codec": (CLUSTERS, KILLS),
     "collective": (WORLDS, CLUSTERS, KILLS),
     "snapshot": (WORLDS, CLUSTERS, KILLS),
-    "exchange": (CLUSTERS, KILLS, RESETS),
+    "exchange": (WORLDS, CLUSTERS, KILLS, RESETS),
     "net": (CLUSTERS, KILLS, LIES, RESETS),
     "master": (CLUSTERS, KILLS, POINTS),
     "peer": (CLUSTERS, KILLS, RESETS),
     "capi": (CLUSTERS,),
+    "proof": (PROOFS,),
+    "xla_ext": (PROGRAMS,),
 }
 SECONDS_MAX = 400
+# Python's programs load the extension that has the bugs.
+EXTENSION = Path(__file__).parent / "extension"
+PY_FAILED = re.compile(r"^FAILED (\S+)", re.M)
 
 
 def command(programs, test):
     program, *rest = test.split()
+    if program == "pytest":
+        core = next(programs.glob("_core*.so"))
+        where = [f"PYTHONPATH={EXTENSION}", f"JCCL_PLANTED_CORE={core}"]
+        return ["env", *where, sys.executable, "-m", "pytest", "-q", "-x", *rest]
     if program.startswith("tests."):
         folder = trial.find(programs, "jccl-stress-peer").parent
         words = [word.replace("@", " ") for word in rest]
@@ -59,6 +77,8 @@ def sees(programs, bug, test):
     if program == "capi_test":  # the one that failed, by itself
         name = trial.noticed_by(first.output)
         test = f"{program} {name}" if name else test
+    elif program == "pytest" and (failed := PY_FAILED.search(first.output)):
+        test = f"{program} {failed[1]}"
     argv = command(programs, test)
     if trial.run(argv, "", SECONDS_MAX).caught:
         return None
