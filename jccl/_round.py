@@ -44,7 +44,7 @@ class Round(Group):
             contribute. Nobody is told that it was cut or left out.
         guard: leaves this peer's values out of the result if they hold NaN or Inf.
             Without it a codec may hide them: a block with one counts as 0. Alike on all
-            peers, or NaN from one without it costs that one its links.
+            peers, else MISMATCH.
         state: shared state of the tag that the values were made from, or its
             `jccl.marks`. Required once the tag was synchronised. If this peer did not
             publish or adopt it, the values are in no result: RESYNC. Over local devices

@@ -94,8 +94,9 @@ def sync_state(
     script.
 
     First peers and joiners call it alike. On the run's first call, one peer's state
-    becomes everyone's: that of the peer with `source=True`, else of the first one that
-    connected. The first call waits for the run's `start_peers`. If there were rounds
+    becomes everyone's: that of the peer with `source=True`, else the one that most have
+    alike, else that of the first one that connected. Its leaves have to be those of
+    most peers. The first call waits for the run's `start_peers`. If there were rounds
     without a state before, it waits for all members.
 
     Args:

@@ -77,7 +77,7 @@ const std::vector<RowInfo>& all_rows() {
        true},
       {Row::kFrameNoneOne, "frame-none-one", "… one member; stragglers are evicted", false, false,
        true},
-      {Row::kFrameDrip, "frame-drip", "sends each a frame in 0.3 s; stragglers are evicted", false,
+      {Row::kFrameDrip, "frame-drip", "sends each a frame in 1.5 s; stragglers are evicted", false,
        true, true},
       {Row::kFrameDripOne, "frame-drip-one", "… one member; stragglers are evicted", false, false,
        true},

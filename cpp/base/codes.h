@@ -16,7 +16,7 @@ namespace jccl::base {
   X(Deadline, 3, Retry)        /* deadline passed; surely not committed here */     \
   X(InDoubt, 4, Resync)        /* deadline passed; the outcome is not known yet */  \
   X(Mismatch, 5, Fix)          /* peers disagree in shape, dtype, codec or op */    \
-  X(Guard, 6, Fix)             /* own contribution left out: NaN, Inf or norm */    \
+  X(Guard, 6, Fix)             /* own contribution left out: NaN or Inf */          \
   X(Corrupt, 7, Report)        /* result digests differ twice in a row */           \
   X(Evicted, 8, Resync)        /* the run went on without this peer */              \
   X(Resync, 9, Resync)         /* own state is behind or different */               \

@@ -206,6 +206,8 @@ Status Attempt::arrived(base::PeerId from, const wire::FrameHeader& header, std:
   if (const auto wrong = wrong_payload(chunk, header.kind, views)) {
     if (!JCCL_PLANTED("wrong-values-unsaid")) violated(from, wire::ViolationKind::kValues);
     fail(Code::kCorrupt, from, cat("chunk ", header.chunk, ": ", *wrong));
+  } else if (is_result && comes_ahead(chunk)) {
+    chunk.ahead.emplace(buffer, digest);
   } else if (is_result) {
     take_result(chunk, buffer, digest);
   } else {
@@ -272,6 +274,9 @@ void Attempt::advance(ChunkState& chunk) {
     if (JCCL_PLANTED("partial-stays-here")) break;
     host_->enqueue(start_.attempt, plan_.order[to], {FrameKind::kPartial, chunk.chunk.index});
   }
+  if (!chunk.ahead.has_value()) return;
+  const auto [buffer, digest] = *std::exchange(chunk.ahead, std::nullopt);
+  take_result(chunk, buffer, digest);
 }
 
 // The result of a chunk is known here: pass it on, and write it where that is allowed already.

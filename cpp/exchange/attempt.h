@@ -113,6 +113,7 @@ class Attempt {
     std::uint32_t encoded_uses = 0;
     BufferRef result;  // encoded; null: not known, or it lies in the output
     base::Digest digest;
+    std::optional<std::pair<BufferRef, base::Digest>> ahead;  // a result before the own part left
     std::vector<base::Digest> heard;  // kExchange: of the contributions, by position
     std::uint64_t needs = 0;          // bytes of the call's feed, for the own contribution
     bool last_own = false;  // a whole result needs it: kept back while the state is compared
@@ -171,6 +172,7 @@ class Attempt {
                                std::size_t at) const;
   void finish(ChunkState& chunk);
   void note_result(ChunkState& chunk);
+  bool comes_ahead(const ChunkState& chunk) const;
   void take_result(ChunkState& chunk, const BufferRef& buffer, const base::Digest& digest);
   void hand_on(ChunkState& chunk);
   void settle(ChunkState& chunk);

@@ -46,7 +46,7 @@ bool Attempt::plans(const ChunkState& chunk, base::PeerId from, FrameKind kind) 
 // Of what the plan has: whether it is still to come.
 bool Attempt::expects(const ChunkState& chunk, base::PeerId from, FrameKind kind) const {
   const collective::Route& route = chunk.route;
-  if (kind == FrameKind::kResult) return !chunk.finished && !route.owner;
+  if (kind == FrameKind::kResult) return !chunk.finished && !chunk.ahead && !route.owner;
   for (std::size_t i = chunk.added; i < route.add_order.size(); ++i) {
     const std::uint32_t position = route.add_order[i];
     if (plan_.order[position] == from) return chunk.early.find(position) == chunk.early.end();
@@ -62,6 +62,13 @@ bool Attempt::comes_before_its_parts(const ChunkState& chunk, FrameKind kind) co
   const std::vector<std::uint32_t>& adders = chunk.route.send_to;
   if (!contributes() || chunk.sent_own || adders.empty()) return false;
   return plan_.order[adders.front()] == source_of(chunk) || JCCL_PLANTED("forwarders-pay");
+}
+
+// Then it waits for the own part: those behind this peer need that, whatever this result is. A peer
+// that took it would be done, and would seem to keep back what it still waits for itself.
+bool Attempt::comes_ahead(const ChunkState& chunk) const {
+  return chunk.route.partial && chunk.added < chunk.route.add_order.size() &&
+         !JCCL_PLANTED("results-end-their-parts");
 }
 
 void Attempt::count_repeat(base::PeerId from) {

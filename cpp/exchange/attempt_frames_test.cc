@@ -109,6 +109,29 @@ TEST_F(AttemptFramesTest, who_passes_a_result_on_in_a_ring_is_not_held_to_its_pa
   EXPECT_TRUE(seen().empty());
 }
 
+// Peer 2 hands the first one made-up results of all that it passes on, and goes on as it should.
+TEST_F(AttemptFramesTest, a_result_ahead_of_its_parts_ends_no_part_in_a_ring) {
+  begin(setting(PlanKind::kRing));
+  Bench::Peer& first = *bench_->peers_[0];
+  for (const collective::Chunk& chunk : layout_) {
+    if (chunk.owner == 0) continue;
+    const base::Bytes bytes(chunk.encoded_bytes, 0);
+    const wire::FrameHeader header{FrameKind::kResult, kAttempt, chunk.index,
+                                   static_cast<std::uint32_t>(bytes.size()),
+                                   snapshot::check_of(bytes)};
+    const Placement at = first.run->place(12, header);
+    ASSERT_EQ(at.kind, Placement::Kind::kInto);
+    std::memset(at.spans[0].data(), 0, bytes.size());
+    ASSERT_TRUE(first.run->arrived(12, header, at.token).ok());
+    EXPECT_EQ(first.run->place(12, header).kind, Placement::Kind::kDrain) << "a copy";
+  }
+  EXPECT_EQ(first.done, 0) << "its own parts have not left";
+  bench_->deliver_all();
+  for (const auto& peer : bench_->peers_) EXPECT_EQ(peer->done, 1);
+  EXPECT_NE(first.result, bench_->peers_[2]->result);
+  EXPECT_TRUE(seen().empty());
+}
+
 TEST_F(AttemptFramesTest, a_receiver_has_no_part_that_a_result_could_come_before) {
   Bench::Setting with = setting(PlanKind::kDirect);
   with.peers = 2, with.receivers = 1;

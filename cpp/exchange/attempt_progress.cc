@@ -43,7 +43,7 @@ void Attempt::for_missing(
       const bool first = (chunk.chunk.owner + 1) % size == position;  // of a ring
       each(plan_.order[position], payload_bytes(chunk, kind), !route.partial || first);
     }
-    if (chunk.finished || route.owner) continue;
+    if (chunk.finished || chunk.ahead || route.owner) continue;
     const bool own = plan_.kind == collective::PlanKind::kGather || size == 1;
     each(source_of(chunk), chunk.chunk.encoded_bytes, own);
   }

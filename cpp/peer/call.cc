@@ -249,14 +249,15 @@ Descriptor describe_call(const CallRecord& call, std::size_t chunk_bytes) {
   out.u64(JCCL_PLANTED("codec-seed-not-in-descriptor") ? 0 : o.codec.seed);
   out.u8(static_cast<std::uint8_t>(o.aggregator.id));
   out.f64(JCCL_PLANTED("parameter-not-in-descriptor") ? 0 : o.aggregator.parameter);
+  out.u8(o.guard || JCCL_PLANTED("guard-not-in-descriptor") ? 1 : 0);
   out.u32(o.slots);
   out.u64(JCCL_PLANTED("chunk-size-not-in-descriptor") ? 0 : chunk_bytes);
   out.blob(descriptor.hint, base::kPlanBytesMax);
   write_leaves(out, call.leaves);
   descriptor.digest = snapshot::digest_of(out.bytes());
   descriptor.summary = cat(name_of(o.collective), " ", collective::name_of(o.op), ", codec ",
-                           codec::name_of(o.codec), aggregator_text(o.aggregator), ", plan ",
-                           o.plan.empty() ? "auto" : o.plan, ", chunk ", chunk_bytes, ", ",
+                           codec::name_of(o.codec), aggregator_text(o.aggregator),
+                           o.guard ? "" : ", guard off", ", plan ", o.plan.empty() ? "auto" : o.plan, ", chunk ", chunk_bytes, ", ",
                            leaves_text(call.leaves));
   return descriptor;
 }

@@ -50,6 +50,7 @@ TEST(CallTest, the_descriptor_changes_with_all_that_peers_must_agree_on) {
   EXPECT_NE(plain, digest_of({leaf()}, [](auto& o) { o.plan = "ring"; }));
   EXPECT_NE(plain, digest_of({leaf()}, [](auto& o) { o.slots = 3; }));
   EXPECT_NE(plain, digest_of({leaf()}, [](auto& o) { o.collective = Collective::kBroadcast; }));
+  EXPECT_NE(plain, digest_of({leaf()}, [](auto& o) { o.guard = false; }));
   EXPECT_NE(plain, digest_of({leaf()}, {}, 8192));
   const auto trimmed = [](double trim) {
     return [trim](auto& o) { o.aggregator = {collective::AggregatorId::kTrimmedMean, trim}; };
@@ -79,6 +80,7 @@ TEST(CallTest, a_descriptor_is_the_digest_of_the_bytes_that_the_protocol_names) 
   for (const char c : std::string_view("params/w")) leaves.u8(static_cast<std::uint8_t>(c));
   call.u8(1), call.u8(2), call.u8(7), call.u32(64), call.u8(0), call.u64(0);
   call.u8(0), call.f64(0);  // the mean has no parameter
+  call.u8(1);               // guarded
   call.u32(0), call.u64(4096), call.u32(26);
   for (const base::Writer* part : {&hint, &leaves}) {
     for (const std::uint8_t byte : part->bytes()) call.u8(byte);

@@ -98,7 +98,8 @@ std::string State::kept_outside(const std::string& site) const {
   return {};
 }
 
-std::string State::kept_outside(const Life& life) const {
+// Until somebody does something about it; else it is a matter of time.
+std::string State::barred(const Life& life) const {
   if (life.id != 0) return {};
   if (const auto spent = token_spent(life.token, life.uses, {life.shard, life.shards}, life.key)) {
     return spent->text;
@@ -108,6 +109,12 @@ std::string State::kept_outside(const Life& life) const {
   if (options_.admission == Admission::kListed && !listed && !JCCL_PLANTED("list-not-looked-at")) {
     return cat("waits for an operator: jccl admit ", base::to_hex(life.key));
   }
+  return {};
+}
+
+std::string State::kept_outside(const Life& life) const {
+  if (life.id != 0) return {};
+  if (std::string why = barred(life); !why.empty()) return why;
   const auto seconds = [&](base::Time end) { return (end - now_) / base::kSecond + 1; };
   if (const base::Time out = blame_.out_until(life.key); now_ < out) {
     return cat("is kept out for ", seconds(out),

@@ -133,6 +133,7 @@ struct MasterMachine::State {
                                           const wire::PublicKey& key) const;
   std::string kept_outside(const std::string& site) const;  // why; empty: it may come in
   std::string kept_outside(const Life& life) const;
+  std::string barred(const Life& life) const;
   void open_gates();
   void remember_bans();
   std::uint32_t caught(const std::string& token);
@@ -360,7 +361,21 @@ struct MasterMachine::State {
   void try_birth(const wire::Tag& tag);
   template <typename Sites>
   std::string without(const Sites& asked) const;
-  std::string birth_source(const wire::Tag& tag, std::string* wait) const;  // empty: wait says why
+  struct Asker {                       // a site that asks for a state before its birth
+    std::uint64_t order = UINT64_MAX;  // of connecting
+    std::uint32_t missing = 0;         // shards
+    bool named = false;                // as the source
+    std::map<std::uint32_t, std::pair<base::Digest, base::Digest>> shards;  // leaves, values
+
+    std::vector<base::Digest> descriptors() const {
+      std::vector<base::Digest> all;
+      for (const auto& [shard, digests] : shards) all.push_back(digests.first);
+      return all;
+    }
+  };
+  std::map<std::string, Asker> askers(const wire::Tag& tag) const;
+  static std::vector<const Asker*> most_alike(const std::map<std::string, Asker>& sites);
+  std::string birth_source(const wire::Tag& tag, std::string* wait) const;
   void offer(Life& life, AskedSync& asked, std::vector<wire::Member> holders);
   bool descriptor_fits(Life& life, const AskedSync& asked);
   void reply_wait(Life& life, AskedSync& asked, const std::string& text);

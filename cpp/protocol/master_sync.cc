@@ -281,13 +281,13 @@ bool State::descriptor_fits(Life& life, const AskedSync& asked) {
   }
   const std::string own = sync.summary;
   reply_refused(life, wire::Tag(sync.tag), Code::kMismatch,
-                cat("the state of the run is ", brief(at.summary), "; this peer's is ", brief(own),
-                    first_difference(at.summary, own)));
+                cat("the state of the run is ", brief(at.summary), " (", at.site,
+                    " began it); this peer's is ", brief(own), first_difference(at.summary, own)));
   return false;
 }
 
-// The run is born once per state tag, when enough sites ask: from the named source, else from the
-// site that connected first.
+// The run is born once per state tag, when enough sites ask that may come in: with leaves like most
+// sites'; from the named source, else from a site whose values most have, the first that connected.
 void State::try_birth(const wire::Tag& tag) {
   std::string wait;
   const std::string site = birth_source(tag, &wait);
@@ -299,7 +299,8 @@ void State::try_birth(const wire::Tag& tag) {
       if (asked == life.syncs.end()) continue;
       // The text counts those that came; a crowd hears of it with the heartbeats.
       const bool now = asking.size() < kCrowd || ticking_ || asked->second.told.empty();
-      if (now) reply_wait(life, asked->second, wait);
+      if (!now) continue;
+      reply_wait(life, asked->second, barred(life).empty() ? wait : outsider_text(life));
     }
     return;
   }
@@ -325,7 +326,7 @@ std::string State::without(const Sites& asked) const {
   std::string names;
   std::size_t count = 0;
   for (const auto& [site, lives] : sites_) {
-    if (asked.count(site) > 0 || !complete(site)) continue;
+    if (asked.count(site) > 0 || !complete(site) || !kept_outside(site).empty()) continue;
     if (count++ < kNamed) names += cat(names.empty() ? "" : ", ", site);
   }
   if (count == 0) return {};
@@ -333,47 +334,90 @@ std::string State::without(const Sites& asked) const {
              " did not: call jccl.sync_state there");
 }
 
-std::string State::birth_source(const wire::Tag& tag, std::string* wait) const {
-  std::map<std::string, std::uint32_t> shards_asking;
-  std::map<std::string, std::pair<std::uint64_t, std::uint32_t>> sites;  // first order, shards
-  std::pair<std::uint64_t, std::string> named{UINT64_MAX, ""}, first{UINT64_MAX, ""};
+// The sites that ask for a tag that is not born, and that may come in at all.
+std::map<std::string, State::Asker> State::askers(const wire::Tag& tag) const {
+  std::map<std::string, Asker> sites;
   for (const auto& [incarnation, life] : lives_) {
     const auto asked = life.syncs.find(tag);
     if (asked == life.syncs.end()) continue;
-    ++shards_asking[life.site];
-    auto& [order, shards] = sites.try_emplace(life.site, life.order, life.shards).first->second;
-    order = std::min(order, life.order);
+    if (!barred(life).empty() && !JCCL_PLANTED("outsiders-bring-states")) continue;
     const wire::Sync& sync = asked->second.sync;
-    if (sync.source || sync.restore != wire::Wish::kNone)
-      named = std::min(named, {order, life.site});
+    Asker& site = sites[life.site];
+    site.order = std::min(site.order, life.order);
+    site.missing = site.shards.empty() ? life.shards - 1 : site.missing - 1;
+    site.named = site.named || sync.source || sync.restore != wire::Wish::kNone;
+    site.shards[life.shard] = {sync.descriptor, sync.digest};
   }
-  std::uint32_t ready = 0;
-  for (const auto& [site, entry] : sites) {
-    if (shards_asking[site] < entry.second) continue;
-    ++ready;
-    first = std::min(first, {entry.first, site});
+  return sites;
+}
+
+// Of those that are whole: the ones whose leaves are like most sites'. Of as many, those with a
+// named source; then those with the first.
+std::vector<const State::Asker*> State::most_alike(const std::map<std::string, Asker>& sites) {
+  std::map<std::vector<base::Digest>, std::vector<const Asker*>> groups;
+  for (const auto& [site, asker] : sites) {
+    if (asker.missing == 0) groups[asker.descriptors()].push_back(&asker);
   }
+  const auto rank = [](const auto& group) {
+    const auto named = [](const Asker* one) { return one->named; };
+    std::uint64_t first = UINT64_MAX;
+    for (const Asker* one : group) first = std::min(first, one->order);
+    const std::size_t votes = JCCL_PLANTED("the-first-has-the-right-leaves") ? 0 : group.size();
+    return std::tuple(votes, std::any_of(group.begin(), group.end(), named), UINT64_MAX - first);
+  };
+  std::vector<const Asker*> most;
+  for (const auto& [leaves, group] : groups) {
+    if (most.empty() || rank(group) > rank(most)) most = group;
+  }
+  return most;
+}
+
+// Empty: `wait` says why.
+std::string State::birth_source(const wire::Tag& tag, std::string* wait) const {
+  const std::map<std::string, Asker> sites = askers(tag);
+  const auto whole = [&](const std::string& site) {
+    const auto found = sites.find(site);
+    return found != sites.end() && found->second.missing == 0;
+  };
+  const auto ready = static_cast<std::uint32_t>(std::count_if(
+      sites.begin(), sites.end(), [](const auto& site) { return site.second.missing == 0; }));
   if (ready < std::max(1U, start_peers())) {
     *wait = cat("waits for the first ", start_peers(), " sites to synchronise ", tag, ", ", ready,
                 " did", without(sites), gone_text());
     return {};
   }
-  if (named.second.empty()) {
-    if (!begun_ && !ledger_.any_born()) return first.second;
+  const std::vector<const Asker*> alike = most_alike(sites);
+  const Asker* best = nullptr;
+  // A named source, else the one whose values most have; the first of those.
+  const auto rank = [&](const Asker* one) {
+    const auto votes = std::count_if(alike.begin(), alike.end(), [&](const Asker* other) {
+      return other->shards == one->shards && !JCCL_PLANTED("the-first-has-the-right-values");
+    });
+    return std::tuple(one->named, one->named ? 0 : votes, UINT64_MAX - one->order);
+  };
+  for (const Asker* one : alike) {
+    if (best == nullptr || rank(one) > rank(best)) best = one;
+  }
+  const auto name_of = [&](const Asker* asker) {
+    return std::find_if(sites.begin(), sites.end(),
+                        [&](const auto& site) { return &site.second == asker; })
+        ->first;
+  };
+  if (best->named) return name_of(best);
+  for (const auto& [site, asker] : sites) {
+    if (!asker.named || asker.missing == 0) continue;
+    *wait = cat("waits for all shards of the source ", site);
+    return {};
+  }
+  if (begun_ || ledger_.any_born()) {
     // The run has members already: their named source of this tag may still be to come.
     for (const std::string& site : member_sites()) {
-      const auto asked = sites.find(site);
-      if (asked != sites.end() && shards_asking[site] >= asked->second.second) continue;
+      if (whole(site)) continue;
       *wait = cat("waits for ", site, " to synchronise ", tag, ", or for a named source");
       return {};
     }
-    return first.second;
   }
-  if (shards_asking[named.second] < sites.at(named.second).second) {
-    *wait = cat("waits for all shards of the source ", named.second);
-    return {};
-  }
-  return named.second;
+  return name_of(best);
 }
 
 void State::offer(Life& life, AskedSync& asked, std::vector<wire::Member> holders) {

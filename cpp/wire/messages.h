@@ -30,7 +30,7 @@ using base::Sha256;
 using base::Tag;
 using base::Wish;
 
-inline constexpr std::uint16_t kVersion = 17;
+inline constexpr std::uint16_t kVersion = 18;
 
 // ---- parts -------------------------------------------------------------------------------------
 

@@ -90,6 +90,11 @@ def table() -> list[Row]:
 def group(names: str) -> Row:
     """Several rows by turns, as one."""
     rows = {row.name: row for row in table()}
+    if unknown := sorted(set(names.split(",")) - rows.keys()):
+        raise SystemExit(
+            f"tests.attack: no row is called {', '.join(unknown)}; there are "
+            + ", ".join(rows)
+        )
     parts = [rows[name] for name in names.split(",")]
     return Row(
         names,

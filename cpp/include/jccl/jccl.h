@@ -38,7 +38,7 @@ enum jccl_code {
   JCCL_DEADLINE = 3,     /* deadline passed; surely not committed here */
   JCCL_IN_DOUBT = 4,     /* deadline passed; the outcome is not known yet */
   JCCL_MISMATCH = 5,     /* peers disagree in shape, dtype, codec or op */
-  JCCL_GUARD = 6,        /* own contribution left out: NaN, Inf or norm */
+  JCCL_GUARD = 6,        /* own contribution left out: NaN or Inf */
   JCCL_CORRUPT = 7,      /* result digests differ twice in a row */
   JCCL_EVICTED = 8,      /* the run went on without this peer */
   JCCL_RESYNC = 9,       /* own state is behind or different */
@@ -290,7 +290,7 @@ typedef struct {
   int32_t root;            /* broadcast: 1 on the one peer whose value it is */
   uint32_t slots;          /* all_gather: room of out, in contributions */
   int32_t guard;           /* 1 (default): leave this peer out if it holds NaN or Inf, and refuse
-                              such values of others; the same on all peers */
+                              such values of others; MISMATCH unless alike on all peers */
   int32_t out_private;     /* 1: nobody looks at out before the end, so it may hold parts sooner;
                               after a round that failed it holds in (all_gather: anything) */
   uint32_t kept;           /* JCCL_CODEC_TOPK, _TOPK2: entries per block of 4096; 0: 64 */

@@ -1,0 +1,120 @@
+// Whose state a run begins with, where one of those that ask brings another.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+#include "base/text.h"
+#include "protocol/hostile_rig.h"
+
+namespace jccl::protocol {
+namespace {
+
+class BirthTest : public HostileMember {
+ protected:
+  // Each asks in this order with what is said of it; who is the source.
+  struct Asks {
+    const char* site;
+    std::uint8_t leaves, values;
+    bool source = false;
+    std::uint32_t shard = 0, shards = 1;
+  };
+  static MasterOptions three() {
+    MasterOptions options = HostileMember::options();
+    options.start_peers = 3;
+    return options;
+  }
+  static wire::PublicKey key(std::uint8_t conn) { return {conn, 7}; }
+  std::string source_of(const std::vector<Asks>& all, const MasterOptions& options = three()) {
+    begin(options);
+    source_.clear();
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      wire::Hello hello = HostileMember::hello(100 * (i + 1), all[i].site);
+      hello.shard = all[i].shard, hello.shards = all[i].shards;
+      (void)say(i + 1, hello, key(static_cast<std::uint8_t>(i + 1)));
+      (void)say(i + 1, wire::Resume{});
+    }
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      wire::Sync sync;
+      sync.tag = "model";
+      sync.descriptor = {all[i].leaves}, sync.digest = {all[i].values};
+      sync.summary = base::cat("leaves ", int{all[i].leaves});
+      sync.source = all[i].source;
+      sync.deadline = 1000 * base::kSecond;
+      note(say(i + 1, sync));
+    }
+    return source_;
+  }
+  // The last thing that the one on the connection was told of its Sync.
+  std::string told(ConnId conn) const { return told_.count(conn) > 0 ? told_.at(conn) : ""; }
+  void note(const MasterEffects& effects) {
+    for (const HistoryLine& line : effects.history) {
+      if (line.kind != "birth") continue;
+      for (const auto& [field, value] : line.fields) source_ = field == "source" ? value : source_;
+    }
+    for (const MasterSend& one : effects.send) {
+      if (const auto* reply = std::get_if<wire::SyncReply>(&one.message)) {
+        told_[one.conn] = reply->text;
+      }
+    }
+  }
+  std::string source_;
+  std::map<ConnId, std::string> told_;
+};
+
+TEST_F(BirthTest, leaves_unlike_most_others_are_not_the_runs) {
+  EXPECT_EQ(source_of({{"e", 1, 1}, {"a", 2, 2}, {"b", 2, 3}}), "a");
+  EXPECT_NE(told(1).find("leaves 2 (a began it)"), std::string::npos) << told(1);
+}
+
+TEST_F(BirthTest, nor_are_values_that_one_alone_has) {
+  EXPECT_EQ(source_of({{"e", 1, 1}, {"a", 1, 2}, {"b", 1, 2}}), "a");
+  EXPECT_EQ(source_of({{"a", 1, 1}, {"b", 1, 2}, {"c", 1, 3}}), "a") << "nobody can tell";
+}
+
+TEST_F(BirthTest, a_named_source_has_to_have_the_leaves_of_most) {
+  EXPECT_EQ(source_of({{"e", 1, 1, true}, {"a", 2, 2}, {"b", 2, 3}}), "a");
+  EXPECT_EQ(source_of({{"e", 1, 1, true}, {"a", 2, 2}, {"b", 2, 3, true}}), "b");
+  EXPECT_EQ(source_of({{"a", 1, 2}, {"b", 1, 2}, {"c", 1, 1, true}}), "c") << "whatever its values";
+}
+
+TEST_F(BirthTest, of_as_many_leaves_those_of_a_named_source_are_the_runs) {
+  MasterOptions two = options();
+  two.start_peers = 2;
+  EXPECT_EQ(source_of({{"a", 1, 1}, {"b", 2, 2, true}}, two), "b");
+  EXPECT_EQ(source_of({{"a", 1, 1}, {"b", 2, 2}}, two), "a");
+}
+
+TEST_F(BirthTest, half_a_site_brings_nothing) {
+  EXPECT_EQ(source_of({{"e", 1, 1, false, 0, 2}, {"a", 2, 2}, {"b", 2, 2}, {"c", 2, 2}}), "a");
+  EXPECT_EQ(source_of({{"e", 1, 1, false, 0, 2}, {"a", 2, 2}, {"b", 2, 2}}), "");
+  EXPECT_EQ(source_of({{"a", 1, 1, true, 0, 2}, {"b", 2, 2}, {"c", 2, 2}, {"d", 2, 2}}), "");
+}
+
+TEST_F(BirthTest, who_is_not_let_in_brings_nothing_and_counts_for_nobody) {
+  MasterOptions listed = three();
+  listed.admission = Admission::kListed;
+  listed.listed = {key(2), key(3)};
+  EXPECT_EQ(source_of({{"e", 1, 1}, {"a", 1, 2}, {"b", 1, 3}}, listed), "");
+  EXPECT_NE(told(1).find("jccl admit"), std::string::npos) << told(1);
+  EXPECT_NE(told(2).find("first 3 sites to synchronise model, 2 did"), std::string::npos)
+      << told(2);
+  EXPECT_EQ(told(2).find("call jccl.sync_state there"), std::string::npos) << told(2);
+  listed.listed.insert(key(4));
+  EXPECT_EQ(source_of({{"e", 1, 1}, {"a", 1, 2}, {"b", 1, 3}, {"c", 1, 4}}, listed), "a");
+  EXPECT_EQ(source_of({{"e", 1, 1, true}, {"a", 1, 2}, {"b", 1, 3}, {"c", 1, 4}}, listed), "a");
+}
+
+TEST_F(BirthTest, one_that_is_let_in_later_counts_from_then_on) {
+  MasterOptions listed = three();
+  listed.admission = Admission::kListed;
+  listed.listed = {key(2), key(3)};
+  EXPECT_EQ(source_of({{"a", 1, 1}, {"b", 1, 2}, {"c", 1, 2}}, listed), "");
+  const wire::Order admit{wire::OrderVerb::kAdmit, base::to_hex(key(1)), 0, ""};
+  note(on(ConnMessage{2000, admit, Shown{{99}, "", 0, true}}));
+  for (ConnId conn = 1; conn <= 3; ++conn) note(say(conn, wire::Heartbeat{}));
+  EXPECT_EQ(source_, "b");
+}
+
+}  // namespace
+}  // namespace jccl::protocol
