@@ -336,7 +336,7 @@ bool State::conclude(const wire::Tag& tag) {
       judge_refusals(tag);
     return true;
   }
-  return slow_down(tag) || ends_by_deadline(tag);
+  return open_the_door(tag) || slow_down(tag) || ends_by_deadline(tag);
 }
 
 bool State::ends_by_deadline(const wire::Tag& tag) {

@@ -369,4 +369,30 @@ std::string State::gone_text() const {
   return text;
 }
 
+// The sole contributor is not done, and others wait, who can't come in before the attempt ends. It
+// has no data to wait for; beside them it is as slow as others may be. True: the attempt has ended.
+bool State::open_the_door(const wire::Tag& tag) {
+  Round& round = rounds_.at(tag);
+  MasterAttempt& running = *round.running;
+  const bool agreed = running.phase() == AttemptPhase::kAgreed;
+  if (!ticking_ || agreed || now_ < running.since + options_.silence) return false;
+  const auto& parts = running.parts();
+  const bool alone = std::all_of(parts.begin(), parts.end(), [&](const auto& entry) {
+    const Part& part = entry.second;
+    return part.site == parts.begin()->second.site && part.contributes() && !part.done.has_value();
+  });
+  if (!alone || JCCL_PLANTED("a-sole-member-shuts-the-door")) return false;
+  const bool waited = std::any_of(lives_.begin(), lives_.end(), [&](const auto& entry) {
+    const auto& [incarnation, life] = entry;
+    const bool calls = round.ready.count(incarnation) > 0;
+    if (life.id != 0) return calls && running.part_of(incarnation) == nullptr;
+    const auto asked = life.syncs.find(tag);
+    const bool current = asked != life.syncs.end() && asked->second.matches;
+    const bool waits = life.connected() && (calls || current);
+    return waits && complete(life.site) && kept_outside(life.site).empty();
+  });
+  if (waited) abort(tag, base::Code::kAborted, "others wait to come in", true);
+  return waited;
+}
+
 }  // namespace jccl::protocol

@@ -154,6 +154,7 @@ struct MasterMachine::State {
   std::set<std::string> late_sites(const wire::Tag& tag) const;
   void note_late(const wire::Tag& tag);
   void note_back();
+  bool open_the_door(const wire::Tag& tag);
   bool note_short_calls(const MasterAttempt& running, const Part* holder);
   const Part* waits_for(const MasterAttempt& running, const Part& part) const;
   bool waits_itself(const MasterAttempt& running, const Part& part) const;
