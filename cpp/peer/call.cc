@@ -255,10 +255,10 @@ Descriptor describe_call(const CallRecord& call, std::size_t chunk_bytes) {
   out.blob(descriptor.hint, base::kPlanBytesMax);
   write_leaves(out, call.leaves);
   descriptor.digest = snapshot::digest_of(out.bytes());
-  descriptor.summary = cat(name_of(o.collective), " ", collective::name_of(o.op), ", codec ",
-                           codec::name_of(o.codec), aggregator_text(o.aggregator),
-                           o.guard ? "" : ", guard off", ", plan ", o.plan.empty() ? "auto" : o.plan, ", chunk ", chunk_bytes, ", ",
-                           leaves_text(call.leaves));
+  descriptor.summary = cat(
+      name_of(o.collective), " ", collective::name_of(o.op), ", codec ", codec::name_of(o.codec),
+      aggregator_text(o.aggregator), o.guard ? "" : ", guard off", ", plan ",
+      o.plan.empty() ? "auto" : o.plan, ", chunk ", chunk_bytes, ", ", leaves_text(call.leaves));
   return descriptor;
 }
 

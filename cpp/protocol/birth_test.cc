@@ -1,4 +1,5 @@
-// Whose state a run begins with, where one of those that ask brings another.
+// With whom and whose state a run begins, where one of those that ask brings another state, or came
+// first.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -114,6 +115,20 @@ TEST_F(BirthTest, one_that_is_let_in_later_counts_from_then_on) {
   note(on(ConnMessage{2000, admit, Shown{{99}, "", 0, true}}));
   for (ConnId conn = 1; conn <= 3; ++conn) note(say(conn, wire::Heartbeat{}));
   EXPECT_EQ(source_, "b");
+}
+
+// It took part alone before the others came, and is never done.
+TEST_F(BirthTest, a_sole_member_shuts_no_door) {
+  begin(options());
+  join({"e"});
+  EXPECT_EQ(sent<wire::Start>(say(1, ready("grads"))).size(), 1U);
+  join({"a", "b"});
+  (void)say(2, ready("grads"));
+  EXPECT_TRUE(sent<wire::Start>(say(3, ready("grads"))).empty());
+  alive_ = {1, 2, 3};
+  EXPECT_EQ(wait(options().silence - base::kSecond).size(), 0U);
+  EXPECT_EQ(wait(2 * base::kSecond).at(0).kind, "abort");
+  EXPECT_EQ(sent<wire::Start>(say(1, ready("grads"))).size(), 3U);
 }
 
 }  // namespace

@@ -215,8 +215,8 @@ void State::note_late(const wire::Tag& tag) {
   round.quorum_since = base::kNever;  // from now on, if they are still enough
 }
 
-// A member is back after the master's restart. It has all of `straggler_after` from now on; those that
-// were late before it came stay so.
+// A member is back after the master's restart. It has all of `straggler_after` from now on; those
+// that were late before it came stay so.
 void State::note_back() {
   if (JCCL_PLANTED("late-before-it-is-back")) return;
   for (auto& [tag, round] : rounds_) {
