@@ -55,15 +55,23 @@ bool FrameLiar::is_victim(base::Incarnation to) {
   return victim_ == to;
 }
 
-bool FrameLiar::sends(base::Incarnation to, exchange::OutFrame* frame) {
+peer::Sends FrameLiar::sends(base::Incarnation to, exchange::OutFrame* frame) {
+  using peer::Sends;
   wire::FrameHeader header = wire::decode_frame_header(frame->header).value();
-  if (row_ == Row::kAddsWrong) return add_wrong(header, *frame), true;
-  if (!armed_ || row_ == Row::kNone) return true;
-  if (!is_of_rounds(header.kind) || header.payload_bytes < sizeof(float)) return true;
-  if (is_to_one() && !is_victim(to)) return true;
+  if (row_ == Row::kAddsWrong) return add_wrong(header, *frame), Sends::kOnce;
+  if (!armed_ || row_ == Row::kNone) return Sends::kOnce;
+  if (!is_of_rounds(header.kind) || header.payload_bytes < sizeof(float)) return Sends::kOnce;
+  if (is_to_one() && !is_victim(to)) return Sends::kOnce;
   ++told_;
-  if (row_ == Row::kFrameNone || row_ == Row::kFrameNoneOne) return false;
-  if (row_ == Row::kFrameDrip || row_ == Row::kFrameDripOne) return is_time_for(to);
+  if (row_ == Row::kFrameNone || row_ == Row::kFrameNoneOne) return Sends::kNo;
+  if (row_ == Row::kFrameDrip || row_ == Row::kFrameDripOne) {
+    return is_time_for(to) ? Sends::kOnce : Sends::kNo;
+  }
+  if (row_ == Row::kFrameTwice) {
+    std::lock_guard lock(mutex_);
+    again_ = !again_;
+    return again_ ? Sends::kAgain : Sends::kOnce;
+  }
   const auto bytes = std::make_shared<base::Bytes>();
   for (const base::ByteView& part : frame->payload) {
     bytes->insert(bytes->end(), part.begin(), part.end());
@@ -91,7 +99,7 @@ bool FrameLiar::sends(base::Incarnation to, exchange::OutFrame* frame) {
   wire::encode(header, frame->header.data());
   frame->payload = {base::ByteView(*bytes)};
   frame->keep_alive = bytes;
-  return true;
+  return Sends::kOnce;
 }
 
 void FrameLiar::lends(const std::string& tag, float* values, std::size_t count) {

@@ -27,7 +27,7 @@ class FrameLiar : public peer::FrameHook, public Borrower {
   void arm() { armed_ = true; }  // honest until then
   std::uint64_t told() const { return told_; }
 
-  bool sends(base::Incarnation to, exchange::OutFrame* frame) override;
+  peer::Sends sends(base::Incarnation to, exchange::OutFrame* frame) override;
   void lends(const std::string& tag, float* values, std::size_t count) override;
 
  private:
@@ -55,6 +55,7 @@ class FrameLiar : public peer::FrameHook, public Borrower {
   std::mutex mutex_;
   base::Incarnation victim_ = 0;                            // of a row that lies to one alone
   std::map<base::Incarnation, Clock::time_point> dripped_;  // when last
+  bool again_ = false;                                      // the last frame was asked for twice
   std::map<std::string, Input> inputs_;
 };
 

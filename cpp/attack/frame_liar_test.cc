@@ -21,7 +21,7 @@ class FrameLiarTest : public testing::Test {
     exchange::OutFrame frame = frame_of(FrameKind::kContribution, attempt);
     frame.payload = {{reinterpret_cast<const std::uint8_t*>(values_.data() + first),
                       (last - first) * sizeof(float)}};
-    EXPECT_TRUE(liar_.sends(2, &frame));
+    EXPECT_EQ(liar_.sends(2, &frame), peer::Sends::kOnce);
     for (std::size_t k = first; k < last; ++k) {
       if (values_[k] != kHonest) return false;
     }
@@ -29,7 +29,7 @@ class FrameLiarTest : public testing::Test {
   }
   void sends_a_result(std::uint64_t attempt) {
     exchange::OutFrame frame = frame_of(FrameKind::kResult, attempt);
-    EXPECT_TRUE(liar_.sends(2, &frame));
+    EXPECT_EQ(liar_.sends(2, &frame), peer::Sends::kOnce);
   }
 
   static constexpr float kHonest = 1;
@@ -75,7 +75,7 @@ class DripTest : public FrameLiarTest {
   static FrameLiar::Clock::time_point now() { return now_; }
   static bool sends_one(FrameLiar* liar, base::Incarnation to) {
     exchange::OutFrame frame = frame_of(FrameKind::kContribution, 1, sizeof(float));
-    return liar->sends(to, &frame);
+    return liar->sends(to, &frame) == peer::Sends::kOnce;
   }
   static inline FrameLiar::Clock::time_point now_;
 };
@@ -91,6 +91,16 @@ TEST_F(DripTest, each_member_gets_a_frame_at_a_time) {
     now_ += std::chrono::milliseconds(1499);
     EXPECT_FALSE(sends_one(&drips, 2));
     now_ += std::chrono::milliseconds(1);
+  }
+}
+
+TEST_F(DripTest, each_frame_is_sent_twice) {
+  FrameLiar doubles({Row::kFrameTwice}, false, now);
+  doubles.arm();
+  for (int k = 0; k < 3; ++k) {
+    exchange::OutFrame frame = frame_of(FrameKind::kContribution, 1, sizeof(float));
+    EXPECT_EQ(doubles.sends(2, &frame), peer::Sends::kAgain);
+    EXPECT_EQ(doubles.sends(2, &frame), peer::Sends::kOnce);
   }
 }
 

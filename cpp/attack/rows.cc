@@ -81,6 +81,7 @@ const std::vector<RowInfo>& all_rows() {
        true, true},
       {Row::kFrameDripOne, "frame-drip-one", "… one member; stragglers are evicted", false, false,
        true},
+      {Row::kFrameTwice, "frame-twice", "sends each frame twice", false, false, false},
       {Row::kAddsWrong, "adds-wrong", "adds up wrong what it owns; rounds are audited", false, true,
        false, true},
       {Row::kAuditRoots, "audit-roots", "is bound by another result than it has", true, true, false,

@@ -67,6 +67,7 @@ enum class Row : std::uint8_t {
   kFrameNoneOne,
   kFrameDrip,
   kFrameDripOne,
+  kFrameTwice,
   kAddsWrong,
   kAuditRoots,
   kAuditParts,

@@ -31,6 +31,6 @@ if(TARGET capi_test)
   # As net_io_threads_test: those whose values are large, that break, and that share memory.
   add_test(NAME capi_io_threads_test COMMAND capi_test
     "--gtest_filter=*Contract*:Outputs*:Stripes*:Calls*:Join*:Hung*:Teardown*:Cluster*:Tls*:Guard*")
-  set_tests_properties(capi_io_threads_test PROPERTIES TIMEOUT ${JCCL_TEST_SECONDS_MAX}
+  set_tests_properties(capi_io_threads_test PROPERTIES COST 500 TIMEOUT ${JCCL_TEST_SECONDS_MAX}
     ENVIRONMENT JCCL_TEST_IO_THREADS=1)
 endif()

@@ -196,7 +196,9 @@ std::optional<exchange::OutFrame> DataPlane::produce(Incarnation to, std::uint64
     if (frame) base::failpoint(base::Failpoint::kPeerFrameMade);
   }
   if (frame && frame_hook != nullptr) [[unlikely]] {
-    if (!frame_hook->sends(to, &*frame)) frame.reset();
+    const Sends sends = frame_hook->sends(to, &*frame);
+    if (sends == Sends::kNo) frame.reset();
+    if (sends == Sends::kAgain) enqueue(to, key, false);
   }
   if (frame) {
     std::uint64_t bytes = 0;

@@ -4,17 +4,25 @@
 // first thread starts.
 #pragma once
 
+#include <cstdint>
+
 #include "base/ids.h"
 #include "exchange/frame.h"
 
 namespace jccl::peer {
 
+enum class Sends : std::uint8_t {
+  kNo,  // as if nobody wanted it any more
+  kOnce,
+  kAgain  // it is asked about the same frame once more
+};
+
 // Called on the data thread of every communicator of the process.
 class FrameHook {
  public:
   virtual ~FrameHook() = default;
-  // May change the frame. False: it is not sent, as if nobody wanted it any more.
-  virtual bool sends(base::Incarnation to, exchange::OutFrame* frame) = 0;
+  // May change the frame.
+  virtual Sends sends(base::Incarnation to, exchange::OutFrame* frame) = 0;
 };
 
 inline FrameHook* frame_hook = nullptr;

@@ -387,23 +387,16 @@ std::string State::birth_source(const wire::Tag& tag, std::string* wait) const {
     return {};
   }
   const std::vector<const Asker*> alike = most_alike(sites);
-  const Asker* best = nullptr;
-  // A named source, else the one whose values most have; the first of those.
-  const auto rank = [&](const Asker* one) {
-    const auto votes = std::count_if(alike.begin(), alike.end(), [&](const Asker* other) {
-      return other->shards == one->shards && !JCCL_PLANTED("the-first-has-the-right-values");
-    });
-    return std::tuple(one->named, one->named ? 0 : votes, UINT64_MAX - one->order);
-  };
-  for (const Asker* one : alike) {
-    if (best == nullptr || rank(one) > rank(best)) best = one;
-  }
   const auto name_of = [&](const Asker* asker) {
     return std::find_if(sites.begin(), sites.end(),
                         [&](const auto& site) { return &site.second == asker; })
         ->first;
   };
-  if (best->named) return name_of(best);
+  const Asker* named = nullptr;
+  for (const Asker* one : alike) {
+    if (one->named && (named == nullptr || one->order < named->order)) named = one;
+  }
+  if (named != nullptr) return name_of(named);
   for (const auto& [site, asker] : sites) {
     if (!asker.named || asker.missing == 0) continue;
     *wait = cat("waits for all shards of the source ", site);
@@ -416,6 +409,16 @@ std::string State::birth_source(const wire::Tag& tag, std::string* wait) const {
       *wait = cat("waits for ", site, " to synchronise ", tag, ", or for a named source");
       return {};
     }
+  }
+  std::map<decltype(Asker::shards), std::size_t> votes;  // the same values
+  for (const Asker* one : alike) ++votes[one->shards];
+  if (JCCL_PLANTED("the-first-has-the-right-values")) votes.clear();
+  const auto rank = [&](const Asker* one) {
+    return std::pair(votes[one->shards], UINT64_MAX - one->order);
+  };
+  const Asker* best = alike.front();
+  for (const Asker* one : alike) {
+    if (rank(one) > rank(best)) best = one;
   }
   return name_of(best);
 }

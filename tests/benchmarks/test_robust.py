@@ -31,6 +31,7 @@ def test_peers_end_on_one_model_and_a_run_repeats_to_the_bit():
         held = robust.train(cluster.comms, 0, "median", "inner product", 2, 4)
     assert runs[0] == runs[1] and runs[0]["equal"]
     assert ruined["loss"] > held["loss"]
+    assert 0 < runs[0]["sent_mb"] < ruined["sent_mb"]
 
 
 def test_attacks_are_what_their_names_say():
@@ -50,7 +51,9 @@ def test_attacks_are_what_their_names_say():
 def test_a_table_has_a_row_for_each_trial_and_hides_what_is_no_model():
     found = {("none", 0, name): [1.0, 1.2] for name in robust.AGGREGATORS}
     found |= {("noise", 2, name): [99.9, 50.0] for name in robust.AGGREGATORS}
-    lines = robust.markdown(found).splitlines()
-    assert len(lines) == 4
+    sent = {name: [2.0, 4.0] for name in robust.AGGREGATORS}
+    lines = robust.markdown(found, sent).splitlines()
+    assert len(lines) == 5
+    assert lines[4].startswith("| sent by a peer | all | 3.00 MB |")
     assert lines[2].startswith("| none | 0 of 8 | 1.100 ± 0.100 |")
     assert lines[3].startswith("| noise | 2 of 8 | > 10 |")

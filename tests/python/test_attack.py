@@ -43,6 +43,7 @@ GROUPS = [
     ("frame-none-one", PLAIN),
     ("frame-drip", PLAIN),
     ("frame-drip-one", TOKEN),
+    ("frame-twice", PLAIN),
     ("adds-wrong", PLAIN),
     ("adds-wrong", TOKEN),
     ("audit-roots,audit-parts", PLAIN),
