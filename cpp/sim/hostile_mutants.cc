@@ -17,6 +17,8 @@
 //   whoever-names-all-is-misled, makers-are-always-right, judged-before-all-have-said-it: what they
 //   let pass costs the honest time, and words of one liar against an honest one are bounded without
 //   the first of them, too. overcounts-unsaid is in net/, which this simulator does without.
+// * terms-not-compared, own-receipts-not-compared, the-convicted-stay-in, the-convicted-pay-nothing
+//   (1,500): of an audit's checks, what others catch as well here, or what costs time alone.
 // * who-made-a-result-pays (20,000): three such rounds within minutes are rare. Seed 6015200 of the
 //   build before the mend was one.
 // Each has a unit test, named in planted.txt.
@@ -33,7 +35,9 @@ constexpr MutantRow kDefences[] = {
     MutantRow{"forwarders-pay"},         MutantRow{"violations-unsaid"},
     MutantRow{"wrong-values-unsaid"},    MutantRow{"the-misled-pay"},
     MutantRow{"the-starved-are-late"},   MutantRow{"contributors-not-compared"},
-    MutantRow{"heaviest-is-the-median"},
+    MutantRow{"heaviest-is-the-median"}, MutantRow{"sums-not-compared"},
+    MutantRow{"nothing-is-drawn"},       MutantRow{"receipts-not-compared"},
+    MutantRow{"parts-need-no-proof"},    MutantRow{"commits-before-the-audit"},
 };
 
 }  // namespace
