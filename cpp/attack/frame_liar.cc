@@ -63,9 +63,9 @@ peer::Sends FrameLiar::sends(base::Incarnation to, exchange::OutFrame* frame) {
   if (!is_of_rounds(header.kind) || header.payload_bytes < sizeof(float)) return Sends::kOnce;
   if (is_to_one() && !is_victim(to)) return Sends::kOnce;
   ++told_;
-  if (row_ == Row::kFrameNone || row_ == Row::kFrameNoneOne) return Sends::kNo;
+  if (row_ == Row::kFrameNone || row_ == Row::kFrameNoneOne) return Sends::kDropped;
   if (row_ == Row::kFrameDrip || row_ == Row::kFrameDripOne) {
-    return is_time_for(to) ? Sends::kOnce : Sends::kNo;
+    return is_time_for(to) ? Sends::kOnce : Sends::kDropped;
   }
   if (row_ == Row::kFrameTwice) {
     std::lock_guard lock(mutex_);

@@ -197,7 +197,7 @@ std::optional<exchange::OutFrame> DataPlane::produce(Incarnation to, std::uint64
   }
   if (frame && frame_hook != nullptr) [[unlikely]] {
     const Sends sends = frame_hook->sends(to, &*frame);
-    if (sends == Sends::kNo) frame.reset();
+    if (sends == Sends::kDropped) frame.reset();
     if (sends == Sends::kAgain) enqueue(to, key, false);
   }
   if (frame) {

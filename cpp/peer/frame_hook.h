@@ -12,7 +12,7 @@
 namespace jccl::peer {
 
 enum class Sends : std::uint8_t {
-  kNo,  // as if nobody wanted it any more
+  kDropped,  // as if nobody wanted it any more
   kOnce,
   kAgain  // it is asked about the same frame once more
 };
