@@ -362,12 +362,14 @@ struct MasterMachine::State {
   void try_birth(const wire::Tag& tag);
   template <typename Sites>
   std::string without(const Sites& asked) const;
-  struct Asker {                       // a site that asks for a state before its birth
-    std::uint64_t order = UINT64_MAX;  // of connecting
-    std::uint32_t missing = 0;         // shards
-    bool named = false;                // as the source
+  struct Asker {  // a site that asks for a state before its birth
+    std::string site;
+    std::uint64_t order = UINT64_MAX;                                       // of connecting
+    std::uint32_t of = 1;                                                   // shards
+    bool named = false;                                                     // as the source
     std::map<std::uint32_t, std::pair<base::Digest, base::Digest>> shards;  // leaves, values
 
+    bool whole() const { return shards.size() >= of; }
     std::vector<base::Digest> descriptors() const {
       std::vector<base::Digest> all;
       for (const auto& [shard, digests] : shards) all.push_back(digests.first);

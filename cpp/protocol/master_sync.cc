@@ -343,20 +343,21 @@ std::map<std::string, State::Asker> State::askers(const wire::Tag& tag) const {
     if (!barred(life).empty() && !JCCL_PLANTED("outsiders-bring-states")) continue;
     const wire::Sync& sync = asked->second.sync;
     Asker& site = sites[life.site];
+    site.site = life.site;
     site.order = std::min(site.order, life.order);
-    site.missing = site.shards.empty() ? life.shards - 1 : site.missing - 1;
+    site.of = life.shards;
     site.named = site.named || sync.source || sync.restore != wire::Wish::kNone;
     site.shards[life.shard] = {sync.descriptor, sync.digest};
   }
   return sites;
 }
 
-// Of those that are whole: the ones whose leaves are like most sites'. Of as many, those with a
-// named source; then those with the first.
+// Of those that are whole, one at least: the ones whose leaves are like most sites'. Of as many,
+// those with a named source; then those with the first.
 std::vector<const State::Asker*> State::most_alike(const std::map<std::string, Asker>& sites) {
   std::map<std::vector<base::Digest>, std::vector<const Asker*>> groups;
   for (const auto& [site, asker] : sites) {
-    if (asker.missing == 0) groups[asker.descriptors()].push_back(&asker);
+    if (asker.whole()) groups[asker.descriptors()].push_back(&asker);
   }
   const auto rank = [](const auto& group) {
     const auto named = [](const Asker* one) { return one->named; };
@@ -365,62 +366,50 @@ std::vector<const State::Asker*> State::most_alike(const std::map<std::string, A
     const std::size_t votes = JCCL_PLANTED("the-first-has-the-right-leaves") ? 0 : group.size();
     return std::tuple(votes, std::any_of(group.begin(), group.end(), named), UINT64_MAX - first);
   };
-  std::vector<const Asker*> most;
-  for (const auto& [leaves, group] : groups) {
-    if (most.empty() || rank(group) > rank(most)) most = group;
-  }
-  return most;
+  return std::max_element(
+             groups.begin(), groups.end(),
+             [&](const auto& a, const auto& b) { return rank(a.second) < rank(b.second); })
+      ->second;
 }
 
 // Empty: `wait` says why.
 std::string State::birth_source(const wire::Tag& tag, std::string* wait) const {
   const std::map<std::string, Asker> sites = askers(tag);
-  const auto whole = [&](const std::string& site) {
-    const auto found = sites.find(site);
-    return found != sites.end() && found->second.missing == 0;
-  };
   const auto ready = static_cast<std::uint32_t>(std::count_if(
-      sites.begin(), sites.end(), [](const auto& site) { return site.second.missing == 0; }));
+      sites.begin(), sites.end(), [](const auto& site) { return site.second.whole(); }));
   if (ready < std::max(1U, start_peers())) {
     *wait = cat("waits for the first ", start_peers(), " sites to synchronise ", tag, ", ", ready,
                 " did", without(sites), gone_text());
     return {};
   }
+  // A named one, else one whose values most have; the first of those.
   const std::vector<const Asker*> alike = most_alike(sites);
-  const auto name_of = [&](const Asker* asker) {
-    return std::find_if(sites.begin(), sites.end(),
-                        [&](const auto& site) { return &site.second == asker; })
-        ->first;
+  std::map<decltype(Asker::shards), std::size_t> votes;
+  for (const Asker* one : alike)
+    votes[one->shards] += !JCCL_PLANTED("the-first-has-the-right-values");
+  const auto rank = [&](const Asker* one) {
+    const std::size_t equal = one->named ? 0 : votes.at(one->shards);
+    return std::tuple(one->named, equal, UINT64_MAX - one->order);
   };
-  const Asker* named = nullptr;
-  for (const Asker* one : alike) {
-    if (one->named && (named == nullptr || one->order < named->order)) named = one;
-  }
-  if (named != nullptr) return name_of(named);
+  const Asker* best =
+      *std::max_element(alike.begin(), alike.end(),
+                        [&](const Asker* a, const Asker* b) { return rank(a) < rank(b); });
+  if (best->named) return best->site;
   for (const auto& [site, asker] : sites) {
-    if (!asker.named || asker.missing == 0) continue;
+    if (!asker.named || asker.whole()) continue;
     *wait = cat("waits for all shards of the source ", site);
     return {};
   }
   if (begun_ || ledger_.any_born()) {
     // The run has members already: their named source of this tag may still be to come.
     for (const std::string& site : member_sites()) {
-      if (whole(site)) continue;
+      const auto asked = sites.find(site);
+      if (asked != sites.end() && asked->second.whole()) continue;
       *wait = cat("waits for ", site, " to synchronise ", tag, ", or for a named source");
       return {};
     }
   }
-  std::map<decltype(Asker::shards), std::size_t> votes;  // the same values
-  for (const Asker* one : alike) ++votes[one->shards];
-  if (JCCL_PLANTED("the-first-has-the-right-values")) votes.clear();
-  const auto rank = [&](const Asker* one) {
-    return std::pair(votes[one->shards], UINT64_MAX - one->order);
-  };
-  const Asker* best = alike.front();
-  for (const Asker* one : alike) {
-    if (rank(one) > rank(best)) best = one;
-  }
-  return name_of(best);
+  return best->site;
 }
 
 void State::offer(Life& life, AskedSync& asked, std::vector<wire::Member> holders) {

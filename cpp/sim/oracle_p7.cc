@@ -210,14 +210,14 @@ void World::check_abort(const MasterMachine& machine, const wire::Outcome& outco
   if (outcome.code == base::Code::kDeadline || says(outcome.text, " is slow: ")) return;
   if (says(outcome.text, " after all others, who have nothing left for it")) return;
   if (says(outcome.text, ", which says that it has nothing left for it")) return;
-  const auto site_of = [&](wire::PeerId id) {
-    const auto found = history.everybody.find(id);
-    return found == history.everybody.end() ? std::string() : found->second.site;
-  };
-  const auto& all = attempt.contributors;
-  const bool alone = std::all_of(
-      all.begin(), all.end(), [&](wire::PeerId id) { return site_of(id) == site_of(all.front()); });
-  if (alone && says(outcome.text, "others wait to come in")) return;
+  if (says(outcome.text, "others wait to come in")) {
+    std::set<std::string> sites;
+    for (const wire::PeerId id : attempt.contributors) {
+      const auto found = history.everybody.find(id);
+      sites.insert(found == history.everybody.end() ? "" : found->second.site);
+    }
+    if (sites.size() == 1) return;
+  }
   const bool starved = says(outcome.text, " has not got what ");
   for (const auto& [id, member] : history.everybody) {
     if (history.liars.count(member.incarnation) == 0) continue;
