@@ -59,7 +59,7 @@ peer::Sends FrameLiar::sends(base::Incarnation to, exchange::OutFrame* frame) {
   using peer::Sends;
   wire::FrameHeader header = wire::decode_frame_header(frame->header).value();
   if (row_ == Row::kAddsWrong) return add_wrong(header, *frame), Sends::kOnce;
-  if (!armed_ || row_ == Row::kNone) return Sends::kOnce;
+  if (!armed_ || row_ == Row::kNone || row_ == Row::kFrameDropped) return Sends::kOnce;
   if (!is_of_rounds(header.kind) || header.payload_bytes < sizeof(float)) return Sends::kOnce;
   if (is_to_one() && !is_victim(to)) return Sends::kOnce;
   ++told_;
@@ -100,6 +100,12 @@ peer::Sends FrameLiar::sends(base::Incarnation to, exchange::OutFrame* frame) {
   frame->payload = {base::ByteView(*bytes)};
   frame->keep_alive = bytes;
   return Sends::kOnce;
+}
+
+bool FrameLiar::takes(base::Incarnation, const wire::FrameHeader& header) {
+  if (!armed_ || row_ != Row::kFrameDropped || !is_of_rounds(header.kind)) return true;
+  ++told_;
+  return false;
 }
 
 void FrameLiar::lends(const std::string& tag, float* values, std::size_t count) {

@@ -28,6 +28,7 @@ class FrameLiar : public peer::FrameHook, public Borrower {
   std::uint64_t told() const { return told_; }
 
   peer::Sends sends(base::Incarnation to, exchange::OutFrame* frame) override;
+  bool takes(base::Incarnation from, const wire::FrameHeader& header) override;
   void lends(const std::string& tag, float* values, std::size_t count) override;
 
  private:

@@ -79,6 +79,18 @@ TEST_F(FrameLiarTest, each_frame_is_sent_twice) {
   }
 }
 
+TEST_F(FrameLiarTest, what_comes_is_dropped_but_for_states) {
+  FrameLiar drops({Row::kFrameDropped}, false);
+  wire::FrameHeader header;
+  header.kind = FrameKind::kContribution;
+  EXPECT_TRUE(drops.takes(2, header)) << "honest until it is armed";
+  drops.arm();
+  EXPECT_FALSE(drops.takes(2, header));
+  header.kind = FrameKind::kSnapshotPart;
+  EXPECT_TRUE(drops.takes(2, header));
+  EXPECT_EQ(drops.told(), 1U);
+}
+
 class DripTest : public FrameLiarTest {
  protected:
   DripTest() { now_ = {}; }

@@ -82,6 +82,8 @@ const std::vector<RowInfo>& all_rows() {
       {Row::kFrameDripOne, "frame-drip-one", "… one member; stragglers are evicted", false, false,
        true},
       {Row::kFrameTwice, "frame-twice", "sends each frame twice", false, false, false},
+      {Row::kFrameDropped, "frame-dropped",
+       "acknowledges frames and drops them; stragglers are evicted", false, true, true},
       {Row::kAddsWrong, "adds-wrong", "adds up wrong what it owns; rounds are audited", false, true,
        false, true},
       {Row::kAuditRoots, "audit-roots", "is bound by another result than it has", true, true, false,

@@ -68,6 +68,7 @@ enum class Row : std::uint8_t {
   kFrameDrip,
   kFrameDripOne,
   kFrameTwice,
+  kFrameDropped,
   kAddsWrong,
   kAuditRoots,
   kAuditParts,

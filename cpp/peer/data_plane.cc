@@ -168,6 +168,9 @@ Placement DataPlane::place(Incarnation from, base::ByteView header) {
   const auto decoded = wire::decode_frame_header(header);
   if (!decoded.ok()) return Placement::refuse(decoded.status());
   const wire::FrameHeader& h = decoded.value();
+  if (frame_hook != nullptr && !frame_hook->takes(from, h)) [[unlikely]] {
+    return Placement::drain(h.payload_bytes);
+  }
   return is_snapshot(h.kind) ? snapshots_.place(from, h) : attempts_.place(from, h);
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/ids.h"
 #include "exchange/frame.h"
+#include "wire/serialize.h"
 
 namespace jccl::peer {
 
@@ -23,6 +24,8 @@ class FrameHook {
   virtual ~FrameHook() = default;
   // May change the frame.
   virtual Sends sends(base::Incarnation to, exchange::OutFrame* frame) = 0;
+  // False: it is read and acknowledged, and goes nowhere.
+  virtual bool takes(base::Incarnation from, const wire::FrameHeader& header) = 0;
 };
 
 inline FrameHook* frame_hook = nullptr;

@@ -44,6 +44,7 @@ GROUPS = [
     ("frame-drip", PLAIN),
     ("frame-drip-one", TOKEN),
     ("frame-twice", PLAIN),
+    ("frame-dropped", TOKEN),
     ("adds-wrong", PLAIN),
     ("adds-wrong", TOKEN),
     ("audit-roots,audit-parts", PLAIN),
