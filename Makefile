@@ -60,12 +60,13 @@ check-machines: .venv/.ready-test
 	$(STAGE) "seeds of this commit" $(IDLE) .ci/seeds fresh
 	$(MAKE) $(LANES) check-seeds check-sanitized
 
-# Fixed seeds find what a change breaks that was whole: all but four of the planted bugs show in the first
+# Fixed seeds find what a change breaks that was whole: all but six of the planted bugs show in the first
 # 4,000 (cpp/sim/mutants.txt), all of a hostile member's in 1,000. Seeds that others cannot stand for are
 # listed: those of planted bugs, and those that meet the rare pairs of phase and input (long-rare). Fresh
 # ones find what was never whole, and every commit brings others. More is a matter of idle hours: 40,000
-# fixed, 20,000 fresh and 20,000 hostile ones took 900 of CI's 3,000 processor seconds (long-seeds).
-FIXED_SEEDS := 12000
+# fixed, 20,000 fresh and 20,000 hostile ones took 900 of CI's 3,000 processor seconds (long-seeds). With
+# those that are listed 5,000 meet every pair that 12,000 do.
+FIXED_SEEDS := 5000
 
 check-seeds: .venv/.ready-test
 	$(STAGE) "simulated seeds" $(IDLE) build/ext/cpp/jccl-sim --seeds $(FIXED_SEEDS) --jobs 2 --require-coverage --rare cpp/sim/rare_seeds.txt --open cpp/sim/open_seeds.txt

@@ -18,7 +18,7 @@ constexpr std::array<std::string_view, static_cast<std::size_t>(Fault::kCount)> 
     "calls unlike the others'",
     "results unlike the others'",
     "rounds refused alone",
-    "calls that are none",
+    "malformed calls",
     "attempts left",
     "deadlines of its own",
     "contributions with NaN or Inf",

@@ -21,7 +21,7 @@ enum class Fault : std::uint8_t {
   kMismatch,    // a READY for another call, plan or state than most others'
   kResult,      // a result that differs from most others'
   kRefusal,     // ended a round by a FAIL that nobody shares
-  kBadCall,     // a READY that is no call: weight, deadline, digest of a decided revision
+  kBadCall,     // a READY that is no call: weight, digest of a decided revision
   kWithdrawal,  // left an attempt that ran
   kDeadline,    // … for a deadline that nobody shares
   kGuard,       // NaN or Inf where a contribution should be

@@ -60,7 +60,7 @@ TEST_F(Contributors,
   EXPECT_EQ(refused(effects), (Refused{{4, Code::kInvalid}}));
   EXPECT_NE(sent<wire::Reject>(effects)[0].text.find("the weight 2 of d"), std::string::npos);
   commit(effects, 3);
-  EXPECT_EQ(faults(4), "1 calls that are none");
+  EXPECT_EQ(faults(4), "1 malformed calls");
   for (std::size_t honest = 1; honest <= 3; ++honest) EXPECT_EQ(faults(honest), "");
   commit(call({1, 1, 1, 1}, 0, true), 4);
   commit(call({1, 1, 1, 2}, 0, false), 4);

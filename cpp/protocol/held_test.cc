@@ -42,6 +42,7 @@ std::uint64_t many_keys(int life) { return 1000 + life % 200; }
 
 class HeldTest : public HostileMember {
  protected:
+  HeldTest() { recorded_ = false; }
   void start_run(Straggler straggler = Straggler::kWait, base::Duration after = kSecond) {
     MasterOptions three = options();
     three.start_peers = 3;

@@ -10,6 +10,7 @@ using base::kSecond;
 
 class ShortCalls : public HostileMember {
  protected:
+  ShortCalls() { recorded_ = false; }
   struct Member {
     ConnId conn = 0;
     wire::PublicKey key{};
@@ -206,6 +207,33 @@ TEST_F(ShortCalls, are_not_waited_for_less_long_than_others) {
       commit("grads", n);
     }
   }
+}
+
+TEST_F(ShortCalls, without_time_for_a_round_end_alone_and_are_no_fault) {
+  run_of_three();
+  alive_ = {1, 2, 3};
+  wire::Ready late = ready("grads");
+  late.deadline = 30 * kMillisecond;  // what is left when the others are READY
+  for (std::uint64_t n = 2; n <= 30; ++n) {
+    late.round.n = n;
+    for (ConnId conn = 1; conn <= 2; ++conn) (void)say(conn, ready("grads", n));
+    auto said = say(3, late);
+    ASSERT_EQ(sent<wire::Reject>(said).size(), 1U) << n;
+    EXPECT_EQ(sent<wire::Reject>(said)[0].code, base::Code::kDeadline);
+    if (n == 2) {  // once in a while is a mistake: its next call is waited for
+      EXPECT_TRUE(sent<wire::Start>(said).empty());
+      said = say(3, late);
+    }
+    const auto starts = sent<wire::Start>(said);
+    ASSERT_EQ(starts.size(), 2U) << n << ": the others have waited";
+    for (ConnId conn = 1; conn <= 2; ++conn) (void)say(conn, wire::Done{starts[0].attempt, {7, 7}});
+    ASSERT_EQ(committed("grads"), n);
+    wait(100 * kMillisecond);
+  }
+  EXPECT_TRUE(master_->view(now_).bans.empty());
+  for (const PeerView& one : master_->view(now_).peers)
+    EXPECT_TRUE(one.faults.empty()) << one.faults;
+  commit("grads", 31);  // with time it is in again
 }
 
 TEST_F(ShortCalls, all_that_waited_for_one_are_held_against_it) {

@@ -30,7 +30,7 @@ TEST_F(WeightMax, a_weight_far_above_the_median_is_refused_in_words_and_the_othe
   ASSERT_EQ(starts[0].contributors.size(), 2U);
   for (ConnId conn = 1; conn <= 2; ++conn) (void)say(conn, wire::Done{starts[0].attempt, {7, 7}});
   EXPECT_EQ(committed("grads"), 2U);
-  EXPECT_NE(master_->view(now_).peers.at(2).faults.find("calls that are none"), std::string::npos);
+  EXPECT_NE(master_->view(now_).peers.at(2).faults.find("malformed calls"), std::string::npos);
   for (ConnId conn = 1; conn <= 2; ++conn) (void)call(conn, 1, 3);
   EXPECT_EQ(sent<wire::Start>(call(3, 1e6, 3)).size(), 3U) << "as much as is allowed";
 }

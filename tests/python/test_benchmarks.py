@@ -26,7 +26,7 @@ def run(module, *arguments, out):
         env=ENV,
         capture_output=True,
         text=True,
-        timeout=170,
+        timeout=600,  # of a busy machine, too
     )
     assert done.returncode == 0, done.stderr
     return done
