@@ -42,12 +42,12 @@ std::uint64_t many_keys(int life) { return 1000 + life % 200; }
 
 class HeldTest : public HostileMember {
  protected:
-  HeldTest() { recorded_ = false; }
   void start_run(Straggler straggler = Straggler::kWait, base::Duration after = kSecond) {
     MasterOptions three = options();
     three.start_peers = 3;
     three.straggler = straggler;
     three.straggler_after = after;
+    recorded_ = false;  // hours
     begin(three, plan_around);
     join({"a", "b", "c"});
     alive_ = {1, 2, 3};

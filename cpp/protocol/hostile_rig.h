@@ -34,7 +34,7 @@ class HostileMember : public ::testing::Test {
     options.auditor = std::move(advisors.auditor);
     master_ = std::make_unique<MasterMachine>(std::move(options), std::move(advisors.planner),
                                               journal, now_);
-    if (recorded_) (void)recorder_->start(*master_, now_);
+    if (recorder_ != nullptr) (void)recorder_->start(*master_, now_);
   }
   void SetUp() override { begin(options()); }
   void TearDown() override { replay_it(); }
@@ -51,7 +51,7 @@ class HostileMember : public ::testing::Test {
 
   MasterEffects on(MasterEvent event) {
     MasterEffects effects =
-        recorded_ ? recorder_->on(*master_, event, now_) : master_->on(event, now_);
+        recorder_ != nullptr ? recorder_->on(*master_, event, now_) : master_->on(event, now_);
     for (const wire::Record& record : effects.journal) {
       const auto again = wire::decode_record(wire::encode_record(record));
       EXPECT_TRUE(again.ok() && again.value() == record);
@@ -132,7 +132,7 @@ class HostileMember : public ::testing::Test {
     return noted;
   }
 
-  bool recorded_ = true;
+  bool recorded_ = true;  // from the next begin() on
   std::unique_ptr<Recorder<MasterSide>> recorder_;
   std::unique_ptr<MasterMachine> master_;
   base::Time now_ = kNow, wake_ = base::kNever;

@@ -271,13 +271,17 @@ bool State::hurried(const wire::Tag& tag) {
   }
   if (late.empty()) return false;
   const std::vector<Part> parts = parts_for(tag);
+  std::set<std::string> short_of_time;  // sites: each counts once, however many shards it has
   for (const auto& [incarnation, asked] : late) {
-    if (asked == least && hasty(incarnation, parts)) {  // not for having waited
-      if (!JCCL_PLANTED("the-hurried-are-waited-for")) note_spoilt(tag, life_of(incarnation)->site);
+    if (asked == least && hasty(incarnation, parts)) {
+      short_of_time.insert(life_of(incarnation)->site);
     }
     reject(tag, incarnation, Code::kDeadline,
            cat("all are READY, but less than ", asked / base::kMillisecond,
                " ms of this call's deadline are left"));
+  }
+  for (const std::string& site : short_of_time) {
+    if (!JCCL_PLANTED("the-hurried-are-waited-for")) note_spoilt(tag, site);
   }
   touch(tag);  // the others may be complete without them
   return true;

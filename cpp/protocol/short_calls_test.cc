@@ -10,7 +10,6 @@ using base::kSecond;
 
 class ShortCalls : public HostileMember {
  protected:
-  ShortCalls() { recorded_ = false; }
   struct Member {
     ConnId conn = 0;
     wire::PublicKey key{};
@@ -25,6 +24,7 @@ class ShortCalls : public HostileMember {
               std::uint64_t left, bool calls = true, std::uint64_t others_left = 0) {
     MasterOptions four = options();
     four.start_peers = 4, four.straggler = straggler, four.straggler_after = after;
+    recorded_ = false;  // minutes, of many rounds each
     begin(four);
     last_ = 0;
     join({"a", "b", "c", "d"});
@@ -234,6 +234,33 @@ TEST_F(ShortCalls, without_time_for_a_round_end_alone_and_are_no_fault) {
   for (const PeerView& one : master_->view(now_).peers)
     EXPECT_TRUE(one.faults.empty()) << one.faults;
   commit("grads", 31);  // with time it is in again
+}
+
+TEST_F(ShortCalls, of_a_site_of_two_shards_count_once) {
+  MasterOptions three = options();
+  three.start_peers = 3;
+  begin(three);
+  for (ConnId conn = 1; conn <= 6; ++conn) {
+    wire::Hello half = hello(100 * conn, conn <= 2 ? "a" : conn <= 4 ? "b" : "c");
+    half.shard = (conn - 1) % 2, half.shards = 2;
+    (void)join(conn, half);
+  }
+  for (ConnId conn = 1; conn <= 5; ++conn) (void)say(conn, ready("grads"));
+  const auto first = sent<wire::Start>(say(6, ready("grads")));
+  ASSERT_EQ(first.size(), 6U);
+  for (const auto& start : first) {
+    for (ConnId conn = 1; conn <= 6; ++conn) (void)say(conn, wire::Done{start.attempt, {7, 7}});
+  }
+  ASSERT_EQ(committed("grads"), 1U);
+  for (ConnId conn = 1; conn <= 4; ++conn) (void)say(conn, ready("grads", 2));
+  wire::Ready late = ready("grads", 2);
+  late.deadline = 30 * kMillisecond;
+  for (int call = 1; call <= 2; ++call) {
+    (void)say(5, late);
+    const auto said = say(6, late);
+    EXPECT_EQ(sent<wire::Reject>(said).size(), 2U) << "both shards, call " << call;
+    EXPECT_EQ(sent<wire::Start>(said).size(), call == 1 ? 0U : 4U) << "call " << call;
+  }
 }
 
 TEST_F(ShortCalls, all_that_waited_for_one_are_held_against_it) {
