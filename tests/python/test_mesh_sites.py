@@ -204,6 +204,7 @@ def test_a_site_lives_dies_and_heals_as_a_whole(tmp_path, overlap):
         first = site()
         (us,) = start_site(run, "us", 1, last, **env)
         until(us, Code.OK, 2)
+        until(first[1], Code.OK, 2)  # it has ended a step, too
         first[1].pause()
         until(us, Code.OK, 1)
         first[1].resume()
