@@ -243,6 +243,7 @@ class Master:
         straggler_after: float = 10.0,
         restore_after: float = 30.0,
         admission: str = "auto",
+        source: str = "",
         peer_networks: str = "",
         record: str = "",
         record_mib: int = 4,

@@ -142,9 +142,8 @@ class Communicator:
     ) -> Synced:
         """Makes `tree` the newest revision of the tag's shared state.
 
-        The first call of a run creates the state. The peer with `source=True`, else the
-        first one admitted, gives it, and all others adopt it. `restore`: see
-        `jccl.sync_state`.
+        The first call of a run creates the state, and all adopt it. Whose it is, and
+        what `restore` is: see `jccl.sync_state`.
         """
         wishes = {"source": source, "restore": number_of_wish(restore)}
         return self._share(self.core.sync_state, tree, tag, deadline, **wishes)

@@ -94,9 +94,10 @@ def sync_state(
     script.
 
     First peers and joiners call it alike. On the run's first call, one peer's state
-    becomes everyone's: that of the peer with `source=True`, else the one that most have
-    alike, else that of the first one that connected. Its leaves have to be those of
-    most peers. The first call waits for the run's `start_peers`. If there were rounds
+    becomes everyone's: that of the site which the operator named (`--source`), else of
+    the peer with `source=True`, else the one that most have alike, else that of the
+    first one that connected. Without the operator's word its leaves have to be those of
+    most peers, and peers that say `source=True` and differ get MISMATCH. The first call waits for the run's `start_peers`. If there were rounds
     without a state before, it waits for all members.
 
     Args:

@@ -54,7 +54,7 @@ struct MasterArguments {
   double silence = 0.0;
   std::string history, profile, straggler;
   double straggler_after = 10.0, restore_after = 30.0;
-  std::string admission, peer_networks, record;
+  std::string admission, source, peer_networks, record;
   std::uint32_t record_mib = 4;
   double weight_max = base::kWeightRatioMax, audit = 0.0;
   py::object keep_waiting;  // called without arguments while a standby waits; or None
@@ -86,6 +86,7 @@ std::unique_ptr<Master> start_master(const MasterArguments& arguments) {
   config.straggler_after = duration_from(arguments.straggler_after, "straggler_after");
   config.restore_after = duration_from(arguments.restore_after, "restore_after");
   config.admission = arguments.admission;
+  config.source = arguments.source;
   config.peer_networks = arguments.peer_networks;
   config.weight_max = arguments.weight_max;
   config.audit = arguments.audit;
@@ -190,22 +191,38 @@ void bind_master(py::module_& module) {
              std::uint32_t start_peers, std::uint32_t min_peers, double silence,
              std::string history, std::string profile, std::string straggler,
              double straggler_after, double restore_after, std::string admission,
-             std::string peer_networks, std::string record, std::uint32_t record_mib,
-             double weight_max, double audit, py::object keep_waiting) {
-            return start_master(
-                {std::move(bind), std::move(store), std::move(token), insecure, start_peers,
-                 min_peers, silence, std::move(history), std::move(profile), std::move(straggler),
-                 straggler_after, restore_after, std::move(admission), std::move(peer_networks),
-                 std::move(record), record_mib, weight_max, audit, std::move(keep_waiting)});
+             std::string source, std::string peer_networks, std::string record,
+             std::uint32_t record_mib, double weight_max, double audit, py::object keep_waiting) {
+            return start_master({std::move(bind),
+                                 std::move(store),
+                                 std::move(token),
+                                 insecure,
+                                 start_peers,
+                                 min_peers,
+                                 silence,
+                                 std::move(history),
+                                 std::move(profile),
+                                 std::move(straggler),
+                                 straggler_after,
+                                 restore_after,
+                                 std::move(admission),
+                                 std::move(source),
+                                 std::move(peer_networks),
+                                 std::move(record),
+                                 record_mib,
+                                 weight_max,
+                                 audit,
+                                 std::move(keep_waiting)});
           },
           py::kw_only(), py::arg("bind") = "127.0.0.1:0",
           py::arg("store") = "memory:", py::arg("token") = "", py::arg("insecure") = false,
           py::arg("start_peers") = 1, py::arg("min_peers") = 1, py::arg("silence") = 0.0,
           py::arg("history") = "", py::arg("profile") = "default", py::arg("straggler") = "wait",
           py::arg("straggler_after") = 10.0, py::arg("restore_after") = 30.0,
-          py::arg("admission") = "auto", py::arg("peer_networks") = "", py::arg("record") = "",
-          py::arg("record_mib") = 4, py::arg("weight_max") = base::kWeightRatioMax,
-          py::arg("audit") = 0.0, py::arg("keep_waiting") = py::none())
+          py::arg("admission") = "auto", py::arg("source") = "", py::arg("peer_networks") = "",
+          py::arg("record") = "", py::arg("record_mib") = 4,
+          py::arg("weight_max") = base::kWeightRatioMax, py::arg("audit") = 0.0,
+          py::arg("keep_waiting") = py::none())
       .def_property_readonly("address", [](const Master& m) { return m.held().address(); })
       .def_property_readonly("token", [](const Master& m) { return m.held().token(); })
       .def_property_readonly("run_id", [](const Master& m) { return m.held().run_id(); })

@@ -39,6 +39,7 @@ Status read_config(const jccl_master_options* given, master::MasterConfig* confi
   config->profile = text_or(options.profile, config->profile);
   config->straggler = text_or(options.straggler, config->straggler);
   config->admission = text_or(options.admission, config->admission);
+  config->source = text_or(options.source, "");
   config->audit = options.audit;
   if (options.weight_max != 0) config->weight_max = std::max(0.0, options.weight_max);
   if (options.straggler_after_ns > 0) config->straggler_after = options.straggler_after_ns;

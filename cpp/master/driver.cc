@@ -182,6 +182,7 @@ protocol::MasterOptions Master::Driver::machine_options() const {
   options.straggler = straggler_;
   options.straggler_after = config_.straggler_after;
   options.admission = admission_;
+  options.source = config_.source;
   options.weight_max = config_.weight_max;
   options.audit = config_.audit;
   options.listed = listed_;

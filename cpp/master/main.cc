@@ -60,6 +60,8 @@ Orders one run's membership and decides its rounds; never on the data path.
                          ones if the peer came from such
   --admission HOW        auto (default): whoever has a token; list:FILE: the keys in that file;
                          manual: keys that `jccl admit` lets in
+  --source SITE          the run begins with this site's state, and no other may be named the
+                         source; default: the one that peers name, else what most have
   --record FOLDER        leave recordings of the master's machine there, for jccl-sim --replay:
                          after faults, on SIGUSR1 and on `jccl dump`
   --record-mib N         how much of the last events is kept for that, in memory (default 4; 0:
@@ -166,6 +168,7 @@ enum Flag {
   kAudit,
   kRestoreAfter,
   kAdmission,
+  kSource,
   kPeerNetworks,
   kHistory,
   kRecord,
@@ -190,6 +193,7 @@ constexpr option kFlags[] = {{"bind", required_argument, nullptr, kBind},
                              {"audit", required_argument, nullptr, kAudit},
                              {"restore-after", required_argument, nullptr, kRestoreAfter},
                              {"admission", required_argument, nullptr, kAdmission},
+                             {"source", required_argument, nullptr, kSource},
                              {"peer-networks", required_argument, nullptr, kPeerNetworks},
                              {"history", required_argument, nullptr, kHistory},
                              {"record", required_argument, nullptr, kRecord},
@@ -225,6 +229,9 @@ Status read_flag(int flag, const char* value, Arguments* out) {
       return read_number("min-peers", value, &out->config.min_peers);
     case kAdmission:
       out->config.admission = value;
+      return {};
+    case kSource:
+      out->config.source = value;
       return {};
     case kPeerNetworks:
       out->config.peer_networks = value;

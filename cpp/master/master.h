@@ -54,6 +54,9 @@ struct MasterConfig {
   // Who may become a member: "auto" whoever has a token, "list:FILE" the keys in that file,
   // "manual" those that an operator lets in (`jccl admit`); listed ones besides.
   std::string admission = "auto";
+  // The site with whose state the run begins: no other one is named its source. Empty: peers name
+  // one (source=True), or none.
+  std::string source;
   // A contribution whose weight is more than so many times the median weight of its round is
   // refused; 0: none is.
   double weight_max = base::kWeightRatioMax;

@@ -115,19 +115,19 @@ template <typename Io>
 void fields(Io& io, wire::In<Io, MasterOptions> whole) {
   auto& [run, start_peers, min_peers, heartbeat, silence, reset_grace, restart_grace, restore_after,
          straggler, straggler_after, sites_max, members_max, history, ban, ban_max, out_max,
-         admission, listed, weight_max, audit, auditor, unix_ahead] = whole;
+         admission, listed, source, weight_max, audit, auditor, unix_ahead] = whole;
   all(io, run, start_peers, min_peers, heartbeat, silence, reset_grace, restart_grace,
       restore_after, straggler, straggler_after, sites_max, members_max, history, ban, ban_max,
-      out_max, admission, listed, weight_max, audit, unix_ahead);
+      out_max, admission, listed, source, weight_max, audit, unix_ahead);
   (void)auditor;
 }
 JCCL_ARCHIVED(AskedSync, sync, deadline, fetching, holders, matches, told)
 JCCL_ARCHIVED(Life, incarnation, site, shard, shards, start_peers, addresses, key, token,
               gate_passed, uses, may_order, in_commit, served_since, served_to, waited_since, id,
               conn, resumed, roster_epoch, told_as_member, seen, said_held, order, since, jumped,
-              heard, gone, progress, moving, beat, moving_before, beat_before, syncs, asked, held,
-              fetched, behind, may_hold, told_back, knocking, spoilt, edit_noted, missed, drain,
-              accuses)
+              heard, gone, progress, moving, beat, moving_before, beat_before, syncs, asked, claims,
+              held, fetched, behind, may_hold, told_back, knocking, spoilt, edit_noted, missed,
+              drain, accuses)
 JCCL_ARCHIVED(OpenReady, ready, deadline, since, time, told)
 JCCL_ARCHIVED(Part, id, incarnation, site, shard, weight, call, deadline, time, evicted, failed,
               told_again, done, shares, audit)
@@ -139,13 +139,13 @@ JCCL_ARCHIVED(Lack, of, since, first, left, is_sum)
 JCCL_ARCHIVED(AbortedAttempt, outcome, otherwise)
 JCCL_ARCHIVED(LinkFailures, attempts, since)
 JCCL_ARCHIVED(RoundMemory, link_failures, named, cut, began_late, corrupt, refusal, guarded,
-              aborted, tries, paused_until, failed_since, failed_at, left)
+              aborted, tries, paused_until, failed_since, failed_at, left, ended)
 JCCL_ARCHIVED(Departed, site, key, token, since, at, stays)
 JCCL_ARCHIVED(Poll, revision, tier, election, doubt_since, dispute)
 JCCL_ARCHIVED(Round, ready, running, running_told, memory, entered, assumed, poll, without, skipped,
-              quorum_since, late, lost_since, unasked_since, unheld_since, brought, brought_at,
-              opened_by, before, asking, ready_due, sync_due, commits, aborts, contributed, audit,
-              audited, audit_bytes, usual, cut_short, needed, weight)
+              quorum_since, late, lost_since, unasked_since, unborn_since, unheld_since, brought,
+              brought_at, opened_by, before, asking, ready_due, sync_due, commits, aborts,
+              contributed, audit, audited, audit_bytes, usual, cut_short, needed, weight)
 JCCL_ARCHIVED(Cut, until, times, rounds)
 JCCL_ARCHIVED(Throttle, bans, banned_at, next_at, in_vain, held, held_until, open, for_faults)
 JCCL_ARCHIVED(KeptSeat, until, keys)

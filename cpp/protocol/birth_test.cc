@@ -19,6 +19,7 @@ class BirthTest : public HostileMember {
     std::uint8_t leaves, values;
     bool source = false;
     std::uint32_t shard = 0, shards = 1;
+    base::Duration for_s = 1000;
   };
   static MasterOptions three() {
     MasterOptions options = HostileMember::options();
@@ -36,27 +37,33 @@ class BirthTest : public HostileMember {
       (void)say(i + 1, wire::Resume{});
     }
     for (std::size_t i = 0; i < all.size(); ++i) {
-      wire::Sync sync;
-      sync.tag = "model";
-      sync.descriptor = {all[i].leaves}, sync.digest = {all[i].values};
-      sync.summary = base::cat("leaves ", int{all[i].leaves});
-      sync.source = all[i].source;
-      sync.deadline = 1000 * base::kSecond;
-      note(say(i + 1, sync));
+      note(say(i + 1, asks(all[i]), key(static_cast<std::uint8_t>(i + 1))));
     }
     return source_;
+  }
+  static wire::Sync asks(const Asks& one) {
+    wire::Sync sync;
+    sync.tag = "model";
+    sync.descriptor = {one.leaves}, sync.digest = {one.values};
+    sync.summary = base::cat("leaves ", int{one.leaves});
+    sync.source = one.source;
+    sync.deadline = one.for_s * base::kSecond;
+    return sync;
   }
   // The last thing that the one on the connection was told of its Sync.
   std::string told(ConnId conn) const { return told_.count(conn) > 0 ? told_.at(conn) : ""; }
   void note(const MasterEffects& effects) {
-    for (const HistoryLine& line : effects.history) {
-      if (line.kind != "birth") continue;
-      for (const auto& [field, value] : line.fields) source_ = field == "source" ? value : source_;
-    }
+    note_lines(effects.history);
     for (const MasterSend& one : effects.send) {
       if (const auto* reply = std::get_if<wire::SyncReply>(&one.message)) {
         told_[one.conn] = reply->text;
       }
+    }
+  }
+  void note_lines(const std::vector<HistoryLine>& lines) {
+    for (const HistoryLine& line : lines) {
+      if (line.kind != "birth") continue;
+      for (const auto& [field, value] : line.fields) source_ = field == "source" ? value : source_;
     }
   }
   std::string source_;
@@ -84,6 +91,73 @@ TEST_F(BirthTest, of_as_many_leaves_those_of_a_named_source_are_the_runs) {
   two.start_peers = 2;
   EXPECT_EQ(source_of({{"a", 1, 1}, {"b", 2, 2, true}}, two), "b");
   EXPECT_EQ(source_of({{"a", 1, 1}, {"b", 2, 2}}, two), "a");
+}
+
+TEST_F(BirthTest, of_sources_that_differ_most_decide_or_nobody_does) {
+  EXPECT_EQ(source_of({{"e", 1, 1, true}, {"a", 1, 2, true}, {"b", 1, 2, true}}), "a");
+  EXPECT_EQ(source_of({{"a", 1, 1, true}, {"b", 1, 1, true}, {"c", 1, 3}}), "a") << "they agree";
+  EXPECT_EQ(source_of({{"e", 1, 1, true}, {"a", 1, 2, true}, {"b", 1, 3}}), "");
+  for (ConnId conn = 1; conn <= 2; ++conn) {
+    EXPECT_NE(told(conn).find("a and e are both named as the source of model, with other values"),
+              std::string::npos)
+        << told(conn);
+    EXPECT_NE(told(conn).find("--source"), std::string::npos) << told(conn);
+  }
+}
+
+// Else who differs would have to wait only until the other one's call is over.
+TEST_F(BirthTest, a_claim_outlives_its_call_and_ends_with_its_process) {
+  EXPECT_EQ(source_of({{"e", 1, 1, true}, {"a", 1, 2, true, 0, 1, 5}, {"b", 1, 3}, {"c", 1, 3}}),
+            "");
+  alive_ = {1, 2, 3, 4};
+  wait(6 * base::kSecond);
+  EXPECT_EQ(source_, "");
+  note(say(3, asks({"b", 1, 3}))), note(say(1, asks({"e", 1, 1, true})));
+  EXPECT_EQ(source_, "") << "the other one does not ask just now";
+  note(on(ConnClosed{2}));
+  note(say(1, asks({"e", 1, 1, true})));
+  EXPECT_EQ(source_, "e");
+}
+
+TEST_F(BirthTest, the_operators_source_is_the_source) {
+  MasterOptions named = three();
+  named.source = "a";
+  EXPECT_EQ(source_of({{"e", 1, 1, true}, {"a", 1, 2}, {"b", 1, 1}, {"c", 1, 1}}, named), "a");
+  EXPECT_NE(told(1).find("the operator named a as the source"), std::string::npos) << told(1);
+  EXPECT_EQ(source_of({{"e", 2, 1}, {"a", 1, 2}, {"b", 2, 1}}, named), "a")
+      << "whatever others have";
+  EXPECT_EQ(source_of({{"e", 1, 1}, {"b", 1, 2}, {"c", 1, 2}}, named), "");
+  EXPECT_NE(told(2).find("waits for a, the source that the operator named"), std::string::npos)
+      << told(2);
+}
+
+TEST_F(BirthTest, half_a_source_is_waited_for_a_while) {
+  EXPECT_EQ(source_of({{"e", 1, 1, true, 0, 2}, {"a", 2, 2}, {"b", 2, 2}, {"c", 2, 2}}), "");
+  alive_ = {1, 2, 3, 4};
+  for (const HistoryLine& line : wait(29 * base::kSecond)) EXPECT_NE(line.kind, "birth");
+  note_lines(wait(2 * base::kSecond));
+  EXPECT_EQ(source_, "a");
+}
+
+// Of a further state. Where slow ones are waited for, so is this one.
+TEST_F(BirthTest, a_member_that_does_not_ask_is_waited_for_as_stragglers_are) {
+  for (const Straggler straggler : {Straggler::kWait, Straggler::kSkip, Straggler::kEvict}) {
+    MasterOptions all = three();
+    all.straggler = straggler;
+    EXPECT_EQ(source_of({{"a", 1, 1}, {"b", 1, 1}, {"e", 1, 1}}, all), "a");
+    alive_ = {1, 2, 3};
+    commit("grads", 1);
+    source_.clear();
+    for (ConnId conn = 1; conn <= 2; ++conn) {
+      wire::Sync further = asks({"", 1, 1});
+      further.tag = "ema";
+      note(say(conn, further));
+    }
+    note_lines(wait(9 * base::kSecond));
+    EXPECT_EQ(source_, "");
+    note_lines(wait(3 * base::kSecond));
+    EXPECT_EQ(source_, straggler == Straggler::kWait ? "" : "a");
+  }
 }
 
 TEST_F(BirthTest, half_a_site_brings_nothing) {

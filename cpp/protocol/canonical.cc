@@ -124,21 +124,22 @@ class Canon {
   }
   void put(const RoundMemory& memory) {
     const auto& [link_failures, named, cut, began_late, corrupt, refusal, guarded, aborted, tries,
-                 paused_until, failed_since, failed_at, left] = memory;
+                 paused_until, failed_since, failed_at, left, ended] = memory;
     words(refusal);
     put(tries), put(paused_until);
-    put(failed_since), put(failed_at), put(left);
+    put(failed_since), put(failed_at), put(left), put(ended);
     put(link_failures), put(cut), put(named), put(began_late), put(corrupt), put(aborted);
     put(guarded.empty()), words(guarded);
   }
   void put(const Round& round) {
     const auto& [ready, running, told, memory, entered, assumed, poll, without, skipped,
-                 quorum_since, late, lost_since, unasked_since, unheld_since, brought, brought_at,
-                 opened_by, before, asking, ready_due, sync_due, commits, aborts, contributed,
-                 audit, audited, audit_bytes, usual, cut_short, needed, weight] = round;
+                 quorum_since, late, lost_since, unasked_since, unborn_since, unheld_since, brought,
+                 brought_at, opened_by, before, asking, ready_due, sync_due, commits, aborts,
+                 contributed, audit, audited, audit_bytes, usual, cut_short, needed, weight] =
+        round;
     put(ready), put(running), put(memory), put(without), put(skipped), put(quorum_since), put(late);
-    put(lost_since), put(unasked_since), put(unheld_since), put(brought), put(brought_at),
-        put(asking), put(ready_due), put(sync_due);
+    put(lost_since), put(unasked_since), put(unborn_since), put(unheld_since), put(brought),
+        put(brought_at), put(asking), put(ready_due), put(sync_due);
     put(contributed), put(usual), put(cut_short), put(needed), put(weight), put(opened_by),
         put(before), put(entered), put(assumed), put(poll.has_value());
     if (poll.has_value()) {
@@ -185,15 +186,16 @@ class Canon {
                  uses, may_order, in_commit, served_since, served_to, waited_since, id, conn,
                  resumed, roster_epoch, told_as_member, seen, said_held, order, since, jumped,
                  heard, gone, progress, moving, beat, moving_before, beat_before, syncs, asked,
-                 held, fetched, behind, may_hold, told_back, knocking, spoilt, edit_noted, missed,
-                 drain, accuses] = life;
+                 claims, held, fetched, behind, may_hold, told_back, knocking, spoilt, edit_noted,
+                 missed, drain, accuses] = life;
     put(incarnation), put(site), put(shard), put(shards), put(start_peers), put(addresses.size());
     put(token), put(gate_passed), put(uses), put(may_order), put(in_commit), put(served_since),
         put(served_to), put(waited_since);
     put(id), put(conn), put(resumed), put(roster_epoch), put(told_as_member), put(seen),
         put(said_held), put(place), put(jumped);
-    put(life.connected() ? heard : gone), put(key), put(syncs), put(asked), put(held), put(fetched),
-        put(behind), put(may_hold), put(told_back), put(knocking), put(spoilt), put(edit_noted);
+    put(life.connected() ? heard : gone), put(key), put(syncs), put(asked), put(claims), put(held),
+        put(fetched), put(behind), put(may_hold), put(told_back), put(knocking), put(spoilt),
+        put(edit_noted);
     put(missed), put(wire::Message(wire::Heartbeat{0, 0, moving})), put(beat), put(accuses);
     put(drain.empty()), words(drain);
     put(wire::Message(wire::Heartbeat{0, 0, moving_before})), put(beat_before);

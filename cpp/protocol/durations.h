@@ -13,4 +13,9 @@ inline base::Duration bounded(base::Duration named) {
   return std::clamp<base::Duration>(named, 0, kNamedMax);
 }
 
+// The master ends a call a little before its deadline, so that its reason still arrives.
+inline base::Duration margin_of(base::Duration left) {
+  return std::min<base::Duration>(left / 8, 500 * base::kMillisecond);
+}
+
 }  // namespace jccl::protocol

@@ -342,9 +342,7 @@ bool State::conclude(const wire::Tag& tag) {
 bool State::ends_by_deadline(const wire::Tag& tag) {
   Round& round = rounds_.at(tag);
   if (now_ < round.running->deadline) return false;
-  if (++round.cut_short > 1 && !JCCL_PLANTED("deadlines-teach-nothing")) {
-    round.needed = std::max(round.needed, 2 * (now_ - round.running->since));
-  }
+  note_cut_short(round);
   const bool audited = round.running->phase() == AttemptPhase::kAgreed;
   note_deadline(*round.running);
   abort(

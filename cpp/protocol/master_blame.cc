@@ -284,50 +284,6 @@ void State::charge_accused(Life& life) {
   }
 }
 
-// It leaves an attempt that runs. When its deadline is over it may, unless it gave itself much less
-// time than others do.
-void State::charge_exit(const Life& life, const wire::Tag& tag, const Part& part, Fault fault,
-                        const std::string& why) {
-  std::vector<Part> parts;
-  for (const auto& [id, one] : rounds_.at(tag).running->parts()) parts.push_back(one);
-  const bool over = now_ + options_.silence / 4 >= part.deadline;
-  if (over && !hasty(part.incarnation, parts)) {
-    return note_deadline(*rounds_.at(tag).running);
-  }
-  note_exit(life, *rounds_.at(tag).running);
-  if (!JCCL_PLANTED("exits-hold-everybody-up")) note_spoilt(tag, std::string(life.site));
-  charge(life,
-         fault == Fault::kDeadline ? kind_of_deadline(*life_of(life.incarnation), part) : fault,
-         why);
-}
-
-// No READY takes so long to get here. A clock may jump so far, and ends all of its calls by that,
-// but not again and again.
-Fault State::kind_of_deadline(Life& life, const Part& part) {
-  const bool far = part.deadline - now_ > std::max(options_.silence, part.time / 2);
-  if (!far || JCCL_PLANTED("any-deadline-is-over")) return Fault::kDeadline;
-  const bool same = life.jumped > 0 && now_ < life.jumped + options_.silence / 4;
-  if (same && !JCCL_PLANTED("each-call-of-a-jump-counts")) return Fault::kDeadline;
-  life.jumped = now_;
-  return Fault::kRefusal;
-}
-
-// Its call has less than that part of the time that the middle one of all has.
-bool State::hasty(wire::Incarnation incarnation, const std::vector<Part>& parts, int share) const {
-  std::vector<base::Duration> times;
-  base::Duration own = 0;
-  for (const Part& part : parts) {
-    times.push_back(part.time);
-    if (part.incarnation == incarnation) own = part.time;
-  }
-  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
-  std::nth_element(times.begin(), middle, times.end());
-  // Calls that began under the master before have as much less here as they have run.
-  const bool of_before = took_over_ && now_ < started_at_ + *middle;
-  if (of_before && !JCCL_PLANTED("a-restart-makes-calls-short")) return false;
-  return own < *middle / share;
-}
-
 // At the end of an event, or of a sweep: who is evicted may be what the event is about.
 void State::punish() {
   if (JCCL_PLANTED("holders-go-before-bans")) put_out_holders();

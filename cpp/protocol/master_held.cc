@@ -15,7 +15,7 @@ using State = MasterMachine::State;
 namespace {
 
 constexpr base::Duration kHeldNoted = base::kSecond / 2;
-constexpr int kShortShare = 2;
+constexpr std::size_t kEndedMax = 64;  // remembered until a commit
 
 }  // namespace
 
@@ -135,7 +135,9 @@ void State::note_left(const std::string& site) {
       if (ran) note_unshown(*life, *round.running, *part);
       base::Time since = between ? round.memory.failed_since : round.running->since;
       if (ran && !part->done.has_value()) since = now_;  // it has paid until now
-      round.memory.left[life->key] = {site, life->key, life->token, since, now_, false};
+      RoundMemory& memory = round.memory;
+      memory.left[life->key] = {site, life->key, life->token, since, now_, false};
+      if (ran && memory.ended.size() < kEndedMax) memory.ended[life->key] = memory.left[life->key];
     }
   }
 }
@@ -160,16 +162,9 @@ void State::note_exit(const Life& life, const MasterAttempt& running) {
   if (life.id == 0) return note_held(life.site, running.since);
   note_absence(life.site, running.since);
   if (ledger_.sites() < 3 || JCCL_PLANTED("pauses-are-free")) return;
-  rounds_.at(running_tag(running.attempt())).memory.left[life.key] = {
-      life.site, life.key, life.token, now_, now_, true};
-}
-
-void State::charge_exit(const Life& life, const MasterAttempt& running, Fault fault,
-                        const std::string& text) {
-  const bool free = (fault == Fault::kRefusal && JCCL_PLANTED("refusals-take-no-time")) ||
-                    (fault == Fault::kResult && JCCL_PLANTED("other-results-take-no-time"));
-  if (!free) note_exit(life, running);
-  charge(life, fault, text);
+  RoundMemory& memory = rounds_.at(running_tag(running.attempt())).memory;
+  memory.left[life.key] = {life.site, life.key, life.token, now_, now_, true};
+  if (memory.ended.size() < kEndedMax) memory.ended[life.key] = memory.left.at(life.key);
 }
 
 void State::note_absence(const std::string& site, base::Time since, base::Duration more_free) {
@@ -183,87 +178,6 @@ bool State::pays(const std::string& site) const {
   return std::any_of(lives.begin(), lives.end(), [&](wire::Incarnation incarnation) {
     return now_ < blame_.out_until(lives_.at(incarnation).key);
   });
-}
-
-// The attempt ends by deadlines. Who held it pays for what others waited, as if it had left. Calls
-// may be shorter than `straggler_after`, or too short for heartbeats to be heard.
-void State::note_deadline(const MasterAttempt& running) {
-  if (running.phase() == AttemptPhase::kAgreed) return note_owing(running);
-  const bool waits = options_.straggler == Straggler::kWait;
-  const Part* holder = holds_in_silence(running);
-  if (holder != nullptr && now_ >= running.since + options_.silence / 2) {
-    return note_exit(*life_of(holder->incarnation), running);
-  }
-  const Part* last = holder == nullptr ? silent_last(running, 0) : holder;
-  if (JCCL_PLANTED("short-calls-are-held-by-nobody")) last = nullptr;
-  const auto [lacked, since] = withholds(running);
-  // For most of the time: till then others' contributions were on their way as well.
-  const bool withheld = lacked != nullptr && 2 * (now_ - since) >= now_ - running.since;
-  if (withheld) last = lacked;
-  if (note_short_calls(running, last)) return;
-  // Perhaps the last one is kept from it by another: then it is their link's.
-  const base::Duration patience = std::min((now_ - running.since) / 2, 2 * options_.heartbeat);
-  const std::vector<Pair> links = starved(running, last, patience);
-  if (!links.empty()) return cut_starved(running_tag(running.attempt()), links);
-  // Slow ones are waited for, but not when the others have been done for most of the time, nor at
-  // one deadline after the other. Who owes sums may have a slow line.
-  const bool is_long = 2 * (now_ - running.last_done) >= now_ - running.since;
-  const bool is_own = std::any_of(running.lacks.begin(), running.lacks.end(), [&](const auto& one) {
-    return lacked != nullptr && one.second.of == lacked->id && !one.second.is_sum;
-  });
-  const bool is_late =
-      (withheld ? is_own : is_long) && !JCCL_PLANTED("the-last-may-be-slow-for-ever");
-  const bool may_be_slow =
-      waits && holder == nullptr && !is_late && now_ >= running.since + 2 * options_.heartbeat;
-  if (last != nullptr && !may_be_slow) return note_exit(*life_of(last->incarnation), running);
-  if (last != nullptr && !JCCL_PLANTED("each-deadline-is-the-first")) {
-    return note_absence(last->site, running.since, now_ - running.since);
-  }
-  std::string why;
-  const std::string slow = waits ? "" : straggling(running, 0, &why);
-  if (!slow.empty() && !JCCL_PLANTED("slow-ones-hold-no-deadline")) {
-    note_absence(slow, running.since);
-  }
-}
-
-// Whose call had less than half of the time that the middle one has pays, too; if it waits for
-// another, only for what it does so again and again. Not as for a fault, for who calls late may
-// have as little. Where another one holds the attempt the next one does without such short calls,
-// for nobody can say how long that one needs; who ends attempts like that again and again pays
-// then, too. Whether anybody did: who is DONE ends an attempt as well, for the others may need what
-// it still has to send.
-bool State::note_short_calls(const MasterAttempt& running, const Part* holder) {
-  const wire::Tag tag = running_tag(running.attempt());
-  std::vector<Part> parts, others;  // whoever holds it may have as long a call as it likes
-  bool any = false;
-  for (const auto& [id, one] : running.parts()) {
-    parts.push_back(one);
-    if (&one != holder) others.push_back(one);
-  }
-  for (const auto& [id, part] : running.parts()) {
-    Life* life = part.evicted ? nullptr : life_of(part.incarnation);
-    const bool over = now_ + options_.silence / 4 >= part.deadline;
-    if (life == nullptr || !over || JCCL_PLANTED("short-calls-hold-for-nothing")) continue;
-    if (part.done.has_value() && JCCL_PLANTED("the-done-may-be-hasty")) continue;
-    const bool held_up = holder != nullptr && holder != &part;
-    const bool waits = !held_up && !part.done.has_value() && waits_itself(running, part) &&
-                       !JCCL_PLANTED("short-calls-wait-for-nobody");
-    const bool of_all = !held_up || JCCL_PLANTED("holders-make-others-hasty");
-    if (!hasty(part.incarnation, of_all ? parts : others, kShortShare)) continue;
-    if (waits) {  // as it says: once in a while that is free
-      if (JCCL_PLANTED("who-waits-may-be-hasty")) continue;
-      rounds_.at(tag).without.insert(part.site);
-      note_absence(part.site, running.since, now_ - running.since);
-      continue;
-    }
-    any = true;
-    if (held_up && !JCCL_PLANTED("the-hasty-pay-for-holders")) {
-      rounds_.at(tag).without.insert(part.site);
-      if (++life->spoilt[tag] < 2) continue;
-    }
-    note_exit(*life, running);
-  }
-  return any;
 }
 
 }  // namespace jccl::protocol

@@ -61,6 +61,8 @@ struct Life {  // of an incarnation that is a member, or a connected observer
   base::Time beat_before = 0;
   std::map<wire::Tag, AskedSync> syncs;
   std::map<wire::Tag, std::pair<std::uint64_t, base::Time>> asked;  // its call, READY first since
+  // Leaves and values of states of which it has said that it is the source, before their birth.
+  std::map<wire::Tag, std::pair<base::Digest, base::Digest>> claims;
   std::map<wire::Tag, wire::Held> held;
   std::map<wire::Tag, wire::Held> fetched;    // what kFetch named last
   std::map<wire::Tag, std::uint64_t> behind;  // asked while this newer revision was the newest
@@ -84,6 +86,27 @@ struct Serving {  // the newest revision of one shard, for one look at who asks
   bool awaited = false;             // somebody may turn out to be one
   std::optional<std::string> back;  // fallback_text(), once somebody asks for it
   std::optional<std::string> lost;  // lost_text(), likewise
+};
+
+struct Asker {  // a site that asks for a state before its birth
+  std::string site;
+  std::uint64_t order = UINT64_MAX;                                       // of connecting
+  std::uint32_t of = 1;                                                   // shards
+  bool named = false;                                                     // as the source
+  std::map<std::uint32_t, std::pair<base::Digest, base::Digest>> shards;  // leaves, values
+
+  bool whole() const { return shards.size() >= of; }
+  std::vector<base::Digest> descriptors() const {
+    std::vector<base::Digest> all;
+    for (const auto& [shard, digests] : shards) all.push_back(digests.first);
+    return all;
+  }
+};
+
+struct Birth {
+  std::string site;       // whose state it is; empty: nobody's yet
+  std::string wait;       // … and why
+  bool disputed = false;  // named sources differ: those that ask are told, and have to agree
 };
 
 struct OpenReady {
@@ -133,6 +156,7 @@ struct RoundMemory {
   base::Time paused_until = 0;                                       // before the next one
   base::Time failed_since = base::kNever, failed_at = base::kNever;  // of the last, START and end
   std::map<wire::PublicKey, Departed> left;                          // who went since that START
+  std::map<wire::PublicKey, Departed> ended;  // who left attempts that open calls were in
 
   // The calls have ended, and others begin; not what was held against those that went.
   void forget() {
@@ -171,6 +195,7 @@ struct Round {  // the volatile side of one tag
   std::map<std::string, base::Duration> late;  // sites: for how long calls that ended waited so
   base::Time lost_since = base::kNever;        // no holder of the newest revision is left
   base::Time unasked_since = base::kNever;     // nor does anybody ask for it
+  base::Time unborn_since = base::kNever;      // its birth is asked for
   base::Time unheld_since = base::kNever;      // no holder is known, as looked up for who asks
   std::uint64_t brought = 0;           // the newest earlier one that somebody brought since …
   base::Time brought_at = 0;           // … and when last

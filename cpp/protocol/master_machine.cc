@@ -76,6 +76,7 @@ void MasterMachine::State::stood_still(const base::OwnPause& pause) {
   }
   for (auto& [tag, round] : rounds_) {
     by(round.lost_since), by(round.unasked_since), by(round.unheld_since);
+    by(round.unborn_since);
     if (round.poll.has_value()) by(round.poll->doubt_since);
   }
 }
@@ -299,6 +300,10 @@ Time MasterMachine::State::due(const Round& round, Time seen) const {
     once(round.poll->doubt_since + options_.silence);
   }
   if (round.unheld_since != base::kNever) once(awaited_until(round));
+  if (round.unborn_since != base::kNever) {
+    once(round.unborn_since + options_.restore_after);
+    once(round.unborn_since + options_.straggler_after);
+  }
   if (round.lost_since != base::kNever) {
     once(round.lost_since + options_.silence);
     once(round.lost_since + options_.restore_after);

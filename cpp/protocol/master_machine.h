@@ -53,6 +53,7 @@ struct MasterOptions {
   base::Duration out_max = 600 * base::kSecond;
   Admission admission = Admission::kAuto;
   std::set<wire::PublicKey> listed;
+  std::string source;  // the site with whose state the run begins; empty: peers name one, or none
   // A weight of more than so many times the median of a round's is refused. 0: none is.
   double weight_max = base::kWeightRatioMax;
   double audit = 0;  // share of the cells of a round that are added up anew; 0: none

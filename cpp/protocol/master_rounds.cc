@@ -20,22 +20,6 @@ using base::Status;
 using base::Time;
 using State = MasterMachine::State;
 
-namespace {
-
-constexpr base::Duration kLeastTime = 50 * base::kMillisecond;  // to move a round's data
-
-// The master ends a round a little before its earliest deadline, so that its reason still arrives.
-base::Duration margin(base::Duration left) {
-  return std::min<base::Duration>(left / 8, 500 * base::kMillisecond);
-}
-
-// Before the master's own deadline of a call, when half of the call's time is left to its peer.
-base::Duration half_of(const OpenReady& open) {
-  return (open.time - margin(bounded(open.ready.deadline))) / 2;
-}
-
-}  // namespace
-
 void State::on_ready(Life& life, const wire::Ready& ready) {
   const wire::Tag& tag = ready.round.tag;
   const auto refused = [&](Code code, std::string text) {
@@ -54,7 +38,7 @@ void State::on_ready(Life& life, const wire::Ready& ready) {
   open.ready = ready;
   open.since = now_;
   const base::Duration left = bounded(ready.deadline);
-  open.deadline = now_ + left - margin(left);
+  open.deadline = now_ + left - margin_of(left);
   auto& [call, first] = life.asked[tag];
   if (std::exchange(call, ready.call) != ready.call || first == 0) first = now_;
   open.time = open.deadline - first;
@@ -251,40 +235,6 @@ void State::expire_round(const wire::Tag& tag) {
     }
   }
   if (round.ready.empty()) round.memory = {};
-}
-
-// Members whose calls would end before their data can have moved: the others need not begin. How
-// long that takes follows from attempts that deadlines ended, one after the other: members whose
-// calls began at different times would else never have enough together. Who has more than half of
-// its call left is never asked for more. Short calls are no fault: again and again, they are not
-// waited for until the next commit.
-bool State::hurried(const wire::Tag& tag) {
-  const base::Duration least = std::min(options_.heartbeat / 10, kLeastTime);
-  const base::Duration needed = rounds_.at(tag).needed;
-  std::map<wire::Incarnation, base::Duration> late;  // what they had to have left
-  for (const auto& [id, member] : ledger_.members()) {
-    const OpenReady* open = ready_of(tag, member);
-    if (open == nullptr || !takes_part(tag, member)) continue;
-    const base::Duration most = JCCL_PLANTED("calls-end-before-half") ? needed : half_of(*open);
-    const base::Duration asked = std::max(least, std::min(needed, most));
-    if (open->deadline - now_ < asked) late.emplace(member.incarnation, asked);
-  }
-  if (late.empty()) return false;
-  const std::vector<Part> parts = parts_for(tag);
-  std::set<std::string> short_of_time;  // sites: each counts once, however many shards it has
-  for (const auto& [incarnation, asked] : late) {
-    if (asked == least && hasty(incarnation, parts)) {
-      short_of_time.insert(life_of(incarnation)->site);
-    }
-    reject(tag, incarnation, Code::kDeadline,
-           cat("all are READY, but less than ", asked / base::kMillisecond,
-               " ms of this call's deadline are left"));
-  }
-  for (const std::string& site : short_of_time) {
-    if (!JCCL_PLANTED("the-hurried-are-waited-for")) note_spoilt(tag, site);
-  }
-  touch(tag);  // the others may be complete without them
-  return true;
 }
 
 void State::form(const wire::Tag& tag) {

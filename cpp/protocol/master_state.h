@@ -147,20 +147,14 @@ struct MasterMachine::State {
   void end_attempts_of(const Life& life, const std::string& why);
   static std::string_view words_of(wire::ViolationKind kind);
   void charge_accused(Life& life);
-  void charge_exit(const Life& life, const wire::Tag& tag, const Part& part, Fault fault,
-                   const std::string& why);
-  void note_deadline(const MasterAttempt& running);
   base::Time leaves_behind_at(const Round& round) const;
   std::set<std::string> late_sites(const wire::Tag& tag) const;
   void note_late(const wire::Tag& tag);
   void note_back();
   bool open_the_door(const wire::Tag& tag);
-  bool note_short_calls(const MasterAttempt& running, const Part* holder);
   const Part* waits_for(const MasterAttempt& running, const Part& part) const;
   bool waits_itself(const MasterAttempt& running, const Part& part) const;
   const Part* holds_in_silence(const MasterAttempt& running) const;
-  bool hasty(wire::Incarnation incarnation, const std::vector<Part>& parts, int share = 8) const;
-  Fault kind_of_deadline(Life& life, const Part& part);
   void charge_invented(const Life& life, const std::string& what);
   void punish();
   void put_out_holders();
@@ -188,13 +182,27 @@ struct MasterMachine::State {
   void note_left(const std::string& site);
   void charge_left(const wire::Tag& tag);
   void note_exit(const Life& life, const MasterAttempt& running);
-  void charge_exit(const Life& life, const MasterAttempt& running, Fault fault,
-                   const std::string& text);
   base::Duration free_time() const;
   void hold_token(const std::string& token, base::Time since, base::Time until,
                   base::Duration free);
   void note_absence(const std::string& site, base::Time since, base::Duration more_free = 0);
   bool pays(const std::string& site) const;  // for time that it held others
+
+  // master_deadlines.cc: calls that end attempts, and who pays for it
+  void charge_exit(const Life& life, const wire::Tag& tag, const Part& part, Fault fault,
+                   const std::string& why);
+  void charge_exit(const Life& life, const MasterAttempt& running, Fault fault,
+                   const std::string& text);
+  Fault kind_of_deadline(Life& life, const Part& part);
+  bool hasty(wire::Incarnation incarnation, const std::vector<Part>& parts,
+             double share = 1.0 / 8) const;
+  bool hurried(const wire::Tag& tag);
+  void note_deadline(const MasterAttempt& running);
+  bool note_short_calls(const MasterAttempt& running, const Part* holder);
+  void note_cut_short(Round& round);
+  bool note_tight_calls(const MasterAttempt& running);
+  void note_lost_time(const MasterAttempt& running);
+  void end_turns(const MasterAttempt& running);
 
   // master_rounds.cc: forming; master_agree.cc: what must be alike
   std::optional<base::Status> open_tag(const Life& life, const wire::Tag& tag);
@@ -213,7 +221,6 @@ struct MasterMachine::State {
               const std::string& text);
   void reject_all(const wire::Tag& tag, wire::Code code, const std::string& text);
   void expire_round(const wire::Tag& tag);
-  bool hurried(const wire::Tag& tag);
   void send_on(const wire::Tag& tag);
   bool asks_in_vain(const wire::Member& member, const wire::Tag& tag) const;
   std::set<wire::Tag> crossed_states() const;
@@ -359,26 +366,6 @@ struct MasterMachine::State {
   void drop_ended_syncs(const wire::Tag& tag);
   void sync_one(Life& life, const wire::Tag& tag, Serving& serving);
   bool may_enter(Life& life, const wire::Tag& tag);
-  void try_birth(const wire::Tag& tag);
-  template <typename Sites>
-  std::string without(const Sites& asked) const;
-  struct Asker {  // a site that asks for a state before its birth
-    std::string site;
-    std::uint64_t order = UINT64_MAX;                                       // of connecting
-    std::uint32_t of = 1;                                                   // shards
-    bool named = false;                                                     // as the source
-    std::map<std::uint32_t, std::pair<base::Digest, base::Digest>> shards;  // leaves, values
-
-    bool whole() const { return shards.size() >= of; }
-    std::vector<base::Digest> descriptors() const {
-      std::vector<base::Digest> all;
-      for (const auto& [shard, digests] : shards) all.push_back(digests.first);
-      return all;
-    }
-  };
-  std::map<std::string, Asker> askers(const wire::Tag& tag) const;
-  static std::vector<const Asker*> most_alike(const std::map<std::string, Asker>& sites);
-  std::string birth_source(const wire::Tag& tag, std::string* wait) const;
   void offer(Life& life, AskedSync& asked, std::vector<wire::Member> holders);
   bool descriptor_fits(Life& life, const AskedSync& asked);
   void reply_wait(Life& life, AskedSync& asked, const std::string& text);
@@ -395,6 +382,17 @@ struct MasterMachine::State {
   base::Time awaited_until(const Round& round) const;
   bool awaited(const wire::Tag& tag, std::uint32_t shard) const;  // a holder, perhaps
   bool contributed(wire::PeerId id, const wire::Tag& tag) const;
+
+  // master_birth.cc: the beginning of a state
+  void try_birth(const wire::Tag& tag);
+  template <typename Sites>
+  std::string without(const Sites& asked) const;
+  std::map<std::string, Asker> askers(const wire::Tag& tag) const;
+  static std::vector<const Asker*> most_alike(const std::map<std::string, Asker>& sites);
+  const Life* rival_source(const wire::Tag& tag, const Asker& site) const;
+  Birth named_source(const wire::Tag& tag, std::vector<const Asker*> named) const;
+  std::string source_to_come(const wire::Tag& tag, const std::map<std::string, Asker>& sites) const;
+  Birth birth_source(const wire::Tag& tag);
 
   // master_restore.cc: going back to an earlier state
   std::map<std::string, Ballot> offered(const wire::Tag& tag, bool wished) const;

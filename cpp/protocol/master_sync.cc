@@ -1,6 +1,6 @@
-// State tags at the master: birth, and what a peer that wants the newest revision is told. What
-// that is, master_votes.cc decides, and who has it, master_holders.cc knows. Pure; one event at a
-// time.
+// State tags at the master: what a peer that wants the newest revision is told. How a state begins,
+// master_birth.cc says; what the newest is, master_votes.cc decides, and who has it,
+// master_holders.cc knows. Pure; one event at a time.
 #include <algorithm>
 
 #include "base/check.h"
@@ -25,14 +25,17 @@ bool holds_back(std::uint32_t missed) {  // after 2, 4, 8 … offers in vain
   return missed >= 2 && (missed & (missed - 1)) == 0;
 }
 
-// The time since a revision was lost goes on from one call to the next, however short their
-// deadlines are. Between two it stands: who may be on the way is waited for by those who ask.
+// The time since a revision was lost, or could have begun, goes on from one call to the next,
+// however short their deadlines are. Between two it stands: who may be on the way is waited for by
+// those who ask.
 void ask_again(Round* round, base::Time now, base::Duration forgotten) {
   const base::Time since = std::exchange(round->unasked_since, base::kNever);
-  if (since == base::kNever || round->lost_since == base::kNever) return;
+  if (since == base::kNever) return;
   const base::Duration unasked = now - since;
   const bool anew = unasked >= forgotten || JCCL_PLANTED("lost-anew-with-each-call");
-  round->lost_since = anew ? base::kNever : round->lost_since + unasked;
+  for (base::Time* one : {&round->lost_since, &round->unborn_since}) {
+    if (*one != base::kNever) *one = anew ? base::kNever : *one + unasked;
+  }
 }
 
 }  // namespace
@@ -82,11 +85,21 @@ void State::on_sync(Life& life, const wire::Sync& sync) {
     return reply_refused(life, sync.tag, Code::kMismatch,
                          cat(sync.tag, " is in use without state"));
   }
+  if (sync.source && !at.born && !options_.source.empty() && life.site != options_.source) {
+    return reply_refused(life, sync.tag, Code::kMismatch,
+                         cat("the operator named ", options_.source, " as the source of the run's ",
+                             "states, so ", life.site, " is none: call without source=True there"));
+  }
   if (sync.source && another_source(life, sync)) {
     return reply_refused(life, sync.tag, Code::kMismatch,
                          cat("the state of ", sync.tag, " began as that of ", at.site, "; ",
                              name(life), " is named as its source too and has another: name one ",
                              "source, and let start_peers wait for it"));
+  }
+  if (sync.source && !at.born) {
+    life.claims[sync.tag] = {sync.descriptor, sync.digest};
+  } else {
+    life.claims.erase(sync.tag);
   }
   note_asked_edit(life, sync);
   AskedSync asked;
@@ -168,7 +181,7 @@ void State::sync_tag(const wire::Tag& tag) {
   Round& round = entry->second;
   drop_ended_syncs(tag);
   if (round.asking.empty()) {
-    const bool lost = round.lost_since != base::kNever;
+    const bool lost = round.lost_since != base::kNever || round.unborn_since != base::kNever;
     if (lost) round.unasked_since = std::min(round.unasked_since, now_);
     return;
   }
@@ -284,132 +297,6 @@ bool State::descriptor_fits(Life& life, const AskedSync& asked) {
                 cat("the state of the run is ", brief(at.summary), " (", at.site,
                     " began it); this peer's is ", brief(own), first_difference(at.summary, own)));
   return false;
-}
-
-// The run is born once per state tag, when enough sites ask that may come in: with leaves like most
-// sites'; from the named source, else from a site whose values most have, the first that connected.
-void State::try_birth(const wire::Tag& tag) {
-  std::string wait;
-  const std::string site = birth_source(tag, &wait);
-  if (site.empty()) {
-    const auto& asking = rounds_.at(tag).asking;
-    for (const wire::Incarnation incarnation : asking) {
-      Life& life = lives_.at(incarnation);
-      const auto asked = life.syncs.find(tag);
-      if (asked == life.syncs.end()) continue;
-      // The text counts those that came; a crowd hears of it with the heartbeats.
-      const bool now = asking.size() < kCrowd || ticking_ || asked->second.told.empty();
-      if (!now) continue;
-      reply_wait(life, asked->second, barred(life).empty() ? wait : outsider_text(life));
-    }
-    return;
-  }
-  wire::BirthRecord birth;
-  birth.tag = tag;
-  birth.site = site;
-  for (const Life* life : shards_of(site)) {
-    const wire::Sync& sync = life->syncs.at(tag).sync;
-    birth.sources.push_back(life->incarnation);
-    birth.digests.push_back(sync.digest);
-    birth.descriptors.push_back(sync.descriptor);
-    if (life->shard == 0) birth.summary = base::to_utf8(sync.summary);
-    note("birth", {{"tag", tag}, {"source", name(*life)}, {"digest", base::to_hex(sync.digest)}});
-  }
-  journal(std::move(birth));
-  roster_dirty_ = lives_changed_ = true;
-}
-
-// The sites that are there, and are none of those.
-template <typename Sites>
-std::string State::without(const Sites& asked) const {
-  constexpr std::size_t kNamed = 8;
-  std::string names;
-  std::size_t count = 0;
-  for (const auto& [site, lives] : sites_) {
-    if (asked.count(site) > 0 || !complete(site) || !kept_outside(site).empty()) continue;
-    if (count++ < kNamed) names += cat(names.empty() ? "" : ", ", site);
-  }
-  if (count == 0) return {};
-  return cat("; ", names, count > kNamed ? cat(" and ", count - kNamed, " more") : "",
-             " did not: call jccl.sync_state there");
-}
-
-// The sites that ask for a tag that is not born, and that may come in at all.
-std::map<std::string, State::Asker> State::askers(const wire::Tag& tag) const {
-  std::map<std::string, Asker> sites;
-  for (const auto& [incarnation, life] : lives_) {
-    const auto asked = life.syncs.find(tag);
-    if (asked == life.syncs.end()) continue;
-    if (!barred(life).empty() && !JCCL_PLANTED("outsiders-bring-states")) continue;
-    const wire::Sync& sync = asked->second.sync;
-    Asker& site = sites[life.site];
-    site.site = life.site;
-    site.order = std::min(site.order, life.order);
-    site.of = life.shards;
-    site.named = site.named || sync.source || sync.restore != wire::Wish::kNone;
-    site.shards[life.shard] = {sync.descriptor, sync.digest};
-  }
-  return sites;
-}
-
-// Of those that are whole, one at least: the ones whose leaves are like most sites'. Of as many,
-// those with a named source; then those with the first.
-std::vector<const State::Asker*> State::most_alike(const std::map<std::string, Asker>& sites) {
-  std::map<std::vector<base::Digest>, std::vector<const Asker*>> groups;
-  for (const auto& [site, asker] : sites) {
-    if (asker.whole()) groups[asker.descriptors()].push_back(&asker);
-  }
-  const auto rank = [](const auto& group) {
-    const auto named = [](const Asker* one) { return one->named; };
-    std::uint64_t first = UINT64_MAX;
-    for (const Asker* one : group) first = std::min(first, one->order);
-    const std::size_t votes = JCCL_PLANTED("the-first-has-the-right-leaves") ? 0 : group.size();
-    return std::tuple(votes, std::any_of(group.begin(), group.end(), named), UINT64_MAX - first);
-  };
-  return std::max_element(
-             groups.begin(), groups.end(),
-             [&](const auto& a, const auto& b) { return rank(a.second) < rank(b.second); })
-      ->second;
-}
-
-// Empty: `wait` says why.
-std::string State::birth_source(const wire::Tag& tag, std::string* wait) const {
-  const std::map<std::string, Asker> sites = askers(tag);
-  const auto ready = static_cast<std::uint32_t>(std::count_if(
-      sites.begin(), sites.end(), [](const auto& site) { return site.second.whole(); }));
-  if (ready < std::max(1U, start_peers())) {
-    *wait = cat("waits for the first ", start_peers(), " sites to synchronise ", tag, ", ", ready,
-                " did", without(sites), gone_text());
-    return {};
-  }
-  // A named one, else one whose values most have; the first of those.
-  const std::vector<const Asker*> alike = most_alike(sites);
-  std::map<decltype(Asker::shards), std::size_t> votes;
-  for (const Asker* one : alike)
-    votes[one->shards] += !JCCL_PLANTED("the-first-has-the-right-values");
-  const auto rank = [&](const Asker* one) {
-    const std::size_t equal = one->named ? 0 : votes.at(one->shards);
-    return std::tuple(one->named, equal, UINT64_MAX - one->order);
-  };
-  const Asker* best =
-      *std::max_element(alike.begin(), alike.end(),
-                        [&](const Asker* a, const Asker* b) { return rank(a) < rank(b); });
-  if (best->named) return best->site;
-  for (const auto& [site, asker] : sites) {
-    if (!asker.named || asker.whole()) continue;
-    *wait = cat("waits for all shards of the source ", site);
-    return {};
-  }
-  if (begun_ || ledger_.any_born()) {
-    // The run has members already: their named source of this tag may still be to come.
-    for (const std::string& site : member_sites()) {
-      const auto asked = sites.find(site);
-      if (asked != sites.end() && asked->second.whole()) continue;
-      *wait = cat("waits for ", site, " to synchronise ", tag, ", or for a named source");
-      return {};
-    }
-  }
-  return best->site;
 }
 
 void State::offer(Life& life, AskedSync& asked, std::vector<wire::Member> holders) {

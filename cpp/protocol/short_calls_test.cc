@@ -236,6 +236,26 @@ TEST_F(ShortCalls, without_time_for_a_round_end_alone_and_are_no_fault) {
   commit("grads", 31);  // with time it is in again
 }
 
+// One that is READY just then, and takes it back, would else have it left out of each round.
+TEST_F(ShortCalls, that_waited_until_no_time_was_left_are_waited_for) {
+  run_of_three();
+  alive_ = {1, 2, 3};
+  for (std::uint64_t n = 2; n <= 10; ++n) {
+    (void)say(1, ready("grads", n));
+    for (int call = 1; call <= 3; ++call) {
+      wire::Ready poll = ready("grads", n);
+      poll.deadline = kSecond;
+      (void)say(2, poll);
+      wait(840 * kMillisecond);
+      const auto said = say(3, ready("grads", n));
+      ASSERT_EQ(sent<wire::Reject>(said).size(), 1U) << n;
+      EXPECT_TRUE(sent<wire::Start>(said).empty()) << n << " without it, call " << call;
+      (void)say(3, wire::Withdraw{{"grads", n}});
+    }
+    commit("grads", n);
+  }
+}
+
 TEST_F(ShortCalls, of_a_site_of_two_shards_count_once) {
   MasterOptions three = options();
   three.start_peers = 3;

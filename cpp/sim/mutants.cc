@@ -105,7 +105,6 @@ constexpr MutantRow kRows[] = {
     {"late-askers-end-by-deadline"},
     {"deadline-timer-lost"},
     {"calls-end-before-half"},
-    {"deadlines-teach-nothing"},
     {"deadlines-too-long"},
     {"sync-deadlines-too-long"},
     {"doubt-comes-late"},

@@ -101,6 +101,12 @@ from jccl.settings import DEFAULT_PORT, read_token
     "in that file; manual, those that `jccl admit` admits.",
 )
 @click.option(
+    "--source",
+    default="",
+    help="The run begins with the state of this site, and no other may be named its "
+    "source; default: the one that peers name, else what most of them have.",
+)
+@click.option(
     "--peer-networks",
     default="",
     help="Networks, like 10.0.0.0/8,fd00::/8, in which the master dials lost peers to "

@@ -36,6 +36,43 @@ def test_a_plain_pytree_is_shared_whole_and_the_named_source_wins():
             assert state["x"].tolist() == [2.0] * 5
 
 
+def test_sources_that_differ_are_both_told_and_nothing_begins():
+    def program(comm, index):
+        state = {"x": np.full(2, float(index))}
+        try:
+            return jccl.sync_state(state, comm, source=index < 2, deadline=20)["x"]
+        except jccl.MismatchError as wrong:
+            return str(wrong)
+
+    with Cluster(3) as cluster, ThreadPoolExecutor() as pool:
+        third = pool.submit(program, cluster.comms[2], 2)
+        first, second = cluster.run(program, cluster.comms[:2])
+        assert first == second
+        assert "are both named as the source of state, with other values" in first
+        assert "--source SITE" in first
+        assert not third.done()
+        cluster.comms[1].close()  # its user has seen it
+        fourth = pool.submit(program, cluster.join(), 3)
+        assert program(cluster.comms[0], 0).tolist() == [0.0, 0.0]
+        assert third.result().tolist() == fourth.result().tolist() == [0.0, 0.0]
+
+
+def test_the_operators_source_begins_the_run():
+    def program(comm, index):
+        state = {"x": np.full(2, float(index))}
+        try:
+            return jccl.sync_state(state, comm, source=index == 3, deadline=20)["x"]
+        except jccl.MismatchError as wrong:
+            return str(wrong)
+
+    with Cluster(0, start_peers=3, source="here") as cluster:
+        for site in ("a", "here", "b", "liar"):
+            cluster.join(site=site)
+        *others, liar = cluster.comms
+        assert "the operator named here as the source" in program(liar, 3)
+        assert [x.tolist() for x in cluster.run(program, others)] == [[1.0, 1.0]] * 3
+
+
 def test_a_late_peer_gets_the_newest_published_revision():
     with Cluster(1) as cluster:
         comm = cluster.comms[0]

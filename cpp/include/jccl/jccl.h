@@ -110,6 +110,7 @@ typedef struct {
   double weight_max;          /* a weight above so many times the median of its round is refused;
                                  0 = 1e6, negative: none is */
   double audit;               /* share of each round's cells that the master adds up anew, 0 to 1 */
+  const char* source;         /* the site with whose state the run begins; NULL: peers name one */
 } jccl_master_options;
 
 #define JCCL_MASTER_OPTIONS_INIT \
@@ -132,7 +133,8 @@ typedef struct {
    NULL,                         \
    0,                            \
    0,                            \
-   0}
+   0,                            \
+   NULL}
 
 /* Starts a master in this process, on a thread of its own. options may be NULL. With etcd it
  * returns when no other master of the run is active, however long that takes. Codes: OK, INVALID,

@@ -1,0 +1,210 @@
+// The beginning of a state: among which sites, and with whose values. Pure; one event at a time.
+#include <algorithm>
+#include <tuple>
+
+#include "base/planted.h"
+#include "base/text.h"
+#include "base/utf8.h"
+#include "protocol/master_state.h"
+
+namespace jccl::protocol {
+
+using base::cat;
+using base::Code;
+using State = MasterMachine::State;
+
+// The run is born once per state tag, when enough sites ask that may come in: from the source that
+// the operator named; else with leaves like most sites', from the source that is named among these,
+// else from a site whose values most have, the first that connected.
+void State::try_birth(const wire::Tag& tag) {
+  const Birth found = birth_source(tag);
+  if (found.site.empty()) {
+    const auto& asking = rounds_.at(tag).asking;
+    for (const wire::Incarnation incarnation : asking) {
+      Life& life = lives_.at(incarnation);
+      const auto asked = life.syncs.find(tag);
+      if (asked == life.syncs.end()) continue;
+      if (found.disputed && life.claims.count(tag) > 0) {
+        reply_refused(life, tag, Code::kMismatch, found.wait);
+        continue;
+      }
+      // The text counts those that came; a crowd hears of it with the heartbeats.
+      const bool now = asking.size() < kCrowd || ticking_ || asked->second.told.empty();
+      if (!now) continue;
+      reply_wait(life, asked->second, barred(life).empty() ? found.wait : outsider_text(life));
+    }
+    return;
+  }
+  rounds_.at(tag).unborn_since = base::kNever;
+  wire::BirthRecord birth;
+  birth.tag = tag;
+  birth.site = found.site;
+  for (const Life* life : shards_of(found.site)) {
+    const wire::Sync& sync = life->syncs.at(tag).sync;
+    birth.sources.push_back(life->incarnation);
+    birth.digests.push_back(sync.digest);
+    birth.descriptors.push_back(sync.descriptor);
+    if (life->shard == 0) birth.summary = base::to_utf8(sync.summary);
+    note("birth", {{"tag", tag}, {"source", name(*life)}, {"digest", base::to_hex(sync.digest)}});
+  }
+  for (auto& [incarnation, life] : lives_) life.claims.erase(tag);
+  journal(std::move(birth));
+  roster_dirty_ = lives_changed_ = true;
+}
+
+// The sites that are there, and are none of those.
+template <typename Sites>
+std::string State::without(const Sites& asked) const {
+  constexpr std::size_t kNamed = 8;
+  std::string names;
+  std::size_t count = 0;
+  for (const auto& [site, lives] : sites_) {
+    if (asked.count(site) > 0 || !complete(site) || !kept_outside(site).empty()) continue;
+    if (count++ < kNamed) names += cat(names.empty() ? "" : ", ", site);
+  }
+  if (count == 0) return {};
+  return cat("; ", names, count > kNamed ? cat(" and ", count - kNamed, " more") : "",
+             " did not: call jccl.sync_state there");
+}
+
+// The sites that ask for a tag that is not born, and that may come in at all.
+std::map<std::string, Asker> State::askers(const wire::Tag& tag) const {
+  std::map<std::string, Asker> sites;
+  for (const auto& [incarnation, life] : lives_) {
+    const auto asked = life.syncs.find(tag);
+    if (asked == life.syncs.end()) continue;
+    if (!barred(life).empty() && !JCCL_PLANTED("outsiders-bring-states")) continue;
+    const wire::Sync& sync = asked->second.sync;
+    Asker& site = sites[life.site];
+    site.site = life.site;
+    site.order = std::min(site.order, life.order);
+    site.of = life.shards;
+    site.named = site.named || sync.source || sync.restore != wire::Wish::kNone;
+    site.shards[life.shard] = {sync.descriptor, sync.digest};
+  }
+  return sites;
+}
+
+// Of those that are whole, one at least: the ones whose leaves are like most sites'. Of as many,
+// those with a named source; then those with the first.
+std::vector<const Asker*> State::most_alike(const std::map<std::string, Asker>& sites) {
+  std::map<std::vector<base::Digest>, std::vector<const Asker*>> groups;
+  for (const auto& [site, asker] : sites) {
+    if (asker.whole()) groups[asker.descriptors()].push_back(&asker);
+  }
+  const auto rank = [](const auto& group) {
+    const auto named = [](const Asker* one) { return one->named; };
+    std::uint64_t first = UINT64_MAX;
+    for (const Asker* one : group) first = std::min(first, one->order);
+    const std::size_t votes = JCCL_PLANTED("the-first-has-the-right-leaves") ? 0 : group.size();
+    return std::tuple(votes, std::any_of(group.begin(), group.end(), named), UINT64_MAX - first);
+  };
+  return std::max_element(
+             groups.begin(), groups.end(),
+             [&](const auto& a, const auto& b) { return rank(a.second) < rank(b.second); })
+      ->second;
+}
+
+// Another process says that it is the source, with other values than this site's. It counts after
+// its call as well: else who differs would only have to wait until that is over.
+const Life* State::rival_source(const wire::Tag& tag, const Asker& site) const {
+  for (const auto& [incarnation, life] : lives_) {
+    const auto claim = life.claims.find(tag);
+    const auto own = site.shards.find(life.shard);
+    if (claim == life.claims.end() || life.site == site.site || own == site.shards.end()) continue;
+    const auto& [leaves, values] = claim->second;
+    if (leaves != own->second.first || values == own->second.second) continue;
+    const bool asks = life.syncs.count(tag) > 0 || !JCCL_PLANTED("claims-end-with-calls");
+    if (asks && life.connected() && barred(life).empty()) return &life;
+  }
+  return nullptr;
+}
+
+// Of named sources that differ, what more than half of them have; else nothing begins until their
+// users agree.
+Birth State::named_source(const wire::Tag& tag, std::vector<const Asker*> named) const {
+  std::sort(named.begin(), named.end(),
+            [](const Asker* a, const Asker* b) { return a->order < b->order; });
+  std::map<decltype(Asker::shards), std::size_t> votes;
+  for (const Asker* one : named) ++votes[one->shards];
+  for (const Asker* one : named) {
+    const Life* rival = rival_source(tag, *one);
+    const bool most = named.size() > 2 && 2 * votes.at(one->shards) > named.size();
+    if (rival == nullptr || most || JCCL_PLANTED("the-first-source-wins")) return {one->site, {}};
+  }
+  const std::string& one = named.front()->site;
+  const std::string& other = rival_source(tag, *named.front())->site;
+  return {
+      {},
+      cat(std::min(one, other), " and ", std::max(one, other), " are both named as the source of ",
+          tag, ", with other values: name one, or start the master with --source SITE"),
+      true};
+}
+
+// Who may still bring a named source: a site that is not whole, or, of a run that has begun, a
+// member that does not ask. In words.
+std::string State::source_to_come(const wire::Tag& tag,
+                                  const std::map<std::string, Asker>& sites) const {
+  const bool waits = options_.straggler == Straggler::kWait;
+  const base::Time since = rounds_.at(tag).unborn_since;
+  const auto over = [&](base::Duration patience) {
+    return since != base::kNever && now_ >= since + patience &&
+           !JCCL_PLANTED("births-wait-for-ever");
+  };
+  for (const auto& [site, asker] : sites) {
+    if (asker.named && !asker.whole() && !over(options_.restore_after)) {
+      return cat("waits for all shards of the source ", site);
+    }
+  }
+  if (!begun_ && !ledger_.any_born()) return {};
+  for (const std::string& site : member_sites()) {
+    const auto asked = sites.find(site);
+    if (asked != sites.end() && asked->second.whole()) continue;
+    if (waits || !over(options_.straggler_after)) {
+      return cat("waits for ", site, " to synchronise ", tag, ", or for a named source");
+    }
+  }
+  return {};
+}
+
+Birth State::birth_source(const wire::Tag& tag) {
+  const std::map<std::string, Asker> sites = askers(tag);
+  const auto ready = static_cast<std::uint32_t>(std::count_if(
+      sites.begin(), sites.end(), [](const auto& site) { return site.second.whole(); }));
+  base::Time& since = rounds_.at(tag).unborn_since;
+  if (ready < std::max(1U, start_peers())) {
+    since = base::kNever;
+    return {{},
+            cat("waits for the first ", start_peers(), " sites to synchronise ", tag, ", ", ready,
+                " did", without(sites), gone_text())};
+  }
+  if (!options_.source.empty() && !JCCL_PLANTED("the-operators-source-is-one-of-many")) {
+    const auto its = sites.find(options_.source);
+    if (its != sites.end() && its->second.whole()) return {its->first, {}};
+    return {{},
+            cat("waits for ", options_.source,
+                ", the source that the operator named, to "
+                "synchronise ",
+                tag)};
+  }
+  const std::vector<const Asker*> alike = most_alike(sites);
+  std::vector<const Asker*> named;
+  for (const Asker* one : alike) {
+    if (one->named) named.push_back(one);
+  }
+  if (!named.empty()) return named_source(tag, std::move(named));
+  since = std::min(since, now_);
+  if (std::string wait = source_to_come(tag, sites); !wait.empty()) return {{}, std::move(wait)};
+  std::map<decltype(Asker::shards), std::size_t> votes;
+  for (const Asker* one : alike)
+    votes[one->shards] += !JCCL_PLANTED("the-first-has-the-right-values");
+  const auto rank = [&](const Asker* one) {
+    return std::tuple(votes.at(one->shards), UINT64_MAX - one->order);
+  };
+  const auto best =
+      std::max_element(alike.begin(), alike.end(),
+                       [&](const Asker* a, const Asker* b) { return rank(a) < rank(b); });
+  return {(*best)->site, {}};
+}
+
+}  // namespace jccl::protocol

@@ -1,0 +1,274 @@
+// Calls and their deadlines at the master: whom a deadline ends, what the others lose by it, and
+// who pays for that: members that leave attempts, whose calls are too short for a round, or that
+// hold attempts until others' calls are over. Pure; one event at a time.
+#include <algorithm>
+
+#include "base/planted.h"
+#include "base/text.h"
+#include "protocol/durations.h"
+#include "protocol/master_state.h"
+
+namespace jccl::protocol {
+
+using base::cat;
+using base::Code;
+using State = MasterMachine::State;
+
+namespace {
+
+constexpr base::Duration kLeastTime = 50 * base::kMillisecond;  // to move a round's data
+constexpr base::Duration kShortCall = 4 * kLeastTime;           // may end before others come at all
+constexpr std::uint32_t kCutShortMax = 4;                       // attempts in a row
+constexpr double kShortShare = 1.0 / 2;
+constexpr double kTightShare = 7.0 / 8;
+constexpr int kOverShare = 8;   // of a call: with so little left it is over
+constexpr int kWholeShare = 4;  // … it was for a round if it had waited no longer for START
+
+// Before the master's own deadline of a call, when half of the call's time is left to its peer.
+base::Duration half_of(const OpenReady& open) {
+  return (open.time - margin_of(bounded(open.ready.deadline))) / 2;
+}
+
+}  // namespace
+
+// It leaves an attempt that runs. When its deadline is over it may, unless it gave itself much less
+// time than others do. A READY that was long on its way makes the deadline later here than there:
+// who leaves so shortly before it commits no fault, but the others have lost the attempt.
+void State::charge_exit(const Life& life, const wire::Tag& tag, const Part& part, Fault fault,
+                        const std::string& why) {
+  Round& round = rounds_.at(tag);
+  std::vector<Part> parts;
+  for (const auto& [id, one] : round.running->parts()) parts.push_back(one);
+  const bool near = now_ + options_.silence / 4 >= part.deadline;
+  const bool over = JCCL_PLANTED("short-calls-are-always-over") ? near : now_ >= part.deadline;
+  const bool in_haste = hasty(part.incarnation, parts);
+  if (over && !in_haste) {
+    note_cut_short(round);
+    return note_deadline(*round.running);
+  }
+  note_exit(life, *round.running);
+  if (!JCCL_PLANTED("exits-hold-everybody-up")) note_spoilt(tag, std::string(life.site));
+  if (near && !in_haste && !JCCL_PLANTED("what-came-late-is-a-fault")) return;
+  charge(life,
+         fault == Fault::kDeadline ? kind_of_deadline(*life_of(life.incarnation), part) : fault,
+         why);
+}
+
+// No READY takes so long to get here. A clock may jump so far, and ends all of its calls by that,
+// but not again and again.
+Fault State::kind_of_deadline(Life& life, const Part& part) {
+  const bool far = part.deadline - now_ > std::max(options_.silence, part.time / 2);
+  if (!far || JCCL_PLANTED("any-deadline-is-over")) return Fault::kDeadline;
+  const bool same = life.jumped > 0 && now_ < life.jumped + options_.silence / 4;
+  if (same && !JCCL_PLANTED("each-call-of-a-jump-counts")) return Fault::kDeadline;
+  life.jumped = now_;
+  return Fault::kRefusal;
+}
+
+// Its call has less than that part of the time that the middle one of all has.
+bool State::hasty(wire::Incarnation incarnation, const std::vector<Part>& parts,
+                  double share) const {
+  std::vector<base::Duration> times;
+  base::Duration own = 0;
+  for (const Part& part : parts) {
+    times.push_back(part.time);
+    if (part.incarnation == incarnation) own = part.time;
+  }
+  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+  std::nth_element(times.begin(), middle, times.end());
+  // Calls that began under the master before have as much less here as they have run.
+  const bool of_before = took_over_ && now_ < started_at_ + *middle;
+  if (of_before && !JCCL_PLANTED("a-restart-makes-calls-short")) return false;
+  return static_cast<double>(own) < share * static_cast<double>(*middle);
+}
+
+void State::charge_exit(const Life& life, const MasterAttempt& running, Fault fault,
+                        const std::string& text) {
+  const bool free = (fault == Fault::kRefusal && JCCL_PLANTED("refusals-take-no-time")) ||
+                    (fault == Fault::kResult && JCCL_PLANTED("other-results-take-no-time"));
+  if (!free) note_exit(life, running);
+  charge(life, fault, text);
+}
+
+// Members whose calls would end before their data can have moved: the others need not begin. How
+// long that takes follows from attempts that deadlines ended, one after the other: members whose
+// calls began at different times would else never have enough together. Who has more than half of
+// its call left is never asked for more. It is less each time, for what was learned of attempts
+// that hung is too much, and members that compute between two calls would wait for each other in
+// turns. Short calls are no fault: again and again, they are not waited for until the next commit.
+bool State::hurried(const wire::Tag& tag) {
+  const base::Duration least = std::min(options_.heartbeat / 10, kLeastTime);
+  Round& round = rounds_.at(tag);
+  const base::Duration needed = round.needed;
+  std::map<wire::Incarnation, base::Duration> late;  // what they had to have left
+  for (const auto& [id, member] : ledger_.members()) {
+    const OpenReady* open = ready_of(tag, member);
+    if (open == nullptr || !takes_part(tag, member)) continue;
+    const base::Duration most = JCCL_PLANTED("calls-end-before-half") ? needed : half_of(*open);
+    const base::Duration asked = std::max(least, std::min(needed, most));
+    if (open->deadline - now_ < asked) late.emplace(member.incarnation, asked);
+  }
+  if (late.empty()) return false;
+  if (!JCCL_PLANTED("what-was-learned-stays")) round.needed /= 2;
+  const std::vector<Part> parts = parts_for(tag);
+  std::set<std::string> short_of_time;  // sites: each counts once, however many shards it has
+  for (const auto& [incarnation, asked] : late) {
+    const bool waited = round.ready.at(incarnation).time >= kShortCall;
+    const bool is_short = asked == least && hasty(incarnation, parts, kShortShare);
+    if (is_short && (!waited || JCCL_PLANTED("who-waited-is-hurried"))) {
+      short_of_time.insert(life_of(incarnation)->site);
+    }
+    reject(tag, incarnation, Code::kDeadline,
+           cat("all are READY, but less than ", asked / base::kMillisecond,
+               " ms of this call's deadline are left"));
+  }
+  for (const std::string& site : short_of_time) {
+    if (!JCCL_PLANTED("the-hurried-are-waited-for")) note_spoilt(tag, site);
+  }
+  touch(tag);  // the others may be complete without them
+  return true;
+}
+
+// The attempt ends by deadlines. Who held it pays for what others waited, as if it had left. Calls
+// may be shorter than `straggler_after`, or too short for heartbeats to be heard.
+void State::note_deadline(const MasterAttempt& running) {
+  if (running.phase() == AttemptPhase::kAgreed) return note_owing(running);
+  const bool waits = options_.straggler == Straggler::kWait;
+  const Part* holder = holds_in_silence(running);
+  if (holder != nullptr && now_ >= running.since + options_.silence / 2) {
+    return note_exit(*life_of(holder->incarnation), running);
+  }
+  const Part* last = holder == nullptr ? silent_last(running, 0) : holder;
+  if (JCCL_PLANTED("short-calls-are-held-by-nobody")) last = nullptr;
+  const auto [lacked, since] = withholds(running);
+  // For most of the time: till then others' contributions were on their way as well.
+  const bool withheld = lacked != nullptr && 2 * (now_ - since) >= now_ - running.since;
+  if (withheld) last = lacked;
+  if (note_short_calls(running, last)) return;
+  // Perhaps the last one is kept from it by another: then it is their link's.
+  const base::Duration patience = std::min((now_ - running.since) / 2, 2 * options_.heartbeat);
+  const std::vector<Pair> links = starved(running, last, patience);
+  if (!links.empty()) return cut_starved(running_tag(running.attempt()), links);
+  // Slow ones are waited for, but not when the others have been done for most of the time, nor at
+  // one deadline after the other. Who owes sums may have a slow line.
+  const bool is_long = 2 * (now_ - running.last_done) >= now_ - running.since;
+  const bool is_own = std::any_of(running.lacks.begin(), running.lacks.end(), [&](const auto& one) {
+    return lacked != nullptr && one.second.of == lacked->id && !one.second.is_sum;
+  });
+  const bool is_late =
+      (withheld ? is_own : is_long) && !JCCL_PLANTED("the-last-may-be-slow-for-ever");
+  const bool may_be_slow =
+      waits && holder == nullptr && !is_late && now_ >= running.since + 2 * options_.heartbeat;
+  if (last != nullptr && !may_be_slow) return note_exit(*life_of(last->incarnation), running);
+  if (last != nullptr && !JCCL_PLANTED("each-deadline-is-the-first")) {
+    return note_absence(last->site, running.since, now_ - running.since);
+  }
+  std::string why;
+  const std::string slow = waits ? "" : straggling(running, 0, &why);
+  if (!slow.empty() && !JCCL_PLANTED("slow-ones-hold-no-deadline")) {
+    return note_absence(slow, running.since);
+  }
+  if (last != nullptr || note_tight_calls(running)) return;
+  note_lost_time(running);
+  end_turns(running);
+}
+
+// Deadlines have ended attempts one after the other, so calls should have more time left when the
+// next one begins: see hurried().
+void State::note_cut_short(Round& round) {
+  if (++round.cut_short > 1 && !JCCL_PLANTED("deadlines-teach-nothing")) {
+    round.needed = std::max(round.needed, 2 * (now_ - round.running->since));
+  }
+}
+
+// Nobody has held the attempt, and all of some calls was not enough for it, while most had more
+// time: a round takes longer here. Whoever makes such calls gets no result by them, and ends the
+// others' attempts. Whether there are any.
+bool State::note_tight_calls(const MasterAttempt& running) {
+  if (JCCL_PLANTED("tight-calls-end-rounds")) return false;
+  std::vector<Part> parts;
+  for (const auto& [id, one] : running.parts()) parts.push_back(one);
+  bool any = false;
+  for (const Part& part : parts) {
+    const Life* life = part.evicted ? nullptr : life_of(part.incarnation);
+    if (life == nullptr || now_ + part.time / kOverShare < part.deadline) continue;
+    const base::Duration waited = running.since - (part.deadline - part.time);
+    const bool whole = waited <= part.time / kWholeShare;
+    if (!whole && !JCCL_PLANTED("who-waited-has-a-tight-call")) continue;
+    if (!hasty(part.incarnation, parts, kTightShare)) continue;
+    note_exit(*life, running);
+    note_spoilt(running.round().tag, part.site);
+    any = true;
+  }
+  return any;
+}
+
+// Calls that began at other times than the rest end attempts in turns with them, though each would
+// have had enough time. The fewer are left out until the others have committed.
+void State::end_turns(const MasterAttempt& running) {
+  Round& round = rounds_.at(running.round().tag);
+  if (round.cut_short <= kCutShortMax || JCCL_PLANTED("calls-in-turns-stay-so")) return;
+  std::set<std::string> over, all;
+  for (const auto& [id, part] : running.parts()) {
+    all.insert(part.site);
+    if (now_ >= part.deadline) over.insert(part.site);
+  }
+  if (2 * over.size() < all.size()) round.without.merge(over);
+}
+
+// Nobody has held it, but calls that it ends were in an attempt before it that somebody left, and
+// have lacked the time since.
+void State::note_lost_time(const MasterAttempt& running) {
+  if (JCCL_PLANTED("lost-time-is-free")) return;
+  base::Time began = base::kNever;
+  for (const auto& [id, part] : running.parts()) {
+    if (now_ >= part.deadline) began = std::min(began, part.deadline - part.time);
+  }
+  for (const auto& [key, by] : rounds_.at(running.round().tag).memory.ended) {
+    if (began == base::kNever || by.at < began) continue;
+    charge_time({by.site, by.key, by.token, running.since, now_, true}, now_, 0);
+    if (pays(by.site)) holders_.insert(by.site);
+  }
+}
+
+// Whose call had less than half of the time that the middle one has pays, too; if it waits for
+// another, only for what it does so again and again. Not as for a fault, for who calls late may
+// have as little. Where another one holds the attempt the next one does without such short calls,
+// for nobody can say how long that one needs; who ends attempts like that again and again pays
+// then, too. Whether anybody did: who is DONE ends an attempt as well, for the others may need what
+// it still has to send.
+bool State::note_short_calls(const MasterAttempt& running, const Part* holder) {
+  const wire::Tag tag = running_tag(running.attempt());
+  std::vector<Part> parts, others;  // whoever holds it may have as long a call as it likes
+  bool any = false;
+  for (const auto& [id, one] : running.parts()) {
+    parts.push_back(one);
+    if (&one != holder) others.push_back(one);
+  }
+  for (const auto& [id, part] : running.parts()) {
+    Life* life = part.evicted ? nullptr : life_of(part.incarnation);
+    const bool over = now_ + options_.silence / 4 >= part.deadline;
+    if (life == nullptr || !over || JCCL_PLANTED("short-calls-hold-for-nothing")) continue;
+    if (part.done.has_value() && JCCL_PLANTED("the-done-may-be-hasty")) continue;
+    const bool held_up = holder != nullptr && holder != &part;
+    const bool waits = !held_up && !part.done.has_value() && waits_itself(running, part) &&
+                       !JCCL_PLANTED("short-calls-wait-for-nobody");
+    const bool of_all = !held_up || JCCL_PLANTED("holders-make-others-hasty");
+    if (!hasty(part.incarnation, of_all ? parts : others, kShortShare)) continue;
+    if (waits) {  // as it says: once in a while that is free
+      if (JCCL_PLANTED("who-waits-may-be-hasty")) continue;
+      rounds_.at(tag).without.insert(part.site);
+      note_absence(part.site, running.since, now_ - running.since);
+      continue;
+    }
+    any = true;
+    if (held_up && !JCCL_PLANTED("the-hasty-pay-for-holders")) {
+      rounds_.at(tag).without.insert(part.site);
+      if (++life->spoilt[tag] < 2) continue;
+    }
+    note_exit(*life, running);
+  }
+  return any;
+}
+
+}  // namespace jccl::protocol
