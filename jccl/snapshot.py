@@ -97,8 +97,9 @@ def sync_state(
     becomes everyone's: that of the site which the operator named (`--source`), else of
     the peer with `source=True`, else the one that most have alike, else that of the
     first one that connected. Without the operator's word its leaves have to be those of
-    most peers, and peers that say `source=True` and differ get MISMATCH. The first call waits for the run's `start_peers`. If there were rounds
-    without a state before, it waits for all members.
+    most peers, and peers that say `source=True` and differ get MISMATCH. The first
+    call waits for the run's `start_peers`. If there were rounds without a state before,
+    it waits for all members (with `straggler` skip or evict, for a while).
 
     Args:
         state: a TrainState or `(params, opt_state)` whose optimizer was made by
