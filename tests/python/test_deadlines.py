@@ -13,7 +13,7 @@ import jccl
 from jccl import ops
 from jccl.errors import Code
 from jccl.testing import Cluster
-from tests.python.in_time import ends_in_time
+from tests.python.in_time import DEADLINE_S, ends_in_time
 from tests.python.on_devices import mapped, mesh_of
 
 IN_VAIN = (jccl.DeadlineError, jccl.TooFewError)
@@ -214,3 +214,14 @@ def test_a_round_of_local_devices_ends_by_its_deadline(alone, verb):
         return of_a_step(lambda: step(x), lambda status: status)
 
     ends_in_time(call)
+
+
+def test_what_is_late_each_time_is_seen():
+    """Whatever the load, which delays some calls and not all."""
+    for late in (2 * DEADLINE_S, 4 * DEADLINE_S):
+        with pytest.raises(AssertionError, match="late each time"):
+            ends_in_time(lambda deadline, late=late: deadline + late)
+    took = iter([3.0, 1.7, DEADLINE_S])
+    ends_in_time(lambda _: next(took))
+    with pytest.raises(AssertionError, match="did not wait"):
+        ends_in_time(lambda deadline: deadline / 3)
