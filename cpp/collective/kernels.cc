@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "base/check.h"
 #include "base/planted.h"
@@ -130,7 +131,8 @@ void accumulate(Op op, Dtype dtype, const Codec& codec, bool first, const std::u
 void add_partial(Op op, Dtype dtype, const void* partial, std::size_t count, void* acc) {
   if (count == 0) return;
   if (!codec::is_float(dtype)) return integer_loops(dtype).merge(op, partial, count, acc);
-  const codec::FloatMode mode;
+  std::optional<codec::FloatMode> mode;
+  if (!JCCL_PLANTED("partials-in-the-threads-mode")) mode.emplace();
   const FloatLoops& f = dtype == Dtype::kF64 ? loops().f64 : loops().f32;
   combine(f, op, partial, count, 1, acc);
 }
@@ -176,7 +178,8 @@ bool reduce2(Op op, Dtype dtype, const void* a, double wa, const void* b, double
   JCCL_CHECK(is_weight(op, dtype, wa));
   JCCL_CHECK(is_weight(op, dtype, wb));
   JCCL_CHECK(op != Op::kMean || weight_sum > 0);
-  const codec::FloatMode mode;
+  std::optional<codec::FloatMode> mode;
+  if (!JCCL_PLANTED("pairs-in-the-threads-mode")) mode.emplace();
   const Sum2 terms{a, wa, b, wb, op == Op::kMean ? weight_sum : 1};
   const FloatLoops& f = dtype == Dtype::kF64 ? loops().f64 : loops().f32;
   if (count > 0) f.sum2(terms, count, out);

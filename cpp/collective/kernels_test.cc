@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "base/bytes.h"
 #include "base/sanitized.h"
 #include "codec/f32_form.h"
@@ -306,8 +308,17 @@ TEST_P(KernelsTest, the_mean_of_integers_truncates_and_their_sum_wraps) {
   EXPECT_EQ(std::memcmp(run(Op::kSum).data(), sum, 4), 0);
 }
 
-TEST_P(KernelsTest, the_floating_point_mode_of_the_thread_changes_nothing) {
 #if defined(__x86_64__)
+// Flush to zero, round toward zero.
+Bytes in_another_mode(const std::function<Bytes()>& make) {
+  const unsigned saved = _mm_getcsr();
+  _mm_setcsr(saved | 0xE040);
+  Bytes made = make();
+  _mm_setcsr(saved);
+  return made;
+}
+
+TEST_P(KernelsTest, the_floating_point_mode_of_the_thread_changes_nothing) {
   for (const Case& c : all_cases()) {
     std::vector<Bytes> encoded;
     for (std::uint64_t seed : {1, 3}) {
@@ -315,15 +326,33 @@ TEST_P(KernelsTest, the_floating_point_mode_of_the_thread_changes_nothing) {
       encoded.emplace_back(codec::encoded_bytes(c.codec, c.dtype, 1500));
       codec::encode(c.codec, c.dtype, leaf.data(), 1500, encoded.back().data());
     }
-    const Bytes expected = kernel_result(c, encoded, 1500, {1, 1});
-    const unsigned saved = _mm_getcsr();
-    _mm_setcsr(saved | 0xE040);  // flush to zero, round toward zero
-    const Bytes result = kernel_result(c, encoded, 1500, {1, 1});
-    _mm_setcsr(saved);
-    EXPECT_EQ(result, expected) << name_of(c.op) << " " << codec::name_of(c.dtype);
+    const auto result = [&] { return kernel_result(c, encoded, 1500, {1, 1}); };
+    EXPECT_EQ(in_another_mode(result), result()) << name_of(c.op) << " " << codec::name_of(c.dtype);
   }
-#endif
 }
+
+TEST_P(KernelsTest, nor_what_rings_and_pairs_add) {
+  for (const Dtype dtype : {Dtype::kF32, Dtype::kF64}) {
+    const std::size_t size = codec::size_of(dtype) * 1500;
+    Bytes one = leaf_bytes(dtype, 1500, 1), two = leaf_bytes(dtype, 1500, 3);
+    for (std::size_t i = 0; i < size; i += 7) one[i] ^= two[i];  // denormal and odd ones as well
+    for (const Op op : {Op::kSum, Op::kMean}) {
+      const auto pair = [&] {
+        Bytes out(size);
+        EXPECT_TRUE(reduce2(op, dtype, one.data(), 0.3, two.data(), 1.7, 1500, 2.0, out.data()));
+        return out;
+      };
+      EXPECT_EQ(in_another_mode(pair), pair()) << name_of(op) << " " << codec::name_of(dtype);
+      const auto partial = [&] {
+        Bytes sum = one;
+        add_partial(op, dtype, two.data(), 1500, sum.data());
+        return sum;
+      };
+      EXPECT_EQ(in_another_mode(partial), partial()) << name_of(op) << codec::name_of(dtype);
+    }
+  }
+}
+#endif
 
 TEST(OpTest, the_table_refuses_lossy_codecs_for_all_but_sum_and_mean_of_floats) {
   int refused = 0;

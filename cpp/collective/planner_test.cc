@@ -173,8 +173,13 @@ TEST(PlannerTest, what_a_receiver_gets_comes_from_a_peer_it_can_reach) {
   const auto two =
       choose(members(2), {.kind = PlanKind::kExchange, .receivers = {9}, .dial_only = {2, 9}});
   EXPECT_EQ(two.value(), (Plan{PlanKind::kExchange, {1, 2}, {1, 0}}));
-  const auto failed = choose(members(3), {.receivers = {9}, .avoid = {{9, 3}}});
-  EXPECT_EQ(failed.value(), (Plan{PlanKind::kDirect, {1, 2, 3}, {1, 1, 0}}));
+  // The master names the lower id first.
+  for (const auto& link : {std::pair<PeerId, PeerId>{3, 9}, {9, 3}}) {
+    const auto failed = choose(members(3), {.receivers = {9}, .avoid = {link}});
+    EXPECT_EQ(failed.value(), (Plan{PlanKind::kDirect, {1, 2, 3}, {1, 1, 0}}));
+  }
+  const auto older = choose({5, 6, 7}, {.receivers = {1}, .avoid = {{1, 6}}});
+  EXPECT_EQ(older.value(), (Plan{PlanKind::kDirect, {5, 6, 7}, {1, 0, 1}}));
   const auto hopeless = choose(members(1), {.receivers = {9}, .dial_only = {1, 9}});
   EXPECT_EQ(hopeless.value(), (Plan{PlanKind::kDirect, {1}, {}}));
 }

@@ -50,5 +50,29 @@ TEST_F(RestoreTest, members_and_who_asks_hear_of_it_and_nobody_else) {
   EXPECT_EQ(told, (std::vector<ConnId>{1, 2, 4}));
 }
 
+// Of the last 1,024 the master knows what they were, and no further.
+TEST_F(RestoreTest, what_was_decided_so_many_revisions_ago_is_known) {
+  for (const std::uint64_t back : {1022, 1024}) {
+    MasterOptions two = options();
+    two.start_peers = 2;
+    recorded_ = false;  // a thousand rounds
+    begin(two);
+    last_ = 0;
+    join({"a", "b"});
+    (void)say(1, asks(0));
+    (void)say(2, asks(0));
+    constexpr std::uint64_t kNewest = 1100;
+    for (std::uint64_t n = 1; n <= kNewest; ++n) round(n);
+    wire::Sync wish = asks(kNewest - back, base::Wish::kKnown);
+    wish.revision = kNewest - back;
+    ConnMessage comes{4, hello(400, "operator"), {{4}}};
+    comes.shown.may_order = true;
+    (void)on(comes);
+    (void)say(4, wire::Resume{});
+    (void)say(4, wish);
+    EXPECT_EQ(committed("model"), back < 1024 ? kNewest + 1 : kNewest) << back;
+  }
+}
+
 }  // namespace
 }  // namespace jccl::protocol
