@@ -100,7 +100,8 @@ class Codes:
             return "its deadline was not over"
         if f.tag.startswith("alone-"):
             return None
-        since = f.begun - SETTLING_S
+        # What happened is over by then; a long call has time for a round after it.
+        since = f.ended - SETTLING_S
         if self.story.eventful(since, f.ended):
             return None
         starved = self.story.lag(since, f.ended)
@@ -123,11 +124,11 @@ class Codes:
         return sum(self.admitted.get(site, math.inf) + CLOCKS_S <= at for site in sites)
 
     def on_indoubt(self, f, life):
-        if f.after == "InDoubt":  # not settled yet
-            return None
         lost = self.without_master(f, life) >= MASTER_GRACE_S
         if not timed_out(f) and not lost:
             return "neither its deadline nor the master's grace was over"
+        if f.after == "InDoubt":  # not settled yet
+            return None
         # A master that is there ends a running attempt in time, as DEADLINE.
         since = self.story.recently(f.ended)
         # Each of many processes waits longer for a core than whoever measures the lag.

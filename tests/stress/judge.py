@@ -49,12 +49,17 @@ class Judge:
         self.before = {}  # (peer, tag) -> code of the last call
         self.claims = defaultdict(lambda: defaultdict(list))  # tag -> peer -> revisions
         self.lost = set()  # peers that were told STATE_LOST
+        self.torn = {}  # peer -> the line that ends its log, if that is all it ends with
 
     def read(self, peer, line):
         """One line of a peer's log, as an entry; none if it is of no call, or torn."""
+        if peer in self.torn:
+            torn = self.torn.pop(peer)
+            self.problems.append(f"{peer}: unread, in the middle of its log: {torn!r}")
         try:
             entry = json.loads(line)
         except ValueError:
+            self.torn[peer] = line
             return None
         at, lag = entry["at"] / 1000, entry.get("starved", entry.get("lag", 0)) / 1000
         if lag > 0:
@@ -132,6 +137,7 @@ class Judge:
         """The verdict, when all has ended and every log is read."""
         path = folder / "journal.db"
         if not path.exists():
+            self.problems.append("there is no journal.db: no failure could be judged")
             return
         self.read_journal(path)
         evictions, left = evictions_of(folder), sites_that_left(path)

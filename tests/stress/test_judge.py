@@ -102,7 +102,10 @@ TRUE = {
     "doubt when the master died": (master_away(99, 101), IN_DOUBT),
     "doubt when this peer was stopped": (stopped("a", 95, 99), IN_DOUBT),
     "doubt when it was cut off": (cut(["site-a"], 95, 99), IN_DOUBT),
-    "doubt that is not settled": (nothing, failure("InDoubt", 99, 99, after="InDoubt")),
+    "doubt that is not settled": (
+        nothing,
+        failure("InDoubt", deadline=10, after="InDoubt"),
+    ),
     "doubt in a crowd on few cores": (
         crowded(16 * (os.cpu_count() or 1), 0.01),
         failure("InDoubt", 99.7, deadline=0.3),
@@ -127,6 +130,14 @@ LIES = {
     ),
     "doubt before its time": (master_away(99, 101), failure("InDoubt", deadline=60)),
     "doubt long after the master was": (master_away(20, 25), IN_DOUBT),
+    "doubt again and at once": (
+        nothing,
+        failure("InDoubt", 99, 99.1, deadline=10, after="InDoubt"),
+    ),
+    "a long deadline, after what happened was over": (
+        killed("b", 55),
+        failure("Deadline", 40, 100, deadline=60),
+    ),
     "closed by nobody": (nothing, failure("Closed")),
     "master lost too soon": (master_away(90, 101), failure("MasterLost")),
     "too few, though all are there": (nothing, failure("TooFew", deadline=10)),
@@ -420,6 +431,22 @@ def test_a_deadline_that_was_kept_is_counted_where_a_longer_one_would_be_seen():
     assert judge.counts[name] == 1
     judge.read("a", line("a", "Deadline", deadline=400, ms=380, lag=500))
     assert judge.counts[name] == 1, "its machine would explain that"
+
+
+def test_a_log_that_cannot_be_read_is_seen_unless_a_kill_tore_its_end(tmp_path):
+    torn = line("a")[:30]
+    judge = Judge(story_of_three())
+    judge.read("a", torn)
+    judge.read("b", line("b"))
+    assert judge.problems == []
+    judge.read("a", line("a"))
+    assert len(judge.problems) == 1 and "in the middle of its log" in judge.problems[0]
+
+
+def test_without_a_journal_nothing_is_judged_and_that_is_said(tmp_path):
+    judge = Judge(story_of_three())
+    judge.finish(tmp_path)
+    assert judge.problems == ["there is no journal.db: no failure could be judged"]
 
 
 def test_records_are_read_as_the_master_writes_them(tmp_path):
