@@ -40,6 +40,7 @@ class Failure:
     lag: float = 0.0
     text: str = ""
     after: str = ""  # how the call of this tag before it ended
+    in_doubt_since: float = 0.0  # with those before it
     revision: int = 0  # of the tag's state, held when it began
     held_since: float = 0.0
 
@@ -124,11 +125,12 @@ class Codes:
         return sum(self.admitted.get(site, math.inf) + CLOCKS_S <= at for site in sites)
 
     def on_indoubt(self, f, life):
+        if f.after == "InDoubt" and "an earlier round of" in f.text:  # not settled yet
+            patience = MASTER_GRACE_S + SETTLING_S
+            return None if f.ended - f.in_doubt_since <= patience else "for too long"
         lost = self.without_master(f, life) >= MASTER_GRACE_S
         if not timed_out(f) and not lost:
             return "neither its deadline nor the master's grace was over"
-        if f.after == "InDoubt":  # not settled yet
-            return None
         # A master that is there ends a running attempt in time, as DEADLINE.
         since = self.story.recently(f.ended)
         # Each of many processes waits longer for a core than whoever measures the lag.

@@ -47,9 +47,10 @@ class Judge:
         self.failures = []
         self.not_counted = {}  # (tag, weight) -> what its call was told
         self.before = {}  # (peer, tag) -> code of the last call
+        self.in_doubt = {}  # (peer, tag) -> since when its calls have ended so
         self.claims = defaultdict(lambda: defaultdict(list))  # tag -> peer -> revisions
         self.lost = set()  # peers that were told STATE_LOST
-        self.torn = {}  # peer -> the line that ends its log, if that is all it ends with
+        self.torn = {}  # peer -> the end of its log, if no line can be read there
 
     def read(self, peer, line):
         """One line of a peer's log, as an entry; none if it is of no call, or torn."""
@@ -78,6 +79,8 @@ class Judge:
         else:
             self.fail(peer, entry, at, lag)
         self.before[peer, entry["tag"]] = code
+        if code != "InDoubt":
+            self.in_doubt.pop((peer, entry["tag"]), None)
         return entry
 
     def time(self, peer, entry, lag):
@@ -103,7 +106,9 @@ class Judge:
             Failure(
                 peer, tag, code, at - entry["ms"] / 1000, at,
                 entry.get("deadline", math.inf) / 1000, lag, entry.get("text", ""),
-                self.before.get((peer, tag), ""), revision, since,
+                self.before.get((peer, tag), ""),
+                self.in_doubt.setdefault((peer, tag), at) if code == "InDoubt" else 0.0,
+                revision, since,
             )
         )  # fmt: skip
 

@@ -86,6 +86,7 @@ def nothing(story):
 
 DEADLINE = failure("Deadline", deadline=10)
 IN_DOUBT = failure("InDoubt", deadline=10)
+EARLIER = "an earlier round of t is in doubt"
 HURRIED = "less than 300 ms of this call's deadline are left"
 TRUE = {
     "a deadline when somebody died": (killed("b", 91), DEADLINE),
@@ -104,7 +105,7 @@ TRUE = {
     "doubt when it was cut off": (cut(["site-a"], 95, 99), IN_DOUBT),
     "doubt that is not settled": (
         nothing,
-        failure("InDoubt", deadline=10, after="InDoubt"),
+        failure("InDoubt", 99, 99, after="InDoubt", in_doubt_since=30, text=EARLIER),
     ),
     "doubt in a crowd on few cores": (
         crowded(16 * (os.cpu_count() or 1), 0.01),
@@ -133,6 +134,10 @@ LIES = {
     "doubt again and at once": (
         nothing,
         failure("InDoubt", 99, 99.1, deadline=10, after="InDoubt"),
+    ),
+    "doubt that is never settled": (
+        nothing,
+        failure("InDoubt", 190, 190, after="InDoubt", in_doubt_since=30, text=EARLIER),
     ),
     "a long deadline, after what happened was over": (
         killed("b", 55),
