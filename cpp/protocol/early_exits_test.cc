@@ -281,6 +281,10 @@ TEST_F(EarlyExits, that_hung_do_not_part_who_computes_between_calls) {
 // As many begin at another time as not, and a round takes longer than what lies between.
 TEST_F(EarlyExits, of_two_halves_in_turns_end_when_more_time_is_asked_for) {
   EXPECT_GT(in_turns(1300 * kMillisecond, 2 * kSecond, 600 * kMillisecond), 10);
+  // Each has more than half of its call left each time.
+  for (const base::Duration call : {1200, 1500, 1800}) {
+    EXPECT_GT(in_turns(kSecond, call * kMillisecond, call * kMillisecond * 2 / 5), 10) << call;
+  }
 }
 
 // Its READYs take so long to get here that each of its calls ends before the master expects it.

@@ -24,9 +24,12 @@ constexpr double kTightShare = 7.0 / 8;
 constexpr int kOverShare = 8;   // of a call: with so little left it is over
 constexpr int kWholeShare = 4;  // … it was for a round if it had waited no longer for START
 
-// Before the master's own deadline of a call, when half of the call's time is left to its peer.
-base::Duration half_of(const OpenReady& open) {
-  return (open.time - margin_of(bounded(open.ready.deadline))) / 2;
+// What a call may have to have left when a round begins, to its master: half of its time to its
+// peer, or, for all to begin anew together, three quarters.
+base::Duration most_of(const OpenReady& open, bool together) {
+  const base::Duration margin = margin_of(bounded(open.ready.deadline));
+  const base::Duration whole = open.time + margin;
+  return (together ? whole - whole / 4 : whole / 2) - margin;
 }
 
 }  // namespace
@@ -48,7 +51,7 @@ void State::charge_exit(const Life& life, const wire::Tag& tag, const Part& part
   }
   note_exit(life, *round.running);
   if (!JCCL_PLANTED("exits-hold-everybody-up")) note_spoilt(tag, std::string(life.site));
-  if (near && !in_haste && !JCCL_PLANTED("what-came-late-is-a-fault")) return;
+  if (near && !JCCL_PLANTED("what-came-late-is-a-fault")) return;
   charge(life,
          fault == Fault::kDeadline ? kind_of_deadline(*life_of(life.incarnation), part) : fault,
          why);
@@ -93,18 +96,21 @@ void State::charge_exit(const Life& life, const MasterAttempt& running, Fault fa
 // Members whose calls would end before their data can have moved: the others need not begin. How
 // long that takes follows from attempts that deadlines ended, one after the other: members whose
 // calls began at different times would else never have enough together. Who has more than half of
-// its call left is never asked for more. It is less each time, for what was learned of attempts
-// that hung is too much, and members that compute between two calls would wait for each other in
-// turns. Short calls are no fault: again and again, they are not waited for until the next commit.
+// its call left is not asked for more, until calls have ended attempts in turns for so long that
+// all have to begin anew at one time. It is less each time, for what was learned of attempts that
+// hung is too much, and members that compute between two calls would wait for each other in turns.
+// Short calls are no fault: again and again, they are not waited for until the next commit.
 bool State::hurried(const wire::Tag& tag) {
   const base::Duration least = std::min(options_.heartbeat / 10, kLeastTime);
   Round& round = rounds_.at(tag);
   const base::Duration needed = round.needed;
+  const bool together = round.cut_short > kCutShortMax && !JCCL_PLANTED("calls-in-turns-stay-so");
   std::map<wire::Incarnation, base::Duration> late;  // what they had to have left
   for (const auto& [id, member] : ledger_.members()) {
     const OpenReady* open = ready_of(tag, member);
     if (open == nullptr || !takes_part(tag, member)) continue;
-    const base::Duration most = JCCL_PLANTED("calls-end-before-half") ? needed : half_of(*open);
+    const base::Duration most =
+        JCCL_PLANTED("calls-end-before-half") ? needed : most_of(*open, together);
     const base::Duration asked = std::max(least, std::min(needed, most));
     if (open->deadline - now_ < asked) late.emplace(member.incarnation, asked);
   }
@@ -120,7 +126,9 @@ bool State::hurried(const wire::Tag& tag) {
     }
     reject(tag, incarnation, Code::kDeadline,
            cat("all are READY, but less than ", asked / base::kMillisecond,
-               " ms of this call's deadline are left"));
+               " ms of this call's deadline are left",
+               together ? ", and deadlines have ended one attempt after the other: all begin anew"
+                        : ""));
   }
   for (const std::string& site : short_of_time) {
     if (!JCCL_PLANTED("the-hurried-are-waited-for")) note_spoilt(tag, site);
@@ -170,7 +178,6 @@ void State::note_deadline(const MasterAttempt& running) {
   }
   if (last != nullptr || note_tight_calls(running)) return;
   note_lost_time(running);
-  end_turns(running);
 }
 
 // Deadlines have ended attempts one after the other, so calls should have more time left when the
@@ -201,19 +208,6 @@ bool State::note_tight_calls(const MasterAttempt& running) {
     any = true;
   }
   return any;
-}
-
-// Calls that began at other times than the rest end attempts in turns with them, though each would
-// have had enough time. The fewer are left out until the others have committed.
-void State::end_turns(const MasterAttempt& running) {
-  Round& round = rounds_.at(running.round().tag);
-  if (round.cut_short <= kCutShortMax || JCCL_PLANTED("calls-in-turns-stay-so")) return;
-  std::set<std::string> over, all;
-  for (const auto& [id, part] : running.parts()) {
-    all.insert(part.site);
-    if (now_ >= part.deadline) over.insert(part.site);
-  }
-  if (2 * over.size() < all.size()) round.without.merge(over);
 }
 
 // Nobody has held it, but calls that it ends were in an attempt before it that somebody left, and

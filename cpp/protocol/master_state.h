@@ -202,7 +202,6 @@ struct MasterMachine::State {
   void note_cut_short(Round& round);
   bool note_tight_calls(const MasterAttempt& running);
   void note_lost_time(const MasterAttempt& running);
-  void end_turns(const MasterAttempt& running);
 
   // master_rounds.cc: forming; master_agree.cc: what must be alike
   std::optional<base::Status> open_tag(const Life& life, const wire::Tag& tag);

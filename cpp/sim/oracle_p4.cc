@@ -31,16 +31,18 @@ Duration early_by(const CallRecord& call) {
 }
 
 // The deadline that a call ends of is its own, unless it hears that too little of it is left for a
-// round, and no more than half of its time is. (Not where clocks went apart while it ran.)
+// round, and no more than half of its time is, or three quarters, where all have to begin anew.
+// (Not where clocks went apart while it ran.)
 void World::check_not_early(const CallRecord& call, const std::string& why) {
   if (call.code != base::Code::kDeadline || call.begun <= clocks_parted_at_) return;
   const bool too_little = says(why, "all are READY, but less than ");
-  const Duration half = (call.deadline - call.begun) / 2;
-  const Duration allowed = too_little ? std::max(half, early_by(call)) : early_by(call);
+  const Duration whole = call.deadline - call.begun;
+  const Duration part = says(why, "all begin anew") ? whole - whole / 4 : whole / 2;
+  const Duration allowed = too_little ? std::max(part, early_by(call)) : early_by(call);
   if (now + allowed >= call.deadline) return;
   history.fail("P4", cat("slot ", call.slot, ": call ", call.id, " on ", call.tag, " ended as ",
                          "DEADLINE with ", (call.deadline - now) / kMillisecond, " ms left of ",
-                         2 * half / kMillisecond, ": ", why));
+                         whole / kMillisecond, ": ", why));
 }
 
 // When a call of this deadline has to have ended. Virtual timers fire when they are due, so nothing
