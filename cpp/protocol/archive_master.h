@@ -125,12 +125,13 @@ JCCL_ARCHIVED(AskedSync, sync, deadline, fetching, holders, matches, told)
 JCCL_ARCHIVED(Life, incarnation, site, shard, shards, start_peers, addresses, key, token,
               gate_passed, uses, may_order, in_commit, served_since, served_to, waited_since, id,
               conn, resumed, roster_epoch, told_as_member, seen, said_held, order, since, jumped,
-              heard, gone, progress, moving, beat, moving_before, beat_before, syncs, asked, claims,
-              held, fetched, behind, may_hold, told_back, knocking, spoilt, edit_noted, missed,
-              drain, accuses)
-JCCL_ARCHIVED(OpenReady, ready, deadline, since, time, told)
-JCCL_ARCHIVED(Part, id, incarnation, site, shard, weight, call, deadline, time, evicted, failed,
-              told_again, done, shares, audit)
+              heard, gone, progress, moving, beat, moving_before, beat_before, syncs, asked, held,
+              fetched, behind, may_hold, told_back, knocking, spoilt, edit_noted, missed, drain,
+              accuses)
+JCCL_ARCHIVED(OpenReady, ready, deadline, since, called, time, told)
+JCCL_ARCHIVED(Part, id, incarnation, site, shard, weight, call, deadline, called, time, evicted,
+              failed, told_again, done, shares, audit)
+JCCL_ARCHIVED(Claim, shards, at)
 JCCL_ARCHIVED(Told, result, root, cells)
 JCCL_ARCHIVED(CellName, shard, cell)
 JCCL_ARCHIVED(AuditedCell, parts, result)
@@ -143,8 +144,8 @@ JCCL_ARCHIVED(RoundMemory, link_failures, named, cut, began_late, corrupt, refus
 JCCL_ARCHIVED(Departed, site, key, token, since, at, stays)
 JCCL_ARCHIVED(Poll, revision, tier, election, doubt_since, dispute)
 JCCL_ARCHIVED(Round, ready, running, running_told, memory, entered, assumed, poll, without, skipped,
-              quorum_since, late, lost_since, unasked_since, unborn_since, unheld_since, brought,
-              brought_at, opened_by, before, asking, ready_due, sync_due, commits, aborts,
+              quorum_since, late, lost_since, unasked_since, unborn_since, claims, unheld_since,
+              brought, brought_at, opened_by, before, asking, ready_due, sync_due, commits, aborts,
               contributed, audit, audited, audit_bytes, usual, cut_short, needed, weight)
 JCCL_ARCHIVED(Cut, until, times, rounds)
 JCCL_ARCHIVED(Throttle, bans, banned_at, next_at, in_vain, held, held_until, open, for_faults)

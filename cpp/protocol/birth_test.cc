@@ -105,18 +105,38 @@ TEST_F(BirthTest, of_sources_that_differ_most_decide_or_nobody_does) {
   }
 }
 
-// Else who differs would have to wait only until the other one's call is over.
-TEST_F(BirthTest, a_claim_outlives_its_call_and_ends_with_its_process) {
-  EXPECT_EQ(source_of({{"e", 1, 1, true}, {"a", 1, 2, true, 0, 1, 5}, {"b", 1, 3}, {"c", 1, 3}}),
-            "");
-  alive_ = {1, 2, 3, 4};
-  wait(6 * base::kSecond);
-  EXPECT_EQ(source_, "");
-  note(say(3, asks({"b", 1, 3}))), note(say(1, asks({"e", 1, 1, true})));
-  EXPECT_EQ(source_, "") << "the other one does not ask just now";
+// Else who differs would have to wait only until the other one's program has ended by that.
+TEST_F(BirthTest, a_claim_outlives_its_call_and_its_process) {
+  const std::vector<Asks> all = {{"e", 1, 1, true}, {"a", 1, 2, true}, {"b", 1, 3}, {"c", 1, 4}};
+  EXPECT_EQ(source_of(all), "");
   note(on(ConnClosed{2}));
-  note(say(1, asks({"e", 1, 1, true})));
+  alive_ = {1, 3, 4};
+  for (int k = 0; k < 60; ++k) {
+    wait(base::kSecond);
+    note(say(1, asks(all[0])));
+  }
+  EXPECT_EQ(source_, "") << "the other one may come back";
+  (void)say(5, hello(600, "a"), key(2));
+  (void)say(5, wire::Resume{});
+  note(say(5, asks({"a", 1, 5})));  // its user has seen it
+  EXPECT_NE(told(5).find("waits for e, which is named as the source"), std::string::npos)
+      << told(5);
+  note(say(1, asks(all[0])));
   EXPECT_EQ(source_, "e");
+}
+
+TEST_F(BirthTest, of_a_site_that_is_gone_a_claim_ends_in_time) {
+  const std::vector<Asks> all = {{"e", 1, 1, true}, {"a", 1, 2, true}, {"b", 1, 3}, {"c", 1, 4}};
+  EXPECT_EQ(source_of(all), "");
+  note(on(ConnClosed{2}));
+  alive_ = {1, 3, 4};
+  wait(601 * base::kSecond);
+  note(say(1, asks(all[0])));
+  EXPECT_EQ(source_, "e");
+}
+
+TEST_F(BirthTest, what_most_have_settles_a_dispute) {
+  EXPECT_EQ(source_of({{"e", 1, 1, true}, {"a", 1, 2, true}, {"b", 1, 2}, {"c", 1, 2}}), "a");
 }
 
 TEST_F(BirthTest, the_operators_source_is_the_source) {

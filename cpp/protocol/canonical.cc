@@ -72,17 +72,18 @@ class Canon {
     put(sync), put(deadline), put(fetching), put(holders), put(matches), words(told);
   }
   void put(const OpenReady& open) {
-    const auto& [ready, deadline, since, time, told] = open;
-    put(wire::Message(ready)), put(deadline), put(since), put(time), words(told);
+    const auto& [ready, deadline, since, called, time, told] = open;
+    put(wire::Message(ready)), put(deadline), put(since), put(called), put(time), words(told);
   }
   void put(const Cut& cut) {
     const auto& [until, times, rounds] = cut;
     put(until), put(times), put(rounds);
   }
+  void put(const Claim& claim) { put(claim.shards), put(claim.at); }
   void put(const Part& part) {
-    const auto& [id, incarnation, site, shard, weight, call, deadline, time, evicted, failed,
-                 told_again, done, shares, audit] = part;
-    put(time), put(told_again);
+    const auto& [id, incarnation, site, shard, weight, call, deadline, called, time, evicted,
+                 failed, told_again, done, shares, audit] = part;
+    put(called), put(time), put(told_again);
     put(id), put(incarnation), put(site), put(shard), put(weight), put(call), put(deadline);
     put(evicted), put(failed), put(done), put(wire::Message(wire::Done{{}, {}, shares, audit}));
   }
@@ -133,13 +134,13 @@ class Canon {
   }
   void put(const Round& round) {
     const auto& [ready, running, told, memory, entered, assumed, poll, without, skipped,
-                 quorum_since, late, lost_since, unasked_since, unborn_since, unheld_since, brought,
-                 brought_at, opened_by, before, asking, ready_due, sync_due, commits, aborts,
-                 contributed, audit, audited, audit_bytes, usual, cut_short, needed, weight] =
-        round;
+                 quorum_since, late, lost_since, unasked_since, unborn_since, claims, unheld_since,
+                 brought, brought_at, opened_by, before, asking, ready_due, sync_due, commits,
+                 aborts, contributed, audit, audited, audit_bytes, usual, cut_short, needed,
+                 weight] = round;
     put(ready), put(running), put(memory), put(without), put(skipped), put(quorum_since), put(late);
-    put(lost_since), put(unasked_since), put(unborn_since), put(unheld_since), put(brought),
-        put(brought_at), put(asking), put(ready_due), put(sync_due);
+    put(lost_since), put(unasked_since), put(unborn_since), put(claims), put(unheld_since),
+        put(brought), put(brought_at), put(asking), put(ready_due), put(sync_due);
     put(contributed), put(usual), put(cut_short), put(needed), put(weight), put(opened_by),
         put(before), put(entered), put(assumed), put(poll.has_value());
     if (poll.has_value()) {
@@ -186,16 +187,15 @@ class Canon {
                  uses, may_order, in_commit, served_since, served_to, waited_since, id, conn,
                  resumed, roster_epoch, told_as_member, seen, said_held, order, since, jumped,
                  heard, gone, progress, moving, beat, moving_before, beat_before, syncs, asked,
-                 claims, held, fetched, behind, may_hold, told_back, knocking, spoilt, edit_noted,
-                 missed, drain, accuses] = life;
+                 held, fetched, behind, may_hold, told_back, knocking, spoilt, edit_noted, missed,
+                 drain, accuses] = life;
     put(incarnation), put(site), put(shard), put(shards), put(start_peers), put(addresses.size());
     put(token), put(gate_passed), put(uses), put(may_order), put(in_commit), put(served_since),
         put(served_to), put(waited_since);
     put(id), put(conn), put(resumed), put(roster_epoch), put(told_as_member), put(seen),
         put(said_held), put(place), put(jumped);
-    put(life.connected() ? heard : gone), put(key), put(syncs), put(asked), put(claims), put(held),
-        put(fetched), put(behind), put(may_hold), put(told_back), put(knocking), put(spoilt),
-        put(edit_noted);
+    put(life.connected() ? heard : gone), put(key), put(syncs), put(asked), put(held), put(fetched),
+        put(behind), put(may_hold), put(told_back), put(knocking), put(spoilt), put(edit_noted);
     put(missed), put(wire::Message(wire::Heartbeat{0, 0, moving})), put(beat), put(accuses);
     put(drain.empty()), words(drain);
     put(wire::Message(wire::Heartbeat{0, 0, moving_before})), put(beat_before);

@@ -241,10 +241,12 @@ TEST_F(EarlyExits, nor_does_who_goes_each_time) {
 // It may even be honest.
 TEST_F(EarlyExits, nor_do_calls_that_have_no_room_for_a_round) {
   for (const Straggler policy : kPolicies) {
-    for (const base::Duration own : {800, 950}) {
+    for (const base::Duration own : {800, 950, 1050, 1100}) {
       const Lie lie{Exit::kByDeadline, own * kMillisecond, 0};
       EXPECT_GE(kept(policy, kSecond, 1200 * kMillisecond, lie), 0.8) << own;
     }
+    const Lie half{Exit::kByDeadline, 865 * kMillisecond, 0};
+    EXPECT_GE(kept(policy, kSecond, 1710 * kMillisecond, half), 0.8);
   }
 }
 

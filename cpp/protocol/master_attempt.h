@@ -43,7 +43,8 @@ struct Part {
   double weight = 0;                   // 0: a receiver
   std::uint64_t call = 0;              // of its READY
   base::Time deadline = base::kNever;  // likewise; ends this part's wait and no other's
-  base::Duration time = 0;             // likewise: from READY to deadline
+  base::Time called = 0;               // its call's first READY
+  base::Duration time = 0;             // … and all that the call has, to its peer
   bool evicted = false;
   bool failed = false;        // a receiver that gave up; never holds the others
   base::Time told_again = 0;  // its START was lost, and sent once more

@@ -13,6 +13,13 @@ using base::cat;
 using base::Code;
 using State = MasterMachine::State;
 
+namespace {
+
+constexpr base::Duration kClaimTime = 600 * base::kSecond;  // after its site has gone
+constexpr std::size_t kClaimsMax = 64;
+
+}  // namespace
+
 // The run is born once per state tag, when enough sites ask that may come in: from the source that
 // the operator named; else with leaves like most sites', from the source that is named among these,
 // else from a site whose values most have, the first that connected.
@@ -24,7 +31,7 @@ void State::try_birth(const wire::Tag& tag) {
       Life& life = lives_.at(incarnation);
       const auto asked = life.syncs.find(tag);
       if (asked == life.syncs.end()) continue;
-      if (found.disputed && life.claims.count(tag) > 0) {
+      if (found.disputed && asked->second.sync.source) {
         reply_refused(life, tag, Code::kMismatch, found.wait);
         continue;
       }
@@ -47,7 +54,7 @@ void State::try_birth(const wire::Tag& tag) {
     if (life->shard == 0) birth.summary = base::to_utf8(sync.summary);
     note("birth", {{"tag", tag}, {"source", name(*life)}, {"digest", base::to_hex(sync.digest)}});
   }
-  for (auto& [incarnation, life] : lives_) life.claims.erase(tag);
+  rounds_.at(tag).claims.clear();
   journal(std::move(birth));
   roster_dirty_ = lives_changed_ = true;
 }
@@ -105,44 +112,69 @@ std::vector<const Asker*> State::most_alike(const std::map<std::string, Asker>& 
       ->second;
 }
 
-// Another process says that it is the source, with other values than this site's. It counts after
-// its call as well: else who differs would only have to wait until that is over.
-const Life* State::rival_source(const wire::Tag& tag, const Asker& site) const {
-  for (const auto& [incarnation, life] : lives_) {
-    const auto claim = life.claims.find(tag);
-    const auto own = site.shards.find(life.shard);
-    if (claim == life.claims.end() || life.site == site.site || own == site.shards.end()) continue;
-    const auto& [leaves, values] = claim->second;
-    if (leaves != own->second.first || values == own->second.second) continue;
-    const bool asks = life.syncs.count(tag) > 0 || !JCCL_PLANTED("claims-end-with-calls");
-    if (asks && life.connected() && barred(life).empty()) return &life;
-  }
-  return nullptr;
+// A site that asks without saying so is no source any more. Who is not let in is none.
+void State::note_claim(const Life& life, const wire::Sync& sync) {
+  auto& claims = rounds_.at(sync.tag).claims;
+  if (!sync.source) claims.erase(life.site);
+  if (!sync.source || !barred(life).empty()) return;
+  std::erase_if(claims, [&](const auto& one) {
+    return now_ >= one.second.at + kClaimTime && lives_at(one.first).empty();
+  });
+  if (claims.size() >= kClaimsMax && claims.count(life.site) == 0) return;  // disputed anyway
+  Claim& claim = claims[life.site];
+  claim.shards[life.shard] = {sync.descriptor, sync.digest};
+  claim.at = now_;
 }
 
-// Of named sources that differ, what more than half of them have; else nothing begins until their
-// users agree.
-Birth State::named_source(const wire::Tag& tag, std::vector<const Asker*> named) const {
+// Another site has said that it is the source, with other values than this one's; its name, or
+// empty.
+std::string State::rival_source(const wire::Tag& tag, const Asker& site) const {
+  const auto& claims = rounds_.at(tag).claims;
+  for (const auto& [other, claim] : claims) {
+    const bool here = !lives_at(other).empty();
+    if (other == site.site || (!here && now_ >= claim.at + kClaimTime)) continue;
+    if (JCCL_PLANTED("claims-end-with-processes") && !here) continue;
+    for (const auto& [shard, said] : claim.shards) {
+      const auto own = site.shards.find(shard);
+      if (own == site.shards.end() || own->second.first != said.first) continue;
+      if (own->second.second != said.second) return other;
+    }
+  }
+  return claims.size() >= kClaimsMax ? "others" : "";
+}
+
+// Where named sources differ: what more than half of all that ask have. Else nothing begins until
+// their users agree, or the operator decides.
+Birth State::named_source(const wire::Tag& tag, const std::vector<const Asker*>& alike) const {
+  std::vector<const Asker*> named;
+  std::map<decltype(Asker::shards), std::size_t> votes;
+  for (const Asker* one : alike) {
+    ++votes[one->shards];
+    if (one->named) named.push_back(one);
+  }
   std::sort(named.begin(), named.end(),
             [](const Asker* a, const Asker* b) { return a->order < b->order; });
-  std::map<decltype(Asker::shards), std::size_t> votes;
-  for (const Asker* one : named) ++votes[one->shards];
   for (const Asker* one : named) {
-    const Life* rival = rival_source(tag, *one);
-    const bool most = named.size() > 2 && 2 * votes.at(one->shards) > named.size();
-    if (rival == nullptr || most || JCCL_PLANTED("the-first-source-wins")) return {one->site, {}};
+    const bool most = alike.size() > 2 && 2 * votes.at(one->shards) > alike.size();
+    if (rival_source(tag, *one).empty() || most || JCCL_PLANTED("the-first-source-wins")) {
+      return {one->site, {}};
+    }
+  }
+  for (const Asker* one : alike) {  // the source that they have is not back yet
+    if (alike.size() > 2 && 2 * votes.at(one->shards) > alike.size()) return {one->site, {}};
   }
   const std::string& one = named.front()->site;
-  const std::string& other = rival_source(tag, *named.front())->site;
-  return {
-      {},
-      cat(std::min(one, other), " and ", std::max(one, other), " are both named as the source of ",
-          tag, ", with other values: name one, or start the master with --source SITE"),
-      true};
+  const std::string other = rival_source(tag, *named.front());
+  return {{},
+          cat(std::min(one, other), " and ", std::max(one, other),
+              " are both named as the source of ", tag,
+              ", with other values: begin one of them anew without source=True, or start the "
+              "master with --source SITE"),
+          true};
 }
 
-// Who may still bring a named source: a site that is not whole, or, of a run that has begun, a
-// member that does not ask. In words.
+// Who may still bring a named source: a site that is not whole, or was refused as one of several
+// and has to come back; or, of a run that has begun, a member that does not ask. In words.
 std::string State::source_to_come(const wire::Tag& tag,
                                   const std::map<std::string, Asker>& sites) const {
   const bool waits = options_.straggler == Straggler::kWait;
@@ -154,6 +186,11 @@ std::string State::source_to_come(const wire::Tag& tag,
   for (const auto& [site, asker] : sites) {
     if (asker.named && !asker.whole() && !over(options_.restore_after)) {
       return cat("waits for all shards of the source ", site);
+    }
+  }
+  for (const auto& [site, claim] : rounds_.at(tag).claims) {  // it was told of another, and ended
+    if (sites.count(site) == 0 && now_ < claim.at + kClaimTime && !over(options_.restore_after)) {
+      return cat("waits for ", site, ", which is named as the source, to synchronise ", tag);
     }
   }
   if (!begun_ && !ledger_.any_born()) return {};
@@ -188,11 +225,9 @@ Birth State::birth_source(const wire::Tag& tag) {
                 tag)};
   }
   const std::vector<const Asker*> alike = most_alike(sites);
-  std::vector<const Asker*> named;
-  for (const Asker* one : alike) {
-    if (one->named) named.push_back(one);
-  }
-  if (!named.empty()) return named_source(tag, std::move(named));
+  const bool any_named =
+      std::any_of(alike.begin(), alike.end(), [](const Asker* one) { return one->named; });
+  if (any_named) return named_source(tag, alike);
   since = std::min(since, now_);
   if (std::string wait = source_to_come(tag, sites); !wait.empty()) return {{}, std::move(wait)};
   std::map<decltype(Asker::shards), std::size_t> votes;

@@ -20,16 +20,15 @@ constexpr base::Duration kLeastTime = 50 * base::kMillisecond;  // to move a rou
 constexpr base::Duration kShortCall = 4 * kLeastTime;           // may end before others come at all
 constexpr std::uint32_t kCutShortMax = 4;                       // attempts in a row
 constexpr double kShortShare = 1.0 / 2;
-constexpr double kTightShare = 7.0 / 8;
-constexpr int kOverShare = 8;   // of a call: with so little left it is over
+constexpr double kTightShare = 15.0 / 16;  // READYs take longer at times
+constexpr int kOverShare = 8;              // of a call: with so little left it is over
 constexpr int kWholeShare = 4;  // … it was for a round if it had waited no longer for START
 
 // What a call may have to have left when a round begins, to its master: half of its time to its
 // peer, or, for all to begin anew together, three quarters.
 base::Duration most_of(const OpenReady& open, bool together) {
-  const base::Duration margin = margin_of(bounded(open.ready.deadline));
-  const base::Duration whole = open.time + margin;
-  return (together ? whole - whole / 4 : whole / 2) - margin;
+  const base::Duration early = together ? open.time - open.time / 4 : open.time / 2;
+  return early - margin_of(bounded(open.ready.deadline));
 }
 
 }  // namespace
@@ -199,8 +198,7 @@ bool State::note_tight_calls(const MasterAttempt& running) {
   for (const Part& part : parts) {
     const Life* life = part.evicted ? nullptr : life_of(part.incarnation);
     if (life == nullptr || now_ + part.time / kOverShare < part.deadline) continue;
-    const base::Duration waited = running.since - (part.deadline - part.time);
-    const bool whole = waited <= part.time / kWholeShare;
+    const bool whole = running.since - part.called <= part.time / kWholeShare;
     if (!whole && !JCCL_PLANTED("who-waited-has-a-tight-call")) continue;
     if (!hasty(part.incarnation, parts, kTightShare)) continue;
     note_exit(*life, running);
@@ -216,7 +214,7 @@ void State::note_lost_time(const MasterAttempt& running) {
   if (JCCL_PLANTED("lost-time-is-free")) return;
   base::Time began = base::kNever;
   for (const auto& [id, part] : running.parts()) {
-    if (now_ >= part.deadline) began = std::min(began, part.deadline - part.time);
+    if (now_ >= part.deadline) began = std::min(began, part.called);
   }
   for (const auto& [key, by] : rounds_.at(running.round().tag).memory.ended) {
     if (began == base::kNever || by.at < began) continue;

@@ -61,8 +61,6 @@ struct Life {  // of an incarnation that is a member, or a connected observer
   base::Time beat_before = 0;
   std::map<wire::Tag, AskedSync> syncs;
   std::map<wire::Tag, std::pair<std::uint64_t, base::Time>> asked;  // its call, READY first since
-  // Leaves and values of states of which it has said that it is the source, before their birth.
-  std::map<wire::Tag, std::pair<base::Digest, base::Digest>> claims;
   std::map<wire::Tag, wire::Held> held;
   std::map<wire::Tag, wire::Held> fetched;    // what kFetch named last
   std::map<wire::Tag, std::uint64_t> behind;  // asked while this newer revision was the newest
@@ -103,6 +101,13 @@ struct Asker {  // a site that asks for a state before its birth
   }
 };
 
+// A site's word, before the birth of a state, that it is the source. It outlives its call and its
+// process: who differs would else only have to wait until an honest one ends by that.
+struct Claim {
+  std::map<std::uint32_t, std::pair<base::Digest, base::Digest>> shards;  // leaves, values
+  base::Time at = 0;
+};
+
 struct Birth {
   std::string site;       // whose state it is; empty: nobody's yet
   std::string wait;       // … and why
@@ -113,7 +118,8 @@ struct OpenReady {
   wire::Ready ready;
   base::Time deadline = base::kNever;
   base::Time since = 0;
-  base::Duration time = 0;  // that the whole call has, from its first READY
+  base::Time called = 0;    // the call's first READY
+  base::Duration time = 0;  // … and all that it has, to its peer
   std::string told;         // last Waiting text
 };
 
@@ -160,9 +166,9 @@ struct RoundMemory {
 
   // The calls have ended, and others begin; not what was held against those that went.
   void forget() {
-    auto gone = std::move(left);
+    auto gone = std::move(left), ending = std::move(ended);
     *this = {};
-    left = std::move(gone);
+    left = std::move(gone), ended = std::move(ending);
   }
 };
 
@@ -196,6 +202,7 @@ struct Round {  // the volatile side of one tag
   base::Time lost_since = base::kNever;        // no holder of the newest revision is left
   base::Time unasked_since = base::kNever;     // nor does anybody ask for it
   base::Time unborn_since = base::kNever;      // its birth is asked for
+  std::map<std::string, Claim> claims;         // by site; until the birth
   base::Time unheld_since = base::kNever;      // no holder is known, as looked up for who asks
   std::uint64_t brought = 0;           // the newest earlier one that somebody brought since …
   base::Time brought_at = 0;           // … and when last

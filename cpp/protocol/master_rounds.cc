@@ -41,7 +41,8 @@ void State::on_ready(Life& life, const wire::Ready& ready) {
   open.deadline = now_ + left - margin_of(left);
   auto& [call, first] = life.asked[tag];
   if (std::exchange(call, ready.call) != ready.call || first == 0) first = now_;
-  open.time = open.deadline - first;
+  open.called = first;
+  open.time = now_ + left - first;
   const Time due = round.ready.empty() ? base::kNever : round.ready_due;
   round.ready_due = std::min(due, open.deadline);
   if (!ready.before.empty()) round.before = ready.before;
@@ -322,6 +323,7 @@ std::vector<Part> State::parts_for(const wire::Tag& tag) const {
     if (const OpenReady* open = ready_of(tag, member)) {
       part.call = open->ready.call;
       part.deadline = open->deadline;
+      part.called = open->called;
       part.time = open->time;
     }
     if (silent.count(member.site) == 0) part.weight = ready_of(tag, member)->ready.weight;

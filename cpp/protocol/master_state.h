@@ -388,8 +388,9 @@ struct MasterMachine::State {
   std::string without(const Sites& asked) const;
   std::map<std::string, Asker> askers(const wire::Tag& tag) const;
   static std::vector<const Asker*> most_alike(const std::map<std::string, Asker>& sites);
-  const Life* rival_source(const wire::Tag& tag, const Asker& site) const;
-  Birth named_source(const wire::Tag& tag, std::vector<const Asker*> named) const;
+  void note_claim(const Life& life, const wire::Sync& sync);
+  std::string rival_source(const wire::Tag& tag, const Asker& site) const;
+  Birth named_source(const wire::Tag& tag, const std::vector<const Asker*>& alike) const;
   std::string source_to_come(const wire::Tag& tag, const std::map<std::string, Asker>& sites) const;
   Birth birth_source(const wire::Tag& tag);
 

@@ -96,11 +96,7 @@ void State::on_sync(Life& life, const wire::Sync& sync) {
                              name(life), " is named as its source too and has another: name one ",
                              "source, and let start_peers wait for it"));
   }
-  if (sync.source && !at.born) {
-    life.claims[sync.tag] = {sync.descriptor, sync.digest};
-  } else {
-    life.claims.erase(sync.tag);
-  }
+  if (!at.born) note_claim(life, sync);
   note_asked_edit(life, sync);
   AskedSync asked;
   asked.sync = sync;
