@@ -110,6 +110,10 @@ wire::OrderReply State::order_of_key(const wire::Order& order) {
     if (!ledger_.let_in(key)) journal(wire::AdmitRecord{key});
     lives_changed_ = true;
     const bool all = options_.admission == Admission::kAuto;
+    if (const Ban* held = ban_of(key); held != nullptr && !JCCL_PLANTED("the-banned-may-come-in")) {
+      return {Code::kOk, cat("the key ", brief_key(key), "… may come in when its ban is over: ",
+                             ban_text(key, held->until_unix_ms, held->reason))};
+    }
     return {Code::kOk, cat("the key ", brief_key(key), "… may come in",
                            all ? ", as all newcomers may: this run has --admission auto" : "")};
   }

@@ -207,6 +207,18 @@ TEST_F(OrdersTest, who_admits_where_all_may_come_in_is_told_so) {
   EXPECT_EQ(admit(2001).find("as all newcomers may"), std::string::npos);
 }
 
+TEST_F(OrdersTest, who_admits_a_banned_key_is_told_that_it_is_banned) {
+  begin_with(options());
+  order(wire::OrderVerb::kBan, base::to_hex(key(3)));
+  const wire::Order admit{wire::OrderVerb::kAdmit, base::to_hex(key(3)), 0, ""};
+  const auto replies =
+      sent<wire::OrderReply>(on(ConnMessage{++operator_, admit, Shown{{99}, "", 0, true}}));
+  ASSERT_EQ(replies.size(), 1U);
+  EXPECT_NE(replies[0].text.find("may come in when its ban is over"), std::string::npos)
+      << replies[0].text;
+  EXPECT_NE(replies[0].text.find("jccl pardon"), std::string::npos) << replies[0].text;
+}
+
 TEST_F(OrdersTest, the_history_says_what_was_ordered_and_by_whose_token) {
   begin_with(options());
   const Shown by{{99}, "a-0-0-0-00000001", 0, true};
