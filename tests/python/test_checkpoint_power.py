@@ -1,5 +1,5 @@
-"""What a folder of checkpoints holds when the machine loses its power, at each moment: of
-files what was synced, and of folders the names that they had when they were."""
+"""What a folder of checkpoints holds when the machine loses its power, at each moment:
+of files what was synced, and of folders the names that they had when they were."""
 
 import os
 import stat
@@ -13,8 +13,8 @@ from tests.paper_run import Site
 
 
 class Disk:
-    """Of a folder, what a power cut leaves. Files that were synced stay open, so that no
-    number of a file is given to another one."""
+    """Of a folder, what a power cut leaves. Files that were synced stay open, so that
+    no number of a file is given to another one."""
 
     def __init__(self, loses=lambda _path: False):
         self._loses, self._fsync = loses, os.fsync
@@ -53,7 +53,7 @@ class Disk:
 
 
 def whole(folder):
-    """The numbers of the checkpoints there; each one that says it is whole has to be."""
+    """The numbers of the checkpoints there; each that says it is whole has to be."""
     store = stores.open_store(folder)
     found = [one for one in records.find(store) if one.record]
     for one in found:
