@@ -105,6 +105,7 @@ constexpr MutantRow kRows[] = {
     {"late-askers-end-by-deadline"},
     {"deadline-timer-lost"},
     {"calls-end-before-half"},
+    {"deadlines-teach-nothing"},
     {"deadlines-too-long"},
     {"sync-deadlines-too-long"},
     {"doubt-comes-late"},
