@@ -130,7 +130,7 @@ TEST_F(BirthTest, of_a_site_that_is_gone_a_claim_ends_in_time) {
   EXPECT_EQ(source_of(all), "");
   note(on(ConnClosed{2}));
   alive_ = {1, 3, 4};
-  wait(601 * base::kSecond);
+  wait(121 * base::kSecond);
   note(say(1, asks(all[0])));
   EXPECT_EQ(source_, "e");
 }

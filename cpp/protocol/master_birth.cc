@@ -15,7 +15,7 @@ using State = MasterMachine::State;
 
 namespace {
 
-constexpr base::Duration kClaimTime = 600 * base::kSecond;  // after its site has gone
+constexpr base::Duration kClaimTime = 120 * base::kSecond;  // after its site has gone
 constexpr std::size_t kClaimsMax = 64;
 
 }  // namespace
@@ -210,7 +210,6 @@ Birth State::birth_source(const wire::Tag& tag) {
       sites.begin(), sites.end(), [](const auto& site) { return site.second.whole(); }));
   base::Time& since = rounds_.at(tag).unborn_since;
   if (ready < std::max(1U, start_peers())) {
-    since = base::kNever;
     return {{},
             cat("waits for the first ", start_peers(), " sites to synchronise ", tag, ", ", ready,
                 " did", without(sites), gone_text())};
