@@ -87,6 +87,8 @@ void State::answer(Life& life, const wire::Unresolved& about) {
   if (JCCL_PLANTED("unknown-attempt-dropped")) return;
   // Another master follows this one, and may have committed it; or it is made up.
   if (about.attempt.epoch > ledger_.epoch() && !JCCL_PLANTED("later-epochs-are-aborted")) return;
+  const bool to_come = about.attempt.epoch == ledger_.epoch() && about.attempt.counter > counter_;
+  if (to_come && !JCCL_PLANTED("attempts-to-come-are-aborted")) return;
   if (const auto outcome = outcome_of(about, life)) tell_late(life, *outcome);
 }
 

@@ -121,6 +121,10 @@ TEST(MasterTest, an_impossible_weight_or_tag_is_rejected) {
 TEST(MasterTest, messages_about_unknown_attempts_are_answered) {
   Rig rig;
   rig.join(1, 10, "a");
+  wire::Ready ready;
+  ready.round = {"another", 1};
+  ready.deadline = 1000 * base::kSecond;
+  ASSERT_FALSE(sent<wire::Start>(rig.say(1, ready)).empty());  // of a later epoch
   const MasterEffects effects = rig.say(1, wire::Query{{{1, 5}, {"t", 1}}});
   ASSERT_FALSE(sent<wire::Outcome>(effects).empty());
   EXPECT_EQ(sent<wire::Outcome>(effects).at(0).verdict, wire::Verdict::kAborted);
@@ -136,6 +140,22 @@ TEST(MasterTest, an_attempt_of_a_later_epoch_is_not_this_masters_to_answer) {
   Rig rig;
   rig.join(1, 10, "a");
   EXPECT_TRUE(sent<wire::Outcome>(rig.say(1, wire::Query{{{5, 5}, {"t", 1}}})).empty());
+}
+
+// It would be told as aborted, and commit.
+TEST(MasterTest, nor_is_one_that_is_still_to_come) {
+  Rig rig;
+  rig.join(1, 10, "a");
+  wire::Ready ready;
+  ready.round = {"t", 1};
+  ready.deadline = 1000 * base::kSecond;
+  const auto starts = sent<wire::Start>(rig.say(1, ready));
+  ASSERT_EQ(starts.size(), 1U);
+  wire::Attempt next = starts[0].attempt;
+  ++next.counter;
+  EXPECT_TRUE(sent<wire::Outcome>(rig.say(1, wire::Query{{next, {"t", 1}}})).empty());
+  EXPECT_TRUE(
+      sent<wire::Outcome>(rig.say(1, wire::Fail{next, base::Code::kAborted, 0, "x"})).empty());
 }
 
 // Or a data plane that has run a later one lets go of frames of the earlier one.
