@@ -1,5 +1,6 @@
 // The beginning of a state: among which sites, and with whose values. Pure; one event at a time.
 #include <algorithm>
+#include <iterator>
 #include <tuple>
 
 #include "base/planted.h"
@@ -17,6 +18,13 @@ namespace {
 
 constexpr base::Duration kClaimTime = 120 * base::kSecond;  // after its site has gone
 constexpr std::size_t kClaimsMax = 64;
+
+std::map<Brought, std::size_t> votes_of(const std::vector<const Asker*>& sites) {
+  std::map<Brought, std::size_t> votes;
+  for (const Asker* one : sites)
+    votes[one->shards] += !JCCL_PLANTED("the-first-has-the-right-values");
+  return votes;
+}
 
 }  // namespace
 
@@ -147,21 +155,20 @@ std::string State::rival_source(const wire::Tag& tag, const Asker& site) const {
 // their users agree, or the operator decides.
 Birth State::named_source(const wire::Tag& tag, const std::vector<const Asker*>& alike) const {
   std::vector<const Asker*> named;
-  std::map<decltype(Asker::shards), std::size_t> votes;
-  for (const Asker* one : alike) {
-    ++votes[one->shards];
-    if (one->named) named.push_back(one);
-  }
+  std::copy_if(alike.begin(), alike.end(), std::back_inserter(named),
+               [](const Asker* one) { return one->named; });
   std::sort(named.begin(), named.end(),
             [](const Asker* a, const Asker* b) { return a->order < b->order; });
+  const auto votes = votes_of(alike);
+  const auto most_have_it = [&](const Asker* one) {
+    return alike.size() > 2 && 2 * votes.at(one->shards) > alike.size();
+  };
   for (const Asker* one : named) {
-    const bool most = alike.size() > 2 && 2 * votes.at(one->shards) > alike.size();
-    if (rival_source(tag, *one).empty() || most || JCCL_PLANTED("the-first-source-wins")) {
-      return {one->site, {}};
-    }
+    const bool alone = rival_source(tag, *one).empty() || JCCL_PLANTED("the-first-source-wins");
+    if (alone || most_have_it(one)) return {one->site, {}};
   }
   for (const Asker* one : alike) {  // the source that they have is not back yet
-    if (alike.size() > 2 && 2 * votes.at(one->shards) > alike.size()) return {one->site, {}};
+    if (most_have_it(one)) return {one->site, {}};
   }
   const std::string& one = named.front()->site;
   const std::string other = rival_source(tag, *named.front());
@@ -219,9 +226,7 @@ Birth State::birth_source(const wire::Tag& tag) {
     if (its != sites.end() && its->second.whole()) return {its->first, {}};
     return {{},
             cat("waits for ", options_.source,
-                ", the source that the operator named, to "
-                "synchronise ",
-                tag)};
+                ", the source that the operator named, to synchronise ", tag)};
   }
   const std::vector<const Asker*> alike = most_alike(sites);
   const bool any_named =
@@ -229,9 +234,7 @@ Birth State::birth_source(const wire::Tag& tag) {
   if (any_named) return named_source(tag, alike);
   since = std::min(since, now_);
   if (std::string wait = source_to_come(tag, sites); !wait.empty()) return {{}, std::move(wait)};
-  std::map<decltype(Asker::shards), std::size_t> votes;
-  for (const Asker* one : alike)
-    votes[one->shards] += !JCCL_PLANTED("the-first-has-the-right-values");
+  const auto votes = votes_of(alike);
   const auto rank = [&](const Asker* one) {
     return std::tuple(votes.at(one->shards), UINT64_MAX - one->order);
   };

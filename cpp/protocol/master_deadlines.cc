@@ -31,6 +31,12 @@ base::Duration most_of(const OpenReady& open, bool together) {
   return early - margin_of(bounded(open.ready.deadline));
 }
 
+std::vector<Part> parts_of(const MasterAttempt& running) {
+  std::vector<Part> parts;
+  for (const auto& [id, one] : running.parts()) parts.push_back(one);
+  return parts;
+}
+
 }  // namespace
 
 // It leaves an attempt that runs. When its deadline is over it may, unless it gave itself much less
@@ -39,12 +45,9 @@ base::Duration most_of(const OpenReady& open, bool together) {
 void State::charge_exit(const Life& life, const wire::Tag& tag, const Part& part, Fault fault,
                         const std::string& why) {
   Round& round = rounds_.at(tag);
-  std::vector<Part> parts;
-  for (const auto& [id, one] : round.running->parts()) parts.push_back(one);
   const bool near = now_ + options_.silence / 4 >= part.deadline;
   const bool over = JCCL_PLANTED("short-calls-are-always-over") ? near : now_ >= part.deadline;
-  const bool in_haste = hasty(part.incarnation, parts);
-  if (over && !in_haste) {
+  if (over && !hasty(part.incarnation, parts_of(*round.running))) {
     note_cut_short(round);
     return note_deadline(*round.running);
   }
@@ -192,8 +195,7 @@ void State::note_cut_short(Round& round) {
 // others' attempts. Whether there are any.
 bool State::note_tight_calls(const MasterAttempt& running) {
   if (JCCL_PLANTED("tight-calls-end-rounds")) return false;
-  std::vector<Part> parts;
-  for (const auto& [id, one] : running.parts()) parts.push_back(one);
+  const std::vector<Part> parts = parts_of(running);
   bool any = false;
   for (const Part& part : parts) {
     const Life* life = part.evicted ? nullptr : life_of(part.incarnation);
@@ -231,10 +233,10 @@ void State::note_lost_time(const MasterAttempt& running) {
 // it still has to send.
 bool State::note_short_calls(const MasterAttempt& running, const Part* holder) {
   const wire::Tag tag = running_tag(running.attempt());
-  std::vector<Part> parts, others;  // whoever holds it may have as long a call as it likes
+  const std::vector<Part> parts = parts_of(running);
+  std::vector<Part> others;  // whoever holds it may have as long a call as it likes
   bool any = false;
   for (const auto& [id, one] : running.parts()) {
-    parts.push_back(one);
     if (&one != holder) others.push_back(one);
   }
   for (const auto& [id, part] : running.parts()) {

@@ -86,12 +86,15 @@ struct Serving {  // the newest revision of one shard, for one look at who asks
   std::optional<std::string> lost;  // lost_text(), likewise
 };
 
+// What a site brings to the birth of a state: leaves and values, by shard.
+using Brought = std::map<std::uint32_t, std::pair<base::Digest, base::Digest>>;
+
 struct Asker {  // a site that asks for a state before its birth
   std::string site;
-  std::uint64_t order = UINT64_MAX;                                       // of connecting
-  std::uint32_t of = 1;                                                   // shards
-  bool named = false;                                                     // as the source
-  std::map<std::uint32_t, std::pair<base::Digest, base::Digest>> shards;  // leaves, values
+  std::uint64_t order = UINT64_MAX;  // of connecting
+  std::uint32_t of = 1;              // shards
+  bool named = false;                // as the source
+  Brought shards;
 
   bool whole() const { return shards.size() >= of; }
   std::vector<base::Digest> descriptors() const {
@@ -104,7 +107,7 @@ struct Asker {  // a site that asks for a state before its birth
 // A site's word, before the birth of a state, that it is the source. It outlives its call and its
 // process: who differs would else only have to wait until an honest one ends by that.
 struct Claim {
-  std::map<std::uint32_t, std::pair<base::Digest, base::Digest>> shards;  // leaves, values
+  Brought shards;
   base::Time at = 0;
 };
 

@@ -43,6 +43,13 @@ bool refused(const MasterEffects& effects, ConnId conn, base::Code code) {
   return !refuses.empty() && refuses[0].code == code && effects.close == std::vector<ConnId>{conn};
 }
 
+wire::Ready call_on(const std::string& tag) {
+  wire::Ready ready;
+  ready.round = {tag, 1};
+  ready.deadline = 1000 * base::kSecond;
+  return ready;
+}
+
 TEST(MasterTest, a_starting_master_journals_the_run_and_a_new_epoch_first) {
   MasterMachine master(Rig::options(), Rig::plan, {}, kNow);
   const MasterEffects effects = master.start(kNow);
@@ -121,10 +128,7 @@ TEST(MasterTest, an_impossible_weight_or_tag_is_rejected) {
 TEST(MasterTest, messages_about_unknown_attempts_are_answered) {
   Rig rig;
   rig.join(1, 10, "a");
-  wire::Ready ready;
-  ready.round = {"another", 1};
-  ready.deadline = 1000 * base::kSecond;
-  ASSERT_FALSE(sent<wire::Start>(rig.say(1, ready)).empty());  // of a later epoch
+  ASSERT_FALSE(sent<wire::Start>(rig.say(1, call_on("another"))).empty());  // of a later epoch
   const MasterEffects effects = rig.say(1, wire::Query{{{1, 5}, {"t", 1}}});
   ASSERT_FALSE(sent<wire::Outcome>(effects).empty());
   EXPECT_EQ(sent<wire::Outcome>(effects).at(0).verdict, wire::Verdict::kAborted);
@@ -146,10 +150,7 @@ TEST(MasterTest, an_attempt_of_a_later_epoch_is_not_this_masters_to_answer) {
 TEST(MasterTest, nor_is_one_that_is_still_to_come) {
   Rig rig;
   rig.join(1, 10, "a");
-  wire::Ready ready;
-  ready.round = {"t", 1};
-  ready.deadline = 1000 * base::kSecond;
-  const auto starts = sent<wire::Start>(rig.say(1, ready));
+  const auto starts = sent<wire::Start>(rig.say(1, call_on("t")));
   ASSERT_EQ(starts.size(), 1U);
   wire::Attempt next = starts[0].attempt;
   ++next.counter;
@@ -164,10 +165,7 @@ TEST(MasterTest, starts_that_were_lost_come_again_in_the_order_of_their_attempts
   rig.join(1, 10, "a");
   const std::vector<std::string> tags = {"z", "b", "m"};
   for (const std::string& tag : tags) {
-    wire::Ready ready;
-    ready.round = {tag, 1};
-    ready.deadline = 1000 * base::kSecond;
-    ASSERT_FALSE(sent<wire::Start>(rig.say(1, ready)).empty());
+    ASSERT_FALSE(sent<wire::Start>(rig.say(1, call_on(tag))).empty());
   }
   (void)rig.master.on(ConnClosed{1}, kNow);
   (void)rig.say(2, Rig::hello(10, "a"));
