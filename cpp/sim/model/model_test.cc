@@ -70,7 +70,7 @@ TEST(ModelTest, planted_bugs_are_found_by_a_short_path) {
   const std::vector<Case> cases = {
       {base::planted("first-done-commits"), small(0, 0), "P1"},
       {base::planted("dead-contributor-left-out"), small(1, 0), "P1"},
-      {base::planted("attempts-reused"), small(1, 0), "P5"},
+      {base::planted("attempts-reused"), small(1, 0), "L"},
       {base::planted("committed-told-aborted"), small(1, 0), "P5"},
       {base::planted("running-told-aborted"), small(1, 0), "P5"},
       {base::planted("ids-given-again"), small(1, 0), "P5"},
