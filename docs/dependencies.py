@@ -156,9 +156,12 @@ SYSTEM = {
     "iperf3": ("3.12", "BSD-3-Clause", "test, optional", "rates of that lab"),
     "slurm-wlm": ("22.05.8", "GPL-2.0+", "test, optional", "jobs of a real Slurm"),
     "openssh-server": ("9.2p1", "BSD", "test", "hosts of `jccl launch`"),
-    "clang-14": ("14.0.6", "Apache-2.0 WITH LLVM-exception", "test, optional", "fuzz"),
+    "clang-14": (
+        *("14.0.6", "Apache-2.0 WITH LLVM-exception", "test"),
+        "the sanitized build, fuzzing",
+    ),
     "libclang-rt-14-dev": (
-        *("14.0.6", "Apache-2.0 WITH LLVM-exception", "test, optional"),
+        *("14.0.6", "Apache-2.0 WITH LLVM-exception", "test"),
         "sanitizers and libFuzzer of clang",
     ),
 }

@@ -103,7 +103,6 @@ TEST(OwnStateTest, a_leaf_of_another_type_with_the_same_bits_differs) {
 // As norms before a round of DiLoCo: the others may be in that round already, and wait there.
 TEST(OwnStateTest, a_call_before_a_states_rounds_ends_where_others_are_in_one) {
   Cluster cluster(2);
-  std::atomic<bool> healed{false};
   cluster.on_all([&](std::size_t p, Communicator& comm) {
     Holder own;
     ASSERT_TRUE(own.sync(comm).status.ok());

@@ -1,7 +1,10 @@
 # libjccl.so: what C programs link. Its exported symbols are those of exports.txt, no others.
 add_library(jccl_shared SHARED $<TARGET_OBJECTS:jccl_capi>)
 target_link_libraries(jccl_shared PRIVATE jccl_master jccl_peer)
-target_link_options(jccl_shared PRIVATE -Wl,--no-undefined
+if(NOT JCCL_SANITIZE)  # what a sanitizer adds is in the program (clang)
+  target_link_options(jccl_shared PRIVATE -Wl,--no-undefined)
+endif()
+target_link_options(jccl_shared PRIVATE
   -Wl,--version-script=${CMAKE_CURRENT_SOURCE_DIR}/capi/exports.map)
 set_target_properties(jccl_shared PROPERTIES OUTPUT_NAME jccl
   LINK_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/capi/exports.map)
@@ -14,6 +17,7 @@ if(JCCL_TESTS)
   target_compile_options(c_program_test PRIVATE -std=c99 -pedantic -Wall -Wextra -Werror)
   if(JCCL_SANITIZE)
     target_link_options(c_program_test PRIVATE -fsanitize=${JCCL_SANITIZE})
+    set_target_properties(c_program_test PROPERTIES LINKER_LANGUAGE CXX)  # its runtime's second half
   endif()
   add_test(NAME c_program_test COMMAND c_program_test)
   add_test(NAME exports_test COMMAND ${CMAKE_COMMAND}

@@ -68,15 +68,22 @@ Bytes leaf_of(Dtype dtype, std::uint64_t count, Op op, base::Rng& rng) {
   return out;
 }
 
-double float_at(Dtype dtype, const Bytes& bytes, std::uint64_t i) {
-  const std::uint8_t* at = bytes.data() + i * codec::size_of(dtype);
-  double v = 0;
-  if (dtype == Dtype::kF64) std::memcpy(&v, at, 8);
-  float f = 0;
-  if (dtype == Dtype::kF32) std::memcpy(&f, at, 4);
-  if (dtype == Dtype::kBf16) codec::decode(CodecId::kBf16, Dtype::kF32, at, 1, &f);
-  if (dtype == Dtype::kF16) codec::decode(CodecId::kFp16, Dtype::kF32, at, 1, &f);
-  return dtype == Dtype::kF64 ? v : f;
+std::vector<double> floats_of(Dtype dtype, const Bytes& bytes) {
+  const std::size_t count = bytes.size() / codec::size_of(dtype);
+  std::vector<double> wide(count);
+  if (dtype == Dtype::kF64) {
+    std::memcpy(wide.data(), bytes.data(), bytes.size());
+    return wide;
+  }
+  std::vector<float> values(count);
+  if (dtype == Dtype::kF32) std::memcpy(values.data(), bytes.data(), bytes.size());
+  const auto decode = [&](CodecId id) {
+    codec::decode(id, Dtype::kF32, bytes.data(), count, values.data());
+  };
+  if (dtype == Dtype::kBf16) decode(CodecId::kBf16);
+  if (dtype == Dtype::kF16) decode(CodecId::kFp16);
+  std::copy(values.begin(), values.end(), wide.begin());
+  return wide;
 }
 
 Exchange make_exchange(const Plan& plan, Op op, Dtype dtype, const Codec& codec,
@@ -146,16 +153,13 @@ void expect_floats(const Exchange& x, std::uint32_t leaf, const Bytes& result, s
                    std::uint64_t end) {
   const LeafSpec& spec = x.leaves[leaf];
   const std::size_t world = x.plan.order.size();
-  std::vector<std::vector<double>> in(world, std::vector<double>(spec.count));
-  std::vector<double> out(spec.count);
+  std::vector<std::vector<double>> in;
   double weight_sum = 0;
   for (std::size_t p = 0; p < world; ++p) {
     weight_sum += x.weights[p];
-    for (std::uint64_t i = 0; i < spec.count; ++i) {
-      in[p][i] = float_at(spec.dtype, x.inputs[p][leaf], i);
-    }
+    in.push_back(floats_of(spec.dtype, x.inputs[p][leaf]));
   }
-  for (std::uint64_t i = 0; i < spec.count; ++i) out[i] = float_at(spec.dtype, result, i);
+  const std::vector<double> out = floats_of(spec.dtype, result);
   const double rounding = spec.dtype == Dtype::kF64 ? 0x1p-53 : 0x1p-24;
   for (std::uint64_t i = first; i < end; ++i) {
     long double exact = static_cast<long double>(x.weights[0]) * in[0][i];
@@ -460,13 +464,16 @@ TEST(ExchangeTest, the_relative_error_of_an_int8_mean_is_flat_in_the_world) {
     Exchange x = make_exchange(make_plan(PlanKind::kDirect, world, 1), Op::kMean, Dtype::kF32,
                                CodecId::kInt8, 4);
     const Outcome outcome = Executor(x).run();
-    const Bytes result = decoded(x, outcome, x.plan.order[0]).leaves[4];
+    const std::vector<double> result =
+        floats_of(Dtype::kF32, decoded(x, outcome, x.plan.order[0]).leaves[4]);
+    std::vector<std::vector<double>> in;
+    for (const auto& leaves : x.inputs) in.push_back(floats_of(Dtype::kF32, leaves[4]));
     double error = 0;
     double norm = 0;
     for (std::uint64_t i = 0; i < kCounts[4]; ++i) {
       double mean = 0;
-      for (const auto& leaves : x.inputs) mean += float_at(Dtype::kF32, leaves[4], i) / world;
-      error += std::pow(float_at(Dtype::kF32, result, i) - mean, 2);
+      for (const auto& values : in) mean += values[i] / world;
+      error += std::pow(result[i] - mean, 2);
       norm += mean * mean;
     }
     EXPECT_LT(std::sqrt(error / norm), 0.0125) << world;

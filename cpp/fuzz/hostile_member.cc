@@ -1,7 +1,10 @@
 #include "fuzz/hostile_member.h"
 
 #include <algorithm>
+#include <iterator>
+#include <type_traits>
 #include <utility>
+#include <variant>
 
 #include "base/check.h"
 #include "base/text.h"
@@ -15,9 +18,15 @@ constexpr int kActsMax = 48;
 constexpr std::size_t kBareMax = 6;
 constexpr base::Duration kFirst = 700 * base::kMillisecond;  // rounds are under way by then
 
+template <typename T, typename... All>
+constexpr std::size_t place_among(std::variant<All...>*) {
+  const bool is[] = {std::is_same_v<T, All>...};
+  return static_cast<std::size_t>(std::find(std::begin(is), std::end(is), true) - std::begin(is));
+}
+
 template <typename T>
 constexpr std::size_t place_of() {
-  return wire::Message(T{}).index();
+  return place_among<T>(static_cast<wire::Message*>(nullptr));
 }
 
 WorldOptions options_from(Input& in) {

@@ -38,10 +38,13 @@ StoreOptions options_of(const std::string& address = "here:1") {
   return options;
 }
 
+constexpr char kLong[] = "?lease=4";  // a busy machine may stand still for a second
+
 class EtcdStoreTest : public testing::Test {
  protected:
-  std::unique_ptr<StateStore> open(StoreOptions options = options_of()) {
-    auto store = open_store(etcd_.where(), options);
+  std::unique_ptr<StateStore> open(StoreOptions options = options_of(),
+                                   const std::string& how = "?lease=1") {
+    auto store = open_store(etcd_.where(how), options);
     EXPECT_TRUE(store.ok()) << store.status().text;
     return store.ok() ? std::move(store.value()) : nullptr;
   }
@@ -129,7 +132,7 @@ TEST_F(EtcdStoreTest, a_lease_that_etcd_ended_is_noticed_when_nothing_happens) {
 }
 
 TEST_F(EtcdStoreTest, a_master_cut_off_from_etcd_is_lost_when_its_lease_is) {
-  auto store = open();
+  auto store = open(options_of(), kLong);
   etcd_.reachable(false);
   const Status appended = store->append(rows_from(1));
   EXPECT_EQ(appended.code, Code::kEvicted) << appended.text;
@@ -139,7 +142,7 @@ TEST_F(EtcdStoreTest, a_master_cut_off_from_etcd_is_lost_when_its_lease_is) {
 }
 
 TEST_F(EtcdStoreTest, an_append_goes_on_for_as_long_as_the_lease_is_renewed) {
-  auto store = open();
+  auto store = open(options_of(), kLong);
   etcd_.next(kTxn, std::deque<Odd>(8, Odd::kSilent));  // for longer than the lease had left
   const Status appended = store->append(rows_from(1));
   EXPECT_TRUE(appended.ok()) << appended.text;
@@ -148,10 +151,7 @@ TEST_F(EtcdStoreTest, an_append_goes_on_for_as_long_as_the_lease_is_renewed) {
 }
 
 TEST_F(EtcdStoreTest, renewals_that_are_answered_oddly_keep_the_lease) {
-  // A busy machine may stand still for a second.
-  auto opened = open_store(etcd_.where("?lease=4"), options_of());
-  ASSERT_TRUE(opened.ok()) << opened.status().text;
-  const auto store = std::move(opened.value());
+  const auto store = open(options_of(), kLong);
   etcd_.next(kKeepalive, {Odd::kNoLeader, Odd::kGarbage, Odd::kHalf, Odd::kDropAfter, Odd::kOther,
                           Odd::kSilent});
   for (int i = 0; i < 1000 && !etcd_.told_all(kKeepalive); ++i) {

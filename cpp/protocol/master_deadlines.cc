@@ -162,9 +162,10 @@ void State::note_deadline(const MasterAttempt& running) {
   // Slow ones are waited for, but not when the others have been done for most of the time, nor at
   // one deadline after the other. Who owes sums may have a slow line.
   const bool is_long = 2 * (now_ - running.last_done) >= now_ - running.since;
-  const bool is_own = std::any_of(running.lacks.begin(), running.lacks.end(), [&](const auto& one) {
-    return lacked != nullptr && one.second.of == lacked->id && !one.second.is_sum;
-  });
+  const bool is_own =
+      std::any_of(running.lacks.begin(), running.lacks.end(), [&, who = lacked](const auto& one) {
+        return who != nullptr && one.second.of == who->id && !one.second.is_sum;
+      });
   const bool is_late =
       (withheld ? is_own : is_long) && !JCCL_PLANTED("the-last-may-be-slow-for-ever");
   const bool may_be_slow =
