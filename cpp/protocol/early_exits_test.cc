@@ -333,5 +333,33 @@ TEST_F(EarlyExits, of_who_waited_for_the_others_are_free) {
   for (const PeerView& one : master_->view(now_).peers) EXPECT_EQ(one.faults, "");
 }
 
+// The attempt after it hangs, for whatever reason: it had nearly as much time as the one before.
+TEST_F(EarlyExits, cost_no_more_than_the_time_that_was_lost) {
+  run_of_three();
+  alive_ = {1, 2, 3};
+  for (std::uint64_t n = 2; n < 12; ++n) {
+    wire::Ready call = ready("grads", n);
+    call.deadline = 10 * kSecond, call.call = n;
+    std::vector<wire::Start> starts;
+    for (const bool leaves : {true, false}) {
+      for (ConnId conn = 1; conn <= 2; ++conn) (void)say(conn, call);
+      starts = sent<wire::Start>(say(3, call));
+      ASSERT_EQ(starts.size(), 3U) << n << leaves;
+      if (!leaves) break;
+      wait(300 * kMillisecond);
+      (void)say(3, wire::Withdraw{{"grads", n}});
+      call.deadline -= 300 * kMillisecond;
+    }
+    std::vector<HistoryLine> noted = wait(9600 * kMillisecond);
+    for (ConnId conn = 1; conn <= 2; ++conn) {
+      const wire::Fail over{starts[0].attempt, base::Code::kDeadline, 0, "over"};
+      for (const HistoryLine& line : say(conn, over).history) noted.push_back(line);
+    }
+    for (const HistoryLine& line : noted) EXPECT_NE(line.kind, "held") << n;
+    commit("grads", n);
+    wait(20 * kSecond);
+  }
+}
+
 }  // namespace
 }  // namespace jccl::protocol

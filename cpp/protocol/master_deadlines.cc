@@ -212,16 +212,19 @@ bool State::note_tight_calls(const MasterAttempt& running) {
 }
 
 // Nobody has held it, but calls that it ends were in an attempt before it that somebody left, and
-// have lacked the time since.
+// have lacked the time since: as much as had passed when this one began, whatever held it later.
 void State::note_lost_time(const MasterAttempt& running) {
   if (JCCL_PLANTED("lost-time-is-free")) return;
   base::Time began = base::kNever;
   for (const auto& [id, part] : running.parts()) {
     if (now_ >= part.deadline) began = std::min(began, part.called);
   }
+  if (began == base::kNever) return;
+  base::Time since = std::max(running.since, now_ - (running.since - began));
+  if (JCCL_PLANTED("lost-time-is-all-there-was")) since = running.since;
   for (const auto& [key, by] : rounds_.at(running.round().tag).memory.ended) {
-    if (began == base::kNever || by.at < began) continue;
-    charge_time({by.site, by.key, by.token, running.since, now_, true}, now_, 0);
+    if (by.at < began) continue;
+    charge_time({by.site, by.key, by.token, since, now_, true}, now_, 0);
     if (pays(by.site)) holders_.insert(by.site);
   }
 }
