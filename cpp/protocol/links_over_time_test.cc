@@ -261,5 +261,17 @@ TEST_F(LinksOverTime, of_two_that_only_dial_the_newer_one_goes_where_a_plan_want
   (void)round();
 }
 
+// Neither end of the link counts: the one is new, the other has lied.
+TEST_F(LinksOverTime, a_newcomer_does_not_go_for_one_that_has_lied) {
+  serve(100 * kSecond);
+  come("new");
+  (void)round();
+  wire::Ready lie = ready("grads", n_);
+  lie.weight = -1;
+  for (int time = 0; time < 4; ++time) (void)say(conn_of("d"), lie);
+  ASSERT_TRUE(is_member("d"));
+  EXPECT_EQ(out_by_link("d", "new"), "d");
+}
+
 }  // namespace
 }  // namespace jccl::protocol

@@ -339,16 +339,18 @@ std::size_t State::often_broken(const wire::PublicKey& key) const {
 // the same two go by turns; at first the one that more others name, for mostly that one hangs.
 void State::evict_worst_link(const wire::Tag& tag, const Status& why) {
   RoundMemory& memory = rounds_.at(tag).memory;
-  std::map<wire::PeerId, std::set<wire::PeerId>> links;  // with whom
+  std::map<wire::PeerId, std::set<wire::PeerId>> links, light;  // with whom
   std::set<wire::PeerId> juniors;
   for (const auto& [link, failures] : memory.link_failures) {
     for (const auto& [id, by] : {link, std::pair(link.second, link.first)}) {
       const Life *life = member_life(id), *other = member_life(by);
       if (life == nullptr || other == nullptr) continue;
-      if (!weighs_nothing(*life, *other)) links[id].insert(by);
+      (weighs_nothing(*life, *other) ? light : links)[id].insert(by);
       if (served_less(*life, *other)) juniors.insert(id);
     }
   }
+  // Of a newcomer and one that has lied neither end counts, and yet one of them has to go.
+  if (links.empty() && !JCCL_PLANTED("light-links-put-nobody-out")) links = light;
   wire::PeerId worst = 0;
   // Links, others of late, lies, service, less the departures, by how many it is named.
   std::tuple<std::size_t, std::size_t, bool, bool, std::int64_t, std::size_t> most;
@@ -388,12 +390,14 @@ void State::evict_worst_link(const wire::Tag& tag, const Status& why) {
 void State::evict_one_that_only_dials(const wire::Tag& tag, const Status& why) {
   const std::vector<Part> parts = parts_for(tag);
   const Life* least = nullptr;
+  std::size_t dial = 0;
   for (const Part& part : parts) {
     const Life* life = life_of(part.incarnation);
     if (life == nullptr || !life->addresses.empty()) continue;
+    ++dial;
     if (least == nullptr || served(*life) <= served(*least)) least = life;
   }
-  if (least != nullptr && ledger_.sites() >= 3 && !JCCL_PLANTED("two-that-only-dial-end-all")) {
+  if (dial >= 2 && ledger_.sites() >= 3 && !JCCL_PLANTED("two-that-only-dial-end-all")) {
     std::vector<Part> others;
     std::copy_if(parts.begin(), parts.end(), std::back_inserter(others),
                  [&](const Part& part) { return part.site != least->site; });
