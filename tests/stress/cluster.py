@@ -7,16 +7,18 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from pathlib import Path
 
 from tests.stress.judge import Judge
-from tests.stress.story import SILENCE_S, Story
+from tests.stress.story import DISK, SILENCE_S, Story
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("build/ext/cpp", "build/dev")
 LOOKS_MIN = 20  # at what is awaited, however long they take
+STALL_S = 0.1  # of a disk, which others write to as well
 
 
 def program(name, folder=None):
@@ -89,6 +91,18 @@ class Peer:
         return self.errors.read_text(errors="replace").strip()
 
 
+def watch_disk(folder, starved, ended):
+    """Tells of stalls of what is made durable there: a commit waits for them."""
+    with (folder / "disk").open("wb", buffering=0) as file:
+        while not ended.wait(STALL_S):
+            begun = time.monotonic()
+            file.write(b".")
+            os.fsync(file.fileno())
+            now = time.monotonic()
+            if now - begun >= STALL_S:
+                starved(DISK, now, now - begun)
+
+
 class Cluster:
     """Peers by number; of those that ended, all lines are read."""
 
@@ -100,6 +114,9 @@ class Cluster:
         self.master, self.port, self.started = None, 0, 0
         self.story = story_of(self.master_options)
         self.peers, self.faults, self.judge = {}, Counter(), Judge(self.story)
+        self.ended = threading.Event()
+        watched = (self.folder, self.story.starved, self.ended)
+        threading.Thread(target=watch_disk, args=watched, daemon=True).start()
 
     def start_master(self, fail=None, wait=True, file_bytes_max=None):
         """`file_bytes_max`: its disk is full when a file has so many."""
@@ -298,6 +315,7 @@ class Cluster:
             if process is not None:
                 process.send_signal(signal.SIGCONT)
                 process.terminate()
+        self.ended.set()
         limit = time.monotonic() + 20
         for peer in list(self.peers.values()):
             code = self.end(peer.process, peer.name, limit)

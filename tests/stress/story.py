@@ -9,6 +9,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 PROXY = "the proxy"  # between all processes, where there is one
+DISK = "the disk"  # on which the master's journal lies
 SILENCE_S = {"lan": 0.6, "default": 3.0, "wan": 5.0}  # by profile
 
 

@@ -4,13 +4,16 @@ import json
 import os
 import sqlite3
 import struct
+import threading
+import time
 
 import pytest
 
+from tests.stress.cluster import watch_disk
 from tests.stress.codes import Codes, Failure, end_why_not, eviction_why_not
 from tests.stress.journal import Eviction, commits_of, evictions_of, sites_that_left
 from tests.stress.judge import Judge
-from tests.stress.story import Story
+from tests.stress.story import DISK, Story
 
 SILENCE = 1.0
 
@@ -101,6 +104,7 @@ TRUE = {
         failure("Deadline", 99.5, 100, deadline=0.5, tag="alone-3"),
     ),
     "doubt when the master died": (master_away(99, 101), IN_DOUBT),
+    "doubt when the journal's disk stood": (starved(DISK, 99, 1.7), IN_DOUBT),
     "doubt when this peer was stopped": (stopped("a", 95, 99), IN_DOUBT),
     "doubt when it was cut off": (cut(["site-a"], 95, 99), IN_DOUBT),
     "doubt that is not settled": (
@@ -470,3 +474,17 @@ def test_a_history_is_read_on_the_clock_of_the_processes(tmp_path):
     (tmp_path / "history.jsonl.1").write_text(again)
     older, newer = evictions_of(tmp_path)
     assert older.at - newer.at == pytest.approx(1000, abs=0.1) and newer.site == "x"
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.2])
+def test_a_disk_that_stands_is_noted(tmp_path, monkeypatch, seconds):
+    ended, stalls = threading.Event(), []
+
+    def stand(_):
+        time.sleep(seconds)
+        ended.set()
+
+    monkeypatch.setattr(os, "fsync", stand)
+    watch_disk(tmp_path, lambda *stall: stalls.append(stall), ended)
+    assert [name for name, _, _ in stalls] == ([DISK] if seconds else [])
+    assert all(took >= seconds for _, _, took in stalls)
