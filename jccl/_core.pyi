@@ -129,6 +129,7 @@ class Communicator:
         key_file: str = "",
         start_peers: int = 0,
         stripes: int = 0,
+        max_rate: float = 0,
         io_threads: bool | None = None,
         chunk_bytes: int = 262144,
         deadline: float = 300.0,

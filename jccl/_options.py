@@ -6,6 +6,7 @@ checked by the native module in every step (a weight that is none gives INVALID)
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 import jax
@@ -20,6 +21,7 @@ SECONDS_MAX = 2**31 / 1000  # programs count milliseconds in 32 bits
 WEIGHT_MIN = _core.limits["weight_min"]
 WEIGHT_MAX = _core.limits["weight_max"]
 WEIGHT_ANNOUNCED = _core.limits["weight_announced"]
+RATE_MIN = _core.limits["rate_min"]
 RECORD_MIB_MAX = _core.limits["record_bytes_max"] >> 20
 
 
@@ -60,6 +62,14 @@ def check_seconds(deadline: Any) -> None:
     if seconds is not None and not 0 < seconds < SECONDS_MAX:
         raise InvalidError(
             f"deadline={deadline} must be seconds, above 0 and below {SECONDS_MAX:.0f}"
+        )
+
+
+def check_rate(rate: float) -> None:
+    if not RATE_MIN <= rate < math.inf:
+        raise InvalidError(
+            f"max_rate={rate} must be bytes per second, at least {RATE_MIN:.0f}; leave "
+            "it out for no bound"
         )
 
 

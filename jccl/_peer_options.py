@@ -16,7 +16,7 @@ from jccl import _watch, callback
 from jccl._groups import Group, check_kind
 from jccl._leaving import Policy
 from jccl._leaving import check_policy as check_term
-from jccl._options import RECORD_MIB_MAX, check_text
+from jccl._options import RECORD_MIB_MAX, check_rate, check_text
 from jccl.errors import InvalidError
 from jccl.settings import refuse_secret
 
@@ -112,6 +112,10 @@ class Transport(Group):
         advertise: addresses where other peers may reach this one, tried in order; a
             list, or one text with commas. Default JCCL_ADVERTISE.
         stripes: connections per link; 0 chooses.
+        max_rate: bytes per second that this peer sends to all others together, at least
+            10,000: for a line that others use too, or that is paid for. What it
+            receives is bounded by what the others send. Default JCCL_MAX_RATE, else no
+            bound.
         io_threads: whether two more threads move large data. Default JCCL_IO_THREADS,
             else if there are three cores for each peer of this machine.
         route: how compiled programs reach the transport: "ffi", "buffer_callback" (CPU)
@@ -122,6 +126,7 @@ class Transport(Group):
     bind: str | None = None
     advertise: Sequence[str] | str | None = None
     stripes: int = 0
+    max_rate: float | None = None
     io_threads: bool | None = None
     route: str | None = None
 
@@ -131,6 +136,9 @@ class Transport(Group):
         check_kind((str, Sequence), advertise=self.advertise)
         check_kind(numbers.Integral, stripes=self.stripes)
         _check_from(0, "a number of connections", stripes=self.stripes)
+        if self.max_rate is not None:
+            check_kind(numbers.Real, max_rate=self.max_rate)
+            check_rate(self.max_rate)
         check_kind(bool, io_threads=self.io_threads)
         callback.check_route(self.route)
 

@@ -2,10 +2,10 @@
 
 An argument always wins over the environment. The names are JCCL_MASTER, JCCL_TOKEN,
 JCCL_TOKEN_FILE, JCCL_KEY_FILE, JCCL_SITE, JCCL_SHARD, JCCL_SHARDS, JCCL_BIND,
-JCCL_ADVERTISE, JCCL_START_PEERS, JCCL_DEADLINE, JCCL_CONNECT_TIMEOUT, JCCL_INSECURE,
-JCCL_ROUTE, JCCL_ON_FAULT, JCCL_ON_TERM, JCCL_RECORD and JCCL_RECORD_ON_SIGNAL. What
-neither says a task of Slurm takes from Slurm's environment: the site's name, and where
-the master is.
+JCCL_ADVERTISE, JCCL_START_PEERS, JCCL_DEADLINE, JCCL_CONNECT_TIMEOUT, JCCL_MAX_RATE,
+JCCL_INSECURE, JCCL_ROUTE, JCCL_ON_FAULT, JCCL_ON_TERM, JCCL_RECORD and
+JCCL_RECORD_ON_SIGNAL. What neither says a task of Slurm takes from Slurm's environment:
+the site's name, and where the master is.
 """
 
 from __future__ import annotations
@@ -93,6 +93,7 @@ def connect_options(given: dict[str, Any]) -> dict[str, Any]:
         "key_file": os.fspath(env_default(given["key_file"], "JCCL_KEY_FILE") or ""),
         "insecure": bool(env_default(given["insecure"], "JCCL_INSECURE", truth)),
         "io_threads": env_default(given["io_threads"], "JCCL_IO_THREADS", truth),
+        "max_rate": float(env_default(given["max_rate"], "JCCL_MAX_RATE", float) or 0),
         "record": os.fspath(env_default(given["record"], "JCCL_RECORD") or ""),
         "record_on_signal": bool(
             env_default(given["record_on_signal"], "JCCL_RECORD_ON_SIGNAL", truth)

@@ -269,6 +269,11 @@ TEST(ConnectTest, what_can_not_be_connected_says_why) {
   EXPECT_EQ(why([](auto& o) { o.master += ",192.0.2.1:29400"; }).code, Code::kAuth);
   EXPECT_EQ(why([](auto& o) { o.chunk_bytes = 12; }).code, Code::kInvalid);
   EXPECT_EQ(why([](auto& o) { o.chunk_bytes = base::kChunkBytesMax + 1; }).code, Code::kInvalid);
+  for (const double rate : {-1.0, 9999.0, HUGE_VAL, std::nan("")}) {
+    const auto refused = why([rate](auto& o) { o.max_rate = rate; });
+    EXPECT_EQ(refused.code, Code::kInvalid) << rate;
+    EXPECT_TRUE(contains(refused.text, "at least 10000")) << refused.text;
+  }
   EXPECT_EQ(why([](auto& o) { o.advertise = {"nonsense"}; }).code, Code::kInvalid);
   s = why([](auto& o) { o.bind = o.master; });
   EXPECT_EQ(s.code, Code::kIo) << s.text;

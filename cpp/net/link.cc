@@ -223,6 +223,7 @@ LinkStats Link::stats() const {
 void Link::close() {
   if (impl_->closed) return;
   impl_->closed = true;
+  impl_->give_way();
   impl_->idle.clear();
   while (!impl_->stripes.empty()) {
     const StripePtr stripe = impl_->stripes.begin()->second;  // outlives its removal

@@ -19,6 +19,7 @@
 #include "net/frames.h"
 #include "net/io_thread.h"
 #include "net/stream.h"
+#include "net/throttle.h"
 
 namespace jccl::net {
 
@@ -69,6 +70,7 @@ struct LinkOptions {
   Acks acks = {};
   Duration retire_max = 20 * base::kSecond;  // who has not answered by then is lost
   IoThreads* io = nullptr;                   // outlive the link
+  Throttle* throttle = nullptr;              // outlives the link; of several
 };
 
 struct StripeStats {

@@ -95,19 +95,41 @@ struct Link::Impl : std::enable_shared_from_this<Impl> {
     std::uint64_t budget = kTurnBytes;
     while (!closed) {
       const StripePtr stripe = next_idle();
-      if (!stripe) return;
+      if (!stripe) return give_way();
+      if (!is_turn()) return;
       if (!has_queued()) {
-        if (!events.on_room) return;
+        if (!events.on_room) return give_way();
         const auto on_room = events.on_room;  // the link may go in it
         on_room();
-        if (closed || !has_queued()) return;
+        if (closed || !has_queued()) return give_way();
         if (stripe->gone) continue;
       }
       if (budget == 0) return ask_pump();
       std::erase(idle, stripe);
-      budget -= std::min(budget, take_batch(stripe.get()));
+      const std::uint64_t bytes = take_batch(stripe.get());
+      if (options.throttle != nullptr) options.throttle->sent(this, bytes, loop.now());
+      budget -= std::min(budget, bytes);
       write(stripe);
     }
+  }
+
+  // False: pump() runs again when its turn may have come.
+  bool is_turn() {
+    if (options.throttle == nullptr) return true;
+    const Duration wait = options.throttle->wait(this, loop.now());
+    if (wait > 0 && !std::exchange(waits_for_turn, true)) {
+      loop.run_after(wait, [weak = weak_from_this()] {
+        const auto self = weak.lock();
+        if (!self) return;
+        self->waits_for_turn = false;
+        self->pump();
+      });
+    }
+    return wait == 0;
+  }
+
+  void give_way() {
+    if (options.throttle != nullptr) options.throttle->leave(this);
   }
 
   StripePtr next_idle() const {
@@ -118,7 +140,8 @@ struct Link::Impl : std::enable_shared_from_this<Impl> {
   }
 
   std::size_t room_of(const Stripe& stripe) const {
-    return hands_over() ? std::max(stripe.takes, kBatchBytes) : kBatchBytes;
+    const bool many = hands_over() && options.throttle == nullptr;  // a turn is a small part of it
+    return many ? std::max(stripe.takes, kBatchBytes) : kBatchBytes;
   }
 
   bool takes(const Stripe& stripe) const {
@@ -435,6 +458,7 @@ struct Link::Impl : std::enable_shared_from_this<Impl> {
   std::uint64_t bytes_queued = 0;
   bool pump_asked = false;
   bool pumping = false;
+  bool waits_for_turn = false;  // by a timer
   bool closed = false;
   StripeId last_id = 0;
   std::size_t used = 0;    // so many of those that stand are given frames; 0: all

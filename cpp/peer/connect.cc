@@ -5,6 +5,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cmath>
+
 #include "base/limits.h"
 #include "base/lives.h"
 #include "base/planted.h"
@@ -60,6 +62,11 @@ Status check_names(const ConnectOptions& o) {
   if (o.chunk_bytes < 4096 ||
       o.chunk_bytes > base::kChunkBytesMax * (JCCL_PLANTED("chunk-beyond-bound") ? 2 : 1)) {
     return {Code::kInvalid, cat("chunk_bytes must be 4096 to ", base::kChunkBytesMax)};
+  }
+  const bool is_rate = o.max_rate >= base::kRateMin && std::isfinite(o.max_rate);
+  if (o.max_rate != 0 && !is_rate && !JCCL_PLANTED("any-rate-taken")) {
+    return {Code::kInvalid, cat("max_rate must be bytes per second, at least ", base::kRateMin,
+                                ", or 0 for no bound")};
   }
   return {};
 }

@@ -46,7 +46,7 @@ net::Acks acks() {
 }  // namespace
 
 LinkTable::LinkTable(net::Loop& loop, LinkTableOptions options, LinkOwner* owner)
-    : loop_(loop), options_(std::move(options)), owner_(owner) {}
+    : loop_(loop), options_(std::move(options)), owner_(owner), throttle_(options_.max_rate) {}
 
 LinkTable::~LinkTable() = default;
 
@@ -189,6 +189,7 @@ LinkTable::Entry& LinkTable::entry(const wire::Member& member) {
     options.sent_keys_max = options_.frames_remembered;
     options.acks = acks();
     options.io = options_.io;
+    if (options_.max_rate > 0) options.throttle = &throttle_;
     slot->link = std::make_unique<net::Link>(loop_, options, slot->sink.get(), std::move(events));
   } else if (member.id != 0) {
     slot->member = member;

@@ -25,6 +25,7 @@ GIVEN = dict.fromkeys(
     "key_file": None,
     "insecure": None,
     "io_threads": None,
+    "max_rate": None,
     "deadline": None,
     "record": None,
     "record_on_signal": None,

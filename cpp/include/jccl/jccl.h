@@ -194,6 +194,8 @@ typedef struct {
                                  NULL: none */
   int64_t record_bytes;       /* kept of the last events for them; 0 = 2 MiB; -1: none;
                                  128 MiB at most */
+  double max_rate;            /* bytes per second that this peer sends to all others together, at
+                                 least 10000; 0: no bound */
 } jccl_options;
 
 #define JCCL_OPTIONS_INIT \
@@ -216,6 +218,7 @@ typedef struct {
    0,                     \
    0,                     \
    NULL,                  \
+   0,                     \
    0}
 
 /* Joins a run. Codes: OK, MASTER_LOST (reconnect), VERSION, WRONG_RUN, AUTH, IO, INVALID (fix). */

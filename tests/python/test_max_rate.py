@@ -1,0 +1,60 @@
+"""What a peer sends by all its links together stays within `max_rate`."""
+
+import time
+
+import numpy as np
+import pytest
+
+import jccl
+from jccl import _native
+from jccl.testing import Cluster
+
+RATE = 4e6
+
+
+def least(sent, frame):
+    """Seconds before the last frame of so many bytes may leave."""
+    return 0.95 * (sent - frame) / RATE - 0.02
+
+
+@pytest.mark.parametrize("peers", [2, 3])
+@pytest.mark.parametrize("sealed", [False, True])
+@pytest.mark.parametrize("io_threads", [False, True])
+def test_a_round_takes_as_long_as_its_bytes(peers, sealed, io_threads):
+    token = _native.core().new_token() if sealed else None
+    x = np.arange(1 << 19, dtype="f4")
+    direct = jccl.Round(plan="direct")
+    with Cluster(0, start_peers=peers, **({"token": token} if sealed else {})) as all_:
+        bounded = jccl.Transport(max_rate=RATE, io_threads=io_threads)
+        for _ in range(peers):
+            all_.join(transport=bounded, token=token)
+        all_.run(lambda comm, i: comm.barrier())
+        begun = time.monotonic()
+        results = all_.run(lambda comm, i: comm.all_reduce(x, op="sum", round=direct))
+        took = time.monotonic() - begun
+    for result in results:
+        np.testing.assert_array_equal(result.value, x * peers)
+    sent = 2 * (peers - 1) / peers * x.nbytes  # parts, and the sums that it owns
+    assert took >= least(sent, 256 << 10)
+
+
+def test_a_state_for_a_joiner_counts_as_well():
+    ones = np.ones(1 << 20, "f4")
+    with Cluster(0, start_peers=1) as cluster:
+        holder = cluster.join(transport=jccl.Transport(max_rate=RATE))
+        holder.sync_state({"w": ones})
+        joiner = cluster.join()
+        begun = time.monotonic()
+        synced = joiner.sync_state({"w": 0 * ones})
+        took = time.monotonic() - begun
+    np.testing.assert_array_equal(synced.value["w"], ones)
+    assert took >= least(ones.nbytes, 1 << 20)
+
+
+def test_the_environment_bounds_too(monkeypatch):
+    monkeypatch.setenv("JCCL_MAX_RATE", "fast")
+    with pytest.raises(ValueError, match="JCCL_MAX_RATE='fast'"):
+        jccl.connect("127.0.0.1:1")
+    monkeypatch.setenv("JCCL_MAX_RATE", "9999")
+    with pytest.raises(jccl.InvalidError, match="max_rate must be bytes per second"):
+        jccl.connect("127.0.0.1:1")
