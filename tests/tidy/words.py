@@ -19,7 +19,7 @@ COMMON = {
         lost make max memory meter metric mib min mismatch name network norm ns number
         offline ok op option params path place pool private process prune publish quiet
         reaction read reason received record replaced reserved restart restore result
-        resynced retried revoke role room root rtt sample second security seed sent
+        rate resynced retried revoke role room root rtt sample second security seed sent
         shape sharded share shared shuffled signal size skew skipped slot source spec
         start state status stop store struct target test testing thread time timeout
         transport travel unknown use value verify version wait waiting warmup watch
