@@ -56,8 +56,6 @@ check-machines: .venv/.ready-test
 	$(STAGE) "style" $(IDLE) $(MAKE) --no-print-directory lint types
 	$(STAGE) "planted bugs of the simulator" $(IDLE) build/ext/cpp/jccl-sim --mutants --from cpp/sim/mutants.txt --seeds 20000 --jobs 2
 	$(STAGE) "defences against a hostile member" $(IDLE) build/ext/cpp/jccl-sim --mutants --hostile --from cpp/sim/hostile_mutants.txt --seeds 20000 --jobs 2
-	$(STAGE) "simulated seeds with a hostile member" $(IDLE) build/ext/cpp/jccl-sim --hostile --seeds 8000 --jobs 2
-	$(STAGE) "seeds of this commit" $(IDLE) .ci/seeds fresh
 	$(MAKE) $(LANES) check-seeds check-sanitized
 
 # Fixed seeds find what a change breaks that was whole: all but six of the planted bugs show in the first
@@ -69,6 +67,8 @@ check-machines: .venv/.ready-test
 FIXED_SEEDS := 5000
 
 check-seeds: .venv/.ready-test
+	$(STAGE) "simulated seeds with a hostile member" $(IDLE) build/ext/cpp/jccl-sim --hostile --seeds 8000 --jobs 2
+	$(STAGE) "seeds of this commit" $(IDLE) .ci/seeds fresh
 	$(STAGE) "simulated seeds" $(IDLE) build/ext/cpp/jccl-sim --seeds $(FIXED_SEEDS) --jobs 2 --require-coverage --rare cpp/sim/rare_seeds.txt --open cpp/sim/open_seeds.txt
 
 # Of the pure strata. Those that seeds see have a stage of their own; tests of the others wait for
