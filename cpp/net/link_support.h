@@ -128,18 +128,16 @@ class LinkTest : public NetTest {
  protected:
   // ctest runs these tests once more like this.
   LinkTest() { io.used = std::getenv("JCCL_TEST_IO_THREADS") != nullptr; }
-  ~LinkTest() override {
-    loop.call([&] {
-      for (Side* side : {a.get(), b.get()}) {
-        if (side != nullptr) side->link.reset();
-      }
-    });
+  ~LinkTest() override { drop(); }
+  // Links live on the loop, and what their options name outlives them.
+  void drop() {
+    loop.call([&] { a.reset(), b.reset(); });
   }
   void open(std::size_t bytes, std::size_t chunk, std::size_t stripes,
             const Credentials& credentials = plain(), LinkOptions options = {}) {
     options.header_bytes = kHeader;
     if (io.used) options.io = &io;
-    on([&] { a.reset(), b.reset(); });  // links of an earlier call live on the loop
+    drop();
     a = std::make_unique<Side>(bytes, chunk, 1);
     b = std::make_unique<Side>(bytes, chunk, 2);
     auto pairs = connect_link(credentials, stripes);

@@ -9,13 +9,7 @@ constexpr double kRate = 8e6;
 class LinkThrottleTest : public LinkTest {
  protected:
   LinkThrottleTest() { options_.throttle = &throttle_; }
-  ~LinkThrottleTest() override {  // before the throttle
-    loop.call([&] {
-      for (Side* side : {a.get(), b.get()}) {
-        if (side != nullptr) side->link.reset();
-      }
-    });
-  }
+  ~LinkThrottleTest() override { drop(); }
   double seconds() const { return static_cast<double>(loop.now() - begun_) / base::kSecond; }
 
   Throttle throttle_{kRate};
@@ -48,7 +42,7 @@ TEST_F(LinkThrottleTest, one_that_cannot_send_holds_no_other) {
   b->hold = true;  // a's connection is full before long
   on([&] { a->send_all(), b->send_all(); });
   EXPECT_TRUE(eventually([&] { return a->got.size() == b->chunks(); }));
-  on([&] { a->link.reset(), b->link.reset(); });
+  drop();
 }
 
 TEST_F(LinkThrottleTest, one_that_closes_in_its_turn_holds_no_other) {
