@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "master/eventually.h"
 #include "master/master.h"
 #include "peer/communicator.h"
 
@@ -43,17 +44,8 @@ using peer::RoundResult;
 using peer::SyncOptions;
 using peer::SyncResult;
 
-inline constexpr auto kPatience = std::chrono::seconds(60);  // never waited for in full
-
-inline bool eventually(const std::function<bool()>& holds,
-                       std::chrono::milliseconds time_max = kPatience) {
-  const auto end = std::chrono::steady_clock::now() + time_max;
-  while (!holds()) {
-    if (std::chrono::steady_clock::now() > end) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
-  return true;
-}
+using master::eventually;
+using master::kPatience;
 
 struct ClusterOptions {
   master::MasterConfig master;

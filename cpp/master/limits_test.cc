@@ -11,6 +11,7 @@
 
 #include "base/text.h"
 #include "master/ask.h"
+#include "master/eventually.h"
 #include "master/history.h"
 #include "master/log_valve.h"
 #include "master/master.h"
@@ -54,15 +55,7 @@ struct LimitsTest : testing::Test {
   }
   // The line may come a moment after the connection ended.
   bool logged(const std::string& words) {
-    return eventually([&] { return logged_now(words); });
-  }
-  template <typename Condition>
-  static bool eventually(Condition condition) {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(kPatienceMs);
-    do {
-      if (condition()) return true;
-    } while (::usleep(1000) == 0 && std::chrono::steady_clock::now() < end);
-    return false;
+    return eventually([&] { return logged_now(words); }, std::chrono::milliseconds(kPatienceMs));
   }
 };
 
@@ -149,7 +142,9 @@ TEST_F(LimitsTest, a_key_with_many_connections_goes_before_another_with_the_long
   };
   EXPECT_EQ(memory("max"), 80'000U);
   // More may have come from the others by now.
-  EXPECT_TRUE(eventually([&] { return memory("held") <= 80'000; })) << memory("held");
+  EXPECT_TRUE(
+      eventually([&] { return memory("held") <= 80'000; }, std::chrono::milliseconds(kPatienceMs)))
+      << memory("held");
   greedy.clear();
   b.socket.send_bytes({long_one.back()});
   EXPECT_TRUE(commit_round({&b}, "grads", 1));
