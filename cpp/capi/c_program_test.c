@@ -265,11 +265,36 @@ static void other_collectives(peer* self) {
   CHECK_CODE(JCCL_OK, jccl_barrier(self->comm, &options, NULL));
 }
 
+/* What one sends the other receives, and nothing comes back. */
+static void count_bytes(peer* self) {
+  float values[COUNT];
+  jccl_array array = array_of(JCCL_F32, COUNT, values, values);
+  jccl_round_options options = tagged("counted");
+  jccl_result result = JCCL_RESULT_INIT;
+  jccl_attribute_values before = JCCL_ATTRIBUTES_INIT, after = JCCL_ATTRIBUTES_INIT;
+  int i;
+  for (i = 0; i < COUNT; ++i) values[i] = self->index == 0 ? (float)i : 0.0f;
+  options.root = self->index == 0;
+  CHECK_CODE(JCCL_OK, jccl_attributes(self->comm, &before));
+  CHECK_CODE(JCCL_OK, jccl_broadcast(self->comm, &array, 1, &options, &result));
+  CHECK_CODE(JCCL_OK, jccl_attributes(self->comm, &after));
+  if (self->index == 0) {
+    CHECK(result.sent_bytes >= sizeof values && result.received_bytes < sizeof values);
+    CHECK(after.sent_bytes - before.sent_bytes >= sizeof values);
+    CHECK(after.received_bytes - before.received_bytes < sizeof values);
+  } else {
+    CHECK(result.received_bytes >= sizeof values && result.sent_bytes < sizeof values);
+    CHECK(after.received_bytes - before.received_bytes >= sizeof values);
+    CHECK(after.sent_bytes - before.sent_bytes < sizeof values);
+  }
+}
+
 /* A round of the state's tag, then the new state: both stand at revision 1. */
 static void next_revision(peer* self) {
   float step[4] = {1, 2, 3, 4}, state[4], old[4];
   jccl_array array = array_of(JCCL_F32, 4, state, state), before;
-  jccl_round_options options = tagged("together");
+  const jccl_round_options meeting = tagged("together");
+  jccl_round_options options;
   jccl_sync_options sync = JCCL_SYNC_OPTIONS_INIT;
   jccl_sync_result result = JCCL_SYNC_RESULT_INIT;
   uint64_t digests[2], revision = 0;
@@ -278,9 +303,9 @@ static void next_revision(peer* self) {
   sync.tag = "small";
   sync.source = self->index == 0;
   /* A later state begins with the first who brings it: the source, then the other. */
-  if (self->index == 1) CHECK_CODE(JCCL_OK, jccl_barrier(self->comm, &options, NULL));
+  if (self->index == 1) CHECK_CODE(JCCL_OK, jccl_barrier(self->comm, &meeting, NULL));
   CHECK_CODE(JCCL_OK, jccl_sync_state(self->comm, &array, 1, &sync, &result));
-  if (self->index == 0) CHECK_CODE(JCCL_OK, jccl_barrier(self->comm, &options, NULL));
+  if (self->index == 0) CHECK_CODE(JCCL_OK, jccl_barrier(self->comm, &meeting, NULL));
   options = tagged("small");
   before = array_of(JCCL_F32, 4, state, NULL);
   array = array_of(JCCL_F32, 4, step, step);
@@ -295,6 +320,13 @@ static void next_revision(peer* self) {
   CHECK_CODE(JCCL_RESYNCED, jccl_publish(self->comm, &array, 1, &sync, &result));
   CHECK(result.revision == 0 && result.replaced == 1 && result.edited == 1);
   array = array_of(JCCL_F32, 4, step, step);
+  for (i = 0; i < 2; ++i) { /* each half of a fingerprint counts */
+    CHECK_CODE(JCCL_OK, jccl_barrier(self->comm, &meeting, NULL));
+    options.fingerprint[i] = 5 + (uint64_t)self->index;
+    CHECK_CODE(JCCL_MISMATCH, jccl_all_reduce(self->comm, &array, 1, &options, NULL));
+    CHECK(strstr(jccl_last_error(), "fingerprint") != NULL);
+    options.fingerprint[i] = 5;
+  }
   CHECK_CODE(JCCL_OK, jccl_all_reduce(self->comm, &array, 1, &options, NULL));
   memcpy(old, state, sizeof old);
   before = array_of(JCCL_F32, 4, old, NULL);
@@ -385,6 +417,7 @@ static void* live(void* argument) {
   feed_errors_back(self);
   reduce_async(self);
   other_collectives(self);
+  count_bytes(self);
   next_revision(self);
   disagree(self);
   bad_arguments(self);

@@ -149,7 +149,8 @@ Status read_round_options(const jccl_round_options* given, peer::RoundOptions* o
   out->deadline = options.deadline_ns;
   out->tag = text_or(options.tag, "default");
   out->plan = text_or(options.plan, "");
-  out->fingerprint = {options.fingerprint[0], options.fingerprint[1]};
+  out->fingerprint = {options.fingerprint[0],
+                      JCCL_PLANTED("half-a-fingerprint") ? 0 : options.fingerprint[1]};
   return read_state(options.state, options.state_count, &out->state_leaves);
 }
 
@@ -163,7 +164,8 @@ void write_result(const peer::RoundResult& from, jccl_result* out) {
   value.world = from.world;
   value.attempts = from.attempts;
   value.sent_bytes = from.sent_bytes;
-  value.received_bytes = from.received_bytes;
+  value.received_bytes =
+      JCCL_PLANTED("received-is-what-was-sent") ? from.sent_bytes : from.received_bytes;
   value.scatter_first = from.scatter_first;
   value.scatter_count = from.scatter_count;
   value.elapsed_ns = from.elapsed;

@@ -299,6 +299,27 @@ TEST(AttemptTest, it_says_for_whom_it_waits) {
   EXPECT_EQ(bench.peers_[0]->run->moving().waits_on, 0u);
 }
 
+TEST(AttemptTest, of_those_that_it_waits_for_it_names_the_one_that_owes_most) {
+  Bench bench({PlanKind::kDirect, 3, 0, 600000});
+  bench.begin();
+  std::deque<Bench::Frame> held;
+  bool one_came = false;
+  while (!bench.frames_.empty()) {  // nothing from peer 1 arrives at 0, and one frame of peer 2
+    const Bench::Frame f = bench.take_any();
+    const bool comes = f.to != 0 || (f.from == 2 && !std::exchange(one_came, true));
+    if (comes)
+      bench.deliver(f);
+    else
+      held.push_back(f);
+  }
+  const wire::Moving moving = bench.peers_[0]->run->moving();
+  EXPECT_EQ(moving.lacking, 2u);
+  EXPECT_EQ(moving.waits_on, Bench::id(1)) << "the other one has sent some of it";
+  bench.frames_ = held;
+  bench.deliver_all();
+  bench.expect_committed();
+}
+
 // Else one that keeps a single frame back would look as if the other held everybody for nothing.
 TEST(AttemptTest, what_is_still_to_come_is_left_however_often_frames_are_sent_again) {
   Bench bench({});

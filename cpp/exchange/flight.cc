@@ -43,7 +43,7 @@ bool Flight::arrived(StripeId stripe, std::uint64_t frames, Time now) {
   auto count = static_cast<std::ptrdiff_t>(frames - lane.first);
   const Duration taken = now - lane.items[static_cast<std::size_t>(count - 1)].since;
   // What a late stripe takes is not typical.
-  if (lane.late_since == 0) {
+  if (lane.late_since == 0 || JCCL_PLANTED("late-is-typical")) {
     typical_ = typical_ == 0 ? taken : typical_ + (taken - typical_) / kTypicalShare;
   }
   if (JCCL_PLANTED("acknowledged-one-too-many")) {

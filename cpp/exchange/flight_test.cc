@@ -81,6 +81,19 @@ TEST(FlightTest, a_stripe_that_stays_late_is_to_be_replaced_and_one_that_catches
   }
 }
 
+TEST(FlightTest, what_a_late_stripe_takes_is_not_typical) {
+  Two two;
+  for (int i = 0; i < 5; ++i) two.round();
+  two.flight.took(2, 100, two.now);
+  for (int i = 0; i < 40; ++i) {
+    two.round(false);
+    (void)two.flight.check(two.now, kRtt);
+  }
+  EXPECT_TRUE(two.flight.late(2));
+  EXPECT_TRUE(two.flight.arrived(2, 6, two.now));
+  EXPECT_EQ(two.flight.typical(), 100 * kMillisecond);
+}
+
 TEST(FlightTest, when_nothing_arrives_anywhere_no_stripe_is_blamed) {
   Two two;
   for (int i = 0; i < 5; ++i) two.round();

@@ -304,6 +304,19 @@ TEST_F(FramesTest, who_was_refused_is_not_read_without_end) {
   EXPECT_TRUE(*unread > 900 && *unread < 1000) << *unread;
 }
 
+TEST_F(FramesTest, of_many_that_were_refused_sixty_four_are_kept_open_and_no_more) {
+  struct Stranger final : FakeStream {
+    explicit Stranger(std::shared_ptr<int> count) : open(std::move(count)) { ++*open; }
+    ~Stranger() override { --*open; }
+    std::shared_ptr<int> open;  // it lives for as long as the loop
+  };
+  const auto open = std::make_shared<int>(0);
+  on([&] {
+    for (int i = 0; i < 200; ++i) linger(loop, std::make_unique<Stranger>(open));
+    EXPECT_EQ(*open, 64);
+  });
+}
+
 TEST_F(FramesTest, the_stream_may_be_closed_and_freed_in_its_own_callback) {
   on_frame = [&] { framed.reset(); };
   open();

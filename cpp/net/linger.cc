@@ -59,7 +59,7 @@ struct Linger : std::enable_shared_from_this<Linger> {
 }  // namespace
 
 void linger(Loop& loop, std::unique_ptr<ByteStream> stream, std::shared_ptr<PendingPlace> held) {
-  if (lingering >= kLingeringMax) {
+  if (lingering >= kLingeringMax && !JCCL_PLANTED("strangers-linger-in-any-number")) {
     (void)stream->flush_ahead();
     return;
   }

@@ -90,7 +90,9 @@ void Ledger::apply_ban(const wire::BanRecord& record) {
   const auto soonest = [](const auto& a, const auto& b) {
     return a.second.until_unix_ms < b.second.until_unix_ms;
   };
-  bans_.erase(std::min_element(bans_.begin(), bans_.end(), soonest));
+  const bool last = JCCL_PLANTED("the-longest-ban-forgotten");
+  bans_.erase(last ? std::max_element(bans_.begin(), bans_.end(), soonest)
+                   : std::min_element(bans_.begin(), bans_.end(), soonest));
 }
 
 void Ledger::apply_token(const wire::TokenRecord& record) {

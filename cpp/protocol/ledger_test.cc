@@ -46,6 +46,26 @@ TEST(LedgerTest, each_shard_hears_its_own_result) {
   EXPECT_EQ(ledger.outcome({{1, 1}, {"t", 1}}, 1)->result, (wire::Digest{1, 1}));
 }
 
+TEST(LedgerTest, of_too_many_bans_the_one_that_ends_first_is_forgotten) {
+  Ledger ledger(1);
+  const auto key = [](std::uint64_t i) {
+    wire::PublicKey key{};
+    for (int byte = 0; byte < 8; ++byte) {
+      key[static_cast<std::size_t>(byte)] = static_cast<std::uint8_t>(i >> (8 * byte));
+    }
+    return key;
+  };
+  for (std::uint64_t i = 0; i <= kBansMax; ++i) {
+    wire::BanRecord ban;
+    ban.key = key(i);
+    ban.until_unix_ms = i == 5 ? 1 : 1000 + i;
+    ledger.apply(ban);
+  }
+  EXPECT_EQ(ledger.bans().size(), kBansMax);
+  EXPECT_EQ(ledger.bans().count(key(5)), 0u);
+  EXPECT_EQ(ledger.bans().count(key(kBansMax)), 1u);
+}
+
 TEST(LedgerTest, a_member_that_left_the_epoch_is_fenced_for_ever) {
   Ledger ledger(4);
   wire::Member a, b;

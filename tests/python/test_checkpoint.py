@@ -44,6 +44,7 @@ def test_every_so_many_steps_one_is_saved_and_the_newest_stay(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {f"{n:012d}" for n in (9, 12)}
     again = Site(tmp_path)
     assert again.restore() == 12
+    assert not again.save(12), "it is what was restored"
     assert again.checkpoints.restore(state_of(0), None, number=9)[1]["at"] == 9
 
 
@@ -202,7 +203,9 @@ def test_while_one_is_written_the_next_is_left_out_and_training_goes_on(
     site = Site(tmp_path)
     assert site.save(1, wait=False) and held.wait(60)
     assert not site.save(2, wait=False)
-    assert "checkpoint 2 is left out: 1 is still being written" in caplog.text
+    assert not site.save(2, wait=False)
+    line = "checkpoint 2 is left out: 1 is still being written"
+    assert caplog.text.count(line) == 1
     going.set()
     site.checkpoints.wait()
     assert site.save(3) and Site(tmp_path).restore() == 3
@@ -255,6 +258,29 @@ def test_those_of_this_run_come_before_newer_ones_of_another(tmp_path, caplog):
     assert "journal does not know it" not in caplog.text
     assert Site(tmp_path, run="c" * 32).restore() == 9
     assert f"is of run {'b' * 32}" in caplog.text
+
+
+def test_of_other_runs_the_one_that_saved_last_is_taken(tmp_path):
+    for run, number in [("a", 7), ("b", 9), ("a", 8)]:
+        Site(tmp_path, run=run * 32).save(number)
+    assert Site(tmp_path, run="c" * 32).restore() == 8
+
+
+def test_a_save_waits_for_the_step_before_it_asks_for_the_revision(tmp_path):
+    site = Site(tmp_path)
+
+    class Unfinished(np.ndarray):
+        """The counter of a step that still runs."""
+
+        def block_until_ready(self):
+            site.comm.publish_on_paper((params, state), 1)
+            return self
+
+    params, state = state_of(1)
+    running = state.rounds.view(Unfinished)
+    assert site.checkpoints.save((params, state._replace(rounds=running)))
+    site.checkpoints.wait()
+    assert files_of(tmp_path)
 
 
 def test_another_model_is_refused_by_its_leaf(tmp_path):

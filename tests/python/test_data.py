@@ -7,6 +7,7 @@ import optax
 import pytest
 
 import jccl
+from jccl.data import plan as plan_module
 from jccl.optim.options import in_groups
 from jccl.testing import Cluster
 from tests.python.counted import (
@@ -273,6 +274,20 @@ def test_an_own_weight_and_a_state_without_the_plan_are_refused():
             plan.take(params)
         with pytest.raises(ValueError, match="batch=0"):
             jccl.data.Plan(comm, 100, batch=0)
+
+
+def test_a_contribution_holds_so_many_samples_and_none_more():
+    with Cluster(1) as cluster:
+        plan = jccl.data.Plan(cluster.comms[0], 1 << 26, batch=4)
+        trainer = Trainer(cluster.comms[0], plan)
+        plan.take(trainer.state)
+        nearly = plan_module.SAMPLES_MAX // 4 - 1
+        plan._turn = plan._turn._replace(taken=nearly, counts=True, ended=False)
+        plan.counted = True
+        assert plan.take(trainer.state)[1].size == 4
+        assert plan.first + 4 == plan_module.SAMPLES_MAX == 2**24
+        with pytest.raises(jccl.LimitError, match=r"2\^24 samples"):
+            plan.take(trainer.state)
 
 
 def test_an_evicted_peer_begins_its_steps_anew_under_its_new_id():

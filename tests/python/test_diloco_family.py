@@ -257,50 +257,6 @@ def test_directions_of_zeros_are_zeros():
     same_bits(merge.together(mean), zero)
 
 
-def clipping(comm, inner=INNER):
-    options = {"sync_every": 1, "codec": None, "clip": True}
-    return jccl.diloco(comm, inner, jccl.sgd(1.0), **in_groups(**options))
-
-
-def test_the_longest_pseudo_gradient_is_cut_to_the_median():
-    with Cluster(3) as cluster:
-
-        def program(comm, index):
-            # Peer 2 took steps a hundred times as long.
-            tx = clipping(comm, optax.sgd(0.001 * [1, 2, 100][index]))
-            return trainer(tx)(*begin(tx), XS[:1])[0][1]
-
-        states = cluster.run(program)
-    grad = jax.grad(loss)(PARAMS, XS[0])
-    wanted = add(PARAMS, times(-0.001 * (1 + 2 + 2) / 3, grad))
-    close(states[0].anchor, wanted)
-
-
-def test_a_limit_of_rounds_that_a_restore_undid_is_not_kept():
-    """The others would be in the norms without this peer."""
-    with Cluster(1) as cluster:
-        tx = clipping(cluster.comms[0])
-        params, state = begin(tx)
-        clip = state.parts[0].clip._replace(rounds=jnp.int32(9), limit=jnp.float32(0))
-        part = state.parts[0]._replace(clip=clip)
-        (_, state), _ = trainer(tx)(params, state._replace(parts=(part,)), XS[:1])
-    assert int(state.parts[0].clip.rounds) == 0 and int(state.rounds) == 1
-    close(state.anchor, alone(PARAMS, XS[:1]))
-
-
-def test_norms_that_were_refused_are_asked_for_again():
-    with Cluster(1) as cluster:
-        tx = clipping(cluster.comms[0])
-        params, state = begin(tx)
-        edited = state._replace(anchor=times(2, state.anchor))
-        carry, (_, codes) = trainer(tx)(params, edited, XS[:1])
-        assert int(codes[0][0]) == Code.RESYNCED
-        assert int(carry[1].parts[0].clip.rounds) == -1
-        (_, state), _ = trainer(tx)(*carry, XS[1:2])
-    assert int(state.parts[0].clip.rounds) == 0
-    close(state.anchor, alone(PARAMS, XS[1:2]))
-
-
 def test_sparse_loco_sends_the_largest_and_keeps_the_rest():
     with Cluster(2) as cluster:
 
