@@ -9,76 +9,11 @@
 
 #include "base/crc32c.h"
 #include "base/rng.h"
-#include "net/linger.h"
+#include "net/fake_stream.h"
 #include "net/test_support.h"
 
 namespace jccl::net::test {
 namespace {
-
-// Gives prepared pieces, one per read; takes at most `write_max` bytes per write.
-class FakeStream : public ByteStream {
- public:
-  void give(Bytes piece) {
-    if (!piece.empty()) pieces.push_back(std::move(piece));
-    wake(on_readable);
-  }
-  void end() {
-    ended = true;
-    wake(on_readable);
-  }
-  void when_readable(std::function<void()> fn) override { on_readable = std::move(fn); }
-  void when_writable(std::function<void()> fn) override { on_writable = std::move(fn); }
-  void shut_write() override {}
-  const Status& failure() const override { return failed; }
-  void pace(std::uint64_t) override {}
-  Time last_received() const override { return 0; }
-  StreamStats stats() const override { return {}; }
-  std::string remote_text() const override { return "fake:1"; }
-  bool remote_is_loopback() const override { return true; }
-  bool is_tls() const override { return false; }
-  static void wake(std::function<void()>& fn) {
-    const auto now = std::exchange(fn, nullptr);
-    if (now) now();
-  }
-
-  std::deque<Bytes> pieces;
-  bool ended = false;
-  Status failed;
-  Bytes written;
-  std::size_t writes = 0;
-  std::size_t room = SIZE_MAX;
-  std::function<void()> on_readable;
-  std::function<void()> on_writable;
-
- protected:
-  std::size_t read_some(std::span<const MutableView> parts) override {
-    if (pieces.empty()) {
-      if (ended) failed = Status{Code::kLinkLost, "ended"};
-      return 0;
-    }
-    Bytes& piece = pieces.front();
-    std::size_t total = 0;
-    for (const MutableView& part : parts) {
-      const std::size_t n = std::min(part.size(), piece.size());
-      if (n > 0) std::memcpy(part.data(), piece.data(), n);
-      piece.erase(piece.begin(), piece.begin() + static_cast<std::ptrdiff_t>(n));
-      total += n;
-    }
-    if (piece.empty()) pieces.pop_front();
-    return total;
-  }
-  std::size_t write_some(std::span<const ByteView> parts) override {
-    std::size_t total = 0;
-    for (const ByteView& part : parts) {
-      const std::size_t n = std::min(part.size(), room);
-      written.insert(written.end(), part.begin(), part.begin() + static_cast<std::ptrdiff_t>(n));
-      room -= n;
-      total += n;
-    }
-    if (total > 0) ++writes;
-    return total;
-  }
-};
 
 Bytes control_frame(const Bytes& payload) {
   base::Writer writer;
@@ -286,35 +221,6 @@ TEST_F(FramesTest, a_frame_that_was_long_gives_its_memory_back) {
   give(control_frame({'b'}));
   ASSERT_EQ(got.size(), 2u);
   on([&] { EXPECT_LT(framed->held_bytes(), 100'000u); });
-}
-
-TEST_F(FramesTest, who_was_refused_is_not_read_without_end) {
-  struct Stranger final : FakeStream {
-    ~Stranger() override { *unread = pieces.size(); }
-    std::shared_ptr<std::size_t> unread = std::make_shared<std::size_t>(0);
-  };
-  std::shared_ptr<std::size_t> unread;
-  on([&] {
-    auto stranger = std::make_unique<Stranger>();
-    unread = stranger->unread;
-    stranger->pieces.assign(1000, Bytes(4096, 'x'));
-    linger(loop, std::move(stranger));
-  });
-  turn();  // whoever goes on reading holds it until its time is over
-  EXPECT_TRUE(*unread > 900 && *unread < 1000) << *unread;
-}
-
-TEST_F(FramesTest, of_many_that_were_refused_sixty_four_are_kept_open_and_no_more) {
-  struct Stranger final : FakeStream {
-    explicit Stranger(std::shared_ptr<int> count) : open(std::move(count)) { ++*open; }
-    ~Stranger() override { --*open; }
-    std::shared_ptr<int> open;  // it lives for as long as the loop
-  };
-  const auto open = std::make_shared<int>(0);
-  on([&] {
-    for (int i = 0; i < 200; ++i) linger(loop, std::make_unique<Stranger>(open));
-    EXPECT_EQ(*open, 64);
-  });
 }
 
 TEST_F(FramesTest, the_stream_may_be_closed_and_freed_in_its_own_callback) {

@@ -131,7 +131,7 @@ JCCL_ARCHIVED(Life, incarnation, site, shard, shards, start_peers, addresses, ke
 JCCL_ARCHIVED(OpenReady, ready, deadline, since, called, time, told)
 JCCL_ARCHIVED(Part, id, incarnation, site, shard, weight, call, deadline, called, time, evicted,
               failed, told_again, done, shares, audit)
-JCCL_ARCHIVED(Claim, shards, at)
+JCCL_ARCHIVED(Claim, shards, keys, at)
 JCCL_ARCHIVED(Told, result, root, cells)
 JCCL_ARCHIVED(CellName, shard, cell)
 JCCL_ARCHIVED(AuditedCell, parts, result)

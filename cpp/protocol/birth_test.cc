@@ -66,6 +66,15 @@ class BirthTest : public HostileMember {
       for (const auto& [field, value] : line.fields) source_ = field == "source" ? value : source_;
     }
   }
+  // The process of connection 2 ends; ten seconds later there is one with its name and another key.
+  void another_comes_as(const char* site) {
+    note(on(ConnClosed{2}));
+    alive_ = {1, 3, 4};
+    wait(10 * base::kSecond);
+    (void)say(5, hello(600, site), key(5));
+    (void)say(5, wire::Resume{}, key(5));
+    alive_ = {1, 3, 4, 5};
+  }
   std::string source_;
   std::map<ConnId, std::string> told_;
 };
@@ -123,6 +132,84 @@ TEST_F(BirthTest, a_claim_outlives_its_call_and_its_process) {
       << told(5);
   note(say(1, asks(all[0])));
   EXPECT_EQ(source_, "e");
+}
+
+// Else it is gone by a stranger who has the name while its process is away.
+TEST_F(BirthTest, in_a_dispute_a_claim_is_its_keys) {
+  const std::vector<Asks> all = {{"e", 1, 1, true}, {"a", 1, 2, true}, {"b", 1, 3}, {"c", 1, 4}};
+  for (const bool says_so : {false, true}) {
+    EXPECT_EQ(source_of(all), "");
+    another_comes_as("a");
+    for (int k = 0; k < 50; ++k) {
+      note(say(5, asks({"a", 1, 1, says_so}), key(5)));
+      note(say(1, asks(all[0])));
+      note_lines(wait(base::kSecond));
+    }
+    EXPECT_EQ(source_, "") << "the word of the first a stands";
+  }
+}
+
+TEST_F(BirthTest, nor_does_who_has_the_name_keep_it) {
+  const std::vector<Asks> all = {{"e", 1, 1, true}, {"a", 1, 2, true}, {"b", 1, 3}, {"c", 1, 4}};
+  EXPECT_EQ(source_of(all), "");
+  another_comes_as("a");
+  wait(111 * base::kSecond);
+  note(say(1, asks(all[0])));
+  EXPECT_EQ(source_, "e");
+}
+
+// Where sources agree its site may say another thing by another key.
+TEST_F(BirthTest, without_a_dispute_the_newest_word_of_a_site_counts) {
+  EXPECT_EQ(source_of({{"a", 1, 1, true}, {"b", 1, 3}}), "");
+  note(on(ConnClosed{1}));
+  (void)say(5, hello(600, "a"), key(5));
+  (void)say(5, wire::Resume{}, key(5));
+  note(say(5, asks({"a", 1, 2, true}), key(5)));
+  (void)say(6, hello(700, "c"), key(6));
+  (void)say(6, wire::Resume{}, key(6));
+  note(say(6, asks({"c", 1, 4}), key(6)));
+  EXPECT_EQ(source_, "a");
+}
+
+TEST_F(BirthTest, who_is_not_let_in_takes_no_claim_back) {
+  MasterOptions listed = three();
+  listed.admission = Admission::kListed;
+  listed.listed = {key(1), key(2), key(3), key(4)};
+  const std::vector<Asks> all = {{"e", 1, 1, true}, {"a", 1, 2, true}, {"b", 1, 3}, {"c", 1, 4}};
+  EXPECT_EQ(source_of(all, listed), "");
+  another_comes_as("a");
+  note(say(5, asks({"a", 1, 1}), key(5)));
+  note(say(1, asks(all[0])));
+  EXPECT_EQ(source_, "");
+}
+
+// Where one admits by hand, programs ask first and are let in then.
+TEST_F(BirthTest, what_was_claimed_outside_counts_when_its_peer_is_let_in) {
+  MasterOptions listed = three();
+  listed.admission = Admission::kListed;
+  EXPECT_EQ(source_of({{"e", 1, 1, true}, {"a", 1, 2, true}, {"b", 1, 3}, {"c", 1, 4}}, listed),
+            "");
+  for (const std::uint8_t conn : {1, 2, 3, 4}) {
+    const wire::Order admit{wire::OrderVerb::kAdmit, base::to_hex(key(conn)), 0, ""};
+    note(on(ConnMessage{ConnId{2000} + conn, admit, Shown{{99}, "", 0, true}}));
+  }
+  for (ConnId conn = 1; conn <= 4; ++conn) note(say(conn, wire::Heartbeat{}));
+  EXPECT_EQ(source_, "");
+  EXPECT_NE(told(1).find("a and e are both named"), std::string::npos) << told(1);
+}
+
+// Of its processes one is enough.
+TEST_F(BirthTest, what_one_shard_claims_no_other_takes_back) {
+  EXPECT_EQ(source_of({{"e", 1, 1, true, 0, 2},
+                       {"e", 1, 1, true, 1, 2},
+                       {"a", 1, 2, true, 0, 2},
+                       {"a", 1, 2, false, 1, 2},
+                       {"b", 1, 3, false, 0, 2},
+                       {"b", 1, 3, false, 1, 2},
+                       {"c", 1, 4, false, 0, 2},
+                       {"c", 1, 4, false, 1, 2}}),
+            "");
+  EXPECT_NE(told(3).find("a and e are both named"), std::string::npos) << told(3);
 }
 
 TEST_F(BirthTest, of_a_site_that_is_gone_a_claim_ends_in_time) {

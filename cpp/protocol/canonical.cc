@@ -79,7 +79,7 @@ class Canon {
     const auto& [until, times, rounds] = cut;
     put(until), put(times), put(rounds);
   }
-  void put(const Claim& claim) { put(claim.shards), put(claim.at); }
+  void put(const Claim& claim) { put(claim.shards), put(claim.keys), put(claim.at); }
   void put(const Part& part) {
     const auto& [id, incarnation, site, shard, weight, call, deadline, called, time, evicted,
                  failed, told_again, done, shares, audit] = part;

@@ -16,7 +16,7 @@ using State = MasterMachine::State;
 
 namespace {
 
-constexpr base::Duration kClaimTime = 120 * base::kSecond;  // after its site has gone
+constexpr base::Duration kClaimTime = 120 * base::kSecond;  // after its process has gone
 constexpr std::size_t kClaimsMax = 64;
 
 std::map<Brought, std::size_t> votes_of(const std::vector<const Asker*>& sites) {
@@ -32,6 +32,11 @@ std::map<Brought, std::size_t> votes_of(const std::vector<const Asker*>& sites) 
 // the operator named; else with leaves like most sites', from the source that is named among these,
 // else from a site whose values most have, the first that connected.
 void State::try_birth(const wire::Tag& tag) {
+  for (const wire::Incarnation incarnation : rounds_.at(tag).asking) {
+    const Life& life = lives_.at(incarnation);
+    const auto asked = life.syncs.find(tag);
+    if (asked != life.syncs.end()) note_claim(life, asked->second.sync);
+  }
   const Birth found = birth_source(tag);
   if (found.site.empty()) {
     const auto& asking = rounds_.at(tag).asking;
@@ -120,35 +125,55 @@ std::vector<const Asker*> State::most_alike(const std::map<std::string, Asker>& 
       ->second;
 }
 
-// A site that asks without saying so is no source any more. Who is not let in is none.
-void State::note_claim(const Life& life, const wire::Sync& sync) {
-  auto& claims = rounds_.at(sync.tag).claims;
-  if (!sync.source) claims.erase(life.site);
-  if (!sync.source || !barred(life).empty()) return;
-  std::erase_if(claims, [&](const auto& one) {
-    return now_ >= one.second.at + kClaimTime && lives_at(one.first).empty();
+// The process that said so is there, or has not been gone for long.
+bool State::stands(const std::string& site, const Claim& claim) const {
+  if (now_ < claim.at + kClaimTime) return true;
+  const auto lives = lives_at(site);
+  return std::any_of(lives.begin(), lives.end(), [&](const wire::Incarnation incarnation) {
+    const Life& life = lives_.at(incarnation);
+    const auto key = claim.keys.find(life.shard);
+    return (key != claim.keys.end() && key->second == life.key) ||
+           JCCL_PLANTED("names-keep-claims");
   });
-  if (claims.size() >= kClaimsMax && claims.count(life.site) == 0) return;  // disputed anyway
-  Claim& claim = claims[life.site];
-  claim.shards[life.shard] = {sync.descriptor, sync.digest};
-  claim.at = now_;
 }
 
-// Another site has said that it is the source, with other values than this one's; its name, or
-// empty.
-std::string State::rival_source(const wire::Tag& tag, const Asker& site) const {
+// Who asks without saying so is no source any more; what another process of its site said stands.
+// While sources differ, so does what another key said in its place. Who is not let in says nothing.
+void State::note_claim(const Life& life, const wire::Sync& sync) {
+  if (!barred(life).empty() && !JCCL_PLANTED("outsiders-take-claims-back")) return;
+  auto& claims = rounds_.at(sync.tag).claims;
+  std::erase_if(claims, [&](const auto& one) { return !stands(one.first, one.second); });
+  if (claims.size() >= kClaimsMax && claims.count(life.site) == 0) return;  // disputed anyway
+  Claim& claim = claims[life.site];
+  const Brought::value_type now{life.shard, {sync.descriptor, sync.digest}};
+  const auto said = claim.shards.find(life.shard);
+  const bool anothers = said != claim.shards.end() && claim.keys.at(life.shard) != life.key;
+  const bool kept = anothers && !(sync.source && said->second == now.second) &&
+                    !rival_source(sync.tag, claim.shards).empty();
+  if (kept && !JCCL_PLANTED("claims-are-their-names")) return;
+  claim.shards.erase(life.shard), claim.keys.erase(life.shard);
+  if (sync.source) {
+    claim.shards.insert(now), claim.keys[life.shard] = life.key;
+    claim.at = now_;
+  }
+  const bool none =
+      claim.shards.empty() || (!sync.source && JCCL_PLANTED("one-shard-takes-all-back"));
+  if (none) claims.erase(life.site);
+}
+
+// A site whose word it is that it is the source, with other values than these; or empty.
+std::string State::rival_source(const wire::Tag& tag, const Brought& brings) const {
   const auto& claims = rounds_.at(tag).claims;
   for (const auto& [other, claim] : claims) {
-    const bool here = !lives_at(other).empty();
-    if (other == site.site || (!here && now_ >= claim.at + kClaimTime)) continue;
-    if (JCCL_PLANTED("claims-end-with-processes") && !here) continue;
+    if (!stands(other, claim)) continue;
+    if (JCCL_PLANTED("claims-end-with-processes") && lives_at(other).empty()) continue;
     for (const auto& [shard, said] : claim.shards) {
-      const auto own = site.shards.find(shard);
-      if (own == site.shards.end() || own->second.first != said.first) continue;
+      const auto own = brings.find(shard);
+      if (own == brings.end() || own->second.first != said.first) continue;
       if (own->second.second != said.second) return other;
     }
   }
-  return claims.size() >= kClaimsMax ? "others" : "";
+  return {};
 }
 
 // Where named sources differ: what more than half of all that ask have. Else nothing begins until
@@ -163,20 +188,25 @@ Birth State::named_source(const wire::Tag& tag, const std::vector<const Asker*>&
   const auto most_have_it = [&](const Asker* one) {
     return alike.size() > 2 && 2 * votes.at(one->shards) > alike.size();
   };
+  const bool crowd = rounds_.at(tag).claims.size() >= kClaimsMax;  // not all are known
   for (const Asker* one : named) {
-    const bool alone = rival_source(tag, *one).empty() || JCCL_PLANTED("the-first-source-wins");
+    const bool alone =
+        (!crowd && rival_source(tag, one->shards).empty()) || JCCL_PLANTED("the-first-source-wins");
     if (alone || most_have_it(one)) return {one->site, {}};
   }
   for (const Asker* one : alike) {  // the source that they have is not back yet
     if (most_have_it(one)) return {one->site, {}};
   }
   const std::string& one = named.front()->site;
-  const std::string other = rival_source(tag, *named.front());
+  std::string other = rival_source(tag, named.front()->shards);
+  if (other.empty()) other = "others";
+  const std::string both = one == other ? cat(one, " and an earlier process of it")
+                                        : cat(std::min(one, other), " and ", std::max(one, other));
   return {{},
-          cat(std::min(one, other), " and ", std::max(one, other),
-              " are both named as the source of ", tag,
-              ", with other values: begin one of them anew without source=True, or start the "
-              "master with --source SITE"),
+          cat(both, " are both named as the source of ", tag,
+              ", with other values: begin one of them anew without source=True, two minutes later "
+              "if it "
+              "has no key file, or start the master with --source SITE"),
           true};
 }
 
@@ -196,6 +226,11 @@ std::string State::source_to_come(const wire::Tag& tag,
     }
   }
   for (const auto& [site, claim] : rounds_.at(tag).claims) {  // it was told of another, and ended
+    const std::string other = stands(site, claim) ? rival_source(tag, claim.shards) : "";
+    if (!other.empty() && !JCCL_PLANTED("disputes-end-in-silence")) {
+      return cat("waits for ", site, " and ", other, " to agree, which are named as the source of ",
+                 tag, " with other values");
+    }
     if (sites.count(site) == 0 && now_ < claim.at + kClaimTime && !over(options_.restore_after)) {
       return cat("waits for ", site, ", which is named as the source, to synchronise ", tag);
     }

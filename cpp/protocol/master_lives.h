@@ -105,9 +105,11 @@ struct Asker {  // a site that asks for a state before its birth
 };
 
 // A site's word, before the birth of a state, that it is the source. It outlives its call and its
-// process: who differs would else only have to wait until an honest one ends by that.
+// process: who differs would else only have to wait until an honest one ends by that. A shard's
+// word is its key's, or anybody might take it back under the site's name meanwhile.
 struct Claim {
   Brought shards;
+  std::map<std::uint32_t, wire::PublicKey> keys;
   base::Time at = 0;
 };
 

@@ -389,7 +389,8 @@ struct MasterMachine::State {
   std::map<std::string, Asker> askers(const wire::Tag& tag) const;
   static std::vector<const Asker*> most_alike(const std::map<std::string, Asker>& sites);
   void note_claim(const Life& life, const wire::Sync& sync);
-  std::string rival_source(const wire::Tag& tag, const Asker& site) const;
+  bool stands(const std::string& site, const Claim& claim) const;
+  std::string rival_source(const wire::Tag& tag, const Brought& brings) const;
   Birth named_source(const wire::Tag& tag, const std::vector<const Asker*>& alike) const;
   std::string source_to_come(const wire::Tag& tag, const std::map<std::string, Asker>& sites) const;
   Birth birth_source(const wire::Tag& tag);

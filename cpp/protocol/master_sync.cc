@@ -96,7 +96,6 @@ void State::on_sync(Life& life, const wire::Sync& sync) {
                              name(life), " is named as its source too and has another: name one ",
                              "source, and let start_peers wait for it"));
   }
-  if (!at.born) note_claim(life, sync);
   note_asked_edit(life, sync);
   AskedSync asked;
   asked.sync = sync;
