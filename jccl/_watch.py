@@ -42,7 +42,9 @@ PERMANENT = frozenset(
     }
 )
 _NO_FAULTS = frozenset({Code.RESYNCED, Code.SKIPPED, Code.ABORTED, Code.CLOSED})
-_NO_MASTER = re.compile(r"(not connected to|turned away by) the master.*? for \d+ ms")
+_NO_MASTER = re.compile(
+    r"(?:not connected to|turned away by) the master(?:: (?P<why>.*))? for \d+ ms"
+)
 _SAME_RULES = "; a fingerprint is that of outer=, merge= and join= of jccl.diloco"
 _READY_OF = re.compile(r"waits for READY of ([^;]*)(.*)", re.S)
 # What takes its time without anybody to wait for.
@@ -267,8 +269,9 @@ class Watcher:
             say(level, printable(text))
 
     def _read_waits(self, waits: list[tuple[str, str]], now: float) -> None:
-        if any(_NO_MASTER.search(text) for _, text in waits):
-            self._without_master(now)
+        without = next((m for _, text in waits if (m := _NO_MASTER.search(text))), None)
+        if without is not None:
+            self._without_master(now, without["why"])
             return
         if self._absent is not None:
             since, said = self._absent
@@ -292,13 +295,15 @@ class Watcher:
                 told = self._lines.say(kind, words, logging.WARNING, now)
                 self._waits[tag] = (shape, since, said or told)
 
-    def _without_master(self, now: float) -> None:
+    def _without_master(self, now: float, why: str | None) -> None:
         since, said = self._absent or (now, False)
         if now >= since + ABSENCE_S:
             words = (
                 "the master is lost: rounds wait for it to come back [start it again "
                 "with the same --store; see master_grace]"
             )
+            if why:
+                words = f"the master turns this peer away, and rounds wait: {why}"
             self._lines.say("master", words, logging.WARNING, now)
             said = True
         self._absent = (since, said)

@@ -26,13 +26,13 @@ JCCL_ARCHIVED(OpenSync, call, went_back, fetching, disputed, current, again, wai
 template <typename Io>
 void fields(Io& io, wire::In<Io, PeerMachine::State> whole) {
   auto& [options, incarnation, run, now, last, wake, link, heartbeat, silence, heard, lost_at,
-         refused, dial_at, pause, unwelcome, life_pause, next_beat, next_ask, sequence, progress,
-         moving, measured, id, epoch, departing, departed_by, broken, roster, calls, calls_made,
-         doubts, syncs, committed, held, resync, changed, fx] = whole;
+         refused, dial_at, pause, unwelcome, life_pause, next_beat, next_ask, beat_every, sequence,
+         progress, moving, measured, id, epoch, departing, departed_by, broken, roster, calls,
+         calls_made, doubts, syncs, committed, held, resync, changed, fx] = whole;
   all(io, options, incarnation, run, now, last, wake, link, heartbeat, silence, heard, lost_at,
-      refused, dial_at, pause, unwelcome, life_pause, next_beat, next_ask, sequence, progress,
-      moving, measured, id, epoch, departing, departed_by, broken, roster, calls, calls_made,
-      doubts, syncs, committed, held, resync, changed);
+      refused, dial_at, pause, unwelcome, life_pause, next_beat, next_ask, beat_every, sequence,
+      progress, moving, measured, id, epoch, departing, departed_by, broken, roster, calls,
+      calls_made, doubts, syncs, committed, held, resync, changed);
   (void)fx;  // gone between two events
 }
 

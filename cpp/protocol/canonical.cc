@@ -278,16 +278,17 @@ PeerMachine PeerMachine::clone() const { return PeerMachine(std::make_unique<Sta
 
 base::Digest PeerMachine::digest() const {
   const auto& [options, incarnation, run, now, last, wake, link, heartbeat, silence, heard, lost_at,
-               refused, dial_at, pause, unwelcome, life_pause, next_beat, next_ask, sequence,
-               progress, moving, measured, id, epoch, departing, departed_by, broken, roster, calls,
-               calls_made, doubts, syncs, committed, held, resync, changed, fx] = *state_;
+               refused, dial_at, pause, unwelcome, life_pause, next_beat, next_ask, beat_every,
+               sequence, progress, moving, measured, id, epoch, departing, departed_by, broken,
+               roster, calls, calls_made, doubts, syncs, committed, held, resync, changed, fx] =
+      *state_;
   same_for_all(options, now, fx, sequence, progress, refused);
   Canon canon;
   canon.put(incarnation), canon.put(run == wire::RunId{}), canon.put(last);
   canon.put(wake), canon.put(link), canon.put(link == MasterConnection::kUp ? heard : lost_at);
   canon.put(heartbeat), canon.put(silence);
   canon.put(dial_at), canon.put(pause), canon.put(unwelcome), canon.put(life_pause);
-  canon.put(next_beat), canon.put(next_ask), canon.put(id), canon.put(epoch);
+  canon.put(next_beat), canon.put(next_ask), canon.put(beat_every), canon.put(id), canon.put(epoch);
   canon.put(departing), canon.put(departed_by), canon.put(broken.has_value());
   canon.put(wire::Message(roster)), canon.put(measured.has_value());
   canon.put(wire::Message(wire::Heartbeat{0, 0, moving}));

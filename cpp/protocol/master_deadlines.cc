@@ -151,8 +151,9 @@ void State::note_deadline(const MasterAttempt& running) {
   const Part* last = holder == nullptr ? silent_last(running, 0) : holder;
   if (JCCL_PLANTED("short-calls-are-held-by-nobody")) last = nullptr;
   const auto [lacked, since] = withholds(running);
-  // For most of the time: till then others' contributions were on their way as well.
-  const bool withheld = lacked != nullptr && 2 * (now_ - since) >= now_ - running.since;
+  // For a third of the time: before that others' contributions were on their way as well.
+  const int parts = JCCL_PLANTED("lacked-for-half-of-it") ? 2 : 3;
+  const bool withheld = lacked != nullptr && parts * (now_ - since) >= now_ - running.since;
   if (withheld) last = lacked;
   if (note_short_calls(running, last)) return;
   // Perhaps the last one is kept from it by another: then it is their link's.

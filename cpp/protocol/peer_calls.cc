@@ -31,7 +31,8 @@ std::optional<Status> State::objection(const Call& call) const {
     return Status{Code::kBusyTag, busy_text(call.tag)};
   }
   if (doubts_.count(call.tag) > 0) {
-    return Status{Code::kInDoubt, cat("an earlier round of ", call.tag, " is in doubt")};
+    return Status{Code::kInDoubt, cat("an earlier round of ", call.tag, " is in doubt",
+                                      up() ? "" : cat("; ", cut_off()))};
   }
   if (call.is_state) {
     const auto held = held_.find(call.tag);
@@ -161,6 +162,7 @@ void State::on_start(const wire::Start& start) {
   const bool counts = !open.receiver && open.weight == 0 && open.left_out != Code::kOk;
   const bool taken = JCCL_PLANTED("left-out-input-runs") || JCCL_PLANTED("ready-kept-over-abort");
   if (counts && !taken) return refuse_start(open);
+  beat_for(open);
   fx_.run.push_back({start, open.receiver});
 }
 
@@ -425,15 +427,14 @@ void State::orphan_calls(const std::string& text) {
 }
 
 void State::lose_master_for_calls() {
-  const std::string text =
-      cat("the master is unreachable for ", (now_ - lost_at_) / base::kSecond, " s");
+  const std::string text = cat("the master is unreachable for ", (now_ - lost_at_) / base::kSecond,
+                               " s", refused_.empty() ? "" : cat("; ", cut_off()));
   std::vector<wire::Tag> tags;
   for (const auto& [tag, open] : calls_) tags.push_back(tag);
   for (const wire::Tag& tag : tags) give_up(tag, Code::kMasterLost, text);
   tags.clear();
   for (const auto& [tag, open] : syncs_) tags.push_back(tag);
-  const std::string refused = refused_.empty() ? "" : cat("; ", cut_off());
-  for (const wire::Tag& tag : tags) finish_sync(tag, Code::kMasterLost, text + refused);
+  for (const wire::Tag& tag : tags) finish_sync(tag, Code::kMasterLost, text);
 }
 
 // Asks again for what should have been answered: no message is trusted to have arrived.

@@ -18,6 +18,8 @@ using State = PeerMachine::State;
 namespace {
 
 constexpr base::Duration kPauseMax = base::kSecond;  // between lives
+constexpr base::Duration kBeatMin = 20 * base::kMillisecond;
+constexpr int kBeatsOfCall = 8;  // at least, of the time that it had left at START
 constexpr base::Duration kDialPauseMax =
     300 * base::kMillisecond;  // a restarted master is found soon
 
@@ -63,6 +65,8 @@ void State::on_disconnected(const base::Status& cause) {
     return;
   // A token that was good once is good: the handshake met damaged bytes, or another master.
   if (cause.code == Code::kAuth && epoch_ == 0) return break_off(cause);
+  // Unless it has expired since: then that is what everything waits for.
+  if (cause.code == Code::kAuth && !JCCL_PLANTED("expired-tokens-unsaid")) refused_ = cause.text;
   if (departing_) {
     fx_.departed = true;
     link_ = MasterConnection::kEnded;
@@ -219,9 +223,21 @@ void State::tend_connection() {
     pause();
   }
   if (!up() || now_ < next_beat_) return;
-  next_beat_ = now_ + heartbeat_;
+  const bool moves = std::any_of(calls_.begin(), calls_.end(), [](const auto& call) {
+    return call.second.phase == CallPhase::kMoving;
+  });
+  if (!moves) beat_every_ = base::kNever;
+  next_beat_ = now_ + std::min(heartbeat_, beat_every_);
   send(wire::Heartbeat{++sequence_, progress_, moving_});
   ask_again();
+}
+
+// Its call may be over before two heartbeats: the master would hear of who holds it too late.
+void State::beat_for(const OpenCall& open) {
+  if (JCCL_PLANTED("short-calls-beat-slowly")) return;
+  const base::Duration left = std::max<base::Duration>(0, open.call.deadline - now_);
+  beat_every_ = std::min(beat_every_, std::max(kBeatMin, left / kBeatsOfCall));
+  next_beat_ = std::min(next_beat_, now_ + beat_every_);
 }
 
 bool State::master_lost() const { return !up() && now_ >= lost_at_ + options_.master_grace; }

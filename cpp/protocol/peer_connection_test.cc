@@ -51,6 +51,36 @@ TEST(PeerConnectionTest, who_hangs_up_on_a_silent_master_dials_again_soon_howeve
   EXPECT_EQ(dialled, 6);
 }
 
+// Else it is over before the master has heard who holds it (attack of 29 November 2026: calls of
+// 0.45 s, and no round for 800 s).
+TEST(PeerConnectionTest, in_a_short_call_it_says_often_whom_it_waits_for) {
+  for (const bool is_short : {false, true}) {
+    PeerMachine peer(PeerOptions{}, 5, kNow);
+    (void)peer.start(kNow);
+    (void)peer.on(Connected{}, kNow);
+    (void)peer.on(FromMaster{wire::Welcome{{}, 1, base::kSecond / 2, 3 * base::kSecond}}, kNow);
+    const auto beats = [&](base::Time from, base::Duration time) {
+      std::size_t count = 0;
+      for (base::Time now = from; now < from + time; now += base::kMillisecond) {
+        count += sent<wire::Heartbeat>(peer.on(PeerTick{}, now)).size();
+        (void)peer.on(FromMaster{wire::HeartbeatAck{}}, now);
+      }
+      return count;
+    };
+    Call call;
+    call.tag = "t";
+    call.deadline = kNow + (is_short ? 400 : 60'000) * base::kMillisecond;
+    const auto ready = sent<wire::Ready>(peer.on(call, kNow));
+    ASSERT_EQ(ready.size(), 1u);
+    wire::Start start;
+    start.attempt = {1, 1}, start.round = ready[0].round, start.call = ready[0].call;
+    (void)peer.on(FromMaster{start}, kNow);
+    EXPECT_EQ(beats(kNow, 399 * base::kMillisecond), is_short ? 7u : 0u);
+    (void)peer.on(CancelCall{"t"}, kNow + base::kSecond / 2);
+    EXPECT_LE(beats(kNow + base::kSecond, 2 * base::kSecond), 5u);
+  }
+}
+
 TEST(PeerConnectionTest, a_call_of_a_peer_that_is_turned_away_says_why) {
   PeerMachine peer(PeerOptions{}, 5, kNow);
   (void)peer.start(kNow);
@@ -64,6 +94,33 @@ TEST(PeerConnectionTest, a_call_of_a_peer_that_is_turned_away_says_why) {
   const PeerEffects over = peer.on(PeerTick{}, call.deadline);
   ASSERT_EQ(over.complete.size(), 1U);
   EXPECT_NE(over.complete[0].status.text.find("eu has a connection"), std::string::npos);
+}
+
+// It was told that the master is lost, which served all others.
+TEST(PeerConnectionTest, whose_token_has_expired_since_it_came_in_says_so) {
+  PeerMachine peer(PeerOptions{}, 5, kNow);
+  (void)peer.start(kNow);
+  (void)peer.on(Connected{}, kNow);
+  (void)peer.on(FromMaster{wire::Welcome{{}, 1, base::kSecond / 2, 3 * base::kSecond}}, kNow);
+  Call call;
+  call.tag = "t";
+  call.deadline = kNow + 100 * base::kSecond;
+  (void)peer.on(call, kNow);
+  (void)peer.on(Disconnected{{base::Code::kLinkLost, "reset"}}, kNow);
+  const base::Status expired{base::Code::kAuth, "the token of us has expired; ask for a new one"};
+  base::Time now = kNow;
+  std::vector<base::Status> told;
+  for (; now < kNow + 61 * base::kSecond && told.empty(); now += 100 * base::kMillisecond) {
+    const PeerEffects effects = peer.on(PeerTick{}, now);
+    for (const auto& one : effects.complete) told.push_back(one.status);
+    if (effects.connect) (void)peer.on(Disconnected{expired}, now);
+    if (now == kNow + 10 * base::kSecond) {
+      EXPECT_NE(peer.waiting_for("t", now).find(expired.text), std::string::npos);
+    }
+  }
+  ASSERT_EQ(told.size(), 1U);
+  EXPECT_EQ(told[0].code, base::Code::kMasterLost);
+  EXPECT_NE(told[0].text.find(expired.text), std::string::npos) << told[0].text;
 }
 
 // A peer whose seat is another key's, for as long as it waits for a master. It is never asleep.

@@ -95,6 +95,7 @@ struct PeerMachine::State {
   void on_new_life(const NewLife& life);
   void on_roster(const wire::Roster& roster);
   void tend_connection();
+  void beat_for(const OpenCall& open);
   void break_off(base::Status why);
   bool master_lost() const;
   std::string cut_off() const;
@@ -155,6 +156,7 @@ struct PeerMachine::State {
   std::uint32_t unwelcome_ = 0;    // lives in a row that were evicted before they were welcomed
   base::Duration life_pause_ = 0;  // evicted again and again: comes back slower
   base::Time next_beat_ = 0, next_ask_ = 0;
+  base::Duration beat_every_ = base::kNever;  // while what moves is of a short call
   std::uint64_t sequence_ = 0, progress_ = 0;
   std::vector<wire::Moving> moving_;
   std::optional<wire::Measured> measured_;  // the newest

@@ -228,6 +228,22 @@ TEST_F(Withheld, at_a_deadline_it_pays_and_not_the_one_whose_deadline_it_is) {
   }
 }
 
+// Attempts are short where calls are, and begin late in them.
+TEST_F(Withheld, at_a_deadline_it_pays_if_it_was_lacked_for_a_third_of_the_attempt) {
+  for (const Straggler straggler : {Straggler::kWait, Straggler::kEvict}) {
+    for (const bool third : {false, true}) {
+      run_of(4, straggler);
+      deadlines_.assign(4, 2400 * kMillisecond);
+      call();
+      (void)pass((third ? 1500 : 1750) * kMillisecond);
+      lacks_ = {{1, {4}}, {2, {4}}, {3, {4}}, {4, {1, 2, 800}}};
+      const auto lines = pass(kSecond);
+      EXPECT_EQ(first(lines, "abort", "code"), "Deadline");
+      EXPECT_EQ(first(lines, "held"), third ? "d" : "");
+    }
+  }
+}
+
 // Everybody else has what it still lacks.
 TEST_F(Withheld, nor_does_the_last_one_whom_somebody_starves) {
   for (const Straggler straggler : {Straggler::kWait, Straggler::kEvict}) {

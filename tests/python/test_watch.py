@@ -194,6 +194,15 @@ def test_the_masters_loss_and_return_are_said_and_blips_are_not(core, lines):
     assert back == "the master is back after 7 s"
 
 
+def test_a_peer_that_is_turned_away_hears_why(core, lines):
+    watch = watcher(core)
+    why = "the token of us has expired; ask for a new one"
+    core.waits_for = [("t", f"turned away by the master: {why} for 200 ms")]
+    watch.poll(1.0)
+    watch.poll(9.0)
+    assert lines() == [f"the master turns this peer away, and rounds wait: {why}"]
+
+
 def test_ignore_says_nothing_and_raises_nothing(core, lines):
     watch = watcher(core, "ignore")
     for _ in range(5):
