@@ -147,8 +147,8 @@ void State::note_claim(const Life& life, const wire::Sync& sync) {
   Claim& claim = claims[life.site];
   const Brought::value_type now{life.shard, {sync.descriptor, sync.digest}};
   const auto said = claim.shards.find(life.shard);
-  const bool anothers = said != claim.shards.end() && claim.keys.at(life.shard) != life.key;
-  const bool kept = anothers && !(sync.source && said->second == now.second) &&
+  const bool of_another = said != claim.shards.end() && claim.keys.at(life.shard) != life.key;
+  const bool kept = of_another && !(sync.source && said->second == now.second) &&
                     !rival_source(sync.tag, claim.shards).empty();
   if (kept && !JCCL_PLANTED("claims-are-their-names")) return;
   claim.shards.erase(life.shard), claim.keys.erase(life.shard);
@@ -205,8 +205,7 @@ Birth State::named_source(const wire::Tag& tag, const std::vector<const Asker*>&
   return {{},
           cat(both, " are both named as the source of ", tag,
               ", with other values: begin one of them anew without source=True, two minutes later "
-              "if it "
-              "has no key file, or start the master with --source SITE"),
+              "if it has no key file, or start the master with --source SITE"),
           true};
 }
 
