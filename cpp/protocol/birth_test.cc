@@ -149,6 +149,20 @@ TEST_F(BirthTest, in_a_dispute_a_claim_is_its_keys) {
   }
 }
 
+// Both have begun anew without saying so, and without a key file (seed 36634423100).
+TEST_F(BirthTest, a_dispute_of_which_nobody_is_here_ends_soon) {
+  EXPECT_EQ(source_of({{"e", 1, 1, true}, {"a", 1, 2, true}, {"b", 1, 3}, {"c", 1, 4}}), "");
+  note(on(ConnClosed{1}));
+  another_comes_as("a");
+  (void)say(6, hello(700, "e"), key(6));
+  (void)say(6, wire::Resume{}, key(6));
+  alive_ = {3, 4, 5, 6};
+  note(say(5, asks({"a", 1, 2}), key(5)));
+  note(say(6, asks({"e", 1, 1}), key(6)));
+  note_lines(wait(options().restore_after + base::kSecond));
+  EXPECT_NE(source_, "");
+}
+
 TEST_F(BirthTest, nor_does_who_has_the_name_keep_it) {
   const std::vector<Asks> all = {{"e", 1, 1, true}, {"a", 1, 2, true}, {"b", 1, 3}, {"c", 1, 4}};
   EXPECT_EQ(source_of(all), "");

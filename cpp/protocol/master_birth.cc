@@ -125,9 +125,8 @@ std::vector<const Asker*> State::most_alike(const std::map<std::string, Asker>& 
       ->second;
 }
 
-// The process that said so is there, or has not been gone for long.
-bool State::stands(const std::string& site, const Claim& claim) const {
-  if (now_ < claim.at + kClaimTime) return true;
+// A process that said so is there.
+bool State::is_here(const std::string& site, const Claim& claim) const {
   const auto lives = lives_at(site);
   return std::any_of(lives.begin(), lives.end(), [&](const wire::Incarnation incarnation) {
     const Life& life = lives_.at(incarnation);
@@ -135,6 +134,11 @@ bool State::stands(const std::string& site, const Claim& claim) const {
     return (key != claim.keys.end() && key->second == life.key) ||
            JCCL_PLANTED("names-keep-claims");
   });
+}
+
+// … or has not been gone for long.
+bool State::stands(const std::string& site, const Claim& claim) const {
+  return now_ < claim.at + kClaimTime || is_here(site, claim);
 }
 
 // Who asks without saying so is no source any more; what another process of its site said stands.
@@ -225,7 +229,8 @@ std::string State::source_to_come(const wire::Tag& tag,
     }
   }
   for (const auto& [site, claim] : rounds_.at(tag).claims) {  // it was told of another, and ended
-    const std::string other = stands(site, claim) ? rival_source(tag, claim.shards) : "";
+    const bool here = is_here(site, claim) || JCCL_PLANTED("the-gone-dispute-on");
+    const std::string other = here ? rival_source(tag, claim.shards) : "";
     if (!other.empty() && !JCCL_PLANTED("disputes-end-in-silence")) {
       return cat("waits for ", site, " and ", other, " to agree, which are named as the source of ",
                  tag, " with other values");

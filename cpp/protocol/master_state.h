@@ -389,6 +389,7 @@ struct MasterMachine::State {
   std::map<std::string, Asker> askers(const wire::Tag& tag) const;
   static std::vector<const Asker*> most_alike(const std::map<std::string, Asker>& sites);
   void note_claim(const Life& life, const wire::Sync& sync);
+  bool is_here(const std::string& site, const Claim& claim) const;
   bool stands(const std::string& site, const Claim& claim) const;
   std::string rival_source(const wire::Tag& tag, const Brought& brings) const;
   Birth named_source(const wire::Tag& tag, const std::vector<const Asker*>& alike) const;
