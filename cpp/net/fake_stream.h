@@ -9,7 +9,7 @@
 
 namespace jccl::net::test {
 
-// Gives prepared pieces, one per read; takes at most `write_max` bytes per write.
+// Gives prepared pieces, one per read; takes at most `room` bytes in all.
 class FakeStream : public ByteStream {
  public:
   void give(Bytes piece) {

@@ -66,13 +66,16 @@ class BirthTest : public HostileMember {
       for (const auto& [field, value] : line.fields) source_ = field == "source" ? value : source_;
     }
   }
+  void comes(ConnId conn, const char* site, const wire::PublicKey& its) {
+    (void)say(conn, hello(100 * (conn + 1), site), its);
+    (void)say(conn, wire::Resume{}, its);
+  }
   // The process of connection 2 ends; ten seconds later there is one with its name and another key.
   void another_comes_as(const char* site) {
     note(on(ConnClosed{2}));
     alive_ = {1, 3, 4};
     wait(10 * base::kSecond);
-    (void)say(5, hello(600, site), key(5));
-    (void)say(5, wire::Resume{}, key(5));
+    comes(5, site, key(5));
     alive_ = {1, 3, 4, 5};
   }
   std::string source_;
@@ -125,8 +128,7 @@ TEST_F(BirthTest, a_claim_outlives_its_call_and_its_process) {
     note(say(1, asks(all[0])));
   }
   EXPECT_EQ(source_, "") << "the other one may come back";
-  (void)say(5, hello(600, "a"), key(2));
-  (void)say(5, wire::Resume{});
+  comes(5, "a", key(2));
   note(say(5, asks({"a", 1, 5})));  // its user has seen it
   EXPECT_NE(told(5).find("waits for e, which is named as the source"), std::string::npos)
       << told(5);
@@ -154,8 +156,7 @@ TEST_F(BirthTest, a_dispute_of_which_nobody_is_here_ends_soon) {
   EXPECT_EQ(source_of({{"e", 1, 1, true}, {"a", 1, 2, true}, {"b", 1, 3}, {"c", 1, 4}}), "");
   note(on(ConnClosed{1}));
   another_comes_as("a");
-  (void)say(6, hello(700, "e"), key(6));
-  (void)say(6, wire::Resume{}, key(6));
+  comes(6, "e", key(6));
   alive_ = {3, 4, 5, 6};
   note(say(5, asks({"a", 1, 2}), key(5)));
   note(say(6, asks({"e", 1, 1}), key(6)));
@@ -176,11 +177,9 @@ TEST_F(BirthTest, nor_does_who_has_the_name_keep_it) {
 TEST_F(BirthTest, without_a_dispute_the_newest_word_of_a_site_counts) {
   EXPECT_EQ(source_of({{"a", 1, 1, true}, {"b", 1, 3}}), "");
   note(on(ConnClosed{1}));
-  (void)say(5, hello(600, "a"), key(5));
-  (void)say(5, wire::Resume{}, key(5));
+  comes(5, "a", key(5));
   note(say(5, asks({"a", 1, 2, true}), key(5)));
-  (void)say(6, hello(700, "c"), key(6));
-  (void)say(6, wire::Resume{}, key(6));
+  comes(6, "c", key(6));
   note(say(6, asks({"c", 1, 4}), key(6)));
   EXPECT_EQ(source_, "a");
 }

@@ -32,6 +32,8 @@ std::map<Brought, std::size_t> votes_of(const std::vector<const Asker*>& sites) 
 // the operator named; else with leaves like most sites', from the source that is named among these,
 // else from a site whose values most have, the first that connected.
 void State::try_birth(const wire::Tag& tag) {
+  std::erase_if(rounds_.at(tag).claims,
+                [&](const auto& one) { return !stands(one.first, one.second); });
   for (const wire::Incarnation incarnation : rounds_.at(tag).asking) {
     const Life& life = lives_.at(incarnation);
     const auto asked = life.syncs.find(tag);
@@ -127,7 +129,7 @@ std::vector<const Asker*> State::most_alike(const std::map<std::string, Asker>& 
 
 // A process that said so is there.
 bool State::is_here(const std::string& site, const Claim& claim) const {
-  const auto lives = lives_at(site);
+  const auto& lives = lives_at(site);
   return std::any_of(lives.begin(), lives.end(), [&](const wire::Incarnation incarnation) {
     const Life& life = lives_.at(incarnation);
     const auto key = claim.keys.find(life.shard);
@@ -146,7 +148,6 @@ bool State::stands(const std::string& site, const Claim& claim) const {
 void State::note_claim(const Life& life, const wire::Sync& sync) {
   if (!barred(life).empty() && !JCCL_PLANTED("outsiders-take-claims-back")) return;
   auto& claims = rounds_.at(sync.tag).claims;
-  std::erase_if(claims, [&](const auto& one) { return !stands(one.first, one.second); });
   if (claims.size() >= kClaimsMax && claims.count(life.site) == 0) return;  // disputed anyway
   Claim& claim = claims[life.site];
   const Brought::value_type now{life.shard, {sync.descriptor, sync.digest}};
