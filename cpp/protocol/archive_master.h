@@ -131,7 +131,7 @@ JCCL_ARCHIVED(Life, incarnation, site, shard, shards, start_peers, addresses, ke
 JCCL_ARCHIVED(OpenReady, ready, deadline, since, called, time, told)
 JCCL_ARCHIVED(Part, id, incarnation, site, shard, weight, call, deadline, called, time, evicted,
               failed, told_again, done, shares, audit)
-JCCL_ARCHIVED(Claim, shards, keys, at)
+JCCL_ARCHIVED(Claim, site, shards, at, disputed)
 JCCL_ARCHIVED(Told, result, root, cells)
 JCCL_ARCHIVED(CellName, shard, cell)
 JCCL_ARCHIVED(AuditedCell, parts, result)
@@ -144,9 +144,10 @@ JCCL_ARCHIVED(RoundMemory, link_failures, named, cut, began_late, corrupt, refus
 JCCL_ARCHIVED(Departed, site, key, token, since, at, stays)
 JCCL_ARCHIVED(Poll, revision, tier, election, doubt_since, dispute)
 JCCL_ARCHIVED(Round, ready, running, running_told, memory, entered, assumed, poll, without, skipped,
-              quorum_since, late, lost_since, unasked_since, unborn_since, claims, unheld_since,
-              brought, brought_at, opened_by, before, asking, ready_due, sync_due, commits, aborts,
-              contributed, audit, audited, audit_bytes, usual, cut_short, needed, weight)
+              quorum_since, late, lost_since, unasked_since, unborn_since, claims, unclaimed_at,
+              unheld_since, brought, brought_at, opened_by, before, asking, ready_due, sync_due,
+              commits, aborts, contributed, audit, audited, audit_bytes, usual, cut_short, needed,
+              weight)
 JCCL_ARCHIVED(Cut, until, times, rounds)
 JCCL_ARCHIVED(Throttle, bans, banned_at, next_at, in_vain, held, held_until, open, for_faults)
 JCCL_ARCHIVED(KeptSeat, until, keys)

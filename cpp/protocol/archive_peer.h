@@ -19,20 +19,20 @@ JCCL_ARCHIVED(Call, tag, descriptor, summary, hint, contributors_max, unit_weigh
 JCCL_ARCHIVED(SyncCall, tag, source, restore, user_has, revision, digest, descriptor, summary,
               deadline)
 JCCL_ARCHIVED(OpenCall, call, number, n, phase, weight, left_out, left_out_why, receiver, orphan,
-              attempts, attempt, own, shares, audit, failed, outcome, waiting)
+              attempts, attempt, beats, own, shares, audit, failed, outcome, waiting)
 JCCL_ARCHIVED(Doubt, about, is_state, kept, report)
 JCCL_ARCHIVED(OpenSync, call, went_back, fetching, disputed, current, again, waiting)
 
 template <typename Io>
 void fields(Io& io, wire::In<Io, PeerMachine::State> whole) {
   auto& [options, incarnation, run, now, last, wake, link, heartbeat, silence, heard, lost_at,
-         refused, dial_at, pause, unwelcome, life_pause, next_beat, next_ask, beat_every, sequence,
-         progress, moving, measured, id, epoch, departing, departed_by, broken, roster, calls,
-         calls_made, doubts, syncs, committed, held, resync, changed, fx] = whole;
+         refused, dial_at, pause, unwelcome, life_pause, next_beat, next_ask, sequence, progress,
+         moving, measured, id, epoch, departing, departed_by, broken, roster, calls, calls_made,
+         doubts, syncs, committed, held, resync, changed, fx] = whole;
   all(io, options, incarnation, run, now, last, wake, link, heartbeat, silence, heard, lost_at,
-      refused, dial_at, pause, unwelcome, life_pause, next_beat, next_ask, beat_every, sequence,
-      progress, moving, measured, id, epoch, departing, departed_by, broken, roster, calls,
-      calls_made, doubts, syncs, committed, held, resync, changed);
+      refused, dial_at, pause, unwelcome, life_pause, next_beat, next_ask, sequence, progress,
+      moving, measured, id, epoch, departing, departed_by, broken, roster, calls, calls_made,
+      doubts, syncs, committed, held, resync, changed);
   (void)fx;  // gone between two events
 }
 

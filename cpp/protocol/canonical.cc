@@ -79,7 +79,10 @@ class Canon {
     const auto& [until, times, rounds] = cut;
     put(until), put(times), put(rounds);
   }
-  void put(const Claim& claim) { put(claim.shards), put(claim.keys), put(claim.at); }
+  void put(const Claim& claim) {
+    const auto& [site, shards, at, disputed] = claim;
+    words(site), put(shards), put(at), put(disputed);
+  }
   void put(const Part& part) {
     const auto& [id, incarnation, site, shard, weight, call, deadline, called, time, evicted,
                  failed, told_again, done, shares, audit] = part;
@@ -134,13 +137,14 @@ class Canon {
   }
   void put(const Round& round) {
     const auto& [ready, running, told, memory, entered, assumed, poll, without, skipped,
-                 quorum_since, late, lost_since, unasked_since, unborn_since, claims, unheld_since,
-                 brought, brought_at, opened_by, before, asking, ready_due, sync_due, commits,
-                 aborts, contributed, audit, audited, audit_bytes, usual, cut_short, needed,
-                 weight] = round;
+                 quorum_since, late, lost_since, unasked_since, unborn_since, claims, unclaimed_at,
+                 unheld_since, brought, brought_at, opened_by, before, asking, ready_due, sync_due,
+                 commits, aborts, contributed, audit, audited, audit_bytes, usual, cut_short,
+                 needed, weight] = round;
     put(ready), put(running), put(memory), put(without), put(skipped), put(quorum_since), put(late);
-    put(lost_since), put(unasked_since), put(unborn_since), put(claims), put(unheld_since),
-        put(brought), put(brought_at), put(asking), put(ready_due), put(sync_due);
+    put(lost_since), put(unasked_since), put(unborn_since), put(claims), put(unclaimed_at),
+        put(unheld_since), put(brought), put(brought_at), put(asking), put(ready_due),
+        put(sync_due);
     put(contributed), put(usual), put(cut_short), put(needed), put(weight), put(opened_by),
         put(before), put(entered), put(assumed), put(poll.has_value());
     if (poll.has_value()) {
@@ -161,8 +165,9 @@ class Canon {
   }
   void put(const OpenCall& open) {
     const auto& [call, number, n, phase, weight, left_out, why, receiver, orphan, attempts, attempt,
-                 own, shares, audit, failed, outcome, waiting] = open;
-    put(call), put(number), put(n), put(phase), put(weight), put(left_out), put(receiver);
+                 beats, own, shares, audit, failed, outcome, waiting] = open;
+    put(beats), put(call), put(number), put(n), put(phase), put(weight), put(left_out),
+        put(receiver);
     put(orphan), put(attempt), put(own), put(outcome), put(failed.has_value());
     put(wire::Message(wire::Done{{}, {}, shares, audit}));
     if (failed.has_value()) put(failed->cause), put(failed->peer);
@@ -278,17 +283,16 @@ PeerMachine PeerMachine::clone() const { return PeerMachine(std::make_unique<Sta
 
 base::Digest PeerMachine::digest() const {
   const auto& [options, incarnation, run, now, last, wake, link, heartbeat, silence, heard, lost_at,
-               refused, dial_at, pause, unwelcome, life_pause, next_beat, next_ask, beat_every,
-               sequence, progress, moving, measured, id, epoch, departing, departed_by, broken,
-               roster, calls, calls_made, doubts, syncs, committed, held, resync, changed, fx] =
-      *state_;
+               refused, dial_at, pause, unwelcome, life_pause, next_beat, next_ask, sequence,
+               progress, moving, measured, id, epoch, departing, departed_by, broken, roster, calls,
+               calls_made, doubts, syncs, committed, held, resync, changed, fx] = *state_;
   same_for_all(options, now, fx, sequence, progress, refused);
   Canon canon;
   canon.put(incarnation), canon.put(run == wire::RunId{}), canon.put(last);
   canon.put(wake), canon.put(link), canon.put(link == MasterConnection::kUp ? heard : lost_at);
   canon.put(heartbeat), canon.put(silence);
   canon.put(dial_at), canon.put(pause), canon.put(unwelcome), canon.put(life_pause);
-  canon.put(next_beat), canon.put(next_ask), canon.put(beat_every), canon.put(id), canon.put(epoch);
+  canon.put(next_beat), canon.put(next_ask), canon.put(id), canon.put(epoch);
   canon.put(departing), canon.put(departed_by), canon.put(broken.has_value());
   canon.put(wire::Message(roster)), canon.put(measured.has_value());
   canon.put(wire::Message(wire::Heartbeat{0, 0, moving}));

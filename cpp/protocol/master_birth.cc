@@ -26,14 +26,22 @@ std::map<Brought, std::size_t> votes_of(const std::vector<const Asker*>& sites) 
   return votes;
 }
 
+// Of the same leaves one has other values.
+bool differ(const Brought& one, const Brought& other) {
+  return std::any_of(one.begin(), one.end(), [&](const auto& shard) {
+    const auto its = other.find(shard.first);
+    return its != other.end() && its->second.first == shard.second.first &&
+           its->second.second != shard.second.second;
+  });
+}
+
 }  // namespace
 
 // The run is born once per state tag, when enough sites ask that may come in: from the source that
 // the operator named; else with leaves like most sites', from the source that is named among these,
 // else from a site whose values most have, the first that connected.
 void State::try_birth(const wire::Tag& tag) {
-  std::erase_if(rounds_.at(tag).claims,
-                [&](const auto& one) { return !stands(one.first, one.second); });
+  std::erase_if(rounds_.at(tag).claims, [&](const auto& one) { return !stands(one); });
   for (const wire::Incarnation incarnation : rounds_.at(tag).asking) {
     const Life& life = lives_.at(incarnation);
     const auto asked = life.syncs.find(tag);
@@ -75,8 +83,7 @@ void State::try_birth(const wire::Tag& tag) {
 }
 
 // The sites that are there, and are none of those.
-template <typename Sites>
-std::string State::without(const Sites& asked) const {
+std::string State::without(const std::map<std::string, Asker>& asked) const {
   constexpr std::size_t kNamed = 8;
   std::string names;
   std::size_t count = 0;
@@ -101,6 +108,7 @@ std::map<std::string, Asker> State::askers(const wire::Tag& tag) const {
     site.site = life.site;
     site.order = std::min(site.order, life.order);
     site.of = life.shards;
+    site.keys.insert(life.key);
     site.named = site.named || sync.source || sync.restore != wire::Wish::kNone;
     site.shards[life.shard] = {sync.descriptor, sync.digest};
   }
@@ -128,55 +136,70 @@ std::vector<const Asker*> State::most_alike(const std::map<std::string, Asker>& 
 }
 
 // A process that said so is there.
-bool State::is_here(const std::string& site, const Claim& claim) const {
-  const auto& lives = lives_at(site);
-  return std::any_of(lives.begin(), lives.end(), [&](const wire::Incarnation incarnation) {
-    const Life& life = lives_.at(incarnation);
-    const auto key = claim.keys.find(life.shard);
-    return (key != claim.keys.end() && key->second == life.key) ||
-           JCCL_PLANTED("names-keep-claims");
+bool State::is_here(const KeysClaim& one) const {
+  const auto& lives = lives_at(one.second.site);
+  return std::any_of(lives.begin(), lives.end(), [&](wire::Incarnation incarnation) {
+    return lives_.at(incarnation).key == one.first || JCCL_PLANTED("names-keep-claims");
   });
 }
 
 // … or has not been gone for long.
-bool State::stands(const std::string& site, const Claim& claim) const {
-  return now_ < claim.at + kClaimTime || is_here(site, claim);
+bool State::stands(const KeysClaim& one) const {
+  return now_ < one.second.at + kClaimTime || is_here(one);
 }
 
 // Who asks without saying so is no source any more; what another process of its site said stands.
-// While sources differ, so does what another key said in its place. Who is not let in says nothing.
+// Who is not let in says nothing.
 void State::note_claim(const Life& life, const wire::Sync& sync) {
   if (!barred(life).empty() && !JCCL_PLANTED("outsiders-take-claims-back")) return;
-  auto& claims = rounds_.at(sync.tag).claims;
-  if (claims.size() >= kClaimsMax && claims.count(life.site) == 0) return;  // disputed anyway
-  Claim& claim = claims[life.site];
-  const Brought::value_type now{life.shard, {sync.descriptor, sync.digest}};
-  const auto said = claim.shards.find(life.shard);
-  const bool of_another = said != claim.shards.end() && claim.keys.at(life.shard) != life.key;
-  const bool kept = of_another && !(sync.source && said->second == now.second) &&
-                    !rival_source(sync.tag, claim.shards).empty();
-  if (kept && !JCCL_PLANTED("claims-are-their-names")) return;
-  claim.shards.erase(life.shard), claim.keys.erase(life.shard);
-  if (sync.source) {
-    claim.shards.insert(now), claim.keys[life.shard] = life.key;
-    claim.at = now_;
+  supersede_claims(life, sync.tag);
+  Round& round = rounds_.at(sync.tag);
+  auto found = round.claims.find(life.key);
+  const bool moved = found != round.claims.end() && found->second.site != life.site;
+  if (moved) found->second = {};
+  if (!sync.source) {
+    if (found == round.claims.end()) return;
+    found->second.shards.erase(life.shard);
+    const bool none = found->second.shards.empty() || JCCL_PLANTED("one-key-takes-all-back");
+    if (none) round.claims.erase(found);
+    return;
   }
-  const bool none =
-      claim.shards.empty() || (!sync.source && JCCL_PLANTED("one-shard-takes-all-back"));
-  if (none) claims.erase(life.site);
+  if (found == round.claims.end() && round.claims.size() >= kClaimsMax) {
+    if (!JCCL_PLANTED("more-claims-than-room-agree")) round.unclaimed_at = now_;
+    return;
+  }
+  Claim& claim = round.claims[life.key];
+  claim.site = life.site, claim.at = now_;
+  claim.shards[life.shard] = {sync.descriptor, sync.digest};
+  for (auto& one : round.claims) {
+    Claim& other = one.second;
+    if (!differ(other.shards, claim.shards) || !stands(one)) continue;
+    if (claim.disputed && other.disputed) continue;
+    claim.disputed = other.disputed = !JCCL_PLANTED("who-gives-in-never-disputed");
+    // Who of them ends by that has this long to come back.
+    if (!JCCL_PLANTED("old-patience-with-new-disputes")) round.unborn_since = base::kNever;
+  }
+}
+
+// A process began anew without its key, and says what it is now. Where sources differ anybody might
+// be that process: there the word stays that of the key.
+void State::supersede_claims(const Life& life, const wire::Tag& tag) {
+  auto& claims = rounds_.at(tag).claims;
+  for (auto& [key, claim] : claims) {
+    const bool stays = claim.disputed && !JCCL_PLANTED("claims-are-their-names");
+    if (key == life.key || claim.site != life.site || stays) continue;
+    claim.shards.erase(life.shard);
+    if (JCCL_PLANTED("one-shard-takes-all-back")) claim.shards.clear();
+  }
+  std::erase_if(claims, [](const KeysClaim& one) { return one.second.shards.empty(); });
 }
 
 // A site whose word it is that it is the source, with other values than these; or empty.
 std::string State::rival_source(const wire::Tag& tag, const Brought& brings) const {
-  const auto& claims = rounds_.at(tag).claims;
-  for (const auto& [other, claim] : claims) {
-    if (!stands(other, claim)) continue;
-    if (JCCL_PLANTED("claims-end-with-processes") && lives_at(other).empty()) continue;
-    for (const auto& [shard, said] : claim.shards) {
-      const auto own = brings.find(shard);
-      if (own == brings.end() || own->second.first != said.first) continue;
-      if (own->second.second != said.second) return other;
-    }
+  for (const auto& one : rounds_.at(tag).claims) {
+    const Claim& claim = one.second;
+    if (JCCL_PLANTED("claims-end-with-processes") && lives_at(claim.site).empty()) continue;
+    if (differ(claim.shards, brings) && stands(one)) return claim.site;
   }
   return {};
 }
@@ -193,7 +216,9 @@ Birth State::named_source(const wire::Tag& tag, const std::vector<const Asker*>&
   const auto most_have_it = [&](const Asker* one) {
     return alike.size() > 2 && 2 * votes.at(one->shards) > alike.size();
   };
-  const bool crowd = rounds_.at(tag).claims.size() >= kClaimsMax;  // not all are known
+  const base::Time unclaimed = rounds_.at(tag).unclaimed_at;
+  const bool crowd =
+      unclaimed != base::kNever && now_ < unclaimed + kClaimTime;  // not all are known
   for (const Asker* one : named) {
     const bool alone =
         (!crowd && rival_source(tag, one->shards).empty()) || JCCL_PLANTED("the-first-source-wins");
@@ -229,15 +254,18 @@ std::string State::source_to_come(const wire::Tag& tag,
       return cat("waits for all shards of the source ", site);
     }
   }
-  for (const auto& [site, claim] : rounds_.at(tag).claims) {  // it was told of another, and ended
-    const bool here = is_here(site, claim) || JCCL_PLANTED("the-gone-dispute-on");
+  for (const auto& one : rounds_.at(tag).claims) {  // it was told of another, and ended
+    const Claim& claim = one.second;
+    const bool here = is_here(one) || JCCL_PLANTED("the-gone-dispute-on");
     const std::string other = here ? rival_source(tag, claim.shards) : "";
     if (!other.empty() && !JCCL_PLANTED("disputes-end-in-silence")) {
-      return cat("waits for ", site, " and ", other, " to agree, which are named as the source of ",
-                 tag, " with other values");
+      return cat("waits for ", claim.site, " and ", other,
+                 " to agree, which are named as the source of ", tag, " with other values");
     }
-    if (sites.count(site) == 0 && now_ < claim.at + kClaimTime && !over(options_.restore_after)) {
-      return cat("waits for ", site, ", which is named as the source, to synchronise ", tag);
+    const auto its = sites.find(claim.site);
+    const bool asks = its != sites.end() && its->second.keys.count(one.first) > 0;
+    if (!asks && now_ < claim.at + kClaimTime && !over(options_.restore_after)) {
+      return cat("waits for ", claim.site, ", which is named as the source, to synchronise ", tag);
     }
   }
   if (!begun_ && !ledger_.any_born()) return {};

@@ -94,6 +94,7 @@ struct Asker {  // a site that asks for a state before its birth
   std::uint64_t order = UINT64_MAX;  // of connecting
   std::uint32_t of = 1;              // shards
   bool named = false;                // as the source
+  std::set<wire::PublicKey> keys;    // of those that ask
   Brought shards;
 
   bool whole() const { return shards.size() >= of; }
@@ -104,14 +105,17 @@ struct Asker {  // a site that asks for a state before its birth
   }
 };
 
-// A site's word, before the birth of a state, that it is the source. It outlives its call and its
-// process: who differs would else only have to wait until an honest one ends by that. A shard's
-// word is its key's, or anybody might take it back under the site's name meanwhile.
+// A process's word, before the birth of a state, that its site is the source. It outlives its call
+// and its process: who differs would else only have to wait until an honest one ends by that. It is
+// its key's, or anybody might take it back under the site's name meanwhile; and a key has one site,
+// or a single process could say so many times.
 struct Claim {
+  std::string site;
   Brought shards;
-  std::map<std::uint32_t, wire::PublicKey> keys;
   base::Time at = 0;
+  bool disputed = false;  // another site said something else, be that taken back since or not
 };
+using KeysClaim = std::pair<const wire::PublicKey, Claim>;
 
 struct Birth {
   std::string site;       // whose state it is; empty: nobody's yet
@@ -207,7 +211,8 @@ struct Round {  // the volatile side of one tag
   base::Time lost_since = base::kNever;        // no holder of the newest revision is left
   base::Time unasked_since = base::kNever;     // nor does anybody ask for it
   base::Time unborn_since = base::kNever;      // its birth is asked for
-  std::map<std::string, Claim> claims;         // by site; until the birth
+  std::map<wire::PublicKey, Claim> claims;     // until the birth
+  base::Time unclaimed_at = base::kNever;      // when there was last no room for another claim
   base::Time unheld_since = base::kNever;      // no holder is known, as looked up for who asks
   std::uint64_t brought = 0;           // the newest earlier one that somebody brought since …
   base::Time brought_at = 0;           // … and when last

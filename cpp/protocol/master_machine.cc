@@ -237,13 +237,17 @@ void MasterMachine::State::settle(const wire::Tag& tag) {
   }
 }
 
-// A tag that nobody asks for any more and that the journal does not know makes room for another.
+// A tag that nobody asks for any more and that the journal does not know makes room for another, if
+// nobody is its source: who differs from that one would only have to come when nobody asks.
 void MasterMachine::State::drop_unused_tags() {
   if (rounds_.size() <= ledger_.tags().size()) return;
   std::erase_if(rounds_, [&](const auto& entry) {
     const Round& round = entry.second;
     const bool open = round.running.has_value() || !round.ready.empty() || !round.asking.empty();
-    return !open && round.memory.aborted.empty() && ledger_.tags().count(entry.first) == 0;
+    const bool claimed = std::any_of(round.claims.begin(), round.claims.end(),
+                                     [&](const KeysClaim& one) { return stands(one); });
+    return !open && round.memory.aborted.empty() && ledger_.tags().count(entry.first) == 0 &&
+           (!claimed || JCCL_PLANTED("claims-are-asked-for"));
   });
 }
 

@@ -384,13 +384,13 @@ struct MasterMachine::State {
 
   // master_birth.cc: the beginning of a state
   void try_birth(const wire::Tag& tag);
-  template <typename Sites>
-  std::string without(const Sites& asked) const;
+  std::string without(const std::map<std::string, Asker>& asked) const;
   std::map<std::string, Asker> askers(const wire::Tag& tag) const;
   static std::vector<const Asker*> most_alike(const std::map<std::string, Asker>& sites);
   void note_claim(const Life& life, const wire::Sync& sync);
-  bool is_here(const std::string& site, const Claim& claim) const;
-  bool stands(const std::string& site, const Claim& claim) const;
+  void supersede_claims(const Life& life, const wire::Tag& tag);
+  bool is_here(const KeysClaim& one) const;
+  bool stands(const KeysClaim& one) const;
   std::string rival_source(const wire::Tag& tag, const Brought& brings) const;
   Birth named_source(const wire::Tag& tag, const std::vector<const Asker*>& alike) const;
   std::string source_to_come(const wire::Tag& tag, const std::map<std::string, Asker>& sites) const;

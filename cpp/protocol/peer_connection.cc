@@ -223,21 +223,21 @@ void State::tend_connection() {
     pause();
   }
   if (!up() || now_ < next_beat_) return;
-  const bool moves = std::any_of(calls_.begin(), calls_.end(), [](const auto& call) {
-    return call.second.phase == CallPhase::kMoving;
-  });
-  if (!moves) beat_every_ = base::kNever;
-  next_beat_ = now_ + std::min(heartbeat_, beat_every_);
+  base::Duration every = heartbeat_;
+  for (const auto& [tag, open] : calls_) {
+    if (open.phase == CallPhase::kMoving) every = std::min(every, open.beats);
+  }
+  next_beat_ = now_ + every;
   send(wire::Heartbeat{++sequence_, progress_, moving_});
   ask_again();
 }
 
 // Its call may be over before two heartbeats: the master would hear of who holds it too late.
-void State::beat_for(const OpenCall& open) {
+void State::beat_for(OpenCall& open) {
   if (JCCL_PLANTED("short-calls-beat-slowly")) return;
   const base::Duration left = std::max<base::Duration>(0, open.call.deadline - now_);
-  beat_every_ = std::min(beat_every_, std::max(kBeatMin, left / kBeatsOfCall));
-  next_beat_ = std::min(next_beat_, now_ + beat_every_);
+  open.beats = std::max(kBeatMin, left / kBeatsOfCall);
+  next_beat_ = std::min(next_beat_, now_ + open.beats);
 }
 
 bool State::master_lost() const { return !up() && now_ >= lost_at_ + options_.master_grace; }

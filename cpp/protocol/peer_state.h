@@ -43,6 +43,7 @@ struct OpenCall {
   bool orphan = false;  // started in an earlier life, which was evicted
   std::uint32_t attempts = 0;
   wire::Attempt attempt;
+  base::Duration beats = base::kNever;  // while it moves; see beat_for()
   std::optional<wire::Digest> own;  // the complete result
   std::vector<wire::Share> shares;  // of it
   wire::AuditRoots audit;           // … and what this peer is held to for it
@@ -95,7 +96,7 @@ struct PeerMachine::State {
   void on_new_life(const NewLife& life);
   void on_roster(const wire::Roster& roster);
   void tend_connection();
-  void beat_for(const OpenCall& open);
+  void beat_for(OpenCall& open);
   void break_off(base::Status why);
   bool master_lost() const;
   std::string cut_off() const;
@@ -156,7 +157,6 @@ struct PeerMachine::State {
   std::uint32_t unwelcome_ = 0;    // lives in a row that were evicted before they were welcomed
   base::Duration life_pause_ = 0;  // evicted again and again: comes back slower
   base::Time next_beat_ = 0, next_ask_ = 0;
-  base::Duration beat_every_ = base::kNever;  // while what moves is of a short call
   std::uint64_t sequence_ = 0, progress_ = 0;
   std::vector<wire::Moving> moving_;
   std::optional<wire::Measured> measured_;  // the newest
