@@ -224,8 +224,8 @@ void State::tend_connection() {
   }
   if (!up() || now_ < next_beat_) return;
   base::Duration every = heartbeat_;
-  for (const auto& [tag, open] : calls_) {
-    if (open.phase == CallPhase::kMoving) every = std::min(every, open.beats);
+  for (const auto& [tag, call] : calls_) {
+    if (call.phase == CallPhase::kMoving) every = std::min(every, call.beats);
   }
   next_beat_ = now_ + every;
   send(wire::Heartbeat{++sequence_, progress_, moving_});
