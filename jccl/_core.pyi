@@ -249,6 +249,7 @@ class Master:
         record: str = "",
         record_mib: int = 4,
         weight_max: float = 1e6,
+        max_rate: float = 0,
         audit: float = 0.0,
         keep_waiting: Callable[[], bool] | None = None,
     ) -> Master:

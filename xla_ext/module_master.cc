@@ -56,7 +56,7 @@ struct MasterArguments {
   double straggler_after = 10.0, restore_after = 30.0;
   std::string admission, source, peer_networks, record;
   std::uint32_t record_mib = 4;
-  double weight_max = base::kWeightRatioMax, audit = 0.0;
+  double weight_max = base::kWeightRatioMax, audit = 0.0, max_rate = 0.0;
   py::object keep_waiting;  // called without arguments while a standby waits; or None
 };
 
@@ -90,6 +90,7 @@ std::unique_ptr<Master> start_master(const MasterArguments& arguments) {
   config.peer_networks = arguments.peer_networks;
   config.weight_max = arguments.weight_max;
   config.audit = arguments.audit;
+  config.max_rate = arguments.max_rate;
   config.history = arguments.history;
   config.record = arguments.record;
   config.record_bytes = record_bytes_from(arguments.record_mib);
@@ -192,7 +193,8 @@ void bind_master(py::module_& module) {
              std::string history, std::string profile, std::string straggler,
              double straggler_after, double restore_after, std::string admission,
              std::string source, std::string peer_networks, std::string record,
-             std::uint32_t record_mib, double weight_max, double audit, py::object keep_waiting) {
+             std::uint32_t record_mib, double weight_max, double audit, double max_rate,
+             py::object keep_waiting) {
             return start_master({std::move(bind),
                                  std::move(store),
                                  std::move(token),
@@ -212,6 +214,7 @@ void bind_master(py::module_& module) {
                                  record_mib,
                                  weight_max,
                                  audit,
+                                 max_rate,
                                  std::move(keep_waiting)});
           },
           py::kw_only(), py::arg("bind") = "127.0.0.1:0",
@@ -222,7 +225,7 @@ void bind_master(py::module_& module) {
           py::arg("admission") = "auto", py::arg("source") = "", py::arg("peer_networks") = "",
           py::arg("record") = "", py::arg("record_mib") = 4,
           py::arg("weight_max") = base::kWeightRatioMax, py::arg("audit") = 0.0,
-          py::arg("keep_waiting") = py::none())
+          py::arg("max_rate") = 0.0, py::arg("keep_waiting") = py::none())
       .def_property_readonly("address", [](const Master& m) { return m.held().address(); })
       .def_property_readonly("token", [](const Master& m) { return m.held().token(); })
       .def_property_readonly("run_id", [](const Master& m) { return m.held().run_id(); })

@@ -36,6 +36,11 @@ inline constexpr std::size_t kPlanBytesMax = 16 * 1024;
 inline constexpr std::uint32_t kChunkBytesMax = 1024 * 1024;
 inline constexpr std::uint32_t kStripesMax = 64;
 inline constexpr double kRateMin = 10e3;  // of max_rate: half a minute for a chunk
+inline constexpr double kRateMax = 1e15;
+// Of two such bounds that which holds; 0 is none.
+inline constexpr std::uint64_t tighter(std::uint64_t one, std::uint64_t other) {
+  return one == 0 || other == 0 ? one + other : one < other ? one : other;
+}
 // A weight is 0 or between these. Sums of f32 hold w·x: what lies further apart is no share of a
 // mean but a way to overflow it.
 inline constexpr double kWeightMin = 1e-12, kWeightMax = 1e12;

@@ -41,6 +41,7 @@ Status read_config(const jccl_master_options* given, master::MasterConfig* confi
   config->admission = text_or(options.admission, config->admission);
   config->source = text_or(options.source, "");
   config->audit = options.audit;
+  config->max_rate = options.max_rate;
   if (options.weight_max != 0) config->weight_max = std::max(0.0, options.weight_max);
   if (options.straggler_after_ns > 0) config->straggler_after = options.straggler_after_ns;
   if (options.silence_ns > 0) config->silence = options.silence_ns;

@@ -11,7 +11,8 @@ constexpr std::string_view kResumed =
 FieldsOf hello_row() {
   return {"Hello",
           kAnyBody,
-          {{"version", "u16", Bend::kNumber, "the master's", "Refuse VERSION, closed"},
+          {{"version", "u16", Bend::kNumber, "the master's or newer", "Refuse VERSION, closed"},
+           {"oldest", "u16", Bend::kNumber, "the master's or older", "Refuse VERSION, closed"},
            {"run", "run", Bend::kNone, "zeros, or the master's", "Refuse WRONG_RUN, closed"},
            {"incarnation", "u64", Bend::kLife,
             "not 0; of no other seat; not of a life that was evicted",
@@ -25,7 +26,8 @@ FieldsOf hello_row() {
            {"addresses", "list 8 of name 128", Bend::kAddress, "8 of 128 bytes",
             "decoder refuses, closed"},
            {"start peers", "u32", Bend::kNumber, "a wish before the first round, at most 1,024",
-            "Refuse INVALID, closed"}}};
+            "Refuse INVALID, closed"},
+           {"max rate", "u64", Bend::kCounter, "any; shown in `status`", "–"}}};
 }
 
 FieldsOf ready_row() {

@@ -52,6 +52,7 @@ wire::Hello ScriptMessages::hello() {
   if (in_.flag()) hello.addresses = {"10.0.0.1:4001"};
   hello.start_peers = static_cast<std::uint32_t>(in_.below(3));
   if (in_.below(16) == 0) hello.version = in_.u16();
+  if (in_.below(16) == 0) hello.oldest = in_.u16();
   if (in_.below(16) == 0) hello.run = {1};
   return hello;
 }

@@ -40,7 +40,7 @@ void run_message(ByteView bytes) {
   }
   JCCL_CHECK(!wire::name_of(message.value()).empty());
   const auto* hello = std::get_if<wire::Hello>(&message.value());
-  if (hello != nullptr && hello->version != wire::kVersion) return;  // the rest was not read
+  if (hello != nullptr && !wire::has_common_version(*hello)) return;  // the rest was not read
   JCCL_CHECK(wire::check(message.value()).ok());
   JCCL_CHECK(equal(wire::encode(message.value()), bytes));
   JCCL_CHECK(wire::decode(bytes).value() == message.value());

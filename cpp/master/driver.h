@@ -63,6 +63,7 @@ class Master::Driver {
   base::Status read_profile();
   base::Status read_straggler();
   base::Status read_weight_max() const;
+  base::Status read_max_rate() const;
   base::Status read_audit() const;
   base::Status recover();
   base::Status listen();

@@ -33,6 +33,7 @@ std::string Master::Driver::status_now(Audience audience) {
   facts.silence_s = static_cast<double>(config_.silence) / 1e9;
   facts.straggler = config_.straggler;
   facts.audit = config_.audit;
+  facts.max_rate = config_.max_rate;
   facts.uptime_s = static_cast<double>(loop_.now() - started_) / 1e9;
   facts.journal_sequence = journal_sequence_;
   facts.connections = conns_.size();

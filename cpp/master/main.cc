@@ -51,6 +51,8 @@ Orders one run's membership and decides its rounds; never on the data path.
   --straggler-after S    … for so many seconds (default 10)
   --weight-max X         refuse a weight above X times the median of its round (default 1e6;
                          0: none)
+  --max-rate B           bytes per second that each peer may send to all others together, at
+                         least 10000 (default 0: no bound)
   --audit SHARE          the share of each round's cells that the master adds up anew before the
                          commit, from 0 (default: none) to 1
   --restore-after S      where nobody has the newest state any more, go back to the newest that
@@ -165,6 +167,7 @@ enum Flag {
   kStraggler,
   kStragglerAfter,
   kWeightMax,
+  kMaxRate,
   kAudit,
   kRestoreAfter,
   kAdmission,
@@ -190,6 +193,7 @@ constexpr option kFlags[] = {{"bind", required_argument, nullptr, kBind},
                              {"straggler", required_argument, nullptr, kStraggler},
                              {"straggler-after", required_argument, nullptr, kStragglerAfter},
                              {"weight-max", required_argument, nullptr, kWeightMax},
+                             {"max-rate", required_argument, nullptr, kMaxRate},
                              {"audit", required_argument, nullptr, kAudit},
                              {"restore-after", required_argument, nullptr, kRestoreAfter},
                              {"admission", required_argument, nullptr, kAdmission},
@@ -258,6 +262,8 @@ Status read_flag(int flag, const char* value, Arguments* out) {
       return {};
     case kStragglerAfter:
       return read_seconds("straggler-after", value, &out->config.straggler_after);
+    case kMaxRate:
+      return read_decimal("max-rate", value, &out->config.max_rate);
     case kWeightMax:
       return read_decimal("weight-max", value, &out->config.weight_max);
     case kAudit:

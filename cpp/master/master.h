@@ -60,6 +60,7 @@ struct MasterConfig {
   // A contribution whose weight is more than so many times the median weight of its round is
   // refused; 0: none is.
   double weight_max = base::kWeightRatioMax;
+  double max_rate = 0;  // bytes/s that each peer sends to others, at most; 0: no bound
   // The share of each round's cells that contributors show and the master adds up anew before it
   // commits the round; 0: none.
   double audit = 0;

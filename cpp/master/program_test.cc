@@ -196,6 +196,11 @@ TEST_F(ProgramTest, what_keeps_it_from_starting_has_a_text_and_a_code) {
     EXPECT_EQ(exit.code, 2) << odd;
     EXPECT_NE(exit.err.find("weight"), std::string::npos) << exit.err;
   }
+  for (const char* odd : {"9999", "nan", "-1", "1e300", "fast"}) {
+    exit = run({"--max-rate", odd});
+    EXPECT_EQ(exit.code, 2) << odd;
+    EXPECT_NE(exit.err.find("rate"), std::string::npos) << exit.err;
+  }
   for (const char* odd : {"nan", "0x1", "1.01", "-0.1", "one"}) {
     EXPECT_EQ(run({"--audit", odd}).code, 2) << odd;
   }

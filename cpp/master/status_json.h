@@ -18,6 +18,7 @@ struct DriverFacts {
   double silence_s = 0;
   std::string straggler;
   double audit = 0;
+  double max_rate = 0;
   double uptime_s = 0;
   std::uint64_t journal_sequence = 0;
   std::size_t connections = 0;

@@ -107,15 +107,17 @@ struct Link::Impl : std::enable_shared_from_this<Impl> {
       if (budget == 0) return ask_pump();
       std::erase(idle, stripe);
       const std::uint64_t bytes = take_batch(stripe.get());
-      if (options.throttle != nullptr) options.throttle->sent(this, bytes, loop.now());
+      if (bounded()) options.throttle->sent(this, bytes, loop.now());
       budget -= std::min(budget, bytes);
       write(stripe);
     }
   }
 
+  bool bounded() const { return options.throttle != nullptr && options.throttle->bounds(); }
+
   // False: pump() runs again when its turn may have come.
   bool is_turn() {
-    if (options.throttle == nullptr) return true;
+    if (!bounded()) return true;
     const Duration wait = options.throttle->wait(this, loop.now());
     if (wait > 0 && !std::exchange(waits_for_turn, true)) {
       loop.run_after(wait, [weak = weak_from_this()] {
@@ -140,7 +142,7 @@ struct Link::Impl : std::enable_shared_from_this<Impl> {
   }
 
   std::size_t room_of(const Stripe& stripe) const {
-    const bool many = hands_over() && options.throttle == nullptr;  // a turn is a small part of it
+    const bool many = hands_over() && !bounded();  // a turn is a small part of it
     return many ? std::max(stripe.takes, kBatchBytes) : kBatchBytes;
   }
 

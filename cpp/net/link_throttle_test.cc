@@ -35,6 +35,30 @@ TEST_F(LinkThrottleTest, they_send_so_much_together_and_in_turns) {
   }
 }
 
+// As when a master that starts anew has another bound for its run.
+TEST_F(LinkThrottleTest, a_bound_may_come_and_go_under_a_link) {
+  for (const bool comes : {true, false}) {
+    throttle_.set(comes ? 0 : kRate);
+    open(2 << 20, 64 << 10, 2, plain(), options_);
+    begun_ = loop.now();
+    on([&] {
+      throttle_.set(comes ? kRate : 0);
+      a->send_all(), b->send_all();
+    });
+    EXPECT_TRUE(eventually([&] { return all_arrived(); }));
+    if (comes) EXPECT_GE(seconds(), 0.9 * (4 << 20) / kRate);
+  }
+}
+
+TEST_F(LinkThrottleTest, a_link_that_waits_for_its_turn_goes_on_without_the_bound) {
+  throttle_.set(base::kRateMin);  // minutes
+  open(2 << 20, 64 << 10, 1, plain(), options_);
+  on([&] { a->send_all(), b->send_all(); });
+  EXPECT_TRUE(eventually([&] { return !a->got.empty() || !b->got.empty(); }));
+  on([&] { throttle_.set(0); });
+  EXPECT_TRUE(eventually([&] { return all_arrived(); }));
+}
+
 TEST_F(LinkThrottleTest, one_that_cannot_send_holds_no_other) {
   Throttle faster(5 * kRate);
   options_.throttle = &faster;

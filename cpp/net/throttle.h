@@ -15,6 +15,9 @@ class Throttle {
  public:
   explicit Throttle(double bytes_per_second) : rate_(bytes_per_second) {}
 
+  bool bounds() const { return rate_ > 0; }  // 0: no bound, and nobody waits
+  void set(double bytes_per_second) { rate_ = bytes_per_second; }
+
   // How long until `who` may ask again; 0: it may send a batch now. It keeps its place until it has
   // sent or leaves.
   base::Duration wait(const void* who, base::Time now) {

@@ -37,6 +37,7 @@ std::array<Sender, n> busy(Throttle* throttle, base::Duration time, base::Durati
 
 TEST(ThrottleTest, a_second_has_so_many_bytes) {
   Throttle throttle(kRate);
+  EXPECT_TRUE(throttle.bounds());
   const auto one = busy<1>(&throttle, 10 * kSecond);
   EXPECT_NEAR(static_cast<double>(one[0].sent), 10 * kRate, kRate / 20);
 }

@@ -129,6 +129,7 @@ base::Result<Setup> make_setup(const ConnectOptions& o) {
   setup.machine.shard = o.shard;
   setup.machine.shards = o.shards;
   setup.machine.start_peers = o.start_peers;
+  setup.machine.max_rate = static_cast<std::uint64_t>(std::min(o.max_rate, base::kRateMax));
   setup.machine.master_grace = o.master_grace;
   auto recordings = net::Recordings::open(o.record, file_name_of(setup.machine.site));
   if (!recordings.ok()) return recordings.status();

@@ -284,6 +284,10 @@ void Control::update_view() {
     silence_ = machine_.silence();
     data_loop_.post([this, silence = silence_] { plane_.set_silence(silence); });
   }
+  if (machine_.max_rate() != max_rate_) {
+    max_rate_ = machine_.max_rate();
+    data_loop_.post([this, rate = max_rate_] { plane_.set_max_rate(rate); });
+  }
   if (news) changed_.notify_all();  // not at every message: each waiting thread would wake
   if (!fresh) return;
   const bool dialled = !config_.machine.addresses.empty();

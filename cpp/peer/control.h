@@ -148,6 +148,7 @@ class Control {
   std::unique_ptr<net::FramedStream> stream_;
   std::uint64_t connection_ = 0;
   base::Duration silence_ = 0;   // as the data thread was told
+  std::uint64_t max_rate_ = 0;   // … likewise
   net::TimerId first_word_ = 0;  // by when a master among several has to say something
   net::TimerId timer_ = 0;
   base::Time timer_at_ = base::kNever;

@@ -111,6 +111,10 @@ void DataPlane::set_silence(base::Duration silence) {
   links_.set_times(repair_max(silence), alive_every(silence));
 }
 
+void DataPlane::set_max_rate(std::uint64_t bytes_per_second) {
+  links_.set_max_rate(static_cast<double>(bytes_per_second));
+}
+
 std::vector<wire::Moving> DataPlane::moving() const {
   const std::lock_guard lock(moving_guard_);
   return moving_;

@@ -61,6 +61,7 @@ class DataPlane : private LinkOwner, private exchange::AttemptsHost, private Sna
   void set_policy(net::DialPolicy policy) { links_.set_policy(std::move(policy)); }
   // Of the run: a peer we wait for that sends nothing for so long is cut off or hangs.
   void set_silence(base::Duration silence);
+  void set_max_rate(std::uint64_t bytes_per_second);  // 0: no bound
 
   void run(const protocol::RunAttempt& order, CallRef call);
   void hang_up() { links_.hang_up(); }

@@ -188,7 +188,7 @@ LinkTable::Entry& LinkTable::entry(const wire::Member& member) {
     options.header_bytes = wire::kFrameHeaderBytes;
     options.sent_keys_max = options_.frames_remembered;
     options.acks = acks();
-    options.io = options_.io, options.throttle = options_.max_rate > 0 ? &throttle_ : nullptr;
+    options.io = options_.io, options.throttle = &throttle_;
     slot->link = std::make_unique<net::Link>(loop_, options, slot->sink.get(), std::move(events));
   } else if (member.id != 0) {
     slot->member = member;

@@ -90,6 +90,8 @@ class LinkTable {
   // Its connections carry nothing: new ones may.
   void renew(base::Incarnation peer, const base::Status& why);
   void set_times(base::Duration repair_max, base::Duration alive_every);
+  // Of all links together; 0: no bound.
+  void set_max_rate(double bytes_per_second) { throttle_.set(bytes_per_second); }
   // For good: nobody is let in any more, and who has a link hears that it ended.
   void hang_up();
   void use(const wire::Member& member);  // e.g. a holder, before this peer is a member

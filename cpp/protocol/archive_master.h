@@ -115,14 +115,14 @@ template <typename Io>
 void fields(Io& io, wire::In<Io, MasterOptions> whole) {
   auto& [run, start_peers, min_peers, heartbeat, silence, reset_grace, restart_grace, restore_after,
          straggler, straggler_after, sites_max, members_max, history, ban, ban_max, out_max,
-         admission, listed, source, weight_max, audit, auditor, unix_ahead] = whole;
+         admission, listed, source, weight_max, max_rate, audit, auditor, unix_ahead] = whole;
   all(io, run, start_peers, min_peers, heartbeat, silence, reset_grace, restart_grace,
       restore_after, straggler, straggler_after, sites_max, members_max, history, ban, ban_max,
-      out_max, admission, listed, source, weight_max, audit, unix_ahead);
+      out_max, admission, listed, source, weight_max, max_rate, audit, unix_ahead);
   (void)auditor;
 }
 JCCL_ARCHIVED(AskedSync, sync, deadline, fetching, holders, matches, told)
-JCCL_ARCHIVED(Life, incarnation, site, shard, shards, start_peers, addresses, key, token,
+JCCL_ARCHIVED(Life, incarnation, site, shard, shards, start_peers, max_rate, addresses, key, token,
               gate_passed, uses, may_order, in_commit, served_since, served_to, waited_since, id,
               conn, resumed, roster_epoch, told_as_member, seen, said_held, order, since, jumped,
               heard, gone, progress, moving, beat, moving_before, beat_before, syncs, asked, held,

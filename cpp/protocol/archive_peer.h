@@ -12,7 +12,7 @@ inline constexpr std::uint64_t kValuesOf<MasterConnection> = 6;
 template <>
 inline constexpr std::uint64_t kValuesOf<CallPhase> = 4;
 
-JCCL_ARCHIVED(PeerOptions, run, site, shard, shards, addresses, start_peers, master_grace,
+JCCL_ARCHIVED(PeerOptions, run, site, shard, shards, addresses, start_peers, max_rate, master_grace,
               reconnect_pause)
 JCCL_ARCHIVED(Call, tag, descriptor, summary, hint, contributors_max, unit_weights, weight,
               is_state, fingerprint, deadline, before)
@@ -25,14 +25,14 @@ JCCL_ARCHIVED(OpenSync, call, went_back, fetching, disputed, current, again, wai
 
 template <typename Io>
 void fields(Io& io, wire::In<Io, PeerMachine::State> whole) {
-  auto& [options, incarnation, run, now, last, wake, link, heartbeat, silence, heard, lost_at,
-         refused, dial_at, pause, unwelcome, life_pause, next_beat, next_ask, sequence, progress,
-         moving, measured, id, epoch, departing, departed_by, broken, roster, calls, calls_made,
-         doubts, syncs, committed, held, resync, changed, fx] = whole;
-  all(io, options, incarnation, run, now, last, wake, link, heartbeat, silence, heard, lost_at,
-      refused, dial_at, pause, unwelcome, life_pause, next_beat, next_ask, sequence, progress,
-      moving, measured, id, epoch, departing, departed_by, broken, roster, calls, calls_made,
-      doubts, syncs, committed, held, resync, changed);
+  auto& [options, incarnation, run, now, last, wake, link, heartbeat, silence, run_rate, heard,
+         lost_at, refused, dial_at, pause, unwelcome, life_pause, next_beat, next_ask, sequence,
+         progress, moving, measured, id, epoch, departing, departed_by, broken, roster, calls,
+         calls_made, doubts, syncs, committed, held, resync, changed, fx] = whole;
+  all(io, options, incarnation, run, now, last, wake, link, heartbeat, silence, run_rate, heard,
+      lost_at, refused, dial_at, pause, unwelcome, life_pause, next_beat, next_ask, sequence,
+      progress, moving, measured, id, epoch, departing, departed_by, broken, roster, calls,
+      calls_made, doubts, syncs, committed, held, resync, changed);
   (void)fx;  // gone between two events
 }
 

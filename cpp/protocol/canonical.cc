@@ -188,13 +188,14 @@ class Canon {
     words(summary), words(waiting);
   }
   void put(const Life& life, std::size_t place) {
-    const auto& [incarnation, site, shard, shards, start_peers, addresses, key, token, gate_passed,
-                 uses, may_order, in_commit, served_since, served_to, waited_since, id, conn,
-                 resumed, roster_epoch, told_as_member, seen, said_held, order, since, jumped,
+    const auto& [incarnation, site, shard, shards, start_peers, max_rate, addresses, key, token,
+                 gate_passed, uses, may_order, in_commit, served_since, served_to, waited_since, id,
+                 conn, resumed, roster_epoch, told_as_member, seen, said_held, order, since, jumped,
                  heard, gone, progress, moving, beat, moving_before, beat_before, syncs, asked,
                  held, fetched, behind, may_hold, told_back, knocking, spoilt, edit_noted, missed,
                  drain, accuses] = life;
     put(incarnation), put(site), put(shard), put(shards), put(start_peers), put(addresses.size());
+    put(max_rate);
     put(token), put(gate_passed), put(uses), put(may_order), put(in_commit), put(served_since),
         put(served_to), put(waited_since);
     put(id), put(conn), put(resumed), put(roster_epoch), put(told_as_member), put(seen),
@@ -282,15 +283,16 @@ PeerMachine::PeerMachine(std::unique_ptr<State> state) : state_(std::move(state)
 PeerMachine PeerMachine::clone() const { return PeerMachine(std::make_unique<State>(*state_)); }
 
 base::Digest PeerMachine::digest() const {
-  const auto& [options, incarnation, run, now, last, wake, link, heartbeat, silence, heard, lost_at,
-               refused, dial_at, pause, unwelcome, life_pause, next_beat, next_ask, sequence,
-               progress, moving, measured, id, epoch, departing, departed_by, broken, roster, calls,
-               calls_made, doubts, syncs, committed, held, resync, changed, fx] = *state_;
+  const auto& [options, incarnation, run, now, last, wake, link, heartbeat, silence, run_rate,
+               heard, lost_at, refused, dial_at, pause, unwelcome, life_pause, next_beat, next_ask,
+               sequence, progress, moving, measured, id, epoch, departing, departed_by, broken,
+               roster, calls, calls_made, doubts, syncs, committed, held, resync, changed, fx] =
+      *state_;
   same_for_all(options, now, fx, sequence, progress, refused);
   Canon canon;
   canon.put(incarnation), canon.put(run == wire::RunId{}), canon.put(last);
   canon.put(wake), canon.put(link), canon.put(link == MasterConnection::kUp ? heard : lost_at);
-  canon.put(heartbeat), canon.put(silence);
+  canon.put(heartbeat), canon.put(silence), canon.put(run_rate);
   canon.put(dial_at), canon.put(pause), canon.put(unwelcome), canon.put(life_pause);
   canon.put(next_beat), canon.put(next_ask), canon.put(id), canon.put(epoch);
   canon.put(departing), canon.put(departed_by), canon.put(broken.has_value());

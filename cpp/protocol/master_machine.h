@@ -56,7 +56,8 @@ struct MasterOptions {
   std::string source;  // the site with whose state the run begins; empty: peers name one, or none
   // A weight of more than so many times the median of a round's is refused. 0: none is.
   double weight_max = base::kWeightRatioMax;
-  double audit = 0;  // share of the cells of a round that are added up anew; 0: none
+  std::uint64_t max_rate = 0;  // bytes/s that each peer sends by links, at most; 0: no bound
+  double audit = 0;            // share of the cells of a round that are added up anew; 0: none
   Auditor auditor = {};
   base::Duration unix_ahead = 0;  // Unix time is the time of events and this: bans outlive masters
 };
@@ -141,6 +142,7 @@ struct PeerView {
   base::Duration silent = 0;
   std::uint64_t progress = 0;
   std::vector<wire::Moving> moving;  // of its last heartbeat
+  std::uint64_t max_rate = 0;        // bytes/s that it sends by links, at most; 0: no bound
   std::string trouble;               // lost, silent, cut off, slow or skipped, in words
   std::string faults;                // what is held against its key, in words
   std::string token;                 // by whose name it came in

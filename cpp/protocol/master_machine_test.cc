@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <set>
 
+#include "base/text.h"
 #include "protocol/test_effects.h"
 
 namespace jccl::protocol {
@@ -87,12 +89,12 @@ TEST(MasterTest, messages_out_of_turn_close_the_connection) {
 TEST(MasterTest, another_version_or_run_or_seat_is_refused_with_the_reason) {
   Rig rig;
   wire::Hello hello = Rig::hello(10, "a");
-  hello.version = wire::kVersion + 1;
+  hello.version = hello.oldest = wire::kVersion + 1;
   const MasterEffects effects = rig.say(1, hello);
   EXPECT_TRUE(refused(effects, 1, base::Code::kVersion));
   const std::string newer = std::to_string(wire::kVersion + 1) + ": upgrade the master";
   EXPECT_NE(sent<wire::Refuse>(effects).at(0).text.find(newer), std::string::npos);
-  hello.version = wire::kVersion - 1;
+  hello.version = hello.oldest = wire::kVersion - 1;
   const std::string older = std::to_string(wire::kVersion - 1) + ": upgrade the peer";
   const MasterEffects again = rig.say(6, hello);
   EXPECT_NE(sent<wire::Refuse>(again).at(0).text.find(older), std::string::npos);
@@ -104,6 +106,41 @@ TEST(MasterTest, another_version_or_run_or_seat_is_refused_with_the_reason) {
   EXPECT_TRUE(refused(rig.say(3, hello), 3, base::Code::kInvalid));
   EXPECT_TRUE(refused(rig.say(4, Rig::hello(10, "")), 4, base::Code::kInvalid));
   EXPECT_TRUE(refused(rig.say(5, Rig::hello(0, "a")), 5, base::Code::kInvalid));
+}
+
+TEST(MasterTest, a_peer_that_speaks_its_version_too_is_welcome) {
+  Rig rig;
+  wire::Hello hello = Rig::hello(10, "a");
+  hello.version = wire::kVersion + 2;
+  for (const ConnId conn : {1, 2}) {
+    hello.oldest = conn == 1 ? wire::kVersionOldest : wire::kVersion;
+    const auto welcome = sent<wire::Welcome>(rig.say(conn, hello));
+    ASSERT_EQ(welcome.size(), 1U);
+    EXPECT_EQ(welcome[0].version, wire::kVersion);
+    hello.incarnation += 1, hello.site += "b";
+  }
+  hello.oldest = wire::kVersion + 1;
+  const auto refused = sent<wire::Refuse>(rig.say(99, hello));
+  ASSERT_EQ(refused.size(), 1U);
+  EXPECT_EQ(refused[0].text,
+            base::cat("the master speaks protocol version ", wire::kVersion, ", this peer ",
+                      wire::kVersion + 1, " to ", wire::kVersion + 2, ": upgrade the master"));
+}
+
+TEST(MasterTest, who_sends_how_much_at_most_is_shown) {
+  MasterOptions options = Rig::options();
+  options.max_rate = 2'000'000;
+  Rig rig(options);
+  for (const std::uint64_t own : {0, 1'000'000, 3'000'000}) {
+    wire::Hello hello = Rig::hello(10 + own, base::cat("s", own));
+    hello.max_rate = own;
+    const auto welcome = sent<wire::Welcome>(rig.say(1 + own, hello));
+    ASSERT_EQ(welcome.size(), 1U);
+    EXPECT_EQ(welcome[0].max_rate, options.max_rate);
+  }
+  std::multiset<std::uint64_t> shown;
+  for (const PeerView& peer : rig.master.view(kNow).peers) shown.insert(peer.max_rate);
+  EXPECT_EQ(shown, (std::multiset<std::uint64_t>{1'000'000, 2'000'000, 2'000'000}));
 }
 
 TEST(MasterTest, an_impossible_weight_or_tag_is_rejected) {

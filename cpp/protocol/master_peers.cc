@@ -26,10 +26,12 @@ constexpr base::Duration kSeatMin = 60 * base::kSecond;  // a program compiles b
 }  // namespace
 
 std::optional<Status> State::objection(const wire::Hello& hello) const {
-  if (hello.version != wire::kVersion) {
-    return Status{Code::kVersion, cat("the master speaks protocol version ", wire::kVersion,
-                                      ", this peer ", hello.version, ": upgrade the ",
-                                      hello.version < wire::kVersion ? "peer" : "master")};
+  if (!wire::has_common_version(hello)) {
+    const bool newer = hello.oldest > wire::kVersion;
+    return Status{Code::kVersion,
+                  cat("the master speaks protocol version ", wire::kVersion, ", this peer ",
+                      hello.oldest == hello.version ? "" : cat(hello.oldest, " to "), hello.version,
+                      ": upgrade the ", newer ? "master" : "peer")};
   }
   if (hello.run != wire::RunId{} && hello.run != ledger_.run()) {
     return Status{Code::kWrongRun, cat("this master has run ", base::to_hex(ledger_.run()),
@@ -183,7 +185,9 @@ void State::attach(ConnId conn, const wire::Hello& hello, const Shown& shown) {
   lives_due_ = std::min(lives_due_, now_ + options_.silence);
   conns_[conn] = hello.incarnation;
   life.start_peers = hello.start_peers;
-  send(life, wire::Welcome{ledger_.run(), ledger_.epoch(), options_.heartbeat, options_.silence});
+  life.max_rate = hello.max_rate;
+  send(life, wire::Welcome{ledger_.run(), ledger_.epoch(), options_.heartbeat, options_.silence,
+                           options_.max_rate});
 }
 
 // Outcomes first, so that the peer knows what it holds before it hears what others do now.

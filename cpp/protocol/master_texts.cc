@@ -245,6 +245,7 @@ MasterView State::view(base::Time now) const {
     peer.silent = std::max<base::Duration>(0, now - life.heard);
     peer.progress = life.progress;
     peer.moving = life.moving;
+    peer.max_rate = base::tighter(life.max_rate, options_.max_rate);
     peer.trouble = trouble_of(life, now);
     peer.faults = blame_.words(life.key, now);
     peer.token = life.token;

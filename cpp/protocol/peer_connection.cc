@@ -56,6 +56,7 @@ void State::on_connected() {
   hello.shards = options_.shards;
   hello.addresses = options_.addresses;
   hello.start_peers = options_.start_peers;
+  hello.max_rate = options_.max_rate;
   fx_.send.push_back(std::move(hello));
 }
 
@@ -78,6 +79,11 @@ void State::on_disconnected(const base::Status& cause) {
 // Everything the master has to answer or know, then everything that still waits.
 void State::on_welcome(const wire::Welcome& welcome) {
   if (link_ != MasterConnection::kGreeting) return;
+  if (welcome.version < wire::kVersionOldest || welcome.version > wire::kVersion) {
+    return break_off({Code::kVersion, base::cat("the master speaks protocol version ",
+                                                welcome.version, ", this peer ", wire::kVersion,
+                                                ", and was welcome: upgrade the master")});
+  }
   // Another master follows this one, which doesn't know it yet.
   if (welcome.epoch < epoch_ && !JCCL_PLANTED("old-master-followed")) {
     fx_.disconnect = true;
@@ -90,6 +96,8 @@ void State::on_welcome(const wire::Welcome& welcome) {
   epoch_ = std::max(epoch_, welcome.epoch);
   heartbeat_ = std::max(base::kMillisecond, bounded(welcome.heartbeat));
   silence_ = std::max(2 * heartbeat_, bounded(welcome.silence));
+  constexpr auto kRateMin = static_cast<std::uint64_t>(base::kRateMin);
+  run_rate_ = welcome.max_rate == 0 ? 0 : std::max(kRateMin, welcome.max_rate);
   next_beat_ = now_ + heartbeat_;
   next_ask_ = now_ + 2 * heartbeat_;
   wire::Resume resume;

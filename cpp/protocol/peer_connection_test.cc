@@ -51,6 +51,43 @@ TEST(PeerConnectionTest, who_hangs_up_on_a_silent_master_dials_again_soon_howeve
   EXPECT_EQ(dialled, 6);
 }
 
+TEST(PeerConnectionTest, the_lower_of_two_bounds_of_its_rate_holds) {
+  for (const std::uint64_t own : {0, 20'000}) {
+    for (const std::uint64_t run : {0, 1, 15'000, 30'000}) {
+      PeerOptions options;
+      options.max_rate = own;
+      PeerMachine peer(options, 5, kNow);
+      (void)peer.start(kNow);
+      const auto hello = sent<wire::Hello>(peer.on(Connected{}, kNow));
+      ASSERT_EQ(hello.size(), 1U);
+      EXPECT_EQ(hello[0].max_rate, own);
+      EXPECT_EQ(peer.max_rate(), own) << "it has no run yet";
+      wire::Welcome welcome{{}, 1, base::kSecond / 2, 3 * base::kSecond, run};
+      (void)peer.on(FromMaster{welcome}, kNow);
+      const std::uint64_t its = run == 1 ? 10'000 : run;  // less would be none
+      EXPECT_EQ(peer.max_rate(), own == 0 || its == 0 ? own + its : std::min(own, its));
+    }
+  }
+}
+
+TEST(PeerConnectionTest, a_welcome_in_another_version_ends_it) {
+  for (const std::uint16_t version : {wire::kVersionOldest - 1, wire::kVersion + 1}) {
+    PeerMachine peer(PeerOptions{}, 5, kNow);
+    (void)peer.start(kNow);
+    (void)peer.on(Connected{}, kNow);
+    Call call;
+    call.tag = "t", call.deadline = kNow + 60 * base::kSecond;
+    (void)peer.on(call, kNow);
+    wire::Welcome welcome{{}, 1, base::kSecond / 2, 3 * base::kSecond};
+    welcome.version = version;
+    const auto done = peer.on(FromMaster{welcome}, kNow).complete;
+    ASSERT_EQ(done.size(), 1U);
+    EXPECT_EQ(done[0].status.code, base::Code::kVersion);
+    EXPECT_NE(done[0].status.text.find(std::to_string(version)), std::string::npos)
+        << done[0].status.text;
+  }
+}
+
 // Else it is over before the master has heard who holds it (attack of 29 November 2026: calls of
 // 0.45 s, and no round for 800 s).
 TEST(PeerConnectionTest, in_a_short_call_it_says_often_whom_it_waits_for) {

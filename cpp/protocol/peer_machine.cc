@@ -182,6 +182,9 @@ bool PeerMachine::member() const { return state_->id_ != 0; }
 std::uint64_t PeerMachine::epoch() const { return state_->epoch_; }
 wire::RunId PeerMachine::run() const { return state_->run_; }
 base::Duration PeerMachine::silence() const { return state_->silence_; }
+std::uint64_t PeerMachine::max_rate() const {
+  return base::tighter(state_->options_.max_rate, state_->run_rate_);
+}
 bool PeerMachine::needs_resync(const wire::Tag& tag) const {
   return state_->resync_.count(tag) > 0;
 }

@@ -26,6 +26,7 @@ struct PeerOptions {
   std::uint32_t shard = 0, shards = 1;
   std::vector<std::string> addresses;
   std::uint32_t start_peers = 0;
+  std::uint64_t max_rate = 0;                                // bytes/s; 0: no bound
   base::Duration master_grace = 60 * base::kSecond;          // how long to wait for a lost master
   base::Duration reconnect_pause = 50 * base::kMillisecond;  // doubles up to 0.3 s
 };
@@ -186,6 +187,7 @@ class PeerMachine {
   std::uint64_t epoch() const;
   wire::RunId run() const;         // known after the first Welcome
   base::Duration silence() const;  // of the run; before the first Welcome the default
+  std::uint64_t max_rate() const;  // … and its own, in bytes/s; 0: no bound
   // A tag whose outcome is unknown, or whose state is behind: calls answer kResync / kInDoubt.
   bool needs_resync(const wire::Tag& tag) const;
   std::uint64_t committed(const wire::Tag& tag) const;

@@ -44,9 +44,9 @@ struct OpenCall {
   std::uint32_t attempts = 0;
   wire::Attempt attempt;
   base::Duration beats = base::kNever;  // while it moves; see beat_for()
-  std::optional<wire::Digest> own;  // the complete result
-  std::vector<wire::Share> shares;  // of it
-  wire::AuditRoots audit;           // … and what this peer is held to for it
+  std::optional<wire::Digest> own;      // the complete result
+  std::vector<wire::Share> shares;      // of it
+  wire::AuditRoots audit;               // … and what this peer is held to for it
   std::optional<wire::Fail> failed;
   std::optional<wire::Outcome> outcome;  // kClosing: committed
   std::string waiting;                   // the master's last words
@@ -149,9 +149,10 @@ struct PeerMachine::State {
   base::Time now_ = 0, last_ = 0, wake_ = base::kNever;
   MasterConnection link_ = MasterConnection::kPaused;
   base::Duration heartbeat_, silence_;
-  base::Time heard_ = 0;    // last frame of the master
-  base::Time lost_at_ = 0;  // since when there is no master
-  std::string refused_;     // what the last one said that turned this peer away for now
+  std::uint64_t run_rate_ = 0;  // Welcome::max_rate
+  base::Time heard_ = 0;        // last frame of the master
+  base::Time lost_at_ = 0;      // since when there is no master
+  std::string refused_;         // what the last one said that turned this peer away for now
   base::Time dial_at_ = 0;
   base::Duration pause_ = 0;
   std::uint32_t unwelcome_ = 0;    // lives in a row that were evicted before they were welcomed

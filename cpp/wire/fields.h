@@ -89,13 +89,18 @@ inline bool ids_ascend(const std::vector<Member>& v) {
 
 // ---- peer to master ----------------------------------------------------------------------------
 
-// The version comes first for good. A hello of another version is only its version: what follows
-// may look different there, and the version alone decides the answer.
+// The versions come first for good. A hello without a common version is nothing else: what follows
+// may look different there, and they alone decide the answer. It looks as `oldest` has it.
 template <typename Io>
 void fields(Io& io, In<Io, Hello> m) {
   io.u16(m.version);
   if constexpr (Io::kDecodes) {
-    if (m.version != kVersion) return;
+    m.oldest = m.version;
+    if (m.version < kVersionRanges) return;
+  }
+  io.u16(m.oldest);
+  if constexpr (Io::kDecodes) {
+    if (!has_common_version(m)) return;
   }
   io.run(m.run);
   io.u64(m.incarnation);
@@ -104,6 +109,7 @@ void fields(Io& io, In<Io, Hello> m) {
   io.u32(m.shards);
   addresses(io, m.addresses);
   io.u32(m.start_peers);
+  io.u64(m.max_rate);
 }
 
 template <typename Io>
@@ -261,10 +267,12 @@ void fields(Io& io, In<Io, AuditPart> m) {
 
 template <typename Io>
 void fields(Io& io, In<Io, Welcome> m) {
+  io.u16(m.version);
   io.run(m.run);
   io.u64(m.epoch);
   io.i64(m.heartbeat);
   io.i64(m.silence);
+  io.u64(m.max_rate);
 }
 
 // Never changes with the version: a peer of any version must be able to read why.

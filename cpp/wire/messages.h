@@ -30,7 +30,11 @@ using base::Sha256;
 using base::Tag;
 using base::Wish;
 
-inline constexpr std::uint16_t kVersion = 18;
+inline constexpr std::uint16_t kVersion = 19;
+// A peer speaks each version from this one on, a master its own: that of its journal.
+inline constexpr std::uint16_t kVersionOldest = 19;
+// The first whose hello names such a range.
+inline constexpr std::uint16_t kVersionRanges = 19;
 
 // ---- parts -------------------------------------------------------------------------------------
 
@@ -88,16 +92,21 @@ struct Unresolved {
 
 // ---- peer to master ----------------------------------------------------------------------------
 
-struct Hello {  // the first frame of a control connection; ≤ kHelloBytesMax
-  std::uint16_t version = kVersion;
+struct Hello {                       // the first frame of a control connection; ≤ kHelloBytesMax
+  std::uint16_t version = kVersion;  // the newest that it speaks
+  std::uint16_t oldest = kVersionOldest;
   RunId run{};  // all zero: whichever run this master has
   Incarnation incarnation = 0;
   std::string site;  // peers of one site are admitted and evicted together
   std::uint32_t shard = 0, shards = 1;
   std::vector<std::string> addresses;
   std::uint32_t start_peers = 0;  // sites awaited once before the first round; 0: no wish
+  std::uint64_t max_rate = 0;     // bytes/s that it sends by links, at most; 0: no bound
   bool operator==(const Hello&) const = default;
 };
+inline bool has_common_version(const Hello& hello) {
+  return hello.oldest <= kVersion && hello.version >= kVersion;
+}
 struct Resume {  // right after Welcome: everything the master must answer or know
   std::vector<Unresolved> unresolved;
   std::vector<Held> held;
@@ -254,8 +263,10 @@ struct AuditPart {
 struct Welcome {
   RunId run{};
   std::uint64_t epoch = 0;
-  Duration heartbeat = 0;  // send one this often
-  Duration silence = 0;    // either side is taken for lost after this long without a frame
+  Duration heartbeat = 0;      // send one this often
+  Duration silence = 0;        // either side is taken for lost after this long without a frame
+  std::uint64_t max_rate = 0;  // of the run: Hello::max_rate may be lower; 0: no bound
+  std::uint16_t version = kVersion;  // that both speak from here on
   bool operator==(const Welcome&) const = default;
 };
 struct Refuse {  // and the connection closes

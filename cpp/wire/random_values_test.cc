@@ -18,7 +18,7 @@ class FieldInventor {
   explicit FieldInventor(std::uint64_t seed) : rng_(seed) {}
 
   void u8(std::uint8_t& v) { v = static_cast<std::uint8_t>(rng_.next()); }
-  void u16(std::uint16_t& v) { v = kVersion; }  // the only two are versions
+  void u16(std::uint16_t& v) { v = kVersion; }  // all are versions
   void u32(std::uint32_t& v) { v = (ascending_ += 1 + static_cast<std::uint32_t>(rng_.below(9))); }
   void u64(std::uint64_t& v) { v = rng_.next(); }
   void i64(std::int64_t& v) { v = static_cast<std::int64_t>(rng_.next()); }

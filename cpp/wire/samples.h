@@ -28,7 +28,16 @@ inline std::vector<Message> sample_messages() {
   const Held held{"model", 11, {5, 6}};
   const std::vector<Contributor> contributors{{1, 1.0}, {4, 0.25}};
   return {
-      Hello{kVersion, sample_run(), 0xBEEF, "eu-west", 1, 2, {"host.example:4001"}, 3},
+      Hello{kVersion,
+            kVersionOldest,
+            sample_run(),
+            0xBEEF,
+            "eu-west",
+            1,
+            2,
+            {"host.example:4001"},
+            3,
+            1'250'000},
       Resume{{{attempt, round}}, {held}},
       Ready{round,
             digest,
@@ -55,7 +64,7 @@ inline std::vector<Message> sample_messages() {
       Leave{},
       Sync{"model", true, false, true, Wish::kAny, 11, digest, {9, 10}, "f32[10]", 5'000'000'000},
       Published{held},
-      Welcome{sample_run(), 3, 500'000'000, 3'000'000'000},
+      Welcome{sample_run(), 3, 500'000'000, 3'000'000'000, 2'500'000},
       Refuse{Code::kVersion, "speak version 1"},
       Roster{3,
              2,

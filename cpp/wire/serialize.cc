@@ -81,7 +81,7 @@ base::Result<Message> decode(base::ByteView bytes) {
     if (bytes.size() > bytes_max(message)) return malformed(Code::kInvalid, #name, bytes); \
     fields(io, std::get<name>(message));                                                   \
     if constexpr (std::is_same_v<name, Hello>) {                                           \
-      if (!io.failed() && std::get<Hello>(message).version != kVersion) return message;    \
+      if (!io.failed() && !has_common_version(std::get<Hello>(message))) return message;   \
     }                                                                                      \
     if (!io.finished()) return malformed(Code::kInvalid, #name, bytes);                    \
     return message;                                                                        \

@@ -27,7 +27,7 @@ Bytes message_again(ByteView bytes) {
   const base::Result<Message> m = decode(bytes);
   if (!m.ok()) return {};
   const Hello* hello = std::get_if<Hello>(&m.value());
-  if (hello != nullptr && hello->version != kVersion) return {};  // is only its version
+  if (hello != nullptr && !has_common_version(*hello)) return {};  // is only its versions
   return encode(m.value());
 }
 Bytes record_again(ByteView bytes) {
@@ -230,7 +230,7 @@ TEST(SerializeTest, a_hello_that_would_not_fit_its_frame_is_named_before_it_is_s
   EXPECT_TRUE(check(hello).ok());
   hello.addresses.assign(base::kAddressesMax, std::string(base::kAddressBytesMax, 'a'));
   EXPECT_EQ(check(hello).code, Code::kLimit);
-  EXPECT_EQ(check(hello).text, "Hello has 1149 bytes; the limit is 1024");
+  EXPECT_EQ(check(hello).text, "Hello has 1159 bytes; the limit is 1024");
   hello.addresses.assign(base::kAddressesMax, "h");
   hello.site += 's';
   EXPECT_EQ(check(hello).code, Code::kLimit);
@@ -248,15 +248,25 @@ TEST(SerializeTest, a_roster_of_all_peers_with_all_addresses_fits) {
   EXPECT_EQ(decode(encode(roster)).value(), Message(roster));
 }
 
-TEST(SerializeTest, a_hello_of_another_version_is_its_version_alone) {
+TEST(SerializeTest, a_hello_without_a_common_version_is_its_versions_alone) {
+  struct Range {
+    std::uint16_t oldest, version;
+  };
+  for (const auto& [oldest, version] :
+       {Range{kVersion + 1, kVersion + 1}, Range{kVersion + 1, kVersion + 9}, Range{kVersion, 5}}) {
+    Hello hello = std::get<Hello>(sample_messages()[0]);
+    hello.oldest = oldest, hello.version = version;
+    Bytes bytes = encode(hello);
+    bytes.resize(bytes.size() - 7);  // their hello may be shorter, or longer
+    Hello expected;
+    expected.version = version;
+    expected.oldest = version < kVersionRanges ? version : oldest;  // before, there was no range
+    EXPECT_EQ(decode(bytes).value(), Message(expected));
+    EXPECT_FALSE(decode(ByteView(bytes).first(2)).ok());
+  }
   Hello hello = std::get<Hello>(sample_messages()[0]);
-  hello.version = kVersion + 1;
-  Bytes bytes = encode(hello);
-  bytes.resize(bytes.size() - 7);  // their hello may be shorter, or longer
-  Hello expected;
-  expected.version = kVersion + 1;
-  EXPECT_EQ(decode(bytes).value(), Message(expected));
-  EXPECT_FALSE(decode(ByteView(bytes).first(2)).ok());
+  hello.version = kVersion + 9;
+  EXPECT_EQ(decode(encode(hello)).value(), Message(hello)) << "the master's is among them";
 
   LinkHello link = sample_link_hello();
   link.version = kVersion + 1;

@@ -78,6 +78,14 @@ from jccl.settings import DEFAULT_PORT, read_token
     help="Refuse a weight above so many times the median weight of its round; 0: none.",
 )
 @click.option(
+    "--max-rate",
+    type=Decimal(),
+    default="0",
+    show_default=True,
+    help="Bytes per second that each peer may send to all others together, at least "
+    "10000; 0: no bound. A peer's own max_rate may be lower.",
+)
+@click.option(
     "--audit",
     type=Decimal(most=1),
     default="0",

@@ -1,5 +1,6 @@
 """What a peer sends by all its links together stays within `max_rate`."""
 
+import json
 import time
 
 import numpy as np
@@ -49,6 +50,28 @@ def test_a_state_for_a_joiner_counts_as_well():
         took = time.monotonic() - begun
     np.testing.assert_array_equal(synced.value["w"], ones)
     assert took >= least(ones.nbytes, 1 << 20)
+
+
+@pytest.mark.parametrize("own", [None, 100 * RATE])
+def test_the_run_bounds_each_of_its_peers(own):
+    x = np.arange(1 << 19, dtype="f4")
+    with Cluster(0, start_peers=2, max_rate=RATE) as cluster:
+        for _ in range(2):
+            cluster.join(transport=jccl.Transport(max_rate=own))
+        cluster.run(lambda comm, i: comm.barrier())
+        begun = time.monotonic()
+        cluster.run(lambda comm, i: comm.all_reduce(x, round=jccl.Round(plan="direct")))
+        took = time.monotonic() - begun
+        status = json.loads(cluster.master.status_json())
+    assert took >= least(x.nbytes, 256 << 10)
+    assert status["max_rate"] == RATE
+    assert [peer["max_rate"] for peer in status["peers"]] == [RATE, RATE]
+
+
+def test_a_master_takes_no_rate_that_moves_nothing():
+    for odd in (-1.0, 9999.0, float("inf"), float("nan")):
+        with pytest.raises(jccl.InvalidError, match="at least 10000"):
+            Cluster(0, start_peers=1, max_rate=odd).__enter__()
 
 
 def test_the_environment_bounds_too(monkeypatch):

@@ -111,6 +111,8 @@ typedef struct {
                                  0 = 1e6, negative: none is */
   double audit;               /* share of each round's cells that the master adds up anew, 0 to 1 */
   const char* source;         /* the site with whose state the run begins; NULL: peers name one */
+  double max_rate;            /* bytes per second that each peer may send to all others together, at
+                                 least 10000; 0: no bound */
 } jccl_master_options;
 
 #define JCCL_MASTER_OPTIONS_INIT \
@@ -134,7 +136,8 @@ typedef struct {
    0,                            \
    0,                            \
    0,                            \
-   NULL}
+   NULL,                         \
+   0}
 
 /* Starts a master in this process, on a thread of its own. options may be NULL. With etcd it
  * returns when no other master of the run is active, however long that takes. Codes: OK, INVALID,
