@@ -121,7 +121,7 @@ void fields(Io& io, wire::In<Io, MasterOptions> whole) {
       out_max, admission, listed, source, weight_max, max_rate, audit, unix_ahead);
   (void)auditor;
 }
-JCCL_ARCHIVED(AskedSync, sync, deadline, fetching, holders, matches, told)
+JCCL_ARCHIVED(AskedSync, sync, deadline, fetching, holders, matches, told, noted)
 JCCL_ARCHIVED(Life, incarnation, site, shard, shards, start_peers, max_rate, addresses, key, token,
               gate_passed, uses, may_order, in_commit, served_since, served_to, waited_since, id,
               conn, resumed, roster_epoch, told_as_member, seen, said_held, order, since, jumped,
@@ -131,7 +131,7 @@ JCCL_ARCHIVED(Life, incarnation, site, shard, shards, start_peers, max_rate, add
 JCCL_ARCHIVED(OpenReady, ready, deadline, since, called, time, told)
 JCCL_ARCHIVED(Part, id, incarnation, site, shard, weight, call, deadline, called, time, evicted,
               failed, told_again, done, shares, audit)
-JCCL_ARCHIVED(Claim, site, shards, at, disputed)
+JCCL_ARCHIVED(Claim, site, own, shards, at, disputed)
 JCCL_ARCHIVED(Told, result, root, cells)
 JCCL_ARCHIVED(CellName, shard, cell)
 JCCL_ARCHIVED(AuditedCell, parts, result)
@@ -145,9 +145,9 @@ JCCL_ARCHIVED(Departed, site, key, token, since, at, stays)
 JCCL_ARCHIVED(Poll, revision, tier, election, doubt_since, dispute)
 JCCL_ARCHIVED(Round, ready, running, running_told, memory, entered, assumed, poll, without, skipped,
               quorum_since, late, lost_since, unasked_since, unborn_since, claims, unclaimed_at,
-              unheld_since, brought, brought_at, opened_by, before, asking, ready_due, sync_due,
-              commits, aborts, contributed, audit, audited, audit_bytes, usual, cut_short, needed,
-              weight)
+              claims_due, unheld_since, brought, brought_at, opened_by, before, asking, ready_due,
+              sync_due, commits, aborts, contributed, audit, audited, audit_bytes, usual, cut_short,
+              needed, weight)
 JCCL_ARCHIVED(Cut, until, times, rounds)
 JCCL_ARCHIVED(Throttle, bans, banned_at, next_at, in_vain, held, held_until, open, for_faults)
 JCCL_ARCHIVED(KeptSeat, until, keys)
@@ -158,14 +158,14 @@ template <typename Io>
 void fields(Io& io, wire::In<Io, MasterMachine::State> whole) {
   auto& [options, planner, ledger, now, last, wake, started_at, next_tick, before, woke_at, begun,
          took_over, pauses_due, counter, order, conns, left, left_in_order, links, gone, doomed,
-         lives, sites, lives_due, probed_last, rounds, established, running, cuts, blame, guilty,
-         holders, throttles, holds, hold_began, kept_seats, holds_rest_until, crossed_since,
+         lives, sites, of_key, lives_due, probed_last, rounds, established, running, cuts, blame,
+         guilty, holders, throttles, holds, hold_began, kept_seats, holds_rest_until, crossed_since,
          states_crossed_since, touched, edges_seen, settled, lives_changed, ticking, roster_dirty,
          told, departures, fx] = whole;
   all(io, options, ledger, now, last, wake, started_at, next_tick, before, woke_at, begun,
       took_over, pauses_due, counter, order, conns, left, left_in_order, links, gone, doomed, lives,
-      sites, lives_due, probed_last, rounds, established, running, cuts, blame, guilty, holders,
-      throttles, holds, hold_began, kept_seats, holds_rest_until, crossed_since,
+      sites, of_key, lives_due, probed_last, rounds, established, running, cuts, blame, guilty,
+      holders, throttles, holds, hold_began, kept_seats, holds_rest_until, crossed_since,
       states_crossed_since, touched, edges_seen, settled, lives_changed, ticking, roster_dirty,
       told, departures);
   (void)planner, (void)fx;

@@ -68,8 +68,8 @@ class Canon {
   }
   void put(const wire::Sync& sync) { put(wire::Message(sync)); }
   void put(const AskedSync& asked) {
-    const auto& [sync, deadline, fetching, holders, matches, told] = asked;
-    put(sync), put(deadline), put(fetching), put(holders), put(matches), words(told);
+    const auto& [sync, deadline, fetching, holders, matches, told, noted] = asked;
+    put(noted), put(sync), put(deadline), put(fetching), put(holders), put(matches), words(told);
   }
   void put(const OpenReady& open) {
     const auto& [ready, deadline, since, called, time, told] = open;
@@ -80,8 +80,8 @@ class Canon {
     put(until), put(times), put(rounds);
   }
   void put(const Claim& claim) {
-    const auto& [site, shards, at, disputed] = claim;
-    words(site), put(shards), put(at), put(disputed);
+    const auto& [site, own, shards, at, disputed] = claim;
+    words(site), put(own), put(shards), put(at), put(disputed);
   }
   void put(const Part& part) {
     const auto& [id, incarnation, site, shard, weight, call, deadline, called, time, evicted,
@@ -138,13 +138,13 @@ class Canon {
   void put(const Round& round) {
     const auto& [ready, running, told, memory, entered, assumed, poll, without, skipped,
                  quorum_since, late, lost_since, unasked_since, unborn_since, claims, unclaimed_at,
-                 unheld_since, brought, brought_at, opened_by, before, asking, ready_due, sync_due,
-                 commits, aborts, contributed, audit, audited, audit_bytes, usual, cut_short,
-                 needed, weight] = round;
+                 claims_due, unheld_since, brought, brought_at, opened_by, before, asking,
+                 ready_due, sync_due, commits, aborts, contributed, audit, audited, audit_bytes,
+                 usual, cut_short, needed, weight] = round;
     put(ready), put(running), put(memory), put(without), put(skipped), put(quorum_since), put(late);
     put(lost_since), put(unasked_since), put(unborn_since), put(claims), put(unclaimed_at),
-        put(unheld_since), put(brought), put(brought_at), put(asking), put(ready_due),
-        put(sync_due);
+        put(claims_due), put(unheld_since), put(brought), put(brought_at), put(asking),
+        put(ready_due), put(sync_due);
     put(contributed), put(usual), put(cut_short), put(needed), put(weight), put(opened_by),
         put(before), put(entered), put(assumed), put(poll.has_value());
     if (poll.has_value()) {
@@ -234,16 +234,17 @@ MasterMachine MasterMachine::clone() const {
 base::Digest MasterMachine::digest() const {
   const auto& [options, planner, ledger, now, last, wake, started_at, next_tick, before, woke_at,
                begun, took_over, pauses_due, counter, order, conns, left, left_in_order, links,
-               gone, doomed, lives, sites, lives_due, probed_last, rounds, established, running,
-               cuts, blame, guilty, holders, throttles, holds, hold_began, kept, holds_rest,
-               crossed_since, states_crossed, touched, edges_seen, settled, lives_changed, ticking,
-               roster_dirty, told, departures, fx] = *state_;
+               gone, doomed, lives, sites, of_key, lives_due, probed_last, rounds, established,
+               running, cuts, blame, guilty, holders, throttles, holds, hold_began, kept,
+               holds_rest, crossed_since, states_crossed, touched, edges_seen, settled,
+               lives_changed, ticking, roster_dirty, told, departures, fx] = *state_;
   same_for_all(options, planner, now, fx, touched, lives_changed, ticking);  // done with the event
   same_for_all(pauses_due, holds_rest);
   same_for_all(left_in_order);
   same_for_all(before, settled);
   same_for_all(links);  // an epoch that is told, and decides nothing here
-  same_for_all(sites, running, order, edges_seen, crossed_since);  // follow from the rest, or words
+  same_for_all(sites, of_key, running, order, edges_seen,
+               crossed_since);     // follow from the rest, or words
   same_for_all(guilty, holders);   // punished by the end of the event
   same_for_all(departures, gone);  // words
   Canon canon;

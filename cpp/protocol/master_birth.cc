@@ -17,13 +17,36 @@ using State = MasterMachine::State;
 namespace {
 
 constexpr base::Duration kClaimTime = 120 * base::kSecond;  // after its process has gone
-constexpr std::size_t kClaimsMax = 64;
 
 std::map<Brought, std::size_t> votes_of(const std::vector<const Asker*>& sites) {
   std::map<Brought, std::size_t> votes;
   for (const Asker* one : sites)
     votes[one->shards] += !JCCL_PLANTED("the-first-has-the-right-values");
   return votes;
+}
+
+// What the others of its site said is the site's word, of which it brings a part. Of its own shard
+// another process said it, which began anew without its key. Where sources differ anybody might be
+// that process: there the word stays as it was.
+void add_to_siblings(const Life& life, const wire::Sync& sync,
+                     std::map<wire::PublicKey, Claim>* claims) {
+  for (auto& [key, claim] : *claims) {
+    if (claim.site != life.site || key == life.key) continue;
+    const bool stays = claim.disputed && !JCCL_PLANTED("claims-are-their-names");
+    const std::pair brings{sync.descriptor, sync.digest};
+    if (JCCL_PLANTED("one-shard-takes-all-back") && !stays && !sync.source) claim.own.clear();
+    if (claim.own.count(life.shard) > 0) {
+      if (stays) continue;
+      claim.own.erase(life.shard), claim.shards.erase(life.shard);
+    } else if (JCCL_PLANTED("claims-are-of-one-shard")) {
+      continue;
+    } else if (stays) {
+      claim.shards.try_emplace(life.shard, brings);
+    } else {
+      claim.shards[life.shard] = brings;
+    }
+  }
+  std::erase_if(*claims, [](const KeysClaim& one) { return one.second.own.empty(); });
 }
 
 // Of the same leaves one has other values.
@@ -43,9 +66,9 @@ bool differ(const Brought& one, const Brought& other) {
 void State::try_birth(const wire::Tag& tag) {
   std::erase_if(rounds_.at(tag).claims, [&](const auto& one) { return !stands(one); });
   for (const wire::Incarnation incarnation : rounds_.at(tag).asking) {
-    const Life& life = lives_.at(incarnation);
+    Life& life = lives_.at(incarnation);
     const auto asked = life.syncs.find(tag);
-    if (asked != life.syncs.end()) note_claim(life, asked->second.sync);
+    if (asked != life.syncs.end()) note_claim(life, &asked->second);
   }
   const Birth found = birth_source(tag);
   if (found.site.empty()) {
@@ -137,61 +160,81 @@ std::vector<const Asker*> State::most_alike(const std::map<std::string, Asker>& 
 
 // A process that said so is there.
 bool State::is_here(const KeysClaim& one) const {
-  const auto& lives = lives_at(one.second.site);
-  return std::any_of(lives.begin(), lives.end(), [&](wire::Incarnation incarnation) {
-    return lives_.at(incarnation).key == one.first || JCCL_PLANTED("names-keep-claims");
-  });
+  const auto& [key, claim] = one;
+  if (JCCL_PLANTED("names-keep-claims")) return !lives_at(claim.site).empty();
+  const auto lives = of_key_.find(key);
+  return lives != of_key_.end() && std::any_of(lives->second.begin(), lives->second.end(),
+                                               [&, &at = claim.site](wire::Incarnation life) {
+                                                 return lives_.at(life).site == at;
+                                               });
 }
 
-// … or has not been gone for long.
+// … or has not been gone for long. Who is banned says nothing.
 bool State::stands(const KeysClaim& one) const {
+  if (ban_of(one.first) != nullptr && !JCCL_PLANTED("the-banned-claim-on")) return false;
   return now_ < one.second.at + kClaimTime || is_here(one);
 }
 
-// Who asks without saying so is no source any more; what another process of its site said stands.
-// Who is not let in says nothing.
-void State::note_claim(const Life& life, const wire::Sync& sync) {
+// Of a tag that nobody asks for. Not at each event: there may be many such tags, with many claims.
+bool State::is_claimed(Round* round) const {
+  if (JCCL_PLANTED("claims-are-asked-for")) return false;
+  if (now_ < round->claims_due) return !round->claims.empty();
+  round->claims_due = now_ + base::kSecond;
+  std::erase_if(round->claims, [&](const auto& one) { return !stands(one); });
+  return !round->claims.empty();
+}
+
+void State::take_claims_back(const std::string& site) {
+  if (JCCL_PLANTED("the-kicked-claim-on")) return;
+  for (auto& [tag, round] : rounds_) {
+    std::erase_if(round.claims, [&](const KeysClaim& one) { return one.second.site == site; });
+  }
+}
+
+// Whether its site is the source, once for each time that it asks. Who does not say so is none any
+// more; what another process of its site said stands. Who is not let in says nothing.
+void State::note_claim(const Life& life, AskedSync* asked) {
+  if (asked->noted) return;
   if (!barred(life).empty() && !JCCL_PLANTED("outsiders-take-claims-back")) return;
-  supersede_claims(life, sync.tag);
+  const wire::Sync& sync = asked->sync;
   Round& round = rounds_.at(sync.tag);
-  auto found = round.claims.find(life.key);
-  const bool moved = found != round.claims.end() && found->second.site != life.site;
-  if (moved) found->second = {};
+  add_to_siblings(life, sync, &round.claims);
+  auto its = round.claims.find(life.key);
+  asked->noted = true;
   if (!sync.source) {
-    if (found == round.claims.end()) return;
-    found->second.shards.erase(life.shard);
-    const bool none = found->second.shards.empty() || JCCL_PLANTED("one-key-takes-all-back");
-    if (none) round.claims.erase(found);
+    const bool elsewhere = its != round.claims.end() && its->second.site != life.site;
+    if (its == round.claims.end()) return;
+    if (elsewhere && !JCCL_PLANTED("keys-speak-for-other-sites")) return;
+    its->second.own.erase(life.shard);
+    const bool none = its->second.own.empty() || JCCL_PLANTED("one-key-takes-all-back");
+    if (none) round.claims.erase(its);
     return;
   }
-  if (found == round.claims.end() && round.claims.size() >= kClaimsMax) {
+  if (its == round.claims.end() && round.claims.size() >= base::kPeersMax) {
     if (!JCCL_PLANTED("more-claims-than-room-agree")) round.unclaimed_at = now_;
+    asked->noted = false;  // there may be room the next time
     return;
   }
   Claim& claim = round.claims[life.key];
-  claim.site = life.site, claim.at = now_;
-  claim.shards[life.shard] = {sync.descriptor, sync.digest};
+  if (claim.site != life.site) claim = {life.site, {}, {}, now_, false};
+  claim.own.insert(life.shard);
+  claim.shards[life.shard] = {sync.descriptor, sync.digest}, claim.at = now_;
+  for (const wire::Incarnation incarnation : lives_at(life.site)) {
+    const Life& sibling = lives_.at(incarnation);
+    const auto brings = sibling.syncs.find(sync.tag);
+    if (brings == sibling.syncs.end() || !barred(sibling).empty()) continue;
+    claim.shards.try_emplace(sibling.shard, brings->second.sync.descriptor,
+                             brings->second.sync.digest);
+  }
   for (auto& one : round.claims) {
     Claim& other = one.second;
-    if (!differ(other.shards, claim.shards) || !stands(one)) continue;
+    const bool its_own = other.site == claim.site && !JCCL_PLANTED("a-site-disputes-with-itself");
+    if (its_own || !differ(other.shards, claim.shards) || !stands(one)) continue;
     if (claim.disputed && other.disputed) continue;
     claim.disputed = other.disputed = !JCCL_PLANTED("who-gives-in-never-disputed");
     // Who of them ends by that has this long to come back.
     if (!JCCL_PLANTED("old-patience-with-new-disputes")) round.unborn_since = base::kNever;
   }
-}
-
-// A process began anew without its key, and says what it is now. Where sources differ anybody might
-// be that process: there the word stays that of the key.
-void State::supersede_claims(const Life& life, const wire::Tag& tag) {
-  auto& claims = rounds_.at(tag).claims;
-  for (auto& [key, claim] : claims) {
-    const bool stays = claim.disputed && !JCCL_PLANTED("claims-are-their-names");
-    if (key == life.key || claim.site != life.site || stays) continue;
-    claim.shards.erase(life.shard);
-    if (JCCL_PLANTED("one-shard-takes-all-back")) claim.shards.clear();
-  }
-  std::erase_if(claims, [](const KeysClaim& one) { return one.second.shards.empty(); });
 }
 
 // A site whose word it is that it is the source, with other values than these; or empty.

@@ -27,6 +27,7 @@ struct AskedSync {  // an open Sync of a connected life
   std::set<wire::Incarnation> holders;  // … from these that are still there
   bool matches = false;                 // stands at the newest revision; waits to be admitted
   std::string told;                     // last kWait text
+  bool noted = false;                   // whether its site is the source: see note_claim()
 };
 
 struct Life {  // of an incarnation that is a member, or a connected observer
@@ -112,9 +113,10 @@ struct Asker {  // a site that asks for a state before its birth
 // or a single process could say so many times.
 struct Claim {
   std::string site;
-  Brought shards;
-  base::Time at = 0;
-  bool disputed = false;  // another site said something else, be that taken back since or not
+  std::set<std::uint32_t> own;  // the shards whose process said so
+  Brought shards;               // … and what the others of its site bring
+  base::Time at = 0;            // when it was said, or its process went
+  bool disputed = false;        // another site said something else, be that taken back since or not
 };
 using KeysClaim = std::pair<const wire::PublicKey, Claim>;
 
@@ -214,6 +216,7 @@ struct Round {  // the volatile side of one tag
   base::Time unborn_since = base::kNever;      // its birth is asked for
   std::map<wire::PublicKey, Claim> claims;     // until the birth
   base::Time unclaimed_at = base::kNever;      // when there was last no room for another claim
+  base::Time claims_due = 0;                   // they are not looked through before
   base::Time unheld_since = base::kNever;      // no holder is known, as looked up for who asks
   std::uint64_t brought = 0;           // the newest earlier one that somebody brought since …
   base::Time brought_at = 0;           // … and when last

@@ -3,6 +3,7 @@
 #include "protocol/master_machine.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/check.h"
@@ -38,6 +39,7 @@ MasterMachine::State::State(MasterOptions options, Planner planner,
   for (const auto& [id, member] : ledger_.members()) {
     Life& life = lives_[member.incarnation];
     sites_[member.site].insert(member.incarnation);
+    of_key_[member.key].insert(member.incarnation);
     life.incarnation = member.incarnation;
     life.site = member.site;
     life.shard = member.shard;
@@ -241,14 +243,13 @@ void MasterMachine::State::settle(const wire::Tag& tag) {
 // nobody is its source: who differs from that one would only have to come when nobody asks.
 void MasterMachine::State::drop_unused_tags() {
   if (rounds_.size() <= ledger_.tags().size()) return;
-  std::erase_if(rounds_, [&](const auto& entry) {
-    const Round& round = entry.second;
+  for (auto at = rounds_.begin(); at != rounds_.end();) {
+    Round& round = at->second;
     const bool open = round.running.has_value() || !round.ready.empty() || !round.asking.empty();
-    const bool claimed = std::any_of(round.claims.begin(), round.claims.end(),
-                                     [&](const KeysClaim& one) { return stands(one); });
-    return !open && round.memory.aborted.empty() && ledger_.tags().count(entry.first) == 0 &&
-           (!claimed || JCCL_PLANTED("claims-are-asked-for"));
-  });
+    const bool unused = !open && round.memory.aborted.empty() &&
+                        ledger_.tags().count(at->first) == 0 && !is_claimed(&round);
+    at = unused ? rounds_.erase(at) : std::next(at);
+  }
 }
 
 // Whoever enters has to be current on all tags at one moment, and attempts in flight make newer

@@ -67,6 +67,7 @@ wire::OrderReply State::carry_out(const wire::Order& order) {
 
 wire::OrderReply State::kick(const wire::Order& order) {
   const std::string why = order.reason.empty() ? "" : cat(": ", order.reason);
+  take_claims_back(order.subject);
   if (member_sites().count(order.subject) == 0) {
     return kick_candidate(order.subject, cat(order.subject, " was sent away by an operator", why));
   }

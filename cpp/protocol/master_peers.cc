@@ -170,7 +170,9 @@ void State::attach(ConnId conn, const wire::Hello& hello, const Shown& shown) {
   life.shard = hello.shard;
   life.shards = hello.shards;
   life.addresses = hello.addresses;
+  if (life.key != shown.key) of_key_[life.key].erase(life.incarnation);
   life.key = shown.key;
+  of_key_[life.key].insert(life.incarnation);
   life.token = shown.token;
   life.uses = shown.uses;
   life.may_order = shown.may_order;
@@ -417,6 +419,14 @@ void State::forget(wire::Incarnation incarnation) {
   const auto site = sites_.find(found->second.site);
   site->second.erase(incarnation);
   if (site->second.empty()) sites_.erase(site);
+  const auto same = of_key_.find(found->second.key);
+  same->second.erase(incarnation);
+  if (same->second.empty()) of_key_.erase(same);
+  for (auto& [tag, round] : rounds_) {
+    const auto claim = round.claims.find(found->second.key);
+    const bool its = claim != round.claims.end() && claim->second.site == found->second.site;
+    if (its && !JCCL_PLANTED("gone-since-it-asked")) claim->second.at = now_;
+  }
   lives_.erase(found);
   holder_left(incarnation);
 }

@@ -104,10 +104,15 @@ Status State::reserved(const std::string& site, const wire::PublicKey& key,
 // Whoever it is, it is one: with one key it can't be several sites, and have a vote for each.
 std::string State::key_elsewhere(const Life& life) const {
   if (life.key == wire::PublicKey{} || JCCL_PLANTED("one-key-is-many-sites")) return {};
-  for (const auto& [id, member] : ledger_.members()) {
-    if (member.key != life.key || member.site == life.site) continue;
-    return cat("waits, as its key ", brief_key(life.key), "… is that of the member ", member.site,
-               ": give each a key file of its own");
+  const auto same = of_key_.find(life.key);
+  if (same == of_key_.end()) return {};
+  for (const wire::Incarnation incarnation : same->second) {
+    const Life& other = lives_.at(incarnation);
+    const bool first =
+        other.id != 0 || (other.order < life.order && !JCCL_PLANTED("one-key-is-many-outside"));
+    if (other.site == life.site || !first) continue;
+    return cat("waits, as its key ", brief_key(life.key), "… is that of ",
+               other.id != 0 ? "the member " : "", other.site, ": give each a key file of its own");
   }
   return {};
 }

@@ -194,8 +194,7 @@ struct MasterMachine::State {
   void charge_exit(const Life& life, const MasterAttempt& running, Fault fault,
                    const std::string& text);
   Fault kind_of_deadline(Life& life, const Part& part);
-  bool hasty(wire::Incarnation incarnation, const std::vector<Part>& parts,
-             double share = 1.0 / 8) const;
+  bool hasty(wire::Incarnation life, const std::vector<Part>& parts, double share = 1.0 / 8) const;
   bool hurried(const wire::Tag& tag);
   void note_deadline(const MasterAttempt& running);
   bool note_short_calls(const MasterAttempt& running, const Part* holder);
@@ -387,8 +386,9 @@ struct MasterMachine::State {
   std::string without(const std::map<std::string, Asker>& asked) const;
   std::map<std::string, Asker> askers(const wire::Tag& tag) const;
   static std::vector<const Asker*> most_alike(const std::map<std::string, Asker>& sites);
-  void note_claim(const Life& life, const wire::Sync& sync);
-  void supersede_claims(const Life& life, const wire::Tag& tag);
+  void note_claim(const Life& life, AskedSync* asked);
+  void take_claims_back(const std::string& site);
+  bool is_claimed(Round* round) const;
   bool is_here(const KeysClaim& one) const;
   bool stands(const KeysClaim& one) const;
   std::string rival_source(const wire::Tag& tag, const Brought& brings) const;
@@ -468,18 +468,18 @@ struct MasterMachine::State {
   std::map<std::string, std::string> gone_;  // sites that went before the run began, in words
   std::set<ConnId> doomed_;                  // closed by an effect, not yet reported closed
   std::map<wire::Incarnation, Life> lives_;
-  std::map<std::string, std::set<wire::Incarnation>> sites_;  // of all lives
-  base::Time lives_due_ = 0;                                  // no life expires before
-  wire::PeerId probed_last_ = 0;                              // of the members that are not back
+  std::map<std::string, std::set<wire::Incarnation>> sites_;       // of all lives
+  std::map<wire::PublicKey, std::set<wire::Incarnation>> of_key_;  // likewise
+  base::Time lives_due_ = 0;                                       // no life expires before
+  wire::PeerId probed_last_ = 0;  // of the members that are not back
   std::map<wire::Tag, Round> rounds_;
   std::set<wire::PeerId> established_;  // were in a round, or share a state: see owes()
   std::map<wire::Attempt, wire::Tag> running_;
   std::map<std::pair<wire::PublicKey, wire::PublicKey>, Cut> cuts_;
   Blame blame_;
-  std::map<wire::PublicKey, std::string>
-      guilty_;                                 // and its site: to be banned at the end of the event
-  std::set<std::string> holders_;              // … and evicted, for time that others waited
-  std::map<std::string, Throttle> throttles_;  // of new keys, by token
+  std::map<wire::PublicKey, std::string> guilty_;  // and its site: banned at the event's end
+  std::set<std::string> holders_;                  // … and evicted, for time that others waited
+  std::map<std::string, Throttle> throttles_;      // of new keys, by token
   // Joiners and skipped sites that could not keep up. While one of them is here no START of any
   // state tag is sent: it has to be current on all of them at one moment.
   std::map<std::string, base::Time> holds_;
