@@ -130,6 +130,7 @@ class Communicator:
         start_peers: int = 0,
         stripes: int = 0,
         max_rate: float = 0,
+        day_bytes: float = 0,
         io_threads: bool | None = None,
         chunk_bytes: int = 262144,
         deadline: float = 300.0,

@@ -22,6 +22,7 @@ WEIGHT_MIN = _core.limits["weight_min"]
 WEIGHT_MAX = _core.limits["weight_max"]
 WEIGHT_ANNOUNCED = _core.limits["weight_announced"]
 RATE_MIN = _core.limits["rate_min"]
+DAY_BYTES_MIN = _core.limits["day_bytes_min"]
 RECORD_MIB_MAX = _core.limits["record_bytes_max"] >> 20
 
 
@@ -70,6 +71,14 @@ def check_rate(rate: float) -> None:
         raise InvalidError(
             f"max_rate={rate} must be bytes per second, at least {RATE_MIN:.0f}; leave "
             "it out for no bound"
+        )
+
+
+def check_day_bytes(size: float) -> None:
+    if not DAY_BYTES_MIN <= size < math.inf:
+        raise InvalidError(
+            f"day_bytes={size} must be bytes per day, at least {DAY_BYTES_MIN:.0f}; "
+            "leave it out for no bound"
         )
 
 

@@ -16,7 +16,7 @@ from jccl import _watch, callback
 from jccl._groups import Group, check_kind
 from jccl._leaving import Policy
 from jccl._leaving import check_policy as check_term
-from jccl._options import RECORD_MIB_MAX, check_rate, check_text
+from jccl._options import RECORD_MIB_MAX, check_day_bytes, check_rate, check_text
 from jccl.errors import InvalidError
 from jccl.settings import refuse_secret
 
@@ -116,6 +116,9 @@ class Transport(Group):
             10,000: for a line that others use too, or that is paid for. What it
             receives is bounded by what the others send. Default JCCL_MAX_RATE, else no
             bound.
+        day_bytes: bytes that it sends so in any 24 hours, at least 0.9e9. A twenty-fifth
+            of them may leave at once, then its links are as fast as that lasts. Default
+            JCCL_DAY_BYTES, else no bound.
         io_threads: whether two more threads move large data. Default JCCL_IO_THREADS,
             else if there are three cores for each peer of this machine.
         route: how compiled programs reach the transport: "ffi", "buffer_callback" (CPU)
@@ -127,6 +130,7 @@ class Transport(Group):
     advertise: Sequence[str] | str | None = None
     stripes: int = 0
     max_rate: float | None = None
+    day_bytes: float | None = None
     io_threads: bool | None = None
     route: str | None = None
 
@@ -139,6 +143,9 @@ class Transport(Group):
         if self.max_rate is not None:
             check_kind(numbers.Real, max_rate=self.max_rate)
             check_rate(self.max_rate)
+        if self.day_bytes is not None:
+            check_kind(numbers.Real, day_bytes=self.day_bytes)
+            check_day_bytes(self.day_bytes)
         check_kind(bool, io_threads=self.io_threads)
         callback.check_route(self.route)
 

@@ -53,7 +53,8 @@ def connect(
         waits: how long it waits. `jccl.Waits`: connect_timeout, master_grace,
             start_peers.
         transport: how others reach it, and how data move. `jccl.Transport`: bind,
-            advertise, stripes, max_rate, io_threads, route.
+            advertise, stripes, max_rate, day_bytes, io_threads,
+            route.
         reactions: what a fault or a signal does. `jccl.Reactions`: on_fault, on_term,
             record, record_mib, record_on_signal.
 

@@ -94,6 +94,9 @@ def connect_options(given: dict[str, Any]) -> dict[str, Any]:
         "insecure": bool(env_default(given["insecure"], "JCCL_INSECURE", truth)),
         "io_threads": env_default(given["io_threads"], "JCCL_IO_THREADS", truth),
         "max_rate": float(env_default(given["max_rate"], "JCCL_MAX_RATE", float) or 0),
+        "day_bytes": float(
+            env_default(given["day_bytes"], "JCCL_DAY_BYTES", float) or 0
+        ),
         "record": os.fspath(env_default(given["record"], "JCCL_RECORD") or ""),
         "record_on_signal": bool(
             env_default(given["record_on_signal"], "JCCL_RECORD_ON_SIGNAL", truth)

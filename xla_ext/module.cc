@@ -129,6 +129,7 @@ void bind_tables(py::module_& module) {
   limits["weight_max"] = base::kWeightMax;
   limits["weight_announced"] = base::kWeightAnnounced;
   limits["rate_min"] = base::kRateMin;
+  limits["day_bytes_min"] = base::kDayBytesMin;
   limits["record_bytes_max"] = base::kRecordBytesMax;
   limits["peers_max"] = base::kPeersMax;
   py::list dtypes;

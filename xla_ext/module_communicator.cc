@@ -325,6 +325,7 @@ std::unique_ptr<Communicator> Communicator::connect(const py::kwargs& kwargs) {
   options.start_peers = keywords.take_small("start_peers", 0);
   options.stripes = keywords.take_small("stripes", 0);
   options.max_rate = keywords.take<double>("max_rate", 0);
+  options.day_bytes = keywords.take<double>("day_bytes", 0);
   options.io_threads = keywords.take<std::optional<bool>>("io_threads", std::nullopt);
   options.chunk_bytes = keywords.take_small("chunk_bytes", 256 * 1024);
   options.deadline = keywords.take_seconds("deadline", 300);

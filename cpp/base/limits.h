@@ -36,7 +36,10 @@ inline constexpr std::size_t kPlanBytesMax = 16 * 1024;
 inline constexpr std::uint32_t kChunkBytesMax = 1024 * 1024;
 inline constexpr std::uint32_t kStripesMax = 64;
 inline constexpr double kRateMin = 10e3;  // of max_rate: half a minute for a chunk
-inline constexpr double kRateMax = 1e15;
+inline constexpr double kRateMax = 1e15;  // bytes per second
+// Of day_bytes: less would be slower than that when it is used up (net::Throttle).
+inline constexpr double kDayBytesMin = kRateMin * 90'000;
+inline constexpr double kDayBytesMax = 1e18;
 // Of two such bounds that which holds; 0 is none.
 inline constexpr std::uint64_t tighter(std::uint64_t one, std::uint64_t other) {
   return one == 0 || other == 0 ? one + other : one < other ? one : other;

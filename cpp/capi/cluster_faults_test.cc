@@ -274,6 +274,11 @@ TEST(ConnectTest, what_can_not_be_connected_says_why) {
     EXPECT_EQ(refused.code, Code::kInvalid) << rate;
     EXPECT_TRUE(contains(refused.text, "at least 10000")) << refused.text;
   }
+  for (const double day : {-1.0, 8.9e8, HUGE_VAL, std::nan("")}) {
+    const auto refused = why([day](auto& o) { o.day_bytes = day; });
+    EXPECT_EQ(refused.code, Code::kInvalid) << day;
+    EXPECT_TRUE(contains(refused.text, "day_bytes must be")) << refused.text;
+  }
   EXPECT_EQ(why([](auto& o) { o.advertise = {"nonsense"}; }).code, Code::kInvalid);
   s = why([](auto& o) { o.bind = o.master; });
   EXPECT_EQ(s.code, Code::kIo) << s.text;

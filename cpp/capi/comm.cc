@@ -43,7 +43,7 @@ Status read_options(const jccl_options* given, peer::ConnectOptions* out) {
   out->advertise = split(text_or(options.advertise, ""));
   out->start_peers = options.start_peers;
   out->stripes = options.stripes;
-  out->max_rate = options.max_rate;
+  out->max_rate = options.max_rate, out->day_bytes = options.day_bytes;
   if (options.io_threads > 2) return invalid("io_threads is none of 0, 1 and 2");
   if (options.io_threads > 0) out->io_threads = options.io_threads == 1;
   if (options.chunk_bytes > 0) out->chunk_bytes = options.chunk_bytes;

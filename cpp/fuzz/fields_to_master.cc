@@ -27,7 +27,8 @@ FieldsOf hello_row() {
             "decoder refuses, closed"},
            {"start peers", "u32", Bend::kNumber, "a wish before the first round, at most 1,024",
             "Refuse INVALID, closed"},
-           {"max rate", "u64", Bend::kCounter, "any; shown in `status`", "–"}}};
+           {"max rate", "u64", Bend::kCounter, "any; shown in `status`", "–"},
+           {"day bytes", "u64", Bend::kCounter, "any; shown in `status`", "–"}}};
 }
 
 FieldsOf ready_row() {

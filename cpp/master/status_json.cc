@@ -39,6 +39,7 @@ json::object peer_json(const protocol::PeerView& peer, Audience audience) {
           {"addresses", std::move(addresses)},
           {"connected", peer.connected},
           {"max_rate", peer.max_rate},
+          {"day_bytes", peer.day_bytes},
           {"admitted", peer.admitted},
           {"silent_s", static_cast<double>(peer.silent) / 1e9},
           {"progress_bytes", peer.progress},

@@ -42,6 +42,53 @@ TEST(ThrottleTest, a_second_has_so_many_bytes) {
   EXPECT_NEAR(static_cast<double>(one[0].sent), 10 * kRate, kRate / 20);
 }
 
+constexpr double kDayBytes = 1e9;
+constexpr base::Duration kDay = 24 * 3600 * kSecond;
+
+// What leaves in so long if there is always more; with coarse steps, as days are long.
+std::uint64_t sent_in(Throttle* throttle, base::Time* now, base::Duration time) {
+  std::uint64_t sent = 0;
+  for (const base::Time end = *now + time; *now < end; *now += kSecond) {
+    while (throttle->wait(throttle, *now) == 0)
+      throttle->sent(throttle, kBatch, *now), sent += kBatch;
+  }
+  return sent;
+}
+
+TEST(ThrottleTest, a_day_has_so_many_bytes_and_a_part_of_them_at_once) {
+  Throttle throttle(0, kDayBytes);
+  EXPECT_TRUE(throttle.bounds());
+  base::Time now = kSecond;
+  EXPECT_NEAR(static_cast<double>(sent_in(&throttle, &now, kSecond)), kDayBytes / 25, 2 * kBatch);
+  now = kSecond;
+  Throttle fresh(0, kDayBytes);
+  for (int day = 0; day < 3; ++day) {
+    const auto sent = static_cast<double>(sent_in(&fresh, &now, kDay));
+    EXPECT_LE(sent, kDayBytes + 2 * kBatch) << day;
+    EXPECT_GE(sent, 0.95 * kDayBytes) << day;
+  }
+}
+
+TEST(ThrottleTest, no_day_saves_up_for_another) {
+  Throttle throttle(0, kDayBytes);
+  base::Time now = kSecond;
+  (void)sent_in(&throttle, &now, kSecond);
+  now += 5 * kDay;
+  EXPECT_LE(static_cast<double>(sent_in(&throttle, &now, kDay)), kDayBytes + 2 * kBatch);
+}
+
+TEST(ThrottleTest, of_a_rate_and_a_day_the_slower_one_holds) {
+  Throttle brief(kRate, kDayBytes), longer(kRate, kDayBytes);
+  EXPECT_NEAR(static_cast<double>(busy<1>(&brief, 2 * kSecond)[0].sent), 2 * kRate, kRate / 20);
+  EXPECT_NEAR(static_cast<double>(busy<1>(&longer, 10 * kSecond)[0].sent),
+              kDayBytes / 25 + kDayBytes * 10 / 90'000, kRate / 20);
+  Throttle other(kRate, kDayBytes);
+  other.set(0);
+  EXPECT_TRUE(other.bounds()) << "the day does";
+  base::Time now = kSecond;
+  EXPECT_NEAR(static_cast<double>(sent_in(&other, &now, kSecond)), kDayBytes / 25, 2 * kBatch);
+}
+
 TEST(ThrottleTest, late_timers_are_made_up_for) {
   Throttle throttle(kRate);
   const auto one = busy<1>(&throttle, 10 * kSecond, 8 * kMillisecond);

@@ -33,6 +33,7 @@ struct ConnectOptions {
   std::uint32_t start_peers = 0;       // sites awaited before the first round
   std::uint32_t stripes = 0;           // connections per link; 0: automatic
   double max_rate = 0;                 // bytes a second that leave by links; 0: no bound
+  double day_bytes = 0;                // … and bytes in any day
   std::optional<bool> io_threads;      // two beside the data thread; empty: where cores abound
   std::size_t chunk_bytes = 256 * 1024;
   base::Duration deadline = 300 * base::kSecond;  // default of every call

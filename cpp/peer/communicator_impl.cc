@@ -84,7 +84,7 @@ Status Communicator::Impl::open() {
   DataPlaneOptions plane;
   plane.credentials = s.credentials;
   plane.stripes = options_.stripes;
-  plane.max_rate = options_.max_rate;
+  plane.max_rate = options_.max_rate, plane.day_bytes = options_.day_bytes;
   plane.io_threads = options_.io_threads;
   plane.chunk_bytes = options_.chunk_bytes;
   DataPlaneEvents events;

@@ -68,6 +68,11 @@ Status check_names(const ConnectOptions& o) {
     return {Code::kInvalid, cat("max_rate must be bytes per second, at least ", base::kRateMin,
                                 ", or 0 for no bound")};
   }
+  const bool is_day = o.day_bytes >= base::kDayBytesMin && std::isfinite(o.day_bytes);
+  if (o.day_bytes != 0 && !is_day && !JCCL_PLANTED("any-day-taken")) {
+    return {Code::kInvalid, cat("day_bytes must be bytes per day, at least ", base::kDayBytesMin,
+                                ", or 0 for no bound")};
+  }
   return {};
 }
 
@@ -130,6 +135,7 @@ base::Result<Setup> make_setup(const ConnectOptions& o) {
   setup.machine.shards = o.shards;
   setup.machine.start_peers = o.start_peers;
   setup.machine.max_rate = static_cast<std::uint64_t>(std::min(o.max_rate, base::kRateMax));
+  setup.machine.day_bytes = static_cast<std::uint64_t>(std::min(o.day_bytes, base::kDayBytesMax));
   setup.machine.master_grace = o.master_grace;
   auto recordings = net::Recordings::open(o.record, file_name_of(setup.machine.site));
   if (!recordings.ok()) return recordings.status();

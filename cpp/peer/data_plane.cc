@@ -50,7 +50,7 @@ LinkTableOptions link_options(const DataPlaneOptions& options, net::IoThreads* i
   links.io = io;
   links.credentials = options.credentials;
   links.stripes = options.stripes;
-  links.max_rate = options.max_rate;
+  links.max_rate = options.max_rate, links.day_bytes = options.day_bytes;
   links.repair_max = repair_max(options.silence);
   links.alive_every = alive_every(options.silence);
   return links;

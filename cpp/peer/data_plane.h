@@ -24,6 +24,7 @@ struct DataPlaneOptions {
   net::Credentials credentials;
   std::uint32_t stripes = 0;
   double max_rate = 0;             // bytes a second; 0: no bound
+  double day_bytes = 0;            // … and in any day
   std::optional<bool> io_threads;  // empty: where there are cores for them
   std::size_t chunk_bytes = 256 * 1024;
   base::Duration silence = 3 * base::kSecond;  // until set_silence()

@@ -46,7 +46,10 @@ net::Acks acks() {
 }  // namespace
 
 LinkTable::LinkTable(net::Loop& loop, LinkTableOptions options, LinkOwner* owner)
-    : loop_(loop), options_(std::move(options)), owner_(owner), throttle_(options_.max_rate) {}
+    : loop_(loop),
+      options_(std::move(options)),
+      owner_(owner),
+      throttle_(options_.max_rate, options_.day_bytes) {}
 
 LinkTable::~LinkTable() = default;
 

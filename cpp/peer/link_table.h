@@ -58,6 +58,7 @@ struct LinkTableOptions {
   net::IoThreads* io = nullptr;
   std::uint32_t stripes = 0;  // 0: by round-trip time and what pays
   double max_rate = 0;        // bytes a second that leave by all links together; 0: no bound
+  double day_bytes = 0;       // … and in any day
   base::Duration repair_max = base::kSecond;
   base::Duration alive_every = 500 * base::kMillisecond;  // something leaves over a link in use
   std::size_t frames_remembered = 65536;  // under way per stripe, to be sent again if it is lost

@@ -122,12 +122,12 @@ void fields(Io& io, wire::In<Io, MasterOptions> whole) {
   (void)auditor;
 }
 JCCL_ARCHIVED(AskedSync, sync, deadline, fetching, holders, matches, told, noted)
-JCCL_ARCHIVED(Life, incarnation, site, shard, shards, start_peers, max_rate, addresses, key, token,
-              gate_passed, uses, may_order, in_commit, served_since, served_to, waited_since, id,
-              conn, resumed, roster_epoch, told_as_member, seen, said_held, order, since, jumped,
-              heard, gone, progress, moving, beat, moving_before, beat_before, syncs, asked, held,
-              fetched, behind, may_hold, told_back, knocking, spoilt, edit_noted, missed, drain,
-              accuses)
+JCCL_ARCHIVED(Life, incarnation, site, shard, shards, start_peers, max_rate, day_bytes, addresses,
+              key, token, gate_passed, uses, may_order, in_commit, served_since, served_to,
+              waited_since, id, conn, resumed, roster_epoch, told_as_member, seen, said_held, order,
+              since, jumped, heard, gone, progress, moving, beat, moving_before, beat_before, syncs,
+              asked, held, fetched, behind, may_hold, told_back, knocking, spoilt, edit_noted,
+              missed, drain, accuses)
 JCCL_ARCHIVED(OpenReady, ready, deadline, since, called, time, told)
 JCCL_ARCHIVED(Part, id, incarnation, site, shard, weight, call, deadline, called, time, evicted,
               failed, told_again, done, shares, audit)

@@ -188,14 +188,14 @@ class Canon {
     words(summary), words(waiting);
   }
   void put(const Life& life, std::size_t place) {
-    const auto& [incarnation, site, shard, shards, start_peers, max_rate, addresses, key, token,
-                 gate_passed, uses, may_order, in_commit, served_since, served_to, waited_since, id,
-                 conn, resumed, roster_epoch, told_as_member, seen, said_held, order, since, jumped,
-                 heard, gone, progress, moving, beat, moving_before, beat_before, syncs, asked,
-                 held, fetched, behind, may_hold, told_back, knocking, spoilt, edit_noted, missed,
-                 drain, accuses] = life;
+    const auto& [incarnation, site, shard, shards, start_peers, max_rate, day_bytes, addresses, key,
+                 token, gate_passed, uses, may_order, in_commit, served_since, served_to,
+                 waited_since, id, conn, resumed, roster_epoch, told_as_member, seen, said_held,
+                 order, since, jumped, heard, gone, progress, moving, beat, moving_before,
+                 beat_before, syncs, asked, held, fetched, behind, may_hold, told_back, knocking,
+                 spoilt, edit_noted, missed, drain, accuses] = life;
     put(incarnation), put(site), put(shard), put(shards), put(start_peers), put(addresses.size());
-    put(max_rate);
+    put(max_rate), put(day_bytes);
     put(token), put(gate_passed), put(uses), put(may_order), put(in_commit), put(served_since),
         put(served_to), put(waited_since);
     put(id), put(conn), put(resumed), put(roster_epoch), put(told_as_member), put(seen),

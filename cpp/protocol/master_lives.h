@@ -34,7 +34,7 @@ struct Life {  // of an incarnation that is a member, or a connected observer
   wire::Incarnation incarnation = 0;
   std::string site;
   std::uint32_t shard = 0, shards = 1, start_peers = 0;
-  std::uint64_t max_rate = 0;
+  std::uint64_t max_rate = 0, day_bytes = 0;
   std::vector<std::string> addresses;
   wire::PublicKey key{};
   std::string token;                           // its name; empty: none

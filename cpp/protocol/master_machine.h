@@ -143,6 +143,7 @@ struct PeerView {
   std::uint64_t progress = 0;
   std::vector<wire::Moving> moving;  // of its last heartbeat
   std::uint64_t max_rate = 0;        // bytes/s that it sends by links, at most; 0: no bound
+  std::uint64_t day_bytes = 0;       // … and bytes in any day
   std::string trouble;               // lost, silent, cut off, slow or skipped, in words
   std::string faults;                // what is held against its key, in words
   std::string token;                 // by whose name it came in

@@ -133,13 +133,16 @@ TEST(MasterTest, who_sends_how_much_at_most_is_shown) {
   Rig rig(options);
   for (const std::uint64_t own : {0, 1'000'000, 3'000'000}) {
     wire::Hello hello = Rig::hello(10 + own, base::cat("s", own));
-    hello.max_rate = own;
+    hello.max_rate = own, hello.day_bytes = 7 * own;
     const auto welcome = sent<wire::Welcome>(rig.say(1 + own, hello));
     ASSERT_EQ(welcome.size(), 1U);
     EXPECT_EQ(welcome[0].max_rate, options.max_rate);
   }
   std::multiset<std::uint64_t> shown;
-  for (const PeerView& peer : rig.master.view(kNow).peers) shown.insert(peer.max_rate);
+  for (const PeerView& peer : rig.master.view(kNow).peers) {
+    shown.insert(peer.max_rate);
+    EXPECT_EQ(base::cat("s", peer.day_bytes / 7), peer.member.site);
+  }
   EXPECT_EQ(shown, (std::multiset<std::uint64_t>{1'000'000, 2'000'000, 2'000'000}));
 }
 

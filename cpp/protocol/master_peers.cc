@@ -187,7 +187,7 @@ void State::attach(ConnId conn, const wire::Hello& hello, const Shown& shown) {
   lives_due_ = std::min(lives_due_, now_ + options_.silence);
   conns_[conn] = hello.incarnation;
   life.start_peers = hello.start_peers;
-  life.max_rate = hello.max_rate;
+  life.max_rate = hello.max_rate, life.day_bytes = hello.day_bytes;
   send(life, wire::Welcome{ledger_.run(), ledger_.epoch(), options_.heartbeat, options_.silence,
                            options_.max_rate});
 }

@@ -246,6 +246,7 @@ MasterView State::view(base::Time now) const {
     peer.progress = life.progress;
     peer.moving = life.moving;
     peer.max_rate = base::tighter(life.max_rate, options_.max_rate);
+    peer.day_bytes = life.day_bytes;
     peer.trouble = trouble_of(life, now);
     peer.faults = blame_.words(life.key, now);
     peer.token = life.token;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/limits.h"
 #include "base/planted.h"
 #include "base/text.h"
 #include "protocol/durations.h"
@@ -56,7 +57,7 @@ void State::on_connected() {
   hello.shards = options_.shards;
   hello.addresses = options_.addresses;
   hello.start_peers = options_.start_peers;
-  hello.max_rate = options_.max_rate;
+  hello.max_rate = options_.max_rate, hello.day_bytes = options_.day_bytes;
   fx_.send.push_back(std::move(hello));
 }
 

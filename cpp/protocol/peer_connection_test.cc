@@ -55,12 +55,13 @@ TEST(PeerConnectionTest, the_lower_of_two_bounds_of_its_rate_holds) {
   for (const std::uint64_t own : {0, 20'000}) {
     for (const std::uint64_t run : {0, 1, 15'000, 30'000}) {
       PeerOptions options;
-      options.max_rate = own;
+      options.max_rate = own, options.day_bytes = 5;
       PeerMachine peer(options, 5, kNow);
       (void)peer.start(kNow);
       const auto hello = sent<wire::Hello>(peer.on(Connected{}, kNow));
       ASSERT_EQ(hello.size(), 1U);
       EXPECT_EQ(hello[0].max_rate, own);
+      EXPECT_EQ(hello[0].day_bytes, 5U);
       EXPECT_EQ(peer.max_rate(), own) << "it has no run yet";
       wire::Welcome welcome{{}, 1, base::kSecond / 2, 3 * base::kSecond, run};
       (void)peer.on(FromMaster{welcome}, kNow);

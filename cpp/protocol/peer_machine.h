@@ -26,8 +26,8 @@ struct PeerOptions {
   std::uint32_t shard = 0, shards = 1;
   std::vector<std::string> addresses;
   std::uint32_t start_peers = 0;
-  std::uint64_t max_rate = 0;                                // bytes/s; 0: no bound
-  base::Duration master_grace = 60 * base::kSecond;          // how long to wait for a lost master
+  std::uint64_t max_rate = 0, day_bytes = 0;         // bytes/s, and bytes in any day; 0: no bound
+  base::Duration master_grace = 60 * base::kSecond;  // how long to wait for a lost master
   base::Duration reconnect_pause = 50 * base::kMillisecond;  // doubles up to 0.3 s
 };
 

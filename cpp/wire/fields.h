@@ -110,6 +110,7 @@ void fields(Io& io, In<Io, Hello> m) {
   addresses(io, m.addresses);
   io.u32(m.start_peers);
   io.u64(m.max_rate);
+  io.u64(m.day_bytes);
 }
 
 template <typename Io>

@@ -102,6 +102,7 @@ struct Hello {                       // the first frame of a control connection;
   std::vector<std::string> addresses;
   std::uint32_t start_peers = 0;  // sites awaited once before the first round; 0: no wish
   std::uint64_t max_rate = 0;     // bytes/s that it sends by links, at most; 0: no bound
+  std::uint64_t day_bytes = 0;    // … and bytes in any day
   bool operator==(const Hello&) const = default;
 };
 inline bool has_common_version(const Hello& hello) {

@@ -230,7 +230,7 @@ TEST(SerializeTest, a_hello_that_would_not_fit_its_frame_is_named_before_it_is_s
   EXPECT_TRUE(check(hello).ok());
   hello.addresses.assign(base::kAddressesMax, std::string(base::kAddressBytesMax, 'a'));
   EXPECT_EQ(check(hello).code, Code::kLimit);
-  EXPECT_EQ(check(hello).text, "Hello has 1159 bytes; the limit is 1024");
+  EXPECT_EQ(check(hello).text, "Hello has 1167 bytes; the limit is 1024");
   hello.addresses.assign(base::kAddressesMax, "h");
   hello.site += 's';
   EXPECT_EQ(check(hello).code, Code::kLimit);

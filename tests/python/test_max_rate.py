@@ -68,6 +68,22 @@ def test_the_run_bounds_each_of_its_peers(own):
     assert [peer["max_rate"] for peer in status["peers"]] == [RATE, RATE]
 
 
+def test_a_day_has_so_many_bytes():
+    """A twenty-fifth of them at once, and the rest as slowly as it takes."""
+    day = 0.9e9
+    x = np.zeros(2 * int(day / 25) // 4, "f4")  # each peer sends half of it twice
+    round = jccl.Round(plan="direct", deadline=2.0)
+    with Cluster(0, start_peers=2) as cluster:
+        for _ in range(2):
+            cluster.join(transport=jccl.Transport(day_bytes=day))
+        half = cluster.run(lambda comm, i: comm.all_reduce(x[: x.size // 4], round=round))
+        assert [one.code for one in half] == ["OK", "OK"]
+        with pytest.raises(jccl.DeadlineError):
+            cluster.run(lambda comm, i: comm.all_reduce(x, round=round))
+        status = json.loads(cluster.master.status_json())
+    assert [peer["day_bytes"] for peer in status["peers"]] == [day, day]
+
+
 def test_a_master_takes_no_rate_that_moves_nothing():
     for odd in (-1.0, 9999.0, float("inf"), float("nan")):
         with pytest.raises(jccl.InvalidError, match="at least 10000"):
@@ -78,6 +94,11 @@ def test_the_environment_bounds_too(monkeypatch):
     monkeypatch.setenv("JCCL_MAX_RATE", "fast")
     with pytest.raises(ValueError, match="JCCL_MAX_RATE='fast'"):
         jccl.connect("127.0.0.1:1")
+    monkeypatch.delenv("JCCL_MAX_RATE")
+    monkeypatch.setenv("JCCL_DAY_BYTES", "1e8")
+    with pytest.raises(jccl.InvalidError, match="day_bytes must be bytes per day"):
+        jccl.connect("127.0.0.1:1")
+    monkeypatch.delenv("JCCL_DAY_BYTES")
     monkeypatch.setenv("JCCL_MAX_RATE", "9999")
     with pytest.raises(jccl.InvalidError, match="max_rate must be bytes per second"):
         jccl.connect("127.0.0.1:1")

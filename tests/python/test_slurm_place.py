@@ -26,6 +26,7 @@ GIVEN = dict.fromkeys(
     "insecure": None,
     "io_threads": None,
     "max_rate": None,
+    "day_bytes": None,
     "deadline": None,
     "record": None,
     "record_on_signal": None,

@@ -199,6 +199,7 @@ typedef struct {
                                  128 MiB at most */
   double max_rate;            /* bytes per second that this peer sends to all others together, at
                                  least 10000; 0: no bound */
+  double day_bytes;           /* and bytes in any day, at least 9e8; 0: no bound */
 } jccl_options;
 
 #define JCCL_OPTIONS_INIT \
@@ -221,6 +222,7 @@ typedef struct {
    0,                     \
    0,                     \
    NULL,                  \
+   0,                     \
    0,                     \
    0}
 
