@@ -145,7 +145,6 @@ void State::note_owing(const MasterAttempt& running, const Part& part) {
 void State::leave_audit(const Life& life, const wire::Tag& tag, const Part& part,
                         const wire::Fail& fail) {
   const std::string text = cat(name(life), ": ", fail.text);
-  if (!JCCL_PLANTED("ends-of-calls-pay-nothing")) note_owing(*rounds_.at(tag).running, part);
   note_unshown(life, *rounds_.at(tag).running, part);
   charge_exit(life, tag, part, Fault::kWithdrawal, text);
   abort(tag, Code::kAborted, text, true);
