@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include "capi/cluster_support.h"
+#include "net/listener.h"
+#include "net/loop.h"
 
 namespace jccl::capi::test {
 namespace {
@@ -27,6 +29,41 @@ class Silent {
  private:
   int fd_;
 };
+
+// As one whose own thread hangs: it introduces itself, and answers no message.
+class Mute {
+ public:
+  Mute() {
+    loop_.start();
+    loop_.call([this] {
+      auto opened = net::Listener::open(loop_, {"127.0.0.1", 0}, net::Credentials::plain({}), {},
+                                        [this](net::Accepted a) { kept_.push_back(std::move(a)); });
+      ASSERT_TRUE(opened.ok()) << opened.status().text;
+      listener_ = std::move(opened.value());
+      address = cat("127.0.0.1:", listener_->port());
+    });
+  }
+  ~Mute() { loop_.stop(); }
+  std::string address;
+
+ private:
+  net::Loop loop_;
+  std::vector<net::Accepted> kept_;
+  std::unique_ptr<net::Listener> listener_;
+};
+
+// Two, since a dial goes on to the next address by itself where an introduction takes long.
+TEST(MastersTest, those_that_introduce_themselves_and_answer_nothing_are_passed_over) {
+  const Mute one, other;
+  Cluster cluster(0);
+  ConnectOptions o = cluster.peer_options();
+  o.master = cat(one.address, ",", other.address, ",", cluster.address());
+  o.connect_timeout = 30 * kSecond;
+  Communicator* comm = cluster.add(o);
+  ASSERT_NE(comm, nullptr);
+  const SmallRound r = small_round(*comm, sum_of("t"), 3);
+  EXPECT_TRUE(r.result.status.ok()) << r.result.status.text;
+}
 
 TEST(MastersTest, one_that_takes_connections_and_says_nothing_is_passed_over) {
   const Silent stopped;

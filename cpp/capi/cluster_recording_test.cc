@@ -113,13 +113,19 @@ TEST_F(ClusterRecordingTest, who_asks_without_a_folder_or_a_recorder_is_told_so)
 
 // Restarted again and again, it would fill the folder of all others.
 TEST_F(ClusterRecordingTest, a_peer_that_is_refused_at_the_door_leaves_none) {
-  Cluster cluster(1);
+  ClusterOptions options;
+  options.master.token = master::new_token_text().value();
+  Cluster cluster(1, options);
   EXPECT_TRUE(small_round(cluster[0], sum_of("x"), 1).result.status.ok());
   ConnectOptions refused = cluster.peer_options();
   refused.record = folder_;
-  refused.site = cluster[0].attributes().sites.at(0);  // of another key
-  refused.connect_timeout = 5 * base::kSecond;
+  refused.site = cluster[0].attributes().sites.at(0);  // of another key: it tries again
+  refused.connect_timeout = base::kSecond;
   EXPECT_FALSE(Communicator::connect(refused).ok());
+  refused.site.clear();
+  refused.token = master::make_token_text({options.master.token, "observer", 0, 0, ""}).value();
+  refused.connect_timeout = 60 * base::kSecond;
+  EXPECT_EQ(Communicator::connect(refused).status().code, Code::kAuth);  // for good
   EXPECT_TRUE(files("").empty());
 }
 

@@ -294,6 +294,34 @@ TEST_F(HandedLinkTest, no_place_is_touched_when_a_call_that_abandons_it_returns)
   }
 }
 
+// The frame is larger than what the system holds of a connection, and the loop, which sends it,
+// does nothing else between its header's arrival and the call: so most of it is still to come.
+TEST_F(HandedLinkTest, a_frame_of_which_most_is_to_come_is_read_no_further_when_it_is_abandoned) {
+  constexpr std::size_t kFrame = 32 << 20;
+  a_hands_over = false;
+  for (const Credentials& credentials : {plain(), tls()}) {
+    io.used = true;
+    open(kFrame + 4096, kFrame, 1, credentials);  // and a small one
+    Bytes was;
+    on([&] {
+      b->on_place = [&] {
+        loop.post([&] {
+          b->link->abandon_receiving([](ByteView) { return true; });
+          was.assign(b->in.begin(), b->in.begin() + kFrame);
+        });
+      };
+      a->send_all();
+    });
+    const auto is_filled = [&] { return !was.empty() && b->in[kFrame - 1] != was[kFrame - 1]; };
+    ASSERT_TRUE(eventually([&] { return b->got.contains(1) || is_filled(); }));
+    on([&] {
+      EXPECT_EQ(b->got, (std::set<std::uint64_t>{1}));
+      EXPECT_TRUE(std::equal(was.begin(), was.end(), b->in.begin()));
+      EXPECT_TRUE(b->lost_stripes.empty());
+    });
+  }
+}
+
 TEST_F(HandedLinkTest, the_last_frame_is_told_of_though_none_follows) {
   open_handed(plain());
   on([&] { a->link->send(a->frame_of(7)); });

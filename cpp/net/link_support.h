@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "base/crc32c.h"
@@ -73,6 +75,7 @@ struct Side final : DataSink {
     const std::uint64_t key = reader.u64();
     const std::uint32_t size = reader.u32();
     if (got.contains(key) || drain) return Placement::drain(size);
+    if (const auto once = std::exchange(on_place, nullptr)) once();
     return Placement::into(MutableView(in).subspan(key * chunk_bytes, size));
   }
   Status arrived(ByteView header, std::uint64_t) override {
@@ -117,6 +120,7 @@ struct Side final : DataSink {
   std::vector<StripeLoss> lost_stripes;
   bool hold = false;
   bool drain = false;
+  std::function<void()> on_place;  // of the next frame that is not drained
   bool resend = false;
   int losses = 0;
   std::size_t late = 0;
@@ -137,15 +141,16 @@ class LinkTest : public NetTest {
             const Credentials& credentials = plain(), LinkOptions options = {}) {
     options.header_bytes = kHeader;
     if (io.used) options.io = &io;
+    LinkOptions of_a = options;
+    if (!a_hands_over) of_a.io = nullptr;
     drop();
     a = std::make_unique<Side>(bytes, chunk, 1);
     b = std::make_unique<Side>(bytes, chunk, 2);
     auto pairs = connect_link(credentials, stripes);
     ASSERT_EQ(pairs.size(), stripes);
     on([&] {
-      for (Side* side : {a.get(), b.get()}) {
-        side->link = std::make_unique<Link>(loop, options, side, side->events());
-      }
+      a->link = std::make_unique<Link>(loop, of_a, a.get(), a->events());
+      b->link = std::make_unique<Link>(loop, options, b.get(), b->events());
       for (Pair& pair : pairs) {
         a->link->add_stripe(std::move(pair.first));
         b->link->add_stripe(std::move(pair.second));
@@ -163,6 +168,7 @@ class LinkTest : public NetTest {
   bool all_arrived() const { return a->got.size() == b->chunks() && b->got.size() == a->chunks(); }
 
   IoThreads io{loop};
+  bool a_hands_over = true;  // false: its bytes are moved on the loop, whatever b does
   std::unique_ptr<Side> a;
   std::unique_ptr<Side> b;
 };

@@ -21,14 +21,15 @@ class LinkAdmissionTest : public LinkTableTest {
   void say(const LinkEnd& to, Incarnation from, const LinkEnd* who = nullptr,
            const wire::LinkSecret& secret = kLinkSecret) {
     wire::LinkHello hello;
-    hello.run = net::test::token_of(1).run;
+    hello.run = run;
     hello.from = from;
     hello.to = to.incarnation;
     Said& one = said.emplace_back();
     net::DialOptions options;
     options.purpose = net::Purpose::kLink;
     net::Credentials credentials = who != nullptr ? who->credentials : net::test::plain();
-    credentials.shared = net::link_key(hello.run, secret.generation, secret.secret);
+    credentials.shared =
+        net::link_key(net::test::token_of(1).run, secret.generation, secret.secret);
     one.dial = net::dial(
         loop, {{"127.0.0.1", to.table->port()}}, credentials, options,
         [this, hello, &one](auto stream) {
@@ -48,6 +49,7 @@ class LinkAdmissionTest : public LinkTableTest {
     });
     ASSERT_TRUE(eventually([this] { return second->received.size() == 1; }));
   }
+  base::RunId run = net::test::token_of(1).run;  // as they say
   std::deque<Said> said;
 };
 
@@ -180,8 +182,25 @@ TEST_F(LinkAdmissionTest, a_link_of_another_key_ends_when_its_number_is_a_member
     say(*second, 11);
   });
   ASSERT_TRUE(eventually([this] { return second->table->links() == 1; }));
-  on([this] { second->set(members); });
+  on([this] {
+    second->set(members);
+    EXPECT_EQ(second->gone, std::vector<Incarnation>{11});
+    second->table->enqueue(11, 1);
+  });
   EXPECT_TRUE(eventually([this] { return said[0].closed; }));
+  on([this] { EXPECT_EQ(second->made, 0) << "what is for the member"; });
+}
+
+// It has the secret of this one.
+TEST_F(LinkAdmissionTest, who_says_that_it_is_of_another_run_is_closed) {
+  open();
+  on([this] {
+    second->set({members[1]});
+    run = net::test::token_of(9).run;
+    say(*second, 500);
+  });
+  ASSERT_TRUE(eventually([this] { return said[0].closed || second->table->links() > 0; }));
+  on([this] { EXPECT_EQ(second->table->links(), 0u); });
 }
 
 TEST_F(LinkAdmissionTest, the_secret_of_the_time_before_is_for_members_alone) {

@@ -127,6 +127,19 @@ TEST_F(FetchingTest, each_part_is_verified_and_who_sent_a_wrong_one_is_asked_no_
   }
 }
 
+// The proofs of others see it as well, and here there are none.
+TEST_F(FetchingTest, of_one_that_alone_has_the_state_no_wrong_part_is_taken) {
+  const snapshot::Layout layout = publish(4)->layout;
+  for (std::uint32_t part = layout.manifest_parts(); part < layout.all_parts(); ++part) {
+    ended_.clear(), queued_.clear();
+    fetch({31});
+    while (ended_.empty() && answer(31, true, part)) continue;
+    ASSERT_EQ(ended_.size(), 1u) << part;
+    EXPECT_EQ(ended_[0].code, Code::kPeerLost) << part << ": " << ended_[0].text;
+    EXPECT_EQ(fetchers_.newest("s"), nullptr) << part;
+  }
+}
+
 TEST_F(FetchingTest, a_frame_that_arrived_damaged_is_told_and_not_kept) {
   fetch({31});
   ASSERT_TRUE(make(fetcher_, 31));
@@ -189,6 +202,16 @@ TEST_F(SnapshotTrafficTest, a_state_has_never_three_copies) {
   publish(2);
   EXPECT_EQ(publish(3)->data->data(), oldest);
   EXPECT_NE(store_.find("s", 2), nullptr);
+}
+
+// As who comes to each revision by a fetch.
+TEST_F(SnapshotTrafficTest, of_revisions_that_were_not_made_here_the_two_newest_are_kept) {
+  const SnapshotRef made = publish(1);
+  for (std::uint64_t revision = 2; revision <= 4; ++revision) store_.renumber(made, revision);
+  EXPECT_EQ(store_.find("s", 1), nullptr);
+  EXPECT_EQ(store_.find("s", 2), nullptr);
+  EXPECT_NE(store_.find("s", 3), nullptr);
+  EXPECT_EQ(store_.newest("s")->held.revision, 4u);
 }
 
 // A resync takes revisions back: who has them no more must not serve them.

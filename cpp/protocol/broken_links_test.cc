@@ -277,6 +277,31 @@ TEST_F(BrokenLinks, who_is_known_is_let_in_unless_it_has_held_the_others_too) {
   }
 }
 
+// There more of its time is free, for its own account, than one that crashes takes.
+TEST_F(BrokenLinks, who_is_known_and_has_held_others_is_not_let_in_where_rounds_take_long) {
+  const auto long_round = [&] {
+    const wire::Attempt attempt = calls();
+    pass(8 * kSecond);
+    for (const auto& [site, conn] : conns_) (void)say(conn, wire::Done{attempt, {7, 7}});
+    ASSERT_EQ(committed("grads"), n_++);
+  };
+  come("e"), come("f");
+  for (int i = 0; i < 10; ++i) long_round();
+  (void)calls();
+  pass(100 * kSecond);
+  leave("e");
+  long_round();
+  for (const int held : {1, 8}) {  // seconds
+    (void)calls();
+    pass(held * kSecond);
+    leave("f");
+    long_round();
+    come("f", {}, 0, 2);
+    long_round();
+    EXPECT_EQ(is_member("f"), held == 1);
+  }
+}
+
 TEST_F(BrokenLinks, where_nobody_is_left_anybody_may_begin) {
   come("e");
   (void)round();

@@ -30,6 +30,10 @@ TEST(HeldTimeTest, what_one_time_was_is_paid_in_full_however_long_it_was) {
   EXPECT_EQ(out, Held::kBack * (300 * kSecond - Held::kFree));
   Held token;  // by which others come, too
   EXPECT_EQ(token.add(since, Held::kFree, 60 * kSecond, now) - now, 60 * kSecond);
+  Blame blame;
+  const wire::PublicKey key{1};
+  blame.held(key, since, Held::kFree, 60 * kSecond, now);
+  EXPECT_EQ(blame.out_until(key), now + out) << "so it is with the time that a key owes";
 }
 
 // Rounds of several tags overlap, and each ends when it ends.

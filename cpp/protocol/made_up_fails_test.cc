@@ -422,6 +422,15 @@ TEST_F(LateFails, who_is_banned_when_it_has_to_go_is_banned_by_name) {
     if (line.kind == "ban") banned.push_back(said.at("site"));
   }
   EXPECT_EQ(banned, std::vector<std::string>{"c"});
+  // When the time is paid, too, new keys that come as it did are let in one by one.
+  alive_ = {1, 2};
+  wait(200 * kSecond);
+  for (ConnId conn = 4; conn <= 5; ++conn) {
+    (void)join(conn, hello(100 * conn, conn == 4 ? "d" : "e"));
+    (void)say(conn, ready("grads", 2));
+  }
+  EXPECT_TRUE(admitted("d"));
+  EXPECT_FALSE(admitted("e")) << "its ban counts";
 }
 
 // An operator's program that fails at times, and a fault of long ago, delay nobody.
