@@ -51,3 +51,25 @@ def test_the_simulator_chooses_from_its_own_rows():
     listed = re.findall(r'^    \{"([^"]+)"\},$', source, re.M)
     rows = [b.name for b in registry.read() if "seed" in (b.test, b.system)]
     assert sorted(listed) == sorted(rows)
+
+
+TEST = re.compile(r"\bTEST(?:_F|_P)?\(\s*(\w+)\s*,\s*(\w+)\s*\)")
+
+
+def test_the_test_of_each_planted_bug_is_there():
+    """A row whose test was renamed says nothing, and only a run of all would tell."""
+    roots = [registry.ROOT / "cpp", registry.ROOT / "xla_ext"]
+    there = {
+        f"{suite}.{name}"
+        for root in roots
+        for path in root.rglob("*_test.cc")
+        for suite, name in TEST.findall(path.read_text())
+    }
+    named = re.compile(r"(?:\w+/)?([A-Z]\w+)\.(\w+)(?:/.*)?")
+    lost = [
+        f"{bug.name}: {test}"
+        for bug in registry.read()
+        for test in [*bug.test.split()[1:], *bug.system.split()[1:]]
+        if (words := named.fullmatch(test)) and ".".join(words.groups()) not in there
+    ]
+    assert lost == []
