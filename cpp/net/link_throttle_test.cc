@@ -46,7 +46,9 @@ TEST_F(LinkThrottleTest, a_bound_may_come_and_go_under_a_link) {
       a->send_all(), b->send_all();
     });
     EXPECT_TRUE(eventually([&] { return all_arrived(); }));
-    if (comes) EXPECT_GE(seconds(), 0.9 * (4 << 20) / kRate);
+    if (comes) {
+      EXPECT_GE(seconds(), 0.9 * (4 << 20) / kRate);
+    }
   }
 }
 
