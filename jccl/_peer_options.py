@@ -116,9 +116,9 @@ class Transport(Group):
             10,000: for a line that others use too, or that is paid for. What it
             receives is bounded by what the others send. Default JCCL_MAX_RATE, else no
             bound.
-        day_bytes: bytes that it sends so in any 24 hours, at least 0.9e9. A twenty-fifth
-            of them may leave at once, then its links are as fast as that lasts. Default
-            JCCL_DAY_BYTES, else no bound.
+        day_bytes: bytes that it sends so in any 24 hours, at least 0.9e9. Of them a
+            twenty-fifth may leave at once; then its links are as fast as the rest
+            lasts. Default JCCL_DAY_BYTES, else no bound.
         io_threads: whether two more threads move large data. Default JCCL_IO_THREADS,
             else if there are three cores for each peer of this machine.
         route: how compiled programs reach the transport: "ffi", "buffer_callback" (CPU)

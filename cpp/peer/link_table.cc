@@ -46,10 +46,7 @@ net::Acks acks() {
 }  // namespace
 
 LinkTable::LinkTable(net::Loop& loop, LinkTableOptions options, LinkOwner* owner)
-    : loop_(loop),
-      options_(std::move(options)),
-      owner_(owner),
-      throttle_(options_.max_rate, options_.day_bytes) {}
+    : loop_(loop), options_(std::move(options)), owner_(owner) {}
 
 LinkTable::~LinkTable() = default;
 

@@ -158,7 +158,7 @@ class LinkTable {
   net::Loop& loop_;
   LinkTableOptions options_;
   LinkOwner* owner_;
-  net::Throttle throttle_;
+  net::Throttle throttle_{options_.max_rate, options_.day_bytes};
   base::RunId run_{};
   base::Incarnation self_ = 0;
   base::PeerId self_id_ = 0;

@@ -85,7 +85,7 @@ WRONG = {
     "advertise=7 must": lambda: jccl.Transport(advertise=7),
     "stripes=-1 must": lambda: jccl.Transport(stripes=-1),
     "max_rate=9999 must be bytes per second": lambda: jccl.Transport(max_rate=9999),
-    "day_bytes=1e8 must be bytes per day": lambda: jccl.Transport(day_bytes=1e8),
+    "day_bytes=900 must be bytes per day": lambda: jccl.Transport(day_bytes=900),
     "max_rate='1e6' must be Real": lambda: jccl.Transport(max_rate="1e6"),
     "max_rate=inf must": lambda: jccl.Transport(max_rate=float("inf")),
     "io_threads='1' must be bool": lambda: jccl.Transport(io_threads="1"),

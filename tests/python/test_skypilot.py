@@ -1,5 +1,5 @@
-"""examples/skypilot: its scripts run here as SkyPilot runs them there, in a shell with the
-task's variables. No cloud takes part."""
+"""examples/skypilot: its scripts run here as SkyPilot runs them there, in a shell with
+the task's variables. No cloud takes part."""
 
 import os
 import signal
@@ -11,7 +11,6 @@ import pytest
 import yaml
 
 from jccl import _native
-from tests.stress.cluster import free_port
 from tests.docs.markdown import ROOT
 from tests.stress.cluster import free_port
 
@@ -138,7 +137,7 @@ def test_the_tasks_say_where_peers_are_found():
 
 
 def test_a_peer_without_a_public_address_only_dials_out(tmp_path):
-    """The cloud's answers come from a `curl` of the test: of AWS, of GCP, of neither."""
+    """The cloud's answers come from a `curl` of the test: AWS's, GCP's, and none."""
     script = task("peer")["run"].replace(
         "python examples/slurm/train.py", 'echo "$JCCL_BIND" "${JCCL_ADVERTISE:-}"; :'
     )

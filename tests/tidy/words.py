@@ -11,7 +11,7 @@ COMMON = {
     "computing": """
         abort aborted address array attribute audit auth base begin bench bind build
         busy byte call check checkpoint cli close closed code comm communicator compare
-        comparison connect copy corrupt count create damaged data deadline default
+        comparison connect copy corrupt count create damaged data day deadline default
         deserialize dimension doctor drain dtype dump elapsed empty encode encoded end
         environment error expire explain export exported factor file filled fingerprint
         form free grace history id incomplete init insecure int internal invalid io
