@@ -72,7 +72,11 @@ def render(status: dict[str, Any]) -> Group:
         f"master {status['address']}  up {status['uptime_s']:.0f} s  "
         f"store {status['journal']['store']}"
     )
-    peers = Table("peer", "site", "shard", "state", "silent", "left", "waits for")
+    bounded = any(_bound_of(peer) for peer in status["peers"])
+    peers = Table("peer", "site", "shard", "state", "silent", "left")
+    if bounded:
+        peers.add_column("sends at most")
+    peers.add_column("waits for")
     for peer in status["peers"]:
         peers.add_row(
             str(peer["id"] or "-"),
@@ -81,6 +85,7 @@ def render(status: dict[str, Any]) -> Group:
             _state_of(peer),
             f"{peer['silent_s']:.1f} s",
             _left_of(peer),
+            *([_bound_of(peer) or "-"] if bounded else []),
             shown(
                 "; ".join(
                     filter(
@@ -121,6 +126,13 @@ def _left_of(peer: dict[str, Any]) -> str:
     left = sum(one["left_bytes"] for one in peer["moving"])
     total = sum(one["all_bytes"] for one in peer["moving"])
     return f"{left / 1e6:.1f} of {total / 1e6:.1f} MB" if total else "-"
+
+
+def _bound_of(peer: dict[str, Any]) -> str:
+    """What it may send to others: its own bounds, or the run's if that is lower."""
+    rate, day = peer.get("max_rate", 0), peer.get("day_bytes", 0)
+    both = (f"{rate / 1e6:g} MB/s" * bool(rate), f"{day / 1e9:g} GB a day" * bool(day))
+    return ", ".join(filter(None, both))
 
 
 def _state_of(peer: dict[str, Any]) -> str:

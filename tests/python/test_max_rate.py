@@ -5,9 +5,11 @@ import time
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 import jccl
 from jccl import _native
+from jccl.cli.status import render
 from jccl.testing import Cluster
 
 RATE = 4e6
@@ -83,6 +85,17 @@ def test_a_day_has_so_many_bytes():
             cluster.run(lambda comm, i: comm.all_reduce(x, round=round))
         status = json.loads(cluster.master.status_json())
     assert [peer["day_bytes"] for peer in status["peers"]] == [day, day]
+
+
+def test_status_shows_who_sends_how_much_at_most():
+    with Cluster(0, start_peers=1, max_rate=5e6) as cluster:
+        for own in [jccl.Transport(max_rate=2e6, day_bytes=2e10), jccl.Transport()]:
+            cluster.join(transport=own)
+        console = Console(width=120, record=True)
+        console.print(render(json.loads(cluster.master.status_json())))
+    shown = console.export_text()
+    assert "sends at most" in shown
+    assert "2 MB/s, 20 GB a day" in shown and "5 MB/s" in shown
 
 
 def test_a_master_takes_no_rate_that_moves_nothing():
