@@ -259,11 +259,15 @@ def await_(condition: Callable[[], bool], what: str) -> None:
 
 @contextlib.contextmanager
 def running(
-    peers: int, size: int, profile: str = "default", peer: tuple[str, ...] = ()
+    peers: int,
+    size: int,
+    profile: str = "default",
+    peer: tuple[str, ...] = (),
+    master: tuple[str, ...] = (),
 ) -> Iterator[Run]:
     with tempfile.TemporaryDirectory(prefix="jccl-faults-") as folder:
-        master = ["--profile", profile, "--start-peers", str(peers)]
-        run = Run(folder, size, master, list(peer))
+        its = ["--profile", profile, "--start-peers", str(peers), *master]
+        run = Run(folder, size, its, list(peer))
         try:
             for _ in range(peers):
                 run.add()
@@ -392,12 +396,13 @@ def measure(fault: str, peers: int, size: int, profile: str, times: int) -> list
     return [row]
 
 
-def joined(peers: int, size: int, state: int, times: int) -> list[Row]:
+def joined(peers: int, size: int, state: int, times: int, rate: float = 0) -> list[Row]:
     """From the start of a joiner's process to its state, and to its first round."""
     out, quiet, busy = [], [], []
     steps_quiet, steps_busy = [], []  # from the end of a round to that of the next
     options = ("--state-bytes", str(state), "--pause-ms", "50")
-    with running(peers, size, peer=options) as run:
+    bound = ("--max-rate", str(rate)) if rate else ()
+    with running(peers, size, master=bound, peer=options) as run:
         for _ in range(times):
             since = time.monotonic_ns()
             run.settle(peers)
@@ -433,8 +438,16 @@ def steps(rounds: list[dict[str, Any]]) -> list[float]:
 @options
 @click.option("--only", help="One fault: kill, leave, stop, pause, cut, master, join.")
 @click.option("--times", type=int, help="How often each; default by cell.")
+@click.option("--state-mib", default=256, show_default=True, help="Of a join.")
+@click.option("--rate", type=float, default=0, help="Of a join: the run's --max-rate.")
 def main(
-    only: str | None, times: int | None, full: bool, as_json: bool, out: str | None
+    only: str | None,
+    times: int | None,
+    state_mib: int,
+    rate: float,
+    full: bool,
+    as_json: bool,
+    out: str | None,
 ) -> None:
     """From a fault to the next committed round."""
     cells = Cells.of("faults", out, full)
@@ -457,8 +470,10 @@ def main(
         count = times or usual
         size = M if fault in ("master", "pause") else 32 * M
         cell = {"fault": fault, "peers": peers, "profile": profile, "bytes": size}
+        if fault == "join" and (state_mib, rate) != (256, 0):
+            cell |= {"state_mib": state_mib, "rate": rate}
         work = (
-            functools.partial(joined, peers, M, 256 * M, count)
+            functools.partial(joined, peers, M, state_mib * M, count, rate)
             if fault == "join"
             else functools.partial(measure, fault, peers, size, profile, count)
         )

@@ -472,6 +472,9 @@ TEST_F(MasterTest, bad_settings_are_refused_before_anything_is_opened) {
   config.min_peers = 0;
   EXPECT_EQ(why_not().code, Code::kInvalid);
   config.min_peers = 1;
+  config.max_rate = 9999;
+  EXPECT_EQ(why_not().code, Code::kInvalid);
+  config.max_rate = 0;
   config.store = "tape:1";
   EXPECT_EQ(why_not().code, Code::kInvalid);
   config.store = "memory:";

@@ -67,6 +67,11 @@ struct Archived {
     all(io, boxes, count, votes);
   }
   template <typename Io>
+  static void of(Io& io, wire::In<Io, Claims> whole) {
+    auto& [sites] = whole;
+    all(io, sites);
+  }
+  template <typename Io>
   static void of(Io& io, wire::In<Io, MasterAttempt> whole) {
     auto& [starts, since, deadline, last_done, avoided, refusals, silent, judged_at, heard_out,
            askers, audit, limited, lacks, got, starves, attempt, round, parts, ids, sites_min,
@@ -96,6 +101,8 @@ JCCL_ARCHIVED_CLASS(Archived::Account)
 JCCL_ARCHIVED_CLASS(Blame)
 JCCL_ARCHIVED_CLASS(Election)
 JCCL_ARCHIVED_CLASS(MasterAttempt)
+JCCL_ARCHIVED(Word, brings, at, source, disputed)
+JCCL_ARCHIVED_CLASS(Claims)
 JCCL_ARCHIVED_CLASS(Ledger)
 #undef JCCL_ARCHIVED_CLASS
 
@@ -131,7 +138,7 @@ JCCL_ARCHIVED(Life, incarnation, site, shard, shards, start_peers, max_rate, day
 JCCL_ARCHIVED(OpenReady, ready, deadline, since, called, time, told)
 JCCL_ARCHIVED(Part, id, incarnation, site, shard, weight, call, deadline, called, time, evicted,
               failed, told_again, done, shares, audit)
-JCCL_ARCHIVED(Claim, site, own, shards, at, disputed)
+
 JCCL_ARCHIVED(Told, result, root, cells)
 JCCL_ARCHIVED(CellName, shard, cell)
 JCCL_ARCHIVED(AuditedCell, parts, result)

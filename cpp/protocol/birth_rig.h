@@ -42,7 +42,8 @@ class BirthTest : public HostileMember {
     (void)say(i + 1, wire::Resume{}, its(i));
   }
   wire::PublicKey its(std::size_t i) const {
-    return key(static_cast<std::uint8_t>(i / keys_of_ * keys_of_ + 1));
+    const std::size_t first = i / keys_of_ * keys_of_ + 1;
+    return {static_cast<std::uint8_t>(first), 7, static_cast<std::uint8_t>(first >> 8)};
   }
   static wire::Sync asks(const Asks& one) {
     wire::Sync sync;

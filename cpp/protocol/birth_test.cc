@@ -61,7 +61,7 @@ TEST_F(BirthTest, the_operators_source_is_the_source) {
 }
 
 TEST_F(BirthTest, half_a_source_is_waited_for_a_while) {
-  EXPECT_EQ(source_of({{"e", 1, 1, true, 0, 2}, {"a", 2, 2}, {"b", 2, 2}, {"c", 2, 2}}), "");
+  EXPECT_EQ(source_of({{"e", 2, 1, true, 0, 2}, {"a", 2, 2}, {"b", 2, 2}, {"c", 2, 2}}), "");
   alive_ = {1, 2, 3, 4};
   for (const HistoryLine& line : wait(29 * base::kSecond)) EXPECT_NE(line.kind, "birth");
   note_lines(wait(2 * base::kSecond));
@@ -92,7 +92,9 @@ TEST_F(BirthTest, a_member_that_does_not_ask_is_waited_for_as_stragglers_are) {
 TEST_F(BirthTest, half_a_site_brings_nothing) {
   EXPECT_EQ(source_of({{"e", 1, 1, false, 0, 2}, {"a", 2, 2}, {"b", 2, 2}, {"c", 2, 2}}), "a");
   EXPECT_EQ(source_of({{"e", 1, 1, false, 0, 2}, {"a", 2, 2}, {"b", 2, 2}}), "");
-  EXPECT_EQ(source_of({{"a", 1, 1, true, 0, 2}, {"b", 2, 2}, {"c", 2, 2}, {"d", 2, 2}}), "");
+  EXPECT_EQ(source_of({{"a", 2, 1, true, 0, 2}, {"b", 2, 2}, {"c", 2, 2}, {"d", 2, 2}}), "");
+  EXPECT_EQ(source_of({{"a", 1, 1, true, 0, 2}, {"b", 2, 2}, {"c", 2, 2}, {"d", 2, 2}}), "b")
+      << "its leaves could not be the run's";
 }
 
 TEST_F(BirthTest, who_is_not_let_in_brings_nothing_and_counts_for_nobody) {

@@ -79,10 +79,11 @@ class Canon {
     const auto& [until, times, rounds] = cut;
     put(until), put(times), put(rounds);
   }
-  void put(const Claim& claim) {
-    const auto& [site, own, shards, at, disputed] = claim;
-    words(site), put(own), put(shards), put(at), put(disputed);
+  void put(const Word& word) {
+    const auto& [brings, at, source, disputed] = word;
+    put(brings), put(at), put(source), put(disputed);
   }
+  void put(const Claims& claims) { put(claims.sites()); }
   void put(const Part& part) {
     const auto& [id, incarnation, site, shard, weight, call, deadline, called, time, evicted,
                  failed, told_again, done, shares, audit] = part;

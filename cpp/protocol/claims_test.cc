@@ -40,6 +40,22 @@ TEST_F(BirthTest, in_a_dispute_a_claim_is_its_keys) {
   }
 }
 
+// Else the liar would only have to be silent while the other one is away.
+TEST_F(BirthTest, nothing_begins_while_one_of_those_that_differ_is_here) {
+  EXPECT_EQ(source_of(kDispute), "");
+  note(on(ConnClosed{2}));
+  alive_ = {1, 3, 4};
+  comes(5, "d", key(5));
+  note(say(5, asks({"d", 1, 4}), key(5)));
+  alive_ = {1, 3, 4, 5};
+  note_lines(wait(100 * base::kSecond));
+  EXPECT_EQ(source_, "") << "e asked once, and stays";
+  note(say(5, asks({"d", 1, 4}), key(5)));
+  EXPECT_EQ(source_, "");
+  EXPECT_NE(told(5).find("waits for e and a to agree"), std::string::npos) << told(5);
+  EXPECT_NE(told(5).find("--source SITE"), std::string::npos) << told(5);
+}
+
 // Both have begun anew without saying so, and without a key file (seed 36634423100).
 TEST_F(BirthTest, a_dispute_of_which_nobody_is_here_ends_soon) {
   EXPECT_EQ(source_of(kDispute), "");
@@ -135,22 +151,22 @@ TEST_F(BirthTest, many_claims_hide_none) {
 // It does not count from an earlier time when enough asked.
 TEST_F(BirthTest, each_dispute_has_its_own_patience) {
   EXPECT_EQ(source_of({{"e", 1, 1, true, 0, 2}, {"b", 1, 3}, {"c", 1, 4}, {"f", 1, 5}}), "");
-  for (const ConnId conn : {1, 4}) note(on(ConnClosed{conn}));
-  alive_ = {2, 3};
+  for (const ConnId conn : {1, 3, 4}) note(on(ConnClosed{conn}));
+  alive_ = {2};
   wait(50 * base::kSecond);
-  EXPECT_EQ(source_, "") << "two ask";
+  EXPECT_EQ(source_, "") << "one asks";
+  note(on(ConnClosed{2}));
   comes(5, "e", key(1));
   comes(6, "a", key(6));
-  (void)say(3, wire::Leave{}, key(3));
-  note(on(ConnClosed{3}));
-  alive_ = {2, 5, 6};
   note(say(5, asks({"e", 1, 1, true}), key(1)));
   note(say(6, asks({"a", 1, 2, true}), key(6)));
   note(on(ConnClosed{6}));
-  note(say(5, asks({"e", 1, 1}), key(5)));
+  note(say(5, asks({"e", 1, 1}), key(1)));
   comes(7, "c", key(7));
   note(say(7, asks({"c", 1, 4}), key(7)));
-  alive_ = {2, 5, 7};
+  comes(8, "b", key(8));
+  note(say(8, asks({"b", 1, 3}), key(8)));
+  alive_ = {5, 7, 8};
   note_lines(wait(options().restore_after - 2 * base::kSecond));
   EXPECT_EQ(source_, "");
   EXPECT_NE(told(5).find("waits for a, which is named as the source"), std::string::npos)
@@ -256,17 +272,96 @@ TEST_F(BirthTest, a_source_of_many_processes_disputes_with_nobody) {
 }
 
 TEST_F(BirthTest, a_claim_is_of_all_that_its_site_brings) {
-  for (const bool first : {true, false}) {  // … as does whoever says nothing
-    EXPECT_EQ(
-        source_of({{first ? "e" : "a", 1, 2, true, 0, 2},
-                   {first ? "e" : "a", 1, first ? std::uint8_t{1} : std::uint8_t{5}, false, 1, 2},
-                   {first ? "a" : "e", 1, 2, true, 0, 2},
-                   {first ? "a" : "e", 1, first ? std::uint8_t{5} : std::uint8_t{1}, false, 1, 2},
-                   {"b", 1, 3, false, 0, 2},
-                   {"b", 1, 3, false, 1, 2}}),
-        "");
-    EXPECT_NE(told(1).find("a and e are both named"), std::string::npos) << told(1);
+  for (const bool first : {true, false}) {
+    for (const std::uint8_t keys_of : {1, 2}) {
+      keys_of_ = keys_of;
+      EXPECT_EQ(
+          source_of({{first ? "e" : "a", 1, 2, true, 0, 2},
+                     {first ? "e" : "a", 1, first ? std::uint8_t{1} : std::uint8_t{5}, false, 1, 2},
+                     {first ? "a" : "e", 1, 2, true, 0, 2},
+                     {first ? "a" : "e", 1, first ? std::uint8_t{5} : std::uint8_t{1}, false, 1, 2},
+                     {"b", 1, 3, false, 0, 2},
+                     {"b", 1, 3, false, 1, 2}}),
+          "");
+      EXPECT_NE(told(1).find("a and e are both named"), std::string::npos) << told(1);
+    }
   }
+}
+
+// The liar copies what it knows of the first shard before the second has come.
+TEST_F(BirthTest, a_source_of_which_a_part_has_asked_is_waited_for) {
+  const std::vector<Asks> all = {{"a", 1, 2, true, 0, 2},  {"e", 1, 2, true, 0, 2},
+                                 {"e", 1, 1, true, 1, 2},  {"b", 1, 3, false, 0, 2},
+                                 {"b", 1, 3, false, 1, 2}, {"c", 1, 3, false, 0, 2},
+                                 {"c", 1, 3, false, 1, 2}};
+  EXPECT_EQ(source_of(all), "");
+  alive_ = {1, 2, 3, 4, 5, 6, 7};
+  EXPECT_NE(told(4).find("waits for all shards of the source a"), std::string::npos) << told(4);
+  note_lines(wait(options().restore_after - base::kSecond));
+  EXPECT_EQ(source_, "");
+  const Asks late{"a", 1, 5, false, 1, 2};
+  enter(7, late);
+  note(say(8, asks(late), its(7)));
+  EXPECT_EQ(source_, "");
+  EXPECT_NE(told(1).find("a and e are both named"), std::string::npos) << told(1);
+  EXPECT_EQ(source_of(all), "");
+  note_lines(wait(options().restore_after + base::kSecond));
+  EXPECT_EQ(source_, "e/1") << "not for ever";
+}
+
+// It shows through a process that said nothing.
+TEST_F(BirthTest, a_dispute_is_of_all_that_its_sites_say) {
+  EXPECT_EQ(source_of({{"e", 1, 2, true, 0, 2},
+                       {"e", 1, 1, true, 1, 2},
+                       {"a", 1, 2, true, 0, 2},
+                       {"a", 1, 5, false, 1, 2},
+                       {"b", 1, 3, false, 0, 2},
+                       {"b", 1, 3, false, 1, 2},
+                       {"c", 1, 4, false, 0, 2},
+                       {"c", 1, 4, false, 1, 2}}),
+            "");
+  for (const ConnId conn : {3, 4}) note(on(ConnClosed{conn}));
+  alive_ = {1, 2, 5, 6, 7, 8};
+  wait(10 * base::kSecond);
+  const Asks thief{"a", 1, 2, false, 0, 2};
+  enter(9, thief);
+  note(say(10, asks(thief), its(9)));
+  (void)say(10, wire::Leave{}, its(9));
+  note(on(ConnClosed{10}));
+  for (const std::size_t i : {0, 1}) {
+    note(say(i + 1, asks({"e", 1, i == 0 ? std::uint8_t{2} : std::uint8_t{1}, true}), its(i)));
+  }
+  EXPECT_EQ(source_, "");
+}
+
+// Two strangers who differ, with leaves that few have.
+TEST_F(BirthTest, a_dispute_about_other_leaves_keeps_nothing_from_beginning) {
+  EXPECT_EQ(
+      source_of({{"x", 9, 1, true}, {"y", 9, 2, true}, {"a", 1, 3}, {"b", 1, 3}, {"c", 1, 3}}),
+      "a");
+}
+
+// Once it asked for a moment with its leaves, and only stays.
+TEST_F(BirthTest, many_processes_that_differ_cost_what_they_are) {
+  MasterOptions wide = options();
+  wide.start_peers = 3;
+  begin(wide);
+  for (std::size_t site = 0; site < 2; ++site) {
+    for (std::uint32_t shard = 0; shard < 200; ++shard) {
+      const Asks one{site == 0 ? "x" : "y", 9, static_cast<std::uint8_t>(site), true, shard, 201};
+      enter(200 * site + shard, one);
+      note(say(200 * site + shard + 1, asks(one), its(200 * site + shard)));
+    }
+  }
+  const auto sites = {"a", "b", "c"};
+  std::size_t i = 400;
+  for (const char* site : sites) {
+    const Asks one{site, 1, 3};
+    enter(i, one);
+    note(say(i + 1, asks(one), its(i)));
+    ++i;
+  }
+  EXPECT_EQ(source_, "a");
 }
 
 // One that is refused, and whose user reads that for minutes before the process ends.

@@ -25,50 +25,17 @@ std::map<Brought, std::size_t> votes_of(const std::vector<const Asker*>& sites) 
   return votes;
 }
 
-// What the others of its site said is the site's word, of which it brings a part. Of its own shard
-// another process said it, which began anew without its key. Where sources differ anybody might be
-// that process: there the word stays as it was.
-void add_to_siblings(const Life& life, const wire::Sync& sync,
-                     std::map<wire::PublicKey, Claim>* claims) {
-  for (auto& [key, claim] : *claims) {
-    if (claim.site != life.site || key == life.key) continue;
-    const bool stays = claim.disputed && !JCCL_PLANTED("claims-are-their-names");
-    const std::pair brings{sync.descriptor, sync.digest};
-    if (JCCL_PLANTED("one-shard-takes-all-back") && !stays && !sync.source) claim.own.clear();
-    if (claim.own.count(life.shard) > 0) {
-      if (stays) continue;
-      claim.own.erase(life.shard), claim.shards.erase(life.shard);
-    } else if (JCCL_PLANTED("claims-are-of-one-shard")) {
-      continue;
-    } else if (stays) {
-      claim.shards.try_emplace(life.shard, brings);
-    } else {
-      claim.shards[life.shard] = brings;
-    }
-  }
-  std::erase_if(*claims, [](const KeysClaim& one) { return one.second.own.empty(); });
-}
-
-// Of the same leaves one has other values.
-bool differ(const Brought& one, const Brought& other) {
-  return std::any_of(one.begin(), one.end(), [&](const auto& shard) {
-    const auto its = other.find(shard.first);
-    return its != other.end() && its->second.first == shard.second.first &&
-           its->second.second != shard.second.second;
-  });
-}
-
 }  // namespace
 
 // The run is born once per state tag, when enough sites ask that may come in: from the source that
 // the operator named; else with leaves like most sites', from the source that is named among these,
 // else from a site whose values most have, the first that connected.
 void State::try_birth(const wire::Tag& tag) {
-  std::erase_if(rounds_.at(tag).claims, [&](const auto& one) { return !stands(one); });
+  drop_claims(&rounds_.at(tag));
   for (const wire::Incarnation incarnation : rounds_.at(tag).asking) {
     Life& life = lives_.at(incarnation);
     const auto asked = life.syncs.find(tag);
-    if (asked != life.syncs.end()) note_claim(life, &asked->second);
+    if (asked != life.syncs.end() && !asked->second.noted) note_claim(life, tag);
   }
   const Birth found = birth_source(tag);
   if (found.site.empty()) {
@@ -106,7 +73,7 @@ void State::try_birth(const wire::Tag& tag) {
 }
 
 // The sites that are there, and are none of those.
-std::string State::without(const std::map<std::string, Asker>& asked) const {
+std::string State::without(const Askers& asked) const {
   constexpr std::size_t kNamed = 8;
   std::string names;
   std::size_t count = 0;
@@ -120,8 +87,8 @@ std::string State::without(const std::map<std::string, Asker>& asked) const {
 }
 
 // The sites that ask for a tag that is not born, and that may come in at all.
-std::map<std::string, Asker> State::askers(const wire::Tag& tag) const {
-  std::map<std::string, Asker> sites;
+Askers State::askers(const wire::Tag& tag) const {
+  Askers sites;
   for (const auto& [incarnation, life] : lives_) {
     const auto asked = life.syncs.find(tag);
     if (asked == life.syncs.end()) continue;
@@ -140,7 +107,7 @@ std::map<std::string, Asker> State::askers(const wire::Tag& tag) const {
 
 // Of those that are whole, one at least: the ones whose leaves are like most sites'. Of as many,
 // those with a named source; then those with the first.
-std::vector<const Asker*> State::most_alike(const std::map<std::string, Asker>& sites) {
+std::vector<const Asker*> State::most_alike(const Askers& sites) {
   std::map<std::vector<base::Digest>, std::vector<const Asker*>> groups;
   for (const auto& [site, asker] : sites) {
     if (asker.whole()) groups[asker.descriptors()].push_back(&asker);
@@ -159,20 +126,21 @@ std::vector<const Asker*> State::most_alike(const std::map<std::string, Asker>& 
 }
 
 // A process that said so is there.
-bool State::is_here(const KeysClaim& one) const {
-  const auto& [key, claim] = one;
-  if (JCCL_PLANTED("names-keep-claims")) return !lives_at(claim.site).empty();
+bool State::is_here(const std::string& site, const wire::PublicKey& key) const {
+  if (JCCL_PLANTED("names-keep-claims")) return !lives_at(site).empty();
   const auto lives = of_key_.find(key);
-  return lives != of_key_.end() && std::any_of(lives->second.begin(), lives->second.end(),
-                                               [&, &at = claim.site](wire::Incarnation life) {
-                                                 return lives_.at(life).site == at;
-                                               });
+  return lives != of_key_.end() &&
+         std::any_of(lives->second.begin(), lives->second.end(),
+                     [&](wire::Incarnation life) { return lives_.at(life).site == site; });
 }
 
-// … or has not been gone for long. Who is banned says nothing.
-bool State::stands(const KeysClaim& one) const {
-  if (ban_of(one.first) != nullptr && !JCCL_PLANTED("the-banned-claim-on")) return false;
-  return now_ < one.second.at + kClaimTime || is_here(one);
+// A word stands while its process is here, and for a while after that. Who is banned says nothing.
+void State::drop_claims(Round* round) const {
+  round->claims.drop_unless([&](const auto& site, const auto& key, const Word& word) {
+    if (ban_of(key) != nullptr && !JCCL_PLANTED("the-banned-claim-on")) return false;
+    if (JCCL_PLANTED("claims-end-with-processes")) return is_here(site, key);
+    return now_ < word.at + kClaimTime || is_here(site, key);
+  });
 }
 
 // Of a tag that nobody asks for. Not at each event: there may be many such tags, with many claims.
@@ -180,71 +148,36 @@ bool State::is_claimed(Round* round) const {
   if (JCCL_PLANTED("claims-are-asked-for")) return false;
   if (now_ < round->claims_due) return !round->claims.empty();
   round->claims_due = now_ + base::kSecond;
-  std::erase_if(round->claims, [&](const auto& one) { return !stands(one); });
+  drop_claims(round);
   return !round->claims.empty();
 }
 
 void State::take_claims_back(const std::string& site) {
   if (JCCL_PLANTED("the-kicked-claim-on")) return;
-  for (auto& [tag, round] : rounds_) {
-    std::erase_if(round.claims, [&](const KeysClaim& one) { return one.second.site == site; });
-  }
+  for (auto& [tag, round] : rounds_) round.claims.drop(site);
 }
 
-// Whether its site is the source, once for each time that it asks. Who does not say so is none any
-// more; what another process of its site said stands. Who is not let in says nothing.
-void State::note_claim(const Life& life, AskedSync* asked) {
-  if (asked->noted) return;
+// Once for each time that it asks. Who is not let in says nothing.
+void State::note_claim(Life& life, const wire::Tag& tag) {
   if (!barred(life).empty() && !JCCL_PLANTED("outsiders-take-claims-back")) return;
-  const wire::Sync& sync = asked->sync;
-  Round& round = rounds_.at(sync.tag);
-  add_to_siblings(life, sync, &round.claims);
-  auto its = round.claims.find(life.key);
-  asked->noted = true;
-  if (!sync.source) {
-    const bool elsewhere = its != round.claims.end() && its->second.site != life.site;
-    if (its == round.claims.end()) return;
-    if (elsewhere && !JCCL_PLANTED("keys-speak-for-other-sites")) return;
-    its->second.own.erase(life.shard);
-    const bool none = its->second.own.empty() || JCCL_PLANTED("one-key-takes-all-back");
-    if (none) round.claims.erase(its);
-    return;
+  AskedSync& asked = life.syncs.at(tag);
+  const wire::Sync& sync = asked.sync;
+  Round& round = rounds_.at(tag);
+  const bool first = sync.source && !round.claims.has(life.site);
+  const Noted noted = round.claims.note(
+      {life.site, life.shard, life.key, {sync.descriptor, sync.digest}, sync.source}, now_);
+  asked.noted = noted != Noted::kNoRoom;  // there may be room the next time
+  if (noted == Noted::kNoRoom && !JCCL_PLANTED("more-claims-than-room-agree")) {
+    round.unclaimed_at = now_;
   }
-  if (its == round.claims.end() && round.claims.size() >= base::kPeersMax) {
-    if (!JCCL_PLANTED("more-claims-than-room-agree")) round.unclaimed_at = now_;
-    asked->noted = false;  // there may be room the next time
-    return;
+  // Who of a new dispute ends by that has this long to come back.
+  if (noted == Noted::kNewDispute && !JCCL_PLANTED("old-patience-with-new-disputes")) {
+    round.unborn_since = base::kNever;
   }
-  Claim& claim = round.claims[life.key];
-  if (claim.site != life.site) claim = {life.site, {}, {}, now_, false};
-  claim.own.insert(life.shard);
-  claim.shards[life.shard] = {sync.descriptor, sync.digest}, claim.at = now_;
-  for (const wire::Incarnation incarnation : lives_at(life.site)) {
-    const Life& sibling = lives_.at(incarnation);
-    const auto brings = sibling.syncs.find(sync.tag);
-    if (brings == sibling.syncs.end() || !barred(sibling).empty()) continue;
-    claim.shards.try_emplace(sibling.shard, brings->second.sync.descriptor,
-                             brings->second.sync.digest);
+  if (!first || noted == Noted::kNoRoom) return;
+  for (Life* sibling : shards_of(life.site)) {  // what they bring counts from now on
+    if (sibling != &life && sibling->syncs.count(tag) > 0) note_claim(*sibling, tag);
   }
-  for (auto& one : round.claims) {
-    Claim& other = one.second;
-    const bool its_own = other.site == claim.site && !JCCL_PLANTED("a-site-disputes-with-itself");
-    if (its_own || !differ(other.shards, claim.shards) || !stands(one)) continue;
-    if (claim.disputed && other.disputed) continue;
-    claim.disputed = other.disputed = !JCCL_PLANTED("who-gives-in-never-disputed");
-    // Who of them ends by that has this long to come back.
-    if (!JCCL_PLANTED("old-patience-with-new-disputes")) round.unborn_since = base::kNever;
-  }
-}
-
-// A site whose word it is that it is the source, with other values than these; or empty.
-std::string State::rival_source(const wire::Tag& tag, const Brought& brings) const {
-  for (const auto& one : rounds_.at(tag).claims) {
-    const Claim& claim = one.second;
-    if (JCCL_PLANTED("claims-end-with-processes") && lives_at(claim.site).empty()) continue;
-    if (differ(claim.shards, brings) && stands(one)) return claim.site;
-  }
-  return {};
 }
 
 // Where named sources differ: what more than half of all that ask have. Else nothing begins until
@@ -259,19 +192,20 @@ Birth State::named_source(const wire::Tag& tag, const std::vector<const Asker*>&
   const auto most_have_it = [&](const Asker* one) {
     return alike.size() > 2 && 2 * votes.at(one->shards) > alike.size();
   };
+  const Rivals rivals(rounds_.at(tag).claims);
   const base::Time unclaimed = rounds_.at(tag).unclaimed_at;
   const bool crowd =
       unclaimed != base::kNever && now_ < unclaimed + kClaimTime;  // not all are known
   for (const Asker* one : named) {
     const bool alone =
-        (!crowd && rival_source(tag, one->shards).empty()) || JCCL_PLANTED("the-first-source-wins");
+        (!crowd && rivals.of(one->shards).empty()) || JCCL_PLANTED("the-first-source-wins");
     if (alone || most_have_it(one)) return {one->site, {}};
   }
   for (const Asker* one : alike) {  // the source that they have is not back yet
     if (most_have_it(one)) return {one->site, {}};
   }
   const std::string& one = named.front()->site;
-  std::string other = rival_source(tag, named.front()->shards);
+  std::string other = rivals.of(named.front()->shards);
   if (other.empty()) other = "others";
   const std::string both = one == other ? cat(one, " and an earlier process of it")
                                         : cat(std::min(one, other), " and ", std::max(one, other));
@@ -282,33 +216,53 @@ Birth State::named_source(const wire::Tag& tag, const std::vector<const Asker*>&
           true};
 }
 
-// Who may still bring a named source: a site that is not whole, or was refused as one of several
-// and has to come back; or, of a run that has begun, a member that does not ask. In words.
-std::string State::source_to_come(const wire::Tag& tag,
-                                  const std::map<std::string, Asker>& sites) const {
-  const bool waits = options_.straggler == Straggler::kWait;
+// A source with such leaves, of which some processes have not asked. In words.
+std::string State::half_source(const wire::Tag& tag, const Askers& sites, const Asker& like) const {
   const base::Time since = rounds_.at(tag).unborn_since;
+  const bool over = now_ >= since + options_.restore_after && !JCCL_PLANTED("births-wait-for-ever");
+  if (since != base::kNever && over) return {};
+  for (const auto& [site, asker] : sites) {
+    const bool fits = std::any_of(asker.shards.begin(), asker.shards.end(), [&](const auto& one) {
+      const auto leaves = like.shards.find(one.first);
+      return leaves != like.shards.end() && leaves->second.first == one.second.first;
+    });
+    if (asker.named && !asker.whole() && fits)
+      return cat("waits for all shards of the source ", site);
+  }
+  return {};
+}
+
+// Who may still bring a named source with such leaves: one that was refused as one of several and
+// has to come back; or, of a run that has begun, a member that does not ask. In words.
+std::string State::source_to_come(const wire::Tag& tag, const Askers& sites,
+                                  const Asker& like) const {
+  const bool waits = options_.straggler == Straggler::kWait;
+  const Round& round = rounds_.at(tag);
   const auto over = [&](base::Duration patience) {
-    return since != base::kNever && now_ >= since + patience &&
+    return round.unborn_since != base::kNever && now_ >= round.unborn_since + patience &&
            !JCCL_PLANTED("births-wait-for-ever");
   };
-  for (const auto& [site, asker] : sites) {
-    if (asker.named && !asker.whole() && !over(options_.restore_after)) {
-      return cat("waits for all shards of the source ", site);
+  const Rivals rivals(round.claims);
+  for (const auto& [site, words] : round.claims.sites()) {  // it was told of another, and ended
+    const auto asking = sites.find(site);
+    bool here = JCCL_PLANTED("the-gone-dispute-on"), comes = false;
+    std::string other;
+    for (const auto& [place, word] : words) {
+      const auto leaves = like.shards.find(place.first);
+      if (leaves == like.shards.end() || leaves->second.first != word.brings.first) continue;
+      if (other.empty()) other = rivals.of(place.first, word.brings);
+      if (!word.source) continue;
+      here = here || is_here(site, place.second);
+      const bool asks = asking != sites.end() && asking->second.keys.count(place.second) > 0;
+      comes = comes || (!asks && now_ < word.at + kClaimTime);
     }
-  }
-  for (const auto& one : rounds_.at(tag).claims) {  // it was told of another, and ended
-    const Claim& claim = one.second;
-    const bool here = is_here(one) || JCCL_PLANTED("the-gone-dispute-on");
-    const std::string other = here ? rival_source(tag, claim.shards) : "";
-    if (!other.empty() && !JCCL_PLANTED("disputes-end-in-silence")) {
-      return cat("waits for ", claim.site, " and ", other,
-                 " to agree, which are named as the source of ", tag, " with other values");
+    if (here && !other.empty() && !JCCL_PLANTED("disputes-end-in-silence")) {
+      return cat("waits for ", site, " and ", other, " to agree, which are named as the source of ",
+                 tag,
+                 " with other values: kick one of them, or start the master with --source SITE");
     }
-    const auto its = sites.find(claim.site);
-    const bool asks = its != sites.end() && its->second.keys.count(one.first) > 0;
-    if (!asks && now_ < claim.at + kClaimTime && !over(options_.restore_after)) {
-      return cat("waits for ", claim.site, ", which is named as the source, to synchronise ", tag);
+    if (comes && !over(options_.restore_after)) {
+      return cat("waits for ", site, ", which is named as the source, to synchronise ", tag);
     }
   }
   if (!begun_ && !ledger_.any_born()) return {};
@@ -323,7 +277,7 @@ std::string State::source_to_come(const wire::Tag& tag,
 }
 
 Birth State::birth_source(const wire::Tag& tag) {
-  const std::map<std::string, Asker> sites = askers(tag);
+  const Askers sites = askers(tag);
   const auto ready = static_cast<std::uint32_t>(std::count_if(
       sites.begin(), sites.end(), [](const auto& site) { return site.second.whole(); }));
   base::Time& since = rounds_.at(tag).unborn_since;
@@ -342,9 +296,14 @@ Birth State::birth_source(const wire::Tag& tag) {
   const std::vector<const Asker*> alike = most_alike(sites);
   const bool any_named =
       std::any_of(alike.begin(), alike.end(), [](const Asker* one) { return one->named; });
-  if (any_named) return named_source(tag, alike);
   since = std::min(since, now_);
-  if (std::string wait = source_to_come(tag, sites); !wait.empty()) return {{}, std::move(wait)};
+  std::string wait = half_source(tag, sites, *alike.front());
+  if (any_named && (wait.empty() || JCCL_PLANTED("half-a-source-is-none"))) {
+    since = base::kNever;
+    return named_source(tag, alike);
+  }
+  if (wait.empty()) wait = source_to_come(tag, sites, *alike.front());
+  if (!wait.empty()) return {{}, std::move(wait)};
   const auto votes = votes_of(alike);
   const auto rank = [&](const Asker* one) {
     return std::tuple(votes.at(one->shards), UINT64_MAX - one->order);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "protocol/blame.h"
+#include "protocol/claims.h"
 #include "protocol/election.h"
 #include "protocol/ledger.h"
 #include "protocol/master_attempt.h"
@@ -27,7 +28,7 @@ struct AskedSync {  // an open Sync of a connected life
   std::set<wire::Incarnation> holders;  // … from these that are still there
   bool matches = false;                 // stands at the newest revision; waits to be admitted
   std::string told;                     // last kWait text
-  bool noted = false;                   // whether its site is the source: see note_claim()
+  bool noted = false;                   // among the claims: see note_claim()
 };
 
 struct Life {  // of an incarnation that is a member, or a connected observer
@@ -88,9 +89,6 @@ struct Serving {  // the newest revision of one shard, for one look at who asks
   std::optional<std::string> lost;  // lost_text(), likewise
 };
 
-// What a site brings to the birth of a state: leaves and values, by shard.
-using Brought = std::map<std::uint32_t, std::pair<base::Digest, base::Digest>>;
-
 struct Asker {  // a site that asks for a state before its birth
   std::string site;
   std::uint64_t order = UINT64_MAX;  // of connecting
@@ -107,18 +105,7 @@ struct Asker {  // a site that asks for a state before its birth
   }
 };
 
-// A process's word, before the birth of a state, that its site is the source. It outlives its call
-// and its process: who differs would else only have to wait until an honest one ends by that. It is
-// its key's, or anybody might take it back under the site's name meanwhile; and a key has one site,
-// or a single process could say so many times.
-struct Claim {
-  std::string site;
-  std::set<std::uint32_t> own;  // the shards whose process said so
-  Brought shards;               // … and what the others of its site bring
-  base::Time at = 0;            // when it was said, or its process went
-  bool disputed = false;        // another site said something else, be that taken back since or not
-};
-using KeysClaim = std::pair<const wire::PublicKey, Claim>;
+using Askers = std::map<std::string, Asker>;
 
 struct Birth {
   std::string site;       // whose state it is; empty: nobody's yet
@@ -214,7 +201,7 @@ struct Round {  // the volatile side of one tag
   base::Time lost_since = base::kNever;        // no holder of the newest revision is left
   base::Time unasked_since = base::kNever;     // nor does anybody ask for it
   base::Time unborn_since = base::kNever;      // its birth is asked for
-  std::map<wire::PublicKey, Claim> claims;     // until the birth
+  Claims claims;                               // until the birth
   base::Time unclaimed_at = base::kNever;      // when there was last no room for another claim
   base::Time claims_due = 0;                   // they are not looked through before
   base::Time unheld_since = base::kNever;      // no holder is known, as looked up for who asks

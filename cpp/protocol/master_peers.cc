@@ -422,11 +422,8 @@ void State::forget(wire::Incarnation incarnation) {
   const auto same = of_key_.find(found->second.key);
   same->second.erase(incarnation);
   if (same->second.empty()) of_key_.erase(same);
-  for (auto& [tag, round] : rounds_) {
-    const auto claim = round.claims.find(found->second.key);
-    const bool its = claim != round.claims.end() && claim->second.site == found->second.site;
-    if (its && !JCCL_PLANTED("gone-since-it-asked")) claim->second.at = now_;
-  }
+  const Life& life = found->second;
+  for (auto& [tag, round] : rounds_) round.claims.left(life.site, life.shard, life.key, now_);
   lives_.erase(found);
   holder_left(incarnation);
 }

@@ -383,17 +383,17 @@ struct MasterMachine::State {
 
   // master_birth.cc: the beginning of a state
   void try_birth(const wire::Tag& tag);
-  std::string without(const std::map<std::string, Asker>& asked) const;
-  std::map<std::string, Asker> askers(const wire::Tag& tag) const;
-  static std::vector<const Asker*> most_alike(const std::map<std::string, Asker>& sites);
-  void note_claim(const Life& life, AskedSync* asked);
+  std::string without(const Askers& asked) const;
+  Askers askers(const wire::Tag& tag) const;
+  static std::vector<const Asker*> most_alike(const Askers& sites);
+  void note_claim(Life& life, const wire::Tag& tag);
   void take_claims_back(const std::string& site);
   bool is_claimed(Round* round) const;
-  bool is_here(const KeysClaim& one) const;
-  bool stands(const KeysClaim& one) const;
-  std::string rival_source(const wire::Tag& tag, const Brought& brings) const;
+  bool is_here(const std::string& site, const wire::PublicKey& key) const;
+  void drop_claims(Round* round) const;
   Birth named_source(const wire::Tag& tag, const std::vector<const Asker*>& alike) const;
-  std::string source_to_come(const wire::Tag& tag, const std::map<std::string, Asker>& sites) const;
+  std::string half_source(const wire::Tag& tag, const Askers& sites, const Asker& like) const;
+  std::string source_to_come(const wire::Tag& tag, const Askers& sites, const Asker& like) const;
   Birth birth_source(const wire::Tag& tag);
 
   // master_restore.cc: going back to an earlier state

@@ -127,6 +127,17 @@ def test_a_run_outlives_its_instances_and_its_masters_process(jobs, tmp_path):
     assert master.log.read_text().count("JCCL_MASTER=") == 2  # it was started again
 
 
+@pytest.mark.parametrize("code, ends", [(0, 0), (143, 0), (1, 1), (137, 137)])
+def test_a_peer_that_was_asked_to_leave_is_not_started_again(tmp_path, code, ends):
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\nexit {code}\n")
+    python.chmod(0o755)
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "JCCL_ADVERTISE": "127.0.0.1:1"}
+    env |= {"SITE": "a", "RUN": "r", "ROUNDS": "1"}
+    done = subprocess.run(["bash", "-c", task("peer")["run"]], env=env, check=False)
+    assert done.returncode == ends
+
+
 def test_the_tasks_say_where_peers_are_found():
     master, peer = task("master"), task("peer")
     assert f":{master['resources']['ports']}" in master["envs"]["BIND"]
@@ -139,7 +150,7 @@ def test_the_tasks_say_where_peers_are_found():
 def test_a_peer_without_a_public_address_only_dials_out(tmp_path):
     """The cloud's answers come from a `curl` of the test: AWS's, GCP's, and none."""
     script = task("peer")["run"].replace(
-        "python examples/slurm/train.py", 'echo "$JCCL_BIND" "${JCCL_ADVERTISE:-}"; :'
+        "python examples/slurm/train.py", 'echo "$JCCL_BIND" "${JCCL_ADVERTISE:-}" #'
     )
     curl = tmp_path / "curl"
     for answers, said in {
