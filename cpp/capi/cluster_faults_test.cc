@@ -288,7 +288,7 @@ TEST(ConnectTest, what_can_not_be_connected_says_why) {
 TEST(ConnectTest, a_hello_of_another_version_or_run_is_refused_in_words) {
   Cluster cluster(0);
   wire::Hello hello = master::hello_of(5);
-  hello.version = 99;
+  hello.version = hello.oldest = 99;
   master::RawPeer old(cluster.address());
   old.send(hello);
   const auto refused = old.await<wire::Refuse>();

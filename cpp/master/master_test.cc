@@ -110,7 +110,7 @@ TEST_F(MasterTest, another_protocol_version_is_refused_in_words) {
   const auto master = start();
   RawPeer peer(master->address());
   wire::Hello hello = hello_of(11);
-  hello.version = wire::kVersion + 1;
+  hello.version = hello.oldest = wire::kVersion + 1;
   peer.send(hello);
   const auto refuse = peer.await<wire::Refuse>();
   ASSERT_TRUE(refuse);
