@@ -101,7 +101,7 @@ JCCL_ARCHIVED_CLASS(Archived::Account)
 JCCL_ARCHIVED_CLASS(Blame)
 JCCL_ARCHIVED_CLASS(Election)
 JCCL_ARCHIVED_CLASS(MasterAttempt)
-JCCL_ARCHIVED(Word, brings, at, source, disputed)
+JCCL_ARCHIVED(Word, brings, of, at, source, disputed)
 JCCL_ARCHIVED_CLASS(Claims)
 JCCL_ARCHIVED_CLASS(Ledger)
 #undef JCCL_ARCHIVED_CLASS
@@ -152,9 +152,9 @@ JCCL_ARCHIVED(Departed, site, key, token, since, at, stays)
 JCCL_ARCHIVED(Poll, revision, tier, election, doubt_since, dispute)
 JCCL_ARCHIVED(Round, ready, running, running_told, memory, entered, assumed, poll, without, skipped,
               quorum_since, late, lost_since, unasked_since, unborn_since, claims, unclaimed_at,
-              claims_due, unheld_since, brought, brought_at, opened_by, before, asking, ready_due,
-              sync_due, commits, aborts, contributed, audit, audited, audit_bytes, usual, cut_short,
-              needed, weight)
+              claims_due, half_since, unheld_since, brought, brought_at, opened_by, before, asking,
+              ready_due, sync_due, commits, aborts, contributed, audit, audited, audit_bytes, usual,
+              cut_short, needed, weight)
 JCCL_ARCHIVED(Cut, until, times, rounds)
 JCCL_ARCHIVED(Throttle, bans, banned_at, next_at, in_vain, held, held_until, open, for_faults)
 JCCL_ARCHIVED(KeptSeat, until, keys)

@@ -122,6 +122,29 @@ TEST_F(BirthTest, one_that_is_let_in_later_counts_from_then_on) {
   EXPECT_EQ(source_, "b");
 }
 
+// Once it asked for a moment with its leaves, and only stays.
+TEST_F(BirthTest, many_processes_that_differ_cost_what_they_are) {
+  MasterOptions wide = options();
+  wide.start_peers = 3;
+  begin(wide);
+  for (std::size_t site = 0; site < 2; ++site) {
+    for (std::uint32_t shard = 0; shard < 200; ++shard) {
+      const Asks one{site == 0 ? "x" : "y", 9, static_cast<std::uint8_t>(site), true, shard, 201};
+      enter(200 * site + shard, one);
+      note(say(200 * site + shard + 1, asks(one), its(200 * site + shard)));
+    }
+  }
+  const auto sites = {"a", "b", "c"};
+  std::size_t i = 400;
+  for (const char* site : sites) {
+    const Asks one{site, 1, 3};
+    enter(i, one);
+    note(say(i + 1, asks(one), its(i)));
+    ++i;
+  }
+  EXPECT_EQ(source_, "a");
+}
+
 // It took part alone before the others came, and is never done.
 TEST_F(BirthTest, a_sole_member_shuts_no_door) {
   begin(options());

@@ -80,8 +80,8 @@ class Canon {
     put(until), put(times), put(rounds);
   }
   void put(const Word& word) {
-    const auto& [brings, at, source, disputed] = word;
-    put(brings), put(at), put(source), put(disputed);
+    const auto& [brings, of, at, source, disputed] = word;
+    put(of), put(brings), put(at), put(source), put(disputed);
   }
   void put(const Claims& claims) { put(claims.sites()); }
   void put(const Part& part) {
@@ -139,13 +139,13 @@ class Canon {
   void put(const Round& round) {
     const auto& [ready, running, told, memory, entered, assumed, poll, without, skipped,
                  quorum_since, late, lost_since, unasked_since, unborn_since, claims, unclaimed_at,
-                 claims_due, unheld_since, brought, brought_at, opened_by, before, asking,
-                 ready_due, sync_due, commits, aborts, contributed, audit, audited, audit_bytes,
-                 usual, cut_short, needed, weight] = round;
+                 claims_due, half_since, unheld_since, brought, brought_at, opened_by, before,
+                 asking, ready_due, sync_due, commits, aborts, contributed, audit, audited,
+                 audit_bytes, usual, cut_short, needed, weight] = round;
     put(ready), put(running), put(memory), put(without), put(skipped), put(quorum_since), put(late);
     put(lost_since), put(unasked_since), put(unborn_since), put(claims), put(unclaimed_at),
-        put(claims_due), put(unheld_since), put(brought), put(brought_at), put(asking),
-        put(ready_due), put(sync_due);
+        put(claims_due), put(half_since), put(unheld_since), put(brought), put(brought_at),
+        put(asking), put(ready_due), put(sync_due);
     put(contributed), put(usual), put(cut_short), put(needed), put(weight), put(opened_by),
         put(before), put(entered), put(assumed), put(poll.has_value());
     if (poll.has_value()) {

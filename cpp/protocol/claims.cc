@@ -22,12 +22,37 @@ bool differ(const Values& one, const Values& other) {
   return one.first == other.first && one.second != other.second;
 }
 
+// What comes after a dispute began is the site's word as well, unless it is another process's of
+// the same shard: that one disputes with the earlier one alone.
+bool inherits_dispute(const Words& words, std::uint32_t shard) {
+  const bool begun_anew =
+      first_of(words, shard) != words.end() && first_of(words, shard)->first.first == shard;
+  return !begun_anew && std::any_of(words.begin(), words.end(),
+                                    [](const auto& one) { return one.second.disputed; });
+}
+
 }  // namespace
+
+std::size_t Claims::count() const {
+  std::size_t words = 0;
+  for (const auto& [site, its] : sites_) words += its.size();
+  return words;
+}
+
+void Claims::move(const Said& said) {
+  if (JCCL_PLANTED("a-key-says-it-everywhere")) return;
+  for (auto& [site, words] : sites_) {
+    if (site == said.site) continue;
+    std::erase_if(words, [&](const auto& one) {
+      return one.first.second == said.key && !one.second.disputed;
+    });
+  }
+  std::erase_if(sites_, [](const auto& site) { return !any_source(site.second); });
+}
 
 Noted Claims::note(const Said& said, base::Time now) {
   if (!said.source && !has(said.site)) return Noted::kNothingNew;
-  std::size_t room = base::kPeersMax;
-  for (const auto& [site, words] : sites_) room -= std::min(room, words.size());
+  if (said.source) move(said);
   Words& words = sites_[said.site];
   for (auto at = first_of(words, said.shard); at != words.end();) {
     const auto& [place, word] = *at;
@@ -45,12 +70,14 @@ Noted Claims::note(const Said& said, base::Time now) {
     return Noted::kNothingNew;
   }
   if (!said.source && JCCL_PLANTED("claims-are-of-one-shard")) return Noted::kNothingNew;
-  if (own == words.end() && room == 0) {
+  if (own == words.end() && count() >= base::kPeersMax) {
     if (words.empty()) sites_.erase(said.site);
     return Noted::kNoRoom;
   }
+  const bool inherits = own == words.end() && inherits_dispute(words, said.shard);
   Word& word = words[place];
-  word.brings = said.brings, word.at = now, word.source = said.source;
+  word.brings = said.brings, word.of = said.of, word.at = now, word.source = said.source;
+  if (inherits && !JCCL_PLANTED("late-words-are-undisputed")) word.disputed = true;
   return dispute(said) ? Noted::kNewDispute : Noted::kNothingNew;
 }
 
@@ -68,7 +95,8 @@ bool Claims::dispute(const Said& said) {
     if (site == said.site && !JCCL_PLANTED("a-site-disputes-with-itself")) continue;
     for (auto at = first_of(words, said.shard); at != words.end(); ++at) {
       if (at->first.first != said.shard) break;
-      if (!differ(at->second.brings, said.brings)) continue;
+      const bool itself = at->first.second == said.key;
+      if (itself || !differ(at->second.brings, said.brings)) continue;
       mark(words), mark(own);
       break;
     }

@@ -22,6 +22,7 @@ using Brought = std::map<std::uint32_t, Values>;
 
 struct Word {  // of a process, for its shard
   Values brings;
+  std::uint32_t of = 1;   // shards that its site has
   base::Time at = 0;      // when it was said, or its process went
   bool source = false;    // it said that its site is the source
   bool disputed = false;  // another site said something else, be that taken back since or not
@@ -32,7 +33,7 @@ using Words = std::map<std::pair<std::uint32_t, wire::PublicKey>, Word>;
 
 struct Said {
   std::string site;
-  std::uint32_t shard = 0;
+  std::uint32_t shard = 0, of = 1;
   wire::PublicKey key{};
   Values brings;
   bool source = false;
@@ -50,7 +51,8 @@ class Claims {
 
   // Who asks without saying so is no source any more. Another process of its shard, which began
   // anew without its key, said what this one takes back; where sites differ anybody might be that
-  // process, so there the earlier word stays. Cost: O(words).
+  // process, so there the earlier word stays. What a key said elsewhere moves with it, unless it
+  // is disputed; with itself it disputes nothing. Cost: O(words).
   Noted note(const Said& said, base::Time now);
   void left(const std::string& site, std::uint32_t shard, const wire::PublicKey& key,
             base::Time now);
@@ -61,6 +63,8 @@ class Claims {
  private:
   friend struct Archived;
   bool dispute(const Said& said);
+  void move(const Said& said);
+  std::size_t count() const;
 
   std::map<std::string, Words> sites_;
 };

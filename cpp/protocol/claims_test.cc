@@ -309,6 +309,83 @@ TEST_F(BirthTest, a_source_of_which_a_part_has_asked_is_waited_for) {
   EXPECT_EQ(source_, "e/1") << "not for ever";
 }
 
+// … though its own call has ended meanwhile.
+TEST_F(BirthTest, so_it_is_when_the_call_of_that_part_has_ended) {
+  EXPECT_EQ(source_of({{"a", 1, 2, true, 0, 2, 2}}), "");
+  alive_ = {1};
+  wait(4 * base::kSecond);
+  const std::vector<Asks> others = {{"e", 1, 2, true, 0, 2},  {"e", 1, 1, true, 1, 2},
+                                    {"b", 1, 3, false, 0, 2}, {"b", 1, 3, false, 1, 2},
+                                    {"c", 1, 4, false, 0, 2}, {"c", 1, 4, false, 1, 2}};
+  for (std::size_t i = 0; i < others.size(); ++i) {
+    enter(i + 1, others[i]);
+    note(say(i + 2, asks(others[i]), its(i + 1)));
+  }
+  EXPECT_EQ(source_, "");
+  EXPECT_NE(told(2).find("waits for all shards of the source a"), std::string::npos) << told(2);
+}
+
+// Two that say another value again and again, and never bring the rest.
+TEST_F(BirthTest, halves_that_change_keep_a_state_from_beginning_no_longer) {
+  EXPECT_EQ(source_of({{"x", 1, 1, true, 0, 2},
+                       {"y", 1, 2, true, 0, 2},
+                       {"a", 1, 3, true},
+                       {"b", 1, 4},
+                       {"c", 1, 5}}),
+            "");
+  alive_ = {1, 2, 3, 4, 5};
+  for (std::uint8_t k = 0; k < 10 && source_.empty(); ++k) {
+    note_lines(wait(20 * base::kSecond));
+    for (const ConnId conn : {1, 2}) {
+      const char* site = conn == 1 ? "x" : "y";
+      note(say(conn, asks({site, 1, std::uint8_t(10 + k), false, 0, 2}), its(conn - 1)));
+      note(say(conn, asks({site, 1, std::uint8_t(30 + k), true, 0, 2}), its(conn - 1)));
+    }
+    note(say(3, asks({"a", 1, 3, true}), its(2)));
+  }
+  EXPECT_NE(told(3).find("are both named"), std::string::npos) << told(3);
+  EXPECT_EQ(source_of({{"x", 1, 1, true, 0, 2}, {"a", 1, 3, true}, {"b", 1, 3}, {"c", 1, 3}}), "a")
+      << "most have it";
+}
+
+// What a site's other shard says when the dispute is on already.
+TEST_F(BirthTest, a_word_that_comes_into_a_dispute_is_disputed) {
+  EXPECT_EQ(source_of({{"a", 1, 2, true, 0, 2},
+                       {"e", 1, 1, true, 0, 2},
+                       {"a", 1, 5, true, 1, 2},
+                       {"e", 1, 5, true, 1, 2},
+                       {"b", 1, 3, false, 0, 2},
+                       {"b", 1, 3, false, 1, 2},
+                       {"c", 1, 4, false, 0, 2},
+                       {"c", 1, 4, false, 1, 2}}),
+            "");
+  for (const ConnId conn : {1, 3}) note(on(ConnClosed{conn}));
+  alive_ = {2, 4, 5, 6, 7, 8};
+  wait(10 * base::kSecond);
+  const Asks thief{"a", 1, 9, false, 1, 2};
+  enter(9, thief);
+  note(say(10, asks(thief), its(9)));
+  (void)say(10, wire::Leave{}, its(9));
+  note(on(ConnClosed{10}));
+  note(say(2, asks({"e", 1, 2, true, 0, 2}), its(1)));
+  note(say(4, asks({"e", 1, 9, true, 1, 2}), its(3)));
+  EXPECT_EQ(source_, "");
+}
+
+// Under one name after the other.
+TEST_F(BirthTest, one_key_disputes_with_itself_about_nothing) {
+  EXPECT_EQ(source_of({{"b", 1, 3}}), "");
+  for (std::uint16_t k = 0; k < base::kPeersMax + 9; ++k) {
+    says(50 + k, base::cat("z", k).c_str(), key(77), static_cast<std::uint8_t>(k), true);
+  }
+  says(3, base::cat("z", base::kPeersMax + 8).c_str(), key(77), 1, false);
+  comes(4, "a", key(4));
+  note(say(4, asks({"a", 1, 2, true}), key(4)));
+  comes(5, "c", key(5));
+  note(say(5, asks({"c", 1, 4}), key(5)));
+  EXPECT_EQ(source_, "a") << "it took back what it said last: " << told(4);
+}
+
 // It shows through a process that said nothing.
 TEST_F(BirthTest, a_dispute_is_of_all_that_its_sites_say) {
   EXPECT_EQ(source_of({{"e", 1, 2, true, 0, 2},
@@ -339,29 +416,6 @@ TEST_F(BirthTest, a_dispute_about_other_leaves_keeps_nothing_from_beginning) {
   EXPECT_EQ(
       source_of({{"x", 9, 1, true}, {"y", 9, 2, true}, {"a", 1, 3}, {"b", 1, 3}, {"c", 1, 3}}),
       "a");
-}
-
-// Once it asked for a moment with its leaves, and only stays.
-TEST_F(BirthTest, many_processes_that_differ_cost_what_they_are) {
-  MasterOptions wide = options();
-  wide.start_peers = 3;
-  begin(wide);
-  for (std::size_t site = 0; site < 2; ++site) {
-    for (std::uint32_t shard = 0; shard < 200; ++shard) {
-      const Asks one{site == 0 ? "x" : "y", 9, static_cast<std::uint8_t>(site), true, shard, 201};
-      enter(200 * site + shard, one);
-      note(say(200 * site + shard + 1, asks(one), its(200 * site + shard)));
-    }
-  }
-  const auto sites = {"a", "b", "c"};
-  std::size_t i = 400;
-  for (const char* site : sites) {
-    const Asks one{site, 1, 3};
-    enter(i, one);
-    note(say(i + 1, asks(one), its(i)));
-    ++i;
-  }
-  EXPECT_EQ(source_, "a");
 }
 
 // One that is refused, and whose user reads that for minutes before the process ends.

@@ -68,6 +68,7 @@ void State::try_birth(const wire::Tag& tag) {
     note("birth", {{"tag", tag}, {"source", name(*life)}, {"digest", base::to_hex(sync.digest)}});
   }
   rounds_.at(tag).claims.clear();
+  rounds_.at(tag).half_since = base::kNever;
   journal(std::move(birth));
   roster_dirty_ = lives_changed_ = true;
 }
@@ -165,7 +166,8 @@ void State::note_claim(Life& life, const wire::Tag& tag) {
   Round& round = rounds_.at(tag);
   const bool first = sync.source && !round.claims.has(life.site);
   const Noted noted = round.claims.note(
-      {life.site, life.shard, life.key, {sync.descriptor, sync.digest}, sync.source}, now_);
+      {life.site, life.shard, life.shards, life.key, {sync.descriptor, sync.digest}, sync.source},
+      now_);
   asked.noted = noted != Noted::kNoRoom;  // there may be room the next time
   if (noted == Noted::kNoRoom && !JCCL_PLANTED("more-claims-than-room-agree")) {
     round.unclaimed_at = now_;
@@ -217,19 +219,33 @@ Birth State::named_source(const wire::Tag& tag, const std::vector<const Asker*>&
 }
 
 // A source with such leaves, of which some processes have not asked. In words.
-std::string State::half_source(const wire::Tag& tag, const Askers& sites, const Asker& like) const {
-  const base::Time since = rounds_.at(tag).unborn_since;
-  const bool over = now_ >= since + options_.restore_after && !JCCL_PLANTED("births-wait-for-ever");
-  if (since != base::kNever && over) return {};
+std::string State::half_source(const wire::Tag& tag, const Askers& sites, const Asker& like) {
+  Round& round = rounds_.at(tag);
+  const auto fits = [&](std::uint32_t shard, const Values& brings) {
+    const auto leaves = like.shards.find(shard);
+    return leaves != like.shards.end() && leaves->second.first == brings.first;
+  };
+  std::string half;
   for (const auto& [site, asker] : sites) {
-    const bool fits = std::any_of(asker.shards.begin(), asker.shards.end(), [&](const auto& one) {
-      const auto leaves = like.shards.find(one.first);
-      return leaves != like.shards.end() && leaves->second.first == one.second.first;
-    });
-    if (asker.named && !asker.whole() && fits)
-      return cat("waits for all shards of the source ", site);
+    const bool like_it = std::any_of(asker.shards.begin(), asker.shards.end(),
+                                     [&](const auto& one) { return fits(one.first, one.second); });
+    if (asker.named && !asker.whole() && like_it) half = site;
   }
-  return {};
+  for (const auto& [site, words] : round.claims.sites()) {  // … or not at the same time
+    std::set<std::uint32_t> shards;
+    bool like_it = false;
+    for (const auto& [place, word] : words) {
+      shards.insert(place.first);
+      like_it = like_it || fits(place.first, word.brings);
+    }
+    const bool whole = shards.size() >= words.begin()->second.of;
+    if (!whole && like_it && !JCCL_PLANTED("halves-end-with-their-calls")) half = site;
+  }
+  if (half.empty()) return {};
+  round.half_since = std::min(round.half_since, now_);
+  const bool over = now_ >= round.half_since + options_.restore_after;
+  if (over && !JCCL_PLANTED("births-wait-for-ever")) return {};
+  return cat("waits for all shards of the source ", half);
 }
 
 // Who may still bring a named source with such leaves: one that was refused as one of several and
@@ -297,14 +313,17 @@ Birth State::birth_source(const wire::Tag& tag) {
   const bool any_named =
       std::any_of(alike.begin(), alike.end(), [](const Asker* one) { return one->named; });
   since = std::min(since, now_);
+  const auto votes = votes_of(alike);
+  const bool most = std::any_of(alike.begin(), alike.end(), [&](const Asker* one) {
+    return one->named && alike.size() > 2 && 2 * votes.at(one->shards) > alike.size();
+  });
   std::string wait = half_source(tag, sites, *alike.front());
-  if (any_named && (wait.empty() || JCCL_PLANTED("half-a-source-is-none"))) {
+  if (any_named && (wait.empty() || most || JCCL_PLANTED("half-a-source-is-none"))) {
     since = base::kNever;
     return named_source(tag, alike);
   }
   if (wait.empty()) wait = source_to_come(tag, sites, *alike.front());
   if (!wait.empty()) return {{}, std::move(wait)};
-  const auto votes = votes_of(alike);
   const auto rank = [&](const Asker* one) {
     return std::tuple(votes.at(one->shards), UINT64_MAX - one->order);
   };

@@ -204,6 +204,7 @@ struct Round {  // the volatile side of one tag
   Claims claims;                               // until the birth
   base::Time unclaimed_at = base::kNever;      // when there was last no room for another claim
   base::Time claims_due = 0;                   // they are not looked through before
+  base::Time half_since = base::kNever;        // the rest of a source is waited for, once
   base::Time unheld_since = base::kNever;      // no holder is known, as looked up for who asks
   std::uint64_t brought = 0;           // the newest earlier one that somebody brought since …
   base::Time brought_at = 0;           // … and when last

@@ -309,6 +309,7 @@ Time MasterMachine::State::due(const Round& round, Time seen) const {
     once(round.unborn_since + options_.restore_after);
     once(round.unborn_since + options_.straggler_after);
   }
+  if (round.half_since != base::kNever) once(round.half_since + options_.restore_after);
   if (round.lost_since != base::kNever) {
     once(round.lost_since + options_.silence);
     once(round.lost_since + options_.restore_after);

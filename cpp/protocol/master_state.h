@@ -392,7 +392,7 @@ struct MasterMachine::State {
   bool is_here(const std::string& site, const wire::PublicKey& key) const;
   void drop_claims(Round* round) const;
   Birth named_source(const wire::Tag& tag, const std::vector<const Asker*>& alike) const;
-  std::string half_source(const wire::Tag& tag, const Askers& sites, const Asker& like) const;
+  std::string half_source(const wire::Tag& tag, const Askers& sites, const Asker& like);
   std::string source_to_come(const wire::Tag& tag, const Askers& sites, const Asker& like) const;
   Birth birth_source(const wire::Tag& tag);
 
