@@ -90,6 +90,12 @@ class BirthTest : public HostileMember {
     (void)say(conn, wire::Leave{}, its);
     note(on(ConnClosed{conn}));
   }
+  void asks_for_a_moment(std::size_t i, const Asks& one) {
+    enter(i, one);
+    note(say(i + 1, asks(one), its(i)));
+    (void)say(i + 1, wire::Leave{}, its(i));
+    note(on(ConnClosed{i + 1}));
+  }
   std::uint8_t keys_of_ = 1;  // so many in a row have one
   std::string source_;
   std::map<ConnId, std::string> told_;

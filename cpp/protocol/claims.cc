@@ -41,13 +41,9 @@ std::size_t Claims::count() const {
 
 void Claims::move(const Said& said) {
   if (JCCL_PLANTED("a-key-says-it-everywhere")) return;
-  for (auto& [site, words] : sites_) {
-    if (site == said.site) continue;
-    std::erase_if(words, [&](const auto& one) {
-      return one.first.second == said.key && !one.second.disputed;
-    });
-  }
-  std::erase_if(sites_, [](const auto& site) { return !any_source(site.second); });
+  drop_unless([&](const auto& site, const auto& key, const Word& word) {
+    return site == said.site || key != said.key || word.disputed;
+  });
 }
 
 Noted Claims::note(const Said& said, base::Time now) {

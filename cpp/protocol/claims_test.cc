@@ -362,11 +362,7 @@ TEST_F(BirthTest, a_word_that_comes_into_a_dispute_is_disputed) {
   for (const ConnId conn : {1, 3}) note(on(ConnClosed{conn}));
   alive_ = {2, 4, 5, 6, 7, 8};
   wait(10 * base::kSecond);
-  const Asks thief{"a", 1, 9, false, 1, 2};
-  enter(9, thief);
-  note(say(10, asks(thief), its(9)));
-  (void)say(10, wire::Leave{}, its(9));
-  note(on(ConnClosed{10}));
+  asks_for_a_moment(9, {"a", 1, 9, false, 1, 2});  // a thief of its name
   note(say(2, asks({"e", 1, 2, true, 0, 2}), its(1)));
   note(say(4, asks({"e", 1, 9, true, 1, 2}), its(3)));
   EXPECT_EQ(source_, "");
@@ -400,11 +396,7 @@ TEST_F(BirthTest, a_dispute_is_of_all_that_its_sites_say) {
   for (const ConnId conn : {3, 4}) note(on(ConnClosed{conn}));
   alive_ = {1, 2, 5, 6, 7, 8};
   wait(10 * base::kSecond);
-  const Asks thief{"a", 1, 2, false, 0, 2};
-  enter(9, thief);
-  note(say(10, asks(thief), its(9)));
-  (void)say(10, wire::Leave{}, its(9));
-  note(on(ConnClosed{10}));
+  asks_for_a_moment(9, {"a", 1, 2, false, 0, 2});  // a thief of its name
   for (const std::size_t i : {0, 1}) {
     note(say(i + 1, asks({"e", 1, i == 0 ? std::uint8_t{2} : std::uint8_t{1}, true}), its(i)));
   }

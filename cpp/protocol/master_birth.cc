@@ -25,6 +25,12 @@ std::map<Brought, std::size_t> votes_of(const std::vector<const Asker*>& sites) 
   return votes;
 }
 
+// More than half of all that ask; of two none is most.
+bool most_have(const std::map<Brought, std::size_t>& votes, const std::vector<const Asker*>& all,
+               const Asker& one) {
+  return all.size() > 2 && 2 * votes.at(one.shards) > all.size();
+}
+
 }  // namespace
 
 // The run is born once per state tag, when enough sites ask that may come in: from the source that
@@ -191,9 +197,7 @@ Birth State::named_source(const wire::Tag& tag, const std::vector<const Asker*>&
   std::sort(named.begin(), named.end(),
             [](const Asker* a, const Asker* b) { return a->order < b->order; });
   const auto votes = votes_of(alike);
-  const auto most_have_it = [&](const Asker* one) {
-    return alike.size() > 2 && 2 * votes.at(one->shards) > alike.size();
-  };
+  const auto most_have_it = [&](const Asker* one) { return most_have(votes, alike, *one); };
   const Rivals rivals(rounds_.at(tag).claims);
   const base::Time unclaimed = rounds_.at(tag).unclaimed_at;
   const bool crowd =
@@ -221,14 +225,11 @@ Birth State::named_source(const wire::Tag& tag, const std::vector<const Asker*>&
 // A source with such leaves, of which some processes have not asked. In words.
 std::string State::half_source(const wire::Tag& tag, const Askers& sites, const Asker& like) {
   Round& round = rounds_.at(tag);
-  const auto fits = [&](std::uint32_t shard, const Values& brings) {
-    const auto leaves = like.shards.find(shard);
-    return leaves != like.shards.end() && leaves->second.first == brings.first;
-  };
   std::string half;
   for (const auto& [site, asker] : sites) {
-    const bool like_it = std::any_of(asker.shards.begin(), asker.shards.end(),
-                                     [&](const auto& one) { return fits(one.first, one.second); });
+    const bool like_it =
+        std::any_of(asker.shards.begin(), asker.shards.end(),
+                    [&](const auto& one) { return like.has_leaves_of(one.first, one.second); });
     if (asker.named && !asker.whole() && like_it) half = site;
   }
   for (const auto& [site, words] : round.claims.sites()) {  // … or not at the same time
@@ -236,7 +237,7 @@ std::string State::half_source(const wire::Tag& tag, const Askers& sites, const 
     bool like_it = false;
     for (const auto& [place, word] : words) {
       shards.insert(place.first);
-      like_it = like_it || fits(place.first, word.brings);
+      like_it = like_it || like.has_leaves_of(place.first, word.brings);
     }
     const bool whole = shards.size() >= words.begin()->second.of;
     if (!whole && like_it && !JCCL_PLANTED("halves-end-with-their-calls")) half = site;
@@ -264,8 +265,7 @@ std::string State::source_to_come(const wire::Tag& tag, const Askers& sites,
     bool here = JCCL_PLANTED("the-gone-dispute-on"), comes = false;
     std::string other;
     for (const auto& [place, word] : words) {
-      const auto leaves = like.shards.find(place.first);
-      if (leaves == like.shards.end() || leaves->second.first != word.brings.first) continue;
+      if (!like.has_leaves_of(place.first, word.brings)) continue;
       if (other.empty()) other = rivals.of(place.first, word.brings);
       if (!word.source) continue;
       here = here || is_here(site, place.second);
@@ -315,7 +315,7 @@ Birth State::birth_source(const wire::Tag& tag) {
   since = std::min(since, now_);
   const auto votes = votes_of(alike);
   const bool most = std::any_of(alike.begin(), alike.end(), [&](const Asker* one) {
-    return one->named && alike.size() > 2 && 2 * votes.at(one->shards) > alike.size();
+    return one->named && most_have(votes, alike, *one);
   });
   std::string wait = half_source(tag, sites, *alike.front());
   if (any_named && (wait.empty() || most || JCCL_PLANTED("half-a-source-is-none"))) {

@@ -98,6 +98,10 @@ struct Asker {  // a site that asks for a state before its birth
   Brought shards;
 
   bool whole() const { return shards.size() >= of; }
+  bool has_leaves_of(std::uint32_t shard, const Values& brings) const {
+    const auto own = shards.find(shard);
+    return own != shards.end() && own->second.first == brings.first;
+  }
   std::vector<base::Digest> descriptors() const {
     std::vector<base::Digest> all;
     for (const auto& [shard, digests] : shards) all.push_back(digests.first);

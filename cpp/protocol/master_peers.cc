@@ -23,6 +23,15 @@ constexpr std::size_t kProbesMax = 64;  // at once: each is a socket
 constexpr base::Duration kIdleMin = 10 * base::kSecond;
 constexpr base::Duration kSeatMin = 60 * base::kSecond;  // a program compiles before it calls
 
+template <typename Name>
+void take_out(std::map<Name, std::set<wire::Incarnation>>* lives, const Name& of,
+              wire::Incarnation life) {
+  const auto found = lives->find(of);
+  if (found == lives->end()) return;
+  found->second.erase(life);
+  if (found->second.empty()) lives->erase(found);
+}
+
 }  // namespace
 
 std::optional<Status> State::objection(const wire::Hello& hello) const {
@@ -170,7 +179,7 @@ void State::attach(ConnId conn, const wire::Hello& hello, const Shown& shown) {
   life.shard = hello.shard;
   life.shards = hello.shards;
   life.addresses = hello.addresses;
-  if (life.key != shown.key) of_key_[life.key].erase(life.incarnation);
+  take_out(&of_key_, life.key, hello.incarnation);
   life.key = shown.key;
   of_key_[life.key].insert(life.incarnation);
   life.token = shown.token;
@@ -416,13 +425,9 @@ void State::forget(wire::Incarnation incarnation) {
   note_gone(found->second.site,
             cat(name(found->second), left_.count(incarnation) > 0 ? " was there and left"
                                                                   : " was there and is cut off"));
-  const auto site = sites_.find(found->second.site);
-  site->second.erase(incarnation);
-  if (site->second.empty()) sites_.erase(site);
-  const auto same = of_key_.find(found->second.key);
-  same->second.erase(incarnation);
-  if (same->second.empty()) of_key_.erase(same);
+  take_out(&sites_, found->second.site, incarnation);
   const Life& life = found->second;
+  take_out(&of_key_, life.key, incarnation);
   for (auto& [tag, round] : rounds_) round.claims.left(life.site, life.shard, life.key, now_);
   lives_.erase(found);
   holder_left(incarnation);
