@@ -164,12 +164,6 @@ class AuditTest : public HostileMember {
     }
     return "";
   }
-  bool is_member(const std::string& site) {
-    for (const PeerView& peer : master_->view(now_).peers) {
-      if (peer.member.site == site) return peer.admitted;
-    }
-    return false;
-  }
   static bool has(const std::string& text, const std::string& part) {
     return text.find(part) != std::string::npos;
   }

@@ -11,12 +11,6 @@ using base::kSecond;
 class BansTest : public HostileMember {
  protected:
   static wire::PublicKey key(ConnId member) { return key_of(hello(100 * member, "")); }
-  bool is_member(const std::string& site) const {
-    for (const PeerView& peer : master_->view(now_).peers) {
-      if (peer.member.site == site && peer.admitted) return true;
-    }
-    return false;
-  }
   static wire::Ready odd(std::uint64_t n) {
     wire::Ready other = ready("grads", n);
     other.descriptor = {6, 6};

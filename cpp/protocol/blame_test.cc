@@ -19,12 +19,6 @@ class BlameTest : public HostileMember {
     return ready;
   }
   wire::PublicKey key(ConnId member) const { return key_of(hello(100 * member, "")); }
-  bool is_member(const std::string& site) const {
-    for (const PeerView& peer : master_->view(now_).peers) {
-      if (peer.member.site == site && peer.admitted) return true;
-    }
-    return false;
-  }
   static bool bans(const MasterEffects& effects) {
     return std::any_of(effects.journal.begin(), effects.journal.end(), [](const auto& record) {
       return std::holds_alternative<wire::BanRecord>(record);

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "protocol/master_machine.h"
@@ -47,6 +48,13 @@ class HostileMember : public ::testing::Test {
       for (const std::string& what : one.differences) ADD_FAILURE() << one.event << ": " << what;
     });
     EXPECT_TRUE(played.ok()) << played.status().text;
+  }
+
+  bool is_member(const std::string& site) const {
+    const std::vector<PeerView> peers = master_->view(now_).peers;
+    return std::any_of(peers.begin(), peers.end(), [&](const PeerView& peer) {
+      return peer.member.site == site && peer.admitted;
+    });
   }
 
   MasterEffects on(MasterEvent event) {

@@ -230,9 +230,9 @@ void State::expire_round(const wire::Tag& tag) {
       reject(tag, incarnation, few ? Code::kTooFew : Code::kDeadline, passed);
     } else {
       const bool kept =
-          life != nullptr && !(kept_outside(life->site) + missing_shards(*life)).empty();
+          life != nullptr && !(kept_outside(life->site) + missing_shards(*life, tag)).empty();
       reject(tag, incarnation, Code::kDeadline,
-             cat("deadline passed before admission; ", kept ? outsider_text(*life) : why));
+             cat("deadline passed before admission; ", kept ? outsider_text(*life, tag) : why));
     }
   }
   if (round.ready.empty()) round.memory = {};

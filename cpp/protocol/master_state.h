@@ -444,8 +444,8 @@ struct MasterMachine::State {
   std::string waiting_text(const wire::Tag& tag) const;
   std::string running_waits(const MasterAttempt& running) const;
   std::string cross_wait() const;
-  std::string missing_shards(const Life& life) const;
-  std::string outsider_text(const Life& life) const;
+  std::string missing_shards(const Life& life, const wire::Tag& called = {}) const;
+  std::string outsider_text(const Life& life, const wire::Tag& called = {}) const;
   void tell_waiting();
   void tell_ready(const wire::Tag& tag, const std::string& crossed);
   std::string mismatch_text(const wire::Tag& tag) const;

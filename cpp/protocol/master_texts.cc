@@ -105,12 +105,14 @@ std::string State::cross_wait() const {
   return tags.size() < 2 ? "" : cat("cross wait: ", text);
 }
 
-// A site enters as a whole: whose other shards are not here waits for nobody else.
-std::string State::missing_shards(const Life& life) const {
+// A site enters as a whole: whose other shards are not here, or have not called, waits for nobody
+// else.
+std::string State::missing_shards(const Life& life, const wire::Tag& called) const {
   std::set<std::uint32_t> here;
   for (const wire::Incarnation incarnation : lives_at(life.site)) {
     const Life& other = lives_.at(incarnation);
-    if (other.connected() && other.resumed) here.insert(other.shard);
+    const bool did = called.empty() || rounds_.at(called).ready.count(incarnation) > 0;
+    if (other.connected() && other.resumed && did) here.insert(other.shard);
   }
   std::string names;
   std::size_t count = 0;
@@ -122,12 +124,14 @@ std::string State::missing_shards(const Life& life) const {
   if (count == 0) return {};
   return cat("waits for ", count == 1 ? "shard " : "shards ", names,
              count > kNamesMax ? cat(" and ", count - kNamesMax, " more") : "", " of ", life.shards,
-             " of its own site");
+             " of its own site", called.empty() ? "" : cat(" to call ", called));
 }
 
-std::string State::outsider_text(const Life& life) const {
+// `called`: the tag that it is READY for; empty: it synchronises.
+std::string State::outsider_text(const Life& life, const wire::Tag& called) const {
   std::string why = kept_outside(life.site);
   if (why.empty()) why = missing_shards(life);
+  if (why.empty() && !called.empty()) why = missing_shards(life, called);
   return cat(name(life), why.empty() ? " is not admitted yet" : cat(" ", why));
 }
 
@@ -163,7 +167,7 @@ void State::tell_ready(const wire::Tag& tag, const std::string& crossed) {
   for (auto& [incarnation, open] : round.ready) {
     if (now_ - open.since < options_.heartbeat) continue;
     const Life* life = life_of(incarnation);
-    const std::string own = life->id != 0 ? text : outsider_text(*life);
+    const std::string own = life->id != 0 ? text : outsider_text(*life, tag);
     if (own == open.told) continue;
     open.told = own;
     send(*life, wire::Waiting{open.ready.round, own});

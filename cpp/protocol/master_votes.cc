@@ -151,11 +151,18 @@ bool State::voters_awaited(const wire::Tag& tag) const {
                      [&](const std::string& site) { return !may_abstain(site, tag); });
 }
 
-// Some vote, or a voter who may still give one, is there to wait for.
+// Some vote, or a voter who may still give one, is there to wait for: also a member that took part
+// in an earlier life, and has not been back since the master's restart.
 bool State::votes_awaited(const wire::Tag& tag) const {
   const auto& poll = rounds_.at(tag).poll;
   if (!poll.has_value()) return true;
-  return poll->election.any() || voters_awaited(tag);
+  const auto may_vote = [&](const auto& entry) {
+    const Life& life = entry.second;
+    return life.id != 0 && !life.said_held && takes_after(life, tag) &&
+           !JCCL_PLANTED("later-lives-not-awaited");
+  };
+  return poll->election.any() || voters_awaited(tag) ||
+         std::any_of(lives_.begin(), lives_.end(), may_vote);
 }
 
 // Every process whose later lives may vote has one that did.

@@ -37,12 +37,6 @@ class OrdersTest : public HostileMember {
       told_ = told_ || (message.conn == 3 && out);
     }
   }
-  bool is_member(const std::string& site) const {
-    for (const PeerView& peer : master_->view(now_).peers) {
-      if (peer.member.site == site && peer.admitted) return true;
-    }
-    return false;
-  }
   int heartbeats_until(const std::function<bool()>& holds) {
     int count = 0;
     for (; count < 10 && !holds(); ++count) {

@@ -68,6 +68,33 @@ TEST_F(SeatsTest, a_kicked_seat_is_told_with_its_key_and_the_time_it_is_kept) {
   EXPECT_NE(why.find("kept for the key 6400000000000000… for 61 s more"), std::string::npos) << why;
 }
 
+// One process of a newcomer calls while its other one still fetches a state that moves on. Let in
+// for that call it was waited for, put out, and let in again (simulator, seed 6036197924).
+TEST_F(SeatsTest, a_newcomer_is_let_in_by_a_call_of_all_its_shards) {
+  MasterOptions three = options();
+  three.start_peers = 3;
+  begin(three);
+  join({"a", "b", "c"});
+  commit("grads", 1);
+  for (const std::uint32_t shard : {0U, 1U}) {
+    wire::Hello one = hello(400 + shard, "v");
+    one.shard = shard, one.shards = 2;
+    (void)join(4 + shard, one);
+  }
+  (void)say(5, ready("grads", 2));
+  EXPECT_FALSE(is_member("v"));
+  now_ += options().heartbeat;
+  std::string told;
+  for (const auto& one : sent<wire::Waiting>(on(Tick{}))) told += base::cat(one.text, "; ");
+  EXPECT_NE(told.find("v/1 waits for shard 0 of 2 of its own site to call grads; "),
+            std::string::npos)
+      << told;
+  (void)say(4, ready("other", 1));
+  EXPECT_FALSE(is_member("v"));
+  (void)say(4, ready("grads", 2));
+  EXPECT_TRUE(is_member("v"));
+}
+
 // Its own shards are what it waits for, and not the others' round.
 TEST_F(SeatsTest, a_site_that_is_not_whole_hears_which_of_its_shards_is_missing) {
   MasterOptions three = options();
