@@ -166,11 +166,17 @@ class FetchingTest : public SnapshotTrafficTest {
     const auto ask = wire::decode_snapshot_ask(payload());
     EXPECT_TRUE(ask.ok());
     for (std::uint32_t part = ask.value().first_part; part < ask.value().last_part; ++part) {
+      asked_.insert(part);
+      if (asked_.size() > answered_most_) return gone(holder, ask.value()), true;
       base::Bytes bytes = part_of(holder, part);
       if (lies && lie.value_or(part) == part) bytes.back() ^= 1;
       reply(holder, FrameKind::kSnapshotPart, {ask.value().revision, ask.value().ask}, part, bytes);
     }
     return true;
+  }
+  // It has moved on.
+  void gone(Incarnation holder, const wire::SnapshotAsk& ask) {
+    reply(holder, FrameKind::kSnapshotGone, {ask.revision, ask.ask}, 0, {});
   }
   void run(const std::vector<Incarnation>& holders) {
     for (bool moved = true; moved;) {
@@ -189,6 +195,8 @@ class FetchingTest : public SnapshotTrafficTest {
   }
   std::map<Incarnation, base::Bytes> forged_;
   std::map<Incarnation, int> proofs_;
+  std::multiset<std::uint32_t> asked_;      // parts …
+  std::size_t answered_most_ = UINT32_MAX;  // … after so many the holders have moved on
   std::map<net::MacKey, std::set<std::uint32_t>> keys_of_;  // the parts that were asked under each
   base::Time now_ = 0;
   wire::Held want_;

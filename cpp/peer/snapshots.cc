@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <span>
 
 #include "base/failpoint.h"
@@ -53,8 +54,17 @@ struct SnapshotTraffic::Fetch {
   std::optional<snapshot::Manifest> manifest;          // decoded
   bool of_data = false;                                // the manifest is proved
   BufferRef data;
+  std::unique_ptr<Fetch> before;  // of another revision: what is here of it, till of_data
   base::Time halted_at = 0;
 
+  std::set<std::uint32_t> here() const {  // parts of the data
+    std::set<std::uint32_t> parts;
+    for (std::uint32_t part = layout.manifest_parts(); of_data && part < layout.all_parts();
+         ++part) {
+      if (!plan->wants(part)) parts.insert(parts.end(), part);
+    }
+    return parts;
+  }
   std::span<std::uint8_t> place_of(std::uint32_t part) {
     const std::uint32_t first_data = layout.manifest_parts();
     const bool of_manifest = part < first_data;
@@ -100,11 +110,14 @@ void SnapshotTraffic::fetch(const protocol::FetchSnapshot& order, const snapshot
       fetch && fetch->want == order.want && fetch->layout.descriptor() == layout.descriptor();
   std::set<std::uint32_t> here;
   if (goes_on) {
-    for (std::uint32_t part = layout.manifest_parts(); part < layout.all_parts(); ++part) {
-      if (!fetch->plan->wants(part)) here.insert(part);
-    }
+    here = fetch->here();
   } else {
+    std::unique_ptr<Fetch> before = std::move(find(tag) != nullptr ? fetches_[tag] : fetch);
+    if (before && !before->of_data) before = std::move(before->before);
+    const bool fits =
+        before && before->of_data && before->layout.descriptor() == layout.descriptor();
     fetch = std::make_unique<Fetch>();
+    if (fits && !JCCL_PLANTED("outdated-parts-thrown-away")) fetch->before = std::move(before);
     fetch->want = order.want;
     fetch->layout = layout;
     fetch->manifest_bytes.resize(layout.manifest_bytes());
@@ -217,12 +230,38 @@ void SnapshotTraffic::ask_for_proofs(Fetch& fetch) {
   }
 }
 
+// Parts that an outdated fetch brought, in its memory, and those of the peer's own state (from a
+// checkpoint, say), copied. By their digests; holders have a say on them as on others.
+std::set<std::uint32_t> SnapshotTraffic::take_what_is_here(Fetch& fetch) {
+  std::set<std::uint32_t> here;
+  if (const std::unique_ptr<Fetch> before = std::move(fetch.before)) {
+    fetch.data = std::move(before->data);
+    const auto same = parts_in_common(*before->manifest, *fetch.manifest, fetch.layout);
+    std::ranges::set_intersection(before->here(), same, std::inserter(here, here.end()));
+  } else {
+    fetch.data = pool_->take(fetch.layout.total_bytes());
+  }
+  const SnapshotRef own = store_->newest(fetch.want.tag);
+  if (!own || JCCL_PLANTED("own-parts-fetched-again")) return here;
+  const auto manifest = snapshot::decode_manifest(own->manifest, own->held, fetch.layout);
+  if (!manifest.ok()) return here;  // other leaves
+  const std::size_t first_data = fetch.layout.manifest_parts();
+  for (const std::uint32_t part :
+       parts_in_common(manifest.value(), *fetch.manifest, fetch.layout)) {
+    if (!here.insert(part).second) continue;
+    const std::span<std::uint8_t> to = fetch.place_of(part);
+    std::memcpy(to.data(), own->data->data() + (part - first_data) * fetch.layout.part_bytes(),
+                to.size());
+  }
+  return here;
+}
+
 // What was asked for is here and proved: the manifest, then the data.
 void SnapshotTraffic::complete(Fetch& fetch) {
   if (!fetch.of_data) {
     fetch.of_data = true;
-    fetch.data = pool_->take(fetch.layout.total_bytes());
-    plan_for(fetch, fetch.layout.manifest_parts(), fetch.layout.all_parts());
+    const std::set<std::uint32_t> here = take_what_is_here(fetch);
+    plan_for(fetch, fetch.layout.manifest_parts(), fetch.layout.all_parts(), here);
     return drive(fetch);
   }
   auto made = std::make_shared<StoredSnapshot>();
@@ -421,9 +460,10 @@ void SnapshotTraffic::end(wire::Tag tag, const Status& status) {
   const auto found = fetches_.find(tag);
   if (found == fetches_.end()) return;
   const wire::Held held = found->second->want;
-  if (status.code == Code::kPeerLost && found->second->of_data) {
-    found->second->halted_at = now_;
-    halted_[tag] = std::move(found->second);
+  if (status.code == Code::kPeerLost) {
+    std::unique_ptr<Fetch>& last = found->second;
+    std::unique_ptr<Fetch> kept = std::move(last->of_data ? last : last->before);
+    if (kept) kept->halted_at = now_, halted_[tag] = std::move(kept);
   }
   fetches_.erase(found);
   if (status.ok()) base::failpoint(base::Failpoint::kPeerSnapshotFetched);

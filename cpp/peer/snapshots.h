@@ -146,6 +146,7 @@ class SnapshotTraffic {
   void drive(Fetch& fetch);
   void ask_for_parts(Fetch& fetch);
   void ask_for_proofs(Fetch& fetch);
+  std::set<std::uint32_t> take_what_is_here(Fetch& fetch);
   void complete(Fetch& fetch);
   bool verify(Fetch& fetch, std::uint32_t part, base::ByteView bytes);
   void on_proof(Fetch& fetch, base::Incarnation from, const wire::FrameHeader& header,

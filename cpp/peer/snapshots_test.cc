@@ -184,6 +184,49 @@ TEST_F(FetchingTest, who_is_no_member_any_more_is_not_fetched_from) {
   EXPECT_TRUE(ended_[0].ok()) << ended_[0].text;
 }
 
+// A state that moves on faster than it comes over the line was fetched from its beginning each
+// time.
+TEST_F(FetchingTest, of_a_newer_revision_only_what_differs_is_fetched) {
+  using Parts = std::multiset<std::uint32_t>;
+  answered_most_ = 3;
+  fetch({31});
+  run({31});
+  EXPECT_EQ(ended_.at(0).code, Code::kPeerLost);
+  EXPECT_EQ(asked_, (Parts{0, 1, 2, 3}));
+  for (const std::size_t more : {0, 99}) {  // the manifest alone, for the first one of them
+    ended_.clear(), asked_.clear(), answered_most_ = more;
+    want_ = publish(5 + more)->held;  // another first part
+    order({31});
+    run({31});
+  }
+  expect_right();
+  EXPECT_EQ(asked_, (Parts{0, 1, 3, 4}));
+}
+
+// From a checkpoint near it, say.
+TEST_F(FetchingTest, of_what_the_fetcher_has_only_what_differs_is_fetched) {
+  fetchers_.add("s", 3, {leaf()});
+  fetch({31, 32, 33});
+  run({31, 32, 33});
+  expect_right();
+  EXPECT_EQ(asked_, (std::multiset<std::uint32_t>{0, 1}));
+}
+
+// Whoever gave it that checkpoint may have made parts that only look as if they were the run's.
+TEST_F(FetchingTest, a_part_that_the_fetcher_has_is_proved_like_others) {
+  const std::vector<float> right = values_;
+  const std::uint32_t part_bytes = publish(4)->layout.part_bytes();
+  snapshot::forge_in_place(
+      {reinterpret_cast<std::uint8_t*>(values_.data()) + part_bytes, part_bytes});
+  fetchers_.add("s", 3, {leaf()});
+  values_ = right;
+  fetch({31, 32, 33});
+  run({31, 32, 33});
+  expect_right();
+  EXPECT_EQ(asked_, (std::multiset<std::uint32_t>{0, 2}));
+  EXPECT_TRUE(outvoted_.empty()) << "no holder is to blame";
+}
+
 TEST_F(FetchingTest, a_fetch_that_was_given_up_is_over) {
   fetch({31});
   fetcher_.stop("s");

@@ -145,7 +145,7 @@ TEST_F(HostileMember, joiners_that_never_enter_hold_rounds_a_third_of_the_time) 
   const base::Time begun = now_;
   base::Duration held = 0;
   std::uint64_t n = 0;
-  while (now_ < begun + 12 * base::kSecond) {
+  while (now_ < begun + 90 * base::kSecond) {
     for (ConnId conn = 10; conn < 18; ++conn) (void)say(conn, sync);
     wire::Ready call = ready("model", n + 1);
     call.has_state = true;
@@ -169,7 +169,7 @@ TEST_F(HostileMember, joiners_that_never_enter_hold_rounds_a_third_of_the_time) 
     now_ += 10 * base::kMillisecond;
   }
   EXPECT_GT(held, base::kSecond) << "it holds for some of them";
-  EXPECT_LT(held, 5 * base::kSecond);
+  EXPECT_LT(held, 30 * base::kSecond);
 }
 
 // Of two the word of one is all there is: that it is done itself, and has nothing left to send.

@@ -31,11 +31,12 @@ constexpr std::array kEdges = {
     Edge{Phase::kMoving, Input::kDoneGone, Phase::kAgreed, Phase::kMoving, Phase::kLost},
     // Its data may be missing somewhere, and who isn't done would wait for a peer that is gone.
     Edge{Phase::kMoving, Input::kUndoneGone, Phase::kAgreed, Phase::kLost, Phase::kLost},
-    // The rest is final: whoever holds the attempt ends it within the same event.
+    // Sites may leave while it is audited.
     Edge{Phase::kAgreed, Input::kDone, Phase::kAgreed, Phase::kAgreed, Phase::kAgreed},
     Edge{Phase::kAgreed, Input::kUnequalDone, Phase::kAgreed, Phase::kAgreed, Phase::kAgreed},
-    Edge{Phase::kAgreed, Input::kDoneGone, Phase::kAgreed, Phase::kAgreed, Phase::kAgreed},
-    Edge{Phase::kAgreed, Input::kUndoneGone, Phase::kAgreed, Phase::kAgreed, Phase::kAgreed},
+    Edge{Phase::kAgreed, Input::kDoneGone, Phase::kAgreed, Phase::kAgreed, Phase::kLost},
+    Edge{Phase::kAgreed, Input::kUndoneGone, Phase::kAgreed, Phase::kAgreed, Phase::kLost},
+    // The rest is final: whoever holds the attempt ends it within the same event.
     Edge{Phase::kUnequal, Input::kDone, Phase::kUnequal, Phase::kUnequal, Phase::kUnequal},
     Edge{Phase::kUnequal, Input::kUnequalDone, Phase::kUnequal, Phase::kUnequal, Phase::kUnequal},
     Edge{Phase::kUnequal, Input::kDoneGone, Phase::kUnequal, Phase::kUnequal, Phase::kUnequal},

@@ -105,6 +105,21 @@ TEST(MasterAttemptTest, fewer_sites_than_a_commit_needs_end_it) {
   EXPECT_EQ(a.phase(), AttemptPhase::kLost) << "a decision is final";
 }
 
+// While they agree, and an audit goes on. Convicting the last one committed what nobody has: the
+// master ended by a failed check (hostile seed 36010975).
+TEST(MasterAttemptTest, fewer_sites_than_a_commit_needs_end_what_they_agreed_on) {
+  for (const std::uint32_t needed : {1U, 2U}) {
+    Running a({part(1, "a"), part(2, "b")}, needed);
+    a.done(1, 5), a.done(2, 5);
+    ASSERT_EQ(a.phase(), AttemptPhase::kAgreed);
+    a.gone("b");
+    EXPECT_EQ(a.phase(), needed == 1 ? AttemptPhase::kAgreed : AttemptPhase::kLost);
+    a.gone("a");
+    EXPECT_EQ(a.phase(), AttemptPhase::kLost);
+    EXPECT_EQ(a.reason(), base::cat("fewer sites left than the ", needed, " a commit needs"));
+  }
+}
+
 TEST(MasterAttemptTest, the_last_contributor_can_not_commit_by_dying) {
   Running a({part(1, "a"), part(2, "b", 0)});
   a.gone("a");

@@ -22,7 +22,8 @@ using base::Time;
 namespace {
 
 constexpr int kSweepsMax = 4096;                    // of one event
-constexpr Duration kHoldsRest = 2 * base::kSecond;  // holds take a third of the time at most
+constexpr Duration kHoldsRest = 2 * base::kSecond;  // short holds take a third of the time at most,
+constexpr int kHoldsRestTimes = 4;                  // … longer ones a fifth
 
 }  // namespace
 
@@ -264,16 +265,30 @@ void MasterMachine::State::extend_holds() {
   }
 }
 
+// Rounds that are held have half of the time of their calls left. For a short hold all calls have
+// the time.
+Time MasterMachine::State::held_until(Time until) const {
+  for (const auto& [tag, round] : rounds_) {
+    if (!ledger_.standing(tag).born || JCCL_PLANTED("held-beyond-its-call")) continue;
+    for (const auto& [incarnation, open] : round.ready) {
+      until = std::min(until, open.since + (open.deadline - open.since) / 2);
+    }
+  }
+  return std::max(until, hold_began_ + kHoldMax);
+}
+
 // A hold ends in time, when rounds wait for the site anyway, or when it is gone.
 void MasterMachine::State::end_holds() {
   if (holds_.empty()) return;
   extend_holds();
   const auto ended = std::erase_if(holds_, [&](const auto& hold) {
-    const bool over = now_ >= hold.second && !JCCL_PLANTED("hold-never-ends");
+    const bool over = now_ >= held_until(hold.second) && !JCCL_PLANTED("hold-never-ends");
     return over || waited_for(hold.first) || shards_of(hold.first).empty();
   });
   if (ended == 0) return;
-  holds_rest_until_ = now_ + std::max(kHoldsRest, 2 * (now_ - hold_began_));
+  const Duration held = now_ - hold_began_;
+  const bool is_short = held <= 2 * kHoldMax || JCCL_PLANTED("long-holds-rest-shortly");
+  holds_rest_until_ = now_ + std::max(kHoldsRest, (is_short ? 2 : kHoldsRestTimes) * held);
   touch_all();
 }
 
@@ -323,7 +338,7 @@ Time MasterMachine::State::next_wake() const {
   const auto by = [&](Time at) { wake = std::min(wake, std::max(at, now_ + 1)); };
   if (!lives_.empty()) by(lives_due_);
   for (const auto& [tag, round] : rounds_) by(due(round, now_));
-  for (const auto& [site, until] : holds_) by(until);
+  for (const auto& [site, until] : holds_) by(held_until(until));
   if (!touched_.empty() || lives_changed_) by(now_ + 1);
   if (!lives_.empty()) by(next_tick_);
   return wake;

@@ -22,8 +22,7 @@
 
 namespace jccl::protocol {
 
-// For how long the next START of every state tag is held for a joiner, and that with the attempts
-// in flight which it waits for.
+// How long START of all states is held for a joiner at first, and with attempts that are in flight.
 inline constexpr base::Duration kHoldMax = base::kSecond;
 inline constexpr base::Duration kHoldInFlightMax = 4 * base::kSecond;
 
@@ -56,6 +55,7 @@ struct MasterMachine::State {
   void touch(const wire::Tag& tag) { touched_.insert(tag); }
   void touch_all();
   void extend_holds();
+  base::Time held_until(base::Time until) const;
   void end_holds();
 
   // master_peers.cc: lives; master_seats.cc: seats; master_members.cc: membership

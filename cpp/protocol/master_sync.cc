@@ -25,6 +25,12 @@ bool holds_back(std::uint32_t missed) {  // after 2, 4, 8 … offers in vain
   return missed >= 2 && (missed & (missed - 1)) == 0;
 }
 
+// Then for 1, 4, 16, 32 s: all of a state may differ each time, and take longer than a step or two.
+base::Duration hold_after(std::uint32_t missed) {
+  if (JCCL_PLANTED("holds-stay-short")) return kHoldMax;
+  return kHoldMax * (missed <= 2 ? 1 : missed <= 4 ? 4 : missed <= 8 ? 16 : 32);
+}
+
 // The time since a revision was lost, or could have begun, goes on from one call to the next,
 // however short their deadlines are. Between two it stands: who may be on the way is waited for by
 // those who ask.
@@ -317,7 +323,7 @@ void State::offer(Life& life, AskedSync& asked, std::vector<wire::Member> holder
   // Who could not come in with the newest state either has no round held for it.
   const bool may_enter = complete(life.site) && kept_outside(life.site).empty() && !pays(life.site);
   if (missed && may_enter && !rest && holds_back(++life.missed) && !waited_for(life.site)) {
-    holds_[life.site] = now_ + kHoldMax;
+    holds_[life.site] = now_ + hold_after(life.missed);
     hold_began_ = now_;
   }
   send(life, std::move(reply));
