@@ -27,6 +27,7 @@ struct Settings {
   peer::ConnectOptions connect;
   std::uint64_t elements = 0, state_elements = 0;
   std::int64_t pause_ms = 0;  // between rounds
+  std::uint64_t every = 0;    // element of the state each round changes; 0: the first alone
 };
 
 std::int64_t now_ns() {
@@ -101,7 +102,8 @@ class Peer {
       synced_ = !stateful();
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     } else if (stateful()) {
-      state_[0] += 1;
+      const std::size_t step = settings_.every > 0 ? settings_.every : state_.size();
+      for (std::size_t i = 0; i < state_.size(); i += step) state_[i] += 1;
       const peer::SyncResult p = comm_.publish({state()}, {.tag = "faults"});
       synced_ = p.status.ok() || p.status.code == base::Code::kResynced;
     }
@@ -128,6 +130,8 @@ bool read(int argc, char** argv, Settings* out) {
       out->elements = std::strtoull(value.c_str(), nullptr, 10) / sizeof(float);
     else if (flag == "--state-bytes")
       out->state_elements = std::strtoull(value.c_str(), nullptr, 10) / sizeof(float);
+    else if (flag == "--changes-every")
+      out->every = std::strtoull(value.c_str(), nullptr, 10);
     else if (flag == "--pause-ms")
       out->pause_ms = std::atoll(value.c_str());
     else
@@ -140,7 +144,8 @@ int run(int argc, char** argv) {
   Settings settings;
   if (!read(argc, argv, &settings)) {
     std::fputs(
-        "usage: bench-faults-peer --master HOST:PORT --bytes N [--state-bytes N]"
+        "usage: bench-faults-peer --master HOST:PORT --bytes N [--state-bytes N] [--changes-every "
+        "N]"
         " [--site NAME] [--bind A] [--advertise A] [--pause-ms N]\n",
         stderr);
     return 2;

@@ -68,8 +68,8 @@ struct Archived {
   }
   template <typename Io>
   static void of(Io& io, wire::In<Io, Claims> whole) {
-    auto& [sites] = whole;
-    all(io, sites);
+    auto& [sites, differed] = whole;
+    all(io, sites, differed);
   }
   template <typename Io>
   static void of(Io& io, wire::In<Io, MasterAttempt> whole) {
@@ -101,7 +101,7 @@ JCCL_ARCHIVED_CLASS(Archived::Account)
 JCCL_ARCHIVED_CLASS(Blame)
 JCCL_ARCHIVED_CLASS(Election)
 JCCL_ARCHIVED_CLASS(MasterAttempt)
-JCCL_ARCHIVED(Word, brings, of, at, source, disputed)
+JCCL_ARCHIVED(Word, brings, of, at, source)
 JCCL_ARCHIVED_CLASS(Claims)
 JCCL_ARCHIVED_CLASS(Ledger)
 #undef JCCL_ARCHIVED_CLASS

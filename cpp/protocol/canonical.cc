@@ -80,10 +80,10 @@ class Canon {
     put(until), put(times), put(rounds);
   }
   void put(const Word& word) {
-    const auto& [brings, of, at, source, disputed] = word;
-    put(of), put(brings), put(at), put(source), put(disputed);
+    const auto& [brings, of, at, source] = word;
+    put(of), put(brings), put(at), put(source);
   }
-  void put(const Claims& claims) { put(claims.sites()); }
+  void put(const Claims& claims) { put(claims.sites()), put(claims.differed()); }
   void put(const Part& part) {
     const auto& [id, incarnation, site, shard, weight, call, deadline, called, time, evicted,
                  failed, told_again, done, shares, audit] = part;

@@ -1,13 +1,14 @@
 // Who says before the birth of a state that its site is the source, and what that site brings.
 //
 // A word outlives its call and its process: who differs would else only have to wait until an
-// honest one ends by that. It is its key's, or anybody might take it back under the site's name
-// meanwhile. What the others of its site bring is the site's word as well. Pure.
+// honest one ends by that. In a dispute it is its key's, or anybody might take it back under the
+// site's name meanwhile. What the others of its site bring is the site's word as well. Pure.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -22,10 +23,9 @@ using Brought = std::map<std::uint32_t, Values>;
 
 struct Word {  // of a process, for its shard
   Values brings;
-  std::uint32_t of = 1;   // shards that its site has
-  base::Time at = 0;      // when it was said, or its process went
-  bool source = false;    // it said that its site is the source
-  bool disputed = false;  // another site said something else, be that taken back since or not
+  std::uint32_t of = 1;  // shards that its site has
+  base::Time at = 0;     // when it was said, or its process went
+  bool source = false;   // it said that its site is the source
 };
 
 // By shard and key. An earlier process of the same shard may have said something else.
@@ -39,46 +39,58 @@ struct Said {
   bool source = false;
 };
 
-enum class Noted : std::uint8_t { kNothingNew, kNewDispute, kNoRoom };
+// A word stands for so long after its process has gone. A site is in dispute while a word of it
+// differs from one of another site, and for as long after that.
+inline constexpr base::Duration kClaimTime = 120 * base::kSecond;
 
 class Claims {
  public:
   // The sites that say so.
   const std::map<std::string, Words>& sites() const { return sites_; }
   bool has(const std::string& site) const { return sites_.count(site) > 0; }
+  const std::map<std::string, base::Time>& differed() const { return differed_; }
   bool empty() const { return sites_.empty(); }
-  void clear() { sites_.clear(); }
+  void clear() { *this = {}; }
 
   // Who asks without saying so is no source any more. Another process of its shard, which began
-  // anew without its key, said what this one takes back; where sites differ anybody might be that
-  // process, so there the earlier word stays. What a key said elsewhere moves with it, unless it
-  // is disputed; with itself it disputes nothing. Cost: O(words).
-  Noted note(const Said& said, base::Time now);
+  // anew without its key, said what this one takes back; in a dispute anybody might be that
+  // process, so there the earlier word stays. What a key said elsewhere moves with it, unless that
+  // is in dispute. Of one key only so many words count as it may have processes. False: there is no
+  // room. Cost: O(words), or O(sites) if there is none.
+  bool note(const Said& said, base::Time now);
   void left(const std::string& site, std::uint32_t shard, const wire::PublicKey& key,
             base::Time now);
-  void drop(const std::string& site) { sites_.erase(site); }
-  void drop_unless(
-      const std::function<bool(const std::string&, const wire::PublicKey&, const Word&)>& stands);
+  void drop(const std::string& site, base::Time now);
+  using Stands = std::function<bool(const std::string&, const wire::PublicKey&, const Word&)>;
+  void drop_unless(const Stands& stands, base::Time now);
+  // As it was when drop_unless() looked last.
+  bool in_dispute(const std::string& site, base::Time now) const;
 
  private:
   friend struct Archived;
-  bool dispute(const Said& said);
-  void move(const Said& said);
-  std::size_t count() const;
+  std::set<std::string> differing() const;
+  void watch(base::Time now);
+  void erase_unless(const Stands& stands);
+  bool has_room(const Said& said, base::Time now) const;
+  std::ptrdiff_t of_key(const wire::PublicKey& key) const;
 
   std::map<std::string, Words> sites_;
+  std::map<std::string, base::Time> differed_;  // … from another one: when it was seen last
 };
 
 // What is said, looked up by values. Built once for many questions: O(words).
 class Rivals {
  public:
-  explicit Rivals(const Claims& claims);
-  // A site whose word it is, with other values than these of the same leaves; or empty.
-  std::string of(const Brought& brings) const;
-  std::string of(std::uint32_t shard, const Values& brings) const;
+  Rivals(const Claims& claims, base::Time now);
+  // A site whose word it is, with other values than these of the same leaves; or empty. The own one
+  // is, where it is in dispute: of two processes that had its name one may be anybody.
+  std::string of(const std::string& site, const Brought& brings) const;
+  std::string of(const std::string& site, std::uint32_t shard, const Values& brings) const;
 
  private:
-  std::map<std::pair<std::uint32_t, base::Digest>, std::map<base::Digest, std::string>> values_;
+  std::map<std::pair<std::uint32_t, base::Digest>, std::map<base::Digest, std::set<std::string>>>
+      values_;
+  std::set<std::string> in_dispute_;
 };
 
 }  // namespace jccl::protocol

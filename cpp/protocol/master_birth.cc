@@ -16,7 +16,8 @@ using State = MasterMachine::State;
 
 namespace {
 
-constexpr base::Duration kClaimTime = 120 * base::kSecond;  // after its process has gone
+// At once: a liar could begin a new one each time.
+constexpr std::size_t kHalvesMax = 3;
 
 std::map<Brought, std::size_t> votes_of(const std::vector<const Asker*>& sites) {
   std::map<Brought, std::size_t> votes;
@@ -38,11 +39,15 @@ bool most_have(const std::map<Brought, std::size_t>& votes, const std::vector<co
 // else from a site whose values most have, the first that connected.
 void State::try_birth(const wire::Tag& tag) {
   drop_claims(&rounds_.at(tag));
+  bool noted = false;
   for (const wire::Incarnation incarnation : rounds_.at(tag).asking) {
     Life& life = lives_.at(incarnation);
     const auto asked = life.syncs.find(tag);
-    if (asked != life.syncs.end() && !asked->second.noted) note_claim(life, tag);
+    if (asked == life.syncs.end() || asked->second.noted) continue;
+    note_claim(life, tag);
+    noted = true;
   }
+  if (noted) drop_claims(&rounds_.at(tag));  // who is in dispute now
   const Birth found = birth_source(tag);
   if (found.site.empty()) {
     const auto& asking = rounds_.at(tag).asking;
@@ -74,7 +79,7 @@ void State::try_birth(const wire::Tag& tag) {
     note("birth", {{"tag", tag}, {"source", name(*life)}, {"digest", base::to_hex(sync.digest)}});
   }
   rounds_.at(tag).claims.clear();
-  rounds_.at(tag).half_since = base::kNever;
+  rounds_.at(tag).half_since.clear();
   journal(std::move(birth));
   roster_dirty_ = lives_changed_ = true;
 }
@@ -143,11 +148,13 @@ bool State::is_here(const std::string& site, const wire::PublicKey& key) const {
 
 // A word stands while its process is here, and for a while after that. Who is banned says nothing.
 void State::drop_claims(Round* round) const {
-  round->claims.drop_unless([&](const auto& site, const auto& key, const Word& word) {
-    if (ban_of(key) != nullptr && !JCCL_PLANTED("the-banned-claim-on")) return false;
-    if (JCCL_PLANTED("claims-end-with-processes")) return is_here(site, key);
-    return now_ < word.at + kClaimTime || is_here(site, key);
-  });
+  round->claims.drop_unless(
+      [&](const auto& site, const auto& key, const Word& word) {
+        if (ban_of(key) != nullptr && !JCCL_PLANTED("the-banned-claim-on")) return false;
+        if (JCCL_PLANTED("claims-end-with-processes")) return is_here(site, key);
+        return now_ < word.at + kClaimTime || is_here(site, key);
+      },
+      now_);
 }
 
 // Of a tag that nobody asks for. Not at each event: there may be many such tags, with many claims.
@@ -161,7 +168,7 @@ bool State::is_claimed(Round* round) const {
 
 void State::take_claims_back(const std::string& site) {
   if (JCCL_PLANTED("the-kicked-claim-on")) return;
-  for (auto& [tag, round] : rounds_) round.claims.drop(site);
+  for (auto& [tag, round] : rounds_) round.claims.drop(site, now_);
 }
 
 // Once for each time that it asks. Who is not let in says nothing.
@@ -171,18 +178,14 @@ void State::note_claim(Life& life, const wire::Tag& tag) {
   const wire::Sync& sync = asked.sync;
   Round& round = rounds_.at(tag);
   const bool first = sync.source && !round.claims.has(life.site);
-  const Noted noted = round.claims.note(
+  asked.noted = round.claims.note(
       {life.site, life.shard, life.shards, life.key, {sync.descriptor, sync.digest}, sync.source},
       now_);
-  asked.noted = noted != Noted::kNoRoom;  // there may be room the next time
-  if (noted == Noted::kNoRoom && !JCCL_PLANTED("more-claims-than-room-agree")) {
-    round.unclaimed_at = now_;
+  if (!asked.noted) {  // there may be room the next time
+    if (!JCCL_PLANTED("more-claims-than-room-agree")) round.unclaimed_at = now_;
+    return;
   }
-  // Who of a new dispute ends by that has this long to come back.
-  if (noted == Noted::kNewDispute && !JCCL_PLANTED("old-patience-with-new-disputes")) {
-    round.unborn_since = base::kNever;
-  }
-  if (!first || noted == Noted::kNoRoom) return;
+  if (!first) return;
   for (Life* sibling : shards_of(life.site)) {  // what they bring counts from now on
     if (sibling != &life && sibling->syncs.count(tag) > 0) note_claim(*sibling, tag);
   }
@@ -198,20 +201,20 @@ Birth State::named_source(const wire::Tag& tag, const std::vector<const Asker*>&
             [](const Asker* a, const Asker* b) { return a->order < b->order; });
   const auto votes = votes_of(alike);
   const auto most_have_it = [&](const Asker* one) { return most_have(votes, alike, *one); };
-  const Rivals rivals(rounds_.at(tag).claims);
+  const Rivals rivals(rounds_.at(tag).claims, now_);
   const base::Time unclaimed = rounds_.at(tag).unclaimed_at;
   const bool crowd =
       unclaimed != base::kNever && now_ < unclaimed + kClaimTime;  // not all are known
   for (const Asker* one : named) {
-    const bool alone =
-        (!crowd && rivals.of(one->shards).empty()) || JCCL_PLANTED("the-first-source-wins");
+    const bool alone = (!crowd && rivals.of(one->site, one->shards).empty()) ||
+                       JCCL_PLANTED("the-first-source-wins");
     if (alone || most_have_it(one)) return {one->site, {}};
   }
   for (const Asker* one : alike) {  // the source that they have is not back yet
     if (most_have_it(one)) return {one->site, {}};
   }
   const std::string& one = named.front()->site;
-  std::string other = rivals.of(named.front()->shards);
+  std::string other = rivals.of(one, named.front()->shards);
   if (other.empty()) other = "others";
   const std::string both = one == other ? cat(one, " and an earlier process of it")
                                         : cat(std::min(one, other), " and ", std::max(one, other));
@@ -225,12 +228,12 @@ Birth State::named_source(const wire::Tag& tag, const std::vector<const Asker*>&
 // A source with such leaves, of which some processes have not asked. In words.
 std::string State::half_source(const wire::Tag& tag, const Askers& sites, const Asker& like) {
   Round& round = rounds_.at(tag);
-  std::string half;
+  std::set<std::string> halves;
   for (const auto& [site, asker] : sites) {
     const bool like_it =
         std::any_of(asker.shards.begin(), asker.shards.end(),
                     [&](const auto& one) { return like.has_leaves_of(one.first, one.second); });
-    if (asker.named && !asker.whole() && like_it) half = site;
+    if (asker.named && !asker.whole() && like_it) halves.insert(site);
   }
   for (const auto& [site, words] : round.claims.sites()) {  // … or not at the same time
     std::set<std::uint32_t> shards;
@@ -240,13 +243,26 @@ std::string State::half_source(const wire::Tag& tag, const Askers& sites, const 
       like_it = like_it || like.has_leaves_of(place.first, word.brings);
     }
     const bool whole = shards.size() >= words.begin()->second.of;
-    if (!whole && like_it && !JCCL_PLANTED("halves-end-with-their-calls")) half = site;
+    if (!whole && like_it && !JCCL_PLANTED("halves-end-with-their-calls")) halves.insert(site);
   }
-  if (half.empty()) return {};
-  round.half_since = std::min(round.half_since, now_);
-  const bool over = now_ >= round.half_since + options_.restore_after;
-  if (over && !JCCL_PLANTED("births-wait-for-ever")) return {};
-  return cat("waits for all shards of the source ", half);
+  // Each is waited for once, and no other one instead of it soon after.
+  std::erase_if(round.half_since, [&](const auto& one) {
+    const base::Time waited = one.second + options_.restore_after;
+    return halves.count(one.first) == 0 && now_ >= waited + kClaimTime;
+  });
+  const std::size_t most = JCCL_PLANTED("one-wait-for-all-halves") ? 1
+                           : JCCL_PLANTED("halves-without-end")    ? SIZE_MAX
+                                                                   : kHalvesMax;
+  for (const std::string& site : halves) {
+    if (round.half_since.size() < most) round.half_since.emplace(site, now_);
+    const auto since = round.half_since.find(site);
+    const bool over =
+        since == round.half_since.end() || now_ >= since->second + options_.restore_after;
+    if (!over || JCCL_PLANTED("births-wait-for-ever")) {
+      return cat("waits for all shards of the source ", site);
+    }
+  }
+  return {};
 }
 
 // Who may still bring a named source with such leaves: one that was refused as one of several and
@@ -255,29 +271,36 @@ std::string State::source_to_come(const wire::Tag& tag, const Askers& sites,
                                   const Asker& like) const {
   const bool waits = options_.straggler == Straggler::kWait;
   const Round& round = rounds_.at(tag);
-  const auto over = [&](base::Duration patience) {
-    return round.unborn_since != base::kNever && now_ >= round.unborn_since + patience &&
+  const auto over = [&](base::Time since, base::Duration patience) {
+    return since != base::kNever && now_ >= since + patience &&
            !JCCL_PLANTED("births-wait-for-ever");
   };
-  const Rivals rivals(round.claims);
+  const Rivals rivals(round.claims, now_);
   for (const auto& [site, words] : round.claims.sites()) {  // it was told of another, and ended
     const auto asking = sites.find(site);
     bool here = JCCL_PLANTED("the-gone-dispute-on"), comes = false;
     std::string other;
+    base::Time last = round.unborn_since;
     for (const auto& [place, word] : words) {
       if (!like.has_leaves_of(place.first, word.brings)) continue;
-      if (other.empty()) other = rivals.of(place.first, word.brings);
+      if (other.empty()) other = rivals.of(site, place.first, word.brings);
       if (!word.source) continue;
       here = here || is_here(site, place.second);
       const bool asks = asking != sites.end() && asking->second.keys.count(place.second) > 0;
       comes = comes || (!asks && now_ < word.at + kClaimTime);
+      if (!JCCL_PLANTED("old-patience-with-new-disputes")) last = std::max(last, word.at);
     }
     if (here && !other.empty() && !JCCL_PLANTED("disputes-end-in-silence")) {
       return cat("waits for ", site, " and ", other, " to agree, which are named as the source of ",
                  tag,
                  " with other values: kick one of them, or start the master with --source SITE");
     }
-    if (comes && !over(options_.restore_after)) {
+    // Not again and again, of ever other ones that say so and go.
+    const base::Time latest =
+        round.unborn_since == base::kNever || JCCL_PLANTED("births-wait-for-all")
+            ? base::kNever
+            : round.unborn_since + 2 * options_.restore_after;
+    if (comes && !over(std::min(last, latest), options_.restore_after)) {
       return cat("waits for ", site, ", which is named as the source, to synchronise ", tag);
     }
   }
@@ -285,7 +308,7 @@ std::string State::source_to_come(const wire::Tag& tag, const Askers& sites,
   for (const std::string& site : member_sites()) {
     const auto asked = sites.find(site);
     if (asked != sites.end() && asked->second.whole()) continue;
-    if (waits || !over(options_.straggler_after)) {
+    if (waits || !over(round.unborn_since, options_.straggler_after)) {
       return cat("waits for ", site, " to synchronise ", tag, ", or for a named source");
     }
   }

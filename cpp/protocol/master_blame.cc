@@ -4,6 +4,7 @@
 // Pure; one event at a time.
 #include <algorithm>
 
+#include "base/limits.h"
 #include "base/planted.h"
 #include "base/text.h"
 #include "base/utf8.h"
@@ -20,7 +21,6 @@ namespace {
 
 constexpr base::Duration kThrottleMin = base::kSecond;  // twice that after the first ban
 constexpr std::uint32_t kDoublingsMax = 20;
-constexpr std::ptrdiff_t kLivesOfAKey = 64;
 constexpr std::size_t kAccusedMax = 32;  // by one life: as many as it was sent to
 
 }  // namespace
@@ -45,7 +45,7 @@ std::optional<Status> State::unwelcome(const wire::Hello& hello, const Shown& sh
   const auto own = std::count_if(lives_.begin(), lives_.end(), [&](const auto& entry) {
     return entry.second.key == shown.key && entry.first != hello.incarnation;
   });
-  if (own >= kLivesOfAKey && !JCCL_PLANTED("one-key-takes-all-places")) {
+  if (own >= base::kLivesOfKeyMax && !JCCL_PLANTED("one-key-takes-all-places")) {
     return Status{Code::kLimit, cat("the key ", brief_key(shown.key), "… is here ", own,
                                     " times, the most for one: each process makes its own, or is "
                                     "given a file of its own")};

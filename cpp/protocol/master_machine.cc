@@ -21,9 +21,9 @@ using base::Time;
 
 namespace {
 
-constexpr int kSweepsMax = 4096;                    // of one event
-constexpr Duration kHoldsRest = 2 * base::kSecond;  // short holds take a third of the time at most,
-constexpr int kHoldsRestTimes = 4;                  // … longer ones a fifth
+constexpr int kSweepsMax = 4096;                           // of one event
+constexpr Duration kHoldsRest = 200 * base::kMillisecond;  // short holds take a third at most,
+constexpr int kHoldsRestTimes = 4;                         // … longer ones a fifth
 
 }  // namespace
 
@@ -324,7 +324,7 @@ Time MasterMachine::State::due(const Round& round, Time seen) const {
     once(round.unborn_since + options_.restore_after);
     once(round.unborn_since + options_.straggler_after);
   }
-  if (round.half_since != base::kNever) once(round.half_since + options_.restore_after);
+  for (const auto& [site, since] : round.half_since) once(since + options_.restore_after);
   if (round.lost_since != base::kNever) {
     once(round.lost_since + options_.silence);
     once(round.lost_since + options_.restore_after);

@@ -8,7 +8,7 @@ namespace {
 
 using base::kSecond;
 
-constexpr wire::Digest kRight{9, 9};
+constexpr wire::Digest kRightResult{9, 9};
 
 class OutvotedTest : public HostileMember {
  protected:
@@ -21,7 +21,7 @@ class OutvotedTest : public HostileMember {
       wire::Hello one = hello(100 * conn, "site-" + std::to_string(conn));
       one.addresses = {"127.0.0.1:1"};
       (void)join(conn, one);
-      sync(conn, conn <= 4 ? kRight : wire::Digest{1, conn});
+      sync(conn, conn <= 4 ? kRightResult : wire::Digest{1, conn});
     }
     for (ConnId conn = 1; conn <= 4; ++conn) ASSERT_TRUE(is_member(conn));
   }
@@ -39,10 +39,12 @@ class OutvotedTest : public HostileMember {
     }
     return {};
   }
-  static wire::Outvoted word_against(ConnId conn) { return {{"model", 0, kRight}, 100 * conn, 3}; }
+  static wire::Outvoted word_against(ConnId conn) {
+    return {{"model", 0, kRightResult}, 100 * conn, 3};
+  }
   // It has the state now, enters, and is in a round with the others.
   void enter(ConnId conn, std::uint64_t n) {
-    (void)sync(conn, kRight);
+    (void)sync(conn, kRightResult);
     ASSERT_TRUE(is_member(conn));
     std::vector<wire::Start> starts;
     for (ConnId one = 1; one <= conn; ++one)
