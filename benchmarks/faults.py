@@ -415,6 +415,7 @@ def joined(
             steps_quiet += steps(alone)
             at = time.monotonic_ns()
             joiner = run.add()
+            # As if it had a machine of its own.
             os.setpriority(os.PRIO_PROCESS, joiner.process.pid, 19)
             await_(lambda j=joiner: any(e["what"] == "sync" for e in j.events), "state")  # type: ignore[misc]
             synced = next(e["at_ns"] for e in joiner.events if e["what"] == "sync")
