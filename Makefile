@@ -3,7 +3,7 @@
 # Plain commands behind them, for those who prefer to type: CONTRIBUTING.md.
 .PHONY: demo test build-programs tests check ci ci-processes check-machines check-seeds check-sanitized check-processes \
   lint types tidy clean help bench coverage long-bench \
-  long-kills long-anchors long-exact long-standby long-slurm long-stress long-failpoints long-checkpoints long-seeds long-mutants long-rare long-model \
+  long-kills long-anchors long-exact long-standby long-slurm long-static long-stress long-failpoints long-checkpoints long-seeds long-mutants long-rare long-model \
   attack long-jax-versions long-sites long-python long-plain long-tsan long-asan long-aarch64 long-wan long-fuzz long-hostile long-planted long-power-cuts long-mutation
 .DEFAULT_GOAL := help
 
@@ -136,6 +136,10 @@ long-standby: .venv/.ready-test
 long-slurm: .venv/.ready-test
 	command -v slurmctld >/dev/null || .ci/setup test slurm-wlm
 	JCCL_LONG=1 $(PY) -m pytest tests/slurm
+
+## make long-static   jccl-master as one file, built and run as in an image from scratch (two minutes; root)
+long-static: .venv/.ready-test
+	.ci/static
 
 ## make long-seeds   COUNT more simulated seeds (default 100,000), from where the ledger of ten million ends
 long-seeds: .venv/.ready-test

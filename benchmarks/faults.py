@@ -397,13 +397,13 @@ def measure(fault: str, peers: int, size: int, profile: str, times: int) -> list
 
 
 def joined(
-    peers: int, size: int, state: int, times: int, rate: float = 0, changes: str = "one"
+    peers: int, size: int, state: int, times: int, rate: float, whole: bool
 ) -> list[Row]:
     """From the start of a joiner's process to its state, and to its first round."""
     out, quiet, busy = [], [], []
     steps_quiet, steps_busy = [], []  # from the end of a round to that of the next
     options: tuple[str, ...] = ("--state-bytes", str(state), "--pause-ms", "50")
-    if changes == "all":  # something in each part of 1 MiB
+    if whole:  # something in each part of 1 MiB
         options += ("--changes-every", str(1 << 17))
     bound = ("--max-rate", str(rate)) if rate else ()
     with running(peers, size, master=bound, peer=options) as run:
@@ -446,19 +446,13 @@ def steps(rounds: list[dict[str, Any]]) -> list[float]:
 @click.option("--times", type=int, help="How often each; default by cell.")
 @click.option("--state-mib", default=256, show_default=True, help="Of a join.")
 @click.option("--rate", type=float, default=0, help="Of a join: the run's --max-rate.")
-@click.option(
-    "--changes",
-    type=click.Choice(["one", "all"]),
-    default="one",
-    show_default=True,
-    help="Of a join: the parts of its state that each round changes.",
-)
+@click.option("--changes-all", is_flag=True, help="Of a join: each round changes all.")
 def main(
     only: str | None,
     times: int | None,
     state_mib: int,
     rate: float,
-    changes: str,
+    changes_all: bool,
     full: bool,
     as_json: bool,
     out: str | None,
@@ -484,23 +478,22 @@ def main(
         count = times or usual
         size = M if fault in ("master", "pause") else 32 * M
         cell = {"fault": fault, "peers": peers, "profile": profile, "bytes": size}
-        if fault == "join" and (state_mib, rate, changes) != (256, 0, "one"):
-            cell |= {"state_mib": state_mib, "rate": rate, "changes": changes}
+        if fault == "join" and (state_mib, rate, changes_all) != (256, 0, False):
+            cell |= {"state_mib": state_mib, "rate": rate, "all": changes_all}
         work = (
-            functools.partial(joined, peers, M, state_mib * M, count, rate, changes)
+            functools.partial(joined, peers, M, state_mib * M, count, rate, changes_all)
             if fault == "join"
             else functools.partial(measure, fault, peers, size, profile, count)
         )
         rows = cells.rows(cell, work)
         table.show(rows)
         for row in rows:
-            if "rounds_slower_by" in row["columns"]:
-                slower = row["columns"]["rounds_slower_by"]
-                step = row["columns"]["steps_slower_by"]
-                table.note(
-                    f"members while it joined: rounds of {M >> 20} MiB {slower:+.0%}, "
-                    f"steps (publish, pause, round) {step:+.0%}"
-                )
+            if (slower := row["columns"].get("rounds_slower_by")) is None:
+                continue
+            table.note(
+                f"members while it joined: rounds of {M >> 20} MiB {slower:+.0%}, steps "
+                f"(publish, pause, round) {row['columns']['steps_slower_by']:+.0%}"
+            )
 
 
 if __name__ == "__main__":

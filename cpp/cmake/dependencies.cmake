@@ -1,4 +1,8 @@
 # Finds what the transport builds on and, when something is missing, says what to install.
+if(JCCL_STATIC)  # jccl-master alone: it needs no library where it runs
+  set(CMAKE_FIND_LIBRARY_SUFFIXES .a)
+  set(OPENSSL_USE_STATIC_LIBS TRUE)
+endif()
 find_package(Threads REQUIRED)
 find_package(OpenSSL 3.0)
 if(NOT OpenSSL_FOUND AND NOT OPENSSL_FOUND)

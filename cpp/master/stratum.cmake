@@ -1,6 +1,9 @@
 # The master as a program. Its tests start it, kill it, and start it again.
 add_executable(jccl-master master/main.cc)
 target_link_libraries(jccl-master PRIVATE jccl_master)
+if(JCCL_STATIC)
+  target_link_options(jccl-master PRIVATE -static)
+endif()
 if(JCCL_TESTS)
   # The same program with failpoints that JCCL_FAIL arms.
   add_executable(jccl-failing-master master/main.cc master/failing_main.cc)

@@ -2,6 +2,7 @@
 and with jccl. No cluster takes part."""
 
 import importlib.util
+import json
 import re
 import shlex
 import shutil
@@ -104,6 +105,24 @@ def selectors(found):
             yield found["matchLabels"]
         for one in found.values():
             yield from selectors(one)
+
+
+def test_the_image_of_the_master_is_built_of_what_is_there():
+    lines = (TREE / "Containerfile").read_text().replace("\\\n", " ").splitlines()
+    steps = [line.split() for line in lines if line and line[0] not in "# "]
+    for step in steps:
+        if step[0] == "COPY" and not step[1].startswith("--from"):
+            assert (ROOT / step[1]).exists(), step
+    presets = json.loads((ROOT / "cpp" / "CMakePresets.json").read_text())
+    names = {one["name"] for one in presets["configurePresets"]}
+    (built,) = (step for step in steps if "--preset" in step)
+    assert built[built.index("--preset") + 1] in names
+    (installs,) = (step for step in steps if "apt-get" in step)
+    setup = (ROOT / ".ci" / "setup").read_text()
+    for package in installs[installs.index("--no-install-recommends") + 1 :]:
+        assert package in setup or package in ("cmake", "ninja-build", "python3-pip")
+    assert ["USER", "65534:65534"] in steps
+    assert ["ENTRYPOINT", '["/jccl-master"]'] in steps
 
 
 def test_what_objects_name_exists(parts):
