@@ -491,7 +491,7 @@ def main(
             if (slower := row["columns"].get("rounds_slower_by")) is None:
                 continue
             table.note(
-                f"members while it joined: rounds of {M >> 20} MiB {slower:+.0%}, steps "
+                f"members meanwhile: rounds of {M >> 20} MiB {slower:+.0%}, steps "
                 f"(publish, pause, round) {row['columns']['steps_slower_by']:+.0%}"
             )
 
