@@ -3,7 +3,7 @@
 # Plain commands behind them, for those who prefer to type: CONTRIBUTING.md.
 .PHONY: demo test build-programs tests check ci ci-processes check-machines check-seeds check-sanitized check-processes \
   lint types tidy clean help bench coverage long-bench \
-  long-kills long-anchors long-exact long-standby long-slurm long-static long-stress long-failpoints long-checkpoints long-seeds long-mutants long-rare long-model \
+  device-check long-kills long-anchors long-exact long-standby long-slurm long-static long-stress long-failpoints long-checkpoints long-seeds long-mutants long-rare long-model \
   attack long-jax-versions long-sites long-python long-plain long-tsan long-asan long-aarch64 long-wan long-fuzz long-hostile long-planted long-power-cuts long-mutation
 .DEFAULT_GOAL := help
 
@@ -136,6 +136,10 @@ long-standby: .venv/.ready-test
 long-slurm: .venv/.ready-test
 	command -v slurmctld >/dev/null || .ci/setup test slurm-wlm
 	JCCL_LONG=1 $(PY) -m pytest tests/slurm
+
+## make device-check  what a machine with a GPU shows: tests, a run of device and host peers, benchmarks; a log
+device-check: .venv/.ready-test
+	.ci/device-check
 
 ## make long-static   jccl-master as one file, built and run as in an image from scratch (two minutes; root)
 long-static: .venv/.ready-test
