@@ -37,7 +37,9 @@ class SnapshotTrafficTest : public testing::Test, protected SnapshotLinks {
     outvoted_.push_back({want, holder, part});
   }
   void own_snapshot_frames() override { frames_.clear(); }
-  void use_link(const wire::Member&) override {}
+  void use_link(const wire::Member& holder) override {
+    if (asks_back_ != nullptr) (void)asks_back_->uses(holder.incarnation);  // as the links do
+  }
   bool checks_frames() const override { return !sealed_; }
   void fetch_ended(const wire::Tag&, const base::Status& status, const wire::Held& held) override {
     ended_.push_back(status);
@@ -93,6 +95,7 @@ class SnapshotTrafficTest : public testing::Test, protected SnapshotLinks {
   SnapshotStore store_, fetchers_;
   BufferPool pool_;
   bool sealed_ = false;  // the links
+  SnapshotTraffic* asks_back_ = nullptr;
   std::map<Incarnation, std::deque<std::uint32_t>> queued_;
   std::deque<net::OutFrame> frames_;  // under way
   std::vector<base::Status> ended_;

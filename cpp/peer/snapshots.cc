@@ -112,7 +112,8 @@ void SnapshotTraffic::fetch(const protocol::FetchSnapshot& order, const snapshot
   if (goes_on) {
     here = fetch->here();
   } else {
-    std::unique_ptr<Fetch> before = std::move(find(tag) != nullptr ? fetches_[tag] : fetch);
+    auto under_way = fetches_.extract(tag);  // no empty one may stay
+    std::unique_ptr<Fetch> before = std::move(under_way ? under_way.mapped() : fetch);
     if (before && !before->of_data) before = std::move(before->before);
     const bool fits =
         before && before->of_data && before->layout.descriptor() == layout.descriptor();

@@ -203,6 +203,18 @@ TEST_F(FetchingTest, of_a_newer_revision_only_what_differs_is_fetched) {
   EXPECT_EQ(asked_, (Parts{0, 1, 3, 4}));
 }
 
+// The links ask who is fetched from, while one of a newer revision takes its place.
+TEST_F(FetchingTest, a_newer_order_takes_the_place_of_the_one_under_way) {
+  asks_back_ = &fetcher_;
+  fetch({31});
+  EXPECT_TRUE(answer(31, false));  // the manifest
+  want_ = publish(5)->held;
+  order({31});
+  EXPECT_TRUE(fetcher_.uses(31));
+  run({31});
+  expect_right();
+}
+
 // From a checkpoint near it, say.
 TEST_F(FetchingTest, of_what_the_fetcher_has_only_what_differs_is_fetched) {
   fetchers_.add("s", 3, {leaf()});

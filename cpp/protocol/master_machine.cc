@@ -265,13 +265,15 @@ void MasterMachine::State::extend_holds() {
   }
 }
 
-// Rounds that are held have half of the time of their calls left. For a short hold all calls have
-// the time.
+// Rounds that are held have half of the time of their calls left, and twice what they usually take.
+// For a short hold all calls have the time.
 Time MasterMachine::State::held_until(Time until) const {
   for (const auto& [tag, round] : rounds_) {
     if (!ledger_.standing(tag).born || JCCL_PLANTED("held-beyond-its-call")) continue;
     for (const auto& [incarnation, open] : round.ready) {
-      until = std::min(until, open.since + (open.deadline - open.since) / 2);
+      const Duration left = JCCL_PLANTED("half-a-call-is-enough") ? 0 : 2 * round.usual;
+      until =
+          std::min({until, open.since + (open.deadline - open.since) / 2, open.deadline - left});
     }
   }
   return std::max(until, hold_began_ + kHoldMax);
