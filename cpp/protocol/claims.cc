@@ -25,29 +25,44 @@ bool of_shard(const Words& words, Words::const_iterator at, std::uint32_t shard)
 }  // namespace
 
 // The sites with a word that differs from one of another site. A key disputes with itself about
-// nothing.
+// nothing. By counts, since a thousand processes may say a thousand values: of all words of other
+// values those of the own site and those of the own key are none that differ.
 std::set<std::string> Claims::differing() const {
-  using Sayers = std::vector<std::pair<std::string, wire::PublicKey>>;
-  std::map<std::pair<std::uint32_t, base::Digest>, std::map<base::Digest, Sayers>> said;
+  struct Counts {
+    std::map<std::string, std::ptrdiff_t> of_site;
+    std::map<wire::PublicKey, std::ptrdiff_t> of_key;
+    std::map<std::pair<std::string, wire::PublicKey>, std::ptrdiff_t> of_both;
+    std::ptrdiff_t all = 0;
+    void add(const std::string& site, const wire::PublicKey& key) {
+      ++all, ++of_site[site], ++of_key[key], ++of_both[{site, key}];
+    }
+    std::ptrdiff_t others(const std::string& site, const wire::PublicKey& key) const {
+      const auto get = [](const auto& map, const auto& at) {
+        const auto found = map.find(at);
+        return found == map.end() ? 0 : found->second;
+      };
+      if (JCCL_PLANTED("a-site-disputes-with-itself")) return all - get(of_key, key);
+      return all - get(of_site, site) - get(of_key, key) + get(of_both, std::pair(site, key));
+    }
+  };
+  std::map<std::pair<std::uint32_t, base::Digest>, Counts> said;
+  std::map<std::tuple<std::uint32_t, base::Digest, base::Digest>, Counts> so;  // with that value
   for (const auto& [site, words] : sites_) {
     for (const auto& [place, word] : words) {
-      said[{place.first, word.brings.first}][word.brings.second].emplace_back(site, place.second);
+      const auto& [leaves, values] = word.brings;
+      said[{place.first, leaves}].add(site, place.second);
+      so[{place.first, leaves, values}].add(site, place.second);
     }
   }
   std::set<std::string> sites;
-  for (const auto& [of, values] : said) {
-    for (const auto& [value, sayers] : values) {
-      for (const auto& [site, key] : sayers) {
-        const bool differs = std::any_of(values.begin(), values.end(), [&](const auto& other) {
-          return other.first != value &&
-                 std::any_of(other.second.begin(), other.second.end(), [&](const auto& one) {
-                   return (one.first != site || JCCL_PLANTED("a-site-disputes-with-itself")) &&
-                          one.second != key;
-                 });
-        });
-        if (differs) sites.insert(site);
-      }
-    }
+  for (const auto& [site, words] : sites_) {
+    const bool differs = std::any_of(words.begin(), words.end(), [&, &at = site](const auto& one) {
+      const auto& [place, word] = one;
+      const auto& [leaves, values] = word.brings;
+      return said.at({place.first, leaves}).others(at, place.second) >
+             so.at({place.first, leaves, values}).others(at, place.second);
+    });
+    if (differs) sites.insert(site);
   }
   return sites;
 }
@@ -93,8 +108,8 @@ bool Claims::note(const Said& said, base::Time now) {
                      of_shard(before->second, first_of(before->second, said.shard), said.shard);
   if (spoke || its > 0) watch(now);  // something may go
   if (said.source && its > 0 && !JCCL_PLANTED("a-key-says-it-everywhere")) {
-    erase_unless([&](const auto& site, const auto& key, const Word&) {
-      return site == said.site || key != said.key || in_dispute(site, now);
+    erase_unless([&](const auto& site, const Sayer& place, const Word&) {
+      return site == said.site || place.second != said.key || in_dispute(site, now);
     });
   }
   Words& words = sites_[said.site];
@@ -144,7 +159,7 @@ void Claims::erase_unless(const Stands& stands) {
   for (auto& [site, words] : sites_) {
     fell = std::erase_if(words,
                          [&, &at = site](const auto& one) {
-                           return !stands(at, one.first.second, one.second);
+                           return !stands(at, one.first, one.second);
                          }) > 0 ||
            fell;
   }

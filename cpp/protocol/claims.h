@@ -29,7 +29,8 @@ struct Word {  // of a process, for its shard
 };
 
 // By shard and key. An earlier process of the same shard may have said something else.
-using Words = std::map<std::pair<std::uint32_t, wire::PublicKey>, Word>;
+using Sayer = std::pair<std::uint32_t, wire::PublicKey>;
+using Words = std::map<Sayer, Word>;
 
 struct Said {
   std::string site;
@@ -61,7 +62,7 @@ class Claims {
   void left(const std::string& site, std::uint32_t shard, const wire::PublicKey& key,
             base::Time now);
   void drop(const std::string& site, base::Time now);
-  using Stands = std::function<bool(const std::string&, const wire::PublicKey&, const Word&)>;
+  using Stands = std::function<bool(const std::string&, const Sayer&, const Word&)>;
   void drop_unless(const Stands& stands, base::Time now);
   // As it was when drop_unless() looked last.
   bool in_dispute(const std::string& site, base::Time now) const;

@@ -150,6 +150,38 @@ TEST_F(DisputeTest, each_half_of_a_source_is_waited_for) {
   EXPECT_EQ(source_, "");
 }
 
+// Under one name after the other, of which each speaks for a moment.
+TEST_F(DisputeTest, one_key_uses_up_one_wait_for_halves) {
+  begin(three());
+  for (const char* name : {"x", "y", "z"}) for_a_moment(1, {name, 1, 1, true, 0, 2}, key(1));
+  asks_on(3, {"b", 1, 3, false, 0, 2}, key(3)), asks_on(4, {"b", 2, 3, false, 1, 2}, key(4));
+  asks_on(5, {"c", 1, 4, false, 0, 2}, key(5)), asks_on(6, {"c", 2, 4, false, 1, 2}, key(6));
+  asks_on(8, {"f", 1, 5, false, 0, 2}, key(18)), asks_on(9, {"f", 2, 5, false, 1, 2}, key(19));
+  for (const char* name : {"y", "z", "x", "z"}) for_a_moment(1, {name, 1, 1, true, 0, 2}, key(1));
+  waits(29 * kSecond);
+  ASSERT_EQ(source_, "");
+  asks_on(7, {"a", 1, 1, true, 0, 2}, key(7));
+  asks_on(2, {"e", 1, 1, true, 0, 2}, key(2)), asks_on(10, {"e", 2, 66, true, 1, 2}, key(12));
+  waits(10 * kSecond);
+  EXPECT_EQ(source_, "") << "a comes";
+}
+
+// a gives in as it was told to, but its processes have changed places: their words age.
+TEST_F(DisputeTest, a_key_that_comes_back_as_another_shard_leaves_its_word_behind) {
+  begin(three());
+  asks_on(1, {"a", 1, 1, true, 0, 2}, key(1)), asks_on(2, {"a", 2, 2, true, 1, 2}, key(2));
+  asks_on(3, {"b", 1, 3, false, 0, 2}, key(3)), asks_on(4, {"b", 2, 3, false, 1, 2}, key(4));
+  asks_on(5, {"e", 1, 5, true, 0, 2}, key(5)), asks_on(6, {"e", 2, 5, true, 1, 2}, key(6));
+  EXPECT_NE(told(1).find("are both named"), std::string::npos) << told(1);
+  goes(1), goes(2);
+  asks_on(1, {"a", 1, 1, false, 0, 2}, key(2)), asks_on(2, {"a", 2, 2, false, 1, 2}, key(1));
+  for (int k = 0; k < 15 && source_.empty(); ++k) {
+    waits(10 * kSecond);
+    asks_on(5, {"e", 1, 5, true, 0, 2}, key(5)), asks_on(6, {"e", 2, 5, true, 1, 2}, key(6));
+  }
+  EXPECT_EQ(source_.substr(0, 1), "e");
+}
+
 // A new one every 10 s.
 TEST_F(DisputeTest, many_halves_keep_a_state_from_beginning_no_longer) {
   begin(three());

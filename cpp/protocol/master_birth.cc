@@ -137,22 +137,25 @@ std::vector<const Asker*> State::most_alike(const Askers& sites) {
       ->second;
 }
 
-// A process that said so is there.
-bool State::is_here(const std::string& site, const wire::PublicKey& key) const {
+// The process that said so is there.
+bool State::is_here(const std::string& site, const Sayer& place) const {
   if (JCCL_PLANTED("names-keep-claims")) return !lives_at(site).empty();
-  const auto lives = of_key_.find(key);
+  const auto lives = of_key_.find(place.second);
   return lives != of_key_.end() &&
-         std::any_of(lives->second.begin(), lives->second.end(),
-                     [&](wire::Incarnation life) { return lives_.at(life).site == site; });
+         std::any_of(lives->second.begin(), lives->second.end(), [&](wire::Incarnation one) {
+           const Life& life = lives_.at(one);
+           return life.site == site &&
+                  (life.shard == place.first || JCCL_PLANTED("a-key-is-there-for-all-shards"));
+         });
 }
 
 // A word stands while its process is here, and for a while after that. Who is banned says nothing.
 void State::drop_claims(Round* round) const {
   round->claims.drop_unless(
-      [&](const auto& site, const auto& key, const Word& word) {
-        if (ban_of(key) != nullptr && !JCCL_PLANTED("the-banned-claim-on")) return false;
-        if (JCCL_PLANTED("claims-end-with-processes")) return is_here(site, key);
-        return now_ < word.at + kClaimTime || is_here(site, key);
+      [&](const auto& site, const Sayer& place, const Word& word) {
+        if (ban_of(place.second) != nullptr && !JCCL_PLANTED("the-banned-claim-on")) return false;
+        if (JCCL_PLANTED("claims-end-with-processes")) return is_here(site, place);
+        return now_ < word.at + kClaimTime || is_here(site, place);
       },
       now_);
 }
@@ -228,37 +231,42 @@ Birth State::named_source(const wire::Tag& tag, const std::vector<const Asker*>&
 // A source with such leaves, of which some processes have not asked. In words.
 std::string State::half_source(const wire::Tag& tag, const Askers& sites, const Asker& like) {
   Round& round = rounds_.at(tag);
-  std::set<std::string> halves;
+  std::map<std::string, std::set<wire::PublicKey>> halves;  // and whose they are
   for (const auto& [site, asker] : sites) {
     const bool like_it =
         std::any_of(asker.shards.begin(), asker.shards.end(),
                     [&](const auto& one) { return like.has_leaves_of(one.first, one.second); });
-    if (asker.named && !asker.whole() && like_it) halves.insert(site);
+    if (asker.named && !asker.whole() && like_it) halves[site] = asker.keys;
   }
   for (const auto& [site, words] : round.claims.sites()) {  // … or not at the same time
     std::set<std::uint32_t> shards;
+    std::set<wire::PublicKey> keys;
     bool like_it = false;
     for (const auto& [place, word] : words) {
-      shards.insert(place.first);
+      shards.insert(place.first), keys.insert(place.second);
       like_it = like_it || like.has_leaves_of(place.first, word.brings);
     }
     const bool whole = shards.size() >= words.begin()->second.of;
-    if (!whole && like_it && !JCCL_PLANTED("halves-end-with-their-calls")) halves.insert(site);
+    if (!whole && like_it && !JCCL_PLANTED("halves-end-with-their-calls")) halves[site].merge(keys);
   }
-  // Each is waited for once, and no other one instead of it soon after.
-  std::erase_if(round.half_since, [&](const auto& one) {
-    const base::Time waited = one.second + options_.restore_after;
-    return halves.count(one.first) == 0 && now_ >= waited + kClaimTime;
+  // One of the keys waits for its site, once; no other one instead of it soon after.
+  auto& since = round.half_since;
+  std::erase_if(since, [&](const auto& one) {
+    const bool waits = std::any_of(halves.begin(), halves.end(), [&](const auto& half) {
+      return half.second.count(one.first) > 0;
+    });
+    return !waits && now_ >= one.second + options_.restore_after + kClaimTime;
   });
   const std::size_t most = JCCL_PLANTED("one-wait-for-all-halves") ? 1
                            : JCCL_PLANTED("halves-without-end")    ? SIZE_MAX
                                                                    : kHalvesMax;
-  for (const std::string& site : halves) {
-    if (round.half_since.size() < most) round.half_since.emplace(site, now_);
-    const auto since = round.half_since.find(site);
-    const bool over =
-        since == round.half_since.end() || now_ >= since->second + options_.restore_after;
-    if (!over || JCCL_PLANTED("births-wait-for-ever")) {
+  for (const auto& [site, keys] : halves) {
+    const auto waits = [&](const auto& key) { return since.count(key) > 0; };
+    auto key = std::find_if(keys.begin(), keys.end(), waits);
+    if (key == keys.end() && since.size() >= most) continue;
+    if (key == keys.end()) key = keys.begin();
+    const base::Time begun = since.emplace(*key, now_).first->second;
+    if (now_ < begun + options_.restore_after || JCCL_PLANTED("births-wait-for-ever")) {
       return cat("waits for all shards of the source ", site);
     }
   }
@@ -285,7 +293,7 @@ std::string State::source_to_come(const wire::Tag& tag, const Askers& sites,
       if (!like.has_leaves_of(place.first, word.brings)) continue;
       if (other.empty()) other = rivals.of(site, place.first, word.brings);
       if (!word.source) continue;
-      here = here || is_here(site, place.second);
+      here = here || is_here(site, place);
       const bool asks = asking != sites.end() && asking->second.keys.count(place.second) > 0;
       comes = comes || (!asks && now_ < word.at + kClaimTime);
       if (!JCCL_PLANTED("old-patience-with-new-disputes")) last = std::max(last, word.at);

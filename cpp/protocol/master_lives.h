@@ -201,20 +201,20 @@ struct Round {  // the volatile side of one tag
   std::set<std::string> without;           // sites that are not waited for; until the next commit
   std::set<std::string> skipped;           // sites that are not waited for; until they are back
   base::Time quorum_since = base::kNever;  // half of the sites are READY, and not all
-  std::map<std::string, base::Duration> late;    // sites: for how long calls that ended waited so
-  base::Time lost_since = base::kNever;          // no holder of the newest revision is left
-  base::Time unasked_since = base::kNever;       // nor does anybody ask for it
-  base::Time unborn_since = base::kNever;        // its birth is asked for
-  Claims claims;                                 // until the birth
-  base::Time unclaimed_at = base::kNever;        // when there was last no room for another claim
-  base::Time claims_due = 0;                     // they are not looked through before
-  std::map<std::string, base::Time> half_since;  // by site: the rest of a source is waited for
-  base::Time unheld_since = base::kNever;        // no holder is known, as looked up for who asks
-  std::uint64_t brought = 0;           // the newest earlier one that somebody brought since …
-  base::Time brought_at = 0;           // … and when last
-  wire::PublicKey opened_by{};         // who asked for the tag first
-  wire::Tag before;                    // whose rounds its own go before, as a READY says
-  std::set<wire::Incarnation> asking;  // all with an open Sync, and some that had one
+  std::map<std::string, base::Duration> late;  // sites: for how long calls that ended waited so
+  base::Time lost_since = base::kNever;        // no holder of the newest revision is left
+  base::Time unasked_since = base::kNever;     // nor does anybody ask for it
+  base::Time unborn_since = base::kNever;      // its birth is asked for
+  Claims claims;                               // until the birth
+  base::Time unclaimed_at = base::kNever;      // when there was last no room for another claim
+  base::Time claims_due = 0;                   // they are not looked through before
+  std::map<wire::PublicKey, base::Time> half_since;  // the rest of its source is waited for
+  base::Time unheld_since = base::kNever;  // no holder is known, as looked up for who asks
+  std::uint64_t brought = 0;               // the newest earlier one that somebody brought since …
+  base::Time brought_at = 0;               // … and when last
+  wire::PublicKey opened_by{};             // who asked for the tag first
+  wire::Tag before;                        // whose rounds its own go before, as a READY says
+  std::set<wire::Incarnation> asking;      // all with an open Sync, and some that had one
   // No READY, no Sync expires before these; the exact times are looked up when they come.
   base::Time ready_due = base::kNever, sync_due = base::kNever;
   std::uint64_t commits = 0, aborts = 0;

@@ -326,7 +326,7 @@ Time MasterMachine::State::due(const Round& round, Time seen) const {
     once(round.unborn_since + options_.restore_after);
     once(round.unborn_since + options_.straggler_after);
   }
-  for (const auto& [site, since] : round.half_since) once(since + options_.restore_after);
+  for (const auto& [key, since] : round.half_since) once(since + options_.restore_after);
   if (round.lost_since != base::kNever) {
     once(round.lost_since + options_.silence);
     once(round.lost_since + options_.restore_after);

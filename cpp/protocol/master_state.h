@@ -389,7 +389,7 @@ struct MasterMachine::State {
   void note_claim(Life& life, const wire::Tag& tag);
   void take_claims_back(const std::string& site);
   bool is_claimed(Round* round) const;
-  bool is_here(const std::string& site, const wire::PublicKey& key) const;
+  bool is_here(const std::string& site, const Sayer& place) const;
   void drop_claims(Round* round) const;
   Birth named_source(const wire::Tag& tag, const std::vector<const Asker*>& alike) const;
   std::string half_source(const wire::Tag& tag, const Askers& sites, const Asker& like);
