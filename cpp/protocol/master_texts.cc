@@ -76,7 +76,12 @@ std::string State::waiting_text(const wire::Tag& tag) const {
     return cat("attempt ", base::to_text(round.running->attempt()), " waits for DONE of ",
                running_waits(*round.running));
   }
-  return forming_wait(tag).text;
+  const std::string text = forming_wait(tag).text;
+  const bool outsiders_alone =
+      !round.ready.empty() &&
+      std::none_of(round.ready.begin(), round.ready.end(),
+                   [&](const auto& entry) { return lives_.at(entry.first).id != 0; });
+  return text.empty() && outsiders_alone ? "waits for a site that contributes" : text;
 }
 
 // Who is not DONE, with what it has left to move.

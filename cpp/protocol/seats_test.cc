@@ -95,6 +95,29 @@ TEST_F(SeatsTest, a_newcomer_is_let_in_by_a_call_of_all_its_shards) {
   EXPECT_TRUE(is_member("v"));
 }
 
+// It alone would contribute; the rounds of those that are in end as nobody does (seed 29390484763).
+TEST_F(SeatsTest, who_is_not_in_yet_hears_of_no_round_to_which_nobody_contributes) {
+  MasterOptions three = options();
+  three.start_peers = 3;
+  begin(three);
+  join({"a", "b", "c"});
+  commit("grads", 1);
+  for (const std::uint32_t shard : {0U, 1U}) {
+    wire::Hello one = hello(400 + shard, "v");
+    one.shard = shard, one.shards = 2;
+    (void)join(4 + shard, one);
+  }
+  (void)say(5, ready("grads", 2));
+  wire::Ready none = ready("grads", 2);
+  none.weight = 0;
+  (void)say(1, none), (void)say(2, none);
+  const auto told = sent<wire::Reject>(say(3, none));
+  ASSERT_EQ(told.size(), 3U);
+  EXPECT_EQ(told[0].code, base::Code::kEmpty);
+  (void)say(4, ready("grads", 2));
+  EXPECT_TRUE(is_member("v"));
+}
+
 // Its own shards are what it waits for, and not the others' round.
 TEST_F(SeatsTest, a_site_that_is_not_whole_hears_which_of_its_shards_is_missing) {
   MasterOptions three = options();
