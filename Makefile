@@ -1,7 +1,7 @@
 # The commands of this repository. `make demo` and `make test` set up all they need by themselves
 # (see .ci/setup); `make check` is what CI runs after the tests; `make long-…` takes long.
 # Plain commands behind them, for those who prefer to type: CONTRIBUTING.md.
-.PHONY: demo test build-programs tests check ci ci-processes check-machines check-seeds check-sanitized check-processes \
+.PHONY: demo metagenome test build-programs tests check ci ci-processes check-machines check-seeds check-sanitized check-processes \
   lint types tidy clean help bench coverage long-bench \
   device-check long-kills long-anchors long-exact long-standby long-slurm long-static long-stress long-failpoints long-checkpoints long-seeds long-mutants long-rare long-model \
   attack long-jax-versions long-sites long-python long-plain long-tsan long-asan long-aarch64 long-wan long-fuzz long-hostile long-planted long-power-cuts long-mutation
@@ -17,6 +17,18 @@ help:
 ## make demo   master and 3 peers train a small language model, through kills (1 to 3 minutes, once built)
 demo: .venv/.ready
 	$(PY) examples/demo.py
+
+# Unpacked beside the build, not installed: that needs no root.
+READS := build/reads
+$(READS)/.ready:
+	mkdir -p $(READS)
+	cd $(READS) && apt-get download vsearch-examples gasic-examples microbiomeutil-data bowtie2-examples
+	cd $(READS) && for package in *.deb; do dpkg -x $$package . || exit 1; done
+	touch $@
+
+## make metagenome  three laboratories train one model of DNA; one is killed (5 minutes; reads of Debian's packages)
+metagenome: .venv/.ready $(READS)/.ready
+	$(PY) examples/metagenome.py --reads $(READS)
 
 ## make test   every fast test, C++ (under ASan and UBSan) and Python
 test: build-programs

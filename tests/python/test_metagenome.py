@@ -1,0 +1,134 @@
+"""examples/metagenome.py: its parts, and the whole with reads that it generates."""
+
+import json
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from tests.python.test_examples import ENV, EXAMPLES
+
+sys.path.insert(0, str(EXAMPLES))
+
+import metagenome_reads as dna
+import metagenome_report as report
+
+from jccl.testing import Cluster
+
+
+def corpus(name):
+    return dna.generated(name)[0][:60]
+
+
+def by_hand(reads, size):
+    """Byte pair encoding without numpy, read by read."""
+    tokens = [["ACGT".index(base) + dna.BASES for base in read] for read in reads]
+    merges = []
+    for new in range(dna.MERGED, size):
+        counts = {}
+        for read in tokens:
+            for pair in zip(read, read[1:], strict=False):
+                counts[pair] = counts.get(pair, 0) + 1
+        best = min(counts, key=lambda pair: (-counts[pair], pair))
+        merges.append(best)
+        for read in tokens:
+            at = 0
+            while at < len(read) - 1:
+                if (read[at], read[at + 1]) == best:
+                    read[at : at + 2] = [new]
+                at += 1
+    return merges, tokens
+
+
+@pytest.mark.parametrize("reads", [corpus("bees"), ["AAAAAAA", "AAATAAAA"] * 3])
+def test_merges_are_those_of_byte_pair_encoding(reads):
+    merges, tokens = by_hand(reads, 12)
+    assert dna.learn(reads, 12, lambda counts: counts) == merges
+    assert [list(read[1:-1]) for read in dna.encoded(reads, merges)] == tokens
+
+
+def test_the_vocabulary_of_three_laboratories_is_that_of_their_pooled_reads():
+    parts = [corpus(name) for name in dna.LABORATORIES]
+    sizes, lock = [], threading.Lock()
+
+    def program(comm, index):
+        def total(counts):
+            with lock:
+                sizes.append(counts.shape)
+            result = comm.all_reduce(counts, op="sum", tag="counts")
+            assert result.world == 3
+            return np.asarray(result.value)
+
+        return dna.learn(parts[index], 64, total)
+
+    with Cluster(3) as cluster:
+        found = cluster.run(program)
+    pooled = dna.learn([read for part in parts for read in part], 64, lambda c: c)
+    assert len(pooled) == 64 - dna.MERGED
+    assert found == [pooled] * 3
+    assert dna.learn(parts[0], 64, lambda c: c) != pooled
+    # What left a laboratory: counts of pairs, of one size whatever the reads are.
+    assert set(sizes) == {(64, 64), (6, 64)}
+
+
+def test_packed_rows_hold_each_read_once_and_whole():
+    reads = dna.encoded(corpus("bacteria"), [])
+    rows = dna.packed(reads, 200)
+    assert (rows[:, 1] > 0).mean() > 0.9
+    for number, read in enumerate(reads, 1):
+        row, places = np.nonzero(rows[:, 1] == number)
+        assert len(set(row)) == 1 and (np.diff(places) == 1).all()
+        assert (rows[row, 0, places] == read).all()
+
+
+def test_a_read_in_a_row_has_the_score_that_it_has_alone():
+    judged = report.nets
+    shape = judged.Shape(vocabulary=64, places=200, width=32, layers=1)
+    state = judged.created(judged.inner(), shape)
+    reads, bases = dna.encoded(corpus("bees")[:7], []), dna.lengths([], 64)
+    together = judged.scores(
+        state.apply_fn, state.params, dna.packed(reads, 200), bases
+    )
+    for read, score in zip(reads, together, strict=True):
+        rows = dna.packed([read], 200)
+        alone = judged.scores(state.apply_fn, state.params, rows, bases)
+        np.testing.assert_allclose(alone, [score], rtol=1e-5)
+
+
+def test_the_area_is_the_chance_that_a_foreign_read_scores_higher():
+    assert report.auroc(np.array([1.0, 2.0]), np.array([3.0, 4.0])) == 1
+    assert report.auroc(np.array([1.0, 2.0]), np.array([1.0, 2.0])) == 0.5
+    assert report.auroc(np.array([1.0, 3.0]), np.array([2.0])) == 0.5
+
+
+def test_reads_are_cut_and_unknown_bases_left_out():
+    assert dna.cut(["ACGTACGTAC", "ACGNACGT"], 4) == ["ACGT", "ACGT", "ACGT"]
+
+
+def test_three_laboratories_train_one_model_through_a_kill(tmp_path):
+    out = tmp_path / "run"
+    command = [sys.executable, str(EXAMPLES / "metagenome.py"), "--quick"]
+    done = subprocess.run(
+        [*command, f"--out={out}"],
+        capture_output=True,
+        text=True,
+        timeout=150,
+        env=ENV,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = [json.loads(t) for t in (out / "metagenome.jsonl").read_text().splitlines()]
+    events = {line["event"]: line for line in lines if "event" in line}
+    curve = [line for line in lines if "event" not in line]
+    assert events["killed"]["round"] < events["back"]["round"] <= curve[-1]["round"]
+    assert len(events["agreed"]["model"]) == 64  # a digest, the same of all three
+    for name in dna.LABORATORIES:
+        assert curve[0][name] > report.UNIFORM > 2 * curve[-1][name]
+        assert min(events["end"]["auroc"][name].values()) > 0.95
+    worlds = {
+        json.loads(line)["laboratories"]
+        for line in (out / "plankton" / "log.jsonl").read_text().splitlines()
+    }
+    assert worlds == {2, 3}
+    assert (out / "metagenome.png").read_bytes()[:4] == b"\x89PNG"
