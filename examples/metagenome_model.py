@@ -64,12 +64,16 @@ class Decoder(nn.Module):
     layers: int
 
     @nn.compact
-    def __call__(self, tokens: jax.Array, reads: jax.Array) -> jax.Array:
+    def __call__(
+        self, tokens: jax.Array, reads: jax.Array, *, hidden: bool = False
+    ) -> jax.Array:
+        """Logits of the next tokens; with `hidden`, what they are made from."""
         same = (reads[:, None, :, None] == reads[:, None, None, :]) > 0
         x = nn.Embed(self.size, self.width)(tokens)
         for _ in range(self.layers):
             x = Block(self.width)(x, same)
-        return nn.Dense(self.size, use_bias=False)(nn.RMSNorm()(x))
+        x = nn.RMSNorm()(x)
+        return x if hidden else nn.Dense(self.size, use_bias=False)(x)
 
 
 def nats(params: Any, apply: Any, rows: jax.Array) -> tuple[jax.Array, jax.Array]:

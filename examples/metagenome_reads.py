@@ -48,7 +48,9 @@ def cut(whole: Iterable[str], length: int) -> list[str]:
     return [read for read in reads if not read.strip("ACGT")]
 
 
-def load(folder: Path | None, name: str, bases: int) -> tuple[list[str], list[str]]:
+def load(
+    folder: Path | None, name: str, bases: int, tests: int = 1000
+) -> tuple[list[str], list[str]]:
     """A laboratory's reads to train on and to test with, from different sequences."""
     if folder is None:
         return generated(name)
@@ -57,7 +59,7 @@ def load(folder: Path | None, name: str, bases: int) -> tuple[list[str], list[st
     order = np.random.default_rng(0).permutation(len(whole))
     held = cut((whole[i] for i in order[: len(whole) // 20]), length)
     train = cut((whole[i] for i in order[len(whole) // 20 :]), length)
-    return train[: bases // length], held[:1000]
+    return train[: bases // length], held[:tests]
 
 
 def unseen(folder: Path | None, name: str) -> list[str]:
