@@ -106,8 +106,8 @@ def main() -> None:
     args = parser.parse_args()
     if not args.reads and not args.quick:
         parser.error("--reads FOLDER of the packages (make metagenome), or --quick")
-    args.rounds = args.rounds or (40 if args.quick else 80)
-    args.every, args.kill = max(1, args.rounds // 40), not args.compare
+    args.rounds = args.rounds or (40 if args.quick else 100)
+    args.every, args.kill = max(1, args.rounds // 25), not args.compare
     os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
     if args.laboratory is not None:
         return laboratory(args)

@@ -34,11 +34,18 @@ class Judge:
         self.merges = [(a, b) for a, b in json.loads(first.read_text())]
         self.bases = dna.lengths(self.merges, self.shape.vocabulary)
         self.state = nets.created(optax.identity(), self.shape)
-        self.held = {n: dna.load(args.reads, n, 1)[1] for n in dna.LABORATORIES}
-        self.foreign = {n: dna.unseen(args.reads, n) for n in dna.LABORATORIES}
+        self.held, self.foreign, self.shuffled = {}, {}, {}
+        for name in dna.LABORATORIES:
+            reads = dna.load(args.reads, name, 1)[1]
+            self.held[name] = self.encoded(reads)
+            self.shuffled[name] = self.encoded(dna.shuffled(reads))
+            self.foreign[name] = self.encoded(dna.unseen(args.reads, name))
 
-    def scores(self, params: Any, reads: list[str]) -> np.ndarray:
-        rows = dna.packed(dna.encoded(reads, self.merges), self.shape.places)
+    def encoded(self, reads: list[str]) -> list[np.ndarray]:
+        return dna.encoded(reads, self.merges)
+
+    def scores(self, params: Any, reads: list[np.ndarray]) -> np.ndarray:
+        rows = dna.packed(reads, self.shape.places)
         return nets.scores(self.state.apply_fn, params, rows, self.bases)
 
     def model(self, path: Path) -> Any:
@@ -46,20 +53,19 @@ class Judge:
 
     def means(self, params: Any, most: int | None = None) -> dict[str, float]:
         """Nats per base of each set."""
-        longest = max(self.foreign.values(), key=lambda reads: len(reads[0]))
-        sets = {**self.held, "lambda": longest}
+        sets = {**self.held, "lambda": self.foreign["plankton"]}
         return {n: float(self.scores(params, r[:most]).mean()) for n, r in sets.items()}
 
     def areas(self, params: Any) -> dict[str, dict[str, float]]:
         """How well a read's score tells its set from lambda and from shuffled reads."""
-        return {
-            name: {
+        found = {}
+        for name, reads in self.held.items():
+            own = self.scores(params, reads)
+            found[name] = {
                 "lambda": auroc(own, self.scores(params, self.foreign[name])),
-                "shuffled": auroc(own, self.scores(params, dna.shuffled(reads))),
+                "shuffled": auroc(own, self.scores(params, self.shuffled[name])),
             }
-            for name, reads in self.held.items()
-            for own in [self.scores(params, reads)]
-        }
+        return found
 
 
 def auroc(own: np.ndarray, foreign: np.ndarray) -> float:
@@ -112,7 +118,7 @@ def draw(path: Path, lines: list[dict[str, Any]], events: list[dict[str, Any]]) 
     axes.set_ylabel("nats per base, held-out reads")
     axes.set_ylim(top=1.8)
     axes.grid(alpha=0.3)
-    axes.legend(loc="lower left")
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=5)
     figure.tight_layout()
     figure.savefig(path)
     plt.close(figure)
