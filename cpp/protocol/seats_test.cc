@@ -203,5 +203,24 @@ TEST_F(ReservedTest, a_member_comes_back_as_it_came) {
   EXPECT_FALSE(of_shared("a", {7}).ok());
 }
 
+// b has been silent for too long when the last DONE comes: both are in the round all the same.
+TEST_F(SeatsTest, the_last_done_decides_before_who_was_silent_goes) {
+  MasterOptions both = options();
+  both.min_peers = 2;
+  begin(both);
+  join({"a", "b"});
+  (void)say(2, ready("grads"));
+  const auto starts = sent<wire::Start>(say(1, ready("grads")));
+  ASSERT_EQ(starts.size(), 2U);
+  (void)say(2, wire::Done{starts[0].attempt, {7, 7}});
+  alive_ = {1};
+  (void)wait(options().silence - kMillisecond);
+  ASSERT_TRUE(is_member("b"));
+  now_ += 2 * kMillisecond;
+  (void)say(1, wire::Done{starts[0].attempt, {7, 7}});
+  EXPECT_EQ(committed("grads"), 1U);
+  EXPECT_FALSE(is_member("b"));
+}
+
 }  // namespace
 }  // namespace jccl::protocol

@@ -58,7 +58,6 @@ constexpr MutantRow kRows[] = {
     {"dead-contributor-left-out"},
     {"zero-weight-contributes"},
     {"any-attempt-fits"},
-    {"decision-left-for-later"},
     {"attempts-reused"},
     {"receiver-holds-up"},
     {"committed-told-aborted"},
