@@ -54,13 +54,12 @@ struct SnapshotTraffic::Fetch {
   std::optional<snapshot::Manifest> manifest;          // decoded
   bool of_data = false;                                // the manifest is proved
   BufferRef data;
-  std::unique_ptr<Fetch> before;  // of another revision: what is here of it, till of_data
+  std::unique_ptr<Fetch> before;  // of another revision, with data that are here: till of_data
   base::Time halted_at = 0;
 
-  std::set<std::uint32_t> here() const {  // parts of the data
+  std::set<std::uint32_t> here() const {  // parts of the data; of_data
     std::set<std::uint32_t> parts;
-    for (std::uint32_t part = layout.manifest_parts(); of_data && part < layout.all_parts();
-         ++part) {
+    for (std::uint32_t part = layout.manifest_parts(); part < layout.all_parts(); ++part) {
       if (!plan->wants(part)) parts.insert(parts.end(), part);
     }
     return parts;
@@ -115,8 +114,7 @@ void SnapshotTraffic::fetch(const protocol::FetchSnapshot& order, const snapshot
     auto under_way = fetches_.extract(tag);  // no empty one may stay
     std::unique_ptr<Fetch> before = std::move(under_way ? under_way.mapped() : fetch);
     if (before && !before->of_data) before = std::move(before->before);
-    const bool fits =
-        before && before->of_data && before->layout.descriptor() == layout.descriptor();
+    const bool fits = before && before->layout.descriptor() == layout.descriptor();
     fetch = std::make_unique<Fetch>();
     if (fits && !JCCL_PLANTED("outdated-parts-thrown-away")) fetch->before = std::move(before);
     fetch->want = order.want;

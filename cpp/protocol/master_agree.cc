@@ -22,17 +22,8 @@ bool State::agree(const wire::Tag& tag) {
     const std::string text =
         cat("nobody contributes to round ", ledger_.standing(tag).committed + 1, " of ", tag,
             rounds_.at(tag).memory.guarded.empty() ? "" : ": ", rounds_.at(tag).memory.guarded);
-    if (JCCL_PLANTED("outsiders-hear-of-empty-rounds")) {
-      reject_all(tag, Code::kEmpty, text);
-      return false;
-    }
     // Whose site is not let in yet, as not all its shards have called, is what may contribute.
-    std::vector<wire::Incarnation> members;
-    for (const auto& [incarnation, open] : rounds_.at(tag).ready) {
-      if (lives_.at(incarnation).id != 0) members.push_back(incarnation);
-    }
-    for (const wire::Incarnation one : members) reject(tag, one, Code::kEmpty, text);
-    rounds_.at(tag).memory = {};
+    reject_all(tag, Code::kEmpty, text, JCCL_PLANTED("outsiders-hear-of-empty-rounds"));
     return false;
   }
   return true;

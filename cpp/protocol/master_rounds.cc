@@ -188,9 +188,11 @@ void State::reject(const wire::Tag& tag, wire::Incarnation incarnation, Code cod
   }
 }
 
-void State::reject_all(const wire::Tag& tag, Code code, const std::string& text) {
+void State::reject_all(const wire::Tag& tag, Code code, const std::string& text, bool outsiders) {
   std::vector<wire::Incarnation> open;
-  for (const auto& [incarnation, one] : rounds_.at(tag).ready) open.push_back(incarnation);
+  for (const auto& [incarnation, one] : rounds_.at(tag).ready) {
+    if (outsiders || lives_.at(incarnation).id != 0) open.push_back(incarnation);
+  }
   for (const wire::Incarnation incarnation : open) reject(tag, incarnation, code, text);
   rounds_.at(tag).memory = {};
 }

@@ -217,7 +217,7 @@ struct MasterMachine::State {
   void forget_call(wire::Incarnation incarnation, const wire::Tag& tag);
   void reject(const wire::Tag& tag, wire::Incarnation incarnation, wire::Code code,
               const std::string& text);
-  void reject_all(const wire::Tag& tag, wire::Code code, const std::string& text);
+  void reject_all(const wire::Tag& tag, wire::Code, const std::string& text, bool outsiders = true);
   void expire_round(const wire::Tag& tag);
   void send_on(const wire::Tag& tag);
   bool asks_in_vain(const wire::Member& member, const wire::Tag& tag) const;

@@ -10,6 +10,24 @@ using base::kSecond;
 class SeatsTest : public HostileMember {
  protected:
   static wire::PublicKey key(ConnId member) { return key_of(hello(100 * member, "")); }
+  // Three members, a, b and c, after a round.
+  void three() {
+    MasterOptions three = options();
+    three.start_peers = 3;
+    begin(three);
+    join({"a", "b", "c"});
+    commit("grads", 1);
+  }
+  // … and both processes of site v, on 4 and 5, of which the second one has called.
+  void three_and_a_newcomer() {
+    three();
+    for (const std::uint32_t shard : {0U, 1U}) {
+      wire::Hello one = hello(400 + shard, "v");
+      one.shard = shard, one.shards = 2;
+      (void)join(4 + shard, one);
+    }
+    (void)say(5, ready("grads", 2));
+  }
   // Two members, a and b.
   void two() {
     join({"a", "b"});
@@ -71,17 +89,7 @@ TEST_F(SeatsTest, a_kicked_seat_is_told_with_its_key_and_the_time_it_is_kept) {
 // One process of a newcomer calls while its other one still fetches a state that moves on. Let in
 // for that call it was waited for, put out, and let in again (simulator, seed 6036197924).
 TEST_F(SeatsTest, a_newcomer_is_let_in_by_a_call_of_all_its_shards) {
-  MasterOptions three = options();
-  three.start_peers = 3;
-  begin(three);
-  join({"a", "b", "c"});
-  commit("grads", 1);
-  for (const std::uint32_t shard : {0U, 1U}) {
-    wire::Hello one = hello(400 + shard, "v");
-    one.shard = shard, one.shards = 2;
-    (void)join(4 + shard, one);
-  }
-  (void)say(5, ready("grads", 2));
+  three_and_a_newcomer();
   EXPECT_FALSE(is_member("v"));
   now_ += options().heartbeat;
   std::string told;
@@ -97,17 +105,7 @@ TEST_F(SeatsTest, a_newcomer_is_let_in_by_a_call_of_all_its_shards) {
 
 // It alone would contribute; the rounds of those that are in end as nobody does (seed 29390484763).
 TEST_F(SeatsTest, who_is_not_in_yet_hears_of_no_round_to_which_nobody_contributes) {
-  MasterOptions three = options();
-  three.start_peers = 3;
-  begin(three);
-  join({"a", "b", "c"});
-  commit("grads", 1);
-  for (const std::uint32_t shard : {0U, 1U}) {
-    wire::Hello one = hello(400 + shard, "v");
-    one.shard = shard, one.shards = 2;
-    (void)join(4 + shard, one);
-  }
-  (void)say(5, ready("grads", 2));
+  three_and_a_newcomer();
   wire::Ready none = ready("grads", 2);
   none.weight = 0;
   (void)say(1, none), (void)say(2, none);
@@ -120,11 +118,7 @@ TEST_F(SeatsTest, who_is_not_in_yet_hears_of_no_round_to_which_nobody_contribute
 
 // Its own shards are what it waits for, and not the others' round.
 TEST_F(SeatsTest, a_site_that_is_not_whole_hears_which_of_its_shards_is_missing) {
-  MasterOptions three = options();
-  three.start_peers = 3;
-  begin(three);
-  join({"a", "b", "c"});
-  commit("grads", 1);
+  three();
   wire::Hello first = hello(400, "v");
   first.shard = 1, first.shards = 3;
   (void)join(4, first);
