@@ -86,7 +86,7 @@ def connect_options(given: dict[str, Any]) -> dict[str, Any]:
     shards = env_default(given["shards"], "JCCL_SHARDS", int) or 1
     site = env_default(given["site"], "JCCL_SITE")
     if site is None and shards == 1:
-        site = _name_in_a_run() or _name_in_a_job()
+        site = name_by_launcher()
     return {
         **given,
         "master": where,
@@ -123,6 +123,11 @@ def _master_of_a_job() -> str:
 
 
 _NAMED = itertools.count(1)
+
+
+def name_by_launcher() -> str | None:
+    """Of the peer that this process is, for those who started it: `jccl run`, Slurm."""
+    return _name_in_a_run() or _name_in_a_job()
 
 
 def _name_in_a_run() -> str | None:

@@ -24,6 +24,7 @@ from jccl._results import WENT_BACK
 from jccl.communicator import Communicator, Synced
 from jccl.connecting import connect as open_communicator
 from jccl.errors import Code, error_of
+from jccl.settings import env_default, name_by_launcher
 
 
 class ShardedCommunicator:
@@ -44,9 +45,23 @@ class ShardedCommunicator:
             "jccl: a communicator of several parts is for jccl.mesh inside shard_map"
         )
 
+    @property
+    def site(self) -> str:
+        return self.comms[0].site
+
+    def attributes(self) -> Any:
+        """As `Communicator.attributes`, of the first part that this process holds."""
+        return self.comms[0].attributes()
+
     def close(self) -> None:
         for comm in self.comms:
             comm.close()
+
+    def __enter__(self) -> ShardedCommunicator:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def sync_state(
         self,
@@ -126,7 +141,7 @@ class ShardedCommunicator:
 def connect(
     master: str | None = None,
     *,
-    site: str,
+    site: str | None = None,
     parts: int,
     process: int | None = None,
     processes: int | None = None,
@@ -135,7 +150,8 @@ def connect(
     """Joins a run in which some sites have several processes.
 
     Args:
-        site: the processes of one `jax.distributed` world share this name.
+        site: the processes of one `jax.distributed` world share this name. Default
+            JCCL_SITE; a site of one process may also have its launcher's name for it.
         parts: a multiple of the number of processes of every site of the run.
         process, processes: the place of this process; default JAX's.
         master, options: as in `jccl.connect`.
@@ -150,9 +166,17 @@ def connect(
             f"process {at} of {count} cannot hold its share of parts={parts}: parts "
             "must be a multiple of the processes, and process one of them"
         )
+    name = env_default(site, "JCCL_SITE")
+    if name is None and count == 1:
+        name = name_by_launcher()
+    if name is None:
+        raise ValueError(
+            "this site has no name, by which its processes find each other at the "
+            "master: pass site= to jccl.sites.connect, or set JCCL_SITE"
+        )
     own = parts // count
     comms = [
-        open_communicator(master, site=Site(site, part, parts), **options)
+        open_communicator(master, site=Site(name, part, parts), **options)
         for part in range(at * own, (at + 1) * own)
     ]
     return ShardedCommunicator(comms, at * own, parts, count)

@@ -188,7 +188,7 @@ def _nodes(state: Any) -> list[Any]:
     return jax.tree_util.tree_leaves(state, is_leaf=_is_shared)
 
 
-def declared_for(node: Any, comm: Communicator | None, tag: str | None) -> Declared:
+def declared_for(node: Any, comm: Any, tag: str | None) -> Declared:
     """Whose a found optimizer state is.
 
     A state restored from a checkpoint carries the key of an earlier process: then the

@@ -8,6 +8,7 @@ train by one communicator.
 from __future__ import annotations
 
 import concurrent.futures
+import dataclasses
 import logging
 import os
 import re
@@ -17,11 +18,22 @@ from typing import Any
 import jax
 
 from jccl._watch import say
-from jccl.checkpoint import items, moments, reading, records, trees, writing
-from jccl.checkpoint.records import INCOMPLETE, OWN, Found, Record, Revision
+from jccl.checkpoint import (
+    items,
+    moments,
+    reading,
+    records,
+    spread,
+    together,
+    trees,
+    writing,
+)
+from jccl.checkpoint.records import OWN, Found, Revision, Whole
 from jccl.checkpoint.stores import is_bucket, open_store
+from jccl.checkpoint.team import Team
 from jccl.communicator import Communicator
 from jccl.errors import DamagedError, InvalidError
+from jccl.sites import ShardedCommunicator
 
 # `jccl run` names a peer's next life `peer-2.1`.
 _NEXT_LIFE = re.compile(r"(peer-\d+)\.\d+((?:-\d+)?)")
@@ -69,7 +81,7 @@ class Checkpoints:
 
     def __init__(
         self,
-        comm: Communicator,
+        comm: Communicator | ShardedCommunicator,
         where: str | os.PathLike[str],
         *,
         every: int = 10,
@@ -79,9 +91,11 @@ class Checkpoints:
     ) -> None:
         if every < 1 or keep < 1:
             raise ValueError(f"every={every} and keep={keep} must be at least 1")
-        if not isinstance(comm, Communicator):
+        if isinstance(comm, Communicator) and _is_one_of_several():
             raise NotImplementedError(
-                "jccl.Checkpoints cannot save sites of several processes yet"
+                f"jccl.Checkpoints: this process is one of {jax.process_count()} of a "
+                "jax.distributed world, in which orbax saves what the first one has "
+                "alone. Join with jccl.sites.connect(parts=1)"
             )
         items.orbax()  # takes its time, or is not there
         self._comm = comm
@@ -91,8 +105,11 @@ class Checkpoints:
         self._own = own
         self._shared = is_bucket(where) if shared is None else shared
         self._site = _lasting_name(comm)
+        self._team = _team_of(comm)
         self._tags: list[str] | None = None
-        self._last = 0  # number of the checkpoint that was taken or restored last
+        self._cuts: dict[str, int] | None = None
+        self._last = 0  # `_count` of what was taken or restored last
+        self._number = 0  # of the checkpoint that was taken or restored last
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "jccl-checkpoint")
         self._writing: concurrent.futures.Future[None] | None = None
 
@@ -119,31 +136,44 @@ class Checkpoints:
 
         Args:
             state: the result of the step.
-            data: this peer's position in its data: numbers, texts, arrays, and lists
-                and dicts of them. Keep it small, because the marker holds it.
+            data: this site's position in its data: numbers, texts, arrays, and lists
+                and dicts of them. Keep it small, because the marker holds it. The same
+                on all processes of a site.
             now: save even if none is due, for example before leaving.
 
         Returns:
             Whether a save has begun.
         """
         if self._tags is None:
-            self._tags = trees.Split(state, self._comm).tags
+            self._split(state)
+        assert self._tags is not None
         jax.block_until_ready(trees.counters(state))  # or the revision is of an old one
-        number = self._number(self._tags)
+        count = self._count(state)
         period = self._every * len(self._tags)
-        if not now and number // period <= self._last // period:
+        if not now and count // period <= self._last // period:
             return False
-        if self._writing is not None and not self._writing.done():
+        split, cursor = self._split(state), trees.encoded(data)
+        said = together.Said(
+            busy=self._writing is not None and not self._writing.done(),
+            number=sum(self._comm.revision(tag) for tag in self._tags),
+            before=self._sites_before(),
+            data=cursor,
+            leaves=split.local_marks(),
+        )
+        plan = together.plan(self._team, said)
+        if plan is None:
+            return False  # the next step is another try
+        self._last = count
+        if plan.busy:
             say(
                 logging.WARNING,
-                f"checkpoint {number} is left out: {self._last} is "
+                f"checkpoint {plan.number} is left out: {self._number} is "
                 f"still being written to {self._store.where}",
             )
-            self._last = number
             return False
-        job = self._job(trees.Split(state, self._comm), trees.encoded(data))
-        self._last = job.number
-        self._writing = self._thread.submit(self._write, job, period)
+        self._number = plan.number
+        job = self._job(split, plan, cursor)
+        self._writing = self._thread.submit(self._write, job, plan.before, period)
         return True
 
     def wait(self) -> None:
@@ -159,16 +189,40 @@ class Checkpoints:
         finally:
             self._thread.shutdown()
 
-    def _number(self, tags: list[str]) -> int:
-        return sum(self._comm.revision(tag) for tag in tags)
+    def _split(self, state: Any) -> trees.Split:
+        """The first one also meets the site's other processes."""
+        if isinstance(self._comm, Communicator):
+            split = trees.Split(state, self._comm)
+        else:
+            split = spread.Split(state, self._comm, self._cuts)
+            self._cuts = split.cuts
+        if self._tags is None:
+            self._tags = split.tags
+            together.meet(self._team, split.leaves, self._store)
+        return split
 
-    def _job(self, split: trees.Split, data: Any) -> writing.Job:
+    def _count(self, state: Any) -> int:
+        """What says that a checkpoint is due: the revisions; of several processes the
+        rounds in the state, which are the same on all of them at the same step."""
+        assert self._tags is not None
+        if self._team.processes == 1:
+            return sum(self._comm.revision(tag) for tag in self._tags)
+        return trees.rounds(state)
+
+    def _sites_before(self) -> int:
+        """Live sites with a lower number; -1 if this one is no member."""
+        about = self._comm.attributes()
+        return sum(n < about.id for n in about.ids) if about.id else -1
+
+    def _job(self, split: trees.Split, plan: together.Plan, data: Any) -> writing.Job:
         # Copied first: with the copy the step has ended, and its revision is known.
-        shared = split.shared()
-        own = split.own() if self._own else None
+        taken = split.take(self._own)
+        if taken.portion is not None:
+            portion = dataclasses.replace(taken.portion, save=plan.save)
+            taken = taken._replace(portion=portion)
         revisions = tuple(
             Revision(tag, self._comm.revision(tag), self._comm.digest(tag))
-            for tag in shared
+            for tag in split.tags
         )
         if not all(one.digest for one in revisions):
             raise InvalidError(
@@ -181,35 +235,35 @@ class Checkpoints:
             number=sum(one.revision for one in revisions),
             saved_unix_s=time.time(),
             revisions=revisions,
-            shared=shared,
-            own=own,
+            taken=taken,
             data=data,
         )
 
-    def _write(self, job: writing.Job, period: int) -> None:
+    def _write(self, job: writing.Job, before: int, period: int) -> None:
         try:
             writing.check(job)
-            with_shared = not self._shared or self._is_its_turn(job, period)
-            if with_shared or job.own is not None:
+            with_shared = not self._shared or self._is_its_turn(job, before, period)
+            if with_shared or self._own:
                 record = writing.write(self._store, job, with_shared=with_shared)
                 of_all = self._shared and with_shared
-                writing.tidy(self._store, self._site, self._keep, of_all_sites=of_all)
+                held = record.portion.held if record.portion else range(1)
+                writing.tidy(
+                    self._store, self._site, self._keep, held, of_all_sites=of_all
+                )
                 say(logging.DEBUG, f"{record}, is complete")
         except Exception as fault:
             say(logging.ERROR, f"checkpoint {job.number} is not saved: {fault}")
             raise
 
-    def _is_its_turn(self, job: writing.Job, period: int) -> bool:
-        about = self._comm.attributes()
-        before = sum(number < about.id for number in about.ids)
-        if about.id and not before:
+    def _is_its_turn(self, job: writing.Job, before: int, period: int) -> bool:
+        if before == 0:
             return True
         there = [
-            record.number
-            for record in records.with_shared(records.find(self._store))
-            if record.run == job.run
+            one.number
+            for one in records.with_shared(records.find(self._store))
+            if one.run == job.run
         ]
-        return max(there, default=0) < job.number - before * period
+        return max(there, default=0) < job.number - max(before, 0) * period
 
     # ---- restoring -------------------------------------------------------------------
 
@@ -238,61 +292,65 @@ class Checkpoints:
             one is of another model; IoError.
         """
         moments.reached("restore-begun")
-        split = trees.Split(state, self._comm)
-        self._tags = split.tags
+        split = self._split(state)
         found = records.find(self._store)
         run = self._comm.attributes().run_id
         usable = self._candidates(found, run, number)
+        common = self._team.common([one.identity for one in usable])
         for one in found:
             if one.problem:
                 say(
                     logging.WARNING,
-                    f"checkpoint {one.number} of {one.site} is refused: {one.problem}",
+                    f"checkpoint {one.number} of {one.whose} is refused: {one.problem}",
                 )
-        if number is None and all(one.problem == INCOMPLETE for one in found):
+        if not common and self._team.all(number is None and records.is_bare(found)):
             say(
                 logging.INFO,
                 f"no checkpoint in {self._store.where}: this peer begins "
                 "with a new state",
             )
             return state, data
-        for record in usable:
+        for i in common:
+            whole, shared = usable[i], None
             try:
-                shared = reading.shared(self._store, record)
+                shared = reading.shared(self._store, whole, self._team.share)
             except DamagedError as fault:
                 say(
                     logging.ERROR,
-                    f"{record}, is refused: {fault.text}; the one before it is tried",
+                    f"{whole}, is refused: {fault.text}; the one before it is tried",
                 )
+            if not self._team.all(shared is not None) or shared is None:
                 continue
-            self._last = record.number
-            self._tell(record, run)
-            result = self._with_own(split, record, found, shared, data)
+            self._tell(whole, run)
+            result = self._with_own(split, whole, found, shared, data)
+            self._number = whole.number
+            alone = self._team.processes == 1
+            self._last = whole.number if alone else trees.rounds(result[0])
             moments.reached("restore-ended")
             return result
         raise DamagedError(_nothing_whole(self._store.where, found, number))
 
     def _candidates(
         self, found: list[Found], run: str, number: int | None
-    ) -> list[Record]:
+    ) -> list[Whole]:
         """Those with a shared part: of this run first, then the newest; of equal ones
-        this site's own."""
-        whole = [one.record for one in found if one.record]
-        ages = [(record.run, record.number) for record in whole]  # the oldest first
+        this site's own, then what was saved last."""
+        ages = [(one.run, one.number) for one in records.wholes(found)]  # oldest first
         place = {age: i for i, age in enumerate(dict.fromkeys(ages))}
 
-        def worth(record: Record) -> tuple[bool, int, bool]:
-            newness = place[record.run, record.number]
-            return record.run == run, newness, record.site == self._site
+        def worth(one: Whole) -> tuple[bool, int, bool, float]:
+            newness = place[one.run, one.number]
+            mine = one.site == self._site
+            return one.run == run, newness, mine, one.first.saved_unix_s
 
         return sorted(records.with_shared(found, number), key=worth, reverse=True)
 
-    def _tell(self, record: Record, run: str) -> None:
-        say(logging.INFO, f"restored {record}, from {self._store.where}")
-        if record.run != run:
+    def _tell(self, whole: Whole, run: str) -> None:
+        say(logging.INFO, f"restored {whole}, from {self._store.where}")
+        if whole.run != run:
             say(
                 logging.WARNING,
-                f"that checkpoint is of run {record.run}, and this is run {run}, whose "
+                f"that checkpoint is of run {whole.run}, and this is run {run}, whose "
                 "journal does not know it: if nobody has a newer state, the first peer "
                 "that comes, or the one with source=True, gives its own to all",
             )
@@ -300,39 +358,42 @@ class Checkpoints:
     def _with_own(
         self,
         split: trees.Split,
-        record: Record,
+        whole: Whole,
         found: list[Found],
-        shared: writing.Arrays,
+        shared: reading.Arrays,
         data: Any,
     ) -> tuple[Any, Any]:
         mine = [
-            one.record
-            for one in found
-            if one.record
-            and (one.site, one.record.run) == (self._site, record.run)
-            and one.number <= record.number
+            one
+            for one in reversed(records.wholes(found))  # the newest first
+            if (one.site, one.run) == (self._site, whole.run)
+            and one.number <= whole.number
         ]
-        for held in reversed(mine):  # the newest first
+        for i in self._team.common([one.identity for one in mine]):
+            held, state, is_whole = mine[i], None, True
+            with_own = held.holds(OWN)
             try:
-                own = reading.own(self._store, held) if OWN in held.items else None
+                if with_own:
+                    state = split.with_all(shared, reading.own(self._store, held))
             except DamagedError as fault:
                 say(logging.ERROR, f"{held}: its own part is refused: {fault.text}")
+                is_whole = False
+            if not self._team.all(is_whole):
                 continue
-            if held.data is not None:
-                data = _like(data, trees.decoded(held.data))
-            if own is None:
+            if held.first.data is not None:
+                data = _like(data, trees.decoded(held.first.data))
+            if not with_own:
                 return split.with_shared(shared), data
-            state = split.with_all(shared, own)
-            if held.revisions != record.revisions:
+            if held.revisions != whole.revisions:
                 say(
                     logging.INFO,
                     f"what is {self._site}'s own comes from checkpoint {held.number}",
                 )
-                state = trees.Split(state, self._comm).with_shared(shared)
+                state = self._split(state).with_shared(shared)
             return state, data
         say(
             logging.INFO,
-            f"nothing of {self._site}'s own is in checkpoint {record.number} or one "
+            f"nothing of {self._site}'s own is in checkpoint {whole.number} or one "
             "before: it begins with a new inner state",
         )
         return split.with_shared(shared), data
@@ -355,13 +416,23 @@ def _nothing_whole(where: str, found: list[Found], number: int | None) -> str:
         there = sorted({one.number for one in found if one.record})
         return f"no checkpoint {number} in {where}; there are {there}"
     bad = "; ".join(
-        f"{one.number} of {one.site}: {one.problem or 'see the lines before'}"
+        f"{one.number} of {one.whose}: {one.problem or 'see the lines before'}"
         for one in found
     )
     return f"no checkpoint in {where} is whole: {bad}"
 
 
-def _lasting_name(comm: Communicator) -> str:
+def _team_of(comm: Communicator | ShardedCommunicator) -> Team:
+    if isinstance(comm, Communicator):
+        return Team()
+    return Team(comm.processes, comm.first // len(comm.comms))
+
+
+def _is_one_of_several() -> bool:
+    return jax.distributed.is_initialized() and jax.process_count() > 1
+
+
+def _lasting_name(comm: Communicator | ShardedCommunicator) -> str:
     """Of this site in all its lives."""
     if not comm.site:
         raise ValueError(

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import concurrent.futures
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
 from jccl._options import Restore
-from jccl.checkpoint.records import Found, Record, with_shared
+from jccl.checkpoint import portions
+from jccl.checkpoint.reading import Arrays
+from jccl.checkpoint.records import Found, Leaf, Whole, with_shared
 from jccl.communicator import Communicator, Synced
 from jccl.errors import DamagedError
 
@@ -37,22 +39,22 @@ class _Part:
         return cls(dict(zip(names, leaves, strict=True)))
 
 
-def chosen(found: list[Found], run: str, number: int | None) -> Record:
+def chosen(found: list[Found], run: str, number: int | None) -> Whole:
     """The newest of this run that holds the shared part, or that of the number."""
-    own = [record for record in with_shared(found, number) if record.run == run]
+    own = [whole for whole in with_shared(found, number) if whole.run == run]
     if not own:
         there = sorted({(r.number, r.run[:8]) for r in with_shared(found)})
         raise DamagedError(
             f"no checkpoint {number or ''} of run {run[:8]}; there are "
             + (", ".join(f"{n} of run {of}" for n, of in there) or "none")
         )
-    return max(own, key=lambda record: record.number)
+    return max(own, key=lambda whole: whole.number)
 
 
 def bring(
-    comm: Communicator,
-    record: Record,
-    arrays: Mapping[str, np.ndarray],
+    comms: Sequence[Communicator],
+    whole: Whole,
+    arrays: Arrays,
     deadline: float | None = None,
     restore: Restore = True,
 ) -> dict[str, Synced]:
@@ -60,20 +62,42 @@ def bring(
 
     All tags at once, as `jccl.sync_state` does, which says what `restore` may be.
 
+    Args:
+        comms: for each part into which the run cuts its leaves, in their order.
+
+    Returns:
+        By tag, of the first part. A site's parts go back together.
+
     Errors:
         MismatchError if the run has another model, forgot this state, or somebody else
         restores;
         AuthError without the run's secret; DeadlineError.
     """
+    tags = list(whole.first.leaves)
 
-    def one(tag: str) -> Synced:
-        names = [leaf.name for leaf in record.leaves[tag]]
-        leaves = {name.removeprefix(tag).lstrip("/"): arrays[name] for name in names}
-        tree = leaves[""] if set(leaves) == {""} else _Part(leaves)
-        return comm.sync_state(tree, tag=tag, restore=restore, deadline=deadline)
+    def one(part: int, tag: str) -> Synced:
+        named = {
+            leaf.name.removeprefix(tag).lstrip("/"): _part_of(arrays, whole, leaf, part)
+            for leaf in whole.first.leaves[tag]
+        }
+        tree = named[""] if set(named) == {""} else _Part(named)
+        return comms[part].sync_state(tree, tag=tag, restore=restore, deadline=deadline)
 
-    with concurrent.futures.ThreadPoolExecutor(len(record.leaves)) as threads:
-        return dict(zip(record.leaves, threads.map(one, record.leaves), strict=True))
+    calls = [(part, tag) for part in range(len(comms)) for tag in tags]
+    with concurrent.futures.ThreadPoolExecutor(len(calls)) as threads:
+        synced = list(threads.map(lambda call: one(*call), calls))
+    return dict(zip(tags, synced, strict=False))
+
+
+def _part_of(arrays: Arrays, whole: Whole, leaf: Leaf, part: int) -> np.ndarray:
+    if whole.parts == 1 and whole.first.portion is None:
+        return arrays[leaf.name]
+    assert whole.first.portion is not None
+    dimension = whole.first.portion.cuts.get(leaf.name, -1)
+    box = portions.part_box(leaf.shape, dimension, part, whole.parts)
+    if dimension >= 0:
+        return arrays.read(leaf.name, box)
+    return arrays[leaf.name].reshape(-1)[portions.slices(box)]
 
 
 def is_taken(status: str, tags: Mapping[str, Any]) -> bool:

@@ -9,6 +9,11 @@ The number grows with the revisions of the run. Without its marker a folder is n
 The folder between has a name of its own in each try, so that what a killed process left
 is never mixed with what the next one writes. Any thread; refuses markers that are not,
 to the byte, what was written.
+
+Each process of a site of several has a folder and a marker of its own, which hold its
+portion. The folder is named after the first of its parts of the leaves, their number
+and the save (`eu,0+2.5d1c02ab93f07e64`). A checkpoint of the site is there when all
+portions of one save are.
 """
 
 from __future__ import annotations
@@ -26,10 +31,13 @@ from jccl.checkpoint.stores import Kept, Store
 from jccl.errors import DamagedError
 
 FORMAT = 1
+FORMAT_OF_PORTIONS = 2
 MARKER = "checkpoint.json"
 SHARED, OWN = "shared", "own"
 INCOMPLETE = "its marker is not there: it was never complete"
+PARTIAL = "other processes of the site have not saved theirs"
 _NAME = re.compile(r"(\d{12})/([^/]+)/(.+)")
+_PORTION = re.compile(r"([^,]+),(\d+)\+(\d+)\.([0-9a-f]{16})")
 
 
 class Revision(NamedTuple):
@@ -49,6 +57,36 @@ class Leaf(NamedTuple):
     shape: tuple[int, ...]
 
 
+Span = tuple[int, int]  # of one dimension: begin and end
+
+
+@dataclasses.dataclass(frozen=True)
+class Portion:
+    """What one process of a site of several holds of a checkpoint."""
+
+    first: int
+    count: int
+    parts: int  # into which leaves are cut, on all sites of the run
+    save: str  # what the processes of a site saved together has the same one
+    holds: tuple[str, ...]  # SHARED and OWN, as far as they were saved
+    cuts: dict[str, int]  # shared leaves that are cut along a dimension, by name
+    own: tuple[Leaf, ...]  # the site's own leaves, whole
+    boxes: dict[str, tuple[tuple[Span, ...], ...]]  # the pieces of those held here
+
+    @property
+    def name(self) -> str:
+        return f"{self.first}+{self.count}.{self.save}"
+
+    @property
+    def held(self) -> range:
+        return range(self.first, self.first + self.count)
+
+    def __str__(self) -> str:
+        last = self.first + self.count - 1
+        these = f"part {last}" if self.count == 1 else f"parts {self.first} to {last}"
+        return f"{these} of {self.parts}"
+
+
 @dataclasses.dataclass(frozen=True)
 class Record:
     """What a marker says."""
@@ -62,6 +100,11 @@ class Record:
     items: dict[str, str]  # SHARED and OWN, as far as they are there: their folders
     files: dict[str, Kept]
     data: Any  # the user's, as `encoded` makes it
+    portion: Portion | None = None
+
+    @property
+    def holds(self) -> tuple[str, ...]:
+        return tuple(self.items) if self.portion is None else self.portion.holds
 
     def files_of(self, item: str) -> dict[str, Kept]:
         folder = self.items[item] + "/"
@@ -73,7 +116,8 @@ class Record:
 
     def __str__(self) -> str:
         what = ", ".join(map(str, self.revisions))
-        return f"checkpoint {self.number} of {self.site}, {what}"
+        part = f", {self.portion}" if self.portion else ""
+        return f"checkpoint {self.number} of {self.site}{part}, {what}"
 
 
 class Found(NamedTuple):
@@ -84,22 +128,133 @@ class Found(NamedTuple):
     record: Record | None
     problem: str  # why there is no record
     names: tuple[str, ...]  # of all files, the marker first
+    portion: str = ""  # its name, of a site of several processes
+
+    @property
+    def part(self) -> int:
+        """The first part of the leaves that is in it."""
+        return int(self.portion.partition("+")[0] or 0)
+
+    @property
+    def whose(self) -> str:
+        if self.record and self.record.portion:
+            return f"{self.site}, {self.record.portion}"
+        return f"{self.site}, from part {self.part}" if self.portion else self.site
 
 
-def with_shared(found: Iterable[Found], number: int | None = None) -> list[Record]:
+class Whole(NamedTuple):
+    """A checkpoint of a site: one record, or the portions of all of its processes."""
+
+    records: tuple[Record, ...]
+
+    @property
+    def first(self) -> Record:
+        return self.records[0]
+
+    @property
+    def number(self) -> int:
+        return self.first.number
+
+    @property
+    def site(self) -> str:
+        return self.first.site
+
+    @property
+    def run(self) -> str:
+        return self.first.run
+
+    @property
+    def parts(self) -> int:
+        return self.first.portion.parts if self.first.portion else 1
+
+    def holds(self, item: str) -> bool:
+        return all(item in record.holds for record in self.records)
+
+    @property
+    def revisions(self) -> tuple[tuple[str, int], ...]:
+        return tuple((one.tag, one.revision) for one in self.first.revisions)
+
+    @property
+    def identity(self) -> str:
+        """The same for all who see it, and for no other one."""
+        save = self.first.portion.save if self.first.portion else ""
+        return f"{self.run} {self.number} {self.site} {save}"
+
+    def __str__(self) -> str:
+        if len(self.records) == 1:
+            return str(self.first)
+        what = ", ".join(f"revision {n} of {tag}" for tag, n in self.revisions)
+        return f"checkpoint {self.number} of {self.site}, {what}"
+
+
+def wholes(found: Iterable[Found]) -> list[Whole]:
+    """The checkpoints of sites, in the order of `found`."""
+    together: dict[tuple[Any, ...], list[Record]] = {}
+    for one in found:
+        if record := one.record:
+            of = record.portion
+            key = (record.run, record.number, record.site)
+            more = (of.save, of.parts) if of else ()
+            together.setdefault((*key, more), []).append(record)
+    return [Whole(tuple(r)) for r in map(_in_order, together.values()) if r]
+
+
+def _in_order(records: list[Record]) -> list[Record]:
+    """Nothing if a part is missing, or the portions are not of one revision."""
+    if records[0].portion is None:
+        return records
+    ordered = sorted(records, key=lambda r: r.portion.first if r.portion else 0)
+    at = 0
+    for record in ordered:
+        assert record.portion is not None
+        if record.portion.first != at:
+            return []
+        at += record.portion.count
+    of = {tuple((x.tag, x.revision) for x in record.revisions) for record in records}
+    parts = records[0].portion.parts
+    return ordered if at == parts and len(of) == 1 else []
+
+
+def partial(found: Iterable[Found]) -> list[Found]:
+    """Portions whose site never completed the checkpoint, or has not yet."""
+    found = list(found)
+    whole = {id(record) for one in wholes(found) for record in one.records}
+    return [one for one in found if one.record and id(one.record) not in whole]
+
+
+def is_bare(found: Iterable[Found]) -> bool:
+    """Whether nothing was ever complete: a first save that was not ended is no loss."""
+    found = list(found)
+    of_portions = all(one.record is None or one.record.portion for one in found)
+    problems = {one.problem for one in found if one.record is None}
+    return of_portions and problems <= {INCOMPLETE} and not wholes(found)
+
+
+def kind_of(item: str) -> str:
+    """SHARED or OWN: those of portions have longer names."""
+    return item.partition(".")[0]
+
+
+def with_shared(found: Iterable[Found], number: int | None = None) -> list[Whole]:
     """Those that hold the shared part; of that number, if one is named."""
-    records = [one.record for one in found if one.record]
-    return [r for r in records if SHARED in r.items and number in (None, r.number)]
+    return [
+        one
+        for one in wholes(found)
+        if one.holds(SHARED) and number in (None, one.number)
+    ]
 
 
-def folder_of(number: int, site: str) -> str:
+def folder_of(number: int, site: str, portion: str = "") -> str:
     # No site is `..` here, or more than one folder.
     name = urllib.parse.quote(site, safe="").replace(".", "%2E")
-    return f"{number:012d}/{name}"
+    return f"{number:012d}/{name}" + (f",{portion}" if portion else "")
 
 
 def marker_of(record: Record) -> bytes:
-    said = {"format": FORMAT, **dataclasses.asdict(record)}
+    said = {"format": FORMAT_OF_PORTIONS, **dataclasses.asdict(record)}
+    if record.portion is None:
+        del said["portion"]
+        said["format"] = FORMAT
     text = _canonical(said)
     sha256 = hashlib.sha256(text.encode()).hexdigest()
     return json.dumps({"record": said, "sha256": sha256}, indent=1).encode()
@@ -111,17 +266,30 @@ def record_of(marker: bytes) -> Record:
         said, sha256 = whole["record"], whole["sha256"]
         if hashlib.sha256(_canonical(said).encode()).hexdigest() != sha256:
             raise DamagedError(f"{MARKER} differs from what was written")
-        if said.pop("format") != FORMAT:
+        wanted = FORMAT_OF_PORTIONS if "portion" in said else FORMAT
+        if said.pop("format") != wanted:
             raise DamagedError(f"{MARKER} was written by another version of jccl")
         said["revisions"] = tuple(Revision(*one) for one in said["revisions"])
-        said["leaves"] = {
-            tag: tuple(Leaf(name, dtype, tuple(shape)) for name, dtype, shape in leaves)
-            for tag, leaves in said["leaves"].items()
-        }
+        said["leaves"] = {t: _leaves(leaves) for t, leaves in said["leaves"].items()}
         said["files"] = {name: Kept(*kept) for name, kept in said["files"].items()}
+        if "portion" in said:
+            said["portion"] = _portion(said["portion"])
         return Record(**said)
     except (ValueError, KeyError, TypeError) as fault:
         raise DamagedError(f"{MARKER} is damaged: {fault!r}") from None
+
+
+def _leaves(said: Any) -> tuple[Leaf, ...]:
+    return tuple(Leaf(name, dtype, tuple(shape)) for name, dtype, shape in said)
+
+
+def _portion(said: Any) -> Portion:
+    boxes = {
+        name: tuple(tuple((begin, end) for begin, end in box) for box in pieces)
+        for name, pieces in said["boxes"].items()
+    }
+    own, holds = _leaves(said["own"]), tuple(said["holds"])
+    return Portion(**{**said, "boxes": boxes, "own": own, "holds": holds})
 
 
 def find(store: Store) -> list[Found]:
@@ -147,29 +315,30 @@ def find(store: Store) -> list[Found]:
 def _found(store: Store, number: str, site: str, names: Sequence[str]) -> Found:
     marker = f"{number}/{site}/{MARKER}"
     rest = [name for name in names if name != marker]
-    said = int(number), urllib.parse.unquote(site)
+    split = _PORTION.fullmatch(site)
+    name, _, portion = site.partition(",") if split else (site, "", "")
+    said = int(number), urllib.parse.unquote(name)
+
+    def without(problem: str, *names: str) -> Found:
+        return Found(*said, None, problem, names, portion)
+
     if len(rest) == len(names):
-        return Found(*said, None, INCOMPLETE, tuple(rest))
+        return without(INCOMPLETE, *rest)
     try:
         record = record_of(store.read(marker))
     except (DamagedError, FileNotFoundError) as fault:
-        return Found(*said, None, str(fault), (marker, *rest))
-    if (record.number, record.site) != said:
-        return Found(*said, None, "the marker is of another one", (marker, *rest))
-    return Found(*said, record, "", (marker, *rest))
+        return without(str(fault), marker, *rest)
+    of = record.portion.name if record.portion else ""
+    if (record.number, record.site, of) != (*said, portion):
+        return without("the marker is of another one", marker, *rest)
+    return Found(*said, record, "", (marker, *rest), portion)
 
 
 def older_than_kept(found: Iterable[Found], keep: int) -> list[Found]:
     """Complete ones beyond the newest `keep` numbers that have a shared part, the
     oldest first."""
     whole = [one for one in found if one.record]
-    numbers = list(
-        dict.fromkeys(
-            (one.record.run, one.number)
-            for one in whole
-            if one.record and SHARED in one.record.items
-        )
-    )
+    numbers = list(dict.fromkeys((one.run, one.number) for one in with_shared(whole)))
     if len(numbers) < keep:
         return []
     kept = set(numbers[len(numbers) - keep :])

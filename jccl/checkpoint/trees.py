@@ -3,7 +3,8 @@
 Takes what `jccl.sync_state` takes: a TrainState, `(params, opt_state)`, an nnx pair or
 any pytree with an optimizer state of jccl in it. Arrays go to and come from host
 memory; where they lay, and how they were sharded, restored ones lie again. Refuses
-arrays of which other processes hold parts. Called between steps, by one thread.
+arrays of which other processes hold parts, but in `spread`. Called between steps, by
+one thread.
 """
 
 from __future__ import annotations
@@ -18,8 +19,13 @@ import numpy as np
 
 from jccl import snapshot
 from jccl._host import path_text
+from jccl.checkpoint.portions import box_of
+from jccl.checkpoint.reading import Arrays
+from jccl.checkpoint.records import OWN, SHARED, Leaf
+from jccl.checkpoint.writing import Taken
 from jccl.communicator import Communicator
 from jccl.errors import MismatchError
+from jccl.sites import ShardedCommunicator
 
 
 class _Place:
@@ -34,13 +40,18 @@ class _Place:
 class Split:
     """Of one state. `tags` are those of its shared parts, in order."""
 
-    def __init__(self, state: Any, comm: Communicator) -> None:
+    def __init__(self, state: Any, comm: Communicator | ShardedCommunicator) -> None:
         self._pair = state if snapshot.is_nnx_pair(state) else None
         tree = snapshot.nnx_tree(state) if self._pair else state
         flat, self._treedef = jax.tree_util.tree_flatten_with_path(tree)
         self.leaves = [leaf for _, leaf in flat]
         for path, leaf in flat:
-            _check(path_text(path), leaf)
+            if isinstance(leaf, jax.core.Tracer):
+                raise TypeError(
+                    f"leaf '{path_text(path)}' is traced: save and restore between "
+                    "steps"
+                )
+            self.check(path_text(path), leaf)
         self._comm = comm
         self._nodes = snapshot.find(tree)
         if not self._nodes:
@@ -69,21 +80,42 @@ class Split:
     def tags(self) -> list[str]:
         return list(self._shared)
 
-    def shared(self) -> dict[str, dict[str, np.ndarray]]:
-        """By tag and name; in the order in which the transport knows the leaves."""
-        return {tag: self._host(names) for tag, (_, names) in self._shared.items()}
+    def check(self, name: str, leaf: Any) -> None:
+        if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
+            raise NotImplementedError(
+                f"leaf '{name}' lies on devices of several processes, and this "
+                "communicator is of one: join with jccl.sites.connect"
+            )
 
-    def own(self) -> dict[str, np.ndarray]:
-        return self._host(self._own)
+    def local_marks(self) -> dict[str, int]:
+        """Of leaves in which the site's processes may differ by mistake."""
+        return {}
+
+    def take(self, own: bool) -> Taken:
+        """What is to be saved, by names and in the order in which the transport knows
+        the leaves; without the site's own part if it is not wanted."""
+        shared = {t: self._host(names) for t, (_, names) in self._shared.items()}
+        items = {SHARED: {n: a for tag in shared.values() for n, a in tag.items()}}
+        if own:
+            items[OWN] = self._host(self._own)
+        return Taken(self.whole_leaves(), (shared,), items, None)
+
+    def whole_leaves(self) -> dict[str, tuple[Leaf, ...]]:
+        return {
+            tag: tuple(self.leaf(name, i) for name, i in names.items())
+            for tag, (_, names) in self._shared.items()
+        }
+
+    def leaf(self, name: str, i: int) -> Leaf:
+        shape, dtype = _form(plain(self.leaves[i]))
+        return Leaf(name, dtype.name, shape)
 
     def _host(self, names: Mapping[str, int]) -> dict[str, np.ndarray]:
-        return {name: _to_host(self.leaves[i]) for name, i in names.items()}
+        return {name: to_host(self.leaves[i]) for name, i in names.items()}
 
     # ---- the way back ----------------------------------------------------------------
 
-    def with_all(
-        self, shared: Mapping[str, np.ndarray], own: Mapping[str, np.ndarray]
-    ) -> Any:
+    def with_all(self, shared: Arrays, own: Arrays) -> Any:
         """The state with these arrays."""
         leaves = list(self.leaves)
         parts = [(names, shared) for _, names in self._shared.values()]
@@ -93,7 +125,7 @@ class Split:
         tree = jax.tree.unflatten(self._treedef, leaves)
         return tree if self._pair is None else snapshot.nnx_with(self._pair, tree)
 
-    def with_shared(self, shared: Mapping[str, np.ndarray]) -> Any:
+    def with_shared(self, shared: Arrays) -> Any:
         """The state of a peer that begins with this shared part: parameters are the
         anchor, and what is its own is as it is now."""
         trees = {}
@@ -114,6 +146,15 @@ def counters(state: Any) -> list[Any]:
     """Of the rounds that are in it; with them the step has ended."""
     tree = state[1].opt_state if snapshot.is_nnx_pair(state) else state
     return [node.jccl_shared()["rounds"] for node in snapshot.find(tree)]
+
+
+def rounds(state: Any) -> int:
+    """All of them that are in the state, of all its parts."""
+
+    def here(x: Any) -> Any:
+        return x.addressable_data(0) if isinstance(x, jax.Array) else x
+
+    return sum(int(np.sum(here(x))) for x in jax.tree.leaves(counters(state)))
 
 
 def _once(pairs: list[tuple[str, int]]) -> dict[str, int]:
@@ -141,48 +182,44 @@ def _is_key(leaf: Any) -> bool:
     return dtype is not None and jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key)
 
 
-def _check(name: str, leaf: Any) -> None:
-    if isinstance(leaf, jax.core.Tracer):
-        raise TypeError(f"leaf '{name}' is traced: save and restore between steps")
-    if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
-        raise NotImplementedError(
-            f"leaf '{name}' lies on devices of several processes: jccl.Checkpoints "
-            "cannot save such sites yet; save them with orbax itself"
-        )
+def plain(leaf: Any) -> Any:
+    """A random key's data; other leaves as they are."""
+    return jax.random.key_data(leaf) if _is_key(leaf) else leaf
 
 
-def _to_host(leaf: Any) -> np.ndarray:
+def to_host(leaf: Any) -> np.ndarray:
     """A copy: the next step may be given the leaf's memory."""
-    if _is_key(leaf):
-        leaf = jax.random.key_data(leaf)
-    return np.array(leaf, copy=True)
+    return np.array(plain(leaf), copy=True)
 
 
-def _placed(name: str, like: Any, arrays: Mapping[str, np.ndarray]) -> Any:
+def _placed(name: str, like: Any, arrays: Arrays) -> Any:
     """The array of that name, where and what `like` is."""
-    was_key = _is_key(like)
-    plain = jax.random.key_data(like) if was_key else like
-    shape, dtype = _form(plain)
+    bits = plain(like)
+    shape, dtype = _form(bits)
     if name not in arrays:
         if 0 in shape:  # orbax keeps no array without elements
             return like
         raise MismatchError(f"the checkpoint has no leaf '{name}': another model?")
-    array = arrays[name]
-    if not hasattr(plain, "dtype"):  # a number of Python's
-        return type(plain)(array.item())
-    if (array.shape, array.dtype) != (shape, dtype):
+    if not hasattr(bits, "dtype"):  # a number of Python's
+        return type(bits)(arrays[name].item())
+    if (found := arrays.form(name)) != (shape, dtype):
         raise MismatchError(
-            f"leaf '{name}' is {array.dtype}{list(array.shape)} in the checkpoint and "
+            f"leaf '{name}' is {found[1]}{list(found[0])} in the checkpoint and "
             f"{dtype}{list(shape)} here: another model or optimizer?"
         )
-    if not isinstance(plain, jax.Array):
-        return array
-    if was_key:
-        bits = jax.numpy.asarray(array)
-        return jax.random.wrap_key_data(bits, impl=jax.random.key_impl(like))
-    if len(plain.sharding.device_set) == 1:
-        return jax.numpy.asarray(array)
-    return jax.device_put(array, plain.sharding)
+    if not isinstance(bits, jax.Array):
+        return arrays[name]
+    if len(bits.sharding.device_set) == 1:
+        made = jax.numpy.asarray(arrays[name])
+    else:  # each device's own piece alone
+        made = jax.make_array_from_callback(
+            shape,
+            bits.sharding,
+            lambda index: arrays.read(name, box_of(index or (), shape)),
+        )
+    if _is_key(like):
+        return jax.random.wrap_key_data(made, impl=jax.random.key_impl(like))
+    return made
 
 
 # ---- the user's data -----------------------------------------------------------------

@@ -6,65 +6,74 @@ that it is said to be is refused: a checkpoint that no journal knows would help 
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import secrets
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from jccl.checkpoint import items, moments, reading, records
-from jccl.checkpoint.records import OWN, SHARED, Leaf, Record, Revision
+from jccl.checkpoint import items, moments, reading, records, tensors
+from jccl.checkpoint.records import SHARED, Leaf, Portion, Record, Revision
 from jccl.checkpoint.stores import Store
 from jccl.errors import ResyncError
 
 Arrays = dict[str, np.ndarray]
 
 
+class Taken(NamedTuple):
+    """Of a state, what this process saves: in host memory, and nobody else's."""
+
+    leaves: dict[str, tuple[Leaf, ...]]  # by tag, whole
+    parts: tuple[dict[str, Arrays], ...]  # what all share: by part held here, and tag
+    items: dict[str, Arrays]  # as they are written, those of SHARED and OWN
+    portion: Portion | None  # without one, this process holds all of it
+
+
 class Job(NamedTuple):
-    """What is to be saved; all in host memory, and nobody else's."""
+    """What is to be saved."""
 
     run: str
     site: str
     number: int
     saved_unix_s: float
     revisions: tuple[Revision, ...]
-    shared: dict[str, Arrays]  # by tag
-    own: Arrays | None
+    taken: Taken
     data: Any
-
-
-def leaves_of(job: Job) -> dict[str, tuple[Leaf, ...]]:
-    return {
-        tag: tuple(Leaf(name, a.dtype.name, a.shape) for name, a in arrays.items())
-        for tag, arrays in job.shared.items()
-    }
 
 
 def check(job: Job) -> None:
     """That the state is the revision that this peer published or adopted last."""
-    leaves = leaves_of(job)
     for one in job.revisions:
-        made = reading.digest(leaves[one.tag], job.shared[one.tag])
-        if made != one.digest:
-            raise ResyncError(
-                f"the state given to save() is not {one}, which this peer published or "
-                f"adopted last, but {made[:16]}: it was edited, or is an older one"
-            )
+        for part, wanted in zip(job.taken.parts, one.digest.split(), strict=True):
+            made = reading.digest(list(part[one.tag].values()))
+            if made != wanted:
+                raise ResyncError(
+                    f"the state given to save() is not {one}, which this peer "
+                    f"published or adopted last, but {made[:16]}: it was edited, or is "
+                    "an older one"
+                )
 
 
 def write(store: Store, job: Job, *, with_shared: bool) -> Record:
-    """The whole checkpoint of this site; it exists when this returns, and not before
-    the marker's moment."""
+    """All that this process saves of a checkpoint; it exists when this returns, and not
+    before the marker's moment."""
     moments.reached("save-begun")
-    where = f"{records.folder_of(job.number, job.site)}/{secrets.token_hex(4)}"
-    parts: dict[str, Arrays] = {}
-    if with_shared:
-        parts[SHARED] = {n: a for tag in job.shared.values() for n, a in tag.items()}
-    if job.own is not None:
-        parts[OWN] = job.own
+    portion = job.taken.portion
+    top = records.folder_of(job.number, job.site, portion.name if portion else "")
+    where = f"{top}/{secrets.token_hex(4)}"
+    if portion and not with_shared:
+        holds = tuple(item for item in portion.holds if item != SHARED)
+        portion = dataclasses.replace(portion, holds=holds)
+    parts = {
+        item: arrays
+        for item, arrays in job.taken.items.items()
+        if with_shared or records.kind_of(item) != SHARED
+    }
     files = {}
     for item, arrays in parts.items():
-        make = functools.partial(items.write, arrays=arrays)
+        writer = tensors if portion else items
+        make = functools.partial(writer.write, arrays=arrays)
         files.update(store.fill(f"{where}/{item}", make))
         moments.reached("item-kept")
     record = Record(
@@ -73,23 +82,29 @@ def write(store: Store, job: Job, *, with_shared: bool) -> Record:
         number=job.number,
         saved_unix_s=job.saved_unix_s,
         revisions=job.revisions,
-        leaves=leaves_of(job),
+        leaves=job.taken.leaves,
         items={item: f"{where}/{item}" for item in parts},
         files=files,
         data=job.data,
+        portion=portion,
     )
-    marker = f"{records.folder_of(job.number, job.site)}/{records.MARKER}"
-    store.put(marker, records.marker_of(record))
+    store.put(f"{top}/{records.MARKER}", records.marker_of(record))
     moments.reached("marker-kept")
     return record
 
 
-def tidy(store: Store, site: str, keep: int, *, of_all_sites: bool) -> None:
-    """Removes what is beyond the newest `keep`, and what this site left unfinished."""
+def tidy(
+    store: Store, site: str, keep: int, held: range, *, of_all_sites: bool
+) -> None:
+    """Removes what is beyond the newest `keep`, and what this process or the one before
+    it left unfinished. `held`: its parts, as other processes of the site may be writing
+    theirs."""
     moments.reached("prune-begun")
     found = records.find(store)
     mine = [one for one in found if one.site == site]
     for one in mine:
+        if one.part not in held:
+            continue
         if one.record:  # without what an earlier try of it left
             rest = [n for n in one.names[1:] if n not in one.record.files]
             store.remove(rest)

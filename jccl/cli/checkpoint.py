@@ -26,20 +26,24 @@ def show(where: str) -> None:
     from jccl.checkpoint import records
 
     table = Table("number", "site", "run", "saved", "size", "holds")
-    for one in _found(where)[1]:
+    found = _found(where)[1]
+    partial = records.partial(found)
+    for one in found:
         if one.record is None:
-            table.add_row(str(one.number), shown(one.site), "", "", "", one.problem)
+            table.add_row(str(one.number), shown(one.whose), "", "", "", one.problem)
             continue
         record = one.record
         saved = datetime.datetime.fromtimestamp(record.saved_unix_s, datetime.UTC)
         holds = [*map(str, record.revisions)]
-        if records.SHARED not in record.items:
+        if records.SHARED not in record.holds:
             holds.append("its own part alone")
-        elif records.OWN not in record.items:
+        elif records.OWN not in record.holds:
             holds.append("the shared part alone")
+        if one in partial:
+            holds.append(f"incomplete: {records.PARTIAL}")
         table.add_row(
             str(one.number),
-            shown(one.site),
+            shown(one.whose),
             record.run[:8],
             f"{saved:%Y-%m-%d %H:%M:%S}",
             f"{record.bytes / 1e6:.3f} MB",
@@ -60,9 +64,10 @@ def verify(where: str) -> None:
     from jccl.errors import DamagedError
 
     store, found = _found(where)
+    partial = records.partial(found)
     damaged = 0
     for one in found:
-        said = f"checkpoint {one.number} of {one.site}"
+        said = f"checkpoint {one.number} of {one.whose}"
         problem = one.problem
         if one.record:
             try:
@@ -70,7 +75,8 @@ def verify(where: str) -> None:
             except DamagedError as fault:
                 problem = fault.text
         damaged += bool(problem) and problem != records.INCOMPLETE
-        click.echo(f"{said}: {problem or 'whole'}")
+        whole = f"incomplete: {records.PARTIAL}" if one in partial else "whole"
+        click.echo(f"{said}: {problem or whole}")
     if damaged:
         raise click.ClickException(f"{damaged} of {len(found)} damaged")
 
@@ -100,9 +106,10 @@ def prune(where: str, keep: int, incomplete: bool) -> None:
     gone = records.older_than_kept(found, keep)
     if incomplete:
         gone += [one for one in found if one.problem == records.INCOMPLETE]
+        gone += [one for one in records.partial(found) if one not in gone]
     for one in gone:
         records.remove(store, one)
-        click.echo(f"removed checkpoint {one.number} of {one.site}")
+        click.echo(f"removed checkpoint {one.number} of {one.whose}")
 
 
 def _found(where: str) -> tuple[Any, list[Any]]:

@@ -86,6 +86,10 @@ class Launcher:
     def send(self, index: int, number: signal.Signals) -> None:
         self._processes[index].send_signal(number)
 
+    def by_site(self, codes: Sequence[int | None]) -> Sequence[int | None]:
+        """One code for each site of the run; None while all of it runs."""
+        return codes
+
     def look_after(self, codes: Sequence[int | None]) -> None:
         """Between two looks at the processes."""
 
@@ -101,7 +105,7 @@ class Launcher:
             self._say_ends(codes)
             if all(code is not None for code in codes):
                 return self._verdict(codes)
-            if why := look.stuck(codes, time.monotonic()):
+            if why := look.stuck(self.by_site(codes), time.monotonic()):
                 left = [
                     label
                     for label, code in zip(self._labels, codes, strict=True)

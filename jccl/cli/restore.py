@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import secrets
 import time
@@ -54,21 +55,30 @@ def command(
     second time with the same checkpoint it does nothing, except with --again. It needs
     the run's secret, or a token with the role admin.
     """
-    from jccl._peer_options import Reactions, Transport
+    from jccl._peer_options import Reactions, Site, Transport
     from jccl.checkpoint import putting_back, reading, records, stores
 
     run = Run(**how)
     about = json.loads(run.status())
     store = stores.open_store(where)
-    record = putting_back.chosen(records.find(store), about["run"], number)
-    arrays = reading.shared(store, record)
-    click.echo(f"{record}, is whole")
+    whole = putting_back.chosen(records.find(store), about["run"], number)
+    arrays = reading.shared(store, whole)
+    click.echo(f"{whole}, is whole")
     end = time.monotonic() + wait
     site = f"restore-{secrets.token_hex(2)}"
     reach, calm = Transport(advertise=advertise), Reactions(on_term="ignore")
-    with run.join(site=site, transport=reach, reactions=calm) as comm:
+    with contextlib.ExitStack() as joined:
+        # A site as those of the run: with a peer for each part of the leaves.
+        comms = [
+            joined.enter_context(
+                run.join(
+                    site=Site(site, part, whole.parts), transport=reach, reactions=calm
+                )
+            )
+            for part in range(whole.parts)
+        ]
         wish: Restore = "again" if again else "any" if any_state else True
-        brought = putting_back.bring(comm, record, arrays, wait, wish)
+        brought = putting_back.bring(comms, whole, arrays, wait, wish)
         granted = {tag: one for tag, one in brought.items() if not one.replaced}
         for tag, one in brought.items():
             if tag in granted:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import socket
 import sys
 import time
 from collections.abc import Sequence
@@ -25,6 +26,12 @@ from jccl.settings import read_token, shared_environment
 
 @click.command(name="run", context_settings={"ignore_unknown_options": True})
 @click.option("-n", "--peers", default=2, show_default=True, help="Number of peers.")
+@click.option(
+    "--processes",
+    default=1,
+    show_default=True,
+    help="Processes of each peer: a site with one jax.distributed world.",
+)
 @click.option(
     "--kill-every", type=float, help="Kill and restart a random peer this often (s)."
 )
@@ -56,6 +63,7 @@ from jccl.settings import read_token, shared_environment
 )
 def command(
     peers: int,
+    processes: int,
     kill_every: float | None,
     seed: int | None,
     store: str,
@@ -70,14 +78,16 @@ def command(
     and with --token-file a token to join, which cannot lead the run.
     Peers are named peer-0 to peer-N-1 unless they choose another name. If a peer has
     ended and the others wait for more sites than are left, jccl ends these too.
+    With --processes each peer is a site of so many processes, which also get
+    JAX_COORDINATOR_ADDRESS, JCCL_SITE, JCCL_SHARD and JCCL_SHARDS.
     Exit code: 0 if the last process of every peer ended with 0, else the first other
     code; 1 if jccl had to end peers.
     """
     from jccl import _native
     from jccl._faults import typed_errors
 
-    if peers < 1:
-        raise click.UsageError("-n is at least 1")
+    if peers < 1 or processes < 1:
+        raise click.UsageError("-n and --processes are at least 1")
     if kill_every is not None and kill_every <= 0:
         raise click.UsageError("--kill-every is more than 0 seconds")
     token = read_token(None, token_file)
@@ -106,7 +116,7 @@ def command(
         env["JCCL_TOKEN"] = _native.core().make_token(token, role="peer", uses=0)
         env.pop("JCCL_TOKEN_FILE", None)
     click.echo(f"JCCL_MASTER={master.address}", err=True)
-    launcher = LocalPeers(list(argv), env, peers, random.Random(seed))
+    launcher = LocalPeers(list(argv), env, (peers, processes), random.Random(seed))
     launcher.kill_every(kill_every)
 
     def status() -> dict[str, Any]:
@@ -123,16 +133,31 @@ def command(
 
 
 class LocalPeers(Launcher):
-    """The peers as processes of this machine, of which one is killed now and then."""
+    """The peers as processes of this machine, of which one is killed now and then.
+
+    Those of one site follow each other. They live and die together, as JAX's processes
+    do: the coordinator of a world does not take a new process for a dead one.
+    """
 
     def __init__(
-        self, argv: list[str], env: dict[str, str], count: int, choice: random.Random
+        self,
+        argv: list[str],
+        env: dict[str, str],
+        size: tuple[int, int],
+        choice: random.Random,
     ) -> None:
-        super().__init__("jccl run", [str(index) for index in range(count)])
+        peers, self._each = size
+        labels = [
+            str(peer) if self._each == 1 else f"{peer}/{process}"
+            for peer in range(peers)
+            for process in range(self._each)
+        ]
+        super().__init__("jccl run", labels)
         self._argv = argv
         self._env = env
         self._choice = choice
-        self._lives = [0] * count
+        self._lives = [0] * peers
+        self._coordinators = [self._coordinator() for _ in range(peers)]
         self._every = 0.0
         self._next_kill = float("inf")
 
@@ -142,11 +167,19 @@ class LocalPeers(Launcher):
             self._next_kill = time.monotonic() + seconds
 
     def command_of(self, index: int) -> tuple[list[str], dict[str, str]]:
-        own = {
-            "JCCL_PEER_INDEX": str(index),
-            "JCCL_PEER_LIFE": str(self._lives[index]),
-        }
+        peer, process = divmod(index, self._each)
+        life = self._lives[peer]
+        own = {"JCCL_PEER_INDEX": str(peer), "JCCL_PEER_LIFE": str(life)}
+        if self._each > 1:
+            own["JCCL_SITE"] = f"peer-{peer}.{life}" if life else f"peer-{peer}"
+            own["JCCL_SHARD"], own["JCCL_SHARDS"] = str(process), str(self._each)
+            own["JAX_COORDINATOR_ADDRESS"] = self._coordinators[peer]
         return self._argv, {**self._env, **own}
+
+    def by_site(self, codes: Sequence[int | None]) -> list[int | None]:
+        sites = [codes[i : i + self._each] for i in range(0, len(codes), self._each)]
+        ended = [[code for code in site if code is not None] for site in sites]
+        return [site[0] if site else None for site in ended]
 
     def look_after(self, codes: Sequence[int | None]) -> None:
         if time.monotonic() >= self._next_kill:
@@ -158,10 +191,21 @@ class LocalPeers(Launcher):
         # wait for members that never come.
         if any(code is not None for code in codes):
             return
-        index = self._choice.randrange(len(codes))
-        process = self._processes[index]
-        process.kill()
-        process.wait()
-        self._lives[index] += 1
-        self.say(f"peer {index} killed; life {self._lives[index]} begins")
-        self._processes[index] = self.start(index)
+        peer = self._choice.randrange(len(self._lives))
+        site = range(peer * self._each, (peer + 1) * self._each)
+        for index in site:
+            self._processes[index].kill()
+            self._processes[index].wait()
+        self._lives[peer] += 1
+        self._coordinators[peer] = self._coordinator()
+        self.say(f"peer {peer} killed; life {self._lives[peer]} begins")
+        for index in site:
+            self._processes[index] = self.start(index)
+
+    def _coordinator(self) -> str:
+        """A free address for JAX's processes of one site to meet."""
+        if self._each == 1:
+            return ""
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            return f"127.0.0.1:{probe.getsockname()[1]}"
