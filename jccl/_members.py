@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import logging
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -54,11 +55,18 @@ class Crowd:
             yield logging.WARNING, text
         if about.evictions != self._evictions:
             self._evictions = about.evictions
-            yield (
-                logging.WARNING,
-                f"{self._name} was put out of the run ({about.evicted}) "
-                f"[{_cure(about.evicted)}]",
-            )
+            own = re.escape(self._name)
+            if re.fullmatch(rf"{own}/\d+ left", about.evicted):  # as a site ends
+                yield (
+                    logging.INFO,
+                    f"{about.evicted}, a process of this site, and so the site did",
+                )
+            else:
+                yield (
+                    logging.WARNING,
+                    f"{self._name} was put out of the run ({about.evicted}) "
+                    f"[{_cure(about.evicted)}]",
+                )
         if not about.id:  # who is no member hears of nobody
             return
         ids, before = dict(zip(about.sites, about.ids, strict=True)), self._ids

@@ -21,22 +21,27 @@ _END = "/zarr.json"
 def write(folder: Path, arrays: Mapping[str, np.ndarray]) -> None:
     import tensorstore as ts
 
+    context = ts.Context()  # one database for all
     with ts.Transaction() as whole:
-        for name, array in arrays.items():
-            if not array.size:
-                continue
-            grid = ts.ChunkLayout.Grid(
-                elements_soft_constraint=max(_CHUNK_BYTES // array.itemsize, 1)
-            )
-            opened = ts.open(
+        opened = [
+            ts.open(
                 _spec(folder, name),
                 create=True,
                 dtype=array.dtype,
                 shape=array.shape,
-                chunk_layout=ts.ChunkLayout(chunk=grid),
+                chunk_layout=_layout(array),
                 transaction=whole,
+                context=context,
             )
-            opened.result().write(array).result()
+            for name, array in arrays.items()
+            if array.size
+        ]
+        some = [array for array in arrays.values() if array.size]
+        written = [
+            one.result().write(array) for one, array in zip(opened, some, strict=True)
+        ]
+        for one in written:
+            one.result()
 
 
 def read(folder: Path) -> dict[str, np.ndarray]:
@@ -44,14 +49,24 @@ def read(folder: Path) -> dict[str, np.ndarray]:
 
     if not (folder / "manifest.ocdbt").exists():  # it would be read as an empty one
         raise FileNotFoundError(f"{folder}/manifest.ocdbt")
-    keys = ts.KvStore.open(_database(folder)).result().list().result()
-    names = [key.decode().removesuffix(_END) for key in keys if key.endswith(b".json")]
+    context = ts.Context()
+    database = ts.KvStore.open(_database(folder), context=context)
+    keys = database.result().list().result()
+    found = [key.decode() for key in keys if key.endswith(_END.encode())]
+    names = [urllib.parse.unquote(key.removesuffix(_END)) for key in found]
+    opened = [ts.open(_spec(folder, name), context=context) for name in names]
+    reads = [one.result().read() for one in opened]
     return {
-        urllib.parse.unquote(name): np.asarray(
-            ts.open(_spec(folder, urllib.parse.unquote(name))).result().read().result()
-        )
-        for name in names
+        name: np.asarray(one.result()) for name, one in zip(names, reads, strict=True)
     }
+
+
+def _layout(array: np.ndarray) -> Any:
+    import tensorstore as ts
+
+    elements = max(_CHUNK_BYTES // array.itemsize, 1)
+    grid = ts.ChunkLayout.Grid(elements_soft_constraint=elements)
+    return ts.ChunkLayout(chunk=grid)
 
 
 def _database(folder: Path) -> dict[str, Any]:

@@ -84,6 +84,33 @@ def test_sharded_sites_go_on_from_their_checkpoints_on_fewer_devices(tmp_path):
             assert part < 1.02 * whole / devices
 
 
+def test_sites_of_two_processes_go_on_from_their_checkpoints_as_one_each(tmp_path):
+    held = []
+    for processes, rounds in ((2, 4), (1, 8)):
+        done = launch(
+            2,
+            sys.executable,
+            str(EXAMPLES / "hybrid_sharded.py"),
+            *("--rounds", str(rounds), "--checkpoints", str(tmp_path / "saved")),
+            options=(
+                *("--processes", str(processes)),
+                *("--store", f"sqlite:{tmp_path / 'run.db'}"),
+            ),
+            **NOT_OPTIMISED,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        lines = [line for line in done.stdout.splitlines() if "digests" in line]
+        assert len(lines) == 2 * processes
+        digests = {re.sub(".*digests ", "", one) for one in lines}
+        assert len(digests) == processes, "of each process's parts, on both sites"
+        pattern = r"rounds (\d) to (\d) in (\d) processes.* ([\d.]+) MB"
+        told = [re.search(pattern, one).groups() for one in lines]
+        assert min(int(begun) for begun, *_ in told) == rounds - 4
+        held += [{float(size) for *_, size in told}]
+    (of_two,), (of_one,) = held
+    assert of_two < 0.52 * of_one
+
+
 def line(kind, **fields):
     return {"t": 0.0, "kind": kind, "step": 0, **fields}
 

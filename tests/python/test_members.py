@@ -83,6 +83,20 @@ def test_a_peer_that_is_refused_for_good_is_not_told_to_wait(core, lines, why, c
     assert why in line and cure in line and "by itself" not in line
 
 
+def test_that_a_process_of_the_own_site_left_is_no_alarm(core, lines, caplog):
+    watch = watcher(core)
+    watch.poll(1.0)
+    core.about.evictions, core.about.evicted = 1, "a/2 left"
+    core.about.id = 0
+    core.members()
+    watch.poll(2.0)
+    assert lines() == ["a/2 left, a process of this site, and so the site did"]
+    assert caplog.records[-1].levelno == logging.INFO
+    core.about.evictions, core.about.evicted = 2, "a/2 was silent for too long"
+    watch.poll(3.0)
+    assert "a was put out of the run (a/2 was silent for too long)" in lines()[1]
+
+
 def test_an_evicted_peer_says_so_and_why_and_not_that_the_others_are_gone(core, lines):
     watch = watcher(core)
     watch.poll(1.0)

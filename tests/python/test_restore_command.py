@@ -4,10 +4,16 @@ import os
 import subprocess
 import sys
 
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
 import pytest
+from jax.sharding import NamedSharding, PartitionSpec
 
 import jccl
 from jccl import _native
+from jccl.errors import Code
 from jccl.testing import Cluster, wait_until
 from tests.python.test_restore import Trainer
 
@@ -109,6 +115,40 @@ def test_a_run_that_nobody_is_in_goes_on_from_the_checkpoint(trained):
     code, said = restore.ended()
     assert (code, said.splitlines()[-1]) == (0, "taken"), said
     assert peer.train(4).rounds == 4
+
+
+def test_a_run_whose_leaves_are_cut_into_parts_is_put_back(tmp_path):
+    mesh = jax.make_mesh((2,), ("d",), devices=jax.devices()[:2])
+    rows = NamedSharding(mesh, PartitionSpec("d"))
+    with Cluster(0, start_peers=1, restore_after=1.0) as cluster:
+        where = cluster.master.address
+        with jccl.sites.connect(where, site="eu", parts=2, deadline=40.0) as comm:
+            params = {"w": jax.device_put(jnp.full((4, 2), 3.0), rows)}
+            tx = jccl.diloco(comm, optax.sgd(0.1), sync_every=1)
+
+            @jax.jit
+            def step(params, state):
+                updates, state = tx.update(params, state, params)
+                return optax.apply_updates(params, updates), state
+
+            def w_of(state):
+                return np.asarray(state[1].anchor["w"]).tolist()
+
+            saves = jccl.Checkpoints(comm, tmp_path, every=1, keep=9)
+            state, saved = jccl.sync_state((params, tx.init(params))), {}
+            while state[1].rounds < 3:
+                state = step(*state)
+                saves.save(state)
+                saves.wait()
+                saved[int(state[1].rounds)] = w_of(state)
+            restore = Restore(cluster, tmp_path, "--number", "1")
+            wait_until(lambda: comm.attributes().noticed == 1, 40)
+            state = step(*state)
+            assert (int(state[1].status[0]), w_of(state)) == (Code.RESYNCED, saved[1])
+            code, said = restore.ended()
+            assert (code, said.splitlines()[-1]) == (0, "taken"), said
+            assert "checkpoint 1 of eu" in said
+            assert int(step(*state)[1].rounds) == 2
 
 
 def test_what_cannot_be_restored_is_named_and_changes_nothing(trained, tmp_path):
