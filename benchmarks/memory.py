@@ -9,11 +9,16 @@ Two processes, one leaf. `state` is exact; `standing`, `step` and
 `round` are resident memory over what the process held before its first array: between
 steps, and at the peak of each. An accelerator holds `state` and `step` in its memory,
 and the host what a round moves.
+
+`--processes P`: each site has P processes, over whose devices the leaf is cut, and the
+figures are of the process that holds most, for each parameter of the whole model. They
+should fall as 1/P. The checkpoint is all of the site's.
 """
 
 from __future__ import annotations
 
 import functools
+import socket
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -27,6 +32,7 @@ from benchmarks.peers.remembered import FORMS
 FIGURES = ("state", "standing", "step", "round", "checkpoint")
 COLUMNS = (
     Column("form", "form", 9),
+    Column("processes", "processes", 10),
     *(Column(name, name, 10, ".1f", "(B/par)") for name in FIGURES),
 )
 
@@ -35,30 +41,47 @@ COLUMNS = (
 @options
 @click.option("--parameters", default=1 << 25, show_default=True)
 @click.option("--form", "forms", type=click.Choice(list(FORMS)), multiple=True)
+@click.option(
+    "--processes",
+    "counts",
+    type=click.Choice(["1", "2", "4"]),
+    multiple=True,
+    help="Sites of so many processes that hold the leaf together, for the form plain.",
+)
 def main(
     out: str | None,
     as_json: bool,
     full: bool,
     parameters: int,
     forms: tuple[str, ...],
+    counts: tuple[str, ...],
 ) -> None:
     """Bytes per parameter of each form of DiLoCo."""
     cells, table = Cells.of("memory", out, full), Table(COLUMNS, as_json)
+    for count in counts:
+        measured = functools.partial(_measure, "plain", parameters, int(count))
+        cell = {"form": "plain", "processes": int(count), "parameters": parameters}
+        table.show(cells.rows(cell, measured))
+    if counts:
+        return
     for form in forms or FORMS:
         measured = functools.partial(_measure, form, parameters)
         table.show(cells.rows({"form": form, "parameters": parameters}, measured))
 
 
-def _measure(form: str, parameters: int) -> Iterator[Row]:
-    """Of the two peers the larger figure counts."""
+def _measure(form: str, parameters: int, processes: int = 0) -> Iterator[Row]:
+    """Of the peers of two sites the larger figure counts."""
     master = groups.programs("jccl-master")["jccl-master"]
     serving = groups.Peer([str(master), "--bind", "127.0.0.1:0"])
     address = serving.line(30).removeprefix("JCCL_MASTER=")
     with tempfile.TemporaryDirectory() as folder:
         program = [sys.executable, "-m", "benchmarks.peers.remembered", address]
         peers = [
-            groups.Peer([*program, site, form, str(parameters), f"{folder}/{site}"])
+            groups.Peer(
+                [*program, site, form, str(parameters), f"{folder}/{site}", *place]
+            )
             for site in ("one", "other")
+            for place in _places(processes)
         ]
         said = [peer.answer() for peer in peers]
         for peer in peers:
@@ -67,6 +90,16 @@ def _measure(form: str, parameters: int) -> Iterator[Row]:
     serving.end()
     names = [name for name in FIGURES if name in said[0]]
     yield {"columns": {name: max(one[name] for one in said) for name in names}}
+
+
+def _places(processes: int) -> list[list[str]]:
+    """What the processes of a site are told besides; none: one that is a peer alone."""
+    if not processes:
+        return [[]]
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        coordinator = f"127.0.0.1:{probe.getsockname()[1]}"
+    return [[str(one), str(processes), coordinator] for one in range(processes)]
 
 
 if __name__ == "__main__":

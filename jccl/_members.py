@@ -55,8 +55,8 @@ class Crowd:
             yield logging.WARNING, text
         if about.evictions != self._evictions:
             self._evictions = about.evictions
-            own = re.escape(self._name)
-            if re.fullmatch(rf"{own}/\d+ left", about.evicted):  # as a site ends
+            name = re.escape(self._name)
+            if re.fullmatch(rf"{name}/\d+ left", about.evicted):  # as a site ends
                 yield (
                     logging.INFO,
                     f"{about.evicted}, a process of this site, and so the site did",

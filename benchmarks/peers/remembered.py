@@ -1,6 +1,8 @@
 """A peer of `benchmarks.memory`: trains one leaf and says what that took.
 
     python -m benchmarks.peers.remembered MASTER SITE FORM PARAMETERS FOLDER
+    python -m benchmarks.peers.remembered MASTER SITE plain PARAMETERS FOLDER \\
+        PROCESS PROCESSES COORDINATOR     # one of a site whose mesh cuts the leaf
 
 Prints a JSON line: bytes per parameter of the state, by part; of the process over what
 it held before it made an array: between steps, at the peak of a step, at the peak of a
@@ -15,12 +17,15 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 import optax
+from jax.sharding import NamedSharding, PartitionSpec
 
 import jccl
 
 STEPS = 4  # from round to round
+PARTS = 4  # of the leaf, where sites have several processes
+FEW = 24  # parameters; no other array of the state has this shape
 
 FORMS: dict[str, Callable[[jccl.Communicator, Any], Any]] = {
     "alone": lambda comm, inner: inner,
@@ -52,15 +57,54 @@ def _peak_of(work: Callable[[], Any]) -> int:
     return _status("VmHWM")
 
 
-def main(master: str, site: str, form: str, count: int, folder: str) -> None:
-    comm = jccl.connect(
-        master,
-        site=site,
-        security=jccl.Security(insecure=True),
-        waits=jccl.Waits(start_peers=2),
-    )
-    key = jax.random.key(comm.attributes().id)
+class Site:
+    """A peer alone, or one process of a site: where its arrays lie, and how it is in
+    the run."""
+
+    def __init__(self, master: str, site: str, place: list[str]) -> None:
+        options: dict[str, Any] = {
+            "site": site,
+            "security": jccl.Security(insecure=True),
+            "waits": jccl.Waits(start_peers=2),
+        }
+        self.sharding: Any = None
+        if not place:
+            self.comm: Any = jccl.connect(master, **options)
+            return
+        process, processes = int(place[0]), int(place[1])
+        if processes > 1:
+            jax.distributed.initialize(place[2], processes, process)
+        self.comm = jccl.sites.connect(master, parts=PARTS, **options)
+        mesh = jax.make_mesh((jax.device_count(),), ("site",))
+        self.sharding = NamedSharding(mesh, PartitionSpec("site"))
+
+    def ones(self, count: int) -> jax.Array:
+        def block(index: Any) -> np.ndarray:
+            begin, end, _ = index[0].indices(count)
+            return np.ones((end - begin,), np.float32)
+
+        where = self.sharding or jax.sharding.SingleDeviceSharding(jax.devices()[0])
+        return jax.make_array_from_callback((count,), where, block)
+
+    def held(self, tree: Any) -> int:
+        """Bytes in this process."""
+        return sum(
+            piece.data.nbytes
+            for leaf in jax.tree.leaves(tree)
+            for piece in leaf.addressable_shards
+        )
+
+
+def main(
+    master: str, site: str, form: str, count: int, folder: str, *place: str
+) -> None:
+    here = Site(master, site, list(place))
+    comm = here.comm
+    key = jax.random.key(len(site))
     tx = FORMS[form](comm, optax.adamw(1e-3))
+    if here.sharding is not None:
+        cut = jccl.Place(specs={"w": here.sharding})
+        tx = jccl.diloco(comm, optax.adamw(1e-3), sync_every=STEPS, place=cut)
 
     def step(params: Any, state: Any, key: Any) -> Any:
         grads = {"w": params["w"] - jax.random.normal(key)}
@@ -68,11 +112,12 @@ def main(master: str, site: str, form: str, count: int, folder: str) -> None:
         return optax.apply_updates(params, updates), state
 
     # What the compiler takes is not what a parameter costs.
-    shapes = {"w": jax.ShapeDtypeStruct((count,), jnp.float32)}
-    state = jax.eval_shape(tx.init, shapes)
-    step = jax.jit(step, donate_argnums=(0, 1)).lower(shapes, state, key).compile()
+    little = here.ones(FEW)
+    states = tx.init({"w": little})  # as for many: it finds how parameters lie
+    shapes = _like({"w": little}, count), _like(states, count)
+    step = jax.jit(step, donate_argnums=(0, 1)).lower(*shapes, key).compile()
     before = _status("VmRSS")
-    params = {"w": jnp.ones((count,), jnp.float32)}
+    params = {"w": here.ones(count)}
     pair = (params, tx.init(params))
     if form != "alone":
         pair = jccl.sync_state(pair)
@@ -91,8 +136,8 @@ def main(master: str, site: str, form: str, count: int, folder: str) -> None:
         "step": _peak_of(lambda: train(STEPS - 2)),
         "round": _peak_of(lambda: train(STEPS + 2)),
     }
-    held = sum(leaf.nbytes for leaf in jax.tree.leaves(pair))
-    found = {"state": held} | {name: max(0, n - before) for name, n in used.items()}
+    found = {"state": here.held(pair)}
+    found |= {name: max(0, n - before) for name, n in used.items()}
     if form != "alone":
         with jccl.Checkpoints(comm, folder, every=1, keep=1) as checkpoints:
             train(STEPS)
@@ -104,5 +149,16 @@ def main(master: str, site: str, form: str, count: int, folder: str) -> None:
     comm.close()
 
 
+def _like(tree: Any, count: int) -> Any:
+    """Shapes of the same tree with so many parameters."""
+
+    def one(x: jax.Array) -> jax.ShapeDtypeStruct:
+        if x.shape != (FEW,):
+            return jax.ShapeDtypeStruct(x.shape, x.dtype)
+        return jax.ShapeDtypeStruct((count,), x.dtype, sharding=x.sharding)
+
+    return jax.tree.map(one, tree)
+
+
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), sys.argv[5])
+    main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), *sys.argv[5:])
